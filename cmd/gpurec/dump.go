@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/spf13/cobra"
+)
+
+func newDump() *cobra.Command {
+	return &cobra.Command{
+		Use:   "dump FILE",
+		Short: "Print a recording as text, row by row",
+		Long: `dump prints the metadata and every row of a recording as text, for reading,
+grep and diff. FILE may be the folder of an unfinished recording.`,
+		Example: `  gpurec dump run.parquet | less
+  gpurec dump run.parquet | grep '^alloc .*result=2'`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			rec, err := format.Open(args[0])
+			if err != nil {
+				return explainOpen(args[0], err)
+			}
+			defer rec.Close()
+			for _, d := range rec.Damaged {
+				warningf("left out: %v", d)
+			}
+			return rec.WriteText(os.Stdout)
+		},
+	}
+}

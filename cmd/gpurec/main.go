@@ -1,0 +1,102 @@
+// Command gpurec is a flight recorder for CUDA programs: record attaches to a
+// running process and writes one Parquet file, analyze answers questions from it.
+//
+// This folder turns flags into one call of record, analyze or format and turns its
+// result into messages and an exit code; there is no logic here.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:]))
+}
+
+// run executes one command line and returns its exit code: 0 done, 1 failed,
+// 2 wrong usage, 3 a --fail-on condition held; after record -- COMMAND its status.
+func run(ctx context.Context, args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var status *exitStatus
+	if errors.As(err, &status) {
+		return status.code
+	}
+	printError(err)
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "gpurec",
+		Short: "Flight recorder for CUDA programs",
+		Long: `gpurec attaches to a running CUDA program, changes nothing in it, and writes
+every CUDA call with its stack into one Parquet file; analyze answers from it.`,
+		Example: `  sudo gpurec record -p 4242 -d 60s          # record a running process
+  sudo gpurec record -- python3 train.py     # or from its first instruction
+  gpurec analyze leaks                       # which function leaks?`,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{err: err, hint: cmd.CommandPath() + " --help"}
+	})
+	root.AddCommand(newRecord(), newAnalyze(), newRecover(), newDump(), newCheck())
+	asUsageErrors(root)
+	return root
+}
+
+// asUsageErrors makes wrong arguments of every command, unknown subcommands among
+// them, usage errors with a hint.
+func asUsageErrors(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				hint := c.CommandPath() + " --help"
+				if c.HasAvailableSubCommands() && len(args) > 0 {
+					if names := c.SuggestionsFor(args[0]); len(names) > 0 {
+						hint = c.CommandPath() + " " + names[0]
+					}
+				}
+				return &usageError{err: err, hint: hint}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		asUsageErrors(sub)
+	}
+}
+
+// version returns the module version that go install recorded, or the commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return s.Value[:12]
+		}
+	}
+	return "devel"
+}

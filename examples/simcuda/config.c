@@ -1,0 +1,74 @@
+/* Reads the SIMCUDA_ variables. A value that cannot be read ends the process: a test that sets one by mistake must not pass. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *text(const char *name)
+{
+	const char *value = getenv(name);
+	return value && *value ? value : NULL;
+}
+
+static void refuse(const char *name, const char *value)
+{
+	fprintf(stderr, "simcuda: error: %s=%s: not a value for it\n", name, value);
+	_exit(1);
+}
+
+static double number(const char *name, double fallback)
+{
+	const char *value = text(name);
+	if (!value)
+		return fallback;
+	char *end;
+	double n = strtod(value, &end);
+	if (*end || n < 0)
+		refuse(name, value);
+	return n;
+}
+
+static uint64_t bytes(const char *name, uint64_t fallback)
+{
+	const char *value = text(name);
+	if (!value)
+		return fallback;
+	char *end;
+	double n = strtod(value, &end);
+	int shift = 0;
+	switch (*end) {
+	case 'K': case 'k': shift = 10; end++; break;
+	case 'M': case 'm': shift = 20; end++; break;
+	case 'G': case 'g': shift = 30; end++; break;
+	case 'T': case 't': shift = 40; end++; break;
+	}
+	if (*end == 'i' && end[1] == 'B')
+		end += 2;
+	if (*end || n <= 0)
+		refuse(name, value);
+	return (uint64_t)(n * (double)(1ull << shift));
+}
+
+void config_read(struct config *c)
+{
+	c->devices_given = text("SIMCUDA_DEVICES") != NULL;
+	c->devices = (int)number("SIMCUDA_DEVICES", 1);
+	if (c->devices > MAX_DEVICES)
+		refuse("SIMCUDA_DEVICES", text("SIMCUDA_DEVICES"));
+	c->memory_given = text("SIMCUDA_MEMORY") != NULL;
+	c->memory = bytes("SIMCUDA_MEMORY", 8ull << 30);
+	c->kernel_ns = (uint64_t)(number("SIMCUDA_KERNEL_US", 5) * 1000);
+	c->bytes_per_ns = number("SIMCUDA_GBPS", 20);
+	if (c->bytes_per_ns == 0)
+		refuse("SIMCUDA_GBPS", text("SIMCUDA_GBPS"));
+	const char *time = text("SIMCUDA_TIME");
+	if (time && strcmp(time, "off") && strcmp(time, "on"))
+		refuse("SIMCUDA_TIME", time);
+	c->instant = time && !strcmp(time, "off");
+	c->ledger = text("SIMCUDA_LEDGER");
+	c->ledger_sync = number("SIMCUDA_LEDGER_SYNC", 0) != 0;
+	c->fail = text("SIMCUDA_FAIL");
+	c->state = text("SIMCUDA_STATE");
+}

@@ -1,0 +1,26 @@
+#include "identity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The ordinal sits in the first byte, so that devices also differ in the short forms that tools print. */
+void identity_uuid(int ordinal, unsigned char uuid[16])
+{
+	static const unsigned char pattern[16] = {0x50, 0x51, 0x4d, 0x43, 0x0d, 0xa0, 0x4a, 0x11,
+						  0x80, 0x00, 0x67, 0x70, 0x75, 0x72, 0x65, 0x63};
+	memcpy(uuid, pattern, sizeof(pattern));
+	uuid[0] = (unsigned char)(pattern[0] + ordinal);
+}
+
+void identity_uuid_text(int ordinal, char out[UUID_TEXT])
+{
+	unsigned char u[16];
+	identity_uuid(ordinal, u);
+	snprintf(out, UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
+		 u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+}
+
+unsigned int identity_pci_bus(int ordinal)
+{
+	return 0x06u + 0x11u * (unsigned int)ordinal;
+}

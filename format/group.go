@@ -1,0 +1,227 @@
+package format
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// Group is one row group of a recording: rows of one class, read column by column.
+// The first error is kept and returned by Err; column methods then return zeros, so
+// that a loop over rows needs one check at its end. Not safe for concurrent use.
+type Group struct {
+	rows    parquet.RowGroup
+	columns map[string]int
+	path    string
+	index   int
+	kinds   []string
+	err     error
+}
+
+// Strings is a column of strings: Dict[Index[i]] is the value of row i. Dict has no
+// order and may hold values that no row uses.
+type Strings struct {
+	Index []int32
+	Dict  []string
+}
+
+// At returns the value of row i.
+func (s Strings) At(i int) string { return s.Dict[s.Index[i]] }
+
+func columnIndex(schema *parquet.Schema) map[string]int {
+	columns := make(map[string]int)
+	for i, path := range schema.Columns() {
+		if len(path) == 1 { // columns inside of lists are read by whole rows
+			columns[path[0]] = i
+		}
+	}
+	return columns
+}
+
+// NumRows returns the number of rows in the group.
+func (g *Group) NumRows() int { return int(g.rows.NumRows()) }
+
+// Err returns the first error of the group's methods, with the file's name.
+func (g *Group) Err() error { return g.err }
+
+func (g *Group) fail(err error) {
+	if err != nil && g.err == nil {
+		g.err = fmt.Errorf("read %s, row group %d: %w", g.path, g.index, err)
+	}
+}
+
+// Class returns the class of the group's rows. It reads one page, once.
+func (g *Group) Class() Class {
+	kinds := g.Kinds()
+	if len(kinds) == 0 {
+		return ClassFact
+	}
+	return ClassOf(kinds[0])
+}
+
+// Kinds returns the kinds that the group's dictionary names.
+func (g *Group) Kinds() []string {
+	if g.kinds == nil {
+		g.kinds = g.dictionary("kind")
+	}
+	return g.kinds
+}
+
+// dictionary returns the dictionary of a string column by reading its first page.
+func (g *Group) dictionary(column string) (dict []string) {
+	g.pages(column, func(p parquet.Page) error {
+		if d := p.Dictionary(); d != nil {
+			dict = dictStrings(d)
+		}
+		return io.EOF // one page is enough
+	})
+	return dict
+}
+
+func dictStrings(d parquet.Dictionary) []string {
+	dict := make([]string, d.Len())
+	for i := range dict {
+		dict[i] = d.Index(int32(i)).Clone().String()
+	}
+	return dict
+}
+
+// pages calls yield for the pages of a column until it returns an error; io.EOF
+// ends the walk without one.
+func (g *Group) pages(column string, yield func(parquet.Page) error) {
+	if g.err != nil {
+		return
+	}
+	ci, ok := g.columns[column]
+	if !ok {
+		return // written by an older version: the column's values are zero
+	}
+	g.fail(walkPages(g.rows.ColumnChunks()[ci], yield))
+}
+
+func walkPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err error) {
+	defer recovered(&err)
+	pages := chunk.Pages()
+	defer pages.Close()
+	for {
+		p, err := pages.ReadPage()
+		if err == nil {
+			err = yield(p)
+			parquet.Release(p)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// integer is what integer columns are stored as.
+type integer interface{ int32 | int64 }
+
+// Int64 reads a 64-bit integer column into dst, which is grown as needed, and
+// returns it with one value per row.
+func (g *Group) Int64(column string, dst []int64) []int64 {
+	return integers(g, column, dst, func(v parquet.Value) int64 { return v.Int64() },
+		func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
+}
+
+// Int32 reads a 32-bit integer column; see Int64.
+func (g *Group) Int32(column string, dst []int32) []int32 {
+	return integers(g, column, dst, func(v parquet.Value) int32 { return v.Int32() },
+		func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+}
+
+func integers[T integer](g *Group, column string, dst []T, value func(parquet.Value) T, plain func(parquet.Page) []T) []T {
+	dst = dst[:0]
+	var dict []T
+	g.pages(column, func(p parquet.Page) error {
+		d := p.Dictionary()
+		if d == nil {
+			dst = append(dst, plain(p)...)
+			return nil
+		}
+		if dict == nil {
+			dict = make([]T, d.Len())
+			for i := range dict {
+				dict[i] = value(d.Index(int32(i)))
+			}
+		}
+		data := p.Data()
+		for _, i := range data.Int32() {
+			dst = append(dst, dict[i])
+		}
+		return nil
+	})
+	return fit(g, column, dst)
+}
+
+// Strings reads a string column.
+func (g *Group) Strings(column string) Strings {
+	var s Strings
+	plain := make(map[string]int32) // values of pages written after the dictionary was full
+	g.pages(column, func(p parquet.Page) error {
+		if d := p.Dictionary(); d != nil {
+			if s.Dict == nil {
+				s.Dict = dictStrings(d)
+			}
+			data := p.Data()
+			s.Index = append(s.Index, data.Int32()...)
+			return nil
+		}
+		values := p.Values()
+		buf := make([]parquet.Value, 256)
+		for {
+			n, err := values.ReadValues(buf)
+			for _, v := range buf[:n] {
+				i, ok := plain[v.String()]
+				if !ok {
+					i = int32(len(s.Dict))
+					s.Dict = append(s.Dict, v.Clone().String())
+					plain[s.Dict[i]] = i
+				}
+				s.Index = append(s.Index, i)
+			}
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
+	if len(s.Dict) == 0 {
+		s.Dict = []string{""}
+	}
+	for _, i := range s.Index {
+		if i < 0 || int(i) >= len(s.Dict) {
+			g.fail(fmt.Errorf("column %s: index %d outside of its dictionary", column, i))
+			s.Index = nil
+			break
+		}
+	}
+	s.Index = fit(g, column, s.Index)
+	return s
+}
+
+// fit makes a column exactly as long as the group: zeros for a column that is not
+// in the file or could not be read, an error for one of another length.
+func fit[T any](g *Group, column string, values []T) []T {
+	n := g.NumRows()
+	if len(values) == n {
+		return values
+	}
+	if len(values) != 0 && g.err == nil {
+		g.fail(fmt.Errorf("column %s has %d values for %d rows", column, len(values), n))
+	}
+	if g.err != nil || cap(values) < n {
+		return make([]T, n)
+	}
+	values = values[:n]
+	clear(values)
+	return values
+}

@@ -1,0 +1,132 @@
+package format
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// mergeTemporary is where the merged file grows, inside the segment folder: the
+// same file system as the final name, and removed with the folder.
+const mergeTemporary = "merged.parquet.tmp"
+
+// ErrNoSegments says that a segment folder holds no finished segment.
+var ErrNoSegments = errors.New("holds no finished segment")
+
+// Recover finishes a recording that was cut off: it merges the finished segments of
+// the folder dir into path and removes the folder. It returns one error per segment
+// that could not be read and was left out; the folder then stays. Existing files
+// are replaced only if opt.Force is set.
+func Recover(dir, path string, opt Options) (damaged []error, err error) {
+	if _, err := os.Lstat(path); err == nil && !opt.Force {
+		return nil, &fs.PathError{Op: "recover", Path: path, Err: ErrExists}
+	}
+	rec, err := Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	meta := rec.Meta
+	rec.Close()
+	meta.Complete = CompleteRecovered
+	w := &Writer{opt: opt}
+	damaged, err = merge(dir, path, &meta, w.own)
+	if err != nil || len(damaged) > 0 {
+		return damaged, err
+	}
+	return nil, removeSegments(dir)
+}
+
+// merge writes all readable segments of dir into path: the row groups of calls byte
+// for byte, the small ones (facts, stacks, samples) joined into as few as possible.
+func merge(dir, path string, meta *Meta, own func(string) error) (damaged []error, err error) {
+	rec, err := Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer rec.Close()
+	temporary := filepath.Join(dir, mergeTemporary)
+	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create merged file: %w", err)
+	}
+	if err := own(temporary); err != nil {
+		file.Close()
+		return nil, err
+	}
+	out := parquet.NewGenericWriter[Row](file, writerOptions()...)
+	for class := range numClasses {
+		if err := mergeClass(out, rec, class); err != nil {
+			file.Close()
+			os.Remove(temporary)
+			return nil, fmt.Errorf("merge segments: %w", err)
+		}
+	}
+	meta.Cost.FileBytes = rec.Size()
+	if _, err := closeParquet(file, out, meta); err != nil {
+		os.Remove(temporary)
+		return nil, fmt.Errorf("merge segments: %w", err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return nil, fmt.Errorf("merge segments: %w", err)
+	}
+	return rec.Damaged, nil
+}
+
+func mergeClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) error {
+	rows := make([]Row, 256)
+	for _, g := range rec.Groups() {
+		if g.Class() != class {
+			continue
+		}
+		if class == ClassMemory || class == ClassCall {
+			if _, err := out.WriteRowGroup(g.rows); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := copyRows(out, g, rows); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func copyRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
+	in := parquet.NewGenericRowGroupReader[Row](g.rows)
+	defer in.Close()
+	for {
+		n, err := in.Read(rows)
+		if _, werr := out.Write(rows[:n]); werr != nil {
+			return werr
+		}
+		clear(rows)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// segmentFiles lists the finished segments of a folder in the order they were made.
+func segmentFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if isSegmentName(e.Name()) && filepath.Ext(e.Name()) == ".parquet" {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	slices.Sort(files)
+	return files, nil
+}

@@ -1,0 +1,158 @@
+package format
+
+// Row is one row of a recording: a CUDA call, a stack, a sample or a fact. Which
+// columns carry meaning depends on Kind; the others are zero or empty. There are no
+// NULLs. All times are Unix nanoseconds (UTC) on the clock of Meta.ClockOffsetNs.
+// Field by field: FORMAT.md.
+type Row struct {
+	Kind          string  `parquet:"kind,dict"`
+	StartNs       int64   `parquet:"start_ns,delta"`
+	DurNs         int64   `parquet:"dur_ns,delta"`
+	Name          string  `parquet:"name,dict"`
+	Pid           int32   `parquet:"pid,dict"`
+	Tid           int32   `parquet:"tid,dict"`
+	CPU           int32   `parquet:"cpu,dict"`
+	Device        int32   `parquet:"device,dict"`
+	Context       int64   `parquet:"context,dict"`
+	Stream        int64   `parquet:"stream,dict"`
+	ParentStartNs int64   `parquet:"parent_start_ns,dict"`
+	Result        int32   `parquet:"result,dict"`
+	Flags         int32   `parquet:"flags,dict"`
+	MemoryKind    string  `parquet:"memory_kind,dict"`
+	Ptr           int64   `parquet:"ptr,dict"`
+	Bytes         int64   `parquet:"bytes,dict"`
+	SrcPtr        int64   `parquet:"src_ptr,dict"`
+	CopyKind      string  `parquet:"copy_kind,dict"`
+	Function      int64   `parquet:"function,dict"`
+	Kernel        string  `parquet:"kernel,dict"`
+	GridX         int32   `parquet:"grid_x,dict"`
+	GridY         int32   `parquet:"grid_y,dict"`
+	GridZ         int32   `parquet:"grid_z,dict"`
+	BlockX        int32   `parquet:"block_x,dict"`
+	BlockY        int32   `parquet:"block_y,dict"`
+	BlockZ        int32   `parquet:"block_z,dict"`
+	SharedBytes   int32   `parquet:"shared_bytes,dict"`
+	StackID       int32   `parquet:"stack_id,dict"`
+	StackStatus   string  `parquet:"stack_status,dict"`
+	Site          string  `parquet:"site,dict"`
+	Value         float64 `parquet:"value,dict"`
+	Message       string  `parquet:"message,dict"`
+	Stack         string  `parquet:"stack"`
+	Frames        []Frame `parquet:"frames,list"`
+}
+
+// Frame is one frame of a stack, as stored in the list column "frames" of rows of
+// kind "stack". Frames are ordered leaf first: Frames[0] is the probed function.
+type Frame struct {
+	// Func is the demangled function name, or "" when no symbol covers Addr.
+	Func string `parquet:"func"`
+	// SystemName is the symbol as the ELF file has it; equal to Func when that was
+	// not mangled.
+	SystemName string `parquet:"system_name"`
+	// File and Line are the source position; "" and 0 when unknown.
+	File string `parquet:"file"`
+	Line int32  `parquet:"line"`
+	// Module is the path of the mapped file as the target saw it.
+	Module string `parquet:"module"`
+	// BuildID is the hex GNU build id of Module, "" when it has none.
+	BuildID string `parquet:"build_id"`
+	// Addr is the ELF virtual address of the call in Module; for frames outside of
+	// any file (JIT) the address in the process.
+	Addr int64 `parquet:"addr"`
+	// Type is native, python or jit.
+	Type string `parquet:"type"`
+}
+
+// Kinds of rows. The first group are CUDA calls, one row per call.
+const (
+	KindAlloc  = "alloc"  // memory becomes live at Ptr when Result is 0
+	KindFree   = "free"   // memory at Ptr ends when Result is 0
+	KindLaunch = "launch" // a kernel or graph launch
+	KindMemcpy = "memcpy"
+	KindMemset = "memset"
+	KindSync   = "sync" // the CPU waits for the GPU
+	KindAPI    = "api"  // every other recorded call
+
+	KindStack   = "stack"   // one distinct stack
+	KindNVML    = "nvml"    // one sample: Name is the metric, Value its value
+	KindXid     = "xid"     // one Xid error
+	KindProcess = "process" // a recorded process
+	KindThread  = "thread"  // a thread that made calls
+	KindModule  = "module"  // an ELF file mapped by a recorded process
+	KindDevice  = "device"  // a GPU
+	KindKernel  = "kernel"  // a kernel handle and its names
+	KindCount   = "count"   // hot calls that are only counted: Value calls since the last such row
+	KindLost    = "lost"    // Value calls of class Name were lost in this interval
+	KindNote    = "note"    // something the recorder wants the reader to know
+)
+
+// Flags of a call row.
+const (
+	// FlagOpen marks a call that had not returned when it was written; DurNs is the
+	// time it had been open until then, Result means nothing.
+	FlagOpen = 1 << iota
+	// FlagAbandoned marks a call whose return was never seen although the thread
+	// went on (an exception or longjmp passed it); DurNs and Result mean nothing.
+	FlagAbandoned
+	// FlagPerThreadStream marks a call through a _ptds or _ptsz entry point, where
+	// stream 0 is the calling thread's own stream.
+	FlagPerThreadStream
+	// FlagUnreadable marks a call of which some argument in user memory could not
+	// be read when it was needed; the columns concerned are 0.
+	FlagUnreadable
+)
+
+// States of a call's stack, column stack_status.
+const (
+	StackComplete     = "complete"      // unwound to the thread's start
+	StackFramePointer = "frame_pointer" // walked by frame pointers: frames may be missing
+	StackTruncated    = "truncated"
+	StackInferred     = "inferred" // re-used from an equal-looking call
+	StackParent       = "parent"   // a nested call: the stack of the enclosing call
+	StackNone         = "none"
+)
+
+// Kinds of memory, column memory_kind of alloc and free rows. A free row may be
+// less exact than the alloc it ends (cuMemFree_v2 frees managed memory too); the
+// pair is found by Ptr.
+const (
+	MemoryDevice  = "device"
+	MemoryAsync   = "async" // stream-ordered, from a pool
+	MemoryManaged = "managed"
+	MemoryHost    = "host" // pinned host memory
+)
+
+// Class says in which row groups a kind of row is stored. A row group holds rows of
+// one class only, so that a reader skips what it does not need.
+type Class int
+
+// Classes in the order in which their row groups stand in a finished file.
+const (
+	ClassFact   Class = iota // processes, threads, modules, devices, kernels, losses, notes
+	ClassStack               // distinct stacks
+	ClassSample              // NVML samples, counts and Xids
+	ClassMemory              // calls of kind alloc and free
+	ClassCall                // all other calls
+	numClasses
+)
+
+// String returns the class's name as it appears in segment file names.
+func (c Class) String() string {
+	return [...]string{"fact", "stack", "sample", "memory", "call"}[c]
+}
+
+// ClassOf returns the class that rows of the kind belong to; unknown kinds (written
+// by a newer minor version) count as facts.
+func ClassOf(kind string) Class {
+	switch kind {
+	case KindAlloc, KindFree:
+		return ClassMemory
+	case KindLaunch, KindMemcpy, KindMemset, KindSync, KindAPI:
+		return ClassCall
+	case KindStack:
+		return ClassStack
+	case KindNVML, KindXid, KindCount:
+		return ClassSample
+	}
+	return ClassFact
+}

@@ -1,0 +1,114 @@
+package format
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// WriteText writes the recording's readable twin: its metadata, then a line per row
+// with every column that is not zero as name=value, in the order of the file. Strings
+// are quoted as in Go where they hold anything but printable characters without
+// spaces, so that names from a hostile process cannot steer a terminal.
+func (r *Recording) WriteText(out io.Writer) error {
+	w := bufio.NewWriter(out)
+	meta, err := json.MarshalIndent(r.Meta, "# ", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "# gpurec recording, schema %d.%d, complete: %s\n# %s\n", SchemaMajor, SchemaMinor, r.Meta.Complete, meta)
+	line := newRowText()
+	for _, g := range r.groups {
+		fmt.Fprintf(w, "# row group: %s, %d rows\n", g.Class(), g.NumRows())
+		if err := g.Err(); err != nil {
+			return err
+		}
+		if err := g.eachRow(func(row *Row) error { return line.write(w, row) }); err != nil {
+			return fmt.Errorf("read %s: %w", g.path, err)
+		}
+	}
+	return w.Flush()
+}
+
+// rowText writes rows as text; it holds the column names in schema order.
+type rowText struct {
+	names []string
+	buf   []byte
+}
+
+func newRowText() *rowText {
+	t := reflect.TypeFor[Row]()
+	text := new(rowText)
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("parquet"), ",")
+		text.names = append(text.names, name)
+	}
+	return text
+}
+
+func (t *rowText) write(w io.Writer, row *Row) error {
+	b := append(t.buf[:0], row.Kind...)
+	v := reflect.ValueOf(row).Elem()
+	for i := 1; i < v.NumField(); i++ { // field 0 is the kind, already there
+		f := v.Field(i)
+		if f.IsZero() || t.names[i] == "frames" {
+			continue
+		}
+		b = append(b, ' ')
+		b = append(b, t.names[i]...)
+		b = append(b, '=')
+		switch {
+		case f.CanInt() && isAddress(t.names[i]):
+			b = strconv.AppendInt(append(b, "0x"...), f.Int(), 16)
+		case f.CanInt():
+			b = strconv.AppendInt(b, f.Int(), 10)
+		case f.CanFloat():
+			b = strconv.AppendFloat(b, f.Float(), 'g', -1, 64)
+		default:
+			b = appendQuoted(b, f.String())
+		}
+	}
+	b = append(b, '\n')
+	for i := range row.Frames {
+		b = row.Frames[i].appendText(b, i)
+	}
+	t.buf = b
+	_, err := w.Write(b)
+	return err
+}
+
+func (f *Frame) appendText(b []byte, depth int) []byte {
+	b = fmt.Appendf(b, "  #%d ", depth)
+	b = appendQuoted(b, f.Func)
+	if f.File != "" {
+		b = append(b, ' ')
+		b = appendQuoted(b, f.File+":"+strconv.Itoa(int(f.Line)))
+	}
+	b = append(b, ' ')
+	b = appendQuoted(b, f.Module)
+	return fmt.Appendf(b, "+0x%x %s\n", f.Addr, f.Type)
+}
+
+func isAddress(column string) bool {
+	switch column {
+	case "ptr", "src_ptr", "function", "context", "stream":
+		return true
+	}
+	return false
+}
+
+func appendQuoted(b []byte, s string) []byte {
+	for _, c := range s {
+		if c <= ' ' || c == '"' || c == '\\' || c == '\ufffd' || !strconv.IsPrint(c) {
+			return strconv.AppendQuote(b, s)
+		}
+	}
+	if s == "" {
+		return append(b, `""`...)
+	}
+	return append(b, s...)
+}

@@ -1,0 +1,262 @@
+package format
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
+)
+
+// maxGroupRows bounds a row group, and by it what a reader holds of one column:
+// 256 Ki rows x 8 bytes = 2 MiB.
+const maxGroupRows = 256 << 10
+
+// SegmentSuffix is what a recording that is not finished has after its name: the
+// folder of segments.
+const SegmentSuffix = ".d"
+
+// Owner says to whom files belong that are written with root's rights on behalf of
+// somebody else. The zero value leaves them to the process's own user.
+type Owner struct {
+	UID, GID int
+	Set      bool
+}
+
+// Options are the choices that Create has to make.
+type Options struct {
+	// Force replaces an existing recording, and an unfinished one, of this name.
+	Force bool
+	Owner Owner
+}
+
+// ErrExists says that the output, or an unfinished recording of its name, is there.
+var ErrExists = fs.ErrExist
+
+// Writer makes a recording. Rows go to segment files in the folder PATH.d; Rotate
+// finishes them, so that a crash costs only what came after the last Rotate; Finish
+// merges them into PATH and removes the folder. A Writer is not safe for concurrent
+// use.
+type Writer struct {
+	path    string
+	dir     string
+	opt     Options
+	seq     int
+	open    [numClasses]*segment
+	written int64 // bytes in finished segments
+}
+
+// segment is one open segment file; it holds rows of one class.
+type segment struct {
+	file *os.File
+	path string
+	rows *parquet.GenericWriter[Row]
+	n    int64
+}
+
+// writerOptions must be the same for segments and merged files: only then are
+// column chunks copied instead of encoded again.
+func writerOptions() []parquet.WriterOption {
+	return []parquet.WriterOption{
+		parquet.Compression(&zstd.Codec{}),
+		parquet.PageBufferSize(256 << 10),
+		parquet.MaxRowsPerRowGroup(maxGroupRows),
+		parquet.CreatedBy("gpurec", fmt.Sprintf("%d.%d", SchemaMajor, SchemaMinor), ""),
+	}
+}
+
+// Create starts the recording that will be path. It makes the folder for the
+// segments and returns an error matching ErrExists if path or the folder exists
+// and opt.Force is not set.
+func Create(path string, opt Options) (*Writer, error) {
+	w := &Writer{path: path, dir: path + SegmentSuffix, opt: opt}
+	for _, p := range []string{w.path, w.dir} {
+		_, err := os.Lstat(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		case !opt.Force:
+			return nil, &fs.PathError{Op: "create recording", Path: p, Err: ErrExists}
+		}
+	}
+	if opt.Force {
+		if err := removeSegments(w.dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Mkdir(w.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := w.own(w.dir); err != nil {
+		os.Remove(w.dir)
+		return nil, err
+	}
+	return w, nil
+}
+
+// Dir returns the folder that holds the segments until Finish.
+func (w *Writer) Dir() string { return w.dir }
+
+// Bytes returns how much the finished segments take on disk.
+func (w *Writer) Bytes() int64 { return w.written }
+
+func (w *Writer) own(path string) error {
+	if !w.opt.Owner.Set {
+		return nil
+	}
+	return os.Lchown(path, w.opt.Owner.UID, w.opt.Owner.GID)
+}
+
+// Write appends rows, all of class c, to the open segment of that class. The rows
+// are copied; the caller may use the slice again.
+func (w *Writer) Write(c Class, rows []Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if w.open[c] == nil {
+		s, err := w.openSegment(c)
+		if err != nil {
+			return err
+		}
+		w.open[c] = s
+	}
+	n, err := w.open[c].rows.Write(rows)
+	w.open[c].n += int64(n)
+	if err != nil {
+		return fmt.Errorf("write segment: %w", err)
+	}
+	return nil
+}
+
+func (w *Writer) openSegment(c Class) (*segment, error) {
+	w.seq++
+	path := filepath.Join(w.dir, fmt.Sprintf("%06d-%s.parquet", w.seq, c))
+	file, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create segment: %w", err)
+	}
+	if err := w.own(path + ".tmp"); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &segment{file: file, path: path, rows: parquet.NewGenericWriter[Row](file, writerOptions()...)}, nil
+}
+
+// Rotate finishes the open segments: their rows survive a crash from here on. meta
+// is stored in each of them. On an error (a full disk) the segments finished before
+// stay as they are and the open ones are dropped.
+func (w *Writer) Rotate(meta Meta) error {
+	var failed error
+	meta.Complete = CompleteNo
+	for c, s := range w.open {
+		if s == nil {
+			continue
+		}
+		w.open[c] = nil
+		if err := w.finishSegment(s, &meta); err != nil {
+			os.Remove(s.path + ".tmp")
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+func (w *Writer) finishSegment(s *segment, meta *Meta) error {
+	size, err := closeParquet(s.file, s.rows, meta)
+	if err != nil {
+		return fmt.Errorf("finish segment: %w", err)
+	}
+	if err := os.Rename(s.path+".tmp", s.path); err != nil {
+		return fmt.Errorf("finish segment: %w", err)
+	}
+	w.written += size
+	return nil
+}
+
+// closeParquet writes metadata and footer, brings the file to disk and closes it.
+func closeParquet(file *os.File, rows *parquet.GenericWriter[Row], meta *Meta) (size int64, err error) {
+	defer func() { err = errors.Join(err, file.Close()) }()
+	pairs, err := meta.pairs()
+	if err != nil {
+		return 0, err
+	}
+	for _, kv := range pairs {
+		rows.SetKeyValueMetadata(kv[0], kv[1])
+	}
+	if err := rows.Close(); err != nil {
+		return 0, err
+	}
+	if err := file.Sync(); err != nil {
+		return 0, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Finish ends the recording: it rotates, merges the segments into the file and
+// removes the folder. If it fails, the folder stays and Recover can try again.
+func (w *Writer) Finish(meta Meta) error {
+	if err := w.Rotate(meta); err != nil {
+		return err
+	}
+	meta.Complete = CompleteYes
+	damaged, err := merge(w.dir, w.path, &meta, w.own)
+	if err != nil {
+		return err
+	}
+	if len(damaged) > 0 {
+		return fmt.Errorf("merge segments: %w", errors.Join(damaged...))
+	}
+	return removeSegments(w.dir)
+}
+
+// Abort drops the recording: the folder and all that is in it.
+func (w *Writer) Abort() error {
+	for c, s := range w.open {
+		if s != nil {
+			s.file.Close()
+			w.open[c] = nil
+		}
+	}
+	return removeSegments(w.dir)
+}
+
+// removeSegments deletes a folder of segments and nothing else: only names that a
+// Writer makes, then the folder if that left it empty.
+func removeSegments(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if isSegmentName(e.Name()) {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(dir)
+}
+
+// isSegmentName reports whether a Writer could have made a file of this name:
+// 000001-call.parquet, or with .tmp behind while it was open.
+func isSegmentName(name string) bool {
+	for c := range numClasses {
+		for _, end := range []string{".parquet", ".parquet.tmp"} {
+			if ok, _ := filepath.Match("[0-9][0-9][0-9][0-9][0-9][0-9]*-"+c.String()+end, name); ok {
+				return true
+			}
+		}
+	}
+	return name == mergeTemporary
+}
