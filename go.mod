@@ -6,6 +6,7 @@ require github.com/parquet-go/parquet-go v0.32.0
 
 require (
 	github.com/andybalholm/brotli v1.1.1 // indirect
+	github.com/cilium/ebpf v0.22.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/parquet-go/bitpack v1.0.0 // indirect
@@ -15,3 +16,5 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
+
+tool github.com/cilium/ebpf/cmd/bpf2go

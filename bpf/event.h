@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Records that cross from the kernel to user space, and the table that user space
+ * gives to the kernel. The layout is written only here; bpf2go makes the Go types.
+ *
+ * Three kinds of record share the ring buffer and are told apart by their first
+ * member, kind. All times are CLOCK_MONOTONIC nanoseconds.
+ */
+#ifndef GPUREC_EVENT_H
+#define GPUREC_EVENT_H
+
+enum record_kind {
+	RECORD_CALL = 1,  /* struct event: one call */
+	RECORD_STACK = 2, /* struct stack_event: a stack seen for the first time */
+	RECORD_NAME = 3,  /* struct name_event: the name behind a kernel handle */
+};
+
+/* Classes in which calls are counted and their losses accounted for. */
+enum call_class {
+	CLASS_MEMORY,
+	CLASS_LAUNCH,
+	CLASS_COPY,
+	CLASS_SYNC,
+	CLASS_API,
+	CLASS_COUNT,
+};
+
+/* Why a call, a stack or a name did not reach the ring buffer. */
+enum loss_reason {
+	LOSS_RING_FULL, /* no room in the ring buffer */
+	LOSS_THREADS,   /* no room for the state of one more thread */
+	LOSS_DEPTH,     /* more calls nested in one thread than its state holds */
+	LOSS_REASONS,
+};
+
+enum event_flags {
+	EVENT_OPEN = 1,       /* set by user space: not returned yet */
+	EVENT_ABANDONED = 2,  /* the thread went on without the call's return */
+	EVENT_UNREADABLE = 8, /* an argument in user memory could not be read */
+};
+
+enum stack_state {
+	STACK_NONE,
+	STACK_FRAME_POINTER, /* stack_id names a stack walked by frame pointers */
+	STACK_PARENT,        /* nested: stack_id is that of the enclosing call */
+};
+
+/*
+ * One call. While it runs the record lives in its thread's state; members that are
+ * read through an out pointer hold that pointer until the call returns.
+ */
+struct event {
+	__u16 kind; /* RECORD_CALL */
+	__u16 call; /* index into the table of calls */
+	__u8 flags; /* enum event_flags */
+	__u8 stack; /* enum stack_state */
+	__s16 device;
+	__u64 start_ns;
+	__u64 dur_ns;
+	__u64 parent_ns; /* start_ns of the enclosing call of this thread, 0: none */
+	__u64 stack_id;
+	__u64 ptr;
+	__u64 bytes;
+	__u64 stream;
+	__u64 context;
+	__u64 src; /* source of a copy, function of a launch, second handle otherwise */
+	__u32 grid[3];
+	__u32 block[3];
+	__u32 shared_bytes;
+	__u32 pid;
+	__u32 tid;
+	__s32 result;
+	__u32 cpu;
+	__u32 _pad;
+};
+_Static_assert(sizeof(struct event) == 128, "two cache lines; 64 MiB hold 490k of them");
+
+/* 127 frames is what perf keeps at most (PERF_MAX_STACK_DEPTH). */
+#define MAX_FRAMES 127
+
+struct stack_event {
+	__u16 kind; /* RECORD_STACK */
+	__u16 frames;
+	__u32 pid;
+	__u64 stack_id;
+	__u64 caller_pc; /* return address of the probed function, 0: unreadable */
+	__u64 pc[MAX_FRAMES];
+};
+
+/* Mangled names of template kernels reach some 2,000 characters. */
+#define MAX_NAME 2800
+
+struct name_event {
+	__u16 kind;   /* RECORD_NAME */
+	__u16 length; /* with the final 0; MAX_NAME: the name was cut */
+	__u32 pid;
+	__u64 handle;
+	__u64 start_ns; /* from when on the name holds: handles are used again */
+	char name[MAX_NAME];
+};
+
+/* Where the value of one member of an event comes from. */
+enum arg_from {
+	ARG_NONE,
+	ARG_VALUE,    /* integer argument number index, counted from 0 */
+	ARG_POINTEE,  /* read at entry: *(argument + offset) */
+	ARG_OUT,      /* read at return if the call succeeded: *(argument + offset) */
+};
+
+struct arg_spec {
+	__u8 from; /* enum arg_from */
+	__u8 index;
+	__u8 size; /* bytes: 4 or 8 */
+	__u8 _pad;
+	__u16 offset;
+};
+
+enum call_decode {
+	DECODE_ARGS,      /* members from the arg_specs alone */
+	DECODE_LAUNCH,    /* (f, grid x y z, block x y z, shared bytes, stream, ...) */
+	DECODE_LAUNCH_EX, /* (const CUlaunchConfig *, f, ...) */
+};
+
+/* What a call changes beyond its own record. */
+enum call_effect {
+	EFFECT_NONE,
+	EFFECT_NAME,           /* ptr is the new handle of the kernel called *src */
+	EFFECT_CONTEXT_SET,    /* ptr becomes the thread's current context */
+	EFFECT_CONTEXT_PUSH,
+	EFFECT_CONTEXT_POP,
+	EFFECT_CONTEXT_CREATE, /* ptr is a new context on device bytes, now current */
+	EFFECT_CONTEXT_DESTROY,
+	EFFECT_CONTEXT_RETAIN, /* ptr is the primary context of device bytes */
+	EFFECT_CONTEXT_GET,    /* ptr turned out to be current */
+	EFFECT_DEVICE_GET,     /* the current context turned out to be on device bytes */
+};
+
+/* One row of the table of calls, as the kernel needs it. */
+struct call_spec {
+	__u8 class;      /* enum call_class */
+	__u8 decode;     /* enum call_decode */
+	__u8 effect;     /* enum call_effect */
+	__u8 count_only; /* only counted, no event */
+	__u8 scale;      /* bytes are multiplied by this, 0: by 1 */
+	__u8 _pad;
+	struct arg_spec ptr, bytes, times, stream, src; /* bytes *= times */
+};
+
+/* Accounting per class; per CPU, summed by user space. seen = emitted + lost + open. */
+struct class_stats {
+	__u64 seen;
+	__u64 emitted;
+	__u64 abandoned; /* of the emitted */
+	__u64 lost[LOSS_REASONS];
+	__u64 first_lost_ns;
+	__u64 last_lost_ns;
+};
+
+/* A call that has not returned. */
+struct open_call {
+	__u64 sp; /* stack pointer at entry: orders the calls of a thread */
+	__u64 caller_pc;
+	struct event event;
+};
+
+#define MAX_OPEN 6     /* nested calls: runtime, driver, allocator and then some */
+#define MAX_CONTEXTS 8 /* cuCtxPushCurrent nesting; deeper pushes lose the oldest */
+
+/* State of one thread that has called CUDA; touched by that thread alone. */
+struct thread {
+	__u32 open;     /* calls[0 .. open) have not returned */
+	__u32 contexts; /* depth of the context stack */
+	__u64 context[MAX_CONTEXTS];
+	struct open_call calls[MAX_OPEN];
+	union {
+		struct stack_event stack;
+		struct name_event name;
+	} scratch;
+};
+_Static_assert(sizeof(struct thread) <= 4096 - 64, "one element of a run-time allocated hash");
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * User registers at a probe, per architecture. Only these are read: no kernel
+ * types, so no vmlinux.h and no relocation.
+ */
+#ifndef GPUREC_REGS_H
+#define GPUREC_REGS_H
+
+/*
+ * In assembly, because clang 14 else merges the loads of a switch into one at a
+ * computed address, and the verifier refuses a modified context pointer (all kernels).
+ */
+#define READ_REG(ctx, reg) ({                                                      \
+	__u64 value;                                                               \
+	asm volatile("%0 = *(u64 *)(%1 + %2)"                                      \
+		     : "=r"(value)                                                 \
+		     : "r"(ctx), "i"(__builtin_offsetof(struct pt_regs, reg)));    \
+	value;                                                                     \
+})
+
+#if defined(__TARGET_ARCH_x86)
+
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
+	unsigned long orig_ax, ip, cs, flags, sp, ss;
+};
+
+#define REG_ARGS 6
+#define REG_SP(ctx) ((ctx)->sp)
+#define REG_RESULT(ctx) ((ctx)->ax)
+/* The call instruction left 8 bytes on the stack that the return took off. */
+#define SP_AT_RETURN(entry_sp) ((entry_sp) + 8)
+/* First argument on the stack, above the return address. */
+#define STACK_ARGS(ctx) ((ctx)->sp + 8)
+
+static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
+{
+	switch (i) {
+	case 0: return READ_REG(ctx, di);
+	case 1: return READ_REG(ctx, si);
+	case 2: return READ_REG(ctx, dx);
+	case 3: return READ_REG(ctx, cx);
+	case 4: return READ_REG(ctx, r8);
+	default: return READ_REG(ctx, r9);
+	}
+}
+
+static __always_inline __u64 return_address(struct pt_regs *ctx)
+{
+	__u64 pc = 0;
+
+	bpf_probe_read_user(&pc, sizeof(pc), (void *)ctx->sp);
+	return pc;
+}
+
+#elif defined(__TARGET_ARCH_arm64)
+
+struct pt_regs {
+	unsigned long regs[31], sp, pc, pstate;
+};
+
+#define REG_ARGS 8
+#define REG_SP(ctx) ((ctx)->sp)
+#define REG_RESULT(ctx) ((ctx)->regs[0])
+#define SP_AT_RETURN(entry_sp) (entry_sp)
+#define STACK_ARGS(ctx) ((ctx)->sp)
+
+static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
+{
+	switch (i) {
+	case 0: return READ_REG(ctx, regs[0]);
+	case 1: return READ_REG(ctx, regs[1]);
+	case 2: return READ_REG(ctx, regs[2]);
+	case 3: return READ_REG(ctx, regs[3]);
+	case 4: return READ_REG(ctx, regs[4]);
+	case 5: return READ_REG(ctx, regs[5]);
+	case 6: return READ_REG(ctx, regs[6]);
+	default: return READ_REG(ctx, regs[7]);
+	}
+}
+
+static __always_inline __u64 return_address(struct pt_regs *ctx)
+{
+	return ctx->regs[30];
+}
+
+#else
+#error "no register layout for this architecture"
+#endif
+
+/* call_arg returns integer argument i, counted from 0; 0 if it cannot be read. */
+static __always_inline __u64 call_arg(struct pt_regs *ctx, __u32 i)
+{
+	__u64 v = 0;
+
+	if (i < REG_ARGS)
+		return reg_arg(ctx, i);
+	bpf_probe_read_user(&v, sizeof(v), (void *)(STACK_ARGS(ctx) + 8 * (i - REG_ARGS)));
+	return v;
+}
+
+#endif
