@@ -54,7 +54,6 @@ type segment struct {
 	file *os.File
 	path string
 	rows *parquet.GenericWriter[Row]
-	n    int64
 }
 
 // writerOptions must be the same for segments and merged files: only then are
@@ -111,8 +110,19 @@ func (w *Writer) own(path string) error {
 	return os.Lchown(path, w.opt.Owner.UID, w.opt.Owner.GID)
 }
 
+// SegmentError says that segments could not be written or finished, a full disk for
+// example: all rows of Classes since the last Rotate are lost.
+type SegmentError struct {
+	Classes []Class
+	Err     error
+}
+
+func (e *SegmentError) Error() string { return "write segment: " + e.Err.Error() }
+func (e *SegmentError) Unwrap() error { return e.Err }
+
 // Write appends rows, all of class c, to the open segment of that class. The rows
-// are copied; the caller may use the slice again.
+// are copied; the caller may use the slice again. An error is a *SegmentError; the
+// segment is then dropped and the next Write begins another.
 func (w *Writer) Write(c Class, rows []Row) error {
 	if len(rows) == 0 {
 		return nil
@@ -120,16 +130,24 @@ func (w *Writer) Write(c Class, rows []Row) error {
 	if w.open[c] == nil {
 		s, err := w.openSegment(c)
 		if err != nil {
-			return err
+			return &SegmentError{Classes: []Class{c}, Err: err}
 		}
 		w.open[c] = s
 	}
-	n, err := w.open[c].rows.Write(rows)
-	w.open[c].n += int64(n)
-	if err != nil {
-		return fmt.Errorf("write segment: %w", err)
+	if _, err := w.open[c].rows.Write(rows); err != nil {
+		w.drop(c)
+		return &SegmentError{Classes: []Class{c}, Err: err}
 	}
 	return nil
+}
+
+// drop gives the open segment of a class up.
+func (w *Writer) drop(c Class) {
+	if s := w.open[c]; s != nil {
+		s.file.Close()
+		os.Remove(s.path + ".tmp")
+		w.open[c] = nil
+	}
 }
 
 func (w *Writer) openSegment(c Class) (*segment, error) {
@@ -137,7 +155,7 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	path := filepath.Join(w.dir, fmt.Sprintf("%06d-%s.parquet", w.seq, c))
 	file, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("create segment: %w", err)
+		return nil, err
 	}
 	if err := w.own(path + ".tmp"); err != nil {
 		file.Close()
@@ -147,31 +165,36 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 }
 
 // Rotate finishes the open segments: their rows survive a crash from here on. meta
-// is stored in each of them. On an error (a full disk) the segments finished before
-// stay as they are and the open ones are dropped.
+// is stored in each of them. An error is a *SegmentError: the segments it names are
+// dropped, all others stay as they are.
 func (w *Writer) Rotate(meta Meta) error {
-	var failed error
+	var failed SegmentError
 	meta.Complete = CompleteNo
-	for c, s := range w.open {
+	for c := range numClasses {
+		s := w.open[c]
 		if s == nil {
 			continue
 		}
-		w.open[c] = nil
 		if err := w.finishSegment(s, &meta); err != nil {
-			os.Remove(s.path + ".tmp")
-			failed = errors.Join(failed, err)
+			failed.Classes = append(failed.Classes, c)
+			failed.Err = errors.Join(failed.Err, err)
+			w.drop(c)
 		}
+		w.open[c] = nil
 	}
-	return failed
+	if failed.Err != nil {
+		return &failed
+	}
+	return nil
 }
 
 func (w *Writer) finishSegment(s *segment, meta *Meta) error {
 	size, err := closeParquet(s.file, s.rows, meta)
 	if err != nil {
-		return fmt.Errorf("finish segment: %w", err)
+		return err
 	}
 	if err := os.Rename(s.path+".tmp", s.path); err != nil {
-		return fmt.Errorf("finish segment: %w", err)
+		return err
 	}
 	w.written += size
 	return nil
@@ -219,11 +242,8 @@ func (w *Writer) Finish(meta Meta) error {
 
 // Abort drops the recording: the folder and all that is in it.
 func (w *Writer) Abort() error {
-	for c, s := range w.open {
-		if s != nil {
-			s.file.Close()
-			w.open[c] = nil
-		}
+	for c := range numClasses {
+		w.drop(c)
 	}
 	return removeSegments(w.dir)
 }

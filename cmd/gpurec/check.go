@@ -1,0 +1,104 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/gpurec/gpurec/record"
+	"github.com/spf13/cobra"
+)
+
+func newCheck() *cobra.Command {
+	var pid int
+	var calls bool
+	var attach string
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Tell what can be recorded here, without attaching to anything",
+		Long: `check looks at the kernel, the privileges and the GPU driver, and with -p at a
+process, and says what would work, what would not, and why. It attaches to nothing.
+Exit status 1 if recording would fail.`,
+		Example: `  sudo gpurec check
+  sudo gpurec check -p 4242
+  sudo gpurec check -p 4242 --calls    # every probed function and where`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if calls && pid == 0 {
+				return usagef("sudo gpurec check -p PID --calls", "--calls needs a process: -p PID")
+			}
+			return check(os.Stdout, pid, calls, record.Attach(attach))
+		},
+	}
+	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "look at process `PID` too")
+	cmd.Flags().BoolVar(&calls, "calls", false, "print the table of probed functions")
+	cmd.Flags().StringVar(&attach, "attach", string(record.AttachAuto), "way to attach to check: auto, uprobe_multi or perf")
+	return cmd
+}
+
+// check prints the findings and returns an error if recording would fail.
+func check(out io.Writer, pid int, calls bool, how record.Attach) error {
+	failed := false
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	for _, f := range record.Check(pid, how) {
+		verdict := "ok"
+		switch {
+		case f.Err != nil && f.Needed:
+			verdict, failed = "FAILS", true
+		case f.Err != nil:
+			verdict = "missing"
+		}
+		text := f.Text
+		if f.Err != nil {
+			text = f.Err.Error()
+			if f.Without != "" {
+				text += "; " + f.Without
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.What, verdict, text)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if calls {
+		if err := printCalls(out, pid); err != nil {
+			return err
+		}
+	}
+	if failed {
+		return &hintedError{errors.New("recording would fail here"), "run as root: sudo gpurec check"}
+	}
+	return nil
+}
+
+// printCalls prints what would be probed in the process's libcuda, and what of the
+// table is not there.
+func printCalls(out io.Writer, pid int) error {
+	tables, err := record.Calls(pid)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		fmt.Fprintf(out, "\n%s\n", t.Path)
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "FUNCTION\tFILE OFFSET\tSKIPPED\tCOST")
+		for _, p := range t.Probes {
+			cost := "cheap"
+			if !p.Emulated {
+				cost = "single-stepped"
+			}
+			fmt.Fprintf(w, "%s\t0x%x\t%d\t%s\n", p.Symbol, p.FileOffset, p.Skipped, cost)
+		}
+		for _, name := range t.Missing {
+			fmt.Fprintf(w, "%s\t-\t-\tnot exported\n", name)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

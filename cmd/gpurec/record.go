@@ -1,0 +1,351 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record"
+)
+
+// recordFlags are the flags of record as they were typed.
+type recordFlags struct {
+	opt       record.Options
+	pids      []int
+	buffer    string
+	attach    string
+	readyFile string
+}
+
+func newRecord() *cobra.Command {
+	f := recordFlags{opt: record.DefaultOptions()}
+	cmd := &cobra.Command{
+		Use:   "record {-p PID | -- COMMAND [ARG...]}",
+		Short: "Record the CUDA calls of a running process, or of a command",
+		Long: `record attaches to a running process, or starts a command, and writes every CUDA
+driver call with its arguments, result, duration and stack into one Parquet file.
+Nothing is injected: the process runs on as if nobody looked, a little slower.
+
+Ctrl-C ends the recording well, a second Ctrl-C aborts it (what was written until
+then can be recovered). After -- COMMAND, gpurec exits with the command's status.`,
+		Example: `  sudo gpurec record -p 4242 -d 60s            # one minute of a running process
+  sudo gpurec record -p 4242 -p 4243           # two, until Ctrl-C
+  sudo gpurec record -- python3 train.py       # a command from its first call
+  sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+				return fmt.Errorf("unexpected argument %q: a command to record stands behind --", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
+	}
+	flags := cmd.Flags()
+	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "record process `PID`; may be given several times")
+	flags.DurationVarP(&f.opt.Duration, "duration", "d", 0, "end after this `TIME`, such as 60s (default: until Ctrl-C or the process ends)")
+	flags.StringVarP(&f.opt.Output, "output", "o", "", "write to `FILE` (default: gpurec-NAME-PID-TIME.parquet here)")
+	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
+	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
+	flags.StringVar(&f.buffer, "buffer", "64MiB", "`SIZE` of the ring buffer; a power of two")
+	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stacks: fp (walk frame pointers) or off")
+	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: not at all")
+	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded to disk every `TIME`: what a crash costs at most")
+	flags.StringVar(&f.attach, "attach", string(record.AttachAuto), "how to attach: auto, uprobe_multi or perf")
+	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
+	flags.Lookup("ready-file").Hidden = true // for scripts and tests
+	for flag, values := range map[string][]string{"stacks": {"fp", "off"}, "attach": {"auto", "uprobe_multi", "perf"}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // both flags exist
+	}
+	return cmd
+}
+
+// check turns the flags into options, or says which one is wrong.
+func (f *recordFlags) check(command []string) error {
+	const help = "gpurec record --help"
+	if len(f.pids) == 0 && len(command) == 0 {
+		return usagef("sudo gpurec record -p PID -d 10s", "say what to record: -p PID or -- COMMAND")
+	}
+	for _, pid := range f.pids {
+		if pid <= 0 {
+			return usagef("pgrep -n python3", "-p %d is no process number", pid)
+		}
+	}
+	size, err := parseSize(f.buffer)
+	if err != nil || size < 64<<10 || size > 1<<31 || bits.OnesCount64(uint64(size)) != 1 {
+		return usagef("gpurec record --buffer 64MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is needed", f.buffer)
+	}
+	f.opt.BufferBytes = int(size)
+	switch {
+	case f.opt.Stacks != "fp" && f.opt.Stacks != "off":
+		return usagef(help, "--stacks %s: fp or off", f.opt.Stacks)
+	case f.attach != "auto" && f.attach != "uprobe_multi" && f.attach != "perf":
+		return usagef(help, "--attach %s: auto, uprobe_multi or perf", f.attach)
+	case f.opt.Duration < 0:
+		return usagef(help, "-d %v is negative", f.opt.Duration)
+	case f.opt.NVMLInterval < 0 || f.opt.NVMLInterval > 0 && f.opt.NVMLInterval < time.Millisecond:
+		return usagef(help, "--nvml-interval %v: 1ms or more, or 0 for none", f.opt.NVMLInterval)
+	case f.opt.SegmentInterval < 100*time.Millisecond:
+		return usagef(help, "--segment-interval %v: 100ms or more", f.opt.SegmentInterval)
+	}
+	f.opt.Attach = record.Attach(f.attach)
+	f.opt.Pids = f.pids
+	f.opt.Owner = sudoOwner()
+	f.opt.Version, f.opt.CommandLine = version(), os.Args
+	return nil
+}
+
+func (f *recordFlags) run(ctx context.Context, args []string) error {
+	if err := f.check(args); err != nil {
+		return err
+	}
+	if err := record.CheckPrivileges(f.opt.Attach); err != nil {
+		return f.explain(err)
+	}
+	if len(args) > 0 {
+		command, err := record.StartCommand(args, f.opt.Owner)
+		if err != nil {
+			return err
+		}
+		f.opt.Command = command
+	}
+	session, err := record.Start(f.opt)
+	if err != nil {
+		if f.opt.Command != nil {
+			f.opt.Command.Kill()
+		}
+		return f.explain(err)
+	}
+	return f.follow(ctx, session)
+}
+
+// follow records until it should end, ends it and says what it came to.
+func (f *recordFlags) follow(ctx context.Context, session *record.Session) error {
+	ctx, stop := f.untilInterrupted(ctx, session)
+	defer stop()
+	f.announce(session)
+	status := newStatusLine(session)
+	if f.opt.Command != nil {
+		f.opt.Command.Run()
+	}
+	end, err := session.Run(ctx)
+	status.stop()
+	if err != nil {
+		warningf("recording ended early: %v", err)
+	} else if end == record.EndProcesses && f.opt.Command == nil {
+		notef("%s", end)
+	}
+	result, ferr := session.Finish()
+	f.report(result)
+	if ferr != nil {
+		return f.explainUnfinished(result, ferr)
+	}
+	if f.opt.Command == nil {
+		return nil
+	}
+	code, err := f.opt.Command.Wait(ctx)
+	if err == nil && code != 0 {
+		return &exitStatus{code}
+	}
+	return err
+}
+
+// untilInterrupted returns a context that the first Ctrl-C or SIGTERM ends. A second
+// one ends the program at once: the kernel takes the probes away, and the finished
+// segments stay. A command that was started here gets Ctrl-C from the terminal
+// itself and other signals from us, and the recording ends with it.
+func (f *recordFlags) untilInterrupted(ctx context.Context, session *record.Session) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	go func() {
+		for n := 1; ; n++ {
+			s, ok := <-signals
+			if !ok {
+				return
+			}
+			if n > 1 {
+				folder := session.Output() + format.SegmentSuffix
+				warningf("aborted; what was written is in %s", folder)
+				hintf("gpurec recover %s", folder)
+				os.Exit(exitFailed)
+			}
+			if f.opt.Command == nil {
+				cancel()
+			} else if s != os.Interrupt {
+				f.opt.Command.Signal(s)
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); close(signals); cancel() }
+}
+
+func (f *recordFlags) announce(session *record.Session) {
+	n, how := session.Probes()
+	var targets []string
+	for pid, comm := range session.Processes() {
+		targets = append(targets, fmt.Sprintf("%d (%s)", pid, comm))
+	}
+	if n == 0 {
+		notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", strings.Join(targets, ", "))
+	} else {
+		notef("attached to %s: %d probes by %s; Ctrl-C stops", strings.Join(targets, ", "), n, how)
+	}
+	if f.opt.NVMLInterval > 0 && !session.HasNVML() {
+		warningf("no NVML: GPU utilisation, memory and power will be missing from the recording")
+	}
+	if f.readyFile != "" {
+		if err := os.WriteFile(f.readyFile, nil, 0o600); err != nil {
+			warningf("create --ready-file: %v", err)
+		}
+	}
+}
+
+// report says what was recorded, what was lost, what it cost, and what to type next.
+func (f *recordFlags) report(r record.Result) {
+	total := r.Meta.Totals()
+	if total.Lost > 0 {
+		warningf("%s of %s calls lost; reports will say so", count(total.Lost), count(total.Seen))
+		hintf("record again with --buffer %s", formatSize(min(int64(f.opt.BufferBytes)*4, 1<<31)))
+	}
+	if total.Open > 0 {
+		notef("%s calls had not returned at the end; they are recorded as open", count(total.Open))
+	}
+	if total.Recorded == 0 {
+		warningf("no CUDA call was made while recording")
+	}
+	c := r.Meta.Cost
+	perEvent := ""
+	if total.Recorded > 0 && r.Unfinished == "" {
+		perEvent = fmt.Sprintf(", %.1f bytes a call", float64(c.FileBytes)/float64(total.Recorded))
+	}
+	if c.BPFRuns > 0 {
+		perEvent += fmt.Sprintf(", %.0f ns in BPF a probe hit", float64(c.BPFRunNs)/float64(c.BPFRuns))
+	}
+	seconds := r.Elapsed.Seconds()
+	notef("own cost: attach %v, detach %v, %.1f %% of a core, %s memory%s",
+		time.Duration(c.AttachNs).Round(time.Millisecond), time.Duration(c.DetachNs).Round(time.Millisecond),
+		float64(c.CPUNs)/1e7/max(seconds, 1e-9), formatSize(c.RSSBytes), perEvent)
+	if r.Unfinished == "" {
+		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze leaks %s",
+			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), r.Output)
+	}
+}
+
+// explain turns what record.Start says into a sentence and a command to paste.
+func (f *recordFlags) explain(err error) error {
+	var (
+		process   *record.ProcessError
+		privilege *record.PrivilegeError
+		path      *fs.PathError
+	)
+	again := "sudo " + strings.Join(os.Args, " ")
+	switch {
+	case errors.Is(err, record.ErrNoProcess) && errors.As(err, &process):
+		return &hintedError{fmt.Errorf("there is no process %d", process.Pid), "nvidia-smi --query-compute-apps=pid,name --format=csv"}
+	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process):
+		return &hintedError{err, fmt.Sprintf("sudo gpurec record -p %d --wait", process.Pid)}
+	case errors.As(err, &privilege) || errors.Is(err, record.ErrNotPermitted):
+		return &hintedError{err, again}
+	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
+		if strings.HasSuffix(path.Path, format.SegmentSuffix) {
+			return &hintedError{fmt.Errorf("%s exists: a recording that was cut off", path.Path), "gpurec recover " + path.Path + ", or --force"}
+		}
+		return &hintedError{fmt.Errorf("%s exists", path.Path), "-o OTHER.parquet, or --force"}
+	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path):
+		return &hintedError{fmt.Errorf("folder %s does not exist", filepath.Dir(path.Path)), "mkdir -p " + filepath.Dir(path.Path)}
+	case (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)) && errors.As(err, &path):
+		return &hintedError{fmt.Errorf("cannot write to %s: %w", filepath.Dir(path.Path), path.Err), "-o /tmp/" + filepath.Base(strings.TrimSuffix(path.Path, format.SegmentSuffix))}
+	}
+	return err
+}
+
+func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
+	what := err
+	if errors.Is(err, syscall.ENOSPC) {
+		what = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))
+	}
+	return &hintedError{fmt.Errorf("%w; what was written is in %s", what, r.Unfinished), "gpurec recover " + r.Unfinished}
+}
+
+// sudoOwner is the user behind sudo, to whom recordings belong.
+func sudoOwner() format.Owner {
+	uid, uerr := strconv.Atoi(os.Getenv("SUDO_UID"))
+	gid, gerr := strconv.Atoi(os.Getenv("SUDO_GID"))
+	if os.Geteuid() != 0 || uerr != nil || gerr != nil {
+		return format.Owner{}
+	}
+	return format.Owner{UID: uid, GID: gid, Set: true}
+}
+
+// statusLine shows how the recording goes: one line that renews itself on a
+// terminal, a line every ten seconds elsewhere.
+type statusLine struct {
+	session  *record.Session
+	terminal bool
+	begin    time.Time
+	last     record.Progress
+	lastAt   time.Time
+	quit     chan struct{}
+	done     chan struct{}
+}
+
+func newStatusLine(session *record.Session) *statusLine {
+	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
+	s := &statusLine{session: session, terminal: err == nil, begin: time.Now(), lastAt: time.Now(), quit: make(chan struct{}), done: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *statusLine) run() {
+	defer close(s.done)
+	every := 10 * time.Second
+	if s.terminal {
+		every = 500 * time.Millisecond
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.quit:
+			if s.terminal {
+				fmt.Fprint(os.Stderr, "\r\x1b[K")
+			}
+			return
+		case <-tick.C:
+			s.show()
+		}
+	}
+}
+
+func (s *statusLine) show() {
+	p, now := s.session.Progress(), time.Now()
+	rate := float64(p.Calls-s.last.Calls) / now.Sub(s.lastAt).Seconds()
+	s.last, s.lastAt = p, now
+	text := fmt.Sprintf("%v  %s calls  %s/s  %s lost  %s",
+		now.Sub(s.begin).Round(time.Second), count(p.Calls), count(int64(rate)), count(p.Lost), formatSize(p.FileBytes))
+	if s.terminal {
+		fmt.Fprintf(os.Stderr, "\r\x1b[Kgpurec: %s", text)
+		return
+	}
+	notef("%s", text)
+}
+
+func (s *statusLine) stop() {
+	close(s.quit)
+	<-s.done
+}

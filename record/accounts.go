@@ -1,0 +1,136 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// classNames are the names of the call classes in Meta.Calls and in rows of kind
+// lost, by bpf.CudaCallClass.
+var classNames = [bpf.CudaCallClassCLASS_COUNT]string{
+	bpf.CudaCallClassCLASS_MEMORY: "memory",
+	bpf.CudaCallClassCLASS_LAUNCH: "launch",
+	bpf.CudaCallClassCLASS_COPY:   "copy",
+	bpf.CudaCallClassCLASS_SYNC:   "sync",
+	bpf.CudaCallClassCLASS_API:    "api",
+}
+
+var lossReasons = [bpf.CudaLossReasonLOSS_REASONS]string{
+	bpf.CudaLossReasonLOSS_RING_FULL: "ring buffer full",
+	bpf.CudaLossReasonLOSS_THREADS:   "too many threads",
+	bpf.CudaLossReasonLOSS_DEPTH:     "calls nested too deep",
+}
+
+// lossInterval is the shortest time between two looks at the loss counters; rows of
+// kind lost are that exact about when.
+const lossInterval = 100 * time.Millisecond
+
+// accounts keeps the books: what the kernel saw and lost, what was written.
+type accounts struct {
+	probes *probes
+	clock  clock
+	// last is what the kernel's counters said at the last look, per class.
+	last   [bpf.CudaCallClassCLASS_COUNT]bpf.CudaClassStats
+	lastNs int64 // Unix ns
+	counts []uint64
+	// written counts rows handed to the writer, per class.
+	written   [bpf.CudaCallClassCLASS_COUNT]int64
+	open      [bpf.CudaCallClassCLASS_COUNT]int64
+	abandoned [bpf.CudaCallClassCLASS_COUNT]int64
+	counted   [bpf.CudaCallClassCLASS_COUNT]int64
+	unwritten [bpf.CudaCallClassCLASS_COUNT]int64 // drained, but the disk refused them
+}
+
+func newAccounts(p *probes, c clock) *accounts {
+	return &accounts{probes: p, clock: c, lastNs: c.now(), counts: make([]uint64, bpf.NumCookies())}
+}
+
+// look reads the kernel's counters and returns rows of kind lost and count for what
+// has changed since the last look.
+func (a *accounts) look() ([]format.Row, error) {
+	now := a.clock.now()
+	var rows []format.Row
+	for class := range a.last {
+		var perCPU []bpf.CudaClassStats
+		if err := a.probes.objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
+			return nil, fmt.Errorf("read loss counters: %w", err)
+		}
+		sum := sumStats(perCPU)
+		for why, n := range sum.Lost {
+			if d := n - a.last[class].Lost[why]; d > 0 {
+				rows = append(rows, format.Row{
+					Kind: format.KindLost, Name: classNames[class], Message: lossReasons[why],
+					StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
+				})
+			}
+		}
+		a.last[class] = sum
+	}
+	counted, err := a.lookCounts(now)
+	a.lastNs = now
+	return append(rows, counted...), err
+}
+
+func sumStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
+	var sum bpf.CudaClassStats
+	for _, s := range perCPU {
+		sum.Seen += s.Seen
+		sum.Emitted += s.Emitted
+		sum.Abandoned += s.Abandoned
+		for why, n := range s.Lost {
+			sum.Lost[why] += n
+		}
+	}
+	return sum
+}
+
+// lookCounts returns rows for the calls that are only counted.
+func (a *accounts) lookCounts(now int64) ([]format.Row, error) {
+	var rows []format.Row
+	for cookie := range a.counts {
+		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		if !call.CountOnly {
+			continue
+		}
+		var perCPU []uint64
+		if err := a.probes.objects.Counts.Lookup(uint32(cookie), &perCPU); err != nil {
+			return nil, fmt.Errorf("read call counts: %w", err)
+		}
+		var sum uint64
+		for _, n := range perCPU {
+			sum += n
+		}
+		if d := sum - a.counts[cookie]; d > 0 {
+			rows = append(rows, format.Row{
+				Kind: format.KindCount, Name: name, StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
+			})
+			a.counted[call.Class] += int64(d)
+		}
+		a.counts[cookie] = sum
+	}
+	return rows, nil
+}
+
+// calls returns the account of every class as of the last look.
+func (a *accounts) calls() map[string]format.CallCount {
+	calls := make(map[string]format.CallCount)
+	for class, name := range classNames {
+		s := a.last[class]
+		c := format.CallCount{
+			Seen: int64(s.Seen), Recorded: a.written[class], Open: a.open[class], Abandoned: a.abandoned[class],
+			Lost: a.unwritten[class], Counted: a.counted[class],
+		}
+		for _, n := range s.Lost {
+			c.Lost += int64(n)
+		}
+		calls[name] = c
+	}
+	maps.DeleteFunc(calls, func(_ string, c format.CallCount) bool { return c == format.CallCount{} })
+	return calls
+}

@@ -1,0 +1,244 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpurec/gpurec/bpf"
+)
+
+// Attach says by which kernel interface probes are placed.
+type Attach string
+
+// Ways to attach. AttachAuto takes the best that the kernel has.
+const (
+	AttachAuto Attach = "auto"
+	// AttachMulti: one uprobe_multi link for all functions of a library (Linux 6.6).
+	AttachMulti Attach = "uprobe_multi"
+	// AttachPerf: one perf event per function, entry and return (Linux 5.15).
+	// Detaching takes up to 0.1 s each.
+	AttachPerf Attach = "perf"
+)
+
+// kernelAttach returns the way to attach on this kernel if asked for AttachAuto.
+func (a Attach) onThisKernel() Attach {
+	if a != AttachAuto && a != "" {
+		return a
+	}
+	if features.HaveBPFLinkUprobeMulti() == nil {
+		return AttachMulti
+	}
+	return AttachPerf
+}
+
+// probes holds the loaded BPF programs and what they are attached to. The links keep
+// the probes in place; dropping them, also by dying, removes the probes.
+type probes struct {
+	how     Attach
+	objects bpf.CudaObjects
+
+	mu       sync.Mutex
+	entries  []link.Link
+	returns  []link.Link
+	attached map[attachment]bool
+	count    int // places probed, entries and returns
+}
+
+// attachment is one library probed for one process.
+type attachment struct {
+	lib fileID
+	pid int
+}
+
+// loadProbes loads the BPF programs and fills the table of calls.
+func loadProbes(how Attach, bufferBytes int, stacks bool) (*probes, error) {
+	spec, err := bpf.LoadCuda()
+	if err != nil {
+		return nil, fmt.Errorf("read BPF programs: %w", err)
+	}
+	if how == AttachPerf {
+		for _, p := range spec.Programs {
+			p.AttachType = ebpf.AttachNone
+		}
+	}
+	spec.Maps["events"].MaxEntries = uint32(bufferBytes)
+	takeStacks := uint8(0)
+	if stacks {
+		takeStacks = 1
+	}
+	if err := errors.Join(spec.Variables["take_stacks"].Set(takeStacks),
+		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4))); err != nil {
+		return nil, fmt.Errorf("set BPF variables: %w", err)
+	}
+	p := &probes{how: how, attached: make(map[attachment]bool)}
+	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
+		return nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	for cookie := range bpf.NumCookies() {
+		call, _, _, _ := bpf.ByCookie(uint16(cookie))
+		if err := p.objects.Calls.Put(uint32(cookie), call.Spec()); err != nil {
+			p.close()
+			return nil, fmt.Errorf("fill table of calls: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// target lets the programs record the process.
+func (p *probes) target(pid int) error {
+	if err := p.objects.Targets.Put(uint32(pid), uint8(1)); err != nil {
+		return fmt.Errorf("add process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// attach places the probes of a library for one process; for one it has already, it
+// does nothing. Returns are probed before entries, so that no entry lacks its return.
+func (p *probes) attach(lib *library, pid int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := attachment{lib.id, pid}
+	if p.attached[key] {
+		return nil
+	}
+	var err error
+	if p.how == AttachMulti {
+		err = p.attachMulti(lib, pid)
+	} else {
+		err = p.attachPerf(lib, pid)
+	}
+	if err != nil {
+		return fmt.Errorf("attach to %s: %w", lib.path, err)
+	}
+	p.attached[key] = true
+	return nil
+}
+
+func (p *probes) attachMulti(lib *library, pid int) error {
+	executable, err := link.OpenExecutable(lib.open)
+	if err != nil {
+		return err
+	}
+	entry := link.UprobeMultiOptions{PID: uint32(pid)}
+	exit := link.UprobeMultiOptions{PID: uint32(pid)}
+	for _, at := range lib.probes {
+		entry.Addresses = append(entry.Addresses, at.FileOffset)
+		entry.Cookies = append(entry.Cookies, uint64(at.Cookie))
+		if at.Return {
+			exit.Addresses = append(exit.Addresses, at.FileOffset)
+			exit.Cookies = append(exit.Cookies, uint64(at.Cookie))
+		}
+	}
+	returns, err := executable.UretprobeMulti(nil, p.objects.CallExit, &exit)
+	if err != nil {
+		return err
+	}
+	entries, err := executable.UprobeMulti(nil, p.objects.CallEnter, &entry)
+	if err != nil {
+		returns.Close()
+		return err
+	}
+	p.returns = append(p.returns, returns)
+	p.entries = append(p.entries, entries)
+	p.count += len(entry.Addresses) + len(exit.Addresses)
+	return nil
+}
+
+func (p *probes) attachPerf(lib *library, pid int) error {
+	executable, err := link.OpenExecutable(lib.open)
+	if err != nil {
+		return err
+	}
+	for _, at := range lib.probes {
+		opt := &link.UprobeOptions{Address: at.FileOffset, PID: pid, Cookie: uint64(at.Cookie)}
+		if at.Return {
+			l, err := executable.Uretprobe("", p.objects.CallExit, opt)
+			if err != nil {
+				return err
+			}
+			p.returns = append(p.returns, l)
+			p.count++
+		}
+		l, err := executable.Uprobe("", p.objects.CallEnter, opt)
+		if err != nil {
+			return err
+		}
+		p.entries = append(p.entries, l)
+		p.count++
+	}
+	return nil
+}
+
+// detach removes the probes: entries first, then, when the calls under way have
+// returned or the grace period is over, returns.
+func (p *probes) detach(grace time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := closeLinks(p.entries)
+	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if open, oerr := p.openCalls(); oerr != nil || len(open) == 0 {
+			break
+		}
+	}
+	err = errors.Join(err, closeLinks(p.returns))
+	p.entries, p.returns = nil, nil
+	return err
+}
+
+// closeLinks closes links side by side: a perf uprobe takes the kernel up to 0.1 s.
+func closeLinks(links []link.Link) error {
+	errs := make([]error, len(links))
+	var wg sync.WaitGroup
+	for chunk := range slices.Chunk(indexes(len(links)), max(1, len(links)/8)) {
+		wg.Go(func() {
+			for _, i := range chunk {
+				errs[i] = links[i].Close()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func indexes(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// openCalls returns the calls that have not returned, outermost first per thread.
+func (p *probes) openCalls() ([]bpf.CudaEvent, error) {
+	var (
+		open []bpf.CudaEvent
+		id   uint64
+		t    bpf.CudaThread
+	)
+	threads := p.objects.Threads.Iterate()
+	for threads.Next(&id, &t) {
+		for i := range min(int(t.Open), len(t.Calls)) {
+			e := t.Calls[i].Event
+			if call, _, _, ok := bpf.ByCookie(e.Call); ok && !call.CountOnly {
+				open = append(open, e)
+			}
+		}
+	}
+	if err := threads.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, fmt.Errorf("read open calls: %w", err)
+	}
+	return open, nil
+}
+
+func (p *probes) close() error {
+	return errors.Join(p.detach(0), p.objects.Close())
+}

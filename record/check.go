@@ -1,0 +1,146 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/bpf"
+)
+
+// Finding is one thing that Check looked at.
+type Finding struct {
+	What string
+	// Needed is whether recording fails without it; else Without says what is lost.
+	Needed  bool
+	Without string
+	// Text says what was found when Err is nil.
+	Text string
+	Err  error
+}
+
+// Check tells what recording in this way would find here, and about process pid if
+// that is not 0. It attaches to nothing.
+func Check(pid int, how Attach) []Finding {
+	how = how.onThisKernel()
+	findings := []Finding{
+		{What: "kernel", Needed: true, Text: "Linux " + osRelease(), Err: CheckKernel()},
+		checkAttach(how),
+		{What: "privileges", Needed: true, Text: "enough for " + string(how), Err: CheckPrivileges(how)},
+		checkPrograms(how),
+		checkNVML(),
+		{What: "kernel log", Text: "/dev/kmsg can be read", Err: checkReadable("/dev/kmsg"), Without: "no Xid errors from the kernel log"},
+	}
+	if pid != 0 {
+		findings = append(findings, checkProcess(pid))
+	}
+	return findings
+}
+
+func checkAttach(how Attach) Finding {
+	f := Finding{What: "uprobe_multi", Text: "one link for all functions", Without: "perf uprobes are used: detaching takes up to 0.1 s per function"}
+	if how != AttachMulti {
+		f.Err = errors.New("not used: the kernel has it from Linux 6.6 on")
+	}
+	return f
+}
+
+// checkPrograms loads the BPF programs and drops them again.
+func checkPrograms(how Attach) Finding {
+	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
+	p, err := loadProbes(how, 1<<16, true)
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	f.Err = p.close()
+	return f
+}
+
+func checkNVML() Finding {
+	f := Finding{What: "NVML", Without: "no GPU utilisation, memory or power in recordings"}
+	t, err := openTelemetry()
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	defer t.close()
+	f.Text = fmt.Sprintf("driver %s, CUDA %s, %d GPUs", t.driver, t.cuda, len(t.facts(0)))
+	return f
+}
+
+func checkReadable(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+func checkProcess(pid int) Finding {
+	f := Finding{What: fmt.Sprintf("process %d", pid), Needed: true}
+	tables, err := Calls(pid)
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	var texts []string
+	for _, t := range tables {
+		slow := 0
+		for _, p := range t.Probes {
+			if !p.Emulated {
+				slow++
+			}
+		}
+		texts = append(texts, fmt.Sprintf("%s: %d functions, %d of them single-stepped", t.Path, len(t.Probes), slow))
+	}
+	f.Text = strings.Join(texts, "; ")
+	return f
+}
+
+// CallTable says what would be probed in one library.
+type CallTable struct {
+	Path    string
+	Probes  []Probe
+	Missing []string // functions of the table that the library does not export
+}
+
+// Calls returns, for every libcuda that the process has mapped, what would be probed
+// in it. Errors are those of Start about processes.
+func Calls(pid int) ([]CallTable, error) {
+	p, err := openProcess(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	if err := p.checkAccess(); err != nil {
+		return nil, err
+	}
+	libs, err := p.libraries()
+	if err != nil {
+		return nil, err
+	}
+	if len(libs) == 0 {
+		return nil, &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoLibrary}
+	}
+	tables := make([]CallTable, 0, len(libs))
+	for _, lib := range libs {
+		tables = append(tables, lib.table())
+	}
+	return tables, nil
+}
+
+func (l *library) table() CallTable {
+	t := CallTable{Path: l.path, Probes: l.probes}
+	for i := range bpf.Calls {
+		name := bpf.Calls[i].Name
+		if !slices.ContainsFunc(l.probes, func(p Probe) bool { return p.Symbol == name }) {
+			t.Missing = append(t.Missing, name)
+		}
+	}
+	return t
+}

@@ -1,0 +1,171 @@
+//go:build linux
+
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Command is a program started to be recorded. It is held before its first
+// instruction until the probes are in place, and then runs as if started by a shell:
+// with our standard streams and as the user behind sudo.
+type Command struct {
+	cmd     *exec.Cmd
+	ready   chan error    // the program stands at its first instruction
+	release chan struct{} // closed: let it run
+	done    chan struct{}
+	err     error
+}
+
+// StartCommand starts args and holds it. Run it through Options.Command.
+func StartCommand(args []string, owner format.Owner) (*Command, error) {
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return nil, fmt.Errorf("start command: %w", err)
+	}
+	c := &Command{ready: make(chan error, 1), release: make(chan struct{}), done: make(chan struct{})}
+	c.cmd = exec.Command(path, args[1:]...)
+	c.cmd.Args[0] = args[0]
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	if owner.Set {
+		groups, err := groupsOf(owner)
+		if err != nil {
+			return nil, err
+		}
+		c.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(owner.UID), Gid: uint32(owner.GID), Groups: groups}
+	}
+	go c.run()
+	if err := <-c.ready; err != nil {
+		return nil, fmt.Errorf("start command: %w", err)
+	}
+	return c, nil
+}
+
+// run starts the program traced, which stops it right after execve, and detaches
+// when it is released. Only the thread that traces may do so, hence the lock.
+func (c *Command) run() {
+	defer close(c.done)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := c.cmd.Start(); err != nil {
+		c.ready <- err
+		return
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(c.Pid(), &status, 0, nil); err != nil || !status.Stopped() {
+		c.ready <- errors.Join(errors.New("the program did not stop at its first instruction"), err)
+		_ = c.cmd.Process.Kill()
+		return
+	}
+	c.ready <- nil
+	<-c.release
+	if err := syscall.PtraceDetach(c.Pid()); err != nil {
+		c.err = fmt.Errorf("let the program run: %w", err)
+		_ = c.cmd.Process.Kill()
+	}
+	err := c.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.err = errors.Join(c.err, err)
+	}
+}
+
+// Pid returns the program's process number.
+func (c *Command) Pid() int { return c.cmd.Process.Pid }
+
+// Run lets the program run; it is called once.
+func (c *Command) Run() { close(c.release) }
+
+// Wait waits for the program to end, or ctx, and returns its exit status as a shell
+// has it: 128 + the signal's number if one killed it.
+func (c *Command) Wait(ctx context.Context) (int, error) {
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if c.err != nil || c.cmd.ProcessState == nil {
+		return 1, c.err
+	}
+	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ok && status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return c.cmd.ProcessState.ExitCode(), nil
+}
+
+// Signal passes a signal on to the program.
+func (c *Command) Signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
+
+// Kill ends a program that never ran.
+func (c *Command) Kill() { _ = c.cmd.Process.Kill() }
+
+func groupsOf(owner format.Owner) ([]uint32, error) {
+	out, err := exec.Command("id", "-G", fmt.Sprint(owner.UID)).Output()
+	if err != nil {
+		return []uint32{uint32(owner.GID)}, nil
+	}
+	var groups []uint32
+	for _, field := range strings.Fields(string(out)) {
+		var g uint32
+		if _, err := fmt.Sscan(field, &g); err != nil {
+			return nil, fmt.Errorf("read groups of user %d: %w", owner.UID, err)
+		}
+		groups = append(groups, g)
+	}
+	return groups, nil
+}
+
+// candidateLibraries returns the libcuda files that a program started now could
+// load: probes placed before it maps one miss no call.
+func candidateLibraries() []*library {
+	var dirs []string
+	dirs = append(dirs, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
+	dirs = append(dirs, cachedLibraryDirs()...)
+	dirs = append(dirs, "/usr/lib/"+multiarch(), "/lib/"+multiarch(), "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/local/cuda/compat", "/usr/lib/wsl/lib")
+	var found []*library
+	seen := make(map[fileID]bool)
+	for _, dir := range dirs {
+		path := filepath.Join(dir, "libcuda.so.1")
+		lib, err := openLibrary(path, path)
+		if err != nil || seen[lib.id] {
+			continue
+		}
+		seen[lib.id] = true
+		found = append(found, lib)
+	}
+	return found
+}
+
+// cachedLibraryDirs asks the dynamic linker's cache for folders with a libcuda.
+func cachedLibraryDirs() []string {
+	out, err := exec.Command("/sbin/ldconfig", "-p").Output()
+	if err != nil {
+		return nil
+	}
+	var dirs []string
+	for line := range strings.Lines(string(out)) {
+		if name, path, ok := strings.Cut(line, " => "); ok && strings.HasPrefix(strings.TrimSpace(name), "libcuda.so.1 ") {
+			dirs = append(dirs, filepath.Dir(strings.TrimSpace(path)))
+		}
+	}
+	return dirs
+}
+
+func multiarch() string {
+	if runtime.GOARCH == "arm64" {
+		return "aarch64-linux-gnu"
+	}
+	return "x86_64-linux-gnu"
+}

@@ -1,0 +1,98 @@
+//go:build linux
+
+package record
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// hostFacts fills in what the metadata says about the machine.
+func hostFacts(meta *format.Meta) {
+	meta.Arch = runtime.GOARCH
+	meta.OSRelease = osRelease()
+	if host, err := os.Hostname(); err == nil {
+		meta.Host = host
+	}
+	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		meta.BootID = strings.TrimSpace(string(id))
+	}
+}
+
+// processFacts is the message of a row of kind process, as JSON.
+type processFacts struct {
+	ParentPid   int      `json:"parent_pid"`
+	Exe         string   `json:"exe,omitempty"`
+	CommandLine []string `json:"command_line,omitempty"`
+	UID         int      `json:"uid"`
+	// NamespacePids are the process's numbers from this pid namespace inwards.
+	NamespacePids []string `json:"namespace_pids,omitempty"`
+	Cgroup        string   `json:"cgroup,omitempty"`
+	StartBootNs   int64    `json:"start_boottime_ns"`
+	Library       string   `json:"libcuda,omitempty"`
+	// ExitNs is when the process was seen to have ended, Unix ns; absent if it ran on.
+	ExitNs int64 `json:"exit_ns,omitempty"`
+}
+
+// facts reads what is known of the process; what cannot be read stays empty.
+func (p *process) facts() processFacts {
+	f := processFacts{StartBootNs: p.startNs, UID: -1}
+	if exe, err := os.Readlink(p.path("exe")); err == nil {
+		f.Exe = exe
+	}
+	if line, err := os.ReadFile(p.path("cmdline")); err == nil {
+		f.CommandLine = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	}
+	if cgroup, err := os.ReadFile(p.path("cgroup")); err == nil {
+		f.Cgroup = strings.TrimSpace(string(cgroup))
+	}
+	var st unix.Stat_t
+	if unix.Stat(p.path("."), &st) == nil {
+		f.UID = int(st.Uid)
+	}
+	if status, err := os.ReadFile(p.path("status")); err == nil {
+		for line := range strings.Lines(string(status)) {
+			if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+				f.NamespacePids = strings.Fields(pids)
+			}
+		}
+	}
+	if stat, err := os.ReadFile(p.path("stat")); err == nil {
+		if _, after, ok := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " "); ok {
+			fields := strings.Fields(after)
+			if len(fields) > 1 {
+				f.ParentPid, _ = strconv.Atoi(fields[1])
+			}
+		}
+	}
+	return f
+}
+
+func (p *process) row(f processFacts, startNs int64) format.Row {
+	text, err := json.Marshal(f)
+	if err != nil {
+		text = nil // plain strings and numbers always encode
+	}
+	return format.Row{
+		Kind: format.KindProcess, StartNs: startNs, Pid: int32(p.pid), Tid: int32(p.pid), Name: p.comm, Message: string(text), Device: -1,
+	}
+}
+
+// defaultOutput is where a recording goes unless told: gpurec-COMM-PID-TIME.parquet.
+func defaultOutput(comm string, pid int, at string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r == filepath.Separator || r <= ' ' || r > '~' {
+			return '_'
+		}
+		return r
+	}, comm)
+	return "gpurec-" + clean + "-" + strconv.Itoa(pid) + "-" + at + ".parquet"
+}

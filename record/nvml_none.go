@@ -1,0 +1,27 @@
+//go:build linux && !cgo
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// ErrNoNVML says why there are no GPU samples.
+var ErrNoNVML = errors.New("no NVML")
+
+// telemetry is empty in a build without cgo, which NVML needs.
+type telemetry struct{ driver, cuda string }
+
+func openTelemetry() (*telemetry, error) {
+	return nil, fmt.Errorf("%w: this gpurec was built with CGO_ENABLED=0", ErrNoNVML)
+}
+
+func (t *telemetry) facts(int64) []format.Row { return nil }
+
+func (t *telemetry) run(clock, time.Duration, chan<- []format.Row, <-chan struct{}) {}
+
+func (t *telemetry) close() {}

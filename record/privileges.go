@@ -1,0 +1,177 @@
+//go:build linux
+
+package record
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Capability is a Linux capability by number, see capabilities(7).
+type Capability int
+
+// String returns the capability's name as capabilities(7) has it.
+func (c Capability) String() string {
+	if name, ok := capabilityNames[c]; ok {
+		return name
+	}
+	return "capability " + strconv.Itoa(int(c))
+}
+
+var capabilityNames = map[Capability]string{
+	unix.CAP_BPF:                "CAP_BPF",
+	unix.CAP_PERFMON:            "CAP_PERFMON",
+	unix.CAP_SYS_ADMIN:          "CAP_SYS_ADMIN",
+	unix.CAP_SYS_PTRACE:         "CAP_SYS_PTRACE",
+	unix.CAP_CHECKPOINT_RESTORE: "CAP_CHECKPOINT_RESTORE",
+}
+
+// PrivilegeError says which capabilities are missing for what.
+type PrivilegeError struct {
+	What    string
+	Missing []Capability
+	Have    []Capability // of those that gpurec knows to use
+}
+
+func (e *PrivilegeError) Error() string {
+	text := e.What + " needs " + joinCapabilities(e.Missing)
+	if len(e.Have) > 0 {
+		text += " (have " + joinCapabilities(e.Have) + ")"
+	}
+	return text
+}
+
+func joinCapabilities(all []Capability) string {
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// capabilities is the effective set of this process, one bit each.
+type capabilities uint64
+
+func (c capabilities) has(want Capability) bool { return c>>want&1 == 1 }
+
+func (c capabilities) known() []Capability {
+	var have []Capability
+	for _, k := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE} {
+		if c.has(k) {
+			have = append(have, k)
+		}
+	}
+	return have
+}
+
+// effectiveCapabilities reads the capabilities of this process.
+func effectiveCapabilities() (capabilities, error) {
+	file, err := os.Open("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("read own capabilities: %w", err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "CapEff:"); ok {
+			bits, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read own capabilities: %w", err)
+			}
+			return capabilities(bits), nil
+		}
+	}
+	return 0, fmt.Errorf("read own capabilities: no CapEff line in /proc/self/status")
+}
+
+// CheckPrivileges returns a *PrivilegeError if this process lacks what attaching in
+// this way needs.
+//
+// Loading the programs takes CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN stands for both;
+// Linux 5.8, commit a17b53c4a4b5). A uprobe_multi link needs no more. A perf uprobe
+// needs CAP_SYS_ADMIN since commit ba677dbe77af (2025, also in 6.6.y and 6.12.y).
+func CheckPrivileges(how Attach) error {
+	have, err := effectiveCapabilities()
+	if err != nil {
+		return err
+	}
+	if missing := have.missing(how.onThisKernel()); len(missing) > 0 {
+		return &PrivilegeError{What: "attaching probes by " + string(how.onThisKernel()), Missing: missing, Have: have.known()}
+	}
+	return nil
+}
+
+func (c capabilities) missing(how Attach) []Capability {
+	if c.has(unix.CAP_SYS_ADMIN) {
+		return nil
+	}
+	if how == AttachPerf {
+		return []Capability{unix.CAP_SYS_ADMIN}
+	}
+	var missing []Capability
+	for _, need := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON} {
+		if !c.has(need) {
+			missing = append(missing, need)
+		}
+	}
+	return missing
+}
+
+// checkAccess returns a *PrivilegeError if /proc of a process of another user is
+// closed to us.
+func (p *process) checkAccess() error {
+	file, err := os.Open(p.path("maps"))
+	if err == nil {
+		var b [1]byte
+		_, err = file.Read(b[:]) // open succeeds, reading is what ptrace access guards
+		file.Close()
+	}
+	if err == nil || !os.IsPermission(err) && err != unix.EPERM {
+		return nil
+	}
+	have, cerr := effectiveCapabilities()
+	if cerr == nil && !have.has(unix.CAP_SYS_PTRACE) {
+		return &PrivilegeError{
+			What:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.pid, p.comm),
+			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.known(),
+		}
+	}
+	return p.wrap(err)
+}
+
+// minKernel is what the BPF programs need: bpf_get_attach_cookie for uprobes came
+// with Linux 5.15 (commit 7adfc6c9b315).
+var minKernel = [2]int{5, 15}
+
+// KernelError says that the running kernel is too old.
+type KernelError struct{ Release string }
+
+func (e *KernelError) Error() string {
+	return fmt.Sprintf("this kernel is Linux %s, recording needs %d.%d or newer", e.Release, minKernel[0], minKernel[1])
+}
+
+// CheckKernel returns a *KernelError if the running kernel is too old to record.
+func CheckKernel() error { return checkRelease(osRelease()) }
+
+func checkRelease(release string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return nil // not a number we know: let the kernel speak for itself
+	}
+	if major < minKernel[0] || major == minKernel[0] && minor < minKernel[1] {
+		return &KernelError{Release: release}
+	}
+	return nil
+}
+
+func osRelease() string {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(uts.Release[:])
+}

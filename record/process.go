@@ -1,0 +1,141 @@
+//go:build linux
+
+package record
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// Errors about the process to record, wrapped in a *ProcessError.
+var (
+	// ErrNoProcess: there is no process of that number, or it has ended.
+	ErrNoProcess = errors.New("no such process")
+	// ErrNoLibrary: the process has not loaded libcuda.so.1.
+	ErrNoLibrary = errors.New("has not loaded libcuda.so.1")
+	// ErrNotPermitted: the process belongs to somebody else.
+	ErrNotPermitted = errors.New("belongs to another user")
+)
+
+// ProcessError is an error about one process.
+type ProcessError struct {
+	Pid  int
+	Comm string // "" when unknown
+	Err  error
+}
+
+func (e *ProcessError) Error() string {
+	if e.Comm == "" {
+		return fmt.Sprintf("process %d: %v", e.Pid, e.Err)
+	}
+	return fmt.Sprintf("process %d (%s) %v", e.Pid, e.Comm, e.Err)
+}
+
+func (e *ProcessError) Unwrap() error { return e.Err }
+
+// process is one process being recorded, seen through /proc.
+type process struct {
+	pid     int
+	comm    string
+	startNs int64 // CLOCK_BOOTTIME; with pid it names the process for good
+	pidfd   int
+	exited  bool
+}
+
+// openProcess looks the process up; the pidfd keeps its number from being mistaken
+// for that of a later process.
+func openProcess(pid int) (*process, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+			err = ErrNoProcess
+		}
+		return nil, &ProcessError{Pid: pid, Err: err}
+	}
+	p := &process{pid: pid, pidfd: fd}
+	stat, err := os.ReadFile(p.path("stat"))
+	if err != nil {
+		p.close()
+		return nil, &ProcessError{Pid: pid, Err: ErrNoProcess}
+	}
+	p.comm, p.startNs = parseStat(stat)
+	return p, nil
+}
+
+func (p *process) close() { unix.Close(p.pidfd) }
+
+func (p *process) path(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(p.pid), name)
+}
+
+// alive reports whether the process still runs; a zombie does not.
+func (p *process) alive() bool {
+	if p.exited {
+		return false
+	}
+	poll := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	p.exited = err == nil && n > 0
+	return !p.exited
+}
+
+// parseStat returns the command name and the start time from /proc/PID/stat. The
+// name stands in parentheses and may hold any character, parentheses too.
+func parseStat(stat []byte) (comm string, startNs int64) {
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
+		return "", 0
+	}
+	comm = string(stat[open+1 : end])
+	fields := strings.Fields(string(stat[end+1:]))
+	if len(fields) > 19 { // field 22 of proc(5), counted from 1 with pid and comm
+		ticks, _ := strconv.ParseInt(fields[19], 10, 64)
+		startNs = ticks * 1e9 / userHz
+	}
+	return comm, startNs
+}
+
+// userHz is the unit of times in /proc/PID/stat; 100 on every architecture we know.
+const userHz = 100
+
+// maps returns the process's mappings.
+func (p *process) maps() ([]symbolize.Mapping, error) {
+	file, err := os.Open(p.path("maps"))
+	if err != nil {
+		return nil, p.wrap(err)
+	}
+	defer file.Close()
+	maps, err := symbolize.ReadMaps(file)
+	if err != nil {
+		return nil, p.wrap(err)
+	}
+	return maps, nil
+}
+
+// wrap says what an error from /proc means for this process.
+func (p *process) wrap(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
+		err = ErrNoProcess
+	case errors.Is(err, fs.ErrPermission):
+		err = ErrNotPermitted
+	}
+	return &ProcessError{Pid: p.pid, Comm: p.comm, Err: err}
+}
+
+// mapFile is the path under which the kernel opens exactly the file that is mapped,
+// also when it was deleted or lies in another mount namespace.
+func (p *process) mapFile(m symbolize.Mapping) string {
+	return p.path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
+}

@@ -1,0 +1,221 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// batchRows is how many rows go to the writer at once: 4,096 x 320 bytes = 1.3 MiB.
+const batchRows = 4096
+
+// scribe turns what the ring buffer brought into rows and writes them. It runs in a
+// goroutine of its own, so that symbol tables, compression and the disk never keep
+// the ring buffer from being drained; everything it holds belongs to that goroutine,
+// except progress.
+type scribe struct {
+	writer   *format.Writer
+	accounts *accounts
+	stacks   *stackTable
+	names    map[kernelKey]kernelName
+	threads  map[int32]string
+	meta     func() format.Meta
+
+	chunks chan []byte       // ring records, back to back
+	spare  chan []byte       // chunks to use again
+	rows   chan []format.Row // from NVML and others; one class per slice
+	done   chan struct{}
+
+	memory, call []format.Row // rows being gathered, by class
+	sinceRotate  [bpf.CudaCallClassCLASS_COUNT]int64
+	failed       error
+	onFailure    func(error) // told once, when the disk refuses
+	progress     atomic.Pointer[Progress]
+}
+
+// Progress is what a recording has come to so far.
+type Progress struct {
+	Calls     int64 // written
+	Counted   int64 // only counted
+	Lost      int64
+	FileBytes int64 // finished segments
+}
+
+// kernelKey names a kernel handle of a process; handles are used again after an
+// unload, the newest name holds.
+type kernelKey struct {
+	pid    uint32
+	handle uint64
+}
+
+type kernelName struct{ mangled, display string }
+
+func (s *scribe) run(rotateEvery time.Duration) {
+	defer close(s.done)
+	look := time.NewTicker(lossInterval)
+	defer look.Stop()
+	rotate := time.NewTicker(rotateEvery)
+	defer rotate.Stop()
+	chunks, rows := s.chunks, s.rows
+	for chunks != nil || rows != nil {
+		select {
+		case chunk, ok := <-chunks:
+			if !ok {
+				chunks = nil
+				continue
+			}
+			s.decode(chunk)
+			s.spare <- chunk[:0]
+		case r, ok := <-rows:
+			if !ok {
+				rows = nil
+				continue
+			}
+			s.write(format.ClassOf(r[0].Kind), r)
+		case <-look.C:
+			s.look()
+		case <-rotate.C:
+			s.rotate()
+		}
+	}
+}
+
+// look writes down what was lost and counted, and tells how far things are.
+func (s *scribe) look() {
+	rows, err := s.accounts.look()
+	if err != nil {
+		s.fail(err)
+	}
+	for i := range rows {
+		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
+	}
+	var p Progress
+	for _, c := range s.accounts.calls() {
+		p.Calls += c.Recorded
+		p.Counted += c.Counted
+		p.Lost += c.Lost
+	}
+	p.FileBytes = s.writer.Bytes()
+	s.progress.Store(&p)
+}
+
+// rotate makes what was written so far safe against a crash.
+func (s *scribe) rotate() {
+	s.flush()
+	if err := s.writer.Rotate(s.meta()); err != nil {
+		s.fail(err)
+	}
+	clear(s.sinceRotate[:])
+}
+
+// fail gives up writing: rows from here on count as lost, and so do those of the
+// segments that the error names.
+func (s *scribe) fail(err error) {
+	var segment *format.SegmentError
+	if errors.As(err, &segment) {
+		for _, c := range segment.Classes {
+			s.forget(c)
+		}
+	}
+	if s.failed == nil {
+		s.failed = err
+		s.onFailure(err)
+	}
+}
+
+// forget moves the calls of a dropped segment from recorded to lost.
+func (s *scribe) forget(c format.Class) {
+	for class := range s.sinceRotate {
+		isMemory := class == int(bpf.CudaCallClassCLASS_MEMORY)
+		if (c == format.ClassMemory && isMemory) || (c == format.ClassCall && !isMemory) {
+			s.accounts.written[class] -= s.sinceRotate[class]
+			s.accounts.unwritten[class] += s.sinceRotate[class]
+			s.sinceRotate[class] = 0
+		}
+	}
+}
+
+func (s *scribe) write(c format.Class, rows []format.Row) {
+	if s.failed != nil || len(rows) == 0 {
+		return
+	}
+	if err := s.writer.Write(c, rows); err != nil {
+		s.fail(err)
+	}
+}
+
+// flush hands gathered calls to the writer.
+func (s *scribe) flush() {
+	s.write(format.ClassMemory, s.memory)
+	s.write(format.ClassCall, s.call)
+	s.memory, s.call = s.memory[:0], s.call[:0]
+}
+
+// decode reads ring records. Every record starts with its kind and is padded to 8
+// bytes, as the drain left it.
+func (s *scribe) decode(chunk []byte) {
+	for len(chunk) >= 8 {
+		size := 0
+		switch kind := *(*uint16)(unsafe.Pointer(&chunk[0])); bpf.CudaRecordKind(kind) {
+		case bpf.CudaRecordKindRECORD_CALL:
+			size = int(unsafe.Sizeof(bpf.CudaEvent{}))
+			s.add((*bpf.CudaEvent)(unsafe.Pointer(&chunk[0])))
+		case bpf.CudaRecordKindRECORD_STACK:
+			stack := (*bpf.CudaStackEvent)(unsafe.Pointer(&chunk[0]))
+			size = int(unsafe.Offsetof(stack.Pc)) + 8*int(stack.Frames)
+			s.addStack(stack)
+		case bpf.CudaRecordKindRECORD_NAME:
+			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
+			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)
+			s.addName(name)
+		default:
+			s.fail(errors.New("decode ring buffer: unknown kind of record"))
+			return
+		}
+		chunk = chunk[min((size+7)&^7, len(chunk)):]
+	}
+}
+
+// add turns one call into a row.
+func (s *scribe) add(e *bpf.CudaEvent) {
+	call, name, perThread, ok := bpf.ByCookie(e.Call)
+	if !ok {
+		return
+	}
+	class := call.Class
+	if s.failed != nil {
+		s.accounts.unwritten[class]++
+		return
+	}
+	s.accounts.written[class]++
+	s.sinceRotate[class]++
+	rows, rowClass := &s.call, format.ClassCall
+	if class == bpf.CudaCallClassCLASS_MEMORY {
+		rows, rowClass = &s.memory, format.ClassMemory
+	}
+	if len(*rows) == cap(*rows) {
+		s.write(rowClass, *rows)
+		*rows = (*rows)[:0]
+	}
+	*rows = (*rows)[:len(*rows)+1]
+	row := &(*rows)[len(*rows)-1]
+	s.fill(row, e, call, name)
+	if perThread {
+		row.Flags |= format.FlagPerThreadStream
+	}
+	if row.Flags&format.FlagOpen != 0 {
+		s.accounts.open[class]++
+	}
+	if row.Flags&format.FlagAbandoned != 0 {
+		s.accounts.abandoned[class]++
+	}
+	if _, ok := s.threads[row.Tid]; !ok {
+		s.noteThread(row.Pid, row.Tid)
+	}
+}

@@ -1,0 +1,506 @@
+//go:build linux
+
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Options say what to record and how. Zero values are not defaults: DefaultOptions
+// has those.
+type Options struct {
+	// Pids are the processes to record.
+	Pids []int
+	// Command is a held program to record as well; it may be nil.
+	Command *Command
+	// Duration ends the recording; 0: it ends with the context or the processes.
+	Duration time.Duration
+	// Output is the file to write; "" makes a name from process and time in Folder.
+	Output string
+	Folder string
+	Force  bool
+	Owner  format.Owner
+	// BufferBytes is the size of the ring buffer, a power of two from 64 KiB.
+	BufferBytes int
+	// Stacks is "fp" (walk frame pointers) or "off".
+	Stacks string
+	Attach Attach
+	// NVMLInterval is the time between GPU samples, 0: none.
+	NVMLInterval time.Duration
+	// SegmentInterval is what a crash costs at most.
+	SegmentInterval time.Duration
+	// WaitForLibrary waits for processes that have not loaded libcuda yet.
+	WaitForLibrary bool
+	Version        string
+	CommandLine    []string
+}
+
+// DefaultOptions returns the options that the command line starts from.
+func DefaultOptions() Options {
+	return Options{
+		BufferBytes: 64 << 20, Stacks: "fp", Attach: AttachAuto,
+		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second,
+	}
+}
+
+// scanInterval is how often a process is looked at for a libcuda that it maps: often
+// while there is none, seldom afterwards, because a look costs about a millisecond.
+const (
+	scanInterval      = 20 * time.Millisecond
+	rescanInterval    = 2 * time.Second
+	detachGrace       = 100 * time.Millisecond
+	aliveInterval     = 100 * time.Millisecond
+	firstSegmentAfter = 500 * time.Millisecond
+)
+
+// Session is a recording under way. Start begins it, Run goes on until it should
+// end, Finish ends it.
+type Session struct {
+	opt       Options
+	processes []*process
+	probes    *probes
+	drain     *drain
+	scribe    *scribe
+	nvml      *telemetry
+	output    string
+	startNs   int64
+	costStart format.Cost
+	costBase  format.Cost
+	lateness  []format.Row // notes about libraries attached after they were mapped
+
+	stop     chan struct{} // ends the helpers
+	helpers  sync.WaitGroup
+	failures chan error
+
+	metaMu sync.Mutex
+	meta   format.Meta
+}
+
+// Start attaches to the processes and begins to record. What it says is wrong:
+// *ProcessError, *PrivilegeError, *KernelError, an error matching format.ErrExists,
+// or one of package os about the output. On an error nothing is left behind.
+func Start(opt Options) (_ *Session, err error) {
+	s := &Session{opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), costBase: ownCost()}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if err := CheckKernel(); err != nil {
+		return nil, err
+	}
+	if err := s.openProcesses(); err != nil {
+		return nil, err
+	}
+	how := opt.Attach.onThisKernel()
+	if err := CheckPrivileges(how); err != nil {
+		return nil, err
+	}
+	libraries, err := s.findLibraries()
+	if err != nil {
+		return nil, err
+	}
+	s.output = opt.Output
+	if s.output == "" {
+		first := s.processes[0]
+		s.output = filepath.Join(opt.Folder, defaultOutput(first.comm, first.pid, time.Now().Format("20060102-150405")))
+	}
+	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = writer.Abort() // the error that matters is already there
+		}
+	}()
+	if err := s.attach(how, libraries); err != nil {
+		return nil, err
+	}
+	return s, s.begin(writer)
+}
+
+func (s *Session) openProcesses() error {
+	pids := s.opt.Pids
+	if c := s.opt.Command; c != nil {
+		pids = append(slices.Clone(pids), c.Pid())
+	}
+	slices.Sort(pids)
+	for _, pid := range slices.Compact(pids) {
+		p, err := openProcess(pid)
+		if err != nil {
+			return err
+		}
+		s.processes = append(s.processes, p)
+		if !p.alive() {
+			return &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoProcess}
+		}
+		if err := p.checkAccess(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// target is a library to probe for a process.
+type target struct {
+	library *library
+	pid     int
+}
+
+// findLibraries returns what to probe now: what processes have mapped, and for a
+// held command what it could map.
+func (s *Session) findLibraries() ([]target, error) {
+	var targets []target
+	for _, p := range s.processes {
+		libs, err := p.libraries()
+		if err != nil {
+			return nil, err
+		}
+		isCommand := s.opt.Command != nil && p.pid == s.opt.Command.Pid()
+		if len(libs) == 0 && isCommand {
+			libs = candidateLibraries()
+		}
+		if len(libs) == 0 && !isCommand && !s.opt.WaitForLibrary {
+			return nil, &ProcessError{Pid: p.pid, Comm: p.comm, Err: ErrNoLibrary}
+		}
+		for _, lib := range libs {
+			targets = append(targets, target{lib, p.pid})
+		}
+	}
+	return targets, nil
+}
+
+// attach loads the programs and places the probes.
+func (s *Session) attach(how Attach, targets []target) error {
+	begin := time.Now()
+	probes, err := loadProbes(how, s.opt.BufferBytes, s.opt.Stacks != "off")
+	if err != nil {
+		return err
+	}
+	s.probes = probes
+	for _, p := range s.processes {
+		if err := probes.target(p.pid); err != nil {
+			return err
+		}
+	}
+	for _, t := range targets {
+		if err := probes.attach(t.library, t.pid); err != nil {
+			return err
+		}
+	}
+	s.meta.Cost.AttachNs = time.Since(begin).Nanoseconds()
+	return nil
+}
+
+// begin starts the goroutines of the recording.
+func (s *Session) begin(writer *format.Writer) error {
+	c := newClock()
+	s.startNs = c.now()
+	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
+	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
+	s.meta.Stacks, s.meta.Attach = s.opt.Stacks, string(s.probes.how)
+	hostFacts(&s.meta)
+	s.scribe = &scribe{
+		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(),
+		names: make(map[kernelKey]kernelName), threads: make(map[int32]string), meta: s.metaNow,
+		chunks: make(chan []byte, maxChunks), spare: make(chan []byte, maxChunks+2), rows: make(chan []format.Row, 64),
+		done: make(chan struct{}), memory: make([]format.Row, 0, batchRows), call: make([]format.Row, 0, batchRows),
+		onFailure: func(err error) { s.failures <- err },
+	}
+	s.scribe.progress.Store(new(Progress))
+	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, s.scribe.spare)
+	if err != nil {
+		return err
+	}
+	s.drain = drain
+	facts := make([]format.Row, 0, len(s.processes))
+	for _, p := range s.processes {
+		facts = append(facts, p.row(p.facts(), s.startNs))
+		s.scribe.stacks.space(uint32(p.pid)) // open its files while it lives
+	}
+	go s.scribe.run(s.opt.SegmentInterval)
+	go s.drain.run()
+	s.scribe.rows <- facts
+	s.startHelpers(c)
+	return nil
+}
+
+// startHelpers starts what runs beside the ring buffer.
+func (s *Session) startHelpers(c clock) {
+	s.helpers.Go(func() { sampleRunTimes(s.stop) })
+	if s.opt.NVMLInterval <= 0 {
+		return
+	}
+	nvml, err := openTelemetry()
+	if err != nil {
+		s.scribe.rows <- []format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: c.now(), Message: err.Error(), Device: -1}}
+		return
+	}
+	s.nvml = nvml
+	s.metaMu.Lock()
+	s.meta.DriverVersion, s.meta.CUDAVersion = nvml.driver, nvml.cuda
+	s.metaMu.Unlock()
+	if rows := nvml.facts(c.now()); len(rows) > 0 {
+		s.scribe.rows <- rows
+	}
+	s.helpers.Go(func() { nvml.run(c, s.opt.NVMLInterval, s.scribe.rows, s.stop) })
+}
+
+// metaNow is the metadata as of now, for a segment.
+func (s *Session) metaNow() format.Meta {
+	s.metaMu.Lock()
+	defer s.metaMu.Unlock()
+	meta := s.meta
+	meta.EndNs = s.scribe.accounts.clock.now()
+	meta.Calls = s.scribe.accounts.calls()
+	meta.Probes = s.probes.count
+	return meta
+}
+
+// Output returns the file that the recording will be.
+func (s *Session) Output() string { return s.output }
+
+// Probes returns how many places are probed, and by which kernel interface.
+func (s *Session) Probes() (int, Attach) { return s.probes.count, s.probes.how }
+
+// HasNVML reports whether the GPUs are sampled.
+func (s *Session) HasNVML() bool { return s.nvml != nil }
+
+// Progress returns how far the recording is; safe for concurrent use.
+func (s *Session) Progress() Progress { return *s.scribe.progress.Load() }
+
+// Processes returns number and name of every recorded process.
+func (s *Session) Processes() map[int]string {
+	names := make(map[int]string)
+	for _, p := range s.processes {
+		names[p.pid] = p.comm
+	}
+	return names
+}
+
+// End says why Run returned.
+type End string
+
+// Reasons for the end of a recording.
+const (
+	EndDuration  End = "the time is over"
+	EndProcesses End = "the process has ended"
+	EndContext   End = "it was stopped"
+)
+
+// Run records until ctx is done, the duration is over or all processes have ended.
+// An error means that the recording cannot go on, a full disk for example; what was
+// written before is kept. Finish must be called in every case.
+func (s *Session) Run(ctx context.Context) (End, error) {
+	if s.opt.Duration > 0 {
+		timeout, cancel := context.WithTimeoutCause(ctx, s.opt.Duration, errDuration)
+		defer cancel()
+		ctx = timeout
+	}
+	alive := time.NewTicker(aliveInterval)
+	defer alive.Stop()
+	scan := time.NewTimer(scanInterval)
+	defer scan.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), errDuration) {
+				return EndDuration, nil
+			}
+			return EndContext, nil
+		case err := <-s.failures:
+			return "", err
+		case <-alive.C:
+			if !s.anyAlive() {
+				return EndProcesses, nil
+			}
+		case <-scan.C:
+			next, err := s.scanLibraries()
+			if err != nil {
+				return "", err
+			}
+			scan.Reset(next)
+		}
+	}
+}
+
+var errDuration = errors.New("duration over")
+
+func (s *Session) anyAlive() bool {
+	alive := false
+	for _, p := range s.processes {
+		alive = p.alive() || alive // every one is asked: it notes the end of each
+	}
+	return alive
+}
+
+// scanLibraries attaches to libraries that were mapped since the last look and
+// returns when to look again.
+func (s *Session) scanLibraries() (time.Duration, error) {
+	next := rescanInterval
+	for _, p := range s.processes {
+		if !p.alive() {
+			continue
+		}
+		libs, err := p.libraries()
+		if errors.Is(err, ErrNoProcess) {
+			continue
+		}
+		if err != nil {
+			return next, err
+		}
+		if len(libs) == 0 {
+			next = scanInterval
+		}
+		for _, lib := range libs {
+			if err := s.attachLate(lib, p); err != nil {
+				return next, err
+			}
+		}
+	}
+	return next, nil
+}
+
+// attachLate attaches to a library that the process has mapped already, and notes
+// that calls made in between are missing.
+func (s *Session) attachLate(lib *library, p *process) error {
+	before := s.probes.count
+	if err := s.probes.attach(lib, p.pid); err != nil {
+		if !p.alive() {
+			return nil
+		}
+		return err
+	}
+	if s.probes.count > before {
+		s.scribe.rows <- []format.Row{{
+			Kind: format.KindNote, Name: "late_attach", StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1,
+			Message: fmt.Sprintf("%s was found mapped and attached to now; its calls in the %v before may be missing", lib.path, scanInterval),
+		}}
+	}
+	return nil
+}
+
+// Result is what a recording came to.
+type Result struct {
+	Output string
+	// Unfinished is the folder of segments if the file could not be made.
+	Unfinished string
+	Meta       format.Meta
+	Elapsed    time.Duration
+}
+
+// Finish detaches, writes what is left and makes the file. The Result is valid also
+// with an error: then Unfinished says where the finished segments are.
+func (s *Session) Finish() (Result, error) {
+	close(s.stop)
+	begin := time.Now()
+	detachErr := s.probes.detach(detachGrace)
+	detachNs := time.Since(begin).Nanoseconds()
+	s.helpers.Wait()
+	s.sendLast()
+	err := errors.Join(detachErr, s.drain.finish())
+	close(s.scribe.rows)
+	<-s.scribe.done
+	err = errors.Join(err, s.addOpenCalls())
+	s.scribe.look()
+	s.scribe.flush()
+	meta := s.finalMeta(detachNs)
+	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - meta.StartNs)}
+	err = errors.Join(err, s.scribe.failed)
+	if err == nil {
+		err = s.scribe.writer.Finish(meta)
+	} else {
+		_ = s.scribe.writer.Rotate(meta) // what can be saved; the cause is in err
+	}
+	if err != nil {
+		result.Unfinished = s.scribe.writer.Dir()
+	} else if info, serr := os.Stat(s.output); serr == nil {
+		result.Meta.Cost.FileBytes = info.Size()
+	}
+	s.scribe.stacks.close()
+	s.release()
+	return result, err
+}
+
+// sendLast writes the processes down again, now with what became of them.
+func (s *Session) sendLast() {
+	now := s.scribe.accounts.clock.now()
+	for _, p := range s.processes {
+		f := p.facts()
+		if !p.alive() {
+			f.ExitNs = now
+			s.scribe.rows <- []format.Row{p.row(f, s.startNs)}
+		}
+	}
+}
+
+// addOpenCalls writes the calls that have not returned; their state stayed in the
+// kernel when the probes went.
+func (s *Session) addOpenCalls() error {
+	open, err := s.probes.openCalls()
+	now := clockNs(unix.CLOCK_MONOTONIC)
+	for i := range open {
+		e := &open[i]
+		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
+		e.DurNs = uint64(now) - e.StartNs
+		e.Ptr, e.Bytes = knownWhileOpen(e)
+		s.scribe.add(e)
+	}
+	return err
+}
+
+// knownWhileOpen returns pointer and bytes of a call that has not returned: not
+// those that come back through an out pointer.
+func knownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
+	call, _, _, ok := bpf.ByCookie(e.Call)
+	if !ok {
+		return 0, 0
+	}
+	if call.Ptr.From != uint8(bpf.CudaArgFromARG_OUT) {
+		ptr = e.Ptr
+	}
+	if call.Bytes.From != uint8(bpf.CudaArgFromARG_OUT) {
+		bytes = e.Bytes
+	}
+	return ptr, bytes
+}
+
+// finalMeta closes the books.
+func (s *Session) finalMeta(detachNs int64) format.Meta {
+	meta := s.metaNow()
+	meta.ClockStepNs = s.scribe.accounts.clock.stepNs()
+	cost := ownCost()
+	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
+	meta.Cost.DetachNs = detachNs
+	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.runTimes()
+	return meta
+}
+
+// release frees what the session holds; it can be called twice.
+func (s *Session) release() {
+	for _, p := range s.processes {
+		p.close()
+	}
+	s.processes = nil
+	if s.nvml != nil {
+		s.nvml.close()
+		s.nvml = nil
+	}
+	if s.probes != nil {
+		_ = s.probes.close() // all links are gone already, or we are giving up
+		s.probes = nil
+	}
+}

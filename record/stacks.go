@@ -1,0 +1,313 @@
+//go:build linux
+
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// stackTable gives every distinct stack a small number and names its frames while
+// the process lives. Only the scribe uses it.
+type stackTable struct {
+	stacks map[uint64]*stackName
+	spaces map[uint32]*addressSpace
+	files  map[fileID]*module
+}
+
+// stackName is what an event needs of its stack.
+type stackName struct {
+	id   int32
+	site string
+}
+
+func newStackTable() *stackTable {
+	return &stackTable{
+		stacks: make(map[uint64]*stackName), spaces: make(map[uint32]*addressSpace), files: make(map[fileID]*module),
+	}
+}
+
+// get returns the entry of a stack, a fresh one without site if the stack itself was
+// lost on the way; it is sent again at its next hit.
+func (t *stackTable) get(id uint64) *stackName {
+	s, ok := t.stacks[id]
+	if !ok {
+		s = &stackName{id: int32(len(t.stacks) + 1)}
+		t.stacks[id] = s
+	}
+	return s
+}
+
+// add names the frames and returns the stack's row, preceded by rows of the modules
+// that were not seen before.
+func (t *stackTable) add(e *bpf.CudaStackEvent) []format.Row {
+	space := t.space(e.Pid)
+	var rows []format.Row
+	var frames []format.Frame
+	for i, pc := range callChain(e) {
+		frame, m := space.frame(pc, i > 0)
+		if m != nil && !m.noted {
+			m.noted = true
+			rows = append(rows, m.row(int32(e.Pid)))
+		}
+		frames = append(frames, frame)
+	}
+	s := t.get(e.StackId)
+	s.site = site(frames)
+	return append(rows, format.Row{
+		Kind: format.KindStack, Pid: int32(e.Pid), StackID: s.id, StackStatus: format.StackFramePointer, Device: -1,
+		Site: s.site, Stack: folded(frames), Frames: frames,
+	})
+}
+
+// callChain returns the stack's addresses, leaf first. At a function's entry the
+// frame pointer is still the caller's, so a walk by frame pointers misses the caller
+// itself; kernels since 6.11 add it when the probed instruction is push %rbp.
+func callChain(e *bpf.CudaStackEvent) []uint64 {
+	pcs := e.Pc[:min(int(e.Frames), len(e.Pc))]
+	if len(pcs) == 0 || e.CallerPc == 0 || (len(pcs) > 1 && pcs[1] == e.CallerPc) {
+		return pcs
+	}
+	chain := make([]uint64, 0, len(pcs)+1)
+	chain = append(chain, pcs[0], e.CallerPc)
+	return append(chain, pcs[1:]...)
+}
+
+// plumbing are the libraries that stand between a program and the GPU: a call's site
+// is the first frame above them.
+var plumbing = regexp.MustCompile(`^(libcuda|libcudart|libnvidia|libc10|libtorch|libcublas|libcudnn|libnccl|libpython|libc|libstdc\+\+|libpthread|ld-linux)[-.\w]*\.so`)
+
+// site is the short name of the place that made a call.
+func site(frames []format.Frame) string {
+	first := -1
+	for i, f := range frames {
+		if i == 0 {
+			continue // the probed function itself
+		}
+		if first < 0 {
+			first = i
+		}
+		if !plumbing.MatchString(filepath.Base(f.Module)) {
+			first = i
+			break
+		}
+	}
+	if first < 0 {
+		return ""
+	}
+	f := frames[first]
+	switch {
+	case f.Func == "":
+		return frameName(f)
+	case f.File != "":
+		return fmt.Sprintf("%s (%s:%d)", f.Func, filepath.Base(f.File), f.Line)
+	}
+	return f.Func
+}
+
+// frameName is the frame's function, or its address where it has no symbol.
+func frameName(f format.Frame) string {
+	switch {
+	case f.Func != "":
+		return f.Func
+	case f.Module != "":
+		return fmt.Sprintf("%s+0x%x", filepath.Base(f.Module), f.Addr)
+	}
+	return fmt.Sprintf("0x%x", f.Addr)
+}
+
+// folded writes the stack in Brendan Gregg's format: root first, joined by ";".
+func folded(frames []format.Frame) string {
+	var b strings.Builder
+	for i := len(frames) - 1; i >= 0; i-- {
+		b.WriteString(strings.ReplaceAll(frameName(frames[i]), ";", ":"))
+		if i > 0 {
+			b.WriteByte(';')
+		}
+	}
+	return b.String()
+}
+
+// module is one mapped ELF file. It is kept open from when it is first seen: when
+// the process dies its stacks can still be named.
+type module struct {
+	path   string
+	file   *os.File
+	object *symbolize.Object
+	err    error
+	noted  bool
+}
+
+// load reads the symbols when they are first needed.
+func (m *module) load() *symbolize.Object {
+	if m.object != nil || m.err != nil || m.file == nil {
+		return m.object
+	}
+	info, err := m.file.Stat()
+	if err == nil {
+		m.object, err = symbolize.NewObject(m.file, info.Size())
+	}
+	m.err = err
+	return m.object
+}
+
+func (m *module) row(pid int32) format.Row {
+	facts := struct {
+		BuildID string `json:"build_id,omitempty"`
+		Error   string `json:"error,omitempty"`
+	}{}
+	if o := m.load(); o != nil {
+		facts.BuildID = o.BuildID()
+	}
+	if m.err != nil {
+		facts.Error = m.err.Error()
+	}
+	text, err := json.Marshal(facts)
+	if err != nil {
+		text = nil // two strings always encode
+	}
+	return format.Row{Kind: format.KindModule, Pid: pid, Name: m.path, Message: string(text), Device: -1}
+}
+
+// addressSpace names addresses of one process.
+type addressSpace struct {
+	table   *stackTable
+	process *process
+	maps    []symbolize.Mapping
+	modules map[uint64]*module // by start of mapping
+	jit     *symbolize.PerfMap
+}
+
+func (t *stackTable) space(pid uint32) *addressSpace {
+	s, ok := t.spaces[pid]
+	if !ok {
+		s = &addressSpace{table: t, process: &process{pid: int(pid)}, modules: make(map[uint64]*module)}
+		t.spaces[pid] = s
+		s.refresh()
+	}
+	return s
+}
+
+// refresh reads the process's mappings and opens files that are new. When the
+// process is gone, what was known stays.
+func (s *addressSpace) refresh() {
+	maps, err := s.process.maps()
+	if err != nil || len(maps) == 0 {
+		return
+	}
+	s.maps = maps
+	clear(s.modules)
+	for _, m := range maps {
+		if m.Executable() && strings.HasPrefix(m.Path, "/") {
+			s.modules[m.Start] = s.table.open(s.process, m)
+		}
+	}
+	if file, err := s.openPerfMap(); err == nil {
+		defer file.Close()
+		if jit, err := symbolize.ReadPerfMap(file); err == nil {
+			s.jit = jit
+		}
+	}
+}
+
+// openPerfMap opens the symbols that a JIT compiler left for the process. They are
+// in a folder where anybody may write: only a plain file of the process's own user
+// counts.
+func (s *addressSpace) openPerfMap() (*os.File, error) {
+	path := s.process.path(fmt.Sprintf("root/tmp/perf-%d.map", s.process.pid))
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	var have, want unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &have); err == nil {
+		err = unix.Stat(s.process.path("."), &want)
+	}
+	if err != nil || have.Uid != want.Uid || have.Mode&unix.S_IFMT != unix.S_IFREG {
+		file.Close()
+		return nil, os.ErrPermission
+	}
+	return file, nil
+}
+
+// open returns the module behind a mapping, opened through the kernel's own link.
+func (t *stackTable) open(p *process, m symbolize.Mapping) *module {
+	file, err := os.Open(p.mapFile(m))
+	if err != nil {
+		return &module{path: m.Path, err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		file.Close()
+		return &module{path: m.Path, err: os.ErrInvalid}
+	}
+	id := fileID{dev: uint64(st.Dev), inode: st.Ino}
+	if known, ok := t.files[id]; ok {
+		file.Close()
+		return known
+	}
+	mod := &module{path: m.Path, file: file}
+	t.files[id] = mod
+	return mod
+}
+
+// frame names one address. Return addresses point behind the call: one byte less is
+// still inside of it.
+func (s *addressSpace) frame(pc uint64, isReturn bool) (format.Frame, *module) {
+	if isReturn && pc > 0 {
+		pc--
+	}
+	m, ok := symbolize.FindMapping(s.maps, pc)
+	if !ok {
+		s.refresh() // a library loaded since
+		m, ok = symbolize.FindMapping(s.maps, pc)
+	}
+	frame := format.Frame{Type: "native", Addr: int64(pc)}
+	mod := s.modules[m.Start]
+	if !ok || mod == nil {
+		return s.jitFrame(frame, pc, m)
+	}
+	frame.Module = mod.path
+	object := mod.load()
+	if object == nil {
+		return frame, mod
+	}
+	frame.BuildID = object.BuildID()
+	addr, ok := object.VAddr(pc - m.Start + m.Offset)
+	if !ok {
+		return frame, mod
+	}
+	frame.Addr = int64(addr)
+	if symbol, _, ok := object.Lookup(addr); ok {
+		frame.SystemName = symbol.Name
+		frame.Func = symbolize.Demangle(symbol.Name)
+	}
+	return frame, mod
+}
+
+func (s *addressSpace) jitFrame(frame format.Frame, pc uint64, m symbolize.Mapping) (format.Frame, *module) {
+	frame.Module = m.Path
+	if s.jit == nil {
+		return frame, nil
+	}
+	if symbol, _, ok := s.jit.Lookup(pc); ok {
+		frame.Func, frame.SystemName, frame.Type = symbol.Name, symbol.Name, "jit"
+	}
+	return frame, nil
+}
+
+func (t *stackTable) close() {
+	for _, m := range t.files {
+		m.file.Close()
+	}
+}

@@ -1,0 +1,120 @@
+package symbolize
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// millionFunctions is a file with a million functions of 16 bytes and names of 60, as C++ has them, in no order.
+func millionFunctions() []byte {
+	const count = 1_000_000
+	s := synthetic{textSize: count * 16}
+	for i := range count {
+		s.add(fmt.Sprintf("_ZN2at6native12_GLOBAL__N_120some_function_number_%09dEv", i), 0x1000+uint64(i)*16, 16, elf.STB_LOCAL)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	random.Shuffle(count, func(i, j int) { s.symbols[i], s.symbols[j] = s.symbols[j], s.symbols[i] })
+	return s.bytes()
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func BenchmarkOpenMillionFunctions(b *testing.B) {
+	raw := millionFunctions()
+	b.ReportAllocs()
+	var o *Object
+	before := heapInUse()
+	for b.Loop() {
+		o, _ = NewObject(bytes.NewReader(raw), int64(len(raw)))
+	}
+	b.ReportMetric(float64(heapInUse()-before)/1e6, "MB-kept")
+	runtime.KeepAlive(o)
+	runtime.KeepAlive(raw)
+}
+
+func BenchmarkLookupMillionFunctions(b *testing.B) {
+	raw := millionFunctions()
+	o := open(b, raw)
+	random := rand.New(rand.NewPCG(1, 2))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, ok := o.Lookup(0x1000 + uint64(random.IntN(16_000_000))); !ok {
+			b.Fatal("not found")
+		}
+	}
+}
+
+func BenchmarkFindMillionFunctions(b *testing.B) {
+	o := open(b, millionFunctions())
+	o.Find("") // builds the index
+	b.ReportAllocs()
+	for b.Loop() {
+		o.Find("_ZN2at6native12_GLOBAL__N_120some_function_number_000500000Ev")
+	}
+}
+
+// largeLibrary is the largest shared library found where large ones use to lie; GPUREC_BENCH_LIBRARY names another.
+func largeLibrary(b *testing.B) string {
+	if path := os.Getenv("GPUREC_BENCH_LIBRARY"); path != "" {
+		return path
+	}
+	home, _ := os.UserHomeDir()
+	best, size := "", int64(0)
+	for _, pattern := range []string{"/usr/lib/*/*.so*", home + "/.rustup/toolchains/*/lib/*.so*"} {
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() > size {
+				best, size = path, info.Size()
+			}
+		}
+	}
+	if best == "" {
+		skip(b, "no shared library found")
+	}
+	return best
+}
+
+func BenchmarkOpenLargeLibrary(b *testing.B) {
+	path := largeLibrary(b)
+	b.Log(path)
+	b.ReportAllocs()
+	var o *Object
+	var err error
+	before := heapInUse()
+	for b.Loop() {
+		if o, err = OpenObject(path); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(heapInUse()-before)/1e6, "MB-kept")
+	b.ReportMetric(float64(o.Len()), "functions")
+}
+
+func BenchmarkLookupLargeLibrary(b *testing.B) {
+	o, err := OpenObject(largeLibrary(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var starts []uint64
+	for s := range o.Symbols() {
+		starts = append(starts, s.Start)
+	}
+	if len(starts) == 0 {
+		skip(b, "the library has no functions")
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for b.Loop() {
+		o.Lookup(starts[random.IntN(len(starts))] + 3)
+	}
+}

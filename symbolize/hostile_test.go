@@ -1,0 +1,259 @@
+package symbolize
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"hash/crc32"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ulikunitz/xz"
+)
+
+func compressXZ(t testing.TB, raw []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := xz.WriterConfig{DictCap: 1 << 16}.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(raw); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// example is a small file with everything we read in it, as a base to damage.
+func example(t testing.TB) []byte {
+	var inner, outer synthetic
+	inner.add("inner_local", 0x1200, 32, elf.STB_LOCAL)
+	outer.add("outer_global", 0x1100, 32, elf.STB_GLOBAL)
+	outer.add("sizeless", 0x1300, 0, elf.STB_GLOBAL)
+	outer.debugData = compressXZ(t, inner.bytes())
+	return outer.bytes()
+}
+
+func TestExampleIsWhole(t *testing.T) {
+	o := open(t, example(t))
+	if o.Len() != 3 || len(o.Skipped()) != 0 {
+		t.Fatalf("Len() = %d, Skipped() = %v", o.Len(), o.Skipped())
+	}
+}
+
+// exercise calls everything on an object; it is enough that it returns.
+func exercise(o *Object) {
+	for s := range o.Symbols() {
+		o.Lookup(s.Start)
+		o.Lookup(s.Start + s.Size)
+		o.Find(s.Name)
+	}
+	for _, a := range []uint64{0, 1, 0x1000, 1 << 63, ^uint64(0)} {
+		o.Lookup(a)
+		o.VAddr(a)
+		o.FileOffset(a)
+	}
+}
+
+func TestEveryTruncationIsSurvived(t *testing.T) {
+	raw := example(t)
+	for n := range raw {
+		if o, err := NewObject(bytes.NewReader(raw[:n]), int64(n)); err == nil {
+			exercise(o)
+		}
+		// A file that shrinks while it is read.
+		if o, err := NewObject(bytes.NewReader(raw[:n]), int64(len(raw))); err == nil {
+			exercise(o)
+		}
+	}
+}
+
+func TestEveryDamagedByteIsSurvived(t *testing.T) {
+	raw := example(t)
+	for i := range raw {
+		for _, value := range []byte{0, 1, 0x7f, 0x80, 0xff} {
+			damaged := bytes.Clone(raw)
+			damaged[i] = value
+			if o, err := NewObject(bytes.NewReader(damaged), int64(len(damaged))); err == nil {
+				exercise(o)
+			}
+		}
+	}
+}
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// section returns where the header of section number i of a synthetic file lies.
+func section(i int) int { return shdrOffset + i*64 }
+
+func TestClaimedSizesAllocateNothing(t *testing.T) {
+	const size, link = 0x20, 0x28
+	put := func(raw []byte, at int, v uint64) { binary.LittleEndian.PutUint64(raw[at:], v) }
+	tests := []struct {
+		name   string
+		damage func(raw []byte)
+	}{
+		{"symbol table of 2^60 bytes", func(raw []byte) { put(raw, section(2)+size, 1<<60) }},
+		{"string table of 2^60 bytes", func(raw []byte) { put(raw, section(3)+size, 1<<60) }},
+		{"string table at 2^63", func(raw []byte) { put(raw, section(3)+0x18, 1<<63) }},
+		{"section names of 2^60 bytes", func(raw []byte) { put(raw, section(4)+size, 1<<60) }},
+		{"debug data of 2^60 bytes", func(raw []byte) { put(raw, section(5)+size, 1<<60) }},
+		{"2^60 sections", func(raw []byte) {
+			binary.LittleEndian.PutUint16(raw[0x3c:], 0)
+			put(raw, section(0)+size, 1<<60)
+		}},
+		{"string table that does not exist", func(raw []byte) { binary.LittleEndian.PutUint32(raw[section(2)+link:], 1<<31) }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			raw := example(t)
+			test.damage(raw)
+			var o *Object
+			var err error
+			got := allocated(func() { o, err = NewObject(bytes.NewReader(raw), int64(len(raw))) })
+			if err == nil && len(o.Skipped()) == 0 && o.Len() == 3 {
+				t.Error("the damage was not noticed")
+			}
+			if got > 32<<20 {
+				t.Errorf("allocated %d bytes", got)
+			}
+		})
+	}
+}
+
+func TestBrokenMiniDebugInfoKeepsOtherSymbols(t *testing.T) {
+	bomb := compressXZ(t, make([]byte, maxMiniDebugInfo+1))
+	whole := compressXZ(t, []byte("not an ELF file"))
+	badSum := bytes.Clone(whole)
+	badSum[len(badSum)-40] ^= 1
+	tests := map[string][]byte{
+		"bomb":       bomb,
+		"other data": whole,
+		"cut":        whole[:len(whole)/2],
+		"no xz":      []byte("hello, world"),
+		"damaged":    badSum,
+	}
+	for name, data := range tests {
+		t.Run(name, func(t *testing.T) {
+			var s synthetic
+			s.add("survivor", 0x1100, 32, elf.STB_GLOBAL)
+			s.debugData = data
+			o := open(t, s.bytes())
+			if len(o.Skipped()) != 1 {
+				t.Errorf("Skipped() = %v", o.Skipped())
+			}
+			if _, ok := o.Find("survivor"); !ok {
+				t.Error("lost the other symbol table")
+			}
+		})
+	}
+}
+
+func TestUnpackingStopsBehindTheLimit(t *testing.T) {
+	const limit = 1 << 20
+	if got, err := decompressXZ(compressXZ(t, make([]byte, limit)), limit); err != nil || len(got) != limit {
+		t.Errorf("at the limit: %d bytes, %v", len(got), err)
+	}
+	if got, err := decompressXZ(compressXZ(t, make([]byte, limit+1)), limit); err == nil {
+		t.Errorf("behind the limit: %d bytes", len(got))
+	}
+}
+
+// hugeDictionary is an xz stream of empty blocks that ask for 4 GiB of dictionary each.
+func hugeDictionary(blocks int) []byte {
+	out := append([]byte("\xfd7zXZ\x00\x00\x00"), 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(out[8:], crc32.ChecksumIEEE(out[6:8]))
+	header := []byte{2, 0, 0x21, 1, 40, 0, 0, 0}
+	header = binary.LittleEndian.AppendUint32(header, crc32.ChecksumIEEE(header))
+	for range blocks {
+		out = append(append(out, header...), 0, 0, 0, 0) // the end of the LZMA2 data, and padding
+	}
+	return append(out, 0)
+}
+
+func TestHugeDictionariesAreRefused(t *testing.T) {
+	var err error
+	got := allocated(func() { _, err = decompressXZ(hugeDictionary(10000), maxMiniDebugInfo) })
+	if err == nil || got > 512<<20 {
+		t.Errorf("error %v, allocated %d bytes", err, got)
+	}
+	if _, err := decompressXZ(hugeDictionary(1), maxMiniDebugInfo); err != nil {
+		t.Errorf("one block: %v", err)
+	}
+}
+
+func TestOverlappingNamesAreRefused(t *testing.T) {
+	var s synthetic
+	s.names = append(bytes.Repeat([]byte{'x'}, 1<<20), 0)
+	for i := range 200 { // 200 suffixes of one name of 1 MiB
+		s.symbols = append(s.symbols, elf.Sym64{Name: uint32(i), Info: byte(elf.STT_FUNC), Shndx: 1, Value: 0x1000, Size: 1})
+	}
+	o := open(t, s.bytes())
+	if o.Len() != 0 || len(o.Skipped()) != 1 || !strings.Contains(o.Skipped()[0].Error(), "overlap") {
+		t.Errorf("Len() = %d, Skipped() = %v", o.Len(), o.Skipped())
+	}
+}
+
+func TestLookupInThousandsOfAliasesIsFast(t *testing.T) {
+	var s synthetic
+	for range 200000 {
+		s.add("f", 0x1000, 1, elf.STB_LOCAL)
+		s.names[len(s.names)-2] = byte('a' + len(s.symbols)%26)
+	}
+	s.add("wide", 0x1000, 1000, elf.STB_GLOBAL)
+	o := open(t, s.bytes())
+	start := time.Now()
+	for range 100000 {
+		o.Lookup(0x1800)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("100,000 lookups took %v", took)
+	}
+}
+
+func FuzzObject(f *testing.F) {
+	f.Add(example(f))
+	f.Add([]byte("\x7fELF\x02\x01\x01"))
+	var s synthetic
+	s.add("f", 0x1000, 8, elf.STB_GLOBAL)
+	f.Add(s.bytes())
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		o, err := NewObject(bytes.NewReader(raw), int64(len(raw)))
+		if (o == nil) == (err == nil) {
+			t.Fatalf("object %v, error %v", o, err)
+		}
+		if err == nil {
+			exercise(o)
+		}
+		if _, err := decompressXZ(raw, 1<<20); err == nil && len(raw) == 0 {
+			t.Fatal("nothing unpacked")
+		}
+	})
+}
+
+// FuzzMiniDebugInfo damages what the checksums of xz would hide from FuzzObject.
+func FuzzMiniDebugInfo(f *testing.F) {
+	var s synthetic
+	s.add("f", 0x1000, 8, elf.STB_GLOBAL)
+	f.Add(compressXZ(f, s.bytes())[24:])
+	f.Fuzz(func(t *testing.T, body []byte) {
+		packed := hugeDictionary(1)
+		packed = append(packed[:24], body...)
+		raw, err := decompressXZ(packed, 1<<20)
+		if len(raw) > 1<<20 || (err != nil && raw != nil) {
+			t.Fatalf("%d bytes, error %v", len(raw), err)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package symbolize
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"hash/crc64"
+	"io"
+
+	"github.com/ulikunitz/xz/lzma"
+)
+
+// maxMiniDebugInfo bounds .gnu_debugdata, both compressed and not. It is a part of .symtab and .strtab,
+// which are 24 MB in libLLVM.
+const maxMiniDebugInfo = 64 << 20
+
+var errXZ = errors.New("not an xz stream")
+
+// xzCheckSize is the length of the check behind each block by the check id of the stream (xz file format 1.1, 2.1.1.2).
+var xzCheckSize = [16]int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}
+
+// decompressXZ unpacks one xz stream of at most limit bytes. It reads the container itself and leaves only the LZMA2 data
+// to the library: the library's xz reader allocates whatever dictionary a block asks for, up to 4 GiB each, before it
+// unpacks a byte. What stands behind the blocks (index, footer, padding) adds nothing and is not read.
+func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
+	// The library indexes its buffers by what it decodes; no crash of it is known, but none is worth a recorder's life.
+	defer func() {
+		if r := recover(); r != nil {
+			raw, err = nil, fmt.Errorf("unpack LZMA2: %v", r)
+		}
+	}()
+	if len(packed) < 12 || string(packed[:6]) != "\xfd7zXZ\x00" || packed[6] != 0 || packed[7] > 15 ||
+		crc32.ChecksumIEEE(packed[6:8]) != binary.LittleEndian.Uint32(packed[8:]) {
+		return nil, errXZ
+	}
+	x := &xzStream{rest: packed[12:], check: packed[7], limit: limit, dictionaries: 256 << 20}
+	for {
+		if len(x.rest) == 0 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		if x.rest[0] == 0 { // the index follows, not a block
+			return x.raw.Bytes(), nil
+		}
+		if err := x.block(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+type xzStream struct {
+	rest  []byte // what is not read yet, from the start of a block
+	check byte
+	raw   bytes.Buffer
+	limit int // of raw, in bytes
+	// dictionaries is how many bytes of dictionary further blocks may ask for in sum. 64 MiB in blocks as small as xz makes
+	// them need less than 128 MiB; without a bound, empty blocks would have us clear gigabytes.
+	dictionaries int64
+}
+
+func (x *xzStream) block() error {
+	dictionary, headerLen, err := x.blockHeader()
+	if err != nil {
+		return err
+	}
+	dictionary = max(lzma.MinDictCap, min(dictionary, int64(x.limit)))
+	if x.dictionaries -= dictionary; x.dictionaries < 0 {
+		return errors.New("dictionaries are too large in sum")
+	}
+	body := bytes.NewReader(x.rest[headerLen:])
+	reader, err := lzma.Reader2Config{DictCap: int(dictionary)}.NewReader2(body)
+	if err != nil {
+		return err
+	}
+	start := x.raw.Len()
+	if _, err := io.Copy(&x.raw, io.LimitReader(reader, int64(x.limit-start)+1)); err != nil {
+		return err
+	}
+	if x.raw.Len() > x.limit {
+		return fmt.Errorf("unpacks to more than %d bytes", x.limit)
+	}
+	if !reader.EOS() {
+		return io.ErrUnexpectedEOF
+	}
+	end := len(x.rest) - body.Len()
+	end += -end & 3 // blocks are padded to 4 bytes
+	if end+xzCheckSize[x.check] > len(x.rest) {
+		return io.ErrUnexpectedEOF
+	}
+	sum := x.rest[end : end+xzCheckSize[x.check]]
+	x.rest = x.rest[end+len(sum):]
+	return x.verify(x.raw.Bytes()[start:], sum)
+}
+
+// blockHeader returns the dictionary size that the block asks for and the length of its header.
+func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
+	length = (int(x.rest[0]) + 1) * 4
+	if length > len(x.rest) {
+		return 0, 0, io.ErrUnexpectedEOF
+	}
+	header, sum := x.rest[:length-4], x.rest[length-4:length]
+	if crc32.ChecksumIEEE(header) != binary.LittleEndian.Uint32(sum) {
+		return 0, 0, errors.New("checksum of the block header differs")
+	}
+	flags, fields := header[1], header[2:]
+	unpacked := int64(-1)
+	for _, present := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // the compressed, then the uncompressed size
+		if !present {
+			unpacked = -1
+			continue
+		}
+		value, n := binary.Uvarint(fields)
+		if n <= 0 || value > 1<<62 {
+			return 0, 0, errXZ
+		}
+		fields, unpacked = fields[n:], int64(value)
+	}
+	// One filter, LZMA2 (id 0x21), with one byte of settings: the only kind that distributions use.
+	if flags&0x3f != 0 || len(fields) < 3 || fields[0] != 0x21 || fields[1] != 1 {
+		return 0, 0, errors.New("compressed by another method than LZMA2")
+	}
+	if dictionary, err = lzma.DecodeDictCap(fields[2]); err != nil {
+		return 0, 0, err
+	}
+	if unpacked >= 0 {
+		dictionary = min(dictionary, unpacked)
+	}
+	return dictionary, length, nil
+}
+
+// verify compares a block with its check. Kinds of check that xz does not make by itself are taken on trust.
+func (x *xzStream) verify(raw, sum []byte) error {
+	var h hash.Hash
+	switch x.check {
+	case 1:
+		h = crc32.NewIEEE()
+	case 4:
+		h = crc64.New(crc64.MakeTable(crc64.ECMA))
+	default:
+		return nil
+	}
+	h.Write(raw)
+	want := h.Sum(nil) // big-endian; xz stores little-endian
+	for i := range want {
+		if want[i] != sum[len(sum)-1-i] {
+			return errors.New("checksum of the block differs")
+		}
+	}
+	return nil
+}
