@@ -20,6 +20,8 @@ type Call struct {
 	Class  CudaCallClass
 	Decode CudaCallDecode
 	Effect CudaCallEffect
+	// Meaning says how the row is made where ptr, bytes and src are not just that.
+	Meaning Meaning
 	// CountOnly is for hot queries: calls are counted, not recorded.
 	CountOnly bool
 
@@ -28,6 +30,21 @@ type Call struct {
 	Ptr, Bytes, Times, Stream, Src CudaArgSpec
 	Scale                          uint8
 }
+
+// Meaning says what the members of an event stand for. The kernel half has one place
+// for a handle, one for a number and one for a second handle; the row has more.
+type Meaning uint8
+
+// Meanings of ptr, bytes and src.
+const (
+	Plain       Meaning = iota // ptr, bytes, src_ptr
+	Launch                     // src is the function
+	NewFunction                // ptr is a new function handle, bytes the module it is from, src its name
+	OfFunction                 // ptr is a function handle
+	OnDevice                   // bytes is a device ordinal
+	FreeOfTotal                // bytes is free memory, src the total: the row's value
+	ElapsedTime                // bytes is a float, milliseconds: the row's value
+)
 
 // arg is integer argument i (counted from 0), 8 bytes wide.
 func arg(i uint8) CudaArgSpec {
@@ -68,12 +85,12 @@ var Calls = []Call{
 	{Name: "cuMemFree_v2", Kind: "free", Memory: "device", Class: memory, Ptr: arg(0)},
 	{Name: "cuMemFreeAsync", Kind: "free", Memory: "async", Class: memory, Ptr: arg(0), Stream: arg(1)},
 	{Name: "cuMemFreeHost", Kind: "free", Memory: "host", Class: memory, Ptr: arg(0)},
-	{Name: "cuMemGetInfo_v2", Kind: "api", Class: other, Bytes: out(0), Src: out(1)},
+	{Name: "cuMemGetInfo_v2", Kind: "api", Class: other, Meaning: FreeOfTotal, Bytes: out(0), Src: out(1)},
 
 	// Launches.
-	{Name: "cuLaunchKernel", Kind: "launch", Class: launch, Decode: CudaCallDecodeDECODE_LAUNCH},
-	{Name: "cuLaunchKernelEx", Kind: "launch", Class: launch, Decode: CudaCallDecodeDECODE_LAUNCH_EX},
-	{Name: "cuLaunchCooperativeKernel", Kind: "launch", Class: launch, Decode: CudaCallDecodeDECODE_LAUNCH},
+	{Name: "cuLaunchKernel", Kind: "launch", Class: launch, Decode: CudaCallDecodeDECODE_LAUNCH, Meaning: Launch},
+	{Name: "cuLaunchKernelEx", Kind: "launch", Class: launch, Decode: CudaCallDecodeDECODE_LAUNCH_EX, Meaning: Launch},
+	{Name: "cuLaunchCooperativeKernel", Kind: "launch", Class: launch, Decode: CudaCallDecodeDECODE_LAUNCH, Meaning: Launch},
 	{Name: "cuGraphLaunch", Kind: "launch", Class: launch, Ptr: arg(0), Stream: arg(1)},
 
 	// Copies and memsets.
@@ -103,10 +120,12 @@ var Calls = []Call{
 	// Streams and events.
 	{Name: "cuStreamCreate", Kind: "api", Class: other, Ptr: out(0)},
 	{Name: "cuStreamCreateWithPriority", Kind: "api", Class: other, Ptr: out(0)},
-	{Name: "cuStreamDestroy_v2", Kind: "api", Class: other, Ptr: arg(0)},
+	{Name: "cuStreamDestroy_v2", Kind: "api", Class: other, Ptr: arg(0), Stream: arg(0)},
 	{Name: "cuStreamWaitEvent", Kind: "api", Class: other, Stream: arg(0), Ptr: arg(1)},
 	{Name: "cuEventCreate", Kind: "api", Class: other, Ptr: out(0)},
 	{Name: "cuEventDestroy_v2", Kind: "api", Class: other, Ptr: arg(0)},
+	{Name: "cuEventElapsedTime", Kind: "api", Class: other, Meaning: ElapsedTime, Bytes: out32(0), Ptr: arg(1), Src: arg(2)},
+	{Name: "cuEventElapsedTime_v2", Kind: "api", Class: other, Meaning: ElapsedTime, Bytes: out32(0), Ptr: arg(1), Src: arg(2)},
 	{Name: "cuEventRecord", Kind: "api", Class: other, Ptr: arg(0), Stream: arg(1)},
 	{Name: "cuEventRecordWithFlags", Kind: "api", Class: other, Ptr: arg(0), Stream: arg(1)},
 
@@ -118,24 +137,25 @@ var Calls = []Call{
 	{Name: "cuModuleUnload", Kind: "api", Class: other, Ptr: arg(0)},
 	{Name: "cuLibraryLoadData", Kind: "api", Class: other, Ptr: out(0)},
 	{Name: "cuLibraryUnload", Kind: "api", Class: other, Ptr: arg(0)},
-	{Name: "cuModuleGetFunction", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_NAME, Ptr: out(0), Src: arg(2)},
-	{Name: "cuLibraryGetKernel", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_NAME, Ptr: out(0), Src: arg(2)},
-	{Name: "cuKernelGetFunction", Kind: "api", Class: other, Ptr: out(0), Src: arg(1)},
+	{Name: "cuModuleGetFunction", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_NAME, Meaning: NewFunction, Ptr: out(0), Bytes: arg(1), Src: arg(2)},
+	{Name: "cuLibraryGetKernel", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_NAME, Meaning: NewFunction, Ptr: out(0), Bytes: arg(1), Src: arg(2)},
+	{Name: "cuKernelGetFunction", Kind: "api", Class: other, Meaning: NewFunction, Ptr: out(0), Bytes: arg(1)},
+	{Name: "cuFuncGetName", Kind: "api", Class: other, Meaning: OfFunction, Ptr: arg(1)},
 
 	// Contexts and devices. The hot ones only keep the thread's current context.
 	{Name: "cuInit", Kind: "api", Class: other},
-	{Name: "cuCtxCreate_v2", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_CREATE, Ptr: out(0), Bytes: arg32(2)},
-	{Name: "cuCtxCreate_v3", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_CREATE, Ptr: out(0), Bytes: arg32(4)},
-	{Name: "cuCtxCreate_v4", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_CREATE, Ptr: out(0), Bytes: arg32(3)},
-	{Name: "cuCtxDestroy_v2", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_DESTROY, Ptr: arg(0)},
-	{Name: "cuDevicePrimaryCtxRetain", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_RETAIN, Ptr: out(0), Bytes: arg32(1)},
-	{Name: "cuDevicePrimaryCtxRelease_v2", Kind: "api", Class: other, Bytes: arg32(0)},
-	{Name: "cuDevicePrimaryCtxReset_v2", Kind: "api", Class: other, Bytes: arg32(0)},
-	{Name: "cuCtxSetCurrent", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_SET, Ptr: arg(0)},
-	{Name: "cuCtxGetCurrent", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_GET, Ptr: out(0)},
-	{Name: "cuCtxPushCurrent_v2", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_PUSH, Ptr: arg(0)},
-	{Name: "cuCtxPopCurrent_v2", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_POP, Ptr: out(0)},
-	{Name: "cuCtxGetDevice", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_DEVICE_GET, Bytes: out32(0)},
+	{Name: "cuCtxCreate_v2", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_CREATE, Meaning: OnDevice, Ptr: out(0), Bytes: arg32(2)},
+	{Name: "cuCtxCreate_v3", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_CREATE, Meaning: OnDevice, Ptr: out(0), Bytes: arg32(4)},
+	{Name: "cuCtxCreate_v4", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_CREATE, Meaning: OnDevice, Ptr: out(0), Bytes: arg32(3)},
+	{Name: "cuCtxDestroy_v2", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_DESTROY, Meaning: OnDevice, Ptr: arg(0)},
+	{Name: "cuDevicePrimaryCtxRetain", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_RETAIN, Meaning: OnDevice, Ptr: out(0), Bytes: arg32(1)},
+	{Name: "cuDevicePrimaryCtxRelease_v2", Kind: "api", Class: other, Meaning: OnDevice, Bytes: arg32(0)},
+	{Name: "cuDevicePrimaryCtxReset_v2", Kind: "api", Class: other, Meaning: OnDevice, Bytes: arg32(0)},
+	{Name: "cuCtxSetCurrent", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_SET, Meaning: OnDevice, Ptr: arg(0)},
+	{Name: "cuCtxGetCurrent", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_GET, Meaning: OnDevice, Ptr: out(0)},
+	{Name: "cuCtxPushCurrent_v2", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_PUSH, Meaning: OnDevice, Ptr: arg(0)},
+	{Name: "cuCtxPopCurrent_v2", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_CONTEXT_POP, Meaning: OnDevice, Ptr: out(0)},
+	{Name: "cuCtxGetDevice", Kind: "api", Class: other, CountOnly: true, Effect: CudaCallEffectEFFECT_DEVICE_GET, Meaning: OnDevice, Bytes: out32(0)},
 }
 
 // variants are the suffixes under which a function is exported again for programs

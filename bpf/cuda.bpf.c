@@ -235,10 +235,14 @@ static __always_inline void read_args(struct pt_regs *ctx, const struct call_spe
 	e->src = arg_at_entry(ctx, e, &spec->src);
 	if (spec->scale)
 		e->bytes *= spec->scale;
-	if (spec->bytes.from == ARG_OUT)
-		e->src = arg_at_entry(ctx, e, &spec->times);
-	else if (spec->times.from != ARG_NONE)
-		e->bytes *= arg_at_entry(ctx, e, &spec->times);
+	if (spec->times.from != ARG_NONE) {
+		__u64 times = arg_at_entry(ctx, e, &spec->times);
+
+		if (spec->bytes.from == ARG_OUT)
+			e->src = times; /* until bytes is known, at the return */
+		else
+			e->bytes *= times;
+	}
 
 	switch (spec->decode) {
 	case DECODE_LAUNCH:
@@ -549,6 +553,7 @@ int call_exit(struct pt_regs *ctx)
 	e->cpu = bpf_get_smp_processor_id();
 	e->ptr = arg_at_return(e, &spec->ptr, e->ptr);
 	e->stream = arg_at_return(e, &spec->stream, e->stream);
+	e->src = arg_at_return(e, &spec->src, e->src);
 	if (spec->bytes.from == ARG_OUT) {
 		e->bytes = arg_at_return(e, &spec->bytes, e->bytes);
 		if (spec->times.from != ARG_NONE) {

@@ -12,10 +12,6 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// mergeTemporary is where the merged file grows, inside the segment folder: the
-// same file system as the final name, and removed with the folder.
-const mergeTemporary = "merged.parquet.tmp"
-
 // ErrNoSegments says that a segment folder holds no finished segment.
 var ErrNoSegments = errors.New("holds no finished segment")
 
@@ -50,13 +46,15 @@ func merge(dir, path string, meta *Meta, own func(string) error) (damaged []erro
 		return nil, err
 	}
 	defer rec.Close()
-	temporary := filepath.Join(dir, mergeTemporary)
-	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	// Beside the final name: the segments may lie on a disk that is full.
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
-		return nil, fmt.Errorf("create merged file: %w", err)
+		return nil, fmt.Errorf("merge segments: %w", err)
 	}
+	temporary := file.Name()
 	if err := own(temporary); err != nil {
 		file.Close()
+		os.Remove(temporary)
 		return nil, err
 	}
 	out := parquet.NewGenericWriter[Row](file, writerOptions()...)

@@ -278,5 +278,5 @@ func isSegmentName(name string) bool {
 			}
 		}
 	}
-	return name == mergeTemporary
+	return false
 }

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,21 +28,7 @@ func (s *scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 	if e.ParentNs != 0 {
 		row.ParentStartNs = s.accounts.clock.unix(e.ParentNs)
 	}
-	switch {
-	case call.Decode != bpf.CudaCallDecodeDECODE_ARGS:
-		row.GridX, row.GridY, row.GridZ = int32(e.Grid[0]), int32(e.Grid[1]), int32(e.Grid[2])
-		row.BlockX, row.BlockY, row.BlockZ = int32(e.Block[0]), int32(e.Block[1]), int32(e.Block[2])
-		row.SharedBytes = int32(e.SharedBytes)
-		row.Function, row.SrcPtr = int64(e.Src), 0
-		row.Kernel = s.names[kernelKey{e.Pid, e.Src}].display
-	case call.Effect == bpf.CudaCallEffectEFFECT_NAME:
-		row.Function, row.Ptr, row.SrcPtr = int64(e.Ptr), 0, 0
-		if e.Result == 0 {
-			row.Kernel = s.names[kernelKey{e.Pid, e.Ptr}].display
-		}
-	case call.Effect != bpf.CudaCallEffectEFFECT_NONE:
-		row.Bytes = 0 // the kernel half keeps a context's device there
-	}
+	s.interpret(row, e, call)
 	row.StackStatus = format.StackNone
 	if e.StackId != 0 {
 		stack := s.stacks.get(e.StackId)
@@ -50,6 +37,40 @@ func (s *scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 		if e.Stack == uint8(bpf.CudaStackStateSTACK_PARENT) {
 			row.StackStatus = format.StackParent
 		}
+	}
+}
+
+// interpret moves the members of an event to where the row has them.
+func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
+	switch call.Meaning {
+	case bpf.Launch:
+		row.GridX, row.GridY, row.GridZ = int32(e.Grid[0]), int32(e.Grid[1]), int32(e.Grid[2])
+		row.BlockX, row.BlockY, row.BlockZ = int32(e.Block[0]), int32(e.Block[1]), int32(e.Block[2])
+		row.SharedBytes = int32(e.SharedBytes)
+		row.Function, row.SrcPtr = int64(e.Src), 0
+		row.Kernel = s.names[kernelKey{e.Pid, e.Src}].display
+	case bpf.NewFunction:
+		row.Function, row.Ptr, row.Bytes, row.SrcPtr = int64(e.Ptr), int64(e.Bytes), 0, 0
+		if row.Function == 0 {
+			return
+		}
+		name, known := s.names[kernelKey{e.Pid, e.Ptr}]
+		if of, ok := s.names[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
+			name, known = of, true // the function of a named kernel
+			s.learnName(e.Pid, e.Ptr, e.StartNs, name)
+		}
+		if known {
+			row.Kernel = name.display
+		}
+	case bpf.OfFunction:
+		row.Function, row.Ptr = int64(e.Ptr), 0
+		row.Kernel = s.names[kernelKey{e.Pid, e.Ptr}].display
+	case bpf.OnDevice:
+		row.Device, row.Bytes = int32(e.Bytes), 0
+	case bpf.FreeOfTotal:
+		row.Value, row.SrcPtr = float64(e.Src), 0
+	case bpf.ElapsedTime:
+		row.Value, row.Bytes = float64(math.Float32frombits(uint32(e.Bytes))), 0
 	}
 }
 
@@ -86,11 +107,20 @@ func (s *scribe) addName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
 	length := max(0, min(int(e.Length)-1, len(text)))
 	mangled := strings.Clone(string(text[:length]))
-	name := kernelName{mangled: mangled, display: symbolize.Demangle(mangled)}
-	s.names[kernelKey{e.Pid, e.Handle}] = name
+	s.learnName(e.Pid, e.Handle, e.StartNs, kernelName{mangled: mangled, display: symbolize.Demangle(mangled)})
+}
+
+// learnName notes that a handle stands for a kernel from a time on; programs ask for
+// the same handle again and again, only news are written down.
+func (s *scribe) learnName(pid uint32, handle, startNs uint64, name kernelName) {
+	key := kernelKey{pid, handle}
+	if s.names[key] == name {
+		return
+	}
+	s.names[key] = name
 	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindKernel, StartNs: s.accounts.clock.unix(e.StartNs), Pid: int32(e.Pid), Device: -1,
-		Function: int64(e.Handle), Name: mangled, Kernel: name.display,
+		Kind: format.KindKernel, StartNs: s.accounts.clock.unix(startNs), Pid: int32(pid), Device: -1,
+		Function: int64(handle), Name: name.mangled, Kernel: name.display,
 	}})
 }
 

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/format"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+// analyzeFlags are the flags of analyze and its subcommands as they were typed.
+type analyzeFlags struct {
+	command  string
+	from, to string
+	streams  []string
+	minBytes string
+	kernel   string
+	failOn   string
+	explain  bool
+
+	opt    analyze.Options
+	render analyze.RenderOptions
+
+	failIf *analyze.Condition
+}
+
+func newAnalyze() *cobra.Command {
+	f := &analyzeFlags{command: "summary"}
+	cmd := &cobra.Command{
+		Use:   "analyze [FILE]",
+		Short: "Answer questions from a recording",
+		Long: `analyze answers questions from a recording, on any machine: no GPU, no root. Without
+a subcommand it prints a summary. FILE may be the folder of an unfinished recording;
+without FILE it takes the newest gpurec-*.parquet of the current folder.
+
+Results go to standard output, everything else to standard error. Exit status 3
+means that a --fail-on condition held.`,
+		Example: `  gpurec analyze run.parquet
+  gpurec analyze leaks run.parquet
+  gpurec analyze leaks --fail-on 'growing>0' run.parquet`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 && !strings.ContainsAny(args[0], `./\`) {
+			if _, err := os.Stat(args[0]); err != nil {
+				return unknownReport(cmd, args[0])
+			}
+		}
+		return f.report(args, (*analyze.Timeline).Summary)
+	}
+	f.addFilter(cmd.Flags())
+	f.addKernel(cmd.Flags())
+	f.addReport(cmd.Flags())
+	cmd.AddCommand(newLeaks(), newPprof(), newPerfetto())
+	return cmd
+}
+
+// unknownReport is the error for a word that is neither a report nor a file.
+func unknownReport(cmd *cobra.Command, word string) error {
+	hint := cmd.CommandPath() + " --help"
+	cmd.SuggestionsMinimumDistance = 2
+	if names := cmd.SuggestionsFor(word); len(names) > 0 {
+		hint = cmd.CommandPath() + " " + names[0]
+	}
+	return usagef(hint, "%s is neither a report nor a file", word)
+}
+
+func newLeaks() *cobra.Command {
+	f := &analyzeFlags{command: "leaks"}
+	cmd := &cobra.Command{
+		Use:   "leaks [FILE]",
+		Short: "Show which places allocate memory that is not freed, and what that is",
+		Long: `leaks shows for every place that allocated GPU or pinned host memory what became of
+it: growing (a leak), exit leak (never freed before the process ended), retained,
+startup (allocated at the start and kept, as weights are) or churn (freed again).`,
+		Example: `  gpurec analyze leaks run.parquet
+  gpurec analyze leaks --group-by function --top 5
+  gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Leaks) },
+	}
+	flags := cmd.Flags()
+	f.addFilter(flags)
+	f.addReport(flags)
+	groups := analyze.GroupNames()
+	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `WHAT`: "+strings.Join(groups, ", "))
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
+	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "frames shown of a stack; 0: all")
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show frames of the CUDA libraries too")
+	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}
+
+// addFilter adds the flags that all reports have.
+func (f *analyzeFlags) addFilter(flags *pflag.FlagSet) {
+	flags.StringVar(&f.from, "from", "", "leave out what was before `TIME`: an offset such as 12s, or RFC 3339")
+	flags.StringVar(&f.to, "to", "", "leave out what was after `TIME`")
+	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; may be given several times")
+	flags.Int32SliceVar(&f.opt.Tids, "tid", nil, "only thread `TID`")
+	flags.Int32SliceVar(&f.opt.Devices, "device", nil, "only CUDA device `N`")
+	flags.StringSliceVar(&f.streams, "stream", nil, "only stream `HANDLE`")
+	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave out allocations and copies below `SIZE`")
+	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, such as 'growing>0' or 'live_bytes>100MiB || lost_events>0'")
+	flags.BoolVar(&f.explain, "explain", false, "print how each value is computed, and nothing else")
+}
+
+func (f *analyzeFlags) addKernel(flags *pflag.FlagSet) {
+	flags.StringVar(&f.kernel, "kernel", "", "leave out launches of kernels that do not match `REGEX`")
+}
+
+// addReport adds the flags of reports that are printed.
+func (f *analyzeFlags) addReport(flags *pflag.FlagSet) {
+	flags.StringVar(&f.render.Format, "format", analyze.Formats()[0], "print as "+strings.Join(analyze.Formats(), ", "))
+	flags.BoolVar(&f.render.NoHeader, "no-header", false, "leave out headings")
+	flags.IntVar(&f.opt.Top, "top", 20, "rows of a table; 0: all")
+}
+
+// help is the command that explains the flags.
+func (f *analyzeFlags) help() string {
+	if f.command == "summary" {
+		return "gpurec analyze --help"
+	}
+	return "gpurec analyze " + f.command + " --help"
+}
+
+// check reads the flags that need no recording, or says which one is wrong.
+func (f *analyzeFlags) check() error {
+	if err := analyze.CheckFormat(f.render.Format); err != nil {
+		if f.render.Format == "html" {
+			return usagef("gpurec analyze "+f.command+" --format md", "--format html is not there yet")
+		}
+		return usagef(f.help(), "--format: %w", err)
+	}
+	size, err := parseSize(f.minBytes)
+	if err != nil {
+		return usagef(f.help(), "--min-bytes: %w", err)
+	}
+	f.opt.MinBytes = size
+	if f.kernel != "" {
+		if f.opt.Kernel, err = regexp.Compile(f.kernel); err != nil {
+			return usagef(f.help(), "--kernel: %w", err)
+		}
+	}
+	f.opt.Streams = nil
+	for _, text := range f.streams {
+		stream, err := analyze.ParseStream(text)
+		if err != nil {
+			return usagef(f.help(), "--stream: %w", err)
+		}
+		f.opt.Streams = append(f.opt.Streams, stream)
+	}
+	if f.failOn != "" {
+		if f.failIf, err = analyze.ParseCondition(f.failOn); err != nil {
+			return usagef(f.help(), "--fail-on: %w", err)
+		}
+	}
+	for _, n := range []int{f.opt.Top, f.opt.MaxFrames} {
+		if n < 0 {
+			return usagef(f.help(), "--top and --max-frames cannot be negative")
+		}
+	}
+	return nil
+}
+
+// times reads --from and --to, which may count from the recording's start.
+func (f *analyzeFlags) times(recording analyze.Window) error {
+	for _, b := range []struct {
+		flag, text string
+		ns         *int64
+	}{{"from", f.from, &f.opt.FromNs}, {"to", f.to, &f.opt.ToNs}} {
+		if b.text == "" {
+			continue
+		}
+		ns, err := analyze.ParseTime(b.text, recording)
+		if err != nil {
+			return usagef(f.help(), "--%s: %w", b.flag, err)
+		}
+		if ns < recording.FromNs || ns > recording.ToNs {
+			warningf("--%s %s is outside of the recording, which lasts %v", b.flag, b.text, time.Duration(recording.DurNs()))
+		}
+		*b.ns = max(1, ns)
+	}
+	if f.opt.FromNs != 0 && f.opt.ToNs != 0 && f.opt.FromNs > f.opt.ToNs {
+		return usagef(f.help(), "--from %s is after --to %s", f.from, f.to)
+	}
+	return nil
+}
+
+// open opens the recording that args name, or the newest one here, and calls use.
+func (f *analyzeFlags) open(args []string, use func(path string, t *analyze.Timeline) error) error {
+	if f.explain {
+		_, err := analyze.Explain(os.Stdout, f.command)
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	var path string
+	if len(args) > 0 {
+		path = filepath.Clean(args[0])
+	} else {
+		newest, err := newestRecording(".")
+		if err != nil {
+			return err
+		}
+		notef("reading %s", newest)
+		path = newest
+	}
+	rec, err := format.Open(path)
+	if err != nil {
+		return explainOpen(path, err)
+	}
+	defer rec.Close()
+	for _, d := range rec.Damaged {
+		warningf("left out: %v", d)
+	}
+	t, err := analyze.New(rec)
+	if err != nil {
+		return explainOpen(path, err)
+	}
+	if err := f.times(t.Recording()); err != nil {
+		return err
+	}
+	return use(path, t)
+}
+
+// newestRecording returns the recording in dir that was written last.
+func newestRecording(dir string) (string, error) {
+	var newest string
+	var at time.Time
+	for _, pattern := range []string{"gpurec-*.parquet", "gpurec-*.parquet" + format.SegmentSuffix} {
+		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return "", err
+		}
+		for _, name := range names {
+			if info, err := os.Stat(name); err == nil && (newest == "" || info.ModTime().After(at)) {
+				newest, at = name, info.ModTime()
+			}
+		}
+	}
+	if newest == "" {
+		return "", &hintedError{errors.New("no FILE given, and no gpurec-*.parquet in this folder"), "sudo gpurec record -p PID -d 10s"}
+	}
+	return newest, nil
+}
+
+// report prints a report and applies --fail-on.
+func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, analyze.Options) (*analyze.Report, error)) error {
+	return f.open(args, func(path string, t *analyze.Timeline) error {
+		r, err := make(t, f.opt)
+		var group *analyze.GroupError
+		var sort *analyze.SortError
+		switch {
+		case errors.As(err, &group):
+			return usagef(f.help(), "--group-by: %w", err)
+		case errors.As(err, &sort):
+			return usagef(f.help(), "--sort: %w", err)
+		case err != nil:
+			return explainOpen(path, err)
+		}
+		if term.IsTerminal(int(os.Stdout.Fd())) {
+			if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+				f.render.Width = width
+			}
+		}
+		var text bytes.Buffer
+		if err := analyze.Render(&text, r, f.render); err != nil {
+			return err
+		}
+		if _, err := os.Stdout.Write(text.Bytes()); err != nil {
+			return fmt.Errorf("write report: %w", err)
+		}
+		for _, n := range r.Notes {
+			notef("note of the recorder: %s", n)
+		}
+		if f.render.Format == "csv" {
+			notef("quality: %s", &r.Quality)
+		}
+		return f.finish(r)
+	})
+}
+
+// finish tells about a filter that matched nothing and applies --fail-on.
+func (f *analyzeFlags) finish(r *analyze.Report) error {
+	if r.NoMatch != nil {
+		warningf("%v", r.NoMatch)
+	}
+	if f.failIf == nil {
+		return nil
+	}
+	holds, because, err := f.failIf.Holds(r)
+	if err != nil {
+		return usagef(f.help(), "--fail-on: %w", err)
+	}
+	if holds {
+		notef("failed on %s", because)
+		return &exitStatus{exitFailOn}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// notProbed are calls of simcuda that the table does not have: they touch neither
+// memory nor work on the GPU.
+var notProbed = []string{
+	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetUuid", "cuDeviceGetUuid_v2",
+	"cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuGetProcAddress_v2",
+}
+
+// countedCalls are calls of the table that are only counted.
+func countedCalls() map[string]bool {
+	counted := make(map[string]bool)
+	for cookie := range bpf.NumCookies() {
+		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		counted[name] = call.CountOnly
+	}
+	return counted
+}
+
+// compare checks that a recording has exactly the calls of the ledger, column by
+// column, and that the counted ones were counted. It returns the number of calls
+// recorded.
+func compare(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
+	t.Helper()
+	recorded := recordedCalls(t, path)
+	counted, counts := countedCalls(), make(map[string]int)
+	clockOffset := metaOf(t, path).ClockOffsetNs
+	n, wrong := 0, 0
+	for tid, calls := range ledger {
+		rows := recorded[tid]
+		i := 0
+		for _, c := range calls {
+			switch {
+			case counted[c.name]:
+				counts[c.name]++
+				continue
+			case slices.Contains(notProbed, c.name):
+				continue
+			case i >= len(rows):
+				t.Fatalf("thread %d: %d calls recorded, then %s is missing", tid, len(rows), c.name)
+			}
+			if diff := difference(&rows[i], &c, clockOffset); diff != "" {
+				if wrong++; wrong <= 10 {
+					t.Errorf("thread %d call %d %s: %s", tid, i, c.name, diff)
+				}
+			}
+			i++
+		}
+		if i < len(rows) {
+			t.Errorf("thread %d: %d calls recorded that never happened, first %s", tid, len(rows)-i, rows[i].Name)
+		}
+		n += i
+		delete(recorded, tid)
+	}
+	for tid, rows := range recorded {
+		t.Errorf("thread %d is not in the ledger: %d calls recorded", tid, len(rows))
+	}
+	for _, row := range factRows(t, path, format.KindCount) {
+		counts[row.Name] -= int(row.Value)
+	}
+	for name, left := range counts {
+		if left != 0 {
+			t.Errorf("%s: %d more in the ledger than counted", name, left)
+		}
+	}
+	return n
+}
+
+// difference says in what a row and what happened differ, "" if in nothing.
+func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
+	if c.name == "cuDevicePrimaryCtxRelease_v2" {
+		c.ptr = 0 // simcuda knows which context that was, its caller does not
+	}
+	switch {
+	case r.Name != c.name:
+		return fmt.Sprintf("recorded as %s", r.Name)
+	case r.Pid != c.pid, r.Result != c.result, r.Ptr != c.ptr, r.Bytes != c.bytes, r.Stream != c.stream, r.SrcPtr != c.src && !isLoad(c.name):
+		return fmt.Sprintf("recorded pid %d result %d ptr %#x bytes %d stream %#x src %#x, happened %d %d %#x %d %#x %#x",
+			r.Pid, r.Result, r.Ptr, r.Bytes, r.Stream, r.SrcPtr, c.pid, c.result, c.ptr, c.bytes, c.stream, c.src)
+	case r.Function != c.function, r.SharedBytes != c.shared, [3]int32{r.GridX, r.GridY, r.GridZ} != c.grid, [3]int32{r.BlockX, r.BlockY, r.BlockZ} != c.block:
+		return fmt.Sprintf("recorded function %#x grid %d %d %d block %d %d %d shared %d, happened %#x %v %v %d",
+			r.Function, r.GridX, r.GridY, r.GridZ, r.BlockX, r.BlockY, r.BlockZ, r.SharedBytes, c.function, c.grid, c.block, c.shared)
+	case r.StartNs-clockOffset > c.startNs || r.StartNs+r.DurNs-clockOffset < c.endNs:
+		return fmt.Sprintf("recorded from %d for %d, happened from %d to %d", r.StartNs-clockOffset, r.DurNs, c.startNs, c.endNs)
+	case r.Flags&(format.FlagOpen|format.FlagAbandoned|format.FlagUnreadable) != 0:
+		return fmt.Sprintf("flags %d", r.Flags)
+	case r.Kind == format.KindLaunch && r.Kernel != symbolize.Demangle(c.kernel) && r.Kernel != "":
+		return fmt.Sprintf("kernel %q, was %q", r.Kernel, c.kernel)
+	case r.Value != 0 && c.value != 0 && math.Abs(valueOf(r)-float64(c.value)) > 1+math.Abs(float64(c.value))*1e-6:
+		return fmt.Sprintf("value %v, was %d", valueOf(r), c.value)
+	}
+	return ""
+}
+
+// isLoad is true for calls whose image pointer the ledger notes and we do not.
+func isLoad(name string) bool {
+	return name == "cuModuleLoadData" || name == "cuLibraryLoadData"
+}
+
+// valueOf is a row's value in the ledger's unit: nanoseconds, not milliseconds.
+func valueOf(r *format.Row) float64 {
+	if r.Name == "cuEventElapsedTime" || r.Name == "cuEventElapsedTime_v2" {
+		return r.Value * 1e6
+	}
+	return r.Value
+}
+
+func metaOf(t *testing.T, path string) format.Meta {
+	t.Helper()
+	rec, err := format.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	return rec.Meta
+}
+
+func TestEveryCallEqualsTheLedger(t *testing.T) {
+	needKernel(t)
+	for _, c := range []struct {
+		name    string
+		attach  Attach
+		calls   int
+		threads int
+	}{
+		{"uprobe_multi, 1,000,000 calls of 4 threads", AttachMulti, 1_000_000, 4},
+		{"perf uprobes, 50,000 calls of 2 threads", AttachPerf, 50_000, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := startSim(t, nil, "storm", "--calls", fmt.Sprint(c.calls), "--threads", fmt.Sprint(c.threads), "--seed", "7", "--wait")
+			p.expect("ready")
+			opt := testOptions(t, p.pid())
+			opt.Attach = c.attach
+			s := start(t, opt)
+			var since int64
+			result := runWhile(t, s, func() {
+				since = monotonic()
+				p.step()
+				if done := p.expect("done"); done != fmt.Sprint(c.calls) {
+					t.Errorf("storm made %s calls", done)
+				}
+			})
+			p.finish()
+			total := result.Meta.Totals()
+			if total.Lost != 0 || total.Seen != total.Recorded || total.Open != 0 || total.Abandoned != 0 {
+				t.Errorf("books: %+v", total)
+			}
+			n := compare(t, result.Output, readLedger(t, p.ledger, since))
+			if int64(n) != total.Recorded {
+				t.Errorf("%d calls compared, %d recorded", n, total.Recorded)
+			}
+			t.Logf("%d calls equal, %d only counted; %+v", n, total.Counted, result.Meta.Cost)
+		})
+	}
+}

@@ -1,0 +1,306 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// TestMain fails the package if its tests leave file descriptors open.
+func TestMain(m *testing.M) {
+	before := openDescriptors()
+	code := m.Run()
+	if after := openDescriptors(); code == 0 && after > before+2 { // the runtime's poller and a pidfd probe
+		fmt.Fprintf(os.Stderr, "%d file descriptors were left open\n", after-before)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func openDescriptors() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
+	needKernel(t)
+	const calls = 400_000
+	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "3", "--wait")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.BufferBytes = 64 << 10 // made too small on purpose: 480 calls
+	s := start(t, opt)
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	happened := 0
+	counted := countedCalls()
+	for _, thread := range readLedger(t, p.ledger, since) {
+		for _, c := range thread {
+			if isCounted, probed := counted[c.name]; probed && !isCounted {
+				happened++
+			}
+		}
+	}
+	total := result.Meta.Totals()
+	if total.Lost == 0 {
+		t.Error("nothing was lost: the buffer was not too small and the test shows nothing")
+	}
+	if total.Recorded+total.Lost != int64(happened) || total.Seen != int64(happened) {
+		t.Errorf("recorded %d + lost %d, seen %d, happened %d", total.Recorded, total.Lost, total.Seen, happened)
+	}
+	rows := 0
+	for _, thread := range recordedCalls(t, result.Output) {
+		rows += len(thread)
+	}
+	lost := 0.0
+	for _, r := range factRows(t, result.Output, format.KindLost) {
+		if r.StartNs < result.Meta.StartNs || r.StartNs+r.DurNs > result.Meta.EndNs || r.Message != "ring buffer full" {
+			t.Errorf("loss outside of the recording or for no reason: %+v", r)
+		}
+		lost += r.Value
+	}
+	if int64(rows) != total.Recorded || int64(lost) != total.Lost {
+		t.Errorf("rows %d of %d recorded; rows of kind lost sum to %.0f of %d", rows, total.Recorded, lost, total.Lost)
+	}
+	t.Logf("recorded %d + lost %d = happened %d", total.Recorded, total.Lost, happened)
+}
+
+func TestKilledTargetLosesNothing(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, []string{"SIMCUDA_LEDGER_SYNC=1"}, "storm", "--calls", "100000000", "--threads", "2", "--seed", "5", "--wait")
+	p.expect("ready")
+	s := start(t, testOptions(t, p.pid()))
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		time.Sleep(300 * time.Millisecond)
+		if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.cmd.Wait() // "signal: killed" it was
+		eventually(t, "the recorder notices the end", func() bool { return !s.anyAlive() })
+	})
+	recorded := recordedCalls(t, result.Output)
+	counted := countedCalls()
+	n, open := 0, 0
+	for tid, calls := range readLedger(t, p.ledger, since) {
+		rows := recorded[tid]
+		for _, c := range calls {
+			if isCounted, probed := counted[c.name]; isCounted || !probed {
+				continue
+			}
+			if len(rows) == 0 {
+				t.Fatalf("thread %d: %s happened before the kill and is missing", tid, c.name)
+			}
+			if rows[0].Flags&format.FlagOpen != 0 {
+				open++ // killed between the ledger's line and the return
+			} else if diff := difference(&rows[0], &c, result.Meta.ClockOffsetNs); diff != "" {
+				t.Errorf("%s: %s", c.name, diff)
+			}
+			rows = rows[1:]
+			n++
+		}
+		if len(rows) > 1 || len(rows) == 1 && rows[0].Flags&format.FlagOpen == 0 {
+			t.Errorf("thread %d: %d calls more than the ledger has", tid, len(rows))
+		}
+	}
+	if n < 100 || open > 2 {
+		t.Errorf("%d calls before the kill, %d of them open", n, open)
+	}
+	var exits int
+	for _, r := range factRows(t, result.Output, format.KindProcess) {
+		exits += strings.Count(r.Message, `"exit_ns"`)
+	}
+	if exits != 1 {
+		t.Errorf("the end of the process is noted %d times", exits)
+	}
+	t.Logf("%d calls before the kill recorded, %d open", n, open)
+}
+
+func TestCallThatBlocksIsRecordedAsOpen(t *testing.T) {
+	needKernel(t)
+	// Every launch takes a minute of simulated time: the first synchronize blocks.
+	command := startSimCommand(t, []string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=60000000"}, "leak", "--steps", "1")
+	defer command.Kill()
+	opt := testOptions(t)
+	opt.Command = command
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		command.Run()
+		time.Sleep(500 * time.Millisecond)
+	})
+	calls := recordedCalls(t, result.Output)[int32(command.Pid())]
+	if len(calls) == 0 {
+		t.Fatal("no call was recorded")
+	}
+	last := calls[len(calls)-1]
+	if last.Kind != format.KindSync || last.Flags&format.FlagOpen == 0 || last.DurNs < 100e6 || last.StackID == 0 {
+		t.Errorf("last call: %+v", last)
+	}
+	if total := result.Meta.Totals(); total.Open != 1 || total.Seen != total.Recorded {
+		t.Errorf("books: %+v", total)
+	}
+}
+
+func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
+	needKernel(t)
+	command := startSimCommand(t, nil, "storm", "--calls", "20000", "--threads", "2", "--seed", "9")
+	opt := testOptions(t)
+	opt.Command = command
+	s := start(t, opt)
+	command.Run()
+	end, err := s.Run(t.Context())
+	if err != nil || end != EndProcesses {
+		t.Errorf("ended because %q, %v", end, err)
+	}
+	result, err := s.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, err := command.Wait(t.Context()); status != 0 || err != nil {
+		t.Errorf("status %d, %v", status, err)
+	}
+	n := compare(t, result.Output, readLedger(t, os.Getenv("SIMCUDA_LEDGER"), 0))
+	if n < 19000 {
+		t.Errorf("only %d calls", n)
+	}
+}
+
+func TestCommandStatusIsPassedOn(t *testing.T) {
+	needKernel(t)
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -TERM $$": 128 + 15} {
+		command, err := StartCommand([]string{"sh", "-c", script}, format.Owner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		command.Run()
+		if got, err := command.Wait(t.Context()); got != want || err != nil {
+			t.Errorf("sh -c %q: status %d, want %d (%v)", script, got, want, err)
+		}
+	}
+	if _, err := StartCommand([]string{"/does/not/exist"}, format.Owner{}); err == nil {
+		t.Error("a command that does not exist was started")
+	}
+}
+
+func TestWaitsForTheLibrary(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "1", "--rate", "2000")
+	// A shell that becomes storm later: same process, no libcuda yet.
+	args := p.cmd.Args
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+	cmd, _ := simCommand(t, nil, "storm", args[1:]...)
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `sleep 0.3; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	opt := testOptions(t, cmd.Process.Pid)
+	if _, err := Start(opt); !errors.Is(err, ErrNoLibrary) {
+		t.Fatalf("without --wait: %v", err)
+	}
+	opt.WaitForLibrary = true
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		eventually(t, "calls of the late library", func() bool { return s.Progress().Calls > 100 })
+	})
+	var late int
+	for _, r := range factRows(t, result.Output, format.KindNote) {
+		if r.Name == "late_attach" {
+			late++
+		}
+	}
+	if late != 1 || result.Meta.Totals().Lost != 0 {
+		t.Errorf("%d notes about the late library; books %+v", late, result.Meta.Totals())
+	}
+}
+
+func TestStartSaysWhatIsWrong(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "10", "--threads", "1", "--seed", "1", "--wait")
+	p.expect("ready")
+	before := openDescriptors()
+	exists := t.TempDir() + "/exists.parquet"
+	if err := os.WriteFile(exists, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+		want   error
+	}{
+		{"no such process", func(o *Options) { o.Pids = []int{1 << 22} }, ErrNoProcess},
+		{"no libcuda", func(o *Options) { o.Pids = []int{os.Getpid()} }, ErrNoLibrary},
+		{"output exists", func(o *Options) { o.Output = exists }, format.ErrExists},
+		{"no such folder", func(o *Options) { o.Output = t.TempDir() + "/none/x.parquet" }, os.ErrNotExist},
+	} {
+		opt := testOptions(t, p.pid())
+		c.change(&opt)
+		if _, err := Start(opt); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, err := os.Stat(opt.Output + format.SegmentSuffix); err == nil {
+			t.Errorf("%s: a folder of segments was left behind", c.name)
+		}
+	}
+	if after := openDescriptors(); after > before {
+		t.Errorf("%d file descriptors were left open", after-before)
+	}
+}
+
+func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
+	needKernel(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
+		skip(t, "cannot mount a small disk: "+err.Error())
+	}
+	defer syscall.Unmount(dir, 0)
+	p := startSim(t, nil, "storm", "--calls", "100000000", "--threads", "2", "--seed", "2", "--wait")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.Output, opt.SegmentInterval = dir+"/r.parquet", 300*time.Millisecond
+	s := start(t, opt)
+	p.step()
+	_, err := s.Run(t.Context())
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("run ended with %v", err)
+	}
+	result, err := s.Finish()
+	if !errors.Is(err, syscall.ENOSPC) || result.Unfinished == "" {
+		t.Fatalf("finish: %v, unfinished %q", err, result.Unfinished)
+	}
+	total := result.Meta.Totals()
+	if total.Recorded+total.Lost != total.Seen || total.Lost == 0 {
+		t.Errorf("books: %+v", total)
+	}
+	saved := t.TempDir() + "/saved.parquet"
+	if _, err := format.Recover(result.Unfinished, saved, format.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for _, thread := range recordedCalls(t, saved) {
+		rows += len(thread)
+	}
+	if int64(rows) != total.Recorded || rows == 0 {
+		t.Errorf("%d rows saved, books say %d", rows, total.Recorded)
+	}
+	t.Logf("saved %d of %d calls", rows, total.Seen)
+}
