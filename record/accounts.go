@@ -38,6 +38,7 @@ type accounts struct {
 	// last is what the kernel's counters said at the last look, per class.
 	last   [bpf.CudaCallClassCLASS_COUNT]bpf.CudaClassStats
 	lastNs int64 // Unix ns
+	endNs  int64 // when the probes went, 0: not yet; nothing happens after it
 	counts []uint64
 	// written counts rows handed to the writer, per class.
 	written   [bpf.CudaCallClassCLASS_COUNT]int64
@@ -55,6 +56,9 @@ func newAccounts(p *probes, c clock) *accounts {
 // has changed since the last look.
 func (a *accounts) look() ([]format.Row, error) {
 	now := a.clock.now()
+	if a.endNs != 0 {
+		now = a.endNs
+	}
 	var rows []format.Row
 	for class := range a.last {
 		var perCPU []bpf.CudaClassStats

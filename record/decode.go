@@ -33,8 +33,8 @@ func (s *scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 	if e.StackId != 0 {
 		stack := s.stacks.get(e.StackId)
 		row.StackID, row.Site = stack.id, stack.site
-		row.StackStatus = format.StackFramePointer
-		if e.Stack == uint8(bpf.CudaStackStateSTACK_PARENT) {
+		row.StackStatus = stack.status
+		if stack.id != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_PARENT) {
 			row.StackStatus = format.StackParent
 		}
 	}

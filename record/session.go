@@ -58,11 +58,10 @@ func DefaultOptions() Options {
 // scanInterval is how often a process is looked at for a libcuda that it maps: often
 // while there is none, seldom afterwards, because a look costs about a millisecond.
 const (
-	scanInterval      = 20 * time.Millisecond
-	rescanInterval    = 2 * time.Second
-	detachGrace       = 100 * time.Millisecond
-	aliveInterval     = 100 * time.Millisecond
-	firstSegmentAfter = 500 * time.Millisecond
+	scanInterval   = 20 * time.Millisecond
+	rescanInterval = 2 * time.Second
+	detachGrace    = 100 * time.Millisecond
+	aliveInterval  = 100 * time.Millisecond
 )
 
 // Session is a recording under way. Start begins it, Run goes on until it should
@@ -76,9 +75,7 @@ type Session struct {
 	nvml      *telemetry
 	output    string
 	startNs   int64
-	costStart format.Cost
 	costBase  format.Cost
-	lateness  []format.Row // notes about libraries attached after they were mapped
 
 	stop     chan struct{} // ends the helpers
 	helpers  sync.WaitGroup
@@ -408,13 +405,14 @@ func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
 	detachErr := s.probes.detach(detachGrace)
-	detachNs := time.Since(begin).Nanoseconds()
+	detachNs, endNs := time.Since(begin).Nanoseconds(), s.scribe.accounts.clock.now()
 	s.helpers.Wait()
 	s.sendLast()
 	err := errors.Join(detachErr, s.drain.finish())
 	close(s.scribe.rows)
 	<-s.scribe.done
 	err = errors.Join(err, s.addOpenCalls())
+	s.scribe.accounts.endNs = endNs
 	s.scribe.look()
 	s.scribe.flush()
 	meta := s.finalMeta(detachNs)
@@ -481,6 +479,7 @@ func knownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta := s.metaNow()
+	meta.EndNs = s.scribe.accounts.endNs
 	meta.ClockStepNs = s.scribe.accounts.clock.stepNs()
 	cost := ownCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes

@@ -3,12 +3,15 @@
 package record
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,41 +23,52 @@ import (
 // stackTable gives every distinct stack a small number and names its frames while
 // the process lives. Only the scribe uses it.
 type stackTable struct {
-	stacks map[uint64]*stackName
+	stacks map[uint64]*stackName // by the kernel's hash
+	chains map[string]*stackName // by process and addresses, after cutting
 	spaces map[uint32]*addressSpace
 	files  map[fileID]*module
+	lastID int32
 }
 
 // stackName is what an event needs of its stack.
 type stackName struct {
-	id   int32
-	site string
+	id     int32
+	site   string
+	status string
 }
 
 func newStackTable() *stackTable {
 	return &stackTable{
-		stacks: make(map[uint64]*stackName), spaces: make(map[uint32]*addressSpace), files: make(map[fileID]*module),
+		stacks: make(map[uint64]*stackName), chains: make(map[string]*stackName),
+		spaces: make(map[uint32]*addressSpace), files: make(map[fileID]*module),
 	}
 }
 
-// get returns the entry of a stack, a fresh one without site if the stack itself was
-// lost on the way; it is sent again at its next hit.
+// noStack is for events whose stack was lost on the way; it is sent again at its
+// next hit.
+var noStack = stackName{status: format.StackNone}
+
 func (t *stackTable) get(id uint64) *stackName {
-	s, ok := t.stacks[id]
-	if !ok {
-		s = &stackName{id: int32(len(t.stacks) + 1)}
-		t.stacks[id] = s
+	if s, ok := t.stacks[id]; ok {
+		return s
 	}
-	return s
+	return &noStack
 }
 
 // add names the frames and returns the stack's row, preceded by rows of the modules
-// that were not seen before.
+// that were not seen before. Chains that differ only in what lies behind the point
+// where the walk went astray are one stack.
 func (t *stackTable) add(e *bpf.CudaStackEvent) []format.Row {
 	space := t.space(e.Pid)
+	chain, status := space.cut(callChain(e))
+	key := chainKey(e.Pid, chain)
+	if known, ok := t.chains[key]; ok {
+		t.stacks[e.StackId] = known
+		return nil
+	}
 	var rows []format.Row
-	var frames []format.Frame
-	for i, pc := range callChain(e) {
+	frames := make([]format.Frame, 0, len(chain))
+	for i, pc := range chain {
 		frame, m := space.frame(pc, i > 0)
 		if m != nil && !m.noted {
 			m.noted = true
@@ -62,12 +76,21 @@ func (t *stackTable) add(e *bpf.CudaStackEvent) []format.Row {
 		}
 		frames = append(frames, frame)
 	}
-	s := t.get(e.StackId)
-	s.site = site(frames)
+	t.lastID++
+	s := &stackName{id: t.lastID, site: site(frames), status: status}
+	t.stacks[e.StackId], t.chains[key] = s, s
 	return append(rows, format.Row{
-		Kind: format.KindStack, Pid: int32(e.Pid), StackID: s.id, StackStatus: format.StackFramePointer, Device: -1,
+		Kind: format.KindStack, Pid: int32(e.Pid), StackID: s.id, StackStatus: status, Device: -1,
 		Site: s.site, Stack: folded(frames), Frames: frames,
 	})
+}
+
+func chainKey(pid uint32, chain []uint64) string {
+	key := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+8*len(chain)), pid)
+	for _, pc := range chain {
+		key = binary.LittleEndian.AppendUint64(key, pc)
+	}
+	return string(key)
 }
 
 // callChain returns the stack's addresses, leaf first. At a function's entry the
@@ -87,32 +110,29 @@ func callChain(e *bpf.CudaStackEvent) []uint64 {
 // is the first frame above them.
 var plumbing = regexp.MustCompile(`^(libcuda|libcudart|libnvidia|libc10|libtorch|libcublas|libcudnn|libnccl|libpython|libc|libstdc\+\+|libpthread|ld-linux)[-.\w]*\.so`)
 
-// site is the short name of the place that made a call.
+// site is the short name of the place that made a call: the innermost frame of the
+// program itself, or where only plumbing is known, the outermost of that with a name.
 func site(frames []format.Frame) string {
-	first := -1
+	var best format.Frame
 	for i, f := range frames {
 		if i == 0 {
 			continue // the probed function itself
 		}
-		if first < 0 {
-			first = i
+		own := !plumbing.MatchString(filepath.Base(f.Module))
+		if i == 1 || own || f.Func != "" {
+			best = f
 		}
-		if !plumbing.MatchString(filepath.Base(f.Module)) {
-			first = i
+		if own {
 			break
 		}
 	}
-	if first < 0 {
-		return ""
-	}
-	f := frames[first]
 	switch {
-	case f.Func == "":
-		return frameName(f)
-	case f.File != "":
-		return fmt.Sprintf("%s (%s:%d)", f.Func, filepath.Base(f.File), f.Line)
+	case best == format.Frame{}:
+		return ""
+	case best.File != "":
+		return fmt.Sprintf("%s (%s:%d)", frameName(best), filepath.Base(best.File), best.Line)
 	}
-	return f.Func
+	return frameName(best)
 }
 
 // frameName is the frame's function, or its address where it has no symbol.
@@ -186,6 +206,9 @@ type addressSpace struct {
 	maps    []symbolize.Mapping
 	modules map[uint64]*module // by start of mapping
 	jit     *symbolize.PerfMap
+	// nextRefresh keeps looking at the mappings from taking more than a twentieth of
+	// the time: a process like PyTorch's has thousands.
+	nextRefresh time.Time
 }
 
 func (t *stackTable) space(pid uint32) *addressSpace {
@@ -201,6 +224,11 @@ func (t *stackTable) space(pid uint32) *addressSpace {
 // refresh reads the process's mappings and opens files that are new. When the
 // process is gone, what was known stays.
 func (s *addressSpace) refresh() {
+	begin := time.Now()
+	if begin.Before(s.nextRefresh) {
+		return
+	}
+	defer func() { s.nextRefresh = time.Now().Add(20 * time.Since(begin)) }()
 	maps, err := s.process.maps()
 	if err != nil || len(maps) == 0 {
 		return
@@ -230,9 +258,7 @@ func (s *addressSpace) openPerfMap() (*os.File, error) {
 		return nil, err
 	}
 	var have, want unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &have); err == nil {
-		err = unix.Stat(s.process.path("."), &want)
-	}
+	err = errors.Join(unix.Fstat(int(file.Fd()), &have), unix.Stat(s.process.path("."), &want))
 	if err != nil || have.Uid != want.Uid || have.Mode&unix.S_IFMT != unix.S_IFREG {
 		file.Close()
 		return nil, os.ErrPermission
@@ -261,6 +287,32 @@ func (t *stackTable) open(p *process, m symbolize.Mapping) *module {
 	return mod
 }
 
+// cut drops what a walk by frame pointers found after it went astray: the first
+// address that no code of the process can have, and all behind it.
+func (s *addressSpace) cut(chain []uint64) ([]uint64, string) {
+	for i, pc := range chain {
+		if !s.isCode(pc) {
+			return chain[:i], format.StackTruncated
+		}
+	}
+	return chain, format.StackFramePointer
+}
+
+// userEnd is the end of a process's addresses with four-level page tables.
+const userEnd = 1 << 47
+
+func (s *addressSpace) isCode(pc uint64) bool {
+	if pc < 4096 || pc >= userEnd {
+		return false
+	}
+	m, ok := symbolize.FindMapping(s.maps, pc)
+	if !ok {
+		s.refresh() // a library loaded since?
+		m, ok = symbolize.FindMapping(s.maps, pc)
+	}
+	return ok && m.Executable()
+}
+
 // frame names one address. Return addresses point behind the call: one byte less is
 // still inside of it.
 func (s *addressSpace) frame(pc uint64, isReturn bool) (format.Frame, *module) {
@@ -268,10 +320,6 @@ func (s *addressSpace) frame(pc uint64, isReturn bool) (format.Frame, *module) {
 		pc--
 	}
 	m, ok := symbolize.FindMapping(s.maps, pc)
-	if !ok {
-		s.refresh() // a library loaded since
-		m, ok = symbolize.FindMapping(s.maps, pc)
-	}
 	frame := format.Frame{Type: "native", Addr: int64(pc)}
 	mod := s.modules[m.Start]
 	if !ok || mod == nil {

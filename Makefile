@@ -1,0 +1,43 @@
+# Every command a developer types. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BUILD := build
+GO ?= go
+CC ?= cc
+
+.PHONY: help build simcuda demo test test-gpu generate check bench fuzz clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+build: ## build gpurec into build/bin
+	$(GO) build -o $(BUILD)/bin/gpurec ./cmd/gpurec
+
+simcuda: ## build the CUDA stand-in and its programs into build/simcuda
+	@CC=$(CC) bash examples/simcuda/build.sh $(BUILD)/simcuda
+
+demo: build simcuda ## record a leaking program and show the leak (root, no GPU)
+	@bash scripts/demo.sh
+
+test: simcuda ## run all tests that can run here; what is skipped says why
+	$(GO) test ./...
+
+test-gpu: build ## compare a recording with what a program did on a real GPU
+	@bash scripts/test-gpu.sh
+
+generate: ## compile the BPF programs (Debian 12's clang-14 and libbpf-dev)
+	$(GO) generate ./bpf
+
+check: ## all that CI runs: format, vet, lint, generated files, tests without skips
+	@bash scripts/check.sh
+
+bench: simcuda ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## fuzz every parser for FUZZTIME (30s) each
+	@bash scripts/fuzz.sh
+
+clean: ## remove what make has built
+	rm -rf $(BUILD)

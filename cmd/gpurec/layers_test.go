@@ -1,0 +1,82 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport is the import map of ARCHITECTURE.md: a folder may use only the folders
+// and modules listed for it, beside the standard library. Folders are named without
+// the module path. A new folder needs a line here and in ARCHITECTURE.md.
+var mayImport = map[string][]string{
+	"format":     {"github.com/parquet-go/parquet-go"},
+	"bpf":        {"github.com/cilium/ebpf"},
+	"symbolize":  {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
+	"record":     {"format", "symbolize", "bpf", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch"},
+	"analyze":    {"format", "symbolize", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
+	"cmd/gpurec": {"format", "symbolize", "record", "analyze", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+}
+
+const module = "github.com/gpurec/gpurec/"
+
+func TestImportDirections(t *testing.T) {
+	const root = "../.."
+	seen := make(map[string]bool)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (slices.Contains([]string{"build", "testdata", "examples"}, d.Name()) || strings.HasPrefix(d.Name(), ".") && path != root) {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		allowed, listed := mayImport[filepath.ToSlash(folder)]
+		if !listed {
+			t.Errorf("folder %s is not in mayImport", folder)
+			return nil
+		}
+		seen[filepath.ToSlash(folder)] = true
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			if dep := strings.Trim(spec.Path.Value, `"`); !isAllowed(dep, allowed) {
+				t.Errorf("%s: %s must not import %s", path, folder, dep)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder := range mayImport {
+		if !seen[folder] {
+			t.Errorf("mayImport lists %s, which has no Go files", folder)
+		}
+	}
+}
+
+// isAllowed reports whether a path is of the standard library or on the list; a
+// listed module stands for its packages too.
+func isAllowed(dep string, allowed []string) bool {
+	first, _, _ := strings.Cut(dep, "/")
+	if !strings.Contains(first, ".") {
+		return true
+	}
+	if ours, ok := strings.CutPrefix(dep, module); ok {
+		return slices.Contains(allowed, ours)
+	}
+	return slices.ContainsFunc(allowed, func(a string) bool { return dep == a || strings.HasPrefix(dep, a+"/") })
+}

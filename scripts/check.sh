@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# make check: everything that CI runs. Stops at the first thing that is wrong and
+# says how to put it right.
+set -euo pipefail
+step() { echo "== $*"; }
+fail() { echo "check: $*" >&2; exit 1; }
+go=${GO:-go}
+
+step "format and vet"
+unformatted=$(gofmt -l $(git ls-files '*.go'))
+[ -z "$unformatted" ] || fail "not formatted: $unformatted; gofmt -w them"
+$go vet ./...
+$go mod verify >/dev/null
+
+step "lint"
+$go tool -modfile=scripts/tools.mod staticcheck ./...
+
+step "other systems"
+for target in linux/arm64 darwin/arm64 windows/amd64; do
+	CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} $go build -o /dev/null ./cmd/gpurec || fail "does not build for $target"
+done
+CGO_ENABLED=0 $go build -o /dev/null ./cmd/gpurec || fail "does not build without cgo"
+
+# The committed objects must be what the sources say; only the pinned clang can tell.
+if command -v clang-14 >/dev/null && [ -e /usr/include/bpf/bpf_helpers.h ]; then
+	step "generated files"
+	before=$(cat bpf/*_bpfel.* | sha256sum)
+	$go generate ./bpf
+	[ "$before" = "$(cat bpf/*_bpfel.* | sha256sum)" ] || fail "bpf/ is not what its sources make; commit what make generate made"
+else
+	echo "(no clang-14 or libbpf-dev: the BPF objects are taken as committed)"
+fi
+
+step "simcuda"
+make -s simcuda
+build/simcuda/selftest
+
+step "viewers"
+bash scripts/viewers.sh
+
+# Attaching needs root; on a developer's machine without it the rest still runs.
+step "tests"
+if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
+	export GPUREC_MUST_RUN=1
+fi
+$go test -timeout 8m ./...
+
+step "benchmarks run"
+$go test -run '^$' -bench . -benchtime 1x -short ./... >/dev/null
+echo "check: all good"
