@@ -29,13 +29,14 @@ const (
 	AttachPerf Attach = "perf"
 )
 
-// kernelAttach returns the way to attach on this kernel if asked for AttachAuto.
+// onThisKernel returns the way to attach on this kernel if asked for AttachAuto.
 func (a Attach) onThisKernel() Attach {
 	if a != AttachAuto && a != "" {
 		return a
 	}
-	if features.HaveBPFLinkUprobeMulti() == nil {
-		return AttachMulti
+	err := features.HaveBPFLinkUprobeMulti()
+	if err == nil || !errors.Is(err, ebpf.ErrNotSupported) && !olderThan(osRelease(), 6, 6) {
+		return AttachMulti // or nobody but the kernel's age can tell: asking needs rights too
 	}
 	return AttachPerf
 }

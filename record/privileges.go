@@ -158,14 +158,20 @@ func (e *KernelError) Error() string {
 func CheckKernel() error { return checkRelease(osRelease()) }
 
 func checkRelease(release string) error {
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return nil // not a number we know: let the kernel speak for itself
-	}
-	if major < minKernel[0] || major == minKernel[0] && minor < minKernel[1] {
+	if olderThan(release, minKernel[0], minKernel[1]) {
 		return &KernelError{Release: release}
 	}
 	return nil
+}
+
+// olderThan compares a kernel release with a version. One that is no number we know
+// is not older: let the kernel speak for itself.
+func olderThan(release string, major, minor int) bool {
+	var have [2]int
+	if _, err := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); err != nil {
+		return false
+	}
+	return have[0] < major || have[0] == major && have[1] < minor
 }
 
 func osRelease() string {

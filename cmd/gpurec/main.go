@@ -50,9 +50,11 @@ every CUDA call with its stack into one Parquet file; analyze answers from it.`,
   gpurec analyze leaks                       # which function leaks?`,
 		Version:       version(),
 		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// Three edits away is still meant: recrod, anaylse.
+		SuggestionsMinimumDistance: 3,
+		SilenceUsage:               true,
+		Args:                       cobra.NoArgs,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{err: err, hint: cmd.CommandPath() + " --help"}

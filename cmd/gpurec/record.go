@@ -113,10 +113,11 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 	if err := f.check(args); err != nil {
 		return err
 	}
-	if err := record.CheckPrivileges(f.opt.Attach); err != nil {
-		return f.explain(err)
-	}
 	if len(args) > 0 {
+		// Before the command is started; for processes, Start has more to say.
+		if err := record.CheckPrivileges(f.opt.Attach); err != nil {
+			return f.explain(err)
+		}
 		command, err := record.StartCommand(args, f.opt.Owner)
 		if err != nil {
 			return err
@@ -220,7 +221,9 @@ func (f *recordFlags) report(r record.Result) {
 	total := r.Meta.Totals()
 	if total.Lost > 0 {
 		warningf("%s of %s calls lost; reports will say so", count(total.Lost), count(total.Seen))
-		hintf("record again with --buffer %s", formatSize(min(int64(f.opt.BufferBytes)*4, 1<<31)))
+		if r.Unfinished == "" {
+			hintf("record again with --buffer %dMiB", max(1, min(int64(f.opt.BufferBytes)*4, 1<<31)>>20))
+		}
 	}
 	if total.Open > 0 {
 		notef("%s calls had not returned at the end; they are recorded as open", count(total.Open))

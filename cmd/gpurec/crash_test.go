@@ -1,0 +1,144 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record"
+)
+
+// TestKilledRecorderLosesAtMostFiveSeconds kills the recorder with signal 9 in the
+// middle, recovers what it left, and holds that against simcuda's ledger: every call
+// up to some moment less than five seconds before the kill is there, call by call.
+func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
+	sim := simcudaDir()
+	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+		if os.Getenv("GPUREC_MUST_RUN") == "1" {
+			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
+		}
+		t.Skip("attaching needs root and simcuda")
+	}
+	dir := t.TempDir()
+	ledger := filepath.Join(dir, "ledger.tsv")
+	storm := exec.Command(filepath.Join(sim, "storm"), "--calls", "100000000", "--threads", "2", "--seed", "4", "--rate", "20000", "--wait")
+	storm.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+ledger, "SIMCUDA_LEDGER_SYNC=1", "SIMCUDA_TIME=off", "SIMCUDA_STATE="+dir+"/state")
+	stdin, err := storm.StdinPipe()
+	must(t, err)
+	stdout, err := storm.StdoutPipe()
+	must(t, err)
+	must(t, storm.Start())
+	defer func() { _ = storm.Process.Kill(); _ = storm.Wait() }()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
+		t.Fatalf("%q %v", line, err)
+	}
+
+	output, ready := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ready")
+	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	must(t, err)
+	recorder := exec.Command(gpurec, "record", "-p", fmt.Sprint(storm.Process.Pid), "-o", output, "--nvml-interval", "0", "--ready-file", ready)
+	recorder.Stderr = os.Stderr
+	must(t, recorder.Start())
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(ready); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the recorder is not ready")
+		}
+	}
+	_, err = stdin.Write([]byte("x"))
+	must(t, err)
+	time.Sleep(7 * time.Second)
+	must(t, recorder.Process.Signal(syscall.SIGKILL))
+	killed := time.Now()
+	_ = recorder.Wait() // killed it was
+	time.Sleep(200 * time.Millisecond)
+	must(t, storm.Process.Signal(syscall.Signal(0))) // the target goes on
+
+	code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
+	if code != exitOK {
+		t.Fatalf("recover: exit status %d", code)
+	}
+	rec, err := format.Open(output)
+	must(t, err)
+	defer rec.Close()
+	names := make(map[string]int) // "tid name" -> calls recorded
+	var last int64
+	must(t, rec.Rows(func(r *format.Row) error {
+		names[fmt.Sprint(r.Tid)+" "+r.Name]++
+		last = max(last, r.StartNs+r.DurNs)
+		return nil
+	}, format.ClassMemory, format.ClassCall))
+	if gap := killed.Sub(time.Unix(0, last)); gap > 5*time.Second || rec.Meta.Complete != format.CompleteRecovered {
+		t.Errorf("the last %v before the kill are lost; complete: %s", gap, rec.Meta.Complete)
+	} else {
+		t.Logf("the last %v before the kill are lost", gap)
+	}
+	missing := 0
+	must(t, eachLedgerCall(ledger, func(tid, name string, endNs int64) {
+		// Until the last recorded call, less the time that a call takes to get out.
+		if endNs+rec.Meta.ClockOffsetNs < last-int64(50*time.Millisecond) {
+			names[tid+" "+name]--
+		}
+	}))
+	for call, left := range names {
+		if left < 0 && !isUnrecorded(call) {
+			missing -= left
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d calls from before the last recorded one are missing", missing)
+	}
+}
+
+// isUnrecorded is true for calls that are only counted or not in the table.
+func isUnrecorded(call string) bool {
+	_, name, _ := strings.Cut(call, " ")
+	for _, prefix := range []string{"cuDeviceGet", "cuDeviceTotalMem", "cuDriverGetVersion", "cuGetProcAddress", "cuCtxSetCurrent", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuCtxGetDevice", "cuStreamQuery", "cuEventQuery"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eachLedgerCall reads thread, name and end of every call of a ledger, but for those
+// before the first launch: the program's set-up.
+func eachLedgerCall(path string, yield func(tid, name string, endNs int64)) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(make([]byte, 1<<20), 1<<20)
+	for begun := false; lines.Scan(); {
+		f := strings.Split(lines.Text(), "\t")
+		if len(f) != 22 {
+			continue // the header
+		}
+		begun = begun || strings.HasPrefix(f[4], "cuLaunch")
+		var endNs int64
+		if _, err := fmt.Sscan(f[1], &endNs); err == nil && begun {
+			yield(f[3], f[4], endNs)
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,172 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record"
+)
+
+// TestMain lets scripts run this test binary as gpurec: a process of its own that
+// can be killed.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"gpurec": func() { os.Exit(run(context.Background(), os.Args[1:])) },
+	})
+}
+
+// simcudaDir holds what `make simcuda` builds.
+func simcudaDir() string {
+	dir, err := filepath.Abs("../../build/simcuda")
+	if err != nil {
+		panic(err) // no working directory
+	}
+	return dir
+}
+
+// TestScripts runs the command lines of testdata/*.txt. Scripts named root-* attach
+// to processes.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("SIM", simcudaDir())
+			env.Setenv("SIMCUDA_STATE", filepath.Join(env.WorkDir, "simcuda-state"))
+			env.Defer(func() { killPrograms(env.WorkDir) })
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "kernel" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			_, serr := os.Stat(filepath.Join(simcudaDir(), "libcuda.so.1"))
+			err := record.CheckPrivileges(record.AttachAuto)
+			if (serr != nil || err != nil) && os.Getenv("GPUREC_MUST_RUN") == "1" {
+				return false, fmt.Errorf("must run, but simcuda: %v, privileges: %v", serr, err)
+			}
+			return serr == nil && err == nil, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"start":     startProgram,
+			"waitfor":   waitForFile,
+			"recording": writeRecording,
+			"disk":      mountDisk,
+			"sleepms":   sleepMs,
+		},
+	})
+}
+
+// startProgram runs a program in the background and puts its pid into a variable:
+// start VAR PROGRAM ARGS.... Its standard input stays open; it ends with the script.
+func startProgram(ts *testscript.TestScript, neg bool, args []string) {
+	r, w, err := os.Pipe()
+	ts.Check(err)
+	out, err := os.Create(ts.MkAbs(args[0] + ".out"))
+	ts.Check(err)
+	env := []string{"PATH=" + ts.Getenv("PATH"), "LD_LIBRARY_PATH=" + ts.Getenv("SIM"), "SIMCUDA_STATE=" + ts.Getenv("SIMCUDA_STATE"), "SIMCUDA_LEDGER=" + ts.Getenv("SIMCUDA_LEDGER"), "HOME=" + ts.Getenv("WORK")}
+	path := args[1]
+	if !strings.Contains(path, "/") {
+		path = "/usr/bin/" + path
+	}
+	p, err := os.StartProcess(path, args[1:], &os.ProcAttr{Env: env, Files: []*os.File{r, out, out}})
+	ts.Check(err)
+	r.Close()
+	out.Close()
+	go func() { _, _ = p.Wait() }() // no zombies: they would look alive
+	ts.Setenv(args[0], fmt.Sprint(p.Pid))
+	ts.Check(os.WriteFile(ts.MkAbs(fmt.Sprintf("program-%d", p.Pid)), nil, 0o600))
+	ts.Defer(func() { w.Close() })
+}
+
+func killPrograms(dir string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "program-*"))
+	for _, f := range files {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(f), "program-%d", &pid); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// waitForFile waits until a file exists and, with a second argument, contains it.
+func waitForFile(ts *testscript.TestScript, neg bool, args []string) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		data, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && (len(args) == 1 || strings.Contains(string(data), args[1])) {
+			return
+		}
+	}
+	ts.Fatalf("timed out waiting for %v", args)
+}
+
+func sleepMs(ts *testscript.TestScript, neg bool, args []string) {
+	var ms int
+	_, err := fmt.Sscan(args[0], &ms)
+	ts.Check(err)
+	time.Sleep(time.Duration(ms) * time.Millisecond)
+}
+
+// writeRecording makes a small recording, whole or spoilt: recording FILE KIND.
+func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
+	path, kind := ts.MkAbs(args[0]), args[1]
+	w, err := format.Create(path, format.Options{})
+	ts.Check(err)
+	second := int64(time.Second)
+	start := int64(1_790_000_000) * second
+	for s := range int64(3) {
+		ts.Check(w.Write(format.ClassMemory, []format.Row{{
+			Kind: format.KindAlloc, Name: "cuMemAlloc_v2", MemoryKind: format.MemoryDevice, StartNs: start + s*second, DurNs: 1000, Pid: 4242, Tid: 4242,
+			Ptr: 0x7f0000000000 + s<<20, Bytes: 1 << 20, StackID: 1, StackStatus: format.StackFramePointer, Site: "leaky",
+		}}))
+		ts.Check(w.Rotate(format.Meta{StartNs: start, EndNs: start + (s+1)*second}))
+	}
+	switch kind {
+	case "good", "truncated", "foreign", "newer":
+		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
+		spoil(ts, path, kind)
+	case "unfinished":
+	case "damaged": // a folder of segments, one of them cut
+		ts.Check(os.Truncate(filepath.Join(w.Dir(), "000002-memory.parquet"), 50))
+	default:
+		ts.Fatalf("unknown kind of recording %q", kind)
+	}
+}
+
+func spoil(ts *testscript.TestScript, path, kind string) {
+	data, err := os.ReadFile(path)
+	ts.Check(err)
+	switch kind {
+	case "truncated":
+		data = data[:len(data)*2/3]
+	case "foreign":
+		data = []byte(strings.ReplaceAll(string(data), "gpurec.schema", "someone.else!"))
+	case "newer":
+		data = []byte(strings.ReplaceAll(string(data), "1.0", "9.0"))
+	}
+	ts.Check(os.WriteFile(path, data, 0o600))
+}
+
+// mountDisk mounts a small or read-only disk: disk FOLDER OPTIONS, as in "size=2m" or "ro".
+func mountDisk(ts *testscript.TestScript, neg bool, args []string) {
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o700))
+	flags := uintptr(0)
+	options := args[1]
+	if options == "ro" {
+		flags, options = syscall.MS_RDONLY, ""
+	}
+	ts.Check(syscall.Mount("tmpfs", dir, "tmpfs", flags, options))
+	ts.Defer(func() { ts.Check(syscall.Unmount(dir, 0)) })
+}
