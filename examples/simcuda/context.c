@@ -1,0 +1,262 @@
+/* Contexts: one primary per device, shared and counted, and any number of others; every thread has a stack of them. */
+#include "sim.h"
+
+#include "state.h"
+
+/* A primary context keeps its handle for ever. It lives from its first retain to its last release or its reset, after which the
+ * next retain brings it back. */
+bool context_alive(struct object *context)
+{
+	return object_of(context, CONTEXT) && atomic_load_explicit(&context->ctx.alive, memory_order_acquire);
+}
+
+static void set_alive(struct object *context, bool alive)
+{
+	if (atomic_exchange(&context->ctx.alive, alive) != alive)
+		state_contexts(context->ctx.device->ordinal, alive ? +1 : -1);
+}
+
+static void destroy_owned(struct object *o)
+{
+	switch ((enum kind)atomic_load(&o->kind)) {
+	case MODULE: module_free(o); break;
+	case STREAM: case EVENT: object_free(o); break;
+	default: break; /* functions go with their module */
+	}
+}
+
+/* What destroying or resetting a context frees without any further call. */
+void context_empty(struct object *context)
+{
+	objects_of_context(context, destroy_owned);
+	memory_of_context(context);
+}
+
+static CUresult push(struct thread *t, struct object *context)
+{
+	if (t->depth == CONTEXT_STACK)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	t->stack[t->depth++] = context;
+	return CUDA_SUCCESS;
+}
+
+static struct object *create(struct device *d, bool primary)
+{
+	struct object *o = object_new(CONTEXT, NULL);
+	if (!o)
+		return NULL;
+	o->ctx.device = d;
+	o->ctx.primary = primary;
+	return o;
+}
+
+static CUresult primary_retain(struct call *call, CUcontext *out, CUdevice dev)
+{
+	struct device *d = device_of(dev);
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!d)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&d->lock);
+	if (!d->primary)
+		d->primary = create(d, true);
+	if (d->primary) {
+		d->primary_refs++;
+		set_alive(d->primary, true);
+	}
+	*out = (CUcontext)d->primary;
+	call->ptr = H(d->primary);
+	pthread_mutex_unlock(&d->lock);
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult primary_release(CUdevice dev)
+{
+	struct device *d = device_of(dev);
+	if (!d)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&d->lock);
+	int left = d->primary_refs > 0 ? --d->primary_refs : -1;
+	pthread_mutex_unlock(&d->lock);
+	if (left < 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (left == 0) {
+		set_alive(d->primary, false);
+		context_empty(d->primary);
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult primary_reset(CUdevice dev)
+{
+	struct device *d = device_of(dev);
+	if (!d)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (d->primary) {
+		set_alive(d->primary, false);
+		context_empty(d->primary);
+	}
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	BEGIN(cuDevicePrimaryCtxRetain, NEEDS_INIT, .value = dev);
+	DO(primary_retain(&call, pctx, dev));
+	return END();
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	BEGIN(cuDevicePrimaryCtxRelease_v2, NEEDS_INIT, .value = dev);
+	DO(primary_release(dev));
+	return END();
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	BEGIN(cuDevicePrimaryCtxReset_v2, NEEDS_INIT, .value = dev);
+	DO(primary_reset(dev));
+	return END();
+}
+
+static CUresult context_create(struct call *call, CUcontext *out, CUdevice dev)
+{
+	struct device *d = device_of(dev);
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!d)
+		return CUDA_ERROR_INVALID_DEVICE;
+	struct object *o = create(d, false);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = push(call->thread, o);
+	if (result) {
+		object_free(o);
+		return result;
+	}
+	set_alive(o, true);
+	*out = (CUcontext)o;
+	call->ptr = H(o);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	BEGIN(cuCtxCreate_v2, NEEDS_INIT, .value = dev);
+	(void)flags;
+	DO(context_create(&call, pctx, dev));
+	return END();
+}
+
+EXPORT CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
+{
+	BEGIN(cuCtxCreate_v3, NEEDS_INIT, .value = dev);
+	(void)paramsArray, (void)numParams, (void)flags;
+	DO(context_create(&call, pctx, dev));
+	return END();
+}
+
+EXPORT CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
+{
+	BEGIN(cuCtxCreate_v4, NEEDS_INIT, .value = dev);
+	(void)ctxCreateParams, (void)flags;
+	DO(context_create(&call, pctx, dev));
+	return END();
+}
+
+static CUresult context_destroy(struct call *call, CUcontext ctx)
+{
+	struct object *o = object_of(ctx, CONTEXT);
+	struct thread *t = call->thread;
+	if (!o || o->ctx.primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	set_alive(o, false);
+	context_empty(o);
+	object_free(o);
+	if (t->depth > 0 && t->stack[t->depth - 1] == o)
+		t->depth--;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	BEGIN(cuCtxDestroy_v2, NEEDS_INIT, .ptr = H(ctx));
+	DO(context_destroy(&call, ctx));
+	return END();
+}
+
+static CUresult set_current(struct thread *t, CUcontext ctx)
+{
+	if (!ctx) {
+		if (t->depth > 0)
+			t->depth--;
+		return CUDA_SUCCESS;
+	}
+	struct object *o = object_of(ctx, CONTEXT);
+	if (!o)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (t->depth == 0)
+		return push(t, o);
+	t->stack[t->depth - 1] = o;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	BEGIN(cuCtxSetCurrent, NEEDS_INIT, .ptr = H(ctx));
+	DO(set_current(call.thread, ctx));
+	return END();
+}
+
+EXPORT CUresult cuCtxGetCurrent(CUcontext *pctx)
+{
+	BEGIN(cuCtxGetCurrent, NEEDS_INIT);
+	DO(pctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+	if (!call.result) {
+		*pctx = (CUcontext)call.current;
+		call.ptr = call.context;
+	}
+	return END();
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	BEGIN(cuCtxPushCurrent_v2, NEEDS_INIT, .ptr = H(ctx));
+	struct object *o = object_of(ctx, CONTEXT);
+	DO(o ? push(call.thread, o) : CUDA_ERROR_INVALID_CONTEXT);
+	return END();
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+	BEGIN(cuCtxPopCurrent_v2, NEEDS_INIT);
+	DO(call.current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+	if (!call.result) {
+		call.thread->depth--;
+		call.ptr = call.context;
+		if (pctx)
+			*pctx = (CUcontext)call.current;
+	}
+	return END();
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+	BEGIN(cuCtxGetDevice, NEEDS_INIT); /* of a destroyed context too */
+	DO(call.current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
+	DO(device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+	if (!call.result)
+		call.value = *device = call.device;
+	return END();
+}
+
+EXPORT CUresult cuCtxSynchronize(void)
+{
+	BEGIN(cuCtxSynchronize, NEEDS_CONTEXT);
+	if (!call.result) {
+		wait_until(call.current->ctx.until);
+		memory_trim_pool(call.current->ctx.device);
+	}
+	return END();
+}

@@ -1,0 +1,66 @@
+/* The runtime's way to the driver: dlopen, then cuGetProcAddress for every function, as the real runtime has done since 11.3. */
+#ifndef SIMCUDA_CUDART_DRIVER_H
+#define SIMCUDA_CUDART_DRIVER_H
+
+#include "cuda_sim.h"
+#include "cudart_sim.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Every driver function the runtime uses: the name it asks for, and the exported function that has this type. */
+#define DRIVER_FUNCTIONS(X)                                                                                           \
+	X(cuInit, cuInit)                                                                                             \
+	X(cuDeviceGetCount, cuDeviceGetCount)                                                                         \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                                         \
+	X(cuCtxGetCurrent, cuCtxGetCurrent)                                                                           \
+	X(cuCtxSetCurrent, cuCtxSetCurrent)                                                                           \
+	X(cuCtxSynchronize, cuCtxSynchronize)                                                                         \
+	X(cuMemAlloc, cuMemAlloc_v2)                                                                                  \
+	X(cuMemFree, cuMemFree_v2)                                                                                    \
+	X(cuMemAllocAsync, cuMemAllocAsync)                                                                           \
+	X(cuMemFreeAsync, cuMemFreeAsync)                                                                             \
+	X(cuMemAllocManaged, cuMemAllocManaged)                                                                       \
+	X(cuMemHostAlloc, cuMemHostAlloc)                                                                             \
+	X(cuMemFreeHost, cuMemFreeHost)                                                                               \
+	X(cuMemcpy, cuMemcpy)                                                                                         \
+	X(cuMemcpyAsync, cuMemcpyAsync)                                                                               \
+	X(cuMemcpyHtoD, cuMemcpyHtoD_v2)                                                                              \
+	X(cuMemcpyDtoH, cuMemcpyDtoH_v2)                                                                              \
+	X(cuMemcpyDtoD, cuMemcpyDtoD_v2)                                                                              \
+	X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)                                                                    \
+	X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)                                                                    \
+	X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                                                                    \
+	X(cuMemsetD8, cuMemsetD8_v2)                                                                                  \
+	X(cuMemsetD8Async, cuMemsetD8Async)                                                                           \
+	X(cuStreamCreate, cuStreamCreate)                                                                             \
+	X(cuStreamDestroy, cuStreamDestroy_v2)                                                                        \
+	X(cuStreamSynchronize, cuStreamSynchronize)                                                                   \
+	X(cuEventCreate, cuEventCreate)                                                                               \
+	X(cuEventRecord, cuEventRecord)                                                                               \
+	X(cuEventSynchronize, cuEventSynchronize)                                                                     \
+	X(cuEventDestroy, cuEventDestroy_v2)                                                                          \
+	X(cuLibraryLoadData, cuLibraryLoadData)                                                                       \
+	X(cuLibraryUnload, cuLibraryUnload)                                                                           \
+	X(cuLibraryGetKernel, cuLibraryGetKernel)                                                                     \
+	X(cuLaunchKernel, cuLaunchKernel)                                                                             \
+	X(cuGetErrorName, cuGetErrorName)                                                                             \
+	X(cuGetErrorString, cuGetErrorString)
+
+struct driver {
+#define X(name, type) __typeof__(type) *name;
+	DRIVER_FUNCTIONS(X)
+#undef X
+};
+extern struct driver driver;
+
+/* Loads and initialises the driver once for the process; no context yet. */
+cudaError_t runtime_load(void);
+/* The same, and the calling thread has a current context afterwards. */
+cudaError_t runtime_ready(void);
+cudaError_t runtime_set_device(int device);
+int runtime_device(void);
+/* Keeps an error for cudaGetLastError; the numbers of the two APIs agree. */
+cudaError_t runtime_result(CUresult result);
+cudaError_t runtime_last_error(void);
+
+#endif

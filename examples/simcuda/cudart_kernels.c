@@ -1,0 +1,141 @@
+/*
+ * Kernels of the runtime API. nvcc's host code registers, before main, which host stub stands for which kernel of which binary;
+ * nothing is loaded until the first launch, as with the real runtime's default CUDA_MODULE_LOADING=LAZY.
+ */
+#include "cudart_driver.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct binary {
+	const void *image;
+	CUlibrary library; /* NULL until the first kernel of it is wanted */
+};
+
+struct stub {
+	const void *host;
+	char *name; /* mangled */
+	struct binary *binary;
+	CUkernel kernel;
+	struct stub *next;
+};
+
+enum { CHAINS = 4096 };
+static struct stub *chains[CHAINS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct stub **chain_of(const void *host)
+{
+	return &chains[((uintptr_t)host >> 4) % CHAINS];
+}
+
+EXPORT void **__cudaRegisterFatBinary(void *fatCubin)
+{
+	struct binary *b = calloc(1, sizeof(*b));
+	if (b)
+		b->image = fatCubin;
+	return (void **)b;
+}
+
+EXPORT void __cudaRegisterFatBinaryEnd(void **fatCubinHandle)
+{
+	(void)fatCubinHandle; /* there is nothing to close: functions are looked up one by one */
+}
+
+EXPORT void __cudaRegisterFunction(void **fatCubinHandle, const char *hostFun, char *deviceFun, const char *deviceName,
+				   int thread_limit, uint3 *tid, uint3 *bid, dim3 *bDim, dim3 *gDim, int *wSize)
+{
+	(void)deviceFun, (void)thread_limit, (void)tid, (void)bid, (void)bDim, (void)gDim, (void)wSize;
+	struct stub *s = calloc(1, sizeof(*s));
+	char *name = strdup(deviceName);
+	if (!s || !name) {
+		free(s);
+		free(name);
+		return; /* the launch will say cudaErrorInvalidDeviceFunction */
+	}
+	s->host = hostFun;
+	s->name = name;
+	s->binary = (struct binary *)fatCubinHandle;
+	pthread_mutex_lock(&lock);
+	s->next = *chain_of(hostFun);
+	*chain_of(hostFun) = s;
+	pthread_mutex_unlock(&lock);
+}
+
+EXPORT void __cudaUnregisterFatBinary(void **fatCubinHandle)
+{
+	struct binary *b = (struct binary *)fatCubinHandle;
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < CHAINS; i++) {
+		for (struct stub **link = &chains[i], *s; (s = *link);) {
+			if (s->binary != b) {
+				link = &s->next;
+				continue;
+			}
+			*link = s->next;
+			free(s->name);
+			free(s);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	if (b && b->library)
+		driver.cuLibraryUnload(b->library);
+	free(b);
+}
+
+static CUresult load_locked(struct stub *s)
+{
+	CUresult result = CUDA_SUCCESS;
+	if (!s->binary->library)
+		result = driver.cuLibraryLoadData(&s->binary->library, s->binary->image, NULL, NULL, 0, NULL, NULL, 0);
+	if (!result)
+		result = driver.cuLibraryGetKernel(&s->kernel, s->binary->library, s->name);
+	return result;
+}
+
+static cudaError_t kernel_of(const void *host, CUkernel *out)
+{
+	pthread_mutex_lock(&lock);
+	struct stub *s = *chain_of(host);
+	while (s && s->host != host)
+		s = s->next;
+	CUresult result = (CUresult)cudaErrorInvalidDeviceFunction;
+	if (s && s->binary)
+		result = s->kernel ? CUDA_SUCCESS : load_locked(s);
+	*out = s ? s->kernel : NULL;
+	pthread_mutex_unlock(&lock);
+	return runtime_result(result);
+}
+
+static cudaError_t launch(CUkernel kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream)
+{
+	return runtime_result(driver.cuLaunchKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+						    (unsigned)shared, stream, args, NULL));
+}
+
+EXPORT cudaError_t __cudaGetKernel(cudaKernel_t *kernelPtr, const void *entryFuncAddr)
+{
+	cudaError_t error = runtime_ready();
+	if (!error && !kernelPtr)
+		error = runtime_result(CUDA_ERROR_INVALID_VALUE);
+	return error ? error : kernel_of(entryFuncAddr, kernelPtr);
+}
+
+EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+				      cudaStream_t stream)
+{
+	cudaError_t error = runtime_ready();
+	return error ? error : launch(kernel, gridDim, blockDim, args, sharedMem, stream);
+}
+
+EXPORT cudaError_t cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+				    cudaStream_t stream)
+{
+	CUkernel kernel = NULL;
+	cudaError_t error = runtime_ready();
+	if (!error)
+		error = kernel_of(func, &kernel);
+	return error ? error : launch(kernel, gridDim, blockDim, args, sharedMem, stream);
+}

@@ -1,0 +1,121 @@
+/* Events: the moment at which a stream will have finished what it had when the event was recorded. */
+#include "sim.h"
+
+static CUresult event_create(struct call *call, CUevent *out, unsigned int flags)
+{
+	enum { INTERPROCESS = 4, ALL = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | INTERPROCESS };
+	if (!out || flags & ~(unsigned)ALL)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct object *o = object_new(EVENT, call->current);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->event.untimed = flags & CU_EVENT_DISABLE_TIMING;
+	*out = (CUevent)o;
+	call->ptr = H(o);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+	BEGIN(cuEventCreate, NEEDS_CONTEXT, .value = Flags);
+	DO(event_create(&call, phEvent, Flags));
+	return END();
+}
+
+static CUresult event_destroy(CUevent event)
+{
+	struct object *o = object_of(event, EVENT);
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	object_free(o);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventDestroy_v2(CUevent hEvent)
+{
+	BEGIN(cuEventDestroy_v2, NEEDS_CONTEXT, .ptr = H(hEvent));
+	DO(event_destroy(hEvent));
+	return END();
+}
+
+static CUresult event_record(CUevent event, struct lane *lane)
+{
+	struct object *o = object_of(event, EVENT);
+	if (!o || o->context != lane->context)
+		return CUDA_ERROR_INVALID_HANDLE;
+	uint64_t now = now_ns(), until = *lane->until;
+	o->event.done_at = until > now ? until : now;
+	return CUDA_SUCCESS;
+}
+
+#define EVENT_RECORD(fn, zero)                                                           \
+	EXPORT CUresult fn(CUevent hEvent, CUstream hStream)                             \
+	{                                                                                \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(hEvent), .stream = H(hStream));        \
+		struct lane lane;                                                        \
+		DO(lane_of(&call, hStream, zero, &lane));                                \
+		DO(event_record(hEvent, &lane));                                         \
+		return END();                                                            \
+	}
+EVENT_RECORD(cuEventRecord, LEGACY)
+EVENT_RECORD(cuEventRecord_ptsz, PER_THREAD)
+
+/* An event that was never recorded counts as done. */
+static CUresult event_query(CUevent event)
+{
+	struct object *o = object_of(event, EVENT);
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return o->event.done_at > now_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventQuery(CUevent hEvent)
+{
+	BEGIN(cuEventQuery, NEEDS_CONTEXT, .ptr = H(hEvent));
+	DO(event_query(hEvent));
+	return END();
+}
+
+static CUresult event_synchronize(CUevent event)
+{
+	struct object *o = object_of(event, EVENT);
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	wait_until(o->event.done_at);
+	memory_trim_pool(o->context->ctx.device);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent hEvent)
+{
+	BEGIN(cuEventSynchronize, NEEDS_CONTEXT, .ptr = H(hEvent));
+	DO(event_synchronize(hEvent));
+	return END();
+}
+
+static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent end)
+{
+	struct object *a = object_of(start, EVENT), *b = object_of(end, EVENT);
+	if (!out || !a || !b || a->event.untimed || b->event.untimed)
+		return CUDA_ERROR_INVALID_HANDLE;
+	uint64_t from = a->event.done_at, to = b->event.done_at, now = now_ns();
+	if (!from || !to)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (from > now || to > now)
+		return CUDA_ERROR_NOT_READY;
+	*out = (float)((double)(int64_t)(to - from) / 1e6);
+	/* From the float, as a recorder that reads it sees it. */
+	double ns = (double)*out * 1e6;
+	call->value = (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
+	return CUDA_SUCCESS;
+}
+
+#define EVENT_ELAPSED_TIME(fn)                                                             \
+	EXPORT CUresult fn(float *pMilliseconds, CUevent hStart, CUevent hEnd)             \
+	{                                                                                  \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(hStart), .src_ptr = H(hEnd));            \
+		DO(elapsed(&call, pMilliseconds, hStart, hEnd));                           \
+		return END();                                                              \
+	}
+EVENT_ELAPSED_TIME(cuEventElapsedTime)
+EVENT_ELAPSED_TIME(cuEventElapsedTime_v2)

@@ -1,0 +1,66 @@
+/* Launches. A kernel computes nothing; it keeps its stream busy for SIMCUDA_KERNEL_US. */
+#include "sim.h"
+
+static CUresult launch(struct call *call, CUstream stream, enum default_stream zero)
+{
+	const uint32_t *g = call->grid, *b = call->block;
+	enum { THREADS_MAX = 1024, BLOCK_Z_MAX = 64, GRID_YZ_MAX = 65535, SHARED_MAX = 48 << 10 };
+	struct lane lane;
+	CUresult result = lane_of(call, stream, zero, &lane);
+	if (result)
+		return result;
+	/* A function or a kernel handle: the real driver takes both. */
+	if (!call->kernel)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!g[0] || !g[1] || !g[2] || !b[0] || !b[1] || !b[2] || g[0] > INT32_MAX || g[1] > GRID_YZ_MAX || g[2] > GRID_YZ_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (b[0] > THREADS_MAX || b[1] > THREADS_MAX || b[2] > BLOCK_Z_MAX || (uint64_t)b[0] * b[1] * b[2] > THREADS_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* More takes an attribute of the function, which cannot be set here. */
+	if (call->shared_bytes > SHARED_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	lane_enqueue(&lane, config.kernel_ns);
+	return CUDA_SUCCESS;
+}
+
+#define LAUNCH_KERNEL(fn, zero)                                                                                              \
+	EXPORT CUresult fn(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,                \
+			   unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,                           \
+			   unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)                 \
+	{                                                                                                                    \
+		BEGIN(fn, NEEDS_CONTEXT, .function = H(f), .grid = {gridDimX, gridDimY, gridDimZ},                           \
+		      .block = {blockDimX, blockDimY, blockDimZ}, .shared_bytes = sharedMemBytes, .stream = H(hStream));     \
+		(void)kernelParams, (void)extra;                                                                             \
+		call.kernel = kernel_name(f);                                                                                \
+		DO(launch(&call, hStream, zero));                                                                            \
+		return END();                                                                                                \
+	}
+LAUNCH_KERNEL(cuLaunchKernel, LEGACY)
+LAUNCH_KERNEL(cuLaunchKernel_ptsz, PER_THREAD)
+
+#define LAUNCH_KERNEL_EX(fn, zero)                                                                            \
+	EXPORT CUresult fn(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)     \
+	{                                                                                                     \
+		BEGIN(fn, NEEDS_CONTEXT, .function = H(f));                                                   \
+		(void)kernelParams, (void)extra;                                                              \
+		call.kernel = kernel_name(f);                                                                 \
+		if (config)                                                                                   \
+			take_config(&call, config);                                                           \
+		DO(config ? launch(&call, config->hStream, zero) : CUDA_ERROR_INVALID_VALUE);                 \
+		return END();                                                                                 \
+	}
+
+static void take_config(struct call *call, const CUlaunchConfig *c)
+{
+	call->grid[0] = c->gridDimX;
+	call->grid[1] = c->gridDimY;
+	call->grid[2] = c->gridDimZ;
+	call->block[0] = c->blockDimX;
+	call->block[1] = c->blockDimY;
+	call->block[2] = c->blockDimZ;
+	call->shared_bytes = c->sharedMemBytes;
+	call->stream = H(c->hStream);
+}
+
+LAUNCH_KERNEL_EX(cuLaunchKernelEx, LEGACY)
+LAUNCH_KERNEL_EX(cuLaunchKernelEx_ptsz, PER_THREAD)

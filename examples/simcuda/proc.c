@@ -1,0 +1,98 @@
+/*
+ * cuGetProcAddress: from "cuMemAlloc" to the address of cuMemAlloc_v2. There is no table of all functions to keep up to date: the
+ * newest exported variant is looked up by name, and only names that came or changed with a version stand below.
+ */
+#include "sim.h"
+
+#include "identity.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The first CUDA version that has the name. */
+static const struct {
+	const char *name;
+	int version;
+} since[] = {
+	{"cuCtxCreate_v3", 11040},     {"cuCtxCreate_v4", 12050},     {"cuEventElapsedTime_v2", 12080},
+	{"cuDeviceGetUuid_v2", 11040}, {"cuGetProcAddress_v2", 12000}, {"cuMemAllocAsync", 11020},
+	{"cuMemFreeAsync", 11020},     {"cuLaunchKernelEx", 11080},   {"cuLibraryLoadData", 12000},
+	{"cuLibraryUnload", 12000},    {"cuLibraryGetKernel", 12000}, {"cuKernelGetFunction", 12000},
+	{"cuFuncGetName", 12030},
+};
+
+static int version_of(const char *name)
+{
+	for (size_t i = 0; i < sizeof(since) / sizeof(*since); i++)
+		if (!strcmp(since[i].name, name))
+			return since[i].version;
+	return 0;
+}
+
+static void *exported(const char *name)
+{
+	static void *self;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	Dl_info ours, theirs;
+	if (!dladdr((void *)cuInit, &ours))
+		return NULL;
+	pthread_mutex_lock(&lock);
+	if (!self)
+		self = dlopen(ours.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	pthread_mutex_unlock(&lock);
+	void *found = self ? dlsym(self, name) : NULL;
+	/* dlsym also searches the libraries this one needs. */
+	if (!found || !dladdr(found, &theirs) || theirs.dli_fbase != ours.dli_fbase)
+		return NULL;
+	return found;
+}
+
+/* The real one knows plain names only: asked for "cuMemAlloc_v2", it finds nothing. */
+static bool has_suffix(const char *symbol)
+{
+	const char *last = strrchr(symbol, '_');
+	return last && (!strcmp(last, "_ptsz") || !strcmp(last, "_ptds") || (last[1] == 'v' && last[2] >= '0' && last[2] <= '9'));
+}
+
+static CUresult resolve(const char *symbol, void **out, int cuda_version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+	static const char *versions[] = {"_v4", "_v3", "_v2", ""};
+	static const char *threads[] = {"_ptsz", "_ptds", ""};
+	bool too_new = false, plain = symbol && !has_suffix(symbol);
+	if (!symbol || !out || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = NULL;
+	for (int v = 0; plain && v < 4 && !*out; v++) {
+		char base[128], name[136];
+		if (snprintf(base, sizeof(base), "%s%s", symbol, versions[v]) >= (int)sizeof(base))
+			break;
+		if (!exported(base))
+			continue;
+		if (version_of(base) > cuda_version) {
+			too_new = true;
+			continue;
+		}
+		int first = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? 0 : 2;
+		for (int t = first; t < 3 && !*out; t++) {
+			snprintf(name, sizeof(name), "%s%s", base, threads[t]);
+			*out = exported(name);
+		}
+	}
+	CUdriverProcAddressQueryResult found = *out      ? CU_GET_PROC_ADDRESS_SUCCESS
+					       : too_new ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+							 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	if (status)
+		*status = found;
+	return CUDA_SUCCESS; /* also when there is none, whatever the manual says: so does driver 580 */
+}
+
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+				    CUdriverProcAddressQueryResult *symbolStatus)
+{
+	BEGIN(cuGetProcAddress_v2, NEEDS_NOTHING, .value = (int64_t)flags, .kernel = symbol);
+	DO(resolve(symbol, pfn, cudaVersion, flags, symbolStatus));
+	if (!call.result)
+		call.ptr = H(*pfn);
+	return END();
+}

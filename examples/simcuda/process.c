@@ -1,0 +1,151 @@
+/* The process and its threads: what is set up at the first call, thrown away at exit, and made right in a forked child. */
+#include "sim.h"
+
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct config config;
+pid_t process_pid;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static __thread struct thread *self;
+static struct thread *threads;
+static pthread_mutex_t threads_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool initialised;
+static bool was_initialised_by_parent;
+
+static void thread_exit(void *arg)
+{
+	struct thread *t = arg;
+	ledger_flush(t);
+	pthread_mutex_lock(&threads_lock);
+	*t->link = t->next;
+	if (t->next)
+		t->next->link = t->link;
+	pthread_mutex_unlock(&threads_lock);
+	self = NULL; /* later destructors of this thread may still call CUDA: they start anew */
+	ledger_release(t);
+	free(t);
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&threads_lock);
+}
+
+static void parent_after_fork(void)
+{
+	pthread_mutex_unlock(&threads_lock);
+}
+
+/* The lines in the buffers are the parent's, which still has them. As in the real driver, a child of an initialised process gets
+ * error 3 from everything; a child of any other starts fresh. */
+static void child_after_fork(void)
+{
+	process_pid = getpid();
+	if (initialised)
+		was_initialised_by_parent = true;
+	atomic_store(&initialised, false);
+	pthread_mutex_init(&threads_lock, NULL);
+	pthread_mutex_init(&init_lock, NULL);
+	state_after_fork();
+	faults_after_fork();
+	struct thread *other, *next;
+	for (other = threads; other; other = next) {
+		next = other->next;
+		if (other == self)
+			continue;
+		ledger_release(other);
+		free(other);
+	}
+	threads = self;
+	if (!self)
+		return;
+	self->next = NULL;
+	self->link = &threads;
+	self->tid = process_pid;
+	self->length = 0;
+	self->depth = 0;
+	pthread_mutex_init(&self->lock, NULL);
+}
+
+static void process_start(void)
+{
+	process_pid = getpid();
+	config_read(&config);
+	ledger_open();
+	faults_read();
+	pthread_key_create(&key, thread_exit);
+	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
+}
+
+static struct thread *thread_start(void)
+{
+	pthread_once(&once, process_start);
+	struct thread *t = calloc(1, sizeof(*t));
+	if (!t) {
+		fprintf(stderr, "simcuda: error: out of host memory\n");
+		abort();
+	}
+	t->tid = gettid();
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_mutex_lock(&threads_lock);
+	t->next = threads;
+	t->link = &threads;
+	if (threads)
+		threads->link = &t->next;
+	threads = t;
+	pthread_mutex_unlock(&threads_lock);
+	pthread_setspecific(key, t);
+	self = t;
+	return t;
+}
+
+struct thread *thread_self(void)
+{
+	struct thread *t = self;
+	return t ? t : thread_start();
+}
+
+bool process_initialised(void)
+{
+	return atomic_load_explicit(&initialised, memory_order_acquire);
+}
+
+CUresult process_init(void)
+{
+	if (was_initialised_by_parent)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (config.devices == 0)
+		return CUDA_ERROR_NO_DEVICE;
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&init_lock);
+	if (!initialised) {
+		if (objects_init() && device_init() && memory_init()) {
+			state_join(&config);
+			atomic_store_explicit(&initialised, true, memory_order_release);
+		} else {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	pthread_mutex_unlock(&init_lock);
+	return result;
+}
+
+/* Threads may still be running and calling: they find their buffer flushed and from now on write line by line. */
+__attribute__((destructor)) static void process_exit(void)
+{
+	ledger_at_exit();
+	pthread_mutex_lock(&threads_lock);
+	for (struct thread *t = threads; t; t = t->next)
+		ledger_flush(t);
+	pthread_mutex_unlock(&threads_lock);
+	state_leave();
+}

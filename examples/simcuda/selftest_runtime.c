@@ -1,0 +1,93 @@
+/* The runtime: each of its calls becomes the driver call that the real runtime makes. */
+#include "selftest.h"
+
+#include "cudart_sim.h"
+
+#include <dlfcn.h>
+
+#define RT(fn, ...) (((__typeof__(fn) *)symbol_of("libcudart.so.13", #fn))(__VA_ARGS__))
+
+/* Stands for what nvcc makes of a kernel's name. */
+static void stub(void) {}
+static void stub_of_nothing(void) {}
+
+static void check_memory(void)
+{
+	void *p, *h, *m;
+	char plain[256];
+	CHECK_OK(RT(cudaMalloc, &p, 1000));
+	CHECK(field_is(ledger_last("cuMemAlloc_v2"), BYTES, "1000"));
+	CHECK_RESULT(cudaErrorMemoryAllocation, RT(cudaMalloc, &h, (size_t)1 << 50));
+	CHECK_RESULT(cudaErrorMemoryAllocation, RT(cudaGetLastError));
+	CHECK_OK(RT(cudaGetLastError));
+	CHECK(!strcmp(RT(cudaGetErrorString, cudaErrorMemoryAllocation), "out of memory"));
+	CHECK_OK(RT(cudaMemcpy, p, plain, sizeof(plain), cudaMemcpyHostToDevice));
+	CHECK(field_is(ledger_last("cuMemcpyHtoD_v2"), BYTES, "256"));
+	CHECK_OK(RT(cudaMemcpyAsync, plain, p, sizeof(plain), cudaMemcpyDeviceToHost, NULL));
+	CHECK(field_is(ledger_last("cuMemcpyDtoHAsync_v2"), BYTES, "256"));
+	CHECK_OK(RT(cudaMemcpy, p, plain, 5, cudaMemcpyDefault));
+	CHECK(field_is(ledger_last("cuMemcpy"), BYTES, "5"));
+	CHECK_RESULT(cudaErrorInvalidMemcpyDirection, RT(cudaMemcpy, p, plain, 5, (enum cudaMemcpyKind)9));
+	CHECK_OK(RT(cudaMemset, p, 1, 10));
+	CHECK_OK(RT(cudaMemsetAsync, p, 1, 10, NULL));
+	CHECK_OK(RT(cudaFree, p));
+	CHECK_OK(RT(cudaFree, NULL));
+	CHECK_OK(RT(cudaMallocAsync, &p, 10, NULL));
+	CHECK_OK(RT(cudaFreeAsync, p, NULL));
+	CHECK_OK(RT(cudaHostAlloc, &h, 10, 0));
+	CHECK_OK(RT(cudaFreeHost, h));
+	CHECK_OK(RT(cudaMallocHost, &h, 10));
+	CHECK_OK(RT(cudaFreeHost, h));
+	CHECK_OK(RT(cudaMallocManaged, &m, 10, CU_MEM_ATTACH_GLOBAL));
+	*(char *)m = 1;
+	CHECK_OK(RT(cudaFree, m));
+}
+
+static void check_launches(void)
+{
+	static const struct { unsigned int magic, version; const void *data, *unused; } fatbin = {0x466243b1, 1, NULL, NULL};
+	const dim3 grid = {3, 2, 1}, block = {64, 2, 1};
+	cudaKernel_t kernel;
+	void **binary = RT(__cudaRegisterFatBinary, (void *)(uintptr_t)&fatbin);
+	RT(__cudaRegisterFunction, binary, (const char *)stub, NULL, "_Z4stubv", -1, NULL, NULL, NULL, NULL, NULL);
+	RT(__cudaRegisterFatBinaryEnd, binary);
+	CHECK_RESULT(cudaErrorInvalidDeviceFunction,
+		     RT(cudaLaunchKernel, (const void *)stub_of_nothing, grid, block, NULL, 0, NULL));
+	CHECK_OK(RT(cudaLaunchKernel, (const void *)stub, grid, block, NULL, 17, NULL));
+	const struct line *l = ledger_last("cuLaunchKernel");
+	CHECK(field_is(l, KERNEL, "_Z4stubv") && field_is(l, GRID_X, "3") && field_is(l, BLOCK_Y, "2"));
+	CHECK(field_is(l, SHARED_BYTES, "17"));
+	CHECK_OK(RT(__cudaGetKernel, &kernel, (const void *)stub));
+	CHECK(field_is(ledger_last("cuLibraryGetKernel"), FUNCTION, "0x%lx", (unsigned long)(uintptr_t)kernel));
+	CHECK_OK(RT(__cudaLaunchKernel, kernel, grid, block, NULL, 18, NULL));
+	CHECK(field_is(ledger_last("cuLaunchKernel"), SHARED_BYTES, "18"));
+	RT(__cudaUnregisterFatBinary, binary);
+	CHECK_RESULT(cudaErrorInvalidDeviceFunction, RT(cudaLaunchKernel, (const void *)stub, grid, block, NULL, 0, NULL));
+	CHECK(field_is(ledger_last("cuLibraryUnload"), RESULT, "0"));
+}
+
+void test_runtime(void)
+{
+	int n;
+	cudaStream_t stream;
+	cudaEvent_t event;
+	CHECK_OK(RT(cudaGetDeviceCount, &n));
+	CHECK(n == 2);
+	check_memory();
+	check_launches();
+	CHECK_OK(RT(cudaStreamCreate, &stream));
+	CHECK_OK(RT(cudaEventCreate, &event));
+	CHECK_OK(RT(cudaEventRecord, event, stream));
+	CHECK_OK(RT(cudaEventSynchronize, event));
+	CHECK_OK(RT(cudaStreamSynchronize, stream));
+	CHECK_OK(RT(cudaEventDestroy, event));
+	CHECK_OK(RT(cudaStreamDestroy, stream));
+	CHECK_OK(RT(cudaDeviceSynchronize));
+	CHECK(field_is(ledger_last("cuCtxSynchronize"), DEVICE, "0"));
+	CHECK_OK(RT(cudaSetDevice, 1));
+	CHECK_OK(RT(cudaGetDevice, &n));
+	CHECK(n == 1);
+	CHECK_OK(RT(cudaDeviceSynchronize));
+	CHECK(field_is(ledger_last("cuCtxSynchronize"), DEVICE, "1"));
+	CHECK_RESULT(cudaErrorInvalidDevice, RT(cudaSetDevice, 2));
+}

@@ -1,0 +1,33 @@
+#include "state.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+uint64_t state_birth(pid_t pid)
+{
+	char path[32], text[1024];
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	char *field = strrchr(text, ')'); /* a command may contain spaces and parentheses; it is field 2 */
+	if (!field || field[1] == 0 || field[2] == 'Z')
+		return 0;
+	for (int i = 2; field && i < 22; i++)
+		field = strchr(field + 1, ' ');
+	return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+bool state_slot_alive(const struct state_slot *slot)
+{
+	int32_t pid = atomic_load(&slot->pid);
+	return pid > 0 && state_birth(pid) == atomic_load(&slot->born);
+}

@@ -1,0 +1,95 @@
+/* What the two halves of storm share: the driver's functions and a thread's belongings. */
+#ifndef STORM_H
+#define STORM_H
+
+#include "cuda_sim.h"
+
+#include <stdbool.h>
+
+/* Exported names, called as they are, and the functions that have their types. */
+#define STORM_FUNCTIONS(X)                                                                                                       \
+	X(cuInit, cuInit) X(cuDriverGetVersion, cuDriverGetVersion) X(cuGetProcAddress_v2, cuGetProcAddress_v2)                  \
+	X(cuGetErrorName, cuGetErrorName) X(cuGetErrorString, cuGetErrorString)                                                  \
+	X(cuDeviceGetCount, cuDeviceGetCount) X(cuDeviceGet, cuDeviceGet) X(cuDeviceGetName, cuDeviceGetName)                    \
+	X(cuDeviceGetUuid, cuDeviceGetUuid) X(cuDeviceGetUuid_v2, cuDeviceGetUuid_v2)                                            \
+	X(cuDeviceTotalMem_v2, cuDeviceTotalMem_v2) X(cuDeviceGetAttribute, cuDeviceGetAttribute)                                \
+	X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId)                                                                              \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2)      \
+	X(cuCtxCreate_v2, cuCtxCreate_v2) X(cuCtxCreate_v3, cuCtxCreate_v3) X(cuCtxCreate_v4, cuCtxCreate_v4)                    \
+	X(cuCtxDestroy_v2, cuCtxDestroy_v2) X(cuCtxSetCurrent, cuCtxSetCurrent) X(cuCtxGetCurrent, cuCtxGetCurrent)              \
+	X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2)                                    \
+	X(cuCtxGetDevice, cuCtxGetDevice) X(cuCtxSynchronize, cuCtxSynchronize)                                                  \
+	X(cuMemAlloc_v2, cuMemAlloc_v2) X(cuMemAllocPitch_v2, cuMemAllocPitch_v2) X(cuMemFree_v2, cuMemFree_v2)                  \
+	X(cuMemAllocAsync, cuMemAllocAsync) X(cuMemAllocAsync_ptsz, cuMemAllocAsync)                                             \
+	X(cuMemFreeAsync, cuMemFreeAsync) X(cuMemFreeAsync_ptsz, cuMemFreeAsync)                                                 \
+	X(cuMemAllocManaged, cuMemAllocManaged) X(cuMemHostAlloc, cuMemHostAlloc) X(cuMemAllocHost_v2, cuMemAllocHost_v2)        \
+	X(cuMemFreeHost, cuMemFreeHost) X(cuMemGetInfo_v2, cuMemGetInfo_v2)                                                      \
+	X(cuMemcpy, cuMemcpy) X(cuMemcpy_ptds, cuMemcpy) X(cuMemcpyAsync, cuMemcpyAsync) X(cuMemcpyAsync_ptsz, cuMemcpyAsync)    \
+	X(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2) X(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2)                                             \
+	X(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2) X(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2)                                             \
+	X(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2) X(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2)                                             \
+	X(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2) X(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2)                         \
+	X(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2)                         \
+	X(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2) X(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2)                         \
+	X(cuMemsetD8_v2, cuMemsetD8_v2) X(cuMemsetD8_v2_ptds, cuMemsetD8_v2)                                                     \
+	X(cuMemsetD32_v2, cuMemsetD32_v2) X(cuMemsetD32_v2_ptds, cuMemsetD32_v2)                                                 \
+	X(cuMemsetD8Async, cuMemsetD8Async) X(cuMemsetD8Async_ptsz, cuMemsetD8Async)                                             \
+	X(cuMemsetD32Async, cuMemsetD32Async) X(cuMemsetD32Async_ptsz, cuMemsetD32Async)                                         \
+	X(cuStreamCreate, cuStreamCreate) X(cuStreamCreateWithPriority, cuStreamCreateWithPriority)                              \
+	X(cuStreamDestroy_v2, cuStreamDestroy_v2) X(cuStreamQuery, cuStreamQuery) X(cuStreamQuery_ptsz, cuStreamQuery)           \
+	X(cuStreamSynchronize, cuStreamSynchronize) X(cuStreamSynchronize_ptsz, cuStreamSynchronize)                             \
+	X(cuStreamWaitEvent, cuStreamWaitEvent) X(cuStreamWaitEvent_ptsz, cuStreamWaitEvent)                                     \
+	X(cuEventCreate, cuEventCreate) X(cuEventRecord, cuEventRecord) X(cuEventRecord_ptsz, cuEventRecord)                     \
+	X(cuEventSynchronize, cuEventSynchronize) X(cuEventQuery, cuEventQuery) X(cuEventDestroy_v2, cuEventDestroy_v2)          \
+	X(cuEventElapsedTime, cuEventElapsedTime) X(cuEventElapsedTime_v2, cuEventElapsedTime_v2)                                \
+	X(cuModuleLoadData, cuModuleLoadData) X(cuModuleUnload, cuModuleUnload) X(cuModuleGetFunction, cuModuleGetFunction)      \
+	X(cuLibraryLoadData, cuLibraryLoadData) X(cuLibraryUnload, cuLibraryUnload) X(cuLibraryGetKernel, cuLibraryGetKernel)    \
+	X(cuKernelGetFunction, cuKernelGetFunction) X(cuFuncGetName, cuFuncGetName)                                              \
+	X(cuLaunchKernel, cuLaunchKernel) X(cuLaunchKernel_ptsz, cuLaunchKernel)                                                 \
+	X(cuLaunchKernelEx, cuLaunchKernelEx) X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx)
+
+struct api {
+#define X(name, type) __typeof__(type) *name;
+	STORM_FUNCTIONS(X)
+#undef X
+};
+extern struct api api;
+
+enum {
+	KERNELS = 8,
+	STREAMS = 3, EVENTS = 4,
+	LIVE_MAX = 24,
+	LIVE_BYTES_MAX = 256 << 10, /* 24 x 256 KiB x threads stays far below any capacity: only what is meant to fail does */
+	BUFFER_BYTES = 64 << 10,
+};
+
+extern const char storm_ptx[];
+extern const char *const storm_kernels[KERNELS];
+
+enum freed_by { FREE, FREE_ASYNC, FREE_HOST };
+
+struct worker {
+	uint64_t random;
+	long left;                   /* calls it may still make */
+	long made;
+	long unexpected;             /* results that neither the simulator's rules nor chance explain */
+	CUdevice device;
+	CUcontext context;
+	CUmodule module;
+	CUfunction functions[KERNELS];
+	CUstream streams[STREAMS + 1]; /* the last one is 0, the default stream */
+	CUevent events[EVENTS];
+	CUdeviceptr here, there;     /* for copies: BUFFER_BYTES each */
+	char *host;
+	struct {
+		CUdeviceptr address;
+		enum freed_by by;
+	} live[LIVE_MAX];
+	int live_len;
+};
+
+void worker_set_up(struct worker *worker, CUdevice device, CUcontext context);
+/* One random thing of one or a few calls, never more than left; at the end it frees what is live. */
+void worker_act(struct worker *worker);
+
+#endif

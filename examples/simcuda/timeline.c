@@ -1,0 +1,64 @@
+/*
+ * Simulated time. A stream is one number: when everything submitted so far will be over. Work starts when the stream is free and
+ * moves that number on; waiting is sleeping until then. Streams run side by side without slowing each other, and the legacy
+ * default stream is a stream like any other: its waiting for all others is not simulated.
+ */
+#include "sim.h"
+
+#include "state.h"
+
+#include <errno.h>
+
+CUresult lane_of(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane)
+{
+	lane->context = call->current;
+	if ((!stream && zero == PER_THREAD) || stream == CU_STREAM_PER_THREAD) {
+		lane->until = &call->thread->stream;
+		return CUDA_SUCCESS;
+	}
+	if (!stream || stream == CU_STREAM_LEGACY) {
+		lane->until = &call->current->ctx.legacy_stream;
+		return CUDA_SUCCESS;
+	}
+	struct object *o = object_of(stream, STREAM);
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	lane->context = o->context;
+	lane->until = &o->stream.until;
+	return CUDA_SUCCESS;
+}
+
+void timeline_raise(timeline *until, uint64_t to)
+{
+	uint64_t old = atomic_load(until);
+	while (old < to && !atomic_compare_exchange_weak(until, &old, to))
+		;
+}
+
+uint64_t lane_enqueue(struct lane *lane, uint64_t duration)
+{
+	if (config.instant)
+		return 0;
+	uint64_t now = now_ns(), old = atomic_load(lane->until), start, end;
+	do {
+		start = old > now ? old : now;
+		end = start + duration;
+	} while (!atomic_compare_exchange_weak(lane->until, &old, end));
+	timeline_raise(&lane->context->ctx.until, end);
+	state_busy(lane->context->ctx.device->ordinal, start, end);
+	return end;
+}
+
+void wait_until(uint64_t when)
+{
+	if (when == 0 || when <= now_ns())
+		return;
+	struct timespec t = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+		;
+}
+
+uint64_t copy_ns(uint64_t bytes)
+{
+	return (uint64_t)((double)bytes / config.bytes_per_ns);
+}
