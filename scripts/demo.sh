@@ -13,7 +13,8 @@ simcuda=$PWD/build/simcuda
 rm -rf "$out"
 mkdir -p "$out"
 
-LD_LIBRARY_PATH=$simcuda "$simcuda/leak" --steps 0 --ready "$out/ready" >"$out/leak.log" 2>&1 &
+# Kernels of 1 ms, so that the GPU samples have something to show.
+SIMCUDA_KERNEL_US=1000 LD_LIBRARY_PATH=$simcuda "$simcuda/leak" --steps 0 --ready "$out/ready" >"$out/leak.log" 2>&1 &
 leak=$!
 trap 'kill $leak 2>/dev/null || true' EXIT
 for _ in $(seq 100); do [ -e "$out/ready" ] && break; sleep 0.05; done
@@ -22,6 +23,7 @@ for _ in $(seq 100); do [ -e "$out/ready" ] && break; sleep 0.05; done
 run() { echo; echo "\$ $*"; "$@"; }
 export PATH=$PWD/build/bin:$PATH
 export LD_LIBRARY_PATH=$simcuda # where gpurec finds simcuda's NVML
+
 run "${sudo[@]}" build/bin/gpurec record -p "$leak" -d 5s -o "$out/leak.parquet"
 run gpurec analyze leaks "$out/leak.parquet"
 run gpurec analyze pprof "$out/leak.parquet" -o "$out/leak.pb.gz"

