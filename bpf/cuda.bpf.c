@@ -30,12 +30,16 @@ struct {
 	__uint(max_entries, 64 << 20);
 } events SEC(".maps");
 
-/* tgid -> 1 for processes being recorded. User space inserts and deletes. */
+/*
+ * tgid -> epoch of its kernel handles, for processes being recorded. Unloading a
+ * module begins a new epoch: a handle may then stand for another kernel. User space
+ * inserts and deletes.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
-	__type(value, __u8);
+	__type(value, __u32);
 } targets SEC(".maps");
 
 /* The table of calls: attach cookie -> row. Filled before attaching. */
@@ -71,6 +75,33 @@ struct {
 	__type(key, struct context_key);
 	__type(value, __s32);
 } contexts SEC(".maps");
+
+struct handle_key {
+	__u64 handle;
+	__u64 pid;
+};
+
+/*
+ * Kernel handle of a process -> epoch in which user space was told its name. LRU: one
+ * that falls out is looked up again.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct handle_key);
+	__type(value, __u32);
+} handles SEC(".maps");
+
+/*
+ * How often the name behind a handle was as the call that returned the handle had it
+ * (NAME_CONFIRMED), and how often not (NAME_CONTRADICTED).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, __u64);
+} name_checks SEC(".maps");
 
 /* Stacks that user space has been sent. LRU: one that falls out is sent again. */
 struct {
@@ -110,6 +141,8 @@ const enum arg_from *unused_from __attribute__((unused));
 const enum call_class *unused_class __attribute__((unused));
 const enum call_decode *unused_decode __attribute__((unused));
 const enum call_effect *unused_effect __attribute__((unused));
+const enum name_source *unused_source __attribute__((unused));
+const enum name_check *unused_check __attribute__((unused));
 const enum loss_reason *unused_reason __attribute__((unused));
 
 static __always_inline struct class_stats *stats_of(const struct call_spec *spec)
@@ -225,10 +258,146 @@ static __always_inline __u64 arg_at_return(struct event *e, const struct arg_spe
 	return e->result == 0 && v ? read_user(e, v + a->offset, a->size) : 0;
 }
 
-static __always_inline void read_args(struct pt_regs *ctx, const struct call_spec *spec, struct event *e)
+static __always_inline void set_value(struct event *e, __u64 v)
 {
-	__u64 config;
+	e->grid[0] = v;
+	e->grid[1] = v >> 32;
+}
 
+/* Copies a structure of the caller into the thread's scratch; 0 if it cannot be read. */
+static __always_inline __u64 *read_structure(struct thread *t, struct event *e, __u64 from, __u32 size)
+{
+	if (bpf_probe_read_user(t->scratch.words, size, (void *)from)) {
+		e->flags |= EVENT_UNREADABLE;
+		return 0;
+	}
+	return t->scratch.words;
+}
+
+/* Of host, device and array (words 0, 1, 2) the address that a CUmemorytype names. */
+static __always_inline __u64 by_memory_type(__u32 type, const __u64 *where)
+{
+	if (type == 1) /* CU_MEMORYTYPE_HOST */
+		return where[0];
+	return type == 3 ? where[2] : where[1]; /* ARRAY; DEVICE and UNIFIED */
+}
+
+/* The part of a copy structure that 2D and 3D share: w[0] memory type, w[1..3] where. */
+static __always_inline void copy_ends(struct event *e, const __u64 *source, const __u64 *target)
+{
+	e->grid[2] = source[0];
+	e->block[0] = target[0];
+	e->src = by_memory_type(source[0], source + 1);
+	e->ptr = by_memory_type(target[0], target + 1);
+}
+
+#define BATCH_PIECE 64 /* words of scratch */
+#define BATCH_PIECES 16
+
+/* Adds up the sizes of a batch of copies, as far as 1,024 go. */
+static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64 sizes, __u64 count)
+{
+	e->bytes = 0;
+	for (__u32 piece = 0; piece < BATCH_PIECES; piece++) {
+		__u64 at = piece * BATCH_PIECE, *w;
+		__u64 n = count - at;
+
+		if (at >= count)
+			return;
+		if (n > BATCH_PIECE)
+			n = BATCH_PIECE;
+		asm volatile("" : "+r"(n));
+		if (n > BATCH_PIECE)
+			return;
+		w = read_structure(t, e, sizes + at * 8, n * 8);
+		if (!w)
+			return;
+		for (__u32 i = 0; i < BATCH_PIECE; i++)
+			if (i < n)
+				e->bytes += w[i];
+	}
+	e->flags |= EVENT_UNREADABLE;
+}
+
+static __always_inline void decode_structure(struct pt_regs *ctx, struct thread *t, __u8 decode, struct event *e)
+{
+	__u64 *w;
+
+	switch (decode) {
+	case DECODE_LAUNCH:
+		e->src = call_arg(ctx, 0);
+		e->grid[0] = call_arg(ctx, 1);
+		e->grid[1] = call_arg(ctx, 2);
+		e->grid[2] = call_arg(ctx, 3);
+		e->block[0] = call_arg(ctx, 4);
+		e->block[1] = call_arg(ctx, 5);
+		e->block[2] = call_arg(ctx, 6);
+		e->shared_bytes = call_arg(ctx, 7);
+		e->stream = call_arg(ctx, 8);
+		break;
+	case DECODE_LAUNCH_EX:
+		/* grid u32[3] @0, block u32[3] @12, shared u32 @24, stream @32 */
+		e->src = call_arg(ctx, 1);
+		w = read_structure(t, e, call_arg(ctx, 0), 40);
+		if (!w)
+			return;
+		__builtin_memcpy(e->grid, w, 24);
+		e->shared_bytes = w[3];
+		e->stream = w[4];
+		break;
+	case DECODE_KERNEL_NODE:
+		/* func @0, grid u32[3] @8, block u32[3] @20, shared u32 @32, kern @56 */
+		w = read_structure(t, e, call_arg(ctx, 4), 64);
+		if (!w)
+			return;
+		e->bytes = w[0] ? w[0] : w[7];
+		__builtin_memcpy(e->grid, w + 1, 24);
+		e->shared_bytes = w[4];
+		break;
+	case DECODE_ARRAY: /* width @0, height @8, format u32 @16, channels u32 @20 */
+		w = read_structure(t, e, call_arg(ctx, 1), 24);
+		if (!w)
+			return;
+		e->bytes = w[0];
+		e->grid[0] = w[1];
+		e->grid[2] = w[2];
+		e->block[0] = w[2] >> 32;
+		break;
+	case DECODE_ARRAY_3D: /* width @0, height @8, depth @16, format @24, channels @28 */
+		w = read_structure(t, e, call_arg(ctx, 1), 32);
+		if (!w)
+			return;
+		e->bytes = w[0];
+		e->grid[0] = w[1];
+		e->grid[1] = w[2];
+		e->grid[2] = w[3];
+		e->block[0] = w[3] >> 32;
+		break;
+	case DECODE_COPY_2D: /* source type @16 .. array @40, target @72 .. @96, width @112, height @120 */
+		w = read_structure(t, e, call_arg(ctx, 0), 128);
+		if (!w)
+			return;
+		copy_ends(e, w + 2, w + 9);
+		e->bytes = w[14] * w[15];
+		break;
+	case DECODE_COPY_3D: /* source @32 .. @56, target @120 .. @144, width @176, height @184, depth @192 */
+		w = read_structure(t, e, call_arg(ctx, 0), 200);
+		if (!w)
+			return;
+		copy_ends(e, w + 4, w + 15);
+		e->bytes = w[22] * w[23] * w[24];
+		break;
+	case DECODE_BATCH:
+		batch_bytes(t, e, call_arg(ctx, 2), call_arg(ctx, 3));
+		break;
+	case DECODE_UUID: /* the pointer, until the call has filled it */
+		set_value(e, call_arg(ctx, 0));
+		break;
+	}
+}
+
+static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct event *e)
+{
 	e->ptr = arg_at_entry(ctx, e, &spec->ptr);
 	e->bytes = arg_at_entry(ctx, e, &spec->bytes);
 	e->stream = arg_at_entry(ctx, e, &spec->stream);
@@ -244,29 +413,9 @@ static __always_inline void read_args(struct pt_regs *ctx, const struct call_spe
 			e->bytes *= times;
 	}
 
-	switch (spec->decode) {
-	case DECODE_LAUNCH:
-		e->src = call_arg(ctx, 0);
-		e->grid[0] = call_arg(ctx, 1);
-		e->grid[1] = call_arg(ctx, 2);
-		e->grid[2] = call_arg(ctx, 3);
-		e->block[0] = call_arg(ctx, 4);
-		e->block[1] = call_arg(ctx, 5);
-		e->block[2] = call_arg(ctx, 6);
-		e->shared_bytes = call_arg(ctx, 7);
-		e->stream = call_arg(ctx, 8);
-		break;
-	case DECODE_LAUNCH_EX:
-		/* CUlaunchConfig: grid u32[3] @0, block u32[3] @12, shared u32 @24, stream @32 */
-		config = call_arg(ctx, 0);
-		e->src = call_arg(ctx, 1);
-		if (bpf_probe_read_user(e->grid, sizeof(e->grid), (void *)config) ||
-		    bpf_probe_read_user(e->block, sizeof(e->block), (void *)(config + 12)))
-			e->flags |= EVENT_UNREADABLE;
-		e->shared_bytes = read_user(e, config + 24, 4);
-		e->stream = read_user(e, config + 32, 8);
-		break;
-	}
+	if (spec->value.from != ARG_NONE)
+		set_value(e, arg_at_entry(ctx, e, &spec->value));
+	decode_structure(ctx, t, spec->decode, e);
 }
 
 /* The thread's current context and its device; 0 and -1 until they are known. */
@@ -319,26 +468,83 @@ static __always_inline void set_context(struct thread *t, __u64 context)
 		push_context(t, context);
 }
 
-/* Tells user space the name behind a new kernel handle. */
-static __always_inline void send_name(struct thread *t, struct event *e, struct class_stats *s)
+/* Sends the name that is at addr in user memory for a kernel handle. */
+static __always_inline void send_name(struct thread *t, struct event *e, __u64 handle, __u64 addr, __u32 source)
 {
 	struct name_event *n = &t->scratch.name;
-	long length = bpf_probe_read_user_str(n->name, sizeof(n->name), (void *)e->src);
+	long length = bpf_probe_read_user_str(n->name, sizeof(n->name), (void *)addr);
 
-	if (length <= 0) {
-		e->flags |= EVENT_UNREADABLE;
+	if (length <= 1)
 		return;
-	}
 	n->kind = RECORD_NAME;
 	n->length = length;
 	n->pid = e->pid;
-	n->handle = e->ptr;
+	n->handle = handle;
 	n->start_ns = e->start_ns;
+	n->source = source;
 	length += sizeof(*n) - sizeof(n->name);
 	if (length > sizeof(*n))
 		return;
-	if (bpf_ringbuf_output(&events, n, length, wakeup()))
-		e->flags |= EVENT_UNREADABLE; /* the call is recorded, its name is not */
+	/* A name that finds no room is sent again with the next launch. */
+	if (!bpf_ringbuf_output(&events, n, length, wakeup())) {
+		struct handle_key key = {.handle = handle, .pid = e->pid};
+		__u32 tgid = e->pid, *epoch = bpf_map_lookup_elem(&targets, &tgid);
+
+		if (epoch)
+			bpf_map_update_elem(&handles, &key, epoch, BPF_ANY);
+	}
+}
+
+/*
+ * The driver keeps a pointer to the mangled name in the second word of what a kernel
+ * handle points to (undocumented; seen in 580). User space takes such names only if
+ * they look like names and name_checks do not speak against them.
+ */
+static __always_inline __u64 name_behind(__u64 handle)
+{
+	__u64 addr = 0;
+
+	bpf_probe_read_user(&addr, sizeof(addr), (void *)(handle + 8));
+	return addr;
+}
+
+/* Makes sure that user space knows the name of a kernel that is launched. */
+static __always_inline void know_kernel(struct thread *t, struct event *e, __u64 handle)
+{
+	struct handle_key key = {.handle = handle, .pid = e->pid};
+	__u32 *known = bpf_map_lookup_elem(&handles, &key);
+	__u32 tgid = e->pid, *epoch = bpf_map_lookup_elem(&targets, &tgid);
+
+	if (!epoch || (known && *known == *epoch))
+		return;
+	send_name(t, e, handle, name_behind(handle), NAME_FROM_HANDLE);
+}
+
+/* Compares what stands behind a handle with the name by which it was asked for. */
+static __always_inline void check_name(struct event *e)
+{
+	char asked[32] = {}, behind[32] = {};
+	__u32 which = NAME_CONFIRMED;
+	__u64 *count;
+
+	if (bpf_probe_read_user_str(asked, sizeof(asked), (void *)e->src) <= 0)
+		return;
+	bpf_probe_read_user_str(behind, sizeof(behind), (void *)name_behind(e->ptr));
+	for (int i = 0; i < sizeof(asked); i++)
+		if (asked[i] != behind[i])
+			which = NAME_CONTRADICTED;
+	count = bpf_map_lookup_elem(&name_checks, &which);
+	if (count)
+		(*count)++;
+}
+
+/* A module is gone: handles may from now on stand for other kernels. */
+static __always_inline void new_epoch(struct event *e)
+{
+	__u32 tgid = e->pid, *epoch = bpf_map_lookup_elem(&targets, &tgid);
+
+	if (epoch)
+		__sync_fetch_and_add(epoch, 1);
 }
 
 static __always_inline void take_effect(struct thread *t, const struct call_spec *spec, struct event *e, struct class_stats *s)
@@ -349,7 +555,14 @@ static __always_inline void take_effect(struct thread *t, const struct call_spec
 		return;
 	switch (spec->effect) {
 	case EFFECT_NAME:
-		send_name(t, e, s);
+		check_name(e);
+		send_name(t, e, e->ptr, e->src, NAME_FROM_CALL);
+		break;
+	case EFFECT_LAUNCH:
+		know_kernel(t, e, e->src);
+		break;
+	case EFFECT_UNLOAD:
+		new_epoch(e);
 		break;
 	case EFFECT_CONTEXT_SET:
 	case EFFECT_CONTEXT_GET:
@@ -499,7 +712,7 @@ int call_enter(struct pt_regs *ctx)
 	c->event.tid = id;
 	c->event.start_ns = bpf_ktime_get_ns();
 	read_context(t, &c->event);
-	read_args(ctx, spec, &c->event);
+	read_args(ctx, t, spec, &c->event);
 	outer = open_call(t, t->open - 1);
 	if (outer) {
 		c->event.parent_ns = outer->event.start_ns;
@@ -528,6 +741,20 @@ static __always_inline struct open_call *returning(struct thread *t, __u32 call,
 	return 0;
 }
 
+static __always_inline __u64 value_of(const struct event *e)
+{
+	return e->grid[0] | (__u64)e->grid[1] << 32;
+}
+
+static __always_inline void read_uuid(struct event *e)
+{
+	__u64 from = value_of(e), uuid[2] = {};
+
+	if (e->result == 0 && bpf_probe_read_user(uuid, sizeof(uuid), (void *)from))
+		e->flags |= EVENT_UNREADABLE;
+	__builtin_memcpy(e->grid, uuid, sizeof(uuid));
+}
+
 SEC("uretprobe.multi/call_exit")
 int call_exit(struct pt_regs *ctx)
 {
@@ -554,6 +781,10 @@ int call_exit(struct pt_regs *ctx)
 	e->ptr = arg_at_return(e, &spec->ptr, e->ptr);
 	e->stream = arg_at_return(e, &spec->stream, e->stream);
 	e->src = arg_at_return(e, &spec->src, e->src);
+	if (spec->value.from == ARG_OUT)
+		set_value(e, arg_at_return(e, &spec->value, value_of(e)));
+	if (spec->decode == DECODE_UUID)
+		read_uuid(e);
 	if (spec->bytes.from == ARG_OUT) {
 		e->bytes = arg_at_return(e, &spec->bytes, e->bytes);
 		if (spec->times.from != ARG_NONE) {

@@ -45,9 +45,16 @@ const (
 type CudaCallDecode uint32
 
 const (
-	CudaCallDecodeDECODE_ARGS      CudaCallDecode = 0
-	CudaCallDecodeDECODE_LAUNCH    CudaCallDecode = 1
-	CudaCallDecodeDECODE_LAUNCH_EX CudaCallDecode = 2
+	CudaCallDecodeDECODE_ARGS        CudaCallDecode = 0
+	CudaCallDecodeDECODE_LAUNCH      CudaCallDecode = 1
+	CudaCallDecodeDECODE_LAUNCH_EX   CudaCallDecode = 2
+	CudaCallDecodeDECODE_KERNEL_NODE CudaCallDecode = 3
+	CudaCallDecodeDECODE_ARRAY       CudaCallDecode = 4
+	CudaCallDecodeDECODE_ARRAY_3D    CudaCallDecode = 5
+	CudaCallDecodeDECODE_COPY_2D     CudaCallDecode = 6
+	CudaCallDecodeDECODE_COPY_3D     CudaCallDecode = 7
+	CudaCallDecodeDECODE_BATCH       CudaCallDecode = 8
+	CudaCallDecodeDECODE_UUID        CudaCallDecode = 9
 )
 
 type CudaCallEffect uint32
@@ -55,14 +62,16 @@ type CudaCallEffect uint32
 const (
 	CudaCallEffectEFFECT_NONE            CudaCallEffect = 0
 	CudaCallEffectEFFECT_NAME            CudaCallEffect = 1
-	CudaCallEffectEFFECT_CONTEXT_SET     CudaCallEffect = 2
-	CudaCallEffectEFFECT_CONTEXT_PUSH    CudaCallEffect = 3
-	CudaCallEffectEFFECT_CONTEXT_POP     CudaCallEffect = 4
-	CudaCallEffectEFFECT_CONTEXT_CREATE  CudaCallEffect = 5
-	CudaCallEffectEFFECT_CONTEXT_DESTROY CudaCallEffect = 6
-	CudaCallEffectEFFECT_CONTEXT_RETAIN  CudaCallEffect = 7
-	CudaCallEffectEFFECT_CONTEXT_GET     CudaCallEffect = 8
-	CudaCallEffectEFFECT_DEVICE_GET      CudaCallEffect = 9
+	CudaCallEffectEFFECT_LAUNCH          CudaCallEffect = 2
+	CudaCallEffectEFFECT_UNLOAD          CudaCallEffect = 3
+	CudaCallEffectEFFECT_CONTEXT_SET     CudaCallEffect = 4
+	CudaCallEffectEFFECT_CONTEXT_PUSH    CudaCallEffect = 5
+	CudaCallEffectEFFECT_CONTEXT_POP     CudaCallEffect = 6
+	CudaCallEffectEFFECT_CONTEXT_CREATE  CudaCallEffect = 7
+	CudaCallEffectEFFECT_CONTEXT_DESTROY CudaCallEffect = 8
+	CudaCallEffectEFFECT_CONTEXT_RETAIN  CudaCallEffect = 9
+	CudaCallEffectEFFECT_CONTEXT_GET     CudaCallEffect = 10
+	CudaCallEffectEFFECT_DEVICE_GET      CudaCallEffect = 11
 )
 
 type CudaCallSpec struct {
@@ -78,6 +87,7 @@ type CudaCallSpec struct {
 	Times     CudaArgSpec
 	Stream    CudaArgSpec
 	Src       CudaArgSpec
+	Value     CudaArgSpec
 }
 
 type CudaClassStats struct {
@@ -130,6 +140,12 @@ const (
 	CudaEventFlagsEVENT_UNREADABLE CudaEventFlags = 8
 )
 
+type CudaHandleKey struct {
+	_      structs.HostLayout
+	Handle uint64
+	Pid    uint64
+}
+
 type CudaLossReason uint32
 
 const (
@@ -139,6 +155,13 @@ const (
 	CudaLossReasonLOSS_REASONS   CudaLossReason = 3
 )
 
+type CudaNameCheck uint32
+
+const (
+	CudaNameCheckNAME_CONFIRMED    CudaNameCheck = 0
+	CudaNameCheckNAME_CONTRADICTED CudaNameCheck = 1
+)
+
 type CudaNameEvent struct {
 	_       structs.HostLayout
 	Kind    uint16
@@ -146,8 +169,17 @@ type CudaNameEvent struct {
 	Pid     uint32
 	Handle  uint64
 	StartNs uint64
+	Source  uint32
+	Pad     uint32
 	Name    [2800]int8
 }
+
+type CudaNameSource uint32
+
+const (
+	CudaNameSourceNAME_FROM_CALL   CudaNameSource = 0
+	CudaNameSourceNAME_FROM_HANDLE CudaNameSource = 1
+)
 
 type CudaRecordKind uint32
 
@@ -189,7 +221,7 @@ type CudaThread struct {
 	Scratch struct {
 		_     structs.HostLayout
 		Stack CudaStackEvent
-		_     [1784]byte
+		_     [1792]byte
 	}
 }
 
@@ -201,6 +233,8 @@ const (
 	CudaMapContexts     = "contexts"
 	CudaMapCounts       = "counts"
 	CudaMapEvents       = "events"
+	CudaMapHandles      = "handles"
+	CudaMapNameChecks   = "name_checks"
 	CudaMapStacksSent   = "stacks_sent"
 	CudaMapStats        = "stats"
 	CudaMapTargets      = "targets"
@@ -208,6 +242,7 @@ const (
 	CudaProgCallEnter   = "call_enter"
 	CudaProgCallExit    = "call_exit"
 	CudaVarTakeStacks   = "take_stacks"
+	CudaVarUnusedCheck  = "unused_check"
 	CudaVarUnusedClass  = "unused_class"
 	CudaVarUnusedDecode = "unused_decode"
 	CudaVarUnusedEffect = "unused_effect"
@@ -217,6 +252,7 @@ const (
 	CudaVarUnusedKind   = "unused_kind"
 	CudaVarUnusedName   = "unused_name"
 	CudaVarUnusedReason = "unused_reason"
+	CudaVarUnusedSource = "unused_source"
 	CudaVarUnusedStack  = "unused_stack"
 	CudaVarUnusedState  = "unused_state"
 	CudaVarWakeupBytes  = "wakeup_bytes"
@@ -276,6 +312,8 @@ type CudaMapSpecs struct {
 	Contexts   *ebpf.MapSpec `ebpf:"contexts"`
 	Counts     *ebpf.MapSpec `ebpf:"counts"`
 	Events     *ebpf.MapSpec `ebpf:"events"`
+	Handles    *ebpf.MapSpec `ebpf:"handles"`
+	NameChecks *ebpf.MapSpec `ebpf:"name_checks"`
 	StacksSent *ebpf.MapSpec `ebpf:"stacks_sent"`
 	Stats      *ebpf.MapSpec `ebpf:"stats"`
 	Targets    *ebpf.MapSpec `ebpf:"targets"`
@@ -287,6 +325,7 @@ type CudaMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
 	TakeStacks   *ebpf.VariableSpec `ebpf:"take_stacks"`
+	UnusedCheck  *ebpf.VariableSpec `ebpf:"unused_check"`
 	UnusedClass  *ebpf.VariableSpec `ebpf:"unused_class"`
 	UnusedDecode *ebpf.VariableSpec `ebpf:"unused_decode"`
 	UnusedEffect *ebpf.VariableSpec `ebpf:"unused_effect"`
@@ -296,6 +335,7 @@ type CudaVariableSpecs struct {
 	UnusedKind   *ebpf.VariableSpec `ebpf:"unused_kind"`
 	UnusedName   *ebpf.VariableSpec `ebpf:"unused_name"`
 	UnusedReason *ebpf.VariableSpec `ebpf:"unused_reason"`
+	UnusedSource *ebpf.VariableSpec `ebpf:"unused_source"`
 	UnusedStack  *ebpf.VariableSpec `ebpf:"unused_stack"`
 	UnusedState  *ebpf.VariableSpec `ebpf:"unused_state"`
 	WakeupBytes  *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
@@ -325,6 +365,8 @@ type CudaMaps struct {
 	Contexts   *ebpf.Map `ebpf:"contexts"`
 	Counts     *ebpf.Map `ebpf:"counts"`
 	Events     *ebpf.Map `ebpf:"events"`
+	Handles    *ebpf.Map `ebpf:"handles"`
+	NameChecks *ebpf.Map `ebpf:"name_checks"`
 	StacksSent *ebpf.Map `ebpf:"stacks_sent"`
 	Stats      *ebpf.Map `ebpf:"stats"`
 	Targets    *ebpf.Map `ebpf:"targets"`
@@ -337,6 +379,8 @@ func (m *CudaMaps) Close() error {
 		m.Contexts,
 		m.Counts,
 		m.Events,
+		m.Handles,
+		m.NameChecks,
 		m.StacksSent,
 		m.Stats,
 		m.Targets,
@@ -349,6 +393,7 @@ func (m *CudaMaps) Close() error {
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
 	TakeStacks   *ebpf.Variable `ebpf:"take_stacks"`
+	UnusedCheck  *ebpf.Variable `ebpf:"unused_check"`
 	UnusedClass  *ebpf.Variable `ebpf:"unused_class"`
 	UnusedDecode *ebpf.Variable `ebpf:"unused_decode"`
 	UnusedEffect *ebpf.Variable `ebpf:"unused_effect"`
@@ -358,6 +403,7 @@ type CudaVariables struct {
 	UnusedKind   *ebpf.Variable `ebpf:"unused_kind"`
 	UnusedName   *ebpf.Variable `ebpf:"unused_name"`
 	UnusedReason *ebpf.Variable `ebpf:"unused_reason"`
+	UnusedSource *ebpf.Variable `ebpf:"unused_source"`
 	UnusedStack  *ebpf.Variable `ebpf:"unused_stack"`
 	UnusedState  *ebpf.Variable `ebpf:"unused_state"`
 	WakeupBytes  *ebpf.Variable `ebpf:"wakeup_bytes"`

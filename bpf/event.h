@@ -64,6 +64,10 @@ struct event {
 	__u64 stream;
 	__u64 context;
 	__u64 src; /* source of a copy, function of a launch, second handle otherwise */
+	/*
+	 * Launches: as named. Other calls: grid[0] and [1] are the low and high half of
+	 * the row's value; for the rest see enum call_decode.
+	 */
 	__u32 grid[3];
 	__u32 block[3];
 	__u32 shared_bytes;
@@ -90,12 +94,25 @@ struct stack_event {
 /* Mangled names of template kernels reach some 2,000 characters. */
 #define MAX_NAME 2800
 
+enum name_source {
+	NAME_FROM_CALL,   /* the call that returned the handle */
+	NAME_FROM_HANDLE, /* read behind a handle that is older than the recording */
+};
+
+/* Indexes of the map name_checks. */
+enum name_check {
+	NAME_CONFIRMED,
+	NAME_CONTRADICTED,
+};
+
 struct name_event {
 	__u16 kind;   /* RECORD_NAME */
 	__u16 length; /* with the final 0; MAX_NAME: the name was cut */
 	__u32 pid;
 	__u64 handle;
 	__u64 start_ns; /* from when on the name holds: handles are used again */
+	__u32 source;   /* enum name_source */
+	__u32 _pad;
 	char name[MAX_NAME];
 };
 
@@ -115,16 +132,31 @@ struct arg_spec {
 	__u16 offset;
 };
 
+/*
+ * How the arguments are read beyond the arg_specs. Structures and their offsets are
+ * those of the public cuda.h, the same from CUDA 11.4 to 13.0.
+ */
 enum call_decode {
-	DECODE_ARGS,      /* members from the arg_specs alone */
-	DECODE_LAUNCH,    /* (f, grid x y z, block x y z, shared bytes, stream, ...) */
-	DECODE_LAUNCH_EX, /* (const CUlaunchConfig *, f, ...) */
+	DECODE_ARGS,        /* members from the arg_specs alone */
+	DECODE_LAUNCH,      /* (f, grid x y z, block x y z, shared bytes, stream, ...) */
+	DECODE_LAUNCH_EX,   /* (const CUlaunchConfig *, f, ...) */
+	DECODE_KERNEL_NODE, /* argument 4: CUDA_KERNEL_NODE_PARAMS_v2; bytes = function */
+	DECODE_ARRAY,       /* argument 1: CUDA_ARRAY_DESCRIPTOR */
+	DECODE_ARRAY_3D,    /* argument 1: CUDA_ARRAY3D_DESCRIPTOR */
+	/* Arrays: bytes = width, grid = height, depth, format, block[0] = channels. */
+	DECODE_COPY_2D, /* argument 0: CUDA_MEMCPY2D */
+	DECODE_COPY_3D, /* argument 0: CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER */
+	/* Copies: ptr, src and bytes; grid[2] and block[0] = memory type of source, target. */
+	DECODE_BATCH, /* (dsts, srcs, sizes, count, ...): bytes = sum of sizes */
+	DECODE_UUID,  /* at return, the 16 bytes at argument 0: grid[0..2], block[0] */
 };
 
 /* What a call changes beyond its own record. */
 enum call_effect {
 	EFFECT_NONE,
 	EFFECT_NAME,           /* ptr is the new handle of the kernel called *src */
+	EFFECT_LAUNCH,         /* src is a kernel handle whose name is wanted */
+	EFFECT_UNLOAD,         /* kernel handles may be used again */
 	EFFECT_CONTEXT_SET,    /* ptr becomes the thread's current context */
 	EFFECT_CONTEXT_PUSH,
 	EFFECT_CONTEXT_POP,
@@ -143,7 +175,7 @@ struct call_spec {
 	__u8 count_only; /* only counted, no event */
 	__u8 scale;      /* bytes are multiplied by this, 0: by 1 */
 	__u8 _pad;
-	struct arg_spec ptr, bytes, times, stream, src; /* bytes *= times */
+	struct arg_spec ptr, bytes, times, stream, src, value; /* bytes *= times */
 };
 
 /* Accounting per class; per CPU, summed by user space. seen = emitted + lost + open. */
@@ -175,6 +207,7 @@ struct thread {
 	union {
 		struct stack_event stack;
 		struct name_event name;
+		__u64 words[64]; /* a structure or a piece of an array of the caller */
 	} scratch;
 };
 _Static_assert(sizeof(struct thread) <= 4096 - 64, "one element of a run-time allocated hash");

@@ -65,8 +65,19 @@ type Frame struct {
 
 // Kinds of rows. The first group are CUDA calls, one row per call.
 const (
-	KindAlloc  = "alloc"  // memory becomes live at Ptr when Result is 0
-	KindFree   = "free"   // memory at Ptr ends when Result is 0
+	KindAlloc = "alloc" // memory becomes live at Ptr when Result is 0
+	KindFree  = "free"  // memory at Ptr ends when Result is 0
+
+	// Virtual memory management and memory of others, like alloc and free in row groups
+	// of memory calls.
+	KindReserve   = "reserve"   // addresses, not memory
+	KindUnreserve = "unreserve" // addresses are given back
+	KindMap       = "map"       // memory handle SrcPtr, from byte Value on, appears at Ptr
+	KindUnmap     = "unmap"     // Bytes from Ptr on lose their memory
+	KindRetain    = "retain"    // one more reference to memory handle Ptr
+	KindBorrow    = "borrow"    // Ptr is memory of another process or API
+	KindReturn    = "return"    // borrowed memory is given back
+
 	KindLaunch = "launch" // a kernel or graph launch
 	KindMemcpy = "memcpy"
 	KindMemset = "memset"
@@ -100,6 +111,8 @@ const (
 	// FlagUnreadable marks a call of which some argument in user memory could not
 	// be read when it was needed; the columns concerned are 0.
 	FlagUnreadable
+	// FlagCaptured marks work put into a graph by stream capture: recorded, not run.
+	FlagCaptured
 )
 
 // States of a call's stack, column stack_status.
@@ -120,6 +133,13 @@ const (
 	MemoryAsync   = "async" // stream-ordered, from a pool
 	MemoryManaged = "managed"
 	MemoryHost    = "host" // pinned host memory
+
+	MemoryRegistered = "registered" // host memory of the program, pinned
+	MemoryArray      = "array"      // a CUDA array; Ptr is its handle
+	MemoryPhysical   = "physical"   // a handle of cuMemCreate; Ptr is the handle
+	MemoryGraph      = "graph"      // allocated by a node of a graph
+	MemoryIPC        = "ipc"        // borrowed from another process
+	MemoryExternal   = "external"   // borrowed from another API
 )
 
 // Class says in which row groups a kind of row is stored. A row group holds rows of
@@ -145,7 +165,7 @@ func (c Class) String() string {
 // by a newer minor version) count as facts.
 func ClassOf(kind string) Class {
 	switch kind {
-	case KindAlloc, KindFree:
+	case KindAlloc, KindFree, KindReserve, KindUnreserve, KindMap, KindUnmap, KindRetain, KindBorrow, KindReturn:
 		return ClassMemory
 	case KindLaunch, KindMemcpy, KindMemset, KindSync, KindAPI:
 		return ClassCall

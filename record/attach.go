@@ -96,7 +96,7 @@ func loadProbes(how Attach, bufferBytes int, stacks bool) (*probes, error) {
 
 // target lets the programs record the process.
 func (p *probes) target(pid int) error {
-	if err := p.objects.Targets.Put(uint32(pid), uint8(1)); err != nil {
+	if err := p.objects.Targets.Put(uint32(pid), uint32(1)); err != nil {
 		return fmt.Errorf("add process %d: %w", pid, err)
 	}
 	return nil

@@ -3,6 +3,8 @@
 package record
 
 import (
+	"encoding/binary"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -25,6 +27,9 @@ func (s *scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: rowFlags(e.Flags),
 		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
 	}
+	if s.captures.note(e, call) {
+		row.Flags |= format.FlagCaptured
+	}
 	if e.ParentNs != 0 {
 		row.ParentStartNs = s.accounts.clock.unix(e.ParentNs)
 	}
@@ -44,9 +49,7 @@ func (s *scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 	switch call.Meaning {
 	case bpf.Launch:
-		row.GridX, row.GridY, row.GridZ = int32(e.Grid[0]), int32(e.Grid[1]), int32(e.Grid[2])
-		row.BlockX, row.BlockY, row.BlockZ = int32(e.Block[0]), int32(e.Block[1]), int32(e.Block[2])
-		row.SharedBytes = int32(e.SharedBytes)
+		grid(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Kernel = s.names[kernelKey{e.Pid, e.Src}].display
 	case bpf.NewFunction:
@@ -65,13 +68,75 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 	case bpf.OfFunction:
 		row.Function, row.Ptr = int64(e.Ptr), 0
 		row.Kernel = s.names[kernelKey{e.Pid, e.Ptr}].display
+	case bpf.KernelNode:
+		grid(row, e)
+		row.Function, row.Bytes = int64(e.Bytes), 0
+		row.Kernel = s.names[kernelKey{e.Pid, e.Bytes}].display
 	case bpf.OnDevice:
 		row.Device, row.Bytes = int32(e.Bytes), 0
+	case bpf.UUID:
+		row.Device, row.Bytes = int32(e.Bytes), 0
+		if e.Result == 0 {
+			row.Message = uuidText(e)
+		}
 	case bpf.FreeOfTotal:
 		row.Value, row.SrcPtr = float64(e.Src), 0
 	case bpf.ElapsedTime:
 		row.Value, row.Bytes = float64(math.Float32frombits(uint32(e.Bytes))), 0
+	case bpf.Array:
+		row.Bytes = arrayBytes(e)
+	case bpf.CopyByType:
+		row.CopyKind = copyKind(e.Grid[2], e.Block[0])
+	default:
+		if call.Name == "cuGraphLaunch" {
+			row.Value = float64(s.captures.kernels(handle{e.Pid, e.Ptr}))
+			return
+		}
+		row.Value = float64(uint64(e.Grid[0]) | uint64(e.Grid[1])<<32)
 	}
+}
+
+func grid(row *format.Row, e *bpf.CudaEvent) {
+	row.GridX, row.GridY, row.GridZ = int32(e.Grid[0]), int32(e.Grid[1]), int32(e.Grid[2])
+	row.BlockX, row.BlockY, row.BlockZ = int32(e.Block[0]), int32(e.Block[1]), int32(e.Block[2])
+	row.SharedBytes = int32(e.SharedBytes)
+}
+
+// uuidText writes a device's UUID as NVML and nvidia-smi do.
+func uuidText(e *bpf.CudaEvent) string {
+	var b [16]byte
+	for i, word := range []uint32{e.Grid[0], e.Grid[1], e.Grid[2], e.Block[0]} {
+		binary.LittleEndian.PutUint32(b[4*i:], word)
+	}
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// arrayBytes is the size of an array: width, height and depth (0 counts as 1) times
+// channels times the size of an element by CUarray_format; 0 for a format that is
+// not known. Mipmapped arrays: of their largest level.
+func arrayBytes(e *bpf.CudaEvent) int64 {
+	element := map[uint32]int64{
+		0x01: 1, 0x02: 2, 0x03: 4, // unsigned int 8, 16, 32
+		0x08: 1, 0x09: 2, 0x0a: 4, // signed int 8, 16, 32
+		0x10: 2, 0x20: 4, // half, float
+	}[e.Grid[2]]
+	return int64(e.Bytes) * max(int64(e.Grid[0]), 1) * max(int64(e.Grid[1]), 1) * int64(e.Block[0]) * element
+}
+
+// copyKind names the direction by CUmemorytype of source and target.
+func copyKind(source, target uint32) string {
+	letter := func(memoryType uint32) string {
+		switch memoryType {
+		case 1:
+			return "H"
+		case 2:
+			return "D"
+		case 3:
+			return "A"
+		}
+		return "U" // unified: host or device
+	}
+	return letter(source) + "to" + letter(target)
 }
 
 // rowFlags translates the kernel's flags; the numbers of the file stay when those of
@@ -107,7 +172,23 @@ func (s *scribe) addName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
 	length := max(0, min(int(e.Length)-1, len(text)))
 	mangled := strings.Clone(string(text[:length]))
+	if bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE && !looksLikeSymbol(mangled) {
+		s.oddNames++
+		return
+	}
 	s.learnName(e.Pid, e.Handle, e.StartNs, kernelName{mangled: mangled, display: symbolize.Demangle(mangled)})
+}
+
+// looksLikeSymbol reports whether a text can be the name of a kernel in an object
+// file: what a driver keeps behind a handle may be anything.
+func looksLikeSymbol(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c == '_' || c == '$' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c != '.' && c != '@' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return len(name) > 1
 }
 
 // learnName notes that a handle stands for a kernel from a time on; programs ask for

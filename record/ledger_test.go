@@ -16,7 +16,7 @@ import (
 // notProbed are calls of simcuda that the table does not have: they touch neither
 // memory nor work on the GPU.
 var notProbed = []string{
-	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetUuid", "cuDeviceGetUuid_v2",
+	"cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
 	"cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuGetProcAddress_v2",
 }
 
@@ -97,7 +97,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		return fmt.Sprintf("recorded from %d for %d, happened from %d to %d", r.StartNs-clockOffset, r.DurNs, c.startNs, c.endNs)
 	case r.Flags&(format.FlagOpen|format.FlagAbandoned|format.FlagUnreadable) != 0:
 		return fmt.Sprintf("flags %d", r.Flags)
-	case r.Kind == format.KindLaunch && r.Kernel != symbolize.Demangle(c.kernel) && r.Kernel != "":
+	case r.Kind == format.KindLaunch && r.Result == 0 && r.Kernel != symbolize.Demangle(c.kernel):
 		return fmt.Sprintf("kernel %q, was %q", r.Kernel, c.kernel)
 	case r.Value != 0 && c.value != 0 && math.Abs(valueOf(r)-float64(c.value)) > 1+math.Abs(float64(c.value))*1e-6:
 		return fmt.Sprintf("value %v, was %d", valueOf(r), c.value)

@@ -25,6 +25,8 @@ type scribe struct {
 	stacks   *stackTable
 	names    map[kernelKey]kernelName
 	threads  map[int32]string
+	captures *captures
+	oddNames int // texts behind handles that are no names
 	meta     func() format.Meta
 
 	chunks chan []byte       // ring records, back to back

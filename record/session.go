@@ -212,7 +212,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	hostFacts(&s.meta)
 	s.scribe = &scribe{
 		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(),
-		names: make(map[kernelKey]kernelName), threads: make(map[int32]string), meta: s.metaNow,
+		names: make(map[kernelKey]kernelName), threads: make(map[int32]string), captures: newCaptures(), meta: s.metaNow,
 		chunks: make(chan []byte, maxChunks), spare: make(chan []byte, maxChunks+2), rows: make(chan []format.Row, 64),
 		done: make(chan struct{}), memory: make([]format.Row, 0, batchRows), call: make([]format.Row, 0, batchRows),
 		onFailure: func(err error) { s.failures <- err },

@@ -1,0 +1,113 @@
+//go:build linux
+
+package record
+
+import (
+	"github.com/gpurec/gpurec/bpf"
+)
+
+// captures follows stream capture, so that work put into a graph is told from work
+// that runs, and a graph's launch can say how many kernels it stands for. Calls of a
+// capture are ordered by the program that makes them, so the order in which they
+// returned is enough. Only the scribe uses it.
+type captures struct {
+	streams map[handle]*capture // streams in capture mode
+	events  map[handle]*capture // events recorded in a captured stream
+	graphs  map[handle]int64    // kernels in a graph, of what was captured or added
+	execs   map[handle]int64    // kernels in an instantiated graph
+}
+
+// handle is a CUDA handle of a process.
+type handle struct {
+	pid uint32
+	h   uint64
+}
+
+// capture is one graph being captured, by one stream or several that it forked to.
+type capture struct {
+	origin  handle
+	kernels int64
+}
+
+func newCaptures() *captures {
+	return &captures{
+		streams: make(map[handle]*capture), events: make(map[handle]*capture),
+		graphs: make(map[handle]int64), execs: make(map[handle]int64),
+	}
+}
+
+// note takes a successful call into account and reports whether it was captured
+// instead of run.
+func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
+	if e.Result != 0 {
+		return false
+	}
+	stream, ptr, src := handle{e.Pid, e.Stream}, handle{e.Pid, e.Ptr}, handle{e.Pid, e.Src}
+	switch call.Name {
+	case "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
+		c.streams[stream] = &capture{origin: stream}
+	case "cuStreamEndCapture":
+		c.end(stream, ptr)
+	case "cuEventRecord", "cuEventRecordWithFlags":
+		delete(c.events, ptr)
+		if open := c.streams[stream]; open != nil {
+			c.events[ptr] = open
+		}
+	case "cuStreamWaitEvent":
+		if open := c.events[ptr]; open != nil {
+			c.streams[stream] = open
+		}
+	case "cuGraphAddKernelNode_v2":
+		c.graphs[src]++
+	case "cuGraphAddChildGraphNode":
+		c.graphs[src] += c.graphs[handle{e.Pid, uint64(e.Grid[0]) | uint64(e.Grid[1])<<32}]
+	case "cuGraphClone":
+		c.graphs[ptr] = c.graphs[src]
+	case "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphExecUpdate_v2":
+		c.execs[ptr] = c.graphs[src]
+	case "cuGraphExecDestroy":
+		delete(c.execs, ptr)
+	case "cuGraphDestroy":
+		delete(c.graphs, ptr)
+	}
+	if open := c.streams[stream]; open != nil && isWork(call) {
+		if call.Meaning == bpf.Launch {
+			open.kernels++
+		}
+		return true
+	}
+	return false
+}
+
+// end closes the capture that began on a stream; streams that it forked to are
+// ordinary again, too.
+func (c *captures) end(stream, graph handle) {
+	open := c.streams[stream]
+	if open == nil {
+		return
+	}
+	c.graphs[graph] += open.kernels
+	for s, other := range c.streams {
+		if other == open {
+			delete(c.streams, s)
+		}
+	}
+	for e, other := range c.events {
+		if other == open {
+			delete(c.events, e)
+		}
+	}
+}
+
+// isWork reports whether a call puts work into a stream.
+func isWork(call *bpf.Call) bool {
+	switch call.Class {
+	case bpf.CudaCallClassCLASS_LAUNCH, bpf.CudaCallClassCLASS_COPY:
+		return true
+	}
+	return call.Memory == "async" || call.Name == "cuLaunchHostFunc"
+}
+
+// kernels returns how many kernels an instantiated graph holds, as far as its making
+// was seen.
+func (c *captures) kernels(exec handle) int64 { return c.execs[exec] }
