@@ -57,11 +57,30 @@ means that a --fail-on condition held.`,
 		}
 		return f.report(args, (*analyze.Timeline).Summary)
 	}
-	f.addFilter(cmd.Flags())
-	f.addKernel(cmd.Flags())
-	f.addReport(cmd.Flags())
-	cmd.AddCommand(newLeaks(), newPprof(), newPerfetto())
+	f.addSummary(cmd.Flags())
+	cmd.AddCommand(newSummary(), newLeaks(), newPprof(), newPerfetto())
 	return cmd
+}
+
+// newSummary is what analyze does without a subcommand, by its own name.
+func newSummary() *cobra.Command {
+	f := &analyzeFlags{command: "summary"}
+	cmd := &cobra.Command{
+		Use:     "summary [FILE]",
+		Short:   "Tell what a recording holds and what stands out in it",
+		Long:    `summary is what analyze prints without a subcommand.`,
+		Example: `  gpurec analyze summary --from 10s --to 20s run.parquet`,
+		Args:    cobra.MaximumNArgs(1),
+		RunE:    func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Summary) },
+	}
+	f.addSummary(cmd.Flags())
+	return cmd
+}
+
+func (f *analyzeFlags) addSummary(flags *pflag.FlagSet) {
+	f.addFilter(flags)
+	f.addKernel(flags)
+	f.addReport(flags)
 }
 
 // unknownReport is the error for a word that is neither a report nor a file.
@@ -223,6 +242,12 @@ func (f *analyzeFlags) open(args []string, use func(path string, t *analyze.Time
 	for _, d := range rec.Damaged {
 		warningf("left out: %v", d)
 	}
+	switch rec.Meta.Complete {
+	case format.CompleteRecovered:
+		warningf("%s was cut off and recovered: its last seconds may be missing", path)
+	case format.CompleteNo:
+		warningf("%s is not finished: what came after its last segment is missing", path)
+	}
 	t, err := analyze.New(rec)
 	if err != nil {
 		return explainOpen(path, err)
@@ -277,6 +302,10 @@ func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, analyz
 		if err := analyze.Render(&text, r, f.render); err != nil {
 			return err
 		}
+		failed, err := f.failed(r) // before printing: the condition may be wrong
+		if err != nil {
+			return err
+		}
 		if _, err := os.Stdout.Write(text.Bytes()); err != nil {
 			return fmt.Errorf("write report: %w", err)
 		}
@@ -286,24 +315,29 @@ func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, analyz
 		if f.render.Format == "csv" {
 			notef("quality: %s", &r.Quality)
 		}
-		return f.finish(r)
+		return f.finish(r, failed)
 	})
 }
 
-// finish tells about a filter that matched nothing and applies --fail-on.
-func (f *analyzeFlags) finish(r *analyze.Report) error {
+// failed applies --fail-on: it returns the part of the condition that holds, or "".
+func (f *analyzeFlags) failed(r *analyze.Report) (because string, err error) {
+	if f.failIf == nil {
+		return "", nil
+	}
+	_, because, err = f.failIf.Holds(r)
+	if err != nil {
+		return "", usagef(f.help(), "--fail-on: %w", err)
+	}
+	return because, nil
+}
+
+// finish tells about a filter that matched nothing and about --fail-on.
+func (f *analyzeFlags) finish(r *analyze.Report, failed string) error {
 	if r.NoMatch != nil {
 		warningf("%v", r.NoMatch)
 	}
-	if f.failIf == nil {
-		return nil
-	}
-	holds, because, err := f.failIf.Holds(r)
-	if err != nil {
-		return usagef(f.help(), "--fail-on: %w", err)
-	}
-	if holds {
-		notef("failed on %s", because)
+	if failed != "" {
+		notef("failed on %s", failed)
 		return &exitStatus{exitFailOn}
 	}
 	return nil

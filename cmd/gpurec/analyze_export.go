@@ -95,8 +95,8 @@ func (f *analyzeFlags) pprof(path string, t *analyze.Timeline, out *outputFlags)
 		return err
 	}
 	notef("quality: %s", &quality)
-	notef("%s samples → %s; next: go tool pprof -http=: %s", count(int64(len(p.Sample))), written, written)
-	return f.finish(&analyze.Report{Command: f.command, Quality: quality, NoMatch: noMatch})
+	notef("%s samples -> %s; next: go tool pprof -http=: %s", count(int64(len(p.Sample))), written, written)
+	return f.exported(&analyze.Report{Command: f.command, Quality: quality, NoMatch: noMatch})
 }
 
 func newPerfetto() *cobra.Command {
@@ -150,6 +150,15 @@ func (f *analyzeFlags) perfetto(path string, t *analyze.Timeline, out *outputFla
 		warningf("%s calls from %s on are left out: more than %s slices", count(stats.LeftOut), from, count(slices))
 		hintf("gpurec analyze perfetto --from %s %s -o FILE", from, path)
 	}
-	notef("%s calls → %s; next: open it at https://ui.perfetto.dev", count(stats.Calls), written)
-	return f.finish(&analyze.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
+	notef("%s calls -> %s; next: open it at https://ui.perfetto.dev", count(stats.Calls), written)
+	return f.exported(&analyze.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
+}
+
+// exported ends a command that wrote a file: --fail-on sees the recording's quality.
+func (f *analyzeFlags) exported(r *analyze.Report) error {
+	failed, err := f.failed(r)
+	if err != nil {
+		return err
+	}
+	return f.finish(r, failed)
 }

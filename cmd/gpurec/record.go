@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,12 +31,14 @@ type recordFlags struct {
 	buffer    string
 	attach    string
 	readyFile string
+
+	noChildren bool
 }
 
 func newRecord() *cobra.Command {
 	f := recordFlags{opt: record.DefaultOptions()}
 	cmd := &cobra.Command{
-		Use:   "record {-p PID | -- COMMAND [ARG...]}",
+		Use:   "record {-p PID | --all | -- COMMAND [ARG...]}",
 		Short: "Record the CUDA calls of a running process, or of a command",
 		Long: `record attaches to a running process, or starts a command, and writes every CUDA
 driver call with its arguments, result, duration and stack into one Parquet file.
@@ -60,6 +63,8 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.DurationVarP(&f.opt.Duration, "duration", "d", 0, "end after this `TIME`, such as 60s (default: until Ctrl-C or the process ends)")
 	flags.StringVarP(&f.opt.Output, "output", "o", "", "write to `FILE` (default: gpurec-NAME-PID-TIME.parquet here)")
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
+	flags.BoolVar(&f.noChildren, "no-children", false, "leave out the processes' children")
+	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "64MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stacks: fp (walk frame pointers) or off")
@@ -77,8 +82,11 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 // check turns the flags into options, or says which one is wrong.
 func (f *recordFlags) check(command []string) error {
 	const help = "gpurec record --help"
-	if len(f.pids) == 0 && len(command) == 0 {
-		return usagef("sudo gpurec record -p PID -d 10s", "say what to record: -p PID or -- COMMAND")
+	if len(f.pids) == 0 && len(command) == 0 && !f.opt.All {
+		return usagef("sudo gpurec record -p PID -d 10s", "say what to record: -p PID, --all or -- COMMAND")
+	}
+	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
+		return usagef("sudo gpurec record --all -d 10s", "--all records every process: leave out -p and COMMAND")
 	}
 	for _, pid := range f.pids {
 		if pid <= 0 {
@@ -104,6 +112,7 @@ func (f *recordFlags) check(command []string) error {
 	}
 	f.opt.Attach = record.Attach(f.attach)
 	f.opt.Pids = f.pids
+	f.opt.Children = !f.noChildren
 	f.opt.Owner = sudoOwner()
 	f.opt.Version, f.opt.CommandLine = version(), os.Args
 	return nil
@@ -200,6 +209,10 @@ func (f *recordFlags) announce(session *record.Session) {
 	var targets []string
 	for pid, comm := range session.Processes() {
 		targets = append(targets, fmt.Sprintf("%d (%s)", pid, comm))
+	}
+	slices.Sort(targets)
+	if f.opt.All {
+		targets = []string{"every process"}
 	}
 	if n == 0 {
 		notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", strings.Join(targets, ", "))

@@ -1,0 +1,192 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// CUDA results that mean no failure: work is not done yet, and the driver is
+// shutting down because the process ends.
+const (
+	resultOutOfMemory   = 2
+	resultDeinitialized = 4
+	resultNotReady      = 600
+)
+
+func isError(result int32) bool {
+	return result != 0 && result != resultDeinitialized && result != resultNotReady
+}
+
+// callStats sums up calls of one kind and name.
+type callStats struct {
+	calls, errors, open int64
+	hostNs, maxNs       int64
+}
+
+func (s *callStats) add(o *callStats) {
+	s.calls += o.calls
+	s.errors += o.errors
+	s.open += o.open
+	s.hostNs += o.hostNs
+	s.maxNs = max(s.maxNs, o.maxNs)
+}
+
+type callName struct{ kind, name string }
+
+// callUse counts calls and kernels.
+type callUse struct {
+	t           *Timeline
+	filter      *Filter
+	window      Window
+	calls       map[callName]*callStats
+	kernels     map[string]*callStats
+	seen        *callers
+	outOfMemory int64
+
+	start, dur, stream, bytes       []int64
+	pid, tid, device, result, flags []int32
+}
+
+func (t *Timeline) newCallUse(f *Filter) *callUse {
+	return &callUse{t: t, filter: f, window: f.window(t.Recording()), seen: newCallers(),
+		calls: make(map[callName]*callStats), kernels: make(map[string]*callStats)}
+}
+
+// scan reads all calls, of memory and others.
+func (u *callUse) scan() error {
+	for _, spans := range [][]span{u.t.memory, u.t.calls} {
+		for _, s := range spans {
+			u.group(s.group)
+			if err := s.group.Err(); err != nil {
+				return u.t.wrap(err)
+			}
+		}
+	}
+	return nil
+}
+
+func (u *callUse) group(g *format.Group) {
+	kind, name, kernel := g.Strings("kind"), g.Strings("name"), g.Strings("kernel")
+	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
+	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
+	pass := u.passes(g, kind, kernel)
+	byName := make([]callStats, len(kind.Dict)*len(name.Dict))
+	byKernel := make([]callStats, len(kernel.Dict))
+	for i, start := range u.start {
+		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+			continue
+		}
+		one := callStats{calls: 1}
+		if u.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
+			one.open = 1
+		} else if isError(u.result[i]) {
+			one.errors = 1
+			if u.result[i] == resultOutOfMemory {
+				u.outOfMemory++
+			}
+		}
+		if u.flags[i]&format.FlagAbandoned == 0 {
+			one.hostNs = max(0, u.dur[i])
+			one.maxNs = one.hostNs
+		}
+		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].add(&one)
+		byKernel[kernel.Index[i]].add(&one)
+	}
+	for i := range byName {
+		merge(u.calls, callName{kind.Dict[i/len(name.Dict)], name.Dict[i%len(name.Dict)]}, &byName[i])
+	}
+	for i := range byKernel {
+		if kernel.Dict[i] != "" {
+			merge(u.kernels, kernel.Dict[i], &byKernel[i])
+		}
+	}
+}
+
+func merge[K comparable](into map[K]*callStats, key K, s *callStats) {
+	if s.calls == 0 {
+		return
+	}
+	if into[key] == nil {
+		into[key] = new(callStats)
+	}
+	into[key].add(s)
+}
+
+// passes returns the filter for rows of the group; it reads only the columns that
+// the filter looks at.
+func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i int) bool {
+	f := u.filter
+	kernels := make([]bool, len(kind.Dict)*len(kernel.Dict))
+	for i := range kernels {
+		kernels[i] = f.kernel(kind.Dict[i/len(kernel.Dict)], kernel.Dict[i%len(kernel.Dict)])
+	}
+	if f.MinBytes > 0 {
+		u.bytes = g.Int64("bytes", u.bytes)
+	}
+	if f.callers() {
+		u.pid, u.tid = g.Int32("pid", u.pid), g.Int32("tid", u.tid)
+		u.device, u.stream = g.Int32("device", u.device), g.Int64("stream", u.stream)
+	}
+	return func(i int) bool {
+		if f.callers() {
+			device := u.t.facts.deviceOf(u.device[i])
+			u.seen.add(u.pid[i], u.tid[i], device, u.stream[i])
+			if !f.caller(u.pid[i], u.tid[i], device, u.stream[i]) {
+				return false
+			}
+		}
+		return kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])] && (f.MinBytes == 0 || f.size(kind.At(i), u.bytes[i]))
+	}
+}
+
+// total sums up all calls that passed.
+func (u *callUse) total() callStats {
+	var sum callStats
+	for _, s := range u.calls {
+		sum.add(s)
+	}
+	return sum
+}
+
+var callColumns = []Column{
+	{"name", "CALL", UnitText, "function of the CUDA driver"},
+	{"kind", "KIND", UnitText, "alloc, free, launch, memcpy, memset, sync or api"},
+	{"calls", "CALLS", UnitCount, "calls that began in the window"},
+	{"errors", "ERRORS", UnitCount, "calls that returned an error (not ready and shutting down are none)"},
+	{"unfinished", "OPEN", UnitCount, "calls that were not seen to return"},
+	{"host_sum_ns", "HOST SUM", UnitNs, "sum of the time threads spent in these calls; it is CPU time waiting or working, not GPU time, and threads add up"},
+	{"host_max_ns", "HOST MAX", UnitNs, "longest of these calls"},
+}
+
+func (u *callUse) callTable() Table {
+	table := Table{Name: "calls", Title: "calls by time spent in them on the CPU", Columns: callColumns, Spare: []string{"host_max_ns"}}
+	for n, s := range u.calls {
+		table.Rows = append(table.Rows, Row{Cells: []any{n.name, n.kind, s.calls, s.errors, s.open, s.hostNs, s.maxNs}})
+	}
+	slices.SortFunc(table.Rows, func(a, b Row) int {
+		return cmp.Or(compareCells(a.Cells[5], b.Cells[5]), compareCells(a.Cells[2], b.Cells[2]),
+			strings.Compare(a.Cells[0].(string), b.Cells[0].(string)), strings.Compare(a.Cells[1].(string), b.Cells[1].(string)))
+	})
+	return table
+}
+
+var kernelColumns = []Column{
+	{"launches", "LAUNCHES", UnitCount, "launches of the kernel in the window; how long it ran on the GPU is not known"},
+	{"errors", "ERRORS", UnitCount, "launches that returned an error"},
+	{"host_sum_ns", "HOST SUM", UnitNs, "sum of the time threads spent launching it, not GPU time"},
+	{"kernel", "KERNEL", UnitText, "demangled name"},
+}
+
+func (u *callUse) kernelTable() Table {
+	table := Table{Name: "kernels", Title: "kernels by launches", Columns: kernelColumns}
+	for name, s := range u.kernels {
+		table.Rows = append(table.Rows, Row{Cells: []any{s.calls, s.errors, s.hostNs, name}})
+	}
+	slices.SortFunc(table.Rows, func(a, b Row) int {
+		return cmp.Or(compareCells(a.Cells[0], b.Cells[0]), strings.Compare(a.Cells[3].(string), b.Cells[3].(string)))
+	})
+	return table
+}

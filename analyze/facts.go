@@ -1,0 +1,210 @@
+package analyze
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Names of the NVML samples that reports use.
+const (
+	metricMemoryUsed  = "memory_used_bytes"
+	metricMemoryTotal = "memory_total_bytes"
+)
+
+// facts are the rows of a recording that are neither calls nor stacks.
+type facts struct {
+	processes map[int32]process
+	threads   map[thread]string // names
+	devices   map[int32]device
+	// onlyDevice is the machine's GPU if it has one, else -1.
+	onlyDevice int32
+	exits      []exit // in order of time
+	lost       []loss
+	notes      []string
+	samples    []sample // in order of time
+	metrics    names
+	xids       []xid
+}
+
+type process struct {
+	Name   string `json:"-"`
+	ExitNs int64  `json:"exit_ns"`
+	Exe    string `json:"exe"`
+}
+
+type thread struct{ pid, tid int32 }
+
+type device struct {
+	name       string
+	totalBytes int64
+}
+
+// exit is the end of a process.
+type exit struct {
+	atNs int64
+	pid  int32
+}
+
+// loss is an interval in which calls of a class were lost.
+type loss struct {
+	startNs, durNs int64
+	class          string
+	calls          int64
+}
+
+// sample is one NVML sample; metric indexes facts.metrics.
+type sample struct {
+	atNs   int64
+	value  float64
+	metric int32
+	device int32
+}
+
+type xid struct {
+	atNs        int64
+	device, pid int32
+	code        int64
+	text        string
+}
+
+func (t *Timeline) readFacts() error {
+	f := &t.facts
+	f.processes = make(map[int32]process)
+	f.threads = make(map[thread]string)
+	f.devices = make(map[int32]device)
+	if err := t.rec.Rows(f.add, format.ClassFact, format.ClassSample); err != nil {
+		return err
+	}
+	f.onlyDevice = -1
+	if len(f.devices) == 1 {
+		for d := range f.devices {
+			f.onlyDevice = d
+		}
+	}
+	slices.SortFunc(f.exits, func(a, b exit) int {
+		return cmp.Or(cmp.Compare(a.atNs, b.atNs), cmp.Compare(a.pid, b.pid))
+	})
+	slices.SortStableFunc(f.samples, func(a, b sample) int { return cmp.Compare(a.atNs, b.atNs) })
+	slices.SortStableFunc(f.xids, func(a, b xid) int { return cmp.Compare(a.atNs, b.atNs) })
+	slices.SortStableFunc(f.lost, func(a, b loss) int { return cmp.Compare(a.startNs, b.startNs) })
+	return nil
+}
+
+func (f *facts) add(r *format.Row) error {
+	switch r.Kind {
+	case format.KindProcess:
+		f.addProcess(r)
+	case format.KindThread:
+		f.threads[thread{r.Pid, r.Tid}] = r.Name
+	case format.KindDevice:
+		f.devices[r.Device] = device{r.Name, r.Bytes}
+	case format.KindLost:
+		f.lost = append(f.lost, loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
+	case format.KindNote:
+		f.notes = append(f.notes, r.Message)
+	case format.KindNVML:
+		f.samples = append(f.samples, sample{r.StartNs, r.Value, f.metrics.id(r.Name), r.Device})
+	case format.KindXid:
+		f.xids = append(f.xids, xid{r.StartNs, r.Device, r.Pid, int64(r.Value), r.Message})
+	}
+	return nil
+}
+
+// addProcess merges the rows of one process: its beginning and its end may be told
+// by different rows. What the message says beyond is for other readers.
+func (f *facts) addProcess(r *format.Row) {
+	p := f.processes[r.Pid]
+	if r.Name != "" {
+		p.Name = r.Name
+	}
+	var said process
+	if r.Message != "" && json.Unmarshal([]byte(r.Message), &said) == nil {
+		if said.Exe != "" {
+			p.Exe = said.Exe
+		}
+		if said.ExitNs > 0 && said.ExitNs != p.ExitNs {
+			p.ExitNs = said.ExitNs
+			f.exits = append(f.exits, exit{said.ExitNs, r.Pid})
+		}
+	}
+	f.processes[r.Pid] = p
+}
+
+// deviceOf returns the device of a call. A process that is recorded while it runs has
+// made its contexts before, so that their device may not be known; on a machine with
+// one GPU it is that one.
+func (f *facts) deviceOf(device int32) int32 {
+	if device < 0 {
+		return f.onlyDevice
+	}
+	return device
+}
+
+// lostCalls returns how many calls the rows say were lost, of one class or, for "",
+// of all.
+func (f *facts) lostCalls(class string) int64 {
+	var n int64
+	for _, l := range f.lost {
+		if class == "" || l.class == class {
+			n += l.calls
+		}
+	}
+	return n
+}
+
+// lastSample returns the newest value of a metric of a device until toNs.
+func (f *facts) lastSample(metric string, device int32, toNs int64) (float64, bool) {
+	id, ok := f.metrics.ids[metric]
+	if !ok {
+		return 0, false
+	}
+	for _, s := range slices.Backward(f.samples) {
+		if s.metric == id && s.device == device && s.atNs <= toNs {
+			return s.value, true
+		}
+	}
+	return 0, false
+}
+
+// allExited returns when the last process ended, if the end of every known process
+// was seen.
+func (f *facts) allExited() (atNs int64, ok bool) {
+	for _, p := range f.processes {
+		if p.ExitNs == 0 {
+			return 0, false
+		}
+		atNs = max(atNs, p.ExitNs)
+	}
+	return atNs, len(f.processes) > 0
+}
+
+// names gives strings small numbers: the same string always the same one.
+type names struct {
+	ids  map[string]int32
+	list []string
+}
+
+func (n *names) id(s string) int32 {
+	if id, ok := n.ids[s]; ok {
+		return id
+	}
+	if n.ids == nil {
+		n.ids = make(map[string]int32)
+	}
+	id := int32(len(n.list))
+	n.ids[s] = id
+	n.list = append(n.list, s)
+	return id
+}
+
+// all returns the numbers of a column's dictionary.
+func (n *names) all(dict []string) []int32 {
+	ids := make([]int32, len(dict))
+	for i, s := range dict {
+		ids[i] = n.id(s)
+	}
+	return ids
+}

@@ -1,0 +1,183 @@
+package analyze
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Filter narrows a report; the zero value lets everything through. A list that is
+// not empty must hold the call's value.
+type Filter struct {
+	// FromNs and ToNs bound the time, Unix ns; 0 is the recording's own bound.
+	FromNs, ToNs int64
+	Pids, Tids   []int32
+	Devices      []int32
+	Streams      []int64
+	// MinBytes leaves out allocations and copies smaller than this.
+	MinBytes int64
+	// Kernel, if set, leaves out launches of other kernels.
+	Kernel *regexp.Regexp
+}
+
+// NoMatch says that no row passed the filter, and which condition is to blame.
+type NoMatch struct {
+	// Filter is the condition (pid, tid, device, stream), or "" when each of them
+	// matches something but nothing matches all.
+	Filter string
+	// Wanted is what it asked for, Has what the recording has.
+	Wanted, Has []string
+}
+
+func (n *NoMatch) Error() string {
+	if n.Filter == "" {
+		return "no row matches all filters together"
+	}
+	has := strings.Join(n.Has, ", ")
+	if has == "" {
+		has = "none"
+	}
+	return fmt.Sprintf("no row matches --%s %s; the recording has %ss %s", n.Filter, strings.Join(n.Wanted, ","), n.Filter, has)
+}
+
+// window cuts the recording's window to the filter's.
+func (f *Filter) window(w Window) Window {
+	if f.FromNs != 0 {
+		w.FromNs = f.FromNs
+	}
+	if f.ToNs != 0 {
+		w.ToNs = f.ToNs
+	}
+	return w
+}
+
+// callers reports whether the filter looks at who made a call.
+func (f *Filter) callers() bool {
+	return len(f.Pids)+len(f.Tids)+len(f.Devices)+len(f.Streams) > 0
+}
+
+// caller reports whether the filter lets calls of this thread, device and stream
+// through.
+func (f *Filter) caller(pid, tid, device int32, stream int64) bool {
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) &&
+		(len(f.Tids) == 0 || slices.Contains(f.Tids, tid)) &&
+		(len(f.Devices) == 0 || slices.Contains(f.Devices, device)) &&
+		(len(f.Streams) == 0 || slices.Contains(f.Streams, stream))
+}
+
+// hasSize reports whether the bytes of such calls are an amount that was asked for.
+func hasSize(kind string) bool {
+	return kind == format.KindAlloc || kind == format.KindMemcpy || kind == format.KindMemset
+}
+
+// kernel reports whether the filter lets a call with this kernel through.
+func (f *Filter) kernel(kind, kernel string) bool {
+	return f.Kernel == nil || kind != format.KindLaunch || f.Kernel.MatchString(kernel)
+}
+
+// size reports whether the filter lets a call of this size through.
+func (f *Filter) size(kind string, bytes int64) bool {
+	return f.MinBytes == 0 || !hasSize(kind) || bytes >= f.MinBytes
+}
+
+// callers collects who made the calls that a report looked at, to explain a filter
+// that matches nothing.
+type callers struct {
+	pids, tids, devices map[int32]bool
+	streams             map[int64]bool
+}
+
+func newCallers() *callers {
+	return &callers{make(map[int32]bool), make(map[int32]bool), make(map[int32]bool), make(map[int64]bool)}
+}
+
+func (c *callers) add(pid, tid, device int32, stream int64) {
+	c.pids[pid], c.tids[tid], c.devices[device], c.streams[stream] = true, true, true, true
+}
+
+// explain returns the condition of the filter that nothing fulfils.
+func (c *callers) explain(f *Filter) *NoMatch {
+	decimal := func(v int32) string { return strconv.Itoa(int(v)) }
+	return firstNoMatch(
+		noMatch("pid", f.Pids, c.pids, decimal),
+		noMatch("tid", f.Tids, c.tids, decimal),
+		noMatch("device", f.Devices, c.devices, decimal),
+		noMatch("stream", f.Streams, c.streams, streamName),
+	)
+}
+
+func firstNoMatch(candidates ...*NoMatch) *NoMatch {
+	for _, n := range candidates {
+		if n != nil {
+			return n
+		}
+	}
+	return &NoMatch{}
+}
+
+func noMatch[T int32 | int64](name string, wanted []T, has map[T]bool, text func(T) string) *NoMatch {
+	if len(wanted) == 0 || slices.ContainsFunc(wanted, func(v T) bool { return has[v] }) {
+		return nil
+	}
+	n := &NoMatch{Filter: name}
+	for _, v := range wanted {
+		n.Wanted = append(n.Wanted, text(v))
+	}
+	values := make([]T, 0, len(has))
+	for v := range has {
+		values = append(values, v)
+	}
+	slices.Sort(values)
+	for i, v := range values {
+		if i == 20 {
+			n.Has = append(n.Has, fmt.Sprintf("and %d more", len(values)-i))
+			break
+		}
+		n.Has = append(n.Has, text(v))
+	}
+	return n
+}
+
+// streamName is a stream handle as users know it: 0 is the default stream, others
+// are addresses.
+func streamName(stream int64) string {
+	if stream >= 0 && stream < 16 {
+		return strconv.FormatInt(stream, 10)
+	}
+	return fmt.Sprintf("0x%x", uint64(stream))
+}
+
+// ParseTime reads a moment: an offset from the recording's start (12s, 1m30s) or a
+// time in RFC 3339.
+func ParseTime(text string, recording Window) (int64, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		if d < 0 {
+			return 0, fmt.Errorf("read time %q: an offset counts from the recording's start and is not negative", text)
+		}
+		return endOf(recording.FromNs, int64(d)), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return 0, fmt.Errorf("read time %q: neither an offset such as 12s nor a time such as 2026-11-20T10:00:00Z", text)
+	}
+	return at.UnixNano(), nil
+}
+
+// Offset writes a moment as ParseTime reads it: from the recording's start.
+func Offset(ns int64, recording Window) string {
+	return time.Duration(max(0, ns-recording.FromNs)).String()
+}
+
+// ParseStream reads a stream handle, decimal or 0x….
+func ParseStream(text string) (int64, error) {
+	v, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read stream %q: want a handle such as 0 or 0x55d0c0de1230", text)
+	}
+	return int64(v), nil
+}

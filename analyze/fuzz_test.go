@@ -1,0 +1,121 @@
+package analyze
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// everyReport runs all reports; it returns the first error.
+func everyReport(rec *format.Recording) error {
+	tl, err := New(rec)
+	if err != nil {
+		return err
+	}
+	for _, by := range []string{"site", "size"} {
+		leaks, err := tl.Leaks(Options{GroupBy: by})
+		if err != nil {
+			return err
+		}
+		summary, err := tl.Summary(Options{Filter: Filter{Devices: []int32{0}}})
+		if err != nil {
+			return err
+		}
+		for _, f := range Formats() {
+			if err := errors.Join(Render(io.Discard, leaks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, summary, RenderOptions{Format: f})); err != nil {
+				return err
+			}
+		}
+	}
+	p, _, _, err := tl.HeapProfile(Options{})
+	if err != nil {
+		return err
+	}
+	if err := p.Write(io.Discard); err != nil {
+		return err
+	}
+	_, err = tl.Perfetto(io.Discard, PerfettoOptions{})
+	return err
+}
+
+// FuzzAnalyze feeds damaged recordings to all reports: they give an error or a
+// result, and do not panic.
+func FuzzAnalyze(f *testing.F) {
+	tp := newTape(f)
+	tp.stack(1, "f", "main")
+	at(tp.alloc(1, 1, 0x1000, 64), 1, "f")
+	tp.free(5, 1, 0x1000)
+	tp.call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
+	tp.add(format.Row{Kind: format.KindNVML, Name: metricMemoryUsed, StartNs: epoch, Value: 1})
+	tp.exit(42, second)
+	tp.record()
+	data, err := os.ReadFile(tp.path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	// The input is what is done to a good recording: small inputs keep go test from
+	// spending its time on making them smaller.
+	f.Add(uint32(0), []byte("PAR2"), uint32(0))
+	f.Add(uint32(len(data)/2), []byte{0xff}, uint32(0))
+	f.Add(uint32(0), []byte{}, uint32(len(data)/2))
+	f.Fuzz(func(t *testing.T, at uint32, patch []byte, cut uint32) {
+		data := bytes.Clone(data)
+		copy(data[int(at)%len(data):], patch)
+		data = data[:len(data)-int(cut)%len(data)]
+		path := filepath.Join(t.TempDir(), "f.parquet")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := format.Open(path)
+		if err != nil {
+			return
+		}
+		defer rec.Close()
+		_ = everyReport(rec) // an error is as good as a result
+	})
+}
+
+// A file can be a proper recording and hold any numbers whatsoever.
+func TestRowsOfAnyValue(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		wild := func() int64 {
+			v := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, epoch, epoch + 60*second, 0x1000, r.Int64(), -r.Int64()}
+			return v[r.IntN(len(v))]
+		}
+		tp := newTape(t)
+		tp.meta.StartNs, tp.meta.EndNs, tp.meta.ClockOffsetNs = wild(), wild(), wild()
+		kinds := []string{format.KindAlloc, format.KindFree, format.KindLaunch, format.KindSync, format.KindStack, format.KindNVML, format.KindXid,
+			format.KindProcess, format.KindLost, format.KindDevice, "of a later version"}
+		for range 300 {
+			row := tp.add(format.Row{
+				Kind: kinds[r.IntN(len(kinds))], StartNs: wild(), DurNs: wild(), Pid: int32(wild()), Tid: int32(wild()), Device: int32(wild()),
+				Stream: wild(), ParentStartNs: wild(), Result: int32(r.IntN(3)), Flags: int32(wild()), Ptr: wild(), Bytes: wild(), StackID: int32(r.IntN(4)),
+				Value: math.Float64frombits(r.Uint64()), Name: []string{"", "memory", metricMemoryUsed, hostile}[r.IntN(4)], Site: []string{"", "x"}[r.IntN(2)],
+				Message: []string{"", "{", `{"exit_ns":1790000000000000000}`, `{"exit_ns":-5}`, "null"}[r.IntN(5)],
+			})
+			if row.Kind == format.KindStack {
+				row.Frames = make([]format.Frame, r.IntN(3))
+				for i := range row.Frames {
+					row.Frames[i] = format.Frame{Addr: wild(), Line: int32(wild()), Type: "native", Func: []string{"", hostile}[r.IntN(2)]}
+				}
+			}
+		}
+		rec := tp.record()
+		if err := everyReport(rec); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		tl, err := New(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replayed(t, tl)
+	}
+}

@@ -1,0 +1,232 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+)
+
+// checkpoints is how many times live memory is looked at after the warm-up.
+const checkpoints = 20
+
+// warmupShare is the part of the window in which a program sets itself up: what is
+// allocated there and stays is no leak.
+const warmupShare = 0.1
+
+// leakGroup is what the memory allocated at one place did.
+type leakGroup struct {
+	allocs, frees int64
+	allocBytes    int64
+	liveBytes     int64
+	liveCount     int64
+	// floor is the lowest live bytes since the last checkpoint, floors those at the
+	// checkpoints so far; leading zeros are left out until there is another value.
+	// The floor tells a leak from a sawtooth: what is allocated and freed within a
+	// step comes and goes above it.
+	floor  int64
+	floors []int64
+
+	// What was never freed, known at the end of the window.
+	ages       []int64
+	startBytes int64 // allocated during the warm-up
+	hostBytes  int64
+	exited     int64 // blocks whose process ended
+	exitNs     int64
+	stacks     map[int32]int64 // bytes by stack
+	device     int32           // of all blocks, or mixedDevices
+	firstStack int32
+}
+
+// mixedDevices marks a group with memory on several devices.
+const mixedDevices = -2
+
+// leakScan feeds groups from the replay.
+type leakScan struct {
+	t        *Timeline
+	groups   []leakGroup
+	grouping *grouping
+	window   Window
+	warmNs   int64 // end of the warm-up
+	step     int   // checkpoints passed; -1 before the end of the warm-up
+	live     int64
+	peak     int64
+	peakNs   int64
+	matched  bool
+	frees    int64
+	failed   int64
+	done     bool
+}
+
+// newLeakScan returns a scan that wants every change of a replay (consume) and, at
+// its end, the ledger (finish).
+func (t *Timeline) newLeakScan(opt *Options) (*leakScan, error) {
+	by, err := t.groupBy(opt.GroupBy, &opt.Filter)
+	if err != nil {
+		return nil, err
+	}
+	s := &leakScan{t: t, grouping: by, window: t.activity(&opt.Filter), step: -1}
+	s.warmNs = s.window.FromNs + int64(warmupShare*float64(s.window.DurNs()))
+	return s, nil
+}
+
+// activity is the window that trends are judged in: from the first memory call, not
+// from the start of the recorder, to the end of the recording or of the last process.
+func (t *Timeline) activity(f *Filter) Window {
+	w := t.Recording()
+	if len(t.memory) > 0 {
+		w.FromNs = slices.MinFunc(t.memory, func(a, b span) int { return cmp.Compare(a.firstNs, b.firstNs) }).firstNs
+	}
+	if end, ok := t.facts.allExited(); ok && end > w.FromNs && end < w.ToNs {
+		w.ToNs = end
+	}
+	return f.window(w)
+}
+
+func (s *leakScan) consume(l *ledger, c *change) {
+	if s.done {
+		return
+	}
+	if c.atNs > s.window.ToNs {
+		s.finish(l)
+		return
+	}
+	for s.step < checkpoints && c.atNs > s.checkpointNs(s.step+1) {
+		s.checkpoint()
+	}
+	if c.block.sinceNs < s.window.FromNs {
+		return
+	}
+	i, ok := s.grouping.of(c.block.origin, c.block.bytes)
+	if !ok {
+		return
+	}
+	s.matched = true
+	for int(i) >= len(s.groups) {
+		s.groups = append(s.groups, leakGroup{device: s.t.origins.list[c.block.origin].device})
+	}
+	s.change(&s.groups[i], c)
+}
+
+func (s *leakScan) change(g *leakGroup, c *change) {
+	switch c.what {
+	case allocated:
+		if g.allocs == 0 {
+			g.firstStack = s.t.origins.list[c.block.origin].stack
+		}
+		g.allocs++
+		g.allocBytes += c.block.bytes
+		g.liveCount++
+		g.liveBytes += c.block.bytes
+		s.live += c.block.bytes
+		if s.live > s.peak {
+			s.peak, s.peakNs = s.live, c.atNs
+		}
+	case freed, freeLost:
+		g.frees++
+		s.frees++
+		g.liveCount--
+		g.liveBytes -= c.block.bytes
+		g.floor = min(g.floor, g.liveBytes)
+		s.live -= c.block.bytes
+	case freedByExit:
+		// The program did not free it: to leaks it stays what it was.
+		g.exited++
+		g.exitNs = max(g.exitNs, c.atNs)
+		s.never(g, &c.block, c.atNs)
+	case allocFailed:
+		s.failed++
+	}
+}
+
+// checkpointNs is the time of checkpoint i; 0 is the end of the warm-up.
+func (s *leakScan) checkpointNs(i int) int64 {
+	return s.warmNs + int64(float64(s.window.ToNs-s.warmNs)*float64(i)/checkpoints)
+}
+
+// checkpoint ends an interval for all groups; the first ends the warm-up.
+func (s *leakScan) checkpoint() {
+	if s.step >= 0 {
+		for i := range s.groups {
+			g := &s.groups[i]
+			if g.floors == nil && g.floor == 0 {
+				continue
+			}
+			if g.floors == nil {
+				g.floors = make([]int64, s.step, checkpoints)
+			}
+			g.floors = append(g.floors, g.floor)
+		}
+	}
+	for i := range s.groups {
+		s.groups[i].floor = s.groups[i].liveBytes
+	}
+	s.step++
+}
+
+// never accounts for a block that was not freed until atNs.
+func (s *leakScan) never(g *leakGroup, b *block, atNs int64) {
+	o := &s.t.origins.list[b.origin]
+	g.ages = append(g.ages, max(0, atNs-b.sinceNs))
+	if b.sinceNs <= s.warmNs {
+		g.startBytes += b.bytes
+	}
+	if s.t.onHost(b.origin) {
+		g.hostBytes += b.bytes
+	}
+	if g.device != o.device {
+		g.device = mixedDevices
+	}
+	if g.stacks == nil {
+		g.stacks = make(map[int32]int64)
+	}
+	g.stacks[o.stack] += b.bytes
+}
+
+// finish closes the window with the ledger as it is.
+func (s *leakScan) finish(l *ledger) {
+	if s.done {
+		return
+	}
+	s.done = true
+	for s.step < checkpoints {
+		s.checkpoint()
+	}
+	l.each(func(_ int64, b block) {
+		if b.sinceNs < s.window.FromNs {
+			return
+		}
+		if i, ok := s.grouping.of(b.origin, b.bytes); ok && int(i) < len(s.groups) {
+			s.never(&s.groups[i], &b, s.window.ToNs)
+		}
+	})
+	for i := range s.groups {
+		slices.Sort(s.groups[i].ages)
+	}
+}
+
+// series returns the group's floors until its last process ended.
+func (s *leakScan) series(g *leakGroup) []int64 {
+	if !g.gone() {
+		return g.floors
+	}
+	for n := range g.floors {
+		if s.checkpointNs(n+1) > g.exitNs {
+			return g.floors[:n]
+		}
+	}
+	return g.floors
+}
+
+// gone reports whether all that the group had not freed went with its process.
+func (g *leakGroup) gone() bool { return g.liveCount > 0 && g.exited == g.liveCount }
+
+// stack returns the stack that most of the live bytes came from, or that of the
+// first allocation.
+func (g *leakGroup) stack() int32 {
+	best, most := g.firstStack, int64(-1)
+	for id, bytes := range g.stacks {
+		if bytes > most || bytes == most && id < best {
+			best, most = id, bytes
+		}
+	}
+	return best
+}

@@ -1,0 +1,193 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// leakColumns are the columns of the table of leaks; the one that names the group
+// is added by leakTable.
+var leakColumns = []Column{
+	{"verdict", "VERDICT", UnitText, "growing: the lowest live bytes between checkpoints rise all along (tau >= 0.8 over 20 checkpoints after a warm-up of 10%, still rising in the last quarter) by at least 1 MiB and 1% of the peak, per window or per minute if the window is shorter; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process ended with it; retained: what else is live"},
+	{"live_bytes", "LIVE", UnitBytes, "bytes allocated in the window that the program had not freed at its end, or when its process ended"},
+	{"live_count", "COUNT", UnitCount, "allocations behind LIVE"},
+	{"allocs", "ALLOCS", UnitCount, "allocations in the window"},
+	{"freed_pct", "FREED%", UnitPercent, "share of ALLOCS that was freed"},
+	{"age_median_ns", "AGE(med)", UnitNs, "median age of the live allocations at the end of the window"},
+	{"growth_bytes_per_min", "GROWTH/min", UnitBytesRate, "Theil-Sen slope of the lowest live bytes between checkpoints, per minute"},
+	{"frees", "", UnitCount, "frees of ALLOCS, those included that were not recorded but must have happened"},
+	{"alloc_bytes", "", UnitBytes, "bytes of ALLOCS"},
+	{"grown_bytes", "", UnitBytes, "rise of the lowest live bytes over the checkpoints, by the slope"},
+	{"tau", "", UnitRatio, "Mann-Kendall tau of the lowest live bytes: 1 only rises, -1 only falls"},
+	{"oom_in_ns", "OOM IN", UnitNs, "(memory of the device - memory used by NVML's last sample) / growth of the row; absent without NVML samples, for host memory and for rows that do not grow"},
+	{"confidence", "", UnitText, "high, medium or low; see confidence_reasons"},
+	{"confidence_reasons", "", UnitText, "what lowers the confidence: lost calls, a cut-off recording, unmatched frees, a short window"},
+}
+
+var leakTotals = []Column{
+	{"live_bytes", "live", UnitBytes, "sum of LIVE over all rows"},
+	{"live_count", "blocks", UnitCount, "sum of COUNT over all rows"},
+	{"allocs", "allocs", UnitCount, "sum of ALLOCS over all rows"},
+	{"failed_allocs", "failed allocs", UnitCount, "allocations that returned an error"},
+	{"peak_bytes", "peak", UnitBytes, "most bytes live at a time"},
+	{"growing", "growing", UnitCount, "rows with verdict growing"},
+	{"exit_leaks", "exit leaks", UnitCount, "rows with verdict exit leak"},
+	{"retained", "retained", UnitCount, "rows with verdict retained"},
+	{"startup", "startup", UnitCount, "rows with verdict startup"},
+	{"churn", "churn", UnitCount, "rows with verdict churn"},
+	{"growth_bytes_per_min", "growth/min", UnitBytesRate, "sum of GROWTH/min over growing rows"},
+	{"oom_in_ns", "out of memory in", UnitNs, "soonest device: (memory - memory used by NVML's last sample) / growth of its growing rows"},
+}
+
+// Leaks reports which places allocated memory that was not freed, and what that is:
+// see verdict. It returns a *GroupError or *SortError for options it cannot follow.
+func (t *Timeline) Leaks(opt Options) (*Report, error) {
+	s, err := t.newLeakScan(&opt)
+	if err != nil {
+		return nil, err
+	}
+	l, err := t.replay(s.consume)
+	if err != nil {
+		return nil, err
+	}
+	s.finish(l)
+	r := &Report{Command: "leaks", Window: s.window, Quality: t.quality(&l.counts)}
+	if !s.matched && len(t.memory) > 0 {
+		r.NoMatch = s.grouping.seen.explain(&opt.Filter)
+	}
+	rows := s.verdicts()
+	r.Totals = s.totals(rows)
+	table := t.leakTable(s, rows, &r.Quality)
+	if err := table.arrange(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	r.Tables = []Table{table}
+	t.addStacks(&r.Tables[0], &opt)
+	return r, nil
+}
+
+// verdicts judges all groups, the worst first.
+func (s *leakScan) verdicts() []judged {
+	var rows []judged
+	for i := range s.groups {
+		if s.groups[i].allocs > 0 {
+			rows = append(rows, s.judge(i))
+		}
+	}
+	slices.SortFunc(rows, func(a, b judged) int {
+		return cmp.Or(cmp.Compare(a.verdict, b.verdict), cmp.Compare(b.liveBytes, a.liveBytes),
+			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.label, b.label))
+	})
+	return rows
+}
+
+func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality) Table {
+	label := Column{s.grouping.by, groupTitle(s.grouping.by), UnitText, "where the memory was allocated, or what --group-by asks for"}
+	columns := append(slices.Clone(leakColumns), label)
+	table := Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct"}}
+	level, reasons := q.confidence(s.frees)
+	known := false
+	for i := range rows {
+		j := &rows[i]
+		oom := t.oomIn(j.device, j.growthOnDevice(), s.window.ToNs)
+		known = known || oom != nil
+		rowLevel, rowReasons := j.confidence(level, reasons, s.window)
+		evidence := j.evidence() + "; confidence " + rowLevel
+		if len(rowReasons) > 0 {
+			evidence += ": " + strings.Join(rowReasons, ", ")
+		}
+		table.Rows = append(table.Rows, Row{
+			Cells: []any{j.verdict.String(), j.liveBytes, j.liveCount, j.allocs, percent(j.frees, j.allocs), age(j),
+				roundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.tau, oom, rowLevel, rowReasons, j.label},
+			Evidence: evidence,
+			stack:    j.stack(),
+		})
+	}
+	if !known {
+		hide(table.Columns, "oom_in_ns")
+	}
+	return table
+}
+
+// addStacks fills in the stacks of the rows that are left after --top.
+func (t *Timeline) addStacks(table *Table, opt *Options) {
+	for i := range table.Rows {
+		r := &table.Rows[i]
+		r.Stack = t.stacks.shown(r.stack, opt.MaxFrames, opt.AllFrames)
+	}
+}
+
+// age is the median age, or nothing where nothing is live.
+func age(j *judged) any {
+	if j.liveCount == 0 {
+		return nil
+	}
+	return j.medianAge
+}
+
+// hide keeps a column out of tables.
+func hide(columns []Column, key string) {
+	for i := range columns {
+		if columns[i].Key == key {
+			columns[i].Title = ""
+		}
+	}
+}
+
+// growthOnDevice is the growth that eats up a device's memory, bytes per minute.
+func (j *judged) growthOnDevice() float64 {
+	if j.verdict != growing || j.hostBytes > 0 {
+		return 0
+	}
+	return j.perMin
+}
+
+// oomIn returns in how many ns a device is full at a growth in bytes per minute, or
+// nil when that is not known.
+func (t *Timeline) oomIn(device int32, perMin float64, atNs int64) any {
+	if perMin <= 0 {
+		return nil
+	}
+	total, ok := t.facts.lastSample(metricMemoryTotal, device, atNs)
+	if !ok {
+		total = float64(t.facts.devices[device].totalBytes)
+	}
+	used, ok := t.facts.lastSample(metricMemoryUsed, device, atNs)
+	if !ok || total <= 0 {
+		return nil
+	}
+	return roundInt(max(0, total-used) / perMin * float64(time.Minute))
+}
+
+func (s *leakScan) totals(rows []judged) []Fact {
+	var live, count, allocs int64
+	var perMin float64
+	var verdicts [numVerdicts]int64
+	onDevice := make(map[int32]float64)
+	for i := range rows {
+		j := &rows[i]
+		live += j.liveBytes
+		count += j.liveCount
+		allocs += j.allocs
+		verdicts[j.verdict]++
+		if j.verdict == growing {
+			perMin += j.perMin
+			onDevice[j.device] += j.growthOnDevice()
+		}
+	}
+	var oom any
+	for device, growth := range onDevice {
+		if in := s.t.oomIn(device, growth, s.window.ToNs); in != nil && (oom == nil || in.(int64) < oom.(int64)) {
+			oom = in
+		}
+	}
+	return fill(leakTotals, live, count, allocs, s.failed, s.peak, verdicts[growing], verdicts[exitLeak], verdicts[retained],
+		verdicts[startup], verdicts[churn], roundInt(perMin), oom)
+}
+
+// onHost reports whether memory of the origin is the host's.
+func (t *Timeline) onHost(origin int32) bool { return t.origins.memory(origin) == format.MemoryHost }

@@ -1,0 +1,364 @@
+package analyze
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// verdicts runs leaks and returns verdict by site.
+func verdicts(t *testing.T, tp *tape, opt Options) map[string]string {
+	t.Helper()
+	r, err := tp.timeline().Leaks(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, row := range r.Tables[0].Rows {
+		got[row.Cells[len(row.Cells)-1].(string)] = row.Cells[0].(string)
+	}
+	return got
+}
+
+func TestVerdicts(t *testing.T) {
+	const base = int64(0x7f0000000000)
+	// steps calls do for every step of 100 ms from 1 s until end.
+	steps := func(end int64, do func(i, at int64)) {
+		for i := int64(0); second+i*100*ms < end; i++ {
+			do(i, second+i*100*ms)
+		}
+	}
+	for name, c := range map[string]struct {
+		tape func(*tape)
+		want string
+	}{
+		"a block of 1 MiB leaks every step": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) { at(tp.alloc(ns, us, base+i*mib, mib), 1, "x") })
+		}, "growing"},
+		"every second block leaks": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) {
+				at(tp.alloc(ns, us, base+i*mib, mib), 1, "x")
+				if i%2 == 0 {
+					tp.free(ns+ms, us, base+i*mib)
+				}
+			})
+		}, "growing"},
+		"a leak under a large sawtooth": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) {
+				at(tp.alloc(ns, us, base, 1<<30), 1, "x")
+				at(tp.alloc(ns+ms, us, base+(1<<40)+i*mib, mib), 1, "x")
+				tp.free(ns+90*ms, us, base)
+			})
+		}, "growing"},
+		"a leak of one block every four seconds": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) {
+				if i%40 == 0 {
+					at(tp.alloc(ns, us, base+i*mib, 32*mib), 1, "x")
+				}
+			})
+		}, "growing"},
+		"a leak seen for three seconds": {func(tp *tape) {
+			tp.meta.EndNs = epoch + 4*second
+			steps(4*second, func(i, ns int64) { at(tp.alloc(ns, us, base+i*mib, mib), 1, "x") })
+		}, "growing"},
+		"a leak until the process ends": {func(tp *tape) {
+			steps(30*second, func(i, ns int64) { at(tp.alloc(ns, us, base+i*mib, mib), 1, "x") })
+			tp.exit(42, 30*second)
+		}, "growing"},
+		"a leak in a process that ends before another": {func(tp *tape) {
+			steps(30*second, func(i, ns int64) { at(tp.alloc(ns, us, base+i*mib, mib), 1, "x") })
+			steps(60*second, func(i, ns int64) { at(tp.alloc(ns, us, base, 64), 1, "y").Pid = 77; tp.free(ns+us, us, base).Pid = 77 })
+			tp.exit(42, 30*second)
+			tp.add(format.Row{Kind: format.KindProcess, Pid: 77, StartNs: epoch})
+		}, "growing"},
+		"a leak of 8 bytes a step is too small": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) { at(tp.alloc(ns, us, base+i*mib, 8), 1, "x") })
+		}, "retained"},
+		"weights at the start": {func(tp *tape) {
+			for i := range int64(50) {
+				at(tp.alloc(second+i*20*ms, us, base+i<<30, 1<<30), 1, "x")
+			}
+			steps(60*second, func(i, ns int64) { at(tp.alloc(ns, us, 0x1000, 64), 1, "y"); tp.free(ns+us, us, 0x1000) })
+		}, "startup"},
+		"weights at the start, never freed before the end": {func(tp *tape) {
+			at(tp.alloc(second, us, base, 1<<30), 1, "x")
+			tp.exit(42, 60*second)
+		}, "startup"},
+		"balanced churn": {func(tp *tape) {
+			steps(60*second, func(_, ns int64) { at(tp.alloc(ns, us, base, 64*mib), 1, "x"); tp.free(ns+50*ms, us, base) })
+		}, "churn"},
+		"balanced churn with the last one live": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) {
+				at(tp.alloc(ns, us, base+i*mib, mib), 1, "x")
+				if i > 0 {
+					tp.free(ns+50*ms, us, base+(i-1)*mib)
+				}
+			})
+		}, "churn"},
+		"a sawtooth of two periods": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) {
+				at(tp.alloc(ns, us, base+i*mib, mib), 1, "x")
+				if i%250 == 249 {
+					for k := i - 249; k <= i; k++ {
+						tp.free(ns+ms+(k%250)*us, us, base+k*mib)
+					}
+				}
+			})
+		}, "retained"},
+		"a cache that fills for 20 of 60 seconds": {func(tp *tape) {
+			steps(20*second, func(i, ns int64) { at(tp.alloc(ns, us, base+i*mib, mib), 1, "x") })
+		}, "retained"},
+		"a cache that fills for 40 of 60 seconds": {func(tp *tape) {
+			steps(40*second, func(i, ns int64) { at(tp.alloc(ns, us, base+i*mib, mib), 1, "x") })
+		}, "retained"},
+		"a ring that fills and then frees the oldest": {func(tp *tape) {
+			steps(60*second, func(i, ns int64) {
+				at(tp.alloc(ns, us, base+i*mib, mib), 1, "x")
+				if i >= 100 {
+					tp.free(ns+ms, us, base+(i-100)*mib)
+				}
+			})
+		}, "retained"},
+		"one block late": {func(tp *tape) {
+			at(tp.alloc(second, us, base, 8), 1, "y")
+			at(tp.alloc(50*second, us, base+mib, mib), 1, "x")
+		}, "retained"},
+		"one block, and then the process ends": {func(tp *tape) {
+			at(tp.alloc(second, us, base, 8), 1, "y")
+			at(tp.alloc(30*second, us, base+mib, mib), 1, "x")
+			tp.exit(42, 60*second)
+		}, "exit leak"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tp := newTape(t)
+			c.tape(tp)
+			if got := verdicts(t, tp, Options{})["x"]; got != c.want {
+				r, err := openTimeline(t, tp).Leaks(Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Errorf("got %q, want %q: %s", got, c.want, r.Tables[0].Rows[0].Evidence)
+			}
+		})
+	}
+}
+
+// openTimeline opens what a tape has written already.
+func openTimeline(t *testing.T, tp *tape) *Timeline {
+	t.Helper()
+	tl, err := New(openRecording(t, tp.path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl
+}
+
+func rendered(t *testing.T, r *Report, opt RenderOptions) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Render(&b, r, opt); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestReportsLookAsBefore(t *testing.T) {
+	tl := training(t).timeline()
+	for command, make := range map[string]func(Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+		r, err := make(Options{Top: 20, MaxFrames: 12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range Formats() {
+			golden(t, command+"."+f, rendered(t, r, RenderOptions{Format: f}))
+		}
+		golden(t, command+".narrow.table", rendered(t, r, RenderOptions{Width: 80}))
+	}
+	for _, by := range GroupNames() {
+		r, err := tl.Leaks(Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "leaks."+by+".csv", rendered(t, r, RenderOptions{Format: "csv"}))
+	}
+}
+
+func TestReportsAreTheSameEveryTime(t *testing.T) {
+	tp := training(t)
+	tp.exit(42, 60*second)
+	var first []byte
+	for range 5 {
+		tl := tp.timeline()
+		leaks, err := tl.Leaks(Options{GroupBy: "size"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		summary, err := tl.Summary(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := append(rendered(t, leaks, RenderOptions{Format: "json"}), rendered(t, summary, RenderOptions{Format: "json"})...)
+		if first != nil && !bytes.Equal(first, got) {
+			t.Fatal("two runs differ")
+		}
+		first = got
+	}
+}
+
+func TestLeaksGroupsAddUp(t *testing.T) {
+	tl := training(t).timeline()
+	var want []Fact
+	for _, by := range GroupNames() {
+		r, err := tl.Leaks(Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums := slices.Clone(r.Totals[:5]) // live bytes, blocks, allocs, failed, peak
+		if want != nil && fmt.Sprint(sums) != fmt.Sprint(want) {
+			t.Errorf("by %s: %v, want %v", by, sums, want)
+		}
+		want = sums
+		var live int64
+		for _, row := range r.Tables[0].Rows {
+			live += row.Cells[1].(int64)
+		}
+		if live != want[0].Value {
+			t.Errorf("by %s: rows sum up to %d, total says %v", by, live, want[0].Value)
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	const base = int64(0x7f0000000000)
+	tp := newTape(t)
+	for i := range int64(8) {
+		r := at(tp.alloc(second*(i+1), us, base+i*mib, mib<<(i%2)), 1, fmt.Sprint("site", i))
+		r.Pid, r.Tid, r.Device, r.Stream = 42+int32(i/4), 100+int32(i), int32(i%2), i%4
+	}
+	tl := tp.timeline()
+	for name, c := range map[string]struct {
+		f    Filter
+		want []string
+	}{
+		"pid":       {Filter{Pids: []int32{43}}, []string{"site4", "site5", "site6", "site7"}},
+		"tid":       {Filter{Tids: []int32{101, 106}}, []string{"site1", "site6"}},
+		"device":    {Filter{Devices: []int32{1}, Pids: []int32{42}}, []string{"site1", "site3"}},
+		"stream":    {Filter{Streams: []int64{3}}, []string{"site3", "site7"}},
+		"min bytes": {Filter{MinBytes: 2 * mib, Pids: []int32{42}}, []string{"site1", "site3"}},
+		"from":      {Filter{FromNs: epoch + 7*second}, []string{"site6", "site7"}},
+		"to":        {Filter{ToNs: epoch + 2*second + us}, []string{"site0", "site1"}},
+	} {
+		r, err := tl.Leaks(Options{Filter: c.f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, row := range r.Tables[0].Rows {
+			got = append(got, row.Cells[len(row.Cells)-1].(string))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) || r.NoMatch != nil {
+			t.Errorf("%s: got %v, want %v (no match: %v)", name, got, c.want, r.NoMatch)
+		}
+	}
+	for want, f := range map[string]Filter{
+		"no row matches --pid 7; the recording has pids 42, 43":              {Pids: []int32{7}},
+		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
+		"no row matches all filters together":                                {Pids: []int32{42}, Tids: []int32{107}},
+	} {
+		for command, make := range map[string]func(Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+			r, err := make(Options{Filter: f})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.NoMatch == nil || r.NoMatch.Error() != want {
+				t.Errorf("%s: got %v, want %q", command, r.NoMatch, want)
+			}
+		}
+	}
+}
+
+func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*tape)
+		want   string
+	}{
+		"whole":                {func(*tape) {}, "high"},
+		"few lost":             {func(tp *tape) { tp.add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: epoch, Value: 1}) }, "medium"},
+		"many lost":            {func(tp *tape) { tp.add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: epoch, Value: 500}) }, "low"},
+		"other calls lost":     {func(tp *tape) { tp.add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: epoch, Value: 500}) }, "high"},
+		"lost in the metadata": {func(tp *tape) { tp.meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}} }, "low"},
+		"unmatched frees": {func(tp *tape) {
+			for i := range int64(200) {
+				tp.free(40*second+i, 0, 0x5000+i)
+			}
+		}, "medium"},
+		"an alloc with unknown pointer": {func(tp *tape) { tp.alloc(50*second, second, 0, 64).Flags = format.FlagOpen }, "medium"},
+	} {
+		tp := training(t)
+		c.change(tp)
+		r, err := tp.timeline().Leaks(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Tables[0].Rows[0].Cells[12]; got != c.want {
+			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
+		}
+	}
+}
+
+func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
+	tp := training(t)
+	w, err := format.Create(tp.path, format.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range tp.rows {
+		if err := w.Write(format.ClassOf(r.Kind), []format.Row{*r}); err != nil {
+			t.Fatal(err)
+		}
+		if i%500 == 0 {
+			if err := w.Rotate(tp.meta); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Rotate(tp.meta); err != nil {
+		t.Fatal(err)
+	}
+	tl, err := New(openRecording(t, w.Dir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := tl.Leaks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Quality.TruncatedTail || r.Tables[0].Rows[0].Cells[12] != "medium" {
+		t.Errorf("truncated %v, %s", r.Quality.TruncatedTail, r.Tables[0].Rows[0].Evidence)
+	}
+	if v, _, _ := r.Number("growing"); v != 1 {
+		t.Errorf("growing = %v", v)
+	}
+}
+
+func TestOptionsThatCannotBeFollowed(t *testing.T) {
+	tl := training(t).timeline()
+	var group *GroupError
+	if _, err := tl.Leaks(Options{GroupBy: "colour"}); !errors.As(err, &group) {
+		t.Errorf("group by colour: %v", err)
+	}
+	var sort *SortError
+	if _, err := tl.Leaks(Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
+		t.Errorf("sort by colour: %v", err)
+	}
+	r, err := tl.Leaks(Options{Sort: "allocs", Top: 2})
+	if err != nil || len(r.Tables[0].Rows) != 2 || r.Tables[0].More != 3 || r.Tables[0].Rows[0].Cells[3].(int64) < r.Tables[0].Rows[1].Cells[3].(int64) {
+		t.Errorf("sort by allocs: %v, %+v", err, r.Tables[0])
+	}
+}

@@ -1,0 +1,120 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// memoryUse follows how much memory is live, by device and kind, and when it was
+// most. Unlike leaks it takes memory off when a process ends: it shows what the
+// machine had, not what a program left behind.
+type memoryUse struct {
+	t      *Timeline
+	filter *Filter
+	window Window
+	kinds  map[memoryPlace]*memoryLevel
+	total  map[int32]*memoryLevel // by device, without host memory
+}
+
+type memoryPlace struct {
+	device int32
+	memory string
+}
+
+type memoryLevel struct {
+	live, peak, peakNs    int64
+	allocs, frees, failed int64
+}
+
+func (t *Timeline) newMemoryUse(f *Filter) *memoryUse {
+	return &memoryUse{t: t, filter: f, window: f.window(t.Recording()),
+		kinds: make(map[memoryPlace]*memoryLevel), total: make(map[int32]*memoryLevel)}
+}
+
+// consume takes a change of the replay and returns the levels it moved; none if the
+// filter leaves it out.
+func (m *memoryUse) consume(c *change) (kind, total *memoryLevel) {
+	o := &m.t.origins.list[c.block.origin]
+	if c.atNs > m.window.ToNs || !m.filter.caller(o.pid, o.tid, o.device, o.stream) || c.block.bytes < m.filter.MinBytes {
+		return nil, nil
+	}
+	place := memoryPlace{o.device, m.t.origins.memory(c.block.origin)}
+	if kind = m.kinds[place]; kind == nil {
+		kind = new(memoryLevel)
+		m.kinds[place] = kind
+	}
+	kind.move(c, m.window.FromNs)
+	if place.memory == format.MemoryHost {
+		return kind, nil
+	}
+	if total = m.total[o.device]; total == nil {
+		total = new(memoryLevel)
+		m.total[o.device] = total
+	}
+	total.move(c, m.window.FromNs)
+	return kind, total
+}
+
+func (l *memoryLevel) move(c *change, fromNs int64) {
+	inside := int64(0)
+	if c.atNs >= fromNs {
+		inside = 1
+	}
+	switch c.what {
+	case allocated:
+		l.live += c.block.bytes
+		l.allocs += inside
+	case allocFailed:
+		l.failed += inside
+		return
+	default:
+		l.live -= c.block.bytes
+		l.frees += inside
+	}
+	if l.live > l.peak || c.atNs <= fromNs {
+		l.peak, l.peakNs = l.live, max(c.atNs, fromNs)
+	}
+}
+
+var useColumns = []Column{
+	{"device", "DEVICE", UnitText, "CUDA device of the context that allocated"},
+	{"memory_kind", "KIND", UnitText, "device, async (stream-ordered, from a pool), managed or host (pinned); all is the sum of what is not host"},
+	{"peak_bytes", "PEAK", UnitBytes, "most bytes live at a time in the window; memory allocated before the recording is not in it"},
+	{"peak_at_ns", "AT", UnitNs, "when that was, from the recording's start"},
+	{"live_bytes", "LIVE AT END", UnitBytes, "bytes live at the end of the window; what ended processes held is not live"},
+	{"allocs", "ALLOCS", UnitCount, "allocations in the window"},
+	{"frees", "FREES", UnitCount, "frees in the window, those by the end of a process included"},
+	{"failed_allocs", "FAILED", UnitCount, "allocations that returned an error"},
+}
+
+func (m *memoryUse) table() Table {
+	table := Table{Name: "memory", Title: "memory", Columns: useColumns, Spare: []string{"peak_at_ns"}}
+	var places []memoryPlace
+	perDevice := make(map[int32]int)
+	for p := range m.kinds {
+		places = append(places, p)
+		if p.memory != format.MemoryHost {
+			perDevice[p.device]++
+		}
+	}
+	for device, n := range perDevice {
+		if n > 1 {
+			places = append(places, memoryPlace{device, "all"})
+		}
+	}
+	slices.SortFunc(places, func(a, b memoryPlace) int {
+		return cmp.Or(cmp.Compare(a.device, b.device), strings.Compare(a.memory, b.memory))
+	})
+	start := m.t.Recording().FromNs
+	for _, p := range places {
+		l := m.kinds[p]
+		if l == nil {
+			l = m.total[p.device]
+		}
+		table.Rows = append(table.Rows, Row{Cells: []any{m.t.deviceLabel(p.device), p.memory, l.peak, max(0, l.peakNs-start), l.live, l.allocs, l.frees, l.failed}})
+	}
+	return table
+}

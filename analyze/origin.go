@@ -1,0 +1,61 @@
+package analyze
+
+// originTable numbers the origins of memory calls: everything that calls of one
+// thread from one place have in common. A call then needs 4 bytes for all of it, and
+// a report decides once per origin, not per call, what belongs where.
+type originTable struct {
+	strings names
+	ids     map[origin]int32
+	list    []origin
+	process []int32 // origin → number of its process
+	pids    map[int32]int32
+	thread  []int32 // origin → number of its thread
+	threads map[thread]int32
+	// recent is a cache in front of ids that most calls hit.
+	recent [4096]int32
+}
+
+// origin is a set of equal columns; name, site and memory index originTable.strings.
+type origin struct {
+	stream     int64
+	pid, tid   int32
+	device     int32
+	stack      int32
+	name, site int32
+	memory     int32
+}
+
+func newOriginTable() originTable {
+	return originTable{ids: make(map[origin]int32), pids: make(map[int32]int32), threads: make(map[thread]int32)}
+}
+
+func (t *originTable) id(o origin) int32 {
+	slot := &t.recent[uint32(o.stack^o.tid<<9^o.name<<5)%uint32(len(t.recent))]
+	if int(*slot) < len(t.list) && t.list[*slot] == o {
+		return *slot
+	}
+	id, ok := t.ids[o]
+	if !ok {
+		id = int32(len(t.list))
+		t.ids[o] = id
+		t.list = append(t.list, o)
+		t.process = append(t.process, numbered(t.pids, o.pid))
+		t.thread = append(t.thread, numbered(t.threads, thread{o.pid, o.tid}))
+	}
+	*slot = id
+	return id
+}
+
+func (t *originTable) name(id int32) string   { return t.strings.list[t.list[id].name] }
+func (t *originTable) site(id int32) string   { return t.strings.list[t.list[id].site] }
+func (t *originTable) memory(id int32) string { return t.strings.list[t.list[id].memory] }
+
+// numbered returns the number of a key, the next one for a new key.
+func numbered[K comparable](numbers map[K]int32, key K) int32 {
+	n, ok := numbers[key]
+	if !ok {
+		n = int32(len(numbers))
+		numbers[key] = n
+	}
+	return n
+}

@@ -1,0 +1,219 @@
+package analyze
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// tool returns the path of something that scripts/viewers.sh installs, or skips.
+func tool(t *testing.T, elements ...string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(append([]string{"..", "build", "tools"}, elements...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		skip(t, "%s is not installed: scripts/viewers.sh does it", path)
+	}
+	return path
+}
+
+// node runs a script with node and returns the lines of its output.
+func node(t *testing.T, args ...string) [][]byte {
+	t.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		skip(t, "node is not installed")
+	}
+	cmd := exec.Command("node", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("node %s: %v\n%s", args[0], err, stderr.Bytes())
+	}
+	var lines [][]byte
+	in := bufio.NewScanner(bytes.NewReader(out))
+	in.Buffer(nil, 64<<20)
+	for in.Scan() {
+		lines = append(lines, bytes.Clone(in.Bytes()))
+	}
+	return lines
+}
+
+// inPerfetto loads a file into Perfetto's own engine and runs queries; a row is a
+// map from column to value.
+func inPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any {
+	t.Helper()
+	lines := node(t, append([]string{"../scripts/trace_processor.mjs", tool(t, "trace_processor"), path}, queries...)...)
+	if len(lines) != len(queries) {
+		t.Fatalf("%d answers to %d queries", len(lines), len(queries))
+	}
+	results := make([][]map[string]any, len(lines))
+	for i, line := range lines {
+		if err := json.Unmarshal(line, &results[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return results
+}
+
+const statsQuery = `select name, value from stats where severity in ('error', 'data_loss') and value > 0`
+
+func TestPerfettoReadsTheTrace(t *testing.T) {
+	tp := training(t)
+	tp.add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: epoch + 5*second, DurNs: 100 * ms, Value: 1204, Device: -1})
+	in := tp.call(format.KindAPI, "cuCtxGetCurrent", 1500*ms+50*us, 20*us) // inside of an alloc
+	in.ParentStartNs = epoch + 1500*ms
+	tl := tp.timeline()
+	path := filepath.Join(t.TempDir(), "run.pftrace")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tl.Perfetto(file, PerfettoOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	results := inPerfetto(t, path, statsQuery,
+		`select s.name name, count(*) n from slice s join thread_track t on s.track_id = t.id group by 1`,
+		`select cast(max(c.value) as int) peak from counter c join counter_track t on c.track_id = t.id where t.name = 'live memory'`,
+		`select count(*) n from slice where dur < 0`,
+		`select count(*) n, count(distinct c.callsite_id) stacks from __intrinsic_track_event_callstacks c join slice s on s.id = c.slice_id`,
+		`select f.name name from __intrinsic_track_event_callstacks c join stack_profile_callsite s on s.id = c.callsite_id
+			join stack_profile_frame f on f.id = s.frame_id group by 1`,
+		`select count(*) n from flow`,
+		`select max(s.depth) depth from slice s where s.name = 'cuCtxGetCurrent'`,
+		`select p.name process, t.name thread, t.tid tid from thread t join process p using (upid) where t.tid in (42, 43) order by tid`,
+		`select to_realtime(min(ts)) at from slice where name = 'cuMemAlloc_v2'`,
+		`select a.key key, count(*) n from slice s join args a on s.arg_set_id = a.arg_set_id where s.name = 'cuLaunchKernel' group by 1`,
+		`select name from slice where name glob '*launch calls lost' or name glob 'Xid*' or name glob 'allocation failed*' order by 1`,
+		`select count(*) n, min(cast(c.value as int)) low from counter c join counter_track t on c.track_id = t.id where t.name = 'NVML memory_used_bytes'`,
+		`select m.build_id build_id from stack_profile_mapping m where m.name = '/app/train' limit 1`,
+	)
+	if len(results[0]) != 0 {
+		t.Errorf("trace_processor complains: %v", results[0])
+	}
+	want := make(map[string]float64)
+	lanes := 0.0
+	for _, r := range tp.rows {
+		if c := format.ClassOf(r.Kind); c == format.ClassMemory || c == format.ClassCall {
+			want[r.Name]++
+			if isLane(r.Kind) {
+				lanes++
+			}
+		}
+	}
+	for _, row := range results[1] {
+		if name := row["name"].(string); row["n"] != want[name] {
+			t.Errorf("%v slices of %s, %v rows", row["n"], name, want[name])
+		}
+		delete(want, row["name"].(string))
+	}
+	if len(want) > 0 {
+		t.Errorf("no slices of %v", want)
+	}
+	use := tl.newMemoryUse(&Filter{})
+	if _, err := tl.replay(func(_ *ledger, c *change) { use.consume(c) }); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range map[int]string{
+		2:  `[{"peak":` + jsonText(t, use.total[0].peak) + `}]`,
+		3:  `[{"n":0}]`,
+		6:  `[{"n":` + jsonText(t, lanes) + `}]`,
+		7:  `[{"depth":1}]`,
+		8:  `[{"process":"train","thread":"main","tid":42},{"process":"train","thread":"loader","tid":43}]`,
+		9:  `[{"at":` + jsonText(t, "1790000000500000000") + `}]`,
+		11: `[{"name":"1,204 launch calls lost"},{"name":"Xid 31: MMU fault"},{"name":"allocation failed: 200.0 GiB"}]`,
+		12: `[{"low":10737418240,"n":6}]`,
+		13: `[{"build_id":"beef"}]`,
+	} {
+		if got := jsonText(t, results[i]); got != want {
+			t.Errorf("query %d: %s, want %s", i, got, want)
+		}
+	}
+	if row := results[4][0]; row["n"].(float64) < 1000 || row["stacks"].(float64) != 4 {
+		t.Errorf("callstacks: %v", row)
+	}
+	keys := jsonText(t, results[10])
+	for _, key := range []string{"debug.kernel", "debug.stream", "debug.grid", "debug.block"} {
+		if !strings.Contains(keys, `"`+key+`"`) {
+			t.Errorf("launches have no %s: %s", key, keys)
+		}
+	}
+}
+
+func jsonText(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestPerfettoReadsTheProfile(t *testing.T) {
+	p, _, _, err := training(t).timeline().HeapProfile(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "run.pb.gz")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	results := inPerfetto(t, path, statsQuery, `select sample_type_type kind from __intrinsic_aggregate_profile order by id`)
+	if got := jsonText(t, results); got != `[[],[{"kind":"alloc_objects"},{"kind":"alloc_space"},{"kind":"inuse_objects"},{"kind":"inuse_space"}]]` {
+		t.Error(got)
+	}
+}
+
+// The pprof program shows the profile as it was checked by eye once.
+func TestPprofReadsTheProfile(t *testing.T) {
+	p, _, _, err := training(t).timeline().HeapProfile(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "run.pb.gz")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{
+		"inuse": {"-top", "-unit=MB"},
+		"alloc": {"-top", "-cum", "-sample_index=alloc_space", "-unit=MB"},
+		"large": {"-top", "-unit=MB", "-tagfocus=bytes=100mb:"},
+		"tags":  {"-tags"},
+	} {
+		cmd := exec.Command(tool(t, "bin", "pprof"), append(args, path)...)
+		cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+t.TempDir(), "TZ=UTC", "HOME="+t.TempDir())
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("pprof %v: %v\n%s", args, err, stderr.Bytes())
+		}
+		golden(t, "pprof."+name+".txt", out)
+	}
+}

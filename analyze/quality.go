@@ -1,0 +1,157 @@
+package analyze
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// lostMemory is the class of calls whose loss makes the ledger wrong, as Meta.Calls
+// and the lost rows name it.
+const lostMemory = "memory"
+
+// Quality says what a recording does not know: every report carries it.
+type Quality struct {
+	Events           int64 // calls recorded
+	LostEvents       int64 // calls lost
+	LostMemoryEvents int64 // of those, calls that allocate or free
+	UnmatchedFrees   int64
+	LostFrees        int64
+	OpenCalls        int64
+	AbandonedCalls   int64
+	UnknownAllocs    int64 // allocations whose pointer is not known
+	TruncatedTail    bool
+	DamagedSegments  int64
+	// UnsymbolizedFramesPct is the share of stored frames without a function name.
+	UnsymbolizedFramesPct float64
+	// StackShares is the share of calls by state of their stack, in percent.
+	StackShares []StackShare
+	// GPUTiming says where GPU times come from: there are none so far.
+	GPUTiming string
+}
+
+// StackShare is the share of calls whose stack is in one state.
+type StackShare struct {
+	Status string
+	Pct    float64
+}
+
+// quality judges the recording after a replay.
+func (t *Timeline) quality(counts *replayCounts) Quality {
+	total := t.rec.Meta.Totals()
+	q := Quality{
+		Events:                t.scan.events,
+		LostEvents:            max(total.Lost, t.facts.lostCalls("")),
+		LostMemoryEvents:      max(t.rec.Meta.Calls[lostMemory].Lost, t.facts.lostCalls(lostMemory)),
+		UnmatchedFrees:        counts.unmatchedFrees,
+		LostFrees:             counts.lostFrees,
+		OpenCalls:             t.scan.open,
+		AbandonedCalls:        t.scan.abandoned,
+		UnknownAllocs:         counts.unknownAllocs,
+		TruncatedTail:         t.rec.Meta.Complete != format.CompleteYes,
+		DamagedSegments:       int64(len(t.rec.Damaged)),
+		UnsymbolizedFramesPct: t.stacks.unsymbolizedPct(),
+		GPUTiming:             "none",
+	}
+	for status, n := range t.scan.stacks {
+		q.StackShares = append(q.StackShares, StackShare{status, percent(n, q.Events)})
+	}
+	slices.SortFunc(q.StackShares, func(a, b StackShare) int { return strings.Compare(a.Status, b.Status) })
+	return q
+}
+
+var qualityColumns = []Column{
+	{"events", "events", UnitCount, "calls in the recording"},
+	{"lost_events", "lost", UnitCount, "calls that happened but could not be recorded"},
+	{"lost_memory_events", "lost memory calls", UnitCount, "lost calls that allocate or free: what is live may be wrong by them"},
+	{"unmatched_frees", "unmatched frees", UnitCount, "frees of memory whose allocation is not in the recording: allocated before it began, or lost"},
+	{"lost_frees", "lost frees", UnitCount, "allocations that returned a pointer still counted as live: its free was not recorded"},
+	{"open_calls", "open", UnitCount, "calls that had not returned when the recording ended"},
+	{"abandoned_calls", "abandoned", UnitCount, "calls whose return was never seen although the thread went on"},
+	{"unknown_allocs", "unknown allocs", UnitCount, "allocations whose pointer is not known (open, abandoned or unreadable): not in any number of live bytes"},
+	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: its end may be missing"},
+	{"damaged_segments", "damaged segments", UnitCount, "segments that could not be read and were left out"},
+	{"unsymbolized_frames_pct", "frames without name", UnitPercent, "share of stored stack frames without a function name"},
+}
+
+func (q *Quality) facts() []Fact {
+	return fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
+		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct)
+}
+
+// String is the quality block as one line: what is as it should be is left out,
+// except that nothing was lost.
+func (q *Quality) String() string {
+	parts := []string{fmt.Sprintf("%s events, %s lost", thousands(q.Events), thousands(q.LostEvents))}
+	for _, f := range q.facts()[2:] {
+		switch v := f.Value.(type) {
+		case int64:
+			if v > 0 {
+				parts = append(parts, thousands(v)+" "+f.Title)
+			}
+		case float64:
+			if v > 0 {
+				parts = append(parts, fmt.Sprintf("%.1f%% %s", v, f.Title))
+			}
+		case bool:
+			if v {
+				parts = append(parts, f.Title)
+			}
+		}
+	}
+	var stacks []string
+	for _, s := range q.StackShares {
+		stacks = append(stacks, fmt.Sprintf("%.0f%% %s", s.Pct, oneLine(s.Status)))
+	}
+	if len(stacks) > 0 {
+		parts = append(parts, "stacks "+strings.Join(stacks, " "))
+	}
+	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
+}
+
+// Confidence levels of a verdict.
+const (
+	confidenceHigh   = "high"
+	confidenceMedium = "medium"
+	confidenceLow    = "low"
+)
+
+// confidence says how far verdicts about memory can be trusted, and why not
+// further. frees is how many frees were seen.
+func (q *Quality) confidence(frees int64) (level string, reasons []string) {
+	level = confidenceHigh
+	lower := func(to, format string, args ...any) {
+		if level == confidenceHigh || to == confidenceLow {
+			level = to
+		}
+		reasons = append(reasons, fmt.Sprintf(format, args...))
+	}
+	if n := q.LostMemoryEvents; n > 0 {
+		// One lost call in a thousand can still hide what a small site does.
+		if n*1000 > q.Events {
+			lower(confidenceLow, "%s calls that allocate or free were lost", thousands(n))
+		} else {
+			lower(confidenceMedium, "%s calls that allocate or free were lost", thousands(n))
+		}
+	}
+	if q.LostFrees > 0 {
+		lower(confidenceMedium, "%s frees were not recorded", thousands(q.LostFrees))
+	}
+	if q.DamagedSegments > 0 {
+		lower(confidenceLow, "%s segments are damaged", thousands(q.DamagedSegments))
+	}
+	if q.TruncatedTail {
+		lower(confidenceMedium, "the recording was cut off")
+	}
+	// Some are normal when a running program is recorded; many mean that what is
+	// freed here was allocated out of sight.
+	if n := q.UnmatchedFrees; n*20 > frees+n {
+		lower(confidenceMedium, "%s frees of memory that was not seen allocated", thousands(n))
+	}
+	if q.UnknownAllocs > 0 {
+		lower(confidenceMedium, "%s allocations with unknown pointer", thousands(q.UnknownAllocs))
+	}
+	return level, reasons
+}

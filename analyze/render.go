@@ -1,0 +1,99 @@
+package analyze
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// RenderOptions say what a report looks like.
+type RenderOptions struct {
+	// Format is one of Formats; "" is the first.
+	Format string
+	// Width is the width of the terminal in characters; 0 does not cut lines.
+	Width int
+	// NoHeader leaves out headings (table, csv, md).
+	NoHeader bool
+}
+
+// Formats lists the formats that Render knows, the default first.
+func Formats() []string { return []string{"table", "json", "csv", "md"} }
+
+// FormatError says that Render does not know a format.
+type FormatError struct{ Name string }
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("unknown format %q; there are %s", e.Name, strings.Join(Formats(), ", "))
+}
+
+// Render writes a report. Text and Markdown are for people: units are chosen, lines
+// cut to the width, characters that could steer a terminal replaced. JSON and CSV
+// are for programs: bare numbers, whole strings. The only errors are *FormatError
+// and those of out.
+func Render(out io.Writer, r *Report, opt RenderOptions) error {
+	if err := CheckFormat(opt.Format); err != nil {
+		return err
+	}
+	w := bufio.NewWriter(out)
+	var err error
+	switch opt.Format {
+	case "json":
+		err = renderJSON(w, r)
+	case "csv":
+		err = renderCSV(w, r, opt)
+	case "md":
+		renderMarkdown(w, r, opt)
+	default:
+		renderText(w, r, opt)
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// CheckFormat returns a *FormatError if Render does not know the format.
+func CheckFormat(name string) error {
+	if name == "" || slices.Contains(Formats(), name) {
+		return nil
+	}
+	return &FormatError{name}
+}
+
+// Explain writes how every value of a report is computed; it needs no recording.
+// It returns false for a report it does not know.
+func Explain(out io.Writer, command string) (bool, error) {
+	w := bufio.NewWriter(out)
+	section := func(title string, columns ...Column) {
+		fmt.Fprintf(w, "%s\n", title)
+		for _, c := range columns {
+			name := c.Key
+			if c.Title != "" && !strings.EqualFold(c.Title, c.Key) {
+				name += " (" + c.Title + ")"
+			}
+			fmt.Fprintf(w, "  %s\n      %s\n", name, c.About)
+		}
+	}
+	switch command {
+	case "leaks":
+		section("rows", leakColumns...)
+		section("totals", leakTotals...)
+	case "summary":
+		section("facts", summaryFacts...)
+		section("memory", useColumns...)
+		section("leaks", leakColumns...)
+		section("calls", callColumns...)
+		section("kernels", kernelColumns...)
+		section("totals", leakTotals...)
+	case "pprof":
+		section("samples", heapColumns...)
+	case "perfetto":
+		section("tracks", perfettoColumns...)
+	default:
+		return false, nil
+	}
+	section("quality", qualityColumns...)
+	return true, w.Flush()
+}

@@ -1,0 +1,184 @@
+package analyze
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// object is a JSON object whose keys keep their order.
+type object []Fact
+
+func (o *object) add(key string, value any) { *o = append(*o, Fact{Column{Key: key}, value}) }
+
+// MarshalJSON writes the keys in order.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, f := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		key, err := json.Marshal(f.Key)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(key)
+		b.WriteByte(':')
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false) // C++ names are full of < and >
+		if err := enc.Encode(f.Value); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// renderJSON writes one object: schema_version, command, window, facts, a list per
+// table, totals, notes and quality.
+func renderJSON(w *bufio.Writer, r *Report) error {
+	var o object
+	o.add("schema_version", SchemaVersion)
+	o.add("command", r.Command)
+	o.add("window", object{{Column{Key: "from_ns"}, r.Window.FromNs}, {Column{Key: "to_ns"}, r.Window.ToNs}, {Column{Key: "dur_ns"}, r.Window.DurNs()}})
+	if len(r.Facts) > 0 {
+		o.add("facts", object(r.Facts))
+	}
+	for i := range r.Tables {
+		o.add(r.Tables[i].Name, r.Tables[i].objects())
+		if more := r.Tables[i].More; more > 0 {
+			o.add(r.Tables[i].Name+"_left_out", more)
+		}
+	}
+	if len(r.Totals) > 0 {
+		o.add("totals", object(r.Totals))
+	}
+	notes := append([]string{}, r.Notes...)
+	if r.NoMatch != nil {
+		notes = append(notes, r.NoMatch.Error())
+	}
+	o.add("notes", notes)
+	o.add("quality", r.Quality.object())
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(o); err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	return nil
+}
+
+func (t *Table) objects() []object {
+	list := make([]object, 0, len(t.Rows))
+	for _, r := range t.Rows {
+		var o object
+		for i, c := range t.Columns {
+			o.add(c.Key, validText(r.Cells[i]))
+		}
+		if r.Stack != nil {
+			o.add("frames", r.Stack)
+		}
+		if r.Evidence != "" {
+			o.add("evidence", r.Evidence)
+		}
+		list = append(list, o)
+	}
+	return list
+}
+
+// validText keeps lists from being null.
+func validText(v any) any {
+	if list, ok := v.([]string); ok && list == nil {
+		return []string{}
+	}
+	return v
+}
+
+func (q *Quality) object() object {
+	o := object(q.facts())
+	var shares object
+	for _, s := range q.StackShares {
+		shares.add(s.Status, s.Pct)
+	}
+	o.add("stacks_pct", shares)
+	o.add("gpu_timing", q.GPUTiming)
+	return o
+}
+
+// renderCSV writes the rows of a report with one table, and for one with several
+// its facts and totals as key,value; quality is for the caller to show.
+func renderCSV(w *bufio.Writer, r *Report, opt RenderOptions) error {
+	out := csv.NewWriter(w)
+	head := []string{"key", "value"}
+	var lines [][]string
+	if len(r.Tables) == 1 {
+		head, lines = r.Tables[0].csv()
+	} else {
+		for _, f := range append(append([]Fact{}, r.Facts...), r.Totals...) {
+			lines = append(lines, []string{f.Key, csvCell(f.Value)})
+		}
+	}
+	if !opt.NoHeader {
+		lines = append([][]string{head}, lines...)
+	}
+	if err := out.WriteAll(lines); err != nil {
+		return err
+	}
+	return out.Error()
+}
+
+func (t *Table) csv() (head []string, lines [][]string) {
+	stacks := false
+	for _, r := range t.Rows {
+		stacks = stacks || r.Stack != nil
+	}
+	for _, c := range t.Columns {
+		head = append(head, c.Key)
+	}
+	if stacks {
+		head = append(head, "frames")
+	}
+	for _, r := range t.Rows {
+		var line []string
+		for _, cell := range r.Cells {
+			line = append(line, csvCell(cell))
+		}
+		if stacks {
+			var frames []string
+			for _, f := range r.Stack {
+				frames = append(frames, f.Func)
+			}
+			line = append(line, strings.Join(frames, ";"))
+		}
+		lines = append(lines, line)
+	}
+	return head, lines
+}
+
+// csvCell writes a value as a program reads it; unknown is empty. Text that a
+// spreadsheet would run as a formula gets a quote in front.
+func csvCell(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		if !utf8.ValidString(v) {
+			v = strings.ToValidUTF8(v, "\ufffd")
+		}
+		if v != "" && strings.ContainsRune("=+-@\t\r", rune(v[0])) {
+			return "'" + v
+		}
+		return v
+	case []string:
+		return strings.Join(v, "; ")
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return fmt.Sprint(v)
+}

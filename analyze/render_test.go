@@ -1,0 +1,196 @@
+package analyze
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// hostile is what a program could call itself and its functions.
+const hostile = "evil\x1b[2J\x07\nname\u202egnp.exe\u2028|<script>`*\xff\x9b5m\ttab"
+
+func hostileTape(t *testing.T) *tape {
+	tp := newTape(t)
+	tp.meta.Host, tp.meta.Command = hostile, []string{hostile}
+	tp.add(format.Row{Kind: format.KindProcess, Name: hostile, Pid: 42, StartNs: epoch})
+	tp.add(format.Row{Kind: format.KindThread, Name: hostile, Pid: 42, Tid: 42, StartNs: epoch})
+	tp.add(format.Row{Kind: format.KindDevice, Name: hostile, StartNs: epoch})
+	tp.add(format.Row{Kind: format.KindXid, Value: 13, Message: hostile, StartNs: epoch + 1})
+	tp.add(format.Row{Kind: format.KindNVML, Name: hostile, Value: 13, StartNs: epoch + 1})
+	tp.stack(1, hostile)
+	r := at(tp.alloc(1, 1, 0x1000, 64), 1, hostile)
+	r.Name, r.MemoryKind, r.StackStatus = hostile, hostile, hostile
+	l := tp.call(format.KindLaunch, hostile, 5, 1)
+	l.Kernel = hostile
+	return tp
+}
+
+func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
+	tl := hostileTape(t).timeline()
+	for _, by := range GroupNames() {
+		leaks, err := tl.Leaks(Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		summary, err := tl.Summary(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []*Report{leaks, summary} {
+			for _, f := range []string{"table", "md"} {
+				for _, width := range []int{0, 40, 80} {
+					for _, c := range string(rendered(t, r, RenderOptions{Format: f, Width: width})) {
+						if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
+							t.Fatalf("%s by %s as %s: %q", r.Command, by, f, c)
+						}
+					}
+				}
+			}
+			if md := string(rendered(t, r, RenderOptions{Format: "md"})); strings.Contains(md, "<script>") {
+				t.Error("HTML reaches the Markdown")
+			}
+			if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+				t.Error("not JSON")
+			}
+			if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, RenderOptions{Format: "csv"}))).ReadAll(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	p, _, _, err := tl.HeapProfile(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	throughFile(t, p)
+	traced(t, tl, PerfettoOptions{})
+}
+
+func TestTablesFitTheWidth(t *testing.T) {
+	tp := training(t)
+	tp.stack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
+	at(tp.alloc(50*second, 1, 0x1000, mib), 9, strings.Repeat("long ", 60))
+	tl := tp.timeline()
+	for _, width := range []int{80, 100, 132} {
+		for _, make := range []func(Options) (*Report, error){tl.Leaks, tl.Summary} {
+			r, err := make(Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(rendered(t, r, RenderOptions{Width: width}))) {
+				// The last lines and the evidence are sentences, which a terminal wraps.
+				if strings.HasPrefix(line, "total: ") || strings.HasPrefix(line, "quality: ") || strings.Contains(line, "; confidence") {
+					continue
+				}
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+					t.Errorf("%s at %d: a line of %d: %s", r.Command, width, n, line)
+				}
+			}
+		}
+	}
+}
+
+func TestNoHeader(t *testing.T) {
+	r, err := training(t).timeline().Leaks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"table", "csv"} {
+		text := string(rendered(t, r, RenderOptions{Format: f, NoHeader: true}))
+		if !strings.HasPrefix(text, "growing") {
+			t.Errorf("%s begins with %q", f, text[:20])
+		}
+	}
+}
+
+func TestUnknownFormat(t *testing.T) {
+	var unknown *FormatError
+	if err := Render(&bytes.Buffer{}, &Report{}, RenderOptions{Format: "html"}); !errors.As(err, &unknown) {
+		t.Error(err)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 B": bytesText(0), "1023 B": bytesText(1023), "1.0 KiB": bytesText(1024), "1.0 MiB": bytesText(1<<20 - 1), "-1.5 GiB": bytesText(-3 << 29),
+		"8388608.0 TiB": bytesText(1<<63 - 1),
+		"999ns":         durText(999), "1.5us": durText(1500), "-2.0ms": durText(-2e6), "59.99s": durText(59_990_000_000), "2m5s": durText(125 * second), "3h10m": durText(11400 * second),
+		"0": thousands(0), "999": thousands(999), "-1,000": thousands(-1000), "1,234,567": thousands(1234567), "-123": thousands(-123),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestExplainNamesEveryColumn(t *testing.T) {
+	tl := training(t).timeline()
+	leaks, err := tl.Leaks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary, err := tl.Summary(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Report{leaks, summary, {Command: "pprof"}, {Command: "perfetto"}} {
+		var b bytes.Buffer
+		if ok, err := Explain(&b, r.Command); !ok || err != nil {
+			t.Fatalf("%s: %v %v", r.Command, ok, err)
+		}
+		columns := make([]Column, 0, 64)
+		for _, table := range r.Tables {
+			columns = append(columns, table.Columns...)
+		}
+		for _, f := range append(append(r.Facts, r.Totals...), r.Quality.facts()...) {
+			columns = append(columns, f.Column)
+		}
+		for _, c := range columns {
+			if c.About == "" {
+				t.Errorf("%s: %s is not explained", r.Command, c.Key)
+			}
+			if !strings.Contains(b.String(), "  "+c.Key) && c.Key != "site" && c.Key != "finding" && c.Key != "next" {
+				t.Errorf("%s: %s is missing in --explain", r.Command, c.Key)
+			}
+		}
+	}
+	if ok, _ := Explain(&bytes.Buffer{}, "colours"); ok {
+		t.Error("explains a report that is not there")
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	w := Window{epoch, epoch + 60*second}
+	for text, want := range map[string]int64{
+		"0s": epoch, "12s": epoch + 12*second, "1m0.5s": epoch + 60*second + 500*ms, "2026-09-21T14:13:21Z": epoch + second, "2026-09-21T16:13:20.5+02:00": epoch + 500*ms,
+	} {
+		if got, err := ParseTime(text, w); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+		if got, err := ParseTime(Offset(want, w), w); err != nil || got != want {
+			t.Errorf("%s does not survive Offset: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "12", "-3s", "yesterday", "2026-09-21"} {
+		if _, err := ParseTime(text, w); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+	for text, want := range map[string]int64{"0": 0, "7": 7, "0x55d0c0de1230": 0x55d0c0de1230, "0xffffffffffffffff": -1} {
+		if got, err := ParseStream(text); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+		if back := streamName(want); back != text {
+			t.Errorf("stream %d is shown as %s", want, back)
+		}
+	}
+	if _, err := ParseStream("default"); err == nil {
+		t.Error("a stream named default is accepted")
+	}
+}

@@ -1,0 +1,267 @@
+package analyze
+
+import (
+	"bufio"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// renderText writes the report as aligned text: facts, tables, the stacks of the
+// rows under their table, totals and the quality line.
+func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
+	pad := 0
+	for _, f := range r.Facts {
+		if f.shown() {
+			pad = max(pad, len(f.Title))
+		}
+	}
+	for _, f := range r.Facts {
+		if f.shown() {
+			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, cut(f.Unit.text(f.Value), opt.Width-pad-2))
+		}
+	}
+	for i := range r.Tables {
+		t := &r.Tables[i]
+		if len(t.Rows) == 0 && len(r.Tables) > 1 {
+			continue
+		}
+		if len(r.Tables) > 1 {
+			fmt.Fprintf(w, "\n%s\n", t.Title)
+		}
+		textTable(w, t, opt)
+		if t.More > 0 {
+			fmt.Fprintf(w, "… and %s more rows\n", thousands(int64(t.More)))
+		}
+		textStacks(w, t, opt.Width)
+	}
+	if len(r.Facts)+len(r.Tables) > 0 {
+		fmt.Fprintln(w)
+	}
+	if totals := factLine(r.Totals); totals != "" {
+		fmt.Fprintf(w, "total: %s\n", totals)
+	}
+	fmt.Fprintf(w, "quality: %s\n", &r.Quality)
+}
+
+// shown reports whether text shows the fact: what is unknown or empty it leaves out.
+func (f *Fact) shown() bool { return f.Value != nil && f.Value != "" }
+
+// factLine joins facts into a line; zeros other than the first are left out.
+func factLine(facts []Fact) string {
+	var parts []string
+	for i, f := range facts {
+		if f.Value == nil || i > 0 && f.Value == int64(0) {
+			continue
+		}
+		switch f.Unit {
+		case UnitCount:
+			parts = append(parts, f.Unit.text(f.Value)+" "+f.Title)
+		default:
+			parts = append(parts, f.Title+" "+f.Unit.text(f.Value))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// cells returns the titled columns' headings, texts and which are numbers, without
+// the columns in hidden.
+func (t *Table) cells(hidden ...string) (head []string, rows [][]string, right []bool) {
+	for i, c := range t.Columns {
+		if c.Title == "" || slices.Contains(hidden, c.Key) {
+			continue
+		}
+		head = append(head, c.Title)
+		right = append(right, c.Unit != UnitText)
+		for k, r := range t.Rows {
+			if len(rows) <= k {
+				rows = append(rows, nil)
+			}
+			rows[k] = append(rows[k], c.Unit.text(r.Cells[i]))
+		}
+	}
+	return head, rows, right
+}
+
+func textTable(w *bufio.Writer, t *Table, opt RenderOptions) {
+	head, rows, right := t.cells()
+	widths := columnWidths(head, rows, opt.NoHeader)
+	for hidden := 1; hidden <= len(t.Spare) && !fits(widths, right, opt.Width); hidden++ {
+		head, rows, right = t.cells(t.Spare[:hidden]...)
+		widths = columnWidths(head, rows, opt.NoHeader)
+	}
+	fitWidths(widths, right, opt.Width)
+	if !opt.NoHeader {
+		textLine(w, head, widths, right)
+	}
+	for _, row := range rows {
+		textLine(w, row, widths, right)
+	}
+}
+
+func textLine(w *bufio.Writer, cells []string, widths []int, right []bool) {
+	var b strings.Builder
+	for i, cell := range cells {
+		if i > 0 {
+			b.WriteString("  ")
+		}
+		cell = cut(cell, widths[i])
+		gap := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
+		if right[i] {
+			b.WriteString(gap + cell)
+		} else {
+			b.WriteString(cell + gap)
+		}
+	}
+	fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+}
+
+func columnWidths(head []string, rows [][]string, noHeader bool) []int {
+	widths := make([]int, len(head))
+	for i, h := range head {
+		if !noHeader {
+			widths[i] = utf8.RuneCountInString(h)
+		}
+		for _, row := range rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	return widths
+}
+
+// fits reports whether lines fit the width when columns of text are narrowed to
+// what can still be read.
+func fits(widths []int, right []bool, width int) bool {
+	const readable = 24
+	line := 2 * (len(widths) - 1)
+	for i, w := range widths {
+		if !right[i] {
+			w = min(w, readable)
+		}
+		line += w
+	}
+	return width <= 0 || line <= width
+}
+
+// minTextWidth is the least that a column of text is narrowed to.
+const minTextWidth = 12
+
+// fitWidths narrows columns of text, the widest first, until a line fits the width.
+func fitWidths(widths []int, right []bool, width int) {
+	if width <= 0 {
+		return
+	}
+	over := 2*(len(widths)-1) - width
+	for _, w := range widths {
+		over += w
+	}
+	for over > 0 {
+		widest, second := -1, minTextWidth
+		for i, w := range widths {
+			switch {
+			case right[i] || w <= minTextWidth:
+			case widest < 0 || w > widths[widest]:
+				if widest >= 0 {
+					second = max(second, widths[widest])
+				}
+				widest = i
+			default:
+				second = max(second, w)
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		less := max(1, min(over, widths[widest]-second))
+		widths[widest] -= less
+		over -= less
+	}
+}
+
+// cut shortens text to a width in characters; 0 and less do not cut.
+func cut(text string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:width-1]) + "…"
+}
+
+func textStacks(w *bufio.Writer, t *Table, width int) {
+	label := len(t.Columns) - 1
+	for i, r := range t.Rows {
+		if len(r.Stack) == 0 && r.Evidence == "" {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s\n", cut(fmt.Sprintf("%d. %s: %s", i+1, oneLine(fmt.Sprint(r.Cells[0])), oneLine(fmt.Sprint(r.Cells[label]))), width))
+		if r.Evidence != "" {
+			fmt.Fprintf(w, "   %s\n", oneLine(r.Evidence))
+		}
+		for _, f := range r.Stack {
+			fmt.Fprintf(w, "%s\n", cut("     "+oneLine(f.text()), width))
+		}
+	}
+}
+
+// text is the frame as one line: the function and where it is.
+func (f *Frame) text() string {
+	switch {
+	case f.File != "" && f.Line > 0:
+		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
+	case f.File != "":
+		return fmt.Sprintf("%s (%s)", f.Func, f.File)
+	case f.Module != "" && !strings.Contains(f.Func, "+0x"):
+		return fmt.Sprintf("%s [%s]", f.Func, f.Module)
+	}
+	return f.Func
+}
+
+// renderMarkdown writes the report's tables as Markdown.
+func renderMarkdown(w *bufio.Writer, r *Report, opt RenderOptions) {
+	for _, f := range r.Facts {
+		if f.shown() {
+			fmt.Fprintf(w, "- %s: %s\n", f.Title, markdownCell(f.Unit.text(f.Value)))
+		}
+	}
+	for i := range r.Tables {
+		t := &r.Tables[i]
+		if len(t.Rows) == 0 && len(r.Tables) > 1 {
+			continue
+		}
+		if !opt.NoHeader {
+			fmt.Fprintf(w, "\n### %s\n\n", t.Title)
+		}
+		head, rows, right := t.cells()
+		markdownRow(w, head)
+		rule := make([]string, len(head))
+		for i := range rule {
+			rule[i] = "---"
+			if right[i] {
+				rule[i] = "--:"
+			}
+		}
+		fmt.Fprintf(w, "|%s|\n", strings.Join(rule, "|"))
+		for _, row := range rows {
+			markdownRow(w, row)
+		}
+		if t.More > 0 {
+			fmt.Fprintf(w, "\n… and %s more rows\n", thousands(int64(t.More)))
+		}
+	}
+	if totals := factLine(r.Totals); totals != "" {
+		fmt.Fprintf(w, "\ntotal: %s\n", markdownCell(totals))
+	}
+	fmt.Fprintf(w, "\nquality: %s\n", markdownCell(r.Quality.String()))
+}
+
+func markdownRow(w *bufio.Writer, cells []string) {
+	for _, c := range cells {
+		fmt.Fprintf(w, "| %s ", markdownCell(c))
+	}
+	fmt.Fprintln(w, "|")
+}
+
+// markdownEscapes are the characters that Markdown, or HTML inside of it, acts on.
+var markdownEscapes = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`)
+
+func markdownCell(s string) string { return markdownEscapes.Replace(s) }

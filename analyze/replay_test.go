@@ -1,0 +1,356 @@
+package analyze
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// outcome is what a replay leaves behind.
+type outcome struct {
+	Live      map[string]int64 // "pid ptr" → bytes
+	Peak      int64            // of all memory
+	Unmatched int64
+	LostFrees int64
+	Unknown   int64
+	Failed    int64
+	Nested    int64
+	Allocs    int64
+	Frees     int64
+}
+
+func replayed(t *testing.T, tl *Timeline) outcome {
+	t.Helper()
+	o := outcome{Live: make(map[string]int64)}
+	var live int64
+	last := int64(math.MinInt64)
+	l, err := tl.replay(func(l *ledger, c *change) {
+		if c.atNs < last {
+			t.Fatalf("change at %d after one at %d", c.atNs, last)
+		}
+		last = c.atNs
+		switch c.what {
+		case allocated:
+			live += c.block.bytes
+		case freed, freeLost, freedByExit:
+			live -= c.block.bytes
+		}
+		if live < 0 {
+			t.Fatal("negative live bytes")
+		}
+		o.Peak = max(o.Peak, live)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid, i := range tl.origins.pids {
+		if int(i) < len(l.processes) {
+			for ptr, b := range l.processes[i] {
+				o.Live[fmt.Sprintf("%d %x", pid, ptr)] = b.bytes
+			}
+		}
+	}
+	c := l.counts
+	o.Unmatched, o.LostFrees, o.Unknown, o.Failed = c.unmatchedFrees, c.lostFrees, c.unknownAllocs, c.failed
+	o.Nested, o.Allocs, o.Frees = c.nested, c.allocs, c.frees
+	return o
+}
+
+func TestReplay(t *testing.T) {
+	const p, q = 0x7f0000000000, 0x7f0000100000
+	for name, c := range map[string]struct {
+		tape func(*tape)
+		want outcome
+	}{
+		"alloc and free": {
+			func(tp *tape) { tp.alloc(1, 10, p, 100); tp.free(20, 5, p) },
+			outcome{Peak: 100, Allocs: 1, Frees: 1},
+		},
+		"another thread gets the pointer while the free is still returning": {
+			func(tp *tape) {
+				tp.alloc(1, 10, p, 100)
+				tp.alloc(25, 10, p, 300).Tid = 43 // ends at 35
+				tp.free(20, 50, p)                // 20 to 70
+			},
+			outcome{Live: map[string]int64{"42 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
+		},
+		"a free of the same moment comes before the alloc": {
+			func(tp *tape) { tp.alloc(1, 1, p, 100); tp.alloc(10, 10, p, 300).Tid = 43; tp.free(20, 5, p) },
+			outcome{Live: map[string]int64{"42 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
+		},
+		"failed, open and abandoned calls change nothing": {
+			func(tp *tape) {
+				tp.alloc(1, 1, p, 100).Result = 2
+				tp.alloc(2, 1, p, 100).Flags = format.FlagOpen
+				tp.alloc(3, 1, p, 100).Flags = format.FlagAbandoned
+				tp.alloc(4, 1, p, 100)
+				tp.free(6, 1, p).Result = 1
+				tp.free(7, 1, p).Flags = format.FlagOpen
+			},
+			outcome{Live: map[string]int64{"42 7f0000000000": 100}, Peak: 100, Failed: 1, Unknown: 2, Allocs: 1},
+		},
+		"null pointers": {
+			func(tp *tape) {
+				tp.alloc(1, 1, 0, 0)
+				tp.free(3, 1, 0)
+				tp.alloc(5, 1, 0, 64).Flags = format.FlagUnreadable
+			},
+			outcome{Unknown: 1},
+		},
+		"a free of an unknown pointer is memory from before": {
+			func(tp *tape) { tp.free(1, 1, p); tp.alloc(5, 1, p, 100) },
+			outcome{Live: map[string]int64{"42 7f0000000000": 100}, Peak: 100, Unmatched: 1, Allocs: 1},
+		},
+		"an alloc of a live pointer proves a lost free": {
+			func(tp *tape) { tp.alloc(1, 1, p, 100); tp.alloc(50, 1, p, 60) },
+			outcome{Live: map[string]int64{"42 7f0000000000": 60}, Peak: 100, LostFrees: 1, Allocs: 2},
+		},
+		"processes do not share pointers": {
+			func(tp *tape) { tp.alloc(1, 1, p, 100); tp.alloc(5, 1, p, 60).Pid = 77; tp.free(9, 1, p) },
+			outcome{Live: map[string]int64{"77 7f0000000000": 60}, Peak: 160, Allocs: 2, Frees: 1},
+		},
+		"the end of a process frees what it holds": {
+			func(tp *tape) {
+				tp.alloc(1, 1, p, 100)
+				tp.alloc(5, 1, p, 60).Pid = 77
+				tp.exit(42, 50)
+				tp.alloc(60, 1, q, 10) // the number is used again
+			},
+			outcome{Live: map[string]int64{"77 7f0000000000": 60, "42 7f0000100000": 10}, Peak: 160, Allocs: 3},
+		},
+		"nested calls are the same memory": {
+			func(tp *tape) {
+				tp.alloc(2, 6, p, 100).ParentStartNs = epoch + 1
+				tp.alloc(1, 10, p, 100).Name = "cudaMalloc"
+				tp.free(20, 10, p).Name = "cudaFree"
+				tp.free(22, 5, p).ParentStartNs = epoch + 20
+			},
+			outcome{Peak: 100, Allocs: 1, Frees: 1, Nested: 2},
+		},
+		"a nested free does not end what another thread got meanwhile": {
+			func(tp *tape) {
+				tp.alloc(1, 1, p, 100)
+				tp.free(20, 20, p)
+				tp.free(22, 15, p).ParentStartNs = epoch + 20
+				tp.alloc(24, 4, p, 30).Tid = 43
+			},
+			outcome{Live: map[string]int64{"42 7f0000000000": 30}, Peak: 100, Allocs: 2, Frees: 1, Nested: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tp := newTape(t)
+			c.tape(tp)
+			if c.want.Live == nil {
+				c.want.Live = map[string]int64{}
+			}
+			if got := replayed(t, tp.timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// randomProgram simulates threads of several processes on one allocator that hands
+// pointers out again as soon as they are free inside the driver: during the call
+// that frees them. It returns the rows in the order a recorder writes them.
+func randomProgram(tp *tape, r *rand.Rand, calls int) {
+	type pointer struct{ pid, ptr int64 }
+	returned := make(map[pointer]int64) // live pointer → when its alloc has returned
+	released := make(map[pointer]int64) // freed pointer → when the driver had it back
+	threads := []thread{{42, 42}, {42, 43}, {42, 44}, {77, 77}}
+	clocks := make(map[thread]int64)
+	for _, th := range threads {
+		clocks[th] = r.Int64N(1000)
+	}
+	for range calls {
+		th := threads[0] // the thread that is behind the others goes on
+		for _, o := range threads {
+			if clocks[o] < clocks[th] {
+				th = o
+			}
+		}
+		start, dur := clocks[th]+1+r.Int64N(50), 2+r.Int64N(200)
+		clocks[th] = start + dur
+		var mine []pointer
+		for p, ns := range returned {
+			if p.pid == int64(th.pid) && ns < start {
+				mine = append(mine, p)
+			}
+		}
+		slices.SortFunc(mine, func(a, b pointer) int { return int(a.ptr - b.ptr) })
+		var row *format.Row
+		switch k := r.IntN(20); {
+		case k == 0:
+			row = tp.alloc(start, dur, 0, 1<<40)
+			row.Result = 2
+		case k == 1:
+			row = tp.free(start, dur, 0x1000+r.Int64N(1<<20)*16) // from before the recording
+		case k < 11 || len(mine) == 0:
+			p := pointer{int64(th.pid), 0x7f0000000000}
+			for ; ; p.ptr += 512 {
+				if _, live := returned[p]; !live && released[p] < start+dur {
+					break
+				}
+			}
+			returned[p] = start + dur
+			row = tp.alloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
+		default:
+			p := mine[r.IntN(len(mine))]
+			delete(returned, p)
+			released[p] = start + 1 + r.Int64N(dur-1)
+			row = tp.free(start, dur, p.ptr)
+		}
+		row.Pid, row.Tid, row.Device = th.pid, th.tid, r.Int32N(2)
+	}
+}
+
+// oracle computes the outcome the slow way, with nothing but lists.
+func oracle(rows []*format.Row) outcome {
+	type event struct {
+		at   int64
+		free bool
+		row  *format.Row
+	}
+	o := outcome{Live: make(map[string]int64)}
+	var events []event
+	for _, r := range rows {
+		switch {
+		case r.Kind == format.KindAlloc && r.Flags != 0:
+			o.Unknown++
+		case r.Kind == format.KindAlloc && r.Result != 0:
+			o.Failed++
+		case r.Kind == format.KindAlloc:
+			events = append(events, event{r.StartNs + r.DurNs, false, r})
+		case r.Kind == format.KindFree && r.Result == 0 && r.Flags == 0:
+			events = append(events, event{r.StartNs, true, r})
+		}
+	}
+	done := make([]bool, len(events))
+	var live []*format.Row
+	find := func(r *format.Row) int {
+		return slices.IndexFunc(live, func(l *format.Row) bool { return l.Pid == r.Pid && l.Ptr == r.Ptr })
+	}
+	for range events {
+		first := -1 // of those left
+		for i, e := range events {
+			if !done[i] && (first < 0 || e.at < events[first].at || e.at == events[first].at && e.free && !events[first].free) {
+				first = i
+			}
+		}
+		done[first] = true
+		e := events[first]
+		i := find(e.row)
+		switch {
+		case e.free && i < 0:
+			o.Unmatched++
+		case e.free:
+			o.Frees++
+			live = slices.Delete(live, i, i+1)
+		default:
+			if i >= 0 {
+				o.LostFrees++
+				live = slices.Delete(live, i, i+1)
+			}
+			o.Allocs++
+			live = append(live, e.row)
+		}
+		var sum int64
+		for _, l := range live {
+			sum += l.Bytes
+		}
+		o.Peak = max(o.Peak, sum)
+	}
+	for _, l := range live {
+		o.Live[fmt.Sprintf("%d %x", l.Pid, l.Ptr)] = l.Bytes
+	}
+	return o
+}
+
+func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		tp := newTape(t)
+		randomProgram(tp, r, 400)
+		whole := oracle(tp.rows)
+		if whole.LostFrees != 0 {
+			t.Fatalf("seed %d: the program itself loses %d frees", seed, whole.LostFrees)
+		}
+		if seed%2 == 1 { // and with calls lost
+			tp.rows = slices.DeleteFunc(tp.rows, func(*format.Row) bool { return r.IntN(10) == 0 })
+		}
+		// Rows are written in the order in which calls return, roughly.
+		slices.SortStableFunc(tp.rows, func(a, b *format.Row) int {
+			return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs)
+		})
+		for range 50 {
+			i := r.IntN(len(tp.rows) - 1)
+			tp.rows[i], tp.rows[i+1] = tp.rows[i+1], tp.rows[i]
+		}
+		want := oracle(tp.rows)
+		got := replayed(t, tp.timeline())
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("seed %d:\ngot  %+v\nwant %+v", seed, got, want)
+		}
+	}
+}
+
+func TestInOrderIsASort(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	for round := range 50 {
+		var spans []span
+		groups := make(map[int][]int64)
+		var want []int64
+		for g := range 1 + r.IntN(8) {
+			base := r.Int64N(1000)
+			s := span{index: g, firstNs: base}
+			for range r.IntN(100) {
+				v := base + r.Int64N(int64(1+round*20))
+				groups[g] = append(groups[g], v)
+				want = append(want, v)
+			}
+			spans = append(spans, s)
+		}
+		less := func(a, b *int64) bool { return *a < *b }
+		var got []int64
+		released := 0
+		err := inOrder(spans, stream[int64]{
+			load: func(s span) ([]int64, error) {
+				rows := slices.Clone(groups[s.index])
+				sortNearly(rows, less)
+				return rows, nil
+			},
+			release: func(span, []int64) { released++ },
+			at:      func(v *int64) int64 { return *v },
+			less:    less,
+		}, func(v *int64) error { got = append(got, *v); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Fatalf("round %d: not in order: %d rows, want %d", round, len(got), len(want))
+		}
+		if released != len(groups) {
+			t.Errorf("round %d: %d of %d groups released", round, released, len(groups))
+		}
+	}
+}
+
+func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
+	for devices, want := range map[int]int32{0: -1, 1: 3, 2: -1} {
+		tp := newTape(t)
+		for i := range devices {
+			tp.add(format.Row{Kind: format.KindDevice, Device: int32(3 + i)})
+		}
+		tp.alloc(1, 1, 0x1000, 64).Device = -1
+		tl := tp.timeline()
+		replayed(t, tl)
+		if got := tl.origins.list[0].device; got != want {
+			t.Errorf("of %d devices: %d, want %d", devices, got, want)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package analyze
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+var summaryFacts = []Column{
+	{"processes", "processes", UnitText, "recorded processes"},
+	{"devices", "devices", UnitText, "GPUs"},
+	{"host", "host", UnitText, "machine that was recorded"},
+	{"driver", "driver", UnitText, "NVIDIA driver and the CUDA version it supports"},
+	{"recorded_by", "recorded by", UnitText, "version and command line of the recorder"},
+	{"start_ns", "started", UnitTime, "start of the recording"},
+	{"dur_ns", "duration", UnitNs, "length of the recording"},
+	{"call_errors", "errors", UnitCount, "calls that returned an error, in the window"},
+	{"unfinished_calls", "open calls", UnitCount, "calls that were not seen to return, in the window"},
+	{"out_of_memory", "out of memory", UnitCount, "calls that returned CUDA_ERROR_OUT_OF_MEMORY, in the window"},
+	{"xids", "Xid errors", UnitCount, "Xid errors of any device, in the window"},
+}
+
+var findingColumns = []Column{
+	{"finding", "FINDING", UnitText, "what stands out; rows are ordered by weight"},
+	{"next", "NEXT", UnitText, "the report that shows more"},
+}
+
+// summaryTop is how many rows the summary shows of a table that has its own report.
+const summaryTop = 3
+
+// Summary reports what a recording holds and what stands out in it.
+func (t *Timeline) Summary(opt Options) (*Report, error) {
+	leaks, err := t.newLeakScan(&opt)
+	if err != nil {
+		return nil, err
+	}
+	use := t.newMemoryUse(&opt.Filter)
+	l, err := t.replay(func(l *ledger, c *change) {
+		leaks.consume(l, c)
+		use.consume(c)
+	})
+	if err != nil {
+		return nil, err
+	}
+	leaks.finish(l)
+	calls := t.newCallUse(&opt.Filter)
+	if err := calls.scan(); err != nil {
+		return nil, err
+	}
+	r := &Report{Command: "summary", Window: calls.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	if len(calls.calls) == 0 && t.scan.events > 0 {
+		r.NoMatch = calls.seen.explain(&opt.Filter)
+	}
+	rows := leaks.verdicts()
+	r.Facts = t.summaryFacts(calls)
+	r.Totals = leaks.totals(rows)
+	leakTable := t.leakTable(leaks, rows, &r.Quality)
+	callTable, kernelTable := calls.callTable(), calls.kernelTable()
+	for table, top := range map[*Table]int{&leakTable: summaryTop, &callTable: summaryRows(opt.Top), &kernelTable: summaryRows(opt.Top)} {
+		if err := table.arrange("", top); err != nil {
+			return nil, err
+		}
+	}
+	r.Tables = []Table{t.findings(r, rows), use.table(), leakTable, callTable, kernelTable}
+	return r, nil
+}
+
+// summaryRows is how many calls and kernels the summary shows.
+func summaryRows(top int) int {
+	if top == 0 {
+		return 0
+	}
+	return min(top, 10)
+}
+
+func (t *Timeline) summaryFacts(calls *callUse) []Fact {
+	m := &t.rec.Meta
+	w := t.Recording()
+	var processes, devices []string
+	for _, pid := range slices.Sorted(maps.Keys(t.facts.processes)) {
+		processes = append(processes, strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.facts.processes[pid].Name)))
+	}
+	for _, d := range slices.Sorted(maps.Keys(t.facts.devices)) {
+		devices = append(devices, t.deviceLabel(d))
+	}
+	driver := m.DriverVersion
+	if m.CUDAVersion != "" {
+		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
+	}
+	sum := calls.total()
+	return fill(summaryFacts, strings.Join(processes, ", "), strings.Join(devices, ", "), m.Host, driver,
+		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),
+		sum.errors, sum.open, calls.outOfMemory, t.xidsIn(calls.window))
+}
+
+func (t *Timeline) xidsIn(w Window) int64 {
+	var n int64
+	for _, x := range t.facts.xids {
+		if x.atNs >= w.FromNs && x.atNs <= w.ToNs {
+			n++
+		}
+	}
+	return n
+}
+
+// findings lists what a reader should look at first.
+func (t *Timeline) findings(r *Report, rows []judged) Table {
+	table := Table{Name: "findings", Title: "findings", Columns: findingColumns}
+	add := func(next, format string, args ...any) {
+		table.Rows = append(table.Rows, Row{Cells: []any{fmt.Sprintf(format, args...), next}})
+	}
+	for _, x := range t.facts.xids {
+		if x.atNs >= r.Window.FromNs && x.atNs <= r.Window.ToNs {
+			add("perfetto", "Xid %d on device %d: %s", x.code, x.device, x.text)
+		}
+	}
+	number := func(name string) int64 {
+		v, _, _ := r.Number(name)
+		return int64(v)
+	}
+	if n := number("out_of_memory"); n > 0 {
+		add("perfetto", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", plural(n, "call"))
+	}
+	for i := range rows[:min(summaryTop, len(rows))] {
+		if j := &rows[i]; j.verdict == growing {
+			text := fmt.Sprintf("%s grows by %s/min, %s live", j.label, bytesText(roundInt(j.perMin)), bytesText(j.liveBytes))
+			if oom := t.oomIn(j.device, j.growthOnDevice(), r.Window.ToNs); oom != nil {
+				text += ", out of memory in " + durText(oom.(int64))
+			}
+			add("leaks", "%s", text)
+		}
+	}
+	if n := number("unfinished_calls"); n > 0 {
+		add("perfetto", "%s had not returned at the end", plural(n, "call"))
+	}
+	if n := r.Quality.LostEvents; n > 0 {
+		add("", "%s lost: numbers are too low by that", plural(n, "call"))
+	}
+	if d := t.rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
+		add("", "the wall clock was set by %s during the recording", durText(d))
+	}
+	return table
+}

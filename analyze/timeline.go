@@ -1,0 +1,141 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Timeline is a recording prepared for reports: its facts, its stacks and where its
+// calls are. It reads calls when a report asks for them, row group by row group, and
+// keeps none of them. A Timeline is not safe for concurrent use.
+type Timeline struct {
+	rec     *format.Recording
+	facts   facts
+	stacks  stackTable
+	origins originTable
+	scan    callScan
+
+	memory []span // row groups of memory calls
+	calls  []span // row groups of all other calls
+}
+
+// Window is a stretch of time in Unix ns, both ends included.
+type Window struct{ FromNs, ToNs int64 }
+
+// DurNs returns the window's length, never negative.
+func (w Window) DurNs() int64 { return max(0, w.ToNs-w.FromNs) }
+
+// New reads the recording's facts and stacks and measures its calls. The recording
+// must stay open while the Timeline is used.
+func New(rec *format.Recording) (*Timeline, error) {
+	t := &Timeline{rec: rec, origins: newOriginTable()}
+	t.scan.stacks = make(map[string]int64)
+	if err := t.readFacts(); err != nil {
+		return nil, err
+	}
+	if err := t.readStacks(); err != nil {
+		return nil, err
+	}
+	for i, g := range rec.Groups() {
+		switch g.Class() {
+		case format.ClassMemory:
+			t.memory = append(t.memory, t.scan.add(g, i))
+		case format.ClassCall:
+			t.calls = append(t.calls, t.scan.add(g, i))
+		}
+		if err := g.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Recording returns the window of the whole recording: the recorder's own times, or
+// where it left none (cut off before its first segment) those of the calls.
+func (t *Timeline) Recording() Window {
+	w := Window{t.rec.Meta.StartNs, t.rec.Meta.EndNs}
+	if w.FromNs == 0 && len(t.memory)+len(t.calls) > 0 {
+		w.FromNs = t.scan.firstNs
+	}
+	if w.ToNs < w.FromNs || w.ToNs == 0 {
+		w.ToNs = max(w.FromNs, t.scan.lastNs)
+	}
+	return w
+}
+
+// span is one row group of calls.
+type span struct {
+	group *format.Group
+	index int
+	// firstNs is the earliest start of a call in the group: no call of it takes
+	// effect before.
+	firstNs int64
+}
+
+// callScan is what one pass over a few columns of all calls tells.
+type callScan struct {
+	events          int64
+	open, abandoned int64
+	unreadable      int64
+	firstNs, lastNs int64
+	stacks          map[string]int64 // calls by stack status
+
+	start []int64
+	flags []int32
+}
+
+func (s *callScan) add(g *format.Group, index int) span {
+	s.start = g.Int64("start_ns", s.start)
+	s.flags = g.Int32("flags", s.flags)
+	sp := span{group: g, index: index, firstNs: math.MaxInt64}
+	for _, ns := range s.start {
+		sp.firstNs = min(sp.firstNs, ns)
+		s.lastNs = max(s.lastNs, ns)
+	}
+	if s.events == 0 || sp.firstNs < s.firstNs {
+		s.firstNs = sp.firstNs
+	}
+	s.events += int64(len(s.start))
+	for _, f := range s.flags {
+		if f == 0 {
+			continue
+		}
+		s.open += int64(f & format.FlagOpen)
+		s.abandoned += int64(f & format.FlagAbandoned / format.FlagAbandoned)
+		s.unreadable += int64(f & format.FlagUnreadable / format.FlagUnreadable)
+	}
+	status := g.Strings("stack_status")
+	counts := make([]int64, len(status.Dict))
+	for _, i := range status.Index {
+		counts[i]++
+	}
+	for i, n := range counts {
+		if n > 0 {
+			s.stacks[cmp.Or(status.Dict[i], format.StackNone)] += n
+		}
+	}
+	return sp
+}
+
+// wrap adds the recording's name to an error of reading it.
+func (t *Timeline) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("read %s: %w", t.rec.Path, err)
+}
+
+// endOf returns start+dur, where negative durations are none and a sum beyond the
+// range stays inside it: both occur only in damaged files.
+func endOf(startNs, durNs int64) int64 {
+	if durNs <= 0 {
+		return startNs
+	}
+	if startNs > math.MaxInt64-durNs {
+		return math.MaxInt64
+	}
+	return startNs + durNs
+}

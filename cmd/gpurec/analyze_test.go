@@ -1,0 +1,212 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/format"
+)
+
+// runHere runs a command line in the current folder of the test and returns what it
+// printed and its exit code.
+func runHere(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	capture := func(stream **os.File) func() string {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := *stream
+		*stream = file
+		return func() string {
+			*stream = before
+			file.Close()
+			text, err := os.ReadFile(file.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+	}
+	out, err := capture(&os.Stdout), capture(&os.Stderr)
+	code = run(context.Background(), args)
+	return out(), err(), code
+}
+
+// leakyRecording writes a recording of 60 s in which one site leaks 1 MiB every 100 ms.
+func leakyRecording(t *testing.T, path string) {
+	t.Helper()
+	w, err := format.Create(path, format.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC).UnixNano()
+	for i := range int64(600) {
+		row := format.Row{Kind: format.KindAlloc, Name: "cuMemAlloc_v2", StartNs: start + i*1e8, DurNs: 1000, Pid: 4242, Tid: 4242, Device: 0,
+			Ptr: 0x7f0000000000 + i<<20, Bytes: 1 << 20, MemoryKind: format.MemoryDevice, StackStatus: format.StackNone, Site: "step (train.py:88)"}
+		if err := w.Write(format.ClassMemory, []format.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+		launch := format.Row{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: row.StartNs + 2000, DurNs: 1000, Pid: 4242, Tid: 4242, Kernel: "gemm"}
+		if err := w.Write(format.ClassCall, []format.Row{launch}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(format.Meta{StartNs: start, EndNs: start + 60e9}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnalyzeCommandLines(t *testing.T) {
+	t.Chdir(t.TempDir())
+	leakyRecording(t, "run.parquet")
+	for line, want := range map[string]struct {
+		code           int
+		stdout, stderr string // must be in there
+	}{
+		"analyze run.parquet":                                             {0, "step (train.py:88) grows by", ""},
+		"analyze summary run.parquet":                                     {0, "step (train.py:88) grows by", ""},
+		"analyze leaks run.parquet":                                       {0, "growing", ""},
+		"analyze leaks --group-by pid run.parquet":                        {0, "4242", ""},
+		"analyze leaks --format csv --no-header run.parquet":              {0, "growing,", "quality: 1,200 events, 0 lost"},
+		"analyze leaks --explain":                                         {0, "Theil-Sen", ""},
+		"analyze leaks --fail-on growing>0 run.parquet":                   {3, "growing", "failed on growing>0 (it is 1)"},
+		"analyze leaks --fail-on growing>1 run.parquet":                   {0, "growing", ""},
+		"analyze leaks --fail-on growing run.parquet":                     {2, "", "compares nothing"},
+		"analyze leaks --fail-on groing>0 run.parquet":                    {2, "", `"groing" is no number of this report`},
+		"analyze leaks --pid 7 run.parquet":                               {0, "", "no row matches --pid 7; the recording has pids 4242"},
+		"analyze leaks --format html run.parquet":                         {2, "", "--format html is not there yet"},
+		"analyze leaks --format xml run.parquet":                          {2, "", `unknown format "xml"`},
+		"analyze leaks --group-by colour run.parquet":                     {2, "", `cannot group by "colour"`},
+		"analyze leaks --sort colour run.parquet":                         {2, "", `no column "colour"`},
+		"analyze leaks --from 10s --to 5s run.parquet":                    {2, "", "--from 10s is after --to 5s"},
+		"analyze leaks --from yesterday run.parquet":                      {2, "", "--from: read time"},
+		"analyze leaks --to 2026-11-20T10:00:10Z run.parquet":             {0, "100.0 MiB", ""},
+		"analyze leaks --min-bytes 2MiB run.parquet":                      {0, "total: live 0 B", "no row matches"},
+		"analyze leaks --min-bytes lots run.parquet":                      {2, "", "--min-bytes"},
+		"analyze leaks --stream seven run.parquet":                        {2, "", "--stream"},
+		"analyze leaks --top -1 run.parquet":                              {2, "", "negative"},
+		"analyze --kernel ( run.parquet":                                  {2, "", "--kernel"},
+		"analyze --kernel gemm run.parquet":                               {0, "gemm", ""},
+		"analyze --from 2m run.parquet":                                   {0, "", "outside of the recording"},
+		"analyze leeks":                                                   {2, "", "hint: gpurec analyze leaks"},
+		"analyze leaks nothing.parquet":                                   {1, "", "nothing.parquet does not exist"},
+		"analyze leaks a b":                                               {2, "", "accepts at most 1 arg"},
+		"analyze pprof --type cpu run.parquet":                            {2, "", "--type cpu"},
+		"analyze pprof -o a.pb.gz run.parquet":                            {0, "", "1 samples -> a.pb.gz"},
+		"analyze pprof --fail-on lost_events>0 -o b.pb.gz run.parquet":    {0, "", "samples"},
+		"analyze perfetto --max-slices 100 -o a.pftrace.gz run.parquet":   {0, "", "calls from 3.3"},
+		"analyze perfetto --kernel gemm -o b.pftrace run.parquet":         {0, "", "1,200 calls -> b.pftrace"},
+		"analyze perfetto --max-slices -1 -o c.pftrace run.parquet":       {2, "", "negative"},
+		"analyze perfetto --fail-on events>0 -o d.pftrace.gz run.parquet": {3, "", "events>0 (it is 1200)"},
+	} {
+		stdout, stderr, code := runHere(t, strings.Fields(line)...)
+		if code != want.code || !strings.Contains(stdout, want.stdout) || !strings.Contains(stderr, want.stderr) {
+			t.Errorf("gpurec %s: exit %d, want %d\nstdout: %s\nstderr: %s", line, code, want.code, stdout, stderr)
+		}
+		if code != exitOK && code != exitFailOn && stdout != "" {
+			t.Errorf("gpurec %s fails and prints %q to standard output", line, stdout)
+		}
+	}
+}
+
+func TestAnalyzeTakesTheNewestRecording(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if _, stderr, code := runHere(t, "analyze"); code != exitFailed || !strings.Contains(stderr, "no gpurec-*.parquet in this folder") {
+		t.Errorf("empty folder: exit %d, %s", code, stderr)
+	}
+	for i, name := range []string{"gpurec-b-1.parquet", "gpurec-a-2.parquet", "other.parquet"} {
+		leakyRecording(t, name)
+		at := time.Now().Add(time.Duration(i) * time.Hour)
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stderr, code := runHere(t, "analyze", "leaks")
+	if code != exitOK || !strings.Contains(stderr, "reading gpurec-a-2.parquet") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+func TestAnalyzeWritesFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	leakyRecording(t, "run.parquet")
+	for range 2 { // by default next to the recording, and only once
+		runHere(t, "analyze", "pprof", "run.parquet")
+		runHere(t, "analyze", "perfetto", "run.parquet")
+	}
+	for _, name := range []string{"run.pb.gz", "run.pftrace"} {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, stderr, code := runHere(t, "analyze", "pprof", "run.parquet"); code != exitFailed || !strings.Contains(stderr, "run.pb.gz exists") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if _, stderr, code := runHere(t, "analyze", "pprof", "--force", "run.parquet"); code != exitOK {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	file, err := os.Open("run.pb.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if p, err := profile.Parse(file); err != nil || len(p.Sample) != 1 || p.Sample[0].Value[3] != 600<<20 {
+		t.Errorf("profile: %v", err)
+	}
+	if stdout, _, code := runHere(t, "analyze", "pprof", "-o", "-", "run.parquet"); code != exitOK || !strings.HasPrefix(stdout, "\x1f\x8b") {
+		t.Errorf("standard output: exit %d, %d bytes", code, len(stdout))
+	}
+	if _, _, code := runHere(t, "analyze", "perfetto", "-o", "run.pftrace.gz", "run.parquet"); code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+	plain, err := os.ReadFile("run.pftrace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	zipped, err := os.Open("run.pftrace.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zipped.Close()
+	in, err := gzip.NewReader(zipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(in); err != nil || string(text) != string(plain) {
+		t.Errorf("the compressed trace is another one: %v", err)
+	}
+	if _, _, code := runHere(t, "analyze", "perfetto", "-o", filepath.Join("absent", "run.pftrace"), "run.parquet"); code != exitFailed {
+		t.Errorf("a folder that is not there: exit %d", code)
+	}
+}
+
+func TestAnalyzeJSONIsOneObject(t *testing.T) {
+	t.Chdir(t.TempDir())
+	leakyRecording(t, "run.parquet")
+	for _, command := range [][]string{{"analyze"}, {"analyze", "leaks"}} {
+		stdout, stderr, code := runHere(t, append(command, "--format", "json", "run.parquet")...)
+		var report struct {
+			SchemaVersion int    `json:"schema_version"`
+			Command       string `json:"command"`
+			Quality       struct {
+				Events    int64  `json:"events"`
+				GPUTiming string `json:"gpu_timing"`
+			} `json:"quality"`
+		}
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitOK || stderr != "" {
+			t.Errorf("%v: exit %d, %v, %s", command, code, err, stderr)
+		}
+		if report.SchemaVersion != 1 || report.Quality.Events != 1200 || report.Quality.GPUTiming != "none" {
+			t.Errorf("%v: %+v", command, report)
+		}
+	}
+}
