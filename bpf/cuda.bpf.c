@@ -22,6 +22,7 @@ char _license[] SEC("license") = "GPL";
 
 /* Set before load. */
 const volatile __u8 take_stacks = 1;
+const volatile __u8 record_all = 0; /* every process, not only targets */
 const volatile __u64 wakeup_bytes = 16 << 20; /* wake user space above this much data */
 
 /* Everything that goes to user space. Full: the record is counted as lost. */
@@ -141,6 +142,8 @@ const enum arg_from *unused_from __attribute__((unused));
 const enum call_class *unused_class __attribute__((unused));
 const enum call_decode *unused_decode __attribute__((unused));
 const enum call_effect *unused_effect __attribute__((unused));
+const struct process_event *unused_process __attribute__((unused));
+const enum process_change *unused_change __attribute__((unused));
 const enum name_source *unused_source __attribute__((unused));
 const enum name_check *unused_check __attribute__((unused));
 const enum loss_reason *unused_reason __attribute__((unused));
@@ -665,6 +668,19 @@ static __always_inline void drop_gone(struct thread *t, __u64 sp, __u64 caller_p
 	}
 }
 
+/* Recording everything: a process that calls for the first time becomes a target. */
+static __always_inline int admit(__u32 tgid)
+{
+	struct process_event p = {.kind = RECORD_PROCESS, .change = PROCESS_FIRST, .pid = tgid};
+	__u32 epoch = 1;
+
+	if (!record_all || bpf_map_update_elem(&targets, &tgid, &epoch, BPF_NOEXIST))
+		return record_all; /* another thread was faster */
+	p.start_ns = bpf_ktime_get_ns();
+	bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP);
+	return 1;
+}
+
 SEC("uprobe.multi/call_enter")
 int call_enter(struct pt_regs *ctx)
 {
@@ -677,7 +693,7 @@ int call_enter(struct pt_regs *ctx)
 	struct thread *t;
 	__u64 caller_pc;
 
-	if (!bpf_map_lookup_elem(&targets, &tgid))
+	if (!bpf_map_lookup_elem(&targets, &tgid) && !admit(tgid))
 		return 0;
 	spec = bpf_map_lookup_elem(&calls, &call);
 	if (!spec)

@@ -3,7 +3,7 @@
  * Records that cross from the kernel to user space, and the table that user space
  * gives to the kernel. The layout is written only here; bpf2go makes the Go types.
  *
- * Three kinds of record share the ring buffer and are told apart by their first
+ * Four kinds of record share the ring buffer and are told apart by their first
  * member, kind. All times are CLOCK_MONOTONIC nanoseconds.
  */
 #ifndef GPUREC_EVENT_H
@@ -13,6 +13,7 @@ enum record_kind {
 	RECORD_CALL = 1,  /* struct event: one call */
 	RECORD_STACK = 2, /* struct stack_event: a stack seen for the first time */
 	RECORD_NAME = 3,  /* struct name_event: the name behind a kernel handle */
+	RECORD_PROCESS = 4, /* struct process_event: a process began or became another */
 };
 
 /* Classes in which calls are counted and their losses accounted for. */
@@ -93,6 +94,21 @@ struct stack_event {
 
 /* Mangled names of template kernels reach some 2,000 characters. */
 #define MAX_NAME 2800
+
+enum process_change {
+	PROCESS_FORK,  /* a child of a recorded process, recorded from here on */
+	PROCESS_EXEC,  /* a recorded process runs another program */
+	PROCESS_FIRST, /* recording everything: the first call of a process */
+};
+
+struct process_event {
+	__u16 kind;   /* RECORD_PROCESS */
+	__u16 change; /* enum process_change */
+	__u32 pid;
+	__u32 parent_pid; /* PROCESS_FORK */
+	__u32 _pad;
+	__u64 start_ns;
+};
 
 enum name_source {
 	NAME_FROM_CALL,   /* the call that returned the handle */

@@ -46,22 +46,37 @@ func (a Attach) onThisKernel() Attach {
 type probes struct {
 	how     Attach
 	objects bpf.CudaObjects
+	process bpf.ProcessObjects // follows children; empty if it does not
 
 	mu       sync.Mutex
+	tracing  []link.Link
 	entries  []link.Link
 	returns  []link.Link
 	attached map[attachment]bool
 	count    int // places probed, entries and returns
 }
 
-// attachment is one library probed for one process.
+// attachment is one library probed for one process, or for all with everyProcess.
 type attachment struct {
 	lib fileID
 	pid int
 }
 
+// everyProcess stands for a pid: probes that every process on the machine hits. Only
+// targets are recorded, but the others pay the price of a probe too.
+const everyProcess = 0
+
+// probeOptions are what the BPF programs are set to.
+type probeOptions struct {
+	how         Attach
+	bufferBytes int
+	stacks      bool
+	all         bool // record every process
+}
+
 // loadProbes loads the BPF programs and fills the table of calls.
-func loadProbes(how Attach, bufferBytes int, stacks bool) (*probes, error) {
+func loadProbes(opt probeOptions) (*probes, error) {
+	how, bufferBytes := opt.how, opt.bufferBytes
 	spec, err := bpf.LoadCuda()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
@@ -72,11 +87,7 @@ func loadProbes(how Attach, bufferBytes int, stacks bool) (*probes, error) {
 		}
 	}
 	spec.Maps["events"].MaxEntries = uint32(bufferBytes)
-	takeStacks := uint8(0)
-	if stacks {
-		takeStacks = 1
-	}
-	if err := errors.Join(spec.Variables["take_stacks"].Set(takeStacks),
+	if err := errors.Join(spec.Variables["take_stacks"].Set(flag(opt.stacks)), spec.Variables["record_all"].Set(flag(opt.all)),
 		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4))); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
@@ -94,6 +105,41 @@ func loadProbes(how Attach, bufferBytes int, stacks bool) (*probes, error) {
 	return p, nil
 }
 
+// flag is a boolean as the BPF programs have it.
+func flag(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// follow has children of targets become targets before they run. It fails on kernels
+// without BTF.
+func (p *probes) follow() error {
+	replace := map[string]*ebpf.Map{"events": p.objects.Events, "targets": p.objects.Targets}
+	spec, err := bpf.LoadProcess()
+	if err != nil {
+		return fmt.Errorf("read BPF programs: %w", err)
+	}
+	spec.Maps["events"].MaxEntries = p.objects.Events.MaxEntries()
+	if err := spec.LoadAndAssign(&p.process, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
+		return fmt.Errorf("load BPF programs that follow children: %w", err)
+	}
+	for _, program := range []*ebpf.Program{p.process.ProcessFork, p.process.ProcessExec} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: program})
+		if err != nil {
+			return fmt.Errorf("attach to process events: %w", err)
+		}
+		p.tracing = append(p.tracing, l)
+	}
+	return nil
+}
+
+// forget ends the recording of a process that is gone.
+func (p *probes) forget(pid int) {
+	_ = p.objects.Targets.Delete(uint32(pid)) // it may be gone already
+}
+
 // target lets the programs record the process.
 func (p *probes) target(pid int) error {
 	if err := p.objects.Targets.Put(uint32(pid), uint32(1)); err != nil {
@@ -108,7 +154,7 @@ func (p *probes) attach(lib *library, pid int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := attachment{lib.id, pid}
-	if p.attached[key] {
+	if p.attached[key] || p.attached[attachment{lib.id, everyProcess}] {
 		return nil
 	}
 	var err error
@@ -122,6 +168,13 @@ func (p *probes) attach(lib *library, pid int) error {
 	}
 	p.attached[key] = true
 	return nil
+}
+
+// placed returns how many places are probed, entries and returns.
+func (p *probes) placed() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
 }
 
 func (p *probes) attachMulti(lib *library, pid int) error {
@@ -184,7 +237,8 @@ func (p *probes) attachPerf(lib *library, pid int) error {
 func (p *probes) detach(grace time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := closeLinks(p.entries)
+	err := errors.Join(closeLinks(p.tracing), closeLinks(p.entries))
+	p.tracing = nil
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if open, oerr := p.openCalls(); oerr != nil || len(open) == 0 {
 			break
@@ -241,5 +295,9 @@ func (p *probes) openCalls() ([]bpf.CudaEvent, error) {
 }
 
 func (p *probes) close() error {
-	return errors.Join(p.detach(0), p.objects.Close())
+	err := p.detach(0)
+	if p.process.ProcessFork != nil {
+		err = errors.Join(err, p.process.ProcessFork.Close(), p.process.ProcessExec.Close(), p.process.Events.Close(), p.process.Targets.Close())
+	}
+	return errors.Join(err, p.objects.Close())
 }

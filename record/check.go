@@ -32,6 +32,7 @@ func Check(pid int, how Attach) []Finding {
 		checkAttach(how),
 		{What: "privileges", Needed: true, Text: "enough for " + string(how), Err: CheckPrivileges(how)},
 		checkPrograms(how),
+		checkFollow(how),
 		checkNVML(),
 		{What: "kernel log", Text: "/dev/kmsg can be read", Err: checkReadable("/dev/kmsg"), Without: "no Xid errors from the kernel log"},
 	}
@@ -52,12 +53,24 @@ func checkAttach(how Attach) Finding {
 // checkPrograms loads the BPF programs and drops them again.
 func checkPrograms(how Attach) Finding {
 	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
-	p, err := loadProbes(how, 1<<16, true)
+	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16, stacks: true})
 	if err != nil {
 		f.Err = err
 		return f
 	}
 	f.Err = p.close()
+	return f
+}
+
+// checkFollow tries whether children of recorded processes can be followed.
+func checkFollow(how Attach) Finding {
+	f := Finding{What: "children", Text: "are followed from their first call", Without: "child processes are not recorded"}
+	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16})
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	f.Err = errors.Join(p.follow(), p.close())
 	return f
 }
 

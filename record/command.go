@@ -127,18 +127,29 @@ func groupsOf(owner format.Owner) ([]uint32, error) {
 	return groups, nil
 }
 
-// candidateLibraries returns the libcuda files that a program started now could
-// load: probes placed before it maps one miss no call.
-func candidateLibraries() []*library {
+// candidateLibraries returns the libcuda files that the process, or a program it
+// starts, could load: probes placed before it maps one miss no call. Where it looks
+// is told by its environment and by the folders of its own root.
+func (p *process) candidateLibraries() []*library {
+	root := p.path("root")
 	var dirs []string
-	dirs = append(dirs, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
+	if environ, err := os.ReadFile(p.path("environ")); err == nil {
+		for kv := range strings.SplitSeq(string(environ), "\x00") {
+			if path, ok := strings.CutPrefix(kv, "LD_LIBRARY_PATH="); ok {
+				dirs = append(dirs, filepath.SplitList(path)...)
+			}
+		}
+	}
 	dirs = append(dirs, cachedLibraryDirs()...)
 	dirs = append(dirs, "/usr/lib/"+multiarch(), "/lib/"+multiarch(), "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/local/cuda/compat", "/usr/lib/wsl/lib")
 	var found []*library
 	seen := make(map[fileID]bool)
 	for _, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
 		path := filepath.Join(dir, "libcuda.so.1")
-		lib, err := openLibrary(path, path)
+		lib, err := openLibrary(root+path, path)
 		if err != nil || seen[lib.id] {
 			continue
 		}

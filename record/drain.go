@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/gpurec/gpurec/bpf"
 )
 
 const (
@@ -26,6 +29,7 @@ const (
 // the buffer is empty. It only copies: nothing it does may take long.
 type drain struct {
 	reader *ringbuf.Reader
+	births chan<- bpf.CudaProcessEvent // processes, which cannot wait for the scribe
 	chunks chan<- []byte
 	spare  <-chan []byte
 	stop   chan struct{}
@@ -33,12 +37,12 @@ type drain struct {
 	err    error
 }
 
-func newDrain(events *ebpf.Map, chunks chan<- []byte, spare <-chan []byte) (*drain, error) {
+func newDrain(events *ebpf.Map, chunks chan<- []byte, spare <-chan []byte, births chan<- bpf.CudaProcessEvent) (*drain, error) {
 	reader, err := ringbuf.NewReader(events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
-	return &drain{reader: reader, chunks: chunks, spare: spare, stop: make(chan struct{}), done: make(chan struct{})}, nil
+	return &drain{reader: reader, births: births, chunks: chunks, spare: spare, stop: make(chan struct{}), done: make(chan struct{})}, nil
 }
 
 func (d *drain) run() {
@@ -57,6 +61,10 @@ func (d *drain) run() {
 			if err != nil {
 				d.err = fmt.Errorf("read ring buffer: %w", err)
 				return
+			}
+			if isBirth(record.RawSample) {
+				d.births <- *(*bpf.CudaProcessEvent)(unsafe.Pointer(&record.RawSample[0]))
+				continue
 			}
 			if len(chunk)+len(record.RawSample)+8 > cap(chunk) {
 				d.chunks <- chunk
@@ -79,6 +87,10 @@ func (d *drain) run() {
 		default:
 		}
 	}
+}
+
+func isBirth(sample []byte) bool {
+	return len(sample) >= int(unsafe.Sizeof(bpf.CudaProcessEvent{})) && bpf.CudaRecordKind(sample[0]) == bpf.CudaRecordKindRECORD_PROCESS
 }
 
 // chunk returns an empty chunk, used or new.

@@ -42,9 +42,11 @@ type processFacts struct {
 	ExitNs int64 `json:"exit_ns,omitempty"`
 }
 
-// facts reads what is known of the process; what cannot be read stays empty.
+// facts reads what is known of the process; what cannot be read stays empty. They
+// are kept for when it is gone.
 func (p *process) facts() processFacts {
 	f := processFacts{StartBootNs: p.startNs, UID: -1}
+	defer func() { p.known = f }()
 	if exe, err := os.Readlink(p.path("exe")); err == nil {
 		f.Exe = exe
 	}
@@ -66,14 +68,16 @@ func (p *process) facts() processFacts {
 		}
 	}
 	if stat, err := os.ReadFile(p.path("stat")); err == nil {
-		if _, after, ok := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " "); ok {
-			fields := strings.Fields(after)
-			if len(fields) > 1 {
-				f.ParentPid, _ = strconv.Atoi(fields[1])
-			}
-		}
+		f.ParentPid = parentOf(stat)
 	}
 	return f
+}
+
+// exitRow says that the process has ended.
+func (p *process) exitRow(now int64) format.Row {
+	f := p.known
+	f.ExitNs = now
+	return p.row(f, now)
 }
 
 func (p *process) row(f processFacts, startNs int64) format.Row {

@@ -51,6 +51,7 @@ type process struct {
 	startNs int64 // CLOCK_BOOTTIME; with pid it names the process for good
 	pidfd   int
 	exited  bool
+	known   processFacts // as last read
 }
 
 // openProcess looks the process up; the pidfd keeps its number from being mistaken
@@ -104,6 +105,23 @@ func parseStat(stat []byte) (comm string, startNs int64) {
 		startNs = ticks * 1e9 / userHz
 	}
 	return comm, startNs
+}
+
+// parentOf returns the parent's number from /proc/PID/stat, 0 if it is not there.
+func parentOf(stat []byte) int {
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1]) // 0 for what is no number
+	return parent
+}
+
+// rename reads the process's name again, after an exec.
+func (p *process) rename() {
+	if stat, err := os.ReadFile(p.path("stat")); err == nil {
+		p.comm, _ = parseStat(stat)
+	}
 }
 
 // userHz is the unit of times in /proc/PID/stat; 100 on every architecture we know.

@@ -4,6 +4,7 @@ package record
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -79,13 +80,24 @@ func (s *scribe) run(rotateEvery time.Duration) {
 				rows = nil
 				continue
 			}
-			s.write(format.ClassOf(r[0].Kind), r)
+			s.take(r)
 		case <-look.C:
 			s.look()
 		case <-rotate.C:
 			s.rotate()
 		}
 	}
+}
+
+// take writes rows that others made. A process that is new, or a new program, has
+// other mappings than were known under its number.
+func (s *scribe) take(rows []format.Row) {
+	for i := range rows {
+		if rows[i].Kind == format.KindProcess && !strings.Contains(rows[i].Message, `"exit_ns"`) {
+			s.stacks.renew(uint32(rows[i].Pid))
+		}
+	}
+	s.write(format.ClassOf(rows[0].Kind), rows)
 }
 
 // look writes down what was lost and counted, and tells how far things are.

@@ -5,10 +5,8 @@ package record
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -43,14 +41,18 @@ type Options struct {
 	SegmentInterval time.Duration
 	// WaitForLibrary waits for processes that have not loaded libcuda yet.
 	WaitForLibrary bool
-	Version        string
-	CommandLine    []string
+	// Children records the processes' children, those of now and those to come.
+	Children bool
+	// All records every process on the machine that uses CUDA; Pids is then empty.
+	All         bool
+	Version     string
+	CommandLine []string
 }
 
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
-		BufferBytes: 64 << 20, Stacks: "fp", Attach: AttachAuto,
+		BufferBytes: 64 << 20, Stacks: "fp", Attach: AttachAuto, Children: true,
 		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second,
 	}
 }
@@ -67,19 +69,25 @@ const (
 // Session is a recording under way. Start begins it, Run goes on until it should
 // end, Finish ends it.
 type Session struct {
-	opt       Options
-	processes []*process
-	probes    *probes
-	drain     *drain
-	scribe    *scribe
-	nvml      *telemetry
-	output    string
-	startNs   int64
-	costBase  format.Cost
+	opt      Options
+	family   family
+	probes   *probes
+	drain    *drain
+	scribe   *scribe
+	nvml     *telemetry
+	output   string
+	startNs  int64
+	costBase format.Cost
 
 	stop     chan struct{} // ends the helpers
 	helpers  sync.WaitGroup
 	failures chan error
+	births   chan bpf.CudaProcessEvent
+	// followErr says why children are not followed.
+	followErr error
+	// crowded remembers for libraries whether processes use them that are not recorded.
+	crowded   map[fileID]bool
+	libraries []*library // probed for somebody
 
 	metaMu sync.Mutex
 	meta   format.Meta
@@ -89,7 +97,10 @@ type Session struct {
 // *ProcessError, *PrivilegeError, *KernelError, an error matching format.ErrExists,
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
-	s := &Session{opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), costBase: ownCost()}
+	s := &Session{
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), costBase: ownCost(),
+		births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(),
+	}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -111,8 +122,7 @@ func Start(opt Options) (_ *Session, err error) {
 	}
 	s.output = opt.Output
 	if s.output == "" {
-		first := s.processes[0]
-		s.output = filepath.Join(opt.Folder, defaultOutput(first.comm, first.pid, time.Now().Format("20060102-150405")))
+		s.output = filepath.Join(opt.Folder, s.family.defaultOutput(time.Now().Format("20060102-150405")))
 	}
 	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner})
 	if err != nil {
@@ -129,74 +139,27 @@ func Start(opt Options) (_ *Session, err error) {
 	return s, s.begin(writer)
 }
 
-func (s *Session) openProcesses() error {
-	pids := s.opt.Pids
-	if c := s.opt.Command; c != nil {
-		pids = append(slices.Clone(pids), c.Pid())
-	}
-	slices.Sort(pids)
-	for _, pid := range slices.Compact(pids) {
-		p, err := openProcess(pid)
-		if err != nil {
-			return err
-		}
-		s.processes = append(s.processes, p)
-		if !p.alive() {
-			return &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoProcess}
-		}
-		if err := p.checkAccess(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// target is a library to probe for a process.
-type target struct {
-	library *library
-	pid     int
-}
-
-// findLibraries returns what to probe now: what processes have mapped, and for a
-// held command what it could map.
-func (s *Session) findLibraries() ([]target, error) {
-	var targets []target
-	for _, p := range s.processes {
-		libs, err := p.libraries()
-		if err != nil {
-			return nil, err
-		}
-		isCommand := s.opt.Command != nil && p.pid == s.opt.Command.Pid()
-		if len(libs) == 0 && isCommand {
-			libs = candidateLibraries()
-		}
-		if len(libs) == 0 && !isCommand && !s.opt.WaitForLibrary {
-			return nil, &ProcessError{Pid: p.pid, Comm: p.comm, Err: ErrNoLibrary}
-		}
-		for _, lib := range libs {
-			targets = append(targets, target{lib, p.pid})
-		}
-	}
-	return targets, nil
-}
-
 // attach loads the programs and places the probes.
 func (s *Session) attach(how Attach, targets []target) error {
 	begin := time.Now()
-	probes, err := loadProbes(how, s.opt.BufferBytes, s.opt.Stacks != "off")
+	probes, err := loadProbes(probeOptions{how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks != "off", all: s.opt.All})
 	if err != nil {
 		return err
 	}
 	s.probes = probes
-	for _, p := range s.processes {
+	for _, p := range s.family.all() {
 		if err := probes.target(p.pid); err != nil {
 			return err
 		}
 	}
+	if s.opt.Children {
+		s.followErr = probes.follow()
+	}
 	for _, t := range targets {
-		if err := probes.attach(t.library, t.pid); err != nil {
+		if err := s.place(t.library, t.pid); err != nil {
 			return err
 		}
+		s.libraries = append(s.libraries, t.library)
 	}
 	s.meta.Cost.AttachNs = time.Since(begin).Nanoseconds()
 	return nil
@@ -218,19 +181,24 @@ func (s *Session) begin(writer *format.Writer) error {
 		onFailure: func(err error) { s.failures <- err },
 	}
 	s.scribe.progress.Store(new(Progress))
-	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, s.scribe.spare)
+	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, s.scribe.spare, s.births)
 	if err != nil {
 		return err
 	}
 	s.drain = drain
-	facts := make([]format.Row, 0, len(s.processes))
-	for _, p := range s.processes {
+	var facts []format.Row
+	for _, p := range s.family.all() {
 		facts = append(facts, p.row(p.facts(), s.startNs))
 		s.scribe.stacks.space(uint32(p.pid)) // open its files while it lives
 	}
+	if s.followErr != nil {
+		facts = append(facts, format.Row{Kind: format.KindNote, Name: "children", StartNs: s.startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
+	}
 	go s.scribe.run(s.opt.SegmentInterval)
 	go s.drain.run()
-	s.scribe.rows <- facts
+	if len(facts) > 0 {
+		s.scribe.rows <- facts
+	}
 	s.startHelpers(c)
 	return nil
 }
@@ -263,7 +231,7 @@ func (s *Session) metaNow() format.Meta {
 	meta := s.meta
 	meta.EndNs = s.scribe.accounts.clock.now()
 	meta.Calls = s.scribe.accounts.calls()
-	meta.Probes = s.probes.count
+	meta.Probes = s.probes.placed()
 	return meta
 }
 
@@ -271,7 +239,7 @@ func (s *Session) metaNow() format.Meta {
 func (s *Session) Output() string { return s.output }
 
 // Probes returns how many places are probed, and by which kernel interface.
-func (s *Session) Probes() (int, Attach) { return s.probes.count, s.probes.how }
+func (s *Session) Probes() (int, Attach) { return s.probes.placed(), s.probes.how }
 
 // HasNVML reports whether the GPUs are sampled.
 func (s *Session) HasNVML() bool { return s.nvml != nil }
@@ -282,7 +250,7 @@ func (s *Session) Progress() Progress { return *s.scribe.progress.Load() }
 // Processes returns number and name of every recorded process.
 func (s *Session) Processes() map[int]string {
 	names := make(map[int]string)
-	for _, p := range s.processes {
+	for _, p := range s.family.all() {
 		names[p.pid] = p.comm
 	}
 	return names
@@ -321,8 +289,12 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		case err := <-s.failures:
 			return "", err
 		case <-alive.C:
-			if !s.anyAlive() {
+			if s.buryDead() && !s.opt.All {
 				return EndProcesses, nil
+			}
+		case birth := <-s.births:
+			if err := s.welcome(birth); err != nil {
+				return "", err
 			}
 		case <-scan.C:
 			next, err := s.scanLibraries()
@@ -335,60 +307,6 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 }
 
 var errDuration = errors.New("duration over")
-
-func (s *Session) anyAlive() bool {
-	alive := false
-	for _, p := range s.processes {
-		alive = p.alive() || alive // every one is asked: it notes the end of each
-	}
-	return alive
-}
-
-// scanLibraries attaches to libraries that were mapped since the last look and
-// returns when to look again.
-func (s *Session) scanLibraries() (time.Duration, error) {
-	next := rescanInterval
-	for _, p := range s.processes {
-		if !p.alive() {
-			continue
-		}
-		libs, err := p.libraries()
-		if errors.Is(err, ErrNoProcess) {
-			continue
-		}
-		if err != nil {
-			return next, err
-		}
-		if len(libs) == 0 {
-			next = scanInterval
-		}
-		for _, lib := range libs {
-			if err := s.attachLate(lib, p); err != nil {
-				return next, err
-			}
-		}
-	}
-	return next, nil
-}
-
-// attachLate attaches to a library that the process has mapped already, and notes
-// that calls made in between are missing.
-func (s *Session) attachLate(lib *library, p *process) error {
-	before := s.probes.count
-	if err := s.probes.attach(lib, p.pid); err != nil {
-		if !p.alive() {
-			return nil
-		}
-		return err
-	}
-	if s.probes.count > before {
-		s.scribe.rows <- []format.Row{{
-			Kind: format.KindNote, Name: "late_attach", StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1,
-			Message: fmt.Sprintf("%s was found mapped and attached to now; its calls in the %v before may be missing", lib.path, scanInterval),
-		}}
-	}
-	return nil
-}
 
 // Result is what a recording came to.
 type Result struct {
@@ -407,8 +325,10 @@ func (s *Session) Finish() (Result, error) {
 	detachErr := s.probes.detach(detachGrace)
 	detachNs, endNs := time.Since(begin).Nanoseconds(), s.scribe.accounts.clock.now()
 	s.helpers.Wait()
-	s.sendLast()
-	err := errors.Join(detachErr, s.drain.finish())
+	if rows := s.lastFacts(); len(rows) > 0 {
+		s.scribe.rows <- rows
+	}
+	err := errors.Join(detachErr, s.drainRest())
 	close(s.scribe.rows)
 	<-s.scribe.done
 	err = errors.Join(err, s.addOpenCalls())
@@ -433,14 +353,15 @@ func (s *Session) Finish() (Result, error) {
 	return result, err
 }
 
-// sendLast writes the processes down again, now with what became of them.
-func (s *Session) sendLast() {
-	now := s.scribe.accounts.clock.now()
-	for _, p := range s.processes {
-		f := p.facts()
-		if !p.alive() {
-			f.ExitNs = now
-			s.scribe.rows <- []format.Row{p.row(f, s.startNs)}
+// drainRest empties the ring buffer; births that come with it are too late to matter.
+func (s *Session) drainRest() error {
+	done := make(chan error, 1)
+	go func() { done <- s.drain.finish() }()
+	for {
+		select {
+		case <-s.births:
+		case err := <-done:
+			return err
 		}
 	}
 }
@@ -490,10 +411,7 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 
 // release frees what the session holds; it can be called twice.
 func (s *Session) release() {
-	for _, p := range s.processes {
-		p.close()
-	}
-	s.processes = nil
+	s.family.close()
 	if s.nvml != nil {
 		s.nvml.close()
 		s.nvml = nil

@@ -221,6 +221,12 @@ func (t *stackTable) space(pid uint32) *addressSpace {
 	return s
 }
 
+// renew drops what was known of a process's addresses and reads it again.
+func (t *stackTable) renew(pid uint32) {
+	delete(t.spaces, pid)
+	t.space(pid)
+}
+
 // refresh reads the process's mappings and opens files that are new. When the
 // process is gone, what was known stays.
 func (s *addressSpace) refresh() {

@@ -1,0 +1,74 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Follows the children of recorded processes: a child is a target before it runs its
+ * first instruction, because the fork tracepoint is hit in its parent. User space
+ * learns of it by a record in the ring buffer.
+ *
+ * Needs kernel BTF (CONFIG_DEBUG_INFO_BTF, Linux 5.5); without it children are not
+ * followed and everything else works.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "event.h"
+
+char _license[] SEC("license") = "GPL";
+
+/* Only what is read; the offsets come from the running kernel's BTF. */
+struct task_struct {
+	int pid;
+	int tgid;
+} __attribute__((preserve_access_index));
+
+/* The maps of cuda.bpf.c; user space puts them in place of these. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 << 20);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+static __always_inline void tell(enum process_change change, __u32 pid, __u32 parent_pid)
+{
+	struct process_event p = {
+		.kind = RECORD_PROCESS, .change = change, .pid = pid, .parent_pid = parent_pid, .start_ns = bpf_ktime_get_ns(),
+	};
+
+	bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP);
+}
+
+/* TP_PROTO(struct task_struct *parent, struct task_struct *child) */
+SEC("tp_btf/sched_process_fork")
+int process_fork(__u64 *ctx)
+{
+	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
+	__u32 from = parent->tgid, to = child->tgid, epoch = 1;
+
+	if (from == to) /* a thread */
+		return 0;
+	if (!bpf_map_lookup_elem(&targets, &from)) {
+		bpf_map_delete_elem(&targets, &to); /* a number used again is not our process */
+		return 0;
+	}
+	if (!bpf_map_update_elem(&targets, &to, &epoch, BPF_ANY))
+		tell(PROCESS_FORK, to, from);
+	return 0;
+}
+
+/* TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm) */
+SEC("tp_btf/sched_process_exec")
+int process_exec(__u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	__u32 tgid = task->tgid;
+
+	if (bpf_map_lookup_elem(&targets, &tgid))
+		tell(PROCESS_EXEC, tgid, 0);
+	return 0;
+}

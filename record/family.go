@@ -1,0 +1,361 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// family is the processes being recorded: those asked for, and as they come their
+// children. Safe for concurrent use.
+type family struct {
+	mu      *sync.Mutex
+	members map[int]*process
+	oldest  *process // names the recording
+}
+
+func newFamily() family {
+	return family{mu: new(sync.Mutex), members: make(map[int]*process)}
+}
+
+// add takes a process in, unless its number is there already.
+func (f *family) add(p *process) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.members[p.pid]; ok {
+		return false
+	}
+	f.members[p.pid] = p
+	if f.oldest == nil {
+		f.oldest = p
+	}
+	return true
+}
+
+func (f *family) get(pid int) *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[pid]
+}
+
+func (f *family) remove(pid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.members[pid]; p != nil {
+		p.close()
+		delete(f.members, pid)
+	}
+}
+
+// all returns the processes in order of their numbers.
+func (f *family) all() []*process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	members := make([]*process, 0, len(f.members))
+	for _, pid := range slices.Sorted(maps.Keys(f.members)) {
+		members = append(members, f.members[pid])
+	}
+	return members
+}
+
+func (f *family) close() {
+	for _, p := range f.all() {
+		f.remove(p.pid)
+	}
+}
+
+// defaultOutput names the recording after the first process.
+func (f *family) defaultOutput(at string) string {
+	if f.oldest == nil {
+		return defaultOutput("all", os.Getpid(), at)
+	}
+	return defaultOutput(f.oldest.comm, f.oldest.pid, at)
+}
+
+// openProcesses looks the processes up that are asked for, and their children of now.
+func (s *Session) openProcesses() error {
+	pids := slices.Clone(s.opt.Pids)
+	if c := s.opt.Command; c != nil {
+		pids = append(pids, c.Pid())
+	}
+	for _, pid := range pids {
+		p, err := openProcess(pid)
+		if err != nil {
+			return err
+		}
+		s.family.add(p)
+		if !p.alive() {
+			return &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoProcess}
+		}
+		if err := p.checkAccess(); err != nil {
+			return err
+		}
+	}
+	if !s.opt.Children {
+		return nil
+	}
+	for _, pid := range descendants(pids) {
+		if p, err := openProcess(pid); err == nil && p.alive() { // or it has ended since
+			s.family.add(p)
+		}
+	}
+	return nil
+}
+
+// descendants returns the processes of now that have one of the pids as an ancestor.
+func descendants(pids []int) []int {
+	parents := make(map[int]int)
+	for _, pid := range allPids() {
+		if stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
+			parents[pid] = parentOf(stat)
+		}
+	}
+	var found []int
+	for pid := range parents {
+		for up := parents[pid]; up > 0; up = parents[up] {
+			if slices.Contains(pids, up) {
+				found = append(found, pid)
+				break
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func allPids() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// target is a library to probe for a process.
+type target struct {
+	library *library
+	pid     int
+}
+
+// findLibraries returns what to probe now: what processes have mapped, and for a
+// held command and for children to come what they could map.
+func (s *Session) findLibraries() ([]target, error) {
+	var targets []target
+	for _, p := range s.family.all() {
+		libs, err := p.libraries()
+		if err != nil {
+			if errors.Is(err, ErrNoProcess) && !slices.Contains(s.opt.Pids, p.pid) {
+				continue // a child that has ended since
+			}
+			return nil, err
+		}
+		for _, lib := range libs {
+			targets = append(targets, target{lib, p.pid})
+		}
+	}
+	if len(targets) > 0 && s.opt.Command == nil && !s.opt.All {
+		return targets, nil
+	}
+	if s.opt.All || s.opt.Command != nil || s.opt.WaitForLibrary {
+		return append(targets, s.possible()...), nil
+	}
+	p := s.family.oldest
+	return nil, &ProcessError{Pid: p.pid, Comm: p.comm, Err: ErrNoLibrary}
+}
+
+// possible returns the libraries that processes could load later.
+func (s *Session) possible() []target {
+	var targets []target
+	if !s.opt.All {
+		for _, p := range s.family.all() {
+			for _, lib := range p.candidateLibraries() {
+				targets = append(targets, target{lib, p.pid})
+			}
+		}
+		return targets
+	}
+	self := process{pid: os.Getpid()}
+	libraries := self.candidateLibraries()
+	for _, pid := range allPids() {
+		p := process{pid: pid}
+		if libs, err := p.libraries(); err == nil { // of others that we may look into
+			libraries = append(libraries, libs...)
+		}
+	}
+	for _, lib := range libraries {
+		targets = append(targets, target{lib, everyProcess})
+	}
+	return targets
+}
+
+// place probes a library: for one process, or, if children are followed and nobody
+// else would pay for it, for every process. Then a child is recorded from its first
+// call, however soon it comes.
+func (s *Session) place(lib *library, pid int) error {
+	if pid != everyProcess && s.opt.Children && s.followErr == nil && !s.isCrowded(lib.id) {
+		pid = everyProcess
+	}
+	return s.probes.attach(lib, pid)
+}
+
+// isCrowded reports whether processes that are not recorded have the library mapped.
+// It is asked once per library.
+func (s *Session) isCrowded(id fileID) bool {
+	if crowded, known := s.crowded[id]; known {
+		return crowded
+	}
+	s.crowded[id] = slices.ContainsFunc(allPids(), func(pid int) bool {
+		p := process{pid: pid}
+		return s.family.get(pid) == nil && p.hasMapped(id)
+	})
+	return s.crowded[id]
+}
+
+// welcome takes a new process in, or notes that a known one became another program.
+func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
+	pid := int(birth.Pid)
+	known := s.family.get(pid)
+	if birth.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
+		if known != nil {
+			known.rename()
+			s.scribe.rows <- []format.Row{known.row(known.facts(), s.scribe.accounts.clock.unix(birth.StartNs))}
+			return s.attachLibraries(known)
+		}
+	}
+	p, err := openProcess(pid)
+	if err != nil {
+		return nil // it has ended already; its calls, if any, are recorded
+	}
+	if !s.family.add(p) {
+		p.close()
+		return nil
+	}
+	s.scribe.rows <- []format.Row{p.row(p.facts(), s.scribe.accounts.clock.unix(birth.StartNs))}
+	// What the family uses is probed for the newcomer before it can map it.
+	for _, lib := range s.libraries {
+		if err := s.place(lib, pid); err != nil && p.alive() {
+			return err
+		}
+	}
+	return s.attachLibraries(p)
+}
+
+// attachLibraries probes what the process has mapped by now.
+func (s *Session) attachLibraries(p *process) error {
+	libs, err := p.libraries()
+	if err != nil {
+		if errors.Is(err, ErrNoProcess) || !p.alive() {
+			return nil
+		}
+		return err
+	}
+	for _, lib := range libs {
+		if err := s.attachLate(lib, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanLibraries attaches to libraries that were mapped since the last look and
+// returns when to look again.
+func (s *Session) scanLibraries() (time.Duration, error) {
+	next := rescanInterval
+	if s.probes.placed() == 0 {
+		next = scanInterval
+	}
+	for _, p := range s.family.all() {
+		if !p.alive() {
+			continue
+		}
+		if err := s.attachLibraries(p); err != nil {
+			return next, err
+		}
+	}
+	return next, nil
+}
+
+// attachLate attaches to a library that the process has mapped already, and notes
+// that calls made in between are missing.
+func (s *Session) attachLate(lib *library, p *process) error {
+	before := s.probes.placed()
+	if err := s.place(lib, p.pid); err != nil {
+		if !p.alive() {
+			return nil
+		}
+		return err
+	}
+	if s.probes.placed() > before {
+		s.libraries = append(s.libraries, lib)
+		s.scribe.rows <- []format.Row{{
+			Kind: format.KindNote, Name: "late_attach", StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1,
+			Message: fmt.Sprintf("%s was found mapped and attached to now; its calls in the %v before may be missing", lib.path, scanInterval),
+		}}
+	}
+	return nil
+}
+
+// buryDead writes down which processes have ended and reports whether all have.
+func (s *Session) buryDead() bool {
+	living := 0
+	for _, p := range s.family.all() {
+		if p.alive() {
+			living++
+			continue
+		}
+		s.scribe.rows <- []format.Row{p.exitRow(s.scribe.accounts.clock.now())}
+		s.probes.forget(p.pid)
+		s.family.remove(p.pid)
+	}
+	return living == 0
+}
+
+// lastFacts is what became of the processes, at the end of the recording.
+func (s *Session) lastFacts() []format.Row {
+	now := s.scribe.accounts.clock.now()
+	var rows []format.Row
+	for _, p := range s.family.all() {
+		if !p.alive() {
+			rows = append(rows, p.exitRow(now))
+		}
+	}
+	return rows
+}
+
+// hasMapped reports whether the process has the file mapped.
+func (p *process) hasMapped(id fileID) bool {
+	maps, err := p.maps()
+	if err != nil {
+		return false
+	}
+	for _, m := range maps {
+		var st unix.Stat_t
+		if m.Inode == id.inode && m.Executable() && unix.Stat(p.mapFile(m), &st) == nil && uint64(st.Dev) == id.dev {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+//go:build linux
+
+package record
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// simShell starts a shell script in which $SIM is simcuda's folder and whose
+// programs all write to one ledger; it begins when let go.
+func simShell(t *testing.T, script string, wrapper ...string) (*exec.Cmd, func(), string) {
+	t.Helper()
+	cmd, ledger := simCommand(t, nil, "storm")
+	dir, err := filepath.Abs(simcudaDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, "SIM="+dir)
+	args := append(wrapper, "sh", "-c", "read line; "+script)
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		skip(t, err.Error())
+	}
+	cmd.Path, cmd.Args = path, args
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, func() { fmt.Fprintln(stdin, "go") }, ledger
+}
+
+func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
+	needKernel(t)
+	cmd, begin, ledger := simShell(t, `
+		for seed in 1 2 3 4; do $SIM/storm --calls 5000 --threads 2 --seed $seed >/dev/null & done
+		wait; sh -c 'exec $SIM/storm --calls 5000 --threads 1 --seed 5' >/dev/null`)
+	opt := testOptions(t, cmd.Process.Pid)
+	opt.WaitForLibrary = true // the shell itself never uses CUDA
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		begin()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the recorded program failed: %v", err)
+		}
+	})
+	n := compare(t, result.Output, readLedger(t, ledger, 0))
+	if n < 24000 {
+		t.Errorf("only %d calls", n)
+	}
+	exits := 0
+	for _, r := range factRows(t, result.Output, format.KindProcess) {
+		exits += strings.Count(r.Message, `"exit_ns"`)
+	}
+	if exits < 6 { // the shell, five storms; shells in between may be too quick to be looked at
+		t.Errorf("the ends of %d processes were noted", exits)
+	}
+	t.Logf("%d calls of children equal the ledger", n)
+}
+
+func TestChildrenAreLeftOutIfAsked(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "2000", "--threads", "1", "--seed", "1", "--wait")
+	p.expect("ready")
+	cmd, begin, _ := simShell(t, `$SIM/storm --calls 5000 --threads 2 --seed 2 >/dev/null`)
+	opt := testOptions(t, p.pid(), cmd.Process.Pid)
+	opt.Children, opt.WaitForLibrary = false, true
+	s := start(t, opt)
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		begin()
+		p.step()
+		p.expect("done")
+		_ = cmd.Wait()
+	})
+	p.finish()
+	compare(t, result.Output, readLedger(t, p.ledger, since))
+}
+
+func TestNeighboursArePassedOver(t *testing.T) {
+	needKernel(t)
+	neighbour := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "1", "--rate", "5000")
+	eventually(t, "the neighbour calls", func() bool { info, err := os.Stat(neighbour.ledger); return err == nil && info.Size() > 1000 })
+	p := startSim(t, nil, "storm", "--calls", "5000", "--threads", "1", "--seed", "2", "--wait")
+	p.expect("ready")
+	s := start(t, testOptions(t, p.pid()))
+	for key := range s.probes.attached {
+		if key.pid == everyProcess {
+			t.Error("probes are placed that the neighbour hits too")
+		}
+	}
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	compare(t, result.Output, readLedger(t, p.ledger, since))
+}
+
+func TestEverythingIsRecordedIfAsked(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "3000", "--threads", "1", "--seed", "1", "--wait")
+	p.expect("ready")
+	opt := testOptions(t)
+	opt.All = true
+	s := start(t, opt)
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+		// One that starts later and is a stranger to us.
+		cmd, ledger := simCommand(t, []string{"SIMCUDA_LEDGER=" + p.ledger}, "storm", "--calls", "3000", "--threads", "1", "--seed", "2")
+		_ = ledger
+		if out, err := cmd.Output(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	p.finish()
+	if n := compare(t, result.Output, readLedger(t, p.ledger, since)); n < 5500 {
+		t.Errorf("only %d calls", n)
+	}
+	if got := len(factRows(t, result.Output, format.KindProcess)); got < 2 {
+		t.Errorf("%d process rows", got)
+	}
+}
+
+func TestProcessInItsOwnNamespaces(t *testing.T) {
+	needKernel(t)
+	// A mount and a pid namespace of its own, as in a container: the process is
+	// number 1 there, and simcuda lies where nobody else sees it.
+	dir, err := filepath.Abs(simcudaDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := t.TempDir()
+	cmd, ledger := simCommand(t, []string{"LD_LIBRARY_PATH=" + hidden}, "storm")
+	script := fmt.Sprintf(`mount -t tmpfs none %[1]s && cp %[2]s/libcuda.so.1 %[2]s/storm %[1]s/ && exec %[1]s/storm --calls 5000 --threads 2 --seed 3 --wait`, hidden, dir)
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		skip(t, err.Error())
+	}
+	cmd.Path, cmd.Args = unshare, []string{"unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", script}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	p := &simProgram{t: t, stdin: stdin, stdout: bufio.NewReader(out)}
+	if inner := p.expect("ready"); inner != "1" {
+		t.Fatalf("the program thinks it is process %s", inner)
+	}
+	children := descendants([]int{cmd.Process.Pid})
+	if len(children) != 1 {
+		t.Fatalf("children of unshare: %v", children)
+	}
+	s := start(t, testOptions(t, children[0]))
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+		time.Sleep(10 * time.Millisecond)
+	})
+	stdin.Close()
+	// The ledger has the numbers of the namespace, the recording those of the host.
+	happened := 0
+	counted := countedCalls()
+	for _, thread := range readLedger(t, ledger, since) {
+		for _, c := range thread {
+			if isCounted, probed := counted[c.name]; probed && !isCounted {
+				happened++
+			}
+		}
+	}
+	total := result.Meta.Totals()
+	if total.Lost != 0 || int(total.Recorded) != happened || happened < 4500 {
+		t.Errorf("recorded %d of %d, lost %d", total.Recorded, happened, total.Lost)
+	}
+	named := false
+	for _, r := range factRows(t, result.Output, format.KindStack) {
+		named = named || strings.Contains(r.Stack, "cuLaunchKernel")
+	}
+	if !named {
+		t.Error("no frame of the hidden library has a name")
+	}
+	if facts := factRows(t, result.Output, format.KindProcess); len(facts) == 0 || !strings.Contains(facts[0].Message, `"namespace_pids":["`+fmt.Sprint(children[0])+`","1"]`) {
+		t.Errorf("process row: %+v", facts)
+	}
+}
