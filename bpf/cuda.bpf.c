@@ -22,7 +22,10 @@ char _license[] SEC("license") = "GPL";
 
 /* Set before load. */
 const volatile __u8 take_stacks = 1;
-const volatile __u8 record_all = 0; /* every process, not only targets */
+const volatile __u8 record_all = 0; /* every process, not only targets ... */
+const volatile char only_comm[16] = {}; /* ... but of this name; empty: any */
+const volatile __u64 only_cgroup = 0; /* ... but below this cgroup v2; 0: any */
+const volatile __u32 only_cgroup_level = 0;
 const volatile __u64 wakeup_bytes = 16 << 20; /* wake user space above this much data */
 
 /* Everything that goes to user space. Full: the record is counted as lost. */
@@ -668,14 +671,34 @@ static __always_inline void drop_gone(struct thread *t, __u64 sp, __u64 caller_p
 	}
 }
 
+/* Whether a process that nobody named is one of those to record. */
+static __always_inline int is_wanted(void)
+{
+	char comm[16] = {};
+
+	if (!record_all)
+		return 0;
+	if (only_cgroup && bpf_get_current_ancestor_cgroup_id(only_cgroup_level) != only_cgroup)
+		return 0;
+	if (!only_comm[0])
+		return 1;
+	bpf_get_current_comm(comm, sizeof(comm));
+	for (int i = 0; i < sizeof(comm); i++)
+		if (comm[i] != only_comm[i])
+			return 0;
+	return 1;
+}
+
 /* Recording everything: a process that calls for the first time becomes a target. */
 static __always_inline int admit(__u32 tgid)
 {
 	struct process_event p = {.kind = RECORD_PROCESS, .change = PROCESS_FIRST, .pid = tgid};
 	__u32 epoch = 1;
 
-	if (!record_all || bpf_map_update_elem(&targets, &tgid, &epoch, BPF_NOEXIST))
-		return record_all; /* another thread was faster */
+	if (!is_wanted())
+		return 0;
+	if (bpf_map_update_elem(&targets, &tgid, &epoch, BPF_NOEXIST))
+		return 1; /* another thread was faster */
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP);
 	return 1;

@@ -248,36 +248,39 @@ type CudaThread struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CudaMapCalls         = "calls"
-	CudaMapContexts      = "contexts"
-	CudaMapCounts        = "counts"
-	CudaMapEvents        = "events"
-	CudaMapHandles       = "handles"
-	CudaMapNameChecks    = "name_checks"
-	CudaMapStacksSent    = "stacks_sent"
-	CudaMapStats         = "stats"
-	CudaMapTargets       = "targets"
-	CudaMapThreads       = "threads"
-	CudaProgCallEnter    = "call_enter"
-	CudaProgCallExit     = "call_exit"
-	CudaVarRecordAll     = "record_all"
-	CudaVarTakeStacks    = "take_stacks"
-	CudaVarUnusedChange  = "unused_change"
-	CudaVarUnusedCheck   = "unused_check"
-	CudaVarUnusedClass   = "unused_class"
-	CudaVarUnusedDecode  = "unused_decode"
-	CudaVarUnusedEffect  = "unused_effect"
-	CudaVarUnusedEvent   = "unused_event"
-	CudaVarUnusedFlags   = "unused_flags"
-	CudaVarUnusedFrom    = "unused_from"
-	CudaVarUnusedKind    = "unused_kind"
-	CudaVarUnusedName    = "unused_name"
-	CudaVarUnusedProcess = "unused_process"
-	CudaVarUnusedReason  = "unused_reason"
-	CudaVarUnusedSource  = "unused_source"
-	CudaVarUnusedStack   = "unused_stack"
-	CudaVarUnusedState   = "unused_state"
-	CudaVarWakeupBytes   = "wakeup_bytes"
+	CudaMapCalls           = "calls"
+	CudaMapContexts        = "contexts"
+	CudaMapCounts          = "counts"
+	CudaMapEvents          = "events"
+	CudaMapHandles         = "handles"
+	CudaMapNameChecks      = "name_checks"
+	CudaMapStacksSent      = "stacks_sent"
+	CudaMapStats           = "stats"
+	CudaMapTargets         = "targets"
+	CudaMapThreads         = "threads"
+	CudaProgCallEnter      = "call_enter"
+	CudaProgCallExit       = "call_exit"
+	CudaVarOnlyCgroup      = "only_cgroup"
+	CudaVarOnlyCgroupLevel = "only_cgroup_level"
+	CudaVarOnlyComm        = "only_comm"
+	CudaVarRecordAll       = "record_all"
+	CudaVarTakeStacks      = "take_stacks"
+	CudaVarUnusedChange    = "unused_change"
+	CudaVarUnusedCheck     = "unused_check"
+	CudaVarUnusedClass     = "unused_class"
+	CudaVarUnusedDecode    = "unused_decode"
+	CudaVarUnusedEffect    = "unused_effect"
+	CudaVarUnusedEvent     = "unused_event"
+	CudaVarUnusedFlags     = "unused_flags"
+	CudaVarUnusedFrom      = "unused_from"
+	CudaVarUnusedKind      = "unused_kind"
+	CudaVarUnusedName      = "unused_name"
+	CudaVarUnusedProcess   = "unused_process"
+	CudaVarUnusedReason    = "unused_reason"
+	CudaVarUnusedSource    = "unused_source"
+	CudaVarUnusedStack     = "unused_stack"
+	CudaVarUnusedState     = "unused_state"
+	CudaVarWakeupBytes     = "wakeup_bytes"
 )
 
 // LoadCuda returns the embedded CollectionSpec for Cuda.
@@ -346,24 +349,27 @@ type CudaMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
-	RecordAll     *ebpf.VariableSpec `ebpf:"record_all"`
-	TakeStacks    *ebpf.VariableSpec `ebpf:"take_stacks"`
-	UnusedChange  *ebpf.VariableSpec `ebpf:"unused_change"`
-	UnusedCheck   *ebpf.VariableSpec `ebpf:"unused_check"`
-	UnusedClass   *ebpf.VariableSpec `ebpf:"unused_class"`
-	UnusedDecode  *ebpf.VariableSpec `ebpf:"unused_decode"`
-	UnusedEffect  *ebpf.VariableSpec `ebpf:"unused_effect"`
-	UnusedEvent   *ebpf.VariableSpec `ebpf:"unused_event"`
-	UnusedFlags   *ebpf.VariableSpec `ebpf:"unused_flags"`
-	UnusedFrom    *ebpf.VariableSpec `ebpf:"unused_from"`
-	UnusedKind    *ebpf.VariableSpec `ebpf:"unused_kind"`
-	UnusedName    *ebpf.VariableSpec `ebpf:"unused_name"`
-	UnusedProcess *ebpf.VariableSpec `ebpf:"unused_process"`
-	UnusedReason  *ebpf.VariableSpec `ebpf:"unused_reason"`
-	UnusedSource  *ebpf.VariableSpec `ebpf:"unused_source"`
-	UnusedStack   *ebpf.VariableSpec `ebpf:"unused_stack"`
-	UnusedState   *ebpf.VariableSpec `ebpf:"unused_state"`
-	WakeupBytes   *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
+	OnlyCgroup      *ebpf.VariableSpec `ebpf:"only_cgroup"`
+	OnlyCgroupLevel *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
+	OnlyComm        *ebpf.VariableSpec `ebpf:"only_comm"`
+	RecordAll       *ebpf.VariableSpec `ebpf:"record_all"`
+	TakeStacks      *ebpf.VariableSpec `ebpf:"take_stacks"`
+	UnusedChange    *ebpf.VariableSpec `ebpf:"unused_change"`
+	UnusedCheck     *ebpf.VariableSpec `ebpf:"unused_check"`
+	UnusedClass     *ebpf.VariableSpec `ebpf:"unused_class"`
+	UnusedDecode    *ebpf.VariableSpec `ebpf:"unused_decode"`
+	UnusedEffect    *ebpf.VariableSpec `ebpf:"unused_effect"`
+	UnusedEvent     *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedFlags     *ebpf.VariableSpec `ebpf:"unused_flags"`
+	UnusedFrom      *ebpf.VariableSpec `ebpf:"unused_from"`
+	UnusedKind      *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedName      *ebpf.VariableSpec `ebpf:"unused_name"`
+	UnusedProcess   *ebpf.VariableSpec `ebpf:"unused_process"`
+	UnusedReason    *ebpf.VariableSpec `ebpf:"unused_reason"`
+	UnusedSource    *ebpf.VariableSpec `ebpf:"unused_source"`
+	UnusedStack     *ebpf.VariableSpec `ebpf:"unused_stack"`
+	UnusedState     *ebpf.VariableSpec `ebpf:"unused_state"`
+	WakeupBytes     *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
 
 // CudaObjects contains all objects after they have been loaded into the kernel.
@@ -417,24 +423,27 @@ func (m *CudaMaps) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
-	RecordAll     *ebpf.Variable `ebpf:"record_all"`
-	TakeStacks    *ebpf.Variable `ebpf:"take_stacks"`
-	UnusedChange  *ebpf.Variable `ebpf:"unused_change"`
-	UnusedCheck   *ebpf.Variable `ebpf:"unused_check"`
-	UnusedClass   *ebpf.Variable `ebpf:"unused_class"`
-	UnusedDecode  *ebpf.Variable `ebpf:"unused_decode"`
-	UnusedEffect  *ebpf.Variable `ebpf:"unused_effect"`
-	UnusedEvent   *ebpf.Variable `ebpf:"unused_event"`
-	UnusedFlags   *ebpf.Variable `ebpf:"unused_flags"`
-	UnusedFrom    *ebpf.Variable `ebpf:"unused_from"`
-	UnusedKind    *ebpf.Variable `ebpf:"unused_kind"`
-	UnusedName    *ebpf.Variable `ebpf:"unused_name"`
-	UnusedProcess *ebpf.Variable `ebpf:"unused_process"`
-	UnusedReason  *ebpf.Variable `ebpf:"unused_reason"`
-	UnusedSource  *ebpf.Variable `ebpf:"unused_source"`
-	UnusedStack   *ebpf.Variable `ebpf:"unused_stack"`
-	UnusedState   *ebpf.Variable `ebpf:"unused_state"`
-	WakeupBytes   *ebpf.Variable `ebpf:"wakeup_bytes"`
+	OnlyCgroup      *ebpf.Variable `ebpf:"only_cgroup"`
+	OnlyCgroupLevel *ebpf.Variable `ebpf:"only_cgroup_level"`
+	OnlyComm        *ebpf.Variable `ebpf:"only_comm"`
+	RecordAll       *ebpf.Variable `ebpf:"record_all"`
+	TakeStacks      *ebpf.Variable `ebpf:"take_stacks"`
+	UnusedChange    *ebpf.Variable `ebpf:"unused_change"`
+	UnusedCheck     *ebpf.Variable `ebpf:"unused_check"`
+	UnusedClass     *ebpf.Variable `ebpf:"unused_class"`
+	UnusedDecode    *ebpf.Variable `ebpf:"unused_decode"`
+	UnusedEffect    *ebpf.Variable `ebpf:"unused_effect"`
+	UnusedEvent     *ebpf.Variable `ebpf:"unused_event"`
+	UnusedFlags     *ebpf.Variable `ebpf:"unused_flags"`
+	UnusedFrom      *ebpf.Variable `ebpf:"unused_from"`
+	UnusedKind      *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedName      *ebpf.Variable `ebpf:"unused_name"`
+	UnusedProcess   *ebpf.Variable `ebpf:"unused_process"`
+	UnusedReason    *ebpf.Variable `ebpf:"unused_reason"`
+	UnusedSource    *ebpf.Variable `ebpf:"unused_source"`
+	UnusedStack     *ebpf.Variable `ebpf:"unused_stack"`
+	UnusedState     *ebpf.Variable `ebpf:"unused_state"`
+	WakeupBytes     *ebpf.Variable `ebpf:"wakeup_bytes"`
 }
 
 // CudaPrograms contains all programs after they have been loaded into the kernel.

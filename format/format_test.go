@@ -144,19 +144,24 @@ func TestColumnsEqualRows(t *testing.T) {
 	}
 	defer rec.Close()
 	at := make(map[Class]int)
+	var device []int32
+	var value []float64
+	var name Strings // used again for every group
 	for _, g := range rec.Groups() {
 		if _, ok := want[g.Class()]; !ok {
 			t.Fatalf("class %s", g.Class())
 		}
 		start, ptr, message := g.Int64("start_ns", nil), g.Int64("ptr", nil), g.Strings("message")
-		device, name := g.Int32("device", nil), g.Strings("name")
-		absent := g.Int64("not_a_column", nil)
+		device, name = g.Int32("device", device), g.StringsInto("name", name)
+		value = g.Float64("value", value)
+		absent, none := g.Int64("not_a_column", nil), g.Float64("not_a_column", value[:0:0])
 		if g.Err() != nil {
 			t.Fatal(g.Err())
 		}
 		for i := range g.NumRows() {
 			r := want[g.Class()][at[g.Class()]]
-			if start[i] != r.StartNs || ptr[i] != r.Ptr || device[i] != r.Device || name.At(i) != r.Name || message.At(i) != r.Message || absent[i] != 0 {
+			if start[i] != r.StartNs || ptr[i] != r.Ptr || device[i] != r.Device || name.At(i) != r.Name || message.At(i) != r.Message ||
+				value[i] != r.Value || absent[i] != 0 || none[i] != 0 {
 				t.Fatalf("%s row %d differs", g.Class(), i)
 			}
 			at[g.Class()]++
@@ -266,6 +271,20 @@ func TestNothingIsOverwrittenWithoutForce(t *testing.T) {
 	}
 	if err := forced.Abort(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestNothingIsARecordingToo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.parquet")
+	w, err := Create(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Finish(Meta{Host: "h"}); err != nil {
+		t.Fatal(err)
+	}
+	if rec, got := readAll(t, path); rec.Meta.Host != "h" || len(got[ClassFact]) != 1 || len(got) != 1 {
+		t.Errorf("%+v", got)
 	}
 }
 

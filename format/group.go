@@ -120,23 +120,29 @@ func walkPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err e
 	}
 }
 
-// integer is what integer columns are stored as.
-type integer interface{ int32 | int64 }
+// number is what columns of numbers are stored as.
+type number interface{ int32 | int64 | float64 }
 
 // Int64 reads a 64-bit integer column into dst, which is grown as needed, and
 // returns it with one value per row.
 func (g *Group) Int64(column string, dst []int64) []int64 {
-	return integers(g, column, dst, func(v parquet.Value) int64 { return v.Int64() },
+	return numbers(g, column, dst, func(v parquet.Value) int64 { return v.Int64() },
 		func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
 }
 
 // Int32 reads a 32-bit integer column; see Int64.
 func (g *Group) Int32(column string, dst []int32) []int32 {
-	return integers(g, column, dst, func(v parquet.Value) int32 { return v.Int32() },
+	return numbers(g, column, dst, func(v parquet.Value) int32 { return v.Int32() },
 		func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
 }
 
-func integers[T integer](g *Group, column string, dst []T, value func(parquet.Value) T, plain func(parquet.Page) []T) []T {
+// Float64 reads a column of floating point numbers; see Int64.
+func (g *Group) Float64(column string, dst []float64) []float64 {
+	return numbers(g, column, dst, func(v parquet.Value) float64 { return v.Double() },
+		func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
+}
+
+func numbers[T number](g *Group, column string, dst []T, value func(parquet.Value) T, plain func(parquet.Page) []T) []T {
 	dst = dst[:0]
 	var dict []T
 	g.pages(column, func(p parquet.Page) error {
@@ -161,8 +167,12 @@ func integers[T integer](g *Group, column string, dst []T, value func(parquet.Va
 }
 
 // Strings reads a string column.
-func (g *Group) Strings(column string) Strings {
-	var s Strings
+func (g *Group) Strings(column string) Strings { return g.StringsInto(column, Strings{}) }
+
+// StringsInto is Strings with the memory of a column that was read before and is not
+// needed any more.
+func (g *Group) StringsInto(column string, s Strings) Strings {
+	s.Index, s.Dict = s.Index[:0], nil // strings of a dictionary may be in use
 	plain := make(map[string]int32) // values of pages written after the dictionary was full
 	g.pages(column, func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {

@@ -226,6 +226,11 @@ func closeParquet(file *os.File, rows *parquet.GenericWriter[Row], meta *Meta) (
 // Finish ends the recording: it rotates, merges the segments into the file and
 // removes the folder. If it fails, the folder stays and Recover can try again.
 func (w *Writer) Finish(meta Meta) error {
+	if w.seq == 0 { // a recording of nothing is a recording
+		if err := w.Write(ClassFact, []Row{{Kind: KindNote, StartNs: meta.EndNs, Device: -1, Name: "empty", Message: "nothing happened"}}); err != nil {
+			return err
+		}
+	}
 	if err := w.Rotate(meta); err != nil {
 		return err
 	}

@@ -71,7 +71,9 @@ type probeOptions struct {
 	how         Attach
 	bufferBytes int
 	stacks      bool
-	all         bool // record every process
+	all         bool   // record every process ...
+	comm        string // ... of this name, if it is not empty
+	cgroup      cgroup // ... below this one, if it is not zero
 }
 
 // loadProbes loads the BPF programs and fills the table of calls.
@@ -88,6 +90,8 @@ func loadProbes(opt probeOptions) (*probes, error) {
 	}
 	spec.Maps["events"].MaxEntries = uint32(bufferBytes)
 	if err := errors.Join(spec.Variables["take_stacks"].Set(flag(opt.stacks)), spec.Variables["record_all"].Set(flag(opt.all)),
+		spec.Variables["only_comm"].Set(commBytes(opt.comm)), spec.Variables["only_cgroup"].Set(opt.cgroup.id),
+		spec.Variables["only_cgroup_level"].Set(opt.cgroup.level),
 		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4))); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
@@ -111,6 +115,12 @@ func flag(b bool) uint8 {
 		return 1
 	}
 	return 0
+}
+
+// commBytes is a process name as the kernel keeps it: 15 characters and a 0.
+func commBytes(name string) (b [16]byte) {
+	copy(b[:15], name)
+	return b
 }
 
 // follow has children of targets become targets before they run. It fails on kernels

@@ -103,6 +103,9 @@ func (s *Session) openProcesses() error {
 			return err
 		}
 	}
+	if s.opt.Comm != "" || s.opt.Cgroup != "" {
+		s.openMatching()
+	}
 	if !s.opt.Children {
 		return nil
 	}
@@ -112,6 +115,21 @@ func (s *Session) openProcesses() error {
 		}
 	}
 	return nil
+}
+
+// openMatching takes in the processes of now that Comm and Cgroup name; those to come
+// are let in by the probes.
+func (s *Session) openMatching() {
+	for _, pid := range allPids() {
+		p, err := openProcess(pid)
+		if err != nil {
+			continue // ended since
+		}
+		named := s.opt.Comm == "" || p.comm == s.opt.Comm
+		if pid == os.Getpid() || !named || s.opt.Cgroup != "" && !p.isIn(s.opt.Cgroup) || !s.family.add(p) {
+			p.close()
+		}
+	}
 }
 
 // descendants returns the processes of now that have one of the pids as an ancestor.
@@ -167,8 +185,8 @@ func (s *Session) findLibraries() ([]target, error) {
 	for _, p := range s.family.all() {
 		libs, err := p.libraries()
 		if err != nil {
-			if errors.Is(err, ErrNoProcess) && !slices.Contains(s.opt.Pids, p.pid) {
-				continue // a child that has ended since
+			if !slices.Contains(s.opt.Pids, p.pid) {
+				continue // nobody asked for this one: it has ended, or is closed to us
 			}
 			return nil, err
 		}
@@ -246,8 +264,11 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		}
 	}
 	p, err := openProcess(pid)
-	if err != nil {
-		return nil // it has ended already; its calls, if any, are recorded
+	if err != nil { // it has ended already; its calls, if any, are recorded
+		gone := process{pid: pid, known: processFacts{ParentPid: int(birth.ParentPid), UID: -1}}
+		s.scribe.rows <- []format.Row{gone.exitRow(s.scribe.accounts.clock.now())}
+		s.probes.forget(pid)
+		return nil
 	}
 	if !s.family.add(p) {
 		p.close()
@@ -267,7 +288,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 func (s *Session) attachLibraries(p *process) error {
 	libs, err := p.libraries()
 	if err != nil {
-		if errors.Is(err, ErrNoProcess) || !p.alive() {
+		if errors.Is(err, ErrNoProcess) || !p.alive() || !slices.Contains(s.opt.Pids, p.pid) {
 			return nil
 		}
 		return err

@@ -140,6 +140,62 @@ func TestEverythingIsRecordedIfAsked(t *testing.T) {
 	}
 }
 
+func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
+	needKernel(t)
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := ""
+	for line := range strings.Lines(string(own)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			path = rest
+		}
+	}
+	for _, c := range []struct {
+		name         string
+		comm, cgroup string
+		recorded     bool
+	}{
+		{"the name", "storm", "", true},
+		{"another name", "leak", "", false},
+		{"the cgroup", "", path, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := openCgroup(c.cgroup); c.cgroup != "" && err != nil {
+				skip(t, err.Error())
+			}
+			opt := testOptions(t)
+			opt.All, opt.Comm, opt.Cgroup = true, c.comm, c.cgroup
+			// All libraries that could be used: one process has it mapped already.
+			p := startSim(t, nil, "storm", "--calls", "1000", "--threads", "1", "--seed", "1", "--wait")
+			p.expect("ready")
+			s := start(t, opt)
+			var since int64
+			result := runWhile(t, s, func() {
+				since = monotonic()
+				p.step()
+				p.expect("done")
+				later, _ := simCommand(t, []string{"SIMCUDA_LEDGER=" + p.ledger}, "storm", "--calls", "1000", "--threads", "1", "--seed", "2")
+				if err := later.Run(); err != nil {
+					t.Error(err)
+				}
+			})
+			p.finish()
+			if !c.recorded {
+				if n := result.Meta.Totals().Recorded; n != 0 {
+					t.Errorf("%d calls recorded", n)
+				}
+				return
+			}
+			compare(t, result.Output, readLedger(t, p.ledger, since))
+		})
+	}
+	if _, err := openCgroup("/does/not/exist"); err == nil {
+		t.Error("a cgroup that does not exist was found")
+	}
+}
+
 func TestProcessInItsOwnNamespaces(t *testing.T) {
 	needKernel(t)
 	// A mount and a pid namespace of its own, as in a container: the process is

@@ -44,9 +44,12 @@ type Options struct {
 	// Children records the processes' children, those of now and those to come.
 	Children bool
 	// All records every process on the machine that uses CUDA; Pids is then empty.
-	All         bool
-	Version     string
-	CommandLine []string
+	All bool
+	// Comm and Cgroup narrow All: processes of this name (15 characters, as in
+	// /proc/PID/comm), processes in this cgroup v2 or below it.
+	Comm, Cgroup string
+	Version      string
+	CommandLine  []string
 }
 
 // DefaultOptions returns the options that the command line starts from.
@@ -142,7 +145,17 @@ func Start(opt Options) (_ *Session, err error) {
 // attach loads the programs and places the probes.
 func (s *Session) attach(how Attach, targets []target) error {
 	begin := time.Now()
-	probes, err := loadProbes(probeOptions{how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks != "off", all: s.opt.All})
+	only := cgroup{}
+	if s.opt.Cgroup != "" {
+		var err error
+		if only, err = openCgroup(s.opt.Cgroup); err != nil {
+			return err
+		}
+	}
+	probes, err := loadProbes(probeOptions{
+		how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks != "off",
+		all: s.opt.All, comm: s.opt.Comm, cgroup: only,
+	})
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,9 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 		Example: `  sudo gpurec record -p 4242 -d 60s            # one minute of a running process
   sudo gpurec record -p 4242 -p 4243           # two, until Ctrl-C
   sudo gpurec record -- python3 train.py       # a command from its first call
-  sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet`,
+  sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet
+  sudo gpurec record --all -d 10s              # every process that uses CUDA
+  sudo gpurec record --comm python3 -d 10s     # every one of that name`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 				return fmt.Errorf("unexpected argument %q: a command to record stands behind --", args[0])
@@ -65,6 +67,8 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
 	flags.BoolVar(&f.noChildren, "no-children", false, "leave out the processes' children")
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
+	flags.StringVar(&f.opt.Comm, "comm", "", "record every process of this `NAME`, as in /proc/PID/comm")
+	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in cgroup v2 `PATH`, as in /proc/PID/cgroup, or below it")
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "64MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stacks: fp (walk frame pointers) or off")
@@ -82,11 +86,12 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 // check turns the flags into options, or says which one is wrong.
 func (f *recordFlags) check(command []string) error {
 	const help = "gpurec record --help"
+	f.opt.All = f.opt.All || f.opt.Comm != "" || f.opt.Cgroup != ""
 	if len(f.pids) == 0 && len(command) == 0 && !f.opt.All {
 		return usagef("sudo gpurec record -p PID -d 10s", "say what to record: -p PID, --all or -- COMMAND")
 	}
 	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
-		return usagef("sudo gpurec record --all -d 10s", "--all records every process: leave out -p and COMMAND")
+		return usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup choose processes themselves: leave out -p and COMMAND")
 	}
 	for _, pid := range f.pids {
 		if pid <= 0 {
@@ -212,7 +217,7 @@ func (f *recordFlags) announce(session *record.Session) {
 	}
 	slices.Sort(targets)
 	if f.opt.All {
-		targets = []string{"every process"}
+		targets = []string{"every process" + f.narrowed()}
 	}
 	if n == 0 {
 		notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", strings.Join(targets, ", "))
@@ -227,6 +232,18 @@ func (f *recordFlags) announce(session *record.Session) {
 			warningf("create --ready-file: %v", err)
 		}
 	}
+}
+
+// narrowed says of which processes --all records.
+func (f *recordFlags) narrowed() string {
+	text := ""
+	if f.opt.Comm != "" {
+		text += " named " + f.opt.Comm
+	}
+	if f.opt.Cgroup != "" {
+		text += " in cgroup " + f.opt.Cgroup
+	}
+	return text
 }
 
 // report says what was recorded, what was lost, what it cost, and what to type next.

@@ -1,0 +1,65 @@
+//go:build linux
+
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupRoot is where cgroup v2 is mounted.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroup names a control group as BPF programs see it: its number and how deep it
+// lies below the root.
+type cgroup struct {
+	id    uint64
+	level uint32
+}
+
+// CgroupError says that a cgroup to record cannot be used.
+type CgroupError struct {
+	Path string
+	Err  error
+}
+
+func (e *CgroupError) Error() string { return fmt.Sprintf("cgroup %s: %v", e.Path, e.Err) }
+func (e *CgroupError) Unwrap() error { return e.Err }
+
+// openCgroup finds a cgroup by its path below cgroupRoot, as in /proc/PID/cgroup.
+func openCgroup(path string) (cgroup, error) {
+	full := filepath.Join(cgroupRoot, path)
+	// The number of a cgroup is the content of its file handle (bpf_get_current_cgroup_id(), bpf-helpers(7)).
+	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, full, 0)
+	if err != nil {
+		return cgroup{}, &CgroupError{path, err}
+	}
+	if len(handle.Bytes()) < 8 {
+		return cgroup{}, &CgroupError{path, fmt.Errorf("is not of cgroup v2")}
+	}
+	level := uint32(0)
+	if clean := strings.Trim(filepath.Clean("/"+path), "/"); clean != "" {
+		level = uint32(strings.Count(clean, "/") + 1)
+	}
+	return cgroup{id: binary.LittleEndian.Uint64(handle.Bytes()), level: level}, nil
+}
+
+// isIn reports whether the process is in the cgroup of this path or below it.
+func (p *process) isIn(path string) bool {
+	text, err := os.ReadFile(p.path("cgroup"))
+	if err != nil {
+		return false
+	}
+	want := strings.TrimSuffix(filepath.Clean("/"+path), "/")
+	for line := range strings.Lines(string(text)) {
+		if have, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok { // the line of cgroup v2
+			return have == want || strings.HasPrefix(have, want+"/")
+		}
+	}
+	return false
+}
