@@ -4,6 +4,7 @@ package record
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// cgroupRoot is where cgroup v2 is mounted.
-const cgroupRoot = "/sys/fs/cgroup"
 
 // cgroup names a control group as BPF programs see it: its number and how deep it
 // lies below the root.
@@ -31,9 +29,30 @@ type CgroupError struct {
 func (e *CgroupError) Error() string { return fmt.Sprintf("cgroup %s: %v", e.Path, e.Err) }
 func (e *CgroupError) Unwrap() error { return e.Err }
 
-// openCgroup finds a cgroup by its path below cgroupRoot, as in /proc/PID/cgroup.
+// errNoCgroup2 says that there is no cgroup v2 to look a path up in.
+var errNoCgroup2 = errors.New("cgroup v2 is not mounted here")
+
+// cgroupRoot returns where cgroup v2 is mounted.
+func cgroupRoot() (string, error) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
+			return f[1], nil
+		}
+	}
+	return "", errNoCgroup2
+}
+
+// openCgroup finds a cgroup by its path as in /proc/PID/cgroup.
 func openCgroup(path string) (cgroup, error) {
-	full := filepath.Join(cgroupRoot, path)
+	root, err := cgroupRoot()
+	if err != nil {
+		return cgroup{}, &CgroupError{path, err}
+	}
+	full := filepath.Join(root, path)
 	// The number of a cgroup is the content of its file handle (bpf_get_current_cgroup_id(), bpf-helpers(7)).
 	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, full, 0)
 	if err != nil {
