@@ -37,15 +37,16 @@ type processFacts struct {
 	NamespacePids []string `json:"namespace_pids,omitempty"`
 	Cgroup        string   `json:"cgroup,omitempty"`
 	StartBootNs   int64    `json:"start_boottime_ns"`
-	Library       string   `json:"libcuda,omitempty"`
+	// Devices pairs the process's device ordinals with GPUs.
+	Devices []deviceFact `json:"devices,omitempty"`
 	// ExitNs is when the process was seen to have ended, Unix ns; absent if it ran on.
 	ExitNs int64 `json:"exit_ns,omitempty"`
 }
 
 // facts reads what is known of the process; what cannot be read stays empty. They
 // are kept for when it is gone.
-func (p *process) facts() processFacts {
-	f := processFacts{StartBootNs: p.startNs, UID: -1}
+func (p *process) facts(gpus []gpuName) processFacts {
+	f := processFacts{StartBootNs: p.startNs, UID: -1, Devices: p.devices(gpus)}
 	defer func() { p.known = f }()
 	if exe, err := os.Readlink(p.path("exe")); err == nil {
 		f.Exe = exe

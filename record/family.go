@@ -259,7 +259,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 	if birth.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
 		if known != nil {
 			known.rename()
-			s.scribe.rows <- []format.Row{known.row(known.facts(), s.scribe.accounts.clock.unix(birth.StartNs))}
+			s.scribe.rows <- []format.Row{known.row(known.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
 			return s.attachLibraries(known)
 		}
 	}
@@ -274,7 +274,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		p.close()
 		return nil
 	}
-	s.scribe.rows <- []format.Row{p.row(p.facts(), s.scribe.accounts.clock.unix(birth.StartNs))}
+	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
 	// What the family uses is probed for the newcomer before it can map it.
 	for _, lib := range s.libraries {
 		if err := s.place(lib, pid); err != nil && p.alive() {

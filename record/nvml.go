@@ -128,6 +128,15 @@ func openGPU(index int) (gpu, error) {
 	return g, nil
 }
 
+// names returns what the GPUs are called, in NVML's order.
+func (t *telemetry) names() []gpuName {
+	names := make([]gpuName, 0, len(t.devices))
+	for _, g := range t.devices {
+		names = append(names, gpuName{uuid: g.uuid, name: g.name})
+	}
+	return names
+}
+
 // facts returns a row of kind device per GPU.
 func (t *telemetry) facts(now int64) []format.Row {
 	var rows []format.Row

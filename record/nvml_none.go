@@ -20,6 +20,8 @@ func openTelemetry() (*telemetry, error) {
 	return nil, fmt.Errorf("%w: this gpurec was built with CGO_ENABLED=0", ErrNoNVML)
 }
 
+func (t *telemetry) names() []gpuName { return nil }
+
 func (t *telemetry) facts(int64) []format.Row { return nil }
 
 func (t *telemetry) run(clock, time.Duration, chan<- []format.Row, <-chan struct{}) {}

@@ -78,6 +78,8 @@ type Session struct {
 	drain    *drain
 	scribe   *scribe
 	nvml     *telemetry
+	nvmlErr  error // why the GPUs are not sampled
+	gpus     []gpuName
 	output   string
 	startNs  int64
 	costBase format.Cost
@@ -136,6 +138,7 @@ func Start(opt Options) (_ *Session, err error) {
 			_ = writer.Abort() // the error that matters is already there
 		}
 	}()
+	s.openNVML()
 	if err := s.attach(how, libraries); err != nil {
 		return nil, err
 	}
@@ -200,9 +203,13 @@ func (s *Session) begin(writer *format.Writer) error {
 	}
 	s.drain = drain
 	var facts []format.Row
+	if s.nvml != nil {
+		facts = s.nvml.facts(s.startNs)
+	} else if s.nvmlErr != nil {
+		facts = append(facts, format.Row{Kind: format.KindNote, Name: "nvml", StartNs: s.startNs, Message: s.nvmlErr.Error(), Device: -1})
+	}
 	for _, p := range s.family.all() {
-		facts = append(facts, p.row(p.facts(), s.startNs))
-		s.scribe.stacks.space(uint32(p.pid)) // open its files while it lives
+		facts = append(facts, p.row(p.facts(s.gpus), s.startNs))
 	}
 	if s.followErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "children", StartNs: s.startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
@@ -219,22 +226,21 @@ func (s *Session) begin(writer *format.Writer) error {
 // startHelpers starts what runs beside the ring buffer.
 func (s *Session) startHelpers(c clock) {
 	s.helpers.Go(func() { sampleRunTimes(s.stop) })
+	if s.nvml != nil {
+		s.helpers.Go(func() { s.nvml.run(c, s.opt.NVMLInterval, s.scribe.rows, s.stop) })
+	}
+}
+
+// openNVML looks for GPUs. It comes before attaching: on a machine whose GPUs sleep it
+// takes seconds.
+func (s *Session) openNVML() {
 	if s.opt.NVMLInterval <= 0 {
 		return
 	}
-	nvml, err := openTelemetry()
-	if err != nil {
-		s.scribe.rows <- []format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: c.now(), Message: err.Error(), Device: -1}}
-		return
+	if s.nvml, s.nvmlErr = openTelemetry(); s.nvmlErr == nil {
+		s.gpus = s.nvml.names()
+		s.meta.DriverVersion, s.meta.CUDAVersion = s.nvml.driver, s.nvml.cuda
 	}
-	s.nvml = nvml
-	s.metaMu.Lock()
-	s.meta.DriverVersion, s.meta.CUDAVersion = nvml.driver, nvml.cuda
-	s.metaMu.Unlock()
-	if rows := nvml.facts(c.now()); len(rows) > 0 {
-		s.scribe.rows <- rows
-	}
-	s.helpers.Go(func() { nvml.run(c, s.opt.NVMLInterval, s.scribe.rows, s.stop) })
 }
 
 // metaNow is the metadata as of now, for a segment.

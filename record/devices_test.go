@@ -1,0 +1,47 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+func TestDeviceOrdinalsArePairedByUUID(t *testing.T) {
+	a, b := gpuName{"GPU-aaaa-1", "H200"}, gpuName{"GPU-bbbb-2", "H200"}
+	other := gpuName{"GPU-cccc-3", "T4"}
+	for _, c := range []struct {
+		env  []string
+		gpus []gpuName
+		want string
+	}{
+		{nil, []gpuName{a}, "[{0 GPU-aaaa-1 only GPU}]"},
+		{nil, []gpuName{a, b}, "[{0 GPU-aaaa-1 order} {1 GPU-bbbb-2 order}]"},
+		{nil, []gpuName{other, a}, "[]"}, // the fastest first: which one CUDA calls 0 is not known
+		{[]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID"}, []gpuName{other, a}, "[{0 GPU-cccc-3 order} {1 GPU-aaaa-1 order}]"},
+		{[]string{"CUDA_VISIBLE_DEVICES=1"}, []gpuName{a, b}, "[{0 GPU-bbbb-2 CUDA_VISIBLE_DEVICES}]"},
+		{[]string{"CUDA_VISIBLE_DEVICES=1,0"}, []gpuName{a, b}, "[{0 GPU-bbbb-2 CUDA_VISIBLE_DEVICES} {1 GPU-aaaa-1 CUDA_VISIBLE_DEVICES}]"},
+		{[]string{"CUDA_VISIBLE_DEVICES=GPU-bb"}, []gpuName{other, b}, "[{0 GPU-bbbb-2 CUDA_VISIBLE_DEVICES}]"},
+		{[]string{"CUDA_VISIBLE_DEVICES=0,7,1"}, []gpuName{a, b}, "[{0 GPU-aaaa-1 CUDA_VISIBLE_DEVICES}]"},
+		{[]string{"CUDA_VISIBLE_DEVICES="}, []gpuName{a, b}, "[]"},
+		{nil, nil, "[]"},
+	} {
+		cmd := exec.Command("sleep", "60")
+		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.env...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p := process{pid: cmd.Process.Pid}
+		eventually(t, "the program has its environment", func() bool { // exec is not quite over when Start returns
+			environ, err := os.ReadFile(p.path("environ"))
+			return err == nil && len(environ) > 0
+		})
+		if got := fmt.Sprint(p.devices(c.gpus)); got != c.want {
+			t.Errorf("%v with %v: %s, want %s", c.env, c.gpus, got, c.want)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
