@@ -173,7 +173,7 @@ func (g *Group) Strings(column string) Strings { return g.StringsInto(column, St
 // needed any more.
 func (g *Group) StringsInto(column string, s Strings) Strings {
 	s.Index, s.Dict = s.Index[:0], nil // strings of a dictionary may be in use
-	plain := make(map[string]int32) // values of pages written after the dictionary was full
+	plain := make(map[string]int32)    // values of pages written after the dictionary was full
 	g.pages(column, func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {
 			if s.Dict == nil {
