@@ -233,7 +233,7 @@ func (s *Session) possible() []target {
 // else would pay for it, for every process. Then a child is recorded from its first
 // call, however soon it comes.
 func (s *Session) place(lib *library, pid int) error {
-	if pid != everyProcess && s.opt.Children && s.followErr == nil && !s.isCrowded(lib.id) {
+	if s.opt.All || pid != everyProcess && s.opt.Children && s.followErr == nil && !s.isCrowded(lib.id) {
 		pid = everyProcess
 	}
 	return s.probes.attach(lib, pid)

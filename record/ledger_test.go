@@ -36,8 +36,36 @@ func countedCalls() map[string]bool {
 func compare(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
 	t.Helper()
 	recorded := recordedCalls(t, path)
+	n, counts := compareThreads(t, recorded, ledger, metaOf(t, path).ClockOffsetNs)
+	for tid, rows := range recorded {
+		if _, ok := ledger[tid]; !ok {
+			t.Errorf("thread %d is not in the ledger: %d calls recorded", tid, len(rows))
+		}
+	}
+	for _, row := range factRows(t, path, format.KindCount) {
+		counts[row.Name] -= int(row.Value)
+	}
+	for name, left := range counts {
+		if left != 0 {
+			t.Errorf("%s: %d more in the ledger than counted", name, left)
+		}
+	}
+	return n
+}
+
+// compareAmongOthers is compare for recordings that hold other processes too: of
+// tests that run beside this one.
+func compareAmongOthers(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
+	t.Helper()
+	n, _ := compareThreads(t, recordedCalls(t, path), ledger, metaOf(t, path).ClockOffsetNs)
+	return n
+}
+
+// compareThreads compares the threads of a ledger. It returns the number of calls
+// recorded, and how often each call that is only counted was made.
+func compareThreads(t *testing.T, recorded map[int32][]format.Row, ledger map[int32][]ledgerCall, clockOffset int64) (int, map[string]int) {
+	t.Helper()
 	counted, counts := countedCalls(), make(map[string]int)
-	clockOffset := metaOf(t, path).ClockOffsetNs
 	n, wrong := 0, 0
 	for tid, calls := range ledger {
 		rows := recorded[tid]
@@ -63,20 +91,8 @@ func compare(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
 			t.Errorf("thread %d: %d calls recorded that never happened, first %s", tid, len(rows)-i, rows[i].Name)
 		}
 		n += i
-		delete(recorded, tid)
 	}
-	for tid, rows := range recorded {
-		t.Errorf("thread %d is not in the ledger: %d calls recorded", tid, len(rows))
-	}
-	for _, row := range factRows(t, path, format.KindCount) {
-		counts[row.Name] -= int(row.Value)
-	}
-	for name, left := range counts {
-		if left != 0 {
-			t.Errorf("%s: %d more in the ledger than counted", name, left)
-		}
-	}
-	return n
+	return n, counts
 }
 
 // difference says in what a row and what happened differ, "" if in nothing.
