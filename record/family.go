@@ -275,13 +275,26 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		return nil
 	}
 	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
-	// What the family uses is probed for the newcomer before it can map it.
+	// What the family uses is probed for the newcomer before it can map it, hopefully.
 	for _, lib := range s.libraries {
+		before := s.probes.placed()
 		if err := s.place(lib, pid); err != nil && p.alive() {
 			return err
 		}
+		if s.probes.placed() > before && p.hasMapped(lib.id) {
+			s.noteLate(lib, p)
+		}
 	}
 	return s.attachLibraries(p)
+}
+
+// noteLate writes down that calls of the process may be missing: it had the library
+// before it was probed.
+func (s *Session) noteLate(lib *library, p *process) {
+	s.scribe.rows <- []format.Row{{
+		Kind: format.KindNote, Name: "late_attach", StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1,
+		Message: fmt.Sprintf("%s was mapped already when it was attached to; calls made before may be missing", lib.path),
+	}}
 }
 
 // attachLibraries probes what the process has mapped by now.
@@ -331,10 +344,7 @@ func (s *Session) attachLate(lib *library, p *process) error {
 	}
 	if s.probes.placed() > before {
 		s.libraries = append(s.libraries, lib)
-		s.scribe.rows <- []format.Row{{
-			Kind: format.KindNote, Name: "late_attach", StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1,
-			Message: fmt.Sprintf("%s was found mapped and attached to now; its calls in the %v before may be missing", lib.path, scanInterval),
-		}}
+		s.noteLate(lib, p)
 	}
 	return nil
 }

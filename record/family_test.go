@@ -16,22 +16,29 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// simShell starts a shell script in which $SIM is simcuda's folder and whose
-// programs all write to one ledger; it begins when let go.
-func simShell(t *testing.T, script string, wrapper ...string) (*exec.Cmd, func(), string) {
+// ownSimcuda copies simcuda, so that no other process uses the same library.
+func ownSimcuda(t *testing.T) string {
 	t.Helper()
-	cmd, ledger := simCommand(t, nil, "storm")
-	dir, err := filepath.Abs(simcudaDir)
-	if err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	for _, name := range []string{"libcuda.so.1", "storm"} {
+		data, err := os.ReadFile(filepath.Join(simcudaDir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	cmd.Env = append(cmd.Env, "SIM="+dir)
-	args := append(wrapper, "sh", "-c", "read line; "+script)
-	path, err := exec.LookPath(args[0])
-	if err != nil {
-		skip(t, err.Error())
-	}
-	cmd.Path, cmd.Args = path, args
+	return dir
+}
+
+// simShell starts a shell script in which $SIM is a folder with simcuda and whose
+// programs all write to one ledger; it begins when let go.
+func simShell(t *testing.T, dir, script string) (*exec.Cmd, func(), string) {
+	t.Helper()
+	cmd, ledger := simCommand(t, []string{"SIM=" + dir, "LD_LIBRARY_PATH=" + dir}, "storm")
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read line; " + script}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -39,13 +46,17 @@ func simShell(t *testing.T, script string, wrapper ...string) (*exec.Cmd, func()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stdin.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the shell and what it started
+		_ = cmd.Wait()
+	})
 	return cmd, func() { fmt.Fprintln(stdin, "go") }, ledger
 }
 
 func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 	needKernel(t)
-	cmd, begin, ledger := simShell(t, `
+	cmd, begin, ledger := simShell(t, ownSimcuda(t), `
 		for seed in 1 2 3 4; do $SIM/storm --calls 5000 --threads 2 --seed $seed >/dev/null & done
 		wait; sh -c 'exec $SIM/storm --calls 5000 --threads 1 --seed 5' >/dev/null`)
 	opt := testOptions(t, cmd.Process.Pid)
@@ -71,11 +82,38 @@ func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 	t.Logf("%d calls of children equal the ledger", n)
 }
 
+func TestChildrenAreCompleteBesideNeighbours(t *testing.T) {
+	needKernel(t)
+	dir := ownSimcuda(t)
+	neighbour, begin, _ := simShell(t, dir, `$SIM/storm --calls 1000000000 --threads 1 --seed 1 --rate 1000 >/dev/null`)
+	begin()
+	eventually(t, "the neighbour uses the library", func() bool { return len(descendants([]int{neighbour.Process.Pid})) > 0 })
+	// Children start as real ones do: they take their time before their first call.
+	cmd, begin, ledger := simShell(t, dir, `for seed in 1 2 3 4; do (sleep 0.5; exec $SIM/storm --calls 5000 --threads 2 --seed $seed) >/dev/null & done; wait`)
+	opt := testOptions(t, cmd.Process.Pid)
+	opt.WaitForLibrary = true
+	s := start(t, opt)
+	for key := range s.probes.attached {
+		if key.pid == everyProcess {
+			t.Error("probes are placed that the neighbour hits too")
+		}
+	}
+	result := runWhile(t, s, func() {
+		begin()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the recorded program failed: %v", err)
+		}
+	})
+	if n := compare(t, result.Output, readLedger(t, ledger, 0)); n < 19000 {
+		t.Errorf("only %d calls", n)
+	}
+}
+
 func TestChildrenAreLeftOutIfAsked(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "2000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
-	cmd, begin, _ := simShell(t, `$SIM/storm --calls 5000 --threads 2 --seed 2 >/dev/null`)
+	cmd, begin, _ := simShell(t, ownSimcuda(t), `$SIM/storm --calls 5000 --threads 2 --seed 2 >/dev/null`)
 	opt := testOptions(t, p.pid(), cmd.Process.Pid)
 	opt.Children, opt.WaitForLibrary = false, true
 	s := start(t, opt)
