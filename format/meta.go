@@ -79,7 +79,7 @@ type CallCount struct {
 
 // Cost is the recorder's own use of the machine.
 type Cost struct {
-	// CPUNs is user + system time of the recorder over the recording.
+	// CPUNs is user + system time of the recorder from attached to finished.
 	CPUNs    int64 `json:"cpu_ns"`
 	RSSBytes int64 `json:"rss_bytes"` // peak resident set
 	AttachNs int64 `json:"attach_ns"`

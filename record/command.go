@@ -145,11 +145,12 @@ func (p *process) candidateLibraries() []*library {
 	var found []*library
 	seen := make(map[fileID]bool)
 	for _, dir := range dirs {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
 		path := filepath.Join(dir, "libcuda.so.1")
-		lib, err := openLibrary(root+path, path)
+		open := root + path
+		if !filepath.IsAbs(dir) {
+			open = filepath.Join(p.path("cwd"), path)
+		}
+		lib, err := openLibrary(open, path)
 		if err != nil || seen[lib.id] {
 			continue
 		}

@@ -103,8 +103,7 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), costBase: ownCost(),
-		births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(),
 	}
 	defer func() {
 		if err != nil {
@@ -220,6 +219,7 @@ func (s *Session) begin(writer *format.Writer) error {
 		s.scribe.rows <- facts
 	}
 	s.startHelpers(c)
+	s.costBase = ownCost() // what attaching took is told apart
 	return nil
 }
 
