@@ -46,6 +46,7 @@ const (
 	FreeOfTotal                // bytes is free memory, src the total: the row's value
 	ElapsedTime                // bytes is a float, milliseconds: the row's value
 	KernelNode                 // bytes is a function, with a grid as of a launch
+	Pitched                    // bytes is the pitch that came back, src the height, value the width
 	Array                      // bytes is the width, times what grid and block hold
 	CopyByType                 // the direction is in the memory types in grid[2] and block[0]
 	UUID                       // grid and block hold the 16 bytes of a device's UUID

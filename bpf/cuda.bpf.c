@@ -410,15 +410,8 @@ static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, con
 	e->src = arg_at_entry(ctx, e, &spec->src);
 	if (spec->scale)
 		e->bytes *= spec->scale;
-	if (spec->times.from != ARG_NONE) {
-		__u64 times = arg_at_entry(ctx, e, &spec->times);
-
-		if (spec->bytes.from == ARG_OUT)
-			e->src = times; /* until bytes is known, at the return */
-		else
-			e->bytes *= times;
-	}
-
+	if (spec->times.from != ARG_NONE)
+		e->bytes *= arg_at_entry(ctx, e, &spec->times);
 	if (spec->value.from != ARG_NONE)
 		set_value(e, arg_at_entry(ctx, e, &spec->value));
 	decode_structure(ctx, t, spec->decode, e);
@@ -824,14 +817,7 @@ int call_exit(struct pt_regs *ctx)
 		set_value(e, arg_at_return(e, &spec->value, value_of(e)));
 	if (spec->decode == DECODE_UUID)
 		read_uuid(e);
-	if (spec->bytes.from == ARG_OUT) {
-		e->bytes = arg_at_return(e, &spec->bytes, e->bytes);
-		if (spec->times.from != ARG_NONE) {
-			/* A pitched allocation: the pitch came back, src kept the height. */
-			e->bytes *= e->src;
-			e->src = 0;
-		}
-	}
+	e->bytes = arg_at_return(e, &spec->bytes, e->bytes);
 	take_effect(t, spec, e, s);
 	if (!spec->count_only)
 		emit(s, e);

@@ -13,7 +13,7 @@ const (
 var Calls = []Call{
 	// Device, managed, host and stream-ordered memory.
 	{Name: "cuMemAlloc_v2", Kind: "alloc", Memory: "device", Class: memory, Ptr: out(0), Bytes: arg(1)},
-	{Name: "cuMemAllocPitch_v2", Kind: "alloc", Memory: "device", Class: memory, Ptr: out(0), Bytes: out(1), Times: arg(3)},
+	{Name: "cuMemAllocPitch_v2", Kind: "alloc", Memory: "device", Class: memory, Meaning: Pitched, Ptr: out(0), Bytes: out(1), Src: arg(3), Value: arg(2)},
 	{Name: "cuMemAllocManaged", Kind: "alloc", Memory: "managed", Class: memory, Ptr: out(0), Bytes: arg(1)},
 	{Name: "cuMemAllocAsync", Kind: "alloc", Memory: "async", Class: memory, Ptr: out(0), Bytes: arg(1), Stream: arg(2)},
 	{Name: "cuMemAllocFromPoolAsync", Kind: "alloc", Memory: "async", Class: memory, Ptr: out(0), Bytes: arg(1), Stream: arg(3), Src: arg(2)},
@@ -81,7 +81,7 @@ var Calls = []Call{
 	{Name: "cuLaunchHostFunc", Kind: "api", Class: other, Ptr: arg(1), Stream: arg(0)},
 	{Name: "cuStreamAddCallback", Kind: "api", Class: other, Ptr: arg(1), Stream: arg(0)},
 	{Name: "cuStreamBeginCapture_v2", Kind: "api", Class: other, Stream: arg(0), Value: arg32(1)},
-	{Name: "cuStreamBeginCaptureToGraph", Kind: "api", Class: other, Stream: arg(0), Value: arg32(5)},
+	{Name: "cuStreamBeginCaptureToGraph", Kind: "api", Class: other, Ptr: arg(1), Stream: arg(0), Value: arg32(5)},
 	{Name: "cuStreamEndCapture", Kind: "api", Class: other, Ptr: out(1), Stream: arg(0)},
 	{Name: "cuStreamIsCapturing", Kind: "api", Class: other, CountOnly: true, Stream: arg(0)},
 	{Name: "cuGraphCreate", Kind: "api", Class: other, Ptr: out(0)},
@@ -187,7 +187,7 @@ var Calls = []Call{
 	{Name: "cuLibraryEnumerateKernels", Kind: "api", Class: other, Ptr: arg(2), Value: arg32(1)},
 	{Name: "cuLibraryGetModule", Kind: "api", Class: other, Ptr: out(0), Src: arg(1)},
 	{Name: "cuLinkCreate_v2", Kind: "api", Class: other, Ptr: out(3)},
-	{Name: "cuLinkAddData_v2", Kind: "api", Class: other, Ptr: arg(0), Bytes: arg(3), Src: arg(2)},
+	{Name: "cuLinkAddData_v2", Kind: "api", Class: other, Ptr: arg(0), Src: arg(2)},
 	{Name: "cuLinkComplete", Kind: "api", Class: other, Ptr: arg(0)},
 	{Name: "cuLinkDestroy", Kind: "api", Class: other, Ptr: arg(0)},
 

@@ -48,6 +48,8 @@ type probes struct {
 	objects bpf.CudaObjects
 	process bpf.ProcessObjects // follows children; empty if it does not
 
+	functions []string // probed alone, if not empty
+
 	mu       sync.Mutex
 	tracing  []link.Link
 	entries  []link.Link
@@ -71,9 +73,10 @@ type probeOptions struct {
 	how         Attach
 	bufferBytes int
 	stacks      bool
-	all         bool   // record every process ...
-	comm        string // ... of this name, if it is not empty
-	cgroup      cgroup // ... below this one, if it is not zero
+	all         bool     // record every process ...
+	comm        string   // ... of this name, if it is not empty
+	cgroup      cgroup   // ... below this one, if it is not zero
+	functions   []string // all, if empty
 }
 
 // loadProbes loads the BPF programs and fills the table of calls.
@@ -95,7 +98,7 @@ func loadProbes(opt probeOptions) (*probes, error) {
 		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4))); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
-	p := &probes{how: how, attached: make(map[attachment]bool)}
+	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool)}
 	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w", err)
 	}
@@ -194,7 +197,7 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 	}
 	entry := link.UprobeMultiOptions{PID: uint32(pid)}
 	exit := link.UprobeMultiOptions{PID: uint32(pid)}
-	for _, at := range lib.probes {
+	for _, at := range p.wanted(lib) {
 		entry.Addresses = append(entry.Addresses, at.FileOffset)
 		entry.Cookies = append(entry.Cookies, uint64(at.Cookie))
 		if at.Return {
@@ -217,12 +220,20 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 	return nil
 }
 
+// wanted are the probes of a library that are to be placed.
+func (p *probes) wanted(lib *library) []Probe {
+	if len(p.functions) == 0 {
+		return lib.probes
+	}
+	return slices.DeleteFunc(slices.Clone(lib.probes), func(at Probe) bool { return !slices.Contains(p.functions, at.Symbol) })
+}
+
 func (p *probes) attachPerf(lib *library, pid int) error {
 	executable, err := link.OpenExecutable(lib.open)
 	if err != nil {
 		return err
 	}
-	for _, at := range lib.probes {
+	for _, at := range p.wanted(lib) {
 		opt := &link.UprobeOptions{Address: at.FileOffset, PID: pid, Cookie: uint64(at.Cookie)}
 		if at.Return {
 			l, err := executable.Uretprobe("", p.objects.CallExit, opt)

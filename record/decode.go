@@ -83,6 +83,12 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		row.Value, row.SrcPtr = float64(e.Src), 0
 	case bpf.ElapsedTime:
 		row.Value, row.Bytes = float64(math.Float32frombits(uint32(e.Bytes))), 0
+	case bpf.Pitched:
+		width := int64(e.Grid[0]) | int64(e.Grid[1])<<32
+		if e.Result == 0 {
+			width = int64(e.Bytes)
+		}
+		row.Bytes, row.SrcPtr = width*int64(e.Src), 0
 	case bpf.Array:
 		row.Bytes = arrayBytes(e)
 	case bpf.CopyByType:

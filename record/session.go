@@ -50,6 +50,8 @@ type Options struct {
 	Comm, Cgroup string
 	Version      string
 	CommandLine  []string
+
+	only []string // tests: probe these functions alone
 }
 
 // DefaultOptions returns the options that the command line starts from.
@@ -156,7 +158,7 @@ func (s *Session) attach(how Attach, targets []target) error {
 	}
 	probes, err := loadProbes(probeOptions{
 		how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks != "off",
-		all: s.opt.All, comm: s.opt.Comm, cgroup: only,
+		all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.only,
 	})
 	if err != nil {
 		return err

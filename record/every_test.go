@@ -1,0 +1,110 @@
+//go:build linux
+
+package record
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// TestEveryFunctionOfTheTable records a program that calls every function of simcuda
+// with arguments of its own. What is recorded must equal the ledger column by column,
+// and every row of the table must have been called: a new row needs a function in
+// simcuda and a call in every.c, or this fails.
+func TestEveryFunctionOfTheTable(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "every", "--wait")
+	p.expect("ready")
+	s := start(t, testOptions(t, p.pid()))
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	ledger := readLedger(t, p.ledger, since)
+	n := compare(t, result.Output, ledger)
+	called, succeeded := make(map[string]int), make(map[string]int)
+	for _, thread := range ledger {
+		for _, c := range thread {
+			called[c.name]++
+			if c.result == 0 {
+				succeeded[c.name]++
+			}
+		}
+	}
+	exported := exportedFunctions(t)
+	for cookie := range bpf.NumCookies() {
+		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		if !exported[name] {
+			if name == call.Name {
+				t.Errorf("%s is in the table but not in simcuda", name)
+			}
+			continue // a per-thread-stream variant that does not exist
+		}
+		if called[name] == 0 {
+			t.Errorf("%s is in the table but not called by every.c", name)
+		} else if succeeded[name] == 0 {
+			t.Errorf("%s never succeeds in every.c", name)
+		}
+	}
+	t.Logf("%d calls of %d functions equal the ledger", n, len(called))
+}
+
+// exportedFunctions are the functions of simcuda's libcuda.
+func exportedFunctions(t *testing.T) map[string]bool {
+	t.Helper()
+	path := filepath.Join(simcudaDir, "libcuda.so.1")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	object, err := symbolize.OpenObject(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[string]bool)
+	for symbol := range object.Symbols() {
+		names[symbol.Name] = true
+	}
+	return names
+}
+
+// TestWorkersAreCompleteFromTheirFirstCall records a launcher that starts its workers
+// after the recorder, as torchrun does.
+func TestWorkersAreCompleteFromTheirFirstCall(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "torchrun", "--wait")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.WaitForLibrary = true
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	ledger := readLedger(t, p.ledger, 0)
+	n := compare(t, result.Output, ledger)
+	pids := make(map[int32]bool)
+	for _, thread := range ledger {
+		for _, c := range thread {
+			pids[c.pid] = true
+		}
+	}
+	if len(pids) != 4 {
+		t.Errorf("%d workers made calls", len(pids))
+	}
+	var named int
+	for _, r := range factRows(t, result.Output, format.KindProcess) {
+		if pids[r.Pid] && r.Name != "" {
+			named++
+		}
+	}
+	t.Logf("%d calls of %d workers equal the ledger, %d process rows", n, len(pids), named)
+}
