@@ -35,19 +35,25 @@ build() {
 
 common="config.c identity.c state_birth.c"
 libraries="-lpthread -ldl"
-build libcuda.so.1 "sim.h state.h space.h config.h identity.h cuda_sim.h" \
-	"$common call.c process.c fault.c ledger.c object.c timeline.c state.c space.c device.c context.c memory.c copy.c stream.c event.c
-	module.c launch.c proc.c error.c" $library $link -Wl,-soname,libcuda.so.1
+api="cuda_sim.h cuda_sim_structs.h"
+build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h copy.h image.h $api" \
+	"$common call.c process.c fault.c ledger.c object.c timeline.c state.c state_export.c space.c device.c context.c peer.c
+	memory.c pool.c graph_memory.c vmm.c share.c array.c ipc.c external.c register.c managed.c
+	copy.c shape.c set.c stream.c event.c memop.c host.c graph.c nodes.c capture.c exec.c
+	image.c module.c library.c link.c launch.c proc.c error.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
 build libnvidia-ml.so.1 "nvml_sim.h watch.h state.h config.h identity.h" \
 	"$common nvml.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
-build libcudart.so.13 "cudart_sim.h cudart_driver.h cuda_sim.h identity.h" \
-	"cudart.c cudart_driver.c cudart_kernels.c" $library $link -Wl,-soname,libcudart.so.13
+build libcudart.so.13 "cudart_sim.h cudart_driver.h identity.h $api" \
+	"cudart.c cudart_driver.c cudart_kernels.c cudart_graph.c" $library $link -Wl,-soname,libcudart.so.13
 
 program="-O1 -fno-omit-frame-pointer -rdynamic"
 # No rpath: the leak finds whichever libcuda.so.1 the system or LD_LIBRARY_PATH gives it.
-build leak cuda_sim.h ../leak/leak.c $program -I.
-build storm "cuda_sim.h storm.h" "storm.c storm_calls.c" $program $rpath
-build selftest "selftest.h cuda_sim.h cudart_sim.h nvml_sim.h" \
-	"selftest.c selftest_driver.c selftest_memory.c selftest_ledger.c selftest_nvml.c selftest_runtime.c" \
+build leak "$api" ../leak/leak.c $program -I.
+build storm "storm.h $api" "storm.c storm_calls.c storm_more.c" $program $rpath
+build torchrun "$api" torchrun.c $program $rpath
+build every "every.h $api" "every.c every_memory.c every_child.c every_copy.c every_work.c every_module.c" $program $rpath
+build selftest "selftest.h cudart_sim.h nvml_sim.h $api" \
+	"selftest.c selftest_driver.c selftest_memory.c selftest_ledger.c selftest_nvml.c selftest_runtime.c
+	selftest_virtual.c selftest_graph.c selftest_shape.c selftest_columns.c" \
 	$program $rpath

@@ -1,6 +1,7 @@
 /* Contexts: one primary per device, shared and counted, and any number of others; every thread has a stack of them. */
-#include "sim.h"
+#include "graph.h"
 
+#include "memory.h"
 #include "state.h"
 
 /* A primary context keeps its handle for ever. It lives from its first retain to its last release or its reset, after which the
@@ -20,7 +21,11 @@ static void destroy_owned(struct object *o)
 {
 	switch ((enum kind)atomic_load(&o->kind)) {
 	case MODULE: module_free(o); break;
-	case STREAM: case EVENT: object_free(o); break;
+	case STREAM: capture_leave(&o->queue); object_free(o); break;
+	case EVENT: capture_forget_event(o); object_free(o); break;
+	case ARRAY: case MIPMAPPED_ARRAY: array_free(o); break;
+	case EXTERNAL: external_free(o); break;
+	case LINK: link_free(o); break;
 	default: break; /* functions go with their module */
 	}
 }
@@ -29,7 +34,9 @@ static void destroy_owned(struct object *o)
 void context_empty(struct object *context)
 {
 	objects_of_context(context, destroy_owned);
+	opened_of_context(context);
 	memory_of_context(context);
+	context->ctx.peers = 0;
 }
 
 static CUresult push(struct thread *t, struct object *context)
@@ -165,11 +172,29 @@ EXPORT CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePara
 	return END();
 }
 
+/* The context of a green context begins and ends with it. */
+struct object *context_new_green(struct device *d)
+{
+	struct object *o = create(d, false);
+	if (o) {
+		o->ctx.green = true;
+		set_alive(o, true);
+	}
+	return o;
+}
+
+void context_end_green(struct object *context)
+{
+	set_alive(context, false);
+	context_empty(context);
+	object_free(context);
+}
+
 static CUresult context_destroy(struct call *call, CUcontext ctx)
 {
 	struct object *o = object_of(ctx, CONTEXT);
 	struct thread *t = call->thread;
-	if (!o || o->ctx.primary)
+	if (!o || o->ctx.primary || o->ctx.green)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	set_alive(o, false);
 	context_empty(o);
@@ -251,12 +276,61 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 	return END();
 }
 
+static CUresult device_of_context(struct call *call, CUdevice *out, CUcontext ctx)
+{
+	struct object *o = ctx ? object_of(ctx, CONTEXT) : call->current;
+	if (!o)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	call->value = *out = o->ctx.device->ordinal;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+	BEGIN(cuCtxGetDevice_v2, NEEDS_INIT, .ptr = H(ctx));
+	DO(device_of_context(&call, device, ctx));
+	return END();
+}
+
+static CUresult synchronize(struct object *context)
+{
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	CUresult result = capture_forbids_waiting(context);
+	if (result)
+		return result;
+	wait_until(context->ctx.until);
+	host_wait(context->ctx.hosted);
+	pools_trim(context->ctx.device);
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuCtxSynchronize(void)
 {
 	BEGIN(cuCtxSynchronize, NEEDS_CONTEXT);
-	if (!call.result) {
-		wait_until(call.current->ctx.until);
-		memory_trim_pool(call.current->ctx.device);
-	}
+	DO(synchronize(call.current));
+	return END();
+}
+
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext ctx)
+{
+	BEGIN(cuCtxSynchronize_v2, NEEDS_INIT, .ptr = H(ctx));
+	struct object *o = ctx ? object_of(ctx, CONTEXT) : call.current;
+	DO(o && !context_alive(o) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS);
+	DO(synchronize(o));
+	return END();
+}
+
+static CUresult set_limit(CUlimit limit)
+{
+	return (unsigned)limit <= CU_LIMIT_PERSISTING_L2_CACHE_SIZE ? CUDA_SUCCESS : CUDA_ERROR_UNSUPPORTED_LIMIT;
+}
+
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	BEGIN(cuCtxSetLimit, NEEDS_CONTEXT, .value = limit, .bytes = value);
+	DO(set_limit(limit)); /* nothing here needs stacks or heaps on the device */
 	return END();
 }

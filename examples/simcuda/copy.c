@@ -1,39 +1,39 @@
 /*
- * Copies and sets: simulated time, plus the data where both ends are real memory. A copy from the device fills its host target with
- * zeros, so that programs compute the same every time.
+ * Copies of rows of bytes: simulated time, plus the data where both ends are real memory. A copy from the device fills its host
+ * target with zeros, so that programs compute the same every time. Copies of other shapes are in shape.c, sets in set.c.
  */
-#include "sim.h"
+#include "copy.h"
 
-#include <string.h>
+#include "memory.h"
 
-enum direction { ANY, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE };
-
-static CUresult copy(struct lane *lane, enum direction direction, uint64_t dst, uint64_t src, size_t bytes, uint64_t *over)
+CUresult copy_op(enum direction direction, uint64_t dst, uint64_t src, size_t bytes, struct op *op)
 {
-	*over = 0;
-	if (bytes == 0)
-		return CUDA_SUCCESS;
 	bool dst_must = direction == HOST_TO_DEVICE || direction == DEVICE_TO_DEVICE;
 	bool src_must = direction == DEVICE_TO_HOST || direction == DEVICE_TO_DEVICE;
 	if (!dst || !src || (dst_must && !memory_is_cuda(dst)) || (src_must && !memory_is_cuda(src)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!memory_is_on_device(dst)) {
-		if (memory_is_on_device(src))
-			memset((void *)(uintptr_t)dst, 0, bytes);
-		else
-			memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
-	}
-	*over = lane_enqueue(lane, copy_ns(bytes));
+	*op = (struct op){.kind = OP_COPY, .ns = copy_ns(bytes), .box = {dst, src, 0, 0, 0, 0, bytes, 1, 1}};
 	return CUDA_SUCCESS;
 }
 
+static CUresult copy(struct lane *lane, enum direction direction, uint64_t dst, uint64_t src, size_t bytes, uint64_t *over)
+{
+	struct op op;
+	*over = 0;
+	if (bytes == 0)
+		return CUDA_SUCCESS;
+	CUresult result = copy_op(direction, dst, src, bytes, &op);
+	return result ? result : op_submit(lane, &op, over);
+}
+
+/* Waiting, a copy cannot be captured. */
 #define COPY(fn, zero, direction, dst_type, src_type)                                               \
 	EXPORT CUresult fn(dst_type dst, src_type src, size_t ByteCount)                            \
 	{                                                                                           \
 		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(dst), .src_ptr = H(src), .bytes = ByteCount);     \
 		struct lane lane;                                                                   \
 		uint64_t over = 0;                                                                  \
-		DO(lane_of(&call, NULL, zero, &lane));                                              \
+		DO(lane_of_running(&call, NULL, zero, &lane));                                      \
 		DO(copy(&lane, direction, H(dst), H(src), ByteCount, &over));                       \
 		wait_until(over);                                                                   \
 		return END();                                                                       \
@@ -67,45 +67,90 @@ COPY_ASYNC(cuMemcpyDtoHAsync_v2_ptsz, PER_THREAD, DEVICE_TO_HOST, void *, CUdevi
 COPY_ASYNC(cuMemcpyDtoDAsync_v2, LEGACY, DEVICE_TO_DEVICE, CUdeviceptr, CUdeviceptr)
 COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, PER_THREAD, DEVICE_TO_DEVICE, CUdeviceptr, CUdeviceptr)
 
-static CUresult set(struct lane *lane, uint64_t dst, const void *value, size_t width, size_t n)
+/* ---- between contexts ---- */
+
+static CUresult check_contexts(CUcontext dst, CUcontext src)
 {
-	if (n == 0)
-		return CUDA_SUCCESS;
-	if (!memory_is_cuda(dst) || dst % width)
+	struct object *a = object_of(dst, CONTEXT), *b = object_of(src, CONTEXT);
+	return a && b && context_alive(a) && context_alive(b) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+#define COPY_PEER(fn, zero)                                                                                                   \
+	EXPORT CUresult fn(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,          \
+			   size_t ByteCount)                                                                                  \
+	{                                                                                                                     \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = dstDevice, .src_ptr = srcDevice, .bytes = ByteCount);                         \
+		struct lane lane;                                                                                             \
+		uint64_t over = 0;                                                                                            \
+		DO(lane_of_running(&call, NULL, zero, &lane));                                                                \
+		DO(check_contexts(dstContext, srcContext));                                                                   \
+		DO(copy(&lane, DEVICE_TO_DEVICE, dstDevice, srcDevice, ByteCount, &over));                                    \
+		wait_until(over);                                                                                             \
+		return END();                                                                                                 \
+	}
+COPY_PEER(cuMemcpyPeer, LEGACY)
+COPY_PEER(cuMemcpyPeer_ptds, PER_THREAD)
+
+#define COPY_PEER_ASYNC(fn, zero)                                                                                             \
+	EXPORT CUresult fn(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,          \
+			   size_t ByteCount, CUstream hStream)                                                                \
+	{                                                                                                                     \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = dstDevice, .src_ptr = srcDevice, .bytes = ByteCount, .stream = H(hStream));   \
+		struct lane lane;                                                                                             \
+		uint64_t over;                                                                                                \
+		DO(lane_of(&call, hStream, zero, &lane));                                                                     \
+		DO(check_contexts(dstContext, srcContext));                                                                   \
+		DO(copy(&lane, DEVICE_TO_DEVICE, dstDevice, srcDevice, ByteCount, &over));                                    \
+		return END();                                                                                                 \
+	}
+COPY_PEER_ASYNC(cuMemcpyPeerAsync, LEGACY)
+COPY_PEER_ASYNC(cuMemcpyPeerAsync_ptsz, PER_THREAD)
+
+/* ---- many at once ---- */
+
+static CUresult batch(struct lane *lane, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
+		      const CUmemcpyAttributes *attrs, const size_t *idxs, size_t attrs_len, size_t *fail)
+{
+	uint64_t over;
+	/* The real driver wants a stream of the program's own, too. */
+	if (!dsts || !srcs || !sizes || !count || !attrs || !idxs || !attrs_len || attrs_len > count ||
+	    lane->queue == &lane->context->ctx.legacy)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!memory_is_on_device(dst))
-		for (size_t i = 0; i < n; i++)
-			memcpy((char *)(uintptr_t)dst + i * width, value, width);
-	lane_enqueue(lane, copy_ns(n * width));
+	for (size_t i = 0; i < count; i++) {
+		CUresult result = sizes[i] ? copy(lane, ANY, dsts[i], srcs[i], sizes[i], &over) : CUDA_ERROR_INVALID_VALUE;
+		if (!result)
+			continue;
+		if (fail)
+			*fail = i;
+		return result;
+	}
 	return CUDA_SUCCESS;
 }
 
-/* Setting does not make the host wait, neither here nor in the real driver. */
-#define SET(fn, zero, type)                                                                          \
-	EXPORT CUresult fn(CUdeviceptr dstDevice, type value, size_t N)                              \
-	{                                                                                            \
-		BEGIN(fn, NEEDS_CONTEXT, .ptr = dstDevice, .bytes = N * sizeof(type), .value = value); \
-		struct lane lane;                                                                    \
-		DO(lane_of(&call, NULL, zero, &lane));                                               \
-		DO(set(&lane, dstDevice, &value, sizeof(type), N));                                  \
-		return END();                                                                        \
-	}
-SET(cuMemsetD8_v2, LEGACY, unsigned char)
-SET(cuMemsetD8_v2_ptds, PER_THREAD, unsigned char)
-SET(cuMemsetD32_v2, LEGACY, unsigned int)
-SET(cuMemsetD32_v2_ptds, PER_THREAD, unsigned int)
+static void take_batch(struct call *call, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count)
+{
+	call->value = (int64_t)count;
+	if (count > 0 && dsts)
+		call->ptr = dsts[0];
+	if (count > 0 && srcs)
+		call->src_ptr = srcs[0];
+	for (size_t i = 0; i < count && sizes; i++)
+		call->bytes += sizes[i];
+}
 
-#define SET_ASYNC(fn, zero, type)                                                                    \
-	EXPORT CUresult fn(CUdeviceptr dstDevice, type value, size_t N, CUstream hStream)            \
-	{                                                                                            \
-		BEGIN(fn, NEEDS_CONTEXT, .ptr = dstDevice, .bytes = N * sizeof(type), .value = value, \
-		      .stream = H(hStream));                                                         \
-		struct lane lane;                                                                    \
-		DO(lane_of(&call, hStream, zero, &lane));                                            \
-		DO(set(&lane, dstDevice, &value, sizeof(type), N));                                  \
-		return END();                                                                        \
+#define COPY_BATCH(fn, zero, fail_parameter, fail)                                                                            \
+	EXPORT CUresult fn(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,      \
+			   size_t *attrsIdxs, size_t numAttrs, fail_parameter CUstream hStream)                               \
+	{                                                                                                                     \
+		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                                               \
+		struct lane lane;                                                                                             \
+		take_batch(&call, dsts, srcs, sizes, count);                                                                  \
+		DO(lane_of_running(&call, hStream, zero, &lane));                                                             \
+		DO(batch(&lane, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, fail));                                 \
+		return END();                                                                                                 \
 	}
-SET_ASYNC(cuMemsetD8Async, LEGACY, unsigned char)
-SET_ASYNC(cuMemsetD8Async_ptsz, PER_THREAD, unsigned char)
-SET_ASYNC(cuMemsetD32Async, LEGACY, unsigned int)
-SET_ASYNC(cuMemsetD32Async_ptsz, PER_THREAD, unsigned int)
+#define FAIL_PARAMETER size_t *failIdx,
+COPY_BATCH(cuMemcpyBatchAsync, LEGACY, FAIL_PARAMETER, failIdx)
+COPY_BATCH(cuMemcpyBatchAsync_ptsz, PER_THREAD, FAIL_PARAMETER, failIdx)
+COPY_BATCH(cuMemcpyBatchAsync_v2, LEGACY, , NULL)
+COPY_BATCH(cuMemcpyBatchAsync_v2_ptsz, PER_THREAD, , NULL)

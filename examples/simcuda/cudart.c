@@ -3,11 +3,6 @@
 
 #include <stdint.h>
 
-#define D(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
-#define FORWARD(driver_call)                               \
-	cudaError_t error = runtime_ready();               \
-	return error ? error : runtime_result(driver_call)
-
 EXPORT cudaError_t cudaGetDeviceCount(int *count)
 {
 	cudaError_t error = runtime_load();

@@ -27,10 +27,14 @@ static void load(void)
 	__typeof__(cuGetProcAddress_v2) *get = library ? (__typeof__(get))dlsym(library, "cuGetProcAddress_v2") : NULL;
 	if (!get)
 		return;
-#define X(name, type)                                                                                         \
-	if (get(#name, (void **)&driver.name, CUDA_VERSION, CU_GET_PROC_ADDRESS_LEGACY_STREAM, NULL) || !driver.name) \
+#define FIND(name, member, flag)                                                                                \
+	if (get(#name, (void **)&driver.member, CUDA_VERSION, flag, NULL) || !driver.member)                    \
 		return;
+#define X(name, type) FIND(name, name, CU_GET_PROC_ADDRESS_LEGACY_STREAM)
 	DRIVER_FUNCTIONS(X)
+#undef X
+#define X(name, type) FIND(name, name##_ptsz, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+	DRIVER_FUNCTIONS_PTSZ(X)
 #undef X
 	load_result = (cudaError_t)driver.cuInit(0);
 	if (!load_result)

@@ -6,6 +6,10 @@
 #include "cudart_sim.h"
 
 #define EXPORT __attribute__((visibility("default")))
+#define D(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
+#define FORWARD(driver_call)                               \
+	cudaError_t error = runtime_ready();               \
+	return error ? error : runtime_result(driver_call)
 
 /* Every driver function the runtime uses: the name it asks for, and the exported function that has this type. */
 #define DRIVER_FUNCTIONS(X)                                                                                           \
@@ -43,12 +47,35 @@
 	X(cuLibraryUnload, cuLibraryUnload)                                                                           \
 	X(cuLibraryGetKernel, cuLibraryGetKernel)                                                                     \
 	X(cuLaunchKernel, cuLaunchKernel)                                                                             \
+	X(cuMemHostRegister, cuMemHostRegister_v2)                                                                    \
+	X(cuMemHostUnregister, cuMemHostUnregister)                                                                   \
+	X(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned_v2)                                                                \
+	X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2)                                                                        \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_v2)                                                              \
+	X(cuStreamEndCapture, cuStreamEndCapture)                                                                     \
+	X(cuStreamIsCapturing, cuStreamIsCapturing)                                                                   \
+	X(cuGraphInstantiate, cuGraphInstantiateWithFlags)                                                            \
+	X(cuGraphLaunch, cuGraphLaunch)                                                                               \
+	X(cuGraphExecDestroy, cuGraphExecDestroy)                                                                     \
+	X(cuGraphDestroy, cuGraphDestroy)                                                                             \
+	X(cuLaunchKernelEx, cuLaunchKernelEx)                                                                         \
+	X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel)                                                       \
+	X(cuLaunchHostFunc, cuLaunchHostFunc)                                                                         \
 	X(cuGetErrorName, cuGetErrorName)                                                                             \
 	X(cuGetErrorString, cuGetErrorString)
+
+/* Those of which it wants the per-thread variant too. */
+#define DRIVER_FUNCTIONS_PTSZ(X)                                                                                      \
+	X(cuLaunchKernel, cuLaunchKernel)                                                                             \
+	X(cuLaunchKernelEx, cuLaunchKernelEx)                                                                         \
+	X(cuGraphLaunch, cuGraphLaunch)
 
 struct driver {
 #define X(name, type) __typeof__(type) *name;
 	DRIVER_FUNCTIONS(X)
+#undef X
+#define X(name, type) __typeof__(type) *name##_ptsz;
+	DRIVER_FUNCTIONS_PTSZ(X)
 #undef X
 };
 extern struct driver driver;

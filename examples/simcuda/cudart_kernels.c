@@ -109,10 +109,13 @@ static cudaError_t kernel_of(const void *host, CUkernel *out)
 	return runtime_result(result);
 }
 
-static cudaError_t launch(CUkernel kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream)
+typedef __typeof__(cuLaunchKernel) *launch_function;
+
+static cudaError_t launch(launch_function how, CUkernel kernel, dim3 grid, dim3 block, void **args, size_t shared,
+			  cudaStream_t stream)
 {
-	return runtime_result(driver.cuLaunchKernel((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-						    (unsigned)shared, stream, args, NULL));
+	return runtime_result(how((CUfunction)kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared, stream,
+				  args, NULL));
 }
 
 EXPORT cudaError_t __cudaGetKernel(cudaKernel_t *kernelPtr, const void *entryFuncAddr)
@@ -123,19 +126,59 @@ EXPORT cudaError_t __cudaGetKernel(cudaKernel_t *kernelPtr, const void *entryFun
 	return error ? error : kernel_of(entryFuncAddr, kernelPtr);
 }
 
-EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
-				      cudaStream_t stream)
+#define LAUNCH_HANDLE(fn, how)                                                                                              \
+	EXPORT cudaError_t fn(cudaKernel_t kernel, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,              \
+			      cudaStream_t stream)                                                                          \
+	{                                                                                                                   \
+		cudaError_t error = runtime_ready();                                                                        \
+		return error ? error : launch(how, kernel, gridDim, blockDim, args, sharedMem, stream);                     \
+	}
+LAUNCH_HANDLE(__cudaLaunchKernel, driver.cuLaunchKernel)
+LAUNCH_HANDLE(__cudaLaunchKernel_ptsz, driver.cuLaunchKernel_ptsz)
+
+static cudaError_t find(const void *func, CUkernel *kernel)
 {
 	cudaError_t error = runtime_ready();
-	return error ? error : launch(kernel, gridDim, blockDim, args, sharedMem, stream);
+	return error ? error : kernel_of(func, kernel);
 }
 
-EXPORT cudaError_t cudaLaunchKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
-				    cudaStream_t stream)
+#define LAUNCH_STUB(fn, how)                                                                                                \
+	EXPORT cudaError_t fn(const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,                 \
+			      cudaStream_t stream)                                                                          \
+	{                                                                                                                   \
+		CUkernel kernel = NULL;                                                                                     \
+		cudaError_t error = find(func, &kernel);                                                                    \
+		return error ? error : launch(how, kernel, gridDim, blockDim, args, sharedMem, stream);                     \
+	}
+LAUNCH_STUB(cudaLaunchKernel, driver.cuLaunchKernel)
+LAUNCH_STUB(cudaLaunchKernel_ptsz, driver.cuLaunchKernel_ptsz)
+
+EXPORT cudaError_t cudaLaunchCooperativeKernel(const void *func, dim3 gridDim, dim3 blockDim, void **args, size_t sharedMem,
+					       cudaStream_t stream)
 {
 	CUkernel kernel = NULL;
-	cudaError_t error = runtime_ready();
-	if (!error)
-		error = kernel_of(func, &kernel);
-	return error ? error : launch(kernel, gridDim, blockDim, args, sharedMem, stream);
+	cudaError_t error = find(func, &kernel);
+	return error ? error
+		     : runtime_result(driver.cuLaunchCooperativeKernel((CUfunction)kernel, gridDim.x, gridDim.y, gridDim.z, blockDim.x,
+								       blockDim.y, blockDim.z, (unsigned)sharedMem, stream, args));
 }
+
+#define LAUNCH_CONFIG(fn, how)                                                                                              \
+	EXPORT cudaError_t fn(const cudaLaunchConfig_t *config, const void *func, void **args)                              \
+	{                                                                                                                   \
+		CUkernel kernel = NULL;                                                                                     \
+		cudaError_t error = find(func, &kernel);                                                                    \
+		if (error || !config)                                                                                       \
+			return error ? error : runtime_result(CUDA_ERROR_INVALID_VALUE);                                    \
+		const CUlaunchConfig c = driver_config(config);                                                             \
+		return runtime_result(how(&c, (CUfunction)kernel, args, NULL));                                             \
+	}
+
+static CUlaunchConfig driver_config(const cudaLaunchConfig_t *c)
+{
+	return (CUlaunchConfig){c->gridDim.x, c->gridDim.y, c->gridDim.z, c->blockDim.x, c->blockDim.y, c->blockDim.z,
+				(unsigned)c->dynamicSmemBytes, c->stream, c->attrs, c->numAttrs};
+}
+
+LAUNCH_CONFIG(cudaLaunchKernelExC, driver.cuLaunchKernelEx)
+LAUNCH_CONFIG(cudaLaunchKernelExC_ptsz, driver.cuLaunchKernelEx_ptsz)

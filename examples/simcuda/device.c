@@ -1,5 +1,5 @@
 /* Devices: how many there are and what they are. */
-#include "sim.h"
+#include "memory.h"
 
 #include "identity.h"
 #include "space.h"
@@ -16,7 +16,7 @@ bool device_init(void)
 		pthread_mutex_init(&devices[i].lock, NULL);
 		/* Addresses are not scarce on a real GPU: with four times the capacity, only bytes run out. */
 		devices[i].space = space_new(config.memory * 4, 512);
-		if (!devices[i].space)
+		if (!devices[i].space || !pools_init(&devices[i]))
 			return false;
 	}
 	return true;

@@ -1,5 +1,7 @@
 /* Events: the moment at which a stream will have finished what it had when the event was recorded. */
-#include "sim.h"
+#include "graph.h"
+
+#include "memory.h"
 
 static CUresult event_create(struct call *call, CUevent *out, unsigned int flags)
 {
@@ -27,6 +29,7 @@ static CUresult event_destroy(CUevent event)
 	struct object *o = object_of(event, EVENT);
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
+	capture_forget_event(o);
 	object_free(o);
 	return CUDA_SUCCESS;
 }
@@ -38,13 +41,23 @@ EXPORT CUresult cuEventDestroy_v2(CUevent hEvent)
 	return END();
 }
 
-static CUresult event_record(CUevent event, struct lane *lane)
+static CUresult event_record(CUevent event, struct lane *lane, unsigned int flags)
 {
 	struct object *o = object_of(event, EVENT);
 	if (!o || o->context != lane->context)
 		return CUDA_ERROR_INVALID_HANDLE;
-	uint64_t now = now_ns(), until = *lane->until;
+	if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (lane->capture && flags == CU_EVENT_RECORD_EXTERNAL) {
+		struct op op = {.kind = OP_RECORD, .event = o};
+		return capture_op(lane, &op);
+	}
+	if (lane->capture)
+		return capture_record(lane, o);
+	capture_forget_event(o);
+	uint64_t now = now_ns(), until = lane->queue->until;
 	o->event.done_at = until > now ? until : now;
+	o->event.hosted = lane->queue->hosted;
 	return CUDA_SUCCESS;
 }
 
@@ -54,11 +67,23 @@ static CUresult event_record(CUevent event, struct lane *lane)
 		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(hEvent), .stream = H(hStream));        \
 		struct lane lane;                                                        \
 		DO(lane_of(&call, hStream, zero, &lane));                                \
-		DO(event_record(hEvent, &lane));                                         \
+		DO(event_record(hEvent, &lane, CU_EVENT_RECORD_DEFAULT));                \
 		return END();                                                            \
 	}
 EVENT_RECORD(cuEventRecord, LEGACY)
 EVENT_RECORD(cuEventRecord_ptsz, PER_THREAD)
+
+#define EVENT_RECORD_WITH_FLAGS(fn, zero)                                                             \
+	EXPORT CUresult fn(CUevent hEvent, CUstream hStream, unsigned int flags)                      \
+	{                                                                                             \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(hEvent), .stream = H(hStream), .value = flags);     \
+		struct lane lane;                                                                     \
+		DO(lane_of(&call, hStream, zero, &lane));                                             \
+		DO(event_record(hEvent, &lane, flags));                                               \
+		return END();                                                                         \
+	}
+EVENT_RECORD_WITH_FLAGS(cuEventRecordWithFlags, LEGACY)
+EVENT_RECORD_WITH_FLAGS(cuEventRecordWithFlags_ptsz, PER_THREAD)
 
 /* An event that was never recorded counts as done. */
 static CUresult event_query(CUevent event)
@@ -66,7 +91,9 @@ static CUresult event_query(CUevent event)
 	struct object *o = object_of(event, EVENT);
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
-	return o->event.done_at > now_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	if (o->event.captured)
+		return CUDA_ERROR_CAPTURED_EVENT;
+	return o->event.done_at > now_ns() || !host_done(o->event.hosted) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuEventQuery(CUevent hEvent)
@@ -81,8 +108,11 @@ static CUresult event_synchronize(CUevent event)
 	struct object *o = object_of(event, EVENT);
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (o->event.captured)
+		return CUDA_ERROR_CAPTURED_EVENT;
 	wait_until(o->event.done_at);
-	memory_trim_pool(o->context->ctx.device);
+	host_wait(o->event.hosted);
+	pools_trim(o->context->ctx.device);
 	return CUDA_SUCCESS;
 }
 
@@ -98,6 +128,8 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 	struct object *a = object_of(start, EVENT), *b = object_of(end, EVENT);
 	if (!out || !a || !b || a->event.untimed || b->event.untimed)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (a->event.captured || b->event.captured)
+		return CUDA_ERROR_CAPTURED_EVENT;
 	uint64_t from = a->event.done_at, to = b->event.done_at, now = now_ns();
 	if (!from || !to)
 		return CUDA_ERROR_INVALID_HANDLE;

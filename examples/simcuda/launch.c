@@ -1,14 +1,10 @@
 /* Launches. A kernel computes nothing; it keeps its stream busy for SIMCUDA_KERNEL_US. */
-#include "sim.h"
+#include "graph.h"
 
-static CUresult launch(struct call *call, CUstream stream, enum default_stream zero)
+CUresult launch_check(const struct call *call)
 {
 	const uint32_t *g = call->grid, *b = call->block;
 	enum { THREADS_MAX = 1024, BLOCK_Z_MAX = 64, GRID_YZ_MAX = 65535, SHARED_MAX = 48 << 10 };
-	struct lane lane;
-	CUresult result = lane_of(call, stream, zero, &lane);
-	if (result)
-		return result;
 	/* A function or a kernel handle: the real driver takes both. */
 	if (!call->kernel)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -17,10 +13,42 @@ static CUresult launch(struct call *call, CUstream stream, enum default_stream z
 	if (b[0] > THREADS_MAX || b[1] > THREADS_MAX || b[2] > BLOCK_Z_MAX || (uint64_t)b[0] * b[1] * b[2] > THREADS_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* More takes an attribute of the function, which cannot be set here. */
-	if (call->shared_bytes > SHARED_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
-	lane_enqueue(&lane, config.kernel_ns);
+	return call->shared_bytes > SHARED_MAX ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult submit(struct lane *lane)
+{
+	const struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
+	if (lane->capture)
+		return capture_op(lane, &op);
+	lane_enqueue(lane, config.kernel_ns);
 	return CUDA_SUCCESS;
+}
+
+static CUresult launch(struct call *call, CUstream stream, enum default_stream zero)
+{
+	struct lane lane;
+	CUresult result = lane_of(call, stream, zero, &lane);
+	if (!result)
+		result = launch_check(call);
+	return result ? result : submit(&lane);
+}
+
+/* All blocks must be on the device at the same time. */
+static CUresult launch_cooperative(struct call *call, CUstream stream, enum default_stream zero)
+{
+	enum { MULTIPROCESSORS = 132, THREADS_EACH = 2048, BLOCKS_EACH = 32 };
+	struct lane lane;
+	CUresult result = lane_of(call, stream, zero, &lane);
+	if (!result)
+		result = launch_check(call);
+	if (result)
+		return result;
+	uint64_t each = THREADS_EACH / ((uint64_t)call->block[0] * call->block[1] * call->block[2]);
+	uint64_t blocks = (uint64_t)call->grid[0] * call->grid[1] * call->grid[2];
+	if (blocks > MULTIPROCESSORS * (each < BLOCKS_EACH ? each : BLOCKS_EACH))
+		return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+	return submit(&lane);
 }
 
 #define LAUNCH_KERNEL(fn, zero)                                                                                              \
@@ -37,6 +65,21 @@ static CUresult launch(struct call *call, CUstream stream, enum default_stream z
 	}
 LAUNCH_KERNEL(cuLaunchKernel, LEGACY)
 LAUNCH_KERNEL(cuLaunchKernel_ptsz, PER_THREAD)
+
+#define LAUNCH_COOPERATIVE(fn, zero)                                                                                         \
+	EXPORT CUresult fn(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,                \
+			   unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,                           \
+			   unsigned int sharedMemBytes, CUstream hStream, void **kernelParams)                               \
+	{                                                                                                                    \
+		BEGIN(fn, NEEDS_CONTEXT, .function = H(f), .grid = {gridDimX, gridDimY, gridDimZ},                           \
+		      .block = {blockDimX, blockDimY, blockDimZ}, .shared_bytes = sharedMemBytes, .stream = H(hStream));     \
+		(void)kernelParams;                                                                                          \
+		call.kernel = kernel_name(f);                                                                                \
+		DO(launch_cooperative(&call, hStream, zero));                                                                \
+		return END();                                                                                                \
+	}
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, LEGACY)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
 
 #define LAUNCH_KERNEL_EX(fn, zero)                                                                            \
 	EXPORT CUresult fn(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)     \

@@ -1,15 +1,12 @@
 /*
- * Memory. On the device it is addresses and accounting, with no data behind; managed and pinned memory is real. Stream-ordered
- * frees keep their bytes in the device's pool until the next synchronisation, as with the real default release threshold of 0.
+ * Memory. On the device it is addresses and accounting, with no data behind; managed and pinned memory is real.
  */
-#include "sim.h"
+#include "memory.h"
 
 #include "space.h"
 #include "state.h"
 
 #include <sys/mman.h>
-
-enum use { DEVICE_MEMORY, POOL_MEMORY };
 
 /* Managed and pinned memory belong to the process, not to a device. */
 static struct space *managed, *pinned;
@@ -24,7 +21,7 @@ bool memory_init(void)
 	return managed && pinned;
 }
 
-static struct device *device_at(uint64_t address)
+struct device *device_at(uint64_t address)
 {
 	for (int i = 0; i < config.devices; i++)
 		if (space_covers(device_of(i)->space, address))
@@ -34,29 +31,18 @@ static struct device *device_at(uint64_t address)
 
 bool memory_is_on_device(uint64_t address)
 {
-	return device_at(address) != NULL;
+	return device_at(address) || vmm_covers(address);
 }
 
 bool memory_is_cuda(uint64_t address)
 {
-	return space_covers(managed, address) || space_covers(pinned, address) || device_at(address);
+	return device_at(address) || space_covers(managed, address) || space_covers(pinned, address) || vmm_is_usable(address) ||
+	       registered_covers(address);
 }
 
-static void trim_pool_locked(struct device *d)
+bool memory_is_managed(uint64_t address, uint64_t bytes)
 {
-	d->used -= d->pool_idle;
-	__atomic_store_n(&d->pool_idle, 0, __ATOMIC_RELAXED);
-	state_used(d->ordinal, d->used);
-}
-
-void memory_trim_pool(struct device *d)
-{
-	/* Nearly always there is nothing to do, and synchronising threads should not queue for that. */
-	if (!__atomic_load_n(&d->pool_idle, __ATOMIC_RELAXED))
-		return;
-	pthread_mutex_lock(&d->lock);
-	trim_pool_locked(d);
-	pthread_mutex_unlock(&d->lock);
+	return space_covers(managed, address) && bytes > 0 && bytes <= managed->size - (address - managed->base);
 }
 
 static bool fits(const struct device *d, uint64_t more)
@@ -65,24 +51,42 @@ static bool fits(const struct device *d, uint64_t more)
 	return used <= config.memory && more <= config.memory - used;
 }
 
-/* Books size bytes on the device, for the pool's own allocations first out of what lies idle in the pool. */
-static bool charge(struct device *d, uint64_t size, enum use use)
+bool memory_charge_locked(struct device *d, uint64_t bytes)
 {
-	uint64_t reused = use != POOL_MEMORY ? 0 : size < d->pool_idle ? size : d->pool_idle;
-	if (!fits(d, size - reused)) {
-		trim_pool_locked(d);
-		reused = 0;
-		if (!fits(d, size))
+	if (!fits(d, bytes)) {
+		pools_release_locked(d, true);
+		if (!fits(d, bytes))
 			state_reap(); /* a process that was killed holds no memory */
-		if (!fits(d, size))
+		if (!fits(d, bytes))
 			return false;
 	}
-	__atomic_store_n(&d->pool_idle, d->pool_idle - reused, __ATOMIC_RELAXED);
-	d->used += size - reused;
+	d->used += bytes;
+	state_used(d->ordinal, d->used);
 	return true;
 }
 
-static CUresult device_take(struct call *call, struct object *owner, uint64_t bytes, enum use use, CUdeviceptr *out)
+bool memory_charge(struct device *d, uint64_t bytes)
+{
+	pthread_mutex_lock(&d->lock);
+	bool ok = memory_charge_locked(d, bytes);
+	pthread_mutex_unlock(&d->lock);
+	return ok;
+}
+
+void memory_discharge_locked(struct device *d, uint64_t bytes)
+{
+	d->used -= bytes;
+	state_used(d->ordinal, d->used);
+}
+
+void memory_discharge(struct device *d, uint64_t bytes)
+{
+	pthread_mutex_lock(&d->lock);
+	memory_discharge_locked(d, bytes);
+	pthread_mutex_unlock(&d->lock);
+}
+
+CUresult memory_take(struct object *owner, uint64_t bytes, CUdeviceptr *out)
 {
 	if (!out || bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -92,7 +96,7 @@ static CUresult device_take(struct call *call, struct object *owner, uint64_t by
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct block *b = NULL;
 	pthread_mutex_lock(&d->lock);
-	if (charge(d, size, use)) {
+	if (memory_charge_locked(d, size)) {
 		b = space_take(d->space, size);
 		if (!b)
 			d->used -= size;
@@ -100,17 +104,45 @@ static CUresult device_take(struct call *call, struct object *owner, uint64_t by
 	if (b) {
 		b->owner = owner;
 		*out = b->address;
-		call->ptr = b->address;
 	}
 	state_used(d->ordinal, d->used);
 	pthread_mutex_unlock(&d->lock);
 	return b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+uint64_t memory_place(struct device *d, uint64_t bytes, enum use use, void *of, struct object *owner)
+{
+	pthread_mutex_lock(&d->lock);
+	struct block *b = space_take(d->space, bytes);
+	if (b) {
+		b->use = (int)use;
+		b->of = of;
+		b->owner = owner;
+	}
+	pthread_mutex_unlock(&d->lock);
+	return b ? b->address : 0;
+}
+
+void memory_unplace(struct device *d, uint64_t address)
+{
+	pthread_mutex_lock(&d->lock);
+	struct block *b = space_find(d->space, address);
+	if (b)
+		space_give(d->space, b);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* Memory of the pool that is freed like this goes past the pool, straight to the device. */
 static void device_give(struct device *d, struct block *b)
 {
-	d->used -= b->size;
+	if (b->use == POOL_MEMORY)
+		pool_forget_locked(b->of, b->size);
+	if (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY)
+		d->used -= b->size;
+	if (b->exported)
+		state_unexport(b->exported);
 	space_give(d->space, b);
+	state_used(d->ordinal, d->used);
 }
 
 /* Managed and pinned memory gets pages while it is allocated and is address space only before and after. */
@@ -151,7 +183,7 @@ static CUresult host_give(struct space *space, uint64_t address)
 }
 
 /* Like the real cuMemFree, it first waits for the context's work, and takes 0. */
-static CUresult memory_free(struct call *call, CUdeviceptr address)
+CUresult memory_free(struct call *call, CUdeviceptr address)
 {
 	if (!address)
 		return CUDA_SUCCESS;
@@ -161,29 +193,14 @@ static CUresult memory_free(struct call *call, CUdeviceptr address)
 	wait_until(call->current->ctx.until);
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_find(d->space, address);
-	if (b)
+	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->of : NULL;
+	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY || b->use == EXTERNAL_MEMORY);
+	if (ok)
 		device_give(d, b);
-	state_used(d->ordinal, d->used);
 	pthread_mutex_unlock(&d->lock);
-	return b ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* Takes plain allocations too, as the real driver does: their bytes come back at the next synchronisation all the same. */
-static CUresult pool_free(CUdeviceptr address)
-{
-	if (!address)
-		return CUDA_SUCCESS;
-	struct device *d = device_at(address);
-	if (!d)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&d->lock);
-	struct block *b = space_find(d->space, address);
-	if (b) {
-		__atomic_store_n(&d->pool_idle, d->pool_idle + b->size, __ATOMIC_RELAXED);
-		space_give(d->space, b);
-	}
-	pthread_mutex_unlock(&d->lock);
-	return b ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (of_graph)
+		ok = graph_memory_end(of_graph);
+	return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static struct block *next_of(struct block *b, struct object *owner)
@@ -212,7 +229,7 @@ void memory_of_context(struct object *context)
 		next = next_of(b->above, context);
 		device_give(d, b);
 	}
-	trim_pool_locked(d);
+	pools_release_locked(d, false);
 	pthread_mutex_unlock(&d->lock);
 	host_give_all(managed, context);
 	host_give_all(pinned, context);
@@ -221,7 +238,10 @@ void memory_of_context(struct object *context)
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
 	BEGIN(cuMemAlloc_v2, NEEDS_CONTEXT, .bytes = bytesize);
-	DO(device_take(&call, call.current, bytesize, DEVICE_MEMORY, dptr));
+	DO(unsafe_in_capture(&call));
+	DO(memory_take(call.current, bytesize, dptr));
+	if (!call.result)
+		call.ptr = *dptr;
 	return END();
 }
 
@@ -232,8 +252,9 @@ static CUresult pitched(struct call *call, CUdeviceptr *out, size_t *pitch, size
 	size_t row = (width + 511) & ~(size_t)511, total;
 	if (row < width || __builtin_mul_overflow(row, height, &total))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = device_take(call, call->current, total, DEVICE_MEMORY, out);
+	CUresult result = memory_take(call->current, total, out);
 	if (!result) {
+		call->ptr = *out;
 		*pitch = row;
 		call->bytes = total;
 	}
@@ -244,6 +265,7 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wid
 				   unsigned int ElementSizeBytes)
 {
 	BEGIN(cuMemAllocPitch_v2, NEEDS_CONTEXT, .bytes = WidthInBytes * Height);
+	DO(unsafe_in_capture(&call));
 	DO(pitched(&call, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes));
 	return END();
 }
@@ -251,41 +273,10 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Wid
 EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
 	BEGIN(cuMemFree_v2, NEEDS_CONTEXT, .ptr = dptr);
+	DO(unsafe_in_capture(&call));
 	DO(memory_free(&call, dptr));
 	return END();
 }
-
-static CUresult pool_take(struct call *call, struct object *owner, size_t bytes, CUdeviceptr *out)
-{
-	if (!out || bytes > 0)
-		return device_take(call, owner, bytes, POOL_MEMORY, out);
-	*out = 0;
-	return CUDA_SUCCESS;
-}
-
-#define MEM_ALLOC_ASYNC(fn, zero)                                                          \
-	EXPORT CUresult fn(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)           \
-	{                                                                                  \
-		BEGIN(fn, NEEDS_CONTEXT, .bytes = bytesize, .stream = H(hStream));         \
-		struct lane lane;                                                          \
-		DO(lane_of(&call, hStream, zero, &lane));                                  \
-		DO(pool_take(&call, lane.context, bytesize, dptr));                        \
-		return END();                                                              \
-	}
-MEM_ALLOC_ASYNC(cuMemAllocAsync, LEGACY)
-MEM_ALLOC_ASYNC(cuMemAllocAsync_ptsz, PER_THREAD)
-
-#define MEM_FREE_ASYNC(fn, zero)                                              \
-	EXPORT CUresult fn(CUdeviceptr dptr, CUstream hStream)                \
-	{                                                                     \
-		BEGIN(fn, NEEDS_CONTEXT, .ptr = dptr, .stream = H(hStream));  \
-		struct lane lane;                                             \
-		DO(lane_of(&call, hStream, zero, &lane));                     \
-		DO(pool_free(dptr));                                          \
-		return END();                                                 \
-	}
-MEM_FREE_ASYNC(cuMemFreeAsync, LEGACY)
-MEM_FREE_ASYNC(cuMemFreeAsync_ptsz, PER_THREAD)
 
 static CUresult managed_take(struct call *call, CUdeviceptr *out, size_t bytes, unsigned int flags)
 {
@@ -301,6 +292,7 @@ static CUresult managed_take(struct call *call, CUdeviceptr *out, size_t bytes, 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
 	BEGIN(cuMemAllocManaged, NEEDS_CONTEXT, .bytes = bytesize, .value = flags);
+	DO(unsafe_in_capture(&call));
 	DO(managed_take(&call, dptr, bytesize, flags));
 	return END();
 }
@@ -323,6 +315,7 @@ static CUresult pinned_take(struct call *call, void **out, size_t bytes, unsigne
 EXPORT CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
 	BEGIN(cuMemHostAlloc, NEEDS_CONTEXT, .bytes = bytesize, .value = Flags);
+	DO(unsafe_in_capture(&call));
 	DO(pinned_take(&call, pp, bytesize, Flags));
 	return END();
 }
@@ -330,6 +323,7 @@ EXPORT CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 EXPORT CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
 {
 	BEGIN(cuMemAllocHost_v2, NEEDS_CONTEXT, .bytes = bytesize);
+	DO(unsafe_in_capture(&call));
 	DO(pinned_take(&call, pp, bytesize, 0));
 	return END();
 }
@@ -337,6 +331,7 @@ EXPORT CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
 EXPORT CUresult cuMemFreeHost(void *p)
 {
 	BEGIN(cuMemFreeHost, NEEDS_CONTEXT, .ptr = H(p));
+	DO(unsafe_in_capture(&call));
 	DO(p ? host_give(pinned, H(p)) : CUDA_SUCCESS);
 	return END();
 }

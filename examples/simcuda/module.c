@@ -1,51 +1,24 @@
-/*
- * Modules, libraries, and the functions and kernels in them. Nothing is compiled: of PTX only the names of its entry points are
- * read, of binary images nothing, so any name is found in those.
- */
-#include "sim.h"
+/* Modules and the functions in them. Nothing is compiled: a function is a name. */
+#include "image.h"
 
-#include <ctype.h>
+#include "memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static CUresult load(struct call *call, enum kind kind, struct object *context, const void *image, struct object **out)
+CUresult module_new(struct call *call, enum kind kind, struct object *context, char *ptx, struct object **out)
 {
-	static const uint32_t binaries[] = {0x464c457f /* ELF */, 0xba55ed50 /* fatbin */, 0x466243b1 /* its wrapper */};
-	const char *ptx = image;
-	if (!image)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < sizeof(binaries) / sizeof(*binaries); i++)
-		if (!memcmp(image, &binaries[i], sizeof(binaries[i])))
-			ptx = NULL;
-	/* PTX text begins with a directive, a comment or white space, so reading on to its NUL is safe. */
-	if (ptx && !((*ptx == '.' || *ptx == '/' || isspace((unsigned char)*ptx)) && strstr(ptx, ".version")))
-		return CUDA_ERROR_INVALID_IMAGE;
-	char *copy = ptx ? strdup(ptx) : NULL;
-	struct object *o = ptx && !copy ? NULL : object_new(kind, context);
+	struct object *o = object_new(kind, context);
 	if (!o) {
-		free(copy);
+		free(ptx);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	o->module.ptx = copy;
+	o->module.ptx = ptx;
 	*out = o;
 	call->ptr = H(o);
-	call->src_ptr = H(image);
 	return CUDA_SUCCESS;
-}
-
-static bool has_entry(const char *ptx, const char *name)
-{
-	size_t n = strlen(name);
-	for (const char *p = ptx; (p = strstr(p, ".entry")); ) {
-		p += strlen(".entry");
-		while (isspace((unsigned char)*p))
-			p++;
-		if (!strncmp(p, name, n) && !isalnum((unsigned char)p[n]) && !strchr("_$%", p[n] ? p[n] : ' '))
-			return true;
-	}
-	return false;
 }
 
 static struct object *add(struct object *module, enum kind kind, const char *name, struct object *kernel)
@@ -65,26 +38,30 @@ static struct object *add(struct object *module, enum kind kind, const char *nam
 }
 
 /* The same name gives the same handle. */
-static CUresult find(struct object *module, enum kind kind, const char *name, struct object **out)
+static struct object *find_locked(struct object *module, enum kind kind, const char *name)
+{
+	struct object *o = module->module.functions;
+	while (o && !(atomic_load(&o->kind) == (uint32_t)kind && !strcmp(o->name, name)))
+		o = o->next;
+	return o ? o : add(module, kind, name, NULL);
+}
+
+CUresult module_find(struct object *module, enum kind kind, const char *name, struct object **out)
 {
 	if (!module)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!name || !*name)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (strlen(name) >= KERNEL_NAME_MAX || (module->module.ptx && !has_entry(module->module.ptx, name)))
+	if (strlen(name) >= KERNEL_NAME_MAX || (module->module.ptx && !ptx_has_entry(module->module.ptx, name)))
 		return CUDA_ERROR_NOT_FOUND;
 	pthread_mutex_lock(&lock);
-	struct object *o = module->module.functions;
-	while (o && !(atomic_load(&o->kind) == (uint32_t)kind && !strcmp(o->name, name)))
-		o = o->next;
-	if (!o)
-		o = add(module, kind, name, NULL);
+	struct object *o = find_locked(module, kind, name);
 	pthread_mutex_unlock(&lock);
 	*out = o;
 	return o ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult function_of_kernel(struct object *kernel, struct object **out)
+CUresult function_of_kernel(struct object *kernel, struct object **out)
 {
 	if (!kernel)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -100,18 +77,106 @@ static CUresult function_of_kernel(struct object *kernel, struct object **out)
 	return o ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void module_free(struct object *module)
+CUresult module_enumerate(struct object *module, enum kind kind, struct object **out, unsigned int n)
 {
+	unsigned int len = 0;
+	bool ok = true;
+	size_t length;
+	if (!module || !out)
+		return module ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&lock);
+	const char *p = module->module.ptx;
+	while (p && len < n && ok && (p = ptx_next_entry(p, &length))) {
+		char *name = strndup(p, length);
+		ok = name && (out[len++] = find_locked(module, kind, name));
+		free(name);
+		p += length;
+	}
+	for (struct object *o = module->module.functions; o && !module->module.ptx && len < n; o = o->next)
+		if (atomic_load(&o->kind) == (uint32_t)kind)
+			out[len++] = o;
+	pthread_mutex_unlock(&lock);
+	return ok ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult module_count(struct object *module, enum kind kind, unsigned int *out)
+{
+	size_t length;
+	unsigned int n = 0;
+	if (!module || !out)
+		return module ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&lock);
+	for (const char *p = module->module.ptx; p && (p = ptx_next_entry(p, &length)); p += length)
+		n++;
+	for (struct object *o = module->module.functions; o && !module->module.ptx; o = o->next)
+		n += atomic_load(&o->kind) == (uint32_t)kind;
+	pthread_mutex_unlock(&lock);
+	*out = n;
+	return CUDA_SUCCESS;
+}
+
+/* One for each context that asks. They go with the library, or with their context. */
+CUresult module_of_library(struct object *library, struct object *context, struct object **out)
+{
+	if (!library)
+		return CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&lock);
+	struct object *o = library->module.modules;
+	while (o && o->context != context)
+		o = o->next;
+	if (!o && (o = object_new(MODULE, context))) {
+		o->module.ptx = library->module.ptx ? strdup(library->module.ptx) : NULL;
+		o->module.library = library;
+		o->next = library->module.modules;
+		library->module.modules = o;
+	}
+	pthread_mutex_unlock(&lock);
+	*out = o;
+	return o ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void free_locked(struct object *module)
+{
+	struct object *library = module->module.library;
+	for (struct object **link = library ? &library->module.modules : NULL; link && *link; link = &(*link)->next) {
+		if (*link == module) {
+			*link = module->next;
+			break;
+		}
+	}
+	while (module->module.modules)
+		free_locked(module->module.modules);
 	for (struct object *o = module->module.functions, *next; o; o = next) {
 		next = o->next;
 		object_free(o);
+	}
+	for (struct global *g = module->module.globals, *next; g; g = next) {
+		next = g->next;
+		memory_unplace(g->device, g->address);
+		free(g->name);
+		free(g);
 	}
 	free(module->module.ptx);
 	module->module.ptx = NULL;
 	module->module.functions = NULL;
 	object_free(module);
+}
+
+void module_free(struct object *module)
+{
+	pthread_mutex_lock(&lock);
+	free_locked(module);
 	pthread_mutex_unlock(&lock);
+}
+
+CUresult module_unload(struct object *module)
+{
+	if (!module)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (module->module.library)
+		return CUDA_ERROR_NOT_PERMITTED;
+	module_free(module);
+	return CUDA_SUCCESS;
 }
 
 const char *kernel_name(const void *handle)
@@ -122,28 +187,121 @@ const char *kernel_name(const void *handle)
 	return o ? o->name : NULL;
 }
 
-static CUresult unload(struct object *module)
+/* ---- variables ---- */
+
+static struct global *global_new(struct object *module, const char *name, uint64_t bytes)
 {
+	struct global *g = calloc(1, sizeof(*g));
+	struct device *d = module->context->ctx.device;
+	char *copy = strdup(name);
+	uint64_t address = g && copy ? memory_place(d, bytes, GLOBAL_MEMORY, NULL, NULL) : 0;
+	if (!address) {
+		free(g);
+		free(copy);
+		return NULL;
+	}
+	*g = (struct global){copy, address, bytes, d, module->module.globals};
+	module->module.globals = g;
+	return g;
+}
+
+static CUresult global_of(struct call *call, struct object *module, const char *name, CUdeviceptr *address, size_t *bytes)
+{
+	enum { IN_BINARY = 64 /* whatever the name: binaries are not read */ };
 	if (!module)
 		return CUDA_ERROR_INVALID_HANDLE;
-	module_free(module);
+	if (!name || !*name || (!address && !bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t size = module->module.ptx ? ptx_global_bytes(module->module.ptx, name) : IN_BINARY;
+	if (!size)
+		return CUDA_ERROR_NOT_FOUND;
+	pthread_mutex_lock(&lock);
+	struct global *g = module->module.globals;
+	while (g && strcmp(g->name, name))
+		g = g->next;
+	if (!g)
+		g = global_new(module, name, size);
+	pthread_mutex_unlock(&lock);
+	if (!g)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (address)
+		*address = g->address;
+	if (bytes)
+		*bytes = g->bytes;
+	call->ptr = g->address;
+	call->bytes = g->bytes;
 	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
+{
+	BEGIN(cuModuleGetGlobal_v2, NEEDS_CONTEXT, .src_ptr = H(hmod), .kernel = name);
+	DO(global_of(&call, object_of(hmod, MODULE), name, dptr, bytes));
+	return END();
+}
+
+/* ---- the other calls ---- */
+
+static CUresult create(struct call *call, CUmodule *module, CUresult read, char *ptx)
+{
+	struct object *o = NULL;
+	CUresult result = read ? read : module_new(call, MODULE, call->current, ptx, &o);
+	if (!result)
+		*module = (CUmodule)o;
+	return result;
+}
+
+static CUresult load(struct call *call, CUmodule *module, const void *image)
+{
+	char *ptx;
+	if (!module)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult read = image_read(image, &ptx);
+	return create(call, module, read, ptx);
+}
+
+static CUresult load_file(struct call *call, CUmodule *module, const char *path)
+{
+	char *ptx;
+	if (!module)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult read = image_read_file(path, &ptx);
+	return create(call, module, read, ptx);
+}
+
+EXPORT CUresult cuModuleLoad(CUmodule *module, const char *fname)
+{
+	BEGIN(cuModuleLoad, NEEDS_CONTEXT, .src_ptr = H(fname));
+	DO(load_file(&call, module, fname));
+	return END();
 }
 
 EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
 	BEGIN(cuModuleLoadData, NEEDS_CONTEXT, .src_ptr = H(image));
-	struct object *o = NULL;
-	DO(module ? load(&call, MODULE, call.current, image, &o) : CUDA_ERROR_INVALID_VALUE);
-	if (!call.result)
-		*module = (CUmodule)o;
+	DO(load(&call, module, image));
+	return END();
+}
+
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
+				   void **optionValues)
+{
+	BEGIN(cuModuleLoadDataEx, NEEDS_CONTEXT, .src_ptr = H(image));
+	DO(numOptions && (!options || !optionValues) ? CUDA_ERROR_INVALID_VALUE : load(&call, module, image));
+	return END();
+}
+
+EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+{
+	BEGIN(cuModuleLoadFatBinary, NEEDS_CONTEXT, .src_ptr = H(fatCubin));
+	DO(load(&call, module, fatCubin));
 	return END();
 }
 
 EXPORT CUresult cuModuleUnload(CUmodule hmod)
 {
 	BEGIN(cuModuleUnload, NEEDS_CONTEXT, .ptr = H(hmod));
-	DO(unload(object_of(hmod, MODULE)));
+	DO(module_unload(object_of(hmod, MODULE)));
 	return END();
 }
 
@@ -151,7 +309,7 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char
 {
 	BEGIN(cuModuleGetFunction, NEEDS_CONTEXT, .ptr = H(hmod), .kernel = name);
 	struct object *o = NULL;
-	DO(hfunc ? find(object_of(hmod, MODULE), FUNCTION, name, &o) : CUDA_ERROR_INVALID_VALUE);
+	DO(hfunc ? module_find(object_of(hmod, MODULE), FUNCTION, name, &o) : CUDA_ERROR_INVALID_VALUE);
 	if (!call.result) {
 		*hfunc = (CUfunction)o;
 		call.function = H(o);
@@ -159,49 +317,19 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char
 	return END();
 }
 
-EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues,
-				  unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues,
-				  unsigned int numLibraryOptions)
+EXPORT CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
 {
-	BEGIN(cuLibraryLoadData, NEEDS_INIT, .src_ptr = H(code));
-	(void)jitOptions, (void)jitOptionsValues, (void)numJitOptions;
-	(void)libraryOptions, (void)libraryOptionValues, (void)numLibraryOptions;
-	struct object *o = NULL;
-	DO(library ? load(&call, LIBRARY, NULL, code, &o) : CUDA_ERROR_INVALID_VALUE);
+	BEGIN(cuModuleGetFunctionCount, NEEDS_CONTEXT, .ptr = H(mod));
+	DO(module_count(object_of(mod, MODULE), FUNCTION, count));
 	if (!call.result)
-		*library = (CUlibrary)o;
+		call.value = *count;
 	return END();
 }
 
-EXPORT CUresult cuLibraryUnload(CUlibrary library)
+EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod)
 {
-	BEGIN(cuLibraryUnload, NEEDS_INIT, .ptr = H(library));
-	DO(unload(object_of(library, LIBRARY)));
-	return END();
-}
-
-EXPORT CUresult cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
-{
-	BEGIN(cuLibraryGetKernel, NEEDS_INIT, .ptr = H(library), .kernel = name);
-	struct object *o = NULL;
-	DO(pKernel ? find(object_of(library, LIBRARY), KERNEL, name, &o) : CUDA_ERROR_INVALID_VALUE);
-	if (!call.result) {
-		*pKernel = (CUkernel)o;
-		call.function = H(o);
-	}
-	return END();
-}
-
-EXPORT CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
-{
-	BEGIN(cuKernelGetFunction, NEEDS_CONTEXT, .ptr = H(kernel));
-	struct object *o = NULL;
-	DO(pFunc ? function_of_kernel(object_of(kernel, KERNEL), &o) : CUDA_ERROR_INVALID_VALUE);
-	if (!call.result) {
-		*pFunc = (CUfunction)o;
-		call.function = H(o);
-		call.kernel = o->name;
-	}
+	BEGIN(cuModuleEnumerateFunctions, NEEDS_CONTEXT, .ptr = H(mod), .value = numFunctions);
+	DO(module_enumerate(object_of(mod, MODULE), FUNCTION, (struct object **)functions, numFunctions));
 	return END();
 }
 

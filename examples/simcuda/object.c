@@ -40,7 +40,7 @@ struct object *object_new(enum kind kind, struct object *context)
 	if (o) {
 		o->name = NULL;
 		o->next = NULL;
-		o->context = context;
+		atomic_store_explicit(&o->context, context, memory_order_relaxed); /* objects_of_context may be looking */
 		/* Everything after the common head starts as zero, whatever lived here before. */
 		for (char *p = (char *)&o->ctx; p < (char *)o + sizeof(*o); p++)
 			*p = 0;

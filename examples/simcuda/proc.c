@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first CUDA version that has the name. */
+/* The CUDA version from which on a plain name stands for this function; before, it is an older one or none. */
+enum { NEVER = 1 << 30 /* functions of their own, whose plain names still mean the old ones */ };
 static const struct {
 	const char *name;
 	int version;
@@ -20,6 +21,18 @@ static const struct {
 	{"cuMemFreeAsync", 11020},     {"cuLaunchKernelEx", 11080},   {"cuLibraryLoadData", 12000},
 	{"cuLibraryUnload", 12000},    {"cuLibraryGetKernel", 12000}, {"cuKernelGetFunction", 12000},
 	{"cuFuncGetName", 12030},
+	{"cuCtxSynchronize_v2", NEVER}, {"cuCtxGetDevice_v2", NEVER}, {"cuMemAdvise_v2", 13000},
+	{"cuMemPrefetchAsync_v2", 13000}, {"cuMemcpyBatchAsync", 12080}, {"cuMemcpyBatchAsync_v2", 13000},
+	{"cuMemAllocFromPoolAsync", 11020}, {"cuMemPoolCreate", 11020}, {"cuMulticastCreate", 12010},
+	{"cuStreamGetCaptureInfo_v2", 11030}, {"cuStreamGetCaptureInfo_v3", 13000}, {"cuStreamBeginCaptureToGraph", 12030},
+	{"cuGraphAddKernelNode_v2", 12000}, {"cuGraphExecUpdate_v2", 12000}, {"cuGraphInstantiateWithParams", 12000},
+	{"cuGraphAddMemAllocNode", 11040}, {"cuGraphAddMemFreeNode", 11040},
+	{"cuStreamWaitValue32_v2", 11070}, {"cuStreamWaitValue64_v2", 11070}, {"cuStreamWriteValue32_v2", 11070},
+	{"cuStreamWriteValue64_v2", 11070}, {"cuStreamBatchMemOp_v2", 11070},
+	{"cuLibraryLoadFromFile", 12000}, {"cuLibraryGetModule", 12000}, {"cuLibraryGetKernelCount", 12040},
+	{"cuLibraryEnumerateKernels", 12040}, {"cuKernelGetName", 12030}, {"cuModuleGetFunctionCount", 12040},
+	{"cuModuleEnumerateFunctions", 12040}, {"cuGreenCtxCreate", 12040}, {"cuGreenCtxDestroy", 12040},
+	{"cuCtxFromGreenCtx", 12040}, {"cuDeviceGetDevResource", 12040}, {"cuDevResourceGenerateDesc", 12040},
 };
 
 static int version_of(const char *name)
@@ -63,6 +76,9 @@ static CUresult resolve(const char *symbol, void **out, int cuda_version, cuuint
 	if (!symbol || !out || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = NULL;
+	/* The only name that came to mean a function with another one. */
+	if (!strcmp(symbol, "cuGraphInstantiate") && cuda_version >= 12000)
+		symbol = "cuGraphInstantiateWithFlags";
 	for (int v = 0; plain && v < 4 && !*out; v++) {
 		char base[128], name[136];
 		if (snprintf(base, sizeof(base), "%s%s", symbol, versions[v]) >= (int)sizeof(base))
@@ -70,7 +86,7 @@ static CUresult resolve(const char *symbol, void **out, int cuda_version, cuuint
 		if (!exported(base))
 			continue;
 		if (version_of(base) > cuda_version) {
-			too_new = true;
+			too_new |= version_of(base) != NEVER;
 			continue;
 		}
 		int first = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? 0 : 2;
@@ -85,6 +101,15 @@ static CUresult resolve(const char *symbol, void **out, int cuda_version, cuuint
 	if (status)
 		*status = found;
 	return CUDA_SUCCESS; /* also when there is none, whatever the manual says: so does driver 580 */
+}
+
+EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+	BEGIN(cuGetProcAddress, NEEDS_NOTHING, .value = (int64_t)flags, .kernel = symbol);
+	DO(resolve(symbol, pfn, cudaVersion, flags, NULL));
+	if (!call.result)
+		call.ptr = H(*pfn);
+	return END();
 }
 
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,

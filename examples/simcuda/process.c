@@ -1,6 +1,7 @@
 /* The process and its threads: what is set up at the first call, thrown away at exit, and made right in a forked child. */
-#include "sim.h"
+#include "graph.h"
 
+#include "memory.h"
 #include "state.h"
 
 #include <stdio.h>
@@ -24,6 +25,7 @@ static bool was_initialised_by_parent;
 static void thread_exit(void *arg)
 {
 	struct thread *t = arg;
+	capture_leave(&t->queue);
 	ledger_flush(t);
 	pthread_mutex_lock(&threads_lock);
 	*t->link = t->next;
@@ -95,6 +97,7 @@ static struct thread *thread_start(void)
 		abort();
 	}
 	t->tid = gettid();
+	t->queue.blocking = true;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_mutex_lock(&threads_lock);
 	t->next = threads;

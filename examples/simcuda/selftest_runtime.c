@@ -61,9 +61,45 @@ static void check_launches(void)
 	CHECK(field_is(ledger_last("cuLibraryGetKernel"), FUNCTION, "0x%lx", (unsigned long)(uintptr_t)kernel));
 	CHECK_OK(RT(__cudaLaunchKernel, kernel, grid, block, NULL, 18, NULL));
 	CHECK(field_is(ledger_last("cuLaunchKernel"), SHARED_BYTES, "18"));
+	CHECK_OK(RT(__cudaLaunchKernel_ptsz, kernel, grid, block, NULL, 19, NULL));
+	CHECK(field_is(ledger_last("cuLaunchKernel_ptsz"), SHARED_BYTES, "19"));
+	const cudaLaunchConfig_t config = {{7, 1, 1}, {32, 1, 1}, 20, NULL, NULL, 0};
+	CHECK_OK(RT(cudaLaunchKernelExC, &config, (const void *)stub, NULL));
+	CHECK(field_is(ledger_last("cuLaunchKernelEx"), SHARED_BYTES, "20") && field_is(ledger_last("cuLaunchKernelEx"), GRID_X, "7"));
+	CHECK_OK(RT(cudaLaunchCooperativeKernel, (const void *)stub, grid, block, NULL, 21, NULL));
+	CHECK(field_is(ledger_last("cuLaunchCooperativeKernel"), SHARED_BYTES, "21"));
 	RT(__cudaUnregisterFatBinary, binary);
 	CHECK_RESULT(cudaErrorInvalidDeviceFunction, RT(cudaLaunchKernel, (const void *)stub, grid, block, NULL, 0, NULL));
 	CHECK(field_is(ledger_last("cuLibraryUnload"), RESULT, "0"));
+}
+
+static void check_graphs(cudaStream_t stream)
+{
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	char rows[64] = {0}, plain[4096];
+	void *p;
+	CHECK_OK(RT(cudaMalloc, &p, 4096));
+	CHECK_OK(RT(cudaStreamBeginCapture, stream, cudaStreamCaptureModeGlobal));
+	CHECK_OK(RT(cudaMemsetAsync, p, 1, 100, stream));
+	CHECK_RESULT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, RT(cudaMalloc, &p, 1));
+	CHECK_RESULT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, RT(cudaStreamEndCapture, stream, &graph));
+	CHECK_OK(RT(cudaStreamBeginCapture, stream, cudaStreamCaptureModeRelaxed));
+	CHECK_OK(RT(cudaMemsetAsync, p, 1, 100, stream));
+	CHECK_OK(RT(cudaStreamEndCapture, stream, &graph));
+	CHECK_OK(RT(cudaGraphInstantiate, &exec, graph, 0));
+	CHECK(field_is(ledger_last("cuGraphInstantiateWithFlags"), PTR, "0x%lx", (unsigned long)(uintptr_t)exec));
+	CHECK_OK(RT(cudaGraphLaunch, exec, stream));
+	CHECK_OK(RT(cudaGraphLaunch_ptsz, exec, NULL));
+	CHECK(field_is(ledger_last("cuGraphLaunch_ptsz"), PTR, "0x%lx", (unsigned long)(uintptr_t)exec));
+	CHECK_OK(RT(cudaGraphExecDestroy, exec));
+	CHECK_OK(RT(cudaGraphDestroy, graph));
+	CHECK_OK(RT(cudaHostRegister, plain, sizeof(plain), 0));
+	CHECK_OK(RT(cudaHostUnregister, plain));
+	CHECK_OK(RT(cudaMemcpy2D, p, 16, rows, 8, 8, 4, cudaMemcpyHostToDevice));
+	CHECK(field_is(ledger_last("cuMemcpy2DUnaligned_v2"), BYTES, "32"));
+	CHECK_OK(RT(cudaMemcpy2DAsync, rows, 8, p, 16, 8, 3, cudaMemcpyDefault, stream));
+	CHECK(field_is(ledger_last("cuMemcpy2DAsync_v2"), BYTES, "24"));
 }
 
 void test_runtime(void)
@@ -76,6 +112,7 @@ void test_runtime(void)
 	check_memory();
 	check_launches();
 	CHECK_OK(RT(cudaStreamCreate, &stream));
+	check_graphs(stream);
 	CHECK_OK(RT(cudaEventCreate, &event));
 	CHECK_OK(RT(cudaEventRecord, event, stream));
 	CHECK_OK(RT(cudaEventSynchronize, event));

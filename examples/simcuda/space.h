@@ -10,6 +10,9 @@ struct object;
 struct block {
 	uint64_t address, size;
 	struct object *owner;      /* the context, while taken */
+	void *of;                  /* see enum use in memory.h; NULL in a block just taken, like the next two */
+	uint64_t exported;         /* its number in the shared state, 0 = none */
+	int use;
 	struct block *below, *above;      /* by address, free or not */
 	struct block *previous, *next;    /* of the same bin when free, of the same hash chain when not */
 	bool taken;

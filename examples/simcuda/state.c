@@ -14,6 +14,11 @@ static struct state_slot *mine;
 /* Work must be booked somewhere when the file cannot be had; then NVML does not see this process. */
 static struct state_slot unseen;
 
+struct state *state_shared(void)
+{
+	return shared;
+}
+
 static void retire(struct state_slot *slot)
 {
 	for (int d = 0; d < MAX_DEVICES; d++) {

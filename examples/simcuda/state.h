@@ -24,6 +24,7 @@ enum {
 	BUCKETS = 256,
 	BUCKET_NS = 10 * 1000 * 1000,
 	BUCKET_BUSY_BITS = 24, /* 10 ms in ns needs 24 bits, the other 40 say which 10 ms since boot it is */
+	STATE_EXPORTS = 1024,
 };
 
 enum { SLOT_FREE = 0, SLOT_CHANGING = -1 };
@@ -42,6 +43,14 @@ struct state_slot {
 	struct state_device devices[MAX_DEVICES];
 };
 
+/* Memory that other processes may open. Entries of processes that are gone count as free. */
+struct state_export {
+	_Atomic uint64_t id;          /* 0 = free; numbers are never used again */
+	_Atomic int32_t pid;
+	_Atomic uint32_t device;
+	_Atomic uint64_t born, size;
+};
+
 struct state {
 	_Atomic uint64_t magic;
 	_Atomic uint32_t devices;     /* as the process that initialised last was told */
@@ -49,6 +58,9 @@ struct state {
 	_Atomic uint32_t slots_used;  /* slots beyond have never been used: saves walking over untouched pages */
 	_Atomic uint64_t retired_busy_ns[MAX_DEVICES]; /* of processes that are gone: energy never falls */
 	struct state_slot slots[STATE_SLOTS];
+	/* Behind everything else: a file of an older simulator grows when it is opened, and its readers do not mind. */
+	_Atomic uint64_t last_export;
+	struct state_export exports[STATE_EXPORTS];
 };
 
 /* The birth of a running process in clock ticks since boot, 0 if there is none. */
@@ -72,5 +84,12 @@ void state_used(int device, uint64_t bytes);
 void state_contexts(int device, int change);
 uint64_t state_used_by_others(int device);
 void state_reap(void);
+
+/* state_export.c. Returns the number others open it by, 0 if there is no room or no shared file. */
+uint64_t state_export(int device, uint64_t size);
+void state_unexport(uint64_t id);
+/* False if there is no such export or its process is gone. */
+bool state_exported(uint64_t id, pid_t *pid, int *device, uint64_t *size);
+struct state *state_shared(void);
 
 #endif

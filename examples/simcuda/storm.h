@@ -6,6 +6,54 @@
 
 #include <stdbool.h>
 
+/* What the longer stories call besides. */
+#define STORM_STORIES(X)                                                                                                \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync)    \
+	X(cuMemPoolCreate, cuMemPoolCreate) X(cuMemPoolGetAttribute, cuMemPoolGetAttribute)                             \
+	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute) X(cuMemPoolTrimTo, cuMemPoolTrimTo)                             \
+	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool, cuDeviceGetMemPool)               \
+	X(cuMemAddressReserve, cuMemAddressReserve) X(cuMemAddressFree, cuMemAddressFree) X(cuMemCreate, cuMemCreate)   \
+	X(cuMemRelease, cuMemRelease) X(cuMemMap, cuMemMap) X(cuMemUnmap, cuMemUnmap)                                   \
+	X(cuMemSetAccess, cuMemSetAccess) X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle)                   \
+	X(cuArrayCreate_v2, cuArrayCreate_v2) X(cuArray3DCreate_v2, cuArray3DCreate_v2)                                 \
+	X(cuArrayDestroy, cuArrayDestroy) X(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                             \
+	X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy) X(cuMemcpyHtoA_v2, cuMemcpyHtoA_v2)                         \
+	X(cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2) X(cuMemcpyAtoA_v2_ptds, cuMemcpyAtoA_v2)                          \
+	X(cuMemcpyDtoA_v2, cuMemcpyDtoA_v2) X(cuMemcpyAtoD_v2_ptds, cuMemcpyAtoD_v2)                                    \
+	X(cuMemcpyHtoAAsync_v2_ptsz, cuMemcpyHtoAAsync_v2) X(cuMemcpy2D_v2, cuMemcpy2D_v2)                              \
+	X(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2) X(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2)                          \
+	X(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2) X(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2)                        \
+	X(cuMemcpy3D_v2, cuMemcpy3D_v2) X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2) X(cuMemcpy3DPeer, cuMemcpy3DPeer)     \
+	X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync) X(cuMemcpyPeer, cuMemcpyPeer)                                  \
+	X(cuMemcpyPeerAsync, cuMemcpyPeerAsync) X(cuMemcpyBatchAsync, cuMemcpyBatchAsync)                               \
+	X(cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2) X(cuMemsetD16_v2, cuMemsetD16_v2)                               \
+	X(cuMemsetD16Async, cuMemsetD16Async) X(cuMemsetD2D8_v2, cuMemsetD2D8_v2)                                       \
+	X(cuMemsetD2D16_v2, cuMemsetD2D16_v2) X(cuMemsetD2D32_v2_ptds, cuMemsetD2D32_v2)                                \
+	X(cuMemsetD2D8Async, cuMemsetD2D8Async) X(cuMemsetD2D16Async_ptsz, cuMemsetD2D16Async)                          \
+	X(cuMemsetD2D32Async, cuMemsetD2D32Async) X(cuStreamBeginCapture_v2, cuStreamBeginCapture_v2)                   \
+	X(cuStreamEndCapture, cuStreamEndCapture) X(cuStreamIsCapturing, cuStreamIsCapturing)                           \
+	X(cuGraphClone, cuGraphClone) X(cuGraphDestroy, cuGraphDestroy)                                                 \
+	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                                     \
+	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams) X(cuGraphExecUpdate_v2, cuGraphExecUpdate_v2)     \
+	X(cuGraphUpload, cuGraphUpload) X(cuGraphLaunch, cuGraphLaunch) X(cuGraphLaunch_ptsz, cuGraphLaunch)            \
+	X(cuGraphExecDestroy, cuGraphExecDestroy) X(cuGraphCreate, cuGraphCreate)                                       \
+	X(cuGraphAddEmptyNode, cuGraphAddEmptyNode) X(cuGraphAddKernelNode_v2, cuGraphAddKernelNode_v2)                 \
+	X(cuGraphAddMemsetNode, cuGraphAddMemsetNode) X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode)             \
+	X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode) X(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode)               \
+	X(cuLaunchHostFunc, cuLaunchHostFunc) X(cuLaunchHostFunc_ptsz, cuLaunchHostFunc)                                \
+	X(cuStreamWriteValue32_v2, cuStreamWriteValue32_v2) X(cuStreamWriteValue64_v2, cuStreamWriteValue64_v2)         \
+	X(cuStreamWaitValue32_v2, cuStreamWaitValue32_v2) X(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2)        \
+	X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2) X(cuEventRecordWithFlags, cuEventRecordWithFlags)               \
+	X(cuMemHostRegister_v2, cuMemHostRegister_v2) X(cuMemHostUnregister, cuMemHostUnregister)                       \
+	X(cuMemAdvise, cuMemAdvise) X(cuMemAdvise_v2, cuMemAdvise_v2) X(cuMemPrefetchAsync, cuMemPrefetchAsync)         \
+	X(cuMemPrefetchAsync_v2_ptsz, cuMemPrefetchAsync_v2) X(cuIpcGetMemHandle, cuIpcGetMemHandle)                    \
+	X(cuLinkCreate_v2, cuLinkCreate_v2) X(cuLinkAddData_v2, cuLinkAddData_v2) X(cuLinkComplete, cuLinkComplete)     \
+	X(cuLinkDestroy, cuLinkDestroy) X(cuModuleLoadDataEx, cuModuleLoadDataEx)                                       \
+	X(cuModuleGetFunctionCount, cuModuleGetFunctionCount)                                                           \
+	X(cuModuleEnumerateFunctions, cuModuleEnumerateFunctions)                                                       \
+	X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel)                                                         \
+	X(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel)
+
 /* Exported names, called as they are, and the functions that have their types. */
 #define STORM_FUNCTIONS(X)                                                                                                       \
 	X(cuInit, cuInit) X(cuDriverGetVersion, cuDriverGetVersion) X(cuGetProcAddress_v2, cuGetProcAddress_v2)                  \
@@ -46,7 +94,8 @@
 	X(cuLibraryLoadData, cuLibraryLoadData) X(cuLibraryUnload, cuLibraryUnload) X(cuLibraryGetKernel, cuLibraryGetKernel)    \
 	X(cuKernelGetFunction, cuKernelGetFunction) X(cuFuncGetName, cuFuncGetName)                                              \
 	X(cuLaunchKernel, cuLaunchKernel) X(cuLaunchKernel_ptsz, cuLaunchKernel)                                                 \
-	X(cuLaunchKernelEx, cuLaunchKernelEx) X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx)
+	X(cuLaunchKernelEx, cuLaunchKernelEx) X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx)                                         \
+	STORM_STORIES(X)
 
 struct api {
 #define X(name, type) __typeof__(type) *name;
@@ -61,9 +110,11 @@ enum {
 	LIVE_MAX = 24,
 	LIVE_BYTES_MAX = 256 << 10, /* 24 x 256 KiB x threads stays far below any capacity: only what is meant to fail does */
 	BUFFER_BYTES = 64 << 10,
+	STORY_MAX = 24, /* calls */
 };
 
 extern const char storm_ptx[];
+extern const size_t storm_ptx_size;
 extern const char *const storm_kernels[KERNELS];
 
 enum freed_by { FREE, FREE_ASYNC, FREE_HOST };
@@ -81,6 +132,12 @@ struct worker {
 	CUevent events[EVENTS];
 	CUdeviceptr here, there;     /* for copies: BUFFER_BYTES each */
 	char *host;
+	CUmemoryPool pool;
+	CUcontext capture_context;   /* the thread's own, with these: */
+	CUstream capturing[2];
+	CUevent fork, join;
+	int counted;                 /* host functions that ran */
+	_Alignas(4096) char plain[BUFFER_BYTES]; /* memory of the program's own */
 	struct {
 		CUdeviceptr address;
 		enum freed_by by;
@@ -88,8 +145,16 @@ struct worker {
 	int live_len;
 };
 
+/* One call of the driver's, counted; and whether it returned what it should. */
+#define CALL(fn, ...) (w->made++, w->left--, api.fn(__VA_ARGS__))
+#define EXPECT(want, fn, ...) (w->unexpected += CALL(fn, __VA_ARGS__) != (want))
+
+uint32_t below(struct worker *worker, uint32_t n);
+CUstream any_stream(struct worker *worker);
+
 void worker_set_up(struct worker *worker, CUdevice device, CUcontext context);
 /* One random thing of one or a few calls, never more than left; at the end it frees what is live. */
 void worker_act(struct worker *worker);
+void worker_tell_story(struct worker *worker); /* at most STORY_MAX calls */
 
 #endif

@@ -18,6 +18,8 @@ const char storm_ptx[] =
 	".visible .entry _Z6reduceIfLi256EEvPKT_PS0_i() { ret; }\n"
 	".visible .entry scale_kernel() { ret; }\n";
 
+const size_t storm_ptx_size = sizeof(storm_ptx);
+
 const char *const storm_kernels[KERNELS] = {
 	"_Z4gemmPKfS0_Pfi", "_Z7softmaxPfi", "_Z10layer_normPKfPfi", "_Z4geluPfi",
 	"_Z9embeddingPKiPKfPfi", "_ZN4adam4stepEPfS0_f", "_Z6reduceIfLi256EEvPKT_PS0_i", "scale_kernel",
@@ -27,8 +29,6 @@ enum { UNKNOWN_POINTER = 0xdead000 };
 #define HUGE_BYTES ((size_t)1 << 50)
 #define UNKNOWN_HANDLE 0xbad0
 
-#define CALL(fn, ...) (w->made++, w->left--, api.fn(__VA_ARGS__))
-#define EXPECT(want, fn, ...) (w->unexpected += CALL(fn, __VA_ARGS__) != (want))
 /* Whether work is over already is a matter of time. */
 #define EXPECT_DONE_OR_NOT(fn, ...)                                                             \
 	do {                                                                                    \
@@ -36,7 +36,7 @@ enum { UNKNOWN_POINTER = 0xdead000 };
 		w->unexpected += got != CUDA_SUCCESS && got != CUDA_ERROR_NOT_READY;            \
 	} while (0)
 
-static uint32_t below(struct worker *w, uint32_t n)
+uint32_t below(struct worker *w, uint32_t n)
 {
 	w->random ^= w->random << 13;
 	w->random ^= w->random >> 7;
@@ -44,7 +44,7 @@ static uint32_t below(struct worker *w, uint32_t n)
 	return (uint32_t)((w->random >> 32) % n);
 }
 
-static CUstream any_stream(struct worker *w)
+CUstream any_stream(struct worker *w)
 {
 	return w->streams[below(w, STREAMS + 1)];
 }
@@ -284,31 +284,32 @@ STACK_FRAME static void fail(struct worker *w)
 
 void worker_act(struct worker *w)
 {
-	enum { LONGEST = 5 /* calls, of load_and_unload */ };
 	if (w->left <= w->live_len) {
 		give(w);
 		return;
 	}
 	uint32_t which = below(w, 100);
 	/* Near the end only what is one call long and takes nothing. */
-	if (w->left <= w->live_len + LONGEST || which < 55)
+	if (w->left <= w->live_len + STORY_MAX || which < 51)
 		launch(w);
-	else if (which < 66)
+	else if (which < 61)
 		copy(w);
-	else if (which < 70)
+	else if (which < 65)
 		set(w);
-	else if (which < 90)
+	else if (which < 85)
 		(w->live_len == LIVE_MAX || (w->live_len && below(w, 2)) ? give : take)(w);
-	else if (which < 95)
+	else if (which < 90)
 		synchronise(w);
-	else if (which < 97)
+	else if (which < 92)
 		fail(w);
-	else if (which < 98)
+	else if (which < 93)
 		load_and_unload(w);
-	else if (which < 99)
+	else if (which < 94)
 		change_context(w);
-	else
+	else if (which < 95)
 		ask(w);
+	else
+		worker_tell_story(w);
 }
 
 static void must(CUresult result, const char *call)
@@ -324,6 +325,8 @@ void worker_set_up(struct worker *w, CUdevice device, CUcontext context)
 {
 	CUlibrary library;
 	void *host;
+	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	CUcontext popped;
 	w->device = device;
 	w->context = context;
 	MUST(cuCtxSetCurrent, context);
@@ -347,6 +350,13 @@ void worker_set_up(struct worker *w, CUdevice device, CUcontext context)
 		MUST(cuEventCreate, &w->events[i], CU_EVENT_DEFAULT);
 		MUST(cuEventRecord, w->events[i], w->streams[0]);
 	}
+	MUST(cuCtxCreate_v4, &w->capture_context, NULL, 0, device);
+	for (int i = 0; i < 2; i++)
+		MUST(cuStreamCreate, &w->capturing[i], CU_STREAM_NON_BLOCKING);
+	MUST(cuEventCreate, &w->fork, CU_EVENT_DISABLE_TIMING);
+	MUST(cuEventCreate, &w->join, CU_EVENT_DISABLE_TIMING);
+	MUST(cuCtxPopCurrent_v2, &popped);
+	MUST(cuMemPoolCreate, &w->pool, &props);
 	MUST(cuMemAlloc_v2, &w->here, BUFFER_BYTES);
 	MUST(cuMemAlloc_v2, &w->there, BUFFER_BYTES);
 	MUST(cuMemHostAlloc, &host, BUFFER_BYTES, 0);

@@ -1,5 +1,7 @@
 /* Streams. */
-#include "sim.h"
+#include "graph.h"
+
+#include "memory.h"
 
 static CUresult stream_create(struct call *call, CUstream *out, unsigned int flags)
 {
@@ -8,6 +10,7 @@ static CUresult stream_create(struct call *call, CUstream *out, unsigned int fla
 	struct object *o = object_new(STREAM, call->current);
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->queue.blocking = !(flags & CU_STREAM_NON_BLOCKING);
 	*out = (CUstream)o;
 	call->ptr = H(o);
 	return CUDA_SUCCESS;
@@ -34,6 +37,7 @@ static CUresult stream_destroy(CUstream stream)
 	struct object *o = object_of(stream, STREAM);
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
+	capture_leave(&o->queue);
 	object_free(o);
 	return CUDA_SUCCESS;
 }
@@ -47,42 +51,49 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream hStream)
 
 static CUresult stream_synchronize(struct lane *lane)
 {
-	wait_until(*lane->until);
-	memory_trim_pool(lane->context->ctx.device);
+	wait_until(lane->queue->until);
+	host_wait(lane->queue->hosted);
+	pools_trim(lane->context->ctx.device);
 	return CUDA_SUCCESS;
 }
 
-#define STREAM_SYNCHRONIZE(fn, zero)                           \
-	EXPORT CUresult fn(CUstream hStream)                   \
-	{                                                      \
-		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream)); \
-		struct lane lane;                              \
-		DO(lane_of(&call, hStream, zero, &lane));      \
-		DO(stream_synchronize(&lane));                 \
-		return END();                                  \
-	}
-STREAM_SYNCHRONIZE(cuStreamSynchronize, LEGACY)
-STREAM_SYNCHRONIZE(cuStreamSynchronize_ptsz, PER_THREAD)
-
-#define STREAM_QUERY(fn, zero)                                                         \
-	EXPORT CUresult fn(CUstream hStream)                                           \
-	{                                                                              \
-		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                        \
-		struct lane lane;                                                      \
-		DO(lane_of(&call, hStream, zero, &lane));                              \
-		DO(*lane.until > now_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);      \
-		return END();                                                          \
-	}
-STREAM_QUERY(cuStreamQuery, LEGACY)
-STREAM_QUERY(cuStreamQuery_ptsz, PER_THREAD)
-
-static CUresult stream_wait_event(struct lane *lane, CUevent event)
+static CUresult stream_query(struct lane *lane)
 {
+	return lane->queue->until > now_ns() || !host_done(lane->queue->hosted) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+#define ASK_STREAM(fn, zero, ask)                                      \
+	EXPORT CUresult fn(CUstream hStream)                           \
+	{                                                              \
+		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));        \
+		struct lane lane;                                      \
+		DO(lane_of_running(&call, hStream, zero, &lane));      \
+		DO(ask(&lane));                                        \
+		return END();                                          \
+	}
+ASK_STREAM(cuStreamSynchronize, LEGACY, stream_synchronize)
+ASK_STREAM(cuStreamSynchronize_ptsz, PER_THREAD, stream_synchronize)
+ASK_STREAM(cuStreamQuery, LEGACY, stream_query)
+ASK_STREAM(cuStreamQuery_ptsz, PER_THREAD, stream_query)
+
+static CUresult stream_wait_event(struct lane *lane, CUevent event, unsigned int flags)
+{
+	enum { EXTERNAL = 1 };
 	struct object *e = object_of(event, EVENT);
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (flags & ~(unsigned)EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (lane->capture && flags == EXTERNAL) {
+		struct op op = {.kind = OP_WAIT, .event = e};
+		return capture_op(lane, &op);
+	}
+	if (lane->capture || e->event.captured)
+		return capture_wait(lane, e);
 	if (!config.instant)
-		timeline_raise(lane->until, e->event.done_at);
+		timeline_raise(&lane->queue->until, e->event.done_at);
+	if (e->event.hosted)
+		timeline_raise(&lane->queue->hosted, e->event.hosted);
 	return CUDA_SUCCESS;
 }
 
@@ -92,7 +103,7 @@ static CUresult stream_wait_event(struct lane *lane, CUevent event)
 		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(hEvent), .stream = H(hStream), .value = Flags);          \
 		struct lane lane;                                                                          \
 		DO(lane_of(&call, hStream, zero, &lane));                                                  \
-		DO(stream_wait_event(&lane, hEvent));                                                      \
+		DO(stream_wait_event(&lane, hEvent, Flags));                                               \
 		return END();                                                                              \
 	}
 STREAM_WAIT_EVENT(cuStreamWaitEvent, LEGACY)

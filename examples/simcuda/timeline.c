@@ -3,8 +3,7 @@
  * moves that number on; waiting is sleeping until then. Streams run side by side without slowing each other, and the legacy
  * default stream is a stream like any other: its waiting for all others is not simulated.
  */
-#include "sim.h"
-
+#include "graph.h"
 #include "state.h"
 
 #include <errno.h>
@@ -13,22 +12,30 @@ CUresult lane_of(struct call *call, CUstream stream, enum default_stream zero, s
 {
 	lane->context = call->current;
 	if ((!stream && zero == PER_THREAD) || stream == CU_STREAM_PER_THREAD) {
-		lane->until = &call->thread->stream;
-		return CUDA_SUCCESS;
+		lane->queue = &call->thread->queue;
+	} else if (!stream || stream == CU_STREAM_LEGACY) {
+		lane->queue = &call->current->ctx.legacy;
+		/* It never captures itself, but would wait for streams that do. */
+		lane->capture = NULL;
+		return call->current->ctx.captures ? capture_implicit(call->current) : CUDA_SUCCESS;
+	} else {
+		struct object *o = object_of(stream, STREAM);
+		if (!o)
+			return CUDA_ERROR_INVALID_HANDLE;
+		lane->context = o->context;
+		lane->queue = &o->queue;
 	}
-	if (!stream || stream == CU_STREAM_LEGACY) {
-		lane->until = &call->current->ctx.legacy_stream;
-		return CUDA_SUCCESS;
-	}
-	struct object *o = object_of(stream, STREAM);
-	if (!o)
-		return CUDA_ERROR_INVALID_HANDLE;
-	lane->context = o->context;
-	lane->until = &o->stream.until;
-	return CUDA_SUCCESS;
+	lane->capture = atomic_load_explicit(&lane->queue->capture, memory_order_acquire);
+	return lane->capture && lane->capture->capture.invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
-void timeline_raise(timeline *until, uint64_t to)
+CUresult lane_of_running(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane)
+{
+	CUresult result = lane_of(call, stream, zero, lane);
+	return !result && lane->capture ? capture_unsupported(lane) : result;
+}
+
+void timeline_raise(_Atomic uint64_t *until, uint64_t to)
 {
 	uint64_t old = atomic_load(until);
 	while (old < to && !atomic_compare_exchange_weak(until, &old, to))
@@ -39,11 +46,11 @@ uint64_t lane_enqueue(struct lane *lane, uint64_t duration)
 {
 	if (config.instant)
 		return 0;
-	uint64_t now = now_ns(), old = atomic_load(lane->until), start, end;
+	uint64_t now = now_ns(), old = atomic_load(&lane->queue->until), start, end;
 	do {
 		start = old > now ? old : now;
 		end = start + duration;
-	} while (!atomic_compare_exchange_weak(lane->until, &old, end));
+	} while (!atomic_compare_exchange_weak(&lane->queue->until, &old, end));
 	timeline_raise(&lane->context->ctx.until, end);
 	state_busy(lane->context->ctx.device->ordinal, start, end);
 	return end;

@@ -1,0 +1,69 @@
+/* What the parts of `every` share. */
+#ifndef EVERY_H
+#define EVERY_H
+
+#include "cuda_sim.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Calls the exported function of that name, notes that it was called, and complains if it does not return what it should. A variant
+ * is named with the function whose type it has. */
+#define FUNCTION(name, type) ((__typeof__(type) *)every_find(#name))
+#define OK(fn, ...) every_note(#fn, FUNCTION(fn, fn)(__VA_ARGS__), CUDA_SUCCESS, __FILE__, __LINE__)
+#define OK_AS(variant, fn, ...) every_note(#variant, FUNCTION(variant, fn)(__VA_ARGS__), CUDA_SUCCESS, __FILE__, __LINE__)
+#define FAILS(want, fn, ...) every_note(#fn, FUNCTION(fn, fn)(__VA_ARGS__), want, __FILE__, __LINE__)
+#define FAILS_AS(want, variant, fn, ...) every_note(#variant, FUNCTION(variant, fn)(__VA_ARGS__), want, __FILE__, __LINE__)
+#define BAD_HANDLE(type) ((type)(uintptr_t)0xbad0)
+
+void *every_find(const char *name);
+void every_note(const char *name, CUresult got, CUresult want, const char *file, int line);
+void every_check(bool ok, const char *what);
+
+/* Numbers that no other call uses, so that a recording shows which call was mixed up with which. */
+size_t some_bytes(void);            /* small, a multiple of 4 */
+size_t some_big_bytes(void);        /* a multiple of 2 MiB */
+unsigned int some_number(void);
+
+enum { STREAMS = 4, BUFFER = 1 << 20 };
+#define HUGE_BYTES ((size_t)1 << 50)
+
+struct every {
+	CUdevice device, other_device;
+	CUcontext context, other_context; /* of two devices; the first one is current */
+	CUmodule module;
+	CUfunction function;
+	CUkernel kernel;
+	CUlibrary library;
+	CUstream streams[STREAMS];        /* that do not block */
+	CUevent event, join;
+	CUdeviceptr here, there;          /* BUFFER bytes each */
+	char *host;                       /* pinned, BUFFER bytes */
+	CUarray array;
+};
+extern struct every every;
+extern const char every_ptx[];
+extern const size_t every_ptx_size;
+
+/* In this order; the first makes what struct every has, the last takes it away. */
+void every_set_up(void);
+void every_memory(void);
+void every_pool(void);
+void every_virtual_memory(void);
+void every_foreign_memory(void); /* external memory and arrays */
+void every_copy(void);
+void every_set(void);
+void every_stream(void);
+void every_launch(void);
+void every_graph(void);
+void every_capture(void);
+void every_module(void);
+void every_shared(void);   /* with the other process */
+void every_tear_down(void);
+
+/* The other process: it opens what it is given and gives something to open. */
+void every_start_child(void);
+int every_be_child(void);
+void every_end_child(void);
+
+#endif

@@ -1,0 +1,239 @@
+/* Streams, events, launches, graphs and captures. */
+#include "every.h"
+
+void every_stream(void)
+{
+	CUstream *s = every.streams, made = NULL;
+	CUevent start = NULL, end = NULL;
+	float ms;
+	OK(cuStreamCreate, &made, CU_STREAM_DEFAULT);
+	OK(cuStreamDestroy_v2, made);
+	OK(cuStreamCreateWithPriority, &made, CU_STREAM_NON_BLOCKING, -1);
+	OK(cuStreamDestroy_v2, made);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2, made);
+	OK(cuEventCreate, &start, CU_EVENT_DEFAULT);
+	OK(cuEventCreate, &end, CU_EVENT_DEFAULT);
+	OK(cuEventRecord, start, s[0]);
+	OK_AS(cuEventRecord_ptsz, cuEventRecord, end, NULL);
+	OK(cuEventRecordWithFlags, start, s[1], CU_EVENT_RECORD_DEFAULT);
+	OK_AS(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags, end, s[2], CU_EVENT_RECORD_DEFAULT);
+	OK(cuStreamWaitEvent, s[3], start, 0);
+	OK_AS(cuStreamWaitEvent_ptsz, cuStreamWaitEvent, s[0], end, 0);
+	OK(cuEventSynchronize, start);
+	OK(cuEventSynchronize, end);
+	OK(cuEventQuery, end);
+	OK(cuEventElapsedTime, &ms, start, end);
+	OK(cuEventElapsedTime_v2, &ms, start, end);
+	OK(cuEventDestroy_v2, start);
+	OK(cuEventDestroy_v2, end);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventRecord, start, s[0]);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventSynchronize, end);
+	OK(cuStreamSynchronize, s[0]);
+	OK_AS(cuStreamSynchronize_ptsz, cuStreamSynchronize, NULL);
+	OK(cuStreamQuery, s[0]);
+	OK_AS(cuStreamQuery_ptsz, cuStreamQuery, NULL);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize, BAD_HANDLE(CUstream));
+	OK(cuCtxSynchronize);
+	OK(cuCtxSynchronize_v2, every.other_context);
+
+	CUstreamBatchMemOpParams operations[3] = {
+		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_32, every.here + 256, 5, 0, 0}},
+		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_64, every.here + 264, 6, 0, 0}},
+		{.value = {CU_STREAM_MEM_OP_WAIT_VALUE_32, every.here + 272, 7, 0, 0}},
+	};
+	OK(cuStreamWriteValue32_v2, s[0], every.here + 4, 101, 0);
+	OK_AS(cuStreamWriteValue32_v2_ptsz, cuStreamWriteValue32_v2, s[1], every.here + 8, 102, 1);
+	OK(cuStreamWriteValue64_v2, s[2], every.here + 16, 103, 0);
+	OK_AS(cuStreamWriteValue64_v2_ptsz, cuStreamWriteValue64_v2, s[3], every.here + 24, 104, 0);
+	OK(cuStreamWaitValue32_v2, s[0], every.here + 32, 105, 0);
+	OK_AS(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32_v2, s[1], every.here + 36, 106, 1);
+	OK(cuStreamWaitValue64_v2, s[2], every.here + 40, 107, 0);
+	OK_AS(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2, s[3], every.here + 48, 108, 0);
+	OK(cuStreamBatchMemOp_v2, s[0], 2, operations, 0);
+	OK_AS(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp_v2, s[1], 3, operations, 0);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32_v2, s[0], every.here + 2, 109, 0);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamBatchMemOp_v2, s[1], 257, operations, 0);
+}
+
+static void add_to(void *number)
+{
+	__atomic_fetch_add((int *)number, 1, __ATOMIC_RELAXED);
+}
+
+static void callback(CUstream stream, CUresult status, void *number)
+{
+	if (stream == every.streams[2] && !status)
+		add_to(number);
+}
+
+#define GRID some_number(), 2, 3
+#define LAUNCH GRID, some_number() % 32 + 1, 4, 5, some_number()
+
+void every_launch(void)
+{
+	CUfunction f = every.function, k = (CUfunction)every.kernel;
+	CUstream *s = every.streams;
+	CUlaunchConfig c = {.gridDimX = some_number(), .gridDimY = 6, .gridDimZ = 7, .blockDimX = 8, .blockDimY = 9, .blockDimZ = 10,
+			    .sharedMemBytes = some_number(), .hStream = s[0]};
+	static int ran;
+	void *arguments[1] = {NULL};
+	OK(cuLaunchKernel, f, LAUNCH, s[1], arguments, NULL);
+	OK_AS(cuLaunchKernel_ptsz, cuLaunchKernel, k, LAUNCH, NULL, arguments, NULL);
+	OK(cuLaunchKernelEx, &c, f, arguments, NULL);
+	c.gridDimX = some_number();
+	c.hStream = s[3];
+	OK_AS(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, &c, k, arguments, NULL);
+	OK(cuLaunchCooperativeKernel, f, some_number() % 100, 1, 1, 64, 2, 1, some_number(), s[2], arguments);
+	OK_AS(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, k, 1, some_number() % 100, 1, 32, 1, 2, some_number(), s[1],
+	      arguments);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchKernel, BAD_HANDLE(CUfunction), LAUNCH, s[0], arguments, NULL);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel, f, 0, some_number(), 1, 32, 1, 1, 0, s[0], arguments, NULL);
+	c.blockDimX = 2048;
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernelEx, &c, f, arguments, NULL);
+	FAILS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, cuLaunchCooperativeKernel, f, 100000, 1, 1, 128, 1, 1, 0, s[3], arguments);
+
+	OK(cuLaunchHostFunc, s[0], add_to, &ran);
+	OK_AS(cuLaunchHostFunc_ptsz, cuLaunchHostFunc, s[1], add_to, &ran);
+	OK(cuStreamAddCallback, s[2], callback, &ran, 0);
+	OK_AS(cuStreamAddCallback_ptsz, cuStreamAddCallback, s[2], callback, &ran, 0);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchHostFunc, s[3], NULL, &ran);
+	OK(cuCtxSynchronize);
+	every_check(ran == 4, "host functions have run");
+}
+
+void every_graph(void)
+{
+	CUDA_KERNEL_NODE_PARAMS kernel = {.func = every.function, .gridDimX = some_number(), .gridDimY = 2, .gridDimZ = 1,
+					  .blockDimX = 32, .blockDimY = 3, .blockDimZ = 1, .sharedMemBytes = some_number()};
+	CUDA_MEMSET_NODE_PARAMS set = {.dst = every.here, .value = 3, .elementSize = 2, .width = 77, .height = 1};
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = every.here, .dstMemoryType = CU_MEMORYTYPE_HOST,
+			      .dstHost = every.host, .WidthInBytes = 88, .Height = 1, .Depth = 1};
+	CUDA_MEM_ALLOC_NODE_PARAMS memory = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+							   .location = {CU_MEM_LOCATION_TYPE_DEVICE, every.device}},
+					     .bytesize = some_bytes()};
+	CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = 0};
+	CUgraphExecUpdateResultInfo changed;
+	CUgraph graph = NULL, child = NULL, with_memory = NULL, twin = NULL;
+	CUgraphNode nodes[8] = {NULL};
+	CUgraphExec a = NULL, b = NULL, c = NULL, d = NULL;
+	char log[16];
+	OK(cuGraphCreate, &graph, 0);
+	OK(cuGraphCreate, &child, 0);
+	OK(cuGraphCreate, &with_memory, 0);
+	OK(cuGraphAddEmptyNode, &nodes[0], child, NULL, 0);
+	OK(cuGraphAddKernelNode_v2, &nodes[1], graph, NULL, 0, &kernel);
+	kernel.func = NULL;
+	kernel.kern = every.kernel;
+	kernel.gridDimX = some_number();
+	OK(cuGraphAddKernelNode_v2, &nodes[2], graph, &nodes[1], 1, &kernel);
+	OK(cuGraphAddMemsetNode, &nodes[3], graph, &nodes[1], 1, &set, every.context);
+	OK(cuGraphAddMemcpyNode, &nodes[4], graph, &nodes[2], 2, &copy, every.context);
+	OK(cuGraphAddChildGraphNode, &nodes[5], graph, &nodes[4], 1, child);
+	OK(cuGraphAddMemAllocNode, &nodes[6], with_memory, NULL, 0, &memory);
+	OK(cuGraphAddMemFreeNode, &nodes[7], with_memory, &nodes[6], 1, memory.dptr);
+	OK(cuGraphClone, &twin, graph);
+	OK(cuGraphInstantiateWithFlags, &a, graph, 0);
+	OK(cuGraphInstantiateWithParams, &b, with_memory, &how);
+	OK_AS(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, &c, twin, &how);
+	OK(cuGraphInstantiate_v2, &d, child, NULL, log, sizeof(log));
+	OK(cuGraphExecUpdate_v2, a, twin, &changed);
+	FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate_v2, a, child, &changed);
+	OK(cuGraphUpload, a, every.streams[0]);
+	OK_AS(cuGraphUpload_ptsz, cuGraphUpload, b, every.streams[1]);
+	OK(cuGraphLaunch, a, every.streams[2]);
+	OK_AS(cuGraphLaunch_ptsz, cuGraphLaunch, b, NULL);
+	OK(cuGraphLaunch, c, every.streams[3]);
+
+	CUgraphNode none = NULL;
+	FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone, &twin, with_memory);
+	memory.bytesize = 0;
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemAllocNode, &none, with_memory, NULL, 0, &memory);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemFreeNode, &none, graph, NULL, 0, 0xdead000);
+	kernel.kern = NULL;
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphAddKernelNode_v2, &none, graph, NULL, 0, &kernel);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode, &none, BAD_HANDLE(CUgraph), NULL, 0);
+	OK(cuGraphExecDestroy, a);
+	OK(cuGraphExecDestroy, b);
+	OK(cuGraphExecDestroy, c);
+	OK(cuGraphExecDestroy, d);
+	OK(cuGraphDestroy, graph);
+	OK(cuGraphDestroy, child);
+	OK(cuGraphDestroy, with_memory);
+	OK(cuGraphDestroy, twin);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch, a, every.streams[0]);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags, &a, graph, 0);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy, graph);
+}
+
+/* What captures forbid; every mistake spoils one. */
+static void spoil(void)
+{
+	CUstream a = every.streams[0], b = every.streams[1];
+	CUdeviceptr p = 0;
+	CUgraph graph = NULL;
+	OK(cuStreamBeginCapture_v2, a, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemAlloc_v2, &p, some_bytes());
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuLaunchKernel, every.function, LAUNCH, a, NULL, NULL);
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture, a, &graph);
+	OK(cuStreamBeginCapture_v2, a, CU_STREAM_CAPTURE_MODE_RELAXED);
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamSynchronize, a);
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture, a, &graph);
+	OK(cuStreamBeginCapture_v2, a, CU_STREAM_CAPTURE_MODE_RELAXED);
+	OK(cuEventRecord, every.event, a);
+	FAILS(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery, every.event);
+	OK(cuStreamWaitEvent, b, every.event, 0);
+	OK(cuLaunchKernel, every.function, LAUNCH, b, NULL, NULL);
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, cuStreamEndCapture, a, &graph);
+	FAILS(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture, a, &graph);
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2, NULL, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+void every_capture(void)
+{
+	CUstream a = every.streams[0], b = every.streams[1];
+	CUgraph graph = NULL, existing = NULL, which = NULL;
+	CUgraphExec exec = NULL;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUstreamCaptureStatus status;
+	const CUgraphNode *after;
+	const CUgraphEdgeData *edges;
+	CUdeviceptr p = 0;
+	cuuint64_t id;
+	size_t n;
+	OK(cuThreadExchangeStreamCaptureMode, &mode);
+	OK(cuThreadExchangeStreamCaptureMode, &mode);
+	OK(cuStreamBeginCapture_v2, a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	OK(cuLaunchKernel, every.function, LAUNCH, a, NULL, NULL);
+	OK(cuEventRecord, every.event, a);
+	OK(cuStreamWaitEvent, b, every.event, 0);
+	OK(cuMemcpyHtoDAsync_v2, every.here, every.host, some_bytes(), b);
+	OK(cuMemAllocAsync, &p, some_bytes(), b);
+	OK(cuMemFreeAsync, p, b);
+	OK(cuStreamIsCapturing, b, &status);
+	OK_AS(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, a, &status);
+	OK(cuStreamGetCaptureInfo_v2, a, &status, &id, &which, &after, &n);
+	OK_AS(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo_v2, b, &status, &id, &which, &after, &n);
+	OK(cuStreamGetCaptureInfo_v3, a, &status, &id, &which, &after, &edges, &n);
+	OK_AS(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v3, every.streams[2], &status, &id, &which, &after, &edges, &n);
+	OK(cuEventRecord, every.join, b);
+	OK(cuStreamWaitEvent, a, every.join, 0);
+	OK(cuStreamEndCapture, a, &graph);
+	OK(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+	OK(cuGraphLaunch, exec, a);
+	OK(cuGraphExecDestroy, exec);
+	OK(cuGraphDestroy, graph);
+
+	OK_AS(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_v2, NULL, CU_STREAM_CAPTURE_MODE_RELAXED);
+	OK_AS(cuLaunchKernel_ptsz, cuLaunchKernel, every.function, LAUNCH, NULL, NULL, NULL);
+	OK_AS(cuStreamEndCapture_ptsz, cuStreamEndCapture, NULL, &graph);
+	OK(cuGraphDestroy, graph);
+	OK(cuGraphCreate, &existing, 0);
+	OK(cuStreamBeginCaptureToGraph, a, existing, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
+	OK(cuMemsetD8Async, every.here, 6, some_bytes(), a);
+	OK(cuStreamEndCapture, a, &graph);
+	OK_AS(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, b, existing, NULL, NULL, 0,
+	      CU_STREAM_CAPTURE_MODE_RELAXED);
+	OK(cuStreamEndCapture, b, &graph);
+	OK(cuGraphDestroy, existing);
+	spoil();
+}

@@ -1,0 +1,241 @@
+/* Graphs and their nodes, and running one op. */
+#include "graph.h"
+
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+pthread_mutex_t graph_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- ops ---- */
+
+/* Only host memory has data; what comes from the device is zeros. */
+static void move_row(uint64_t dst, uint64_t src, uint64_t bytes, bool zeros)
+{
+	if (zeros)
+		memset((void *)(uintptr_t)dst, 0, bytes);
+	else
+		memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
+}
+
+static void copy_data(const struct box *b)
+{
+	if (!b->dst || !b->width || memory_is_on_device(b->dst))
+		return;
+	bool zeros = !b->src || memory_is_on_device(b->src);
+	for (uint64_t z = 0; z < b->depth; z++)
+		for (uint64_t y = 0; y < b->height; y++)
+			move_row(b->dst + z * b->dst_slice + y * b->dst_pitch, b->src + z * b->src_slice + y * b->src_pitch, b->width,
+				 zeros);
+}
+
+static void set_data(const struct op *op)
+{
+	const struct box *b = &op->box;
+	if (memory_is_on_device(b->dst))
+		return;
+	for (uint64_t y = 0; y < b->height; y++)
+		for (uint64_t x = 0; x < b->width; x += op->width)
+			memcpy((char *)(uintptr_t)(b->dst + y * b->dst_pitch + x), &op->value, op->width); /* little endian */
+}
+
+void op_move_data(const struct op *op)
+{
+	switch (op->kind) {
+	case OP_COPY: copy_data(&op->box); break;
+	case OP_SET: set_data(op); break;
+	case OP_WRITE:
+		if (!memory_is_on_device(op->write.address))
+			memcpy((void *)(uintptr_t)op->write.address, &op->write.value, op->write.width);
+		break;
+	default: break;
+	}
+}
+
+static CUresult host_submit(struct lane *lane, const struct op *op)
+{
+	uint64_t ticket = host_enqueue(lane_enqueue(lane, 0), op->host.run, op->host.data);
+	if (!ticket)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	timeline_raise(&lane->queue->hosted, ticket);
+	timeline_raise(&lane->context->ctx.hosted, ticket);
+	return CUDA_SUCCESS;
+}
+
+CUresult op_submit(struct lane *lane, const struct op *op, uint64_t *over)
+{
+	*over = 0;
+	if (lane->capture)
+		return capture_op(lane, op);
+	if (op->kind == OP_HOST)
+		return host_submit(lane, op);
+	op_move_data(op);
+	*over = lane_enqueue(lane, op->ns);
+	return CUDA_SUCCESS;
+}
+
+/* ---- nodes ---- */
+
+bool set_add(struct node_set *set, struct object *node)
+{
+	for (uint32_t i = 0; i < set->len; i++)
+		if (set->nodes[i] == node)
+			return true;
+	if (set->len == set->room) {
+		uint32_t room = set->room ? set->room * 2 : 4;
+		struct object **bigger = realloc(set->nodes, room * sizeof(*bigger));
+		if (!bigger)
+			return false;
+		set->nodes = bigger;
+		set->room = room;
+	}
+	set->nodes[set->len++] = node;
+	return true;
+}
+
+void set_free(struct node_set *set)
+{
+	free(set->nodes);
+	*set = (struct node_set){0};
+}
+
+static void node_free(struct object *node)
+{
+	struct op *op = node->node.op;
+	if (op->kind == OP_GRAPH)
+		graph_free(op->child);
+	else if (op->kind == OP_ALLOC || op->kind == OP_FREE)
+		graph_memory_release(op->memory);
+	free(op);
+	set_free(&node->node.after);
+	object_free(node);
+}
+
+/* Takes over what op refers to, unless it fails. */
+struct object *node_add(struct object *graph, struct object *const *after, uint32_t n, const struct op *op)
+{
+	struct op *copy = malloc(sizeof(*copy));
+	struct object *node = object_new(NODE, NULL);
+	bool ok = copy && node;
+	if (copy)
+		*copy = *op;
+	for (uint32_t i = 0; i < n && ok; i++)
+		ok = set_add(&node->node.after, after[i]);
+	if (!ok) {
+		free(copy);
+		if (node) {
+			set_free(&node->node.after);
+			object_free(node);
+		}
+		return NULL;
+	}
+	node->node.op = copy;
+	node->node.graph = graph;
+	node->node.index = graph->graph.len++;
+	if (graph->graph.last)
+		graph->graph.last->next = node;
+	else
+		graph->graph.first = node;
+	graph->graph.last = node;
+	graph->graph.has_memory |= op->kind == OP_ALLOC || op->kind == OP_FREE;
+	return node;
+}
+
+/* ---- graphs ---- */
+
+void graph_free(struct object *graph)
+{
+	for (struct object *node = graph->graph.first, *next; node; node = next) {
+		next = node->next;
+		node_free(node);
+	}
+	object_free(graph);
+}
+
+/* Graphs with memory nodes are never copied, so nothing is shared but what outlives both. */
+struct object *graph_copy(struct object *graph)
+{
+	struct object *copy = object_new(GRAPH, NULL);
+	struct object **made = calloc(graph->graph.len + 1, sizeof(*made));
+	bool ok = copy && made;
+	for (struct object *node = graph->graph.first; node && ok; node = node->next) {
+		struct node_set after = {0};
+		struct op op = *node->node.op;
+		for (uint32_t i = 0; i < node->node.after.len && ok; i++)
+			ok = set_add(&after, made[node->node.after.nodes[i]->node.index]);
+		if (ok && op.kind == OP_GRAPH)
+			ok = (op.child = graph_copy(op.child)) != NULL;
+		if (ok && !(made[node->node.index] = node_add(copy, after.nodes, after.len, &op))) {
+			ok = false;
+			if (op.kind == OP_GRAPH)
+				graph_free(op.child);
+		}
+		set_free(&after);
+	}
+	free(made);
+	if (copy && !ok)
+		graph_free(copy);
+	return ok ? copy : NULL;
+}
+
+static CUresult create(struct call *call, CUgraph *out, unsigned int flags)
+{
+	if (!out || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct object *o = object_new(GRAPH, NULL);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*out = (CUgraph)o;
+	call->ptr = H(o);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+{
+	BEGIN(cuGraphCreate, NEEDS_INIT, .value = flags);
+	DO(create(&call, phGraph, flags));
+	return END();
+}
+
+static CUresult destroy(CUgraph graph)
+{
+	pthread_mutex_lock(&graph_lock);
+	struct object *o = object_of(graph, GRAPH);
+	bool ok = o && !o->graph.capturing;
+	if (ok)
+		graph_free(o);
+	pthread_mutex_unlock(&graph_lock);
+	return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuGraphDestroy(CUgraph hGraph)
+{
+	BEGIN(cuGraphDestroy, NEEDS_INIT, .ptr = H(hGraph));
+	DO(destroy(hGraph));
+	return END();
+}
+
+static CUresult clone_graph(struct call *call, CUgraph *out, CUgraph original)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&graph_lock);
+	struct object *o = object_of(original, GRAPH);
+	if (out && o && o->graph.has_memory) {
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	} else if (out && o) {
+		struct object *copy = graph_copy(o);
+		*out = (CUgraph)copy;
+		call->ptr = H(copy);
+		result = copy ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	pthread_mutex_unlock(&graph_lock);
+	return result;
+}
+
+EXPORT CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+	BEGIN(cuGraphClone, NEEDS_INIT, .src_ptr = H(originalGraph));
+	DO(clone_graph(&call, phGraphClone, originalGraph));
+	return END();
+}

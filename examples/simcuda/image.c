@@ -1,0 +1,142 @@
+/*
+ * Images: PTX text, of which the names and sizes of what it declares are read, and binaries, of which nothing is. A file's image
+ * and a linked one may be either.
+ */
+#include "image.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ELF_HEADER = 64 };
+/* Stands in the padding of the ELF header of our own linked images: the text follows the header. */
+static const char elf_magic[] = "\177ELF", linked_mark[] = "simPTX";
+enum { MARK_AT = 9 };
+
+static CUresult copy_text(const char *text, char **out)
+{
+	*out = strdup(text);
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult image_read(const void *image, char **ptx)
+{
+	static const uint32_t binaries[] = {0x464c457f /* ELF */, 0xba55ed50 /* fatbin */, 0x466243b1 /* its wrapper */};
+	const char *text = image;
+	*ptx = NULL;
+	if (!image)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < sizeof(binaries) / sizeof(*binaries); i++) {
+		if (memcmp(image, &binaries[i], sizeof(binaries[i])))
+			continue;
+		bool linked = !memcmp(text, elf_magic, 4) && !memcmp(text + MARK_AT, linked_mark, sizeof(linked_mark));
+		return linked ? copy_text(text + ELF_HEADER, ptx) : CUDA_SUCCESS;
+	}
+	/* PTX text begins with a directive, a comment or white space, so reading on to its NUL is safe. */
+	if (!((*text == '.' || *text == '/' || isspace((unsigned char)*text)) && strstr(text, ".version")))
+		return CUDA_ERROR_INVALID_IMAGE;
+	return copy_text(text, ptx);
+}
+
+char *image_wrap(const char *ptx, size_t *size)
+{
+	*size = ELF_HEADER + strlen(ptx) + 1;
+	char *image = calloc(1, *size);
+	if (!image)
+		return NULL;
+	memcpy(image, elf_magic, 4);
+	memcpy(image + MARK_AT, linked_mark, sizeof(linked_mark));
+	memcpy(image + ELF_HEADER, ptx, strlen(ptx));
+	return image;
+}
+
+CUresult image_read_file(const char *path, char **ptx)
+{
+	struct stat st;
+	*ptx = NULL;
+	if (!path)
+		return CUDA_ERROR_INVALID_VALUE;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	CUresult result = CUDA_ERROR_INVALID_IMAGE;
+	/* Zeros behind it: the text of a file has no NUL, and a short file no complete header. */
+	char *content = fstat(fd, &st) ? NULL : calloc(1, (size_t)st.st_size + ELF_HEADER);
+	if (content && read(fd, content, (size_t)st.st_size) == st.st_size)
+		result = image_read(content, ptx);
+	free(content);
+	close(fd);
+	return result;
+}
+
+/* ---- PTX ---- */
+
+static bool is_name(char c)
+{
+	return isalnum((unsigned char)c) || (c && strchr("_$%", c));
+}
+
+static const char *skip_space(const char *p)
+{
+	while (isspace((unsigned char)*p))
+		p++;
+	return p;
+}
+
+const char *ptx_next_entry(const char *from, size_t *length)
+{
+	const char *p = strstr(from, ".entry");
+	if (!p)
+		return NULL;
+	p = skip_space(p + strlen(".entry"));
+	for (*length = 0; is_name(p[*length]);)
+		++*length;
+	return p;
+}
+
+bool ptx_has_entry(const char *ptx, const char *name)
+{
+	size_t n = strlen(name), length;
+	for (const char *p = ptx; (p = ptx_next_entry(p, &length)); p += length)
+		if (length == n && !memcmp(p, name, n))
+			return true;
+	return false;
+}
+
+/* One declaration, from behind ".global": .align 4 .f32 name[16] */
+static uint64_t global_bytes(const char *p, const char *name)
+{
+	uint64_t element = 0;
+	size_t n = strlen(name);
+	for (p = skip_space(p); *p == '.'; p = skip_space(p)) {
+		const char *digits = p + 1 + strcspn(p + 1, "0123456789 \t\n");
+		if (!strncmp(p, ".align", 6)) {
+			p = skip_space(p + 6);
+			p += strspn(p, "0123456789");
+			continue;
+		}
+		element = strtoull(digits, NULL, 10) / 8;
+		for (p++; is_name(*p);)
+			p++;
+	}
+	if (strncmp(p, name, n) || is_name(p[n]))
+		return 0;
+	p = skip_space(p + n);
+	return element * (*p == '[' ? strtoull(p + 1, NULL, 10) : 1);
+}
+
+uint64_t ptx_global_bytes(const char *ptx, const char *name)
+{
+	uint64_t bytes = 0;
+	/* In instructions a dot follows: ld.global.f32 */
+	for (const char *p = ptx; (p = strstr(p, ".global")) && !bytes;) {
+		p += strlen(".global");
+		if (isspace((unsigned char)*p))
+			bytes = global_bytes(p, name);
+	}
+	return bytes;
+}

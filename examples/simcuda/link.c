@@ -1,0 +1,115 @@
+/* The linker: it collects PTX, and what it makes of it is an image that has all the names. */
+#include "image.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static CUresult create(struct call *call, CUlinkState *out, unsigned int n, const CUjit_option *options, void *const *values)
+{
+	if (!out || (n > 0 && (!options || !values)))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct object *o = object_new(LINK, call->current);
+	char *text = o ? strdup("") : NULL;
+	if (!text) {
+		if (o)
+			object_free(o);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	o->link.text = text;
+	*out = (CUlinkState)o;
+	call->ptr = H(o);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
+{
+	BEGIN(cuLinkCreate_v2, NEEDS_CONTEXT);
+	DO(create(&call, stateOut, numOptions, options, optionValues));
+	return END();
+}
+
+static CUresult append(struct object *o, const char *more)
+{
+	size_t have = strlen(o->link.text), add = strlen(more);
+	char *text = realloc(o->link.text, have + add + 1);
+	if (!text)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(text + have, more, add + 1);
+	o->link.text = text;
+	return CUDA_SUCCESS;
+}
+
+/* Binary input adds nothing: its names are not read. */
+static CUresult add(struct object *o, CUjitInputType type, const char *data, size_t size)
+{
+	enum { TYPES = 6 /* cubin, PTX, fat binary, object, library, NVVM */ };
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!data || !size || (unsigned)type >= TYPES || o->link.cubin)
+		return CUDA_ERROR_INVALID_VALUE;
+	enum { ZEROS = 64 /* behind it: short data has no complete header, text perhaps no NUL */ };
+	char *copy = calloc(1, size + ZEROS), *ptx = NULL;
+	if (copy)
+		memcpy(copy, data, size);
+	CUresult result = !copy ? CUDA_ERROR_OUT_OF_MEMORY : type == CU_JIT_INPUT_PTX ? image_read(copy, &ptx) : CUDA_SUCCESS;
+	if (!result && ptx)
+		result = append(o, ptx);
+	free(copy);
+	free(ptx);
+	return result;
+}
+
+EXPORT CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
+				 unsigned int numOptions, CUjit_option *options, void **optionValues)
+{
+	BEGIN(cuLinkAddData_v2, NEEDS_CONTEXT, .ptr = H(state), .src_ptr = H(data));
+	(void)name, (void)numOptions, (void)options, (void)optionValues;
+	DO(add(object_of(state, LINK), type, data, size));
+	return END();
+}
+
+/* The image belongs to the state and goes with it. */
+static CUresult complete(struct object *o, void **image, size_t *size)
+{
+	size_t length;
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!image || o->link.cubin)
+		return CUDA_ERROR_INVALID_VALUE;
+	o->link.cubin = image_wrap(o->link.text, &length);
+	if (!o->link.cubin)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*image = o->link.cubin;
+	if (size)
+		*size = length;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
+{
+	BEGIN(cuLinkComplete, NEEDS_CONTEXT, .ptr = H(state));
+	DO(complete(object_of(state, LINK), cubinOut, sizeOut));
+	return END();
+}
+
+void link_free(struct object *o)
+{
+	free(o->link.text);
+	free(o->link.cubin);
+	object_free(o);
+}
+
+static CUresult destroy(struct object *o)
+{
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	link_free(o);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuLinkDestroy(CUlinkState state)
+{
+	BEGIN(cuLinkDestroy, NEEDS_CONTEXT, .ptr = H(state));
+	DO(destroy(object_of(state, LINK)));
+	return END();
+}
