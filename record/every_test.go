@@ -5,6 +5,7 @@ package record
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/bpf"
@@ -39,6 +40,7 @@ func TestEveryFunctionOfTheTable(t *testing.T) {
 			}
 		}
 	}
+	checkCaptures(t, result.Output)
 	exported := exportedFunctions(t)
 	for cookie := range bpf.NumCookies() {
 		call, name, _, _ := bpf.ByCookie(uint16(cookie))
@@ -55,6 +57,41 @@ func TestEveryFunctionOfTheTable(t *testing.T) {
 		}
 	}
 	t.Logf("%d calls of %d functions equal the ledger", n, len(called))
+}
+
+// checkCaptures checks that launches into a captured stream are marked, and that
+// launches of the graph say how many kernels it holds.
+func checkCaptures(t *testing.T, path string) {
+	t.Helper()
+	captured, graphs := 0, 0
+	for _, rows := range recordedCalls(t, path) {
+		capturing, forked := make(map[int64]bool), make(map[int64]bool) // streams, events
+		for _, r := range rows {
+			switch {
+			case r.Result != 0:
+			case strings.HasPrefix(r.Name, "cuStreamBeginCapture"):
+				capturing[r.Stream] = true
+			case strings.HasPrefix(r.Name, "cuStreamEndCapture"):
+				clear(capturing) // every.c has one capture at a time
+				clear(forked)
+			case strings.HasPrefix(r.Name, "cuEventRecord"):
+				forked[r.Ptr] = capturing[r.Stream]
+			case strings.HasPrefix(r.Name, "cuStreamWaitEvent") && forked[r.Ptr]:
+				capturing[r.Stream] = true
+			case strings.HasPrefix(r.Name, "cuLaunchKernel"):
+				if marked := r.Flags&format.FlagCaptured != 0; marked != capturing[r.Stream] {
+					t.Errorf("%s on stream %#x: captured %v, marked %v", r.Name, r.Stream, capturing[r.Stream], marked)
+				} else if marked {
+					captured++
+				}
+			case strings.HasPrefix(r.Name, "cuGraphLaunch") && r.Value > 0:
+				graphs++
+			}
+		}
+	}
+	if captured == 0 || graphs == 0 {
+		t.Errorf("%d captured launches, %d launches of graphs that hold kernels", captured, graphs)
+	}
 }
 
 // exportedFunctions are the functions of simcuda's libcuda.

@@ -20,7 +20,7 @@ import (
 func ownSimcuda(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"libcuda.so.1", "storm"} {
+	for _, name := range []string{"libcuda.so.1", "storm", "torchrun"} {
 		data, err := os.ReadFile(filepath.Join(simcudaDir, name))
 		if err != nil {
 			t.Fatal(err)

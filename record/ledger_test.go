@@ -114,6 +114,8 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 			r.Function, r.GridX, r.GridY, r.GridZ, r.BlockX, r.BlockY, r.BlockZ, r.SharedBytes, c.function, c.grid, c.block, c.shared)
 	case r.StartNs-clockOffset > c.startNs || r.StartNs+r.DurNs-clockOffset < c.endNs:
 		return fmt.Sprintf("recorded from %d for %d, happened from %d to %d", r.StartNs-clockOffset, r.DurNs, c.startNs, c.endNs)
+	case r.Context != 0 && (r.Context != c.context || r.Device != -1 && r.Device != c.device && !namesDevice(c.name)):
+		return fmt.Sprintf("recorded context %#x device %d, was %#x %d", r.Context, r.Device, c.context, c.device)
 	case r.Flags&format.FlagUnreadable != 0 && r.Result != 0:
 		// A null pointer, say: neither the driver nor we could read it.
 	case r.Flags&(format.FlagOpen|format.FlagAbandoned|format.FlagUnreadable) != 0:
@@ -124,6 +126,17 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		return fmt.Sprintf("value %v, was %d", valueOf(r), c.value)
 	}
 	return ""
+}
+
+// namesDevice is true for calls about a device: that is their device, not the one of
+// the thread's context.
+func namesDevice(name string) bool {
+	for cookie := range bpf.NumCookies() {
+		if call, n, _, _ := bpf.ByCookie(uint16(cookie)); n == name {
+			return call.Meaning == bpf.OnDevice || call.Meaning == bpf.UUID
+		}
+	}
+	return false
 }
 
 // isLoad is true for calls whose image pointer the ledger notes and we do not.

@@ -177,9 +177,22 @@ func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
 	if status, err := command.Wait(t.Context()); status != 0 || err != nil {
 		t.Errorf("status %d, %v", status, err)
 	}
-	n := compare(t, result.Output, readLedger(t, os.Getenv("SIMCUDA_LEDGER"), 0))
+	ledger := readLedger(t, os.Getenv("SIMCUDA_LEDGER"), 0)
+	n := compare(t, result.Output, ledger)
 	if n < 19000 {
 		t.Errorf("only %d calls", n)
+	}
+	// Seen from the start, every context is known, and with it the device.
+	unknown := 0
+	for _, rows := range recordedCalls(t, result.Output) {
+		for _, r := range rows {
+			if r.Context == 0 || r.Device == -1 {
+				unknown++
+			}
+		}
+	}
+	if unknown > 50 { // the set-up before the first context
+		t.Errorf("%d calls without a context", unknown)
 	}
 }
 

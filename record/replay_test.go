@@ -1,0 +1,241 @@
+//go:build linux
+
+package record
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// book is the memory of processes as the ledger has it: replayed call by call, with
+// plain maps, and with the ledger's own times.
+type book struct {
+	live map[bookKey]ledgerCall
+	refs map[bookKey]int // physical handles: references and mappings
+	maps map[bookKey]ledgerCall
+	// Streams and events in capture, with the stream that it began on: what is done
+	// there goes into a graph.
+	captured map[handle]int64
+	totals   map[string]*analyze.MemoryTotal // by "pid kind"
+}
+
+type bookKey struct {
+	pid  int32
+	kind string
+	ptr  int64
+}
+
+// family of kinds that one free call ends: device, managed and async pointers come
+// from one address space.
+func spaceOf(kind string) string {
+	switch kind {
+	case format.MemoryDevice, format.MemoryManaged, format.MemoryAsync:
+		return "pointer"
+	}
+	return kind
+}
+
+func (b *book) total(pid int32, kind string) *analyze.MemoryTotal {
+	key := fmt.Sprint(pid, " ", kind)
+	if b.totals[key] == nil {
+		b.totals[key] = &analyze.MemoryTotal{Pid: pid, Kind: kind}
+	}
+	return b.totals[key]
+}
+
+// replayLedger replays all threads in the order in which calls took effect: frees when
+// they began, everything else when it ended.
+func replayLedger(ledger map[int32][]ledgerCall) *book {
+	b := &book{
+		live: make(map[bookKey]ledgerCall), refs: make(map[bookKey]int), maps: make(map[bookKey]ledgerCall),
+		totals: make(map[string]*analyze.MemoryTotal), captured: make(map[handle]int64),
+	}
+	table := make(map[string]bpf.Call)
+	for cookie := range bpf.NumCookies() {
+		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		table[name] = *call
+	}
+	var all []ledgerCall
+	for _, thread := range ledger {
+		all = append(all, thread...)
+	}
+	at := func(c ledgerCall) int64 {
+		if kind := table[c.name].Kind; kind == format.KindFree || kind == format.KindUnmap || kind == format.KindReturn {
+			return c.startNs
+		}
+		return c.endNs
+	}
+	slices.SortStableFunc(all, func(x, y ledgerCall) int { return cmp.Compare(at(x), at(y)) })
+	for _, c := range all {
+		b.apply(c, table[c.name])
+	}
+	return b
+}
+
+// capture follows stream capture and reports whether a call went into a graph.
+func (b *book) capture(c ledgerCall, call bpf.Call) bool {
+	pid := uint32(c.pid)
+	stream, event := handle{pid, uint64(c.stream)}, handle{pid, uint64(c.ptr)}
+	if c.result != 0 {
+		return false
+	}
+	switch call.Name {
+	case "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
+		b.captured[stream] = c.stream
+	case "cuEventRecord", "cuEventRecordWithFlags":
+		delete(b.captured, event)
+		if origin, ok := b.captured[stream]; ok {
+			b.captured[event] = origin
+		}
+	case "cuStreamWaitEvent":
+		if origin, ok := b.captured[event]; ok {
+			b.captured[stream] = origin
+		}
+	case "cuStreamEndCapture":
+		for h, origin := range b.captured {
+			if h.pid == pid && origin == c.stream {
+				delete(b.captured, h)
+			}
+		}
+	}
+	_, captured := b.captured[stream]
+	return captured && call.Memory == format.MemoryAsync
+}
+
+func (b *book) apply(c ledgerCall, call bpf.Call) {
+	if b.capture(c, call) {
+		return
+	}
+	key := bookKey{c.pid, spaceOf(call.Memory), c.ptr}
+	switch {
+	case call.Kind == format.KindAlloc && c.result != 0:
+		b.total(c.pid, call.Memory).FailedAllocs++
+	case c.result != 0 || c.ptr == 0:
+	case call.Kind == format.KindAlloc:
+		c.kernel = call.Memory // the column is free: the kind is kept there
+		b.live[key] = c
+		b.refs[key] = 1
+		t := b.total(c.pid, call.Memory)
+		t.Allocs++
+		t.AllocBytes += c.bytes
+		t.LiveBlocks++
+		t.LiveBytes += c.bytes
+		t.PeakBytes = max(t.PeakBytes, t.LiveBytes)
+	case call.Kind == format.KindFree:
+		b.unref(key)
+	case call.Kind == format.KindRetain:
+		b.refs[key]++
+	case call.Kind == format.KindMap:
+		b.refs[bookKey{c.pid, format.MemoryPhysical, c.src}]++
+		b.maps[key] = c
+	case call.Kind == format.KindUnmap:
+		for m, mapped := range b.maps {
+			if m.pid == c.pid && m.ptr >= c.ptr && m.ptr < c.ptr+c.bytes {
+				delete(b.maps, m)
+				b.unref(bookKey{c.pid, format.MemoryPhysical, mapped.src})
+			}
+		}
+	}
+}
+
+func (b *book) unref(key bookKey) {
+	c, ok := b.live[key]
+	if !ok {
+		return
+	}
+	if b.refs[key]--; b.refs[key] > 0 {
+		return
+	}
+	delete(b.live, key)
+	t := b.total(c.pid, c.kernel)
+	t.Frees++
+	t.FreedBytes += c.bytes
+	t.LiveBlocks--
+	t.LiveBytes -= c.bytes
+}
+
+// TestReplayEqualsTheLedger records random programs (100,000 calls over all kinds:
+// several threads and contexts, children, failures) and compares what the analyzer
+// makes of the recording with the books of the ledger: what is live when each process
+// ends, and totals by kind. Peaks are compared where one thread makes them: calls of
+// several threads that overlap have no order that both sides could know.
+func TestReplayEqualsTheLedger(t *testing.T) {
+	needKernel(t)
+	dir := ownSimcuda(t)
+	cmd, begin, path := simShell(t, dir, `
+		SIMCUDA_FAIL=cuMemAlloc_v2:2@100,cuMemAlloc_v2:2@1000,cuMemAllocAsync:2@50,cuMemCreate:2@3,cuLaunchKernel:700@77 $SIM/storm --calls 30000 --threads 3 --seed 11 >/dev/null 2>&1 &
+		$SIM/storm --calls 30000 --threads 2 --seed 12 >/dev/null &
+		$SIM/torchrun --calls 10000 >/dev/null &
+		wait`)
+	opt := testOptions(t, cmd.Process.Pid)
+	opt.WaitForLibrary = true
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		begin()
+		_ = cmd.Wait() // storm says by its status that a call failed
+	})
+	ledger := readLedger(t, path, 0)
+	want := replayLedger(ledger)
+	rec, err := format.Open(result.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	timeline, err := analyze.New(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := timeline.Memory(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, threads := 0, make(map[int32]int)
+	for _, thread := range ledger {
+		calls += len(thread)
+		threads[thread[0].pid]++
+	}
+	if calls < 99_000 {
+		t.Errorf("only %d calls", calls)
+	}
+	held := make(map[string]bool)
+	for _, a := range append(got.Live, got.Left...) {
+		held[fmt.Sprint(a.Pid, " ", a.Kind, " ", a.Ptr, " ", a.Bytes)] = true
+	}
+	if len(held) != len(want.live) {
+		t.Errorf("%d blocks are left at the end, %d were", len(held), len(want.live))
+	}
+	for key, c := range want.live {
+		if block := fmt.Sprint(key.pid, " ", c.kernel, " ", key.ptr, " ", c.bytes); !held[block] {
+			t.Errorf("block %s is missing", block)
+		}
+	}
+	for _, total := range want.totals {
+		have := got.Total(total.Pid, total.Kind)
+		// What ends with its process is freed to the analyzer, and left over in the ledger.
+		left := int64(0)
+		for key, c := range want.live {
+			if key.pid == total.Pid && c.kernel == total.Kind {
+				left++
+			}
+		}
+		if have.Frees != total.Frees+left-have.LiveBlocks {
+			t.Errorf("pid %d %s: %d frees, ledger %d and %d left", total.Pid, total.Kind, have.Frees, total.Frees, left)
+		}
+		if have.Allocs != total.Allocs || have.AllocBytes != total.AllocBytes || have.FailedAllocs != total.FailedAllocs {
+			t.Errorf("pid %d %s: %+v, ledger %+v", total.Pid, total.Kind, have, *total)
+		}
+		if threads[total.Pid] == 1 && have.PeakBytes != total.PeakBytes {
+			t.Errorf("pid %d %s: peak %d, ledger %d", total.Pid, total.Kind, have.PeakBytes, total.PeakBytes)
+		}
+	}
+	if got.UnmatchedFrees != 0 || got.LostFrees != 0 {
+		t.Errorf("unmatched frees %d, lost frees %d", got.UnmatchedFrees, got.LostFrees)
+	}
+	t.Logf("%d calls of %d processes: %d blocks left, %d totals equal", calls, len(threads), len(held), len(want.totals))
+}
