@@ -139,6 +139,77 @@ func BenchmarkReplay(b *testing.B) {
 	})
 }
 
+// BenchmarkReplayPhysical is a program that maps and unmaps 2 MiB steps: 1 M calls,
+// 70,000 mappings at most.
+func BenchmarkReplayPhysical(b *testing.B) {
+	path := filepath.Join("..", "build", "bench", "physical.parquet")
+	if _, err := os.Stat(path); err != nil {
+		writePhysical(b, path)
+	}
+	for b.Loop() {
+		rec, err := format.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		tl, err := New(rec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		l, err := tl.replay(func(*ledger, *change) {})
+		rec.Close()
+		if err != nil || l.counts.allocs != 250_000 || l.counts.unmatchedFrees+l.counts.lostFrees > 0 {
+			b.Fatalf("%v, %+v", err, l.counts)
+		}
+	}
+	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
+}
+
+func writePhysical(b *testing.B, path string) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	w, err := format.Create(path, format.Options{Force: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(2, 2))
+	const step, most = int64(2) << 20, 70_000
+	var mapped, free []int64
+	for i := range int64(most) {
+		free = append(free, i)
+	}
+	at := epoch
+	var rows []format.Row
+	call := func(kind, memory string, ptr, bytes, src int64) {
+		at += 2000
+		rows = append(rows, format.Row{Kind: kind, Name: "cuMem", StartNs: at, DurNs: 1000, Pid: 42, Tid: 42, MemoryKind: memory, Ptr: ptr, Bytes: bytes, SrcPtr: src})
+	}
+	for made := 0; made < 250_000 || len(mapped) > 0; {
+		if made < 250_000 && (len(mapped) == 0 || len(mapped) < most && r.IntN(100) < 60) {
+			k := r.IntN(len(free))
+			slot := free[k]
+			free[k] = free[len(free)-1]
+			free, mapped = free[:len(free)-1], append(mapped, slot)
+			call(format.KindAlloc, format.MemoryPhysical, 0x1000+slot, step, 0)
+			call(format.KindMap, "", slot*step+1<<40, step, 0x1000+slot)
+			call(format.KindFree, format.MemoryPhysical, 0x1000+slot, 0, 0)
+			made++
+			continue
+		}
+		k := r.IntN(len(mapped))
+		slot := mapped[k]
+		mapped[k] = mapped[len(mapped)-1]
+		mapped, free = mapped[:len(mapped)-1], append(free, slot)
+		call(format.KindUnmap, "", slot*step+1<<40, step, 0)
+	}
+	if err := w.Write(format.ClassMemory, rows); err != nil {
+		b.Fatal(err)
+	}
+	if err := w.Finish(format.Meta{StartNs: epoch, EndNs: at}); err != nil {
+		b.Fatal(err)
+	}
+}
+
 func BenchmarkLeaks(b *testing.B) {
 	benchReport(b, func(tl *Timeline) error { _, err := tl.Leaks(Options{Top: 20}); return err })
 }

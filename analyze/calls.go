@@ -23,6 +23,7 @@ func isError(result int32) bool {
 // callStats sums up calls of one kind and name.
 type callStats struct {
 	calls, errors, open int64
+	captured            int64 // put into a graph, not run
 	hostNs, maxNs       int64
 }
 
@@ -30,6 +31,7 @@ func (s *callStats) add(o *callStats) {
 	s.calls += o.calls
 	s.errors += o.errors
 	s.open += o.open
+	s.captured += o.captured
 	s.hostNs += o.hostNs
 	s.maxNs = max(s.maxNs, o.maxNs)
 }
@@ -43,11 +45,15 @@ type callUse struct {
 	window      Window
 	calls       map[callName]*callStats
 	kernels     map[string]*callStats
+	work        kernelWork
 	seen        *callers
 	outOfMemory int64
 
 	start, dur, stream, bytes       []int64
+	context                         []int64
 	pid, tid, device, result, flags []int32
+	value                           []float64
+	kind, name, kernel              format.Strings
 }
 
 func (t *Timeline) newCallUse(f *Filter) *callUse {
@@ -69,7 +75,9 @@ func (u *callUse) scan() error {
 }
 
 func (u *callUse) group(g *format.Group) {
-	kind, name, kernel := g.Strings("kind"), g.Strings("name"), g.Strings("kernel")
+	u.kind, u.name, u.kernel = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name), g.StringsInto("kernel", u.kernel)
+	kind, name, kernel := u.kind, u.name, u.kernel
+	launch, graph := u.launches(g)
 	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
 	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
 	pass := u.passes(g, kind, kernel)
@@ -88,6 +96,16 @@ func (u *callUse) group(g *format.Group) {
 				u.outOfMemory++
 			}
 		}
+		if launch[kind.Index[i]] {
+			if u.flags[i]&format.FlagCaptured != 0 {
+				one.captured = 1
+			}
+			if graph[name.Index[i]] {
+				u.work.add(true, u.value[i], u.result[i], u.flags[i])
+			} else {
+				u.work.add(false, 0, u.result[i], u.flags[i])
+			}
+		}
 		if u.flags[i]&format.FlagAbandoned == 0 {
 			one.hostNs = max(0, u.dur[i])
 			one.maxNs = one.hostNs
@@ -103,6 +121,20 @@ func (u *callUse) group(g *format.Group) {
 			merge(u.kernels, kernel.Dict[i], &byKernel[i])
 		}
 	}
+}
+
+// launches tells which kinds and names of the group are launches, and of graphs.
+func (u *callUse) launches(g *format.Group) (kinds, graphs []bool) {
+	for _, k := range u.kind.Dict {
+		kinds = append(kinds, k == format.KindLaunch)
+	}
+	for _, n := range u.name.Dict {
+		graphs = append(graphs, baseName(n) == "cuGraphLaunch")
+	}
+	if slices.Contains(graphs, true) {
+		u.value = g.Float64("value", u.value)
+	}
+	return kinds, graphs
 }
 
 func merge[K comparable](into map[K]*callStats, key K, s *callStats) {
@@ -129,10 +161,11 @@ func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i in
 	if f.callers() {
 		u.pid, u.tid = g.Int32("pid", u.pid), g.Int32("tid", u.tid)
 		u.device, u.stream = g.Int32("device", u.device), g.Int64("stream", u.stream)
+		u.context = g.Int64("context", u.context)
 	}
 	return func(i int) bool {
 		if f.callers() {
-			device := u.t.facts.deviceOf(u.device[i])
+			device := u.t.deviceOf(u.pid[i], u.context[i], u.device[i])
 			u.seen.add(u.pid[i], u.tid[i], device, u.stream[i])
 			if !f.caller(u.pid[i], u.tid[i], device, u.stream[i]) {
 				return false
@@ -169,24 +202,6 @@ func (u *callUse) callTable() Table {
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[5], b.Cells[5]), compareCells(a.Cells[2], b.Cells[2]),
 			strings.Compare(a.Cells[0].(string), b.Cells[0].(string)), strings.Compare(a.Cells[1].(string), b.Cells[1].(string)))
-	})
-	return table
-}
-
-var kernelColumns = []Column{
-	{"launches", "LAUNCHES", UnitCount, "launches of the kernel in the window; how long it ran on the GPU is not known"},
-	{"errors", "ERRORS", UnitCount, "launches that returned an error"},
-	{"host_sum_ns", "HOST SUM", UnitNs, "sum of the time threads spent launching it, not GPU time"},
-	{"kernel", "KERNEL", UnitText, "demangled name"},
-}
-
-func (u *callUse) kernelTable() Table {
-	table := Table{Name: "kernels", Title: "kernels by launches", Columns: kernelColumns}
-	for name, s := range u.kernels {
-		table.Rows = append(table.Rows, Row{Cells: []any{s.calls, s.errors, s.hostNs, name}})
-	}
-	slices.SortFunc(table.Rows, func(a, b Row) int {
-		return cmp.Or(compareCells(a.Cells[0], b.Cells[0]), strings.Compare(a.Cells[3].(string), b.Cells[3].(string)))
 	})
 	return table
 }

@@ -75,8 +75,16 @@ func (t *Timeline) readFacts() error {
 	f.processes = make(map[int32]process)
 	f.threads = make(map[thread]string)
 	f.devices = make(map[int32]device)
-	if err := t.rec.Rows(f.add, format.ClassFact, format.ClassSample); err != nil {
+	if err := t.rec.Rows(f.add, format.ClassFact); err != nil {
 		return err
+	}
+	for _, g := range t.rec.Groups() {
+		if g.Class() == format.ClassSample {
+			f.addSamples(g)
+		}
+		if err := g.Err(); err != nil {
+			return err
+		}
 	}
 	f.onlyDevice = -1
 	if len(f.devices) == 1 {
@@ -105,12 +113,29 @@ func (f *facts) add(r *format.Row) error {
 		f.lost = append(f.lost, loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
 	case format.KindNote:
 		f.notes = append(f.notes, r.Message)
-	case format.KindNVML:
-		f.samples = append(f.samples, sample{r.StartNs, r.Value, f.metrics.id(r.Name), r.Device})
-	case format.KindXid:
-		f.xids = append(f.xids, xid{r.StartNs, r.Device, r.Pid, int64(r.Value), r.Message})
 	}
 	return nil
+}
+
+// addSamples reads a row group of samples by column: of a long recording they are
+// many.
+func (f *facts) addSamples(g *format.Group) {
+	kind, name := g.Strings("kind"), g.Strings("name")
+	start, value := g.Int64("start_ns", nil), g.Float64("value", nil)
+	device, pid := g.Int32("device", nil), g.Int32("pid", nil)
+	var message format.Strings
+	if slices.Contains(kind.Dict, format.KindXid) {
+		message = g.Strings("message")
+	}
+	metrics := f.metrics.all(name.Dict)
+	for i, at := range start {
+		switch kind.At(i) {
+		case format.KindNVML:
+			f.samples = append(f.samples, sample{at, value[i], metrics[name.Index[i]], device[i]})
+		case format.KindXid:
+			f.xids = append(f.xids, xid{at, device[i], pid[i], int64(value[i]), message.At(i)})
+		}
+	}
 }
 
 // addProcess merges the rows of one process: its beginning and its end may be told
@@ -131,16 +156,6 @@ func (f *facts) addProcess(r *format.Row) {
 		}
 	}
 	f.processes[r.Pid] = p
-}
-
-// deviceOf returns the device of a call. A process that is recorded while it runs has
-// made its contexts before, so that their device may not be known; on a machine with
-// one GPU it is that one.
-func (f *facts) deviceOf(device int32) int32 {
-	if device < 0 {
-		return f.onlyDevice
-	}
-	return device
 }
 
 // lostCalls returns how many calls the rows say were lost, of one class or, for "",

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
@@ -41,6 +43,9 @@ func everyReport(rec *format.Recording) error {
 	if err := p.Write(io.Discard); err != nil {
 		return err
 	}
+	if _, err := tl.Memory(0); err != nil {
+		return err
+	}
 	_, err = tl.Perfetto(io.Discard, PerfettoOptions{})
 	return err
 }
@@ -53,6 +58,10 @@ func FuzzAnalyze(f *testing.F) {
 	at(tp.alloc(1, 1, 0x1000, 64), 1, "f")
 	tp.free(5, 1, 0x1000)
 	tp.call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
+	tp.create(10, 0x1010, 64)
+	tp.mapAt(20, 0x3000, 64, 0x1010)
+	tp.unmap(30, 0x3000, 64)
+	tp.api("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
 	tp.add(format.Row{Kind: format.KindNVML, Name: metricMemoryUsed, StartNs: epoch, Value: 1})
 	tp.exit(42, second)
 	tp.record()
@@ -92,13 +101,16 @@ func TestRowsOfAnyValue(t *testing.T) {
 		}
 		tp := newTape(t)
 		tp.meta.StartNs, tp.meta.EndNs, tp.meta.ClockOffsetNs = wild(), wild(), wild()
-		kinds := []string{format.KindAlloc, format.KindFree, format.KindLaunch, format.KindSync, format.KindStack, format.KindNVML, format.KindXid,
+		kinds := []string{format.KindAlloc, format.KindFree, format.KindMap, format.KindUnmap, format.KindRetain, format.KindBorrow, format.KindReturn, format.KindAPI, format.KindLaunch, format.KindSync, format.KindStack, format.KindNVML, format.KindXid,
 			format.KindProcess, format.KindLost, format.KindDevice, "of a later version"}
-		for range 300 {
+		memories := []string{"", format.MemoryDevice, format.MemoryPhysical, format.MemoryArray, format.MemoryIPC, format.MemoryExternal, format.MemoryRegistered, "of a later version"}
+		callNames := slices.Concat([]string{"", "memory", metricMemoryUsed, hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(apiNames)))
+		for range 600 {
 			row := tp.add(format.Row{
 				Kind: kinds[r.IntN(len(kinds))], StartNs: wild(), DurNs: wild(), Pid: int32(wild()), Tid: int32(wild()), Device: int32(wild()),
 				Stream: wild(), ParentStartNs: wild(), Result: int32(r.IntN(3)), Flags: int32(wild()), Ptr: wild(), Bytes: wild(), StackID: int32(r.IntN(4)),
-				Value: math.Float64frombits(r.Uint64()), Name: []string{"", "memory", metricMemoryUsed, hostile}[r.IntN(4)], Site: []string{"", "x"}[r.IntN(2)],
+				Value: math.Float64frombits(r.Uint64()), Name: callNames[r.IntN(len(callNames))], Site: []string{"", "x"}[r.IntN(2)],
+				Context: wild(), SrcPtr: wild(), MemoryKind: memories[r.IntN(len(memories))], Kernel: []string{"", "k<a<b<c<d,e>>>>", hostile}[r.IntN(3)],
 				Message: []string{"", "{", `{"exit_ns":1790000000000000000}`, `{"exit_ns":-5}`, "null"}[r.IntN(5)],
 			})
 			if row.Kind == format.KindStack {

@@ -120,7 +120,7 @@ func (s *leakScan) change(g *leakGroup, c *change) {
 		if s.live > s.peak {
 			s.peak, s.peakNs = s.live, c.atNs
 		}
-	case freed, freeLost:
+	case freed, freeLost, freedWithCtx:
 		g.frees++
 		s.frees++
 		g.liveCount--

@@ -5,15 +5,13 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/gpurec/gpurec/format"
 )
 
 // leakColumns are the columns of the table of leaks; the one that names the group
 // is added by leakTable.
 var leakColumns = []Column{
-	{"verdict", "VERDICT", UnitText, "growing: the lowest live bytes between checkpoints rise all along (tau >= 0.8 over 20 checkpoints after a warm-up of 10%, still rising in the last quarter) by at least 1 MiB and 1% of the peak, per window or per minute if the window is shorter; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process ended with it; retained: what else is live"},
-	{"live_bytes", "LIVE", UnitBytes, "bytes allocated in the window that the program had not freed at its end, or when its process ended"},
+	{"verdict", "VERDICT", UnitText, "growing: the lowest live bytes between checkpoints rise all along (tau >= 0.8 over 20 checkpoints after a warm-up of 10%, still rising in the last quarter) by at least 1 MiB and 1% of the peak, per window or per minute if the window is shorter; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it; retained: what else is live"},
+	{"live_bytes", "LIVE", UnitBytes, "bytes allocated in the window that the program had not freed at its end, or when its process or the last context of that ended"},
 	{"live_count", "COUNT", UnitCount, "allocations behind LIVE"},
 	{"allocs", "ALLOCS", UnitCount, "allocations in the window"},
 	{"freed_pct", "FREED%", UnitPercent, "share of ALLOCS that was freed"},
@@ -23,7 +21,7 @@ var leakColumns = []Column{
 	{"alloc_bytes", "", UnitBytes, "bytes of ALLOCS"},
 	{"grown_bytes", "", UnitBytes, "rise of the lowest live bytes over the checkpoints, by the slope"},
 	{"tau", "", UnitRatio, "Mann-Kendall tau of the lowest live bytes: 1 only rises, -1 only falls"},
-	{"oom_in_ns", "OOM IN", UnitNs, "(memory of the device - memory used by NVML's last sample) / growth of the row; absent without NVML samples, for host memory and for rows that do not grow"},
+	{"oom_in_ns", "OOM IN", UnitNs, "(memory of the device - memory used at NVML's last sample, or where there is none at the program's last cuMemGetInfo) / growth of the row; absent without either, for host memory and for rows that do not grow"},
 	{"confidence", "", UnitText, "high, medium or low; see confidence_reasons"},
 	{"confidence_reasons", "", UnitText, "what lowers the confidence: lost calls, a cut-off recording, unmatched frees, a short window"},
 }
@@ -40,7 +38,7 @@ var leakTotals = []Column{
 	{"startup", "startup", UnitCount, "rows with verdict startup"},
 	{"churn", "churn", UnitCount, "rows with verdict churn"},
 	{"growth_bytes_per_min", "growth/min", UnitBytesRate, "sum of GROWTH/min over growing rows"},
-	{"oom_in_ns", "out of memory in", UnitNs, "soonest device: (memory - memory used by NVML's last sample) / growth of its growing rows"},
+	{"oom_in_ns", "out of memory in", UnitNs, "soonest device: (memory - memory used at NVML's last sample or the program's last cuMemGetInfo) / growth of its growing rows"},
 }
 
 // Leaks reports which places allocated memory that was not freed, and what that is:
@@ -61,7 +59,7 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 	}
 	rows := s.verdicts()
 	r.Totals = s.totals(rows)
-	table := t.leakTable(s, rows, &r.Quality)
+	table := t.leakTable(s, rows, &r.Quality, opt.AllStacks || opt.AllFrames)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
@@ -85,7 +83,7 @@ func (s *leakScan) verdicts() []judged {
 	return rows
 }
 
-func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality) Table {
+func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks bool) Table {
 	label := Column{s.grouping.by, groupTitle(s.grouping.by), UnitText, "where the memory was allocated, or what --group-by asks for"}
 	columns := append(slices.Clone(leakColumns), label)
 	table := Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct"}}
@@ -104,6 +102,7 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality) Table {
 			Cells: []any{j.verdict.String(), j.liveBytes, j.liveCount, j.allocs, percent(j.frees, j.allocs), age(j),
 				roundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.tau, oom, rowLevel, rowReasons, j.label},
 			Evidence: evidence,
+			Brief:    !allStacks && !j.verdict.isSuspect(),
 			stack:    j.stack(),
 		})
 	}
@@ -152,12 +151,8 @@ func (t *Timeline) oomIn(device int32, perMin float64, atNs int64) any {
 	if perMin <= 0 {
 		return nil
 	}
-	total, ok := t.facts.lastSample(metricMemoryTotal, device, atNs)
+	total, used, ok := t.deviceUse(device, atNs)
 	if !ok {
-		total = float64(t.facts.devices[device].totalBytes)
-	}
-	used, ok := t.facts.lastSample(metricMemoryUsed, device, atNs)
-	if !ok || total <= 0 {
 		return nil
 	}
 	return roundInt(max(0, total-used) / perMin * float64(time.Minute))
@@ -190,4 +185,4 @@ func (s *leakScan) totals(rows []judged) []Fact {
 }
 
 // onHost reports whether memory of the origin is the host's.
-func (t *Timeline) onHost(origin int32) bool { return t.origins.memory(origin) == format.MemoryHost }
+func (t *Timeline) onHost(origin int32) bool { return isHost(t.origins.memory(origin)) }

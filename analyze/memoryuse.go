@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-
-	"github.com/gpurec/gpurec/format"
 )
 
 // memoryUse follows how much memory is live, by device and kind, and when it was
@@ -47,7 +45,7 @@ func (m *memoryUse) consume(c *change) (kind, total *memoryLevel) {
 		m.kinds[place] = kind
 	}
 	kind.move(c, m.window.FromNs)
-	if place.memory == format.MemoryHost {
+	if isHost(place.memory) {
 		return kind, nil
 	}
 	if total = m.total[o.device]; total == nil {
@@ -81,12 +79,12 @@ func (l *memoryLevel) move(c *change, fromNs int64) {
 
 var useColumns = []Column{
 	{"device", "DEVICE", UnitText, "CUDA device of the context that allocated"},
-	{"memory_kind", "KIND", UnitText, "device, async (stream-ordered, from a pool), managed or host (pinned); all is the sum of what is not host"},
+	{"memory_kind", "KIND", UnitText, "device, async (stream-ordered, from a pool), managed, array, physical (handles of cuMemCreate: live until released and mapped nowhere), host (pinned) or registered (the program's own, pinned); all is the sum of what is on the device: neither host nor registered"},
 	{"peak_bytes", "PEAK", UnitBytes, "most bytes live at a time in the window; memory allocated before the recording is not in it"},
 	{"peak_at_ns", "AT", UnitNs, "when that was, from the recording's start"},
 	{"live_bytes", "LIVE AT END", UnitBytes, "bytes live at the end of the window; what ended processes held is not live"},
 	{"allocs", "ALLOCS", UnitCount, "allocations in the window"},
-	{"frees", "FREES", UnitCount, "frees in the window, those by the end of a process included"},
+	{"frees", "FREES", UnitCount, "frees in the window, those by the end of a context or process included"},
 	{"failed_allocs", "FAILED", UnitCount, "allocations that returned an error"},
 }
 
@@ -96,7 +94,7 @@ func (m *memoryUse) table() Table {
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
-		if p.memory != format.MemoryHost {
+		if !isHost(p.memory) {
 			perDevice[p.device]++
 		}
 	}

@@ -18,8 +18,11 @@ type Options struct {
 	Sort string
 	// MaxFrames bounds the frames shown of a stack, 0 is all of them.
 	MaxFrames int
-	// AllFrames shows frames of the CUDA libraries too.
+	// AllFrames shows frames of the CUDA libraries and such without file and name, too.
 	AllFrames bool
+	// AllStacks shows in text the stacks of all rows, also of those that are no leak.
+	// So does AllFrames.
+	AllStacks bool
 }
 
 // SortError says that a table has no column of the name to sort by.

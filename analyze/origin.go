@@ -12,12 +12,13 @@ type originTable struct {
 	thread  []int32 // origin → number of its thread
 	threads map[thread]int32
 	// recent is a cache in front of ids that most calls hit.
-	recent [4096]int32
+	recent [1 << 14]int32
 }
 
 // origin is a set of equal columns; name, site and memory index originTable.strings.
 type origin struct {
 	stream     int64
+	context    int64
 	pid, tid   int32
 	device     int32
 	stack      int32
@@ -29,9 +30,15 @@ func newOriginTable() originTable {
 	return originTable{ids: make(map[origin]int32), pids: make(map[int32]int32), threads: make(map[thread]int32)}
 }
 
+// equals is ==, in line and with what differs most often first.
+func (o *origin) equals(p *origin) bool {
+	return o.stack == p.stack && o.tid == p.tid && o.name == p.name && o.stream == p.stream && o.context == p.context &&
+		o.pid == p.pid && o.device == p.device && o.site == p.site && o.memory == p.memory
+}
+
 func (t *originTable) id(o origin) int32 {
-	slot := &t.recent[uint32(o.stack^o.tid<<9^o.name<<5)%uint32(len(t.recent))]
-	if int(*slot) < len(t.list) && t.list[*slot] == o {
+	slot := &t.recent[(uint32(o.stack)*0x9e3779b1^uint32(o.tid)*0x85ebca6b^uint32(o.name)<<18)>>18]
+	if int(*slot) < len(t.list) && t.list[*slot].equals(&o) {
 		return *slot
 	}
 	id, ok := t.ids[o]

@@ -20,6 +20,7 @@ var perfettoColumns = []Column{
 	{"GPU n, stream s", "", UnitText, "an instant per launch, copy and memset when the CPU asked for it, in that order; when it ran on the GPU is not known"},
 	{"GPU n, live memory", "", UnitBytes, "bytes allocated and not freed, replayed from the calls; memory allocated before the recording is not in it"},
 	{"GPU n, NVML …", "", UnitText, "samples of NVML, of the whole device"},
+	{"GPU n, device free (cuMemGetInfo)", "", UnitBytes, "what programs were told is free on the whole device, when they asked"},
 	{"GPU n, failed allocations; Xid errors", "", UnitText, "an instant each"},
 	{"gpurec", "", UnitText, "intervals in which calls were lost, and where slices end because of --max-slices"},
 }
@@ -136,7 +137,7 @@ func newTrace(t *Timeline, out io.Writer, opt PerfettoOptions) *trace {
 		t: t, w: newTraceWriter(out, &t.stacks, t.rec.Meta.ClockOffsetNs), filter: opt.Filter,
 		window: opt.Filter.window(t.Recording()), max: opt.MaxSlices, seen: newCallers(),
 		processes: make(map[int32]uint64), threads: make(map[thread]*threadTrack),
-		gpus: make(map[int32]uint64), tracks: make(map[trackKey]uint64), samples: t.facts.samples,
+		gpus: make(map[int32]uint64), tracks: make(map[trackKey]uint64), samples: t.allSamples(),
 	}
 	for _, x := range t.facts.xids {
 		p.marks = append(p.marks, mark{x.atNs, func() {
@@ -267,7 +268,8 @@ func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
 				stopped = true
 			}
 		}
-		exits := make(map[memoryPlace]memoryStep) // levels that the end of a process is changing
+		exits := make(map[memoryPlace]memoryStep) // levels that the end of a process or context is changing
+		exitNs := int64(0)
 		flush := func() {
 			for _, p := range sortedPlaces(exits) {
 				send(exits[p])
@@ -290,7 +292,11 @@ func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
 			case allocFailed:
 				s.failed, s.bytes = true, c.block.bytes
 				send(s)
-			case freedByExit:
+			case freedByExit, freedWithCtx:
+				if c.atNs != exitNs {
+					flush()
+				}
+				exitNs = c.atNs
 				exits[memoryPlace{s.device, s.memory}] = s
 				if total != nil {
 					exits[memoryPlace{s.device, allMemory}] = all
@@ -345,8 +351,31 @@ func (p *trace) sample(s *sample) {
 	if !p.inWindow(s.atNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.device) {
 		return
 	}
-	name := p.t.facts.metrics.list[s.metric]
-	p.w.counter(s.atNs, p.gpuTrack(s.device, "NVML "+name, counterUnit(name)), s.value)
+	name, unit := deviceFree, byteCounter
+	if s.metric != metricDeviceFree {
+		metric := p.t.facts.metrics.list[s.metric]
+		name, unit = "NVML "+metric, counterUnit(metric)
+	}
+	p.w.counter(s.atNs, p.gpuTrack(s.device, name, unit), s.value)
+}
+
+// deviceFree is the counter of what programs were told is free.
+const deviceFree = "device free (cuMemGetInfo)"
+
+// metricDeviceFree is its number; those of NVML's metrics are not negative.
+const metricDeviceFree = -1
+
+// allSamples returns the samples of NVML and of cuMemGetInfo in order of time.
+func (t *Timeline) allSamples() []sample {
+	if len(t.free) == 0 {
+		return t.facts.samples
+	}
+	all := slices.Clone(t.facts.samples)
+	for _, s := range t.free {
+		all = append(all, sample{s.atNs, float64(s.freeBytes), metricDeviceFree, s.device})
+	}
+	slices.SortStableFunc(all, func(a, b sample) int { return cmp.Compare(a.atNs, b.atNs) })
+	return all
 }
 
 // isLane reports whether calls of the kind give a stream something to do.

@@ -24,6 +24,7 @@ func (c *traceCall) before(o *traceCall) bool {
 // traceColumns are the columns of one row group that a trace shows.
 type traceColumns struct {
 	start, dur, stream, ptr, bytes, src []int64
+	context                             []int64
 	pid, tid, device, result, flags     []int32
 	stack                               []int32
 	grid, block                         [3][]int32
@@ -36,6 +37,7 @@ func (c *traceColumns) read(g *format.Group) {
 	c.start, c.dur = g.Int64("start_ns", c.start), g.Int64("dur_ns", c.dur)
 	c.stream, c.ptr = g.Int64("stream", c.stream), g.Int64("ptr", c.ptr)
 	c.bytes, c.src = g.Int64("bytes", c.bytes), g.Int64("src_ptr", c.src)
+	c.context = g.Int64("context", c.context)
 	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
 	c.result, c.flags, c.stack = g.Int32("result", c.result), g.Int32("flags", c.flags), g.Int32("stack_id", c.stack)
 	for i, axis := range []string{"x", "y", "z"} {
@@ -60,7 +62,7 @@ func (p *trace) stream() stream[traceCall] {
 				return nil, err
 			}
 			for i, d := range c.device {
-				c.device[i] = p.t.facts.deviceOf(d)
+				c.device[i] = p.t.deviceOf(c.pid[i], c.context[i], d)
 			}
 			rows := p.selected(c)
 			if len(rows) == 0 {

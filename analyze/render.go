@@ -83,6 +83,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 	case "summary":
 		section("facts", summaryFacts...)
 		section("memory", useColumns...)
+		section("pools", poolColumns...)
 		section("leaks", leakColumns...)
 		section("calls", callColumns...)
 		section("kernels", kernelColumns...)

@@ -84,10 +84,6 @@ func TestTablesFitTheWidth(t *testing.T) {
 				t.Fatal(err)
 			}
 			for line := range strings.Lines(string(rendered(t, r, RenderOptions{Width: width}))) {
-				// The last lines and the evidence are sentences, which a terminal wraps.
-				if strings.HasPrefix(line, "total: ") || strings.HasPrefix(line, "quality: ") || strings.Contains(line, "; confidence") {
-					continue
-				}
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 					t.Errorf("%s at %d: a line of %d: %s", r.Command, width, n, line)
 				}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/symbolize"
 )
 
 // renderText writes the report as aligned text: facts, tables, the stacks of the
@@ -40,13 +42,38 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 		fmt.Fprintln(w)
 	}
 	if totals := factLine(r.Totals); totals != "" {
-		fmt.Fprintf(w, "total: %s\n", totals)
+		fmt.Fprint(w, wrapped("total: "+totals, "", "  ", opt.Width))
 	}
-	fmt.Fprintf(w, "quality: %s\n", &r.Quality)
+	fmt.Fprint(w, wrapped("quality: "+r.Quality.String(), "", "  ", opt.Width))
 }
 
-// shown reports whether text shows the fact: what is unknown or empty it leaves out.
-func (f *Fact) shown() bool { return f.Value != nil && f.Value != "" }
+// wrapped breaks a sentence between words into lines of a width, the first after one
+// indent, the others after another; 0 and less do not break.
+func wrapped(text, first, indent string, width int) string {
+	var b strings.Builder
+	b.WriteString(first)
+	column := len(first)
+	for i, word := range strings.Split(text, " ") {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case width > 0 && column+1+n > width:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+// shown reports whether text shows the fact: what is unknown or empty it leaves out,
+// and what has no title is for programs.
+func (f *Fact) shown() bool { return f.Title != "" && f.Value != nil && f.Value != "" }
 
 // factLine joins facts into a line; zeros other than the first are left out.
 func factLine(facts []Fact) string {
@@ -92,6 +119,7 @@ func textTable(w *bufio.Writer, t *Table, opt RenderOptions) {
 		widths = columnWidths(head, rows, opt.NoHeader)
 	}
 	fitWidths(widths, right, opt.Width)
+	cutCells(rows, widths)
 	if !opt.NoHeader {
 		textLine(w, head, widths, right)
 	}
@@ -179,23 +207,61 @@ func fitWidths(widths []int, right []bool, width int) {
 	}
 }
 
-// cut shortens text to a width in characters; 0 and less do not cut.
+// cut shortens text to a width in characters; 0 and less do not cut. A number that
+// tells equal names apart ("name #2") stays.
 func cut(text string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(text) <= width {
 		return text
 	}
-	return string([]rune(text)[:width-1]) + "…"
+	number := ""
+	if i := strings.LastIndex(text, " #"); i >= 0 && len(text)-i < min(8, width-1) && strings.Trim(text[i+2:], "0123456789") == "" {
+		number = text[i:]
+	}
+	return string([]rune(text)[:width-1-len(number)]) + "…" + number
+}
+
+// cutMiddle is cut, but leaves out the middle.
+func cutMiddle(text string, width int) string {
+	runes := []rune(text)
+	if width <= 1 || len(runes) <= width {
+		return cut(text, width)
+	}
+	head := width / 2
+	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
+}
+
+// cutCells cuts the cells of a table to the widths of its columns. What would look
+// the same, and is not, loses its middle instead of its end.
+func cutCells(rows [][]string, widths []int) {
+	for column, width := range widths {
+		same := make(map[string]string) // cut → whole
+		differ := make(map[string]bool)
+		for _, row := range rows {
+			short := cut(row[column], width)
+			if whole, ok := same[short]; ok && whole != row[column] {
+				differ[short] = true
+			}
+			same[short] = row[column]
+		}
+		for _, row := range rows {
+			short := cut(row[column], width)
+			if differ[short] {
+				short = cutMiddle(row[column], width)
+			}
+			row[column] = short
+		}
+	}
 }
 
 func textStacks(w *bufio.Writer, t *Table, width int) {
 	label := len(t.Columns) - 1
 	for i, r := range t.Rows {
-		if len(r.Stack) == 0 && r.Evidence == "" {
+		if r.Brief || len(r.Stack) == 0 && r.Evidence == "" {
 			continue
 		}
 		fmt.Fprintf(w, "\n%s\n", cut(fmt.Sprintf("%d. %s: %s", i+1, oneLine(fmt.Sprint(r.Cells[0])), oneLine(fmt.Sprint(r.Cells[label]))), width))
 		if r.Evidence != "" {
-			fmt.Fprintf(w, "   %s\n", oneLine(r.Evidence))
+			fmt.Fprint(w, wrapped(oneLine(r.Evidence), "   ", "   ", width))
 		}
 		for _, f := range r.Stack {
 			fmt.Fprintf(w, "%s\n", cut("     "+oneLine(f.text()), width))
@@ -211,7 +277,7 @@ func (f *Frame) text() string {
 	case f.File != "":
 		return fmt.Sprintf("%s (%s)", f.Func, f.File)
 	case f.Module != "" && !strings.Contains(f.Func, "+0x"):
-		return fmt.Sprintf("%s [%s]", f.Func, f.Module)
+		return fmt.Sprintf("%s [%s]", f.Func, symbolize.ModuleName(f.Module))
 	}
 	return f.Func
 }

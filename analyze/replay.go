@@ -1,5 +1,7 @@
 package analyze
 
+import "github.com/gpurec/gpurec/format"
+
 // block is a piece of live memory.
 type block struct {
 	bytes   int64
@@ -11,22 +13,23 @@ type block struct {
 type changeWhat uint8
 
 const (
-	allocated   changeWhat = iota
-	freed                  // by a call
-	freeLost               // ended unseen: its pointer was handed out again
-	freedByExit            // the process ended while it was live
-	allocFailed            // nothing became live
+	allocated    changeWhat = iota
+	freed                   // by a call
+	freeLost                // ended unseen: its pointer was handed out again
+	freedWithCtx            // its context ended, and the process went on allocating
+	freedByExit             // its process, or the last context of that, ended
+	allocFailed             // nothing became live
 )
 
 // change is one step of the replay. A consumer gets it before the ledger changes, and
 // must not keep the pointer;
-// what the end of a process frees comes in no order and leaves the ledger at once.
+// what the end of a process or context frees comes in no order.
 type change struct {
 	what  changeWhat
 	atNs  int64
 	ptr   int64
 	block block // the memory that begins or ends; of allocFailed, what was asked for
-	by    int32 // origin of the call; of freedByExit, the block's
+	by    int32 // origin of the call; of freedWithCtx and freedByExit, the block's
 }
 
 // replayCounts are what the replay could not account for, and how often.
@@ -41,15 +44,29 @@ type replayCounts struct {
 	allocs int64
 	frees  int64
 	failed int64
+	// Memory that nodes of graphs allocate when the graph runs.
+	graphAllocs, graphBytes int64
 }
 
-// ledger is the live memory at a moment of the replay, by process and pointer.
-// Device and host pointers share it: CUDA gives both out of one address space.
+// ledger is the live memory at a moment of the replay, by process.
 type ledger struct {
-	processes []map[int64]block // by originTable.pids
+	t         *Timeline
+	processes []holdings // by originTable.pids
 	counts    replayCounts
-	lastFree  []freeCall // by originTable.threads
-	change    change     // the one that is handed out
+	borrowed  map[string]*borrowCount // by kind of memory
+	lastFree  []freeCall              // by originTable.threads
+	change    change                  // the one that is handed out
+}
+
+// holdings is what one process has.
+type holdings struct {
+	pointers map[int64]block // device and host share it: CUDA gives both out of one address space
+	arrays   map[int64]block
+	handles  map[int64]*handle
+	mappings mappings
+	borrowed map[borrowedName]int64
+	// foreign are pointers that cuMemFree takes although no allocation returned them.
+	foreign map[int64]foreignKind
 }
 
 // freeCall is a free of which the thread may not have returned yet.
@@ -57,9 +74,20 @@ type freeCall struct{ ptr, endNs int64 }
 
 // each calls yield for every live block, in no order.
 func (l *ledger) each(yield func(ptr int64, b block)) {
-	for _, blocks := range l.processes {
+	for i := range l.processes {
+		l.processes[i].each(yield)
+	}
+}
+
+func (h *holdings) each(yield func(ptr int64, b block)) {
+	for _, blocks := range []map[int64]block{h.pointers, h.arrays} {
 		for ptr, b := range blocks {
 			yield(ptr, b)
+		}
+	}
+	for number, mem := range h.handles {
+		if mem.borrows == 0 {
+			yield(number, mem.block)
 		}
 	}
 }
@@ -70,33 +98,43 @@ func (l *ledger) each(yield func(ptr int64, b block)) {
 // The rules: failed, open and abandoned calls change nothing. A free of an unknown
 // pointer ends memory from before the recording: it is counted and never makes bytes
 // negative. An alloc that returns a live pointer proves that its free was lost. The
-// end of a process frees what it holds. Where calls nest (a runtime call around the
-// driver call that does the work) and both are recorded, the first of them to take
-// effect counts and the other is the same memory.
+// end of a context frees what was allocated in it, the end of a process what it
+// holds. Physical memory lives while it is referred to or mapped, whatever contexts
+// there are. Where calls nest (a runtime call around the driver call that does the
+// work) and both are recorded, the first of them to take effect counts and the other
+// is the same memory.
 func (t *Timeline) replay(consume func(*ledger, *change)) (*ledger, error) {
-	l := new(ledger)
-	exits := t.facts.exits
+	l := &ledger{t: t}
+	events := t.events
 	err := inOrder(t.memory, t.streamMemory(), func(m *memoryCall) error {
-		for len(exits) > 0 && exits[0].atNs < m.atNs {
-			l.exit(t, exits[0], consume)
-			exits = exits[1:]
+		for len(events) > 0 && events[0].atNs < m.atNs {
+			l.event(&events[0], consume)
+			events = events[1:]
 		}
-		l.apply(t, m, consume)
+		l.apply(m, consume)
 		return nil
 	})
-	for _, e := range exits {
-		l.exit(t, e, consume)
+	for i := range events {
+		l.event(&events[i], consume)
 	}
 	return l, t.wrap(err)
 }
 
-// blocks returns the live memory of the process that an origin belongs to.
-func (l *ledger) blocks(t *Timeline, origin int32) map[int64]block {
-	p := int(t.origins.process[origin])
-	for len(l.processes) <= p {
-		l.processes = append(l.processes, make(map[int64]block))
+// holdings returns what the process has that an origin belongs to.
+func (l *ledger) holdings(origin int32) *holdings { return l.ofProcess(l.t.origins.process[origin]) }
+
+func (l *ledger) ofProcess(number int32) *holdings {
+	for len(l.processes) <= int(number) {
+		l.processes = append(l.processes, newHoldings())
 	}
-	return l.processes[p]
+	return &l.processes[number]
+}
+
+func newHoldings() holdings {
+	return holdings{
+		pointers: make(map[int64]block), arrays: make(map[int64]block), handles: make(map[int64]*handle),
+		borrowed: make(map[borrowedName]int64), foreign: make(map[int64]foreignKind),
+	}
 }
 
 // emit hands a change out; one is enough, and saves an allocation per call.
@@ -105,24 +143,53 @@ func (l *ledger) emit(consume func(*ledger, *change), what changeWhat, atNs, ptr
 	consume(l, &l.change)
 }
 
-func (l *ledger) apply(t *Timeline, m *memoryCall, consume func(*ledger, *change)) {
+func (l *ledger) apply(m *memoryCall, consume func(*ledger, *change)) {
+	h := l.holdings(m.origin)
 	switch m.what {
 	case memFree:
-		l.free(t, m, consume)
+		switch m.space {
+		case spacePhysical:
+			l.release(h, m, consume)
+		case spaceArray:
+			l.free(h, h.arrays, m, consume)
+		default:
+			l.free(h, h.pointers, m, consume)
+		}
 	case memAlloc:
-		l.alloc(t, m, consume)
+		switch m.space {
+		case spacePhysical:
+			l.create(h, m, consume)
+		case spaceArray:
+			l.alloc(h.arrays, m, consume)
+		default:
+			l.alloc(h.pointers, m, consume)
+		}
 	case memAllocFailed:
 		l.counts.failed++
 		l.emit(consume, allocFailed, m.atNs, 0, block{m.bytes, m.atNs, m.origin}, m.origin)
 	case memAllocUnknown:
 		l.counts.unknownAllocs++
+	case memGraphAlloc:
+		l.graphAlloc(h, m.ptr, m.bytes)
+	case memRetain:
+		if mem := h.handles[m.ptr]; mem != nil {
+			mem.refs++
+		}
+	case memMap:
+		l.mapMemory(h, m, consume)
+	case memUnmap:
+		l.unmap(h, m, consume)
+	case memBorrow:
+		l.borrow(h, m)
+	case memReturn:
+		l.giveBack(h, m)
 	}
 }
 
-func (l *ledger) alloc(t *Timeline, m *memoryCall, consume func(*ledger, *change)) {
-	blocks := l.blocks(t, m.origin)
+func (l *ledger) alloc(blocks map[int64]block, m *memoryCall, consume func(*ledger, *change)) {
 	if old, ok := blocks[m.ptr]; ok {
-		if old.sinceNs >= m.startNs() && t.origins.thread[old.origin] == t.origins.thread[m.origin] {
+		threads := l.t.origins.thread
+		if old.sinceNs >= m.startNs() && threads[old.origin] == threads[m.origin] {
 			l.counts.nested++ // the call inside this one allocated it
 			return
 		}
@@ -136,9 +203,8 @@ func (l *ledger) alloc(t *Timeline, m *memoryCall, consume func(*ledger, *change
 	blocks[m.ptr] = b
 }
 
-func (l *ledger) free(t *Timeline, m *memoryCall, consume func(*ledger, *change)) {
-	blocks := l.blocks(t, m.origin)
-	th := int(t.origins.thread[m.origin])
+func (l *ledger) free(h *holdings, blocks map[int64]block, m *memoryCall, consume func(*ledger, *change)) {
+	th := int(l.t.origins.thread[m.origin])
 	for len(l.lastFree) <= th {
 		l.lastFree = append(l.lastFree, freeCall{})
 	}
@@ -148,7 +214,9 @@ func (l *ledger) free(t *Timeline, m *memoryCall, consume func(*ledger, *change)
 			l.counts.nested++ // the call around this one freed it
 			return
 		}
-		l.counts.unmatchedFrees++
+		if m.space != spacePointer || !h.freeForeign(m.ptr) {
+			l.counts.unmatchedFrees++
+		}
 	} else {
 		l.counts.frees++
 		l.emit(consume, freed, m.atNs, m.ptr, b, m.origin)
@@ -157,13 +225,62 @@ func (l *ledger) free(t *Timeline, m *memoryCall, consume func(*ledger, *change)
 	l.lastFree[th] = freeCall{m.ptr, endOf(m.atNs, m.durNs)}
 }
 
-func (l *ledger) exit(t *Timeline, e exit, consume func(*ledger, *change)) {
-	p, ok := t.origins.pids[e.pid]
-	if !ok || int(p) >= len(l.processes) {
-		return
+// foreignKind says where a pointer comes from that no allocation returned.
+type foreignKind uint8
+
+const (
+	fromGraph    foreignKind = iota + 1 // comes back whenever the graph runs
+	fromExternal                        // a buffer of another API
+)
+
+// freeForeign reports whether the pointer is no memory of this ledger, and forgets it
+// if it is freed for good.
+func (h *holdings) freeForeign(ptr int64) bool {
+	kind, ok := h.foreign[ptr]
+	if kind == fromExternal {
+		delete(h.foreign, ptr)
 	}
-	for ptr, b := range l.processes[p] {
-		l.emit(consume, freedByExit, e.atNs, ptr, b, b.origin)
+	return ok
+}
+
+// graphAlloc notes memory that a graph allocates when it runs: how often that is, and
+// when it is free again, is not recorded.
+func (l *ledger) graphAlloc(h *holdings, ptr, bytes int64) {
+	l.counts.graphAllocs++
+	l.counts.graphBytes += min(max(0, bytes), addressSpace)
+	if ptr != 0 {
+		h.foreign[ptr] = fromGraph
 	}
-	clear(l.processes[p])
+}
+
+// event applies what is told by other rows than those of memory calls.
+func (l *ledger) event(e *memoryEvent, consume func(*ledger, *change)) {
+	h := l.ofProcess(numbered(l.t.origins.pids, e.pid))
+	switch e.what {
+	case eventExit:
+		h.each(func(ptr int64, b block) { l.emit(consume, freedByExit, e.atNs, ptr, b, b.origin) })
+		*h = newHoldings()
+	case eventContextEnd:
+		what := freedWithCtx
+		if e.last {
+			what = freedByExit
+		}
+		for _, blocks := range []map[int64]block{h.pointers, h.arrays} {
+			for ptr, b := range blocks {
+				if l.t.endedWith(b.origin, e) {
+					l.emit(consume, what, e.atNs, ptr, b, b.origin)
+					delete(blocks, ptr)
+				}
+			}
+		}
+	case eventGraphAlloc:
+		l.graphAlloc(h, e.ptr, e.bytes)
+	case eventMappedBuffer:
+		h.foreign[e.ptr] = fromExternal
+	}
+}
+
+// isHost reports whether memory of the kind is the host's.
+func isHost(kind string) bool {
+	return kind == format.MemoryHost || kind == format.MemoryRegistered
 }

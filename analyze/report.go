@@ -47,6 +47,8 @@ type Row struct {
 	Stack []Frame
 	// Evidence says in words why the row says what it says.
 	Evidence string
+	// Brief rows are shown in text without their stack and evidence.
+	Brief bool
 
 	stack int32 // id of Stack, until it is filled in
 }

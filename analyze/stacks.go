@@ -1,12 +1,10 @@
 package analyze
 
 import (
-	"fmt"
-	"path"
 	"regexp"
-	"strings"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
 )
 
 // stackTable holds the distinct stacks of a recording, each distinct frame once.
@@ -54,40 +52,30 @@ func (s *stackTable) unsymbolizedPct() float64 { return percent(s.unnamed, s.sto
 var driverModules = regexp.MustCompile(`^lib(cuda|cudart)\.so`)
 
 // isDriver reports whether the frame belongs to the CUDA driver or runtime.
-func isDriver(f *format.Frame) bool { return driverModules.MatchString(moduleBase(f)) }
+func isDriver(f *format.Frame) bool { return driverModules.MatchString(symbolize.ModuleName(f.Module)) }
 
-// moduleBase is the file name of the frame's module; the target may have been a
-// process of any system, so both separators count.
-func moduleBase(f *format.Frame) string {
-	return path.Base(strings.ReplaceAll(f.Module, `\`, "/"))
-}
-
-// plumbing are the libraries that stand between a program and the GPU. It must be
-// what record chooses a call's site by, so that sites and functions agree.
-var plumbing = regexp.MustCompile(`^(libcuda|libcudart|libnvidia|libc10|libtorch|libcublas|libcudnn|libnccl|libpython|libc|libstdc\+\+|libpthread|ld-linux)[-.\w]*\.so`)
-
-// userFrame returns the frame of the program's own code that made the call: the
-// first above the probed function and the plumbing, or what comes closest.
+// userFrame returns the frame of the program's own code that made the call, as record
+// chooses a call's site.
 func (s *stackTable) userFrame(stack int32) (*format.Frame, bool) {
 	frames := s.stacks[stack]
-	for i, id := range frames {
-		if f := &s.frames[id]; i > 0 && !plumbing.MatchString(moduleBase(f)) {
-			return f, true
-		}
-	}
-	if len(frames) == 0 {
+	i := symbolize.SiteFrame(len(frames), func(i int) (module, function string) {
+		f := &s.frames[frames[i]]
+		return f.Module, f.Func
+	})
+	if i < 0 {
 		return nil, false
 	}
-	return &s.frames[frames[min(1, len(frames)-1)]], true
+	return &s.frames[frames[i]], true
 }
 
 // shown returns the frames of a stack as a report shows them: leaf first, at most
-// limit (0: all), without those of the CUDA libraries unless all is set.
+// limit (0: all), without those of the CUDA libraries and those of which nothing is
+// known, unless all is set.
 func (s *stackTable) shown(stack int32, limit int, all bool) []Frame {
 	var frames []Frame
 	for _, id := range s.stacks[stack] {
 		f := &s.frames[id]
-		if !all && isDriver(f) {
+		if !all && (isDriver(f) || symbolize.IsStray(f.Module, f.Func)) {
 			continue
 		}
 		if limit > 0 && len(frames) == limit {
@@ -99,12 +87,4 @@ func (s *stackTable) shown(stack int32, limit int, all bool) []Frame {
 }
 
 // frameName is the frame's function, or where it lies when that has no name.
-func frameName(f *format.Frame) string {
-	switch {
-	case f.Func != "":
-		return f.Func
-	case f.Module != "":
-		return fmt.Sprintf("%s+0x%x", moduleBase(f), f.Addr)
-	}
-	return fmt.Sprintf("0x%x", f.Addr)
-}
+func frameName(f *format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }

@@ -20,6 +20,19 @@ var summaryFacts = []Column{
 	{"unfinished_calls", "open calls", UnitCount, "calls that were not seen to return, in the window"},
 	{"out_of_memory", "out of memory", UnitCount, "calls that returned CUDA_ERROR_OUT_OF_MEMORY, in the window"},
 	{"xids", "Xid errors", UnitCount, "Xid errors of any device, in the window"},
+	{"kernels", "kernels", UnitText, "kernels that ran and were captured, in the window; the numbers are below"},
+	{"kernels_run", "", UnitCount, "kernels_launched + graph_kernels"},
+	{"kernels_launched", "", UnitCount, "kernel launches that succeeded and were not captured"},
+	{"captured_launches", "", UnitCount, "kernel launches that stream capture put into a graph instead of running them"},
+	{"graph_launches", "", UnitCount, "graphs run"},
+	{"graph_kernels", "", UnitCount, "kernels in those graphs, as far as their making was recorded"},
+	{"borrowed", "borrowed", UnitText, "memory of other processes and APIs that was opened here, by kind (ipc, external, physical: an imported handle); it is in no other number"},
+	{"borrowed_opened", "", UnitCount, "how often memory was borrowed"},
+	{"borrowed_open", "", UnitCount, "of those, not given back before the end of the recording or of the process"},
+	{"borrowed_bytes", "", UnitBytes, "bytes of borrowed_opened, where the call says how much"},
+	{"graph_memory", "graph memory", UnitText, "memory that graphs allocate when they run; it is in no number of live bytes"},
+	{"graph_allocs", "", UnitCount, "allocations in graphs"},
+	{"graph_alloc_bytes", "", UnitBytes, "bytes of those, each counted once"},
 }
 
 var findingColumns = []Column{
@@ -54,16 +67,16 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 		r.NoMatch = calls.seen.explain(&opt.Filter)
 	}
 	rows := leaks.verdicts()
-	r.Facts = t.summaryFacts(calls)
+	r.Facts = t.summaryFacts(calls, l)
 	r.Totals = leaks.totals(rows)
-	leakTable := t.leakTable(leaks, rows, &r.Quality)
+	leakTable := t.leakTable(leaks, rows, &r.Quality, false)
 	callTable, kernelTable := calls.callTable(), calls.kernelTable()
 	for table, top := range map[*Table]int{&leakTable: summaryTop, &callTable: summaryRows(opt.Top), &kernelTable: summaryRows(opt.Top)} {
 		if err := table.arrange("", top); err != nil {
 			return nil, err
 		}
 	}
-	r.Tables = []Table{t.findings(r, rows), use.table(), leakTable, callTable, kernelTable}
+	r.Tables = []Table{t.findings(r, rows), use.table(), t.poolTable(r.Window, &opt.Filter), leakTable, callTable, kernelTable}
 	return r, nil
 }
 
@@ -75,7 +88,7 @@ func summaryRows(top int) int {
 	return min(top, 10)
 }
 
-func (t *Timeline) summaryFacts(calls *callUse) []Fact {
+func (t *Timeline) summaryFacts(calls *callUse, l *ledger) []Fact {
 	m := &t.rec.Meta
 	w := t.Recording()
 	var processes, devices []string
@@ -89,10 +102,20 @@ func (t *Timeline) summaryFacts(calls *callUse) []Fact {
 	if m.CUDAVersion != "" {
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
-	sum := calls.total()
+	sum, work, borrowed := calls.total(), &calls.work, l.borrowTotals()
 	return fill(summaryFacts, strings.Join(processes, ", "), strings.Join(devices, ", "), m.Host, driver,
 		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),
-		sum.errors, sum.open, calls.outOfMemory, t.xidsIn(calls.window))
+		sum.errors, sum.open, calls.outOfMemory, t.xidsIn(calls.window),
+		work.String(), work.run(), work.launched, work.captured, work.graphLaunches, work.graphKernels,
+		l.borrowedText(), borrowed.opened, borrowed.opened-borrowed.returned, borrowed.bytes,
+		graphText(&l.counts), l.counts.graphAllocs, l.counts.graphBytes)
+}
+
+func graphText(c *replayCounts) string {
+	if c.graphAllocs == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s in graphs, %s; not in live bytes", plural(c.graphAllocs, "allocation"), bytesText(c.graphBytes))
 }
 
 func (t *Timeline) xidsIn(w Window) int64 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gpurec/gpurec/format"
 )
@@ -17,6 +18,12 @@ type Timeline struct {
 	stacks  stackTable
 	origins originTable
 	scan    callScan
+	api     apiScan
+
+	contexts contextDevices
+	madeHere map[contextKey]bool // contexts that the program made with cuCtxCreate
+	events   []memoryEvent       // in order of time
+	free     []freeSample        // in order of time
 
 	memory []span // row groups of memory calls
 	calls  []span // row groups of all other calls
@@ -31,7 +38,7 @@ func (w Window) DurNs() int64 { return max(0, w.ToNs-w.FromNs) }
 // New reads the recording's facts and stacks and measures its calls. The recording
 // must stay open while the Timeline is used.
 func New(rec *format.Recording) (*Timeline, error) {
-	t := &Timeline{rec: rec, origins: newOriginTable()}
+	t := &Timeline{rec: rec, origins: newOriginTable(), madeHere: make(map[contextKey]bool)}
 	t.scan.stacks = make(map[string]int64)
 	if err := t.readFacts(); err != nil {
 		return nil, err
@@ -45,11 +52,20 @@ func New(rec *format.Recording) (*Timeline, error) {
 			t.memory = append(t.memory, t.scan.add(g, i))
 		case format.ClassCall:
 			t.calls = append(t.calls, t.scan.add(g, i))
+			t.api.add(g)
 		}
 		if err := g.Err(); err != nil {
 			return nil, err
 		}
 	}
+	t.api.sort()
+	if err := t.learnContexts(); err != nil {
+		return nil, err
+	}
+	if err := t.readEvents(); err != nil {
+		return nil, err
+	}
+	t.free = t.freeSamples()
 	return t, nil
 }
 
@@ -82,9 +98,11 @@ type callScan struct {
 	unreadable      int64
 	firstNs, lastNs int64
 	stacks          map[string]int64 // calls by stack status
+	unknownDevice   bool             // some call does not say its device
 
-	start []int64
-	flags []int32
+	start         []int64
+	flags, device []int32
+	status        format.Strings
 }
 
 func (s *callScan) add(g *format.Group, index int) span {
@@ -107,14 +125,16 @@ func (s *callScan) add(g *format.Group, index int) span {
 		s.abandoned += int64(f & format.FlagAbandoned / format.FlagAbandoned)
 		s.unreadable += int64(f & format.FlagUnreadable / format.FlagUnreadable)
 	}
-	status := g.Strings("stack_status")
-	counts := make([]int64, len(status.Dict))
-	for _, i := range status.Index {
+	s.device = g.Int32("device", s.device)
+	s.unknownDevice = s.unknownDevice || len(s.device) > 0 && slices.Min(s.device) < 0
+	s.status = g.StringsInto("stack_status", s.status)
+	counts := make([]int64, len(s.status.Dict))
+	for _, i := range s.status.Index {
 		counts[i]++
 	}
 	for i, n := range counts {
 		if n > 0 {
-			s.stacks[cmp.Or(status.Dict[i], format.StackNone)] += n
+			s.stacks[cmp.Or(s.status.Dict[i], format.StackNone)] += n
 		}
 	}
 	return sp

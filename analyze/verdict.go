@@ -21,6 +21,9 @@ func (v verdict) String() string {
 	return [...]string{"growing", "exit leak", "retained", "startup", "churn"}[v]
 }
 
+// isSuspect reports whether somebody should look at memory with this verdict.
+func (v verdict) isSuspect() bool { return v <= retained }
+
 // minGrowth is the least growth that is called a leak: less is noise, or nobody's
 // concern.
 const minGrowth = 1 << 20
@@ -45,7 +48,8 @@ type judged struct {
 //	startup    nine tenths of what is left were allocated during the warm-up
 //	churn      nine tenths were freed, and half of the rest is younger than half
 //	           of the window
-//	exit leak  what is left was never freed before the process ended
+//	exit leak  what is left was never freed before the process, or the last context
+//	           that it used, ended
 //	retained   the rest
 func (s *leakScan) judge(i int) judged {
 	g := &s.groups[i]
@@ -82,7 +86,7 @@ func (j *judged) evidence() string {
 	case growing:
 		return fmt.Sprintf("%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)", freed, bytesText(j.grown), j.trend.steps, j.trend.tau)
 	case exitLeak:
-		return freed + ", live when the process ended"
+		return freed + ", live when the process or its last context ended"
 	case startup:
 		return fmt.Sprintf("%s, %.0f%% of the live bytes are from the first tenth of the window", freed, percent(j.startBytes, j.liveBytes))
 	}

@@ -114,7 +114,7 @@ startup (allocated at the start and kept, as weights are) or churn (freed again)
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `WHAT`: "+strings.Join(groups, ", "))
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
 	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "frames shown of a stack; 0: all")
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show frames of the CUDA libraries too, and stacks of all rows")
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames, also of the CUDA libraries, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "show stacks of rows that are startup or churn too")
 	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd

@@ -1,0 +1,163 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// MemoryState is the memory of the recorded processes at one moment, exactly as far as
+// the recording goes, and what led there. It is what tests compare with the books of
+// a simulated driver.
+type MemoryState struct {
+	// Live are the allocations that exist, in order of process, kind and pointer.
+	Live []Allocation
+	// Left are those that ended with their process or with the last context it used:
+	// no call freed them.
+	Left []Allocation
+	// Totals has a row for each process and kind of memory, one for all of a process
+	// on devices (kind MemoryAll), and the same for all processes together (pid 0), in
+	// order of process and kind.
+	Totals []MemoryTotal
+
+	UnmatchedFrees int64 // of memory that was not seen allocated: frees, releases, unmaps
+	LostFrees      int64 // frees and unmaps that must have happened, but are not recorded
+	UnknownAllocs  int64 // allocations of which the pointer is not known
+	NestedCalls    int64 // calls that did again what a call inside or around them did
+
+	// Borrowed memory is in nothing above, nor is that of graphs.
+	BorrowedOpened, BorrowedReturned int64
+	GraphAllocs, GraphBytes          int64
+}
+
+// Allocation is one piece of memory.
+type Allocation struct {
+	Pid     int32
+	Kind    string // memory_kind of the call that allocated it
+	Ptr     int64  // address, or handle of an array or of physical memory
+	Bytes   int64
+	Device  int32
+	Context int64
+	SinceNs int64 // when the allocation returned, Unix ns
+	StackID int32
+}
+
+// MemoryAll is the kind of a MemoryTotal that sums up all kinds on devices: all but
+// host and registered memory.
+const MemoryAll = allMemory
+
+// MemoryTotal sums up memory.
+type MemoryTotal struct {
+	Pid                   int32 // 0: all processes
+	Kind                  string
+	LiveBytes, LiveBlocks int64
+	PeakBytes             int64 // most bytes live at a time
+	Allocs, AllocBytes    int64 // that succeeded
+	Frees, FreedBytes     int64 // all ends of memory, those with a context or process included
+	FailedAllocs          int64
+}
+
+// Memory replays the recording until untilNs (Unix ns, included; 0: all of it) and
+// returns what it comes to. The error is one of reading the recording.
+func (t *Timeline) Memory(untilNs int64) (*MemoryState, error) {
+	s := new(MemoryState)
+	totals := make(map[totalKey]*MemoryTotal)
+	done := false
+	finish := func(l *ledger) {
+		done = true
+		l.each(func(ptr int64, b block) { s.Live = append(s.Live, t.allocation(ptr, b)) })
+		s.count(l)
+	}
+	l, err := t.replay(func(l *ledger, c *change) {
+		switch {
+		case done:
+			return
+		case untilNs != 0 && c.atNs > untilNs:
+			finish(l)
+			return
+		case c.what == freedByExit:
+			s.Left = append(s.Left, t.allocation(c.ptr, c.block))
+		}
+		for _, key := range t.totalKeys(c.block.origin) {
+			if totals[key] == nil {
+				totals[key] = &MemoryTotal{Pid: key.pid, Kind: key.kind}
+			}
+			totals[key].change(c)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !done {
+		finish(l)
+	}
+	for _, total := range totals {
+		s.Totals = append(s.Totals, *total)
+	}
+	slices.SortFunc(s.Totals, func(a, b MemoryTotal) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), strings.Compare(a.Kind, b.Kind))
+	})
+	for _, list := range [][]Allocation{s.Live, s.Left} {
+		slices.SortFunc(list, func(a, b Allocation) int {
+			return cmp.Or(cmp.Compare(a.Pid, b.Pid), strings.Compare(a.Kind, b.Kind), cmp.Compare(a.Ptr, b.Ptr), cmp.Compare(a.SinceNs, b.SinceNs))
+		})
+	}
+	return s, nil
+}
+
+// Total returns the sums of a process (0: of all) and kind of memory; zeros if there
+// was no such memory.
+func (s *MemoryState) Total(pid int32, kind string) MemoryTotal {
+	for _, t := range s.Totals {
+		if t.Pid == pid && t.Kind == kind {
+			return t
+		}
+	}
+	return MemoryTotal{Pid: pid, Kind: kind}
+}
+
+func (s *MemoryState) count(l *ledger) {
+	c := &l.counts
+	s.UnmatchedFrees, s.LostFrees, s.UnknownAllocs, s.NestedCalls = c.unmatchedFrees, c.lostFrees, c.unknownAllocs, c.nested
+	s.GraphAllocs, s.GraphBytes = c.graphAllocs, c.graphBytes
+	borrowed := l.borrowTotals()
+	s.BorrowedOpened, s.BorrowedReturned = borrowed.opened, borrowed.returned
+}
+
+func (t *Timeline) allocation(ptr int64, b block) Allocation {
+	o := &t.origins.list[b.origin]
+	return Allocation{Pid: o.pid, Kind: t.origins.memory(b.origin), Ptr: ptr, Bytes: b.bytes, Device: o.device, Context: o.context, SinceNs: b.sinceNs, StackID: o.stack}
+}
+
+type totalKey struct {
+	pid  int32
+	kind string
+}
+
+// totalKeys are the totals that memory of an origin belongs to.
+func (t *Timeline) totalKeys(origin int32) []totalKey {
+	pid, kind := t.origins.list[origin].pid, t.origins.memory(origin)
+	keys := []totalKey{{pid, kind}, {0, kind}}
+	if !isHost(kind) {
+		keys = append(keys, totalKey{pid, MemoryAll}, totalKey{0, MemoryAll})
+	}
+	return keys
+}
+
+func (m *MemoryTotal) change(c *change) {
+	switch c.what {
+	case allocated:
+		m.Allocs++
+		m.AllocBytes += c.block.bytes
+		m.LiveBlocks++
+		m.LiveBytes += c.block.bytes
+		m.PeakBytes = max(m.PeakBytes, m.LiveBytes)
+	case allocFailed:
+		m.FailedAllocs++
+	default:
+		m.Frees++
+		m.FreedBytes += c.block.bytes
+		m.LiveBlocks--
+		m.LiveBytes -= c.block.bytes
+	}
+}

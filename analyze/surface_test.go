@@ -1,0 +1,418 @@
+package analyze
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// memory adds a call of any kind that takes 2 ns.
+func (tp *tape) memory(kind, memory string, at, ptr, bytes int64) *format.Row {
+	r := tp.call(kind, kind+" "+memory, at, 2)
+	r.MemoryKind, r.Ptr, r.Bytes = memory, ptr, bytes
+	return r
+}
+
+func (tp *tape) create(at, handle, bytes int64) *format.Row {
+	return tp.memory(format.KindAlloc, format.MemoryPhysical, at, handle, bytes)
+}
+
+func (tp *tape) release(at, handle int64) *format.Row {
+	return tp.memory(format.KindFree, format.MemoryPhysical, at, handle, 0)
+}
+
+func (tp *tape) mapAt(at, va, bytes, handle int64) *format.Row {
+	r := tp.memory(format.KindMap, "", at, va, bytes)
+	r.SrcPtr = handle
+	return r
+}
+
+func (tp *tape) unmap(at, va, bytes int64) *format.Row {
+	return tp.memory(format.KindUnmap, "", at, va, bytes)
+}
+
+// api adds a call about a context, a device or another handle.
+func (tp *tape) api(name string, at, ptr int64, device int32) *format.Row {
+	r := tp.call(format.KindAPI, name, at, 2)
+	r.Ptr, r.Device = ptr, device
+	return r
+}
+
+// in gives a call its context and device.
+func in(r *format.Row, context int64, device int32) *format.Row {
+	r.Context, r.Device = context, device
+	return r
+}
+
+func TestReplayOfTheWholeSurface(t *testing.T) {
+	const h, va, page = 0x1010, 0x300000000, 2 << 20
+	live := func(keysAndBytes ...any) map[string]int64 {
+		m := make(map[string]int64)
+		for i := 0; i < len(keysAndBytes); i += 2 {
+			m["42 "+keysAndBytes[i].(string)] = int64(keysAndBytes[i+1].(int))
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		tape func(*tape)
+		want outcome
+	}{
+		"physical memory is live from its creation": {
+			func(tp *tape) { tp.create(1, h, page) },
+			outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
+		},
+		"released while mapped it lives until unmapped": {
+			func(tp *tape) { tp.create(1, h, page); tp.mapAt(5, va, page, h); tp.release(9, h) },
+			outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
+		},
+		"then the unmap ends it": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.mapAt(5, va, page, h)
+				tp.release(9, h)
+				tp.unmap(15, va, page)
+			},
+			outcome{Peak: page, Allocs: 1, Frees: 1},
+		},
+		"unmapped it lives until released": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.mapAt(5, va, page, h)
+				tp.unmap(9, va, page)
+				tp.create(20, h+1, page)
+				tp.release(30, h)
+			},
+			outcome{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
+		},
+		"a handle mapped twice is still mapped once": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.mapAt(5, va, page, h)
+				tp.mapAt(9, va+page, page, h)
+				tp.release(15, h)
+				tp.unmap(20, va, page)
+			},
+			outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
+		},
+		"one unmap ends several mappings": {
+			func(tp *tape) {
+				for i := range int64(3) {
+					tp.create(1+10*i, h+i, page)
+					tp.mapAt(5+10*i, va+i*page, page, h+i)
+					tp.release(8+10*i, h+i)
+				}
+				tp.unmap(50, va, 2*page)
+			},
+			outcome{Live: live("physical 1012", page), Peak: 3 * page, Allocs: 3, Frees: 2},
+		},
+		"a retained handle needs two releases": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.memory(format.KindRetain, format.MemoryPhysical, 5, h, 0).SrcPtr = va
+				tp.release(9, h)
+			},
+			outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
+		},
+		"retained by its address after its release": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.mapAt(5, va, page, h)
+				tp.release(9, h)
+				tp.memory(format.KindRetain, format.MemoryPhysical, 12, h, 0).SrcPtr = va
+				tp.unmap(15, va, page)
+				tp.create(20, h+1, page)
+				tp.release(30, h)
+			},
+			outcome{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
+		},
+		"a number is used again": {
+			func(tp *tape) { tp.create(1, h, page); tp.release(5, h); tp.create(9, h, 3*page) },
+			outcome{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
+		},
+		"a number used again while the release is returning": {
+			func(tp *tape) { tp.create(1, h, page); tp.release(5, h).DurNs = 50; tp.create(9, h, 3*page).Tid = 43 },
+			outcome{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
+		},
+		"a number that comes again proves a lost release": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.mapAt(5, va, page, h)
+				tp.create(9, h, 3*page)
+				tp.unmap(15, va, page) // of the old memory
+			},
+			outcome{Live: live("physical 1010", 3*page), Peak: page * 3, LostFrees: 1, Allocs: 2},
+		},
+		"a map over a mapping proves a lost unmap": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.mapAt(5, va, page, h)
+				tp.release(8, h)
+				tp.create(9, h+1, page)
+				tp.mapAt(15, va-page, 3*page, h+1)
+			},
+			outcome{Live: live("physical 1011", page), Peak: 2 * page, LostFrees: 1, Allocs: 2},
+		},
+		"what is not known is from before": {
+			func(tp *tape) {
+				tp.release(1, h)
+				tp.unmap(5, va, page)
+				tp.memory(format.KindRetain, format.MemoryPhysical, 9, h, 0)
+				tp.mapAt(15, va, page, h)
+				tp.unmap(20, va, page) // this mapping is known
+			},
+			outcome{Unmatched: 2},
+		},
+		"addresses are no memory": {
+			func(tp *tape) {
+				tp.memory(format.KindReserve, "", 1, va, 1<<30)
+				tp.memory(format.KindUnreserve, "", 5, va, 1<<30)
+			},
+			outcome{},
+		},
+		"borrowed memory is not live": {
+			func(tp *tape) {
+				tp.memory(format.KindBorrow, format.MemoryPhysical, 1, h, 0)
+				tp.mapAt(5, va, page, h)
+				tp.release(9, h)
+				tp.unmap(15, va, page)
+				tp.memory(format.KindBorrow, format.MemoryIPC, 20, va, 0)
+				tp.memory(format.KindBorrow, format.MemoryExternal, 25, va, page)
+				tp.memory(format.KindReturn, format.MemoryExternal, 30, va, 0)
+				tp.memory(format.KindReturn, format.MemoryExternal, 35, va+1, 0)
+			},
+			outcome{Borrowed: 3, Returned: 2},
+		},
+		"the own memory imported is one more reference": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.memory(format.KindBorrow, format.MemoryPhysical, 5, h, 0)
+				tp.release(9, h)
+			},
+			outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
+		},
+		"equal numbers of different things": {
+			func(tp *tape) {
+				tp.create(1, h, 1)
+				tp.memory(format.KindAlloc, format.MemoryArray, 5, h, 2)
+				tp.alloc(9, 1, h, 4)
+				tp.memory(format.KindFree, format.MemoryArray, 15, h, 0)
+			},
+			outcome{Live: live("physical 1010", 1, "device 1010", 4), Peak: 7, Allocs: 3, Frees: 1},
+		},
+		"a context takes its memory with it, but not physical memory": {
+			func(tp *tape) {
+				for i, kind := range []string{format.MemoryDevice, format.MemoryAsync, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered, format.MemoryArray, format.MemoryPhysical} {
+					in(tp.memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
+				}
+				in(tp.alloc(80, 1, 0xa000, 1), 0xc2, 0)
+				in(tp.alloc(84, 1, 0xa001, 1), 0, 0) // it is not known in which context
+				tp.api("cuCtxDestroy_v2", 90, 0xc1, -1)
+			},
+			outcome{Live: live("physical 9006", 1, "device a000", 1, "device a001", 1), Left: 6, Peak: 9, Allocs: 9},
+		},
+		"a context that could not be destroyed": {
+			func(tp *tape) {
+				in(tp.alloc(1, 1, h, 1), 0xc1, 0)
+				tp.api("cuCtxDestroy_v2", 9, 0xc1, -1).Result = 201
+			},
+			outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
+		},
+		"who goes on allocating has freed by destroying": {
+			func(tp *tape) {
+				in(tp.alloc(1, 1, h, 1), 0xc1, 0)
+				tp.api("cuCtxDestroy_v2", 9, 0xc1, -1)
+				in(tp.alloc(20, 1, h, 5), 0xc1, 0)
+			},
+			outcome{Live: live("device 1010", 5), Peak: 5, Allocs: 2},
+		},
+		"a reset frees what is in the primary context": {
+			func(tp *tape) {
+				tp.api("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRetain", 5, 0xd1, 1)
+				in(tp.alloc(10, 1, 0x9000, 1), 0xd0, 0)
+				in(tp.alloc(15, 1, 0x9001, 1), 0xd1, 1)
+				in(tp.alloc(20, 1, 0x9002, 1), 0xc1, 1)
+				tp.api("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
+			},
+			outcome{Live: live("device 9000", 1, "device 9002", 1), Left: 1, Peak: 3, Allocs: 3},
+		},
+		"a reset of a context that was retained before the recording": {
+			func(tp *tape) {
+				tp.api("cuCtxCreate_v4", 1, 0xc1, 1)
+				in(tp.alloc(10, 1, 0x9000, 1), 0xd0, 0)
+				in(tp.alloc(15, 1, 0x9001, 1), 0xd1, 1)
+				in(tp.alloc(20, 1, 0x9002, 1), 0xc1, 1)
+				in(tp.alloc(22, 1, 0x9003, 1), 0, 1)
+				tp.api("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
+			},
+			outcome{Live: live("device 9000", 1, "device 9002", 1, "device 9003", 1), Left: 1, Peak: 4, Allocs: 4},
+		},
+		"the last release ends a primary context": {
+			func(tp *tape) {
+				tp.api("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
+				in(tp.alloc(10, 1, h, 1), 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+				in(tp.alloc(20, 1, h+1, 1), 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
+			},
+			outcome{Left: 2, Peak: 2, Allocs: 2},
+		},
+		"a release is not the last if the context was in use before": {
+			func(tp *tape) {
+				in(tp.alloc(1, 1, h, 1), 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+			},
+			outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
+		},
+		"a release is not the last if the context is used afterwards": {
+			func(tp *tape) {
+				tp.api("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+				in(tp.alloc(5, 1, h, 1), 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+				in(tp.call(format.KindMemset, "cuMemsetD8_v2", 20, 1), 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
+			},
+			outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
+		},
+		"a release without retain is one of those before the recording": {
+			func(tp *tape) {
+				in(tp.alloc(5, 1, h, 1), 0xd0, 0)
+				tp.api("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+			},
+			outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
+		},
+		"what is captured is not done": {
+			func(tp *tape) {
+				tp.memory(format.KindAlloc, format.MemoryAsync, 1, h, 1).Flags = format.FlagCaptured
+				tp.memory(format.KindAlloc, format.MemoryAsync, 5, h+1, 1)
+				tp.memory(format.KindFree, format.MemoryAsync, 9, h+1, 0).Flags = format.FlagCaptured
+			},
+			outcome{Live: live("async 1011", 1), Peak: 1, Allocs: 1},
+		},
+		"memory of graphs and of other APIs may be freed": {
+			func(tp *tape) {
+				tp.api("cuGraphAddMemAllocNode", 10, h, 0).MemoryKind = format.MemoryGraph
+				tp.api("cuExternalMemoryGetMappedBuffer", 15, h+1, 0)
+				for i := range int64(2) {
+					tp.free(20+10*i, 1, h) // whenever the graph ran
+					tp.free(25+10*i, 1, h+1)
+				}
+			},
+			outcome{Unmatched: 1},
+		},
+		"the end of a process frees physical memory, too": {
+			func(tp *tape) {
+				tp.create(1, h, page)
+				tp.mapAt(5, va, page, h)
+				tp.exit(42, 50)
+				tp.create(60, h, page)
+				tp.unmap(70, va, page)
+			},
+			outcome{Live: live("physical 1010", page), Left: 1, Peak: page, Allocs: 2, Unmatched: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tp := newTape(t)
+			c.tape(tp)
+			if c.want.Live == nil {
+				c.want.Live = map[string]int64{}
+			}
+			if got := replayed(t, tp.timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+			if got := oracleOutcome(tp.rows); fmt.Sprint(got) != fmt.Sprint(c.want) && !strings.Contains(name, "other APIs") {
+				t.Errorf("the oracle says %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestMappingsAreARangeMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	var m mappings
+	var naive []mapping
+	for round := range 20_000 {
+		from := r.Int64N(5000)
+		to := from + 1 + r.Int64N(20)
+		var want, got []mapping
+		naive = slices.DeleteFunc(naive, func(o mapping) bool {
+			if o.start < to && o.end > from {
+				want = append(want, o)
+				return true
+			}
+			return false
+		})
+		m.cut(from, to, func(o mapping) { got = append(got, o) })
+		slices.SortFunc(want, func(a, b mapping) int { return int(a.start - b.start) })
+		if !slices.Equal(got, want) {
+			t.Fatalf("round %d: cut %d to %d: %v, want %v", round, from, to, got, want)
+		}
+		if r.IntN(8) > 0 || round < 10_000 {
+			one := mapping{start: from, end: to, number: int64(round)}
+			naive = append(naive, one)
+			m.insert(one)
+		}
+	}
+	for _, p := range m.pieces {
+		if len(p) == 0 || len(p) > maxPiece {
+			t.Errorf("a piece of %d", len(p))
+		}
+	}
+}
+
+// Every memory call that gpurec records must mean something to the replay.
+func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
+	for i := range bpf.Calls {
+		c := &bpf.Calls[i]
+		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve || c.Kind == format.KindUnreserve {
+			continue
+		}
+		if _, ok := memoryKinds[c.Kind]; !ok {
+			t.Errorf("%s: kind %s", c.Name, c.Kind)
+		}
+		known := []string{format.MemoryDevice, format.MemoryAsync, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered, format.MemoryArray,
+			format.MemoryPhysical, format.MemoryIPC, format.MemoryExternal}
+		if c.Memory != "" && !slices.Contains(known, c.Memory) {
+			t.Errorf("%s: memory kind %s", c.Name, c.Memory)
+		}
+	}
+	for name := range apiNames {
+		if !slices.ContainsFunc(bpf.Calls, func(c bpf.Call) bool { return c.Name == name }) {
+			t.Errorf("%s is not recorded", name)
+		}
+	}
+}
+
+func TestDeviceOfAContext(t *testing.T) {
+	tp := newTape(t)
+	tp.add(format.Row{Kind: format.KindDevice, Device: 0})
+	tp.add(format.Row{Kind: format.KindDevice, Device: 1})
+	tp.api("cuCtxCreate_v4", 1, 0xc1, 1)
+	in(tp.call(format.KindLaunch, "cuLaunchKernel", 5, 1), 0xc2, 0)
+	in(tp.call(format.KindLaunch, "cuLaunchKernel", 9, 1), 0xc3, 0)
+	in(tp.call(format.KindLaunch, "cuLaunchKernel", 12, 1), 0xc3, 1)
+	for i, context := range []int64{0xc1, 0xc2, 0xc3, 0} {
+		in(tp.alloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
+	}
+	in(tp.alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // another process's context
+	tp.create(80, 0x1010, 1).Value = 1
+	s, err := tp.timeline().Memory(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[int64]int32)
+	for _, a := range s.Live {
+		got[a.Ptr] = a.Device
+	}
+	want := map[int64]int32{0x9000: 1, 0x9001: 0, 0x9002: -1, 0x9003: -1, 0x9010: -1, 0x1010: 1}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("devices %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,227 @@
+package symbolize
+
+import (
+	"strings"
+)
+
+const (
+	// maxFoldDepth is how deep template arguments are looked into for functors.
+	maxFoldDepth = 5
+	// foldedLength is the longest list of nested arguments that stays as it is: "<float>" says more than "<...>".
+	foldedLength = 8
+)
+
+// ShortKernel returns a short form of a kernel's demangled name for tables. Arguments of the kernel's template lose their
+// namespaces, and their own arguments are folded to "..." but for short ones and for functors and lambdas, by which kernels of
+// one template differ. Different kernels can have the same short form. A name that is not understood comes back as it is.
+func ShortKernel(full string) string {
+	if !strings.ContainsAny(full, "<(") {
+		return full
+	}
+	name := strings.ReplaceAll(full, "(anonymous namespace)::", "")
+	short, ok := shortPath(name, 0)
+	if !ok || short == "" {
+		return full
+	}
+	return short
+}
+
+// shortPath shortens a qualified name, at level 0 the kernel's own, at level n an argument of nested templates.
+func shortPath(name string, level int) (string, bool) {
+	if level > maxFoldDepth {
+		return "...", true
+	}
+	parts, ok := split(name, "::")
+	if !ok {
+		return "", false
+	}
+	var b strings.Builder
+	for i, part := range parts {
+		last := i == len(parts)-1
+		// The call operator between a lambda and what is defined in it, and namespaces of arguments, say nothing.
+		if !last && (strings.HasPrefix(part, "operator()") || level > 0 && isIdentifier(part)) {
+			continue
+		}
+		text, ok := shortPart(part, level, last)
+		if !ok {
+			return "", false
+		}
+		if b.Len() > 0 {
+			b.WriteString("::")
+		}
+		b.WriteString(text)
+	}
+	return b.String(), true
+}
+
+// shortPart shortens what stands between two "::": a name with template arguments and parameters, or a lambda.
+func shortPart(part string, level int, last bool) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(part); {
+		if n := operatorLength(part[i:]); n > 0 && (i == 0 || !isWordByte(part[i-1])) {
+			b.WriteString(part[i : i+n])
+			i += n
+			continue
+		}
+		c := part[i]
+		if c != '<' && c != '(' && c != '{' {
+			b.WriteByte(c)
+			i++
+			continue
+		}
+		n := groupLength(part[i:])
+		if n == 0 {
+			return "", false
+		}
+		group, ok := shortGroup(c, part[i+1:i+n-1], level)
+		if !ok {
+			return "", false
+		}
+		i += n
+		if c == '(' && !last && i >= len(strings.TrimSuffix(part, " const")) {
+			break // parameters of a function in which something else is defined
+		}
+		b.WriteString(group)
+	}
+	return strings.TrimSpace(b.String()), true
+}
+
+// shortGroup shortens what brackets enclose.
+func shortGroup(open byte, inside string, level int) (string, bool) {
+	switch open {
+	case '{':
+		if params, ok := strings.CutPrefix(inside, "lambda("); ok {
+			if end := strings.LastIndexByte(params, ')'); end >= 0 {
+				list, ok := shortList(params[:end], level, false)
+				if list != "" {
+					list = "(" + list + ")"
+				}
+				return "{lambda" + list + params[end+1:] + "}", ok
+			}
+		}
+		return "{" + inside + "}", true
+	case '(':
+		list, ok := shortList(inside, level, false)
+		return "(" + list + ")", ok
+	}
+	list, ok := shortList(inside, level, level > 0)
+	return "<" + list + ">", ok
+}
+
+// shortList shortens the members of a list; fold leaves out those that do not matter.
+func shortList(list string, level int, fold bool) (string, bool) {
+	members, ok := split(list, ",")
+	if !ok {
+		return "", false
+	}
+	fold = fold && len(list) > foldedLength
+	var short []string
+	for _, m := range members {
+		text, ok := shortPath(strings.TrimSpace(m), level+1)
+		if !ok {
+			return "", false
+		}
+		if fold && !says(m, text, len(members) == 1) {
+			text = "..."
+		}
+		if text != "..." || len(short) == 0 || short[len(short)-1] != "..." {
+			short = append(short, text)
+		}
+	}
+	return strings.Join(short, ", "), true
+}
+
+// says reports whether an argument of an argument tells what the kernel computes: a functor or a lambda does, and what stands
+// alone, if it is short or a template that wraps another.
+func says(argument, short string, alone bool) bool {
+	if strings.Contains(argument, "{lambda") || strings.Contains(argument, "unctor") {
+		return true
+	}
+	return alone && (len(short) <= foldedLength || strings.Contains(argument, "<"))
+}
+
+// split cuts a text at a separator that stands outside of brackets. It returns false if brackets do not match.
+func split(s, separator string) (parts []string, ok bool) {
+	start := 0
+	for i := 0; i < len(s); {
+		if n := operatorLength(s[i:]); n > 0 && (i == 0 || !isWordByte(s[i-1])) {
+			i += n
+			continue
+		}
+		switch c := s[i]; {
+		case c == '<' || c == '(' || c == '{':
+			n := groupLength(s[i:])
+			if n == 0 {
+				return nil, false
+			}
+			i += n
+		case c == '>' || c == ')' || c == '}':
+			return nil, false
+		case strings.HasPrefix(s[i:], separator):
+			parts = append(parts, s[start:i])
+			i += len(separator)
+			start = i
+		default:
+			i++
+		}
+	}
+	return append(parts, s[start:]), true
+}
+
+// groupLength returns the length of the bracketed text that s begins with, 0 if it does not end.
+func groupLength(s string) int {
+	var open []byte
+	for i := 0; i < len(s); {
+		if n := operatorLength(s[i:]); n > 0 && (i == 0 || !isWordByte(s[i-1])) {
+			i += n
+			continue
+		}
+		switch c := s[i]; c {
+		case '<':
+			open = append(open, '>')
+		case '(':
+			open = append(open, ')')
+		case '{':
+			open = append(open, '}')
+		case '>', ')', '}':
+			if len(open) == 0 || open[len(open)-1] != c {
+				return 0
+			}
+			if open = open[:len(open)-1]; len(open) == 0 {
+				return i + 1
+			}
+		}
+		i++
+	}
+	return 0
+}
+
+// operators have brackets in their names; longer ones stand before those they begin with.
+var operators = []string{"<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">", "()"}
+
+// operatorLength returns the length of the name of such an operator that s begins with, else 0.
+func operatorLength(s string) int {
+	rest, ok := strings.CutPrefix(s, "operator")
+	if !ok {
+		return 0
+	}
+	for _, op := range operators {
+		if strings.HasPrefix(rest, op) {
+			return len("operator") + len(op)
+		}
+	}
+	return 0
+}
+
+func isIdentifier(s string) bool {
+	for i := range len(s) {
+		if !isWordByte(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isWordByte(c byte) bool {
+	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
