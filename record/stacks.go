@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -106,45 +105,20 @@ func callChain(e *bpf.CudaStackEvent) []uint64 {
 	return append(chain, pcs[1:]...)
 }
 
-// plumbing are the libraries that stand between a program and the GPU: a call's site
-// is the first frame above them.
-var plumbing = regexp.MustCompile(`^(libcuda|libcudart|libnvidia|libc10|libtorch|libcublas|libcudnn|libnccl|libpython|libc|libstdc\+\+|libpthread|ld-linux)[-.\w]*\.so`)
-
-// site is the short name of the place that made a call: the innermost frame of the
-// program itself, or where only plumbing is known, the outermost of that with a name.
+// site is the short name of the place that made a call.
 func site(frames []format.Frame) string {
-	var best format.Frame
-	for i, f := range frames {
-		if i == 0 {
-			continue // the probed function itself
-		}
-		own := !plumbing.MatchString(filepath.Base(f.Module))
-		if i == 1 || own || f.Func != "" {
-			best = f
-		}
-		if own {
-			break
-		}
-	}
-	switch {
-	case best == format.Frame{}:
+	i := symbolize.SiteFrame(len(frames), func(i int) (module, function string) { return frames[i].Module, frames[i].Func })
+	if i < 1 { // no stack, or nothing but the probed function
 		return ""
-	case best.File != "":
-		return fmt.Sprintf("%s (%s:%d)", frameName(best), filepath.Base(best.File), best.Line)
 	}
-	return frameName(best)
+	f := frames[i]
+	if f.File != "" {
+		return fmt.Sprintf("%s (%s:%d)", frameName(f), filepath.Base(f.File), f.Line)
+	}
+	return frameName(f)
 }
 
-// frameName is the frame's function, or its address where it has no symbol.
-func frameName(f format.Frame) string {
-	switch {
-	case f.Func != "":
-		return f.Func
-	case f.Module != "":
-		return fmt.Sprintf("%s+0x%x", filepath.Base(f.Module), f.Addr)
-	}
-	return fmt.Sprintf("0x%x", f.Addr)
-}
+func frameName(f format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }
 
 // folded writes the stack in Brendan Gregg's format: root first, joined by ";".
 func folded(frames []format.Frame) string {
