@@ -10,11 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/symbolize"
 )
 
 // fill makes the row of one call. The row's memory is used again: every column that
@@ -171,44 +169,6 @@ func (s *scribe) addStack(e *bpf.CudaStackEvent) {
 		rows[i].StartNs = s.accounts.clock.now()
 		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
-}
-
-// addName remembers the name behind a kernel handle and writes it down.
-func (s *scribe) addName(e *bpf.CudaNameEvent) {
-	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
-	length := max(0, min(int(e.Length)-1, len(text)))
-	mangled := strings.Clone(string(text[:length]))
-	if bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE && !looksLikeSymbol(mangled) {
-		s.oddNames++
-		return
-	}
-	s.learnName(e.Pid, e.Handle, e.StartNs, kernelName{mangled: mangled, display: symbolize.Demangle(mangled)})
-}
-
-// looksLikeSymbol reports whether a text can be the name of a kernel in an object
-// file: what a driver keeps behind a handle may be anything.
-func looksLikeSymbol(name string) bool {
-	for i, c := range []byte(name) {
-		letter := c == '_' || c == '$' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !letter && (i == 0 || c != '.' && c != '@' && (c < '0' || c > '9')) {
-			return false
-		}
-	}
-	return len(name) > 1
-}
-
-// learnName notes that a handle stands for a kernel from a time on; programs ask for
-// the same handle again and again, only news are written down.
-func (s *scribe) learnName(pid uint32, handle, startNs uint64, name kernelName) {
-	key := kernelKey{pid, handle}
-	if s.names[key] == name {
-		return
-	}
-	s.names[key] = name
-	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindKernel, StartNs: s.accounts.clock.unix(startNs), Pid: int32(pid), Device: -1,
-		Function: int64(handle), Name: name.mangled, Kernel: name.display,
-	}})
 }
 
 // noteThread writes a thread's name down when it makes its first call.

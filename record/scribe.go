@@ -27,7 +27,7 @@ type scribe struct {
 	names    map[kernelKey]kernelName
 	threads  map[int32]string
 	captures *captures
-	oddNames int // texts behind handles that are no names
+	behind   handleNames
 	meta     func() format.Meta
 
 	chunks chan []byte       // ring records, back to back
@@ -109,6 +109,7 @@ func (s *scribe) look() {
 	for i := range rows {
 		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
+	s.distrustNames()
 	var p Progress
 	for _, c := range s.accounts.calls() {
 		p.Calls += c.Recorded

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Stacks by frame pointers, sent to user space once each.
+ */
+#ifndef GPUREC_STACK_H
+#define GPUREC_STACK_H
+
+#include "state.h"
+
+static __always_inline __u64 mix(__u64 h, __u64 word)
+{
+	h = (h ^ word) * 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio */
+	return h ^ h >> 29;
+}
+
+/*
+ * Walks the user stack by frame pointers and names it by a hash of its addresses,
+ * so that equal stacks are one; a stack not sent before goes to user space first.
+ */
+static __always_inline void take_stack(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 caller_pc)
+{
+	struct stack_event *st = &t->scratch.stack;
+	long size = bpf_get_stack(ctx, st->pc, sizeof(st->pc), BPF_F_USER_STACK);
+	__u64 h = mix(e->pid, caller_pc);
+	__u32 n = size > 0 ? (__u64)size / 8 : 0;
+	__u8 one = 1;
+
+	if (n > MAX_FRAMES)
+		n = MAX_FRAMES;
+	for (__u32 i = 0; i < MAX_FRAMES; i++) {
+		if (i >= n)
+			break;
+		h = mix(h, st->pc[i]);
+	}
+	h &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
+	e->stack = STACK_FRAME_POINTER;
+	e->stack_id = h;
+	if (bpf_map_lookup_elem(&stacks_sent, &h))
+		return;
+	st->kind = RECORD_STACK;
+	st->frames = n;
+	st->pid = e->pid;
+	st->stack_id = h;
+	st->caller_pc = caller_pc;
+	size = sizeof(*st) - sizeof(st->pc) + n * 8;
+	if (size > sizeof(*st))
+		return;
+	if (!bpf_ringbuf_output(&events, st, size, wakeup()))
+		bpf_map_update_elem(&stacks_sent, &h, &one, BPF_ANY);
+}
+
+#endif
