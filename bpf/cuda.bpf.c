@@ -102,16 +102,15 @@ static __always_inline void abandon(struct event *e)
 
 /*
  * Drops open calls that the stack pointer shows to be gone (an exception or longjmp
- * passed them). At an equal stack pointer the open call is gone if this call comes
- * from the same place; otherwise it jumped here (a tail call) and is still open: its
- * return address on the stack is then the kernel's trampoline.
+ * passed them). At an equal stack pointer the open call is gone, too, unless it jumped
+ * here (a tail call): then the return address is the kernel's trampoline.
  */
 static __always_inline void drop_gone(struct thread *t, __u64 sp, __u64 caller_pc)
 {
 	for (int i = 0; i < MAX_OPEN; i++) {
 		struct open_call *c = open_call(t, t->open - 1);
 
-		if (!c || c->sp > sp || (c->sp == sp && c->caller_pc != caller_pc))
+		if (!c || c->sp > sp || (c->sp == sp && is_trampoline(caller_pc)))
 			return;
 		abandon(&c->event);
 		t->open--;
@@ -191,7 +190,6 @@ int call_enter(struct pt_regs *ctx)
 		return spec->count_only ? 0 : lost(s, LOSS_DEPTH);
 	__builtin_memset(c, 0, sizeof(*c));
 	c->sp = REG_SP(ctx);
-	c->caller_pc = caller_pc;
 	c->event.kind = RECORD_CALL;
 	c->event.call = call;
 	c->event.pid = tgid;

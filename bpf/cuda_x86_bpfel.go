@@ -232,10 +232,9 @@ type CudaThread struct {
 	Contexts uint32
 	Context  [8]uint64
 	Calls    [6]struct {
-		_        structs.HostLayout
-		Sp       uint64
-		CallerPc uint64
-		Event    CudaEvent
+		_     structs.HostLayout
+		Sp    uint64
+		Event CudaEvent
 	}
 	Scratch struct {
 		_     structs.HostLayout

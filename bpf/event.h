@@ -207,7 +207,6 @@ struct class_stats {
 /* A call that has not returned. */
 struct open_call {
 	__u64 sp; /* stack pointer at entry: orders the calls of a thread */
-	__u64 caller_pc;
 	struct event event;
 };
 

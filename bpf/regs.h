@@ -45,6 +45,19 @@ static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
 	}
 }
 
+/*
+ * Where a function whose return is probed goes back to: a trampoline of the kernel,
+ * an int3, since 6.11 (commit ff474a78cef5) push %rax; push %rcx; push %r11 for a
+ * system call. No ordinary code returns to either.
+ */
+static __always_inline int is_trampoline(__u64 pc)
+{
+	__u32 code = 0;
+
+	bpf_probe_read_user(&code, sizeof(code), (void *)pc);
+	return (code & 0xff) == 0xcc || code == 0x53415150;
+}
+
 static __always_inline __u64 return_address(struct pt_regs *ctx)
 {
 	__u64 pc = 0;
@@ -77,6 +90,15 @@ static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
 	case 6: return READ_REG(ctx, regs[6]);
 	default: return READ_REG(ctx, regs[7]);
 	}
+}
+
+/* A function whose return is probed goes back to a BRK with the number of uprobes, 5. */
+static __always_inline int is_trampoline(__u64 pc)
+{
+	__u32 code = 0;
+
+	bpf_probe_read_user(&code, sizeof(code), (void *)pc);
+	return code == 0xd42000a0;
 }
 
 static __always_inline __u64 return_address(struct pt_regs *ctx)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -27,6 +28,10 @@ func hostFacts(meta *format.Meta) {
 	}
 }
 
+// containerID is how container engines name the cgroup of a container: 64 hexadecimal
+// digits, with something around them that differs from engine to engine.
+var containerID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
 // processFacts is the message of a row of kind process, as JSON.
 type processFacts struct {
 	ParentPid   int      `json:"parent_pid"`
@@ -36,6 +41,7 @@ type processFacts struct {
 	// NamespacePids are the process's numbers from this pid namespace inwards.
 	NamespacePids []string `json:"namespace_pids,omitempty"`
 	Cgroup        string   `json:"cgroup,omitempty"`
+	ContainerID   string   `json:"container_id,omitempty"`
 	StartBootNs   int64    `json:"start_boottime_ns"`
 	// Devices pairs the process's device ordinals with GPUs.
 	Devices []deviceFact `json:"devices,omitempty"`
@@ -56,6 +62,7 @@ func (p *process) facts(gpus []gpuName) processFacts {
 	}
 	if cgroup, err := os.ReadFile(p.path("cgroup")); err == nil {
 		f.Cgroup = strings.TrimSpace(string(cgroup))
+		f.ContainerID = containerID.FindString(f.Cgroup)
 	}
 	var st unix.Stat_t
 	if unix.Stat(p.path("."), &st) == nil {

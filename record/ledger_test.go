@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/bpf"
@@ -114,6 +115,8 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 			r.Function, r.GridX, r.GridY, r.GridZ, r.BlockX, r.BlockY, r.BlockZ, r.SharedBytes, c.function, c.grid, c.block, c.shared)
 	case r.StartNs-clockOffset > c.startNs || r.StartNs+r.DurNs-clockOffset < c.endNs:
 		return fmt.Sprintf("recorded from %d for %d, happened from %d to %d", r.StartNs-clockOffset, r.DurNs, c.startNs, c.endNs)
+	case directionOf(c.name) != "" && r.CopyKind != directionOf(c.name):
+		return fmt.Sprintf("direction %s", r.CopyKind)
 	case r.Context != 0 && (r.Context != c.context || r.Device != -1 && r.Device != c.device && !namesDevice(c.name)):
 		return fmt.Sprintf("recorded context %#x device %d, was %#x %d", r.Context, r.Device, c.context, c.device)
 	case r.Flags&format.FlagUnreadable != 0 && r.Result != 0:
@@ -124,6 +127,16 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		return fmt.Sprintf("kernel %q, was %q", r.Kernel, c.kernel)
 	case r.Value != 0 && c.value != 0 && math.Abs(valueOf(r)-float64(c.value)) > 1+math.Abs(float64(c.value))*1e-6:
 		return fmt.Sprintf("value %v, was %d", valueOf(r), c.value)
+	}
+	return ""
+}
+
+// directionOf is the direction of a copy whose name says it, "" of others.
+func directionOf(name string) string {
+	for _, d := range []string{"HtoD", "DtoH", "DtoD", "HtoA", "AtoH", "DtoA", "AtoD", "AtoA"} {
+		if strings.HasPrefix(name, "cuMemcpy"+d) {
+			return d
+		}
 	}
 	return ""
 }
