@@ -5,6 +5,7 @@ package record
 import (
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpurec/gpurec/bpf"
@@ -38,7 +39,9 @@ type accounts struct {
 	// last is what the kernel's counters said at the last look, per class.
 	last   [bpf.CudaCallClassCLASS_COUNT]bpf.CudaClassStats
 	lastNs int64 // Unix ns
-	endNs  int64 // when the probes went, 0: not yet; nothing happens after it
+	// endNs is when the probes went, 0: not yet. Nothing happens after it. It is set by
+	// the session while the scribe may be looking.
+	endNs  atomic.Int64
 	counts []uint64
 	// written counts rows handed to the writer, per class.
 	written   [bpf.CudaCallClassCLASS_COUNT]int64
@@ -56,8 +59,8 @@ func newAccounts(p *probes, c clock) *accounts {
 // has changed since the last look.
 func (a *accounts) look() ([]format.Row, error) {
 	now := a.clock.now()
-	if a.endNs != 0 {
-		now = a.endNs
+	if end := a.endNs.Load(); end != 0 {
+		now = end
 	}
 	var rows []format.Row
 	for class := range a.last {

@@ -344,7 +344,8 @@ func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
 	detachErr := s.probes.detach(detachGrace)
-	detachNs, endNs := time.Since(begin).Nanoseconds(), s.scribe.accounts.clock.now()
+	detachNs := time.Since(begin).Nanoseconds()
+	s.scribe.accounts.endNs.Store(s.scribe.accounts.clock.now())
 	s.helpers.Wait()
 	if rows := s.lastFacts(); len(rows) > 0 {
 		s.scribe.rows <- rows
@@ -353,7 +354,6 @@ func (s *Session) Finish() (Result, error) {
 	close(s.scribe.rows)
 	<-s.scribe.done
 	err = errors.Join(err, s.addOpenCalls())
-	s.scribe.accounts.endNs = endNs
 	s.scribe.look()
 	s.scribe.flush()
 	meta := s.finalMeta(detachNs)
@@ -421,7 +421,7 @@ func knownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta := s.metaNow()
-	meta.EndNs = s.scribe.accounts.endNs
+	meta.EndNs = s.scribe.accounts.endNs.Load()
 	meta.ClockStepNs = s.scribe.accounts.clock.stepNs()
 	cost := ownCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
