@@ -62,6 +62,7 @@ func (a *accounts) look() ([]format.Row, error) {
 	if end := a.endNs.Load(); end != 0 {
 		now = end
 	}
+	a.lastNs = min(a.lastNs, now) // a look may have come between the end and its being noted
 	var rows []format.Row
 	for class := range a.last {
 		var perCPU []bpf.CudaClassStats
