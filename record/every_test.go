@@ -116,7 +116,8 @@ func exportedFunctions(t *testing.T) map[string]bool {
 // after the recorder, as torchrun does.
 func TestWorkersAreCompleteFromTheirFirstCall(t *testing.T) {
 	needKernel(t)
-	p := startSim(t, nil, "torchrun", "--wait")
+	dir := ownSimcuda(t)
+	p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, filepath.Join(dir, "torchrun"), "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.WaitForLibrary = true

@@ -61,7 +61,11 @@ func simCommand(t *testing.T, env []string, name string, args ...string) (*exec.
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(dir, name), args...)
+	path := name // of a copy, if it is absolute
+	if !filepath.IsAbs(name) {
+		path = filepath.Join(dir, name)
+	}
+	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "SIMCUDA_TIME=off", "SIMCUDA_LEDGER="+ledger,
 		"SIMCUDA_STATE="+filepath.Join(t.TempDir(), "state"))
 	cmd.Env = append(cmd.Env, env...)
