@@ -191,7 +191,7 @@ func (p *probes) placed() int {
 }
 
 func (p *probes) attachMulti(lib *library, pid int) error {
-	executable, err := link.OpenExecutable(lib.open)
+	executable, err := link.OpenExecutable(lib.executable())
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (p *probes) wanted(lib *library) []Probe {
 }
 
 func (p *probes) attachPerf(lib *library, pid int) error {
-	executable, err := link.OpenExecutable(lib.open)
+	executable, err := link.OpenExecutable(lib.executable())
 	if err != nil {
 		return err
 	}

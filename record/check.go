@@ -133,7 +133,9 @@ func Calls(pid int) ([]CallTable, error) {
 	if err := p.checkAccess(); err != nil {
 		return nil, err
 	}
-	libs, err := p.libraries()
+	cache := newLibraryCache()
+	defer cache.close()
+	libs, err := cache.libraries(p)
 	if err != nil {
 		return nil, err
 	}

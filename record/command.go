@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -127,10 +128,10 @@ func groupsOf(owner format.Owner) ([]uint32, error) {
 	return groups, nil
 }
 
-// candidateLibraries returns the libcuda files that the process, or a program it
+// candidates returns the libcuda files that the process, or a program it
 // starts, could load: probes placed before it maps one miss no call. Where it looks
 // is told by its environment and by the folders of its own root.
-func (p *process) candidateLibraries() []*library {
+func (c *libraryCache) candidates(p *process) []*library {
 	root := p.path("root")
 	var dirs []string
 	if environ, err := os.ReadFile(p.path("environ")); err == nil {
@@ -143,19 +144,15 @@ func (p *process) candidateLibraries() []*library {
 	dirs = append(dirs, cachedLibraryDirs()...)
 	dirs = append(dirs, "/usr/lib/"+multiarch(), "/lib/"+multiarch(), "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/local/cuda/compat", "/usr/lib/wsl/lib")
 	var found []*library
-	seen := make(map[fileID]bool)
 	for _, dir := range dirs {
 		path := filepath.Join(dir, "libcuda.so.1")
 		open := root + path
 		if !filepath.IsAbs(dir) {
 			open = filepath.Join(p.path("cwd"), path)
 		}
-		lib, err := openLibrary(open, path)
-		if err != nil || seen[lib.id] {
-			continue
+		if lib, err := c.open(open, path); err == nil && !slices.Contains(found, lib) {
+			found = append(found, lib)
 		}
-		seen[lib.id] = true
-		found = append(found, lib)
 	}
 	return found
 }

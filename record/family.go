@@ -183,7 +183,7 @@ type target struct {
 func (s *Session) findLibraries() ([]target, error) {
 	var targets []target
 	for _, p := range s.family.all() {
-		libs, err := p.libraries()
+		libs, err := s.cache.libraries(p)
 		if err != nil {
 			if !slices.Contains(s.opt.Pids, p.pid) {
 				continue // nobody asked for this one: it has ended, or is closed to us
@@ -209,17 +209,15 @@ func (s *Session) possible() []target {
 	var targets []target
 	if !s.opt.All {
 		for _, p := range s.family.all() {
-			for _, lib := range p.candidateLibraries() {
+			for _, lib := range s.cache.candidates(p) {
 				targets = append(targets, target{lib, p.pid})
 			}
 		}
 		return targets
 	}
-	self := process{pid: os.Getpid()}
-	libraries := self.candidateLibraries()
+	libraries := s.cache.candidates(&process{pid: os.Getpid()})
 	for _, pid := range allPids() {
-		p := process{pid: pid}
-		if libs, err := p.libraries(); err == nil { // of others that we may look into
+		if libs, err := s.cache.libraries(&process{pid: pid}); err == nil { // of others that we may look into
 			libraries = append(libraries, libs...)
 		}
 	}
@@ -299,7 +297,7 @@ func (s *Session) noteLate(lib *library, p *process) {
 
 // attachLibraries probes what the process has mapped by now.
 func (s *Session) attachLibraries(p *process) error {
-	libs, err := p.libraries()
+	libs, err := s.cache.libraries(p)
 	if err != nil {
 		if errors.Is(err, ErrNoProcess) || !p.alive() || !slices.Contains(s.opt.Pids, p.pid) {
 			return nil

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 
 	"golang.org/x/arch/x86/x86asm"
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ type fileID struct{ dev, inode uint64 }
 type library struct {
 	id     fileID
 	path   string // for messages: as the target sees it
-	open   string // opens the file from here
+	file   *os.File
 	probes []Probe
 }
 
@@ -41,43 +42,65 @@ type Probe struct {
 	Return   bool
 }
 
+// executable is a path by which the kernel finds exactly this file, whatever became of
+// the one by which it was found.
+func (l *library) executable() string { return fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()) }
+
 var libcudaName = regexp.MustCompile(`^libcuda\.so(\.[0-9.]+)?$`)
 
+// libraryCache holds every libcuda file that was met, open: reading its symbols takes
+// milliseconds, and the process through which it was found may be gone when it is to
+// be probed. Safe for concurrent use.
+type libraryCache struct {
+	mu    sync.Mutex
+	known map[fileID]*library
+}
+
+func newLibraryCache() *libraryCache { return &libraryCache{known: make(map[fileID]*library)} }
+
 // libraries finds the libcuda files that the process has mapped.
-func (p *process) libraries() ([]*library, error) {
+func (c *libraryCache) libraries(p *process) ([]*library, error) {
 	maps, err := p.maps()
 	if err != nil {
 		return nil, err
 	}
 	var found []*library
-	seen := make(map[fileID]bool)
 	for _, m := range maps {
 		if !libcudaName.MatchString(filepath.Base(m.Path)) || !m.Executable() {
 			continue
 		}
-		lib, err := openLibrary(p.mapFile(m), m.Path)
+		lib, err := c.open(p.mapFile(m), m.Path)
 		if err != nil {
 			// Without CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE map_files is closed.
-			lib, err = openLibrary(p.path("root")+m.Path, m.Path)
+			lib, err = c.open(p.path("root")+m.Path, m.Path)
 		}
 		if err != nil {
 			return nil, p.wrap(err)
 		}
-		if !seen[lib.id] {
-			seen[lib.id] = true
+		if !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}
 	}
 	return found, nil
 }
 
-// openLibrary reads the symbols of a libcuda file and chooses where to probe it.
-func openLibrary(open, path string) (*library, error) {
-	file, err := os.Open(open)
+// open returns the libcuda file behind a path from here; path is what it is called in
+// messages.
+func (c *libraryCache) open(from, path string) (*library, error) {
+	file, err := os.Open(from)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	lib, err := c.read(file, path)
+	if err != nil || lib.file != file {
+		file.Close()
+	}
+	return lib, err
+}
+
+// read returns the known library that the file is, or reads symbols and code of a new
+// one and keeps the file.
+func (c *libraryCache) read(file *os.File, path string) (*library, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -86,11 +109,17 @@ func openLibrary(open, path string) (*library, error) {
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return nil, err
 	}
+	id := fileID{dev: uint64(st.Dev), inode: st.Ino}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.known[id]; ok {
+		return known, nil
+	}
 	object, err := symbolize.NewObject(file, info.Size())
 	if err != nil {
 		return nil, fmt.Errorf("read symbols of %s: %w", path, err)
 	}
-	lib := &library{id: fileID{dev: uint64(st.Dev), inode: st.Ino}, path: path, open: open}
+	lib := &library{id: id, path: path, file: file}
 	lib.probes, err = choose(object, file)
 	if err != nil {
 		return nil, fmt.Errorf("read code of %s: %w", path, err)
@@ -98,7 +127,17 @@ func openLibrary(open, path string) (*library, error) {
 	if len(lib.probes) == 0 {
 		return nil, fmt.Errorf("%s exports no CUDA driver function", path)
 	}
+	c.known[id] = lib
 	return lib, nil
+}
+
+func (c *libraryCache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, lib := range c.known {
+		lib.file.Close()
+		delete(c.known, id)
+	}
 }
 
 // choose returns a probe for every function of the table that the library defines.

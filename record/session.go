@@ -95,6 +95,7 @@ type Session struct {
 	// crowded remembers for libraries whether processes use them that are not recorded.
 	crowded   map[fileID]bool
 	libraries []*library // probed for somebody
+	cache     *libraryCache
 
 	metaMu sync.Mutex
 	meta   format.Meta
@@ -105,7 +106,7 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(),
 	}
 	defer func() {
 		if err != nil {
@@ -433,6 +434,7 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 // release frees what the session holds; it can be called twice.
 func (s *Session) release() {
 	s.family.close()
+	s.cache.close()
 	if s.nvml != nil {
 		s.nvml.close()
 		s.nvml = nil

@@ -216,12 +216,7 @@ func TestCommandStatusIsPassedOn(t *testing.T) {
 func TestWaitsForTheLibrary(t *testing.T) {
 	needKernel(t)
 	// A shell that becomes storm later: the same process, without libcuda at first.
-	cmd, ledger := simCommand(t, nil, "storm", "--calls", "500", "--threads", "1", "--seed", "1", "--rate", "2000")
-	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `sleep 0.3; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill() }()
+	cmd, begin, ledger := simShell(t, ownSimcuda(t), `exec $SIM/storm --calls 500 --threads 1 --seed 1 --rate 2000 >/dev/null`)
 	opt := testOptions(t, cmd.Process.Pid)
 	if _, err := Start(opt); !errors.Is(err, ErrNoLibrary) {
 		t.Fatalf("without --wait: %v", err)
@@ -229,6 +224,7 @@ func TestWaitsForTheLibrary(t *testing.T) {
 	opt.WaitForLibrary = true
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
+		begin()
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("the recorded program failed: %v", err)
 		}
