@@ -17,6 +17,10 @@ have() { [ "$(cat "$tools/$1.version" 2>/dev/null)" = "$2" ]; }
 # done_with NAME VERSION
 done_with() { echo "$2" >"$tools/$1.version"; }
 
+# A bare machine gets node from its distribution.
+if ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null
+fi
 for needed in npm node go; do
 	command -v "$needed" >/dev/null || { echo "viewers.sh: $needed is not installed" >&2; exit 1; }
 done
