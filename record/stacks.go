@@ -190,7 +190,7 @@ func (t *stackTable) space(pid uint32) *addressSpace {
 	if !ok {
 		s = &addressSpace{table: t, process: &process{pid: int(pid)}, modules: make(map[uint64]*module)}
 		t.spaces[pid] = s
-		s.refresh()
+		s.refresh(true)
 	}
 	return s
 }
@@ -203,9 +203,9 @@ func (t *stackTable) renew(pid uint32) {
 
 // refresh reads the process's mappings and opens files that are new. When the
 // process is gone, what was known stays.
-func (s *addressSpace) refresh() {
+func (s *addressSpace) refresh(force bool) {
 	begin := time.Now()
-	if begin.Before(s.nextRefresh) {
+	if begin.Before(s.nextRefresh) && !force {
 		return
 	}
 	defer func() { s.nextRefresh = time.Now().Add(20 * time.Since(begin)) }()
@@ -271,7 +271,9 @@ func (t *stackTable) open(p *process, m symbolize.Mapping) *module {
 // address that no code of the process can have, and all behind it.
 func (s *addressSpace) cut(chain []uint64) ([]uint64, string) {
 	for i, pc := range chain {
-		if !s.isCode(pc) {
+		// The function and its caller are certain; if they lie in nothing known, the
+		// mappings are old. What comes behind them may be anything.
+		if !s.isCode(pc, i < 2) {
 			return chain[:i], format.StackTruncated
 		}
 	}
@@ -281,13 +283,13 @@ func (s *addressSpace) cut(chain []uint64) ([]uint64, string) {
 // userEnd is the end of a process's addresses with four-level page tables.
 const userEnd = 1 << 47
 
-func (s *addressSpace) isCode(pc uint64) bool {
+func (s *addressSpace) isCode(pc uint64, certain bool) bool {
 	if pc < 4096 || pc >= userEnd {
 		return false
 	}
 	m, ok := symbolize.FindMapping(s.maps, pc)
-	if !ok {
-		s.refresh() // a library loaded since?
+	if !ok || certain && !m.Executable() {
+		s.refresh(certain) // a library loaded since?
 		m, ok = symbolize.FindMapping(s.maps, pc)
 	}
 	return ok && m.Executable()

@@ -4,7 +4,13 @@ package record
 
 import (
 	"debug/elf"
+	"os"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
 )
 
 func TestOldKernelsAreRefused(t *testing.T) {
@@ -56,5 +62,24 @@ func TestParseStat(t *testing.T) {
 	}
 	if comm, start := parseStat([]byte("garbage")); comm != "" || start != 0 {
 		t.Errorf("%q %d", comm, start)
+	}
+}
+
+// TestStacksOfANewProcessAreNamed makes the table look at a process before it has
+// loaded anything, as record -- COMMAND does, and then asks for its code.
+func TestStacksOfANewProcessAreNamed(t *testing.T) {
+	self := uint32(os.Getpid())
+	table := newStackTable()
+	defer table.close()
+	space := table.space(self)
+	space.maps = nil                                  // as if the mappings had been read too early,
+	space.nextRefresh = time.Now().Add(1 * time.Hour) // and reading them had taken long
+	pc := uint64(reflect.ValueOf(TestStacksOfANewProcessAreNamed).Pointer())
+	chain, status := space.cut([]uint64{pc, pc + 1, 1 << 46})
+	if len(chain) != 2 || status != format.StackTruncated {
+		t.Errorf("chain %x, status %s", chain, status)
+	}
+	if frame, _ := space.frame(pc, false); !strings.HasSuffix(frame.Module, "record.test") || frame.Addr == 0 {
+		t.Errorf("frame %+v", frame)
 	}
 }
