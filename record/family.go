@@ -234,7 +234,11 @@ func (s *Session) place(lib *library, pid int) error {
 	if s.opt.All || pid != everyProcess && s.opt.Children && s.followErr == nil && !s.isCrowded(lib.id) {
 		pid = everyProcess
 	}
-	return s.probes.attach(lib, pid)
+	err := s.probes.attach(lib, pid)
+	if p := s.family.get(pid); err != nil && p != nil && !p.alive() {
+		return &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoProcess} // it ended meanwhile
+	}
+	return err
 }
 
 // isCrowded reports whether processes that are not recorded have the library mapped.
