@@ -91,13 +91,11 @@ type CudaCallSpec struct {
 }
 
 type CudaClassStats struct {
-	_           structs.HostLayout
-	Seen        uint64
-	Emitted     uint64
-	Abandoned   uint64
-	Lost        [3]uint64
-	FirstLostNs uint64
-	LastLostNs  uint64
+	_         structs.HostLayout
+	Seen      uint64
+	Emitted   uint64
+	Abandoned uint64
+	Lost      [3]uint64
 }
 
 type CudaContextKey struct {

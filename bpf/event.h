@@ -200,8 +200,6 @@ struct class_stats {
 	__u64 emitted;
 	__u64 abandoned; /* of the emitted */
 	__u64 lost[LOSS_REASONS];
-	__u64 first_lost_ns;
-	__u64 last_lost_ns;
 };
 
 /* A call that has not returned. */

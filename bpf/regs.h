@@ -47,7 +47,7 @@ static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
 
 /*
  * Where a function whose return is probed goes back to: a trampoline of the kernel,
- * an int3, since 6.11 (commit ff474a78cef5) push %rax; push %rcx; push %r11 for a
+ * an int3, on newer x86-64 kernels push %rax; push %rcx; push %r11 for a
  * system call. No ordinary code returns to either.
  */
 static __always_inline int is_trampoline(__u64 pc)

@@ -129,17 +129,11 @@ static __always_inline struct class_stats *stats_of(const struct call_spec *spec
 	return bpf_map_lookup_elem(&stats, &class);
 }
 
-/* Whatever loses a call returns through here. */
+/* Whatever loses a call returns through here. When it was, user space sees by polling. */
 static __always_inline int lost(struct class_stats *s, enum loss_reason why)
 {
-	__u64 now = bpf_ktime_get_ns();
-
-	if (!s || why >= LOSS_REASONS)
-		return 0;
-	s->lost[why]++;
-	if (!s->first_lost_ns)
-		s->first_lost_ns = now;
-	s->last_lost_ns = now;
+	if (s && why < LOSS_REASONS)
+		s->lost[why]++;
 	return 0;
 }
 

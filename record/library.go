@@ -212,9 +212,8 @@ func probeOffset(machine elf.Machine, text []byte) (offset int, emulated bool) {
 	return 0, false
 }
 
-// isEmulated reports whether the kernel's uprobes emulate the instruction:
-// branch_setup_xol_ops and push_setup_xol_ops in arch/x86/kernel/uprobes.c (push of a
-// register since 4.20, commit e7ed9d9bd0375c74; nops, calls and jumps since 3.16).
+// isEmulated reports whether the kernel's uprobes emulate the instruction; see
+// branch_setup_xol_ops and push_setup_xol_ops in arch/x86/kernel/uprobes.c.
 func isEmulated(in x86asm.Inst) bool {
 	switch in.Op {
 	case x86asm.PUSH:

@@ -234,8 +234,8 @@ func (s *Session) startHelpers(c clock) {
 	}
 }
 
-// openNVML looks for GPUs. It comes before attaching: on a machine whose GPUs sleep it
-// takes seconds.
+// openNVML looks for GPUs. It comes before attaching, because nothing drains the
+// ring buffer meanwhile.
 func (s *Session) openNVML() {
 	if s.opt.NVMLInterval <= 0 {
 		return
