@@ -34,13 +34,17 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
+/* Changes that found no room in the ring buffer: user space does not know of them. */
+__u64 lost_changes;
+
 static __always_inline void tell(enum process_change change, __u32 pid, __u32 parent_pid)
 {
 	struct process_event p = {
 		.kind = RECORD_PROCESS, .change = change, .pid = pid, .parent_pid = parent_pid, .start_ns = bpf_ktime_get_ns(),
 	};
 
-	bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP);
+	if (bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP))
+		__sync_fetch_and_add(&lost_changes, 1);
 }
 
 /* TP_PROTO(struct task_struct *parent, struct task_struct *child) */

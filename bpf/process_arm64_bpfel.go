@@ -20,6 +20,7 @@ const (
 	ProcessMapTargets      = "targets"
 	ProcessProgProcessExec = "process_exec"
 	ProcessProgProcessFork = "process_fork"
+	ProcessVarLostChanges  = "lost_changes"
 )
 
 // LoadProcess returns the embedded CollectionSpec for Process.
@@ -80,6 +81,7 @@ type ProcessMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProcessVariableSpecs struct {
+	LostChanges *ebpf.VariableSpec `ebpf:"lost_changes"`
 }
 
 // ProcessObjects contains all objects after they have been loaded into the kernel.
@@ -117,6 +119,7 @@ func (m *ProcessMaps) Close() error {
 //
 // It can be passed to LoadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProcessVariables struct {
+	LostChanges *ebpf.Variable `ebpf:"lost_changes"`
 }
 
 // ProcessPrograms contains all programs after they have been loaded into the kernel.

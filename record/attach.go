@@ -148,6 +148,15 @@ func (p *probes) follow() error {
 	return nil
 }
 
+// lostChanges returns how many forks and execs user space was not told of.
+func (p *probes) lostChanges() uint64 {
+	var n uint64
+	if v := p.process.LostChanges; v == nil || v.Get(&n) != nil {
+		return 0
+	}
+	return n
+}
+
 // forget ends the recording of a process that is gone.
 func (p *probes) forget(pid int) {
 	_ = p.objects.Targets.Delete(uint32(pid)) // it may be gone already
@@ -318,7 +327,7 @@ func (p *probes) openCalls() ([]bpf.CudaEvent, error) {
 func (p *probes) close() error {
 	err := p.detach(0)
 	if p.process.ProcessFork != nil {
-		err = errors.Join(err, p.process.ProcessFork.Close(), p.process.ProcessExec.Close(), p.process.Events.Close(), p.process.Targets.Close())
+		err = errors.Join(err, p.process.Close())
 	}
 	return errors.Join(err, p.objects.Close())
 }

@@ -370,6 +370,12 @@ func (s *Session) buryDead() bool {
 func (s *Session) lastFacts() []format.Row {
 	now := s.scribe.accounts.clock.now()
 	var rows []format.Row
+	if n := s.probes.lostChanges(); n > 0 {
+		rows = append(rows, format.Row{
+			Kind: format.KindNote, Name: "children", StartNs: now, Device: -1, Value: float64(n),
+			Message: "the ring buffer had no room for this many forks and execs: their processes lack facts, and if others use libcuda, calls",
+		})
+	}
 	for _, p := range s.family.all() {
 		if !p.alive() {
 			rows = append(rows, p.exitRow(now))
