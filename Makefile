@@ -6,13 +6,18 @@ SHELL := /bin/bash
 BUILD := build
 GO ?= go
 CC ?= cc
+# The unwinder's module is used with a few changes; scripts/workspace.sh says which.
+export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help build simcuda demo test test-gpu generate check bench fuzz clean
+.PHONY: help workspace build simcuda demo test test-gpu generate check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-build: ## build gpurec into build/bin
+workspace:
+	@sh scripts/workspace.sh
+
+build: workspace ## build gpurec into build/bin
 	$(GO) build -o $(BUILD)/bin/gpurec ./cmd/gpurec
 
 simcuda: ## build the CUDA stand-in and its programs into build/simcuda
@@ -21,22 +26,22 @@ simcuda: ## build the CUDA stand-in and its programs into build/simcuda
 demo: build simcuda ## record a leaking program and show the leak (root, no GPU)
 	@bash scripts/demo.sh
 
-test: simcuda ## run all tests that can run here; what is skipped says why
+test: workspace simcuda ## run all tests that can run here; what is skipped says why
 	$(GO) test ./...
 
 test-gpu: build ## compare a recording with what a program did on a real GPU
 	@bash scripts/test-gpu.sh
 
-generate: ## compile the BPF programs (Debian 12's clang-14 and libbpf-dev)
+generate: workspace ## compile the BPF programs (Debian 12's clang-14 and libbpf-dev)
 	$(GO) generate ./bpf
 
-check: ## all that CI runs: format, vet, lint, generated files, tests without skips
+check: workspace ## all that CI runs: format, vet, lint, generated files, tests without skips
 	@bash scripts/check.sh
 
-bench: simcuda ## run the benchmarks
+bench: workspace simcuda ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-fuzz: ## fuzz every parser for FUZZTIME (30s) each
+fuzz: workspace ## fuzz every parser for FUZZTIME (30s) each
 	@bash scripts/fuzz.sh
 
 clean: ## remove what make has built

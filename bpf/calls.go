@@ -25,6 +25,9 @@ type Call struct {
 	Meaning Meaning
 	// CountOnly is for hot queries: calls are counted, not recorded.
 	CountOnly bool
+	// Getter is for calls that change nothing and that programs may make as often as
+	// launches: they are no longer probed when they come too often.
+	Getter bool
 
 	// Where the members of an event come from. Bytes is multiplied by Times (an
 	// argument) and Scale (a constant) where they are set.
@@ -127,6 +130,9 @@ func (c *Call) Spec() CudaCallSpec {
 	}
 	if c.CountOnly {
 		spec.CountOnly = 1
+	}
+	if c.Getter {
+		spec.IsGetter = 1
 	}
 	return spec
 }

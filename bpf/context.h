@@ -19,9 +19,15 @@ static __always_inline void read_context(struct thread *t, struct event *e)
 	if (!current)
 		return;
 	key.context = e->context = *current;
+	if (t->device_context == *current) {
+		e->device = t->device;
+		return;
+	}
 	device = bpf_map_lookup_elem(&contexts, &key);
-	if (device)
-		e->device = *device;
+	if (!device)
+		return;
+	e->device = t->device = *device;
+	t->device_context = *current;
 }
 
 static __always_inline void set_device(struct event *e, __u64 context, __s32 device)

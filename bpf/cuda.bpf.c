@@ -21,7 +21,7 @@
 #include "decode.h"
 #include "context.h"
 #include "names.h"
-#include "stack.h"
+#include "unwind.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -41,9 +41,13 @@ const enum process_change *unused_change __attribute__((unused));
 const enum name_source *unused_source __attribute__((unused));
 const enum name_check *unused_check __attribute__((unused));
 const enum loss_reason *unused_reason __attribute__((unused));
+const enum stack_mode *unused_mode __attribute__((unused));
+const struct unwound_event *unused_unwound __attribute__((unused));
+const enum unwinder_slot *unused_slot __attribute__((unused));
 
-static __always_inline void take_effect(struct thread *t, const struct call_spec *spec, struct event *e)
+static __always_inline void take_effect(struct thread *t, const struct call_spec *spec, struct open_call *c)
 {
+	struct event *e = &c->event;
 	__u64 *current = context_slot(t, t->contexts - 1);
 
 	if (e->result != 0)
@@ -54,7 +58,8 @@ static __always_inline void take_effect(struct thread *t, const struct call_spec
 		send_name(t, e, e->ptr, e->src, NAME_FROM_CALL);
 		break;
 	case EFFECT_LAUNCH:
-		know_kernel(t, e, e->src);
+		if (!c->name_known)
+			know_kernel(t, e, e->src);
 		break;
 	case EFFECT_UNLOAD:
 		new_epoch(e);
@@ -161,20 +166,22 @@ int call_enter(struct pt_regs *ctx)
 	struct open_call *c, *outer;
 	struct thread *t;
 	__u64 caller_pc;
+	__u32 *epoch;
 
-	if (!bpf_map_lookup_elem(&targets, &tgid) && !admit(tgid))
+	epoch = bpf_map_lookup_elem(&targets, &tgid);
+	if (!epoch && !admit(tgid))
 		return 0;
 	spec = bpf_map_lookup_elem(&calls, &call);
 	if (!spec)
 		return 0;
-	if (spec->count_only) {
+	if (spec->count_only || spec->is_getter) {
 		__u64 *count = bpf_map_lookup_elem(&counts, &call);
 
 		if (count)
 			(*count)++;
-		if (spec->effect == EFFECT_NONE)
-			return 0;
 	}
+	if (spec->count_only && spec->effect == EFFECT_NONE)
+		return 0;
 	s = stats_of(spec);
 	if (!s)
 		return 0;
@@ -183,6 +190,7 @@ int call_enter(struct pt_regs *ctx)
 	t = thread_state(id);
 	if (!t)
 		return spec->count_only ? 0 : lost(s, LOSS_THREADS);
+	t->epoch = epoch ? *epoch : 0;
 	caller_pc = return_address(ctx);
 	drop_gone(t, REG_SP(ctx), caller_pc);
 	c = open_call(t, t->open);
@@ -198,14 +206,18 @@ int call_enter(struct pt_regs *ctx)
 	read_context(t, &c->event);
 	read_args(ctx, t, spec, &c->event);
 	outer = open_call(t, t->open - 1);
+	t->open++;
+	/*
+	 * Only the outermost call has a stack that can be unwound: while a function's return
+	 * is probed, its return address is the kernel's trampoline.
+	 */
 	if (outer) {
 		c->event.parent_ns = outer->event.start_ns;
 		c->event.stack_id = outer->event.stack_id;
 		c->event.stack = outer->event.stack_id ? STACK_PARENT : STACK_NONE;
-	} else if (take_stacks && !spec->count_only) {
-		take_stack(ctx, t, &c->event, caller_pc);
+	} else if (!spec->count_only) {
+		take_stack(ctx, t, spec, c, caller_pc);
 	}
-	t->open++;
 	return 0;
 }
 
@@ -256,7 +268,7 @@ int call_exit(struct pt_regs *ctx)
 	if (spec->decode == DECODE_UUID)
 		read_uuid(e);
 	e->bytes = arg_at_return(e, &spec->bytes, e->bytes);
-	take_effect(t, spec, e);
+	take_effect(t, spec, c);
 	if (!spec->count_only)
 		emit(s, e);
 	return 0;

@@ -81,7 +81,7 @@ type CudaCallSpec struct {
 	Effect    uint8
 	CountOnly uint8
 	Scale     uint8
-	Pad       uint8
+	IsGetter  uint8
 	Ptr       CudaArgSpec
 	Bytes     CudaArgSpec
 	Times     CudaArgSpec
@@ -96,6 +96,14 @@ type CudaClassStats struct {
 	Emitted   uint64
 	Abandoned uint64
 	Lost      [3]uint64
+}
+
+type CudaCodeMap struct {
+	_            structs.HostLayout
+	ProgramStart uint64
+	ProgramEnd   uint64
+	Base         uint64
+	Units        [512]uint64
 }
 
 type CudaContextKey struct {
@@ -142,6 +150,31 @@ type CudaHandleKey struct {
 	_      structs.HostLayout
 	Handle uint64
 	Pid    uint64
+}
+
+type CudaInferenceStats struct {
+	_        structs.HostLayout
+	Inferred uint64
+	Checked  uint64
+	Wrong    uint64
+	Busy     uint64
+}
+
+type CudaKnownPath struct {
+	_     structs.HostLayout
+	Known CudaKnownStack
+	Count uint32
+	At    [96]uint16
+	_     [4]byte
+	Value [96]uint64
+}
+
+type CudaKnownStack struct {
+	_         structs.HostLayout
+	StackId   uint64
+	Hits      uint16
+	Ambiguous uint16
+	Epoch     uint32
 }
 
 type CudaLossReason uint32
@@ -197,6 +230,31 @@ type CudaProcessEvent struct {
 	StartNs   uint64
 }
 
+type CudaPythonProcess struct {
+	_             structs.HostLayout
+	TlsKeyAddress uint64
+	NoneAddress   uint64
+	Version       uint16
+	TlsOffset     int16
+	Tsd           struct {
+		_          structs.HostLayout
+		Offset     int16
+		Multiplier uint8
+		Indirect   uint8
+	}
+	ThreadFrame          uint8
+	CframeCurrent        uint8
+	FrameBack            uint8
+	FrameCode            uint8
+	FrameInstruction     uint8
+	FrameEntry           uint8
+	FrameEntryValue      uint8
+	Code                 [5]uint8
+	InstructionIsPointer uint8
+	FrameIsCframe        uint8
+	Pad                  [2]uint8
+}
+
 type CudaRecordKind uint32
 
 const (
@@ -204,6 +262,7 @@ const (
 	CudaRecordKindRECORD_STACK   CudaRecordKind = 2
 	CudaRecordKindRECORD_NAME    CudaRecordKind = 3
 	CudaRecordKindRECORD_PROCESS CudaRecordKind = 4
+	CudaRecordKindRECORD_UNWOUND CudaRecordKind = 5
 )
 
 type CudaStackEvent struct {
@@ -216,68 +275,133 @@ type CudaStackEvent struct {
 	Pc       [127]uint64
 }
 
+type CudaStackMode uint32
+
+const (
+	CudaStackModeSTACKS_OFF            CudaStackMode = 0
+	CudaStackModeSTACKS_FRAME_POINTERS CudaStackMode = 1
+	CudaStackModeSTACKS_AUTO           CudaStackMode = 2
+	CudaStackModeSTACKS_FULL           CudaStackMode = 3
+)
+
+type CudaStackPiece struct {
+	_     structs.HostLayout
+	Count uint32
+	Pad   uint32
+	Words [2048]uint64
+}
+
 type CudaStackState uint32
 
 const (
 	CudaStackStateSTACK_NONE          CudaStackState = 0
 	CudaStackStateSTACK_FRAME_POINTER CudaStackState = 1
 	CudaStackStateSTACK_PARENT        CudaStackState = 2
+	CudaStackStateSTACK_UNWOUND       CudaStackState = 3
+	CudaStackStateSTACK_INFERRED      CudaStackState = 4
 )
 
 type CudaThread struct {
-	_        structs.HostLayout
-	Open     uint32
-	Contexts uint32
-	Context  [8]uint64
-	Calls    [6]struct {
-		_     structs.HostLayout
-		Sp    uint64
-		Event CudaEvent
+	_             structs.HostLayout
+	Open          uint32
+	Contexts      uint32
+	Context       [8]uint64
+	DeviceContext uint64
+	Device        int32
+	Epoch         uint32
+	Calls         [6]struct {
+		_         structs.HostLayout
+		Sp        uint64
+		NameKnown uint64
+		Event     CudaEvent
 	}
-	Scratch struct {
+	Fingerprint uint64
+	Expected    uint64
+	Path        uint64
+	Level       uint32
+	Pad         uint32
+	Scratch     struct {
 		_     structs.HostLayout
 		Stack CudaStackEvent
 		_     [1792]byte
 	}
 }
 
+type CudaUnwinderSlot uint32
+
+const (
+	CudaUnwinderSlotUNWINDER_STOP  CudaUnwinderSlot = 0
+	CudaUnwinderSlotUNWINDER_ENTRY CudaUnwinderSlot = 24
+)
+
+type CudaUnwinding struct {
+	_       structs.HostLayout
+	Id      uint64
+	SinceNs uint64
+}
+
+type CudaUnwoundEvent struct {
+	_           structs.HostLayout
+	Kind        uint16
+	Words       uint16
+	Pid         uint32
+	StackId     uint64
+	StopPc      uint64
+	Error       uint32
+	Frames      uint16
+	KernelWords uint16
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CudaMapCalls           = "calls"
-	CudaMapContexts        = "contexts"
-	CudaMapCounts          = "counts"
-	CudaMapEvents          = "events"
-	CudaMapHandles         = "handles"
-	CudaMapNameChecks      = "name_checks"
-	CudaMapStacksSent      = "stacks_sent"
-	CudaMapStats           = "stats"
-	CudaMapTargets         = "targets"
-	CudaMapThreads         = "threads"
-	CudaProgCallEnter      = "call_enter"
-	CudaProgCallExit       = "call_exit"
-	CudaVarOnlyCgroup      = "only_cgroup"
-	CudaVarOnlyCgroupLevel = "only_cgroup_level"
-	CudaVarOnlyComm        = "only_comm"
-	CudaVarRecordAll       = "record_all"
-	CudaVarTakeStacks      = "take_stacks"
-	CudaVarUnusedChange    = "unused_change"
-	CudaVarUnusedCheck     = "unused_check"
-	CudaVarUnusedClass     = "unused_class"
-	CudaVarUnusedDecode    = "unused_decode"
-	CudaVarUnusedEffect    = "unused_effect"
-	CudaVarUnusedEvent     = "unused_event"
-	CudaVarUnusedFlags     = "unused_flags"
-	CudaVarUnusedFrom      = "unused_from"
-	CudaVarUnusedKind      = "unused_kind"
-	CudaVarUnusedName      = "unused_name"
-	CudaVarUnusedProcess   = "unused_process"
-	CudaVarUnusedReason    = "unused_reason"
-	CudaVarUnusedSource    = "unused_source"
-	CudaVarUnusedStack     = "unused_stack"
-	CudaVarUnusedState     = "unused_state"
-	CudaVarWakeupBytes     = "wakeup_bytes"
+	CudaMapCalls             = "calls"
+	CudaMapCodeMaps          = "code_maps"
+	CudaMapContexts          = "contexts"
+	CudaMapCounts            = "counts"
+	CudaMapEvents            = "events"
+	CudaMapHandles           = "handles"
+	CudaMapInference         = "inference"
+	CudaMapKnownPaths        = "known_paths"
+	CudaMapKnownStacks       = "known_stacks"
+	CudaMapNameChecks        = "name_checks"
+	CudaMapPythonProcesses   = "python_processes"
+	CudaMapStackPieces       = "stack_pieces"
+	CudaMapStacksSent        = "stacks_sent"
+	CudaMapStats             = "stats"
+	CudaMapTargets           = "targets"
+	CudaMapThreads           = "threads"
+	CudaMapUnwinders         = "unwinders"
+	CudaMapUnwinding         = "unwinding"
+	CudaProgCallEnter        = "call_enter"
+	CudaProgCallExit         = "call_exit"
+	CudaVarCheckEvery        = "check_every"
+	CudaVarOnlyCgroup        = "only_cgroup"
+	CudaVarOnlyCgroupLevel   = "only_cgroup_level"
+	CudaVarOnlyComm          = "only_comm"
+	CudaVarRecordAll         = "record_all"
+	CudaVarTakeStacks        = "take_stacks"
+	CudaVarTaskThreadPointer = "task_thread_pointer"
+	CudaVarUnusedChange      = "unused_change"
+	CudaVarUnusedCheck       = "unused_check"
+	CudaVarUnusedClass       = "unused_class"
+	CudaVarUnusedDecode      = "unused_decode"
+	CudaVarUnusedEffect      = "unused_effect"
+	CudaVarUnusedEvent       = "unused_event"
+	CudaVarUnusedFlags       = "unused_flags"
+	CudaVarUnusedFrom        = "unused_from"
+	CudaVarUnusedKind        = "unused_kind"
+	CudaVarUnusedMode        = "unused_mode"
+	CudaVarUnusedName        = "unused_name"
+	CudaVarUnusedProcess     = "unused_process"
+	CudaVarUnusedReason      = "unused_reason"
+	CudaVarUnusedSlot        = "unused_slot"
+	CudaVarUnusedSource      = "unused_source"
+	CudaVarUnusedStack       = "unused_stack"
+	CudaVarUnusedState       = "unused_state"
+	CudaVarUnusedUnwound     = "unused_unwound"
+	CudaVarWakeupBytes       = "wakeup_bytes"
 )
 
 // LoadCuda returns the embedded CollectionSpec for Cuda.
@@ -330,43 +454,56 @@ type CudaProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaMapSpecs struct {
-	Calls      *ebpf.MapSpec `ebpf:"calls"`
-	Contexts   *ebpf.MapSpec `ebpf:"contexts"`
-	Counts     *ebpf.MapSpec `ebpf:"counts"`
-	Events     *ebpf.MapSpec `ebpf:"events"`
-	Handles    *ebpf.MapSpec `ebpf:"handles"`
-	NameChecks *ebpf.MapSpec `ebpf:"name_checks"`
-	StacksSent *ebpf.MapSpec `ebpf:"stacks_sent"`
-	Stats      *ebpf.MapSpec `ebpf:"stats"`
-	Targets    *ebpf.MapSpec `ebpf:"targets"`
-	Threads    *ebpf.MapSpec `ebpf:"threads"`
+	Calls           *ebpf.MapSpec `ebpf:"calls"`
+	CodeMaps        *ebpf.MapSpec `ebpf:"code_maps"`
+	Contexts        *ebpf.MapSpec `ebpf:"contexts"`
+	Counts          *ebpf.MapSpec `ebpf:"counts"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
+	Handles         *ebpf.MapSpec `ebpf:"handles"`
+	Inference       *ebpf.MapSpec `ebpf:"inference"`
+	KnownPaths      *ebpf.MapSpec `ebpf:"known_paths"`
+	KnownStacks     *ebpf.MapSpec `ebpf:"known_stacks"`
+	NameChecks      *ebpf.MapSpec `ebpf:"name_checks"`
+	PythonProcesses *ebpf.MapSpec `ebpf:"python_processes"`
+	StackPieces     *ebpf.MapSpec `ebpf:"stack_pieces"`
+	StacksSent      *ebpf.MapSpec `ebpf:"stacks_sent"`
+	Stats           *ebpf.MapSpec `ebpf:"stats"`
+	Targets         *ebpf.MapSpec `ebpf:"targets"`
+	Threads         *ebpf.MapSpec `ebpf:"threads"`
+	Unwinders       *ebpf.MapSpec `ebpf:"unwinders"`
+	Unwinding       *ebpf.MapSpec `ebpf:"unwinding"`
 }
 
 // CudaVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
-	OnlyCgroup      *ebpf.VariableSpec `ebpf:"only_cgroup"`
-	OnlyCgroupLevel *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
-	OnlyComm        *ebpf.VariableSpec `ebpf:"only_comm"`
-	RecordAll       *ebpf.VariableSpec `ebpf:"record_all"`
-	TakeStacks      *ebpf.VariableSpec `ebpf:"take_stacks"`
-	UnusedChange    *ebpf.VariableSpec `ebpf:"unused_change"`
-	UnusedCheck     *ebpf.VariableSpec `ebpf:"unused_check"`
-	UnusedClass     *ebpf.VariableSpec `ebpf:"unused_class"`
-	UnusedDecode    *ebpf.VariableSpec `ebpf:"unused_decode"`
-	UnusedEffect    *ebpf.VariableSpec `ebpf:"unused_effect"`
-	UnusedEvent     *ebpf.VariableSpec `ebpf:"unused_event"`
-	UnusedFlags     *ebpf.VariableSpec `ebpf:"unused_flags"`
-	UnusedFrom      *ebpf.VariableSpec `ebpf:"unused_from"`
-	UnusedKind      *ebpf.VariableSpec `ebpf:"unused_kind"`
-	UnusedName      *ebpf.VariableSpec `ebpf:"unused_name"`
-	UnusedProcess   *ebpf.VariableSpec `ebpf:"unused_process"`
-	UnusedReason    *ebpf.VariableSpec `ebpf:"unused_reason"`
-	UnusedSource    *ebpf.VariableSpec `ebpf:"unused_source"`
-	UnusedStack     *ebpf.VariableSpec `ebpf:"unused_stack"`
-	UnusedState     *ebpf.VariableSpec `ebpf:"unused_state"`
-	WakeupBytes     *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
+	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
+	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
+	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
+	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
+	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
+	TakeStacks        *ebpf.VariableSpec `ebpf:"take_stacks"`
+	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
+	UnusedChange      *ebpf.VariableSpec `ebpf:"unused_change"`
+	UnusedCheck       *ebpf.VariableSpec `ebpf:"unused_check"`
+	UnusedClass       *ebpf.VariableSpec `ebpf:"unused_class"`
+	UnusedDecode      *ebpf.VariableSpec `ebpf:"unused_decode"`
+	UnusedEffect      *ebpf.VariableSpec `ebpf:"unused_effect"`
+	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedFlags       *ebpf.VariableSpec `ebpf:"unused_flags"`
+	UnusedFrom        *ebpf.VariableSpec `ebpf:"unused_from"`
+	UnusedKind        *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedMode        *ebpf.VariableSpec `ebpf:"unused_mode"`
+	UnusedName        *ebpf.VariableSpec `ebpf:"unused_name"`
+	UnusedProcess     *ebpf.VariableSpec `ebpf:"unused_process"`
+	UnusedReason      *ebpf.VariableSpec `ebpf:"unused_reason"`
+	UnusedSlot        *ebpf.VariableSpec `ebpf:"unused_slot"`
+	UnusedSource      *ebpf.VariableSpec `ebpf:"unused_source"`
+	UnusedStack       *ebpf.VariableSpec `ebpf:"unused_stack"`
+	UnusedState       *ebpf.VariableSpec `ebpf:"unused_state"`
+	UnusedUnwound     *ebpf.VariableSpec `ebpf:"unused_unwound"`
+	WakeupBytes       *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
 
 // CudaObjects contains all objects after they have been loaded into the kernel.
@@ -389,30 +526,46 @@ func (o *CudaObjects) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaMaps struct {
-	Calls      *ebpf.Map `ebpf:"calls"`
-	Contexts   *ebpf.Map `ebpf:"contexts"`
-	Counts     *ebpf.Map `ebpf:"counts"`
-	Events     *ebpf.Map `ebpf:"events"`
-	Handles    *ebpf.Map `ebpf:"handles"`
-	NameChecks *ebpf.Map `ebpf:"name_checks"`
-	StacksSent *ebpf.Map `ebpf:"stacks_sent"`
-	Stats      *ebpf.Map `ebpf:"stats"`
-	Targets    *ebpf.Map `ebpf:"targets"`
-	Threads    *ebpf.Map `ebpf:"threads"`
+	Calls           *ebpf.Map `ebpf:"calls"`
+	CodeMaps        *ebpf.Map `ebpf:"code_maps"`
+	Contexts        *ebpf.Map `ebpf:"contexts"`
+	Counts          *ebpf.Map `ebpf:"counts"`
+	Events          *ebpf.Map `ebpf:"events"`
+	Handles         *ebpf.Map `ebpf:"handles"`
+	Inference       *ebpf.Map `ebpf:"inference"`
+	KnownPaths      *ebpf.Map `ebpf:"known_paths"`
+	KnownStacks     *ebpf.Map `ebpf:"known_stacks"`
+	NameChecks      *ebpf.Map `ebpf:"name_checks"`
+	PythonProcesses *ebpf.Map `ebpf:"python_processes"`
+	StackPieces     *ebpf.Map `ebpf:"stack_pieces"`
+	StacksSent      *ebpf.Map `ebpf:"stacks_sent"`
+	Stats           *ebpf.Map `ebpf:"stats"`
+	Targets         *ebpf.Map `ebpf:"targets"`
+	Threads         *ebpf.Map `ebpf:"threads"`
+	Unwinders       *ebpf.Map `ebpf:"unwinders"`
+	Unwinding       *ebpf.Map `ebpf:"unwinding"`
 }
 
 func (m *CudaMaps) Close() error {
 	return _CudaClose(
 		m.Calls,
+		m.CodeMaps,
 		m.Contexts,
 		m.Counts,
 		m.Events,
 		m.Handles,
+		m.Inference,
+		m.KnownPaths,
+		m.KnownStacks,
 		m.NameChecks,
+		m.PythonProcesses,
+		m.StackPieces,
 		m.StacksSent,
 		m.Stats,
 		m.Targets,
 		m.Threads,
+		m.Unwinders,
+		m.Unwinding,
 	)
 }
 
@@ -420,27 +573,32 @@ func (m *CudaMaps) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
-	OnlyCgroup      *ebpf.Variable `ebpf:"only_cgroup"`
-	OnlyCgroupLevel *ebpf.Variable `ebpf:"only_cgroup_level"`
-	OnlyComm        *ebpf.Variable `ebpf:"only_comm"`
-	RecordAll       *ebpf.Variable `ebpf:"record_all"`
-	TakeStacks      *ebpf.Variable `ebpf:"take_stacks"`
-	UnusedChange    *ebpf.Variable `ebpf:"unused_change"`
-	UnusedCheck     *ebpf.Variable `ebpf:"unused_check"`
-	UnusedClass     *ebpf.Variable `ebpf:"unused_class"`
-	UnusedDecode    *ebpf.Variable `ebpf:"unused_decode"`
-	UnusedEffect    *ebpf.Variable `ebpf:"unused_effect"`
-	UnusedEvent     *ebpf.Variable `ebpf:"unused_event"`
-	UnusedFlags     *ebpf.Variable `ebpf:"unused_flags"`
-	UnusedFrom      *ebpf.Variable `ebpf:"unused_from"`
-	UnusedKind      *ebpf.Variable `ebpf:"unused_kind"`
-	UnusedName      *ebpf.Variable `ebpf:"unused_name"`
-	UnusedProcess   *ebpf.Variable `ebpf:"unused_process"`
-	UnusedReason    *ebpf.Variable `ebpf:"unused_reason"`
-	UnusedSource    *ebpf.Variable `ebpf:"unused_source"`
-	UnusedStack     *ebpf.Variable `ebpf:"unused_stack"`
-	UnusedState     *ebpf.Variable `ebpf:"unused_state"`
-	WakeupBytes     *ebpf.Variable `ebpf:"wakeup_bytes"`
+	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
+	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
+	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
+	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
+	RecordAll         *ebpf.Variable `ebpf:"record_all"`
+	TakeStacks        *ebpf.Variable `ebpf:"take_stacks"`
+	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
+	UnusedChange      *ebpf.Variable `ebpf:"unused_change"`
+	UnusedCheck       *ebpf.Variable `ebpf:"unused_check"`
+	UnusedClass       *ebpf.Variable `ebpf:"unused_class"`
+	UnusedDecode      *ebpf.Variable `ebpf:"unused_decode"`
+	UnusedEffect      *ebpf.Variable `ebpf:"unused_effect"`
+	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
+	UnusedFlags       *ebpf.Variable `ebpf:"unused_flags"`
+	UnusedFrom        *ebpf.Variable `ebpf:"unused_from"`
+	UnusedKind        *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedMode        *ebpf.Variable `ebpf:"unused_mode"`
+	UnusedName        *ebpf.Variable `ebpf:"unused_name"`
+	UnusedProcess     *ebpf.Variable `ebpf:"unused_process"`
+	UnusedReason      *ebpf.Variable `ebpf:"unused_reason"`
+	UnusedSlot        *ebpf.Variable `ebpf:"unused_slot"`
+	UnusedSource      *ebpf.Variable `ebpf:"unused_source"`
+	UnusedStack       *ebpf.Variable `ebpf:"unused_stack"`
+	UnusedState       *ebpf.Variable `ebpf:"unused_state"`
+	UnusedUnwound     *ebpf.Variable `ebpf:"unused_unwound"`
+	WakeupBytes       *ebpf.Variable `ebpf:"wakeup_bytes"`
 }
 
 // CudaPrograms contains all programs after they have been loaded into the kernel.

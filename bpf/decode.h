@@ -109,6 +109,23 @@ static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64
 	e->flags |= EVENT_UNREADABLE;
 }
 
+/* Arguments 6 to 8 of a launch, with one read as far as they are on the stack. */
+static __always_inline void read_last_args(struct pt_regs *ctx, struct event *e)
+{
+	__u64 args[3] = {};
+
+#if REG_ARGS == 6
+	stack_args(ctx, args, 3);
+#else
+	args[0] = call_arg(ctx, 6);
+	args[1] = call_arg(ctx, 7);
+	args[2] = call_arg(ctx, 8);
+#endif
+	e->block[2] = args[0];
+	e->shared_bytes = args[1];
+	e->stream = args[2];
+}
+
 static __always_inline void decode_structure(struct pt_regs *ctx, struct thread *t, __u8 decode, struct event *e)
 {
 	__u64 *w;
@@ -121,9 +138,7 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 		e->grid[2] = call_arg(ctx, 3);
 		e->block[0] = call_arg(ctx, 4);
 		e->block[1] = call_arg(ctx, 5);
-		e->block[2] = call_arg(ctx, 6);
-		e->shared_bytes = call_arg(ctx, 7);
-		e->stream = call_arg(ctx, 8);
+		read_last_args(ctx, e);
 		break;
 	case DECODE_LAUNCH_EX:
 		/* grid u32[3] @0, block u32[3] @12, shared u32 @24, stream @32 */

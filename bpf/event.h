@@ -3,17 +3,17 @@
  * Records that cross from the kernel to user space, and the table that user space
  * gives to the kernel. The layout is written only here; bpf2go makes the Go types.
  *
- * Four kinds of record share the ring buffer and are told apart by their first
- * member, kind. All times are CLOCK_MONOTONIC nanoseconds.
+ * The records share the ring buffer and are told apart by their first member, kind. All times are CLOCK_MONOTONIC nanoseconds.
  */
 #ifndef GPUREC_EVENT_H
 #define GPUREC_EVENT_H
 
 enum record_kind {
 	RECORD_CALL = 1,  /* struct event: one call */
-	RECORD_STACK = 2, /* struct stack_event: a stack seen for the first time */
+	RECORD_STACK = 2, /* struct stack_event: a stack walked by frame pointers, seen for the first time */
 	RECORD_NAME = 3,  /* struct name_event: the name behind a kernel handle */
 	RECORD_PROCESS = 4, /* struct process_event: a process began or became another */
+	RECORD_UNWOUND = 5, /* struct unwound_event: an unwound stack seen for the first time */
 };
 
 /* Classes in which calls are counted and their losses accounted for. */
@@ -44,6 +44,16 @@ enum stack_state {
 	STACK_NONE,
 	STACK_FRAME_POINTER, /* stack_id names a stack walked by frame pointers */
 	STACK_PARENT,        /* nested: stack_id is that of the enclosing call */
+	STACK_UNWOUND,       /* stack_id names an unwound stack */
+	STACK_INFERRED,      /* stack_id is that of an earlier call with the same fingerprint */
+};
+
+/* How stacks are taken. */
+enum stack_mode {
+	STACKS_OFF,
+	STACKS_FRAME_POINTERS,
+	STACKS_AUTO, /* unwound, or inferred for classes of calls that come in masses */
+	STACKS_FULL, /* unwound, every one */
 };
 
 /*
@@ -91,6 +101,25 @@ struct stack_event {
 	__u64 caller_pc; /* return address of the probed function, 0: unreadable */
 	__u64 pc[MAX_FRAMES];
 };
+
+/*
+ * A stack that the unwinder took, followed by its frames as that wrote them: words of 8
+ * bytes, of which the first kernel_words are not frames of the process.
+ */
+struct unwound_event {
+	__u16 kind; /* RECORD_UNWOUND */
+	__u16 words;
+	__u32 pid;
+	__u64 stack_id;
+	__u64 stop_pc; /* where unwinding ended */
+	__u32 error;   /* the unwinder's ErrorCode, 0: the stack is complete */
+	__u16 frames;
+	__u16 kernel_words;
+};
+_Static_assert(sizeof(struct unwound_event) == 32, "goes in front of the frames");
+
+/* What 3,072 words take, the room that the unwinder has for one stack. */
+#define MAX_FRAME_WORDS 3072
 
 /* Mangled names of template kernels reach some 2,000 characters. */
 #define MAX_NAME 2800
@@ -190,8 +219,23 @@ struct call_spec {
 	__u8 effect;     /* enum call_effect */
 	__u8 count_only; /* only counted, no event */
 	__u8 scale;      /* bytes are multiplied by this, 0: by 1 */
-	__u8 _pad;
+	__u8 is_getter;  /* counted too: user space drops the probe when it comes too often */
 	struct arg_spec ptr, bytes, times, stream, src, value; /* bytes *= times */
+};
+
+/* What a fingerprint is made of. */
+enum fingerprint_level {
+	LEVEL_CALL,   /* the call itself */
+	LEVEL_PYTHON, /* and the Python frames */
+	LEVEL_PATH,   /* and return addresses on the stack */
+};
+
+/* How right inferred stacks are; per class and CPU. */
+struct inference_stats {
+	__u64 inferred;
+	__u64 checked; /* could have been inferred and were unwound instead, chosen at random */
+	__u64 wrong;   /* of the checked: the fingerprint said another stack */
+	__u64 busy;    /* not unwound: another thread was at it on this CPU */
 };
 
 /* Accounting per class; per CPU, summed by user space. seen = emitted + lost + open. */
@@ -205,6 +249,7 @@ struct class_stats {
 /* A call that has not returned. */
 struct open_call {
 	__u64 sp; /* stack pointer at entry: orders the calls of a thread */
+	__u64 name_known; /* a launch: user space has been told the kernel's name */
 	struct event event;
 };
 
@@ -216,7 +261,15 @@ struct thread {
 	__u32 open;     /* calls[0 .. open) have not returned */
 	__u32 contexts; /* depth of the context stack */
 	__u64 context[MAX_CONTEXTS];
+	__u64 device_context; /* the context that device is of, as far as known */
+	__s32 device;
+	__u32 epoch; /* of kernel handles, at the call under way */
 	struct open_call calls[MAX_OPEN];
+	__u64 fingerprint; /* of the stack being unwound, 0: it is not to be remembered */
+	__u64 expected;    /* the stack as it would have been inferred, 0: it would not have been */
+	__u64 path;        /* key of the path on which it would have been */
+	__u32 level;       /* enum fingerprint_level */
+	__u32 _pad;
 	union {
 		struct stack_event stack;
 		struct name_event name;

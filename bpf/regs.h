@@ -110,6 +110,9 @@ static __always_inline __u64 return_address(struct pt_regs *ctx)
 #error "no register layout for this architecture"
 #endif
 
+/* The integer arguments that follow those in registers, n of them at once. */
+#define stack_args(ctx, to, n) bpf_probe_read_user(to, 8 * (n), (void *)STACK_ARGS(ctx))
+
 /* call_arg returns integer argument i, counted from 0; 0 if it cannot be read. */
 static __always_inline __u64 call_arg(struct pt_regs *ctx, __u32 i)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Stacks by frame pointers, sent to user space once each.
+ * Stacks by frame pointers, sent to user space once each: what is left where the
+ * unwinder (unwind.h) is not at hand.
  */
 #ifndef GPUREC_STACK_H
 #define GPUREC_STACK_H
@@ -17,13 +18,13 @@ static __always_inline __u64 mix(__u64 h, __u64 word)
  * Walks the user stack by frame pointers and names it by a hash of its addresses,
  * so that equal stacks are one; a stack not sent before goes to user space first.
  */
-static __always_inline void take_stack(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 caller_pc)
+static __always_inline void walk_stack(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 caller_pc)
 {
 	struct stack_event *st = &t->scratch.stack;
 	long size = bpf_get_stack(ctx, st->pc, sizeof(st->pc), BPF_F_USER_STACK);
 	__u64 h = mix(e->pid, caller_pc);
 	__u32 n = size > 0 ? (__u64)size / 8 : 0;
-	__u8 one = 1;
+	__u64 now = e->start_ns;
 
 	if (n > MAX_FRAMES)
 		n = MAX_FRAMES;
@@ -46,7 +47,7 @@ static __always_inline void take_stack(struct pt_regs *ctx, struct thread *t, st
 	if (size > sizeof(*st))
 		return;
 	if (!bpf_ringbuf_output(&events, st, size, wakeup()))
-		bpf_map_update_elem(&stacks_sent, &h, &one, BPF_ANY);
+		bpf_map_update_elem(&stacks_sent, &h, &now, BPF_ANY);
 }
 
 #endif

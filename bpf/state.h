@@ -9,7 +9,7 @@
 #include "event.h"
 
 /* Set before load. */
-const volatile __u8 take_stacks = 1;
+const volatile __u8 take_stacks = STACKS_FRAME_POINTERS; /* enum stack_mode */
 const volatile __u8 record_all = 0; /* every process, not only targets ... */
 const volatile char only_comm[16] = {}; /* ... but of this name; empty: any */
 const volatile __u64 only_cgroup = 0; /* ... but below this cgroup v2; 0: any */
@@ -95,12 +95,15 @@ struct {
 	__type(value, __u64);
 } name_checks SEC(".maps");
 
-/* Stacks that user space has been sent. LRU: one that falls out is sent again. */
+/*
+ * Stacks that user space has been sent -> when that was. LRU: one that falls out is sent
+ * again, and so are broken ones now and then.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, __u64);
-	__type(value, __u8);
+	__type(value, __u64);
 } stacks_sent SEC(".maps");
 
 /* Accounting per class of call. */

@@ -125,6 +125,36 @@ const (
 	StackNone         = "none"
 )
 
+// Reasons for which a stack is truncated, column message of its row. Readers take words
+// that they do not know as WhyOther.
+const (
+	WhyDepth   = "depth"   // more frames than the kernel may walk
+	WhyMapping = "mapping" // a library that the unwinder did not know yet
+	WhyCode    = "code"    // machine code without unwind information, such as a JIT's
+	WhyPython  = "python"  // a Python frame could not be read
+	WhyProbe   = "probe"   // a return address that another tool's return probe has replaced
+	WhyOther   = "other"
+)
+
+// NoteStackInference is the name of notes whose message is a StackInference, as JSON. A
+// later note for the same class replaces an earlier one.
+const NoteStackInference = "stack_inference"
+
+// StackInference is how the stacks of a class of calls were inferred, and how often that
+// was wrong.
+type StackInference struct {
+	Class string `json:"class"` // memory, launch, copy, sync or api
+	Key   string `json:"key"`   // what calls with the same stack have in common, in words
+	// Inferred calls have the stack of an earlier one.
+	Inferred int64 `json:"inferred"`
+	// Checked calls could have had, were chosen at random and unwound instead; of these
+	// Wrong had another stack.
+	Checked int64 `json:"checked"`
+	Wrong   int64 `json:"wrong"`
+	// Busy calls found the CPU's unwinder in use and have a stack by frame pointers.
+	Busy int64 `json:"busy,omitempty"`
+}
+
 // Kinds of memory, column memory_kind of alloc and free rows. A free row may be
 // less exact than the alloc it ends (cuMemFree_v2 frees managed memory too); the
 // pair is found by Ptr.

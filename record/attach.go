@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/unwind"
 )
 
 // Attach says by which kernel interface probes are placed.
@@ -47,6 +48,9 @@ type probes struct {
 	how     Attach
 	objects bpf.CudaObjects
 	process bpf.ProcessObjects // follows children; empty if it does not
+	unwind  struct {           // the end of unwinding; empty if nothing is unwound
+		UnwindStop *ebpf.Program `ebpf:"unwind_stop"`
+	}
 
 	functions []string // probed alone, if not empty
 
@@ -54,6 +58,7 @@ type probes struct {
 	tracing  []link.Link
 	entries  []link.Link
 	returns  []link.Link
+	getters  map[string][]link.Link // by function: entry, return, entry, …
 	attached map[attachment]bool
 	count    int // places probed, entries and returns
 }
@@ -72,11 +77,12 @@ const everyProcess = 0
 type probeOptions struct {
 	how         Attach
 	bufferBytes int
-	stacks      bool
-	all         bool     // record every process ...
-	comm        string   // ... of this name, if it is not empty
-	cgroup      cgroup   // ... below this one, if it is not zero
-	functions   []string // all, if empty
+	stacks      string
+	unwinder    *unwind.Unwinder // nil if stacks are not unwound
+	all         bool             // record every process ...
+	comm        string           // ... of this name, if it is not empty
+	cgroup      cgroup           // ... below this one, if it is not zero
+	functions   []string         // all, if empty
 }
 
 // loadProbes loads the BPF programs and fills the table of calls.
@@ -86,21 +92,32 @@ func loadProbes(opt probeOptions) (*probes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
 	}
-	if how == AttachPerf {
-		for _, p := range spec.Programs {
-			p.AttachType = ebpf.AttachNone
-		}
+	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool), getters: make(map[string][]link.Link)}
+	for _, program := range spec.Programs {
+		program.AttachType = p.attachType()
 	}
 	spec.Maps["events"].MaxEntries = uint32(bufferBytes)
-	if err := errors.Join(spec.Variables["take_stacks"].Set(flag(opt.stacks)), spec.Variables["record_all"].Set(flag(opt.all)),
+	replace := make(map[string]*ebpf.Map)
+	if opt.unwinder != nil {
+		replace = unwindMaps(opt.unwinder)
+		if err := spec.Variables["task_thread_pointer"].Set(opt.unwinder.Layout().ThreadPointer); err != nil {
+			return nil, fmt.Errorf("set BPF variables: %w", err)
+		}
+	}
+	if err := errors.Join(spec.Variables["take_stacks"].Set(uint8(stackModes[opt.stacks])), spec.Variables["record_all"].Set(flag(opt.all)),
 		spec.Variables["only_comm"].Set(commBytes(opt.comm)), spec.Variables["only_cgroup"].Set(opt.cgroup.id),
 		spec.Variables["only_cgroup_level"].Set(opt.cgroup.level),
 		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4))); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
-	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool)}
-	if err := spec.LoadAndAssign(&p.objects, nil); err != nil {
+	if err := spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	if opt.unwinder != nil {
+		if err := p.endUnwinding(opt.unwinder, uint64(bufferBytes/4)); err != nil {
+			p.close()
+			return nil, err
+		}
 	}
 	for cookie := range bpf.NumCookies() {
 		call, _, _, _ := bpf.ByCookie(uint16(cookie))
@@ -110,6 +127,14 @@ func loadProbes(opt probeOptions) (*probes, error) {
 		}
 	}
 	return p, nil
+}
+
+// attachType is that of all programs that are attached to functions, or called by those.
+func (p *probes) attachType() ebpf.AttachType {
+	if p.how == AttachPerf {
+		return ebpf.AttachNone
+	}
+	return ebpf.AttachTraceUprobeMulti
 }
 
 // flag is a boolean as the BPF programs have it.
@@ -199,14 +224,44 @@ func (p *probes) placed() int {
 	return p.count
 }
 
+// attachMulti makes one pair of links for all functions, and one for each that may be
+// dropped.
 func (p *probes) attachMulti(lib *library, pid int) error {
 	executable, err := link.OpenExecutable(lib.executable())
 	if err != nil {
 		return err
 	}
+	var lasting []Probe
+	getters := make(map[string][]Probe)
+	for _, at := range p.wanted(lib) {
+		if call, _, _, _ := bpf.ByCookie(at.Cookie); call.Getter {
+			getters[call.Name] = append(getters[call.Name], at)
+		} else {
+			lasting = append(lasting, at)
+		}
+	}
+	if len(lasting) > 0 {
+		links, err := p.linkMulti(executable, lasting, pid)
+		if err != nil {
+			return err
+		}
+		p.entries, p.returns = append(p.entries, links[0]), append(p.returns, links[1:]...)
+	}
+	for name, probes := range getters {
+		links, err := p.linkMulti(executable, probes, pid)
+		if err != nil {
+			return err
+		}
+		p.getters[name] = append(p.getters[name], links...)
+	}
+	return nil
+}
+
+// linkMulti links entries and returns of the probes; a return only where one is needed.
+func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int) ([]link.Link, error) {
 	entry := link.UprobeMultiOptions{PID: uint32(pid)}
 	exit := link.UprobeMultiOptions{PID: uint32(pid)}
-	for _, at := range p.wanted(lib) {
+	for _, at := range probes {
 		entry.Addresses = append(entry.Addresses, at.FileOffset)
 		entry.Cookies = append(entry.Cookies, uint64(at.Cookie))
 		if at.Return {
@@ -214,19 +269,21 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 			exit.Cookies = append(exit.Cookies, uint64(at.Cookie))
 		}
 	}
-	returns, err := executable.UretprobeMulti(nil, p.objects.CallExit, &exit)
-	if err != nil {
-		return err
+	var links []link.Link
+	if len(exit.Addresses) > 0 {
+		returns, err := executable.UretprobeMulti(nil, p.objects.CallExit, &exit)
+		if err != nil {
+			return nil, err
+		}
+		links = append(links, returns)
 	}
 	entries, err := executable.UprobeMulti(nil, p.objects.CallEnter, &entry)
 	if err != nil {
-		returns.Close()
-		return err
+		_ = closeLinks(links) // the error that matters is there
+		return nil, err
 	}
-	p.returns = append(p.returns, returns)
-	p.entries = append(p.entries, entries)
 	p.count += len(entry.Addresses) + len(exit.Addresses)
-	return nil
+	return append([]link.Link{entries}, links...), nil
 }
 
 // wanted are the probes of a library that are to be placed.
@@ -267,6 +324,10 @@ func (p *probes) attachPerf(lib *library, pid int) error {
 func (p *probes) detach(grace time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for name, links := range p.getters {
+		p.entries, p.returns = append(p.entries, links[0]), append(p.returns, links[1:]...)
+		delete(p.getters, name)
+	}
 	err := errors.Join(closeLinks(p.tracing), closeLinks(p.entries))
 	p.tracing = nil
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -328,6 +389,9 @@ func (p *probes) close() error {
 	err := p.detach(0)
 	if p.process.ProcessFork != nil {
 		err = errors.Join(err, p.process.Close())
+	}
+	if p.unwind.UnwindStop != nil {
+		err = errors.Join(err, p.unwind.UnwindStop.Close())
 	}
 	return errors.Join(err, p.objects.Close())
 }

@@ -53,7 +53,7 @@ func checkAttach(how Attach) Finding {
 // checkPrograms loads the BPF programs and drops them again.
 func checkPrograms(how Attach) Finding {
 	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
-	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16, stacks: true})
+	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16, stacks: StacksFP})
 	if err != nil {
 		f.Err = err
 		return f

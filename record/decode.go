@@ -37,6 +37,9 @@ func (s *scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 		stack := s.stacks.get(e.StackId)
 		row.StackID, row.Site = stack.id, stack.site
 		row.StackStatus = stack.status
+		if stack.id != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_INFERRED) {
+			row.StackStatus = format.StackInferred
+		}
 		if stack.id != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_PARENT) {
 			row.StackStatus = format.StackParent
 		}
@@ -162,9 +165,8 @@ func rowFlags(flags uint8) int32 {
 	return row
 }
 
-// addStack names the frames of a stack seen for the first time and writes its row.
-func (s *scribe) addStack(e *bpf.CudaStackEvent) {
-	rows := s.stacks.add(e)
+// addStack writes the rows of a stack seen for the first time.
+func (s *scribe) addStack(rows []format.Row) {
 	for i := range rows {
 		rows[i].StartNs = s.accounts.clock.now()
 		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])

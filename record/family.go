@@ -261,6 +261,9 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 	if birth.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
 		if known != nil {
 			known.rename()
+			if s.unwinder != nil {
+				s.unwinder.Refresh(pid)
+			}
 			s.scribe.rows <- []format.Row{known.row(known.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
 			return s.attachLibraries(known)
 		}
@@ -277,6 +280,9 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		return nil
 	}
 	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
+	if s.unwinder != nil {
+		s.unwinder.Add(pid)
+	}
 	// What the family uses is probed for the newcomer before it can map it, hopefully.
 	for _, lib := range s.libraries {
 		before := s.probes.placed()
@@ -361,6 +367,9 @@ func (s *Session) buryDead() bool {
 		}
 		s.scribe.rows <- []format.Row{p.exitRow(s.scribe.accounts.clock.now())}
 		s.probes.forget(p.pid)
+		if s.unwinder != nil {
+			s.unwinder.Forget(p.pid)
+		}
 		s.family.remove(p.pid)
 	}
 	return living == 0
@@ -369,7 +378,7 @@ func (s *Session) buryDead() bool {
 // lastFacts is what became of the processes, at the end of the recording.
 func (s *Session) lastFacts() []format.Row {
 	now := s.scribe.accounts.clock.now()
-	var rows []format.Row
+	rows := s.inferenceNotes(now)
 	if n := s.probes.lostChanges(); n > 0 {
 		rows = append(rows, format.Row{
 			Kind: format.KindNote, Name: "children", StartNs: now, Device: -1, Value: float64(n),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/unwind"
 )
 
 // Options say what to record and how. Zero values are not defaults: DefaultOptions
@@ -32,7 +33,7 @@ type Options struct {
 	Owner  format.Owner
 	// BufferBytes is the size of the ring buffer, a power of two from 64 KiB.
 	BufferBytes int
-	// Stacks is "fp" (walk frame pointers) or "off".
+	// Stacks is how stacks are taken: StacksAuto, StacksFull, StacksFP or StacksOff.
 	Stacks string
 	Attach Attach
 	// NVMLInterval is the time between GPU samples, 0: none.
@@ -45,6 +46,8 @@ type Options struct {
 	Children bool
 	// All records every process on the machine that uses CUDA; Pids is then empty.
 	All bool
+	// KeepGetters goes on probing getters however often they are called.
+	KeepGetters bool
 	// Comm and Cgroup narrow All: processes of this name (15 characters, as in
 	// /proc/PID/comm), processes in this cgroup v2 or below it.
 	Comm, Cgroup string
@@ -57,7 +60,7 @@ type Options struct {
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
-		BufferBytes: 64 << 20, Stacks: "fp", Attach: AttachAuto, Children: true,
+		BufferBytes: 64 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true,
 		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second,
 	}
 }
@@ -76,15 +79,18 @@ const (
 type Session struct {
 	opt      Options
 	family   family
-	probes   *probes
-	drain    *drain
-	scribe   *scribe
-	nvml     *telemetry
-	nvmlErr  error // why the GPUs are not sampled
-	gpus     []gpuName
-	output   string
-	startNs  int64
-	costBase format.Cost
+	unwinder *unwind.Unwinder // nil: stacks are not unwound
+	// stacksErr says why stacks are not as complete as was asked for.
+	stacksErr error
+	probes    *probes
+	drain     *drain
+	scribe    *scribe
+	nvml      *telemetry
+	nvmlErr   error // why the GPUs are not sampled
+	gpus      []gpuName
+	output    string
+	startNs   int64
+	costBase  format.Cost
 
 	stop     chan struct{} // ends the helpers
 	helpers  sync.WaitGroup
@@ -141,15 +147,18 @@ func Start(opt Options) (_ *Session, err error) {
 		}
 	}()
 	s.openNVML()
+	begin := time.Now()
+	s.startUnwinder(how)
+	s.syncUnwinder()
 	if err := s.attach(how, libraries); err != nil {
 		return nil, err
 	}
+	s.meta.Cost.AttachNs = time.Since(begin).Nanoseconds()
 	return s, s.begin(writer)
 }
 
 // attach loads the programs and places the probes.
 func (s *Session) attach(how Attach, targets []target) error {
-	begin := time.Now()
 	only := cgroup{}
 	if s.opt.Cgroup != "" {
 		var err error
@@ -158,7 +167,7 @@ func (s *Session) attach(how Attach, targets []target) error {
 		}
 	}
 	probes, err := loadProbes(probeOptions{
-		how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks != "off",
+		how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
 		all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.only,
 	})
 	if err != nil {
@@ -168,6 +177,9 @@ func (s *Session) attach(how Attach, targets []target) error {
 	for _, p := range s.family.all() {
 		if err := probes.target(p.pid); err != nil {
 			return err
+		}
+		if maps, err := p.maps(); err == nil {
+			probes.objects.CodeMaps.Put(uint32(p.pid), codeMap(maps))
 		}
 	}
 	if s.opt.Children {
@@ -179,7 +191,6 @@ func (s *Session) attach(how Attach, targets []target) error {
 		}
 		s.libraries = append(s.libraries, t.library)
 	}
-	s.meta.Cost.AttachNs = time.Since(begin).Nanoseconds()
 	return nil
 }
 
@@ -192,7 +203,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.meta.Stacks, s.meta.Attach = s.opt.Stacks, string(s.probes.how)
 	hostFacts(&s.meta)
 	s.scribe = &scribe{
-		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(),
+		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
 		names: make(map[kernelKey]kernelName), threads: make(map[int32]string), captures: newCaptures(), meta: s.metaNow,
 		chunks: make(chan []byte, maxChunks), spare: make(chan []byte, maxChunks+2), rows: make(chan []format.Row, 64),
 		done: make(chan struct{}), memory: make([]format.Row, 0, batchRows), call: make([]format.Row, 0, batchRows),
@@ -216,6 +227,9 @@ func (s *Session) begin(writer *format.Writer) error {
 	if s.followErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "children", StartNs: s.startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
 	}
+	if s.stacksErr != nil {
+		facts = append(facts, format.Row{Kind: format.KindNote, Name: "stacks", StartNs: s.startNs, Message: "stacks are not complete: " + s.stacksErr.Error(), Device: -1})
+	}
 	go s.scribe.run(s.opt.SegmentInterval)
 	go s.drain.run()
 	if len(facts) > 0 {
@@ -229,6 +243,9 @@ func (s *Session) begin(writer *format.Writer) error {
 // startHelpers starts what runs beside the ring buffer.
 func (s *Session) startHelpers(c clock) {
 	s.helpers.Go(func() { sampleRunTimes(s.stop) })
+	if !s.opt.KeepGetters {
+		s.helpers.Go(func() { s.dropGetters(s.stop) })
+	}
 	if s.nvml != nil {
 		s.helpers.Go(func() { s.nvml.run(c, s.opt.NVMLInterval, s.scribe.rows, s.stop) })
 	}
@@ -265,6 +282,9 @@ func (s *Session) Probes() (int, Attach) { return s.probes.placed(), s.probes.ho
 
 // HasNVML reports whether the GPUs are sampled.
 func (s *Session) HasNVML() bool { return s.nvml != nil }
+
+// StacksError says why stacks are not as complete as was asked for, nil if they are.
+func (s *Session) StacksError() error { return s.stacksErr }
 
 // Progress returns how far the recording is; safe for concurrent use.
 func (s *Session) Progress() Progress { return *s.scribe.progress.Load() }
@@ -442,5 +462,9 @@ func (s *Session) release() {
 	if s.probes != nil {
 		_ = s.probes.close() // all links are gone already, or we are giving up
 		s.probes = nil
+	}
+	if s.unwinder != nil {
+		s.unwinder.Close()
+		s.unwinder = nil
 	}
 }

@@ -151,6 +151,8 @@ func (p *simProgram) finish() {
 // testOptions returns options for a recording in a folder of the test's own.
 func testOptions(t *testing.T, pids ...int) Options {
 	opt := DefaultOptions()
+	// Complete stacks take seconds to start; tests of them ask for them.
+	opt.Stacks, opt.KeepGetters = StacksFP, true
 	opt.Pids, opt.Output, opt.NVMLInterval = pids, filepath.Join(t.TempDir(), "r.parquet"), 0
 	return opt
 }

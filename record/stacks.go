@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/unwind"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -27,6 +28,9 @@ type stackTable struct {
 	spaces map[uint32]*addressSpace
 	files  map[fileID]*module
 	lastID int32
+
+	unwinder *unwind.Unwinder // nil if stacks are not unwound
+	unwound  map[*unwind.Module]*module
 }
 
 // stackName is what an event needs of its stack.
@@ -36,8 +40,9 @@ type stackName struct {
 	status string
 }
 
-func newStackTable() *stackTable {
+func newStackTable(unwinder *unwind.Unwinder) *stackTable {
 	return &stackTable{
+		unwinder: unwinder, unwound: make(map[*unwind.Module]*module),
 		stacks: make(map[uint64]*stackName), chains: make(map[string]*stackName),
 		spaces: make(map[uint32]*addressSpace), files: make(map[fileID]*module),
 	}

@@ -69,7 +69,7 @@ func TestParseStat(t *testing.T) {
 // loaded anything, as record -- COMMAND does, and then asks for its code.
 func TestStacksOfANewProcessAreNamed(t *testing.T) {
 	self := uint32(os.Getpid())
-	table := newStackTable()
+	table := newStackTable(nil)
 	defer table.close()
 	space := table.space(self)
 	space.maps = nil                                  // as if the mappings had been read too early,

@@ -35,6 +35,8 @@ type recordFlags struct {
 	noChildren bool
 }
 
+var stackModes = []string{record.StacksAuto, record.StacksFull, record.StacksFP, record.StacksOff}
+
 func newRecord() *cobra.Command {
 	f := recordFlags{opt: record.DefaultOptions()}
 	cmd := &cobra.Command{
@@ -71,13 +73,14 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in cgroup v2 `PATH`, as in /proc/PID/cgroup, or below it")
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "64MiB", "`SIZE` of the ring buffer; a power of two")
-	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stacks: fp (walk frame pointers) or off")
+	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
+	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: not at all")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded to disk every `TIME`: what a crash costs at most")
 	flags.StringVar(&f.attach, "attach", string(record.AttachAuto), "how to attach: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
 	flags.Lookup("ready-file").Hidden = true // for scripts and tests
-	for flag, values := range map[string][]string{"stacks": {"fp", "off"}, "attach": {"auto", "uprobe_multi", "perf"}} {
+	for flag, values := range map[string][]string{"stacks": stackModes, "attach": {"auto", "uprobe_multi", "perf"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // both flags exist
 	}
 	return cmd
@@ -104,8 +107,8 @@ func (f *recordFlags) check(command []string) error {
 	}
 	f.opt.BufferBytes = int(size)
 	switch {
-	case f.opt.Stacks != "fp" && f.opt.Stacks != "off":
-		return usagef(help, "--stacks %s: fp or off", f.opt.Stacks)
+	case !slices.Contains(stackModes, f.opt.Stacks):
+		return usagef(help, "--stacks %s: auto, full, fp or off", f.opt.Stacks)
 	case f.attach != "auto" && f.attach != "uprobe_multi" && f.attach != "perf":
 		return usagef(help, "--attach %s: auto, uprobe_multi or perf", f.attach)
 	case f.opt.Duration < 0:
@@ -223,6 +226,9 @@ func (f *recordFlags) announce(session *record.Session) {
 		notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", strings.Join(targets, ", "))
 	} else {
 		notef("attached to %s: %d probes by %s; Ctrl-C stops", strings.Join(targets, ", "), n, how)
+	}
+	if err := session.StacksError(); err != nil {
+		warningf("stacks are walked by frame pointers, frames will be missing: %v", err)
 	}
 	if f.opt.NVMLInterval > 0 && !session.HasNVML() {
 		warningf("no NVML: GPU utilisation, memory and power will be missing from the recording")

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Which calls have the same stack? Unwinding costs 10 to 40 µs, too much for launches
+ * that come 40,000 times a second. A call with a fingerprint that was seen before gets
+ * the stack of the earlier one; a random share is unwound nevertheless, which measures
+ * how often that would have been wrong.
+ *
+ * A fingerprint is no better than it has to be. That of the call itself (thread, stack
+ * pointer, return address, function) is enough where it was never contradicted; where it
+ * was, the chain of Python frames is added, and where that was, the return addresses on
+ * the stack (path.h).
+ */
+#ifndef GPUREC_FINGERPRINT_H
+#define GPUREC_FINGERPRINT_H
+
+#include "state.h"
+#include "stack.h"
+#include "python.h"
+#include "path.h"
+
+/* LRU: a fingerprint that falls out is learnt again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct known_stack);
+} known_stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CLASS_COUNT);
+	__type(key, __u32);
+	__type(value, struct inference_stats);
+} inference SEC(".maps");
+
+/* The first calls with a fingerprint are all unwound, later ones one in check_every, a power of two. */
+#define YOUNG_HITS 4
+const volatile __u64 check_every = 256;
+
+static __always_inline struct inference_stats *inference_of(__u32 class)
+{
+	return bpf_map_lookup_elem(&inference, &class);
+}
+
+/* Calls that come in masses. */
+static __always_inline int may_infer(__u32 class)
+{
+	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API;
+}
+
+/* Whether an event is one of the random share: by the low bits of its time, mixed. */
+static __always_inline int is_sampled(__u64 ns)
+{
+	return (ns * 0x9e3779b97f4a7c15ULL >> 32 & (check_every - 1)) == 0;
+}
+
+/* Takes the stack that the fingerprint stands for, unless it is to be unwound: then returns 0. */
+static __always_inline int take_known(struct thread *t, const struct call_spec *spec, struct open_call *c, struct known_stack *k)
+{
+	struct event *e = &c->event;
+	struct inference_stats *s;
+
+	if (k->hits < YOUNG_HITS) {
+		k->hits++;
+		return 0;
+	}
+	if (is_sampled(e->start_ns)) {
+		t->expected = k->stack_id;
+		return 0;
+	}
+	c->name_known = k->epoch == t->epoch; /* the same function: it is in the fingerprint */
+	k->epoch = t->epoch;
+	e->stack = STACK_INFERRED;
+	e->stack_id = k->stack_id;
+	s = inference_of(spec->class);
+	if (s)
+		s->inferred++;
+	return 1;
+}
+
+/*
+ * Infers the stack of a call from its fingerprint. If it returns 0, the stack must be
+ * unwound; t->fingerprint and t->level then say as what it is to be remembered.
+ */
+static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 caller_pc)
+{
+	struct event *e = &c->event;
+	struct known_stack *k;
+	struct known_path *p;
+	__u64 h;
+
+	if (!may_infer(spec->class))
+		return 0;
+	h = mix(mix(mix((__u64)e->pid << 32 | e->tid, REG_SP(ctx)), caller_pc), e->call);
+	h = mix(h, spec->class == CLASS_LAUNCH ? e->src : spec->class == CLASS_API ? e->bytes : 0);
+	t->fingerprint = h;
+	t->level = LEVEL_CALL;
+	k = bpf_map_lookup_elem(&known_stacks, &h);
+	if (!k)
+		return 0;
+	if (!k->ambiguous)
+		return take_known(t, spec, c, k);
+	h = python_chain(t, e->pid, mix(h, LEVEL_PYTHON));
+	t->fingerprint = h;
+	t->level = LEVEL_PYTHON;
+	k = bpf_map_lookup_elem(&known_stacks, &h);
+	if (!k)
+		return 0;
+	if (!k->ambiguous)
+		return take_known(t, spec, c, k);
+	t->level = LEVEL_PATH;
+	p = find_path(t, h, REG_SP(ctx));
+	if (!p)
+		return 0;
+	if (!p->known.ambiguous)
+		return take_known(t, spec, c, &p->known);
+	t->fingerprint = 0;
+	return 0;
+}
+
+/* Learns which stack the fingerprint of an unwound call stands for. */
+static __always_inline void remember(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 stack_id, __u32 error)
+{
+	struct known_stack *k, new = {.stack_id = stack_id};
+	struct call_spec *spec;
+	struct inference_stats *s;
+	__u64 h = t->fingerprint;
+	__u32 call = e->call;
+	int is_wrong = t->expected && t->expected != stack_id;
+
+	if (!h || error)
+		return;
+	if (t->expected) {
+		spec = bpf_map_lookup_elem(&calls, &call);
+		s = spec ? inference_of(spec->class) : 0;
+		if (s) {
+			s->checked++;
+			s->wrong += is_wrong;
+		}
+	}
+	if (t->level == LEVEL_PATH) {
+		learn_path(ctx, t, h, e->pid, stack_id, is_wrong);
+		return;
+	}
+	k = bpf_map_lookup_elem(&known_stacks, &h);
+	if (!k)
+		bpf_map_update_elem(&known_stacks, &h, &new, BPF_ANY);
+	else if (k->stack_id != stack_id)
+		k->ambiguous = 1;
+}
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The native path of a thread without unwinding it: the words on its stack that point
+ * into code, and stay the same while the unwound stack does. Those of the live frames are
+ * the return addresses; others are left over from calls that are gone and drop out as
+ * soon as they change.
+ *
+ * Learning is slow, but happens a few times per stack; comparing costs a copy of the
+ * stack, up to the outermost word, and some 50 comparisons.
+ */
+#ifndef GPUREC_PATH_H
+#define GPUREC_PATH_H
+
+#include "state.h"
+#include "stack.h"
+
+/* How much of the stack is looked at: 16 KiB. */
+#define PIECE_WORDS 2048
+
+#define CODE_UNIT_BITS 21 /* 2 MiB */
+#define CODE_UNITS 32768  /* 64 GiB: libraries lie close together */
+
+/* Where code of a process lies; made by user space from its mappings. */
+struct code_map {
+	__u64 program_start, program_end; /* of the code outside: the program itself */
+	__u64 base; /* address of the first unit */
+	__u64 units[CODE_UNITS / 64];
+};
+
+/* pid -> its code. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct code_map);
+} code_maps SEC(".maps");
+
+/* A copy of the stack from its top on. */
+struct stack_piece {
+	__u32 count; /* of words */
+	__u32 _pad;
+	__u64 words[PIECE_WORDS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_piece);
+} stack_pieces SEC(".maps");
+
+/* A fingerprint's stack. */
+struct known_stack {
+	__u64 stack_id;
+	__u16 hits; /* up to YOUNG_HITS */
+	__u16 ambiguous; /* was seen with different stacks: more must go into the fingerprint */
+	__u32 epoch; /* of kernel handles: in which the launched kernel's name was sent */
+};
+
+#define PATH_WORDS 96
+
+/* One native path of a fingerprint, and its stack. */
+struct known_path {
+	struct known_stack known;
+	__u32 count;
+	__u16 at[PATH_WORDS]; /* places on the stack, in words, from the inside out */
+	__u64 value[PATH_WORDS];
+};
+
+/* How many stacks with the same calls and the same Python frames can be told apart. */
+#define MAX_PATHS 16
+
+/* Fingerprint + number of the path -> path. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct known_path);
+} known_paths SEC(".maps");
+
+/* What a path starts as: too big for the BPF stack. */
+static const struct known_path new_path;
+
+/* Copies the stack from sp on; less of it where it ends. */
+static __always_inline struct stack_piece *copy_stack(__u64 sp)
+{
+	__u32 zero = 0;
+	struct stack_piece *piece = bpf_map_lookup_elem(&stack_pieces, &zero);
+
+	if (!piece)
+		return 0;
+	if (!bpf_probe_read_user(piece->words, 8 * PIECE_WORDS, (void *)sp))
+		piece->count = PIECE_WORDS;
+	else if (!bpf_probe_read_user(piece->words, 4 * PIECE_WORDS, (void *)sp))
+		piece->count = PIECE_WORDS / 2;
+	else if (!bpf_probe_read_user(piece->words, PIECE_WORDS, (void *)sp))
+		piece->count = PIECE_WORDS / 8;
+	else
+		return 0;
+	return piece;
+}
+
+static __always_inline __u64 piece_word(struct stack_piece *piece, __u32 i)
+{
+	asm volatile("" : "+r"(i));
+	return i < PIECE_WORDS && i < piece->count ? piece->words[i] : 0;
+}
+
+struct path_search {
+	struct stack_piece *piece;
+	struct code_map *code;
+	struct known_path *path;
+	__u32 kept;
+};
+
+/* Counts in c->kept the words of a path that are what they were, up to the first that is not. */
+static long compare_word(__u32 i, struct path_search *c)
+{
+	asm volatile("" : "+r"(i));
+	if (i >= PATH_WORDS || piece_word(c->piece, c->path->at[i]) != c->path->value[i])
+		return 1;
+	c->kept++;
+	return 0;
+}
+
+static __always_inline int is_on(struct stack_piece *piece, struct known_path *p)
+{
+	struct path_search c = {.piece = piece, .path = p};
+
+	bpf_loop(p->count, compare_word, &c, 0);
+	return c.kept == p->count;
+}
+
+/* The path of the fingerprint that the thread is on, 0: none that is known. */
+static __always_inline struct known_path *find_path(struct thread *t, __u64 h, __u64 sp)
+{
+	struct stack_piece *piece = copy_stack(sp);
+
+	if (!piece)
+		return 0;
+	for (int i = 0; i < MAX_PATHS; i++) {
+		__u64 key = h + i;
+		struct known_path *p = bpf_map_lookup_elem(&known_paths, &key);
+
+		if (!p)
+			return 0;
+		if (is_on(piece, p)) {
+			t->path = key;
+			return p;
+		}
+	}
+	return 0;
+}
+
+static __always_inline int is_code(struct code_map *code, __u64 word)
+{
+	__u64 unit = (word - code->base) >> CODE_UNIT_BITS;
+
+	if (unit < CODE_UNITS)
+		return code->units[unit / 64 % (CODE_UNITS / 64)] >> unit % 64 & 1;
+	return word >= code->program_start && word < code->program_end;
+}
+
+static long add_if_code(__u32 i, struct path_search *c)
+{
+	__u64 word = piece_word(c->piece, i);
+	__u32 n = c->path->count;
+
+	if (!is_code(c->code, word))
+		return 0;
+	asm volatile("" : "+r"(n));
+	if (n >= PATH_WORDS)
+		return 1;
+	c->path->at[n] = i;
+	c->path->value[n] = word;
+	c->path->count = n + 1;
+	return 0;
+}
+
+/* Keeps a word of a path if it is what it was; c->kept words before it have been kept. */
+static long keep_if_same(__u32 i, struct path_search *c)
+{
+	__u32 kept = c->kept;
+
+	asm volatile("" : "+r"(i));
+	asm volatile("" : "+r"(kept));
+	if (i >= PATH_WORDS || kept >= PATH_WORDS)
+		return 1;
+	if (piece_word(c->piece, c->path->at[i]) != c->path->value[i])
+		return 0;
+	c->path->at[kept] = c->path->at[i];
+	c->path->value[kept] = c->path->value[i];
+	c->kept = kept + 1;
+	return 0;
+}
+
+/* Drops the words of a path that are not what they were. */
+static __always_inline void prune(struct path_search *c)
+{
+	c->kept = 0;
+	bpf_loop(c->path->count, keep_if_same, c, 0);
+	c->path->count = c->kept;
+}
+
+/* The place for a stack among the paths of its fingerprint: where it is, or a free one, or any. */
+static __always_inline __u64 place_of(__u64 h, __u64 stack_id)
+{
+	for (int i = 0; i < MAX_PATHS; i++) {
+		__u64 key = h + i;
+		struct known_path *p = bpf_map_lookup_elem(&known_paths, &key);
+
+		if (!p || p->known.stack_id == stack_id)
+			return key;
+	}
+	return h + bpf_get_prandom_u32() % MAX_PATHS;
+}
+
+/* Learns the path of an unwound stack, or more about it. */
+static __always_inline void learn_path(struct pt_regs *ctx, struct thread *t, __u64 h, __u32 pid, __u64 stack_id, int is_wrong)
+{
+	struct path_search c = {.piece = copy_stack(REG_SP(ctx)), .code = bpf_map_lookup_elem(&code_maps, &pid)};
+	__u64 key = place_of(h, stack_id);
+
+	if (!c.piece || !c.code)
+		return;
+	if (is_wrong) { /* the path that looked like this one does not tell enough */
+		c.path = bpf_map_lookup_elem(&known_paths, &t->path);
+		if (c.path)
+			c.path->known.ambiguous = 1;
+	}
+	c.path = bpf_map_lookup_elem(&known_paths, &key);
+	if (c.path && c.path->known.stack_id == stack_id) {
+		prune(&c);
+		return;
+	}
+	bpf_map_update_elem(&known_paths, &key, &new_path, BPF_ANY);
+	c.path = bpf_map_lookup_elem(&known_paths, &key);
+	if (!c.path)
+		return;
+	c.path->known.stack_id = stack_id;
+	bpf_loop(PIECE_WORDS, add_if_code, &c, 0);
+}
+
+#endif

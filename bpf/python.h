@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The chain of a thread's Python frames, read as CPython 3.11 and later keep it. Where
+ * its parts lie, the unwinder has found out.
+ */
+#ifndef GPUREC_PYTHON_H
+#define GPUREC_PYTHON_H
+
+#include "state.h"
+#include "stack.h"
+
+/* Offset of the thread pointer (fs base, tpidr) in the kernel's task_struct. */
+const volatile __u32 task_thread_pointer = 0;
+
+/* The unwinder's PyProcInfo: where things are in this process's interpreter. */
+struct python_process {
+	__u64 tls_key_address; /* of the int autoTLSkey, before CPython 3.13 */
+	__u64 none_address;
+	__u16 version;
+	__s16 tls_offset; /* of the thread state from the thread pointer, since CPython 3.13; 0: by key */
+	struct {
+		__s16 offset;
+		__u8 multiplier;
+		__u8 indirect;
+	} tsd;
+	__u8 thread_frame;   /* PyThreadState.frame, .cframe or .current_frame */
+	__u8 cframe_current; /* _PyCFrame.current_frame */
+	__u8 frame_back, frame_code, frame_instruction;
+	__u8 frame_entry, frame_entry_value;
+	__u8 _code[5];
+	__u8 instruction_is_pointer; /* since CPython 3.11 */
+	__u8 frame_is_cframe;        /* thread_frame is .cframe: CPython 3.11 and 3.12 */
+	__u8 _pad[2];
+};
+_Static_assert(sizeof(struct python_process) == 40, "the layout of the unwinder's PyProcInfo");
+
+/* pid -> its interpreter. User space puts the unwinder's map in place of this one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct python_process);
+} python_processes SEC(".maps");
+
+#define MAX_PYTHON_FRAMES 96
+/* An interpreter frame, of which what matters lies in the first 80 bytes. */
+#define PYTHON_FRAME_WORDS 10
+
+static __always_inline __u64 read_word(__u64 address)
+{
+	__u64 v = 0;
+
+	bpf_probe_read_user(&v, sizeof(v), (void *)address);
+	return v;
+}
+
+/* The thread's innermost frame, 0: it runs no Python. */
+static __always_inline __u64 python_frame(const struct python_process *p)
+{
+	__u64 task = bpf_get_current_task(), thread_pointer = 0, state, frame;
+	__u32 key = 0;
+
+	bpf_probe_read_kernel(&thread_pointer, sizeof(thread_pointer), (void *)(task + task_thread_pointer));
+	if (p->tls_offset) {
+		state = read_word(thread_pointer + p->tls_offset);
+	} else {
+		__u64 tsd = thread_pointer + p->tsd.offset;
+
+		bpf_probe_read_user(&key, sizeof(key), (void *)p->tls_key_address);
+		if (p->tsd.indirect)
+			tsd = read_word(tsd);
+		state = read_word(tsd + (__u64)key * p->tsd.multiplier);
+	}
+	if (!state)
+		return 0;
+	frame = read_word(state + p->thread_frame);
+	return frame && p->frame_is_cframe ? read_word(frame + p->cframe_current) : frame;
+}
+
+static __always_inline __u64 frame_word(const __u64 *frame, __u8 offset)
+{
+	__u32 i = offset / 8;
+
+	asm volatile("" : "+r"(i));
+	return i < PYTHON_FRAME_WORDS ? frame[i] : 0;
+}
+
+/* Mixes code and instruction of every Python frame of the thread into h. */
+static __always_inline __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
+{
+	const struct python_process *p = bpf_map_lookup_elem(&python_processes, &pid);
+	__u64 frame;
+
+	if (!p)
+		return h;
+	frame = python_frame(p);
+	for (int i = 0; i < MAX_PYTHON_FRAMES && frame; i++) {
+		__u64 *words = t->scratch.words;
+
+		if (bpf_probe_read_user(words, PYTHON_FRAME_WORDS * 8, (void *)frame))
+			break;
+		h = mix(h ^ frame_word(words, p->frame_code), frame_word(words, p->frame_instruction));
+		frame = frame_word(words, p->frame_back);
+	}
+	return h;
+}
+
+#endif

@@ -1,0 +1,112 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The end of unwinding. The programs of the OpenTelemetry profiler, begun by call_enter
+ * (unwind.h), come here with a complete or a broken stack in a record per CPU.
+ * unwind_stop names the stack by a hash of its frames, puts the name into the call's
+ * event and sends a stack that is new.
+ *
+ * Needs Linux 5.17 (bpf_loop); without it stacks are walked by frame pointers.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "regs.h"
+#include "state.h"
+#include "unwind.h"
+
+char _license[] SEC("license") = "GPL";
+
+/* Offsets in the unwinder's record. */
+const volatile __u32 record_error = 0;        /* s32: its ErrorCode */
+const volatile __u32 record_pc = 0;           /* u64: where it is */
+const volatile __u32 record_words = 0;        /* u16: of frames */
+const volatile __u32 record_frames = 0;       /* u16 */
+const volatile __u32 record_kernel_words = 0; /* u16 */
+const volatile __u32 record_data = 0;         /* u64[MAX_FRAME_WORDS]: the frames */
+
+/* Their record. User space puts theirs in place of this one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__uint(value_size, 8);
+} unwind_record SEC(".maps");
+
+/* A broken stack is sent again after this time: what broke it may have changed. */
+#define RESEND_NS 50000000
+
+struct hashing {
+	__u8 *record;
+	__u64 hash;
+};
+
+static long hash_word(__u32 i, struct hashing *c)
+{
+	if (i >= MAX_FRAME_WORDS)
+		return 1;
+	c->hash = mix(c->hash, *(__u64 *)(c->record + record_data + 8 * i));
+	return 0;
+}
+
+/* Sends the stack, with our header in front of its frames, over what the unwinder needs no more. */
+static __always_inline void send_unwound(__u8 *record, __u64 stack_id, __u32 pid, __u32 error, __u32 words)
+{
+	struct unwound_event *u = (void *)(record + record_data - sizeof(*u));
+	__u16 frames = *(__u16 *)(record + record_frames), kernel_words = *(__u16 *)(record + record_kernel_words);
+	__u64 now = bpf_ktime_get_ns();
+	__u64 size = sizeof(*u) + 8 * words;
+
+	u->kind = RECORD_UNWOUND;
+	u->words = words;
+	u->pid = pid;
+	u->stack_id = stack_id;
+	u->stop_pc = *(__u64 *)(record + record_pc);
+	u->error = error;
+	u->frames = frames;
+	u->kernel_words = kernel_words;
+	asm volatile("" : "+r"(size));
+	if (size > sizeof(*u) + 8 * MAX_FRAME_WORDS)
+		return;
+	if (!bpf_ringbuf_output(&events, u, size, wakeup()))
+		bpf_map_update_elem(&stacks_sent, &stack_id, &now, BPF_ANY);
+}
+
+/* Whether user space has the stack; a broken one it should see again at times. */
+static __always_inline int was_sent(__u64 stack_id, __u32 error)
+{
+	__u64 *sent = bpf_map_lookup_elem(&stacks_sent, &stack_id);
+
+	return sent && (!error || bpf_ktime_get_ns() - *sent < RESEND_NS);
+}
+
+/* Where the unwinder ends. The call is the innermost open one of this thread. */
+SEC("uprobe.multi/unwind_stop")
+int unwind_stop(struct pt_regs *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 zero = 0, words, error;
+	__u8 *record = bpf_map_lookup_elem(&unwind_record, &zero);
+	struct unwinding *u = unwinding_here();
+	struct thread *t = bpf_map_lookup_elem(&threads, &id);
+	struct open_call *c;
+	struct hashing h = {.record = record, .hash = id >> 32};
+
+	if (!record || !u || !t || u->id != id)
+		return 0;
+	u->id = 0;
+	c = open_call(t, t->open - 1);
+	if (!c)
+		return 0;
+	words = *(__u16 *)(record + record_words);
+	error = *(__u32 *)(record + record_error);
+	h.hash = mix(h.hash, error);
+	bpf_loop(words, hash_word, &h, 0);
+	h.hash &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
+	c->event.stack = STACK_UNWOUND;
+	c->event.stack_id = h.hash;
+	remember(ctx, t, &c->event, h.hash, error);
+	if (!was_sent(h.hash, error))
+		send_unwound(record, h.hash, id >> 32, error, words);
+	return 0;
+}

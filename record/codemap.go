@@ -1,0 +1,43 @@
+//go:build linux
+
+package record
+
+import (
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// codeMap is where code of a process lies, as the programs need it to tell what may be a
+// return address.
+func codeMap(maps []symbolize.Mapping) *bpf.CudaCodeMap {
+	const unitBits = 21
+	m := new(bpf.CudaCodeMap)
+	units := uint64(len(m.Units) * 64)
+	// The window lies below the end of the highest library: there are the others.
+	var top uint64
+	for _, mapping := range maps {
+		if mapping.Executable() && mapping.Inode != 0 && mapping.End > top {
+			top = mapping.End
+		}
+	}
+	last := top >> unitBits
+	first := last - min(last, units-1)
+	m.Base = first << unitBits
+	for _, mapping := range maps {
+		if !mapping.Executable() {
+			continue
+		}
+		if mapping.End <= m.Base && mapping.Inode != 0 {
+			if m.ProgramStart == 0 {
+				m.ProgramStart = mapping.Start
+			}
+			m.ProgramEnd = mapping.End
+		}
+		for unit := mapping.Start >> unitBits; unit <= (mapping.End-1)>>unitBits; unit++ {
+			if unit >= first && unit-first < units {
+				m.Units[(unit-first)/64] |= 1 << ((unit - first) % 64)
+			}
+		}
+	}
+	return m
+}

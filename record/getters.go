@@ -1,0 +1,74 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Getters, such as cuCtxGetCurrent, are called by libraries as often as kernels are
+// launched. A probe costs them more than they take themselves and tells nothing new, so
+// one that is called more than maxGetterRate times a second is no longer probed.
+const (
+	getterInterval = time.Second
+	maxGetterRate  = 2000
+)
+
+// dropGetters looks at the getters' rates until stop is closed.
+func (s *Session) dropGetters(stop <-chan struct{}) {
+	last := s.probes.getterCalls()
+	for !sleep(stop, getterInterval) {
+		calls := s.probes.getterCalls()
+		for name, n := range calls {
+			rate := float64(n-last[name]) / getterInterval.Seconds()
+			if rate < maxGetterRate || !s.probes.dropGetter(name) {
+				continue
+			}
+			s.scribe.rows <- []format.Row{{
+				Kind: format.KindNote, Name: "getter", StartNs: s.scribe.accounts.clock.now(), Device: -1, Value: rate,
+				Message: fmt.Sprintf("%s was called %.0f times a second: from here on its calls are missing (--keep-getters keeps them)", name, rate),
+			}}
+		}
+		last = calls
+	}
+}
+
+// getterCalls returns how often each getter has been called.
+func (p *probes) getterCalls() map[string]uint64 {
+	calls := make(map[string]uint64)
+	for cookie := range bpf.NumCookies() {
+		call, _, _, _ := bpf.ByCookie(uint16(cookie))
+		if !call.Getter {
+			continue
+		}
+		var cpus []uint64
+		if p.objects.Counts.Lookup(uint32(cookie), &cpus) == nil {
+			for _, n := range cpus {
+				calls[call.Name] += n
+			}
+		}
+	}
+	return calls
+}
+
+// dropGetter removes the probes of a getter; it reports whether there were any. Calls
+// under way return before their return probe goes.
+func (p *probes) dropGetter(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	links := p.getters[name]
+	delete(p.getters, name)
+	if len(links) == 0 {
+		return false
+	}
+	err := links[0].Close()
+	time.Sleep(10 * time.Millisecond)
+	// A link that cannot be closed goes with the process: there is nothing to be done.
+	_ = errors.Join(err, closeLinks(links[1:]))
+	return true
+}

@@ -1,0 +1,259 @@
+//go:build linux
+
+package unwind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/tracer"
+)
+
+// Names in the profiler's BPF object.
+const (
+	entryProgram  = "kprobe__generic"
+	nativeProgram = "kprobe_unwind_native"
+	pythonProgram = "kprobe_unwind_python"
+	rodataMap     = ".rodata.var"
+	recordMap     = "per_cpu_records"
+	programsMap   = "perf_progs"
+)
+
+const (
+	stopSlot      = uint32(support.ProgUnwindStop)
+	numSlots      = 32
+	maxFrameWords = 3072
+	// Of its programs each handles so many Python frames: what the verifier of kernels
+	// since 6.6 takes, as the profiler itself sets it.
+	pythonFrames = 15
+)
+
+// chain is our copy of the profiler's programs for probes.
+type chain struct {
+	opt      Options
+	loaded   []*ebpf.Program
+	programs *ebpf.Map // tail calls
+	record   *ebpf.Map // the stack being unwound, per CPU
+	rodata   *ebpf.Map
+	layout   Layout
+	// haveMaps is given the maps that the chain shares with the profiler, by their names.
+	haveMaps func(map[string]*ebpf.Map) error
+}
+
+// Load implements tracer.Probe.
+func (c *chain) Load(_ context.Context, registrar tracer.ProbeRegistrar, pc *tracer.ProbeContext) (_ link.Link, err error) {
+	if err := features.HaveProgramHelper(ebpf.Kprobe, asm.FnLoop); err != nil {
+		return nil, fmt.Errorf("needs bpf_loop, Linux 5.17: %w", err)
+	}
+	slots := map[string]uint32{
+		entryProgram: c.opt.EntrySlot, nativeProgram: uint32(support.ProgUnwindNative), pythonProgram: uint32(support.ProgUnwindPython),
+	}
+	names := make([]string, 0, len(slots))
+	for name := range slots {
+		names = append(names, name)
+	}
+	spec, err := pc.CollectionSpecWith(nil, names, []string{"origin_id_probe", "python_frames_per_program"})
+	if err != nil {
+		return nil, err
+	}
+	origin, err := registrar.Register(&samples.TypeMetadata{SampleType: "cuda", SampleUnit: "count"})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(spec.Variables["origin_id_probe"].Set(origin), spec.Variables["python_frames_per_program"].Set(uint32(pythonFrames)),
+		spec.Variables["tpbase_offset"].Get(new(uint64))); err != nil {
+		return nil, err
+	}
+	if err := c.readLayout(spec); err != nil {
+		return nil, err
+	}
+	if err := c.makeMaps(spec); err != nil {
+		return nil, err
+	}
+	own := map[string]*ebpf.Map{programsMap: c.programs, recordMap: c.record, recordMap + "_kp": c.record, rodataMap: c.rodata}
+	uses := references(spec) // their names are gone after RewriteMaps
+	if err := pc.RewriteMaps(spec, nil); err != nil {
+		return nil, err
+	}
+	shared := make(map[string]*ebpf.Map)
+	for _, u := range uses {
+		if m := own[u.name]; m != nil {
+			if err := u.in().AssociateMap(m); err != nil {
+				return nil, fmt.Errorf("%s: %w", u.name, err)
+			}
+		} else {
+			if m, ok := u.in().Map().(*ebpf.Map); ok {
+				shared[u.name] = m
+			}
+		}
+	}
+	if err := c.haveMaps(shared); err != nil {
+		return nil, err
+	}
+	return nil, c.load(spec, slots)
+}
+
+// load has the kernel verify the programs, side by side.
+func (c *chain) load(spec *ebpf.CollectionSpec, slots map[string]uint32) error {
+	var (
+		mu   sync.Mutex
+		wg   sync.WaitGroup
+		errs []error
+	)
+	for name, slot := range slots {
+		wg.Go(func() {
+			program := spec.Programs[name]
+			program.AttachType = c.opt.AttachType
+			p, err := ebpf.NewProgram(program)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				c.loaded = append(c.loaded, p)
+				err = c.programs.Put(slot, uint32(p.FD()))
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// use is one place in a program that refers to a map.
+type use struct {
+	program     *ebpf.ProgramSpec
+	instruction int
+	name        string
+}
+
+func (u use) in() *asm.Instruction { return &u.program.Instructions[u.instruction] }
+
+func references(spec *ebpf.CollectionSpec) []use {
+	var found []use
+	for _, p := range spec.Programs {
+		for i := range p.Instructions {
+			if ins := &p.Instructions[i]; ins.IsLoadFromMap() && ins.Reference() != "" {
+				found = append(found, use{p, i, ins.Reference()})
+			}
+		}
+	}
+	return found
+}
+
+// makeMaps makes the maps that the chain does not share with the profiler.
+func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return err
+	}
+	if c.record, err = ebpf.NewMap(full.Maps[recordMap]); err != nil {
+		return fmt.Errorf("%s: %w", recordMap, err)
+	}
+	if c.programs, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "unwinders", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: numSlots,
+	}); err != nil {
+		return err
+	}
+	constants := spec.Maps[rodataMap].Copy()
+	data := slices.Clone(constants.Contents[0].Value.([]byte))
+	for _, v := range spec.Variables {
+		if v.SectionName == rodataMap {
+			copy(data[v.Offset:], v.Value)
+		}
+	}
+	constants.Contents = []ebpf.MapKV{{Key: uint32(0), Value: data}}
+	if c.rodata, err = ebpf.NewMap(constants); err != nil {
+		return fmt.Errorf("%s: %w", rodataMap, err)
+	}
+	return nil
+}
+
+// readLayout finds the members that we read in the types of the profiler's object.
+func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
+		return err
+	}
+	var record, trace, state *btf.Struct
+	if err := errors.Join(typedef(full.Types, "PerCPURecord", &record), typedef(full.Types, "Trace", &trace), typedef(full.Types, "UnwindState", &state)); err != nil {
+		return err
+	}
+	var errs []error
+	member := func(s *btf.Struct, name string) uint32 {
+		at, err := offsetOf(s.Members, name)
+		errs = append(errs, err)
+		return at
+	}
+	traceAt, stateAt := member(record, "trace"), member(record, "state")
+	c.layout = Layout{
+		Error: stateAt + member(state, "unwind_error"), PC: stateAt + member(state, "pc"),
+		Words: traceAt + member(trace, "frame_data_len"), Frames: traceAt + member(trace, "num_frames"),
+		KernelWords: traceAt + member(trace, "num_kernel_frames"), Data: traceAt + member(trace, "frame_data"),
+	}
+	var threadPointer uint64
+	errs = append(errs, spec.Variables["tpbase_offset"].Get(&threadPointer))
+	c.layout.ThreadPointer = uint32(threadPointer)
+	if c.layout.Data%8 != 0 || c.layout.Data < 32 || record.Size < c.layout.Data+8*maxFrameWords {
+		errs = append(errs, errors.New("the unwinder's record is not as expected"))
+	}
+	return errors.Join(errs...)
+}
+
+// typedef finds the structure behind a typedef.
+func typedef(types *btf.Spec, name string, to **btf.Struct) error {
+	var t *btf.Typedef
+	if err := types.TypeByName(name, &t); err != nil {
+		return fmt.Errorf("layout of the unwinder's %s: %w", name, err)
+	}
+	s, ok := btf.UnderlyingType(t).(*btf.Struct)
+	if !ok {
+		return fmt.Errorf("layout of the unwinder's %s: not a structure", name)
+	}
+	*to = s
+	return nil
+}
+
+// offsetOf returns the offset of a member in bytes, looking into nameless members too.
+func offsetOf(members []btf.Member, name string) (uint32, error) {
+	for _, m := range members {
+		if m.Name == name {
+			return uint32(m.Offset / 8), nil
+		}
+		if m.Name != "" {
+			continue
+		}
+		var inner []btf.Member
+		switch t := btf.UnderlyingType(m.Type).(type) {
+		case *btf.Struct:
+			inner = t.Members
+		case *btf.Union:
+			inner = t.Members
+		}
+		if at, err := offsetOf(inner, name); err == nil {
+			return uint32(m.Offset/8) + at, nil
+		}
+	}
+	return 0, fmt.Errorf("the unwinder's structures have no member %s", name)
+}
+
+func (c *chain) close() {
+	for _, p := range c.loaded {
+		p.Close()
+	}
+	for _, m := range []*ebpf.Map{c.programs, c.record, c.rodata} {
+		if m != nil {
+			m.Close()
+		}
+	}
+}

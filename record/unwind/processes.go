@@ -1,0 +1,78 @@
+//go:build linux
+
+package unwind
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// Mapping is a range of executable, file-backed memory of a process.
+type Mapping struct{ Start, End uint64 }
+
+// Add makes the process one to be unwound: its mappings are read, and again whenever it
+// gets new ones. Safe for concurrent use.
+func (u *Unwinder) Add(pid int) {
+	u.mu.Lock()
+	u.processes[pid] = true
+	u.mu.Unlock()
+	u.Refresh(pid)
+}
+
+// Forget ends what Add began. Safe for concurrent use.
+func (u *Unwinder) Forget(pid int) {
+	u.mu.Lock()
+	delete(u.processes, pid)
+	u.mu.Unlock()
+	u.Refresh(pid) // the profiler sees that it is gone
+}
+
+// mapped is called when a process, any one, maps executable memory.
+func (u *Unwinder) mapped(pid int) {
+	u.mu.Lock()
+	wanted := u.processes[pid]
+	u.mu.Unlock()
+	if wanted {
+		u.Refresh(pid)
+	}
+}
+
+// Refresh has the profiler read the mappings of a process again, soon. Safe for
+// concurrent use.
+func (u *Unwinder) Refresh(pid int) {
+	// Key as of bpf_get_current_pid_tgid, of the thread that has the process's number.
+	_ = u.pidEvents.Put(uint64(pid)<<32|uint64(pid), true) // full: it is tried again at the next mapping
+}
+
+// Sync waits until the profiler can unwind through all mappings of a process that was
+// added, and returns how many it cannot when the time is over: files that are no ELF,
+// for example.
+func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (missing int) {
+	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+		missing = 0
+		for _, m := range mappings {
+			if !u.knows(pid, m.Start) {
+				missing++
+			}
+		}
+		if missing == 0 || time.Now().After(end) {
+			return missing
+		}
+	}
+}
+
+// page is the profiler's PIDPage: the key of a trie over pid and address, big-endian.
+type page struct {
+	PrefixBits uint32
+	Pid        [4]byte
+	Address    [8]byte
+}
+
+// knows reports whether code at the address can be unwound.
+func (u *Unwinder) knows(pid int, address uint64) bool {
+	key := page{PrefixBits: 96}
+	binary.BigEndian.PutUint32(key.Pid[:], uint32(pid))
+	binary.BigEndian.PutUint64(key.Address[:], address)
+	var value struct{ FileID, BiasAndProgram uint64 }
+	return u.pages.Lookup(key, &value) == nil && value.FileID != 0
+}

@@ -1,0 +1,149 @@
+//go:build linux
+
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/unwind"
+)
+
+// Ways of taking stacks, in Options.Stacks.
+const (
+	StacksAuto = "auto" // unwound, or inferred for calls that come in masses
+	StacksFull = "full" // unwound, every one
+	StacksFP   = "fp"   // walked by frame pointers
+	StacksOff  = "off"
+)
+
+// syncTimeout is how long attaching waits until stacks of a process can be unwound:
+// unwind tables of 400 MB libraries take seconds to read.
+const syncTimeout = 10 * time.Second
+
+// stackModes are the BPF programs' names for them.
+var stackModes = map[string]bpf.CudaStackMode{
+	StacksAuto: bpf.CudaStackModeSTACKS_AUTO, StacksFull: bpf.CudaStackModeSTACKS_FULL,
+	StacksFP: bpf.CudaStackModeSTACKS_FRAME_POINTERS, StacksOff: bpf.CudaStackModeSTACKS_OFF,
+}
+
+// startUnwinder starts what complete stacks need. Where it cannot, stacks are walked by
+// frame pointers and stacksErr says why.
+func (s *Session) startUnwinder(how Attach) {
+	if s.opt.Stacks != StacksAuto && s.opt.Stacks != StacksFull {
+		return
+	}
+	attachType := ebpf.AttachTraceUprobeMulti
+	if how == AttachPerf {
+		attachType = ebpf.AttachNone
+	}
+	var pids []int
+	for _, p := range s.family.all() {
+		pids = append(pids, p.pid)
+	}
+	s.unwinder, s.stacksErr = unwind.Start(unwind.Options{AttachType: attachType, EntrySlot: uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY), Pids: pids})
+	if s.stacksErr != nil {
+		s.opt.Stacks = StacksFP
+	}
+}
+
+// syncUnwinder waits until stacks of the processes can be unwound.
+func (s *Session) syncUnwinder() {
+	if s.unwinder == nil {
+		return
+	}
+	end := time.Now().Add(syncTimeout)
+	for _, p := range s.family.all() {
+		maps, err := p.maps()
+		if err != nil {
+			continue // it has ended
+		}
+		var code []unwind.Mapping
+		for _, m := range maps {
+			if m.Executable() && m.Inode != 0 {
+				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
+			}
+		}
+		s.unwinder.Sync(p.pid, code, time.Until(end))
+	}
+}
+
+// unwindMaps are the maps that the programs share with the unwinder.
+func unwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{"unwinders": u.Programs(), "python_processes": u.Pythons()}
+}
+
+// endUnwinding loads the program at the end of the unwinder's.
+func (p *probes) endUnwinding(u *unwind.Unwinder, wakeupBytes uint64) error {
+	spec, err := bpf.LoadUnwind()
+	if err != nil {
+		return fmt.Errorf("read BPF programs: %w", err)
+	}
+	layout := u.Layout()
+	for name, offset := range map[string]uint32{
+		"record_error": layout.Error, "record_pc": layout.PC, "record_words": layout.Words, "record_frames": layout.Frames,
+		"record_kernel_words": layout.KernelWords, "record_data": layout.Data,
+	} {
+		err = errors.Join(err, spec.Variables[name].Set(offset))
+	}
+	if err := errors.Join(err, spec.Variables["wakeup_bytes"].Set(wakeupBytes)); err != nil {
+		return fmt.Errorf("set BPF variables: %w", err)
+	}
+	for _, program := range spec.Programs {
+		program.AttachType = p.attachType()
+	}
+	spec.Maps["unwind_record"].ValueSize = u.Record().ValueSize()
+	spec.Maps["events"].MaxEntries = p.objects.Events.MaxEntries()
+	o := &p.objects
+	err = spec.LoadAndAssign(&p.unwind, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
+		"unwind_record": u.Record(), "unwinding": o.Unwinding, "threads": o.Threads, "events": o.Events, "calls": o.Calls,
+		"stacks_sent": o.StacksSent, "known_stacks": o.KnownStacks, "known_paths": o.KnownPaths,
+		"inference": o.Inference, "code_maps": o.CodeMaps, "stack_pieces": o.StackPieces,
+	}})
+	if err != nil {
+		return fmt.Errorf("load BPF programs that end unwinding: %w", err)
+	}
+	return u.SetStop(p.unwind.UnwindStop)
+}
+
+// inferenceNotes say how often inferred stacks were wrong, a row per class of calls.
+func (s *Session) inferenceNotes(now int64) []format.Row {
+	var rows []format.Row
+	for class, sum := range s.probes.inferences() {
+		if sum.Inferred+sum.Checked+sum.Busy == 0 {
+			continue
+		}
+		text, err := json.Marshal(format.StackInference{
+			Class: classNames[class], Key: "call, then Python frames, then native path",
+			Inferred: int64(sum.Inferred), Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), Busy: int64(sum.Busy),
+		})
+		if err != nil {
+			continue // strings and numbers always encode
+		}
+		rows = append(rows, format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: now, Device: -1, Message: string(text)})
+	}
+	return rows
+}
+
+// inferences returns how often the stacks of a class were inferred, checked and wrong.
+func (p *probes) inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
+	for class := range sums {
+		var cpus []bpf.CudaInferenceStats
+		if p.objects.Inference.Lookup(uint32(class), &cpus) != nil {
+			continue
+		}
+		for _, c := range cpus {
+			sums[class].Inferred += c.Inferred
+			sums[class].Checked += c.Checked
+			sums[class].Wrong += c.Wrong
+			sums[class].Busy += c.Busy
+		}
+	}
+	return sums
+}

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Writes build/go.work, in which gpurec is built with a copy of the unwinder's module that
+# differs from the original in a few lines. The copy comes from the module cache; each
+# change must find its place, so a new version cannot silently go without.
+#
+# - RLIMIT_MEMLOCK stays as it is. Raising it needs CAP_SYS_RESOURCE, and since Linux 5.11
+#   BPF memory is not charged to it.
+# - A location without a line does not change the running line of a Python line table.
+# - The Python thread state is found by its key also since 3.13: the thread-local variable
+#   is empty while the thread has released the interpreter's lock, as PyTorch does.
+# - CPython 3.14 marks entry frames with a tagged None.
+#
+# Without the workspace gpurec builds as well; it then needs the capability, and Python
+# frames have wrong lines or are missing.
+set -eu
+
+cd "$(dirname "$0")/.."
+module=go.opentelemetry.io/ebpf-profiler
+version=$(GOWORK=off go list -m -f '{{.Version}}' "$module")
+edition=2 # of the changes
+copy=build/workspace/ebpf-profiler
+
+# change FILE FROM TO: replaces the line FROM, which must be there once.
+change() {
+	[ "$(grep -cxF "$2" "$copy/$1")" = 1 ] || { echo "workspace.sh: $1 has changed: no single line '$2'" >&2; exit 1; }
+	awk -v from="$2" -v to="$3" '$0 == from { if (to != "") print to; next } { print }' "$copy/$1" >"$copy/$1.new"
+	mv "$copy/$1.new" "$copy/$1"
+}
+
+if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
+	cache=$(GOWORK=off go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
+	rm -rf build/workspace
+	mkdir -p build/workspace
+	cp -R "$cache" "$copy"
+	chmod -R u+w "$copy"
+	cat >"$copy/rlimit/rlimit.go" <<-'GO'
+		// Package rlimit leaves the limits as they are.
+		package rlimit
+
+		// MaximizeMemlock does nothing: Linux does not charge BPF memory to RLIMIT_MEMLOCK since 5.11.
+		func MaximizeMemlock() (func(), error) { return func() {}, nil }
+	GO
+	python=interpreter/python/python.go
+	change $python '			line = -1' ''
+	change $python '	if d.staticTLSOffset == 0 && !libcInfo.HasTSDInfo() {' '	if !libcInfo.HasTSDInfo() {'
+	change $python '		Tls_offset:     int16(d.staticTLSOffset),' '		Tls_offset:     0,'
+	change $python '		cdata.NoneStructAddr = uint64(d.noneStruct) + uint64(p.bias)' \
+		'		cdata.NoneStructAddr = uint64(d.noneStruct) + uint64(p.bias)
+		if d.version >= pythonVer(3, 14) {
+			cdata.NoneStructAddr |= 1
+		}'
+	echo "$version $edition" >build/workspace/version
+fi
+
+cat >build/go.work.new <<-GO
+	go $(sed -n 's/^go //p' go.mod)
+
+	use ..
+
+	replace $module => ./workspace/ebpf-profiler
+GO
+# An unchanged file keeps its time: Go's caches stay good.
+if cmp -s build/go.work.new build/go.work 2>/dev/null; then rm build/go.work.new; else mv build/go.work.new build/go.work; fi
