@@ -154,19 +154,19 @@ type CudaHandleKey struct {
 
 type CudaInferenceStats struct {
 	_        structs.HostLayout
-	Inferred uint64
+	Inferred [3]uint64
 	Checked  uint64
 	Wrong    uint64
 	Busy     uint64
 }
 
 type CudaKnownPath struct {
-	_     structs.HostLayout
-	Known CudaKnownStack
-	Count uint32
-	At    [96]uint16
-	_     [4]byte
-	Value [96]uint64
+	_       structs.HostLayout
+	Known   CudaKnownStack
+	Count   uint32
+	Scanned uint32
+	At      [96]uint16
+	Value   [96]uint64
 }
 
 type CudaKnownStack struct {
@@ -175,6 +175,7 @@ type CudaKnownStack struct {
 	Hits      uint16
 	Ambiguous uint16
 	Epoch     uint32
+	Span      uint64
 }
 
 type CudaLossReason uint32

@@ -228,11 +228,12 @@ enum fingerprint_level {
 	LEVEL_CALL,   /* the call itself */
 	LEVEL_PYTHON, /* and the Python frames */
 	LEVEL_PATH,   /* and return addresses on the stack */
+	LEVELS,
 };
 
 /* How right inferred stacks are; per class and CPU. */
 struct inference_stats {
-	__u64 inferred;
+	__u64 inferred[LEVELS];
 	__u64 checked; /* could have been inferred and were unwound instead, chosen at random */
 	__u64 wrong;   /* of the checked: the fingerprint said another stack */
 	__u64 busy;    /* not unwound: another thread was at it on this CPU */

@@ -33,9 +33,17 @@ struct {
 	__type(value, struct inference_stats);
 } inference SEC(".maps");
 
-/* The first calls with a fingerprint are all unwound, later ones one in check_every, a power of two. */
-#define YOUNG_HITS 4
+/*
+ * How many calls with a fingerprint are unwound nevertheless: the first YOUNG_HITS, one
+ * in YOUNG_HITS up to MATURE_HITS, then one in check_every; all powers of two. A
+ * training step runs through a dozen equal layers before something else comes.
+ */
+#define YOUNG_HITS 32
+#define MATURE_HITS 1024
 const volatile __u64 check_every = 256;
+
+/* How often a path may turn out not to tell enough. */
+#define MAX_AMBIGUOUS 8
 
 static __always_inline struct inference_stats *inference_of(__u32 class)
 {
@@ -48,10 +56,10 @@ static __always_inline int may_infer(__u32 class)
 	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API;
 }
 
-/* Whether an event is one of the random share: by the low bits of its time, mixed. */
-static __always_inline int is_sampled(__u64 ns)
+/* Whether an event is one of a random share: by its time, mixed. */
+static __always_inline int is_sampled(__u64 ns, __u64 one_in)
 {
-	return (ns * 0x9e3779b97f4a7c15ULL >> 32 & (check_every - 1)) == 0;
+	return (ns * 0x9e3779b97f4a7c15ULL >> 32 & (one_in - 1)) == 0;
 }
 
 /* Takes the stack that the fingerprint stands for, unless it is to be unwound: then returns 0. */
@@ -59,12 +67,13 @@ static __always_inline int take_known(struct thread *t, const struct call_spec *
 {
 	struct event *e = &c->event;
 	struct inference_stats *s;
+	__u32 hits = k->hits, level = t->level;
 
-	if (k->hits < YOUNG_HITS) {
+	if (hits < MATURE_HITS)
 		k->hits++;
+	if (hits < YOUNG_HITS)
 		return 0;
-	}
-	if (is_sampled(e->start_ns)) {
+	if (is_sampled(e->start_ns, hits < MATURE_HITS ? YOUNG_HITS : check_every)) {
 		t->expected = k->stack_id;
 		return 0;
 	}
@@ -73,8 +82,9 @@ static __always_inline int take_known(struct thread *t, const struct call_spec *
 	e->stack = STACK_INFERRED;
 	e->stack_id = k->stack_id;
 	s = inference_of(spec->class);
-	if (s)
-		s->inferred++;
+	asm volatile("" : "+r"(level));
+	if (s && level < LEVELS)
+		s->inferred[level]++;
 	return 1;
 }
 
@@ -109,10 +119,10 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	if (!k->ambiguous)
 		return take_known(t, spec, c, k);
 	t->level = LEVEL_PATH;
-	p = find_path(t, h, REG_SP(ctx));
+	p = find_path(t, h, REG_SP(ctx), k->span);
 	if (!p)
 		return 0;
-	if (!p->known.ambiguous)
+	if (p->known.ambiguous < MAX_AMBIGUOUS)
 		return take_known(t, spec, c, &p->known);
 	t->fingerprint = 0;
 	return 0;
@@ -138,11 +148,14 @@ static __always_inline void remember(struct pt_regs *ctx, struct thread *t, stru
 			s->wrong += is_wrong;
 		}
 	}
+	k = bpf_map_lookup_elem(&known_stacks, &h);
 	if (t->level == LEVEL_PATH) {
-		learn_path(ctx, t, h, e->pid, stack_id, is_wrong);
+		__u64 span = learn_path(ctx, t, h, e->pid, stack_id, is_wrong);
+
+		if (k && span > k->span)
+			k->span = span;
 		return;
 	}
-	k = bpf_map_lookup_elem(&known_stacks, &h);
 	if (!k)
 		bpf_map_update_elem(&known_stacks, &h, &new, BPF_ANY);
 	else if (k->stack_id != stack_id)

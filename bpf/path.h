@@ -53,9 +53,10 @@ struct {
 /* A fingerprint's stack. */
 struct known_stack {
 	__u64 stack_id;
-	__u16 hits; /* up to YOUNG_HITS */
+	__u16 hits; /* up to MATURE_HITS */
 	__u16 ambiguous; /* was seen with different stacks: more must go into the fingerprint */
 	__u32 epoch; /* of kernel handles: in which the launched kernel's name was sent */
+	__u64 span;  /* of its paths: how much of the stack they need, in words */
 };
 
 #define PATH_WORDS 96
@@ -64,6 +65,7 @@ struct known_stack {
 struct known_path {
 	struct known_stack known;
 	__u32 count;
+	__u32 scanned; /* words of the stack that were looked at */
 	__u16 at[PATH_WORDS]; /* places on the stack, in words, from the inside out */
 	__u64 value[PATH_WORDS];
 };
@@ -82,16 +84,19 @@ struct {
 /* What a path starts as: too big for the BPF stack. */
 static const struct known_path new_path;
 
-/* Copies the stack from sp on; less of it where it ends. */
-static __always_inline struct stack_piece *copy_stack(__u64 sp)
+/* Copies so many words of the stack from sp on; less where it ends. */
+static __always_inline struct stack_piece *copy_stack(__u64 sp, __u64 count)
 {
 	__u32 zero = 0;
 	struct stack_piece *piece = bpf_map_lookup_elem(&stack_pieces, &zero);
 
 	if (!piece)
 		return 0;
-	if (!bpf_probe_read_user(piece->words, 8 * PIECE_WORDS, (void *)sp))
-		piece->count = PIECE_WORDS;
+	asm volatile("" : "+r"(count));
+	if (count > PIECE_WORDS)
+		count = PIECE_WORDS;
+	if (!bpf_probe_read_user(piece->words, 8 * count, (void *)sp))
+		piece->count = count;
 	else if (!bpf_probe_read_user(piece->words, 4 * PIECE_WORDS, (void *)sp))
 		piece->count = PIECE_WORDS / 2;
 	else if (!bpf_probe_read_user(piece->words, PIECE_WORDS, (void *)sp))
@@ -112,6 +117,7 @@ struct path_search {
 	struct code_map *code;
 	struct known_path *path;
 	__u32 kept;
+	__u32 from;
 };
 
 /* Counts in c->kept the words of a path that are what they were, up to the first that is not. */
@@ -133,9 +139,9 @@ static __always_inline int is_on(struct stack_piece *piece, struct known_path *p
 }
 
 /* The path of the fingerprint that the thread is on, 0: none that is known. */
-static __always_inline struct known_path *find_path(struct thread *t, __u64 h, __u64 sp)
+static __always_inline struct known_path *find_path(struct thread *t, __u64 h, __u64 sp, __u64 span)
 {
-	struct stack_piece *piece = copy_stack(sp);
+	struct stack_piece *piece = copy_stack(sp, span);
 
 	if (!piece)
 		return 0;
@@ -162,17 +168,19 @@ static __always_inline int is_code(struct code_map *code, __u64 word)
 	return word >= code->program_start && word < code->program_end;
 }
 
+/* Adds a word to the path, if it is code, until that is full. */
 static long add_if_code(__u32 i, struct path_search *c)
 {
-	__u64 word = piece_word(c->piece, i);
-	__u32 n = c->path->count;
+	__u32 at = c->from + i, n = c->path->count;
+	__u64 word = piece_word(c->piece, at);
 
+	asm volatile("" : "+r"(n));
+	if (at >= c->piece->count || n >= PATH_WORDS)
+		return 1;
+	c->path->scanned = at + 1;
 	if (!is_code(c->code, word))
 		return 0;
-	asm volatile("" : "+r"(n));
-	if (n >= PATH_WORDS)
-		return 1;
-	c->path->at[n] = i;
+	c->path->at[n] = at;
 	c->path->value[n] = word;
 	c->path->count = n + 1;
 	return 0;
@@ -216,30 +224,37 @@ static __always_inline __u64 place_of(__u64 h, __u64 stack_id)
 	return h + bpf_get_prandom_u32() % MAX_PATHS;
 }
 
-/* Learns the path of an unwound stack, or more about it. */
-static __always_inline void learn_path(struct pt_regs *ctx, struct thread *t, __u64 h, __u32 pid, __u64 stack_id, int is_wrong)
+/*
+ * Learns the path of an unwound stack, or more about it: words that have changed go, and
+ * in their place come words further out. Returns how much of the stack it needs.
+ */
+static __always_inline __u64 learn_path(struct pt_regs *ctx, struct thread *t, __u64 h, __u32 pid, __u64 stack_id, int is_wrong)
 {
-	struct path_search c = {.piece = copy_stack(REG_SP(ctx)), .code = bpf_map_lookup_elem(&code_maps, &pid)};
+	struct path_search c = {.piece = copy_stack(REG_SP(ctx), PIECE_WORDS), .code = bpf_map_lookup_elem(&code_maps, &pid)};
 	__u64 key = place_of(h, stack_id);
 
 	if (!c.piece || !c.code)
-		return;
+		return 0;
 	if (is_wrong) { /* the path that looked like this one does not tell enough */
 		c.path = bpf_map_lookup_elem(&known_paths, &t->path);
-		if (c.path)
-			c.path->known.ambiguous = 1;
+		if (c.path) {
+			c.path->known.hits = 0;
+			c.path->known.ambiguous++;
+		}
 	}
 	c.path = bpf_map_lookup_elem(&known_paths, &key);
 	if (c.path && c.path->known.stack_id == stack_id) {
 		prune(&c);
-		return;
+	} else {
+		bpf_map_update_elem(&known_paths, &key, &new_path, BPF_ANY);
+		c.path = bpf_map_lookup_elem(&known_paths, &key);
+		if (!c.path)
+			return 0;
+		c.path->known.stack_id = stack_id;
 	}
-	bpf_map_update_elem(&known_paths, &key, &new_path, BPF_ANY);
-	c.path = bpf_map_lookup_elem(&known_paths, &key);
-	if (!c.path)
-		return;
-	c.path->known.stack_id = stack_id;
+	c.from = c.path->scanned;
 	bpf_loop(PIECE_WORDS, add_if_code, &c, 0);
+	return c.path->scanned;
 }
 
 #endif

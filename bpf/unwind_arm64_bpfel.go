@@ -101,19 +101,19 @@ type UnwindHandleKey struct {
 
 type UnwindInferenceStats struct {
 	_        structs.HostLayout
-	Inferred uint64
+	Inferred [3]uint64
 	Checked  uint64
 	Wrong    uint64
 	Busy     uint64
 }
 
 type UnwindKnownPath struct {
-	_     structs.HostLayout
-	Known UnwindKnownStack
-	Count uint32
-	At    [96]uint16
-	_     [4]byte
-	Value [96]uint64
+	_       structs.HostLayout
+	Known   UnwindKnownStack
+	Count   uint32
+	Scanned uint32
+	At      [96]uint16
+	Value   [96]uint64
 }
 
 type UnwindKnownStack struct {
@@ -122,6 +122,7 @@ type UnwindKnownStack struct {
 	Hits      uint16
 	Ambiguous uint16
 	Epoch     uint32
+	Span      uint64
 }
 
 type UnwindPythonProcess struct {

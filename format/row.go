@@ -145,8 +145,11 @@ const NoteStackInference = "stack_inference"
 type StackInference struct {
 	Class string `json:"class"` // memory, launch, copy, sync or api
 	Key   string `json:"key"`   // what calls with the same stack have in common, in words
-	// Inferred calls have the stack of an earlier one.
+	// Inferred calls have the stack of an earlier one; of these ByPython and ByPath could
+	// be told from others only by their Python frames or the return addresses on the stack.
 	Inferred int64 `json:"inferred"`
+	ByPython int64 `json:"by_python,omitempty"`
+	ByPath   int64 `json:"by_path,omitempty"`
 	// Checked calls could have had, were chosen at random and unwound instead; of these
 	// Wrong had another stack.
 	Checked int64 `json:"checked"`

@@ -185,6 +185,7 @@ func (p *probes) lostChanges() uint64 {
 // forget ends the recording of a process that is gone.
 func (p *probes) forget(pid int) {
 	_ = p.objects.Targets.Delete(uint32(pid)) // it may be gone already
+	_ = p.objects.CodeMaps.Delete(uint32(pid))
 }
 
 // target lets the programs record the process.

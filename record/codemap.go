@@ -3,19 +3,53 @@
 package record
 
 import (
+	"maps"
+	"slices"
+	"sync"
+
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
+// pidSet collects processes; safe for concurrent use.
+type pidSet struct {
+	mu   sync.Mutex
+	pids map[int]bool
+}
+
+func (s *pidSet) add(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pids == nil {
+		s.pids = make(map[int]bool)
+	}
+	s.pids[pid] = true
+}
+
+// take empties the set.
+func (s *pidSet) take() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pids := slices.Collect(maps.Keys(s.pids))
+	clear(s.pids)
+	return pids
+}
+
+// mapCode tells the programs where code of a process lies.
+func (p *probes) mapCode(pid int, mappings []symbolize.Mapping) {
+	// Without it, or with an old one, native paths are not told apart: that is measured.
+	_ = p.objects.CodeMaps.Put(uint32(pid), codeMap(mappings))
+}
+
 // codeMap is where code of a process lies, as the programs need it to tell what may be a
 // return address.
-func codeMap(maps []symbolize.Mapping) *bpf.CudaCodeMap {
+func codeMap(mappings []symbolize.Mapping) *bpf.CudaCodeMap {
 	const unitBits = 21
 	m := new(bpf.CudaCodeMap)
 	units := uint64(len(m.Units) * 64)
 	// The window lies below the end of the highest library: there are the others.
 	var top uint64
-	for _, mapping := range maps {
+	for _, mapping := range mappings {
 		if mapping.Executable() && mapping.Inode != 0 && mapping.End > top {
 			top = mapping.End
 		}
@@ -23,7 +57,7 @@ func codeMap(maps []symbolize.Mapping) *bpf.CudaCodeMap {
 	last := top >> unitBits
 	first := last - min(last, units-1)
 	m.Base = first << unitBits
-	for _, mapping := range maps {
+	for _, mapping := range mappings {
 		if !mapping.Executable() {
 			continue
 		}

@@ -261,9 +261,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 	if birth.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
 		if known != nil {
 			known.rename()
-			if s.unwinder != nil {
-				s.unwinder.Refresh(pid)
-			}
+			s.addUnwinding(known)
 			s.scribe.rows <- []format.Row{known.row(known.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
 			return s.attachLibraries(known)
 		}
@@ -280,9 +278,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		return nil
 	}
 	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
-	if s.unwinder != nil {
-		s.unwinder.Add(pid)
-	}
+	s.addUnwinding(p)
 	// What the family uses is probed for the newcomer before it can map it, hopefully.
 	for _, lib := range s.libraries {
 		before := s.probes.placed()

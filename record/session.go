@@ -80,6 +80,7 @@ type Session struct {
 	opt      Options
 	family   family
 	unwinder *unwind.Unwinder // nil: stacks are not unwound
+	remapped pidSet           // processes with new executable mappings
 	// stacksErr says why stacks are not as complete as was asked for.
 	stacksErr error
 	probes    *probes
@@ -149,7 +150,6 @@ func Start(opt Options) (_ *Session, err error) {
 	s.openNVML()
 	begin := time.Now()
 	s.startUnwinder(how)
-	s.syncUnwinder()
 	if err := s.attach(how, libraries); err != nil {
 		return nil, err
 	}
@@ -178,13 +178,11 @@ func (s *Session) attach(how Attach, targets []target) error {
 		if err := probes.target(p.pid); err != nil {
 			return err
 		}
-		if maps, err := p.maps(); err == nil {
-			probes.objects.CodeMaps.Put(uint32(p.pid), codeMap(maps))
-		}
 	}
 	if s.opt.Children {
 		s.followErr = probes.follow()
 	}
+	s.syncUnwinder()
 	for _, t := range targets {
 		if err := s.place(t.library, t.pid); err != nil {
 			return err
@@ -331,6 +329,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		case err := <-s.failures:
 			return "", err
 		case <-alive.C:
+			s.mapCode()
 			if s.buryDead() && !s.opt.All {
 				return EndProcesses, nil
 			}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -112,15 +111,14 @@ func callChain(e *bpf.CudaStackEvent) []uint64 {
 
 // site is the short name of the place that made a call.
 func site(frames []format.Frame) string {
-	i := symbolize.SiteFrame(len(frames), func(i int) (module, function string) { return frames[i].Module, frames[i].Func })
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.Caller {
+		f := &frames[i]
+		return symbolize.Caller{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
+	})
 	if i < 1 { // no stack, or nothing but the probed function
 		return ""
 	}
-	f := frames[i]
-	if f.File != "" {
-		return fmt.Sprintf("%s (%s:%d)", frameName(f), filepath.Base(f.File), f.Line)
-	}
-	return frameName(f)
+	return symbolize.PlaceName(frameName(frames[i]), frames[i].File, frames[i].Line)
 }
 
 func frameName(f format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }

@@ -47,7 +47,7 @@ func (s *Session) startUnwinder(how Attach) {
 	for _, p := range s.family.all() {
 		pids = append(pids, p.pid)
 	}
-	s.unwinder, s.stacksErr = unwind.Start(unwind.Options{AttachType: attachType, EntrySlot: uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY), Pids: pids})
+	s.unwinder, s.stacksErr = unwind.Start(unwind.Options{AttachType: attachType, EntrySlot: uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY), Pids: pids, Mapped: s.remapped.add})
 	if s.stacksErr != nil {
 		s.opt.Stacks = StacksFP
 	}
@@ -64,6 +64,7 @@ func (s *Session) syncUnwinder() {
 		if err != nil {
 			continue // it has ended
 		}
+		s.probes.mapCode(p.pid, maps)
 		var code []unwind.Mapping
 		for _, m := range maps {
 			if m.Executable() && m.Inode != 0 {
@@ -71,6 +72,26 @@ func (s *Session) syncUnwinder() {
 			}
 		}
 		s.unwinder.Sync(p.pid, code, time.Until(end))
+	}
+}
+
+// addUnwinding lets stacks of a process that came later be unwound.
+func (s *Session) addUnwinding(p *process) {
+	if s.unwinder == nil {
+		return
+	}
+	s.unwinder.Add(p.pid)
+	s.remapped.add(p.pid)
+}
+
+// mapCode looks where code lies in processes that have mapped some since the last look.
+func (s *Session) mapCode() {
+	for _, pid := range s.remapped.take() {
+		if p := s.family.get(pid); p != nil {
+			if maps, err := p.maps(); err == nil { // or it has ended
+				s.probes.mapCode(pid, maps)
+			}
+		}
 	}
 }
 
@@ -116,12 +137,13 @@ func (p *probes) endUnwinding(u *unwind.Unwinder, wakeupBytes uint64) error {
 func (s *Session) inferenceNotes(now int64) []format.Row {
 	var rows []format.Row
 	for class, sum := range s.probes.inferences() {
-		if sum.Inferred+sum.Checked+sum.Busy == 0 {
+		inferred := sum.Inferred[0] + sum.Inferred[1] + sum.Inferred[2]
+		if inferred+sum.Checked+sum.Busy == 0 {
 			continue
 		}
 		text, err := json.Marshal(format.StackInference{
 			Class: classNames[class], Key: "call, then Python frames, then native path",
-			Inferred: int64(sum.Inferred), Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), Busy: int64(sum.Busy),
+			Inferred: int64(inferred), ByPython: int64(sum.Inferred[1]), ByPath: int64(sum.Inferred[2]), Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), Busy: int64(sum.Busy),
 		})
 		if err != nil {
 			continue // strings and numbers always encode
@@ -139,7 +161,9 @@ func (p *probes) inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInfere
 			continue
 		}
 		for _, c := range cpus {
-			sums[class].Inferred += c.Inferred
+			for level, n := range c.Inferred {
+				sums[class].Inferred[level] += n
+			}
 			sums[class].Checked += c.Checked
 			sums[class].Wrong += c.Wrong
 			sums[class].Busy += c.Busy

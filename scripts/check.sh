@@ -10,16 +10,17 @@ step "format and vet"
 unformatted=$(gofmt -l $(git ls-files '*.go'))
 [ -z "$unformatted" ] || fail "not formatted: $unformatted; gofmt -w them"
 $go vet ./...
-$go mod verify >/dev/null
+GOWORK=off $go mod verify >/dev/null
 
 step "lint"
-$go tool -modfile=scripts/tools.mod staticcheck ./...
+GOWORK=off $go tool -modfile=scripts/tools.mod staticcheck ./...
 
 step "other systems"
 for target in linux/arm64 darwin/arm64 windows/amd64; do
 	CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} $go build -o /dev/null ./cmd/gpurec || fail "does not build for $target"
 done
 CGO_ENABLED=0 $go build -o /dev/null ./cmd/gpurec || fail "does not build without cgo"
+GOWORK=off $go build -o /dev/null ./cmd/gpurec || fail "does not build without the workspace"
 
 # The committed objects must be what the sources say; only the pinned clang can tell.
 if command -v clang-14 >/dev/null && [ -e /usr/include/bpf/bpf_helpers.h ]; then
@@ -35,8 +36,9 @@ step "simcuda"
 make -s simcuda
 build/simcuda/selftest
 
-step "viewers"
+step "viewers and CPythons"
 bash scripts/viewers.sh
+sh scripts/pythons.sh
 
 # Attaching needs root; on a developer's machine without it the rest still runs.
 step "tests"

@@ -9,15 +9,17 @@
 # - The Python thread state is found by its key also since 3.13: the thread-local variable
 #   is empty while the thread has released the interpreter's lock, as PyTorch does.
 # - CPython 3.14 marks entry frames with a tagged None.
+# - The module's own copies of the unwinding programs are not loaded: gpurec loads one of
+#   its own, and the verifier takes two seconds for them.
 #
-# Without the workspace gpurec builds as well; it then needs the capability, and Python
-# frames have wrong lines or are missing.
+# Without the workspace gpurec builds as well; it then needs the capability, attaches two
+# seconds later, and Python frames have wrong lines or are missing.
 set -eu
 
 cd "$(dirname "$0")/.."
 module=go.opentelemetry.io/ebpf-profiler
 version=$(GOWORK=off go list -m -f '{{.Version}}' "$module")
-edition=2 # of the changes
+edition=3 # of the changes
 copy=build/workspace/ebpf-profiler
 
 # change FILE FROM TO: replaces the line FROM, which must be there once.
@@ -49,6 +51,9 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
 		if d.version >= pythonVer(3, 14) {
 			cdata.NoneStructAddr |= 1
 		}'
+	change tracer/tracer.go '	if err = loadPerfUnwinders(coll, ebpfProgs, ebpfMaps["perf_progs"], tailCallProgs,' \
+		'	tailCallProgs = nil
+	if err = loadPerfUnwinders(coll, ebpfProgs, ebpfMaps["perf_progs"], tailCallProgs,'
 	echo "$version $edition" >build/workspace/version
 fi
 

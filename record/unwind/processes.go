@@ -32,8 +32,12 @@ func (u *Unwinder) mapped(pid int) {
 	u.mu.Lock()
 	wanted := u.processes[pid]
 	u.mu.Unlock()
-	if wanted {
-		u.Refresh(pid)
+	if !wanted {
+		return
+	}
+	u.Refresh(pid)
+	if u.opt.Mapped != nil {
+		u.opt.Mapped(pid)
 	}
 }
 

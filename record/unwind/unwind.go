@@ -63,6 +63,9 @@ type Options struct {
 	EntrySlot uint32
 	// Pids are processes to begin with, as if Add were called.
 	Pids []int
+	// Mapped is called, if it is not nil, when one of the processes has mapped executable
+	// memory. It must not block.
+	Mapped func(pid int)
 }
 
 // Start loads the profiler. It takes the kernel's verifier a second or two.

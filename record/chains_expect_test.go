@@ -1,0 +1,361 @@
+//go:build linux
+
+package record
+
+import (
+	"bufio"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// The programs of testdata/chains write down from where they call the driver; here a
+// recording is compared with that, frame by frame.
+
+// frameWant is one frame that a stack must have: of Python if it has a file, else a
+// native function of the program.
+type frameWant struct {
+	Func string
+	File string
+	Line int32
+	// NativeLine is compared where the recording knows lines of native code.
+	NativeLine int32 `json:"native_line"`
+}
+
+// chainWant is a place of a program that calls the driver.
+type chainWant struct {
+	Name string
+	// Bytes or GridX is what only calls from this place have.
+	Bytes int64
+	GridX int32 `json:"grid_x"`
+	// Times is how often the place allocates, 0 if that is not known.
+	Times int
+	// Python is true if Python has the thread's outermost known frames.
+	Python bool
+	// Truncated chains are deeper than the unwinder goes.
+	Truncated bool
+	// New code was mapped just before, ShortLived code is gone soon after. Their stacks may
+	// lack something but must not be wrong.
+	New        bool
+	ShortLived bool `json:"short_lived"`
+	// Direct places free on another line.
+	Direct bool
+	Frames []frameWant // innermost first, without the driver's own
+}
+
+// leastTruncated is how many frames of the program a truncated stack has at least.
+const leastTruncated = 100
+
+// quiet is added to the bytes by chain.py when it does not look at its own stack.
+const quiet = 1 << 20
+
+// readChains reads what a program has written down.
+func readChains(t *testing.T, path string) []chainWant {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var chains []chainWant
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var c chainWant
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		chains = append(chains, c)
+	}
+	if err := lines.Err(); err != nil || len(chains) == 0 {
+		t.Fatalf("%s: %d chains, %v", path, len(chains), err)
+	}
+	return chains
+}
+
+// ownCode names the functions of the programs' own modules from symbol tables, those
+// of stripped ones from NAME.debug. So addresses are checked too, not only names.
+type ownCode map[string][]elf.Symbol
+
+func readOwnCode(t *testing.T, dir string) ownCode {
+	t.Helper()
+	own := make(ownCode)
+	for _, name := range []string{"chains.so", "late.so", "chain", "chain-fixed", "chain-stripped"} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path + ".debug"); err == nil {
+			path += ".debug"
+		}
+		file, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		symbols, err := file.Symbols()
+		file.Close()
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		own[name] = slices.DeleteFunc(symbols, func(s elf.Symbol) bool { return elf.ST_TYPE(s.Info) != elf.STT_FUNC })
+	}
+	return own
+}
+
+// function is the name of the function at an address of one of the programs' modules,
+// "?" where there is none; ok is false for all other modules.
+func (own ownCode) function(f *format.Frame) (name string, ok bool) {
+	symbols, ok := own[filepath.Base(f.Module)]
+	for _, s := range symbols {
+		if addr := uint64(f.Addr); addr >= s.Value && addr < s.Value+s.Size {
+			return plain(symbolize.Demangle(s.Name)), true
+		}
+	}
+	return "?", ok
+}
+
+// plain is a function's name without what a compiler appends to parts of it: ".cold".
+func plain(name string) string {
+	name, _, _ = strings.Cut(name, ".")
+	return name
+}
+
+// sourceFile is a file's last name. The unwinder names those of frozen modules after the
+// module: _bootstrap.py for <frozen importlib._bootstrap>.
+func sourceFile(path string) string {
+	if frozen, ok := strings.CutPrefix(path, "<frozen "); ok {
+		return strings.TrimSuffix(frozen[strings.LastIndex(frozen, ".")+1:], ">") + ".py"
+	}
+	return filepath.Base(path)
+}
+
+// beside are functions in the programs that nobody wrote down: of the C++ library, or
+// the start of a process.
+func beside(name string) bool {
+	return name == "_start" || name == "execute_native_thread_routine" ||
+		strings.Contains(name, "std::") || strings.Contains(name, "{lambda")
+}
+
+// pythonShim is code of CPython 3.12 and newer between a native and a Python frame. It
+// is in no source file.
+const pythonShim = "<interpreter trampoline>"
+
+// difference says in what a stack differs from a chain, "" if in nothing. The chain's
+// frames must be there in order, and no others of Python or of the program's own
+// modules; those of the interpreter, of libffi and of libc may be in between.
+func (own ownCode) difference(frames []format.Frame, status string, want *chainWant) string {
+	got, first := own.known(frames)
+	if first != "" {
+		return first
+	}
+	for i := range min(len(got), len(want.Frames)) {
+		if diff := frameDifference(&got[i], &want.Frames[i], want.ShortLived); diff != "" {
+			return fmt.Sprintf("frame %d of %d: %s", i, len(got), diff)
+		}
+	}
+	lenient := want.New || want.ShortLived
+	switch {
+	case len(got) > len(want.Frames):
+		return fmt.Sprintf("%d frames more than there are: %+v", len(got)-len(want.Frames), got[len(want.Frames):])
+	case want.Truncated:
+		if len(got) < leastTruncated || len(got) == len(want.Frames) || status != format.StackTruncated {
+			return fmt.Sprintf("%s with %d of %d frames, should be truncated", status, len(got), len(want.Frames))
+		}
+		return ""
+	case len(got) < len(want.Frames) && (!lenient || status == format.StackComplete || status == format.StackInferred):
+		return fmt.Sprintf("%s with %d of %d frames, next should be %+v", status, len(got), len(want.Frames), want.Frames[len(got)])
+	case len(got) < len(want.Frames):
+		return ""
+	case status != format.StackComplete && status != format.StackInferred:
+		return fmt.Sprintf("all frames, but %s", status)
+	}
+	return atStart(frames[len(frames)-1])
+}
+
+// known are the frames of a stack that a chain can have: Python's, and those of the
+// program's own modules.
+func (own ownCode) known(frames []format.Frame) (known []frameWant, wrong string) {
+	if len(frames) == 0 {
+		return nil, "no frames"
+	}
+	if base := filepath.Base(frames[0].Module); base != "libcuda.so.1" {
+		return nil, "the innermost frame is in " + base
+	}
+	for _, f := range frames[1:] {
+		if f.Type == "python" {
+			if f.Func != pythonShim {
+				known = append(known, frameWant{Func: f.Func, File: f.File, Line: f.Line})
+			}
+			continue
+		}
+		name, ok := own.function(&f)
+		switch {
+		case !ok || beside(name):
+		case f.Func != "" && plain(f.Func) != name:
+			return nil, fmt.Sprintf("%s at %#x was named %s", name, f.Addr, f.Func)
+		default:
+			w := frameWant{Func: name}
+			if f.File != "" {
+				w.NativeLine = f.Line
+			}
+			known = append(known, w)
+		}
+	}
+	return known, ""
+}
+
+func frameDifference(got, want *frameWant, shortLived bool) string {
+	python := got.File != "" || got.Line != 0 // native frames have neither
+	switch {
+	case shortLived && want.File != "" && (got.Func == want.Func || got.Func == ""):
+		return "" // the table of lines, or even the name, was gone when it was asked for
+	case got.Func != want.Func || python != (want.File != "") || sourceFile(got.File) != sourceFile(want.File) || got.Line != want.Line,
+		got.NativeLine != 0 && want.NativeLine != 0 && got.NativeLine != want.NativeLine:
+		return fmt.Sprintf("%+v, should be %+v", *got, *want)
+	}
+	return ""
+}
+
+// atStart says that a frame is not where a thread starts: _start, or clone in libc.
+func atStart(last format.Frame) string {
+	base := filepath.Base(last.Module)
+	starts := []string{"", "_start", "clone", "__clone", "clone3", "__clone3", "start_thread"}
+	if last.Type == "python" || !slices.Contains(starts, last.Func) || !strings.HasPrefix(base, "libc.") && !strings.HasPrefix(base, "python") && !strings.HasPrefix(base, "chain") {
+		return fmt.Sprintf("ends at %s of %s, which is no thread's start", last.Func, base)
+	}
+	return ""
+}
+
+// expectChain fails the test where a stack, called complete, is not the chain.
+func (own ownCode) expectChain(t *testing.T, frames []format.Frame, want []frameWant) {
+	t.Helper()
+	if diff := own.difference(frames, format.StackComplete, &chainWant{Frames: want}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// chainCount is what became of the stacks of a recording.
+type chainCount struct {
+	calls, wrong int
+	status       map[string]int
+	wrongStatus  map[string]int
+	places       map[string]string // that are wrong, and in what
+}
+
+func (c *chainCount) add(status, place, diff string) {
+	if c.status == nil {
+		c.status, c.wrongStatus, c.places = make(map[string]int), make(map[string]int), make(map[string]string)
+	}
+	c.calls++
+	c.status[status]++
+	if diff != "" {
+		c.wrong++
+		c.wrongStatus[status]++
+		if _, ok := c.places[place]; !ok {
+			c.places[place] = diff
+		}
+	}
+}
+
+func (c *chainCount) String() string {
+	return fmt.Sprintf("%d calls, stacks %v; %d wrong %v", c.calls, c.status, c.wrong, c.wrongStatus)
+}
+
+// report fails the test for the places that are wrong.
+func (c *chainCount) report(t *testing.T) {
+	t.Helper()
+	n := 0
+	for place, diff := range c.places {
+		if n++; n <= 10 {
+			t.Errorf("%s: %s", place, diff)
+		}
+	}
+	if n > 10 {
+		t.Errorf("and %d more places", n-10)
+	}
+}
+
+// recordedStacks are the stacks of a recording by their numbers.
+func recordedStacks(t *testing.T, path string) map[int32][]format.Frame {
+	t.Helper()
+	stacks := make(map[int32][]format.Frame)
+	for _, row := range factRows(t, path, format.KindStack) {
+		stacks[row.StackID] = row.Frames
+	}
+	return stacks
+}
+
+// compareChains compares the stack of every allocation and free of a recording with
+// the chain of its place, and every place's number of allocations.
+func (own ownCode) compareChains(t *testing.T, path string, chains []chainWant) *chainCount {
+	t.Helper()
+	stacks, byBytes, times := recordedStacks(t, path), make(map[int64]*chainWant), make(map[int64]int)
+	for i := range chains {
+		byBytes[chains[i].Bytes] = &chains[i]
+	}
+	count := new(chainCount)
+	for _, rows := range recordedCalls(t, path) {
+		places := make(map[int64]*chainWant) // by the pointer that is to be freed
+		for _, r := range rows {
+			switch r.Name {
+			case "cuMemAlloc_v2":
+				want := byBytes[r.Bytes&(quiet-1)]
+				if want == nil {
+					t.Fatalf("an allocation of %d bytes, which no place makes", r.Bytes)
+				}
+				times[want.Bytes]++
+				places[r.Ptr] = want
+				count.add(r.StackStatus, want.Name, own.difference(stacks[r.StackID], r.StackStatus, want))
+			case "cuMemFree_v2":
+				if want := places[r.Ptr]; want != nil && !want.Direct {
+					count.add(r.StackStatus, want.Name+" (free)", own.difference(stacks[r.StackID], r.StackStatus, want))
+				}
+			}
+		}
+	}
+	for _, c := range chains {
+		if times[c.Bytes] != c.Times {
+			t.Errorf("%s: recorded %d times, called %d times", c.Name, times[c.Bytes], c.Times)
+		}
+	}
+	return count
+}
+
+// compareLaunches compares the stack of every launch with what its grid says.
+func (own ownCode) compareLaunches(t *testing.T, path string, chains []chainWant) *chainCount {
+	t.Helper()
+	stacks, byGrid := recordedStacks(t, path), make(map[int32]*chainWant)
+	for i := range chains {
+		byGrid[chains[i].GridX] = &chains[i]
+	}
+	type pair struct {
+		stack, grid int32
+		status      string
+	}
+	known := make(map[pair]string) // differences, for there are many launches
+	count := new(chainCount)
+	for _, rows := range recordedCalls(t, path) {
+		for _, r := range rows {
+			if r.Name != "cuLaunchKernel" {
+				continue
+			}
+			want := byGrid[r.GridX]
+			if want == nil {
+				t.Fatalf("a launch with grid %d, which no place makes", r.GridX)
+			}
+			key := pair{r.StackID, r.GridX, r.StackStatus}
+			diff, ok := known[key]
+			if !ok {
+				diff = own.difference(stacks[r.StackID], r.StackStatus, want)
+				known[key] = diff
+			}
+			count.add(r.StackStatus, want.Name, diff)
+		}
+	}
+	return count
+}
