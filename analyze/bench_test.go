@@ -234,3 +234,7 @@ func BenchmarkPerfetto(b *testing.B) {
 		return err
 	})
 }
+
+func BenchmarkStacks(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Stacks(Options{Top: 20}); return err })
+}

@@ -24,6 +24,7 @@ type facts struct {
 	exits      []exit // in order of time
 	lost       []loss
 	notes      []string
+	inferences []format.StackInference
 	samples    []sample // in order of time
 	metrics    names
 	xids       []xid
@@ -112,7 +113,11 @@ func (f *facts) add(r *format.Row) error {
 	case format.KindLost:
 		f.lost = append(f.lost, loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
 	case format.KindNote:
-		f.notes = append(f.notes, r.Message)
+		if i, ok := readInference(r); ok {
+			f.addInference(i)
+		} else {
+			f.notes = append(f.notes, r.Message)
+		}
 	}
 	return nil
 }

@@ -30,8 +30,12 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
+		stacks, err := tl.Stacks(Options{Sort: "site"})
+		if err != nil {
+			return err
+		}
 		for _, f := range Formats() {
-			if err := errors.Join(Render(io.Discard, leaks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, summary, RenderOptions{Format: f})); err != nil {
+			if err := errors.Join(Render(io.Discard, stacks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, leaks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, summary, RenderOptions{Format: f})); err != nil {
 				return err
 			}
 		}
@@ -63,6 +67,7 @@ func FuzzAnalyze(f *testing.F) {
 	tp.unmap(30, 0x3000, 64)
 	tp.api("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
 	tp.add(format.Row{Kind: format.KindNVML, Name: metricMemoryUsed, StartNs: epoch, Value: 1})
+	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
 	tp.exit(42, second)
 	tp.record()
 	data, err := os.ReadFile(tp.path)

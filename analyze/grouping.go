@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/symbolize"
 )
 
 // GroupNames lists what memory can be grouped by, the default first.
@@ -128,17 +130,28 @@ func (t *Timeline) originLabel(id int32, by string) string {
 
 // siteLabel is the place in the program that made the calls.
 func (t *Timeline) siteLabel(id int32) string {
+	if place, ok := t.stacks.placed[t.origins.list[id].stack]; ok {
+		return place
+	}
 	if site := t.origins.site(id); site != "" {
 		return site
 	}
-	f, ok := t.stacks.userFrame(t.origins.list[id].stack)
-	switch {
-	case !ok:
-		return noStack
-	case f.File != "":
-		return fmt.Sprintf("%s (%s:%d)", frameName(f), f.File, f.Line)
+	return t.siteOf(t.origins.list[id].stack)
+}
+
+// siteOf is the place in the program that a stack stands for.
+func (t *Timeline) siteOf(stack int32) string {
+	if place, ok := t.stacks.placed[stack]; ok {
+		return place
 	}
-	return frameName(f)
+	if site := t.stacks.about[stack].site; site != "" {
+		return site
+	}
+	f, ok := t.stacks.userFrame(stack)
+	if !ok {
+		return noStack
+	}
+	return symbolize.PlaceName(frameName(f), f.File, f.Line)
 }
 
 func (t *Timeline) deviceLabel(device int32) string {

@@ -114,9 +114,14 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 
 // addStacks fills in the stacks of the rows that are left after --top.
 func (t *Timeline) addStacks(table *Table, opt *Options) {
+	limit := opt.MaxFrames
+	if opt.AllFrames {
+		limit = 0
+	}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		r.Stack = t.stacks.shown(r.stack, opt.MaxFrames, opt.AllFrames)
+		r.Stack = t.stacks.shown(r.stack, limit, opt.hide())
+		r.StackFrames = len(t.stacks.stacks[r.stack])
 	}
 }
 

@@ -18,11 +18,25 @@ type Options struct {
 	Sort string
 	// MaxFrames bounds the frames shown of a stack, 0 is all of them.
 	MaxFrames int
-	// AllFrames shows frames of the CUDA libraries and such without file and name, too.
+	// Hide says which frames are not shown; nil is what the report does by itself: the
+	// default rules where stacks are read by people, none in profiles.
+	Hide *FrameRules
+	// AllFrames shows all frames, whatever Hide and MaxFrames say.
 	AllFrames bool
 	// AllStacks shows in text the stacks of all rows, also of those that are no leak.
 	// So does AllFrames.
 	AllStacks bool
+}
+
+// hide returns the rules for frames of stacks that people read.
+func (o *Options) hide() *FrameRules {
+	switch {
+	case o.AllFrames:
+		return new(FrameRules)
+	case o.Hide == nil:
+		return defaultFrameRules
+	}
+	return o.Hide
 }
 
 // SortError says that a table has no column of the name to sort by.

@@ -26,9 +26,10 @@ const exactSizes = 256
 // HeapProfile returns the memory of the window as a pprof profile, by the stacks
 // that allocated it, and the quality of the recording it is made from. Samples have
 // the labels bytes (numeric, size of one allocation), device, pid and tid (numeric),
-// api, kind, stream and thread. NoMatch is set if the filter left nothing over.
+// api, kind, stream and thread. All frames are in it but for those that opt.Hide
+// hides. NoMatch is set if the filter left nothing over.
 func (t *Timeline) HeapProfile(opt Options) (p *profile.Profile, q Quality, none *NoMatch, err error) {
-	h, err := t.newHeap(&opt.Filter)
+	h, err := t.newHeap(&opt)
 	if err != nil {
 		return nil, q, nil, err
 	}
@@ -60,12 +61,14 @@ type heap struct {
 	grouping *grouping
 	window   Window
 	samples  map[heapKey]*heapValue
+	hide     *FrameRules
 	sizes    []int // distinct sizes by origin
 }
 
-func (t *Timeline) newHeap(f *Filter) (*heap, error) {
+func (t *Timeline) newHeap(opt *Options) (*heap, error) {
+	f := &opt.Filter
 	by, err := t.groupBy("site", f)
-	return &heap{t: t, grouping: by, window: t.activity(f), samples: make(map[heapKey]*heapValue)}, err
+	return &heap{t: t, grouping: by, window: t.activity(f), samples: make(map[heapKey]*heapValue), hide: cmp.Or(opt.Hide, new(FrameRules))}, err
 }
 
 func (h *heap) consume(_ *ledger, c *change) {
@@ -106,7 +109,7 @@ func (h *heap) sample(key heapKey) *heapValue {
 
 func (h *heap) profile(q *Quality) *profile.Profile {
 	m := &h.t.rec.Meta
-	b := profileBuilder{t: h.t, p: &profile.Profile{
+	b := profileBuilder{t: h.t, hide: h.hide, p: &profile.Profile{
 		SampleType: []*profile.ValueType{
 			{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"},
 			{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"},
@@ -155,9 +158,11 @@ func (b *profileBuilder) sample(k heapKey, values []int64) *profile.Sample {
 type profileBuilder struct {
 	t         *Timeline
 	p         *profile.Profile
+	hide      *FrameRules
 	mappings  map[moduleKey]*profile.Mapping
 	functions map[functionKey]*profile.Function
-	locations map[int32]*profile.Location // by frame of stackTable
+	locations map[int32]*profile.Location // by innermost frame of stackTable
+	stacks    map[int32][]*profile.Location
 	synthetic map[string]*profile.Location
 }
 
@@ -170,6 +175,7 @@ func (b *profileBuilder) begin() {
 	b.mappings = make(map[moduleKey]*profile.Mapping)
 	b.functions = make(map[functionKey]*profile.Function)
 	b.locations = make(map[int32]*profile.Location)
+	b.stacks = make(map[int32][]*profile.Location)
 	b.synthetic = make(map[string]*profile.Location)
 	b.mapping(b.t.program())
 }
@@ -209,9 +215,15 @@ func (b *profileBuilder) mapping(key moduleKey) *profile.Mapping {
 
 // stack returns the locations of the stack that an origin was called from.
 func (b *profileBuilder) stack(origin int32) []*profile.Location {
-	var list []*profile.Location
-	for _, id := range b.t.stacks.stacks[b.t.origins.list[origin].stack] {
-		list = append(list, b.frame(id))
+	stack := b.t.origins.list[origin].stack
+	list, ok := b.stacks[stack]
+	if !ok {
+		for ids := b.t.stacks.kept(stack, b.hide); len(ids) > 0; {
+			n := b.t.stacks.sameCode(ids)
+			list = append(list, b.code(ids[:n]))
+			ids = ids[n:]
+		}
+		b.stacks[stack] = list
 	}
 	if len(list) == 0 {
 		return []*profile.Location{b.named(b.t.origins.name(origin)), b.named(noStack)}
@@ -219,28 +231,37 @@ func (b *profileBuilder) stack(origin int32) []*profile.Location {
 	return list
 }
 
-func (b *profileBuilder) frame(id int32) *profile.Location {
-	if l, ok := b.locations[id]; ok {
+// code returns the location of one address, with the functions inlined there.
+func (b *profileBuilder) code(ids []int32) *profile.Location {
+	if l, ok := b.locations[ids[0]]; ok {
 		return l
 	}
-	f := &b.t.stacks.frames[id]
-	name, module := frameName(f), moduleKey{f.Module, f.BuildID}
+	f := &b.t.stacks.frames[ids[0]]
+	module := moduleKey{f.Module, f.BuildID}
 	if f.Type == "python" {
-		if f.File != "" {
-			name = fmt.Sprintf("%s (%s)", name, path.Base(f.File))
-		}
 		module = moduleKey{"[python]", ""}
 	} else if f.Module == "" {
 		module = moduleKey{"[" + cmp.Or(f.Type, "unknown") + "]", ""}
 	}
-	system := f.SystemName
+	m := b.mapping(module)
+	l := b.location(m, m.Start+uint64(f.Addr)&(1<<48-1))
+	for _, id := range ids {
+		l.Line = append(l.Line, b.frame(id))
+	}
+	b.locations[ids[0]] = l
+	return l
+}
+
+func (b *profileBuilder) frame(id int32) profile.Line {
+	f := &b.t.stacks.frames[id]
+	name, system := frameName(f), f.SystemName
 	if f.Type == "python" {
 		system = f.Func
+		if f.File != "" {
+			name = fmt.Sprintf("%s (%s)", name, path.Base(f.File))
+		}
 	}
-	m := b.mapping(module)
-	l := b.location(m, m.Start+uint64(f.Addr)&(1<<48-1), functionKey{name, system, f.File}, int64(f.Line))
-	b.locations[id] = l
-	return l
+	return profile.Line{Function: b.function(functionKey{name, system, f.File}), Line: int64(f.Line)}
 }
 
 // named returns a location for what has no address.
@@ -249,12 +270,19 @@ func (b *profileBuilder) named(name string) *profile.Location {
 		return l
 	}
 	m := b.mapping(moduleKey{"[gpurec]", ""})
-	l := b.location(m, m.Start+uint64(len(b.synthetic))+1, functionKey{name: name}, 0)
+	l := b.location(m, m.Start+uint64(len(b.synthetic))+1)
+	l.Line = []profile.Line{{Function: b.function(functionKey{name: name})}}
 	b.synthetic[name] = l
 	return l
 }
 
-func (b *profileBuilder) location(m *profile.Mapping, addr uint64, key functionKey, line int64) *profile.Location {
+func (b *profileBuilder) location(m *profile.Mapping, addr uint64) *profile.Location {
+	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: m, Address: addr}
+	b.p.Location = append(b.p.Location, l)
+	return l
+}
+
+func (b *profileBuilder) function(key functionKey) *profile.Function {
 	// With both names equal pprof takes the name for mangled and shortens it, until
 	// instances of one kernel template are all the same.
 	if key.system == key.name {
@@ -266,7 +294,5 @@ func (b *profileBuilder) location(m *profile.Mapping, addr uint64, key functionK
 		b.functions[key] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}
-	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: m, Address: addr, Line: []profile.Line{{Function: fn, Line: line}}}
-	b.p.Location = append(b.p.Location, l)
-	return l
+	return fn
 }

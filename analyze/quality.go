@@ -26,8 +26,15 @@ type Quality struct {
 	DamagedSegments  int64
 	// UnsymbolizedFramesPct is the share of stored frames without a function name.
 	UnsymbolizedFramesPct float64
-	// StackShares is the share of calls by state of their stack, in percent.
+	// StackShares is the share of calls by state of their stack, in percent of those
+	// that can have one of their own: nested calls have that of the outer call.
 	StackShares []StackShare
+	// StacksChecked calls were unwound although their stack could be inferred; of
+	// these, StacksWrong had another one.
+	StacksChecked int64
+	StacksWrong   int64
+	// inferred is what the recorder says of all inferred stacks.
+	inferred format.StackInference
 	// GPUTiming says where GPU times come from: there are none so far.
 	GPUTiming string
 }
@@ -41,6 +48,7 @@ type StackShare struct {
 // quality judges the recording after a replay.
 func (t *Timeline) quality(counts *replayCounts) Quality {
 	total := t.rec.Meta.Totals()
+	inferred := t.facts.inferred()
 	q := Quality{
 		Events:                t.scan.events,
 		LostEvents:            max(total.Lost, t.facts.lostCalls("")),
@@ -53,10 +61,16 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 		TruncatedTail:         t.rec.Meta.Complete != format.CompleteYes,
 		DamagedSegments:       int64(len(t.rec.Damaged)),
 		UnsymbolizedFramesPct: t.stacks.unsymbolizedPct(),
+		StacksChecked:         inferred.Checked,
+		StacksWrong:           inferred.Wrong,
+		inferred:              inferred,
 		GPUTiming:             "none",
 	}
+	own := q.Events - t.scan.stacks[format.StackParent]
 	for status, n := range t.scan.stacks {
-		q.StackShares = append(q.StackShares, StackShare{status, percent(n, q.Events)})
+		if status != format.StackParent {
+			q.StackShares = append(q.StackShares, StackShare{status, percent(n, own)})
+		}
 	}
 	slices.SortFunc(q.StackShares, func(a, b StackShare) int { return strings.Compare(a.Status, b.Status) })
 	return q
@@ -74,11 +88,34 @@ var qualityColumns = []Column{
 	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: its end may be missing"},
 	{"damaged_segments", "damaged segments", UnitCount, "segments that could not be read and were left out"},
 	{"unsymbolized_frames_pct", "frames without name", UnitPercent, "share of stored stack frames without a function name"},
+	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the thread's start, of those that can have one of their own (nested calls have that of the outer call); absent without such calls"},
+	{"stacks_inferred_pct", "", UnitPercent, "share of calls that were given the stack of an equal-looking call"},
+	{"stacks_truncated_pct", "", UnitPercent, "share of calls whose stack ends too early; gpurec analyze stacks says why"},
+	{"stacks_frame_pointer_pct", "", UnitPercent, "share of calls whose stack was walked by frame pointers: frames may be missing"},
+	{"stacks_none_pct", "", UnitPercent, "share of calls without a stack"},
+	{"stacks_checked", "", UnitCount, "calls that were unwound although their stack could be inferred"},
+	{"stacks_wrong", "", UnitCount, "of those, calls that came from another stack than assumed"},
+	{"stacks_wrong_pct", "", UnitPercent, "share of inferred stacks that are another call's, estimated from the checked ones; absent if none was checked"},
 }
 
 func (q *Quality) facts() []Fact {
 	return fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
-		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct)
+		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
+		q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
+		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred))
+}
+
+// stacksPct is the share of calls with stacks in a state, nil if no call can have one.
+func (q *Quality) stacksPct(status string) any {
+	if len(q.StackShares) == 0 {
+		return nil
+	}
+	for _, s := range q.StackShares {
+		if s.Status == status {
+			return s.Pct
+		}
+	}
+	return 0.0
 }
 
 // String is the quality block as one line: what is as it should be is left out,
@@ -86,6 +123,9 @@ func (q *Quality) facts() []Fact {
 func (q *Quality) String() string {
 	parts := []string{fmt.Sprintf("%s events, %s lost", thousands(q.Events), thousands(q.LostEvents))}
 	for _, f := range q.facts()[2:] {
+		if f.Title == "" {
+			continue
+		}
 		switch v := f.Value.(type) {
 		case int64:
 			if v > 0 {
@@ -107,6 +147,11 @@ func (q *Quality) String() string {
 	}
 	if len(stacks) > 0 {
 		parts = append(parts, "stacks "+strings.Join(stacks, " "))
+	}
+	if pct := errorPct(&q.inferred); pct != nil {
+		parts = append(parts, fmt.Sprintf("inferred stacks %.2f%% wrong (%s of %s checked)", pct, thousands(q.StacksWrong), thousands(q.StacksChecked)))
+	} else if pct := q.stacksPct(format.StackInferred); pct != nil && pct != 0.0 {
+		parts = append(parts, "inferred stacks not checked")
 	}
 	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
 }

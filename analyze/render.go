@@ -80,6 +80,13 @@ func Explain(out io.Writer, command string) (bool, error) {
 	case "leaks":
 		section("rows", leakColumns...)
 		section("totals", leakTotals...)
+	case "stacks":
+		section("facts", stackFacts...)
+		section("states", stateColumns...)
+		section("inference", inferenceColumns...)
+		section("truncated_in", endColumns...)
+		section("stacks", stackColumns...)
+		section("totals", stackTotals...)
 	case "summary":
 		section("facts", summaryFacts...)
 		section("memory", useColumns...)

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -82,7 +83,9 @@ func (t *Table) objects() []object {
 			o.add(c.Key, validText(r.Cells[i]))
 		}
 		if r.Stack != nil {
-			o.add("frames", r.Stack)
+			frames := named(r.Stack)
+			o.add("frames", frames)
+			o.add("frames_hidden", r.StackFrames-len(frames))
 		}
 		if r.Evidence != "" {
 			o.add("evidence", r.Evidence)
@@ -111,14 +114,15 @@ func (q *Quality) object() object {
 	return o
 }
 
-// renderCSV writes the rows of a report with one table, and for one with several
-// its facts and totals as key,value; quality is for the caller to show.
+// renderCSV writes the rows of a report with one table that is no aside, and for one
+// with several its facts and totals as key,value; quality is for the caller to show.
 func renderCSV(w *bufio.Writer, r *Report, opt RenderOptions) error {
 	out := csv.NewWriter(w)
 	head := []string{"key", "value"}
 	var lines [][]string
-	if len(r.Tables) == 1 {
-		head, lines = r.Tables[0].csv()
+	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t Table) bool { return t.Aside })
+	if len(tables) == 1 {
+		head, lines = tables[0].csv()
 	} else {
 		for _, f := range append(append([]Fact{}, r.Facts...), r.Totals...) {
 			lines = append(lines, []string{f.Key, csvCell(f.Value)})
@@ -151,7 +155,7 @@ func (t *Table) csv() (head []string, lines [][]string) {
 		}
 		if stacks {
 			var frames []string
-			for _, f := range r.Stack {
+			for _, f := range named(r.Stack) {
 				frames = append(frames, f.Func)
 			}
 			line = append(line, strings.Join(frames, ";"))

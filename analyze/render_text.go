@@ -259,7 +259,7 @@ func textStacks(w *bufio.Writer, t *Table, width int) {
 		if r.Brief || len(r.Stack) == 0 && r.Evidence == "" {
 			continue
 		}
-		fmt.Fprintf(w, "\n%s\n", cut(fmt.Sprintf("%d. %s: %s", i+1, oneLine(fmt.Sprint(r.Cells[0])), oneLine(fmt.Sprint(r.Cells[label]))), width))
+		fmt.Fprintf(w, "\n%s\n", cut(fmt.Sprintf("%d. %s: %s", i+1, t.Columns[0].said(r.Cells[0]), oneLine(fmt.Sprint(r.Cells[label]))), width))
 		if r.Evidence != "" {
 			fmt.Fprint(w, wrapped(oneLine(r.Evidence), "   ", "   ", width))
 		}
@@ -269,9 +269,21 @@ func textStacks(w *bufio.Writer, t *Table, width int) {
 	}
 }
 
+// said is a value as part of a sentence.
+func (c *Column) said(v any) string {
+	if n, ok := v.(int64); ok && c.Unit == UnitCount {
+		return plural(n, strings.TrimSuffix(strings.ToLower(c.Title), "s"))
+	}
+	return c.Unit.text(v)
+}
+
 // text is the frame as one line: the function and where it is.
 func (f *Frame) text() string {
 	switch {
+	case f.Folded > 0 && f.Of == nil:
+		return "… " + plural(int64(f.Folded), "more frame")
+	case f.Folded > 0:
+		return fmt.Sprintf("… %s of %s", plural(int64(f.Folded), "frame"), enumerated(f.Of))
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
 	case f.File != "":
@@ -280,6 +292,15 @@ func (f *Frame) text() string {
 		return fmt.Sprintf("%s [%s]", f.Func, symbolize.ModuleName(f.Module))
 	}
 	return f.Func
+}
+
+// enumerated joins names: a, b and c.
+func enumerated(list []string) string {
+	last := len(list) - 1
+	if last < 1 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:last], ", ") + " and " + list[last]
 }
 
 // renderMarkdown writes the report's tables as Markdown.

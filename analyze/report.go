@@ -37,14 +37,18 @@ type Table struct {
 	Spare []string
 	// More is how many rows --top left out.
 	More int
+	// Aside tables sum up another one; CSV leaves them out.
+	Aside bool
 }
 
 // Row is one row of a Table. A cell is an int64, a float64, a string, a []string or
 // nil for a value that is not known; its column says in which unit.
 type Row struct {
 	Cells []any
-	// Stack is shown under the table: leaf first.
-	Stack []Frame
+	// Stack is shown under the table: leaf first. StackFrames is how many frames it
+	// has in the recording.
+	Stack       []Frame
+	StackFrames int
 	// Evidence says in words why the row says what it says.
 	Evidence string
 	// Brief rows are shown in text without their stack and evidence.
@@ -53,12 +57,16 @@ type Row struct {
 	stack int32 // id of Stack, until it is filled in
 }
 
-// Frame is one frame of a stack in a report.
+// Frame is one frame of a stack in a report, or stands for several that are not shown.
 type Frame struct {
 	Func   string `json:"func"`
 	File   string `json:"file,omitempty"`
 	Line   int32  `json:"line,omitempty"`
 	Module string `json:"module,omitempty"`
+	// Folded, if it is not 0, is how many frames are not shown here, and Of what they
+	// are part of. Without Of they are those beyond a limit.
+	Folded int      `json:"-"`
+	Of     []string `json:"-"`
 }
 
 // Column describes the values of a column or fact.
@@ -85,6 +93,7 @@ const (
 	UnitTime           // a moment, Unix ns
 	UnitPercent        // 0 to 100
 	UnitRatio          // a bare fraction
+	UnitID             // a number that is a name
 )
 
 // Number returns the report's value of that name for --fail-on: a fact, a total or

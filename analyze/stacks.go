@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"cmp"
 	"regexp"
 
 	"github.com/gpurec/gpurec/format"
@@ -11,12 +12,34 @@ import (
 type stackTable struct {
 	frames []format.Frame
 	stacks map[int32][]int32 // stack id → frames, leaf first
+	about  map[int32]stackAbout
+	// What AddSource adds: frames that are inlined into the next one, and what stacks'
+	// places in the program are called.
+	inlined map[int32]bool
+	placed  map[int32]string
 	// unnamed counts stored frames that have no function name, of all stored.
 	unnamed, stored int64
 }
 
+// stackAbout is what a recording says of a stack beside its frames.
+type stackAbout struct {
+	pid    int32
+	status string
+	reason string // why it is truncated
+	site   string
+}
+
+// truncatedBy returns why a stack is truncated.
+func truncatedBy(r *format.Row) string {
+	if r.StackStatus != format.StackTruncated {
+		return ""
+	}
+	return cmp.Or(r.Message, format.WhyOther)
+}
+
 func (t *Timeline) readStacks() error {
 	t.stacks.stacks = make(map[int32][]int32)
+	t.stacks.about = make(map[int32]stackAbout)
 	ids := make(map[format.Frame]int32)
 	return t.rec.Rows(func(r *format.Row) error {
 		if r.Kind == format.KindStack {
@@ -42,6 +65,7 @@ func (s *stackTable) add(r *format.Row, ids map[format.Frame]int32) {
 		}
 	}
 	s.stacks[r.StackID] = stack
+	s.about[r.StackID] = stackAbout{r.Pid, r.StackStatus, truncatedBy(r), r.Site}
 }
 
 // unsymbolizedPct is the share of stored frames without a function name.
@@ -51,39 +75,18 @@ func (s *stackTable) unsymbolizedPct() float64 { return percent(s.unnamed, s.sto
 // CUDA driver and runtime, through which every call goes.
 var driverModules = regexp.MustCompile(`^lib(cuda|cudart)\.so`)
 
-// isDriver reports whether the frame belongs to the CUDA driver or runtime.
-func isDriver(f *format.Frame) bool { return driverModules.MatchString(symbolize.ModuleName(f.Module)) }
-
 // userFrame returns the frame of the program's own code that made the call, as record
 // chooses a call's site.
 func (s *stackTable) userFrame(stack int32) (*format.Frame, bool) {
 	frames := s.stacks[stack]
-	i := symbolize.SiteFrame(len(frames), func(i int) (module, function string) {
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.Caller {
 		f := &s.frames[frames[i]]
-		return f.Module, f.Func
+		return symbolize.Caller{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == framePython}
 	})
 	if i < 0 {
 		return nil, false
 	}
 	return &s.frames[frames[i]], true
-}
-
-// shown returns the frames of a stack as a report shows them: leaf first, at most
-// limit (0: all), without those of the CUDA libraries and those of which nothing is
-// known, unless all is set.
-func (s *stackTable) shown(stack int32, limit int, all bool) []Frame {
-	var frames []Frame
-	for _, id := range s.stacks[stack] {
-		f := &s.frames[id]
-		if !all && (isDriver(f) || symbolize.IsStray(f.Module, f.Func)) {
-			continue
-		}
-		if limit > 0 && len(frames) == limit {
-			break
-		}
-		frames = append(frames, Frame{Func: frameName(f), File: f.File, Line: f.Line, Module: f.Module})
-	}
-	return frames
 }
 
 // frameName is the frame's function, or where it lies when that has no name.

@@ -100,6 +100,8 @@ func (u Unit) text(v any) string {
 			return bytesText(v)
 		case UnitNs:
 			return durText(v)
+		case UnitID:
+			return strconv.FormatInt(v, 10)
 		case UnitTime:
 			return time.Unix(0, v).UTC().Format(time.RFC3339)
 		}

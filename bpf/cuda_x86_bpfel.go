@@ -153,11 +153,12 @@ type CudaHandleKey struct {
 }
 
 type CudaInferenceStats struct {
-	_        structs.HostLayout
-	Inferred [3]uint64
-	Checked  uint64
-	Wrong    uint64
-	Busy     uint64
+	_           structs.HostLayout
+	Inferred    [3]uint64
+	Checked     uint64
+	Wrong       uint64
+	WrongWeight uint64
+	Busy        uint64
 }
 
 type CudaKnownPath struct {
@@ -320,7 +321,7 @@ type CudaThread struct {
 	Expected    uint64
 	Path        uint64
 	Level       uint32
-	Pad         uint32
+	Weight      uint32
 	Scratch     struct {
 		_     structs.HostLayout
 		Stack CudaStackEvent

@@ -236,6 +236,7 @@ struct inference_stats {
 	__u64 inferred[LEVELS];
 	__u64 checked; /* could have been inferred and were unwound instead, chosen at random */
 	__u64 wrong;   /* of the checked: the fingerprint said another stack */
+	__u64 wrong_weight; /* inferred calls for which the wrong ones stand */
 	__u64 busy;    /* not unwound: another thread was at it on this CPU */
 };
 
@@ -270,7 +271,7 @@ struct thread {
 	__u64 expected;    /* the stack as it would have been inferred, 0: it would not have been */
 	__u64 path;        /* key of the path on which it would have been */
 	__u32 level;       /* enum fingerprint_level */
-	__u32 _pad;
+	__u32 weight;      /* of how many calls such as this one is unwound */
 	union {
 		struct stack_event stack;
 		struct name_event name;

@@ -73,7 +73,8 @@ static __always_inline int take_known(struct thread *t, const struct call_spec *
 		k->hits++;
 	if (hits < YOUNG_HITS)
 		return 0;
-	if (is_sampled(e->start_ns, hits < MATURE_HITS ? YOUNG_HITS : check_every)) {
+	t->weight = hits < MATURE_HITS ? YOUNG_HITS : check_every;
+	if (is_sampled(e->start_ns, t->weight)) {
 		t->expected = k->stack_id;
 		return 0;
 	}
@@ -146,6 +147,7 @@ static __always_inline void remember(struct pt_regs *ctx, struct thread *t, stru
 		if (s) {
 			s->checked++;
 			s->wrong += is_wrong;
+			s->wrong_weight += is_wrong ? t->weight - 1 : 0;
 		}
 	}
 	k = bpf_map_lookup_elem(&known_stacks, &h);

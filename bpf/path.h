@@ -84,25 +84,35 @@ struct {
 /* What a path starts as: too big for the BPF stack. */
 static const struct known_path new_path;
 
-/* Copies so many words of the stack from sp on; less where it ends. */
+/* Copies so many words of the stack from sp on. */
 static __always_inline struct stack_piece *copy_stack(__u64 sp, __u64 count)
+{
+	__u32 zero = 0;
+	struct stack_piece *piece = bpf_map_lookup_elem(&stack_pieces, &zero);
+
+	asm volatile("" : "+r"(count));
+	if (!piece || count > PIECE_WORDS || bpf_probe_read_user(piece->words, 8 * count, (void *)sp))
+		return 0;
+	piece->count = count;
+	return piece;
+}
+
+#define STEP_WORDS 64
+
+/* Copies as much of the stack from sp on as there is and as fits, in steps. */
+static __always_inline struct stack_piece *copy_whole_stack(__u64 sp)
 {
 	__u32 zero = 0;
 	struct stack_piece *piece = bpf_map_lookup_elem(&stack_pieces, &zero);
 
 	if (!piece)
 		return 0;
-	asm volatile("" : "+r"(count));
-	if (count > PIECE_WORDS)
-		count = PIECE_WORDS;
-	if (!bpf_probe_read_user(piece->words, 8 * count, (void *)sp))
-		piece->count = count;
-	else if (!bpf_probe_read_user(piece->words, 4 * PIECE_WORDS, (void *)sp))
-		piece->count = PIECE_WORDS / 2;
-	else if (!bpf_probe_read_user(piece->words, PIECE_WORDS, (void *)sp))
-		piece->count = PIECE_WORDS / 8;
-	else
-		return 0;
+	piece->count = 0;
+	for (__u32 i = 0; i < PIECE_WORDS / STEP_WORDS; i++) {
+		if (bpf_probe_read_user(piece->words + i * STEP_WORDS, 8 * STEP_WORDS, (void *)(sp + 8 * i * STEP_WORDS)))
+			break;
+		piece->count = (i + 1) * STEP_WORDS;
+	}
 	return piece;
 }
 
@@ -224,13 +234,22 @@ static __always_inline __u64 place_of(__u64 h, __u64 stack_id)
 	return h + bpf_get_prandom_u32() % MAX_PATHS;
 }
 
+/* Where the outermost word of a path is. */
+static __always_inline __u64 last_word(struct known_path *p)
+{
+	__u32 last = p->count - 1;
+
+	asm volatile("" : "+r"(last));
+	return last < PATH_WORDS ? p->at[last] : 0;
+}
+
 /*
  * Learns the path of an unwound stack, or more about it: words that have changed go, and
  * in their place come words further out. Returns how much of the stack it needs.
  */
 static __always_inline __u64 learn_path(struct pt_regs *ctx, struct thread *t, __u64 h, __u32 pid, __u64 stack_id, int is_wrong)
 {
-	struct path_search c = {.piece = copy_stack(REG_SP(ctx), PIECE_WORDS), .code = bpf_map_lookup_elem(&code_maps, &pid)};
+	struct path_search c = {.piece = copy_whole_stack(REG_SP(ctx)), .code = bpf_map_lookup_elem(&code_maps, &pid)};
 	__u64 key = place_of(h, stack_id);
 
 	if (!c.piece || !c.code)
@@ -254,7 +273,7 @@ static __always_inline __u64 learn_path(struct pt_regs *ctx, struct thread *t, _
 	}
 	c.from = c.path->scanned;
 	bpf_loop(PIECE_WORDS, add_if_code, &c, 0);
-	return c.path->scanned;
+	return last_word(c.path) + 1;
 }
 
 #endif

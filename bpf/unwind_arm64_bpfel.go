@@ -100,11 +100,12 @@ type UnwindHandleKey struct {
 }
 
 type UnwindInferenceStats struct {
-	_        structs.HostLayout
-	Inferred [3]uint64
-	Checked  uint64
-	Wrong    uint64
-	Busy     uint64
+	_           structs.HostLayout
+	Inferred    [3]uint64
+	Checked     uint64
+	Wrong       uint64
+	WrongWeight uint64
+	Busy        uint64
 }
 
 type UnwindKnownPath struct {
@@ -199,7 +200,7 @@ type UnwindThread struct {
 	Expected    uint64
 	Path        uint64
 	Level       uint32
-	Pad         uint32
+	Weight      uint32
 	Scratch     struct {
 		_     structs.HostLayout
 		Stack struct {

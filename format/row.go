@@ -151,9 +151,13 @@ type StackInference struct {
 	ByPython int64 `json:"by_python,omitempty"`
 	ByPath   int64 `json:"by_path,omitempty"`
 	// Checked calls could have had, were chosen at random and unwound instead; of these
-	// Wrong had another stack.
-	Checked int64 `json:"checked"`
-	Wrong   int64 `json:"wrong"`
+	// Wrong had another stack. Young fingerprints are checked more often than old ones, so
+	// the share of inferred calls that are wrong is not Wrong / Checked but
+	// WrongEstimated / Inferred: each wrong one counted for as many inferred calls as one
+	// was checked of (the Horvitz-Thompson estimator).
+	Checked        int64 `json:"checked"`
+	Wrong          int64 `json:"wrong"`
+	WrongEstimated int64 `json:"wrong_estimated"`
 	// Busy calls found the CPU's unwinder in use and have a stack by frame pointers.
 	Busy int64 `json:"busy,omitempty"`
 }

@@ -188,8 +188,7 @@ func (s *scribe) decode(chunk []byte) {
 		case bpf.CudaRecordKindRECORD_UNWOUND:
 			stack := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*stack)) + 8*int(stack.Words)
-			words := unsafe.Slice((*uint64)(unsafe.Pointer(&chunk[unsafe.Sizeof(*stack)])), stack.Words)
-			s.addStack(s.stacks.addUnwound(stack, words))
+			s.addStack(s.stacks.addUnwound(stack, unwoundWords(chunk[unsafe.Sizeof(*stack):], int(stack.Words))))
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)

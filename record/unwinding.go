@@ -143,7 +143,7 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 		}
 		text, err := json.Marshal(format.StackInference{
 			Class: classNames[class], Key: "call, then Python frames, then native path",
-			Inferred: int64(inferred), ByPython: int64(sum.Inferred[1]), ByPath: int64(sum.Inferred[2]), Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), Busy: int64(sum.Busy),
+			Inferred: int64(inferred), ByPython: int64(sum.Inferred[1]), ByPath: int64(sum.Inferred[2]), Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), WrongEstimated: int64(sum.WrongWeight), Busy: int64(sum.Busy),
 		})
 		if err != nil {
 			continue // strings and numbers always encode
@@ -166,6 +166,7 @@ func (p *probes) inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInfere
 			}
 			sums[class].Checked += c.Checked
 			sums[class].Wrong += c.Wrong
+			sums[class].WrongWeight += c.WrongWeight
 			sums[class].Busy += c.Busy
 		}
 	}

@@ -63,6 +63,14 @@ func (t *stackTable) brokenAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) 
 	return []format.Frame{frame}, format.WhyCode
 }
 
+// unwoundWords are the words that follow the header of an unwound stack; there may be none.
+func unwoundWords(after []byte, n int) []uint64 {
+	if n = min(n, len(after)/8); n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*uint64)(unsafe.Pointer(&after[0])), n)
+}
+
 // unwoundFrame names one frame.
 func (t *stackTable) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
 	if f.Python {

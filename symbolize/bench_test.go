@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 )
 
 // millionFunctions is a file with a million functions of 16 bytes and names of 60, as C++ has them, in no order.
@@ -30,15 +31,18 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
+// BenchmarkOpenMillionFunctions reports what an object keeps per function, and all that opening it allocates, which is more than
+// it ever holds at a time.
 func BenchmarkOpenMillionFunctions(b *testing.B) {
 	raw := millionFunctions()
-	b.ReportAllocs()
 	var o *Object
+	var total uint64
 	before := heapInUse()
 	for b.Loop() {
-		o, _ = NewObject(bytes.NewReader(raw), int64(len(raw)))
+		total = allocated(func() { o, _ = NewObject(bytes.NewReader(raw), int64(len(raw))) })
 	}
-	b.ReportMetric(float64(heapInUse()-before)/1e6, "MB-kept")
+	b.ReportMetric(float64(heapInUse()-before)/float64(o.Len()), "B-kept/function")
+	b.ReportMetric(float64(total)/float64(o.Len()), "B-allocated/function")
 	runtime.KeepAlive(o)
 	runtime.KeepAlive(raw)
 }
@@ -57,11 +61,39 @@ func BenchmarkLookupMillionFunctions(b *testing.B) {
 
 func BenchmarkFindMillionFunctions(b *testing.B) {
 	o := open(b, millionFunctions())
+	before, start := heapInUse(), time.Now()
 	o.Find("") // builds the index
+	took, kept := time.Since(start), heapInUse()-before
 	b.ReportAllocs()
 	for b.Loop() {
 		o.Find("_ZN2at6native12_GLOBAL__N_120some_function_number_000500000Ev")
 	}
+	b.ReportMetric(float64(took.Milliseconds()), "ms-index")
+	b.ReportMetric(float64(kept)/float64(o.Len()), "B-index/function")
+}
+
+// BenchmarkFramesLargeSource looks up addresses all over the file that GPUREC_BENCH_SOURCE names.
+func BenchmarkFramesLargeSource(b *testing.B) {
+	path := os.Getenv("GPUREC_BENCH_SOURCE")
+	if path == "" {
+		b.Skip("GPUREC_BENCH_SOURCE names no file with debug information")
+	}
+	s := openSource(b, path)
+	before, start := heapInUse(), time.Now()
+	if _, err := s.Frames(0); err != nil { // reads the ranges of all units
+		b.Fatal(err)
+	}
+	first := time.Since(start)
+	random := rand.New(rand.NewPCG(1, 2))
+	for b.Loop() {
+		r := s.data.index[random.IntN(len(s.data.index))]
+		if _, err := s.Frames(r.low + random.Uint64N(r.high-r.low)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(first.Milliseconds()), "ms-first")
+	b.ReportMetric(float64(heapInUse()-before)/1e6, "MB-kept")
+	runtime.KeepAlive(s)
 }
 
 // largeLibrary is the largest shared library found where large ones use to lie; GPUREC_BENCH_LIBRARY names another.
@@ -99,6 +131,7 @@ func BenchmarkOpenLargeLibrary(b *testing.B) {
 	}
 	b.ReportMetric(float64(heapInUse()-before)/1e6, "MB-kept")
 	b.ReportMetric(float64(o.Len()), "functions")
+	runtime.KeepAlive(o)
 }
 
 func BenchmarkLookupLargeLibrary(b *testing.B) {

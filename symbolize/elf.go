@@ -13,11 +13,10 @@ import (
 // Limits on what a file may make us read or keep, far above what linkers write: libLLVM 22, at 200 MB, has 42 sections,
 // 260 thousand symbols and 18 MB of names.
 const (
-	maxSections    = 1 << 17
-	maxSymbols     = 1 << 24
-	maxStringTable = 1 << 30
-	maxNoteBytes   = 1 << 20
-	maxNotes       = 64
+	maxSections  = 1 << 17
+	maxSymbols   = 1 << 24
+	maxNoteBytes = 1 << 20
+	maxNotes     = 64
 )
 
 // elfFile is the header tables of one ELF file. It takes their layout from debug/elf but not elf.File, which copies a

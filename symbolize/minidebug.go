@@ -42,7 +42,7 @@ func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
 			return nil, io.ErrUnexpectedEOF
 		}
 		if x.rest[0] == 0 { // the index follows, not a block
-			return x.raw.Bytes(), nil
+			return bytes.Clone(x.raw.Bytes()), nil // without what the buffer has to spare
 		}
 		if err := x.block(); err != nil {
 			return nil, err

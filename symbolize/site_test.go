@@ -2,34 +2,104 @@ package symbolize
 
 import "testing"
 
+// mean is a stack as a PyTorch program has it on a real GPU, the interpreter in a stripped program.
+func mean() []Caller {
+	const torch, python = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so", "/usr/bin/python3.12"
+	stack := []Caller{{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"}, {Module: "/venv/lib/libcudart.so.13"}, {Module: "/venv/lib/libcudart.so.13", Function: "cudaLaunchKernel"}}
+	for _, function := range []string{
+		"at::native::gpu_reduce_kernel<float, float>", "at::native::mean_kernel_cuda", "at::native::structured_mean_out::impl", "at::(anonymous namespace)::wrapper_CUDA_mean_dim",
+		"c10::impl::wrap_kernel_functor_unboxed_<f>::call", "at::_ops::mean_dim::call", "at::native::mean", "at::(anonymous namespace)::wrapper_mean", "c10::impl::wrap_kernel_functor_unboxed_<f>::call",
+		"at::_ops::mean::redispatch", "torch::autograd::VariableType::(anonymous namespace)::mean", "c10::impl::wrap_kernel_functor_unboxed_<f>::call", "at::_ops::mean::call", "torch::autograd::THPVariable_mean",
+	} {
+		stack = append(stack, Caller{Module: torch, Function: function})
+	}
+	stack = append(stack, Caller{Module: python}, Caller{Module: python}, Caller{Module: python, Function: "PyObject_Vectorcall"})
+	for _, function := range []string{"step", "run", "<module>"} {
+		stack = append(stack, Caller{File: "/app/workloads.py", Function: function, Python: true})
+	}
+	stack = append(stack, Caller{File: "<shim>", Function: "<interpreter trampoline>", Python: true})
+	for _, function := range []string{"_PyEval_EvalFrameDefault", "PyEval_EvalCode", "", "_PyRun_SimpleFileObject", "_PyRun_AnyFileObject", "Py_RunMain", "Py_BytesMain"} {
+		stack = append(stack, Caller{Module: python, Function: function})
+	}
+	return append(stack, Caller{Module: "/usr/lib/libc.so.6"}, Caller{Module: "/usr/lib/libc.so.6", Function: "__libc_start_main"}, Caller{Module: python, Function: "_start"})
+}
+
+// engine is a stack of the thread that works backward.
+func engine() []Caller {
+	stack := []Caller{{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"}, {Module: "/venv/lib/libcudart.so.13"}}
+	for _, function := range []string{
+		"at::native::mul_kernel_cuda", "at::_ops::mul_Tensor::call", "torch::autograd::generated::MulBackward0::apply", "torch::autograd::Node::operator()",
+		"torch::autograd::Engine::evaluate_function", "torch::autograd::Engine::thread_main", "torch::autograd::python::PythonEngine::thread_init",
+	} {
+		stack = append(stack, Caller{Module: "/venv/torch/lib/libtorch_cuda.so", Function: function})
+	}
+	return append(stack, Caller{Module: "/usr/lib/libstdc++.so.6", Function: "execute_native_thread_routine"}, Caller{Module: "/usr/lib/libc.so.6", Function: "start_thread"}, Caller{Module: "/usr/lib/libc.so.6", Function: "clone3"})
+}
+
 func TestSiteFrame(t *testing.T) {
-	type frame struct{ module, function string }
+	type f = Caller
 	const libcuda, torch, app = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "/venv/torch/lib/libtorch_cuda.so", "/app/train"
-	leaf := frame{libcuda, "cuMemAlloc_v2"}
+	const site = "/venv/lib/python3.12/site-packages/"
+	n := func(module, function string) f { return f{Module: module, Function: function} }
+	py := func(file, function string) f { return f{File: file, Function: function, Python: true} }
+	leaf := n(libcuda, "cuMemAlloc_v2")
+	shim := py("<shim>", "<interpreter trampoline>")
+	eval := n("/usr/lib/libpython3.12.so.1.0", "_PyEval_EvalFrameDefault")
+	call := py(site+"torch/nn/modules/module.py", "Module._call_impl")
+	linear := py(site+"torch/nn/modules/linear.py", "Linear.forward")
+	start := []f{n("/usr/lib/libpython3.12.so.1.0", "Py_RunMain"), n("/usr/lib/libc.so.6", "__libc_start_main_impl"), n("/usr/bin/python3.12", "_start")}
+	thread := []f{n("/usr/lib/libstdc++.so.6", "execute_native_thread_routine"), n("/usr/lib/libc.so.6", "start_thread"), n("/usr/lib/libc.so.6", "__clone3")}
+	bootstrap := []f{py("/usr/lib/python3.12/threading.py", "Thread.run"), py("/usr/lib/python3.12/threading.py", "Thread._bootstrap"), n("/usr/lib/libc.so.6", "start_thread")}
 	for name, c := range map[string]struct {
-		frames []frame
+		frames []f
 		want   int
 	}{
+		// as until now
 		"no stack":                               {nil, -1},
-		"only the call":                          {[]frame{leaf}, 0},
-		"the program calls the driver":           {[]frame{leaf, {app, "step"}, {app, "main"}}, 1},
-		"libraries are passed over":              {[]frame{leaf, {"/x/libcudart.so.12", "cudaMalloc"}, {torch, "at::empty"}, {app, "step"}, {app, "main"}}, 3},
-		"a static runtime is passed over":        {[]frame{leaf, {app, "libcudart_static_5382377d"}, {app, "__cudart516"}, {app, "cudaMalloc"}, {app, "step"}}, 4},
-		"a function without name counts":         {[]frame{leaf, {app, ""}, {app, "main"}}, 1},
-		"addresses in no file do not":            {[]frame{leaf, {"", ""}, {"[stack]", ""}, {app, "main"}}, 3},
-		"code made at run time does":             {[]frame{leaf, {torch, "f"}, {"", "py::step:/app/train.py"}, {app, "main"}}, 2},
-		"python does":                            {[]frame{leaf, {torch, "f"}, {"/usr/lib/libpython3.12.so.1.0", "_PyEval"}, {"train.py", "step"}}, 3},
-		"only plumbing: the outermost name":      {[]frame{leaf, {torch, "f"}, {torch, "g"}, {torch, ""}}, 2},
-		"only plumbing without names":            {[]frame{leaf, {torch, ""}, {torch, ""}}, 1},
-		"a library of the program is its own":    {[]frame{leaf, {"/app/libstep.so", "step"}}, 1},
-		"libraries that begin alike are own":     {[]frame{leaf, {"/app/libctrain.so", "step"}, {app, "main"}}, 1},
-		"functions that begin alike are own":     {[]frame{leaf, {app, "cudaMalloc_wrapper(int)"}}, 1},
-		"Windows paths":                          {[]frame{leaf, {`C:\cuda\libcudart.so.12`, "f"}, {`C:\app\train.exe`, ""}}, 2},
-		"garbage only: the caller":               {[]frame{leaf, {"", ""}, {"[stack]", ""}}, 1},
-		"garbage behind a name: the named one":   {[]frame{leaf, {torch, "f"}, {"", ""}}, 1},
-		"__cudaRegisterFatBinary is the runtime": {[]frame{leaf, {app, "__cudaRegisterFatBinary"}, {app, "main"}}, 2},
+		"only the call":                          {[]f{leaf}, 0},
+		"the program calls the driver":           {[]f{leaf, n(app, "step"), n(app, "main")}, 1},
+		"libraries are passed over":              {[]f{leaf, n("/x/libcudart.so.12", "cudaMalloc"), n(torch, "at::empty"), n(app, "step"), n(app, "main")}, 3},
+		"a static runtime is passed over":        {[]f{leaf, n(app, "libcudart_static_5382377d"), n(app, "__cudart516"), n(app, "cudaMalloc"), n(app, "step")}, 4},
+		"a function without name counts":         {[]f{leaf, n(app, ""), n(app, "main")}, 1},
+		"addresses in no file do not":            {[]f{leaf, n("", ""), n("[stack]", ""), n(app, "main")}, 3},
+		"code made at run time does":             {[]f{leaf, n(torch, "f"), n("", "py::step:/app/train.py"), n(app, "main")}, 2},
+		"only plumbing: the outermost name":      {[]f{leaf, n(torch, "f"), n(torch, "g"), n(torch, "")}, 2},
+		"only plumbing without names":            {[]f{leaf, n(torch, ""), n(torch, "")}, 1},
+		"a library of the program is its own":    {[]f{leaf, n("/app/libstep.so", "step")}, 1},
+		"libraries that begin alike are own":     {[]f{leaf, n("/app/libctrain.so", "step"), n(app, "main")}, 1},
+		"functions that begin alike are own":     {[]f{leaf, n(app, "cudaMalloc_wrapper(int)")}, 1},
+		"Windows paths":                          {[]f{leaf, n(`C:\cuda\libcudart.so.12`, "f"), n(`C:\app\train.exe`, "")}, 2},
+		"garbage only: the caller":               {[]f{leaf, n("", ""), n("[stack]", "")}, 1},
+		"garbage behind a name: the named one":   {[]f{leaf, n(torch, "f"), n("", "")}, 1},
+		"__cudaRegisterFatBinary is the runtime": {[]f{leaf, n(app, "__cudaRegisterFatBinary"), n(app, "main")}, 2},
+		// mixed
+		"a model's layer":                         {append([]f{leaf, n(torch, "at::native::mm"), eval, linear, call, py("/app/model.py", "Block.forward"), call, py("/app/train.py", "main")}, start...), 5},
+		"a line of the script, not its extension": {append([]f{leaf, n("/app/ext.so", "my_kernel"), n("/app/ext.so", "pybind11::cpp_function::dispatcher"), eval, py("/app/model.py", "forward")}, start...), 4},
+		"a package that is no framework":          {append([]f{leaf, linear, call, py(site+"vllm/worker.py", "execute"), py("/usr/bin/vllm", "<module>")}, start...), 3},
+		"a notebook":                              {append([]f{leaf, linear, py("/tmp/ipykernel_7/123.py", "<module>"), py(site+"IPython/core/interactiveshell.py", "run_code")}, start...), 2},
+		"python -c":                               {append([]f{leaf, linear, py("<string>", "<module>")}, start...), 2},
+		"what inductor wrote is torch":            {append([]f{leaf, n("/root/.triton/cache/x/__triton_launcher.so", "launch"), py("/tmp/torchinductor_root/ab/cab.py", "call"), py("<eval_with_key>.3", "forward"), py("/app/t.py", "step")}, start...), 4},
+		"stdlib between own lines":                {append([]f{leaf, linear, py("/usr/lib/python3.12/contextlib.py", "inner"), py("/app/t.py", "step")}, start...), 3},
+		"a thread of the autograd engine":         {append([]f{leaf, n(torch, "at::_ops::mul::call"), n(torch, "torch::autograd::generated::MulBackward0::apply"), n(torch, "torch::autograd::Node::operator()"), n(torch, "torch::autograd::Engine::thread_main")}, thread...), 2},
+		"a thread of the data loader":             {append([]f{leaf, py(site+"torch/_tensor.py", "Tensor.pin_memory"), py(site+"torch/utils/data/_utils/pin_memory.py", "_pin_memory_loop")}, bootstrap...), 2},
+		"a thread of the program in C++":          {append([]f{leaf, n(app, "std::vector<float>::resize"), n(app, "worker"), n(app, "std::thread::_State_impl<f>::_M_run")}, thread...), 2},
+		"only templates in the program":           {append([]f{leaf, n(app, "thrust::detail::malloc"), n(app, "std::__invoke<f>")}, thread...), 1},
+		"a static interpreter":                    {[]f{leaf, n("/usr/bin/python3.12", "_PyEval_EvalFrameDefault"), n("/usr/bin/python3.12", "main"), n("/usr/bin/python3.12", "_start")}, 1},
+		"ctypes":                                  {append([]f{leaf, n("/usr/lib/libffi.so.8", "ffi_call"), n("/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so", ""), eval, py("/app/t.py", "step")}, start...), 4},
+		"a C++ program ends in libc":              {[]f{leaf, n(app, "main"), n("/usr/lib/libc.so.6", "__libc_start_call_main"), n(app, "_start")}, 1},
+		"PyTorch of a stripped python3.12":        {mean(), 20},
+		"an extension without symbols":            {append([]f{leaf, n("/app/ext.so", ""), eval, py("/app/model.py", "forward")}, start...), 3},
+		"the autograd engine":                     {engine(), 4},
+		"the autograd engine, by thunks":          {[]f{leaf, n(torch, "torch::autograd::AccumulateGrad::apply"), n(torch, "non-virtual thunk to torch::autograd::python::PythonEngine::thread_init"), n(torch, "execute_native_thread_routine")}, 1},
+		"templates in a thread":                   {[]f{leaf, n(app, "thrust::malloc"), n(app, "execute_native_thread_routine"), n("/usr/lib/libc.so.6", "start_thread")}, 1},
+		"the interpreter's own frame":             {append([]f{leaf, linear, shim, eval}, start...), 1},
+		"modules that are frozen":                 {append([]f{leaf, py("_bootstrap.py", "_find_and_load"), py("<frozen runpy>", "_run_code"), shim}, start...), 1},
+		"an import":                               {append([]f{leaf, py(site+"torch/cuda/__init__.py", "init"), py("_bootstrap.py", "_find_and_load"), shim, eval, py("/app/t.py", "<module>")}, start...), 5},
+		"Python that could not be read":           {append([]f{leaf, n(torch, "at::_ops::mm::call"), py("", ""), eval}, start...), 1},
+		"a loop of OpenMP":                        {[]f{leaf, n(torch, "at::parallel"), n("/usr/lib/libgomp.so.1", "GOMP_parallel"), n(torch, "at::native::copy")}, 3},
+		"truncated before the script":             {[]f{leaf, n(torch, "at::native::mm"), n(torch, "at::_ops::mm::call"), eval}, 2},
 	} {
-		got := SiteFrame(len(c.frames), func(i int) (string, string) { return c.frames[i].module, c.frames[i].function })
+		got := SiteFrame(len(c.frames), func(i int) Caller { return c.frames[i] })
 		if got != c.want {
 			t.Errorf("%s: frame %d, want %d", name, got, c.want)
 		}
@@ -42,6 +112,19 @@ func TestFrameName(t *testing.T) {
 		"train+0x1f0": FrameName("", "/app/train", 0x1f0),
 		"t.exe+0x1f0": FrameName("", `C:\app\t.exe`, 0x1f0),
 		"0x7fff":      FrameName("", "", 0x7fff),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestPlaceName(t *testing.T) {
+	for want, got := range map[string]string{
+		"step (train.py:12)": PlaceName("step", "/app/train.py", 12),
+		"step (<string>:1)":  PlaceName("step", "<string>", 1),
+		"step (train.py)":    PlaceName("step", "train.py", 0),
+		"step":               PlaceName("step", "", 12),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

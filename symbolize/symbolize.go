@@ -1,9 +1,10 @@
-// Package symbolize turns addresses and names into what a person can read: an address in an ELF file into a function, an
+// Package symbolize turns addresses and names into what a person can read: an address in an ELF file into a function or a source line, an
 // address in code made at run time into the name its JIT wrote down, a mangled name into a C++ or Rust one, and an address
 // of a process into the file mapped there.
 //
-// It works offline from files and readers: it attaches to nothing, needs no root, fetches nothing from the network, and
-// builds on every system. It reads no DWARF, so it knows functions but neither lines nor inlined calls.
+// It works offline from files and readers: it attaches to nothing, needs no root, and builds on every system. Only a
+// Debuginfod, which nobody but its caller makes, uses the network. An Object knows functions; a Source knows from debug
+// information which lines and inlined calls code comes from; a Finder finds the files for both.
 //
 // Every input is taken as hostile, because a recorder that runs as root reads files that other users wrote: each function
 // returns an error or a value within bounded memory and never panics. Names are given as they were written; they may hold

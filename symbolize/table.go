@@ -1,29 +1,29 @@
 package symbolize
 
 import (
-	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"math"
+	"iter"
 	"slices"
 	"sort"
 )
 
-// table holds functions sorted by address in 16 bytes each, plus the bytes of their names: a million Go strings with their
-// headers would cost as much again, and the garbage collector would walk them.
+// table is the functions of one symbol section, sorted by address, in 16 bytes each. Names stay in the file and are read when
+// someone asks for one: those of a C++ library are ten times as long as what is kept here, and hardly any is ever asked for.
 type table struct {
+	file    *elfFile
+	symbols *elf.Section64
+	names   *elf.Section64 // the string table
 	entries []entry
-	names   []byte // one after the other in the order of entries, without separators
 }
 
-// entry is one function. Functions at one address stand in order of preference, see compareEntries.
+// entry is one function. Functions at one address stand in order of preference as far as that needs no name.
 type entry struct {
 	start uint64
-	name  uint32 // offset in names; the name ends where the next begins
+	name  uint32 // offset in the string table
 	size  uint32 // size in the low bits, then the two flags
 }
 
@@ -34,47 +34,27 @@ const (
 	sizeMask    = 1<<29 - 1
 )
 
-func (t *table) len() int {
-	if t == nil {
-		return 0
-	}
-	return len(t.entries)
+func (e *entry) length() uint64 { return uint64(e.size & sizeMask) }
+
+func (e *entry) flags() uint32 { return e.size & (flagLocal | flagGuessed) }
+
+// compareEntries orders functions by address; at one address global before local, with a size before without, long before
+// short, since the long ones cover more. Weak counts as global: libc calls the names that people know weak ("write") and its
+// own ones global ("__write").
+func compareEntries(a, b entry) int {
+	return cmp.Or(compareExtents(a, b), cmp.Compare(a.name, b.name))
 }
 
-func (t *table) name(i int) []byte {
-	end := uint64(len(t.names))
-	if i+1 < len(t.entries) {
-		end = uint64(t.entries[i+1].name)
-	}
-	return t.names[t.entries[i].name:end]
+// compareExtents is compareEntries but for the names.
+func compareExtents(a, b entry) int {
+	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.flags(), b.flags()), cmp.Compare(b.length(), a.length()))
 }
 
-// candidate is an entry while a table is built: its name still lies in the string table of the file.
-type candidate struct {
-	start               uint64
-	size, name, nameLen uint32
-}
-
-// compareEntries orders functions by address; at one address global before local, with a size before without, then by the
-// shortest and the first name in the alphabet. So the same file always gives the same name. Weak counts as global: libc
-// calls the names that people know weak ("write") and its own ones global ("__write").
-func compareEntries(startA uint64, sizeA uint32, nameA []byte, startB uint64, sizeB uint32, nameB []byte) int {
-	const flags = flagLocal | flagGuessed
-	if c := cmp.Compare(startA, startB); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(sizeA&flags, sizeB&flags); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(len(nameA), len(nameB)); c != 0 {
-		return c
-	}
-	return bytes.Compare(nameA, nameB)
-}
-
-// readTable reads the functions of the symbol section of type t; nil without an error if the file has no such section.
-func (f *elfFile) readTable(t elf.SectionType) (*table, error) {
-	section := f.sectionByType(t)
+// readTable reads the functions of the symbol section of type t that are not in the known tables yet; nil without an error if
+// the file has no such section. What counts is the extent: .dynsym repeats functions of .symtab, now and then with a version
+// behind the name or without.
+func (f *elfFile) readTable(typ elf.SectionType, known tables) (*table, error) {
+	section := f.sectionByType(typ)
 	if section == nil {
 		return nil, nil
 	}
@@ -85,74 +65,85 @@ func (f *elfFile) readTable(t elf.SectionType) (*table, error) {
 		elf.SectionType(f.sections[section.Link].Type) != elf.SHT_STRTAB {
 		return nil, errors.New("symbols without a string table")
 	}
-	link := &f.sections[section.Link]
-	names, err := f.read(link.Off, link.Size, maxStringTable)
-	if err != nil {
-		return nil, fmt.Errorf("read string table: %w", err)
+	t := &table{file: f, symbols: section, names: &f.sections[section.Link]}
+	if t.count() > maxSymbols {
+		return nil, fmt.Errorf("%d symbols are more than %d", t.count(), maxSymbols)
 	}
-	found, err := f.readCandidates(section, names)
+	for _, s := range []*elf.Section64{t.symbols, t.names} {
+		if s.Off > f.size || s.Size > f.size-s.Off {
+			return nil, errors.New("symbols or their names reach past the end of the file")
+		}
+	}
+	// Counting first costs a second reading and saves the garbage of a slice that grows.
+	found := 0
+	err := t.eachFunction(func(_ uint64, e entry) {
+		if !known.have(e) {
+			found++
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	return newTable(found, names), nil
+	t.entries = make([]entry, 0, found)
+	err = t.eachFunction(func(_ uint64, e entry) {
+		if !known.have(e) {
+			t.entries = append(t.entries, e)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(t.entries, compareEntries)
+	return t, nil
 }
 
-// readCandidates reads the defined functions among the symbols of section, piece by piece.
-func (f *elfFile) readCandidates(section *elf.Section64, names []byte) ([]candidate, error) {
-	count := section.Size / elf.Sym64Size
-	if count > maxSymbols {
-		return nil, fmt.Errorf("%d symbols are more than %d", count, maxSymbols)
-	}
-	if section.Off > f.size || count*elf.Sym64Size > f.size-section.Off {
-		return nil, errors.New("symbols reach past the end of the file")
-	}
-	// Linkers let names share bytes only where one ends like another. A file whose names overlap more than that is made
-	// to blow up whoever copies them. The constant term allows for a small name shared by many static functions.
-	budget := min(4*uint64(len(names))+64<<20, 2<<30)
-	var found []candidate
-	raw := make([]byte, min(count, 4096)*elf.Sym64Size)
-	for done := uint64(0); done < count; {
-		n := min(count-done, 4096)
-		piece := raw[:n*elf.Sym64Size]
-		if err := f.readInto(piece, section.Off+done*elf.Sym64Size); err != nil {
-			return nil, err
+// count returns the number of symbols, functions or not.
+func (t *table) count() uint64 { return t.symbols.Size / elf.Sym64Size }
+
+// eachFunction reads the symbols piece by piece and calls use for every function that this file defines, with the number of
+// its symbol.
+func (t *table) eachFunction(use func(number uint64, e entry)) error {
+	const piece = 4096
+	raw := make([]byte, min(t.count(), piece)*elf.Sym64Size)
+	for done := uint64(0); done < t.count(); done += piece {
+		n := min(t.count()-done, piece)
+		if err := t.file.readInto(raw[:n*elf.Sym64Size], t.symbols.Off+done*elf.Sym64Size); err != nil {
+			return err
 		}
-		done += n
-		for ; len(piece) > 0; piece = piece[elf.Sym64Size:] {
-			c, ok := f.candidate(piece, names)
-			if !ok {
-				continue
+		for i := range n {
+			if e, ok := t.decode(raw[i*elf.Sym64Size:]); ok {
+				use(done+i, e)
 			}
-			if uint64(c.nameLen) > budget {
-				return nil, errors.New("symbol names overlap more than any linker makes them")
-			}
-			budget -= uint64(c.nameLen)
-			found = append(found, c)
 		}
 	}
-	return found, nil
+	return nil
 }
 
-// candidate decodes one symbol and says whether it is a function that this file defines, with a name and an extent.
-func (f *elfFile) candidate(raw, names []byte) (candidate, bool) {
+// function reads the symbol of that number once more.
+func (t *table) function(number uint64) (entry, bool) {
+	raw := make([]byte, elf.Sym64Size)
+	if err := t.file.readInto(raw, t.symbols.Off+number*elf.Sym64Size); err != nil {
+		return entry{}, false
+	}
+	return t.decode(raw)
+}
+
+// decode says whether a symbol is a function that this file defines, with a name and an extent.
+func (t *table) decode(raw []byte) (entry, bool) {
 	name := binary.LittleEndian.Uint32(raw)
 	info := raw[4]
 	index := elf.SectionIndex(binary.LittleEndian.Uint16(raw[6:]))
 	start := binary.LittleEndian.Uint64(raw[8:])
 	size := binary.LittleEndian.Uint64(raw[16:])
-	if t := elf.ST_TYPE(info); t != elf.STT_FUNC && t != elf.STT_GNU_IFUNC {
-		return candidate{}, false
+	if typ := elf.ST_TYPE(info); typ != elf.STT_FUNC && typ != elf.STT_GNU_IFUNC {
+		return entry{}, false
 	}
 	// Reserved indexes but this one are symbols without a place in the file (absolute, common).
 	if index == elf.SHN_UNDEF || (index >= elf.SHN_LORESERVE && index != elf.SHN_XINDEX) {
-		return candidate{}, false
+		return entry{}, false
 	}
-	if uint64(name) >= uint64(len(names)) {
-		return candidate{}, false
-	}
-	length := bytes.IndexByte(names[name:], 0)
-	if length <= 0 {
-		return candidate{}, false
+	if name == 0 || uint64(name) >= t.names.Size {
+		return entry{}, false
 	}
 	flags := uint32(0)
 	if elf.ST_BIND(info) == elf.STB_LOCAL {
@@ -160,75 +151,18 @@ func (f *elfFile) candidate(raw, names []byte) (candidate, bool) {
 	}
 	if size == 0 {
 		flags |= flagGuessed
-		if end := f.executableEnd(index, start); end > start {
+		if end := t.file.executableEnd(index, start); end > start {
 			size = end - start
 		} else {
-			return candidate{}, false
+			return entry{}, false
 		}
 	}
-	return candidate{start, uint32(min(size, sizeMask)) | flags, name, uint32(length)}, true
+	return entry{start, name, uint32(min(size, sizeMask)) | flags}, true
 }
 
-func newTable(found []candidate, names []byte) *table {
-	nameOf := func(c *candidate) []byte { return names[c.name : c.name+c.nameLen] }
-	slices.SortFunc(found, func(a, b candidate) int {
-		if a.start != b.start {
-			return cmp.Compare(a.start, b.start)
-		}
-		return compareEntries(a.start, a.size, nameOf(&a), b.start, b.size, nameOf(&b))
-	})
-	total := uint64(0)
-	for i := range found {
-		total += uint64(found[i].nameLen)
-	}
-	t := &table{entries: make([]entry, 0, len(found)), names: make([]byte, 0, total)}
-	for i := range found {
-		t.append(found[i].start, found[i].size, nameOf(&found[i]))
-	}
-	return t
-}
-
-// append adds an entry behind all others, unless the one before has the same address and name.
-func (t *table) append(start uint64, size uint32, name []byte) {
-	if n := len(t.entries); n > 0 && t.entries[n-1].start == start && bytes.Equal(t.name(n-1), name) {
-		return
-	}
-	t.entries = append(t.entries, entry{start, uint32(len(t.names)), size})
-	t.names = append(t.names, name...)
-}
-
-// mergeTables returns the functions of both in one table; a and b, which may be nil, stay as they are.
-func mergeTables(a, b *table) (*table, error) {
-	if b.len() == 0 {
-		return a, nil
-	}
-	if a.len() == 0 {
-		return b, nil
-	}
-	if uint64(len(a.names))+uint64(len(b.names)) > math.MaxUint32 {
-		return nil, errors.New("names of more than 4 GiB")
-	}
-	t := &table{
-		entries: make([]entry, 0, a.len()+b.len()),
-		names:   make([]byte, 0, len(a.names)+len(b.names)),
-	}
-	for i, j := 0, 0; i < a.len() || j < b.len(); {
-		fromA := j == b.len()
-		if i < a.len() && j < b.len() {
-			x, y := &a.entries[i], &b.entries[j]
-			fromA = compareEntries(x.start, x.size, a.name(i), y.start, y.size, b.name(j)) <= 0
-		}
-		if fromA {
-			t.append(a.entries[i].start, a.entries[i].size, a.name(i))
-			i++
-		} else {
-			t.append(b.entries[j].start, b.entries[j].size, b.name(j))
-			j++
-		}
-	}
-	// What the two had in common was reserved twice.
-	t.entries, t.names = slices.Clip(t.entries), slices.Clip(t.names)
-	return t, nil
+// name reads the name of an entry; "" where it is empty or the file can no longer be read.
+func (t *table) name(e *entry) string {
+	return readString(t.file.r, t.names.Off+uint64(e.name), t.names.Off+t.names.Size)
 }
 
 // after returns the index of the first entry that starts behind vaddr.
@@ -236,79 +170,140 @@ func (t *table) after(vaddr uint64) int {
 	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start > vaddr })
 }
 
-// symbol makes the public form of entry i. The name is a copy: a caller who keeps it does not keep the table.
-func (t *table) symbol(i int) Symbol {
-	e := &t.entries[i]
-	s := Symbol{Name: string(t.name(i)), Start: e.start, Size: uint64(e.size & sizeMask), Guessed: e.size&flagGuessed != 0}
-	if s.Guessed {
-		if next := t.after(e.start); next < len(t.entries) {
-			s.Size = min(s.Size, t.entries[next].start-e.start)
-		}
-	}
-	return s
+// from returns the index of the first entry that starts at or behind vaddr.
+func (t *table) from(vaddr uint64) int {
+	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start >= vaddr })
 }
 
-// lookup returns the best entry around vaddr: of those that cover it the ones that start last, of these the preferred one.
-func (t *table) lookup(vaddr uint64) (int, bool) {
+// covering returns the start of the entry around vaddr that starts last. nearest is the last start of any function before.
+func (t *table) covering(vaddr, nearest uint64) (start uint64, ok bool) {
 	// Functions inside functions (labels in assembly) are few and shallow; the bound keeps a crafted file, or an address
 	// behind the last of a thousand small functions, from costing a walk over all.
 	const maxWalk = 256
 	next := t.after(vaddr)
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
 		e := &t.entries[i]
-		if vaddr-e.start >= uint64(e.size&sizeMask) {
+		if vaddr-e.start >= e.length() {
 			continue
 		}
-		if e.size&flagGuessed != 0 && e.start != t.entries[next-1].start {
+		if e.size&flagGuessed != 0 && e.start != nearest {
 			continue // a guessed extent ends at the next function
 		}
-		return t.preferred(i, vaddr), true
+		return e.start, true
 	}
 	return 0, false
 }
 
-// preferred returns the first entry at the start address of entry i that covers vaddr. Identical functions folded by the
-// linker stand there in thousands, so it looks at the first few only.
-func (t *table) preferred(i int, vaddr uint64) int {
-	const maxAliases = 16
-	start := t.entries[i].start
-	first := sort.Search(i, func(k int) bool { return t.entries[k].start >= start })
-	for k := first; k < i && k < first+maxAliases; k++ {
-		if vaddr-start < uint64(t.entries[k].size&sizeMask) {
-			return k
+// tables are all symbol tables of an object. A function stands in one of them only, unless its names differ in kind.
+type tables []*table
+
+// have reports whether a table has a function of the same extent and kind.
+func (ts tables) have(e entry) bool {
+	for _, t := range ts {
+		if _, ok := slices.BinarySearchFunc(t.entries, e, compareExtents); ok {
+			return true
 		}
 	}
-	return i
+	return false
 }
 
-// nameIndex finds entries by name: a hash table of entry indexes plus one, 8 to 16 bytes per function.
-type nameIndex struct {
-	seed  maphash.Seed
-	slots []uint32
-}
-
-func newNameIndex(t *table) *nameIndex {
-	size := 8
-	for size < 2*t.len() {
-		size *= 2
-	}
-	x := &nameIndex{seed: maphash.MakeSeed(), slots: make([]uint32, size)}
-	for i := range t.entries {
-		slot := x.slot(t, t.name(i))
-		// Of functions with one name a global one wins, then the one at the lowest address.
-		if old := *slot; old == 0 || t.entries[old-1].size&flagLocal > t.entries[i].size&flagLocal {
-			*slot = uint32(i + 1)
+// lookup returns the best function around vaddr: of those that cover it the ones that start last, of these the preferred one.
+func (ts tables) lookup(vaddr uint64) (Symbol, bool) {
+	var nearest, start uint64
+	for _, t := range ts {
+		if i := t.after(vaddr); i > 0 {
+			nearest = max(nearest, t.entries[i-1].start)
 		}
 	}
-	return x
+	found := false
+	for _, t := range ts {
+		if s, ok := t.covering(vaddr, nearest); ok && (!found || s > start) {
+			start, found = s, true
+		}
+	}
+	if !found {
+		return Symbol{}, false
+	}
+	for _, s := range ts.named(start, func(e *entry) bool { return vaddr-start < e.length() }) {
+		return s, true
+	}
+	return Symbol{}, false
 }
 
-// slot returns the slot of name: the one that holds it or the free one where it belongs.
-func (x *nameIndex) slot(t *table, name []byte) *uint32 {
-	mask := uint64(len(x.slots) - 1)
-	for h := maphash.Bytes(x.seed, name) & mask; ; h = (h + 1) & mask {
-		if s := &x.slots[h]; *s == 0 || bytes.Equal(t.name(int(*s-1)), name) {
-			return s
+// named returns the functions at a start address that match, in order of preference. Identical functions folded by the linker
+// stand there in thousands, so of each table it looks at the first few only.
+func (ts tables) named(start uint64, match func(*entry) bool) []Symbol {
+	const maxAliases = 64
+	type alias struct {
+		flags uint32
+		Symbol
+	}
+	var found []alias
+	end := ts.next(start)
+	for _, t := range ts {
+		first := t.from(start)
+		for i := first; i < len(t.entries) && i < first+maxAliases && t.entries[i].start == start; i++ {
+			e := &t.entries[i]
+			if !match(e) {
+				continue
+			}
+			if name := t.name(e); name != "" {
+				found = append(found, alias{e.flags(), symbol(e, name, end)})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b alias) int {
+		return cmp.Or(cmp.Compare(a.flags, b.flags), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	var list []Symbol
+	for _, a := range found {
+		list = append(list, a.Symbol)
+	}
+	return list
+}
+
+// next returns the first start of a function behind start.
+func (ts tables) next(start uint64) uint64 {
+	next := ^uint64(0)
+	for _, t := range ts {
+		if i := t.after(start); i < len(t.entries) {
+			next = min(next, t.entries[i].start)
+		}
+	}
+	return next
+}
+
+// symbol makes the public form of an entry; next is where the next function starts.
+func symbol(e *entry, name string, next uint64) Symbol {
+	s := Symbol{Name: name, Start: e.start, Size: e.length(), Guessed: e.size&flagGuessed != 0}
+	if s.Guessed {
+		s.Size = min(s.Size, next-e.start)
+	}
+	return s
+}
+
+// all yields every function in the order of addresses, then of preference.
+func (ts tables) all() iter.Seq[Symbol] {
+	return func(yield func(Symbol) bool) {
+		at := make([]int, len(ts))
+		for {
+			start, left := ^uint64(0), false
+			for k, t := range ts {
+				if at[k] < len(t.entries) {
+					start, left = min(start, t.entries[at[k]].start), true
+				}
+			}
+			if !left {
+				return
+			}
+			for _, s := range ts.named(start, func(*entry) bool { return true }) {
+				if !yield(s) {
+					return
+				}
+			}
+			for k, t := range ts {
+				at[k] = t.after(start)
+			}
 		}
 	}
 }

@@ -27,6 +27,9 @@ type analyzeFlags struct {
 	failOn   string
 	explain  bool
 
+	hideFrames []string
+	source     sourceFlags
+
 	opt    analyze.Options
 	render analyze.RenderOptions
 
@@ -58,7 +61,7 @@ means that a --fail-on condition held.`,
 		return f.report(args, (*analyze.Timeline).Summary)
 	}
 	f.addSummary(cmd.Flags())
-	cmd.AddCommand(newSummary(), newLeaks(), newPprof(), newPerfetto())
+	cmd.AddCommand(newSummary(), newLeaks(), newStacks(), newPprof(), newPerfetto())
 	return cmd
 }
 
@@ -113,8 +116,8 @@ startup (allocated at the start and kept, as weights are) or churn (freed again)
 	groups := analyze.GroupNames()
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `WHAT`: "+strings.Join(groups, ", "))
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
-	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "frames shown of a stack; 0: all")
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames, also of the CUDA libraries, and the stacks of all rows")
+	f.addFrames(flags)
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing, show all frames, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "show stacks of rows that are startup or churn too")
 	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
@@ -177,6 +180,12 @@ func (f *analyzeFlags) check() error {
 			return usagef(f.help(), "--stream: %w", err)
 		}
 		f.opt.Streams = append(f.opt.Streams, stream)
+	}
+	if err := f.frameRules(); err != nil {
+		return err
+	}
+	if err := f.source.check(); err != nil {
+		return usagef(f.help(), "%w", err)
 	}
 	if f.failOn != "" {
 		if f.failIf, err = analyze.ParseCondition(f.failOn); err != nil {
@@ -256,6 +265,7 @@ func (f *analyzeFlags) open(args []string, use func(path string, t *analyze.Time
 	if err := f.times(t.Recording()); err != nil {
 		return err
 	}
+	f.source.apply(t)
 	return use(path, t)
 }
 

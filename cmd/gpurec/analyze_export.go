@@ -81,6 +81,8 @@ as flame graphs and tables, compares two of them, and more.`,
 	}
 	f.addFilter(cmd.Flags())
 	cmd.Flags().StringVar(&kind, "type", "heap", "`WHAT` to profile: heap")
+	f.addHideFrames(cmd.Flags(), "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose function, module or file matches `REGEX`; default: only the former; none: only the latter")
+	f.source.add(cmd.Flags())
 	out.add(cmd.Flags(), ".pb.gz")
 	return cmd
 }
@@ -122,6 +124,7 @@ in .gz is compressed.`,
 	}
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
+	f.source.add(cmd.Flags())
 	cmd.Flags().Int64Var(&slices, "max-slices", analyze.DefaultMaxSlices, "write at most `N` slices and instants; 0: all")
 	out.add(cmd.Flags(), ".pftrace")
 	return cmd

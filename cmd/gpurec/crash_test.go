@@ -45,7 +45,7 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	output, ready := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ready")
 	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
 	must(t, err)
-	recorder := exec.Command(gpurec, "record", "-p", fmt.Sprint(storm.Process.Pid), "-o", output, "--nvml-interval", "0", "--ready-file", ready)
+	recorder := exec.Command(gpurec, "record", "-p", fmt.Sprint(storm.Process.Pid), "-o", output, "--stacks", "fp", "--nvml-interval", "0", "--ready-file", ready)
 	recorder.Stderr = os.Stderr
 	must(t, recorder.Start())
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {

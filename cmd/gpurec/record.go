@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,6 +87,17 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	return cmd
 }
 
+// softMemoryLimit is what Go's heap should not grow beyond while there is garbage in it:
+// the recorder shares the machine with what it records, and lives on far less.
+const softMemoryLimit = 160 << 20
+
+// boundMemory sets the limit, unless the user has set one.
+func boundMemory() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(softMemoryLimit)
+	}
+}
+
 // check turns the flags into options, or says which one is wrong.
 func (f *recordFlags) check(command []string) error {
 	const help = "gpurec record --help"
@@ -141,6 +153,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		}
 		f.opt.Command = command
 	}
+	boundMemory()
 	session, err := record.Start(f.opt)
 	if err != nil {
 		if f.opt.Command != nil {

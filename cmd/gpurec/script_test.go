@@ -133,6 +133,9 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(w.Rotate(format.Meta{StartNs: start, EndNs: start + (s+1)*second}))
 	}
 	switch kind {
+	case "stacks":
+		ts.Check(writeStacks(w, start))
+		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
 	case "good", "truncated", "foreign", "newer":
 		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
 		spoil(ts, path, kind)
@@ -142,6 +145,29 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("unknown kind of recording %q", kind)
 	}
+}
+
+// writeStacks adds launches from two stacks: one of Python, one of which the end is missing.
+func writeStacks(w *format.Writer, start int64) error {
+	const libcuda, libpython, libtorch = "/usr/lib/libcuda.so.1", "/usr/lib/libpython3.12.so.1.0", "/venv/torch/lib/libtorch_cuda.so"
+	python := []format.Frame{
+		{Func: "cuLaunchKernel", Module: libcuda, Type: "native"}, {Func: "at::native::add_kernel", Module: libtorch, Type: "native"},
+		{Func: "c10::Dispatcher::call", Module: libtorch, Type: "native"}, {Func: "_PyEval_EvalFrameDefault", Module: libpython, Type: "native"},
+		{Func: "forward", File: "/app/model.py", Line: 12, Type: "python"}, {Func: "Py_RunMain", Module: libpython, Type: "native"},
+	}
+	for _, r := range []format.Row{
+		{Kind: format.KindStack, StackID: 1, Pid: 4242, StackStatus: format.StackComplete, Site: "forward (model.py:12)", Frames: python},
+		{Kind: format.KindStack, StackID: 2, Pid: 4242, StackStatus: format.StackTruncated, Message: "code", Site: "launch", Frames: []format.Frame{
+			{Func: "cuLaunchKernel", Module: libcuda, Type: "native"}, {Func: "launch", Module: "/tmp/numba.so", Type: "native"}}},
+		{Kind: format.KindNote, Name: "stack_inference", StartNs: start, Message: `{"class":"launch","key":"return address","inferred":200,"checked":200,"wrong":1,"wrong_estimated":1}`},
+		{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: start + 1, Pid: 4242, Tid: 4242, Kernel: "add", StackID: 1, StackStatus: format.StackInferred},
+		{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: start + 2, Pid: 4242, Tid: 4243, Kernel: "mul", StackID: 2, StackStatus: format.StackTruncated},
+	} {
+		if err := w.Write(format.ClassOf(r.Kind), []format.Row{r}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func spoil(ts *testscript.TestScript, path, kind string) {

@@ -55,7 +55,8 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (mis
 	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		missing = 0
 		for _, m := range mappings {
-			if !u.knows(pid, m.Start) {
+			// The profiler enters a mapping in pieces, from its start on.
+			if !u.knows(pid, m.Start) || !u.knows(pid, m.End-1) {
 				missing++
 			}
 		}

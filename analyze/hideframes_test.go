@@ -1,0 +1,313 @@
+package analyze
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// torchDir is where PyTorch is installed.
+const torchDir = "/venv/lib/python3.12/site-packages/torch/"
+
+// libraries are the folders that libraries of mixed stacks lie in.
+var libraries = map[string]string{
+	"libcuda": "/usr/lib/x86_64-linux-gnu/", "libcudart": "/venv/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/",
+	"libtorch": torchDir + "lib/", "libc10": torchDir + "lib/", "libpython": "/usr/lib/",
+	"libc.so": "/usr/lib/x86_64-linux-gnu/", "libstdc++": "/usr/lib/x86_64-linux-gnu/",
+}
+
+var pythonLine = regexp.MustCompile(`^(\S+\.py|<frozen \w+>|<string>|<shim>):(\d+) (.+)$`)
+
+// mixed makes frames of lines, leaf first: "FILE.py:LINE FUNCTION" of Python, "MODULE
+// FUNCTION" of machine code, "[jit] FUNCTION" of code in no file. Without a function a
+// frame has no name.
+func mixed(lines ...string) []format.Frame {
+	var frames []format.Frame
+	for i, line := range lines {
+		if m := pythonLine.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.Atoi(m[2])
+			frames = append(frames, format.Frame{Func: m[3], File: m[1], Line: int32(n), Type: "python"})
+			continue
+		}
+		module, function, _ := strings.Cut(line, " ")
+		f := format.Frame{Func: function, SystemName: function, Module: module, Addr: int64(0x1000 + 16*i), Type: "native"}
+		if module == "[jit]" {
+			f.Module, f.Type = "", "jit"
+		}
+		longest := "" // libcudart begins as libcuda does
+		for prefix, dir := range libraries {
+			if strings.HasPrefix(module, prefix) && len(prefix) > len(longest) {
+				longest, f.Module = prefix, dir+module
+			}
+		}
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// Parts of stacks as CPython 3.12 and PyTorch 2.x make them, leaf first.
+var (
+	launchLeaf = []string{"libcuda.so.580.95.05 cuLaunchKernel", "libcudart.so.12 cudaLaunchKernel"}
+	// addition is what an operation on tensors passes through, from the kernel's launch to its Python binding.
+	addition = []string{
+		"libtorch_cuda.so at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>>",
+		"libtorch_cuda.so at::native::add_kernel",
+		"libtorch_cuda.so at::(anonymous namespace)::wrapper_CUDA_add_Tensor",
+		"libtorch_cuda.so c10::impl::wrap_kernel_functor_unboxed_<c10::impl::detail::WrapFunctionIntoFunctor_<c10::CompileTimeFunctionPointer<at::Tensor (at::Tensor const&, at::Tensor const&, c10::Scalar const&), &at::(anonymous namespace)::wrapper_CUDA_add_Tensor>>>::call",
+		"libtorch_cpu.so at::_ops::add_Tensor::redispatch",
+		"libtorch_cpu.so torch::autograd::VariableType::(anonymous namespace)::add_Tensor",
+		"libtorch_cpu.so at::_ops::add_Tensor::call",
+		"libtorch_python.so torch::autograd::THPVariable_add",
+	}
+	allocator = []string{
+		"libcuda.so.580.95.05 cuMemAlloc_v2", "libcudart.so.12 ", "libcudart.so.12 cudaMalloc",
+		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block",
+		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc",
+		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate",
+		"libtorch_cpu.so at::detail::empty_generic",
+		"libtorch_cuda.so at::detail::empty_cuda",
+		"libtorch_cuda.so at::native::empty_strided_cuda",
+		"libtorch_cpu.so at::_ops::empty_strided::redispatch",
+		"libtorch_python.so torch::autograd::THPVariable_to",
+	}
+	// calling is one function of Python calling another through C.
+	calling = []string{"libpython3.12.so.1.0 method_vectorcall_VARARGS_KEYWORDS", "libpython3.12.so.1.0 _PyEval_EvalFrameDefault"}
+	module  = []string{
+		torchDir + "nn/modules/module.py:1562 Module._call_impl", torchDir + "nn/modules/module.py:1553 Module._wrapped_call_impl",
+		"libpython3.12.so.1.0 method_vectorcall", "libpython3.12.so.1.0 slot_tp_call", "libpython3.12.so.1.0 _PyObject_MakeTpCall",
+		"libpython3.12.so.1.0 _PyEval_EvalFrameDefault",
+	}
+	script = []string{"/app/train.py:88 train_step", "/app/train.py:120 main", "/app/train.py:131 <module>"}
+	start  = []string{
+		"libpython3.12.so.1.0 PyEval_EvalCode", "libpython3.12.so.1.0 ", "libpython3.12.so.1.0 _PyRun_SimpleFileObject", "libpython3.12.so.1.0 Py_RunMain",
+		"libc.so.6 ", "libc.so.6 __libc_start_main_impl", "/usr/bin/python3.12 _start",
+	}
+	engine = []string{
+		"libtorch_cpu.so torch::autograd::Node::operator()", "libtorch_cpu.so torch::autograd::Engine::evaluate_function",
+		"libtorch_cpu.so torch::autograd::Engine::thread_main", "libtorch_python.so torch::autograd::python::PythonEngine::thread_init",
+		"libstdc++.so.6 ", "libc.so.6 start_thread", "libc.so.6 __clone3",
+	}
+)
+
+// forward is a model's layer called by its script.
+func forward(leaf, operation []string) []format.Frame {
+	return mixed(slices.Concat(leaf, operation, calling, []string{"/app/model.py:12 Block.forward"}, module,
+		[]string{torchDir + "nn/modules/container.py:219 Sequential.forward"}, module, script, start)...)
+}
+
+func backward() []format.Frame {
+	return mixed(slices.Concat(launchLeaf, addition[:7], []string{"libtorch_cpu.so torch::autograd::generated::AddBackward0::apply"}, engine)...)
+}
+
+// lines shows a stack as text does.
+func lines(list []Frame) string {
+	var b strings.Builder
+	for _, f := range list {
+		b.WriteString(f.text() + "\n")
+	}
+	return b.String()
+}
+
+func shownFrames(frames []format.Frame, limit int, rules *FrameRules) []Frame {
+	s := &stackTable{stacks: make(map[int32][]int32), about: make(map[int32]stackAbout)}
+	s.add(&format.Row{StackID: 1, Frames: frames}, make(map[format.Frame]int32))
+	return s.shown(1, limit, rules)
+}
+
+func TestStacksAreFolded(t *testing.T) {
+	own := func(texts ...string) *FrameRules {
+		r, err := ParseFrameRules(texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	app := mixed("libcuda.so.1 cuMemAlloc_v2", "/app/sim step", "/app/sim std::function<void (int)>::operator()", "/app/sim main", "libc.so.6 __libc_start_call_main", "/app/sim _start")
+	for name, c := range map[string]struct {
+		frames []format.Frame
+		limit  int
+		rules  *FrameRules
+		want   string
+	}{
+		"a launch of PyTorch": {forward(launchLeaf, addition), 0, defaultFrameRules, `
+at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
+at::native::add_kernel [libtorch_cuda.so]
+… 8 frames of PyTorch and CPython
+Block.forward (/app/model.py:12)
+… 6 frames of PyTorch and CPython
+Sequential.forward (/venv/lib/python3.12/site-packages/torch/nn/modules/container.py:219)
+… 6 frames of PyTorch and CPython
+train_step (/app/train.py:88)
+main (/app/train.py:120)
+<module> (/app/train.py:131)
+… 7 frames of CPython and libc
+`},
+		"memory of PyTorch's allocator": {forward(allocator, nil), 5, defaultFrameRules, `
+… 3 frames of PyTorch
+at::detail::empty_generic [libtorch_cpu.so]
+at::detail::empty_cuda [libtorch_cuda.so]
+at::native::empty_strided_cuda [libtorch_cuda.so]
+… 4 frames of PyTorch and CPython
+Block.forward (/app/model.py:12)
+… 6 frames of PyTorch and CPython
+Sequential.forward (/venv/lib/python3.12/site-packages/torch/nn/modules/container.py:219)
+… 16 more frames
+`},
+		"a limit behind which all is hidden": {forward(launchLeaf, addition), 7, defaultFrameRules, `
+at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
+at::native::add_kernel [libtorch_cuda.so]
+… 8 frames of PyTorch and CPython
+Block.forward (/app/model.py:12)
+… 6 frames of PyTorch and CPython
+Sequential.forward (/venv/lib/python3.12/site-packages/torch/nn/modules/container.py:219)
+… 6 frames of PyTorch and CPython
+train_step (/app/train.py:88)
+main (/app/train.py:120)
+<module> (/app/train.py:131)
+… 7 frames of CPython and libc
+`},
+		"a thread of the autograd engine": {backward(), 0, defaultFrameRules, `
+at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
+at::native::add_kernel [libtorch_cuda.so]
+… 5 frames of PyTorch
+torch::autograd::generated::AddBackward0::apply [libtorch_cpu.so]
+… 7 frames of PyTorch, the standard library and libc
+`},
+		"a stripped interpreter": {mixed(
+			"libcuda.so.580.95.05 cuLaunchKernel", "libcudart.so.13 ", "libcudart.so.13 cudaLaunchKernel", "libtorch_cuda.so at::native::gpu_reduce_kernel<float>", "libtorch_cuda.so at::native::mean_kernel_cuda",
+			"libtorch_cpu.so at::native::mean", "libtorch_cpu.so at::_ops::mean::redispatch", "libtorch_cpu.so torch::autograd::VariableType::(anonymous namespace)::mean",
+			"libtorch_cpu.so c10::impl::wrap_kernel_functor_unboxed_<f>::call", "libtorch_cpu.so at::_ops::mean::call", "libtorch_python.so torch::autograd::THPVariable_mean",
+			"/usr/bin/python3.12 ", "/usr/bin/python3.12 PyObject_Vectorcall", "/app/workloads.py:23 step", "/app/workloads.py:40 run", "/app/workloads.py:50 <module>", "<shim>:1 <interpreter trampoline>",
+			"/usr/bin/python3.12 _PyEval_EvalFrameDefault", "/usr/bin/python3.12 PyEval_EvalCode", "/usr/bin/python3.12 ", "/usr/bin/python3.12 Py_BytesMain", "libc.so.6 ", "libc.so.6 __libc_start_main", "/usr/bin/python3.12 _start",
+		), 0, defaultFrameRules, `
+at::native::gpu_reduce_kernel<float> [libtorch_cuda.so]
+at::native::mean_kernel_cuda [libtorch_cuda.so]
+at::native::mean [libtorch_cpu.so]
+… 7 frames of PyTorch and CPython
+step (/app/workloads.py:23)
+run (/app/workloads.py:40)
+<module> (/app/workloads.py:50)
+… 8 frames of CPython and libc
+`},
+		"a program in C++": {app, 0, defaultFrameRules, "\nstep [sim]\n… 1 frame of the standard library\nmain [sim]\n… 2 frames of libc\n"},
+		"an own rule":      {app, 0, own("^step$"), "\n… 2 frames of ^step$ and the standard library\nmain [sim]\n… 2 frames of libc\n"},
+		"only own rules":   {app, 0, own("none", "^std::", `libc\.so`), "\ncuMemAlloc_v2 [libcuda.so.1]\nstep [sim]\n… 1 frame of ^std::\nmain [sim]\n… 1 frame of libc\\.so\n_start [sim]\n"},
+		"no rules":         {app[:2], 0, own("none"), "\ncuMemAlloc_v2 [libcuda.so.1]\nstep [sim]\n"},
+		"only the default": {app[:2], 0, own("default"), "\nstep [sim]\n"},
+		"files of Python":  {forward(launchLeaf, nil), 3, own("/site-packages/", "lib(cuda|python)"), "\n… 4 frames of lib(cuda|python) and /site-packages/\nBlock.forward (/app/model.py:12)\n… 13 frames of /site-packages/ and lib(cuda|python)\ntrain_step (/app/train.py:88)\nmain (/app/train.py:120)\n… 8 more frames\n"},
+		"everything hidden": {mixed("libcuda.so.1 cuMemAlloc_v2", "libcudart.so.12 cudaMalloc", "libpython3.12.so.1.0 _PyEval_EvalFrameDefault", "/usr/bin/python3 _start"), 0, defaultFrameRules,
+			"\ncuMemAlloc_v2 [libcuda.so.1]\n… 3 frames of CUDA and CPython\n"},
+		"the call alone":      {mixed("libcuda.so.1 cuMemAlloc_v2"), 0, defaultFrameRules, "\ncuMemAlloc_v2 [libcuda.so.1]\n"},
+		"code without a name": {mixed("libcuda.so.1 cuMemAlloc_v2", "[jit] ", "[jit] py::step:/app/train.py", "[jit] ", "/app/sim main"), 0, defaultFrameRules, "\n… 1 frame of unknown code\npy::step:/app/train.py\n… 1 frame of unknown code\nmain [sim]\n"},
+		"no stack":            {nil, 0, defaultFrameRules, "\n"},
+	} {
+		if got := "\n" + lines(shownFrames(c.frames, c.limit, c.rules)); got != c.want {
+			t.Errorf("%s: got %swant %s", name, got, c.want)
+		}
+	}
+}
+
+func TestWhatIsPlumbing(t *testing.T) {
+	for line, want := range map[string]string{
+		"libcuda.so.580.95.05 ":              ofCUDA,
+		"/app/train __cudart516":             ofCUDA,
+		"/app/train cudaMemcpyAsync":         ofCUDA,
+		"/app/train cudaMalloc_wrapper(int)": "",
+		"/x/libcublasLt.so.12 ":              ofCUDA,
+		"/x/libcublas.so.12 cublasGemmEx":    "",
+		"/x/libnccl.so.2 ncclAllReduce":      "",
+		"/usr/bin/python3.11 ":               ofCPython,
+		"/usr/bin/python main":               ofCPython,
+		"/app/pythonic main":                 "",
+		"/usr/lib/libpython3.13t.so.1.0 x":   ofCPython,
+		"/x/_ctypes.cpython-312-x86_64-linux-gnu.so _call_function_pointer":                 ofCPython,
+		"/app/blender _PyEval_EvalFrameDefault.cold":                                        ofCPython,
+		"/app/blender Py_RunMain":                                                           ofCPython,
+		"/app/ext.so PyInit_ext":                                                            "",
+		"/app/ext.so PyTorchStep":                                                           "",
+		"libc10.so c10::Dispatcher::callBoxed":                                              ofPyTorch,
+		"/app/ext.so c10::impl::make_boxed_from_unboxed_functor<f>::call":                   ofPyTorch,
+		"/app/ext.so pybind11::cpp_function::dispatcher":                                    ofPyTorch,
+		"/app/ext.so my::c10::step":                                                         "",
+		"libtorch_cuda.so c10d::ProcessGroupNCCL::allreduce":                                "",
+		"libtorch_cuda.so at::cuda::blas::gemm<float>":                                      "",
+		"libtorch_cpu.so at::_ops::mm::call":                                                ofPyTorch,
+		"libtorch_cpu.so at::_ops::call::name":                                              "",
+		"libtorch_cpu.so torch::autograd::generated::MmBackward0::apply":                    "",
+		"libtorch_cpu.so at::(anonymous namespace)::(anonymous namespace)::wrapper_CUDA_mm": ofPyTorch,
+		"libtorch_cpu.so ":                                                                  "",
+		"/app/sim std::__invoke_impl<void, step>":                                           ofStd,
+		"/app/sim stdx::invoke":                                                             "",
+		"/app/rust core::ops::function::FnOnce::call_once":                                  ofStd,
+		"libc.so.6 clone":                                                                   ofLibc,
+		"libc.so.6 __libc_start_main@@GLIBC_2.34":                                           ofLibc,
+		"libc.so.6 ":                       ofLibc,
+		"libc.so.6 qsort":                  "",
+		"/app/libctrain.so ":               "",
+		"/app/sim _starting":               "",
+		"[jit] ":                           ofUnknown,
+		"[jit] step":                       "",
+		"/app/train.py:1 _start":           "",
+		"/app/train.py:1 main":             "",
+		"/app/train.py:1 Model._call_impl": "",
+		"/app/module.py:1 _call_impl":      "",
+		"/app/torch_utils/nn/modules/module.py:1 _call_impl":                  "",
+		"/app/threading.py:1 run":                                             "",
+		"/usr/lib/python3.12/threading.py:1073 Thread._bootstrap":             ofCPython,
+		"/usr/lib/python3.12/site-packages/mine/threading.py:1 run":           "",
+		"<frozen runpy>:198 _run_module_as_main":                              ofCPython,
+		"runpy.py:198 _run_module_as_main":                                    ofCPython,
+		"_bootstrap.py:1360 _find_and_load":                                   ofCPython,
+		"<shim>:1 <interpreter trampoline>":                                   ofCPython,
+		"/app/runpy.py:1 run":                                                 "",
+		"<string>:1 <module>":                                                 "",
+		"/app/train.py:1 <interpreter trampoline>":                            ofCPython,
+		torchDir + "nn/modules/module.py:1562 Module._call_impl":              ofPyTorch,
+		torchDir + "nn/modules/module.py:1000 Module.to":                      "",
+		torchDir + "nn/modules/linear.py:125 Linear.forward":                  "",
+		torchDir + "_ops.py:1061 OpOverloadPacket.__call__":                   ofPyTorch,
+		torchDir + "utils/_contextlib.py:116 context_decorator.<locals>.deco": ofPyTorch,
+		torchDir + "_tensor.py:521 Tensor.backward":                           "",
+		// As linkers name them.
+		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at12_GLOBAL__N_1L23wrapper_CUDA_add_TensorERKNS_6TensorES3_RKN3c106ScalarE"):                                                             ofPyTorch,
+		"libtorch_cpu.so " + symbolize.Demangle("_ZThn16_N5torch8autograd6python12PythonEngine11thread_initEiRKSt10shared_ptrINS0_10ReadyQueueEEb"):                                            ofPyTorch,
+		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at6native15gpu_kernel_implIZZZNS0_15add_kernel_cudaERNS_18TensorIteratorBaseERKN3c106ScalarEENKUlvE_clEvENKUlvE0_clEvEUlffE_EEvS3_RKT_"): "",
+	} {
+		f := mixed(line)[0]
+		if of, hidden := defaultFrameRules.hides(&f); hidden != (want != "") || hidden && of != want {
+			t.Errorf("%s: hidden %v (%s), want %q", line, hidden, of, want)
+		}
+	}
+}
+
+func TestFrameRulesThatAreWrong(t *testing.T) {
+	var wrong *FrameRuleError
+	if _, err := ParseFrameRules([]string{"none", "("}); !errors.As(err, &wrong) || wrong.Rule != "(" {
+		t.Error(err)
+	}
+}
+
+// A profile holds all frames but those that somebody asked to leave out.
+func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
+	tp := newTape(t)
+	r := tp.add(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
+	r.Frames = forward(allocator, nil)
+	at(tp.alloc(second, 1, 0x1000, mib), 1, "")
+	tl := tp.timeline()
+	count := func(rules *FrameRules) int {
+		p, _, _, err := tl.HeapProfile(Options{Hide: rules})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(p.Sample[0].Location)
+	}
+	if all, few := count(nil), count(defaultFrameRules); all != len(r.Frames) || few != len(named(shownFrames(r.Frames, 0, defaultFrameRules))) {
+		t.Errorf("%d frames and %d", all, few)
+	}
+}

@@ -1,0 +1,360 @@
+package analyze
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// stackUse counts calls by the stack they came from and by what is known of it. It
+// holds a number per distinct stack and status, however many calls there are.
+type stackUse struct {
+	*callUse
+	counts   map[stackState]int64
+	all      int64 // calls counted
+	statuses names
+
+	stack  []int32
+	status format.Strings
+}
+
+// stackState is a stack and what a call says of it; status indexes stackUse.statuses.
+type stackState struct{ stack, status int32 }
+
+// Stacks reports which stacks calls came from, how often, and how well they are known.
+// It returns a *SortError for a column that there is not.
+func (t *Timeline) Stacks(opt Options) (*Report, error) {
+	l, err := t.replay(func(*ledger, *change) {}) // the quality block wants its counts
+	if err != nil {
+		return nil, err
+	}
+	u := &stackUse{callUse: t.newCallUse(&opt.Filter), counts: make(map[stackState]int64)}
+	if err := u.scan(); err != nil {
+		return nil, err
+	}
+	r := &Report{Command: "stacks", Window: u.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	if u.all == 0 && t.scan.events > 0 {
+		r.NoMatch = u.seen.explain(&opt.Filter)
+	}
+	table, err := u.table(&opt)
+	if err != nil {
+		return nil, err
+	}
+	r.Totals = u.totals()
+	sum := t.facts.inferred()
+	r.Facts = fill(stackFacts, inferenceText(&sum, u.with(format.StackInferred) > 0))
+	r.Tables = []Table{u.stateTable(), t.facts.inferenceTable(), u.endTable(), table}
+	return r, nil
+}
+
+// scan reads all calls, of memory and others.
+func (u *stackUse) scan() error {
+	for _, spans := range [][]span{u.t.memory, u.t.calls} {
+		for _, s := range spans {
+			u.group(s.group)
+			if err := s.group.Err(); err != nil {
+				return u.t.wrap(err)
+			}
+		}
+	}
+	return nil
+}
+
+func (u *stackUse) group(g *format.Group) {
+	u.kind, u.kernel = g.StringsInto("kind", u.kind), g.StringsInto("kernel", u.kernel)
+	u.start, u.stack = g.Int64("start_ns", u.start), g.Int32("stack_id", u.stack)
+	u.status = g.StringsInto("stack_status", u.status)
+	statuses := make([]int32, len(u.status.Dict))
+	for i, s := range u.status.Dict {
+		statuses[i] = u.statuses.id(cmp.Or(s, format.StackNone))
+	}
+	pass := u.passes(g, u.kind, u.kernel)
+	var last stackState
+	var run int64 // calls of the same state in a row
+	for i, start := range u.start {
+		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+			continue
+		}
+		state := stackState{u.stack[i], statuses[u.status.Index[i]]}
+		if state != last && run > 0 {
+			u.counts[last] += run
+			run = 0
+		}
+		last = state
+		run++
+		u.all++
+	}
+	if run > 0 {
+		u.counts[last] += run
+	}
+}
+
+// with returns how many calls have a stack of the status.
+func (u *stackUse) with(status string) (n int64) {
+	for state, calls := range u.counts {
+		if u.statuses.list[state.status] == status {
+			n += calls
+		}
+	}
+	return n
+}
+
+var stackFacts = []Column{
+	{"inference", "inferred stacks", UnitText, "how often the recorder was wrong when it took the stack of an equal-looking call, measured by unwinding a share of these calls nevertheless"},
+}
+
+var stackTotals = []Column{
+	{"calls", "calls", UnitCount, "calls that began in the window"},
+	{"stacks", "distinct stacks", UnitCount, "different stacks of these"},
+	{"complete_calls", "complete", UnitCount, "calls whose stack was unwound to the thread's start"},
+	{"inferred_calls", "inferred", UnitCount, "calls with the stack of an equal-looking call"},
+	{"truncated_calls", "truncated", UnitCount, "calls whose stack ends too early"},
+	{"frame_pointer_calls", "by frame pointers", UnitCount, "calls whose stack was walked by frame pointers"},
+	{"parent_calls", "nested", UnitCount, "calls inside of other calls, which have the stack of those"},
+	{"none_calls", "without stack", UnitCount, "calls without a stack"},
+}
+
+func (u *stackUse) totals() []Fact {
+	distinct := make(map[int32]bool)
+	for state := range u.counts {
+		if state.stack != 0 {
+			distinct[state.stack] = true
+		}
+	}
+	return fill(stackTotals, u.all, int64(len(distinct)), u.with(format.StackComplete), u.with(format.StackInferred), u.with(format.StackTruncated),
+		u.with(format.StackFramePointer), u.with(format.StackParent), u.with(format.StackNone))
+}
+
+var stackColumns = []Column{
+	{"calls", "CALLS", UnitCount, "calls from this stack that began in the window, nested ones included"},
+	{"share_pct", "SHARE%", UnitPercent, "share of CALLS in all calls of the window, also of those without stack"},
+	{"status", "STATUS", UnitText, "complete: unwound to the thread's start; truncated: it ends too early, see WHY; frame_pointer: walked by frame pointers, frames may be missing"},
+	{"reason", "WHY", UnitText, "why a stack is truncated: depth, more frames than the kernel may walk; mapping, a library that the unwinder did not know yet; code, machine code without unwind information, such as a JIT's; python, a Python frame that could not be read; probe, another tool's return probe; other"},
+	{"inferred_calls", "INFERRED", UnitCount, "of CALLS, those not unwound themselves: they looked like another call from this stack"},
+	{"nested_calls", "", UnitCount, "of CALLS, those inside of another call: the stack is that of the outer one"},
+	{"depth", "FRAMES", UnitCount, "frames of the stack, also those not shown; absent if the stack is not in the recording"},
+	{"pid", "PID", UnitID, "process"},
+	{"stack_id", "", UnitID, "number of the stack in the recording, column stack_id"},
+	{"call", "CALL", UnitText, "the stack's innermost frame: the function of the CUDA driver"},
+	{"site", "SITE", UnitText, "the frame of the program's own code that made the call"},
+}
+
+// stackCount is what was counted of one stack.
+type stackCount struct{ calls, inferred, nested int64 }
+
+// table has a row per stack, with those frames that are to be shown.
+func (u *stackUse) table(opt *Options) (Table, error) {
+	counts := make(map[int32]*stackCount)
+	for state, calls := range u.counts {
+		if state.stack == 0 {
+			continue
+		}
+		c := counts[state.stack]
+		if c == nil {
+			c = new(stackCount)
+			counts[state.stack] = c
+		}
+		c.calls += calls
+		switch u.statuses.list[state.status] {
+		case format.StackInferred:
+			c.inferred += calls
+		case format.StackParent:
+			c.nested += calls
+		}
+	}
+	table := Table{Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(stackColumns), Spare: []string{"pid", "depth", "inferred_calls"}}
+	var inferred, truncated bool
+	for _, id := range slices.Sorted(maps.Keys(counts)) {
+		row := u.row(id, counts[id])
+		table.Rows = append(table.Rows, row)
+		inferred = inferred || counts[id].inferred > 0
+		truncated = truncated || u.t.stacks.about[id].reason != ""
+	}
+	if !inferred {
+		hide(table.Columns, "inferred_calls")
+	}
+	if !truncated {
+		hide(table.Columns, "reason")
+	}
+	slices.SortStableFunc(table.Rows, func(a, b Row) int { return compareCells(a.Cells[0], b.Cells[0]) })
+	if err := table.arrange(opt.Sort, opt.Top); err != nil {
+		return table, err
+	}
+	u.t.addStacks(&table, opt)
+	return table, nil
+}
+
+func (u *stackUse) row(id int32, c *stackCount) Row {
+	about, found := u.t.stacks.about[id]
+	row := Row{stack: id}
+	if !found {
+		row.Cells = []any{c.calls, percent(c.calls, u.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, noStack}
+		return row
+	}
+	if about.reason != "" {
+		row.Evidence = "truncated: " + stateMeaning(format.StackTruncated, about.reason)
+	}
+	var call any
+	frames := u.t.stacks.stacks[id]
+	if len(frames) > 0 {
+		call = frameName(&u.t.stacks.frames[frames[0]])
+	}
+	row.Cells = []any{c.calls, percent(c.calls, u.all), about.status, known(about.reason), c.inferred, c.nested, int64(len(frames)), int64(about.pid), int64(id), call, u.t.siteOf(id)}
+	return row
+}
+
+// known is a text, nil if there is none.
+func known(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+var stateColumns = []Column{
+	{"status", "STATUS", UnitText, "what calls say of their stack"},
+	{"reason", "WHY", UnitText, "why it is truncated, in a word; MEANING says it in a sentence"},
+	{"calls", "CALLS", UnitCount, "calls in the window with such a stack"},
+	{"share_pct", "SHARE%", UnitPercent, "share of CALLS in all calls of the window"},
+	{"stacks", "STACKS", UnitCount, "distinct stacks of these calls"},
+	{"meaning", "MEANING", UnitText, "what that means"},
+}
+
+// states are the states of stacks in the order in which they are told.
+var states = []string{format.StackComplete, format.StackInferred, format.StackTruncated, format.StackFramePointer, format.StackParent, format.StackNone}
+
+// stateMeaning says what a state of a stack means.
+func stateMeaning(status, reason string) string {
+	switch status {
+	case format.StackComplete:
+		return "unwound to the thread's start"
+	case format.StackInferred:
+		return "of an equal-looking call, not unwound again"
+	case format.StackFramePointer:
+		return "walked by frame pointers: frames may be missing"
+	case format.StackParent:
+		return "nested calls: the stack of the outer call"
+	case format.StackNone:
+		return "no stack was recorded"
+	case format.StackTruncated:
+	default:
+		return ""
+	}
+	switch reason {
+	case format.WhyDepth:
+		return "more frames than the kernel may walk"
+	case format.WhyMapping:
+		return "a library that the unwinder did not know yet"
+	case format.WhyCode:
+		return "machine code without unwind information, such as a JIT's"
+	case format.WhyPython:
+		return "a Python frame could not be read"
+	case format.WhyProbe:
+		return "the return probe of another tool is in the way"
+	}
+	return "for another reason"
+}
+
+// stackGroup are stacks that are counted together, by two words.
+type stackGroup struct{ first, second string }
+
+// groupCount counts calls and stacks of a group.
+type groupCount struct{ calls, stacks int64 }
+
+// grouped counts calls and stacks by what of says of them; false leaves them out.
+func (u *stackUse) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
+	groups := make(map[stackGroup]*groupCount)
+	for state, calls := range u.counts {
+		key, ok := of(state)
+		if !ok {
+			continue
+		}
+		if groups[key] == nil {
+			groups[key] = new(groupCount)
+		}
+		groups[key].calls += calls
+		if state.stack != 0 {
+			groups[key].stacks++
+		}
+	}
+	return groups
+}
+
+// reason returns why a call's stack is truncated, "" if it is not.
+func (u *stackUse) reason(s stackState) string {
+	if u.statuses.list[s.status] != format.StackTruncated {
+		return ""
+	}
+	return cmp.Or(u.t.stacks.about[s.stack].reason, format.WhyOther)
+}
+
+// stateTable has a row per state of calls' stacks.
+func (u *stackUse) stateTable() Table {
+	groups := u.grouped(func(s stackState) (stackGroup, bool) {
+		return stackGroup{u.statuses.list[s.status], u.reason(s)}, true
+	})
+	table := Table{Name: "states", Title: "calls by what is known of their stack", Columns: slices.Clone(stateColumns), Aside: true}
+	if u.with(format.StackTruncated) == 0 {
+		hide(table.Columns, "reason")
+	}
+	rank := func(status string) int { // states of a later version come last
+		if i := slices.Index(states, status); i >= 0 {
+			return i
+		}
+		return len(states)
+	}
+	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
+		return cmp.Or(cmp.Compare(rank(a.first), rank(b.first)), cmp.Compare(groups[b].calls, groups[a].calls),
+			strings.Compare(a.first, b.first), strings.Compare(a.second, b.second))
+	})
+	for _, k := range keys {
+		n := groups[k]
+		table.Rows = append(table.Rows, Row{Cells: []any{k.first, known(k.second), n.calls, percent(n.calls, u.all), n.stacks, stateMeaning(k.first, k.second)}})
+	}
+	return table
+}
+
+var endColumns = []Column{
+	{"calls", "CALLS", UnitCount, "calls in the window whose stack is truncated there"},
+	{"share_pct", "SHARE%", UnitPercent, "share of CALLS in all calls with a truncated stack"},
+	{"stacks", "STACKS", UnitCount, "distinct stacks of these calls"},
+	{"reason", "WHY", UnitText, "why they are truncated"},
+	{"module", "LAST MODULE", UnitText, "module, or Python file, of the outermost frame that lies in one"},
+}
+
+// endRows is how many places where truncated stacks end are told.
+const endRows = 5
+
+// endTable has a row per module that truncated stacks end in.
+func (u *stackUse) endTable() Table {
+	groups := u.grouped(func(s stackState) (stackGroup, bool) {
+		reason := u.reason(s)
+		return stackGroup{u.t.stacks.endsIn(s.stack), reason}, reason != ""
+	})
+	table := Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Aside: true}
+	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
+		return cmp.Or(cmp.Compare(groups[b].calls, groups[a].calls), strings.Compare(a.first, b.first), strings.Compare(a.second, b.second))
+	})
+	for i, k := range keys {
+		if i == endRows {
+			table.More = len(keys) - endRows
+			break
+		}
+		n := groups[k]
+		table.Rows = append(table.Rows, Row{Cells: []any{n.calls, percent(n.calls, u.with(format.StackTruncated)), n.stacks, k.second, k.first}})
+	}
+	return table
+}
+
+// endsIn returns where the outermost frame of a stack lies that lies anywhere.
+func (s *stackTable) endsIn(stack int32) string {
+	for _, id := range slices.Backward(s.stacks[stack]) {
+		if f := &s.frames[id]; f.Module != "" || f.File != "" {
+			return cmp.Or(f.Module, f.File)
+		}
+	}
+	return noStack
+}

@@ -1,0 +1,236 @@
+package analyze
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// stackRow adds a stack with frames of its own.
+func (tp *tape) stackRow(id int32, status, reason, site string, frames []format.Frame) {
+	tp.add(format.Row{Kind: format.KindStack, Pid: 42, StackID: id, StackStatus: status, Message: reason, Site: site, Device: -1, Frames: frames})
+}
+
+// from gives a call its stack.
+func from(r *format.Row, stack int32, status string) *format.Row {
+	r.StackID, r.StackStatus = stack, status
+	return r
+}
+
+// pytorch is a recording with stacks in every state.
+func pytorch(t testing.TB) *tape {
+	tp := newTape(t)
+	tp.add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: epoch, Device: -1})
+	tp.add(format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: epoch})
+	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: epoch, Message: `{"class":"launch","key":"call, then Python frames","inferred":930,"checked":640,"wrong":2,"wrong_estimated":62,"busy":1}`})
+	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: epoch, Message: `{"class":"copy","key":"call","inferred":6,"checked":10,"wrong":5}`})
+	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: epoch + 1, Message: `{"class":"copy","key":"call","inferred":6,"checked":60,"wrong":0}`})
+	add, mul := forward(launchLeaf, addition), backward()
+	numba := mixed("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
+	late := mixed("libcuda.so.1 cuMemcpyHtoDAsync_v2", "libcudart.so.12 cudaMemcpyAsync", "/x/libdali.so dali::Copy")
+	tp.stackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
+	tp.stackRow(2, format.StackComplete, "", "", mul)
+	tp.stackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", forward(allocator, nil))
+	tp.stackRow(4, format.StackTruncated, format.WhyCode, "launch", numba)
+	tp.stackRow(5, format.StackTruncated, format.WhyMapping, "dali::Copy", late)
+	tp.stackRow(6, format.StackTruncated, format.WhyMapping, "dali::Copy", late[:2])
+	tp.stackRow(7, format.StackTruncated, "", "step (deep.py:5)", mixed("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"))
+	tp.stackRow(8, format.StackFramePointer, "", "load", mixed("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
+	for i := range int64(1000) {
+		l := from(tp.call(format.KindLaunch, "cuLaunchKernel", second+i*20*ms, 5*us), 1+int32(i%2), format.StackInferred)
+		l.Kernel, l.Stream = []string{"add", "mul"}[i%2], 7*(i%2)
+		if i < 64 {
+			l.StackStatus = format.StackComplete
+		}
+	}
+	for i := range int64(20) {
+		from(tp.alloc(2*second+i*ms, us, 0x7f0000000000+i*mib, mib), 3, format.StackComplete)
+		from(tp.call(format.KindAPI, "cuCtxGetCurrent", 2*second+i*ms, 1), 3, format.StackParent)
+		from(tp.call(format.KindLaunch, "cuLaunchKernel", 3*second+i*ms, us), 4, format.StackTruncated)
+		from(tp.call(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*second+i*ms, us), 5+int32(i%3), format.StackTruncated).Tid = 43
+	}
+	from(tp.alloc(9*second, us, 0x7e0000000000, mib), 8, format.StackFramePointer)
+	tp.call(format.KindSync, "cuCtxSynchronize", 10*second, us)
+	from(tp.call(format.KindSync, "cuCtxSynchronize", 11*second, us), 99, format.StackComplete) // the stack was lost
+	return tp
+}
+
+func TestStacksLookAsBefore(t *testing.T) {
+	r, err := pytorch(t).timeline().Stacks(Options{Top: 6, MaxFrames: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Formats() {
+		golden(t, "stacks."+f, rendered(t, r, RenderOptions{Format: f}))
+	}
+	golden(t, "stacks.narrow.table", rendered(t, r, RenderOptions{Width: 80}))
+}
+
+// stackCalls returns the column of calls by stack.
+func stackCalls(t *testing.T, tl *Timeline, opt Options) string {
+	t.Helper()
+	r, err := tl.Stacks(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, row := range r.Tables[len(r.Tables)-1].Rows {
+		list = append(list, fmt.Sprintf("%v:%v", row.Cells[8], row.Cells[0]))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+func TestStacksFollowTheFilters(t *testing.T) {
+	tl := pytorch(t).timeline()
+	for name, c := range map[string]struct {
+		opt  Options
+		want string
+	}{
+		"all":      {Options{}, "1:500 2:500 3:40 4:20 5:7 6:7 7:6 8:1 99:1"},
+		"from, to": {Options{Filter: Filter{FromNs: epoch + 3*second, ToNs: epoch + 4*second - 1}}, "1:25 2:25 4:20"},
+		"tid":      {Options{Filter: Filter{Tids: []int32{43}}}, "5:7 6:7 7:6"},
+		"stream":   {Options{Filter: Filter{Streams: []int64{7}}}, "2:500"},
+		"pid":      {Options{Filter: Filter{Pids: []int32{7}}}, ""},
+		"kernel":   {Options{Filter: Filter{Kernel: regexp.MustCompile("^add$")}}, "1:500 3:40 5:7 6:7 7:6 8:1 99:1"},
+		"top":      {Options{Top: 2}, "1:500 2:500"},
+	} {
+		if got := stackCalls(t, tl, c.opt); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	if r, err := tl.Stacks(Options{Filter: Filter{Pids: []int32{7}}}); err != nil || r.NoMatch == nil {
+		t.Errorf("a filter that matches nothing: %v, %+v", err, r.NoMatch)
+	}
+	if _, err := tl.Stacks(Options{Sort: "colour"}); err == nil {
+		t.Error("sorted by colour")
+	}
+}
+
+func TestStackCountsAddUp(t *testing.T) {
+	tl := pytorch(t).timeline()
+	r, err := tl.Stacks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(name string) float64 {
+		v, ok, known := r.Number(name)
+		if !ok || !known {
+			t.Errorf("no number %s", name)
+		}
+		return v
+	}
+	var sum float64
+	for _, status := range states {
+		sum += number(status + "_calls")
+	}
+	var calls, share float64
+	for _, row := range r.Tables[0].Rows {
+		calls += float64(row.Cells[2].(int64))
+		share += row.Cells[3].(float64)
+	}
+	if all := number("calls"); sum != all || calls != all || all != float64(tl.scan.events) || share < 99.99 || share > 100.01 {
+		t.Errorf("%v calls, by totals %v, by states %v (%v%%), recorded %d", all, sum, calls, share, tl.scan.events)
+	}
+	// Of 1083 calls 20 are nested and have no stack of their own.
+	for name, want := range map[string]float64{"stacks_inferred_pct": 100 * 936 / 1063., "stacks_truncated_pct": 100 * 40 / 1063., "stacks_none_pct": 100 / 1063.,
+		"stacks_checked": 700, "stacks_wrong": 2, "stacks_wrong_pct": 100 * 62 / 936., "stacks": 9} {
+		if got := number(name); got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+	if text := r.Quality.String(); !strings.Contains(text, "inferred stacks 6.62% wrong (2 of 700 checked)") || strings.Contains(text, "parent") {
+		t.Error(text)
+	}
+	if slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "checked") }) || len(r.Notes) != 1 {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+func TestInferenceThatWasNotMeasured(t *testing.T) {
+	for name, c := range map[string]struct {
+		notes []string
+		want  string
+	}{
+		"no note":               {nil, "inferred stacks not checked"},
+		"nothing checked":       {[]string{`{"checked":0,"wrong":0}`}, "inferred stacks not checked"},
+		"more wrong than right": {[]string{`{"checked":5,"wrong":6}`}, "inferred stacks not checked"},
+		"negative":              {[]string{`{"checked":-5,"wrong":-6}`}, "inferred stacks not checked"},
+		"too many":              {[]string{`{"checked":9223372036854775807,"wrong":1}`}, "inferred stacks not checked"},
+		"negative busy":         {[]string{`{"checked":5,"busy":-1}`}, "inferred stacks not checked"},
+		"too many inferred":     {[]string{`{"checked":5,"inferred":9223372036854775807}`}, "inferred stacks not checked"},
+		"no JSON":               {[]string{`{`}, "inferred stacks not checked"},
+		"none wrong":            {[]string{`{"inferred":9,"checked":5,"wrong":0}`}, "inferred stacks 0.00% wrong (0 of 5 checked)"},
+		"two classes":           {[]string{`{"class":"a","inferred":300,"checked":5,"wrong":1,"wrong_estimated":31}`, `{"class":"b","inferred":10,"checked":5,"wrong":0}`}, "inferred stacks 10.00% wrong (1 of 10 checked)"},
+		"more wrong than all":   {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":31}`}, "inferred stacks 100.00% wrong (1 of 5 checked)"},
+		"estimate too big":      {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
+	} {
+		tp := newTape(t)
+		from(tp.call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
+		for _, text := range c.notes {
+			tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
+		}
+		r, err := tp.timeline().Summary(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Quality.String(); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+		if _, ok, known := r.Number("stacks_wrong_pct"); !known || ok != strings.Contains(c.want, "%") {
+			t.Errorf("%s: stacks_wrong_pct is known: %v", name, ok)
+		}
+	}
+}
+
+func TestStacksOfADamagedRecording(t *testing.T) {
+	tp := newTape(t)
+	tp.stackRow(1, format.StackTruncated, "of a later version", hostile, nil)
+	from(tp.call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
+	from(tp.call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
+	from(tp.call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
+	from(tp.call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
+	r, err := tp.timeline().Stacks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, table := range r.Tables {
+		for _, row := range table.Rows {
+			got = append(got, fmt.Sprint(row.Cells[:4]...))
+		}
+	}
+	if len(got) != 4+2+2 { // states, ends, stacks
+		t.Errorf("%q", got)
+	}
+	if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+		t.Error("not JSON")
+	}
+}
+
+// The counts by stack and status are those that DuckDB finds.
+func TestDuckDBCountsTheSameStacks(t *testing.T) {
+	tp := pytorch(t)
+	tl := tp.timeline()
+	got := inDuckDB(t, fmt.Sprintf(`select string_agg(stack_id || ':' || n, ' ' order by cast(stack_id as varchar) || ':' || n) as list from (
+		select stack_id, count(*) as n from read_parquet('%s') where kind <> 'stack' and stack_id <> 0 group by stack_id)`, tp.path),
+		fmt.Sprintf(`select cast(count(*) as integer) as n from read_parquet('%s') c join read_parquet('%s') s on s.kind = 'stack' and s.stack_id = c.stack_id
+			where c.kind <> 'stack' and c.stack_status = 'truncated' and s.message = 'mapping'`, tp.path, tp.path))
+	if want := fmt.Sprintf(`[{"list":"%s"}]`, stackCalls(t, tl, Options{})); got[0] != want {
+		t.Errorf("%s, want %s", got[0], want)
+	}
+	r, err := tl.Stacks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Tables[0].Rows {
+		if want := fmt.Sprintf(`[{"n":%v}]`, row.Cells[2]); row.Cells[1] == format.WhyMapping && got[1] != want {
+			t.Errorf("%s, want %s", got[1], want)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func newStacks() *cobra.Command {
+	f := &analyzeFlags{command: "stacks"}
+	cmd := &cobra.Command{
+		Use:   "stacks [FILE]",
+		Short: "Show from where the CUDA driver is called, how often, and how well that is known",
+		Long: `stacks shows the distinct stacks that calls came from and how many calls each made.
+Before them it tells how many calls have a complete stack, an inferred one (that of an
+equal-looking call), a truncated one (why, and where such stacks end) or none, and how
+often an inferred stack was wrong.`,
+		Example: `  gpurec analyze stacks run.parquet
+  gpurec analyze stacks --kernel gemm --top 5 --max-frames 0
+  gpurec analyze stacks --fail-on 'stacks_truncated_pct>5' run.parquet`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Stacks) },
+	}
+	flags := cmd.Flags()
+	f.addFilter(flags)
+	f.addKernel(flags)
+	f.addReport(flags)
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: calls)")
+	f.addFrames(flags)
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
+	return cmd
+}
+
+// addFrames adds the flags of reports that show stacks.
+func (f *analyzeFlags) addFrames(flags *pflag.FlagSet) {
+	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "frames shown of a stack; 0: all")
+	f.addHideFrames(flags, "fold frames whose function, module or file matches `REGEX`, besides those of CUDA, CPython, libc and the inside of PyTorch; none: fold only what is named here; may be given several times")
+	f.source.add(flags)
+}
+
+func (f *analyzeFlags) addHideFrames(flags *pflag.FlagSet, usage string) {
+	flags.StringArrayVar(&f.hideFrames, "hide-frames", nil, usage)
+}
+
+// frameRules reads --hide-frames.
+func (f *analyzeFlags) frameRules() error {
+	if len(f.hideFrames) == 0 {
+		return nil
+	}
+	rules, err := analyze.ParseFrameRules(f.hideFrames)
+	var wrong *analyze.FrameRuleError
+	if errors.As(err, &wrong) {
+		return usagef(f.help(), "--hide-frames: %w", err)
+	}
+	f.opt.Hide = rules
+	return err
+}

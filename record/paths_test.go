@@ -1,0 +1,64 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// TestNativePathsAreToldApart records calls whose stacks differ only far up: every one
+// must have its own, also those that were inferred.
+func TestNativePathsAreToldApart(t *testing.T) {
+	needKernel(t)
+	if _, err := exec.LookPath("cc"); err != nil {
+		skip(t, "no C compiler: "+err.Error())
+	}
+	program := filepath.Join(t.TempDir(), "paths")
+	out, err := exec.Command("cc", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-inline", "-o", program, "testdata/paths.c",
+		"-L../build/simcuda", "-lcuda").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const calls = 60000
+	p := startSim(t, nil, program, fmt.Sprint(calls))
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.Stacks = StacksAuto
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+
+	ways := make(map[int32][]string) // functions by stack
+	for _, row := range factRows(t, result.Output, format.KindStack) {
+		for _, f := range row.Frames {
+			ways[row.StackID] = append(ways[row.StackID], f.Func)
+		}
+	}
+	inferred, wrong := 0, 0
+	for _, row := range recordedCalls(t, result.Output)[int32(p.pid())] {
+		if row.Kind != format.KindMemset {
+			continue
+		}
+		if row.StackStatus == format.StackInferred {
+			inferred++
+		}
+		inner, outer := fmt.Sprintf("inner%d", row.Bytes%100), fmt.Sprintf("outer%d", row.Bytes/100)
+		if way := ways[row.StackID]; !slices.Contains(way, inner) || !slices.Contains(way, outer) {
+			wrong++
+		}
+	}
+	t.Logf("%d calls, %d inferred, %d wrong", calls, inferred, wrong)
+	// Until a second way is met, a fingerprint stands for the first one.
+	if wrong > 0 || inferred < calls*8/10 {
+		t.Errorf("of %d calls %d have an inferred stack and %d a wrong one", calls, inferred, wrong)
+	}
+}

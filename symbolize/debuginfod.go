@@ -1,0 +1,148 @@
+package symbolize
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxDownload bounds one debug file. That of a browser has 2 GB.
+	maxDownload = 4 << 30
+	// downloadTime bounds the whole of one download, answerTime the wait for its first byte.
+	downloadTime = 10 * time.Minute
+	answerTime   = 30 * time.Second
+)
+
+// Debuginfod gets debug files by build id from debuginfod servers (https://sourceware.org/elfutils/Debuginfod.html), and keeps
+// them where the clients of elfutils and GDB keep theirs. It may be used by several goroutines at once.
+type Debuginfod struct {
+	urls   []string
+	cache  string
+	limit  int64
+	client http.Client
+
+	mu   sync.Mutex
+	down map[string]bool // servers that failed: asking them for each module again would take minutes
+}
+
+// NewDebuginfod returns a client that asks the servers in turn. It fails for URLs that are not of http or https and where no
+// folder can be found to keep files in: $DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME/debuginfod_client or
+// ~/.cache/debuginfod_client. Nothing is sent before Fetch.
+func NewDebuginfod(urls []string) (*Debuginfod, error) {
+	for _, text := range urls {
+		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, fmt.Errorf("%q is no http or https URL", text)
+		}
+	}
+	if len(urls) == 0 {
+		return nil, errors.New("no debuginfod server is named")
+	}
+	cache, err := debuginfodCache()
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = answerTime
+	return &Debuginfod{
+		urls: urls, cache: cache, limit: maxDownload, down: make(map[string]bool),
+		client: http.Client{Timeout: downloadTime, Transport: transport},
+	}, nil
+}
+
+// debuginfodCache is the folder that elfutils' client uses, see debuginfod_find_debuginfo(3).
+func debuginfodCache() (string, error) {
+	if dir := os.Getenv("DEBUGINFOD_CACHE_PATH"); dir != "" {
+		return dir, nil
+	}
+	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
+		return filepath.Join(dir, "debuginfod_client"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find a folder for debug files: %w", err)
+	}
+	return filepath.Join(home, ".cache", "debuginfod_client"), nil
+}
+
+// Fetch returns the path of the debug file with that build id (hexadecimal digits), from the cache or else from the first
+// server that has it. The error wraps fs.ErrNotExist if all servers answered and none has it. A server that fails is not asked
+// again.
+func (d *Debuginfod) Fetch(buildID string) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	path := filepath.Join(d.cache, buildID, "debuginfo")
+	if fileBuildID(path) == buildID {
+		return path, nil
+	}
+	var failed error
+	for _, server := range d.urls {
+		if d.down[server] {
+			continue
+		}
+		err := d.download(server, buildID, path)
+		switch {
+		case err == nil:
+			return path, nil
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		}
+		d.down[server] = true
+		failed = errors.Join(failed, err)
+	}
+	if failed == nil {
+		failed = fmt.Errorf("debug file of build id %s: %w", buildID, fs.ErrNotExist)
+	}
+	return "", failed
+}
+
+// download gets a file from one server and puts it, when it is whole and the right one, at path.
+func (d *Debuginfod) download(server, buildID, path string) (err error) {
+	answer, err := d.client.Get(strings.TrimRight(server, "/") + "/buildid/" + buildID + "/debuginfo")
+	if err != nil {
+		return fmt.Errorf("ask debuginfod: %w", err)
+	}
+	defer answer.Body.Close()
+	switch {
+	case answer.StatusCode == http.StatusNotFound:
+		return fs.ErrNotExist
+	case answer.StatusCode != http.StatusOK:
+		return fmt.Errorf("ask debuginfod: %s answers %s", server, answer.Status)
+	case answer.ContentLength > d.limit:
+		return fmt.Errorf("ask debuginfod: %s sends %d bytes, more than the limit of %d", server, answer.ContentLength, d.limit)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("keep debug file: %w", err)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "debuginfo.*.part")
+	if err != nil {
+		return fmt.Errorf("keep debug file: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(file.Name())
+		}
+	}()
+	n, err := io.Copy(file, io.LimitReader(answer.Body, d.limit+1))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("get debug file from %s: %w", server, err)
+	}
+	if n > d.limit {
+		return fmt.Errorf("get debug file from %s: more than the limit of %d bytes", server, d.limit)
+	}
+	if got := fileBuildID(file.Name()); got != buildID {
+		return fmt.Errorf("get debug file from %s: sent one with build id %q instead of %q: %w", server, got, buildID, ErrBuildID)
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return fmt.Errorf("keep debug file: %w", err)
+	}
+	return nil
+}

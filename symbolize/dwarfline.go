@@ -1,0 +1,342 @@
+package symbolize
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"sort"
+)
+
+// Limits on one line table. That of a unit with link-time optimization has some hundred thousand rows.
+const (
+	maxLineBytes = 256 << 20
+	maxRows      = 1 << 22
+	maxPathBytes = 16 << 20 // all names of files and folders
+)
+
+var errLines = errors.New("damaged line table")
+
+// lineTable says which line of which file the code of a unit comes from.
+type lineTable struct {
+	dirs, files []string
+	fileDirs    []uint64
+	firstFile   uint64 // number of files[0]: 0 since DWARF 5, 1 before
+	compDir     string
+	rows        []lineRow
+	sequences   []lineSequence // by address
+}
+
+// lineRow says that code from addr to the next row comes from that line; 0 is from no line.
+type lineRow struct {
+	addr       uint64
+	file, line uint32
+}
+
+// lineSequence is rows[first:last], which describe code without gaps.
+type lineSequence struct {
+	addressRange
+	first, last int
+}
+
+// lineTable returns the line table of a unit, read once.
+func (d *dwarfData) lineTable(u *unit) (*lineTable, error) {
+	if u.lines == nil && u.linesErr == nil {
+		u.lines, u.linesErr = d.readLines(u)
+		if u.linesErr != nil {
+			u.linesErr = fmt.Errorf("read .debug_line: %w", u.linesErr)
+		}
+	}
+	return u.lines, u.linesErr
+}
+
+func (d *dwarfData) readLines(u *unit) (*lineTable, error) {
+	t := &lineTable{firstFile: 1, compDir: d.text(u, u.root.compDir)}
+	if !u.root.lines.ok() {
+		return t, nil
+	}
+	offset := u.root.lines.n
+	enc := encoding{offsetSize: 4, addressSize: u.addressSize}
+	length, err := d.line.number(offset, 4)
+	offset += 4
+	if err == nil && length == 0xffffffff {
+		enc.offsetSize = 8
+		length, err = d.line.number(offset, 8)
+		offset += 8
+	}
+	if err != nil || length > maxLineBytes {
+		return nil, errLines
+	}
+	raw, err := d.line.bytes(offset, length)
+	if err != nil {
+		return nil, err
+	}
+	c := &cursor{data: raw}
+	p := lineProgram{c: c, table: t, data: d}
+	if err := p.header(u, enc); err != nil {
+		return nil, err
+	}
+	if err := p.run(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(t.sequences, func(a, b lineSequence) int {
+		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(a.first, b.first))
+	})
+	return t, nil
+}
+
+// find returns the row of the code at addr.
+func (t *lineTable) find(addr uint64) (lineRow, bool) {
+	const maxWalk = 64 // sequences do not overlap
+	next := sort.Search(len(t.sequences), func(i int) bool { return t.sequences[i].low > addr })
+	for i := next - 1; i >= max(0, next-maxWalk); i-- {
+		s := &t.sequences[i]
+		if !s.has(addr) {
+			continue
+		}
+		rows := t.rows[s.first:s.last]
+		if k := sort.Search(len(rows), func(k int) bool { return rows[k].addr > addr }); k > 0 {
+			return rows[k-1], true
+		}
+	}
+	return lineRow{}, false
+}
+
+// path returns the path of a file by number as the compiler saw it, "" for a number that is not there.
+func (t *lineTable) path(file uint64) string {
+	i := file - t.firstFile
+	if i >= uint64(len(t.files)) {
+		return ""
+	}
+	name := t.files[i]
+	if path.IsAbs(name) || name == "" {
+		return name
+	}
+	dir := ""
+	if k := t.fileDirs[i]; k < uint64(len(t.dirs)) {
+		dir = t.dirs[k]
+	}
+	if !path.IsAbs(dir) {
+		dir = path.Join(t.compDir, dir)
+	}
+	return path.Join(dir, name)
+}
+
+// lineProgram reads one line table: its header, then the program whose run makes the rows.
+type lineProgram struct {
+	c     *cursor
+	table *lineTable
+	data  *dwarfData
+
+	minLength, lineRange, opcodeBase uint64
+	lineBase                         int64
+	operands                         []byte // of each standard opcode
+	pathBytes                        int
+}
+
+// header reads what stands before the program: DWARF 5, section 6.2.4.
+func (p *lineProgram) header(u *unit, enc encoding) error {
+	c := p.c
+	enc.version = int(c.uint(2))
+	if enc.version < 2 || enc.version > 5 {
+		return fmt.Errorf("version %d", enc.version)
+	}
+	if enc.version >= 5 {
+		enc.addressSize = int(c.uint(1))
+		c.take(1) // size of segment selectors
+	}
+	headerLength := c.uint(enc.offsetSize)
+	if c.failed || headerLength > uint64(len(c.data)-c.at) || enc.addressSize < 1 || enc.addressSize > 8 {
+		return errLines
+	}
+	program := c.at + int(headerLength)
+	p.minLength = c.uint(1)
+	if enc.version >= 4 {
+		c.take(1) // operations per instruction: more than one only on VLIW machines
+	}
+	c.take(1) // whether rows are statements by default
+	p.lineBase = int64(int8(c.uint(1)))
+	p.lineRange = c.uint(1)
+	p.opcodeBase = c.uint(1)
+	if p.lineRange == 0 || p.opcodeBase == 0 {
+		return errLines
+	}
+	p.operands = c.take(p.opcodeBase - 1)
+	if enc.version < 5 {
+		p.oldFiles()
+	} else if err := p.files(u, enc); err != nil {
+		return err
+	}
+	if c.failed {
+		return errLines
+	}
+	c.at = program
+	return nil
+}
+
+// oldFiles reads the names of folders and files as they were until DWARF 4.
+func (p *lineProgram) oldFiles() {
+	c, t := p.c, p.table
+	t.dirs = []string{t.compDir}
+	for {
+		dir := c.text()
+		if dir == "" || c.failed {
+			break
+		}
+		t.dirs = append(t.dirs, dir)
+	}
+	for {
+		name := c.text()
+		if name == "" || c.failed {
+			return
+		}
+		t.files = append(t.files, name)
+		t.fileDirs = append(t.fileDirs, c.uleb())
+		c.uleb() // time
+		c.uleb() // size
+	}
+}
+
+// files reads the names of folders and files as they are since DWARF 5.
+func (p *lineProgram) files(u *unit, enc encoding) error {
+	dirs, _, err := p.entries(u, enc)
+	if err != nil {
+		return err
+	}
+	p.table.dirs = dirs
+	p.table.firstFile = 0
+	p.table.files, p.table.fileDirs, err = p.entries(u, enc)
+	return err
+}
+
+// entries reads a list of names, described by the formats in front of it.
+func (p *lineProgram) entries(u *unit, enc encoding) (names []string, dirs []uint64, err error) {
+	const contentPath, contentDirectory = 1, 2
+	c := p.c
+	type format struct {
+		content uint64
+		form    form
+	}
+	formats := make([]format, c.uint(1))
+	for i := range formats {
+		formats[i] = format{c.uleb(), form(c.uleb())}
+	}
+	for left := c.uleb(); left > 0; left-- {
+		var name string
+		var dir uint64
+		before := c.at
+		for _, f := range formats {
+			v := enc.value(c, f.form, 0)
+			switch {
+			case f.content == contentPath && v.form == formString:
+				raw, _, _ := bytes.Cut(c.data[min(v.n, uint64(len(c.data))):], []byte{0})
+				name = string(raw)
+			case f.content == contentPath:
+				name = p.data.text(u, v)
+			case f.content == contentDirectory:
+				dir = v.n
+			}
+		}
+		if p.pathBytes += len(name); c.failed || c.at == before || p.pathBytes > maxPathBytes {
+			return nil, nil, errLines
+		}
+		names, dirs = append(names, name), append(dirs, dir)
+	}
+	return names, dirs, nil
+}
+
+// Opcodes of line programs: DWARF 5, sections 6.2.5.2 and 6.2.5.3.
+const (
+	lnsExtended = iota
+	lnsCopy
+	lnsAdvancePC
+	lnsAdvanceLine
+	lnsSetFile
+	lnsSetColumn
+	lnsNegateStmt
+	lnsSetBasicBlock
+	lnsConstAddPC
+	lnsFixedAdvancePC
+
+	lneEndSequence = 1
+	lneSetAddress  = 2
+)
+
+// run runs the program and keeps the rows where file or line change.
+func (p *lineProgram) run() error {
+	c, t := p.c, p.table
+	start := lineRow{file: 1, line: 1}
+	row, first := start, len(t.rows)
+	for c.at < len(c.data) {
+		if err := p.data.spend(1); err != nil {
+			return err
+		}
+		opcode := c.uint(1)
+		switch {
+		case opcode >= p.opcodeBase:
+			adjusted := opcode - p.opcodeBase
+			row.addr += adjusted / p.lineRange * p.minLength
+			row.line += uint32(p.lineBase + int64(adjusted%p.lineRange))
+			p.emit(row, first)
+		case opcode == lnsExtended:
+			body := cursor{data: c.take(c.uleb())}
+			switch body.uint(1) {
+			case lneEndSequence:
+				p.endSequence(row.addr, first)
+				row, first = start, len(t.rows)
+			case lneSetAddress:
+				row.addr = body.uint(min(8, len(body.data)-body.at))
+			}
+		case opcode == lnsCopy:
+			p.emit(row, first)
+		case opcode == lnsAdvancePC:
+			row.addr += c.uleb() * p.minLength
+		case opcode == lnsAdvanceLine:
+			row.line += uint32(c.sleb())
+		case opcode == lnsSetFile:
+			row.file = uint32(c.uleb())
+		case opcode == lnsConstAddPC:
+			row.addr += (255 - p.opcodeBase) / p.lineRange * p.minLength
+		case opcode == lnsFixedAdvancePC:
+			row.addr += c.uint(2)
+		default:
+			for range p.operands[opcode-1] {
+				c.uleb()
+			}
+		}
+		if c.failed || len(t.rows) > maxRows {
+			return errLines
+		}
+	}
+	t.rows = slices.Clip(t.rows[:first])
+	return nil
+}
+
+// emit adds a row to the sequence that began at rows[first]. Of several rows at one address the last one counts.
+func (p *lineProgram) emit(row lineRow, first int) {
+	rows := p.table.rows
+	if n := len(rows); n > first {
+		if rows[n-1].addr == row.addr {
+			rows[n-1] = row
+			return
+		}
+		if rows[n-1].file == row.file && rows[n-1].line == row.line {
+			return
+		}
+	}
+	p.table.rows = append(rows, row)
+}
+
+// endSequence ends the sequence that began at rows[first], and forgets it if it describes code that the linker dropped.
+func (p *lineProgram) endSequence(end uint64, first int) {
+	t := p.table
+	if len(t.rows) > first {
+		if r := (addressRange{t.rows[first].addr, end}); r.isCode() {
+			t.sequences = append(t.sequences, lineSequence{r, first, len(t.rows)})
+			return
+		}
+	}
+	t.rows = t.rows[:first]
+}
