@@ -35,11 +35,12 @@ struct {
 
 /*
  * How many calls with a fingerprint are unwound nevertheless: the first YOUNG_HITS, one
- * in YOUNG_HITS up to MATURE_HITS, then one in check_every; all powers of two. A
- * training step runs through a dozen equal layers before something else comes.
+ * in CHECK_YOUNG up to MATURE_HITS, then one in check_every; powers of two. A training
+ * step runs through a dozen equal layers before something else comes.
  */
-#define YOUNG_HITS 32
-#define MATURE_HITS 1024
+#define YOUNG_HITS 16
+#define CHECK_YOUNG 32
+#define MATURE_HITS 512
 const volatile __u64 check_every = 256;
 
 /* How often a path may turn out not to tell enough. */
@@ -73,7 +74,7 @@ static __always_inline int take_known(struct thread *t, const struct call_spec *
 		k->hits++;
 	if (hits < YOUNG_HITS)
 		return 0;
-	t->weight = hits < MATURE_HITS ? YOUNG_HITS : check_every;
+	t->weight = hits < MATURE_HITS ? CHECK_YOUNG : check_every;
 	if (is_sampled(e->start_ns, t->weight)) {
 		t->expected = k->stack_id;
 		return 0;

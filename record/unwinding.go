@@ -3,9 +3,12 @@
 package record
 
 import (
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -67,12 +70,25 @@ func (s *Session) syncUnwinder() {
 		s.probes.mapCode(p.pid, maps)
 		var code []unwind.Mapping
 		for _, m := range maps {
-			if m.Executable() && m.Inode != 0 {
+			if m.Executable() && m.Inode != 0 && isELF(p.mapFile(m)) {
 				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
 			}
 		}
 		s.unwinder.Sync(p.pid, code, time.Until(end))
 	}
+}
+
+// isELF reports whether a file begins as ELF files do. Others may be mapped too, such as
+// code that a compiler wrote into a memfd; no unwind table is to be waited for.
+func isELF(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var magic [len(elf.ELFMAG)]byte
+	_, err = io.ReadFull(file, magic[:])
+	return err == nil && string(magic[:]) == elf.ELFMAG
 }
 
 // addUnwinding lets stacks of a process that came later be unwound.

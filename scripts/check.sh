@@ -38,7 +38,7 @@ build/simcuda/selftest
 
 step "viewers and CPythons"
 bash scripts/viewers.sh
-sh scripts/pythons.sh
+bash scripts/pythons.sh
 
 # Attaching needs root; on a developer's machine without it the rest still runs.
 step "tests"

@@ -4,7 +4,10 @@ package unwind
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // Mapping is a range of executable, file-backed memory of a process.
@@ -52,18 +55,31 @@ func (u *Unwinder) Refresh(pid int) {
 // added, and returns how many it cannot when the time is over: files that are no ELF,
 // for example.
 func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (missing int) {
+	ready := make(map[uint64]bool) // files whose tables are in place
 	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		missing = 0
 		for _, m := range mappings {
-			// The profiler enters a mapping in pieces, from its start on.
-			if !u.knows(pid, m.Start) || !u.knows(pid, m.End-1) {
+			// The profiler enters a mapping in pieces, from its start on, and the table
+			// of its file some time later.
+			first, last := u.fileAt(pid, m.Start), u.fileAt(pid, m.End-1)
+			if first == 0 || last == 0 || !ready[first] && !u.hasTable(first) {
 				missing++
+				continue
 			}
+			ready[first] = true
 		}
 		if missing == 0 || time.Now().After(end) {
 			return missing
 		}
 	}
+}
+
+// hasTable reports whether the unwind table of a file is in place.
+func (u *Unwinder) hasTable(file uint64) bool {
+	return slices.ContainsFunc(u.tables, func(m *ebpf.Map) bool {
+		var table uint32
+		return m.Lookup(file, &table) == nil
+	})
 }
 
 // page is the profiler's PIDPage: the key of a trie over pid and address, big-endian.
@@ -73,11 +89,14 @@ type page struct {
 	Address    [8]byte
 }
 
-// knows reports whether code at the address can be unwound.
-func (u *Unwinder) knows(pid int, address uint64) bool {
+// fileAt returns the number of the file mapped at an address, 0: none that is known.
+func (u *Unwinder) fileAt(pid int, address uint64) uint64 {
 	key := page{PrefixBits: 96}
 	binary.BigEndian.PutUint32(key.Pid[:], uint32(pid))
 	binary.BigEndian.PutUint64(key.Address[:], address)
 	var value struct{ FileID, BiasAndProgram uint64 }
-	return u.pages.Lookup(key, &value) == nil && value.FileID != 0
+	if u.pages.Lookup(key, &value) != nil {
+		return 0
+	}
+	return value.FileID
 }

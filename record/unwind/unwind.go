@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type Unwinder struct {
 
 	// What the profiler knows of processes; the maps are its own.
 	pidEvents, pages, pythons *ebpf.Map
+	tables                    []*ebpf.Map // unwind tables of files, by size
 
 	mu        sync.Mutex
 	processes map[int]bool // to be unwound
@@ -147,7 +149,12 @@ func (u *Unwinder) SetStop(stop *ebpf.Program) error {
 // seconds and goes on while the chain is loaded.
 func (u *Unwinder) haveMaps(maps map[string]*ebpf.Map) error {
 	u.pidEvents, u.pages, u.pythons = maps["pid_events"], maps["pid_page_to_mapping_info"], maps["py_procs"]
-	if u.pidEvents == nil || u.pages == nil || u.pythons == nil {
+	for name, m := range maps {
+		if strings.HasPrefix(name, "exe_id_to_") {
+			u.tables = append(u.tables, m)
+		}
+	}
+	if u.pidEvents == nil || u.pages == nil || u.pythons == nil || len(u.tables) == 0 {
 		return errors.New("the unwinder's maps are not as expected")
 	}
 	for _, pid := range u.opt.Pids {
