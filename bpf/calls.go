@@ -97,6 +97,9 @@ type Symbol struct {
 	Cookie uint16
 }
 
+// CookiesPerCall is how many cookies a row of Calls has: one for each variant.
+const CookiesPerCall = len(variants)
+
 // Symbols returns every name that the table stands for.
 func Symbols() []Symbol {
 	symbols := make([]Symbol, 0, len(Calls)*len(variants))

@@ -166,10 +166,7 @@ func (s *Session) attach(how Attach, targets []target) error {
 			return err
 		}
 	}
-	probes, err := loadProbes(probeOptions{
-		how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
-		all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.only,
-	})
+	probes, err := s.loadProbes(how, only)
 	if err != nil {
 		return err
 	}
@@ -190,6 +187,30 @@ func (s *Session) attach(how Attach, targets []target) error {
 		s.libraries = append(s.libraries, t.library)
 	}
 	return nil
+}
+
+// loadProbes loads the programs. If stacks cannot be unwound, they are loaded again for
+// stacks by frame pointers.
+func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
+	load := func() (*probes, error) {
+		return loadProbes(probeOptions{
+			how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
+			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.only,
+		})
+	}
+	p, err := load()
+	if s.unwinder == nil {
+		return p, err
+	}
+	if err == nil {
+		if err = selfTest(p, s.unwinder); err == nil {
+			return p, nil
+		}
+		_ = p.close() // nothing is attached
+	}
+	s.unwinder.Close()
+	s.unwinder, s.stacksErr, s.opt.Stacks = nil, err, StacksFP
+	return load()
 }
 
 // begin starts the goroutines of the recording.
