@@ -26,9 +26,6 @@ import (
 // recorded stack goes, from a probe through the profiler's programs and the ring buffer
 // to frames.
 
-// selfTestTimeout bounds each of its steps, which take milliseconds.
-const selfTestTimeout = 2 * time.Second
-
 // These functions call each other in this order and are found again in the stack.
 //
 //go:noinline
@@ -81,7 +78,7 @@ func ownStack(p *probes, u *unwind.Unwinder) ([]string, error) {
 	}
 	u.Add(pid)
 	defer u.Forget(pid)
-	if u.Sync(pid, []unwind.Mapping{{Start: code.Start, End: code.End}}, selfTestTimeout) > 0 {
+	if u.Sync(pid, []unwind.Mapping{{Start: code.Start, End: code.End}}, syncTimeout) > 0 {
 		return nil, errors.New("own code was not read in time")
 	}
 	if err := p.target(pid); err != nil {

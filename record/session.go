@@ -179,7 +179,6 @@ func (s *Session) attach(how Attach, targets []target) error {
 	if s.opt.Children {
 		s.followErr = probes.follow()
 	}
-	s.syncUnwinder()
 	for _, t := range targets {
 		if err := s.place(t.library, t.pid); err != nil {
 			return err
@@ -203,6 +202,7 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 		return p, err
 	}
 	if err == nil {
+		s.syncUnwinder(p)
 		if err = selfTest(p, s.unwinder); err == nil {
 			return p, nil
 		}

@@ -46,7 +46,7 @@ func (s *Session) startUnwinder(how Attach) {
 	if how == AttachPerf {
 		attachType = ebpf.AttachNone
 	}
-	var pids []int
+	pids := []int{os.Getpid()} // for the self-test
 	for _, p := range s.family.all() {
 		pids = append(pids, p.pid)
 	}
@@ -57,24 +57,21 @@ func (s *Session) startUnwinder(how Attach) {
 }
 
 // syncUnwinder waits until stacks of the processes can be unwound.
-func (s *Session) syncUnwinder() {
-	if s.unwinder == nil {
-		return
-	}
+func (s *Session) syncUnwinder(p *probes) {
 	end := time.Now().Add(syncTimeout)
-	for _, p := range s.family.all() {
-		maps, err := p.maps()
+	for _, member := range s.family.all() {
+		maps, err := member.maps()
 		if err != nil {
 			continue // it has ended
 		}
-		s.probes.mapCode(p.pid, maps)
+		p.mapCode(member.pid, maps)
 		var code []unwind.Mapping
 		for _, m := range maps {
-			if m.Executable() && m.Inode != 0 && isELF(p.mapFile(m)) {
+			if m.Executable() && m.Inode != 0 && isELF(member.mapFile(m)) {
 				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
 			}
 		}
-		s.unwinder.Sync(p.pid, code, time.Until(end))
+		s.unwinder.Sync(member.pid, code, time.Until(end))
 	}
 }
 
