@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/unwind"
 )
 
 // Finding is one thing that Check looked at.
@@ -33,6 +34,7 @@ func Check(pid int, how Attach) []Finding {
 		{What: "privileges", Needed: true, Text: "enough for " + string(how), Err: CheckPrivileges(how)},
 		checkPrograms(how),
 		checkFollow(how),
+		checkStacks(how),
 		checkNVML(),
 		{What: "kernel log", Text: "/dev/kmsg can be read", Err: checkReadable("/dev/kmsg"), Without: "no Xid errors from the kernel log"},
 	}
@@ -59,6 +61,24 @@ func checkPrograms(how Attach) Finding {
 		return f
 	}
 	f.Err = p.close()
+	return f
+}
+
+// checkStacks starts the unwinder and has it prove itself.
+func checkStacks(how Attach) Finding {
+	f := Finding{What: "stacks", Text: "complete, Python and C++", Without: "stacks are walked by frame pointers: most frames of Python and PyTorch are missing"}
+	u, err := unwind.Start(unwindOptions(how))
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	defer u.Close()
+	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16, stacks: StacksAuto, unwinder: u})
+	if err != nil {
+		f.Err = err
+		return f
+	}
+	f.Err = errors.Join(selfTest(p, u), p.close())
 	return f
 }
 

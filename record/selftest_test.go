@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/record/unwind"
 )
@@ -16,7 +14,7 @@ import (
 // that is never entered.
 func TestUnwinderProvesItself(t *testing.T) {
 	needKernel(t)
-	u, err := unwind.Start(unwind.Options{AttachType: ebpf.AttachTraceUprobeMulti, EntrySlot: uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY)})
+	u, err := unwind.Start(unwindOptions(AttachMulti))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,18 +42,25 @@ func (s *Session) startUnwinder(how Attach) {
 	if s.opt.Stacks != StacksAuto && s.opt.Stacks != StacksFull {
 		return
 	}
-	attachType := ebpf.AttachTraceUprobeMulti
-	if how == AttachPerf {
-		attachType = ebpf.AttachNone
-	}
-	pids := []int{os.Getpid()} // for the self-test
+	opt := unwindOptions(how)
+	opt.Mapped = s.remapped.add
 	for _, p := range s.family.all() {
-		pids = append(pids, p.pid)
+		opt.Pids = append(opt.Pids, p.pid)
 	}
-	s.unwinder, s.stacksErr = unwind.Start(unwind.Options{AttachType: attachType, EntrySlot: uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY), Pids: pids, Mapped: s.remapped.add})
+	s.unwinder, s.stacksErr = unwind.Start(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = StacksFP
 	}
+}
+
+// unwindOptions are those that the BPF programs need, with this process to unwind: that is
+// the self-test.
+func unwindOptions(how Attach) unwind.Options {
+	opt := unwind.Options{AttachType: ebpf.AttachTraceUprobeMulti, EntrySlot: uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY), Pids: []int{os.Getpid()}}
+	if how == AttachPerf {
+		opt.AttachType = ebpf.AttachNone
+	}
+	return opt
 }
 
 // syncUnwinder waits until stacks of the processes can be unwound.

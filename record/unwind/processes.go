@@ -51,27 +51,45 @@ func (u *Unwinder) Refresh(pid int) {
 	_ = u.pidEvents.Put(uint64(pid)<<32|uint64(pid), true) // full: it is tried again at the next mapping
 }
 
+// tableTime is how long after its mappings a file's unwind table may come: the profiler
+// puts tables in place by the side. Files without unwind information never get one.
+const tableTime = 300 * time.Millisecond
+
 // Sync waits until the profiler can unwind through all mappings of a process that was
-// added, and returns how many it cannot when the time is over: files that are no ELF,
-// for example.
+// added, and returns how many it does not know when the time is over: files that are no
+// ELF, for example.
 func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (missing int) {
-	ready := make(map[uint64]bool) // files whose tables are in place
+	var mapped time.Time // when the last of the mappings was known
 	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		missing = 0
+		files := make(map[uint64]bool)
 		for _, m := range mappings {
-			// The profiler enters a mapping in pieces, from its start on, and the table
-			// of its file some time later.
+			// The profiler enters a mapping in pieces, from its start on.
 			first, last := u.fileAt(pid, m.Start), u.fileAt(pid, m.End-1)
-			if first == 0 || last == 0 || !ready[first] && !u.hasTable(first) {
+			if first == 0 || last == 0 {
 				missing++
-				continue
 			}
-			ready[first] = true
+			files[first] = true
 		}
-		if missing == 0 || time.Now().After(end) {
+		now := time.Now()
+		if mapped.IsZero() && missing == 0 {
+			mapped = now
+		}
+		hasAll := missing == 0 && (now.Sub(mapped) > tableTime || u.haveTables(files))
+		if hasAll || now.After(end) {
 			return missing
 		}
 	}
+}
+
+// haveTables reports whether the unwind tables of all files are in place.
+func (u *Unwinder) haveTables(files map[uint64]bool) bool {
+	for file := range files {
+		if !u.hasTable(file) {
+			return false
+		}
+	}
+	return true
 }
 
 // hasTable reports whether the unwind table of a file is in place.

@@ -87,6 +87,9 @@ func Start(opt Options) (_ *Unwinder, err error) {
 		InterpretersConfig: python, SamplesPerSecond: 1, KernelVersionCheck: true, LoadProbe: true,
 		ProbabilisticThreshold: tracer.ProbabilisticThresholdMax, IncludeEnvVars: libpf.Set[string]{},
 	})
+	if err != nil && strings.Contains(err.Error(), "rlimit") {
+		return nil, errors.New("this build of gpurec needs CAP_SYS_RESOURCE to unwind; one made by make build does not")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start unwinder: %w", err)
 	}
