@@ -34,14 +34,21 @@ struct {
 } inference SEC(".maps");
 
 /*
- * How many calls with a fingerprint are unwound nevertheless: the first YOUNG_HITS, one
- * in CHECK_YOUNG up to MATURE_HITS, then one in check_every; powers of two. A training
- * step runs through a dozen equal layers before something else comes.
+ * Of how many calls with a fingerprint one is unwound nevertheless: every one at first,
+ * then fewer and fewer; powers of two. What else a fingerprint stands for often comes
+ * late: a training step runs through a dozen equal layers before it. The share is therefore
+ * spread over many calls rather than taken from the first.
  */
 #define YOUNG_HITS 16
-#define CHECK_YOUNG 32
 #define MATURE_HITS 512
 const volatile __u64 check_every = 256;
+
+static __always_inline __u64 one_in(__u32 hits)
+{
+	if (hits < YOUNG_HITS)
+		return 1;
+	return hits < 128 ? 8 : hits < MATURE_HITS ? 32 : check_every;
+}
 
 /* How often a path may turn out not to tell enough. */
 #define MAX_AMBIGUOUS 8
@@ -58,9 +65,9 @@ static __always_inline int may_infer(__u32 class)
 }
 
 /* Whether an event is one of a random share: by its time, mixed. */
-static __always_inline int is_sampled(__u64 ns, __u64 one_in)
+static __always_inline int is_sampled(__u64 ns, __u64 of)
 {
-	return (ns * 0x9e3779b97f4a7c15ULL >> 32 & (one_in - 1)) == 0;
+	return (ns * 0x9e3779b97f4a7c15ULL >> 32 & (of - 1)) == 0;
 }
 
 /* Takes the stack that the fingerprint stands for, unless it is to be unwound: then returns 0. */
@@ -72,9 +79,9 @@ static __always_inline int take_known(struct thread *t, const struct call_spec *
 
 	if (hits < MATURE_HITS)
 		k->hits++;
-	if (hits < YOUNG_HITS)
+	t->weight = one_in(hits);
+	if (t->weight == 1)
 		return 0;
-	t->weight = hits < MATURE_HITS ? CHECK_YOUNG : check_every;
 	if (is_sampled(e->start_ns, t->weight)) {
 		t->expected = k->stack_id;
 		return 0;
