@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/bpf"
-	"github.com/gpurec/gpurec/record/unwind"
 )
 
 // Finding is one thing that Check looked at.
@@ -67,7 +66,7 @@ func checkPrograms(how Attach) Finding {
 // checkStacks starts the unwinder and has it prove itself.
 func checkStacks(how Attach) Finding {
 	f := Finding{What: "stacks", Text: "complete, Python and C++", Without: "stacks are walked by frame pointers: most frames of Python and PyTorch are missing"}
-	u, err := unwind.Start(unwindOptions(how))
+	u, err := startUnwinding(unwindOptions(how))
 	if err != nil {
 		f.Err = err
 		return f

@@ -29,6 +29,7 @@ var capabilityNames = map[Capability]string{
 	unix.CAP_SYS_ADMIN:          "CAP_SYS_ADMIN",
 	unix.CAP_SYS_PTRACE:         "CAP_SYS_PTRACE",
 	unix.CAP_CHECKPOINT_RESTORE: "CAP_CHECKPOINT_RESTORE",
+	unix.CAP_SYSLOG:             "CAP_SYSLOG",
 }
 
 // PrivilegeError says which capabilities are missing for what.
@@ -61,7 +62,7 @@ func (c capabilities) has(want Capability) bool { return c>>want&1 == 1 }
 
 func (c capabilities) known() []Capability {
 	var have []Capability
-	for _, k := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE} {
+	for _, k := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYSLOG} {
 		if c.has(k) {
 			have = append(have, k)
 		}
@@ -119,6 +120,27 @@ func (c capabilities) missing(how Attach) []Capability {
 		}
 	}
 	return missing
+}
+
+// checkUnwinding returns a *PrivilegeError if this process lacks what unwinding needs
+// beyond attaching: addresses of the kernel's symbols (CAP_SYSLOG) and the files that
+// processes have mapped (CAP_CHECKPOINT_RESTORE, for which CAP_SYS_ADMIN stands too).
+func checkUnwinding() error {
+	have, err := effectiveCapabilities()
+	if err != nil {
+		return err
+	}
+	var missing []Capability
+	if !have.has(unix.CAP_SYSLOG) {
+		missing = append(missing, unix.CAP_SYSLOG)
+	}
+	if !have.has(unix.CAP_CHECKPOINT_RESTORE) && !have.has(unix.CAP_SYS_ADMIN) {
+		missing = append(missing, unix.CAP_CHECKPOINT_RESTORE)
+	}
+	if len(missing) > 0 {
+		return &PrivilegeError{What: "unwinding", Missing: missing, Have: have.known()}
+	}
+	return nil
 }
 
 // checkAccess returns a *PrivilegeError if /proc of a process of another user is

@@ -47,10 +47,18 @@ func (s *Session) startUnwinder(how Attach) {
 	for _, p := range s.family.all() {
 		opt.Pids = append(opt.Pids, p.pid)
 	}
-	s.unwinder, s.stacksErr = unwind.Start(opt)
+	s.unwinder, s.stacksErr = startUnwinding(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = StacksFP
 	}
+}
+
+// startUnwinding starts the profiler if we may.
+func startUnwinding(opt unwind.Options) (*unwind.Unwinder, error) {
+	if err := checkUnwinding(); err != nil {
+		return nil, err
+	}
+	return unwind.Start(opt)
 }
 
 // unwindOptions are those that the BPF programs need, with this process to unwind: that is

@@ -64,6 +64,9 @@ func (u *Unwinder) namePythons(pid int, words []uint64, at []int, frames []Frame
 	if len(at) == 0 {
 		return
 	}
+	// The profiler reads structures of a process that runs on, or that means harm. What it
+	// trips over must not end the recording: the frames then have no names.
+	defer func() { _ = recover() }()
 	trace := &libpf.EbpfTrace{PID: libpf.PID(pid), TID: libpf.PID(pid), NumFrames: uint16(len(at))}
 	trace.FrameData = trace.FrameDataBuf[:copy(trace.FrameDataBuf[:], words)]
 	u.tracer.HandleTrace(trace)

@@ -5,9 +5,9 @@ package unwind
 import (
 	"context"
 	"os"
-	"runtime"
 	"sync"
 
+	"github.com/cilium/ebpf"
 	"github.com/elastic/go-perf"
 )
 
@@ -24,7 +24,11 @@ type watch struct {
 func watchMappings(ctx context.Context, mapped func(pid int)) *watch {
 	w := new(watch)
 	own := uint32(os.Getpid())
-	for cpu := range runtime.NumCPU() {
+	cpus, err := ebpf.PossibleCPU() // all of the machine's, not only those that we may run on
+	if err != nil {
+		return w
+	}
+	for cpu := range cpus {
 		attr := &perf.Attr{Options: perf.Options{Mmap: true, Watermark: true}}
 		if perf.Dummy.Configure(attr) != nil {
 			return w
@@ -33,7 +37,7 @@ func watchMappings(ctx context.Context, mapped func(pid int)) *watch {
 		attr.SetWakeupWatermark(1)
 		event, err := perf.Open(attr, perf.AllThreads, cpu, nil)
 		if err != nil {
-			continue // no such CPU
+			continue // it is offline
 		}
 		if event.MapRing() != nil || event.Enable() != nil {
 			event.Close()
