@@ -154,7 +154,11 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		f.opt.Command = command
 	}
 	boundMemory()
+	slow := time.AfterFunc(time.Second, func() {
+		notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
+	})
 	session, err := record.Start(f.opt)
+	slow.Stop()
 	if err != nil {
 		if f.opt.Command != nil {
 			f.opt.Command.Kill()
