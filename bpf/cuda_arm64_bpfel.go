@@ -350,8 +350,8 @@ type CudaUnwoundEvent struct {
 	StackId     uint64
 	StopPc      uint64
 	Error       uint32
-	Frames      uint16
 	KernelWords uint16
+	Pad         uint16
 }
 
 // Names of all BPF objects in the ELF.

@@ -113,8 +113,8 @@ struct unwound_event {
 	__u64 stack_id;
 	__u64 stop_pc; /* where unwinding ended */
 	__u32 error;   /* the unwinder's ErrorCode, 0: the stack is complete */
-	__u16 frames;
 	__u16 kernel_words;
+	__u16 _pad;
 };
 _Static_assert(sizeof(struct unwound_event) == 32, "goes in front of the frames");
 
@@ -237,7 +237,7 @@ struct inference_stats {
 	__u64 checked; /* could have been inferred and were unwound instead, chosen at random */
 	__u64 wrong;   /* of the checked: the fingerprint said another stack */
 	__u64 wrong_weight; /* inferred calls for which the wrong ones stand */
-	__u64 busy;    /* not unwound: another thread was at it on this CPU */
+	__u64 busy;    /* not unwound, or not to the end: another thread was at it on this CPU */
 };
 
 /* Accounting per class; per CPU, summed by user space. seen = emitted + lost + open. */

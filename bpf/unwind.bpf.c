@@ -21,7 +21,6 @@ char _license[] SEC("license") = "GPL";
 const volatile __u32 record_error = 0;        /* s32: its ErrorCode */
 const volatile __u32 record_pc = 0;           /* u64: where it is */
 const volatile __u32 record_words = 0;        /* u16: of frames */
-const volatile __u32 record_frames = 0;       /* u16 */
 const volatile __u32 record_kernel_words = 0; /* u16 */
 const volatile __u32 record_data = 0;         /* u64[MAX_FRAME_WORDS]: the frames */
 
@@ -49,11 +48,14 @@ static long hash_word(__u32 i, struct hashing *c)
 	return 0;
 }
 
-/* Sends the stack, with our header in front of its frames, over what the unwinder needs no more. */
-static __always_inline void send_unwound(__u8 *record, __u64 stack_id, __u32 pid, __u32 error, __u32 words)
+/*
+ * Sends the stack, with our header in front of its frames, over what the unwinder needs no
+ * more. Returns whether there was room.
+ */
+static __always_inline int send_unwound(__u8 *record, __u64 stack_id, __u32 pid, __u32 error, __u32 words)
 {
 	struct unwound_event *u = (void *)(record + record_data - sizeof(*u));
-	__u16 frames = *(__u16 *)(record + record_frames), kernel_words = *(__u16 *)(record + record_kernel_words);
+	__u16 kernel_words = *(__u16 *)(record + record_kernel_words);
 	__u64 now = bpf_ktime_get_ns();
 	__u64 size = sizeof(*u) + 8 * words;
 
@@ -63,13 +65,13 @@ static __always_inline void send_unwound(__u8 *record, __u64 stack_id, __u32 pid
 	u->stack_id = stack_id;
 	u->stop_pc = *(__u64 *)(record + record_pc);
 	u->error = error;
-	u->frames = frames;
 	u->kernel_words = kernel_words;
+	u->_pad = 0;
 	asm volatile("" : "+r"(size));
-	if (size > sizeof(*u) + 8 * MAX_FRAME_WORDS)
-		return;
-	if (!bpf_ringbuf_output(&events, u, size, wakeup()))
-		bpf_map_update_elem(&stacks_sent, &stack_id, &now, BPF_ANY);
+	if (size > sizeof(*u) + 8 * MAX_FRAME_WORDS || bpf_ringbuf_output(&events, u, size, wakeup()))
+		return 0;
+	bpf_map_update_elem(&stacks_sent, &stack_id, &now, BPF_ANY);
+	return 1;
 }
 
 /* Whether user space has the stack; a broken one it should see again at times. */
@@ -78,6 +80,16 @@ static __always_inline int was_sent(__u64 stack_id, __u32 error)
 	__u64 *sent = bpf_map_lookup_elem(&stacks_sent, &stack_id);
 
 	return sent && (!error || bpf_ktime_get_ns() - *sent < RESEND_NS);
+}
+
+static __always_inline void count_busy(struct event *e)
+{
+	__u32 call = e->call;
+	struct call_spec *spec = bpf_map_lookup_elem(&calls, &call);
+	struct inference_stats *s = spec ? inference_of(spec->class) : 0;
+
+	if (s)
+		s->busy++;
 }
 
 /* Where the unwinder ends. The call is the innermost open one of this thread. */
@@ -92,12 +104,16 @@ int unwind_stop(struct pt_regs *ctx)
 	struct open_call *c;
 	struct hashing h = {.record = record, .hash = id >> 32};
 
-	if (!record || !u || !t || u->id != id)
+	if (!record || !u || !t)
 		return 0;
-	u->id = 0;
 	c = open_call(t, t->open - 1);
 	if (!c)
 		return 0;
+	if (u->id != id) { /* another thread has taken the record meanwhile */
+		count_busy(&c->event);
+		return 0;
+	}
+	u->id = 0;
 	words = *(__u16 *)(record + record_words);
 	error = *(__u32 *)(record + record_error);
 	h.hash = mix(h.hash, error);
@@ -105,8 +121,8 @@ int unwind_stop(struct pt_regs *ctx)
 	h.hash &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
 	c->event.stack = STACK_UNWOUND;
 	c->event.stack_id = h.hash;
-	remember(ctx, t, &c->event, h.hash, error);
-	if (!was_sent(h.hash, error))
-		send_unwound(record, h.hash, id >> 32, error, words);
+	/* A stack that found no room must not be inferred: user space would not know it. */
+	if (was_sent(h.hash, error) || send_unwound(record, h.hash, id >> 32, error, words))
+		remember(ctx, t, &c->event, h.hash, error);
 	return 0;
 }

@@ -253,7 +253,6 @@ const (
 	UnwindVarRecordAll         = "record_all"
 	UnwindVarRecordData        = "record_data"
 	UnwindVarRecordError       = "record_error"
-	UnwindVarRecordFrames      = "record_frames"
 	UnwindVarRecordKernelWords = "record_kernel_words"
 	UnwindVarRecordPc          = "record_pc"
 	UnwindVarRecordWords       = "record_words"
@@ -343,7 +342,6 @@ type UnwindVariableSpecs struct {
 	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
 	RecordData        *ebpf.VariableSpec `ebpf:"record_data"`
 	RecordError       *ebpf.VariableSpec `ebpf:"record_error"`
-	RecordFrames      *ebpf.VariableSpec `ebpf:"record_frames"`
 	RecordKernelWords *ebpf.VariableSpec `ebpf:"record_kernel_words"`
 	RecordPc          *ebpf.VariableSpec `ebpf:"record_pc"`
 	RecordWords       *ebpf.VariableSpec `ebpf:"record_words"`
@@ -428,7 +426,6 @@ type UnwindVariables struct {
 	RecordAll         *ebpf.Variable `ebpf:"record_all"`
 	RecordData        *ebpf.Variable `ebpf:"record_data"`
 	RecordError       *ebpf.Variable `ebpf:"record_error"`
-	RecordFrames      *ebpf.Variable `ebpf:"record_frames"`
 	RecordKernelWords *ebpf.Variable `ebpf:"record_kernel_words"`
 	RecordPc          *ebpf.Variable `ebpf:"record_pc"`
 	RecordWords       *ebpf.Variable `ebpf:"record_words"`

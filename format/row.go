@@ -158,7 +158,8 @@ type StackInference struct {
 	Checked        int64 `json:"checked"`
 	Wrong          int64 `json:"wrong"`
 	WrongEstimated int64 `json:"wrong_estimated"`
-	// Busy calls found the CPU's unwinder in use and have a stack by frame pointers.
+	// Busy calls met another thread at the CPU's unwinder and have a stack by frame
+	// pointers, or none.
 	Busy int64 `json:"busy,omitempty"`
 }
 

@@ -56,12 +56,15 @@ type probes struct {
 
 	mu       sync.Mutex
 	tracing  []link.Link
-	entries  []link.Link
-	returns  []link.Link
-	getters  map[string][]link.Link // by function: entry, return, entry, …
+	lasting  linkPairs
+	getters  map[string]*linkPairs // by function
 	attached map[attachment]bool
 	count    int // places probed, entries and returns
 }
+
+// linkPairs are links to entries of functions and to their returns; entries are to be
+// closed first, so that no return is missed.
+type linkPairs struct{ entries, returns []link.Link }
 
 // attachment is one library probed for one process, or for all with everyProcess.
 type attachment struct {
@@ -92,7 +95,7 @@ func loadProbes(opt probeOptions) (*probes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
 	}
-	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool), getters: make(map[string][]link.Link)}
+	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool), getters: make(map[string]*linkPairs)}
 	for _, program := range spec.Programs {
 		program.AttachType = p.attachType()
 	}
@@ -242,24 +245,23 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 		}
 	}
 	if len(lasting) > 0 {
-		links, err := p.linkMulti(executable, lasting, pid)
-		if err != nil {
+		if err := p.linkMulti(executable, lasting, pid, &p.lasting); err != nil {
 			return err
 		}
-		p.entries, p.returns = append(p.entries, links[0]), append(p.returns, links[1:]...)
 	}
 	for name, probes := range getters {
-		links, err := p.linkMulti(executable, probes, pid)
-		if err != nil {
+		if p.getters[name] == nil {
+			p.getters[name] = new(linkPairs)
+		}
+		if err := p.linkMulti(executable, probes, pid, p.getters[name]); err != nil {
 			return err
 		}
-		p.getters[name] = append(p.getters[name], links...)
 	}
 	return nil
 }
 
 // linkMulti links entries and returns of the probes; a return only where one is needed.
-func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int) ([]link.Link, error) {
+func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int, to *linkPairs) error {
 	entry := link.UprobeMultiOptions{PID: uint32(pid)}
 	exit := link.UprobeMultiOptions{PID: uint32(pid)}
 	for _, at := range probes {
@@ -270,21 +272,20 @@ func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int)
 			exit.Cookies = append(exit.Cookies, uint64(at.Cookie))
 		}
 	}
-	var links []link.Link
 	if len(exit.Addresses) > 0 {
 		returns, err := executable.UretprobeMulti(nil, p.objects.CallExit, &exit)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		links = append(links, returns)
+		to.returns = append(to.returns, returns)
 	}
 	entries, err := executable.UprobeMulti(nil, p.objects.CallEnter, &entry)
 	if err != nil {
-		_ = closeLinks(links) // the error that matters is there
-		return nil, err
+		return err
 	}
+	to.entries = append(to.entries, entries)
 	p.count += len(entry.Addresses) + len(exit.Addresses)
-	return append([]link.Link{entries}, links...), nil
+	return nil
 }
 
 // wanted are the probes of a library that are to be placed.
@@ -307,14 +308,14 @@ func (p *probes) attachPerf(lib *library, pid int) error {
 			if err != nil {
 				return err
 			}
-			p.returns = append(p.returns, l)
+			p.lasting.returns = append(p.lasting.returns, l)
 			p.count++
 		}
 		l, err := executable.Uprobe("", p.objects.CallEnter, opt)
 		if err != nil {
 			return err
 		}
-		p.entries = append(p.entries, l)
+		p.lasting.entries = append(p.lasting.entries, l)
 		p.count++
 	}
 	return nil
@@ -326,18 +327,18 @@ func (p *probes) detach(grace time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, links := range p.getters {
-		p.entries, p.returns = append(p.entries, links[0]), append(p.returns, links[1:]...)
+		p.lasting.entries, p.lasting.returns = append(p.lasting.entries, links.entries...), append(p.lasting.returns, links.returns...)
 		delete(p.getters, name)
 	}
-	err := errors.Join(closeLinks(p.tracing), closeLinks(p.entries))
+	err := errors.Join(closeLinks(p.tracing), closeLinks(p.lasting.entries))
 	p.tracing = nil
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if open, oerr := p.openCalls(); oerr != nil || len(open) == 0 {
 			break
 		}
 	}
-	err = errors.Join(err, closeLinks(p.returns))
-	p.entries, p.returns = nil, nil
+	err = errors.Join(err, closeLinks(p.lasting.returns))
+	p.lasting = linkPairs{}
 	return err
 }
 

@@ -21,11 +21,12 @@ const (
 
 // dropGetters looks at the getters' rates until stop is closed.
 func (s *Session) dropGetters(stop <-chan struct{}) {
-	last := s.probes.getterCalls()
+	last, since := s.probes.getterCalls(), time.Now()
 	for !sleep(stop, getterInterval) {
-		calls := s.probes.getterCalls()
+		calls, elapsed := s.probes.getterCalls(), time.Since(since)
+		since = since.Add(elapsed)
 		for name, n := range calls {
-			rate := float64(n-last[name]) / getterInterval.Seconds()
+			rate := float64(n-last[name]) / elapsed.Seconds()
 			if rate < maxGetterRate || !s.probes.dropGetter(name) {
 				continue
 			}
@@ -63,12 +64,12 @@ func (p *probes) dropGetter(name string) bool {
 	defer p.mu.Unlock()
 	links := p.getters[name]
 	delete(p.getters, name)
-	if len(links) == 0 {
+	if links == nil {
 		return false
 	}
-	err := links[0].Close()
+	err := closeLinks(links.entries)
 	time.Sleep(10 * time.Millisecond)
 	// A link that cannot be closed goes with the process: there is nothing to be done.
-	_ = errors.Join(err, closeLinks(links[1:]))
+	_ = errors.Join(err, closeLinks(links.returns))
 	return true
 }

@@ -79,13 +79,16 @@ func (t *stackTable) add(e *bpf.CudaStackEvent) []format.Row {
 		}
 		frames = append(frames, frame)
 	}
+	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Frames: frames}))
+}
+
+// keep numbers a stack that is new and completes its row.
+func (t *stackTable) keep(id uint64, key string, row format.Row) format.Row {
 	t.lastID++
-	s := &stackName{id: t.lastID, site: site(frames), status: status}
-	t.stacks[e.StackId], t.chains[key] = s, s
-	return append(rows, format.Row{
-		Kind: format.KindStack, Pid: int32(e.Pid), StackID: s.id, StackStatus: status, Device: -1,
-		Site: s.site, Stack: folded(frames), Frames: frames,
-	})
+	s := &stackName{id: t.lastID, site: site(row.Frames), status: row.StackStatus}
+	t.stacks[id], t.chains[key] = s, s
+	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.id, s.site, folded(row.Frames)
+	return row
 }
 
 func chainKey(pid uint32, chain []uint64) string {
@@ -321,11 +324,16 @@ func (s *addressSpace) frame(pc uint64, isReturn bool) (format.Frame, *module) {
 		return frame, mod
 	}
 	frame.Addr = int64(addr)
-	if symbol, _, ok := object.Lookup(addr); ok {
+	nameFrame(&frame, object)
+	return frame, mod
+}
+
+// nameFrame looks up the function at the frame's address.
+func nameFrame(frame *format.Frame, object *symbolize.Object) {
+	if symbol, _, ok := object.Lookup(uint64(frame.Addr)); ok {
 		frame.SystemName = symbol.Name
 		frame.Func = symbolize.Demangle(symbol.Name)
 	}
-	return frame, mod
 }
 
 func (s *addressSpace) jitFrame(frame format.Frame, pc uint64, m symbolize.Mapping) (format.Frame, *module) {

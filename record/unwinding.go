@@ -136,7 +136,7 @@ func (p *probes) endUnwinding(u *unwind.Unwinder, wakeupBytes uint64) error {
 	}
 	layout := u.Layout()
 	for name, offset := range map[string]uint32{
-		"record_error": layout.Error, "record_pc": layout.PC, "record_words": layout.Words, "record_frames": layout.Frames,
+		"record_error": layout.Error, "record_pc": layout.PC, "record_words": layout.Words,
 		"record_kernel_words": layout.KernelWords, "record_data": layout.Data,
 	} {
 		err = errors.Join(err, spec.Variables[name].Set(offset))

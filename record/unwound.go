@@ -39,13 +39,7 @@ func (t *stackTable) addUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []forma
 		t.stacks[e.StackId] = known
 		return rows
 	}
-	t.lastID++
-	s := &stackName{id: t.lastID, site: site(frames), status: status}
-	t.stacks[e.StackId], t.chains[key] = s, s
-	return append(rows, format.Row{
-		Kind: format.KindStack, Pid: int32(e.Pid), StackID: s.id, StackStatus: status, Message: why, Device: -1,
-		Site: s.site, Stack: folded(frames), Frames: frames,
-	})
+	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames}))
 }
 
 // brokenAt looks at the code in which unwinding ended. If that tells more than the error,
@@ -88,10 +82,7 @@ func (t *stackTable) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
 	frame.Module = mod.path
 	if object := mod.load(); object != nil {
 		frame.BuildID = object.BuildID()
-		if symbol, _, ok := object.Lookup(f.Addr); ok {
-			frame.SystemName = symbol.Name
-			frame.Func = symbolize.Demangle(symbol.Name)
-		}
+		nameFrame(&frame, object)
 	}
 	return frame, mod
 }
@@ -102,8 +93,11 @@ func unwoundKey(pid uint32, why string, frames []format.Frame) string {
 	key = append(key, why...)
 	for i := range frames {
 		f := &frames[i]
-		key = append(append(append(append(key, f.Func...), 0), f.File...), f.Module...)
-		key = binary.LittleEndian.AppendUint64(key, uint64(f.Line)<<48^uint64(f.Addr))
+		for _, text := range []string{f.Func, f.File, f.Module} {
+			key = append(append(key, text...), 0)
+		}
+		key = binary.LittleEndian.AppendUint32(key, uint32(f.Line))
+		key = binary.LittleEndian.AppendUint64(key, uint64(f.Addr))
 	}
 	return string(key)
 }

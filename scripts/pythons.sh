@@ -34,7 +34,7 @@ suite() {
 
 # from_suite VERSION SUITE: unpacks an interpreter and its libraries, and makes it use them.
 from_suite() {
-	local version=$1 suite=$2 dir=$apt/$2 root=$pythons/$1/root
+	local version=$1 suite=$2 dir=$apt/$2 root=$pythons/$1/files
 	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
 	: >"$dir/status"
 	# Debian 12's own stanza, said of another suite.
@@ -55,7 +55,7 @@ from_suite() {
 	loader=$(find "$libraries" -name 'ld-linux-*.so.*' -print -quit)
 	# The old kind of rpath: it is searched for the libraries of libraries too.
 	patchelf --force-rpath --set-rpath "$libraries" --set-interpreter "$loader" "$root/usr/bin/python$version"
-	ln -s "../root/usr/bin/python$version" "$pythons/$version/bin/python3"
+	ln -s "../files/usr/bin/python$version" "$pythons/$version/bin/python3"
 }
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

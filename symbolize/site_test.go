@@ -78,7 +78,7 @@ func TestSiteFrame(t *testing.T) {
 		"a package that is no framework":          {append([]f{leaf, linear, call, py(site+"vllm/worker.py", "execute"), py("/usr/bin/vllm", "<module>")}, start...), 3},
 		"a notebook":                              {append([]f{leaf, linear, py("/tmp/ipykernel_7/123.py", "<module>"), py(site+"IPython/core/interactiveshell.py", "run_code")}, start...), 2},
 		"python -c":                               {append([]f{leaf, linear, py("<string>", "<module>")}, start...), 2},
-		"what inductor wrote is torch":            {append([]f{leaf, n("/root/.triton/cache/x/__triton_launcher.so", "launch"), py("/tmp/torchinductor_root/ab/cab.py", "call"), py("<eval_with_key>.3", "forward"), py("/app/t.py", "step")}, start...), 4},
+		"what inductor wrote is torch":            {append([]f{leaf, n("/home/u/.triton/cache/x/__triton_launcher.so", "launch"), py("/tmp/torchinductor_root/ab/cab.py", "call"), py("<eval_with_key>.3", "forward"), py("/app/t.py", "step")}, start...), 4},
 		"stdlib between own lines":                {append([]f{leaf, linear, py("/usr/lib/python3.12/contextlib.py", "inner"), py("/app/t.py", "step")}, start...), 3},
 		"a thread of the autograd engine":         {append([]f{leaf, n(torch, "at::_ops::mul::call"), n(torch, "torch::autograd::generated::MulBackward0::apply"), n(torch, "torch::autograd::Node::operator()"), n(torch, "torch::autograd::Engine::thread_main")}, thread...), 2},
 		"a thread of the data loader":             {append([]f{leaf, py(site+"torch/_tensor.py", "Tensor.pin_memory"), py(site+"torch/utils/data/_utils/pin_memory.py", "_pin_memory_loop")}, bootstrap...), 2},

@@ -198,7 +198,7 @@ func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
 	traceAt, stateAt := member(record, "trace"), member(record, "state")
 	c.layout = Layout{
 		Error: stateAt + member(state, "unwind_error"), PC: stateAt + member(state, "pc"),
-		Words: traceAt + member(trace, "frame_data_len"), Frames: traceAt + member(trace, "num_frames"),
+		Words:       traceAt + member(trace, "frame_data_len"),
 		KernelWords: traceAt + member(trace, "num_kernel_frames"), Data: traceAt + member(trace, "frame_data"),
 	}
 	var threadPointer uint64

@@ -51,7 +51,11 @@ type Unwinder struct {
 // Layout is what the programs that begin and end unwinding must know of the profiler's
 // structures: offsets in its record of a stack, in bytes, and in the kernel's task.
 type Layout struct {
-	Error, PC, Words, Frames, KernelWords, Data uint32
+	Error       uint32 // s32: why unwinding ended early, see Why; 0: it did not
+	PC          uint32 // u64: the instruction at which it ended
+	Words       uint32 // u16: length of Data in words
+	KernelWords uint32 // u16: of these, so many at the beginning are no frames of the process
+	Data        uint32 // u64[3072]: the frames, as Frames reads them
 	// ThreadPointer is the offset of the thread pointer in task_struct.
 	ThreadPointer uint32
 }
