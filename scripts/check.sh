@@ -39,6 +39,8 @@ build/simcuda/selftest
 step "viewers and CPythons"
 bash scripts/viewers.sh
 bash scripts/pythons.sh
+pythons=(build/python/*/bin/python3)
+"${pythons[0]}" scripts/compare_torch_stacks.py --self-test
 
 # Attaching needs root; on a developer's machine without it the rest still runs.
 step "tests"
