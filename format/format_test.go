@@ -16,7 +16,7 @@ import (
 func testRows(c Class, n int) []Row {
 	kinds := map[Class][]string{
 		ClassFact: {KindProcess, KindModule, KindLost}, ClassStack: {KindStack}, ClassSample: {KindNVML},
-		ClassMemory: {KindAlloc, KindFree}, ClassCall: {KindLaunch, KindMemcpy, KindSync, KindAPI},
+		ClassMemory: {KindAlloc, KindFree}, ClassCall: {KindLaunch, KindMemcpy, KindSync, KindAPI}, ClassAllocator: {KindAllocator},
 	}[c]
 	rows := make([]Row, n)
 	for i := range rows {
@@ -24,7 +24,7 @@ func testRows(c Class, n int) []Row {
 			Kind: kinds[i%len(kinds)], StartNs: 1_790_000_000_000_000_000 + int64(i)*1000, DurNs: int64(i % 7), Name: fmt.Sprint("call", i%5),
 			Pid: 42, Tid: int32(42 + i%3), CPU: int32(i % 2), Device: int32(i%3) - 1, Context: 0x55aa, Stream: int64(i % 2),
 			ParentStartNs: int64(i % 2), Result: int32(i % 3), Flags: int32(i % 4), Ptr: 0x7f0000000000 + int64(i)*512, Bytes: int64(i) * 3,
-			GridX: int32(i), StackID: int32(i % 11), Site: fmt.Sprint("f", i%11), Value: float64(i) / 3, Message: fmt.Sprint("m", i),
+			GridX: int32(i), AllocatedBytes: int64(i) - 1, ReservedBytes: int64(i % 2), StackID: int32(i % 11), Site: fmt.Sprint("f", i%11), Value: float64(i) / 3, Message: fmt.Sprint("m", i),
 		}
 		if c == ClassStack {
 			rows[i].Stack = "main;f;g"
@@ -113,7 +113,7 @@ func TestMergedCallsKeepTheirRowGroupsAndFactsAreJoined(t *testing.T) {
 	for _, g := range rec.Groups() {
 		classes = append(classes, g.Class().String())
 	}
-	want := "fact stack sample memory memory memory memory call call call call"
+	want := "fact stack sample memory memory memory memory call call call call allocator allocator allocator allocator"
 	if got := strings.Join(classes, " "); got != want {
 		t.Errorf("row groups %s, want %s", got, want)
 	}
@@ -180,7 +180,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := bytes.Replace(data, []byte("1.0"), []byte("7.0"), -1)
+	newer := bytes.Replace(data, []byte("1.1"), []byte("7.1"), -1)
 	foreign := bytes.ReplaceAll(data, []byte("gpurec.schema"), []byte("someother.key"))
 	empty := filepath.Join(dir, "empty.parquet.d")
 	if err := os.Mkdir(empty, 0o700); err != nil {
@@ -312,5 +312,44 @@ func TestTextShowsEveryRowAndHidesEscapes(t *testing.T) {
 	}
 	if strings.ContainsRune(text, '\x1b') || !strings.Contains(text, `process name="evil\x1b[2J\nname"`) {
 		t.Error("an escape sequence reaches the terminal")
+	}
+}
+
+// testdata/v1.0.parquet was written by the last version before the columns and kinds of 1.1.
+func TestOlderVersionIsRead(t *testing.T) {
+	rec, rows := readAll(t, filepath.Join("testdata", "v1.0.parquet"))
+	if len(rows[ClassMemory]) != 2 || rows[ClassMemory][0].Bytes != 512 || rows[ClassMemory][1].Ptr != 0x1000 {
+		t.Errorf("memory calls %+v", rows[ClassMemory])
+	}
+	if len(rows[ClassStack]) != 1 || len(rows[ClassStack][0].Frames) != 2 || rows[ClassStack][0].Frames[1].Func != "main" {
+		t.Errorf("stacks %+v", rows[ClassStack])
+	}
+	for _, g := range rec.Groups() {
+		if got := g.Int64("allocated_bytes", nil); len(got) != g.NumRows() || got[0] != 0 || g.Err() != nil {
+			t.Errorf("a column that was not there: %v, %v", got, g.Err())
+		}
+	}
+}
+
+// Segments that an older version left are finished by a newer one.
+func TestOlderSegmentsAreRecovered(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r.parquet.d")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old, err := os.ReadFile(filepath.Join("testdata", "v1.0.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "000000-call.parquet"), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := strings.TrimSuffix(dir, ".d")
+	if damaged, err := Recover(dir, path, Options{}); err != nil || len(damaged) > 0 {
+		t.Fatal(damaged, err)
+	}
+	_, want := readAll(t, filepath.Join("testdata", "v1.0.parquet"))
+	if _, got := readAll(t, path); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 }

@@ -82,11 +82,14 @@ func mergeClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) er
 		if g.Class() != class {
 			continue
 		}
-		if class == ClassMemory || class == ClassCall {
-			if _, err := out.WriteRowGroup(g.rows); err != nil {
+		if class >= ClassMemory {
+			_, err := out.WriteRowGroup(g.rows)
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, parquet.ErrRowGroupSchemaMismatch) { // an older version's segment is written anew
 				return err
 			}
-			continue
 		}
 		if err := copyRows(out, g, rows); err != nil {
 			return err

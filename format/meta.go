@@ -11,7 +11,7 @@ import (
 // and reads all older ones; a newer minor version only adds columns or kinds.
 const (
 	SchemaMajor = 1
-	SchemaMinor = 0
+	SchemaMinor = 1
 )
 
 // Keys of the Parquet key-value metadata.

@@ -39,6 +39,9 @@ type Row struct {
 	Message       string  `parquet:"message,dict"`
 	Stack         string  `parquet:"stack"`
 	Frames        []Frame `parquet:"frames,list"`
+	// Since 1.1.
+	AllocatedBytes int64 `parquet:"allocated_bytes,dict"`
+	ReservedBytes  int64 `parquet:"reserved_bytes,dict"`
 }
 
 // Frame is one frame of a stack, as stored in the list column "frames" of rows of
@@ -84,6 +87,10 @@ const (
 	KindSync   = "sync" // the CPU waits for the GPU
 	KindAPI    = "api"  // every other recorded call
 
+	// KindAllocator is one event of a framework's caching allocator, Name one of the
+	// Allocator constants. Since 1.1.
+	KindAllocator = "allocator"
+
 	KindStack   = "stack"   // one distinct stack
 	KindNVML    = "nvml"    // one sample: Name is the metric, Value its value
 	KindXid     = "xid"     // one Xid error
@@ -113,6 +120,10 @@ const (
 	FlagUnreadable
 	// FlagCaptured marks work put into a graph by stream capture: recorded, not run.
 	FlagCaptured
+	// FlagNoReturn marks a call that was written at its entry, because calls of its kind
+	// came too often to probe their returns as well: DurNs and Result are not known. Since
+	// 1.1.
+	FlagNoReturn
 )
 
 // States of a call's stack, column stack_status.
@@ -143,7 +154,7 @@ const NoteStackInference = "stack_inference"
 // StackInference is how the stacks of a class of calls were inferred, and how often that
 // was wrong.
 type StackInference struct {
-	Class string `json:"class"` // memory, launch, copy, sync or api
+	Class string `json:"class"` // memory, launch, copy, sync, api or allocator
 	Key   string `json:"key"`   // what calls with the same stack have in common, in words
 	// Inferred calls have the stack of an earlier one; of these ByPython and ByPath could
 	// be told from others only by their Python frames or the return addresses on the stack.
@@ -163,6 +174,23 @@ type StackInference struct {
 	Busy int64 `json:"busy,omitempty"`
 }
 
+// NoteAllocator is the name of notes whose message is an AllocatorFact, as JSON: one per process
+// that has a caching allocator gpurec knows. Since 1.1.
+const NoteAllocator = "allocator"
+
+// AllocatorFact says which caching allocator a process has, and whether its events are recorded.
+type AllocatorFact struct {
+	Allocator string `json:"allocator"` // a memory_kind: torch
+	Library   string `json:"library"`   // path, as the process has it mapped
+	BuildID   string `json:"build_id,omitempty"`
+	Version   string `json:"version,omitempty"` // of the framework, if it tells: 2.11.0+cu130
+	// Conf is the allocator's configuration as the process was started with
+	// (PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF).
+	Conf string `json:"conf,omitempty"`
+	// Missing says in words why events are not recorded, or not completely; empty if they are.
+	Missing string `json:"missing,omitempty"`
+}
+
 // Kinds of memory, column memory_kind of alloc and free rows. A free row may be
 // less exact than the alloc it ends (cuMemFree_v2 frees managed memory too); the
 // pair is found by Ptr.
@@ -180,23 +208,42 @@ const (
 	MemoryExternal   = "external"   // borrowed from another API
 )
 
+// Events of a caching allocator, column name of rows of kind allocator: the actions of
+// PyTorch's c10::CachingDeviceAllocator::TraceEntry. A block is what a tensor gets; it lies in
+// a segment, which is what the allocator has from the driver.
+const (
+	AllocatorAlloc         = "alloc"          // a block of Bytes (as asked for) is handed out
+	AllocatorFreeRequested = "free_requested" // its owner needs it no more
+	AllocatorFreeCompleted = "free_completed" // and no stream does: it can be handed out again
+	AllocatorSegmentAlloc  = "segment_alloc"
+	AllocatorSegmentFree   = "segment_free"
+	AllocatorSegmentMap    = "segment_map"   // expandable segments: Bytes at Ptr become usable
+	AllocatorSegmentUnmap  = "segment_unmap" // and go back to the driver
+	AllocatorSnapshot      = "snapshot"      // somebody looked
+	AllocatorOOM           = "oom"           // Bytes could not be had; Value is what the device had free
+)
+
+// MemoryTorch is the memory_kind of rows of PyTorch's allocator.
+const MemoryTorch = "torch"
+
 // Class says in which row groups a kind of row is stored. A row group holds rows of
 // one class only, so that a reader skips what it does not need.
 type Class int
 
 // Classes in the order in which their row groups stand in a finished file.
 const (
-	ClassFact   Class = iota // processes, threads, modules, devices, kernels, losses, notes
-	ClassStack               // distinct stacks
-	ClassSample              // NVML samples, counts and Xids
-	ClassMemory              // calls of kind alloc and free
-	ClassCall                // all other calls
+	ClassFact      Class = iota // processes, threads, modules, devices, kernels, losses, notes
+	ClassStack                  // distinct stacks
+	ClassSample                 // NVML samples, counts and Xids
+	ClassMemory                 // calls of kind alloc and free
+	ClassCall                   // all other calls
+	ClassAllocator              // events of caching allocators
 	numClasses
 )
 
 // String returns the class's name as it appears in segment file names.
 func (c Class) String() string {
-	return [...]string{"fact", "stack", "sample", "memory", "call"}[c]
+	return [...]string{"fact", "stack", "sample", "memory", "call", "allocator"}[c]
 }
 
 // ClassOf returns the class that rows of the kind belong to; unknown kinds (written
@@ -207,6 +254,8 @@ func ClassOf(kind string) Class {
 		return ClassMemory
 	case KindLaunch, KindMemcpy, KindMemset, KindSync, KindAPI:
 		return ClassCall
+	case KindAllocator:
+		return ClassAllocator
 	case KindStack:
 		return ClassStack
 	case KindNVML, KindXid, KindCount:
