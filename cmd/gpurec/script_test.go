@@ -179,7 +179,7 @@ func spoil(ts *testscript.TestScript, path, kind string) {
 	case "foreign":
 		data = []byte(strings.ReplaceAll(string(data), "gpurec.schema", "someone.else!"))
 	case "newer":
-		data = []byte(strings.ReplaceAll(string(data), "1.0", "9.0"))
+		data = []byte(strings.ReplaceAll(string(data), "1.1", "9.1"))
 	}
 	ts.Check(os.WriteFile(path, data, 0o600))
 }
