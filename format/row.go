@@ -191,6 +191,24 @@ type AllocatorFact struct {
 	Missing string `json:"missing,omitempty"`
 }
 
+// Names of rows of kind xid. Value is the code, Pid the process (0: not told), Device the NVML
+// index (-1: none), Message an XidFact as JSON.
+const (
+	NameXid  = "xid"  // an error of a GPU
+	NameSXid = "sxid" // of an NVSwitch
+)
+
+// XidFact is what was said about an Xid beside its code. Since 1.1.
+type XidFact struct {
+	PCI     string `json:"pci"`               // domain:bus:device.function, as the driver wrote it
+	Process string `json:"process,omitempty"` // name of the process
+	Text    string `json:"text"`              // the driver's words after the code
+	// Sources saw it: tracepoint, kmsg, nvml. One Xid seen by several is one row.
+	Sources []string `json:"sources"`
+	// Before is set if it happened before the recording began.
+	Before bool `json:"before,omitempty"`
+}
+
 // Kinds of memory, column memory_kind of alloc and free rows. A free row may be
 // less exact than the alloc it ends (cuMemFree_v2 frees managed memory too); the
 // pair is found by Ptr.
