@@ -53,6 +53,7 @@ const (
 	Array                      // bytes is the width, times what grid and block hold
 	CopyByType                 // the direction is in the memory types in grid[2] and block[0]
 	UUID                       // grid and block hold the 16 bytes of a device's UUID
+	AllocatorEvent             // grid and block hold the action and the allocator's totals
 )
 
 // arg is integer argument i (counted from 0), 8 bytes wide.
@@ -111,18 +112,21 @@ func Symbols() []Symbol {
 	return symbols
 }
 
-// ByCookie returns the row that a cookie (CudaEvent.Call) names, the exported name
+// ByCookie returns the row of Calls or Allocators that a cookie (CudaEvent.Call) names, the exported name
 // of the call and whether it is a per-thread-stream variant; ok is false for a
 // number that is no cookie.
 func ByCookie(cookie uint16) (call *Call, name string, perThreadStream, ok bool) {
 	row, v := int(cookie)/len(variants), int(cookie)%len(variants)
+	if i := int(cookie) - NumCookies(); i >= 0 && i < len(Allocators) {
+		return &Allocators[i], Allocators[i].Name, false, true
+	}
 	if row >= len(Calls) {
 		return nil, "", false, false
 	}
 	return &Calls[row], Calls[row].Name + variants[v], v != 0, true
 }
 
-// NumCookies is the number of cookies; they count from 0.
+// NumCookies is the number of cookies of Calls; they count from 0, and those of Allocators follow.
 func NumCookies() int { return len(Calls) * len(variants) }
 
 // Spec returns the row as the BPF programs need it.
@@ -134,6 +138,7 @@ func (c *Call) Spec() CudaCallSpec {
 	if c.CountOnly {
 		spec.CountOnly = 1
 	}
+	spec.NoReturn = uint8(c.returns())
 	if c.Getter {
 		spec.IsGetter = 1
 	}
@@ -141,7 +146,21 @@ func (c *Call) Spec() CudaCallSpec {
 }
 
 // NeedsReturn reports whether the call's return must be probed too: all but those
-// that are counted and change nothing.
+// that are counted and change nothing, and those that tell everything at their entry.
 func (c *Call) NeedsReturn() bool {
-	return !c.CountOnly || c.Effect != CudaCallEffectEFFECT_NONE
+	return c.returns() != CudaNoReturnRETURN_NEVER && (!c.CountOnly || c.Effect != CudaCallEffectEFFECT_NONE)
+}
+
+// ReturnSpared reports whether calls may come so often that their returns are not always
+// probed: launches of kernels.
+func (c *Call) ReturnSpared() bool { return c.returns() == CudaNoReturnRETURN_SOMETIMES }
+
+func (c *Call) returns() CudaNoReturn {
+	switch {
+	case c.Class == CudaCallClassCLASS_ALLOCATOR:
+		return CudaNoReturnRETURN_NEVER
+	case c.Effect == CudaCallEffectEFFECT_LAUNCH:
+		return CudaNoReturnRETURN_SOMETIMES
+	}
+	return CudaNoReturnRETURN_ALWAYS
 }

@@ -42,6 +42,8 @@ const enum name_source *unused_source __attribute__((unused));
 const enum name_check *unused_check __attribute__((unused));
 const enum loss_reason *unused_reason __attribute__((unused));
 const enum stack_mode *unused_mode __attribute__((unused));
+const enum no_return *unused_no_return __attribute__((unused));
+const enum allocator_action *unused_action __attribute__((unused));
 const struct unwound_event *unused_unwound __attribute__((unused));
 const enum unwinder_slot *unused_slot __attribute__((unused));
 
@@ -155,6 +157,30 @@ static __always_inline int admit(__u32 tgid)
 	return 1;
 }
 
+/* Whether the call is to be sent now, because nobody will see it return. */
+static __always_inline int is_sent_at_entry(const struct call_spec *spec)
+{
+	return spec->no_return == RETURN_NEVER || (spec->no_return == RETURN_SOMETIMES && skip_returns);
+}
+
+/* Whether the stack of a call is of interest. Memory is freed by whoever drops the last reference. */
+static __always_inline int has_stack(const struct call_spec *spec, const struct event *e)
+{
+	if (spec->count_only)
+		return 0;
+	if (spec->class != CLASS_ALLOCATOR)
+		return 1;
+	return e->grid[0] != ACTION_FREE_REQUESTED && e->grid[0] != ACTION_FREE_COMPLETED && e->grid[0] != ACTION_SNAPSHOT;
+}
+
+/* Makes the name of a launched kernel known before its stack is taken, or instead. */
+static __always_inline void know_launched(struct thread *t, const struct call_spec *spec, struct open_call *c)
+{
+	if (spec->effect == EFFECT_LAUNCH && !c->name_known)
+		know_kernel(t, &c->event, c->event.src);
+	c->name_known = 1;
+}
+
 SEC("uprobe.multi/call_enter")
 int call_enter(struct pt_regs *ctx)
 {
@@ -167,6 +193,7 @@ int call_enter(struct pt_regs *ctx)
 	struct thread *t;
 	__u64 caller_pc;
 	__u32 *epoch;
+	int at_entry;
 
 	epoch = bpf_map_lookup_elem(&targets, &tgid);
 	if (!epoch && !admit(tgid))
@@ -205,6 +232,11 @@ int call_enter(struct pt_regs *ctx)
 	c->event.start_ns = bpf_ktime_get_ns();
 	read_context(t, &c->event);
 	read_args(ctx, t, spec, &c->event);
+	at_entry = is_sent_at_entry(spec);
+	if (at_entry) {
+		c->event.flags |= EVENT_NO_RETURN;
+		c->event.cpu = bpf_get_smp_processor_id();
+	}
 	outer = open_call(t, t->open - 1);
 	t->open++;
 	/*
@@ -215,8 +247,15 @@ int call_enter(struct pt_regs *ctx)
 		c->event.parent_ns = outer->event.start_ns;
 		c->event.stack_id = outer->event.stack_id;
 		c->event.stack = outer->event.stack_id ? STACK_PARENT : STACK_NONE;
-	} else if (!spec->count_only) {
+	} else if (has_stack(spec, &c->event) && !infer_stack(ctx, t, spec, c, caller_pc)) {
+		if (at_entry)
+			know_launched(t, spec, c);
 		take_stack(ctx, t, spec, c, caller_pc);
+	}
+	if (at_entry) {
+		know_launched(t, spec, c);
+		t->open--;
+		emit(s, &c->event);
 	}
 	return 0;
 }
@@ -271,5 +310,33 @@ int call_exit(struct pt_regs *ctx)
 	take_effect(t, spec, c);
 	if (!spec->count_only)
 		emit(s, e);
+	return 0;
+}
+
+/* c10::reportMemoryUsageToProfiler(address, change, allocated bytes, reserved bytes, device). */
+SEC("uprobe.multi/allocator_report")
+int allocator_report(struct pt_regs *ctx)
+{
+	struct allocator_search *s, all = {};
+	__u64 id = bpf_get_current_pid_tgid();
+	__u64 allocated = call_arg(ctx, 2), reserved = call_arg(ctx, 3);
+	__u32 tgid = id >> 32;
+	struct thread *t = bpf_map_lookup_elem(&threads, &id);
+
+	if (!t || !t->allocator || !allocated || !reserved)
+		return 0;
+	s = bpf_map_lookup_elem(&allocator_searches, &tgid);
+	if (!s) {
+		__builtin_memset(all.allocated, 0xff, sizeof(all.allocated));
+		__builtin_memset(all.reserved, 0xff, sizeof(all.reserved));
+		bpf_map_update_elem(&allocator_searches, &tgid, &all, BPF_NOEXIST);
+		s = bpf_map_lookup_elem(&allocator_searches, &tgid);
+	}
+	if (!s || s->last == allocated)
+		return 0;
+	for (__u32 piece = 0; piece < SEARCH_PIECES; piece++)
+		search_piece(t, s, piece, allocated, reserved);
+	s->last = allocated;
+	s->looks++;
 	return 0;
 }

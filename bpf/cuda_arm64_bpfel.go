@@ -13,6 +13,34 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type CudaAllocatorAction uint32
+
+const (
+	CudaAllocatorActionACTION_ALLOC          CudaAllocatorAction = 0
+	CudaAllocatorActionACTION_FREE_REQUESTED CudaAllocatorAction = 1
+	CudaAllocatorActionACTION_FREE_COMPLETED CudaAllocatorAction = 2
+	CudaAllocatorActionACTION_SEGMENT_ALLOC  CudaAllocatorAction = 3
+	CudaAllocatorActionACTION_SEGMENT_FREE   CudaAllocatorAction = 4
+	CudaAllocatorActionACTION_SEGMENT_MAP    CudaAllocatorAction = 5
+	CudaAllocatorActionACTION_SEGMENT_UNMAP  CudaAllocatorAction = 6
+	CudaAllocatorActionACTION_SNAPSHOT       CudaAllocatorAction = 7
+	CudaAllocatorActionACTION_OOM            CudaAllocatorAction = 8
+)
+
+type CudaAllocatorLayout struct {
+	_           structs.HostLayout
+	AllocatedAt uint32
+	ReservedAt  uint32
+}
+
+type CudaAllocatorSearch struct {
+	_         structs.HostLayout
+	Allocated [4]uint64
+	Reserved  [4]uint64
+	Last      uint64
+	Looks     uint64
+}
+
 type CudaArgFrom uint32
 
 const (
@@ -34,27 +62,30 @@ type CudaArgSpec struct {
 type CudaCallClass uint32
 
 const (
-	CudaCallClassCLASS_MEMORY CudaCallClass = 0
-	CudaCallClassCLASS_LAUNCH CudaCallClass = 1
-	CudaCallClassCLASS_COPY   CudaCallClass = 2
-	CudaCallClassCLASS_SYNC   CudaCallClass = 3
-	CudaCallClassCLASS_API    CudaCallClass = 4
-	CudaCallClassCLASS_COUNT  CudaCallClass = 5
+	CudaCallClassCLASS_MEMORY    CudaCallClass = 0
+	CudaCallClassCLASS_LAUNCH    CudaCallClass = 1
+	CudaCallClassCLASS_COPY      CudaCallClass = 2
+	CudaCallClassCLASS_SYNC      CudaCallClass = 3
+	CudaCallClassCLASS_API       CudaCallClass = 4
+	CudaCallClassCLASS_ALLOCATOR CudaCallClass = 5
+	CudaCallClassCLASS_COUNT     CudaCallClass = 6
 )
 
 type CudaCallDecode uint32
 
 const (
-	CudaCallDecodeDECODE_ARGS        CudaCallDecode = 0
-	CudaCallDecodeDECODE_LAUNCH      CudaCallDecode = 1
-	CudaCallDecodeDECODE_LAUNCH_EX   CudaCallDecode = 2
-	CudaCallDecodeDECODE_KERNEL_NODE CudaCallDecode = 3
-	CudaCallDecodeDECODE_ARRAY       CudaCallDecode = 4
-	CudaCallDecodeDECODE_ARRAY_3D    CudaCallDecode = 5
-	CudaCallDecodeDECODE_COPY_2D     CudaCallDecode = 6
-	CudaCallDecodeDECODE_COPY_3D     CudaCallDecode = 7
-	CudaCallDecodeDECODE_BATCH       CudaCallDecode = 8
-	CudaCallDecodeDECODE_UUID        CudaCallDecode = 9
+	CudaCallDecodeDECODE_ARGS           CudaCallDecode = 0
+	CudaCallDecodeDECODE_LAUNCH         CudaCallDecode = 1
+	CudaCallDecodeDECODE_LAUNCH_EX      CudaCallDecode = 2
+	CudaCallDecodeDECODE_KERNEL_NODE    CudaCallDecode = 3
+	CudaCallDecodeDECODE_ARRAY          CudaCallDecode = 4
+	CudaCallDecodeDECODE_ARRAY_3D       CudaCallDecode = 5
+	CudaCallDecodeDECODE_COPY_2D        CudaCallDecode = 6
+	CudaCallDecodeDECODE_COPY_3D        CudaCallDecode = 7
+	CudaCallDecodeDECODE_BATCH          CudaCallDecode = 8
+	CudaCallDecodeDECODE_UUID           CudaCallDecode = 9
+	CudaCallDecodeDECODE_ALLOCATOR      CudaCallDecode = 10
+	CudaCallDecodeDECODE_ALLOCATOR_POOL CudaCallDecode = 11
 )
 
 type CudaCallEffect uint32
@@ -82,6 +113,8 @@ type CudaCallSpec struct {
 	CountOnly uint8
 	Scale     uint8
 	IsGetter  uint8
+	NoReturn  uint8
+	_         [1]byte
 	Ptr       CudaArgSpec
 	Bytes     CudaArgSpec
 	Times     CudaArgSpec
@@ -144,6 +177,7 @@ const (
 	CudaEventFlagsEVENT_OPEN       CudaEventFlags = 1
 	CudaEventFlagsEVENT_ABANDONED  CudaEventFlags = 2
 	CudaEventFlagsEVENT_UNREADABLE CudaEventFlags = 8
+	CudaEventFlagsEVENT_NO_RETURN  CudaEventFlags = 16
 )
 
 type CudaHandleKey struct {
@@ -212,6 +246,14 @@ type CudaNameSource uint32
 const (
 	CudaNameSourceNAME_FROM_CALL   CudaNameSource = 0
 	CudaNameSourceNAME_FROM_HANDLE CudaNameSource = 1
+)
+
+type CudaNoReturn uint32
+
+const (
+	CudaNoReturnRETURN_ALWAYS    CudaNoReturn = 0
+	CudaNoReturnRETURN_SOMETIMES CudaNoReturn = 1
+	CudaNoReturnRETURN_NEVER     CudaNoReturn = 2
 )
 
 type CudaProcessChange uint32
@@ -322,6 +364,7 @@ type CudaThread struct {
 	Path        uint64
 	Level       uint32
 	Weight      uint32
+	Allocator   uint64
 	Scratch     struct {
 		_     structs.HostLayout
 		Stack CudaStackEvent
@@ -358,6 +401,8 @@ type CudaUnwoundEvent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	CudaMapAllocatorLayouts  = "allocator_layouts"
+	CudaMapAllocatorSearches = "allocator_searches"
 	CudaMapCalls             = "calls"
 	CudaMapCodeMaps          = "code_maps"
 	CudaMapContexts          = "contexts"
@@ -376,6 +421,7 @@ const (
 	CudaMapThreads           = "threads"
 	CudaMapUnwinders         = "unwinders"
 	CudaMapUnwinding         = "unwinding"
+	CudaProgAllocatorReport  = "allocator_report"
 	CudaProgCallEnter        = "call_enter"
 	CudaProgCallExit         = "call_exit"
 	CudaVarCheckEvery        = "check_every"
@@ -383,8 +429,10 @@ const (
 	CudaVarOnlyCgroupLevel   = "only_cgroup_level"
 	CudaVarOnlyComm          = "only_comm"
 	CudaVarRecordAll         = "record_all"
+	CudaVarSkipReturns       = "skip_returns"
 	CudaVarTakeStacks        = "take_stacks"
 	CudaVarTaskThreadPointer = "task_thread_pointer"
+	CudaVarUnusedAction      = "unused_action"
 	CudaVarUnusedChange      = "unused_change"
 	CudaVarUnusedCheck       = "unused_check"
 	CudaVarUnusedClass       = "unused_class"
@@ -396,6 +444,7 @@ const (
 	CudaVarUnusedKind        = "unused_kind"
 	CudaVarUnusedMode        = "unused_mode"
 	CudaVarUnusedName        = "unused_name"
+	CudaVarUnusedNoReturn    = "unused_no_return"
 	CudaVarUnusedProcess     = "unused_process"
 	CudaVarUnusedReason      = "unused_reason"
 	CudaVarUnusedSlot        = "unused_slot"
@@ -448,32 +497,35 @@ type CudaSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaProgramSpecs struct {
-	CallEnter *ebpf.ProgramSpec `ebpf:"call_enter"`
-	CallExit  *ebpf.ProgramSpec `ebpf:"call_exit"`
+	AllocatorReport *ebpf.ProgramSpec `ebpf:"allocator_report"`
+	CallEnter       *ebpf.ProgramSpec `ebpf:"call_enter"`
+	CallExit        *ebpf.ProgramSpec `ebpf:"call_exit"`
 }
 
 // CudaMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaMapSpecs struct {
-	Calls           *ebpf.MapSpec `ebpf:"calls"`
-	CodeMaps        *ebpf.MapSpec `ebpf:"code_maps"`
-	Contexts        *ebpf.MapSpec `ebpf:"contexts"`
-	Counts          *ebpf.MapSpec `ebpf:"counts"`
-	Events          *ebpf.MapSpec `ebpf:"events"`
-	Handles         *ebpf.MapSpec `ebpf:"handles"`
-	Inference       *ebpf.MapSpec `ebpf:"inference"`
-	KnownPaths      *ebpf.MapSpec `ebpf:"known_paths"`
-	KnownStacks     *ebpf.MapSpec `ebpf:"known_stacks"`
-	NameChecks      *ebpf.MapSpec `ebpf:"name_checks"`
-	PythonProcesses *ebpf.MapSpec `ebpf:"python_processes"`
-	StackPieces     *ebpf.MapSpec `ebpf:"stack_pieces"`
-	StacksSent      *ebpf.MapSpec `ebpf:"stacks_sent"`
-	Stats           *ebpf.MapSpec `ebpf:"stats"`
-	Targets         *ebpf.MapSpec `ebpf:"targets"`
-	Threads         *ebpf.MapSpec `ebpf:"threads"`
-	Unwinders       *ebpf.MapSpec `ebpf:"unwinders"`
-	Unwinding       *ebpf.MapSpec `ebpf:"unwinding"`
+	AllocatorLayouts  *ebpf.MapSpec `ebpf:"allocator_layouts"`
+	AllocatorSearches *ebpf.MapSpec `ebpf:"allocator_searches"`
+	Calls             *ebpf.MapSpec `ebpf:"calls"`
+	CodeMaps          *ebpf.MapSpec `ebpf:"code_maps"`
+	Contexts          *ebpf.MapSpec `ebpf:"contexts"`
+	Counts            *ebpf.MapSpec `ebpf:"counts"`
+	Events            *ebpf.MapSpec `ebpf:"events"`
+	Handles           *ebpf.MapSpec `ebpf:"handles"`
+	Inference         *ebpf.MapSpec `ebpf:"inference"`
+	KnownPaths        *ebpf.MapSpec `ebpf:"known_paths"`
+	KnownStacks       *ebpf.MapSpec `ebpf:"known_stacks"`
+	NameChecks        *ebpf.MapSpec `ebpf:"name_checks"`
+	PythonProcesses   *ebpf.MapSpec `ebpf:"python_processes"`
+	StackPieces       *ebpf.MapSpec `ebpf:"stack_pieces"`
+	StacksSent        *ebpf.MapSpec `ebpf:"stacks_sent"`
+	Stats             *ebpf.MapSpec `ebpf:"stats"`
+	Targets           *ebpf.MapSpec `ebpf:"targets"`
+	Threads           *ebpf.MapSpec `ebpf:"threads"`
+	Unwinders         *ebpf.MapSpec `ebpf:"unwinders"`
+	Unwinding         *ebpf.MapSpec `ebpf:"unwinding"`
 }
 
 // CudaVariableSpecs contains global variables before they are loaded into the kernel.
@@ -485,8 +537,10 @@ type CudaVariableSpecs struct {
 	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
 	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
+	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
 	TakeStacks        *ebpf.VariableSpec `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
+	UnusedAction      *ebpf.VariableSpec `ebpf:"unused_action"`
 	UnusedChange      *ebpf.VariableSpec `ebpf:"unused_change"`
 	UnusedCheck       *ebpf.VariableSpec `ebpf:"unused_check"`
 	UnusedClass       *ebpf.VariableSpec `ebpf:"unused_class"`
@@ -498,6 +552,7 @@ type CudaVariableSpecs struct {
 	UnusedKind        *ebpf.VariableSpec `ebpf:"unused_kind"`
 	UnusedMode        *ebpf.VariableSpec `ebpf:"unused_mode"`
 	UnusedName        *ebpf.VariableSpec `ebpf:"unused_name"`
+	UnusedNoReturn    *ebpf.VariableSpec `ebpf:"unused_no_return"`
 	UnusedProcess     *ebpf.VariableSpec `ebpf:"unused_process"`
 	UnusedReason      *ebpf.VariableSpec `ebpf:"unused_reason"`
 	UnusedSlot        *ebpf.VariableSpec `ebpf:"unused_slot"`
@@ -528,28 +583,32 @@ func (o *CudaObjects) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaMaps struct {
-	Calls           *ebpf.Map `ebpf:"calls"`
-	CodeMaps        *ebpf.Map `ebpf:"code_maps"`
-	Contexts        *ebpf.Map `ebpf:"contexts"`
-	Counts          *ebpf.Map `ebpf:"counts"`
-	Events          *ebpf.Map `ebpf:"events"`
-	Handles         *ebpf.Map `ebpf:"handles"`
-	Inference       *ebpf.Map `ebpf:"inference"`
-	KnownPaths      *ebpf.Map `ebpf:"known_paths"`
-	KnownStacks     *ebpf.Map `ebpf:"known_stacks"`
-	NameChecks      *ebpf.Map `ebpf:"name_checks"`
-	PythonProcesses *ebpf.Map `ebpf:"python_processes"`
-	StackPieces     *ebpf.Map `ebpf:"stack_pieces"`
-	StacksSent      *ebpf.Map `ebpf:"stacks_sent"`
-	Stats           *ebpf.Map `ebpf:"stats"`
-	Targets         *ebpf.Map `ebpf:"targets"`
-	Threads         *ebpf.Map `ebpf:"threads"`
-	Unwinders       *ebpf.Map `ebpf:"unwinders"`
-	Unwinding       *ebpf.Map `ebpf:"unwinding"`
+	AllocatorLayouts  *ebpf.Map `ebpf:"allocator_layouts"`
+	AllocatorSearches *ebpf.Map `ebpf:"allocator_searches"`
+	Calls             *ebpf.Map `ebpf:"calls"`
+	CodeMaps          *ebpf.Map `ebpf:"code_maps"`
+	Contexts          *ebpf.Map `ebpf:"contexts"`
+	Counts            *ebpf.Map `ebpf:"counts"`
+	Events            *ebpf.Map `ebpf:"events"`
+	Handles           *ebpf.Map `ebpf:"handles"`
+	Inference         *ebpf.Map `ebpf:"inference"`
+	KnownPaths        *ebpf.Map `ebpf:"known_paths"`
+	KnownStacks       *ebpf.Map `ebpf:"known_stacks"`
+	NameChecks        *ebpf.Map `ebpf:"name_checks"`
+	PythonProcesses   *ebpf.Map `ebpf:"python_processes"`
+	StackPieces       *ebpf.Map `ebpf:"stack_pieces"`
+	StacksSent        *ebpf.Map `ebpf:"stacks_sent"`
+	Stats             *ebpf.Map `ebpf:"stats"`
+	Targets           *ebpf.Map `ebpf:"targets"`
+	Threads           *ebpf.Map `ebpf:"threads"`
+	Unwinders         *ebpf.Map `ebpf:"unwinders"`
+	Unwinding         *ebpf.Map `ebpf:"unwinding"`
 }
 
 func (m *CudaMaps) Close() error {
 	return _CudaClose(
+		m.AllocatorLayouts,
+		m.AllocatorSearches,
 		m.Calls,
 		m.CodeMaps,
 		m.Contexts,
@@ -580,8 +639,10 @@ type CudaVariables struct {
 	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
 	RecordAll         *ebpf.Variable `ebpf:"record_all"`
+	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
 	TakeStacks        *ebpf.Variable `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
+	UnusedAction      *ebpf.Variable `ebpf:"unused_action"`
 	UnusedChange      *ebpf.Variable `ebpf:"unused_change"`
 	UnusedCheck       *ebpf.Variable `ebpf:"unused_check"`
 	UnusedClass       *ebpf.Variable `ebpf:"unused_class"`
@@ -593,6 +654,7 @@ type CudaVariables struct {
 	UnusedKind        *ebpf.Variable `ebpf:"unused_kind"`
 	UnusedMode        *ebpf.Variable `ebpf:"unused_mode"`
 	UnusedName        *ebpf.Variable `ebpf:"unused_name"`
+	UnusedNoReturn    *ebpf.Variable `ebpf:"unused_no_return"`
 	UnusedProcess     *ebpf.Variable `ebpf:"unused_process"`
 	UnusedReason      *ebpf.Variable `ebpf:"unused_reason"`
 	UnusedSlot        *ebpf.Variable `ebpf:"unused_slot"`
@@ -607,12 +669,14 @@ type CudaVariables struct {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaPrograms struct {
-	CallEnter *ebpf.Program `ebpf:"call_enter"`
-	CallExit  *ebpf.Program `ebpf:"call_exit"`
+	AllocatorReport *ebpf.Program `ebpf:"allocator_report"`
+	CallEnter       *ebpf.Program `ebpf:"call_enter"`
+	CallExit        *ebpf.Program `ebpf:"call_exit"`
 }
 
 func (p *CudaPrograms) Close() error {
 	return _CudaClose(
+		p.AllocatorReport,
 		p.CallEnter,
 		p.CallExit,
 	)

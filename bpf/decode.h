@@ -8,6 +8,7 @@
 
 #include "state.h"
 #include "regs.h"
+#include "allocator.h"
 
 static __always_inline __u64 read_user(struct event *e, __u64 addr, __u8 size)
 {
@@ -197,6 +198,12 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 		break;
 	case DECODE_UUID: /* the pointer, until the call has filled it */
 		set_value(e, call_arg(ctx, 0));
+		break;
+	case DECODE_ALLOCATOR:
+		read_allocator(ctx, t, 0, e);
+		break;
+	case DECODE_ALLOCATOR_POOL:
+		read_allocator(ctx, t, 1, e);
 		break;
 	}
 }

@@ -23,6 +23,7 @@ enum call_class {
 	CLASS_COPY,
 	CLASS_SYNC,
 	CLASS_API,
+	CLASS_ALLOCATOR, /* events of a caching allocator */
 	CLASS_COUNT,
 };
 
@@ -38,6 +39,7 @@ enum event_flags {
 	EVENT_OPEN = 1,       /* set by user space: not returned yet */
 	EVENT_ABANDONED = 2,  /* the thread went on without the call's return */
 	EVENT_UNREADABLE = 8, /* an argument in user memory could not be read */
+	EVENT_NO_RETURN = 16, /* sent at its entry: duration and result are not known */
 };
 
 enum stack_state {
@@ -194,6 +196,21 @@ enum call_decode {
 	/* Copies: ptr, src and bytes; grid[2] and block[0] = memory type of source, target. */
 	DECODE_BATCH, /* (dsts, srcs, sizes, count, ...): bytes = sum of sizes */
 	DECODE_UUID,  /* at return, the 16 bytes at argument 0: grid[0..2], block[0] */
+	DECODE_ALLOCATOR, /* see read_allocator */
+	DECODE_ALLOCATOR_POOL,
+};
+
+/* What a caching allocator does: c10::CachingDeviceAllocator::TraceEntry::Action. */
+enum allocator_action {
+	ACTION_ALLOC,
+	ACTION_FREE_REQUESTED,
+	ACTION_FREE_COMPLETED,
+	ACTION_SEGMENT_ALLOC,
+	ACTION_SEGMENT_FREE,
+	ACTION_SEGMENT_MAP,
+	ACTION_SEGMENT_UNMAP,
+	ACTION_SNAPSHOT,
+	ACTION_OOM,
 };
 
 /* What a call changes beyond its own record. */
@@ -212,6 +229,13 @@ enum call_effect {
 	EFFECT_DEVICE_GET,     /* the current context turned out to be on device bytes */
 };
 
+/* Whether a call is sent at its entry, its return not being probed. */
+enum no_return {
+	RETURN_ALWAYS,
+	RETURN_SOMETIMES, /* sent at its entry while skip_returns is set */
+	RETURN_NEVER,
+};
+
 /* One row of the table of calls, as the kernel needs it. */
 struct call_spec {
 	__u8 class;      /* enum call_class */
@@ -220,6 +244,7 @@ struct call_spec {
 	__u8 count_only; /* only counted, no event */
 	__u8 scale;      /* bytes are multiplied by this, 0: by 1 */
 	__u8 is_getter;  /* counted too: user space drops the probe when it comes too often */
+	__u8 no_return;  /* sent at its entry, enum no_return */
 	struct arg_spec ptr, bytes, times, stream, src, value; /* bytes *= times */
 };
 
@@ -272,6 +297,7 @@ struct thread {
 	__u64 path;        /* key of the path on which it would have been */
 	__u32 level;       /* enum fingerprint_level */
 	__u32 weight;      /* of how many calls such as this one is unwound */
+	__u64 allocator;   /* the caching allocator that was last at work, 0: none */
 	union {
 		struct stack_event stack;
 		struct name_event name;

@@ -61,7 +61,7 @@ static __always_inline struct inference_stats *inference_of(__u32 class)
 /* Calls that come in masses. */
 static __always_inline int may_infer(__u32 class)
 {
-	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API;
+	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API || class == CLASS_ALLOCATOR;
 }
 
 /* Whether an event is one of a random share: by its time, mixed. */
@@ -111,7 +111,7 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	if (!may_infer(spec->class))
 		return 0;
 	h = mix(mix(mix((__u64)e->pid << 32 | e->tid, REG_SP(ctx)), caller_pc), e->call);
-	h = mix(h, spec->class == CLASS_LAUNCH ? e->src : spec->class == CLASS_API ? e->bytes : 0);
+	h = mix(h, spec->class == CLASS_LAUNCH ? e->src : spec->class == CLASS_COPY ? 0 : e->bytes);
 	t->fingerprint = h;
 	t->level = LEVEL_CALL;
 	k = bpf_map_lookup_elem(&known_stacks, &h);

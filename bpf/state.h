@@ -16,6 +16,9 @@ const volatile __u64 only_cgroup = 0; /* ... but below this cgroup v2; 0: any */
 const volatile __u32 only_cgroup_level = 0;
 const volatile __u64 wakeup_bytes = 16 << 20; /* wake user space above this much data */
 
+/* Set while recording: calls that come too often are sent at their entry. */
+volatile __u8 skip_returns = 0;
+
 /* Everything that goes to user space. Full: the record is counted as lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -92,6 +92,18 @@ static __always_inline void count_busy(struct event *e)
 		s->busy++;
 }
 
+/* A call whose return is not probed ends here. */
+static __always_inline void finish(struct thread *t, struct open_call *c)
+{
+	__u32 call = c->event.call;
+	struct call_spec *spec = bpf_map_lookup_elem(&calls, &call);
+
+	if (!spec || !(c->event.flags & EVENT_NO_RETURN))
+		return;
+	t->open--;
+	emit(stats_of(spec), &c->event);
+}
+
 /* Where the unwinder ends. The call is the innermost open one of this thread. */
 SEC("uprobe.multi/unwind_stop")
 int unwind_stop(struct pt_regs *ctx)
@@ -111,6 +123,7 @@ int unwind_stop(struct pt_regs *ctx)
 		return 0;
 	if (u->id != id) { /* another thread has taken the record meanwhile */
 		count_busy(&c->event);
+		finish(t, c);
 		return 0;
 	}
 	u->id = 0;
@@ -124,5 +137,6 @@ int unwind_stop(struct pt_regs *ctx)
 	/* A stack that found no room must not be inferred: user space would not know it. */
 	if (was_sent(h.hash, error) || send_unwound(record, h.hash, id >> 32, error, words))
 		remember(ctx, t, &c->event, h.hash, error);
+	finish(t, c);
 	return 0;
 }

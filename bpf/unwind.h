@@ -63,21 +63,20 @@ static __always_inline int claim_record(__u64 id, __u64 now)
 	return 1;
 }
 
-/*
- * Takes the stack of an outermost call: infers it, unwinds it (then this function does
- * not return) or walks it by frame pointers.
- */
+/* Whether the stack of an outermost call is known without a look at it. */
+static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 caller_pc)
+{
+	t->fingerprint = t->expected = 0;
+	return take_stacks == STACKS_OFF || (take_stacks == STACKS_AUTO && infer(ctx, t, spec, c, caller_pc));
+}
+
+/* Unwinds the stack of an outermost call (then this function does not return) or walks it by frame pointers. */
 static __always_inline void take_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 caller_pc)
 {
 	struct event *e = &c->event;
 	__u64 id = (__u64)e->pid << 32 | e->tid;
 	struct inference_stats *s;
 
-	t->fingerprint = t->expected = 0;
-	if (take_stacks == STACKS_OFF)
-		return;
-	if (take_stacks == STACKS_AUTO && infer(ctx, t, spec, c, caller_pc))
-		return;
 	if (take_stacks >= STACKS_AUTO) {
 		if (claim_record(id, e->start_ns)) {
 			bpf_tail_call(ctx, &unwinders, UNWINDER_ENTRY);

@@ -21,6 +21,8 @@ type UnwindCallSpec struct {
 	CountOnly uint8
 	Scale     uint8
 	IsGetter  uint8
+	NoReturn  uint8
+	_         [1]byte
 	Ptr       struct {
 		_      structs.HostLayout
 		From   uint8
@@ -201,6 +203,7 @@ type UnwindThread struct {
 	Path        uint64
 	Level       uint32
 	Weight      uint32
+	Allocator   uint64
 	Scratch     struct {
 		_     structs.HostLayout
 		Stack struct {
@@ -256,6 +259,7 @@ const (
 	UnwindVarRecordKernelWords = "record_kernel_words"
 	UnwindVarRecordPc          = "record_pc"
 	UnwindVarRecordWords       = "record_words"
+	UnwindVarSkipReturns       = "skip_returns"
 	UnwindVarTakeStacks        = "take_stacks"
 	UnwindVarTaskThreadPointer = "task_thread_pointer"
 	UnwindVarWakeupBytes       = "wakeup_bytes"
@@ -345,6 +349,7 @@ type UnwindVariableSpecs struct {
 	RecordKernelWords *ebpf.VariableSpec `ebpf:"record_kernel_words"`
 	RecordPc          *ebpf.VariableSpec `ebpf:"record_pc"`
 	RecordWords       *ebpf.VariableSpec `ebpf:"record_words"`
+	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
 	TakeStacks        *ebpf.VariableSpec `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
 	WakeupBytes       *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
@@ -429,6 +434,7 @@ type UnwindVariables struct {
 	RecordKernelWords *ebpf.Variable `ebpf:"record_kernel_words"`
 	RecordPc          *ebpf.Variable `ebpf:"record_pc"`
 	RecordWords       *ebpf.Variable `ebpf:"record_words"`
+	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
 	TakeStacks        *ebpf.Variable `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
 	WakeupBytes       *ebpf.Variable `ebpf:"wakeup_bytes"`

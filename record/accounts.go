@@ -20,6 +20,8 @@ var classNames = [bpf.CudaCallClassCLASS_COUNT]string{
 	bpf.CudaCallClassCLASS_COPY:   "copy",
 	bpf.CudaCallClassCLASS_SYNC:   "sync",
 	bpf.CudaCallClassCLASS_API:    "api",
+
+	bpf.CudaCallClassCLASS_ALLOCATOR: "allocator",
 }
 
 var lossReasons = [bpf.CudaLossReasonLOSS_REASONS]string{

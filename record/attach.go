@@ -57,6 +57,7 @@ type probes struct {
 	mu       sync.Mutex
 	tracing  []link.Link
 	lasting  linkPairs
+	launches returnLinks
 	getters  map[string]*linkPairs // by function
 	attached map[attachment]bool
 	count    int // places probed, entries and returns
@@ -122,7 +123,7 @@ func loadProbes(opt probeOptions) (*probes, error) {
 			return nil, err
 		}
 	}
-	for cookie := range bpf.NumCookies() {
+	for cookie := range bpf.NumCookies() + len(bpf.Allocators) {
 		call, _, _, _ := bpf.ByCookie(uint16(cookie))
 		if err := p.objects.Calls.Put(uint32(cookie), call.Spec()); err != nil {
 			p.close()
@@ -229,19 +230,27 @@ func (p *probes) placed() int {
 }
 
 // attachMulti makes one pair of links for all functions, and one for each that may be
-// dropped.
+// dropped, as a whole or its return.
 func (p *probes) attachMulti(lib *library, pid int) error {
 	executable, err := link.OpenExecutable(lib.executable())
 	if err != nil {
 		return err
 	}
-	var lasting []Probe
+	var lasting, launches []Probe
 	getters := make(map[string][]Probe)
 	for _, at := range p.wanted(lib) {
-		if call, _, _, _ := bpf.ByCookie(at.Cookie); call.Getter {
+		switch call, _, _, _ := bpf.ByCookie(at.Cookie); {
+		case call.Getter:
 			getters[call.Name] = append(getters[call.Name], at)
-		} else {
+		case call.ReturnSpared():
+			launches = append(launches, at)
+		default:
 			lasting = append(lasting, at)
+		}
+	}
+	if len(launches) > 0 {
+		if err := p.linkLaunches(executable, launches, pid); err != nil {
+			return err
 		}
 	}
 	if len(lasting) > 0 {
@@ -262,16 +271,7 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 
 // linkMulti links entries and returns of the probes; a return only where one is needed.
 func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int, to *linkPairs) error {
-	entry := link.UprobeMultiOptions{PID: uint32(pid)}
-	exit := link.UprobeMultiOptions{PID: uint32(pid)}
-	for _, at := range probes {
-		entry.Addresses = append(entry.Addresses, at.FileOffset)
-		entry.Cookies = append(entry.Cookies, uint64(at.Cookie))
-		if at.Return {
-			exit.Addresses = append(exit.Addresses, at.FileOffset)
-			exit.Cookies = append(exit.Cookies, uint64(at.Cookie))
-		}
-	}
+	entry, exit := multiOptions(probes, pid)
 	if len(exit.Addresses) > 0 {
 		returns, err := executable.UretprobeMulti(nil, p.objects.CallExit, &exit)
 		if err != nil {
@@ -286,6 +286,20 @@ func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int,
 	to.entries = append(to.entries, entries)
 	p.count += len(entry.Addresses) + len(exit.Addresses)
 	return nil
+}
+
+// multiOptions are the entries and the returns to probe.
+func multiOptions(probes []Probe, pid int) (entry, exit link.UprobeMultiOptions) {
+	entry.PID, exit.PID = uint32(pid), uint32(pid)
+	for _, at := range probes {
+		entry.Addresses = append(entry.Addresses, at.FileOffset)
+		entry.Cookies = append(entry.Cookies, uint64(at.Cookie))
+		if at.Return {
+			exit.Addresses = append(exit.Addresses, at.FileOffset)
+			exit.Cookies = append(exit.Cookies, uint64(at.Cookie))
+		}
+	}
+	return entry, exit
 }
 
 // wanted are the probes of a library that are to be placed.
@@ -330,6 +344,8 @@ func (p *probes) detach(grace time.Duration) error {
 		p.lasting.entries, p.lasting.returns = append(p.lasting.entries, links.entries...), append(p.lasting.returns, links.returns...)
 		delete(p.getters, name)
 	}
+	p.lasting.returns = append(p.lasting.returns, p.launches.open()...)
+	p.launches = returnLinks{}
 	err := errors.Join(closeLinks(p.tracing), closeLinks(p.lasting.entries))
 	p.tracing = nil
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -92,6 +92,8 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		row.Bytes, row.SrcPtr = width*int64(e.Src), 0
 	case bpf.Array:
 		row.Bytes = arrayBytes(e)
+	case bpf.AllocatorEvent:
+		interpretAllocator(row, e)
 	case bpf.CopyByType:
 		row.CopyKind = copyKind(e.Grid[2], e.Block[0])
 	default:
@@ -157,6 +159,7 @@ func rowFlags(flags uint8) int32 {
 		{bpf.CudaEventFlagsEVENT_OPEN, format.FlagOpen},
 		{bpf.CudaEventFlagsEVENT_ABANDONED, format.FlagAbandoned},
 		{bpf.CudaEventFlagsEVENT_UNREADABLE, format.FlagUnreadable},
+		{bpf.CudaEventFlagsEVENT_NO_RETURN, format.FlagNoReturn},
 	} {
 		if flags&uint8(pair.kernel) != 0 {
 			row |= pair.row

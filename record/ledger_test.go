@@ -104,6 +104,13 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 	if c.name == "cuDevicePrimaryCtxRelease_v2" {
 		c.ptr = 0 // simcuda knows which context that was, its caller does not
 	}
+	failed := c.result != 0
+	if r.Flags&format.FlagNoReturn != 0 {
+		c.result, c.endNs = 0, r.StartNs-clockOffset
+		if r.DurNs != 0 {
+			return "a duration without a return"
+		}
+	}
 	switch {
 	case r.Name != c.name:
 		return fmt.Sprintf("recorded as %s", r.Name)
@@ -123,7 +130,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		// A null pointer, say: neither the driver nor we could read it.
 	case r.Flags&(format.FlagOpen|format.FlagAbandoned|format.FlagUnreadable) != 0:
 		return fmt.Sprintf("flags %d", r.Flags)
-	case r.Kind == format.KindLaunch && r.Result == 0 && r.Kernel != symbolize.Demangle(c.kernel):
+	case r.Kind == format.KindLaunch && !failed && r.Kernel != symbolize.Demangle(c.kernel):
 		return fmt.Sprintf("kernel %q, was %q", r.Kernel, c.kernel)
 	case r.Value != 0 && c.value != 0 && math.Abs(valueOf(r)-float64(c.value)) > 1+math.Abs(float64(c.value))*1e-6:
 		return fmt.Sprintf("value %v, was %d", valueOf(r), c.value)

@@ -35,11 +35,28 @@ type scribe struct {
 	rows   chan []format.Row // from NVML and others; one class per slice
 	done   chan struct{}
 
-	memory, call []format.Row // rows being gathered, by class
+	gathered     [gatheredClasses][]format.Row // calls, by class of rows from ClassMemory on
+	launches     launchRate
 	sinceRotate  [bpf.CudaCallClassCLASS_COUNT]int64
 	failed       error
 	onFailure    func(error) // told once, when the disk refuses
 	progress     atomic.Pointer[Progress]
+	// launchRate is how many kernels the busiest process launches in a second.
+	launchRate atomic.Int64
+}
+
+// gatheredClasses are the classes of rows that come one by one, in masses.
+const gatheredClasses = format.ClassAllocator - format.ClassMemory + 1
+
+// rowClass says in which rows calls of a class are.
+func rowClass(class bpf.CudaCallClass) format.Class {
+	switch class {
+	case bpf.CudaCallClassCLASS_MEMORY:
+		return format.ClassMemory
+	case bpf.CudaCallClassCLASS_ALLOCATOR:
+		return format.ClassAllocator
+	}
+	return format.ClassCall
 }
 
 // Progress is what a recording has come to so far.
@@ -110,6 +127,9 @@ func (s *scribe) look() {
 		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
 	s.distrustNames()
+	if rate, ok := s.launches.look(time.Now()); ok {
+		s.launchRate.Store(rate)
+	}
 	var p Progress
 	for _, c := range s.accounts.calls() {
 		p.Calls += c.Recorded
@@ -147,8 +167,7 @@ func (s *scribe) fail(err error) {
 // forget moves the calls of a dropped segment from recorded to lost.
 func (s *scribe) forget(c format.Class) {
 	for class := range s.sinceRotate {
-		isMemory := class == int(bpf.CudaCallClassCLASS_MEMORY)
-		if (c == format.ClassMemory && isMemory) || (c == format.ClassCall && !isMemory) {
+		if c == rowClass(bpf.CudaCallClass(class)) {
 			s.accounts.written[class] -= s.sinceRotate[class]
 			s.accounts.unwritten[class] += s.sinceRotate[class]
 			s.sinceRotate[class] = 0
@@ -167,9 +186,10 @@ func (s *scribe) write(c format.Class, rows []format.Row) {
 
 // flush hands gathered calls to the writer.
 func (s *scribe) flush() {
-	s.write(format.ClassMemory, s.memory)
-	s.write(format.ClassCall, s.call)
-	s.memory, s.call = s.memory[:0], s.call[:0]
+	for i, rows := range s.gathered {
+		s.write(format.ClassMemory+format.Class(i), rows)
+		s.gathered[i] = rows[:0]
+	}
 }
 
 // decode reads ring records. Every record starts with its kind and is padded to 8
@@ -214,12 +234,12 @@ func (s *scribe) add(e *bpf.CudaEvent) {
 	}
 	s.accounts.written[class]++
 	s.sinceRotate[class]++
-	rows, rowClass := &s.call, format.ClassCall
-	if class == bpf.CudaCallClassCLASS_MEMORY {
-		rows, rowClass = &s.memory, format.ClassMemory
+	rows := &s.gathered[rowClass(class)-format.ClassMemory]
+	if cap(*rows) == 0 {
+		*rows = make([]format.Row, 0, batchRows)
 	}
 	if len(*rows) == cap(*rows) {
-		s.write(rowClass, *rows)
+		s.write(rowClass(class), *rows)
 		*rows = (*rows)[:0]
 	}
 	*rows = (*rows)[:len(*rows)+1]
@@ -233,6 +253,9 @@ func (s *scribe) add(e *bpf.CudaEvent) {
 	}
 	if row.Flags&format.FlagAbandoned != 0 {
 		s.accounts.abandoned[class]++
+	}
+	if call.ReturnSpared() {
+		s.launches.count(row.Pid)
 	}
 	if _, ok := s.threads[row.Tid]; !ok {
 		s.noteThread(row.Pid, row.Tid)

@@ -48,20 +48,24 @@ type Options struct {
 	All bool
 	// KeepGetters goes on probing getters however often they are called.
 	KeepGetters bool
+	// KeepReturns goes on probing the returns of launches however many there are.
+	KeepReturns bool
 	// Comm and Cgroup narrow All: processes of this name (15 characters, as in
 	// /proc/PID/comm), processes in this cgroup v2 or below it.
 	Comm, Cgroup string
 	Version      string
 	CommandLine  []string
 
-	only []string // tests: probe these functions alone
+	// For tests:
+	only    []string     // probe these functions alone
+	returns returnPolicy // of launches
 }
 
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
 		BufferBytes: 64 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true,
-		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second,
+		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns,
 	}
 }
 
@@ -225,7 +229,7 @@ func (s *Session) begin(writer *format.Writer) error {
 		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
 		names: make(map[kernelKey]kernelName), threads: make(map[int32]string), captures: newCaptures(), meta: s.metaNow,
 		chunks: make(chan []byte, maxChunks), spare: make(chan []byte, maxChunks+2), rows: make(chan []format.Row, 64),
-		done: make(chan struct{}), memory: make([]format.Row, 0, batchRows), call: make([]format.Row, 0, batchRows),
+		done: make(chan struct{}), launches: newLaunchRate(),
 		onFailure: func(err error) { s.failures <- err },
 	}
 	s.scribe.progress.Store(new(Progress))
@@ -264,6 +268,9 @@ func (s *Session) startHelpers(c clock) {
 	s.helpers.Go(func() { sampleRunTimes(s.stop) })
 	if !s.opt.KeepGetters {
 		s.helpers.Go(func() { s.dropGetters(s.stop) })
+	}
+	if !s.opt.KeepReturns && s.probes.how == AttachMulti {
+		s.helpers.Go(func() { s.spareReturns(s.stop) })
 	}
 	if s.nvml != nil {
 		s.helpers.Go(func() { s.nvml.run(c, s.opt.NVMLInterval, s.scribe.rows, s.stop) })

@@ -152,7 +152,7 @@ func (p *simProgram) finish() {
 func testOptions(t *testing.T, pids ...int) Options {
 	opt := DefaultOptions()
 	// Complete stacks take seconds to start; tests of them ask for them.
-	opt.Stacks, opt.KeepGetters = StacksFP, true
+	opt.Stacks, opt.KeepGetters, opt.KeepReturns = StacksFP, true, true
 	opt.Pids, opt.Output, opt.NVMLInterval = pids, filepath.Join(t.TempDir(), "r.parquet"), 0
 	return opt
 }

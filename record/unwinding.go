@@ -151,7 +151,7 @@ func (p *probes) endUnwinding(u *unwind.Unwinder, wakeupBytes uint64) error {
 	spec.Maps["events"].MaxEntries = p.objects.Events.MaxEntries()
 	o := &p.objects
 	err = spec.LoadAndAssign(&p.unwind, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		"unwind_record": u.Record(), "unwinding": o.Unwinding, "threads": o.Threads, "events": o.Events, "calls": o.Calls,
+		"unwind_record": u.Record(), "unwinding": o.Unwinding, "threads": o.Threads, "events": o.Events, "calls": o.Calls, "stats": o.Stats,
 		"stacks_sent": o.StacksSent, "known_stacks": o.KnownStacks, "known_paths": o.KnownPaths,
 		"inference": o.Inference, "code_maps": o.CodeMaps, "stack_pieces": o.StackPieces,
 	}})
