@@ -180,6 +180,12 @@ const (
 	CudaEventFlagsEVENT_NO_RETURN  CudaEventFlags = 16
 )
 
+type CudaFrameWindow struct {
+	_     structs.HostLayout
+	Start uint64
+	Words [512]uint64
+}
+
 type CudaHandleKey struct {
 	_      structs.HostLayout
 	Handle uint64
@@ -408,6 +414,7 @@ const (
 	CudaMapContexts          = "contexts"
 	CudaMapCounts            = "counts"
 	CudaMapEvents            = "events"
+	CudaMapFrameWindows      = "frame_windows"
 	CudaMapHandles           = "handles"
 	CudaMapInference         = "inference"
 	CudaMapKnownPaths        = "known_paths"
@@ -513,6 +520,7 @@ type CudaMapSpecs struct {
 	Contexts          *ebpf.MapSpec `ebpf:"contexts"`
 	Counts            *ebpf.MapSpec `ebpf:"counts"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
+	FrameWindows      *ebpf.MapSpec `ebpf:"frame_windows"`
 	Handles           *ebpf.MapSpec `ebpf:"handles"`
 	Inference         *ebpf.MapSpec `ebpf:"inference"`
 	KnownPaths        *ebpf.MapSpec `ebpf:"known_paths"`
@@ -590,6 +598,7 @@ type CudaMaps struct {
 	Contexts          *ebpf.Map `ebpf:"contexts"`
 	Counts            *ebpf.Map `ebpf:"counts"`
 	Events            *ebpf.Map `ebpf:"events"`
+	FrameWindows      *ebpf.Map `ebpf:"frame_windows"`
 	Handles           *ebpf.Map `ebpf:"handles"`
 	Inference         *ebpf.Map `ebpf:"inference"`
 	KnownPaths        *ebpf.Map `ebpf:"known_paths"`
@@ -614,6 +623,7 @@ func (m *CudaMaps) Close() error {
 		m.Contexts,
 		m.Counts,
 		m.Events,
+		m.FrameWindows,
 		m.Handles,
 		m.Inference,
 		m.KnownPaths,

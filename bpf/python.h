@@ -85,19 +85,64 @@ static __always_inline __u64 frame_word(const __u64 *frame, __u8 offset)
 	return i < PYTHON_FRAME_WORDS ? frame[i] : 0;
 }
 
+/* Frames that lie below the innermost one by at most this much are read at once. */
+#define FRAME_WINDOW 4096
+#define FRAME_WINDOW_WORDS (FRAME_WINDOW / 8)
+
+/*
+ * CPython keeps the frames of a thread one after the other, the innermost at the highest
+ * address, in pieces of 16 KiB: one read of what lies below that one brings some 20 of
+ * them, at the price of two or three read alone.
+ */
+struct frame_window {
+	__u64 start; /* in the process, 0: nothing was read */
+	__u64 words[FRAME_WINDOW_WORDS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct frame_window);
+} frame_windows SEC(".maps");
+
+static __always_inline void read_window(struct frame_window *w, __u64 frame)
+{
+	w->start = frame + 8 * PYTHON_FRAME_WORDS - FRAME_WINDOW;
+	if (bpf_probe_read_user(w->words, FRAME_WINDOW, (void *)w->start))
+		w->start = 0;
+}
+
+/* The first words of a frame, 0: unreadable. */
+static __always_inline const __u64 *frame_words(struct thread *t, const struct frame_window *w, __u64 frame)
+{
+	__u64 at = (frame - w->start) / 8;
+
+	asm volatile("" : "+r"(at));
+	if (w->start && at <= FRAME_WINDOW_WORDS - PYTHON_FRAME_WORDS)
+		return w->words + at;
+	if (bpf_probe_read_user(t->scratch.words, PYTHON_FRAME_WORDS * 8, (void *)frame))
+		return 0;
+	return t->scratch.words;
+}
+
 /* Mixes code and instruction of every Python frame of the thread into h. */
 static __always_inline __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
 {
 	const struct python_process *p = bpf_map_lookup_elem(&python_processes, &pid);
+	__u32 zero = 0;
+	struct frame_window *w = bpf_map_lookup_elem(&frame_windows, &zero);
 	__u64 frame;
 
-	if (!p)
+	if (!p || !w)
 		return h;
 	frame = python_frame(p);
+	if (frame)
+		read_window(w, frame);
 	for (int i = 0; i < MAX_PYTHON_FRAMES && frame; i++) {
-		__u64 *words = t->scratch.words;
+		const __u64 *words = frame_words(t, w, frame);
 
-		if (bpf_probe_read_user(words, PYTHON_FRAME_WORDS * 8, (void *)frame))
+		if (!words)
 			break;
 		h = mix(h ^ frame_word(words, p->frame_code), frame_word(words, p->frame_instruction));
 		frame = frame_word(words, p->frame_back);

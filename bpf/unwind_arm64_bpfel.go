@@ -95,6 +95,12 @@ type UnwindContextKey struct {
 	Pid     uint64
 }
 
+type UnwindFrameWindow struct {
+	_     structs.HostLayout
+	Start uint64
+	Words [512]uint64
+}
+
 type UnwindHandleKey struct {
 	_      structs.HostLayout
 	Handle uint64
@@ -234,6 +240,7 @@ const (
 	UnwindMapContexts          = "contexts"
 	UnwindMapCounts            = "counts"
 	UnwindMapEvents            = "events"
+	UnwindMapFrameWindows      = "frame_windows"
 	UnwindMapHandles           = "handles"
 	UnwindMapInference         = "inference"
 	UnwindMapKnownPaths        = "known_paths"
@@ -319,6 +326,7 @@ type UnwindMapSpecs struct {
 	Contexts        *ebpf.MapSpec `ebpf:"contexts"`
 	Counts          *ebpf.MapSpec `ebpf:"counts"`
 	Events          *ebpf.MapSpec `ebpf:"events"`
+	FrameWindows    *ebpf.MapSpec `ebpf:"frame_windows"`
 	Handles         *ebpf.MapSpec `ebpf:"handles"`
 	Inference       *ebpf.MapSpec `ebpf:"inference"`
 	KnownPaths      *ebpf.MapSpec `ebpf:"known_paths"`
@@ -380,6 +388,7 @@ type UnwindMaps struct {
 	Contexts        *ebpf.Map `ebpf:"contexts"`
 	Counts          *ebpf.Map `ebpf:"counts"`
 	Events          *ebpf.Map `ebpf:"events"`
+	FrameWindows    *ebpf.Map `ebpf:"frame_windows"`
 	Handles         *ebpf.Map `ebpf:"handles"`
 	Inference       *ebpf.Map `ebpf:"inference"`
 	KnownPaths      *ebpf.Map `ebpf:"known_paths"`
@@ -403,6 +412,7 @@ func (m *UnwindMaps) Close() error {
 		m.Contexts,
 		m.Counts,
 		m.Events,
+		m.FrameWindows,
 		m.Handles,
 		m.Inference,
 		m.KnownPaths,

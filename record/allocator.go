@@ -3,9 +3,77 @@
 package record
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
 )
+
+// allocatorName is the file that PyTorch's caching allocator is in.
+var allocatorName = regexp.MustCompile(`^libc10_cuda(-[0-9a-f]+)?\.so$`)
+
+// recordTrace is how the function by which the allocator tells what it does begins, mangled:
+// c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace, or the same
+// without Native, which came with PyTorch 2.0.
+var recordTrace = regexp.MustCompile(`^_ZN3c104cuda20CUDACachingAllocator(6Native)?\d*.*DeviceCachingAllocator12record_traceE`)
+
+// recordTraceParameters are the parameter lists that the rows of bpf.Allocators decode. The device
+// is an int or, later, a signed char; both are read by their lowest byte. What follows is not
+// looked at.
+var recordTraceParameters = []*regexp.Regexp{
+	regexp.MustCompile(`^\(c10::[\w:]+::TraceEntry::Action, unsigned long, unsigned long, CUstream_st\*, (int|signed char), std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>\)$`),
+	regexp.MustCompile(`^\(c10::[\w:]+::TraceEntry::Action, (unsigned )?long, unsigned long, CUstream_st\*, (int|signed char), std::shared_ptr<c10::GatheredContext>\)$`),
+}
+
+// chooseAllocator returns where an allocator's library is to be probed, or why it is not.
+func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
+	machine, err := machineOf(code)
+	if err != nil {
+		return nil, "", err
+	}
+	missing = "it has no function record_trace: its symbols are stripped, or PyTorch is older than 2.0"
+	for symbol := range object.Symbols() {
+		if !recordTrace.MatchString(symbol.Name) {
+			continue
+		}
+		full := symbolize.DemangleFull(symbol.Name)
+		row, known := recordTraceRow(full)
+		if !known {
+			missing = "gpurec does not know the parameters of " + full
+			continue
+		}
+		offset, ok := object.FileOffset(symbol.Start)
+		if !ok {
+			continue
+		}
+		text := make([]byte, 32)
+		n, err := code.ReadAt(text, int64(offset))
+		if n == 0 {
+			return nil, "", err
+		}
+		skip, emulated := probeOffset(machine, text[:n])
+		return []Probe{{
+			Symbol: "record_trace", Cookie: bpf.AllocatorCookie(row), FileOffset: offset + uint64(skip), Skipped: skip, Emulated: emulated,
+		}}, "", nil
+	}
+	return nil, missing, nil
+}
+
+// recordTraceRow returns the row of bpf.Allocators for a demangled name with its parameters.
+func recordTraceRow(full string) (row int, known bool) {
+	_, parameters, _ := strings.Cut(full, "record_trace")
+	for row, list := range recordTraceParameters {
+		if list.MatchString(parameters) {
+			return row, true
+		}
+	}
+	return 0, false
+}
 
 // allocatorActions are the names of what allocators do, by bpf.CudaAllocatorAction.
 var allocatorActions = [...]string{
@@ -33,4 +101,44 @@ func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
 	if row.Name == format.AllocatorOOM {
 		row.Value, row.Ptr = float64(e.Ptr), 0
 	}
+}
+
+// torchVersion reads the version of the PyTorch that a library belongs to, "" if it does not
+// say: it stands in a file beside the folder of libraries.
+func torchVersion(p *process, library string) string {
+	text, err := os.ReadFile(p.path("root") + filepath.Join(filepath.Dir(library), "..", "version.py"))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "__version__ = "); ok {
+			return strings.Trim(strings.TrimSpace(value), `'"`)
+		}
+	}
+	return ""
+}
+
+// allocatorConf is the allocator's configuration in the environment of the process.
+func allocatorConf(p *process) string {
+	environ, err := os.ReadFile(p.path("environ"))
+	if err != nil {
+		return ""
+	}
+	conf := ""
+	for kv := range strings.SplitSeq(string(environ), "\x00") {
+		for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="} { // the second, newer name wins
+			if value, ok := strings.CutPrefix(kv, name); ok && (conf == "" || name == "PYTORCH_ALLOC_CONF=") {
+				conf = value
+			}
+		}
+	}
+	return conf
+}
+
+// missingAllocator says in a sentence why the events of an allocator are not recorded.
+func missingAllocator(path, version, why string) string {
+	if version != "" {
+		path += " of PyTorch " + version
+	}
+	return fmt.Sprintf("PyTorch's allocations are not recorded, only CUDA's: %s: %s", path, why)
 }

@@ -191,10 +191,13 @@ func (s *Session) findLibraries() ([]target, error) {
 			return nil, err
 		}
 		for _, lib := range libs {
-			targets = append(targets, target{lib, p.pid})
+			if !lib.isAllocator || s.opt.Allocators {
+				targets = append(targets, target{lib, p.pid})
+			}
 		}
 	}
-	if len(targets) > 0 && s.opt.Command == nil && !s.opt.All {
+	isDriver := func(t target) bool { return !t.library.isAllocator }
+	if slices.ContainsFunc(targets, isDriver) && s.opt.Command == nil && !s.opt.All {
 		return targets, nil
 	}
 	if s.opt.All || s.opt.Command != nil || s.opt.WaitForLibrary {
@@ -262,6 +265,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		if known != nil {
 			known.rename()
 			s.addUnwinding(known)
+			s.forgetAllocator(pid)
 			s.scribe.rows <- []format.Row{known.row(known.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
 			return s.attachLibraries(known)
 		}
@@ -285,7 +289,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		if err := s.place(lib, pid); err != nil && p.alive() {
 			return err
 		}
-		if s.probes.placed() > before && p.hasMapped(lib.id) {
+		if !lib.isAllocator && s.probes.placed() > before && p.hasMapped(lib.id) {
 			s.noteLate(lib, p)
 		}
 	}
@@ -311,8 +315,14 @@ func (s *Session) attachLibraries(p *process) error {
 		return err
 	}
 	for _, lib := range libs {
+		if lib.isAllocator && !s.opt.Allocators {
+			continue
+		}
 		if err := s.attachLate(lib, p); err != nil {
 			return err
+		}
+		if lib.isAllocator {
+			s.knowAllocator(lib, p)
 		}
 	}
 	return nil
@@ -322,8 +332,11 @@ func (s *Session) attachLibraries(p *process) error {
 // returns when to look again.
 func (s *Session) scanLibraries() (time.Duration, error) {
 	next := rescanInterval
-	if s.probes.placed() == 0 {
+	switch {
+	case s.probes.placed() == 0:
 		next = scanInterval
+	case s.unwinder == nil: // nobody tells what is mapped meanwhile
+		next = unwatchedInterval
 	}
 	for _, p := range s.family.all() {
 		if !p.alive() {
@@ -348,7 +361,9 @@ func (s *Session) attachLate(lib *library, p *process) error {
 	}
 	if s.probes.placed() > before {
 		s.libraries = append(s.libraries, lib)
-		s.noteLate(lib, p)
+		if !lib.isAllocator { // whose totals tell whether something was missed
+			s.noteLate(lib, p)
+		}
 	}
 	return nil
 }
@@ -363,6 +378,7 @@ func (s *Session) buryDead() bool {
 		}
 		s.scribe.rows <- []format.Row{p.exitRow(s.scribe.accounts.clock.now())}
 		s.probes.forget(p.pid)
+		s.forgetAllocator(p.pid)
 		if s.unwinder != nil {
 			s.unwinder.Forget(p.pid)
 		}

@@ -22,12 +22,16 @@ import (
 // fileID names a file for good, whatever paths lead to it.
 type fileID struct{ dev, inode uint64 }
 
-// library is one libcuda file and where to probe it.
+// library is one file of libcuda or of a caching allocator, and where to probe it.
 type library struct {
-	id     fileID
-	path   string // for messages: as the target sees it
-	file   *os.File
-	probes []Probe
+	id      fileID
+	path    string // for messages: as the target sees it
+	buildID string
+	file    *os.File
+	probes  []Probe
+
+	isAllocator bool
+	missing     string // an allocator's: why it cannot be probed
 }
 
 // Probe is one place of a library, probed at entry and perhaps at return.
@@ -48,7 +52,7 @@ func (l *library) executable() string { return fmt.Sprintf("/proc/self/fd/%d", l
 
 var libcudaName = regexp.MustCompile(`^libcuda\.so(\.[0-9.]+)?$`)
 
-// libraryCache holds every libcuda file that was met, open: reading its symbols takes
+// libraryCache holds every such file that was met, open: reading its symbols takes
 // milliseconds, and the process through which it was found may be gone when it is to
 // be probed. Safe for concurrent use.
 type libraryCache struct {
@@ -58,7 +62,7 @@ type libraryCache struct {
 
 func newLibraryCache() *libraryCache { return &libraryCache{known: make(map[fileID]*library)} }
 
-// libraries finds the libcuda files that the process has mapped.
+// libraries finds the libcuda files and caching allocators that the process has mapped.
 func (c *libraryCache) libraries(p *process) ([]*library, error) {
 	maps, err := p.maps()
 	if err != nil {
@@ -66,7 +70,8 @@ func (c *libraryCache) libraries(p *process) ([]*library, error) {
 	}
 	var found []*library
 	for _, m := range maps {
-		if !libcudaName.MatchString(filepath.Base(m.Path)) || !m.Executable() {
+		name := filepath.Base(m.Path)
+		if !m.Executable() || !libcudaName.MatchString(name) && !allocatorName.MatchString(name) {
 			continue
 		}
 		lib, err := c.open(p.mapFile(m), m.Path)
@@ -84,7 +89,7 @@ func (c *libraryCache) libraries(p *process) ([]*library, error) {
 	return found, nil
 }
 
-// open returns the libcuda file behind a path from here; path is what it is called in
+// open returns the file behind a path from here; path is what it is called in
 // messages.
 func (c *libraryCache) open(from, path string) (*library, error) {
 	file, err := os.Open(from)
@@ -119,12 +124,16 @@ func (c *libraryCache) read(file *os.File, path string) (*library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read symbols of %s: %w", path, err)
 	}
-	lib := &library{id: id, path: path, file: file}
-	lib.probes, err = choose(object, file)
+	lib := &library{id: id, path: path, file: file, buildID: object.BuildID(), isAllocator: allocatorName.MatchString(filepath.Base(path))}
+	if lib.isAllocator {
+		lib.probes, lib.missing, err = chooseAllocator(object, file)
+	} else {
+		lib.probes, err = choose(object, file)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read code of %s: %w", path, err)
 	}
-	if len(lib.probes) == 0 {
+	if len(lib.probes) == 0 && !lib.isAllocator {
 		return nil, fmt.Errorf("%s exports no CUDA driver function", path)
 	}
 	c.known[id] = lib

@@ -50,6 +50,11 @@ type Options struct {
 	KeepGetters bool
 	// KeepReturns goes on probing the returns of launches however many there are.
 	KeepReturns bool
+	// Allocators records the events of PyTorch's caching allocator as well.
+	Allocators bool
+	// Warn is told in a sentence what will be missing from the recording, while it runs; it
+	// may be nil.
+	Warn func(text string)
 	// Comm and Cgroup narrow All: processes of this name (15 characters, as in
 	// /proc/PID/comm), processes in this cgroup v2 or below it.
 	Comm, Cgroup string
@@ -64,7 +69,7 @@ type Options struct {
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
-		BufferBytes: 64 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true,
+		BufferBytes: 64 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocators: true,
 		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns,
 	}
 }
@@ -74,8 +79,10 @@ func DefaultOptions() Options {
 const (
 	scanInterval   = 20 * time.Millisecond
 	rescanInterval = 2 * time.Second
-	detachGrace    = 100 * time.Millisecond
-	aliveInterval  = 100 * time.Millisecond
+	// unwatchedInterval is the one where new mappings are not told by the kernel.
+	unwatchedInterval = 300 * time.Millisecond
+	detachGrace       = 100 * time.Millisecond
+	aliveInterval     = 100 * time.Millisecond
 )
 
 // Session is a recording under way. Start begins it, Run goes on until it should
@@ -108,6 +115,8 @@ type Session struct {
 	libraries []*library // probed for somebody
 	cache     *libraryCache
 
+	allocators allocatorWatch
+
 	metaMu sync.Mutex
 	meta   format.Meta
 }
@@ -117,7 +126,7 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), allocators: newAllocatorWatch(),
 	}
 	defer func() {
 		if err != nil {
@@ -300,6 +309,13 @@ func (s *Session) metaNow() format.Meta {
 	return meta
 }
 
+// warn tells the user what will be missing.
+func (s *Session) warn(text string) {
+	if s.opt.Warn != nil {
+		s.opt.Warn(text)
+	}
+}
+
 // Output returns the file that the recording will be.
 func (s *Session) Output() string { return s.output }
 
@@ -357,7 +373,10 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		case err := <-s.failures:
 			return "", err
 		case <-alive.C:
-			s.mapCode()
+			if err := s.lookAtMapped(); err != nil {
+				return "", err
+			}
+			s.endSearches()
 			if s.buryDead() && !s.opt.All {
 				return EndProcesses, nil
 			}
@@ -391,6 +410,7 @@ type Result struct {
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
+	s.endAllocators()
 	detachErr := s.probes.detach(detachGrace)
 	detachNs := time.Since(begin).Nanoseconds()
 	s.scribe.accounts.endNs.Store(s.scribe.accounts.clock.now())

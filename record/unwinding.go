@@ -112,15 +112,22 @@ func (s *Session) addUnwinding(p *process) {
 	s.remapped.add(p.pid)
 }
 
-// mapCode looks where code lies in processes that have mapped some since the last look.
-func (s *Session) mapCode() {
+// lookAtMapped looks where code lies in processes that have mapped some since the last
+// look, and whether it is to be probed.
+func (s *Session) lookAtMapped() error {
 	for _, pid := range s.remapped.take() {
-		if p := s.family.get(pid); p != nil {
-			if maps, err := p.maps(); err == nil { // or it has ended
-				s.probes.mapCode(pid, maps)
-			}
+		p := s.family.get(pid)
+		if p == nil {
+			continue
+		}
+		if maps, err := p.maps(); err == nil { // or it has ended
+			s.probes.mapCode(pid, maps)
+		}
+		if err := s.attachLibraries(p); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // unwindMaps are the maps that the programs share with the unwinder.

@@ -1,6 +1,6 @@
 """Measures what recorders cost PyTorch training, in steps a second.
 
-    bench_torch.py [-o FOLDER] [--modes auto,full,fp,off,nsys,torchprof] [--workloads mlp_small,gpt_train]
+    bench_torch.py [-o FOLDER] [--modes auto,cuda,full,fp,off,nsys,torchprof] [--workloads mlp_small,gpt_train]
 
 Machines drift, so everything is compared with what stands beside it. One process
 trains all the time; windows bare, mode A, bare, mode B, … alternate, the order of
@@ -35,10 +35,13 @@ sys.path.insert(0, WORKLOADS)
 import progress as p
 
 SETTLE = 0.3  # seconds left out after something was switched on or off; --settle
-GPUREC_MODES = ("auto", "full", "fp", "off")
+# Flags of gpurec record; "cuda" is auto without the events of PyTorch's allocator.
+GPUREC_FLAGS = {"auto": ["--stacks=auto"], "cuda": ["--stacks=auto", "--allocator=false"], "full": ["--stacks=full"],
+                "fp": ["--stacks=fp"], "off": ["--stacks=off"]}
+GPUREC_MODES = tuple(GPUREC_FLAGS)
 OTHER_MODES = ("nsys", "torchprof")
 TITLES = {"bare": "bare", "nsys": "nsys `-t cuda`", "torchprof": "torch.profiler `with_stack=True`",
-          **{m: f"gpurec `--stacks={m}`" for m in GPUREC_MODES}}
+          **{m: f"gpurec `{' '.join(flags)}`" for m, flags in GPUREC_FLAGS.items()}}
 
 
 class Failed(Exception):
@@ -185,7 +188,7 @@ class Recording:
         self.begin = time.monotonic()
         self.attached_at = None
         self.process = start(
-            [bench.options.gpurec, "record", "-p", str(pid), "-d", f"{seconds:.2f}s", "--stacks", mode,
+            [bench.options.gpurec, "record", "-p", str(pid), "-d", f"{seconds:.2f}s", *GPUREC_FLAGS[mode],
              "-o", recording, "--force"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=bench.env, text=True, errors="replace")
         self.reader = threading.Thread(target=self.read, daemon=True)

@@ -75,6 +75,7 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "64MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
+	flags.BoolVar(&f.opt.Allocators, "allocator", f.opt.Allocators, "record what PyTorch's caching allocator does: tensors, segments, out-of-memory")
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: not at all")
@@ -134,6 +135,7 @@ func (f *recordFlags) check(command []string) error {
 	f.opt.Attach = record.Attach(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
+	f.opt.Warn = func(text string) { warningf("%s", text) }
 	f.opt.Owner = sudoOwner()
 	f.opt.Version, f.opt.CommandLine = version(), os.Args
 	return nil

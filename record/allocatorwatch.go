@@ -1,0 +1,171 @@
+//go:build linux
+
+package record
+
+import (
+	"encoding/json"
+	"math/bits"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// allocatorWatch knows which recorded processes have a caching allocator, and finds where
+// the allocators keep their totals. It belongs to the goroutine of Session.Run.
+type allocatorWatch struct {
+	known    map[int]fileID // process -> its allocator's library
+	layouts  map[fileID]bpf.CudaAllocatorLayout
+	searches map[int]*layoutSearch // by process
+}
+
+// layoutSearch compares allocator objects with what the allocator reports, until the words
+// that hold its totals are found.
+type layoutSearch struct {
+	library fileID
+	links   []link.Link
+}
+
+func newAllocatorWatch() allocatorWatch {
+	return allocatorWatch{known: make(map[int]fileID), layouts: make(map[fileID]bpf.CudaAllocatorLayout), searches: make(map[int]*layoutSearch)}
+}
+
+// reportFunction is called with the allocator's totals whenever they change:
+// c10::reportMemoryUsageToProfiler(void*, long, unsigned long, unsigned long, c10::Device).
+const reportFunction = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
+
+var reportLibrary = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
+
+// knowAllocator takes note of the caching allocator that a process has mapped: what it is,
+// and where it keeps its totals or how to find out.
+func (s *Session) knowAllocator(lib *library, p *process) {
+	w := &s.allocators
+	if w.known[p.pid] == lib.id {
+		return
+	}
+	s.forgetAllocator(p.pid) // of the program that this process was before
+	w.known[p.pid] = lib.id
+	fact := format.AllocatorFact{
+		Allocator: format.MemoryTorch, Library: lib.path, BuildID: lib.buildID, Version: torchVersion(p, lib.path), Conf: allocatorConf(p),
+	}
+	if lib.missing != "" {
+		fact.Missing = missingAllocator(lib.path, fact.Version, lib.missing)
+		s.warn(fact.Missing)
+	} else if layout, ok := w.layouts[lib.id]; ok {
+		s.setLayout(p.pid, layout)
+	} else {
+		w.searches[p.pid] = s.search(lib.id, p)
+	}
+	text, err := json.Marshal(fact)
+	if err != nil {
+		return // plain strings always encode
+	}
+	s.scribe.rows <- []format.Row{{
+		Kind: format.KindNote, Name: format.NoteAllocator, StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1, Message: string(text),
+	}}
+}
+
+// search probes the reports of a process. Without them the totals stay unknown.
+func (s *Session) search(lib fileID, p *process) *layoutSearch {
+	search := &layoutSearch{library: lib}
+	maps, err := p.maps()
+	if err != nil {
+		return search
+	}
+	i := slices.IndexFunc(maps, func(m symbolize.Mapping) bool { return m.Executable() && reportLibrary.MatchString(filepath.Base(m.Path)) })
+	if i < 0 {
+		return search
+	}
+	if l, err := s.probes.linkReports(p.mapFile(maps[i]), p.pid); err == nil {
+		search.links = append(search.links, l)
+	}
+	return search
+}
+
+// linkReports probes the reports of one process in the library at path.
+func (p *probes) linkReports(path string, pid int) (link.Link, error) {
+	executable, err := link.OpenExecutable(path)
+	if err != nil {
+		return nil, err
+	}
+	if p.how == AttachMulti {
+		return executable.UprobeMulti([]string{reportFunction}, p.objects.AllocatorReport, &link.UprobeMultiOptions{PID: uint32(pid)})
+	}
+	return executable.Uprobe(reportFunction, p.objects.AllocatorReport, &link.UprobeOptions{PID: pid})
+}
+
+func (s *Session) setLayout(pid int, layout bpf.CudaAllocatorLayout) {
+	_ = s.probes.objects.AllocatorLayouts.Put(uint32(pid), layout) // else totals are -1, not known
+}
+
+// endSearches looks whether totals have been found, and uses them.
+func (s *Session) endSearches() {
+	w := &s.allocators
+	for pid, search := range w.searches {
+		layout, found := w.layouts[search.library]
+		if !found {
+			var seen bpf.CudaAllocatorSearch
+			if s.probes.objects.AllocatorSearches.Lookup(uint32(pid), &seen) != nil {
+				continue
+			}
+			if layout, found = findLayout(&seen); !found {
+				continue
+			}
+			w.layouts[search.library] = layout
+		}
+		s.setLayout(pid, layout)
+		_ = closeLinks(search.links) // one that cannot be closed goes with the recorder
+		delete(w.searches, pid)
+	}
+}
+
+// forgetAllocator ends what is known of the allocator of a process.
+func (s *Session) forgetAllocator(pid int) {
+	w := &s.allocators
+	if search := w.searches[pid]; search != nil {
+		_ = closeLinks(search.links)
+		delete(w.searches, pid)
+	}
+	delete(w.known, pid)
+	_ = s.probes.objects.AllocatorLayouts.Delete(uint32(pid)) // there may be none
+	_ = s.probes.objects.AllocatorSearches.Delete(uint32(pid))
+}
+
+// endAllocators ends all searches.
+func (s *Session) endAllocators() {
+	for _, search := range s.allocators.searches {
+		_ = closeLinks(search.links)
+	}
+	clear(s.allocators.searches)
+}
+
+// minLooks is how often a word must have been equal to a total to be taken for it.
+const minLooks = 32
+
+// statArrayWords is the size of one of PyTorch's StatArrays: current, peak, allocated and freed
+// of all, the small and the large pools, 8 bytes each. That of reserved bytes follows that of
+// allocated bytes (c10::CachingDeviceAllocator::DeviceStats).
+const statArrayWords = 3 * 4
+
+// findLayout returns the first word that was always the allocated bytes, if that one array
+// later was always the reserved bytes: in an array the current value of all pools is first.
+func findLayout(seen *bpf.CudaAllocatorSearch) (bpf.CudaAllocatorLayout, bool) {
+	if seen.Looks < minLooks {
+		return bpf.CudaAllocatorLayout{}, false
+	}
+	isSet := func(words []uint64, i int) bool { return i < 64*len(words) && words[i/64]>>(i%64)&1 != 0 }
+	for piece, word := range seen.Allocated {
+		for ; word != 0; word &= word - 1 {
+			i := 64*piece + bits.TrailingZeros64(word)
+			if isSet(seen.Reserved[:], i+statArrayWords) {
+				return bpf.CudaAllocatorLayout{AllocatedAt: uint32(8 * i), ReservedAt: uint32(8 * (i + statArrayWords))}, true
+			}
+		}
+	}
+	return bpf.CudaAllocatorLayout{}, false
+}
