@@ -11,10 +11,16 @@
 #include "state.h"
 #include "regs.h"
 
-/* Offsets of two totals in an allocator object, bytes. */
+/*
+ * PyTorch keeps a total as an array: current, peak, allocated and freed, of all, the small
+ * and the large pools. That of reserved bytes follows that of allocated bytes
+ * (c10::CachingDeviceAllocator::DeviceStats).
+ */
+#define STAT_ARRAY_WORDS 12
+
+/* Where in an allocator object the array of allocated bytes is. */
 struct allocator_layout {
-	__u32 allocated_at;
-	__u32 reserved_at;
+	__u64 allocated_at; /* bytes */
 };
 
 /* tgid -> layout, once user space has found it. */
@@ -44,32 +50,25 @@ struct {
 	__type(value, struct allocator_search);
 } allocator_searches SEC(".maps");
 
-static __always_inline __u64 read_total(__u64 object, __u32 at)
-{
-	__u64 v = ~0ULL; /* not known */
-
-	bpf_probe_read_user(&v, sizeof(v), (void *)(object + at));
-	return v;
-}
-
 /*
  * (this, action, address, bytes, stream, device, pool, context): grid[0] = action, src = pool,
  * grid[1] and [2] = allocated bytes, block[0] and [1] = reserved bytes as the object has them.
  */
 static __always_inline void read_allocator(struct pt_regs *ctx, struct thread *t, int has_pool, struct event *e)
 {
-	__u64 object = call_arg(ctx, 0), allocated = ~0ULL, reserved = ~0ULL, pool = 0;
+	__u64 object = call_arg(ctx, 0), allocated = ~0ULL, reserved = ~0ULL, pool = 0; /* totals: not known */
+	__u64 *w = t->scratch.words;
 	__u32 tgid = e->pid;
 	struct allocator_layout *l = bpf_map_lookup_elem(&allocator_layouts, &tgid);
 
 	if (has_pool) {
-		pool = call_arg(ctx, 7); /* {0, n}: of a graph */
+		pool = call_arg(ctx, 7); /* {0, n}: asked for by the program */
 		if (!pool)
-			pool = -call_arg(ctx, 6); /* {n, 0}: made by the program */
+			pool = -call_arg(ctx, 6); /* {n, 0}: of a captured graph */
 	}
-	if (l) {
-		allocated = read_total(object, l->allocated_at);
-		reserved = read_total(object, l->reserved_at);
+	if (l && !bpf_probe_read_user(w, 8 * (STAT_ARRAY_WORDS + 1), (void *)(object + l->allocated_at))) {
+		allocated = w[0];
+		reserved = w[STAT_ARRAY_WORDS];
 	}
 	t->allocator = object;
 	e->src = pool;

@@ -29,8 +29,7 @@ const (
 
 type CudaAllocatorLayout struct {
 	_           structs.HostLayout
-	AllocatedAt uint32
-	ReservedAt  uint32
+	AllocatedAt uint64
 }
 
 type CudaAllocatorSearch struct {

@@ -147,10 +147,8 @@ func (s *Session) endAllocators() {
 // minLooks is how often a word must have been equal to a total to be taken for it.
 const minLooks = 32
 
-// statArrayWords is the size of one of PyTorch's StatArrays: current, peak, allocated and freed
-// of all, the small and the large pools, 8 bytes each. That of reserved bytes follows that of
-// allocated bytes (c10::CachingDeviceAllocator::DeviceStats).
-const statArrayWords = 3 * 4
+// statArrayWords is STAT_ARRAY_WORDS of allocator.h.
+const statArrayWords = 12
 
 // findLayout returns the first word that was always the allocated bytes, if that one array
 // later was always the reserved bytes: in an array the current value of all pools is first.
@@ -163,7 +161,7 @@ func findLayout(seen *bpf.CudaAllocatorSearch) (bpf.CudaAllocatorLayout, bool) {
 		for ; word != 0; word &= word - 1 {
 			i := 64*piece + bits.TrailingZeros64(word)
 			if isSet(seen.Reserved[:], i+statArrayWords) {
-				return bpf.CudaAllocatorLayout{AllocatedAt: uint32(8 * i), ReservedAt: uint32(8 * (i + statArrayWords))}, true
+				return bpf.CudaAllocatorLayout{AllocatedAt: uint64(8 * i)}, true
 			}
 		}
 	}

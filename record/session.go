@@ -361,7 +361,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 	}
 	alive := time.NewTicker(aliveInterval)
 	defer alive.Stop()
-	scan := time.NewTimer(scanInterval)
+	scan := time.NewTimer(0)
 	defer scan.Stop()
 	for {
 		select {

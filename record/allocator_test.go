@@ -1,0 +1,267 @@
+//go:build linux
+
+package record
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// simtorchDir holds what `make simtorch` builds: PyTorch's allocator without PyTorch.
+const simtorchDir = "../build/simtorch"
+
+// simtorch returns the absolute path of a program that runs on simtorch.
+func simtorch(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(simtorchDir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		skip(t, "simtorch is not built: make simtorch")
+	}
+	return path
+}
+
+// allocatorEvent is one line of simtorch's ledger, as the row has it.
+type allocatorEvent struct {
+	startNs, endNs      int64
+	action              string
+	ptr, bytes, stream  int64
+	device              int32
+	pool                int64
+	allocated, reserved int64
+}
+
+// readAllocatorLedger returns the events of a ledger by thread, in order.
+func readAllocatorLedger(t *testing.T, path string, since int64) map[int32][]allocatorEvent {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	events := make(map[int32][]allocatorEvent)
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		f := strings.Split(lines.Text(), "\t")
+		if f[0] != "event" {
+			continue
+		}
+		n := make([]int64, len(f))
+		for i := range f {
+			n[i], _ = strconv.ParseInt(f[i], 0, 64) // the one word among them is told apart below
+		}
+		e := allocatorEvent{startNs: n[1], endNs: n[2], action: f[5], ptr: n[6], bytes: n[7], stream: n[8], device: int32(n[9]), allocated: n[12], reserved: n[13]}
+		if e.pool = n[11]; e.pool == 0 {
+			e.pool = -n[10]
+		}
+		if e.startNs >= since {
+			events[int32(n[4])] = append(events[int32(n[4])], e)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// allocatorRows returns the recorded events by thread, in order.
+func allocatorRows(t *testing.T, path string) map[int32][]format.Row {
+	t.Helper()
+	rec, err := format.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	rows := make(map[int32][]format.Row)
+	if err := rec.Rows(func(r *format.Row) error { rows[r.Tid] = append(rows[r.Tid], *r); return nil }, format.ClassAllocator); err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range rows {
+		slices.SortStableFunc(list, func(a, b format.Row) int { return int(a.StartNs - b.StartNs) })
+	}
+	return rows
+}
+
+// allocatorCount is what a comparison came to.
+type allocatorCount struct{ events, totals, stacks int }
+
+// compareAllocator checks that a recording has exactly the events of the ledger.
+func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEvent, hasPool bool) (n allocatorCount) {
+	t.Helper()
+	offset, wrong := metaOf(t, path).ClockOffsetNs, 0
+	recorded := allocatorRows(t, path)
+	for tid, events := range ledger {
+		rows := recorded[tid]
+		if len(rows) != len(events) {
+			t.Errorf("thread %d: %d events recorded, %d happened", tid, len(rows), len(events))
+			continue
+		}
+		for i, e := range events {
+			r := &rows[i]
+			got := allocatorEvent{startNs: e.startNs, endNs: e.endNs, action: r.Name, ptr: r.Ptr, bytes: r.Bytes, stream: r.Stream, device: r.Device,
+				pool: r.SrcPtr, allocated: r.AllocatedBytes, reserved: r.ReservedBytes}
+			if r.Name == format.AllocatorOOM {
+				got.ptr = int64(r.Value)
+			}
+			if r.AllocatedBytes == -1 && r.ReservedBytes == -1 { // not found yet
+				got.allocated, got.reserved = e.allocated, e.reserved
+			} else {
+				n.totals++
+			}
+			if !hasPool {
+				e.pool = 0
+			}
+			if at := r.StartNs - offset; got != e || at < e.startNs || at > e.endNs || r.Kind != format.KindAllocator || r.MemoryKind != format.MemoryTorch || r.Flags != 0 {
+				if wrong++; wrong <= 10 {
+					t.Errorf("thread %d event %d: recorded %+v at %d, flags %d; happened %+v", tid, i, got, at, r.Flags, e)
+				}
+			}
+			isFree := e.action == format.AllocatorFreeRequested || e.action == format.AllocatorFreeCompleted || e.action == format.AllocatorSnapshot
+			if isFree != (r.StackStatus == format.StackNone) {
+				t.Fatalf("%s with stack status %s", e.action, r.StackStatus)
+			}
+			n.events++
+		}
+	}
+	for tid := range recorded {
+		if _, ok := ledger[tid]; !ok {
+			t.Errorf("thread %d is not in the ledger", tid)
+		}
+	}
+	return n
+}
+
+// recordTensors records a program on simtorch from before its first event.
+func recordTensors(t *testing.T, opt Options, env []string, name string, args ...string) (Result, map[int32][]allocatorEvent) {
+	t.Helper()
+	ledger := filepath.Join(t.TempDir(), "torch.tsv")
+	p := startSim(t, append(env, "SIMTORCH_LEDGER="+ledger), simtorch(t, name), append(args, "--wait")...)
+	p.expect("ready")
+	opt.Pids = []int{p.pid()}
+	s := start(t, opt)
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	return result, readAllocatorLedger(t, ledger, since)
+}
+
+func TestAllocatorEventsEqualTheLedger(t *testing.T) {
+	needKernel(t)
+	for _, test := range []struct{ name, conf, stacks string }{
+		{"default", "", StacksFP}, {"default/auto", "", StacksAuto}, {"expandable", "expandable_segments:True", StacksFP},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			opt := testOptions(t)
+			opt.Stacks = test.stacks
+			result, ledger := recordTensors(t, opt, []string{"PYTORCH_CUDA_ALLOC_CONF=" + test.conf}, "tensors",
+				"--events", "150000", "--threads", "4", "--streams", "3", "--devices", "2", "--seed", "5", "--rate", "60000")
+			n := compareAllocator(t, result.Output, ledger, true)
+			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded || int64(n.events) != books.Recorded || n.events < 150_000 {
+				t.Errorf("%d events compared, books %+v", n.events, books)
+			}
+			if n.totals < n.events/2 {
+				t.Errorf("the allocator's totals are known in %d of %d events", n.totals, n.events)
+			}
+			fact := allocatorFact(t, result.Output)
+			if fact.Missing != "" || fact.Conf != test.conf || fact.BuildID == "" {
+				t.Errorf("fact %+v", fact)
+			}
+			t.Logf("%d events equal, %d with totals; %+v", n.events, n.totals, result.Meta.Cost)
+		})
+	}
+}
+
+// PyTorch 2.3 names no pool.
+func TestOlderAllocatorIsUnderstood(t *testing.T) {
+	needKernel(t)
+	result, ledger := recordTensors(t, testOptions(t), nil, "other/tensors", "--events", "20000", "--threads", "2", "--seed", "6", "--rate", "30000")
+	if n := compareAllocator(t, result.Output, ledger, false); n.events < 20_000 || n.totals == 0 {
+		t.Errorf("compared %+v", n)
+	}
+}
+
+// An allocator that cannot be probed is said to be missing, and CUDA's calls are recorded.
+func TestStrippedAllocatorIsMissing(t *testing.T) {
+	needKernel(t)
+	var warnings []string
+	opt := testOptions(t)
+	opt.Warn = func(text string) { warnings = append(warnings, text) }
+	result, _ := recordTensors(t, opt, nil, "stripped/tensors", "--events", "5000", "--seed", "6", "--rate", "10000")
+	if rows := allocatorRows(t, result.Output); len(rows) != 0 {
+		t.Errorf("events of %d threads", len(rows))
+	}
+	fact := allocatorFact(t, result.Output)
+	if len(warnings) != 1 || fact.Missing != warnings[0] || !strings.Contains(fact.Missing, "libc10_cuda.so: it has no function record_trace") {
+		t.Errorf("warnings %q, fact %+v", warnings, fact)
+	}
+	if result.Meta.Calls["memory"].Recorded == 0 {
+		t.Errorf("no CUDA memory calls: %+v", result.Meta.Calls)
+	}
+}
+
+func TestAllocatorIsLeftOutIfAsked(t *testing.T) {
+	needKernel(t)
+	opt := testOptions(t)
+	opt.Allocators = false
+	result, _ := recordTensors(t, opt, nil, "tensors", "--events", "5000", "--seed", "6")
+	if rows := allocatorRows(t, result.Output); len(rows) != 0 || result.Meta.Calls["memory"].Recorded == 0 {
+		t.Errorf("events of %d threads, calls %+v", len(rows), result.Meta.Calls)
+	}
+}
+
+// allocatorFact returns the one note of what allocator the process has.
+func allocatorFact(t *testing.T, path string) (fact format.AllocatorFact) {
+	t.Helper()
+	n := 0
+	for _, note := range factRows(t, path, format.KindNote) {
+		if note.Name != format.NoteAllocator {
+			continue
+		}
+		if err := json.Unmarshal([]byte(note.Message), &fact); err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d notes of allocators", n)
+	}
+	return fact
+}
+
+func TestRecordTraceIsRecognized(t *testing.T) {
+	const method = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace"
+	for _, test := range []struct {
+		parameters string
+		row        int
+		known      bool
+	}{
+		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>)", 0, true},
+		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::shared_ptr<c10::GatheredContext>)", 1, true},
+		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, int, std::shared_ptr<c10::GatheredContext>)", 1, true},
+		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, std::shared_ptr<c10::GatheredContext>)", 0, false},
+		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, int, std::shared_ptr<c10::GatheredContext>)", 0, false},
+		{"", 0, false},
+	} {
+		if row, known := recordTraceRow(method + test.parameters); row != test.row || known != test.known {
+			t.Errorf("%s: row %d, %v", test.parameters, row, known)
+		}
+	}
+	if name := fmt.Sprintf("_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceE%s", "NS_"); !recordTrace.MatchString(name) {
+		t.Errorf("%s is not found", name)
+	}
+}
