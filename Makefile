@@ -6,10 +6,11 @@ SHELL := /bin/bash
 BUILD := build
 GO ?= go
 CC ?= cc
+CXX ?= c++
 # The unwinder's module is used with a few changes; scripts/workspace.sh says which.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda demo test test-gpu generate check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test test-gpu generate check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,10 +24,13 @@ build: workspace ## build gpurec into build/bin
 simcuda: ## build the CUDA stand-in and its programs into build/simcuda
 	@CC=$(CC) bash examples/simcuda/build.sh $(BUILD)/simcuda
 
+simtorch: simcuda ## build the stand-in for PyTorch's allocator and its programs into build/simtorch
+	@CXX=$(CXX) bash examples/simtorch/build.sh $(BUILD)/simtorch
+
 demo: build simcuda ## record a leaking program and show the leak (root, no GPU)
 	@bash scripts/demo.sh
 
-test: workspace simcuda ## run all tests that can run here; what is skipped says why
+test: workspace simtorch ## run all tests that can run here; what is skipped says why
 	$(GO) test ./...
 
 test-gpu: build ## compare a recording with what a program did on a real GPU
@@ -38,7 +42,7 @@ generate: workspace ## compile the BPF programs (Debian 12's clang-14 and libbpf
 check: workspace ## all that CI runs: format, vet, lint, generated files, tests without skips
 	@bash scripts/check.sh
 
-bench: workspace simcuda ## run the benchmarks
+bench: workspace simtorch ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 fuzz: workspace ## fuzz every parser for FUZZTIME (30s) each

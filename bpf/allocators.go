@@ -4,12 +4,12 @@ package bpf
 // exported names: package record finds them by what they take.
 var Allocators = []Call{
 	// c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace(Action,
-	// address, bytes, stream, device, pool, context), PyTorch 2.8 and later.
+	// address, bytes, stream, device, pool, context), PyTorch 2.8 to 2.11.
 	{
 		Name: "record_trace", Kind: "allocator", Memory: "torch", Class: CudaCallClassCLASS_ALLOCATOR, Meaning: AllocatorEvent,
 		Decode: CudaCallDecodeDECODE_ALLOCATOR_POOL, Ptr: arg(2), Bytes: arg(3), Stream: arg(4),
 	},
-	// The same without pool, earlier.
+	// The same without pool, PyTorch 2.2 to 2.7. Before, it was called only if its history was on.
 	{
 		Name: "record_trace", Kind: "allocator", Memory: "torch", Class: CudaCallClassCLASS_ALLOCATOR, Meaning: AllocatorEvent,
 		Decode: CudaCallDecodeDECODE_ALLOCATOR, Ptr: arg(2), Bytes: arg(3), Stream: arg(4),

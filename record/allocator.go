@@ -36,7 +36,7 @@ func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, m
 	if err != nil {
 		return nil, "", err
 	}
-	missing = "it has no function record_trace: its symbols are stripped, or PyTorch is older than 2.0"
+	missing = "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2"
 	for symbol := range object.Symbols() {
 		if !recordTrace.MatchString(symbol.Name) {
 			continue
@@ -44,7 +44,7 @@ func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, m
 		full := symbolize.DemangleFull(symbol.Name)
 		row, known := recordTraceRow(full)
 		if !known {
-			missing = "gpurec does not know the parameters of " + full
+			missing = "gpurec knows record_trace of PyTorch 2.2 to 2.11, not " + full
 			continue
 		}
 		offset, ok := object.FileOffset(symbol.Start)

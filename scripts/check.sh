@@ -32,9 +32,10 @@ else
 	echo "(no clang-14 or libbpf-dev: the BPF objects are taken as committed)"
 fi
 
-step "simcuda"
-make -s simcuda
+step "simcuda and simtorch"
+make -s simtorch
 build/simcuda/selftest
+bash examples/simtorch/selftest.sh
 
 step "viewers and CPythons"
 bash scripts/viewers.sh

@@ -1,0 +1,159 @@
+/* The caching allocator of one device. Its functions have PyTorch's names, since they are what stacks show. */
+#ifndef SIMTORCH_ALLOCATOR_H
+#define SIMTORCH_ALLOCATOR_H
+
+#include "block.h"
+#include "ledger.h"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <unordered_set>
+#include <vector>
+
+/* A function that is a frame of a stack, as it is in PyTorch's library. */
+#define FRAME __attribute__((noinline))
+
+namespace c10::cuda::CUDACachingAllocator::Native {
+
+using CachingDeviceAllocator::DeviceStats;
+using CachingDeviceAllocator::StatArray;
+using TRACE_NAMESPACE::TraceEntry;
+
+/* PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True */
+bool expandable_segments();
+
+struct OutOfMemoryError : std::runtime_error {
+	using runtime_error::runtime_error;
+};
+
+enum : size_t {
+	kMinBlockSize = 512,          /* every size is a multiple of it */
+	kSmallSize = 1 << 20,         /* the largest request of the small pool */
+	kSmallBuffer = 2 << 20,       /* a segment of the small pool */
+	kLargeBuffer = 20 << 20,      /* one that several requests of the large pool share */
+	kMinLargeAlloc = 10 << 20,    /* from here on a request has a segment of its own */
+	kRoundLarge = 2 << 20,
+};
+
+/* A request on its way, and the block found for it. */
+struct AllocParams {
+	size_t size;
+	CUstream stream;
+	BlockPool *pool;
+	size_t alloc_size;
+	Block *block = nullptr;
+};
+
+class DeviceCachingAllocator {
+	/* These two come first, as in PyTorch: recorders read the statistics out of the object. */
+	mutable std::recursive_mutex mutex;
+	DeviceStats stats;
+
+	DeviceIndex device_id;
+	BlockPool large_blocks{false}, small_blocks{true};
+	std::unordered_set<Block *> active_blocks;     /* allocated, or still in use by a stream */
+	std::map<CUstream, std::deque<std::pair<CUevent, Block *>>> cuda_events;
+	std::vector<CUevent> idle_events;
+	std::vector<std::unique_ptr<ExpandableSegment>> segments_;
+
+	/* Which requests go to which private pool at the moment; the last one that wants a stream gets it. */
+	using Filter = std::function<bool(CUstream)>;
+	std::vector<std::pair<MempoolId_t, Filter>> captures_underway;
+	std::map<MempoolId_t, std::unique_ptr<PrivatePool>> graph_pools;
+	std::map<MempoolId_t, PrivatePool *> graph_pools_freeable;
+	std::vector<Block *> deferred_blocks;          /* freed during a capture, in which events cannot be used */
+	std::map<Block *, std::set<CUstream>> block_to_cudagraph_stream_uses;
+
+	/* PyTorch's history, which nobody switches on here. */
+	bool record_history = false;
+	std::vector<std::function<void(TraceEntry::Action, uint64_t, size_t, CUstream, DeviceIndex)>> trace_trackers_;
+
+public:
+	explicit DeviceCachingAllocator(DeviceIndex device) : device_id(device) {}
+
+	Block *malloc(size_t orig_size, CUstream stream);
+	void free(Block *block);
+	void recordStream(Block *block, CUstream stream);
+	void emptyCache(MempoolId_t pool);
+	void snapshot();
+	DeviceIndex device() const { return device_id; }
+
+	void createOrIncrefPool(MempoolId_t id);
+	void beginAllocateToPool(MempoolId_t id, Filter filter);
+	void endAllocateToPool(MempoolId_t id);
+	void releasePool(MempoolId_t id);
+
+	void checkpoint();             /* a line in the ledger */
+	int64_t stat(const char *name);
+	void verify();                 /* throws when the statistics are not those of the blocks */
+
+private:
+	void process_events();
+	void insert_events(Block *block);
+	void insert_events_deferred_until_no_capture();
+	void synchronize_and_free_events(PrivatePool *pool = nullptr);
+	CUevent create_event_internal();
+
+	BlockPool &get_pool(size_t size, CUstream stream);
+	bool get_free_block(AllocParams &p);
+	Block *alloc_found_block(const AllocParams &p, size_t orig_size, bool split);
+	void free_block(Block *block);
+	size_t try_merge_blocks(Block *dst, Block *src, BlockPool &pool);
+	[[noreturn]] void out_of_memory(const AllocParams &p);
+
+	bool alloc_block(AllocParams &p, bool is_retry);
+	Block *try_allocate_expandable_block(CUstream stream, BlockPool *pool, size_t size);
+	Block *find_expandable_block(CUstream stream, BlockPool *pool, size_t size);
+	bool map_block(Block *block, size_t size);
+	void unmap_block(Block *block);
+	bool release_cached_blocks(MempoolId_t pool);
+	void release_blocks(BlockPool &pool);
+	void release_block(Block *block);
+	void release_expandable_segment(Block *block);
+
+	void increase(StatArray &stat, const BlockPool &pool, size_t amount);
+	void decrease(StatArray &stat, const BlockPool &pool, size_t amount);
+
+	void record_trace(TraceEntry::Action action, TRACE_ADDRESS addr, size_t size, CUstream stream, DeviceIndex device,
+			  TRACE_POOL(MempoolId_t mempool_id) std::shared_ptr<GatheredContext> context);
+	void trace(TraceEntry::Action action, uint64_t addr, size_t size, CUstream stream, DeviceIndex device, MempoolId_t pool,
+		   size_t block_size);
+	void trace(TraceEntry::Action action, const Block *block, size_t size)
+	{
+		trace(action, (uint64_t)block->ptr, size, block->stream, device_id, block->pool->id(), block->size);
+	}
+	void report(void *ptr, int64_t bytes);
+};
+
+/* The call of record_trace and its line in the ledger. Inlined, so that it is no frame of the stack. */
+[[gnu::always_inline]] inline void DeviceCachingAllocator::trace(TraceEntry::Action action, uint64_t addr, size_t size,
+								 CUstream stream, DeviceIndex device, MempoolId_t pool,
+								 size_t block_size)
+{
+	ledger::Event event = {.start_ns = ledger::now(), .end_ns = 0, .action = action, .ptr = addr, .bytes = size,
+			       .stream = (uint64_t)stream, .device = device, .pool = pool,
+			       .allocated_bytes = stats.allocated_bytes[0].current,
+			       .reserved_bytes = stats.reserved_bytes[0].current, .block_bytes = block_size};
+	record_trace(action, (TRACE_ADDRESS)addr, size, stream, device, TRACE_POOL(pool) nullptr);
+	event.end_ns = ledger::now();
+	ledger::write_event(event);
+}
+
+/* The numbers go from the object into the arguments, as in PyTorch: that is one way to learn where they are. */
+[[gnu::always_inline]] inline void DeviceCachingAllocator::report(void *ptr, int64_t bytes)
+{
+	uint64_t start_ns = ledger::now();
+	reportMemoryUsageToProfiler(ptr, bytes, (size_t)stats.allocated_bytes[0].current, (size_t)stats.reserved_bytes[0].current,
+				    {DeviceType::CUDA, device_id});
+	ledger::write_usage({.start_ns = start_ns, .end_ns = ledger::now(), .ptr = (uint64_t)ptr, .bytes = bytes,
+			     .allocated_bytes = (uint64_t)stats.allocated_bytes[0].current,
+			     .reserved_bytes = (uint64_t)stats.reserved_bytes[0].current, .device = device_id});
+}
+
+} // namespace c10::cuda::CUDACachingAllocator::Native
+
+#endif

@@ -1,0 +1,98 @@
+#include "block.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace c10::cuda::CUDACachingAllocator::Native {
+
+void Block::insert_between(Block *before, Block *after)
+{
+	prev = before;
+	next = after;
+	if (before)
+		before->next = this;
+	if (after)
+		after->prev = this;
+}
+
+bool BySize::operator()(const Block *a, const Block *b) const
+{
+	return std::make_tuple((uintptr_t)a->stream, a->size, a->ptr) < std::make_tuple((uintptr_t)b->stream, b->size, b->ptr);
+}
+
+bool ByAddress::operator()(const Block *a, const Block *b) const
+{
+	return std::make_tuple((uintptr_t)a->stream, a->ptr) < std::make_tuple((uintptr_t)b->stream, b->ptr);
+}
+
+MempoolId_t BlockPool::id() const
+{
+	return owner ? owner->id : MempoolId_t{0, 0};
+}
+
+/* PyTorch reserves as many addresses as there is memory, and an eighth more. simcuda has fewer to give, so it is an eighth, or as many
+ * as the first request needs. */
+ExpandableSegment::ExpandableSegment(int device, CUstream stream, size_t page, size_t needed)
+	: device(device), stream(stream), page(page)
+{
+	pages = (std::max(driver_memory(device) / 8, needed) + page - 1) / page;
+	handles.resize(pages);
+	CU(cuMemAddressReserve, &base, size(), 0, 0, 0);
+}
+
+ExpandableSegment::~ExpandableSegment()
+{
+	for (size_t i = 0; i < pages; i++)
+		if (handles[i])
+			release(i, i + 1);
+	cuMemAddressFree(base, size());
+}
+
+ExpandableSegment::Range ExpandableSegment::map(Range wanted)
+{
+	size_t begin = (wanted.ptr - ptr()) / page;
+	size_t end = (wanted.ptr + wanted.size - ptr() + page - 1) / page;
+	CUmemAllocationProp prop = {};
+	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+	for (size_t i = begin; i < end; i++) {
+		CUmemGenericAllocationHandle handle;
+		CUresult result = cuMemCreate(&handle, page, &prop, 0);
+		if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+			for (; i > begin; handles[i].reset())
+				CU(cuMemRelease, *handles[--i]);
+			return {wanted.ptr, 0};
+		}
+		driver_check(result, "cuMemCreate");
+		handles[i] = handle;
+	}
+	for (size_t i = begin; i < end; i++)
+		CU(cuMemMap, base + i * page, page, 0, *handles[i], 0);
+	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CU(cuMemSetAccess, base + begin * page, (end - begin) * page, &access, 1);
+	return {ptr() + begin * page, (end - begin) * page};
+}
+
+ExpandableSegment::Range ExpandableSegment::unmap(Range given)
+{
+	size_t begin = (given.ptr - ptr() + page - 1) / page;
+	size_t end = (given.ptr + given.size - ptr()) / page;
+	if (begin >= end)
+		return {given.ptr, 0};
+	/* Unlike cudaFree, unmapping does not wait for work that still uses the memory. */
+	CU(cuStreamSynchronize, stream);
+	release(begin, end);
+	return {ptr() + begin * page, (end - begin) * page};
+}
+
+void ExpandableSegment::release(size_t begin, size_t end)
+{
+	for (size_t i = begin; i < end; i++) {
+		CU(cuMemUnmap, base + i * page, page);
+		CU(cuMemRelease, *handles[i]);
+		handles[i].reset();
+	}
+}
+
+} // namespace c10::cuda::CUDACachingAllocator::Native

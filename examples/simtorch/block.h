@@ -1,0 +1,95 @@
+/* What the allocator hands out: blocks, the pools where free ones wait, and segments that grow. */
+#ifndef SIMTORCH_BLOCK_H
+#define SIMTORCH_BLOCK_H
+
+#include "c10.h"
+#include "driver.h"
+
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace c10::cuda::CUDACachingAllocator::Native {
+
+struct BlockPool;
+class ExpandableSegment;
+
+/* A piece of a segment. The pieces of one segment are a list by address; two free neighbours are always merged into one. */
+struct Block {
+	CUstream stream;               /* of the allocation */
+	size_t size, requested_size = 0;
+	BlockPool *pool;
+	char *ptr;
+	bool allocated = false;
+	bool mapped = true;            /* false: address space of an expandable segment without memory */
+	Block *prev = nullptr, *next = nullptr;
+	int event_count = 0;           /* events to wait for until it is free */
+	std::set<CUstream> stream_uses;
+	ExpandableSegment *expandable = nullptr;
+
+	Block(CUstream stream, size_t size, BlockPool *pool, char *ptr) : stream(stream), size(size), pool(pool), ptr(ptr) {}
+
+	bool is_split() const { return prev || next; }
+	bool in_use() const { return allocated || event_count > 0 || !stream_uses.empty(); }
+	void insert_between(Block *before, Block *after);
+};
+
+struct BySize {
+	bool operator()(const Block *a, const Block *b) const;
+};
+struct ByAddress {
+	bool operator()(const Block *a, const Block *b) const;
+};
+
+struct PrivatePool;
+
+/* Free blocks for requests of up to, or above, 1 MiB. */
+struct BlockPool {
+	std::set<Block *, BySize> blocks;
+	std::set<Block *, ByAddress> unmapped;
+	bool is_small;
+	PrivatePool *owner;
+
+	BlockPool(bool is_small, PrivatePool *owner = nullptr) : is_small(is_small), owner(owner) {}
+	MempoolId_t id() const;
+};
+
+struct PrivatePool {
+	MempoolId_t id;
+	int use_count = 1;             /* graphs and users; at 0 its memory may be returned */
+	int segments = 0;
+	BlockPool large_blocks{false, this}, small_blocks{true, this};
+
+	explicit PrivatePool(MempoolId_t id) : id(id) {}
+};
+
+/* Address space of which pages are mapped as they are needed: one piece of memory for each page, of 2 MiB in the small pool and
+ * 20 MiB in the large one. */
+class ExpandableSegment {
+	int device;
+	CUstream stream;
+	size_t page, pages;
+	CUdeviceptr base;
+	std::vector<std::optional<CUmemGenericAllocationHandle>> handles;
+
+public:
+	struct Range {
+		char *ptr;
+		size_t size;
+	};
+
+	ExpandableSegment(int device, CUstream stream, size_t page, size_t needed);
+	~ExpandableSegment();
+
+	char *ptr() const { return reinterpret_cast<char *>(base); }
+	size_t size() const { return pages * page; }
+	Range map(Range wanted);       /* rounded up to pages; size 0 without memory */
+	Range unmap(Range given);      /* the whole pages within; size 0 when there are none */
+
+private:
+	void release(size_t begin, size_t end);
+};
+
+} // namespace c10::cuda::CUDACachingAllocator::Native
+
+#endif

@@ -1,0 +1,297 @@
+/* From a pointer to its device and block; and the C interface. */
+#include "allocator.h"
+#include "simtorch.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <unordered_map>
+
+namespace c10::cuda::CUDACachingAllocator::Native {
+
+class NativeCachingAllocator {
+	std::mutex mutex;
+	std::unordered_map<void *, std::pair<DeviceCachingAllocator *, Block *>> allocated_blocks;
+
+public:
+	std::vector<std::unique_ptr<DeviceCachingAllocator>> device_allocator;
+
+	void init();
+	void malloc(void **ptr, DeviceIndex device, size_t size, CUstream stream);
+	void free(void *ptr);
+	void recordStream(void *ptr, CUstream stream);
+
+private:
+	std::pair<DeviceCachingAllocator *, Block *> get_allocated_block(void *ptr, bool remove);
+};
+
+/* Never destroyed: programs free tensors until the very end. */
+static NativeCachingAllocator &allocator = *new NativeCachingAllocator;
+
+void NativeCachingAllocator::init()
+{
+	int devices = driver_start();
+	std::lock_guard<std::mutex> lock(mutex);
+	for (int i = (int)device_allocator.size(); i < devices; i++)
+		device_allocator.push_back(std::make_unique<DeviceCachingAllocator>((DeviceIndex)i));
+}
+
+FRAME void NativeCachingAllocator::malloc(void **ptr, DeviceIndex device, size_t size, CUstream stream)
+{
+	DeviceCachingAllocator *owner = device_allocator.at((size_t)device).get();
+	Block *block = owner->malloc(size, stream);
+	std::lock_guard<std::mutex> lock(mutex);
+	*ptr = block->ptr;
+	allocated_blocks[block->ptr] = {owner, block};
+}
+
+std::pair<DeviceCachingAllocator *, Block *> NativeCachingAllocator::get_allocated_block(void *ptr, bool remove)
+{
+	std::lock_guard<std::mutex> lock(mutex);
+	auto it = allocated_blocks.find(ptr);
+	if (it == allocated_blocks.end())
+		throw std::invalid_argument("invalid device pointer");
+	auto found = it->second;
+	if (remove)
+		allocated_blocks.erase(it);
+	return found;
+}
+
+FRAME void NativeCachingAllocator::free(void *ptr)
+{
+	auto [owner, block] = get_allocated_block(ptr, true);
+	owner->free(block);
+}
+
+void NativeCachingAllocator::recordStream(void *ptr, CUstream stream)
+{
+	auto [owner, block] = get_allocated_block(ptr, false);
+	owner->recordStream(block, stream);
+}
+
+/* What PyTorch's tensors have as their deleter. */
+FRAME static void local_raw_delete(void *ptr)
+{
+	allocator.free(ptr);
+}
+
+namespace {
+
+thread_local DeviceIndex current_device;
+
+/* A stream that is being captured, or was. It lives on, since blocks of its pool are known by it. */
+struct Graph {
+	DeviceCachingAllocator *owner;
+	CUstream stream;
+	CUgraph graph;
+};
+
+std::mutex graphs_lock;
+std::map<uint64_t, Graph> graphs;
+std::map<uint64_t, DeviceCachingAllocator *> pools;
+
+DeviceCachingAllocator &here()
+{
+	return *allocator.device_allocator.at((size_t)current_device);
+}
+
+/* Nothing that a C program could do about it. */
+template <typename Work> auto or_exit(Work work)
+{
+	try {
+		return work();
+	} catch (const std::exception &e) {
+		fprintf(stderr, "simtorch: error: %s\n", e.what());
+		exit(1);
+	}
+}
+
+} // namespace
+} // namespace c10::cuda::CUDACachingAllocator::Native
+
+using namespace c10::cuda::CUDACachingAllocator::Native;
+using c10::MempoolId_t;
+
+EXPORT int simtorch_init(void)
+{
+	return or_exit([] {
+		allocator.init();
+		return (int)allocator.device_allocator.size();
+	});
+}
+
+EXPORT void simtorch_set_device(int device)
+{
+	current_device = (c10::DeviceIndex)device;
+}
+
+EXPORT size_t simtorch_memory(void)
+{
+	return or_exit([] { return driver_memory(current_device); });
+}
+
+EXPORT void *simtorch_stream(void)
+{
+	return or_exit([] {
+		CUstream stream;
+		driver_use(current_device);
+		CU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+		return stream;
+	});
+}
+
+EXPORT void simtorch_work(void *ptr, size_t bytes, void *stream)
+{
+	or_exit([=] {
+		driver_use(current_device);
+		CU(cuMemsetD8Async, (CUdeviceptr)ptr, 0, bytes, (CUstream)stream);
+	});
+}
+
+EXPORT void *simtorch_alloc(size_t bytes, void *stream)
+{
+	return or_exit([=]() -> void * {
+		void *ptr = nullptr;
+		try {
+			allocator.malloc(&ptr, current_device, bytes, (CUstream)stream);
+		} catch (const OutOfMemoryError &) {
+		}
+		return ptr;
+	});
+}
+
+EXPORT void simtorch_free(void *ptr)
+{
+	or_exit([=] { local_raw_delete(ptr); });
+}
+
+EXPORT void simtorch_record_stream(void *ptr, void *stream)
+{
+	or_exit([=] { allocator.recordStream(ptr, (CUstream)stream); });
+}
+
+EXPORT void simtorch_empty_cache(void)
+{
+	or_exit([] {
+		for (auto &device : allocator.device_allocator)
+			device->emptyCache({0, 0});
+	});
+}
+
+EXPORT void simtorch_snapshot(void)
+{
+	or_exit([] {
+		for (auto &device : allocator.device_allocator)
+			device->snapshot();
+	});
+}
+
+/* ---- private pools, in the order in which torch.cuda.MemPool and CUDAGraph do it ---- */
+
+EXPORT uint64_t simtorch_pool_create(void)
+{
+	return or_exit([] {
+		static std::atomic<uint64_t> last;
+		uint64_t id = ++last;
+		here().createOrIncrefPool({0, id});
+		std::lock_guard<std::mutex> lock(graphs_lock);
+		pools[id] = &here();
+		return id;
+	});
+}
+
+static DeviceCachingAllocator *owner_of(uint64_t pool)
+{
+	std::lock_guard<std::mutex> lock(graphs_lock);
+	return pools.at(pool);
+}
+
+EXPORT void simtorch_pool_begin(uint64_t pool)
+{
+	or_exit([=] {
+		auto filter = [thread = pthread_self()](CUstream) { return pthread_equal(thread, pthread_self()) != 0; };
+		owner_of(pool)->beginAllocateToPool({0, pool}, filter);
+	});
+}
+
+EXPORT void simtorch_pool_end(uint64_t pool)
+{
+	or_exit([=] {
+		owner_of(pool)->endAllocateToPool({0, pool});
+		owner_of(pool)->releasePool({0, pool});
+	});
+}
+
+EXPORT void simtorch_pool_destroy(uint64_t pool)
+{
+	or_exit([=] {
+		DeviceCachingAllocator *owner = owner_of(pool);
+		owner->releasePool({0, pool});
+		owner->emptyCache({0, pool});
+	});
+}
+
+EXPORT uint64_t simtorch_graph_begin(void **stream)
+{
+	return or_exit([=] {
+		static std::atomic<uint64_t> last;
+		uint64_t id = ++last;
+		CUstream captured = (CUstream)simtorch_stream();
+		here().beginAllocateToPool({id, 0}, [captured](CUstream s) { return s == captured; });
+		CU(cuStreamBeginCapture_v2, captured, CU_STREAM_CAPTURE_MODE_RELAXED);
+		std::lock_guard<std::mutex> lock(graphs_lock);
+		graphs[id] = {&here(), captured, nullptr};
+		*stream = captured;
+		return id;
+	});
+}
+
+EXPORT void simtorch_graph_end(uint64_t id)
+{
+	or_exit([=] {
+		std::lock_guard<std::mutex> lock(graphs_lock);
+		Graph &graph = graphs.at(id);
+		driver_use(graph.owner->device());
+		CU(cuStreamEndCapture, graph.stream, &graph.graph);
+		graph.owner->endAllocateToPool({id, 0});
+	});
+}
+
+EXPORT void simtorch_graph_destroy(uint64_t id)
+{
+	or_exit([=] {
+		std::lock_guard<std::mutex> lock(graphs_lock);
+		Graph graph = graphs.at(id);
+		graphs.erase(id);
+		if (graph.graph)
+			CU(cuGraphDestroy, graph.graph);
+		graph.owner->releasePool({id, 0});
+	});
+}
+
+/* ---- for tests ---- */
+
+EXPORT void simtorch_checkpoint(void)
+{
+	for (auto &device : allocator.device_allocator)
+		device->checkpoint();
+	ledger::flush();
+}
+
+EXPORT int64_t simtorch_stat(const char *name)
+{
+	return here().stat(name);
+}
+
+EXPORT uint64_t simtorch_events(void)
+{
+	return ledger::events;
+}
+
+EXPORT void simtorch_verify(void)
+{
+	or_exit([] {
+		for (auto &device : allocator.device_allocator)
+			device->verify();
+	});
+}

@@ -1,0 +1,117 @@
+"""Tensors for Python programs: the allocator of libc10_cuda.so through ctypes.
+
+`empty(bytes, stream)` is the C function itself, so while it allocates the innermost Python
+frame is the line that called it, as with PyTorch. Its result is a Tensor, which is freed
+when nobody refers to it any more.
+
+The library is looked for in the folder SIMTORCH_LIB, else in build/simtorch of the
+repository.
+"""
+import ctypes
+import os
+import sys
+import time
+
+_folder = os.environ.get("SIMTORCH_LIB") or os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "simtorch")
+_library = ctypes.CDLL(os.path.join(_folder, "libc10_cuda.so"))
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+class Tensor:
+    __slots__ = ("ptr", "bytes")
+
+    def __init__(self, ptr, size):
+        self.ptr, self.bytes = ptr, size
+
+    def __del__(self, free=_library.simtorch_free):
+        free(self.ptr)
+
+
+def _declare(name, result, *arguments):
+    function = getattr(_library, "simtorch_" + name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+def _tensor(ptr, _function, arguments):
+    if not ptr:
+        raise OutOfMemoryError(f"out of memory: tried to allocate {arguments[0]} bytes")
+    return Tensor(ptr, arguments[0])
+
+
+_pointer = ctypes.c_void_p
+_declare("free", None, _pointer)
+init = _declare("init", ctypes.c_int)
+set_device = _declare("set_device", None, ctypes.c_int)
+memory = _declare("memory", ctypes.c_size_t)
+new_stream = _declare("stream", _pointer)
+empty = _declare("alloc", _pointer, ctypes.c_size_t, _pointer)
+empty.errcheck = _tensor
+_record_stream = _declare("record_stream", None, _pointer, _pointer)
+_work = _declare("work", None, _pointer, ctypes.c_size_t, _pointer)
+empty_cache = _declare("empty_cache", None)
+snapshot = _declare("snapshot", None)
+checkpoint = _declare("checkpoint", None)
+verify = _declare("verify", None)
+events = _declare("events", ctypes.c_uint64)
+_stat = _declare("stat", ctypes.c_int64, ctypes.c_char_p)
+
+
+def stat(name):
+    return _stat(name.encode())
+
+
+def record_stream(tensor, stream):
+    """Uses the tensor on that stream, from which it is free only when the stream is done."""
+    _record_stream(tensor.ptr, stream)
+    _work(tensor.ptr, tensor.bytes, stream)
+
+
+def line_of(file, marker):
+    """The line of a script that has this comment."""
+    with open(file) as lines:
+        return next(n for n, line in enumerate(lines, 1) if line.rstrip().endswith("# " + marker))
+
+
+class Loop:
+    """The steps of a training loop: `for step in loop`, paced, and the truth at the end.
+
+    With --wait it prints "ready PID" and starts at the first byte of stdin, and waits for
+    another one after "done STEPS", so that a recorder can attach and drain.
+    """
+
+    def __init__(self, description):
+        import argparse
+
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--steps", type=int, default=500)
+        parser.add_argument("--step-ms", type=float, default=10)
+        parser.add_argument("--wait", action="store_true")
+        self.options = parser.parse_args()
+        self.leaked = 0
+        init()
+
+    def __iter__(self):
+        if self.options.wait:
+            print("ready", os.getpid(), flush=True)
+            sys.stdin.read(1)
+        self.start = time.monotonic()
+        for step in range(self.options.steps):
+            yield step
+            ahead = self.start + (step + 1) * self.options.step_ms / 1000 - time.monotonic()
+            if ahead > 0:
+                time.sleep(ahead)
+        self.minutes = (time.monotonic() - self.start) / 60
+
+    def finish(self, file, leaks):
+        """Says which line leaked how many bytes per minute: truth, file, line (0: none), bytes, bytes a minute."""
+        checkpoint()
+        line = line_of(file, "the leak") if leaks else 0
+        print("done", self.options.steps)
+        print("truth", os.path.basename(file), line, self.leaked, round(self.leaked / self.minutes), sep="\t", flush=True)
+        if self.options.wait:
+            sys.stdin.read(1)
