@@ -63,6 +63,7 @@ void watch_close(void)
 	for (int i = 0; i < files_len; i++)
 		munmap((void *)(uintptr_t)files[i].state, sizeof(struct state));
 	files_len = 0;
+	config = (struct config){0}; /* the next to open may find another environment */
 }
 
 int watch_devices(void)
@@ -112,11 +113,12 @@ static void add_slot(const struct state_slot *slot, int device, uint64_t now, st
 		return;
 	uint64_t used = atomic_load(&d->used);
 	use->used += used;
-	use->busy += (double)busy_lately(d, now) / ((double)WINDOW * BUCKET_NS);
+	double busy = (double)busy_lately(d, now) / ((double)WINDOW * BUCKET_NS);
+	use->busy += busy;
 	if (atomic_load(&d->contexts) == 0)
 		return;
 	if (use->processes < max)
-		list[use->processes] = (struct process_use){(uint32_t)pid, used};
+		list[use->processes] = (struct process_use){(uint32_t)pid, used, busy < 1 ? busy : 1};
 	use->processes++;
 }
 

@@ -7,6 +7,7 @@
 struct process_use {
 	uint32_t pid;
 	uint64_t bytes;
+	double busy;      /* share of the last 150 ms, 0 to 1 */
 };
 
 struct device_use {

@@ -1,13 +1,14 @@
 """PyTorch's caching allocator at everything it does, with checkpoints to compare a recording with.
 
-    python3 allocator.py --seconds 20 [--hold SECONDS] [--checkpoints FILE] [--late SECONDS]
+    python3 allocator.py --seconds 20 [--hold SECONDS] [--checkpoints FILE] [--snapshot FILE]
 
 Four threads allocate and free tensors of all sizes at random on streams of their own, some
 used by a second stream. Once a second they stand still, and the main thread writes down what
 torch.cuda.memory_stats() says; in between it captures and replays CUDA graphs (private pools),
 empties the cache, and asks for more memory than there is.
 
---checkpoints writes a line "UNIX_NS key=value …" per second. --hold sleeps after CUDA is set up
+--checkpoints writes a line "UNIX_NS key=value …" per second. --snapshot writes what
+torch.cuda.memory._dump_snapshot() does at the last of them. --hold sleeps after CUDA is set up
 and before the first allocation, so that a recorder can attach.
 """
 import argparse
@@ -22,6 +23,7 @@ parser.add_argument("--seconds", type=float, default=20)
 parser.add_argument("--hold", type=float, default=0)
 parser.add_argument("--threads", type=int, default=4)
 parser.add_argument("--checkpoints")
+parser.add_argument("--snapshot")
 options = parser.parse_args()
 
 KEYS = ["allocated_bytes", "reserved_bytes", "requested_bytes", "active_bytes", "inactive_split_bytes", "segment", "allocation"]
@@ -106,6 +108,9 @@ while time.time() - begin < options.seconds:
     if len(graphs) > 3:
         graphs.pop(0)
     checkpoint(out)
+    if options.snapshot and time.time() - begin >= options.seconds:
+        torch.cuda.memory._dump_snapshot(options.snapshot)
+        print(f"snapshot at {time.time_ns()}", flush=True)
     running.set()
     standing.wait()
 ending.set()

@@ -1,0 +1,57 @@
+/* Answers that a test gives NVML, read from the file that SIMCUDA_NVML names. */
+#include "nvml_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct { const char *word; nvmlReturn_t result; } errors[] = {
+	{"not_supported", NVML_ERROR_NOT_SUPPORTED}, {"lost", NVML_ERROR_GPU_IS_LOST}, {"unknown", NVML_ERROR_UNKNOWN},
+};
+
+static nvmlReturn_t parse(char *text, double *values, int n)
+{
+	char *rest;
+	char *word = strtok_r(text, " \n", &rest);
+	for (size_t i = 0; word && i < sizeof(errors) / sizeof(errors[0]); i++)
+		if (!strcmp(word, errors[i].word))
+			return errors[i].result;
+	for (int i = 0; i < n && word; i++, word = strtok_r(NULL, " \n", &rest))
+		values[i] = strtod(word, NULL);
+	return NVML_SUCCESS;
+}
+
+/* What follows the key in a line about it, NULL if it is about something else. */
+static char *about(char *line, int device, const char *key)
+{
+	char *slash = strchr(line, '/');
+	if (slash && strtol(line, NULL, 10) != device)
+		return NULL;
+	char *name = slash ? slash + 1 : line;
+	size_t length = strlen(key);
+	return !strncmp(name, key, length) && name[length] == ' ' ? name + length : NULL;
+}
+
+nvmlReturn_t answer(int device, const char *key, double *values, int n)
+{
+	const char *path = getenv("SIMCUDA_NVML");
+	FILE *file = path && *path ? fopen(path, "re") : NULL;
+	if (!file)
+		return NVML_SUCCESS;
+	char line[256];
+	nvmlReturn_t result = NVML_SUCCESS;
+	while (fgets(line, sizeof(line), file)) {
+		char *text = about(line, device, key);
+		if (text)
+			result = parse(text, values, n);
+	}
+	fclose(file);
+	return result;
+}
+
+nvmlReturn_t answer_argument(int device, const char *function, long argument, double *values, int n)
+{
+	char key[128];
+	snprintf(key, sizeof(key), "%s:%ld", function, argument);
+	return answer(device, key, values, n);
+}

@@ -1,0 +1,215 @@
+/* NVML: what does not follow the simulated work: links, limits, modes, health. A healthy server card without NVLink and fan,
+ * unless SIMCUDA_NVML says otherwise. */
+#include "nvml_device.h"
+
+#include <stddef.h>
+
+/* A function of a device and one place for a number. */
+#define NUMBER(function, type, usually) \
+	EXPORT nvmlReturn_t function(nvmlDevice_t device, type *out) \
+	{ \
+		nvmlReturn_t result = asked(device, out); \
+		if (result) \
+			return result; \
+		*out = (type)(usually); \
+		return answered(device, out); \
+	}
+
+/* The same of a device and one argument. A number below 0: not supported, unless a test gives one. */
+#define NUMBER_OF(function, argument_type, type, usually) \
+	EXPORT nvmlReturn_t function(nvmlDevice_t device, argument_type argument, type *out) \
+	{ \
+		nvmlReturn_t result = asked(device, out); \
+		return result ? result : number_of(device, __func__, (long)argument, usually, out, sizeof(*out)); \
+	}
+
+static nvmlReturn_t number_of(nvmlDevice_t device, const char *function, long argument, double usually, void *out, size_t size)
+{
+	double value = usually;
+	nvmlReturn_t result = answer_argument(device->ordinal, function, argument, &value, 1);
+	if (result)
+		return result;
+	if (value < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (size == sizeof(unsigned int))
+		*(unsigned int *)out = (unsigned int)value;
+	else
+		*(unsigned long long *)out = (unsigned long long)value;
+	return NVML_SUCCESS;
+}
+
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned int, 700000)
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned int, 700000)
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, 5)
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, unsigned int, 16)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int, 5)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, unsigned int, 16)
+NUMBER(nvmlDeviceGetPcieReplayCounter, unsigned int, 0)
+NUMBER(nvmlDeviceGetComputeMode, int, 0)
+NUMBER(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
+NUMBER_OF(nvmlDeviceGetTemperatureThreshold, int, unsigned int, argument == 0 ? 95 : argument == 1 ? 87 : -1)
+NUMBER_OF(nvmlDeviceGetApplicationsClock, nvmlClockType_t, unsigned int, argument == NVML_CLOCK_MEM ? 3201 : 1980)
+NUMBER_OF(nvmlDeviceGetMaxClockInfo, nvmlClockType_t, unsigned int, argument == NVML_CLOCK_MEM ? 3201 : 1980)
+NUMBER_OF(nvmlDeviceGetPcieThroughput, int, unsigned int, 0)
+NUMBER_OF(nvmlDeviceGetNvLinkState, unsigned int, nvmlEnableState_t, -1)
+
+EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed)
+{
+	double value = -1;
+	nvmlReturn_t result = asked(device, speed);
+	if (!result)
+		result = answer(device->ordinal, __func__, &value, 1);
+	if (!result)
+		*speed = value < 0 ? 0 : (unsigned)value;
+	return result ? result : value < 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1)
+{
+	nvmlReturn_t result = asked(device, bar1);
+	if (result)
+		return result;
+	double used = 2 << 20;
+	result = answer(device->ordinal, __func__, &used, 1);
+	*bar1 = (nvmlBAR1Memory_t){256 << 20, (256 << 20) - (unsigned long long)used, (unsigned long long)used};
+	return result;
+}
+
+/* Utilization of an engine that the simulated work does not use. */
+#define ENGINE(function) \
+	EXPORT nvmlReturn_t function(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs) \
+	{ \
+		nvmlReturn_t result = asked(device, utilization); \
+		if (result || !samplingPeriodUs) \
+			return result ? result : NVML_ERROR_INVALID_ARGUMENT; \
+		*utilization = 0; \
+		*samplingPeriodUs = 167000; \
+		return answered(device, utilization); \
+	}
+
+ENGINE(nvmlDeviceGetEncoderUtilization)
+ENGINE(nvmlDeviceGetDecoderUtilization)
+ENGINE(nvmlDeviceGetJpgUtilization)
+ENGINE(nvmlDeviceGetOfaUtilization)
+
+/* Fills n places in order. */
+static nvmlReturn_t numbers(nvmlDevice_t device, const char *function, double *values, unsigned int **out, int n)
+{
+	nvmlReturn_t result = answer(device->ordinal, function, values, n);
+	for (int i = 0; i < n && !result; i++) {
+		if (!out[i])
+			return NVML_ERROR_INVALID_ARGUMENT;
+		*out[i] = (unsigned int)values[i];
+	}
+	return result;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessionCount, unsigned int *averageFps,
+					      unsigned int *averageLatency)
+{
+	nvmlReturn_t result = asked(device, sessionCount);
+	return result ? result : numbers(device, __func__, (double[]){0, 0, 0},
+					 (unsigned int *[]){sessionCount, averageFps, averageLatency}, 3);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *lowest, unsigned int *highest)
+{
+	nvmlReturn_t result = asked(device, lowest);
+	return result ? result : numbers(device, __func__, (double[]){200000, 700000}, (unsigned int *[]){lowest, highest}, 2);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correctable, unsigned int *uncorrectable,
+					      unsigned int *isPending, unsigned int *failureOccurred)
+{
+	nvmlReturn_t result = asked(device, correctable);
+	return result ? result : numbers(device, __func__, (double[]){0, 0, 0, 0},
+					 (unsigned int *[]){correctable, uncorrectable, isPending, failureOccurred}, 4);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
+{
+	nvmlReturn_t result = asked(device, major);
+	if (result || !minor)
+		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
+	*major = 9;
+	*minor = 0;
+	return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
+{
+	nvmlReturn_t result = asked(device, current);
+	if (result || !pending)
+		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
+	*current = *pending = NVML_FEATURE_ENABLED;
+	return answered(device, current);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
+{
+	nvmlReturn_t result = asked(device, current);
+	if (result || !pending)
+		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
+	*current = *pending = 0;
+	return NVML_SUCCESS;
+}
+
+/* All devices hang on one PCIe host bridge. */
+EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, int *level)
+{
+	nvmlReturn_t result = asked(device1, level);
+	if (!result)
+		result = asked(device2, level);
+	if (!result)
+		*level = 30;
+	return result;
+}
+
+/* The key has both arguments in one number: nvmlDeviceGetTotalEccErrors:11 is uncorrected (1) and aggregate (1). */
+EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int errorType, int counterType, unsigned long long *count)
+{
+	nvmlReturn_t result = asked(device, count);
+	return result ? result : number_of(device, __func__, errorType * 10 + counterType, 0, count, sizeof(*count));
+}
+
+/* Here too: 10 times the link, and the counter. */
+EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, int counter, unsigned long long *value)
+{
+	nvmlReturn_t result = asked(device, value);
+	return result ? result : number_of(device, __func__, (long)link * 10 + counter, -1, value, sizeof(*value));
+}
+
+/* Cards that remap rows retire no pages; the value is how many there are. */
+EXPORT nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, int cause, unsigned int *count, unsigned long long *addresses)
+{
+	unsigned int pages;
+	nvmlReturn_t result = asked(device, count);
+	if (!result)
+		result = number_of(device, __func__, cause, -1, &pages, sizeof(pages));
+	if (result)
+		return result;
+	unsigned int room = *count;
+	*count = pages;
+	if (pages > room || !addresses)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	for (unsigned int i = 0; i < pages; i++)
+		addresses[i] = 0x1000ull * (i + 1);
+	return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEnableState_t *isPending)
+{
+	nvmlReturn_t result = asked(device, isPending);
+	return result ? result : number_of(device, __func__, 0, -1, isPending, sizeof(*isPending));
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
+{
+	nvmlReturn_t result = asked(device, values);
+	for (int i = 0; i < valuesCount && !result; i++) {
+		values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+		values[i].nvmlReturn = number_of(device, __func__, values[i].fieldId, -1, &values[i].value.ullVal,
+						 sizeof(values[i].value.ullVal));
+	}
+	return result;
+}
