@@ -130,22 +130,26 @@ struct path_search {
 	__u32 from;
 };
 
-/* Counts in c->kept the words of a path that are what they were, up to the first that is not. */
-static long compare_word(__u32 i, struct path_search *c)
+/* Whether all words of a path are what they were. A call of its own, so that it is verified once. */
+static __attribute__((noinline)) int is_on(struct stack_piece *piece, struct known_path *p)
 {
-	asm volatile("" : "+r"(i));
-	if (i >= PATH_WORDS || piece_word(c->piece, c->path->at[i]) != c->path->value[i])
-		return 1;
-	c->kept++;
-	return 0;
-}
+	__u32 count, copied;
 
-static __always_inline int is_on(struct stack_piece *piece, struct known_path *p)
-{
-	struct path_search c = {.piece = piece, .path = p};
+	if (!piece || !p)
+		return 0;
+	count = p->count;
+	copied = piece->count;
+	for (__u32 i = 0; i < PATH_WORDS; i++) {
+		__u32 at;
 
-	bpf_loop(p->count, compare_word, &c, 0);
-	return c.kept == p->count;
+		if (i >= count)
+			return 1;
+		at = p->at[i];
+		asm volatile("" : "+r"(at));
+		if (at >= PIECE_WORDS || at >= copied || piece->words[at] != p->value[i])
+			return 0;
+	}
+	return 1;
 }
 
 /* The path of the fingerprint that the thread is on, 0: none that is known. */

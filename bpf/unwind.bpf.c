@@ -35,17 +35,17 @@ struct {
 /* A broken stack is sent again after this time: what broke it may have changed. */
 #define RESEND_NS 50000000
 
-struct hashing {
-	__u8 *record;
-	__u64 hash;
-};
-
-static long hash_word(__u32 i, struct hashing *c)
+/* Mixes the words of a stack into h. A call of its own, so that it is verified once. */
+static __attribute__((noinline)) __u64 hash_words(__u8 *record, __u32 words, __u64 h)
 {
-	if (i >= MAX_FRAME_WORDS)
-		return 1;
-	c->hash = mix(c->hash, *(__u64 *)(c->record + record_data + 8 * i));
-	return 0;
+	if (!record)
+		return h;
+	for (__u32 i = 0; i < MAX_FRAME_WORDS; i++) {
+		if (i >= words)
+			break;
+		h = mix(h, *(__u64 *)(record + record_data + 8 * i));
+	}
+	return h;
 }
 
 /*
@@ -114,7 +114,7 @@ int unwind_stop(struct pt_regs *ctx)
 	struct unwinding *u = unwinding_here();
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
 	struct open_call *c;
-	struct hashing h = {.record = record, .hash = id >> 32};
+	__u64 h;
 
 	if (!record || !u || !t)
 		return 0;
@@ -129,14 +129,13 @@ int unwind_stop(struct pt_regs *ctx)
 	u->id = 0;
 	words = *(__u16 *)(record + record_words);
 	error = *(__u32 *)(record + record_error);
-	h.hash = mix(h.hash, error);
-	bpf_loop(words, hash_word, &h, 0);
-	h.hash &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
+	h = hash_words(record, words, mix(id >> 32, error));
+	h &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
 	c->event.stack = STACK_UNWOUND;
-	c->event.stack_id = h.hash;
+	c->event.stack_id = h;
 	/* A stack that found no room must not be inferred: user space would not know it. */
-	if (was_sent(h.hash, error) || send_unwound(record, h.hash, id >> 32, error, words))
-		remember(ctx, t, &c->event, h.hash, error);
+	if (was_sent(h, error) || send_unwound(record, h, id >> 32, error, words))
+		remember(ctx, t, &c->event, h, error);
 	finish(t, c);
 	return 0;
 }
