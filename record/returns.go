@@ -137,7 +137,7 @@ func (p *probes) probeReturns() error {
 // spareReturns looks at the rate of launches until stop is closed.
 func (s *Session) spareReturns(stop <-chan struct{}) {
 	noted, policy := false, s.opt.returns
-	for !sleep(stop, policy.on) {
+	for !sleep(stop, policy.on/4) {
 		rate := s.scribe.launchRate.Load()
 		if rate < policy.maxRate {
 			continue
@@ -152,6 +152,9 @@ func (s *Session) spareReturns(stop <-chan struct{}) {
 		}
 		if err = errors.Join(err, s.probes.probeReturns()); err != nil {
 			s.scribe.rows <- []format.Row{{Kind: format.KindNote, Name: "returns", StartNs: s.scribe.accounts.clock.now(), Device: -1, Message: err.Error()}}
+			return
+		}
+		if sleep(stop, policy.on) {
 			return
 		}
 	}
