@@ -67,6 +67,8 @@ def allocate(seed):
 def capture_graph():
     """A small graph, whose tensors lie in a pool of its own."""
     x = torch.ones(1000, 1000, device="cuda")
+    ((x @ x) + 1).relu()  # what is loaded at first use must not be captured
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = x @ x
@@ -82,7 +84,7 @@ def checkpoint(out):
         print(now, *(f"{key}={stats[f'{key}.all.current']}" for key in KEYS), file=out, flush=True)
 
 
-threads = [threading.Thread(target=allocate, args=(seed,), name=f"allocate-{seed}") for seed in range(options.threads)]
+threads = [threading.Thread(target=allocate, args=(seed,), name=f"allocate-{seed}", daemon=True) for seed in range(options.threads)]
 for thread in threads:
     thread.start()
 out = open(options.checkpoints, "w") if options.checkpoints else None
