@@ -39,7 +39,7 @@ func (l *ledger) borrow(h *holdings, m *memoryCall) {
 		mem := h.handles[m.ptr]
 		switch {
 		case mem == nil:
-			h.handles[m.ptr] = &handle{block: block{m.bytes, m.atNs, m.origin}, refs: 1, borrows: 1}
+			h.handles[m.ptr] = &handle{block: block{bytes: m.bytes, sinceNs: m.atNs, origin: m.origin}, refs: 1, borrows: 1}
 		case mem.borrows == 0: // the process's own memory came back to it
 			mem.refs++
 			return

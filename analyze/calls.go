@@ -24,6 +24,7 @@ func isError(result int32) bool {
 type callStats struct {
 	calls, errors, open int64
 	captured            int64 // put into a graph, not run
+	timed               int64 // calls whose duration is known: of these are
 	hostNs, maxNs       int64
 }
 
@@ -32,6 +33,7 @@ func (s *callStats) add(o *callStats) {
 	s.errors += o.errors
 	s.open += o.open
 	s.captured += o.captured
+	s.timed += o.timed
 	s.hostNs += o.hostNs
 	s.maxNs = max(s.maxNs, o.maxNs)
 }
@@ -106,7 +108,8 @@ func (u *callUse) group(g *format.Group) {
 				u.work.add(false, 0, u.result[i], u.flags[i])
 			}
 		}
-		if u.flags[i]&format.FlagAbandoned == 0 {
+		if u.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+			one.timed = 1
 			one.hostNs = max(0, u.dur[i])
 			one.maxNs = one.hostNs
 		}
@@ -190,17 +193,23 @@ var callColumns = []Column{
 	{"calls", "CALLS", UnitCount, "calls that began in the window"},
 	{"errors", "ERRORS", UnitCount, "calls that returned an error (not ready and shutting down are none)"},
 	{"unfinished", "OPEN", UnitCount, "calls that were not seen to return"},
+	{"timed", "TIMED", UnitCount, "calls whose duration is known: at high rates the returns of kernel launches are probed for a share of the time only; the times are of these calls"},
 	{"host_sum_ns", "HOST SUM", UnitNs, "sum of the time threads spent in these calls; it is CPU time waiting or working, not GPU time, and threads add up"},
 	{"host_max_ns", "HOST MAX", UnitNs, "longest of these calls"},
 }
 
 func (u *callUse) callTable() Table {
-	table := Table{Name: "calls", Title: "calls by time spent in them on the CPU", Columns: callColumns, Spare: []string{"host_max_ns"}}
+	table := Table{Name: "calls", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(callColumns), Spare: []string{"host_max_ns", "timed"}}
+	spared := false
 	for n, s := range u.calls {
-		table.Rows = append(table.Rows, Row{Cells: []any{n.name, n.kind, s.calls, s.errors, s.open, s.hostNs, s.maxNs}})
+		table.Rows = append(table.Rows, Row{Cells: []any{n.name, n.kind, s.calls, s.errors, s.open, s.timed, s.hostNs, s.maxNs}})
+		spared = spared || s.timed+s.open < s.calls
+	}
+	if !spared {
+		hide(table.Columns, "timed")
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
-		return cmp.Or(compareCells(a.Cells[5], b.Cells[5]), compareCells(a.Cells[2], b.Cells[2]),
+		return cmp.Or(compareCells(a.Cells[6], b.Cells[6]), compareCells(a.Cells[2], b.Cells[2]),
 			strings.Compare(a.Cells[0].(string), b.Cells[0].(string)), strings.Compare(a.Cells[1].(string), b.Cells[1].(string)))
 	})
 	return table

@@ -27,13 +27,26 @@ type facts struct {
 	inferences []format.StackInference
 	samples    []sample // in order of time
 	metrics    names
-	xids       []xid
+	// processSamples are in order of time, others are the names they tell of processes.
+	processSamples []processSample
+	others         map[int32]string
+	xids           []xid
+	// allocators that processes have, in the order of their notes.
+	allocators     []allocatorFact
+	allocatorRules map[int32]allocatorRules // by process
+}
+
+// allocatorFact is what the recorder found out about a process's caching allocator.
+type allocatorFact struct {
+	pid int32
+	format.AllocatorFact
 }
 
 type process struct {
-	Name   string `json:"-"`
-	ExitNs int64  `json:"exit_ns"`
-	Exe    string `json:"exe"`
+	Name    string          `json:"-"`
+	ExitNs  int64           `json:"exit_ns"`
+	Exe     string          `json:"exe"`
+	Devices []deviceOrdinal `json:"devices"`
 }
 
 type thread struct{ pid, tid int32 }
@@ -41,6 +54,7 @@ type thread struct{ pid, tid int32 }
 type device struct {
 	name       string
 	totalBytes int64
+	fact       format.DeviceFact
 }
 
 // exit is the end of a process.
@@ -64,11 +78,10 @@ type sample struct {
 	device int32
 }
 
-type xid struct {
-	atNs        int64
-	device, pid int32
-	code        int64
-	text        string
+// processSample is one NVML sample about a process on a device, recorded or not.
+type processSample struct {
+	sample
+	pid int32
 }
 
 func (t *Timeline) readFacts() error {
@@ -76,6 +89,8 @@ func (t *Timeline) readFacts() error {
 	f.processes = make(map[int32]process)
 	f.threads = make(map[thread]string)
 	f.devices = make(map[int32]device)
+	f.others = make(map[int32]string)
+	f.allocatorRules = make(map[int32]allocatorRules)
 	if err := t.rec.Rows(f.add, format.ClassFact); err != nil {
 		return err
 	}
@@ -97,6 +112,7 @@ func (t *Timeline) readFacts() error {
 		return cmp.Or(cmp.Compare(a.atNs, b.atNs), cmp.Compare(a.pid, b.pid))
 	})
 	slices.SortStableFunc(f.samples, func(a, b sample) int { return cmp.Compare(a.atNs, b.atNs) })
+	slices.SortStableFunc(f.processSamples, func(a, b processSample) int { return cmp.Compare(a.atNs, b.atNs) })
 	slices.SortStableFunc(f.xids, func(a, b xid) int { return cmp.Compare(a.atNs, b.atNs) })
 	slices.SortStableFunc(f.lost, func(a, b loss) int { return cmp.Compare(a.startNs, b.startNs) })
 	return nil
@@ -109,17 +125,34 @@ func (f *facts) add(r *format.Row) error {
 	case format.KindThread:
 		f.threads[thread{r.Pid, r.Tid}] = r.Name
 	case format.KindDevice:
-		f.devices[r.Device] = device{r.Name, r.Bytes}
+		var fact format.DeviceFact
+		_ = json.Unmarshal([]byte(r.Message), &fact) // without a UUID the device pairs with nothing
+		f.devices[r.Device] = device{r.Name, r.Bytes, fact}
 	case format.KindLost:
 		f.lost = append(f.lost, loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
 	case format.KindNote:
 		if i, ok := readInference(r); ok {
 			f.addInference(i)
+		} else if r.Name == format.NoteAllocator {
+			f.addAllocator(r)
 		} else {
 			f.notes = append(f.notes, r.Message)
 		}
 	}
 	return nil
+}
+
+// addAllocator reads the note about a process's allocator.
+func (f *facts) addAllocator(r *format.Row) {
+	a := allocatorFact{pid: r.Pid}
+	if json.Unmarshal([]byte(r.Message), &a.AllocatorFact) != nil {
+		return
+	}
+	f.allocators = append(f.allocators, a)
+	f.allocatorRules[r.Pid] = readAllocatorRules(a.Conf)
+	if a.Missing != "" {
+		f.notes = append(f.notes, a.Missing)
+	}
 }
 
 // addSamples reads a row group of samples by column: of a long recording they are
@@ -128,17 +161,22 @@ func (f *facts) addSamples(g *format.Group) {
 	kind, name := g.Strings("kind"), g.Strings("name")
 	start, value := g.Int64("start_ns", nil), g.Float64("value", nil)
 	device, pid := g.Int32("device", nil), g.Int32("pid", nil)
-	var message format.Strings
-	if slices.Contains(kind.Dict, format.KindXid) {
-		message = g.Strings("message")
-	}
+	message := g.Strings("message")
 	metrics := f.metrics.all(name.Dict)
 	for i, at := range start {
 		switch kind.At(i) {
 		case format.KindNVML:
-			f.samples = append(f.samples, sample{at, value[i], metrics[name.Index[i]], device[i]})
+			s := sample{at, value[i], metrics[name.Index[i]], device[i]}
+			if pid[i] == 0 {
+				f.samples = append(f.samples, s)
+				continue
+			}
+			f.processSamples = append(f.processSamples, processSample{s, pid[i]})
+			if name := message.At(i); name != "" {
+				f.others[pid[i]] = name
+			}
 		case format.KindXid:
-			f.xids = append(f.xids, xid{at, device[i], pid[i], int64(value[i]), message.At(i)})
+			f.xids = append(f.xids, newXid(at, device[i], pid[i], name.At(i), value[i], message.At(i)))
 		}
 	}
 }
@@ -154,6 +192,9 @@ func (f *facts) addProcess(r *format.Row) {
 	if r.Message != "" && json.Unmarshal([]byte(r.Message), &said) == nil {
 		if said.Exe != "" {
 			p.Exe = said.Exe
+		}
+		if len(said.Devices) > 0 {
+			p.Devices = said.Devices
 		}
 		if said.ExitNs > 0 && said.ExitNs != p.ExitNs {
 			p.ExitNs = said.ExitNs

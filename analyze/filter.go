@@ -152,9 +152,12 @@ func streamName(stream int64) string {
 	return fmt.Sprintf("0x%x", uint64(stream))
 }
 
-// ParseTime reads a moment: an offset from the recording's start (12s, 1m30s) or a
-// time in RFC 3339.
+// ParseTime reads a moment: an offset from the recording's start (12s, 1m30s), a time in
+// RFC 3339, or Unix ns, which have 16 digits or more.
 func ParseTime(text string, recording Window) (int64, error) {
+	if ns, err := strconv.ParseInt(text, 10, 64); err == nil && ns >= 1e15 {
+		return ns, nil
+	}
 	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
 			return 0, fmt.Errorf("read time %q: an offset counts from the recording's start and is not negative", text)

@@ -50,6 +50,20 @@ func everyReport(rec *format.Recording) error {
 	if _, err := tl.Memory(0); err != nil {
 		return err
 	}
+	if _, err := tl.Allocators(0); err != nil {
+		return err
+	}
+	frag, pictures, err := tl.Fragmentation(FragOptions{Maps: true})
+	if err != nil {
+		return err
+	}
+	oom, err := tl.OOM(Options{})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(Render(io.Discard, frag, RenderOptions{Width: 80}), Render(io.Discard, oom, RenderOptions{Width: 80}), WriteMaps(io.Discard, pictures, 0)); err != nil {
+		return err
+	}
 	_, err = tl.Perfetto(io.Discard, PerfettoOptions{})
 	return err
 }
@@ -68,6 +82,13 @@ func FuzzAnalyze(f *testing.F) {
 	tp.api("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
 	tp.add(format.Row{Kind: format.KindNVML, Name: metricMemoryUsed, StartNs: epoch, Value: 1})
 	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
+	for i, name := range []string{format.AllocatorSegmentAlloc, format.AllocatorAlloc, format.AllocatorFreeRequested, format.AllocatorFreeCompleted,
+		format.AllocatorSegmentMap, format.AllocatorSegmentUnmap, format.AllocatorOOM} {
+		tp.add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: epoch + 60 + int64(i), Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 2 << 20, ReservedBytes: 2 << 20})
+	}
+	tp.memory(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
+	tp.alloc(80, 1, 0, 1<<30).Result = resultOutOfMemory
+	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`})
 	tp.exit(42, second)
 	tp.record()
 	data, err := os.ReadFile(tp.path)

@@ -65,7 +65,7 @@ var (
 		"libtorch_cpu.so at::_ops::add_Tensor::call",
 		"libtorch_python.so torch::autograd::THPVariable_add",
 	}
-	allocator = []string{
+	allocatorFrames = []string{
 		"libcuda.so.580.95.05 cuMemAlloc_v2", "libcudart.so.12 ", "libcudart.so.12 cudaMalloc",
 		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block",
 		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc",
@@ -148,7 +148,7 @@ main (/app/train.py:120)
 <module> (/app/train.py:131)
 … 7 frames of CPython and libc
 `},
-		"memory of PyTorch's allocator": {forward(allocator, nil), 5, defaultFrameRules, `
+		"memory of PyTorch's allocator": {forward(allocatorFrames, nil), 5, defaultFrameRules, `
 … 3 frames of PyTorch
 at::detail::empty_generic [libtorch_cpu.so]
 at::detail::empty_cuda [libtorch_cuda.so]
@@ -297,7 +297,7 @@ func TestFrameRulesThatAreWrong(t *testing.T) {
 func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	tp := newTape(t)
 	r := tp.add(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
-	r.Frames = forward(allocator, nil)
+	r.Frames = forward(allocatorFrames, nil)
 	at(tp.alloc(second, 1, 0x1000, mib), 1, "")
 	tl := tp.timeline()
 	count := func(rules *FrameRules) int {

@@ -59,7 +59,7 @@ var kernelColumns = []Column{
 	{"launches", "LAUNCHES", UnitCount, "launches of the kernel in the window that ran; how long it ran on the GPU is not known, and what graphs launch is not in it"},
 	{"captured", "CAPTURED", UnitCount, "launches that stream capture put into a graph instead"},
 	{"errors", "ERRORS", UnitCount, "launches that returned an error"},
-	{"host_sum_ns", "HOST SUM", UnitNs, "sum of the time threads spent launching it, not GPU time"},
+	{"host_sum_ns", "HOST SUM", UnitNs, "sum of the time threads spent launching it, not GPU time; of the launches whose duration is known, see calls"},
 	{"kernel_short", "KERNEL", UnitText, "name with template arguments folded, #n where that is the same for several kernels"},
 	{"kernel", "", UnitText, "demangled name"},
 }

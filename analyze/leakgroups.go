@@ -1,9 +1,6 @@
 package analyze
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // checkpoints is how many times live memory is looked at after the warm-up.
 const checkpoints = 20
@@ -33,11 +30,16 @@ type leakGroup struct {
 	exitNs     int64
 	stacks     map[int32]int64 // bytes by stack
 	device     int32           // of all blocks, or mixedDevices
+	memory     int32           // kind of all blocks in originTable.strings, or mixedKinds
 	firstStack int32
 }
 
-// mixedDevices marks a group with memory on several devices.
-const mixedDevices = -2
+// mixedDevices marks a group with memory on several devices, mixedKinds one with
+// memory of several kinds.
+const (
+	mixedDevices = -2
+	mixedKinds   = -1
+)
 
 // leakScan feeds groups from the replay.
 type leakScan struct {
@@ -57,7 +59,7 @@ type leakScan struct {
 }
 
 // newLeakScan returns a scan that wants every change of a replay (consume) and, at
-// its end, the ledger (finish).
+// its end, what is live (finish).
 func (t *Timeline) newLeakScan(opt *Options) (*leakScan, error) {
 	by, err := t.groupBy(opt.GroupBy, &opt.Filter)
 	if err != nil {
@@ -68,12 +70,12 @@ func (t *Timeline) newLeakScan(opt *Options) (*leakScan, error) {
 	return s, nil
 }
 
-// activity is the window that trends are judged in: from the first memory call, not
+// activity is the window that trends are judged in: from the first memory call or event, not
 // from the start of the recorder, to the end of the recording or of the last process.
 func (t *Timeline) activity(f *Filter) Window {
 	w := t.Recording()
-	if len(t.memory) > 0 {
-		w.FromNs = slices.MinFunc(t.memory, func(a, b span) int { return cmp.Compare(a.firstNs, b.firstNs) }).firstNs
+	if first, ok := t.firstMemoryNs(); ok {
+		w.FromNs = first
 	}
 	if end, ok := t.facts.allExited(); ok && end > w.FromNs && end < w.ToNs {
 		w.ToNs = end
@@ -81,12 +83,12 @@ func (t *Timeline) activity(f *Filter) Window {
 	return f.window(w)
 }
 
-func (s *leakScan) consume(l *ledger, c *change) {
+func (s *leakScan) consume(p *programMemory, c *change) {
 	if s.done {
 		return
 	}
 	if c.atNs > s.window.ToNs {
-		s.finish(l)
+		s.finish(p)
 		return
 	}
 	for s.step < checkpoints && c.atNs > s.checkpointNs(s.step+1) {
@@ -109,8 +111,11 @@ func (s *leakScan) consume(l *ledger, c *change) {
 func (s *leakScan) change(g *leakGroup, c *change) {
 	switch c.what {
 	case allocated:
+		o := &s.t.origins.list[c.block.origin]
 		if g.allocs == 0 {
-			g.firstStack = s.t.origins.list[c.block.origin].stack
+			g.firstStack, g.memory = o.stack, o.memory
+		} else if g.memory != o.memory {
+			g.memory = mixedKinds
 		}
 		g.allocs++
 		g.allocBytes += c.block.bytes
@@ -181,8 +186,8 @@ func (s *leakScan) never(g *leakGroup, b *block, atNs int64) {
 	g.stacks[o.stack] += b.bytes
 }
 
-// finish closes the window with the ledger as it is.
-func (s *leakScan) finish(l *ledger) {
+// finish closes the window with the memory as it is.
+func (s *leakScan) finish(p *programMemory) {
 	if s.done {
 		return
 	}
@@ -190,7 +195,7 @@ func (s *leakScan) finish(l *ledger) {
 	for s.step < checkpoints {
 		s.checkpoint()
 	}
-	l.each(func(_ int64, b block) {
+	p.each(func(_ int64, b block) {
 		if b.sinceNs < s.window.FromNs {
 			return
 		}

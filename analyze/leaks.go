@@ -10,7 +10,7 @@ import (
 // leakColumns are the columns of the table of leaks; the one that names the group
 // is added by leakTable.
 var leakColumns = []Column{
-	{"verdict", "VERDICT", UnitText, "growing: the lowest live bytes between checkpoints rise all along (tau >= 0.8 over 20 checkpoints after a warm-up of 10%, still rising in the last quarter) by at least 1 MiB and 1% of the peak, per window or per minute if the window is shorter; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it; retained: what else is live"},
+	{"verdict", "VERDICT", UnitText, "growing: the lowest live bytes between checkpoints rise all along (tau >= 0.8 over 20 checkpoints after a warm-up of 10%, still rising in the last quarter) by at least 1 MiB and 1% of the peak, per window or per minute if the window is shorter; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of PyTorch are retained then); retained: what else is live"},
 	{"live_bytes", "LIVE", UnitBytes, "bytes allocated in the window that the program had not freed at its end, or when its process or the last context of that ended"},
 	{"live_count", "COUNT", UnitCount, "allocations behind LIVE"},
 	{"allocs", "ALLOCS", UnitCount, "allocations in the window"},
@@ -24,6 +24,7 @@ var leakColumns = []Column{
 	{"oom_in_ns", "OOM IN", UnitNs, "(memory of the device - memory used at NVML's last sample, or where there is none at the program's last cuMemGetInfo) / growth of the row; absent without either, for host memory and for rows that do not grow"},
 	{"confidence", "", UnitText, "high, medium or low; see confidence_reasons"},
 	{"confidence_reasons", "", UnitText, "what lowers the confidence: lost calls, a cut-off recording, unmatched frees, a short window"},
+	{"memory_kind", "", UnitText, "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator handed out, with the bytes that were asked for) and so on; several if the row has several"},
 }
 
 var leakTotals = []Column{
@@ -48,13 +49,15 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := t.replay(s.consume)
+	use := t.newAllocatorUse(&opt.Filter, s.window)
+	p, err := t.replayProgram(s.consume, nil, use.watch)
 	if err != nil {
 		return nil, err
 	}
-	s.finish(l)
-	r := &Report{Command: "leaks", Window: s.window, Quality: t.quality(&l.counts)}
-	if !s.matched && len(t.memory) > 0 {
+	s.finish(p)
+	r := &Report{Command: "leaks", Window: s.window, Quality: t.programQuality(p)}
+	r.Facts, r.Notes = use.facts(p.allocators), r.Quality.notes()
+	if !s.matched && t.hasMemory() {
 		r.NoMatch = s.grouping.seen.explain(&opt.Filter)
 	}
 	rows := s.verdicts()
@@ -86,7 +89,7 @@ func (s *leakScan) verdicts() []judged {
 func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks bool) Table {
 	label := Column{s.grouping.by, groupTitle(s.grouping.by), UnitText, "where the memory was allocated, or what --group-by asks for"}
 	columns := append(slices.Clone(leakColumns), label)
-	table := Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct"}}
+	table := Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"}}
 	level, reasons := q.confidence(s.frees)
 	known := false
 	for i := range rows {
@@ -100,7 +103,7 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 		}
 		table.Rows = append(table.Rows, Row{
 			Cells: []any{j.verdict.String(), j.liveBytes, j.liveCount, j.allocs, percent(j.frees, j.allocs), age(j),
-				roundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.tau, oom, rowLevel, rowReasons, j.label},
+				roundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.tau, oom, rowLevel, rowReasons, t.kindLabel(j.memory), j.label},
 			Evidence: evidence,
 			Brief:    !allStacks && !j.verdict.isSuspect(),
 			stack:    j.stack(),
@@ -108,6 +111,9 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 	}
 	if !known {
 		hide(table.Columns, "oom_in_ns")
+	}
+	if len(t.allocations) > 0 {
+		title(table.Columns, "memory_kind", "KIND")
 	}
 	return table
 }
@@ -134,12 +140,23 @@ func age(j *judged) any {
 }
 
 // hide keeps a column out of tables.
-func hide(columns []Column, key string) {
+func hide(columns []Column, key string) { title(columns, key, "") }
+
+// title gives a column a heading.
+func title(columns []Column, key, text string) {
 	for i := range columns {
 		if columns[i].Key == key {
-			columns[i].Title = ""
+			columns[i].Title = text
 		}
 	}
+}
+
+// kindLabel names the kind of a group's memory.
+func (t *Timeline) kindLabel(memory int32) string {
+	if memory == mixedKinds {
+		return "several"
+	}
+	return t.origins.strings.list[memory]
 }
 
 // growthOnDevice is the growth that eats up a device's memory, bytes per minute.

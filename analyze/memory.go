@@ -17,7 +17,7 @@ type memoryCall struct {
 	durNs  int64
 	ptr    int64 // pointer or handle, by space
 	bytes  int64
-	handle int64 // of memMap: what appears at ptr
+	handle int64 // of memMap: what appears at ptr; of memAllocFailed: the result
 	origin int32
 	what   memoryWhat
 	space  memorySpace
@@ -142,8 +142,11 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, rows []memoryCa
 		if what == memAlloc {
 			m.bytes = min(m.bytes, addressSpace)
 		}
-		if what == memMap {
+		switch what {
+		case memMap:
 			m.handle = c.src[i]
+		case memAllocFailed:
+			m.handle = int64(c.result[i])
 		}
 		m.atNs = c.start[i]
 		if !what.fromStart() {

@@ -19,6 +19,7 @@ var perfettoColumns = []Column{
 	{"process, thread", "", UnitText, "a slice per call, from its entry to its return, on the thread that made it, with its stack, arguments and result; a call that had not returned ends where the recording does and is marked open"},
 	{"GPU n, stream s", "", UnitText, "an instant per launch, copy and memset when the CPU asked for it, in that order; when it ran on the GPU is not known"},
 	{"GPU n, live memory", "", UnitBytes, "bytes allocated and not freed, replayed from the calls; memory allocated before the recording is not in it"},
+	{"GPU n, PyTorch …", "", UnitBytes, "what PyTorch's caching allocator has handed out (allocated), has from the driver (reserved), and was asked for (requested); at most a thousand values a second"},
 	{"GPU n, NVML …", "", UnitText, "samples of NVML, of the whole device"},
 	{"GPU n, device free (cuMemGetInfo)", "", UnitBytes, "what programs were told is free on the whole device, when they asked"},
 	{"GPU n, failed allocations; Xid errors", "", UnitText, "an instant each"},
@@ -243,6 +244,7 @@ type memoryStep struct {
 	device int32
 	memory string
 	live   int64
+	what   string // of a caching allocator: which of its totals; "" of memory calls
 	failed bool
 	bytes  int64 // asked for by the failed allocation
 }
@@ -276,7 +278,8 @@ func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
 			}
 			clear(exits)
 		}
-		l, err := t.replay(func(_ *ledger, c *change) {
+		levels := newAllocatorLevels(f, send)
+		l, _, err := t.replayAll(func(_ *ledger, c *change) {
 			kind, total := use.consume(c)
 			if kind == nil {
 				return
@@ -308,8 +311,9 @@ func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
 					send(all)
 				}
 			}
-		})
+		}, levels.consume)
 		flush()
+		levels.finish(t.Recording().ToNs)
 		if done.err = err; err == nil {
 			done.counts = l.counts
 		}
@@ -341,7 +345,9 @@ func (p *trace) memoryStep(s *memoryStep) {
 		return
 	}
 	name := "live memory"
-	if s.memory != allMemory {
+	if s.what != "" {
+		name = s.what
+	} else if s.memory != allMemory {
 		name += " (" + s.memory + ")"
 	}
 	p.w.counter(at, p.gpuTrack(s.device, name, byteCounter), float64(s.live))

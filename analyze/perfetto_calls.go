@@ -183,6 +183,8 @@ func (p *trace) arguments(c *traceColumns, i int, kind string) {
 		w.note("open", annotationBool, 1)
 	case c.flags[i]&format.FlagAbandoned != 0:
 		w.note("abandoned", annotationBool, 1)
+	case c.flags[i]&format.FlagNoReturn != 0:
+		w.note("duration_unknown", annotationBool, 1)
 	default:
 		number("result", int64(c.result[i]))
 	}

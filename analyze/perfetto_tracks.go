@@ -106,7 +106,7 @@ func gpuRank(what string) uint64 {
 	switch {
 	case what == "Xid errors", what == "failed allocations":
 		return 0
-	case strings.HasPrefix(what, "live memory"):
+	case strings.HasPrefix(what, "live memory"), strings.HasPrefix(what, allocatorTrack):
 		return 1
 	case what == laneKind:
 		return 2

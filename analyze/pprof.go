@@ -24,7 +24,7 @@ var heapColumns = []Column{
 const exactSizes = 256
 
 // HeapProfile returns the memory of the window as a pprof profile, by the stacks
-// that allocated it, and the quality of the recording it is made from. Samples have
+// that allocated it (blocks of a caching allocator in place of its segments), and the quality of the recording it is made from. Samples have
 // the labels bytes (numeric, size of one allocation), device, pid and tid (numeric),
 // api, kind, stream and thread. All frames are in it but for those that opt.Hide
 // hides. NoMatch is set if the filter left nothing over.
@@ -33,12 +33,12 @@ func (t *Timeline) HeapProfile(opt Options) (p *profile.Profile, q Quality, none
 	if err != nil {
 		return nil, q, nil, err
 	}
-	l, err := t.replay(h.consume)
+	memory, err := t.replayProgram(h.consume, nil, nil)
 	if err != nil {
 		return nil, q, nil, err
 	}
-	q = t.quality(&l.counts)
-	if len(h.samples) == 0 && len(t.memory) > 0 {
+	q = t.programQuality(memory)
+	if len(h.samples) == 0 && t.hasMemory() {
 		none = h.grouping.seen.explain(&opt.Filter)
 	}
 	p = h.profile(&q)
@@ -71,7 +71,7 @@ func (t *Timeline) newHeap(opt *Options) (*heap, error) {
 	return &heap{t: t, grouping: by, window: t.activity(f), samples: make(map[heapKey]*heapValue), hide: cmp.Or(opt.Hide, new(FrameRules))}, err
 }
 
-func (h *heap) consume(_ *ledger, c *change) {
+func (h *heap) consume(_ *programMemory, c *change) {
 	if c.atNs > h.window.ToNs || c.block.sinceNs < h.window.FromNs || c.what == allocFailed || c.what == freedByExit {
 		return
 	}

@@ -12,6 +12,9 @@ import (
 // and the lost rows name it.
 const lostMemory = "memory"
 
+// lostAllocator is the same for events of caching allocators.
+const lostAllocator = "allocator"
+
 // Quality says what a recording does not know: every report carries it.
 type Quality struct {
 	Events           int64 // calls recorded
@@ -35,6 +38,15 @@ type Quality struct {
 	StacksWrong   int64
 	// inferred is what the recorder says of all inferred stacks.
 	inferred format.StackInference
+	// AllocatorEvents are what caching allocators told, LostAllocatorEvents what they told
+	// and could not be recorded; neither is in Events.
+	AllocatorEvents     int64
+	LostAllocatorEvents int64
+	// Of AllocatorCompared events the model's allocated bytes were compared with what the
+	// allocator counts itself; AllocatorDisagreed times it had others, by up to
+	// AllocatorWorstBytes.
+	AllocatorCompared, AllocatorDisagreed, AllocatorWorstBytes int64
+	AllocatorUnmatchedFrees, AllocatorLostFrees                int64
 	// GPUTiming says where GPU times come from: there are none so far.
 	GPUTiming string
 }
@@ -64,6 +76,8 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 		StacksChecked:         inferred.Checked,
 		StacksWrong:           inferred.Wrong,
 		inferred:              inferred,
+		AllocatorEvents:       t.scan.allocatorEvents,
+		LostAllocatorEvents:   max(t.rec.Meta.Calls[lostAllocator].Lost, t.facts.lostCalls(lostAllocator)),
 		GPUTiming:             "none",
 	}
 	own := q.Events - t.scan.stacks[format.StackParent]
@@ -74,6 +88,28 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 	}
 	slices.SortFunc(q.StackShares, func(a, b StackShare) int { return strings.Compare(a.Status, b.Status) })
 	return q
+}
+
+// programQuality judges the recording after a replay of what programs see.
+func (t *Timeline) programQuality(p *programMemory) Quality {
+	q := t.quality(p.counts())
+	p.allocators.all(func(a *allocator) {
+		q.AllocatorUnmatchedFrees += a.counts.unmatchedFrees
+		q.AllocatorLostFrees += a.counts.lostFrees
+		q.AllocatorCompared += a.check.compared
+		q.AllocatorDisagreed += a.check.disagreed
+		q.AllocatorWorstBytes = max(q.AllocatorWorstBytes, a.check.worstBytes)
+	})
+	return q
+}
+
+// notes are sentences about what a reader of reports on an allocator should know.
+func (q *Quality) notes() []string {
+	if q.AllocatorDisagreed == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("what PyTorch's allocator counts itself differs from what its events come to at %s of %s, by up to %s: events were lost, or its version works in another way",
+		thousands(q.AllocatorDisagreed), plural(q.AllocatorCompared, "event"), bytesText(q.AllocatorWorstBytes))}
 }
 
 var qualityColumns = []Column{
@@ -88,6 +124,13 @@ var qualityColumns = []Column{
 	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: its end may be missing"},
 	{"damaged_segments", "damaged segments", UnitCount, "segments that could not be read and were left out"},
 	{"unsymbolized_frames_pct", "frames without name", UnitPercent, "share of stored stack frames without a function name"},
+	{"allocator_events", "allocator events", UnitCount, "events of caching allocators (PyTorch's) in the recording; they are in no other number here"},
+	{"lost_allocator_events", "lost allocator events", UnitCount, "events of caching allocators that could not be recorded: what is live may be wrong by them"},
+	{"allocator_unmatched_frees", "", UnitCount, "frees of blocks that were allocated before the recording began, or whose allocation was lost"},
+	{"allocator_lost_frees", "lost allocator frees", UnitCount, "blocks and segments that must have ended, but their free was not recorded"},
+	{"allocator_compared", "", UnitCount, "events at which the model of the allocator was compared with what the allocator counts itself"},
+	{"allocator_disagreed", "allocator disagreements", UnitCount, "of those, events where the two had different bytes allocated or reserved; the model went on with the allocator's"},
+	{"allocator_worst_bytes", "", UnitBytes, "the largest such difference"},
 	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the thread's start, of those that can have one of their own (nested calls have that of the outer call); absent without such calls"},
 	{"stacks_inferred_pct", "", UnitPercent, "share of calls that were given the stack of an equal-looking call"},
 	{"stacks_truncated_pct", "", UnitPercent, "share of calls whose stack ends too early; gpurec analyze stacks says why"},
@@ -101,6 +144,7 @@ var qualityColumns = []Column{
 func (q *Quality) facts() []Fact {
 	return fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
 		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
+		q.AllocatorEvents, q.LostAllocatorEvents, q.AllocatorUnmatchedFrees, q.AllocatorLostFrees, q.AllocatorCompared, q.AllocatorDisagreed, q.AllocatorWorstBytes,
 		q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
 		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred))
 }
@@ -180,6 +224,23 @@ func (q *Quality) confidence(frees int64) (level string, reasons []string) {
 		} else {
 			lower(confidenceMedium, "%s calls that allocate or free were lost", thousands(n))
 		}
+	}
+	if n := q.LostAllocatorEvents; n > 0 {
+		to := confidenceMedium
+		if n*1000 > q.AllocatorEvents {
+			to = confidenceLow
+		}
+		lower(to, "%s of the allocator were lost", plural(n, "event"))
+	}
+	if n := q.AllocatorDisagreed; n > 0 {
+		to := confidenceMedium
+		if n*1000 > q.AllocatorCompared {
+			to = confidenceLow
+		}
+		lower(to, "the allocator counts other bytes than its events come to, %s", plural(n, "time"))
+	}
+	if n := q.AllocatorLostFrees; n > 0 {
+		lower(confidenceMedium, "%s of the allocator were not recorded", plural(n, "free"))
 	}
 	if q.LostFrees > 0 {
 		lower(confidenceMedium, "%s frees were not recorded", thousands(q.LostFrees))

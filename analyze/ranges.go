@@ -45,6 +45,21 @@ func (r *mappings) cut(from, to int64, yield func(mapping)) {
 	}
 }
 
+// overlapping hands all mappings to yield that lie in [from, to), wholly or in part.
+func (r *mappings) overlapping(from, to int64, yield func(mapping)) {
+	p := sort.Search(len(r.pieces), func(i int) bool { return r.pieces[i][len(r.pieces[i])-1].end > from })
+	for ; p < len(r.pieces); p++ {
+		for _, m := range r.pieces[p] {
+			if m.start >= to {
+				return
+			}
+			if m.end > from {
+				yield(m)
+			}
+		}
+	}
+}
+
 // insert adds a mapping; its addresses must be free.
 func (r *mappings) insert(m mapping) {
 	if len(r.pieces) == 0 {

@@ -78,6 +78,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 	}
 	switch command {
 	case "leaks":
+		section("facts", allocatorFacts...)
 		section("rows", leakColumns...)
 		section("totals", leakTotals...)
 	case "stacks":
@@ -88,13 +89,65 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("stacks", stackColumns...)
 		section("totals", stackTotals...)
 	case "summary":
-		section("facts", summaryFacts...)
+		section("facts", append(slices.Clone(summaryFacts), allocatorFacts...)...)
 		section("memory", useColumns...)
+		section("allocators", allocatorTableColumns...)
 		section("pools", poolColumns...)
 		section("leaks", leakColumns...)
 		section("calls", callColumns...)
 		section("kernels", kernelColumns...)
 		section("totals", leakTotals...)
+	case "gpu":
+		section("verdicts", gpuVerdictColumns...)
+		section("metrics", gpuMetricColumns...)
+		section("throttling", throttleColumns...)
+		section("health", healthColumns...)
+		section("processes", gpuProcessColumns...)
+		section("totals", gpuTotals...)
+	case "xid":
+		section("facts", xidFacts...)
+		section("xids", xidColumns...)
+		section("launches_before", launchColumns...)
+		section("totals", xidTotals...)
+	case "errors":
+		section("facts", errorFacts...)
+		section("asynchronous", faultColumns...)
+		section("suspects", launchColumns...)
+		section("errors", errorColumns...)
+		section("no_errors", quietColumns...)
+		section("totals", errorTotals...)
+	case "memory":
+		section("facts", memoryFacts...)
+		section("levels", levelColumns...)
+		section("holders", holderColumns...)
+		section("pools", poolColumns...)
+		section("reconcile", reconcileColumns...)
+		section("devices", deviceMemoryColumns...)
+		section("totals", memoryTotals...)
+	case "allocator":
+		section("facts", booksFacts...)
+		section("moments", momentColumns...)
+		section("allocators", booksColumns...)
+		section("peaks", peakColumns...)
+		section("events", eventColumns...)
+		section("pools", poolUseColumns...)
+		section("totals", booksTotals...)
+	case "torch-snapshot":
+		section("snapshot", snapshotColumns...)
+	case "oom":
+		section("facts", oomFacts...)
+		section("failures", oomColumns...)
+		section("cached", cachedColumns...)
+		section("holders", oomHolderColumns...)
+		section("totals", oomTotals...)
+	case "frag":
+		section("facts", fragFacts...)
+		section("spaces", spaceColumns...)
+		section("pins", pinColumns...)
+		section("trends", fragTrendColumns...)
+		section("moments", fragMomentColumns...)
+		section("maps", mapColumns...)
+		section("totals", fragTotals...)
 	case "pprof":
 		section("samples", heapColumns...)
 	case "perfetto":

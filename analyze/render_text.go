@@ -26,7 +26,7 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if len(t.Rows) == 0 && len(r.Tables) > 1 {
+		if len(r.Tables) > 1 && !t.shown() {
 			continue
 		}
 		if len(r.Tables) > 1 {
@@ -74,6 +74,11 @@ func wrapped(text, first, indent string, width int) string {
 // shown reports whether text shows the fact: what is unknown or empty it leaves out,
 // and what has no title is for programs.
 func (f *Fact) shown() bool { return f.Title != "" && f.Value != nil && f.Value != "" }
+
+// shown reports whether text has anything to show of a table.
+func (t *Table) shown() bool {
+	return len(t.Rows) > 0 && slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Title != "" })
+}
 
 // factLine joins facts into a line; zeros other than the first are left out.
 func factLine(facts []Fact) string {
@@ -312,7 +317,7 @@ func renderMarkdown(w *bufio.Writer, r *Report, opt RenderOptions) {
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if len(t.Rows) == 0 && len(r.Tables) > 1 {
+		if len(r.Tables) > 1 && !t.shown() {
 			continue
 		}
 		if !opt.NoHeader {

@@ -7,6 +7,7 @@ type block struct {
 	bytes   int64
 	sinceNs int64
 	origin  int32 // of the call that allocated it
+	number  int32 // how many were allocated before it, if it is the driver's: its name in all replays
 }
 
 // changeWhat says what a change did to the ledger.
@@ -27,7 +28,7 @@ const (
 type change struct {
 	what  changeWhat
 	atNs  int64
-	ptr   int64
+	ptr   int64 // of allocFailed: the result
 	block block // the memory that begins or ends; of allocFailed, what was asked for
 	by    int32 // origin of the call; of freedWithCtx and freedByExit, the block's
 }
@@ -104,20 +105,47 @@ func (h *holdings) each(yield func(ptr int64, b block)) {
 // work) and both are recorded, the first of them to take effect counts and the other
 // is the same memory.
 func (t *Timeline) replay(consume func(*ledger, *change)) (*ledger, error) {
-	l := &ledger{t: t}
-	events := t.events
+	r := memoryReplay{l: &ledger{t: t}, events: t.events, consume: consume}
 	err := inOrder(t.memory, t.streamMemory(), func(m *memoryCall) error {
-		for len(events) > 0 && events[0].atNs < m.atNs {
-			l.event(&events[0], consume)
-			events = events[1:]
-		}
-		l.apply(m, consume)
+		r.call(m)
 		return nil
 	})
-	for i := range events {
-		l.event(&events[i], consume)
+	r.finish()
+	return r.l, t.wrap(err)
+}
+
+// memoryReplay runs memory calls, and what else changes memory in between.
+type memoryReplay struct {
+	l       *ledger
+	events  []memoryEvent // that are still to come
+	consume func(*ledger, *change)
+	exit    func(pid int32, atNs int64) // told when a process has ended; may be nil
+}
+
+func (r *memoryReplay) call(m *memoryCall) {
+	r.eventsBefore(m.atNs)
+	r.l.apply(m, r.consume)
+}
+
+func (r *memoryReplay) eventsBefore(ns int64) {
+	for len(r.events) > 0 && r.events[0].atNs < ns {
+		r.event()
 	}
-	return l, t.wrap(err)
+}
+
+func (r *memoryReplay) finish() {
+	for len(r.events) > 0 {
+		r.event()
+	}
+}
+
+func (r *memoryReplay) event() {
+	e := &r.events[0]
+	r.l.event(e, r.consume)
+	if e.what == eventExit && r.exit != nil {
+		r.exit(e.pid, e.atNs)
+	}
+	r.events = r.events[1:]
 }
 
 // holdings returns what the process has that an origin belongs to.
@@ -166,7 +194,7 @@ func (l *ledger) apply(m *memoryCall, consume func(*ledger, *change)) {
 		}
 	case memAllocFailed:
 		l.counts.failed++
-		l.emit(consume, allocFailed, m.atNs, 0, block{m.bytes, m.atNs, m.origin}, m.origin)
+		l.emit(consume, allocFailed, m.atNs, m.handle, block{bytes: m.bytes, sinceNs: m.atNs, origin: m.origin}, m.origin)
 	case memAllocUnknown:
 		l.counts.unknownAllocs++
 	case memGraphAlloc:
@@ -197,8 +225,8 @@ func (l *ledger) alloc(blocks map[int64]block, m *memoryCall, consume func(*ledg
 		l.emit(consume, freeLost, m.atNs, m.ptr, old, m.origin)
 		delete(blocks, m.ptr)
 	}
+	b := block{m.bytes, m.atNs, m.origin, int32(l.counts.allocs)}
 	l.counts.allocs++
-	b := block{m.bytes, m.atNs, m.origin}
 	l.emit(consume, allocated, m.atNs, m.ptr, b, m.origin)
 	blocks[m.ptr] = b
 }

@@ -35,7 +35,7 @@ func pytorch(t testing.TB) *tape {
 	late := mixed("libcuda.so.1 cuMemcpyHtoDAsync_v2", "libcudart.so.12 cudaMemcpyAsync", "/x/libdali.so dali::Copy")
 	tp.stackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
 	tp.stackRow(2, format.StackComplete, "", "", mul)
-	tp.stackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", forward(allocator, nil))
+	tp.stackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", forward(allocatorFrames, nil))
 	tp.stackRow(4, format.StackTruncated, format.WhyCode, "launch", numba)
 	tp.stackRow(5, format.StackTruncated, format.WhyMapping, "dali::Copy", late)
 	tp.stackRow(6, format.StackTruncated, format.WhyMapping, "dali::Copy", late[:2])

@@ -50,24 +50,23 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 		return nil, err
 	}
 	use := t.newMemoryUse(&opt.Filter)
-	l, err := t.replay(func(l *ledger, c *change) {
-		leaks.consume(l, c)
-		use.consume(c)
-	})
+	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
+	p, err := t.replayProgram(leaks.consume, func(c *change) { use.consume(c) }, allocators.watch)
 	if err != nil {
 		return nil, err
 	}
-	leaks.finish(l)
+	leaks.finish(p)
 	calls := t.newCallUse(&opt.Filter)
 	if err := calls.scan(); err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "summary", Window: calls.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	r := &Report{Command: "summary", Window: calls.window, Quality: t.programQuality(p)}
+	r.Notes = append(slices.Clone(t.facts.notes), r.Quality.notes()...)
 	if len(calls.calls) == 0 && t.scan.events > 0 {
 		r.NoMatch = calls.seen.explain(&opt.Filter)
 	}
 	rows := leaks.verdicts()
-	r.Facts = t.summaryFacts(calls, l)
+	r.Facts = append(t.summaryFacts(calls, p.driver), allocators.facts(p.allocators)...)
 	r.Totals = leaks.totals(rows)
 	leakTable := t.leakTable(leaks, rows, &r.Quality, false)
 	callTable, kernelTable := calls.callTable(), calls.kernelTable()
@@ -76,7 +75,7 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	r.Tables = []Table{t.findings(r, rows), use.table(), t.poolTable(r.Window, &opt.Filter), leakTable, callTable, kernelTable}
+	r.Tables = []Table{t.findings(r, rows), use.table(), allocators.table(p.allocators), t.poolTable(r.Window, &opt.Filter), leakTable, callTable, kernelTable}
 	return r, nil
 }
 
@@ -136,7 +135,8 @@ func (t *Timeline) findings(r *Report, rows []judged) Table {
 	}
 	for _, x := range t.facts.xids {
 		if x.atNs >= r.Window.FromNs && x.atNs <= r.Window.ToNs {
-			add("perfetto", "Xid %d on device %d: %s", x.code, x.device, x.text)
+			e, _ := x.describe()
+			add("xid", "%s %d (%s) on device %d: %s", x.kind(), x.code, e.name, x.device, x.text)
 		}
 	}
 	number := func(name string) int64 {
@@ -144,7 +144,7 @@ func (t *Timeline) findings(r *Report, rows []judged) Table {
 		return int64(v)
 	}
 	if n := number("out_of_memory"); n > 0 {
-		add("perfetto", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", plural(n, "call"))
+		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", plural(n, "call"))
 	}
 	for i := range rows[:min(summaryTop, len(rows))] {
 		if j := &rows[i]; j.verdict == growing {

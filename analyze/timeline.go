@@ -27,6 +27,12 @@ type Timeline struct {
 
 	memory []span // row groups of memory calls
 	calls  []span // row groups of all other calls
+
+	allocations   []span // row groups of events of caching allocators
+	allocatorKeys []allocatorKey
+	allocatorIDs  map[allocatorKey]int32
+	lastAllocator int32           // number of the one that the last event was of
+	teardowns     map[int32]int64 // process → from when on it is ending, once that was asked
 }
 
 // Window is a stretch of time in Unix ns, both ends included.
@@ -38,7 +44,7 @@ func (w Window) DurNs() int64 { return max(0, w.ToNs-w.FromNs) }
 // New reads the recording's facts and stacks and measures its calls. The recording
 // must stay open while the Timeline is used.
 func New(rec *format.Recording) (*Timeline, error) {
-	t := &Timeline{rec: rec, origins: newOriginTable(), madeHere: make(map[contextKey]bool)}
+	t := &Timeline{rec: rec, origins: newOriginTable(), madeHere: make(map[contextKey]bool), allocatorIDs: make(map[allocatorKey]int32)}
 	t.scan.stacks = make(map[string]int64)
 	if err := t.readFacts(); err != nil {
 		return nil, err
@@ -53,6 +59,8 @@ func New(rec *format.Recording) (*Timeline, error) {
 		case format.ClassCall:
 			t.calls = append(t.calls, t.scan.add(g, i))
 			t.api.add(g)
+		case format.ClassAllocator:
+			t.scanAllocators(g, i)
 		}
 		if err := g.Err(); err != nil {
 			return nil, err
@@ -73,7 +81,7 @@ func New(rec *format.Recording) (*Timeline, error) {
 // where it left none (cut off before its first segment) those of the calls.
 func (t *Timeline) Recording() Window {
 	w := Window{t.rec.Meta.StartNs, t.rec.Meta.EndNs}
-	if w.FromNs == 0 && len(t.memory)+len(t.calls) > 0 {
+	if w.FromNs == 0 && t.scan.events+t.scan.allocatorEvents > 0 {
 		w.FromNs = t.scan.firstNs
 	}
 	if w.ToNs < w.FromNs || w.ToNs == 0 {
@@ -94,6 +102,7 @@ type span struct {
 // callScan is what one pass over a few columns of all calls tells.
 type callScan struct {
 	events          int64
+	allocatorEvents int64
 	open, abandoned int64
 	unreadable      int64
 	firstNs, lastNs int64
@@ -113,7 +122,7 @@ func (s *callScan) add(g *format.Group, index int) span {
 		sp.firstNs = min(sp.firstNs, ns)
 		s.lastNs = max(s.lastNs, ns)
 	}
-	if s.events == 0 || sp.firstNs < s.firstNs {
+	if s.events+s.allocatorEvents == 0 || sp.firstNs < s.firstNs {
 		s.firstNs = sp.firstNs
 	}
 	s.events += int64(len(s.start))

@@ -89,6 +89,8 @@ func (u Unit) text(v any) string {
 		return strconv.FormatBool(v)
 	case []string:
 		return oneLine(strings.Join(v, "; "))
+	case measured:
+		return v.text()
 	case float64:
 		if u == UnitPercent {
 			return strconv.FormatFloat(v, 'f', 1, 64)

@@ -3,6 +3,8 @@ package analyze
 import (
 	"fmt"
 	"time"
+
+	"github.com/gpurec/gpurec/format"
 )
 
 // verdict is what a group of allocations is, worst first.
@@ -71,7 +73,7 @@ func (s *leakScan) judge(i int) judged {
 		j.verdict = startup
 	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.window.DurNs()/2:
 		j.verdict = churn
-	case g.gone():
+	case g.gone() && s.t.kindLabel(g.memory) != format.MemoryTorch: // Python keeps things until it ends
 		j.verdict = exitLeak
 	default:
 		j.verdict = retained

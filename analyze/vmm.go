@@ -19,8 +19,8 @@ func (l *ledger) create(h *holdings, m *memoryCall, consume func(*ledger, *chang
 		l.counts.lostFrees++
 		l.lose(h, m, old, consume)
 	}
+	b := block{m.bytes, m.atNs, m.origin, int32(l.counts.allocs)}
 	l.counts.allocs++
-	b := block{m.bytes, m.atNs, m.origin}
 	l.emit(consume, allocated, m.atNs, m.ptr, b, m.origin)
 	h.handles[m.ptr] = &handle{block: b, refs: 1}
 }

@@ -59,6 +59,9 @@ type Meta struct {
 	Calls map[string]CallCount `json:"calls"`
 	// Cost is what the recording itself cost.
 	Cost Cost `json:"cost"`
+	// Machine is the host, Clocks the kernel's clocks at start and end. Since 1.1.
+	Machine Machine         `json:"machine"`
+	Clocks  []ClockSnapshot `json:"clocks,omitempty"`
 	// Complete is one of the Complete constants.
 	Complete string `json:"-"`
 }
@@ -89,6 +92,25 @@ type Cost struct {
 	BPFRunNs  int64 `json:"bpf_run_ns"`
 	BPFRuns   int64 `json:"bpf_runs"`
 	FileBytes int64 `json:"file_bytes"`
+	// Sampling is what asking NVML took, per GPU; its CPU time is in CPUNs. RowsDropped
+	// counts samples and facts that found the writer too busy. Since 1.1.
+	Sampling    []SamplingCost `json:"sampling,omitempty"`
+	RowsDropped int64          `json:"rows_dropped,omitempty"`
+}
+
+// Machine is the host of a recording.
+type Machine struct {
+	CPU         string `json:"cpu,omitempty"` // model, as the kernel names it
+	CPUs        int    `json:"cpus"`          // online
+	MemoryBytes int64  `json:"memory_bytes"`
+}
+
+// ClockSnapshot is the kernel's clocks read at one moment, to within UncertainNs.
+type ClockSnapshot struct {
+	MonotonicNs int64 `json:"monotonic_ns"`
+	RealtimeNs  int64 `json:"realtime_ns"`
+	BoottimeNs  int64 `json:"boottime_ns"`
+	UncertainNs int64 `json:"uncertain_ns"`
 }
 
 // Totals sums the call counts over all classes.

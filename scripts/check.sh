@@ -42,6 +42,8 @@ bash scripts/viewers.sh
 bash scripts/pythons.sh
 pythons=(build/python/*/bin/python3)
 "${pythons[0]}" scripts/compare_torch_stacks.py --self-test
+python3 scripts/compare_torch_allocator.py --self-test >/dev/null
+python3 scripts/compare_torch_snapshot.py --self-test >/dev/null
 
 # Attaching needs root; on a developer's machine without it the rest still runs.
 step "tests"

@@ -26,5 +26,8 @@ for cudart in static shared; do
 		fi
 	done <"$work/expected"
 done
+if python3 -c 'import torch' 2>/dev/null; then
+	if GPUREC=$gpurec bash scripts/test-torch-allocator.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+fi
 echo "test-gpu: $passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

@@ -236,6 +236,15 @@ func (f *elfFile) buildID() string {
 	return ""
 }
 
+// ReadBuildID returns the GNU build id of an ELF file without reading its symbols, "" if it has none.
+func ReadBuildID(r io.ReaderAt, size int64) (string, error) {
+	f, err := newELF(r, size)
+	if err != nil {
+		return "", err
+	}
+	return f.buildID(), nil
+}
+
 // buildIDNote finds the build id among the notes in raw. Notes are padded to 4 bytes, in segments aligned to 8 to 8 bytes.
 func buildIDNote(raw []byte, align uint64) string {
 	const typeBuildID, maxBuildID = 3, 64

@@ -61,7 +61,7 @@ means that a --fail-on condition held.`,
 		return f.report(args, (*analyze.Timeline).Summary)
 	}
 	f.addSummary(cmd.Flags())
-	cmd.AddCommand(newSummary(), newLeaks(), newStacks(), newPprof(), newPerfetto())
+	cmd.AddCommand(newSummary(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newGPU(), newXid(), newAllocator(), newPprof(), newPerfetto(), newTorchSnapshot())
 	return cmd
 }
 
@@ -123,15 +123,20 @@ startup (allocated at the start and kept, as weights are) or churn (freed again)
 	return cmd
 }
 
-// addFilter adds the flags that all reports have.
+// addFilter adds the flags that all reports of calls have.
 func (f *analyzeFlags) addFilter(flags *pflag.FlagSet) {
+	f.addScope(flags)
+	flags.Int32SliceVar(&f.opt.Tids, "tid", nil, "only thread `TID`")
+	flags.StringSliceVar(&f.streams, "stream", nil, "only stream `HANDLE`")
+	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave out allocations and copies below `SIZE`")
+}
+
+// addScope adds the flags that all reports have.
+func (f *analyzeFlags) addScope(flags *pflag.FlagSet) {
 	flags.StringVar(&f.from, "from", "", "leave out what was before `TIME`: an offset such as 12s, or RFC 3339")
 	flags.StringVar(&f.to, "to", "", "leave out what was after `TIME`")
 	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; may be given several times")
-	flags.Int32SliceVar(&f.opt.Tids, "tid", nil, "only thread `TID`")
 	flags.Int32SliceVar(&f.opt.Devices, "device", nil, "only CUDA device `N`")
-	flags.StringSliceVar(&f.streams, "stream", nil, "only stream `HANDLE`")
-	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave out allocations and copies below `SIZE`")
 	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, such as 'growing>0' or 'live_bytes>100MiB || lost_events>0'")
 	flags.BoolVar(&f.explain, "explain", false, "print how each value is computed, and nothing else")
 }
@@ -163,11 +168,12 @@ func (f *analyzeFlags) check() error {
 		}
 		return usagef(f.help(), "--format: %w", err)
 	}
-	size, err := parseSize(f.minBytes)
-	if err != nil {
-		return usagef(f.help(), "--min-bytes: %w", err)
+	var err error
+	if f.minBytes != "" { // not every report has the flag
+		if f.opt.MinBytes, err = parseSize(f.minBytes); err != nil {
+			return usagef(f.help(), "--min-bytes: %w", err)
+		}
 	}
-	f.opt.MinBytes = size
 	if f.kernel != "" {
 		if f.opt.Kernel, err = regexp.Compile(f.kernel); err != nil {
 			return usagef(f.help(), "--kernel: %w", err)
@@ -296,7 +302,10 @@ func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, analyz
 		r, err := make(t, f.opt)
 		var group *analyze.GroupError
 		var sort *analyze.SortError
+		var usage *usageError
 		switch {
+		case errors.As(err, &usage):
+			return usage
 		case errors.As(err, &group):
 			return usagef(f.help(), "--group-by: %w", err)
 		case errors.As(err, &sort):

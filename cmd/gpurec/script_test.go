@@ -136,6 +136,12 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 	case "stacks":
 		ts.Check(writeStacks(w, start))
 		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
+	case "crash":
+		ts.Check(writeCrash(w, start))
+		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
+	case "allocator":
+		ts.Check(writeAllocator(w, start))
+		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
 	case "good", "truncated", "foreign", "newer":
 		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
 		spoil(ts, path, kind)
@@ -145,6 +151,57 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("unknown kind of recording %q", kind)
 	}
+}
+
+// writeCrash adds a GPU with samples, and a launch that the driver and the program find to be broken.
+func writeCrash(w *format.Writer, start int64) error {
+	const ms = int64(1e6)
+	rows := []format.Row{
+		{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: start, Message: `{"uuid":"GPU-aaaa"}`},
+		{Kind: format.KindProcess, Name: "train", Pid: 4242, StartNs: start, Device: -1},
+		{Kind: format.KindLaunch, Name: "cuLaunchKernel", Kernel: "scatter", StartNs: start + 100*ms, DurNs: 1000, Pid: 4242, Tid: 4242, Context: 0xc1, Stream: 7, Site: "step (train.py:12)", StackStatus: format.StackNone},
+		{Kind: format.KindSync, Name: "cuCtxSynchronize", StartNs: start + 101*ms, DurNs: 2 * ms, Pid: 4242, Tid: 4242, Context: 0xc1, Result: 700, StackStatus: format.StackNone},
+		{Kind: format.KindXid, Name: format.NameXid, Value: 31, StartNs: start + 102*ms, Pid: 4242, Message: `{"pci":"0000:3b:00.0","process":"train","text":"MMU Fault","sources":["kmsg"]}`},
+	}
+	for i := range int64(3) {
+		for name, v := range map[string]float64{"gpm_sm_active_percent": 95, "clock_event_reasons": float64(4 * (i / 2))} {
+			rows = append(rows, format.Row{Kind: format.KindNVML, Name: name, StartNs: start + i*1000*ms, Value: v})
+		}
+		rows = append(rows, format.Row{Kind: format.KindNVML, Name: "process_used_memory_bytes", Message: "train", Pid: 4242, StartNs: start + i*1000*ms + ms, Value: float64(i+1) * (1 << 20)})
+	}
+	for _, r := range rows {
+		if err := w.Write(format.ClassOf(r.Kind), []format.Row{r}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeAllocator adds PyTorch's caching allocators of two processes.
+func writeAllocator(w *format.Writer, start int64) error {
+	const segment, mib = int64(0x7f1000000000), int64(1 << 20)
+	rows := []format.Row{{Kind: format.KindStack, StackID: 1, Pid: 4242, StackStatus: format.StackComplete, Site: "forward (model.py:12)", Frames: []format.Frame{
+		{Func: "record_trace", Module: "/venv/torch/lib/libc10_cuda.so", Type: "native"}, {Func: "forward", File: "/app/model.py", Line: 12, Type: "python"}}}}
+	for i, pid := range []int32{4242, 4243} {
+		rows = append(rows, format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: start, Device: -1})
+		at := start + int64(i)
+		event := func(name string, ptr, bytes, allocated, reserved int64) {
+			at += 500e6
+			rows = append(rows, format.Row{Kind: format.KindAllocator, Name: name, StartNs: at, Pid: pid, Tid: pid, MemoryKind: format.MemoryTorch,
+				Ptr: ptr, Bytes: bytes, StackID: 1, StackStatus: format.StackComplete, AllocatedBytes: allocated, ReservedBytes: reserved})
+		}
+		event(format.AllocatorSegmentAlloc, segment, 20*mib, 0, 20*mib)
+		event(format.AllocatorAlloc, segment, 4*mib, 0, 20*mib)
+		event(format.AllocatorAlloc, segment+4*mib, 3*mib-100, 4*mib, 20*mib)
+		event(format.AllocatorFreeRequested, segment, 4*mib, 3*mib, 20*mib)
+		event(format.AllocatorFreeCompleted, segment, 4*mib, 3*mib, 20*mib)
+	}
+	for _, r := range rows {
+		if err := w.Write(format.ClassOf(r.Kind), []format.Row{r}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeStacks adds launches from two stacks: one of Python, one of which the end is missing.

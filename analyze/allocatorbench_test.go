@@ -1,0 +1,96 @@
+package analyze
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// allocatorRecording writes n events of a training loop: activations that come and go,
+// some 2,000 blocks live, at 200 places.
+func allocatorRecording(t testing.TB, n int) *format.Recording {
+	path := filepath.Join(t.TempDir(), "torch.parquet")
+	w, err := format.Create(path, format.Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := newTape(t)
+	world := newTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, torchConf{})
+	world.capacity = 1 << 40
+	for written := 0; written < n; {
+		b := world.alloc(512<<world.r.IntN(14), torchSegment{})
+		place := world.r.Int32N(200)
+		at(b.row, place+1, fmt.Sprintf("forward (model.py:%d)", place))
+		if len(world.held) > 2000 {
+			world.free(world.held[world.r.IntN(len(world.held))])
+		}
+		if len(tp.rows) > 4000 {
+			var rows []format.Row
+			for _, r := range tp.rows {
+				rows = append(rows, *r)
+			}
+			if err := w.Write(format.ClassAllocator, rows); err != nil {
+				t.Fatal(err)
+			}
+			written += len(rows)
+			tp.rows = nil
+		}
+	}
+	if err := w.Finish(format.Meta{StartNs: epoch, EndNs: epoch + world.now}); err != nil {
+		t.Fatal(err)
+	}
+	return openRecording(t, path)
+}
+
+func benchAllocators(b *testing.B, run func(*Timeline) error) {
+	const n = 200_000
+	rec := allocatorRecording(b, n)
+	for b.Loop() {
+		tl, err := New(rec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := run(tl); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
+}
+
+func BenchmarkAllocators(b *testing.B) {
+	benchAllocators(b, func(tl *Timeline) error { _, err := tl.Allocators(0); return err })
+}
+
+func BenchmarkLeaksOfTensors(b *testing.B) {
+	benchAllocators(b, func(tl *Timeline) error { _, err := tl.Leaks(Options{Top: 20}); return err })
+}
+
+// TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of
+// row groups, but nothing for each.
+func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
+	var perEvent [2]float64
+	for i, n := range []int{20_000, 60_000} {
+		tl, err := New(allocatorRecording(t, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, s, err := tl.replayAll(func(*ledger, *change) {}, func(*allocator, *allocatorChange) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		perEvent[i] = float64(after.Mallocs-before.Mallocs) / float64(n)
+		if pieces := len(s.list[0].pieces); pieces > 20_000 {
+			t.Errorf("%d pieces for some 2,000 blocks", pieces)
+		}
+	}
+	if perEvent[1] > 0.05 || perEvent[1] > perEvent[0] {
+		t.Errorf("%.3f allocations per event, %.3f in a shorter recording", perEvent[1], perEvent[0])
+	}
+}

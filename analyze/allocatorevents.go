@@ -1,0 +1,184 @@
+package analyze
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// allocatorEvent is what a framework's caching allocator told, small because a window
+// of them is held and sorted. An allocator works under a lock: its events are in
+// order of their times.
+type allocatorEvent struct {
+	atNs      int64
+	ptr       int64 // of an out-of-memory: what the device had free, bytes
+	bytes     int64 // of blocks: as asked for
+	pool      int64 // private pool, 0 is none
+	stream    int64
+	allocated int64 // the allocator's own totals at this moment; negative: not known
+	reserved  int64
+	allocator int32 // number of process and device, see Timeline.allocatorIDs
+	origin    int32 // of an event with a stack, else noOrigin
+	what      allocatorWhat
+}
+
+// noOrigin is the origin of what came from a place that was not seen.
+const noOrigin = -1
+
+// allocatorWhat says what an allocator did.
+type allocatorWhat uint8
+
+const (
+	blockAllocated allocatorWhat = iota
+	blockFreeRequested
+	blockFreeCompleted
+	segmentAllocated
+	segmentFreed
+	segmentMapped   // expandable segments grow by pieces
+	segmentUnmapped // and shrink
+	outOfMemory
+	lookedAt // somebody took a snapshot
+
+	// What no event tells, but the model.
+	blockResized // how large a block is became known better
+	blockLost    // the end of a block was not recorded
+	allocatorEnd // the process ended, and its allocator with all that it held
+)
+
+var allocatorNames = map[string]allocatorWhat{
+	format.AllocatorAlloc: blockAllocated, format.AllocatorFreeRequested: blockFreeRequested, format.AllocatorFreeCompleted: blockFreeCompleted,
+	format.AllocatorSegmentAlloc: segmentAllocated, format.AllocatorSegmentFree: segmentFreed,
+	format.AllocatorSegmentMap: segmentMapped, format.AllocatorSegmentUnmap: segmentUnmapped,
+	format.AllocatorOOM: outOfMemory, format.AllocatorSnapshot: lookedAt,
+}
+
+// isBegin reports whether a place in the program asked for this; only then the event
+// has a stack.
+func (w allocatorWhat) isBegin() bool {
+	return w == blockAllocated || w >= segmentAllocated && w <= outOfMemory
+}
+
+// isSegment reports whether memory came from the driver or went back.
+func (w allocatorWhat) isSegment() bool { return w >= segmentAllocated && w <= segmentUnmapped }
+
+// allocatorKey names an allocator: there is one per process and device.
+type allocatorKey struct{ pid, device int32 }
+
+// allocatorColumns are the columns of one row group; the slices are used again.
+type allocatorColumns struct {
+	start, ptr, bytes, stream, context, pool []int64
+	allocated, reserved                      []int64
+	pid, tid, device, stack                  []int32
+	value                                    []float64
+	name, site, memory                       format.Strings
+	names, sites, memories                   []int32 // dictionary → originTable.strings
+	whats                                    []allocatorWhat
+	known                                    []bool // dictionary of names: it means something
+}
+
+// scanAllocators notes where the events are and how many there are.
+func (t *Timeline) scanAllocators(g *format.Group, index int) {
+	s := &t.scan
+	s.start = g.Int64("start_ns", s.start)
+	if len(s.start) == 0 {
+		return
+	}
+	first, last := slices.Min(s.start), slices.Max(s.start)
+	t.allocations = append(t.allocations, span{group: g, index: index, firstNs: first})
+	if s.events+s.allocatorEvents == 0 || first < s.firstNs {
+		s.firstNs = first
+	}
+	s.lastNs = max(s.lastNs, last)
+	s.allocatorEvents += int64(len(s.start))
+}
+
+// streamAllocators says how inOrder reads events: all, or only those of segments,
+// which are few.
+func (t *Timeline) streamAllocators(onlySegments bool) stream[allocatorEvent] {
+	var c allocatorColumns
+	var spare [][]allocatorEvent
+	return stream[allocatorEvent]{
+		load: func(s span) ([]allocatorEvent, error) {
+			var rows []allocatorEvent
+			if n := len(spare); n > 0 {
+				rows, spare = spare[n-1][:0], spare[:n-1]
+			}
+			if !c.readNames(s.group, onlySegments) {
+				return rows, s.group.Err()
+			}
+			return t.loadAllocators(s.group, &c, rows, onlySegments)
+		},
+		release: func(_ span, rows []allocatorEvent) { spare = append(spare, rows) },
+		at:      func(e *allocatorEvent) int64 { return e.atNs },
+		less:    func(a, b *allocatorEvent) bool { return a.atNs < b.atNs },
+	}
+}
+
+// readNames reads what the events of a group are, and reports whether any of them is
+// wanted.
+func (c *allocatorColumns) readNames(g *format.Group, onlySegments bool) bool {
+	c.name = g.StringsInto("name", c.name)
+	c.whats, c.known = c.whats[:0], c.known[:0]
+	for _, name := range c.name.Dict {
+		what, ok := allocatorNames[name]
+		c.whats, c.known = append(c.whats, what), append(c.known, ok && (!onlySegments || what.isSegment()))
+	}
+	return slices.Contains(c.known, true)
+}
+
+func (c *allocatorColumns) read(g *format.Group, strings *names) {
+	c.start, c.ptr, c.bytes = g.Int64("start_ns", c.start), g.Int64("ptr", c.ptr), g.Int64("bytes", c.bytes)
+	c.stream, c.context, c.pool = g.Int64("stream", c.stream), g.Int64("context", c.context), g.Int64("src_ptr", c.pool)
+	c.allocated, c.reserved = g.Int64("allocated_bytes", c.allocated), g.Int64("reserved_bytes", c.reserved)
+	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
+	c.stack = g.Int32("stack_id", c.stack)
+	c.site, c.memory = g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
+	c.names, c.sites, c.memories = strings.all(c.name.Dict), strings.all(c.site.Dict), strings.all(c.memory.Dict)
+	if slices.Contains(c.whats, outOfMemory) {
+		c.value = g.Float64("value", c.value)
+	}
+}
+
+func (t *Timeline) loadAllocators(g *format.Group, c *allocatorColumns, rows []allocatorEvent, onlySegments bool) ([]allocatorEvent, error) {
+	c.read(g, &t.origins.strings)
+	if err := g.Err(); err != nil {
+		return nil, err
+	}
+	rows = slices.Grow(rows, len(c.start))
+	for i, start := range c.start {
+		name := c.name.Index[i]
+		if !c.known[name] {
+			continue
+		}
+		e := allocatorEvent{
+			atNs: start, ptr: c.ptr[i] & (1<<56 - 1), bytes: min(max(0, c.bytes[i]), addressSpace), pool: c.pool[i], stream: c.stream[i], what: c.whats[name], origin: noOrigin,
+			allocated: min(c.allocated[i], addressSpace), reserved: min(c.reserved[i], addressSpace),
+			allocator: t.allocatorID(allocatorKey{c.pid[i], c.device[i]}),
+		}
+		if e.what.isBegin() {
+			e.origin = t.origins.id(origin{
+				stream: c.stream[i], context: c.context[i], pid: c.pid[i], tid: c.tid[i], device: c.device[i], stack: c.stack[i],
+				name: c.names[name], site: c.sites[c.site.Index[i]], memory: c.memories[c.memory.Index[i]],
+			})
+		}
+		if e.what == outOfMemory {
+			e.ptr = int64(min(max(0, c.value[i]), addressSpace))
+		}
+		rows = append(rows, e)
+	}
+	sortNearly(rows, func(a, b *allocatorEvent) bool { return a.atNs < b.atNs })
+	return rows, nil
+}
+
+// allocatorID numbers allocators in the order in which they are met.
+func (t *Timeline) allocatorID(key allocatorKey) int32 {
+	if n := t.lastAllocator; int(n) < len(t.allocatorKeys) && t.allocatorKeys[n] == key {
+		return n
+	}
+	n := numbered(t.allocatorIDs, key)
+	if int(n) == len(t.allocatorKeys) {
+		t.allocatorKeys = append(t.allocatorKeys, key)
+	}
+	t.lastAllocator = n
+	return n
+}

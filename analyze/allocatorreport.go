@@ -1,0 +1,417 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+)
+
+// DefaultMoments is how many moments AllocatorReport tells of if no times are named.
+const DefaultMoments = 20
+
+// AllocatorOptions shape the report of caching allocators. Of the filter's conditions
+// only those on time, process and device count.
+type AllocatorOptions struct {
+	Options
+	// Times are moments to tell of, Unix ns. Without any, there are Moments of them, at
+	// equal distances up to the end of the window; 0: DefaultMoments.
+	Times   []int64
+	Moments int
+}
+
+// AllocatorReport reports the books of PyTorch's caching allocators, exactly: at moments, at
+// the peaks and at the end, by pool and stream, and how far they agree with what the
+// allocators count themselves.
+func (t *Timeline) AllocatorReport(opt AllocatorOptions) (*Report, error) {
+	s := t.newBooksScan(&opt)
+	l, all, err := t.replayAll(func(*ledger, *change) {}, s.step)
+	if err != nil {
+		return nil, err
+	}
+	s.finish(all)
+	r := &Report{Command: "allocator", Window: s.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	if len(s.list) == 0 && len(t.allocations) > 0 {
+		r.NoMatch = s.seen.explain(&Filter{Pids: opt.Pids, Devices: opt.Devices})
+	}
+	r.Facts = s.facts()
+	moments := s.momentTable()
+	if err := moments.arrange(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	r.Tables = []Table{s.table(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
+	r.Totals = s.totals()
+	return r, nil
+}
+
+// booksScan follows the books of allocators. What was there before the recording is known
+// only at the end; until then all totals are without it.
+type booksScan struct {
+	t      *Timeline
+	opt    *AllocatorOptions
+	window Window
+	times  []int64 // rising
+	seen   *callers
+	books  map[*allocator]*books
+	list   []*books // in order of process and device
+}
+
+// books are what is told of one allocator.
+type books struct {
+	a       *allocator
+	lastNs  int64 // its last event
+	firstNs int64
+	endNs   int64 // when its process ended; 0: not
+	moments []AllocatorTotals
+	end     AllocatorTotals
+	closed  bool    // the end of the window is passed
+	peaks   [2]peak // of allocated and reserved bytes
+	actions [lookedAt + 1]actionCount
+	pools   map[torchPool]*poolUse // at the end
+}
+
+// peak is the moment of the most bytes of something.
+type peak struct {
+	atNs   int64
+	totals AllocatorTotals
+}
+
+// actionCount counts events of one kind in the window.
+type actionCount struct{ events, bytes int64 }
+
+type torchPool struct{ pool, stream int64 }
+
+// poolUse is what a pool has for a stream.
+type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
+
+func (t *Timeline) newBooksScan(opt *AllocatorOptions) *booksScan {
+	s := &booksScan{t: t, opt: opt, window: opt.window(t.Recording()), seen: newCallers(), books: make(map[*allocator]*books)}
+	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
+	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
+		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n
+		for i := int64(1); i <= n; i++ {
+			s.times = append(s.times, s.window.FromNs+whole*i+rest*i/n)
+		}
+	}
+	return s
+}
+
+func (s *booksScan) step(a *allocator, c *allocatorChange) {
+	b, met := s.books[a]
+	switch {
+	case !met:
+		s.seen.add(a.pid, 0, a.device, 0)
+		if s.opt.allocator(a.pid, a.device) {
+			b = &books{a: a, firstNs: c.atNs}
+			if c.atNs > s.window.FromNs { // what was there before may have been the most
+				b.peaks = [2]peak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
+			}
+		}
+		s.books[a] = b // nil: the filter leaves it out
+	case b != nil && c.what != blockResized:
+		s.see(b, c.atNs)
+	}
+	if b == nil || c.what == blockResized {
+		return
+	}
+	b.lastNs = c.atNs
+	switch {
+	case c.what == allocatorEnd:
+		b.endNs = c.atNs
+		s.see(b, math.MaxInt64)
+	case c.what <= lookedAt && c.atNs >= s.window.FromNs && c.atNs <= s.window.ToNs:
+		n := &b.actions[c.what]
+		n.events++
+		if c.what.isSegment() {
+			n.bytes += c.bytes
+		} else {
+			n.bytes += c.block.requested
+		}
+	}
+}
+
+// see notes what an allocator had from its last event until untilNs, when it had
+// another one.
+func (s *booksScan) see(b *books, untilNs int64) {
+	now := b.a.seen
+	for len(b.moments) < len(s.times) && s.times[len(b.moments)] < untilNs {
+		if at := s.times[len(b.moments)]; at < b.firstNs {
+			b.moments = append(b.moments, AllocatorTotals{})
+			continue
+		}
+		b.moments = append(b.moments, now)
+	}
+	if b.lastNs <= s.window.ToNs && untilNs > s.window.FromNs {
+		for i, bytes := range [2]int64{now.Allocated, now.Reserved} {
+			p := &b.peaks[i]
+			if p.atNs == 0 || bytes > [2]int64{p.totals.Allocated, p.totals.Reserved}[i] {
+				*p = peak{max(b.lastNs, s.window.FromNs), now}
+			}
+		}
+	}
+	if !b.closed && untilNs > s.window.ToNs {
+		b.closed = true
+		if b.lastNs <= s.window.ToNs {
+			b.end = now
+			b.pools = b.a.poolUse()
+		}
+	}
+}
+
+// finish ends the books, and puts in what was there before the recording.
+func (s *booksScan) finish(all *allocators) {
+	all.all(func(a *allocator) {
+		b := s.books[a]
+		if b == nil {
+			return
+		}
+		if b.endNs == 0 {
+			s.see(b, math.MaxInt64)
+		}
+		for i := range b.moments {
+			b.moments[i] = b.moments[i].plus(a.before)
+		}
+		b.end = b.end.plus(a.before)
+		for i := range b.peaks {
+			b.peaks[i].totals = b.peaks[i].totals.plus(a.before)
+		}
+		s.list = append(s.list, b)
+	})
+	slices.SortStableFunc(s.list, func(x, y *books) int {
+		return cmp.Or(cmp.Compare(x.a.pid, y.a.pid), cmp.Compare(x.a.device, y.a.device))
+	})
+}
+
+// poolUse sums up what an allocator has by pool and stream.
+func (a *allocator) poolUse() map[torchPool]*poolUse {
+	pools := make(map[torchPool]*poolUse)
+	of := func(p *piece) *poolUse {
+		key := torchPool{p.pool, p.stream}
+		if pools[key] == nil {
+			pools[key] = new(poolUse)
+		}
+		return pools[key]
+	}
+	for s := range a.ranges() {
+		for _, p := range a.within(s) {
+			of(p).reserved += p.size
+		}
+	}
+	a.each(func(p *piece) {
+		u := of(p)
+		u.blocks++
+		if p.state == isBlock {
+			u.allocated += p.size
+		} else {
+			u.awaiting += p.size
+		}
+		if p.segment == straySegment {
+			u.old += p.size
+		}
+	})
+	return pools
+}
+
+// totalsColumns are the columns of an allocator's books.
+var totalsColumns = []Column{
+	{"allocated_bytes", "ALLOCATED", UnitBytes, "bytes of blocks that the program has: allocated_bytes.all.current of torch.cuda.memory_stats()"},
+	{"reserved_bytes", "RESERVED", UnitBytes, "bytes from the driver: reserved_bytes.all.current"},
+	{"requested_bytes", "REQUESTED", UnitBytes, "bytes asked for, of blocks in use by program or streams: requested_bytes.all.current"},
+	{"active_bytes", "ACTIVE", UnitBytes, "bytes of blocks in use by program or streams: active_bytes.all.current"},
+	{"cached_bytes", "CACHED", UnitBytes, "reserved bytes that are not active"},
+	{"inactive_split_bytes", "SPLIT", UnitBytes, "of cached bytes, those in segments that have blocks in use, which therefore cannot go back to the driver; without expandable segments: inactive_split_bytes.all.current"},
+	{"segments", "SEGMENTS", UnitCount, "pieces of memory from the driver, without expandable segments: segment.all.current"},
+	{"allocations", "BLOCKS", UnitCount, "blocks that the program has: allocation.all.current"},
+}
+
+func (a AllocatorTotals) cells() []any {
+	return []any{a.Allocated, a.Reserved, a.Requested, a.Active, a.Reserved - a.Active, a.InactiveSplit, a.Segments, a.Allocations}
+}
+
+var whoseColumns = []Column{
+	{"pid", "PID", UnitID, "process"},
+	{"device", "DEVICE", UnitID, "CUDA device of the process"},
+}
+
+func (b *books) whose() []any { return []any{int64(b.a.pid), int64(b.a.device)} }
+
+var momentColumns = slices.Concat(
+	[]Column{
+		{"at_ns", "", UnitTime, "a moment, Unix ns; events of that moment are included"},
+		{"offset_ns", "AT", UnitNs, "the same, from the recording's start"},
+	}, whoseColumns, totalsColumns)
+
+// momentTable has a row per moment and allocator, as long as its process lives.
+func (s *booksScan) momentTable() Table {
+	table := Table{Name: "moments", Title: "over time", Columns: momentColumns, Spare: spareTotals}
+	start := s.t.Recording().FromNs
+	for i, at := range s.times {
+		for _, b := range s.list {
+			if b.endNs == 0 || at < b.endNs {
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), b.moments[i].cells())})
+			}
+		}
+	}
+	return table
+}
+
+// spareTotals are columns of books that narrow terminals do without.
+var spareTotals = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
+
+var booksColumns = slices.Concat(whoseColumns, []Column{
+	{"process", "PROCESS", UnitText, "its name"},
+}, totalsColumns, []Column{
+	{"ended", "", UnitRatio, "true if the process ended: the values are what it had then"},
+	{"from_start", "", UnitRatio, "true if the recording has the allocator's first event: all values are exact. Otherwise allocated_bytes and reserved_bytes are, the others lack blocks and segments from before the recording that were not freed in it, and their changes are exact but for inactive_split_bytes"},
+	{"events", "", UnitCount, "events of the allocator in the recording"},
+	{"compared_events", "", UnitCount, "events that tell the allocator's own totals of allocated and reserved bytes; in the report they are compared with the model, one by one"},
+	{"disagreed_events", "", UnitCount, "of those, events at which the model had others; it goes on with the allocator's"},
+	{"worst_difference_bytes", "", UnitBytes, "the largest such difference"},
+	{"resized_blocks", "", UnitCount, "blocks of another size, by the allocator's totals, than its rules say"},
+	{"unmatched_frees", "", UnitCount, "frees of blocks from before the recording"},
+	{"lost_frees", "", UnitCount, "blocks and segments that ended unseen: events were lost"},
+})
+
+// table has a row per allocator, at the end of the window.
+func (s *booksScan) table() Table {
+	table := Table{Name: "allocators", Title: "at the end", Columns: booksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
+	for _, b := range s.list {
+		c, k := &b.a.counts, &b.a.check
+		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{known(s.t.facts.processes[b.a.pid].Name)}, b.end.cells(),
+			[]any{b.endNs != 0, b.a.fromStart(), c.events, k.compared, k.disagreed, k.worstBytes, k.resized, c.unmatchedFrees, c.lostFrees})})
+	}
+	return table
+}
+
+var peakColumns = slices.Concat([]Column{
+	{"peak_of", "PEAK OF", UnitText, "allocated or reserved bytes: the first moment of the window at which they were highest"},
+	{"at_ns", "", UnitTime, "that moment, Unix ns"},
+	{"offset_ns", "AT", UnitNs, "the same, from the recording's start"},
+}, whoseColumns, totalsColumns)
+
+func (s *booksScan) peakTable() Table {
+	table := Table{Name: "peaks", Title: "at the peaks", Columns: peakColumns, Spare: spareTotals, Aside: true}
+	start := s.t.Recording().FromNs
+	for i, name := range []string{"allocated", "reserved"} {
+		for _, b := range s.list {
+			if p := &b.peaks[i]; p.atNs != 0 {
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), p.totals.cells())})
+			}
+		}
+	}
+	return table
+}
+
+var eventColumns = slices.Concat(whoseColumns, []Column{
+	{"action", "ACTION", UnitText, "what the allocator did, in PyTorch's words; that somebody took a snapshot is not told"},
+	{"events", "EVENTS", UnitCount, "how often it did in the window"},
+	{"bytes", "BYTES", UnitBytes, "sum of the bytes: of blocks as asked for, of segments their size"},
+})
+
+func (s *booksScan) eventTable() Table {
+	table := Table{Name: "events", Title: "events", Columns: eventColumns, Aside: true}
+	for _, b := range s.list {
+		for what, n := range b.actions {
+			if n.events > 0 {
+				table.Rows = append(table.Rows, Row{Cells: append(b.whose(), actionNames[allocatorWhat(what)], n.events, n.bytes)})
+			}
+		}
+	}
+	return table
+}
+
+// actionNames are the events by PyTorch's names for them.
+var actionNames = map[allocatorWhat]string{
+	blockAllocated: "alloc", blockFreeRequested: "free_requested", blockFreeCompleted: "free_completed",
+	segmentAllocated: "segment_alloc", segmentFreed: "segment_free", segmentMapped: "segment_map", segmentUnmapped: "segment_unmap",
+	outOfMemory: "oom", lookedAt: "snapshot",
+}
+
+var poolUseColumns = slices.Concat(whoseColumns, []Column{
+	{"pool", "POOL", UnitText, "default; private n, asked for by the program (PyTorch's pool (0, n)); graph n, of a captured graph (pool (n, 0))"},
+	{"stream", "STREAM", UnitText, "stream that the memory is for"},
+	{"reserved_bytes", "RESERVED", UnitBytes, "bytes from the driver at the end; without segments from before the recording"},
+	{"allocated_bytes", "ALLOCATED", UnitBytes, "bytes of blocks that the program has, as far as their allocation was seen"},
+	{"awaiting_bytes", "AWAITING", UnitBytes, "bytes of blocks that the program gave back and a stream still uses"},
+	{"cached_bytes", "CACHED", UnitBytes, "bytes of gaps between the blocks"},
+	{"blocks", "BLOCKS", UnitCount, "blocks that the program has or streams use"},
+})
+
+// poolTable has a row per pool and stream, largest first.
+func (s *booksScan) poolTable() Table {
+	table := Table{Name: "pools", Title: "pools and streams at the end", Columns: poolUseColumns, Aside: true}
+	for _, b := range s.list {
+		keys := slices.SortedFunc(maps.Keys(b.pools), func(x, y torchPool) int {
+			return cmp.Or(cmp.Compare(b.pools[y].reserved, b.pools[x].reserved), cmp.Compare(x.pool, y.pool), cmp.Compare(x.stream, y.stream))
+		})
+		for _, key := range keys {
+			u := b.pools[key]
+			table.Rows = append(table.Rows, Row{Cells: append(b.whose(), poolName(key.pool), streamName(key.stream), u.reserved, u.allocated, u.awaiting,
+				u.reserved-(u.allocated+u.awaiting-u.old), u.blocks)})
+		}
+	}
+	return table
+}
+
+var booksFacts = []Column{
+	{"agreement", "agreement", UnitText, "how far the model agrees with the totals of allocated and reserved bytes that the allocators keep themselves"},
+	{"seen_from", "seen from", UnitText, "whether the recording has the allocators' first events"},
+}
+
+func (s *booksScan) facts() []Fact {
+	if len(s.list) == 0 {
+		return fill(booksFacts, "the recording has no events of PyTorch's caching allocator that pass the filter", "")
+	}
+	sum := s.sum()
+	agreement := fmt.Sprintf("%s compared with the allocator's own totals, all equal", plural(sum.compared, "event"))
+	switch {
+	case sum.compared == 0:
+		agreement = "no event tells the allocator's own totals: sizes of blocks are as its rules say"
+	case sum.disagreed > 0:
+		agreement = fmt.Sprintf("%s compared with the allocator's own totals, %s differ, by up to %s", plural(sum.compared, "event"), thousands(sum.disagreed), bytesText(sum.worst))
+	}
+	from := "their first event: all values are exact"
+	if sum.late > 0 {
+		from = fmt.Sprintf("a later moment in %d of %d allocators: allocated and reserved bytes are exact, the rest lacks what was there before and was not freed; see --explain", sum.late, len(s.list))
+	}
+	return fill(booksFacts, agreement, from)
+}
+
+// booksSum is what is summed up over allocators.
+type booksSum struct {
+	end                                   AllocatorTotals
+	compared, disagreed, worst, late, oom int64
+}
+
+func (s *booksScan) sum() booksSum {
+	var sum booksSum
+	for _, b := range s.list {
+		k := &b.a.check
+		sum.end = sum.end.plus(b.end)
+		sum.compared += k.compared
+		sum.disagreed += k.disagreed
+		sum.worst = max(sum.worst, k.worstBytes)
+		sum.oom += b.actions[outOfMemory].events
+		if !b.a.fromStart() {
+			sum.late++
+		}
+	}
+	return sum
+}
+
+var booksTotals = []Column{
+	{"allocated_bytes", "allocated", UnitBytes, "of all allocators, at the end of the window or of their process"},
+	{"reserved_bytes", "reserved", UnitBytes, "of all allocators, then"},
+	{"cached_bytes", "cached", UnitBytes, "of all allocators, then"},
+	{"ooms", "out of memory", UnitCount, "requests in the window that could not be fulfilled"},
+	{"compared_events", "compared events", UnitCount, "of all allocators, in the whole recording"},
+	{"disagreed_events", "disagreed", UnitCount, "of all allocators, in the whole recording"},
+	{"worst_difference_bytes", "", UnitBytes, "the largest difference"},
+	{"late_allocators", "seen late", UnitCount, "allocators of which the recording does not have the first event"},
+}
+
+func (s *booksScan) totals() []Fact {
+	sum := s.sum()
+	return fill(booksTotals, sum.end.Allocated, sum.end.Reserved, sum.end.Reserved-sum.end.Active, sum.oom, sum.compared, sum.disagreed, sum.worst, sum.late)
+}

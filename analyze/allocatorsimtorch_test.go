@@ -1,0 +1,126 @@
+package analyze
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// TestAllocatorModelEqualsSimtorch replays what examples/simtorch, which is compared with
+// PyTorch itself, says that it did, and compares with its statistics: whole, and without
+// the beginning.
+func TestAllocatorModelEqualsSimtorch(t *testing.T) {
+	program, err := filepath.Abs("../build/simtorch/tensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		skip(t, "no simtorch: make simtorch builds it")
+	}
+	for name, conf := range map[string]string{"segments": "", "expandable segments": "expandable_segments:True"} {
+		t.Run(name, func(t *testing.T) {
+			ledger := filepath.Join(t.TempDir(), "ledger")
+			cmd := exec.Command(program, "--events", "15000", "--threads", "4", "--devices", "2", "--seed", "7", "--checkpoint", "500")
+			cmd.Env = append(os.Environ(), "SIMTORCH_LEDGER="+ledger, "PYTORCH_CUDA_ALLOC_CONF="+conf)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			tp, points := readSimtorch(t, ledger)
+			tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: points[0].pid, Message: `{"conf":"` + conf + `"}`})
+			whole := totalsAt(t, tp, points)
+			for i, p := range points {
+				if whole[i].AllocatorTotals != p.totals || whole[i].Disagreed != 0 || !whole[i].FromStart {
+					t.Fatalf("checkpoint %d of device %d:\ngot  %+v\nwant %+v", i, p.device, whole[i], p.totals)
+				}
+			}
+			cut := points[len(points)/3].atNs
+			tp.rows = slices.DeleteFunc(tp.rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut })
+			points = points[len(points)/3+2:]
+			late := totalsAt(t, tp, points)
+			for i, p := range points {
+				got, want := late[i], p.totals
+				first := slices.IndexFunc(points, func(o simtorchPoint) bool { return o.device == p.device })
+				f, w := late[first], points[first].totals
+				if got.Allocated != want.Allocated || got.Reserved != want.Reserved || got.Requested-f.Requested != want.Requested-w.Requested ||
+					got.Segments-f.Segments != want.Segments-w.Segments || got.Allocations-f.Allocations != want.Allocations-w.Allocations ||
+					got.Active-f.Active != want.Active-w.Active || got.Disagreed != 0 {
+					t.Fatalf("attached late, checkpoint %d of device %d:\ngot  %+v\nwant %+v", i, p.device, got, want)
+				}
+			}
+		})
+	}
+}
+
+// simtorchPoint is a checkpoint of simtorch's ledger.
+type simtorchPoint struct {
+	atNs        int64
+	pid, device int32
+	totals      AllocatorTotals
+}
+
+func totalsAt(t *testing.T, tp *tape, points []simtorchPoint) []AllocatorState {
+	t.Helper()
+	var times []int64
+	for _, p := range points {
+		times = append(times, p.atNs)
+	}
+	moments, err := tp.timeline().AllocatorsAt(times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var states []AllocatorState
+	for i, p := range points {
+		states = append(states, stateOf(moments[i], &torchWorld{pid: p.pid, device: p.device}))
+	}
+	return states
+}
+
+// readSimtorch reads a ledger.
+func readSimtorch(t *testing.T, path string) (*tape, []simtorchPoint) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tp := newTape(t)
+	var points []simtorchPoint
+	columns := make(map[string][]string)
+	for scanner := bufio.NewScanner(f); scanner.Scan(); {
+		cells := strings.Split(scanner.Text(), "\t")
+		if kind, ok := strings.CutPrefix(cells[0], "#"); ok {
+			columns[kind] = cells[1:]
+			continue
+		}
+		text := func(name string) string { return cells[1+slices.Index(columns[cells[0]], name)] }
+		number := func(name string) int64 {
+			n, err := strconv.ParseInt(text(name), 0, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		switch cells[0] {
+		case "event":
+			r := tp.add(format.Row{Kind: format.KindAllocator, Name: text("action"), MemoryKind: format.MemoryTorch, StartNs: number("start_ns"),
+				Pid: int32(number("pid")), Tid: int32(number("tid")), Device: int32(number("device")), Ptr: number("ptr"), Bytes: number("bytes"),
+				Stream: number("stream"), SrcPtr: number("pool_b") - number("pool_a"), AllocatedBytes: number("allocated_bytes"), ReservedBytes: number("reserved_bytes")})
+			if r.Name == format.AllocatorOOM {
+				r.Value, r.Ptr = float64(r.Ptr), 0
+			}
+		case "checkpoint":
+			points = append(points, simtorchPoint{number("start_ns"), int32(number("pid")), int32(number("device")), AllocatorTotals{
+				Allocated: number("allocated_bytes"), Requested: number("requested_bytes"), Reserved: number("reserved_bytes"), Active: number("active_bytes"),
+				InactiveSplit: number("inactive_split_bytes"), Segments: number("segments"), Allocations: number("allocations")}})
+		}
+	}
+	slices.SortStableFunc(points, func(a, b simtorchPoint) int { return int(a.atNs - b.atNs) })
+	return tp, points
+}

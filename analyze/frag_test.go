@@ -1,0 +1,464 @@
+package analyze
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// naiveSpace is a space counted anew from the lists of a torchWorld.
+type naiveSpace struct {
+	reserved, active, unused, kept, largest, split, saved int64
+	gaps                                                  []int64
+}
+
+// naiveSpaces counts segments of one world by kind and pool.
+func naiveSpaces(w *torchWorld) map[string]*naiveSpace {
+	found := make(map[string]*naiveSpace)
+	for _, s := range w.segments {
+		kind := spaceSegments
+		if s.expandable {
+			kind = spaceExpandable
+		}
+		key := kind + ", pool " + poolName(s.pool)
+		if found[key] == nil {
+			found[key] = new(naiveSpace)
+		}
+		n := found[key]
+		used := slices.ContainsFunc(s.blocks, func(b *torchBlock) bool { return b.inUse || b.awaiting })
+		for _, b := range s.blocks {
+			switch {
+			case b.unmapped:
+				continue
+			case b.free():
+				n.unused += b.size
+				n.largest = max(n.largest, b.size)
+				n.gaps = append(n.gaps, b.size)
+				n.keep(s, b, used)
+			default:
+				n.active += b.size
+			}
+			n.reserved += b.size
+		}
+	}
+	for key, n := range found {
+		if n.reserved == 0 {
+			delete(found, key)
+		}
+	}
+	return found
+}
+
+// keep counts byte by byte, in steps of the least size, what of a gap cannot go back.
+func (n *naiveSpace) keep(s *torchSegment, b *torchBlock, used bool) {
+	whole := func(base, step int64) (sum int64) {
+		for at := base; at < b.ptr+b.size; at += step {
+			if at >= b.ptr && at+step <= b.ptr+b.size {
+				sum += step
+			}
+		}
+		return sum
+	}
+	switch {
+	case s.expandable && s.small:
+		n.kept += b.size - whole(s.ptr, 2*mib)
+	case s.expandable:
+		n.kept += b.size - whole(s.ptr, 20*mib)
+	case used:
+		n.kept += b.size
+		n.split += b.size
+		n.saved += whole(s.ptr/(2*mib)*2*mib, 2*mib)
+	}
+}
+
+func (n *naiveSpace) external() float64 {
+	if n.unused == 0 {
+		return 0
+	}
+	return 1 - float64(n.largest)/float64(n.unused)
+}
+
+// naivePins are the kept bytes of segments by site, without expandable ones.
+func naivePins(w *torchWorld) map[string]int64 {
+	found := make(map[string]int64)
+	for _, s := range w.segments {
+		sites := make(map[string]bool)
+		var gaps int64
+		for _, b := range s.blocks {
+			if b.inUse || b.awaiting {
+				sites[b.row.Site] = true
+			} else if b.free() {
+				gaps += b.size
+			}
+		}
+		for site := range sites {
+			if gaps > 0 {
+				found[site] += gaps
+			}
+		}
+	}
+	return found
+}
+
+// TestFragmentationEqualsANaiveCount compares the report with random layouts.
+func TestFragmentationEqualsANaiveCount(t *testing.T) {
+	for seed := range uint64(24) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		tp := newTape(t)
+		w := newTorchWorld(tp, r, 42, 0, torchConf{expandable: seed%2 == 1, divisions: int64(seed % 3 * 4)})
+		tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: fmt.Sprintf(`{"conf":%q}`, w.conf)})
+		for i := 0; i < 300 || w.last.Name == format.AllocatorAlloc; i++ {
+			w.step()
+		}
+		report, _, err := tp.timeline().Fragmentation(FragOptions{At: MemoryAtEnd, Request: 3 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := report.Tables[0]
+		want := naiveSpaces(w)
+		for _, row := range table.Rows {
+			where := row.Cells[len(row.Cells)-1].(string)
+			n := want[where]
+			if n == nil {
+				t.Fatalf("seed %d: %s is not there", seed, where)
+			}
+			delete(want, where)
+			compareSpace(t, fmt.Sprintf("seed %d, %s", seed, where), table.Columns, row, n, w.conf.expandable)
+		}
+		for where := range want {
+			t.Errorf("seed %d: %s is missing", seed, where)
+		}
+		if !w.conf.expandable {
+			comparePins(t, report, naivePins(w))
+		}
+	}
+}
+
+func compareSpace(t *testing.T, name string, columns []Column, row Row, n *naiveSpace, expandable bool) {
+	t.Helper()
+	cell := func(key string) any {
+		return row.Cells[slices.IndexFunc(columns, func(c Column) bool { return c.Key == key })]
+	}
+	var fits int64
+	for _, g := range n.gaps {
+		if g >= 3*mib {
+			fits += g
+		}
+	}
+	for key, want := range map[string]int64{"reserved_bytes": n.reserved, "active_bytes": n.active, "unused_bytes": n.unused, "kept_bytes": n.kept, "largest_gap_bytes": n.largest,
+		"inactive_split_bytes": n.split, "gaps": int64(len(n.gaps))} {
+		if got := cell(key); got != want {
+			t.Errorf("%s: %s %v, want %d", name, key, got, want)
+		}
+	}
+	if got := cell("external_ratio").(float64); math.Abs(got-n.external()) > 1e-9 {
+		t.Errorf("%s: external %v, want %v", name, got, n.external())
+	}
+	if !expandable && cell("saved_bytes") != n.saved {
+		t.Errorf("%s: saved %v, want %d", name, cell("saved_bytes"), n.saved)
+	}
+	if n.unused > 0 {
+		if got, want := cell("unusable_pct").(float64), 100-percent(fits, n.unused); math.Abs(got-want) > 1e-6 {
+			t.Errorf("%s: unusable %v, want %v", name, got, want)
+		}
+	}
+}
+
+func comparePins(t *testing.T, r *Report, want map[string]int64) {
+	t.Helper()
+	sites, kept := cells(t, r, "pins", "site"), cells(t, r, "pins", "kept_bytes")
+	if len(sites) != len(want) {
+		t.Errorf("pins of %v, want %v", sites, want)
+	}
+	for i := range sites {
+		if kept[i] != fmt.Sprint(want[sites[i]]) {
+			t.Errorf("%s keeps %s, want %d", sites[i], kept[i], want[sites[i]])
+		}
+	}
+}
+
+// fragTape fragments step by step, fails, and has a pool, reserved addresses and plain
+// allocations with holes besides.
+func fragTape(t testing.TB) *tape {
+	s := newTorchScript(t)
+	for i := range int64(30) {
+		s.now = (2 + i) * second
+		ptr := 0x7f0000000000 + i*20*mib
+		s.segment(ptr, 20*mib)
+		s.block(ptr, 6*mib, "activations (train.py:7)")
+		s.block(ptr+6*mib, 6*mib, "metrics (train.py:9)")
+		s.free(ptr, 6*mib)
+	}
+	s.segment(0x7d0000000000, 100*mib)
+	s.block(0x7d0000000000, 60*mib, "weights (model.py:2)")
+	s.now = 40 * second
+	s.refused(500 * mib)
+	s.oom(500*mib, 300*mib)
+	s.now = 42 * second
+	for i := range int64(4) {
+		s.tp.alloc(s.now+i*ms, us, 0x6f0000000000+i*32*mib, mib)
+	}
+	reserve := s.tp.memory(format.KindReserve, "", 3*second, 0x600000000000, 64*mib)
+	reserve.Name = "cuMemAddressReserve"
+	for i := range int64(5) {
+		s.tp.create(4*second+i*ms, 0x100+i, 4*mib)
+		s.tp.mapAt(4*second+i*ms+us, 0x600000000000+i*8*mib, 4*mib, 0x100+i)
+	}
+	s.tp.unmap(20*second, 0x600000000000+16*mib, 4*mib)
+	pool := s.tp.api("cuMemPoolGetAttribute", 30*second, 0xf00, 0)
+	pool.Bytes, pool.Value = 200*mib, poolReservedCurrent
+	pool = s.tp.api("cuMemPoolGetAttribute", 30*second+ms, 0xf00, 0)
+	pool.Bytes, pool.Value = 20*mib, poolUsedCurrent
+	return s.tp
+}
+
+func TestFragmentationReport(t *testing.T) {
+	r, maps, err := fragTape(t).timeline().Fragmentation(FragOptions{Options: Options{Top: 20, MaxFrames: 12}, Maps: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldens(t, r, "frag", 110)
+	var picture bytes.Buffer
+	if err := WriteMaps(&picture, maps, epoch); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "frag.svg", picture.Bytes())
+	for name, want := range map[string]float64{"kept_bytes": float64((30*14 + 40) * mib), "fragmented": 1, "rising": 0, "failures": 1} {
+		if got, ok, _ := r.Number(name); !ok || got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
+	tl := fragTape(t).timeline()
+	for toNs, want := range map[int64]string{epoch + 31*second: "rising", 0: "steady", epoch + 46*second: "rose"} {
+		r, _, err := tl.Fragmentation(FragOptions{Options: Options{Filter: Filter{ToNs: toNs}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cells(t, r, "trends", "direction"); got[0] != want {
+			t.Errorf("until %s: %v, want %s (tau %v)", Offset(toNs, tl.Recording()), got, want, cells(t, r, "trends", "tau"))
+		}
+	}
+}
+
+func TestFragmentationAtAMoment(t *testing.T) {
+	tl := fragTape(t).timeline()
+	for name, c := range map[string]struct {
+		opt  FragOptions
+		want int64 // MiB kept
+	}{
+		"worst":    {FragOptions{}, 30*14 + 40},
+		"the end":  {FragOptions{At: MemoryAtEnd}, 30*14 + 40},
+		"a time":   {FragOptions{At: MemoryAtTime, AtNs: epoch + 11500*ms}, 10 * 14},
+		"a window": {FragOptions{Options: Options{Filter: Filter{ToNs: epoch + 11500*ms}}}, 10 * 14},
+		"too late": {FragOptions{Options: Options{Filter: Filter{Pids: []int32{7}}}}, 0},
+	} {
+		r, _, err := tl.Fragmentation(c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := r.Number("kept_bytes"); got != float64(c.want*mib) {
+			t.Errorf("%s: %v MiB kept, want %d", name, got/float64(mib), c.want)
+		}
+	}
+}
+
+func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
+	tp := newTape(t)
+	for i := range int64(50) {
+		tp.alloc(i*ms, us, 0x7f0000000000+i*64*mib, mib)
+	}
+	r, maps, err := tp.timeline().Fragmentation(FragOptions{Maps: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(rendered(t, r, RenderOptions{})); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing that can fragment is known") || !strings.Contains(text, "are addresses, not memory") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestReservationsEqualANaiveCount maps and unmaps at random.
+func TestReservationsEqualANaiveCount(t *testing.T) {
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		tp := newTape(t)
+		const pages = 32
+		tp.memory(format.KindReserve, "", ms, 0x600000000000, pages*2*mib).Name = "cuMemAddressReserve"
+		var mapped [pages]bool
+		for i := range int64(200) {
+			page := r.Int64N(pages)
+			at := second + i*ms
+			if mapped[page] {
+				tp.unmap(at, 0x600000000000+page*2*mib, 2*mib)
+			} else {
+				tp.create(at, 0x1000+i, 2*mib)
+				tp.mapAt(at+us, 0x600000000000+page*2*mib, 2*mib, 0x1000+i)
+			}
+			mapped[page] = !mapped[page]
+		}
+		var hole, largest, unused int64
+		for _, used := range append(mapped[:], true) {
+			if !used {
+				hole += 2 * mib
+				continue
+			}
+			largest, unused, hole = max(largest, hole), unused+hole, 0
+		}
+		report, _, err := tp.timeline().Fragmentation(FragOptions{At: MemoryAtEnd})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, want := range map[string]int64{"reserved_bytes": pages * 2 * mib, "active_bytes": pages*2*mib - unused, "unused_bytes": unused, "largest_gap_bytes": largest} {
+			if got := cells(t, report, "spaces", key); len(got) != 1 || got[0] != fmt.Sprint(want) {
+				t.Errorf("seed %d: %s %v, want %d", seed, key, got, want)
+			}
+		}
+	}
+}
+
+// TestForecastBeatsNoChange measures forecasts where the truth is known: on series that
+// go on as they began they must beat no change, and nowhere be much worse.
+func TestForecastBeatsNoChange(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	noise := func() float64 { return (r.Float64() - 0.5) * float64(4*mib) }
+	shapes := map[string]func(i int) float64{
+		"rising":   func(i int) float64 { return float64(i)*float64(3*mib) + noise() },
+		"falling":  func(i int) float64 { return float64(500*mib) - float64(i)*float64(2*mib) + noise() },
+		"steady":   func(int) float64 { return float64(100*mib) + noise() },
+		"step":     func(i int) float64 { return float64(i/24)*float64(200*mib) + noise() },
+		"sawtooth": func(i int) float64 { return float64(i%8)*float64(20*mib) + noise() },
+	}
+	for _, name := range []string{"rising", "falling", "steady", "step", "sawtooth"} {
+		var wrong, steady float64
+		for range 20 {
+			var all []int64
+			for i := range mapMoments + mapMoments/4 {
+				all = append(all, int64(max(0, shapes[name](i))))
+			}
+			f, ok := newForecast(all[:mapMoments])
+			if !ok {
+				t.Fatal("no forecast")
+			}
+			truth := float64(all[mapMoments-1+f.heldBack])
+			wrong += math.Abs(float64(f.next)-truth) / 20
+			steady += math.Abs(float64(all[mapMoments-1])-truth) / 20
+		}
+		t.Logf("%-8s mean error %6.1f MiB, no change %6.1f MiB", name, wrong/float64(mib), steady/float64(mib))
+		if (name == "rising" || name == "falling") && wrong > steady/4 || wrong > 1.5*steady+float64(4*mib) {
+			t.Errorf("%s: error %.0f, no change %.0f", name, wrong, steady)
+		}
+	}
+	if _, ok := newForecast(make([]int64, minForecast-1)); ok {
+		t.Error("a short series is forecast")
+	}
+}
+
+func TestAddressMapIsWellFormed(t *testing.T) {
+	tp := fragTape(t)
+	for _, r := range tp.rows {
+		if r.Kind == format.KindProcess || r.Kind == format.KindDevice {
+			r.Name = hostile
+		}
+	}
+	_, maps, err := tp.timeline().Fragmentation(FragOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range [][]AddressMap{nil, maps} {
+		var b bytes.Buffer
+		if err := WriteMaps(&b, list, epoch); err != nil {
+			t.Fatal(err)
+		}
+		d := xml.NewDecoder(&b)
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range maps {
+		m := &maps[i]
+		for row := range m.Reserved {
+			for k := range m.Moments {
+				if m.Used[row][k] > m.Reserved[row][k] || m.Reserved[row][k] > m.Bytes {
+					t.Fatalf("stretch %d at %d: %d used of %d of %d", row, k, m.Used[row][k], m.Reserved[row][k], m.Bytes)
+				}
+			}
+		}
+	}
+}
+
+func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
+	for _, tp := range []*tape{fragTape(t), oomTape(t), training(t), surface(t), hostileTape(t)} {
+		rec := tp.record()
+		before := ""
+		for range 3 {
+			tl, err := New(rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			frag, _, err := tl.Fragmentation(FragOptions{Maps: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			oom, err := tl.OOM(Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := string(rendered(t, frag, RenderOptions{Format: "json"})) + string(rendered(t, oom, RenderOptions{Format: "json"}))
+			if cmp.Compare(before, "") > 0 && before != now {
+				t.Error("a report differs from the one before")
+			}
+			before = now
+			explained(t, frag)
+			explained(t, oom)
+			for _, width := range []int{80, 100, 132} {
+				for line := range strings.Lines(string(rendered(t, frag, RenderOptions{Width: width})) + string(rendered(t, oom, RenderOptions{Width: width}))) {
+					if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
+						t.Errorf("at %d: a line of %d: %s", width, n, line)
+					}
+				}
+			}
+		}
+	}
+}
+
+// explained checks that --explain knows every column of a report.
+func explained(t *testing.T, r *Report) {
+	t.Helper()
+	var b bytes.Buffer
+	if ok, err := Explain(&b, r.Command); !ok || err != nil {
+		t.Fatalf("%s: %v %v", r.Command, ok, err)
+	}
+	for _, table := range r.Tables {
+		for _, c := range table.Columns {
+			if c.About == "" || !strings.Contains(b.String(), "  "+c.Key) {
+				t.Errorf("%s: %s is not explained", r.Command, c.Key)
+			}
+		}
+		for _, row := range table.Rows {
+			if len(row.Cells) != len(table.Columns) {
+				t.Fatalf("%s: a row of %s has %d cells for %d columns", r.Command, table.Name, len(row.Cells), len(table.Columns))
+			}
+		}
+	}
+	for _, f := range append(slices.Clone(r.Facts), r.Totals...) {
+		if f.About == "" || !strings.Contains(b.String(), "  "+f.Key) {
+			t.Errorf("%s: %s is not explained", r.Command, f.Key)
+		}
+	}
+}

@@ -1,0 +1,404 @@
+package analyze
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// ownerKey names who hands out memory in parts: a caching allocator, or a program that
+// maps memory into addresses which it reserved.
+type ownerKey struct {
+	pid, device  int32
+	reservations bool
+}
+
+// fragOwner is what was seen of an owner.
+type fragOwner struct {
+	ownerKey
+	levels   []fragLevel // at the moments so far
+	detail   *fragDetail
+	picture  *AddressMap
+	failures []int64 // when requests failed, Unix ns
+	// largest is the largest request, in bytes.
+	largest int64
+	ended   bool
+}
+
+// fragLevel is what an owner has at a moment, all its spaces together.
+type fragLevel struct{ reserved, active, unused, kept, largest int64 }
+
+// fragDetail is what an owner has at the moment that is told of.
+type fragDetail struct {
+	atNs   int64
+	level  fragLevel
+	spaces []*space
+	unseen int64
+	pins   []*pin
+}
+
+// pin is a place whose blocks keep memory from going back to the driver.
+type pin struct {
+	site             string
+	live, blocks     int64
+	segments         int64
+	kept, alone      int64
+	oldestNs         int64
+	stack            int32
+	segment, counted int64 // last segment, last gap
+}
+
+// fragScan looks at owners at moments.
+type fragScan struct {
+	t       *Timeline
+	opt     *FragOptions
+	window  Window
+	moments []int64
+	owners  map[ownerKey]*fragOwner
+	ranges  map[ownerKey]addressRanges
+	seen    *callers
+	pools   bool // memory of pools was allocated
+	looks   int  // at failures
+}
+
+// maxFailureLooks bounds the failures at which owners are looked at beside the moments.
+const maxFailureLooks = 200
+
+func (t *Timeline) newFragScan(opt *FragOptions) *fragScan {
+	s := &fragScan{t: t, opt: opt, window: t.activity(&opt.Filter), owners: make(map[ownerKey]*fragOwner), ranges: make(map[ownerKey]addressRanges), seen: newCallers()}
+	for i := range int64(mapMoments) {
+		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/mapMoments))
+	}
+	if opt.At == MemoryAtTime {
+		at, found := slices.BinarySearch(s.moments, opt.AtNs)
+		if !found {
+			s.moments = slices.Insert(s.moments, at, opt.AtNs)
+		}
+	}
+	return s
+}
+
+// run replays the recording.
+func (s *fragScan) run() (*programMemory, error) {
+	if err := s.findRanges(); err != nil {
+		return nil, err
+	}
+	l, all, err := s.t.replayAll(s.driver, s.watch)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all.list {
+		if a != nil {
+			if o := s.ownerOf(a); o != nil {
+				s.until(o, a, math.MaxInt64)
+			}
+		}
+	}
+	if err := s.watchReservations(); err != nil {
+		return nil, err
+	}
+	for _, o := range s.owners {
+		for len(o.levels) < len(s.moments) {
+			o.levels = append(o.levels, fragLevel{})
+		}
+	}
+	return &programMemory{t: s.t, driver: l, allocators: all}, nil
+}
+
+// findRanges notes at which addresses each allocator ever had memory.
+func (s *fragScan) findRanges() error {
+	err := inOrder(s.t.allocations, s.t.streamAllocators(true), func(e *allocatorEvent) error {
+		key := s.t.allocatorKeys[e.allocator]
+		if e.what == segmentAllocated || e.what == segmentMapped {
+			s.addRange(ownerKey{key.pid, key.device, false}, addressRange{e.ptr, endOf(e.ptr, e.bytes)})
+		}
+		return nil
+	})
+	for key, r := range s.ranges {
+		s.ranges[key] = r.joined()
+	}
+	return s.t.wrap(err)
+}
+
+// addRange keeps the list short where addresses are used again and again.
+func (s *fragScan) addRange(key ownerKey, r addressRange) {
+	list := append(s.ranges[key], r)
+	if len(list) == cap(list) && len(list) >= 1<<12 {
+		list = list.joined()
+	}
+	s.ranges[key] = list
+}
+
+func (s *fragScan) wants(pid, device int32) bool {
+	f := &s.opt.Filter
+	s.seen.add(pid, pid, device, 0)
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, device))
+}
+
+// owner returns the owner of a key, nil if the filter leaves it out.
+func (s *fragScan) owner(key ownerKey) *fragOwner {
+	if o, ok := s.owners[key]; ok {
+		return o
+	}
+	if !s.wants(key.pid, key.device) {
+		return nil
+	}
+	o := &fragOwner{ownerKey: key, picture: newAddressMap(s.ranges[key], s.moments)}
+	s.owners[key] = o
+	return o
+}
+
+func (s *fragScan) ownerOf(a *allocator) *fragOwner {
+	return s.owner(ownerKey{a.pid, a.device, false})
+}
+
+func (s *fragScan) driver(_ *ledger, c *change) {
+	if c.what == allocated && s.t.origins.memory(c.block.origin) == format.MemoryAsync {
+		s.pools = true
+	}
+}
+
+// watch takes the changes of allocators. Each is looked at when its own next event
+// comes: that may correct the size of its newest block.
+func (s *fragScan) watch(a *allocator, c *allocatorChange) {
+	o := s.ownerOf(a)
+	if o == nil || c.what == blockResized {
+		return
+	}
+	s.until(o, a, c.atNs)
+	inWindow := c.atNs >= s.window.FromNs && c.atNs <= s.window.ToNs
+	switch c.what {
+	case blockAllocated:
+		if inWindow {
+			o.largest = max(o.largest, c.block.requested)
+		}
+	case outOfMemory:
+		if !inWindow || s.looks == maxFailureLooks {
+			return
+		}
+		s.looks++
+		o.failures = append(o.failures, c.atNs)
+		o.largest = max(o.largest, c.block.requested)
+		s.detail(o, a, c.atNs, a.survey(nil))
+	case allocatorEnd:
+		if inWindow {
+			s.detail(o, a, c.atNs, a.survey(nil))
+		}
+		o.ended = true
+	}
+}
+
+// until looks at an owner at all moments before one.
+func (s *fragScan) until(o *fragOwner, a *allocator, ns int64) {
+	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
+		moment := len(o.levels)
+		spaces := a.survey(nil)
+		o.levels = append(o.levels, levelOf(spaces))
+		s.detail(o, a, s.moments[moment], spaces)
+		for seg := range a.ranges() {
+			for _, p := range a.within(seg) {
+				o.picture.add(moment, p.ptr, p.size, p.state != isGap)
+			}
+		}
+	}
+}
+
+func levelOf(spaces []*space) (l fragLevel) {
+	for _, s := range spaces {
+		l.reserved += s.reserved
+		l.active += s.active
+		l.unused += s.unused
+		l.kept += s.kept
+		l.largest = max(l.largest, s.largest)
+	}
+	return l
+}
+
+// wanted reports whether the moment is the one to tell of, as far as is known.
+func (s *fragScan) wanted(o *fragOwner, atNs int64, l fragLevel) bool {
+	if l.reserved == 0 && l.active == 0 {
+		return false
+	}
+	switch {
+	case s.opt.At == MemoryAtTime:
+		return atNs == s.opt.AtNs
+	case o.detail == nil || s.opt.At == MemoryAtEnd:
+		return true
+	}
+	d := &o.detail.level
+	if o.reservations { // holes are addresses: nothing is kept
+		return cmp.Or(cmp.Compare(l.unused-l.largest, d.unused-d.largest), cmp.Compare(l.reserved, d.reserved)) > 0
+	}
+	return cmp.Or(cmp.Compare(l.kept, d.kept), cmp.Compare(l.reserved, d.reserved)) > 0
+}
+
+// detail keeps what there is now, if this is the moment.
+func (s *fragScan) detail(o *fragOwner, a *allocator, atNs int64, spaces []*space) {
+	if l := levelOf(spaces); s.wanted(o, atNs, l) {
+		o.detail = &fragDetail{atNs: atNs, level: l, spaces: spaces, unseen: a.unseen(spaces), pins: s.pinsOf(a)}
+	}
+}
+
+// pinsOf finds the places whose blocks keep gaps.
+func (s *fragScan) pinsOf(a *allocator) []*pin {
+	found := make(map[string]*pin)
+	met := make(map[int32]bool) // blocks
+	var gaps int64
+	var here []*pin
+	a.survey(func(g pinned) {
+		gaps++
+		here = here[:0]
+		for _, i := range g.blocks {
+			p := &a.pieces[i]
+			one := s.pinOf(found, p)
+			if !met[i] {
+				met[i] = true
+				one.live += p.size
+				one.blocks++
+				one.oldestNs = min(one.oldestNs, p.sinceNs)
+			}
+			if one.segment != g.segment {
+				one.segment = g.segment
+				one.segments++
+			}
+			if one.counted != gaps {
+				one.counted = gaps
+				one.kept += g.kept
+				here = append(here, one)
+			}
+		}
+		if len(here) == 1 {
+			here[0].alone += g.kept
+		}
+	})
+	return slices.SortedFunc(maps.Values(found), func(a, b *pin) int {
+		return cmp.Or(cmp.Compare(b.alone, a.alone), cmp.Compare(b.kept, a.kept), cmp.Compare(a.site, b.site))
+	})
+}
+
+// pinOf returns the place that allocated a block.
+func (s *fragScan) pinOf(found map[string]*pin, p *piece) *pin {
+	site := s.t.blockSite(p.origin)
+	if found[site] == nil {
+		found[site] = &pin{site: site, oldestNs: p.sinceNs}
+		if p.origin != noOrigin {
+			found[site].stack = s.t.origins.list[p.origin].stack
+		}
+	}
+	return found[site]
+}
+
+// watchReservations looks at reserved addresses that are not those of allocators.
+func (s *fragScan) watchReservations() error {
+	ofAllocators := make(map[int32]addressRanges)
+	for key, r := range s.ranges {
+		ofAllocators[key.pid] = append(ofAllocators[key.pid], r...)
+	}
+	for pid, r := range ofAllocators {
+		ofAllocators[pid] = r.joined()
+	}
+	err := s.t.eachAddressCall(func(c *addressCall) {
+		if c.what == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, endOf(c.ptr, c.bytes)) {
+			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, endOf(c.ptr, c.bytes)})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for key, r := range s.ranges {
+		if key.reservations {
+			s.ranges[key] = r.joined()
+			s.owner(key)
+		}
+	}
+	now := make(reservations)
+	moment := 0
+	err = s.t.eachAddressCall(func(c *addressCall) {
+		for ; moment < len(s.moments) && s.moments[moment] < c.atNs; moment++ {
+			s.lookAtReservations(now, moment)
+		}
+		if !ofAllocators[c.pid].overlaps(c.ptr, endOf(c.ptr, c.bytes)) {
+			now.apply(c)
+		}
+	})
+	for ; moment < len(s.moments); moment++ {
+		s.lookAtReservations(now, moment)
+	}
+	return err
+}
+
+func (s *fragScan) lookAtReservations(now reservations, moment int) {
+	atNs := s.moments[moment]
+	spaces := make(map[ownerKey]*space)
+	for pid, list := range now {
+		if exit := s.t.facts.processes[pid].ExitNs; exit > 0 && exit < atNs {
+			continue
+		}
+		for _, r := range list {
+			key := ownerKey{pid, r.device, true}
+			o := s.owners[key]
+			if o == nil {
+				continue
+			}
+			if spaces[key] == nil {
+				spaces[key] = &space{kind: inReservation}
+			}
+			r.survey(spaces[key])
+			o.picture.add(moment, r.ptr, r.end-r.ptr, false)
+			r.mapped.each(func(m mapping) { o.picture.use(moment, m.start, m.end-m.start) })
+		}
+	}
+	for key, o := range s.owners {
+		if !key.reservations {
+			continue
+		}
+		var list []*space
+		if sp := spaces[key]; sp != nil {
+			list = append(list, sp)
+		}
+		l := levelOf(list)
+		o.levels = append(o.levels, l)
+		if s.wanted(o, atNs, l) {
+			o.detail = &fragDetail{atNs: atNs, level: l, spaces: list}
+		}
+	}
+}
+
+// sorted returns the owners in order of process and device.
+func (s *fragScan) sorted() []*fragOwner {
+	return slices.SortedFunc(maps.Values(s.owners), func(a, b *fragOwner) int {
+		order := cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device))
+		if order == 0 && a.reservations != b.reservations {
+			if a.reservations {
+				return 1
+			}
+			return -1
+		}
+		return order
+	})
+}
+
+// series returns the kept bytes of an owner at the moments from the first on at which it
+// had memory; of reservations the bytes outside of the largest hole.
+func (o *fragOwner) series() (first int, list []int64) {
+	first = slices.IndexFunc(o.levels, func(l fragLevel) bool { return l.reserved > 0 })
+	if first < 0 {
+		return 0, nil
+	}
+	for _, l := range o.levels[first:] {
+		v := l.kept
+		if o.reservations {
+			v = l.unused - l.largest
+		}
+		list = append(list, v)
+	}
+	if o.ended { // what was after the end of the process is no trend
+		for len(list) > 0 && o.levels[first+len(list)-1].reserved == 0 {
+			list = list[:len(list)-1]
+		}
+	}
+	return first, list
+}

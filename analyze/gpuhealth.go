@@ -1,0 +1,255 @@
+package analyze
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// clockReasons are the bits of clock_event_reasons, as NVML defines them; slows are those that mean that the GPU could not
+// run as fast as it was asked to.
+var clockReasons = []struct {
+	bit     int64
+	name    string
+	slows   bool
+	counter string // of how long, where the driver counts
+	meaning string
+}{
+	{1, "gpu idle", false, "", "nothing runs: clocks are low to save power"},
+	{2, "applications clocks setting", false, "", "somebody set these clocks (nvidia-smi -ac)"},
+	{4, "sw power cap", true, "throttled_power_nanoseconds", "the power limit is reached: usual under full load; a higher limit (nvidia-smi -pl), if the board has one, gives higher clocks"},
+	{8, "hw slowdown", true, "", "the board pulled the clocks down by half or more: too hot, or an external power brake"},
+	{16, "sync boost", false, "throttled_sync_boost_nanoseconds", "it waits for the slowest GPU of its sync boost group"},
+	{32, "sw thermal slowdown", true, "throttled_thermal_nanoseconds", "GPU or memory is above its working temperature: check the cooling"},
+	{64, "hw thermal slowdown", true, "throttled_hardware_thermal_nanoseconds", "the GPU is too hot and the board pulled the clocks down: check the cooling now"},
+	{128, "hw power brake slowdown", true, "throttled_power_brake_nanoseconds", "the power supply asked for less: check it and the power budget of the rack"},
+	{256, "display clock setting", false, "", "the clocks are those of the display"},
+}
+
+// slowBits are the bits of all reasons that slow the GPU down.
+const slowBits = 4 | 8 | 32 | 64 | 128
+
+func hasBit(bits int64) func(float64) bool {
+	return func(v float64) bool { return roundInt(v)&bits != 0 }
+}
+
+var isThrottled = hasBit(slowBits)
+
+var throttleColumns = []Column{
+	gpuColumn, gpuNameColumn,
+	{"reason", "REASON", UnitText, "what determined the clocks, a bit of clock_event_reasons; several at a time are possible"},
+	{"share_pct", "SHARE%", UnitPercent, "share of the sampled time in which the bit was set, by the samples; absent if the GPU does not tell"},
+	{"time_ns", "TIME", UnitNs, "that share of the time between the first and last sample"},
+	{"counted_ns", "COUNTED", UnitNs, "the same by the driver's own counter, which sees what lies between samples; absent where it has none"},
+	{"slows", "SLOWS", UnitText, "yes if it keeps the GPU from running as fast as it could"},
+	{"meaning", "MEANING", UnitText, "what it means and what to do"},
+}
+
+// throttleTable has a row per device and reason that was seen.
+func (u *gpuUse) throttleTable() Table {
+	table := Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
+	counted := false
+	for _, device := range u.sorted() {
+		samples := u.devices[device][metricReasons]
+		for i := range clockReasons {
+			c := &clockReasons[i]
+			var share, timeNs, count any
+			if samples != nil {
+				if pct := samples.share(hasBit(c.bit)); pct > 0 {
+					share, timeNs = pct, roundInt(pct/100*samples.totalNs())
+				}
+			}
+			if s := u.devices[device][c.counter]; s != nil && len(s.values) > 1 && s.grown() > 0 {
+				count, counted = roundInt(s.grown()), true
+			}
+			if share == nil && count == nil {
+				continue
+			}
+			if share == nil && samples != nil {
+				share, timeNs = 0.0, int64(0)
+			}
+			slows := "no"
+			if c.slows {
+				slows = "yes"
+			}
+			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.t.gpuName(device), c.name, share, timeNs, count, slows, c.meaning}})
+		}
+	}
+	if !counted {
+		hide(table.Columns, "counted_ns")
+	}
+	return table
+}
+
+// throttleVerdict tells how long and why the clocks of a device were held down.
+func (u *gpuUse) throttleVerdict(device int32, add func(int, string, string, ...any)) {
+	samples := u.devices[device][metricReasons]
+	if samples == nil {
+		return
+	}
+	whole := samples.share(isThrottled)
+	if whole < worthTellingPct {
+		return
+	}
+	level := 1 // the power cap alone is how a GPU under full load works
+	var parts, meanings []string
+	for i := range clockReasons {
+		c := &clockReasons[i]
+		pct := samples.share(hasBit(c.bit))
+		if !c.slows || pct < worthTellingPct {
+			continue
+		}
+		if c.bit != 4 {
+			level = 0
+		}
+		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.name, pct))
+		meanings = append(meanings, c.name+": "+c.meaning)
+	}
+	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, enumerated(parts))
+}
+
+// healthState is one thing about a device's health; level indexes verdictLevels.
+type healthState struct {
+	what, state, action string
+	level               int
+	value               any
+}
+
+var healthColumns = []Column{
+	gpuColumn, gpuNameColumn,
+	{"level", "LEVEL", UnitText, "problem: somebody should do something; notice: worth knowing; info: as it should be"},
+	{"check", "CHECK", UnitText, "what was looked at"},
+	{"value", "VALUE", UnitRatio, "the number behind it: the last sample"},
+	{"action", "", UnitText, "what to do"},
+	{"state", "STATE", UnitText, "what it says, in words"},
+}
+
+// healthTable has a row per device and check.
+func (u *gpuUse) healthTable() Table {
+	table := Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
+	for _, device := range u.sorted() {
+		for _, h := range u.health(device) {
+			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.t.gpuName(device), verdictLevels[h.level], h.what, h.value, known(h.action), h.state}})
+		}
+	}
+	return table
+}
+
+// health checks a device; what it does not tell is not judged.
+func (u *gpuUse) health(device int32) []healthState {
+	var list []healthState
+	of := u.devices[device]
+	last := func(metric string) (v int64, rise int64, ok bool) {
+		s := of[metric]
+		if s == nil {
+			return 0, 0, false
+		}
+		return roundInt(s.last()), roundInt(s.grown()), true
+	}
+	add := func(level int, what string, value any, state, action string) {
+		list = append(list, healthState{what: what, state: state, action: action, level: level, value: value})
+	}
+	u.eccHealth(device, last, add)
+	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
+		add(0, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run NVIDIA's field diagnostics")
+	} else if v, _, ok := last("remapped_rows_pending"); ok && v > 0 {
+		add(0, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it (nvidia-smi -r)")
+	} else if ok {
+		bad, _, _ := last("remapped_rows_uncorrectable")
+		good, _, _ := last("remapped_rows_correctable")
+		if bad+good == 0 {
+			add(2, "row remapping", int64(0), "no row of memory was ever remapped", "")
+		} else {
+			add(2, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", plural(bad+good, "row"), bad), "")
+		}
+	}
+	if v, _, ok := last("retired_pages_pending"); ok {
+		one, _, _ := last("retired_pages_single_bit")
+		two, _, _ := last("retired_pages_double_bit")
+		switch {
+		case v > 0:
+			add(0, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset it, or reboot")
+		case one+two > 60:
+			add(0, "page retirement", one+two, plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
+		default:
+			add(2, "page retirement", one+two, plural(one+two, "page")+" of memory retired, none pending", "")
+		}
+	}
+	u.linkHealth(device, last, add)
+	if s, limit := of[metricHeat], u.t.facts.devices[device].fact.SlowdownCelsius; s != nil && limit > 0 {
+		hottest := roundInt(slices.Max(s.values))
+		if hottest >= limit {
+			add(0, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
+		} else {
+			add(2, "temperature", hottest, fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest), "")
+		}
+	}
+	return list
+}
+
+// eccHealth judges the counters of ECC errors.
+func (u *gpuUse) eccHealth(device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	if on := u.t.facts.devices[device].fact.ECC; on != nil && !*on {
+		add(1, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
+		return
+	}
+	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
+		whole, _, _ := last("ecc_uncorrected_aggregate_errors")
+		life := fmt.Sprintf("%s in the GPU's life", thousands(whole))
+		switch {
+		case rise > 0:
+			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
+		case v > 0:
+			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
+		default:
+			add(2, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
+		}
+	}
+	if v, rise, ok := last("ecc_corrected_volatile_errors"); ok {
+		level, action := 2, ""
+		if rise > 0 {
+			level, action = 1, "nothing was lost; watch whether it goes on"
+		}
+		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the recording", plural(v, "error"), thousands(rise)), action)
+	}
+}
+
+// linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles: only what it never reached tells something.
+func (u *gpuUse) linkHealth(device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	fact, of := &u.t.facts.devices, u.devices[device]
+	for _, link := range []struct {
+		what, metric, unit string
+		most               int64
+	}{
+		{"PCIe generation", metricPCIeGen, "", (*fact)[device].fact.PCIeGenerationMax},
+		{"PCIe width", metricPCIeWidth, " lanes", (*fact)[device].fact.PCIeWidthMax},
+	} {
+		s := of[link.metric]
+		if s == nil || link.most <= 0 {
+			continue
+		}
+		high, low := roundInt(slices.Max(s.values)), roundInt(slices.Min(s.values))
+		switch b, ok := u.busyOf(device); {
+		case high < link.most && (!ok || b.idlePct < 100):
+			add(1, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
+		case low < high:
+			add(2, link.what, roundInt(s.last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
+		default:
+			add(2, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
+		}
+	}
+	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
+		add(1, "PCIe replays", rise, plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
+	}
+	var errors []string
+	var sum int64
+	for _, kind := range []string{"recovery", "replay", "crc_flit", "crc_data", "ecc_data"} {
+		if _, rise, ok := last("nvlink_" + kind + "_errors"); ok && rise > 0 {
+			errors = append(errors, fmt.Sprintf("%s %s", thousands(rise), strings.ReplaceAll(kind, "_", " ")))
+			sum += rise
+		}
+	}
+	if sum > 0 {
+		add(1, "NVLink errors", sum, enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
+	}
+}

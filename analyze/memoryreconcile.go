@@ -1,0 +1,421 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// The driver counts all memory of a process on a device; the calls that were recorded say what most of it is. What is left is
+// the context and the code of modules where the recording saw the process grow by them, and otherwise not attributed.
+
+// account is what the driver counts for one process on one device, and what calls explain of it.
+type account struct {
+	pidOnDevice       // device is the NVML index
+	ordinal     int32 // of the device in the process
+	samples     []processSample
+	tracked     []int64 // live at each sample, as the calls say
+	pooled      []int64 // changes of pool memory until each sample
+	chosen      int     // sample nearest to the moment
+	made        []int64 // when contexts were made and code was loaded
+	firstMade   int64   // when the first context was made; 0: not seen
+
+	live, pool int64 // at the moment that the replay has reached
+	next       int   // sample that it comes to next
+	held       map[libraryPlace]int64
+}
+
+// reconciliation is the report of all accounts.
+type reconciliation struct {
+	t        *Timeline
+	atNs     int64
+	filter   *Filter
+	accounts []*account
+	byPair   map[pidOnDevice]*account // device is the ordinal
+}
+
+// reconcile compares with the samples nearest to a moment.
+func (t *Timeline) reconcile(atNs int64, f *Filter) (*reconciliation, error) {
+	c := &reconciliation{t: t, atNs: atNs, filter: f, byPair: make(map[pidOnDevice]*account)}
+	c.open()
+	if len(c.accounts) == 0 {
+		return c, nil
+	}
+	if err := c.findMaking(); err != nil {
+		return nil, err
+	}
+	if _, err := t.replay(c.consume); err != nil {
+		return nil, err
+	}
+	for _, a := range c.accounts {
+		a.pass(math.MaxInt64)
+	}
+	return c, nil
+}
+
+// open makes an account for every recorded process that NVML saw on a device.
+func (c *reconciliation) open() {
+	f := &c.t.facts
+	metric, ok := f.metrics.ids[metricOfProcess]
+	if !ok {
+		return
+	}
+	found := make(map[pidOnDevice]*account)
+	for _, s := range f.processSamples {
+		_, recorded := f.processes[s.pid]
+		key := pidOnDevice{s.device, s.pid}
+		if s.metric != metric || !recorded || math.IsNaN(s.value) || len(c.filter.Pids) > 0 && !slices.Contains(c.filter.Pids, s.pid) {
+			continue
+		}
+		if found[key] == nil {
+			ordinal, paired := f.ordinalOf(s.pid, s.device)
+			if !paired || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, ordinal) {
+				continue
+			}
+			found[key] = &account{pidOnDevice: key, ordinal: ordinal, held: make(map[libraryPlace]int64)}
+		}
+		found[key].samples = append(found[key].samples, s)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(found), func(a, b pidOnDevice) int { return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device)) }) {
+		a := found[key]
+		a.choose(c.atNs)
+		c.accounts = append(c.accounts, a)
+		c.byPair[pidOnDevice{a.ordinal, a.pid}] = a
+	}
+}
+
+// choose takes the sample nearest to a moment.
+func (a *account) choose(atNs int64) {
+	distance := func(i int) int64 { return max(a.samples[i].atNs-atNs, atNs-a.samples[i].atNs) }
+	for i := range a.samples {
+		if distance(i) < distance(a.chosen) {
+			a.chosen = i
+		}
+	}
+}
+
+// makesCode are calls after which the driver may have brought code to the GPU: with lazy loading, its default since CUDA 12.2,
+// not the module is loaded, but each function when it is asked for.
+func makesCode(name string) bool {
+	for _, prefix := range []string{"cuModuleLoad", "cuLibraryLoad", "cuModuleGetFunction", "cuLibraryGetKernel", "cuKernelGetFunction", "cuLinkComplete"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// contextStepNs divides the making of a context, which may take longer than from one sample to the next.
+const contextStepNs = 100_000_000
+
+// findMaking notes when contexts were made and code was loaded.
+func (c *reconciliation) findMaking() error {
+	for i := range c.t.api.calls {
+		call := &c.t.api.calls[i]
+		if call.what != apiCreateContext && call.what != apiRetainPrimary {
+			continue
+		}
+		if a := c.byPair[pidOnDevice{call.device, call.pid}]; a != nil {
+			a.made = append(a.made, call.startNs, call.endNs)
+			for at := call.startNs + contextStepNs; at < call.endNs && at < call.startNs+1000*contextStepNs; at += contextStepNs {
+				a.made = append(a.made, at)
+			}
+			if a.firstMade == 0 || call.startNs < a.firstMade {
+				a.firstMade = call.startNs
+			}
+		}
+	}
+	s := &c.t.api
+	var name format.Strings
+	for _, sp := range c.t.calls {
+		g := sp.group
+		name = g.StringsInto("name", name)
+		var makes []bool
+		for _, n := range name.Dict {
+			makes = append(makes, makesCode(n))
+		}
+		if !slices.Contains(makes, true) {
+			continue
+		}
+		s.pid, s.device, s.context = g.Int32("pid", s.pid), g.Int32("device", s.device), g.Int64("context", s.context)
+		s.start, s.dur = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur)
+		if err := g.Err(); err != nil {
+			return c.t.wrap(err)
+		}
+		for i, start := range s.start {
+			if !makes[name.Index[i]] {
+				continue
+			}
+			a := c.byPair[pidOnDevice{c.t.deviceOf(s.pid[i], s.context[i], s.device[i]), s.pid[i]}]
+			if a == nil {
+				continue
+			}
+			// Thousands come at a time: what counts is whether there is one between two samples.
+			if n := len(a.made); n == 0 || start < a.made[n-1] || start > a.made[n-1]+1_000_000 {
+				a.made = append(a.made, start, endOf(start, s.dur[i]))
+			}
+		}
+	}
+	for _, a := range c.accounts {
+		slices.Sort(a.made)
+	}
+	return nil
+}
+
+func (c *reconciliation) consume(_ *ledger, ch *change) {
+	o := &c.t.origins.list[ch.block.origin]
+	memory := c.t.origins.memory(ch.block.origin)
+	a := c.byPair[pidOnDevice{o.device, o.pid}]
+	if a == nil || ch.what == allocFailed || isHost(memory) {
+		return
+	}
+	a.pass(ch.atNs)
+	a.live += signed(ch)
+	if memory == format.MemoryAsync {
+		a.pool++
+	}
+	if a.next <= a.chosen {
+		a.held[libraryPlace{o.device, memory, c.t.stacks.libraryOf(o.stack)}] += signed(ch)
+	}
+}
+
+// pass notes what was live at the samples before a moment.
+func (a *account) pass(atNs int64) {
+	for ; a.next < len(a.samples) && a.samples[a.next].atNs < atNs; a.next++ {
+		a.tracked, a.pooled = append(a.tracked, a.live), append(a.pooled, a.pool)
+	}
+}
+
+// making is the growth of a process that contexts and code explain, and from how many pairs of samples that is known.
+type making struct {
+	bytes, steps int64
+	fromStart    bool // the first context was made in the recording
+}
+
+// making adds up by how much the driver's count grew beyond what was allocated, between samples around calls that make a
+// context or load code. Where pools were used in between it is not known whose the growth is.
+func (a *account) making() (m making) {
+	add := func(fromNs, toNs, grown int64) {
+		i, _ := slices.BinarySearch(a.made, fromNs)
+		if i < len(a.made) && a.made[i] <= toNs && grown > 0 {
+			m.bytes += grown
+			m.steps++
+		}
+	}
+	m.fromStart = a.firstMade != 0 && a.samples[0].atNs >= a.firstMade
+	if m.fromStart && a.pooled[0] == 0 {
+		add(a.firstMade, a.samples[0].atNs, roundInt(a.samples[0].value)-a.tracked[0])
+	}
+	for i := 1; i <= a.chosen; i++ {
+		if a.pooled[i] == a.pooled[i-1] {
+			grown := roundInt(a.samples[i].value) - roundInt(a.samples[i-1].value) - (a.tracked[i] - a.tracked[i-1])
+			add(a.samples[i-1].atNs, a.samples[i].atNs, grown)
+		}
+	}
+	rest := roundInt(a.samples[a.chosen].value) - a.tracked[a.chosen]
+	m.bytes = max(0, min(m.bytes, rest)) // what was given back since is not there any more
+	return m
+}
+
+var reconcileColumns = []Column{
+	{"pid", "PID", UnitID, "recorded process"},
+	{"device", "DEVICE", UnitText, "GPU, as NVML counts; paired with the process's ordinal by UUID"},
+	{"memory_kind", "KIND", UnitText, "kind of tracked memory"},
+	{"library", "LIBRARY", UnitText, "who asked for it"},
+	{"bytes", "BYTES", UnitBytes, "bytes"},
+	{"share_pct", "SHARE%", UnitPercent, "share in what the driver counts"},
+	{"part", "PART", UnitText, "nvml: what the driver counts for the process; tracked: memory that calls allocated and did not free until that sample; context and modules; not attributed: the rest; unused in pools is part of the rest and known only as of when the program asked"},
+}
+
+// table has the parts of each account.
+func (c *reconciliation) table() Table {
+	table := Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: reconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
+	for _, a := range c.accounts {
+		nvml := roundInt(a.samples[a.chosen].value)
+		row := func(part string, memory, library any, bytes int64, evidence string) {
+			table.Rows = append(table.Rows, Row{Evidence: evidence,
+				Cells: []any{int64(a.pid), c.t.deviceLabel(a.device), memory, library, bytes, percent(bytes, nvml), part}})
+		}
+		at := a.samples[a.chosen].atNs
+		row("nvml", nil, nil, nvml, fmt.Sprintf("NVML's sample at %s, nearest to the moment (%s)", durText(at-c.t.Recording().FromNs), durText(at-c.atNs)))
+		for _, place := range slices.SortedFunc(maps.Keys(a.held), func(x, y libraryPlace) int {
+			return cmp.Or(cmp.Compare(a.held[y], a.held[x]), strings.Compare(x.memory, y.memory), strings.Compare(x.library, y.library))
+		}) {
+			if a.held[place] != 0 {
+				row("tracked", place.memory, place.library, a.held[place], trackedEvidence(place.memory))
+			}
+		}
+		m := a.making()
+		if m.bytes > 0 {
+			row("context and modules", nil, nil, m.bytes, m.String())
+		}
+		rest := nvml - a.tracked[a.chosen] - m.bytes
+		row("not attributed", nil, nil, rest, restEvidence(rest, m))
+		if unused, askedNs, ok := c.unusedInPools(a, at); ok {
+			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: reserved minus used, as the program asked at %s", durText(askedNs-c.t.Recording().FromNs)))
+		}
+	}
+	return table
+}
+
+func trackedEvidence(memory string) string {
+	switch memory {
+	case format.MemoryManaged:
+		return "calls; at most that: its pages may lie in the host's memory"
+	case format.MemoryAsync:
+		return "calls; it lies in pools, which hold more than that"
+	case format.MemoryPhysical:
+		return "calls: handles of cuMemCreate that are not released, or mapped"
+	}
+	return ""
+}
+
+func (m making) String() string {
+	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or load code in between", plural(m.steps, "pair")+" of samples")
+	if m.fromStart {
+		return text + "; the first context was made in the recording"
+	}
+	return text + "; the context was made before the recording"
+}
+
+func restEvidence(rest int64, m making) string {
+	switch {
+	case rest == 0:
+		return ""
+	case rest < 0:
+		return "more was allocated than the driver counts: managed memory in the host, or a sample that is older than the last allocations"
+	case !m.fromStart:
+		return "the context, and what was loaded and allocated before the recording, are in it; also rounding to pages and unused memory of pools"
+	}
+	return "rounding of allocations to pages, unused memory of pools, and what the driver allocates for itself"
+}
+
+// unusedInPools is what pools of the process held and did not use when the program last asked until a moment.
+func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs int64, ok bool) {
+	for key, p := range c.t.pools(Window{c.t.Recording().FromNs, untilNs}, &Filter{Pids: []int32{a.pid}, Devices: []int32{a.ordinal}}) {
+		if key.pid == a.pid && p.reserved >= 0 && p.used >= 0 {
+			bytes += max(0, p.reserved-p.used)
+			atNs, ok = max(atNs, p.atNs), true
+		}
+	}
+	return bytes, atNs, ok
+}
+
+func (c *reconciliation) totals() []Fact {
+	var nvml, rest int64
+	for _, a := range c.accounts {
+		used := roundInt(a.samples[a.chosen].value)
+		nvml += used
+		rest += used - a.tracked[a.chosen] - a.making().bytes
+	}
+	if len(c.accounts) == 0 {
+		return fill(memoryTotals[3:], nil, nil, nil)
+	}
+	return fill(memoryTotals[3:], nvml, 100-percent(max(rest, -rest), nvml), rest)
+}
+
+var deviceMemoryColumns = []Column{
+	{"device", "DEVICE", UnitText, "GPU, as NVML counts"},
+	{"part", "PART", UnitText, "total, used and reserved (the driver's and the firmware's own, not in used) of the device; process: recorded or another one; rest: used, but of no process that the driver tells"},
+	{"pid", "PID", UnitID, "process"},
+	{"process", "PROCESS", UnitText, "its name"},
+	{"recorded", "RECORDED", UnitText, "yes if its calls are in the recording"},
+	{"bytes", "BYTES", UnitBytes, "bytes, by NVML's sample nearest to the moment; of processes nearest to that of the device"},
+	{"at_ns", "AT", UnitNs, "when that sample was taken, from the recording's start"},
+}
+
+// momentOf is the moment for a device: that of the sample of a process on it, for that is asked for less often.
+func (c *reconciliation) momentOf(device int32) int64 {
+	for _, a := range c.accounts {
+		if a.device == device {
+			return a.samples[a.chosen].atNs
+		}
+	}
+	return c.atNs
+}
+
+// deviceTable has what NVML says of each device at the moment: the processes on it, recorded or not.
+func (c *reconciliation) deviceTable() Table {
+	table := Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: deviceMemoryColumns, Aside: true, Spare: []string{"at_ns"}}
+	f := &c.t.facts
+	start := c.t.Recording().FromNs
+	for _, device := range slices.Sorted(maps.Keys(f.devices)) {
+		used, ok := f.nearest(metricMemoryUsed, device, c.momentOf(device))
+		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
+			continue
+		}
+		label := c.t.deviceLabel(device)
+		row := func(part string, s sample) {
+			table.Rows = append(table.Rows, Row{Cells: []any{label, part, nil, nil, nil, roundInt(s.value), s.atNs - start}})
+		}
+		if s, ok := f.nearest(metricMemoryTotal, device, used.atNs); ok {
+			row("total", s)
+		}
+		row("used", used)
+		if s, ok := f.nearest(metricReserved, device, used.atNs); ok {
+			row("reserved", s)
+		}
+		rest := roundInt(used.value)
+		processes := f.processesAt(device, used.atNs)
+		for _, s := range processes {
+			name, recorded := c.t.processName(s.pid)
+			yes := "no"
+			if recorded {
+				yes = "yes"
+			}
+			rest -= roundInt(s.value)
+			table.Rows = append(table.Rows, Row{Cells: []any{label, "process", int64(s.pid), known(name), yes, roundInt(s.value), s.atNs - start}})
+		}
+		if len(processes) > 0 {
+			table.Rows = append(table.Rows, Row{Cells: []any{label, "rest", nil, nil, nil, rest, used.atNs - start}})
+		}
+	}
+	return table
+}
+
+// nearest returns the sample of a metric of a device that is nearest to a moment.
+func (f *facts) nearest(metric string, device int32, atNs int64) (best sample, ok bool) {
+	id, known := f.metrics.ids[metric]
+	if !known {
+		return best, false
+	}
+	for _, s := range f.samples {
+		if s.metric != id || s.device != device || math.IsNaN(s.value) {
+			continue
+		}
+		if !ok || max(s.atNs-atNs, atNs-s.atNs) < max(best.atNs-atNs, atNs-best.atNs) {
+			best, ok = s, true
+		}
+	}
+	return best, ok
+}
+
+// processMemoryFreshNs is how far from a moment a process's sample may be and still tell that the process was there: it is
+// taken every second.
+const processMemoryFreshNs = 3_000_000_000
+
+// processesAt returns the memory of the processes on a device around a moment, most of it first.
+func (f *facts) processesAt(device int32, atNs int64) []processSample {
+	id, known := f.metrics.ids[metricOfProcess]
+	if !known {
+		return nil
+	}
+	best := make(map[int32]processSample)
+	for _, s := range f.processSamples {
+		away := max(s.atNs-atNs, atNs-s.atNs)
+		if s.metric != id || s.device != device || math.IsNaN(s.value) || away > processMemoryFreshNs {
+			continue
+		}
+		if old, ok := best[s.pid]; !ok || away < max(old.atNs-atNs, atNs-old.atNs) {
+			best[s.pid] = s
+		}
+	}
+	return slices.SortedFunc(maps.Values(best), func(a, b processSample) int {
+		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.pid, b.pid))
+	})
+}

@@ -1,0 +1,359 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// MemoryOptions shape the report of memory.
+type MemoryOptions struct {
+	Options
+	// At is the moment of which holders are told: MemoryAtPeak, MemoryAtEnd or MemoryAtTime.
+	At MemoryAt
+	// AtNs is that moment for MemoryAtTime, Unix ns.
+	AtNs int64
+	// Reconcile compares with what NVML says of the processes and devices.
+	Reconcile bool
+}
+
+// MemoryAt is a moment.
+type MemoryAt int
+
+// Moments.
+const (
+	MemoryAtPeak MemoryAt = iota // most memory live on all devices together, as far as the filter lets it through
+	MemoryAtEnd                  // end of the window
+	MemoryAtTime
+)
+
+// MemoryReport reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
+func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
+	s := t.newHolderScan(&opt)
+	l, err := t.replay(s.consume)
+	if err != nil {
+		return nil, err
+	}
+	if opt.At == MemoryAtPeak {
+		if err := s.goToPeak(); err != nil {
+			return nil, err
+		}
+	}
+	r := &Report{Command: "memory", Window: s.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	if !s.matched && len(t.memory) > 0 {
+		r.NoMatch = s.seen.explain(&opt.Filter)
+	}
+	r.Facts = s.facts()
+	holders := s.holderTable()
+	if err := holders.arrange(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	t.addStacks(&holders, &opt.Options)
+	levels := s.use.table()
+	levels.Name, levels.Title, levels.Aside = "levels", "memory by device and kind", true
+	r.Tables = []Table{levels, s.libraryTable(), t.asidePools(s.window, &opt.Filter), holders}
+	r.Totals = fill(memoryTotals[:3], s.heldBytes(), s.peak, s.use.failed())
+	if !opt.Reconcile {
+		return r, nil
+	}
+	c, err := t.reconcile(s.atNs, &opt.Filter)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.Tables { // what is asked for now is the comparison
+		r.Tables[i].Aside = true
+	}
+	if len(c.accounts) == 0 {
+		r.Facts[3].Value = "the recording has no samples of what the driver counts for the recorded processes, or does not pair their devices"
+	}
+	r.Tables = append([]Table{c.table(), c.deviceTable()}, r.Tables...)
+	r.Totals = append(r.Totals, c.totals()...)
+	return r, nil
+}
+
+func (t *Timeline) asidePools(w Window, f *Filter) Table {
+	table := t.poolTable(w, f)
+	table.Aside = true
+	return table
+}
+
+// failed counts the allocations that failed.
+func (m *memoryUse) failed() (n int64) {
+	for _, l := range m.kinds {
+		n += l.failed
+	}
+	return n
+}
+
+// holderScan follows who holds memory: by origin, which knows process, device, kind, stack and place.
+type holderScan struct {
+	t      *Timeline
+	opt    *MemoryOptions
+	window Window
+	use    *memoryUse
+	seen   *callers
+
+	matched   bool
+	atNs      int64 // the moment of which holders are told
+	libraries []string
+	levels    map[libraryPlace]*memoryLevel
+	ofOrigin  []*memoryLevel
+
+	// What is live now, and how many changes led there; the most that was.
+	total, peak        int64
+	changes, peakAfter int64
+	held               []holding
+}
+
+// holding is what calls of one origin hold.
+type holding struct{ bytes, blocks int64 }
+
+// libraryPlace is where and for whom memory is.
+type libraryPlace struct {
+	device          int32
+	memory, library string
+}
+
+func (t *Timeline) newHolderScan(opt *MemoryOptions) *holderScan {
+	s := &holderScan{t: t, opt: opt, window: opt.window(t.Recording()), use: t.newMemoryUse(&opt.Filter), seen: newCallers(),
+		levels: make(map[libraryPlace]*memoryLevel)}
+	s.atNs = s.window.ToNs
+	if opt.At == MemoryAtTime {
+		s.atNs = opt.AtNs
+	}
+	return s
+}
+
+func (s *holderScan) consume(_ *ledger, c *change) {
+	id := c.block.origin
+	o := &s.t.origins.list[id]
+	s.seen.add(o.pid, o.tid, o.device, o.stream)
+	kind, onDevice := s.use.consume(c)
+	if kind == nil || c.what == allocFailed {
+		return
+	}
+	s.matched = true
+	s.level(id).move(c, s.window.FromNs)
+	s.hold(c)
+	if onDevice == nil {
+		return
+	}
+	s.total += signed(c)
+	s.changes++
+	if s.total > s.peak || c.atNs <= s.window.FromNs {
+		s.peak, s.peakAfter = s.total, s.changes
+		if s.opt.At == MemoryAtPeak {
+			s.atNs = max(c.atNs, s.window.FromNs)
+		}
+	}
+}
+
+// signed is by how many bytes a change moves what is live.
+func signed(c *change) int64 {
+	if c.what == allocated {
+		return c.block.bytes
+	}
+	return -c.block.bytes
+}
+
+// hold notes what is held at the moment that is told of.
+func (s *holderScan) hold(c *change) {
+	if s.opt.At != MemoryAtPeak && c.atNs > s.atNs {
+		return
+	}
+	s.held = grow(s.held, c.block.origin)
+	h := &s.held[c.block.origin]
+	h.bytes += signed(c)
+	if c.what == allocated {
+		h.blocks++
+	} else {
+		h.blocks--
+	}
+}
+
+func grow[T any](list []T, id int32) []T {
+	for int(id) >= len(list) {
+		var zero T
+		list = append(list, zero)
+	}
+	return list
+}
+
+// goToPeak replays again until the moment of the peak, which is known now.
+func (s *holderScan) goToPeak() error {
+	s.held = s.held[:0]
+	use := s.t.newMemoryUse(&s.opt.Filter)
+	var changes int64
+	_, err := s.t.replay(func(_ *ledger, c *change) {
+		if changes == s.peakAfter {
+			return
+		}
+		kind, onDevice := use.consume(c)
+		if kind == nil || c.what == allocFailed {
+			return
+		}
+		s.hold(c)
+		if onDevice != nil {
+			changes++
+		}
+	})
+	return err
+}
+
+// library names who asked for memory of an origin.
+func (s *holderScan) library(id int32) string {
+	s.libraries = grow(s.libraries, id)
+	if s.libraries[id] == "" {
+		s.libraries[id] = s.t.stacks.libraryOf(s.t.origins.list[id].stack)
+	}
+	return s.libraries[id]
+}
+
+func (s *holderScan) level(id int32) *memoryLevel {
+	s.ofOrigin = grow(s.ofOrigin, id)
+	if s.ofOrigin[id] == nil {
+		place := libraryPlace{s.t.origins.list[id].device, s.t.origins.memory(id), s.library(id)}
+		if s.levels[place] == nil {
+			s.levels[place] = new(memoryLevel)
+		}
+		s.ofOrigin[id] = s.levels[place]
+	}
+	return s.ofOrigin[id]
+}
+
+// heldBytes is what is held on devices.
+func (s *holderScan) heldBytes() (sum int64) {
+	for id, h := range s.held {
+		if !s.t.onHost(int32(id)) {
+			sum += h.bytes
+		}
+	}
+	return sum
+}
+
+var memoryFacts = []Column{
+	{"at", "holders at", UnitText, "the moment of which holders are told: the peak of memory on all devices together, the end of the window or a time; offset from the recording's start"},
+	{"at_ns", "", UnitNs, "the same, from the recording's start"},
+	{"async", "async memory", UnitText, "what is known of memory pools"},
+	{"reconcile", "reconcile", UnitText, "why there is nothing to compare with (with --reconcile)"},
+}
+
+var memoryTotals = []Column{
+	{"held_bytes", "held", UnitBytes, "memory on devices that is live at that moment: neither host nor registered"},
+	{"peak_bytes", "peak", UnitBytes, "most memory live on all devices together in the window"},
+	{"failed_allocs", "failed allocs", UnitCount, "allocations that returned an error"},
+	{"nvml_process_bytes", "NVML", UnitBytes, "memory that the driver counts for the recorded processes, nearest samples to the moment (with --reconcile)"},
+	{"attributed_pct", "attributed %", UnitPercent, "share of nvml_process_bytes that is tracked memory, or context and modules (with --reconcile)"},
+	{"not_attributed_bytes", "not attributed", UnitBytes, "the rest (with --reconcile); negative if more was allocated than the driver counts"},
+}
+
+func (s *holderScan) facts() []Fact {
+	offset := s.atNs - s.t.Recording().FromNs
+	at := map[MemoryAt]string{MemoryAtPeak: "the peak, ", MemoryAtEnd: "the end, ", MemoryAtTime: ""}[s.opt.At] + durText(offset)
+	pools := ""
+	for place := range s.use.kinds {
+		if place.memory == format.MemoryAsync {
+			pools = "lies in pools that keep what is freed; how much they hold of the device only a program that asks for pool attributes lets know: see memory pools"
+		}
+	}
+	return fill(memoryFacts, at, offset, pools, "")
+}
+
+var levelColumns = append(slices.Clone(useColumns), libraryColumns...)
+
+var libraryColumns = []Column{
+	{"library", "LIBRARY", UnitText, "who asked the driver: the library or program of the innermost frame outside of libcuda and the CUDA runtime"},
+	{"held_bytes", "HELD", UnitBytes, "bytes live at the moment that holders are told of"},
+}
+
+// libraryTable has a row per device, kind and library.
+func (s *holderScan) libraryTable() Table {
+	columns := []Column{useColumns[0], useColumns[1], libraryColumns[0], useColumns[2], useColumns[3], libraryColumns[1], useColumns[4], useColumns[5]}
+	table := Table{Name: "libraries", Title: "memory by the library that asked for it", Columns: columns, Aside: true, Spare: []string{"peak_at_ns"}}
+	held := make(map[libraryPlace]int64)
+	for id := range s.held {
+		place := libraryPlace{s.t.origins.list[id].device, s.t.origins.memory(int32(id)), s.library(int32(id))}
+		held[place] += s.held[id].bytes
+	}
+	start := s.t.Recording().FromNs
+	for place, l := range s.levels {
+		table.Rows = append(table.Rows, Row{Cells: []any{s.t.deviceLabel(place.device), place.memory, place.library, l.peak, max(0, l.peakNs-start), held[place], l.live, l.allocs}})
+	}
+	slices.SortFunc(table.Rows, func(a, b Row) int {
+		return cmp.Or(compareCells(a.Cells[3], b.Cells[3]), compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[1], b.Cells[1]), compareCells(a.Cells[2], b.Cells[2]))
+	})
+	return table
+}
+
+var holderColumns = []Column{
+	{"bytes", "HELD", UnitBytes, "bytes live at the moment"},
+	{"share_pct", "SHARE%", UnitPercent, "share of HELD in all memory on devices that was live then; absent for memory of the host"},
+	{"blocks", "COUNT", UnitCount, "allocations behind HELD"},
+	{"device", "DEVICE", UnitText, "CUDA device of the process"},
+	{"pid", "PID", UnitID, "process"},
+	{"memory_kind", "KIND", UnitText, "kind of memory, see levels"},
+	{"library", "LIBRARY", UnitText, "who asked the driver: the library or program of the innermost frame outside of libcuda and the CUDA runtime"},
+	{"site", "SITE", UnitText, "the frame of the program's own code that made the allocation"},
+}
+
+// holderKey is who holds memory.
+type holderKey struct {
+	pid, device           int32
+	memory, library, site string
+}
+
+// holder is what somebody holds; origin is the one with most of it.
+type holder struct {
+	holding
+	origin  int32
+	biggest int64
+}
+
+// holderRowsWithStack is how many holders text shows the stack of.
+const holderRowsWithStack = 3
+
+// holderTable has a row per process, device, kind, library and place that holds memory.
+func (s *holderScan) holderTable() Table {
+	table := Table{Name: "holders", Title: "who held memory", Columns: holderColumns, Spare: []string{"blocks", "device", "pid"}}
+	found := make(map[holderKey]*holder)
+	for id := range s.held {
+		h := s.held[id]
+		if h.blocks == 0 && h.bytes == 0 {
+			continue
+		}
+		o := &s.t.origins.list[id]
+		key := holderKey{o.pid, o.device, s.t.origins.memory(int32(id)), s.library(int32(id)), s.t.siteLabel(int32(id))}
+		if found[key] == nil {
+			found[key] = new(holder)
+		}
+		one := found[key]
+		one.bytes += h.bytes
+		one.blocks += h.blocks
+		if h.bytes > one.biggest {
+			one.origin, one.biggest = int32(id), h.bytes
+		}
+	}
+	all := s.heldBytes()
+	for key, h := range found {
+		var share any
+		if !isHost(key.memory) {
+			share = percent(h.bytes, all)
+		}
+		table.Rows = append(table.Rows, Row{stack: s.t.origins.list[h.origin].stack, Evidence: fmt.Sprintf("%s of kind %s, asked for by %s", plural(h.blocks, "allocation"), key.memory, key.library),
+			Cells: []any{h.bytes, share, h.blocks, s.t.deviceLabel(key.device), int64(key.pid), key.memory, key.library, key.site}})
+	}
+	slices.SortFunc(table.Rows, func(a, b Row) int {
+		order := compareCells(a.Cells[0], b.Cells[0])
+		for _, i := range []int{7, 6, 5, 3} {
+			order = cmp.Or(order, strings.Compare(a.Cells[i].(string), b.Cells[i].(string)))
+		}
+		return cmp.Or(order, -compareCells(a.Cells[4], b.Cells[4]))
+	})
+	for i := range table.Rows {
+		table.Rows[i].Brief = i >= holderRowsWithStack && !s.opt.AllStacks && !s.opt.AllFrames
+	}
+	return table
+}

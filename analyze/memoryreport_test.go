@@ -1,0 +1,152 @@
+package analyze
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestMemoryReport(t *testing.T) {
+	tl := machine(t).timeline()
+	r, err := tl.MemoryReport(MemoryOptions{Options: Options{Top: 20, MaxFrames: 12}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldens(t, r, "memory", 110)
+	r, err = tl.MemoryReport(MemoryOptions{Options: Options{Top: 20, MaxFrames: 12}, Reconcile: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldens(t, r, "reconcile", 110)
+}
+
+func TestHoldersAtAMoment(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt  MemoryOptions
+		held int64
+		want string // libraries and bytes in MiB
+	}{
+		"the peak":   {MemoryOptions{}, 8*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
+		"the end":    {MemoryOptions{At: MemoryAtEnd}, 7*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
+		"a time":     {MemoryOptions{At: MemoryAtTime, AtNs: epoch + 2550*ms}, 512, "PyTorch device"},
+		"before all": {MemoryOptions{At: MemoryAtTime, AtNs: epoch}, 0, ""},
+		"a window":   {MemoryOptions{Options: Options{Filter: Filter{ToNs: epoch + 3200*ms}}}, 512 + 32, "PyTorch device, cuBLAS device"},
+		"from after the peak": {MemoryOptions{Options: Options{Filter: Filter{FromNs: epoch + 21*second}}}, 7*512 + 32,
+			"PyTorch device, PyTorch host, cuBLAS device"},
+	} {
+		tl := machine(t).timeline()
+		r, err := tl.MemoryReport(c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := r.Number("held_bytes"); got != float64(c.held*mib) {
+			t.Errorf("%s: %v MiB held, want %d", name, got/float64(mib), c.held)
+		}
+		var got []string
+		libraries, kinds := cells(t, r, "holders", "library"), cells(t, r, "holders", "memory_kind")
+		for i := range libraries {
+			got = append(got, libraries[i]+" "+kinds[i])
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestWhoAskedForMemory(t *testing.T) {
+	tp := newTape(t)
+	for i, module := range []string{"/opt/lib/libc10_cuda.so", "/opt/lib/libnccl.so.2", "/app/own.so", "/usr/lib/libcudart.so.12"} {
+		tp.libraryStack(int32(i+1), module, "f")
+	}
+	tl := tp.timeline()
+	for id, want := range map[int32]string{1: "PyTorch", 2: "NCCL", 3: "own.so", 4: "Python", 5: noLibrary, 0: noLibrary} {
+		if got := tl.stacks.libraryOf(id); got != want {
+			t.Errorf("stack %d: %s, want %s", id, got, want)
+		}
+	}
+}
+
+// parts are the rows of the account as "part MiB".
+func parts(t *testing.T, r *Report) map[string]int64 {
+	list := make(map[string]int64)
+	for i := range r.Tables {
+		if r.Tables[i].Name == "reconcile" {
+			for _, row := range r.Tables[i].Rows {
+				list[row.Cells[6].(string)] += row.Cells[4].(int64) / mib
+			}
+		}
+	}
+	return list
+}
+
+func TestReconcile(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*tape)
+		at     int64
+		want   map[string]int64
+	}{
+		"started in the recording": {func(*tape) {}, 30 * second,
+			map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 550, "not attributed": 0}},
+		"before the module": {func(*tape) {}, 5 * second,
+			map[string]int64{"nvml": 520 + 3*512 + 32, "tracked": 3*512 + 32, "context and modules": 520, "not attributed": 0}},
+		"attached to a running process": {func(tp *tape) {
+			for _, r := range tp.rows {
+				if strings.HasPrefix(r.Name, "cuDevicePrimaryCtx") || r.Kind == format.KindNVML && r.Pid == 42 && r.StartNs < epoch+3*second {
+					r.Kind, r.Name = format.KindNote, "gone"
+				}
+			}
+		}, 30 * second, map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 30, "not attributed": 520}},
+		"with pools": {func(tp *tape) {
+			for i := range int64(20) {
+				a := in(tp.memory(format.KindAlloc, format.MemoryAsync, second+i*700*ms, 0x7c0000000000+i*mib, mib), 0xc1, 0)
+				a.Name = "cuMemAllocAsync"
+			}
+			for _, r := range tp.rows {
+				if r.Name == metricOfProcess && r.Pid == 42 {
+					r.Value += float64(64 * mib)
+				}
+			}
+			for attribute, bytes := range map[float64]int64{poolReservedCurrent: 64 * mib, poolUsedCurrent: 20 * mib} {
+				pool := in(tp.api("cuMemPoolGetAttribute", 29*second, 0xf00, 0), 0xc1, 0)
+				pool.Bytes, pool.Value = bytes, attribute
+			}
+		}, 30 * second, map[string]int64{"nvml": 64 + 550 + 7*512 + 32, "tracked": 20 + 7*512 + 32, "not attributed": 64 - 20 + 550, "unused in pools": 44}},
+	} {
+		tp := machine(t)
+		c.change(tp)
+		r, err := tp.timeline().MemoryReport(MemoryOptions{Reconcile: true, At: MemoryAtTime, AtNs: epoch + c.at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := parts(t, r)
+		for part, want := range c.want {
+			if got[part] != want {
+				t.Errorf("%s: %s %d MiB, want %d", name, part, got[part], want)
+			}
+		}
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestDevicesArePairedByUUID(t *testing.T) {
+	tl := machine(t).timeline()
+	for ordinal, want := range map[int32]int32{0: 1, 1: -1, -1: -1} {
+		if got, ok := tl.facts.nvmlDevice(42, ordinal); got != want || ok != (want >= 0) {
+			t.Errorf("device %d of the process is %d, %v", ordinal, got, ok)
+		}
+	}
+	if got, ok := tl.facts.ordinalOf(42, 1); got != 0 || !ok {
+		t.Errorf("GPU 1 is the process's %d, %v", got, ok)
+	}
+	if _, ok := tl.facts.ordinalOf(42, 0); ok {
+		t.Error("GPU 0 is one of the process's")
+	}
+	tp := newTape(t)
+	tp.add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", StartNs: epoch})
+	if got, ok := tp.timeline().facts.nvmlDevice(42, 0); got != 0 || !ok {
+		t.Errorf("the only GPU is %d, %v", got, ok)
+	}
+}

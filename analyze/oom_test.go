@@ -1,0 +1,380 @@
+package analyze
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// torchScript writes the events of an allocator as they are told, with its books.
+type torchScript struct {
+	tp                  *tape
+	now                 int64
+	pool, stream        int64
+	allocated, reserved int64
+}
+
+// row writes an event with the books as they are now, a millisecond after the last.
+func (s *torchScript) row(name string, ptr, bytes int64) *format.Row {
+	s.now += ms
+	return s.tp.add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: epoch + s.now, Pid: 42, Tid: 42, MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes,
+		Stream: s.stream, SrcPtr: s.pool, StackStatus: format.StackNone, AllocatedBytes: s.allocated, ReservedBytes: s.reserved})
+}
+
+// segment gets memory from the driver, and tells so.
+func (s *torchScript) segment(ptr, bytes int64) {
+	s.now += ms
+	s.tp.alloc(s.now, us, ptr, bytes)
+	s.reserved += bytes
+	at(s.row(format.AllocatorSegmentAlloc, ptr, bytes), 2, "forward (model.py:12)")
+}
+
+func (s *torchScript) giveBack(ptr, bytes int64) {
+	s.row(format.AllocatorSegmentFree, ptr, bytes)
+	s.reserved -= bytes
+	s.now += ms
+	s.tp.free(s.now, us, ptr)
+}
+
+func (s *torchScript) block(ptr, bytes int64, site string) {
+	at(s.row(format.AllocatorAlloc, ptr, bytes), 1, site)
+	s.allocated += bytes
+}
+
+func (s *torchScript) free(ptr, bytes int64) {
+	s.allocated -= bytes
+	s.row(format.AllocatorFreeRequested, ptr, bytes)
+	s.row(format.AllocatorFreeCompleted, ptr, bytes)
+}
+
+// refused is a call of the driver that fails.
+func (s *torchScript) refused(bytes int64) *format.Row {
+	s.now += ms
+	r := at(s.tp.alloc(s.now, us, 0, bytes), 2, "forward (model.py:12)")
+	r.Result = resultOutOfMemory
+	return r
+}
+
+func (s *torchScript) oom(bytes, free int64) {
+	at(s.row(format.AllocatorOOM, 0, bytes), 2, "forward (model.py:12)").Value = float64(free)
+}
+
+// sparse makes n segments of a size with a block at the beginning of each and nothing
+// behind.
+func (s *torchScript) sparse(n, size, block int64) {
+	for i := range n {
+		ptr := 0x7f0000000000 + i*0x10000000
+		s.segment(ptr, size)
+		s.block(ptr, block, "keep (train.py:3)")
+	}
+}
+
+func newTorchScript(t testing.TB) *torchScript {
+	tp := newTape(t)
+	tp.add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 1000 * mib, StartNs: epoch})
+	tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1})
+	tp.libraryStack(1, "/opt/torch/lib/libc10_cuda.so", "malloc")
+	tp.libraryStack(2, "/opt/torch/lib/libtorch_cuda.so", "empty_cuda")
+	tp.libraryStack(3, "/opt/nvidia/libnccl.so.2", "ncclCommInitRank")
+	return &torchScript{tp: tp, now: second}
+}
+
+func (s *torchScript) used(pid int32, name string, bytes int64) {
+	r := s.tp.nvml(0, s.now, metricOfProcess, float64(bytes))
+	r.Pid, r.Message = pid, name
+}
+
+func (s *torchScript) asked(free int64) {
+	r := s.tp.api("cuMemGetInfo_v2", s.now, 0, 0)
+	r.Bytes, r.Value = free, float64(1000*mib)
+}
+
+func (s *torchScript) launch() {
+	s.now += ms
+	s.tp.call(format.KindLaunch, "cuLaunchKernel", s.now, us).Kernel = "gemm"
+}
+
+// oomCase is a program that fails once, and what is to be said of it.
+type oomCase struct {
+	script  func(*torchScript)
+	class   oomClass
+	outcome aftermath
+	fits    string
+	calls   int64
+	says    string // part of the evidence
+}
+
+var oomCases = map[string]oomCase{
+	"more than there is": {func(s *torchScript) {
+		s.sparse(9, 100*mib, 100*mib)
+		s.refused(300 * mib)
+		s.refused(300 * mib)
+		s.oom(300*mib, 100*mib)
+	}, oomCapacity, nothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver refused 2 times"},
+	"gaps of 14 MiB": {func(s *torchScript) {
+		s.sparse(40, 20*mib, 6*mib)
+		s.refused(300 * mib)
+		s.refused(300 * mib)
+		s.oom(300*mib, 200*mib)
+		s.launch()
+	}, oomFragmentation, wentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
+	"gaps of 90 MiB": {func(s *torchScript) {
+		s.sparse(9, 100*mib, 10*mib)
+		s.refused(300 * mib)
+		s.oom(300*mib, 100*mib)
+		s.tp.exit(42, 30*second)
+	}, oomFragmentation, endedThere, "yes", 1, "with expandable segments it would have fitted"},
+	"gaps of another stream": {func(s *torchScript) {
+		s.stream = 0x77
+		s.sparse(4, 200*mib, 10*mib)
+		s.stream = 0
+		s.refused(150 * mib)
+		s.oom(150*mib, 100*mib)
+		s.segment(0x7e0000000000, 150*mib)
+		s.block(0x7e0000000000, 150*mib, "forward (model.py:12)")
+	}, oomFragmentation, recovered, "yes", 1, "largest piece has 190.0 MiB and is of no use here"},
+	"memory fraction": {func(s *torchScript) {
+		s.sparse(2, 100*mib, 100*mib)
+		s.oom(100*mib, 800*mib)
+		s.launch()
+	}, oomLimit, wentOn, "yes", 0, "gave up without asking the driver"},
+	"another process": {func(s *torchScript) {
+		s.sparse(2, 100*mib, 100*mib)
+		s.used(42, "train", 200*mib)
+		s.used(99, "notebook", 700*mib)
+		s.refused(300 * mib)
+		s.oom(300*mib, 100*mib)
+	}, oomOtherProcess, nothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
+	"cached by PyTorch, wanted by NCCL": {func(s *torchScript) {
+		s.sparse(9, 100*mib, 10*mib)
+		for i := range int64(9) {
+			s.free(0x7f0000000000+i*0x10000000, 10*mib)
+		}
+		s.asked(100 * mib)
+		at(s.refused(200*mib), 3, "init (train.py:1)")
+		s.launch()
+	}, oomCached, wentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
+	"tried again by PyTorch": {func(s *torchScript) {
+		s.sparse(9, 100*mib, 10*mib)
+		for i := range int64(9) {
+			s.free(0x7f0000000000+i*0x10000000, 10*mib)
+		}
+		s.asked(100 * mib)
+		s.refused(300 * mib)
+		for i := range int64(3) {
+			s.giveBack(0x7f0000000000+i*0x10000000, 100*mib)
+		}
+		s.segment(0x7e0000000000, 300*mib)
+		s.block(0x7e0000000000, 299*mib, "forward (model.py:12)")
+	}, oomCached, retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it succeeded"},
+	"a plain program": {func(s *torchScript) {
+		s.tp.alloc(second, us, 0x7f0000000000, 900*mib)
+		s.now += second
+		s.asked(100 * mib)
+		s.refused(200 * mib)
+		s.tp.free(s.now+500*ms, us, 0x7f0000000000)
+		s.tp.alloc(s.now+12*second, us, 0x7f0000000000, 400*mib)
+	}, oomCapacity, recovered, "", 1, "900.0 MiB were freed within the next second"},
+	"a sample from before the memory was filled": {func(s *torchScript) {
+		s.tp.nvml(0, s.now, metricMemoryFree, float64(990*mib))
+		s.tp.alloc(s.now+ms, us, 0x7f0000000000, 900*mib)
+		s.now += 2 * ms
+		s.refused(200 * mib)
+	}, oomCapacity, nothingSince, "", 1, "at most 100.0 MiB free"},
+	"a pool with a maximum": {func(s *torchScript) {
+		s.asked(800 * mib)
+		r := s.refused(200 * mib)
+		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
+	}, oomLimit, nothingSince, "", 1, "the pool may have a maximum"},
+	"memory of the host": {func(s *torchScript) {
+		r := s.refused(200 * mib)
+		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
+	}, oomLimit, nothingSince, "", 1, "is the host's"},
+	"nobody asked": {func(s *torchScript) {
+		s.refused(200 * mib)
+	}, oomUnknown, nothingSince, "", 1, "nobody asked how much was free"},
+}
+
+func TestOOMClasses(t *testing.T) {
+	for name, c := range oomCases {
+		s := newTorchScript(t)
+		c.script(s)
+		r, err := s.tp.timeline().OOM(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for column, want := range map[string]string{
+			"class": c.class.String(), "outcome": c.outcome.String(), "driver_calls": fmt.Sprint(c.calls), "expandable_fits": map[bool]string{true: "<nil>", false: c.fits}[c.fits == ""],
+		} {
+			if got := cells(t, r, "failures", column); len(got) != 1 || got[0] != want {
+				t.Errorf("%s: %s %v, want %s", name, column, got, want)
+			}
+		}
+		if got := r.Tables[0].Rows[0].Evidence; !strings.Contains(got, c.says) {
+			t.Errorf("%s: %s", name, got)
+		}
+		if n, _, _ := r.Number(strings.ReplaceAll(c.class.String(), " ", "_")); n != 1 {
+			t.Errorf("%s: %v of class %s", name, n, c.class)
+		}
+	}
+}
+
+func TestOOMConfidenceGoesDown(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*torchScript)
+		want   string
+		reason string
+	}{
+		"complete": {func(*torchScript) {}, confidenceHigh, ""},
+		"lost events": {func(s *torchScript) {
+			s.tp.meta.Calls = map[string]format.CallCount{lostAllocator: {Lost: 3}}
+		}, confidenceLow, "3 events of the allocator were lost"},
+		"other totals": {func(s *torchScript) {
+			for _, r := range s.tp.rows[len(s.tp.rows)-40:] {
+				if r.Kind == format.KindAllocator {
+					r.AllocatedBytes += 1000 // no block is so much larger
+				}
+			}
+		}, confidenceLow, "the allocator counts other bytes"},
+		"attached later": {func(s *torchScript) {
+			s.tp.rows = slices.DeleteFunc(s.tp.rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < epoch+second+30*ms })
+		}, confidenceMedium, "of the allocator's segments are older than the recording"},
+	} {
+		s := newTorchScript(t)
+		oomCases["gaps of 14 MiB"].script(s)
+		c.change(s)
+		r, err := s.tp.timeline().OOM(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cells(t, r, "failures", "confidence"); got[0] != c.want {
+			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
+		}
+		if got := r.Tables[0].Rows[0].Evidence; !strings.Contains(got, c.reason) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
+	s := newTorchScript(t)
+	s.segment(0x7e0000000000, 2*mib)
+	s.block(0x7e0000000000, mib/2, "bias (model.py:1)")
+	s.stream = 0x77
+	s.segment(0x7d0000000000, 80*mib)
+	s.block(0x7d0000000000, 10*mib, "side (model.py:2)")
+	s.stream, s.pool = 0, -3
+	s.segment(0x7c0000000000, 60*mib)
+	s.block(0x7c0000000000, 10*mib, "graph (model.py:3)")
+	s.pool = 0
+	s.sparse(3, 20*mib, 6*mib)
+	s.row(format.AllocatorFreeRequested, 0x7f0000000000, 6*mib).AllocatedBytes -= 6 * mib
+	s.allocated -= 6 * mib
+	s.refused(100 * mib)
+	s.oom(100*mib, 40*mib)
+	r, err := s.tp.timeline().OOM(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	reasons, bytes, by := cells(t, r, "cached", "reason"), cells(t, r, "cached", "bytes"), cells(t, r, "cached", "held_by")
+	for i := range reasons {
+		got[reasons[i]] = bytes[i] + " " + by[i]
+	}
+	for reason, want := range map[cachedReason]string{
+		otherClass: fmt.Sprint(3*mib/2, " bias (model.py:1)"), otherStream: fmt.Sprint(70*mib, " side (model.py:2)"), otherPool: fmt.Sprint(50*mib, " graph (model.py:3)"),
+		tooSmall: fmt.Sprint(42*mib, " keep (train.py:3)"), awaited: fmt.Sprint(6*mib, " keep (train.py:3)"),
+	} {
+		if got[reason.String()] != want {
+			t.Errorf("%s: %s, want %s", reason, got[reason.String()], want)
+		}
+	}
+}
+
+// oomTape has failures of all sorts.
+func oomTape(t testing.TB) *tape {
+	s := newTorchScript(t)
+	s.used(42, "train", 300*mib)
+	s.sparse(40, 20*mib, 6*mib)
+	s.refused(300 * mib)
+	s.refused(300 * mib)
+	s.oom(300*mib, 200*mib)
+	for i := range int64(40) {
+		s.free(0x7f0000000000+i*0x10000000, 6*mib)
+	}
+	s.now += second
+	s.asked(200 * mib)
+	s.refused(300 * mib)
+	for i := range int64(40) {
+		s.giveBack(0x7f0000000000+i*0x10000000, 20*mib)
+	}
+	s.segment(0x7e0000000000, 300*mib)
+	s.block(0x7e0000000000, 300*mib, "forward (model.py:12)")
+	s.now += second
+	host := s.refused(64 * mib)
+	host.Name, host.MemoryKind = "cuMemHostAlloc", format.MemoryHost
+	s.launch()
+	return s.tp
+}
+
+func TestOOMReport(t *testing.T) {
+	r, err := oomTape(t).timeline().OOM(Options{Top: 20, MaxFrames: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldens(t, r, "oom", 110)
+	for name, want := range map[string]float64{"failures": 3, "fatal": 0, "retried": 1, "fragmentation": 1, "cached": 1, "limit": 1} {
+		if got, ok, _ := r.Number(name); !ok || got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestOOMFollowsTheFilter(t *testing.T) {
+	for name, c := range map[string]struct {
+		filter Filter
+		want   int
+		blame  string
+	}{
+		"all":            {Filter{}, 3, ""},
+		"large ones":     {Filter{MinBytes: 100 * mib}, 2, ""},
+		"the first":      {Filter{ToNs: epoch + 2*second}, 1, ""},
+		"other process":  {Filter{Pids: []int32{7}}, 0, "pid"},
+		"other device":   {Filter{Devices: []int32{3}}, 0, "device"},
+		"nothing inside": {Filter{FromNs: epoch + 50*second}, 0, ""},
+	} {
+		r, err := oomTape(t).timeline().OOM(Options{Filter: c.filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.Tables[0].Rows); n != c.want {
+			t.Errorf("%s: %d rows, want %d", name, n, c.want)
+		}
+		if c.want == 0 && (r.NoMatch == nil || r.NoMatch.Filter != c.blame) {
+			t.Errorf("%s: %v", name, r.NoMatch)
+		}
+	}
+}
+
+// TestManyFailuresAreBounded: those that did harm are looked at first.
+func TestManyFailuresAreBounded(t *testing.T) {
+	s := newTorchScript(t)
+	for range 3 * maxScenes {
+		s.refused(200 * mib)
+		s.tp.alloc(s.now+us*10, us, 0x7f0000000000, 200*mib)
+		s.tp.free(s.now+us*20, us, 0x7f0000000000)
+	}
+	s.now += second
+	s.refused(300 * mib)
+	r, err := s.tp.timeline().OOM(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := cells(t, r, "failures", "outcome")
+	if n, _, _ := r.Number("failures"); n != 3*maxScenes+1 || len(outcomes) != maxScenes || outcomes[maxScenes-1] != nothingSince.String() {
+		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
+	}
+}

@@ -1,0 +1,184 @@
+package analyze
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// oomClass says why memory could not be had.
+type oomClass uint8
+
+const (
+	oomCapacity      oomClass = iota // not even all free memory would have been enough
+	oomFragmentation                 // enough is free in total, but no piece is large enough
+	oomCached                        // enough is free in whole pieces of a cache that the call could not reach
+	oomLimit                         // the device has enough free: somebody said no
+	oomOtherProcess                  // it would have been enough without other processes
+	oomUnknown
+	numOOMClasses
+)
+
+func (c oomClass) String() string {
+	return [...]string{"capacity", "fragmentation", "cached", "limit", "other process", "unknown"}[c]
+}
+
+// oomVerdict is the class of a failure with what it rests on.
+type oomVerdict struct {
+	class      oomClass
+	because    string
+	confidence string
+	reasons    []string
+	fits       any // see expandableFits
+}
+
+// need is how much the driver would have had to give.
+func (sc *scene) need() int64 {
+	if sc.asked > 0 && !sc.expandable {
+		return sc.asked
+	}
+	return sc.requested
+}
+
+// unused returns the bytes of gaps in the segments of the process's caching allocator.
+func (sc *scene) unused() (bytes, largest int64) {
+	for _, s := range sc.spaces {
+		bytes += s.unused
+		largest = max(largest, s.largest)
+	}
+	return bytes, largest
+}
+
+// expandableFits tells whether a request would have been met with expandable segments:
+// yes if all that is whole in PyTorch's own steps is enough, perhaps if all whole pages
+// are, else no; nil where that is no question. Blocks would lie in other places then.
+func (sc *scene) expandableFits() any {
+	if !sc.hasAllocator || !sc.byAllocator || sc.expandable || sc.free.source == "" {
+		return nil
+	}
+	least := sc.free.bytes + sc.whole
+	most := least
+	for _, s := range sc.spaces {
+		least += s.savedLeast
+		most += s.saved
+	}
+	switch need := roundUp(sc.requested, pageBytes); {
+	case least >= need:
+		return "yes"
+	case most >= need:
+		return "perhaps"
+	}
+	return "no"
+}
+
+// judge says of which class a failure is. In this order:
+//
+//	limit          memory of the host; or the device had enough free
+//	cached         enough with whole segments of PyTorch's cache, which the driver gets
+//	               back only if PyTorch asks
+//	fragmentation  enough with all that is free in segments
+//	other process  enough with what other processes use
+//	capacity       the rest
+//	unknown        nobody tells what was free
+func (sc *scene) judge() oomVerdict {
+	unused, _ := sc.unused()
+	free, need := sc.free.bytes, sc.need()
+	others, _ := sc.free.others.(int64)
+	v := oomVerdict{fits: sc.expandableFits()}
+	switch {
+	case !sc.onDevice():
+		v.class = oomLimit
+		v.because = fmt.Sprintf("memory of kind %s is the host's: what the host, a limit on locked memory or a cgroup allows counts, not the device", sc.memory)
+	case sc.free.source == "":
+		v.class = oomUnknown
+		v.because = "neither the program nor NVML asked how much was free"
+	case free >= need && sc.free.source == atMost:
+		v.class = oomUnknown
+		v.because = fmt.Sprintf("%s of the device are not known to be used, and nobody asked how much was free", bytesText(free))
+	case free >= need:
+		v.class, v.because = oomLimit, sc.limitText()
+	case sc.whole > 0 && free+sc.whole >= need:
+		v.class = oomCached
+		v.because = fmt.Sprintf("%s were free, and %s more in whole segments of PyTorch's cache", bytesText(free), bytesText(sc.whole))
+	case unused > 0 && free+unused >= sc.requested:
+		v.class, v.because = oomFragmentation, sc.fragmentedText(unused)
+	case others > 0 && free+unused+others >= need:
+		v.class = oomOtherProcess
+		v.because = fmt.Sprintf("%s free, and other processes used %s (%s)", sc.freeText(), bytesText(others), strings.Join(sc.free.othersNamed, ", "))
+	default:
+		v.class = oomCapacity
+		v.because = fmt.Sprintf("%s free", sc.freeText())
+		if sc.hasAllocator {
+			v.because += fmt.Sprintf(", %s of the allocator's memory unused", bytesText(unused))
+		}
+	}
+	if text, ok := fitsText[v.fits]; ok && v.class == oomFragmentation {
+		v.because += text
+	}
+	return v
+}
+
+// fitsText says whether expandable segments would have helped against fragmentation.
+var fitsText = map[any]string{
+	"no":      "; expandable segments would not have helped: the pieces hold too few whole pages",
+	"perhaps": "; expandable segments would have helped if blocks had come to lie closer together: the pieces hold enough whole pages of 2 MiB, but not enough of the 20 MiB that PyTorch gives back at once",
+	"yes":     "; with expandable segments it would have fitted",
+}
+
+// freeText says what was free on the device.
+func (sc *scene) freeText() string {
+	if sc.free.source == atMost {
+		return "at most " + bytesText(sc.free.bytes)
+	}
+	return bytesText(sc.free.bytes)
+}
+
+func (sc *scene) limitText() string {
+	free := fmt.Sprintf("%s were free by %s", bytesText(sc.free.bytes), sc.free.source)
+	switch {
+	case sc.byAllocator && sc.calls == 0:
+		return free + ", and the allocator gave up without asking the driver: a limit on it, such as set_per_process_memory_fraction or one of a pool"
+	case sc.memory == format.MemoryAsync:
+		return free + ", and the driver refused: the pool may have a maximum"
+	}
+	return free + ", and the driver refused: a limit such as that of a MIG slice, a cgroup or a quota, or memory that came and went"
+}
+
+func (sc *scene) fragmentedText(unused int64) string {
+	_, largest := sc.unused()
+	text := fmt.Sprintf("%s of the device were free and %s unused in segments, but the largest piece has %s", bytesText(sc.free.bytes), bytesText(unused), bytesText(largest))
+	if largest >= sc.requested {
+		text += " and is of no use here"
+	}
+	return text
+}
+
+// trust sets the confidence: the recording's, lowered for what is thin about one failure.
+func (v *oomVerdict) trust(sc *scene, level string, reasons []string) {
+	reasons = reasons[:len(reasons):len(reasons)]
+	lower := func(to, reason string) {
+		if level == confidenceHigh || to == confidenceLow {
+			level = to
+		}
+		reasons = append(reasons, reason)
+	}
+	age := max(sc.free.ageNs, -sc.free.ageNs)
+	switch {
+	case !sc.onDevice():
+	case v.class == oomUnknown:
+		lower(confidenceLow, "free memory is not known")
+	case sc.free.source == atMost:
+		lower(confidenceMedium, "free memory is only known by what calls allocated")
+	case age > 1_000_000_000:
+		lower(confidenceLow, fmt.Sprintf("free memory is as of %s away", durText(age)))
+	case age > 50_000_000:
+		lower(confidenceMedium, fmt.Sprintf("free memory is as of %s away", durText(age)))
+	}
+	d := fragDetail{spaces: sc.spaces, unseen: sc.unseen}
+	level, reasons = d.trust(level, reasons)
+	if v.class == oomLimit && sc.byAllocator && sc.calls > 0 {
+		lower(confidenceLow, "the driver refused what it had free")
+	}
+	v.confidence, v.reasons = level, reasons
+}

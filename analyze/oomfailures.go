@@ -1,0 +1,277 @@
+package analyze
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// failure is memory that somebody asked for and did not get: a call of the driver, or a
+// request to a caching allocator with all the calls that it made in vain.
+type failure struct {
+	number      int32 // how many calls and requests failed before
+	atNs        int64 // of a request: when it was given up; else when the first call failed
+	firstNs     int64 // when the driver refused first
+	origin      int32 // who asked
+	byAllocator bool
+	given       bool  // byAllocator: given up with an error, not only tried again
+	requested   int64 // bytes that the program asked for
+	asked       int64 // bytes that the driver was asked for; 0: it was not asked
+	calls       int64 // of the driver that failed
+	returned    int64 // bytes that the allocator gave back to the driver in between
+	deviceFree  int64 // as the allocator told; -1: it did not
+	pool        int64
+	stream      int64
+	outcome     aftermath
+	outcomeNs   int64 // when the thread had memory again; 0: it had not
+	joined      bool  // it is part of another one
+}
+
+// aftermath is what became of the program after a failure, the worst first.
+type aftermath uint8
+
+const (
+	endedThere   aftermath = iota // nothing more from the thread, and the process ended
+	nothingSince                  // nothing more from the thread
+	wentOn                        // the thread got less, or worked without
+	recovered                     // the thread got as much later
+	retried                       // cached memory was given back, and the same request succeeded
+)
+
+func (o aftermath) String() string {
+	return [...]string{"ended", "nothing since", "went on", "recovered", "retried"}[o]
+}
+
+// retryNs is how soon the same request must succeed to be a retry, and how old a refusal
+// of the driver may be to be the cause of an allocator's. Freeing a device's memory in
+// between takes long.
+const retryNs = 10_000_000_000
+
+// failureScan finds failures and what became of them.
+type failureScan struct {
+	t       *Timeline
+	list    []failure
+	threads []failingThread // by originTable.thread
+	number  int32
+}
+
+// failingThread is what is known of a thread's failures so far.
+type failingThread struct {
+	pending []int32 // refusals by the driver that may be part of a request
+	open    []int32 // failures after which it has not got as much
+	grown   int32   // 1 + the failure that a new segment has made good, until the block is told
+}
+
+func (s *failureScan) thread(origin int32) *failingThread {
+	n := s.t.origins.thread[origin]
+	s.threads = grow(s.threads, n)
+	return &s.threads[n]
+}
+
+// driver takes a change of the driver's memory.
+func (s *failureScan) driver(c *change) {
+	switch {
+	case c.what == allocFailed && c.ptr == resultOutOfMemory:
+		th := s.thread(c.by)
+		i := int32(len(s.list))
+		s.list = append(s.list, failure{
+			number: s.number, atNs: c.atNs, firstNs: c.atNs, origin: c.by, requested: min(c.block.bytes, addressSpace), asked: min(c.block.bytes, addressSpace), calls: 1, deviceFree: -1,
+			stream: s.t.origins.list[c.by].stream, outcome: nothingSince,
+		})
+		s.number++
+		th.pending, th.open = append(th.pending, i), append(th.open, i)
+	case c.what == allocated && len(s.list) > 0:
+		s.got(c.by, c.block.bytes, c.atNs, s.t.onHost(c.by))
+	}
+}
+
+// got notes that a thread got memory.
+func (s *failureScan) got(origin int32, bytes, atNs int64, host bool) {
+	th := s.thread(origin)
+	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
+		f := &s.list[i]
+		if s.t.onHost(f.origin) != host {
+			return false
+		}
+		if bytes < f.requested {
+			f.outcome, f.outcomeNs = wentOn, max(f.outcomeNs, atNs)
+			return false
+		}
+		f.outcome, f.outcomeNs = recovered, atNs
+		if bytes == f.requested && atNs-f.atNs < retryNs && s.t.origins.list[origin].name == s.t.origins.list[f.origin].name {
+			f.outcome = retried
+		}
+		return true
+	})
+}
+
+// allocator takes a change of a caching allocator.
+func (s *failureScan) allocator(a *allocator, c *allocatorChange) {
+	switch c.what {
+	case outOfMemory:
+		if c.block.origin != noOrigin {
+			s.givenUp(a, c)
+		}
+	case segmentFreed, segmentUnmapped:
+		if len(s.list) > 0 && c.origin != noOrigin {
+			if th := s.thread(c.origin); len(th.pending) > 0 {
+				s.list[th.pending[len(th.pending)-1]].returned += c.bytes
+			}
+		}
+	case segmentAllocated, segmentMapped:
+		if len(s.list) > 0 && c.origin != noOrigin {
+			s.madeGood(a, c)
+		}
+	case blockAllocated:
+		if len(s.list) == 0 || c.block.origin == noOrigin {
+			return
+		}
+		th := s.thread(c.block.origin)
+		if th.grown > 0 {
+			f := &s.list[th.grown-1]
+			f.requested, f.pool, f.stream = c.block.requested, c.block.pool, c.block.stream
+			th.grown = 0
+		}
+		th.pending = th.pending[:0]
+		s.got(c.block.origin, c.block.requested, c.atNs, false)
+	}
+}
+
+// givenUp joins an allocator's request with the calls that it made in vain.
+func (s *failureScan) givenUp(a *allocator, c *allocatorChange) {
+	th := s.thread(c.block.origin)
+	f := failure{
+		number: s.number, atNs: c.atNs, firstNs: c.atNs, origin: c.block.origin, byAllocator: true, given: true, requested: c.block.requested,
+		deviceFree: c.deviceFree, pool: c.block.pool, stream: c.block.stream, outcome: nothingSince,
+	}
+	s.number++
+	s.join(th, &f, func(part *failure) bool { return s.causes(part, a, c.atNs, 0) })
+	th.open = append(th.open, int32(len(s.list)))
+	s.list = append(s.list, f)
+}
+
+// madeGood ends a request that was refused at first.
+func (s *failureScan) madeGood(a *allocator, c *allocatorChange) {
+	th := s.thread(c.origin)
+	exact := c.bytes
+	if c.what == segmentMapped {
+		exact = 0
+	}
+	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.causes(&s.list[i], a, c.atNs, exact) })
+	if at < 0 {
+		return
+	}
+	first := th.pending[at]
+	f := s.list[first]
+	f.calls, f.returned, f.byAllocator, f.outcome, f.outcomeNs = 0, 0, true, retried, c.atNs
+	s.join(th, &f, func(part *failure) bool { return s.causes(part, a, c.atNs, exact) })
+	f.joined = false
+	s.list[first] = f
+	th.grown = first + 1
+}
+
+// join adds the pending refusals that are part of a failure to it, and forgets them.
+func (s *failureScan) join(th *failingThread, f *failure, isPart func(*failure) bool) {
+	for _, i := range th.pending {
+		part := &s.list[i]
+		if !isPart(part) {
+			continue
+		}
+		f.firstNs = min(f.firstNs, part.firstNs)
+		f.calls += part.calls
+		f.returned += part.returned
+		f.asked = max(f.asked, part.asked)
+		part.joined = true
+	}
+	th.pending = slices.DeleteFunc(th.pending, func(i int32) bool { return s.list[i].joined })
+	th.open = slices.DeleteFunc(th.open, func(i int32) bool { return s.list[i].joined })
+}
+
+// causes reports whether a refusal of the driver is one that an allocator's request met
+// with: on its device, recently, and of the same bytes, if they are known.
+func (s *failureScan) causes(f *failure, a *allocator, atNs, exact int64) bool {
+	o := &s.t.origins.list[f.origin]
+	if o.pid != a.pid || o.device >= 0 && o.device != a.device || atNs-f.firstNs > retryNs {
+		return false
+	}
+	switch s.t.origins.memory(f.origin) {
+	case format.MemoryPhysical:
+		return exact == 0
+	case format.MemoryDevice:
+		return exact == 0 || exact == f.asked
+	}
+	return false
+}
+
+// failures returns all failures of the recording in order of time.
+func (t *Timeline) failures() ([]failure, *programMemory, error) {
+	s := &failureScan{t: t}
+	l, all, err := t.replayAll(func(_ *ledger, c *change) { s.driver(c) }, s.allocator)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &programMemory{t: t, driver: l, allocators: all}
+	list := slices.DeleteFunc(s.list, func(f failure) bool { return f.joined })
+	if err := t.settleFailures(list); err != nil {
+		return nil, nil, err
+	}
+	slices.SortStableFunc(list, func(a, b failure) int { return int(a.number - b.number) })
+	return list, p, nil
+}
+
+// settleFailures tells failures after which the thread worked from those after which it
+// did not, or its process ended.
+func (t *Timeline) settleFailures(list []failure) error {
+	last := make(map[thread]int64) // start of the last work given to the GPU
+	for i := range list {
+		if o := &t.origins.list[list[i].origin]; list[i].outcome <= nothingSince {
+			last[thread{o.pid, o.tid}] = 0
+		}
+	}
+	if len(last) == 0 {
+		return nil
+	}
+	if err := t.lastWork(last); err != nil {
+		return err
+	}
+	for i := range list {
+		f := &list[i]
+		o := &t.origins.list[f.origin]
+		switch {
+		case f.outcome != nothingSince:
+		case last[thread{o.pid, o.tid}] > f.atNs:
+			f.outcome = wentOn
+		case t.facts.processes[o.pid].ExitNs > 0:
+			f.outcome = endedThere
+		}
+	}
+	return nil
+}
+
+// lastWork finds when each of the threads gave work to the GPU for the last time.
+func (t *Timeline) lastWork(last map[thread]int64) error {
+	var kind format.Strings
+	var start []int64
+	var pid, tid []int32
+	for _, s := range t.calls {
+		kind = s.group.StringsInto("kind", kind)
+		start, pid, tid = s.group.Int64("start_ns", start), s.group.Int32("pid", pid), s.group.Int32("tid", tid)
+		if err := s.group.Err(); err != nil {
+			return t.wrap(err)
+		}
+		work := make([]bool, len(kind.Dict))
+		for i, k := range kind.Dict {
+			work[i] = k == format.KindLaunch || k == format.KindMemcpy || k == format.KindMemset
+		}
+		for i, ns := range start {
+			if !work[kind.Index[i]] {
+				continue
+			}
+			th := thread{pid[i], tid[i]}
+			if at, ok := last[th]; ok && ns > at {
+				last[th] = ns
+			}
+		}
+	}
+	return nil
+}

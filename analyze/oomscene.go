@@ -1,0 +1,393 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// scene is a failure and what there was at that moment.
+type scene struct {
+	*failure
+	pid, tid, device int32
+	memory           string // kind that was asked for
+
+	// Of the caching allocator of its process and device, if there is one.
+	hasAllocator bool
+	totals       AllocatorTotals
+	unseen       int64 // reserved bytes of which the segments are older than the recording
+	spaces       []*space
+	cached       []cachedPart
+	whole        int64 // bytes of segments without blocks, or whole steps of expandable ones that it may still give back
+	expandable   bool
+	tracked      int64 // bytes live on the device, as calls of recorded processes tell
+	holders      []holdingSite
+	ownBytes     int64 // of them, of the process
+
+	freedNext int64 // bytes that the process freed on the device within the next second
+	free      freeMemory
+}
+
+// freedAfterNs is how long after a failure it counts what is freed.
+const freedAfterNs = 1_000_000_000
+
+// maxScenes bounds the failures of which the scene is looked at.
+const maxScenes = 200
+
+// holdingSite is what one place holds.
+type holdingSite struct {
+	holding
+	memory, site string
+}
+
+// cachedPart is free memory of a caching allocator that a request could not use, and why.
+type cachedPart struct {
+	reason                 cachedReason
+	bytes, pieces, largest int64
+	segments               int64
+	holders                map[int32]int64 // origins of blocks → bytes of gaps in their segments
+	heldBy                 string          // the place with most of that
+}
+
+// cachedReason says why free memory of a caching allocator is of no use to a request.
+type cachedReason uint8
+
+const (
+	tooSmall    cachedReason = iota // the right pool and stream, but no piece is large enough
+	otherClass                      // segments for small blocks, or for others
+	otherStream                     // of another stream
+	otherPool                       // of a private pool, or the default one
+	awaited                         // given back by the program, but a stream still uses it
+	goesBack                        // whole segments, which go back to the driver when the allocator retries
+	largeEnough                     // a piece is large enough: the model cannot tell why it was not used
+)
+
+func (r cachedReason) String() string {
+	return [...]string{"too small pieces", "for blocks of another size", "of another stream", "in another pool", "still used by a stream",
+		"whole segments", "large enough"}[r]
+}
+
+// sceneScan looks at the scenes of failures in a second replay.
+type sceneScan struct {
+	t      *Timeline
+	wanted map[int32]*scene // by failure.number
+	number int32
+	recent []*scene // of the last second
+	p      *programMemory
+}
+
+// scenes replays the recording again and looks at what there was at failures.
+func (t *Timeline) scenes(list []*failure) ([]*scene, error) {
+	s := &sceneScan{t: t, wanted: make(map[int32]*scene)}
+	scenes := make([]*scene, len(list))
+	for i, f := range list {
+		o := &t.origins.list[f.origin]
+		scenes[i] = &scene{failure: f, pid: o.pid, tid: o.tid, device: o.device, memory: t.origins.memory(f.origin)}
+		s.wanted[f.number] = scenes[i]
+	}
+	_, err := t.replayProgram(s.program, s.driver, s.allocator)
+	for _, sc := range scenes {
+		sc.free = t.freeAt(sc)
+	}
+	return scenes, err
+}
+
+func (s *sceneScan) driver(c *change) {
+	if c.what == allocFailed && c.ptr == resultOutOfMemory {
+		s.next()
+	}
+}
+
+func (s *sceneScan) allocator(a *allocator, c *allocatorChange) {
+	if c.what == outOfMemory && c.block.origin != noOrigin {
+		if s.p == nil { // it is the first thing that happens
+			s.p = &programMemory{t: s.t, allocators: a.set}
+		}
+		s.next()
+	}
+}
+
+// program takes a change of what the program has; the driver's come before driver hears
+// of them.
+func (s *sceneScan) program(p *programMemory, c *change) {
+	s.p = p
+	if c.what != freed && c.what != freedWithCtx || len(s.recent) == 0 {
+		return
+	}
+	s.recent = slices.DeleteFunc(s.recent, func(sc *scene) bool { return c.atNs > sc.atNs+freedAfterNs })
+	o := &s.t.origins.list[c.block.origin]
+	for _, sc := range s.recent {
+		if o.pid == sc.pid && o.device == sc.device && s.t.onHost(c.block.origin) == isHost(sc.memory) {
+			sc.freedNext += c.block.bytes
+		}
+	}
+}
+
+func (s *sceneScan) next() {
+	sc := s.wanted[s.number]
+	s.number++
+	if sc == nil {
+		return
+	}
+	s.recent = append(s.recent, sc)
+	if s.p != nil {
+		s.hold(sc)
+		s.lookAtAllocator(sc)
+	}
+}
+
+// hold notes what places hold on the device of a failure, or of the host's memory.
+func (s *sceneScan) hold(sc *scene) {
+	var held []holding // by origin
+	s.p.each(func(_ int64, b block) {
+		held = grow(held, b.origin)
+		held[b.origin].bytes += b.bytes
+		held[b.origin].blocks++
+	})
+	type key struct{ memory, site string }
+	found := make(map[key]*holdingSite)
+	index, paired := s.t.facts.nvmlDevice(sc.pid, sc.device)
+	for id, h := range held {
+		origin := int32(id)
+		o := &s.t.origins.list[origin]
+		if h.blocks == 0 || s.t.onHost(origin) != isHost(sc.memory) {
+			continue
+		}
+		if o.pid != sc.pid || o.device != sc.device && !isHost(sc.memory) {
+			if other, ok := s.t.facts.nvmlDevice(o.pid, o.device); paired && ok && other == index {
+				sc.tracked += h.bytes
+			}
+			continue
+		}
+		sc.tracked += h.bytes
+		sc.ownBytes += h.bytes
+		k := key{s.t.origins.memory(origin), s.t.siteLabel(origin)}
+		if found[k] == nil {
+			found[k] = &holdingSite{memory: k.memory, site: k.site}
+		}
+		found[k].bytes += h.bytes
+		found[k].blocks += h.blocks
+	}
+	for _, h := range found {
+		sc.holders = append(sc.holders, *h)
+	}
+	slices.SortFunc(sc.holders, func(a, b holdingSite) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), strings.Compare(a.site, b.site), strings.Compare(a.memory, b.memory))
+	})
+}
+
+func (s *sceneScan) lookAtAllocator(sc *scene) {
+	if s.p.allocators == nil || isHost(sc.memory) {
+		return
+	}
+	for _, a := range s.p.allocators.list {
+		if a == nil || a.pid != sc.pid || a.device != sc.device {
+			continue
+		}
+		sc.hasAllocator = true
+		sc.totals = a.totals()
+		sc.expandable = a.rules.expandable
+		sc.spaces = a.survey(nil)
+		sc.unseen = a.unseen(sc.spaces)
+		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
+		s.sortCached(sc, a)
+	}
+}
+
+// sortCached tells for each gap why the request could not use it.
+func (s *sceneScan) sortCached(sc *scene, a *allocator) {
+	parts := make(map[cachedReason]*cachedPart)
+	at := func(r cachedReason) *cachedPart {
+		if parts[r] == nil {
+			parts[r] = &cachedPart{reason: r, holders: make(map[int32]int64)}
+		}
+		return parts[r]
+	}
+	for seg := range a.ranges() {
+		s.sortSegment(sc, a, seg, at)
+		sc.expandable = sc.expandable || seg.isStretch()
+	}
+	for r := range largeEnough + 1 {
+		if p := parts[r]; p != nil {
+			p.heldBy, p.holders = s.topHolder(p), nil
+			sc.cached = append(sc.cached, *p)
+		}
+	}
+	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
+}
+
+func (s *sceneScan) sortSegment(sc *scene, a *allocator, seg *segment, at func(cachedReason) *cachedPart) {
+	empty := !seg.isStretch() && seg.used == 0
+	counted := make(map[cachedReason]bool)
+	var parts []*cachedPart
+	var gaps, step int64
+	if seg.isStretch() {
+		step = a.step(seg)
+	}
+	for _, p := range a.within(seg) {
+		var part *cachedPart
+		switch {
+		case p.state == isAwaiting:
+			part = at(awaited)
+		case p.state == isBlock:
+			continue
+		default:
+			part = at(sc.reason(a, seg, p, empty))
+			gaps += p.size
+			if empty {
+				sc.whole += p.size
+			} else if seg.isStretch() && !sc.given { // before it gives up, the allocator gives back what it can
+				sc.whole += wholeSteps(seg.ptr, p.ptr, p.size, step)
+			}
+		}
+		part.bytes += p.size
+		part.pieces++
+		part.largest = max(part.largest, p.size)
+		if !counted[part.reason] {
+			counted[part.reason] = true
+			part.segments++
+			parts = append(parts, part)
+		}
+	}
+	if gaps == 0 || empty {
+		return
+	}
+	for _, p := range a.within(seg) {
+		if p.state != isGap {
+			for _, part := range parts {
+				part.holders[p.origin] += gaps
+			}
+		}
+	}
+}
+
+// reason says why a gap is of no use to the request of a scene.
+func (sc *scene) reason(a *allocator, seg *segment, p *piece, empty bool) cachedReason {
+	small := a.rules.round(sc.requested) <= smallRequest
+	switch {
+	case !sc.byAllocator && empty, empty && p.size < sc.requested:
+		return goesBack
+	case !sc.byAllocator:
+		return tooSmall // to the driver all pieces of segments in use are too small
+	case p.pool != sc.pool:
+		return otherPool
+	case p.stream != sc.stream:
+		return otherStream
+	case !seg.isStretch() && small != (seg.size == smallSegment):
+		return otherClass
+	case p.size < sc.requested:
+		return tooSmall
+	}
+	return largeEnough
+}
+
+// topHolder is the place whose blocks keep most of a part.
+func (s *sceneScan) topHolder(p *cachedPart) string {
+	sites := make(map[string]int64)
+	for origin, bytes := range p.holders {
+		sites[s.t.blockSite(origin)] += bytes
+	}
+	best := ""
+	for _, site := range slices.Sorted(maps.Keys(sites)) {
+		if best == "" || sites[site] > sites[best] {
+			best = site
+		}
+	}
+	return best
+}
+
+// blockSite is the place that allocated a block.
+func (t *Timeline) blockSite(origin int32) string {
+	if origin == noOrigin {
+		return "(before the recording)"
+	}
+	return t.siteLabel(origin)
+}
+
+// freeMemory is what is known of a device's free memory at a moment. Ages are positive
+// for what was asked before it.
+type freeMemory struct {
+	bytes  int64
+	ageNs  int64
+	source string // "" is not known
+
+	asked, askedAgeNs any // cuMemGetInfo
+	nvml, nvmlAgeNs   any
+	total             int64 // of the device; 0 not known
+	others            any   // used by other processes
+	othersNamed       []string
+}
+
+// metricMemoryFree is what NVML says is free of a device.
+const metricMemoryFree = "memory_free_bytes"
+
+// fromAllocator is the source of numbers that PyTorch asked the driver for itself.
+const fromAllocator = "the allocator"
+
+// freeAt collects what is known, and takes the allocator's word before that of the
+// nearest other.
+func (t *Timeline) freeAt(sc *scene) freeMemory {
+	var f freeMemory
+	take := func(bytes, ageNs int64, source string) {
+		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
+			f.bytes, f.ageNs, f.source = bytes, ageNs, source
+		}
+	}
+	if sc.deviceFree >= 0 {
+		take(sc.deviceFree, 0, fromAllocator)
+	}
+	if s, ok := t.askedNear(sc.device, sc.atNs); ok {
+		f.asked, f.askedAgeNs, f.total = s.freeBytes, sc.atNs-s.atNs, s.totalBytes
+		take(s.freeBytes, sc.atNs-s.atNs, "cuMemGetInfo")
+	}
+	index, paired := t.facts.nvmlDevice(sc.pid, sc.device)
+	if !paired {
+		return f
+	}
+	f.total = max(f.total, t.facts.devices[index].totalBytes)
+	if s, ok := t.facts.nearest(metricMemoryFree, index, sc.atNs); ok {
+		f.nvml, f.nvmlAgeNs = roundInt(s.value), sc.atNs-s.atNs
+		take(roundInt(s.value), sc.atNs-s.atNs, "NVML")
+	}
+	t.otherProcesses(&f, sc, index)
+	// A sample may be from before the memory was filled: what calls tell bounds it.
+	if most := max(0, f.total-sc.tracked); f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
+		f.bytes, f.ageNs, f.source = most, 0, atMost
+	}
+	return f
+}
+
+// atMost is the source of a number that is only a bound.
+const atMost = "the device's memory without what is known to be used: there is no more"
+
+func (t *Timeline) otherProcesses(f *freeMemory, sc *scene, index int32) {
+	var sum int64
+	for _, s := range t.facts.processesAt(index, sc.atNs) {
+		f.others = sum
+		if s.pid == sc.pid {
+			continue
+		}
+		sum += roundInt(s.value)
+		f.others = sum
+		if name, _ := t.processName(s.pid); len(f.othersNamed) < 3 {
+			f.othersNamed = append(f.othersNamed, fmt.Sprintf("%d %s %s", s.pid, name, bytesText(roundInt(s.value))))
+		}
+	}
+}
+
+// askedNear returns the program's answer of cuMemGetInfo that is nearest to a moment.
+func (t *Timeline) askedNear(device int32, atNs int64) (best freeSample, ok bool) {
+	for _, s := range t.free {
+		if s.device == device && (!ok || max(s.atNs-atNs, atNs-s.atNs) < max(best.atNs-atNs, atNs-best.atNs)) {
+			best, ok = s, true
+		}
+	}
+	return best, ok
+}
+
+// onDevice reports whether memory of a device was asked for.
+func (sc *scene) onDevice() bool { return !isHost(sc.memory) && sc.memory != format.MemoryManaged }

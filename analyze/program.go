@@ -1,0 +1,285 @@
+package analyze
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// A program that has a caching allocator knows nothing of the memory that the allocator
+// has of the driver: its memory are the blocks that it was handed out. programMemory is
+// memory as programs see it: blocks of caching allocators, and of the driver's memory
+// what is not an allocator's segment.
+type programMemory struct {
+	t          *Timeline
+	driver     *ledger
+	allocators *allocators
+	segments   numberSet // block.number of the driver's memory that is allocators' segments
+	consume    func(*programMemory, *change)
+	change     change // the one that is handed out
+}
+
+// numberSet is a set of small numbers.
+type numberSet []uint64
+
+func (s *numberSet) add(n int32) {
+	for int(n)/64 >= len(*s) {
+		*s = append(*s, 0)
+	}
+	(*s)[n/64] |= 1 << (n % 64)
+}
+
+func (s *numberSet) union(o numberSet) {
+	for i, bits := range o {
+		for len(*s) <= i {
+			*s = append(*s, 0)
+		}
+		(*s)[i] |= bits
+	}
+}
+
+func (s numberSet) has(n int32) bool { return int(n)/64 < len(s) && s[n/64]&(1<<(n%64)) != 0 }
+
+// replayProgram is replay with the memory that programs see. Blocks end when the
+// program gives them back, whether a stream still uses them or not, and are as large as
+// the program asked for. also, if it is set, gets all changes of the driver's memory,
+// and watch those of allocators.
+func (t *Timeline) replayProgram(consume func(*programMemory, *change), also func(*change), watch allocatorConsumer) (*programMemory, error) {
+	p := &programMemory{t: t, consume: consume}
+	onDriver := func(l *ledger, c *change) {
+		p.driver = l
+		p.driverChange(c)
+		if also != nil {
+			also(c)
+		}
+	}
+	var err error
+	if len(t.allocations) == 0 {
+		p.allocators = &allocators{t: t}
+		p.driver, err = t.replay(onDriver)
+		return p, err
+	}
+	if p.segments, err = t.segmentNumbers(); err != nil {
+		return nil, err
+	}
+	p.driver, p.allocators, err = t.replayAll(onDriver, func(a *allocator, c *allocatorChange) {
+		p.allocators = a.set
+		p.allocatorChange(a, c)
+		if watch != nil {
+			watch(a, c)
+		}
+	})
+	return p, err
+}
+
+// segmentNumbers finds the driver's memory that allocators made segments of: what is at
+// the address of a segment when the allocator tells of it, what was allocated from
+// inside of the allocator, and what it had before its events were recorded.
+func (t *Timeline) segmentNumbers() (numberSet, error) {
+	s := segmentSearch{t: t, inside: make(map[int32]bool), met: make(map[*allocator]bool)}
+	_, _, err := t.replayTogether(true, s.driverChange, s.allocatorChange)
+	s.told.union(s.inner)
+	return s.told, err
+}
+
+// segmentSearch is the search for the driver's memory that is allocators' segments.
+type segmentSearch struct {
+	t      *Timeline
+	driver *ledger
+	told   numberSet      // that an allocator told of
+	inner  numberSet      // that comes from inside of one
+	inside map[int32]bool // stack → it goes through an allocator
+	met    map[*allocator]bool
+}
+
+func (s *segmentSearch) driverChange(l *ledger, c *change) {
+	s.driver = l
+	if c.what == allocated && s.t.fromAllocator(s.t.origins.list[c.block.origin].stack, s.inside) {
+		s.inner.add(c.block.number)
+	}
+}
+
+func (s *segmentSearch) allocatorChange(a *allocator, c *allocatorChange) {
+	process, ok := s.t.origins.pids[a.pid]
+	if s.driver == nil || !ok {
+		return
+	}
+	h := s.driver.ofProcess(process)
+	s.at(h, c, s.told.add)
+	if !s.met[a] && a.check.known[reservedTotal] {
+		s.met[a] = true
+		s.older(a, h)
+	}
+}
+
+// at calls yield for the driver's memory that a segment comes from.
+func (s *segmentSearch) at(h *holdings, c *allocatorChange, yield func(number int32)) {
+	switch c.what {
+	case segmentAllocated:
+		if b, ok := h.pointers[c.ptr]; ok {
+			yield(b.number)
+		}
+	case segmentMapped:
+		h.mappings.overlapping(c.ptr, endOf(c.ptr, c.bytes), func(m mapping) {
+			if m.handle != nil && m.handle.borrows == 0 {
+				yield(m.handle.block.number)
+			}
+		})
+	}
+}
+
+// older adds what must have been an allocator's before its first event: memory of the
+// process that comes from inside of it or from nowhere known, if that is exactly as much
+// as the allocator had.
+func (s *segmentSearch) older(a *allocator, h *holdings) {
+	var before numberSet
+	bytes := int64(0)
+	h.each(func(_ int64, b block) {
+		isCandidate := s.inner.has(b.number) || s.t.siteLabel(b.origin) == noStack
+		if isCandidate && !s.told.has(b.number) && s.t.origins.list[b.origin].device == a.device && b.bytes%smallSegment == 0 && !s.t.onHost(b.origin) {
+			before.add(b.number)
+			bytes += b.bytes
+		}
+	})
+	if bytes == a.before.Reserved {
+		s.inner.union(before)
+	}
+}
+
+// fromAllocator reports whether a stack goes through PyTorch's caching allocator; known
+// are the answers so far.
+func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
+	answer, ok := known[stack]
+	if !ok {
+		answer = slices.ContainsFunc(t.stacks.stacks[stack], func(id int32) bool {
+			return strings.HasPrefix(symbolize.ModuleName(t.stacks.frames[id].Module), "libc10_cuda")
+		})
+		known[stack] = answer
+	}
+	return answer
+}
+
+func (p *programMemory) driverChange(c *change) {
+	if c.what == allocFailed || !p.segments.has(c.block.number) {
+		p.consume(p, c)
+	}
+}
+
+// allocatorChange hands out what a change of an allocator is to the program.
+func (p *programMemory) allocatorChange(a *allocator, c *allocatorChange) {
+	switch c.what {
+	case blockAllocated:
+		p.emit(allocated, c.atNs, &c.block)
+	case blockFreeRequested:
+		what := freed
+		if p.t.tearsDown(a.pid, c.atNs) {
+			what = freedByExit
+		}
+		p.emit(what, c.atNs, &c.block)
+	case blockLost:
+		if c.block.state == isBlock {
+			p.emit(freeLost, c.atNs, &c.block)
+		}
+	case allocatorEnd:
+		a.each(func(b *piece) {
+			if b.state == isBlock {
+				p.emit(freedByExit, c.atNs, b)
+			}
+		})
+	}
+}
+
+// teardown is how long before the end of a process what it gives back, having asked for
+// nothing more, is part of that end. Python frees what modules hold, and CUDA contexts
+// with much memory take seconds to go.
+const teardown = int64(10 * time.Second)
+
+// tearsDown reports whether a process that gives a block back at a moment is ending. To
+// the program, which did not free it before, it is all the same whether its interpreter
+// frees it at the end or the driver.
+func (t *Timeline) tearsDown(pid int32, atNs int64) bool {
+	if t.teardowns == nil {
+		t.teardowns = t.findTeardowns()
+	}
+	from, ok := t.teardowns[pid]
+	return ok && atNs > from
+}
+
+// findTeardowns returns for processes of which the end was seen from when on they are
+// ending.
+func (t *Timeline) findTeardowns() map[int32]int64 {
+	found := make(map[int32]int64)
+	for _, e := range t.facts.exits {
+		found[e.pid] = e.atNs - teardown
+	}
+	var c allocatorColumns
+	for _, s := range t.allocations {
+		if len(found) == 0 || !c.readNames(s.group, false) {
+			continue
+		}
+		c.start, c.pid = s.group.Int64("start_ns", c.start), s.group.Int32("pid", c.pid)
+		for i, start := range c.start {
+			if name := c.name.Index[i]; !c.known[name] || c.whats[name] != blockAllocated {
+				continue
+			}
+			if from, ok := found[c.pid[i]]; ok && start > from {
+				found[c.pid[i]] = start
+			}
+		}
+	}
+	return found
+}
+
+// emit hands out a change to a block, unless it is from before the recording.
+func (p *programMemory) emit(what changeWhat, atNs int64, b *piece) {
+	if b.origin == noOrigin {
+		return
+	}
+	p.change = change{what: what, atNs: atNs, ptr: b.ptr, block: b.block(), by: b.origin}
+	p.consume(p, &p.change)
+}
+
+// block is a block as the program sees it.
+func (b *piece) block() block { return block{bytes: b.requested, sinceNs: b.sinceNs, origin: b.origin} }
+
+// each calls yield for everything that is live, in no order.
+func (p *programMemory) each(yield func(ptr int64, b block)) {
+	if p.driver != nil {
+		p.driver.each(func(ptr int64, b block) {
+			if !p.segments.has(b.number) {
+				yield(ptr, b)
+			}
+		})
+	}
+	if p.allocators == nil {
+		return
+	}
+	for _, a := range p.allocators.list {
+		if a == nil {
+			continue
+		}
+		a.each(func(b *piece) {
+			if b.state == isBlock && b.origin != noOrigin {
+				yield(b.ptr, b.block())
+			}
+		})
+	}
+}
+
+// counts are what the replay of the driver's calls could not account for.
+func (p *programMemory) counts() *replayCounts { return &p.driver.counts }
+
+// hasMemory reports whether the recording has any row about memory.
+func (t *Timeline) hasMemory() bool { return len(t.memory)+len(t.allocations) > 0 }
+
+// firstMemoryNs is when memory was first asked for or given back.
+func (t *Timeline) firstMemoryNs() (ns int64, ok bool) {
+	for i, s := range slices.Concat(t.memory, t.allocations) {
+		if i == 0 || s.firstNs < ns {
+			ns = s.firstNs
+		}
+	}
+	return ns, t.hasMemory()
+}

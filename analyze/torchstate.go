@@ -1,0 +1,331 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+)
+
+// What a snapshot shows of allocators that were at work before the recording began: the
+// model knows blocks by themselves there (strays), a viewer wants them in segments. Where
+// a block was, at any time of the recording, there was memory from the driver, and all
+// the time if no segment was seen to come. So what strays cover, put together, is as much
+// of the old segments as can be known. A segment that is freed tells its bounds, and a
+// block that is freed tells of itself, so that both are known for all moments before.
+
+// stretch is memory of an allocator that is contiguous.
+type stretch struct {
+	from, to     int64 // to is not included
+	stream, pool int64
+	expandable   bool
+}
+
+func (s stretch) bytes() int64 { return s.to - s.from }
+
+// stretches are such that do not overlap, in order of address.
+type stretches []stretch
+
+// around returns which stretches overlap addresses, or touch them.
+func (l stretches) around(from, to int64) (first, end int) {
+	first, _ = slices.BinarySearchFunc(l, from, func(s stretch, at int64) int { return cmp.Compare(s.to, at) })
+	for end = first; end < len(l) && l[end].from <= to; end++ {
+	}
+	return first, end
+}
+
+// without returns what is left of s outside of the list.
+func (l stretches) without(s stretch) stretches {
+	var left stretches
+	first, end := l.around(s.from, s.to)
+	for _, o := range l[first:end] {
+		if o.from > s.from {
+			part := s
+			part.to = o.from
+			left = append(left, part)
+		}
+		s.from = max(s.from, o.to)
+	}
+	if s.from < s.to {
+		left = append(left, s)
+	}
+	return left
+}
+
+// add adds what is not there yet; what touches its equal becomes one with it.
+func (l *stretches) add(s stretch) {
+	for _, part := range l.without(s) {
+		first, end := l.around(part.from, part.to)
+		list := slices.Clone((*l)[first:end])
+		list = append(list, part)
+		slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+		merged := list[:1]
+		for _, next := range list[1:] {
+			last := &merged[len(merged)-1]
+			same := next
+			same.from, same.to = last.from, last.to
+			if last.to == next.from && *last == same {
+				last.to = next.to
+			} else {
+				merged = append(merged, next)
+			}
+		}
+		*l = slices.Replace(*l, first, end, merged...)
+	}
+}
+
+// remove takes addresses away.
+func (l *stretches) remove(from, to int64) {
+	first, end := l.around(from, to)
+	var left stretches
+	for _, s := range (*l)[first:end] {
+		left = append(left, stretches{{from: from, to: to}}.without(s)...)
+	}
+	*l = slices.Replace(*l, first, end, left...)
+}
+
+// snapshotSegment is a segment, or a stretch of an expandable one, with the blocks and
+// gaps that it is made of, in order of address.
+type snapshotSegment struct {
+	stretch
+	origin int32
+	pieces []piece
+}
+
+// snapshotDevice is one allocator at the moment of a snapshot.
+type snapshotDevice struct {
+	firstNs  int64 // its first event
+	taken    bool
+	totals   AllocatorTotals
+	segments []snapshotSegment // in order of address
+	strays   []piece           // blocks elsewhere
+	old      stretches         // memory from before the recording, as far as blocks were there
+	oldWhole stretches         // segments of it that were freed after the moment
+	came     stretches         // memory that came after the moment
+	events   int64             // of the trace
+	leftOut  int64             // of these, not written
+
+	inferred, inferredSegments int64 // bytes and number of segments made of old
+}
+
+// list returns the segments, none for no device.
+func (d *snapshotDevice) list() []snapshotSegment {
+	if d == nil {
+		return nil
+	}
+	return d.segments
+}
+
+// snapshotScan collects the state of a process's allocators.
+type snapshotScan struct {
+	s       *TorchSnapshot
+	devices map[*allocator]*snapshotDevice
+}
+
+func (n *snapshotScan) step(a *allocator, c *allocatorChange) {
+	if !n.s.wants(a.pid, a.device) || c.what == blockResized {
+		return
+	}
+	d := n.devices[a]
+	if d == nil {
+		d = &snapshotDevice{firstNs: c.atNs}
+		n.devices[a] = d
+	}
+	if !d.taken && c.atNs > n.s.AtNs {
+		d.take(a)
+	}
+	switch c.what {
+	case blockFreeRequested, blockFreeCompleted, blockLost:
+		d.blockEnds(c)
+	case segmentAllocated, segmentMapped:
+		if s := (stretch{from: c.ptr, to: c.ptr + c.bytes}); d.taken {
+			d.came.add(s)
+		} else {
+			d.old.remove(s.from, s.to)
+		}
+	case segmentFreed, segmentUnmapped:
+		d.segmentEnds(a, c)
+	case allocatorEnd:
+		d.end(a)
+	}
+}
+
+// take copies the state.
+func (d *snapshotDevice) take(a *allocator) {
+	d.taken = true
+	d.totals = a.seen
+	for s := range a.ranges() {
+		g := snapshotSegment{stretch: stretch{from: s.ptr, to: s.ptr, pool: s.pool, expandable: s.isStretch()}, origin: s.origin}
+		for _, p := range a.within(s) {
+			g.pieces = append(g.pieces, *p)
+			g.to = p.ptr + p.size
+		}
+		if len(g.pieces) > 0 {
+			g.stream = g.pieces[0].stream
+			d.segments = append(d.segments, g)
+		}
+	}
+	a.each(func(p *piece) {
+		if p.segment == straySegment {
+			d.strays = append(d.strays, *p)
+		}
+	})
+}
+
+// blockEnds learns where memory from before the recording is, and of blocks in it.
+func (d *snapshotDevice) blockEnds(c *allocatorChange) {
+	b := c.block
+	if b.segment != straySegment {
+		return
+	}
+	d.addStray(&b)
+	if !d.taken || b.origin != noOrigin || b.state != isBlock {
+		return
+	}
+	if c.what == blockFreeCompleted { // it was awaiting when the recording began
+		b.state = isAwaiting
+	}
+	d.strays = append(d.strays, b)
+}
+
+// addStray notes that there was memory where a stray is.
+func (d *snapshotDevice) addStray(p *piece) {
+	for _, part := range d.came.without(stretch{from: p.ptr, to: p.ptr + p.size, stream: p.stream, pool: p.pool}) {
+		d.old.add(part)
+	}
+}
+
+// segmentEnds notes the end of memory from before the recording.
+func (d *snapshotDevice) segmentEnds(a *allocator, c *allocatorChange) {
+	switch {
+	case !d.taken:
+		d.old.remove(c.ptr, c.ptr+c.bytes)
+	case !a.knows(c):
+		s := stretch{from: c.ptr, to: c.ptr + c.bytes, expandable: c.what == segmentUnmapped}
+		if first, end := d.old.around(s.from+1, s.to-1); first < end {
+			s.stream, s.pool = d.old[first].stream, d.old[first].pool
+		}
+		for _, part := range d.came.without(s) {
+			d.oldWhole = append(d.oldWhole, d.oldWhole.without(part)...)
+		}
+		slices.SortFunc(d.oldWhole, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	}
+}
+
+// knows reports whether a segment, or a part of one, that goes was seen to come.
+func (a *allocator) knows(c *allocatorChange) bool {
+	if c.what == segmentFreed {
+		n, ok := a.began[c.ptr]
+		return ok && !a.segments[n].isStretch()
+	}
+	i := a.gapAt(c.ptr)
+	return i != none && a.pieces[i].ptr+a.pieces[i].size >= c.ptr+c.bytes
+}
+
+// end takes the state if that was not done, and what blocks that are still there tell.
+func (d *snapshotDevice) end(a *allocator) {
+	if !d.taken {
+		d.take(a)
+	}
+	a.each(func(p *piece) {
+		if p.segment == straySegment {
+			d.addStray(p)
+		}
+	})
+}
+
+// finish gives the snapshot its devices. If a process had several allocators for a
+// device, because it ran another program, the last one that there was counts.
+func (n *snapshotScan) finish(all *allocators) {
+	all.all(func(a *allocator) {
+		d := n.devices[a]
+		if d == nil {
+			return
+		}
+		if !slices.Contains(all.ended, a) {
+			d.end(a)
+		}
+		d.totals = d.totals.plus(a.before)
+		for int(a.device) >= len(n.s.devices) {
+			n.s.devices = append(n.s.devices, nil)
+		}
+		if a.device < 0 {
+			return
+		}
+		if n.s.devices[a.device] == nil || d.firstNs <= n.s.AtNs {
+			n.s.devices[a.device] = d
+		}
+	})
+	for _, d := range n.s.devices {
+		if d != nil {
+			d.addOld()
+		}
+	}
+}
+
+// addOld makes segments of what is known from before the recording.
+func (d *snapshotDevice) addOld() {
+	var known stretches
+	for i := range d.segments {
+		known = append(known, d.segments[i].stretch)
+	}
+	slices.SortFunc(d.strays, func(a, b piece) int { return cmp.Compare(a.ptr, b.ptr) })
+	d.fillGaps()
+	for i, list := range []stretches{d.oldWhole, d.old} {
+		var parts stretches
+		for _, s := range list {
+			parts = append(parts, known.without(s)...)
+		}
+		for _, part := range parts {
+			d.segments = append(d.segments, snapshotSegment{stretch: part, origin: noOrigin, pieces: d.piecesOf(part)})
+			if i > 0 {
+				d.inferred += part.bytes()
+				d.inferredSegments++
+			}
+		}
+		known = append(known, parts...)
+		slices.SortFunc(known, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	}
+	slices.SortFunc(d.segments, func(a, b snapshotSegment) int { return cmp.Compare(a.from, b.from) })
+}
+
+// fillGaps puts strays into known segments: where events were lost, a block can be in the
+// middle of what the model takes for a gap.
+func (d *snapshotDevice) fillGaps() {
+	if len(d.strays) == 0 {
+		return
+	}
+	for i := range d.segments {
+		var list []piece
+		for _, p := range d.segments[i].pieces {
+			if p.state == isGap {
+				list = append(list, d.piecesOf(stretch{from: p.ptr, to: p.ptr + p.size})...)
+			} else {
+				list = append(list, p)
+			}
+		}
+		d.segments[i].pieces = list
+	}
+}
+
+// piecesOf returns the strays in a stretch, with gaps between them.
+func (d *snapshotDevice) piecesOf(s stretch) []piece {
+	var list []piece
+	at := s.from
+	gap := func(to int64) {
+		if to > at {
+			list = append(list, piece{ptr: at, size: to - at, origin: noOrigin})
+		}
+	}
+	first, _ := slices.BinarySearchFunc(d.strays, s.from, func(p piece, from int64) int { return cmp.Compare(p.ptr, from) })
+	for _, p := range d.strays[first:] {
+		if p.ptr+p.size > s.to {
+			break
+		}
+		if p.ptr >= at {
+			gap(p.ptr)
+			list = append(list, p)
+			at = p.ptr + p.size
+		}
+	}
+	gap(s.to)
+	return list
+}

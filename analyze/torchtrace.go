@@ -1,0 +1,130 @@
+package analyze
+
+import "github.com/gpurec/gpurec/format"
+
+// traceEvent is an event of an allocator as a snapshot's trace has it.
+type traceEvent struct {
+	atNs, ptr, bytes, stream int64
+	free                     int64 // of an out-of-memory: what the device had free, bytes
+	stack                    int32
+	what                     allocatorWhat
+}
+
+// torchColumns are the columns of one row group that decide whether an event is in the
+// trace.
+type torchColumns struct {
+	start, bytes []int64
+	pid, device  []int32
+	name         format.Strings
+	whats        []allocatorWhat
+	known        []bool
+}
+
+func (c *torchColumns) read(g *format.Group) {
+	c.start, c.bytes = g.Int64("start_ns", c.start), g.Int64("bytes", c.bytes)
+	c.pid, c.device = g.Int32("pid", c.pid), g.Int32("device", c.device)
+	c.name = g.StringsInto("name", c.name)
+	c.whats, c.known = c.whats[:0], c.known[:0]
+	for _, name := range c.name.Dict {
+		what, ok := allocatorNames[name]
+		c.whats, c.known = append(c.whats, what), append(c.known, ok)
+	}
+}
+
+// has reports whether event i is in the trace of its device.
+func (s *TorchSnapshot) has(c *torchColumns, i int) bool {
+	n := c.name.Index[i]
+	isOfBlock := c.whats[n] <= blockFreeCompleted
+	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!isOfBlock || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
+}
+
+// countTrace counts the events of each device's trace.
+func (s *TorchSnapshot) countTrace() error {
+	var c torchColumns
+	for _, span := range s.t.allocations {
+		c.read(span.group)
+		if err := span.group.Err(); err != nil {
+			return s.t.wrap(err)
+		}
+		for i, device := range c.device {
+			if s.has(&c, i) && device >= 0 && int(device) < len(s.devices) && s.devices[device] != nil {
+				s.devices[device].events++
+			}
+		}
+	}
+	return nil
+}
+
+// trace writes the trace of a device: its newest events, as many as are wanted.
+func (w *snapshotWriter) trace(device int32) (err error) {
+	w.list(func(item func()) {
+		d := w.s.devices[device]
+		if d == nil {
+			return
+		}
+		skip := d.leftOut
+		err = w.s.t.wrap(inOrder(w.s.t.allocations, w.s.stream(device), func(e *traceEvent) error {
+			if skip > 0 {
+				skip--
+				return nil
+			}
+			item()
+			w.entry(e)
+			return nil
+		}))
+	})
+	return err
+}
+
+func (w *snapshotWriter) entry(e *traceEvent) {
+	w.dict(func() {
+		w.strItem("action", actionNames[e.what])
+		if e.what == outOfMemory {
+			w.intItem("device_free", e.free)
+		} else {
+			w.intItem("addr", e.ptr)
+		}
+		w.intItem("size", e.bytes)
+		w.intItem("stream", e.stream)
+		w.intItem("time_us", e.atNs/1000)
+		w.strItem("compile_context", "N/A") // PyTorch's word for none
+		w.strItem("user_metadata", "")
+		if e.stack != 0 {
+			w.str("frames")
+			w.stack(e.stack)
+		}
+	})
+}
+
+// stream says how inOrder reads the trace of a device.
+func (s *TorchSnapshot) stream(device int32) stream[traceEvent] {
+	var c torchColumns
+	var ptr, streams []int64
+	var stack []int32
+	var value []float64
+	return stream[traceEvent]{
+		load: func(span span) ([]traceEvent, error) {
+			g := span.group
+			c.read(g)
+			ptr, streams, stack, value = g.Int64("ptr", ptr), g.Int64("stream", streams), g.Int32("stack_id", stack), g.Float64("value", value)
+			if err := g.Err(); err != nil {
+				return nil, err
+			}
+			var rows []traceEvent
+			for i, start := range c.start {
+				if c.device[i] != device || !s.has(&c, i) {
+					continue
+				}
+				e := traceEvent{atNs: start, ptr: ptr[i], bytes: c.bytes[i], stream: streams[i], stack: stack[i], what: c.whats[c.name.Index[i]]}
+				if e.what == outOfMemory {
+					e.free = int64(value[i])
+				}
+				rows = append(rows, e)
+			}
+			sortNearly(rows, func(a, b *traceEvent) bool { return a.atNs < b.atNs })
+			return rows, nil
+		},
+		at:   func(e *traceEvent) int64 { return e.atNs },
+		less: func(a, b *traceEvent) bool { return a.atNs < b.atNs },
+	}
+}

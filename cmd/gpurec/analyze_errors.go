@@ -1,0 +1,30 @@
+package main
+
+import (
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/spf13/cobra"
+)
+
+func newErrors() *cobra.Command {
+	f := &analyzeFlags{command: "errors"}
+	cmd := &cobra.Command{
+		Use:   "errors [FILE]",
+		Short: "Show which CUDA calls failed, where, and what that means",
+		Long: `errors shows the calls that returned an error, by function, error and place. Errors of
+work that was given to the GPU earlier (700, 719 and the like) are only noticed by the
+call that returns them: for these it lists the launches that can be to blame, and the
+driver's Xid.`,
+		Example: `  gpurec analyze errors run.parquet
+  gpurec analyze errors --pid 4242 --sort first_ns run.parquet
+  gpurec analyze errors --fail-on 'asynchronous_errors>0' run.parquet`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Errors) },
+	}
+	flags := cmd.Flags()
+	f.addFilter(flags)
+	f.addKernel(flags)
+	f.addReport(flags)
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: class, then calls)")
+	f.addFrames(flags)
+	return cmd
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/spf13/cobra"
+)
+
+func newTorchSnapshot() *cobra.Command {
+	f := &analyzeFlags{command: "torch-snapshot"}
+	var out outputFlags
+	var opt analyze.TorchSnapshotOptions
+	var at string
+	cmd := &cobra.Command{
+		Use:   "torch-snapshot [FILE]",
+		Short: "Write a memory snapshot for PyTorch's own viewer",
+		Long: `torch-snapshot writes what PyTorch's caching allocator had at a moment, and what it did
+until then, as torch.cuda.memory._dump_snapshot() would have: for the viewer at
+pytorch.org/memory_viz (in the browser: nothing is sent anywhere) and for
+torch/cuda/_memory_viz.py. Of a job that was running before the recording, it shows
+what is known, and says what is missing.`,
+		Example: `  gpurec analyze torch-snapshot -o snapshot.pickle run.parquet
+  gpurec analyze torch-snapshot --at peak -o - run.parquet | python3 -m torch.cuda._memory_viz stats -
+  gpurec analyze torch-snapshot --pid 4242 --at 12s --max-trace-entries 0 run.parquet`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if opt.MaxTraceEntries < 0 {
+				return usagef(f.help(), "--max-trace-entries cannot be negative")
+			}
+			return f.open(args, func(path string, t *analyze.Timeline) error {
+				var err error
+				if opt.At, opt.AtNs, err = f.moment(at, t); err != nil {
+					return err
+				}
+				return f.torchSnapshot(path, t, &out, opt)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	f.addScope(flags)
+	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave blocks below `SIZE` out of the trace")
+	flags.StringVar(&at, "at", "end", "show the state at `TIME`, and the trace up to it: peak (most bytes allocated), end, an offset such as 12s, Unix ns, or RFC 3339")
+	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", analyze.DefaultTraceEntries, "write the last `N` events of each device; 0: all")
+	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose function, module or file matches `REGEX`; default: only the former; none: only the latter")
+	f.source.add(flags)
+	out.add(flags, ".pickle")
+	_ = cmd.RegisterFlagCompletionFunc("at", cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}
+
+// moment reads a flag that says peak, end or a time.
+func (f *analyzeFlags) moment(text string, t *analyze.Timeline) (analyze.MemoryAt, int64, error) {
+	switch text {
+	case "peak":
+		return analyze.MemoryAtPeak, 0, nil
+	case "end":
+		return analyze.MemoryAtEnd, 0, nil
+	}
+	ns, err := analyze.ParseTime(text, t.Recording())
+	if err != nil {
+		return 0, 0, usagef(f.help(), "--at: %w", err)
+	}
+	return analyze.MemoryAtTime, ns, nil
+}
+
+func (f *analyzeFlags) torchSnapshot(path string, t *analyze.Timeline, out *outputFlags, opt analyze.TorchSnapshotOptions) error {
+	opt.Filter, opt.Hide = f.opt.Filter, f.opt.Hide
+	s, err := t.TorchSnapshot(opt)
+	var processes *analyze.ProcessesError
+	switch {
+	case errors.As(err, &processes) && len(processes.Pids) == 0:
+		return &hintedError{fmt.Errorf("%s: %w", path, err), "gpurec analyze summary " + path}
+	case errors.As(err, &processes):
+		return usagef(fmt.Sprintf("gpurec analyze torch-snapshot --pid %d %s", processes.Pids[0], path), "%s: %w", path, err)
+	case err != nil:
+		return explainOpen(path, err)
+	}
+	written, err := out.write(path, ".pickle", s.Write)
+	if err != nil {
+		return err
+	}
+	for _, text := range s.Missing {
+		notef("%s", text)
+	}
+	notef("quality: %s", &s.Quality)
+	after := time.Duration(s.AtNs - t.Recording().FromNs).Round(time.Microsecond)
+	notef("process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open it at https://pytorch.org/memory_viz",
+		s.Pid, after, formatSize(s.Totals.Allocated), formatSize(s.Totals.Reserved), count(s.Segments), count(s.Blocks), count(s.TraceEntries), written)
+	return f.exported(&analyze.Report{Command: f.command, Quality: s.Quality})
+}

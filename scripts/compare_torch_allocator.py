@@ -1,0 +1,154 @@
+"""Compares the books of a recording with what PyTorch's allocator says of itself.
+
+    compare_torch_allocator.py RECORDING CHECKPOINTS [--gpurec PATH] [--pid PID] [--device N]
+    compare_torch_allocator.py --self-test
+
+CHECKPOINTS has lines "UNIX_NS key=value …" with current values of torch.cuda.memory_stats()
+(examples/workloads/allocator.py writes them), or is a ledger of simtorch. The values are
+taken while no other thread allocates, and compared with `gpurec analyze allocator --at`
+to the byte. If the recording was attached later, changes since its first checkpoint are
+compared, and inactive_split_bytes is left out: what was cached before, nobody tells.
+Exit status 1 if anything differs.
+"""
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+
+# memory_stats() name: name in gpurec's report
+KEYS = {
+    "allocated_bytes": "allocated_bytes", "reserved_bytes": "reserved_bytes", "requested_bytes": "requested_bytes", "active_bytes": "active_bytes",
+    "inactive_split_bytes": "inactive_split_bytes", "segment": "segments", "allocation": "allocations",
+}
+CHUNK = 2000  # times in one command line
+
+
+def read_checkpoints(lines):
+    """Returns [(UNIX_NS, {key: value})]."""
+    checkpoints = []
+    for line in lines:
+        at, *values = line.split()
+        checkpoints.append((int(at), {key: int(value) for key, value in (v.split("=") for v in values)}))
+    return checkpoints
+
+
+def read_ledger(lines, offset, device):
+    """Returns the checkpoints of a device in a ledger of simtorch, whose clock is offset ns behind."""
+    names, checkpoints = {}, []
+    for line in lines:
+        columns = line.rstrip("\n").split("\t")
+        if columns[0] == "#checkpoint":
+            names = {name: i for i, name in enumerate(columns)}
+        elif columns[0] == "checkpoint" and int(columns[names["device"]]) == device:
+            at = int(columns[names["end_ns"]]) + offset
+            checkpoints.append((at, {key: int(columns[names[ours]]) for key, ours in KEYS.items()}))
+    return checkpoints
+
+
+def run(command):
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def metadata(options):
+    """Returns the recording's metadata: dump begins with it."""
+    with subprocess.Popen([options.gpurec, "dump", options.recording], stdout=subprocess.PIPE, text=True) as dump:
+        head = "".join(line[2:] for line in itertools.takewhile(lambda line: line.startswith("#"), dump.stdout))
+        dump.kill()
+    return json.JSONDecoder().raw_decode(head, head.index("{"))[0]
+
+
+def ask(options, times):
+    """Returns the books at each time, whether they are seen from the start, and the recording's window."""
+    moments, allocators, window = {}, [], {}
+    for i in range(0, max(1, len(times)), CHUNK):
+        command = [options.gpurec, "analyze", "allocator", "--format", "json", "--device", str(options.device)]
+        if times[i : i + CHUNK]:
+            command += ["--at", ",".join(map(str, times[i : i + CHUNK]))]
+        if options.pid:
+            command += ["--pid", str(options.pid)]
+        report = run(command + [options.recording])
+        allocators, window = report["allocators"], report["window"]
+        moments.update((row["at_ns"], row) for row in report["moments"])
+    pids = sorted({row["pid"] for row in allocators})
+    if len(pids) != 1:
+        sys.exit(f"allocators of the processes {pids} pass; name one with --pid")
+    return moments, all(row["from_start"] for row in allocators), window
+
+
+def compare(checkpoints, moments, from_start):
+    """Returns {key: (equal, compared, largest difference)}, and prints what differs."""
+    keys = [key for key in KEYS if from_start or key != "inactive_split_bytes"]
+    result = {}
+    for key in keys:
+        equal, worst, base = 0, 0, 0
+        for n, (at, want) in enumerate(checkpoints):
+            diff = moments[at][KEYS[key]] - want[key]
+            if n == 0 and not from_start:
+                base = diff  # what was there before and did not show
+            diff -= base
+            equal += diff == 0
+            if abs(diff) > worst:
+                worst = abs(diff)
+                print(f"checkpoint {n} at {at}: {key} {moments[at][KEYS[key]] - base}, PyTorch says {want[key]}")
+        result[key] = equal, len(checkpoints), worst
+    return result
+
+
+def report(result):
+    """Prints the comparison and returns the exit status."""
+    for key, (equal, compared, worst) in result.items():
+        print(f"{key}: {equal} of {compared} checkpoints equal, largest difference {worst}")
+    return 0 if result and all(equal == compared > 0 for equal, compared, _ in result.values()) else 1
+
+
+def self_test():
+    lines = [f"{at} " + " ".join(f"{key}={at * 10 + i}" for i, key in enumerate(KEYS)) for at in (100, 200, 300)]
+    checkpoints = read_checkpoints(lines)
+    exact = {at: {KEYS[key]: value for key, value in values.items()} for at, values in checkpoints}
+    assert report(compare(checkpoints, exact, True)) == 0
+    late = {at: {key: value - 7 for key, value in row.items()} for at, row in exact.items()}
+    assert report(compare(checkpoints, late, True)) == 1
+    assert report(compare(checkpoints, late, False)) == 0
+    late[300]["segments"] += 1
+    result = compare(checkpoints, late, False)
+    assert result["segment"] == (2, 3, 1) and "inactive_split_bytes" not in result and report(result) == 1
+    assert report(compare([], {}, True)) == 1
+    names = ["#checkpoint", "end_ns", "device", *KEYS.values()]
+    ledger = ["\t".join(names), "\t".join(["checkpoint", "5", "1", *"1234567"]), "\t".join(["checkpoint", "6", "0", *"2345678"])]
+    assert read_ledger(ledger, 100, 0) == [(106, dict(zip(KEYS, range(2, 9))))]
+    print("self-test passed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recording", nargs="?")
+    parser.add_argument("checkpoints", nargs="?")
+    parser.add_argument("--gpurec", default="build/bin/gpurec")
+    parser.add_argument("--pid", type=int)
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--self-test", action="store_true")
+    options = parser.parse_args()
+    if options.self_test:
+        return self_test()
+    if not options.checkpoints:
+        parser.error("RECORDING and CHECKPOINTS are needed")
+    meta = metadata(options)
+    with open(options.checkpoints) as file:
+        lines = file.readlines()
+    if lines and lines[0].startswith("#"):
+        checkpoints = read_ledger(lines, meta["clock_offset_ns"], options.device)
+    else:
+        checkpoints = read_checkpoints(lines)
+    _, from_start, window = ask(options, [])
+    if not from_start:
+        checkpoints = [c for c in checkpoints if c[0] >= window["from_ns"]]
+    # While the probes are taken away, one after the other, something may be missing.
+    checkpoints = [c for c in checkpoints if c[0] <= window["to_ns"] - meta["cost"]["detach_ns"]]
+    moments, from_start, _ = ask(options, [at for at, _ in checkpoints])
+    print("recorded from the start" if from_start else "attached later: changes since the first checkpoint are compared")
+    return report(compare(checkpoints, moments, from_start))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

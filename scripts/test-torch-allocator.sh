@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Part of make test-gpu, on a machine with a GPU and PyTorch: records examples/workloads/allocator.py from its first
+# allocation and attached later, with both kinds of segments, and compares to the byte with what PyTorch's
+# memory_stats() and _dump_snapshot() said. PyTorch's own reader reads the snapshots. Needs root. GPUREC names the
+# binary, SECONDS_EACH how long each program runs.
+set -euo pipefail
+gpurec=${GPUREC:-$PWD/build/bin/gpurec}
+seconds=${SECONDS_EACH:-10}
+work=${WORK:-$(mktemp -d)}
+failed=0
+for conf in expandable_segments:False expandable_segments:True; do
+	export PYTORCH_CUDA_ALLOC_CONF=$conf
+	for when in start late; do
+		name=$work/$when-${conf#*:}
+		program=(python3 examples/workloads/allocator.py --seconds "$seconds" --checkpoints "$name.checkpoints" --snapshot "$name.torch.pickle")
+		if [ $when = start ]; then
+			"$gpurec" record -o "$name.parquet" -- "${program[@]}" >"$name.out"
+		else
+			"${program[@]}" >"$name.out" &
+			pid=$!
+			until [ -s "$name.checkpoints" ]; do sleep 0.2; done
+			"$gpurec" record -p $pid -o "$name.parquet" -d 600s
+			wait $pid
+		fi
+		echo "== $when, $conf"
+		python3 scripts/compare_torch_allocator.py --gpurec "$gpurec" "$name.parquet" "$name.checkpoints" || failed=1
+		at=$(sed -n 's/^snapshot at //p' "$name.out")
+		"$gpurec" analyze torch-snapshot --at "$at" -o "$name.pickle" "$name.parquet"
+		python3 -m torch.cuda._memory_viz stats "$name.pickle" | grep -E '^(segments|total)'
+		[ $when = late ] || python3 scripts/compare_torch_snapshot.py "$name.pickle" "$name.torch.pickle" || failed=1
+	done
+done
+exit $failed
