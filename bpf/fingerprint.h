@@ -97,6 +97,51 @@ static __always_inline int take_known(struct thread *t, const struct call_spec *
 	return 1;
 }
 
+/* The size of an allocation, roughly: its highest bit and the two below it. */
+static __always_inline __u64 rough_size(__u64 bytes)
+{
+	__u32 shift = 0;
+
+	if (bytes >> 32) {
+		bytes >>= 32;
+		shift += 32;
+	}
+	if (bytes >> 16) {
+		bytes >>= 16;
+		shift += 16;
+	}
+	if (bytes >> 8) {
+		bytes >>= 8;
+		shift += 8;
+	}
+	if (bytes >> 4) {
+		bytes >>= 4;
+		shift += 4;
+	}
+	if (bytes >> 3) {
+		bytes >>= 1;
+		shift += 1;
+	}
+	return bytes | shift << 8;
+}
+
+/*
+ * What tells calls from one place apart, before frames do: kernels, numbers, and sizes. Of
+ * these only roughly, since programs with data of varying length have no two alike.
+ */
+static __always_inline __u64 what_for(__u32 class, const struct event *e)
+{
+	switch (class) {
+	case CLASS_LAUNCH:
+		return e->src;
+	case CLASS_ALLOCATOR:
+		return rough_size(e->bytes);
+	case CLASS_COPY:
+		return 0;
+	}
+	return e->bytes;
+}
+
 /*
  * Infers the stack of a call from its fingerprint. If it returns 0, the stack must be
  * unwound; t->fingerprint and t->level then say as what it is to be remembered.
@@ -111,7 +156,7 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	if (!may_infer(spec->class))
 		return 0;
 	h = mix(mix(mix((__u64)e->pid << 32 | e->tid, REG_SP(ctx)), caller_pc), e->call);
-	h = mix(h, spec->class == CLASS_LAUNCH ? e->src : spec->class == CLASS_COPY ? 0 : e->bytes);
+	h = mix(h, what_for(spec->class, e));
 	t->fingerprint = h;
 	t->level = LEVEL_CALL;
 	k = bpf_map_lookup_elem(&known_stacks, &h);

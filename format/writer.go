@@ -12,8 +12,8 @@ import (
 )
 
 // maxGroupRows bounds a row group, and by it what a reader holds of one column:
-// 256 Ki rows x 8 bytes = 2 MiB.
-const maxGroupRows = 256 << 10
+// 128 Ki rows x 8 bytes = 1 MiB. A class of rows that fills one holds 20 MiB of the recorder.
+const maxGroupRows = 128 << 10
 
 // SegmentSuffix is what a recording that is not finished has after its name: the
 // folder of segments.
