@@ -47,7 +47,7 @@ static __always_inline __u64 one_in(__u32 hits)
 {
 	if (hits < YOUNG_HITS)
 		return 1;
-	return hits < 128 ? 8 : hits < MATURE_HITS ? 32 : check_every;
+	return hits < 128 ? 16 : hits < MATURE_HITS ? 32 : check_every;
 }
 
 /* How often a path may turn out not to tell enough. */
