@@ -6,10 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
@@ -174,21 +170,4 @@ func (s *scribe) addStack(rows []format.Row) {
 		rows[i].StartNs = s.accounts.clock.now()
 		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
-}
-
-// noteThread writes a thread's name down when it makes its first call.
-func (s *scribe) noteThread(pid, tid int32) {
-	name := threadName(pid, tid)
-	s.threads[tid] = name
-	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindThread, StartNs: s.accounts.clock.now(), Pid: pid, Tid: tid, Name: name, Device: -1,
-	}})
-}
-
-func threadName(pid, tid int32) string {
-	comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "task", strconv.Itoa(int(tid)), "comm"))
-	if err != nil {
-		return "" // gone already
-	}
-	return strings.TrimSuffix(string(comm), "\n")
 }

@@ -104,4 +104,8 @@ func uuidBeginning(gpus []gpuName, prefix string) string {
 }
 
 // gpuName is what a pairing needs of a GPU; in the order of NVML.
-type gpuName struct{ uuid, name string }
+type gpuName struct {
+	uuid, name string
+	pci        string // 0000:3b:00.0
+	index      int
+}

@@ -10,8 +10,8 @@ import (
 )
 
 func TestDeviceOrdinalsArePairedByUUID(t *testing.T) {
-	a, b := gpuName{"GPU-aaaa-1", "H200"}, gpuName{"GPU-bbbb-2", "H200"}
-	other := gpuName{"GPU-cccc-3", "T4"}
+	a, b := gpuName{uuid: "GPU-aaaa-1", name: "H200"}, gpuName{uuid: "GPU-bbbb-2", name: "H200"}
+	other := gpuName{uuid: "GPU-cccc-3", name: "T4"}
 	for _, c := range []struct {
 		env  []string
 		gpus []gpuName

@@ -20,6 +20,7 @@ import (
 func hostFacts(meta *format.Meta) {
 	meta.Arch = runtime.GOARCH
 	meta.OSRelease = osRelease()
+	meta.Machine, meta.Clocks = machineFacts(), []format.ClockSnapshot{readClocks()}
 	if host, err := os.Hostname(); err == nil {
 		meta.Host = host
 	}

@@ -3,71 +3,55 @@
 package record
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
 )
 
-// telemetry samples the GPUs through NVML. Only metrics that a device supports are
-// asked for; which those are is asked once.
+// telemetry samples the GPUs through NVML, each in a thread of its own: a call about a
+// GPU that has fallen off the bus can take minutes, and must hold up nobody else.
 type telemetry struct {
-	devices []gpu
+	devices []*gpu
 	driver  string
 	cuda    string
+	stuck   bool // a thread did not come back from NVML
 }
 
+// gpu is a device and what it is asked for. Only its thread uses it after it was opened.
 type gpu struct {
-	index   int
-	handle  nvml.Device
-	uuid    string
-	name    string
-	total   uint64
-	metrics []metric
+	index     int
+	handle    nvml.Device
+	uuid      string
+	name      string
+	pci       string // domain:bus:device.function
+	total     uint64 // bytes
+	questions []*question
+	lost      bool // it does not answer any more
+	cost      format.SamplingCost
 }
 
-// metric is one thing that NVML knows of a device; read returns its values, in the
-// order of names.
-type metric struct {
-	symbol string
-	names  []string
-	read   func(nvml.Device) ([]float64, nvml.Return)
-}
+// question is something that a device supports, asked whenever its period is over.
+type question struct {
+	name  string
+	every time.Duration // 0: at every sample
+	ask   func(c clock) ([]format.Row, nvml.Return)
 
-// metrics are all that gpurec samples; units are in the names.
-var metrics = []metric{
-	{"nvmlDeviceGetUtilizationRates", []string{"gpu_utilization_percent", "memory_utilization_percent"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		u, ret := d.GetUtilizationRates()
-		return []float64{float64(u.Gpu), float64(u.Memory)}, ret
-	}},
-	{"nvmlDeviceGetMemoryInfo", []string{"memory_total_bytes", "memory_used_bytes", "memory_free_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		m, ret := d.GetMemoryInfo()
-		return []float64{float64(m.Total), float64(m.Used), float64(m.Free)}, ret
-	}},
-	{"nvmlDeviceGetPowerUsage", []string{"power_milliwatts"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		p, ret := d.GetPowerUsage()
-		return []float64{float64(p)}, ret
-	}},
-	{"nvmlDeviceGetTemperature", []string{"temperature_celsius"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		t, ret := d.GetTemperature(nvml.TEMPERATURE_GPU)
-		return []float64{float64(t)}, ret
-	}},
-	{"nvmlDeviceGetClockInfo", []string{"sm_clock_mhz"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		c, ret := d.GetClockInfo(nvml.CLOCK_SM)
-		return []float64{float64(c)}, ret
-	}},
-	{"nvmlDeviceGetClockInfo", []string{"memory_clock_mhz"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		c, ret := d.GetClockInfo(nvml.CLOCK_MEM)
-		return []float64{float64(c)}, ret
-	}},
+	next   time.Time
+	silent bool // an error was noted already
+	cost   format.QuestionCost
 }
 
 // ErrNoNVML says why there are no GPU samples.
 var ErrNoNVML = errors.New("no NVML")
+
+// stuckAfter is how long the end of a recording waits for a call of NVML.
+const stuckAfter = 3 * time.Second
 
 // openTelemetry loads NVML and looks at the devices; the error matches ErrNoNVML.
 func openTelemetry() (*telemetry, error) {
@@ -87,8 +71,8 @@ func openTelemetry() (*telemetry, error) {
 		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVML(ret))
 	}
 	for i := range n {
-		if d, err := openGPU(i); err == nil {
-			t.devices = append(t.devices, d)
+		if g, err := openGPU(i); err == nil {
+			t.devices = append(t.devices, g)
 		}
 	}
 	return t, nil
@@ -102,12 +86,16 @@ func explainNVML(ret nvml.Return) string {
 	return nvml.ErrorString(ret)
 }
 
-func openGPU(index int) (gpu, error) {
+// has reports whether this driver's NVML has a function. go-nvml binds at the first
+// call, and calling what an older driver lacks would end this process.
+func has(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
+
+func openGPU(index int) (*gpu, error) {
 	handle, ret := nvml.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
-		return gpu{}, fmt.Errorf("open device %d: %s", index, explainNVML(ret))
+		return nil, fmt.Errorf("open device %d: %s", index, explainNVML(ret))
 	}
-	g := gpu{index: index, handle: handle}
+	g := &gpu{index: index, handle: handle, cost: format.SamplingCost{Device: index}}
 	if uuid, ret := handle.GetUUID(); ret == nvml.SUCCESS {
 		g.uuid = uuid
 	}
@@ -117,14 +105,15 @@ func openGPU(index int) (gpu, error) {
 	if m, ret := handle.GetMemoryInfo(); ret == nvml.SUCCESS {
 		g.total = m.Total
 	}
-	for _, m := range metrics {
-		if nvml.Extensions().LookupSymbol(m.symbol) != nil {
-			continue // an older driver: calling it would end this process
-		}
-		if _, ret := m.read(handle); ret == nvml.SUCCESS {
-			g.metrics = append(g.metrics, m)
+	if has("nvmlDeviceGetPciInfo_v3") {
+		if pci, ret := handle.GetPciInfo(); ret == nvml.SUCCESS {
+			g.pci = pciName(text(pci.BusId[:]))
 		}
 	}
+	g.questions = append(g.questions, g.metricQuestions()...)
+	g.questions = append(g.questions, g.fieldQuestions()...)
+	g.questions = append(g.questions, g.gpmQuestions()...)
+	g.questions = append(g.questions, g.processQuestions()...)
 	return g, nil
 }
 
@@ -132,62 +121,115 @@ func openGPU(index int) (gpu, error) {
 func (t *telemetry) names() []gpuName {
 	names := make([]gpuName, 0, len(t.devices))
 	for _, g := range t.devices {
-		names = append(names, gpuName{uuid: g.uuid, name: g.name})
+		names = append(names, gpuName{uuid: g.uuid, name: g.name, pci: g.pci, index: g.index})
 	}
 	return names
 }
 
-// facts returns a row of kind device per GPU.
-func (t *telemetry) facts(now int64) []format.Row {
-	var rows []format.Row
+// run samples every interval until stop is closed, and once more then.
+func (t *telemetry) run(c clock, every time.Duration, rows *rowSender, stop <-chan struct{}) {
+	ended := make(chan struct{}, len(t.devices))
 	for _, g := range t.devices {
-		text, err := json.Marshal(struct {
-			UUID string `json:"uuid"`
-		}{g.uuid})
-		if err != nil {
-			continue // a string always encodes
-		}
-		rows = append(rows, format.Row{
-			Kind: format.KindDevice, StartNs: now, Device: int32(g.index), Name: g.name, Bytes: int64(g.total), Message: string(text),
-		})
+		go func() {
+			g.run(c, every, rows, stop)
+			ended <- struct{}{}
+		}()
 	}
-	return rows
-}
-
-// sample reads every supported metric of every device once.
-func (t *telemetry) sample(c clock) []format.Row {
-	var rows []format.Row
-	for _, g := range t.devices {
-		for _, m := range g.metrics {
-			start := c.now()
-			values, ret := m.read(g.handle)
-			if ret != nvml.SUCCESS {
-				continue // an absent sample, not a zero
-			}
-			for i, name := range m.names {
-				rows = append(rows, format.Row{
-					Kind: format.KindNVML, StartNs: start, DurNs: c.now() - start, Device: int32(g.index), Name: name, Value: values[i],
-				})
-			}
+	<-stop
+	deadline := time.After(stuckAfter)
+	for range t.devices {
+		select {
+		case <-ended:
+		case <-deadline:
+			t.stuck = true
+			return
 		}
 	}
-	return rows
 }
 
-// run samples every interval until stop is closed.
-func (t *telemetry) run(c clock, every time.Duration, rows chan<- []format.Row, stop <-chan struct{}) {
+// run samples one device. The thread is the goroutine's alone, for its CPU time is
+// what sampling costs.
+func (g *gpu) run(c clock, every time.Duration, rows *rowSender, stop <-chan struct{}) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if sampled := t.sample(c); len(sampled) > 0 {
-			rows <- sampled
-		}
+		g.sample(c, time.Now(), every/2, rows)
 		select {
 		case <-stop:
+			g.sample(c, time.Now(), time.Hour, rows) // what things came to
 			return
 		case <-tick.C:
 		}
 	}
 }
 
-func (t *telemetry) close() { nvml.Shutdown() }
+// sample asks what is due or will be within ahead.
+func (g *gpu) sample(c clock, now time.Time, ahead time.Duration, rows *rowSender) {
+	if g.lost {
+		return
+	}
+	var sampled []format.Row
+	for _, q := range g.questions {
+		if q.next.After(now.Add(ahead)) {
+			continue
+		}
+		q.next = now.Add(q.every)
+		wall, cpu := clockNs(unix.CLOCK_MONOTONIC), clockNs(unix.CLOCK_THREAD_CPUTIME_ID)
+		answer, ret := q.ask(c)
+		q.cost.Calls++
+		q.cost.WallNs += clockNs(unix.CLOCK_MONOTONIC) - wall
+		q.cost.CPUNs += clockNs(unix.CLOCK_THREAD_CPUTIME_ID) - cpu
+		if ret != nvml.SUCCESS {
+			g.note(c, q, ret, rows)
+			if g.lost {
+				return
+			}
+			continue // an absent sample, not a zero
+		}
+		sampled = append(sampled, answer...)
+	}
+	g.cost.Samples++
+	g.cost.CPUNs = clockNs(unix.CLOCK_THREAD_CPUTIME_ID)
+	rows.send(sampled)
+}
+
+// note says once that a question was not answered, or that the device is lost.
+func (g *gpu) note(c clock, q *question, ret nvml.Return, rows *rowSender) {
+	says := fmt.Sprintf("%s of device %d is missing in some samples: %s", q.name, g.index, explainNVML(ret))
+	switch ret {
+	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_GPU_NOT_FOUND, nvml.ERROR_UNINITIALIZED:
+		g.lost = true
+		says = fmt.Sprintf("device %d (%s) does not answer any more: %s", g.index, g.uuid, explainNVML(ret))
+	}
+	if q.silent {
+		return
+	}
+	q.silent = true
+	rows.send([]format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: c.now(), Device: int32(g.index), Message: says}})
+}
+
+// costs returns what sampling took, by device; not to be called before run has ended.
+func (t *telemetry) costs() []format.SamplingCost {
+	if t.stuck {
+		return nil
+	}
+	costs := make([]format.SamplingCost, 0, len(t.devices))
+	for _, g := range t.devices {
+		for _, q := range g.questions {
+			q.cost.Name = q.name
+			g.cost.WallNs += q.cost.WallNs
+			g.cost.Questions = append(g.cost.Questions, q.cost)
+		}
+		costs = append(costs, g.cost)
+	}
+	return costs
+}
+
+// close gives NVML back, unless a thread is in it.
+func (t *telemetry) close() {
+	if !t.stuck {
+		nvml.Shutdown()
+	}
+}

@@ -5,6 +5,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/gpurec/gpurec/format"
@@ -24,6 +25,10 @@ func (t *telemetry) names() []gpuName { return nil }
 
 func (t *telemetry) facts(int64) []format.Row { return nil }
 
-func (t *telemetry) run(clock, time.Duration, chan<- []format.Row, <-chan struct{}) {}
+func (t *telemetry) run(clock, time.Duration, *rowSender, <-chan struct{}) {}
+
+func (t *telemetry) costs() []format.SamplingCost { return nil }
+
+func (t *telemetry) watchXids(clock, *xidMerger, <-chan struct{}, *sync.WaitGroup) error { return nil }
 
 func (t *telemetry) close() {}

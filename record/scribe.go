@@ -25,7 +25,7 @@ type scribe struct {
 	accounts *accounts
 	stacks   *stackTable
 	names    map[kernelKey]kernelName
-	threads  map[int32]string
+	threads  map[int32]knownThread
 	captures *captures
 	behind   handleNames
 	meta     func() format.Meta
@@ -35,12 +35,12 @@ type scribe struct {
 	rows   chan []format.Row // from NVML and others; one class per slice
 	done   chan struct{}
 
-	gathered     [gatheredClasses][]format.Row // calls, by class of rows from ClassMemory on
-	launches     launchRate
-	sinceRotate  [bpf.CudaCallClassCLASS_COUNT]int64
-	failed       error
-	onFailure    func(error) // told once, when the disk refuses
-	progress     atomic.Pointer[Progress]
+	gathered    [gatheredClasses][]format.Row // calls, by class of rows from ClassMemory on
+	launches    launchRate
+	sinceRotate [bpf.CudaCallClassCLASS_COUNT]int64
+	failed      error
+	onFailure   func(error) // told once, when the disk refuses
+	progress    atomic.Pointer[Progress]
 	// launchRate is how many kernels the busiest process launches in a second.
 	launchRate atomic.Int64
 }
@@ -143,6 +143,7 @@ func (s *scribe) look() {
 // rotate makes what was written so far safe against a crash.
 func (s *scribe) rotate() {
 	s.flush()
+	s.renameThreads()
 	if err := s.writer.Rotate(s.meta()); err != nil {
 		s.fail(err)
 	}

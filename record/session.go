@@ -64,6 +64,7 @@ type Options struct {
 	// For tests:
 	only    []string     // probe these functions alone
 	returns returnPolicy // of launches
+	xids    *xidPaths    // tests: where Xids come from; nil: the system's
 }
 
 // DefaultOptions returns the options that the command line starts from.
@@ -98,7 +99,8 @@ type Session struct {
 	drain     *drain
 	scribe    *scribe
 	nvml      *telemetry
-	nvmlErr   error // why the GPUs are not sampled
+	nvmlErr   error      // why the GPUs are not sampled
+	machine   *rowSender // of what is recorded beside the calls
 	gpus      []gpuName
 	output    string
 	startNs   int64
@@ -236,7 +238,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	hostFacts(&s.meta)
 	s.scribe = &scribe{
 		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
-		names: make(map[kernelKey]kernelName), threads: make(map[int32]string), captures: newCaptures(), meta: s.metaNow,
+		names: make(map[kernelKey]kernelName), threads: make(map[int32]knownThread), captures: newCaptures(), meta: s.metaNow,
 		chunks: make(chan []byte, maxChunks), spare: make(chan []byte, maxChunks+2), rows: make(chan []format.Row, 64),
 		done: make(chan struct{}), launches: newLaunchRate(),
 		onFailure: func(err error) { s.failures <- err },
@@ -281,9 +283,7 @@ func (s *Session) startHelpers(c clock) {
 	if !s.opt.KeepReturns && s.probes.how == AttachMulti {
 		s.helpers.Go(func() { s.spareReturns(s.stop) })
 	}
-	if s.nvml != nil {
-		s.helpers.Go(func() { s.nvml.run(c, s.opt.NVMLInterval, s.scribe.rows, s.stop) })
-	}
+	s.watchMachine(c)
 }
 
 // openNVML looks for GPUs. It comes before attaching, because nothing drains the
@@ -415,6 +415,7 @@ func (s *Session) Finish() (Result, error) {
 	detachNs := time.Since(begin).Nanoseconds()
 	s.scribe.accounts.endNs.Store(s.scribe.accounts.clock.now())
 	s.helpers.Wait()
+	s.endMachine()
 	if rows := s.lastFacts(); len(rows) > 0 {
 		s.scribe.rows <- rows
 	}
@@ -423,6 +424,7 @@ func (s *Session) Finish() (Result, error) {
 	<-s.scribe.done
 	err = errors.Join(err, s.addOpenCalls())
 	s.scribe.look()
+	s.scribe.renameThreads()
 	s.scribe.flush()
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - meta.StartNs)}

@@ -21,8 +21,8 @@ static unsigned long long now_ns(void)
 EXPORT nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support)
 {
 	nvmlReturn_t result = asked(device, support);
-	if (result)
-		return result;
+	if (result || support->version != 1)
+		return result ? result : NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	support->isSupportedDevice = 1;
 	return answered(device, &support->isSupportedDevice);
 }

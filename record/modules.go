@@ -1,0 +1,83 @@
+//go:build linux
+
+package record
+
+import (
+	"encoding/json"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// moduleInterval is how often new libraries are looked for: reading the mappings of a
+// PyTorch process takes one to two milliseconds.
+const moduleInterval = 10 * time.Second
+
+// noteModules writes down which ELF files the processes have mapped, until stop is
+// closed, and once more then. Stacks name only those that calls come through; with
+// these the program can be told apart from another build of it.
+func (s *Session) noteModules(c clock, stop <-chan struct{}) {
+	noted := make(map[fileID]bool)
+	for ended := false; ; ended = sleep(stop, moduleInterval) {
+		for _, p := range s.family.all() {
+			maps, err := p.maps()
+			if err != nil {
+				continue // it has ended
+			}
+			var rows []format.Row
+			for _, m := range maps {
+				if row, ok := p.moduleRow(m, noted); ok {
+					row.StartNs = c.now()
+					rows = append(rows, row)
+				}
+			}
+			s.machine.send(rows)
+		}
+		if ended {
+			return
+		}
+	}
+}
+
+// moduleRow describes a mapped ELF file that was not noted yet.
+func (p *process) moduleRow(m symbolize.Mapping, noted map[fileID]bool) (row format.Row, ok bool) {
+	if !m.Executable() || m.Inode == 0 {
+		return row, false
+	}
+	path := p.mapFile(m)
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil { // without CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
+		path = p.path("root") + m.Path
+		if unix.Stat(path, &st) != nil {
+			return row, false
+		}
+	}
+	id := fileID{dev: uint64(st.Dev), inode: st.Ino}
+	if noted[id] {
+		return row, false
+	}
+	noted[id] = true
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return row, false
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return row, false
+	}
+	defer file.Close()
+	build, err := symbolize.ReadBuildID(file, st.Size)
+	if err != nil {
+		return row, false // mapped, but no ELF file
+	}
+	message, err := json.Marshal(struct {
+		BuildID string `json:"build_id,omitempty"`
+	}{build})
+	if err != nil {
+		message = nil // a string always encodes
+	}
+	return format.Row{Kind: format.KindModule, Pid: int32(p.pid), Name: m.Path, Bytes: st.Size, Message: string(message), Device: -1}, true
+}

@@ -1,0 +1,48 @@
+//go:build linux
+
+package record
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// knownThread is a thread that made a call, and its name as last read.
+type knownThread struct {
+	pid  int32
+	name string
+}
+
+// noteThread writes a thread's name down when it makes its first call.
+func (s *scribe) noteThread(pid, tid int32) {
+	s.nameThread(tid, knownThread{pid, threadName(pid, tid)})
+}
+
+// renameThreads writes the names down that threads have given themselves since: a
+// worker often makes its first call before it is named.
+func (s *scribe) renameThreads() {
+	for tid, t := range s.threads {
+		if name := threadName(t.pid, tid); name != "" && name != t.name {
+			s.nameThread(tid, knownThread{t.pid, name})
+		}
+	}
+}
+
+func (s *scribe) nameThread(tid int32, t knownThread) {
+	s.threads[tid] = t
+	s.write(format.ClassFact, []format.Row{{
+		Kind: format.KindThread, StartNs: s.accounts.clock.now(), Pid: t.pid, Tid: tid, Name: t.name, Device: -1,
+	}})
+}
+
+func threadName(pid, tid int32) string {
+	comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "task", strconv.Itoa(int(tid)), "comm"))
+	if err != nil {
+		return "" // gone already
+	}
+	return strings.TrimSuffix(string(comm), "\n")
+}
