@@ -94,7 +94,7 @@ func allocatorRows(t *testing.T, path string) map[int32][]format.Row {
 }
 
 // allocatorCount is what a comparison came to.
-type allocatorCount struct{ events, totals, stacks int }
+type allocatorCount struct{ events, totals int }
 
 // compareAllocator checks that a recording has exactly the events of the ledger.
 func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEvent, hasPool bool) (n allocatorCount) {

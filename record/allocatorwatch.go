@@ -77,7 +77,9 @@ func (s *Session) search(lib fileID, p *process) *layoutSearch {
 	if err != nil {
 		return search
 	}
-	i := slices.IndexFunc(maps, func(m symbolize.Mapping) bool { return m.Executable() && reportLibrary.MatchString(filepath.Base(m.Path)) })
+	i := slices.IndexFunc(maps, func(m symbolize.Mapping) bool {
+		return m.Executable() && reportLibrary.MatchString(filepath.Base(m.Path))
+	})
 	if i < 0 {
 		return search
 	}

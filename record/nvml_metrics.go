@@ -17,11 +17,11 @@ import (
 // on an H200 the energy counter costs 4.1 ms of CPU, utilization of processes 1.7 ms, GPM
 // 1.6 ms, application clocks 0.7 ms, BAR1 0.4 ms, most others 3 to 20 µs.
 const (
-	always     time.Duration = 0
-	perGPM                   = 400 * time.Millisecond
-	perSecond                = time.Second
-	perTwoSecs               = 2 * time.Second
-	perTenSecs               = 10 * time.Second
+	always    time.Duration = 0
+	perGPM                  = 500 * time.Millisecond
+	perSecond               = time.Second
+	slow                    = 2 * time.Second
+	slowest                 = 10 * time.Second
 )
 
 // metric is one thing that NVML knows of a device; read returns its values, in the
@@ -58,11 +58,11 @@ var useMetrics = []metric{
 		m, ret := d.GetMemoryInfo()
 		return []float64{float64(m.Used), float64(m.Free)}, ret
 	}},
-	{"nvmlDeviceGetMemoryInfo", perTenSecs, []string{"memory_total_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
+	{"nvmlDeviceGetMemoryInfo", slowest, []string{"memory_total_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
 		m, ret := d.GetMemoryInfo()
 		return []float64{float64(m.Total)}, ret
 	}},
-	{"nvmlDeviceGetBAR1MemoryInfo", perTenSecs, []string{"bar1_used_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
+	{"nvmlDeviceGetBAR1MemoryInfo", slowest, []string{"bar1_used_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
 		m, ret := d.GetBAR1MemoryInfo()
 		return []float64{float64(m.Bar1Used)}, ret
 	}},
@@ -70,7 +70,7 @@ var useMetrics = []metric{
 	engine("nvmlDeviceGetDecoderUtilization", "decoder_utilization_percent", nvml.Device.GetDecoderUtilization),
 	engine("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
 	engine("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
-	{"nvmlDeviceGetEncoderStats", perTenSecs, []string{"encoder_sessions", "encoder_frames_per_second", "encoder_latency_microseconds"}, func(d nvml.Device) ([]float64, nvml.Return) {
+	{"nvmlDeviceGetEncoderStats", slowest, []string{"encoder_sessions", "encoder_frames_per_second", "encoder_latency_microseconds"}, func(d nvml.Device) ([]float64, nvml.Return) {
 		sessions, fps, latency, ret := d.GetEncoderStats()
 		return []float64{float64(sessions), float64(fps), float64(latency)}, ret
 	}},
@@ -86,8 +86,8 @@ func engine(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Re
 
 var powerMetrics = []metric{
 	one("nvmlDeviceGetPowerUsage", always, "power_milliwatts", nvml.Device.GetPowerUsage),
-	one("nvmlDeviceGetEnforcedPowerLimit", perTenSecs, "power_limit_milliwatts", nvml.Device.GetEnforcedPowerLimit),
-	one("nvmlDeviceGetTotalEnergyConsumption", perTenSecs, "energy_millijoules", nvml.Device.GetTotalEnergyConsumption),
+	one("nvmlDeviceGetEnforcedPowerLimit", slowest, "power_limit_milliwatts", nvml.Device.GetEnforcedPowerLimit),
+	one("nvmlDeviceGetTotalEnergyConsumption", slowest, "energy_millijoules", nvml.Device.GetTotalEnergyConsumption),
 	one("nvmlDeviceGetTemperature", perSecond, "temperature_celsius", func(d nvml.Device) (uint32, nvml.Return) {
 		return d.GetTemperature(nvml.TEMPERATURE_GPU)
 	}),
@@ -99,10 +99,10 @@ var clockMetrics = []metric{
 	clockOf("memory_clock_mhz", nvml.CLOCK_MEM),
 	clockOf("graphics_clock_mhz", nvml.CLOCK_GRAPHICS),
 	clockOf("video_clock_mhz", nvml.CLOCK_VIDEO),
-	one("nvmlDeviceGetApplicationsClock", perTenSecs, "application_graphics_clock_mhz", func(d nvml.Device) (uint32, nvml.Return) {
+	one("nvmlDeviceGetApplicationsClock", slowest, "application_graphics_clock_mhz", func(d nvml.Device) (uint32, nvml.Return) {
 		return d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
 	}),
-	one("nvmlDeviceGetApplicationsClock", perTenSecs, "application_memory_clock_mhz", func(d nvml.Device) (uint32, nvml.Return) {
+	one("nvmlDeviceGetApplicationsClock", slowest, "application_memory_clock_mhz", func(d nvml.Device) (uint32, nvml.Return) {
 		return d.GetApplicationsClock(nvml.CLOCK_MEM)
 	}),
 	one("nvmlDeviceGetCurrentClocksEventReasons", always, "clock_event_reasons", nvml.Device.GetCurrentClocksEventReasons),
@@ -123,14 +123,14 @@ func clockOf(name string, kind nvml.ClockType) metric {
 var linkMetrics = []metric{
 	one("nvmlDeviceGetCurrPcieLinkGeneration", perSecond, "pcie_link_generation", nvml.Device.GetCurrPcieLinkGeneration),
 	one("nvmlDeviceGetCurrPcieLinkWidth", perSecond, "pcie_link_width_lanes", nvml.Device.GetCurrPcieLinkWidth),
-	one("nvmlDeviceGetPcieThroughput", perTenSecs, "pcie_tx_kilobytes_per_second", func(d nvml.Device) (uint32, nvml.Return) {
+	one("nvmlDeviceGetPcieThroughput", slowest, "pcie_tx_kilobytes_per_second", func(d nvml.Device) (uint32, nvml.Return) {
 		return d.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
 	}),
-	one("nvmlDeviceGetPcieThroughput", perTenSecs, "pcie_rx_kilobytes_per_second", func(d nvml.Device) (uint32, nvml.Return) {
+	one("nvmlDeviceGetPcieThroughput", slowest, "pcie_rx_kilobytes_per_second", func(d nvml.Device) (uint32, nvml.Return) {
 		return d.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
 	}),
-	one("nvmlDeviceGetPcieReplayCounter", perTenSecs, "pcie_replays", nvml.Device.GetPcieReplayCounter),
-	one("nvmlDeviceGetNvLinkState", perTenSecs, "nvlink_active_links", activeLinks),
+	one("nvmlDeviceGetPcieReplayCounter", slowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
+	one("nvmlDeviceGetNvLinkState", slowest, "nvlink_active_links", activeLinks),
 	linkErrors("nvlink_replay_errors", nvml.NVLINK_ERROR_DL_REPLAY),
 	linkErrors("nvlink_recovery_errors", nvml.NVLINK_ERROR_DL_RECOVERY),
 	linkErrors("nvlink_crc_flit_errors", nvml.NVLINK_ERROR_DL_CRC_FLIT),
@@ -162,7 +162,7 @@ func activeLinks(d nvml.Device) (int, nvml.Return) {
 
 // linkErrors sums an error counter over all links that have it.
 func linkErrors(name string, counter nvml.NvLinkErrorCounter) metric {
-	return one("nvmlDeviceGetNvLinkErrorCounter", perTenSecs, name, func(d nvml.Device) (uint64, nvml.Return) {
+	return one("nvmlDeviceGetNvLinkErrorCounter", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
 		var sum uint64
 		result := nvml.ERROR_NOT_SUPPORTED
 		for link := range nvml.NVLINK_MAX_LINKS {
@@ -185,24 +185,24 @@ var healthMetrics = []metric{
 	eccErrors("ecc_uncorrected_aggregate_errors", nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC),
 	retiredPages("retired_pages_single_bit", nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
 	retiredPages("retired_pages_double_bit", nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
-	{"nvmlDeviceGetRetiredPagesPendingStatus", perTenSecs, []string{"retired_pages_pending"}, func(d nvml.Device) ([]float64, nvml.Return) {
+	{"nvmlDeviceGetRetiredPagesPendingStatus", slowest, []string{"retired_pages_pending"}, func(d nvml.Device) ([]float64, nvml.Return) {
 		pending, ret := d.GetRetiredPagesPendingStatus()
 		return []float64{float64(pending)}, ret
 	}},
-	{"nvmlDeviceGetRemappedRows", perTenSecs, []string{"remapped_rows_correctable", "remapped_rows_uncorrectable", "remapped_rows_pending", "remapped_rows_failure"}, func(d nvml.Device) ([]float64, nvml.Return) {
+	{"nvmlDeviceGetRemappedRows", slowest, []string{"remapped_rows_correctable", "remapped_rows_uncorrectable", "remapped_rows_pending", "remapped_rows_failure"}, func(d nvml.Device) ([]float64, nvml.Return) {
 		correctable, uncorrectable, pending, failure, ret := d.GetRemappedRows()
 		return []float64{float64(correctable), float64(uncorrectable), number(pending), number(failure)}, ret
 	}},
 }
 
 func eccErrors(name string, kind nvml.MemoryErrorType, since nvml.EccCounterType) metric {
-	return one("nvmlDeviceGetTotalEccErrors", perTenSecs, name, func(d nvml.Device) (uint64, nvml.Return) {
+	return one("nvmlDeviceGetTotalEccErrors", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
 		return d.GetTotalEccErrors(kind, since)
 	})
 }
 
 func retiredPages(name string, cause nvml.PageRetirementCause) metric {
-	return one("nvmlDeviceGetRetiredPages", perTenSecs, name, func(d nvml.Device) (int, nvml.Return) {
+	return one("nvmlDeviceGetRetiredPages", slowest, name, func(d nvml.Device) (int, nvml.Return) {
 		pages, ret := d.GetRetiredPages(cause)
 		return len(pages), ret
 	})

@@ -24,7 +24,7 @@ func (g *gpu) processQuestions() []*question {
 	if has("nvmlDeviceGetProcessUtilization") {
 		u := &processUse{gpu: g}
 		if _, ret := u.ask(clock{}); ret == nvml.SUCCESS {
-			questions = append(questions, &question{name: "process_utilization", every: perTwoSecs, ask: u.ask})
+			questions = append(questions, &question{name: "process_utilization", every: slow, ask: u.ask})
 		}
 	}
 	return questions
