@@ -15,15 +15,19 @@ import (
 type pidSet struct {
 	mu   sync.Mutex
 	pids map[int]bool
+	news chan struct{} // has an element when a process has come into the empty set
 }
+
+func newPidSet() *pidSet { return &pidSet{pids: make(map[int]bool), news: make(chan struct{}, 1)} }
 
 func (s *pidSet) add(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pids == nil {
-		s.pids = make(map[int]bool)
-	}
 	s.pids[pid] = true
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
 }
 
 // take empties the set.

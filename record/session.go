@@ -77,6 +77,8 @@ func DefaultOptions() Options {
 const (
 	scanInterval   = 20 * time.Millisecond
 	rescanInterval = 2 * time.Second
+	// mappedDelay lets a program map what belongs together before it is looked at.
+	mappedDelay = 5 * time.Millisecond
 	// unwatchedInterval is the one where new mappings are not told by the kernel.
 	unwatchedInterval = 300 * time.Millisecond
 	detachGrace       = 100 * time.Millisecond
@@ -89,7 +91,7 @@ type Session struct {
 	opt      Options
 	family   family
 	unwinder *unwind.Unwinder // nil: stacks are not unwound
-	remapped pidSet           // processes with new executable mappings
+	remapped *pidSet          // processes with new executable mappings
 	// stacksErr says why stacks are not as complete as was asked for.
 	stacksErr error
 	probes    *probes
@@ -125,7 +127,7 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), allocators: newAllocatorWatch(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
 	}
 	defer func() {
 		if err != nil {
@@ -360,6 +362,8 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 	defer alive.Stop()
 	scan := time.NewTimer(0)
 	defer scan.Stop()
+	mapped := time.NewTimer(0)
+	defer mapped.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -369,10 +373,13 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 			return EndContext, nil
 		case err := <-s.failures:
 			return "", err
-		case <-alive.C:
+		case <-s.remapped.news:
+			mapped.Reset(mappedDelay)
+		case <-mapped.C:
 			if err := s.lookAtMapped(); err != nil {
 				return "", err
 			}
+		case <-alive.C:
 			s.endSearches()
 			if s.buryDead() && !s.opt.All {
 				return EndProcesses, nil
