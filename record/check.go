@@ -39,6 +39,34 @@ func Check(pid int, how Attach) []Finding {
 	}
 	if pid != 0 {
 		findings = append(findings, checkProcess(pid))
+		findings = append(findings, checkAllocators(pid)...)
+	}
+	return findings
+}
+
+// checkAllocators tells for each caching allocator of a process whether it can be recorded.
+func checkAllocators(pid int) []Finding {
+	p, err := openProcess(pid)
+	if err != nil {
+		return nil // checkProcess says so
+	}
+	defer p.close()
+	cache := newLibraryCache()
+	defer cache.close()
+	libs, err := cache.libraries(p)
+	if err != nil {
+		return nil
+	}
+	var findings []Finding
+	for _, lib := range libs {
+		if !lib.isAllocator {
+			continue
+		}
+		f := Finding{What: "PyTorch", Text: strings.TrimSpace(torchVersion(p, lib.path) + " every tensor is recorded")}
+		if lib.missing != "" {
+			f.Err = errors.New(missingAllocator(lib.path, torchVersion(p, lib.path), lib.missing))
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }
@@ -141,8 +169,8 @@ type CallTable struct {
 	Missing []string // functions of the table that the library does not export
 }
 
-// Calls returns, for every libcuda that the process has mapped, what would be probed
-// in it. Errors are those of Start about processes.
+// Calls returns, for every libcuda and caching allocator that the process has mapped, what
+// would be probed in it. Errors are those of Start about processes.
 func Calls(pid int) ([]CallTable, error) {
 	p, err := openProcess(pid)
 	if err != nil {
@@ -158,7 +186,7 @@ func Calls(pid int) ([]CallTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(libs) == 0 {
+	if !slices.ContainsFunc(libs, func(l *library) bool { return !l.isAllocator }) {
 		return nil, &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoLibrary}
 	}
 	tables := make([]CallTable, 0, len(libs))
@@ -170,6 +198,9 @@ func Calls(pid int) ([]CallTable, error) {
 
 func (l *library) table() CallTable {
 	t := CallTable{Path: l.path, Probes: l.probes}
+	if l.isAllocator {
+		return t
+	}
 	for i := range bpf.Calls {
 		name := bpf.Calls[i].Name
 		if !slices.ContainsFunc(l.probes, func(p Probe) bool { return p.Symbol == name }) {
