@@ -151,7 +151,7 @@ func merge[K comparable](into map[K]*callStats, key K, s *callStats) {
 }
 
 // passes returns the filter for rows of the group; it reads only the columns that
-// the filter looks at.
+// the filter looks at. Without a filter by kernel it needs no names of kernels.
 func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i int) bool {
 	f := u.filter
 	kernels := make([]bool, len(kind.Dict)*len(kernel.Dict))
@@ -174,7 +174,7 @@ func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i in
 				return false
 			}
 		}
-		return kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])] && (f.MinBytes == 0 || f.size(kind.At(i), u.bytes[i]))
+		return (f.Kernel == nil || kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])]) && (f.MinBytes == 0 || f.size(kind.At(i), u.bytes[i]))
 	}
 }
 

@@ -296,7 +296,7 @@ func (t *Timeline) faultTable(faults []fault, top int) Table {
 
 // suspectTable lists the launches before faults.
 func (t *Timeline) suspectTable(faults []fault, opt *Options) (Table, error) {
-	table := Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true, Spare: []string{"tid"}}
+	table := Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true, Keys: []string{}, Spare: []string{"tid"}}
 	moments := make([]moment, len(faults))
 	for i, f := range faults {
 		moments[i] = moment{f.endNs, f.pid, f.context}

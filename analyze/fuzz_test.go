@@ -57,12 +57,24 @@ func everyReport(rec *format.Recording) error {
 	if err != nil {
 		return err
 	}
+	if _, err := tl.Hang(HangOptions{}); err != nil {
+		return err
+	}
 	oom, err := tl.OOM(Options{})
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(Render(io.Discard, frag, RenderOptions{Width: 80}), Render(io.Discard, oom, RenderOptions{Width: 80}), WriteMaps(io.Discard, pictures, 0)); err != nil {
 		return err
+	}
+	for _, make := range callReports(tl) {
+		r, err := make(Options{Top: 3})
+		if err != nil {
+			return err
+		}
+		if err := Render(io.Discard, r, RenderOptions{Width: 80}); err != nil {
+			return err
+		}
 	}
 	_, err = tl.Perfetto(io.Discard, PerfettoOptions{})
 	return err

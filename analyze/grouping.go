@@ -13,11 +13,14 @@ func GroupNames() []string {
 	return []string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"}
 }
 
-// GroupError says that memory cannot be grouped by this.
-type GroupError struct{ Name string }
+// GroupError says that a report cannot be grouped by this.
+type GroupError struct {
+	Name  string
+	Known []string
+}
 
 func (e *GroupError) Error() string {
-	return fmt.Sprintf("cannot group by %q; there are %s", e.Name, strings.Join(GroupNames(), ", "))
+	return fmt.Sprintf("cannot group by %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
 // noStack is the place of calls whose stack was not recorded.
@@ -40,7 +43,7 @@ func (t *Timeline) groupBy(by string, filter *Filter) (*grouping, error) {
 		by = GroupNames()[0]
 	}
 	if !slices.Contains(GroupNames(), by) {
-		return nil, &GroupError{by}
+		return nil, &GroupError{by, GroupNames()}
 	}
 	g := &grouping{t: t, filter: filter, by: by, seen: newCallers()}
 	if by == "size" {

@@ -89,7 +89,8 @@ func (s *leakScan) verdicts() []judged {
 func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks bool) Table {
 	label := Column{s.grouping.by, groupTitle(s.grouping.by), UnitText, "where the memory was allocated, or what --group-by asks for"}
 	columns := append(slices.Clone(leakColumns), label)
-	table := Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"}}
+	table := Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
+		Keys: []string{s.grouping.by}, Verdicts: verdictNames()}
 	level, reasons := q.confidence(s.frees)
 	known := false
 	for i := range rows {

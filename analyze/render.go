@@ -109,6 +109,35 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("xids", xidColumns...)
 		section("launches_before", launchColumns...)
 		section("totals", xidTotals...)
+	case "api":
+		section("facts", apiFacts...)
+		section("api", slices.Concat(apiColumns, apiGroupColumns)...)
+		section("totals", apiTotals...)
+	case "kernels":
+		section("facts", kernelsFacts...)
+		section("kernels", kernelsColumns...)
+		section("shapes", shapeColumns...)
+		section("streams", kernelStreamColumns...)
+		section("graphs", graphColumns...)
+		section("totals", kernelsTotals...)
+	case "copies":
+		section("facts", copyFacts...)
+		section("bursts", burstColumns...)
+		section("copies", copyColumns...)
+		section("sites", copyPlaceColumns...)
+		section("totals", copyTotals...)
+	case "sync":
+		section("facts", waitFacts...)
+		section("sync", waitColumns...)
+		section("threads", waitThreadColumns...)
+		section("longest", longestColumns...)
+		section("totals", waitTotals...)
+	case "gaps":
+		section("facts", gapFacts...)
+		section("processes", trackColumns...)
+		section("distribution", sizeColumns...)
+		section("gaps", gapColumns...)
+		section("totals", gapTotals...)
 	case "errors":
 		section("facts", errorFacts...)
 		section("asynchronous", faultColumns...)
@@ -116,6 +145,19 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("errors", errorColumns...)
 		section("no_errors", quietColumns...)
 		section("totals", errorTotals...)
+	case "hang":
+		section("facts", hangFacts...)
+		section("processes", hangProcessColumns...)
+		section("threads", hangThreadColumns...)
+		section("launches", lastLaunchColumns...)
+		section("long_calls", longCallColumns...)
+		section("polling", pollColumns...)
+		section("totals", hangTotals...)
+	case "diff":
+		section("facts", diffFacts...)
+		section("setup", setupColumns...)
+		section("names", diffNames...)
+		section("totals", diffTotals...)
 	case "memory":
 		section("facts", memoryFacts...)
 		section("levels", levelColumns...)

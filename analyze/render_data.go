@@ -65,6 +65,9 @@ func renderJSON(w *bufio.Writer, r *Report) error {
 		notes = append(notes, r.NoMatch.Error())
 	}
 	o.add("notes", notes)
+	if r.Before != nil {
+		o.add("quality_before", r.Before.object())
+	}
 	o.add("quality", r.Quality.object())
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

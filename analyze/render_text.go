@@ -44,6 +44,9 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 	if totals := factLine(r.Totals); totals != "" {
 		fmt.Fprint(w, wrapped("total: "+totals, "", "  ", opt.Width))
 	}
+	if r.Before != nil {
+		fmt.Fprint(w, wrapped("quality before: "+r.Before.String(), "", "  ", opt.Width))
+	}
 	fmt.Fprint(w, wrapped("quality: "+r.Quality.String(), "", "  ", opt.Width))
 }
 
@@ -342,6 +345,9 @@ func renderMarkdown(w *bufio.Writer, r *Report, opt RenderOptions) {
 	}
 	if totals := factLine(r.Totals); totals != "" {
 		fmt.Fprintf(w, "\ntotal: %s\n", markdownCell(totals))
+	}
+	if r.Before != nil {
+		fmt.Fprintf(w, "\nquality before: %s\n", markdownCell(r.Before.String()))
 	}
 	fmt.Fprintf(w, "\nquality: %s\n", markdownCell(r.Quality.String()))
 }

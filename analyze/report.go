@@ -18,6 +18,8 @@ type Report struct {
 	// NoMatch is set when the filter left nothing over.
 	NoMatch *NoMatch
 	Quality Quality
+	// Before is the quality of the recording that Diff compares with; nil in other reports.
+	Before *Quality
 }
 
 // Fact is one named value.
@@ -39,6 +41,13 @@ type Table struct {
 	More int
 	// Aside tables sum up another one; CSV leaves them out.
 	Aside bool
+	// Keys are the keys of the columns that say what a row is about in any recording: by
+	// them Diff finds its counterpart. nil: those columns that keyNames lists; empty: rows
+	// are events of one recording.
+	Keys []string
+	// Verdicts are the values that its column verdict can have, as far as Diff is to count
+	// rows that got or lost one.
+	Verdicts []string
 }
 
 // Row is one row of a Table. A cell is an int64, a float64, a string, a []string or
@@ -94,6 +103,9 @@ const (
 	UnitPercent        // 0 to 100
 	UnitRatio          // a bare fraction
 	UnitID             // a number that is a name
+
+	// unitSigned is added to the unit of differences: they are shown with their sign.
+	unitSigned Unit = 1 << 7
 )
 
 // Number returns the report's value of that name for --fail-on: a fact, a total or

@@ -80,6 +80,12 @@ func oneLine(s string) string {
 
 // text shows a value in its unit; what is not known is a dash.
 func (u Unit) text(v any) string {
+	if n, ok := asNumber(v); ok && u&unitSigned != 0 {
+		u &^= unitSigned
+		if n > 0 {
+			return "+" + u.text(v)
+		}
+	}
 	switch v := v.(type) {
 	case nil:
 		return "-"
@@ -92,8 +98,13 @@ func (u Unit) text(v any) string {
 	case measured:
 		return v.text()
 	case float64:
-		if u == UnitPercent {
+		switch u {
+		case UnitPercent:
 			return strconv.FormatFloat(v, 'f', 1, 64)
+		case UnitBytes, UnitBytesRate:
+			return bytesText(roundInt(v))
+		case UnitNs:
+			return durText(roundInt(v))
 		}
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	case int64:

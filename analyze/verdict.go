@@ -23,6 +23,13 @@ func (v verdict) String() string {
 	return [...]string{"growing", "exit leak", "retained", "startup", "churn"}[v]
 }
 
+func verdictNames() (list []string) {
+	for v := range numVerdicts {
+		list = append(list, v.String())
+	}
+	return list
+}
+
 // isSuspect reports whether somebody should look at memory with this verdict.
 func (v verdict) isSuspect() bool { return v <= retained }
 

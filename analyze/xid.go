@@ -208,7 +208,7 @@ func xidSums(list []xid) []Fact {
 
 // launchesBeforeXids lists what the processes of Xids launched before them.
 func (t *Timeline) launchesBeforeXids(list []xid, opt *Options) (Table, error) {
-	table := Table{Name: "launches_before", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true,
+	table := Table{Name: "launches_before", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true, Keys: []string{},
 		Spare: []string{"tid"}}
 	var moments []moment
 	for i := range list {

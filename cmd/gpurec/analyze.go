@@ -33,7 +33,8 @@ type analyzeFlags struct {
 	opt    analyze.Options
 	render analyze.RenderOptions
 
-	failIf *analyze.Condition
+	failIf  *analyze.Condition
+	against comparison // of diff
 }
 
 func newAnalyze() *cobra.Command {
@@ -61,8 +62,13 @@ means that a --fail-on condition held.`,
 		return f.report(args, (*analyze.Timeline).Summary)
 	}
 	f.addSummary(cmd.Flags())
-	cmd.AddCommand(newSummary(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newGPU(), newXid(), newAllocator(), newPprof(), newPerfetto(), newTorchSnapshot())
+	cmd.AddCommand(append(subcommands(), newDiff())...)
 	return cmd
+}
+
+// subcommands are all reports and exports. diff has the flags of those that are printed.
+func subcommands() []*cobra.Command {
+	return []*cobra.Command{newSummary(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newPprof(), newPerfetto(), newTorchSnapshot()}
 }
 
 // newSummary is what analyze does without a subcommand, by its own name.
@@ -150,6 +156,8 @@ func (f *analyzeFlags) addReport(flags *pflag.FlagSet) {
 	flags.StringVar(&f.render.Format, "format", analyze.Formats()[0], "print as "+strings.Join(analyze.Formats(), ", "))
 	flags.BoolVar(&f.render.NoHeader, "no-header", false, "leave out headings")
 	flags.IntVar(&f.opt.Top, "top", 20, "rows of a table; 0: all")
+	flags.Var(&f.against, comparisonFlag, "compare with `FILE`, as diff does")
+	_ = flags.MarkHidden(comparisonFlag) // the flag exists
 }
 
 // help is the command that explains the flags.
@@ -298,45 +306,64 @@ func newestRecording(dir string) (string, error) {
 
 // report prints a report and applies --fail-on.
 func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, analyze.Options) (*analyze.Report, error)) error {
+	if f.against.path != "" && !f.explain {
+		return f.compare(args, make)
+	}
 	return f.open(args, func(path string, t *analyze.Timeline) error {
 		r, err := make(t, f.opt)
-		var group *analyze.GroupError
-		var sort *analyze.SortError
-		var usage *usageError
-		switch {
-		case errors.As(err, &usage):
-			return usage
-		case errors.As(err, &group):
-			return usagef(f.help(), "--group-by: %w", err)
-		case errors.As(err, &sort):
-			return usagef(f.help(), "--sort: %w", err)
-		case err != nil:
-			return explainOpen(path, err)
-		}
-		if term.IsTerminal(int(os.Stdout.Fd())) {
-			if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
-				f.render.Width = width
-			}
-		}
-		var text bytes.Buffer
-		if err := analyze.Render(&text, r, f.render); err != nil {
-			return err
-		}
-		failed, err := f.failed(r) // before printing: the condition may be wrong
 		if err != nil {
-			return err
+			return f.wrong(path, err)
 		}
-		if _, err := os.Stdout.Write(text.Bytes()); err != nil {
-			return fmt.Errorf("write report: %w", err)
-		}
-		for _, n := range r.Notes {
-			notef("note of the recorder: %s", n)
-		}
-		if f.render.Format == "csv" {
-			notef("quality: %s", &r.Quality)
-		}
-		return f.finish(r, failed)
+		return f.print(r)
 	})
+}
+
+// wrong says which flag, or what about the recording, an error of a report is about.
+func (f *analyzeFlags) wrong(path string, err error) error {
+	var group *analyze.GroupError
+	var sort *analyze.SortError
+	var usage *usageError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &usage):
+		return usage
+	case errors.As(err, &group):
+		return usagef(f.help(), "--group-by: %w", err)
+	case errors.As(err, &sort):
+		return usagef(f.help(), "--sort: %w", err)
+	}
+	return explainOpen(path, err)
+}
+
+// print prints a report and applies --fail-on.
+func (f *analyzeFlags) print(r *analyze.Report) error {
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+			f.render.Width = width
+		}
+	}
+	var text bytes.Buffer
+	if err := analyze.Render(&text, r, f.render); err != nil {
+		return err
+	}
+	failed, err := f.failed(r) // before printing: the condition may be wrong
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stdout.Write(text.Bytes()); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	for _, n := range r.Notes {
+		notef("note of the recorder: %s", n)
+	}
+	if f.render.Format == "csv" {
+		if r.Before != nil {
+			notef("quality before: %s", r.Before)
+		}
+		notef("quality: %s", &r.Quality)
+	}
+	return f.finish(r, failed)
 }
 
 // failed applies --fail-on: it returns the part of the condition that holds, or "".

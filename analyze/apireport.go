@@ -1,0 +1,289 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// APIGroupNames lists what Options.GroupBy may be for API, the default first.
+func APIGroupNames() []string { return []string{"name", "site", "stack", "thread", "stream"} }
+
+// apiUse sums up calls by function and by what else they are grouped by.
+type apiUse struct {
+	*callUse
+	by     string
+	groups map[apiKey]*apiGroup
+	names  names
+	sites  siteReader
+}
+
+// apiKey is what calls have in common: the function, and a site, stack, thread or stream of a process.
+type apiKey struct {
+	name, pid int32
+	group     int64
+}
+
+// apiGroup is what was counted of them.
+type apiGroup struct {
+	calls, errors, open, nested int64
+	openNs                      int64 // so far
+	stack                       int32 // of the first one
+	kind                        string
+	returned                    durations
+}
+
+var apiColumns = []Column{
+	{"time_pct", "TIME%", UnitPercent, "share of estimated_total_ns in that of all rows, as in nsys; time of calls inside of other calls counts for both"},
+	{"total_ns", "TOTAL TIME", UnitNs, "sum of the time that threads spent in these calls, of TIMED calls only; CPU time, waiting or working, not GPU time, and threads add up"},
+	{"estimated_total_ns", "~TOTAL", UnitNs, "estimate: what total_ns would be if the calls that returned unseen had taken as long on average as the timed ones; equal to total_ns where all are timed"},
+	{"calls", "NUM CALLS", UnitCount, "calls that began in the window"},
+	{"timed_calls", "TIMED", UnitCount, "of these, those whose duration is known: all times but estimated_total_ns and open_ns are of them. At high rates the returns of kernel launches are probed for a share of the time only"},
+	{"avg_ns", "AVG", UnitNs, "average duration"},
+	{"med_ns", "MED", UnitNs, "half of the calls took no longer; read from a histogram, off by less than 0.8%"},
+	{"min_ns", "MIN", UnitNs, "shortest"},
+	{"max_ns", "MAX", UnitNs, "longest that returned"},
+	{"stddev_ns", "STDDEV", UnitNs, "standard deviation of the duration, of a sample"},
+	{"p95_ns", "P95", UnitNs, "95% of the calls took no longer; off by less than 0.8%"},
+	{"p99_ns", "P99", UnitNs, "99% of the calls took no longer; off by less than 0.8%"},
+	{"errors", "ERRORS", UnitCount, "calls that returned an error (not ready and shutting down are none)"},
+	{"open_calls", "OPEN", UnitCount, "calls that were not seen to return; they are in none of the times"},
+	{"open_ns", "OPEN FOR", UnitNs, "how long those of them had taken that were open at the end of the recording, together"},
+	{"nested_calls", "", UnitCount, "of NUM CALLS, those inside of another recorded call"},
+	{"kind", "", UnitText, "alloc, free, launch, memcpy, memset, sync, api and the like"},
+	{"name", "NAME", UnitText, "function of the CUDA driver"},
+}
+
+// apiGroupColumns are the last column of a table that is grouped.
+var apiGroupColumns = []Column{
+	{"site", "SITE", UnitText, "with --group-by site or stack: the frame of the program's own code that made the call, of stacks with their number"},
+	{"thread", "THREAD", UnitText, "with --group-by thread: thread and its name"},
+	{"stream", "STREAM", UnitText, "with --group-by stream: process and stream handle; 0 is the default stream, and calls without a stream are there too"},
+}
+
+var apiFacts = []Column{{"result", "result", UnitText, "set if there is nothing to tell"}}
+
+var apiTotals = []Column{
+	{"calls", "calls", UnitCount, "calls that began in the window"},
+	{"timed_calls", "timed", UnitCount, "of these, calls whose duration is known"},
+	{"total_ns", "time", UnitNs, "sum of the durations of timed calls"},
+	{"estimated_total_ns", "estimated for all", UnitNs, "estimate for all calls: the sum of this column; absent where all are timed"},
+	{"errors", "errors", UnitCount, "calls that returned an error"},
+	{"open_calls", "open", UnitCount, "calls that were not seen to return"},
+}
+
+// API reports how often each function of the driver was called and how long that took, as nsys does. It returns a *GroupError or
+// *SortError for options it cannot follow.
+func (t *Timeline) API(opt Options) (*Report, error) {
+	u := &apiUse{callUse: t.newCallUse(&opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]), groups: make(map[apiKey]*apiGroup)}
+	if !slices.Contains(APIGroupNames(), u.by) {
+		return nil, &GroupError{opt.GroupBy, APIGroupNames()}
+	}
+	u.sites = siteReader{t: t, names: &u.names}
+	counts, err := t.countsWhile(func() error { return u.scan(t.calls) })
+	if err == nil {
+		err = u.scan(t.memory)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Command: "api", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	if r.Facts = fill(apiFacts, ""); len(u.groups) == 0 {
+		r.Facts[0].Value = "no calls in the window"
+		if len(u.seen.pids) > 0 {
+			r.NoMatch = u.seen.explain(&opt.Filter)
+		}
+	}
+	table, err := u.table(&opt)
+	if err != nil {
+		return nil, err
+	}
+	r.Totals, r.Tables = u.totals(), []Table{table}
+	return r, nil
+}
+
+func (u *apiUse) scan(spans []span) error {
+	for _, s := range spans {
+		u.group(s.group)
+		if err := s.group.Err(); err != nil {
+			return u.t.wrap(err)
+		}
+	}
+	return nil
+}
+
+func (u *apiUse) group(g *format.Group) {
+	u.kind, u.name = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name)
+	u.kernel = format.Strings{}
+	if u.filter.Kernel != nil {
+		u.kernel = g.StringsInto("kernel", u.kernel)
+	}
+	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
+	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
+	parent := g.Int64("parent_start_ns", nil)
+	keys := u.keys(g)
+	pass := u.passes(g, u.kind, u.kernel)
+	names := u.names.all(u.name.Dict)
+	var last apiKey
+	var group *apiGroup
+	for i, start := range u.start {
+		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+			continue
+		}
+		key := keys(i)
+		key.name = names[u.name.Index[i]]
+		if group == nil || key != last {
+			last = key
+			if group = u.groups[key]; group == nil {
+				group = &apiGroup{kind: u.kind.At(i)}
+				if u.by == "stack" {
+					group.stack = u.sites.stack[i]
+				}
+				u.groups[key] = group
+			}
+		}
+		if parent[i] != 0 {
+			group.nested++
+		}
+		group.add(u.dur[i], u.result[i], u.flags[i])
+	}
+}
+
+// keys returns what tells the group of a row apart from others, beside the function.
+func (u *apiUse) keys(g *format.Group) func(i int) apiKey {
+	switch u.by {
+	case "site":
+		u.sites.read(g)
+		return func(i int) apiKey { return apiKey{group: int64(u.sites.at(i))} }
+	case "stack":
+		u.sites.read(g)
+		return func(i int) apiKey { return apiKey{group: int64(u.sites.stack[i])} }
+	case "thread":
+		u.pid, u.tid = g.Int32("pid", u.pid), g.Int32("tid", u.tid)
+		return func(i int) apiKey { return apiKey{pid: u.pid[i], group: int64(u.tid[i])} }
+	case "stream":
+		u.pid, u.stream = g.Int32("pid", u.pid), g.Int64("stream", u.stream)
+		return func(i int) apiKey { return apiKey{pid: u.pid[i], group: u.stream[i]} }
+	}
+	return func(int) apiKey { return apiKey{} }
+}
+
+func (a *apiGroup) add(durNs int64, result, flags int32) {
+	a.calls++
+	switch {
+	case flags&format.FlagAbandoned != 0:
+		a.open++
+	case flags&format.FlagOpen != 0:
+		a.open++
+		a.openNs = endOf(a.openNs, durNs)
+	case flags&format.FlagNoReturn != 0:
+	default:
+		a.returned.add(durNs)
+		if isError(result) {
+			a.errors++
+		}
+	}
+}
+
+// estimatedNs is the time of all calls that returned, nil if that of none is known.
+func (a *apiGroup) estimatedNs() any { return a.returned.estimated(a.calls - a.open) }
+
+func (u *apiUse) totals() []Fact {
+	var sum apiGroup
+	var estimated int64
+	for _, a := range u.groups {
+		sum.calls += a.calls
+		sum.errors += a.errors
+		sum.open += a.open
+		sum.returned.merge(&a.returned)
+		if ns, ok := a.estimatedNs().(int64); ok {
+			estimated = endOf(estimated, ns)
+		}
+	}
+	var estimate any
+	if sum.returned.count+sum.open < sum.calls {
+		estimate = estimated
+	}
+	return fill(apiTotals, sum.calls, sum.returned.count, sum.returned.sumNs, estimate, sum.errors, sum.open)
+}
+
+// table has a row per function and group, those with the most time first.
+func (u *apiUse) table(opt *Options) (Table, error) {
+	table := Table{Name: "api", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(apiColumns),
+		Spare: []string{"stddev_ns", "p95_ns", "open_ns", "min_ns", "med_ns", "avg_ns", "p99_ns", "open_calls", "timed_calls", "max_ns"}}
+	if c, ok := u.groupColumn(); ok {
+		table.Columns = append(table.Columns, c)
+	}
+	var all int64
+	for _, a := range u.groups {
+		if ns, ok := a.estimatedNs().(int64); ok {
+			all = endOf(all, ns)
+		}
+	}
+	untimed, open := false, false
+	for key, a := range u.groups {
+		table.Rows = append(table.Rows, u.row(key, a, all))
+		untimed = untimed || a.returned.count+a.open < a.calls
+		open = open || a.open > 0
+	}
+	if !untimed {
+		hide(table.Columns, "estimated_total_ns")
+		hide(table.Columns, "timed_calls")
+	}
+	if !open {
+		hide(table.Columns, "open_calls")
+		hide(table.Columns, "open_ns")
+	}
+	slices.SortFunc(table.Rows, func(a, b Row) int {
+		order := cmp.Or(compareCells(a.Cells[2], b.Cells[2]), compareCells(a.Cells[3], b.Cells[3]))
+		for i := len(apiColumns) - 1; i < len(a.Cells); i++ {
+			order = cmp.Or(order, compareCells(a.Cells[i], b.Cells[i]))
+		}
+		return cmp.Or(order, cmp.Compare(a.stack, b.stack))
+	})
+	if err := table.arrange(opt.Sort, opt.Top); err != nil {
+		return table, err
+	}
+	if u.by == "stack" {
+		u.t.addStacks(&table, opt)
+	}
+	return table, nil
+}
+
+func (u *apiUse) row(key apiKey, a *apiGroup, all int64) Row {
+	d := &a.returned
+	var pct, openNs any
+	if ns, ok := a.estimatedNs().(int64); ok && all > 0 {
+		pct = percent(ns, all)
+	}
+	if a.open > 0 {
+		openNs = a.openNs
+	}
+	row := Row{stack: a.stack, Cells: []any{pct, d.total(), a.estimatedNs(), a.calls, d.count, d.avg(), d.at(0.5), d.least(), d.most(), d.stddev(),
+		d.at(0.95), d.at(0.99), a.errors, a.open, openNs, a.nested, a.kind, u.names.list[key.name]}}
+	switch u.by {
+	case "site":
+		row.Cells = append(row.Cells, u.names.list[key.group])
+	case "stack":
+		label := noStack
+		if key.group != 0 {
+			label = fmt.Sprintf("%s #%d", u.t.siteOf(int32(key.group)), key.group)
+		}
+		row.Cells = append(row.Cells, label)
+	case "thread":
+		row.Cells = append(row.Cells, u.t.threadLabel(thread{key.pid, int32(key.group)}))
+	case "stream":
+		row.Cells = append(row.Cells, fmt.Sprintf("%d: %s", key.pid, streamName(key.group)))
+	}
+	return row
+}
+
+func (u *apiUse) groupColumn() (Column, bool) {
+	i := slices.IndexFunc(apiGroupColumns, func(c Column) bool { return c.Key == u.by || c.Key == "site" && u.by == "stack" })
+	if i < 0 {
+		return Column{}, false
+	}
+	return apiGroupColumns[i], true
+}

@@ -1,0 +1,349 @@
+package analyze
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// callReports are the reports on calls.
+func callReports(tl *Timeline) map[string]func(Options) (*Report, error) {
+	return map[string]func(Options) (*Report, error){
+		"api": tl.API, "kernels": tl.Kernels, "copies": tl.Copies, "sync": tl.Sync,
+		"api.site":   func(o Options) (*Report, error) { o.GroupBy = "site"; return tl.API(o) },
+		"api.stack":  func(o Options) (*Report, error) { o.GroupBy = "stack"; return tl.API(o) },
+		"api.thread": func(o Options) (*Report, error) { o.GroupBy = "thread"; return tl.API(o) },
+		"api.stream": func(o Options) (*Report, error) { o.GroupBy = "stream"; return tl.API(o) },
+		"gaps":       func(o Options) (*Report, error) { return tl.Gaps(GapOptions{Options: o}) },
+	}
+}
+
+// copied adds a copy.
+func (tp *tape) copied(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
+	r := tp.call(format.KindMemcpy, name, at, dur)
+	r.CopyKind, r.Ptr, r.SrcPtr, r.Bytes, r.Stream = kind, dst, src, bytes, 7
+	return r
+}
+
+// pinned adds an allocation of pinned memory that takes no time.
+func (tp *tape) pinned(at, ptr, bytes int64) *format.Row {
+	r := tp.memory(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
+	r.Name, r.DurNs = "cuMemHostAlloc", 0
+	return r
+}
+
+// working is a recording of 10 s with steps of 500 ms: a copy, launches, a wait, and once a second of data loading.
+func working(t testing.TB) *tape {
+	tp := newTape(t)
+	tp.meta.EndNs = epoch + 10*second
+	tp.gpus()
+	tp.stack(1, "launch_all", "train_step", "main", "_start")
+	tp.stack(2, "wait_for_loss", "train_step", "main", "_start")
+	tp.stack(3, "upload", "load_batch", "main", "_start")
+	tp.pinned(0, 0x500000, 2*mib)
+	for step := range int64(16) {
+		begin := step * 500 * ms
+		if step >= 8 {
+			begin += second // from 4 s to 5 s nothing is launched: data is loaded
+		}
+		at(tp.copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+ms, 20*us, 0x7f0000000000, 0x500000+4096, mib), 3, "upload (train.cc:10)")
+		at(tp.copied("cuMemcpyHtoD_v2", "HtoD", begin+2*ms, ms, 0x7f0000000000, 0x900000, 10*mib), 3, "upload (train.cc:10)")
+		for k := range int64(4) {
+			l := tp.launched(begin+10*ms+k*100*us, 10*us, []string{"gemm<float>(int)", "add"}[k%2], 7, 1)
+			l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 128, 2, 1, 256, 1, 1
+			if k%2 == 1 {
+				l.GridX, l.GridY, l.BlockX, l.SharedBytes = 4, 1, 64, 2048
+			}
+			at(l, 1, "launch_all (train.cc:10)")
+			if step == 0 {
+				l.Flags = format.FlagCaptured
+			}
+			if step > 8 && k == 3 {
+				l.Flags, l.DurNs = format.FlagNoReturn, 0
+			}
+		}
+		g := tp.call(format.KindLaunch, "cuGraphLaunch", begin+11*ms, 30*us)
+		g.Ptr, g.Value, g.Stream = 0x6000, 3, 9
+		at(tp.synced("cuStreamSynchronize", begin+12*ms, 400*ms, 7, 0), 2, "wait_for_loss (train.cc:10)")
+	}
+	for i := range int64(60) { // small copies, 100 us apart: 6 ms
+		at(tp.copied("cuMemcpyDtoH_v2", "DtoH", 9500*ms+i*100*us, 10*us, 0x800000, 0x7f0000000000, 4), 3, "upload (train.cc:10)")
+	}
+	for i := range int64(30) { // waits, 10 ms apart
+		tp.synced("cuEventSynchronize", 9600*ms+i*10*ms, 5*ms, 0, 0).Ptr = 0xe0
+	}
+	tp.synced("cuEventQuery", 9590*ms, us, 0, resultNotReady)
+	tp.call(format.KindLaunch, "cuLaunchKernel", 9599*ms, 5*us).Result = 1
+	open := tp.synced("cuCtxSynchronize", 9950*ms, 50*ms, 0, 0)
+	open.Flags = format.FlagOpen
+	for i := range int64(20) { // the second GPU of the machine, the first of the process
+		value := 80.0
+		if i == 9 || i == 10 { // of 4 s to 5 s
+			value = 0
+		}
+		tp.nvml(1, i*500*ms, metricSMActive, value)
+	}
+	return tp
+}
+
+func TestReportsOfCalls(t *testing.T) {
+	tl := working(t).timeline()
+	for name, make := range callReports(tl) {
+		r, err := make(Options{Top: 8, MaxFrames: 12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		goldens(t, r, "calls."+name, 110)
+	}
+}
+
+// numbers compares values of a report for --fail-on with those computed by hand.
+func numbers(t *testing.T, r *Report, want map[string]float64) {
+	t.Helper()
+	for name, v := range want {
+		if got, ok, _ := r.Number(name); !ok || got != v {
+			t.Errorf("%s: %s = %v (%v), want %v", r.Command, name, got, ok, v)
+		}
+	}
+}
+
+func TestNumbersOfCallsByHand(t *testing.T) {
+	tl := working(t).timeline()
+	for name, want := range map[string]map[string]float64{
+		// 16 steps of 2 copies, 4 launches, a graph and a wait; 60 copies, 30 waits, a query, a failed launch, an open wait, cuMemHostAlloc.
+		"api": {"calls": 16*8 + 60 + 30 + 1 + 1 + 1 + 1, "timed_calls": 222 - 7 - 1, "errors": 1, "open_calls": 1},
+		// Of 64 launches 4 are captured; half of the others have 4 x 64 threads.
+		"kernels": {"launches": 60, "captured_launches": 4, "tiny_launches": 30, "tiny_pct": 50, "graph_launches": 16, "graph_kernels": 48, "errors": 1, "kernels": 3,
+			"launches_per_second": 6, "peak_launches_per_second": 8, "timed_launches": 64 - 7 + 16 + 1},
+		"copies": {"copies": 32 + 60, "bytes": float64(16*11*mib + 240), "blocking_copies": 16 + 60, "unknown_memory_copies": 16 + 60, "bursts": 1, "burst_copies": 60,
+			"host_sum_ns": float64(16*(20*us+ms) + 60*10*us)},
+		"sync": {"waits": 16 + 30 + 1, "wait_sum_ns": float64(16*400*ms + 30*5*ms), "loops": 1, "loop_waits": 30, "open_waits": 1, "open_ns": float64(50 * ms)},
+		// Each graph is followed by a gap, but for the last; in the captured step the graph is all there is.
+		"gaps": {"gaps": 15, "gap_max_ns": float64(1500*ms - 1000*us - 30*us), "launches": 60 + 16, "idle_gaps": 0},
+	} {
+		r, err := callReports(tl)[name](Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers(t, r, want)
+	}
+	copies, err := tl.Copies(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 10 MiB in 1 ms; small copies and async ones have none.
+	if got := strings.Join(cells(t, copies, "copies", "bandwidth_bytes_per_second"), " "); got != "10485760000 <nil> <nil>" {
+		t.Errorf("bandwidth %s", got)
+	}
+	if got := strings.Join(cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown pinned" {
+		t.Errorf("host memory %s", got)
+	}
+	gaps, err := tl.Gaps(GapOptions{Options: Options{Top: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"doing": "outside CUDA", "waiting_ns": "400000000", "copying_ns": "1020000", "gpu": "partly", "ended_by": "gemm<float>(int)", "device": "0 NVIDIA H200"} {
+		if got := strings.Join(cells(t, gaps, "gaps", key), " "); got != want {
+			t.Errorf("%s of the longest gap: %q, want %q", key, got, want)
+		}
+	}
+}
+
+func TestBusyInAGap(t *testing.T) {
+	s := &series{atNs: []int64{0, 500 * ms, 1000 * ms, 1500 * ms, 2000 * ms}, values: []float64{90, 100, 0, 50, 100}}
+	for _, c := range []struct {
+		fromMs, toMs int64
+		want         gapBusy
+		word         string
+	}{
+		{500, 1000, gapBusy{0, 0, true}, gpuIdle},
+		{0, 500, gapBusy{100, 100, true}, gpuBusy},
+		{500, 1500, gapBusy{25, 25, true}, gpuPartly},
+		{1100, 1300, gapBusy{0, 100, true}, gpuUnsure}, // 250 ms of busy may be inside or outside of it
+		{2100, 2200, gapBusy{}, ""},                    // nobody looked
+		{1900, 2200, gapBusy{}, ""},                    // a third is covered
+	} {
+		if got := s.busyByAverages(c.fromMs*ms, c.toMs*ms); got != c.want || got.word() != c.word {
+			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.word(), c.want, c.word)
+		}
+	}
+	if got := s.busyInside(0, 1500*ms); got != (gapBusy{25, 25, true}) { // the seconds before 1.0 and 1.5 s
+		t.Errorf("by utilization %+v", got)
+	}
+	if got := (*series)(nil).busyInside(0, 1); got.ok {
+		t.Error("busy without samples")
+	}
+}
+
+func TestCrowd(t *testing.T) {
+	for name, c := range map[string]struct {
+		at            string
+		joined, began int64
+	}{
+		"too few":              {"0 1", 0, 0},
+		"just enough":          {"0 5 10", 3, 1},
+		"too slow":             {"0 5 11", 0, 0},
+		"it goes on":           {"0 5 10 12 14", 5, 1},
+		"two":                  {"0 1 2 50 51 52", 6, 2},
+		"never counted twice":  {"0 5 10 16 20 21", 6, 2},
+		"slow ones in between": {"0 1 2 40 80 81 82", 6, 2},
+	} {
+		var crowd crowd
+		var joined, began int64
+		for _, field := range strings.Fields(c.at) {
+			var ns int64
+			fmt.Sscan(field, &ns)
+			n, new := crowd.add(ns, 3, 10)
+			joined += n
+			if new {
+				began++
+			}
+		}
+		if joined != c.joined || began != c.began {
+			t.Errorf("%s: %d in %d, want %d in %d", name, joined, began, c.joined, c.began)
+		}
+	}
+}
+
+func TestHostMemoryOfCopies(t *testing.T) {
+	tp := newTape(t)
+	tp.pinned(10*ms, 0x1000, 0x1000)
+	tp.memory(format.KindAlloc, format.MemoryManaged, 10*ms, 0x8000, 0x1000)
+	free := tp.free(20*ms, us, 0x1000)
+	free.Name, free.MemoryKind = "cuMemFreeHost", format.MemoryHost
+	tp.pinned(30*ms, 0x1800, 0x100)
+	var want []string
+	copied := func(at, ptr int64, host string) {
+		tp.copied("cuMemcpyHtoD_v2", "HtoD", at, us, 0x7f0000000000, ptr, int64(len(want)+1)*mib/8)
+		want = append(want, host)
+	}
+	copied(5*ms, 0x1000, hostUnknown)
+	copied(12*ms, 0x1000, hostPinned)
+	copied(13*ms, 0x1fff, hostPinned)
+	copied(14*ms, 0x2000, hostUnknown)
+	copied(15*ms, 0x8800, hostManaged)
+	copied(25*ms, 0x1800, hostUnknown)
+	copied(35*ms, 0x1800, hostPinned)
+	copied(36*ms, 0x1000, hostUnknown)
+	host, _, err := tp.timeline().hostBlocks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for _, r := range tp.rows {
+		if r.Kind == format.KindMemcpy {
+			if got := host.at(r.StartNs, 42, r.SrcPtr); got != want[i] {
+				t.Errorf("copy %d: %s, want %s", i, got, want[i])
+			}
+			i++
+		}
+	}
+	if got := host.at(epoch+40*ms, 43, 0x1800); got != hostUnknown {
+		t.Errorf("of another process: %s", got)
+	}
+}
+
+func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
+	hostiles := hostileTape(t)
+	at(hostiles.call(format.KindSync, hostile, 4*second, 1), 1, hostile)
+	at(hostiles.copied(hostile, hostile, 5*second, 1, 1, 1, 1<<62), 1, hostile)
+	launch := at(hostiles.call(format.KindLaunch, "cuLaunchKernel", 6*second, 1<<62), 1, hostile)
+	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = hostile, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
+	for tape, tp := range map[string]*tape{"hostile": hostiles, "working": working(t), "training": training(t), "surface": surface(t), "crash": crashing(t), "empty": newTape(t)} {
+		rec := tp.record()
+		before := make(map[string]string)
+		for range 3 {
+			tl, err := New(rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, make := range callReports(tl) {
+				r, err := make(Options{Top: 3, MaxFrames: 5})
+				if err != nil {
+					t.Fatal(err)
+				}
+				now := string(rendered(t, r, RenderOptions{Format: "json"}))
+				if old, ok := before[name]; ok && old != now {
+					t.Errorf("%s of %s differs:\n%s\n%s", name, tape, old, now)
+				}
+				before[name] = now
+				checkReport(t, tape+" "+name, r)
+			}
+		}
+	}
+}
+
+// checkReport checks that a report can be shown anywhere and says how each value is computed.
+func checkReport(t *testing.T, name string, r *Report) {
+	t.Helper()
+	if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+		t.Errorf("%s: not JSON", name)
+	}
+	for _, f := range []string{"table", "md"} {
+		for _, width := range []int{80, 100, 132} {
+			for line := range strings.Lines(string(rendered(t, r, RenderOptions{Format: f, Width: width}))) {
+				line = strings.TrimSuffix(line, "\n")
+				if n := utf8.RuneCountInString(line); f == "table" && n > width {
+					t.Errorf("%s at %d: a line of %d: %s", name, width, n, line)
+				}
+				if strings.ContainsFunc(line, func(c rune) bool { return unicode.IsControl(c) || unicode.Is(unicode.Cf, c) }) || f == "md" && strings.Contains(line, "<script>") {
+					t.Errorf("%s as %s: %q", name, f, line)
+				}
+			}
+		}
+	}
+	var b bytes.Buffer
+	if ok, err := Explain(&b, r.Command); !ok || err != nil {
+		t.Fatalf("%s: %v %v", name, ok, err)
+	}
+	var columns []Column
+	for _, table := range r.Tables {
+		columns = append(columns, table.Columns...)
+		for _, row := range table.Rows {
+			if len(row.Cells) != len(table.Columns) {
+				t.Errorf("%s, %s: %d cells for %d columns", name, table.Name, len(row.Cells), len(table.Columns))
+			}
+		}
+	}
+	for _, f := range append(append([]Fact{}, r.Facts...), r.Totals...) {
+		columns = append(columns, f.Column)
+	}
+	for _, c := range columns {
+		if c.About == "" || !strings.Contains(b.String(), "  "+c.Key) {
+			t.Errorf("%s: %s is not explained", name, c.Key)
+		}
+	}
+}
+
+func BenchmarkAPI(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error { _, err := tl.API(Options{Top: 20}); return err })
+}
+
+func BenchmarkAPIBySite(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error { _, err := tl.API(Options{Top: 20, GroupBy: "site"}); return err })
+}
+
+func BenchmarkKernels(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Kernels(Options{Top: 20}); return err })
+}
+
+func BenchmarkCopies(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Copies(Options{Top: 20}); return err })
+}
+
+func BenchmarkSync(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Sync(Options{Top: 20}); return err })
+}
+
+func BenchmarkGaps(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error {
+		_, err := tl.Gaps(GapOptions{Options: Options{Top: 20}, MinGapNs: 1000})
+		return err
+	})
+}

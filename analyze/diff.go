@@ -1,0 +1,223 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Per says by what the numbers of a comparison are divided: nothing (the zero value), seconds, or steps.
+type Per struct {
+	unit   string
+	kernel *regexp.Regexp // a launch of such a kernel is a step
+}
+
+// ParsePer reads second, or step=REGEX of a kernel that is launched once a step.
+func ParsePer(text string) (Per, error) {
+	if text == "" || text == "second" {
+		return Per{unit: text}, nil
+	}
+	pattern, ok := strings.CutPrefix(text, "step=")
+	if !ok {
+		return Per{}, fmt.Errorf("%q is neither second nor step=REGEX", text)
+	}
+	kernel, err := regexp.Compile(pattern)
+	if err != nil {
+		return Per{}, err
+	}
+	return Per{"step", kernel}, nil
+}
+
+// NoStepsError says that no launch of a recording is a step.
+type NoStepsError struct{ Kernel string }
+
+func (e *NoStepsError) Error() string {
+	return fmt.Sprintf("no launch of a kernel that matches %q", e.Kernel)
+}
+
+// ReportFunc makes a report of a recording.
+type ReportFunc func(*Timeline, Options) (*Report, error)
+
+// Side is one of the two recordings of a comparison: the report on it, and what it was made on. It needs the recording no more.
+type Side struct {
+	path   string
+	report *Report
+	setup  []Fact
+	per    Per
+	amount float64 // seconds or steps that numbers are divided by; 0: they are not
+}
+
+// Side makes a report for a comparison. Of the options, Sort and Top are those of the comparison, not of the report. It returns
+// a *NoStepsError if there is nothing to divide by.
+func (t *Timeline) Side(make ReportFunc, opt Options, per Per) (*Side, error) {
+	opt.Sort, opt.Top = "", 0
+	r, err := make(t, opt)
+	if err != nil {
+		return nil, err
+	}
+	s := &Side{path: t.rec.Path, report: r, setup: t.setup(), per: per}
+	switch per.unit {
+	case "second":
+		s.amount = float64(r.Window.DurNs()) / 1e9
+	case "step":
+		steps, err := t.launchesOf(per.kernel, &opt.Filter)
+		if err != nil {
+			return nil, err
+		}
+		if s.amount = float64(steps); steps == 0 {
+			return nil, &NoStepsError{per.kernel.String()}
+		}
+	}
+	return s, nil
+}
+
+var setupColumns = []Column{
+	{"what", "DIFFERENT", UnitText, "what the two recordings do not have in common; numbers can differ because of it"},
+	{"before", "BEFORE", UnitText, "in the first recording"},
+	{"after", "AFTER", UnitText, "in the second recording"},
+}
+
+// setup is what a recording was made on, and how.
+func (t *Timeline) setup() []Fact {
+	m := &t.rec.Meta
+	var gpus, frameworks []string
+	counts := make(map[string]int)
+	for _, d := range t.facts.devices {
+		counts[d.name]++
+	}
+	for name, n := range counts {
+		gpus = append(gpus, fmt.Sprintf("%d x %s", n, name))
+	}
+	for _, a := range t.facts.allocators {
+		frameworks = append(frameworks, strings.TrimSpace(strings.Join([]string{a.Allocator, a.Version, a.Conf}, " ")))
+	}
+	slices.Sort(gpus)
+	slices.Sort(frameworks)
+	var list []Fact
+	for _, f := range [][2]string{{"driver", m.DriverVersion}, {"CUDA", m.CUDAVersion}, {"GPUs", strings.Join(gpus, ", ")},
+		{"framework", strings.Join(slices.Compact(frameworks), ", ")}, {"stacks", m.Stacks}, {"host", m.Host}, {"CPU", m.Machine.CPU},
+		{"kernel", strings.TrimSpace(m.OSRelease + " " + m.Arch)}, {"gpurec", m.GpurecVersion}, {"attached by", m.Attach},
+		{"processes", plural(int64(len(t.facts.processes)), "process")}, {"complete", m.Complete}} {
+		list = append(list, Fact{Column{Key: f[0]}, f[1]})
+	}
+	return list
+}
+
+// launchesOf counts launches of kernels of a name, and runs of graphs where the call is called that.
+func (t *Timeline) launchesOf(kernel *regexp.Regexp, f *Filter) (int64, error) {
+	u := t.newCallUse(f)
+	if err := u.scan(); err != nil {
+		return 0, err
+	}
+	var n int64
+	for name, s := range u.kernels {
+		if kernel.MatchString(name) {
+			n += s.calls - s.captured - s.errors
+		}
+	}
+	for name, s := range u.calls {
+		if name.kind == format.KindLaunch && baseName(name.name) == "cuGraphLaunch" && kernel.MatchString(name.name) {
+			n += s.calls - s.captured - s.errors
+		}
+	}
+	return n, nil
+}
+
+var diffFacts = []Column{
+	{"report", "report", UnitText, "the report that is compared"},
+	{"before", "before", UnitText, "first recording, and the length of its window"},
+	{"after", "after", UnitText, "second recording, and the length of its window"},
+	{"per", "per", UnitText, "by what counts, bytes and times are divided, and how many that are; shares, rates, extremes and moments are not divided"},
+	{"not_compared", "not compared", UnitText, "tables whose rows have no counterpart: they are events, or are about one recording"},
+}
+
+var diffTotals = []Column{
+	{"changed", "changed rows", UnitCount, "rows that both recordings have and that are different in some number or word"},
+	{"new", "new", UnitCount, "rows that only the second recording has"},
+	{"gone", "gone", UnitCount, "rows that only the first recording has"},
+	{"same", "same", UnitCount, "rows that are equal"},
+}
+
+// diffNames explains the names that a comparison makes of those of a report.
+var diffNames = []Column{
+	{"row", "ROW", UnitText, "new, gone, changed or same"},
+	{"<column>_before", "BEFORE", UnitText, "the column in the first recording; of the columns with numbers the first that is not left out for width is shown"},
+	{"<column>_after", "AFTER", UnitText, "in the second recording"},
+	{"<column>_change", "CHANGE", UnitText, "after - before; a new row was 0 before, a gone one is 0 after, and what is unknown has no change. +/- columns are the changes of further columns"},
+	{"<column>_change_pct", "CHANGE%", UnitPercent, "that, in percent of before; absent where before is 0"},
+	{"<column>_per_second_..., _per_step_...", "", UnitText, "the same with --per"},
+	{"<total>_before, _after, _change, _change_pct", "", UnitText, "the same of facts and totals of the report; for --fail-on"},
+	{"new_<verdict>", "", UnitCount, "rows with this verdict in the second recording that had another one, or were not there, in the first: new_growing"},
+	{"gone_<verdict>", "", UnitCount, "rows with this verdict in the first recording that have another one, or are not there, in the second"},
+}
+
+// Diff compares a report on two recordings: rows of tables are paired by the columns that say what they are about, several with
+// equal ones in their order. Rows are ordered by the size of their change. Of opt only Sort and Top are used; it returns a
+// *SortError for a column that no table has.
+func Diff(before, after *Side, opt Options) (*Report, error) {
+	a, b := before.report, after.report
+	r := &Report{Command: "diff", Window: b.Window, Quality: b.Quality, Before: &a.Quality, NoMatch: cmp.Or(b.NoMatch, a.NoMatch)}
+	for _, n := range a.Notes {
+		r.Notes = append(r.Notes, "before: "+n)
+	}
+	for _, n := range b.Notes {
+		r.Notes = append(r.Notes, "after: "+n)
+	}
+	d := differ{before: before, after: after}
+	r.Tables = []Table{setupTable(before, after), d.numberTable()}
+	var skipped []string
+	for i := range b.Tables {
+		after := &b.Tables[i]
+		at := slices.IndexFunc(a.Tables, func(t Table) bool { return t.Name == after.Name })
+		if at < 0 || !after.isComparable() {
+			skipped = append(skipped, after.Name)
+			continue
+		}
+		r.Tables = append(r.Tables, d.join(&a.Tables[at], after))
+	}
+	r.Totals = d.totals()
+	r.Facts = append(fill(diffFacts, b.Command, before.said(), after.said(), d.per(), strings.Join(skipped, ", ")), d.numbers...)
+	return r, arrangeAny(r.Tables, opt.Sort, opt.Top)
+}
+
+// said names a recording.
+func (s *Side) said() string { return s.path + ", " + durText(s.report.Window.DurNs()) }
+
+// setupTable has what differs between the recordings.
+func setupTable(before, after *Side) Table {
+	table := Table{Name: "setup", Title: "different about the recordings", Columns: setupColumns, Aside: true}
+	for i, f := range before.setup {
+		if was, is := f.Value.(string), after.setup[i].Value.(string); was != is {
+			table.Rows = append(table.Rows, Row{Cells: []any{f.Key, known(was), known(is)}})
+		}
+	}
+	return table
+}
+
+// arrangeAny sorts all tables that have the column, and cuts them; setup and numbers stay whole.
+func arrangeAny(tables []Table, by string, top int) error {
+	var wrong error
+	sorted := false
+	for i := range tables {
+		t := &tables[i]
+		if i < 2 {
+			continue
+		}
+		err := t.arrange(by, 0)
+		sorted = sorted || err == nil
+		if wrong == nil {
+			wrong = err
+		}
+		if err := t.arrange("", top); err != nil {
+			return err
+		}
+	}
+	if sorted {
+		return nil
+	}
+	return wrong
+}

@@ -1,0 +1,248 @@
+package analyze
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// safe checks that nothing in a report steers a terminal and that programs can read it.
+func safe(t *testing.T, r *Report) {
+	t.Helper()
+	for _, f := range []string{"table", "md"} {
+		for _, c := range string(rendered(t, r, RenderOptions{Format: f, Width: 100})) {
+			if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
+				t.Fatalf("%s as %s: %q", r.Command, f, c)
+			}
+		}
+	}
+	if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+		t.Error("not JSON")
+	}
+	if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, RenderOptions{Format: "csv"}))).ReadAll(); err != nil {
+		t.Error(err)
+	}
+}
+
+func side(t *testing.T, tp *tape, path string, make ReportFunc, per string) *Side {
+	t.Helper()
+	p, err := ParsePer(per)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := tp.timeline().Side(make, Options{MaxFrames: 12}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.path = path
+	return s
+}
+
+func diff(t *testing.T, before, after *Side, opt Options) *Report {
+	t.Helper()
+	r, err := Diff(before, after, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// launching is a recording of so many launches of two kernels a second, for some seconds.
+func launching(t *testing.T, seconds, a, b int64) *tape {
+	tp := newTape(t)
+	tp.meta.EndNs = epoch + seconds*second
+	for s := range seconds {
+		for k, n := range []int64{a, b} {
+			for i := range n {
+				tp.call(format.KindLaunch, "cuLaunchKernel", s*second+i*ms+int64(k)*us, 2000).Kernel = []string{"a", "b"}[k]
+			}
+		}
+	}
+	return tp
+}
+
+func TestDiffByHand(t *testing.T) {
+	before, after := launching(t, 10, 1, 3), launching(t, 20, 2, 3)
+	after.call(format.KindSync, "cuCtxSynchronize", second, 5000)
+	after.meta.DriverVersion = "590.1"
+	for per, want := range map[string]string{
+		"":         "[changed new] [40 <nil>] [100 1] [60 1] [150 <nil>]",
+		"second":   "[changed new] [4 <nil>] [5 0.05] [1 0.05] [25 <nil>]",
+		"step=^a$": "[changed new] [4 <nil>] [2.5 0.025] [-1.5 0.025] [-37.5 <nil>]",
+	} {
+		name := map[string]string{"": "calls", "second": "calls_per_second", "step=^a$": "calls_per_step"}[per]
+		r := diff(t, side(t, before, "before", (*Timeline).Summary, per), side(t, after, "after", (*Timeline).Summary, per), Options{})
+		got := fmt.Sprint(cells(t, r, "calls", "row"), cells(t, r, "calls", name+"_before"), cells(t, r, "calls", name+"_after"),
+			cells(t, r, "calls", name+"_change"), cells(t, r, "calls", name+"_change_pct"))
+		if got != want {
+			t.Errorf("per %q: %s, want %s", per, got, want)
+		}
+		if got := fmt.Sprint(cells(t, r, "setup", "what"), cells(t, r, "setup", "after")); got != "[driver] [590.1]" {
+			t.Error(got)
+		}
+	}
+	p, err := ParsePer("step=c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none *NoStepsError
+	if _, err := before.timeline().Side((*Timeline).Summary, Options{}, p); !errors.As(err, &none) {
+		t.Errorf("steps of a kernel that there is not: %v", err)
+	}
+	for _, text := range []string{"hour", "step", "step=("} {
+		if _, err := ParsePer(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+func TestDiffOfLeaks(t *testing.T) {
+	before := training(t)
+	after := training(t)
+	for i := range int64(500) { // a new leak
+		at(after.alloc(second+i*100*ms, us, 0x7e00_0000_0000+i*4*mib, 2*mib), 9, "remember (train.cc:30)")
+	}
+	after.stack(9, "remember", "main", "_start")
+	after.meta.DriverVersion, after.meta.Stacks = "590.1", "dwarf"
+	a, b := side(t, before, "before.parquet", (*Timeline).Leaks, ""), side(t, after, "after.parquet", (*Timeline).Leaks, "")
+	r := diff(t, a, b, Options{Top: 20})
+	goldens(t, r, "diff", 110)
+	for name, want := range map[string]float64{"new_growing": 1, "new_exit_leak": 0, "growing_change": 1, "new": 1, "gone": 0, "changed": 0, "live_bytes_change": 1000 * float64(mib)} {
+		if v, ok, known := r.Number(name); v != want || !ok || !known {
+			t.Errorf("%s is %v (%v, %v), want %v", name, v, ok, known, want)
+		}
+	}
+	back := diff(t, b, a, Options{Sort: "change"})
+	if v, _, _ := back.Number("gone_growing"); v != 1 {
+		t.Errorf("the other way round %v rows are no longer growing", v)
+	}
+	if status := cells(t, back, "leaks", "row"); status[len(status)-1] != "gone" {
+		t.Errorf("by change: %v", status)
+	}
+	var wrong *SortError
+	if _, err := Diff(a, b, Options{Sort: "colour"}); !errors.As(err, &wrong) {
+		t.Error(err)
+	}
+	same := diff(t, a, a, Options{})
+	if v, _, _ := same.Number("same"); v != float64(len(cells(t, same, "leaks", "row"))) || len(same.Tables[0].Rows)+len(same.Tables[1].Rows) > 0 {
+		t.Errorf("a recording differs from itself: %v rows are the same", v)
+	}
+}
+
+// Numbers of stacks, threads, processes and streams are others in every recording.
+func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
+	make := func(pid int32, stack int32) *tape {
+		tp := newTape(t)
+		tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: epoch, Device: -1})
+		tp.add(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: epoch, Device: -1})
+		tp.stack(stack, "load", "main")
+		tp.stack(stack+1, "load", "other", "main")
+		for i := range int32(2) {
+			r := at(tp.alloc(second+int64(i)*ms, us, 0x1000+int64(i)*mib, mib), stack+i, "load (train.cc:10)")
+			r.Pid, r.Tid, r.Stream = pid, pid, int64(pid)<<20
+		}
+		return tp
+	}
+	for _, by := range []string{"stack", "pid", "thread", "site"} {
+		leaks := func(tl *Timeline, opt Options) (*Report, error) {
+			opt.GroupBy = by
+			return tl.Leaks(opt)
+		}
+		r := diff(t, side(t, make(42, 1), "a", leaks, ""), side(t, make(77, 5), "b", leaks, ""), Options{})
+		for _, status := range cells(t, r, "leaks", "row") {
+			if status != "same" {
+				t.Errorf("by %s: %v", by, cells(t, r, "leaks", "row"))
+			}
+		}
+	}
+}
+
+func TestEveryReportCanBeCompared(t *testing.T) {
+	reports := map[string]ReportFunc{
+		"summary": (*Timeline).Summary, "leaks": (*Timeline).Leaks, "stacks": (*Timeline).Stacks, "errors": (*Timeline).Errors, "xid": (*Timeline).Xids,
+		"gpu": (*Timeline).GPU, "oom": (*Timeline).OOM,
+		"memory": func(t *Timeline, opt Options) (*Report, error) { return t.MemoryReport(MemoryOptions{Options: opt}) },
+		"hang":   func(t *Timeline, opt Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) },
+		"allocator": func(t *Timeline, opt Options) (*Report, error) {
+			return t.AllocatorReport(AllocatorOptions{Options: opt})
+		},
+		"frag": func(t *Timeline, opt Options) (*Report, error) {
+			r, _, err := t.Fragmentation(FragOptions{Options: opt})
+			return r, err
+		},
+	}
+	tapes := []*tape{training(t), hostileTape(t), crashing(t), newTape(t)}
+	for name, make := range reports {
+		for _, per := range []string{"", "second"} {
+			var sides []*Side
+			for i, tp := range tapes {
+				sides = append(sides, side(t, tp, fmt.Sprint(i, hostile), make, per))
+			}
+			for _, a := range sides {
+				for _, b := range sides {
+					r := diff(t, a, b, Options{Top: 5})
+					if a == b {
+						if v, _, _ := r.Number("changed"); v != 0 {
+							t.Errorf("%s: a recording differs from itself", name)
+						}
+					}
+					safe(t, r)
+				}
+			}
+		}
+	}
+}
+
+func TestDiffAndHangAreExplained(t *testing.T) {
+	for _, command := range []string{"hang", "diff"} {
+		var b bytes.Buffer
+		if ok, err := Explain(&b, command); !ok || err != nil || !strings.Contains(b.String(), "quality") {
+			t.Errorf("%s: %v %v", command, ok, err)
+		}
+	}
+	r := hang(t, ranks(t), HangOptions{})
+	var b bytes.Buffer
+	if _, err := Explain(&b, "hang"); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range r.Tables {
+		for _, c := range table.Columns {
+			if c.About == "" || !strings.Contains(b.String(), "  "+c.Key) {
+				t.Errorf("%s is not explained", c.Key)
+			}
+		}
+	}
+}
+
+// Damaged files give an error or a result.
+func TestDiffOfRowsOfAnyValue(t *testing.T) {
+	tp := newTape(t)
+	for i, v := range []int64{0, 1, -1, 1<<63 - 1, -1 << 63, epoch} {
+		for k, kind := range []string{format.KindAlloc, format.KindLaunch, format.KindSync, format.KindCount, format.KindNVML} {
+			r := tp.add(format.Row{Kind: kind, Name: hostile, StartNs: v, DurNs: -v, Pid: int32(i), Tid: int32(v), Bytes: v, Flags: int32(v) ^ int32(k), Ptr: int64(i), Stream: v, Value: float64(v)})
+			r.Kernel = hostile
+		}
+	}
+	tp.meta.StartNs, tp.meta.EndNs = -1<<63, 1<<63-1
+	hung := func(t *Timeline, opt Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) }
+	for _, make := range []ReportFunc{hung, (*Timeline).Leaks, (*Timeline).Summary} {
+		a, b := side(t, tp, "a", make, "second"), side(t, newTape(t), "b", make, "second")
+		for _, r := range []*Report{diff(t, a, b, Options{}), diff(t, b, a, Options{})} {
+			safe(t, r)
+			for _, f := range Formats() {
+				if err := Render(io.Discard, r, RenderOptions{Format: f}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}

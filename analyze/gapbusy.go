@@ -1,0 +1,102 @@
+package analyze
+
+import "sort"
+
+// Words for what the GPU did in a gap.
+const (
+	gpuIdle   = "idle"
+	gpuBusy   = "busy"
+	gpuPartly = "partly"
+	gpuUnsure = "unsure"
+)
+
+// gapBusy is how busy the GPU can have been in a gap, in percent of it; ok is false where samples do not tell.
+type gapBusy struct {
+	minPct, maxPct float64
+	ok             bool
+}
+
+// word is "" where samples do not tell.
+func (b gapBusy) word() string {
+	switch {
+	case !b.ok:
+		return ""
+	case b.maxPct <= 5:
+		return gpuIdle
+	case b.minPct >= 50:
+		return gpuBusy
+	case b.minPct > 5 || b.maxPct < 50:
+		return gpuPartly
+	}
+	return gpuUnsure
+}
+
+// utilizationNs is the longest that the driver averages its utilization over.
+const utilizationNs = int64(1e9)
+
+// askSamples notes for the gaps that are told how busy the GPU was: of several devices of the process, the busiest one.
+func (u *gapUse) askSamples() {
+	samples := &gpuUse{t: u.t, window: u.t.Recording(), filter: new(Filter), devices: make(map[int32]map[string]*series)}
+	samples.collect()
+	for i := range u.list {
+		g := &u.list[i]
+		for track := range u.tracks {
+			if track.pid != g.track.pid || track.device == allDevices || g.track.device != allDevices && track.device != g.track.device {
+				continue
+			}
+			index, paired := u.t.facts.nvmlDevice(track.pid, track.device)
+			if !paired {
+				continue
+			}
+			b := samples.devices[index][metricSMActive].busyByAverages(g.fromNs, g.toNs)
+			if !b.ok {
+				b = samples.devices[index][metricGPUBusy].busyInside(g.fromNs, g.toNs)
+			}
+			if b.ok {
+				g.busy = gapBusy{max(g.busy.minPct, b.minPct), max(g.busy.maxPct, b.maxPct), true}
+			}
+		}
+	}
+}
+
+// busyByAverages bounds how busy a device was. Each sample is the average since the one before: of the part of that time which lies
+// outside of the gap, nothing or everything may have been busy.
+func (s *series) busyByAverages(fromNs, toNs int64) gapBusy {
+	if s == nil {
+		return gapBusy{}
+	}
+	var covered, low, high float64
+	for i := max(1, s.after(fromNs)); i < len(s.values) && s.atNs[i-1] < toNs; i++ {
+		span := float64(s.atNs[i] - s.atNs[i-1])
+		overlap := float64(min(toNs, s.atNs[i]) - max(fromNs, s.atNs[i-1]))
+		busy := min(1, max(0, s.values[i]/100)) * span
+		covered += overlap
+		low += max(0, busy-(span-overlap))
+		high += min(overlap, busy)
+	}
+	if covered == 0 || covered < 0.5*float64(toNs-fromNs) {
+		return gapBusy{}
+	}
+	return gapBusy{100 * low / covered, 100 * high / covered, true}
+}
+
+// busyInside averages samples that are about nothing but the gap.
+func (s *series) busyInside(fromNs, toNs int64) gapBusy {
+	if s == nil {
+		return gapBusy{}
+	}
+	var sum, n float64
+	for i := s.after(fromNs + utilizationNs - 1); i < len(s.values) && s.atNs[i] <= toNs; i++ {
+		sum += min(100, max(0, s.values[i]))
+		n++
+	}
+	if n == 0 {
+		return gapBusy{}
+	}
+	return gapBusy{sum / n, sum / n, true}
+}
+
+// after is the first sample later than a time.
+func (s *series) after(ns int64) int {
+	return sort.Search(len(s.atNs), func(i int) bool { return s.atNs[i] > ns })
+}

@@ -1,0 +1,348 @@
+package analyze
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// hangScan looks once through the calls until a moment, and keeps of each thread and process no more than when it did something,
+// what it is in and what it did last: as much as there are threads and streams, however many calls there are. What stands in
+// the other columns of the few calls that are told of is read afterwards.
+type hangScan struct {
+	*callUse
+	spans     []span
+	longNs    int64
+	endNs     int64 // the moment
+	threads   map[thread]*threadLife
+	processes map[int32]*processLife
+	long      []callRef // a heap of the longest calls that returned: the shortest is first
+	details   map[rowRef]*callDetail
+
+	// The last thread that was looked up: most rows are of the same one as the row before.
+	thread thread
+	life   *threadLife
+}
+
+// rowRef is a row of a recording: which of hangScan.spans, and which row of it.
+type rowRef struct{ span, row int32 }
+
+// callRef is a call, in short.
+type callRef struct {
+	rowRef
+	startNs, endNs int64 // endNs: math.MaxInt64 if it had not returned
+	pid, tid       int32
+	flags          int32
+}
+
+func (c *callRef) isOpen() bool { return c.endNs == math.MaxInt64 }
+
+// threadLife is what a thread did.
+type threadLife struct {
+	thread
+	process         *processLife
+	calls           int64
+	firstNs, lastNs int64 // first entry, last entry or return
+	last            callRef
+	open            []callRef // in no order
+	lively          activity
+}
+
+// maxOpen bounds the open calls that are kept of a thread: what is nested deeper says no more.
+const maxOpen = 16
+
+// processLife is what a process did.
+type processLife struct {
+	pid                         int32
+	calls, launches, errors     int64
+	firstNs, lastNs, launchedNs int64
+	threads                     []*threadLife
+	streams                     map[int64][]callRef // the last launches by stream, the earliest first
+	longest                     map[string]int64    // by function, the longest call that returned, if it took a millisecond or more
+	lastError                   callRef
+}
+
+// launchesPerStream is how many launches are told of each stream.
+const launchesPerStream = 3
+
+// longCalls is how many long calls are kept.
+const longCalls = 1000
+
+// activity is in which parts of a window something happened.
+type activity [4]uint64
+
+const activityParts = 256
+
+func (a *activity) mark(w Window, fromNs, toNs int64) {
+	first, last := partOf(w, fromNs), partOf(w, toNs)
+	for i := first; i <= last; i++ {
+		a[i/64] |= 1 << (i % 64)
+	}
+}
+
+func partOf(w Window, ns int64) int {
+	part := float64(ns-w.FromNs) / float64(max(1, w.DurNs())) * activityParts
+	return int(max(0, min(part, activityParts-1)))
+}
+
+// longestPause is the longest time between two parts with activity, to within a part or two.
+func (a *activity) longestPause(w Window) int64 {
+	last, longest := -1, 0
+	for i := range activityParts {
+		if a[i/64]>>(i%64)&1 == 0 {
+			continue
+		}
+		if last >= 0 {
+			longest = max(longest, i-last-1)
+		}
+		last = i
+	}
+	return int64(float64(longest) * float64(w.DurNs()) / activityParts)
+}
+
+func (t *Timeline) newHangScan(opt *HangOptions) *hangScan {
+	u := t.newCallUse(&opt.Filter)
+	s := &hangScan{callUse: u, spans: slices.Concat(t.memory, t.calls), longNs: opt.LongNs, endNs: u.window.ToNs,
+		threads: make(map[thread]*threadLife), processes: make(map[int32]*processLife), details: make(map[rowRef]*callDetail)}
+	return s
+}
+
+// scan reads all calls.
+func (s *hangScan) scan() error {
+	for i := range s.spans {
+		g := s.spans[i].group
+		if s.spans[i].firstNs > s.endNs {
+			continue
+		}
+		s.group(g, int32(i))
+		if err := g.Err(); err != nil {
+			return s.t.wrap(err)
+		}
+	}
+	return nil
+}
+
+func (s *hangScan) group(g *format.Group, index int32) {
+	s.kind, s.name, s.kernel = g.StringsInto("kind", s.kind), g.StringsInto("name", s.name), g.StringsInto("kernel", s.kernel)
+	s.start, s.dur, s.stream = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur), g.Int64("stream", s.stream)
+	s.pid, s.tid = g.Int32("pid", s.pid), g.Int32("tid", s.tid)
+	s.result, s.flags = g.Int32("result", s.result), g.Int32("flags", s.flags)
+	pass := s.passes(g, s.kind, s.kernel)
+	isLaunch := make([]bool, len(s.kind.Dict))
+	for i, k := range s.kind.Dict {
+		isLaunch[i] = k == format.KindLaunch
+	}
+	for i, start := range s.start {
+		if start > s.endNs || !pass(i) {
+			continue
+		}
+		c := callRef{rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start, pid: s.pid[i], tid: s.tid[i], flags: s.flags[i]}
+		if c.flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+			if c.endNs = endOf(start, s.dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.endNs {
+				c.endNs = math.MaxInt64
+			}
+		}
+		if c.endNs >= s.window.FromNs {
+			s.call(&c, i, isLaunch[s.kind.Index[i]])
+		}
+	}
+}
+
+// lifeOf returns the thread that made a call.
+func (s *hangScan) lifeOf(th thread, startNs int64) *threadLife {
+	if s.life != nil && s.thread == th {
+		return s.life
+	}
+	life := s.threads[th]
+	if life == nil {
+		p := s.processes[th.pid]
+		if p == nil {
+			p = &processLife{pid: th.pid, firstNs: startNs, lastNs: startNs, launchedNs: math.MinInt64, streams: make(map[int64][]callRef), longest: make(map[string]int64)}
+			s.processes[th.pid] = p
+		}
+		life = &threadLife{thread: th, process: p, firstNs: startNs, lastNs: startNs}
+		p.threads = append(p.threads, life)
+		s.threads[th] = life
+	}
+	s.thread, s.life = th, life
+	return life
+}
+
+// call notes the call of row i.
+func (s *hangScan) call(c *callRef, i int, isLaunch bool) {
+	life := s.lifeOf(thread{c.pid, c.tid}, c.startNs)
+	p := life.process
+	life.calls++
+	p.calls++
+	life.firstNs, p.firstNs = min(life.firstNs, c.startNs), min(p.firstNs, c.startNs)
+	seenNs := c.endNs
+	if c.isOpen() {
+		seenNs = c.startNs
+		if len(life.open) < maxOpen {
+			life.open = append(life.open, *c)
+		}
+	} else {
+		p.lastNs = max(p.lastNs, c.endNs)
+	}
+	if life.calls == 1 || cmp.Or(cmp.Compare(c.endNs, life.last.endNs), cmp.Compare(c.startNs, life.last.startNs)) >= 0 {
+		life.last = *c
+	}
+	life.lastNs = max(life.lastNs, seenNs)
+	life.lively.mark(s.window, c.startNs, seenNs)
+	if isLaunch && c.flags&format.FlagCaptured == 0 {
+		p.launches++
+		p.launchedNs = max(p.launchedNs, c.startNs)
+		p.streams[s.stream[i]] = lastOnes(p.streams[s.stream[i]], c)
+	}
+	if c.flags&noResult == 0 && isError(s.result[i]) && !isQuestion(s.name.At(i), s.result[i]) {
+		if p.errors++; p.errors == 1 || c.endNs >= p.lastError.endNs {
+			p.lastError = *c
+		}
+	}
+	if dur := s.dur[i]; !c.isOpen() && c.endNs > c.startNs && dur >= int64(1e6) {
+		name := s.name.At(i)
+		p.longest[name] = max(p.longest[name], dur)
+		if dur >= s.longNs {
+			s.keepLong(c)
+		}
+	}
+}
+
+// lastOnes adds a call to the last ones of a stream, which are in order of time.
+func lastOnes(list []callRef, c *callRef) []callRef {
+	if len(list) == launchesPerStream && c.startNs < list[0].startNs {
+		return list
+	}
+	at := len(list)
+	for at > 0 && list[at-1].startNs > c.startNs {
+		at--
+	}
+	list = slices.Insert(list, at, *c)
+	return list[max(0, len(list)-launchesPerStream):]
+}
+
+// keepLong notes a call that took long, if it is among the longest.
+func (s *hangScan) keepLong(c *callRef) {
+	shorter := func(a, b callRef) bool {
+		return cmp.Or(cmp.Compare(a.endNs-a.startNs, b.endNs-b.startNs), cmp.Compare(b.startNs, a.startNs), cmp.Compare(b.tid, a.tid)) < 0
+	}
+	if len(s.long) < longCalls {
+		s.long = heapPush(s.long, *c, shorter)
+	} else if shorter(s.long[0], *c) {
+		s.long[0] = *c
+		heapFix(s.long, shorter)
+	}
+}
+
+// callDetail is what else is known of a call.
+type callDetail struct {
+	kind, name, kernel, site string
+	stream, ptr, context     int64
+	parentNs                 int64
+	device, result, stack    int32
+	flags                    int32
+	grid, block              [3]int32
+}
+
+// want notes calls whose details are needed.
+func (s *hangScan) want(calls ...callRef) {
+	for i := range calls {
+		s.details[calls[i].rowRef] = new(callDetail)
+	}
+}
+
+// of returns the details of a call that was wanted.
+func (s *hangScan) of(c *callRef) *callDetail { return s.details[c.rowRef] }
+
+// readDetails reads the details that are wanted, row group by row group.
+func (s *hangScan) readDetails() error {
+	bySpan := make(map[int32][]int32)
+	for ref := range s.details {
+		bySpan[ref.span] = append(bySpan[ref.span], ref.row)
+	}
+	for index, rows := range bySpan {
+		g := s.spans[index].group
+		for _, row := range rows {
+			*s.details[rowRef{index, row}] = callDetail{}
+		}
+		s.detailsOf(g, index, rows)
+		if err := g.Err(); err != nil {
+			return s.t.wrap(err)
+		}
+	}
+	return nil
+}
+
+func (s *hangScan) detailsOf(g *format.Group, index int32, rows []int32) {
+	texts := func(column string, to func(*callDetail) *string) {
+		values := g.Strings(column)
+		for _, row := range rows {
+			*to(s.details[rowRef{index, row}]) = values.At(int(row))
+		}
+	}
+	texts("kind", func(d *callDetail) *string { return &d.kind })
+	texts("name", func(d *callDetail) *string { return &d.name })
+	texts("kernel", func(d *callDetail) *string { return &d.kernel })
+	texts("site", func(d *callDetail) *string { return &d.site })
+	for column, to := range map[string]func(*callDetail) *int64{
+		"stream": func(d *callDetail) *int64 { return &d.stream }, "ptr": func(d *callDetail) *int64 { return &d.ptr },
+		"context": func(d *callDetail) *int64 { return &d.context }, "parent_start_ns": func(d *callDetail) *int64 { return &d.parentNs },
+	} {
+		s.start = g.Int64(column, s.start)
+		for _, row := range rows {
+			*to(s.details[rowRef{index, row}]) = s.start[row]
+		}
+	}
+	for column, to := range map[string]func(*callDetail) *int32{
+		"device": func(d *callDetail) *int32 { return &d.device }, "result": func(d *callDetail) *int32 { return &d.result },
+		"stack_id": func(d *callDetail) *int32 { return &d.stack }, "flags": func(d *callDetail) *int32 { return &d.flags },
+		"grid_x": func(d *callDetail) *int32 { return &d.grid[0] }, "grid_y": func(d *callDetail) *int32 { return &d.grid[1] },
+		"grid_z": func(d *callDetail) *int32 { return &d.grid[2] }, "block_x": func(d *callDetail) *int32 { return &d.block[0] },
+		"block_y": func(d *callDetail) *int32 { return &d.block[1] }, "block_z": func(d *callDetail) *int32 { return &d.block[2] },
+	} {
+		s.flags = g.Int32(column, s.flags)
+		for _, row := range rows {
+			*to(s.details[rowRef{index, row}]) = s.flags[row]
+		}
+	}
+}
+
+// outermost returns the open call of a thread that the others are inside of.
+func (l *threadLife) outermost() *callRef {
+	var first *callRef
+	for i := range l.open {
+		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
+			first = c
+		}
+	}
+	return first
+}
+
+// recordedOn returns the stream on which an event was recorded last before a moment, and when; false if that was not seen.
+func (s *hangScan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
+	for i := range s.spans {
+		g := s.spans[i].group
+		if s.spans[i].firstNs > beforeNs || !slices.Contains(g.Kinds(), format.KindAPI) {
+			continue
+		}
+		s.name = g.StringsInto("name", s.name)
+		records := make([]bool, len(s.name.Dict))
+		for k, n := range s.name.Dict {
+			records[k] = strings.HasPrefix(n, "cuEventRecord")
+		}
+		if !slices.Contains(records, true) {
+			continue
+		}
+		s.start, s.dur, s.stream = g.Int64("start_ns", s.start), g.Int64("ptr", s.dur), g.Int64("stream", s.stream)
+		s.pid = g.Int32("pid", s.pid)
+		for k, at := range s.start {
+			if records[s.name.Index[k]] && s.pid[k] == pid && s.dur[k] == event && at <= beforeNs && (!ok || at >= atNs) {
+				stream, atNs, ok = s.stream[k], at, true
+			}
+		}
+	}
+	return stream, atNs, ok
+}

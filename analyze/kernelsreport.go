@@ -1,0 +1,269 @@
+package analyze
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// tinyThreads is below how many threads a launch is tiny: a GPU of 100 SMs and more has room for 200,000 at a time, so that such a
+// kernel fills less than 4 % of it and costs about as much to launch as to run.
+const tinyThreads = 8192
+
+// maxShapes bounds the shapes that are told apart: programs with sizes that change all the time have any number of them.
+const maxShapes = 100_000
+
+// kernelsUse sums up launches by kernel, shape, place and stream.
+type kernelsUse struct {
+	*callUse
+	names   names
+	sites   siteReader
+	counts  map[launchKey]*launchStats
+	graphs  map[launchGraph]*launchStats
+	seconds map[int64]int64 // launches that ran, by second of the recording
+	untimed bool
+
+	grid, block [3][]int32
+	shared      []int32
+	ptr         []int64
+}
+
+// launchKey is what launches of kernels have in common.
+type launchKey struct {
+	launchStream
+	launchShape
+	site int32
+}
+
+// launchShape is a kernel with the size it is launched in.
+type launchShape struct {
+	kernel, shared int32
+	grid, block    [3]int32
+}
+
+// manySizes stands in a grid for those beyond maxShapes.
+const manySizes = -1
+
+type launchStream struct {
+	pid, device int32
+	stream      int64
+}
+
+// launchGraph is a graph that is launched.
+type launchGraph struct {
+	launchStream
+	graph int64
+	site  int32
+}
+
+// launchStats is what was counted of launches.
+type launchStats struct {
+	launches, captured, errors int64 // launches: that ran, as far as is known
+	sized, tiny, threads       int64 // of launches: whose size is known, that are tiny; threads of all of them
+	graphKernels               int64
+	timed, hostNs              int64 // time in those whose duration is known
+}
+
+func (s *launchStats) merge(o *launchStats) {
+	s.launches += o.launches
+	s.captured += o.captured
+	s.errors += o.errors
+	s.sized += o.sized
+	s.tiny += o.tiny
+	s.threads = endOf(s.threads, o.threads)
+	s.graphKernels += o.graphKernels
+	s.timed += o.timed
+	s.hostNs = endOf(s.hostNs, o.hostNs)
+}
+
+// total and avg are nil where no duration is known.
+func (s *launchStats) total() any {
+	if s.timed == 0 {
+		return nil
+	}
+	return s.hostNs
+}
+
+func (s *launchStats) avg() any {
+	if s.timed == 0 {
+		return nil
+	}
+	return s.hostNs / s.timed
+}
+
+// estimated is what total would be if the other launches had taken as long.
+func (s *launchStats) estimated() any {
+	if s.timed == 0 {
+		return nil
+	}
+	return roundInt(float64(s.hostNs) / float64(s.timed) * float64(s.launches+s.captured+s.errors))
+}
+
+// known reports whether the size of the launch could be read.
+func (s *launchShape) known() bool { return s.grid[0] > 0 && s.block[0] > 0 }
+
+// tiny reports whether the launch is too small for a GPU.
+func (s *launchShape) tiny() bool { return s.known() && s.threads() < tinyThreads }
+
+// threads is how many threads the launch has, at least one.
+func (s *launchShape) threads() int64 {
+	n := int64(1)
+	for _, v := range [6]int32{s.grid[0], s.grid[1], s.grid[2], s.block[0], s.block[1], s.block[2]} {
+		if n *= int64(max(1, v)); n > 1<<31 { // enough: the product of crafted numbers would not fit
+			return 1 << 31
+		}
+	}
+	return n
+}
+
+// Kernels reports which kernels were launched, how often, in which sizes and from where. How long they ran on the GPU a recording
+// does not say. It returns a *SortError for a column that there is not.
+func (t *Timeline) Kernels(opt Options) (*Report, error) {
+	u := &kernelsUse{callUse: t.newCallUse(&opt.Filter), counts: make(map[launchKey]*launchStats), graphs: make(map[launchGraph]*launchStats),
+		seconds: make(map[int64]int64)}
+	u.sites = siteReader{t: t, names: &u.names}
+	counts, err := t.countsWhile(func() error {
+		for _, s := range t.calls {
+			u.group(s.group)
+			if err := s.group.Err(); err != nil {
+				return t.wrap(err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Command: "kernels", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	result := ""
+	if len(u.counts)+len(u.graphs) == 0 {
+		result = "no launches in the window"
+		if len(u.seen.pids) > 0 {
+			r.NoMatch = u.seen.explain(&opt.Filter)
+		}
+	}
+	r.Facts = fill(kernelsFacts, result, u.work.String())
+	table := u.table()
+	if err := table.arrange(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	r.Totals = u.totals()
+	r.Tables = []Table{table, u.shapeTable(), u.streamTable(), u.graphTable()}
+	for i := range r.Tables[1:] {
+		if err := r.Tables[1+i].arrange("", opt.Top); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (u *kernelsUse) group(g *format.Group) {
+	if !slices.Contains(g.Kinds(), format.KindLaunch) {
+		return
+	}
+	u.read(g)
+	if g.Err() != nil {
+		return
+	}
+	launch, graph := u.launches(g)
+	pass := u.passes(g, u.kind, u.kernel)
+	kernels, began := u.names.all(u.kernel.Dict), u.t.Recording().FromNs
+	for i, start := range u.start {
+		if !launch[u.kind.Index[i]] || start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+			continue
+		}
+		site := u.sites.at(i)
+		stream := launchStream{u.pid[i], u.t.deviceOf(u.pid[i], u.context[i], u.device[i]), u.stream[i]}
+		if graph[u.name.Index[i]] {
+			before := u.work.graphKernels
+			u.work.add(true, u.value[i], u.result[i], u.flags[i])
+			s := entry(u.graphs, launchGraph{stream, u.ptr[i], site})
+			u.count(s, i, nil)
+			s.graphKernels += u.work.graphKernels - before
+			continue
+		}
+		u.work.add(false, 0, u.result[i], u.flags[i])
+		shape := launchShape{kernels[u.kernel.Index[i]], u.shared[i], [3]int32{u.grid[0][i], u.grid[1][i], u.grid[2][i]}, [3]int32{u.block[0][i], u.block[1][i], u.block[2][i]}}
+		key := launchKey{stream, shape, site}
+		s := u.counts[key]
+		if s == nil {
+			if len(u.counts) >= maxShapes {
+				key.launchShape = launchShape{kernel: shape.kernel, grid: [3]int32{manySizes}}
+			}
+			s = entry(u.counts, key)
+		}
+		if u.count(s, i, &shape) {
+			u.seconds[(start-began)/1e9]++
+		}
+	}
+}
+
+func (u *kernelsUse) read(g *format.Group) {
+	u.kind, u.name, u.kernel = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name), g.StringsInto("kernel", u.kernel)
+	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
+	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
+	u.pid, u.device = g.Int32("pid", u.pid), g.Int32("device", u.device)
+	u.context, u.stream, u.ptr = g.Int64("context", u.context), g.Int64("stream", u.stream), g.Int64("ptr", u.ptr)
+	for i, axis := range []string{"x", "y", "z"} {
+		u.grid[i], u.block[i] = g.Int32("grid_"+axis, u.grid[i]), g.Int32("block_"+axis, u.block[i])
+	}
+	u.shared = g.Int32("shared_bytes", u.shared)
+	u.sites.read(g)
+}
+
+func entry[K comparable](of map[K]*launchStats, key K) *launchStats {
+	s := of[key]
+	if s == nil {
+		s = new(launchStats)
+		of[key] = s
+	}
+	return s
+}
+
+// count adds row i, a launch of a shape or, without one, of a graph. It reports whether the launch ran, as far as is known.
+func (u *kernelsUse) count(s *launchStats, i int, shape *launchShape) bool {
+	flags := u.flags[i]
+	if flags&noResult == 0 {
+		s.timed++
+		s.hostNs = endOf(s.hostNs, u.dur[i])
+		if isError(u.result[i]) {
+			s.errors++
+			return false
+		}
+	} else if flags&format.FlagNoReturn != 0 {
+		u.untimed = true
+	}
+	if flags&format.FlagCaptured != 0 {
+		s.captured++
+		return false
+	}
+	s.launches++
+	if shape != nil && shape.known() {
+		s.sized++
+		s.threads = endOf(s.threads, shape.threads())
+		if shape.tiny() {
+			s.tiny++
+		}
+	}
+	return true
+}
+
+var kernelsFacts = []Column{
+	{"result", "result", UnitText, "set if there is nothing to tell"},
+	{"kernels_text", "kernels", UnitText, "kernels that ran by launches and by graphs, and that were only captured; of launches known to have worked"},
+}
+
+var kernelsTotals = []Column{
+	{"launches", "launches", UnitCount, "kernel launches in the window that ran: neither failed nor captured; those whose result is not known are in it"},
+	{"kernels", "kernels", UnitCount, "different kernels, by name"},
+	{"tiny_launches", "tiny", UnitCount, "launches of less than 8,192 threads"},
+	{"tiny_pct", "% tiny", UnitPercent, "share of these in launches"},
+	{"captured_launches", "captured", UnitCount, "launches that stream capture put into a graph instead of running them"},
+	{"graph_launches", "graph launches", UnitCount, "graphs run"},
+	{"graph_kernels", "kernels by graphs", UnitCount, "kernels in those, as far as the making of the graphs was recorded"},
+	{"errors", "errors", UnitCount, "launches that returned an error"},
+	{"launches_per_second", "launches/s", UnitRatio, "launches by the length of the window"},
+	{"peak_launches_per_second", "launches in the busiest second", UnitCount, "most launches in one second of the recording"},
+	{"timed_launches", "timed", UnitCount, "launches, graphs too, whose host time is known"},
+	{"host_sum_ns", "host time of these", UnitNs, "time that threads spent in timed launches; CPU time, not GPU time"},
+}

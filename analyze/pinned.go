@@ -1,0 +1,108 @@
+package analyze
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// hostBlock is memory that the CPU can reach and the recording knows: pinned, registered or managed.
+type hostBlock struct {
+	ptr, endPtr  int64
+	fromNs, toNs int64
+	pid          int32
+	managed      bool
+}
+
+// hostBlocks tells what kind of host memory a pointer is, at times that only go forward.
+type hostBlocks struct {
+	list   []hostBlock // in order of fromNs once all are known
+	open   map[hostPointer]int32
+	next   int               // of list: not yet live
+	ending []int32           // a heap of live ones, by toNs
+	live   map[int32][]int32 // by process: live ones in order of ptr
+}
+
+type hostPointer struct {
+	pid int32
+	ptr int64
+}
+
+// hostBlocks replays memory calls and notes when which host memory was live.
+func (t *Timeline) hostBlocks() (*hostBlocks, *replayCounts, error) {
+	h := &hostBlocks{open: make(map[hostPointer]int32), live: make(map[int32][]int32)}
+	l, err := t.replay(func(_ *ledger, c *change) {
+		memory := t.origins.memory(c.block.origin)
+		if !isHost(memory) && memory != format.MemoryManaged {
+			return
+		}
+		key := hostPointer{t.origins.list[c.block.origin].pid, c.ptr}
+		switch c.what {
+		case allocFailed:
+		case allocated:
+			h.open[key] = int32(len(h.list))
+			h.list = append(h.list, hostBlock{c.ptr, endOf(c.ptr, c.block.bytes), c.atNs, endOf(c.atNs, 1<<62), key.pid, memory == format.MemoryManaged})
+		default:
+			if i, ok := h.open[key]; ok {
+				h.list[i].toNs = c.atNs
+				delete(h.open, key)
+			}
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	h.open = nil
+	return h, &l.counts, nil
+}
+
+// Words for the host's side of a copy.
+const (
+	hostPinned  = "pinned"
+	hostManaged = "managed"
+	hostUnknown = "unknown"
+)
+
+// at says what a process's pointer is at a time; times must not go back.
+func (h *hostBlocks) at(atNs int64, pid int32, ptr int64) string {
+	h.advance(atNs)
+	live := h.live[pid]
+	i := sort.Search(len(live), func(i int) bool { return h.list[live[i]].ptr > ptr })
+	if i == 0 || ptr >= h.list[live[i-1]].endPtr {
+		return hostUnknown
+	}
+	if h.list[live[i-1]].managed {
+		return hostManaged
+	}
+	return hostPinned
+}
+
+// advance makes live what is live at atNs.
+func (h *hostBlocks) advance(atNs int64) {
+	sooner := func(a, b int32) bool {
+		return cmp.Or(cmp.Compare(h.list[a].toNs, h.list[b].toNs), cmp.Compare(a, b)) < 0
+	}
+	for ; h.next < len(h.list) && h.list[h.next].fromNs <= atNs; h.next++ {
+		h.end(h.list[h.next].fromNs, sooner) // the same address may have ended just before
+		b := &h.list[h.next]
+		live := h.live[b.pid]
+		i := sort.Search(len(live), func(i int) bool { return h.list[live[i]].ptr >= b.ptr })
+		h.live[b.pid] = slices.Insert(live, i, int32(h.next))
+		h.ending = heapPush(h.ending, int32(h.next), sooner)
+	}
+	h.end(atNs, sooner)
+}
+
+// end takes off what has ended until atNs.
+func (h *hostBlocks) end(atNs int64, sooner func(a, b int32) bool) {
+	for len(h.ending) > 0 && h.list[h.ending[0]].toNs <= atNs {
+		gone := h.ending[0]
+		h.ending = heapPop(h.ending, sooner)
+		pid := h.list[gone].pid
+		if i := slices.Index(h.live[pid], gone); i >= 0 {
+			h.live[pid] = slices.Delete(h.live[pid], i, i+1)
+		}
+	}
+}

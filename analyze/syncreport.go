@@ -1,0 +1,354 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Waits of one thread at one place that are so close together are a loop.
+const (
+	loopWaits = 20
+	loopNs    = int64(1e9)
+)
+
+// longestWaits is how many waits are told one by one if --top does not bound them.
+const longestWaits = 1000
+
+// waitUse sums up the time that threads wait for the GPU.
+type waitUse struct {
+	*callReader
+	groups  map[waitKey]*waitStats
+	loops   map[waitLoop]*crowd
+	threads map[thread]*waitThread
+	longest []callRow // a heap: the shortest is first
+	keep    int
+}
+
+// waitKey is what waits have in common.
+type waitKey struct{ name, site int32 }
+
+type waitLoop struct {
+	waitKey
+	thread thread
+}
+
+// waitStats is what was counted of waits.
+type waitStats struct {
+	waits, open, errors, nested int64
+	openNs                      int64
+	loops, loopWaits            int64
+	took                        durations
+	threads                     map[thread]bool
+}
+
+// waitThread is a thread that waits.
+type waitThread struct {
+	waits         int64
+	waitNs        int64 // of the window, waits inside of others counted once
+	untilNs       int64 // end of the last one
+	firstNs, last int64 // first and last that is recorded of it, inside of the window
+}
+
+// spanNs is the time between the first and the last call of the thread.
+func (w *waitThread) spanNs() int64 { return max(0, w.last-w.firstNs) }
+
+// Sync reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
+// returns a *SortError for a column that there is not.
+func (t *Timeline) Sync(opt Options) (*Report, error) {
+	u := &waitUse{callReader: t.newCallReader(format.KindSync, &opt.Filter), groups: make(map[waitKey]*waitStats), loops: make(map[waitLoop]*crowd),
+		threads: make(map[thread]*waitThread), keep: cmp.Or(opt.Top, longestWaits)}
+	counts, err := t.countsWhile(func() error { return u.each(u.add) })
+	if err != nil {
+		return nil, err
+	}
+	if err := u.measureThreads(); err != nil {
+		return nil, err
+	}
+	r := &Report{Command: "sync", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	if r.Facts = fill(waitFacts, ""); len(u.groups) == 0 {
+		r.Facts[0].Value = "no waits in the window"
+		if len(u.seen.pids) > 0 {
+			r.NoMatch = u.seen.explain(&opt.Filter)
+		}
+	}
+	r.Totals = u.totals()
+	table := u.table()
+	if err := table.arrange(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	threads, longest := u.threadTable(), u.longestTable()
+	if err := threads.arrange("", opt.Top); err != nil {
+		return nil, err
+	}
+	t.addStacks(&longest, &opt)
+	r.Tables = []Table{table, threads, longest}
+	return r, nil
+}
+
+// add counts a wait.
+func (u *waitUse) add(c *callRow) error {
+	if strings.Contains(u.names.list[c.name], "Query") {
+		return nil
+	}
+	key := waitKey{c.name, c.site}
+	s := u.groups[key]
+	if s == nil {
+		s = &waitStats{threads: make(map[thread]bool)}
+		u.groups[key] = s
+	}
+	th := u.threads[c.thread()]
+	if th == nil {
+		th = &waitThread{firstNs: c.startNs, untilNs: c.startNs}
+		u.threads[c.thread()] = th
+	}
+	s.waits++
+	s.threads[c.thread()] = true
+	th.waits++
+	if c.nested {
+		s.nested++
+	}
+	loop := waitLoop{key, c.thread()}
+	if u.loops[loop] == nil {
+		u.loops[loop] = new(crowd)
+	}
+	joined, began := u.loops[loop].add(c.startNs, loopWaits, loopNs)
+	s.loopWaits += joined
+	if began {
+		s.loops++
+	}
+	if c.flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+		if c.flags&format.FlagAbandoned != 0 {
+			s.open++
+		}
+		return nil
+	}
+	th.cover(c, u.window)
+	if c.flags&format.FlagOpen != 0 {
+		s.open++
+		s.openNs = endOf(s.openNs, c.endNs-c.startNs)
+	} else {
+		s.took.add(c.endNs - c.startNs)
+		if isError(c.result) {
+			s.errors++
+		}
+	}
+	u.remember(c)
+	return nil
+}
+
+// cover adds the part of a wait that lies in the window and in no earlier wait of the thread.
+func (w *waitThread) cover(c *callRow, window Window) {
+	end := min(c.endNs, window.ToNs)
+	w.waitNs += max(0, end-max(c.startNs, w.untilNs))
+	w.untilNs = max(w.untilNs, end)
+}
+
+// remember keeps the longest waits.
+func (u *waitUse) remember(c *callRow) {
+	shorter := func(a, b callRow) bool { return longer(&b, &a) < 0 }
+	if len(u.longest) < u.keep {
+		u.longest = heapPush(u.longest, *c, shorter)
+	} else if longer(c, &u.longest[0]) < 0 {
+		u.longest[0] = *c
+		heapFix(u.longest, shorter)
+	}
+}
+
+// longer orders calls from long to short.
+func longer(a, b *callRow) int {
+	return cmp.Or(cmp.Compare(b.endNs-b.startNs, a.endNs-a.startNs), cmp.Compare(a.startNs, b.startNs), cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
+}
+
+// measureThreads finds out from when until when each thread that waits made calls.
+func (u *waitUse) measureThreads() error {
+	if len(u.threads) == 0 {
+		return nil
+	}
+	for _, th := range u.threads {
+		th.last = th.untilNs
+	}
+	for _, spans := range [][]span{u.t.calls, u.t.memory} {
+		for _, s := range spans {
+			u.start, u.dur = s.group.Int64("start_ns", u.start), s.group.Int64("dur_ns", u.dur)
+			u.pid, u.tid = s.group.Int32("pid", u.pid), s.group.Int32("tid", u.tid)
+			if err := s.group.Err(); err != nil {
+				return u.t.wrap(err)
+			}
+			var last thread
+			var th *waitThread
+			for i, start := range u.start {
+				if now := (thread{u.pid[i], u.tid[i]}); th == nil || now != last {
+					last, th = now, u.threads[now]
+				}
+				if th != nil && start >= u.window.FromNs && start <= u.window.ToNs {
+					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(endOf(start, u.dur[i]), u.window.ToNs))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+var waitFacts = []Column{{"result", "result", UnitText, "set if there is nothing to tell"}}
+
+var waitTotals = []Column{
+	{"waits", "waits", UnitCount, "waits that began in the window; questions such as cuEventQuery are none"},
+	{"wait_sum_ns", "waited", UnitNs, "sum of the durations of waits that returned; threads add up"},
+	{"wait_union_pct_max", "% of its time, the thread that waited most", UnitPercent, "share of the time between its first and last recorded call that a thread waited, of the thread with the highest share"},
+	{"loops", "loops", UnitCount, "stretches of at least 20 waits within a second at one place by one thread"},
+	{"loop_waits", "waits in loops", UnitCount, "waits in these"},
+	{"open_waits", "open", UnitCount, "waits that were not seen to return"},
+	{"open_ns", "open for", UnitNs, "how long those had taken that were open at the end, together"},
+	{"errors", "errors", UnitCount, "waits that returned an error"},
+}
+
+func (u *waitUse) totals() []Fact {
+	var sum waitStats
+	for _, s := range u.groups {
+		sum.waits += s.waits
+		sum.took.merge(&s.took)
+		sum.loops += s.loops
+		sum.loopWaits += s.loopWaits
+		sum.open += s.open
+		sum.openNs = endOf(sum.openNs, s.openNs)
+		sum.errors += s.errors
+	}
+	var highest any
+	for _, th := range u.threads {
+		if span := th.spanNs(); span > 0 {
+			highest = most(highest, percent(th.waitNs, span))
+		}
+	}
+	return fill(waitTotals, sum.waits, sum.took.sumNs, highest, sum.loops, sum.loopWaits, sum.open, sum.openNs, sum.errors)
+}
+
+var waitColumns = []Column{
+	{"wait_sum_ns", "WAITED", UnitNs, "sum of the durations of those that returned; threads add up"},
+	{"window_pct", "WINDOW%", UnitPercent, "wait_sum_ns by the length of the window; above 100 where several threads wait at a time"},
+	{"threads_pct", "THREADS%", UnitPercent, "wait_sum_ns by the time between first and last recorded call of the threads that wait here, in the window"},
+	{"waits", "WAITS", UnitCount, "waits that began in the window"},
+	{"avg_ns", "AVG", UnitNs, "average duration"},
+	{"p95_ns", "P95", UnitNs, "95% took no longer; off by less than 0.8%"},
+	{"max_ns", "MAX", UnitNs, "longest that returned"},
+	{"loop_waits", "IN LOOPS", UnitCount, "waits that belong to at least 20 within a second, at this place by one thread"},
+	{"loops", "", UnitCount, "how many such stretches there are"},
+	{"threads", "", UnitCount, "threads that wait here"},
+	{"timed_waits", "", UnitCount, "waits that returned: times are of these"},
+	{"open_waits", "OPEN", UnitCount, "waits that were not seen to return"},
+	{"open_ns", "", UnitNs, "how long those had taken that were open at the end, together"},
+	{"errors", "ERRORS", UnitCount, "waits that returned an error"},
+	{"nested_waits", "", UnitCount, "waits inside of another recorded call"},
+	{"waits_for", "FOR", UnitText, "stream: all work given to it before; event: the work before it was recorded; context: all work of the context, also that of other threads (cudaDeviceSynchronize ends here)"},
+	{"name", "CALL", UnitText, "function of the CUDA driver"},
+	{"site", "SITE", UnitText, "the frame of the program's own code that made the call"},
+}
+
+// waitsFor says what a call waits for.
+func waitsFor(name string) string {
+	switch {
+	case strings.HasPrefix(name, "cuStream"):
+		return "stream"
+	case strings.HasPrefix(name, "cuEvent"):
+		return "event"
+	case strings.HasPrefix(name, "cuCtx"):
+		return "context"
+	}
+	return "other"
+}
+
+// table has a row per call and place.
+func (u *waitUse) table() Table {
+	table := Table{Name: "sync", Title: "waits by call and place", Columns: slices.Clone(waitColumns), Spare: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"}}
+	var open, errors int64
+	for key, s := range u.groups {
+		var span int64
+		for th := range s.threads {
+			span = endOf(span, u.threads[th].spanNs())
+		}
+		name := u.names.list[key.name]
+		open, errors = open+s.open, errors+s.errors
+		table.Rows = append(table.Rows, Row{Cells: []any{s.took.sumNs, percent(s.took.sumNs, u.window.DurNs()), percent(s.took.sumNs, span), s.waits, s.took.avg(), s.took.at(0.95),
+			s.took.most(), s.loopWaits, s.loops, int64(len(s.threads)), s.took.count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, u.names.list[key.site]}})
+	}
+	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
+		if n == 0 {
+			hide(table.Columns, name)
+		}
+	}
+	slices.SortFunc(table.Rows, func(a, b Row) int {
+		return cmp.Or(compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[3], b.Cells[3]), compareCells(a.Cells[16], b.Cells[16]), compareCells(a.Cells[17], b.Cells[17]))
+	})
+	return table
+}
+
+var waitThreadColumns = []Column{
+	{"wait_ns", "WAITED", UnitNs, "time in which the thread waited, inside of the window; open waits are in it, waits inside of others count once"},
+	{"thread_pct", "THREAD%", UnitPercent, "share of the time between its first and last recorded call in the window"},
+	{"window_pct", "WINDOW%", UnitPercent, "share of the window"},
+	{"thread_ns", "ITS TIME", UnitNs, "time between its first and last recorded call in the window"},
+	{"waits", "WAITS", UnitCount, "waits that began in the window"},
+	{"pid", "PID", UnitID, "process"},
+	{"thread", "THREAD", UnitText, "thread and its name"},
+}
+
+// threadTable has a row per thread that waits.
+func (u *waitUse) threadTable() Table {
+	table := Table{Name: "threads", Title: "threads by time waited", Columns: waitThreadColumns, Aside: true}
+	keys := slices.SortedFunc(maps.Keys(u.threads), func(a, b thread) int {
+		return cmp.Or(cmp.Compare(u.threads[b].waitNs, u.threads[a].waitNs), cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
+	})
+	for _, key := range keys {
+		w := u.threads[key]
+		table.Rows = append(table.Rows, Row{Cells: []any{w.waitNs, percent(w.waitNs, w.spanNs()), percent(w.waitNs, u.window.DurNs()), w.spanNs(), w.waits, int64(key.pid), u.t.threadLabel(key)}})
+	}
+	return table
+}
+
+var longestColumns = []Column{
+	{"dur_ns", "WAITED", UnitNs, "how long it took; of an open one, until the end of the recording"},
+	{"at_ns", "AT", UnitNs, "when it began, from the recording's start"},
+	{"state", "", UnitText, "returned, or open"},
+	{"name", "CALL", UnitText, "function of the CUDA driver"},
+	{"waited_for", "FOR", UnitText, "stream, event or context it waited for"},
+	{"thread", "THREAD", UnitText, "thread and its name"},
+	{"site", "SITE", UnitText, "the frame of the program's own code that made the call"},
+}
+
+// longestStacks is of how many of the longest waits text shows the stack.
+const longestStacks = 3
+
+// longestTable lists the longest waits.
+func (u *waitUse) longestTable() Table {
+	table := Table{Name: "longest", Title: "longest waits", Columns: longestColumns, Aside: true, Spare: []string{"thread", "waited_for"}}
+	slices.SortFunc(u.longest, func(a, b callRow) int { return longer(&a, &b) })
+	start := u.t.Recording().FromNs
+	for i := range u.longest {
+		c := &u.longest[i]
+		state := "returned"
+		if c.flags&format.FlagOpen != 0 {
+			state = "open"
+		}
+		name := u.names.list[c.name]
+		table.Rows = append(table.Rows, Row{stack: c.stack, Brief: i >= longestStacks, Cells: []any{c.endNs - c.startNs, c.startNs - start, state, name, u.target(c, waitsFor(name)),
+			u.t.threadLabel(c.thread()), u.names.list[c.site]}})
+	}
+	return table
+}
+
+// target names what a call waited for.
+func (u *waitUse) target(c *callRow, what string) string {
+	switch what {
+	case "stream":
+		return "stream " + streamName(c.stream)
+	case "event":
+		return fmt.Sprintf("event 0x%x", uint64(c.ptr))
+	case "context":
+		return "context of device " + u.t.deviceLabel(c.device)
+	}
+	return what
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"time"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/spf13/cobra"
+)
+
+func newGaps() *cobra.Command {
+	f := &analyzeFlags{command: "gaps"}
+	var shortest time.Duration
+	cmd := &cobra.Command{
+		Use:   "gaps [FILE]",
+		Short: "Show when nothing was launched, what the CPU did then, and whether the GPU was idle",
+		Long: `gaps shows the intervals in which a process launched nothing, altogether and for each
+of its devices: how many, how long, and of the longest what the thread that launched
+next did in them (which CUDA call, or none), what ended them, and whether the GPU was
+idle by the samples of NVML.`,
+		Example: `  gpurec analyze gaps run.parquet
+  gpurec analyze gaps --min-gap 50ms --device 1 run.parquet
+  gpurec analyze gaps --fail-on 'gap_pct>30' run.parquet`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if shortest <= 0 {
+				return usagef(f.help(), "--min-gap %v is not above 0", shortest)
+			}
+			return f.report(args, func(t *analyze.Timeline, opt analyze.Options) (*analyze.Report, error) {
+				return t.Gaps(analyze.GapOptions{Options: opt, MinGapNs: int64(shortest)})
+			})
+		},
+	}
+	flags := cmd.Flags()
+	f.addFilter(flags)
+	f.addKernel(flags)
+	f.addReport(flags)
+	_ = flags.MarkHidden("min-bytes") // the flag exists; launches have no size
+	flags.DurationVar(&shortest, "min-gap", time.Duration(analyze.DefaultMinGapNs), "shortest `TIME` without launches that is a gap")
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort gaps by `COLUMN` (default: length)")
+	f.addFrames(flags)
+	return cmd
+}
