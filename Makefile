@@ -10,7 +10,7 @@ CXX ?= c++
 # The unwinder's module is used with a few changes; scripts/workspace.sh says which.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test test-gpu generate check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu generate check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,10 @@ demo: build simcuda ## record a leaking program and show the leak (root, no GPU)
 
 test: workspace simtorch ## run all tests that can run here; what is skipped says why
 	$(GO) test ./...
+
+verdicts: workspace simtorch ## record programs of which it is known what leaks, and compare (root, no GPU)
+	GPUREC_VERDICTS=1 GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -run '^TestVerdicts$$'
+	$(GO) test ./analyze -count=1 -v -run '^TestVerdictsOf'
 
 test-gpu: build ## compare a recording with what a program did on a real GPU
 	@bash scripts/test-gpu.sh

@@ -15,23 +15,47 @@ type leakGroup struct {
 	allocBytes    int64
 	liveBytes     int64
 	liveCount     int64
+	climbs        []climb // by process
+	last          int     // the climb that changed last
+
+	// What was never freed, known at the end of the window.
+	ages       []int64
+	startBytes int64 // allocated during the warm-up
+	hostBytes  int64
+	exited     int64           // blocks whose process ended
+	stacks     map[int32]int64 // bytes by stack
+	device     int32           // of all blocks, or mixedDevices
+	memory     int32           // kind of all blocks in originTable.strings, or mixedKinds
+	firstStack int32
+}
+
+// climb is how a group's memory in one process goes up and down. Processes are looked at
+// one by one because memory ends with its process: a job that leaves to its end what it
+// has is no leak, however many such jobs follow each other.
+type climb struct {
+	pid       int32
+	liveBytes int64
+	liveCount int64
+	exited    int64 // blocks whose process ended, which stay in the above
+	exitNs    int64
 	// floor is the lowest live bytes since the last checkpoint, floors those at the
 	// checkpoints so far; leading zeros are left out until there is another value.
 	// The floor tells a leak from a sawtooth: what is allocated and freed within a
 	// step comes and goes above it.
 	floor  int64
 	floors []int64
+}
 
-	// What was never freed, known at the end of the window.
-	ages       []int64
-	startBytes int64 // allocated during the warm-up
-	hostBytes  int64
-	exited     int64 // blocks whose process ended
-	exitNs     int64
-	stacks     map[int32]int64 // bytes by stack
-	device     int32           // of all blocks, or mixedDevices
-	memory     int32           // kind of all blocks in originTable.strings, or mixedKinds
-	firstStack int32
+// climb returns the group's climb in a process.
+func (g *leakGroup) climb(pid int32) *climb {
+	if g.last < len(g.climbs) && g.climbs[g.last].pid == pid {
+		return &g.climbs[g.last]
+	}
+	if g.last = slices.IndexFunc(g.climbs, func(c climb) bool { return c.pid == pid }); g.last < 0 {
+		g.last = len(g.climbs)
+		g.climbs = append(g.climbs, climb{pid: pid})
+	}
+	return &g.climbs[g.last]
 }
 
 // mixedDevices marks a group with memory on several devices, mixedKinds one with
@@ -109,9 +133,10 @@ func (s *leakScan) consume(p *programMemory, c *change) {
 }
 
 func (s *leakScan) change(g *leakGroup, c *change) {
+	o := &s.t.origins.list[c.block.origin]
+	in := g.climb(o.pid)
 	switch c.what {
 	case allocated:
-		o := &s.t.origins.list[c.block.origin]
 		if g.allocs == 0 {
 			g.firstStack, g.memory = o.stack, o.memory
 		} else if g.memory != o.memory {
@@ -121,6 +146,8 @@ func (s *leakScan) change(g *leakGroup, c *change) {
 		g.allocBytes += c.block.bytes
 		g.liveCount++
 		g.liveBytes += c.block.bytes
+		in.liveCount++
+		in.liveBytes += c.block.bytes
 		s.live += c.block.bytes
 		if s.live > s.peak {
 			s.peak, s.peakNs = s.live, c.atNs
@@ -130,12 +157,16 @@ func (s *leakScan) change(g *leakGroup, c *change) {
 		s.frees++
 		g.liveCount--
 		g.liveBytes -= c.block.bytes
-		g.floor = min(g.floor, g.liveBytes)
+		in.liveCount--
+		in.liveBytes -= c.block.bytes
+		in.floor = min(in.floor, in.liveBytes)
 		s.live -= c.block.bytes
 	case freedByExit:
 		// The program did not free it: to leaks it stays what it was.
 		g.exited++
-		g.exitNs = max(g.exitNs, c.atNs)
+		in.exited++
+		in.exitNs = max(in.exitNs, c.atNs)
+		s.live -= c.block.bytes
 		s.never(g, &c.block, c.atNs)
 	case allocFailed:
 		s.failed++
@@ -149,22 +180,23 @@ func (s *leakScan) checkpointNs(i int) int64 {
 
 // checkpoint ends an interval for all groups; the first ends the warm-up.
 func (s *leakScan) checkpoint() {
-	if s.step >= 0 {
-		for i := range s.groups {
-			g := &s.groups[i]
-			if g.floors == nil && g.floor == 0 {
-				continue
-			}
-			if g.floors == nil {
-				g.floors = make([]int64, s.step, checkpoints)
-			}
-			g.floors = append(g.floors, g.floor)
+	for i := range s.groups {
+		for k := range s.groups[i].climbs {
+			s.groups[i].climbs[k].checkpoint(s.step)
 		}
 	}
-	for i := range s.groups {
-		s.groups[i].floor = s.groups[i].liveBytes
-	}
 	s.step++
+}
+
+// checkpoint notes the floor of the interval that ends, unless that is the warm-up.
+func (c *climb) checkpoint(step int) {
+	if step >= 0 && (c.floors != nil || c.floor != 0) {
+		if c.floors == nil {
+			c.floors = make([]int64, step, checkpoints)
+		}
+		c.floors = append(c.floors, c.floor)
+	}
+	c.floor = c.liveBytes
 }
 
 // never accounts for a block that was not freed until atNs.
@@ -208,20 +240,20 @@ func (s *leakScan) finish(p *programMemory) {
 	}
 }
 
-// series returns the group's floors until its last process ended.
-func (s *leakScan) series(g *leakGroup) []int64 {
-	if !g.gone() {
-		return g.floors
+// series returns the floors until the process ended.
+func (s *leakScan) series(c *climb) []int64 {
+	if c.liveCount == 0 || c.exited < c.liveCount {
+		return c.floors
 	}
-	for n := range g.floors {
-		if s.checkpointNs(n+1) > g.exitNs {
-			return g.floors[:n]
+	for n := range c.floors {
+		if s.checkpointNs(n+1) > c.exitNs {
+			return c.floors[:n]
 		}
 	}
-	return g.floors
+	return c.floors
 }
 
-// gone reports whether all that the group had not freed went with its process.
+// gone reports whether all that the group had not freed went with its processes.
 func (g *leakGroup) gone() bool { return g.liveCount > 0 && g.exited == g.liveCount }
 
 // stack returns the stack that most of the live bytes came from, or that of the

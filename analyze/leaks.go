@@ -2,21 +2,24 @@ package analyze
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpurec/gpurec/format"
 )
 
 // leakColumns are the columns of the table of leaks; the one that names the group
 // is added by leakTable.
 var leakColumns = []Column{
-	{"verdict", "VERDICT", UnitText, "growing: the lowest live bytes between checkpoints rise all along (tau >= 0.8 over 20 checkpoints after a warm-up of 10%, still rising in the last quarter) by at least 1 MiB and 1% of the peak, per window or per minute if the window is shorter; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of PyTorch are retained then); retained: what else is live"},
+	{"verdict", "VERDICT", UnitText, "growing: the lowest live bytes of a process between checkpoints (20 after a warm-up of 10%) rise all along since they began to (tau >= 0.8, at least 5 rises), still in the last quarter, in the second half at no less than half the slope of the first, by at least 1 MiB and 1% of what is live, per window or per minute if the window is shorter, by more than blocks that come and go do by chance, and by twice what lost frees would explain, in the last quarter too; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of PyTorch are retained then); retained: what else is live"},
 	{"live_bytes", "LIVE", UnitBytes, "bytes allocated in the window that the program had not freed at its end, or when its process or the last context of that ended"},
 	{"live_count", "COUNT", UnitCount, "allocations behind LIVE"},
 	{"allocs", "ALLOCS", UnitCount, "allocations in the window"},
 	{"freed_pct", "FREED%", UnitPercent, "share of ALLOCS that was freed"},
 	{"age_median_ns", "AGE(med)", UnitNs, "median age of the live allocations at the end of the window"},
-	{"growth_bytes_per_min", "GROWTH/min", UnitBytesRate, "Theil-Sen slope of the lowest live bytes between checkpoints, per minute"},
+	{"growth_bytes_per_min", "GROWTH/min", UnitBytesRate, "Theil-Sen slope of the lowest live bytes between checkpoints, per minute; of what grows, since it began to"},
 	{"frees", "", UnitCount, "frees of ALLOCS, those included that were not recorded but must have happened"},
 	{"alloc_bytes", "", UnitBytes, "bytes of ALLOCS"},
 	{"grown_bytes", "", UnitBytes, "rise of the lowest live bytes over the checkpoints, by the slope"},
@@ -60,7 +63,7 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 	if !s.matched && t.hasMemory() {
 		r.NoMatch = s.grouping.seen.explain(&opt.Filter)
 	}
-	rows := s.verdicts()
+	rows := s.verdicts(&r.Quality)
 	r.Totals = s.totals(rows)
 	table := t.leakTable(s, rows, &r.Quality, opt.AllStacks || opt.AllFrames)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
@@ -72,11 +75,11 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 }
 
 // verdicts judges all groups, the worst first.
-func (s *leakScan) verdicts() []judged {
+func (s *leakScan) verdicts(q *Quality) []judged {
 	var rows []judged
 	for i := range s.groups {
 		if s.groups[i].allocs > 0 {
-			rows = append(rows, s.judge(i))
+			rows = append(rows, s.judge(i, q.lostFor(s.t.kindLabel(s.groups[i].memory))))
 		}
 	}
 	slices.SortFunc(rows, func(a, b judged) int {
@@ -209,3 +212,18 @@ func (s *leakScan) totals(rows []judged) []Fact {
 
 // onHost reports whether memory of the origin is the host's.
 func (t *Timeline) onHost(origin int32) bool { return isHost(t.origins.memory(origin)) }
+
+// lostFor is how many lost calls may have been frees of memory of a kind. Nobody knows how
+// many there were in segments that are damaged.
+func (q *Quality) lostFor(kind string) int64 {
+	if q.DamagedSegments > 0 {
+		return math.MaxInt64
+	}
+	switch kind {
+	case format.MemoryTorch:
+		return q.LostAllocatorEvents
+	case "several":
+		return q.LostMemoryEvents + q.LostAllocatorEvents
+	}
+	return q.LostMemoryEvents
+}

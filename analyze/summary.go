@@ -65,7 +65,7 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 	if len(calls.calls) == 0 && t.scan.events > 0 {
 		r.NoMatch = calls.seen.explain(&opt.Filter)
 	}
-	rows := leaks.verdicts()
+	rows := leaks.verdicts(&r.Quality)
 	r.Facts = append(t.summaryFacts(calls, p.driver), allocators.facts(p.allocators)...)
 	r.Totals = leaks.totals(rows)
 	leakTable := t.leakTable(leaks, rows, &r.Quality, false)

@@ -16,7 +16,11 @@ type trend struct {
 	slope float64
 	// recent is how much the last quarter of the series rose.
 	recent float64
-	steps  int
+	// rises is how many values are higher than the one before.
+	rises int
+	// early and late are the slopes of its two halves.
+	early, late float64
+	steps       int
 }
 
 // newTrend measures a series; one of fewer than two values has no trend.
@@ -26,7 +30,7 @@ func newTrend(series []int64) trend {
 		return t
 	}
 	var rises, falls int
-	var slopes []float64
+	slopes := make([]float64, 0, len(series)*(len(series)-1)/2)
 	for i, a := range series {
 		for j := i + 1; j < len(series); j++ {
 			d := float64(series[j]) - float64(a)
@@ -43,21 +47,54 @@ func newTrend(series []int64) trend {
 	slices.Sort(slopes)
 	t.slope = median(slopes)
 	last := len(series) - 1
+	for i := range last {
+		if series[i+1] > series[i] {
+			t.rises++
+		}
+	}
 	t.recent = float64(series[last]) - float64(series[last-(last+3)/4])
+	if last >= 2 {
+		t.early, t.late = newTrend(series[:last/2+1]).slope, newTrend(series[last/2:]).slope
+	}
 	return t
 }
 
-// lasting reports whether the series rose all along: tau at least 0.8, and in its
-// last quarter still at a quarter of the overall slope or more. Memory that fills a
-// cache and then stops fails the second test.
-func (t trend) lasting() bool {
-	quarter := float64((t.steps + 2) / 4)
-	return t.steps >= minTrendSteps && t.tau >= 0.8 && t.slope > 0 && t.recent >= t.slope*quarter/4
+// rise returns the series from where it begins to rise: a leak may begin at any time, and
+// what was level before says nothing about it. Level is what exceeds the first value by
+// less than a twentieth of all that the series moves by; the last such value is kept.
+func rise(series []int64) []int64 {
+	if len(series) == 0 {
+		return series
+	}
+	level := series[0] + (slices.Max(series)-slices.Min(series))/20
+	for i, v := range series {
+		if v > level {
+			return series[max(0, i-1):]
+		}
+	}
+	return nil
 }
 
-// minTrendSteps is the shortest series that can be called rising: five values in
-// order come about by chance once in 120 times.
-const minTrendSteps = 5
+// slowing reports whether the second half of the series rose at less than half the
+// slope of the first, by more than chance makes of blocks of that size that come one by
+// one: twice the deviation of the difference of two Poisson numbers. A cache that fills
+// with what is asked for at random does, as it misses less and less.
+func (t trend) slowing(block float64) bool {
+	half := float64(t.steps / 2)
+	return t.late < t.early/2 && (t.early-t.late)*half > 2*math.Sqrt(block*(t.early+t.late)*half)
+}
+
+// lasting reports whether the series rose all along: tau at least 0.8, at least five
+// times, and in its last quarter still at a quarter of the overall slope or more. Memory
+// that is loaded in a few pieces fails the second test, a cache that is full the third.
+func (t trend) lasting() bool {
+	quarter := float64((t.steps + 2) / 4)
+	return t.rises >= minRises && t.tau >= 0.8 && t.slope > 0 && t.recent >= t.slope*quarter/4
+}
+
+// minRises is how often a series must rise to be called rising: five values in order
+// come about by chance once in 120 times.
+const minRises = 5
 
 // median returns the middle of sorted values, 0 for none.
 func median[T int64 | float64](sorted []T) T {

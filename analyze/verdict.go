@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/gpurec/gpurec/format"
@@ -42,17 +43,21 @@ type judged struct {
 	*leakGroup
 	label     string
 	verdict   verdict
-	trend     trend
-	grown     int64   // rise of the floor by the trend over the series, bytes
+	trend     trend   // of the process whose floor moves most
+	seen      int     // checkpoints of that process
+	slowing   bool    // it would be growing if it were not slowing down
+	grown     int64   // rise of the floors by the trend over the series, bytes
 	perMin    float64 // bytes
+	mayBeLost bool    // it would be growing if no frees could have been lost
+	noise     bool    // it would be growing if it rose by more than blocks that come and go may
 	medianAge int64   // ns
 }
 
-// judge decides what a group is. In this order:
+// judge decides what a group is; lost is how many frees of its blocks may be missing. In
+// this order:
 //
-//	growing    the floor of its live bytes rises all along (trend.lasting) by at
-//	           least 1 MiB and 1 % of the peak over the window, or over a minute
-//	           if the window is shorter
+//	growing    in at least one process the floor of its live bytes rises steadily from
+//	           some moment on until the end (grows)
 //	churn      nothing is left
 //	startup    nine tenths of what is left were allocated during the warm-up
 //	churn      nine tenths were freed, and half of the rest is younger than half
@@ -60,19 +65,11 @@ type judged struct {
 //	exit leak  what is left was never freed before the process, or the last context
 //	           that it used, ended
 //	retained   the rest
-func (s *leakScan) judge(i int) judged {
+func (s *leakScan) judge(i int, lost int64) judged {
 	g := &s.groups[i]
-	series := s.series(g)
-	j := judged{leakGroup: g, label: s.grouping.labels.list[i], trend: newTrend(series), medianAge: median(g.ages)}
-	stepNs := float64(s.window.ToNs-s.warmNs) / checkpoints
-	span := stepNs * float64(len(series))
-	j.grown = roundInt(j.trend.slope * float64(len(series)))
-	if stepNs > 0 {
-		j.perMin = j.trend.slope / stepNs * float64(time.Minute)
-	}
-	threshold := max(minGrowth, float64(s.peak)/100)
+	j := judged{leakGroup: g, label: s.grouping.labels.list[i], medianAge: median(g.ages)}
 	switch {
-	case j.trend.lasting() && j.perMin/float64(time.Minute)*max(span, float64(time.Minute)) >= threshold:
+	case s.grows(&j, lost):
 		j.verdict = growing
 	case g.liveCount == 0:
 		j.verdict = churn
@@ -88,6 +85,87 @@ func (s *leakScan) judge(i int) judged {
 	return j
 }
 
+// grows measures how a group's floors move and reports whether that is a leak: they rise
+// all along (trend.lasting) since they began to (rise), do not slow down as a cache that
+// fills does, and rise by at least 1 MiB and by 1 % of what the group has over the window,
+// or over a minute if the window is shorter. They must rise by more than blocks that come
+// and go do by chance (comingAndGoing). And it must not be that frees were lost: if every
+// lost call were a free of one of the group's blocks, half of the rise has to remain, and
+// half of that in the last quarter, which may be a full cache that seems to go on.
+func (s *leakScan) grows(j *judged, lost int64) bool {
+	block := float64(j.liveBytes) / float64(max(1, j.liveCount))
+	var rising, all []movement
+	for i := range j.climbs {
+		series := s.series(&j.climbs[i])
+		all = append(all, movement{newTrend(series), series})
+		switch t := newTrend(rise(series)); {
+		case !t.lasting():
+		case t.slowing(block):
+			j.slowing = true
+		default:
+			rising = append(rising, movement{t, series})
+		}
+	}
+	if len(rising) == 0 {
+		j.add(s, all)
+		return false
+	}
+	level := j.add(s, rising)
+	over := max(s.stepNs()*float64(j.trend.steps), float64(time.Minute))
+	if j.perMin/float64(time.Minute)*over < max(minGrowth, level/100) {
+		return false
+	}
+	j.noise = float64(j.grown) < j.comingAndGoing()
+	j.mayBeLost = 2*float64(lost)*block > min(float64(j.grown), j.trend.recent)
+	return !j.noise && !j.mayBeLost
+}
+
+// movement is what a group's floors do in one process.
+type movement struct {
+	trend
+	series []int64
+}
+
+// add sums up movements and returns the level that they end at.
+func (j *judged) add(s *leakScan, movements []movement) (level float64) {
+	for i, m := range movements {
+		j.grown += roundInt(m.slope * float64(m.steps))
+		j.perMin += s.perMinute(m.slope)
+		if n := len(m.series); n > 0 {
+			level += float64(m.series[n-1])
+		}
+		if i == 0 || math.Abs(m.slope) > math.Abs(j.trend.slope) {
+			j.trend, j.seen = m.trend, len(m.series)
+		}
+	}
+	return level
+}
+
+// comingAndGoing is how much what is live may rise between two moments if blocks come and
+// go independently of each other: as many as are left now, twice the deviation of the
+// difference of two Poisson numbers. Where nothing was freed nothing goes, and few blocks
+// may as well be one that is replaced by a longer one again and again.
+func (g *leakGroup) comingAndGoing() float64 {
+	if g.frees == 0 || g.liveCount < fewBlocks {
+		return 0
+	}
+	return 2 * math.Sqrt(2*float64(g.liveCount)) * float64(g.liveBytes) / float64(g.liveCount)
+}
+
+// fewBlocks is how many blocks are too few for statistics.
+const fewBlocks = 10
+
+// stepNs is the time between two checkpoints.
+func (s *leakScan) stepNs() float64 { return float64(s.window.ToNs-s.warmNs) / checkpoints }
+
+// perMinute turns a slope per checkpoint into one per minute.
+func (s *leakScan) perMinute(slope float64) float64 {
+	if step := s.stepNs(); step > 0 {
+		return slope / step * float64(time.Minute)
+	}
+	return 0
+}
+
 // evidence says in one sentence why the verdict is what it is.
 func (j *judged) evidence() string {
 	freed := fmt.Sprintf("%s of %s freed", thousands(j.frees), thousands(j.allocs))
@@ -95,11 +173,24 @@ func (j *judged) evidence() string {
 	case growing:
 		return fmt.Sprintf("%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)", freed, bytesText(j.grown), j.trend.steps, j.trend.tau)
 	case exitLeak:
-		return freed + ", live when the process or its last context ended"
+		return freed + j.doubt() + ", live when the process or its last context ended"
 	case startup:
 		return fmt.Sprintf("%s, %.0f%% of the live bytes are from the first tenth of the window", freed, percent(j.startBytes, j.liveBytes))
 	}
-	return fmt.Sprintf("%s, tau %.2f", freed, j.trend.tau)
+	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.tau)
+}
+
+// doubt says why memory that rises is not said to grow.
+func (j *judged) doubt() string {
+	switch {
+	case j.mayBeLost:
+		return ", rises, but by no more than lost frees would explain"
+	case j.noise:
+		return ", rises by no more than blocks that come and go may by chance"
+	case j.slowing:
+		return ", rises more and more slowly, as a cache that fills"
+	}
+	return ""
 }
 
 // confidence lowers the recording's confidence for what is thin about one group.
@@ -116,8 +207,11 @@ func (j *judged) confidence(level string, reasons []string, w Window) (string, [
 	if d := w.DurNs(); d < int64(10*time.Second) {
 		lower("only " + durText(d) + " of activity was recorded")
 	}
-	if j.verdict == growing && j.allocs-j.frees < 10 {
+	if j.verdict == growing && j.allocs-j.frees < fewBlocks {
 		lower(fmt.Sprintf("only %d allocations are left", j.allocs-j.frees))
+	}
+	if j.verdict == growing && 2*j.trend.steps <= j.seen {
+		lower(fmt.Sprintf("it rises in the last %d of %d checkpoints only", j.trend.steps, j.seen))
 	}
 	return level, reasons
 }

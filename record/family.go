@@ -272,8 +272,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 	}
 	p, err := openProcess(pid)
 	if err != nil { // it has ended already; its calls, if any, are recorded
-		gone := process{pid: pid, known: processFacts{ParentPid: int(birth.ParentPid), UID: -1}}
-		s.scribe.rows <- []format.Row{gone.exitRow(s.scribe.accounts.clock.now())}
+		s.noteGone(birth)
 		s.probes.forget(pid)
 		return nil
 	}
@@ -294,6 +293,27 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 		}
 	}
 	return s.attachLibraries(p)
+}
+
+// noteGone writes down a process that could not be looked at before it ended.
+func (s *Session) noteGone(birth bpf.CudaProcessEvent) {
+	gone := process{pid: int(birth.Pid), known: processFacts{ParentPid: int(birth.ParentPid), UID: -1}}
+	s.scribe.rows <- []format.Row{gone.exitRow(s.scribe.accounts.clock.now())}
+}
+
+// noteUnseen writes down a process of which the recorder learns when it has ended already, or
+// when the recording has.
+func (s *Session) noteUnseen(birth bpf.CudaProcessEvent) {
+	if birth.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) || s.family.get(int(birth.Pid)) != nil {
+		return
+	}
+	p, err := openProcess(int(birth.Pid))
+	if err != nil {
+		s.noteGone(birth)
+		return
+	}
+	defer p.close()
+	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
 }
 
 // noteLate writes down that calls of the process may be missing: it had the library

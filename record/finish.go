@@ -61,13 +61,14 @@ func (s *Session) Finish() (Result, error) {
 	return result, err
 }
 
-// drainRest empties the ring buffer; births that come with it are too late to matter.
+// drainRest empties the ring buffer; of processes that come with it the facts are noted.
 func (s *Session) drainRest() error {
 	done := make(chan error, 1)
 	go func() { done <- s.drain.finish() }()
 	for {
 		select {
-		case <-s.births:
+		case birth := <-s.births:
+			s.noteUnseen(birth)
 		case err := <-done:
 			return err
 		}

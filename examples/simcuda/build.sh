@@ -50,6 +50,9 @@ build libcudart.so.13 "cudart_sim.h cudart_driver.h identity.h $api" \
 program="-O1 -fno-omit-frame-pointer -rdynamic"
 # No rpath: the leak finds whichever libcuda.so.1 the system or LD_LIBRARY_PATH gives it.
 build leak "$api" ../leak/leak.c $program -I.
+build verdicts "../verdicts/verdicts.h $api" \
+	"../verdicts/verdicts.c ../verdicts/leaks.c ../verdicts/caches.c ../verdicts/kinds.c ../verdicts/processes.c ../verdicts/faults.c" \
+	$program -I. -I../verdicts
 build storm "storm.h $api" "storm.c storm_calls.c storm_more.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build every "every.h $api" "every.c every_memory.c every_child.c every_copy.c every_work.c every_module.c" $program $rpath
