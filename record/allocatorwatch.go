@@ -4,6 +4,7 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
 	"math/bits"
 	"path/filepath"
 	"regexp"
@@ -28,7 +29,7 @@ type allocatorWatch struct {
 // that hold its totals are found.
 type layoutSearch struct {
 	library fileID
-	links   []link.Link
+	reports link.Link
 }
 
 func newAllocatorWatch() allocatorWatch {
@@ -59,7 +60,12 @@ func (s *Session) knowAllocator(lib *library, p *process) {
 	} else if layout, ok := w.layouts[lib.id]; ok {
 		s.setLayout(p.pid, layout)
 	} else {
-		w.searches[p.pid] = s.search(lib.id, p)
+		reports, err := s.linkReports(p)
+		if err != nil {
+			fact.Missing = "what PyTorch's allocator counts itself is not recorded: " + err.Error()
+		} else {
+			w.searches[p.pid] = &layoutSearch{library: lib.id, reports: reports}
+		}
 	}
 	text, err := json.Marshal(fact)
 	if err != nil {
@@ -70,23 +76,19 @@ func (s *Session) knowAllocator(lib *library, p *process) {
 	}}
 }
 
-// search probes the reports of a process. Without them the totals stay unknown.
-func (s *Session) search(lib fileID, p *process) *layoutSearch {
-	search := &layoutSearch{library: lib}
+// linkReports probes the reports of a process. Without them the totals stay unknown.
+func (s *Session) linkReports(p *process) (link.Link, error) {
 	maps, err := p.maps()
 	if err != nil {
-		return search
+		return nil, err
 	}
 	i := slices.IndexFunc(maps, func(m symbolize.Mapping) bool {
 		return m.Executable() && reportLibrary.MatchString(filepath.Base(m.Path))
 	})
 	if i < 0 {
-		return search
+		return nil, errors.New("libc10.so is not mapped")
 	}
-	if l, err := s.probes.linkReports(p.mapFile(maps[i]), p.pid); err == nil {
-		search.links = append(search.links, l)
-	}
-	return search
+	return s.probes.linkReports(p.mapFile(maps[i]), p.pid)
 }
 
 // linkReports probes the reports of one process in the library at path.
@@ -121,7 +123,7 @@ func (s *Session) endSearches() {
 			w.layouts[search.library] = layout
 		}
 		s.setLayout(pid, layout)
-		_ = closeLinks(search.links) // one that cannot be closed goes with the recorder
+		_ = search.reports.Close() // one that cannot be closed goes with the recorder
 		delete(w.searches, pid)
 	}
 }
@@ -130,7 +132,7 @@ func (s *Session) endSearches() {
 func (s *Session) forgetAllocator(pid int) {
 	w := &s.allocators
 	if search := w.searches[pid]; search != nil {
-		_ = closeLinks(search.links)
+		_ = search.reports.Close()
 		delete(w.searches, pid)
 	}
 	delete(w.known, pid)
@@ -141,7 +143,7 @@ func (s *Session) forgetAllocator(pid int) {
 // endAllocators ends all searches.
 func (s *Session) endAllocators() {
 	for _, search := range s.allocators.searches {
-		_ = closeLinks(search.links)
+		_ = search.reports.Close()
 	}
 	clear(s.allocators.searches)
 }
