@@ -45,6 +45,7 @@ const enum stack_mode *unused_mode __attribute__((unused));
 const enum no_return *unused_no_return __attribute__((unused));
 const enum allocator_action *unused_action __attribute__((unused));
 const struct unwound_event *unused_unwound __attribute__((unused));
+const enum fingerprint_level *unused_level __attribute__((unused));
 const enum unwinder_slot *unused_slot __attribute__((unused));
 
 static __always_inline void take_effect(struct thread *t, const struct call_spec *spec, struct open_call *c)

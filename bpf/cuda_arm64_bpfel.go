@@ -179,6 +179,16 @@ const (
 	CudaEventFlagsEVENT_NO_RETURN  CudaEventFlags = 16
 )
 
+type CudaFingerprintLevel uint32
+
+const (
+	CudaFingerprintLevelLEVEL_CALL     CudaFingerprintLevel = 0
+	CudaFingerprintLevelLEVEL_SEQUENCE CudaFingerprintLevel = 1
+	CudaFingerprintLevelLEVEL_PYTHON   CudaFingerprintLevel = 2
+	CudaFingerprintLevelLEVEL_PATH     CudaFingerprintLevel = 3
+	CudaFingerprintLevelLEVELS         CudaFingerprintLevel = 4
+)
+
 type CudaFrameWindow struct {
 	_     structs.HostLayout
 	Start uint64
@@ -193,7 +203,7 @@ type CudaHandleKey struct {
 
 type CudaInferenceStats struct {
 	_           structs.HostLayout
-	Inferred    [3]uint64
+	Inferred    [4]uint64
 	Checked     uint64
 	Wrong       uint64
 	WrongWeight uint64
@@ -205,8 +215,8 @@ type CudaKnownPath struct {
 	Known   CudaKnownStack
 	Count   uint32
 	Scanned uint32
-	At      [96]uint16
-	Value   [96]uint64
+	At      [128]uint16
+	Value   [128]uint64
 }
 
 type CudaKnownStack struct {
@@ -367,6 +377,7 @@ type CudaThread struct {
 	Fingerprint uint64
 	Expected    uint64
 	Path        uint64
+	Previous    uint64
 	Level       uint32
 	Weight      uint32
 	Allocator   uint64
@@ -448,6 +459,7 @@ const (
 	CudaVarUnusedFlags       = "unused_flags"
 	CudaVarUnusedFrom        = "unused_from"
 	CudaVarUnusedKind        = "unused_kind"
+	CudaVarUnusedLevel       = "unused_level"
 	CudaVarUnusedMode        = "unused_mode"
 	CudaVarUnusedName        = "unused_name"
 	CudaVarUnusedNoReturn    = "unused_no_return"
@@ -557,6 +569,7 @@ type CudaVariableSpecs struct {
 	UnusedFlags       *ebpf.VariableSpec `ebpf:"unused_flags"`
 	UnusedFrom        *ebpf.VariableSpec `ebpf:"unused_from"`
 	UnusedKind        *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedLevel       *ebpf.VariableSpec `ebpf:"unused_level"`
 	UnusedMode        *ebpf.VariableSpec `ebpf:"unused_mode"`
 	UnusedName        *ebpf.VariableSpec `ebpf:"unused_name"`
 	UnusedNoReturn    *ebpf.VariableSpec `ebpf:"unused_no_return"`
@@ -661,6 +674,7 @@ type CudaVariables struct {
 	UnusedFlags       *ebpf.Variable `ebpf:"unused_flags"`
 	UnusedFrom        *ebpf.Variable `ebpf:"unused_from"`
 	UnusedKind        *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedLevel       *ebpf.Variable `ebpf:"unused_level"`
 	UnusedMode        *ebpf.Variable `ebpf:"unused_mode"`
 	UnusedName        *ebpf.Variable `ebpf:"unused_name"`
 	UnusedNoReturn    *ebpf.Variable `ebpf:"unused_no_return"`

@@ -90,7 +90,7 @@ struct event {
 	__u32 cpu;
 	__u32 _pad;
 };
-_Static_assert(sizeof(struct event) == 128, "two cache lines; 64 MiB hold 490k of them");
+_Static_assert(sizeof(struct event) == 128, "two cache lines; 32 MiB hold 245k of them");
 
 /* 127 frames is what perf keeps at most (PERF_MAX_STACK_DEPTH). */
 #define MAX_FRAMES 127
@@ -250,9 +250,10 @@ struct call_spec {
 
 /* What a fingerprint is made of. */
 enum fingerprint_level {
-	LEVEL_CALL,   /* the call itself */
-	LEVEL_PYTHON, /* and the Python frames */
-	LEVEL_PATH,   /* and return addresses on the stack */
+	LEVEL_CALL,     /* the call itself */
+	LEVEL_SEQUENCE, /* and the innermost Python frame, and the stack of the thread's call before it */
+	LEVEL_PYTHON,   /* instead of these all Python frames */
+	LEVEL_PATH,     /* and return addresses on the stack */
 	LEVELS,
 };
 
@@ -295,6 +296,7 @@ struct thread {
 	__u64 fingerprint; /* of the stack being unwound, 0: it is not to be remembered */
 	__u64 expected;    /* the stack as it would have been inferred, 0: it would not have been */
 	__u64 path;        /* key of the path on which it would have been */
+	__u64 previous;    /* stack of the last call that has one, 0: none yet */
 	__u32 level;       /* enum fingerprint_level */
 	__u32 weight;      /* of how many calls such as this one is unwound */
 	__u64 allocator;   /* the caching allocator that was last at work, 0: none */

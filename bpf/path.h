@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The native path of a thread without unwinding it: the words on its stack that point
- * into code, and stay the same while the unwound stack does. Those of the live frames are
- * the return addresses; others are left over from calls that are gone and drop out as
- * soon as they change.
+ * behind a call in code, and stay the same while the unwound stack does. Those of the live
+ * frames are the return addresses; others are left over from calls that are gone and drop
+ * out as soon as they change. Pointers to functions and what lies beside code look
+ * alike until one looks at the code: they would fill a path before it reaches the frame
+ * that tells two stacks apart.
  *
  * Learning is slow, but happens a few times per stack; comparing costs a copy of the
  * stack, up to the outermost word, and some 50 comparisons.
@@ -59,7 +61,7 @@ struct known_stack {
 	__u64 span;  /* of its paths: how much of the stack they need, in words */
 };
 
-#define PATH_WORDS 96
+#define PATH_WORDS 128
 
 /* One native path of a fingerprint, and its stack. */
 struct known_path {
@@ -182,8 +184,8 @@ static __always_inline int is_code(struct code_map *code, __u64 word)
 	return word >= code->program_start && word < code->program_end;
 }
 
-/* Adds a word to the path, if it is code, until that is full. */
-static long add_if_code(__u32 i, struct path_search *c)
+/* Adds a word to the path, if it looks like a return address, until that is full. */
+static long add_if_return(__u32 i, struct path_search *c)
 {
 	__u32 at = c->from + i, n = c->path->count;
 	__u64 word = piece_word(c->piece, at);
@@ -192,7 +194,7 @@ static long add_if_code(__u32 i, struct path_search *c)
 	if (at >= c->piece->count || n >= PATH_WORDS)
 		return 1;
 	c->path->scanned = at + 1;
-	if (!is_code(c->code, word))
+	if (!is_code(c->code, word) || !is_after_call(word))
 		return 0;
 	c->path->at[n] = at;
 	c->path->value[n] = word;
@@ -276,7 +278,7 @@ static __always_inline __u64 learn_path(struct pt_regs *ctx, struct thread *t, _
 		c.path->known.stack_id = stack_id;
 	}
 	c.from = c.path->scanned;
-	bpf_loop(PIECE_WORDS, add_if_code, &c, 0);
+	bpf_loop(PIECE_WORDS, add_if_return, &c, 0);
 	return last_word(c.path) + 1;
 }
 

@@ -126,6 +126,18 @@ static __always_inline const __u64 *frame_words(struct thread *t, const struct f
 	return t->scratch.words;
 }
 
+/* Mixes code and instruction of the innermost Python frame of the thread into h. */
+static __always_inline __u64 python_line(struct thread *t, __u32 pid, __u64 h)
+{
+	const struct python_process *p = bpf_map_lookup_elem(&python_processes, &pid);
+	const __u64 *words = t->scratch.words;
+	__u64 frame = p ? python_frame(p) : 0;
+
+	if (!frame || bpf_probe_read_user(t->scratch.words, PYTHON_FRAME_WORDS * 8, (void *)frame))
+		return h;
+	return mix(h ^ frame_word(words, p->frame_code), frame_word(words, p->frame_instruction));
+}
+
 /* Mixes code and instruction of every Python frame of the thread into h. */
 static __always_inline __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
 {

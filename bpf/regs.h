@@ -66,6 +66,19 @@ static __always_inline __u64 return_address(struct pt_regs *ctx)
 	return pc;
 }
 
+/* Whether byte i begins an indirect call, opcode FF /2. */
+#define IS_INDIRECT(code, i) (((code) >> 8 * (i) & 0xff) == 0xff && ((code) >> 8 * ((i) + 1) & 0x38) == 0x10)
+
+/* Whether a call instruction ends at an address of code: e8 and 4 bytes, or an indirect one of 2 to 7. */
+static __always_inline int is_after_call(__u64 pc)
+{
+	__u64 code = 0;
+
+	bpf_probe_read_user(&code, sizeof(code), (void *)(pc - 8));
+	return (code >> 24 & 0xff) == 0xe8 || IS_INDIRECT(code, 6) || IS_INDIRECT(code, 5) || IS_INDIRECT(code, 2) ||
+	       IS_INDIRECT(code, 4) || IS_INDIRECT(code, 1);
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 struct pt_regs {
@@ -104,6 +117,15 @@ static __always_inline int is_trampoline(__u64 pc)
 static __always_inline __u64 return_address(struct pt_regs *ctx)
 {
 	return ctx->regs[30];
+}
+
+/* Whether a call instruction, BL or BLR, ends at an address of code. */
+static __always_inline int is_after_call(__u64 pc)
+{
+	__u32 code = 0;
+
+	bpf_probe_read_user(&code, sizeof(code), (void *)(pc - 4));
+	return (code & 0xfc000000) == 0x94000000 || (code & 0xfffffc1f) == 0xd63f0000;
 }
 
 #else

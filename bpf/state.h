@@ -22,7 +22,7 @@ volatile __u8 skip_returns = 0;
 /* Everything that goes to user space. Full: the record is counted as lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 64 << 20);
+	__uint(max_entries, 32 << 20);
 } events SEC(".maps");
 
 /*

@@ -67,7 +67,12 @@ static __always_inline int claim_record(__u64 id, __u64 now)
 static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 caller_pc)
 {
 	t->fingerprint = t->expected = 0;
-	return take_stacks == STACKS_OFF || (take_stacks == STACKS_AUTO && infer(ctx, t, spec, c, caller_pc));
+	if (take_stacks != STACKS_AUTO)
+		return take_stacks == STACKS_OFF;
+	if (!infer(ctx, t, spec, c, caller_pc))
+		return 0;
+	t->previous = c->event.stack_id;
+	return 1;
 }
 
 /* Unwinds the stack of an outermost call (then this function does not return) or walks it by frame pointers. */

@@ -109,7 +109,7 @@ type UnwindHandleKey struct {
 
 type UnwindInferenceStats struct {
 	_           structs.HostLayout
-	Inferred    [3]uint64
+	Inferred    [4]uint64
 	Checked     uint64
 	Wrong       uint64
 	WrongWeight uint64
@@ -121,8 +121,8 @@ type UnwindKnownPath struct {
 	Known   UnwindKnownStack
 	Count   uint32
 	Scanned uint32
-	At      [96]uint16
-	Value   [96]uint64
+	At      [128]uint16
+	Value   [128]uint64
 }
 
 type UnwindKnownStack struct {
@@ -207,6 +207,7 @@ type UnwindThread struct {
 	Fingerprint uint64
 	Expected    uint64
 	Path        uint64
+	Previous    uint64
 	Level       uint32
 	Weight      uint32
 	Allocator   uint64

@@ -156,11 +156,13 @@ const NoteStackInference = "stack_inference"
 type StackInference struct {
 	Class string `json:"class"` // memory, launch, copy, sync, api or allocator
 	Key   string `json:"key"`   // what calls with the same stack have in common, in words
-	// Inferred calls have the stack of an earlier one; of these ByPython and ByPath could
-	// be told from others only by their Python frames or the return addresses on the stack.
-	Inferred int64 `json:"inferred"`
-	ByPython int64 `json:"by_python,omitempty"`
-	ByPath   int64 `json:"by_path,omitempty"`
+	// Inferred calls have the stack of an earlier one; of these BySequence could be told
+	// from others by the stack of the call before and the innermost Python frame, ByPython
+	// and ByPath only by all their Python frames or the return addresses on the stack.
+	Inferred   int64 `json:"inferred"`
+	BySequence int64 `json:"by_sequence,omitempty"`
+	ByPython   int64 `json:"by_python,omitempty"`
+	ByPath     int64 `json:"by_path,omitempty"`
 	// Checked calls could have had, were chosen at random and unwound instead; of these
 	// Wrong had another stack. Young fingerprints are checked more often than old ones, so
 	// the share of inferred calls that are wrong is not Wrong / Checked but

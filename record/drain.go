@@ -15,15 +15,9 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-const (
-	// pollInterval bounds how long records wait in the ring buffer; 64 MiB hold
-	// 490,000 calls, so 5 ms are safe to 90 million calls a second.
-	pollInterval = 5 * time.Millisecond
-	// chunkBytes is what goes to the scribe at once.
-	chunkBytes = 1 << 20
-	// maxChunks bounds what waits between drain and scribe: 64 MiB.
-	maxChunks = 64
-)
+// pollInterval bounds how long records wait in the ring buffer; 32 MiB hold
+// 245,000 calls, so 5 ms are safe to 45 million calls a second.
+const pollInterval = 5 * time.Millisecond
 
 // drain empties the ring buffer into chunks for the scribe until stop is closed and
 // the buffer is empty. It only copies: nothing it does may take long.
@@ -31,25 +25,25 @@ type drain struct {
 	reader *ringbuf.Reader
 	births chan<- bpf.CudaProcessEvent // processes, which cannot wait for the scribe
 	chunks chan<- []byte
-	spare  <-chan []byte
+	pool   *chunkPool
 	stop   chan struct{}
 	done   chan struct{}
 	err    error
 }
 
-func newDrain(events *ebpf.Map, chunks chan<- []byte, spare <-chan []byte, births chan<- bpf.CudaProcessEvent) (*drain, error) {
+func newDrain(events *ebpf.Map, chunks chan<- []byte, pool *chunkPool, births chan<- bpf.CudaProcessEvent) (*drain, error) {
 	reader, err := ringbuf.NewReader(events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
-	return &drain{reader: reader, births: births, chunks: chunks, spare: spare, stop: make(chan struct{}), done: make(chan struct{})}, nil
+	return &drain{reader: reader, births: births, chunks: chunks, pool: pool, stop: make(chan struct{}), done: make(chan struct{})}, nil
 }
 
 func (d *drain) run() {
 	defer close(d.done)
 	defer close(d.chunks)
 	var record ringbuf.Record
-	chunk := d.chunk()
+	chunk := d.pool.get()
 	for {
 		d.reader.SetDeadline(time.Now().Add(pollInterval))
 		// Everything there is now, then up to pollInterval of waiting for more.
@@ -68,7 +62,7 @@ func (d *drain) run() {
 			}
 			if len(chunk)+len(record.RawSample)+8 > cap(chunk) {
 				d.chunks <- chunk
-				chunk = d.chunk()
+				chunk = d.pool.get()
 			}
 			chunk = append(chunk, record.RawSample...)
 			for len(chunk)%8 != 0 { // the scribe reads records in place
@@ -77,7 +71,7 @@ func (d *drain) run() {
 		}
 		if len(chunk) > 0 {
 			d.chunks <- chunk
-			chunk = d.chunk()
+			chunk = d.pool.get()
 		}
 		select {
 		case <-d.stop:
@@ -91,16 +85,6 @@ func (d *drain) run() {
 
 func isBirth(sample []byte) bool {
 	return len(sample) >= int(unsafe.Sizeof(bpf.CudaProcessEvent{})) && bpf.CudaRecordKind(sample[0]) == bpf.CudaRecordKindRECORD_PROCESS
-}
-
-// chunk returns an empty chunk, used or new.
-func (d *drain) chunk() []byte {
-	select {
-	case c := <-d.spare:
-		return c
-	default:
-		return make([]byte, 0, chunkBytes)
-	}
 }
 
 // finish takes out what is left and waits for run to end.

@@ -39,7 +39,7 @@ func (s *Session) Finish() (Result, error) {
 	err := errors.Join(detachErr, s.drainRest())
 	close(s.scribe.rows)
 	<-s.scribe.done
-	err = errors.Join(err, s.addOpenCalls())
+	err = errors.Join(err, s.scribe.pool.close(), s.addOpenCalls())
 	s.scribe.look()
 	s.scribe.renameThreads()
 	s.scribe.flush()

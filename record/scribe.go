@@ -30,8 +30,8 @@ type scribe struct {
 	behind   handleNames
 	meta     func() format.Meta
 
-	chunks chan []byte       // ring records, back to back
-	spare  chan []byte       // chunks to use again
+	chunks chan []byte // ring records, back to back
+	pool   *chunkPool
 	rows   chan []format.Row // from NVML and others; one class per slice
 	done   chan struct{}
 
@@ -91,7 +91,7 @@ func (s *scribe) run(rotateEvery time.Duration) {
 				continue
 			}
 			s.decode(chunk)
-			s.spare <- chunk[:0]
+			s.pool.put(chunk)
 		case r, ok := <-rows:
 			if !ok {
 				rows = nil

@@ -67,7 +67,7 @@ type Options struct {
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
-		BufferBytes: 64 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocators: true,
+		BufferBytes: 32 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocators: true,
 		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns,
 	}
 }
@@ -235,15 +235,19 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
 	s.meta.Stacks, s.meta.Attach = s.opt.Stacks, string(s.probes.how)
 	hostFacts(&s.meta)
+	pool, err := newChunkPool()
+	if err != nil {
+		return err
+	}
 	s.scribe = &scribe{
 		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
 		names: make(map[kernelKey]kernelName), threads: make(map[int32]knownThread), captures: newCaptures(), meta: s.metaNow,
-		chunks: make(chan []byte, maxChunks), spare: make(chan []byte, maxChunks+2), rows: make(chan []format.Row, 64),
+		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64),
 		done: make(chan struct{}), launches: newLaunchRate(),
 		onFailure: func(err error) { s.failures <- err },
 	}
 	s.scribe.progress.Store(new(Progress))
-	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, s.scribe.spare, s.births)
+	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, pool, s.births)
 	if err != nil {
 		return err
 	}

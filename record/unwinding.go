@@ -172,13 +172,18 @@ func (p *probes) endUnwinding(u *unwind.Unwinder, wakeupBytes uint64) error {
 func (s *Session) inferenceNotes(now int64) []format.Row {
 	var rows []format.Row
 	for class, sum := range s.probes.inferences() {
-		inferred := sum.Inferred[0] + sum.Inferred[1] + sum.Inferred[2]
-		if inferred+sum.Checked+sum.Busy == 0 {
+		var inferred int64
+		for _, n := range sum.Inferred {
+			inferred += int64(n)
+		}
+		if inferred+int64(sum.Checked+sum.Busy) == 0 {
 			continue
 		}
 		text, err := json.Marshal(format.StackInference{
-			Class: classNames[class], Key: "call, then Python frames, then native path",
-			Inferred: int64(inferred), ByPython: int64(sum.Inferred[1]), ByPath: int64(sum.Inferred[2]), Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), WrongEstimated: int64(sum.WrongWeight), Busy: int64(sum.Busy),
+			Class: classNames[class], Key: "call, then what came before, or Python frames, then native path",
+			Inferred: inferred, BySequence: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_SEQUENCE]),
+			ByPython: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_PYTHON]), ByPath: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_PATH]),
+			Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), WrongEstimated: int64(sum.WrongWeight), Busy: int64(sum.Busy),
 		})
 		if err != nil {
 			continue // strings and numbers always encode

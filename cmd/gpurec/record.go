@@ -73,7 +73,7 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.StringVar(&f.opt.Comm, "comm", "", "record every process of this `NAME`, as in /proc/PID/comm")
 	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in cgroup v2 `PATH`, as in /proc/PID/cgroup, or below it")
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
-	flags.StringVar(&f.buffer, "buffer", "64MiB", "`SIZE` of the ring buffer; a power of two")
+	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
 	flags.BoolVar(&f.opt.Allocators, "allocator", f.opt.Allocators, "record what PyTorch's caching allocator does: tensors, segments, out-of-memory")
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
@@ -117,7 +117,7 @@ func (f *recordFlags) check(command []string) error {
 	}
 	size, err := parseSize(f.buffer)
 	if err != nil || size < 64<<10 || size > 1<<31 || bits.OnesCount64(uint64(size)) != 1 {
-		return usagef("gpurec record --buffer 64MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is needed", f.buffer)
+		return usagef("gpurec record --buffer 32MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is needed", f.buffer)
 	}
 	f.opt.BufferBytes = int(size)
 	switch {

@@ -1,0 +1,56 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// chunkBytes is what goes to the scribe at once.
+	chunkBytes = 1 << 20
+	// maxChunks bounds what waits between drain and scribe: 64 MiB.
+	maxChunks = 64
+)
+
+// chunkPool is the memory of what is on its way from drain to scribe. It lies outside of
+// Go's heap, which is held small: there, a scribe that falls behind would leave no room
+// for garbage, and collecting all the time would let it fall behind further.
+type chunkPool struct {
+	mapped []byte // for maxChunks, one in the hands of each side
+	unused []byte
+	spare  chan []byte // to use again
+}
+
+// newChunkPool reserves addresses; memory is taken when a chunk is filled first.
+func newChunkPool() (*chunkPool, error) {
+	const size = (maxChunks + 2) * chunkBytes
+	mapped, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("reserve %d bytes for records: %w", size, err)
+	}
+	return &chunkPool{mapped: mapped, unused: mapped, spare: make(chan []byte, maxChunks+2)}, nil
+}
+
+// get returns an empty chunk. Only the drain calls it.
+func (p *chunkPool) get() []byte {
+	select {
+	case chunk := <-p.spare:
+		return chunk
+	default:
+	}
+	if len(p.unused) == 0 {
+		return <-p.spare
+	}
+	chunk := p.unused[:0:chunkBytes]
+	p.unused = p.unused[chunkBytes:]
+	return chunk
+}
+
+// put gives a chunk back.
+func (p *chunkPool) put(chunk []byte) { p.spare <- chunk[:0] }
+
+// close gives the memory back, when no chunk is in use any more.
+func (p *chunkPool) close() error { return unix.Munmap(p.mapped) }
