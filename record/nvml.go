@@ -34,6 +34,7 @@ type gpu struct {
 	questions []*question
 	lost      bool // it does not answer any more
 	cost      format.SamplingCost
+	cpuBase   int64 // what the thread had done before it sampled, in ns
 }
 
 // question is something that a device supports, asked whenever its period is over.
@@ -152,6 +153,7 @@ func (t *telemetry) run(c clock, every time.Duration, rows *rowSender, stop <-ch
 func (g *gpu) run(c clock, every time.Duration, rows *rowSender, stop <-chan struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	g.cpuBase = clockNs(unix.CLOCK_THREAD_CPUTIME_ID)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -191,7 +193,7 @@ func (g *gpu) sample(c clock, now time.Time, ahead time.Duration, rows *rowSende
 		sampled = append(sampled, answer...)
 	}
 	g.cost.Samples++
-	g.cost.CPUNs = clockNs(unix.CLOCK_THREAD_CPUTIME_ID)
+	g.cost.CPUNs = clockNs(unix.CLOCK_THREAD_CPUTIME_ID) - g.cpuBase
 	rows.send(sampled)
 }
 
