@@ -2,7 +2,6 @@ package analyze
 
 import (
 	"errors"
-	"iter"
 	"slices"
 )
 
@@ -38,7 +37,7 @@ type allocatorChange struct {
 // At allocatorEnd all of that is what the process held when it ended.
 type allocatorConsumer func(a *allocator, c *allocatorChange)
 
-// allocators are the allocators of a recording, by Timeline.allocatorKeys.
+// allocators are the allocators of a recording, by Timeline.allocators.
 type allocators struct {
 	t    *Timeline
 	list []*allocator
@@ -52,7 +51,7 @@ func (s *allocators) of(n int32) *allocator {
 		s.list = append(s.list, nil)
 	}
 	if s.list[n] == nil {
-		key := s.t.allocatorKeys[n]
+		key := s.t.allocators.keys[n]
 		s.list[n] = newAllocator(s, key, s.t.facts.allocatorRules[key.pid])
 	}
 	return s.list[n]
@@ -288,9 +287,6 @@ func (a *allocator) forgetReserved(e *allocatorEvent) {
 	}
 }
 
-// errStopped ends inOrder from inside.
-var errStopped = errors.New("stopped")
-
 // replayAll runs memory calls and allocators' events together in order of time, and
 // hands the changes of both to their consumers.
 func (t *Timeline) replayAll(consume func(*ledger, *change), consumeAllocator allocatorConsumer) (*ledger, *allocators, error) {
@@ -302,28 +298,30 @@ func (t *Timeline) replayTogether(onlySegments bool, consume func(*ledger, *chan
 	s := &allocators{t: t}
 	r := memoryReplay{l: &ledger{t: t}, events: t.events, consume: consume}
 	r.exit = func(pid int32, atNs int64) { s.exit(pid, atNs, consumeAllocator) }
-	var callErr error
-	next, stop := iter.Pull(func(yield func(*memoryCall) bool) {
-		callErr = inOrder(t.memory, t.streamMemory(), func(m *memoryCall) error {
-			if !yield(m) {
-				return errStopped
-			}
-			return nil
-		})
-	})
-	defer stop()
-	m, more := next()
-	err := inOrder(t.allocations, t.streamAllocators(onlySegments), func(e *allocatorEvent) error {
-		for ; more && m.atNs <= e.atNs; m, more = next() {
-			r.call(m)
+	allCalls, allEvents := newOrdered(t.memory, t.streamMemory()), newOrdered(t.allocations, t.streamAllocators(onlySegments))
+	defer allCalls.close()
+	defer allEvents.close()
+	var calls []memoryCall
+	var events []allocatorEvent
+	var callErr, err error
+	for {
+		if len(calls) == 0 && callErr == nil {
+			calls, callErr = allCalls.next()
 		}
-		r.eventsBefore(e.atNs)
-		s.apply(e, consumeAllocator)
-		return nil
-	})
-	for ; more; m, more = next() {
-		r.call(m)
+		if len(events) == 0 && err == nil {
+			events, err = allEvents.next()
+		}
+		switch {
+		case len(calls) > 0 && (len(events) == 0 || calls[0].atNs <= events[0].atNs):
+			r.call(&calls[0])
+			calls = calls[1:]
+		case len(events) > 0:
+			r.eventsBefore(events[0].atNs)
+			s.apply(&events[0], consumeAllocator)
+			events = events[1:]
+		default:
+			r.finish()
+			return r.l, s, t.wrap(errors.Join(err, callErr))
+		}
 	}
-	r.finish()
-	return r.l, s, t.wrap(errors.Join(err, callErr))
 }
