@@ -138,7 +138,7 @@ func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b piece) 
 
 func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorConsumer) {
 	a.compare(e, none, consume)
-	if i, ok := a.at[e.ptr]; ok && a.pieces[i].state != isGap {
+	if i, ok := a.at.get(e.ptr); ok && a.pieces[i].state != isGap {
 		a.lose(&a.pieces[i], e.atNs, consume)
 		a.pieces[i].state = isGap // not joined: the new block begins where it did
 		a.use(i, -a.pieces[i].size)
@@ -161,7 +161,7 @@ func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorCons
 // makeRoom forgets a gap of an expandable segment that is too small for the block which
 // begins there: what was mapped before the recording goes on behind it.
 func (a *allocator) makeRoom(e *allocatorEvent) {
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	if ok && a.pieces[i].segment == expandableSegment && a.room(i) < a.rules.round(e.bytes) {
 		a.cut(i, e.ptr, e.ptr+a.pieces[i].size)
 	}
@@ -187,7 +187,7 @@ func (a *allocator) lose(p *piece, atNs int64, consume allocatorConsumer) {
 }
 
 func (a *allocator) freeRequested(e *allocatorEvent, consume allocatorConsumer) {
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	if ok && a.pieces[i].state == isAwaiting { // it has ended, and its address was handed out again
 		a.lose(&a.pieces[i], e.atNs, consume)
 		a.release(i)
@@ -221,7 +221,7 @@ func (a *allocator) older(e *allocatorEvent, size int64) int32 {
 
 func (a *allocator) freeCompleted(e *allocatorEvent, consume allocatorConsumer) {
 	a.compare(e, none, consume)
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	switch {
 	case !ok || a.pieces[i].state == isGap: // given back before the recording
 		i = a.older(e, a.rules.round(e.bytes))
