@@ -100,7 +100,7 @@ func (s *allocators) apply(e *allocatorEvent, consume allocatorConsumer) {
 	case outOfMemory:
 		a.compare(e, none, consume)
 		a.counts.outOfMemory++
-		a.emit(consume, e, piece{requested: e.bytes, size: e.bytes, pool: e.pool, stream: e.stream, origin: e.origin, sinceNs: e.atNs, segment: straySegment, prev: none, next: none})
+		a.emit(consume, e, &piece{requested: e.bytes, size: e.bytes, pool: e.pool, stream: e.stream, origin: e.origin, sinceNs: e.atNs, segment: straySegment, prev: none, next: none})
 	case lookedAt: // torch tells it of device 0 whichever it is about
 	default:
 		a.segmentChange(e, e.stream, consume)
@@ -128,8 +128,8 @@ func (a *allocator) compare(e *allocatorEvent, freed int32, consume allocatorCon
 }
 
 // emit hands out a change to a block.
-func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b piece) {
-	a.change = allocatorChange{what: e.what, atNs: e.atNs, block: b, origin: noOrigin}
+func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b *piece) {
+	a.change = allocatorChange{what: e.what, atNs: e.atNs, block: *b, origin: noOrigin}
 	if e.what == outOfMemory {
 		a.change.deviceFree = e.ptr
 	}
@@ -149,7 +149,7 @@ func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorCons
 	a.makeRoom(e)
 	size := a.sizeOf(e)
 	b := piece{ptr: e.ptr, size: size, requested: e.bytes, sinceNs: e.atNs, pool: e.pool, stream: stream, origin: e.origin, segment: straySegment, prev: none, next: none, state: isBlock}
-	a.emit(consume, e, b)
+	a.emit(consume, e, &b)
 	a.counts.allocs++
 	a.seen.Allocated += size
 	a.seen.Active += size
@@ -207,7 +207,7 @@ func (a *allocator) freeRequested(e *allocatorEvent, consume allocatorConsumer) 
 	} else {
 		a.counts.frees++
 	}
-	a.emit(consume, e, a.pieces[i])
+	a.emit(consume, e, &a.pieces[i])
 	a.pieces[i].state = isAwaiting
 	a.seen.Allocated -= a.pieces[i].size
 	a.seen.Allocations--
@@ -233,7 +233,7 @@ func (a *allocator) freeCompleted(e *allocatorEvent, consume allocatorConsumer) 
 			a.seen.Allocated -= a.pieces[i].size
 		}
 	}
-	a.emit(consume, e, a.pieces[i])
+	a.emit(consume, e, &a.pieces[i])
 	a.seen.Active -= a.pieces[i].size
 	a.seen.Requested -= a.pieces[i].requested
 	a.release(i)

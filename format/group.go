@@ -174,8 +174,12 @@ func numbers[T number](g *Group, column string, dst []T, values func(parquet.Pag
 			dict = values(d.Page())
 		}
 		data := p.Data()
-		for _, i := range data.Int32() {
-			dst = append(dst, dict[i])
+		index := data.Int32()
+		first := len(dst)
+		dst = slices.Grow(dst, len(index))[:first+len(index)]
+		added := dst[first:]
+		for k, i := range index {
+			added[k] = dict[i]
 		}
 		return nil
 	})
@@ -224,7 +228,7 @@ func (g *Group) StringsInto(column string, s Strings) Strings {
 		s.Dict = []string{""}
 	}
 	for _, i := range s.Index {
-		if i < 0 || int(i) >= len(s.Dict) {
+		if uint32(i) >= uint32(len(s.Dict)) {
 			g.fail(fmt.Errorf("column %s: index %d outside of its dictionary", column, i))
 			s.Index = nil
 			break
