@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// ptrMap is a map from addresses. Replays look one up for nearly every event, and in
-// this one that takes a third of the time that it takes in Go's: open addressing, linear
+// ptrMap is a map from addresses. Replays look one up for nearly every event, and with
+// 100,000 of them this one takes half of the time of Go's: open addressing, linear
 // probing, and what is deleted leaves no mark. The zero value is an empty map.
 type ptrMap[V any] struct {
 	slots []ptrSlot[V] // a power of two of them, at most three quarters in use
