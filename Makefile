@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 BUILD := build
 GO ?= go
+EVENTS ?= 1e6,1e7
 CC ?= cc
 CXX ?= c++
 # The unwinder's module is used with a few changes; scripts/workspace.sh says which.
@@ -46,8 +47,9 @@ generate: workspace ## compile the BPF programs (Debian 12's clang-14 and libbpf
 check: workspace ## all that CI runs: format, vet, lint, generated files, tests without skips
 	@bash scripts/check.sh
 
-bench: workspace simtorch ## run the benchmarks
+bench: workspace simtorch ## run the benchmarks; of reports with EVENTS=1e6,1e7 (1e8 takes some minutes)
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+	GPUREC_BENCH_EVENTS=$(EVENTS) $(GO) test -timeout 0 -run '^$$' -bench '^BenchmarkReports$$' -benchtime 1x ./analyze
 
 fuzz: workspace ## fuzz every parser for FUZZTIME (30s) each
 	@bash scripts/fuzz.sh

@@ -98,8 +98,8 @@ type allocator struct {
 	counts       allocatorCounts
 
 	pieces   []piece
-	spare    []int32         // numbers of pieces that are free to use
-	at       map[int64]int32 // beginning of a piece → its number
+	spare    []int32       // numbers of pieces that are free to use
+	at       ptrMap[int32] // beginning of a piece → its number
 	segments []segment
 	idle     []int32         // numbers of segments that are free to use
 	began    map[int64]int32 // beginning of a segment, or of a mapped stretch → number of segment
@@ -123,7 +123,7 @@ type allocatorCounts struct {
 func newAllocator(set *allocators, key allocatorKey, rules allocatorRules) *allocator {
 	return &allocator{
 		set: set, pid: key.pid, device: key.device, rules: rules, check: allocatorCheck{pending: none},
-		at: make(map[int64]int32), began: make(map[int64]int32), ends: make(map[int64]int32),
+		began: make(map[int64]int32), ends: make(map[int64]int32),
 	}
 }
 
@@ -159,15 +159,16 @@ func (a *allocator) newPiece(p piece) int32 {
 // events were lost, and the block is what its free will ask for.
 func (a *allocator) put(i int32) {
 	ptr := a.pieces[i].ptr
-	if old, ok := a.at[ptr]; !ok || a.pieces[old].state == isGap {
-		a.at[ptr] = i
+	if old, ok := a.at.get(ptr); !ok || a.pieces[old].state == isGap {
+		a.at.set(ptr, i)
 	}
 }
 
 // unput undoes put.
 func (a *allocator) unput(i int32) {
-	if ptr := a.pieces[i].ptr; a.at[ptr] == i {
-		delete(a.at, ptr)
+	ptr := a.pieces[i].ptr
+	if n, ok := a.at.get(ptr); ok && n == i {
+		a.at.delete(ptr)
 	}
 }
 
@@ -181,7 +182,7 @@ func (a *allocator) drop(i int32) {
 // sizeOf predicts the size of the block that an event hands out.
 func (a *allocator) sizeOf(e *allocatorEvent) int64 {
 	size := a.rules.round(e.bytes)
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	if !ok {
 		return size
 	}
@@ -215,7 +216,7 @@ func (a *allocator) isSmall(i int32) bool {
 
 // take makes a block of size bytes out of the gap at the event's address.
 func (a *allocator) take(e *allocatorEvent, size, stream int64) int32 {
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	if !ok {
 		i = a.newPiece(piece{ptr: e.ptr, size: size, segment: straySegment, prev: none, next: none})
 	}

@@ -17,7 +17,7 @@ type allocatorEvent struct {
 	stream    int64
 	allocated int64 // the allocator's own totals at this moment; negative: not known
 	reserved  int64
-	allocator int32 // number of process and device, see Timeline.allocatorIDs
+	allocator int32 // number of process and device, see Timeline.allocators
 	origin    int32 // of an event with a stack, else noOrigin
 	what      allocatorWhat
 }
@@ -96,19 +96,15 @@ func (t *Timeline) scanAllocators(g *format.Group, index int) {
 // which are few.
 func (t *Timeline) streamAllocators(onlySegments bool) stream[allocatorEvent] {
 	var c allocatorColumns
-	var spare [][]allocatorEvent
+	l := newLoader[allocatorEvent](t)
 	return stream[allocatorEvent]{
-		load: func(s span) ([]allocatorEvent, error) {
-			var rows []allocatorEvent
-			if n := len(spare); n > 0 {
-				rows, spare = spare[n-1][:0], spare[:n-1]
+		ahead: func(s span) (rows []allocatorEvent, begin func(), err error) {
+			if c.readNames(s.group, onlySegments) {
+				rows = c.load(s.group, l)
 			}
-			if !c.readNames(s.group, onlySegments) {
-				return rows, s.group.Err()
-			}
-			return t.loadAllocators(s.group, &c, rows, onlySegments)
+			return rows, l.begin(func() { adoptEvents(l, rows) }), s.group.Err()
 		},
-		release: func(_ span, rows []allocatorEvent) { spare = append(spare, rows) },
+		release: l.release,
 		at:      func(e *allocatorEvent) int64 { return e.atNs },
 		less:    func(a, b *allocatorEvent) bool { return a.atNs < b.atNs },
 	}
@@ -139,12 +135,19 @@ func (c *allocatorColumns) read(g *format.Group, strings *names) {
 	}
 }
 
-func (t *Timeline) loadAllocators(g *format.Group, c *allocatorColumns, rows []allocatorEvent, onlySegments bool) ([]allocatorEvent, error) {
-	c.read(g, &t.origins.strings)
-	if err := g.Err(); err != nil {
-		return nil, err
+// load returns the wanted events of a group, whose names have been read.
+func (c *allocatorColumns) load(g *format.Group, l *loader[allocatorEvent]) []allocatorEvent {
+	wanted := 0
+	for _, name := range c.name.Index {
+		if c.known[name] {
+			wanted++
+		}
 	}
-	rows = slices.Grow(rows, len(c.start))
+	c.read(g, &l.origins.strings)
+	if wanted == 0 || g.Err() != nil {
+		return nil
+	}
+	rows := l.rows(wanted)
 	for i, start := range c.start {
 		name := c.name.Index[i]
 		if !c.known[name] {
@@ -153,10 +156,10 @@ func (t *Timeline) loadAllocators(g *format.Group, c *allocatorColumns, rows []a
 		e := allocatorEvent{
 			atNs: start, ptr: c.ptr[i] & (1<<56 - 1), bytes: min(max(0, c.bytes[i]), addressSpace), pool: c.pool[i], stream: c.stream[i], what: c.whats[name], origin: noOrigin,
 			allocated: min(c.allocated[i], addressSpace), reserved: min(c.reserved[i], addressSpace),
-			allocator: t.allocatorID(allocatorKey{c.pid[i], c.device[i]}),
+			allocator: l.allocators.id(allocatorKey{c.pid[i], c.device[i]}),
 		}
 		if e.what.isBegin() {
-			e.origin = t.origins.id(origin{
+			e.origin = l.origins.id(origin{
 				stream: c.stream[i], context: c.context[i], pid: c.pid[i], tid: c.tid[i], device: c.device[i], stack: c.stack[i],
 				name: c.names[name], site: c.sites[c.site.Index[i]], memory: c.memories[c.memory.Index[i]],
 			})
@@ -167,18 +170,39 @@ func (t *Timeline) loadAllocators(g *format.Group, c *allocatorColumns, rows []a
 		rows = append(rows, e)
 	}
 	sortNearly(rows, func(a, b *allocatorEvent) bool { return a.atNs < b.atNs })
-	return rows, nil
+	return rows
 }
 
-// allocatorID numbers allocators in the order in which they are met.
-func (t *Timeline) allocatorID(key allocatorKey) int32 {
-	if n := t.lastAllocator; int(n) < len(t.allocatorKeys) && t.allocatorKeys[n] == key {
-		return n
+// adoptEvents gives events the Timeline's numbers.
+func adoptEvents(l *loader[allocatorEvent], rows []allocatorEvent) {
+	for i := range rows {
+		e := &rows[i]
+		e.allocator = l.adoptedAllocators[e.allocator]
+		if e.origin != noOrigin {
+			e.origin = l.adopted[e.origin]
+		}
 	}
-	n := numbered(t.allocatorIDs, key)
-	if int(n) == len(t.allocatorKeys) {
-		t.allocatorKeys = append(t.allocatorKeys, key)
+}
+
+// allocatorNumbers number allocators in the order in which they are met.
+type allocatorNumbers struct {
+	keys []allocatorKey
+	ids  map[allocatorKey]int32
+	last int32 // number of the one that was asked for last
+}
+
+func newAllocatorNumbers() allocatorNumbers {
+	return allocatorNumbers{ids: make(map[allocatorKey]int32)}
+}
+
+func (n *allocatorNumbers) id(key allocatorKey) int32 {
+	if last := n.last; int(last) < len(n.keys) && n.keys[last] == key {
+		return last
 	}
-	t.lastAllocator = n
-	return n
+	id := numbered(n.ids, key)
+	if int(id) == len(n.keys) {
+		n.keys = append(n.keys, key)
+	}
+	n.last = id
+	return id
 }

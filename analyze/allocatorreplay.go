@@ -2,7 +2,6 @@ package analyze
 
 import (
 	"errors"
-	"iter"
 	"slices"
 )
 
@@ -38,7 +37,7 @@ type allocatorChange struct {
 // At allocatorEnd all of that is what the process held when it ended.
 type allocatorConsumer func(a *allocator, c *allocatorChange)
 
-// allocators are the allocators of a recording, by Timeline.allocatorKeys.
+// allocators are the allocators of a recording, by Timeline.allocators.
 type allocators struct {
 	t    *Timeline
 	list []*allocator
@@ -52,7 +51,7 @@ func (s *allocators) of(n int32) *allocator {
 		s.list = append(s.list, nil)
 	}
 	if s.list[n] == nil {
-		key := s.t.allocatorKeys[n]
+		key := s.t.allocators.keys[n]
 		s.list[n] = newAllocator(s, key, s.t.facts.allocatorRules[key.pid])
 	}
 	return s.list[n]
@@ -101,7 +100,7 @@ func (s *allocators) apply(e *allocatorEvent, consume allocatorConsumer) {
 	case outOfMemory:
 		a.compare(e, none, consume)
 		a.counts.outOfMemory++
-		a.emit(consume, e, piece{requested: e.bytes, size: e.bytes, pool: e.pool, stream: e.stream, origin: e.origin, sinceNs: e.atNs, segment: straySegment, prev: none, next: none})
+		a.emit(consume, e, &piece{requested: e.bytes, size: e.bytes, pool: e.pool, stream: e.stream, origin: e.origin, sinceNs: e.atNs, segment: straySegment, prev: none, next: none})
 	case lookedAt: // torch tells it of device 0 whichever it is about
 	default:
 		a.segmentChange(e, e.stream, consume)
@@ -129,8 +128,8 @@ func (a *allocator) compare(e *allocatorEvent, freed int32, consume allocatorCon
 }
 
 // emit hands out a change to a block.
-func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b piece) {
-	a.change = allocatorChange{what: e.what, atNs: e.atNs, block: b, origin: noOrigin}
+func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b *piece) {
+	a.change = allocatorChange{what: e.what, atNs: e.atNs, block: *b, origin: noOrigin}
 	if e.what == outOfMemory {
 		a.change.deviceFree = e.ptr
 	}
@@ -139,7 +138,7 @@ func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b piece) 
 
 func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorConsumer) {
 	a.compare(e, none, consume)
-	if i, ok := a.at[e.ptr]; ok && a.pieces[i].state != isGap {
+	if i, ok := a.at.get(e.ptr); ok && a.pieces[i].state != isGap {
 		a.lose(&a.pieces[i], e.atNs, consume)
 		a.pieces[i].state = isGap // not joined: the new block begins where it did
 		a.use(i, -a.pieces[i].size)
@@ -150,7 +149,7 @@ func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorCons
 	a.makeRoom(e)
 	size := a.sizeOf(e)
 	b := piece{ptr: e.ptr, size: size, requested: e.bytes, sinceNs: e.atNs, pool: e.pool, stream: stream, origin: e.origin, segment: straySegment, prev: none, next: none, state: isBlock}
-	a.emit(consume, e, b)
+	a.emit(consume, e, &b)
 	a.counts.allocs++
 	a.seen.Allocated += size
 	a.seen.Active += size
@@ -162,7 +161,7 @@ func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorCons
 // makeRoom forgets a gap of an expandable segment that is too small for the block which
 // begins there: what was mapped before the recording goes on behind it.
 func (a *allocator) makeRoom(e *allocatorEvent) {
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	if ok && a.pieces[i].segment == expandableSegment && a.room(i) < a.rules.round(e.bytes) {
 		a.cut(i, e.ptr, e.ptr+a.pieces[i].size)
 	}
@@ -188,7 +187,7 @@ func (a *allocator) lose(p *piece, atNs int64, consume allocatorConsumer) {
 }
 
 func (a *allocator) freeRequested(e *allocatorEvent, consume allocatorConsumer) {
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	if ok && a.pieces[i].state == isAwaiting { // it has ended, and its address was handed out again
 		a.lose(&a.pieces[i], e.atNs, consume)
 		a.release(i)
@@ -208,7 +207,7 @@ func (a *allocator) freeRequested(e *allocatorEvent, consume allocatorConsumer) 
 	} else {
 		a.counts.frees++
 	}
-	a.emit(consume, e, a.pieces[i])
+	a.emit(consume, e, &a.pieces[i])
 	a.pieces[i].state = isAwaiting
 	a.seen.Allocated -= a.pieces[i].size
 	a.seen.Allocations--
@@ -222,7 +221,7 @@ func (a *allocator) older(e *allocatorEvent, size int64) int32 {
 
 func (a *allocator) freeCompleted(e *allocatorEvent, consume allocatorConsumer) {
 	a.compare(e, none, consume)
-	i, ok := a.at[e.ptr]
+	i, ok := a.at.get(e.ptr)
 	switch {
 	case !ok || a.pieces[i].state == isGap: // given back before the recording
 		i = a.older(e, a.rules.round(e.bytes))
@@ -234,7 +233,7 @@ func (a *allocator) freeCompleted(e *allocatorEvent, consume allocatorConsumer) 
 			a.seen.Allocated -= a.pieces[i].size
 		}
 	}
-	a.emit(consume, e, a.pieces[i])
+	a.emit(consume, e, &a.pieces[i])
 	a.seen.Active -= a.pieces[i].size
 	a.seen.Requested -= a.pieces[i].requested
 	a.release(i)
@@ -288,9 +287,6 @@ func (a *allocator) forgetReserved(e *allocatorEvent) {
 	}
 }
 
-// errStopped ends inOrder from inside.
-var errStopped = errors.New("stopped")
-
 // replayAll runs memory calls and allocators' events together in order of time, and
 // hands the changes of both to their consumers.
 func (t *Timeline) replayAll(consume func(*ledger, *change), consumeAllocator allocatorConsumer) (*ledger, *allocators, error) {
@@ -302,28 +298,30 @@ func (t *Timeline) replayTogether(onlySegments bool, consume func(*ledger, *chan
 	s := &allocators{t: t}
 	r := memoryReplay{l: &ledger{t: t}, events: t.events, consume: consume}
 	r.exit = func(pid int32, atNs int64) { s.exit(pid, atNs, consumeAllocator) }
-	var callErr error
-	next, stop := iter.Pull(func(yield func(*memoryCall) bool) {
-		callErr = inOrder(t.memory, t.streamMemory(), func(m *memoryCall) error {
-			if !yield(m) {
-				return errStopped
-			}
-			return nil
-		})
-	})
-	defer stop()
-	m, more := next()
-	err := inOrder(t.allocations, t.streamAllocators(onlySegments), func(e *allocatorEvent) error {
-		for ; more && m.atNs <= e.atNs; m, more = next() {
-			r.call(m)
+	allCalls, allEvents := newOrdered(t.memory, t.streamMemory()), newOrdered(t.allocations, t.streamAllocators(onlySegments))
+	defer allCalls.close()
+	defer allEvents.close()
+	var calls []memoryCall
+	var events []allocatorEvent
+	var callErr, err error
+	for {
+		if len(calls) == 0 && callErr == nil {
+			calls, callErr = allCalls.next()
 		}
-		r.eventsBefore(e.atNs)
-		s.apply(e, consumeAllocator)
-		return nil
-	})
-	for ; more; m, more = next() {
-		r.call(m)
+		if len(events) == 0 && err == nil {
+			events, err = allEvents.next()
+		}
+		switch {
+		case len(calls) > 0 && (len(events) == 0 || calls[0].atNs <= events[0].atNs):
+			r.call(&calls[0])
+			calls = calls[1:]
+		case len(events) > 0:
+			r.eventsBefore(events[0].atNs)
+			s.apply(&events[0], consumeAllocator)
+			events = events[1:]
+		default:
+			r.finish()
+			return r.l, s, t.wrap(errors.Join(err, callErr))
+		}
 	}
-	r.finish()
-	return r.l, s, t.wrap(errors.Join(err, callErr))
 }

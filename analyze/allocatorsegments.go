@@ -35,7 +35,7 @@ func (a *allocator) addSegment(e *allocatorEvent, stream int64) {
 	}
 	a.seen.Segments++
 	n := a.newSegment(segment{ptr: e.ptr, size: e.bytes, pool: e.pool, origin: e.origin, sinceNs: e.atNs})
-	if i, ok := a.at[e.ptr]; ok && a.pieces[i].segment == straySegment {
+	if i, ok := a.at.get(e.ptr); ok && a.pieces[i].segment == straySegment {
 		a.drop(i) // its end was lost
 	}
 	a.newPiece(piece{ptr: e.ptr, size: e.bytes, pool: e.pool, stream: stream, origin: noOrigin, segment: n, prev: none, next: none})
@@ -55,7 +55,7 @@ func (a *allocator) removeSegment(n int32) {
 // before and behind it.
 func (a *allocator) addMapping(e *allocatorEvent, stream int64) {
 	a.gapsSorted = false
-	if _, ok := a.at[e.ptr]; ok || e.bytes == 0 {
+	if _, ok := a.at.get(e.ptr); ok || e.bytes == 0 {
 		return // its unmapping was lost
 	}
 	end := e.ptr + e.bytes
@@ -71,7 +71,7 @@ func (a *allocator) addMapping(e *allocatorEvent, stream int64) {
 		a.newSegment(segment{ptr: e.ptr, pool: e.pool, origin: e.origin, sinceNs: e.atNs})
 	}
 	if n, ok := a.began[end]; ok && a.segments[n].isStretch() {
-		if behind, ok := a.at[end]; ok && same(behind) && a.pieces[behind].prev == none {
+		if behind, ok := a.at.get(end); ok && same(behind) && a.pieces[behind].prev == none {
 			p.next = behind
 			a.dropSegment(n)
 		}
@@ -116,7 +116,7 @@ func (a *allocator) removeParts(from, to int64) {
 	a.gapsSorted = false
 	for _, i := range parts {
 		p := &a.pieces[i]
-		if _, taken := a.at[to]; taken && p.ptr+p.size > to {
+		if _, taken := a.at.get(to); taken && p.ptr+p.size > to {
 			continue // events that contradict each other
 		}
 		a.cut(i, max(from, p.ptr), min(to, p.ptr+p.size))
@@ -192,7 +192,7 @@ func (s segment) from(ptr, pool int64) segment {
 // allocator that gives memory back does so for all gaps one after the other, so that
 // sorting them once serves many calls.
 func (a *allocator) gapAt(ptr int64) int32 {
-	if i, ok := a.at[ptr]; ok {
+	if i, ok := a.at.get(ptr); ok {
 		if p := &a.pieces[i]; p.state != isGap || p.segment != expandableSegment {
 			return none
 		}
@@ -205,7 +205,10 @@ func (a *allocator) gapAt(ptr int64) int32 {
 	if !found {
 		n--
 	}
-	if n < 0 || a.at[a.gaps[n].ptr] != a.gaps[n].piece {
+	if n < 0 {
+		return none
+	}
+	if i, ok := a.at.get(a.gaps[n].ptr); !ok || i != a.gaps[n].piece {
 		return none
 	}
 	return a.gaps[n].piece

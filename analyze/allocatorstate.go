@@ -186,7 +186,7 @@ func (a *allocator) within(s *segment) iter.Seq2[int32, *piece] {
 		if s.isStretch() {
 			n = expandableSegment
 		}
-		i, ok := a.at[s.ptr]
+		i, ok := a.at.get(s.ptr)
 		for ok && i != none && a.pieces[i].segment == n {
 			number, p := i, &a.pieces[i]
 			if i = p.next; !yield(number, p) {

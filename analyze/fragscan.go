@@ -111,7 +111,7 @@ func (s *fragScan) run() (*programMemory, error) {
 // findRanges notes at which addresses each allocator ever had memory.
 func (s *fragScan) findRanges() error {
 	err := inOrder(s.t.allocations, s.t.streamAllocators(true), func(e *allocatorEvent) error {
-		key := s.t.allocatorKeys[e.allocator]
+		key := s.t.allocators.keys[e.allocator]
 		if e.what == segmentAllocated || e.what == segmentMapped {
 			s.addRange(ownerKey{key.pid, key.device, false}, addressRange{e.ptr, endOf(e.ptr, e.bytes)})
 		}

@@ -113,26 +113,28 @@ type memoryColumns struct {
 // streamMemory says how inOrder reads memory calls.
 func (t *Timeline) streamMemory() stream[memoryCall] {
 	var c memoryColumns
-	var spare [][]memoryCall
+	l := newLoader[memoryCall](t)
 	return stream[memoryCall]{
-		load: func(s span) ([]memoryCall, error) {
-			var rows []memoryCall
-			if n := len(spare); n > 0 {
-				rows, spare = spare[n-1][:0], spare[:n-1]
-			}
-			return t.loadMemory(s.group, &c, rows)
+		ahead: func(s span) ([]memoryCall, func(), error) {
+			rows, err := t.loadMemory(s.group, &c, l)
+			return rows, l.begin(func() {
+				for i := range rows {
+					rows[i].origin = l.adopted[rows[i].origin]
+				}
+			}), err
 		},
-		release: func(_ span, rows []memoryCall) { spare = append(spare, rows) },
+		release: l.release,
 		at:      func(m *memoryCall) int64 { return m.atNs },
 		less:    (*memoryCall).before,
 	}
 }
 
-func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, rows []memoryCall) ([]memoryCall, error) {
-	c.read(g, &t.origins.strings)
+func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[memoryCall]) ([]memoryCall, error) {
+	c.read(g, &l.origins.strings)
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
+	rows := l.rows(len(c.start))
 	for i := range c.start {
 		what, ok := c.what(i)
 		if !ok {
@@ -153,7 +155,7 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, rows []memoryCa
 			m.atNs = endOf(c.start[i], c.dur[i])
 			m.durNs = m.atNs - c.start[i]
 		}
-		m.origin = t.origins.id(origin{
+		m.origin = l.origins.id(origin{
 			stream: c.stream[i], context: c.context[i], pid: c.pid[i], tid: c.tid[i], device: t.deviceOfMemory(c, i, m.space), stack: c.stack[i],
 			name: c.names[c.name.Index[i]], site: c.sites[c.site.Index[i]], memory: c.memories[c.memory.Index[i]],
 		})

@@ -4,13 +4,18 @@ package analyze
 // thread from one place have in common. A call then needs 4 bytes for all of it, and
 // a report decides once per origin, not per call, what belongs where.
 type originTable struct {
-	strings names
-	ids     map[origin]int32
-	list    []origin
+	originNumbers
 	process []int32 // origin → number of its process
 	pids    map[int32]int32
 	thread  []int32 // origin → number of its thread
 	threads map[thread]int32
+}
+
+// originNumbers are the numbers of origins.
+type originNumbers struct {
+	strings names
+	ids     map[origin]int32
+	list    []origin
 	// recent is a cache in front of ids that most calls hit.
 	recent [1 << 14]int32
 }
@@ -27,7 +32,7 @@ type origin struct {
 }
 
 func newOriginTable() originTable {
-	return originTable{ids: make(map[origin]int32), pids: make(map[int32]int32), threads: make(map[thread]int32)}
+	return originTable{originNumbers: originNumbers{ids: make(map[origin]int32)}, pids: make(map[int32]int32), threads: make(map[thread]int32)}
 }
 
 // equals is ==, in line and with what differs most often first.
@@ -36,20 +41,28 @@ func (o *origin) equals(p *origin) bool {
 		o.pid == p.pid && o.device == p.device && o.site == p.site && o.memory == p.memory
 }
 
-func (t *originTable) id(o origin) int32 {
-	slot := &t.recent[(uint32(o.stack)*0x9e3779b1^uint32(o.tid)*0x85ebca6b^uint32(o.name)<<18)>>18]
-	if int(*slot) < len(t.list) && t.list[*slot].equals(&o) {
+func (n *originNumbers) id(o origin) int32 {
+	slot := &n.recent[(uint32(o.stack)*0x9e3779b1^uint32(o.tid)*0x85ebca6b^uint32(o.name)<<18)>>18]
+	if int(*slot) < len(n.list) && n.list[*slot].equals(&o) {
 		return *slot
 	}
-	id, ok := t.ids[o]
+	id, ok := n.ids[o]
 	if !ok {
-		id = int32(len(t.list))
-		t.ids[o] = id
-		t.list = append(t.list, o)
+		id = int32(len(n.list))
+		n.ids[o] = id
+		n.list = append(n.list, o)
+	}
+	*slot = id
+	return id
+}
+
+// id is originNumbers.id, and knows process and thread of new origins.
+func (t *originTable) id(o origin) int32 {
+	id := t.originNumbers.id(o)
+	if int(id) == len(t.process) {
 		t.process = append(t.process, numbered(t.pids, o.pid))
 		t.thread = append(t.thread, numbered(t.threads, thread{o.pid, o.tid}))
 	}
-	*slot = id
 	return id
 }
 

@@ -118,7 +118,7 @@ func (s *segmentSearch) allocatorChange(a *allocator, c *allocatorChange) {
 func (s *segmentSearch) at(h *holdings, c *allocatorChange, yield func(number int32)) {
 	switch c.what {
 	case segmentAllocated:
-		if b, ok := h.pointers[c.ptr]; ok {
+		if b, ok := h.pointers.get(c.ptr); ok {
 			yield(b.number)
 		}
 	case segmentMapped:

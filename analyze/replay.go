@@ -61,8 +61,8 @@ type ledger struct {
 
 // holdings is what one process has.
 type holdings struct {
-	pointers map[int64]block // device and host share it: CUDA gives both out of one address space
-	arrays   map[int64]block
+	pointers ptrMap[block] // device and host share it: CUDA gives both out of one address space
+	arrays   ptrMap[block]
 	handles  map[int64]*handle
 	mappings mappings
 	borrowed map[borrowedName]int64
@@ -81,11 +81,8 @@ func (l *ledger) each(yield func(ptr int64, b block)) {
 }
 
 func (h *holdings) each(yield func(ptr int64, b block)) {
-	for _, blocks := range []map[int64]block{h.pointers, h.arrays} {
-		for ptr, b := range blocks {
-			yield(ptr, b)
-		}
-	}
+	h.pointers.each(yield)
+	h.arrays.each(yield)
 	for number, mem := range h.handles {
 		if mem.borrows == 0 {
 			yield(number, mem.block)
@@ -160,8 +157,7 @@ func (l *ledger) ofProcess(number int32) *holdings {
 
 func newHoldings() holdings {
 	return holdings{
-		pointers: make(map[int64]block), arrays: make(map[int64]block), handles: make(map[int64]*handle),
-		borrowed: make(map[borrowedName]int64), foreign: make(map[int64]foreignKind),
+		handles: make(map[int64]*handle), borrowed: make(map[borrowedName]int64), foreign: make(map[int64]foreignKind),
 	}
 }
 
@@ -179,18 +175,18 @@ func (l *ledger) apply(m *memoryCall, consume func(*ledger, *change)) {
 		case spacePhysical:
 			l.release(h, m, consume)
 		case spaceArray:
-			l.free(h, h.arrays, m, consume)
+			l.free(h, &h.arrays, m, consume)
 		default:
-			l.free(h, h.pointers, m, consume)
+			l.free(h, &h.pointers, m, consume)
 		}
 	case memAlloc:
 		switch m.space {
 		case spacePhysical:
 			l.create(h, m, consume)
 		case spaceArray:
-			l.alloc(h.arrays, m, consume)
+			l.alloc(&h.arrays, m, consume)
 		default:
-			l.alloc(h.pointers, m, consume)
+			l.alloc(&h.pointers, m, consume)
 		}
 	case memAllocFailed:
 		l.counts.failed++
@@ -214,8 +210,8 @@ func (l *ledger) apply(m *memoryCall, consume func(*ledger, *change)) {
 	}
 }
 
-func (l *ledger) alloc(blocks map[int64]block, m *memoryCall, consume func(*ledger, *change)) {
-	if old, ok := blocks[m.ptr]; ok {
+func (l *ledger) alloc(blocks *ptrMap[block], m *memoryCall, consume func(*ledger, *change)) {
+	if old, ok := blocks.get(m.ptr); ok {
 		threads := l.t.origins.thread
 		if old.sinceNs >= m.startNs() && threads[old.origin] == threads[m.origin] {
 			l.counts.nested++ // the call inside this one allocated it
@@ -223,20 +219,20 @@ func (l *ledger) alloc(blocks map[int64]block, m *memoryCall, consume func(*ledg
 		}
 		l.counts.lostFrees++
 		l.emit(consume, freeLost, m.atNs, m.ptr, old, m.origin)
-		delete(blocks, m.ptr)
+		blocks.delete(m.ptr)
 	}
 	b := block{m.bytes, m.atNs, m.origin, int32(l.counts.allocs)}
 	l.counts.allocs++
 	l.emit(consume, allocated, m.atNs, m.ptr, b, m.origin)
-	blocks[m.ptr] = b
+	blocks.set(m.ptr, b)
 }
 
-func (l *ledger) free(h *holdings, blocks map[int64]block, m *memoryCall, consume func(*ledger, *change)) {
+func (l *ledger) free(h *holdings, blocks *ptrMap[block], m *memoryCall, consume func(*ledger, *change)) {
 	th := int(l.t.origins.thread[m.origin])
 	for len(l.lastFree) <= th {
 		l.lastFree = append(l.lastFree, freeCall{})
 	}
-	b, ok := blocks[m.ptr]
+	b, ok := blocks.get(m.ptr)
 	if !ok {
 		if last := &l.lastFree[th]; last.ptr == m.ptr && m.atNs <= last.endNs {
 			l.counts.nested++ // the call around this one freed it
@@ -248,7 +244,7 @@ func (l *ledger) free(h *holdings, blocks map[int64]block, m *memoryCall, consum
 	} else {
 		l.counts.frees++
 		l.emit(consume, freed, m.atNs, m.ptr, b, m.origin)
-		delete(blocks, m.ptr)
+		blocks.delete(m.ptr)
 	}
 	l.lastFree[th] = freeCall{m.ptr, endOf(m.atNs, m.durNs)}
 }
@@ -293,18 +289,27 @@ func (l *ledger) event(e *memoryEvent, consume func(*ledger, *change)) {
 		if e.last {
 			what = freedByExit
 		}
-		for _, blocks := range []map[int64]block{h.pointers, h.arrays} {
-			for ptr, b := range blocks {
-				if l.t.endedWith(b.origin, e) {
-					l.emit(consume, what, e.atNs, ptr, b, b.origin)
-					delete(blocks, ptr)
-				}
-			}
-		}
+		l.endContext(&h.pointers, e, what, consume)
+		l.endContext(&h.arrays, e, what, consume)
 	case eventGraphAlloc:
 		l.graphAlloc(h, e.ptr, e.bytes)
 	case eventMappedBuffer:
 		h.foreign[e.ptr] = fromExternal
+	}
+}
+
+// endContext ends what was allocated in a context.
+func (l *ledger) endContext(blocks *ptrMap[block], e *memoryEvent, what changeWhat, consume func(*ledger, *change)) {
+	var ended []int64
+	blocks.each(func(ptr int64, b block) {
+		if l.t.endedWith(b.origin, e) {
+			ended = append(ended, ptr)
+		}
+	})
+	for _, ptr := range ended {
+		b, _ := blocks.get(ptr)
+		l.emit(consume, what, e.atNs, ptr, b, b.origin)
+		blocks.delete(ptr)
 	}
 }
 

@@ -28,11 +28,9 @@ type Timeline struct {
 	memory []span // row groups of memory calls
 	calls  []span // row groups of all other calls
 
-	allocations   []span // row groups of events of caching allocators
-	allocatorKeys []allocatorKey
-	allocatorIDs  map[allocatorKey]int32
-	lastAllocator int32           // number of the one that the last event was of
-	teardowns     map[int32]int64 // process → from when on it is ending, once that was asked
+	allocations []span // row groups of events of caching allocators
+	allocators  allocatorNumbers
+	teardowns   map[int32]int64 // process → from when on it is ending, once that was asked
 }
 
 // Window is a stretch of time in Unix ns, both ends included.
@@ -44,7 +42,7 @@ func (w Window) DurNs() int64 { return max(0, w.ToNs-w.FromNs) }
 // New reads the recording's facts and stacks and measures its calls. The recording
 // must stay open while the Timeline is used.
 func New(rec *format.Recording) (*Timeline, error) {
-	t := &Timeline{rec: rec, origins: newOriginTable(), madeHere: make(map[contextKey]bool), allocatorIDs: make(map[allocatorKey]int32)}
+	t := &Timeline{rec: rec, origins: newOriginTable(), madeHere: make(map[contextKey]bool), allocators: newAllocatorNumbers()}
 	t.scan.stacks = make(map[string]int64)
 	if err := t.readFacts(); err != nil {
 		return nil, err

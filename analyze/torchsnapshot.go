@@ -77,6 +77,7 @@ type TorchSnapshot struct {
 	t       *Timeline
 	opt     TorchSnapshotOptions
 	devices []*snapshotDevice // by number; nil: no allocator
+	parts   []tracePart       // in order of their first event
 }
 
 // TorchSnapshot finds the state that a snapshot is of. Errors are a *ProcessesError and

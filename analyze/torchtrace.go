@@ -1,6 +1,11 @@
 package analyze
 
-import "github.com/gpurec/gpurec/format"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
 
 // traceEvent is an event of an allocator as a snapshot's trace has it.
 type traceEvent struct {
@@ -38,6 +43,13 @@ func (s *TorchSnapshot) has(c *torchColumns, i int) bool {
 	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!isOfBlock || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
 }
 
+// tracePart is what one row group has of the traces.
+type tracePart struct {
+	span
+	lastNs int64
+	events []int64 // by device
+}
+
 // countTrace counts the events of each device's trace.
 func (s *TorchSnapshot) countTrace() error {
 	var c torchColumns
@@ -46,24 +58,47 @@ func (s *TorchSnapshot) countTrace() error {
 		if err := span.group.Err(); err != nil {
 			return s.t.wrap(err)
 		}
+		part := tracePart{span: span, lastNs: span.firstNs, events: make([]int64, len(s.devices))}
 		for i, device := range c.device {
 			if s.has(&c, i) && device >= 0 && int(device) < len(s.devices) && s.devices[device] != nil {
-				s.devices[device].events++
+				part.events[device]++
+				part.lastNs = max(part.lastNs, c.start[i])
 			}
 		}
+		for device, n := range part.events {
+			if n > 0 {
+				s.devices[device].events += n
+			}
+		}
+		s.parts = append(s.parts, part)
 	}
+	slices.SortStableFunc(s.parts, func(a, b tracePart) int { return cmp.Compare(a.firstNs, b.firstNs) })
 	return nil
+}
+
+// newest returns the row groups with a device's trace without those at the beginning of
+// which nothing is to be written, and how many events of the others are not.
+func (s *TorchSnapshot) newest(device int32) (spans []span, skip int64) {
+	parts := s.parts
+	skip = s.devices[device].leftOut
+	for len(parts) > 1 && parts[0].events[device] <= skip && parts[0].lastNs < parts[1].firstNs {
+		skip -= parts[0].events[device]
+		parts = parts[1:]
+	}
+	for _, p := range parts {
+		spans = append(spans, p.span)
+	}
+	return spans, skip
 }
 
 // trace writes the trace of a device: its newest events, as many as are wanted.
 func (w *snapshotWriter) trace(device int32) (err error) {
 	w.list(func(item func()) {
-		d := w.s.devices[device]
-		if d == nil {
+		if w.s.devices[device] == nil {
 			return
 		}
-		skip := d.leftOut
-		err = w.s.t.wrap(inOrder(w.s.t.allocations, w.s.stream(device), func(e *traceEvent) error {
+		spans, skip := w.s.newest(device)
+		err = w.s.t.wrap(inOrder(spans, w.s.stream(device), func(e *traceEvent) error {
 			if skip > 0 {
 				skip--
 				return nil

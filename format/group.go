@@ -4,20 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 
 	"github.com/parquet-go/parquet-go"
 )
 
 // Group is one row group of a recording: rows of one class, read column by column.
 // The first error is kept and returned by Err; column methods then return zeros, so
-// that a loop over rows needs one check at its end. Not safe for concurrent use.
+// that a loop over rows needs one check at its end. Safe for concurrent use, as long as
+// the slices that columns are read into are not shared.
 type Group struct {
 	rows    parquet.RowGroup
 	columns map[string]int
 	path    string
 	index   int
-	kinds   []string
-	err     error
+
+	mu    sync.Mutex // guards what follows
+	kinds []string
+	err   error
 }
 
 // Strings is a column of strings: Dict[Index[i]] is the value of row i. Dict has no
@@ -44,10 +49,19 @@ func columnIndex(schema *parquet.Schema) map[string]int {
 func (g *Group) NumRows() int { return int(g.rows.NumRows()) }
 
 // Err returns the first error of the group's methods, with the file's name.
-func (g *Group) Err() error { return g.err }
+func (g *Group) Err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
 
 func (g *Group) fail(err error) {
-	if err != nil && g.err == nil {
+	if err == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
 		g.err = fmt.Errorf("read %s, row group %d: %w", g.path, g.index, err)
 	}
 }
@@ -63,14 +77,21 @@ func (g *Group) Class() Class {
 
 // Kinds returns the kinds that the group's dictionary names.
 func (g *Group) Kinds() []string {
-	if g.kinds == nil {
-		g.kinds = g.dictionary("kind")
+	g.mu.Lock()
+	kinds := g.kinds
+	g.mu.Unlock()
+	if kinds == nil {
+		kinds = g.Dictionary("kind")
+		g.mu.Lock()
+		g.kinds = kinds
+		g.mu.Unlock()
 	}
-	return g.kinds
+	return kinds
 }
 
-// dictionary returns the dictionary of a string column by reading its first page.
-func (g *Group) dictionary(column string) (dict []string) {
+// Dictionary returns the dictionary of a string column by reading its first page: values
+// that pages behind it have besides, because it was full, are not in it.
+func (g *Group) Dictionary(column string) (dict []string) {
 	g.pages(column, func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {
 			dict = dictStrings(d)
@@ -91,7 +112,7 @@ func dictStrings(d parquet.Dictionary) []string {
 // pages calls yield for the pages of a column until it returns an error; io.EOF
 // ends the walk without one.
 func (g *Group) pages(column string, yield func(parquet.Page) error) {
-	if g.err != nil {
+	if g.Err() != nil {
 		return
 	}
 	ci, ok := g.columns[column]
@@ -126,40 +147,39 @@ type number interface{ int32 | int64 | float64 }
 // Int64 reads a 64-bit integer column into dst, which is grown as needed, and
 // returns it with one value per row.
 func (g *Group) Int64(column string, dst []int64) []int64 {
-	return numbers(g, column, dst, func(v parquet.Value) int64 { return v.Int64() },
-		func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
+	return numbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
 }
 
 // Int32 reads a 32-bit integer column; see Int64.
 func (g *Group) Int32(column string, dst []int32) []int32 {
-	return numbers(g, column, dst, func(v parquet.Value) int32 { return v.Int32() },
-		func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+	return numbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
 }
 
 // Float64 reads a column of floating point numbers; see Int64.
 func (g *Group) Float64(column string, dst []float64) []float64 {
-	return numbers(g, column, dst, func(v parquet.Value) float64 { return v.Double() },
-		func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
+	return numbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
 }
 
-func numbers[T number](g *Group, column string, dst []T, value func(parquet.Value) T, plain func(parquet.Page) []T) []T {
-	dst = dst[:0]
+// numbers reads a column; values are those of a page of numbers, as a dictionary has one.
+func numbers[T number](g *Group, column string, dst []T, values func(parquet.Page) []T) []T {
+	dst = slices.Grow(dst[:0], g.NumRows())
 	var dict []T
 	g.pages(column, func(p parquet.Page) error {
 		d := p.Dictionary()
 		if d == nil {
-			dst = append(dst, plain(p)...)
+			dst = append(dst, values(p)...)
 			return nil
 		}
 		if dict == nil {
-			dict = make([]T, d.Len())
-			for i := range dict {
-				dict[i] = value(d.Index(int32(i)))
-			}
+			dict = values(d.Page())
 		}
 		data := p.Data()
-		for _, i := range data.Int32() {
-			dst = append(dst, dict[i])
+		index := data.Int32()
+		first := len(dst)
+		dst = slices.Grow(dst, len(index))[:first+len(index)]
+		added := dst[first:]
+		for k, i := range index {
+			added[k] = dict[i]
 		}
 		return nil
 	})
@@ -208,7 +228,7 @@ func (g *Group) StringsInto(column string, s Strings) Strings {
 		s.Dict = []string{""}
 	}
 	for _, i := range s.Index {
-		if i < 0 || int(i) >= len(s.Dict) {
+		if uint32(i) >= uint32(len(s.Dict)) {
 			g.fail(fmt.Errorf("column %s: index %d outside of its dictionary", column, i))
 			s.Index = nil
 			break
@@ -225,10 +245,10 @@ func fit[T any](g *Group, column string, values []T) []T {
 	if len(values) == n {
 		return values
 	}
-	if len(values) != 0 && g.err == nil {
+	if len(values) != 0 {
 		g.fail(fmt.Errorf("column %s has %d values for %d rows", column, len(values), n))
 	}
-	if g.err != nil || cap(values) < n {
+	if g.Err() != nil || cap(values) < n {
 		return make([]T, n)
 	}
 	values = values[:n]

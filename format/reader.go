@@ -26,7 +26,7 @@ var (
 const maxReadRows = 16 << 20
 
 // Recording is an opened recording: a finished file or a folder of segments. Its
-// methods may be used by several goroutines; a Group belongs to one.
+// methods, and those of its Groups, may be used by several goroutines.
 type Recording struct {
 	// Path is what Open was given.
 	Path string

@@ -1,0 +1,109 @@
+//go:build linux
+
+package analyze
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// benchReports are the reports as they are asked for on the command line, with everything
+// that is measured: FILE is the recording.
+var benchReports = []string{
+	"summary", "leaks", "memory", "frag", "oom", "stacks", "errors", "hang", "gpu", "xid", "allocator",
+	"api", "api --group-by site", "kernels", "copies", "sync", "gaps", "diff FILE",
+	"pprof -o /dev/null --force", "perfetto -o /dev/null --force", "torch-snapshot -o /dev/null --force",
+}
+
+// gpurecBinary builds the program once per run.
+var gpurecBinary = sync.OnceValues(func() (string, error) {
+	path, err := filepath.Abs(filepath.Join("..", "build", "bench", "gpurec"))
+	if err != nil {
+		return "", err
+	}
+	if out, err := exec.Command("go", "build", "-o", path, "../cmd/gpurec").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// benchEvents are the sizes to measure: those that GPUREC_BENCH_EVENTS lists, else small ones.
+func benchEvents(b *testing.B) []int {
+	list := os.Getenv("GPUREC_BENCH_EVENTS")
+	if list == "" {
+		return []int{100_000}
+	}
+	var events []int
+	for _, text := range strings.Split(list, ",") {
+		n, err := strconv.ParseFloat(text, 64) // 1e7 is easier to read than its zeros
+		if err != nil {
+			b.Fatalf("GPUREC_BENCH_EVENTS: %v", err)
+		}
+		events = append(events, int(n))
+	}
+	return events
+}
+
+// BenchmarkReports runs `gpurec analyze` on the recording of a training job: the time on the
+// clock, of all CPUs, and the largest resident set, each of a whole process.
+func BenchmarkReports(b *testing.B) {
+	gpurec, err := gpurecBinary()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range benchEvents(b) {
+		path := benchTraining(b, n)
+		for _, report := range benchReports {
+			b.Run(fmt.Sprintf("%.0e/%s", float64(n), strings.ReplaceAll(strings.Fields(report)[0]+byName(report), " ", "")), func(b *testing.B) {
+				args := append([]string{"analyze"}, strings.Fields(strings.ReplaceAll(report, "FILE", path))...)
+				var cpu, peak float64
+				for b.Loop() {
+					cmd := exec.Command(gpurec, append(args, path)...)
+					out, err := cmd.CombinedOutput()
+					var exit *exec.ExitError
+					if err != nil && !errors.As(err, &exit) {
+						b.Fatal(err)
+					}
+					if err != nil {
+						b.Fatalf("gpurec %v: %v: %s", args, err, out)
+					}
+					cpu += (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+					peak = max(peak, peakMiB(cmd.ProcessState))
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "wall-s")
+				b.ReportMetric(cpu/float64(b.N), "cpu-s")
+				if peak > peakRSS() {
+					b.ReportMetric(peak, "peak-MiB")
+				}
+			})
+		}
+	}
+}
+
+// byName tells a report that is measured twice apart.
+func byName(report string) string {
+	if _, by, ok := strings.Cut(report, "--group-by "); ok {
+		return "-" + by
+	}
+	return ""
+}
+
+// peakMiB is the largest resident set of a process that ended. Linux counts that of its
+// parent in, as they share memory until it becomes another program: what is not more than
+// this process had itself, after other benchmarks for example, says nothing.
+func peakMiB(p *os.ProcessState) float64 {
+	usage, ok := p.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	return float64(usage.Maxrss) / 1024
+}
