@@ -190,8 +190,8 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("moments", fragMomentColumns...)
 		section("maps", mapColumns...)
 		section("totals", fragTotals...)
-	case "pprof":
-		section("samples", heapColumns...)
+	case "pprof", "folded":
+		section("samples", profileColumns()...)
 	case "perfetto":
 		section("tracks", perfettoColumns...)
 	default:
