@@ -33,29 +33,43 @@ func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error
 		}
 		return "standard output", fill(os.Stdout)
 	}
-	path = o.path
-	if path == "" {
-		path = strings.TrimSuffix(strings.TrimSuffix(recording, format.SegmentSuffix), ".parquet") + suffix
-	}
-	mode := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-	if o.force {
-		mode = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
-	}
-	file, err := os.OpenFile(path, mode, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return "", &hintedError{fmt.Errorf("%s exists", path), "the same command with --force, or with -o OTHER"}
-	}
+	path = o.name(recording, suffix)
+	file, err := o.create(path)
 	if err != nil {
 		return "", err
-	}
-	if owner := sudoOwner(); owner.Set {
-		_ = os.Lchown(path, owner.UID, owner.GID) // the file is of use without it
 	}
 	if err := errors.Join(fill(file), file.Close()); err != nil {
 		os.Remove(path)
 		return "", fmt.Errorf("write %s: %w", path, err)
 	}
 	return path, nil
+}
+
+// name is the file's name: the one that was asked for, or the recording's with a suffix.
+func (o *outputFlags) name(recording, suffix string) string {
+	if o.path != "" {
+		return o.path
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(recording, format.SegmentSuffix), ".parquet") + suffix
+}
+
+// create creates a file for the user behind sudo.
+func (o *outputFlags) create(path string) (*os.File, error) {
+	mode := os.O_CREATE | os.O_WRONLY | os.O_EXCL
+	if o.force {
+		mode = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	}
+	file, err := os.OpenFile(path, mode, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, &hintedError{fmt.Errorf("%s exists", path), "the same command with --force, or with -o OTHER"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if owner := sudoOwner(); owner.Set {
+		_ = os.Lchown(path, owner.UID, owner.GID) // the file is of use without it
+	}
+	return file, nil
 }
 
 // exported ends a command that wrote a file: --fail-on sees the recording's quality.
