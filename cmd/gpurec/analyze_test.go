@@ -148,7 +148,6 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze perfetto --kernel gemm -o b.pftrace run.parquet":               {0, "", "1,200 calls -> b.pftrace"},
 		"analyze perfetto --max-slices -1 -o c.pftrace run.parquet":             {2, "", "negative"},
 		"analyze perfetto --split --max-slices 700 -o s.pftrace.gz run.parquet": {0, "", "1,200 calls -> s.pftrace.gz … s.3.pftrace.gz (3 files)"},
-		"analyze perfetto --split --max-slices 900 -o s.pftrace.gz run.parquet": {1, "", "s.pftrace.gz exists"},
 		"analyze perfetto --split -o t.pftrace run.parquet":                     {0, "", "1,200 calls -> t.pftrace; next: open it"},
 		"analyze perfetto --split --max-slices 0 run.parquet":                   {2, "", "--split needs --max-slices"},
 		"analyze perfetto --split -o - run.parquet":                             {2, "", "standard output is one"},
