@@ -2,7 +2,9 @@ package analyze
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -215,6 +217,21 @@ func TestFoldedStacksSayWhatTheProfileDoes(t *testing.T) {
 		lines, err := Folded(&b, p, sampleType)
 		if err != nil || lines != bytes.Count(b.Bytes(), []byte("\n")) {
 			t.Fatal(lines, err)
+		}
+		var sum int64
+		for line := range strings.Lines(b.String()) { // as flamegraph.pl splits it
+			parts := regexp.MustCompile(`^(.*)\s+?(\d+(?:\.\d*)?)\n$`).FindStringSubmatch(line)
+			if parts == nil || len(strings.Split(parts[1], ";")) != 7 {
+				t.Fatalf("%q cannot be read", line)
+			}
+			n, err := strconv.ParseInt(parts[2], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+		if want := sums(p)[max(0, slices.Index(SampleTypes(p), sampleType))]; sum != want {
+			t.Errorf("%s: %d, want %d", sampleType, sum, want)
 		}
 		if sampleType == "" {
 			golden(t, "folded.txt", b.Bytes())
