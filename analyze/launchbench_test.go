@@ -15,7 +15,6 @@ import (
 // eight streams of two threads. It is kept in build/bench.
 func launchRecording(b *testing.B) string {
 	b.Helper()
-	const launches = 1_000_000
 	path := filepath.Join("..", "build", "bench", "launches-1M.parquet")
 	if _, err := os.Stat(path); err == nil {
 		return path
@@ -23,6 +22,13 @@ func launchRecording(b *testing.B) string {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.Fatal(err)
 	}
+	writeLaunches(b, path, 1_000_000)
+	return path
+}
+
+// writeLaunches writes a recording of launches.
+func writeLaunches(b testing.TB, path string, launches int) {
+	b.Helper()
 	w, err := format.Create(path, format.Options{Force: true})
 	if err != nil {
 		b.Fatal(err)
@@ -58,7 +64,37 @@ func launchRecording(b *testing.B) string {
 	if err := w.Finish(format.Meta{StartNs: epoch, EndNs: at + ms}); err != nil {
 		b.Fatal(err)
 	}
-	return path
+}
+
+// A launch costs at most 120 bytes of a trace, and Perfetto's engine finds each with its flow and stack.
+func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
+	const launches = 100_000
+	path := filepath.Join(t.TempDir(), "launches.parquet")
+	writeLaunches(t, path, launches)
+	tl, err := New(openRecording(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(t.TempDir(), "launches.pftrace")
+	file, err := os.Create(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tl.Perfetto(file, PerfettoOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	size, err := file.Seek(0, io.SeekCurrent)
+	if err != nil || file.Close() != nil {
+		t.Fatal(err)
+	}
+	if size > 120*launches {
+		t.Errorf("%.1f bytes a launch", float64(size)/launches)
+	}
+	results := inPerfetto(t, trace, statsQuery, `select count(*) n from flow`, `select count(*) n from slice where name = 'cuLaunchKernel'`,
+		`select count(*) n from __intrinsic_track_event_callstacks`, `select count(*) n from slice where dur < 0`)
+	if got, want := jsonText(t, results), fmt.Sprintf(`[[],[{"n":%d}],[{"n":%[1]d}],[{"n":%[1]d}],[{"n":0}]]`, launches); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 // countingWriter counts bytes.
