@@ -35,7 +35,7 @@ func (t *Table) isComparable() bool {
 // isMeasure reports whether values of a column of two recordings can be subtracted: they are no names and no moments.
 func (c *Column) isMeasure() bool {
 	switch c.Unit {
-	case UnitText, UnitTime, UnitID:
+	case UnitText, UnitTime, UnitID, UnitCourse:
 		return false
 	case UnitNs:
 		return !c.has("at", "first", "last", "moment")

@@ -115,6 +115,7 @@ var gpuMetricColumns = []Column{
 	{"max", "MAX", UnitRatio, "highest sample; absent for counters and masks"},
 	{"last", "LAST", UnitRatio, "last sample"},
 	{"rise", "RISE", UnitRatio, "of counters: last minus first sample, across resets; absent for others"},
+	{"course", "OVER TIME", UnitCourse, "average in each twentieth of the window, or the last one before where there is no sample, from 0 to the highest; absent for counters and masks, and where it never changes"},
 }
 
 // gpuColumn and gpuNameColumn say which GPU a row is about.
@@ -125,19 +126,22 @@ var (
 
 // metricTable has a row per device and metric.
 func (u *gpuUse) metricTable() Table {
-	table := Table{Name: "metrics", Title: "metrics", Columns: slices.Clone(gpuMetricColumns), Spare: []string{"samples", "min", "last", "p95"}}
+	table := Table{Name: "metrics", Title: "metrics", Columns: slices.Clone(gpuMetricColumns), Spare: []string{"samples", "min", "last", "p95", "course"}}
 	counters := false
 	for _, device := range u.sorted() {
 		of := u.devices[device]
 		for _, name := range slices.Sorted(maps.Keys(of)) {
 			s, unit := of[name], unitOf(name)
 			value := func(v float64) any { return measured{v, unit} }
-			cells := []any{int64(device), u.t.gpuName(device), name, int64(len(s.values)), nil, nil, nil, nil, value(s.last()), nil}
+			cells := []any{int64(device), u.t.gpuName(device), name, int64(len(s.values)), nil, nil, nil, nil, value(s.last()), nil, nil}
 			if name == metricReasons { // a mask: what its bits say is told above
 			} else if isCounter(name) {
 				cells[9], counters = value(s.grown()), true
 			} else {
 				cells[4], cells[5], cells[6], cells[7] = value(slices.Min(s.values)), value(s.mean()), value(s.quantile(0.95)), value(slices.Max(s.values))
+				if slices.Min(s.values) != slices.Max(s.values) {
+					cells[10] = s.course(u.window)
+				}
 			}
 			table.Rows = append(table.Rows, Row{Cells: cells})
 		}

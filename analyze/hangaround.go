@@ -118,21 +118,6 @@ func (r *pollRow) add(w Window, fromNs, toNs int64, calls float64, silentFrom in
 	}
 }
 
-// sparkline draws values as bars, the largest as a full one.
-func sparkline(values []float64) string {
-	bars := []rune(" ▁▂▃▄▅▆▇█")
-	most := slices.Max(values)
-	var b strings.Builder
-	for _, v := range values {
-		level := 0
-		if most > 0 && v > 0 {
-			level = 1 + int(v/most*float64(len(bars)-2))
-		}
-		b.WriteRune(bars[level])
-	}
-	return b.String()
-}
-
 // gpuSilence is what a process's GPU did while the process did nothing.
 type gpuSilence struct {
 	device  int32

@@ -30,6 +30,9 @@ var leakColumns = []Column{
 	{"memory_kind", "", UnitText, "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator handed out, with the bytes that were asked for) and so on; several if the row has several"},
 }
 
+// leakCourse is what the verdict is judged by, drawn.
+var leakCourse = Column{"floor_course_bytes", "OVER TIME", UnitCourse, "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak rises to the end, a cache levels off; absent where nothing stayed"}
+
 var leakTotals = []Column{
 	{"live_bytes", "live", UnitBytes, "sum of LIVE over all rows"},
 	{"live_count", "blocks", UnitCount, "sum of COUNT over all rows"},
@@ -66,6 +69,12 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 	rows := s.verdicts(&r.Quality)
 	r.Totals = s.totals(rows)
 	table := t.leakTable(s, rows, &r.Quality, opt.AllStacks || opt.AllFrames)
+	label := len(table.Columns) - 1
+	table.Columns = slices.Insert(table.Columns, label, leakCourse)
+	for i := range table.Rows {
+		table.Rows[i].Cells = slices.Insert(table.Rows[i].Cells, label, s.floorCourse(rows[i].leakGroup))
+	}
+	table.Spare = slices.Insert(table.Spare, 2, leakCourse.Key)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}

@@ -52,8 +52,7 @@ func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
 		return nil, err
 	}
 	t.addStacks(&holders, &opt.Options)
-	levels := s.use.table()
-	levels.Name, levels.Title, levels.Aside = "levels", "memory by device and kind", true
+	levels := s.levelTable()
 	r.Tables = []Table{levels, s.libraryTable(), t.asidePools(s.window, &opt.Filter), holders}
 	r.Totals = fill(memoryTotals[:3], s.heldBytes(), s.peak, s.use.failed())
 	if !opt.Reconcile {
@@ -102,6 +101,8 @@ type holderScan struct {
 	levels    map[libraryPlace]*memoryLevel
 	ofOrigin  []*memoryLevel
 
+	courses map[*memoryLevel]*course
+
 	// What is live now, and how many changes led there; the most that was.
 	total, peak        int64
 	changes, peakAfter int64
@@ -119,7 +120,7 @@ type libraryPlace struct {
 
 func (t *Timeline) newHolderScan(opt *MemoryOptions) *holderScan {
 	s := &holderScan{t: t, opt: opt, window: opt.window(t.Recording()), use: t.newMemoryUse(&opt.Filter), seen: newCallers(),
-		levels: make(map[libraryPlace]*memoryLevel)}
+		levels: make(map[libraryPlace]*memoryLevel), courses: make(map[*memoryLevel]*course)}
 	s.atNs = s.window.ToNs
 	if opt.At == MemoryAtTime {
 		s.atNs = opt.AtNs
@@ -136,6 +137,8 @@ func (s *holderScan) consume(_ *ledger, c *change) {
 		return
 	}
 	s.matched = true
+	s.follow(kind, c.atNs)
+	s.follow(onDevice, c.atNs)
 	s.level(id).move(c, s.window.FromNs)
 	s.hold(c)
 	if onDevice == nil {
@@ -150,6 +153,38 @@ func (s *holderScan) consume(_ *ledger, c *change) {
 		}
 	}
 }
+
+// follow notes how much is live.
+func (s *holderScan) follow(l *memoryLevel, atNs int64) {
+	if l == nil {
+		return
+	}
+	c := s.courses[l]
+	if c == nil {
+		c = &course{window: s.window}
+		s.courses[l] = c
+	}
+	c.set(atNs, l.live)
+}
+
+// levelTable has a row per device and kind.
+func (s *holderScan) levelTable() Table {
+	table := s.use.table()
+	table.Name, table.Title, table.Aside = "levels", "memory by device and kind", true
+	table.Columns = append(slices.Clone(table.Columns), levelCourse)
+	table.Spare = append(table.Spare, levelCourse.Key)
+	for i, p := range s.use.places() {
+		var values any
+		if c := s.courses[s.use.at(p)]; c != nil {
+			values = c.values()
+		}
+		table.Rows[i].Cells = append(table.Rows[i].Cells, values)
+	}
+	return table
+}
+
+// levelCourse is live memory, drawn.
+var levelCourse = Column{"live_course_bytes", "OVER TIME", UnitCourse, "most live bytes in each twentieth of the window, from 0 to the highest of them"}
 
 // signed is by how many bytes a change moves what is live.
 func signed(c *change) int64 {
@@ -262,7 +297,7 @@ func (s *holderScan) facts() []Fact {
 	return fill(memoryFacts, at, offset, pools, "")
 }
 
-var levelColumns = append(slices.Clone(useColumns), libraryColumns...)
+var levelColumns = append(append(slices.Clone(useColumns), levelCourse), libraryColumns...)
 
 var libraryColumns = []Column{
 	{"library", "LIBRARY", UnitText, "who asked the driver: the library or program of the innermost frame outside of libcuda and the CUDA runtime"},

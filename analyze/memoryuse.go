@@ -88,8 +88,8 @@ var useColumns = []Column{
 	{"failed_allocs", "FAILED", UnitCount, "allocations that returned an error"},
 }
 
-func (m *memoryUse) table() Table {
-	table := Table{Name: "memory", Title: "memory", Columns: useColumns, Spare: []string{"peak_at_ns"}}
+// places lists the rows of the table.
+func (m *memoryUse) places() []memoryPlace {
 	var places []memoryPlace
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
@@ -106,12 +106,22 @@ func (m *memoryUse) table() Table {
 	slices.SortFunc(places, func(a, b memoryPlace) int {
 		return cmp.Or(cmp.Compare(a.device, b.device), strings.Compare(a.memory, b.memory))
 	})
+	return places
+}
+
+// at returns the level of a place.
+func (m *memoryUse) at(p memoryPlace) *memoryLevel {
+	if l := m.kinds[p]; l != nil {
+		return l
+	}
+	return m.total[p.device]
+}
+
+func (m *memoryUse) table() Table {
+	table := Table{Name: "memory", Title: "memory", Columns: useColumns, Spare: []string{"peak_at_ns"}}
 	start := m.t.Recording().FromNs
-	for _, p := range places {
-		l := m.kinds[p]
-		if l == nil {
-			l = m.total[p.device]
-		}
+	for _, p := range m.places() {
+		l := m.at(p)
 		table.Rows = append(table.Rows, Row{Cells: []any{m.t.deviceLabel(p.device), p.memory, l.peak, max(0, l.peakNs-start), l.live, l.allocs, l.frees, l.failed}})
 	}
 	return table

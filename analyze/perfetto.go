@@ -16,14 +16,17 @@ import (
 const DefaultMaxSlices = 2_000_000
 
 var perfettoColumns = []Column{
-	{"process, thread", "", UnitText, "a slice per call, from its entry to its return, on the thread that made it, with its stack, arguments and result; a call that had not returned ends where the recording does and is marked open"},
-	{"GPU n, stream s", "", UnitText, "an instant per launch, copy and memset when the CPU asked for it, in that order; when it ran on the GPU is not known"},
+	{"process, thread", "", UnitText, "a slice per call, from its entry to its return, on the thread that made it, with its stack, arguments and result; an instant where the return was not recorded, so that its duration is not known; a call that had not returned ends where the recording does and is marked open"},
+	{"process, … has not returned", "", UnitText, "each call that was open at the end of the recording once more, on a track of its own"},
+	{"process, threads waiting for the GPU", "", UnitCount, "threads inside of a call that waits for the GPU (cuStreamSynchronize and the like; questions are none)"},
+	{"GPU n, stream s", "", UnitText, "an instant per launch, copy, memset and graph launch that did not fail, when the CPU asked for it, in that order, tied to the call by a flow; when it ran on the GPU is not known. A graph says what it holds, as far as its making was recorded"},
+	{"GPU n, captured on stream s", "", UnitText, "the same for what was put into a graph and did not run"},
 	{"GPU n, live memory", "", UnitBytes, "bytes allocated and not freed, replayed from the calls; memory allocated before the recording is not in it"},
 	{"GPU n, PyTorch …", "", UnitBytes, "what PyTorch's caching allocator has handed out (allocated), has from the driver (reserved), and was asked for (requested); at most a thousand values a second"},
 	{"GPU n, NVML …", "", UnitText, "samples of NVML, of the whole device"},
 	{"GPU n, device free (cuMemGetInfo)", "", UnitBytes, "what programs were told is free on the whole device, when they asked"},
 	{"GPU n, failed allocations; Xid errors", "", UnitText, "an instant each"},
-	{"gpurec", "", UnitText, "intervals in which calls were lost, and where slices end because of --max-slices"},
+	{"gpurec", "", UnitText, "intervals in which calls were lost, where slices end because of --max-slices, and with --split which part this is"},
 }
 
 // PerfettoOptions shape a trace.
@@ -32,11 +35,15 @@ type PerfettoOptions struct {
 	// MaxSlices bounds slices and instants; 0 is no bound. Beyond it calls are left
 	// out, counters are not.
 	MaxSlices int64
+	// Next, if set, is asked for where to write the next part of the trace when MaxSlices is reached: nothing is left out then.
+	// What it returned before is complete when it is called again. Calls that reach into a part are in it, whole and marked.
+	Next func() (io.Writer, error)
 }
 
 // PerfettoStats say what a trace holds.
 type PerfettoStats struct {
 	Calls   int64
+	Parts   int   // 1, and one more for each call of Next
 	LeftOut int64 // calls beyond MaxSlices
 	// LeftOutNs is the start of the first of those, Unix ns.
 	LeftOutNs int64
@@ -49,6 +56,10 @@ type PerfettoStats struct {
 // one of reading the recording or of out.
 func (t *Timeline) Perfetto(out io.Writer, opt PerfettoOptions) (*PerfettoStats, error) {
 	p := newTrace(t, out, opt)
+	var err error
+	if p.graphs, err = t.graphContents(); err != nil {
+		return nil, err
+	}
 	p.w.begin(p.window.FromNs)
 	steps, counts := t.memorySteps(&p.filter)
 	next, stop := iter.Pull(steps)
@@ -66,12 +77,7 @@ func (t *Timeline) Perfetto(out io.Writer, opt PerfettoOptions) (*PerfettoStats,
 	if err := counts.err; err != nil {
 		return nil, err
 	}
-	p.w.packet = appendBytes(p.w.packet, fieldClockSnapshot, p.w.snapshot(p.window.ToNs))
-	p.w.packet = appendVarint(p.w.packet, fieldSequenceID, sequenceID)
-	p.w.flush()
-	if p.w.err == nil {
-		p.w.err = p.w.out.Flush()
-	}
+	p.w.end(p.window.ToNs)
 	p.stats.Quality = t.quality(&counts.counts)
 	if p.stats.Calls+p.stats.LeftOut == 0 && t.scan.events > 0 {
 		p.stats.NoMatch = p.seen.explain(&p.filter)
@@ -88,17 +94,16 @@ type trace struct {
 	stats  PerfettoStats
 	seen   *callers
 	max    int64
-	slices int64 // slices and instants written
+	slices int64 // slices and instants of calls, of this part
 	full   bool  // a call was left out: so are all after it
+	more   func() (io.Writer, error)
+	graphs graphContents
 
-	nextUUID  uint64
-	processes map[int32]uint64
-	threads   map[thread]*threadTrack
-	gpus      map[int32]uint64
-	tracks    map[trackKey]uint64
-	own       uint64     // track of gpurec itself
-	ends      []sliceEnd // heap: slices that are open, the first to end in front
-	flows     uint64
+	traceTracks
+	ends     []sliceEnd // heap: slices that are open, the first to end in front
+	levels   map[trackKey]levelNow
+	launches map[launchNotes][]byte // their annotations, encoded
+	flows    uint64
 
 	nextStep func() (memoryStep, bool)
 	step     memoryStep
@@ -114,12 +119,18 @@ type threadTrack struct {
 	open []int64
 }
 
+// sliceEnd is a slice that is open, and what the next part of the trace needs to show it again.
 type sliceEnd struct {
-	atNs   int64
-	thread *threadTrack
+	startNs, atNs  int64
+	thread         *threadTrack // nil: only what follows ends
+	who            thread
+	name, category string
+	stack          int32
+	opens          bool // it is on a track of its own
+	waits          bool // the thread waits for the GPU
 }
 
-// trackKey names a track under a GPU; pid and stream are set for those of streams.
+// trackKey names a track under a GPU, or with processTracks under a process; pid and stream are set for those of streams.
 type trackKey struct {
 	device int32
 	what   string
@@ -136,13 +147,12 @@ type mark struct {
 func newTrace(t *Timeline, out io.Writer, opt PerfettoOptions) *trace {
 	p := &trace{
 		t: t, w: newTraceWriter(out, &t.stacks, t.rec.Meta.ClockOffsetNs), filter: opt.Filter,
-		window: opt.Filter.window(t.Recording()), max: opt.MaxSlices, seen: newCallers(),
-		processes: make(map[int32]uint64), threads: make(map[thread]*threadTrack),
-		gpus: make(map[int32]uint64), tracks: make(map[trackKey]uint64), samples: t.allSamples(),
+		window: opt.Filter.window(t.Recording()), max: opt.MaxSlices, more: opt.Next, seen: newCallers(), stats: PerfettoStats{Parts: 1},
+		traceTracks: newTraceTracks(), levels: make(map[trackKey]levelNow), launches: make(map[launchNotes][]byte), samples: t.allSamples(),
 	}
 	for _, x := range t.facts.xids {
 		p.marks = append(p.marks, mark{x.atNs, func() {
-			p.instant(p.gpuTrack(x.device, "Xid errors", nil), fmt.Sprintf("Xid %d: %s", x.code, x.text))
+			p.instant(p.gpuTrack(x.device, "Xid errors"), fmt.Sprintf("Xid %d: %s", x.code, x.text))
 			p.w.finish(x.atNs)
 		}})
 	}
@@ -207,23 +217,30 @@ func (p *trace) writeNext(ns int64) {
 
 func (p *trace) inWindow(ns int64) bool { return ns >= p.window.FromNs && ns <= p.window.ToNs }
 
-// beginSlice opens a slice on a thread and leaves the event open for more fields. A
-// slice never reaches beyond the one around it, whatever two clocks say.
-func (p *trace) beginSlice(th *threadTrack, endNs int64) {
-	if n := len(th.open); n > 0 {
-		endNs = min(endNs, th.open[n-1])
+// beginSlice opens a slice and leaves the event open for more fields. A slice never
+// reaches beyond the one around it, whatever two clocks say.
+func (p *trace) beginSlice(e sliceEnd) {
+	if n := len(e.thread.open); n > 0 {
+		e.atNs = min(e.atNs, e.thread.open[n-1])
 	}
-	th.open = append(th.open, endNs)
-	p.ends = heapPush(p.ends, sliceEnd{endNs, th}, func(a, b sliceEnd) bool { return a.atNs < b.atNs })
-	p.w.start(eventSliceBegin, th.uuid)
+	e.thread.open = append(e.thread.open, e.atNs)
+	p.ends = heapPush(p.ends, e, sliceEnd.before)
+	p.w.start(eventSliceBegin, e.thread.uuid)
 }
+
+func (e sliceEnd) before(o sliceEnd) bool { return e.atNs < o.atNs }
 
 func (p *trace) endSlice() {
 	e := p.ends[0]
-	p.ends = heapPop(p.ends, func(a, b sliceEnd) bool { return a.atNs < b.atNs })
-	e.thread.open = e.thread.open[:len(e.thread.open)-1]
-	p.w.start(eventSliceEnd, e.thread.uuid)
-	p.w.finish(e.atNs)
+	p.ends = heapPop(p.ends, sliceEnd.before)
+	if e.thread != nil {
+		e.thread.open = e.thread.open[:len(e.thread.open)-1]
+		p.w.start(eventSliceEnd, e.thread.uuid)
+		p.w.finishPlain(e.atNs)
+	}
+	if e.waits {
+		p.wait(e.atNs, e.who.pid, -1)
+	}
 }
 
 func (p *trace) endSlices() {
@@ -236,152 +253,6 @@ func (p *trace) endSlices() {
 func (p *trace) instant(track uint64, name string) {
 	p.w.start(eventInstant, track)
 	p.w.name(name)
-}
-
-// memoryStep is a new level of live memory, or a failed allocation.
-type memoryStep struct {
-	atNs   int64
-	device int32
-	memory string
-	live   int64
-	what   string // of a caching allocator: which of its totals; "" of memory calls
-	failed bool
-	bytes  int64 // asked for by the failed allocation
-}
-
-// allMemory is the level of all memory on a device; the host's is not.
-const allMemory = "all"
-
-// stepCounts is what a replay that ran as an iterator has to say at its end.
-type stepCounts struct {
-	counts replayCounts
-	err    error
-}
-
-// memorySteps replays memory as an iterator over its levels. Its counts are whole
-// once it came to its end.
-func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
-	done := new(stepCounts)
-	return func(yield func(memoryStep) bool) {
-		use := t.newMemoryUse(f)
-		stopped := false
-		send := func(s memoryStep) {
-			if !stopped && !yield(s) {
-				stopped = true
-			}
-		}
-		exits := make(map[memoryPlace]memoryStep) // levels that the end of a process or context is changing
-		exitNs := int64(0)
-		flush := func() {
-			for _, p := range sortedPlaces(exits) {
-				send(exits[p])
-			}
-			clear(exits)
-		}
-		levels := newAllocatorLevels(f, send)
-		l, _, err := t.replayAll(func(_ *ledger, c *change) {
-			kind, total := use.consume(c)
-			if kind == nil {
-				return
-			}
-			o := &t.origins.list[c.block.origin]
-			s := memoryStep{atNs: c.atNs, device: o.device, memory: t.origins.memory(c.block.origin), live: kind.live}
-			all := s
-			all.memory = allMemory
-			if total != nil {
-				all.live = total.live
-			}
-			switch c.what {
-			case allocFailed:
-				s.failed, s.bytes = true, c.block.bytes
-				send(s)
-			case freedByExit, freedWithCtx:
-				if c.atNs != exitNs {
-					flush()
-				}
-				exitNs = c.atNs
-				exits[memoryPlace{s.device, s.memory}] = s
-				if total != nil {
-					exits[memoryPlace{s.device, allMemory}] = all
-				}
-			default:
-				flush()
-				send(s)
-				if total != nil {
-					send(all)
-				}
-			}
-		}, levels.consume)
-		flush()
-		levels.finish(t.Recording().ToNs)
-		if done.err = err; err == nil {
-			done.counts = l.counts
-		}
-	}, done
-}
-
-func sortedPlaces(m map[memoryPlace]memoryStep) []memoryPlace {
-	var list []memoryPlace
-	for p := range m {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b memoryPlace) int {
-		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory))
-	})
-	return list
-}
-
-func (p *trace) memoryStep(s *memoryStep) {
-	if s.atNs > p.window.ToNs {
-		return
-	}
-	at := max(s.atNs, p.window.FromNs)
-	if s.failed {
-		if s.atNs >= p.window.FromNs {
-			p.instant(p.gpuTrack(s.device, "failed allocations", nil), "allocation failed: "+bytesText(s.bytes))
-			p.w.note("bytes", annotationInt, uint64(s.bytes))
-			p.w.finish(at)
-		}
-		return
-	}
-	name := "live memory"
-	if s.what != "" {
-		name = s.what
-	} else if s.memory != allMemory {
-		name += " (" + s.memory + ")"
-	}
-	p.w.counter(at, p.gpuTrack(s.device, name, byteCounter), float64(s.live))
-}
-
-func (p *trace) sample(s *sample) {
-	if !p.inWindow(s.atNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.device) {
-		return
-	}
-	name, unit := deviceFree, byteCounter
-	if s.metric != metricDeviceFree {
-		metric := p.t.facts.metrics.list[s.metric]
-		name, unit = "NVML "+metric, counterUnit(metric)
-	}
-	p.w.counter(s.atNs, p.gpuTrack(s.device, name, unit), s.value)
-}
-
-// deviceFree is the counter of what programs were told is free.
-const deviceFree = "device free (cuMemGetInfo)"
-
-// metricDeviceFree is its number; those of NVML's metrics are not negative.
-const metricDeviceFree = -1
-
-// allSamples returns the samples of NVML and of cuMemGetInfo in order of time.
-func (t *Timeline) allSamples() []sample {
-	if len(t.free) == 0 {
-		return t.facts.samples
-	}
-	all := slices.Clone(t.facts.samples)
-	for _, s := range t.free {
-		all = append(all, sample{s.atNs, float64(s.freeBytes), metricDeviceFree, s.device})
-	}
-	slices.SortStableFunc(all, func(a, b sample) int { return cmp.Compare(a.atNs, b.atNs) })
-	return all
 }
 
 // isLane reports whether calls of the kind give a stream something to do.

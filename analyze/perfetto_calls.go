@@ -2,8 +2,11 @@ package analyze
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gpurec/gpurec/format"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // traceCall is one call on its way into a trace: where it is and when it was.
@@ -29,8 +32,13 @@ type traceColumns struct {
 	stack                               []int32
 	grid, block                         [3][]int32
 	shared                              []int32
+	value                               []float64
+	rows                                []traceCall // those that are shown
 	kind, name, kernel, memory, copy    format.Strings
 	status                              format.Strings
+
+	// Numbers of these in the trace.
+	nameIDs, kindIDs, kernelNameIDs, kernelIDs, memoryIDs, copyIDs, statusIDs internedColumn
 }
 
 func (c *traceColumns) read(g *format.Group) {
@@ -46,6 +54,17 @@ func (c *traceColumns) read(g *format.Group) {
 	c.shared = g.Int32("shared_bytes", c.shared)
 	c.kind, c.name, c.kernel = g.Strings("kind"), g.Strings("name"), g.Strings("kernel")
 	c.memory, c.copy, c.status = g.Strings("memory_kind"), g.Strings("copy_kind"), g.Strings("stack_status")
+	c.value = g.Float64("value", c.value)
+	for ids, of := range map[*internedColumn]struct {
+		field  protowire.Number
+		column *format.Strings
+	}{
+		&c.nameIDs: {fieldEventNames, &c.name}, &c.kindIDs: {fieldEventCategories, &c.kind}, &c.kernelNameIDs: {fieldEventNames, &c.kernel},
+		&c.kernelIDs: {fieldAnnotationValues, &c.kernel}, &c.memoryIDs: {fieldAnnotationValues, &c.memory}, &c.copyIDs: {fieldAnnotationValues, &c.copy},
+		&c.statusIDs: {fieldAnnotationValues, &c.status},
+	} {
+		ids.reset(nil, of.field, len(of.column.Dict))
+	}
 }
 
 // stream says how inOrder reads calls for the trace.
@@ -79,22 +98,25 @@ func (p *trace) stream() stream[traceCall] {
 // selected returns the calls of a row group that pass the filter, in order.
 func (p *trace) selected(c *traceColumns) []traceCall {
 	f := &p.filter
-	var rows []traceCall
+	rows := slices.Grow(c.rows[:0], len(c.start))
 	for i, start := range c.start {
 		call := traceCall{startNs: start, endNs: endOf(start, c.dur[i]), columns: c, row: int32(i)}
-		if c.flags[i]&format.FlagAbandoned != 0 {
+		if c.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			call.endNs = start // how long it took is not known
 		}
 		if start > p.window.ToNs || call.endNs < p.window.FromNs {
 			continue
 		}
-		p.seen.add(c.pid[i], c.tid[i], c.device[i], c.stream[i])
+		if f.callers() {
+			p.seen.add(c.pid[i], c.tid[i], c.device[i], c.stream[i])
+		}
 		kind := c.kind.At(i)
 		if f.caller(c.pid[i], c.tid[i], c.device[i], c.stream[i]) && f.kernel(kind, c.kernel.At(i)) && f.size(kind, c.bytes[i]) {
 			rows = append(rows, call)
 		}
 	}
 	sortNearly(rows, (*traceCall).before)
+	c.rows = rows
 	return rows
 }
 
@@ -102,22 +124,40 @@ func (p *trace) selected(c *traceColumns) []traceCall {
 func (p *trace) call(call *traceCall) error {
 	p.advance(call.startNs)
 	c, i := call.columns, int(call.row)
-	kind := c.kind.At(i)
-	lane := isLane(kind)
+	kind, flags := c.kind.At(i), c.flags[i]
+	failed := flags&noResult == 0 && isError(c.result[i])
+	lane := isLane(kind) && !failed
 	needs := int64(1)
 	if lane {
 		needs = 2
 	}
-	if p.full || p.max > 0 && p.slices+needs > p.max {
-		p.leaveOut(call)
+	slice := sliceEnd{startNs: call.startNs, atNs: call.endNs, who: thread{c.pid[i], c.tid[i]}, stack: c.stack[i], name: c.name.At(i), category: kind,
+		waits: kind == format.KindSync && flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 && !strings.Contains(c.name.At(i), "Query")}
+	if slice.waits {
+		p.wait(call.startNs, slice.who.pid, 1)
+	}
+	if p.max > 0 && p.slices+needs > p.max && p.more != nil && p.slices > 0 {
+		if err := p.nextPart(call.startNs); err != nil {
+			return err
+		}
+	}
+	if flags&format.FlagOpen != 0 {
+		p.openCall(slice)
+	}
+	if p.full || p.max > 0 && p.slices+needs > p.max && p.more == nil {
+		p.leaveOut(call, slice)
 		return p.w.err
 	}
 	p.slices += needs
 	p.stats.Calls++
-	th := p.threadTrack(thread{c.pid[i], c.tid[i]})
-	p.beginSlice(th, call.endNs)
-	p.w.name(c.name.At(i))
-	p.w.category(kind)
+	slice.thread = p.threadTrack(slice.who)
+	if flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 { // how long it took is not known
+		p.w.start(eventInstant, slice.thread.uuid)
+	} else {
+		p.beginSlice(slice)
+	}
+	p.w.nameID(c.nameIDs.at(p.w, &c.name, i))
+	p.w.categoryID(c.kindIDs.at(p.w, &c.kind, i))
 	if lane {
 		p.flows++
 		p.w.event = appendFixed(p.w.event, fieldFlowIDs, p.flows)
@@ -131,8 +171,22 @@ func (p *trace) call(call *traceCall) error {
 	return p.w.err
 }
 
+// openCall shows a call that has not returned on a track of its own.
+func (p *trace) openCall(slice sliceEnd) {
+	slice.thread = p.openTrack(slice.who, slice.name)
+	slice.name, slice.category, slice.opens, slice.waits = slice.name+" has not returned", "open", true, false
+	p.beginSlice(slice)
+	p.w.name(slice.name)
+	p.w.category(slice.category)
+	p.w.callstack(slice.stack)
+	p.w.finish(slice.startNs)
+}
+
 // leaveOut counts a call that is too many and says on a track where they begin.
-func (p *trace) leaveOut(call *traceCall) {
+func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
+	if slice.waits { // counters go on
+		p.ends = heapPush(p.ends, slice, sliceEnd.before)
+	}
 	p.stats.LeftOut++
 	if p.stats.LeftOut > 1 {
 		return
@@ -143,25 +197,74 @@ func (p *trace) leaveOut(call *traceCall) {
 	p.w.finish(call.startNs)
 }
 
-// lane writes the instant on the stream, tied to the call by a flow.
+// lane writes the instant on the stream, or on that of what was captured, tied to the call by a flow.
 func (p *trace) lane(call *traceCall, kind string) {
 	c, i := call.columns, int(call.row)
-	name := c.kernel.At(i)
-	if name == "" {
-		name = c.name.At(i)
-		if c.copy.At(i) != "" {
-			name += " " + c.copy.At(i)
-		}
+	p.w.start(eventInstant, p.laneTrack(lane{c.stream[i], c.pid[i], c.device[i], c.flags[i]&format.FlagCaptured != 0}))
+	switch {
+	case c.kernel.At(i) != "":
+		p.w.nameID(c.kernelNameIDs.at(p.w, &c.kernel, i))
+	case kind == format.KindLaunch && baseName(c.name.At(i)) == "cuGraphLaunch":
+		p.graph(c, i, call.startNs)
+	case c.copy.At(i) != "":
+		p.w.name(c.name.At(i) + " " + c.copy.At(i))
+	default:
+		p.w.nameID(c.nameIDs.at(p.w, &c.name, i))
 	}
-	track := p.laneTrack(c.device[i], c.pid[i], c.stream[i])
-	p.instant(track, name)
-	p.w.category(kind)
+	p.w.categoryID(c.kindIDs.at(p.w, &c.kind, i))
 	p.w.event = appendFixed(p.w.event, fieldTerminatingFlowIDs, p.flows)
 	p.w.finish(call.startNs)
 }
 
+// graph names the launch of a graph by how many kernels it holds, and lists what it holds as far as that is known.
+func (p *trace) graph(c *traceColumns, i int, ns int64) {
+	if n := int64(c.value[i]); n > 0 {
+		p.w.name("graph of " + plural(n, "kernel"))
+	} else {
+		p.w.name("graph")
+	}
+	p.w.note("graph", annotationPointer, uint64(c.ptr[i]))
+	holds := "not known: how it was made is not in the recording"
+	if v := p.graphs.at(c.pid[i], c.ptr[i], ns); v != nil && v.text != "" {
+		holds = v.text
+	}
+	p.w.noteText("holds", holds)
+}
+
+// launchNotes is what annotations of a launch say; strings are numbers of the trace.
+type launchNotes struct {
+	stream         int64
+	kernel, status uint64
+	grid, block    [3]int32
+	shared, result int32
+	flags          int32
+}
+
+// maxLaunchNotes is how many different launches' annotations are kept encoded.
+const maxLaunchNotes = 1 << 16
+
 // arguments adds what is known of the call as debug annotations.
 func (p *trace) arguments(c *traceColumns, i int, kind string) {
+	if kind != format.KindLaunch || c.ptr[i] != 0 || c.bytes[i] != 0 || c.src[i] != 0 {
+		p.encodeArguments(c, i, kind)
+		return
+	}
+	// Launches come in masses, and most of them again.
+	key := launchNotes{stream: c.stream[i], kernel: c.kernelIDs.known(p.w, &c.kernel, i), status: c.statusIDs.known(p.w, &c.status, i),
+		grid: [3]int32{c.grid[0][i], c.grid[1][i], c.grid[2][i]}, block: [3]int32{c.block[0][i], c.block[1][i], c.block[2][i]},
+		shared: c.shared[i], result: c.result[i], flags: c.flags[i]}
+	if notes, ok := p.launches[key]; ok {
+		p.w.event = append(p.w.event, notes...)
+		return
+	}
+	before := len(p.w.event)
+	p.encodeArguments(c, i, kind)
+	if len(p.launches) < maxLaunchNotes {
+		p.launches[key] = slices.Clone(p.w.event[before:])
+	}
+}
+
+func (p *trace) encodeArguments(c *traceColumns, i int, kind string) {
 	w := p.w
 	number := func(name string, v int64) {
 		if v != 0 {
@@ -173,9 +276,9 @@ func (p *trace) arguments(c *traceColumns, i int, kind string) {
 			w.note(name, annotationPointer, uint64(v))
 		}
 	}
-	text := func(name, v string) {
-		if v != "" {
-			w.noteText(name, v)
+	text := func(name string, ids *internedColumn, column *format.Strings) {
+		if column.At(i) != "" {
+			w.note(name, annotationStringIID, ids.at(w, column, i))
 		}
 	}
 	switch {
@@ -188,19 +291,22 @@ func (p *trace) arguments(c *traceColumns, i int, kind string) {
 	default:
 		number("result", int64(c.result[i]))
 	}
+	if c.flags[i]&format.FlagCaptured != 0 {
+		w.note("captured", annotationBool, 1)
+	}
 	number("bytes", c.bytes[i])
 	pointer("ptr", c.ptr[i])
 	pointer("src_ptr", c.src[i])
 	if c.stream[i] != 0 || isLane(kind) {
 		w.noteText("stream", streamName(c.stream[i]))
 	}
-	text("memory_kind", c.memory.At(i))
-	text("copy_kind", c.copy.At(i))
-	text("kernel", c.kernel.At(i))
+	text("memory_kind", &c.memoryIDs, &c.memory)
+	text("copy_kind", &c.copyIDs, &c.copy)
+	text("kernel", &c.kernelIDs, &c.kernel)
 	if c.grid[0][i] != 0 {
 		w.noteText("grid", fmt.Sprintf("%d,%d,%d", c.grid[0][i], c.grid[1][i], c.grid[2][i]))
 		w.noteText("block", fmt.Sprintf("%d,%d,%d", c.block[0][i], c.block[1][i], c.block[2][i]))
 		number("shared_bytes", int64(c.shared[i]))
 	}
-	text("stack_status", c.status.At(i))
+	text("stack_status", &c.statusIDs, &c.status)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
@@ -87,7 +88,7 @@ func decode(t *testing.T, b []byte) *decoded {
 	counters := make(map[uint64]bool)
 	interned := make(map[protowire.Number]map[uint64]map[protowire.Number][]any)
 	open := make(map[uint64][]int)
-	var last uint64
+	var last, clock uint64
 	lookup := func(table protowire.Number, id uint64) map[protowire.Number][]any {
 		v, ok := interned[table][id]
 		if !ok {
@@ -103,6 +104,14 @@ func decode(t *testing.T, b []byte) *decoded {
 		if i == 0 && (number(m, fieldSequenceFlags) != sequenceCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
 			t.Fatal("the first packet does not open the sequence")
 		}
+		if i == 0 { // times are differences from here on
+			for _, c := range fields(t, m[fieldClockSnapshot][0].([]byte))[1] {
+				if c := fields(t, c.([]byte)); number(c, 1) == clockDelta && number(c, 3) == 1 {
+					clock = number(c, 2)
+				}
+			}
+		}
+		clock += number(m, fieldTimestamp)
 		for _, raw := range m[fieldInternedData] {
 			for table, entries := range fields(t, raw.([]byte)) {
 				for _, e := range entries {
@@ -138,7 +147,7 @@ func decode(t *testing.T, b []byte) *decoded {
 			continue
 		}
 		e := fields(t, raw[0].([]byte))
-		ts, track := number(m, fieldTimestamp), number(e, fieldTrackUUID)
+		ts, track := clock, number(e, fieldTrackUUID)
 		if ts < last {
 			t.Errorf("packet %d at %d comes after one at %d", i, ts, last)
 		}
@@ -206,10 +215,10 @@ func traced(t *testing.T, tl *Timeline, opt PerfettoOptions) (*decoded, *Perfett
 	return decode(t, b.Bytes()), stats
 }
 
-// onThreads returns the slices of API calls.
+// onThreads returns the slices of API calls, and instants where their duration is not known.
 func (d *decoded) onThreads() (list []slice) {
 	for _, s := range d.slices {
-		if !s.instant {
+		if strings.HasPrefix(s.track, "thread ") {
 			list = append(list, s)
 		}
 	}
@@ -237,8 +246,8 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(calls) {
 		t.Errorf("slices %v, rows %v", got, calls)
 	}
-	if instants := len(d.slices) - len(d.onThreads()); instants != lanes+2 { // and an Xid and a failed allocation
-		t.Errorf("%d instants, want %d", instants, lanes+2)
+	if others := len(d.slices) - len(d.onThreads()); others != lanes+3 { // and an Xid, a failed allocation and the open call once more
+		t.Errorf("%d instants, want %d", others, lanes+3)
 	}
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
 		t.Errorf("stats %+v", stats)
@@ -275,6 +284,8 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 				row.Flags = format.FlagOpen
 			case 3:
 				row.Flags = format.FlagAbandoned
+			case 4:
+				row.Flags, row.DurNs = format.FlagNoReturn, 0
 			}
 		}
 		tp.exit(77, 20*us)
@@ -287,6 +298,15 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			if s.durNs < 0 {
 				t.Fatalf("negative duration: %+v", s)
 			}
+		}
+		unknown := 0
+		for _, row := range tp.rows {
+			if row.Flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+				unknown++
+			}
+		}
+		if n := len(slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant })); n != unknown || n == 0 {
+			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
 		}
 		use := tl.newMemoryUse(&Filter{})
 		if _, err := tl.replay(func(_ *ledger, c *change) { use.consume(c) }); err != nil {
@@ -306,7 +326,7 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 	tl := training(t).timeline()
 	d, stats := traced(t, tl, PerfettoOptions{MaxSlices: 100})
 	all, whole := traced(t, tl, PerfettoOptions{})
-	if n := len(d.slices) - 3; n > 100 { // an Xid, a failed allocation and the note are not calls
+	if n := len(d.slices) - 4; n > 100 { // an Xid, a failed allocation, an open call once more and the note are no calls
 		t.Errorf("%d slices and instants", n)
 	}
 	if stats.Calls+stats.LeftOut != whole.Calls || stats.LeftOutNs <= epoch {

@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -40,9 +41,41 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
+// threadCounter is a CounterDescriptor for threads.
+var threadCounter = appendBytes(nil, 6, "threads")
+
+// traceTracks are the tracks that a part of a trace has.
+type traceTracks struct {
+	nextUUID  uint64
+	processes map[int32]uint64
+	threads   map[thread]*threadTrack
+	gpus      map[int32]uint64
+	tracks    map[trackKey]uint64
+	lanes     map[lane]uint64
+	own       uint64 // track of gpurec itself
+}
+
+func newTraceTracks() traceTracks {
+	return traceTracks{processes: make(map[int32]uint64), threads: make(map[thread]*threadTrack), gpus: make(map[int32]uint64),
+		tracks: make(map[trackKey]uint64), lanes: make(map[lane]uint64)}
+}
+
 func (p *trace) uuid() uint64 {
 	p.nextUUID++
 	return p.nextUUID
+}
+
+// processTrack returns the track of a process.
+func (p *trace) processTrack(pid int32) uint64 {
+	uuid, ok := p.processes[pid]
+	if !ok {
+		uuid = p.uuid()
+		p.processes[pid] = uuid
+		d := appendVarint(nil, 1, uint64(pid))
+		d = appendBytes(d, 6, validUTF8(p.t.facts.processes[pid].Name))
+		p.w.track(uuid, 0, "", appendBytes(nil, trackProcess, d))
+	}
+	return uuid
 }
 
 // threadTrack returns the track of a thread, under that of its process.
@@ -50,13 +83,7 @@ func (p *trace) threadTrack(th thread) *threadTrack {
 	if tr, ok := p.threads[th]; ok {
 		return tr
 	}
-	if _, ok := p.processes[th.pid]; !ok {
-		uuid := p.uuid()
-		p.processes[th.pid] = uuid
-		d := appendVarint(nil, 1, uint64(th.pid))
-		d = appendBytes(d, 6, validUTF8(p.t.facts.processes[th.pid].Name))
-		p.w.track(uuid, 0, "", appendBytes(nil, trackProcess, d))
-	}
+	p.processTrack(th.pid)
 	tr := &threadTrack{uuid: p.uuid()}
 	p.threads[th] = tr
 	d := appendVarint(nil, 1, uint64(th.pid))
@@ -68,29 +95,68 @@ func (p *trace) threadTrack(th thread) *threadTrack {
 	return tr
 }
 
-// gpuTrack returns a track under a GPU's group; counter is its CounterDescriptor.
-func (p *trace) gpuTrack(device int32, what string, counter []byte) uint64 {
-	return p.track(trackKey{device: device, what: what}, what, counter)
+// openTrack returns a track for one call that has not returned.
+func (p *trace) openTrack(th thread, name string) *threadTrack {
+	parent := p.processTrack(th.pid)
+	tr := &threadTrack{uuid: p.uuid()}
+	p.w.track(tr.uuid, parent, fmt.Sprintf("%s of thread %d has not returned", name, th.tid), nil)
+	return tr
 }
 
-// laneTrack returns the track of a stream.
-func (p *trace) laneTrack(device, pid int32, stream int64) uint64 {
-	name := "stream " + streamName(stream)
-	if len(p.t.facts.processes) > 1 {
-		name += fmt.Sprintf(" of process %d", pid)
+// gpuTrack returns a track under a GPU's group.
+func (p *trace) gpuTrack(device int32, what string) uint64 {
+	return p.track(trackKey{device: device, what: what}, what, nil)
+}
+
+// counterTrack returns the track of a counter under a GPU's group, or under a process.
+func (p *trace) counterTrack(key trackKey, counter []byte) uint64 {
+	return p.track(key, key.what, counter)
+}
+
+// lane is where work of a process on a stream is shown.
+type lane struct {
+	stream   int64
+	pid      int32
+	device   int32
+	captured bool
+}
+
+// laneTrack returns the track of a stream, or of what was captured on it.
+func (p *trace) laneTrack(l lane) uint64 {
+	if uuid, ok := p.lanes[l]; ok {
+		return uuid
 	}
-	return p.track(trackKey{device, laneKind, pid, stream}, name+" ("+laneKind+")", nil)
+	name, kind := "stream "+streamName(l.stream), laneKind
+	if l.captured {
+		name, kind = "captured on "+name, captureKind
+	}
+	if len(p.t.facts.processes) > 1 {
+		name += fmt.Sprintf(" of process %d", l.pid)
+	}
+	uuid := p.track(trackKey{l.device, kind, l.pid, l.stream}, name+" ("+kind+")", nil)
+	p.lanes[l] = uuid
+	return uuid
 }
 
-// laneKind says what the instants on a stream are, so that nobody takes them for
-// times of the GPU.
-const laneKind = "order of calls, not GPU time"
+// What the instants on a stream are, so that nobody takes them for times of the GPU.
+const (
+	laneKind    = "order of calls, not GPU time"
+	captureKind = "put into a graph, not run"
+)
+
+// processTracks stands for the device of tracks that are under a process.
+const processTracks = math.MinInt32
 
 func (p *trace) track(key trackKey, name string, counter []byte) uint64 {
 	if uuid, ok := p.tracks[key]; ok {
 		return uuid
 	}
-	parent := p.gpu(key.device)
+	var parent uint64
+	if key.device == processTracks {
+		parent = p.processTrack(key.pid)
+	} else {
+		parent = p.gpu(key.device)
+	}
 	uuid := p.uuid()
 	p.tracks[key] = uuid
 	rest := appendVarint(nil, trackSiblingRank, gpuRank(key.what))
@@ -110,8 +176,10 @@ func gpuRank(what string) uint64 {
 		return 1
 	case what == laneKind:
 		return 2
+	case what == captureKind:
+		return 3
 	}
-	return 3
+	return 4
 }
 
 func (p *trace) gpu(device int32) uint64 {

@@ -16,6 +16,10 @@ type RenderOptions struct {
 	Width int
 	// NoHeader leaves out headings (table, csv, md).
 	NoHeader bool
+	// Color paints verdicts and severities in tables for terminals.
+	Color bool
+	// ASCII draws tables without characters that only UTF-8 has, as far as they are gpurec's own.
+	ASCII bool
 }
 
 // Formats lists the formats that Render knows, the default first.
@@ -46,7 +50,16 @@ func Render(out io.Writer, r *Report, opt RenderOptions) error {
 	case "md":
 		renderMarkdown(w, r, opt)
 	default:
-		renderText(w, r, opt)
+		if !opt.ASCII {
+			renderText(w, r, opt)
+			break
+		}
+		var text strings.Builder
+		all := bufio.NewWriter(&text)
+		renderText(all, r, opt)
+		if err = all.Flush(); err == nil {
+			_, err = asciiForms.WriteString(w, text.String())
+		}
 	}
 	if err != nil {
 		return err
@@ -79,7 +92,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 	switch command {
 	case "leaks":
 		section("facts", allocatorFacts...)
-		section("rows", leakColumns...)
+		section("rows", append(slices.Clone(leakColumns), leakCourse)...)
 		section("totals", leakTotals...)
 	case "stacks":
 		section("facts", stackFacts...)
@@ -190,8 +203,8 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("moments", fragMomentColumns...)
 		section("maps", mapColumns...)
 		section("totals", fragTotals...)
-	case "pprof":
-		section("samples", heapColumns...)
+	case "pprof", "folded":
+		section("samples", profileColumns()...)
 	case "perfetto":
 		section("tracks", perfettoColumns...)
 	default:

@@ -184,6 +184,8 @@ func csvCell(v any) string {
 		return v
 	case []string:
 		return strings.Join(v, "; ")
+	case []int64, []float64:
+		return strings.ReplaceAll(strings.Trim(fmt.Sprint(v), "[]"), " ", "; ")
 	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	}

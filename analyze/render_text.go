@@ -36,7 +36,7 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 		if t.More > 0 {
 			fmt.Fprintf(w, "… and %s more rows\n", thousands(int64(t.More)))
 		}
-		textStacks(w, t, opt.Width)
+		textStacks(w, t, opt)
 	}
 	if len(r.Facts)+len(r.Tables) > 0 {
 		fmt.Fprintln(w)
@@ -100,15 +100,16 @@ func factLine(facts []Fact) string {
 	return strings.Join(parts, ", ")
 }
 
-// cells returns the titled columns' headings, texts and which are numbers, without
-// the columns in hidden.
-func (t *Table) cells(hidden ...string) (head []string, rows [][]string, right []bool) {
+// cells returns the titled columns' headings, texts, which are numbers and which are
+// painted, without the columns in hidden.
+func (t *Table) cells(hidden ...string) (head []string, rows [][]string, right, painted []bool) {
 	for i, c := range t.Columns {
 		if c.Title == "" || slices.Contains(hidden, c.Key) {
 			continue
 		}
 		head = append(head, c.Title)
 		right = append(right, c.Unit != UnitText)
+		painted = append(painted, isPainted(c.Key))
 		for k, r := range t.Rows {
 			if len(rows) <= k {
 				rows = append(rows, nil)
@@ -116,27 +117,31 @@ func (t *Table) cells(hidden ...string) (head []string, rows [][]string, right [
 			rows[k] = append(rows[k], c.Unit.text(r.Cells[i]))
 		}
 	}
-	return head, rows, right
+	return head, rows, right, painted
 }
 
 func textTable(w *bufio.Writer, t *Table, opt RenderOptions) {
-	head, rows, right := t.cells()
+	head, rows, right, painted := t.cells()
 	widths := columnWidths(head, rows, opt.NoHeader)
 	for hidden := 1; hidden <= len(t.Spare) && !fits(widths, right, opt.Width); hidden++ {
-		head, rows, right = t.cells(t.Spare[:hidden]...)
+		head, rows, right, painted = t.cells(t.Spare[:hidden]...)
 		widths = columnWidths(head, rows, opt.NoHeader)
 	}
 	fitWidths(widths, right, opt.Width)
 	cutCells(rows, widths)
+	if !opt.Color {
+		painted = nil
+	}
 	if !opt.NoHeader {
-		textLine(w, head, widths, right)
+		textLine(w, head, widths, right, nil)
 	}
 	for _, row := range rows {
-		textLine(w, row, widths, right)
+		textLine(w, row, widths, right, painted)
 	}
 }
 
-func textLine(w *bufio.Writer, cells []string, widths []int, right []bool) {
+// textLine writes the cells of a row; painted may be nil.
+func textLine(w *bufio.Writer, cells []string, widths []int, right, painted []bool) {
 	var b strings.Builder
 	for i, cell := range cells {
 		if i > 0 {
@@ -144,6 +149,9 @@ func textLine(w *bufio.Writer, cells []string, widths []int, right []bool) {
 		}
 		cell = cut(cell, widths[i])
 		gap := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
+		if painted != nil && painted[i] {
+			cell = paint(cell, cell)
+		}
 		if right[i] {
 			b.WriteString(gap + cell)
 		} else {
@@ -261,13 +269,18 @@ func cutCells(rows [][]string, widths []int) {
 	}
 }
 
-func textStacks(w *bufio.Writer, t *Table, width int) {
-	label := len(t.Columns) - 1
+func textStacks(w *bufio.Writer, t *Table, opt RenderOptions) {
+	label, width := len(t.Columns)-1, opt.Width
 	for i, r := range t.Rows {
 		if r.Brief || len(r.Stack) == 0 && r.Evidence == "" {
 			continue
 		}
-		fmt.Fprintf(w, "\n%s\n", cut(fmt.Sprintf("%d. %s: %s", i+1, t.Columns[0].said(r.Cells[0]), oneLine(fmt.Sprint(r.Cells[label]))), width))
+		said := t.Columns[0].said(r.Cells[0])
+		heading := cut(fmt.Sprintf("%d. %s: %s", i+1, said, oneLine(fmt.Sprint(r.Cells[label]))), width)
+		if opt.Color && isPainted(t.Columns[0].Key) {
+			heading = strings.Replace(heading, said, paint(said, said), 1)
+		}
+		fmt.Fprintf(w, "\n%s\n", heading)
 		if r.Evidence != "" {
 			fmt.Fprint(w, wrapped(oneLine(r.Evidence), "   ", "   ", width))
 		}
@@ -326,7 +339,7 @@ func renderMarkdown(w *bufio.Writer, r *Report, opt RenderOptions) {
 		if !opt.NoHeader {
 			fmt.Fprintf(w, "\n### %s\n\n", t.Title)
 		}
-		head, rows, right := t.cells()
+		head, rows, right, _ := t.cells()
 		markdownRow(w, head)
 		rule := make([]string, len(head))
 		for i := range rule {

@@ -50,8 +50,8 @@ type Table struct {
 	Verdicts []string
 }
 
-// Row is one row of a Table. A cell is an int64, a float64, a string, a []string or
-// nil for a value that is not known; its column says in which unit.
+// Row is one row of a Table. A cell is an int64, a float64, a string, a []string, of a course
+// an []int64 or []float64, or nil for a value that is not known; its column says in which unit.
 type Row struct {
 	Cells []any
 	// Stack is shown under the table: leaf first. StackFrames is how many frames it
@@ -103,6 +103,7 @@ const (
 	UnitPercent        // 0 to 100
 	UnitRatio          // a bare fraction
 	UnitID             // a number that is a name
+	UnitCourse         // a list of values at equal steps of time; text draws it from 0 to the highest
 
 	// unitSigned is added to the unit of differences: they are shown with their sign.
 	unitSigned Unit = 1 << 7

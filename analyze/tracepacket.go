@@ -1,7 +1,6 @@
 package analyze
 
 import (
-	"bufio"
 	"encoding/hex"
 	"io"
 	"math"
@@ -48,6 +47,7 @@ const (
 	fieldCallstacks       = 7
 	fieldBuildIDs         = 16
 	fieldMappingPaths     = 17
+	fieldSourcePaths      = 18
 	fieldMappings         = 19
 	fieldAnnotationValues = 29
 )
@@ -62,6 +62,7 @@ const (
 	clockRealtime  = 1
 	clockMonotonic = 3
 	clockBoottime  = 6
+	clockDelta     = 64 // of our sequence: times are what has passed since the packet before
 
 	sequenceCleared = 1 // SEQ_INCREMENTAL_STATE_CLEARED
 	sequenceNeeds   = 2 // SEQ_NEEDS_INCREMENTAL_STATE
@@ -87,11 +88,13 @@ func appendBytes[T []byte | string](b []byte, field protowire.Number, v T) []byt
 // stacks are written once, with the first packet that names them, and are numbers
 // from then on. The first error of the stream is kept in err.
 type traceWriter struct {
-	out *bufio.Writer
+	out io.Writer
 	err error
 	// offsetNs is what was added to CLOCK_MONOTONIC to get the recording's times.
 	offsetNs int64
+	lastNs   uint64 // time of the last packet that has one, CLOCK_MONOTONIC
 
+	buf                              []byte // packets not yet written
 	packet, event, interned, scratch []byte
 	strings                          map[protowire.Number]map[string]uint64 // by field of InternedData
 	frames                           map[int32]uint64
@@ -100,9 +103,12 @@ type traceWriter struct {
 	table                            *stackTable
 }
 
+// traceBuffer is how many bytes are written at once.
+const traceBuffer = 1 << 20
+
 func newTraceWriter(out io.Writer, table *stackTable, offsetNs int64) *traceWriter {
 	return &traceWriter{
-		out: bufio.NewWriterSize(out, 1<<20), offsetNs: offsetNs, table: table,
+		out: out, offsetNs: offsetNs, table: table, buf: make([]byte, 0, traceBuffer+1<<16),
 		strings: make(map[protowire.Number]map[string]uint64), frames: make(map[int32]uint64),
 		stacks: make(map[int32]uint64), mappings: make(map[moduleKey]uint64),
 	}
@@ -111,29 +117,42 @@ func newTraceWriter(out io.Writer, table *stackTable, offsetNs int64) *traceWrit
 // clock turns a time of the recording into CLOCK_MONOTONIC.
 func (w *traceWriter) clock(ns int64) uint64 { return uint64(max(0, ns-w.offsetNs)) }
 
-// flush writes the packet that was put together.
+// flush ends the packet that was put together.
 func (w *traceWriter) flush() {
-	head := protowire.AppendVarint(protowire.AppendTag(w.scratch[:0], fieldTracePacket, protowire.BytesType), uint64(len(w.packet)))
-	w.write(head)
-	w.write(w.packet)
-	w.scratch, w.packet = head[:0], w.packet[:0]
-}
-
-func (w *traceWriter) write(b []byte) {
-	if w.err == nil {
-		_, w.err = w.out.Write(b)
+	w.buf = appendBytes(w.buf, fieldTracePacket, w.packet)
+	w.packet = w.packet[:0]
+	if len(w.buf) >= traceBuffer {
+		w.drain()
 	}
 }
 
+// drain writes the packets that are waiting.
+func (w *traceWriter) drain() {
+	if w.err == nil {
+		_, w.err = w.out.Write(w.buf)
+	}
+	w.buf = w.buf[:0]
+}
+
 // begin writes the first packet: it opens the sequence, says that times are
-// CLOCK_MONOTONIC, and ties that clock to the others.
+// differences on CLOCK_MONOTONIC, and ties that clock to the others.
 func (w *traceWriter) begin(startNs int64) {
+	w.lastNs = w.clock(startNs)
 	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
 	w.packet = appendVarint(w.packet, fieldSequenceFlags, sequenceCleared)
 	w.packet = appendVarint(w.packet, fieldFirstPacketOnSequence, 1)
-	w.packet = appendBytes(w.packet, fieldClockSnapshot, w.snapshot(startNs))
-	w.packet = appendBytes(w.packet, fieldTracePacketDefaults, appendVarint(nil, fieldTimestampClockID, clockMonotonic))
+	delta := appendVarint(appendVarint(appendVarint(nil, 1, clockDelta), 2, w.lastNs), 3, 1) // is_incremental
+	w.packet = appendBytes(w.packet, fieldClockSnapshot, appendBytes(w.snapshot(startNs), 1, delta))
+	w.packet = appendBytes(w.packet, fieldTracePacketDefaults, appendVarint(nil, fieldTimestampClockID, clockDelta))
 	w.flush()
+}
+
+// end writes the last packet.
+func (w *traceWriter) end(endNs int64) {
+	w.packet = appendBytes(w.packet, fieldClockSnapshot, w.snapshot(endNs))
+	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
+	w.flush()
+	w.drain()
 }
 
 // snapshot says what the clocks showed at one moment. BOOTTIME is taken to be equal
@@ -167,9 +186,9 @@ func (w *traceWriter) start(what, track uint64) {
 	w.event = appendVarint(w.event, fieldTrackUUID, track)
 }
 
+// finish ends an event. Times must not go back.
 func (w *traceWriter) finish(ns int64) {
-	w.packet = appendVarint(w.packet, fieldTimestamp, w.clock(ns))
-	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
+	w.stamp(ns)
 	w.packet = appendVarint(w.packet, fieldSequenceFlags, sequenceNeeds)
 	if len(w.interned) > 0 {
 		w.packet = appendBytes(w.packet, fieldInternedData, w.interned)
@@ -177,6 +196,21 @@ func (w *traceWriter) finish(ns int64) {
 	}
 	w.packet = appendBytes(w.packet, fieldTrackEvent, w.event)
 	w.flush()
+}
+
+// finishPlain is finish for events that name nothing interned.
+func (w *traceWriter) finishPlain(ns int64) {
+	w.stamp(ns)
+	w.packet = appendBytes(w.packet, fieldTrackEvent, w.event)
+	w.flush()
+}
+
+// stamp gives the packet its time and sequence.
+func (w *traceWriter) stamp(ns int64) {
+	at := max(w.lastNs, w.clock(ns))
+	w.packet = appendVarint(w.packet, fieldTimestamp, at-w.lastNs)
+	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
+	w.lastNs = at
 }
 
 // counter writes a value of a counter track.
@@ -187,7 +221,7 @@ func (w *traceWriter) counter(ns int64, track uint64, value float64) {
 	} else {
 		w.event = appendFixed(w.event, fieldDoubleCounterValue, math.Float64bits(value))
 	}
-	w.finish(ns)
+	w.finishPlain(ns)
 }
 
 // intern returns the number of a string in one of the tables of InternedData.
@@ -206,12 +240,37 @@ func (w *traceWriter) intern(field protowire.Number, s string) uint64 {
 	return id
 }
 
-func (w *traceWriter) name(s string) {
-	w.event = appendVarint(w.event, fieldNameIID, w.intern(fieldEventNames, validUTF8(s)))
+func (w *traceWriter) name(s string) { w.nameID(w.intern(fieldEventNames, validUTF8(s))) }
+
+func (w *traceWriter) nameID(id uint64) { w.event = appendVarint(w.event, fieldNameIID, id) }
+
+func (w *traceWriter) category(s string) { w.categoryID(w.intern(fieldEventCategories, validUTF8(s))) }
+
+func (w *traceWriter) categoryID(id uint64) { w.event = appendVarint(w.event, fieldCategoryIIDs, id) }
+
+// internedColumn remembers the numbers of a column's dictionary.
+type internedColumn struct {
+	w     *traceWriter
+	field protowire.Number
+	ids   []uint64 // 0: not interned yet
 }
 
-func (w *traceWriter) category(s string) {
-	w.event = appendVarint(w.event, fieldCategoryIIDs, w.intern(fieldEventCategories, validUTF8(s)))
+// reset begins a new dictionary.
+func (c *internedColumn) reset(w *traceWriter, field protowire.Number, entries int) {
+	c.w, c.field = w, field
+	c.ids = append(c.ids[:0], make([]uint64, entries)...)
+}
+
+// at is the number of row i of the column.
+func (c *internedColumn) at(w *traceWriter, column *format.Strings, i int) uint64 {
+	if c.w != w {
+		c.reset(w, c.field, len(c.ids)) // another part of the trace has begun
+	}
+	index := column.Index[i]
+	if c.ids[index] == 0 {
+		c.ids[index] = w.intern(c.field, validUTF8(column.Dict[index]))
+	}
+	return c.ids[index]
 }
 
 // Fields of DebugAnnotation that hold a value.
@@ -221,6 +280,14 @@ const (
 	annotationPointer   = 7
 	annotationStringIID = 17
 )
+
+// known is at, and 0 where the row has no value.
+func (c *internedColumn) known(w *traceWriter, column *format.Strings, i int) uint64 {
+	if column.At(i) == "" {
+		return 0
+	}
+	return c.at(w, column, i)
+}
 
 // note adds a debug annotation with a value that is a varint.
 func (w *traceWriter) note(name string, field protowire.Number, value uint64) {
@@ -236,12 +303,12 @@ func (w *traceWriter) noteText(name, value string) {
 
 // callstack adds the stack to the event, if it was recorded.
 func (w *traceWriter) callstack(stack int32) {
-	frames, ok := w.table.stacks[stack]
-	if !ok || len(frames) == 0 {
-		return
-	}
 	id, ok := w.stacks[stack]
 	if !ok {
+		frames := w.table.stacks[stack]
+		if len(frames) == 0 {
+			return
+		}
 		id = uint64(len(w.stacks) + 1)
 		w.stacks[stack] = id
 		s := appendVarint(nil, 1, id)
@@ -264,6 +331,10 @@ func (w *traceWriter) frame(frame int32) uint64 {
 	b = appendVarint(b, 2, w.intern(fieldFunctionNames, validUTF8(frameName(f))))
 	b = appendVarint(b, 3, w.mapping(f))
 	b = appendVarint(b, 4, uint64(f.Addr))
+	if f.File != "" {
+		b = appendVarint(b, 5, w.intern(fieldSourcePaths, validUTF8(f.File)))
+		b = appendVarint(b, 6, uint64(f.Line))
+	}
 	w.interned = appendBytes(w.interned, fieldFrames, b)
 	return id
 }

@@ -95,6 +95,10 @@ func (u Unit) text(v any) string {
 		return strconv.FormatBool(v)
 	case []string:
 		return oneLine(strings.Join(v, "; "))
+	case []int64:
+		return sparkline(v)
+	case []float64:
+		return sparkline(v)
 	case measured:
 		return v.text()
 	case float64:

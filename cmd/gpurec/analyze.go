@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 // analyzeFlags are the flags of analyze and its subcommands as they were typed.
@@ -25,6 +25,7 @@ type analyzeFlags struct {
 	minBytes string
 	kernel   string
 	failOn   string
+	color    string
 	explain  bool
 
 	hideFrames []string
@@ -68,7 +69,7 @@ means that a --fail-on condition held.`,
 
 // subcommands are all reports and exports. diff has the flags of those that are printed.
 func subcommands() []*cobra.Command {
-	return []*cobra.Command{newSummary(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newPprof(), newPerfetto(), newTorchSnapshot()}
+	return []*cobra.Command{newSummary(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newPprof(), newFolded(), newPerfetto(), newTorchSnapshot()}
 }
 
 // newSummary is what analyze does without a subcommand, by its own name.
@@ -155,6 +156,7 @@ func (f *analyzeFlags) addKernel(flags *pflag.FlagSet) {
 func (f *analyzeFlags) addReport(flags *pflag.FlagSet) {
 	flags.StringVar(&f.render.Format, "format", analyze.Formats()[0], "print as "+strings.Join(analyze.Formats(), ", "))
 	flags.BoolVar(&f.render.NoHeader, "no-header", false, "leave out headings")
+	flags.StringVar(&f.color, "color", colorAuto, "paint verdicts `WHEN`: auto (on a terminal, unless NO_COLOR is set), always, never")
 	flags.IntVar(&f.opt.Top, "top", 20, "rows of a table; 0: all")
 	flags.Var(&f.against, comparisonFlag, "compare with `FILE`, as diff does")
 	_ = flags.MarkHidden(comparisonFlag) // the flag exists
@@ -175,6 +177,9 @@ func (f *analyzeFlags) check() error {
 			return usagef("gpurec analyze "+f.command+" --format md", "--format html is not there yet")
 		}
 		return usagef(f.help(), "--format: %w", err)
+	}
+	if f.color != "" && !slices.Contains(colorModes, f.color) {
+		return usagef(f.help(), "--color %s: there are %s", f.color, strings.Join(colorModes, ", "))
 	}
 	var err error
 	if f.minBytes != "" { // not every report has the flag
@@ -338,11 +343,7 @@ func (f *analyzeFlags) wrong(path string, err error) error {
 
 // print prints a report and applies --fail-on.
 func (f *analyzeFlags) print(r *analyze.Report) error {
-	if term.IsTerminal(int(os.Stdout.Fd())) {
-		if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
-			f.render.Width = width
-		}
-	}
+	f.render.Width, f.render.Color, f.render.ASCII = terminal(os.Stdout, f.color)
 	var text bytes.Buffer
 	if err := analyze.Render(&text, r, f.render); err != nil {
 		return err

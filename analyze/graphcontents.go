@@ -1,0 +1,267 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// What a graph does when it runs is said by the calls that made it: those that stream capture put into it, and those that added nodes.
+// As in record, which counts the kernels, they are followed in the order in which they returned: a program orders its captures itself.
+
+// graphHandle is a stream, event, graph or executable graph of a process.
+type graphHandle struct {
+	pid    int32
+	handle int64
+}
+
+// graphContents are the executable graphs of a recording, each as it was from a moment on.
+type graphContents map[graphHandle][]*graphVersion
+
+// graphVersion is what an executable graph holds until the next version.
+type graphVersion struct {
+	fromNs int64
+	nodes  graphNodes
+	text   string
+}
+
+// graphNodes counts nodes of a graph by what they do, in the order in which that was first added.
+type graphNodes struct {
+	labels []string
+	counts map[string]int64
+}
+
+func (n *graphNodes) add(label string, count int64) {
+	if n.counts == nil {
+		n.counts = make(map[string]int64)
+	}
+	if n.counts[label] == 0 {
+		n.labels = append(n.labels, label)
+	}
+	n.counts[label] += count
+}
+
+func (n *graphNodes) addAll(o *graphNodes) {
+	if o == nil {
+		return
+	}
+	for _, label := range o.labels {
+		n.add(label, o.counts[label])
+	}
+}
+
+// graphLabels is how many kinds of nodes are told of a graph.
+const graphLabels = 12
+
+// String lists the nodes: gemm ×24, copy DtoD, relu ×24.
+func (n *graphNodes) String() string {
+	var list []string
+	for i, label := range n.labels {
+		if i == graphLabels {
+			list = append(list, fmt.Sprintf("… and %d kinds more", len(n.labels)-i))
+			break
+		}
+		if count := n.counts[label]; count > 1 {
+			label += " ×" + thousands(count)
+		}
+		list = append(list, label)
+	}
+	return strings.Join(list, ", ")
+}
+
+// at returns what an executable graph held at a moment; nil if its making was not recorded.
+func (c graphContents) at(pid int32, exec, ns int64) *graphVersion {
+	var found *graphVersion
+	for _, v := range c[graphHandle{pid, exec}] {
+		if v.fromNs <= ns {
+			found = v
+		}
+	}
+	return found
+}
+
+// graphStep is a call that makes or changes a graph, or that was captured.
+type graphStep struct {
+	atNs                    int64
+	name, label             string
+	pid                     int32
+	stream, ptr, src, child int64
+	captured                bool
+}
+
+// graphContents reads how the recording's graphs were made.
+func (t *Timeline) graphContents() (graphContents, error) {
+	var r graphReader
+	launched := false
+	for _, spans := range [][]span{t.calls, t.memory} {
+		for _, s := range spans {
+			launched = r.read(s.group) || launched
+			if err := s.group.Err(); err != nil {
+				return nil, t.wrap(err)
+			}
+		}
+		if !launched {
+			return nil, nil // no graph runs: what they hold does not matter
+		}
+	}
+	slices.SortStableFunc(r.steps, func(a, b graphStep) int { return cmp.Compare(a.atNs, b.atNs) })
+	m := graphMaker{streams: make(map[graphHandle]*graphCapture), events: make(map[graphHandle]*graphCapture),
+		graphs: make(map[graphHandle]*graphNodes), execs: make(graphContents)}
+	for i := range r.steps {
+		m.step(&r.steps[i])
+	}
+	return m.execs, nil
+}
+
+// graphCalls are the calls that graphMaker knows.
+var graphCalls = map[string]bool{
+	"cuStreamBeginCapture_v2": true, "cuStreamBeginCaptureToGraph": true, "cuStreamEndCapture": true,
+	"cuEventRecord": true, "cuEventRecordWithFlags": true, "cuStreamWaitEvent": true,
+	"cuGraphAddKernelNode_v2": true, "cuGraphAddMemcpyNode": true, "cuGraphAddMemsetNode": true, "cuGraphAddMemAllocNode": true, "cuGraphAddMemFreeNode": true,
+	"cuGraphAddChildGraphNode": true, "cuGraphClone": true,
+	"cuGraphInstantiate_v2": true, "cuGraphInstantiateWithFlags": true, "cuGraphInstantiateWithParams": true, "cuGraphExecUpdate_v2": true,
+	"cuGraphExecDestroy": true, "cuGraphDestroy": true,
+}
+
+// graphReader collects graphSteps.
+type graphReader struct {
+	steps []graphStep
+
+	name, kernel, copyKind format.Strings
+	start, dur, stream     []int64
+	ptr, src               []int64
+	pid, result, flags     []int32
+	value                  []float64
+}
+
+// read looks through a row group. It reports whether a graph is launched there.
+func (r *graphReader) read(g *format.Group) (launched bool) {
+	r.name, r.flags = g.StringsInto("name", r.name), g.Int32("flags", r.flags)
+	known := make([]bool, len(r.name.Dict))
+	some := false
+	for i, name := range r.name.Dict {
+		known[i] = graphCalls[baseName(name)]
+		some = some || known[i]
+		launched = launched || baseName(name) == "cuGraphLaunch"
+	}
+	if !some && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
+		return launched
+	}
+	r.start, r.dur, r.stream = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur), g.Int64("stream", r.stream)
+	r.ptr, r.src = g.Int64("ptr", r.ptr), g.Int64("src_ptr", r.src)
+	r.pid, r.result, r.value = g.Int32("pid", r.pid), g.Int32("result", r.result), g.Float64("value", r.value)
+	r.kernel, r.copyKind = g.StringsInto("kernel", r.kernel), g.StringsInto("copy_kind", r.copyKind)
+	for i, flags := range r.flags {
+		captured := flags&format.FlagCaptured != 0
+		if !captured && !known[r.name.Index[i]] || flags&(format.FlagOpen|format.FlagAbandoned) != 0 || r.result[i] != 0 {
+			continue
+		}
+		s := graphStep{atNs: endOf(r.start[i], r.dur[i]), name: baseName(r.name.At(i)), pid: r.pid[i], stream: r.stream[i], ptr: r.ptr[i], src: r.src[i],
+			child: int64(r.value[i]), captured: captured}
+		s.label = nodeLabel(s.name, r.kernel.At(i), r.copyKind.At(i))
+		r.steps = append(r.steps, s)
+	}
+	return launched
+}
+
+// nodeLabel says what a call makes a graph do.
+func nodeLabel(name, kernel, copyKind string) string {
+	switch {
+	case kernel != "":
+		return symbolize.ShortKernel(kernel)
+	case strings.HasPrefix(name, "cuMemcpy"):
+		return strings.TrimSpace("copy " + copyKind)
+	case name == "cuGraphAddMemcpyNode":
+		return "copy"
+	case strings.HasPrefix(name, "cuMemset"), name == "cuGraphAddMemsetNode":
+		return "memset"
+	case name == "cuGraphAddMemAllocNode":
+		return "cuMemAllocAsync"
+	case name == "cuGraphAddMemFreeNode":
+		return "cuMemFreeAsync"
+	case name == "cuGraphAddKernelNode_v2", strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
+		return unknownKernel
+	}
+	return name
+}
+
+// graphCapture is a graph that is being captured, by one stream or several that it forked to.
+type graphCapture struct{ nodes graphNodes }
+
+// graphMaker follows how graphs are made.
+type graphMaker struct {
+	streams, events map[graphHandle]*graphCapture
+	graphs          map[graphHandle]*graphNodes
+	execs           graphContents
+}
+
+func (m *graphMaker) graph(h graphHandle) *graphNodes {
+	if m.graphs[h] == nil {
+		m.graphs[h] = new(graphNodes)
+	}
+	return m.graphs[h]
+}
+
+func (m *graphMaker) step(s *graphStep) {
+	stream, ptr, src := graphHandle{s.pid, s.stream}, graphHandle{s.pid, s.ptr}, graphHandle{s.pid, s.src}
+	switch s.name {
+	case "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
+		m.streams[stream] = new(graphCapture)
+	case "cuStreamEndCapture":
+		m.endCapture(stream, ptr)
+	case "cuEventRecord", "cuEventRecordWithFlags":
+		delete(m.events, ptr)
+		if open := m.streams[stream]; open != nil {
+			m.events[ptr] = open
+		}
+	case "cuStreamWaitEvent":
+		if open := m.events[ptr]; open != nil {
+			m.streams[stream] = open
+		}
+	case "cuGraphAddKernelNode_v2", "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode", "cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode":
+		m.graph(src).add(s.label, 1)
+	case "cuGraphAddChildGraphNode":
+		m.graph(src).addAll(m.graphs[graphHandle{s.pid, s.child}])
+	case "cuGraphClone":
+		m.graphs[ptr] = new(graphNodes)
+		m.graphs[ptr].addAll(m.graphs[src])
+	case "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphExecUpdate_v2":
+		m.instantiate(s.atNs, ptr, m.graphs[src])
+	case "cuGraphExecDestroy":
+		m.instantiate(s.atNs, ptr, nil)
+	case "cuGraphDestroy":
+		delete(m.graphs, ptr)
+	default:
+		if open := m.streams[stream]; s.captured && open != nil {
+			open.nodes.add(s.label, 1)
+		}
+	}
+}
+
+// endCapture closes the capture that a stream takes part in; all its streams are ordinary again.
+func (m *graphMaker) endCapture(stream, graph graphHandle) {
+	open := m.streams[stream]
+	if open == nil {
+		return
+	}
+	m.graph(graph).addAll(&open.nodes)
+	for _, in := range []map[graphHandle]*graphCapture{m.streams, m.events} {
+		for h, other := range in {
+			if other == open {
+				delete(in, h)
+			}
+		}
+	}
+}
+
+// instantiate notes what an executable graph holds from a moment on.
+func (m *graphMaker) instantiate(atNs int64, exec graphHandle, nodes *graphNodes) {
+	v := &graphVersion{fromNs: atNs}
+	v.nodes.addAll(nodes)
+	v.text = v.nodes.String()
+	m.execs[exec] = append(m.execs[exec], v)
+}

@@ -1,0 +1,151 @@
+package analyze
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// launchRecording returns a recording of a million launches as a training makes them: 300 kernels of several shapes at 500 places,
+// eight streams of two threads. It is kept in build/bench.
+func launchRecording(b *testing.B) string {
+	b.Helper()
+	path := filepath.Join("..", "build", "bench", "launches-1M.parquet")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	writeLaunches(b, path, 1_000_000)
+	return path
+}
+
+// writeLaunches writes a recording of launches.
+func writeLaunches(b testing.TB, path string, launches int) {
+	b.Helper()
+	w, err := format.Create(path, format.Options{Force: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var stacks []format.Row
+	for i := range int32(500) {
+		frames := make([]format.Frame, 30)
+		for k := range frames {
+			frames[k] = format.Frame{Func: fmt.Sprintf("function_%d_%d", i%50, k), Module: "/app/train", Addr: int64(k), Type: "native"}
+		}
+		stacks = append(stacks, format.Row{Kind: format.KindStack, StackID: i + 1, StackStatus: format.StackComplete, Frames: frames})
+	}
+	if err := w.Write(format.ClassStack, stacks); err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	at := epoch
+	rows := make([]format.Row, 0, 1000)
+	for range launches {
+		place := r.Int32N(500)
+		at += 4000 + r.Int64N(4000)
+		rows = append(rows, format.Row{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: at, DurNs: 2500 + r.Int64N(1500), Pid: 4242, Tid: 4242 + place%2,
+			StackID: place + 1, StackStatus: []string{format.StackInferred, format.StackComplete}[min(1, place%20/19)], Site: fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
+			Stream: 0x55d0c0de0000 + int64(place%8)*0x130, Kernel: fmt.Sprintf("void at::native::kernel_%d<float>(int, float*)", place%300),
+			GridX: 1 + r.Int32N(4)*int32(1+place%64), GridY: 1, GridZ: 1, BlockX: 128 << (place % 3), BlockY: 1, BlockZ: 1, SharedBytes: place % 2 * 4096})
+		if len(rows) == cap(rows) {
+			if err := w.Write(format.ClassCall, rows); err != nil {
+				b.Fatal(err)
+			}
+			rows = rows[:0]
+		}
+	}
+	if err := w.Finish(format.Meta{StartNs: epoch, EndNs: at + ms}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// A launch costs at most 120 bytes of a trace, and Perfetto's engine finds each with its flow and stack.
+func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
+	const launches = 100_000
+	path := filepath.Join(t.TempDir(), "launches.parquet")
+	writeLaunches(t, path, launches)
+	tl, err := New(openRecording(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(t.TempDir(), "launches.pftrace")
+	file, err := os.Create(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tl.Perfetto(file, PerfettoOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	size, err := file.Seek(0, io.SeekCurrent)
+	if err != nil || file.Close() != nil {
+		t.Fatal(err)
+	}
+	if size > 120*launches {
+		t.Errorf("%.1f bytes a launch", float64(size)/launches)
+	}
+	results := inPerfetto(t, trace, statsQuery, `select count(*) n from flow`, `select count(*) n from slice where name = 'cuLaunchKernel'`,
+		`select count(*) n from __intrinsic_track_event_callstacks`, `select count(*) n from slice where dur < 0`)
+	if got, want := jsonText(t, results), fmt.Sprintf(`[[],[{"n":%d}],[{"n":%[1]d}],[{"n":%[1]d}],[{"n":0}]]`, launches); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// countingWriter counts bytes.
+type countingWriter int64
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	*c += countingWriter(len(p))
+	return len(p), nil
+}
+
+func benchManyLaunches(b *testing.B, run func(*Timeline) error) {
+	path := launchRecording(b)
+	for b.Loop() {
+		rec, err := format.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		tl, err := New(rec)
+		if err == nil {
+			err = run(tl)
+		}
+		rec.Close()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPerfettoLaunches measures the trace of a million launches, reading the recording included: a slice and an instant each.
+func BenchmarkPerfettoLaunches(b *testing.B) {
+	var written countingWriter
+	var slices int64
+	benchManyLaunches(b, func(tl *Timeline) error {
+		written = 0
+		stats, err := tl.Perfetto(&written, PerfettoOptions{})
+		if err == nil {
+			slices = 2 * stats.Calls
+		}
+		return err
+	})
+	b.ReportMetric(float64(written)/float64(slices/2), "B/launch")
+	b.ReportMetric(float64(slices)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mslices/s")
+}
+
+// BenchmarkProfileLaunches measures the profile of a million launches.
+func BenchmarkProfileLaunches(b *testing.B) {
+	benchManyLaunches(b, func(tl *Timeline) error {
+		p, _, _, err := tl.Profile(ProfileOptions{Type: "launches"})
+		if err != nil {
+			return err
+		}
+		return p.Write(io.Discard)
+	})
+}

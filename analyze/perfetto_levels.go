@@ -1,0 +1,174 @@
+package analyze
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+)
+
+// memoryStep is a new level of live memory, or a failed allocation.
+type memoryStep struct {
+	atNs   int64
+	device int32
+	memory string
+	live   int64
+	what   string // of a caching allocator: which of its totals; "" of memory calls
+	failed bool
+	bytes  int64 // asked for by the failed allocation
+}
+
+// allMemory is the level of all memory on a device; the host's is not.
+const allMemory = "all"
+
+// stepCounts is what a replay that ran as an iterator has to say at its end.
+type stepCounts struct {
+	counts replayCounts
+	err    error
+}
+
+// memorySteps replays memory as an iterator over its levels. Its counts are whole
+// once it came to its end.
+func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
+	done := new(stepCounts)
+	return func(yield func(memoryStep) bool) {
+		use := t.newMemoryUse(f)
+		stopped := false
+		send := func(s memoryStep) {
+			if !stopped && !yield(s) {
+				stopped = true
+			}
+		}
+		exits := make(map[memoryPlace]memoryStep) // levels that the end of a process or context is changing
+		exitNs := int64(0)
+		flush := func() {
+			for _, p := range sortedPlaces(exits) {
+				send(exits[p])
+			}
+			clear(exits)
+		}
+		levels := newAllocatorLevels(f, send)
+		l, _, err := t.replayAll(func(_ *ledger, c *change) {
+			kind, total := use.consume(c)
+			if kind == nil {
+				return
+			}
+			o := &t.origins.list[c.block.origin]
+			s := memoryStep{atNs: c.atNs, device: o.device, memory: t.origins.memory(c.block.origin), live: kind.live}
+			all := s
+			all.memory = allMemory
+			if total != nil {
+				all.live = total.live
+			}
+			switch c.what {
+			case allocFailed:
+				s.failed, s.bytes = true, c.block.bytes
+				send(s)
+			case freedByExit, freedWithCtx:
+				if c.atNs != exitNs {
+					flush()
+				}
+				exitNs = c.atNs
+				exits[memoryPlace{s.device, s.memory}] = s
+				if total != nil {
+					exits[memoryPlace{s.device, allMemory}] = all
+				}
+			default:
+				flush()
+				send(s)
+				if total != nil {
+					send(all)
+				}
+			}
+		}, levels.consume)
+		flush()
+		levels.finish(t.Recording().ToNs)
+		if done.err = err; err == nil {
+			done.counts = l.counts
+		}
+	}, done
+}
+
+func sortedPlaces(m map[memoryPlace]memoryStep) []memoryPlace {
+	var list []memoryPlace
+	for p := range m {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b memoryPlace) int {
+		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory))
+	})
+	return list
+}
+
+func (p *trace) memoryStep(s *memoryStep) {
+	if s.atNs > p.window.ToNs {
+		return
+	}
+	at := max(s.atNs, p.window.FromNs)
+	if s.failed {
+		if s.atNs >= p.window.FromNs {
+			p.instant(p.gpuTrack(s.device, "failed allocations"), "allocation failed: "+bytesText(s.bytes))
+			p.w.note("bytes", annotationInt, uint64(s.bytes))
+			p.w.finish(at)
+		}
+		return
+	}
+	name := "live memory"
+	if s.what != "" {
+		name = s.what
+	} else if s.memory != allMemory {
+		name += " (" + s.memory + ")"
+	}
+	p.level(at, trackKey{device: s.device, what: name}, byteCounter, float64(s.live))
+}
+
+func (p *trace) sample(s *sample) {
+	if !p.inWindow(s.atNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.device) {
+		return
+	}
+	name, unit := deviceFree, byteCounter
+	if s.metric != metricDeviceFree {
+		metric := p.t.facts.metrics.list[s.metric]
+		name, unit = "NVML "+metric, counterUnit(metric)
+	}
+	p.level(s.atNs, trackKey{device: s.device, what: name}, unit, s.value)
+}
+
+// level writes a value of a counter, and remembers it for the next part of the trace.
+func (p *trace) level(ns int64, key trackKey, unit []byte, value float64) {
+	p.levels[key] = levelNow{unit, value}
+	p.w.counter(ns, p.counterTrack(key, unit), value)
+}
+
+// levelNow is the last value of a counter.
+type levelNow struct {
+	unit  []byte // CounterDescriptor
+	value float64
+}
+
+// wait notes that a thread of a process begins (1) or ends (-1) to wait for the GPU.
+func (p *trace) wait(ns int64, pid int32, step float64) {
+	key := trackKey{what: waitingThreads, pid: pid, device: processTracks}
+	p.level(ns, key, threadCounter, p.levels[key].value+step)
+}
+
+// waitingThreads is the counter of a process's threads that wait for the GPU.
+const waitingThreads = "threads waiting for the GPU"
+
+// deviceFree is the counter of what programs were told is free.
+const deviceFree = "device free (cuMemGetInfo)"
+
+// metricDeviceFree is its number; those of NVML's metrics are not negative.
+const metricDeviceFree = -1
+
+// allSamples returns the samples of NVML and of cuMemGetInfo in order of time.
+func (t *Timeline) allSamples() []sample {
+	if len(t.free) == 0 {
+		return t.facts.samples
+	}
+	all := slices.Clone(t.facts.samples)
+	for _, s := range t.free {
+		all = append(all, sample{s.atNs, float64(s.freeBytes), metricDeviceFree, s.device})
+	}
+	slices.SortStableFunc(all, func(a, b sample) int { return cmp.Compare(a.atNs, b.atNs) })
+	return all
+}

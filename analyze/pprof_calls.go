@@ -1,0 +1,262 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+var launchProfileColumns = []Column{
+	{"launches", "", UnitCount, "kernel and graph launches in the window that ran: neither failed nor captured"},
+	{"launch_cpu", "", UnitNs, "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known"},
+}
+
+var apiProfileColumns = []Column{
+	{"calls", "", UnitCount, "calls that began in the window; those inside of another recorded call are part of that"},
+	{"api_time", "", UnitNs, "time that threads spent in these calls, working or waiting, until the end of the recording where they had not returned; of calls whose duration is known"},
+}
+
+var waitProfileColumns = []Column{
+	{"waits", "", UnitCount, "calls in the window that wait for the GPU; questions (cuStreamQuery, cuEventQuery) are no waits"},
+	{"wait_time", "", UnitNs, "time that threads spent in these, until the end of the recording where they had not returned"},
+}
+
+var copyProfileColumns = []Column{
+	{"copies", "", UnitCount, "copies in the window that were made: neither failed nor captured"},
+	{"copied", "", UnitBytes, "bytes of those"},
+	{"copy_cpu", "", UnitNs, "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known"},
+}
+
+// callProfileType says which calls are in a profile.
+type callProfileType struct {
+	kind  string // "" is any
+	bytes bool   // the second value is of bytes
+	ran   bool   // only calls that ran: neither failed nor captured
+	wants func(name string, nested bool) bool
+	leaf  func(c *callSample) string // what the GPU was asked for; nil: nothing
+}
+
+var (
+	launchProfile = callProfileType{kind: format.KindLaunch, ran: true, leaf: workLeaf}
+	apiProfile    = callProfileType{wants: func(_ string, nested bool) bool { return !nested }}
+	waitProfile   = callProfileType{kind: format.KindSync, wants: func(name string, _ bool) bool { return !strings.Contains(name, "Query") }}
+	copyProfile   = callProfileType{kind: format.KindMemcpy, ran: true, bytes: true, leaf: func(c *callSample) string {
+		return "copy " + cmp.Or(c.copyKind, "in a direction that is not known")
+	}}
+)
+
+// workLeaf names the kernel, or says how many a graph holds.
+func workLeaf(c *callSample) string {
+	switch {
+	case c.graph && c.kernels > 0:
+		return "graph of " + plural(c.kernels, "kernel")
+	case c.graph:
+		return "graph"
+	}
+	return cmp.Or(c.kernel, unknownKernel)
+}
+
+// callKey is what calls of one sample have in common; strings are numbers of names.
+type callKey struct {
+	stream, bytes, kernels       int64
+	stack, pid, tid, device      int32
+	kind, name, kernel, copyKind int32
+	graph, open                  bool
+}
+
+// callSample is callKey in words.
+type callSample struct {
+	kernel, copyKind string
+	kernels          int64
+	graph            bool
+}
+
+type callValue struct{ calls, bytes, ns int64 }
+
+// callProfile sums up calls by what they have in common.
+type callProfile struct {
+	*callUse
+	of      *callProfileType
+	names   names
+	samples map[callKey]*callValue
+	sizes   map[callKey]int // distinct sizes of calls that differ in nothing else
+	timed   int64
+	all     int64
+
+	stack    []int32
+	parent   []int64
+	copyKind format.Strings
+}
+
+// profileCalls adds the calls of the window.
+func (t *Timeline) profileCalls(b *profileBuilder, of *callProfileType, opt *ProfileOptions) (q Quality, none *NoMatch, err error) {
+	p := &callProfile{callUse: t.newCallUse(&opt.Filter), of: of, samples: make(map[callKey]*callValue), sizes: make(map[callKey]int)}
+	counts, err := t.countsWhile(func() error { return p.scan(t.calls) })
+	if err == nil && of.kind == "" {
+		err = p.scan(t.memory)
+	}
+	if err != nil {
+		return q, nil, err
+	}
+	if len(p.samples) == 0 && len(p.seen.pids) > 0 {
+		none = p.seen.explain(&opt.Filter)
+	}
+	if p.timed < p.all {
+		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was recorded", thousands(p.timed), thousands(p.all)))
+	}
+	p.addTo(b)
+	return t.quality(counts), none, nil
+}
+
+func (p *callProfile) scan(spans []span) error {
+	for _, s := range spans {
+		p.group(s.group)
+		if err := s.group.Err(); err != nil {
+			return p.t.wrap(err)
+		}
+	}
+	return nil
+}
+
+func (p *callProfile) group(g *format.Group) {
+	if p.of.kind != "" && !slices.Contains(g.Kinds(), p.of.kind) {
+		return
+	}
+	p.read(g)
+	if g.Err() != nil {
+		return
+	}
+	_, graph := p.launches(g)
+	pass := p.passes(g, p.kind, p.kernel)
+	kinds, apis, kernels, copies := p.names.all(p.kind.Dict), p.names.all(p.name.Dict), p.names.all(p.kernel.Dict), p.names.all(p.copyKind.Dict)
+	var last callKey
+	var value *callValue
+	for i, start := range p.start {
+		if start < p.window.FromNs || start > p.window.ToNs || !p.wanted(i) || !pass(i) {
+			continue
+		}
+		name := p.name.Index[i]
+		key := callKey{stack: p.stack[i], pid: p.pid[i], tid: p.tid[i], device: p.t.deviceOf(p.pid[i], p.context[i], p.device[i]), stream: p.stream[i],
+			kind: kinds[p.kind.Index[i]], name: apis[name], open: p.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0}
+		if p.of.kind == format.KindLaunch {
+			key.kernel = kernels[p.kernel.Index[i]]
+		}
+		if p.of.bytes {
+			key.copyKind, key.bytes = copies[p.copyKind.Index[i]], max(0, p.bytes[i])
+		}
+		if key.graph = p.of.kind == format.KindLaunch && graph[name]; key.graph {
+			key.kernels = int64(p.value[i])
+		}
+		if value == nil || key != last {
+			last, value = key, p.sample(key)
+		}
+		p.count(value, i)
+	}
+}
+
+func (p *callProfile) read(g *format.Group) {
+	p.kind, p.name = g.StringsInto("kind", p.kind), g.StringsInto("name", p.name)
+	p.start, p.dur = g.Int64("start_ns", p.start), g.Int64("dur_ns", p.dur)
+	p.result, p.flags = g.Int32("result", p.result), g.Int32("flags", p.flags)
+	p.pid, p.tid, p.device = g.Int32("pid", p.pid), g.Int32("tid", p.tid), g.Int32("device", p.device)
+	p.context, p.stream, p.parent = g.Int64("context", p.context), g.Int64("stream", p.stream), g.Int64("parent_start_ns", p.parent)
+	p.stack = g.Int32("stack_id", p.stack)
+	p.kernel, p.copyKind = format.Strings{}, format.Strings{}
+	if p.of.kind == format.KindLaunch || p.filter.Kernel != nil {
+		p.kernel = g.StringsInto("kernel", p.kernel)
+	}
+	if p.of.bytes {
+		p.bytes, p.copyKind = g.Int64("bytes", p.bytes), g.StringsInto("copy_kind", p.copyKind)
+	}
+}
+
+// wanted reports whether row i is a call of the profile, whoever made it.
+func (p *callProfile) wanted(i int) bool {
+	if p.of.kind != "" && p.kind.At(i) != p.of.kind || p.of.wants != nil && !p.of.wants(p.name.At(i), p.parent[i] != 0) {
+		return false
+	}
+	failed := p.flags[i]&noResult == 0 && isError(p.result[i])
+	return !p.of.ran || !failed && p.flags[i]&format.FlagCaptured == 0
+}
+
+func (p *callProfile) count(v *callValue, i int) {
+	v.calls++
+	p.all++
+	if p.of.bytes {
+		v.bytes = endOf(v.bytes, p.bytes[i])
+	}
+	if p.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+		p.timed++
+		v.ns = endOf(v.ns, p.dur[i])
+	}
+}
+
+func (p *callProfile) sample(key callKey) *callValue {
+	if v, ok := p.samples[key]; ok {
+		return v
+	}
+	if p.of.bytes {
+		place := key
+		place.bytes = 0
+		if p.sizes[place] >= exactSizes {
+			key.bytes = roundedSize(key.bytes)
+			if v, ok := p.samples[key]; ok {
+				return v
+			}
+		}
+		p.sizes[place]++
+	}
+	v := new(callValue)
+	p.samples[key] = v
+	return v
+}
+
+func (p *callProfile) addTo(b *profileBuilder) {
+	keys := make([]callKey, 0, len(p.samples))
+	for k := range p.samples {
+		keys = append(keys, k)
+	}
+	names := p.names.list
+	slices.SortFunc(keys, func(a, b callKey) int {
+		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid), cmp.Compare(a.stack, b.stack), cmp.Compare(a.stream, b.stream), cmp.Compare(a.device, b.device),
+			strings.Compare(names[a.kind], names[b.kind]), strings.Compare(names[a.name], names[b.name]), p.compare(a.kernel, b.kernel), p.compare(a.copyKind, b.copyKind),
+			cmp.Compare(a.kernels, b.kernels), cmp.Compare(a.bytes, b.bytes), compareBool(a.open, b.open))
+	})
+	for _, k := range keys {
+		s := profileSample{stack: k.stack, api: names[k.name], kind: names[k.kind], pid: k.pid, tid: k.tid, device: k.device, stream: k.stream, bytes: k.bytes, open: k.open}
+		words := callSample{kernels: k.kernels, graph: k.graph}
+		if p.of.kind == format.KindLaunch {
+			words.kernel = names[k.kernel]
+		}
+		if p.of.bytes {
+			words.copyKind = names[k.copyKind]
+			s.copyKind = words.copyKind
+		}
+		if p.of.leaf != nil {
+			s.leaf = p.of.leaf(&words)
+		}
+		v := p.samples[k]
+		if p.of.bytes {
+			b.add(&s, v.calls, v.bytes, v.ns)
+		} else {
+			b.add(&s, v.calls, v.ns)
+		}
+	}
+}
+
+func (p *callProfile) compare(a, b int32) int {
+	return strings.Compare(p.names.list[a], p.names.list[b])
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

@@ -1,0 +1,122 @@
+package analyze
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// Colours change nothing but colours, and no other format has them.
+func TestOnlyJudgementsArePainted(t *testing.T) {
+	tl := training(t).timeline()
+	leaks, err := tl.Leaks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, err := tl.GPU(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Report{leaks, gpu} {
+		for _, format := range Formats() {
+			painted, bare := string(rendered(t, r, RenderOptions{Format: format, Width: 100, Color: true})), string(rendered(t, r, RenderOptions{Format: format, Width: 100}))
+			if escapes.ReplaceAllString(painted, "") != bare {
+				t.Errorf("%s as %s: colours change the text", r.Command, format)
+			}
+			if format != "table" && painted != bare {
+				t.Errorf("%s as %s is painted", r.Command, format)
+			}
+		}
+	}
+	text := string(rendered(t, leaks, RenderOptions{Color: true}))
+	for _, want := range []string{red + "growing" + plain + "     2.3 GiB", yellow + "retained" + plain, "\nstartup ", "1. " + red + "growing" + plain + ": log_metrics"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	if n := len(escapes.FindAllString(text, -1)); n != 8 { // two verdicts, each in the table and above its stack
+		t.Errorf("%d escapes", n)
+	}
+}
+
+// Without UTF-8 the output has the same shape in ASCII.
+func TestASCIIKeepsTheShape(t *testing.T) {
+	tl := training(t).timeline()
+	memory, err := tl.MemoryReport(MemoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaks, err := tl.Leaks(Options{MaxFrames: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Report{memory, leaks} {
+		for _, width := range []int{0, 80, 140} {
+			rich, poor := string(rendered(t, r, RenderOptions{Width: width})), string(rendered(t, r, RenderOptions{Width: width, ASCII: true}))
+			if strings.IndexFunc(poor, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0 {
+				t.Errorf("%s: not ASCII: %s", r.Command, poor)
+			}
+			if utf8.RuneCountInString(rich) != len(poor) || strings.IndexFunc(rich, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 {
+				t.Errorf("%s at %d: %s\n%s", r.Command, width, rich, poor)
+			}
+		}
+	}
+}
+
+func TestCourses(t *testing.T) {
+	c := &course{window: Window{1000, 3000}}
+	for _, v := range [][2]int64{{10, 5}, {1000, 7}, {1050, 1}, {1350, 9}, {1360, 2}, {2999, 4}, {3000, 8}} {
+		c.set(v[0], v[1])
+	}
+	want := []int64{7, 1, 1, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 8}
+	got := c.values()
+	for i := range want {
+		if len(got) != len(want) || got[i] != want[i] {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	}
+	for values, want := range map[[3]int64]string{{0, 1, 8}: " ▁█", {0, 0, 0}: "   ", {4, 8, -3}: "▄█ "} {
+		if got := sparkline(values[:]); got != want {
+			t.Errorf("%v: %q, want %q", values, got, want)
+		}
+	}
+	only := &course{window: Window{5, 5}}
+	only.set(5, 3)
+	if got := only.values(); len(got) != courseSteps || got[0] != 3 || got[courseSteps-1] != 3 {
+		t.Errorf("a moment: %v", got)
+	}
+}
+
+// What leaks draws is what its verdict is judged by, and a report of memory draws its peak.
+func TestReportsDrawWhatTheyTell(t *testing.T) {
+	tl := training(t).timeline()
+	leaks, err := tl.Leaks(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []any{"rises", "level", "level", "level", nil} {
+		floors, ok := cell(t, leaks, i, "floor_course_bytes").([]int64)
+		switch {
+		case want == nil && ok, want != nil && len(floors) != checkpoints:
+			t.Errorf("row %d: %v", i, floors)
+		case want == "rises" && floors[0] >= floors[checkpoints-1], want == "level" && floors[checkpoints/2] != floors[checkpoints-1]:
+			t.Errorf("row %d does not look like one that %s: %v", i, want, floors)
+		}
+	}
+	memory, err := tl.MemoryReport(MemoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range memory.Tables[0].Rows {
+		most := int64(0)
+		for _, v := range r.Cells[len(r.Cells)-1].([]int64) {
+			most = max(most, v)
+		}
+		if most != r.Cells[2] {
+			t.Errorf("%v: the course's highest is %d", r.Cells, most)
+		}
+	}
+}

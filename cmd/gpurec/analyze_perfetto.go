@@ -1,0 +1,169 @@
+package main
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/spf13/cobra"
+)
+
+// traceFlags are the flags of perfetto.
+type traceFlags struct {
+	*analyzeFlags
+	out    outputFlags
+	slices int64
+	split  bool
+}
+
+func newPerfetto() *cobra.Command {
+	f := &traceFlags{analyzeFlags: &analyzeFlags{command: "perfetto"}}
+	cmd := &cobra.Command{
+		Use:   "perfetto [FILE]",
+		Short: "Write a trace for ui.perfetto.dev",
+		Long: `perfetto writes every call as a slice on its thread, with arguments, stack and result,
+what was launched and copied on every stream, the live memory of every GPU, and the
+samples of NVML, as a trace that ui.perfetto.dev opens (in the browser: nothing is sent
+anywhere). A name that ends in .gz is compressed.
+
+The viewer gets slow with millions of slices: calls beyond --max-slices are left out, and
+it is said how many. With --split they are written to further files NAME.2.pftrace,
+NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
+		Example: `  gpurec analyze perfetto run.parquet
+  gpurec analyze perfetto --from 10s --to 12s -o part.pftrace.gz run.parquet
+  gpurec analyze perfetto --split --max-slices 1000000 run.parquet`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch {
+			case f.slices < 0:
+				return usagef(f.help(), "--max-slices cannot be negative")
+			case f.split && f.slices == 0:
+				return usagef(f.help(), "--split needs --max-slices: how many slices a file is to have")
+			case f.split && f.out.path == "-":
+				return usagef(f.help(), "--split writes several files: standard output is one")
+			}
+			return f.open(args, f.perfetto)
+		},
+	}
+	f.addFilter(cmd.Flags())
+	f.addKernel(cmd.Flags())
+	f.source.add(cmd.Flags())
+	cmd.Flags().Int64Var(&f.slices, "max-slices", analyze.DefaultMaxSlices, "write at most `N` slices and instants of calls; 0: all")
+	cmd.Flags().BoolVar(&f.split, "split", false, "go on in further files instead of leaving calls out, each of --max-slices")
+	f.out.add(cmd.Flags(), ".pftrace")
+	return cmd
+}
+
+func (f *traceFlags) perfetto(path string, t *analyze.Timeline) error {
+	parts := &traceParts{out: &f.out, name: f.out.name(path, ".pftrace")}
+	opt := analyze.PerfettoOptions{Filter: f.opt.Filter, MaxSlices: f.slices}
+	if f.split {
+		opt.Next = parts.next
+	}
+	stats, err := parts.write(func(w io.Writer) (*analyze.PerfettoStats, error) { return t.Perfetto(w, opt) })
+	if err != nil {
+		return err
+	}
+	notef("quality: %s", &stats.Quality)
+	if stats.LeftOut > 0 {
+		from := analyze.Offset(stats.LeftOutNs, t.Recording())
+		warningf("%s calls from %s on are left out: more than %s slices; --split writes them to further files", count(stats.LeftOut), from, count(f.slices))
+		hintf("gpurec analyze perfetto --from %s %s -o FILE", from, path)
+	}
+	next := "open it"
+	if stats.Parts > 1 {
+		next = "open them one by one"
+	}
+	notef("%s calls -> %s; next: %s at https://ui.perfetto.dev", count(stats.Calls), parts, next)
+	return f.exported(&analyze.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
+}
+
+// traceParts are the files of a trace.
+type traceParts struct {
+	out     *outputFlags
+	name    string // of the first
+	written []string
+	file    io.WriteCloser
+	zip     *gzip.Writer
+}
+
+// write has the trace written to files, or to standard output. If that fails none of them is left.
+func (p *traceParts) write(trace func(io.Writer) (*analyze.PerfettoStats, error)) (stats *analyze.PerfettoStats, err error) {
+	if p.out.path == "-" {
+		p.written = []string{"standard output"}
+		_, err = p.out.write("", "", func(w io.Writer) (err error) {
+			stats, err = trace(w)
+			return err
+		})
+		return stats, err
+	}
+	first, err := p.next()
+	if err != nil {
+		return nil, err
+	}
+	stats, err = trace(first)
+	if err = errors.Join(err, p.close()); err != nil {
+		for _, name := range p.written {
+			os.Remove(name)
+		}
+		return nil, fmt.Errorf("write %s: %w", p.written[len(p.written)-1], err)
+	}
+	return stats, nil
+}
+
+// next closes the file that was written and begins another.
+func (p *traceParts) next() (io.Writer, error) {
+	if err := p.close(); err != nil {
+		return nil, err
+	}
+	name := p.name
+	if n := len(p.written) + 1; n > 1 { // run.pftrace.gz → run.2.pftrace.gz
+		base, zipped := strings.CutSuffix(p.name, ".gz")
+		ext := filepath.Ext(base)
+		name = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(base, ext), n, ext)
+		if zipped {
+			name += ".gz"
+		}
+	}
+	file, err := p.out.create(name)
+	if err != nil {
+		return nil, err
+	}
+	p.written, p.file = append(p.written, name), file
+	if !strings.HasSuffix(name, ".gz") {
+		return file, nil
+	}
+	if p.zip == nil {
+		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed) // the level exists; the usual one takes five times as long for three tenths less
+	} else {
+		p.zip.Reset(file)
+	}
+	return p.zip, nil
+}
+
+// close ends the file that was written.
+func (p *traceParts) close() error {
+	if p.file == nil {
+		return nil
+	}
+	var err error
+	if p.zip != nil {
+		err = p.zip.Close()
+	}
+	err = errors.Join(err, p.file.Close())
+	p.file = nil
+	return err
+}
+
+// String names the files.
+func (p *traceParts) String() string {
+	if n := len(p.written); n > 1 {
+		return fmt.Sprintf("%s … %s (%d files)", p.written[0], p.written[n-1], n)
+	}
+	return p.written[0]
+}
