@@ -81,6 +81,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("facts", allocatorFacts...)
 		section("rows", leakColumns...)
 		section("totals", leakTotals...)
+		section("suppressions_used", suppressedColumns...)
 	case "stacks":
 		section("facts", stackFacts...)
 		section("states", stateColumns...)
