@@ -220,8 +220,12 @@ func lastOnes(list []callRef, c *callRef) []callRef {
 	for at > 0 && list[at-1].startNs > c.startNs {
 		at--
 	}
-	list = slices.Insert(list, at, *c)
-	return list[max(0, len(list)-launchesPerStream):]
+	if len(list) < launchesPerStream {
+		return slices.Insert(list, at, *c)
+	}
+	copy(list, list[1:at]) // in place: this is done for every launch
+	list[at-1] = *c
+	return list
 }
 
 // keepLong notes a call that took long, if it is among the longest.
