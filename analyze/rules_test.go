@@ -231,13 +231,13 @@ func ruleCases() map[string]ruleCase {
 		},
 		"launch-bound": {
 			fires: func(tp *tape) {
-				every(tp, 60_000, 90*us, func(_, ns int64) *format.Row { return tp.big(ns, "small_step") })
-				tp.shorten(8 * second)
+				every(tp, 45_000, 90*us, func(_, ns int64) *format.Row { return tp.big(ns, "small_step") })
+				tp.shorten(6500 * ms)
 				tp.resample(metricSMActive, always(30))
 			},
 			misses: func(tp *tape) { // as many launches, and the GPU is busy
-				every(tp, 60_000, 90*us, func(_, ns int64) *format.Row { return tp.big(ns, "small_step") })
-				tp.shorten(8 * second)
+				every(tp, 30_000, 90*us, func(_, ns int64) *format.Row { return tp.big(ns, "small_step") })
+				tp.shorten(6 * second)
 			},
 			where: site, severity: "notice", also: "low-sm-activity",
 		},
@@ -471,6 +471,46 @@ func TestConfidenceOfRules(t *testing.T) {
 	}
 }
 
+// Of the same trouble, how bad it is depends on what came of it.
+func TestSeverityOfRules(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*tape)
+		want   string // hits
+	}{
+		"work in a broken context": {func(tp *tape) {
+			for i := range int64(5) {
+				tp.big(59_950*ms+i*us, "after").Result = 700
+			}
+		}, "problem unchecked-error"},
+		"tidying up in a broken context": {func(tp *tape) {
+			for i := range int64(50) {
+				tp.free(59_950*ms+i*us, us, 0x1000).Result = 700
+			}
+		}, ""},
+		"the power cap half of the time": {func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4 * (i % 2)) }) }, "info throttling"},
+		"memory that was had in the end": {func(tp *tape) {
+			tp.alloc(30*second, us, 0, 20<<30).Result = resultOutOfMemory
+			tp.alloc(31*second, us, 0x700000000000, 20<<30)
+			tp.free(32*second, us, 0x700000000000)
+		}, "notice out-of-memory"},
+		"polling": {func(tp *tape) {
+			tp.meta.EndNs = epoch + 120*second
+			tp.counted(10*second, 110*second, 110_000)
+		}, "notice hang"},
+	} {
+		tp := steady(t)
+		c.change(tp)
+		r := checked(t, tp, RuleOptions{})
+		var got []string
+		for i, rule := range cells(t, r, "hits", "rule") {
+			got = append(got, cells(t, r, "hits", "severity")[i]+" "+rule)
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %s, want %s", name, strings.Join(got, ", "), c.want)
+		}
+	}
+}
+
 // A GPU that idles is seen in the gaps alone where there is no NVML, if nobody waited for it.
 func TestIdleWithoutSamples(t *testing.T) {
 	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
@@ -483,6 +523,23 @@ func TestIdleWithoutSamples(t *testing.T) {
 		}
 		names := cells(t, checked(t, tp, RuleOptions{}), "hits", "rule")
 		if slices.Contains(names, "gpu-idle") == waits {
+			t.Errorf("%s: %v", name, names)
+		}
+	}
+}
+
+// A process that waits for the GPU is not held up by launching, however little of the GPU its kernels fill.
+func TestLaunchBoundDoesNotWait(t *testing.T) {
+	for name, waits := range map[string]bool{"it waits": true, "it does not": false} {
+		tp := steady(t)
+		ruleCases()["launch-bound"].fires(tp)
+		if waits {
+			for i := range int64(40) {
+				tp.synced("cuStreamSynchronize", 2*second+i*100*ms, 50*ms, 7, 0)
+			}
+		}
+		names := cells(t, checked(t, tp, RuleOptions{}), "hits", "rule")
+		if slices.Contains(names, "launch-bound") == waits {
 			t.Errorf("%s: %v", name, names)
 		}
 	}

@@ -122,7 +122,7 @@ var ruleTinyKernels = rule{
 	id:     "tiny-kernels",
 	about:  "at least half of the launches have fewer than 8,192 threads, as analyze kernels counts them, and there are 2,000 of these a second and more",
 	report: "kernels",
-	advice: "Such kernels cost more to launch than to run. Fuse them (torch.compile, foreach optimizers), batch the work, or put the launches into a CUDA graph.",
+	advice: "Such kernels mostly cost more to launch than to run. Fuse them (torch.compile, foreach optimizers), batch the work, or put the launches into a CUDA graph.",
 	check:  checkTinyKernels,
 }
 
@@ -165,14 +165,15 @@ const (
 	// closeShare is which share of the launches come within 100 us of the one before, %, and boundLaunches how many there are at least.
 	closeShare    = 80.0
 	boundLaunches = 5000
-	// noWaiting is how much of its time a thread that is held up by launching spends waiting for the GPU at most, %.
-	noWaiting = 10.0
+	// noWaiting is how much of its time a process that is held up by launching waits for the GPU at most, %: the last launches of each
+	// step have to be waited for in any program that looks at its loss.
+	noWaiting = 20.0
 )
 
 var ruleLaunchBound = rule{
 	id: "launch-bound",
-	about: "5,000 launches a second and more, 80% of them within 100 us of the one before, while less than 50% of the GPU is busy (SM activity by GPM, else GPU utilization); " +
-		"without samples: while the process waits for the GPU less than 10% of its time",
+	about: "5,000 launches a second and more, 80% of them within 100 us of the one before, of a process that waits for the GPU less than 20% of that time, " +
+		"while less than 50% of the GPU is busy (SM activity by GPM, else GPU utilization, if it was sampled)",
 	report: "gaps",
 	advice: "The CPU cannot launch as fast as the GPU works. Put the step into a CUDA graph (torch.compile(mode='reduce-overhead')), fuse kernels, or take larger batches.",
 	check:  checkLaunchBound,
@@ -207,8 +208,19 @@ func checkLaunchBound(s *survey) ([]hit, error) {
 	return hits, nil
 }
 
-// notBusy reports whether the GPU of a track had time left.
+// notBusy reports whether the process of a track did not wait for the GPU, and the GPU had time left.
 func (s *survey) notBusy(track gapTrack, h *hit) (text string, bound bool) {
+	var waited int64
+	for th, w := range s.waits.threads {
+		if th.pid == track.pid {
+			waited = endOf(waited, w.waitNs)
+		}
+	}
+	l := s.gaps.tracks[track]
+	pct := percent(waited, l.untilNs-l.firstNs)
+	if pct >= noWaiting {
+		return "", false
+	}
 	if index, ok := s.t.facts.nvmlDevice(track.pid, track.device); ok {
 		if samples := s.enough(index, metricSMActive); samples != nil {
 			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.mean()), samples.mean() < lowActivity
@@ -217,19 +229,8 @@ func (s *survey) notBusy(track gapTrack, h *hit) (text string, bound bool) {
 			return fmt.Sprintf("while a kernel runs %.0f%% of the time", samples.mean()), samples.mean() < lowActivity
 		}
 	}
-	var waited int64
-	threads := make(map[thread]bool)
-	for th := range s.hang.threads {
-		if th.pid == track.pid {
-			threads[th] = true
-			if w := s.waits.threads[th]; w != nil {
-				waited = endOf(waited, w.waitNs)
-			}
-		}
-	}
 	h.lower(confidenceLow, "there are no samples of this GPU: it is not known how busy it was")
-	pct := percent(waited, s.spanNs(threads))
-	return fmt.Sprintf("and %.1f%% of the time of the process is waiting for the GPU", pct), pct < noWaiting
+	return fmt.Sprintf("and the process waits for the GPU %.1f%% of that time", pct), true
 }
 
 // launchSites are the places that launch on a track, as evidence.

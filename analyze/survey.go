@@ -35,7 +35,6 @@ type survey struct {
 	kernels *kernelsUse
 	modules *moduleUse
 	errors  *errorUse
-	faults  []fault
 	hang    *hangScan
 	states  []processState
 
@@ -77,7 +76,7 @@ func (s *survey) run(use func(*change), watch allocatorConsumer) error {
 	}
 	s.gaps.finish()
 	s.sample()
-	return cmp.Or(s.askMemory(), s.askErrors(), s.askHang())
+	return cmp.Or(s.askMemory(), s.askHang())
 }
 
 // both runs two functions at a time.
@@ -170,17 +169,6 @@ func (s *survey) askMemory() error {
 			return err
 		}
 		s.causes = judgeScenes(s.scenes, s.program, &s.quality)
-	}
-	return nil
-}
-
-// askErrors looks for asynchronous errors, if a call returned one.
-func (s *survey) askErrors() (err error) {
-	for key := range s.errors.groups {
-		if isAsynchronous(key.result) {
-			s.faults, err = s.t.faults()
-			return err
-		}
 	}
 	return nil
 }
