@@ -111,10 +111,13 @@ func (s *survey) scan(spans []span, first int, also ...func(*format.Group)) erro
 	for i, sp := range spans {
 		g := sp.group
 		s.calls.group(g)
+		s.errors.takeOver(s.calls)
 		s.errors.group(g)
+		s.hang.takeOver(s.errors.callUse)
 		if sp.firstNs <= s.hang.endNs {
 			s.hang.group(g, int32(first+i))
 		}
+		s.kernels.takeOver(s.hang.callUse)
 		for _, group := range also {
 			group(g)
 		}
