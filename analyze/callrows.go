@@ -16,6 +16,7 @@ type callRow struct {
 	stack, result, flags    int32
 	name, site, kernel      int32
 	copyKind                int32
+	kind                    int8 // index into callReader.of
 	nested                  bool
 }
 
@@ -34,11 +35,11 @@ func (c *callRow) before(o *callRow) bool {
 	return cmp.Or(cmp.Compare(c.pid, o.pid), cmp.Compare(c.tid, o.tid), cmp.Compare(c.endNs, o.endNs)) < 0
 }
 
-// callReader reads calls of one kind in the order in which they began, as far as the filter lets them through. It looks at calls
+// callReader reads calls of some kinds in the order in which they began, as far as the filter lets them through. It looks at calls
 // that are no memory calls only, so that it can work while those are replayed.
 type callReader struct {
 	*callUse
-	of    string // kind
+	of    []string // kinds
 	names names
 	sites siteReader
 
@@ -46,8 +47,8 @@ type callReader struct {
 	copies             format.Strings
 }
 
-func (t *Timeline) newCallReader(kind string, f *Filter) *callReader {
-	r := &callReader{callUse: t.newCallUse(f), of: kind}
+func (t *Timeline) newCallReader(f *Filter, kinds ...string) *callReader {
+	r := &callReader{callUse: t.newCallUse(f), of: kinds}
 	r.sites = siteReader{t: t, names: &r.names}
 	return r
 }
@@ -72,7 +73,7 @@ func (r *callReader) each(yield func(*callRow) error) error {
 }
 
 func (r *callReader) load(g *format.Group, rows []callRow) []callRow {
-	if !slices.Contains(g.Kinds(), r.of) {
+	if !slices.ContainsFunc(g.Kinds(), r.reads) {
 		return rows
 	}
 	r.read(g)
@@ -80,22 +81,23 @@ func (r *callReader) load(g *format.Group, rows []callRow) []callRow {
 		return rows
 	}
 	r.kernel = format.Strings{}
-	if r.of == format.KindLaunch || r.filter.Kernel != nil {
+	if r.reads(format.KindLaunch) || r.filter.Kernel != nil {
 		r.kernel = g.StringsInto("kernel", r.kernel)
 	}
-	wanted := make([]bool, len(r.kind.Dict))
+	wanted := make([]int8, len(r.kind.Dict))
 	for i, k := range r.kind.Dict {
-		wanted[i] = k == r.of
+		wanted[i] = int8(slices.Index(r.of, k))
 	}
 	pass := r.passes(g, r.kind, r.kernel)
 	names, kernels, copies := r.names.all(r.name.Dict), r.names.all(r.kernel.Dict), r.names.all(r.copies.Dict)
 	for i, start := range r.start {
-		if !wanted[r.kind.Index[i]] || start < r.window.FromNs || start > r.window.ToNs || !pass(i) {
+		kind := wanted[r.kind.Index[i]]
+		if kind < 0 || start < r.window.FromNs || start > r.window.ToNs || !pass(i) {
 			continue
 		}
 		rows = append(rows, callRow{startNs: start, endNs: endOf(start, r.dur[i]), stream: r.stream[i], ptr: r.ptrs[i], src: r.srcs[i], bytes: max(0, r.bytes[i]),
 			pid: r.pid[i], tid: r.tid[i], device: r.t.deviceOf(r.pid[i], r.context[i], r.device[i]), stack: r.sites.stack[i], result: r.result[i], flags: r.flags[i],
-			name: names[r.name.Index[i]], site: r.sites.at(i), nested: r.parent[i] != 0})
+			name: names[r.name.Index[i]], site: r.sites.at(i), kind: kind, nested: r.parent[i] != 0})
 		row := &rows[len(rows)-1]
 		if len(kernels) > 0 {
 			row.kernel = kernels[r.kernel.Index[i]]
@@ -107,6 +109,9 @@ func (r *callReader) load(g *format.Group, rows []callRow) []callRow {
 	return rows
 }
 
+// reads reports whether calls of a kind are read.
+func (r *callReader) reads(kind string) bool { return slices.Contains(r.of, kind) }
+
 // read reads the columns of a row group.
 func (r *callReader) read(g *format.Group) {
 	r.kind, r.name = g.StringsInto("kind", r.kind), g.StringsInto("name", r.name)
@@ -117,7 +122,7 @@ func (r *callReader) read(g *format.Group) {
 	r.ptrs, r.srcs, r.bytes = g.Int64("ptr", r.ptrs), g.Int64("src_ptr", r.srcs), g.Int64("bytes", r.bytes)
 	r.parent = g.Int64("parent_start_ns", r.parent)
 	r.copies = format.Strings{}
-	if r.of == format.KindMemcpy {
+	if r.reads(format.KindMemcpy) {
 		r.copies = g.StringsInto("copy_kind", r.copies)
 	}
 	r.sites.read(g)

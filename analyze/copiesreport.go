@@ -15,6 +15,10 @@ const (
 	burstBytes        = 4 << 10
 	burstNs           = int64(10e6)
 	bandwidthMinBytes = 64 << 10
+	// stuckMinBytes is from which size on a copy's time tells whether the call waited for it, and linkBytesPerNs what no link between
+	// host and GPU exceeds: PCIe 5.0 with 16 lanes has 63 GB/s. 1 MiB takes 16 us there, and a call that only hands it over 5 us.
+	stuckMinBytes  = 1 << 20
+	linkBytesPerNs = 64
 )
 
 // copySizes are the buckets of sizes, each up to its bound.
@@ -56,7 +60,12 @@ type copyStats struct {
 	bytes                          int64 // of copies that were made
 	took                           durations
 	meaningfulBytes, meaningfulNs  int64 // of those whose host time is that of the copy
-	stack                          int32
+	// Async copies of 64 KiB and more with host memory that is not known to be pinned; of these, those large enough to tell
+	// whether the call waited, and those that did.
+	unpinned, unpinnedBytes, unpinnedNs int64
+	telling, stuck                      int64
+	firstNs, lastNs                     int64 // entries
+	stack                               int32
 }
 
 // copyCrowd follows the small copies of a thread.
@@ -73,7 +82,7 @@ type burstKey struct {
 // burst sums up bursts of a thread that became bursts at one place.
 type burst struct {
 	bursts, copies, now, most int64
-	firstNs                   int64
+	firstNs, lastNs           int64
 	stack                     int32
 }
 
@@ -84,8 +93,7 @@ func (t *Timeline) Copies(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &copyUse{callReader: t.newCallReader(format.KindMemcpy, &opt.Filter), host: host, groups: make(map[copyKey]*copyStats),
-		places: make(map[copyPlace]*copyStats), crowds: make(map[thread]*copyCrowd), bursts: make(map[burstKey]*burst)}
+	u := newCopyUse(t.newCallReader(&opt.Filter, format.KindMemcpy), host)
 	if err := u.each(u.add); err != nil {
 		return nil, err
 	}
@@ -112,6 +120,11 @@ func (t *Timeline) Copies(opt Options) (*Report, error) {
 	return r, nil
 }
 
+func newCopyUse(r *callReader, host *hostBlocks) *copyUse {
+	return &copyUse{callReader: r, host: host, groups: make(map[copyKey]*copyStats), places: make(map[copyPlace]*copyStats),
+		crowds: make(map[thread]*copyCrowd), bursts: make(map[burstKey]*burst)}
+}
+
 // add counts a copy.
 func (u *copyUse) add(c *callRow) error {
 	name := u.names.list[c.name]
@@ -129,9 +142,12 @@ func (u *copyUse) add(c *callRow) error {
 	u.groups[key].add(c, key.bandwidth(c))
 	place := copyPlace{c.site, key.direction, key.mode}
 	if u.places[place] == nil {
-		u.places[place] = &copyStats{stack: c.stack}
+		u.places[place] = &copyStats{stack: c.stack, firstNs: c.startNs}
 	}
 	u.places[place].add(c, key.bandwidth(c))
+	if key.mode == copyAsync && key.host == hostUnknown {
+		u.places[place].unpin(c)
+	}
 	if c.bytes < burstBytes && c.flags&format.FlagCaptured == 0 && !c.failed() {
 		u.small(c)
 	}
@@ -162,6 +178,7 @@ func (k *copyKey) bandwidth(c *callRow) bool {
 
 func (s *copyStats) add(c *callRow, bandwidth bool) {
 	s.copies++
+	s.lastNs = max(s.lastNs, c.startNs)
 	if c.flags&(format.FlagOpen|format.FlagAbandoned) != 0 {
 		s.open++
 	}
@@ -179,6 +196,25 @@ func (s *copyStats) add(c *callRow, bandwidth bool) {
 		s.bytes = endOf(s.bytes, c.bytes)
 		if bandwidth && c.timed() {
 			s.meaningfulBytes, s.meaningfulNs = endOf(s.meaningfulBytes, c.bytes), endOf(s.meaningfulNs, c.endNs-c.startNs)
+		}
+	}
+}
+
+// unpin counts an async copy with host memory that is not known to be pinned.
+func (s *copyStats) unpin(c *callRow) {
+	if c.bytes < bandwidthMinBytes || c.failed() || c.flags&format.FlagCaptured != 0 {
+		return
+	}
+	s.unpinned++
+	s.unpinnedBytes = endOf(s.unpinnedBytes, c.bytes)
+	if !c.timed() {
+		return
+	}
+	s.unpinnedNs = endOf(s.unpinnedNs, c.endNs-c.startNs)
+	if c.bytes >= stuckMinBytes {
+		s.telling++
+		if c.endNs-c.startNs >= c.bytes/linkBytesPerNs {
+			s.stuck++
 		}
 	}
 }
@@ -222,6 +258,7 @@ func (u *copyUse) small(c *callRow) {
 		crowd.burst.now = 0
 	}
 	b := crowd.burst
+	b.lastNs = c.startNs
 	b.copies += joined
 	b.now += joined
 	b.most = max(b.most, b.now)

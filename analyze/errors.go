@@ -105,7 +105,7 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &errorUse{callUse: t.newCallUse(&opt.Filter), groups: make(map[errorKey]*errorGroup), quiet: make(map[errorKey]*errorGroup)}
+	u := t.newErrorUse(&opt.Filter)
 	if err := u.scan(); err != nil {
 		return nil, err
 	}
@@ -135,6 +135,10 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 	}
 	r.Tables = []Table{broken, suspects, table, u.quietTable()}
 	return r, nil
+}
+
+func (t *Timeline) newErrorUse(f *Filter) *errorUse {
+	return &errorUse{callUse: t.newCallUse(f), groups: make(map[errorKey]*errorGroup), quiet: make(map[errorKey]*errorGroup)}
 }
 
 // matched reports whether the filter let any caller through, failed or not.

@@ -34,6 +34,13 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
+		rules, err := tl.Rules(RuleOptions{})
+		if err != nil {
+			return err
+		}
+		if err := Render(io.Discard, rules, RenderOptions{Width: 80}); err != nil {
+			return err
+		}
 		for _, f := range Formats() {
 			if err := errors.Join(Render(io.Discard, stacks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, leaks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, summary, RenderOptions{Format: f})); err != nil {
 				return err

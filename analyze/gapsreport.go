@@ -72,8 +72,7 @@ func (g *launchGap) longer(o *launchGap) int {
 // Gaps reports intervals in which a process gave no work to the GPU: how many and how long, what the launching thread did in the
 // longest ones, and whether the GPU was idle. It returns a *SortError for a column that there is not.
 func (t *Timeline) Gaps(opt GapOptions) (*Report, error) {
-	u := &gapUse{callReader: t.newCallReader(format.KindLaunch, &opt.Filter), minNs: cmp.Or(opt.MinGapNs, DefaultMinGapNs), keep: cmp.Or(opt.Top, mostGaps),
-		tracks: make(map[gapTrack]*trackGaps)}
+	u := newGapUse(t.newCallReader(&opt.Filter, format.KindLaunch), cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, mostGaps))
 	counts, err := t.countsWhile(func() error { return u.each(u.add) })
 	if err != nil {
 		return nil, err
@@ -100,6 +99,10 @@ func (t *Timeline) Gaps(opt GapOptions) (*Report, error) {
 	t.addStacks(&gaps, &opt.Options)
 	r.Tables = []Table{u.trackTable(), u.sizeTable(), gaps}
 	return r, nil
+}
+
+func newGapUse(r *callReader, minNs int64, keep int) *gapUse {
+	return &gapUse{callReader: r, minNs: minNs, keep: keep, tracks: make(map[gapTrack]*trackGaps)}
 }
 
 // add looks at a launch. What did not run ends no gap: failed launches, and captured ones.

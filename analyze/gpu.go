@@ -241,14 +241,23 @@ func jouleText(joules float64) string {
 	return fmt.Sprintf("%.0f J", joules)
 }
 
-// memoryVerdict tells of memory that was nearly full.
-func (u *gpuUse) memoryVerdict(device int32, add func(int, string, string, ...any)) {
-	used := u.devices[device][metricMemoryUsed]
-	total := float64(u.t.facts.devices[device].totalBytes)
+// memoryOf returns the memory of a device that was in use, and how much it has; nil if one of them is not known.
+func (u *gpuUse) memoryOf(device int32) (used *series, total float64) {
+	used = u.devices[device][metricMemoryUsed]
+	total = float64(u.t.facts.devices[device].totalBytes)
 	if s := u.devices[device][metricMemoryTotal]; s != nil {
 		total = s.last()
 	}
-	if used == nil || total <= 0 {
+	if total <= 0 {
+		return nil, 0
+	}
+	return used, total
+}
+
+// memoryVerdict tells of memory that was nearly full.
+func (u *gpuUse) memoryVerdict(device int32, add func(int, string, string, ...any)) {
+	used, total := u.memoryOf(device)
+	if used == nil {
 		return
 	}
 	if most := slices.Max(used.values); most > fullMemoryShare*total {

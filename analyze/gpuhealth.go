@@ -26,8 +26,11 @@ var clockReasons = []struct {
 	{256, "display clock setting", false, "", "the clocks are those of the display"},
 }
 
-// slowBits are the bits of all reasons that slow the GPU down.
-const slowBits = 4 | 8 | 32 | 64 | 128
+// slowBits are the bits of all reasons that slow the GPU down, powerCapBit the one of them that is usual under full load.
+const (
+	slowBits    = 4 | 8 | 32 | 64 | 128
+	powerCapBit = 4
+)
 
 func hasBit(bits int64) func(float64) bool {
 	return func(v float64) bool { return roundInt(v)&bits != 0 }
@@ -99,7 +102,7 @@ func (u *gpuUse) throttleVerdict(device int32, add func(int, string, string, ...
 		if !c.slows || pct < worthTellingPct {
 			continue
 		}
-		if c.bit != 4 {
+		if c.bit != powerCapBit {
 			level = 0
 		}
 		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.name, pct))

@@ -33,9 +33,10 @@ type grouping struct {
 	by     string
 
 	labels   names
-	byOrigin []int32         // group + 1; 0 is not decided yet, -1 is filtered out
+	byOrigin []int32         // group + 1; 0 is not decided yet, -1 is filtered out, -2 suppressed
 	bySize   map[int64]int32 // set when grouping by size
 	seen     *callers
+	suppress *suppressor // nil: nothing is
 }
 
 func (t *Timeline) groupBy(by string, filter *Filter) (*grouping, error) {
@@ -76,11 +77,19 @@ func (g *grouping) of(origin int32, bytes int64) (int32, bool) {
 	return group, true
 }
 
+// suppressed reports whether an allocation that of left out would be in a group if it were not suppressed.
+func (g *grouping) suppressed(origin int32, bytes int64) bool {
+	return g.byOrigin[origin] == -2 && bytes >= g.filter.MinBytes
+}
+
 func (g *grouping) decide(id int32) int32 {
 	o := &g.t.origins.list[id]
 	g.seen.add(o.pid, o.tid, o.device, o.stream)
 	if !g.filter.caller(o.pid, o.tid, o.device, o.stream) {
 		return -1
+	}
+	if _, ok := g.suppress.of(id); ok {
+		return -2
 	}
 	if g.bySize != nil {
 		return 1

@@ -126,7 +126,10 @@ func (s *hangScan) scan() error {
 }
 
 func (s *hangScan) group(g *format.Group, index int32) {
-	s.kind, s.name, s.kernel = g.StringsInto("kind", s.kind), g.StringsInto("name", s.name), g.StringsInto("kernel", s.kernel)
+	s.kind, s.name, s.kernel = g.StringsInto("kind", s.kind), g.StringsInto("name", s.name), format.Strings{}
+	if s.filter.Kernel != nil {
+		s.kernel = g.StringsInto("kernel", s.kernel)
+	}
 	s.start, s.dur, s.stream = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur), g.Int64("stream", s.stream)
 	s.pid, s.tid = g.Int32("pid", s.pid), g.Int32("tid", s.tid)
 	s.result, s.flags = g.Int32("result", s.result), g.Int32("flags", s.flags)
@@ -220,8 +223,12 @@ func lastOnes(list []callRef, c *callRef) []callRef {
 	for at > 0 && list[at-1].startNs > c.startNs {
 		at--
 	}
-	list = slices.Insert(list, at, *c)
-	return list[max(0, len(list)-launchesPerStream):]
+	if len(list) < launchesPerStream {
+		return slices.Insert(list, at, *c)
+	}
+	copy(list, list[1:at]) // in place: this is done for every launch
+	list[at-1] = *c
+	return list
 }
 
 // keepLong notes a call that took long, if it is among the longest.

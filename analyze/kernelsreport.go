@@ -119,9 +119,7 @@ func (s *launchShape) threads() int64 {
 // Kernels reports which kernels were launched, how often, in which sizes and from where. How long they ran on the GPU a recording
 // does not say. It returns a *SortError for a column that there is not.
 func (t *Timeline) Kernels(opt Options) (*Report, error) {
-	u := &kernelsUse{callUse: t.newCallUse(&opt.Filter), counts: make(map[launchKey]*launchStats), graphs: make(map[launchGraph]*launchStats),
-		seconds: make(map[int64]int64)}
-	u.sites = siteReader{t: t, names: &u.names}
+	u := t.newKernelsUse(&opt.Filter)
 	counts, err := t.countsWhile(func() error {
 		for _, s := range t.calls {
 			u.group(s.group)
@@ -155,6 +153,12 @@ func (t *Timeline) Kernels(opt Options) (*Report, error) {
 		}
 	}
 	return r, nil
+}
+
+func (t *Timeline) newKernelsUse(f *Filter) *kernelsUse {
+	u := &kernelsUse{callUse: t.newCallUse(f), counts: make(map[launchKey]*launchStats), graphs: make(map[launchGraph]*launchStats), seconds: make(map[int64]int64)}
+	u.sites = siteReader{t: t, names: &u.names}
+	return u
 }
 
 func (u *kernelsUse) group(g *format.Group) {

@@ -89,6 +89,7 @@ func (t *Timeline) newLeakScan(opt *Options) (*leakScan, error) {
 	if err != nil {
 		return nil, err
 	}
+	by.suppress = t.newSuppressor(opt.Suppressions)
 	s := &leakScan{t: t, grouping: by, window: t.activity(&opt.Filter), step: -1}
 	s.warmNs = s.window.FromNs + int64(warmupShare*float64(s.window.DurNs()))
 	return s, nil
@@ -123,6 +124,12 @@ func (s *leakScan) consume(p *programMemory, c *change) {
 	}
 	i, ok := s.grouping.of(c.block.origin, c.block.bytes)
 	if !ok {
+		if s.grouping.suppressed(c.block.origin, c.block.bytes) {
+			s.matched = true
+			if c.what == freedByExit {
+				s.suppress(&c.block)
+			}
+		}
 		return
 	}
 	s.matched = true
@@ -218,6 +225,12 @@ func (s *leakScan) never(g *leakGroup, b *block, atNs int64) {
 	g.stacks[o.stack] += b.bytes
 }
 
+// suppress counts a block that a suppression hides and that was not freed.
+func (s *leakScan) suppress(b *block) {
+	which, _ := s.grouping.suppress.of(b.origin)
+	s.grouping.suppress.never(which, b)
+}
+
 // finish closes the window with the memory as it is.
 func (s *leakScan) finish(p *programMemory) {
 	if s.done {
@@ -231,8 +244,11 @@ func (s *leakScan) finish(p *programMemory) {
 		if b.sinceNs < s.window.FromNs {
 			return
 		}
-		if i, ok := s.grouping.of(b.origin, b.bytes); ok && int(i) < len(s.groups) {
+		i, ok := s.grouping.of(b.origin, b.bytes)
+		if ok && int(i) < len(s.groups) {
 			s.never(&s.groups[i], &b, s.window.ToNs)
+		} else if !ok && s.grouping.suppressed(b.origin, b.bytes) {
+			s.suppress(&b)
 		}
 	})
 	for i := range s.groups {

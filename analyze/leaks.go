@@ -45,6 +45,8 @@ var leakTotals = []Column{
 	{"startup", "startup", UnitCount, "rows with verdict startup"},
 	{"churn", "churn", UnitCount, "rows with verdict churn"},
 	{"growth_bytes_per_min", "growth/min", UnitBytesRate, "sum of GROWTH/min over growing rows"},
+	{"suppressed_blocks", "suppressed blocks", UnitCount, "blocks that were live at the end and that --suppressions leaves out of everything else"},
+	{"suppressed_bytes", "suppressed", UnitBytes, "bytes of these"},
 	{"oom_in_ns", "out of memory in", UnitNs, "soonest device: (memory - memory used at NVML's last sample or the program's last cuMemGetInfo) / growth of its growing rows"},
 }
 
@@ -80,6 +82,9 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 	}
 	r.Tables = []Table{table}
 	t.addStacks(&r.Tables[0], &opt)
+	if used := s.grouping.suppress.table(); len(used.Rows) > 0 {
+		r.Tables = append(r.Tables, used)
+	}
 	return r, nil
 }
 
@@ -215,8 +220,9 @@ func (s *leakScan) totals(rows []judged) []Fact {
 			oom = in
 		}
 	}
+	hidden := s.grouping.suppress.total()
 	return fill(leakTotals, live, count, allocs, s.failed, s.peak, verdicts[growing], verdicts[exitLeak], verdicts[retained],
-		verdicts[startup], verdicts[churn], roundInt(perMin), oom)
+		verdicts[startup], verdicts[churn], roundInt(perMin), hidden.count, hidden.bytes, oom)
 }
 
 // onHost reports whether memory of the origin is the host's.

@@ -87,7 +87,8 @@ func (t *Timeline) OOM(opt Options) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{Command: "oom", Window: opt.window(t.Recording()), Quality: t.programQuality(p), Notes: t.facts.notes}
-	chosen, rest := t.chooseFailures(all, &opt, r)
+	chosen, rest, none := t.chooseFailures(all, &opt.Filter)
+	r.NoMatch = none
 	r.Facts = fill(oomFacts, "")
 	if len(all) == 0 {
 		r.Facts[0].Value = "no allocation failed"
@@ -100,14 +101,7 @@ func (t *Timeline) OOM(opt Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	frees := p.counts().frees
-	p.allocators.all(func(a *allocator) { frees += a.counts.frees })
-	level, reasons := r.Quality.confidence(frees)
-	verdicts := make([]oomVerdict, len(scenes))
-	for i, sc := range scenes {
-		verdicts[i] = sc.judge()
-		verdicts[i].trust(sc, level, reasons)
-	}
+	verdicts := judgeScenes(scenes, p, &r.Quality)
 	r.Totals = oomTotal(scenes, verdicts, rest)
 	table := t.failureTable(scenes, verdicts)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
@@ -118,27 +112,40 @@ func (t *Timeline) OOM(opt Options) (*Report, error) {
 	return r, nil
 }
 
+// judgeScenes says why each failure was one.
+func judgeScenes(scenes []*scene, p *programMemory, q *Quality) []oomVerdict {
+	frees := p.counts().frees
+	p.allocators.all(func(a *allocator) { frees += a.counts.frees })
+	level, reasons := q.confidence(frees)
+	verdicts := make([]oomVerdict, len(scenes))
+	for i, sc := range scenes {
+		verdicts[i] = sc.judge()
+		verdicts[i].trust(sc, level, reasons)
+	}
+	return verdicts
+}
+
 // chooseFailures returns what the filter lets through, in order of time, and how many
 // are left out because there are too many: those that did no harm first.
-func (t *Timeline) chooseFailures(all []failure, opt *Options, r *Report) (chosen []*failure, rest int) {
-	seen := newCallers()
+func (t *Timeline) chooseFailures(all []failure, filter *Filter) (chosen []*failure, rest int, none *NoMatch) {
+	seen, window := newCallers(), filter.window(t.Recording())
 	for i := range all {
 		f := &all[i]
 		o := &t.origins.list[f.origin]
 		seen.add(o.pid, o.tid, o.device, o.stream)
-		if f.atNs >= r.Window.FromNs && f.atNs <= r.Window.ToNs && f.requested >= opt.MinBytes && opt.caller(o.pid, o.tid, o.device, o.stream) {
+		if f.atNs >= window.FromNs && f.atNs <= window.ToNs && f.requested >= filter.MinBytes && filter.caller(o.pid, o.tid, o.device, o.stream) {
 			chosen = append(chosen, f)
 		}
 	}
 	if len(chosen) == 0 && len(all) > 0 {
-		r.NoMatch = seen.explain(&opt.Filter)
+		none = seen.explain(filter)
 	}
 	if rest = len(chosen) - maxScenes; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *failure) int { return cmp.Compare(a.outcome, b.outcome) })
 		chosen = chosen[:maxScenes]
 		slices.SortStableFunc(chosen, func(a, b *failure) int { return cmp.Compare(a.number, b.number) })
 	}
-	return chosen, max(0, rest)
+	return chosen, max(0, rest), none
 }
 
 func oomTotal(scenes []*scene, verdicts []oomVerdict, rest int) []Fact {

@@ -210,13 +210,18 @@ func (t *Timeline) failures() ([]failure, *programMemory, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &programMemory{t: t, driver: l, allocators: all}
+	list, err := s.finish()
+	return list, &programMemory{t: t, driver: l, allocators: all}, err
+}
+
+// finish returns what the replay has found, in order of time.
+func (s *failureScan) finish() ([]failure, error) {
 	list := slices.DeleteFunc(s.list, func(f failure) bool { return f.joined })
-	if err := t.settleFailures(list); err != nil {
-		return nil, nil, err
+	if err := s.t.settleFailures(list); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(list, func(a, b failure) int { return int(a.number - b.number) })
-	return list, p, nil
+	return list, nil
 }
 
 // settleFailures tells failures after which the thread worked from those after which it

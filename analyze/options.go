@@ -16,6 +16,8 @@ type Options struct {
 	Top int
 	// Sort is the key of a column; "" is the report's own order.
 	Sort string
+	// Suppressions, if set, leave memory out of reports on leaks.
+	Suppressions *Suppressions
 	// MaxFrames bounds the frames shown of a stack, 0 is all of them.
 	MaxFrames int
 	// Hide says which frames are not shown; nil is what the report does by itself: the

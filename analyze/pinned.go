@@ -32,30 +32,36 @@ type hostPointer struct {
 
 // hostBlocks replays memory calls and notes when which host memory was live.
 func (t *Timeline) hostBlocks() (*hostBlocks, *replayCounts, error) {
-	h := &hostBlocks{open: make(map[hostPointer]int32), live: make(map[int32][]int32)}
-	l, err := t.replay(func(_ *ledger, c *change) {
-		memory := t.origins.memory(c.block.origin)
-		if !isHost(memory) && memory != format.MemoryManaged {
-			return
-		}
-		key := hostPointer{t.origins.list[c.block.origin].pid, c.ptr}
-		switch c.what {
-		case allocFailed:
-		case allocated:
-			h.open[key] = int32(len(h.list))
-			h.list = append(h.list, hostBlock{c.ptr, endOf(c.ptr, c.block.bytes), c.atNs, endOf(c.atNs, 1<<62), key.pid, memory == format.MemoryManaged})
-		default:
-			if i, ok := h.open[key]; ok {
-				h.list[i].toNs = c.atNs
-				delete(h.open, key)
-			}
-		}
-	})
+	h := newHostBlocks()
+	l, err := t.replay(func(l *ledger, c *change) { h.note(l.t, c) })
 	if err != nil {
 		return nil, nil, err
 	}
-	h.open = nil
 	return h, &l.counts, nil
+}
+
+func newHostBlocks() *hostBlocks {
+	return &hostBlocks{open: make(map[hostPointer]int32), live: make(map[int32][]int32)}
+}
+
+// note takes a change of the driver's memory; all of them come before the first question.
+func (h *hostBlocks) note(t *Timeline, c *change) {
+	memory := t.origins.memory(c.block.origin)
+	if !isHost(memory) && memory != format.MemoryManaged {
+		return
+	}
+	key := hostPointer{t.origins.list[c.block.origin].pid, c.ptr}
+	switch c.what {
+	case allocFailed:
+	case allocated:
+		h.open[key] = int32(len(h.list))
+		h.list = append(h.list, hostBlock{c.ptr, endOf(c.ptr, c.block.bytes), c.atNs, endOf(c.atNs, 1<<62), key.pid, memory == format.MemoryManaged})
+	default:
+		if i, ok := h.open[key]; ok {
+			h.list[i].toNs = c.atNs
+			delete(h.open, key)
+		}
+	}
 }
 
 // Words for the host's side of a copy.

@@ -88,8 +88,12 @@ func (tp *tape) record() *format.Recording {
 	if err != nil {
 		tp.t.Fatal(err)
 	}
+	byClass := make(map[format.Class][]format.Row)
 	for _, r := range tp.rows {
-		if err := w.Write(format.ClassOf(r.Kind), []format.Row{*r}); err != nil {
+		byClass[format.ClassOf(r.Kind)] = append(byClass[format.ClassOf(r.Kind)], *r)
+	}
+	for class, rows := range byClass {
+		if err := w.Write(class, rows); err != nil {
 			tp.t.Fatal(err)
 		}
 	}

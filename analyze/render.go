@@ -94,6 +94,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("facts", allocatorFacts...)
 		section("rows", append(slices.Clone(leakColumns), leakCourse)...)
 		section("totals", leakTotals...)
+		section("suppressions_used", suppressedColumns...)
 	case "stacks":
 		section("facts", stackFacts...)
 		section("states", stateColumns...)
@@ -103,13 +104,21 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("totals", stackTotals...)
 	case "summary":
 		section("facts", append(slices.Clone(summaryFacts), allocatorFacts...)...)
+		section("hits", summaryHitColumns...)
 		section("memory", useColumns...)
 		section("allocators", allocatorTableColumns...)
 		section("pools", poolColumns...)
 		section("leaks", leakColumns...)
 		section("calls", callColumns...)
 		section("kernels", kernelColumns...)
+		section("suppressions_used", suppressedColumns...)
 		section("totals", leakTotals...)
+	case "rules":
+		section("facts", append(slices.Clone(ruleFactColumns), ruleColumns()...)...)
+		section("hits", hitColumns...)
+		section("evidence", evidenceColumns...)
+		section("suppressions_used", suppressedColumns...)
+		section("totals", ruleTotalColumns...)
 	case "gpu":
 		section("verdicts", gpuVerdictColumns...)
 		section("metrics", gpuMetricColumns...)

@@ -47,7 +47,11 @@ func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range []*Report{leaks, summary, stacks} {
+		rules, err := tl.Rules(RuleOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []*Report{leaks, summary, stacks, rules} {
 			for _, f := range []string{"table", "md"} {
 				for _, width := range []int{0, 40, 80} {
 					for _, c := range string(rendered(t, r, RenderOptions{Format: f, Width: width})) {
@@ -82,7 +86,8 @@ func TestTablesFitTheWidth(t *testing.T) {
 	at(tp.alloc(50*second, 1, 0x1000, mib), 9, strings.Repeat("long ", 60))
 	tl := tp.timeline()
 	for _, width := range []int{80, 100, 132} {
-		for _, make := range []func(Options) (*Report, error){tl.Leaks, tl.Summary, tl.Stacks} {
+		rules := func(o Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) }
+		for _, make := range []func(Options) (*Report, error){tl.Leaks, tl.Summary, tl.Stacks, rules} {
 			r, err := make(Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -143,7 +148,11 @@ func TestExplainNamesEveryColumn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*Report{leaks, summary, stacks, {Command: "pprof"}, {Command: "perfetto"}} {
+	rules, err := tl.Rules(RuleOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Report{leaks, summary, stacks, rules, {Command: "pprof"}, {Command: "perfetto"}} {
 		var b bytes.Buffer
 		if ok, err := Explain(&b, r.Command); !ok || err != nil {
 			t.Fatalf("%s: %v %v", r.Command, ok, err)

@@ -13,6 +13,13 @@ import (
 // renderText writes the report as aligned text: facts, tables, the stacks of the
 // rows under their table, totals and the quality line.
 func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
+	for i := range r.Tables {
+		if t := &r.Tables[i]; t.Lead && t.shown() {
+			fmt.Fprintf(w, "%s\n", t.Title)
+			textTable(w, t, opt)
+			fmt.Fprintln(w)
+		}
+	}
 	pad := 0
 	for _, f := range r.Facts {
 		if f.shown() {
@@ -26,7 +33,7 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if len(r.Tables) > 1 && !t.shown() {
+		if t.Lead || len(r.Tables) > 1 && !t.shown() {
 			continue
 		}
 		if len(r.Tables) > 1 {

@@ -39,6 +39,8 @@ type Table struct {
 	Spare []string
 	// More is how many rows --top left out.
 	More int
+	// Lead tables are what a reader should see before all else: text shows them above the facts.
+	Lead bool
 	// Aside tables sum up another one; CSV leaves them out.
 	Aside bool
 	// Keys are the keys of the columns that say what a row is about in any recording: by

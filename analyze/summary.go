@@ -33,6 +33,9 @@ var summaryFacts = []Column{
 	{"graph_memory", "graph memory", UnitText, "memory that graphs allocate when they run; it is in no number of live bytes"},
 	{"graph_allocs", "", UnitCount, "allocations in graphs"},
 	{"graph_alloc_bytes", "", UnitBytes, "bytes of those, each counted once"},
+	{"rules", "rules", UnitText, "set if no rule of analyze rules found anything"},
+	{"problems", "", UnitCount, "hits of severity problem: see analyze rules"},
+	{"notices", "", UnitCount, "hits of severity notice"},
 }
 
 var findingColumns = []Column{
@@ -45,28 +48,27 @@ const summaryTop = 3
 
 // Summary reports what a recording holds and what stands out in it.
 func (t *Timeline) Summary(opt Options) (*Report, error) {
-	leaks, err := t.newLeakScan(&opt)
+	s, err := t.newSurvey(&opt)
 	if err != nil {
 		return nil, err
 	}
+	leaks, calls := s.leaks, s.calls
 	use := t.newMemoryUse(&opt.Filter)
 	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
-	p, err := t.replayProgram(leaks.consume, func(c *change) { use.consume(c) }, allocators.watch)
+	if err := s.run(func(c *change) { use.consume(c) }, allocators.watch); err != nil {
+		return nil, err
+	}
+	hits, err := s.check(rules())
 	if err != nil {
 		return nil, err
 	}
-	leaks.finish(p)
-	calls := t.newCallUse(&opt.Filter)
-	if err := calls.scan(); err != nil {
-		return nil, err
-	}
-	r := &Report{Command: "summary", Window: calls.window, Quality: t.programQuality(p)}
+	p, rows := s.program, s.verdicts
+	r := &Report{Command: "summary", Window: calls.window, Quality: s.quality}
 	r.Notes = append(slices.Clone(t.facts.notes), r.Quality.notes()...)
 	if len(calls.calls) == 0 && t.scan.events > 0 {
 		r.NoMatch = calls.seen.explain(&opt.Filter)
 	}
-	rows := leaks.verdicts(&r.Quality)
-	r.Facts = append(t.summaryFacts(calls, p.driver), allocators.facts(p.allocators)...)
+	r.Facts = append(t.summaryFacts(calls, p.driver, hits), allocators.facts(p.allocators)...)
 	r.Totals = leaks.totals(rows)
 	leakTable := t.leakTable(leaks, rows, &r.Quality, false)
 	callTable, kernelTable := calls.callTable(), calls.kernelTable()
@@ -75,7 +77,10 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	r.Tables = []Table{t.findings(r, rows), use.table(), allocators.table(p.allocators), t.poolTable(r.Window, &opt.Filter), leakTable, callTable, kernelTable}
+	r.Tables = []Table{shortHits(hits), t.findings(r, hits), use.table(), allocators.table(p.allocators), t.poolTable(r.Window, &opt.Filter), leakTable, callTable, kernelTable}
+	if used := leaks.grouping.suppress.table(); len(used.Rows) > 0 {
+		r.Tables = append(r.Tables, used)
+	}
 	return r, nil
 }
 
@@ -87,7 +92,7 @@ func summaryRows(top int) int {
 	return min(top, 10)
 }
 
-func (t *Timeline) summaryFacts(calls *callUse, l *ledger) []Fact {
+func (t *Timeline) summaryFacts(calls *callUse, l *ledger, hits []hit) []Fact {
 	m := &t.rec.Meta
 	w := t.Recording()
 	var processes, devices []string
@@ -102,12 +107,16 @@ func (t *Timeline) summaryFacts(calls *callUse, l *ledger) []Fact {
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
 	sum, work, borrowed := calls.total(), &calls.work, l.borrowTotals()
+	counted, checked := ruleTotals(hits), ""
+	if len(hits) == 0 {
+		checked = fmt.Sprintf("none of %d found anything", len(rules()))
+	}
 	return fill(summaryFacts, strings.Join(processes, ", "), strings.Join(devices, ", "), m.Host, driver,
 		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),
 		sum.errors, sum.open, calls.outOfMemory, t.xidsIn(calls.window),
 		work.String(), work.run(), work.launched, work.captured, work.graphLaunches, work.graphKernels,
 		l.borrowedText(), borrowed.opened, borrowed.opened-borrowed.returned, borrowed.bytes,
-		graphText(&l.counts), l.counts.graphAllocs, l.counts.graphBytes)
+		graphText(&l.counts), l.counts.graphAllocs, l.counts.graphBytes, checked, counted[1].Value, counted[2].Value)
 }
 
 func graphText(c *replayCounts) string {
@@ -127,35 +136,21 @@ func (t *Timeline) xidsIn(w Window) int64 {
 	return n
 }
 
-// findings lists what a reader should look at first.
-func (t *Timeline) findings(r *Report, rows []judged) Table {
+// findings lists what else a reader should know at first: what no rule has found.
+func (t *Timeline) findings(r *Report, hits []hit) Table {
 	table := Table{Name: "findings", Title: "findings", Columns: findingColumns}
+	found := func(r *rule) bool { return slices.ContainsFunc(hits, func(h hit) bool { return h.rule == r }) }
 	add := func(next, format string, args ...any) {
 		table.Rows = append(table.Rows, Row{Cells: []any{fmt.Sprintf(format, args...), next}})
-	}
-	for _, x := range t.facts.xids {
-		if x.atNs >= r.Window.FromNs && x.atNs <= r.Window.ToNs {
-			e, _ := x.describe()
-			add("xid", "%s %d (%s) on device %d: %s", x.kind(), x.code, e.name, x.device, x.text)
-		}
 	}
 	number := func(name string) int64 {
 		v, _, _ := r.Number(name)
 		return int64(v)
 	}
-	if n := number("out_of_memory"); n > 0 {
+	if n := number("out_of_memory"); n > 0 && !found(&ruleOOM) {
 		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", plural(n, "call"))
 	}
-	for i := range rows[:min(summaryTop, len(rows))] {
-		if j := &rows[i]; j.verdict == growing {
-			text := fmt.Sprintf("%s grows by %s/min, %s live", j.label, bytesText(roundInt(j.perMin)), bytesText(j.liveBytes))
-			if oom := t.oomIn(j.device, j.growthOnDevice(), r.Window.ToNs); oom != nil {
-				text += ", out of memory in " + durText(oom.(int64))
-			}
-			add("leaks", "%s", text)
-		}
-	}
-	if n := number("unfinished_calls"); n > 0 {
+	if n := number("unfinished_calls"); n > 0 && !found(&ruleHang) {
 		add("perfetto", "%s had not returned at the end", plural(n, "call"))
 	}
 	if n := r.Quality.LostEvents; n > 0 {

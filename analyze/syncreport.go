@@ -42,6 +42,8 @@ type waitStats struct {
 	waits, open, errors, nested int64
 	openNs                      int64
 	loops, loopWaits            int64
+	firstNs, lastNs             int64 // entries
+	stack                       int32 // of the first one
 	took                        durations
 	threads                     map[thread]bool
 }
@@ -60,8 +62,7 @@ func (w *waitThread) spanNs() int64 { return max(0, w.last-w.firstNs) }
 // Sync reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
 // returns a *SortError for a column that there is not.
 func (t *Timeline) Sync(opt Options) (*Report, error) {
-	u := &waitUse{callReader: t.newCallReader(format.KindSync, &opt.Filter), groups: make(map[waitKey]*waitStats), loops: make(map[waitLoop]*crowd),
-		threads: make(map[thread]*waitThread), keep: cmp.Or(opt.Top, longestWaits)}
+	u := newWaitUse(t.newCallReader(&opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
 	counts, err := t.countsWhile(func() error { return u.each(u.add) })
 	if err != nil {
 		return nil, err
@@ -90,6 +91,10 @@ func (t *Timeline) Sync(opt Options) (*Report, error) {
 	return r, nil
 }
 
+func newWaitUse(r *callReader, keep int) *waitUse {
+	return &waitUse{callReader: r, groups: make(map[waitKey]*waitStats), loops: make(map[waitLoop]*crowd), threads: make(map[thread]*waitThread), keep: keep}
+}
+
 // add counts a wait.
 func (u *waitUse) add(c *callRow) error {
 	if strings.Contains(u.names.list[c.name], "Query") {
@@ -98,7 +103,7 @@ func (u *waitUse) add(c *callRow) error {
 	key := waitKey{c.name, c.site}
 	s := u.groups[key]
 	if s == nil {
-		s = &waitStats{threads: make(map[thread]bool)}
+		s = &waitStats{threads: make(map[thread]bool), firstNs: c.startNs, stack: c.stack}
 		u.groups[key] = s
 	}
 	th := u.threads[c.thread()]
@@ -107,6 +112,7 @@ func (u *waitUse) add(c *callRow) error {
 		u.threads[c.thread()] = th
 	}
 	s.waits++
+	s.lastNs = c.startNs
 	s.threads[c.thread()] = true
 	th.waits++
 	if c.nested {

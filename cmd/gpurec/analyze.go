@@ -31,6 +31,8 @@ type analyzeFlags struct {
 	hideFrames []string
 	source     sourceFlags
 
+	suppressions string
+
 	opt    analyze.Options
 	render analyze.RenderOptions
 
@@ -69,7 +71,7 @@ means that a --fail-on condition held.`,
 
 // subcommands are all reports and exports. diff has the flags of those that are printed.
 func subcommands() []*cobra.Command {
-	return []*cobra.Command{newSummary(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newPprof(), newFolded(), newPerfetto(), newTorchSnapshot()}
+	return []*cobra.Command{newSummary(), newRules(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newPprof(), newFolded(), newPerfetto(), newTorchSnapshot()}
 }
 
 // newSummary is what analyze does without a subcommand, by its own name.
@@ -91,6 +93,7 @@ func (f *analyzeFlags) addSummary(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
+	f.addSuppressions(flags)
 }
 
 // unknownReport is the error for a word that is neither a report nor a file.
@@ -110,8 +113,13 @@ func newLeaks() *cobra.Command {
 		Short: "Show which places allocate memory that is not freed, and what that is",
 		Long: `leaks shows for every place that allocated GPU or pinned host memory what became of
 it: growing (a leak), exit leak (never freed before the process ended), retained,
-startup (allocated at the start and kept, as weights are) or churn (freed again).`,
+startup (allocated at the start and kept, as weights are) or churn (freed again).
+
+--suppressions leaves out memory that is known to stay: a file as LeakSanitizer reads it,
+with lines leak:PATTERN. A pattern is looked for in function, source file and module of all
+frames of the stack; * is anything, ^ the beginning, $ the end, # begins a comment.`,
 		Example: `  gpurec analyze leaks run.parquet
+  gpurec analyze leaks --suppressions known.supp --fail-on 'growing>0' run.parquet
   gpurec analyze leaks --group-by function --top 5
   gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
 		Args: cobra.MaximumNArgs(1),
@@ -123,6 +131,7 @@ startup (allocated at the start and kept, as weights are) or churn (freed again)
 	groups := analyze.GroupNames()
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `WHAT`: "+strings.Join(groups, ", "))
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
+	f.addSuppressions(flags)
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing, show all frames, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "show stacks of rows that are startup or churn too")
@@ -146,6 +155,26 @@ func (f *analyzeFlags) addScope(flags *pflag.FlagSet) {
 	flags.Int32SliceVar(&f.opt.Devices, "device", nil, "only CUDA device `N`")
 	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, such as 'growing>0' or 'live_bytes>100MiB || lost_events>0'")
 	flags.BoolVar(&f.explain, "explain", false, "print how each value is computed, and nothing else")
+}
+
+func (f *analyzeFlags) addSuppressions(flags *pflag.FlagSet) {
+	flags.StringVar(&f.suppressions, "suppressions", "", "leave out memory that `FILE` names, in lines leak:PATTERN as LeakSanitizer has them")
+}
+
+// readSuppressions reads the file of --suppressions.
+func (f *analyzeFlags) readSuppressions() error {
+	if f.suppressions == "" {
+		return nil
+	}
+	file, err := os.Open(f.suppressions)
+	if err != nil {
+		return usagef(f.help(), "--suppressions: %w", err)
+	}
+	defer file.Close()
+	if f.opt.Suppressions, err = analyze.ParseSuppressions(f.suppressions, file); err != nil {
+		return usagef(f.help(), "--suppressions: %w", err)
+	}
+	return nil
 }
 
 func (f *analyzeFlags) addKernel(flags *pflag.FlagSet) {
@@ -201,6 +230,9 @@ func (f *analyzeFlags) check() error {
 		f.opt.Streams = append(f.opt.Streams, stream)
 	}
 	if err := f.frameRules(); err != nil {
+		return err
+	}
+	if err := f.readSuppressions(); err != nil {
 		return err
 	}
 	if err := f.source.check(); err != nil {

@@ -72,8 +72,8 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		code           int
 		stdout, stderr string // must be in there
 	}{
-		"analyze run.parquet":                                                   {0, "step (train.py:88) grows by", ""},
-		"analyze summary run.parquet":                                           {0, "step (train.py:88) grows by", ""},
+		"analyze run.parquet":                                                   {0, "growing-site  grows by 600.0 MiB/min", ""},
+		"analyze summary run.parquet":                                           {0, "growing-site  grows by 600.0 MiB/min", ""},
 		"analyze leaks run.parquet":                                             {0, "growing", ""},
 		"analyze leaks --group-by pid run.parquet":                              {0, "4242", ""},
 		"analyze leaks --format csv --no-header run.parquet":                    {0, "growing,", "quality: 1,200 events, 0 lost"},

@@ -1,0 +1,172 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+var ruleXid = rule{
+	id:     "xid",
+	about:  "the driver reported an error of a GPU or NVSwitch during the recording",
+	report: "xid",
+	check:  checkXid,
+}
+
+func checkXid(s *survey) ([]hit, error) {
+	list := slices.DeleteFunc(s.t.xidsOf(s.filter, s.window), func(x xid) bool { return x.before })
+	if len(list) == 0 {
+		return nil, nil
+	}
+	h := hit{severity: aProblem, level: confidenceHigh}
+	for i := range list {
+		x := &list[i]
+		e, known := x.describe()
+		if !known {
+			h.lower(confidenceMedium, "this version of gpurec does not know %s %d", x.kind(), x.code)
+		}
+		where := x.pci
+		if x.device >= 0 {
+			where = s.gpuLabel(x.device)
+		}
+		if x.pid != 0 {
+			where = strings.TrimSpace(where + ", process " + cmp.Or(s.t.pidLabel(x.pid), x.process))
+		}
+		h.places = append(h.places, place{where: where, count: int64(1), firstNs: x.atNs, lastNs: x.atNs, detail: strings.TrimSuffix(fmt.Sprintf("%s %d: %s: %s", x.kind(), x.code, e.meaning, x.text), ": ")})
+	}
+	first := &list[0]
+	e, _ := first.describe()
+	h.what = fmt.Sprintf("%s %d (%s)", first.kind(), first.code, e.name)
+	if n := len(list) - 1; n > 0 {
+		h.what += fmt.Sprintf(" and %d more", n)
+	}
+	h.advice = "The hardware, the driver or the machine is at fault: drain the GPU and reset it, and have it checked if it comes back."
+	if e.causes&byApplication != 0 {
+		h.advice = "Look at the launches before it, and run the program under compute-sanitizer."
+	}
+	return []hit{h}, nil
+}
+
+var ruleHang = rule{
+	id: "hang",
+	about: "at the end of the recording a process hangs in a call for 1 s or longer, three times as long as any before (a problem), or does nothing but ask whether work is done (a notice): " +
+		"verdicts hanging and polling of analyze hang",
+	report: "hang",
+	advice: "Look at the call and the last launches of each stream; of several ranks, at the one that is unlike the others.",
+	check:  checkHang,
+}
+
+func checkHang(s *survey) ([]hit, error) {
+	var hits []hit
+	for _, state := range []hangState{hanging, polling} {
+		h := hit{severity: aProblem, level: confidenceHigh}
+		if state == polling {
+			h.severity = aNotice
+		}
+		for i := range s.states {
+			p := &s.states[i]
+			if p.state != state {
+				continue
+			}
+			where, stack := s.t.pidLabel(p.life.pid), int32(0)
+			for k := range p.threads {
+				if j := &p.threads[k]; j.state == state {
+					d := s.hang.of(j.call)
+					where, stack = fmt.Sprintf("%s in process %s", s.t.siteOfCall(d.stack, d.site), where), d.stack
+					break
+				}
+			}
+			detail := slices.Clone(p.evidence)
+			if len(p.odd) > 0 {
+				detail = append(detail, "unlike the others: "+enumerated(p.odd))
+			}
+			if len(h.places) == 0 || p.level == confidenceLow {
+				h.level, h.reasons = p.level, p.reasons
+			}
+			h.places = append(h.places, place{where: where, stack: stack, count: int64(1), ns: p.silentNs, firstNs: s.hang.endNs - p.silentNs, lastNs: s.hang.endNs,
+				detail: strings.Join(detail, "; ")})
+		}
+		if len(h.places) == 0 {
+			continue
+		}
+		h.what = fmt.Sprintf("%s: %s", state, h.places[0].detail)
+		if n := len(h.places); n > 1 {
+			h.what = fmt.Sprintf("%s: %d processes, for up to %s", state, n, durText(h.places[0].ns.(int64)))
+		}
+		hits = append(hits, h)
+	}
+	return hits, nil
+}
+
+// ignoredErrors is how often a call must fail in the same way before its result is said not to be looked at: programs may try twice.
+const ignoredErrors = 3
+
+var ruleUncheckedError = rule{
+	id: "unchecked-error",
+	about: "a call fails 3 times or more in the same way at one place, and its threads go on: calls that give work or get memory after an asynchronous error broke the context (a problem), " +
+		"or others, if the process launched kernels afterwards (a notice). Out of memory, and calls by which programs ask for something, do not count",
+	report: "errors",
+	advice: "Check what CUDA calls return, after every launch too. What is computed after an error that nobody saw is not to be trusted.",
+	check:  checkUncheckedError,
+}
+
+func checkUncheckedError(s *survey) ([]hit, error) {
+	broken, ignored := s.newHit(aProblem, ""), s.newHit(aNotice, "")
+	for key, e := range s.errors.groups {
+		name := s.errors.names.list[key.name]
+		class := errorClass(name, key.result)
+		h := &ignored
+		switch {
+		case e.calls < ignoredErrors:
+			continue
+		case class == "asynchronous" && isWork(name):
+			h = &broken
+		case class != "call" || !s.wentOn(e):
+			continue
+		}
+		h.places = append(h.places, place{where: s.errors.names.list[key.site], stack: e.stack, count: e.calls, firstNs: e.firstNs, lastNs: e.lastNs,
+			detail: fmt.Sprintf("%s: %s, %s", name, resultName(key.result), resultMeaning(key.result))})
+	}
+	var hits []hit
+	for _, h := range []hit{broken, ignored} {
+		if len(h.places) == 0 {
+			continue
+		}
+		sortPlaces(h.places)
+		var failed int64
+		for _, p := range h.places {
+			failed += p.count.(int64)
+		}
+		h.what = fmt.Sprintf("%s failed, and the program went on", plural(failed, "call"))
+		if h.severity == aProblem {
+			h.what = fmt.Sprintf("%s failed in a context that an error had broken before, and the program went on", plural(failed, "call"))
+		} else {
+			h.lower(confidenceMedium, "a program may expect such a failure")
+		}
+		s.unseenResults(&h)
+		hits = append(hits, h)
+	}
+	return hits, nil
+}
+
+// wentOn reports whether a process launched kernels after a call of it had failed.
+func (s *survey) wentOn(e *errorGroup) bool {
+	for th := range e.threads {
+		if p := s.hang.processes[th.pid]; p != nil && p.launches > 0 && p.launchedNs > e.firstNs {
+			return true
+		}
+	}
+	return false
+}
+
+// unseenResults says that more calls may have failed than were seen to.
+func (s *survey) unseenResults(h *hit) {
+	var launches, unknown int64
+	for _, track := range s.gaps.tracks {
+		launches, unknown = launches+track.launches, unknown+track.unreturned
+	}
+	if unknown > 0 {
+		h.reasons = append(h.reasons, fmt.Sprintf("of %.0f%% of the launches the result is not known: more may have failed", percent(unknown, launches)))
+	}
+}

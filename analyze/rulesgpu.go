@@ -1,0 +1,381 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Metrics of GPM that rules look at beside those of gpu.go.
+const (
+	metricOccupancy = "gpm_sm_occupancy_percent"
+	metricTensor    = "gpm_tensor_active_percent"
+	metricDRAM      = "gpm_dram_bandwidth_percent"
+	metricFP64      = "gpm_fp64_active_percent"
+	metricFP32      = "gpm_fp32_active_percent"
+	metricFP16      = "gpm_fp16_active_percent"
+)
+
+const (
+	// fewSamples is below how many nothing is said, someSamples below how many the confidence is lowered. GPM is asked twice a second.
+	fewSamples, someSamples = 4, 10
+	// idleShare is from which share of the time on a GPU that is used is said to idle, %.
+	idleShare = 20.0
+	// idleSpanNs is for how long a process must have launched for its pauses to be judged without samples: shorter ones are a start.
+	idleSpanNs = int64(5e9)
+	// lowActivity is below how much a GPU is said to be used badly, %: nsys's rule for GPU utilization has the same default.
+	lowActivity = 50.0
+	// lowOccupancy, % of the warps that an active SM has room for: its four schedulers need some four warps each to hide the latency of
+	// arithmetic, 16 of 64.
+	lowOccupancy = 25.0
+	// Kernels that use tensor cores or the bandwidth of memory well need no occupancy.
+	goodTensor, goodDRAM = 10.0, 50.0
+	// noTensor is below how much tensor cores are not used, someArithmetic from which activity of the other pipes on kernels do so much
+	// arithmetic that it could matter: below, they wait for memory. Both %.
+	noTensor, someArithmetic = 1.0, 20.0
+)
+
+// watchedGPUs are those that recorded processes launched on; all that were sampled, if that is not known.
+func (s *survey) watchedGPUs() []int32 {
+	if len(s.devices) == 0 {
+		return s.gpu.sorted()
+	}
+	return slices.Sorted(maps.Keys(s.devices))
+}
+
+func (s *survey) gpuLabel(device int32) string {
+	return strings.TrimSpace(fmt.Sprintf("GPU %d %s", device, s.t.facts.devices[device].name))
+}
+
+// sampledHit begins a hit that rests on samples.
+func (s *survey) sampledHit(severity int, samples *series, format string, args ...any) hit {
+	h := hit{severity: severity, what: fmt.Sprintf(format, args...), level: confidenceHigh}
+	if n := len(samples.values); n < someSamples {
+		h.lower(confidenceMedium, "only %d samples", n)
+	}
+	return h
+}
+
+// enough returns a metric of a GPU while it was worked with, nil if there are too few samples of it.
+func (s *survey) enough(device int32, metric string) *series {
+	if of := s.working.devices[device][metric]; of != nil && len(of.values) >= fewSamples {
+		return of
+	}
+	return nil
+}
+
+var ruleThrottling = rule{
+	id: "throttling",
+	about: "the clocks of a GPU were held down at least 1% of the time by temperature, power brake or hardware slowdown: a problem; " +
+		"at least 10% by the power cap alone: an info, for it is how a GPU under full load works",
+	report: "gpu",
+	advice: "Check the cooling and the power supply of the machine; nvidia-smi -q -d PERFORMANCE shows the same now.",
+	check:  checkThrottling,
+}
+
+// powerCapShare is from which share of the time on the power cap is worth telling, %.
+const powerCapShare = 10.0
+
+func checkThrottling(s *survey) ([]hit, error) {
+	var hits []hit
+	for _, device := range s.watchedGPUs() {
+		samples := s.gpu.devices[device][metricReasons]
+		if samples == nil || len(samples.values) < fewSamples {
+			continue
+		}
+		hard, capped := samples.share(hasBit(slowBits&^powerCapBit)), samples.share(hasBit(powerCapBit))
+		if hard < worthPct && capped < powerCapShare {
+			continue
+		}
+		h := s.sampledHit(aProblem, samples, "clocks held down %.1f%% of the time", samples.share(isThrottled))
+		if hard < worthPct {
+			h.severity, h.advice = anInfo, "The power cap sets the pace: nothing is wrong, but a higher limit (nvidia-smi -pl), if the machine allows it, would be faster."
+		}
+		var names []string
+		for i := range clockReasons {
+			c := &clockReasons[i]
+			pct := samples.share(hasBit(c.bit))
+			if !c.slows || pct < worthPct {
+				continue
+			}
+			names = append(names, c.name)
+			is := hasBit(c.bit)
+			h.places = append(h.places, place{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: roundInt(pct / 100 * samples.totalNs()),
+				firstNs: samples.atNs[slices.IndexFunc(samples.values, is)], lastNs: samples.atNs[lastIndex(samples.values, is)],
+				detail: fmt.Sprintf("%s %.1f%% of the time, over time %s", c.name, pct, samples.overTime(s.window, is))})
+		}
+		h.what += ": " + enumerated(names)
+		sortPlaces(h.places)
+		hits = append(hits, h)
+	}
+	return hits, nil
+}
+
+// overTimeParts is in how many parts of the window something is shown over time.
+const overTimeParts = 20
+
+// overTime draws in which share of the samples of each part of the window the value is as asked for.
+func (s *series) overTime(w Window, is func(float64) bool) string {
+	var all, hits [overTimeParts]float64
+	for i, v := range s.values {
+		part := max(0, min(int(float64(s.atNs[i]-w.FromNs)/float64(max(1, w.DurNs()))*overTimeParts), overTimeParts-1))
+		all[part]++
+		if is(v) {
+			hits[part]++
+		}
+	}
+	for i := range hits {
+		hits[i] /= max(1, all[i])
+	}
+	return sparkline(hits[:])
+}
+
+var ruleGPUIdle = rule{
+	id: "gpu-idle",
+	about: "a GPU was idle at least 20% of the time between the first and the last launch of the recorded processes, by GPM (SM activity) or GPU utilization; " +
+		"without samples: at least 20% of that time lies in gaps of 1 ms and more between launches, in which the thread did not wait for the GPU",
+	report: "gaps",
+	advice: "Prepare the next step while the GPU works: more loader workers, pinned memory and async copies, no waits in between.",
+	check:  checkGPUIdle,
+}
+
+func checkGPUIdle(s *survey) ([]hit, error) {
+	var hits []hit
+	for _, device := range s.watchedGPUs() {
+		b, ok := s.working.busyOf(device)
+		if !ok || len(s.devices[device]) == 0 || b.idlePct < idleShare {
+			continue
+		}
+		samples := cmp.Or(s.enough(device, metricSMActive), s.enough(device, metricGPUBusy))
+		if samples == nil {
+			continue
+		}
+		if err := s.watchGaps(); err != nil {
+			return nil, err
+		}
+		h := s.sampledHit(aNotice, samples, "idle %.1f%% of the time between first and last launch", b.idlePct)
+		for _, track := range s.tracks(device) {
+			h.places = append(h.places, s.longestGaps(track)...)
+		}
+		sortPlaces(h.places)
+		h.places = append([]place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: roundInt(b.idlePct / 100 * samples.totalNs()),
+			firstNs: s.working.window.FromNs, lastNs: s.working.window.ToNs, detail: "samples in which nothing ran"}}, h.places...)
+		hits = append(hits, h)
+	}
+	for _, track := range s.gaps.sortedTracks() {
+		h, err := s.idleByGaps(track)
+		if err != nil {
+			return nil, err
+		}
+		hits = append(hits, h...)
+	}
+	return hits, nil
+}
+
+// idleByGaps judges a track of which there are no samples.
+func (s *survey) idleByGaps(track gapTrack) ([]hit, error) {
+	launches := s.gaps.tracks[track]
+	span := launches.untilNs - launches.firstNs
+	if track.device == allDevices && len(s.gaps.tracks) > 1 || s.isSampled(track) || span < idleSpanNs || launches.gaps.sumNs < int64(idleShare/100*float64(span)) {
+		return nil, nil
+	}
+	if err := s.watchGaps(); err != nil {
+		return nil, err
+	}
+	var idle int64
+	for i := range s.gaps.list {
+		if g := &s.gaps.list[i]; g.track == track {
+			_, ns := g.mostIdle()
+			idle = endOf(idle, ns)
+		}
+	}
+	if pct := percent(idle, span); pct >= idleShare {
+		h := s.newHit(aNotice, "no work, and nobody waiting for it, %.1f%% of the time between first and last launch", pct)
+		h.lower(confidenceLow, "there are no samples of this GPU: it may have been busy with earlier work")
+		h.places = s.longestGaps(track)
+		return []hit{h}, nil
+	}
+	return nil, nil
+}
+
+// isSampled reports whether samples tell how busy the GPU of a track was.
+func (s *survey) isSampled(track gapTrack) bool {
+	index, ok := s.t.facts.nvmlDevice(track.pid, track.device)
+	return ok && (s.enough(index, metricSMActive) != nil || s.enough(index, metricGPUBusy) != nil)
+}
+
+// longestGaps are the longest gaps of a track as evidence, those that the thread spent at one place together.
+func (s *survey) longestGaps(track gapTrack) []place {
+	type doing struct{ what, site string }
+	found := make(map[doing]*place)
+	for i := range s.gaps.list {
+		g := &s.gaps.list[i]
+		if g.track != track || g.busy.word() == gpuBusy {
+			continue
+		}
+		what, idle := g.mostIdle()
+		key := doing{what, s.gaps.names.list[g.ended.site]}
+		stack := g.ended.stack
+		if what != outsideCUDA {
+			key.site, stack = g.doing.site, g.doing.longest.stack
+		}
+		p := found[key]
+		if p == nil {
+			detail := "in gaps; mostly " + where(what)
+			if what == outsideCUDA {
+				detail += "; the launch after them is here"
+			}
+			p = &place{where: key.site, stack: stack, count: int64(0), ns: int64(0), firstNs: g.fromNs, lastNs: g.toNs, detail: detail}
+			found[key] = p
+		}
+		p.count, p.ns = p.count.(int64)+1, endOf(p.ns.(int64), idle)
+		p.firstNs, p.lastNs = min(p.firstNs, g.fromNs), max(p.lastNs, g.toNs)
+	}
+	var list []place
+	for _, p := range found {
+		list = append(list, *p)
+	}
+	sortPlaces(list)
+	return list
+}
+
+// mostIdle is the time in a gap in which the thread neither waited for the GPU nor copied, and what it did most of that.
+func (g *launchGap) mostIdle() (what string, ns int64) {
+	waiting := g.inKind(format.KindSync, format.KindMemcpy, format.KindMemset)
+	what, most := outsideCUDA, max(0, g.durNs()-g.doing.inCUDA())
+	for k, n := range g.doing.byCall {
+		isWait := k.kind == format.KindSync || k.kind == format.KindMemcpy || k.kind == format.KindMemset
+		if !isWait && (n > most || n == most && k.name < what) {
+			what, most = k.name, n
+		}
+	}
+	return what, max(0, g.durNs()-waiting)
+}
+
+var ruleLowSM = rule{
+	id:     "low-sm-activity",
+	about:  "while a GPU ran something, less than 50% of its SMs were active on average (GPM; without it: kernels ran less than 50% of the time), between the first and the last launch",
+	report: "gpu",
+	advice: "Give it more work at a time: larger batches, several streams, or fewer and larger kernels.",
+	check:  checkLowSM,
+}
+
+func checkLowSM(s *survey) ([]hit, error) {
+	var hits []hit
+	for _, device := range s.watchedGPUs() {
+		samples, what := s.enough(device, metricSMActive), "SMs active %.1f%% on average while something ran"
+		if samples == nil {
+			samples, what = s.enough(device, metricGPUBusy), "a kernel ran %.1f%% of the time on average while something ran"
+		}
+		if samples == nil || len(s.devices[device]) == 0 {
+			continue
+		}
+		busy := samples.only(func(v float64) bool { return v >= almostIdlePct })
+		if len(busy.values) < fewSamples || busy.mean() >= lowActivity {
+			continue
+		}
+		h := s.sampledHit(aNotice, busy, what, busy.mean())
+		h.places = []place{{where: s.gpuLabel(device), count: int64(len(busy.values)), ns: roundInt(busy.totalNs()), firstNs: busy.atNs[0], lastNs: busy.atNs[len(busy.atNs)-1],
+			detail: fmt.Sprintf("at most %.1f%%, half of the time below %.1f%%", slices.Max(busy.values), busy.quantile(0.5))}}
+		hits = append(hits, h)
+	}
+	return hits, nil
+}
+
+// only returns the samples whose value is as asked for, with the time that each stands for.
+func (s *series) only(is func(float64) bool) *series {
+	o := new(series)
+	for i, v := range s.values {
+		if is(v) {
+			o.atNs, o.values, o.weights = append(o.atNs, s.atNs[i]), append(o.values, v), append(o.weights, s.weights[i])
+		}
+	}
+	return o
+}
+
+// gpmMeans are averages of GPM's metrics of a busy GPU, %; a metric that was not sampled is -1.
+type gpmMeans struct{ sm, occupancy, tensor, dram, arithmetic float64 }
+
+// means returns the averages of a GPU that was busy enough for the others to mean something.
+func (s *survey) means(device int32) (m gpmMeans, samples *series) {
+	of := func(metric string) float64 {
+		if one := s.enough(device, metric); one != nil {
+			return one.mean()
+		}
+		return -1
+	}
+	if samples = s.enough(device, metricSMActive); samples == nil || len(s.devices[device]) == 0 || samples.mean() < lowActivity {
+		return m, nil
+	}
+	return gpmMeans{samples.mean(), of(metricOccupancy), of(metricTensor), of(metricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
+}
+
+// text is a GPU's averages in words.
+func (m gpmMeans) text() string {
+	var parts []string
+	for _, p := range []struct {
+		name string
+		pct  float64
+	}{{"SMs active", m.sm}, {"occupancy", m.occupancy}, {"tensor cores", m.tensor}, {"other arithmetic", m.arithmetic}, {"memory bandwidth", m.dram}} {
+		if p.pct >= 0 {
+			parts = append(parts, fmt.Sprintf("%s %.1f%%", p.name, p.pct))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+var ruleLowOccupancy = rule{
+	id:     "low-occupancy",
+	about:  "active SMs have less than 25% of the warps that they have room for, and neither tensor cores (10%) nor memory bandwidth (50%) are used well; of GPUs whose SMs are active 50% of the time and more (GPM)",
+	report: "gpu",
+	advice: "Too few threads are resident to hide latency: look for kernels with small grids, many registers or much shared memory (gpurec analyze kernels).",
+	check:  checkLowOccupancy,
+}
+
+func checkLowOccupancy(s *survey) ([]hit, error) {
+	return s.gpmHits(aNotice, func(m gpmMeans) string {
+		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancy || m.tensor >= goodTensor || m.dram >= goodDRAM {
+			return ""
+		}
+		return fmt.Sprintf("active SMs have %.0f%% of their warps", 100*m.occupancy/m.sm)
+	})
+}
+
+var ruleTensorUnused = rule{
+	id:     "tensor-cores-unused",
+	about:  "tensor cores are active less than 1% of the time although other pipes for arithmetic are 20% and more; of GPUs whose SMs are active 50% of the time and more (GPM)",
+	report: "gpu",
+	advice: "If these are matrix products, bfloat16 (autocast) or TF32 (torch.set_float32_matmul_precision('high')) would use tensor cores.",
+	check:  checkTensorUnused,
+}
+
+func checkTensorUnused(s *survey) ([]hit, error) {
+	return s.gpmHits(anInfo, func(m gpmMeans) string {
+		if m.tensor < 0 || m.tensor >= noTensor || m.arithmetic < someArithmetic {
+			return ""
+		}
+		return fmt.Sprintf("tensor cores active %.1f%%, other arithmetic %.1f%%", m.tensor, m.arithmetic)
+	})
+}
+
+// gpmHits has a hit for each GPU of whose averages something is to be said.
+func (s *survey) gpmHits(severity int, say func(gpmMeans) string) ([]hit, error) {
+	var hits []hit
+	for _, device := range s.watchedGPUs() {
+		m, samples := s.means(device)
+		if samples == nil {
+			continue
+		}
+		if text := say(m); text != "" {
+			h := s.sampledHit(severity, samples, "%s", text)
+			h.places = []place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: roundInt(samples.totalNs()), firstNs: samples.atNs[0],
+				lastNs: samples.atNs[len(samples.atNs)-1], detail: m.text()}}
+			hits = append(hits, h)
+		}
+	}
+	return hits, nil
+}
