@@ -24,7 +24,7 @@ import (
 var web embed.FS
 
 // htmlScripts are run in this order.
-var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/tables.js", "web/charts.js", "web/flame.js", "web/report.js"}
+var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/charts.js", "web/tables.js", "web/flame.js", "web/report.js"}
 
 var htmlStyles = []string{"web/lib/uPlot.min.css", "web/report.css"}
 
@@ -113,11 +113,12 @@ type htmlBuilder struct {
 	frees   int64
 
 	memory   *momentScan
-	use      *memoryUse
+	holders  *holderScan
 	flame    *flameScan
 	lines    *memoryLines
 	calls    *callsOverTime
-	failures []int64 // when allocations failed
+	failures [htmlBuckets]failures
+	failed   bool
 }
 
 // read makes the reports, in one replay what can be had of one.
@@ -155,8 +156,8 @@ func (b *htmlBuilder) replay() error {
 		return err
 	}
 	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
-	b.memory, b.flame, b.use = t.newMomentScan(&opt.Filter), t.newFlameScan(&opt.Filter), t.newMemoryUse(&opt.Filter)
-	b.lines = t.newMemoryLines(&opt.Filter)
+	b.memory, b.flame, b.lines = t.newMomentScan(&opt.Filter), t.newFlameScan(&opt.Filter), t.newMemoryLines(&opt.Filter)
+	b.holders = t.newHolderScan(&MemoryOptions{Options: *opt, At: MemoryAtEnd, Reconcile: t.hasProcessSamples()})
 	p, err := t.replayProgram(func(p *programMemory, c *change) {
 		leaks.consume(p, c)
 		b.memory.consume(p, c)
@@ -165,9 +166,8 @@ func (b *htmlBuilder) replay() error {
 			b.fail(c.atNs)
 		}
 	}, func(c *change) {
-		if c.what != allocFailed {
-			b.lines.driver(c, b.use)
-		}
+		b.holders.consume(nil, c)
+		b.lines.driver(c)
 	}, func(a *allocator, c *allocatorChange) {
 		allocators.watch(a, c)
 		b.lines.allocator(a, c)
@@ -187,10 +187,18 @@ func (b *htmlBuilder) replay() error {
 	return err
 }
 
-// fail notes a failed allocation, as far as a page shows them one by one.
+// failures are the allocations that failed in a part of the window.
+type failures struct{ count, firstNs int64 }
+
 func (b *htmlBuilder) fail(atNs int64) {
-	if len(b.failures) < mostMarks {
-		b.failures = append(b.failures, atNs)
+	part := (buckets{b.memory.window}).of(atNs)
+	if part < 0 || part == htmlBuckets {
+		return
+	}
+	b.failed = true
+	f := &b.failures[part]
+	if f.count++; f.count == 1 {
+		f.firstNs = atNs
 	}
 }
 
@@ -248,7 +256,7 @@ func (b *htmlBuilder) data() ([]byte, error) {
 	if len(root.Children) > 0 {
 		d.Flame = &htmlFlame{flameMetrics, root}
 	}
-	d.Marks = t.marks(w, b.failures)
+	d.Marks = t.marks(w, &b.failures)
 	d.Texts = all.list
 	return d.script()
 }
@@ -282,7 +290,7 @@ func (t *Timeline) devicesText() string {
 }
 
 // nothingFailed tells that a report about failed allocations has nothing to say.
-func (b *htmlBuilder) nothingFailed() bool { return len(b.failures) == 0 }
+func (b *htmlBuilder) nothingFailed() bool { return !b.failed }
 
 // nothingFragments tells that there is no memory that can fragment: segments, mapped addresses, pools.
 func (b *htmlBuilder) nothingFragments() bool {

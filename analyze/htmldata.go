@@ -234,15 +234,19 @@ func (u *callsOverTime) data() *htmlActivity {
 // gpuCharts are the metrics that are drawn over time; those of one chart have one unit.
 var gpuCharts = []struct {
 	title   string
-	metrics []string
+	metrics []chartMetric
 }{
-	{"busy", []string{metricSMActive, "gpm_sm_occupancy_percent", "gpm_tensor_active_percent", "gpm_dram_bandwidth_percent", metricGPUBusy, "memory_utilization_percent"}},
-	{"memory in use", []string{metricMemoryUsed}},
-	{"power", []string{metricPower, "power_instant_milliwatts", "power_limit_milliwatts"}},
-	{"clocks", []string{"sm_clock_mhz", "memory_clock_mhz"}},
-	{"temperature", []string{"temperature_celsius", "memory_temperature_celsius"}},
-	{"PCIe and NVLink", []string{"gpm_pcie_tx_mebibytes_per_second", "gpm_pcie_rx_mebibytes_per_second", "gpm_nvlink_tx_mebibytes_per_second", "gpm_nvlink_rx_mebibytes_per_second"}},
+	{"Busy", []chartMetric{{metricSMActive, "SMs active"}, {"gpm_sm_occupancy_percent", "SM occupancy"}, {"gpm_tensor_active_percent", "tensor cores active"},
+		{"gpm_dram_bandwidth_percent", "DRAM bandwidth"}, {metricGPUBusy, "GPU utilization"}, {"memory_utilization_percent", "memory utilization"}}},
+	{"Memory in use", []chartMetric{{metricMemoryUsed, "in use"}}},
+	{"Power", []chartMetric{{metricPower, "power"}, {"power_instant_milliwatts", "at the moment"}, {"power_limit_milliwatts", "limit"}}},
+	{"Clocks", []chartMetric{{"sm_clock_mhz", "SMs"}, {"memory_clock_mhz", "memory"}}},
+	{"Temperature", []chartMetric{{"temperature_celsius", "GPU"}, {"memory_temperature_celsius", "memory"}}},
+	{"PCIe and NVLink", []chartMetric{{"gpm_pcie_tx_mebibytes_per_second", "PCIe, from the GPU"}, {"gpm_pcie_rx_mebibytes_per_second", "PCIe, to the GPU"},
+		{"gpm_nvlink_tx_mebibytes_per_second", "NVLink, sent"}, {"gpm_nvlink_rx_mebibytes_per_second", "NVLink, received"}}},
 }
+
+type chartMetric struct{ name, title string }
 
 // mostGPUs is how many GPUs a page has charts of.
 const mostGPUs = 16
@@ -257,7 +261,7 @@ func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
 		for _, c := range gpuCharts {
 			chart := htmlChart{Title: c.title}
 			for _, metric := range c.metrics {
-				s, unit := u.devices[device][metric], unitOf(metric)
+				s, unit := u.devices[device][metric.name], unitOf(metric.name)
 				if s == nil || len(s.values) < 2 {
 					continue
 				}
@@ -266,7 +270,7 @@ func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
 					curve.add(at, s.values[i])
 				}
 				chart.Unit = unit.name
-				chart.Lines = append(chart.Lines, t.line(metric, curve.finish(), unit.factor))
+				chart.Lines = append(chart.Lines, t.line(metric.title, curve.finish(), unit.factor))
 			}
 			if len(chart.Lines) > 0 {
 				g.Charts = append(g.Charts, chart)
@@ -280,10 +284,10 @@ func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
 }
 
 // mostMarks bounds the events that charts show.
-const mostMarks = 60
+const mostMarks = 400
 
 // marks are the Xids, lost calls and failures in a window.
-func (t *Timeline) marks(w Window, failures []int64) (list []htmlMark) {
+func (t *Timeline) marks(w Window, failed *[htmlBuckets]failures) (list []htmlMark) {
 	add := func(ns int64, format string, args ...any) {
 		if ns >= w.FromNs && ns <= w.ToNs {
 			list = append(list, htmlMark{t.sinceStart(ns), fmt.Sprintf(format, args...)})
@@ -293,8 +297,10 @@ func (t *Timeline) marks(w Window, failures []int64) (list []htmlMark) {
 		x := &t.facts.xids[i]
 		add(x.atNs, "%s %d", x.kind(), x.code)
 	}
-	for _, ns := range failures {
-		add(ns, "out of memory")
+	for _, f := range failed {
+		if f.count > 0 {
+			add(f.firstNs, "%s failed", plural(f.count, "allocation"))
+		}
 	}
 	for i := range t.facts.lost {
 		l := &t.facts.lost[i]

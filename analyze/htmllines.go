@@ -21,8 +21,8 @@ type driverLine struct {
 	bytes int64
 }
 
-// torchLine sums up the allocators of a device. What one had before the recording is known at the
-// end only, and left out of those that ended.
+// torchLine sums up the allocators of a device. What one had before the recording is known at its
+// end only: then all points until then are raised by it.
 type torchLine struct {
 	reserved, allocated *curve
 	parts               []torchPart
@@ -39,13 +39,13 @@ func (t *Timeline) newMemoryLines(f *Filter) *memoryLines {
 	return &memoryLines{t: t, filter: f, window: f.window(t.Recording()), drivers: make(map[int32]*driverLine), torch: make(map[int32]*torchLine)}
 }
 
-// driver follows the driver's memory; use tells what passes the filter.
-func (l *memoryLines) driver(c *change, use *memoryUse) {
-	kind, onDevice := use.consume(c)
-	if kind == nil || onDevice == nil {
+// driver follows the driver's memory on devices.
+func (l *memoryLines) driver(c *change) {
+	o := &l.t.origins.list[c.block.origin]
+	if c.what == allocFailed || c.block.bytes < l.filter.MinBytes || !l.filter.caller(o.pid, o.tid, o.device, o.stream) || l.t.onHost(c.block.origin) {
 		return
 	}
-	device := l.t.origins.list[c.block.origin].device
+	device := o.device
 	line := l.drivers[device]
 	if line == nil {
 		line = &driverLine{curve: newCurve(l.window)}
@@ -74,10 +74,17 @@ func (l *memoryLines) allocator(a *allocator, c *allocatorChange) {
 	line.update()
 	line.lastNs = c.atNs
 	if c.what == allocatorEnd {
+		line.end(&line.parts[i])
 		line.sum.Reserved -= line.parts[i].seen.Reserved
 		line.sum.Allocated -= line.parts[i].seen.Allocated
 		line.parts = slices.Delete(line.parts, i, i+1)
+		line.update()
 	}
+}
+
+func (l *torchLine) end(p *torchPart) {
+	l.reserved.raise(float64(p.a.before.Reserved))
+	l.allocated.raise(float64(p.a.before.Allocated))
 }
 
 func (l *torchLine) update() {
@@ -94,6 +101,9 @@ func (l *torchLine) update() {
 func (l *memoryLines) finish() {
 	for _, line := range l.torch {
 		line.update()
+		for i := range line.parts {
+			line.end(&line.parts[i])
+		}
 	}
 }
 
@@ -106,26 +116,13 @@ func (l *memoryLines) data(d *htmlData) {
 			continue
 		}
 		if line := l.torch[m.device]; line != nil {
-			var before AllocatorTotals
-			for _, p := range line.parts {
-				before = before.plus(p.a.before)
-			}
-			m.Lines = append(m.Lines, t.line("PyTorch reserved", raised(line.reserved.finish(), before.Reserved), 1),
-				t.line("PyTorch allocated", raised(line.allocated.finish(), before.Allocated), 1))
+			m.Lines = append(m.Lines, t.line("PyTorch reserved", line.reserved.finish(), 1), t.line("PyTorch allocated", line.allocated.finish(), 1))
 		}
 		if line := l.drivers[m.device]; line != nil {
 			m.Lines = append(m.Lines, t.line("from the driver, by calls", line.finish(), 1))
 		}
 		m.Lines = append(m.Lines, l.nvml(m.device)...)
 	}
-}
-
-// raised adds what was there before the recording.
-func raised(points []point, by int64) []point {
-	for i := range points {
-		points[i].value += float64(by)
-	}
-	return points
 }
 
 // nvml are the samples of the GPU that processes know as device, where the recording pairs them.

@@ -15,7 +15,7 @@ import (
 const htmlBuckets = 200
 
 // keptHolders is how many holders of memory are kept of a moment; the rest is one sum.
-const keptHolders = 100
+const keptHolders = 1000
 
 // held is what one group of allocations holds.
 type held struct{ bytes, blocks int64 }
@@ -335,6 +335,16 @@ func (c *curve) flush() {
 	if c.now != second.value { // what it goes on with
 		c.points = append(c.points, point{c.start(c.bucket + 1), c.now})
 	}
+}
+
+// raise adds to all values so far.
+func (c *curve) raise(by float64) {
+	for i := range c.points {
+		c.points[i].value += by
+	}
+	c.lo.value += by
+	c.hi.value += by
+	c.now += by
 }
 
 // finish returns the curve.

@@ -23,7 +23,8 @@ type htmlPart struct {
 	Facts  []htmlFact
 	Tables []htmlTable
 	Totals string
-	Next   string // the command that tells more
+	// Unscripted parts say what a chart says, for readers without scripts.
+	Unscripted bool
 }
 
 // sectionOf describes a section: of which reports it is made, which of their tables it shows,
@@ -65,7 +66,7 @@ var htmlSections = []sectionOf{
 		empty: "The recording has no stacks."},
 	{id: "holders", title: "Who has the driver's memory", about: "What calls explain of what the driver counts, by library and place, at the end.",
 		reports: []reportOf{{command: "memory", make: func(b *htmlBuilder) (*Report, error) {
-			return b.t.MemoryReport(MemoryOptions{Options: b.opt.Options, At: MemoryAtEnd, Reconcile: b.t.hasProcessSamples()})
+			return b.t.memoryReport(b.holders, b.t.counts)
 		}}}, empty: "The recording has no calls about the driver's memory."},
 	{id: "allocator", title: "PyTorch's allocator", about: "Its books, exactly.",
 		reports: []reportOf{{command: "allocator", tables: []string{"allocators", "peaks", "pools", "events"},
@@ -134,7 +135,7 @@ func (b *htmlBuilder) sections() (list []htmlSection) {
 		switch of.id {
 		case "memory":
 			if peaks := b.memory.peaks(&b.opt.Options); len(peaks.Rows) > 0 {
-				s.Parts = append(s.Parts, htmlPart{Tables: []htmlTable{peaks.html("memory")}})
+				s.Parts = append(s.Parts, htmlPart{Unscripted: true, Tables: []htmlTable{peaks.html("memory")}})
 			}
 		case "frag":
 			for i := range b.maps[:min(mostMaps, len(b.maps))] {
@@ -169,7 +170,7 @@ func (of *reportOf) part(r *Report) (p htmlPart, ok bool) {
 	if r == nil {
 		return p, false
 	}
-	p = htmlPart{Title: of.title, Totals: factLine(r.Totals), Next: "gpurec analyze " + of.command}
+	p = htmlPart{Title: of.title, Totals: factLine(r.Totals)}
 	for _, f := range r.Facts {
 		if f.shown() {
 			p.Facts = append(p.Facts, htmlFact{f.Title, shortText(f.Unit.text(f.Value))})

@@ -71,6 +71,9 @@ func (t *Table) htmlRow(r *Row, label int) htmlRow {
 			continue
 		}
 		cell := htmlCell{Text: shortText(c.Unit.text(r.Cells[i])), Number: c.Unit&^unitSigned != UnitText, Label: i == label}
+		if cell.Label && cell.Text == "" {
+			cell.Text = "(no name)"
+		}
 		if cell.Number {
 			cell.Sort = sortKey(r.Cells[i])
 		} else if c.Key == "verdict" || c.Key == "level" || c.Key == "class" {
@@ -104,8 +107,10 @@ func verdictColour(verdict string) string {
 		return "problem"
 	case "notice", "exit leak", "retained", "fragmented", "waiting", "polling", "idle", "memory", "cached", "limit", "other process":
 		return "notice"
+	case "info", "startup", "churn", "alive", "ended", "fine", "addresses", "call", "question", "unknown":
+		return "info"
 	}
-	return "info"
+	return "" // no verdict in one word
 }
 
 // shortList names the first few of many.

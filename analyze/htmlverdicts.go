@@ -30,7 +30,7 @@ func (v *htmlVerdicts) hits() (n int) {
 }
 
 // mostHits of one report are listed; the rest is in its section.
-const mostHits = 5
+const mostHits = 4
 
 // verdictsOf gathers what reports found. This is the one place that knows which verdicts there are.
 func verdictsOf(reports map[string]*Report) htmlVerdicts {

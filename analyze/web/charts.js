@@ -58,8 +58,8 @@ function valueText(unit) {
 const byteSteps = Array.from({ length: 51 }, (_, i) => 2 ** i);
 
 // merged puts lines with times of their own on one axis; a line holds its value until its next point.
-function merged(lines) {
-	const times = [...new Set(lines.flatMap((l) => l.t))].sort((a, b) => a - b);
+function merged(lines, from, to) {
+	const times = [...new Set([from, to, ...lines.flatMap((l) => l.t)])].sort((a, b) => a - b);
 	return [times, ...lines.map((l) => {
 		let i = -1;
 		return times.map((t) => {
@@ -73,6 +73,9 @@ function marksPlugin() {
 	return { hooks: { draw: [(u) => {
 		const { ctx, bbox } = u;
 		ctx.save();
+		ctx.setLineDash([]);
+		ctx.textAlign = "left";
+		ctx.textBaseline = "top";
 		ctx.strokeStyle = css("--mark");
 		ctx.fillStyle = css("--mark");
 		ctx.lineWidth = devicePixelRatio;
@@ -81,7 +84,7 @@ function marksPlugin() {
 		for (const mark of page.data.marks || []) {
 			if (mark.t < u.scales.x.min || mark.t > u.scales.x.max) continue;
 			const x = Math.round(u.valToPos(mark.t, "x", true));
-			ctx.globalAlpha = 0.55;
+			ctx.globalAlpha = 0.45;
 			ctx.beginPath();
 			ctx.moveTo(x, bbox.top);
 			ctx.lineTo(x, bbox.top + bbox.height);
@@ -89,7 +92,7 @@ function marksPlugin() {
 			ctx.globalAlpha = 1;
 			const width = ctx.measureText(mark.text).width;
 			if (x > free && x + width < bbox.left + bbox.width) {
-				ctx.fillText(mark.text, x + 3 * devicePixelRatio, bbox.top + 9 * devicePixelRatio);
+				ctx.fillText(mark.text, x + 3 * devicePixelRatio, bbox.top + 2 * devicePixelRatio);
 				free = x + width + 8 * devicePixelRatio;
 			}
 		}
@@ -103,7 +106,7 @@ class Chart {
 	constructor(parent, { title, unit, height, series, from, to, onPick }) {
 		Object.assign(this, { title, unit, height, series, from, to, onPick });
 		this.text = valueText(unit);
-		this.hidden = new Set();
+		this.hidden = new Set(series.flatMap((s, i) => (s.off ? [i] : [])));
 		this.plot = element("div", { className: "plot", tabIndex: 0, role: "img" });
 		this.plot.setAttribute("aria-label", `${title}: ${this.describe()}`);
 		this.legend = element("ul", { className: "legend" });
@@ -126,7 +129,7 @@ class Chart {
 			const swatch = element("span", { className: s.stacked ? "swatch" : "swatch stroke" });
 			const value = element("span", { className: "value" });
 			const button = element("button", { type: "button", title: s.name }, swatch, element("span", { className: "name", text: s.name }), value);
-			button.setAttribute("aria-pressed", "true");
+			button.setAttribute("aria-pressed", String(!this.hidden.has(i)));
 			button.addEventListener("click", () => {
 				if (!this.hidden.delete(i)) this.hidden.add(i);
 				button.setAttribute("aria-pressed", String(!this.hidden.has(i)));
@@ -142,7 +145,7 @@ class Chart {
 		const width = Math.max(240, this.plot.clientWidth);
 		const selected = this.u?.cursor.idx;
 		this.u?.destroy();
-		this.raw = merged(this.series);
+		this.raw = merged(this.series, this.from, this.to);
 		const data = [this.raw[0]], options = [{}], bands = [];
 		let below = null, last = -1;
 		this.series.forEach((s, i) => {
@@ -156,7 +159,7 @@ class Chart {
 				last = i;
 			}
 			data.push(values);
-			options.push({ label: s.name, show, stroke: colour, width: s.stacked ? 0.7 : 1.5, dash: s.dash, fill: s.stacked ? colour + "cc" : undefined,
+			options.push({ label: s.name, show, stroke: colour, width: s.stacked ? 0.7 : 1.3, dash: s.dash, fill: s.stacked ? colour + "cc" : undefined,
 				paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, spanGaps: true });
 		});
 		const axis = { stroke: css("--dim"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, font: "11px system-ui, sans-serif" };
@@ -167,14 +170,13 @@ class Chart {
 			cursor: { y: false, points: { show: false }, drag: { x: true, y: false }, sync: { key: "time" } },
 			scales: { x: { time: false, range: (_, min, max) => (max > min ? [min, max] : [this.from, this.to]) }, y: { range: (_, min, max) => [Math.min(0, min ?? 0), max > 0 ? max * 1.06 : 1] } },
 			axes: [
-				{ ...axis, values: (_, ticks) => ticks.map((v) => `${+v.toFixed(6)} s`) },
-				{ ...axis, size: isBytes ? 78 : 62, values: (_, ticks) => ticks.map(this.text), ...(isBytes ? { incrs: byteSteps } : {}) },
+				{ ...axis, size: 30, values: (_, ticks) => ticks.map((v) => `${+v.toFixed(6)} s`) },
+				{ ...axis, size: 78, values: (_, ticks) => ticks.map(this.text), ...(isBytes ? { incrs: byteSteps } : {}) },
 			],
 			series: options,
 			plugins: [marksPlugin()],
 			hooks: { setCursor: [(u) => this.showValues(u.cursor.idx)], ready: [(u) => this.listen(u)] },
 		}, data, this.plot);
-		if (this.u.scales.x.min !== this.from || this.u.scales.x.max !== this.to) this.u.setScale("x", { min: this.from, max: this.to });
 		this.showValues(selected);
 	}
 
@@ -225,9 +227,9 @@ function drawMemory(box) {
 	detail.setAttribute("role", "status");
 	const show = (m) => {
 		const rest = m.total.map((total, k) => total - m.series.reduce((sum, s) => sum + s[k], 0));
-		const series = m.shown.map((g, i) => ({ name: groupText(g), t: m.t, v: m.series[i], colour: `--c${i % stackColours}`, stacked: true }));
+		const series = m.shown.map((g, i) => ({ name: groupText(g, m.shown), t: m.t, v: m.series[i], colour: `--c${i % stackColours}`, stacked: true }));
 		if (rest.some((v) => v > 0)) series.push({ name: "all other places", t: m.t, v: rest, colour: "--rest", stacked: true });
-		m.lines.forEach((l, i) => series.push({ ...l, colour: `--l${i % lineColours}`, dash: i ? [6, 4] : undefined }));
+		m.lines.forEach((l, i) => series.push({ ...l, colour: `--l${i % lineColours}`, dash: l.name.endsWith("NVML") ? [6, 4] : undefined, off: l.name === "PyTorch allocated" || l.name.startsWith("all of") }));
 		place.replaceChildren();
 		page.charts = page.charts.filter((c) => c.title !== "Memory over time");
 		new Chart(place, { title: "Memory over time", unit: "bytes", height: 320, series, from, to, onPick: (t) => tell(m, atTime(m.t, t)) });
@@ -266,9 +268,10 @@ function drawMemory(box) {
 	show(memory[0]);
 }
 
-const groupText = (g) => {
-	const { s, k } = page.data.groups[g], kind = page.data.texts[k];
-	return kind === "torch" || kind === "device" ? page.data.texts[s] : `${page.data.texts[s]} · ${kind}`;
+// groupText is a place; with the kind of memory where others of the list have the same place.
+const groupText = (g, among) => {
+	const { groups, texts } = page.data, { s, k } = groups[g];
+	return among.some((other) => other !== g && groups[other].s === s) ? `${texts[s]} · ${texts[k]}` : texts[s];
 };
 
 // atTime is the last moment until t.

@@ -23,6 +23,7 @@
 	applyTheme();
 
 	for (const e of document.querySelectorAll(".scripted")) e.hidden = false;
+	for (const e of document.querySelectorAll(".unscripted")) e.hidden = true;
 	enhanceTables();
 
 	page.data = JSON.parse(document.getElementById("data").textContent);

@@ -3,6 +3,7 @@
 "use strict";
 
 const filterFrom = 6; // rows
+const folded = 12; // rows of a long table that are shown at first
 
 function cellKey(row, column) {
 	const cell = row.cells[column];
@@ -27,6 +28,7 @@ function sortTable(table, column) {
 		return a < b ? -sign : sign;
 	});
 	table.tBodies[0].append(...rows.map(([, row]) => row));
+	table.dispatchEvent(new Event("sorted"));
 }
 
 function addFilter(table) {
@@ -41,16 +43,28 @@ function addFilter(table) {
 	input.setAttribute("aria-label", "Filter rows of " + document.getElementById(table.id + "-t").textContent);
 	count.setAttribute("role", "status");
 	const rows = [...table.tBodies[0].rows];
+	const more = element("button", { type: "button", className: "fold" });
+	let all = rows.length <= folded + 3;
 	const texts = rows.map((row) => row.textContent.toLowerCase());
-	input.addEventListener("input", () => {
+	// A filter looks at all rows; without one a long table shows its first ones, in the order that it has.
+	const show = () => {
 		const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+		const place = new Map([...table.tBodies[0].rows].map((row, i) => [row, i]));
 		let shown = 0;
 		rows.forEach((row, i) => {
-			row.hidden = !words.every((word) => texts[i].includes(word));
+			row.hidden = words.length ? !words.every((word) => texts[i].includes(word)) : !all && place.get(row) >= folded;
 			if (!row.hidden) shown++;
 		});
 		count.textContent = words.length ? `${shown} of ${rows.length} rows` : "";
-	});
+		more.hidden = words.length > 0 || rows.length <= folded + 3;
+		more.textContent = all ? `Show the first ${folded} rows` : `Show all ${rows.length} rows`;
+		more.setAttribute("aria-expanded", String(all));
+	};
+	input.addEventListener("input", show);
+	more.addEventListener("click", () => { all = !all; show(); });
+	table.addEventListener("sorted", show);
+	show();
+	table.closest(".scroll").after(more);
 	label.append(input);
 	tools.append(label, count);
 	table.closest(".scroll").before(tools);
