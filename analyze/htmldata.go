@@ -140,7 +140,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *FrameRules) {
 	}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		series := s.devices[device]
-		m := htmlMemory{Title: "GPU " + s.t.deviceLabel(device), Lines: []htmlLine{}, device: device}
+		m := htmlMemory{Title: shortText("GPU " + s.t.deviceLabel(device)), Lines: []htmlLine{}, device: device}
 		if device == hostMemory {
 			m.Title = "host memory, pinned or registered"
 		}
@@ -257,7 +257,7 @@ func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
 	u := &gpuUse{t: t, filter: f, window: w, devices: make(map[int32]map[string]*series)}
 	u.collect()
 	for _, device := range u.sorted()[:min(mostGPUs, len(u.devices))] {
-		g := htmlGPU{Title: "GPU " + t.deviceLabel(device)}
+		g := htmlGPU{Title: shortText("GPU " + t.deviceLabel(device))}
 		for _, c := range gpuCharts {
 			chart := htmlChart{Title: c.title}
 			for _, metric := range c.metrics {

@@ -92,6 +92,26 @@ type flameBuilder struct {
 	texts *texts
 	root  *flameNode
 	paths map[int32][]*flameNode // stack → its nodes
+	drawn map[int32]drawnFrame   // by number of the frame
+}
+
+// drawnFrame is what is drawn of a frame, unless it is hidden. Rules take their time.
+type drawnFrame struct {
+	name   int32
+	kind   int8
+	hidden bool
+}
+
+func (b *flameBuilder) frame(id int32) drawnFrame {
+	d, ok := b.drawn[id]
+	if !ok {
+		f := &b.t.stacks.frames[id]
+		if _, d.hidden = b.rules.hides(f); !d.hidden {
+			d.name, d.kind = b.texts.id(flameName(f)), flameKind(f)
+		}
+		b.drawn[id] = d
+	}
+	return d
 }
 
 // Kinds of frames, which colour them.
@@ -120,31 +140,35 @@ func (b *flameBuilder) add(stack int32, v *flameValues) {
 func (b *flameBuilder) path(stack int32) []*flameNode {
 	nodes := []*flameNode{b.root}
 	at := b.root
-	child := func(name string, kind int8) {
-		id := b.texts.id(name)
-		next := at.children[id]
+	child := func(name int32, kind int8) {
+		next := at.children[name]
 		if next == nil {
-			next = &flameNode{name: id, kind: kind}
+			next = &flameNode{name: name, kind: kind}
 			if at.children == nil {
 				at.children = make(map[int32]*flameNode)
 			}
-			at.children[id] = next
+			at.children[name] = next
 		}
 		at = next
 		nodes = append(nodes, at)
 	}
-	ids := b.t.stacks.kept(stack, b.rules)
-	if len(ids) == 0 {
-		child(noStack, flameOther)
-	}
-	for i, id := range slices.Backward(ids) {
-		if len(ids)-i > flameDepth {
-			break
+	for _, id := range slices.Backward(b.t.stacks.stacks[stack]) {
+		if d := b.frame(id); !d.hidden && len(nodes) <= flameDepth {
+			child(d.name, d.kind)
 		}
-		f := &b.t.stacks.frames[id]
-		child(flameName(f), flameKind(f))
+	}
+	if len(nodes) == 1 {
+		child(b.texts.id(cmp.Or(b.onlyHidden(stack), noStack)), flameOther)
 	}
 	return nodes
+}
+
+// onlyHidden names a stack of which all frames are hidden.
+func (b *flameBuilder) onlyHidden(stack int32) string {
+	if ids := b.t.stacks.stacks[stack]; len(ids) > 0 {
+		return flameName(&b.t.stacks.frames[ids[0]])
+	}
+	return ""
 }
 
 func flameName(f *format.Frame) string {
@@ -221,7 +245,7 @@ func (b *flameBuilder) json(n *flameNode, least float64) flameJSON {
 
 // flame makes the tree of memory and calls.
 func (t *Timeline) flame(memory *flameScan, calls *callsOverTime, rules *FrameRules, texts *texts) (flameJSON, float64) {
-	b := &flameBuilder{t: t, rules: rules, texts: texts, root: &flameNode{name: texts.id("everything"), kind: flameOther}, paths: make(map[int32][]*flameNode)}
+	b := &flameBuilder{t: t, rules: rules, texts: texts, root: &flameNode{name: texts.id("everything"), kind: flameOther}, paths: make(map[int32][]*flameNode), drawn: make(map[int32]drawnFrame)}
 	for id := range memory.ever {
 		v := flameValues{atEnd: memory.now[id].bytes, allocatedBytes: memory.ever[id].bytes, allocations: memory.ever[id].blocks}
 		if id < len(memory.peak.held) {

@@ -3,6 +3,7 @@ package analyze
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -97,13 +98,16 @@ func (b buckets) of(ns int64) int {
 	case d < htmlBuckets:
 		return 0
 	default:
-		return int(min(htmlBuckets-1, float64(ns-b.window.FromNs)/float64(d)*htmlBuckets))
+		hi, lo := bits.Mul64(uint64(ns-b.window.FromNs), htmlBuckets)
+		n, _ := bits.Div64(hi, lo, uint64(d))
+		return min(htmlBuckets-1, int(n))
 	}
 }
 
-// start returns when a part begins.
+// start returns the first moment of a part.
 func (b buckets) start(i int) int64 {
-	return b.window.FromNs + int64(float64(b.window.DurNs())*float64(i)/htmlBuckets)
+	whole, rest := b.window.DurNs()/htmlBuckets, b.window.DurNs()%htmlBuckets
+	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+htmlBuckets-1)/htmlBuckets
 }
 
 // momentSeries follows the memory of one device, or of the host.

@@ -49,13 +49,40 @@ func (t *Table) html(command string) htmlTable {
 			label = i
 		}
 	}
+	cells, stacks := 0, 0
 	for i := range t.Rows {
-		h.Rows = append(h.Rows, t.htmlRow(&t.Rows[i], label))
+		row := t.htmlRow(&t.Rows[i], label)
+		if cells += row.bytes(); cells > mostTableBytes {
+			break
+		}
+		for _, f := range row.Frames {
+			stacks += len(f)
+		}
+		if stacks > mostStackBytes {
+			row.Frames = nil
+		}
+		h.Rows = append(h.Rows, row)
 	}
-	if t.More > 0 {
-		h.More = plural(int64(t.More), "more row")
+	if more := t.More + len(t.Rows) - len(h.Rows); more > 0 {
+		h.More = plural(int64(more), "more row")
 	}
 	return h
+}
+
+// mostTableBytes bounds the rows of a table, mostStackBytes the stacks under them: only names as
+// long as C++ makes them come near.
+const (
+	mostTableBytes = 60_000
+	mostStackBytes = 60_000
+)
+
+// bytes is about how much of the page a row takes, without its stack.
+func (r *htmlRow) bytes() int {
+	sum := len(r.Evidence)
+	for i := range r.Cells {
+		sum += len(r.Cells[i].Text) + len(r.Cells[i].Sort) + 30
+	}
+	return sum
 }
 
 // columnTitle is the heading without the key to characters that only text has.

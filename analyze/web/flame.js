@@ -62,11 +62,13 @@ function drawFlame(box) {
 		const data = tree(flame.root);
 		place.replaceChildren();
 		graph = flamegraph.default().width(Math.max(240, place.clientWidth)).height((depth(data) + 0.1) * rowHeight).cellHeight(rowHeight).inverted(true).transitionDuration(0)
-			.minFrameSize(1).setColorMapper((d) => (d.highlight ? css("--flame-hit") : css(["--flame-native", "--flame-python", "--flame-other"][d.data.kind])))
+			.minFrameSize(1).setColorMapper((d) => `var(${d.highlight ? "--flame-hit" : ["--flame-native", "--flame-python", "--flame-other"][d.data.kind]})`)
 			.setLabelHandler(tell).onClick((d) => { status.textContent = tell(d); makeFocusable(); });
 		d3.select(place).datum(data).call(graph);
-		place.firstChild.setAttribute("role", "group");
-		place.firstChild.setAttribute("aria-label", "Flame graph: " + flame.metrics[metric].name);
+		const svg = place.firstChild; // on paper it is scaled, not drawn again: d3 needs a frame for that
+		svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
+		svg.setAttribute("role", "group");
+		svg.setAttribute("aria-label", "Flame graph: " + flame.metrics[metric].name);
 		makeFocusable();
 		if (search.value) find(search.value);
 	};
@@ -92,5 +94,5 @@ function drawFlame(box) {
 	search.addEventListener("input", () => find(search.value.trim()));
 	reset.addEventListener("click", () => { search.value = ""; graph.clear(); graph.resetZoom(); makeFocusable(); status.textContent = ""; });
 	draw();
-	page.charts.push({ draw });
+	page.charts.push({ draw, screenOnly: true });
 }

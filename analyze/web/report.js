@@ -44,7 +44,7 @@
 		printing = on;
 		document.querySelector("main").style.width = on ? "680px" : "";
 		applyTheme();
-		redraw();
+		for (const c of page.charts) if (!c.screenOnly) c.draw();
 	};
 	addEventListener("beforeprint", () => setPrinting(true));
 	addEventListener("afterprint", () => setPrinting(false));
@@ -59,5 +59,5 @@
 		}
 	}, { rootMargin: "-60px 0px -75% 0px" });
 	for (const s of document.querySelectorAll("section")) seen.observe(s);
-	root.dataset.ready = "true";
+	root.dataset.ready = String(Math.round(performance.now()));
 })();
