@@ -16,7 +16,7 @@ import (
 // benchRecording returns a recording of n calls: half of them allocs and frees of
 // eight threads at 500 places, half launches. It is kept in build/bench, so that only
 // the first run has the cost and the memory of writing it.
-func benchRecording(b *testing.B, n int) string {
+func benchRecording(b testing.TB, n int) string {
 	b.Helper()
 	if n > 1_000_000 && os.Getenv("GPUREC_BENCH_LARGE") == "" {
 		b.Skip("set GPUREC_BENCH_LARGE=1; it writes a file of 100 MB first")
@@ -237,4 +237,8 @@ func BenchmarkPerfetto(b *testing.B) {
 
 func BenchmarkStacks(b *testing.B) {
 	benchReport(b, func(tl *Timeline) error { _, err := tl.Stacks(Options{Top: 20}); return err })
+}
+
+func BenchmarkHTML(b *testing.B) {
+	benchReport(b, func(tl *Timeline) error { _, err := tl.HTML(io.Discard, HTMLOptions{}); return err })
 }

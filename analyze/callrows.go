@@ -173,6 +173,9 @@ func (s *siteReader) at(i int) int32 {
 // countsWhile replays memory calls for the quality block while read looks at other calls: the two share no row group, and what they
 // share of the Timeline neither changes.
 func (t *Timeline) countsWhile(read func() error) (*replayCounts, error) {
+	if t.counts != nil { // they are the same in every replay
+		return t.counts, read()
+	}
 	var l *ledger
 	var failed error
 	done := make(chan struct{})
@@ -185,7 +188,8 @@ func (t *Timeline) countsWhile(read func() error) (*replayCounts, error) {
 	if err := cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	return &l.counts, nil
+	t.counts = &l.counts
+	return t.counts, nil
 }
 
 // crowd tells when events come in crowds: at least `most` of them within withinNs.

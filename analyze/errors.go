@@ -101,7 +101,7 @@ func errorClass(name string, result int32) string {
 // Errors reports which calls failed, what that means, and of errors that come from earlier work what was launched before. It
 // returns a *SortError for a column that there is not.
 func (t *Timeline) Errors(opt Options) (*Report, error) {
-	l, err := t.replay(func(*ledger, *change) {}) // the quality block wants its counts
+	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 	faults = slices.DeleteFunc(faults, func(f fault) bool {
 		return f.startNs < u.window.FromNs || f.startNs > u.window.ToNs || !opt.caller(f.pid, f.tid, f.device, f.stream)
 	})
-	r := &Report{Command: "errors", Window: u.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	r := &Report{Command: "errors", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if len(u.seen.pids) > 0 && !u.matched() {
 		r.NoMatch = u.seen.explain(&opt.Filter)
 	}

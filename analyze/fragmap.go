@@ -167,7 +167,7 @@ func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 	}
 	width := svgLeft + mapMoments*svgCell + 30
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n", width, height, width, height)
-	fmt.Fprintf(w, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	fmt.Fprintf(w, `<rect class="bg" width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	if len(maps) == 0 {
 		fmt.Fprintf(w, `<text x="10" y="24">no memory that can fragment is known</text>`+"\n")
 	}
@@ -182,7 +182,7 @@ func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 
 func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBottom }
 
-// draw writes one map; neighbours of the same shade are one rectangle.
+// draw writes one map; neighbours of the same shade are one rectangle. Its class is the shade, so that a page can colour it.
 func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
 	_ = xml.EscapeText(w, []byte(oneLine(validUTF8(m.Title)))) // errors stay in the buffer, for Flush
@@ -198,7 +198,7 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 				k++
 			}
 			if s > 0 {
-				fmt.Fprintf(w, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", svgLeft+from*svgCell, top, (k-from)*svgCell, svgRow, shadeColours[s])
+				fmt.Fprintf(w, `<rect class="s%d" x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", s, svgLeft+from*svgCell, top, (k-from)*svgCell, svgRow, shadeColours[s])
 			}
 		}
 	}

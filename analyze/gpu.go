@@ -44,13 +44,13 @@ type gpuUse struct {
 
 // GPU reports what NVML said of the GPUs: how busy they were, what held them down, and in which health they are.
 func (t *Timeline) GPU(opt Options) (*Report, error) {
-	l, err := t.replay(func(*ledger, *change) {}) // the quality block wants its counts
+	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
 	u := &gpuUse{t: t, window: opt.window(t.Recording()), filter: &opt.Filter, devices: make(map[int32]map[string]*series)}
 	u.collect()
-	r := &Report{Command: "gpu", Window: u.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	r := &Report{Command: "gpu", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if len(u.devices) == 0 {
 		r.NoMatch = u.noSamples()
 	}

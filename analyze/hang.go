@@ -116,7 +116,7 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 	if opt.LongNs <= 0 {
 		opt.LongNs = DefaultLongNs
 	}
-	l, err := t.replay(func(*ledger, *change) {}) // the quality block wants its counts
+	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 		return nil, err
 	}
 	states := s.states(polls)
-	r := &Report{Command: "hang", Window: s.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	r := &Report{Command: "hang", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if len(s.processes) == 0 && t.scan.events > 0 {
 		r.NoMatch = s.seen.explain(&opt.Filter)
 	}

@@ -62,6 +62,11 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.leaksReport(s, use, p, &opt)
+}
+
+// leaksReport is the report of a scan that has seen a replay.
+func (t *Timeline) leaksReport(s *leakScan, use *allocatorUse, p *programMemory, opt *Options) (*Report, error) {
 	s.finish(p)
 	r := &Report{Command: "leaks", Window: s.window, Quality: t.programQuality(p)}
 	r.Facts, r.Notes = use.facts(p.allocators), r.Quality.notes()
@@ -81,7 +86,7 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 		return nil, err
 	}
 	r.Tables = []Table{table}
-	t.addStacks(&r.Tables[0], &opt)
+	t.addStacks(&r.Tables[0], opt)
 	if used := s.grouping.suppress.table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
 	}

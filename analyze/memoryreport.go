@@ -42,7 +42,13 @@ func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
 			return nil, err
 		}
 	}
-	r := &Report{Command: "memory", Window: s.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	return t.memoryReport(s, &l.counts)
+}
+
+// memoryReport is the report of a scan that has seen a replay.
+func (t *Timeline) memoryReport(s *holderScan, counts *replayCounts) (*Report, error) {
+	opt := s.opt
+	r := &Report{Command: "memory", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if !s.matched && len(t.memory) > 0 {
 		r.NoMatch = s.seen.explain(&opt.Filter)
 	}

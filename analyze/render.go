@@ -212,6 +212,8 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("moments", fragMomentColumns...)
 		section("maps", mapColumns...)
 		section("totals", fragTotals...)
+	case "report": // its other tables are those of the reports that they are named after
+		section("peak", peakHolderColumns...)
 	case "pprof", "folded":
 		section("samples", profileColumns()...)
 	case "perfetto":

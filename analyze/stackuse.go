@@ -27,7 +27,7 @@ type stackState struct{ stack, status int32 }
 // Stacks reports which stacks calls came from, how often, and how well they are known.
 // It returns a *SortError for a column that there is not.
 func (t *Timeline) Stacks(opt Options) (*Report, error) {
-	l, err := t.replay(func(*ledger, *change) {}) // the quality block wants its counts
+	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (t *Timeline) Stacks(opt Options) (*Report, error) {
 	if err := u.scan(); err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "stacks", Window: u.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	r := &Report{Command: "stacks", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if u.all == 0 && t.scan.events > 0 {
 		r.NoMatch = u.seen.explain(&opt.Filter)
 	}

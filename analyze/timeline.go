@@ -24,6 +24,7 @@ type Timeline struct {
 	madeHere map[contextKey]bool // contexts that the program made with cuCtxCreate
 	events   []memoryEvent       // in order of time
 	free     []freeSample        // in order of time
+	counts   *replayCounts       // of a replay, once countsWhile has made one
 
 	memory []span // row groups of memory calls
 	calls  []span // row groups of all other calls

@@ -81,7 +81,7 @@ var xidTotals = []Column{
 
 // Xids reports the errors that the GPU's driver wrote down, what they mean and what the process did just before.
 func (t *Timeline) Xids(opt Options) (*Report, error) {
-	l, err := t.replay(func(*ledger, *change) {}) // the quality block wants its counts
+	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (t *Timeline) Xids(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "xid", Window: opt.window(t.Recording()), Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	r := &Report{Command: "xid", Window: opt.window(t.Recording()), Quality: t.quality(counts), Notes: t.facts.notes}
 	list := t.xidsOf(&opt.Filter, r.Window)
 	if len(list) == 0 && len(t.facts.xids) > 0 {
 		r.NoMatch = t.noXid(&opt.Filter)

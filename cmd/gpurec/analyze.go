@@ -71,7 +71,7 @@ means that a --fail-on condition held.`,
 
 // subcommands are all reports and exports. diff has the flags of those that are printed.
 func subcommands() []*cobra.Command {
-	return []*cobra.Command{newSummary(), newRules(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newPprof(), newFolded(), newPerfetto(), newTorchSnapshot()}
+	return []*cobra.Command{newSummary(), newRules(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newReport(), newPprof(), newFolded(), newPerfetto(), newTorchSnapshot()}
 }
 
 // newSummary is what analyze does without a subcommand, by its own name.

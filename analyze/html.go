@@ -1,0 +1,308 @@
+package analyze
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// The page is one file that needs nothing else: its scripts, those of lib included, and its
+// style are in it, and it forbids the browser to ask anybody for anything (CSP). What tables
+// say stands in it as HTML, so that it can be read without scripts; scripts sort and filter
+// them, and draw charts from one block of JSON.
+
+//go:embed web
+var web embed.FS
+
+// htmlScripts are run in this order.
+var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/charts.js", "web/tables.js", "web/flame.js", "web/report.js"}
+
+var htmlStyles = []string{"web/lib/uPlot.min.css", "web/report.css"}
+
+// DefaultHTMLRows is how many rows a table of a page has if HTMLOptions.Top is 0.
+const DefaultHTMLRows = 50
+
+// mostHTMLRows bounds them: a page is no place for a million rows.
+const mostHTMLRows = 500
+
+// HTMLOptions shape a page; the zero value is the whole recording.
+type HTMLOptions struct {
+	// Options.Top bounds the rows of each table; 0 is DefaultHTMLRows, and there are never more
+	// than 500. GroupBy and Sort do not count.
+	Options
+	// Name is what the recording is called.
+	Name string
+	// Progress, if it is set, is told of each step before it begins.
+	Progress func(step string)
+}
+
+// HTMLStats say what a page holds.
+type HTMLStats struct {
+	Hits    int // what should be looked at: verdicts above info
+	Bytes   int64
+	Quality Quality
+	NoMatch *NoMatch
+}
+
+// htmlPage is what the template is filled with.
+type htmlPage struct {
+	Name     string
+	Policy   string
+	Styles   []template.CSS
+	Data     template.JS
+	Scripts  []template.JS
+	Facts    []htmlFact
+	Weakened []string // what lowers the confidence of all verdicts
+	Level    string   // that confidence
+	Quality  string
+	Notes    []string
+	Recorder string // its version
+	Verdicts htmlVerdicts
+	Sections []htmlSection
+}
+
+// HTML writes a recording as one page that needs no network and nothing else: verdicts, memory
+// and calls over time, flame graph, address maps, tables. Its size is bounded whatever the
+// recording. The errors are those of reading the recording and of out.
+func (t *Timeline) HTML(out io.Writer, opt HTMLOptions) (*HTMLStats, error) {
+	opt.GroupBy, opt.Sort = "", ""
+	opt.Top = min(cmp.Or(opt.Top, DefaultHTMLRows), mostHTMLRows)
+	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, htmlStackFrames), htmlStackFrames)
+	if opt.Progress == nil {
+		opt.Progress = func(string) {}
+	}
+	b := &htmlBuilder{t: t, opt: &opt, reports: make(map[string]*Report)}
+	if err := b.read(); err != nil {
+		return nil, err
+	}
+	page, err := b.page()
+	if err != nil {
+		return nil, err
+	}
+	text, err := template.ParseFS(web, "web/report.html")
+	if err != nil {
+		return nil, fmt.Errorf("read template: %w", err)
+	}
+	var buffer bytes.Buffer
+	if err := text.Execute(&buffer, page); err != nil {
+		return nil, fmt.Errorf("make page: %w", err)
+	}
+	n, err := buffer.WriteTo(out)
+	if err != nil {
+		return nil, err
+	}
+	leaks := b.reports["leaks"]
+	return &HTMLStats{Hits: page.Verdicts.hits(), Bytes: n, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
+}
+
+// htmlBuilder gathers what a page is made of.
+type htmlBuilder struct {
+	t       *Timeline
+	opt     *HTMLOptions
+	reports map[string]*Report // by command
+	maps    []AddressMap
+	frees   int64
+
+	memory   *momentScan
+	holders  *holderScan
+	flame    *flameScan
+	lines    *memoryLines
+	calls    *callsOverTime
+	failures [htmlBuckets]failures
+	failed   bool
+}
+
+// read makes the reports, in one replay what can be had of one.
+func (b *htmlBuilder) read() error {
+	if err := b.replay(); err != nil {
+		return err
+	}
+	b.opt.Progress("calls over time")
+	b.calls = b.t.newCallsOverTime(&b.opt.Filter)
+	if err := b.calls.scan(); err != nil {
+		return err
+	}
+	for _, s := range htmlSections {
+		for _, r := range s.reports {
+			if r.make == nil || r.skip != nil && r.skip(b) {
+				continue
+			}
+			b.opt.Progress(r.command)
+			report, err := r.make(b)
+			if err != nil {
+				return err
+			}
+			b.reports[r.command] = report
+		}
+	}
+	return nil
+}
+
+// replay follows memory once, for all that is told of it.
+func (b *htmlBuilder) replay() error {
+	b.opt.Progress("memory")
+	t, opt := b.t, &b.opt.Options
+	leaks, err := t.newLeakScan(opt)
+	if err != nil {
+		return err
+	}
+	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
+	b.memory, b.flame, b.lines = t.newMomentScan(&opt.Filter), t.newFlameScan(&opt.Filter), t.newMemoryLines(&opt.Filter)
+	b.holders = t.newHolderScan(&MemoryOptions{Options: *opt, At: MemoryAtEnd, Reconcile: t.hasProcessSamples()})
+	p, err := t.replayProgram(func(p *programMemory, c *change) {
+		leaks.consume(p, c)
+		b.memory.consume(p, c)
+		b.flame.consume(p, c)
+		if c.what == allocFailed {
+			b.fail(c.atNs)
+		}
+	}, func(c *change) {
+		b.holders.consume(nil, c)
+		b.lines.driver(c)
+	}, func(a *allocator, c *allocatorChange) {
+		allocators.watch(a, c)
+		b.lines.allocator(a, c)
+		if c.what == outOfMemory {
+			b.fail(c.atNs)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	t.counts = p.counts()
+	b.frees = p.counts().frees
+	p.allocators.all(func(a *allocator) { b.frees += a.counts.frees })
+	b.memory.finish()
+	b.lines.finish()
+	b.reports["leaks"], err = t.leaksReport(leaks, allocators, p, opt)
+	return err
+}
+
+// failures are the allocations that failed in a part of the window.
+type failures struct{ count, firstNs int64 }
+
+func (b *htmlBuilder) fail(atNs int64) {
+	part := (buckets{b.memory.window}).of(atNs)
+	if part < 0 || part == htmlBuckets {
+		return
+	}
+	b.failed = true
+	f := &b.failures[part]
+	if f.count++; f.count == 1 {
+		f.firstNs = atNs
+	}
+}
+
+func (b *htmlBuilder) page() (*htmlPage, error) {
+	quality := &b.reports["leaks"].Quality
+	p := &htmlPage{Name: oneLine(b.opt.Name), Quality: quality.String(), Facts: b.facts()}
+	p.Recorder = oneLine(b.t.rec.Meta.GpurecVersion)
+	for _, note := range slices.Concat(b.t.facts.notes, quality.notes()) {
+		p.Notes = append(p.Notes, cutMiddle(oneLine(note), 2*longestText))
+	}
+	p.Notes = p.Notes[:min(mostMarks, len(p.Notes))]
+	p.Level, p.Weakened = quality.confidence(b.frees)
+	if n := quality.LostEvents; n > 0 && quality.LostMemoryEvents == 0 {
+		p.Weakened = append(p.Weakened, plural(n, "call")+" lost: counts and times are too low by that")
+	}
+	data, err := b.data()
+	if err != nil {
+		return nil, fmt.Errorf("make page: %w", err)
+	}
+	p.Data = template.JS(data) // JSON as encoding/json writes it: no character of it ends a script
+	for _, name := range htmlStyles {
+		p.Styles = append(p.Styles, template.CSS(asset(name)))
+	}
+	sources := []string{"default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'", "form-action 'none'"}
+	hashes := []string{"script-src"}
+	for _, name := range htmlScripts {
+		text := asset(name)
+		p.Scripts = append(p.Scripts, template.JS(text))
+		sum := sha256.Sum256([]byte(text))
+		hashes = append(hashes, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	}
+	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
+	p.Verdicts = verdictsOf(b.reports)
+	p.Sections = b.sections()
+	return p, nil
+}
+
+// asset is an embedded file.
+func asset(name string) string {
+	text, err := web.ReadFile(name)
+	if err != nil {
+		panic("embedded file " + name + " is missing") // the binary was built without it: a mistake in this package
+	}
+	return string(text)
+}
+
+func (b *htmlBuilder) data() ([]byte, error) {
+	t, w := b.t, b.opt.window(b.t.Recording())
+	d := &htmlData{FromS: float64(t.sinceStart(w.FromNs)), ToS: float64(t.sinceStart(w.ToNs)),
+		Memory: []htmlMemory{}, Groups: []htmlGroup{}, GPUs: t.gpuData(&b.opt.Filter), Activity: b.calls.data()}
+	var all texts
+	b.memory.data(d, &all, b.opt.hide())
+	b.lines.data(d)
+	root, _ := t.flame(b.flame, b.calls, b.opt.hide(), &all)
+	if len(root.Children) > 0 {
+		d.Flame = &htmlFlame{flameMetrics, root}
+	}
+	d.Marks = t.marks(w, &b.failures)
+	d.Texts = all.list
+	return d.script()
+}
+
+// facts are what the page says of the recording at its top.
+func (b *htmlBuilder) facts() []htmlFact {
+	t, m, w := b.t, &b.t.rec.Meta, b.t.Recording()
+	list := []htmlFact{{"processes", t.processesText()}, {"GPUs", t.devicesText()}, {"host", oneLine(m.Host)}, {"driver", oneLine(m.DriverVersion)},
+		{"started", UnitTime.text(w.FromNs)}, {"duration", durText(w.DurNs())}}
+	if win := b.opt.window(w); win != w {
+		list = append(list, htmlFact{"shown", fmt.Sprintf("from %s to %s", Offset(win.FromNs, w), Offset(win.ToNs, w))})
+	}
+	var known []htmlFact
+	for _, f := range list {
+		if f.Value != "" {
+			known = append(known, f)
+		}
+	}
+	return known
+}
+
+// mostNamed is how many processes or devices are named one by one.
+const mostNamed = 12
+
+func (t *Timeline) processesText() string {
+	return shortList(t.facts.processes, func(pid int32) string { return t.processLabel(pid) })
+}
+
+func (t *Timeline) devicesText() string {
+	return shortList(t.facts.devices, func(d int32) string { return t.deviceLabel(d) })
+}
+
+// nothingFailed tells that a report about failed allocations has nothing to say.
+func (b *htmlBuilder) nothingFailed() bool { return !b.failed }
+
+// nothingFragments tells that there is no memory that can fragment: segments, mapped addresses, pools.
+func (b *htmlBuilder) nothingFragments() bool {
+	if len(b.t.allocations) > 0 || len(b.t.pools(b.t.Recording(), new(Filter))) > 0 {
+		return false
+	}
+	for _, s := range b.t.memory {
+		for _, kind := range s.group.Kinds() {
+			if kind == format.KindMap {
+				return false
+			}
+		}
+	}
+	return true
+}

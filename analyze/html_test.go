@@ -1,0 +1,307 @@
+package analyze
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+func htmlOf(t *testing.T, tl *Timeline, opt HTMLOptions) string {
+	t.Helper()
+	var page bytes.Buffer
+	if _, err := tl.HTML(&page, opt); err != nil {
+		t.Fatal(err)
+	}
+	return page.String()
+}
+
+// htmlDataOf is the JSON that a page's charts are drawn from.
+func htmlDataOf(t *testing.T, page string) map[string]any {
+	t.Helper()
+	_, after, ok := strings.Cut(page, `<script type="application/json" id="data">`)
+	text, _, end := strings.Cut(after, "</script>")
+	if !ok || !end {
+		t.Fatal("the page has no data")
+	}
+	var data map[string]any
+	if err := json.Unmarshal([]byte(text), &data); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestHTMLKeepsMostAndLeast compares the moments of a page with the state after each call.
+func TestHTMLKeepsMostAndLeast(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 20 {
+		tp := newTape(t)
+		type state struct{ atNs, total int64 }
+		states := []state{{tp.meta.StartNs, 0}}
+		var live [][2]int64
+		next, at, total := int64(1<<40), int64(0), int64(0)
+		for range 3000 {
+			at += 1 + r.Int64N(20*ms)
+			if r.IntN(40) == 0 {
+				at += r.Int64N(3 * second) // nothing happens for some parts of the window
+			}
+			if at >= 59*second {
+				break
+			}
+			if len(live) > 0 && r.IntN(100) < 45 {
+				k := r.IntN(len(live))
+				tp.free(at, 0, live[k][0])
+				total -= live[k][1]
+				live = slices.Delete(live, k, k+1)
+			} else {
+				next += 1 << 30
+				b := 1 + r.Int64N(1<<20)
+				tp.alloc(at, 0, next, b).Site = fmt.Sprint("site", r.IntN(30))
+				live, total = append(live, [2]int64{next, b}), total+b
+			}
+			states = append(states, state{epoch + at, total})
+		}
+		tl := tp.timeline()
+		scan := tl.newMomentScan(&Filter{})
+		if _, err := tl.replayProgram(scan.consume, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		scan.finish()
+		s := scan.devices[0]
+		stateAt := func(ns int64) int64 {
+			i, found := slices.BinarySearchFunc(states, ns, func(s state, ns int64) int { return int(s.atNs - ns) })
+			if !found {
+				i--
+			}
+			return states[i].total
+		}
+		kept := make(map[int64]bool)
+		for i, m := range s.list {
+			if i > 0 && m.atNs < s.list[i-1].atNs {
+				t.Fatal("moments are in no order")
+			}
+			sum := m.rest.bytes
+			for _, h := range m.holders {
+				sum += h.bytes
+			}
+			if want := stateAt(m.atNs); m.total != want || sum != want {
+				t.Fatalf("at %d: %d, holders %d, want %d", m.atNs, m.total, sum, want)
+			}
+			kept[int64(s.of(m.atNs))<<48|m.total] = true
+		}
+		most, least := make(map[int]int64), make(map[int]int64)
+		for _, st := range states[1:] {
+			b := s.of(st.atNs)
+			if _, ok := most[b]; !ok {
+				before := stateAt(max(s.start(b), epoch))
+				most[b], least[b] = before, before
+			}
+			most[b], least[b] = max(most[b], st.total), min(least[b], st.total)
+		}
+		for b := range most {
+			if !kept[int64(b)<<48|most[b]] || !kept[int64(b)<<48|least[b]] {
+				t.Fatalf("part %d: most %d and least %d are not among the moments", b, most[b], least[b])
+			}
+		}
+		// Between moments a curve holds its value: at the end of an idle stretch it must be right.
+		for i, m := range s.list[:len(s.list)-1] {
+			if gap := s.list[i+1].atNs - 1; s.of(gap) > s.of(m.atNs)+1 && stateAt(s.start(s.of(gap))) != m.total {
+				t.Fatalf("after %d the curve stays at %d, but %d is live", m.atNs, m.total, stateAt(s.start(s.of(gap))))
+			}
+		}
+		if peak := s.peak.moment(); peak.total != slices.MaxFunc(states, func(a, b state) int { return int(a.total - b.total) }).total {
+			t.Fatalf("peak %d", peak.total)
+		}
+	}
+}
+
+func TestCurveKeepsLowestAndHighest(t *testing.T) {
+	c := newCurve(Window{0, 1000 * second})
+	r := rand.New(rand.NewPCG(1, 2))
+	most, least := make(map[int]float64), make(map[int]float64)
+	for at := int64(0); at < 1000*second; at += 50 * ms {
+		v := r.NormFloat64()
+		c.add(at, v)
+		b := c.of(at)
+		if _, ok := most[b]; !ok {
+			most[b], least[b] = v, v
+		}
+		most[b], least[b] = max(most[b], v), min(least[b], v)
+	}
+	points := c.finish()
+	if len(points) > 3*htmlBuckets {
+		t.Errorf("%d points", len(points))
+	}
+	for b := range most {
+		for _, want := range []float64{most[b], least[b]} {
+			if !slices.ContainsFunc(points, func(p point) bool { return p.value == want && c.of(p.atNs) == b }) {
+				t.Fatalf("part %d lacks %g", b, want)
+			}
+		}
+	}
+}
+
+// hostileNames are names that would end the script, the attribute or the page that they stand in.
+var hostileNames = []string{
+	`</script><script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'; alert(1); //`, `<!--<script>`, `{{.Data}}`, "]]>\u2028\u2029", "\x00\x1b[31m\x7f", "\u202egnp.exe", "\xff\xfe",
+	`javascript:alert(1)`, `&lt;b&gt;`, "`${alert(1)}`",
+}
+
+func hostilePage(t *testing.T) *tape {
+	tp := newTape(t)
+	tp.meta.Host, tp.meta.DriverVersion, tp.meta.GpurecVersion = hostileNames[0], hostileNames[1], hostileNames[0]
+	for i, name := range hostileNames {
+		id := int32(i + 1)
+		tp.add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42 + id, StartNs: epoch, Device: -1, Message: `{"exe":"/x"}`})
+		tp.add(format.Row{Kind: format.KindDevice, Name: name, Bytes: 1 << 36, StartNs: epoch, Device: id})
+		tp.add(format.Row{Kind: format.KindNote, Message: name, StartNs: epoch, Device: -1})
+		tp.stack(id, name, "main"+name)
+		for k := range int64(40) {
+			a := tp.alloc(int64(i)*ms+k*second, us, int64(1<<40)+k<<30+int64(i)<<24, 2<<20)
+			a.StackID, a.Site, a.StackStatus, a.Device, a.MemoryKind = id, name, format.StackComplete, id, format.MemoryDevice
+			l := tp.call(format.KindLaunch, name, int64(i)*ms+k*second+500*ms, us)
+			l.Kernel, l.StackID, l.Site = name, id, name
+		}
+		failed := tp.call(format.KindAPI, name, 50*second, us)
+		failed.Result, failed.Site = 1, name
+		tp.xid(51*second, id, 42, 31, format.XidFact{Text: name, Process: name})
+	}
+	tp.gpus()
+	return tp
+}
+
+// TestHTMLEscapesNames checks that nothing that a program chose makes it into the page as markup.
+func TestHTMLEscapesNames(t *testing.T) {
+	page := htmlOf(t, hostilePage(t).timeline(), HTMLOptions{Name: hostileNames[0]})
+	for _, bad := range []string{"<script>alert", "<img", "onerror=alert(1)>", "<!--", "\x00", "\x1b", "\u202e", "\u2028", "ZgotmplZ"} {
+		if i := strings.Index(page, bad); i >= 0 {
+			t.Errorf("the page has %q: …%q…", bad, page[max(0, i-80):min(len(page), i+80)])
+		}
+	}
+	if scripts := strings.Count(page, "<script>"); scripts != len(htmlScripts) {
+		t.Errorf("%d scripts, want %d", scripts, len(htmlScripts))
+	}
+	texts := fmt.Sprint(htmlDataOf(t, page)["texts"])
+	if !strings.Contains(texts, hostileNames[0]) || !strings.Contains(texts, `"><img src=x`) {
+		t.Error("the data lacks names as they are")
+	}
+}
+
+// TestHTMLForbidsTheNetwork checks the policy: scripts by their hashes, nothing else.
+func TestHTMLForbidsTheNetwork(t *testing.T) {
+	page := htmlOf(t, training(t).timeline(), HTMLOptions{Name: "run.parquet"})
+	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
+	if policy == nil {
+		t.Fatal("no policy")
+	}
+	text := strings.ReplaceAll(strings.ReplaceAll(policy[1], "&#39;", "'"), "&#43;", "+")
+	for _, want := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("policy %q lacks %s", text, want)
+		}
+	}
+	for rest := page; ; {
+		_, after, ok := strings.Cut(rest, "<script>")
+		if !ok {
+			break
+		}
+		script, more, _ := strings.Cut(after, "</script>")
+		sum := sha256.Sum256([]byte(script))
+		if hash := base64.StdEncoding.EncodeToString(sum[:]); !strings.Contains(text, "'sha256-"+hash+"'") {
+			t.Errorf("the policy does not let script %.40q run", script)
+		}
+		rest = more
+	}
+	if m := regexp.MustCompile(`(?:src|href)="(?:https?:)?//[^"]*"`).FindString(page); m != "" {
+		t.Errorf("the page asks for %s", m)
+	}
+	for _, want := range []string{"log_metrics (train.cc:10) leaks: grows by", "No copies in the window.", "nothing weakens them"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+// TestHTMLIsBounded has two thousand places with long names.
+func TestHTMLIsBounded(t *testing.T) {
+	tp := newTape(t)
+	long := strings.Repeat("std::vector<std::pair<", 30)
+	for i := range int32(2000) {
+		name := fmt.Sprint("place", i, long)
+		functions := []string{name}
+		for k := range 20 {
+			functions = append(functions, fmt.Sprint("caller", i%50, "_", k, long))
+		}
+		tp.stack(i+1, functions...)
+		for k := range int64(3) {
+			a := tp.alloc(int64(i)*10*ms+k*3*second, us, int64(1<<40)+int64(i)<<24+k<<22, 1<<20+int64(i))
+			a.StackID, a.Site, a.StackStatus = i+1, name, format.StackComplete
+		}
+		l := tp.call(format.KindLaunch, "cuLaunchKernel", int64(i)*10*ms, us)
+		l.Kernel, l.StackID, l.Site, l.StackStatus = name, i+1, name, format.StackComplete
+	}
+	tl := tp.timeline()
+	if page := htmlOf(t, tl, HTMLOptions{}); len(page) > 3<<20 {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+	if page := htmlOf(t, tl, HTMLOptions{Options: Options{Top: 1 << 20}}); len(page) > 5<<20 {
+		t.Errorf("with all rows the page has %d bytes", len(page))
+	}
+}
+
+// TestHTMLOfLittle has nothing to show, and says so.
+func TestHTMLOfLittle(t *testing.T) {
+	page := htmlOf(t, newTape(t).timeline(), HTMLOptions{Name: "empty"})
+	for i := range htmlSections {
+		if s := &htmlSections[i]; !strings.Contains(page, `<section id="`+s.id+`" aria-labelledby="`+s.id+`-h" class="empty">`) {
+			t.Errorf("section %s is not said to be empty", s.id)
+		}
+	}
+}
+
+// TestHTMLLossWeakensVerdicts has the loss at the top.
+func TestHTMLLossWeakensVerdicts(t *testing.T) {
+	tp := training(t)
+	tp.add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: epoch + 5*second, DurNs: 100 * ms, Value: 1204, Device: -1})
+	page := htmlOf(t, tp.timeline(), HTMLOptions{})
+	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or free were lost")
+	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
+		t.Error("the loss does not stand above the verdicts")
+	}
+	if marks := fmt.Sprint(htmlDataOf(t, page)["marks"]); !strings.Contains(marks, "1,204 memory calls lost") || !strings.Contains(marks, "1 allocation failed") {
+		t.Errorf("marks %s", marks)
+	}
+}
+
+// TestHTMLLibrariesAreTheCommittedOnes checks what is embedded against the sums that scripts/weblibs.sh wrote.
+func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
+	sums := asset("web/lib/SHA256SUMS")
+	found := 0
+	err := fs.WalkDir(web, "web/lib", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
+			return err
+		}
+		found++
+		if line := fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(asset(path))), d.Name()); !strings.Contains(sums, line) {
+			t.Errorf("%s is another file than scripts/weblibs.sh fetched", path)
+		}
+		return nil
+	})
+	if err != nil || found != strings.Count(sums, "\n") {
+		t.Errorf("%d files, %v", found, err)
+	}
+	for _, name := range htmlScripts {
+		if text := asset(name); strings.Contains(text, "</script") || strings.Contains(text, "<!--") || strings.Contains(text, "\r") {
+			t.Errorf("%s cannot stand in a page", name)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// flameMetrics are what the width of frames can stand for.
+var flameMetrics = []flameMetric{
+	{"memory live at the peak", "bytes"},
+	{"memory live at the end", "bytes"},
+	{"memory allocated", "bytes"},
+	{"allocations", "count"},
+	{"time in CUDA calls, on the CPU", "ns"},
+	{"CUDA calls", "count"},
+}
+
+type flameMetric struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+}
+
+const (
+	atPeak = iota
+	atEnd
+	allocatedBytes
+	allocations
+	hostTime
+	callCount
+	numFlameMetrics
+)
+
+type flameValues [numFlameMetrics]int64
+
+// flameNode is a frame with those that it called. Its children are found by name.
+type flameNode struct {
+	name     int32
+	kind     int8
+	values   flameValues
+	children map[int32]*flameNode
+}
+
+// flameScan sums up memory by origin; memory of the host counts too.
+type flameScan struct {
+	t      *Timeline
+	filter *Filter
+	window Window
+
+	now, ever []held // by origin
+	total     int64
+	peak      extreme
+}
+
+func (t *Timeline) newFlameScan(f *Filter) *flameScan {
+	return &flameScan{t: t, filter: f, window: f.window(t.Recording())}
+}
+
+func (s *flameScan) consume(_ *programMemory, c *change) {
+	o := &s.t.origins.list[c.block.origin]
+	if c.what == allocFailed || c.atNs > s.window.ToNs || c.block.bytes < s.filter.MinBytes || !s.filter.caller(o.pid, o.tid, o.device, o.stream) {
+		return
+	}
+	id := c.block.origin
+	s.now, s.ever = grow(s.now, id), grow(s.ever, id)
+	s.peak.touch(id)
+	if c.what != allocated {
+		s.now[id].bytes -= c.block.bytes
+		s.now[id].blocks--
+		s.total -= c.block.bytes
+	} else {
+		s.now[id].bytes += c.block.bytes
+		s.now[id].blocks++
+		s.total += c.block.bytes
+		if c.atNs >= s.window.FromNs {
+			s.ever[id].bytes += c.block.bytes
+			s.ever[id].blocks++
+		}
+	}
+	if c.atNs >= s.window.FromNs && s.total > s.peak.total {
+		s.peak.take(c.atNs, s.total, s.now)
+	}
+}
+
+// flameBuilder makes one tree of stacks.
+type flameBuilder struct {
+	t     *Timeline
+	rules *FrameRules
+	texts *texts
+	root  *flameNode
+	paths map[int32][]*flameNode // stack → its nodes
+	drawn map[int32]drawnFrame   // by number of the frame
+}
+
+// drawnFrame is what is drawn of a frame, unless it is hidden. Rules take their time.
+type drawnFrame struct {
+	name   int32
+	kind   int8
+	hidden bool
+}
+
+func (b *flameBuilder) frame(id int32) drawnFrame {
+	d, ok := b.drawn[id]
+	if !ok {
+		f := &b.t.stacks.frames[id]
+		if _, d.hidden = b.rules.hides(f); !d.hidden {
+			d.name, d.kind = b.texts.id(flameName(f)), flameKind(f)
+		}
+		b.drawn[id] = d
+	}
+	return d
+}
+
+// Kinds of frames, which colour them.
+const (
+	flameNative = iota
+	flamePython
+	flameOther
+)
+
+// flameDepth is how many frames of a stack are drawn, from its root.
+const flameDepth = 120
+
+func (b *flameBuilder) add(stack int32, v *flameValues) {
+	nodes, ok := b.paths[stack]
+	if !ok {
+		nodes = b.path(stack)
+		b.paths[stack] = nodes
+	}
+	for _, n := range nodes {
+		for i := range v {
+			n.values[i] += v[i]
+		}
+	}
+}
+
+func (b *flameBuilder) path(stack int32) []*flameNode {
+	nodes := []*flameNode{b.root}
+	at := b.root
+	child := func(name int32, kind int8) {
+		next := at.children[name]
+		if next == nil {
+			next = &flameNode{name: name, kind: kind}
+			if at.children == nil {
+				at.children = make(map[int32]*flameNode)
+			}
+			at.children[name] = next
+		}
+		at = next
+		nodes = append(nodes, at)
+	}
+	for _, id := range slices.Backward(b.t.stacks.stacks[stack]) {
+		if d := b.frame(id); !d.hidden && len(nodes) <= flameDepth {
+			child(d.name, d.kind)
+		}
+	}
+	if len(nodes) == 1 {
+		child(b.texts.id(cmp.Or(b.onlyHidden(stack), noStack)), flameOther)
+	}
+	return nodes
+}
+
+// onlyHidden names a stack of which all frames are hidden.
+func (b *flameBuilder) onlyHidden(stack int32) string {
+	if ids := b.t.stacks.stacks[stack]; len(ids) > 0 {
+		return flameName(&b.t.stacks.frames[ids[0]])
+	}
+	return ""
+}
+
+func flameName(f *format.Frame) string {
+	name := frameName(f)
+	if f.File != "" && f.Line > 0 {
+		return fmt.Sprintf("%s (%s:%d)", name, path.Base(f.File), f.Line)
+	}
+	return name
+}
+
+func flameKind(f *format.Frame) int8 {
+	if f.Type == framePython {
+		return flamePython
+	}
+	return flameNative
+}
+
+// flameJSON is a node as the page has it; its names are short because it is there a thousand times.
+type flameJSON struct {
+	Name     int32       `json:"n"`
+	Kind     int8        `json:"k"`
+	Values   flameValues `json:"v"`
+	Children []flameJSON `json:"c,omitempty"`
+}
+
+// mostFlameNodes bounds the tree of a page.
+const mostFlameNodes = 3000
+
+// finish returns the tree without frames that are too small to be seen, and how small those are
+// at most, as a share of everything.
+func (b *flameBuilder) finish() (tree flameJSON, least float64) {
+	for least = 0.0005; b.count(b.root, least) > mostFlameNodes; least *= 2 {
+	}
+	return b.json(b.root, least), least
+}
+
+func (b *flameBuilder) visible(n *flameNode, least float64) bool {
+	for i, v := range n.values {
+		if v > 0 && float64(v) >= least*float64(b.root.values[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *flameBuilder) count(n *flameNode, least float64) int {
+	if !b.visible(n, least) {
+		return 0
+	}
+	sum := 1
+	for _, c := range n.children {
+		sum += b.count(c, least)
+	}
+	return sum
+}
+
+func (b *flameBuilder) json(n *flameNode, least float64) flameJSON {
+	j := flameJSON{Name: n.name, Kind: n.kind, Values: n.values}
+	for _, c := range n.children {
+		if b.visible(c, least) {
+			j.Children = append(j.Children, b.json(c, least))
+		}
+	}
+	slices.SortFunc(j.Children, func(x, y flameJSON) int {
+		for i := range x.Values {
+			if c := cmp.Compare(y.Values[i], x.Values[i]); c != 0 {
+				return c
+			}
+		}
+		return cmp.Compare(b.texts.list[x.Name], b.texts.list[y.Name])
+	})
+	return j
+}
+
+// flame makes the tree of memory and calls.
+func (t *Timeline) flame(memory *flameScan, calls *callsOverTime, rules *FrameRules, texts *texts) (flameJSON, float64) {
+	b := &flameBuilder{t: t, rules: rules, texts: texts, root: &flameNode{name: texts.id("everything"), kind: flameOther}, paths: make(map[int32][]*flameNode), drawn: make(map[int32]drawnFrame)}
+	for id := range memory.ever {
+		v := flameValues{atEnd: memory.now[id].bytes, allocatedBytes: memory.ever[id].bytes, allocations: memory.ever[id].blocks}
+		if id < len(memory.peak.held) {
+			v[atPeak] = memory.peak.held[id].bytes
+		}
+		b.add(t.origins.list[id].stack, &v)
+	}
+	for stack, s := range calls.byStack {
+		b.add(stack, &flameValues{hostTime: s.hostNs, callCount: s.calls})
+	}
+	return b.finish()
+}

@@ -1,0 +1,183 @@
+package analyze
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// memoryLines are totals that a chart of memory draws over what it stacks: what calls got from
+// the driver, what PyTorch's allocators have of it, what NVML counts.
+type memoryLines struct {
+	t       *Timeline
+	filter  *Filter
+	window  Window
+	drivers map[int32]*driverLine // by device
+	torch   map[int32]*torchLine
+}
+
+type driverLine struct {
+	*curve
+	bytes int64
+}
+
+// torchLine sums up the allocators of a device. What one had before the recording is known at its
+// end only: then all points until then are raised by it.
+type torchLine struct {
+	reserved, allocated *curve
+	parts               []torchPart
+	sum                 AllocatorTotals
+	lastNs              int64
+}
+
+type torchPart struct {
+	a    *allocator
+	seen AllocatorTotals
+}
+
+func (t *Timeline) newMemoryLines(f *Filter) *memoryLines {
+	return &memoryLines{t: t, filter: f, window: f.window(t.Recording()), drivers: make(map[int32]*driverLine), torch: make(map[int32]*torchLine)}
+}
+
+// driver follows the driver's memory on devices.
+func (l *memoryLines) driver(c *change) {
+	o := &l.t.origins.list[c.block.origin]
+	if c.what == allocFailed || c.block.bytes < l.filter.MinBytes || !l.filter.caller(o.pid, o.tid, o.device, o.stream) || l.t.onHost(c.block.origin) {
+		return
+	}
+	device := o.device
+	line := l.drivers[device]
+	if line == nil {
+		line = &driverLine{curve: newCurve(l.window)}
+		line.add(l.window.FromNs, 0)
+		l.drivers[device] = line
+	}
+	line.bytes += signed(c)
+	line.add(c.atNs, float64(line.bytes))
+}
+
+// allocator is told of a change before it is made: the books are those since the change before.
+func (l *memoryLines) allocator(a *allocator, c *allocatorChange) {
+	if !l.filter.allocator(a.pid, a.device) || c.what == blockResized {
+		return
+	}
+	line := l.torch[a.device]
+	if line == nil {
+		line = &torchLine{reserved: newCurve(l.window), allocated: newCurve(l.window), lastNs: l.window.FromNs}
+		l.torch[a.device] = line
+	}
+	i := slices.IndexFunc(line.parts, func(p torchPart) bool { return p.a == a })
+	if i < 0 {
+		line.parts = append(line.parts, torchPart{a: a})
+		i = len(line.parts) - 1
+	}
+	line.update()
+	line.lastNs = c.atNs
+	if c.what == allocatorEnd {
+		line.end(&line.parts[i])
+		line.sum.Reserved -= line.parts[i].seen.Reserved
+		line.sum.Allocated -= line.parts[i].seen.Allocated
+		line.parts = slices.Delete(line.parts, i, i+1)
+		line.update()
+	}
+}
+
+func (l *torchLine) end(p *torchPart) {
+	l.reserved.raise(float64(p.a.before.Reserved))
+	l.allocated.raise(float64(p.a.before.Allocated))
+}
+
+func (l *torchLine) update() {
+	for i := range l.parts {
+		p := &l.parts[i]
+		l.sum.Reserved += p.a.seen.Reserved - p.seen.Reserved
+		l.sum.Allocated += p.a.seen.Allocated - p.seen.Allocated
+		p.seen = p.a.seen
+	}
+	l.reserved.add(l.lastNs, float64(l.sum.Reserved))
+	l.allocated.add(l.lastNs, float64(l.sum.Allocated))
+}
+
+func (l *memoryLines) finish() {
+	for _, line := range l.torch {
+		line.update()
+		for i := range line.parts {
+			line.end(&line.parts[i])
+		}
+	}
+}
+
+// data adds the lines to the charts of memory.
+func (l *memoryLines) data(d *htmlData) {
+	t := l.t
+	for i := range d.Memory {
+		m := &d.Memory[i]
+		if m.device == hostMemory {
+			continue
+		}
+		if line := l.torch[m.device]; line != nil {
+			m.Lines = append(m.Lines, t.line("PyTorch reserved", line.reserved.finish(), 1), t.line("PyTorch allocated", line.allocated.finish(), 1))
+		}
+		if line := l.drivers[m.device]; line != nil {
+			m.Lines = append(m.Lines, t.line("from the driver, by calls", line.finish(), 1))
+		}
+		m.Lines = append(m.Lines, l.nvml(m.device)...)
+	}
+}
+
+// nvml are the samples of the GPU that processes know as device, where the recording pairs them.
+func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
+	f := &l.t.facts
+	gpus := make(map[int32]bool)
+	for _, pid := range slices.Sorted(maps.Keys(f.processes)) {
+		if index, ok := f.nvmlDevice(pid, device); ok {
+			gpus[index] = true
+		}
+	}
+	if len(gpus) != 1 {
+		return nil
+	}
+	for index := range gpus {
+		if c := l.ofProcesses(index); c != nil {
+			lines = append(lines, l.t.line("the processes, by NVML", c.finish(), 1))
+		}
+		if id, ok := f.metrics.ids[metricMemoryUsed]; ok {
+			c := newCurve(l.window)
+			for _, s := range f.samples {
+				if s.metric == id && s.device == index && s.atNs >= l.window.FromNs && s.atNs <= l.window.ToNs {
+					c.add(s.atNs, s.value)
+				}
+			}
+			if points := c.finish(); len(points) > 0 {
+				lines = append(lines, l.t.line(fmt.Sprintf("all of GPU %d, by NVML", index), points, 1))
+			}
+		}
+	}
+	return lines
+}
+
+// ofProcesses sums up what NVML counts for the recorded processes on a GPU.
+func (l *memoryLines) ofProcesses(gpu int32) *curve {
+	f := &l.t.facts
+	id, ok := f.metrics.ids[metricOfProcess]
+	if !ok {
+		return nil
+	}
+	var c *curve
+	last, sum := make(map[int32]float64), 0.0
+	for _, s := range f.processSamples {
+		if _, recorded := f.processes[s.pid]; s.metric != id || s.device != gpu || !recorded || s.atNs > l.window.ToNs || !(s.value >= 0) {
+			continue
+		}
+		sum += s.value - last[s.pid]
+		last[s.pid] = s.value
+		if s.atNs < l.window.FromNs {
+			continue
+		}
+		if c == nil {
+			c = newCurve(l.window)
+		}
+		c.add(s.atNs, sum)
+	}
+	return c
+}

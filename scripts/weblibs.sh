@@ -1,0 +1,30 @@
+#!/bin/sh
+# Fetches the libraries that draw in the HTML report into analyze/web/lib, at pinned
+# versions: uPlot (charts), d3-flame-graph and the d3 that it stands on. The result is
+# committed and embedded; this is how it came about, and how to take a newer version.
+set -eu
+
+cd "$(dirname "$0")/../analyze/web/lib"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# library NAME VERSION SHA256 FILE...: checks the package and takes files out of it.
+library() {
+	name=$1 version=$2 sum=$3
+	shift 3
+	(cd "$work" && npm pack --silent "$name@$version" >/dev/null)
+	archive=$work/$name-$version.tgz
+	echo "$sum  $archive" | sha256sum --quiet -c - || { echo "weblibs.sh: $name@$version is not the package it was" >&2; exit 1; }
+	rm -rf "$work/package"
+	tar -xzf "$archive" -C "$work"
+	for file in "$@"; do
+		cp "$work/package/dist/$file" .
+	done
+	cp "$work/package/LICENSE" "$name.LICENSE"
+}
+
+library uplot 1.6.32 4b8a8191e425658e3ea8c8c1314b0fc679c861ee3a1af2b20c7b16ba50b5133d uPlot.iife.min.js uPlot.min.css
+library d3 7.9.0 7e36605710a2ba54846797c8c6d888911341b215ae53257dc32a49a0b824355e d3.min.js
+library d3-flame-graph 5.0.0 f12f7540b6e6e787277908d70b7169da7ced5be8737bcff2bd27f3fe4b9961c9 d3-flamegraph.umd.min.js
+chmod 644 ./*
+sha256sum -- *.js *.css *.LICENSE >SHA256SUMS
