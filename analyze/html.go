@@ -26,6 +26,9 @@ var web embed.FS
 // htmlScripts are run in this order.
 var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/charts.js", "web/tables.js", "web/flame.js", "web/report.js"}
 
+// htmlLicences are those of lib; they go where the libraries go.
+var htmlLicences = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/lib/d3-flame-graph.LICENSE"}
+
 var htmlStyles = []string{"web/lib/uPlot.min.css", "web/report.css"}
 
 // DefaultHTMLRows is how many rows a table of a page has if HTMLOptions.Top is 0.
@@ -60,6 +63,7 @@ type htmlPage struct {
 	Styles   []template.CSS
 	Data     template.JS
 	Scripts  []template.JS
+	Licences []string
 	Facts    []htmlFact
 	Weakened []string // what lowers the confidence of all verdicts
 	Level    string   // that confidence
@@ -229,6 +233,9 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 		p.Scripts = append(p.Scripts, template.JS(text))
 		sum := sha256.Sum256([]byte(text))
 		hashes = append(hashes, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	}
+	for _, name := range htmlLicences {
+		p.Licences = append(p.Licences, asset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
 	p.Verdicts = verdictsOf(b.reports)

@@ -47,7 +47,7 @@ func (f *analyzeFlags) html(path string, t *analyze.Timeline, out *outputFlags) 
 		return err
 	})
 	if err != nil {
-		return f.wrong(path, err)
+		return err
 	}
 	notef("quality: %s", &stats.Quality)
 	found := "nothing stands out"
