@@ -52,6 +52,7 @@ type HTMLOptions struct {
 type HTMLStats struct {
 	Hits    int // what should be looked at: verdicts above info
 	Bytes   int64
+	Totals  []Fact // those of leaks, for --fail-on
 	Quality Quality
 	NoMatch *NoMatch
 }
@@ -105,7 +106,7 @@ func (t *Timeline) HTML(out io.Writer, opt HTMLOptions) (*HTMLStats, error) {
 		return nil, err
 	}
 	leaks := b.reports["leaks"]
-	return &HTMLStats{Hits: page.Verdicts.hits(), Bytes: n, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
+	return &HTMLStats{Hits: page.Verdicts.hits(), Bytes: n, Totals: leaks.Totals, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
 }
 
 // htmlBuilder gathers what a page is made of.

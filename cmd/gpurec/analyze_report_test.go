@@ -51,6 +51,9 @@ func TestReportOfRealRecordings(t *testing.T) {
 			if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code == exitOK {
 				t.Error("a report that is there is overwritten without --force")
 			}
+			if code := run(t.Context(), []string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording}); name == "leak" && code != exitFailOn {
+				t.Errorf("a leak does not fail --fail-on: exit status %d", code)
+			}
 			out, err := exec.Command("node", "../../scripts/report_viewer.mjs", tools, browser, page).Output()
 			must(t, err)
 			var seen struct {
