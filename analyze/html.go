@@ -26,6 +26,9 @@ var web embed.FS
 // htmlScripts are run in this order.
 var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/charts.js", "web/tables.js", "web/flame.js", "web/report.js"}
 
+// htmlLicences are those of lib; they go where the libraries go.
+var htmlLicences = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/lib/d3-flame-graph.LICENSE"}
+
 var htmlStyles = []string{"web/lib/uPlot.min.css", "web/report.css"}
 
 // DefaultHTMLRows is how many rows a table of a page has if HTMLOptions.Top is 0.
@@ -49,6 +52,7 @@ type HTMLOptions struct {
 type HTMLStats struct {
 	Hits    int // what should be looked at: verdicts above info
 	Bytes   int64
+	Totals  []Fact // those of leaks, for --fail-on
 	Quality Quality
 	NoMatch *NoMatch
 }
@@ -60,6 +64,7 @@ type htmlPage struct {
 	Styles   []template.CSS
 	Data     template.JS
 	Scripts  []template.JS
+	Licences []string
 	Facts    []htmlFact
 	Weakened []string // what lowers the confidence of all verdicts
 	Level    string   // that confidence
@@ -101,7 +106,7 @@ func (t *Timeline) HTML(out io.Writer, opt HTMLOptions) (*HTMLStats, error) {
 		return nil, err
 	}
 	leaks := b.reports["leaks"]
-	return &HTMLStats{Hits: page.Verdicts.hits(), Bytes: n, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
+	return &HTMLStats{Hits: page.Verdicts.hits(), Bytes: n, Totals: leaks.Totals, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
 }
 
 // htmlBuilder gathers what a page is made of.
@@ -229,6 +234,9 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 		p.Scripts = append(p.Scripts, template.JS(text))
 		sum := sha256.Sum256([]byte(text))
 		hashes = append(hashes, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	}
+	for _, name := range htmlLicences {
+		p.Licences = append(p.Licences, asset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
 	p.Verdicts = verdictsOf(b.reports)

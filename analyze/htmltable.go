@@ -192,28 +192,6 @@ func (r *Report) table(name string) *Table {
 	return new(Table)
 }
 
-// fact is the text of a fact or total, "" if it is not known.
-func (r *Report) fact(key string) string {
-	if r == nil {
-		return ""
-	}
-	for _, f := range slices.Concat(r.Facts, r.Totals) {
-		if f.Key == key && f.Value != nil {
-			return f.Unit.text(f.Value)
-		}
-	}
-	return ""
-}
-
-// number is a fact or total, 0 if it is not known.
-func (r *Report) number(key string) int64 {
-	if r == nil {
-		return 0
-	}
-	v, _, _ := r.Number(key)
-	return int64(v)
-}
-
 // peaks is the table of who held memory when most was live, for readers without scripts.
 func (s *momentScan) peaks(opt *Options) Table {
 	table := Table{Name: "peak", Title: "who held memory at the peak", Columns: peakHolderColumns}

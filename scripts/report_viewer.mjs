@@ -2,7 +2,7 @@
 // flame graph, tables, theme and keyboard work, whether it stays quiet and asks no network.
 //
 //	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html
-//	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html --shot FILE.png [--width N] [--dark] [--at SELECTOR | --full]
+//	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html --shot FILE.png [--width N] [--dark] [--at SELECTOR | --only SELECTOR | --full]
 //
 // The first form prints one JSON object: what was seen, and problems, a list of sentences.
 import { createRequire } from "node:module";
@@ -39,7 +39,7 @@ if (option("--shot")) {
 	if (rest.includes("--dark")) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
 	if (option("--at")) await page.$eval(option("--at"), (e) => e.scrollIntoView());
 	await pause(300);
-	await page.screenshot({ path: option("--shot"), fullPage: rest.includes("--full") });
+	await (option("--only") ? await page.$(option("--only")) : page).screenshot({ path: option("--shot"), fullPage: rest.includes("--full") || undefined });
 	await browser.close();
 	process.exit(0);
 }
@@ -145,7 +145,8 @@ async function tables() {
 		}, id);
 		seen.problems.push(...found);
 	}
-	const filters = await page.$$("input[aria-controls]");
+	const filters = [];
+	for (const input of await page.$$("input[aria-controls]")) if (await input.isVisible()) filters.push(input);
 	seen.filters = filters.length;
 	for (const input of filters) {
 		const id = await input.evaluate((e) => e.getAttribute("aria-controls"));

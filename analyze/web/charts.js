@@ -103,8 +103,8 @@ function marksPlugin() {
 // Chart is a plot with a legend of buttons that show and hide its series. series: {name, t, v,
 // colour, stacked}; stacked ones lie on each other, in order.
 class Chart {
-	constructor(parent, { title, unit, height, series, from, to, onPick }) {
-		Object.assign(this, { title, unit, height, series, from, to, onPick });
+	constructor(parent, { title, unit, height, series, from, to, onPick, stops }) {
+		Object.assign(this, { title, unit, height, series, from, to, onPick, stops });
 		this.text = valueText(unit);
 		this.hidden = new Set(series.flatMap((s, i) => (s.off ? [i] : [])));
 		this.plot = element("div", { className: "plot", tabIndex: 0, role: "img" });
@@ -195,20 +195,22 @@ class Chart {
 		});
 	}
 
-	// The arrow keys move the cursor from point to point; what is there is told below the chart.
+	// The arrow keys move the cursor from point to point, of stops if there are some; what is there is
+	// told below the chart.
 	key(e) {
-		const times = this.raw[0], last = times.length - 1;
-		let idx = this.u.cursor.idx ?? 0;
+		const times = this.raw[0], stops = this.stops ?? times, last = stops.length - 1;
+		let stop = atTime(stops, times[this.u.cursor.idx ?? 0]);
 		switch (e.key) {
-		case "ArrowRight": idx += e.shiftKey ? 10 : 1; break;
-		case "ArrowLeft": idx -= e.shiftKey ? 10 : 1; break;
-		case "Home": idx = 0; break;
-		case "End": idx = last; break;
+		case "ArrowRight": stop += e.shiftKey ? 10 : 1; break;
+		case "ArrowLeft": stop -= e.shiftKey ? 10 : 1; break;
+		case "Home": stop = 0; break;
+		case "End": stop = last; break;
 		case "Escape": this.u.setScale("x", { min: this.from, max: this.to }); return;
 		default: return;
 		}
 		e.preventDefault();
-		idx = Math.max(0, Math.min(last, idx));
+		stop = Math.max(0, Math.min(last, stop));
+		const idx = atTime(times, stops[stop]);
 		this.u.setCursor({ left: this.u.valToPos(times[idx], "x"), top: 10 }, false);
 		this.u.cursor.idx = idx;
 		this.showValues(idx);
@@ -232,7 +234,7 @@ function drawMemory(box) {
 		m.lines.forEach((l, i) => series.push({ ...l, colour: `--l${i % lineColours}`, dash: l.name.endsWith("NVML") ? [6, 4] : undefined, off: l.name === "PyTorch allocated" || l.name.startsWith("all of") }));
 		place.replaceChildren();
 		page.charts = page.charts.filter((c) => c.title !== "Memory over time");
-		new Chart(place, { title: "Memory over time", unit: "bytes", height: 320, series, from, to, onPick: (t) => tell(m, atTime(m.t, t)) });
+		new Chart(place, { title: "Memory over time", unit: "bytes", height: 320, series, from, to, stops: m.t, onPick: (t) => tell(m, atTime(m.t, t)) });
 		tell(m, m.peak);
 	};
 	const tell = (m, k) => {

@@ -203,7 +203,7 @@ func (f *analyzeFlags) help() string {
 func (f *analyzeFlags) check() error {
 	if err := analyze.CheckFormat(f.render.Format); err != nil {
 		if f.render.Format == "html" {
-			return usagef("gpurec analyze "+f.command+" --format md", "--format html is not there yet")
+			return usagef("gpurec analyze report", "--format html: a page has all reports together")
 		}
 		return usagef(f.help(), "--format: %w", err)
 	}

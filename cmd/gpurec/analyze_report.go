@@ -47,15 +47,18 @@ func (f *analyzeFlags) html(path string, t *analyze.Timeline, out *outputFlags) 
 		return err
 	})
 	if err != nil {
-		return f.wrong(path, err)
+		return err
 	}
 	notef("quality: %s", &stats.Quality)
 	found := "nothing stands out"
-	if stats.Hits > 0 {
+	switch {
+	case stats.Hits == 1:
+		found = "1 verdict to look at"
+	case stats.Hits > 1:
 		found = count(int64(stats.Hits)) + " verdicts to look at"
 	}
 	notef("%s -> %s (%s); next: open it in a browser", found, written, formatSize(stats.Bytes))
-	return f.exported(&analyze.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
+	return f.exported(&analyze.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch})
 }
 
 // quietFor is how long work goes on before it is talked about.

@@ -83,7 +83,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze leaks --fail-on growing run.parquet":                           {2, "", "compares nothing"},
 		"analyze leaks --fail-on groing>0 run.parquet":                          {2, "", `"groing" is no number of this report`},
 		"analyze leaks --pid 7 run.parquet":                                     {0, "", "no row matches --pid 7; the recording has pids 4242"},
-		"analyze leaks --format html run.parquet":                               {2, "", "--format html is not there yet"},
+		"analyze leaks --format html run.parquet":                               {2, "", "--format html: a page has all reports together"},
 		"analyze leaks --format xml run.parquet":                                {2, "", `unknown format "xml"`},
 		"analyze leaks --group-by colour run.parquet":                           {2, "", `cannot group by "colour"`},
 		"analyze leaks --sort colour run.parquet":                               {2, "", `no column "colour"`},

@@ -1,0 +1,83 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurec/gpurec/record"
+)
+
+// TestReportOfRealRecordings records programs on simcuda and simtorch, makes their pages, and uses
+// everything that is in them in a real browser.
+func TestReportOfRealRecordings(t *testing.T) {
+	sim, torch, tools := simcudaDir(), "../../build/simtorch", "../../build/tools/puppeteer"
+	browser := os.Getenv("CHROMIUM")
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil && browser == "" {
+			browser = path
+		}
+	}
+	for _, path := range []string{filepath.Join(sim, "leak"), filepath.Join(torch, "tensors"), tools, browser} {
+		if _, err := os.Stat(path); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+			if os.Getenv("GPUREC_MUST_RUN") == "1" {
+				t.Fatalf("must run, but attaching is not permitted or there is no %q", path)
+			}
+			t.Skip("needs root, simcuda, simtorch and what scripts/viewers.sh installs")
+		}
+	}
+	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	must(t, err)
+	torch, err = filepath.Abs(torch)
+	must(t, err)
+	for name, program := range map[string][]string{
+		"leak":    {filepath.Join(sim, "leak"), "--steps", "150"},
+		"tensors": {filepath.Join(torch, "tensors"), "--events", "6000", "--threads", "2", "--rate", "3000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recording, page := filepath.Join(t.TempDir(), name+".parquet"), filepath.Join(t.TempDir(), "report.html")
+			cmd := exec.Command(gpurec, append([]string{"record", "--stacks", "fp", "-o", recording, "--"}, program...)...)
+			cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim+":"+torch, "SIMCUDA_KERNEL_US=500")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("record: %v\n%s", err, out)
+			}
+			if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code != exitOK {
+				t.Fatalf("report: exit status %d", code)
+			}
+			if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code == exitOK {
+				t.Error("a report that is there is overwritten without --force")
+			}
+			if code := run(t.Context(), []string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording}); name == "leak" && code != exitFailOn {
+				t.Errorf("a leak does not fail --fail-on: exit status %d", code)
+			}
+			out, err := exec.Command("node", "../../scripts/report_viewer.mjs", tools, browser, page).Output()
+			must(t, err)
+			var seen struct {
+				Problems []string       `json:"problems"`
+				ReadyMs  float64        `json:"ready_ms"`
+				Panels   map[string]int `json:"panels"`
+				Maps     int            `json:"maps"`
+			}
+			must(t, json.Unmarshal(out, &seen))
+			t.Logf("%s", out)
+			for _, p := range seen.Problems {
+				t.Error(p)
+			}
+			for _, panel := range []string{"memory", "flame", "activity", "gpus"} {
+				if seen.Panels[panel] == 0 {
+					t.Errorf("panel %s is not there", panel)
+				}
+			}
+			if seen.ReadyMs > 2000 || seen.ReadyMs == 0 {
+				t.Errorf("the page was there after %.0f ms", seen.ReadyMs)
+			}
+			if name == "tensors" && seen.Maps == 0 {
+				t.Error("no address map")
+			}
+		})
+	}
+}
