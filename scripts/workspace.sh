@@ -9,6 +9,8 @@
 # - The Python thread state is found by its key also since 3.13: the thread-local variable
 #   is empty while the thread has released the interpreter's lock, as PyTorch does.
 # - CPython 3.14 marks entry frames with a tagged None.
+# - Unwind information of a new process's libraries is read by some workers at once: one
+#   after the other PyTorch's take 4 to 6 seconds.
 # - The module's own copies of the unwinding programs are not loaded: gpurec loads one of
 #   its own, and the verifier takes two seconds for them.
 #
@@ -19,7 +21,7 @@ set -eu
 cd "$(dirname "$0")/.."
 module=go.opentelemetry.io/ebpf-profiler
 version=$(GOWORK=off go list -m -f '{{.Version}}' "$module")
-edition=3 # of the changes
+edition=4 # of the changes
 copy=build/workspace/ebpf-profiler
 
 # change FILE FROM TO: replaces the line FROM, which must be there once.
@@ -54,6 +56,88 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
 	change tracer/tracer.go '	if err = loadPerfUnwinders(coll, ebpfProgs, ebpfMaps["perf_progs"], tailCallProgs,' \
 		'	tailCallProgs = nil
 	if err = loadPerfUnwinders(coll, ebpfProgs, ebpfMaps["perf_progs"], tailCallProgs,'
+	change processmanager/processinfo.go '	pm.mappingStats.numProcAttempts.Add(1)' \
+		'	pm.mappingStats.numProcAttempts.Add(1)
+	if newProcess {
+		defer pm.prefetch(pr)()
+	}'
+	cat >"$copy/processmanager/prefetch.go" <<-'GO'
+		package processmanager
+
+		import (
+			"slices"
+			"strings"
+			"sync"
+
+			"go.opentelemetry.io/ebpf-profiler/host"
+			"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+			"go.opentelemetry.io/ebpf-profiler/process"
+			"go.opentelemetry.io/ebpf-profiler/util"
+		)
+
+		// prefetchers bounds the memory that reading takes.
+		const prefetchers = 3
+
+		// prefetch reads the unwind information of all files that a process has mapped,
+		// the largest first. The function that it returns gives up the references to them.
+		func (pm *ProcessManager) prefetch(pr process.Process) (release func()) {
+			seen := make(map[util.OnDiskFileIdentifier]bool)
+			var files []process.RawMapping
+			_, _ = pr.IterateMappings(func(m process.RawMapping) bool {
+				if key := m.GetOnDiskFileIdentifier(); m.IsExecutable() && !m.IsAnonymous() && !seen[key] {
+					seen[key] = true
+					m.Path = strings.Clone(m.Path)
+					files = append(files, m)
+				}
+				return true
+			})
+			slices.SortFunc(files, func(a, b process.RawMapping) int { return int(b.Length>>12) - int(a.Length>>12) })
+			var (
+				wg   sync.WaitGroup
+				mu   sync.Mutex
+				held []host.FileID
+			)
+			next := make(chan *process.RawMapping)
+			for range prefetchers {
+				wg.Go(func() {
+					own := process.New(pr.PID(), pr.PID())
+					defer own.Close()
+					for m := range next {
+						if id, err := pm.prefetchFile(own, m); err == nil {
+							mu.Lock()
+							held = append(held, id)
+							mu.Unlock()
+						}
+					}
+				})
+			}
+			for i := range files {
+				next <- &files[i]
+			}
+			close(next)
+			wg.Wait()
+			return func() {
+				for _, id := range held {
+					_ = pm.eim.DecRef(id)
+				}
+			}
+		}
+
+		func (pm *ProcessManager) prefetchFile(pr process.Process, m *process.RawMapping) (host.FileID, error) {
+			ref := pfelf.NewReferenceWithOpenFunc(m.Path, pr, func() (*pfelf.File, error) { return process.OpenELFMapping(pr, m) })
+			defer ref.Close()
+			if _, err := ref.GetELF(); err != nil {
+				return 0, err
+			}
+			file, err := pr.CalculateMappingFileID(m)
+			if err != nil {
+				return 0, err
+			}
+			id := host.FileIDFromLibpf(file)
+			_, err = pm.eim.AddOrIncRef(id, ref)
+			return id, err
+		}
+	GO
 	echo "$version $edition" >build/workspace/version
 fi
 
