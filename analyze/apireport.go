@@ -29,6 +29,7 @@ type apiKey struct {
 // apiGroup is what was counted of them.
 type apiGroup struct {
 	calls, errors, open, nested int64
+	scaled                      int64 // calls in thousandths, with what was not recorded
 	openNs                      int64 // so far
 	stack                       int32 // of the first one
 	kind                        string
@@ -126,6 +127,7 @@ func (u *apiUse) group(g *format.Group) {
 	keys := u.keys(g)
 	pass := u.passes(g, u.kind, u.kernel)
 	names := u.names.all(u.name.Dict)
+	launch, graph := u.launches(g)
 	var last apiKey
 	var group *apiGroup
 	for i, start := range u.start {
@@ -148,6 +150,11 @@ func (u *apiUse) group(g *format.Group) {
 			group.nested++
 		}
 		group.add(u.dur[i], u.result[i], u.flags[i])
+		if u.weights != nil && launch[u.kind.Index[i]] && !graph[u.name.Index[i]] && u.flags[i]&format.FlagCaptured == 0 {
+			group.scaled += u.weights.at(start)
+		} else {
+			group.scaled += thousandth
+		}
 	}
 }
 
@@ -188,13 +195,14 @@ func (a *apiGroup) add(durNs int64, result, flags int32) {
 }
 
 // estimatedNs is the time of all calls that returned, nil if that of none is known.
-func (a *apiGroup) estimatedNs() any { return a.returned.estimated(a.calls - a.open) }
+func (a *apiGroup) estimatedNs() any { return a.returned.estimated(whole(a.scaled) - a.open) }
 
 func (u *apiUse) totals() []Fact {
 	var sum apiGroup
 	var estimated int64
 	for _, a := range u.groups {
 		sum.calls += a.calls
+		sum.scaled += a.scaled
 		sum.errors += a.errors
 		sum.open += a.open
 		sum.returned.merge(&a.returned)
@@ -203,10 +211,14 @@ func (u *apiUse) totals() []Fact {
 		}
 	}
 	var estimate any
-	if sum.returned.count+sum.open < sum.calls {
+	if sum.returned.count+sum.open < sum.calls || u.weights != nil {
 		estimate = estimated
 	}
-	return fill(apiTotals, sum.calls, sum.returned.count, sum.returned.sumNs, estimate, sum.errors, sum.open)
+	totals := fill(apiTotals, sum.calls, sum.returned.count, sum.returned.sumNs, estimate, sum.errors, sum.open)
+	if u.weights != nil {
+		totals = append(totals, estimateOf(estimatedCalls, "calls by estimate", sum.scaled))
+	}
+	return totals
 }
 
 // table has a row per function and group, those with the most time first.
@@ -229,8 +241,10 @@ func (u *apiUse) table(opt *Options) (Table, error) {
 		open = open || a.open > 0
 	}
 	if !untimed {
-		hide(table.Columns, "estimated_total_ns")
 		hide(table.Columns, "timed_calls")
+		if u.weights == nil {
+			hide(table.Columns, "estimated_total_ns")
+		}
 	}
 	if !open {
 		hide(table.Columns, "open_calls")
@@ -243,6 +257,9 @@ func (u *apiUse) table(opt *Options) (Table, error) {
 		}
 		return cmp.Or(order, cmp.Compare(a.stack, b.stack))
 	})
+	if u.weights != nil {
+		table.moveLast(estimatedCalls, slices.IndexFunc(apiColumns, func(c Column) bool { return c.Key == "calls" })+1)
+	}
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
@@ -276,6 +293,9 @@ func (u *apiUse) row(key apiKey, a *apiGroup, all int64) Row {
 		row.Cells = append(row.Cells, u.t.threadLabel(thread{key.pid, int32(key.group)}))
 	case "stream":
 		row.Cells = append(row.Cells, fmt.Sprintf("%d: %s", key.pid, streamName(key.group)))
+	}
+	if u.weights != nil {
+		row.Cells = append(row.Cells, whole(a.scaled))
 	}
 	return row
 }

@@ -26,6 +26,7 @@ type callStats struct {
 	captured            int64 // put into a graph, not run
 	timed               int64 // calls whose duration is known: of these are
 	hostNs, maxNs       int64
+	scaled              int64 // calls in thousandths, with launches that were not recorded
 }
 
 func (s *callStats) add(o *callStats) {
@@ -36,6 +37,7 @@ func (s *callStats) add(o *callStats) {
 	s.timed += o.timed
 	s.hostNs += o.hostNs
 	s.maxNs = max(s.maxNs, o.maxNs)
+	s.scaled += o.scaled
 }
 
 type callName struct{ kind, name string }
@@ -50,6 +52,7 @@ type callUse struct {
 	work        kernelWork
 	seen        *callers
 	outOfMemory int64
+	weights     *launchWeights // nil if all launches are recorded
 
 	start, dur, stream, bytes       []int64
 	context                         []int64
@@ -59,7 +62,8 @@ type callUse struct {
 }
 
 func (t *Timeline) newCallUse(f *Filter) *callUse {
-	return &callUse{t: t, filter: f, window: f.window(t.Recording()), seen: newCallers(),
+	window := f.window(t.Recording())
+	return &callUse{t: t, filter: f, window: window, seen: newCallers(), weights: t.launchWeights(window),
 		calls: make(map[callName]*callStats), kernels: make(map[string]*callStats)}
 }
 
@@ -96,7 +100,7 @@ func (u *callUse) group(g *format.Group) {
 		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
 			continue
 		}
-		one := callStats{calls: 1}
+		one := callStats{calls: 1, scaled: thousandth}
 		if u.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
 			one.open = 1
 		} else if isError(u.result[i]) {
@@ -113,6 +117,9 @@ func (u *callUse) group(g *format.Group) {
 				u.work.add(true, u.value[i], u.result[i], u.flags[i])
 			} else {
 				u.work.add(false, 0, u.result[i], u.flags[i])
+				if u.weights != nil && one.captured == 0 {
+					one.scaled = u.weights.at(start)
+				}
 			}
 		}
 		if u.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
@@ -210,6 +217,10 @@ func (u *callUse) callTable() Table {
 	spared := false
 	for n, s := range u.calls {
 		table.Rows = append(table.Rows, Row{Cells: []any{n.name, n.kind, s.calls, s.errors, s.open, s.timed, s.hostNs, s.maxNs}})
+		if u.weights != nil {
+			row := &table.Rows[len(table.Rows)-1]
+			row.Cells = append(row.Cells, whole(s.scaled))
+		}
 		spared = spared || s.timed+s.open < s.calls
 	}
 	if !spared {
@@ -219,5 +230,8 @@ func (u *callUse) callTable() Table {
 		return cmp.Or(compareCells(a.Cells[6], b.Cells[6]), compareCells(a.Cells[2], b.Cells[2]),
 			strings.Compare(a.Cells[0].(string), b.Cells[0].(string)), strings.Compare(a.Cells[1].(string), b.Cells[1].(string)))
 	})
+	if u.weights != nil {
+		table.moveLast(estimatedCalls, 3)
+	}
 	return table
 }

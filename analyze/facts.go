@@ -25,6 +25,7 @@ type facts struct {
 	lost       []loss
 	notes      []string
 	inferences []format.StackInference
+	sampling   sampling
 	samples    []sample // in order of time
 	metrics    names
 	// processSamples are in order of time, others are the names they tell of processes.
@@ -102,6 +103,7 @@ func (t *Timeline) readFacts() error {
 			return err
 		}
 	}
+	f.sampling.finish()
 	f.onlyDevice = -1
 	if len(f.devices) == 1 {
 		for d := range f.devices {
@@ -135,6 +137,8 @@ func (f *facts) add(r *format.Row) error {
 			f.addInference(i)
 		} else if r.Name == format.NoteAllocator {
 			f.addAllocator(r)
+		} else if r.Name == format.NoteSampling {
+			f.sampling.add(r)
 		} else {
 			f.notes = append(f.notes, r.Message)
 		}

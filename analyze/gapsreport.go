@@ -48,6 +48,7 @@ type gapTrack struct{ pid, device int32 }
 // trackGaps is what was found on one.
 type trackGaps struct {
 	launches, unreturned int64
+	blindNs              int64 // between first and last launch, without recording of launches
 	firstNs, untilNs     int64 // entry of the first launch; return of the last one so far, entry where that is not known
 	gaps                 durations
 	all                  [7]struct{ count, ns int64 } // intervals of any size by gapSizes
@@ -61,6 +62,9 @@ type launchGap struct {
 	doing        gapActivity
 	busy         gapBusy
 }
+
+// seenNs is the time between the first and the last launch in which launches were recorded.
+func (s *trackGaps) seenNs() int64 { return s.untilNs - s.firstNs - s.blindNs }
 
 func (g *launchGap) durNs() int64 { return g.toNs - g.fromNs }
 
@@ -127,7 +131,9 @@ func (u *gapUse) launch(track gapTrack, c *callRow, longest *[]launchGap) {
 		s.unreturned++
 		end = c.startNs
 	}
-	if between := c.startNs - s.untilNs; between > 0 && s.launches > 1 {
+	blind := u.t.blindNs(s.untilNs, c.startNs)
+	s.blindNs += blind
+	if between := c.startNs - s.untilNs; between > 0 && s.launches > 1 && blind == 0 {
 		size := 0
 		for between >= gapSizes[size].belowNs {
 			size++
@@ -193,7 +199,7 @@ var gapTotals = []Column{
 	{"gaps", "gaps", UnitCount, "gaps of processes, all their devices taken together: from the return of a launch (its entry, where the return was not recorded) to the entry of the next one that ran"},
 	{"gap_sum_ns", "without launches", UnitNs, "length of these together"},
 	{"gap_max_ns", "longest", UnitNs, "the longest"},
-	{"gap_pct", "% of the time between first and last launch", UnitPercent, "their share in that time, of all processes"},
+	{"gap_pct", "% of the time between first and last launch", UnitPercent, "their share in that time, of all processes; times in which launches were not recorded (--max-overhead) are in neither"},
 	{"launches", "launches", UnitCount, "kernel and graph launches in the window that ran, as far as is known"},
 	{"idle_gaps", "with idle GPU", UnitCount, "of the gaps listed, those in which samples say that the GPU was idle"},
 	{"busy_gaps", "with busy GPU", UnitCount, "of the gaps listed, those in which the GPU was busy: with earlier work, or another process's"},
@@ -205,7 +211,7 @@ func (u *gapUse) totals() []Fact {
 	for _, track := range u.sortedTracks() {
 		if s := u.tracks[track]; track.device == allDevices || u.tracks[gapTrack{track.pid, allDevices}] == nil {
 			sum.merge(&s.gaps)
-			span = endOf(span, s.untilNs-s.firstNs)
+			span = endOf(span, s.seenNs())
 			launches += s.launches
 		}
 	}
@@ -223,7 +229,7 @@ func (u *gapUse) totals() []Fact {
 var trackColumns = []Column{
 	{"gaps", "GAPS", UnitCount, "intervals without launches of at least min_gap_ns: from the return of a launch (its entry, where the return was not recorded) to the entry of the next one that ran. Failed and captured launches do not run"},
 	{"gap_sum_ns", "TOTAL", UnitNs, "length of these together"},
-	{"gap_pct", "GAP%", UnitPercent, "share in the time between first and last launch"},
+	{"gap_pct", "GAP%", UnitPercent, "share in the time between first and last launch, without times in which launches were not recorded"},
 	{"gap_med_ns", "MED", UnitNs, "half of them are no longer; off by less than 0.8%"},
 	{"gap_p95_ns", "P95", UnitNs, "95% are no longer; off by less than 0.8%"},
 	{"gap_max_ns", "LONGEST", UnitNs, "the longest"},
@@ -246,7 +252,7 @@ func (u *gapUse) trackTable() Table {
 			end = min(end, exit)
 		}
 		name, _ := u.t.processName(track.pid)
-		table.Rows = append(table.Rows, Row{Cells: []any{s.gaps.count, s.gaps.sumNs, percent(s.gaps.sumNs, s.untilNs-s.firstNs), s.gaps.at(0.5), s.gaps.at(0.95), s.gaps.most(),
+		table.Rows = append(table.Rows, Row{Cells: []any{s.gaps.count, s.gaps.sumNs, percent(s.gaps.sumNs, s.seenNs()), s.gaps.at(0.5), s.gaps.at(0.95), s.gaps.most(),
 			s.launches, s.unreturned, s.firstNs - u.window.FromNs, max(0, end-s.untilNs), int64(track.pid), known(name), u.trackDevice(track)}})
 	}
 	return table
@@ -276,7 +282,7 @@ func (u *gapUse) sizeTable() Table {
 		s := u.tracks[track]
 		for i, n := range s.all {
 			if n.count > 0 {
-				table.Rows = append(table.Rows, Row{Cells: []any{gapSizes[i].name, n.count, n.ns, percent(n.ns, s.untilNs-s.firstNs), int64(track.pid), u.trackDevice(track)}})
+				table.Rows = append(table.Rows, Row{Cells: []any{gapSizes[i].name, n.count, n.ns, percent(n.ns, s.seenNs()), int64(track.pid), u.trackDevice(track)}})
 			}
 		}
 	}

@@ -43,7 +43,7 @@ func (s *hangScan) polls() (*pollUse, error) {
 		}
 		silentFrom = max(silentFrom, life.lastNs)
 		inCall := slices.ContainsFunc(life.threads, func(l *threadLife) bool { return len(l.open) > 0 })
-		if s.endNs-life.lastNs < s.longNs || inCall {
+		if s.endNs-life.lastNs-s.t.blindNs(life.lastNs, s.endNs) < s.longNs || inCall {
 			continue
 		}
 		p.by[pid] = true

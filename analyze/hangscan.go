@@ -49,6 +49,7 @@ type threadLife struct {
 	last            callRef
 	open            []callRef // in no order
 	lively          activity
+	launched        bool // kernels, that is calls that may not have been recorded
 }
 
 // maxOpen bounds the open calls that are kept of a thread: what is nested deeper says no more.
@@ -122,7 +123,20 @@ func (s *hangScan) scan() error {
 			return s.t.wrap(err)
 		}
 	}
+	s.bridge()
 	return nil
+}
+
+// bridge takes threads that launch kernels to be lively where launches were not recorded, between their first and last call: else
+// the times without would look like pauses that are usual.
+func (s *hangScan) bridge() {
+	for _, w := range s.t.facts.sampling.noLaunches {
+		for _, l := range s.threads {
+			if from, to := max(w.FromNs, l.firstNs), min(w.ToNs, l.lastNs); l.launched && from < to {
+				l.lively.mark(s.window, from, to)
+			}
+		}
+	}
 }
 
 func (s *hangScan) group(g *format.Group, index int32) {
@@ -195,6 +209,7 @@ func (s *hangScan) call(c *callRef, i int, isLaunch bool) {
 	}
 	life.lastNs = max(life.lastNs, seenNs)
 	life.lively.mark(s.window, c.startNs, seenNs)
+	life.launched = life.launched || isLaunch
 	if isLaunch && c.flags&format.FlagCaptured == 0 {
 		p.launches++
 		p.launchedNs = max(p.launchedNs, c.startNs)

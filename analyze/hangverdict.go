@@ -55,6 +55,7 @@ type judgement struct {
 	silentNs int64    // since when the thread makes no progress
 	perSec   float64  // calls a second before that
 	pauseNs  int64    // longest pause before that
+	blindNs  int64    // of silentNs, time in which launches were not recorded
 	evidence []string
 	level    string
 	reasons  []string
@@ -88,6 +89,9 @@ func (s *hangScan) judge(l *threadLife, polls *pollUse) judgement {
 	if busy := l.lastNs - l.firstNs; busy > 0 {
 		j.perSec = float64(l.calls) / (float64(busy) / 1e9)
 	}
+	if l.launched {
+		j.blindNs = s.t.blindNs(l.lastNs, s.endNs)
+	}
 	exitNs := s.t.facts.processes[l.pid].ExitNs
 	switch {
 	case exitNs > 0 && exitNs <= s.endNs:
@@ -99,6 +103,10 @@ func (s *hangScan) judge(l *threadLife, polls *pollUse) judgement {
 	case j.silentNs < s.longNs:
 		j.state = alive
 		j.say("its last call ended %s before", durText(j.silentNs))
+	case j.silentNs-j.blindNs < s.longNs:
+		j.state = alive
+		j.say("no call for %s, but for %s of that its launches were not recorded (--max-overhead)", durText(j.silentNs), durText(j.blindNs))
+		j.lower(confidenceLow, "launches were not recorded for most of the silent time")
 	default:
 		s.judgeSilent(&j, polls)
 	}
@@ -146,7 +154,7 @@ func (s *hangScan) judgeSilent(j *judgement, polls *pollUse) {
 		} else if len(s.processes) > 1 {
 			j.lower(confidenceMedium, "queries are counted for all processes together")
 		}
-	case j.silentNs < patience*j.pauseNs && !unseen:
+	case j.silentNs-j.blindNs < patience*j.pauseNs && !unseen:
 		j.state = alive
 		j.say("no call for %s, but it has paused for %s before", durText(j.silentNs), durText(j.pauseNs))
 	default:
@@ -158,6 +166,10 @@ func (s *hangScan) judgeSilent(j *judgement, polls *pollUse) {
 	}
 	if wasBusy && j.state != alive {
 		j.say("%s calls a second before that, without a pause of more than %s", rateText(j.perSec), durText(j.pauseNs+int64(float64(s.window.DurNs())/activityParts)))
+	}
+	if j.blindNs > 0 {
+		j.say("for %s of it launches were not recorded (--max-overhead)", durText(j.blindNs))
+		j.lower(confidenceMedium, "launches were not recorded for a part of the silent time")
 	}
 	if unseen {
 		j.say("it may be inside of its last call, %s, of which the return was not to be recorded", s.of(j.call).name)

@@ -70,6 +70,10 @@ func (u *callUse) kernelTable() Table {
 	captured := false
 	for name, s := range u.kernels {
 		table.Rows = append(table.Rows, Row{Cells: []any{s.calls - s.captured, s.captured, s.errors, s.hostNs, short[name], name}})
+		if u.weights != nil {
+			row := &table.Rows[len(table.Rows)-1]
+			row.Cells = append(row.Cells, whole(s.scaled)-s.captured)
+		}
 		captured = captured || s.captured > 0
 	}
 	if !captured {
@@ -78,6 +82,9 @@ func (u *callUse) kernelTable() Table {
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[1], b.Cells[1]), strings.Compare(a.Cells[5].(string), b.Cells[5].(string)))
 	})
+	if u.weights != nil {
+		table.moveLast(estimatedLaunches, 1)
+	}
 	return table
 }
 

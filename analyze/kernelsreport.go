@@ -60,12 +60,14 @@ type launchGraph struct {
 type launchStats struct {
 	launches, captured, errors int64 // launches: that ran, as far as is known
 	sized, tiny, threads       int64 // of launches: whose size is known, that are tiny; threads of all of them
+	scaled                     int64 // launches in thousandths, with those that were not recorded
 	graphKernels               int64
 	timed, hostNs              int64 // time in those whose duration is known
 }
 
 func (s *launchStats) merge(o *launchStats) {
 	s.launches += o.launches
+	s.scaled += o.scaled
 	s.captured += o.captured
 	s.errors += o.errors
 	s.sized += o.sized
@@ -96,7 +98,7 @@ func (s *launchStats) estimated() any {
 	if s.timed == 0 {
 		return nil
 	}
-	return roundInt(float64(s.hostNs) / float64(s.timed) * float64(s.launches+s.captured+s.errors))
+	return roundInt(float64(s.hostNs) / float64(s.timed) * float64(whole(s.scaled)+s.captured+s.errors))
 }
 
 // known reports whether the size of the launch could be read.
@@ -242,6 +244,11 @@ func (u *kernelsUse) count(s *launchStats, i int, shape *launchShape) bool {
 		return false
 	}
 	s.launches++
+	if shape == nil {
+		s.scaled += thousandth
+	} else {
+		s.scaled += u.weights.at(u.start[i])
+	}
 	if shape != nil && shape.known() {
 		s.sized++
 		s.threads = endOf(s.threads, shape.threads())
@@ -266,7 +273,7 @@ var kernelsTotals = []Column{
 	{"graph_launches", "graph launches", UnitCount, "graphs run"},
 	{"graph_kernels", "kernels by graphs", UnitCount, "kernels in those, as far as the making of the graphs was recorded"},
 	{"errors", "errors", UnitCount, "launches that returned an error"},
-	{"launches_per_second", "launches/s", UnitRatio, "launches by the length of the window"},
+	{"launches_per_second", "launches/s", UnitRatio, "launches (estimated_launches, where some were left out) by the length of the window"},
 	{"peak_launches_per_second", "launches in the busiest second", UnitCount, "most launches in one second of the recording"},
 	{"timed_launches", "timed", UnitCount, "launches, graphs too, whose host time is known"},
 	{"host_sum_ns", "host time of these", UnitNs, "time that threads spent in timed launches; CPU time, not GPU time"},

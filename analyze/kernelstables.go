@@ -11,7 +11,7 @@ import (
 var kernelsColumns = []Column{
 	{"launches", "LAUNCHES", UnitCount, "launches in the window that ran, neither failed nor captured; what graphs run is not in it"},
 	{"share_pct", "SHARE%", UnitPercent, "share in all kernel launches; says nothing of GPU time"},
-	{"launches_per_second", "RATE/S", UnitRatio, "launches by the length of the window"},
+	{"launches_per_second", "RATE/S", UnitRatio, "launches (estimated_launches, where some were left out) by the length of the window"},
 	{"tiny_launches", "TINY", UnitCount, "of LAUNCHES, those of less than 8,192 threads (grid times block): they leave a large GPU almost empty"},
 	{"threads_avg", "THREADS", UnitCount, "average threads of a launch, grid times block"},
 	{"shapes", "SHAPES", UnitCount, "different grids, blocks and shared memory"},
@@ -78,8 +78,12 @@ func (u *kernelsUse) table() Table {
 		if k.sized > 0 {
 			threads = k.threads / k.sized
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{k.launches, percent(k.launches, sum.launches), u.perSecond(k.launches), k.tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
+		table.Rows = append(table.Rows, Row{Cells: []any{k.launches, percent(k.launches, sum.launches), u.perSecond(whole(k.scaled)), k.tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
 			k.timed, k.total(), k.avg(), k.estimated(), int64(len(k.sites)), u.site(k), known(u.names.list[id]), short[id]}})
+		if u.weights != nil {
+			row := &table.Rows[len(table.Rows)-1]
+			row.Cells = append(row.Cells, whole(k.scaled))
+		}
 	}
 	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.tiny} {
 		if n == 0 {
@@ -92,6 +96,9 @@ func (u *kernelsUse) table() Table {
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[6], b.Cells[6]), compareCells(a.Cells[14], b.Cells[14]))
 	})
+	if u.weights != nil {
+		table.moveLast(estimatedLaunches, 1)
+	}
 	return table
 }
 
@@ -145,8 +152,12 @@ func (u *kernelsUse) totals() []Fact {
 	for _, n := range u.seconds {
 		busiest = max(busiest, n)
 	}
-	return fill(kernelsTotals, sum.launches, int64(len(u.kernels())), sum.tiny, percent(sum.tiny, sum.launches), sum.captured, graphs, graphKernels, sum.errors,
-		u.perSecond(sum.launches), busiest, sum.timed, sum.total())
+	totals := fill(kernelsTotals, sum.launches, int64(len(u.kernels())), sum.tiny, percent(sum.tiny, sum.launches), sum.captured, graphs, graphKernels, sum.errors,
+		u.perSecond(whole(sum.scaled)), busiest, sum.timed, sum.total())
+	if u.weights != nil {
+		totals = append(totals, estimateOf(estimatedLaunches, "launches by estimate", sum.scaled))
+	}
+	return totals
 }
 
 var shapeColumns = []Column{
@@ -226,7 +237,7 @@ func (u *kernelsUse) streamTable() Table {
 	})
 	for _, key := range keys {
 		s := streams[key]
-		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(s.launches), s.tiny, s.captured, s.errors, int64(key.pid), u.t.deviceLabel(key.device), streamName(key.stream)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.t.deviceLabel(key.device), streamName(key.stream)}})
 	}
 	return table
 }

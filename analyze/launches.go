@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -257,6 +258,14 @@ var launchColumns = []Column{
 // launchRows has a row per launch before something that happened at atNs; the stack of the last one is for text.
 func (t *Timeline) launchRows(before string, atNs int64, launches []launch) []Row {
 	var rows []Row
+	from := t.Recording().FromNs
+	if len(launches) > 0 {
+		from = launches[0].startNs
+	}
+	if blind := t.blindNs(from, atNs); blind > 0 {
+		text := fmt.Sprintf("(launches were not recorded for %s of the time before)", durText(blind))
+		rows = append(rows, Row{Brief: true, Cells: []any{before, nil, text, nil, nil, nil, nil, nil}})
+	}
 	for i := range launches {
 		l := &launches[i]
 		short := symbolize.ShortKernel(l.kernel)

@@ -26,7 +26,7 @@ var perfettoColumns = []Column{
 	{"GPU n, NVML …", "", UnitText, "samples of NVML, of the whole device"},
 	{"GPU n, device free (cuMemGetInfo)", "", UnitBytes, "what programs were told is free on the whole device, when they asked"},
 	{"GPU n, failed allocations; Xid errors", "", UnitText, "an instant each"},
-	{"gpurec", "", UnitText, "intervals in which calls were lost, where slices end because of --max-slices, and with --split which part this is"},
+	{"gpurec", "", UnitText, "intervals in which calls were lost, where launches, or their stacks, were not recorded because of --max-overhead, where slices end because of --max-slices, and with --split which part this is"},
 }
 
 // PerfettoOptions shape a trace.
@@ -163,6 +163,7 @@ func newTrace(t *Timeline, out io.Writer, opt PerfettoOptions) *trace {
 			p.w.finish(l.startNs)
 		}})
 	}
+	p.marks = append(p.marks, p.samplingMarks()...)
 	slices.SortStableFunc(p.marks, func(a, b mark) int { return cmp.Compare(a.atNs, b.atNs) })
 	return p
 }

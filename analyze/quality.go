@@ -47,6 +47,7 @@ type Quality struct {
 	// AllocatorWorstBytes.
 	AllocatorCompared, AllocatorDisagreed, AllocatorWorstBytes int64
 	AllocatorUnmatchedFrees, AllocatorLostFrees                int64
+	launches                                                   launchSampling
 	// GPUTiming says where GPU times come from: there are none so far.
 	GPUTiming string
 }
@@ -78,6 +79,7 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 		inferred:              inferred,
 		AllocatorEvents:       t.scan.allocatorEvents,
 		LostAllocatorEvents:   max(t.rec.Meta.Calls[lostAllocator].Lost, t.facts.lostCalls(lostAllocator)),
+		launches:              t.launchSampling(),
 		GPUTiming:             "none",
 	}
 	own := q.Events - t.scan.stacks[format.StackParent]
@@ -142,11 +144,11 @@ var qualityColumns = []Column{
 }
 
 func (q *Quality) facts() []Fact {
-	return fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
+	return append(fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
 		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
 		q.AllocatorEvents, q.LostAllocatorEvents, q.AllocatorUnmatchedFrees, q.AllocatorLostFrees, q.AllocatorCompared, q.AllocatorDisagreed, q.AllocatorWorstBytes,
 		q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
-		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred))
+		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred)), q.launches.facts()...)
 }
 
 // stacksPct is the share of calls with stacks in a state, nil if no call can have one.
@@ -196,6 +198,9 @@ func (q *Quality) String() string {
 		parts = append(parts, fmt.Sprintf("inferred stacks %.2f%% wrong (%s of %s checked)", pct, thousands(q.StacksWrong), thousands(q.StacksChecked)))
 	} else if pct := q.stacksPct(format.StackInferred); pct != nil && pct != 0.0 {
 		parts = append(parts, "inferred stacks not checked")
+	}
+	if text := q.launches.text(); text != "" {
+		parts = append(parts, text)
 	}
 	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
 }

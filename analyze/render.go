@@ -221,6 +221,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 	default:
 		return false, nil
 	}
-	section("quality", qualityColumns...)
+	section("quality", append(slices.Clone(qualityColumns), samplingColumns...)...)
+	section("where launches were sampled", estimatedLaunches, estimatedCalls)
 	return true, w.Flush()
 }

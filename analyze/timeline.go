@@ -73,6 +73,9 @@ func New(rec *format.Recording) (*Timeline, error) {
 		return nil, err
 	}
 	t.free = t.freeSamples()
+	if l := t.launchSampling(); l.sampled {
+		t.facts.notes = append(t.facts.notes, l.note())
+	}
 	return t, nil
 }
 

@@ -164,10 +164,16 @@ static __always_inline int is_sent_at_entry(const struct call_spec *spec)
 	return spec->no_return == RETURN_NEVER || (spec->no_return == RETURN_SOMETIMES && skip_returns);
 }
 
+/* Whether the call is a launch of a time in which those are left out. */
+static __always_inline int is_left_out(const struct call_spec *spec, __u64 now)
+{
+	return spec->no_return == RETURN_SOMETIMES && (now < launches_from_ns || now >= launches_until_ns);
+}
+
 /* Whether the stack of a call is of interest. Memory is freed by whoever drops the last reference. */
 static __always_inline int has_stack(const struct call_spec *spec, const struct event *e)
 {
-	if (spec->count_only)
+	if (spec->count_only || (spec->no_return == RETURN_SOMETIMES && skip_stacks))
 		return 0;
 	if (spec->class != CLASS_ALLOCATOR)
 		return 1;
@@ -192,7 +198,7 @@ int call_enter(struct pt_regs *ctx)
 	struct class_stats *s;
 	struct open_call *c, *outer;
 	struct thread *t;
-	__u64 caller_pc;
+	__u64 caller_pc, now;
 	__u32 *epoch;
 	int at_entry;
 
@@ -209,6 +215,9 @@ int call_enter(struct pt_regs *ctx)
 			(*count)++;
 	}
 	if (spec->count_only && spec->effect == EFFECT_NONE)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (is_left_out(spec, now))
 		return 0;
 	s = stats_of(spec);
 	if (!s)
@@ -230,7 +239,7 @@ int call_enter(struct pt_regs *ctx)
 	c->event.call = call;
 	c->event.pid = tgid;
 	c->event.tid = id;
-	c->event.start_ns = bpf_ktime_get_ns();
+	c->event.start_ns = now;
 	read_context(t, &c->event);
 	read_args(ctx, t, spec, &c->event);
 	at_entry = is_sent_at_entry(spec);

@@ -442,11 +442,14 @@ const (
 	CudaProgCallEnter        = "call_enter"
 	CudaProgCallExit         = "call_exit"
 	CudaVarCheckEvery        = "check_every"
+	CudaVarLaunchesFromNs    = "launches_from_ns"
+	CudaVarLaunchesUntilNs   = "launches_until_ns"
 	CudaVarOnlyCgroup        = "only_cgroup"
 	CudaVarOnlyCgroupLevel   = "only_cgroup_level"
 	CudaVarOnlyComm          = "only_comm"
 	CudaVarRecordAll         = "record_all"
 	CudaVarSkipReturns       = "skip_returns"
+	CudaVarSkipStacks        = "skip_stacks"
 	CudaVarTakeStacks        = "take_stacks"
 	CudaVarTaskThreadPointer = "task_thread_pointer"
 	CudaVarUnusedAction      = "unused_action"
@@ -552,11 +555,14 @@ type CudaMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
+	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
+	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
 	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
 	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
+	SkipStacks        *ebpf.VariableSpec `ebpf:"skip_stacks"`
 	TakeStacks        *ebpf.VariableSpec `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
 	UnusedAction      *ebpf.VariableSpec `ebpf:"unused_action"`
@@ -657,11 +663,14 @@ func (m *CudaMaps) Close() error {
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
+	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
+	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
 	RecordAll         *ebpf.Variable `ebpf:"record_all"`
 	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
+	SkipStacks        *ebpf.Variable `ebpf:"skip_stacks"`
 	TakeStacks        *ebpf.Variable `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
 	UnusedAction      *ebpf.Variable `ebpf:"unused_action"`

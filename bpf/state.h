@@ -18,6 +18,15 @@ const volatile __u64 wakeup_bytes = 16 << 20; /* wake user space above this much
 
 /* Set while recording: calls that come too often are sent at their entry. */
 volatile __u8 skip_returns = 0;
+/* Set while recording: launches of kernels have no stack of their own. */
+volatile __u8 skip_stacks = 0;
+/*
+ * Set while recording: launches of kernels that begin before or after this time are not
+ * seen, as if they were not probed. So it is known to the nanosecond of which time all
+ * launches are recorded, although links take milliseconds to come and go.
+ */
+volatile __u64 launches_from_ns = 0;
+volatile __u64 launches_until_ns = ~0ULL;
 
 /* Everything that goes to user space. Full: the record is counted as lost. */
 struct {

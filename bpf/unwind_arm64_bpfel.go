@@ -258,6 +258,8 @@ const (
 	UnwindMapUnwinding         = "unwinding"
 	UnwindProgUnwindStop       = "unwind_stop"
 	UnwindVarCheckEvery        = "check_every"
+	UnwindVarLaunchesFromNs    = "launches_from_ns"
+	UnwindVarLaunchesUntilNs   = "launches_until_ns"
 	UnwindVarOnlyCgroup        = "only_cgroup"
 	UnwindVarOnlyCgroupLevel   = "only_cgroup_level"
 	UnwindVarOnlyComm          = "only_comm"
@@ -268,6 +270,7 @@ const (
 	UnwindVarRecordPc          = "record_pc"
 	UnwindVarRecordWords       = "record_words"
 	UnwindVarSkipReturns       = "skip_returns"
+	UnwindVarSkipStacks        = "skip_stacks"
 	UnwindVarTakeStacks        = "take_stacks"
 	UnwindVarTaskThreadPointer = "task_thread_pointer"
 	UnwindVarWakeupBytes       = "wakeup_bytes"
@@ -349,6 +352,8 @@ type UnwindMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type UnwindVariableSpecs struct {
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
+	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
+	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
@@ -359,6 +364,7 @@ type UnwindVariableSpecs struct {
 	RecordPc          *ebpf.VariableSpec `ebpf:"record_pc"`
 	RecordWords       *ebpf.VariableSpec `ebpf:"record_words"`
 	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
+	SkipStacks        *ebpf.VariableSpec `ebpf:"skip_stacks"`
 	TakeStacks        *ebpf.VariableSpec `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
 	WakeupBytes       *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
@@ -436,6 +442,8 @@ func (m *UnwindMaps) Close() error {
 // It can be passed to LoadUnwindObjects or ebpf.CollectionSpec.LoadAndAssign.
 type UnwindVariables struct {
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
+	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
+	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
@@ -446,6 +454,7 @@ type UnwindVariables struct {
 	RecordPc          *ebpf.Variable `ebpf:"record_pc"`
 	RecordWords       *ebpf.Variable `ebpf:"record_words"`
 	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
+	SkipStacks        *ebpf.Variable `ebpf:"skip_stacks"`
 	TakeStacks        *ebpf.Variable `ebpf:"take_stacks"`
 	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
 	WakeupBytes       *ebpf.Variable `ebpf:"wakeup_bytes"`

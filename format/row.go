@@ -176,6 +176,30 @@ type StackInference struct {
 	Busy int64 `json:"busy,omitempty"`
 }
 
+// NoteSampling is the name of notes whose message is a Sampling, as JSON: one per switch. It
+// holds from the row's start_ns until that of the next one about the same. Since 1.1.
+const NoteSampling = "sampling"
+
+// Classes of calls that can be sampled, and what of them.
+const (
+	SampledLaunch = "launch" // of kernels; launches of graphs are always recorded
+
+	SampledCalls  = "calls"  // the calls themselves
+	SampledStacks = "stacks" // their stacks: calls have stack status none meanwhile
+)
+
+// Sampling says whether calls of a class are recorded from now on (--max-overhead). Of calls,
+// the times are exact: all that began while they were recorded are there, and no others.
+type Sampling struct {
+	Class    string `json:"class"`
+	What     string `json:"what"`
+	Recorded bool   `json:"recorded"`
+	// OverheadPct is how much of its time probes cost the busiest thread before the switch,
+	// MaxOverheadPct the limit, both in percent.
+	OverheadPct    float64 `json:"overhead_pct"`
+	MaxOverheadPct float64 `json:"max_overhead_pct"`
+}
+
 // NoteAllocator is the name of notes whose message is an AllocatorFact, as JSON: one per process
 // that has a caching allocator gpurec knows. Since 1.1.
 const NoteAllocator = "allocator"

@@ -57,7 +57,7 @@ type probes struct {
 	mu       sync.Mutex
 	tracing  []link.Link
 	lasting  linkPairs
-	launches returnLinks
+	launches launchLinks
 	getters  map[string]*linkPairs // by function
 	attached map[attachment]bool
 	count    int // places probed, entries and returns
@@ -344,8 +344,8 @@ func (p *probes) detach(grace time.Duration) error {
 		p.lasting.entries, p.lasting.returns = append(p.lasting.entries, links.entries...), append(p.lasting.returns, links.returns...)
 		delete(p.getters, name)
 	}
-	p.lasting.returns = append(p.lasting.returns, p.launches.open()...)
-	p.launches = returnLinks{}
+	p.lasting.entries, p.lasting.returns = append(p.lasting.entries, placed(p.launches.entries)...), append(p.lasting.returns, placed(p.launches.returns)...)
+	p.launches = launchLinks{}
 	err := errors.Join(closeLinks(p.tracing), closeLinks(p.lasting.entries))
 	p.tracing = nil
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -11,10 +11,22 @@ import (
 // capture are ordered by the program that makes them, so the order in which they
 // returned is enough. Only the scribe uses it.
 type captures struct {
-	streams map[handle]*capture // streams in capture mode
-	events  map[handle]*capture // events recorded in a captured stream
-	graphs  map[handle]int64    // kernels in a graph, of what was captured or added
-	execs   map[handle]int64    // kernels in an instantiated graph
+	streams map[handle]*capture  // streams in capture mode
+	events  map[handle]*capture  // events recorded in a captured stream
+	graphs  map[handle]graphSize // of what was captured or added
+	execs   map[handle]graphSize // of instantiated graphs
+	missing *missingTimes
+}
+
+// graphSize is how many kernels a graph holds. It is not known if some of its launches may
+// have been captured while launches were not recorded.
+type graphSize struct {
+	kernels int64
+	unknown bool
+}
+
+func (g graphSize) plus(o graphSize) graphSize {
+	return graphSize{g.kernels + o.kernels, g.unknown || o.unknown}
 }
 
 // handle is a CUDA handle of a process.
@@ -26,13 +38,14 @@ type handle struct {
 // capture is one graph being captured, by one stream or several that it forked to.
 type capture struct {
 	origin  handle
+	beganNs int64 // CLOCK_MONOTONIC
 	kernels int64
 }
 
-func newCaptures() *captures {
+func newCaptures(missing *missingTimes) *captures {
 	return &captures{
 		streams: make(map[handle]*capture), events: make(map[handle]*capture),
-		graphs: make(map[handle]int64), execs: make(map[handle]int64),
+		graphs: make(map[handle]graphSize), execs: make(map[handle]graphSize), missing: missing,
 	}
 }
 
@@ -45,9 +58,9 @@ func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 	stream, ptr, src := handle{e.Pid, e.Stream}, handle{e.Pid, e.Ptr}, handle{e.Pid, e.Src}
 	switch call.Name {
 	case "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
-		c.streams[stream] = &capture{origin: stream}
+		c.streams[stream] = &capture{origin: stream, beganNs: int64(e.StartNs)}
 	case "cuStreamEndCapture":
-		c.end(stream, ptr)
+		c.end(stream, ptr, int64(e.StartNs+e.DurNs))
 	case "cuEventRecord", "cuEventRecordWithFlags":
 		delete(c.events, ptr)
 		if open := c.streams[stream]; open != nil {
@@ -58,9 +71,9 @@ func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 			c.streams[stream] = open
 		}
 	case "cuGraphAddKernelNode_v2":
-		c.graphs[src]++
+		c.graphs[src] = c.graphs[src].plus(graphSize{kernels: 1})
 	case "cuGraphAddChildGraphNode":
-		c.graphs[src] += c.graphs[handle{e.Pid, uint64(e.Grid[0]) | uint64(e.Grid[1])<<32}]
+		c.graphs[src] = c.graphs[src].plus(c.graphs[handle{e.Pid, uint64(e.Grid[0]) | uint64(e.Grid[1])<<32}])
 	case "cuGraphClone":
 		c.graphs[ptr] = c.graphs[src]
 	case "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphExecUpdate_v2":
@@ -81,12 +94,12 @@ func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 
 // end closes the capture that began on a stream; streams that it forked to are
 // ordinary again, too.
-func (c *captures) end(stream, graph handle) {
+func (c *captures) end(stream, graph handle, endNs int64) {
 	open := c.streams[stream]
 	if open == nil {
 		return
 	}
-	c.graphs[graph] += open.kernels
+	c.graphs[graph] = c.graphs[graph].plus(graphSize{open.kernels, c.missing.meet(open.beganNs, endNs)})
 	for s, other := range c.streams {
 		if other == open {
 			delete(c.streams, s)
@@ -109,5 +122,10 @@ func isWork(call *bpf.Call) bool {
 }
 
 // kernels returns how many kernels an instantiated graph holds, as far as its making
-// was seen.
-func (c *captures) kernels(exec handle) int64 { return c.execs[exec] }
+// was seen; 0 if it is not known.
+func (c *captures) kernels(exec handle) int64 {
+	if g := c.execs[exec]; !g.unknown {
+		return g.kernels
+	}
+	return 0
+}

@@ -19,17 +19,23 @@ const (
 	statsEvery = 10 * time.Second
 )
 
-// sampleRunTimes has the kernel measure the programs for statsOn of every statsEvery
-// until stop is closed. Without the right to do so it does nothing.
-func sampleRunTimes(stop <-chan struct{}) {
+// Where the overhead is governed, it is that share of every second.
+const (
+	statsOnGoverned    = 100 * time.Millisecond
+	statsEveryGoverned = time.Second
+)
+
+// sampleRunTimes has the kernel measure the programs for on of every period until stop is
+// closed. Without the right to do so it does nothing.
+func sampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 	for {
 		stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 		if err != nil {
 			return
 		}
-		ended := sleep(stop, statsOn)
+		ended := sleep(stop, on)
 		closeQuietly(stats)
-		if ended || sleep(stop, statsEvery-statsOn) {
+		if ended || sleep(stop, every-on) {
 			return
 		}
 	}

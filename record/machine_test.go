@@ -60,7 +60,7 @@ func TestThreadsThatRenameThemselvesAreNamedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scribe{writer: writer, accounts: &accounts{clock: newClock()}, threads: make(map[int32]knownThread)}
+	s := &scribe{writer: writer, accounts: &accounts{clock: newClock()}, threads: make(map[int32]*knownThread)}
 	name := func(name string) {
 		if err := os.WriteFile("/proc/thread-self/comm", []byte(name), 0); err != nil {
 			t.Fatal(err)

@@ -5,12 +5,8 @@ package record
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/cilium/ebpf/link"
-
-	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -29,108 +25,29 @@ var defaultReturns = returnPolicy{on: time.Second, period: 10 * time.Second, max
 // returnsGrace is for launches under way, which may wait for room in a full queue.
 const returnsGrace = 10 * time.Millisecond
 
-// returnLinks are the probed returns of functions whose returns are not always probed.
-type returnLinks struct {
-	skipped bool
-	probed  []returnLink
-}
-
-// returnLink is the returns of one library for one process; link is nil while they are
-// not probed.
-type returnLink struct {
-	executable *link.Executable
-	options    link.UprobeMultiOptions
-	link       link.Link
-}
-
-// open returns the links that are in place.
-func (r *returnLinks) open() []link.Link {
-	var links []link.Link
-	for _, l := range r.probed {
-		if l.link != nil {
-			links = append(links, l.link)
-		}
-	}
-	return links
-}
-
-// linkLaunches links entries and, in a link of their own, returns of launches. The caller
-// holds p.mu.
-func (p *probes) linkLaunches(executable *link.Executable, probes []Probe, pid int) error {
-	entry, exit := multiOptions(probes, pid)
-	p.launches.probed = append(p.launches.probed, returnLink{executable: executable, options: exit})
-	if !p.launches.skipped {
-		if err := p.linkReturns(&p.launches.probed[len(p.launches.probed)-1]); err != nil {
-			return err
-		}
-	}
-	entries, err := executable.UprobeMulti(nil, p.objects.CallEnter, &entry)
-	if err != nil {
-		return err
-	}
-	p.lasting.entries = append(p.lasting.entries, entries)
-	p.count += len(entry.Addresses) + len(exit.Addresses)
-	return nil
-}
-
-func (p *probes) linkReturns(l *returnLink) error {
-	options := l.options
-	links, err := l.executable.UretprobeMulti(nil, p.objects.CallExit, &options)
-	if err != nil {
-		return err
-	}
-	l.link = links
-	return nil
-}
-
 // skipReturns ends the probing of returns of launches: first calls are sent at their
 // entry, then, when those before have returned, the probes go. stop ends the wait.
 func (p *probes) skipReturns(stop <-chan struct{}) error {
 	if err := p.objects.SkipReturns.Set(uint8(1)); err != nil {
 		return fmt.Errorf("send launches at their entry: %w", err)
 	}
-	for {
-		if sleep(stop, returnsGrace) {
-			return nil
-		}
-		open, err := p.openCalls()
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(open, awaitsReturn) {
-			break
-		}
+	if returned, err := p.awaitReturns(stop, 0); err != nil || !returned {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.launches.skipped = true
-	err := closeLinks(p.launches.open())
-	for i := range p.launches.probed {
-		p.launches.probed[i].link = nil
-	}
-	return err
-}
-
-// awaitsReturn reports whether an open call's return is one that is to be given up.
-func awaitsReturn(e bpf.CudaEvent) bool {
-	call, _, _, ok := bpf.ByCookie(e.Call)
-	return ok && call.ReturnSpared() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
+	return remove(p.launches.returns)
 }
 
 // probeReturns begins the probing of returns again.
 func (p *probes) probeReturns() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var err error
-	for i := range p.launches.probed {
-		if p.launches.probed[i].link == nil {
-			err = errors.Join(err, p.linkReturns(&p.launches.probed[i]))
-		}
-	}
-	if err != nil {
+	p.launches.skipped = false
+	if err := p.placeLaunches(); err != nil {
 		return fmt.Errorf("probe returns of launches: %w", err)
 	}
-	p.launches.skipped = false
 	return p.objects.SkipReturns.Set(uint8(0))
 }
 
@@ -139,7 +56,7 @@ func (s *Session) spareReturns(stop <-chan struct{}) {
 	noted, policy := false, s.opt.returns
 	for !sleep(stop, policy.on/4) {
 		rate := s.scribe.launchRate.Load()
-		if rate < policy.maxRate {
+		if rate < policy.maxRate || s.launchesSampled.Load() {
 			continue
 		}
 		if !noted {

@@ -25,7 +25,7 @@ type scribe struct {
 	accounts *accounts
 	stacks   *stackTable
 	names    map[kernelKey]kernelName
-	threads  map[int32]knownThread
+	threads  map[int32]*knownThread
 	captures *captures
 	behind   handleNames
 	meta     func() format.Meta
@@ -33,6 +33,7 @@ type scribe struct {
 	chunks chan []byte // ring records, back to back
 	pool   *chunkPool
 	rows   chan []format.Row // from NVML and others; one class per slice
+	asks   chan chan hitRates
 	done   chan struct{}
 
 	gathered    [gatheredClasses][]format.Row // calls, by class of rows from ClassMemory on
@@ -43,6 +44,10 @@ type scribe struct {
 	progress    atomic.Pointer[Progress]
 	// launchRate is how many kernels the busiest process launches in a second.
 	launchRate atomic.Int64
+	// missing are times without launches.
+	missing missingTimes
+	rated   accountSums // when rates were asked for last
+	ratedAt time.Time
 }
 
 // gatheredClasses are the classes of rows that come one by one, in masses.
@@ -98,6 +103,8 @@ func (s *scribe) run(rotateEvery time.Duration) {
 				continue
 			}
 			s.take(r)
+		case reply := <-s.asks:
+			reply <- s.rates(time.Now())
 		case <-look.C:
 			s.look()
 		case <-rotate.C:
@@ -255,10 +262,21 @@ func (s *scribe) add(e *bpf.CudaEvent) {
 	if row.Flags&format.FlagAbandoned != 0 {
 		s.accounts.abandoned[class]++
 	}
-	if call.ReturnSpared() {
-		s.launches.count(row.Pid)
+	t, ok := s.threads[row.Tid]
+	if !ok {
+		t = s.noteThread(row.Pid, row.Tid)
 	}
-	if _, ok := s.threads[row.Tid]; !ok {
-		s.noteThread(row.Pid, row.Tid)
+	n := int64(2)
+	if row.Flags&(format.FlagNoReturn|format.FlagOpen|format.FlagAbandoned) != 0 {
+		n = 1
+	}
+	switch {
+	case call.ReturnSpared():
+		s.launches.count(row.Pid)
+		t.hits.launches += n
+	case class == bpf.CudaCallClassCLASS_ALLOCATOR:
+		t.hits.allocator += n
+	default:
+		t.hits.others += n
 	}
 }

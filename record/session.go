@@ -7,6 +7,7 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpurec/gpurec/bpf"
@@ -47,6 +48,10 @@ type Options struct {
 	KeepGetters bool
 	// KeepReturns goes on probing the returns of launches however many there are.
 	KeepReturns bool
+	// MaxOverheadPct is how much of its time, in percent, probes may cost the thread that
+	// they cost most: above it, launches of kernels are recorded for part of the time. 0:
+	// no limit.
+	MaxOverheadPct float64
 	// Allocators records the events of PyTorch's caching allocator as well.
 	Allocators bool
 	// Warn is told in a sentence what will be missing from the recording, while it runs; it
@@ -59,16 +64,17 @@ type Options struct {
 	CommandLine  []string
 
 	// For tests:
-	only    []string     // probe these functions alone
-	returns returnPolicy // of launches
-	xids    *xidPaths    // tests: where Xids come from; nil: the system's
+	only     []string     // probe these functions alone
+	returns  returnPolicy // of launches
+	governor governorPolicy
+	xids     *xidPaths // tests: where Xids come from; nil: the system's
 }
 
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
 		BufferBytes: 32 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocators: true,
-		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns,
+		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns, governor: defaultGovernor,
 	}
 }
 
@@ -117,6 +123,8 @@ type Session struct {
 	cache     *libraryCache
 
 	allocators allocatorWatch
+	// launchesSampled is set while probes of launches come and go.
+	launchesSampled atomic.Bool
 
 	metaMu sync.Mutex
 	meta   format.Meta
@@ -241,11 +249,12 @@ func (s *Session) begin(writer *format.Writer) error {
 	}
 	s.scribe = &scribe{
 		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
-		names: make(map[kernelKey]kernelName), threads: make(map[int32]knownThread), captures: newCaptures(), meta: s.metaNow,
-		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64),
+		names: make(map[kernelKey]kernelName), threads: make(map[int32]*knownThread), meta: s.metaNow,
+		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64), asks: make(chan chan hitRates), ratedAt: time.Now(),
 		done: make(chan struct{}), launches: newLaunchRate(),
 		onFailure: func(err error) { s.failures <- err },
 	}
+	s.scribe.captures = newCaptures(&s.scribe.missing)
 	s.scribe.progress.Store(new(Progress))
 	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, pool, s.births)
 	if err != nil {
@@ -279,7 +288,12 @@ func (s *Session) begin(writer *format.Writer) error {
 
 // startHelpers starts what runs beside the ring buffer.
 func (s *Session) startHelpers(c clock) {
-	s.helpers.Go(func() { sampleRunTimes(s.stop) })
+	statsOn, statsEvery := statsOn, statsEvery
+	if s.opt.MaxOverheadPct > 0 {
+		statsOn, statsEvery = statsOnGoverned, statsEveryGoverned
+		s.helpers.Go(func() { s.govern(s.stop) })
+	}
+	s.helpers.Go(func() { sampleRunTimes(s.stop, statsOn, statsEvery) })
 	if !s.opt.KeepGetters {
 		s.helpers.Go(func() { s.dropGetters(s.stop) })
 	}

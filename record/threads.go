@@ -15,11 +15,15 @@ import (
 type knownThread struct {
 	pid  int32
 	name string
+	hits hits // since rates were asked for last
 }
 
 // noteThread writes a thread's name down when it makes its first call.
-func (s *scribe) noteThread(pid, tid int32) {
-	s.nameThread(tid, knownThread{pid, threadName(pid, tid)})
+func (s *scribe) noteThread(pid, tid int32) *knownThread {
+	t := &knownThread{pid: pid, name: threadName(pid, tid)}
+	s.threads[tid] = t
+	s.nameThread(tid, t)
+	return t
 }
 
 // renameThreads writes the names down that threads have given themselves since: a
@@ -27,13 +31,13 @@ func (s *scribe) noteThread(pid, tid int32) {
 func (s *scribe) renameThreads() {
 	for tid, t := range s.threads {
 		if name := threadName(t.pid, tid); name != "" && name != t.name {
-			s.nameThread(tid, knownThread{t.pid, name})
+			t.name = name
+			s.nameThread(tid, t)
 		}
 	}
 }
 
-func (s *scribe) nameThread(tid int32, t knownThread) {
-	s.threads[tid] = t
+func (s *scribe) nameThread(tid int32, t *knownThread) {
 	s.write(format.ClassFact, []format.Row{{
 		Kind: format.KindThread, StartNs: s.accounts.clock.now(), Pid: t.pid, Tid: tid, Name: t.name, Device: -1,
 	}})

@@ -31,6 +31,7 @@ type recordFlags struct {
 	pids      []int
 	buffer    string
 	attach    string
+	overhead  string
 	readyFile string
 
 	noChildren bool
@@ -53,6 +54,7 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
   sudo gpurec record -p 4242 -p 4243           # two, until Ctrl-C
   sudo gpurec record -- python3 train.py       # a command from its first call
   sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet
+  sudo gpurec record -p 4242 --max-overhead 5% # sample kernel launches where all of them cost more
   sudo gpurec record --all -d 10s              # every process that uses CUDA
   sudo gpurec record --comm python3 -d 10s     # every one of that name`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -78,6 +80,7 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.BoolVar(&f.opt.Allocators, "allocator", f.opt.Allocators, "record what PyTorch's caching allocator does: tensors, segments, out-of-memory")
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
+	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 second in 10; all other calls always are (default: everything is recorded)")
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: not at all")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded to disk every `TIME`: what a crash costs at most")
 	flags.StringVar(&f.attach, "attach", string(record.AttachAuto), "how to attach: auto, uprobe_multi or perf")
@@ -131,6 +134,11 @@ func (f *recordFlags) check(command []string) error {
 		return usagef(help, "--nvml-interval %v: 1ms or more, or 0 for none", f.opt.NVMLInterval)
 	case f.opt.SegmentInterval < 100*time.Millisecond:
 		return usagef(help, "--segment-interval %v: 100ms or more", f.opt.SegmentInterval)
+	}
+	if f.overhead != "" {
+		if f.opt.MaxOverheadPct, err = parsePercent(f.overhead); err != nil {
+			return usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: a share from 0.1%% to 100%% is needed", f.overhead)
+		}
 	}
 	f.opt.Attach = record.Attach(f.attach)
 	f.opt.Pids = f.pids

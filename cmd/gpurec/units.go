@@ -51,3 +51,12 @@ func count(n int64) string {
 	}
 	return text
 }
+
+// parsePercent reads a share such as 5% or 0.5, from 0.1 to 100 percent.
+func parsePercent(text string) (float64, error) {
+	pct, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !(pct >= 0.1 && pct <= 100) {
+		return 0, fmt.Errorf("%q is no share from 0.1%% to 100%%", text)
+	}
+	return pct, nil
+}

@@ -1,0 +1,177 @@
+//go:build linux
+
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// isSampled tells the launches that may be left out.
+func isSampled() map[string]bool {
+	sampled := make(map[string]bool)
+	for cookie := range bpf.NumCookies() {
+		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		sampled[name] = call.ReturnSpared()
+	}
+	return sampled
+}
+
+// stretch is a time in Unix ns, its end not included.
+type stretch struct{ fromNs, toNs int64 }
+
+// recordedStretches reads from the notes of a recording when launches were recorded.
+func recordedStretches(t *testing.T, path string) []stretch {
+	t.Helper()
+	list := []stretch{{0, math.MaxInt64}}
+	for _, note := range factRows(t, path, format.KindNote) {
+		if note.Name != format.NoteSampling {
+			continue
+		}
+		var s format.Sampling
+		if err := json.Unmarshal([]byte(note.Message), &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Class != format.SampledLaunch || s.OverheadPct <= 0 || s.MaxOverheadPct != 0.1 {
+			t.Errorf("note %s", note.Message)
+		}
+		switch last := &list[len(list)-1]; {
+		case s.What != format.SampledCalls:
+		case s.Recorded && last.toNs < note.StartNs:
+			list = append(list, stretch{note.StartNs, math.MaxInt64})
+		case !s.Recorded && last.toNs == math.MaxInt64 && last.fromNs < note.StartNs:
+			last.toNs = note.StartNs
+		default:
+			t.Fatalf("notes do not alternate: %s", note.Message)
+		}
+	}
+	return list
+}
+
+func within(list []stretch, ns int64) bool {
+	return slices.ContainsFunc(list, func(s stretch) bool { return s.fromNs <= ns && ns < s.toNs })
+}
+
+// withoutMissing drops those launches of a ledger that the recording says it does not have.
+// The ledger's time of a call is later than the probe's, which is after the end of the call
+// before: of the launches between which a switch lies it is the row, if there is one, that
+// tells.
+func withoutMissing(ledger map[int32][]ledgerCall, rows map[int32][]format.Row, recorded []stretch, clockOffset int64) (dropped, unsure int) {
+	sampled := isSampled()
+	for tid, calls := range ledger {
+		var kept []ledgerCall
+		before := calls[0].startNs + clockOffset
+		for _, c := range calls {
+			at := c.startNs + clockOffset
+			isThere := within(recorded, at)
+			if sampled[c.name] && isThere != within(recorded, before) {
+				unsure++
+				i, _ := slices.BinarySearchFunc(rows[tid], before, func(r format.Row, ns int64) int { return int(r.StartNs - ns) })
+				isThere = i < len(rows[tid]) && rows[tid][i].StartNs <= at
+			}
+			before = c.endNs + clockOffset
+			if sampled[c.name] && !isThere {
+				dropped++
+				continue
+			}
+			kept = append(kept, c)
+		}
+		ledger[tid] = kept
+	}
+	return dropped, unsure
+}
+
+// Across switches of the governor, a recording has all launches of the times of which it
+// says so, once, and no others; all other calls are there.
+func TestSampledLaunchesEqualTheLedger(t *testing.T) {
+	needKernel(t)
+	for _, stacks := range []string{StacksFP, StacksAuto} {
+		t.Run(stacks, func(t *testing.T) {
+			const calls = 160_000
+			p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "3", "--seed", "5", "--rate", "40000", "--wait")
+			p.expect("ready")
+			opt := testOptions(t, p.pid())
+			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = AttachMulti, stacks, false, 0.1
+			opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
+			opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+			s := start(t, opt)
+			if err := s.StacksError(); err != nil {
+				skip(t, err.Error())
+			}
+			var since int64
+			result := runWhile(t, s, func() {
+				since = monotonic()
+				p.step()
+				p.expect("done")
+			})
+			p.finish()
+			total := result.Meta.Totals()
+			if total.Lost != 0 || total.Seen != total.Recorded || total.Open != 0 || total.Abandoned != 0 {
+				t.Errorf("books: %+v", total)
+			}
+			recorded, rows := recordedStretches(t, result.Output), recordedCalls(t, result.Output)
+			ledger := readLedger(t, p.ledger, since)
+			dropped, unsure := withoutMissing(ledger, rows, recorded, result.Meta.ClockOffsetNs)
+			if n := compare(t, result.Output, ledger); int64(n) != total.Recorded {
+				t.Errorf("%d calls compared, %d recorded", n, total.Recorded)
+			}
+			launches, bare := checkStretches(t, rows, recorded)
+			if len(recorded) < 5 || dropped < 500 || launches < 500 || bare < 50 || bare == launches || unsure > 2*3*len(recorded) {
+				t.Errorf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d around switches", len(recorded), dropped, launches, bare, unsure)
+			}
+			t.Logf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d around switches", len(recorded), dropped, launches, bare, unsure)
+		})
+	}
+}
+
+// checkStretches checks that no launch is outside of the times that are said to be recorded.
+func checkStretches(t *testing.T, rows map[int32][]format.Row, recorded []stretch) (launches, bare int) {
+	t.Helper()
+	sampled, outside := isSampled(), 0
+	for _, thread := range rows {
+		for i := range thread {
+			r := &thread[i]
+			if !sampled[r.Name] {
+				continue
+			}
+			launches++
+			if r.StackStatus == format.StackNone {
+				bare++
+			}
+			if !within(recorded, r.StartNs) {
+				outside++
+			}
+		}
+	}
+	if outside > 0 {
+		t.Errorf("%d launches of times that are said not to be recorded", outside)
+	}
+	return launches, bare
+}
+
+// What a probe costs is measured: more than nothing, and not absurdly much.
+func TestCostOfAnException(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
+	p.expect("ready")
+	for _, how := range []Attach{AttachMulti, AttachPerf} {
+		opt := testOptions(t, p.pid())
+		opt.Attach, opt.only = how, []string{"cuMemAlloc_v2"}
+		s := start(t, opt)
+		ns, err := s.probes.exceptionNs()
+		if err != nil || ns < 50 || ns > 100_000 {
+			t.Errorf("%s: %.0f ns, %v", how, ns, err)
+		}
+		t.Logf("%s: %.0f ns", how, ns)
+		runWhile(t, s, func() {})
+	}
+	p.step()
+	p.finish()
+}
