@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func recordedStretches(t *testing.T, path string) []stretch {
 		if err := json.Unmarshal([]byte(note.Message), &s); err != nil {
 			t.Fatal(err)
 		}
-		if s.Class != format.SampledLaunch || s.OverheadPct <= 0 || s.MaxOverheadPct != 0.1 {
+		if s.Class != format.SampledLaunch || s.OverheadPct < 0 || s.MaxOverheadPct != 0.1 {
 			t.Errorf("note %s", note.Message)
 		}
 		switch last := &list[len(list)-1]; {
@@ -154,6 +155,34 @@ func checkStretches(t *testing.T, rows map[int32][]format.Row, recorded []stretc
 		t.Errorf("%d launches of times that are said not to be recorded", outside)
 	}
 	return launches, bare
+}
+
+// With perf uprobes only stacks are sampled, and the recording says so.
+func TestPerfUprobesSampleStacksOnly(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "60000", "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.Attach, opt.MaxOverheadPct, opt.only = AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
+	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	var warnings []string
+	opt.Warn = func(text string) { warnings = append(warnings, text) }
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	if text := strings.Join(warnings, "; "); !strings.Contains(text, "cannot be sampled with --attach perf") || !strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
+		t.Errorf("warned of %s", text)
+	}
+	if recorded := recordedStretches(t, result.Output); len(recorded) != 1 || recorded[0].toNs != math.MaxInt64 {
+		t.Errorf("launches recorded in %v", recorded)
+	}
+	launches, bare := checkStretches(t, recordedCalls(t, result.Output), recordedStretches(t, result.Output))
+	if bare < 100 || bare == launches {
+		t.Errorf("%d launches, %d without stack", launches, bare)
+	}
 }
 
 // What a probe costs is measured: more than nothing, and not absurdly much.
