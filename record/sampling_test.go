@@ -204,3 +204,45 @@ func TestCostOfAnException(t *testing.T) {
 	p.step()
 	p.finish()
 }
+
+// A process that ends while launches are left out does not keep those of others from being
+// recorded again. The third process has probes placed by process.
+func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
+	needKernel(t)
+	storm := func(calls int) *simProgram {
+		p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
+		p.expect("ready")
+		return p
+	}
+	long, short, _ := storm(80_000), storm(20_000), storm(1)
+	opt := testOptions(t, long.pid(), short.pid())
+	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = AttachMulti, 0.1, false
+	opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
+	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	s := start(t, opt)
+	var endNs int64
+	result := runWhile(t, s, func() {
+		long.step()
+		short.step()
+		short.expect("done")
+		short.finish()
+		endNs = time.Now().UnixNano()
+		long.expect("done")
+	})
+	long.finish()
+	for _, note := range factRows(t, result.Output, format.KindNote) {
+		if (note.Name == noteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
+			t.Errorf("%s: %s", note.Name, note.Message)
+		}
+	}
+	after := 0
+	for _, r := range recordedStretches(t, result.Output) {
+		if r.fromNs > endNs {
+			after++
+		}
+	}
+	total := result.Meta.Totals()
+	if after < 2 || total.Lost != 0 || total.Seen != total.Recorded || total.Abandoned != 0 {
+		t.Errorf("%d times with launches after the end of a process; books %+v", after, total)
+	}
+}
