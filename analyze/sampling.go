@@ -100,8 +100,8 @@ var samplingColumns = []Column{
 
 // estimatedLaunches and estimatedCalls are columns and totals of recordings in which launches were sampled.
 var (
-	estimatedLaunches = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimate: launches if those of times without are like those just before and after; only where --max-overhead left some out. Too low by as much as recording them slowed the program down"}
-	estimatedCalls    = Column{"estimated_calls", "~CALLS", UnitCount, "estimate: calls with the launches that --max-overhead left out, if those are like the ones just before and after. Too low by as much as recording them slowed the program down"}
+	estimatedLaunches = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimate, only where --max-overhead left some out: launches if in the times without there were as many for every other call as just before and after (where there are fewer than 30 other calls: as many a second)"}
+	estimatedCalls    = Column{"estimated_calls", "~CALLS", UnitCount, "estimate: calls with the launches that --max-overhead left out, if in the times without there were as many for every other call as just before and after (where there are fewer than 30 other calls: as many a second)"}
 )
 
 // estimateOf is an estimate as a total.
@@ -151,17 +151,118 @@ type launchWeights struct {
 	weights []int64 // thousandths, from fromNs until the next
 }
 
-// launchWeights returns the weights of a window, nil if all launches in it are recorded. Launches of a time without are taken to be
-// like those just before and after it, as far to both sides as it is long.
-func (t *Timeline) launchWeights(w Window) *launchWeights {
-	times := t.facts.sampling.noLaunches
-	var inside []Window
-	for _, m := range times {
+// blind is a time without launches, and the times beside it whose launches are taken to be like those that it had.
+type blind struct {
+	Window
+	left, right       Window
+	others, likeOther int64 // other calls in it, and in left and right
+}
+
+// besideRatio bounds how much longer the time on one side of a blind one is than that on the other: what a program did long ago, such
+// as loading its data, says little.
+const besideRatio = 2
+
+// fewOthers is how many other calls there must be beside a blind time for these to be a measure.
+const fewOthers = 30
+
+// blinds are the times of a window without launches.
+func (t *Timeline) blinds(w Window) (list []blind) {
+	for _, m := range t.facts.sampling.noLaunches {
 		if m.FromNs < w.ToNs && m.ToNs > w.FromNs {
-			inside = append(inside, Window{max(m.FromNs, w.FromNs), min(m.ToNs, w.ToNs)})
+			list = append(list, blind{Window: Window{max(m.FromNs, w.FromNs), min(m.ToNs, w.ToNs)}})
 		}
 	}
-	if len(inside) == 0 {
+	for i := range list {
+		b := &list[i]
+		fromNs, toNs := w.FromNs, w.ToNs
+		if i > 0 {
+			fromNs = list[i-1].ToNs
+		}
+		if i+1 < len(list) {
+			toNs = list[i+1].FromNs
+		}
+		left, right := min(b.FromNs-fromNs, b.DurNs()), min(toNs-b.ToNs, b.DurNs())
+		if left > 0 && right > 0 {
+			left, right = min(left, besideRatio*right), min(right, besideRatio*left)
+		}
+		b.left, b.right = Window{b.FromNs - left, b.FromNs}, Window{b.ToNs, b.ToNs + right}
+	}
+	return list
+}
+
+// more is for how many launches of a blind time one beside it stands, in thousandths: as many as there were other calls in it for one
+// beside it, since a program that records less runs faster; with few other calls, as much as it is longer.
+func (b *blind) more() int64 {
+	inside, beside := float64(b.DurNs()), float64(b.left.DurNs()+b.right.DurNs())
+	if b.likeOther >= fewOthers {
+		inside, beside = float64(b.others), float64(b.likeOther)
+	}
+	if beside == 0 {
+		return 0
+	}
+	return roundInt(min(mostWeight, thousandth*inside/beside))
+}
+
+// countOthers counts calls that are no launches of kernels, and events of allocators, in blind times and beside them.
+func (t *Timeline) countOthers(list []blind) {
+	var bounds []int64
+	for i := range list {
+		b := &list[i]
+		bounds = append(bounds, b.left.FromNs, b.FromNs, b.ToNs, b.right.ToNs)
+	}
+	slices.Sort(bounds)
+	bounds = slices.Compact(bounds)
+	counts := make([]int64, len(bounds)+1) // calls before the bound
+	var start []int64
+	var kind, name format.Strings
+	for _, spans := range [][]span{t.memory, t.calls, t.allocations} {
+		for _, s := range spans {
+			start, kind, name = s.group.Int64("start_ns", start), s.group.StringsInto("kind", kind), s.group.StringsInto("name", name)
+			for i, ns := range start {
+				if kind.At(i) != format.KindLaunch || baseName(name.At(i)) == "cuGraphLaunch" {
+					counts[sort.Search(len(bounds), func(k int) bool { return bounds[k] > ns })]++
+				}
+			}
+		}
+	}
+	for i := 1; i < len(counts); i++ {
+		counts[i] += counts[i-1]
+	}
+	before := func(ns int64) int64 {
+		at, _ := slices.BinarySearch(bounds, ns)
+		return counts[at]
+	}
+	in := func(w Window) int64 { return before(w.ToNs) - before(w.FromNs) }
+	for i := range list {
+		b := &list[i]
+		b.others, b.likeOther = in(b.Window), in(b.left)+in(b.right)
+	}
+}
+
+// launchWeights returns the weights of a window, nil if all launches in it are recorded. Launches of a time without are taken to be
+// like those just before and after it.
+func (t *Timeline) launchWeights(w Window) *launchWeights {
+	if known, ok := t.weights[w]; ok {
+		return known
+	}
+	weights := newLaunchWeights(t.countedBlinds(w))
+	if t.weights == nil {
+		t.weights = make(map[Window]*launchWeights)
+	}
+	t.weights[w] = weights
+	return weights
+}
+
+func (t *Timeline) countedBlinds(w Window) []blind {
+	list := t.blinds(w)
+	if len(list) > 0 {
+		t.countOthers(list)
+	}
+	return list
+}
+
+func newLaunchWeights(list []blind) *launchWeights {
+	if len(list) == 0 {
 		return nil
 	}
 	type edge struct {
@@ -169,22 +270,9 @@ func (t *Timeline) launchWeights(w Window) *launchWeights {
 		weight int64
 	}
 	edges := []edge{{math.MinInt64, thousandth}}
-	for i, m := range inside {
-		left, right := Window{w.FromNs, m.FromNs}, Window{m.ToNs, w.ToNs}
-		if i > 0 {
-			left.FromNs = inside[i-1].ToNs
-		}
-		if i+1 < len(inside) {
-			right.ToNs = inside[i+1].FromNs
-		}
-		left.FromNs = max(left.FromNs, m.FromNs-m.DurNs())
-		right.ToNs = min(right.ToNs, endOf(m.ToNs, m.DurNs()))
-		like := left.DurNs() + right.DurNs()
-		if like == 0 {
-			continue
-		}
-		more := roundInt(min(mostWeight, thousandth*float64(m.DurNs())/float64(like)))
-		for _, side := range []Window{left, right} {
+	for i := range list {
+		b, more := &list[i], list[i].more()
+		for _, side := range []Window{b.left, b.right} {
 			edges = append(edges, edge{side.FromNs, more}, edge{side.ToNs, -more})
 		}
 	}

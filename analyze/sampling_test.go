@@ -138,6 +138,29 @@ func TestWeightsOfLaunches(t *testing.T) {
 	}
 }
 
+// A program runs faster while its launches are not recorded: the other calls tell how much.
+func TestEstimatesFollowOtherCalls(t *testing.T) {
+	tp := newTape(t)
+	for ns := int64(0); ns < 60*second; ns += 20 * ms {
+		if blind := ns >= 10*second && ns < 19*second; !blind {
+			for k := range int64(4) {
+				tp.launched(ns+k*ms, us, "gemm", 7, 1)
+			}
+			tp.synced("cuStreamSynchronize", ns+10*ms, us, 7, 0)
+		} else {
+			tp.synced("cuStreamSynchronize", ns+5*ms, us, 7, 0)
+			tp.synced("cuStreamSynchronize", ns+10*ms, us, 7, 0)
+			tp.synced("cuStreamSynchronize", ns+15*ms, us, 7, 0)
+		}
+	}
+	tp.without(left{10 * second, 19 * second})
+	r, err := tp.timeline().Kernels(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers(t, r, map[string]float64{"launches": 51 * 50 * 4, "estimated_launches": 51*50*4 + 9*50*3*4})
+}
+
 // Whatever a file claims, nothing panics and no number is absurd.
 func TestSwitchesOfADamagedFile(t *testing.T) {
 	tp := sampled(t)

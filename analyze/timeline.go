@@ -20,6 +20,7 @@ type Timeline struct {
 	scan    callScan
 	api     apiScan
 
+	weights  map[Window]*launchWeights // of windows that were asked for
 	contexts contextDevices
 	madeHere map[contextKey]bool // contexts that the program made with cuCtxCreate
 	events   []memoryEvent       // in order of time

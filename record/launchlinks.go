@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"time"
 
@@ -25,11 +26,12 @@ type launchLinks struct {
 }
 
 // launchLink is the entries or the returns of one library for one process; link is nil
-// while they are not probed.
+// while they are not probed. If the process has ended meanwhile, it is gone.
 type launchLink struct {
 	executable *link.Executable
 	options    link.UprobeMultiOptions
 	link       link.Link
+	gone       bool
 }
 
 // placed returns the links that are in place.
@@ -71,13 +73,18 @@ func (p *probes) placeLaunches() error {
 	var err error
 	place := func(of []launchLink, multi func(*launchLink, *link.UprobeMultiOptions) (link.Link, error)) {
 		for i := range of {
-			if of[i].link != nil {
+			if of[i].link != nil || of[i].gone {
 				continue
 			}
 			options := of[i].options
 			l, lerr := multi(&of[i], &options)
-			if err = errors.Join(err, lerr); lerr == nil {
+			switch {
+			case lerr == nil:
 				of[i].link = l
+			case options.PID != everyProcess && errors.Is(lerr, os.ErrNotExist):
+				of[i].gone = true // the library is held open: it is the process that is not there
+			default:
+				err = errors.Join(err, lerr)
 			}
 		}
 	}

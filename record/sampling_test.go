@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func recordedStretches(t *testing.T, path string) []stretch {
 		if err := json.Unmarshal([]byte(note.Message), &s); err != nil {
 			t.Fatal(err)
 		}
-		if s.Class != format.SampledLaunch || s.OverheadPct <= 0 || s.MaxOverheadPct != 0.1 {
+		if s.Class != format.SampledLaunch || s.OverheadPct < 0 || s.MaxOverheadPct != 0.1 {
 			t.Errorf("note %s", note.Message)
 		}
 		switch last := &list[len(list)-1]; {
@@ -156,6 +157,34 @@ func checkStretches(t *testing.T, rows map[int32][]format.Row, recorded []stretc
 	return launches, bare
 }
 
+// With perf uprobes only stacks are sampled, and the recording says so.
+func TestPerfUprobesSampleStacksOnly(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "60000", "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.Attach, opt.MaxOverheadPct, opt.only = AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
+	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	var warnings []string
+	opt.Warn = func(text string) { warnings = append(warnings, text) }
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	if text := strings.Join(warnings, "; "); !strings.Contains(text, "cannot be sampled with --attach perf") || !strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
+		t.Errorf("warned of %s", text)
+	}
+	if recorded := recordedStretches(t, result.Output); len(recorded) != 1 || recorded[0].toNs != math.MaxInt64 {
+		t.Errorf("launches recorded in %v", recorded)
+	}
+	launches, bare := checkStretches(t, recordedCalls(t, result.Output), recordedStretches(t, result.Output))
+	if bare < 100 || bare == launches {
+		t.Errorf("%d launches, %d without stack", launches, bare)
+	}
+}
+
 // What a probe costs is measured: more than nothing, and not absurdly much.
 func TestCostOfAnException(t *testing.T) {
 	needKernel(t)
@@ -174,4 +203,46 @@ func TestCostOfAnException(t *testing.T) {
 	}
 	p.step()
 	p.finish()
+}
+
+// A process that ends while launches are left out does not keep those of others from being
+// recorded again. The third process has probes placed by process.
+func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
+	needKernel(t)
+	storm := func(calls int) *simProgram {
+		p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
+		p.expect("ready")
+		return p
+	}
+	long, short, _ := storm(80_000), storm(20_000), storm(1)
+	opt := testOptions(t, long.pid(), short.pid())
+	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = AttachMulti, 0.1, false
+	opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
+	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	s := start(t, opt)
+	var endNs int64
+	result := runWhile(t, s, func() {
+		long.step()
+		short.step()
+		short.expect("done")
+		short.finish()
+		endNs = time.Now().UnixNano()
+		long.expect("done")
+	})
+	long.finish()
+	for _, note := range factRows(t, result.Output, format.KindNote) {
+		if (note.Name == noteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
+			t.Errorf("%s: %s", note.Name, note.Message)
+		}
+	}
+	after := 0
+	for _, r := range recordedStretches(t, result.Output) {
+		if r.fromNs > endNs {
+			after++
+		}
+	}
+	total := result.Meta.Totals()
+	if after < 2 || total.Lost != 0 || total.Seen != total.Recorded || total.Abandoned != 0 {
+		t.Errorf("%d times with launches after the end of a process; books %+v", after, total)
+	}
 }

@@ -54,8 +54,8 @@ type Options struct {
 	MaxOverheadPct float64
 	// Allocators records the events of PyTorch's caching allocator as well.
 	Allocators bool
-	// Warn is told in a sentence what will be missing from the recording, while it runs; it
-	// may be nil.
+	// Warn is told in a sentence what will be missing from the recording, while it runs, by
+	// any goroutine; it may be nil.
 	Warn func(text string)
 	// Comm and Cgroup narrow All: processes of this name (15 characters, as in
 	// /proc/PID/comm), processes in this cgroup v2 or below it.
