@@ -3,6 +3,8 @@
 package record
 
 import (
+	"maps"
+
 	"github.com/gpurec/gpurec/bpf"
 )
 
@@ -111,3 +113,13 @@ func isWork(call *bpf.Call) bool {
 // kernels returns how many kernels an instantiated graph holds, as far as its making
 // was seen.
 func (c *captures) kernels(exec handle) int64 { return c.execs[exec] }
+
+// forget drops what is known of processes that are gone.
+func (c *captures) forget(gone map[int32]bool) {
+	for _, m := range []map[handle]*capture{c.streams, c.events} {
+		maps.DeleteFunc(m, func(h handle, _ *capture) bool { return gone[int32(h.pid)] })
+	}
+	for _, m := range []map[handle]int64{c.graphs, c.execs} {
+		maps.DeleteFunc(m, func(h handle, _ int64) bool { return gone[int32(h.pid)] })
+	}
+}

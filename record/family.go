@@ -380,7 +380,9 @@ func (s *Session) attachLate(lib *library, p *process) error {
 		return err
 	}
 	if s.probes.placed() > before {
-		s.libraries = append(s.libraries, lib)
+		if !slices.Contains(s.libraries, lib) {
+			s.libraries = append(s.libraries, lib)
+		}
 		if !lib.isAllocator { // whose totals tell whether something was missed
 			s.noteLate(lib, p)
 		}

@@ -69,6 +69,7 @@ func (p *probes) linkLaunches(executable *link.Executable, probes []Probe, pid i
 		return err
 	}
 	p.lasting.entries = append(p.lasting.entries, entries)
+	p.own(pid, entries)
 	p.count += len(entry.Addresses) + len(exit.Addresses)
 	return nil
 }

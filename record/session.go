@@ -35,6 +35,12 @@ type Options struct {
 	Attach Attach
 	// NVMLInterval is the time between GPU samples, 0: none.
 	NVMLInterval time.Duration
+	// MaxBytes bounds what the recording takes on disk, segments and finished file together;
+	// then it ends. 0: no bound, else at least format.MinMaxBytes.
+	MaxBytes int64
+	// Ring keeps only the last RingFor (0: of any age), within MaxBytes.
+	Ring    bool
+	RingFor time.Duration
 	// SegmentInterval is what a crash costs at most.
 	SegmentInterval time.Duration
 	// WaitForLibrary waits for processes that have not loaded libcuda yet.
@@ -108,6 +114,7 @@ type Session struct {
 	stop     chan struct{} // ends the helpers
 	helpers  sync.WaitGroup
 	failures chan error
+	full     chan struct{} // the recording has reached its size
 	births   chan bpf.CudaProcessEvent
 	// followErr says why children are not followed.
 	followErr error
@@ -127,7 +134,7 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), full: make(chan struct{}, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
 	}
 	defer func() {
 		if err != nil {
@@ -152,7 +159,7 @@ func Start(opt Options) (_ *Session, err error) {
 	if s.output == "" {
 		s.output = filepath.Join(opt.Folder, s.family.defaultOutput(time.Now().Format("20060102-150405")))
 	}
-	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner})
+	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner, Limits: limitsOf(&opt)})
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +252,8 @@ func (s *Session) begin(writer *format.Writer) error {
 		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64),
 		done: make(chan struct{}), launches: newLaunchRate(),
 		onFailure: func(err error) { s.failures <- err },
+		bounds:    newBounds(limitsOf(&s.opt)), ended: make(map[int32]int64), orphans: make(chan []bpf.CudaEvent),
+		onFull: func() { s.full <- struct{}{} },
 	}
 	s.scribe.progress.Store(new(Progress))
 	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, pool, s.births)
@@ -280,6 +289,7 @@ func (s *Session) begin(writer *format.Writer) error {
 // startHelpers starts what runs beside the ring buffer.
 func (s *Session) startHelpers(c clock) {
 	s.helpers.Go(func() { sampleRunTimes(s.stop) })
+	s.helpers.Go(func() { s.reapThreads(s.stop) })
 	if !s.opt.KeepGetters {
 		s.helpers.Go(func() { s.dropGetters(s.stop) })
 	}
@@ -309,6 +319,14 @@ func (s *Session) metaNow() format.Meta {
 	meta.EndNs = s.scribe.accounts.clock.now()
 	meta.Calls = s.scribe.accounts.calls()
 	meta.Probes = s.probes.placed()
+	b := &s.scribe.bounds
+	meta.Ring = b.ringMeta(s.startNs)
+	if b.fromNs != 0 {
+		meta.StartNs = b.fromNs
+	}
+	if b.endNs != 0 {
+		meta.EndNs, meta.MaxBytes = b.endNs, b.limits.MaxBytes
+	}
 	return meta
 }
 
@@ -351,6 +369,7 @@ const (
 	EndDuration  End = "the time is over"
 	EndProcesses End = "the process has ended"
 	EndContext   End = "it was stopped"
+	EndSize      End = "the recording has reached its greatest size"
 )
 
 // Run records until ctx is done, the duration is over or all processes have ended.
@@ -377,6 +396,8 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 			return EndContext, nil
 		case err := <-s.failures:
 			return "", err
+		case <-s.full:
+			return EndSize, nil
 		case <-s.remapped.news:
 			mapped.Reset(mappedDelay)
 		case <-mapped.C:
