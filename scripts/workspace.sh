@@ -9,6 +9,9 @@
 # - The Python thread state is found by its key also since 3.13: the thread-local variable
 #   is empty while the thread has released the interpreter's lock, as PyTorch does.
 # - CPython 3.14 marks entry frames with a tagged None.
+# - Processes that have ended are forgotten a second or two later, also if no stack comes
+#   through the module's own ring buffer: ours do not. Else it would keep all of them, and
+#   not unwind a process that gets the number of one.
 # - The module's own copies of the unwinding programs are not loaded: gpurec loads one of
 #   its own, and the verifier takes two seconds for them.
 #
@@ -19,7 +22,7 @@ set -eu
 cd "$(dirname "$0")/.."
 module=go.opentelemetry.io/ebpf-profiler
 version=$(GOWORK=off go list -m -f '{{.Version}}' "$module")
-edition=3 # of the changes
+edition=4 # of the changes
 copy=build/workspace/ebpf-profiler
 
 # change FILE FROM TO: replaces the line FROM, which must be there once.
@@ -54,6 +57,10 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
 	change tracer/tracer.go '	if err = loadPerfUnwinders(coll, ebpfProgs, ebpfMaps["perf_progs"], tailCallProgs,' \
 		'	tailCallProgs = nil
 	if err = loadPerfUnwinders(coll, ebpfProgs, ebpfMaps["perf_progs"], tailCallProgs,'
+	change tracer/events.go '			oldKTime = minKTime' \
+		'			if oldKTime = minKTime; oldKTime == 0 {
+				oldKTime = int64(times.GetKTime())
+			}'
 	echo "$version $edition" >build/workspace/version
 fi
 
