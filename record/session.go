@@ -68,6 +68,8 @@ type Options struct {
 	only    []string     // probe these functions alone
 	returns returnPolicy // of launches
 	xids    *xidPaths    // tests: where Xids come from; nil: the system's
+	// clockShift is added to the wall clock as it was when the recording began.
+	clockShift time.Duration
 }
 
 // DefaultOptions returns the options that the command line starts from.
@@ -237,6 +239,7 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 // begin starts the goroutines of the recording.
 func (s *Session) begin(writer *format.Writer) error {
 	c := newClock()
+	c.offsetNs += int64(s.opt.clockShift)
 	s.startNs = c.now()
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
 	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
