@@ -122,6 +122,42 @@ func TestFaultManyChildrenAtOnce(t *testing.T) {
 	t.Logf("%d calls of %d threads compared, %d lost", compare(t, result.Output, calls), len(calls), total.Lost)
 }
 
+// TestFaultChildrenBornWhileAttaching attaches to a program that starts children all the
+// time, long-lived ones and such as end before they are looked at.
+func TestFaultChildrenBornWhileAttaching(t *testing.T) {
+	needKernel(t)
+	for range faultTimes(t, 1, 20) {
+		cmd, begin, ledger := simShell(t, ownSimcuda(t), `
+			for i in $(seq 25); do $SIM/storm --calls 1600 --threads 1 --seed $i --rate 1000 >/dev/null & $SIM/storm --calls 10 --threads 1 >/dev/null & sleep 0.02; done; wait`)
+		begin()
+		eventually(t, "there are children", func() bool { return len(descendants([]int{cmd.Process.Pid})) > 4 })
+		opt := testOptions(t, cmd.Process.Pid)
+		opt.WaitForLibrary = true
+		s := start(t, opt)
+		ready := monotonic()
+		result := runWhile(t, s, func() {
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("the recorded program failed: %v", err)
+			}
+		})
+		recorded := recordedCalls(t, result.Output)
+		children, missing := 0, 0
+		for tid, calls := range readLedger(t, ledger, 0) {
+			if last := calls[len(calls)-1].startNs; last < ready+int64(time.Second) || len(calls) < 1000 {
+				continue // it had ended when there was something to see
+			}
+			children++
+			if len(recorded[tid]) == 0 {
+				missing++
+			}
+		}
+		if missing > 0 || children < 5 {
+			t.Errorf("of %d children %d were not recorded at all", children, missing)
+		}
+		t.Logf("%d children recorded", children)
+	}
+}
+
 // TestFaultProgramBecomesAnother has a program that has loaded libcuda become another one.
 func TestFaultProgramBecomesAnother(t *testing.T) {
 	needKernel(t)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -201,9 +202,14 @@ func (s *Session) attach(how Attach, targets []target) error {
 	}
 	if s.opt.Children {
 		s.followErr = probes.follow()
+		if err := s.adoptBorn(); err != nil {
+			return err
+		}
 	}
 	for _, t := range targets {
-		if err := s.place(t.library, t.pid); err != nil {
+		if err := s.place(t.library, t.pid); errors.Is(err, ErrNoProcess) && !slices.Contains(s.asked(), t.pid) {
+			continue // a child that has ended since
+		} else if err != nil {
 			return err
 		}
 		s.libraries = append(s.libraries, t.library)
