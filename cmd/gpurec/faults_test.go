@@ -190,8 +190,15 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 	nothing, worst := 0, time.Duration(0)
 	for i := range times {
 		output := filepath.Join(dir, fmt.Sprintf("%d.parquet", i))
-		recorder := startRecorder(t, v, output, "--segment-interval", segment.String())
+		args := []string{"--segment-interval", segment.String()}
+		if i%2 == 1 {
+			args = append(args, "--ring", "700ms")
+		}
+		recorder := startRecorder(t, v, output, args...)
 		ready := time.Now()
+		if i == 0 {
+			time.Sleep(time.Second) // one of them has something to recover
+		}
 		time.Sleep(rand.N(1500 * time.Millisecond))
 		must(t, recorder.Process.Kill())
 		killed := time.Now()
@@ -205,7 +212,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 			continue
 		}
 		r, meta := readRecording(t, output)
-		r.startNs = ready.UnixNano() - meta.ClockOffsetNs
+		r.startNs = max(ready.UnixNano(), meta.StartNs) - meta.ClockOffsetNs
 		recordings = append(recordings, r)
 		gap := time.Duration(killed.UnixNano() - meta.ClockOffsetNs - r.lastNs)
 		worst = max(worst, gap)
