@@ -11,7 +11,7 @@ CXX ?= c++
 # The unwinder's module is used with a few changes; scripts/workspace.sh says which.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu generate check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu soak faults generate check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,12 @@ verdicts: workspace simtorch ## record programs of which it is known what leaks,
 
 test-gpu: build ## compare a recording with what a program did on a real GPU
 	@bash scripts/test-gpu.sh
+
+soak: build simcuda ## record programs that come and go for MINUTES (60), memory and disk must stay flat (root)
+	@bash scripts/soak.sh $(or $(MINUTES),60)
+
+faults: workspace simtorch ## try each fault often: kills, 1,000 attaches, 500 children (root, half an hour)
+	@bash scripts/faults.sh
 
 generate: workspace ## compile the BPF programs (Debian 12's clang-14 and libbpf-dev)
 	$(GO) generate ./bpf

@@ -153,7 +153,7 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 			tp.synced("cuStreamSynchronize", ns+15*ms, us, 7, 0)
 		}
 	}
-	tp.without(left{10 * second, 19 * second})
+	tp.leftOut(left{10 * second, 19 * second})
 	r, err := tp.timeline().Kernels(Options{})
 	if err != nil {
 		t.Fatal(err)

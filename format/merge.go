@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -122,12 +121,16 @@ func segmentFiles(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var files []string
+	var all []segmentName
 	for _, e := range entries {
-		if isSegmentName(e.Name()) && filepath.Ext(e.Name()) == ".parquet" {
-			files = append(files, filepath.Join(dir, e.Name()))
+		if s, ok := parseSegmentName(e.Name()); ok {
+			s.path = filepath.Join(dir, e.Name())
+			all = append(all, s)
 		}
 	}
-	slices.Sort(files)
+	var files []string
+	for _, s := range withoutReplaced(all) {
+		files = append(files, s.path)
+	}
 	return files, nil
 }

@@ -41,7 +41,8 @@ type Meta struct {
 	OSRelease string `json:"os_release"`
 	Arch      string `json:"arch"`
 	// StartNs and EndNs bound the recording, Unix ns: first probe attached, last
-	// probe detached (in a segment: the time it was written).
+	// probe detached (in a segment: the time it was written). Of a ring that has dropped
+	// rows, StartNs is the time from which on it has them all.
 	StartNs int64 `json:"start_ns"`
 	EndNs   int64 `json:"end_ns"`
 	// ClockOffsetNs was added to CLOCK_MONOTONIC to get every time in the file.
@@ -62,12 +63,27 @@ type Meta struct {
 	// Machine is the host, Clocks the kernel's clocks at start and end. Since 1.1.
 	Machine Machine         `json:"machine"`
 	Clocks  []ClockSnapshot `json:"clocks,omitempty"`
+	// Ring is set if only the last part was kept. Since 1.1.
+	Ring *Ring `json:"ring,omitempty"`
+	// MaxBytes is the bound that ended the recording, 0: none did. Since 1.1.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
 	// Complete is one of the Complete constants.
 	Complete string `json:"-"`
 }
 
+// Ring says how much of a recording that drops its oldest rows was to be kept, and what was
+// dropped: all events that ended before Meta.StartNs, and a few that ended then.
+type Ring struct {
+	KeepNs   int64 `json:"keep_ns,omitempty"`   // 0: no bound
+	MaxBytes int64 `json:"max_bytes,omitempty"` // on disk, segments and finished file together; 0: no bound
+	// AttachedNs is when the recording began, Unix ns.
+	AttachedNs int64 `json:"attached_ns"`
+	// DroppedRows are rows by class of row groups: sample, memory, call, allocator.
+	DroppedRows map[string]int64 `json:"dropped_rows,omitempty"`
+}
+
 // CallCount accounts for every call of one class whose entry was seen:
-// Seen = Recorded + Lost.
+// Seen = Recorded + Lost + Dropped.
 type CallCount struct {
 	Seen     int64 `json:"seen"`
 	Recorded int64 `json:"recorded"`
@@ -76,6 +92,8 @@ type CallCount struct {
 	// Abandoned is how many of the Recorded never returned although the thread went on.
 	Abandoned int64 `json:"abandoned,omitempty"`
 	Lost      int64 `json:"lost,omitempty"`
+	// Dropped calls were recorded and taken out again to keep a ring in its bounds. Since 1.1.
+	Dropped int64 `json:"dropped,omitempty"`
 	// Counted is how many hot calls were only counted; they are not in Seen.
 	Counted int64 `json:"counted,omitempty"`
 }
@@ -122,6 +140,7 @@ func (m *Meta) Totals() CallCount {
 		t.Open += c.Open
 		t.Abandoned += c.Abandoned
 		t.Lost += c.Lost
+		t.Dropped += c.Dropped
 		t.Counted += c.Counted
 	}
 	return t

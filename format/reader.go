@@ -61,7 +61,7 @@ func Open(path string) (*Recording, error) {
 		return nil, err
 	}
 	for _, f := range files {
-		if err := rec.add(f); err != nil {
+		if err := rec.add(f); err != nil && !errors.Is(err, os.ErrNotExist) { // a ring that is being recorded deletes some
 			rec.Damaged = append(rec.Damaged, err)
 		}
 	}

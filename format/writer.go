@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
@@ -31,6 +32,8 @@ type Options struct {
 	// Force replaces an existing recording, and an unfinished one, of this name.
 	Force bool
 	Owner Owner
+	// Limits bound the recording's size.
+	Limits Limits
 }
 
 // ErrExists says that the output, or an unfinished recording of its name, is there.
@@ -47,13 +50,35 @@ type Writer struct {
 	seq     int
 	open    [numClasses]*segment
 	written int64 // bytes in finished segments
+
+	turn        int    // number of the next Rotate
+	turns       []turn // events that are on disk, the oldest first; of a ring only
+	doomed      []string
+	doomedBytes int64
+	kept        [numClasses][]kept  // facts and stacks on disk
+	rowBytes    [numClasses]float64 // what a row takes, as far as is known
 }
 
 // segment is one open segment file; it holds rows of one class.
 type segment struct {
-	file *os.File
-	path string
-	rows *parquet.GenericWriter[Row]
+	number int
+	file   *countedFile
+	path   string
+	rows   *parquet.GenericWriter[Row]
+	count  int64 // rows
+	lastNs int64 // end of the row that ended last
+}
+
+// countedFile knows how many bytes were written to it.
+type countedFile struct {
+	*os.File
+	bytes int64
+}
+
+func (f *countedFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	f.bytes += int64(n)
+	return n, err
 }
 
 // writerOptions must be the same for segments and merged files: only then are
@@ -71,7 +96,7 @@ func writerOptions() []parquet.WriterOption {
 // segments and returns an error matching ErrExists if path or the folder exists
 // and opt.Force is not set.
 func Create(path string, opt Options) (*Writer, error) {
-	w := &Writer{path: path, dir: path + SegmentSuffix, opt: opt}
+	w := &Writer{path: path, dir: path + SegmentSuffix, opt: opt, rowBytes: firstRowBytes}
 	for _, p := range []string{w.path, w.dir} {
 		_, err := os.Lstat(p)
 		switch {
@@ -134,9 +159,14 @@ func (w *Writer) Write(c Class, rows []Row) error {
 		}
 		w.open[c] = s
 	}
-	if _, err := w.open[c].rows.Write(rows); err != nil {
+	s := w.open[c]
+	if _, err := s.rows.Write(rows); err != nil {
 		w.drop(c)
 		return &SegmentError{Classes: []Class{c}, Err: err}
+	}
+	s.count += int64(len(rows))
+	for i := range rows {
+		s.lastNs = max(s.lastNs, rows[i].StartNs+rows[i].DurNs)
 	}
 	return nil
 }
@@ -153,42 +183,57 @@ func (w *Writer) drop(c Class) {
 func (w *Writer) openSegment(c Class) (*segment, error) {
 	w.seq++
 	path := filepath.Join(w.dir, fmt.Sprintf("%06d-%s.parquet", w.seq, c))
-	file, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := w.create(path + ".tmp")
 	if err != nil {
 		return nil, err
 	}
-	if err := w.own(path + ".tmp"); err != nil {
+	return &segment{number: w.seq, file: file, path: path, rows: parquet.NewGenericWriter[Row](file, writerOptions()...)}, nil
+}
+
+// create makes a file of the recording's owner.
+func (w *Writer) create(path string) (*countedFile, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.own(path); err != nil {
 		file.Close()
 		return nil, err
 	}
-	return &segment{file: file, path: path, rows: parquet.NewGenericWriter[Row](file, writerOptions()...)}, nil
+	return &countedFile{File: file}, nil
 }
 
 // Rotate finishes the open segments: their rows survive a crash from here on. meta
-// is stored in each of them. An error is a *SegmentError: the segments it names are
-// dropped, all others stay as they are.
+// is stored in each of them. What Drop took out is deleted. An error is a *SegmentError:
+// the segments it names are dropped, all others stay as they are.
 func (w *Writer) Rotate(meta Meta) error {
 	var failed SegmentError
 	meta.Complete = CompleteNo
+	t := turn{number: w.turn}
+	w.turn++
 	for c := range numClasses {
 		s := w.open[c]
 		if s == nil {
 			continue
 		}
-		if err := w.finishSegment(s, &meta); err != nil {
+		if err := w.finishSegment(c, s, &meta, &t); err != nil {
 			failed.Classes = append(failed.Classes, c)
 			failed.Err = errors.Join(failed.Err, err)
 			w.drop(c)
 		}
 		w.open[c] = nil
 	}
+	if w.opt.Limits.Ring && len(t.events) > 0 {
+		w.turns = append(w.turns, t)
+	}
+	failed.Err = errors.Join(failed.Err, w.removeDoomed())
 	if failed.Err != nil {
 		return &failed
 	}
 	return nil
 }
 
-func (w *Writer) finishSegment(s *segment, meta *Meta) error {
+func (w *Writer) finishSegment(c Class, s *segment, meta *Meta, t *turn) error {
 	size, err := closeParquet(s.file, s.rows, meta)
 	if err != nil {
 		return err
@@ -196,12 +241,12 @@ func (w *Writer) finishSegment(s *segment, meta *Meta) error {
 	if err := os.Rename(s.path+".tmp", s.path); err != nil {
 		return err
 	}
-	w.written += size
+	w.account(c, s, size, t)
 	return nil
 }
 
 // closeParquet writes metadata and footer, brings the file to disk and closes it.
-func closeParquet(file *os.File, rows *parquet.GenericWriter[Row], meta *Meta) (size int64, err error) {
+func closeParquet(file parquetFile, rows *parquet.GenericWriter[Row], meta *Meta) (size int64, err error) {
 	defer func() { err = errors.Join(err, file.Close()) }()
 	pairs, err := meta.pairs()
 	if err != nil {
@@ -221,6 +266,13 @@ func closeParquet(file *os.File, rows *parquet.GenericWriter[Row], meta *Meta) (
 		return 0, err
 	}
 	return info.Size(), nil
+}
+
+// parquetFile is the file that a Parquet writer writes to.
+type parquetFile interface {
+	Close() error
+	Sync() error
+	Stat() (fs.FileInfo, error)
 }
 
 // Finish ends the recording: it rotates, merges the segments into the file and
@@ -276,12 +328,6 @@ func removeSegments(dir string) error {
 // isSegmentName reports whether a Writer could have made a file of this name:
 // 000001-call.parquet, or with .tmp behind while it was open.
 func isSegmentName(name string) bool {
-	for c := range numClasses {
-		for _, end := range []string{".parquet", ".parquet.tmp"} {
-			if ok, _ := filepath.Match("[0-9][0-9][0-9][0-9][0-9][0-9]*-"+c.String()+end, name); ok {
-				return true
-			}
-		}
-	}
-	return false
+	_, ok := parseSegmentName(strings.TrimSuffix(name, ".tmp"))
+	return ok
 }

@@ -51,6 +51,10 @@ type accounts struct {
 	abandoned [bpf.CudaCallClassCLASS_COUNT]int64
 	counted   [bpf.CudaCallClassCLASS_COUNT]int64
 	unwritten [bpf.CudaCallClassCLASS_COUNT]int64 // drained, but the disk refused them
+	dropped   books                               // of the above, what a ring has no longer
+	// after and lostAfter are calls that came after the recording had reached its size.
+	full             bool
+	after, lostAfter [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
 func newAccounts(p *probes, c clock) *accounts {
@@ -73,7 +77,10 @@ func (a *accounts) look() ([]format.Row, error) {
 		}
 		sum := sumStats(perCPU)
 		for why, n := range sum.Lost {
-			if d := n - a.last[class].Lost[why]; d > 0 {
+			d := n - a.last[class].Lost[why]
+			if a.full {
+				a.lostAfter[class] += int64(d)
+			} else if d > 0 {
 				rows = append(rows, format.Row{
 					Kind: format.KindLost, Name: classNames[class], Message: lossReasons[why],
 					StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
@@ -116,7 +123,7 @@ func (a *accounts) lookCounts(now int64) ([]format.Row, error) {
 		for _, n := range perCPU {
 			sum += n
 		}
-		if d := sum - a.counts[cookie]; d > 0 {
+		if d := sum - a.counts[cookie]; d > 0 && !a.full {
 			rows = append(rows, format.Row{
 				Kind: format.KindCount, Name: name, StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
 			})
@@ -127,17 +134,34 @@ func (a *accounts) lookCounts(now int64) ([]format.Row, error) {
 	return rows, nil
 }
 
+// end closes the books at a time, as if the probes had gone then.
+func (a *accounts) end(atNs int64) {
+	a.full = true
+	a.endNs.Store(atNs)
+}
+
+// books returns what was counted so far, a ring's dropped calls included.
+func (a *accounts) books() books {
+	b := books{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted}
+	for class := range a.last {
+		b.lost[class] = a.unwritten[class] - a.lostAfter[class]
+		for _, n := range a.last[class].Lost {
+			b.lost[class] += int64(n)
+		}
+	}
+	return b
+}
+
 // calls returns the account of every class as of the last look.
 func (a *accounts) calls() map[string]format.CallCount {
 	calls := make(map[string]format.CallCount)
+	b, d := a.books(), &a.dropped
+	b.add(d, -1)
 	for class, name := range classNames {
-		s := a.last[class]
 		c := format.CallCount{
-			Seen: int64(s.Seen), Recorded: a.written[class], Open: a.open[class], Abandoned: a.abandoned[class],
-			Lost: a.unwritten[class], Counted: a.counted[class],
-		}
-		for _, n := range s.Lost {
-			c.Lost += int64(n)
+			Seen:     int64(a.last[class].Seen) - a.after[class] - a.lostAfter[class],
+			Recorded: b.written[class], Open: b.open[class], Abandoned: b.abandoned[class], Lost: b.lost[class], Counted: b.counted[class],
+			Dropped: d.written[class] + d.lost[class],
 		}
 		calls[name] = c
 	}

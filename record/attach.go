@@ -61,6 +61,8 @@ type probes struct {
 	getters  map[string]*linkPairs // by function
 	attached map[attachment]bool
 	count    int // places probed, entries and returns
+	// owners are the processes of which a link is, if it is of one alone.
+	owners map[link.Link]int
 }
 
 // linkPairs are links to entries of functions and to their returns; entries are to be
@@ -96,7 +98,7 @@ func loadProbes(opt probeOptions) (*probes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
 	}
-	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool), getters: make(map[string]*linkPairs)}
+	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool), getters: make(map[string]*linkPairs), owners: make(map[link.Link]int)}
 	for _, program := range spec.Programs {
 		program.AttachType = p.attachType()
 	}
@@ -190,6 +192,7 @@ func (p *probes) lostChanges() uint64 {
 func (p *probes) forget(pid int) {
 	_ = p.objects.Targets.Delete(uint32(pid)) // it may be gone already
 	_ = p.objects.CodeMaps.Delete(uint32(pid))
+	p.unlink(pid)
 }
 
 // target lets the programs record the process.
@@ -278,12 +281,14 @@ func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int,
 			return err
 		}
 		to.returns = append(to.returns, returns)
+		p.own(pid, returns)
 	}
 	entries, err := executable.UprobeMulti(nil, p.objects.CallEnter, &entry)
 	if err != nil {
 		return err
 	}
 	to.entries = append(to.entries, entries)
+	p.own(pid, entries)
 	p.count += len(entry.Addresses) + len(exit.Addresses)
 	return nil
 }
@@ -390,12 +395,7 @@ func (p *probes) openCalls() ([]bpf.CudaEvent, error) {
 	)
 	threads := p.objects.Threads.Iterate()
 	for threads.Next(&id, &t) {
-		for i := range min(int(t.Open), len(t.Calls)) {
-			e := t.Calls[i].Event
-			if call, _, _, ok := bpf.ByCookie(e.Call); ok && !call.CountOnly {
-				open = append(open, e)
-			}
-		}
+		open = appendOpen(open, &t)
 	}
 	if err := threads.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return nil, fmt.Errorf("read open calls: %w", err)

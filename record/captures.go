@@ -3,6 +3,8 @@
 package record
 
 import (
+	"maps"
+
 	"github.com/gpurec/gpurec/bpf"
 )
 
@@ -128,4 +130,14 @@ func (c *captures) kernels(exec handle) int64 {
 		return g.kernels
 	}
 	return 0
+}
+
+// forget drops what is known of processes that are gone.
+func (c *captures) forget(gone map[int32]bool) {
+	for _, m := range []map[handle]*capture{c.streams, c.events} {
+		maps.DeleteFunc(m, func(h handle, _ *capture) bool { return gone[int32(h.pid)] })
+	}
+	for _, m := range []map[handle]graphSize{c.graphs, c.execs} {
+		maps.DeleteFunc(m, func(h handle, _ graphSize) bool { return gone[int32(h.pid)] })
+	}
 }

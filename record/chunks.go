@@ -21,8 +21,13 @@ const (
 type chunkPool struct {
 	mapped []byte // for maxChunks, one in the hands of each side
 	unused []byte
-	spare  chan []byte // to use again
+	// hot chunks are used again first. What a burst needed beyond them is cold: its memory
+	// is given back until the next one.
+	hot, cold chan []byte
 }
+
+// hotChunks are as many as wait while the scribe keeps up.
+const hotChunks = 8
 
 // newChunkPool reserves addresses; memory is taken when a chunk is filled first.
 func newChunkPool() (*chunkPool, error) {
@@ -31,18 +36,28 @@ func newChunkPool() (*chunkPool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reserve %d bytes for records: %w", size, err)
 	}
-	return &chunkPool{mapped: mapped, unused: mapped, spare: make(chan []byte, maxChunks+2)}, nil
+	return &chunkPool{mapped: mapped, unused: mapped, hot: make(chan []byte, hotChunks), cold: make(chan []byte, maxChunks+2)}, nil
 }
 
 // get returns an empty chunk. Only the drain calls it.
 func (p *chunkPool) get() []byte {
 	select {
-	case chunk := <-p.spare:
+	case chunk := <-p.hot:
+		return chunk
+	default:
+	}
+	select {
+	case chunk := <-p.cold:
 		return chunk
 	default:
 	}
 	if len(p.unused) == 0 {
-		return <-p.spare
+		select {
+		case chunk := <-p.hot:
+			return chunk
+		case chunk := <-p.cold:
+			return chunk
+		}
 	}
 	chunk := p.unused[:0:chunkBytes]
 	p.unused = p.unused[chunkBytes:]
@@ -50,7 +65,14 @@ func (p *chunkPool) get() []byte {
 }
 
 // put gives a chunk back.
-func (p *chunkPool) put(chunk []byte) { p.spare <- chunk[:0] }
+func (p *chunkPool) put(chunk []byte) {
+	select {
+	case p.hot <- chunk[:0]:
+	default:
+		_ = unix.Madvise(chunk[:cap(chunk)], unix.MADV_DONTNEED) // else it is only kept longer
+		p.cold <- chunk[:0]
+	}
+}
 
 // close gives the memory back, when no chunk is in use any more.
 func (p *chunkPool) close() error { return unix.Munmap(p.mapped) }

@@ -84,12 +84,43 @@ func (f *family) defaultOutput(at string) string {
 	return defaultOutput(f.oldest.comm, f.oldest.pid, at)
 }
 
-// openProcesses looks the processes up that are asked for, and their children of now.
-func (s *Session) openProcesses() error {
+// asked are the processes that the options name.
+func (s *Session) asked() []int {
 	pids := slices.Clone(s.opt.Pids)
 	if c := s.opt.Command; c != nil {
 		pids = append(pids, c.Pid())
 	}
+	return pids
+}
+
+// adoptBorn takes in the children that were born while the programs were loaded, before
+// forks were followed. Children of theirs may have been, too: it looks until there is none.
+func (s *Session) adoptBorn() error {
+	for found := true; found; {
+		found = false
+		for _, pid := range descendants(s.asked()) {
+			if s.family.get(pid) != nil {
+				continue
+			}
+			p, err := openProcess(pid)
+			if err != nil || !s.family.add(p) {
+				continue // it has ended since
+			}
+			if err := s.probes.target(pid); err != nil {
+				return err
+			}
+			if s.unwinder != nil {
+				s.addUnwinding(p)
+			}
+			found = true
+		}
+	}
+	return nil
+}
+
+// openProcesses looks the processes up that are asked for, and their children of now.
+func (s *Session) openProcesses() error {
+	pids := s.asked()
 	for _, pid := range pids {
 		p, err := openProcess(pid)
 		if err != nil {
@@ -380,7 +411,9 @@ func (s *Session) attachLate(lib *library, p *process) error {
 		return err
 	}
 	if s.probes.placed() > before {
-		s.libraries = append(s.libraries, lib)
+		if !slices.Contains(s.libraries, lib) {
+			s.libraries = append(s.libraries, lib)
+		}
 		if !lib.isAllocator { // whose totals tell whether something was missed
 			s.noteLate(lib, p)
 		}

@@ -30,7 +30,7 @@ func (s *Session) Finish() (Result, error) {
 	s.endAllocators()
 	detachErr := s.probes.detach(detachGrace)
 	detachNs := time.Since(begin).Nanoseconds()
-	s.scribe.accounts.endNs.Store(s.scribe.accounts.clock.now())
+	s.scribe.accounts.endNs.CompareAndSwap(0, s.scribe.accounts.clock.now()) // or it was full before
 	s.helpers.Wait()
 	s.endMachine()
 	if rows := s.lastFacts(); len(rows) > 0 {
@@ -43,8 +43,9 @@ func (s *Session) Finish() (Result, error) {
 	s.scribe.look()
 	s.scribe.renameThreads()
 	s.scribe.flush()
+	s.scribe.settle()
 	meta := s.finalMeta(detachNs)
-	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - meta.StartNs)}
+	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
 	err = errors.Join(err, s.scribe.failed)
 	if err == nil {
 		err = s.scribe.writer.Finish(meta)
@@ -79,15 +80,22 @@ func (s *Session) drainRest() error {
 // kernel when the probes went.
 func (s *Session) addOpenCalls() error {
 	open, err := s.probes.openCalls()
-	now := clockNs(unix.CLOCK_MONOTONIC)
+	markOpen(open)
 	for i := range open {
-		e := &open[i]
+		s.scribe.add(&open[i])
+	}
+	return err
+}
+
+// markOpen makes of calls as they were entered calls that are open now.
+func markOpen(calls []bpf.CudaEvent) {
+	now := clockNs(unix.CLOCK_MONOTONIC)
+	for i := range calls {
+		e := &calls[i]
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 		e.DurNs = uint64(now) - e.StartNs
 		e.Ptr, e.Bytes = knownWhileOpen(e)
-		s.scribe.add(e)
 	}
-	return err
 }
 
 // knownWhileOpen returns pointer and bytes of a call that has not returned: not

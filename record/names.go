@@ -3,6 +3,7 @@
 package record
 
 import (
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -17,6 +18,11 @@ import (
 type handleNames struct {
 	learned    []kernelKey
 	distrusted bool
+}
+
+// forget drops the names of processes that are gone.
+func (n *handleNames) forget(gone map[int32]bool) {
+	n.learned = slices.DeleteFunc(n.learned, func(k kernelKey) bool { return gone[int32(k.pid)] })
 }
 
 // distrustNames takes back all names read behind handles if comparisons with names

@@ -48,6 +48,11 @@ type scribe struct {
 	missing missingTimes
 	rated   accountSums // when rates were asked for last
 	ratedAt time.Time
+
+	bounds  bounds
+	onFull  func()          // told once, when the recording has reached its size
+	ended   map[int32]int64 // processes that have ended and are not forgotten yet → when
+	orphans chan []bpf.CudaEvent
 }
 
 // gatheredClasses are the classes of rows that come one by one, in masses.
@@ -97,12 +102,18 @@ func (s *scribe) run(rotateEvery time.Duration) {
 			}
 			s.decode(chunk)
 			s.pool.put(chunk)
+			s.keepBounds()
+		case open := <-s.orphans:
+			for i := range open {
+				s.add(&open[i])
+			}
 		case r, ok := <-rows:
 			if !ok {
 				rows = nil
 				continue
 			}
 			s.take(r)
+			s.keepBounds()
 		case reply := <-s.asks:
 			reply <- s.rates(time.Now())
 		case <-look.C:
@@ -117,11 +128,20 @@ func (s *scribe) run(rotateEvery time.Duration) {
 // other mappings than were known under its number.
 func (s *scribe) take(rows []format.Row) {
 	for i := range rows {
-		if rows[i].Kind == format.KindProcess && !strings.Contains(rows[i].Message, `"exit_ns"`) {
+		if rows[i].Kind != format.KindProcess {
+			continue
+		}
+		exited := strings.Contains(rows[i].Message, `"exit_ns"`)
+		s.noteExit(rows[i].Pid, exited, s.accounts.clock.now())
+		if !exited {
 			s.stacks.renew(uint32(rows[i].Pid))
 		}
 	}
-	s.write(format.ClassOf(rows[0].Kind), rows)
+	class := format.ClassOf(rows[0].Kind)
+	if class == format.ClassSample && s.bounds.endNs != 0 {
+		return // after the end
+	}
+	s.write(class, rows)
 }
 
 // look writes down what was lost and counted, and tells how far things are.
@@ -139,7 +159,7 @@ func (s *scribe) look() {
 	}
 	var p Progress
 	for _, c := range s.accounts.calls() {
-		p.Calls += c.Recorded
+		p.Calls += c.Recorded + c.Dropped
 		p.Counted += c.Counted
 		p.Lost += c.Lost
 	}
@@ -151,10 +171,14 @@ func (s *scribe) look() {
 func (s *scribe) rotate() {
 	s.flush()
 	s.renameThreads()
+	s.forgetEnded()
+	s.dropOld()
+	turn := s.writer.Turn()
 	if err := s.writer.Rotate(s.meta()); err != nil {
 		s.fail(err)
 	}
 	clear(s.sinceRotate[:])
+	s.endTurn(turn)
 }
 
 // fail gives up writing: rows from here on count as lost, and so do those of the
@@ -240,8 +264,13 @@ func (s *scribe) add(e *bpf.CudaEvent) {
 		s.accounts.unwritten[class]++
 		return
 	}
+	if s.bounds.endNs != 0 && !s.clip(e) {
+		s.accounts.after[class]++
+		return
+	}
 	s.accounts.written[class]++
 	s.sinceRotate[class]++
+	s.bounds.lastNs = max(s.bounds.lastNs, s.accounts.clock.unix(e.StartNs+e.DurNs))
 	rows := &s.gathered[rowClass(class)-format.ClassMemory]
 	if cap(*rows) == 0 {
 		*rows = make([]format.Row, 0, batchRows)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,12 @@ type Options struct {
 	Attach Attach
 	// NVMLInterval is the time between GPU samples, 0: none.
 	NVMLInterval time.Duration
+	// MaxBytes bounds what the recording takes on disk, segments and finished file together;
+	// then it ends. 0: no bound, else at least format.MinMaxBytes.
+	MaxBytes int64
+	// Ring keeps only the last RingFor (0: of any age), within MaxBytes.
+	Ring    bool
+	RingFor time.Duration
 	// SegmentInterval is what a crash costs at most.
 	SegmentInterval time.Duration
 	// WaitForLibrary waits for processes that have not loaded libcuda yet.
@@ -68,6 +75,8 @@ type Options struct {
 	returns  returnPolicy // of launches
 	governor governorPolicy
 	xids     *xidPaths // tests: where Xids come from; nil: the system's
+	// clockShift is added to the wall clock as it was when the recording began.
+	clockShift time.Duration
 }
 
 // DefaultOptions returns the options that the command line starts from.
@@ -114,6 +123,7 @@ type Session struct {
 	stop     chan struct{} // ends the helpers
 	helpers  sync.WaitGroup
 	failures chan error
+	full     chan struct{} // the recording has reached its size
 	births   chan bpf.CudaProcessEvent
 	// followErr says why children are not followed.
 	followErr error
@@ -135,7 +145,7 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), full: make(chan struct{}, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
 	}
 	defer func() {
 		if err != nil {
@@ -160,7 +170,7 @@ func Start(opt Options) (_ *Session, err error) {
 	if s.output == "" {
 		s.output = filepath.Join(opt.Folder, s.family.defaultOutput(time.Now().Format("20060102-150405")))
 	}
-	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner})
+	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner, Limits: limitsOf(&opt)})
 	if err != nil {
 		return nil, err
 	}
@@ -200,9 +210,14 @@ func (s *Session) attach(how Attach, targets []target) error {
 	}
 	if s.opt.Children {
 		s.followErr = probes.follow()
+		if err := s.adoptBorn(); err != nil {
+			return err
+		}
 	}
 	for _, t := range targets {
-		if err := s.place(t.library, t.pid); err != nil {
+		if err := s.place(t.library, t.pid); errors.Is(err, ErrNoProcess) && !slices.Contains(s.asked(), t.pid) {
+			continue // a child that has ended since
+		} else if err != nil {
 			return err
 		}
 		s.libraries = append(s.libraries, t.library)
@@ -238,6 +253,7 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 // begin starts the goroutines of the recording.
 func (s *Session) begin(writer *format.Writer) error {
 	c := newClock()
+	c.offsetNs += int64(s.opt.clockShift)
 	s.startNs = c.now()
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
 	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
@@ -253,6 +269,8 @@ func (s *Session) begin(writer *format.Writer) error {
 		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64), asks: make(chan chan hitRates), ratedAt: time.Now(),
 		done: make(chan struct{}), launches: newLaunchRate(),
 		onFailure: func(err error) { s.failures <- err },
+		bounds:    newBounds(limitsOf(&s.opt)), ended: make(map[int32]int64), orphans: make(chan []bpf.CudaEvent),
+		onFull: func() { s.full <- struct{}{} },
 	}
 	s.scribe.captures = newCaptures(&s.scribe.missing)
 	s.scribe.progress.Store(new(Progress))
@@ -294,6 +312,7 @@ func (s *Session) startHelpers(c clock) {
 		s.helpers.Go(func() { s.govern(s.stop) })
 	}
 	s.helpers.Go(func() { sampleRunTimes(s.stop, statsOn, statsEvery) })
+	s.helpers.Go(func() { s.reapThreads(s.stop) })
 	if !s.opt.KeepGetters {
 		s.helpers.Go(func() { s.dropGetters(s.stop) })
 	}
@@ -323,6 +342,14 @@ func (s *Session) metaNow() format.Meta {
 	meta.EndNs = s.scribe.accounts.clock.now()
 	meta.Calls = s.scribe.accounts.calls()
 	meta.Probes = s.probes.placed()
+	b := &s.scribe.bounds
+	meta.Ring = b.ringMeta(s.startNs)
+	if b.fromNs != 0 {
+		meta.StartNs = b.fromNs
+	}
+	if b.endNs != 0 {
+		meta.EndNs, meta.MaxBytes = b.endNs, b.limits.MaxBytes
+	}
 	return meta
 }
 
@@ -365,6 +392,7 @@ const (
 	EndDuration  End = "the time is over"
 	EndProcesses End = "the process has ended"
 	EndContext   End = "it was stopped"
+	EndSize      End = "the recording has reached its greatest size"
 )
 
 // Run records until ctx is done, the duration is over or all processes have ended.
@@ -391,6 +419,8 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 			return EndContext, nil
 		case err := <-s.failures:
 			return "", err
+		case <-s.full:
+			return EndSize, nil
 		case <-s.remapped.news:
 			mapped.Reset(mappedDelay)
 		case <-mapped.C:

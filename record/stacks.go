@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type stackTable struct {
 // stackName is what an event needs of its stack.
 type stackName struct {
 	id     int32
+	pid    int32
 	site   string
 	status string
 }
@@ -85,7 +87,7 @@ func (t *stackTable) add(e *bpf.CudaStackEvent) []format.Row {
 // keep numbers a stack that is new and completes its row.
 func (t *stackTable) keep(id uint64, key string, row format.Row) format.Row {
 	t.lastID++
-	s := &stackName{id: t.lastID, site: site(row.Frames), status: row.StackStatus}
+	s := &stackName{id: t.lastID, pid: row.Pid, site: site(row.Frames), status: row.StackStatus}
 	t.stacks[id], t.chains[key] = s, s
 	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.id, s.site, folded(row.Frames)
 	return row
@@ -205,6 +207,13 @@ func (t *stackTable) space(pid uint32) *addressSpace {
 func (t *stackTable) renew(pid uint32) {
 	delete(t.spaces, pid)
 	t.space(pid)
+}
+
+// forget drops what is known of processes that are gone.
+func (t *stackTable) forget(gone map[int32]bool) {
+	maps.DeleteFunc(t.spaces, func(pid uint32, _ *addressSpace) bool { return gone[int32(pid)] })
+	maps.DeleteFunc(t.stacks, func(_ uint64, s *stackName) bool { return gone[s.pid] })
+	maps.DeleteFunc(t.chains, func(_ string, s *stackName) bool { return gone[s.pid] })
 }
 
 // refresh reads the process's mappings and opens files that are new. When the

@@ -11,6 +11,9 @@
 # - CPython 3.14 marks entry frames with a tagged None.
 # - Unwind information of a new process's libraries is read by some workers at once: one
 #   after the other PyTorch's take 4 to 6 seconds.
+# - Processes that have ended are forgotten a second or two later, also if no stack comes
+#   through the module's own ring buffer: ours do not. Else it would keep all of them, and
+#   not unwind a process that gets the number of one.
 # - The module's own copies of the unwinding programs are not loaded: gpurec loads one of
 #   its own, and the verifier takes two seconds for them.
 #
@@ -21,7 +24,7 @@ set -eu
 cd "$(dirname "$0")/.."
 module=go.opentelemetry.io/ebpf-profiler
 version=$(GOWORK=off go list -m -f '{{.Version}}' "$module")
-edition=4 # of the changes
+edition=6 # of the changes
 copy=build/workspace/ebpf-profiler
 
 # change FILE FROM TO: replaces the line FROM, which must be there once.
@@ -138,6 +141,10 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
 			return id, err
 		}
 	GO
+	change tracer/events.go '			oldKTime = minKTime' \
+		'			if oldKTime = minKTime; oldKTime == 0 {
+				oldKTime = int64(times.GetKTime())
+			}'
 	echo "$version $edition" >build/workspace/version
 fi
 

@@ -33,6 +33,8 @@ type recordFlags struct {
 	attach    string
 	overhead  string
 	readyFile string
+	ring      string
+	maxSize   string
 
 	noChildren bool
 }
@@ -55,6 +57,7 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
   sudo gpurec record -- python3 train.py       # a command from its first call
   sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet
   sudo gpurec record -p 4242 --max-overhead 5% # sample kernel launches where all of them cost more
+  sudo gpurec record -p 4242 --ring 10m        # until Ctrl-C, keeping the last 10 minutes
   sudo gpurec record --all -d 10s              # every process that uses CUDA
   sudo gpurec record --comm python3 -d 10s     # every one of that name`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -69,6 +72,8 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "record process `PID`; may be given several times")
 	flags.DurationVarP(&f.opt.Duration, "duration", "d", 0, "end after this `TIME`, such as 60s (default: until Ctrl-C or the process ends)")
 	flags.StringVarP(&f.opt.Output, "output", "o", "", "write to `FILE` (default: gpurec-NAME-PID-TIME.parquet here)")
+	flags.StringVar(&f.ring, "ring", "", "keep only the last `TIME`, such as 10m, or as much as SIZE on disk, such as 2GiB, and drop what is older")
+	flags.StringVar(&f.maxSize, "max-size", "", "never take more than `SIZE` on disk, and end before; with --ring: drop more")
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
 	flags.BoolVar(&f.noChildren, "no-children", false, "leave out the processes' children")
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
@@ -140,12 +145,47 @@ func (f *recordFlags) check(command []string) error {
 			return usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: a share from 0.1%% to 100%% is needed", f.overhead)
 		}
 	}
+	if err := f.checkBounds(); err != nil {
+		return err
+	}
 	f.opt.Attach = record.Attach(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
 	f.opt.Warn = func(text string) { warningf("%s", text) }
 	f.opt.Owner = sudoOwner()
 	f.opt.Version, f.opt.CommandLine = version(), os.Args
+	return nil
+}
+
+// checkBounds reads --max-size and --ring.
+func (f *recordFlags) checkBounds() error {
+	size := func(flag, text string) error {
+		n, err := parseSize(text)
+		if err != nil || n < format.MinMaxBytes {
+			return usagef("gpurec record --"+flag+" 2GiB …", "--%s %s: a size of at least %s is needed", flag, text, formatSize(format.MinMaxBytes))
+		}
+		f.opt.MaxBytes = n
+		return nil
+	}
+	if f.maxSize != "" {
+		if err := size("max-size", f.maxSize); err != nil {
+			return err
+		}
+	}
+	if f.ring == "" {
+		return nil
+	}
+	f.opt.Ring = true
+	keep, err := time.ParseDuration(f.ring)
+	switch {
+	case err != nil && f.maxSize != "":
+		return usagef("gpurec record --ring 10m --max-size 2GiB …", "--ring %s: a time is needed beside --max-size", f.ring)
+	case err != nil:
+		return size("ring", f.ring)
+	case keep < f.opt.SegmentInterval:
+		return usagef("gpurec record --ring 10m …", "--ring %v: at least the --segment-interval, %v, is needed", keep, f.opt.SegmentInterval)
+	}
+	f.opt.RingFor = keep
 	return nil
 }
 
@@ -192,6 +232,9 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	status.stop()
 	if err != nil {
 		warningf("recording ended early: %v", err)
+	} else if end == record.EndSize {
+		warningf("the recording ended: within %s there is no room for more; what runs, runs on", formatSize(f.opt.MaxBytes))
+		hintf("record with a larger --max-size, or keep only the end with --ring 10m")
 	} else if end == record.EndProcesses && f.opt.Command == nil {
 		notef("%s", end)
 	}
@@ -294,6 +337,10 @@ func (f *recordFlags) report(r record.Result) {
 	}
 	if total.Recorded == 0 {
 		warningf("no CUDA call was made while recording")
+	}
+	if total.Dropped > 0 {
+		notef("the recording is of the last %v; %s older calls were dropped (--ring)",
+			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), count(total.Dropped))
 	}
 	c := r.Meta.Cost
 	perEvent := ""

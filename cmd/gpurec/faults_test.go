@@ -1,0 +1,280 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record"
+)
+
+// victim is a program that calls all the time, with a ledger that is up to date.
+type victim struct {
+	cmd    *exec.Cmd
+	ledger string
+}
+
+// startVictim starts storm, which begins to call when let go.
+func startVictim(t *testing.T, rate int) *victim {
+	t.Helper()
+	sim := simcudaDir()
+	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+		if os.Getenv("GPUREC_MUST_RUN") == "1" {
+			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
+		}
+		t.Skip("attaching needs root and simcuda")
+	}
+	dir := t.TempDir()
+	v := &victim{ledger: filepath.Join(dir, "ledger.tsv")}
+	v.cmd = exec.Command(filepath.Join(sim, "storm"), "--calls", "1000000000", "--threads", "2", "--seed", "4", "--rate", fmt.Sprint(rate))
+	v.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+v.ledger, "SIMCUDA_LEDGER_SYNC=1", "SIMCUDA_TIME=off", "SIMCUDA_STATE="+dir+"/state")
+	must(t, v.cmd.Start())
+	t.Cleanup(func() { _ = v.cmd.Process.Kill(); _ = v.cmd.Wait() })
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if info, err := os.Stat(v.ledger); err == nil && info.Size() > 100_000 {
+			return v
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("the program makes no calls")
+		}
+	}
+}
+
+// startRecorder starts gpurec on the victim and waits until all probes are in place.
+func startRecorder(t *testing.T, v *victim, output string, args ...string) *exec.Cmd {
+	t.Helper()
+	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	must(t, err)
+	ready := output + ".ready"
+	cmd := exec.Command(gpurec, append([]string{"record", "-p", fmt.Sprint(v.cmd.Process.Pid), "-o", output,
+		"--stacks", "fp", "--nvml-interval", "0", "--keep-returns", "--ready-file", ready}, args...)...)
+	cmd.Stderr = os.Stderr
+	if testing.Verbose() {
+		cmd.Stderr = nil
+	}
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(ready); err == nil {
+			return cmd
+		}
+	}
+	t.Fatal("the recorder is not ready")
+	return nil
+}
+
+// faultTimes is how often a fault is tried: quick here, often where scripts/faults.sh asks
+// for it with GPUREC_FAULTS, the share of often in percent.
+func faultTimes(t *testing.T, quick, often int) int {
+	t.Helper()
+	n := quick
+	if share, err := strconv.Atoi(os.Getenv("GPUREC_FAULTS")); err == nil {
+		n = max(quick, often*share/100)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() && !t.Skipped() {
+			t.Logf("fault\t%s\t%d times\tas it should be", strings.TrimPrefix(t.Name(), "TestFault"), n)
+		}
+	})
+	return n
+}
+
+// call is a call as recording and ledger both know it.
+type call struct {
+	startNs, endNs int64
+	name           string
+}
+
+// ledgerCalls reads the victim's calls by thread in order, times on CLOCK_MONOTONIC.
+func (v *victim) ledgerCalls(t *testing.T) map[string][]call {
+	t.Helper()
+	file, err := os.Open(v.ledger)
+	must(t, err)
+	defer file.Close()
+	calls := make(map[string][]call)
+	lines := bufio.NewScanner(file)
+	lines.Buffer(make([]byte, 1<<20), 1<<20)
+	for lines.Scan() {
+		f := strings.Split(lines.Text(), "\t")
+		if len(f) != 22 {
+			continue // the header, or the last line of a killed program
+		}
+		start, err1 := strconv.ParseInt(f[0], 10, 64)
+		end, err2 := strconv.ParseInt(f[1], 10, 64)
+		if err1 == nil && err2 == nil && !isUnrecorded(" "+f[4]) {
+			calls[f[3]] = append(calls[f[3]], call{start, end, f[4]})
+		}
+	}
+	must(t, lines.Err())
+	for _, thread := range calls {
+		slices.SortFunc(thread, func(a, b call) int { return int(a.startNs - b.startNs) })
+	}
+	return calls
+}
+
+// recording is what of a recording is compared, times on CLOCK_MONOTONIC.
+type recording struct {
+	threads         map[string][]call
+	startNs, lastNs int64 // ready, end of the last recorded call
+}
+
+func readRecording(t *testing.T, path string) (r recording, meta format.Meta) {
+	t.Helper()
+	rec, err := format.Open(path)
+	must(t, err)
+	defer rec.Close()
+	r = recording{threads: make(map[string][]call)}
+	offset := rec.Meta.ClockOffsetNs
+	must(t, rec.Rows(func(row *format.Row) error {
+		if !isUnrecorded(" "+row.Name) && row.Flags&format.FlagOpen == 0 {
+			tid := fmt.Sprint(row.Tid)
+			r.threads[tid] = append(r.threads[tid], call{row.StartNs - offset, row.StartNs + row.DurNs - offset, row.Name})
+			r.lastNs = max(r.lastNs, row.StartNs+row.DurNs-offset)
+		}
+		return nil
+	}, format.ClassMemory, format.ClassCall))
+	for _, thread := range r.threads {
+		slices.SortFunc(thread, func(a, b call) int { return int(a.startNs - b.startNs) })
+	}
+	return r, rec.Meta
+}
+
+// hasAll checks that between begin and the last recorded call every call of the ledger is
+// recorded, in order, and nothing else; it returns how many that are.
+func (r *recording) hasAll(t *testing.T, ledger map[string][]call) (n int) {
+	t.Helper()
+	for tid, happened := range ledger {
+		have := r.threads[tid]
+		from, _ := slices.BinarySearchFunc(happened, r.startNs, func(c call, ns int64) int { return int(c.startNs - ns) })
+		at, _ := slices.BinarySearchFunc(have, r.startNs, func(c call, ns int64) int { return int(c.startNs - ns) })
+		if at < len(have) && from > 0 && have[at].startNs < happened[from-1].startNs {
+			from-- // a call's probe comes before its line in the ledger begins
+		}
+		for _, c := range happened[from:] {
+			if at == len(have) {
+				if c.endNs < r.lastNs-int64(50*time.Millisecond) {
+					t.Fatalf("thread %s: %s is missing, %v before the last recorded call", tid, c.name, time.Duration(r.lastNs-c.endNs))
+				}
+				break
+			}
+			if h := have[at]; h.name != c.name || h.startNs > c.startNs || h.endNs < c.endNs {
+				t.Fatalf("thread %s: recorded %s from %d to %d, happened %s from %d to %d", tid, h.name, h.startNs, h.endNs, c.name, c.startNs, c.endNs)
+			}
+			at++
+			n++
+		}
+	}
+	return n
+}
+
+// TestFaultRecorderKilledAtRandomMoments kills the recorder with signal 9. What it had
+// written until a segment before is there, call by call, and the program goes on.
+func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
+	const segment = 300 * time.Millisecond
+	times := faultTimes(t, 3, 200)
+	v := startVictim(t, 4000)
+	dir := t.TempDir()
+	var recordings []recording
+	nothing, worst := 0, time.Duration(0)
+	for i := range times {
+		output := filepath.Join(dir, fmt.Sprintf("%d.parquet", i))
+		args := []string{"--segment-interval", segment.String()}
+		if i%2 == 1 {
+			args = append(args, "--ring", "700ms")
+		}
+		recorder := startRecorder(t, v, output, args...)
+		ready := time.Now()
+		if i == 0 {
+			time.Sleep(time.Second) // one of them has something to recover
+		}
+		time.Sleep(rand.N(1500 * time.Millisecond))
+		must(t, recorder.Process.Kill())
+		killed := time.Now()
+		_ = recorder.Wait()
+		lived := killed.Sub(ready)
+		if code := run(t.Context(), []string{"recover", output + format.SegmentSuffix}); code != exitOK {
+			if nothing++; lived > segment+500*time.Millisecond {
+				t.Fatalf("killed after %v, nothing to recover: exit status %d", lived, code)
+			}
+			must(t, os.RemoveAll(output+format.SegmentSuffix))
+			continue
+		}
+		r, meta := readRecording(t, output)
+		r.startNs = max(ready.UnixNano(), meta.StartNs) - meta.ClockOffsetNs
+		recordings = append(recordings, r)
+		gap := time.Duration(killed.UnixNano() - meta.ClockOffsetNs - r.lastNs)
+		worst = max(worst, gap)
+		if gap > segment+2*time.Second {
+			t.Errorf("the last %v before the kill are lost", gap)
+		}
+		must(t, os.Remove(output))
+	}
+	must(t, v.cmd.Process.Signal(syscall.Signal(0))) // the program goes on
+	ledger := v.ledgerCalls(t)
+	n := 0
+	for i := range recordings {
+		n += recordings[i].hasAll(t, ledger)
+	}
+	for _, thread := range ledger {
+		if age := time.Duration(recordings[len(recordings)-1].lastNs - thread[len(thread)-1].endNs); len(thread) > 1000 && age > time.Second {
+			t.Errorf("a thread of the program stopped %v before the last kill", age)
+		}
+	}
+	t.Logf("%d calls before the kills equal the ledger; at most %v lost, %d times no segment was finished", n, worst, nothing)
+}
+
+// TestFaultRecorderStopped stops the recorder for a while. The program runs on, and what the
+// buffer could not hold is counted.
+func TestFaultRecorderStopped(t *testing.T) {
+	for range faultTimes(t, 1, 10) {
+		v := startVictim(t, 20000)
+		output := filepath.Join(t.TempDir(), "r.parquet")
+		recorder := startRecorder(t, v, output, "--buffer", "256KiB")
+		time.Sleep(200 * time.Millisecond)
+		must(t, recorder.Process.Signal(syscall.SIGSTOP))
+		stopped := time.Now()
+		time.Sleep(700 * time.Millisecond)
+		must(t, recorder.Process.Signal(syscall.SIGCONT))
+		resumed := time.Now()
+		time.Sleep(300 * time.Millisecond)
+		must(t, recorder.Process.Signal(os.Interrupt))
+		must(t, recorder.Wait())
+		r, meta := readRecording(t, output)
+		total := meta.Totals()
+		if total.Seen != total.Recorded+total.Lost || total.Lost == 0 || total.Recorded < 2000 {
+			t.Errorf("books: %+v", total)
+		}
+		meanwhile, after := 0, 0
+		from, to := stopped.UnixNano()-meta.ClockOffsetNs, resumed.UnixNano()-meta.ClockOffsetNs
+		for _, thread := range v.ledgerCalls(t) {
+			for _, c := range thread {
+				if c.startNs > from && c.endNs < to {
+					meanwhile++
+				}
+			}
+		}
+		for _, thread := range r.threads {
+			for _, c := range thread {
+				if c.startNs > to {
+					after++
+				}
+			}
+		}
+		if meanwhile < 5000 || after < 1000 {
+			t.Errorf("the program made %d calls while the recorder was stopped; %d were recorded afterwards", meanwhile, after)
+		}
+		t.Logf("%d calls were made meanwhile, %d in all lost", meanwhile, total.Lost)
+	}
+}

@@ -1,0 +1,357 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// faultTimes is how often a fault is tried: quick here, often where scripts/faults.sh asks
+// for it with GPUREC_FAULTS, the share of often in percent.
+func faultTimes(t *testing.T, quick, often int) int {
+	t.Helper()
+	n := quick
+	if share, err := strconv.Atoi(os.Getenv("GPUREC_FAULTS")); err == nil {
+		n = max(quick, often*share/100)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() && !t.Skipped() {
+			t.Logf("fault\t%s\t%d times\tas it should be", strings.TrimPrefix(t.Name(), "TestFault"), n)
+		}
+	})
+	return n
+}
+
+// TestFaultAttachedAgainAndAgain attaches to a running program and detaches, and compares
+// what its calls returned with a run that nobody looked at.
+func TestFaultAttachedAgainAndAgain(t *testing.T) {
+	needKernel(t)
+	n := faultTimes(t, 3, 1000)
+	p := startSim(t, []string{"SIMCUDA_LEDGER_SYNC=1"}, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "11", "--rate", "2000", "--wait")
+	p.expect("ready")
+	p.step()
+	calls := int64(0)
+	for range n {
+		opt := testOptions(t, p.pid())
+		opt.Output = filepath.Join(t.TempDir(), "r.parquet")
+		s := start(t, opt)
+		result := runWhile(t, s, func() { time.Sleep(20 * time.Millisecond) })
+		total := result.Meta.Totals()
+		if total.Seen != total.Recorded || total.Abandoned != 0 {
+			t.Fatalf("books: %+v", total)
+		}
+		calls += total.Recorded
+		os.Remove(result.Output)
+	}
+	seen := monotonic()
+	time.Sleep(100 * time.Millisecond)
+	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Fatalf("the program is gone: %v", err)
+	}
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+	recorded := onlyThread(t, p.ledger)
+	if last := recorded[len(recorded)-1]; last.startNs < seen || calls == 0 {
+		t.Fatalf("the program's last call was %d ns before it was left alone; %d calls recorded", seen-last.startNs, calls)
+	}
+	alone := startSim(t, nil, "storm", "--calls", fmt.Sprint(len(recorded)), "--threads", "1", "--seed", "11")
+	alone.expect("done")
+	alone.finish()
+	for i, want := range onlyThread(t, alone.ledger) {
+		if i >= len(recorded) {
+			break
+		}
+		if got := recorded[i]; got.name != want.name || got.result != want.result || got.bytes != want.bytes {
+			t.Fatalf("call %d: %s %d of %d bytes, without a recorder %s %d of %d", i, got.name, got.result, got.bytes, want.name, want.result, want.bytes)
+		}
+	}
+	t.Logf("%d calls were made, %d of them recorded", len(recorded), calls)
+}
+
+// onlyThread returns the calls of the thread that made most of them: the program's worker.
+func onlyThread(t *testing.T, ledger string) (calls []ledgerCall) {
+	t.Helper()
+	data, err := os.ReadFile(ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := filepath.Join(t.TempDir(), "whole.tsv") // a killed program's last line may be cut
+	if err := os.WriteFile(whole, data[:strings.LastIndexByte(string(data), '\n')+1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range readLedger(t, whole, 0) {
+		if len(thread) > len(calls) {
+			calls = thread
+		}
+	}
+	return calls
+}
+
+// TestFaultManyChildrenAtOnce starts children faster than they can be looked at.
+func TestFaultManyChildrenAtOnce(t *testing.T) {
+	needKernel(t)
+	n := faultTimes(t, 40, 500)
+	cmd, begin, ledger := simShell(t, ownSimcuda(t), fmt.Sprintf(
+		`for seed in $(seq %d); do $SIM/storm --calls 60 --threads 1 --seed $seed >/dev/null 2>&1 || exit 1 & done; wait`, n))
+	opt := testOptions(t, cmd.Process.Pid)
+	opt.WaitForLibrary = true
+	s := start(t, opt)
+	result := runWhile(t, s, func() {
+		begin()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the recorded program failed: %v", err)
+		}
+	})
+	calls := readLedger(t, ledger, 0)
+	if len(calls) < n {
+		t.Errorf("%d threads of %d children made calls", len(calls), n)
+	}
+	total := result.Meta.Totals()
+	t.Logf("%d calls of %d threads compared, %d lost", compare(t, result.Output, calls), len(calls), total.Lost)
+}
+
+// TestFaultChildrenBornWhileAttaching attaches to a program that starts children all the
+// time, long-lived ones and such as end before they are looked at.
+func TestFaultChildrenBornWhileAttaching(t *testing.T) {
+	needKernel(t)
+	for range faultTimes(t, 1, 20) {
+		cmd, begin, ledger := simShell(t, ownSimcuda(t), `
+			for i in $(seq 25); do $SIM/storm --calls 1600 --threads 1 --seed $i --rate 1000 >/dev/null & $SIM/storm --calls 10 --threads 1 >/dev/null & sleep 0.02; done; wait`)
+		begin()
+		eventually(t, "there are children", func() bool { return len(descendants([]int{cmd.Process.Pid})) > 4 })
+		opt := testOptions(t, cmd.Process.Pid)
+		opt.WaitForLibrary = true
+		s := start(t, opt)
+		ready := monotonic()
+		result := runWhile(t, s, func() {
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("the recorded program failed: %v", err)
+			}
+		})
+		recorded := recordedCalls(t, result.Output)
+		children, missing := 0, 0
+		for tid, calls := range readLedger(t, ledger, 0) {
+			if last := calls[len(calls)-1].startNs; last < ready+int64(time.Second) || len(calls) < 1000 {
+				continue // it had ended when there was something to see
+			}
+			children++
+			if len(recorded[tid]) == 0 {
+				missing++
+			}
+		}
+		if missing > 0 || children < 5 {
+			t.Errorf("of %d children %d were not recorded at all", children, missing)
+		}
+		t.Logf("%d children recorded", children)
+	}
+}
+
+// TestFaultProgramBecomesAnother has a program that has loaded libcuda become another one.
+func TestFaultProgramBecomesAnother(t *testing.T) {
+	needKernel(t)
+	for range faultTimes(t, 1, 20) {
+		dir := ownSimcuda(t)
+		cmd, ledger := simCommand(t, []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + dir + "/libcuda.so.1"}, "storm")
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read line; exec " + dir + "/storm --calls 3000 --threads 2 --seed 3 >/dev/null"}
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		pid := cmd.Process.Pid
+		eventually(t, "the shell has libcuda", func() bool {
+			maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+			return err == nil && strings.Contains(string(maps), "libcuda")
+		})
+		s := start(t, testOptions(t, pid))
+		result := runWhile(t, s, func() {
+			fmt.Fprintln(stdin, "go")
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("the recorded program failed: %v", err)
+			}
+		})
+		if n := compare(t, result.Output, readLedger(t, ledger, 0)); n < 2900 {
+			t.Errorf("only %d calls", n)
+		}
+	}
+}
+
+// TestFaultProgramDiesWhileAttaching kills programs at random moments of being attached to.
+func TestFaultProgramDiesWhileAttaching(t *testing.T) {
+	needKernel(t)
+	before := openDescriptors()
+	started := 0
+	n := faultTimes(t, 4, 100)
+	for i := range n {
+		p := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "2", "--seed", fmt.Sprint(i), "--rate", "20000", "--wait")
+		p.expect("ready")
+		p.step()
+		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGTERM}[i%4]
+		time.AfterFunc(rand.N(150*time.Millisecond), func() { _ = p.cmd.Process.Signal(signal) })
+		opt := testOptions(t, p.pid())
+		s, err := Start(opt)
+		if err != nil {
+			if !errors.Is(err, ErrNoProcess) && !errors.Is(err, ErrNoLibrary) {
+				t.Errorf("attaching to a process that dies: %v", err)
+			}
+			if _, err := os.Stat(opt.Output + format.SegmentSuffix); err == nil {
+				t.Error("a folder of segments was left behind")
+			}
+			continue
+		}
+		go func() { _ = p.cmd.Wait() }() // a zombie's end is seen too, but its files stay
+		started++
+		if end, err := s.Run(t.Context()); end != EndProcesses || err != nil {
+			t.Errorf("ended because %q, %v", end, err)
+		}
+		result, err := s.Finish()
+		if total := result.Meta.Totals(); err != nil || total.Seen != total.Recorded+total.Lost {
+			t.Errorf("%v, books: %+v", err, total)
+		}
+	}
+	for end := time.Now().Add(2 * time.Second); openDescriptors() > before+n && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	}
+	t.Logf("%d of %d lived long enough to be recorded", started, n)
+}
+
+// TestFaultLibraryIsReplaced puts another file in the library's place: what has the old
+// one goes on being recorded, and is recorded if it is attached to afterwards; what loads
+// the new one is recorded too.
+func TestFaultLibraryIsReplaced(t *testing.T) {
+	needKernel(t)
+	for range faultTimes(t, 1, 20) {
+		dir := ownSimcuda(t)
+		library := filepath.Join(dir, "libcuda.so.1")
+		p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, filepath.Join(dir, "storm"), "--calls", "20000", "--threads", "2", "--seed", "4", "--rate", "20000", "--wait")
+		p.expect("ready")
+		replace := func() {
+			data, err := os.ReadFile(library)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(os.WriteFile(library+".new", data, 0o755), os.Rename(library+".new", library)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		replace() // before
+		later, begin, laterLedger := simShell(t, dir, `exec $SIM/storm --calls 2000 --threads 1 --seed 5 --rate 1000 >/dev/null`)
+		opt := testOptions(t, p.pid(), later.Process.Pid)
+		opt.WaitForLibrary = true
+		s := start(t, opt)
+		var since int64
+		result := runWhile(t, s, func() {
+			since = monotonic()
+			p.step()
+			time.Sleep(100 * time.Millisecond)
+			replace() // meanwhile
+			begin()
+			p.expect("done")
+			if err := later.Wait(); err != nil {
+				t.Errorf("the program with the new library failed: %v", err)
+			}
+		})
+		p.finish()
+		if n := compareAmongOthers(t, result.Output, readLedger(t, p.ledger, since)); n < 19000 {
+			t.Errorf("only %d calls through the old library", n)
+		}
+		calls := 0
+		for _, r := range recordedCalls(t, result.Output) {
+			for i := range r {
+				if r[i].Pid == int32(later.Process.Pid) {
+					calls++
+				}
+			}
+		}
+		happened := 0
+		for _, thread := range readLedger(t, laterLedger, 0) {
+			happened += len(thread)
+		}
+		late := slices.ContainsFunc(factRows(t, result.Output, format.KindNote), func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) })
+		if calls < happened/2 || !late {
+			t.Errorf("%d of %d calls through the new library, noted as late: %v", calls, happened, late)
+		}
+	}
+}
+
+// TestFaultClockIsSet sets the wall clock by an hour while recording; or rather, the
+// recording begins as if it had been an hour ago, since other programs need the clock.
+func TestFaultClockIsSet(t *testing.T) {
+	needKernel(t)
+	faultTimes(t, 1, 1)
+	p := startSim(t, nil, "storm", "--calls", "5000", "--threads", "2", "--seed", "9", "--wait")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.clockShift = -time.Hour
+	s := start(t, opt)
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	if n := compare(t, result.Output, readLedger(t, p.ledger, since)); n < 4000 {
+		t.Errorf("only %d calls", n)
+	}
+	if off := time.Duration(result.Meta.ClockStepNs) - time.Hour; off.Abs() > time.Second {
+		t.Errorf("the clock is said to have been set by %v", time.Duration(result.Meta.ClockStepNs))
+	}
+}
+
+// TestFaultTwoRecordersOnOneProcess has two recordings of the same calls.
+func TestFaultTwoRecordersOnOneProcess(t *testing.T) {
+	needKernel(t)
+	for range faultTimes(t, 1, 20) {
+		p := startSim(t, nil, "storm", "--calls", "30000", "--threads", "2", "--seed", "12", "--wait")
+		p.expect("ready")
+		first, second := start(t, testOptions(t, p.pid())), start(t, testOptions(t, p.pid()))
+		since := monotonic()
+		var results [2]Result
+		results[0] = runWhile(t, first, func() {
+			results[1] = runWhile(t, second, func() { p.step(); p.expect("done") })
+		})
+		p.finish()
+		ledger := readLedger(t, p.ledger, since)
+		for i, r := range results {
+			if n := compare(t, r.Output, ledger); n < 25000 || int64(n) != r.Meta.Totals().Seen {
+				t.Errorf("recorder %d: %d calls, books %+v", i, n, r.Meta.Totals())
+			}
+		}
+	}
+}
+
+// TestStateOfDeadThreadsIsTakenAway looks at what the kernel keeps of threads.
+func TestStateOfDeadThreadsIsTakenAway(t *testing.T) {
+	needKernel(t)
+	p := startSim(t, nil, "storm", "--calls", "4000", "--threads", "8", "--seed", "13", "--rate", "8000", "--wait")
+	p.expect("ready")
+	s := start(t, testOptions(t, p.pid()))
+	since := monotonic()
+	result := runWhile(t, s, func() {
+		p.step()
+		eventually(t, "the kernel keeps state of the threads", func() bool { return len(s.probes.threadIDs()) >= 8 })
+		if open := s.probes.reap(); len(open) != 0 || len(s.probes.threadIDs()) < 8 {
+			t.Error("state of threads that live was taken away")
+		}
+		p.expect("done")
+		p.finish()
+		if open := s.probes.reap(); len(open) != 0 || len(s.probes.threadIDs()) != 0 {
+			t.Errorf("%d open calls, %d threads left", len(open), len(s.probes.threadIDs()))
+		}
+	})
+	compare(t, result.Output, readLedger(t, p.ledger, since))
+}

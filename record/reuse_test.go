@@ -1,0 +1,78 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/record/unwind"
+)
+
+// TestNumbersAreUsedAgain gives a process the number of one that was unwound and has ended.
+// The unwinder must have forgotten the first, or it takes the second for dead.
+func TestNumbersAreUsedAgain(t *testing.T) {
+	needKernel(t)
+	u, err := startUnwinding(unwindOptions(AttachMulti))
+	if err != nil {
+		skip(t, err.Error())
+	}
+	defer u.Close()
+	first := exec.Command("sleep", "1000")
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := first.Process.Pid
+	know := func() (missing int) {
+		u.Add(pid)
+		p := process{pid: pid}
+		maps, err := p.maps()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var code []unwind.Mapping
+		for _, m := range maps {
+			if m.Executable() && m.Inode != 0 {
+				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
+			}
+		}
+		return u.Sync(pid, code, 5*time.Second)
+	}
+	if missing := know(); missing != 0 {
+		t.Fatalf("%d mappings of the first process are not known", missing)
+	}
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	u.Forget(pid)
+	time.Sleep(3 * time.Second)
+	second := withNumber(t, pid)
+	defer func() { _ = second.Process.Kill(); _ = second.Wait() }()
+	if missing := know(); missing != 0 {
+		t.Errorf("%d mappings of the second process are not known", missing)
+	}
+}
+
+// withNumber starts a process that has the number.
+func withNumber(t *testing.T, pid int) *exec.Cmd {
+	t.Helper()
+	for range 200 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(fmt.Sprint(pid-1)), 0); err != nil {
+			skip(t, "numbers of processes cannot be chosen: "+err.Error())
+		}
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if cmd.Process.Pid == pid {
+			time.Sleep(20 * time.Millisecond) // it becomes sleep
+			return cmd
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	skip(t, "the number was taken by others each time")
+	return nil
+}
