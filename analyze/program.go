@@ -249,8 +249,10 @@ func (p *programMemory) emit(what changeWhat, atNs int64, b *piece) {
 	if b.origin == noOrigin {
 		return
 	}
-	p.change = change{what: what, atNs: atNs, ptr: b.ptr, block: b.block(), by: b.origin}
-	p.consume(p, &p.change)
+	c := &p.change
+	c.what, c.atNs, c.ptr, c.by = what, atNs, b.ptr, b.origin
+	c.block = b.block()
+	p.consume(p, c)
 }
 
 // block is a block as the program sees it.
