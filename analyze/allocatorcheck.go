@@ -38,7 +38,7 @@ func (a *allocator) compareAllocated(e *allocatorEvent, freed int32) (size int64
 	if e.allocated < 0 || e.what == lookedAt {
 		return guess, none
 	}
-	model := a.totals().Allocated
+	model := a.seen.Allocated + a.before.Allocated
 	unknown := e.what == blockFreeRequested && freed == none
 	switch {
 	case e.what == blockFreeRequested && !unknown:
@@ -105,7 +105,7 @@ func (a *allocator) compareReserved(e *allocatorEvent) {
 	if e.reserved < 0 || e.what == lookedAt {
 		return
 	}
-	model := a.totals().Reserved
+	model := a.seen.Reserved + a.before.Reserved
 	switch e.what {
 	case segmentAllocated, segmentMapped:
 		model += e.bytes

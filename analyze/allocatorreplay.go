@@ -127,13 +127,16 @@ func (a *allocator) compare(e *allocatorEvent, freed int32, consume allocatorCon
 	return size
 }
 
-// emit hands out a change to a block.
+// emit hands out a change to a block. It copies the block once: this is done for nearly every event.
 func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b *piece) {
-	a.change = allocatorChange{what: e.what, atNs: e.atNs, block: *b, origin: noOrigin}
+	c := &a.change
+	c.what, c.atNs, c.origin = e.what, e.atNs, noOrigin
+	c.block = *b
+	c.oldSize, c.deviceFree, c.ptr, c.bytes = 0, 0, 0, 0
 	if e.what == outOfMemory {
-		a.change.deviceFree = e.ptr
+		c.deviceFree = e.ptr
 	}
-	consume(a, &a.change)
+	consume(a, c)
 }
 
 func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorConsumer) {

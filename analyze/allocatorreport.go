@@ -30,8 +30,14 @@ func (t *Timeline) AllocatorReport(opt AllocatorOptions) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.report(all, &l.counts)
+}
+
+// report is the report of a scan that has seen a replay.
+func (s *booksScan) report(all *allocators, counts *replayCounts) (*Report, error) {
+	t, opt := s.t, s.opt
 	s.finish(all)
-	r := &Report{Command: "allocator", Window: s.window, Quality: t.quality(&l.counts), Notes: t.facts.notes}
+	r := &Report{Command: "allocator", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if len(s.list) == 0 && len(t.allocations) > 0 {
 		r.NoMatch = s.seen.explain(&Filter{Pids: opt.Pids, Devices: opt.Devices})
 	}

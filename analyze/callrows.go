@@ -55,6 +55,11 @@ func (t *Timeline) newCallReader(f *Filter, kinds ...string) *callReader {
 
 // each yields the calls. The row is valid until yield returns.
 func (r *callReader) each(yield func(*callRow) error) error {
+	return r.eachOf(func(s span) *format.Group { return s.group }, yield)
+}
+
+// eachOf is each with row groups that open returns.
+func (r *callReader) eachOf(open func(span) *format.Group, yield func(*callRow) error) error {
 	var spare [][]callRow
 	return r.t.wrap(inOrder(r.t.calls, stream[callRow]{
 		load: func(s span) ([]callRow, error) {
@@ -62,9 +67,10 @@ func (r *callReader) each(yield func(*callRow) error) error {
 			if n := len(spare); n > 0 {
 				rows, spare = spare[n-1][:0], spare[:n-1]
 			}
-			rows = r.load(s.group, rows)
+			g := open(s)
+			rows = r.load(g, rows)
 			sortNearly(rows, (*callRow).before)
-			return rows, s.group.Err()
+			return rows, g.Err()
 		},
 		release: func(_ span, rows []callRow) { spare = append(spare, rows) },
 		at:      func(c *callRow) int64 { return c.startNs },

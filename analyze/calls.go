@@ -67,13 +67,6 @@ func (t *Timeline) newCallUse(f *Filter) *callUse {
 		calls: make(map[callName]*callStats), kernels: make(map[string]*callStats)}
 }
 
-// takeOver lets u use the memory that o has read columns into: o reads its own again before it looks at them.
-func (u *callUse) takeOver(o *callUse) {
-	u.start, u.dur, u.stream, u.bytes, u.context = o.start, o.dur, o.stream, o.bytes, o.context
-	u.pid, u.tid, u.device, u.result, u.flags, u.value = o.pid, o.tid, o.device, o.result, o.flags, o.value
-	u.kind, u.name, u.kernel = o.kind, o.name, o.kernel
-}
-
 // scan reads all calls, of memory and others.
 func (u *callUse) scan() error {
 	for _, spans := range [][]span{u.t.memory, u.t.calls} {

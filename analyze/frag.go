@@ -128,6 +128,12 @@ func (t *Timeline) Fragmentation(opt FragOptions) (*Report, []AddressMap, error)
 	if err != nil {
 		return nil, nil, err
 	}
+	return s.report(p)
+}
+
+// report is the report of a scan that has seen a replay.
+func (s *fragScan) report(p *programMemory) (*Report, []AddressMap, error) {
+	t, opt := s.t, s.opt
 	r := &Report{Command: "frag", Window: s.window, Quality: t.programQuality(p), Notes: t.facts.notes}
 	owners := s.sorted()
 	frees := p.counts().frees

@@ -62,6 +62,9 @@ type fragScan struct {
 	seen    *callers
 	pools   bool // memory of pools was allocated
 	looks   int  // at failures
+
+	last      *allocator // that ownerOf was asked for
+	lastOwner *fragOwner
 }
 
 // maxFailureLooks bounds the failures at which owners are looked at beside the moments.
@@ -86,10 +89,15 @@ func (s *fragScan) run() (*programMemory, error) {
 	if err := s.findRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.replayAll(s.driver, s.watch)
+	l, all, err := s.t.replayAll(func(_ *ledger, c *change) { s.driver(c) }, s.watch)
 	if err != nil {
 		return nil, err
 	}
+	return &programMemory{t: s.t, driver: l, allocators: all}, s.finish(all)
+}
+
+// finish looks at owners at the moments after the last change.
+func (s *fragScan) finish(all *allocators) error {
 	for _, a := range all.list {
 		if a != nil {
 			if o := s.ownerOf(a); o != nil {
@@ -98,14 +106,14 @@ func (s *fragScan) run() (*programMemory, error) {
 		}
 	}
 	if err := s.watchReservations(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, o := range s.owners {
 		for len(o.levels) < len(s.moments) {
 			o.levels = append(o.levels, fragLevel{})
 		}
 	}
-	return &programMemory{t: s.t, driver: l, allocators: all}, nil
+	return nil
 }
 
 // findRanges notes at which addresses each allocator ever had memory.
@@ -152,10 +160,13 @@ func (s *fragScan) owner(key ownerKey) *fragOwner {
 }
 
 func (s *fragScan) ownerOf(a *allocator) *fragOwner {
-	return s.owner(ownerKey{a.pid, a.device, false})
+	if s.last != a { // most events are of the same one as the event before
+		s.last, s.lastOwner = a, s.owner(ownerKey{a.pid, a.device, false})
+	}
+	return s.lastOwner
 }
 
-func (s *fragScan) driver(_ *ledger, c *change) {
+func (s *fragScan) driver(c *change) {
 	if c.what == allocated && s.t.origins.memory(c.block.origin) == format.MemoryAsync {
 		s.pools = true
 	}

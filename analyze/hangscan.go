@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/gpurec/gpurec/format"
@@ -17,6 +18,7 @@ type hangScan struct {
 	spans     []span
 	longNs    int64
 	endNs     int64 // the moment
+	parts     *windowParts
 	threads   map[thread]*threadLife
 	processes map[int32]*processLife
 	long      []callRef // a heap of the longest calls that returned: the shortest is first
@@ -77,11 +79,33 @@ type activity [4]uint64
 
 const activityParts = 256
 
-func (a *activity) mark(w Window, fromNs, toNs int64) {
-	first, last := partOf(w, fromNs), partOf(w, toNs)
+func (a *activity) mark(p *windowParts, fromNs, toNs int64) {
+	first, last := p.of(fromNs), p.of(toNs)
 	for i := first; i <= last; i++ {
 		a[i/64] |= 1 << (i % 64)
 	}
+}
+
+// windowParts are the parts of a window. It finds the one of a time that is near the time before without a division.
+type windowParts struct {
+	window Window
+	begins [activityParts + 1]int64 // the last one is the window's end
+	part   int                      // that was asked for last
+}
+
+func newWindowParts(w Window) *windowParts {
+	p := &windowParts{window: w}
+	for i := range p.begins {
+		p.begins[i] = w.FromNs + int64(sort.Search(int(w.DurNs()), func(ns int) bool { return partOf(w, w.FromNs+int64(ns)) >= i }))
+	}
+	return p
+}
+
+func (p *windowParts) of(ns int64) int {
+	if ns < p.begins[p.part] || ns >= p.begins[p.part+1] {
+		p.part = partOf(p.window, ns)
+	}
+	return p.part
 }
 
 func partOf(w Window, ns int64) int {
@@ -106,7 +130,7 @@ func (a *activity) longestPause(w Window) int64 {
 
 func (t *Timeline) newHangScan(opt *HangOptions) *hangScan {
 	u := t.newCallUse(&opt.Filter)
-	s := &hangScan{callUse: u, spans: slices.Concat(t.memory, t.calls), longNs: opt.LongNs, endNs: u.window.ToNs,
+	s := &hangScan{callUse: u, spans: slices.Concat(t.memory, t.calls), longNs: opt.LongNs, endNs: u.window.ToNs, parts: newWindowParts(u.window),
 		threads: make(map[thread]*threadLife), processes: make(map[int32]*processLife), details: make(map[rowRef]*callDetail)}
 	return s
 }
@@ -208,12 +232,15 @@ func (s *hangScan) call(c *callRef, i int, isLaunch bool) {
 		life.last = *c
 	}
 	life.lastNs = max(life.lastNs, seenNs)
-	life.lively.mark(s.window, c.startNs, seenNs)
+	life.lively.mark(s.parts, c.startNs, seenNs)
 	life.launched = life.launched || isLaunch
 	if isLaunch && c.flags&format.FlagCaptured == 0 {
 		p.launches++
 		p.launchedNs = max(p.launchedNs, c.startNs)
-		p.streams[s.stream[i]] = lastOnes(p.streams[s.stream[i]], c)
+		list := p.streams[s.stream[i]]
+		if more := lastOnes(list, c); len(more) > len(list) {
+			p.streams[s.stream[i]] = more
+		}
 	}
 	if c.flags&noResult == 0 && isError(s.result[i]) && !isQuestion(s.name.At(i), s.result[i]) {
 		if p.errors++; p.errors == 1 || c.endNs >= p.lastError.endNs {

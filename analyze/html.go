@@ -124,16 +124,18 @@ type htmlBuilder struct {
 	calls    *callsOverTime
 	failures [htmlBuckets]failures
 	failed   bool
+
+	// What the replay was for beside that.
+	program *programMemory
+	books   *booksScan
+	frag    *fragScan // nil: nothing fragments
+	failing *failureScan
 }
 
 // read makes the reports, in one replay what can be had of one.
 func (b *htmlBuilder) read() error {
-	if err := b.replay(); err != nil {
-		return err
-	}
-	b.opt.Progress("calls over time")
 	b.calls = b.t.newCallsOverTime(&b.opt.Filter)
-	if err := b.calls.scan(); err != nil {
+	if err := both(b.replay, b.calls.scan); err != nil {
 		return err
 	}
 	for _, s := range htmlSections {
@@ -163,6 +165,13 @@ func (b *htmlBuilder) replay() error {
 	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
 	b.memory, b.flame, b.lines = t.newMomentScan(&opt.Filter), t.newFlameScan(&opt.Filter), t.newMemoryLines(&opt.Filter)
 	b.holders = t.newHolderScan(&MemoryOptions{Options: *opt, At: MemoryAtEnd, Reconcile: t.hasProcessSamples()})
+	b.books, b.failing = t.newBooksScan(&AllocatorOptions{Options: *opt}), &failureScan{t: t}
+	if !b.nothingFragments() {
+		b.frag = t.newFragScan(&FragOptions{Options: *opt})
+		if err := b.frag.findRanges(); err != nil {
+			return err
+		}
+	}
 	p, err := t.replayProgram(func(p *programMemory, c *change) {
 		leaks.consume(p, c)
 		b.memory.consume(p, c)
@@ -173,9 +182,18 @@ func (b *htmlBuilder) replay() error {
 	}, func(c *change) {
 		b.holders.consume(nil, c)
 		b.lines.driver(c)
+		b.failing.driver(c)
+		if b.frag != nil {
+			b.frag.driver(c)
+		}
 	}, func(a *allocator, c *allocatorChange) {
 		allocators.watch(a, c)
 		b.lines.allocator(a, c)
+		b.books.step(a, c)
+		b.failing.allocator(a, c)
+		if b.frag != nil {
+			b.frag.watch(a, c)
+		}
 		if c.what == outOfMemory {
 			b.fail(c.atNs)
 		}
@@ -185,6 +203,7 @@ func (b *htmlBuilder) replay() error {
 	}
 	t.counts = p.counts()
 	b.frees = p.counts().frees
+	b.program = p
 	p.allocators.all(func(a *allocator) { b.frees += a.counts.frees })
 	b.memory.finish()
 	b.lines.finish()

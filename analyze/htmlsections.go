@@ -71,14 +71,12 @@ var htmlSections = []sectionOf{
 	{id: "allocator", title: "PyTorch's allocator", about: "Its books, exactly.",
 		reports: []reportOf{{command: "allocator", tables: []string{"allocators", "peaks", "pools", "events"},
 			skip: func(b *htmlBuilder) bool { return len(b.t.allocations) == 0 },
-			make: func(b *htmlBuilder) (*Report, error) {
-				return b.t.AllocatorReport(AllocatorOptions{Options: b.opt.Options})
-			}}}, empty: "No events of PyTorch's caching allocator were recorded."},
+			make: func(b *htmlBuilder) (*Report, error) { return b.books.report(b.program.allocators, b.t.counts) }}}, empty: "No events of PyTorch's caching allocator were recorded."},
 	{id: "frag", title: "Fragmentation and address map", about: "What is reserved and cannot be used, whose blocks keep it, and what addresses were used for over time.",
-		reports: []reportOf{{command: "frag", tables: []string{"spaces", "pins", "trends"}, skip: (*htmlBuilder).nothingFragments, make: (*htmlBuilder).fragmentation}},
+		reports: []reportOf{{command: "frag", tables: []string{"spaces", "pins", "trends"}, skip: func(b *htmlBuilder) bool { return b.frag == nil }, make: (*htmlBuilder).fragmentation}},
 		empty:   "Nothing that can fragment is known: no caching allocator, no mapped addresses, no memory pool that the program asked about."},
 	{id: "oom", title: "Out of memory", about: "Every allocation that failed, why, and who held the memory.",
-		reports: []reportOf{{command: "oom", skip: (*htmlBuilder).nothingFailed, make: simple((*Timeline).OOM)}}, empty: "No allocation failed."},
+		reports: []reportOf{{command: "oom", skip: (*htmlBuilder).nothingFailed, make: (*htmlBuilder).outOfMemory}}, empty: "No allocation failed."},
 	{id: "activity", title: "Calls over time", chart: "activity", about: "Calls a second. Durations everywhere are those of calls on the CPU, never of kernels on the GPU.", empty: "No calls in the window."},
 	{id: "kernels", title: "Kernels", about: "Which kernels were launched, how often and from where.",
 		reports: []reportOf{{command: "kernels", skip: without(format.KindLaunch), make: simple((*Timeline).Kernels)}}, empty: "No kernel was launched in the window."},
@@ -109,8 +107,20 @@ func sectionTitle(id string) string {
 
 // fragmentation keeps the address maps, too.
 func (b *htmlBuilder) fragmentation() (r *Report, err error) {
-	r, b.maps, err = b.t.Fragmentation(FragOptions{Options: b.opt.Options})
+	if err := b.frag.finish(b.program.allocators); err != nil {
+		return nil, err
+	}
+	r, b.maps, err = b.frag.report(b.program)
 	return r, err
+}
+
+// outOfMemory tells of the failures that the replay has found.
+func (b *htmlBuilder) outOfMemory() (*Report, error) {
+	all, err := b.failing.finish()
+	if err != nil {
+		return nil, err
+	}
+	return b.t.oomReport(all, b.program, &b.opt.Options)
 }
 
 // hasProcessSamples reports whether NVML's counts of processes can be compared with calls.

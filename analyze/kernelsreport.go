@@ -19,6 +19,7 @@ type kernelsUse struct {
 	names   names
 	sites   siteReader
 	counts  map[launchKey]*launchStats
+	recent  [1 << 10]recentLaunch // a cache in front of counts that most launches hit
 	graphs  map[launchGraph]*launchStats
 	seconds map[int64]int64 // launches that ran, by second of the recording
 	untimed bool
@@ -33,6 +34,12 @@ type launchKey struct {
 	launchStream
 	launchShape
 	site int32
+}
+
+// recentLaunch is an entry of kernelsUse.counts.
+type recentLaunch struct {
+	key   launchKey
+	stats *launchStats
 }
 
 // launchShape is a kernel with the size it is launched in.
@@ -174,6 +181,7 @@ func (u *kernelsUse) group(g *format.Group) {
 	launch, graph := u.launches(g)
 	pass := u.passes(g, u.kind, u.kernel)
 	kernels, began := u.names.all(u.kernel.Dict), u.t.Recording().FromNs
+	var second, ran int64 // launches in the second of the last one
 	for i, start := range u.start {
 		if !launch[u.kind.Index[i]] || start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
 			continue
@@ -190,18 +198,39 @@ func (u *kernelsUse) group(g *format.Group) {
 		}
 		u.work.add(false, 0, u.result[i], u.flags[i])
 		shape := launchShape{kernels[u.kernel.Index[i]], u.shared[i], [3]int32{u.grid[0][i], u.grid[1][i], u.grid[2][i]}, [3]int32{u.block[0][i], u.block[1][i], u.block[2][i]}}
-		key := launchKey{stream, shape, site}
-		s := u.counts[key]
-		if s == nil {
-			if len(u.counts) >= maxShapes {
-				key.launchShape = launchShape{kernel: shape.kernel, grid: [3]int32{manySizes}}
+		if u.count(u.stats(&launchKey{stream, shape, site}), i, &shape) {
+			if now := (start - began) / 1e9; now != second {
+				u.ranIn(second, ran)
+				second, ran = now, 0
 			}
-			s = entry(u.counts, key)
-		}
-		if u.count(s, i, &shape) {
-			u.seconds[(start-began)/1e9]++
+			ran++
 		}
 	}
+	u.ranIn(second, ran)
+}
+
+func (u *kernelsUse) ranIn(second, launches int64) {
+	if launches > 0 {
+		u.seconds[second] += launches
+	}
+}
+
+// stats finds where launches are counted.
+func (u *kernelsUse) stats(key *launchKey) *launchStats {
+	slot := &u.recent[(uint32(key.kernel)*0x9e3779b1^uint32(key.site)*0x85ebca6b^uint32(key.grid[0])*0xc2b2ae35)>>22]
+	if slot.stats != nil && slot.key == *key {
+		return slot.stats
+	}
+	s := u.counts[*key]
+	if s == nil {
+		counted := *key
+		if len(u.counts) >= maxShapes {
+			counted.launchShape = launchShape{kernel: key.kernel, grid: [3]int32{manySizes}}
+		}
+		s = entry(u.counts, counted)
+	}
+	*slot = recentLaunch{*key, s}
+	return s
 }
 
 func (u *kernelsUse) read(g *format.Group) {

@@ -86,6 +86,11 @@ func (t *Timeline) OOM(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.oomReport(all, p, &opt)
+}
+
+// oomReport is the report of failures that a replay has found.
+func (t *Timeline) oomReport(all []failure, p *programMemory, opt *Options) (*Report, error) {
 	r := &Report{Command: "oom", Window: opt.window(t.Recording()), Quality: t.programQuality(p), Notes: t.facts.notes}
 	chosen, rest, none := t.chooseFailures(all, &opt.Filter)
 	r.NoMatch = none
@@ -97,6 +102,7 @@ func (t *Timeline) OOM(opt Options) (*Report, error) {
 	}
 	var scenes []*scene
 	if len(chosen) > 0 {
+		var err error
 		if scenes, err = t.scenes(chosen); err != nil {
 			return nil, err
 		}
@@ -107,7 +113,7 @@ func (t *Timeline) OOM(opt Options) (*Report, error) {
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	t.addStacks(&table, &opt)
+	t.addStacks(&table, opt)
 	r.Tables = []Table{table, t.cachedTable(scenes, opt.Top), t.oomHolderTable(scenes, opt.Top)}
 	return r, nil
 }

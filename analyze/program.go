@@ -61,9 +61,12 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 		p.driver, err = t.replay(onDriver)
 		return p, err
 	}
-	if p.segments, err = t.segmentNumbers(); err != nil {
-		return nil, err
+	if t.segments == nil {
+		if err = t.findSegments(nil); err != nil {
+			return nil, err
+		}
 	}
+	p.segments = *t.segments
 	p.driver, p.allocators, err = t.replayAll(onDriver, func(a *allocator, c *allocatorChange) {
 		p.allocators = a.set
 		p.allocatorChange(a, c)
@@ -74,14 +77,23 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 	return p, err
 }
 
-// segmentNumbers finds the driver's memory that allocators made segments of: what is at
-// the address of a segment when the allocator tells of it, what was allocated from
-// inside of the allocator, and what it had before its events were recorded.
-func (t *Timeline) segmentNumbers() (numberSet, error) {
+// findSegments finds the driver's memory that allocators made segments of: what is at the
+// address of a segment when the allocator tells of it, what was allocated from inside of
+// the allocator, and what it had before its events were recorded. also, if it is set, gets
+// all changes of the driver's memory.
+func (t *Timeline) findSegments(also func(*change)) error {
 	s := segmentSearch{t: t, inside: make(map[int32]bool), met: make(map[*allocator]bool)}
-	_, _, err := t.replayTogether(true, s.driverChange, s.allocatorChange)
-	s.told.union(s.inner)
-	return s.told, err
+	_, _, err := t.replayTogether(true, func(l *ledger, c *change) {
+		s.driverChange(l, c)
+		if also != nil {
+			also(c)
+		}
+	}, s.allocatorChange)
+	if err == nil {
+		s.told.union(s.inner)
+		t.segments = &s.told
+	}
+	return err
 }
 
 // segmentSearch is the search for the driver's memory that is allocators' segments.
@@ -237,8 +249,10 @@ func (p *programMemory) emit(what changeWhat, atNs int64, b *piece) {
 	if b.origin == noOrigin {
 		return
 	}
-	p.change = change{what: what, atNs: atNs, ptr: b.ptr, block: b.block(), by: b.origin}
-	p.consume(p, &p.change)
+	c := &p.change
+	c.what, c.atNs, c.ptr, c.by = what, atNs, b.ptr, b.origin
+	c.block = b.block()
+	p.consume(p, c)
 }
 
 // block is a block as the program sees it.

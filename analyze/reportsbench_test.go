@@ -18,9 +18,9 @@ import (
 // benchReports are the reports as they are asked for on the command line, with everything
 // that is measured: FILE is the recording.
 var benchReports = []string{
-	"summary", "leaks", "memory", "frag", "oom", "stacks", "errors", "hang", "gpu", "xid", "allocator",
+	"summary", "rules", "leaks", "memory", "frag", "oom", "stacks", "errors", "hang", "gpu", "xid", "allocator",
 	"api", "api --group-by site", "kernels", "copies", "sync", "gaps", "diff FILE",
-	"pprof -o /dev/null --force", "perfetto -o /dev/null --force", "torch-snapshot -o /dev/null --force",
+	"report -o /dev/null --force", "pprof -o /dev/null --force", "perfetto -o /dev/null --force", "torch-snapshot -o /dev/null --force",
 }
 
 // gpurecBinary builds the program once per run.

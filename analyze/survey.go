@@ -9,7 +9,7 @@ import (
 )
 
 // survey is a recording looked at for everything at once: what the other reports are made of, gathered in one replay of memory and
-// one reading of all other calls. Rules and Summary are made of it.
+// one reading of all calls beside it. Rules and Summary are made of it.
 type survey struct {
 	t       *Timeline
 	filter  *Filter
@@ -28,6 +28,7 @@ type survey struct {
 	causes   []oomVerdict
 
 	// Of the calls.
+	columns format.Columns // of the row group that is looked at
 	calls   *callUse
 	copies  *copyUse
 	waits   *waitUse
@@ -52,31 +53,44 @@ func (t *Timeline) newSurvey(opt *Options) (*survey, error) {
 		return nil, err
 	}
 	f := &opt.Filter
-	reader := t.newCallReader(f, format.KindLaunch, format.KindMemcpy, format.KindSync)
+	// Copies want to know which host memory is pinned. That is known early if allocators' segments are looked for first, and only after
+	// the replay if they are not: then copies are read apart.
+	kinds := []string{format.KindLaunch, format.KindSync, format.KindMemcpy}
+	if len(t.allocations) == 0 {
+		kinds = kinds[:2]
+	}
+	reader := t.newCallReader(f, kinds...)
+	copies := reader
+	if len(t.allocations) == 0 {
+		copies = t.newCallReader(f, format.KindMemcpy)
+	}
 	s := &survey{t: t, filter: f, window: reader.window, leaks: leaks, loops: t.newAllocLoops(f), host: newHostBlocks(), failing: &failureScan{t: t},
 		calls: t.newCallUse(f), waits: newWaitUse(reader, 1), gaps: newGapUse(reader, DefaultMinGapNs, mostGaps),
 		kernels: t.newKernelsUse(f), modules: t.newModuleUse(f), errors: t.newErrorUse(f),
 		hang: t.newHangScan(&HangOptions{Options: *opt, LongNs: DefaultLongNs})}
-	s.copies = newCopyUse(reader, s.host)
+	s.copies = newCopyUse(copies, s.host)
 	return s, nil
 }
 
 // run reads the recording. use and watch, if they are set, get all changes of the driver's memory and of allocators.
 func (s *survey) run(use func(*change), watch allocatorConsumer) error {
-	// What runs at a time reads other row groups, as in countsWhile, and shares nothing that changes.
-	err := both(func() error { return s.replay(use, watch) },
-		func() error { return s.scan(s.t.calls, len(s.t.memory), s.kernels.group, s.modules.group) })
-	if err != nil {
-		return err
+	// What runs at a time, on two cores, shares nothing that changes.
+	replay := func() error { return s.replay(use, watch) }
+	var err error
+	if len(s.t.allocations) > 0 {
+		search := func() error { return s.t.findSegments(func(c *change) { s.host.note(s.t, c) }) }
+		if err = both(search, s.scanMemory); err == nil {
+			err = both(replay, s.scanCalls)
+		}
+	} else if err = both(replay, func() error { return inTurn(s.scanCalls, s.scanMemory) }); err == nil {
+		err = s.copies.each(s.copies.add)
 	}
-	// Copies want to know which host memory is pinned, so the calls of which the order matters come last.
-	err = both(func() error { return s.scan(s.t.memory, 0) }, func() error { return s.copies.each(s.ordered) })
 	if err != nil {
 		return err
 	}
 	s.gaps.finish()
 	s.sample()
-	return cmp.Or(s.askMemory(), s.askHang())
+	return inTurn(s.askMemory, s.askHang)
 }
 
 // both runs two functions at a time.
@@ -87,12 +101,24 @@ func both(a, b func() error) error {
 	return cmp.Or(<-done, err)
 }
 
+// inTurn runs functions until one fails.
+func inTurn(list ...func() error) error {
+	for _, f := range list {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *survey) replay(use func(*change), watch allocatorConsumer) (err error) {
 	s.program, err = s.t.replayProgram(func(p *programMemory, c *change) {
 		s.leaks.consume(p, c)
 		s.loops.consume(p, c)
 	}, func(c *change) {
-		s.host.note(s.t, c)
+		if len(s.t.allocations) == 0 {
+			s.host.note(s.t, c)
+		}
 		s.failing.driver(c)
 		if use != nil {
 			use(c)
@@ -106,31 +132,40 @@ func (s *survey) replay(use func(*change), watch allocatorConsumer) (err error) 
 	return err
 }
 
-// scan looks through row groups in any order; first is the number of the first one for hang, also are further readers.
-func (s *survey) scan(spans []span, first int, also ...func(*format.Group)) error {
-	for i, sp := range spans {
-		g := sp.group
-		s.calls.group(g)
-		s.errors.takeOver(s.calls)
-		s.errors.group(g)
-		s.hang.takeOver(s.errors.callUse)
-		if sp.firstNs <= s.hang.endNs {
-			s.hang.group(g, int32(first+i))
-		}
-		s.kernels.takeOver(s.hang.callUse)
-		for _, group := range also {
-			group(g)
-		}
-		if err := g.Err(); err != nil {
+// scanMemory looks through memory calls as calls, in any order.
+func (s *survey) scanMemory() error {
+	for _, sp := range s.t.memory {
+		if err := s.scan(sp).Err(); err != nil {
 			return s.t.wrap(err)
 		}
 	}
 	return nil
 }
 
+// scanCalls looks through all other calls: through each row group, and through some calls in order of time.
+func (s *survey) scanCalls() error {
+	return s.waits.eachOf(func(sp span) *format.Group {
+		g := s.scan(sp)
+		s.kernels.group(g)
+		s.modules.group(g)
+		return g
+	}, s.ordered)
+}
+
+// scan looks through a row group, and returns it for others who want the same columns.
+func (s *survey) scan(sp span) *format.Group {
+	g := s.columns.Of(sp.group)
+	s.calls.group(g)
+	s.errors.group(g)
+	if sp.firstNs <= s.hang.endNs {
+		s.hang.group(g, int32(slices.IndexFunc(s.hang.spans, func(o span) bool { return o.group == sp.group })))
+	}
+	return g
+}
+
 // ordered takes a call in its turn.
 func (s *survey) ordered(c *callRow) error {
-	switch s.copies.of[c.kind] {
+	switch s.waits.of[c.kind] {
 	case format.KindLaunch:
 		return s.gaps.add(c)
 	case format.KindMemcpy:

@@ -32,6 +32,7 @@ type Timeline struct {
 
 	allocations []span // row groups of events of caching allocators
 	allocators  allocatorNumbers
+	segments    *numberSet      // block.number of the driver's memory that is allocators' segments, once that was asked
 	teardowns   map[int32]int64 // process → from when on it is ending, once that was asked
 }
 

@@ -19,6 +19,7 @@ type Group struct {
 	columns map[string]int
 	path    string
 	index   int
+	kept    *Columns // nil: columns are decoded whenever they are asked for
 
 	mu    sync.Mutex // guards what follows
 	kinds []string
@@ -147,17 +148,35 @@ type number interface{ int32 | int64 | float64 }
 // Int64 reads a 64-bit integer column into dst, which is grown as needed, and
 // returns it with one value per row.
 func (g *Group) Int64(column string, dst []int64) []int64 {
-	return numbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
+	read := func(dst []int64) []int64 {
+		return numbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
+	}
+	if g.kept != nil {
+		return g.kept.int64s.get(column, read)
+	}
+	return read(dst)
 }
 
 // Int32 reads a 32-bit integer column; see Int64.
 func (g *Group) Int32(column string, dst []int32) []int32 {
-	return numbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+	read := func(dst []int32) []int32 {
+		return numbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+	}
+	if g.kept != nil {
+		return g.kept.int32s.get(column, read)
+	}
+	return read(dst)
 }
 
 // Float64 reads a column of floating point numbers; see Int64.
 func (g *Group) Float64(column string, dst []float64) []float64 {
-	return numbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
+	read := func(dst []float64) []float64 {
+		return numbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
+	}
+	if g.kept != nil {
+		return g.kept.float64s.get(column, read)
+	}
+	return read(dst)
 }
 
 // numbers reads a column; values are those of a page of numbers, as a dictionary has one.
@@ -192,6 +211,13 @@ func (g *Group) Strings(column string) Strings { return g.StringsInto(column, St
 // StringsInto is Strings with the memory of a column that was read before and is not
 // needed any more.
 func (g *Group) StringsInto(column string, s Strings) Strings {
+	if g.kept != nil {
+		return g.kept.strings.get(column, func(s Strings) Strings { return readStrings(g, column, s) })
+	}
+	return readStrings(g, column, s)
+}
+
+func readStrings(g *Group, column string, s Strings) Strings {
 	s.Index, s.Dict = s.Index[:0], nil // strings of a dictionary may be in use
 	plain := make(map[string]int32)    // values of pages written after the dictionary was full
 	g.pages(column, func(p parquet.Page) error {

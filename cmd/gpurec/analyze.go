@@ -284,6 +284,11 @@ func (f *analyzeFlags) open(args []string, use func(path string, t *analyze.Time
 	if err := f.check(); err != nil {
 		return err
 	}
+	return f.read(args, use)
+}
+
+// read is open with flags that were checked.
+func (f *analyzeFlags) read(args []string, use func(path string, t *analyze.Timeline) error) error {
 	var path string
 	if len(args) > 0 {
 		path = filepath.Clean(args[0])

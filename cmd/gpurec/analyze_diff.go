@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -27,35 +28,46 @@ func (c *comparison) Set(path string) error { c.path = path; return nil }
 func (c *comparison) String() string        { return c.path }
 func (c *comparison) Type() string          { return "FILE" }
 
-// compare prints a report on two recordings; the second one is that of args.
+// compare prints a report on two recordings; the second one is that of args. Both are made at a time: half of the cores would wait.
 func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
-	var before *analyze.Side
-	side := func(path string, t *analyze.Timeline) (*analyze.Side, error) {
-		s, err := t.Side(make, f.opt, f.against.per)
-		var none *analyze.NoStepsError
-		if errors.As(err, &none) {
-			return nil, usagef("gpurec analyze summary "+path, "--per: %s has %w", path, err)
-		}
-		return s, f.wrong(path, err)
-	}
-	err := f.open([]string{f.against.path}, func(path string, t *analyze.Timeline) (err error) {
-		before, err = side(path, t)
-		return err
+	var before, after *analyze.Side
+	err := f.open([]string{f.against.path}, func(path string, t *analyze.Timeline) error {
+		opt := f.opt // times are changed for the second recording
+		ended := inBackground(func() (err error) {
+			before, err = f.side(path, t, make, opt)
+			return err
+		})
+		err := f.read(args, func(path string, t *analyze.Timeline) (err error) {
+			after, err = f.side(path, t, make, f.opt)
+			return err
+		})
+		return cmp.Or(<-ended, err)
 	})
 	if err != nil {
 		return err
 	}
-	return f.open(args, func(path string, t *analyze.Timeline) error {
-		after, err := side(path, t)
-		if err != nil {
-			return err
-		}
-		r, err := analyze.Diff(before, after, analyze.Options{Sort: f.against.sort, Top: f.against.top})
-		if err != nil {
-			return f.wrong(path, err)
-		}
-		return f.print(r)
-	})
+	r, err := analyze.Diff(before, after, analyze.Options{Sort: f.against.sort, Top: f.against.top})
+	if err != nil {
+		return f.wrong(f.against.path, err)
+	}
+	return f.print(r)
+}
+
+// side makes the report on one recording.
+func (f *analyzeFlags) side(path string, t *analyze.Timeline, make analyze.ReportFunc, opt analyze.Options) (*analyze.Side, error) {
+	s, err := t.Side(make, opt, f.against.per)
+	var none *analyze.NoStepsError
+	if errors.As(err, &none) {
+		return nil, usagef("gpurec analyze summary "+path, "--per: %s has %w", path, err)
+	}
+	return s, f.wrong(path, err)
+}
+
+// inBackground runs a function and sends what it returns.
+func inBackground(do func() error) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- do() }()
+	return ended
 }
 
 func newDiff() *cobra.Command {

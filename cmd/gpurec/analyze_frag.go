@@ -36,8 +36,12 @@ out.`,
 			if svg.path == "-" {
 				return usagef(f.help(), "--svg needs a file: standard output is for the report")
 			}
+			if svg.path != "" && f.against.path != "" {
+				return usagef(f.help(), "--svg draws the maps of one recording, diff compares two")
+			}
 			return f.report(args, func(t *analyze.Timeline, opt analyze.Options) (*analyze.Report, error) {
 				o := analyze.FragOptions{Options: opt, Request: size, Maps: f.render.Format == "table"}
+				var err error
 				if o.At, o.AtNs, err = f.moment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
 					return nil, err
 				}
