@@ -15,6 +15,8 @@ type survey struct {
 	filter  *Filter
 	window  Window
 	quality Quality
+	// consumer, if it is set, gets the changes of the program's memory too, so that who needs the same replay need not run another.
+	consumer func(*programMemory, *change)
 
 	// Of the replay: memory as the program sees it.
 	program  *programMemory
@@ -61,10 +63,10 @@ func (t *Timeline) newSurvey(opt *Options) (*survey, error) {
 	return s, nil
 }
 
-// run reads the recording. use and watch, if they are set, get all changes of the driver's memory and of allocators.
-func (s *survey) run(use func(*change), watch allocatorConsumer) error {
+// run reads the recording. use and allocators, if they are set, get all changes of the driver's memory and of allocators.
+func (s *survey) run(use func(*change), allocators allocatorConsumer) error {
 	// What runs at a time reads other row groups, as in countsWhile, and shares nothing that changes.
-	err := both(func() error { return s.replay(use, watch) },
+	err := both(func() error { return s.replay(use, allocators) },
 		func() error { return s.scan(s.t.calls, len(s.t.memory), s.kernels.group, s.modules.group) })
 	if err != nil {
 		return err
@@ -87,10 +89,13 @@ func both(a, b func() error) error {
 	return cmp.Or(<-done, err)
 }
 
-func (s *survey) replay(use func(*change), watch allocatorConsumer) (err error) {
+func (s *survey) replay(use func(*change), allocators allocatorConsumer) (err error) {
 	s.program, err = s.t.replayProgram(func(p *programMemory, c *change) {
 		s.leaks.consume(p, c)
 		s.loops.consume(p, c)
+		if s.consumer != nil {
+			s.consumer(p, c)
+		}
 	}, func(c *change) {
 		s.host.note(s.t, c)
 		s.failing.driver(c)
@@ -99,8 +104,8 @@ func (s *survey) replay(use func(*change), watch allocatorConsumer) (err error) 
 		}
 	}, func(a *allocator, c *allocatorChange) {
 		s.failing.allocator(a, c)
-		if watch != nil {
-			watch(a, c)
+		if allocators != nil {
+			allocators(a, c)
 		}
 	})
 	return err
