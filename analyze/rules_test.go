@@ -172,7 +172,7 @@ func TestSeverityOfRules(t *testing.T) {
 			tp.nvml(1, 31*second, "ecc_corrected_volatile_errors", 6)
 		}, "notice gpu-health"},
 		"trouble of a GPU that nobody used": {func(tp *tape) { tp.nvml(0, 30*second, "remapped_rows_failure", 1) }, "problem gpu-health"},
-		"the power cap half of the time": {func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4 * (i % 2)) }) }, "info throttling"},
+		"the power cap half of the time":    {func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4 * (i % 2)) }) }, "info throttling"},
 		"memory that was had in the end": {func(tp *tape) {
 			tp.alloc(30*second, us, 0, 20<<30).Result = resultOutOfMemory
 			tp.alloc(31*second, us, 0x700000000000, 20<<30)
