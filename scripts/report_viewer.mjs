@@ -91,6 +91,19 @@ async function charts() {
 
 // memory clicks into the chart, and asks for the peak.
 async function memory() {
+	// Memory that swings is drawn as the most and the least of each part, other memory as it is.
+	const wrong = await page.evaluate(() => {
+		const swing = { t: [], total: [] }, rise = { t: [], total: [] };
+		for (let i = 0; i < 4000; i++) {
+			swing.t.push(i / 100); swing.total.push(i % 2 ? i : i + 5000);
+			rise.t.push(i / 100); rise.total.push(i);
+		}
+		const { top, least } = envelope(swing, 0, 40);
+		if (!top || envelope(rise, 0, 40).top) return "what swings is not told from what rises";
+		return top.at.length !== 200 || top.at.some((k, part) => k >= 0 && swing.total[k] !== Math.max(...swing.total.slice(Math.max(0, part * 20 - 1), part * 20 + 20))) ||
+			least.some((v, part) => part > 0 && v !== Math.min(...swing.total.slice(part * 20 - 1, part * 20 + 20))) ? "the envelope is not that of the moments" : "";
+	});
+	check(!wrong, wrong);
 	const over = await page.$("[data-chart=memory] .u-over");
 	if (!over) return;
 	const title = () => page.$eval("[data-chart=memory] .detail h3", (e) => e.textContent);
