@@ -157,7 +157,7 @@ func (s *hangScan) bridge() {
 	for _, w := range s.t.facts.sampling.noLaunches {
 		for _, l := range s.threads {
 			if from, to := max(w.FromNs, l.firstNs), min(w.ToNs, l.lastNs); l.launched && from < to {
-				l.lively.mark(s.window, from, to)
+				l.lively.mark(s.parts, from, to)
 			}
 		}
 	}

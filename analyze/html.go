@@ -50,7 +50,7 @@ type HTMLOptions struct {
 
 // HTMLStats say what a page holds.
 type HTMLStats struct {
-	Hits    int // what should be looked at: verdicts above info
+	Hits    int // what should be looked at: hits of rules above info
 	Bytes   int64
 	Totals  []Fact // those of leaks, for --fail-on
 	Quality Quality
@@ -71,7 +71,9 @@ type htmlPage struct {
 	Quality  string
 	Notes    []string
 	Recorder string // its version
-	Verdicts htmlVerdicts
+	Verdicts []htmlHit
+	Rules    int // how many were checked
+	Findings []htmlFinding
 	Sections []htmlSection
 }
 
@@ -106,7 +108,7 @@ func (t *Timeline) HTML(out io.Writer, opt HTMLOptions) (*HTMLStats, error) {
 		return nil, err
 	}
 	leaks := b.reports["leaks"]
-	return &HTMLStats{Hits: page.Verdicts.hits(), Bytes: n, Totals: leaks.Totals, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
+	return &HTMLStats{Hits: b.attention(), Bytes: n, Totals: leaks.Totals, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
 }
 
 // htmlBuilder gathers what a page is made of.
@@ -114,6 +116,7 @@ type htmlBuilder struct {
 	t       *Timeline
 	opt     *HTMLOptions
 	reports map[string]*Report // by command
+	hits    []hit              // of all rules
 	maps    []AddressMap
 	frees   int64
 
@@ -154,35 +157,34 @@ func (b *htmlBuilder) read() error {
 	return nil
 }
 
-// replay follows memory once, for all that is told of it.
+// replay surveys the recording, and follows memory in the same pass for all that is told of it.
 func (b *htmlBuilder) replay() error {
 	b.opt.Progress("memory")
 	t, opt := b.t, &b.opt.Options
-	leaks, err := t.newLeakScan(opt)
+	s, err := t.newSurvey(opt)
 	if err != nil {
 		return err
 	}
-	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
+	allocators := t.newAllocatorUse(&opt.Filter, s.window)
 	b.memory, b.flame, b.lines = t.newMomentScan(&opt.Filter), t.newFlameScan(&opt.Filter), t.newMemoryLines(&opt.Filter)
 	b.holders = t.newHolderScan(&MemoryOptions{Options: *opt, At: MemoryAtEnd, Reconcile: t.hasProcessSamples()})
-	b.books, b.failing = t.newBooksScan(&AllocatorOptions{Options: *opt}), &failureScan{t: t}
+	b.books, b.failing = t.newBooksScan(&AllocatorOptions{Options: *opt}), s.failing
 	if !b.nothingFragments() {
 		b.frag = t.newFragScan(&FragOptions{Options: *opt})
 		if err := b.frag.findRanges(); err != nil {
 			return err
 		}
 	}
-	p, err := t.replayProgram(func(p *programMemory, c *change) {
-		leaks.consume(p, c)
+	s.consumer = func(p *programMemory, c *change) {
 		b.memory.consume(p, c)
 		b.flame.consume(p, c)
 		if c.what == allocFailed {
 			b.fail(c.atNs)
 		}
-	}, func(c *change) {
+	}
+	err = s.run(func(c *change) {
 		b.holders.consume(nil, c)
 		b.lines.driver(c)
-		b.failing.driver(c)
 		if b.frag != nil {
 			b.frag.driver(c)
 		}
@@ -190,7 +192,6 @@ func (b *htmlBuilder) replay() error {
 		allocators.watch(a, c)
 		b.lines.allocator(a, c)
 		b.books.step(a, c)
-		b.failing.allocator(a, c)
 		if b.frag != nil {
 			b.frag.watch(a, c)
 		}
@@ -201,13 +202,17 @@ func (b *htmlBuilder) replay() error {
 	if err != nil {
 		return err
 	}
+	p := s.program
 	t.counts = p.counts()
 	b.frees = p.counts().frees
 	b.program = p
 	p.allocators.all(func(a *allocator) { b.frees += a.counts.frees })
 	b.memory.finish()
 	b.lines.finish()
-	b.reports["leaks"], err = t.leaksReport(leaks, allocators, p, opt)
+	if b.hits, err = s.check(rules()); err != nil {
+		return err
+	}
+	b.reports["leaks"], err = t.leaksReport(s.leaks, allocators, p, opt)
 	return err
 }
 
@@ -258,7 +263,7 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 		p.Licences = append(p.Licences, asset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
-	p.Verdicts = verdictsOf(b.reports)
+	p.Verdicts, p.Findings, p.Rules = b.verdicts(), b.findings(), len(rules())
 	p.Sections = b.sections()
 	return p, nil
 }

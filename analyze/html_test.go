@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io/fs"
 	"math/rand/v2"
 	"regexp"
@@ -224,7 +225,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 	if m := regexp.MustCompile(`(?:src|href)="(?:https?:)?//[^"]*"`).FindString(page); m != "" {
 		t.Errorf("the page asks for %s", m)
 	}
-	for _, want := range []string{"log_metrics (train.cc:10) leaks: grows by", "No copies in the window.", "nothing weakens them"} {
+	for _, want := range []string{"<strong>growing-site</strong> grows by", "No copies in the window.", "nothing weakens them"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -264,6 +265,60 @@ func TestHTMLOfLittle(t *testing.T) {
 	for i := range htmlSections {
 		if s := &htmlSections[i]; !strings.Contains(page, `<section id="`+s.id+`" aria-labelledby="`+s.id+`-h" class="empty">`) {
 			t.Errorf("section %s is not said to be empty", s.id)
+		}
+	}
+}
+
+// TestHTMLTellsWhatRulesTell compares the list at the top with the report of rules.
+func TestHTMLTellsWhatRulesTell(t *testing.T) {
+	row := regexp.MustCompile(`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`)
+	for name, tp := range map[string]*tape{"troubled": troubled(t), "ranks": ranks(t), "training": training(t), "hostile": hostilePage(t), "steady": steady(t)} {
+		for _, opt := range []Options{{}, {Suppressions: parsedSuppressions(t, "leak:train_step")}} {
+			page := htmlOf(t, tp.timeline(), HTMLOptions{Options: opt, Name: "run.parquet"})
+			r := checked(t, tp, RuleOptions{Options: opt})
+			var want, got []string
+			for i := range cells(t, r, "hits", "rule") {
+				var one []string
+				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
+					if v := cells(t, r, "hits", column)[i]; v != "<nil>" {
+						one = append(one, brief(v))
+					} else {
+						one = append(one, "")
+					}
+				}
+				want = append(want, strings.Join(one, " | "))
+			}
+			for _, m := range row.FindAllStringSubmatch(page, -1) {
+				got = append(got, html.UnescapeString(strings.Join(m[1:], " | ")))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s:\n%q\nwant\n%q", name, got, want)
+			}
+		}
+	}
+}
+
+// TestHTMLSaysWhatNoRuleTells has a space that is fragmented, one call that fails, and an Xid of yesterday.
+func TestHTMLSaysWhatNoRuleTells(t *testing.T) {
+	tp := steady(t)
+	fragmented(tp)
+	tp.call(format.KindAPI, "cuModuleLoadData", 59*second, us).Result = 209
+	tp.xid(-90*second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
+	page := htmlOf(t, tp.timeline(), HTMLOptions{Name: "run.parquet"})
+	for _, want := range []string{"2.0 GiB of 3.9 GiB reserved by process 42 cannot be used or given back: ", "1 call of cuModuleLoadData returned CUDA_ERROR_NO_BINARY_FOR_GPU, first at 59.00s", "1 Xid reported before the recording began"} {
+		if strings.Count(page, "<li>"+want) != 1 {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if page := htmlOf(t, steady(t).timeline(), HTMLOptions{Name: "run.parquet"}); strings.Contains(page, `class="findings"`) {
+		t.Error("a steady training has findings")
+	}
+}
+
+func TestEveryRuleHasASection(t *testing.T) {
+	for _, r := range rules() {
+		if r.section() == "" || r.section() == "verdicts" {
+			t.Errorf("%s: no section for analyze %s", r.id, r.report)
 		}
 	}
 }

@@ -95,6 +95,39 @@ func ruleCases() map[string]ruleCase {
 			misses: func(tp *tape) { tp.xid(-90*second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true}) },
 			where:  "GPU 1 NVIDIA H200, process 42 train", severity: "problem",
 		},
+		"broken-context": {
+			fires: func(tp *tape) {
+				at(tp.synced("cuStreamSynchronize", 59_950*ms, ms, 7, 0), 1, site).Result = 700
+				at(tp.free(59_960*ms, us, 0x1000), 2, "load_weights (train.cc:10)").Result = 700
+			},
+			misses: func(tp *tape) { // an error of the call itself; not ready, and shutting down
+				for i, result := range []int32{1, 600, 4} {
+					at(tp.synced("cuStreamSynchronize", 59_950*ms+int64(i)*ms, us, 7, 0), 1, site).Result = result
+				}
+			},
+			where: site, severity: "problem",
+		},
+		"exit-leak": {
+			fires: func(tp *tape) {
+				every(tp, 20, second, func(i, ns int64) *format.Row { return tp.alloc(ns, us, 0x7d0000000000+i*mib, mib) })
+				tp.exit(42, 59_999*ms)
+			},
+			misses: func(tp *tape) { // the process goes on
+				every(tp, 20, second, func(i, ns int64) *format.Row { return tp.alloc(ns, us, 0x7d0000000000+i*mib, mib) })
+			},
+			where: site, severity: "info",
+		},
+		"gpu-health": {
+			fires: func(tp *tape) { tp.nvml(1, 30*second, "remapped_rows_pending", 1) },
+			misses: func(tp *tape) { // what was put right, and what a GPU that nobody used cannot do
+				tp.nvml(1, 30*second, "remapped_rows_pending", 0)
+				tp.nvml(1, 30*second, "remapped_rows_uncorrectable", 1)
+				tp.nvml(1, 30*second, "ecc_corrected_volatile_errors", 5)
+				tp.nvml(0, 30*second, "pcie_replays", 3)
+				tp.nvml(0, 31*second, "pcie_replays", 9)
+			},
+			where: "GPU 1 NVIDIA H200", severity: "problem",
+		},
 		"hang": {
 			fires: func(tp *tape) {
 				open := at(tp.synced("cuCtxSynchronize", 60*second, 20*second, 7, 0), 1, site)

@@ -57,8 +57,8 @@ const (
 // rules are all rules, in the order in which hits of equal severity are told: what ends programs first, then what costs most.
 func rules() []*rule {
 	return []*rule{
-		&ruleXid, &ruleHang, &ruleOOM, &ruleOOMFragmentation, &ruleAllocRetry, &ruleUncheckedError, &ruleGrowing, &ruleMemoryFull,
-		&ruleThrottling, &ruleGPUIdle, &ruleLaunchBound, &ruleLowSM, &ruleLowOccupancy, &ruleTensorUnused,
+		&ruleXid, &ruleBrokenContext, &ruleHang, &ruleOOM, &ruleOOMFragmentation, &ruleAllocRetry, &ruleUncheckedError, &ruleGrowing, &ruleExitLeak, &ruleMemoryFull,
+		&ruleGPUHealth, &ruleThrottling, &ruleGPUIdle, &ruleLaunchBound, &ruleLowSM, &ruleLowOccupancy, &ruleTensorUnused,
 		&ruleTinyKernels, &ruleSyncLoop, &ruleAllocLoop, &rulePageable, &ruleSmallCopies, &ruleModuleLoop,
 	}
 }

@@ -161,13 +161,18 @@ func TestSeverityOfRules(t *testing.T) {
 			for i := range int64(5) {
 				tp.big(59_950*ms+i*us, "after").Result = 700
 			}
-		}, "problem unchecked-error"},
+		}, "problem broken-context, problem unchecked-error"},
 		"tidying up in a broken context": {func(tp *tape) {
 			for i := range int64(50) {
 				tp.free(59_950*ms+i*us, us, 0x1000).Result = 700
 			}
-		}, ""},
-		"the power cap half of the time": {func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4 * (i % 2)) }) }, "info throttling"},
+		}, "problem broken-context"},
+		"corrected errors": {func(tp *tape) {
+			tp.nvml(1, 30*second, "ecc_corrected_volatile_errors", 5)
+			tp.nvml(1, 31*second, "ecc_corrected_volatile_errors", 6)
+		}, "notice gpu-health"},
+		"trouble of a GPU that nobody used": {func(tp *tape) { tp.nvml(0, 30*second, "remapped_rows_failure", 1) }, "problem gpu-health"},
+		"the power cap half of the time":    {func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4 * (i % 2)) }) }, "info throttling"},
 		"memory that was had in the end": {func(tp *tape) {
 			tp.alloc(30*second, us, 0, 20<<30).Result = resultOutOfMemory
 			tp.alloc(31*second, us, 0x700000000000, 20<<30)
@@ -237,7 +242,7 @@ func TestRuleFilter(t *testing.T) {
 	}
 	_, err := tp.timeline().Rules(RuleOptions{Rules: []string{"groing-site"}})
 	var unknown *RuleError
-	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, hang`) {
+	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
 		t.Error(err)
 	}
 	r = checked(t, training(t), RuleOptions{Options: Options{Suppressions: parsedSuppressions(t, "leak:log_metrics")}})
@@ -248,6 +253,26 @@ func TestRuleFilter(t *testing.T) {
 	r = checked(t, training(t), RuleOptions{Options: Options{Filter: Filter{Pids: []int32{7}}}})
 	if r.NoMatch == nil || len(r.Tables[0].Rows) > 0 {
 		t.Errorf("nobody's hits: %v", r.NoMatch)
+	}
+}
+
+// Of ranks that hang, the one that they wait for is named, although it does not hang.
+func TestHangNamesTheRankThatIsMissing(t *testing.T) {
+	r := checked(t, ranks(t), RuleOptions{Rules: []string{"hang"}})
+	if what := cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; look at process 44 train: it launched its last kernel 2.10s before the first of the 3 others did" {
+		t.Error(what)
+	}
+	if where := cells(t, r, "evidence", "where"); len(where) != 4 || where[3] != "process 44 train" {
+		t.Errorf("evidence %v", where)
+	}
+}
+
+func TestSuppressionsHideExitLeaks(t *testing.T) {
+	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
+		tp := steady(t)
+		ruleCases()["exit-leak"].fires(tp)
+		r := checked(t, tp, RuleOptions{Options: Options{Suppressions: parsedSuppressions(t, "leak:"+name)}})
+		numbers(t, r, map[string]float64{"exit_leak": want})
 	}
 }
 

@@ -94,9 +94,57 @@ func checkHang(s *survey) ([]hit, error) {
 		if n := len(h.places); n > 1 {
 			h.what = fmt.Sprintf("%s: %d processes, for up to %s", state, n, durText(h.places[0].ns.(int64)))
 		}
+		s.lookAtOthers(&h, state)
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// lookAtOthers adds the processes that are unlike those that hang: what these wait for is mostly there.
+func (s *survey) lookAtOthers(h *hit, state hangState) {
+	odd := slices.DeleteFunc(slices.Clone(s.states), func(p processState) bool { return p.state == state || len(p.odd) == 0 })
+	for i := range odd {
+		p := &odd[i]
+		where := "process " + s.t.pidLabel(p.life.pid)
+		if i == 0 {
+			h.what += fmt.Sprintf("; look at %s: %s", where, p.odd[0])
+		}
+		h.places = append(h.places, place{where: where, count: int64(1), ns: p.silentNs, firstNs: s.hang.endNs - p.silentNs, lastNs: s.hang.endNs,
+			detail: "unlike the others: " + strings.Join(append(slices.Clone(p.odd), p.evidence...), "; ")})
+	}
+	if len(odd) > 1 {
+		h.what += fmt.Sprintf(", and %d more", len(odd)-1)
+	}
+}
+
+var ruleBrokenContext = rule{
+	id:     "broken-context",
+	about:  "a call returned an asynchronous error, such as an illegal address: work given to the GPU earlier failed, and every later call of the context fails too",
+	report: "errors",
+	advice: "Run it under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1: the call that noticed the error is not the one that caused it.",
+	check:  checkBrokenContext,
+}
+
+func checkBrokenContext(s *survey) ([]hit, error) {
+	h := s.newHit(aProblem, "")
+	h.level, h.reasons = confidenceHigh, nil // what was returned is known, whatever else was lost
+	for key, e := range s.errors.groups {
+		name := s.errors.names.list[key.name]
+		if errorClass(name, key.result) == errorClasses[0] {
+			h.places = append(h.places, place{where: s.errors.names.list[key.site], stack: e.stack, count: e.calls, firstNs: e.firstNs, lastNs: e.lastNs,
+				detail: fmt.Sprintf("%s: %s, %s", name, resultName(key.result), resultMeaning(key.result))})
+		}
+	}
+	if len(h.places) == 0 {
+		return nil, nil
+	}
+	// The first one to notice is nearest to the cause.
+	slices.SortFunc(h.places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.firstNs, b.firstNs), strings.Compare(a.detail, b.detail), strings.Compare(a.where, b.where))
+	})
+	h.what = "noticed by " + h.places[0].detail
+	s.unseenResults(&h)
+	return []hit{h}, nil
 }
 
 // ignoredErrors is how often a call must fail in the same way before its result is said not to be looked at: programs may try twice.

@@ -54,6 +54,36 @@ func checkGrowing(s *survey) ([]hit, error) {
 	return []hit{h}, nil
 }
 
+var ruleExitLeak = rule{
+	id:     "exit-leak",
+	about:  "memory of the driver was live when its process, or the last context of that, ended: verdict exit leak of analyze leaks, with its suppressions. An info: the driver takes it back",
+	report: "leaks",
+	advice: "It harms nobody unless the same code runs in a program that lives longer; free it, or name the place in --suppressions.",
+	check:  checkExitLeak,
+}
+
+func checkExitLeak(s *survey) ([]hit, error) {
+	level, reasons := s.quality.confidence(s.leaks.frees)
+	h := hit{severity: anInfo, level: confidenceHigh}
+	var bytes, blocks int64
+	for i := range s.verdicts {
+		j := &s.verdicts[i]
+		if j.verdict != exitLeak {
+			continue
+		}
+		if len(h.places) == 0 {
+			h.level, h.reasons = j.confidence(level, reasons, s.leaks.window)
+		}
+		bytes, blocks = bytes+j.liveBytes, blocks+j.liveCount
+		h.places = append(h.places, place{where: j.label, stack: j.stack(), count: j.liveCount, bytes: j.liveBytes, detail: j.evidence()})
+	}
+	if len(h.places) == 0 {
+		return nil, nil
+	}
+	h.what = fmt.Sprintf("%s in %s not freed before the process ended", bytesText(bytes), plural(blocks, "block"))
+	return []hit{h}, nil
+}
+
 const (
 	// loopPairs and loopPairsPerSecond make allocating and freeing a loop: steps of training take 20 ms and more, so that 50 pairs a
 	// second are at least one in every step.

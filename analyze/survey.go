@@ -15,6 +15,8 @@ type survey struct {
 	filter  *Filter
 	window  Window
 	quality Quality
+	// consumer, if it is set, gets the changes of the program's memory too, so that who needs the same replay need not run another.
+	consumer func(*programMemory, *change)
 
 	// Of the replay: memory as the program sees it.
 	program  *programMemory
@@ -115,6 +117,9 @@ func (s *survey) replay(use func(*change), watch allocatorConsumer) (err error) 
 	s.program, err = s.t.replayProgram(func(p *programMemory, c *change) {
 		s.leaks.consume(p, c)
 		s.loops.consume(p, c)
+		if s.consumer != nil {
+			s.consumer(p, c)
+		}
 	}, func(c *change) {
 		if len(s.t.allocations) == 0 {
 			s.host.note(s.t, c)

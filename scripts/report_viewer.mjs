@@ -1,29 +1,30 @@
-// Opens a report of gpurec in headless Chromium and tries everything in it: whether charts are drawn,
-// flame graph, tables, theme and keyboard work, whether it stays quiet and asks no network.
+// Opens reports of gpurec in one headless Chromium and tries everything in them: whether charts are drawn,
+// flame graph, tables, theme and keyboard work, whether they stay quiet and ask no network.
 //
-//	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html
-//	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html --shot FILE.png [--width N] [--dark] [--at SELECTOR | --only SELECTOR | --full]
+//	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html … [--look REPORT.html …]
+//	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html --shot FILE.png [--width N] [--height N] [--dark] [--at SELECTOR | --only SELECTOR | --full]
 //
-// The first form prints one JSON object: what was seen, and problems, a list of sentences.
+// The first form prints a JSON object per page: what was seen, and problems, a list of sentences. What is the
+// same in all pages, such as theme, keyboard and print, is tried in the first one only; pages after --look are
+// opened and looked at, but nobody clicks through them.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { resolve, join } from "node:path";
 
-const [tools, chromium, file, ...rest] = process.argv.slice(2);
+const [tools, chromium, ...rest] = process.argv.slice(2);
 const puppeteer = createRequire(join(resolve(tools), "x.js"))("puppeteer-core");
-const url = pathToFileURL(resolve(file)).href;
 const option = (name) => { const i = rest.indexOf(name); return i < 0 ? undefined : rest[i + 1] ?? true; };
 
-const seen = { problems: [] };
+let url, seen, page; // of the page that is tried
 const problem = (...words) => seen.problems.push(words.join(" "));
 const check = (ok, ...words) => { if (!ok) problem(...words); return ok; };
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-const browser = await puppeteer.launch({ executablePath: chromium, headless: true, args: ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"] });
+const browser = await puppeteer.launch({ executablePath: chromium, headless: true, args: ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"] });
 
-async function open(width, scripts = true) {
+async function open(width, { scripts = true, height = 900 } = {}) {
 	const page = await browser.newPage();
-	await page.setViewport({ width, height: 900 });
+	await page.setViewport({ width, height });
 	await page.setJavaScriptEnabled(scripts);
 	page.on("console", (m) => { if (m.type() === "error" || m.type() === "warn") problem("console:", m.text()); });
 	page.on("pageerror", (e) => problem("script error:", e.message));
@@ -34,8 +35,15 @@ async function open(width, scripts = true) {
 	return page;
 }
 
+// until waits for something to become true, for as long as animations may take.
+async function until(is, ...args) {
+	return page.waitForFunction(is, { timeout: 5000, polling: 20 }, ...args).then(() => true, () => false);
+}
+
 if (option("--shot")) {
-	const page = await open(Number(option("--width") ?? 1280));
+	seen = { problems: [] };
+	url = pathToFileURL(resolve(rest[0])).href;
+	const page = await open(Number(option("--width") ?? 1280), { height: Number(option("--height") ?? 900) });
 	if (rest.includes("--dark")) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
 	if (option("--at")) await page.$eval(option("--at"), (e) => e.scrollIntoView());
 	await pause(300);
@@ -44,18 +52,31 @@ if (option("--shot")) {
 	process.exit(0);
 }
 
-const page = await open(1280);
-seen.ready_ms = Number(await page.$eval("html", (e) => e.dataset.ready));
-await pause(200); // d3 draws in the next frame
-
-for (const part of [charts, memory, flame, tables, theme, keyboard, elsewhere]) {
-	await part().catch((e) => problem(part.name + ":", e.message));
+const looked = rest.indexOf("--look") < 0 ? rest.length : rest.indexOf("--look");
+for (const [i, file] of rest.entries()) {
+	if (i === looked) continue;
+	await tryPage(file, i >= looked ? [charts, flameIsThere] : i > 0 ? [charts, memory, flame, tables] : [charts, memory, flame, tables, theme, keyboard, elsewhere]);
+	console.log(JSON.stringify(seen));
 }
 await browser.close();
-console.log(JSON.stringify(seen));
+
+async function tryPage(file, parts) {
+	seen = { problems: [] };
+	url = pathToFileURL(resolve(file)).href;
+	page = await open(1280);
+	seen.ready_ms = Number(await page.$eval("html", (e) => e.dataset.ready));
+	seen.tables = (await page.$$("table.data[id]")).length;
+	for (const part of parts) {
+		const began = Date.now();
+		await part().catch((e) => problem(part.name + ":", e.message));
+		if (process.env.VIEWER_TIMES) console.error(part.name, Date.now() - began, "ms");
+	}
+	await page.close();
+}
 
 // charts looks at every canvas: is there anything on it?
 async function charts() {
+	await until(() => [...document.querySelectorAll("[data-chart]")].every((box) => box.querySelector("canvas, svg g"))); // d3 draws in the next frame
 	seen.panels = await page.$$eval("[data-chart]", (boxes) => Object.fromEntries(boxes.map((box) => [box.dataset.chart, box.querySelectorAll("canvas").length + box.querySelectorAll("svg g").length])));
 	for (const [name, n] of Object.entries(seen.panels)) check(n > 0, "panel", name, "is empty");
 	seen.canvases = await page.$$eval("canvas", (list) => list.map((c) => {
@@ -70,6 +91,19 @@ async function charts() {
 
 // memory clicks into the chart, and asks for the peak.
 async function memory() {
+	// Memory that swings is drawn as the most and the least of each part, other memory as it is.
+	const wrong = await page.evaluate(() => {
+		const swing = { t: [], total: [] }, rise = { t: [], total: [] };
+		for (let i = 0; i < 4000; i++) {
+			swing.t.push(i / 100); swing.total.push(i % 2 ? i : i + 5000);
+			rise.t.push(i / 100); rise.total.push(i);
+		}
+		const { top, least } = envelope(swing, 0, 40);
+		if (!top || envelope(rise, 0, 40).top) return "what swings is not told from what rises";
+		return top.at.length !== 200 || top.at.some((k, part) => k >= 0 && swing.total[k] !== Math.max(...swing.total.slice(Math.max(0, part * 20 - 1), part * 20 + 20))) ||
+			least.some((v, part) => part > 0 && v !== Math.min(...swing.total.slice(part * 20 - 1, part * 20 + 20))) ? "the envelope is not that of the moments" : "";
+	});
+	check(!wrong, wrong);
 	const over = await page.$("[data-chart=memory] .u-over");
 	if (!over) return;
 	const title = () => page.$eval("[data-chart=memory] .detail h3", (e) => e.textContent);
@@ -83,80 +117,72 @@ async function memory() {
 	check(/: 0 B/.test(seen.clicked) || (await page.$$("[data-chart=memory] .detail tbody tr")).length > 0, "nobody holds memory where the chart was clicked");
 	await page.click("[data-chart=memory] .tools button");
 	check((await title()) === seen.peak, "the button does not go back to the peak");
-	const legend = await page.$("[data-chart=memory] .legend button");
-	await legend.click();
-	check((await legend.evaluate((e) => e.getAttribute("aria-pressed"))) === "false", "a series cannot be hidden");
-	await legend.click();
+	const pressed = await page.$eval("[data-chart=memory] .legend button", (e) => { e.click(); const is = e.getAttribute("aria-pressed"); e.click(); return is; });
+	check(pressed === "false", "a series cannot be hidden");
 }
 
+async function flameIsThere() {
+	seen.frames = (await page.$$(".flame g.frame")).length;
+	if (await page.$("[data-chart=flame]")) check(seen.frames > 1, "the flame graph has", seen.frames, "frames");
+}
+
+// flame zooms in and out again, searches, and draws every metric.
 async function flame() {
+	await flameIsThere();
 	if (!(await page.$("[data-chart=flame]"))) return;
-	const frames = () => page.$$eval(".flame g.frame", (list) => list.map((g) => ({ name: g.__data__.data.name, depth: g.__data__.depth, width: g.querySelector("rect").getBoundingClientRect().width, fill: g.querySelector("rect").getAttribute("fill") })));
-	const before = await frames();
-	seen.frames = before.length;
-	if (!check(before.length > 1, "the flame graph has", before.length, "frames")) return;
-	const part = before.filter((f) => f.depth > 0).sort((a, b) => a.width - b.width).find((f) => f.width > 4);
-	await page.evaluate((name) => { const g = [...document.querySelectorAll(".flame g.frame")].find((g) => g.__data__.data.name === name); g.dispatchEvent(new MouseEvent("click", { bubbles: true })); }, part.name);
-	await pause(200);
-	const zoomed = (await frames()).find((f) => f.name === part.name);
-	check(zoomed && zoomed.width >= before[0].width - 2, "a click does not zoom to", part.name);
-	await page.click("#flame-reset");
-	await pause(200);
-	const after = (await frames()).find((f) => f.name === part.name && Math.abs(f.width - part.width) < 2);
-	check(after, "the zoom is not undone");
+	await page.evaluate(() => { window.frameNamed = (name) => [...document.querySelectorAll(".flame g.frame")].find((g) => g.__data__.data.name === name); });
+	const frames = await page.$$eval(".flame g.frame", (list) => list.map((g) => ({ name: g.__data__.data.name, depth: g.__data__.depth, width: g.querySelector("rect").getBoundingClientRect().width })));
+	const part = frames.filter((f) => f.depth > 0).sort((a, b) => a.width - b.width).find((f) => f.width > 4);
+	const wide = (name, width) => Math.abs(window.frameNamed(name)?.querySelector("rect").getBoundingClientRect().width - width) < 3;
+	await page.evaluate((name) => window.frameNamed(name).dispatchEvent(new MouseEvent("click", { bubbles: true })), part.name);
+	check(await until(wide, part.name, frames[0].width), "a click does not zoom to", part.name);
+	await page.$eval("#flame-reset", (e) => e.click());
+	check(await until(wide, part.name, part.width), "the zoom is not undone");
 	await page.type("#flame-search", part.name.slice(0, 12));
-	await pause(200);
-	check((await frames()).some((f) => f.fill === "var(--flame-hit)" && f.name === part.name), "the search does not mark", part.name);
+	check(await until((name) => window.frameNamed(name)?.querySelector("rect").getAttribute("fill") === "var(--flame-hit)", part.name), "the search does not mark", part.name);
 	seen.search = await page.$eval("#flame-status", (e) => e.textContent);
 	check(/match/.test(seen.search), "the search does not say what it found:", seen.search);
-	await page.click("#flame-reset");
+	await page.$eval("#flame-reset", (e) => e.click());
 	const options = await page.$$eval("#flame-metric option", (list) => list.map((o) => o.value));
-	for (const value of options) {
+	for (const value of [...options.slice(1), options[0]]) {
 		await page.select("#flame-metric", value);
-		await pause(60);
-		check((await frames()).length > 0, "nothing is drawn for", value);
+		check(await until(() => document.querySelectorAll(".flame g.frame").length > 0), "nothing is drawn for", value);
 	}
-	await page.select("#flame-metric", options[0]);
-	await pause(200);
 }
 
 // tables sorts and filters all of them.
 async function tables() {
-	const list = await page.$$eval("table.data[id]", (tables) => tables.filter((t) => t.getClientRects().length).map((t) => t.id));
-	seen.tables = list.length;
 	const columns = await page.$$eval("table th", (list) => list.filter((th) => th.scope !== "col").length);
 	check(columns === 0, columns, "headings have no scope");
-	for (const id of list) {
-		const found = await page.evaluate((id) => {
-			const table = document.getElementById(id), wrong = [];
-			const heads = [...table.tHead.rows[0].cells];
-			const values = (i) => [...table.tBodies[0].rows].map((r) => r.cells[i].dataset.v).filter((v) => v !== "").map(Number);
-			heads.forEach((th, i) => {
-				for (const want of th.classList.contains("n") ? ["descending", "ascending"] : ["ascending", "descending"]) {
-					th.querySelector("button").click();
-					if (th.getAttribute("aria-sort") !== want) wrong.push(`${id}: ${th.textContent} is not sorted ${want}`);
-					if (!th.classList.contains("n")) continue;
-					const v = values(i), sign = want === "ascending" ? 1 : -1;
-					if (v.some((x, k) => k > 0 && (x - v[k - 1]) * sign < 0)) wrong.push(`${id}: ${th.textContent} is in no ${want} order`);
-				}
-				if (heads.filter((h) => h.hasAttribute("aria-sort")).length !== 1) wrong.push(`${id}: two columns say that they are sorted`);
-			});
-			return wrong;
-		}, id);
-		seen.problems.push(...found);
-	}
+	seen.problems.push(...await page.evaluate(() => [...document.querySelectorAll("table.data[id]")].filter((t) => t.getClientRects().length).flatMap((table) => {
+		const wrong = [], id = table.id;
+		const heads = [...table.tHead.rows[0].cells];
+		const values = (i) => [...table.tBodies[0].rows].map((r) => r.cells[i].dataset.v).filter((v) => v !== "").map(Number);
+		heads.forEach((th, i) => {
+			for (const want of th.classList.contains("n") ? ["descending", "ascending"] : ["ascending", "descending"]) {
+				th.querySelector("button").click();
+				if (th.getAttribute("aria-sort") !== want) wrong.push(`${id}: ${th.textContent} is not sorted ${want}`);
+				if (!th.classList.contains("n")) continue;
+				const v = values(i), sign = want === "ascending" ? 1 : -1;
+				if (v.some((x, k) => k > 0 && (x - v[k - 1]) * sign < 0)) wrong.push(`${id}: ${th.textContent} is in no ${want} order`);
+			}
+			if (heads.filter((h) => h.hasAttribute("aria-sort")).length !== 1) wrong.push(`${id}: two columns say that they are sorted`);
+		});
+		return wrong;
+	})));
 	const filters = [];
 	for (const input of await page.$$("input[aria-controls]")) if (await input.isVisible()) filters.push(input);
 	seen.filters = filters.length;
 	for (const input of filters) {
 		const id = await input.evaluate((e) => e.getAttribute("aria-controls"));
 		const rows = () => page.$$eval(`[id="${id}"] tbody tr`, (list) => list.filter((r) => !r.hidden).map((r) => r.textContent.toLowerCase()));
+		const fill = (text) => input.evaluate((e, text) => { e.value = text; e.dispatchEvent(new Event("input")); }, text);
 		const before = await rows();
 		const word = await page.$eval(`[id="${id}"] tbody tr:last-child td:last-child`, (e) => e.textContent.trim().split(/\s+/)[0].toLowerCase());
-		await input.type(word);
+		await (input === filters[0] ? input.type(word) : fill(word)); // once as a person does it
 		const after = await rows();
 		check(after.length > 0 && after.every((text) => text.includes(word)), "the filter of", id, "shows other rows than those with", word);
-		await input.evaluate((e) => { e.value = ""; e.dispatchEvent(new Event("input")); });
+		await fill("");
 		check((await rows()).length === before.length, "the filter of", id, "does not let go");
 	}
 }
@@ -165,21 +191,21 @@ async function theme() {
 	const state = () => page.evaluate(() => [document.getElementById("theme").textContent, getComputedStyle(document.body).backgroundColor]);
 	const states = [await state()];
 	for (let i = 0; i < 3; i++) {
-		await page.click("#theme");
+		await page.$eval("#theme", (e) => e.click());
 		states.push(await state());
 	}
 	check(states[3].join() === states[0].join(), "three clicks do not come back to the theme of the system");
 	check(new Set(states.map((s) => s[1])).size === 2, "dark and light look the same");
 	await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
-	await pause(100);
-	check((await state())[1] !== states[0][1], "a system that is dark is not followed");
+	check(await until((light) => getComputedStyle(document.body).backgroundColor !== light, states[0][1]), "a system that is dark is not followed");
 	await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
-	await pause(100);
+	check(await until((light) => getComputedStyle(document.body).backgroundColor === light, states[0][1]), "a system that is light again is not followed");
 }
 
 // keyboard walks through the page by Tab: everything has a name, and the order is that of the page.
 async function keyboard() {
-	const page = await open(1280);
+	await page.close();
+	page = await open(1280); // nothing has the focus yet
 	const stops = [];
 	for (let i = 0; i < 60; i++) {
 		await page.keyboard.press("Tab");
@@ -214,12 +240,9 @@ async function keyboard() {
 		await page.keyboard.press("ArrowDown");
 		check((await depth()) === 1, "the down key does not go to the next frame");
 		await page.keyboard.press("Enter");
-		await pause(150);
-		const [wide, all] = await page.evaluate(() => [document.activeElement.querySelector("rect")?.getBoundingClientRect().width, document.querySelector(".flame svg").getBoundingClientRect().width]);
-		check(wide > all - 3, "Enter does not zoom");
+		check(await until(() => document.activeElement.querySelector("rect")?.getBoundingClientRect().width > document.querySelector(".flame svg").getBoundingClientRect().width - 3), "Enter does not zoom");
 		await page.keyboard.press("Escape");
 	}
-	await page.close();
 }
 
 // elsewhere opens the page on a telephone, on paper and without scripts.
@@ -232,7 +255,7 @@ async function elsewhere() {
 	const paper = await page.pdf({ format: "A4" });
 	seen.pdf_bytes = paper.length;
 	check(paper.length > 20000, "the print has", paper.length, "bytes");
-	const plain = await open(1280, false);
+	const plain = await open(1280, { scripts: false });
 	const text = await plain.evaluate(() => document.body.innerText);
 	check(/Scripts are off/.test(text), "without scripts the page does not say so");
 	check(text.includes("Verdicts") && text.includes("Quality"), "without scripts there are no verdicts");

