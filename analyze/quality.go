@@ -135,7 +135,6 @@ var qualityColumns = []Column{
 	{"allocator_compared", "", UnitCount, "events at which the model of the allocator was compared with what the allocator counts itself"},
 	{"allocator_disagreed", "allocator disagreements", UnitCount, "of those, events where the two had different bytes allocated or reserved; the model went on with the allocator's"},
 	{"allocator_worst_bytes", "", UnitBytes, "the largest such difference"},
-	{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the recording's start that it dropped to keep only the last part: memory held from then is not known; absent if there are none"},
 	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the thread's start, of those that can have one of their own (nested calls have that of the outer call); absent without such calls"},
 	{"stacks_inferred_pct", "", UnitPercent, "share of calls that were given the stack of an equal-looking call"},
 	{"stacks_truncated_pct", "", UnitPercent, "share of calls whose stack ends too early; gpurec analyze stacks says why"},
@@ -146,20 +145,21 @@ var qualityColumns = []Column{
 	{"stacks_wrong_pct", "", UnitPercent, "share of inferred stacks that are another call's, estimated from the checked ones; absent if none was checked"},
 }
 
-func (q *Quality) facts() []Fact {
-	return append(fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
-		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
-		q.AllocatorEvents, q.LostAllocatorEvents, q.AllocatorUnmatchedFrees, q.AllocatorLostFrees, q.AllocatorCompared, q.AllocatorDisagreed, q.AllocatorWorstBytes,
-		nonZero(q.DroppedEvents), q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
-		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred)), q.launches.facts()...)
+// droppedColumn is told of rings only.
+var droppedColumn = []Column{
+	{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the recording's start that it dropped to keep only the last part: memory held from then is not known"},
 }
 
-// nonZero is a number, nil if it is 0.
-func nonZero(n int64) any {
-	if n == 0 {
-		return nil
+func (q *Quality) facts() []Fact {
+	facts := fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
+		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
+		q.AllocatorEvents, q.LostAllocatorEvents, q.AllocatorUnmatchedFrees, q.AllocatorLostFrees, q.AllocatorCompared, q.AllocatorDisagreed, q.AllocatorWorstBytes,
+		q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
+		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred))
+	if q.DroppedEvents > 0 {
+		facts = append(facts, fill(droppedColumn, q.DroppedEvents)...)
 	}
-	return n
+	return append(facts, q.launches.facts()...)
 }
 
 // stacksPct is the share of calls with stacks in a state, nil if no call can have one.

@@ -118,7 +118,8 @@ func (w *Writer) Drop(nowNs int64) []DroppedTurn {
 	var dropped []DroppedTurn
 	for len(w.turns) > 0 {
 		oldest := &w.turns[0]
-		tooOld := l.KeepNs > 0 && oldest.lastNs < nowNs-l.KeepNs
+		// What came after the last one is not on disk yet: without it a crash would leave nothing.
+		tooOld := l.KeepNs > 0 && len(w.turns) > 1 && oldest.lastNs < nowNs-l.KeepNs
 		tooMuch := l.MaxBytes > 0 && w.written-w.doomedBytes+w.openBytes() > w.budget()
 		if !tooOld && !tooMuch {
 			break
