@@ -209,7 +209,7 @@ func (w *Writer) create(path string) (*countedFile, error) {
 func (w *Writer) Rotate(meta Meta) error {
 	var failed SegmentError
 	meta.Complete = CompleteNo
-	t := turn{number: w.turn}
+	t, wrote := turn{number: w.turn}, false
 	w.turn++
 	for c := range numClasses {
 		s := w.open[c]
@@ -220,13 +220,17 @@ func (w *Writer) Rotate(meta Meta) error {
 			failed.Classes = append(failed.Classes, c)
 			failed.Err = errors.Join(failed.Err, err)
 			w.drop(c)
+		} else {
+			wrote = true
 		}
 		w.open[c] = nil
 	}
 	if w.opt.Limits.Ring && len(t.events) > 0 {
 		w.turns = append(w.turns, t)
 	}
-	failed.Err = errors.Join(failed.Err, w.removeDoomed())
+	if wrote { // else what is on disk does not say yet that they go
+		failed.Err = errors.Join(failed.Err, w.removeDoomed())
+	}
 	if failed.Err != nil {
 		return &failed
 	}
@@ -283,7 +287,7 @@ func (w *Writer) Finish(meta Meta) error {
 			return err
 		}
 	}
-	if err := w.Rotate(meta); err != nil {
+	if err := errors.Join(w.Rotate(meta), w.removeDoomed()); err != nil {
 		return err
 	}
 	meta.Complete = CompleteYes

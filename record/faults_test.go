@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -62,6 +63,11 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	}
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
+	if dir := os.Getenv("GPUREC_FAULTS_KEEP"); dir != "" {
+		if err := exec.Command("cp", p.ledger, dir).Run(); err != nil {
+			t.Error(err)
+		}
+	}
 	recorded := onlyThread(t, p.ledger)
 	if last := recorded[len(recorded)-1]; last.startNs < seen || calls == 0 {
 		t.Fatalf("the program's last call was %d ns before it was left alone; %d calls recorded", seen-last.startNs, calls)
@@ -69,7 +75,8 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	alone := startSim(t, nil, "storm", "--calls", fmt.Sprint(len(recorded)), "--threads", "1", "--seed", "11")
 	alone.expect("done")
 	alone.finish()
-	for i, want := range onlyThread(t, alone.ledger) {
+	wanted := onlyThread(t, alone.ledger)
+	for i, want := range wanted {
 		if i >= len(recorded) {
 			break
 		}
@@ -78,6 +85,9 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 			got.result = want.result // ready or not: also without a recorder that differs with the pace
 		}
 		if got.name != want.name || got.result != want.result || got.bytes != want.bytes {
+			for k := max(0, i-3); k < min(i+4, len(recorded), len(wanted)); k++ {
+				t.Logf("%d: %+v\n\twithout a recorder: %+v", k, recorded[k], wanted[k])
+			}
 			t.Fatalf("call %d: %s %d of %d bytes, without a recorder %s %d of %d", i, got.name, got.result, got.bytes, want.name, want.result, want.bytes)
 		}
 	}
