@@ -72,7 +72,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	if last := recorded[len(recorded)-1]; last.startNs < seen || calls == 0 {
 		t.Fatalf("the program's last call was %d ns before it was left alone; %d calls recorded", seen-last.startNs, calls)
 	}
-	alone := startSim(t, nil, "storm", "--calls", fmt.Sprint(len(recorded)), "--threads", "1", "--seed", "11")
+	alone := startSim(t, nil, "storm", "--calls", fmt.Sprint(len(recorded)+1000), "--threads", "1", "--seed", "11")
 	alone.expect("done")
 	alone.finish()
 	wanted := onlyThread(t, alone.ledger)
