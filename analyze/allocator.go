@@ -179,11 +179,18 @@ func (a *allocator) drop(i int32) {
 	a.spare = append(a.spare, i)
 }
 
-// sizeOf predicts the size of the block that an event hands out.
-func (a *allocator) sizeOf(e *allocatorEvent) int64 {
+// found returns the piece that begins at an address, or none.
+func (a *allocator) found(ptr int64) int32 {
+	if i, ok := a.at.get(ptr); ok {
+		return i
+	}
+	return none
+}
+
+// sizeOf predicts the size of the block that an event hands out of a gap, or of none.
+func (a *allocator) sizeOf(e *allocatorEvent, i int32) int64 {
 	size := a.rules.round(e.bytes)
-	i, ok := a.at.get(e.ptr)
-	if !ok {
+	if i == none {
 		return size
 	}
 	room := a.room(i)
@@ -214,10 +221,9 @@ func (a *allocator) isSmall(i int32) bool {
 	}
 }
 
-// take makes a block of size bytes out of the gap at the event's address.
-func (a *allocator) take(e *allocatorEvent, size, stream int64) int32 {
-	i, ok := a.at.get(e.ptr)
-	if !ok {
+// take makes a block of size bytes out of the gap at the event's address, or of none.
+func (a *allocator) take(e *allocatorEvent, i int32, size, stream int64) int32 {
+	if i == none {
 		i = a.newPiece(piece{ptr: e.ptr, size: size, segment: straySegment, prev: none, next: none})
 	}
 	a.gapsSorted = false
@@ -300,11 +306,12 @@ func (a *allocator) release(i int32) {
 
 // join makes one gap of a gap and its neighbours.
 func (a *allocator) join(i int32) {
-	for _, pair := range [][2]int32{{i, a.pieces[i].next}, {a.pieces[i].prev, i}} {
-		first, second := pair[0], pair[1]
-		if first != none && second != none && a.pieces[first].state == isGap && a.pieces[second].state == isGap {
-			a.pieces[first].size += a.pieces[second].size
-			a.unlink(second)
-		}
+	if next := a.pieces[i].next; next != none && a.pieces[next].state == isGap {
+		a.pieces[i].size += a.pieces[next].size
+		a.unlink(next)
+	}
+	if prev := a.pieces[i].prev; prev != none && a.pieces[prev].state == isGap {
+		a.pieces[prev].size += a.pieces[i].size
+		a.unlink(i)
 	}
 }

@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"math"
 	"slices"
 
 	"github.com/gpurec/gpurec/format"
@@ -148,6 +149,7 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[allocatorEvent]) []al
 		return nil
 	}
 	rows := l.rows(wanted)
+	isSorted, last := true, int64(math.MinInt64)
 	for i, start := range c.start {
 		name := c.name.Index[i]
 		if !c.known[name] {
@@ -168,8 +170,11 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[allocatorEvent]) []al
 			e.ptr = int64(min(max(0, c.value[i]), addressSpace))
 		}
 		rows = append(rows, e)
+		isSorted, last = isSorted && start >= last, start
 	}
-	sortNearly(rows, func(a, b *allocatorEvent) bool { return a.atNs < b.atNs })
+	if !isSorted {
+		sortNearly(rows, func(a, b *allocatorEvent) bool { return a.atNs < b.atNs })
+	}
 	return rows
 }
 

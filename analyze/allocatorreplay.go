@@ -141,16 +141,8 @@ func (a *allocator) emit(consume allocatorConsumer, e *allocatorEvent, b *piece)
 
 func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorConsumer) {
 	a.compare(e, none, consume)
-	if i, ok := a.at.get(e.ptr); ok && a.pieces[i].state != isGap {
-		a.lose(&a.pieces[i], e.atNs, consume)
-		a.pieces[i].state = isGap // not joined: the new block begins where it did
-		a.use(i, -a.pieces[i].size)
-		if a.pieces[i].segment == straySegment {
-			a.drop(i)
-		}
-	}
-	a.makeRoom(e)
-	size := a.sizeOf(e)
+	gap := a.gapFor(e, consume)
+	size := a.sizeOf(e, gap)
 	b := piece{ptr: e.ptr, size: size, requested: e.bytes, sinceNs: e.atNs, pool: e.pool, stream: stream, origin: e.origin, segment: straySegment, prev: none, next: none, state: isBlock}
 	a.emit(consume, e, &b)
 	a.counts.allocs++
@@ -158,16 +150,31 @@ func (a *allocator) alloc(e *allocatorEvent, stream int64, consume allocatorCons
 	a.seen.Active += size
 	a.seen.Requested += e.bytes
 	a.seen.Allocations++
-	a.check.pending = a.take(e, size, stream)
+	a.check.pending = a.take(e, gap, size, stream)
 }
 
-// makeRoom forgets a gap of an expandable segment that is too small for the block which
-// begins there: what was mapped before the recording goes on behind it.
-func (a *allocator) makeRoom(e *allocatorEvent) {
+// gapFor returns the gap in which a new block begins, or none if nothing is known there. A
+// block there has ended unseen. A gap of an expandable segment that is too small for the
+// block is forgotten: what was mapped before the recording goes on behind it.
+func (a *allocator) gapFor(e *allocatorEvent, consume allocatorConsumer) int32 {
 	i, ok := a.at.get(e.ptr)
-	if ok && a.pieces[i].segment == expandableSegment && a.room(i) < a.rules.round(e.bytes) {
-		a.cut(i, e.ptr, e.ptr+a.pieces[i].size)
+	if !ok {
+		return none
 	}
+	if a.pieces[i].state != isGap {
+		a.lose(&a.pieces[i], e.atNs, consume)
+		a.pieces[i].state = isGap // not joined: the new block begins where it did
+		a.use(i, -a.pieces[i].size)
+		if a.pieces[i].segment == straySegment {
+			a.drop(i)
+			return none
+		}
+	}
+	if a.pieces[i].segment == expandableSegment && a.room(i) < a.rules.round(e.bytes) {
+		a.cut(i, e.ptr, e.ptr+a.pieces[i].size)
+		return a.found(e.ptr)
+	}
+	return i
 }
 
 // lose ends a block of which the free was not recorded. If the allocator's totals are

@@ -37,6 +37,7 @@ type gapUse struct {
 	minNs  int64
 	keep   int
 	tracks map[gapTrack]*trackGaps
+	last   lastTrack
 	// The longest gaps, heaps with the shortest first: of processes, and of their devices.
 	ofProcess, ofDevice []launchGap
 	list                []launchGap // those that are told, the longest first
@@ -114,17 +115,31 @@ func (u *gapUse) add(c *callRow) error {
 	if c.failed() || c.flags&(format.FlagCaptured|format.FlagAbandoned) != 0 {
 		return nil
 	}
-	u.launch(gapTrack{c.pid, allDevices}, c, &u.ofProcess)
-	u.launch(gapTrack{c.pid, c.device}, c, &u.ofDevice)
+	if last := &u.last; last.device == nil || last.track != (gapTrack{c.pid, c.device}) {
+		*last = lastTrack{gapTrack{c.pid, c.device}, u.track(gapTrack{c.pid, allDevices}, c.startNs), u.track(gapTrack{c.pid, c.device}, c.startNs)}
+	}
+	u.launch(gapTrack{c.pid, allDevices}, u.last.process, c, &u.ofProcess)
+	u.launch(u.last.track, u.last.device, c, &u.ofDevice)
 	return nil
 }
 
-func (u *gapUse) launch(track gapTrack, c *callRow, longest *[]launchGap) {
+// lastTrack is what the launch before belonged to: most belong to the same.
+type lastTrack struct {
+	track           gapTrack
+	process, device *trackGaps
+}
+
+// track returns a track, which begins now if it is new.
+func (u *gapUse) track(track gapTrack, startNs int64) *trackGaps {
 	s := u.tracks[track]
 	if s == nil {
-		s = &trackGaps{firstNs: c.startNs, untilNs: c.startNs}
+		s = &trackGaps{firstNs: startNs, untilNs: startNs}
 		u.tracks[track] = s
 	}
+	return s
+}
+
+func (u *gapUse) launch(track gapTrack, s *trackGaps, c *callRow, longest *[]launchGap) {
 	s.launches++
 	end := c.endNs
 	if c.flags&format.FlagNoReturn != 0 {

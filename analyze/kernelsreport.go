@@ -19,7 +19,7 @@ type kernelsUse struct {
 	names   names
 	sites   siteReader
 	counts  map[launchKey]*launchStats
-	recent  [1 << 10]recentLaunch // a cache in front of counts that most launches hit
+	recent  [1 << 12]recentLaunch // a cache in front of counts that most launches hit
 	graphs  map[launchGraph]*launchStats
 	seconds map[int64]int64 // launches that ran, by second of the recording
 	untimed bool
@@ -217,7 +217,7 @@ func (u *kernelsUse) ranIn(second, launches int64) {
 
 // stats finds where launches are counted.
 func (u *kernelsUse) stats(key *launchKey) *launchStats {
-	slot := &u.recent[(uint32(key.kernel)*0x9e3779b1^uint32(key.site)*0x85ebca6b^uint32(key.grid[0])*0xc2b2ae35)>>22]
+	slot := &u.recent[(uint32(key.kernel)*0x9e3779b1^uint32(key.site)*0x85ebca6b^uint32(key.grid[0])*0xc2b2ae35)>>20]
 	if slot.stats != nil && slot.key == *key {
 		return slot.stats
 	}

@@ -1,6 +1,9 @@
 package analyze
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // checkpoints is how many times live memory is looked at after the warm-up.
 const checkpoints = 20
@@ -73,6 +76,7 @@ type leakScan struct {
 	window   Window
 	warmNs   int64 // end of the warm-up
 	step     int   // checkpoints passed; -1 before the end of the warm-up
+	nextNs   int64 // time of the next checkpoint
 	live     int64
 	peak     int64
 	peakNs   int64
@@ -92,6 +96,7 @@ func (t *Timeline) newLeakScan(opt *Options) (*leakScan, error) {
 	by.suppress = t.newSuppressor(opt.Suppressions)
 	s := &leakScan{t: t, grouping: by, window: t.activity(&opt.Filter), step: -1}
 	s.warmNs = s.window.FromNs + int64(warmupShare*float64(s.window.DurNs()))
+	s.nextNs = s.warmNs
 	return s, nil
 }
 
@@ -116,7 +121,7 @@ func (s *leakScan) consume(p *programMemory, c *change) {
 		s.finish(p)
 		return
 	}
-	for s.step < checkpoints && c.atNs > s.checkpointNs(s.step+1) {
+	for c.atNs > s.nextNs {
 		s.checkpoint()
 	}
 	if c.block.sinceNs < s.window.FromNs {
@@ -193,6 +198,10 @@ func (s *leakScan) checkpoint() {
 		}
 	}
 	s.step++
+	s.nextNs = math.MaxInt64
+	if s.step < checkpoints {
+		s.nextNs = s.checkpointNs(s.step + 1)
+	}
 }
 
 // checkpoint notes the floor of the interval that ends, unless that is the warm-up.
