@@ -378,6 +378,7 @@ type CudaThread struct {
 	Expected    uint64
 	Path        uint64
 	Previous    uint64
+	Repeats     uint64
 	Level       uint32
 	Weight      uint32
 	Allocator   uint64

@@ -297,6 +297,7 @@ struct thread {
 	__u64 expected;    /* the stack as it would have been inferred, 0: it would not have been */
 	__u64 path;        /* key of the path on which it would have been */
 	__u64 previous;    /* stack of the last call that has one, 0: none yet */
+	__u64 repeats;     /* how often it came in a row before that, at most MAX_REPEATS */
 	__u32 level;       /* enum fingerprint_level */
 	__u32 weight;      /* of how many calls such as this one is unwound */
 	__u64 allocator;   /* the caching allocator that was last at work, 0: none */

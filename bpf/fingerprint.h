@@ -9,9 +9,9 @@
  * pointer, return address, function) is enough where it was never contradicted; where it
  * was, the chain of Python frames is added, and where that was, the return addresses on
  * the stack (path.h). These two take microseconds. But programs repeat themselves: a call
- * in the same line of Python, after one with the same stack, nearly always has the stack
- * it had before. That is believed while the calls that are looked at closely, a share of
- * all, bear it out.
+ * in the same line of Python, after one with the same stack and as many like that in a
+ * row, nearly always has the stack it had before. That is believed while the calls that
+ * are looked at closely, a share of all, bear it out.
  */
 #ifndef GPUREC_FINGERPRINT_H
 #define GPUREC_FINGERPRINT_H
@@ -50,7 +50,7 @@ static __always_inline __u64 one_in(__u32 hits)
 {
 	if (hits < YOUNG_HITS)
 		return 1;
-	return hits < 128 ? 16 : hits < MATURE_HITS ? 32 : check_every;
+	return hits < 64 ? 16 : hits < MATURE_HITS ? 64 : check_every;
 }
 
 /*
@@ -62,7 +62,7 @@ static __always_inline __u64 close_look_in(__u32 looks)
 {
 	if (looks < YOUNG_HITS)
 		return 1;
-	return looks < 64 ? 4 : looks < MATURE_HITS ? 8 : 32;
+	return looks < 32 ? 4 : looks < 64 ? 16 : 64;
 }
 
 /* How often a path may turn out not to tell enough. */
@@ -140,6 +140,19 @@ static __always_inline void remember_sequence(__u64 key, struct known_stack *k, 
 		k->ambiguous = 1;
 	else if (k->hits < MATURE_HITS)
 		k->hits++;
+}
+
+/* A loop that launches the parts of something: the last one often has another stack. */
+#define MAX_REPEATS 63
+
+/* Notes the stack of a call, which precedes that of the thread's next one. */
+static __always_inline void precede(struct thread *t, __u64 stack_id)
+{
+	if (t->previous != stack_id)
+		t->repeats = 0;
+	else if (t->repeats < MAX_REPEATS)
+		t->repeats++;
+	t->previous = stack_id;
 }
 
 /* The size of an allocation, roughly: its highest bit and the two below it. */
@@ -232,7 +245,7 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 		return 0;
 	if (!k->ambiguous)
 		return take_known(t, spec, c, k);
-	sequence = python_line(t, e->pid, mix(h ^ t->previous, LEVEL_SEQUENCE));
+	sequence = python_line(t, e->pid, mix(h ^ t->previous, t->repeats * LEVELS + LEVEL_SEQUENCE));
 	k = bpf_map_lookup_elem(&known_stacks, &sequence);
 	if (follows(t, k, e)) {
 		if (!is_sampled(e->start_ns, t->weight))

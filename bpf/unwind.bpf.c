@@ -132,7 +132,8 @@ int unwind_stop(struct pt_regs *ctx)
 	h = hash_words(record, words, mix(id >> 32, error));
 	h &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
 	c->event.stack = STACK_UNWOUND;
-	c->event.stack_id = t->previous = h;
+	c->event.stack_id = h;
+	precede(t, h);
 	/* A stack that found no room must not be inferred: user space would not know it. */
 	if (was_sent(h, error) || send_unwound(record, h, id >> 32, error, words))
 		remember(ctx, t, &c->event, h, error);

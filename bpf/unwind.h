@@ -71,7 +71,7 @@ static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, co
 		return take_stacks == STACKS_OFF;
 	if (!infer(ctx, t, spec, c, caller_pc))
 		return 0;
-	t->previous = c->event.stack_id;
+	precede(t, c->event.stack_id);
 	return 1;
 }
 

@@ -208,6 +208,7 @@ type UnwindThread struct {
 	Expected    uint64
 	Path        uint64
 	Previous    uint64
+	Repeats     uint64
 	Level       uint32
 	Weight      uint32
 	Allocator   uint64
