@@ -23,7 +23,7 @@ func functionCount() int {
 // millionFunctions is a file with functionCount functions of 16 bytes and names of 60, as C++ has them, in no order.
 func millionFunctions() []byte {
 	count := functionCount()
-	s := synthetic{textSize: count * 16}
+	s := synthetic{textSize: uint64(count) * 16}
 	for i := range count {
 		s.add(fmt.Sprintf("_ZN2at6native12_GLOBAL__N_120some_function_number_%09dEv", i), 0x1000+uint64(i)*16, 16, elf.STB_LOCAL)
 	}
