@@ -44,7 +44,7 @@ func openDescriptors() int {
 
 func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
 	needKernel(t)
-	const calls = 400_000
+	calls := atLength(150_000, 400_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "3", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
