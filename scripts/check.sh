@@ -22,25 +22,15 @@ else
 	echo "(no clang-14 or libbpf-dev: the BPF objects are taken as committed)"
 fi
 
-step "simcuda and simtorch"
-make -s simtorch
+# What computes runs beside what mostly waits, with a lower priority: beside NAME runs that
+# function, and shows at the end what it said. Each has a process group of its own, so that
+# nothing is left behind.
+logs=$(mktemp -d)
+set -m
+trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
+beside() { (renice -n 10 "$BASHPID" >/dev/null 2>&1 || true; "$1") </dev/null >"$logs/$1" 2>&1 & }
 
-step "viewers and CPythons"
-bash scripts/viewers.sh
-bash scripts/pythons.sh
-
-# Attaching needs root; on a developer's machine without it the rest still runs. Packages are
-# tested in this order, as many at a time as there are cores: those first that take longest.
-tests() {
-	step "tests"
-	if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
-		export GPUREC_MUST_RUN=1
-	fi
-	$go test -vet=off -timeout 8m ./record ./analyze ./...
-}
-
-# What computes beside the tests, which mostly wait.
-rest() {
+lint() {
 	step "lint"
 	GOWORK=off $go tool -modfile=scripts/tools.mod staticcheck ./...
 
@@ -49,7 +39,17 @@ rest() {
 		CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} $go build -o /dev/null ./cmd/gpurec || fail "does not build for $target"
 	done
 	GOWORK=off $go build -o /dev/null ./cmd/gpurec || fail "does not build without the workspace"
+}
+beside lint
 
+step "simcuda and simtorch"
+make -s simtorch
+
+step "viewers and CPythons"
+bash scripts/viewers.sh
+bash scripts/pythons.sh
+
+trials() {
 	step "self-tests"
 	build/simcuda/selftest
 	bash examples/simtorch/selftest.sh
@@ -61,15 +61,21 @@ rest() {
 	step "benchmarks run"
 	$go test -vet=off -run '^$' -bench . -benchtime 1x -short ./... >/dev/null
 }
+beside trials
 
-# Both at once, each in a process group of its own, so that nothing of it is left behind.
-log=$(mktemp)
-set -m
-trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done; rm -f "$log"' EXIT
-(renice -n 10 "$BASHPID" >/dev/null 2>&1 || true; rest) </dev/null >"$log" 2>&1 &
+# Attaching needs root; on a developer's machine without it the rest still runs. Packages are
+# tested in this order, as many at a time as there are cores: those first that take longest.
+tests() {
+	step "tests"
+	if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
+		export GPUREC_MUST_RUN=1
+	fi
+	$go test -vet=off -timeout 8m ./record ./analyze ./...
+}
 tests </dev/null &
+
 ok=true
-wait -n && wait -n || ok=false # until the first that fails
-cat "$log"
+wait -n && wait -n && wait -n || ok=false # until the first that fails
+cat "$logs"/*
 $ok || fail "not good; see above"
 echo "check: all good"
