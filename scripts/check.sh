@@ -30,7 +30,7 @@ set -m
 trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
 beside() { (renice -n 10 "$BASHPID" >/dev/null 2>&1 || true; "$1") </dev/null >"$logs/$1" 2>&1 & }
 
-lint() {
+computing() {
 	step "lint"
 	GOWORK=off $go tool -modfile=scripts/tools.mod staticcheck ./...
 
@@ -39,8 +39,12 @@ lint() {
 		CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} $go build -o /dev/null ./cmd/gpurec || fail "does not build for $target"
 	done
 	GOWORK=off $go build -o /dev/null ./cmd/gpurec || fail "does not build without the workspace"
+
+	# Last, when the tests have compiled the same.
+	step "benchmarks run"
+	$go test -vet=off -run '^$' -bench . -benchtime 1x -short ./... >/dev/null
 }
-beside lint
+beside computing
 
 step "simcuda and simtorch"
 make -s simtorch
@@ -49,7 +53,7 @@ step "viewers and CPythons"
 bash scripts/viewers.sh
 bash scripts/pythons.sh
 
-trials() {
+self_tests() {
 	step "self-tests"
 	build/simcuda/selftest
 	bash examples/simtorch/selftest.sh
@@ -57,11 +61,8 @@ trials() {
 	"${pythons[0]}" scripts/compare_torch_stacks.py --self-test
 	python3 scripts/compare_torch_allocator.py --self-test >/dev/null
 	python3 scripts/compare_torch_snapshot.py --self-test >/dev/null
-
-	step "benchmarks run"
-	$go test -vet=off -run '^$' -bench . -benchtime 1x -short ./... >/dev/null
 }
-beside trials
+beside self_tests
 
 # Attaching needs root; on a developer's machine without it the rest still runs. Packages are
 # tested in this order, as many at a time as there are cores: those first that take longest.
