@@ -108,9 +108,22 @@ func peakRSS() float64 {
 	return kib / 1024
 }
 
+// benchSize is the number of events of a benchmark; with -short, which only asks whether
+// benchmarks run, a small part of it.
+func benchSize(n int) int {
+	if testing.Short() {
+		return n / 25
+	}
+	return n
+}
+
 func benchReport(b *testing.B, run func(*Timeline) error) {
-	for _, n := range []int{1_000_000, 10_000_000} {
-		b.Run(fmt.Sprintf("%dM", n/1_000_000), func(b *testing.B) {
+	sizes := []int{1_000_000, 10_000_000}
+	if testing.Short() {
+		sizes = []int{benchSize(1_000_000)}
+	}
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("%gM", float64(n)/1e6), func(b *testing.B) {
 			path := benchRecording(b, n)
 			for b.Loop() {
 				rec, err := format.Open(path)
@@ -142,9 +155,10 @@ func BenchmarkReplay(b *testing.B) {
 // BenchmarkReplayPhysical is a program that maps and unmaps 2 MiB steps: 1 M calls,
 // 70,000 mappings at most.
 func BenchmarkReplayPhysical(b *testing.B) {
-	path := filepath.Join("..", "build", "bench", "physical.parquet")
+	allocs := benchSize(250_000)
+	path := filepath.Join("..", "build", "bench", fmt.Sprintf("physical-%d.parquet", allocs))
 	if _, err := os.Stat(path); err != nil {
-		writePhysical(b, path)
+		writePhysical(b, path, allocs)
 	}
 	for b.Loop() {
 		rec, err := format.Open(path)
@@ -157,14 +171,14 @@ func BenchmarkReplayPhysical(b *testing.B) {
 		}
 		l, err := tl.replay(func(*ledger, *change) {})
 		rec.Close()
-		if err != nil || l.counts.allocs != 250_000 || l.counts.unmatchedFrees+l.counts.lostFrees > 0 {
+		if err != nil || l.counts.allocs != int64(allocs) || l.counts.unmatchedFrees+l.counts.lostFrees > 0 {
 			b.Fatalf("%v, %+v", err, l.counts)
 		}
 	}
-	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
+	b.ReportMetric(4*float64(allocs)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
 }
 
-func writePhysical(b *testing.B, path string) {
+func writePhysical(b *testing.B, path string, allocs int) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.Fatal(err)
 	}
@@ -184,8 +198,8 @@ func writePhysical(b *testing.B, path string) {
 		at += 2000
 		rows = append(rows, format.Row{Kind: kind, Name: "cuMem", StartNs: at, DurNs: 1000, Pid: 42, Tid: 42, MemoryKind: memory, Ptr: ptr, Bytes: bytes, SrcPtr: src})
 	}
-	for made := 0; made < 250_000 || len(mapped) > 0; {
-		if made < 250_000 && (len(mapped) == 0 || len(mapped) < most && r.IntN(100) < 60) {
+	for made := 0; made < allocs || len(mapped) > 0; {
+		if made < allocs && (len(mapped) == 0 || len(mapped) < most && r.IntN(100) < 60) {
 			k := r.IntN(len(free))
 			slot := free[k]
 			free[k] = free[len(free)-1]

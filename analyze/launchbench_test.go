@@ -15,14 +15,15 @@ import (
 // eight streams of two threads. It is kept in build/bench.
 func launchRecording(b *testing.B) string {
 	b.Helper()
-	path := filepath.Join("..", "build", "bench", "launches-1M.parquet")
+	launches := benchSize(1_000_000)
+	path := filepath.Join("..", "build", "bench", fmt.Sprintf("launches-%d.parquet", launches))
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.Fatal(err)
 	}
-	writeLaunches(b, path, 1_000_000)
+	writeLaunches(b, path, launches)
 	return path
 }
 

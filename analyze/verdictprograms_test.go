@@ -4,18 +4,23 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
 )
 
-// verdictPrograms is how many random programs TestVerdictsOfRandomPrograms judges, and
-// verdictSeed where they begin.
-const (
-	verdictPrograms = 240
-	verdictSeed     = 1
-)
+// verdictSeed is where random programs begin.
+const verdictSeed = 1
+
+// verdictPrograms is how many of them a test judges: more where `make verdicts` asks.
+func verdictPrograms() int {
+	if os.Getenv("GPUREC_VERDICTS") == "1" {
+		return 240
+	}
+	return 100
+}
 
 // madeUpProgram makes up a minute of a program of which it is known what leaks. What
 // cannot be known from a recording does not occur: a cache that is still filling when the
@@ -288,25 +293,25 @@ func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, w
 
 func TestVerdictsOfRandomPrograms(t *testing.T) {
 	var right, wrong, missed int
-	for i := range uint64(verdictPrograms) {
+	for i := range uint64(verdictPrograms()) {
 		p := newMadeUpProgram(t, i)
 		a, b, c := p.judge(t, fmt.Sprint("program ", i), false)
 		right, wrong, missed = right+a, wrong+b, missed+c
 	}
-	t.Logf("%d random programs: precision %.3f, recall %.3f of %d leaks", verdictPrograms, ratio(right, right+wrong), ratio(right, right+missed), right+missed)
+	t.Logf("%d random programs: precision %.3f, recall %.3f of %d leaks", verdictPrograms(), ratio(right, right+wrong), ratio(right, right+missed), right+missed)
 }
 
 // TestVerdictsOfDamagedRandomPrograms takes calls out of recordings: one by one or in
 // heaps, and says how many, or whole segments, of which nobody knows what was in them.
 func TestVerdictsOfDamagedRandomPrograms(t *testing.T) {
 	var right, missed int
-	for i := range uint64(verdictPrograms) {
+	for i := range uint64(verdictPrograms()) {
 		p := newMadeUpProgram(t, 1000+i)
 		what := []func() string{p.loseSome, p.loseFrees, p.loseHeaps, p.loseSegments}[i%4]()
 		a, _, c := p.judge(t, fmt.Sprintf("program %d, %s", 1000+i, what), true)
 		right, missed = right+a, missed+c
 	}
-	t.Logf("%d damaged programs: %d leaks found, %d not", verdictPrograms, right, missed)
+	t.Logf("%d damaged programs: %d leaks found, %d not", verdictPrograms(), right, missed)
 }
 
 // lose takes calls out, and leaves a note of how many.

@@ -162,6 +162,7 @@ func recordTensors(t *testing.T, opt Options, env []string, name string, args ..
 
 func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 	needKernel(t)
+	events := atLength(75_000, 150_000)
 	for _, test := range []struct{ name, conf, stacks string }{
 		{"default", "", StacksFP}, {"default/auto", "", StacksAuto}, {"expandable", "expandable_segments:True", StacksFP},
 	} {
@@ -169,9 +170,9 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 			opt := testOptions(t)
 			opt.Stacks = test.stacks
 			result, ledger := recordTensors(t, opt, []string{"PYTORCH_CUDA_ALLOC_CONF=" + test.conf}, "tensors",
-				"--events", "150000", "--threads", "4", "--streams", "3", "--devices", "2", "--seed", "5", "--rate", "60000")
+				"--events", fmt.Sprint(events), "--threads", "4", "--streams", "3", "--devices", "2", "--seed", "5", "--rate", fmt.Sprint(events*2/5))
 			n := compareAllocator(t, result.Output, ledger, true)
-			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded || int64(n.events) != books.Recorded || n.events < 150_000 {
+			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded || int64(n.events) != books.Recorded || n.events < events {
 				t.Errorf("%d events compared, books %+v", n.events, books)
 			}
 			if n.totals < n.events/2 {

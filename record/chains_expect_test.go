@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -266,9 +267,14 @@ func (c *chainCount) String() string {
 	return fmt.Sprintf("%d calls, stacks %v; %d wrong %v", c.calls, c.status, c.wrong, c.wrongStatus)
 }
 
-// report fails the test for the places that are wrong.
+// report says what was compared and fails the test for the places that are wrong, or if there
+// were none.
 func (c *chainCount) report(t *testing.T) {
 	t.Helper()
+	t.Log(c)
+	if c.calls == 0 {
+		t.Error("no calls were compared")
+	}
 	n := 0
 	for place, diff := range c.places {
 		if n++; n <= 10 {
@@ -290,16 +296,25 @@ func recordedStacks(t *testing.T, path string) map[int32][]format.Frame {
 	return stacks
 }
 
-// compareChains compares the stack of every allocation and free of a recording with
-// the chain of its place, and every place's number of allocations.
-func (own ownCode) compareChains(t *testing.T, path string, chains []chainWant) *chainCount {
+// callsOf are the recorded calls of a process by thread, in order.
+func callsOf(t *testing.T, path string, pid int32) map[int32][]format.Row {
 	t.Helper()
+	calls := recordedCalls(t, path)
+	maps.DeleteFunc(calls, func(_ int32, rows []format.Row) bool { return rows[0].Pid != pid })
+	return calls
+}
+
+// compareChains compares the stack of every allocation and free of a recorded program with
+// the chain of its place, and every place's number of allocations.
+func (own ownCode) compareChains(t *testing.T, path string, program *chainProgram) *chainCount {
+	t.Helper()
+	chains := program.chains
 	stacks, byBytes, times := recordedStacks(t, path), make(map[int64]*chainWant), make(map[int64]int)
 	for i := range chains {
 		byBytes[chains[i].Bytes] = &chains[i]
 	}
 	count := new(chainCount)
-	for _, rows := range recordedCalls(t, path) {
+	for _, rows := range callsOf(t, path, program.pid) {
 		places := make(map[int64]*chainWant) // by the pointer that is to be freed
 		for _, r := range rows {
 			switch r.Name {
@@ -326,12 +341,12 @@ func (own ownCode) compareChains(t *testing.T, path string, chains []chainWant) 
 	return count
 }
 
-// compareLaunches compares the stack of every launch with what its grid says.
-func (own ownCode) compareLaunches(t *testing.T, path string, chains []chainWant) *chainCount {
+// compareLaunches compares the stack of every launch of a program with what its grid says.
+func (own ownCode) compareLaunches(t *testing.T, path string, program *chainProgram) *chainCount {
 	t.Helper()
 	stacks, byGrid := recordedStacks(t, path), make(map[int32]*chainWant)
-	for i := range chains {
-		byGrid[chains[i].GridX] = &chains[i]
+	for i := range program.chains {
+		byGrid[program.chains[i].GridX] = &program.chains[i]
 	}
 	type pair struct {
 		stack, grid int32
@@ -339,7 +354,7 @@ func (own ownCode) compareLaunches(t *testing.T, path string, chains []chainWant
 	}
 	known := make(map[pair]string) // differences, for there are many launches
 	count := new(chainCount)
-	for _, rows := range recordedCalls(t, path) {
+	for _, rows := range callsOf(t, path, program.pid) {
 		for _, r := range rows {
 			if r.Name != "cuLaunchKernel" {
 				continue

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
@@ -18,7 +19,23 @@ import (
 // pythonsDir holds what scripts/pythons.sh gathers.
 const pythonsDir = "../build/python"
 
-// buildChains compiles testdata/chains: programs that know from where they call.
+// chainPrograms compiles testdata/chains: programs that know from where they call. Compiling
+// takes seconds, so all tests have the same ones, which TestMain removes.
+var chainPrograms = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "chains"); err != nil {
+		return "", err
+	}
+	chainsDir = dir
+	if out, err := exec.Command("sh", "testdata/chains/build.sh", dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build testdata/chains: %w: %s", err, out)
+	}
+	return dir, nil
+})
+
+// chainsDir is where they are, "" if no test has asked for them.
+var chainsDir string
+
+// buildChains returns where the programs of testdata/chains are, and their functions.
 func buildChains(t *testing.T) (string, ownCode) {
 	t.Helper()
 	for _, compiler := range []string{"cc", "c++"} {
@@ -26,9 +43,9 @@ func buildChains(t *testing.T) (string, ownCode) {
 			skip(t, "no compiler: "+err.Error())
 		}
 	}
-	dir := t.TempDir()
-	if out, err := exec.Command("sh", "testdata/chains/build.sh", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	dir, err := chainPrograms()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir, readOwnCode(t, dir)
 }
@@ -61,30 +78,51 @@ func pythons(t *testing.T) map[string]string {
 	return found
 }
 
-// recordProgram records a program of testdata/chains from "ready" to "done" and
-// returns what it wrote down.
-func recordProgram(t *testing.T, stacks, program string, args ...string) (Result, []chainWant) {
+// chainProgram is a program of testdata/chains, and what it wrote down.
+type chainProgram struct {
+	name   string
+	args   []string // the program and its arguments; EXPECTED is where to write
+	pid    int32
+	chains []chainWant
+}
+
+// recordPrograms records programs from "ready" to "done", all in one recording: what unwinds
+// stacks takes seconds to start.
+func recordPrograms(t *testing.T, stacks string, programs []*chainProgram) Result {
 	t.Helper()
-	expected := filepath.Join(t.TempDir(), "expected.jsonl")
-	for i := range args {
-		if args[i] == "EXPECTED" {
-			args[i] = expected
+	var running []*simProgram
+	var pids []int
+	expected := make([]string, len(programs))
+	for i, program := range programs {
+		expected[i] = filepath.Join(t.TempDir(), "expected.jsonl")
+		args := slices.Clone(program.args)
+		if at := slices.Index(args, "EXPECTED"); at >= 0 {
+			args[at] = expected[i]
 		}
+		p := startSim(t, nil, args[0], args[1:]...)
+		p.expect("ready")
+		running, pids = append(running, p), append(pids, p.pid())
+		program.pid = int32(p.pid())
 	}
-	p := startSim(t, nil, program, args...)
-	p.expect("ready")
-	opt := testOptions(t, p.pid())
+	opt := testOptions(t, pids...)
 	opt.Stacks = stacks
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
-		p.step()
-		p.expect("done")
+		for _, p := range running {
+			p.step()
+		}
+		for _, p := range running {
+			p.expect("done")
+		}
 	})
-	p.finish()
+	for i, p := range running {
+		p.finish()
+		programs[i].chains = readChains(t, expected[i])
+	}
 	if total := result.Meta.Totals(); total.Lost != 0 || total.Seen != total.Recorded {
 		t.Errorf("books: %+v", total)
 	}
-	return result, readChains(t, expected)
+	return result
 }
 
 // script is the path of a Python program of testdata/chains.
@@ -100,31 +138,31 @@ func script(t *testing.T, name string) string {
 func TestStacksOfNativeProgramsAreComplete(t *testing.T) {
 	needKernel(t)
 	dir, own := buildChains(t)
-	for _, program := range []string{"chain", "chain-stripped", "chain-fixed"} {
-		t.Run(program, func(t *testing.T) {
-			result, chains := recordProgram(t, "full", filepath.Join(dir, program), "EXPECTED", filepath.Join(dir, "late.so"))
-			count := own.compareChains(t, result.Output, chains)
-			count.report(t)
-			t.Log(count)
-		})
+	var programs []*chainProgram
+	for _, name := range []string{"chain", "chain-stripped", "chain-fixed"} {
+		programs = append(programs, &chainProgram{name: name, args: []string{filepath.Join(dir, name), "EXPECTED", filepath.Join(dir, "late.so")}})
+	}
+	result := recordPrograms(t, StacksFull, programs)
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) { own.compareChains(t, result.Output, p).report(t) })
 	}
 }
 
 func TestStacksOfPythonAreComplete(t *testing.T) {
 	needKernel(t)
 	dir, own := buildChains(t)
+	var programs []*chainProgram
 	for name, python := range pythons(t) {
-		t.Run(name, func(t *testing.T) {
-			result, chains := recordProgram(t, "full", python, script(t, "chain.py"), filepath.Join(dir, "chains.so"), "EXPECTED")
-			count := own.compareChains(t, result.Output, chains)
-			count.report(t)
-			t.Log(count)
-		})
+		programs = append(programs, &chainProgram{name: name, args: []string{python, script(t, "chain.py"), filepath.Join(dir, "chains.so"), "EXPECTED"}})
+	}
+	result := recordPrograms(t, StacksFull, programs)
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) { own.compareChains(t, result.Output, p).report(t) })
 	}
 }
 
 // TestStacksOfTrainingAreRight compares the stack of every launch of a training loop's
-// look-alike: all of them in full, and how many of the inferred ones are wrong.
+// look-alikes: all of them in full, and how many of the inferred ones are wrong.
 func TestStacksOfTrainingAreRight(t *testing.T) {
 	needKernel(t)
 	dir, own := buildChains(t)
@@ -137,16 +175,18 @@ func TestStacksOfTrainingAreRight(t *testing.T) {
 		}
 	}
 	for _, name := range names {
-		for _, variant := range []string{"plain", "recursive", "random"} {
-			for _, stacks := range []string{"full", "auto"} {
-				t.Run(fmt.Sprintf("%s/%s/%s", name, variant, stacks), func(t *testing.T) {
-					result, chains := recordProgram(t, stacks, found[name], script(t, "train_sim.py"), filepath.Join(dir, "chains.so"), "EXPECTED",
-						"--variant", variant, "--seconds", "2")
-					count := own.compareLaunches(t, result.Output, chains)
-					count.report(t)
-					t.Log(count)
-				})
-			}
+		for _, stacks := range []string{StacksFull, StacksAuto} {
+			t.Run(name+"/"+stacks, func(t *testing.T) {
+				var programs []*chainProgram
+				for _, variant := range []string{"plain", "recursive", "random"} {
+					programs = append(programs, &chainProgram{name: variant, args: []string{
+						found[name], script(t, "train_sim.py"), filepath.Join(dir, "chains.so"), "EXPECTED", "--variant", variant, "--seconds", "2"}})
+				}
+				result := recordPrograms(t, stacks, programs)
+				for _, p := range programs {
+					t.Run(p.name, func(t *testing.T) { own.compareLaunches(t, result.Output, p).report(t) })
+				}
+			})
 		}
 	}
 }

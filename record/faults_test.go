@@ -23,16 +23,22 @@ import (
 // for it with GPUREC_FAULTS, the share of often in percent.
 func faultTimes(t *testing.T, quick, often int) int {
 	t.Helper()
-	n := quick
-	if share, err := strconv.Atoi(os.Getenv("GPUREC_FAULTS")); err == nil {
-		n = max(quick, often*share/100)
-	}
+	n := atLength(quick, often)
 	t.Cleanup(func() {
 		if !t.Failed() && !t.Skipped() {
 			t.Logf("fault\t%s\t%d times\tas it should be", strings.TrimPrefix(t.Name(), "TestFault"), n)
 		}
 	})
 	return n
+}
+
+// atLength is long where scripts/faults.sh runs the test, or its share of it, else quick.
+func atLength(quick, long int) int {
+	share, err := strconv.Atoi(os.Getenv("GPUREC_FAULTS"))
+	if err != nil {
+		return quick
+	}
+	return max(quick, long*share/100)
 }
 
 // TestFaultAttachedAgainAndAgain attaches to a running program and detaches, and compares

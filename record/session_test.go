@@ -15,10 +15,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestMain fails the package if its tests leave file descriptors open.
+// TestMain fails the package if its tests leave file descriptors open, and removes what they share.
 func TestMain(m *testing.M) {
 	before := openDescriptors()
 	code := m.Run()
+	if chainsDir != "" {
+		_ = os.RemoveAll(chainsDir) // temporary anyway
+	}
 	// The profiler that unwinds leaves its maps to the garbage collector, and its
 	// goroutines take a moment to end.
 	for end := time.Now().Add(5 * time.Second); openDescriptors() > before+2 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -41,7 +44,7 @@ func openDescriptors() int {
 
 func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
 	needKernel(t)
-	const calls = 400_000
+	calls := atLength(150_000, 400_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "3", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())

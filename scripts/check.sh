@@ -12,15 +12,6 @@ unformatted=$(gofmt -l $(git ls-files '*.go'))
 $go vet ./...
 GOWORK=off $go mod verify >/dev/null
 
-step "lint"
-GOWORK=off $go tool -modfile=scripts/tools.mod staticcheck ./...
-
-step "other systems"
-for target in linux/arm64 darwin/arm64 windows/amd64; do
-	CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} $go build -o /dev/null ./cmd/gpurec || fail "does not build for $target"
-done
-GOWORK=off $go build -o /dev/null ./cmd/gpurec || fail "does not build without the workspace"
-
 # The committed objects must be what the sources say; only the pinned clang can tell.
 if command -v clang-14 >/dev/null && [ -e /usr/include/bpf/bpf_helpers.h ]; then
 	step "generated files"
@@ -31,26 +22,61 @@ else
 	echo "(no clang-14 or libbpf-dev: the BPF objects are taken as committed)"
 fi
 
+# What computes runs beside what mostly waits, with a lower priority: beside NAME runs that
+# function, and shows at the end what it said. Each has a process group of its own, so that
+# nothing is left behind.
+logs=$(mktemp -d)
+set -m
+trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
+beside() { (renice -n 10 "$BASHPID" >/dev/null 2>&1 || true; "$1") </dev/null >"$logs/$1" 2>&1 & }
+
+computing() {
+	step "lint"
+	GOWORK=off $go tool -modfile=scripts/tools.mod staticcheck ./...
+
+	step "other systems"
+	for target in linux/arm64 darwin/arm64 windows/amd64; do
+		CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} $go build -o /dev/null ./cmd/gpurec || fail "does not build for $target"
+	done
+	GOWORK=off $go build -o /dev/null ./cmd/gpurec || fail "does not build without the workspace"
+
+	# Last, when the tests have compiled the same.
+	step "benchmarks run"
+	$go test -vet=off -run '^$' -bench . -benchtime 1x -short ./... >/dev/null
+}
+beside computing
+
 step "simcuda and simtorch"
 make -s simtorch
-build/simcuda/selftest
-bash examples/simtorch/selftest.sh
 
 step "viewers and CPythons"
 bash scripts/viewers.sh
 bash scripts/pythons.sh
-pythons=(build/python/*/bin/python3)
-"${pythons[0]}" scripts/compare_torch_stacks.py --self-test
-python3 scripts/compare_torch_allocator.py --self-test >/dev/null
-python3 scripts/compare_torch_snapshot.py --self-test >/dev/null
 
-# Attaching needs root; on a developer's machine without it the rest still runs.
-step "tests"
-if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
-	export GPUREC_MUST_RUN=1
-fi
-$go test -timeout 8m ./...
+self_tests() {
+	step "self-tests"
+	build/simcuda/selftest
+	bash examples/simtorch/selftest.sh
+	pythons=(build/python/*/bin/python3)
+	"${pythons[0]}" scripts/compare_torch_stacks.py --self-test
+	python3 scripts/compare_torch_allocator.py --self-test >/dev/null
+	python3 scripts/compare_torch_snapshot.py --self-test >/dev/null
+}
+beside self_tests
 
-step "benchmarks run"
-$go test -run '^$' -bench . -benchtime 1x -short ./... >/dev/null
+# Attaching needs root; on a developer's machine without it the rest still runs. Packages are
+# tested in this order, as many at a time as there are cores: those first that take longest.
+tests() {
+	step "tests"
+	if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
+		export GPUREC_MUST_RUN=1
+	fi
+	$go test -vet=off -timeout 8m ./record ./analyze ./...
+}
+tests </dev/null &
+
+ok=true
+wait -n && wait -n && wait -n || ok=false # until the first that fails
+cat "$logs"/*
+$ok || fail "not good; see above"
 echo "check: all good"

@@ -11,8 +11,9 @@ log=build/faults.log
 mkdir -p build
 : >"$log"
 failed=0
+# Also what make check compares with the ledger, at full length.
 for package in ./record ./cmd/gpurec; do
-	nice "${GO:-go}" test "$package" -count=1 -v -timeout 3h -run '^(TestFault|TestFullDisk|TestKilledTarget)' >>"$log" 2>&1 || failed=1
+	nice "${GO:-go}" test "$package" -count=1 -v -timeout 3h -run '^(TestFault|TestFullDisk|TestKilledTarget|TestEveryCallEqualsTheLedger|TestRecordedPlusLost|TestAllocatorEventsEqual)' >>"$log" 2>&1 || failed=1
 done
 printf '%-32s %-12s %8s  %s\n' fault times seconds result
 awk '
