@@ -188,6 +188,14 @@ func (p *probes) lostChanges() uint64 {
 	return n
 }
 
+// pause has the programs see no calls, or see them again. Calls under way are seen to return.
+func (p *probes) pause(on bool) error {
+	if err := p.objects.Paused.Set(flag(on)); err != nil {
+		return fmt.Errorf("pause the BPF programs: %w", err)
+	}
+	return nil
+}
+
 // forget ends the recording of a process that is gone.
 func (p *probes) forget(pid int) {
 	_ = p.objects.Targets.Delete(uint32(pid)) // it may be gone already
@@ -340,9 +348,22 @@ func (p *probes) attachPerf(lib *library, pid int) error {
 	return nil
 }
 
-// detach removes the probes: entries first, then, when the calls under way have
-// returned or the grace period is over, returns.
-func (p *probes) detach(grace time.Duration) error {
+// end lets no further call be recorded and waits until those under way have returned or
+// the grace period is over. Then detach can follow, however long it takes.
+func (p *probes) end(grace time.Duration) error {
+	if err := p.pause(true); err != nil {
+		return err
+	}
+	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if open, err := p.openCalls(); err != nil || len(open) == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// detach removes the probes: entries first, so that no entry lacks its return.
+func (p *probes) detach() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, links := range p.getters {
@@ -351,15 +372,8 @@ func (p *probes) detach(grace time.Duration) error {
 	}
 	p.lasting.entries, p.lasting.returns = append(p.lasting.entries, placed(p.launches.entries)...), append(p.lasting.returns, placed(p.launches.returns)...)
 	p.launches = launchLinks{}
-	err := errors.Join(closeLinks(p.tracing), closeLinks(p.lasting.entries))
-	p.tracing = nil
-	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if open, oerr := p.openCalls(); oerr != nil || len(open) == 0 {
-			break
-		}
-	}
-	err = errors.Join(err, closeLinks(p.lasting.returns))
-	p.lasting = linkPairs{}
+	err := errors.Join(closeLinks(p.tracing), closeLinks(p.lasting.entries), closeLinks(p.lasting.returns))
+	p.tracing, p.lasting = nil, linkPairs{}
 	return err
 }
 
@@ -404,7 +418,7 @@ func (p *probes) openCalls() ([]bpf.CudaEvent, error) {
 }
 
 func (p *probes) close() error {
-	err := p.detach(0)
+	err := p.detach()
 	if p.process.ProcessFork != nil {
 		err = errors.Join(err, p.process.Close())
 	}

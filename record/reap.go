@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/bpf"
 )
@@ -26,7 +27,7 @@ const reapInterval = 10 * time.Second
 func (s *Session) reapThreads(stop <-chan struct{}) {
 	for !sleep(stop, reapInterval) {
 		if open := s.probes.reap(); len(open) > 0 {
-			markOpen(open)
+			markOpen(open, clockNs(unix.CLOCK_MONOTONIC))
 			s.scribe.orphans <- open
 		}
 	}
