@@ -184,7 +184,7 @@ func metaOf(t *testing.T, path string) format.Meta {
 }
 
 func TestEveryCallEqualsTheLedger(t *testing.T) {
-	needKernel(t)
+	needMulti(t)
 	const calls = 1_000_000
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "7", "--wait")
 	p.expect("ready")

@@ -1,14 +1,75 @@
 #!/usr/bin/env bash
-# What scripts/kernels.sh runs in a guest.
+# What scripts/kernels.sh runs in a guest: kernels-guest.sh REPOSITORY. Lines that begin with "= " are for its table.
 root=$1
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run/tmp LANG=C.UTF-8
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run/tmp LANG=C.UTF-8 NO_COLOR=1
 mkdir -p $TMPDIR
 chmod 1777 $TMPDIR
-cd "$root"
-stty -F /dev/ttyS1 -opost 2>/dev/null
-command=$(cat build/kernels/command/command)
-. build/kernels/command/settings
-if [ -n "$command" ]; then
-	bash -c "$command"
+cd "$root" || exit
+# shellcheck source=/dev/null
+. build/kernels/settings # COMMAND, TESTS, SKIP
+if [ -n "$COMMAND" ]; then
+	bash -c "$COMMAND"
 	exit
 fi
+
+gpurec=$root/build/bin/gpurec
+export LD_LIBRARY_PATH=$root/build/simcuda SIMCUDA_TIME=off SIMCUDA_STATE=$TMPDIR/state
+calm() { tr '\r' '\n' | grep -v ' calls  .*/s  '; }
+
+echo "= kernel $(uname -r)"
+$gpurec check
+$gpurec check 2>/dev/null | grep -q '^BPF programs *ok' && echo "= programs accepted"
+
+# recording NAME FLAGS…: records a program, and compares how often it made each call with its ledger.
+recording() {
+	local name=$1 out=$TMPDIR/$1.parquet ledger=$TMPDIR/$1.ledger
+	shift
+	echo "-- recording $name: $*"
+	SIMCUDA_LEDGER=$ledger $gpurec record "$@" -o "$out" -- build/simcuda/leak --steps 100 2>&1 | calm | tee "$TMPDIR/said"
+	$gpurec analyze leaks "$out"
+	local stacks probes cost differs
+	$gpurec analyze api --format json "$out" | python3 -c '
+import collections, json, sys
+happened = collections.Counter(line.split("\t")[4] for line in open(sys.argv[1]) if line[0] != "#")
+recorded = {r["name"]: r["calls"] for r in json.load(sys.stdin)["api"]}
+differ = {c: (n, happened[c]) for c, n in recorded.items() if n != happened[c]}
+need = {"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel", "cuMemcpyHtoDAsync_v2"} - set(recorded)
+print("differ from the ledger: %s" % (differ or need) if differ or need else "%d calls, all of the ledger" % sum(recorded.values()))
+' "$ledger" >"$TMPDIR/compared" 2>&1 || true
+	cat "$TMPDIR/compared"
+	stacks=$($gpurec analyze stacks "$out" 2>/dev/null | sed -n 's/.*, stacks \([^,]*\),.*/\1/p; s/^quality:.*stacks \([^,]*\)$/\1/p' | head -1)
+	probes=$(sed -n 's/.*: \([0-9]* probes by [a-z_]*\);.*/\1/p' "$TMPDIR/said")
+	cost=$(sed -n 's/.*own cost: \(attach [^,]*, detach [^,]*\),.*/\1/p' "$TMPDIR/said")
+	if grep -q 'all of the ledger' "$TMPDIR/compared"; then differs=ok; else differs=FAIL; fi
+	echo "= recording $differs $name: $probes, $cost; $(tail -1 "$TMPDIR/compared"); stacks $stacks"
+}
+recording fp --stacks fp
+recording auto --stacks auto
+grep -q uprobe_multi "$TMPDIR/said" && recording perf --stacks fp --attach perf
+
+# as CAPABILITIES COMMAND…: as nobody, with these capabilities and no others.
+as() {
+	local caps=-all
+	[ -z "$1" ] || caps=-all,+${1//,/,+}
+	shift
+	setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="$caps" --ambient-caps="$caps" "$@"
+}
+as "" build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
+nobodys=$!
+build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
+roots=$!
+sleep 2
+echo "-- paranoid $(cat /proc/sys/kernel/perf_event_paranoid), unprivileged_bpf_disabled $(cat /proc/sys/kernel/unprivileged_bpf_disabled), kptr_restrict $(cat /proc/sys/kernel/kptr_restrict)"
+for capabilities in "" bpf,perfmon bpf,perfmon,syslog,checkpoint_restore bpf,perfmon,sys_ptrace sys_admin sys_admin,syslog; do
+	echo "-- with [$capabilities]: check, then one second of a process of the same user and one of root"
+	as "$capabilities" $gpurec check 2>&1
+	for pid in $nobodys $roots; do
+		as "$capabilities" $gpurec record -p "$pid" -d 1s --force -o "$TMPDIR/caps.parquet" 2>&1 | calm
+	done
+done
+kill $nobodys $roots
+
+echo "-- tests"
+cd record || exit
+../build/kernels/record.test -test.v -test.timeout 3h -test.run "$TESTS" -test.skip "$SKIP" 2>&1
+echo "= tests end with status $?"
