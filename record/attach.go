@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
@@ -117,7 +118,11 @@ func loadProbes(opt probeOptions) (*probes, error) {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
 	if err := spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
-		return nil, fmt.Errorf("load BPF programs: %w", err)
+		err = fmt.Errorf("load BPF programs: %w", err)
+		if have, cerr := effectiveCapabilities(); cerr == nil {
+			err = have.explainLoad(err)
+		}
+		return nil, err
 	}
 	if opt.unwinder != nil {
 		if err := p.endUnwinding(opt.unwinder, uint64(bufferBytes/4)); err != nil {
@@ -323,12 +328,23 @@ func (p *probes) wanted(lib *library) []Probe {
 	return slices.DeleteFunc(slices.Clone(lib.probes), func(at Probe) bool { return !slices.Contains(p.functions, at.Symbol) })
 }
 
+// allocationsLast orders probes that are placed one after the other. In a library that is used
+// meanwhile, a free without its allocation is no harm, but the reverse would be taken for a leak.
+func allocationsLast(probes []Probe) []Probe {
+	isAllocation := func(at Probe) bool {
+		call, _, _, _ := bpf.ByCookie(at.Cookie)
+		return call.Kind == format.KindAlloc
+	}
+	return append(slices.DeleteFunc(slices.Clone(probes), isAllocation),
+		slices.DeleteFunc(slices.Clone(probes), func(at Probe) bool { return !isAllocation(at) })...)
+}
+
 func (p *probes) attachPerf(lib *library, pid int) error {
 	executable, err := link.OpenExecutable(lib.executable())
 	if err != nil {
 		return err
 	}
-	for _, at := range p.wanted(lib) {
+	for _, at := range allocationsLast(p.wanted(lib)) {
 		opt := &link.UprobeOptions{Address: at.FileOffset, PID: pid, Cookie: uint64(at.Cookie)}
 		if at.Return {
 			l, err := executable.Uretprobe("", p.objects.CallExit, opt)

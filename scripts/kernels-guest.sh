@@ -6,7 +6,7 @@ mkdir -p $TMPDIR
 chmod 1777 $TMPDIR
 cd "$root" || exit
 # shellcheck source=/dev/null
-. build/kernels/settings # COMMAND, TESTS, SKIP
+. build/kernels/settings # COMMAND, STAGES, TESTS, SKIP
 if [ -n "$COMMAND" ]; then
 	bash -c "$COMMAND"
 	exit
@@ -43,33 +43,45 @@ print("differ from the ledger: %s" % (differ or need) if differ or need else "%d
 	if grep -q 'all of the ledger' "$TMPDIR/compared"; then differs=ok; else differs=FAIL; fi
 	echo "= recording $differs $name: $probes, $cost; $(tail -1 "$TMPDIR/compared"); stacks $stacks"
 }
-recording fp --stacks fp
-recording auto --stacks auto
-grep -q uprobe_multi "$TMPDIR/said" && recording perf --stacks fp --attach perf
+recordings() {
+	recording fp --stacks fp
+	recording auto --stacks auto
+	if grep -q uprobe_multi "$TMPDIR/said"; then recording perf --stacks fp --attach perf; fi
+}
 
-# as CAPABILITIES COMMAND…: as nobody, with these capabilities and no others.
+# as CAPABILITIES COMMAND…: becomes COMMAND as nobody, with these capabilities and no others.
 as() {
 	local caps=-all
 	[ -z "$1" ] || caps=-all,+${1//,/,+}
 	shift
-	setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="$caps" --ambient-caps="$caps" "$@"
+	exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="$caps" --ambient-caps="$caps" "$@"
 }
-as "" build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
-nobodys=$!
-build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
-roots=$!
-sleep 2
-echo "-- paranoid $(cat /proc/sys/kernel/perf_event_paranoid), unprivileged_bpf_disabled $(cat /proc/sys/kernel/unprivileged_bpf_disabled), kptr_restrict $(cat /proc/sys/kernel/kptr_restrict)"
-for capabilities in "" bpf,perfmon bpf,perfmon,syslog,checkpoint_restore bpf,perfmon,sys_ptrace sys_admin sys_admin,syslog; do
-	echo "-- with [$capabilities]: check, then one second of a process of the same user and one of root"
-	as "$capabilities" $gpurec check 2>&1
-	for pid in $nobodys $roots; do
-		as "$capabilities" $gpurec record -p "$pid" -d 1s --force -o "$TMPDIR/caps.parquet" 2>&1 | calm
-	done
-done
-kill $nobodys $roots
 
-echo "-- tests"
-cd record || exit
-../build/kernels/record.test -test.v -test.timeout 3h -test.run "$TESTS" -test.skip "$SKIP" 2>&1
-echo "= tests end with status $?"
+# privileges: what gpurec says to users that lack some, and whether it is true.
+privileges() {
+	as "" build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
+	local nobodys=$! roots capabilities said
+	build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
+	roots=$!
+	sleep 2
+	echo "-- perf_event_paranoid $(cat /proc/sys/kernel/perf_event_paranoid), unprivileged_bpf_disabled $(cat /proc/sys/kernel/unprivileged_bpf_disabled)"
+	for capabilities in "" bpf,perfmon bpf,perfmon,syslog,checkpoint_restore sys_admin sys_admin,syslog,sys_ptrace; do
+		for pid in $nobodys $roots; do
+			said=$(as "$capabilities" $gpurec record -p "$pid" -d 1s --force -o "$TMPDIR/caps.parquet" 2>&1 | calm)
+			if [ "$pid" = "$roots" ]; then whose="root's"; else whose="the user's own"; fi
+			echo "= with [$capabilities], $whose process: $(grep -E 'error:|warning: stacks| lost ->' <<<"$said" | sed 's/^gpurec: //; s/; next:.*//' | paste -sd '|')"
+		done
+	done
+	echo "-- check without capabilities"
+	(as "" $gpurec check 2>&1)
+	kill $nobodys $roots
+}
+
+tests() {
+	cd record || exit
+	../build/kernels/record.test -test.v -test.timeout 3h -test.run "$TESTS" -test.skip "$SKIP" 2>&1
+	echo "= tests end with status $?"
+}
+
+for stage in $STAGES; do $stage; done
+echo "= end"

@@ -363,7 +363,7 @@ func (f *recordFlags) report(r record.Result) {
 	seconds := r.Elapsed.Seconds()
 	notef("own cost: attach %v, detach %v, %.1f %% of a core, %s memory%s",
 		time.Duration(c.AttachNs).Round(time.Millisecond), time.Duration(c.DetachNs).Round(time.Millisecond),
-		float64(c.CPUNs)/1e7/max(seconds, 1e-9), formatSize(c.RSSBytes), perEvent)
+		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), formatSize(c.RSSBytes), perEvent)
 	if r.Unfinished == "" {
 		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze leaks %s",
 			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), r.Output)
