@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What scripts/kernels.sh runs in a guest: kernels-guest.sh REPOSITORY. Lines that begin with "= " are for its table.
+# What scripts/kernels.sh runs in a guest: kernels-guest.sh REPOSITORY FOLDER. Lines that begin with "= " are for its table.
 root=$1
+folder=$2 # of settings, tests and results
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run/tmp LANG=C.UTF-8 NO_COLOR=1
 mkdir -p $TMPDIR
 chmod 1777 $TMPDIR
 cd "$root" || exit
 # shellcheck source=/dev/null
-. build/kernels/settings # COMMAND, STAGES, TESTS, SKIP
+. "$folder/settings" # COMMAND, STAGES, TESTS, SKIP
 if [ -n "$COMMAND" ]; then
 	bash -c "$COMMAND"
 	exit
@@ -79,7 +80,7 @@ privileges() {
 
 tests() {
 	cd record || exit
-	../build/kernels/record.test -test.v -test.timeout 3h -test.run "$TESTS" -test.skip "$SKIP" 2>&1
+	"$folder/record.test" -test.v -test.timeout 3h -test.run "$TESTS" -test.skip "$SKIP" 2>&1
 	echo "= tests end with status $?"
 }
 
