@@ -78,7 +78,7 @@ func (p *probes) own(pid int, l link.Link) {
 }
 
 // unlink closes the links of a process that has ended. Those of perf uprobes stay: each
-// would take the kernel up to 0.1 s.
+// would take the kernel 0.05 to 0.3 s.
 func (p *probes) unlink(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

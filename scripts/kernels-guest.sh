@@ -66,7 +66,7 @@ privileges() {
 	roots=$!
 	sleep 2
 	echo "-- perf_event_paranoid $(cat /proc/sys/kernel/perf_event_paranoid), unprivileged_bpf_disabled $(cat /proc/sys/kernel/unprivileged_bpf_disabled)"
-	for capabilities in "" bpf,perfmon bpf,perfmon,syslog,checkpoint_restore sys_admin sys_admin,syslog,sys_ptrace; do
+	for capabilities in "" bpf,perfmon bpf,perfmon,syslog,checkpoint_restore sys_admin sys_admin,syslog,sys_ptrace,dac_read_search; do
 		for pid in $nobodys $roots; do
 			said=$(as "$capabilities" $gpurec record -p "$pid" -d 1s --force -o "$TMPDIR/caps.parquet" 2>&1 | calm)
 			if [ "$pid" = "$roots" ]; then whose="root's"; else whose="the user's own"; fi

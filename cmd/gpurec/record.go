@@ -246,7 +246,7 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 		notef("%s", end)
 	}
 	if n, how := session.Probes(); how == record.AttachPerf && n > 0 {
-		notef("recorded; taking %d perf uprobes away, up to 0.1 s each; what runs, runs on", n)
+		notef("recorded; taking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on", n)
 	}
 	result, ferr := session.Finish()
 	f.report(result)
