@@ -9,6 +9,7 @@ cd "$root" || exit
 # shellcheck source=/dev/null
 . "$folder/settings" # COMMAND, STAGES, TESTS, SKIP
 if [ -n "$COMMAND" ]; then
+	export folder
 	bash -c "$COMMAND"
 	exit
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make kernels: runs the tests of record, recordings by the program itself and checks of privileges on Debian's kernels, in
 # qemu, and prints a table. Kernels are unpacked from their packages, not installed. The guest's root is the host's, read-only
-# by virtiofs, so that every program, library and Python is there under its own path; what it writes goes to a tmpfs.
+# by virtiofs, so that every program, library and Python is there under its own path; what it writes goes to tmpfs.
 #
 # usage: scripts/kernels.sh [VERSION…] [-- COMMAND…]   as root, after make build simcuda simtorch
 #   VERSION   6.1 (the default, with 6.12), 6.12, …: the newest cloud kernel of that version that apt knows
@@ -67,6 +67,11 @@ initramfs() {
 		b=/bin/busybox
 		[ -f /modules/order ] && while read -r m; do \$b insmod /modules/\$m.ko; done </modules/order
 		\$b mount -t virtiofs -o ro host /root || \$b poweroff -f
+		\$b mkdir /repository # which may be below /tmp
+		\$b mount -o bind /root$root /repository
+		\$b mount -t tmpfs none /root/tmp
+		\$b mkdir -p /root$root
+		\$b mount -o bind /repository /root$root
 		\$b mount -t proc none /root/proc
 		\$b mount -t sysfs none /root/sys
 		\$b mount -t devtmpfs none /root/dev
