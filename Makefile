@@ -11,10 +11,10 @@ CXX ?= c++
 # The unwinder's module is used with a few changes; scripts/workspace.sh says which.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu soak faults generate check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu soak faults kernels kernels-arm64 generate check bench fuzz clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 workspace:
 	@sh scripts/workspace.sh
@@ -46,6 +46,12 @@ soak: build simcuda ## record programs that come and go for MINUTES (60), memory
 
 faults: workspace simtorch ## try each fault often: kills, 1,000 attaches, 500 children (root, half an hour)
 	@bash scripts/faults.sh
+
+kernels: build simtorch ## tests and recordings on Debian's kernels (VERSIONS="6.1 6.12") in qemu: perf uprobes, messages, privileges (root; an hour without KVM)
+	@bash scripts/kernels.sh $(VERSIONS)
+
+kernels-arm64: workspace ## load and record on emulated arm64, on Debian's kernels (VERSIONS="6.1 6.12"; root)
+	@bash scripts/kernels-arm64.sh $(VERSIONS)
 
 generate: workspace ## compile the BPF programs (Debian 12's clang-14 and libbpf-dev)
 	$(GO) generate ./bpf

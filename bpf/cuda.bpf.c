@@ -202,6 +202,8 @@ int call_enter(struct pt_regs *ctx)
 	__u32 *epoch;
 	int at_entry;
 
+	if (paused)
+		return 0;
 	epoch = bpf_map_lookup_elem(&targets, &tgid);
 	if (!epoch && !admit(tgid))
 		return 0;

@@ -448,6 +448,7 @@ const (
 	CudaVarOnlyCgroup        = "only_cgroup"
 	CudaVarOnlyCgroupLevel   = "only_cgroup_level"
 	CudaVarOnlyComm          = "only_comm"
+	CudaVarPaused            = "paused"
 	CudaVarRecordAll         = "record_all"
 	CudaVarSkipReturns       = "skip_returns"
 	CudaVarSkipStacks        = "skip_stacks"
@@ -561,6 +562,7 @@ type CudaVariableSpecs struct {
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
+	Paused            *ebpf.VariableSpec `ebpf:"paused"`
 	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
 	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
 	SkipStacks        *ebpf.VariableSpec `ebpf:"skip_stacks"`
@@ -669,6 +671,7 @@ type CudaVariables struct {
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
+	Paused            *ebpf.Variable `ebpf:"paused"`
 	RecordAll         *ebpf.Variable `ebpf:"record_all"`
 	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
 	SkipStacks        *ebpf.Variable `ebpf:"skip_stacks"`

@@ -16,6 +16,11 @@ const volatile __u64 only_cgroup = 0; /* ... but below this cgroup v2; 0: any */
 const volatile __u32 only_cgroup_level = 0;
 const volatile __u64 wakeup_bytes = 16 << 20; /* wake user space above this much data */
 
+/*
+ * Set while probes are placed and taken away: no call is seen. Perf uprobes come and go one by
+ * one, for seconds, and a recording that has the allocations but not the frees would lie.
+ */
+volatile __u8 paused = 0;
 /* Set while recording: calls that come too often are sent at their entry. */
 volatile __u8 skip_returns = 0;
 /* Set while recording: launches of kernels have no stack of their own. */

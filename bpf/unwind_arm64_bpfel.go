@@ -264,6 +264,7 @@ const (
 	UnwindVarOnlyCgroup        = "only_cgroup"
 	UnwindVarOnlyCgroupLevel   = "only_cgroup_level"
 	UnwindVarOnlyComm          = "only_comm"
+	UnwindVarPaused            = "paused"
 	UnwindVarRecordAll         = "record_all"
 	UnwindVarRecordData        = "record_data"
 	UnwindVarRecordError       = "record_error"
@@ -358,6 +359,7 @@ type UnwindVariableSpecs struct {
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
+	Paused            *ebpf.VariableSpec `ebpf:"paused"`
 	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
 	RecordData        *ebpf.VariableSpec `ebpf:"record_data"`
 	RecordError       *ebpf.VariableSpec `ebpf:"record_error"`
@@ -448,6 +450,7 @@ type UnwindVariables struct {
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
 	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
 	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
+	Paused            *ebpf.Variable `ebpf:"paused"`
 	RecordAll         *ebpf.Variable `ebpf:"record_all"`
 	RecordData        *ebpf.Variable `ebpf:"record_data"`
 	RecordError       *ebpf.Variable `ebpf:"record_error"`

@@ -28,9 +28,11 @@ func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
 	s.endAllocators()
-	detachErr := s.probes.detach(detachGrace)
-	detachNs := time.Since(begin).Nanoseconds()
+	detachErr := s.probes.end(detachGrace)
+	s.endNs = clockNs(unix.CLOCK_MONOTONIC)
 	s.scribe.accounts.endNs.CompareAndSwap(0, s.scribe.accounts.clock.now()) // or it was full before
+	detachErr = errors.Join(detachErr, s.probes.detach())
+	detachNs := time.Since(begin).Nanoseconds()
 	s.helpers.Wait()
 	s.endMachine()
 	if rows := s.lastFacts(); len(rows) > 0 {
@@ -80,20 +82,19 @@ func (s *Session) drainRest() error {
 // kernel when the probes went.
 func (s *Session) addOpenCalls() error {
 	open, err := s.probes.openCalls()
-	markOpen(open)
+	markOpen(open, s.endNs)
 	for i := range open {
 		s.scribe.add(&open[i])
 	}
 	return err
 }
 
-// markOpen makes of calls as they were entered calls that are open now.
-func markOpen(calls []bpf.CudaEvent) {
-	now := clockNs(unix.CLOCK_MONOTONIC)
+// markOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
+func markOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
 		e := &calls[i]
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
-		e.DurNs = uint64(now) - e.StartNs
+		e.DurNs = uint64(atNs) - e.StartNs
 		e.Ptr, e.Bytes = knownWhileOpen(e)
 	}
 }

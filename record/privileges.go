@@ -4,6 +4,7 @@ package record
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -120,6 +121,16 @@ func (c capabilities) missing(how Attach) []Capability {
 		}
 	}
 	return missing
+}
+
+// explainLoad makes a *PrivilegeError of the kernel's refusal to load BPF programs or to make
+// their maps, if the capabilities for that are missing: what the kernel says has other causes too.
+func (c capabilities) explainLoad(err error) error {
+	missing := c.missing(AttachMulti)
+	if len(missing) == 0 || !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	return &PrivilegeError{What: "loading BPF programs", Missing: missing, Have: c.known()}
 }
 
 // checkUnwinding returns a *PrivilegeError if this process lacks what unwinding needs

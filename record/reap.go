@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/bpf"
 )
@@ -26,7 +27,7 @@ const reapInterval = 10 * time.Second
 func (s *Session) reapThreads(stop <-chan struct{}) {
 	for !sleep(stop, reapInterval) {
 		if open := s.probes.reap(); len(open) > 0 {
-			markOpen(open)
+			markOpen(open, clockNs(unix.CLOCK_MONOTONIC))
 			s.scribe.orphans <- open
 		}
 	}
@@ -77,7 +78,7 @@ func (p *probes) own(pid int, l link.Link) {
 }
 
 // unlink closes the links of a process that has ended. Those of perf uprobes stay: each
-// would take the kernel up to 0.1 s.
+// would take the kernel 0.05 to 0.3 s.
 func (p *probes) unlink(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // At high rates returns of launches are probed for a share of the time, and the recording
 // is as complete as with them: every launch once, those without return marked.
 func TestReturnsOfLaunchesAreSpared(t *testing.T) {
-	needKernel(t)
+	needMulti(t)
 	for _, stacks := range []string{StacksFP, StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
 			const calls = 90_000

@@ -16,7 +16,7 @@ import (
 // The unwinder must have forgotten the first, or it takes the second for dead.
 func TestNumbersAreUsedAgain(t *testing.T) {
 	needKernel(t)
-	u, err := startUnwinding(unwindOptions(AttachMulti))
+	u, err := startUnwinding(unwindOptions(AttachAuto.onThisKernel()))
 	if err != nil {
 		skip(t, err.Error())
 	}

@@ -92,7 +92,7 @@ func withoutMissing(ledger map[int32][]ledgerCall, rows map[int32][]format.Row, 
 // Across switches of the governor, a recording has all launches of the times of which it
 // says so, once, and no others; all other calls are there.
 func TestSampledLaunchesEqualTheLedger(t *testing.T) {
-	needKernel(t)
+	needMulti(t)
 	for _, stacks := range []string{StacksFP, StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
 			const calls = 200_000
@@ -190,7 +190,7 @@ func TestCostOfAnException(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
 	p.expect("ready")
-	for _, how := range []Attach{AttachMulti, AttachPerf} {
+	for _, how := range slices.Compact([]Attach{AttachAuto.onThisKernel(), AttachPerf}) {
 		opt := testOptions(t, p.pid())
 		opt.Attach, opt.only = how, []string{"cuMemAlloc_v2"}
 		s := start(t, opt)
@@ -208,7 +208,7 @@ func TestCostOfAnException(t *testing.T) {
 // A process that ends while launches are left out does not keep those of others from being
 // recorded again. The third process has probes placed by process.
 func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
-	needKernel(t)
+	needMulti(t)
 	storm := func(calls int) *simProgram {
 		p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
 		p.expect("ready")

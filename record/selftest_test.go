@@ -14,12 +14,12 @@ import (
 // that is never entered.
 func TestUnwinderProvesItself(t *testing.T) {
 	needKernel(t)
-	u, err := unwind.Start(unwindOptions(AttachMulti))
+	u, err := unwind.Start(unwindOptions(AttachAuto.onThisKernel()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	p, err := loadProbes(probeOptions{how: AttachMulti, bufferBytes: 1 << 20, stacks: StacksFull, unwinder: u})
+	p, err := loadProbes(probeOptions{how: AttachAuto.onThisKernel(), bufferBytes: 1 << 20, stacks: StacksFull, unwinder: u})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,6 +118,7 @@ type Session struct {
 	gpus      []gpuName
 	output    string
 	startNs   int64
+	endNs     int64 // on CLOCK_MONOTONIC: from when on no calls are recorded
 	costBase  format.Cost
 
 	stop     chan struct{} // ends the helpers
@@ -214,6 +215,9 @@ func (s *Session) attach(how Attach, targets []target) error {
 			return err
 		}
 	}
+	if err := probes.pause(true); err != nil {
+		return err
+	}
 	for _, t := range targets {
 		if err := s.place(t.library, t.pid); errors.Is(err, ErrNoProcess) && !slices.Contains(s.asked(), t.pid) {
 			continue // a child that has ended since
@@ -222,7 +226,7 @@ func (s *Session) attach(how Attach, targets []target) error {
 		}
 		s.libraries = append(s.libraries, t.library)
 	}
-	return nil
+	return probes.pause(false)
 }
 
 // loadProbes loads the programs. If stacks cannot be unwound, they are loaded again for

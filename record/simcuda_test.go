@@ -44,6 +44,15 @@ func needKernel(t *testing.T) {
 	}
 }
 
+// needMulti skips tests of what only uprobe_multi links can do, on kernels without them.
+func needMulti(t *testing.T) {
+	t.Helper()
+	needKernel(t)
+	if AttachAuto.onThisKernel() != AttachMulti {
+		skip(t, "this kernel has no uprobe_multi")
+	}
+}
+
 // simProgram is a running program on simcuda.
 type simProgram struct {
 	t      *testing.T

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -295,8 +296,9 @@ func (s *addressSpace) cut(chain []uint64) ([]uint64, string) {
 	return chain, format.StackFramePointer
 }
 
-// userEnd is the end of a process's addresses with four-level page tables.
-const userEnd = 1 << 47
+// userEnd is the end of the addresses that processes get if they ask for none: with four levels
+// of page tables arm64 has a bit more for them than x86-64.
+var userEnd = map[string]uint64{"amd64": 1 << 47, "arm64": 1 << 48}[runtime.GOARCH]
 
 func (s *addressSpace) isCode(pc uint64, certain bool) bool {
 	if pc < 4096 || pc >= userEnd {

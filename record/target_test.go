@@ -4,11 +4,14 @@ package record
 
 import (
 	"debug/elf"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
 )
@@ -24,6 +27,25 @@ func TestOldKernelsAreRefused(t *testing.T) {
 	want := "this kernel is Linux 5.10.0, recording needs 5.15 or newer"
 	if err := checkRelease("5.10.0"); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestRefusedProgramsNameTheirCapabilities(t *testing.T) {
+	refused := fmt.Errorf("map create: %w", unix.EPERM)
+	for _, c := range []struct {
+		have capabilities
+		err  error
+		want string
+	}{
+		{0, refused, "loading BPF programs needs CAP_BPF, CAP_PERFMON"},
+		{1 << unix.CAP_BPF, refused, "loading BPF programs needs CAP_PERFMON (have CAP_BPF)"},
+		{1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON, refused, refused.Error()},
+		{1 << unix.CAP_SYS_ADMIN, refused, refused.Error()},
+		{0, unix.EINVAL, unix.EINVAL.Error()},
+	} {
+		if got := c.have.explainLoad(c.err).Error(); got != c.want {
+			t.Errorf("with %x: %s", uint64(c.have), got)
+		}
 	}
 }
 

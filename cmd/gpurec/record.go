@@ -205,9 +205,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		f.opt.Command = command
 	}
 	boundMemory()
-	slow := time.AfterFunc(time.Second, func() {
-		notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
-	})
+	slow := time.AfterFunc(time.Second, f.sayWhatTakesLong)
 	session, err := record.Start(f.opt)
 	slow.Stop()
 	if err != nil {
@@ -217,6 +215,15 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		return f.explain(err)
 	}
 	return f.follow(ctx, session)
+}
+
+// sayWhatTakesLong says why the recording has not begun yet.
+func (f *recordFlags) sayWhatTakesLong() {
+	if f.opt.Stacks == record.StacksAuto || f.opt.Stacks == record.StacksFull {
+		notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
+	} else {
+		notef("loading BPF programs and placing probes; what runs, runs on")
+	}
 }
 
 // follow records until it should end, ends it and says what it came to.
@@ -237,6 +244,9 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 		hintf("record with a larger --max-size, or keep only the end with --ring 10m")
 	} else if end == record.EndProcesses && f.opt.Command == nil {
 		notef("%s", end)
+	}
+	if n, how := session.Probes(); how == record.AttachPerf && n > 0 {
+		notef("recorded; taking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on", n)
 	}
 	result, ferr := session.Finish()
 	f.report(result)
@@ -353,7 +363,7 @@ func (f *recordFlags) report(r record.Result) {
 	seconds := r.Elapsed.Seconds()
 	notef("own cost: attach %v, detach %v, %.1f %% of a core, %s memory%s",
 		time.Duration(c.AttachNs).Round(time.Millisecond), time.Duration(c.DetachNs).Round(time.Millisecond),
-		float64(c.CPUNs)/1e7/max(seconds, 1e-9), formatSize(c.RSSBytes), perEvent)
+		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), formatSize(c.RSSBytes), perEvent)
 	if r.Unfinished == "" {
 		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze leaks %s",
 			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), r.Output)

@@ -3,7 +3,9 @@
 package unwind
 
 import (
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/host"
@@ -58,6 +60,19 @@ func TestFramesOfAnyWords(t *testing.T) {
 		}
 		if frames := u.Frames(1, words); len(frames) > len(words) {
 			t.Fatalf("%d frames of %d words", len(frames), len(words))
+		}
+	}
+}
+
+func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
+	bug := "your kernel version 6.1.0 may be affected by a Linux kernel bug that can lead to system freezes.\nIf you are certain.\nError: "
+	for said, want := range map[string]string{
+		bug + `open /sys/kernel/tracing/events/syscalls/sys_enter_bpf/id: permission denied`: "mended: that takes root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing",
+		bug + "kernel is not patched":  "mended: kernel is not patched",
+		"failed to load eBPF maps: no": "start unwinder: failed to load eBPF maps: no",
+	} {
+		if got := startError(errors.New(said)).Error(); !strings.HasSuffix(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("of %q: %q", said, got)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func Start(opt Options) (_ *Unwinder, err error) {
 		return nil, errors.New("this build of gpurec needs CAP_SYS_RESOURCE to unwind; one made by make build does not")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("start unwinder: %w", err)
+		return nil, startError(err)
 	}
 	u.tracer.StartPIDEventProcessor(ctx)
 	traces := make(chan *libpf.EbpfTrace)
@@ -110,6 +110,19 @@ func Start(opt Options) (_ *Unwinder, err error) {
 	u.layout = u.chain.layout
 	u.watch = watchMappings(ctx, u.mapped)
 	return u, nil
+}
+
+// startError makes one sentence of what the profiler says of kernels that may freeze: some
+// between 5.19 and 6.3. Whether one is mended, it reads in the kernel's code, through tracefs.
+func startError(err error) error {
+	text, cause, found := strings.Cut(err.Error(), "\nError: ")
+	if !found || !strings.Contains(text, "Linux kernel bug") {
+		return fmt.Errorf("start unwinder: %w", err)
+	}
+	if strings.Contains(cause, "/tracing/") && strings.Contains(cause, "permission denied") {
+		cause = "that takes root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing"
+	}
+	return fmt.Errorf("this kernel may freeze when stacks are read (copy_from_user_nofault, mended in 6.1.36, 6.3.10 and 6.4) and it could not be found out whether it is mended: %s", cause)
 }
 
 // discard reads what the profiler's own chain sends: nothing, as it is not attached.

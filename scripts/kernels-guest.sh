@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# What scripts/kernels.sh runs in a guest: kernels-guest.sh REPOSITORY FOLDER. Lines that begin with "= " are for its table.
+root=$1
+folder=$2 # of settings, tests and results
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run/tmp LANG=C.UTF-8 NO_COLOR=1
+mkdir -p $TMPDIR
+chmod 1777 $TMPDIR
+cd "$root" || exit
+# shellcheck source=/dev/null
+. "$folder/settings" # COMMAND, STAGES, TESTS, SKIP
+if [ -n "$COMMAND" ]; then
+	export folder
+	bash -c "$COMMAND"
+	exit
+fi
+
+gpurec=$root/build/bin/gpurec
+export LD_LIBRARY_PATH=$root/build/simcuda SIMCUDA_TIME=off SIMCUDA_STATE=$TMPDIR/state
+calm() { tr '\r' '\n' | grep -v ' calls  .*/s  '; }
+
+echo "= kernel $(uname -r)"
+$gpurec check
+$gpurec check 2>/dev/null | grep -q '^BPF programs *ok' && echo "= programs accepted"
+
+# recording NAME FLAGS…: records a program, and compares how often it made each call with its ledger.
+recording() {
+	local name=$1 out=$TMPDIR/$1.parquet ledger=$TMPDIR/$1.ledger
+	shift
+	echo "-- recording $name: $*"
+	SIMCUDA_LEDGER=$ledger $gpurec record "$@" -o "$out" -- build/simcuda/leak --steps 100 2>&1 | calm | tee "$TMPDIR/said"
+	$gpurec analyze leaks "$out"
+	local stacks probes cost differs
+	$gpurec analyze api --format json "$out" | python3 -c '
+import collections, json, sys
+happened = collections.Counter(line.split("\t")[4] for line in open(sys.argv[1]) if line[0] != "#")
+recorded = {r["name"]: r["calls"] for r in json.load(sys.stdin)["api"]}
+differ = {c: (n, happened[c]) for c, n in recorded.items() if n != happened[c]}
+need = {"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel", "cuMemcpyHtoDAsync_v2"} - set(recorded)
+print("differ from the ledger: %s" % (differ or need) if differ or need else "%d calls, all of the ledger" % sum(recorded.values()))
+' "$ledger" >"$TMPDIR/compared" 2>&1 || true
+	cat "$TMPDIR/compared"
+	stacks=$($gpurec analyze stacks "$out" 2>/dev/null | sed -n 's/.*, stacks \([^,]*\),.*/\1/p; s/^quality:.*stacks \([^,]*\)$/\1/p' | head -1)
+	probes=$(sed -n 's/.*: \([0-9]* probes by [a-z_]*\);.*/\1/p' "$TMPDIR/said")
+	cost=$(sed -n 's/.*own cost: \(attach [^,]*, detach [^,]*\),.*/\1/p' "$TMPDIR/said")
+	if grep -q 'all of the ledger' "$TMPDIR/compared"; then differs=ok; else differs=FAIL; fi
+	echo "= recording $differs $name: $probes, $cost; $(tail -1 "$TMPDIR/compared"); stacks $stacks"
+}
+recordings() {
+	recording fp --stacks fp
+	recording auto --stacks auto
+	if grep -q uprobe_multi "$TMPDIR/said"; then recording perf --stacks fp --attach perf; fi
+}
+
+# as CAPABILITIES COMMAND…: becomes COMMAND as nobody, with these capabilities and no others.
+as() {
+	local caps=-all
+	[ -z "$1" ] || caps=-all,+${1//,/,+}
+	shift
+	exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="$caps" --ambient-caps="$caps" "$@"
+}
+
+# privileges: what gpurec says to users that lack some, and whether it is true.
+privileges() {
+	as "" build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
+	local nobodys=$! roots capabilities said
+	build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
+	roots=$!
+	sleep 2
+	echo "-- perf_event_paranoid $(cat /proc/sys/kernel/perf_event_paranoid), unprivileged_bpf_disabled $(cat /proc/sys/kernel/unprivileged_bpf_disabled)"
+	for capabilities in "" bpf,perfmon bpf,perfmon,syslog,checkpoint_restore sys_admin sys_admin,syslog,sys_ptrace,dac_read_search; do
+		for pid in $nobodys $roots; do
+			said=$(as "$capabilities" $gpurec record -p "$pid" -d 1s --force -o "$TMPDIR/caps.parquet" 2>&1 | calm)
+			if [ "$pid" = "$roots" ]; then whose="root's"; else whose="the user's own"; fi
+			echo "= with [$capabilities], $whose process: $(grep -E 'error:|warning: stacks| lost ->' <<<"$said" | sed 's/^gpurec: //; s/; next:.*//' | paste -sd '|')"
+		done
+	done
+	echo "-- check without capabilities"
+	(as "" $gpurec check 2>&1)
+	kill $nobodys $roots
+}
+
+tests() {
+	cd record || exit
+	"$folder/record.test" -test.v -test.timeout 3h -test.run "$TESTS" -test.skip "$SKIP" 2>&1
+	echo "= tests end with status $?"
+}
+
+for stage in $STAGES; do $stage; done
+echo "= end"
