@@ -39,7 +39,7 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 
 // merge writes all readable segments of dir into path: the row groups of calls byte
 // for byte, the small ones (facts, stacks, samples) joined into as few as possible.
-func merge(dir, path string, meta *Meta, own func(string) error) (damaged []error, err error) {
+func merge(dir, path string, meta *Meta, own func(*os.File) error) (damaged []error, err error) {
 	rec, err := Open(dir)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func merge(dir, path string, meta *Meta, own func(string) error) (damaged []erro
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}
 	temporary := file.Name()
-	if err := own(temporary); err != nil {
+	if err := own(file); err != nil {
 		file.Close()
 		os.Remove(temporary)
 		return nil, err
