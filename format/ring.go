@@ -214,8 +214,9 @@ func (w *Writer) compactClass(c Class, meta *Meta, forget func(*Row) bool) (one 
 	out := parquet.NewGenericWriter[Row](file, writerOptions()...)
 	err = func() error {
 		for _, k := range parts {
-			rec, err := Open(k.path)
-			if err != nil {
+			rec := &Recording{Path: k.path}
+			if err := rec.add(w.root.Open, filepath.Base(k.path), k.path); err != nil {
+				rec.Close()
 				return err
 			}
 			err = rec.Rows(func(r *Row) error {

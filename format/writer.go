@@ -332,7 +332,12 @@ func (w *Writer) Finish(meta Meta) error {
 		return err
 	}
 	meta.Complete = CompleteYes
-	damaged, err := merge(w.dir, w.path, &meta, w.own)
+	rec, err := openSegments(w.root, w.dir)
+	if err != nil {
+		return err
+	}
+	damaged, err := merge(rec, w.path, &meta, w.own)
+	rec.Close()
 	if err != nil {
 		return err
 	}
