@@ -136,6 +136,45 @@ func FuzzAnalyze(f *testing.F) {
 	})
 }
 
+// FuzzNotes gives facts any text: most are JSON, and much is made of it.
+func FuzzNotes(f *testing.F) {
+	kinds := []string{format.KindNote, format.KindProcess, format.KindDevice, format.KindXid, format.KindModule, format.KindThread}
+	f.Add(uint8(0), format.NoteAllocator, `{"conf":"roundup_power2_divisions:[256:1,>:-4],max_split_size_mb:9999999999"}`)
+	f.Add(uint8(0), format.NoteStackInference, `{"class":"launch","inferred":-1,"checked":1,"wrong":5}`)
+	f.Add(uint8(0), format.NoteSampling, `{"class":"launch","what":"stacks","recorded":false,"overhead_pct":5.3}`)
+	f.Add(uint8(1), "python3", `{"exe":"/x","exit_ns":-1,"devices":[{"ordinal":-1,"device":9}]}`)
+	f.Add(uint8(2), "", `{"uuid":"GPU-0","memory_bytes":-1}`)
+	f.Add(uint8(3), "31", `{"text":"x","pci":"0000:00:06"}`)
+	f.Fuzz(func(t *testing.T, kind uint8, name, message string) {
+		tp := newTape(t)
+		tp.alloc(1, 1, 0x1000, 64)
+		tp.add(format.Row{Kind: format.KindAllocator, Name: format.AllocatorAlloc, StartNs: epoch + 60, Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 3 << 20, ReservedBytes: 2 << 20})
+		tp.call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
+		tp.add(format.Row{Kind: kinds[int(kind)%len(kinds)], Name: name, Message: message, Pid: 42, StartNs: epoch + 5, Value: 31})
+		if err := everyReport(tp.record()); err != nil {
+			t.Errorf("%q %q: %v", name, message, err)
+		}
+	})
+}
+
+// FuzzExpressions parses what is typed on command lines.
+func FuzzExpressions(f *testing.F) {
+	for _, text := range []string{"12s", "2026-11-20T10:00:00Z", "1790000000000000000", "0x55d0", "step=a(b|c)*", "second", "torch", "-9223372036854775808ns"} {
+		f.Add(text)
+	}
+	window := Window{FromNs: epoch, ToNs: epoch + 60*second}
+	f.Fuzz(func(t *testing.T, text string) {
+		if ns, err := ParseTime(text, window); err == nil {
+			Offset(ns, window)
+		}
+		if _, err := ParseStream(text); err == nil && text == "" {
+			t.Error("no text is a stream")
+		}
+		_, _ = ParsePer(text) // it is enough that these return
+		_, _ = ParseFrameRules([]string{text})
+	})
+}
+
 // A file can be a proper recording and hold any numbers whatsoever.
 func TestRowsOfAnyValue(t *testing.T) {
 	for seed := range uint64(20) {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // testRows returns n different rows of a class, with negative and extreme values.
@@ -291,10 +292,16 @@ func TestNothingIsARecordingToo(t *testing.T) {
 func TestTextShowsEveryRowAndHidesEscapes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, want := record(t, path, 1, 20)
-	if err := w.Write(ClassFact, []Row{{Kind: KindProcess, Name: "evil\x1b[2J\nname"}}); err != nil {
+	evil := "\x1b[2J\u009b2J\u202e\r"
+	hostile := []Row{
+		{Kind: KindProcess, Name: "evil\x1b[2J\nname"},
+		{Kind: evil, Name: evil, Message: evil},
+		{Kind: KindStack, Frames: []Frame{{Type: evil, Func: evil, File: evil, Module: evil, BuildID: evil}}},
+	}
+	if err := w.Write(ClassFact, hostile); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Finish(Meta{}); err != nil {
+	if err := w.Finish(Meta{Host: evil, Command: []string{evil}}); err != nil {
 		t.Fatal(err)
 	}
 	rec, _ := readAll(t, path)
@@ -310,7 +317,7 @@ func TestTextShowsEveryRowAndHidesEscapes(t *testing.T) {
 			}
 		}
 	}
-	if strings.ContainsRune(text, '\x1b') || !strings.Contains(text, `process name="evil\x1b[2J\nname"`) {
+	if strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) || !strings.Contains(text, `process name="evil\x1b[2J\nname"`) {
 		t.Error("an escape sequence reaches the terminal")
 	}
 }

@@ -27,31 +27,26 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 		return nil, err
 	}
 	meta := rec.Meta
-	rec.Close()
 	meta.Complete = CompleteRecovered
 	w := &Writer{opt: opt}
-	damaged, err = merge(dir, path, &meta, w.own)
+	damaged, err = merge(rec, path, &meta, w.own)
+	rec.Close() // Windows deletes no open file
 	if err != nil || len(damaged) > 0 {
 		return damaged, err
 	}
 	return nil, removeSegments(dir)
 }
 
-// merge writes all readable segments of dir into path: the row groups of calls byte
+// merge writes all readable segments into path: the row groups of calls byte
 // for byte, the small ones (facts, stacks, samples) joined into as few as possible.
-func merge(dir, path string, meta *Meta, own func(string) error) (damaged []error, err error) {
-	rec, err := Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer rec.Close()
+func merge(rec *Recording, path string, meta *Meta, own func(*os.File) error) (damaged []error, err error) {
 	// Beside the final name: the segments may lie on a disk that is full.
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}
 	temporary := file.Name()
-	if err := own(temporary); err != nil {
+	if err := own(file); err != nil {
 		file.Close()
 		os.Remove(temporary)
 		return nil, err
@@ -116,8 +111,8 @@ func copyRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
 }
 
 // segmentFiles lists the finished segments of a folder in the order they were made.
-func segmentFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
+func segmentFiles(root *os.Root, dir string) ([]string, error) {
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return nil, err
 	}

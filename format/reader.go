@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -48,20 +49,31 @@ func Open(path string) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec := &Recording{Path: path}
-	if !info.IsDir() {
-		if err := rec.add(path); err != nil {
-			rec.Close()
+	if info.IsDir() {
+		root, err := os.OpenRoot(path)
+		if err != nil {
 			return nil, err
 		}
-		return rec, nil
+		defer root.Close()
+		return openSegments(root, path)
 	}
-	files, err := segmentFiles(path)
+	rec := &Recording{Path: path}
+	if err := rec.add(os.Open, path, path); err != nil {
+		rec.Close()
+		return nil, err
+	}
+	return rec, nil
+}
+
+// openSegments opens the segments in a folder that is called path.
+func openSegments(root *os.Root, path string) (*Recording, error) {
+	files, err := segmentFiles(root, path)
 	if err != nil {
 		return nil, err
 	}
+	rec := &Recording{Path: path}
 	for _, f := range files {
-		if err := rec.add(f); err != nil && !errors.Is(err, os.ErrNotExist) { // a ring that is being recorded deletes some
+		if err := rec.add(root.Open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) { // a ring that is being recorded deletes some
 			rec.Damaged = append(rec.Damaged, err)
 		}
 	}
@@ -76,8 +88,8 @@ func Open(path string) (*Recording, error) {
 }
 
 // add opens one Parquet file and appends its row groups.
-func (r *Recording) add(path string) error {
-	file, err := os.Open(path)
+func (r *Recording) add(open func(string) (*os.File, error), name, path string) error {
+	file, err := open(name)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (w *Writer) Drop(nowNs int64) []DroppedTurn {
 // removeDoomed deletes what Drop took out.
 func (w *Writer) removeDoomed() error {
 	for _, path := range w.doomed {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := w.remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
@@ -189,7 +189,7 @@ func (w *Writer) Compact(meta Meta, forget func(*Row) bool) error {
 		}
 		for _, k := range w.kept[c] {
 			if k.path != one.path {
-				if err := os.Remove(k.path); err != nil {
+				if err := w.remove(k.path); err != nil {
 					return err
 				}
 			}
@@ -214,8 +214,9 @@ func (w *Writer) compactClass(c Class, meta *Meta, forget func(*Row) bool) (one 
 	out := parquet.NewGenericWriter[Row](file, writerOptions()...)
 	err = func() error {
 		for _, k := range parts {
-			rec, err := Open(k.path)
-			if err != nil {
+			rec := &Recording{Path: k.path}
+			if err := rec.add(w.root.Open, filepath.Base(k.path), k.path); err != nil {
+				rec.Close()
 				return err
 			}
 			err = rec.Rows(func(r *Row) error {
@@ -233,14 +234,14 @@ func (w *Writer) compactClass(c Class, meta *Meta, forget func(*Row) bool) (one 
 	}()
 	if err != nil {
 		file.Close()
-		os.Remove(one.path + ".tmp")
+		_ = w.remove(one.path + ".tmp")
 		return one, err
 	}
 	if one.bytes, err = closeParquet(file, out, meta); err != nil {
-		os.Remove(one.path + ".tmp")
+		_ = w.remove(one.path + ".tmp")
 		return one, err
 	}
-	return one, os.Rename(one.path+".tmp", one.path)
+	return one, w.finished(one.path)
 }
 
 // segmentName is what the name of a segment's file tells.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 )
 
 // WriteText writes the recording's readable twin: its metadata, then a line per row
@@ -20,7 +21,7 @@ func (r *Recording) WriteText(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "# gpurec recording, schema %d.%d, complete: %s\n# %s\n", SchemaMajor, SchemaMinor, r.Meta.Complete, meta)
+	fmt.Fprintf(w, "# gpurec recording, schema %d.%d, complete: %s\n# %s\n", SchemaMajor, SchemaMinor, appendQuoted(nil, string(r.Meta.Complete)), escapedJSON(meta))
 	line := newRowText()
 	for _, g := range r.groups {
 		fmt.Fprintf(w, "# row group: %s, %d rows\n", g.Class(), g.NumRows())
@@ -32,6 +33,22 @@ func (r *Recording) WriteText(out io.Writer) error {
 		}
 	}
 	return w.Flush()
+}
+
+// escapedJSON escapes what JSON may hold as it is and a terminal might obey, such as U+009B,
+// which begins an escape sequence.
+func escapedJSON(text []byte) string {
+	var b strings.Builder
+	for _, c := range string(text) {
+		if c == '\n' || strconv.IsPrint(c) {
+			b.WriteRune(c)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{c}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }
 
 // rowText writes rows as text; it holds the column names in schema order.
@@ -51,7 +68,7 @@ func newRowText() *rowText {
 }
 
 func (t *rowText) write(w io.Writer, row *Row) error {
-	b := append(t.buf[:0], row.Kind...)
+	b := appendQuoted(t.buf[:0], row.Kind)
 	v := reflect.ValueOf(row).Elem()
 	for i := 1; i < v.NumField(); i++ { // field 0 is the kind, already there
 		f := v.Field(i)
@@ -90,7 +107,8 @@ func (f *Frame) appendText(b []byte, depth int) []byte {
 	}
 	b = append(b, ' ')
 	b = appendQuoted(b, f.Module)
-	return fmt.Appendf(b, "+0x%x %s\n", f.Addr, f.Type)
+	b = fmt.Appendf(b, "+0x%x ", f.Addr)
+	return append(appendQuoted(b, f.Type), '\n')
 }
 
 func isAddress(column string) bool {

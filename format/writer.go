@@ -46,6 +46,7 @@ var ErrExists = fs.ErrExist
 type Writer struct {
 	path    string
 	dir     string
+	root    *os.Root // dir, wherever somebody moves it
 	opt     Options
 	seq     int
 	open    [numClasses]*segment
@@ -115,11 +116,41 @@ func Create(path string, opt Options) (*Writer, error) {
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := w.own(w.dir); err != nil {
+	if err := w.openFolder(); err != nil {
 		os.Remove(w.dir)
 		return nil, err
 	}
 	return w, nil
+}
+
+// openFolder opens the folder and gives it to its owner. From then on the owner can replace
+// it and all that is in it, so that whoever writes with root's rights must not go by names:
+// what is written goes to this very folder, and files change hands when they are open.
+func (w *Writer) openFolder() (err error) {
+	if w.root, err = openFolder(w.dir); err != nil || !w.opt.Owner.Set {
+		return err
+	}
+	return w.root.Chown(".", w.opt.Owner.UID, w.opt.Owner.GID)
+}
+
+// openFolder opens a folder, but none that a link leads to.
+func openFolder(path string) (*os.Root, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	there, err := os.Lstat(path)
+	if err == nil {
+		var opened fs.FileInfo
+		if opened, err = root.Stat("."); err == nil && !os.SameFile(there, opened) {
+			err = &fs.PathError{Op: "open folder of segments", Path: path, Err: errors.New("is a link")}
+		}
+	}
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return root, nil
 }
 
 // Dir returns the folder that holds the segments until Finish.
@@ -128,11 +159,21 @@ func (w *Writer) Dir() string { return w.dir }
 // Bytes returns how much the finished segments take on disk.
 func (w *Writer) Bytes() int64 { return w.written }
 
-func (w *Writer) own(path string) error {
+// own gives an open file to the recording's owner.
+func (w *Writer) own(file *os.File) error {
 	if !w.opt.Owner.Set {
 		return nil
 	}
-	return os.Lchown(path, w.opt.Owner.UID, w.opt.Owner.GID)
+	return file.Chown(w.opt.Owner.UID, w.opt.Owner.GID)
+}
+
+// remove deletes a file of the folder.
+func (w *Writer) remove(path string) error { return w.root.Remove(filepath.Base(path)) }
+
+// finished gives a file of the folder the name that it has when it is whole.
+func (w *Writer) finished(path string) error {
+	name := filepath.Base(path)
+	return w.root.Rename(name+".tmp", name)
 }
 
 // SegmentError says that segments could not be written or finished, a full disk for
@@ -175,7 +216,7 @@ func (w *Writer) Write(c Class, rows []Row) error {
 func (w *Writer) drop(c Class) {
 	if s := w.open[c]; s != nil {
 		s.file.Close()
-		os.Remove(s.path + ".tmp")
+		_ = w.remove(s.path + ".tmp") // readers pass it over
 		w.open[c] = nil
 	}
 }
@@ -190,13 +231,13 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	return &segment{number: w.seq, file: file, path: path, rows: parquet.NewGenericWriter[Row](file, writerOptions()...)}, nil
 }
 
-// create makes a file of the recording's owner.
+// create makes a file of the recording's owner in the folder.
 func (w *Writer) create(path string) (*countedFile, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	file, err := w.root.OpenFile(filepath.Base(path), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.own(path); err != nil {
+	if err := w.own(file); err != nil {
 		file.Close()
 		return nil, err
 	}
@@ -242,7 +283,7 @@ func (w *Writer) finishSegment(c Class, s *segment, meta *Meta, t *turn) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(s.path+".tmp", s.path); err != nil {
+	if err := w.finished(s.path); err != nil {
 		return err
 	}
 	w.account(c, s, size, t)
@@ -291,13 +332,24 @@ func (w *Writer) Finish(meta Meta) error {
 		return err
 	}
 	meta.Complete = CompleteYes
-	damaged, err := merge(w.dir, w.path, &meta, w.own)
+	rec, err := openSegments(w.root, w.dir)
+	if err != nil {
+		return err
+	}
+	damaged, err := merge(rec, w.path, &meta, w.own)
+	rec.Close()
 	if err != nil {
 		return err
 	}
 	if len(damaged) > 0 {
 		return fmt.Errorf("merge segments: %w", errors.Join(damaged...))
 	}
+	return w.removeFolder()
+}
+
+// removeFolder deletes the folder if it is still there under its name.
+func (w *Writer) removeFolder() error {
+	w.root.Close()
 	return removeSegments(w.dir)
 }
 
@@ -306,22 +358,27 @@ func (w *Writer) Abort() error {
 	for c := range numClasses {
 		w.drop(c)
 	}
-	return removeSegments(w.dir)
+	return w.removeFolder()
 }
 
 // removeSegments deletes a folder of segments and nothing else: only names that a
 // Writer makes, then the folder if that left it empty.
 func removeSegments(dir string) error {
-	entries, err := os.ReadDir(dir)
+	root, err := openFolder(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
 	for _, e := range entries {
 		if isSegmentName(e.Name()) {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			if err := root.Remove(e.Name()); err != nil {
 				return err
 			}
 		}

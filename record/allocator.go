@@ -106,11 +106,16 @@ func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
 // torchVersion reads the version of the PyTorch that a library belongs to, "" if it does not
 // say: it stands in a file beside the folder of libraries.
 func torchVersion(p *process, library string) string {
-	text, err := os.ReadFile(p.path("root") + filepath.Join(filepath.Dir(library), "..", "version.py"))
+	file, err := p.openRegular(filepath.Join(filepath.Dir(library), "..", "version.py"), 0)
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(text)) {
+	defer file.Close()
+	text, err := readAtMost(file, 64<<10) // it has some hundred bytes
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, "__version__ = "); ok {
 			return strings.Trim(strings.TrimSpace(value), `'"`)
 		}
@@ -120,12 +125,12 @@ func torchVersion(p *process, library string) string {
 
 // allocatorConf is the allocator's configuration in the environment of the process.
 func allocatorConf(p *process) string {
-	environ, err := os.ReadFile(p.path("environ"))
+	environ, err := p.readOwn("environ", maxEnvironment)
 	if err != nil {
 		return ""
 	}
 	conf := ""
-	for kv := range strings.SplitSeq(string(environ), "\x00") {
+	for kv := range strings.SplitSeq(environ, "\x00") {
 		for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="} { // the second, newer name wins
 			if value, ok := strings.CutPrefix(kv, name); ok && (conf == "" || name == "PYTORCH_ALLOC_CONF=") {
 				conf = value

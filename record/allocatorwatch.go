@@ -5,7 +5,9 @@ package record
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/bits"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -88,19 +90,39 @@ func (s *Session) linkReports(p *process) (link.Link, error) {
 	if i < 0 {
 		return nil, errors.New("libc10.so is not mapped")
 	}
-	return s.probes.linkReports(p.mapFile(maps[i]), p.pid)
+	file, err := p.openMapped(maps[i])
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return s.probes.linkReports(file, p.pid)
 }
 
-// linkReports probes the reports of one process in the library at path.
-func (p *probes) linkReports(path string, pid int) (link.Link, error) {
-	executable, err := link.OpenExecutable(path)
+// linkReports probes the reports of one process in a library. Where the function is, is
+// not left to the package link: it reads ELF files in a way that a crafted one makes cost
+// gigabytes.
+func (p *probes) linkReports(library *os.File, pid int) (link.Link, error) {
+	info, err := library.Stat()
+	if err != nil {
+		return nil, err
+	}
+	object, err := symbolize.NewObject(library, info.Size())
+	if err != nil {
+		return nil, fmt.Errorf("read symbols of libc10.so: %w", err)
+	}
+	function, ok := object.Find(reportFunction)
+	at, mapped := object.FileOffset(function.Start)
+	if !ok || !mapped {
+		return nil, fmt.Errorf("libc10.so has no %s", symbolize.Demangle(reportFunction))
+	}
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", library.Fd()))
 	if err != nil {
 		return nil, err
 	}
 	if p.how == AttachMulti {
-		return executable.UprobeMulti([]string{reportFunction}, p.objects.AllocatorReport, &link.UprobeMultiOptions{PID: uint32(pid)})
+		return executable.UprobeMulti(nil, p.objects.AllocatorReport, &link.UprobeMultiOptions{Addresses: []uint64{at}, PID: uint32(pid)})
 	}
-	return executable.Uprobe(reportFunction, p.objects.AllocatorReport, &link.UprobeOptions{PID: pid})
+	return executable.Uprobe("", p.objects.AllocatorReport, &link.UprobeOptions{Address: at, PID: pid})
 }
 
 func (s *Session) setLayout(pid int, layout bpf.CudaAllocatorLayout) {

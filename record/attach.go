@@ -216,8 +216,8 @@ func (p *probes) target(pid int) error {
 	return nil
 }
 
-// attach places the probes of a library for one process; for one it has already, it
-// does nothing. Returns are probed before entries, so that no entry lacks its return.
+// attach places the probes of a library for one process; for one it has already, or has
+// tried, it does nothing. Returns are probed before entries, so that no entry lacks its return.
 func (p *probes) attach(lib *library, pid int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,6 +225,7 @@ func (p *probes) attach(lib *library, pid int) error {
 	if p.attached[key] || p.attached[attachment{lib.id, everyProcess}] {
 		return nil
 	}
+	p.attached[key] = true // a part may be in place even if it fails
 	var err error
 	if p.how == AttachMulti {
 		err = p.attachMulti(lib, pid)
@@ -234,7 +235,6 @@ func (p *probes) attach(lib *library, pid int) error {
 	if err != nil {
 		return fmt.Errorf("attach to %s: %w", lib.path, err)
 	}
-	p.attached[key] = true
 	return nil
 }
 

@@ -132,10 +132,9 @@ func groupsOf(owner format.Owner) ([]uint32, error) {
 // starts, could load: probes placed before it maps one miss no call. Where it looks
 // is told by its environment and by the folders of its own root.
 func (c *libraryCache) candidates(p *process) []*library {
-	root := p.path("root")
 	var dirs []string
-	if environ, err := os.ReadFile(p.path("environ")); err == nil {
-		for kv := range strings.SplitSeq(string(environ), "\x00") {
+	if environ, err := p.readOwn("environ", maxEnvironment); err == nil {
+		for kv := range strings.SplitSeq(environ, "\x00") {
 			if path, ok := strings.CutPrefix(kv, "LD_LIBRARY_PATH="); ok {
 				dirs = append(dirs, filepath.SplitList(path)...)
 			}
@@ -146,11 +145,17 @@ func (c *libraryCache) candidates(p *process) []*library {
 	var found []*library
 	for _, dir := range dirs {
 		path := filepath.Join(dir, "libcuda.so.1")
-		open := root + path
-		if !filepath.IsAbs(dir) {
-			open = filepath.Join(p.path("cwd"), path)
+		var file *os.File
+		var err error
+		if filepath.IsAbs(dir) {
+			file, err = p.openRegular(path, 0)
+		} else {
+			file, err = openRegular(filepath.Join(p.path("cwd"), path))
 		}
-		if lib, err := c.open(open, path); err == nil && !slices.Contains(found, lib) {
+		if err != nil {
+			continue
+		}
+		if lib, err := c.take(file, path); err == nil && !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}
 	}

@@ -29,7 +29,7 @@ const (
 // closed. Without the right to do so it does nothing.
 func sampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 	for {
-		stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+		stats, err := measureRunTimes()
 		if err != nil {
 			return
 		}
@@ -39,6 +39,15 @@ func sampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 			return
 		}
 	}
+}
+
+// measureRunTimes has the kernel measure BPF programs until what it returns is closed.
+func measureRunTimes() (stats io.Closer, err error) {
+	err = withCapability(unix.CAP_SYS_ADMIN, func() error {
+		stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+		return err
+	})
+	return stats, err
 }
 
 // closeQuietly closes what cannot fail in a way that matters.

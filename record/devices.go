@@ -3,7 +3,6 @@
 package record
 
 import (
-	"os"
 	"strconv"
 	"strings"
 )
@@ -59,11 +58,11 @@ func (p *process) devices(gpus []gpuName) []deviceFact {
 
 // deviceEnvironment reads what the process's environment says of devices.
 func (p *process) deviceEnvironment() (visible []string, order string, restricted bool) {
-	environ, err := os.ReadFile(p.path("environ"))
+	environ, err := p.readOwn("environ", maxEnvironment)
 	if err != nil {
 		return nil, "", false
 	}
-	for kv := range strings.SplitSeq(string(environ), "\x00") {
+	for kv := range strings.SplitSeq(environ, "\x00") {
 		name, value, _ := strings.Cut(kv, "=")
 		switch name {
 		case "CUDA_VISIBLE_DEVICES":

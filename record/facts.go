@@ -58,8 +58,8 @@ func (p *process) facts(gpus []gpuName) processFacts {
 	if exe, err := os.Readlink(p.path("exe")); err == nil {
 		f.Exe = exe
 	}
-	if line, err := os.ReadFile(p.path("cmdline")); err == nil {
-		f.CommandLine = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	if line, err := p.readOwn("cmdline", maxCommandLine); err == nil {
+		f.CommandLine = strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
 	}
 	if cgroup, err := os.ReadFile(p.path("cgroup")); err == nil {
 		f.Cgroup = strings.TrimSpace(string(cgroup))

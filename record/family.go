@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,12 +216,9 @@ func (s *Session) findLibraries() ([]target, error) {
 	var targets []target
 	for _, p := range s.family.all() {
 		libs, err := s.cache.libraries(p)
-		if err != nil {
-			if !slices.Contains(s.opt.Pids, p.pid) {
-				continue // nobody asked for this one: it has ended, or is closed to us
-			}
+		if err != nil && slices.Contains(s.opt.Pids, p.pid) {
 			return nil, err
-		}
+		} // else nobody asked for this one: it has ended, or is closed to us
 		for _, lib := range libs {
 			if !lib.isAllocator || s.opt.Allocators {
 				targets = append(targets, target{lib, p.pid})
@@ -251,9 +249,8 @@ func (s *Session) possible() []target {
 	}
 	libraries := s.cache.candidates(&process{pid: os.Getpid()})
 	for _, pid := range allPids() {
-		if libs, err := s.cache.libraries(&process{pid: pid}); err == nil { // of others that we may look into
-			libraries = append(libraries, libs...)
-		}
+		libs, _ := s.cache.libraries(&process{pid: pid}) // of others that we may look into
+		libraries = append(libraries, libs...)
 	}
 	for _, lib := range libraries {
 		targets = append(targets, target{lib, everyProcess})
@@ -289,7 +286,7 @@ func (s *Session) isCrowded(id fileID) bool {
 }
 
 // welcome takes a new process in, or notes that a known one became another program.
-func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
+func (s *Session) welcome(birth bpf.CudaProcessEvent) {
 	pid := int(birth.Pid)
 	known := s.family.get(pid)
 	if birth.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
@@ -298,18 +295,19 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 			s.addUnwinding(known)
 			s.forgetAllocator(pid)
 			s.scribe.rows <- []format.Row{known.row(known.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
-			return s.attachLibraries(known)
+			s.attachLibraries(known)
+			return
 		}
 	}
 	p, err := openProcess(pid)
 	if err != nil { // it has ended already; its calls, if any, are recorded
 		s.noteGone(birth)
 		s.probes.forget(pid)
-		return nil
+		return
 	}
 	if !s.family.add(p) {
 		p.close()
-		return nil
+		return
 	}
 	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
 	s.addUnwinding(p)
@@ -317,13 +315,14 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) error {
 	for _, lib := range s.libraries {
 		before := s.probes.placed()
 		if err := s.place(lib, pid); err != nil && p.alive() {
-			return err
+			s.complain(p, err)
+			continue
 		}
 		if !lib.isAllocator && s.probes.placed() > before && p.hasMapped(lib.id) {
 			s.noteLate(lib, p)
 		}
 	}
-	return s.attachLibraries(p)
+	s.attachLibraries(p)
 }
 
 // noteGone writes down a process that could not be looked at before it ended.
@@ -356,32 +355,58 @@ func (s *Session) noteLate(lib *library, p *process) {
 	}}
 }
 
-// attachLibraries probes what the process has mapped by now.
-func (s *Session) attachLibraries(p *process) error {
+// attachLibraries probes what the process has mapped by now. What cannot be probed is
+// noted: it may be made so that it cannot, and must not end the recording of others.
+func (s *Session) attachLibraries(p *process) {
 	libs, err := s.cache.libraries(p)
-	if err != nil {
-		if errors.Is(err, ErrNoProcess) || !p.alive() || !slices.Contains(s.opt.Pids, p.pid) {
-			return nil
-		}
-		return err
-	}
+	failed := []error{err}
 	for _, lib := range libs {
 		if lib.isAllocator && !s.opt.Allocators {
 			continue
 		}
-		if err := s.attachLate(lib, p); err != nil {
-			return err
-		}
+		failed = append(failed, s.attachLate(lib, p))
 		if lib.isAllocator {
 			s.knowAllocator(lib, p)
 		}
 	}
-	return nil
+	if errors.Join(failed...) != nil && p.alive() {
+		s.complain(p, failed...)
+	}
+}
+
+// maxComplaints bounds how many processes are told of that could not be probed: each costs
+// a line and a row, and a program can start any number of them.
+const maxComplaints = 100
+
+// complain tells once per process why calls of it are missing.
+func (s *Session) complain(p *process, failed ...error) {
+	if s.complaints[p.pid] || len(s.complaints) == maxComplaints {
+		return
+	}
+	s.complaints[p.pid] = true
+	var why []string
+	for _, err := range failed {
+		if of := (*ProcessError)(nil); errors.As(err, &of) {
+			err = of.Err
+		}
+		if err != nil {
+			why = append(why, strings.ReplaceAll(err.Error(), "\n", ", "))
+		}
+	}
+	message := fmt.Sprintf("calls of process %d (%s) are missing: %s", p.pid, p.comm, strings.Join(why, "; "))
+	s.warn(message)
+	row := format.Row{Kind: format.KindNote, Name: "attach", Pid: int32(p.pid), Device: -1, Message: message}
+	if s.scribe == nil { // it begins later
+		s.notes = append(s.notes, row)
+		return
+	}
+	row.StartNs = s.scribe.accounts.clock.now()
+	s.scribe.rows <- []format.Row{row}
 }
 
 // scanLibraries attaches to libraries that were mapped since the last look and
 // returns when to look again.
-func (s *Session) scanLibraries() (time.Duration, error) {
+func (s *Session) scanLibraries() time.Duration {
 	next := rescanInterval
 	switch {
 	case s.probes.placed() == 0:
@@ -393,11 +418,9 @@ func (s *Session) scanLibraries() (time.Duration, error) {
 		if !p.alive() {
 			continue
 		}
-		if err := s.attachLibraries(p); err != nil {
-			return next, err
-		}
+		s.attachLibraries(p)
 	}
-	return next, nil
+	return next
 }
 
 // attachLate attaches to a library that the process has mapped already, and notes

@@ -30,6 +30,8 @@ type library struct {
 	file    *os.File
 	probes  []Probe
 
+	err error // why it cannot be read, and is not tried again
+
 	isAllocator bool
 	missing     string // an allocator's: why it cannot be probed
 }
@@ -62,82 +64,82 @@ type libraryCache struct {
 
 func newLibraryCache() *libraryCache { return &libraryCache{known: make(map[fileID]*library)} }
 
-// libraries finds the libcuda files and caching allocators that the process has mapped.
+// maxLibraries bounds the files that are kept open: a process may make as many as it likes.
+const maxLibraries = 128
+
+// libraries finds the libcuda files and caching allocators that the process has mapped. With
+// an error come those that can be probed nevertheless.
 func (c *libraryCache) libraries(p *process) ([]*library, error) {
 	maps, err := p.maps()
 	if err != nil {
 		return nil, err
 	}
 	var found []*library
+	var failed error
 	for _, m := range maps {
 		name := filepath.Base(m.Path)
 		if !m.Executable() || !libcudaName.MatchString(name) && !allocatorName.MatchString(name) {
 			continue
 		}
-		lib, err := c.open(p.mapFile(m), m.Path)
-		if err != nil {
-			// Without CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE map_files is closed.
-			lib, err = c.open(p.path("root")+m.Path, m.Path)
+		file, err := p.openMapped(m)
+		var lib *library
+		if err == nil {
+			lib, err = c.take(file, m.Path)
 		}
 		if err != nil {
-			return nil, p.wrap(err)
-		}
-		if !slices.Contains(found, lib) {
+			failed = p.wrap(err)
+		} else if !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}
 	}
-	return found, nil
+	return found, failed
 }
 
-// open returns the file behind a path from here; path is what it is called in
-// messages.
-func (c *libraryCache) open(from, path string) (*library, error) {
-	file, err := os.Open(from)
-	if err != nil {
-		return nil, err
-	}
-	lib, err := c.read(file, path)
-	if err != nil || lib.file != file {
-		file.Close()
-	}
-	return lib, err
-}
-
-// read returns the known library that the file is, or reads symbols and code of a new
-// one and keeps the file.
-func (c *libraryCache) read(file *os.File, path string) (*library, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
+// take returns the library that a file is, and keeps the file or closes it; path is
+// what it is called in messages.
+func (c *libraryCache) take(file *os.File, path string) (*library, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		file.Close()
 		return nil, err
 	}
 	id := fileID{dev: uint64(st.Dev), inode: st.Ino}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known, ok := c.known[id]; ok {
-		return known, nil
+	lib, known := c.known[id]
+	switch {
+	case known:
+		file.Close()
+	case len(c.known) == maxLibraries:
+		file.Close()
+		return nil, fmt.Errorf("%s is not probed: there are %d libraries already", path, maxLibraries)
+	default:
+		lib = &library{id: id, path: path, file: file, isAllocator: allocatorName.MatchString(filepath.Base(path))}
+		lib.err = lib.read(st.Size)
+		c.known[id] = lib
 	}
-	object, err := symbolize.NewObject(file, info.Size())
+	return lib, lib.err
+}
+
+// read reads symbols and code.
+func (l *library) read(size int64) error {
+	object, err := symbolize.NewObject(l.file, size)
 	if err != nil {
-		return nil, fmt.Errorf("read symbols of %s: %w", path, err)
+		return fmt.Errorf("read symbols of %s: %w", l.path, err)
 	}
-	lib := &library{id: id, path: path, file: file, buildID: object.BuildID(), isAllocator: allocatorName.MatchString(filepath.Base(path))}
-	if lib.isAllocator {
-		lib.probes, lib.missing, err = chooseAllocator(object, file)
+	l.buildID = object.BuildID()
+	if l.isAllocator {
+		l.probes, l.missing, err = chooseAllocator(object, l.file)
 	} else {
-		lib.probes, err = choose(object, file)
+		l.probes, err = choose(object, l.file)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read code of %s: %w", path, err)
+		return fmt.Errorf("read code of %s: %w", l.path, err)
 	}
-	if len(lib.probes) == 0 && !lib.isAllocator {
-		return nil, fmt.Errorf("%s exports no CUDA driver function", path)
+	if len(l.probes) == 0 && !l.isAllocator {
+		return fmt.Errorf("%s exports no CUDA driver function", l.path)
 	}
-	c.known[id] = lib
-	return lib, nil
+	return nil
 }
 
 func (c *libraryCache) close() {

@@ -4,7 +4,6 @@ package record
 
 import (
 	"encoding/json"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,7 +63,7 @@ func (p *process) moduleRow(m symbolize.Mapping, noted map[fileID]bool) (row for
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return row, false
 	}
-	file, err := os.Open(path)
+	file, err := p.openMapped(m)
 	if err != nil {
 		return row, false
 	}

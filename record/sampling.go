@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
@@ -68,7 +67,7 @@ func (g *sampler) prepare() (err error) {
 	if g.governor.most < sampleLaunches {
 		g.note(0, "--max-overhead samples stacks of launches only: launches themselves cannot be sampled with --attach perf, or before Linux 6.6")
 	}
-	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	stats, err := measureRunTimes()
 	if err != nil {
 		g.note(0, "--max-overhead counts the exceptions of probes only: run times of BPF programs cannot be measured: "+err.Error())
 		return nil

@@ -133,6 +133,11 @@ type Session struct {
 	libraries []*library // probed for somebody
 	cache     *libraryCache
 
+	// complaints are the processes whose calls are missing for a reason that was told, and
+	// notes what is to be written down when the recording begins.
+	complaints map[int]bool
+	notes      []format.Row
+
 	allocators allocatorWatch
 	// launchesSampled is set while probes of launches come and go.
 	launchesSampled atomic.Bool
@@ -146,7 +151,7 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), full: make(chan struct{}, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), full: make(chan struct{}, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), complaints: make(map[int]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
 	}
 	defer func() {
 		if err != nil {
@@ -219,10 +224,13 @@ func (s *Session) attach(how Attach, targets []target) error {
 		return err
 	}
 	for _, t := range targets {
-		if err := s.place(t.library, t.pid); errors.Is(err, ErrNoProcess) && !slices.Contains(s.asked(), t.pid) {
+		if err := s.place(t.library, t.pid); err != nil && slices.Contains(s.asked(), t.pid) {
+			return err
+		} else if errors.Is(err, ErrNoProcess) {
 			continue // a child that has ended since
 		} else if err != nil {
-			return err
+			s.complain(&process{pid: t.pid}, err)
+			continue
 		}
 		s.libraries = append(s.libraries, t.library)
 	}
@@ -294,6 +302,10 @@ func (s *Session) begin(writer *format.Writer) error {
 	}
 	if s.followErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "children", StartNs: s.startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
+	}
+	for _, note := range s.notes {
+		note.StartNs = s.startNs
+		facts = append(facts, note)
 	}
 	if s.stacksErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "stacks", StartNs: s.startNs, Message: "stacks are not complete: " + s.stacksErr.Error(), Device: -1})
@@ -428,24 +440,16 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		case <-s.remapped.news:
 			mapped.Reset(mappedDelay)
 		case <-mapped.C:
-			if err := s.lookAtMapped(); err != nil {
-				return "", err
-			}
+			s.lookAtMapped()
 		case <-alive.C:
 			s.endSearches()
 			if s.buryDead() && !s.opt.All {
 				return EndProcesses, nil
 			}
 		case birth := <-s.births:
-			if err := s.welcome(birth); err != nil {
-				return "", err
-			}
+			s.welcome(birth)
 		case <-scan.C:
-			next, err := s.scanLibraries()
-			if err != nil {
-				return "", err
-			}
-			scan.Reset(next)
+			scan.Reset(s.scanLibraries())
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"runtime"
@@ -189,6 +190,8 @@ type addressSpace struct {
 	maps    []symbolize.Mapping
 	modules map[uint64]*module // by start of mapping
 	jit     *symbolize.PerfMap
+	// jitBytes is the size of the file that jit was read from.
+	jitBytes int64
 	// nextRefresh keeps looking at the mappings from taking more than a twentieth of
 	// the time: a process like PyTorch's has thousands.
 	nextRefresh time.Time
@@ -236,47 +239,79 @@ func (s *addressSpace) refresh(force bool) {
 			s.modules[m.Start] = s.table.open(s.process, m)
 		}
 	}
-	if file, err := s.openPerfMap(); err == nil {
-		defer file.Close()
-		if jit, err := symbolize.ReadPerfMap(file); err == nil {
-			s.jit = jit
-		}
+	s.readPerfMap()
+}
+
+// maxPerfMaps bounds the perf maps of all processes together, in bytes: each may be as
+// large as symbolize reads, and there may be any number of processes.
+const maxPerfMaps = 256 << 20
+
+// readPerfMap reads the symbols that a JIT compiler left for the process.
+func (s *addressSpace) readPerfMap() {
+	file, err := s.openPerfMap()
+	if err != nil {
+		return
 	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() > maxPerfMaps || s.table.perfMaps()-s.jitBytes+info.Size() > maxPerfMaps {
+		return
+	}
+	if jit, err := symbolize.ReadPerfMap(io.LimitReader(file, info.Size())); err == nil {
+		s.jit, s.jitBytes = jit, info.Size()
+	}
+}
+
+// perfMaps returns how many bytes of perf maps are known.
+func (t *stackTable) perfMaps() (sum int64) {
+	for _, s := range t.spaces {
+		sum += s.jitBytes
+	}
+	return sum
 }
 
 // openPerfMap opens the symbols that a JIT compiler left for the process. They are
 // in a folder where anybody may write: only a plain file of the process's own user
 // counts.
 func (s *addressSpace) openPerfMap() (*os.File, error) {
-	path := s.process.path(fmt.Sprintf("root/tmp/perf-%d.map", s.process.pid))
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := s.process.openRegular(fmt.Sprintf("/tmp/perf-%d.map", s.process.pid), unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
 	var have, want unix.Stat_t
 	err = errors.Join(unix.Fstat(int(file.Fd()), &have), unix.Stat(s.process.path("."), &want))
-	if err != nil || have.Uid != want.Uid || have.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err != nil || have.Uid != want.Uid {
 		file.Close()
 		return nil, os.ErrPermission
 	}
 	return file, nil
 }
 
+// maxModules bounds the files that are kept open: a process may map any number of them, and
+// who has no file left to open cannot write a recording. PyTorch's have 400.
+const maxModules = 1536
+
+var errTooManyModules = fmt.Errorf("is not named: there are %d modules already", maxModules)
+
 // open returns the module behind a mapping, opened through the kernel's own link.
 func (t *stackTable) open(p *process, m symbolize.Mapping) *module {
-	file, err := os.Open(p.mapFile(m))
+	file, err := openRegular(p.mapFile(m))
 	if err != nil {
 		return &module{path: m.Path, err: err}
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		file.Close()
-		return &module{path: m.Path, err: os.ErrInvalid}
+		return &module{path: m.Path, err: err}
 	}
 	id := fileID{dev: uint64(st.Dev), inode: st.Ino}
 	if known, ok := t.files[id]; ok {
 		file.Close()
 		return known
+	}
+	if len(t.files) == maxModules {
+		file.Close()
+		return &module{path: m.Path, err: errTooManyModules}
 	}
 	mod := &module{path: m.Path, file: file}
 	t.files[id] = mod

@@ -93,7 +93,7 @@ func (s *Session) syncUnwinder(p *probes) {
 // isELF reports whether a file begins as ELF files do. Others may be mapped too, such as
 // code that a compiler wrote into a memfd; no unwind table is to be waited for.
 func isELF(path string) bool {
-	file, err := os.Open(path)
+	file, err := openRegular(path)
 	if err != nil {
 		return false
 	}
@@ -114,7 +114,7 @@ func (s *Session) addUnwinding(p *process) {
 
 // lookAtMapped looks where code lies in processes that have mapped some since the last
 // look, and whether it is to be probed.
-func (s *Session) lookAtMapped() error {
+func (s *Session) lookAtMapped() {
 	for _, pid := range s.remapped.take() {
 		p := s.family.get(pid)
 		if p == nil {
@@ -123,11 +123,8 @@ func (s *Session) lookAtMapped() error {
 		if maps, err := p.maps(); err == nil { // or it has ended
 			s.probes.mapCode(pid, maps)
 		}
-		if err := s.attachLibraries(p); err != nil {
-			return err
-		}
+		s.attachLibraries(p)
 	}
-	return nil
 }
 
 // unwindMaps are the maps that the programs share with the unwinder.

@@ -34,6 +34,14 @@ computing() {
 	step "lint"
 	GOWORK=off $go tool -modfile=scripts/tools.mod staticcheck ./...
 
+	step "known vulnerabilities"
+	if ! said=$(GOWORK=off $go tool -modfile=scripts/tools.mod govulncheck ./... 2>&1); then
+		case $said in
+		*"fetching vulnerabilities"*) echo "(not looked for: the database cannot be reached: ${said##*: })" ;;
+		*) fail "$said" ;;
+		esac
+	fi
+
 	step "other systems"
 	for target in linux/arm64 darwin/arm64 windows/amd64; do
 		CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} $go build -o /dev/null ./cmd/gpurec || fail "does not build for $target"

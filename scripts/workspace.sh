@@ -14,6 +14,10 @@
 # - Processes that have ended are forgotten a second or two later, also if no stack comes
 #   through the module's own ring buffer: ours do not. Else it would keep all of them, and
 #   not unwind a process that gets the number of one.
+# - What a process has mapped is read as if it were made to do harm: what makes reading panic
+#   (code for another processor), or is cut off meanwhile (reading is through mmap: a bus error),
+#   is left out and does not end the recorder, and names over 4 KiB are not copied for each
+#   of 60,000 sections.
 # - The module's own copies of the unwinding programs are not loaded: gpurec loads one of
 #   its own, and the verifier takes two seconds for them.
 #
@@ -24,7 +28,7 @@ set -eu
 cd "$(dirname "$0")/.."
 module=go.opentelemetry.io/ebpf-profiler
 version=$(GOWORK=off go list -m -f '{{.Version}}' "$module")
-edition=6 # of the changes
+edition=7 # of the changes
 copy=build/workspace/ebpf-profiler
 
 # change FILE FROM TO: replaces the line FROM, which must be there once.
@@ -75,6 +79,7 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
 			"go.opentelemetry.io/ebpf-profiler/host"
 			"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 			"go.opentelemetry.io/ebpf-profiler/process"
+			"go.opentelemetry.io/ebpf-profiler/safely"
 			"go.opentelemetry.io/ebpf-profiler/util"
 		)
 
@@ -106,7 +111,9 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
 					own := process.New(pr.PID(), pr.PID())
 					defer own.Close()
 					for m := range next {
-						if id, err := pm.prefetchFile(own, m); err == nil {
+						var id host.FileID
+						err := safely.Do(func() (err error) { id, err = pm.prefetchFile(own, m); return err })
+						if err == nil {
 							mu.Lock()
 							held = append(held, id)
 							mu.Unlock()
@@ -141,6 +148,46 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$version $edition" ]; then
 			return id, err
 		}
 	GO
+	mkdir "$copy/safely"
+	cat >"$copy/safely/safely.go" <<-'GO'
+		// Package safely runs what reads files of processes that may mean harm.
+		package safely
+
+		import (
+			"fmt"
+			"runtime/debug"
+		)
+
+		// Do runs do and returns its error, or one that says why it panicked: memory that
+		// cannot be read, since the file behind it was cut off, is a panic too.
+		func Do(do func() error) (err error) {
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+			defer func() {
+				if r := recover(); r != nil {
+					err = fmt.Errorf("panic: %v", r)
+				}
+			}()
+			return do()
+		}
+	GO
+	change nativeunwind/elfunwindinfo/stackdeltaprovider.go '	interval, err := ExtractELF(elfRef)' \
+		'	var interval *sdtypes.IntervalData
+	err := safely.Do(func() (err error) { interval, err = ExtractELF(elfRef); return err })'
+	change nativeunwind/elfunwindinfo/stackdeltaprovider.go '	"go.opentelemetry.io/ebpf-profiler/nativeunwind"' \
+		'	"go.opentelemetry.io/ebpf-profiler/nativeunwind"
+	"go.opentelemetry.io/ebpf-profiler/safely"'
+	change libpf/pfelf/file.go '	slen := bytes.IndexByte(section[start:], 0)' '	slen := bytes.IndexByte(section[start:min(start+4096, len(section))], 0)'
+	change tracer/events.go '			t.processManager.SynchronizeProcess(process.New(pidTid.PID(), pidTid.TID()))' \
+		'			err := safely.Do(func() error {
+				t.processManager.SynchronizeProcess(process.New(pidTid.PID(), pidTid.TID()))
+				return nil
+			})
+			if err != nil {
+				log.Errorf("process %d is not unwound: %v", pidTid.PID(), err)
+			}'
+	change tracer/events.go '	"go.opentelemetry.io/ebpf-profiler/process"' \
+		'	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/safely"'
 	change tracer/events.go '			oldKTime = minKTime' \
 		'			if oldKTime = minKTime; oldKTime == 0 {
 				oldKTime = int64(times.GetKTime())

@@ -53,11 +53,18 @@ func (o *outputFlags) name(recording, suffix string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(recording, format.SegmentSuffix), ".parquet") + suffix
 }
 
-// create creates a file for the user behind sudo.
+// create creates a file for the user behind sudo. One that --force replaces is removed
+// first: a link is not followed, and nobody has the new file open already.
 func (o *outputFlags) create(path string) (*os.File, error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-	if o.force {
-		mode = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	if info, err := os.Lstat(path); o.force && err == nil {
+		if info.Mode().IsRegular() || info.Mode()&os.ModeSymlink != 0 {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+		} else {
+			mode = os.O_WRONLY // a pipe or a device
+		}
 	}
 	file, err := os.OpenFile(path, mode, 0o600)
 	if errors.Is(err, os.ErrExist) {
@@ -67,7 +74,7 @@ func (o *outputFlags) create(path string) (*os.File, error) {
 		return nil, err
 	}
 	if owner := sudoOwner(); owner.Set {
-		_ = os.Lchown(path, owner.UID, owner.GID) // the file is of use without it
+		_ = file.Chown(owner.UID, owner.GID) // the file is of use without it
 	}
 	return file, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/gpurec/gpurec/record"
@@ -59,7 +60,7 @@ func check(out io.Writer, pid int, calls bool, how record.Attach) error {
 				text += "; " + f.Without
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.What, verdict, text)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.What, verdict, strings.Map(printable, text))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -83,7 +84,7 @@ func printCalls(out io.Writer, pid int) error {
 		return err
 	}
 	for _, t := range tables {
-		fmt.Fprintf(out, "\n%s\n", t.Path)
+		fmt.Fprintf(out, "\n%s\n", strings.Map(printable, t.Path))
 		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(w, "FUNCTION\tFILE OFFSET\tSKIPPED\tCOST")
 		for _, p := range t.Probes {

@@ -17,7 +17,7 @@ var mayImport = map[string][]string{
 	"format":        {"github.com/parquet-go/parquet-go"},
 	"bpf":           {"github.com/cilium/ebpf"},
 	"symbolize":     {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
-	"record":        {"format", "symbolize", "bpf", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch"},
+	"record":        {"format", "symbolize", "bpf", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
 	"record/unwind": {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
 	"analyze":       {"format", "symbolize", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
 	"cmd/gpurec":    {"format", "symbolize", "record", "analyze", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/gpurec/gpurec/format"
 )
@@ -58,9 +59,10 @@ func say(kind, text string) {
 	fmt.Fprintf(os.Stderr, "gpurec: %s%s\n", kind, text)
 }
 
-// printable replaces control characters: names come from processes we do not trust.
+// printable replaces what steers a terminal or turns text around: names come from processes
+// we do not trust.
 func printable(r rune) rune {
-	if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+	if !unicode.IsPrint(r) {
 		return '?'
 	}
 	return r

@@ -214,6 +214,9 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		}
 		return f.explain(err)
 	}
+	if err := session.DropPrivileges(); err != nil {
+		warningf("recording goes on with more rights than it needs: %v", err)
+	}
 	return f.follow(ctx, session)
 }
 

@@ -22,7 +22,8 @@ import (
 // can be killed.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"gpurec": func() { os.Exit(run(context.Background(), os.Args[1:])) },
+		"gpurec":  func() { os.Exit(run(context.Background(), os.Args[1:])) },
+		"hostile": hostile,
 	})
 }
 

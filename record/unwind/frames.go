@@ -86,30 +86,26 @@ func (r *reporter) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMet
 	return nil
 }
 
+// maxModules bounds the files that are kept open, of which a process may map any number.
+const maxModules = 1536
+
 // ReportExecutable implements the profiler's ExecutableReporter: it is called for every
 // new file that a process has mapped.
 func (r *reporter) ReportExecutable(e *otelreporter.ExecutableMetadata) {
 	m := &Module{Path: e.Mapping.Path}
 	// The kernel's own link leads to this very file, also when its path does not.
 	path := fmt.Sprintf("/proc/%d/map_files/%x-%x", e.Process.PID(), e.Mapping.Vaddr, e.Mapping.Vaddr+e.Mapping.Length)
-	if file, err := os.Open(path); err == nil {
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			m.File = file
-		} else {
-			file.Close()
-		}
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.modules == nil {
 		r.modules = make(map[fileKey]*Module)
 	}
 	key := host.FileIDFromLibpf(e.MappingFile.Value().FileID)
-	if r.modules[key] != nil {
-		if m.File != nil {
-			m.File.Close()
-		}
+	if r.modules[key] != nil || len(r.modules) == maxModules {
 		return
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() { // a device may do something when it is opened
+		m.File, _ = os.Open(path) // or its frames have no names
 	}
 	r.modules[key] = m
 }

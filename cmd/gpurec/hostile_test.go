@@ -1,0 +1,300 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// escapes is what no terminal may be sent: a window title and a colour.
+const escapes = "\x1b]0;evil\a\x1b[31m"
+
+// hostile is a program that means its recorder harm: "hostile FOLDER". It says ready; after
+// a line of input it maps every file of FOLDER as code and says mapped; after another it ends.
+func hostile() {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("hostile:", err)
+			os.Exit(1)
+		}
+	}
+	in := bufio.NewReader(os.Stdin)
+	fail(os.WriteFile(fmt.Sprintf("/proc/%d/comm", os.Getpid()), []byte("\x1b]0;e\a<script>"), 0))
+	fail(growCommandLine())
+	jit := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
+	fail(unix.Mkfifo(jit, 0o600))
+	defer os.Remove(jit)
+	fmt.Println("ready")
+	_, err := in.ReadString('\n')
+	fail(err)
+	files, err := os.ReadDir(os.Args[1])
+	fail(err)
+	for _, file := range files {
+		fail(mapCode(filepath.Join(os.Args[1], file.Name())))
+	}
+	fmt.Println("mapped")
+	_, _ = in.ReadString('\n')
+}
+
+// mapCode maps what is code of simcuda's driver, of which the files are made, as the dynamic
+// linker would.
+func mapCode(path string) error {
+	driver, err := elf.Open(filepath.Join(simcudaDir(), "libcuda.so.1"))
+	if err != nil {
+		return err
+	}
+	defer driver.Close()
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	for _, p := range driver.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			if _, err := unix.Mmap(int(f.Fd()), int64(p.Off)&^4095, int(p.Filesz), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// growCommandLine makes /proc/self/cmdline as long as an address space allows:
+// prctl(PR_SET_MM_MAP), which takes no privilege, points it at 1 TiB of untouched memory.
+func growCommandLine() error {
+	const size = 1 << 40
+	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
+	if errno != 0 {
+		return fmt.Errorf("map 1 TiB: %w", errno)
+	}
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return err
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	number := func(field int) (n uint64) { // as proc(5) counts
+		_, _ = fmt.Sscan(fields[field-3], &n)
+		return n
+	}
+	m := struct {
+		startCode, endCode, startData, endData, startBrk, brk, startStack, argStart, argEnd, envStart, envEnd, auxv uint64
+		auxvSize, exeFd                                                                                             uint32
+	}{
+		startCode: number(26), endCode: number(27), startData: number(45), endData: number(46), startBrk: number(47), brk: number(47),
+		startStack: number(28), argStart: uint64(at), argEnd: uint64(at) + size, envStart: number(50), envEnd: number(51), exeFd: ^uint32(0),
+	}
+	if _, _, errno := unix.Syscall6(unix.SYS_PRCTL, unix.PR_SET_MM, unix.PR_SET_MM_MAP, uintptr(unsafe.Pointer(&m)), unsafe.Sizeof(m), 0, 0); errno != 0 {
+		return fmt.Errorf("prctl(PR_SET_MM_MAP): %w", errno)
+	}
+	return nil
+}
+
+// crafted writes the files that the hostile program maps.
+func crafted(t *testing.T, dir string) {
+	t.Helper()
+	good, err := os.ReadFile(filepath.Join(simcudaDir(), "libcuda.so.1"))
+	must(t, err)
+	write := func(name string, content []byte) { must(t, os.WriteFile(filepath.Join(dir, name), content, 0o755)) }
+	patched := func(at int, value ...byte) []byte {
+		content := slices.Clone(good)
+		copy(content[at:], value)
+		return content
+	}
+	const machine, sectionTable = 18, 0x28
+	// A driver that cannot be probed: the kernel refuses breakpoints.
+	traps := slices.Clone(good)
+	file, err := elf.NewFile(bytes.NewReader(good))
+	must(t, err)
+	text := file.Section(".text")
+	for i := text.Offset; i < text.Offset+text.Size; i++ {
+		traps[i] = 0xcc
+	}
+	write("libcuda.so.1", traps)
+	write("libcuda.so.2", []byte("\x7fELF, but not really"))
+	write("riscv.so", patched(machine, byte(elf.EM_RISCV), 0))
+	write("far.so", patched(sectionTable, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f))
+	write("new\nline"+escapes+" (deleted)", good)
+	write("sparse.so", good)
+	must(t, os.Truncate(filepath.Join(dir, "sparse.so"), 1<<40))
+	write("sections.so", sections(good))
+	// The allocator's version stands in a file beside its folder.
+	write("libc10_cuda.so", good)
+	must(t, unix.Mkfifo(filepath.Join(filepath.Dir(dir), "version.py"), 0o600))
+}
+
+// sections gives a library 60,000 sections whose names are suffixes of one of a mebibyte.
+func sections(library []byte) []byte {
+	const count = 60_000
+	out := slices.Clone(library)
+	names := len(out)
+	out = append(append(out, bytes.Repeat([]byte{'x'}, 1<<20)...), 0)
+	binary.LittleEndian.PutUint64(out[0x28:], uint64(len(out)))
+	binary.LittleEndian.PutUint16(out[0x3c:], count)
+	binary.LittleEndian.PutUint16(out[0x3e:], 1)
+	for i := range count {
+		s := elf.Section64{Name: uint32(i), Type: uint32(elf.SHT_PROGBITS)}
+		if i == 1 {
+			s = elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: uint64(names), Size: 1<<20 + 1}
+		}
+		out, _ = binary.Append(out, binary.LittleEndian, s) // of fixed size
+	}
+	return out
+}
+
+// TestHostileProcess records, beside a program of which every call is known, one that does
+// what it can to hang the recorder, fill its memory, end it or write to its terminal.
+func TestHostileProcess(t *testing.T) {
+	v := startVictim(t, 2000)
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "libs", "lib"), 0o755))
+	libs := filepath.Join(dir, "libs", "lib")
+	crafted(t, libs)
+	pipes := filepath.Join(dir, "pipes")
+	must(t, os.Mkdir(pipes, 0o755))
+	must(t, unix.Mkfifo(filepath.Join(pipes, "libcuda.so.1"), 0o600))
+
+	path, err := exec.LookPath("hostile") // this test binary too
+	must(t, err)
+	program := exec.Command(path, libs, escapes)
+	program.Env = append(os.Environ(), "LD_LIBRARY_PATH="+pipes)
+	program.Stderr = os.Stderr
+	stdin, err := program.StdinPipe()
+	must(t, err)
+	stdout, err := program.StdoutPipe()
+	must(t, err)
+	must(t, program.Start())
+	defer func() { _ = program.Process.Kill(); _ = program.Wait() }()
+	lines := bufio.NewScanner(stdout)
+	expect := func(word string) {
+		t.Helper()
+		if !lines.Scan() || lines.Text() != word {
+			t.Fatalf("the program says %q instead of %q", lines.Text(), word)
+		}
+	}
+	expect("ready")
+
+	output, said := filepath.Join(dir, "r.parquet"), new(bytes.Buffer)
+	gpurec, err := exec.LookPath("gpurec")
+	must(t, err)
+	recorder := exec.Command(gpurec, "record", "--wait", "-p", fmt.Sprint(v.cmd.Process.Pid), "-p", fmt.Sprint(program.Process.Pid), "-o", output,
+		"--nvml-interval", "0", "--keep-returns", "--ready-file", output+".ready")
+	recorder.Stderr = said
+	must(t, recorder.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- recorder.Wait() }()
+	defer func() { _ = recorder.Process.Kill() }()
+	await := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+			select {
+			case err := <-ended:
+				t.Fatalf("the recorder has ended before %s: %v; it said:\n%.4000q", what, err, said)
+			default:
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the recorder hangs before %s", what)
+			}
+		}
+	}
+	await("it is ready", func() bool { _, err := os.Stat(output + ".ready"); return err == nil })
+	fmt.Fprintln(stdin)
+	expect("mapped")
+	time.Sleep(time.Second) // it looks at what was mapped
+	must(t, recorder.Process.Signal(os.Interrupt))
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the recorder does not end")
+	}
+	t.Logf("%s", said)
+	if strings.ContainsFunc(strings.ReplaceAll(said.String(), "\n", ""), func(r rune) bool { return !unicode.IsPrint(r) }) {
+		t.Errorf("the recorder writes to the terminal what it was told to: %q", said)
+	}
+	for _, want := range []string{"warning: calls of process", "attach to", "libcuda.so.1"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("the recorder does not say %q", want)
+		}
+	}
+	if usage, ok := recorder.ProcessState.SysUsage().(*syscall.Rusage); !ok || usage.Maxrss > 600<<10 {
+		t.Errorf("the recorder took %d KiB of memory", usage.Maxrss)
+	}
+	checkRecordedBeside(t, output)
+}
+
+// checkRecordedBeside checks that the other program was recorded as if there were no hostile one.
+func checkRecordedBeside(t *testing.T, output string) {
+	t.Helper()
+	rec, err := format.Open(output)
+	must(t, err)
+	defer rec.Close()
+	if total := rec.Meta.Totals(); total.Recorded < 1000 || total.Lost > 0 {
+		t.Errorf("%d calls are recorded, %d lost", total.Recorded, total.Lost)
+	}
+	complete := 0
+	must(t, rec.Rows(func(r *format.Row) error {
+		if r.StackStatus == format.StackComplete {
+			complete++
+		}
+		return nil
+	}, format.ClassStack))
+	if complete == 0 {
+		t.Error("no stack is complete: unwinding has given up")
+	}
+}
+
+// A link in place of a file to replace is replaced, not followed.
+func TestForceFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	path, precious := filepath.Join(dir, "out"), filepath.Join(dir, "precious")
+	must(t, os.WriteFile(precious, []byte("precious"), 0o600))
+	must(t, os.Symlink(precious, path))
+	if _, err := (&outputFlags{}).create(path); err == nil {
+		t.Error("a link was taken for a new file")
+	}
+	file, err := (&outputFlags{force: true}).create(path)
+	must(t, err)
+	_, err = file.WriteString("new")
+	must(t, err)
+	must(t, file.Close())
+	info, err := os.Lstat(path)
+	must(t, err)
+	if !info.Mode().IsRegular() || info.Mode().Perm()&^0o600 != 0 {
+		t.Errorf("the file is %v", info.Mode())
+	}
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
+		t.Errorf("the link's target is now %q, %v", text, err)
+	}
+}
+
+// FuzzUnits parses sizes and shares as they are typed.
+func FuzzUnits(f *testing.F) {
+	for _, text := range []string{"64MiB", "9223372036854775807T", "1k", "5%", "NaN", "B"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if n, err := parseSize(text); err == nil && (n < 0 || formatSize(n) == "") {
+			t.Errorf("%q is %d bytes", text, n)
+		}
+		if pct, err := parsePercent(text); err == nil && !(pct >= 0.1 && pct <= 100) {
+			t.Errorf("%q is %v percent", text, pct)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package format
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzOpen reads any file as a recording: there is an error or a recording, of which every
+// row can be printed or not, and no panic.
+func FuzzOpen(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "r.parquet")
+	w, err := Create(path, Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for c := range numClasses {
+		if err := w.Write(c, testRows(c, 3)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := w.Finish(Meta{StartNs: 1, EndNs: 2}); err != nil {
+		f.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Add([]byte("PAR1\x00\x00\x00\x00PAR1"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "f.parquet")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := Open(path)
+		if (rec == nil) == (err == nil) {
+			t.Fatalf("recording %v, error %v", rec, err)
+		}
+		if err == nil {
+			_ = rec.WriteText(io.Discard) // an error is as good as a result
+			rec.Close()
+		}
+	})
+}
