@@ -13,6 +13,9 @@ type allocatorUse struct {
 	filter *Filter
 	window Window
 	levels map[*allocator]*allocatorLevel
+	// The allocator that was last at work: most events are of the same one as the event before.
+	last      *allocator
+	lastLevel *allocatorLevel
 }
 
 // allocatorLevel is what one allocator has; what was there before the recording is
@@ -37,11 +40,7 @@ func (u *allocatorUse) wants(a *allocator) bool {
 }
 
 func (u *allocatorUse) watch(a *allocator, c *allocatorChange) {
-	l := u.levels[a]
-	if l == nil {
-		l = &allocatorLevel{peakReserved: -1}
-		u.levels[a] = l
-	}
+	l := u.level(a)
 	if c.what == blockResized || l.done {
 		return
 	}
@@ -59,6 +58,20 @@ func (u *allocatorUse) watch(a *allocator, c *allocatorChange) {
 		l.oom++
 	}
 	l.last = c.atNs
+}
+
+// level is what the allocator has.
+func (u *allocatorUse) level(a *allocator) *allocatorLevel {
+	if u.last == a {
+		return u.lastLevel
+	}
+	l := u.levels[a]
+	if l == nil {
+		l = &allocatorLevel{peakReserved: -1}
+		u.levels[a] = l
+	}
+	u.last, u.lastLevel = a, l
+	return l
 }
 
 // see notes what an allocator had until now, since its last event.

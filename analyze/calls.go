@@ -88,7 +88,10 @@ func (u *callUse) group(g *format.Group) {
 	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
 	pass := u.passes(g, kind, kernel)
 	byName := make([]callStats, len(kind.Dict)*len(name.Dict))
-	byKernel := make([]callStats, len(kernel.Dict))
+	byKernel, isKernel := make([]callStats, len(kernel.Dict)), make([]bool, len(kernel.Dict))
+	for i, name := range kernel.Dict {
+		isKernel[i] = name != ""
+	}
 	for i, start := range u.start {
 		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
 			continue
@@ -121,13 +124,15 @@ func (u *callUse) group(g *format.Group) {
 			one.maxNs = one.hostNs
 		}
 		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].add(&one)
-		byKernel[kernel.Index[i]].add(&one)
+		if k := kernel.Index[i]; isKernel[k] {
+			byKernel[k].add(&one)
+		}
 	}
 	for i := range byName {
 		merge(u.calls, callName{kind.Dict[i/len(name.Dict)], name.Dict[i%len(name.Dict)]}, &byName[i])
 	}
 	for i := range byKernel {
-		if kernel.Dict[i] != "" {
+		if isKernel[i] {
 			merge(u.kernels, kernel.Dict[i], &byKernel[i])
 		}
 	}
@@ -161,6 +166,10 @@ func merge[K comparable](into map[K]*callStats, key K, s *callStats) {
 // the filter looks at. Without a filter by kernel it needs no names of kernels.
 func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i int) bool {
 	f := u.filter
+	byCaller := f.callers()
+	if !byCaller && f.Kernel == nil && f.MinBytes == 0 {
+		return func(int) bool { return true }
+	}
 	kernels := make([]bool, len(kind.Dict)*len(kernel.Dict))
 	for i := range kernels {
 		kernels[i] = f.kernel(kind.Dict[i/len(kernel.Dict)], kernel.Dict[i%len(kernel.Dict)])
@@ -168,13 +177,13 @@ func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i in
 	if f.MinBytes > 0 {
 		u.bytes = g.Int64("bytes", u.bytes)
 	}
-	if f.callers() {
+	if byCaller {
 		u.pid, u.tid = g.Int32("pid", u.pid), g.Int32("tid", u.tid)
 		u.device, u.stream = g.Int32("device", u.device), g.Int64("stream", u.stream)
 		u.context = g.Int64("context", u.context)
 	}
 	return func(i int) bool {
-		if f.callers() {
+		if byCaller {
 			device := u.t.deviceOf(u.pid[i], u.context[i], u.device[i])
 			u.seen.add(u.pid[i], u.tid[i], device, u.stream[i])
 			if !f.caller(u.pid[i], u.tid[i], device, u.stream[i]) {

@@ -217,7 +217,8 @@ func (u *kernelsUse) ranIn(second, launches int64) {
 
 // stats finds where launches are counted.
 func (u *kernelsUse) stats(key *launchKey) *launchStats {
-	slot := &u.recent[(uint32(key.kernel)*0x9e3779b1^uint32(key.site)*0x85ebca6b^uint32(key.grid[0])*0xc2b2ae35)>>20]
+	mixed := uint32(key.kernel)*0x9e3779b1 ^ uint32(key.site)*0x85ebca6b ^ uint32(key.grid[0]+key.grid[1]<<10+key.block[0]<<20)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f
+	slot := &u.recent[mixed>>20]
 	if slot.stats != nil && slot.key == *key {
 		return slot.stats
 	}

@@ -13,6 +13,7 @@ import (
 type allocLoops struct {
 	grouping *grouping
 	sites    []allocLoop
+	slow     []bool // by origin
 }
 
 // allocLoop is what one place allocated.
@@ -31,15 +32,26 @@ func (t *Timeline) newAllocLoops(f *Filter) *allocLoops {
 	return &allocLoops{grouping: by}
 }
 
+// isSlow reports whether memory of the origin is of a kind that takes the driver long to hand out.
+func (l *allocLoops) isSlow(t *Timeline, origin int32) bool {
+	for int(origin) >= len(l.slow) {
+		isSlow := false
+		switch t.origins.memory(int32(len(l.slow))) {
+		case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
+			isSlow = true
+		}
+		l.slow = append(l.slow, isSlow)
+	}
+	return l.slow[origin]
+}
+
 // consume takes a change of memory as programs see it: the segments of their allocators are not among it.
 func (l *allocLoops) consume(p *programMemory, c *change) {
 	b := &c.block
 	if c.what != freed || c.atNs-b.sinceNs > temporaryNs {
 		return
 	}
-	switch p.t.origins.memory(b.origin) {
-	case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
-	default:
+	if !l.isSlow(p.t, b.origin) {
 		return // pools and caches are for this
 	}
 	i, ok := l.grouping.of(b.origin, b.bytes)

@@ -50,24 +50,9 @@ func New(rec *format.Recording) (*Timeline, error) {
 	if err := t.readFacts(); err != nil {
 		return nil, err
 	}
-	if err := t.readStacks(); err != nil {
+	if err := both(t.scanCalls, t.readStacks); err != nil { // the two share nothing
 		return nil, err
 	}
-	for i, g := range rec.Groups() {
-		switch g.Class() {
-		case format.ClassMemory:
-			t.memory = append(t.memory, t.scan.add(g, i))
-		case format.ClassCall:
-			t.calls = append(t.calls, t.scan.add(g, i))
-			t.api.add(g)
-		case format.ClassAllocator:
-			t.scanAllocators(g, i)
-		}
-		if err := g.Err(); err != nil {
-			return nil, err
-		}
-	}
-	t.api.sort()
 	if err := t.learnContexts(); err != nil {
 		return nil, err
 	}
@@ -79,6 +64,26 @@ func New(rec *format.Recording) (*Timeline, error) {
 		t.facts.notes = append(t.facts.notes, l.note())
 	}
 	return t, nil
+}
+
+// scanCalls notes where calls and allocators' events are.
+func (t *Timeline) scanCalls() error {
+	for i, g := range t.rec.Groups() {
+		switch g.Class() {
+		case format.ClassMemory:
+			t.memory = append(t.memory, t.scan.add(g, i))
+		case format.ClassCall:
+			t.calls = append(t.calls, t.scan.add(g, i))
+			t.api.add(g)
+		case format.ClassAllocator:
+			t.scanAllocators(g, i)
+		}
+		if err := g.Err(); err != nil {
+			return err
+		}
+	}
+	t.api.sort()
+	return nil
 }
 
 // Recording returns the window of the whole recording: the recorder's own times, or

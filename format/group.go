@@ -197,12 +197,35 @@ func numbers[T number](g *Group, column string, dst []T, values func(parquet.Pag
 		first := len(dst)
 		dst = slices.Grow(dst, len(index))[:first+len(index)]
 		added := dst[first:]
+		if len(dict) == 1 && allZero(index) { // as in many columns: one process, one device, no flags
+			fill(added, dict[0])
+			return nil
+		}
 		for k, i := range index {
 			added[k] = dict[i]
 		}
 		return nil
 	})
 	return fit(g, column, dst)
+}
+
+func allZero(index []int32) bool {
+	var bits int32
+	for _, i := range index {
+		bits |= i
+	}
+	return bits == 0
+}
+
+// fill sets all values, in ever longer copies.
+func fill[T number](values []T, v T) {
+	if len(values) == 0 {
+		return
+	}
+	values[0] = v
+	for n := 1; n < len(values); n *= 2 {
+		copy(values[n:], values[:n])
+	}
 }
 
 // Strings reads a string column.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -288,16 +287,8 @@ func (f *analyzeFlags) open(args []string, use func(path string, t *analyze.Time
 	return f.read(args, use)
 }
 
-// collectAt is Go's GOGC for reports: they hold some 50 MiB at a time, and with three times as much
-// garbage among it the collector takes a tenth less of their CPU time. Reports of 100 million events
-// stay below 250 MiB.
-const collectAt = 300
-
 // read is open with flags that were checked.
 func (f *analyzeFlags) read(args []string, use func(path string, t *analyze.Timeline) error) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(collectAt)
-	}
 	var path string
 	if len(args) > 0 {
 		path = filepath.Clean(args[0])
