@@ -324,22 +324,25 @@ func (s *hangScan) oddness(p *processState, group []*processState) (odd []string
 		same = same && last != "" && (kernel == "" || kernel == last)
 		kernel = last
 	}
-	others := plural(int64(len(group)-1), "other")
+	first, they, goOn, wait := fmt.Sprintf("first of the %d others", len(group)-1), "they go on", fmt.Sprintf("the %d others go on", len(group)-1), fmt.Sprintf("the %d others wait", len(group)-1)
+	if len(group) == 2 {
+		first, they, goOn, wait = "other one", "that goes on", "the other one goes on", "the other one waits"
+	}
 	if d := firstOther - p.life.launchedNs; d >= s.longNs {
-		text := fmt.Sprintf("it launched its last kernel %s before the first of the %s did", durText(d), others)
+		text := fmt.Sprintf("it launched its last kernel %s before the %s did", durText(d), first)
 		if s.endNs-firstOther < s.longNs {
-			text += ", and they go on"
+			text += ", and " + they
 		}
 		odd = append(odd, text)
 	}
 	if othersWait && p.waitingIn == nil {
-		odd = append(odd, fmt.Sprintf("the %s wait in a call, it does not", others))
+		odd = append(odd, wait+" in a call, it does not")
 	}
 	if own := s.lastKernel(p.life); same && len(group) > 2 && own != "" && own != kernel {
 		odd = append(odd, fmt.Sprintf("its last kernel is %s, that of the others %s", own, kernel))
 	}
 	if othersGoOn && p.state < idle && len(odd) == 0 {
-		odd = append(odd, fmt.Sprintf("the %s go on", others))
+		odd = append(odd, goOn)
 	}
 	return odd
 }
