@@ -71,10 +71,9 @@ func codeMap(mappings []symbolize.Mapping) *bpf.CudaCodeMap {
 			}
 			m.ProgramEnd = mapping.End
 		}
-		for unit := mapping.Start >> unitBits; unit <= (mapping.End-1)>>unitBits; unit++ {
-			if unit >= first && unit-first < units {
-				m.Units[(unit-first)/64] |= 1 << ((unit - first) % 64)
-			}
+		from, to := max(mapping.Start>>unitBits, first), min((mapping.End-1)>>unitBits, first+units-1)
+		for unit := from; unit <= to; unit++ {
+			m.Units[(unit-first)/64] |= 1 << ((unit - first) % 64)
 		}
 	}
 	return m
