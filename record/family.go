@@ -394,6 +394,9 @@ func (s *Session) complain(p *process, failed ...error) {
 		}
 	}
 	message := fmt.Sprintf("calls of process %d (%s) are missing: %s", p.pid, p.comm, strings.Join(why, "; "))
+	if len(s.complaints) == maxComplaints {
+		message += "; of further processes this is not told"
+	}
 	s.warn(message)
 	row := format.Row{Kind: format.KindNote, Name: "attach", Pid: int32(p.pid), Device: -1, Message: message}
 	if s.scribe == nil { // it begins later

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sustained load: simcuda's storm calls CUDA from two threads at each of the RATES for SECONDS, recorded with default
 # settings. Prints a row per rate: what was called, recorded, only counted and lost, and what the recorder took. Fails if
-# seen is not recorded + lost. As root, after make build simcuda; storm and recorder share the machine's cores.
+# seen is not recorded + lost. As root, after make build simcuda, with jq; storm and recorder share the machine's cores.
 #
 # usage: scripts/bench-rate.sh [SECONDS, 60] [RATES, "50000 100000 200000 300000 0"; 0: as fast as they can]
 set -euo pipefail

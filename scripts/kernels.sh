@@ -52,7 +52,7 @@ fetch() {
 initramfs() {
 	local tree=$1/initramfs module found
 	rm -rf "$tree"
-	mkdir -p "$tree"/{bin,proc,sys,dev,root,modules}
+	mkdir -p "$tree"/{bin,proc,sys,dev,host,modules}
 	cp "$(command -v busybox)" "$tree/bin/busybox"
 	for module in virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs; do
 		found=$(find "$1" -path "$tree" -prune -o \( -name "$module.ko" -o -name "$module.ko.xz" \) -print -quit)
@@ -66,23 +66,23 @@ initramfs() {
 		#!/bin/busybox sh
 		b=/bin/busybox
 		[ -f /modules/order ] && while read -r m; do \$b insmod /modules/\$m.ko; done </modules/order
-		\$b mount -t virtiofs -o ro host /root || \$b poweroff -f
+		\$b mount -t virtiofs -o ro host /host || \$b poweroff -f
 		\$b mkdir /repository # which may be below /tmp
-		\$b mount -o bind /root$root /repository
-		\$b mount -t tmpfs none /root/tmp
-		\$b mkdir -p /root$root
-		\$b mount -o bind /repository /root$root
-		\$b mount -t proc none /root/proc
-		\$b mount -t sysfs none /root/sys
-		\$b mount -t devtmpfs none /root/dev
-		\$b mount -t tmpfs none /root/run
-		\$b mkdir -p /root/dev/pts /root/dev/shm
-		\$b mount -t devpts none /root/dev/pts
-		\$b mount -t tmpfs none /root/dev/shm
-		\$b mount -t cgroup2 none /root/sys/fs/cgroup
-		\$b mount -t tracefs none /root/sys/kernel/tracing
+		\$b mount -o bind /host$root /repository
+		\$b mount -t tmpfs none /host/tmp
+		\$b mkdir -p /host$root
+		\$b mount -o bind /repository /host$root
+		\$b mount -t proc none /host/proc
+		\$b mount -t sysfs none /host/sys
+		\$b mount -t devtmpfs none /host/dev
+		\$b mount -t tmpfs none /host/run
+		\$b mkdir -p /host/dev/pts /host/dev/shm
+		\$b mount -t devpts none /host/dev/pts
+		\$b mount -t tmpfs none /host/dev/shm
+		\$b mount -t cgroup2 none /host/sys/fs/cgroup
+		\$b mount -t tracefs none /host/sys/kernel/tracing
 		\$b ip link set lo up
-		\$b chroot /root /bin/bash $root/scripts/kernels-guest.sh $root $2 </root/dev/null >/root/dev/ttyS1 2>&1
+		\$b chroot /host /bin/bash $root/scripts/kernels-guest.sh $root $2 </host/dev/null >/host/dev/ttyS1 2>&1
 		\$b poweroff -f
 	SH
 	chmod +x "$tree/init"
