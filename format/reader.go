@@ -132,9 +132,11 @@ func openParquet(file *os.File) (pf *parquet.File, meta *Meta, err error) {
 	return pf, meta, err
 }
 
+// magic is how a Parquet file begins and ends.
+const magic = "PAR1"
+
 // checkMagic tells the ways in which a file is no whole Parquet file apart.
 func checkMagic(r io.ReaderAt, size int64) error {
-	const magic = "PAR1"
 	if size == 0 {
 		return ErrEmpty
 	}

@@ -237,7 +237,7 @@ func (w *Writer) compactClass(c Class, meta *Meta, forget func(*Row) bool) (one 
 		_ = w.remove(one.path + ".tmp")
 		return one, err
 	}
-	if one.bytes, err = closeParquet(file, out, meta); err != nil {
+	if one.bytes, err = closeParquet(file, libraryWriter{out}, meta); err != nil {
 		_ = w.remove(one.path + ".tmp")
 		return one, err
 	}

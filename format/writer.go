@@ -50,7 +50,8 @@ type Writer struct {
 	opt     Options
 	seq     int
 	open    [numClasses]*segment
-	written int64 // bytes in finished segments
+	columns [numClasses]*columnWriter // used again for every segment
+	written int64                     // bytes in finished segments
 
 	turn        int    // number of the next Rotate
 	turns       []turn // events that are on disk, the oldest first; of a ring only
@@ -65,7 +66,7 @@ type segment struct {
 	number int
 	file   *countedFile
 	path   string
-	rows   *parquet.GenericWriter[Row]
+	rows   rowWriter
 	count  int64 // rows
 	lastNs int64 // end of the row that ended last
 }
@@ -82,11 +83,13 @@ func (f *countedFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
+var compression = &zstd.Codec{}
+
 // writerOptions must be the same for segments and merged files: only then are
 // column chunks copied instead of encoded again.
 func writerOptions() []parquet.WriterOption {
 	return []parquet.WriterOption{
-		parquet.Compression(&zstd.Codec{}),
+		parquet.Compression(compression),
 		parquet.PageBufferSize(256 << 10),
 		parquet.MaxRowsPerRowGroup(maxGroupRows),
 		parquet.CreatedBy("gpurec", fmt.Sprintf("%d.%d", SchemaMajor, SchemaMinor), ""),
@@ -201,7 +204,7 @@ func (w *Writer) Write(c Class, rows []Row) error {
 		w.open[c] = s
 	}
 	s := w.open[c]
-	if _, err := s.rows.Write(rows); err != nil {
+	if err := s.rows.writeRows(rows); err != nil {
 		w.drop(c)
 		return &SegmentError{Classes: []Class{c}, Err: err}
 	}
@@ -228,7 +231,33 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &segment{number: w.seq, file: file, path: path, rows: parquet.NewGenericWriter[Row](file, writerOptions()...)}, nil
+	s := &segment{number: w.seq, file: file, path: path}
+	if c < ClassMemory {
+		s.rows = libraryWriter{parquet.NewGenericWriter[Row](file, writerOptions()...)}
+		return s, nil
+	}
+	if w.columns[c] == nil {
+		if w.columns[c], err = newColumnWriter(); err != nil {
+			return nil, err
+		}
+	}
+	w.columns[c].reset(file)
+	s.rows = w.columns[c]
+	return s, nil
+}
+
+// rowWriter writes a Parquet file of rows: libraryWriter or columnWriter.
+type rowWriter interface {
+	writeRows(rows []Row) error
+	SetKeyValueMetadata(key, value string)
+	Close() error
+}
+
+type libraryWriter struct{ *parquet.GenericWriter[Row] }
+
+func (w libraryWriter) writeRows(rows []Row) error {
+	_, err := w.GenericWriter.Write(rows)
+	return err
 }
 
 // create makes a file of the recording's owner in the folder.
@@ -291,7 +320,7 @@ func (w *Writer) finishSegment(c Class, s *segment, meta *Meta, t *turn) error {
 }
 
 // closeParquet writes metadata and footer, brings the file to disk and closes it.
-func closeParquet(file parquetFile, rows *parquet.GenericWriter[Row], meta *Meta) (size int64, err error) {
+func closeParquet(file parquetFile, rows rowWriter, meta *Meta) (size int64, err error) {
 	defer func() { err = errors.Join(err, file.Close()) }()
 	pairs, err := meta.pairs()
 	if err != nil {
