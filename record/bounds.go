@@ -212,7 +212,7 @@ func (s *scribe) forgetEnded() {
 	s.stacks.forget(gone)
 	s.captures.forget(gone)
 	maps.DeleteFunc(s.threads, func(_ int32, t *knownThread) bool { return gone[t.pid] })
-	maps.DeleteFunc(s.names, func(k kernelKey, _ kernelName) bool { return gone[int32(k.pid)] })
+	s.names.forget(gone)
 	s.behind.forget(gone)
 }
 

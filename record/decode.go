@@ -48,14 +48,14 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 	case bpf.Launch:
 		grid(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
-		row.Kernel = s.names[kernelKey{e.Pid, e.Src}].display
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
 	case bpf.NewFunction:
 		row.Function, row.Ptr, row.Bytes, row.SrcPtr = int64(e.Ptr), int64(e.Bytes), 0, 0
 		if row.Function == 0 {
 			return
 		}
-		name, known := s.names[kernelKey{e.Pid, e.Ptr}]
-		if of, ok := s.names[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
+		name, known := s.names.byHandle[kernelKey{e.Pid, e.Ptr}]
+		if of, ok := s.names.byHandle[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
 			name, known = of, true // the function of a named kernel
 			s.learnName(e.Pid, e.Ptr, e.StartNs, name)
 		}
@@ -64,11 +64,11 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		}
 	case bpf.OfFunction:
 		row.Function, row.Ptr = int64(e.Ptr), 0
-		row.Kernel = s.names[kernelKey{e.Pid, e.Ptr}].display
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Ptr}].display
 	case bpf.KernelNode:
 		grid(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
-		row.Kernel = s.names[kernelKey{e.Pid, e.Bytes}].display
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
 	case bpf.OnDevice:
 		row.Device, row.Bytes = int32(e.Bytes), 0
 	case bpf.UUID:

@@ -4,12 +4,10 @@ package record
 
 import (
 	"slices"
-	"strings"
 	"unsafe"
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/symbolize"
 )
 
 // handleNames are the kernel names that were read behind handles older than the
@@ -37,7 +35,7 @@ func (s *scribe) distrustNames() {
 	}
 	s.behind.distrusted = true
 	for _, key := range s.behind.learned {
-		delete(s.names, key)
+		delete(s.names.byHandle, key)
 	}
 	s.write(format.ClassFact, []format.Row{{
 		Kind: format.KindNote, Name: "kernel_names", StartNs: s.accounts.clock.now(), Device: -1, Value: float64(len(s.behind.learned)),
@@ -64,15 +62,14 @@ func (a *accounts) nameChecks() (confirmed, contradicted uint64) {
 // addName remembers the name behind a kernel handle and writes it down.
 func (s *scribe) addName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
-	length := max(0, min(int(e.Length)-1, len(text)))
-	mangled := strings.Clone(string(text[:length]))
-	if bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE {
-		if s.behind.distrusted || !looksLikeSymbol(mangled) {
-			return
-		}
+	mangled := text[:max(0, min(int(e.Length)-1, len(text)))]
+	behind := bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE
+	if behind && (s.behind.distrusted || !looksLikeSymbol(string(mangled))) {
+		return
+	}
+	if s.learnName(e.Pid, e.Handle, e.StartNs, s.names.name(mangled)) && behind {
 		s.behind.learned = append(s.behind.learned, kernelKey{e.Pid, e.Handle})
 	}
-	s.learnName(e.Pid, e.Handle, e.StartNs, kernelName{mangled: mangled, display: symbolize.Demangle(mangled)})
 }
 
 // looksLikeSymbol reports whether a text can be the name of a kernel in an object
@@ -88,15 +85,27 @@ func looksLikeSymbol(name string) bool {
 }
 
 // learnName notes that a handle stands for a kernel from a time on; programs ask for
-// the same handle again and again, only news are written down.
-func (s *scribe) learnName(pid uint32, handle, startNs uint64, name kernelName) {
+// the same handle again and again, only news are written down. It reports whether the name is known now.
+func (s *scribe) learnName(pid uint32, handle, startNs uint64, name kernelName) bool {
 	key := kernelKey{pid, handle}
-	if s.names[key] == name {
-		return
+	if s.names.byHandle[key] == name {
+		return true
 	}
-	s.names[key] = name
+	if !s.names.add(key, name) {
+		if !s.names.told {
+			s.names.told = true
+			s.note("kernel_names", "the recorded processes have used more kernels than gpurec keeps names of: those that are new from here on have none")
+		}
+		return false
+	}
 	s.write(format.ClassFact, []format.Row{{
 		Kind: format.KindKernel, StartNs: s.accounts.clock.unix(startNs), Pid: int32(pid), Device: -1,
 		Function: int64(handle), Name: name.mangled, Kernel: name.display,
 	}})
+	return true
+}
+
+// note writes down something that the reader has to know.
+func (s *scribe) note(name, message string) {
+	s.write(format.ClassFact, []format.Row{{Kind: format.KindNote, Name: name, StartNs: s.accounts.clock.now(), Device: -1, Message: message}})
 }

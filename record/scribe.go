@@ -24,7 +24,7 @@ type scribe struct {
 	writer   *format.Writer
 	accounts *accounts
 	stacks   *stackTable
-	names    map[kernelKey]kernelName
+	names    kernelNames
 	threads  map[int32]*knownThread
 	captures *captures
 	behind   handleNames
@@ -76,15 +76,6 @@ type Progress struct {
 	Lost      int64
 	FileBytes int64 // finished segments
 }
-
-// kernelKey names a kernel handle of a process; handles are used again after an
-// unload, the newest name holds.
-type kernelKey struct {
-	pid    uint32
-	handle uint64
-}
-
-type kernelName struct{ mangled, display string }
 
 func (s *scribe) run(rotateEvery time.Duration) {
 	defer close(s.done)

@@ -277,7 +277,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	}
 	s.scribe = &scribe{
 		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
-		names: make(map[kernelKey]kernelName), threads: make(map[int32]*knownThread), meta: s.metaNow,
+		names: newKernelNames(), threads: make(map[int32]*knownThread), meta: s.metaNow,
 		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64), asks: make(chan chan hitRates), ratedAt: time.Now(),
 		done: make(chan struct{}), launches: newLaunchRate(),
 		onFailure: func(err error) { s.failures <- err },

@@ -3,12 +3,10 @@
 package record
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"runtime"
 	"strings"
@@ -25,11 +23,14 @@ import (
 // stackTable gives every distinct stack a small number and names its frames while
 // the process lives. Only the scribe uses it.
 type stackTable struct {
-	stacks map[uint64]*stackName // by the kernel's hash
-	chains map[string]*stackName // by process and addresses, after cutting
+	stacks map[uint64]*stackName   // by the kernel's hash
+	chains map[chainKey]*stackName // by process and addresses, after cutting
 	spaces map[uint32]*addressSpace
 	files  map[fileID]*module
 	lastID int32
+	keys   chainHasher
+	room   int  // bytes that stacks may still take
+	told   bool // that there is no more room
 
 	unwinder *unwind.Unwinder // nil if stacks are not unwound
 	unwound  map[*unwind.Module]*module
@@ -46,7 +47,7 @@ type stackName struct {
 func newStackTable(unwinder *unwind.Unwinder) *stackTable {
 	return &stackTable{
 		unwinder: unwinder, unwound: make(map[*unwind.Module]*module),
-		stacks: make(map[uint64]*stackName), chains: make(map[string]*stackName),
+		stacks: make(map[uint64]*stackName), chains: make(map[chainKey]*stackName), keys: newChainHasher(), room: maxStackBytes,
 		spaces: make(map[uint32]*addressSpace), files: make(map[fileID]*module),
 	}
 }
@@ -68,10 +69,9 @@ func (t *stackTable) get(id uint64) *stackName {
 func (t *stackTable) add(e *bpf.CudaStackEvent) []format.Row {
 	space := t.space(e.Pid)
 	chain, status := space.cut(callChain(e))
-	key := chainKey(e.Pid, chain)
+	key := t.keys.ofAddresses(e.Pid, chain)
 	if known, ok := t.chains[key]; ok {
-		t.stacks[e.StackId] = known
-		return nil
+		return t.remember(e.StackId, known)
 	}
 	var rows []format.Row
 	frames := make([]format.Frame, 0, len(chain))
@@ -83,24 +83,7 @@ func (t *stackTable) add(e *bpf.CudaStackEvent) []format.Row {
 		}
 		frames = append(frames, frame)
 	}
-	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Frames: frames}))
-}
-
-// keep numbers a stack that is new and completes its row.
-func (t *stackTable) keep(id uint64, key string, row format.Row) format.Row {
-	t.lastID++
-	s := &stackName{id: t.lastID, pid: row.Pid, site: site(row.Frames), status: row.StackStatus}
-	t.stacks[id], t.chains[key] = s, s
-	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.id, s.site, folded(row.Frames)
-	return row
-}
-
-func chainKey(pid uint32, chain []uint64) string {
-	key := binary.LittleEndian.AppendUint32(make([]byte, 0, 4+8*len(chain)), pid)
-	for _, pc := range chain {
-		key = binary.LittleEndian.AppendUint64(key, pc)
-	}
-	return string(key)
+	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Frames: frames})...)
 }
 
 // callChain returns the stack's addresses, leaf first. At a function's entry the
@@ -211,13 +194,6 @@ func (t *stackTable) space(pid uint32) *addressSpace {
 func (t *stackTable) renew(pid uint32) {
 	delete(t.spaces, pid)
 	t.space(pid)
-}
-
-// forget drops what is known of processes that are gone.
-func (t *stackTable) forget(gone map[int32]bool) {
-	maps.DeleteFunc(t.spaces, func(pid uint32, _ *addressSpace) bool { return gone[int32(pid)] })
-	maps.DeleteFunc(t.stacks, func(_ uint64, s *stackName) bool { return gone[s.pid] })
-	maps.DeleteFunc(t.chains, func(_ string, s *stackName) bool { return gone[s.pid] })
 }
 
 // refresh reads the process's mappings and opens files that are new. When the

@@ -3,7 +3,6 @@
 package record
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	"github.com/gpurec/gpurec/bpf"
@@ -34,12 +33,11 @@ func (t *stackTable) addUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []forma
 			frames = append(frames, last...)
 		}
 	}
-	key := unwoundKey(e.Pid, why, frames)
+	key := t.keys.ofFrames(e.Pid, why, frames)
 	if known, ok := t.chains[key]; ok {
-		t.stacks[e.StackId] = known
-		return rows
+		return append(rows, t.remember(e.StackId, known)...)
 	}
-	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames}))
+	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames})...)
 }
 
 // brokenAt looks at the code in which unwinding ended. If that tells more than the error,
@@ -85,21 +83,6 @@ func (t *stackTable) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
 		nameFrame(&frame, object)
 	}
 	return frame, mod
-}
-
-// unwoundKey is the same for stacks that read the same.
-func unwoundKey(pid uint32, why string, frames []format.Frame) string {
-	key := binary.LittleEndian.AppendUint32(make([]byte, 0, 64*len(frames)), pid)
-	key = append(key, why...)
-	for i := range frames {
-		f := &frames[i]
-		for _, text := range []string{f.Func, f.File, f.Module} {
-			key = append(append(key, text...), 0)
-		}
-		key = binary.LittleEndian.AppendUint32(key, uint32(f.Line))
-		key = binary.LittleEndian.AppendUint64(key, uint64(f.Addr))
-	}
-	return string(key)
 }
 
 // Records are read in place, so their members must lie as the kernel's do.

@@ -1,0 +1,98 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestDistinctStacksAreBounded(t *testing.T) {
+	table := newStackTable(nil)
+	table.room = 3 * (stackBytes + idBytes)
+	keep := func(id uint64, pid uint32) []format.Row {
+		return table.keep(id, table.keys.ofAddresses(pid, []uint64{id}), format.Row{Pid: int32(pid), StackStatus: format.StackComplete})
+	}
+	for id := range uint64(3) {
+		if rows := keep(id, 7); len(rows) != 1 || rows[0].Kind != format.KindStack || rows[0].StackID != int32(id)+1 {
+			t.Fatalf("stack %d: %v", id, rows)
+		}
+	}
+	if rows := keep(3, 7); len(rows) != 1 || rows[0].Kind != format.KindNote {
+		t.Errorf("full: %v, want a note", rows)
+	}
+	if rows := keep(4, 7); len(rows) != 0 {
+		t.Errorf("full, told: %v", rows)
+	}
+	if rows := table.remember(5, table.get(0)); len(rows) != 0 || table.get(5) != &noStack {
+		t.Errorf("another number of a known stack was kept without room for it")
+	}
+	if table.get(3) != &noStack || table.get(2).id != 3 {
+		t.Error("stacks that are known, or not, are mixed up")
+	}
+	table.forget(map[int32]bool{7: true})
+	if table.room != 3*(stackBytes+idBytes) || len(table.stacks)+len(table.chains) != 0 {
+		t.Errorf("room %d after the process is gone", table.room)
+	}
+	if rows := keep(6, 8); len(rows) != 1 || rows[0].StackID != 4 {
+		t.Errorf("after the process is gone: %v", rows)
+	}
+}
+
+func TestChainsAreToldApart(t *testing.T) {
+	keys := newChainHasher()
+	frames := func(f ...format.Frame) chainKey { return keys.ofFrames(1, "", f) }
+	a, b := format.Frame{Func: "a", File: "b"}, format.Frame{Func: "ab"}
+	seen := make(map[chainKey]string)
+	for name, key := range map[string]chainKey{
+		"a": frames(a), "b": frames(b), "ab": frames(a, b), "ba": frames(b, a), "line": frames(format.Frame{Func: "a", File: "b", Line: 1}),
+		"addr": frames(format.Frame{Func: "a", File: "b", Addr: 1}), "cut": keys.ofFrames(1, "depth", []format.Frame{a}), "pid": keys.ofFrames(2, "", []format.Frame{a}),
+		"1": keys.ofAddresses(1, []uint64{1}), "1, 2": keys.ofAddresses(1, []uint64{1, 2}), "1 of 2": keys.ofAddresses(2, []uint64{1}),
+	} {
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s have the same key", name, other)
+		}
+		seen[key] = name
+	}
+	again := keys.ofFrames(1, "", []format.Frame{a, b})
+	if seen[again] != "ab" {
+		t.Error("the same chain has two keys")
+	}
+}
+
+func TestKernelNamesAreBounded(t *testing.T) {
+	names := newKernelNames()
+	text := textBytes + len("_Z1av") + len("a")
+	names.room = 10*handleBytes + text
+	for h := range uint64(10) {
+		if !names.add(kernelKey{1, h}, names.name([]byte("_Z1av"))) {
+			t.Fatalf("no room for handle %d", h)
+		}
+	}
+	if name := names.byHandle[kernelKey{1, 3}]; name.display != "a" || name.mangled != "_Z1av" {
+		t.Errorf("name %v", name)
+	}
+	if names.add(kernelKey{1, 11}, names.name([]byte("_Z1av"))) {
+		t.Error("an 11th handle, and room for 10")
+	}
+	names.room = text
+	if !names.add(kernelKey{1, 3}, names.name([]byte("_Z1bv"))) || names.byHandle[kernelKey{1, 3}].display != "b" {
+		t.Error("a handle that is used again has no new name")
+	}
+	if names.add(kernelKey{1, 3}, names.name([]byte("_Z1cv"))) {
+		t.Error("a third text, and room for two")
+	}
+	names.forget(map[int32]bool{1: true})
+	if names.room != maxNameBytes || len(names.byHandle)+len(names.texts) != 0 {
+		t.Errorf("room %d of %d after the process is gone", names.room, maxNameBytes)
+	}
+	for h := range uint64(5) {
+		names.add(kernelKey{2, h}, names.name(fmt.Appendf(nil, "k%d", h)))
+	}
+	names.forget(map[int32]bool{1: true})
+	if len(names.byHandle) != 5 || len(names.texts) != 5 {
+		t.Errorf("%d handles and %d texts, want 5", len(names.byHandle), len(names.texts))
+	}
+}
