@@ -38,14 +38,16 @@ func (m Mapping) Executable() bool { return strings.IndexByte(m.Perms, 'x') >= 0
 const (
 	maxMapsLine = 32 << 10
 	maxMappings = 1 << 21
+	maxMapsText = 64 << 20 // of paths: a program can map a file under a name of 4 KiB as often as it may map
 )
 
 // ReadMaps parses what /proc/PID/maps holds, ordered by address. It fails at the first line that the kernel cannot have
-// written, and beyond 2 million mappings. Two things the kernel itself does not keep apart are read in the usual sense: a
+// written, and beyond 2 million mappings or 64 MiB of paths. Two things the kernel itself does not keep apart are read in the usual sense: a
 // file whose name ends in " (deleted)" looks deleted, and a backslash followed by 012 in a name becomes a newline.
 func ReadMaps(r io.Reader) ([]Mapping, error) {
 	lines := newLineReader(r, maxMapsLine)
 	var maps []Mapping
+	text := 0
 	for number := 1; ; number++ {
 		line, whole, err := lines.next()
 		if err == io.EOF {
@@ -69,6 +71,9 @@ func ReadMaps(r io.Reader) ([]Mapping, error) {
 			m.Path = maps[n-1].Path
 		} else {
 			m.Path = strings.Clone(m.Path)
+			if text += len(m.Path); text > maxMapsText {
+				return nil, fmt.Errorf("read maps: paths of more than %d MiB", maxMapsText>>20)
+			}
 		}
 		maps = append(maps, m)
 	}

@@ -2,6 +2,8 @@ package symbolize
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -116,4 +118,22 @@ func FuzzReadMaps(f *testing.F) {
 			FindMapping(maps, m.End)
 		}
 	})
+}
+
+// TestReadMapsBoundsPaths reads what a program can make: one long name after the other.
+func TestReadMapsBoundsPaths(t *testing.T) {
+	text := func(mappings int) io.Reader {
+		var lines []io.Reader
+		name := strings.Repeat("x", 16<<10)
+		for i := range mappings {
+			lines = append(lines, strings.NewReader(fmt.Sprintf("%x-%x r-xp 0 00:00 1 /%d%s\n", (i+1)<<12, (i+2)<<12, i%2, name)))
+		}
+		return io.MultiReader(lines...)
+	}
+	if maps, err := ReadMaps(text(4000)); err != nil || len(maps) != 4000 {
+		t.Errorf("%d mappings, %v", len(maps), err)
+	}
+	if _, err := ReadMaps(text(4200)); err == nil || !strings.Contains(err.Error(), "MiB") {
+		t.Errorf("65.6 MiB of paths: %v", err)
+	}
 }
