@@ -96,7 +96,10 @@ static __always_inline void take_effect(struct thread *t, const struct call_spec
 	}
 }
 
-/* Emits an open call that will never return: the thread is past it. */
+/*
+ * Emits an open call that will never return: the thread is past it. One that was to be sent at its
+ * entry is here because its stack could not be unwound to the end.
+ */
 static __always_inline void abandon(struct event *e)
 {
 	__u32 call = e->call;
@@ -104,7 +107,8 @@ static __always_inline void abandon(struct event *e)
 
 	if (!spec || spec->count_only)
 		return;
-	e->flags |= EVENT_ABANDONED;
+	if (!(e->flags & EVENT_NO_RETURN))
+		e->flags |= EVENT_ABANDONED;
 	emit(stats_of(spec), e);
 }
 
