@@ -1,0 +1,261 @@
+//go:build linux && amd64
+
+package record
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// What probes cost, the kernel's part and ours: scripts/bench-probes.sh runs all of it, here or on a machine with a GPU.
+
+// worker is a program that does something as often as it is told to.
+type worker struct {
+	cmd    *exec.Cmd
+	stdin  io.Writer
+	stdout *bufio.Reader
+}
+
+// startWorker compiles a program of testdata and starts it.
+func startWorker(b *testing.B, source string, env []string, args ...string) *worker {
+	b.Helper()
+	if err := CheckPrivileges(AttachAuto); err != nil {
+		b.Skip(err.Error())
+	}
+	program := filepath.Join(b.TempDir(), source)
+	if out, err := exec.Command("cc", "-O2", "-fcf-protection=none", "-o", program, filepath.Join("testdata", source+".c"), "-ldl").CombinedOutput(); err != nil {
+		b.Skipf("no C compiler: %v: %s", err, out)
+	}
+	w := &worker{cmd: exec.Command(program, args...)}
+	w.cmd.Env, w.cmd.Stderr = append(os.Environ(), env...), os.Stderr
+	stdin, err := w.cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, err := w.cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	w.stdin, w.stdout = stdin, bufio.NewReader(stdout)
+	if err := w.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		stdin.Close()
+		_ = w.cmd.Wait()
+	})
+	w.do(b, 1)
+	return w
+}
+
+// do has the program do its thing n times.
+func (w *worker) do(b *testing.B, n int) {
+	b.Helper()
+	fmt.Fprintln(w.stdin, n)
+	if line, err := w.stdout.ReadString('\n'); err != nil {
+		b.Fatalf("%s: %q, %v", w.cmd.Path, line, err)
+	}
+}
+
+func (w *worker) bench(b *testing.B) { w.do(b, b.N) }
+
+// noProgram is a program that does nothing.
+func noProgram(b *testing.B, attach ebpf.AttachType) *ebpf.Program {
+	b.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, AttachType: attach, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { p.Close() })
+	return p
+}
+
+// functionsOf returns where the functions whose names begin so are in a file.
+func functionsOf(b *testing.B, path, prefix string, n int) (offsets []uint64) {
+	b.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		b.Fatal(err)
+	}
+	object, err := symbolize.NewObject(file, info.Size())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range n {
+		name := prefix
+		if n > 1 {
+			name = fmt.Sprintf("%s%03d", prefix, i)
+		}
+		function, ok := object.Find(name)
+		offset, mapped := object.FileOffset(function.Start)
+		if !ok || !mapped {
+			b.Fatalf("%s has no %s", path, name)
+		}
+		offsets = append(offsets, offset)
+	}
+	return offsets
+}
+
+// BenchmarkProbe is a call of a function that does nothing, by its first instruction: bare, with a probe whose
+// program does nothing, and with one at its return as well.
+func BenchmarkProbe(b *testing.B) {
+	for _, instruction := range []string{"push", "nop5", "nop", "endbr64", "sub", "mov", "jump", "call"} {
+		b.Run(instruction, func(b *testing.B) {
+			w := startWorker(b, "instructions", nil, instruction)
+			if AttachAuto.onThisKernel() != AttachMulti {
+				b.Skip("this kernel has no uprobe_multi")
+			}
+			b.Run("bare", w.bench)
+			offsets := functionsOf(b, w.cmd.Path, "at_"+instruction, 1)
+			executable, err := link.OpenExecutable(w.cmd.Path)
+			if err != nil {
+				b.Fatal(err)
+			}
+			program := noProgram(b, ebpf.AttachTraceUprobeMulti)
+			entry, err := executable.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: offsets})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer entry.Close()
+			b.Run("entry", w.bench)
+			exit, err := executable.UretprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: offsets})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer exit.Close()
+			b.Run("return", w.bench)
+		})
+	}
+}
+
+// BenchmarkAttach places probes on functions of a running program and takes them away.
+func BenchmarkAttach(b *testing.B) {
+	counts := []int{100, 300, 600}
+	if testing.Short() {
+		counts = counts[:1]
+	}
+	w := startWorker(b, "instructions", nil, "push")
+	executable, err := link.OpenExecutable(w.cmd.Path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, how := range []Attach{AttachMulti, AttachPerf} {
+		if how == AttachMulti && AttachAuto.onThisKernel() != AttachMulti || how == AttachPerf && testing.Short() {
+			continue
+		}
+		for _, n := range counts {
+			b.Run(fmt.Sprintf("%s/%d", how, n), func(b *testing.B) { benchmarkAttach(b, executable, how, functionsOf(b, w.cmd.Path, "many_", n)) })
+		}
+	}
+}
+
+func benchmarkAttach(b *testing.B, executable *link.Executable, how Attach, offsets []uint64) {
+	attachType := ebpf.AttachNone
+	if how == AttachMulti {
+		attachType = ebpf.AttachTraceUprobeMulti
+	}
+	program := noProgram(b, attachType)
+	var attach, detach time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		var links []link.Link
+		place := func(l link.Link, err error) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			links = append(links, l)
+		}
+		if how == AttachMulti {
+			place(executable.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: offsets}))
+		} else {
+			for _, at := range offsets {
+				place(executable.Uprobe("", program, &link.UprobeOptions{Address: at}))
+			}
+		}
+		attach += time.Since(begin)
+		begin = time.Now()
+		for _, l := range links {
+			if err := l.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		detach += time.Since(begin)
+	}
+	b.ReportMetric(float64(attach.Milliseconds())/float64(b.N), "attach-ms")
+	b.ReportMetric(float64(detach.Milliseconds())/float64(b.N), "detach-ms")
+}
+
+// BenchmarkLaunch is a launch of an empty kernel, with a wait after each 200: bare and recorded.
+func BenchmarkLaunch(b *testing.B) {
+	var env []string
+	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err == nil { // else there should be a GPU
+		dir, err := filepath.Abs(simcudaDir)
+		if err != nil {
+			b.Fatal(err)
+		}
+		env = []string{"LD_LIBRARY_PATH=" + dir, "SIMCUDA_TIME=off", "SIMCUDA_STATE=" + filepath.Join(b.TempDir(), "state")}
+	}
+	w := startWorker(b, "launches", env)
+	modes := []struct {
+		name    string
+		stacks  string
+		returns bool
+	}{{"off", StacksOff, false}, {"fp", StacksFP, false}, {"auto", StacksAuto, false}, {"full", StacksFull, false}, {"auto,keep-returns", StacksAuto, true}}
+	if testing.Short() {
+		modes = modes[:1]
+	}
+	b.Run("bare", w.bench)
+	for _, m := range modes {
+		opt := DefaultOptions()
+		opt.Pids, opt.Output = []int{w.cmd.Process.Pid}, filepath.Join(b.TempDir(), "r.parquet")
+		opt.Stacks, opt.KeepReturns = m.stacks, m.returns
+		recorded(b, opt, func() {
+			for begin := time.Now(); !testing.Short() && time.Since(begin) < 4*time.Second; { // fingerprints are learnt, and returns spared
+				w.do(b, 2000)
+			}
+			b.Run(m.name, w.bench)
+		})
+		b.Run("bare", w.bench)
+	}
+}
+
+// recorded does something during a recording.
+func recorded(b *testing.B, opt Options, do func()) {
+	b.Helper()
+	s, err := Start(opt)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Run(ctx)
+		ended <- err
+	}()
+	do()
+	cancel()
+	if err := <-ended; err != nil {
+		b.Error(err)
+	}
+	if _, err := s.Finish(); err != nil {
+		b.Error(err)
+	}
+}
