@@ -69,7 +69,8 @@ type index struct {
 func (x *index) grow(n int) []int32 {
 	first := x.len()
 	if need := first + n; need > cap(x.values) {
-		values := make([]int32, len(x.values), max(2*cap(x.values), need, 1024))
+		// A quarter more, not twice as much: this memory is kept, for each column of each class.
+		values := make([]int32, len(x.values), max(cap(x.values)*5/4, need, 1024))
 		copy(values, x.values)
 		x.values = values
 	}

@@ -29,7 +29,7 @@ cat "$work"/[0-9]* | awk '
 		name = $1
 		sub(/^Benchmark/, "", name); sub(/-[0-9]+$/, "", name); sub(/#[0-9]+$/, "", name)
 		for (i = 3; i < NF; i += 2) {
-			if ($(i + 1) == "ns/op" && name ~ /^Attach/) continue # attaching and detaching together
+			if ($(i + 1) == "ns/op" && name ~ /^Attach/) continue
 			key = name "\t" $(i + 1)
 			if (!(key in n)) order[++keys] = key
 			values[key, ++n[key]] = $i
