@@ -341,8 +341,12 @@ func (f *recordFlags) report(r record.Result) {
 		time.Duration(c.AttachNs).Round(time.Millisecond), detach,
 		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), formatSize(c.RSSBytes), perEvent)
 	if r.Unfinished == "" {
-		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze leaks %s",
-			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), r.Output)
+		next := "leaks"
+		if total.Recorded == 0 {
+			next = "hang"
+		}
+		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
+			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), next, r.Output)
 	}
 }
 
