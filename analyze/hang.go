@@ -3,7 +3,6 @@ package analyze
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,9 +22,10 @@ const DefaultLongNs = int64(time.Second)
 
 var hangFacts = []Column{
 	{"result", "result", UnitText, "the verdict in one sentence: the worst state of a process"},
+	{"advice", "what to do", UnitText, "where to look if no process made a call"},
 	{"look_at", "look at", UnitText, "the process that is unlike the others of its group, and in what"},
 	{"moment_ns", "looked at", UnitNs, "the moment that is told of, from the recording's start: the end of the recording, or --to"},
-	{"without_calls", "without calls", UnitText, "recorded processes that made no call: one that began before the recording, and has not returned, cannot be seen"},
+	{"without_calls", "without calls", UnitText, "recorded processes that run on and made no call: one that began before the recording, and has not returned, cannot be seen"},
 }
 
 var hangTotals = []Column{
@@ -35,6 +35,7 @@ var hangTotals = []Column{
 	{"idle", "idle", UnitCount, "processes in state idle"},
 	{"alive", "alive", UnitCount, "processes in state alive"},
 	{"ended", "ended", UnitCount, "processes that had ended"},
+	{"silent", "silent", UnitCount, "processes that run on and made no call at all, see without calls: they may hang since before the recording, or not use CUDA"},
 	{"odd_processes", "unlike the others", UnitCount, "processes that are unlike the others of their group, see UNLIKE THE OTHERS"},
 	{"open_calls", "open calls", UnitCount, "calls that had not returned at the moment, those inside of others left out"},
 	{"long_calls", "long calls", UnitCount, "calls that took --long or longer and returned, at most 1,000"},
@@ -133,13 +134,18 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 		return nil, err
 	}
 	states := s.states(polls)
-	r := &Report{Command: "hang", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	r := &Report{Command: "hang", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes, Sentences: []string{"result", "advice", "look_at"}}
 	if len(s.processes) == 0 && t.scan.events > 0 {
 		r.NoMatch = s.seen.explain(&opt.Filter)
 	}
 	long := s.longTable()
-	r.Facts = fill(hangFacts, s.sentence(states), lookAt(t, states), s.endNs-t.Recording().FromNs, strings.Join(s.withoutCalls(), ", "))
-	r.Totals = s.totals(states, len(long.Rows))
+	silent := s.withoutCalls()
+	result, advice := s.silence(silent, polls)
+	if len(states) > 0 {
+		result, advice = s.sentence(states), ""
+	}
+	r.Facts = fill(hangFacts, result, advice, lookAt(t, states), s.endNs-t.Recording().FromNs, s.pidLabels(silent))
+	r.Totals = s.totals(states, len(silent), len(long.Rows))
 	processes, threads := s.processTable(states), s.threadTable(states)
 	launches := s.launchTable(states)
 	r.Tables = []Table{processes, threads, launches, long, polls.table()}
@@ -173,11 +179,8 @@ func (s *hangScan) wantAll() {
 	}
 }
 
-// result is the verdict in one sentence.
+// sentence is the verdict on processes that made calls.
 func (s *hangScan) sentence(states []processState) string {
-	if len(states) == 0 {
-		return "no call was recorded: of a program that hangs in a call that began before the recording nothing can be seen"
-	}
 	worst := &states[0]
 	if worst.state >= alive {
 		return fmt.Sprintf("nothing hangs: %s", plural(int64(len(states)), "process")+", all alive or ended")
@@ -209,20 +212,7 @@ func (t *Timeline) pidLabel(pid int32) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.facts.processes[pid].Name))
 }
 
-// withoutCalls lists recorded processes that made no calls, and live.
-func (s *hangScan) withoutCalls() (list []string) {
-	if s.filter.callers() {
-		return nil
-	}
-	for _, pid := range slices.Sorted(maps.Keys(s.t.facts.processes)) {
-		if exitNs := s.t.facts.processes[pid].ExitNs; s.processes[pid] == nil && (exitNs == 0 || exitNs > s.endNs) {
-			list = append(list, s.t.pidLabel(pid))
-		}
-	}
-	return list
-}
-
-func (s *hangScan) totals(states []processState, long int) []Fact {
+func (s *hangScan) totals(states []processState, without, long int) []Fact {
 	var counts [numHangStates]int64
 	var odd, open, silent int64
 	for i := range states {
@@ -240,7 +230,7 @@ func (s *hangScan) totals(states []processState, long int) []Fact {
 			}
 		}
 	}
-	return fill(hangTotals, counts[hanging], counts[polling], counts[waiting], counts[idle], counts[alive], counts[ended], odd, open, int64(long), silent)
+	return fill(hangTotals, counts[hanging], counts[polling], counts[waiting], counts[idle], counts[alive], counts[ended], int64(without), odd, open, int64(long), silent)
 }
 
 func (s *hangScan) processTable(states []processState) Table {

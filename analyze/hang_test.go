@@ -164,6 +164,43 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
+// silentTape is a recording of a process that makes no call.
+func silentTape(t testing.TB) *tape {
+	tp := newTape(t)
+	tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1})
+	return tp
+}
+
+func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
+	goldens(t, hang(t, silentTape(t), HangOptions{}), "hangsilent", 110)
+	for name, c := range map[string]struct {
+		tape func(*tape)
+		want string
+	}{
+		"silent": {func(*tape) {}, "silent: process 42 train made no CUDA call in the 1m0s that were recorded"},
+		"two": {func(tp *tape) {
+			tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: epoch, Device: -1})
+		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
+		"asks in a loop":  {func(tp *tape) { tp.counted(0, 60*second, 60e6) }, "polling: process 42 train made no CUDA call but 1,000,000 queries"},
+		"a watchdog asks": {func(tp *tape) { tp.counted(0, 60*second, 600) }, "silent: "},
+		"has ended":       {func(tp *tape) { tp.exit(42, second) }, "no call was recorded, and no process is known that runs on"},
+		"calls were lost": {func(tp *tape) {
+			tp.meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
+		}, "not known: no call was recorded, with 7 calls lost"},
+	} {
+		tp := silentTape(t)
+		c.tape(tp)
+		r := hang(t, tp, HangOptions{})
+		result := fmt.Sprint(r.Facts[0].Value)
+		if !strings.HasPrefix(result, c.want) {
+			t.Errorf("%s: %s", name, result)
+		}
+		if advice := fmt.Sprint(r.Facts[1].Value); strings.Contains(advice, "py-spy dump -p 42 ") == (name == "has ended") {
+			t.Errorf("%s: advice %q", name, advice)
+		}
+	}
+}
+
 func TestHangLooksAtAnyMoment(t *testing.T) {
 	tp := newTape(t)
 	tp.working(42, 42, 0, 10*second, format.KindLaunch, "cuLaunchKernel")

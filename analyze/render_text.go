@@ -27,8 +27,12 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 		}
 	}
 	for _, f := range r.Facts {
-		if f.shown() {
-			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, cut(f.Unit.text(f.Value), opt.Width-pad-2))
+		text := f.Unit.text(f.Value)
+		switch {
+		case f.shown() && slices.Contains(r.Sentences, f.Key):
+			fmt.Fprint(w, wrapped(text, fmt.Sprintf("%-*s  ", pad, f.Title), strings.Repeat(" ", pad+2), opt.Width))
+		case f.shown():
+			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, cut(text, opt.Width-pad-2))
 		}
 	}
 	for i := range r.Tables {

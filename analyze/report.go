@@ -13,6 +13,8 @@ type Report struct {
 	Facts  []Fact
 	Totals []Fact
 	Tables []Table
+	// Sentences are the keys of facts that text breaks into lines instead of cutting them.
+	Sentences []string
 	// Notes are sentences about what the report could not show.
 	Notes []string
 	// NoMatch is set when the filter left nothing over.

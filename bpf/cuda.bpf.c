@@ -304,7 +304,7 @@ int call_exit(struct pt_regs *ctx)
 	struct open_call *c;
 	struct event *e;
 
-	if (!t)
+	if (!t || ended)
 		return 0;
 	spec = bpf_map_lookup_elem(&calls, &call);
 	c = returning(t, call, REG_SP(ctx));

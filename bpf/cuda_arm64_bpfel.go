@@ -443,6 +443,7 @@ const (
 	CudaProgCallEnter        = "call_enter"
 	CudaProgCallExit         = "call_exit"
 	CudaVarCheckEvery        = "check_every"
+	CudaVarEnded             = "ended"
 	CudaVarLaunchesFromNs    = "launches_from_ns"
 	CudaVarLaunchesUntilNs   = "launches_until_ns"
 	CudaVarOnlyCgroup        = "only_cgroup"
@@ -557,6 +558,7 @@ type CudaMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
+	Ended             *ebpf.VariableSpec `ebpf:"ended"`
 	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
@@ -666,6 +668,7 @@ func (m *CudaMaps) Close() error {
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
+	Ended             *ebpf.Variable `ebpf:"ended"`
 	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`

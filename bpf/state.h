@@ -21,6 +21,11 @@ const volatile __u64 wakeup_bytes = 16 << 20; /* wake user space above this much
  * one, for seconds, and a recording that has the allocations but not the frees would lie.
  */
 volatile __u8 paused = 0;
+/*
+ * Set when the recording is over and probes are still there: no call is seen to return either,
+ * so that the calls that are open stay what user space reads of them.
+ */
+volatile __u8 ended = 0;
 /* Set while recording: calls that come too often are sent at their entry. */
 volatile __u8 skip_returns = 0;
 /* Set while recording: launches of kernels have no stack of their own. */

@@ -259,6 +259,7 @@ const (
 	UnwindMapUnwinding         = "unwinding"
 	UnwindProgUnwindStop       = "unwind_stop"
 	UnwindVarCheckEvery        = "check_every"
+	UnwindVarEnded             = "ended"
 	UnwindVarLaunchesFromNs    = "launches_from_ns"
 	UnwindVarLaunchesUntilNs   = "launches_until_ns"
 	UnwindVarOnlyCgroup        = "only_cgroup"
@@ -354,6 +355,7 @@ type UnwindMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type UnwindVariableSpecs struct {
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
+	Ended             *ebpf.VariableSpec `ebpf:"ended"`
 	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
@@ -445,6 +447,7 @@ func (m *UnwindMaps) Close() error {
 // It can be passed to LoadUnwindObjects or ebpf.CollectionSpec.LoadAndAssign.
 type UnwindVariables struct {
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
+	Ended             *ebpf.Variable `ebpf:"ended"`
 	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`

@@ -40,8 +40,8 @@ type Meta struct {
 	// OSRelease is the kernel release as uname(2) gives it; Arch as Go names it.
 	OSRelease string `json:"os_release"`
 	Arch      string `json:"arch"`
-	// StartNs and EndNs bound the recording, Unix ns: first probe attached, last
-	// probe detached (in a segment: the time it was written). Of a ring that has dropped
+	// StartNs and EndNs bound the recording, Unix ns: from all probes in place until no
+	// more calls were seen (in a segment: the time it was written). Of a ring that has dropped
 	// rows, StartNs is the time from which on it has them all.
 	StartNs int64 `json:"start_ns"`
 	EndNs   int64 `json:"end_ns"`
@@ -104,6 +104,7 @@ type Cost struct {
 	CPUNs    int64 `json:"cpu_ns"`
 	RSSBytes int64 `json:"rss_bytes"` // peak resident set
 	AttachNs int64 `json:"attach_ns"`
+	// DetachNs is 0 for perf uprobes: they are removed when the file is finished.
 	DetachNs int64 `json:"detach_ns"`
 	// BPFRunNs and BPFRuns are time and number of BPF program runs, from the
 	// kernel's own statistics; 0 when those could not be switched on.

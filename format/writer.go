@@ -376,6 +376,9 @@ func (w *Writer) Finish(meta Meta) error {
 	return w.removeFolder()
 }
 
+// Close lets go of the folder of segments, which stays if neither Finish nor Abort has deleted it.
+func (w *Writer) Close() error { return w.root.Close() }
+
 // removeFolder deletes the folder if it is still there under its name.
 func (w *Writer) removeFolder() error {
 	w.root.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
@@ -27,7 +28,7 @@ const (
 	// AttachMulti: one uprobe_multi link for all functions of a library (Linux 6.6).
 	AttachMulti Attach = "uprobe_multi"
 	// AttachPerf: one perf event per function, entry and return (Linux 5.15).
-	// Detaching takes 0.05 to 0.3 s each.
+	// Detaching takes 0.05 to 0.3 s each: it comes when the file is finished.
 	AttachPerf Attach = "perf"
 )
 
@@ -365,7 +366,7 @@ func (p *probes) attachPerf(lib *library, pid int) error {
 }
 
 // end lets no further call be recorded and waits until those under way have returned or
-// the grace period is over. Then detach can follow, however long it takes.
+// the grace period is over. Then silence can follow, however long it takes.
 func (p *probes) end(grace time.Duration) error {
 	if err := p.pause(true); err != nil {
 		return err
@@ -376,6 +377,34 @@ func (p *probes) end(grace time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// silence sees to it that nothing comes from the programs any more. Links of uprobe_multi it
+// removes. Perf uprobes would take too long: their programs are told that the recording has
+// ended, and detach can follow when it has been written.
+func (p *probes) silence() error {
+	if p.how == AttachMulti {
+		return p.detach()
+	}
+	if err := p.objects.Ended.Set(flag(true)); err != nil {
+		return fmt.Errorf("end the BPF programs: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := closeLinks(p.tracing)
+	p.tracing = nil
+	awaitPrograms()
+	return err
+}
+
+// awaitPrograms waits until BPF programs have ended that were under way when it was called:
+// they are RCU readers, for which this membarrier waits. It is refused on machines with
+// CPUs that have no tick.
+func awaitPrograms() {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
+		time.Sleep(detachGrace) // a program takes microseconds
+	}
 }
 
 // detach removes the probes: entries first, so that no entry lacks its return.

@@ -140,6 +140,7 @@ func TestRecordingEndsAtItsSize(t *testing.T) {
 	if end, err := s.Run(t.Context()); end != EndSize || err != nil {
 		t.Errorf("ended because %q, %v", end, err)
 	}
+	defer s.Close()
 	result, err := s.Finish()
 	if err != nil {
 		t.Fatal(err)

@@ -239,6 +239,7 @@ func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 			t.Errorf("ended because %q, %v", end, err)
 		}
 		result, err := s.Finish()
+		_ = s.Close() // a probe may have gone with its process
 		if total := result.Meta.Totals(); err != nil || total.Seen != total.Recorded+total.Lost {
 			t.Errorf("%v, books: %+v", err, total)
 		}

@@ -22,23 +22,27 @@ type Result struct {
 	Elapsed    time.Duration
 }
 
-// Finish detaches, writes what is left and makes the file. The Result is valid also
-// with an error: then Unfinished says where the finished segments are.
+// Finish ends the recording, writes what is left and makes the file. The Result is valid
+// also with an error: then Unfinished says where the finished segments are. Perf uprobes are
+// still there afterwards, and see nothing; Close must be called in every case.
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
 	s.endAllocators()
-	detachErr := s.probes.end(detachGrace)
+	endErr := s.probes.end(detachGrace)
 	s.endNs = clockNs(unix.CLOCK_MONOTONIC)
 	s.scribe.accounts.endNs.CompareAndSwap(0, s.scribe.accounts.clock.now()) // or it was full before
-	detachErr = errors.Join(detachErr, s.probes.detach())
+	endErr = errors.Join(endErr, s.probes.silence())
 	detachNs := time.Since(begin).Nanoseconds()
+	if s.probes.how == AttachPerf {
+		detachNs = 0 // not known yet: Close detaches
+	}
 	s.helpers.Wait()
 	s.endMachine()
 	if rows := s.lastFacts(); len(rows) > 0 {
 		s.scribe.rows <- rows
 	}
-	err := errors.Join(detachErr, s.drainRest())
+	err := errors.Join(endErr, s.drainRest())
 	close(s.scribe.rows)
 	<-s.scribe.done
 	err = errors.Join(err, s.scribe.pool.close(), s.addOpenCalls())
@@ -56,12 +60,41 @@ func (s *Session) Finish() (Result, error) {
 	}
 	if err != nil {
 		result.Unfinished = s.scribe.writer.Dir()
-	} else if info, serr := os.Stat(s.output); serr == nil {
+		return result, err
+	}
+	s.finished.Store(true)
+	if info, serr := os.Stat(s.output); serr == nil {
 		result.Meta.Cost.FileBytes = info.Size()
 	}
-	s.scribe.stacks.close()
-	s.release()
-	return result, err
+	return result, nil
+}
+
+// Finished reports whether the file is complete; safe for concurrent use.
+func (s *Session) Finished() bool { return s.finished.Load() }
+
+// Close removes the probes that are still there, perf uprobes one after the other, and frees
+// what the session holds.
+func (s *Session) Close() error {
+	if s.scribe != nil {
+		s.scribe.stacks.close()
+		_ = s.scribe.writer.Close() // only a folder
+	}
+	s.family.close()
+	s.cache.close()
+	if s.nvml != nil {
+		s.nvml.close()
+		s.nvml = nil
+	}
+	if s.unwinder != nil {
+		s.unwinder.Close()
+		s.unwinder = nil
+	}
+	if s.probes == nil {
+		return nil
+	}
+	err := s.probes.close()
+	s.probes = nil
+	return err
 }
 
 // drainRest empties the ring buffer; of processes that come with it the facts are noted.
@@ -79,7 +112,7 @@ func (s *Session) drainRest() error {
 }
 
 // addOpenCalls writes the calls that have not returned; their state stayed in the
-// kernel when the probes went.
+// kernel when the probes went, or were silenced.
 func (s *Session) addOpenCalls() error {
 	open, err := s.probes.openCalls()
 	markOpen(open, s.endNs)
@@ -125,22 +158,4 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta.Cost.DetachNs = detachNs
 	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.runTimes()
 	return meta
-}
-
-// release frees what the session holds; it can be called twice.
-func (s *Session) release() {
-	s.family.close()
-	s.cache.close()
-	if s.nvml != nil {
-		s.nvml.close()
-		s.nvml = nil
-	}
-	if s.probes != nil {
-		_ = s.probes.close() // all links are gone already, or we are giving up
-		s.probes = nil
-	}
-	if s.unwinder != nil {
-		s.unwinder.Close()
-		s.unwinder = nil
-	}
 }

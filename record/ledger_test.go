@@ -5,6 +5,7 @@ package record
 import (
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -218,7 +219,7 @@ func TestPerfUprobesRecordTheSame(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", "50000", "--threads", "2", "--seed", "7", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.only = AttachPerf, probedByPerf
+	opt.Attach, opt.Only = AttachPerf, probedByPerf
 	s := start(t, opt)
 	var since int64
 	result := runWhile(t, s, func() {
@@ -260,10 +261,20 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	p.expect("ready")
 	p.step()
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.only = AttachPerf, probedByPerf
+	opt.Attach, opt.Only = AttachPerf, probedByPerf
 	s := start(t, opt)
-	result := runWhile(t, s, func() { time.Sleep(500 * time.Millisecond) })
-	all := time.Since(time.Unix(0, result.Meta.StartNs)) // with the detaching
+	result := finishAfter(t, s, func() { time.Sleep(500 * time.Millisecond) })
+	if links := s.probes.lasting; len(links.entries) == 0 || len(links.returns) == 0 || !s.Finished() {
+		t.Errorf("%d entries and %d returns are still probed; finished: %v", len(links.entries), len(links.returns), s.Finished())
+	}
+	if meta := metaOf(t, result.Output); meta.Complete != format.CompleteYes || meta.Cost.DetachNs != 0 {
+		t.Errorf("while probes are there: complete %q, detached in %v", meta.Complete, time.Duration(meta.Cost.DetachNs))
+	}
+	begin := time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("the file was finished %v before the probes were gone", time.Since(begin))
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 	ledger := readLedger(t, p.ledger, 0)
@@ -276,7 +287,37 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	if n < 100 || int64(n) != result.Meta.Totals().Recorded {
 		t.Errorf("%d calls compared, %d recorded", n, result.Meta.Totals().Recorded)
 	}
-	if detach := time.Duration(result.Meta.Cost.DetachNs); result.Elapsed > all-detach/2 {
-		t.Errorf("the recording says that it lasted %v, but all took %v, of which detaching %v", result.Elapsed, all, detach)
+}
+
+// TestPerfUprobesSeeNothingAfterTheEnd has a call return when the file is finished and its
+// probe is still there. It must stay the open call that it was when open calls were read: one
+// that returned just before would be in neither.
+func TestPerfUprobesSeeNothingAfterTheEnd(t *testing.T) {
+	needKernel(t)
+	// The second synchronize waits for eight launches, 1.6 s of simulated time.
+	command := startSimCommand(t, []string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=200000", "SIMCUDA_LEDGER_SYNC=1"}, "leak", "--steps", "1")
+	defer command.Kill()
+	opt := testOptions(t)
+	opt.Command, opt.Attach, opt.Only = command, AttachPerf, []string{"cuStreamSynchronize", "cuLaunchKernel"}
+	s := start(t, opt)
+	defer s.Close()
+	result := finishAfter(t, s, func() {
+		command.Run()
+		time.Sleep(500 * time.Millisecond)
+	})
+	end := time.Now().Add(20 * time.Second)
+	for returned := false; !returned; time.Sleep(10 * time.Millisecond) {
+		ledger, err := os.ReadFile(os.Getenv("SIMCUDA_LEDGER"))
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("the call has not returned; %v", err)
+		}
+		returned = strings.Count(string(ledger), "\tcuStreamSynchronize\t0\t") == 2
+	}
+	time.Sleep(10 * time.Millisecond) // the ledger is written just before
+	if open, err := s.probes.openCalls(); len(open) != 1 || err != nil {
+		t.Errorf("%d calls are open, %v", len(open), err)
+	}
+	if total := result.Meta.Totals(); total.Open != 1 || total.Recorded != 10 || total.Seen != total.Recorded {
+		t.Errorf("books: %+v", total)
 	}
 }

@@ -258,4 +258,7 @@ func recorded(b *testing.B, opt Options, do func()) {
 	if _, err := s.Finish(); err != nil {
 		b.Error(err)
 	}
+	if err := s.Close(); err != nil {
+		b.Error(err)
+	}
 }

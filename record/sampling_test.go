@@ -163,7 +163,7 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", "60000", "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.MaxOverheadPct, opt.only = AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
+	opt.Attach, opt.MaxOverheadPct, opt.Only = AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
 	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
 	var warnings []string
 	opt.Warn = func(text string) { warnings = append(warnings, text) }
@@ -192,7 +192,7 @@ func TestCostOfAnException(t *testing.T) {
 	p.expect("ready")
 	for _, how := range slices.Compact([]Attach{AttachAuto.onThisKernel(), AttachPerf}) {
 		opt := testOptions(t, p.pid())
-		opt.Attach, opt.only = how, []string{"cuMemAlloc_v2"}
+		opt.Attach, opt.Only = how, []string{"cuMemAlloc_v2"}
 		s := start(t, opt)
 		ns, err := s.probes.exceptionNs()
 		if err != nil || ns < 50 || ns > 100_000 {

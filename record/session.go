@@ -70,8 +70,9 @@ type Options struct {
 	Version      string
 	CommandLine  []string
 
-	// For tests:
-	only     []string     // probe these functions alone
+	// Only probes these functions alone, if there are any. For tests, as what is below.
+	Only []string
+
 	returns  returnPolicy // of launches
 	governor governorPolicy
 	xids     *xidPaths // tests: where Xids come from; nil: the system's
@@ -101,7 +102,7 @@ const (
 )
 
 // Session is a recording under way. Start begins it, Run goes on until it should
-// end, Finish ends it.
+// end, Finish ends it and makes the file, Close takes away what is left of it.
 type Session struct {
 	opt      Options
 	family   family
@@ -119,6 +120,7 @@ type Session struct {
 	output    string
 	startNs   int64
 	endNs     int64 // on CLOCK_MONOTONIC: from when on no calls are recorded
+	finished  atomic.Bool
 	costBase  format.Cost
 
 	stop     chan struct{} // ends the helpers
@@ -155,7 +157,7 @@ func Start(opt Options) (_ *Session, err error) {
 	}
 	defer func() {
 		if err != nil {
-			s.release()
+			_ = s.Close() // the error that matters is already there
 		}
 	}()
 	if err := CheckKernel(); err != nil {
@@ -182,7 +184,7 @@ func Start(opt Options) (_ *Session, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = writer.Abort() // the error that matters is already there
+			_ = writer.Abort() // as above
 		}
 	}()
 	s.openNVML()
@@ -243,7 +245,7 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 	load := func() (*probes, error) {
 		return loadProbes(probeOptions{
 			how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
-			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.only,
+			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.Only,
 		})
 	}
 	p, err := load()

@@ -181,6 +181,7 @@ func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
 	if err != nil || end != EndProcesses {
 		t.Errorf("ended because %q, %v", end, err)
 	}
+	defer s.Close()
 	result, err := s.Finish()
 	if err != nil {
 		t.Fatal(err)
@@ -295,6 +296,7 @@ func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("run ended with %v", err)
 	}
+	defer s.Close()
 	result, err := s.Finish()
 	if !errors.Is(err, syscall.ENOSPC) || result.Unfinished == "" {
 		t.Fatalf("finish: %v, unfinished %q", err, result.Unfinished)

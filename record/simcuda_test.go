@@ -175,8 +175,19 @@ func start(t *testing.T, opt Options) *Session {
 	return s
 }
 
-// record runs a session while do runs, and ends it.
+// runWhile runs a session while do runs, and ends it.
 func runWhile(t *testing.T, s *Session, do func()) Result {
+	t.Helper()
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}()
+	return finishAfter(t, s, do)
+}
+
+// finishAfter runs a session while do runs, and makes the file.
+func finishAfter(t *testing.T, s *Session, do func()) Result {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

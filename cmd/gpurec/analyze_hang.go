@@ -17,7 +17,8 @@ func newHang() *cobra.Command {
 alive at the end of the recording, or at the time of --to: calls that have not returned,
 with their stack and what they wait for, the last launches of each stream, what the GPU
 did meanwhile, Xids and errors just before, and which of several equal processes, such as
-the ranks of a training, is unlike the others.`,
+the ranks of a training, is unlike the others. A process that hangs since before the
+recording makes no call in it: it is called silent, with where else to look.`,
 		Example: `  gpurec analyze hang run.parquet
   gpurec analyze hang --long 10s --to 5m --pid 4242 run.parquet
   gpurec analyze hang --fail-on 'hanging>0 || odd_processes>0' run.parquet`,

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math/bits"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -51,7 +50,8 @@ driver call with its arguments, result, duration and stack into one Parquet file
 Nothing is injected: the process runs on as if nobody looked, a little slower.
 
 Ctrl-C ends the recording well, a second Ctrl-C aborts it (what was written until
-then can be recovered). After -- COMMAND, gpurec exits with the command's status.`,
+then can be recovered), unless the file is finished already and only probes are
+being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 		Example: `  sudo gpurec record -p 4242 -d 60s            # one minute of a running process
   sudo gpurec record -p 4242 -p 4243           # two, until Ctrl-C
   sudo gpurec record -- python3 train.py       # a command from its first call
@@ -90,7 +90,8 @@ then can be recovered). After -- COMMAND, gpurec exits with the command's status
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded to disk every `TIME`: what a crash costs at most")
 	flags.StringVar(&f.attach, "attach", string(record.AttachAuto), "how to attach: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
-	flags.Lookup("ready-file").Hidden = true // for scripts and tests
+	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
+	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
 	for flag, values := range map[string][]string{"stacks": stackModes, "attach": {"auto", "uprobe_multi", "perf"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // both flags exist
 	}
@@ -231,7 +232,7 @@ func (f *recordFlags) sayWhatTakesLong() {
 
 // follow records until it should end, ends it and says what it came to.
 func (f *recordFlags) follow(ctx context.Context, session *record.Session) error {
-	ctx, stop := f.untilInterrupted(ctx, session)
+	ctx, leave, stop := f.untilInterrupted(ctx, session)
 	defer stop()
 	f.announce(session)
 	status := newStatusLine(session)
@@ -248,11 +249,9 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	} else if end == record.EndProcesses && f.opt.Command == nil {
 		notef("%s", end)
 	}
-	if n, how := session.Probes(); how == record.AttachPerf && n > 0 {
-		notef("recorded; taking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on", n)
-	}
 	result, ferr := session.Finish()
 	f.report(result)
+	takeProbesAway(session, leave)
 	if ferr != nil {
 		return f.explainUnfinished(result, ferr)
 	}
@@ -264,36 +263,6 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 		return &exitStatus{code}
 	}
 	return err
-}
-
-// untilInterrupted returns a context that the first Ctrl-C or SIGTERM ends. A second
-// one ends the program at once: the kernel takes the probes away, and the finished
-// segments stay. A command that was started here gets Ctrl-C from the terminal
-// itself and other signals from us, and the recording ends with it.
-func (f *recordFlags) untilInterrupted(ctx context.Context, session *record.Session) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	go func() {
-		for n := 1; ; n++ {
-			s, ok := <-signals
-			if !ok {
-				return
-			}
-			if n > 1 {
-				folder := session.Output() + format.SegmentSuffix
-				warningf("aborted; what was written is in %s", folder)
-				hintf("gpurec recover %s", folder)
-				os.Exit(exitFailed)
-			}
-			if f.opt.Command == nil {
-				cancel()
-			} else if s != os.Interrupt {
-				f.opt.Command.Signal(s)
-			}
-		}
-	}()
-	return ctx, func() { signal.Stop(signals); close(signals); cancel() }
 }
 
 func (f *recordFlags) announce(session *record.Session) {
@@ -364,12 +333,20 @@ func (f *recordFlags) report(r record.Result) {
 		perEvent += fmt.Sprintf(", %.0f ns in BPF a probe hit", float64(c.BPFRunNs)/float64(c.BPFRuns))
 	}
 	seconds := r.Elapsed.Seconds()
-	notef("own cost: attach %v, detach %v, %.1f %% of a core, %s memory%s",
-		time.Duration(c.AttachNs).Round(time.Millisecond), time.Duration(c.DetachNs).Round(time.Millisecond),
+	detach := ""
+	if c.DetachNs > 0 {
+		detach = fmt.Sprintf(", detach %v", time.Duration(c.DetachNs).Round(time.Millisecond))
+	}
+	notef("own cost: attach %v%s, %.1f %% of a core, %s memory%s",
+		time.Duration(c.AttachNs).Round(time.Millisecond), detach,
 		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), formatSize(c.RSSBytes), perEvent)
 	if r.Unfinished == "" {
-		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze leaks %s",
-			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), r.Output)
+		next := "leaks"
+		if total.Recorded == 0 {
+			next = "hang"
+		}
+		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
+			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), next, r.Output)
 	}
 }
 

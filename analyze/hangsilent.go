@@ -1,0 +1,53 @@
+package analyze
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A process that hangs since before the recording makes no call in it, and the call that it is in was not seen to begin. Of such
+// a process is told that it is silent, and where else to look.
+
+// withoutCalls lists recorded processes that made no calls, and live.
+func (s *hangScan) withoutCalls() (list []int32) {
+	if s.filter.callers() {
+		return nil
+	}
+	for _, pid := range slices.Sorted(maps.Keys(s.t.facts.processes)) {
+		if exitNs := s.t.facts.processes[pid].ExitNs; s.processes[pid] == nil && (exitNs == 0 || exitNs > s.endNs) {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+func (s *hangScan) pidLabels(pids []int32) string {
+	var labels []string
+	for _, pid := range pids {
+		labels = append(labels, s.t.pidLabel(pid))
+	}
+	return strings.Join(labels, ", ")
+}
+
+// silence is the verdict where no process made a call, and what to do then.
+func (s *hangScan) silence(silent []int32, polls *pollUse) (result, advice string) {
+	if len(silent) == 0 {
+		return "no call was recorded, and no process is known that runs on", ""
+	}
+	who, pid := "process "+s.t.pidLabel(silent[0]), silent[0]
+	if n := len(silent); n > 1 {
+		who = fmt.Sprintf("%d processes, such as %s,", n, s.t.pidLabel(pid))
+	}
+	advice = fmt.Sprintf("py-spy dump -p %d shows where it is in Python, cat /proc/%d/stack what it waits for in the kernel; next time record before it hangs: gpurec record -p PID --ring 10m", pid, pid)
+	switch lost := s.t.rec.Meta.Totals().Lost; {
+	case lost > 0:
+		result = fmt.Sprintf("not known: no call was recorded, with %s lost", plural(lost, "call"))
+	case polls.perSec >= pollsPerSecond:
+		result = fmt.Sprintf("polling: %s made no CUDA call but %s queries of events and streams a second: what is waited for began before the recording", who, thousands(roundInt(polls.perSec)))
+	default:
+		result = fmt.Sprintf("silent: %s made no CUDA call in the %s that were recorded: what hangs since before the recording is in a call that was not seen to begin", who, durText(s.window.DurNs()))
+	}
+	return result, advice
+}

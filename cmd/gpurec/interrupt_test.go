@@ -1,0 +1,177 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record"
+)
+
+// probedByPerf are functions enough to compare, and few: perf uprobes go one by one.
+var probedByPerf = []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2", "cuStreamSynchronize", "cuLaunchKernel"}
+
+// TestInterruptedByPerfTheFileIsFinishedFirst interrupts a recording by perf uprobes, and again
+// as soon as the file is there, while probes are being taken away: the file stays as it is,
+// with every call of simcuda's ledger, and the exit status is that of a recording that ended well.
+func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
+	dir, env := simEnvironment(t)
+	storm := exec.Command(filepath.Join(simcudaDir(), "storm"), "--calls", "20000", "--threads", "2", "--seed", "4", "--wait")
+	storm.Env = env
+	stdin, err := storm.StdinPipe()
+	must(t, err)
+	stdout, err := storm.StdoutPipe()
+	must(t, err)
+	must(t, storm.Start())
+	defer func() { _ = storm.Process.Kill(); _ = storm.Wait() }()
+	lines := bufio.NewReader(stdout)
+	expectLine(t, lines, "ready")
+	r := startPerfRecorder(t, dir, env, "-p", fmt.Sprint(storm.Process.Pid))
+	r.await(r.ready)
+	var since unix.Timespec // the program's set-up is not recorded
+	must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &since))
+	_, err = stdin.Write([]byte("x"))
+	must(t, err)
+	expectLine(t, lines, "done")
+	must(t, r.cmd.Process.Signal(os.Interrupt))
+	r.await(r.output)
+	r.interruptedAgain(exitOK)
+	must(t, storm.Process.Signal(syscall.Signal(0))) // the target goes on
+	stdin.Close()
+	must(t, storm.Wait()) // its ledger is written
+
+	calls := make(map[string]int) // "tid name" -> calls in the ledger, less those recorded
+	must(t, eachLedgerCall(filepath.Join(dir, "ledger.tsv"), func(tid, name string, endNs int64) {
+		if endNs > since.Nano() {
+			calls[tid+" "+name]++
+		}
+	}))
+	recorded := 0
+	must(t, r.recording().Rows(func(row *format.Row) error {
+		calls[fmt.Sprint(row.Tid)+" "+row.Name]--
+		recorded++
+		return nil
+	}, format.ClassMemory, format.ClassCall))
+	for call, n := range calls {
+		for _, name := range probedByPerf {
+			if strings.HasSuffix(call, " "+name) && n != 0 {
+				t.Errorf("%s: the ledger has %d calls more than the recording", call, n)
+			}
+		}
+	}
+	if recorded < 5000 {
+		t.Errorf("only %d calls", recorded)
+	}
+}
+
+// TestInterruptedByPerfExitsWithTheCommandsStatus has a command end by itself: what is
+// interrupted then is only the removal of probes.
+func TestInterruptedByPerfExitsWithTheCommandsStatus(t *testing.T) {
+	dir, env := simEnvironment(t)
+	script := filepath.Join(simcudaDir(), "storm") + " --calls 2000 --threads 1 --seed 4; exit 7"
+	r := startPerfRecorder(t, dir, env, "--", "sh", "-c", script)
+	r.await(r.output)
+	r.interruptedAgain(7)
+	if total := r.recording().Meta.Totals(); total.Recorded < 500 || total.Recorded != total.Seen {
+		t.Errorf("books: %+v", total)
+	}
+}
+
+// perfRecorder is gpurec as a process of its own.
+type perfRecorder struct {
+	t             *testing.T
+	cmd           *exec.Cmd
+	stderr        strings.Builder
+	output, ready string
+}
+
+func startPerfRecorder(t *testing.T, dir string, env []string, what ...string) *perfRecorder {
+	t.Helper()
+	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	must(t, err)
+	r := &perfRecorder{t: t, output: filepath.Join(dir, "r.parquet"), ready: filepath.Join(dir, "ready")}
+	args := []string{"record", "--attach", "perf", "--only", strings.Join(probedByPerf, ","), "-o", r.output, "--stacks", "fp", "--nvml-interval", "0", "--ready-file", r.ready}
+	r.cmd = exec.CommandContext(t.Context(), gpurec, append(args, what...)...)
+	r.cmd.Env, r.cmd.Stderr = env, &r.stderr
+	must(t, r.cmd.Start())
+	return r
+}
+
+// await waits for a file.
+func (r *perfRecorder) await(path string) {
+	r.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("there is no %s", path)
+		}
+	}
+}
+
+// interruptedAgain interrupts the removal of probes and expects an exit status.
+func (r *perfRecorder) interruptedAgain(status int) {
+	r.t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(r.output + format.SegmentSuffix); errors.Is(err, fs.ErrNotExist) {
+			break // the file is not only in its place, segments are not needed any more
+		}
+	}
+	time.Sleep(50 * time.Millisecond) // it says so
+	must(r.t, r.cmd.Process.Signal(os.Interrupt))
+	_ = r.cmd.Wait() // as below
+	if code := r.cmd.ProcessState.ExitCode(); code != status {
+		r.t.Errorf("exit status %d, want %d", code, status)
+	}
+	for _, said := range []string{"the file is finished; taking", "the kernel takes the other probes away"} {
+		if !strings.Contains(r.stderr.String(), said) {
+			r.t.Errorf("%q is not said, but:\n%s", said, r.stderr.String())
+		}
+	}
+}
+
+// recording opens the file, which has to be complete.
+func (r *perfRecorder) recording() *format.Recording {
+	r.t.Helper()
+	rec, err := format.Open(r.output)
+	must(r.t, err)
+	r.t.Cleanup(func() { rec.Close() })
+	if rec.Meta.Complete != format.CompleteYes {
+		r.t.Errorf("complete: %q", rec.Meta.Complete)
+	}
+	return rec
+}
+
+// simEnvironment is what programs on simcuda need; it skips where nothing can be attached.
+func simEnvironment(t *testing.T) (dir string, env []string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(simcudaDir(), "storm")); err != nil || record.CheckPrivileges(record.AttachPerf) != nil {
+		if os.Getenv("GPUREC_MUST_RUN") == "1" {
+			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
+		}
+		t.Skip("attaching needs root and simcuda")
+	}
+	dir = t.TempDir()
+	return dir, append(os.Environ(), "LD_LIBRARY_PATH="+simcudaDir(), "SIMCUDA_LEDGER="+filepath.Join(dir, "ledger.tsv"), "SIMCUDA_TIME=off", "SIMCUDA_STATE="+filepath.Join(dir, "state"))
+}
+
+func expectLine(t *testing.T, lines *bufio.Reader, prefix string) {
+	t.Helper()
+	if line, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(line, prefix) {
+		t.Fatalf("%q %v", line, err)
+	}
+}
