@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress/zstd"
 )
 
 // maxGroupRows bounds a row group, and by it what a reader holds of one column:
@@ -83,14 +82,12 @@ func (f *countedFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-var compression = &zstd.Codec{}
-
 // writerOptions must be the same for segments and merged files: only then are
 // column chunks copied instead of encoded again.
 func writerOptions() []parquet.WriterOption {
 	return []parquet.WriterOption{
 		parquet.Compression(compression),
-		parquet.PageBufferSize(256 << 10),
+		parquet.PageBufferSize(pageBytes),
 		parquet.MaxRowsPerRowGroup(maxGroupRows),
 		parquet.CreatedBy("gpurec", fmt.Sprintf("%d.%d", SchemaMajor, SchemaMinor), ""),
 	}
@@ -233,7 +230,8 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	}
 	s := &segment{number: w.seq, file: file, path: path}
 	if c < ClassMemory {
-		s.rows = libraryWriter{parquet.NewGenericWriter[Row](file, writerOptions()...)}
+		options := append(writerOptions(), parquet.PageBufferSize(smallPageBytes)) // a buffer for each of 61 columns
+		s.rows = libraryWriter{parquet.NewGenericWriter[Row](file, options...)}
 		return s, nil
 	}
 	if w.columns[c] == nil {

@@ -213,7 +213,6 @@ func (s *scribe) forgetEnded() {
 	s.captures.forget(gone)
 	maps.DeleteFunc(s.threads, func(_ int32, t *knownThread) bool { return gone[t.pid] })
 	s.names.forget(gone)
-	s.behind.forget(gone)
 }
 
 // limitsOf are the limits that the options ask for.

@@ -57,7 +57,7 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		name, known := s.names.byHandle[kernelKey{e.Pid, e.Ptr}]
 		if of, ok := s.names.byHandle[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
 			name, known = of, true // the function of a named kernel
-			s.learnName(e.Pid, e.Ptr, e.StartNs, name)
+			s.learnName(e.Pid, e.Ptr, e.StartNs, name, false)
 		}
 		if known {
 			row.Kernel = name.display

@@ -67,21 +67,21 @@ func TestKernelNamesAreBounded(t *testing.T) {
 	text := textBytes + len("_Z1av") + len("a")
 	names.room = 10*handleBytes + text
 	for h := range uint64(10) {
-		if !names.add(kernelKey{1, h}, names.name([]byte("_Z1av"))) {
+		if !names.add(kernelKey{1, h}, names.name([]byte("_Z1av")), false) {
 			t.Fatalf("no room for handle %d", h)
 		}
 	}
 	if name := names.byHandle[kernelKey{1, 3}]; name.display != "a" || name.mangled != "_Z1av" {
 		t.Errorf("name %v", name)
 	}
-	if names.add(kernelKey{1, 11}, names.name([]byte("_Z1av"))) {
+	if names.add(kernelKey{1, 11}, names.name([]byte("_Z1av")), false) {
 		t.Error("an 11th handle, and room for 10")
 	}
 	names.room = text
-	if !names.add(kernelKey{1, 3}, names.name([]byte("_Z1bv"))) || names.byHandle[kernelKey{1, 3}].display != "b" {
+	if !names.add(kernelKey{1, 3}, names.name([]byte("_Z1bv")), false) || names.byHandle[kernelKey{1, 3}].display != "b" {
 		t.Error("a handle that is used again has no new name")
 	}
-	if names.add(kernelKey{1, 3}, names.name([]byte("_Z1cv"))) {
+	if names.add(kernelKey{1, 3}, names.name([]byte("_Z1cv")), false) {
 		t.Error("a third text, and room for two")
 	}
 	names.forget(map[int32]bool{1: true})
@@ -89,7 +89,7 @@ func TestKernelNamesAreBounded(t *testing.T) {
 		t.Errorf("room %d of %d after the process is gone", names.room, maxNameBytes)
 	}
 	for h := range uint64(5) {
-		names.add(kernelKey{2, h}, names.name(fmt.Appendf(nil, "k%d", h)))
+		names.add(kernelKey{2, h}, names.name(fmt.Appendf(nil, "k%d", h)), false)
 	}
 	names.forget(map[int32]bool{1: true})
 	if len(names.byHandle) != 5 || len(names.texts) != 5 {

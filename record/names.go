@@ -3,42 +3,26 @@
 package record
 
 import (
-	"slices"
 	"unsafe"
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 )
 
-// handleNames are the kernel names that were read behind handles older than the
-// recording, where driver 580 keeps them without saying so. They are believed until
-// handles whose names are known from calls speak against it.
-type handleNames struct {
-	learned    []kernelKey
-	distrusted bool
-}
-
-// forget drops the names of processes that are gone.
-func (n *handleNames) forget(gone map[int32]bool) {
-	n.learned = slices.DeleteFunc(n.learned, func(k kernelKey) bool { return gone[int32(k.pid)] })
-}
-
-// distrustNames takes back all names read behind handles if comparisons with names
-// known from calls say that something else stands there.
+// distrustNames takes back all names that were read behind handles older than the
+// recording, where driver 580 keeps them without saying so, if comparisons with
+// handles whose names are known from calls say that something else stands there.
 func (s *scribe) distrustNames() {
-	if s.behind.distrusted {
+	if s.namesDistrusted {
 		return
 	}
 	confirmed, contradicted := s.accounts.nameChecks()
 	if contradicted == 0 || contradicted < confirmed {
 		return
 	}
-	s.behind.distrusted = true
-	for _, key := range s.behind.learned {
-		delete(s.names.byHandle, key)
-	}
+	s.namesDistrusted = true
 	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindNote, Name: "kernel_names", StartNs: s.accounts.clock.now(), Device: -1, Value: float64(len(s.behind.learned)),
+		Kind: format.KindNote, Name: "kernel_names", StartNs: s.accounts.clock.now(), Device: -1, Value: float64(s.names.distrust()),
 		Message: "this driver keeps no kernel names behind handles: kernels that the program looked up before the recording have no reliable names",
 	}})
 }
@@ -64,12 +48,10 @@ func (s *scribe) addName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
 	mangled := text[:max(0, min(int(e.Length)-1, len(text)))]
 	behind := bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE
-	if behind && (s.behind.distrusted || !looksLikeSymbol(string(mangled))) {
+	if behind && (s.namesDistrusted || !looksLikeSymbol(string(mangled))) {
 		return
 	}
-	if s.learnName(e.Pid, e.Handle, e.StartNs, s.names.name(mangled)) && behind {
-		s.behind.learned = append(s.behind.learned, kernelKey{e.Pid, e.Handle})
-	}
+	s.learnName(e.Pid, e.Handle, e.StartNs, s.names.name(mangled), behind)
 }
 
 // looksLikeSymbol reports whether a text can be the name of a kernel in an object
@@ -84,25 +66,28 @@ func looksLikeSymbol(name string) bool {
 	return len(name) > 1
 }
 
-// learnName notes that a handle stands for a kernel from a time on; programs ask for
-// the same handle again and again, only news are written down. It reports whether the name is known now.
-func (s *scribe) learnName(pid uint32, handle, startNs uint64, name kernelName) bool {
+// learnName notes that a handle stands for a kernel from a time on, as a call said or as
+// was read behind the handle; programs ask for the same handle again and again, only
+// news are written down.
+func (s *scribe) learnName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
 	key := kernelKey{pid, handle}
 	if s.names.byHandle[key] == name {
-		return true
+		if !behind {
+			delete(s.names.behind, key)
+		}
+		return
 	}
-	if !s.names.add(key, name) {
+	if !s.names.add(key, name, behind) {
 		if !s.names.told {
 			s.names.told = true
 			s.note("kernel_names", "the recorded processes have used more kernels than gpurec keeps names of: those that are new from here on have none")
 		}
-		return false
+		return
 	}
 	s.write(format.ClassFact, []format.Row{{
 		Kind: format.KindKernel, StartNs: s.accounts.clock.unix(startNs), Pid: int32(pid), Device: -1,
 		Function: int64(handle), Name: name.mangled, Kernel: name.display,
 	}})
-	return true
 }
 
 // note writes down something that the reader has to know.

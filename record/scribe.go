@@ -21,14 +21,14 @@ const batchRows = 4096
 // the ring buffer from being drained; everything it holds belongs to that goroutine,
 // except progress.
 type scribe struct {
-	writer   *format.Writer
-	accounts *accounts
-	stacks   *stackTable
-	names    kernelNames
-	threads  map[int32]*knownThread
-	captures *captures
-	behind   handleNames
-	meta     func() format.Meta
+	writer          *format.Writer
+	accounts        *accounts
+	stacks          *stackTable
+	names           kernelNames
+	threads         map[int32]*knownThread
+	captures        *captures
+	namesDistrusted bool // names read behind handles
+	meta            func() format.Meta
 
 	chunks chan []byte // ring records, back to back
 	pool   *chunkPool

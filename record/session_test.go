@@ -28,8 +28,9 @@ func TestMain(m *testing.M) {
 	for end := time.Now().Add(5 * time.Second); openDescriptors() > before+2 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		runtime.GC()
 	}
-	benchmarks := slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench") }) // may use a real NVML, which keeps some
-	if after := openDescriptors(); code == 0 && !benchmarks && after > before+2 { // the runtime's poller and a pidfd probe
+	// Benchmarks may use a real NVML, which keeps some; the runtime keeps its poller and a pidfd probe.
+	benchmarks := slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench") })
+	if after := openDescriptors(); code == 0 && !benchmarks && after > before+2 {
 		fmt.Fprintf(os.Stderr, "%d file descriptors were left open\n", after-before)
 		code = 1
 	}
