@@ -209,20 +209,27 @@ func TestAllocatorIsLeftOutIfAsked(t *testing.T) {
 // allocatorFact returns the one note of what allocator the process has.
 func allocatorFact(t *testing.T, path string) (fact format.AllocatorFact) {
 	t.Helper()
-	n := 0
+	facts := allocatorFacts(t, path)
+	if len(facts) != 1 {
+		t.Fatalf("%d notes of allocators", len(facts))
+	}
+	return facts[0]
+}
+
+// allocatorFacts returns the notes of what allocators there are.
+func allocatorFacts(t *testing.T, path string) (facts []format.AllocatorFact) {
+	t.Helper()
 	for _, note := range factRows(t, path, format.KindNote) {
 		if note.Name != format.NoteAllocator {
 			continue
 		}
+		var fact format.AllocatorFact
 		if err := json.Unmarshal([]byte(note.Message), &fact); err != nil {
 			t.Fatal(err)
 		}
-		n++
+		facts = append(facts, fact)
 	}
-	if n != 1 {
-		t.Errorf("%d notes of allocators", n)
-	}
-	return fact
+	return facts
 }
 
 func TestRecordTraceIsRecognized(t *testing.T) {

@@ -266,6 +266,61 @@ func TestNoAllocatorIsRecordedTwice(t *testing.T) {
 	}
 }
 
+// Children that load the libraries themselves, and one that becomes a program with others: of
+// what they load second, everything is there.
+func TestReportsOfChildren(t *testing.T) {
+	needKernel(t)
+	dir := t.TempDir()
+	for _, variant := range []string{"renamed", "."} {
+		if err := os.Mkdir(filepath.Join(dir, "lib-"+variant), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"libc10.so", "libc10_cuda.so", "tensors"} {
+			copyFile(t, simtorch(t, filepath.Join(variant, name)), filepath.Join(dir, "lib-"+variant, name))
+		}
+	}
+	sim, err := filepath.Abs(simcudaDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := `--events 3000 --threads 1 --rate 6000 --seed 3 >/dev/null`
+	cmd, begin, _ := simShell(t, sim, fmt.Sprintf(`
+		export SIMTORCH_LEDGER_SYNC=1
+		%[1]s/lib-renamed/tensors %[2]s; %[1]s/lib-./tensors %[2]s
+		SIMTORCH_LEDGER=%[1]s/child %[1]s/lib-renamed/tensors %[2]s
+		sh -c 'export SIMTORCH_LEDGER=%[1]s/other; exec %[1]s/lib-./tensors %[2]s'`, dir, run))
+	opt := testOptions(t, cmd.Process.Pid)
+	opt.WaitForLibrary = true
+	result := runWhile(t, start(t, opt), func() {
+		begin()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the recorded program failed: %v", err)
+		}
+	})
+	reports, _ := readReports(t, filepath.Join(dir, "child"), 0)
+	events := readAllocatorLedger(t, filepath.Join(dir, "other"), 0)
+	recorded, found := allocatorRows(t, result.Output), 0
+	for tid, list := range reports {
+		found++
+		if n := len(recorded[tid]); n != len(list) || n < 1000 || recorded[tid][0].Name != format.AllocatorReportedAlloc {
+			t.Errorf("%d reports recorded, %d happened", n, len(list))
+		}
+	}
+	for tid, list := range events {
+		found++
+		if n := len(recorded[tid]); n != len(list) || n < 2000 || strings.HasPrefix(recorded[tid][0].Name, "reported_") {
+			t.Errorf("%d events recorded, %d happened", n, len(list))
+		}
+	}
+	sources := make(map[string]int)
+	for _, fact := range allocatorFacts(t, result.Output) {
+		sources[fact.Source]++
+	}
+	if found != 2 || sources[format.SourceReports] < 2 || sources[format.SourceTrace] < 2 { // it may be noted before the exec is, and after it
+		t.Errorf("%d threads compared, facts %v", found, sources)
+	}
+}
+
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
