@@ -105,7 +105,7 @@ func (l *library) source() bpf.CudaAllocatorSource {
 }
 
 // reportsLack is what reports do not tell.
-const reportsLack = "bytes asked for, streams, pools, segments, requests that failed, and when a stream no longer uses a block"
+const reportsLack = "bytes asked for, streams, pools, segments, requests that failed, and when streams are done with a block"
 
 // limitedAllocator says in a sentence that an allocator is recorded by its reports, and what
 // is not known for that.
