@@ -84,7 +84,7 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 // recorded. also, if it is set, gets
 // all changes of the driver's memory.
 func (t *Timeline) findSegments(also func(*change)) error {
-	s := segmentSearch{t: t, inside: make(map[int32]bool), met: make(map[*allocator]bool), addressed: make(map[int32]*addressed)}
+	s := segmentSearch{t: t, inside: make(map[int32]bool), looks: make(map[*allocator]int), addressed: make(map[int32]*addressed), byReports: t.facts.reported() > 0}
 	_, _, err := t.replayTogether(true, func(l *ledger, c *change) {
 		s.driverChange(l, c)
 		if also != nil {
@@ -102,12 +102,13 @@ func (t *Timeline) findSegments(also func(*change)) error {
 type segmentSearch struct {
 	t      *Timeline
 	driver *ledger
-	told   numberSet      // that an allocator told of
-	inner  numberSet      // that comes from inside of one
-	inside map[int32]bool // stack → it goes through an allocator
-	met    map[*allocator]bool
+	told   numberSet          // that an allocator told of
+	inner  numberSet          // that comes from inside of one
+	inside map[int32]bool     // stack → it goes through an allocator
+	looks  map[*allocator]int // how often older was asked; maxLooks: it is known
 	// addressed is the memory of a process, if allocators are known by their reports.
 	addressed map[int32]*addressed
+	byReports bool
 }
 
 func (s *segmentSearch) driverChange(l *ledger, c *change) {
@@ -115,7 +116,7 @@ func (s *segmentSearch) driverChange(l *ledger, c *change) {
 	if c.what == allocated && s.t.fromAllocator(s.t.origins.list[c.block.origin].stack, s.inside) {
 		s.inner.add(c.block.number)
 	}
-	if s.t.facts.reported() > 0 && s.t.origins.memory(c.block.origin) == format.MemoryDevice {
+	if s.byReports && s.t.origins.memory(c.block.origin) == format.MemoryDevice {
 		s.addressedOf(s.t.origins.process[c.block.origin]).note(c)
 	}
 }
@@ -141,14 +142,22 @@ func (s *segmentSearch) allocatorChange(a *allocator, c *allocatorChange) {
 		} else if c.what == blockAllocated {
 			s.mapped(h, c.block.ptr, c.block.size, s.told.add)
 		}
+		if s.looks[a] < maxLooks && a.check.known[allocatedTotal] && a.counts.events > 1 && s.older(h, a, a.totals().Reserved) {
+			s.looks[a] = maxLooks
+		}
+		s.looks[a]++
 		return
 	}
 	s.at(h, c, s.told.add)
-	if !s.met[a] && a.check.known[reservedTotal] {
-		s.met[a] = true
-		s.older(a, h)
+	if s.looks[a] == 0 && a.check.known[reservedTotal] {
+		s.looks[a] = maxLooks
+		s.older(h, a, a.before.Reserved)
 	}
 }
+
+// maxLooks is how often it is tried to find what an allocator that is known by its reports had
+// at the first of them. One try fails where the driver was asked for more meanwhile.
+const maxLooks = 256
 
 // at calls yield for the driver's memory that a segment comes from.
 func (s *segmentSearch) at(h *holdings, c *allocatorChange, yield func(number int32)) {
@@ -171,22 +180,25 @@ func (s *segmentSearch) mapped(h *holdings, ptr, bytes int64, yield func(number 
 	})
 }
 
-// older adds what must have been an allocator's before its first event: memory of the
-// process that comes from inside of it or from nowhere known, if that is exactly as much
-// as the allocator had.
-func (s *segmentSearch) older(a *allocator, h *holdings) {
+// older adds what must have been an allocator's before its first event, or report: memory of
+// the process that comes from inside of it or from nowhere known, if that is exactly as much
+// as the allocator had. Reports tell that with what came for them.
+func (s *segmentSearch) older(h *holdings, a *allocator, reserved int64) bool {
 	var before numberSet
 	bytes := int64(0)
 	h.each(func(_ int64, b block) {
-		isCandidate := s.inner.has(b.number) || s.t.siteLabel(b.origin) == noStack
-		if isCandidate && !s.told.has(b.number) && s.t.origins.list[b.origin].device == a.device && b.bytes%smallSegment == 0 && !s.t.onHost(b.origin) {
+		told := s.told.has(b.number)
+		isCandidate := s.inner.has(b.number) || told || s.t.siteLabel(b.origin) == noStack
+		if isCandidate && (a.reports || !told) && s.t.origins.list[b.origin].device == a.device && b.bytes%smallSegment == 0 && !s.t.onHost(b.origin) {
 			before.add(b.number)
 			bytes += b.bytes
 		}
 	})
-	if bytes == a.before.Reserved {
-		s.inner.union(before)
+	if bytes != reserved {
+		return false
 	}
+	s.inner.union(before)
+	return true
 }
 
 // fromAllocator reports whether a stack goes through PyTorch's caching allocator; known
