@@ -46,7 +46,7 @@ func (c torchConf) source() string {
 	if !c.reports {
 		return ""
 	}
-	return `,"source":"` + format.SourceReports + `","limits":"of PyTorch's allocations is not recorded: bytes asked for"`
+	return `,"source":"` + format.SourceReports + `","limits":"PyTorch's allocations are recorded without bytes asked for"`
 }
 
 func (c torchConf) String() string {

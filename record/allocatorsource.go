@@ -113,7 +113,7 @@ func limitedAllocator(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version
 	}
-	text := "of PyTorch's allocations is not recorded: " + reportsLack
+	text := "PyTorch's allocations are recorded without " + reportsLack
 	if why == "" {
 		return text
 	}
