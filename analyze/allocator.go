@@ -91,6 +91,7 @@ type allocator struct {
 	pid, device int32
 	rules       allocatorRules
 	check       allocatorCheck
+	reports     bool // known by reports only, see allocatorreports.go
 	// seen are totals of what the recording shows, before of what must have been there
 	// when it began: Allocated and Reserved are known from the first event on, the rest
 	// only as far as frees have told so far.

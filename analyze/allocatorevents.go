@@ -38,7 +38,9 @@ const (
 	segmentMapped   // expandable segments grow by pieces
 	segmentUnmapped // and shrink
 	outOfMemory
-	lookedAt // somebody took a snapshot
+	lookedAt      // somebody took a snapshot
+	reportedAlloc // what reports tell, see allocatorreports.go: handed out as blockAllocated
+	reportedFree  // and as blockFreeRequested
 
 	// What no event tells, but the model.
 	blockResized // how large a block is became known better
@@ -51,13 +53,29 @@ var allocatorNames = map[string]allocatorWhat{
 	format.AllocatorSegmentAlloc: segmentAllocated, format.AllocatorSegmentFree: segmentFreed,
 	format.AllocatorSegmentMap: segmentMapped, format.AllocatorSegmentUnmap: segmentUnmapped,
 	format.AllocatorOOM: outOfMemory, format.AllocatorSnapshot: lookedAt,
+	format.AllocatorReportedAlloc: reportedAlloc, format.AllocatorReportedFree: reportedFree,
 }
 
 // isBegin reports whether a place in the program asked for this; only then the event
 // has a stack.
 func (w allocatorWhat) isBegin() bool {
-	return w == blockAllocated || w >= segmentAllocated && w <= outOfMemory
+	return w.isAlloc() || w >= segmentAllocated && w <= outOfMemory
 }
+
+// isAlloc reports whether a block is handed out.
+func (w allocatorWhat) isAlloc() bool { return w == blockAllocated || w == reportedAlloc }
+
+// isReport reports whether this is told by an allocator's reports.
+func (w allocatorWhat) isReport() bool { return w == reportedAlloc || w == reportedFree }
+
+// isOfBlock reports whether a block is handed out or given back.
+func (w allocatorWhat) isOfBlock() bool {
+	return w <= blockFreeCompleted || w.isReport()
+}
+
+// tellsSegments reports whether an event tells of memory from the driver: a reported block
+// lies in some.
+func (w allocatorWhat) tellsSegments() bool { return w.isSegment() || w == reportedAlloc }
 
 // isSegment reports whether memory came from the driver or went back.
 func (w allocatorWhat) isSegment() bool { return w >= segmentAllocated && w <= segmentUnmapped }
@@ -93,8 +111,8 @@ func (t *Timeline) scanAllocators(g *format.Group, index int) {
 	s.allocatorEvents += int64(len(s.start))
 }
 
-// streamAllocators says how inOrder reads events: all, or only those of segments,
-// which are few.
+// streamAllocators says how inOrder reads events: all, or only those that tell of segments,
+// which are few unless there are reports.
 func (t *Timeline) streamAllocators(onlySegments bool) stream[allocatorEvent] {
 	var c allocatorColumns
 	l := newLoader[allocatorEvent](t)
@@ -118,7 +136,7 @@ func (c *allocatorColumns) readNames(g *format.Group, onlySegments bool) bool {
 	c.whats, c.known = c.whats[:0], c.known[:0]
 	for _, name := range c.name.Dict {
 		what, ok := allocatorNames[name]
-		c.whats, c.known = append(c.whats, what), append(c.known, ok && (!onlySegments || what.isSegment()))
+		c.whats, c.known = append(c.whats, what), append(c.known, ok && (!onlySegments || what.tellsSegments()))
 	}
 	return slices.Contains(c.known, true)
 }

@@ -18,7 +18,7 @@ func torchTraining(t testing.TB, conf torchConf, leak int64) (*tape, *torchWorld
 	tp := newTape(t)
 	tp.add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: epoch, Device: -1, Message: `{"exe":"/usr/bin/python3"}`})
 	tp.add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: epoch})
-	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"allocator":"torch","conf":"` + conf.String() + `"}`})
+	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"allocator":"torch","conf":"` + conf.String() + `"` + conf.source() + `}`})
 	for i, f := range []string{"load", "forward", "cache", "keep"} {
 		tp.stack(int32(i+1), f, "main", "_start")
 	}

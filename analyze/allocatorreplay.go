@@ -90,6 +90,12 @@ func (s *allocators) all(yield func(*allocator)) {
 func (s *allocators) apply(e *allocatorEvent, consume allocatorConsumer) {
 	a := s.of(e.allocator)
 	a.counts.events++
+	if a.counts.events == 1 {
+		a.reports = e.what.isReport()
+	}
+	if a.reports != e.what.isReport() {
+		return // the recorder never writes both of one process
+	}
 	switch e.what {
 	case blockAllocated:
 		a.alloc(e, e.stream, consume)
@@ -101,6 +107,10 @@ func (s *allocators) apply(e *allocatorEvent, consume allocatorConsumer) {
 		a.compare(e, none, consume)
 		a.counts.outOfMemory++
 		a.emit(consume, e, &piece{requested: e.bytes, size: e.bytes, pool: e.pool, stream: e.stream, origin: e.origin, sinceNs: e.atNs, segment: straySegment, prev: none, next: none})
+	case reportedAlloc:
+		a.reportedAlloc(e, consume)
+	case reportedFree:
+		a.reportedFree(e, consume)
 	case lookedAt: // torch tells it of device 0 whichever it is about
 	default:
 		a.segmentChange(e, e.stream, consume)
@@ -303,7 +313,7 @@ func (t *Timeline) replayAll(consume func(*ledger, *change), consumeAllocator al
 	return t.replayTogether(false, consume, consumeAllocator)
 }
 
-// replayTogether is replayAll with all events of allocators, or only those of segments.
+// replayTogether is replayAll with all events of allocators, or only those that tell of segments.
 func (t *Timeline) replayTogether(onlySegments bool, consume func(*ledger, *change), consumeAllocator allocatorConsumer) (*ledger, *allocators, error) {
 	s := &allocators{t: t}
 	r := memoryReplay{l: &ledger{t: t}, events: t.events, consume: consume}

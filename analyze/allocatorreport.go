@@ -225,13 +225,18 @@ var totalsColumns = []Column{
 	{"reserved_bytes", "RESERVED", UnitBytes, "bytes from the driver: reserved_bytes.all.current"},
 	{"requested_bytes", "REQUESTED", UnitBytes, "bytes asked for, of blocks in use by program or streams: requested_bytes.all.current"},
 	{"active_bytes", "ACTIVE", UnitBytes, "bytes of blocks in use by program or streams: active_bytes.all.current"},
-	{"cached_bytes", "CACHED", UnitBytes, "reserved bytes that are not active"},
+	{"cached_bytes", "CACHED", UnitBytes, "reserved bytes that are not active; of an allocator that is known by its reports, that are not allocated"},
 	{"inactive_split_bytes", "SPLIT", UnitBytes, "of cached bytes, those in segments that have blocks in use, which therefore cannot go back to the driver; without expandable segments: inactive_split_bytes.all.current"},
 	{"segments", "SEGMENTS", UnitCount, "pieces of memory from the driver, without expandable segments: segment.all.current"},
 	{"allocations", "BLOCKS", UnitCount, "blocks that the program has: allocation.all.current"},
 }
 
-func (a AllocatorTotals) cells() []any {
+// cells are those of totalsColumns; of an allocator that is known by its reports, what those
+// do not tell is absent.
+func (a AllocatorTotals) cells(reports bool) []any {
+	if reports {
+		return []any{a.Allocated, a.Reserved, nil, nil, a.Reserved - a.Allocated, nil, nil, a.Allocations}
+	}
 	return []any{a.Allocated, a.Reserved, a.Requested, a.Active, a.Reserved - a.Active, a.InactiveSplit, a.Segments, a.Allocations}
 }
 
@@ -255,7 +260,7 @@ func (s *booksScan) momentTable() Table {
 	for i, at := range s.times {
 		for _, b := range s.list {
 			if b.endNs == 0 || at < b.endNs {
-				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), b.moments[i].cells())})
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), b.moments[i].cells(b.a.reports))})
 			}
 		}
 	}
@@ -284,7 +289,7 @@ func (s *booksScan) table() Table {
 	table := Table{Name: "allocators", Title: "at the end", Columns: booksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
 	for _, b := range s.list {
 		c, k := &b.a.counts, &b.a.check
-		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{known(s.t.facts.processes[b.a.pid].Name)}, b.end.cells(),
+		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{known(s.t.facts.processes[b.a.pid].Name)}, b.end.cells(b.a.reports),
 			[]any{b.endNs != 0, b.a.fromStart(), c.events, k.compared, k.disagreed, k.worstBytes, k.resized, c.unmatchedFrees, c.lostFrees})})
 	}
 	return table
@@ -302,7 +307,7 @@ func (s *booksScan) peakTable() Table {
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
 			if p := &b.peaks[i]; p.atNs != 0 {
-				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), p.totals.cells())})
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), p.totals.cells(b.a.reports))})
 			}
 		}
 	}
@@ -331,7 +336,7 @@ func (s *booksScan) eventTable() Table {
 var actionNames = map[allocatorWhat]string{
 	blockAllocated: "alloc", blockFreeRequested: "free_requested", blockFreeCompleted: "free_completed",
 	segmentAllocated: "segment_alloc", segmentFreed: "segment_free", segmentMapped: "segment_map", segmentUnmapped: "segment_unmap",
-	outOfMemory: "oom", lookedAt: "snapshot",
+	outOfMemory: "oom", lookedAt: "snapshot", reportedAlloc: "alloc", reportedFree: "free_completed",
 }
 
 var poolUseColumns = slices.Concat(whoseColumns, []Column{
@@ -348,6 +353,9 @@ var poolUseColumns = slices.Concat(whoseColumns, []Column{
 func (s *booksScan) poolTable() Table {
 	table := Table{Name: "pools", Title: "pools and streams at the end", Columns: poolUseColumns, Aside: true}
 	for _, b := range s.list {
+		if b.a.reports {
+			continue // reports name neither
+		}
 		keys := slices.SortedFunc(maps.Keys(b.pools), func(x, y torchPool) int {
 			return cmp.Or(cmp.Compare(b.pools[y].reserved, b.pools[x].reserved), cmp.Compare(x.pool, y.pool), cmp.Compare(x.stream, y.stream))
 		})

@@ -105,6 +105,17 @@ func (r *allocatorRules) round(bytes int64) int64 {
 	return (bytes + step - 1) / step * step
 }
 
+// segment returns the most that an allocator gets from the driver at once for a block.
+func (r *allocatorRules) segment(bytes int64) int64 {
+	switch {
+	case bytes <= smallRequest:
+		return smallSegment
+	case bytes < largeSegment/2 || r.expandable:
+		return roundUp(bytes, largeSegment)
+	}
+	return roundUp(bytes, smallSegment)
+}
+
 // splits reports whether a gap is cut when a block of size bytes goes into it, or given
 // away as a whole.
 func (r *allocatorRules) splits(gap, size int64, small bool) bool {

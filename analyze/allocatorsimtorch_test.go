@@ -17,21 +17,9 @@ import (
 // PyTorch itself, says that it did, and compares with its statistics: whole, and without
 // the beginning.
 func TestAllocatorModelEqualsSimtorch(t *testing.T) {
-	program, err := filepath.Abs("../build/simtorch/tensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(program); err != nil {
-		skip(t, "no simtorch: make simtorch builds it")
-	}
 	for name, conf := range map[string]string{"segments": "", "expandable segments": "expandable_segments:True"} {
 		t.Run(name, func(t *testing.T) {
-			ledger := filepath.Join(t.TempDir(), "ledger")
-			cmd := exec.Command(program, "--events", "15000", "--threads", "4", "--devices", "2", "--seed", "7", "--checkpoint", "500")
-			cmd.Env = append(os.Environ(), "SIMTORCH_LEDGER="+ledger, "PYTORCH_CUDA_ALLOC_CONF="+conf)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			ledger := runTensors(t, conf)
 			tp, points := readSimtorch(t, ledger)
 			tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: points[0].pid, Message: `{"conf":"` + conf + `"}`})
 			whole := totalsAt(t, tp, points)
@@ -63,6 +51,111 @@ type simtorchPoint struct {
 	atNs        int64
 	pid, device int32
 	totals      AllocatorTotals
+}
+
+// TestReportsModelEqualsSimtorch does the same with what simtorch reported, of which totals
+// are known.
+func TestReportsModelEqualsSimtorch(t *testing.T) {
+	ledger := runTensors(t, "")
+	tp, points := readSimtorch(t, ledger)
+	reports := simtorchReports(t, ledger)
+	tp.rows = append(slices.DeleteFunc(tp.rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }), reports...)
+	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: points[0].pid, Message: `{"allocator":"torch"` + torchConf{reports: true}.source() + `}`})
+	check := func(name string, points []simtorchPoint) []AllocatorState {
+		states := totalsAt(t, tp, points)
+		for i, p := range points {
+			got := states[i]
+			if got.Allocated != p.totals.Allocated || got.Reserved != lastReport(reports, p).ReservedBytes || got.Disagreed != 0 || got.LostFrees != 0 {
+				t.Fatalf("%s, checkpoint %d of device %d:\ngot  %+v\nwant %+v, %d reserved", name, i, p.device, got, p.totals, lastReport(reports, p).ReservedBytes)
+			}
+		}
+		return states
+	}
+	for i, s := range check("whole", points) {
+		if !s.FromStart || s.Allocations != points[i].totals.Allocations || s.UnmatchedFrees != 0 {
+			t.Fatalf("checkpoint %d: %+v, want %+v", i, s, points[i].totals)
+		}
+	}
+	cut := points[len(points)/3].atNs
+	tp.rows = slices.DeleteFunc(tp.rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut })
+	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { // until the first report, totals are those at that
+		return !slices.ContainsFunc(reports, func(r *format.Row) bool { return r.Device == p.device && r.StartNs >= cut && r.StartNs < p.atNs })
+	})
+	for _, s := range check("attached late", points) {
+		if s.FromStart || s.UnmatchedFrees == 0 {
+			t.Fatalf("attached late: %+v", s)
+		}
+	}
+	lost := 0
+	tp.rows = slices.DeleteFunc(tp.rows, func(r *format.Row) bool {
+		if r.Kind == format.KindAllocator {
+			lost++
+		}
+		return r.Kind == format.KindAllocator && lost%50 == 25
+	})
+	points = points[len(points)-2:]
+	for i, s := range totalsAt(t, tp, points) { // it goes on with what the allocator counts
+		if want := lastReport(tp.rows, points[i]).AllocatedBytes; s.Allocated != want || s.Disagreed == 0 || s.LostFrees == 0 {
+			t.Errorf("one of 50 lost: %+v, want %d bytes allocated", s, want)
+		}
+	}
+}
+
+// simtorchReports are the reports of a ledger as rows.
+func simtorchReports(t *testing.T, path string) (rows []*format.Row) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSpace(line), "\t")
+		if cells[0] != "usage" {
+			continue
+		}
+		n := make([]int64, len(cells))
+		for i := range cells[1:] {
+			if n[i+1], err = strconv.ParseInt(cells[i+1], 0, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := &format.Row{Kind: format.KindAllocator, Name: format.AllocatorReportedAlloc, MemoryKind: format.MemoryTorch, StartNs: n[1], Pid: int32(n[3]), Tid: int32(n[4]),
+			Ptr: n[5], Bytes: n[6], AllocatedBytes: n[7], ReservedBytes: n[8], Device: int32(n[9])}
+		if r.Bytes < 0 {
+			r.Name, r.Bytes = format.AllocatorReportedFree, -r.Bytes
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// lastReport is the last one of a device before a checkpoint.
+func lastReport(rows []*format.Row, p simtorchPoint) (last *format.Row) {
+	for _, r := range rows {
+		if r.Kind == format.KindAllocator && r.Device == p.device && r.StartNs <= p.atNs && (last == nil || r.StartNs >= last.StartNs) {
+			last = r
+		}
+	}
+	return last
+}
+
+// runTensors runs simtorch's program of random requests, and returns its ledger.
+func runTensors(t *testing.T, conf string) string {
+	t.Helper()
+	program, err := filepath.Abs("../build/simtorch/tensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		skip(t, "no simtorch: make simtorch builds it")
+	}
+	ledger := filepath.Join(t.TempDir(), "ledger")
+	cmd := exec.Command(program, "--events", "15000", "--threads", "4", "--devices", "2", "--seed", "7", "--checkpoint", "500")
+	cmd.Env = append(os.Environ(), "SIMTORCH_LEDGER="+ledger, "PYTORCH_CUDA_ALLOC_CONF="+conf)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return ledger
 }
 
 func totalsAt(t *testing.T, tp *tape, points []simtorchPoint) []AllocatorState {

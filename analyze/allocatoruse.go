@@ -151,7 +151,11 @@ func (u *allocatorUse) table(s *allocators) Table {
 	for _, a := range u.finish(s) {
 		l := u.levels[a]
 		sum := l.totals.plus(a.before)
-		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.pid), u.t.deviceLabel(a.device), sum.Reserved, sum.Allocated, sum.Requested,
+		var requested any = sum.Requested
+		if a.reports {
+			requested = nil // they do not tell it
+		}
+		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.pid), u.t.deviceLabel(a.device), sum.Reserved, sum.Allocated, requested,
 			l.peakReserved, max(0, l.peakNs-start), l.peakAllocated, l.allocs, l.frees, l.oom}})
 	}
 	return table

@@ -38,6 +38,15 @@ type torchConf struct {
 	expandable bool
 	maxSplit   int64
 	divisions  int64
+	reports    bool // the allocator is known by its reports
+}
+
+// source is what a note about the allocator says of that.
+func (c torchConf) source() string {
+	if !c.reports {
+		return ""
+	}
+	return `,"source":"` + format.SourceReports + `","limits":"PyTorch's allocations are recorded without bytes asked for"`
 }
 
 func (c torchConf) String() string {
@@ -88,6 +97,9 @@ func newTorchWorld(tp *tape, r *rand.Rand, pid, device int32, conf torchConf) *t
 // row writes an event with the books as they are now.
 func (w *torchWorld) row(name string, ptr, bytes int64, s *torchSegment) *format.Row {
 	w.now += 1 + w.r.Int64N(40)
+	if w.conf.reports {
+		return w.report(name, ptr)
+	}
 	r := w.tp.add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: epoch + w.now, Pid: w.pid, Tid: w.pid + w.r.Int32N(3), Device: w.device,
 		MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes, StackStatus: format.StackNone, AllocatedBytes: w.allocated, ReservedBytes: w.reserved})
 	if s != nil {
@@ -146,6 +158,17 @@ func (w *torchWorld) step() {
 	w.samples = append(w.samples, sample)
 }
 
+// report writes what an allocator known by its reports tells, if it does; bytes, and the books
+// after an alloc, are set by the caller.
+func (w *torchWorld) report(name string, ptr int64) *format.Row {
+	name, ok := map[string]string{format.AllocatorAlloc: format.AllocatorReportedAlloc, format.AllocatorFreeRequested: format.AllocatorReportedFree}[name]
+	if !ok {
+		return new(format.Row)
+	}
+	return w.tp.add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: epoch + w.now, Pid: w.pid, Tid: w.pid, Device: w.device,
+		MemoryKind: format.MemoryTorch, Ptr: ptr, StackStatus: format.StackNone, AllocatedBytes: w.allocated, ReservedBytes: w.reserved})
+}
+
 func (w *torchWorld) malloc() {
 	sizes := []int64{1 + w.r.Int64N(2000), 1 + w.r.Int64N(mib), mib + w.r.Int64N(9*mib), 1 + w.r.Int64N(60*mib)}
 	want := sizes[w.r.IntN(len(sizes))]
@@ -192,6 +215,9 @@ func (w *torchWorld) alloc(want int64, key torchSegment) *torchBlock {
 	w.active += b.size
 	w.requested += want
 	w.allocations++
+	if w.conf.reports {
+		b.row.Bytes, b.row.AllocatedBytes = b.size, w.allocated
+	}
 	w.held = append(w.held, b)
 	return b
 }
@@ -339,7 +365,9 @@ func (w *torchWorld) free(b *torchBlock) {
 	b.inUse = false
 	w.allocated -= b.size
 	w.allocations--
-	w.row(format.AllocatorFreeRequested, b.ptr, b.requested, b.segment)
+	if r := w.row(format.AllocatorFreeRequested, b.ptr, b.requested, b.segment); w.conf.reports {
+		r.Bytes = b.size
+	}
 	if b.streams {
 		b.awaiting, b.streams = true, false
 		return

@@ -154,8 +154,10 @@ func (f *facts) addAllocator(r *format.Row) {
 	}
 	f.allocators = append(f.allocators, a)
 	f.allocatorRules[r.Pid] = readAllocatorRules(a.Conf)
-	if a.Missing != "" {
-		f.notes = append(f.notes, a.Missing)
+	for _, text := range []string{a.Missing, a.Limits} {
+		if text != "" && !slices.Contains(f.notes, text) {
+			f.notes = append(f.notes, text)
+		}
 	}
 }
 

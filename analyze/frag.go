@@ -108,6 +108,11 @@ var fragFacts = []Column{
 	{"note", "note", UnitText, "what is not in this report"},
 }
 
+// lacksFact is told only where an allocator is known by its reports.
+var lacksFact = []Column{
+	{"lacks", "lacks", UnitText, "what of PyTorch's allocator the recording lacks"},
+}
+
 var fragTotals = []Column{
 	{"kept_bytes", "kept", UnitBytes, "sum of KEPT"},
 	{"unused_bytes", "unused", UnitBytes, "sum of UNUSED, without reserved addresses"},
@@ -376,13 +381,18 @@ func (s *fragScan) momentTable(owners []*fragOwner) Table {
 
 func (s *fragScan) facts(rows int) []Fact {
 	result, pools := "", ""
+	var lacks []Fact
 	if rows == 0 {
 		result = "nothing that can fragment is known: no caching allocator, no reserved addresses, no memory pool that the program asked about"
+	}
+	if s.reports {
+		result = ""
+		lacks = fill(lacksFact, "the segments of PyTorch's allocator, and what lies unused in them, are not in this recording, which has its reports only; "+recordSegments)
 	}
 	if s.pools {
 		pools = "how much of the device a memory pool holds is known only where the program asked for its attributes"
 	}
-	return fill(fragFacts, result, pools, "holes between allocations of cuMemAlloc are addresses, not memory: they are in nothing here")
+	return append(lacks, fill(fragFacts, result, pools, "holes between allocations of cuMemAlloc are addresses, not memory: they are in nothing here")...)
 }
 
 func (s *fragScan) totals(spaces *Table, owners []*fragOwner, rising int64) []Fact {

@@ -61,6 +61,7 @@ type fragScan struct {
 	ranges  map[ownerKey]addressRanges
 	seen    *callers
 	pools   bool // memory of pools was allocated
+	reports bool // an allocator is known by its reports only
 	looks   int  // at failures
 
 	last      *allocator // that ownerOf was asked for
@@ -99,7 +100,7 @@ func (s *fragScan) run() (*programMemory, error) {
 // finish looks at owners at the moments after the last change.
 func (s *fragScan) finish(all *allocators) error {
 	for _, a := range all.list {
-		if a != nil {
+		if a != nil && !a.reports {
 			if o := s.ownerOf(a); o != nil {
 				s.until(o, a, math.MaxInt64)
 			}
@@ -175,6 +176,10 @@ func (s *fragScan) driver(c *change) {
 // watch takes the changes of allocators. Each is looked at when its own next event
 // comes: that may correct the size of its newest block.
 func (s *fragScan) watch(a *allocator, c *allocatorChange) {
+	if a.reports {
+		s.reports = true
+		return
+	}
 	o := s.ownerOf(a)
 	if o == nil || c.what == blockResized {
 		return

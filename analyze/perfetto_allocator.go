@@ -58,7 +58,9 @@ func (l *allocatorLevels) show(a *allocator, atNs int64, last shownTotals, known
 	}
 	step("allocated", now.Allocated, last.totals.Allocated)
 	step("reserved", now.Reserved, last.totals.Reserved)
-	step("requested", now.Requested, last.totals.Requested)
+	if !a.reports {
+		step("requested", now.Requested, last.totals.Requested)
+	}
 	l.shown[a] = shownTotals{atNs, now}
 }
 

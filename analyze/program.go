@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -78,11 +79,12 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 }
 
 // findSegments finds the driver's memory that allocators made segments of: what is at the
-// address of a segment when the allocator tells of it, what was allocated from inside of
-// the allocator, and what it had before its events were recorded. also, if it is set, gets
+// address of a segment when the allocator tells of it, or around a block that it reports,
+// what was allocated from inside of the allocator, and what it had before its events were
+// recorded. also, if it is set, gets
 // all changes of the driver's memory.
 func (t *Timeline) findSegments(also func(*change)) error {
-	s := segmentSearch{t: t, inside: make(map[int32]bool), met: make(map[*allocator]bool)}
+	s := segmentSearch{t: t, inside: make(map[int32]bool), looks: make(map[*allocator]int), addressed: make(map[int32]*addressed), byReports: t.facts.reported() > 0}
 	_, _, err := t.replayTogether(true, func(l *ledger, c *change) {
 		s.driverChange(l, c)
 		if also != nil {
@@ -100,10 +102,13 @@ func (t *Timeline) findSegments(also func(*change)) error {
 type segmentSearch struct {
 	t      *Timeline
 	driver *ledger
-	told   numberSet      // that an allocator told of
-	inner  numberSet      // that comes from inside of one
-	inside map[int32]bool // stack → it goes through an allocator
-	met    map[*allocator]bool
+	told   numberSet          // that an allocator told of
+	inner  numberSet          // that comes from inside of one
+	inside map[int32]bool     // stack → it goes through an allocator
+	looks  map[*allocator]int // how often older was asked; maxLooks: it is known
+	// addressed is the memory of a process, if allocators are known by their reports.
+	addressed map[int32]*addressed
+	byReports bool
 }
 
 func (s *segmentSearch) driverChange(l *ledger, c *change) {
@@ -111,6 +116,18 @@ func (s *segmentSearch) driverChange(l *ledger, c *change) {
 	if c.what == allocated && s.t.fromAllocator(s.t.origins.list[c.block.origin].stack, s.inside) {
 		s.inner.add(c.block.number)
 	}
+	if s.byReports && s.t.origins.memory(c.block.origin) == format.MemoryDevice {
+		s.addressedOf(s.t.origins.process[c.block.origin]).note(c)
+	}
+}
+
+func (s *segmentSearch) addressedOf(process int32) *addressed {
+	l := s.addressed[process]
+	if l == nil {
+		l = new(addressed)
+		s.addressed[process] = l
+	}
+	return l
 }
 
 func (s *segmentSearch) allocatorChange(a *allocator, c *allocatorChange) {
@@ -119,12 +136,28 @@ func (s *segmentSearch) allocatorChange(a *allocator, c *allocatorChange) {
 		return
 	}
 	h := s.driver.ofProcess(process)
+	if a.reports {
+		if number, ok := s.addressedOf(process).around(c.block.ptr); ok {
+			s.told.add(number)
+		} else if c.what == blockAllocated {
+			s.mapped(h, c.block.ptr, c.block.size, s.told.add)
+		}
+		if s.looks[a] < maxLooks && a.check.known[allocatedTotal] && a.counts.events > 1 && s.older(h, a, a.totals().Reserved) {
+			s.looks[a] = maxLooks
+		}
+		s.looks[a]++
+		return
+	}
 	s.at(h, c, s.told.add)
-	if !s.met[a] && a.check.known[reservedTotal] {
-		s.met[a] = true
-		s.older(a, h)
+	if s.looks[a] == 0 && a.check.known[reservedTotal] {
+		s.looks[a] = maxLooks
+		s.older(h, a, a.before.Reserved)
 	}
 }
+
+// maxLooks is how often it is tried to find what an allocator that is known by its reports had
+// at the first of them. One try fails where the driver was asked for more meanwhile.
+const maxLooks = 256
 
 // at calls yield for the driver's memory that a segment comes from.
 func (s *segmentSearch) at(h *holdings, c *allocatorChange, yield func(number int32)) {
@@ -134,30 +167,38 @@ func (s *segmentSearch) at(h *holdings, c *allocatorChange, yield func(number in
 			yield(b.number)
 		}
 	case segmentMapped:
-		h.mappings.overlapping(c.ptr, endOf(c.ptr, c.bytes), func(m mapping) {
-			if m.handle != nil && m.handle.borrows == 0 {
-				yield(m.handle.block.number)
-			}
-		})
+		s.mapped(h, c.ptr, c.bytes, yield)
 	}
 }
 
-// older adds what must have been an allocator's before its first event: memory of the
-// process that comes from inside of it or from nowhere known, if that is exactly as much
-// as the allocator had.
-func (s *segmentSearch) older(a *allocator, h *holdings) {
+// mapped calls yield for the physical memory behind addresses.
+func (s *segmentSearch) mapped(h *holdings, ptr, bytes int64, yield func(number int32)) {
+	h.mappings.overlapping(ptr, endOf(ptr, bytes), func(m mapping) {
+		if m.handle != nil && m.handle.borrows == 0 {
+			yield(m.handle.block.number)
+		}
+	})
+}
+
+// older adds what must have been an allocator's before its first event, or report: memory of
+// the process that comes from inside of it or from nowhere known, if that is exactly as much
+// as the allocator had. Reports tell that with what came for them.
+func (s *segmentSearch) older(h *holdings, a *allocator, reserved int64) bool {
 	var before numberSet
 	bytes := int64(0)
 	h.each(func(_ int64, b block) {
-		isCandidate := s.inner.has(b.number) || s.t.siteLabel(b.origin) == noStack
-		if isCandidate && !s.told.has(b.number) && s.t.origins.list[b.origin].device == a.device && b.bytes%smallSegment == 0 && !s.t.onHost(b.origin) {
+		told := s.told.has(b.number)
+		isCandidate := s.inner.has(b.number) || told || s.t.siteLabel(b.origin) == noStack
+		if isCandidate && (a.reports || !told) && s.t.origins.list[b.origin].device == a.device && b.bytes%smallSegment == 0 && !s.t.onHost(b.origin) {
 			before.add(b.number)
 			bytes += b.bytes
 		}
 	})
-	if bytes == a.before.Reserved {
-		s.inner.union(before)
+	if bytes != reserved {
+		return false
 	}
+	s.inner.union(before)
+	return true
 }
 
 // fromAllocator reports whether a stack goes through PyTorch's caching allocator; known
@@ -233,7 +274,7 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 		}
 		c.start, c.pid = s.group.Int64("start_ns", c.start), s.group.Int32("pid", c.pid)
 		for i, start := range c.start {
-			if name := c.name.Index[i]; !c.known[name] || c.whats[name] != blockAllocated {
+			if name := c.name.Index[i]; !c.known[name] || !c.whats[name].isAlloc() {
 				continue
 			}
 			if from, ok := found[c.pid[i]]; ok && start > from {

@@ -48,7 +48,9 @@ type Quality struct {
 	// AllocatorWorstBytes.
 	AllocatorCompared, AllocatorDisagreed, AllocatorWorstBytes int64
 	AllocatorUnmatchedFrees, AllocatorLostFrees                int64
-	launches                                                   launchSampling
+	// AllocatorsByReports processes have allocators of which only the reports are recorded.
+	AllocatorsByReports int64
+	launches            launchSampling
 	// GPUTiming says where GPU times come from: there are none so far.
 	GPUTiming string
 }
@@ -81,6 +83,7 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 		inferred:              inferred,
 		AllocatorEvents:       t.scan.allocatorEvents,
 		LostAllocatorEvents:   max(t.rec.Meta.Calls[lostAllocator].Lost, t.facts.lostCalls(lostAllocator)),
+		AllocatorsByReports:   t.facts.reported(),
 		launches:              t.launchSampling(),
 		GPUTiming:             "none",
 	}
@@ -108,12 +111,15 @@ func (t *Timeline) programQuality(p *programMemory) Quality {
 }
 
 // notes are sentences about what a reader of reports on an allocator should know.
-func (q *Quality) notes() []string {
-	if q.AllocatorDisagreed == 0 {
-		return nil
+func (q *Quality) notes() (list []string) {
+	if q.AllocatorsByReports > 0 {
+		list = append(list, "PyTorch's allocator is known by its reports only: "+limitsText)
 	}
-	return []string{fmt.Sprintf("what PyTorch's allocator counts itself differs from what its events come to at %s of %s, by up to %s: events were lost, or its version works in another way",
-		thousands(q.AllocatorDisagreed), plural(q.AllocatorCompared, "event"), bytesText(q.AllocatorWorstBytes))}
+	if q.AllocatorDisagreed == 0 {
+		return list
+	}
+	return append(list, fmt.Sprintf("what PyTorch's allocator counts itself differs from what its events come to at %s of %s, by up to %s: events were lost, or its version works in another way",
+		thousands(q.AllocatorDisagreed), plural(q.AllocatorCompared, "event"), bytesText(q.AllocatorWorstBytes)))
 }
 
 var qualityColumns = []Column{
@@ -150,6 +156,11 @@ var droppedColumn = []Column{
 	{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the recording's start that it dropped to keep only the last part: memory held from then is not known"},
 }
 
+// reportsColumn is told only where an allocator is known by its reports.
+var reportsColumn = []Column{
+	{"allocators_by_reports", "processes with allocators known by reports only", UnitCount, "processes of which the recording has what PyTorch's allocator reports to profilers, not all that it does: " + limitsText},
+}
+
 func (q *Quality) facts() []Fact {
 	facts := fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
 		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
@@ -158,6 +169,9 @@ func (q *Quality) facts() []Fact {
 		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred))
 	if q.DroppedEvents > 0 {
 		facts = append(facts, fill(droppedColumn, q.DroppedEvents)...)
+	}
+	if q.AllocatorsByReports > 0 {
+		facts = append(facts, fill(reportsColumn, q.AllocatorsByReports)...)
 	}
 	return append(facts, q.launches.facts()...)
 }

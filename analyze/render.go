@@ -205,7 +205,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("holders", oomHolderColumns...)
 		section("totals", oomTotals...)
 	case "frag":
-		section("facts", fragFacts...)
+		section("facts", slices.Concat(lacksFact, fragFacts)...)
 		section("spaces", spaceColumns...)
 		section("pins", pinColumns...)
 		section("trends", fragTrendColumns...)

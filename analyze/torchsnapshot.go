@@ -225,19 +225,24 @@ func (s *TorchSnapshot) sumUp() {
 		}
 	}
 	for _, a := range s.t.facts.allocators {
-		if a.pid == s.Pid && a.Missing != "" {
-			s.Missing = append(s.Missing, a.Missing)
+		for _, text := range []string{a.Missing, a.Limits} {
+			if a.pid == s.Pid && text != "" && !slices.Contains(s.Missing, text) {
+				s.Missing = append(s.Missing, text)
+			}
 		}
 	}
 }
 
 // missing tells what was there before the recording and did not show.
 func (s *TorchSnapshot) missing(number int, d *snapshotDevice, shown AllocatorTotals) {
-	if lacks := d.totals.Reserved - shown.Reserved; lacks > 0 {
+	if d.reports {
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: its segments are put together from blocks that were reported, %s of %s reserved; what looks free in them may not be; %s",
+			number, bytesText(shown.Reserved), bytesText(d.totals.Reserved), recordSegments))
+	} else if lacks := d.totals.Reserved - shown.Reserved; lacks > 0 {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s reserved are in segments from before the recording of which nothing is known",
 			number, bytesText(lacks), bytesText(d.totals.Reserved)))
 	}
-	if d.inferred > 0 {
+	if d.inferred > 0 && !d.reports {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s in %s from before the recording, put together from the blocks seen there; what looks free in it may not be",
 			number, bytesText(d.inferred), plural(d.inferredSegments, "segment")))
 	}

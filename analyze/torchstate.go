@@ -103,6 +103,7 @@ type snapshotDevice struct {
 	events   int64             // of the trace
 	leftOut  int64             // of these, not written
 
+	reports                    bool  // the allocator is known by its reports
 	inferred, inferredSegments int64 // bytes and number of segments made of old
 }
 
@@ -126,7 +127,7 @@ func (n *snapshotScan) step(a *allocator, c *allocatorChange) {
 	}
 	d := n.devices[a]
 	if d == nil {
-		d = &snapshotDevice{firstNs: c.atNs}
+		d = &snapshotDevice{firstNs: c.atNs, reports: a.reports}
 		n.devices[a] = d
 	}
 	if !d.taken && c.atNs > n.s.AtNs {

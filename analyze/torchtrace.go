@@ -39,8 +39,7 @@ func (c *torchColumns) read(g *format.Group) {
 // has reports whether event i is in the trace of its device.
 func (s *TorchSnapshot) has(c *torchColumns, i int) bool {
 	n := c.name.Index[i]
-	isOfBlock := c.whats[n] <= blockFreeCompleted
-	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!isOfBlock || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
+	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!c.whats[n].isOfBlock() || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
 }
 
 // tracePart is what one row group has of the traces.

@@ -4,6 +4,9 @@
  * DeviceCachingAllocator::record_trace, which decides whether anybody wants to know. The
  * object that it is called on also holds the allocator's totals; where in it, is found by
  * comparing it with what c10::reportMemoryUsageToProfiler is told at the same moment.
+ *
+ * That function is told of every block that is handed out or given back, and where
+ * record_trace cannot be probed, or for fewer probe hits, it is what is recorded instead.
  */
 #ifndef GPUREC_ALLOCATOR_H
 #define GPUREC_ALLOCATOR_H
@@ -18,18 +21,44 @@
  */
 #define STAT_ARRAY_WORDS 12
 
-/* Where in an allocator object the array of allocated bytes is. */
-struct allocator_layout {
-	__u64 allocated_at; /* bytes */
-};
-
-/* tgid -> layout, once user space has found it. */
+/*
+ * tgid -> its allocators. Inserted by user space or by the first event, whichever comes
+ * first; deleted by user space when the process has ended, by process_exec when it becomes
+ * another program. Full: a process may be recorded by both functions.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
-	__type(value, struct allocator_layout);
-} allocator_layouts SEC(".maps");
+	__type(value, struct process_allocator);
+} allocators SEC(".maps");
+
+/* c10::DeviceType, the lower byte of a c10::Device passed by value; the upper one is its index. */
+#define DEVICE_TYPE_CUDA 1
+
+/* Whether this is a report about memory of another kind of device, the CPU's above all. */
+static __always_inline int is_of_other_device(struct pt_regs *ctx, const struct call_spec *spec)
+{
+	return spec->decode == DECODE_REPORT && (__u8)call_arg(ctx, 4) != DEVICE_TYPE_CUDA;
+}
+
+/*
+ * Whether an event is told by the function that tells of the process's allocator. The first
+ * one that does goes on to: both would count everything twice.
+ */
+static __always_inline int is_of_source(const struct call_spec *spec, __u32 tgid)
+{
+	struct process_allocator *a, first = {
+		.allocated_at = NOT_FOUND, .source = spec->decode == DECODE_REPORT ? SOURCE_REPORTS : SOURCE_TRACE,
+	};
+
+	a = bpf_map_lookup_elem(&allocators, &tgid);
+	if (a)
+		return a->source == first.source;
+	bpf_map_update_elem(&allocators, &tgid, &first, BPF_NOEXIST);
+	a = bpf_map_lookup_elem(&allocators, &tgid); /* another thread may have been faster */
+	return !a || a->source == first.source;
+}
 
 /* The part of an object that is searched: pieces of 64 words. */
 #define SEARCH_PIECES 4
@@ -50,6 +79,14 @@ struct {
 	__type(value, struct allocator_search);
 } allocator_searches SEC(".maps");
 
+static __always_inline void set_totals(struct event *e, __u64 allocated, __u64 reserved)
+{
+	e->grid[1] = allocated;
+	e->grid[2] = allocated >> 32;
+	e->block[0] = reserved;
+	e->block[1] = reserved >> 32;
+}
+
 /*
  * (this, action, address, bytes, stream, device, pool, context): grid[0] = action, src = pool,
  * grid[1] and [2] = allocated bytes, block[0] and [1] = reserved bytes as the object has them.
@@ -59,14 +96,14 @@ static __always_inline void read_allocator(struct pt_regs *ctx, struct thread *t
 	__u64 object = call_arg(ctx, 0), allocated = ~0ULL, reserved = ~0ULL, pool = 0; /* totals: not known */
 	__u64 *w = t->scratch.words;
 	__u32 tgid = e->pid;
-	struct allocator_layout *l = bpf_map_lookup_elem(&allocator_layouts, &tgid);
+	struct process_allocator *a = bpf_map_lookup_elem(&allocators, &tgid);
 
 	if (has_pool) {
 		pool = call_arg(ctx, 7); /* {0, n}: asked for by the program */
 		if (!pool)
 			pool = -call_arg(ctx, 6); /* {n, 0}: of a captured graph */
 	}
-	if (l && !bpf_probe_read_user(w, 8 * (STAT_ARRAY_WORDS + 1), (void *)(object + l->allocated_at))) {
+	if (a && a->allocated_at != NOT_FOUND && !bpf_probe_read_user(w, 8 * (STAT_ARRAY_WORDS + 1), (void *)(object + a->allocated_at))) {
 		allocated = w[0];
 		reserved = w[STAT_ARRAY_WORDS];
 	}
@@ -74,10 +111,14 @@ static __always_inline void read_allocator(struct pt_regs *ctx, struct thread *t
 	e->src = pool;
 	e->device = (__s8)call_arg(ctx, 5);
 	e->grid[0] = call_arg(ctx, 1);
-	e->grid[1] = allocated;
-	e->grid[2] = allocated >> 32;
-	e->block[0] = reserved;
-	e->block[1] = reserved >> 32;
+	set_totals(e, allocated, reserved);
+}
+
+/* (address, bytes, negative if they are given back, allocated and reserved bytes after it, device). */
+static __always_inline void read_report(struct pt_regs *ctx, struct event *e)
+{
+	e->device = (__s8)(call_arg(ctx, 4) >> 8);
+	set_totals(e, call_arg(ctx, 2), call_arg(ctx, 3));
 }
 
 /* Compares one piece of the object with the totals. */

@@ -41,19 +41,20 @@ type Meaning uint8
 
 // Meanings of ptr, bytes and src.
 const (
-	Plain          Meaning = iota // ptr, bytes, src_ptr
-	Launch                        // src is the function
-	NewFunction                   // ptr is a new function handle, bytes the module it is from, src its name
-	OfFunction                    // ptr is a function handle
-	OnDevice                      // bytes is a device ordinal
-	FreeOfTotal                   // bytes is free memory, src the total: the row's value
-	ElapsedTime                   // bytes is a float, milliseconds: the row's value
-	KernelNode                    // bytes is a function, with a grid as of a launch
-	Pitched                       // bytes is the pitch that came back, src the height, value the width
-	Array                         // bytes is the width, times what grid and block hold
-	CopyByType                    // the direction is in the memory types in grid[2] and block[0]
-	UUID                          // grid and block hold the 16 bytes of a device's UUID
-	AllocatorEvent                // grid and block hold the action and the allocator's totals
+	Plain           Meaning = iota // ptr, bytes, src_ptr
+	Launch                         // src is the function
+	NewFunction                    // ptr is a new function handle, bytes the module it is from, src its name
+	OfFunction                     // ptr is a function handle
+	OnDevice                       // bytes is a device ordinal
+	FreeOfTotal                    // bytes is free memory, src the total: the row's value
+	ElapsedTime                    // bytes is a float, milliseconds: the row's value
+	KernelNode                     // bytes is a function, with a grid as of a launch
+	Pitched                        // bytes is the pitch that came back, src the height, value the width
+	Array                          // bytes is the width, times what grid and block hold
+	CopyByType                     // the direction is in the memory types in grid[2] and block[0]
+	UUID                           // grid and block hold the 16 bytes of a device's UUID
+	AllocatorEvent                 // grid and block hold the action and the allocator's totals
+	AllocatorReport                // the same without an action: bytes are negative if they are given back
 )
 
 // arg is integer argument i (counted from 0), 8 bytes wide.

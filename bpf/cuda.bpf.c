@@ -44,6 +44,7 @@ const enum loss_reason *unused_reason __attribute__((unused));
 const enum stack_mode *unused_mode __attribute__((unused));
 const enum no_return *unused_no_return __attribute__((unused));
 const enum allocator_action *unused_action __attribute__((unused));
+const enum allocator_source *unused_source_of __attribute__((unused));
 const struct unwound_event *unused_unwound __attribute__((unused));
 const enum fingerprint_level *unused_level __attribute__((unused));
 const enum unwinder_slot *unused_slot __attribute__((unused));
@@ -181,6 +182,8 @@ static __always_inline int has_stack(const struct call_spec *spec, const struct 
 		return 0;
 	if (spec->class != CLASS_ALLOCATOR)
 		return 1;
+	if (spec->decode == DECODE_REPORT)
+		return (__s64)e->bytes > 0;
 	return e->grid[0] != ACTION_FREE_REQUESTED && e->grid[0] != ACTION_FREE_COMPLETED && e->grid[0] != ACTION_SNAPSHOT;
 }
 
@@ -208,11 +211,13 @@ int call_enter(struct pt_regs *ctx)
 
 	if (paused)
 		return 0;
+	spec = bpf_map_lookup_elem(&calls, &call);
+	if (!spec || is_of_other_device(ctx, spec))
+		return 0;
 	epoch = bpf_map_lookup_elem(&targets, &tgid);
 	if (!epoch && !admit(tgid))
 		return 0;
-	spec = bpf_map_lookup_elem(&calls, &call);
-	if (!spec)
+	if (spec->class == CLASS_ALLOCATOR && !is_of_source(spec, tgid))
 		return 0;
 	if (spec->count_only || spec->is_getter) {
 		__u64 *count = bpf_map_lookup_elem(&counts, &call);
@@ -339,7 +344,7 @@ int allocator_report(struct pt_regs *ctx)
 	__u32 tgid = id >> 32;
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
 
-	if (!t || !t->allocator || !allocated || !reserved)
+	if (!t || !t->allocator || !allocated || !reserved || (__u8)call_arg(ctx, 4) != DEVICE_TYPE_CUDA)
 		return 0;
 	s = bpf_map_lookup_elem(&allocator_searches, &tgid);
 	if (!s) {

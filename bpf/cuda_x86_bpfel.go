@@ -27,11 +27,6 @@ const (
 	CudaAllocatorActionACTION_OOM            CudaAllocatorAction = 8
 )
 
-type CudaAllocatorLayout struct {
-	_           structs.HostLayout
-	AllocatedAt uint64
-}
-
 type CudaAllocatorSearch struct {
 	_         structs.HostLayout
 	Allocated [4]uint64
@@ -39,6 +34,13 @@ type CudaAllocatorSearch struct {
 	Last      uint64
 	Looks     uint64
 }
+
+type CudaAllocatorSource uint32
+
+const (
+	CudaAllocatorSourceSOURCE_TRACE   CudaAllocatorSource = 1
+	CudaAllocatorSourceSOURCE_REPORTS CudaAllocatorSource = 2
+)
 
 type CudaArgFrom uint32
 
@@ -85,6 +87,7 @@ const (
 	CudaCallDecodeDECODE_UUID           CudaCallDecode = 9
 	CudaCallDecodeDECODE_ALLOCATOR      CudaCallDecode = 10
 	CudaCallDecodeDECODE_ALLOCATOR_POOL CudaCallDecode = 11
+	CudaCallDecodeDECODE_REPORT         CudaCallDecode = 12
 )
 
 type CudaCallEffect uint32
@@ -271,6 +274,13 @@ const (
 	CudaNoReturnRETURN_NEVER     CudaNoReturn = 2
 )
 
+type CudaProcessAllocator struct {
+	_           structs.HostLayout
+	AllocatedAt uint64
+	Source      uint32
+	Pad         uint32
+}
+
 type CudaProcessChange uint32
 
 const (
@@ -418,8 +428,8 @@ type CudaUnwoundEvent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CudaMapAllocatorLayouts  = "allocator_layouts"
 	CudaMapAllocatorSearches = "allocator_searches"
+	CudaMapAllocators        = "allocators"
 	CudaMapCalls             = "calls"
 	CudaMapCodeMaps          = "code_maps"
 	CudaMapContexts          = "contexts"
@@ -473,6 +483,7 @@ const (
 	CudaVarUnusedReason      = "unused_reason"
 	CudaVarUnusedSlot        = "unused_slot"
 	CudaVarUnusedSource      = "unused_source"
+	CudaVarUnusedSourceOf    = "unused_source_of"
 	CudaVarUnusedStack       = "unused_stack"
 	CudaVarUnusedState       = "unused_state"
 	CudaVarUnusedUnwound     = "unused_unwound"
@@ -530,8 +541,8 @@ type CudaProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaMapSpecs struct {
-	AllocatorLayouts  *ebpf.MapSpec `ebpf:"allocator_layouts"`
 	AllocatorSearches *ebpf.MapSpec `ebpf:"allocator_searches"`
+	Allocators        *ebpf.MapSpec `ebpf:"allocators"`
 	Calls             *ebpf.MapSpec `ebpf:"calls"`
 	CodeMaps          *ebpf.MapSpec `ebpf:"code_maps"`
 	Contexts          *ebpf.MapSpec `ebpf:"contexts"`
@@ -588,6 +599,7 @@ type CudaVariableSpecs struct {
 	UnusedReason      *ebpf.VariableSpec `ebpf:"unused_reason"`
 	UnusedSlot        *ebpf.VariableSpec `ebpf:"unused_slot"`
 	UnusedSource      *ebpf.VariableSpec `ebpf:"unused_source"`
+	UnusedSourceOf    *ebpf.VariableSpec `ebpf:"unused_source_of"`
 	UnusedStack       *ebpf.VariableSpec `ebpf:"unused_stack"`
 	UnusedState       *ebpf.VariableSpec `ebpf:"unused_state"`
 	UnusedUnwound     *ebpf.VariableSpec `ebpf:"unused_unwound"`
@@ -614,8 +626,8 @@ func (o *CudaObjects) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaMaps struct {
-	AllocatorLayouts  *ebpf.Map `ebpf:"allocator_layouts"`
 	AllocatorSearches *ebpf.Map `ebpf:"allocator_searches"`
+	Allocators        *ebpf.Map `ebpf:"allocators"`
 	Calls             *ebpf.Map `ebpf:"calls"`
 	CodeMaps          *ebpf.Map `ebpf:"code_maps"`
 	Contexts          *ebpf.Map `ebpf:"contexts"`
@@ -639,8 +651,8 @@ type CudaMaps struct {
 
 func (m *CudaMaps) Close() error {
 	return _CudaClose(
-		m.AllocatorLayouts,
 		m.AllocatorSearches,
+		m.Allocators,
 		m.Calls,
 		m.CodeMaps,
 		m.Contexts,
@@ -698,6 +710,7 @@ type CudaVariables struct {
 	UnusedReason      *ebpf.Variable `ebpf:"unused_reason"`
 	UnusedSlot        *ebpf.Variable `ebpf:"unused_slot"`
 	UnusedSource      *ebpf.Variable `ebpf:"unused_source"`
+	UnusedSourceOf    *ebpf.Variable `ebpf:"unused_source_of"`
 	UnusedStack       *ebpf.Variable `ebpf:"unused_stack"`
 	UnusedState       *ebpf.Variable `ebpf:"unused_state"`
 	UnusedUnwound     *ebpf.Variable `ebpf:"unused_unwound"`

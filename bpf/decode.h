@@ -205,6 +205,9 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 	case DECODE_ALLOCATOR_POOL:
 		read_allocator(ctx, t, 1, e);
 		break;
+	case DECODE_REPORT:
+		read_report(ctx, e);
+		break;
 	}
 }
 

@@ -198,6 +198,7 @@ enum call_decode {
 	DECODE_UUID,  /* at return, the 16 bytes at argument 0: grid[0..2], block[0] */
 	DECODE_ALLOCATOR, /* see read_allocator */
 	DECODE_ALLOCATOR_POOL,
+	DECODE_REPORT, /* see read_report */
 };
 
 /* What a caching allocator does: c10::CachingDeviceAllocator::TraceEntry::Action. */
@@ -212,6 +213,20 @@ enum allocator_action {
 	ACTION_SNAPSHOT,
 	ACTION_OOM,
 };
+
+/* Which function tells of a process's caching allocator. */
+enum allocator_source {
+	SOURCE_TRACE = 1, /* DeviceCachingAllocator::record_trace */
+	SOURCE_REPORTS,   /* c10::reportMemoryUsageToProfiler */
+};
+
+/* What is known of the caching allocators of a process. */
+struct process_allocator {
+	__u64 allocated_at; /* where in an object its array of allocated bytes is, NOT_FOUND: not known yet */
+	__u32 source;       /* enum allocator_source */
+	__u32 _pad;
+};
+#define NOT_FOUND (~0ULL)
 
 /* What a call changes beyond its own record. */
 enum call_effect {

@@ -34,6 +34,14 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
+/* What a process's allocator is known to be, is not true of the next program of its number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct process_allocator);
+} allocators SEC(".maps");
+
 /* Changes that found no room in the ring buffer: user space does not know of them. */
 __u64 lost_changes;
 
@@ -60,6 +68,7 @@ int process_fork(__u64 *ctx)
 		bpf_map_delete_elem(&targets, &to); /* a number used again is not our process */
 		return 0;
 	}
+	bpf_map_delete_elem(&allocators, &to);
 	if (!bpf_map_update_elem(&targets, &to, &epoch, BPF_ANY))
 		tell(PROCESS_FORK, to, from);
 	return 0;
@@ -72,7 +81,9 @@ int process_exec(__u64 *ctx)
 	struct task_struct *task = (void *)ctx[0];
 	__u32 tgid = task->tgid;
 
-	if (bpf_map_lookup_elem(&targets, &tgid))
-		tell(PROCESS_EXEC, tgid, 0);
+	if (!bpf_map_lookup_elem(&targets, &tgid))
+		return 0;
+	bpf_map_delete_elem(&allocators, &tgid);
+	tell(PROCESS_EXEC, tgid, 0);
 	return 0;
 }

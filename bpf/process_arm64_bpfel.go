@@ -8,14 +8,23 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"structs"
 
 	"github.com/cilium/ebpf"
 )
+
+type ProcessProcessAllocator struct {
+	_           structs.HostLayout
+	AllocatedAt uint64
+	Source      uint32
+	Pad         uint32
+}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	ProcessMapAllocators   = "allocators"
 	ProcessMapEvents       = "events"
 	ProcessMapTargets      = "targets"
 	ProcessProgProcessExec = "process_exec"
@@ -73,8 +82,9 @@ type ProcessProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProcessMapSpecs struct {
-	Events  *ebpf.MapSpec `ebpf:"events"`
-	Targets *ebpf.MapSpec `ebpf:"targets"`
+	Allocators *ebpf.MapSpec `ebpf:"allocators"`
+	Events     *ebpf.MapSpec `ebpf:"events"`
+	Targets    *ebpf.MapSpec `ebpf:"targets"`
 }
 
 // ProcessVariableSpecs contains global variables before they are loaded into the kernel.
@@ -104,12 +114,14 @@ func (o *ProcessObjects) Close() error {
 //
 // It can be passed to LoadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProcessMaps struct {
-	Events  *ebpf.Map `ebpf:"events"`
-	Targets *ebpf.Map `ebpf:"targets"`
+	Allocators *ebpf.Map `ebpf:"allocators"`
+	Events     *ebpf.Map `ebpf:"events"`
+	Targets    *ebpf.Map `ebpf:"targets"`
 }
 
 func (m *ProcessMaps) Close() error {
 	return _ProcessClose(
+		m.Allocators,
 		m.Events,
 		m.Targets,
 	)

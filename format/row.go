@@ -215,6 +215,11 @@ type AllocatorFact struct {
 	Conf string `json:"conf,omitempty"`
 	// Missing says in words why events are not recorded, or not completely; empty if they are.
 	Missing string `json:"missing,omitempty"`
+	// Source is the function whose calls are recorded, one of the Source constants; empty: none
+	// is, or, if Missing is empty too, SourceTrace.
+	Source string `json:"source,omitempty"`
+	// Limits says in words why that is SourceReports, and what it does not tell.
+	Limits string `json:"limits,omitempty"`
 }
 
 // Names of rows of kind xid. Value is the code, Pid the process (0: not told), Device the NVML
@@ -265,6 +270,19 @@ const (
 	AllocatorSegmentUnmap  = "segment_unmap" // and go back to the driver
 	AllocatorSnapshot      = "snapshot"      // somebody looked
 	AllocatorOOM           = "oom"           // Bytes could not be had; Value is what the device had free
+
+	// What reports tell, see AllocatorFact.Source. Bytes are those of the block, and
+	// AllocatedBytes and ReservedBytes are after the event.
+	AllocatorReportedAlloc = "reported_alloc"
+	AllocatorReportedFree  = "reported_free" // its owner needs it no more
+)
+
+// Values of AllocatorFact.Source: functions of PyTorch.
+const (
+	// SourceTrace tells everything: the events from AllocatorAlloc to AllocatorOOM.
+	SourceTrace = "record_trace"
+	// SourceReports tells of AllocatorReportedAlloc and AllocatorReportedFree.
+	SourceReports = "reportMemoryUsageToProfiler"
 )
 
 // MemoryTorch is the memory_kind of rows of PyTorch's allocator.

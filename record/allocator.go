@@ -30,7 +30,7 @@ var recordTraceParameters = []*regexp.Regexp{
 	regexp.MustCompile(`^\(c10::[\w:]+::TraceEntry::Action, (unsigned )?long, unsigned long, CUstream_st\*, (int|signed char), std::shared_ptr<c10::GatheredContext>\)$`),
 }
 
-// chooseAllocator returns where an allocator's library is to be probed, or why it is not.
+// chooseAllocator returns where record_trace is to be probed, or why it is not.
 func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
 	machine, err := machineOf(code)
 	if err != nil {
@@ -58,7 +58,7 @@ func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, m
 		}
 		skip, emulated := probeOffset(machine, text[:n])
 		return []Probe{{
-			Symbol: "record_trace", Cookie: bpf.AllocatorCookie(row), FileOffset: offset + uint64(skip), Skipped: skip, Emulated: emulated,
+			Symbol: format.SourceTrace, Cookie: bpf.AllocatorCookie(row), FileOffset: offset + uint64(skip), Skipped: skip, Emulated: emulated,
 		}}, "", nil
 	}
 	return nil, missing, nil
@@ -90,10 +90,7 @@ var allocatorActions = [...]string{
 
 // interpretAllocator moves what read_allocator (allocator.h) noted to where the row has it.
 func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
-	row.Flags &^= format.FlagNoReturn // an event takes no time
-	row.Context = 0
-	row.AllocatedBytes = int64(e.Grid[1]) | int64(e.Grid[2])<<32
-	row.ReservedBytes = int64(e.Block[0]) | int64(e.Block[1])<<32
+	interpretTotals(row, e)
 	row.Name = "other"
 	if int(e.Grid[0]) < len(allocatorActions) {
 		row.Name = allocatorActions[e.Grid[0]]
@@ -101,6 +98,23 @@ func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
 	if row.Name == format.AllocatorOOM {
 		row.Value, row.Ptr = float64(e.Ptr), 0
 	}
+}
+
+// interpretReport moves what read_report noted to where the row has it.
+func interpretReport(row *format.Row, e *bpf.CudaEvent) {
+	interpretTotals(row, e)
+	row.Name = format.AllocatorReportedAlloc
+	if row.Bytes < 0 {
+		row.Name, row.Bytes = format.AllocatorReportedFree, -row.Bytes
+	}
+}
+
+// interpretTotals does what is common to all events of allocators.
+func interpretTotals(row *format.Row, e *bpf.CudaEvent) {
+	row.Flags &^= format.FlagNoReturn // an event takes no time
+	row.Context = 0
+	row.AllocatedBytes = int64(e.Grid[1]) | int64(e.Grid[2])<<32
+	row.ReservedBytes = int64(e.Block[0]) | int64(e.Block[1])<<32
 }
 
 // torchVersion reads the version of the PyTorch that a library belongs to, "" if it does not

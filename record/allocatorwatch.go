@@ -5,25 +5,22 @@ package record
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/bits"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
+	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/symbolize"
 )
 
 // allocatorWatch knows which recorded processes have a caching allocator, and finds where
 // the allocators keep their totals. It belongs to the goroutine of Session.Run.
 type allocatorWatch struct {
-	known    map[int]fileID // process -> its allocator's library
-	layouts  map[fileID]bpf.CudaAllocatorLayout
+	known    map[int]fileID        // process -> its allocator's library
+	loading  map[int]time.Time     // process -> when that was first seen without libc10.so
+	layouts  map[fileID]uint64     // as process_allocator.allocated_at
 	searches map[int]*layoutSearch // by process
 }
 
@@ -35,39 +32,70 @@ type layoutSearch struct {
 }
 
 func newAllocatorWatch() allocatorWatch {
-	return allocatorWatch{known: make(map[int]fileID), layouts: make(map[fileID]bpf.CudaAllocatorLayout), searches: make(map[int]*layoutSearch)}
+	return allocatorWatch{
+		known: make(map[int]fileID), loading: make(map[int]time.Time), layouts: make(map[fileID]uint64), searches: make(map[int]*layoutSearch),
+	}
 }
 
-// reportFunction is called with the allocator's totals whenever they change:
-// c10::reportMemoryUsageToProfiler(void*, long, unsigned long, unsigned long, c10::Device).
-const reportFunction = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
+// notFound is NOT_FOUND of event.h.
+const notFound = ^uint64(0)
 
-var reportLibrary = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
-
-// knowAllocator takes note of the caching allocator that a process has mapped: what it is,
-// and where it keeps its totals or how to find out.
-func (s *Session) knowAllocator(lib *library, p *process) {
-	w := &s.allocators
-	if w.known[p.pid] == lib.id {
+// tellBy has the allocator of a process recorded by what this library tells, unless its
+// first event was faster.
+func (p *probes) tellBy(lib *library, pid int) {
+	if lib.kind == driverLibrary || pid == everyProcess {
 		return
 	}
-	s.forgetAllocator(p.pid) // of the program that this process was before
+	a := bpf.CudaProcessAllocator{AllocatedAt: notFound, Source: uint32(lib.source())}
+	_ = p.objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // else the first event will tell
+}
+
+// sourceOf returns by what the allocator of a process is recorded; lib is what was to tell.
+func (p *probes) sourceOf(lib *library, pid int) bpf.CudaAllocatorSource {
+	var a bpf.CudaProcessAllocator
+	if p.objects.Allocators.Lookup(uint32(pid), &a) != nil {
+		return lib.source()
+	}
+	return bpf.CudaAllocatorSource(a.Source)
+}
+
+// renewAllocator forgets the allocator of a process that has another one: where children are
+// not followed, nobody tells that it became another program.
+func (s *Session) renewAllocator(libs []*library, pid int) {
+	lib := firstOf(libs, allocatorLibrary)
+	if known, ok := s.allocators.known[pid]; ok && lib != nil && known != lib.id {
+		s.forgetAllocator(pid)
+		_ = s.probes.objects.Allocators.Delete(uint32(pid))
+	}
+}
+
+// knowAllocator takes note of the caching allocator that a process has mapped: what it is,
+// what of it is recorded, and where it keeps its totals or how to find out.
+func (s *Session) knowAllocator(libs []*library, p *process) {
+	w := &s.allocators
+	lib, reports := firstOf(libs, allocatorLibrary), firstOf(libs, reportLibrary)
+	if lib == nil || s.opt.Allocator == AllocatorOff || w.known[p.pid] == lib.id || reports == nil && w.isLoading(p.pid) {
+		return
+	}
 	w.known[p.pid] = lib.id
 	fact := format.AllocatorFact{
 		Allocator: format.MemoryTorch, Library: lib.path, BuildID: lib.buildID, Version: torchVersion(p, lib.path), Conf: allocatorConf(p),
 	}
-	if lib.missing != "" {
-		fact.Missing = missingAllocator(lib.path, fact.Version, lib.missing)
+	teller, why := s.opt.Allocator.teller(lib, reports)
+	switch {
+	case teller == nil:
+		fact.Missing = missingAllocator(lib.path, fact.Version, why)
 		s.warn(fact.Missing)
-	} else if layout, ok := w.layouts[lib.id]; ok {
-		s.setLayout(p.pid, layout)
-	} else {
-		reports, err := s.linkReports(p)
-		if err != nil {
-			fact.Missing = "what PyTorch's allocator counts itself is not recorded: " + err.Error()
-		} else {
-			w.searches[p.pid] = &layoutSearch{library: lib.id, reports: reports}
+	case s.probes.sourceOf(teller, p.pid) == bpf.CudaAllocatorSourceSOURCE_REPORTS:
+		if teller == lib {
+			why = "it was probed after the first report of the process"
 		}
+		fact.Source, fact.Limits = format.SourceReports, limitedAllocator(lib.path, fact.Version, why)
+		if why != "" {
+			s.warn(fact.Limits)
+		}
+	default:
+		fact.Source, fact.Missing = format.SourceTrace, s.findTotals(lib, reports, p.pid)
 	}
 	text, err := json.Marshal(fact)
 	if err != nil {
@@ -78,73 +106,80 @@ func (s *Session) knowAllocator(lib *library, p *process) {
 	}}
 }
 
-// linkReports probes the reports of a process. Without them the totals stay unknown.
-func (s *Session) linkReports(p *process) (link.Link, error) {
-	maps, err := p.maps()
-	if err != nil {
-		return nil, err
+// loadingTime is how long the dynamic loader may take from libc10_cuda.so to libc10.so,
+// which is what the other needs.
+const loadingTime = time.Second
+
+// isLoading reports whether a process without libc10.so may still be about to map it.
+func (w *allocatorWatch) isLoading(pid int) bool {
+	since, ok := w.loading[pid]
+	if !ok {
+		since = time.Now()
+		w.loading[pid] = since
 	}
-	i := slices.IndexFunc(maps, func(m symbolize.Mapping) bool {
-		return m.Executable() && reportLibrary.MatchString(filepath.Base(m.Path))
-	})
-	if i < 0 {
-		return nil, errors.New("libc10.so is not mapped")
-	}
-	file, err := p.openMapped(maps[i])
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return s.probes.linkReports(file, p.pid)
+	return time.Since(since) < loadingTime
 }
 
-// linkReports probes the reports of one process in a library. Where the function is, is
-// not left to the package link: it reads ELF files in a way that a crafted one makes cost
-// gigabytes.
-func (p *probes) linkReports(library *os.File, pid int) (link.Link, error) {
-	info, err := library.Stat()
+// findTotals has the totals of a process's allocator recorded, or returns why they are not.
+func (s *Session) findTotals(lib, reports *library, pid int) (missing string) {
+	if at, ok := s.allocators.layouts[lib.id]; ok {
+		s.setLayout(pid, at)
+		return ""
+	}
+	link, err := s.probes.linkReports(reports, pid)
+	if err != nil {
+		return "what PyTorch's allocator counts itself is not recorded: " + err.Error()
+	}
+	s.allocators.searches[pid] = &layoutSearch{library: lib.id, reports: link}
+	return ""
+}
+
+// linkReports has the reports of one process compared with its allocator objects.
+func (p *probes) linkReports(reports *library, pid int) (link.Link, error) {
+	if reports == nil {
+		return nil, errors.New("libc10.so is not mapped")
+	}
+	if reports.missing != "" {
+		return nil, errors.New(reports.missing)
+	}
+	executable, err := link.OpenExecutable(reports.executable())
 	if err != nil {
 		return nil, err
 	}
-	object, err := symbolize.NewObject(library, info.Size())
-	if err != nil {
-		return nil, fmt.Errorf("read symbols of libc10.so: %w", err)
-	}
-	function, ok := object.Find(reportFunction)
-	at, mapped := object.FileOffset(function.Start)
-	if !ok || !mapped {
-		return nil, fmt.Errorf("libc10.so has no %s", symbolize.Demangle(reportFunction))
-	}
-	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", library.Fd()))
-	if err != nil {
-		return nil, err
-	}
+	at := reports.probes[0].FileOffset
 	if p.how == AttachMulti {
 		return executable.UprobeMulti(nil, p.objects.AllocatorReport, &link.UprobeMultiOptions{Addresses: []uint64{at}, PID: uint32(pid)})
 	}
 	return executable.Uprobe("", p.objects.AllocatorReport, &link.UprobeOptions{Address: at, PID: pid})
 }
 
-func (s *Session) setLayout(pid int, layout bpf.CudaAllocatorLayout) {
-	_ = s.probes.objects.AllocatorLayouts.Put(uint32(pid), layout) // else totals are -1, not known
+// setLayout says where the allocators of a process keep their totals, if it is record_trace
+// that tells of them.
+func (s *Session) setLayout(pid int, at uint64) {
+	var a bpf.CudaProcessAllocator
+	if s.probes.objects.Allocators.Lookup(uint32(pid), &a) != nil {
+		return // totals are -1, not known
+	}
+	a.AllocatedAt = at
+	_ = s.probes.objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // it may be gone
 }
 
 // endSearches looks whether totals have been found, and uses them.
 func (s *Session) endSearches() {
 	w := &s.allocators
 	for pid, search := range w.searches {
-		layout, found := w.layouts[search.library]
+		at, found := w.layouts[search.library]
 		if !found {
 			var seen bpf.CudaAllocatorSearch
 			if s.probes.objects.AllocatorSearches.Lookup(uint32(pid), &seen) != nil {
 				continue
 			}
-			if layout, found = findLayout(&seen); !found {
+			if at, found = findLayout(&seen); !found {
 				continue
 			}
-			w.layouts[search.library] = layout
+			w.layouts[search.library] = at
 		}
-		s.setLayout(pid, layout)
+		s.setLayout(pid, at)
 		_ = search.reports.Close() // one that cannot be closed goes with the recorder
 		delete(w.searches, pid)
 	}
@@ -158,7 +193,8 @@ func (s *Session) forgetAllocator(pid int) {
 		delete(w.searches, pid)
 	}
 	delete(w.known, pid)
-	_ = s.probes.objects.AllocatorLayouts.Delete(uint32(pid)) // there may be none
+	delete(w.loading, pid)
+	s.setLayout(pid, notFound)
 	_ = s.probes.objects.AllocatorSearches.Delete(uint32(pid))
 }
 
@@ -178,18 +214,18 @@ const statArrayWords = 12
 
 // findLayout returns the first word that was always the allocated bytes, if that one array
 // later was always the reserved bytes: in an array the current value of all pools is first.
-func findLayout(seen *bpf.CudaAllocatorSearch) (bpf.CudaAllocatorLayout, bool) {
+func findLayout(seen *bpf.CudaAllocatorSearch) (at uint64, ok bool) {
 	if seen.Looks < minLooks {
-		return bpf.CudaAllocatorLayout{}, false
+		return 0, false
 	}
 	isSet := func(words []uint64, i int) bool { return i < 64*len(words) && words[i/64]>>(i%64)&1 != 0 }
 	for piece, word := range seen.Allocated {
 		for ; word != 0; word &= word - 1 {
 			i := 64*piece + bits.TrailingZeros64(word)
 			if isSet(seen.Reserved[:], i+statArrayWords) {
-				return bpf.CudaAllocatorLayout{AllocatedAt: uint64(8 * i)}, true
+				return uint64(8 * i), true
 			}
 		}
 	}
-	return bpf.CudaAllocatorLayout{}, false
+	return 0, false
 }

@@ -166,7 +166,7 @@ func commBytes(name string) (b [16]byte) {
 // follow has children of targets become targets before they run. It fails on kernels
 // without BTF.
 func (p *probes) follow() error {
-	replace := map[string]*ebpf.Map{"events": p.objects.Events, "targets": p.objects.Targets}
+	replace := map[string]*ebpf.Map{"events": p.objects.Events, "targets": p.objects.Targets, "allocators": p.objects.Allocators}
 	spec, err := bpf.LoadProcess()
 	if err != nil {
 		return fmt.Errorf("read BPF programs: %w", err)
@@ -206,6 +206,7 @@ func (p *probes) pause(on bool) error {
 func (p *probes) forget(pid int) {
 	_ = p.objects.Targets.Delete(uint32(pid)) // it may be gone already
 	_ = p.objects.CodeMaps.Delete(uint32(pid))
+	_ = p.objects.Allocators.Delete(uint32(pid))
 	p.unlink(pid)
 }
 

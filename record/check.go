@@ -44,7 +44,7 @@ func Check(pid int, how Attach) []Finding {
 	return findings
 }
 
-// checkAllocators tells for each caching allocator of a process whether it can be recorded.
+// checkAllocators tells of the caching allocator of a process whether it can be recorded.
 func checkAllocators(pid int) []Finding {
 	p, err := openProcess(pid)
 	if err != nil {
@@ -57,18 +57,19 @@ func checkAllocators(pid int) []Finding {
 	if err != nil {
 		return nil
 	}
-	var findings []Finding
-	for _, lib := range libs {
-		if !lib.isAllocator {
-			continue
-		}
-		f := Finding{What: "PyTorch", Text: strings.TrimSpace(torchVersion(p, lib.path) + " every tensor is recorded")}
-		if lib.missing != "" {
-			f.Err = errors.New(missingAllocator(lib.path, torchVersion(p, lib.path), lib.missing))
-		}
-		findings = append(findings, f)
+	lib := firstOf(libs, allocatorLibrary)
+	if lib == nil {
+		return nil
 	}
-	return findings
+	version := torchVersion(p, lib.path)
+	f := Finding{What: "PyTorch", Text: strings.TrimSpace(version + " every tensor is recorded")}
+	switch teller, why := AllocatorAuto.teller(lib, firstOf(libs, reportLibrary)); {
+	case teller == nil:
+		f.Err = errors.New(missingAllocator(lib.path, version, why))
+	case why != "":
+		f.Text += "; " + limitedAllocator(lib.path, version, why)
+	}
+	return []Finding{f}
 }
 
 func checkAttach(how Attach) Finding {
@@ -186,11 +187,11 @@ func Calls(pid int) ([]CallTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(libs, func(l *library) bool { return !l.isAllocator }) {
+	if firstOf(libs, driverLibrary) == nil {
 		return nil, &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoLibrary}
 	}
 	tables := make([]CallTable, 0, len(libs))
-	for _, lib := range libs {
+	for _, lib := range AllocatorAuto.wanted(libs) {
 		tables = append(tables, lib.table())
 	}
 	return tables, nil
@@ -198,7 +199,7 @@ func Calls(pid int) ([]CallTable, error) {
 
 func (l *library) table() CallTable {
 	t := CallTable{Path: l.path, Probes: l.probes}
-	if l.isAllocator {
+	if l.kind != driverLibrary {
 		return t
 	}
 	for i := range bpf.Calls {

@@ -90,6 +90,8 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		row.Bytes = arrayBytes(e)
 	case bpf.AllocatorEvent:
 		interpretAllocator(row, e)
+	case bpf.AllocatorReport:
+		interpretReport(row, e)
 	case bpf.CopyByType:
 		row.CopyKind = copyKind(e.Grid[2], e.Block[0])
 	default:

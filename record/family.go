@@ -219,13 +219,11 @@ func (s *Session) findLibraries() ([]target, error) {
 		if err != nil && slices.Contains(s.opt.Pids, p.pid) {
 			return nil, err
 		} // else nobody asked for this one: it has ended, or is closed to us
-		for _, lib := range libs {
-			if !lib.isAllocator || s.opt.Allocators {
-				targets = append(targets, target{lib, p.pid})
-			}
+		for _, lib := range s.opt.Allocator.wanted(libs) {
+			targets = append(targets, target{lib, p.pid})
 		}
 	}
-	isDriver := func(t target) bool { return !t.library.isAllocator }
+	isDriver := func(t target) bool { return t.library.kind == driverLibrary }
 	if slices.ContainsFunc(targets, isDriver) && s.opt.Command == nil && !s.opt.All {
 		return targets, nil
 	}
@@ -250,7 +248,7 @@ func (s *Session) possible() []target {
 	libraries := s.cache.candidates(&process{pid: os.Getpid()})
 	for _, pid := range allPids() {
 		libs, _ := s.cache.libraries(&process{pid: pid}) // of others that we may look into
-		libraries = append(libraries, libs...)
+		libraries = append(libraries, s.opt.Allocator.wanted(libs)...)
 	}
 	for _, lib := range libraries {
 		targets = append(targets, target{lib, everyProcess})
@@ -318,7 +316,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) {
 			s.complain(p, err)
 			continue
 		}
-		if !lib.isAllocator && s.probes.placed() > before && p.hasMapped(lib.id) {
+		if lib.kind == driverLibrary && s.probes.placed() > before && p.hasMapped(lib.id) {
 			s.noteLate(lib, p)
 		}
 	}
@@ -360,15 +358,12 @@ func (s *Session) noteLate(lib *library, p *process) {
 func (s *Session) attachLibraries(p *process) {
 	libs, err := s.cache.libraries(p)
 	failed := []error{err}
-	for _, lib := range libs {
-		if lib.isAllocator && !s.opt.Allocators {
-			continue
-		}
+	s.renewAllocator(libs, p.pid)
+	for _, lib := range s.opt.Allocator.wanted(libs) {
+		s.probes.tellBy(lib, p.pid)
 		failed = append(failed, s.attachLate(lib, p))
-		if lib.isAllocator {
-			s.knowAllocator(lib, p)
-		}
 	}
+	s.knowAllocator(libs, p)
 	if errors.Join(failed...) != nil && p.alive() {
 		s.complain(p, failed...)
 	}
@@ -440,7 +435,7 @@ func (s *Session) attachLate(lib *library, p *process) error {
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
-		if !lib.isAllocator { // whose totals tell whether something was missed
+		if lib.kind == driverLibrary { // an allocator's totals tell whether something was missed
 			s.noteLate(lib, p)
 		}
 	}

@@ -22,7 +22,29 @@ import (
 // fileID names a file for good, whatever paths lead to it.
 type fileID struct{ dev, inode uint64 }
 
-// library is one file of libcuda or of a caching allocator, and where to probe it.
+// libraryKind says what a library is probed for.
+type libraryKind uint8
+
+const (
+	driverLibrary    libraryKind = iota // libcuda
+	allocatorLibrary                    // libc10_cuda: record_trace of PyTorch's caching allocator
+	reportLibrary                       // libc10: what that reports of its blocks
+)
+
+// kindOf tells by a library's name what it is; ok is false for all others.
+func kindOf(name string) (kind libraryKind, ok bool) {
+	switch {
+	case libcudaName.MatchString(name):
+		return driverLibrary, true
+	case allocatorName.MatchString(name):
+		return allocatorLibrary, true
+	case reportName.MatchString(name):
+		return reportLibrary, true
+	}
+	return 0, false
+}
+
+// library is one file of libcuda, of a caching allocator or of its reports, and where to probe it.
 type library struct {
 	id      fileID
 	path    string // for messages: as the target sees it
@@ -32,8 +54,8 @@ type library struct {
 
 	err error // why it cannot be read, and is not tried again
 
-	isAllocator bool
-	missing     string // an allocator's: why it cannot be probed
+	kind    libraryKind
+	missing string // not libcuda's: why it cannot be probed
 }
 
 // Probe is one place of a library, probed at entry and perhaps at return.
@@ -67,7 +89,7 @@ func newLibraryCache() *libraryCache { return &libraryCache{known: make(map[file
 // maxLibraries bounds the files that are kept open: a process may make as many as it likes.
 const maxLibraries = 128
 
-// libraries finds the libcuda files and caching allocators that the process has mapped. With
+// libraries finds what could be probed of the libraries that the process has mapped. With
 // an error come those that can be probed nevertheless.
 func (c *libraryCache) libraries(p *process) ([]*library, error) {
 	maps, err := p.maps()
@@ -77,8 +99,7 @@ func (c *libraryCache) libraries(p *process) ([]*library, error) {
 	var found []*library
 	var failed error
 	for _, m := range maps {
-		name := filepath.Base(m.Path)
-		if !m.Executable() || !libcudaName.MatchString(name) && !allocatorName.MatchString(name) {
+		if _, ok := kindOf(filepath.Base(m.Path)); !ok || !m.Executable() {
 			continue
 		}
 		file, err := p.openMapped(m)
@@ -114,7 +135,8 @@ func (c *libraryCache) take(file *os.File, path string) (*library, error) {
 		file.Close()
 		return nil, fmt.Errorf("%s is not probed: there are %d libraries already", path, maxLibraries)
 	default:
-		lib = &library{id: id, path: path, file: file, isAllocator: allocatorName.MatchString(filepath.Base(path))}
+		kind, _ := kindOf(filepath.Base(path))
+		lib = &library{id: id, path: path, file: file, kind: kind}
 		lib.err = lib.read(st.Size)
 		c.known[id] = lib
 	}
@@ -124,19 +146,26 @@ func (c *libraryCache) take(file *os.File, path string) (*library, error) {
 // read reads symbols and code.
 func (l *library) read(size int64) error {
 	object, err := symbolize.NewObject(l.file, size)
+	if err != nil && l.kind == reportLibrary { // most programs that have it never need it
+		l.missing = err.Error()
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read symbols of %s: %w", l.path, err)
 	}
 	l.buildID = object.BuildID()
-	if l.isAllocator {
-		l.probes, l.missing, err = chooseAllocator(object, l.file)
-	} else {
+	switch l.kind {
+	case driverLibrary:
 		l.probes, err = choose(object, l.file)
+	case allocatorLibrary:
+		l.probes, l.missing, err = chooseAllocator(object, l.file)
+	case reportLibrary:
+		l.probes, l.missing = chooseReports(object, l.file)
 	}
 	if err != nil {
 		return fmt.Errorf("read code of %s: %w", l.path, err)
 	}
-	if len(l.probes) == 0 && !l.isAllocator {
+	if len(l.probes) == 0 && l.kind == driverLibrary {
 		return fmt.Errorf("%s exports no CUDA driver function", l.path)
 	}
 	return nil

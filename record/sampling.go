@@ -167,7 +167,7 @@ func (g *sampler) stuckText(m load) string {
 	text := fmt.Sprintf("probes still cost the busiest thread about %.1f %% of its time, more than --max-overhead %g%%: calls that are never left out about %.1f %%",
 		g.governor.average(m), g.s.opt.MaxOverheadPct, m.othersPct)
 	if m.allocatorPct > m.othersPct/4 {
-		text += fmt.Sprintf(", of which events of PyTorch's allocator %.1f %% (--allocator=false)", m.allocatorPct)
+		text += fmt.Sprintf(", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)", m.allocatorPct)
 	}
 	return text
 }

@@ -59,8 +59,8 @@ type Options struct {
 	// they cost most: above it, launches of kernels are recorded for part of the time. 0:
 	// no limit.
 	MaxOverheadPct float64
-	// Allocators records the events of PyTorch's caching allocator as well.
-	Allocators bool
+	// Allocator is how PyTorch's caching allocator is recorded.
+	Allocator AllocatorMode
 	// Warn is told in a sentence what will be missing from the recording, while it runs, by
 	// any goroutine; it may be nil.
 	Warn func(text string)
@@ -83,7 +83,7 @@ type Options struct {
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
-		BufferBytes: 32 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocators: true,
+		BufferBytes: 32 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocator: AllocatorAuto,
 		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns, governor: defaultGovernor,
 	}
 }
@@ -226,6 +226,7 @@ func (s *Session) attach(how Attach, targets []target) error {
 		return err
 	}
 	for _, t := range targets {
+		probes.tellBy(t.library, t.pid)
 		if err := s.place(t.library, t.pid); err != nil && slices.Contains(s.asked(), t.pid) {
 			return err
 		} else if errors.Is(err, ErrNoProcess) {

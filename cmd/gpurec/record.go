@@ -40,6 +40,29 @@ type recordFlags struct {
 
 var stackModes = []string{record.StacksAuto, record.StacksFull, record.StacksFP, record.StacksOff}
 
+var allocatorModes = []string{string(record.AllocatorAuto), string(record.AllocatorLight), string(record.AllocatorOff)}
+
+// allocatorFlag is the flag --allocator, which once was true or false and still may be.
+type allocatorFlag record.AllocatorMode
+
+func (f *allocatorFlag) String() string { return string(*f) }
+
+func (f *allocatorFlag) Type() string { return "string" }
+
+func (f *allocatorFlag) Set(value string) error {
+	if on, err := strconv.ParseBool(value); err == nil {
+		value = string(record.AllocatorOff)
+		if on {
+			value = string(record.AllocatorAuto)
+		}
+	}
+	if !slices.Contains(allocatorModes, value) {
+		return errors.New("auto, light or off")
+	}
+	*f = allocatorFlag(value)
+	return nil
+}
+
 func newRecord() *cobra.Command {
 	f := recordFlags{opt: record.DefaultOptions()}
 	cmd := &cobra.Command{
@@ -82,7 +105,8 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
-	flags.BoolVar(&f.opt.Allocators, "allocator", f.opt.Allocators, "record what PyTorch's caching allocator does: tensors, segments, out-of-memory")
+	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "`HOW` to record PyTorch's caching allocator: auto (every tensor, segments, out-of-memory; where PyTorch cannot be asked for that, as light), light (tensors by the size of their block, and totals: a third fewer events) or off")
+	flags.Lookup("allocator").NoOptDefVal = string(record.AllocatorAuto)
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
 	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 second in 10; all other calls always are (default: everything is recorded)")
@@ -92,8 +116,8 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
 	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
-	for flag, values := range map[string][]string{"stacks": stackModes, "attach": {"auto", "uprobe_multi", "perf"}} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // both flags exist
+	for flag, values := range map[string][]string{"stacks": stackModes, "allocator": allocatorModes, "attach": {"auto", "uprobe_multi", "perf"}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // all flags exist
 	}
 	return cmd
 }

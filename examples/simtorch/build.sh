@@ -6,7 +6,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/../../build/simtorch}
-mkdir -p "$out/stripped" "$out/other"
+mkdir -p "$out/stripped" "$out/other" "$out/renamed" "$out/silent"
 out=$(cd "$out" && pwd)
 cd "$here"
 cxx=${CXX:-c++}
@@ -35,16 +35,23 @@ cuda="-L$out/../simcuda -l:libcuda.so.1"
 allocator="allocator.cpp segments.cpp events.cpp pools.cpp stats.cpp trace.cpp block.cpp driver.cpp ledger.cpp native.cpp"
 build libc10.so c10.cpp $library -Wl,-soname,libc10.so
 build libc10_cuda.so "$allocator" $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
-# The same without .symtab, and with the parameters that record_trace had in PyTorch 2.3: what a recorder must refuse.
+# The same without .symtab; with the parameters that record_trace had in PyTorch 2.3; with record_trace under another name, so that a
+# recorder has only the reports; and without the name of that function either.
 build other/libc10_cuda.so "$allocator" -DSIMTORCH_OTHER $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
 if [ ! "$out/stripped/libc10_cuda.so" -nt "$out/libc10_cuda.so" ]; then
 	strip --strip-all -o "$out/stripped/libc10_cuda.so" "$out/libc10_cuda.so"
 fi
 
+build renamed/libc10_cuda.so "$allocator" -Drecord_trace=keep_history $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
+silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=tellNobody"
+build silent/libc10.so c10.cpp $silent $library -Wl,-soname,libc10.so
+build silent/libc10_cuda.so "$allocator" $silent $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out/silent" -lc10 $cuda
+
 program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_cuda -lc10 $cuda"
 build tensors tensors.cpp $program
 build tensorleak tensorleak.cpp $program
 # Programs look for libraries beside themselves.
-for variant in stripped other; do
-	cp -u "$out/libc10.so" "$out/tensors" "$out/tensorleak" "$out/$variant/"
+for variant in stripped other renamed silent; do
+	[ $variant = silent ] || cp -u "$out/libc10.so" "$out/$variant/"
+	cp -u "$out/tensors" "$out/tensorleak" "$out/$variant/"
 done

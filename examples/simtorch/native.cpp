@@ -269,6 +269,23 @@ EXPORT void simtorch_graph_destroy(uint64_t id)
 	});
 }
 
+/* What PyTorch's CPU allocator reports while a profiler wants to know of memory. */
+static void report_host(void *ptr, int64_t bytes, size_t total)
+{
+	uint64_t start_ns = ledger::now();
+	c10::reportMemoryUsageToProfiler(ptr, bytes, total, 0, {c10::DeviceType::CPU, 0});
+	ledger::write_usage({.start_ns = start_ns, .end_ns = ledger::now(), .ptr = (uint64_t)ptr, .bytes = bytes,
+			     .allocated_bytes = total, .reserved_bytes = 0, .device = -1});
+}
+
+EXPORT void simtorch_host_tensor(size_t bytes)
+{
+	void *ptr = malloc(bytes);
+	report_host(ptr, (int64_t)bytes, bytes);
+	report_host(ptr, -(int64_t)bytes, 0);
+	free(ptr);
+}
+
 /* ---- for tests ---- */
 
 EXPORT void simtorch_checkpoint(void)

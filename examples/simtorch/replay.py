@@ -175,6 +175,8 @@ def check_checkpoint(devices, line):
 
 def check_usage(devices, line):
     """Follows an alloc, or a free_requested with all that the free brought about."""
+    if line["device"] == "-1":  # memory of the CPU
+        return
     device = devices[(line["pid"], line["device"])]
     for name in ("allocated_bytes", "reserved_bytes"):
         require(device.now[name], int(line[name]), f"{name} as reported")

@@ -24,6 +24,8 @@ has libc10_cuda.so "$native::NativeCachingAllocator::malloc(void**, signed char,
 has libc10_cuda.so "$native::local_raw_delete(void*)"
 has other/libc10_cuda.so "$native::DeviceCachingAllocator::record_trace(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long,\
  unsigned long, CUstream_st*, signed char, std::shared_ptr<c10::GatheredContext>)"
+nm "$out/renamed/libc10_cuda.so" | grep -q record_trace && fail "renamed has record_trace"
+nm "$out/silent/libc10.so" | grep -q reportMemoryUsageToProfiler && fail "silent has reportMemoryUsageToProfiler"
 nm -D "$out/libc10_cuda.so" | grep -q record_trace && fail "record_trace is exported"
 nm "$out/stripped/libc10_cuda.so" 2>/dev/null | grep -q . && fail "stripped has symbols"
 nm -D "$out/libc10.so" | grep -q ' T _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE$' || fail "libc10.so does not export its function"
@@ -55,6 +57,8 @@ for conf in expandable_segments:False expandable_segments:True; do
 done
 PYTORCH_CUDA_ALLOC_CONF= run stripped/tensors --events 2000
 PYTORCH_CUDA_ALLOC_CONF= run other/tensors --events 2000
+PYTORCH_CUDA_ALLOC_CONF= run renamed/tensors --events 2000 --host 10
+PYTORCH_CUDA_ALLOC_CONF= run silent/tensors --events 2000
 SIMTORCH_LEDGER_SYNC=1 run tensors --events 2000
 run tensorleak --steps 20 --step-ms 0
 

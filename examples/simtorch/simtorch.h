@@ -36,6 +36,8 @@ uint64_t simtorch_graph_begin(void **stream);
 void simtorch_graph_end(uint64_t graph);
 void simtorch_graph_destroy(uint64_t graph);
 
+void simtorch_host_tensor(size_t bytes);                        /* memory of the CPU, which is reported too and freed again */
+
 void simtorch_checkpoint(void);                                 /* of all devices, into the ledger, which is written out */
 int64_t simtorch_stat(const char *name);                        /* a column of checkpoints; -1 if there is none */
 uint64_t simtorch_events(void);                                 /* calls of record_trace that this thread has made */

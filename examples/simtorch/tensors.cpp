@@ -23,7 +23,7 @@ struct Tensor {
 };
 
 struct Options {
-	uint64_t events = 0, threads = 1, streams = 2, seed = 1, devices = 1, rate = 0, checkpoint = 500;
+	uint64_t events = 0, threads = 1, streams = 2, seed = 1, devices = 1, rate = 0, checkpoint = 500, host = 0;
 	bool wait = false;
 } options;
 
@@ -223,6 +223,8 @@ void Worker::run()
 	double start = now_ns();
 	while (events < quota) {
 		act();
+		if (options.host && acts % options.host == 0)
+			simtorch_host_tensor(4096);
 		events = simtorch_events();
 		if (index == 0 && events - checked >= options.checkpoint) {
 			simtorch_checkpoint();
@@ -237,7 +239,7 @@ void Worker::run()
 void usage()
 {
 	fprintf(stderr, "usage: tensors --events N [--threads T] [--streams S] [--seed K] [--devices D] [--rate EVENTS_PER_S]\n"
-			"               [--checkpoint EVENTS] [--wait]\n");
+			"               [--checkpoint EVENTS] [--host ACTS] [--wait]\n");
 	exit(2);
 }
 
@@ -255,7 +257,7 @@ void read_options(int argc, char **argv)
 	static const struct option known[] = {
 		{"events", 1, nullptr, 'e'}, {"threads", 1, nullptr, 't'}, {"streams", 1, nullptr, 's'},
 		{"seed", 1, nullptr, 'k'}, {"devices", 1, nullptr, 'd'}, {"rate", 1, nullptr, 'r'},
-		{"checkpoint", 1, nullptr, 'c'}, {"wait", 0, nullptr, 'w'}, {},
+		{"checkpoint", 1, nullptr, 'c'}, {"host", 1, nullptr, 'h'}, {"wait", 0, nullptr, 'w'}, {},
 	};
 	for (int option; (option = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
 		switch (option) {
@@ -266,6 +268,7 @@ void read_options(int argc, char **argv)
 		case 'd': options.devices = number(optarg); break;
 		case 'r': options.rate = number(optarg); break;
 		case 'c': options.checkpoint = number(optarg); break;
+		case 'h': options.host = number(optarg); break;
 		case 'w': options.wait = true; break;
 		default: usage();
 		}

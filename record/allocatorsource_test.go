@@ -1,0 +1,376 @@
+//go:build linux
+
+package record
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// report is one line of simtorch's ledger about reportMemoryUsageToProfiler, as the row has it.
+type report struct {
+	startNs, endNs                int64
+	name                          string
+	ptr, bytes                    int64
+	device                        int32
+	allocatedTotal, reservedTotal int64
+}
+
+// readReports returns the reports of a ledger by thread, in order, and how many there are of
+// memory of the CPU.
+func readReports(t *testing.T, path string, since int64) (reports map[int32][]report, ofCPU int) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	reports = make(map[int32][]report)
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		f := strings.Split(lines.Text(), "\t")
+		if f[0] != "usage" {
+			continue
+		}
+		n := make([]int64, len(f))
+		for i := range f[1:] {
+			if n[i+1], err = strconv.ParseInt(f[i+1], 0, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := report{startNs: n[1], endNs: n[2], name: format.AllocatorReportedAlloc, ptr: n[5], bytes: n[6], allocatedTotal: n[7], reservedTotal: n[8], device: int32(n[9])}
+		if r.bytes < 0 {
+			r.name, r.bytes = format.AllocatorReportedFree, -r.bytes
+		}
+		switch {
+		case r.startNs < since:
+		case r.device < 0:
+			ofCPU++
+		default:
+			reports[int32(n[4])] = append(reports[int32(n[4])], r)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return reports, ofCPU
+}
+
+// compareReports checks that a recording has exactly these reports of these threads, and,
+// from before since, what it likes. It returns how many they are, and how many are older.
+func compareReports(t *testing.T, path string, reports map[int32][]report, since int64) (n, older int) {
+	t.Helper()
+	offset, wrong := metaOf(t, path).ClockOffsetNs, 0
+	recorded := allocatorRows(t, path)
+	for tid, list := range reports {
+		rows := recorded[tid]
+		for len(rows) > len(list) && rows[0].StartNs-offset < since {
+			rows, older = rows[1:], older+1
+		}
+		if len(rows) != len(list) {
+			t.Errorf("thread %d: %d reports recorded, %d happened", tid, len(rows), len(list))
+			continue
+		}
+		for i, e := range list {
+			r := &rows[i]
+			got := report{e.startNs, e.endNs, r.Name, r.Ptr, r.Bytes, r.Device, r.AllocatedBytes, r.ReservedBytes}
+			if at := r.StartNs - offset; got != e || at < e.startNs || at > e.endNs || r.MemoryKind != format.MemoryTorch || r.Flags != 0 ||
+				(e.name == format.AllocatorReportedFree) != (r.StackStatus == format.StackNone) {
+				if wrong++; wrong <= 10 {
+					t.Errorf("thread %d report %d: recorded %+v at %d, flags %d, stack %s; happened %+v", tid, i, got, at, r.Flags, r.StackStatus, e)
+				}
+			}
+			n++
+		}
+	}
+	for tid := range recorded {
+		if _, ok := reports[tid]; !ok {
+			t.Errorf("thread %d is not in the ledger", tid)
+		}
+	}
+	return n, older
+}
+
+// tensorsRun is a program on simtorch with its ledger.
+type tensorsRun struct {
+	*simProgram
+	ledger string
+}
+
+func startTensors(t *testing.T, name string, args ...string) tensorsRun {
+	t.Helper()
+	ledger := filepath.Join(t.TempDir(), "torch.tsv")
+	r := tensorsRun{startSim(t, []string{"SIMTORCH_LEDGER=" + ledger}, name, append(args, "--wait")...), ledger}
+	r.expect("ready")
+	return r
+}
+
+func TestReportsEqualTheLedger(t *testing.T) {
+	needKernel(t)
+	events := atLength(20_000, 100_000)
+	for _, test := range []struct {
+		name, variant string
+		mode          AllocatorMode
+		stacks        string
+		warned        string // part of the one warning; "": none
+	}{
+		{"another name", "renamed/tensors", AllocatorAuto, StacksFP, "it has no function record_trace that could be probed"},
+		{"stripped/auto stacks", "stripped/tensors", AllocatorAuto, StacksAuto, "it has no function record_trace that could be probed"},
+		{"light", "tensors", AllocatorLight, StacksFP, ""},
+		{"light/older", "other/tensors", AllocatorLight, StacksFP, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var warnings []string
+			opt := testOptions(t)
+			opt.Allocator, opt.Stacks = test.mode, test.stacks
+			opt.Warn = func(text string) { warnings = append(warnings, text) }
+			p := startTensors(t, simtorch(t, test.variant), "--events", fmt.Sprint(events), "--threads", "4", "--streams", "3", "--devices", "2",
+				"--seed", "5", "--rate", fmt.Sprint(events), "--host", "7")
+			opt.Pids = []int{p.pid()}
+			var since int64
+			result := runWhile(t, start(t, opt), func() {
+				since = monotonic()
+				p.step()
+				p.expect("done")
+			})
+			p.finish()
+			reports, ofCPU := readReports(t, p.ledger, since)
+			n, _ := compareReports(t, result.Output, reports, 0)
+			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded || int64(n) != books.Recorded || n < events/2 || ofCPU == 0 {
+				t.Errorf("%d reports compared, %d of the CPU, books %+v", n, ofCPU, books)
+			}
+			fact := allocatorFact(t, result.Output)
+			if fact.Missing != "" || fact.Source != format.SourceReports || !strings.Contains(fact.Limits, "bytes asked for") || fact.BuildID == "" {
+				t.Errorf("fact %+v", fact)
+			}
+			if test.warned == "" && len(warnings) != 0 || test.warned != "" && (len(warnings) != 1 || !strings.Contains(warnings[0], test.warned)) {
+				t.Errorf("warnings %q", warnings)
+			}
+			t.Logf("%d reports equal, %d of the CPU; %+v", n, ofCPU, result.Meta.Cost)
+		})
+	}
+}
+
+// From the moment at which it is attached every report is recorded, until it is detached.
+func TestReportsOfARunningProgram(t *testing.T) {
+	needKernel(t)
+	p := startTensors(t, simtorch(t, "renamed/tensors"), "--events", "40000", "--threads", "2", "--seed", "8", "--rate", "15000", "--host", "5")
+	p.step()
+	time.Sleep(300 * time.Millisecond)
+	s := start(t, testOptions(t, p.pid()))
+	since, until := monotonic(), int64(0)
+	result := runWhile(t, s, func() {
+		time.Sleep(time.Second)
+		until = monotonic()
+	})
+	p.expect("done")
+	p.finish()
+	reports, _ := readReports(t, p.ledger, since)
+	after, rest := 0, 0
+	for tid, list := range reports {
+		i := slices.IndexFunc(list, func(r report) bool { return r.startNs > until })
+		if i < 0 {
+			i = len(list)
+		}
+		after, rest = after+i, rest+len(list)-i
+		// What happened while it was detached may or may not be there.
+		for _, r := range allocatorRows(t, result.Output)[tid] {
+			if at := r.StartNs - result.Meta.ClockOffsetNs; at > until && i < len(list) && at >= list[i].startNs {
+				i++
+			}
+		}
+		reports[tid] = list[:i]
+	}
+	n, older := compareReports(t, result.Output, reports, since)
+	if n < 1000 || n < after || rest == 0 {
+		t.Errorf("%d reports compared, %d happened while it was recorded, %d later", n, after, rest)
+	}
+	t.Logf("%d reports equal, %d of before attaching was over, %d after", n, older, rest)
+}
+
+// An allocator that nothing tells of is said to be missing, and CUDA's calls are recorded.
+func TestSilentAllocatorIsMissing(t *testing.T) {
+	needKernel(t)
+	for mode, why := range map[AllocatorMode]string{
+		AllocatorAuto:  "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
+		AllocatorLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
+	} {
+		var warnings []string
+		opt := testOptions(t)
+		opt.Allocator = mode
+		opt.Warn = func(text string) { warnings = append(warnings, text) }
+		result, _ := recordTensors(t, opt, nil, "silent/tensors", "--events", "5000", "--seed", "6", "--rate", "10000")
+		if rows := allocatorRows(t, result.Output); len(rows) != 0 {
+			t.Errorf("events of %d threads", len(rows))
+		}
+		fact := allocatorFact(t, result.Output)
+		if len(warnings) != 1 || fact.Missing != warnings[0] || fact.Source != "" || !strings.Contains(fact.Missing, why) {
+			t.Errorf("%s: warnings %q, fact %+v", mode, warnings, fact)
+		}
+		if result.Meta.Calls["memory"].Recorded == 0 {
+			t.Errorf("no CUDA memory calls: %+v", result.Meta.Calls)
+		}
+	}
+}
+
+// Two processes with one file of libc10.so, of which one has record_trace: it is not recorded
+// by its reports as well, although these are probed for the other.
+func TestNoAllocatorIsRecordedTwice(t *testing.T) {
+	needKernel(t)
+	plain, renamed := t.TempDir(), t.TempDir()
+	copyFile(t, simtorch(t, "libc10.so"), filepath.Join(plain, "libc10.so"))
+	if err := os.Link(filepath.Join(plain, "libc10.so"), filepath.Join(renamed, "libc10.so")); err != nil {
+		t.Fatal(err)
+	}
+	for dir, variant := range map[string]string{plain: ".", renamed: "renamed"} {
+		for _, name := range []string{"libc10_cuda.so", "tensors"} {
+			copyFile(t, simtorch(t, filepath.Join(variant, name)), filepath.Join(dir, name))
+		}
+	}
+	run := []string{"--events", "10000", "--threads", "2", "--rate", "20000", "--host", "9", "--seed"}
+	traced := startTensors(t, filepath.Join(plain, "tensors"), append(run, "1")...)
+	reported := startTensors(t, filepath.Join(renamed, "tensors"), append(run, "2")...)
+	var since int64
+	result := runWhile(t, start(t, testOptions(t, traced.pid(), reported.pid())), func() {
+		since = monotonic()
+		traced.step()
+		reported.step()
+		traced.expect("done")
+		reported.expect("done")
+	})
+	traced.finish()
+	reported.finish()
+	events := readAllocatorLedger(t, traced.ledger, since)
+	reports, _ := readReports(t, reported.ledger, since)
+	rows, happened := 0, 0
+	for tid, list := range allocatorRows(t, result.Output) {
+		rows += len(list)
+		happened += len(events[tid]) + len(reports[tid])
+		isReport := strings.HasPrefix(list[0].Name, "reported_")
+		if len(list) != len(events[tid])+len(reports[tid]) || isReport != (reports[tid] != nil) ||
+			slices.ContainsFunc(list, func(r format.Row) bool { return strings.HasPrefix(r.Name, "reported_") != isReport }) {
+			t.Errorf("thread %d: %d rows, %d events and %d reports happened", tid, len(list), len(events[tid]), len(reports[tid]))
+		}
+	}
+	if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != int64(rows) || rows < 15_000 || rows != happened {
+		t.Errorf("%d rows, %d happened, books %+v", rows, happened, books)
+	}
+}
+
+// Children that load the libraries themselves, and one that becomes a program with others: of
+// what they load second, everything is there.
+func TestReportsOfChildren(t *testing.T) {
+	needKernel(t)
+	dir := t.TempDir()
+	for _, variant := range []string{"renamed", "."} {
+		if err := os.Mkdir(filepath.Join(dir, "lib-"+variant), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"libc10.so", "libc10_cuda.so", "tensors"} {
+			copyFile(t, simtorch(t, filepath.Join(variant, name)), filepath.Join(dir, "lib-"+variant, name))
+		}
+	}
+	sim, err := filepath.Abs(simcudaDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := `--events 3000 --threads 1 --rate 6000 --seed 3 >/dev/null`
+	cmd, begin, _ := simShell(t, sim, fmt.Sprintf(`
+		export SIMTORCH_LEDGER_SYNC=1
+		%[1]s/lib-renamed/tensors %[2]s; %[1]s/lib-./tensors %[2]s
+		SIMTORCH_LEDGER=%[1]s/child %[1]s/lib-renamed/tensors %[2]s
+		sh -c 'export SIMTORCH_LEDGER=%[1]s/other; exec %[1]s/lib-./tensors %[2]s'`, dir, run))
+	opt := testOptions(t, cmd.Process.Pid)
+	opt.WaitForLibrary = true
+	result := runWhile(t, start(t, opt), func() {
+		begin()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the recorded program failed: %v", err)
+		}
+	})
+	reports, _ := readReports(t, filepath.Join(dir, "child"), 0)
+	events := readAllocatorLedger(t, filepath.Join(dir, "other"), 0)
+	recorded, found := allocatorRows(t, result.Output), 0
+	for tid, list := range reports {
+		found++
+		if n := len(recorded[tid]); n != len(list) || n < 1000 || recorded[tid][0].Name != format.AllocatorReportedAlloc {
+			t.Errorf("%d reports recorded, %d happened", n, len(list))
+		}
+	}
+	for tid, list := range events {
+		found++
+		if n := len(recorded[tid]); n != len(list) || n < 2000 || strings.HasPrefix(recorded[tid][0].Name, "reported_") {
+			t.Errorf("%d events recorded, %d happened", n, len(list))
+		}
+	}
+	sources := make(map[string]int)
+	for _, fact := range allocatorFacts(t, result.Output) {
+		sources[fact.Source]++
+	}
+	if found != 2 || sources[format.SourceReports] < 2 || sources[format.SourceTrace] < 2 { // it may be noted before the exec is, and after it
+		t.Errorf("%d threads compared, facts %v", found, sources)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAllocatorTeller(t *testing.T) {
+	good, bad := &library{kind: allocatorLibrary}, &library{kind: allocatorLibrary, missing: "no trace"}
+	reports, silent := &library{kind: reportLibrary}, &library{kind: reportLibrary, missing: "no reports"}
+	for _, test := range []struct {
+		mode               AllocatorMode
+		allocator, reports *library
+		teller             *library
+		why                string
+	}{
+		{AllocatorAuto, good, reports, good, ""},
+		{AllocatorAuto, good, nil, good, ""},
+		{AllocatorAuto, bad, reports, reports, "no trace"},
+		{AllocatorAuto, bad, silent, nil, "no trace; no reports"},
+		{AllocatorAuto, bad, nil, nil, "no trace"},
+		{AllocatorLight, good, reports, reports, ""},
+		{AllocatorLight, good, silent, nil, "no reports"},
+		{AllocatorLight, good, nil, nil, "libc10.so is not mapped"},
+	} {
+		if teller, why := test.mode.teller(test.allocator, test.reports); teller != test.teller || why != test.why {
+			t.Errorf("%+v: %+v, %q", test, teller, why)
+		}
+		driver := &library{kind: driverLibrary}
+		libs := []*library{driver, test.allocator}
+		if test.reports != nil {
+			libs = append(libs, test.reports)
+		}
+		want := []*library{driver}
+		if test.teller != nil {
+			want = append(want, test.teller)
+		}
+		if got := test.mode.wanted(libs); !slices.Equal(got, want) {
+			t.Errorf("%+v: %d libraries are probed", test, len(got))
+		}
+		if got := AllocatorOff.wanted(libs); !slices.Equal(got, libs[:1]) {
+			t.Errorf("off: %d libraries are probed", len(got))
+		}
+	}
+	// A program with libc10.so alone has no allocator of CUDA's.
+	if got := AllocatorLight.wanted([]*library{reports}); len(got) != 0 {
+		t.Error("libc10.so without libc10_cuda.so is probed")
+	}
+}
