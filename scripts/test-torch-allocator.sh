@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Part of make test-gpu, on a machine with a GPU and PyTorch: records examples/workloads/allocator.py from its first
-# allocation and attached later, with both kinds of segments, and compares to the byte with what PyTorch's
+# allocation, attached later, and by its reports alone (light), with both kinds of segments, and compares to the byte with what PyTorch's
 # memory_stats() and _dump_snapshot() said. PyTorch's own reader reads the snapshots. Needs root. GPUREC names the
 # binary, SECONDS_EACH how long each program runs.
 set -euo pipefail
@@ -10,11 +10,13 @@ work=${WORK:-$(mktemp -d)}
 failed=0
 for conf in expandable_segments:False expandable_segments:True; do
 	export PYTORCH_CUDA_ALLOC_CONF=$conf
-	for when in start late; do
+	for when in start late light; do
 		name=$work/$when-${conf#*:}
 		program=(python3 examples/workloads/allocator.py --seconds "$seconds" --checkpoints "$name.checkpoints" --snapshot "$name.torch.pickle")
-		if [ $when = start ]; then
-			"$gpurec" record -o "$name.parquet" -- "${program[@]}" >"$name.out"
+		if [ $when != late ]; then
+			mode=auto
+			[ $when = start ] || mode=light
+			"$gpurec" record --allocator=$mode -o "$name.parquet" -- "${program[@]}" >"$name.out"
 		else
 			"${program[@]}" >"$name.out" &
 			pid=$!
@@ -24,6 +26,7 @@ for conf in expandable_segments:False expandable_segments:True; do
 		fi
 		echo "== $when, $conf"
 		python3 scripts/compare_torch_allocator.py --gpurec "$gpurec" "$name.parquet" "$name.checkpoints" || failed=1
+		[ $when != light ] || continue # no segments
 		at=$(sed -n 's/^snapshot at //p' "$name.out")
 		"$gpurec" analyze torch-snapshot --at "$at" -o "$name.pickle" "$name.parquet"
 		python3 -m torch.cuda._memory_viz stats "$name.pickle" | grep -E '^(segments|total)'
