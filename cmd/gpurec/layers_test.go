@@ -14,7 +14,7 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":        {"github.com/parquet-go/parquet-go"},
+	"format":        {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
 	"bpf":           {"github.com/cilium/ebpf"},
 	"symbolize":     {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
 	"record":        {"format", "symbolize", "bpf", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
