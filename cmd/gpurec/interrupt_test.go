@@ -64,7 +64,7 @@ func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 // interrupted then is only the removal of probes.
 func TestInterruptedByPerfExitsWithTheCommandsStatus(t *testing.T) {
 	dir, env := simEnvironment(t)
-	script := filepath.Join(simcudaDir(), "storm") + " --calls 2000 --threads 1 --seed 4; exit 7"
+	script := filepath.Join(simcudaDir(), "storm") + " --calls 2000 --threads 1 --seed 4 && exit 7"
 	r := startPerfRecorder(t, dir, env, "--", "sh", "-c", script)
 	r.await(r.output)
 	r.interruptedAgain(7)
