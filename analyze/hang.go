@@ -135,11 +135,11 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 	}
 	states := s.states(polls)
 	r := &Report{Command: "hang", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes, Sentences: []string{"result", "advice", "look_at"}}
-	if len(s.processes) == 0 && t.scan.events > 0 {
+	silent := s.withoutCalls()
+	if len(s.processes)+len(silent) == 0 && t.scan.events > 0 {
 		r.NoMatch = s.seen.explain(&opt.Filter)
 	}
 	long := s.longTable()
-	silent := s.withoutCalls()
 	result, advice := s.silence(silent, polls)
 	if len(states) > 0 {
 		result, advice = s.sentence(states), ""

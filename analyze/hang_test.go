@@ -201,6 +201,19 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 	}
 }
 
+func TestHangOfOneSilentProcess(t *testing.T) {
+	tp := silentTape(t)
+	tp.add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: epoch, Device: -1})
+	tp.working(44, 44, 0, 60*second, format.KindLaunch, "cuLaunchKernel")
+	r := hang(t, tp, HangOptions{Options: Options{Filter: Filter{Pids: []int32{43}}}})
+	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 eval made no CUDA call") {
+		t.Errorf("%v, %s", r.NoMatch, result)
+	}
+	if r = hang(t, tp, HangOptions{Options: Options{Filter: Filter{Pids: []int32{45}}}}); r.NoMatch == nil {
+		t.Error("a process that nobody recorded matches")
+	}
+}
+
 func TestHangLooksAtAnyMoment(t *testing.T) {
 	tp := newTape(t)
 	tp.working(42, 42, 0, 10*second, format.KindLaunch, "cuLaunchKernel")

@@ -12,10 +12,13 @@ import (
 
 // withoutCalls lists recorded processes that made no calls, and live.
 func (s *hangScan) withoutCalls() (list []int32) {
-	if s.filter.callers() {
+	if len(s.filter.Tids)+len(s.filter.Devices)+len(s.filter.Streams) > 0 {
 		return nil
 	}
 	for _, pid := range slices.Sorted(maps.Keys(s.t.facts.processes)) {
+		if len(s.filter.Pids) > 0 && !slices.Contains(s.filter.Pids, pid) {
+			continue
+		}
 		if exitNs := s.t.facts.processes[pid].ExitNs; s.processes[pid] == nil && (exitNs == 0 || exitNs > s.endNs) {
 			list = append(list, pid)
 		}
