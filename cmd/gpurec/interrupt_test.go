@@ -31,7 +31,7 @@ var probedByPerf = []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2", 
 // with every call of simcuda's ledger, and the exit status is that of a recording that ended well.
 func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 	dir, env := simEnvironment(t)
-	storm := exec.Command(filepath.Join(simcudaDir(), "storm"), "--calls", "20000", "--threads", "2", "--seed", "4", "--wait")
+	storm := exec.Command(filepath.Join(dir, "simcuda/storm"), "--calls", "20000", "--threads", "2", "--seed", "4", "--wait")
 	storm.Env = env
 	stdin, err := storm.StdinPipe()
 	must(t, err)
@@ -64,7 +64,7 @@ func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 // interrupted then is only the removal of probes.
 func TestInterruptedByPerfExitsWithTheCommandsStatus(t *testing.T) {
 	dir, env := simEnvironment(t)
-	script := filepath.Join(simcudaDir(), "storm") + " --calls 2000 --threads 1 --seed 4 && exit 7"
+	script := filepath.Join(dir, "simcuda/storm") + " --calls 2000 --threads 1 --seed 4 && exit 7"
 	r := startPerfRecorder(t, dir, env, "--", "sh", "-c", script)
 	r.await(r.output)
 	r.interruptedAgain(7)
@@ -170,7 +170,9 @@ func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded in
 	return recorded
 }
 
-// simEnvironment is what programs on simcuda need; it skips where nothing can be attached.
+// simEnvironment is what programs on simcuda need, with a copy of it that nobody else uses: what
+// other processes use too is probed for each child on its own, when it may have made its first calls.
+// It skips where nothing can be attached.
 func simEnvironment(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(simcudaDir(), "storm")); err != nil || record.CheckPrivileges(record.AttachPerf) != nil {
@@ -180,7 +182,9 @@ func simEnvironment(t *testing.T) (dir string, env []string) {
 		t.Skip("attaching needs root and simcuda")
 	}
 	dir = t.TempDir()
-	return dir, append(os.Environ(), "LD_LIBRARY_PATH="+simcudaDir(), "SIMCUDA_LEDGER="+filepath.Join(dir, "ledger.tsv"), "SIMCUDA_TIME=off", "SIMCUDA_STATE="+filepath.Join(dir, "state"))
+	sim := filepath.Join(dir, "simcuda")
+	must(t, os.CopyFS(sim, os.DirFS(simcudaDir())))
+	return dir, append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+filepath.Join(dir, "ledger.tsv"), "SIMCUDA_TIME=off", "SIMCUDA_STATE="+filepath.Join(dir, "state"))
 }
 
 func expectLine(t *testing.T, lines *bufio.Reader, prefix string) {
