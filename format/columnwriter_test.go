@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -233,7 +234,7 @@ func TestMergeCopiesColumns(t *testing.T) {
 	if err := w.Write(ClassCall, rows); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Rotate(Meta{}); err != nil {
+	if err := errors.Join(w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	segments, err := filepath.Glob(filepath.Join(w.Dir(), "*-call.parquet"))

@@ -53,7 +53,7 @@ func record(t *testing.T, path string, segments int, perSegment int) (*Writer, m
 			}
 			all[c] = append(all[c], rows...)
 		}
-		if err := w.Rotate(Meta{StartNs: 1, EndNs: int64(s)}); err != nil {
+		if err := errors.Join(w.Rotate(Meta{StartNs: 1, EndNs: int64(s)}), w.Flush()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -60,7 +60,7 @@ func merge(rec *Recording, path string, meta *Meta, own func(*os.File) error) (d
 		}
 	}
 	meta.Cost.FileBytes = rec.Size()
-	if _, err := closeParquet(file, libraryWriter{out}, meta); err != nil {
+	if err := errors.Join(closeParquet(libraryWriter{out}, meta), file.Sync(), file.Close()); err != nil {
 		os.Remove(temporary)
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}

@@ -33,7 +33,7 @@ func TestFilesBelongToTheirOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{})); err != nil {
+	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	segments, err := filepath.Glob(filepath.Join(w.Dir(), "*"))
@@ -62,7 +62,7 @@ func TestFolderThatIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{})); err != nil {
+	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(dir, "other")
@@ -71,7 +71,7 @@ func TestFolderThatIsReplaced(t *testing.T) {
 		os.Symlink(other, w.Dir())); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{})); err != nil {
+	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Finish(Meta{}); err == nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -56,6 +55,7 @@ type turn struct {
 
 // kept is a finished segment of facts or stacks.
 type kept struct {
+	file        *laterFile
 	path        string
 	bytes       int64
 	first, last int // numbers of the segments whose rows it holds
@@ -138,26 +138,30 @@ func (w *Writer) Drop(nowNs int64) []DroppedTurn {
 	return dropped
 }
 
-// removeDoomed deletes what Drop took out.
-func (w *Writer) removeDoomed() error {
-	for _, path := range w.doomed {
-		if err := w.remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+// removeDoomed has deleted what Drop took out, once one of these files tells so on disk, or none.
+func (w *Writer) removeDoomed(tell []*laterFile) {
+	doomed := w.doomed
+	w.disk.later(0, func() {
+		if len(tell) > 0 && !slices.ContainsFunc(tell, (*laterFile).isDone) {
+			return
 		}
-	}
+		for _, path := range doomed {
+			w.disk.remove(path)
+		}
+	})
 	w.written -= w.doomedBytes
 	w.doomed, w.doomedBytes = nil, 0
-	return nil
 }
 
 // account takes a finished segment into the books.
-func (w *Writer) account(c Class, s *segment, size int64, t *turn) {
+func (w *Writer) account(s *segment, t *turn) {
+	c, size := s.class, s.file.bytes
 	w.written += size
 	if s.count > 1000 {
 		w.rowBytes[c] = float64(size) / float64(s.count) * 1.25
 	}
 	if !c.isEvent() {
-		w.kept[c] = append(w.kept[c], kept{s.path, size, s.number, s.number})
+		w.kept[c] = append(w.kept[c], kept{s.file, s.path, size, s.number, s.number})
 		return
 	}
 	t.events = append(t.events, s.path)
@@ -169,79 +173,103 @@ func (w *Writer) account(c Class, s *segment, size int64, t *turn) {
 	}
 }
 
+// unaccount takes a segment out of the books that did not come to disk.
+func (w *Writer) unaccount(s *segment) {
+	w.written -= s.file.bytes
+	w.kept[s.class] = slices.DeleteFunc(w.kept[s.class], func(k kept) bool { return k.file == s.file })
+	for i := range w.turns {
+		if t := &w.turns[i]; t.number == s.turn {
+			t.events = slices.DeleteFunc(t.events, func(path string) bool { return path == s.path })
+			t.bytes -= s.file.bytes
+			t.rows[s.class] = 0
+		}
+	}
+}
+
 // WantsCompact reports whether so many segments of facts or stacks have gathered that
 // Compact is worth its while.
 func (w *Writer) WantsCompact() bool {
-	return w.opt.Limits.Ring && max(len(w.kept[ClassFact]), len(w.kept[ClassStack])) >= maxKeptSegments
+	return w.opt.Limits.Ring && max(len(w.onDisk(ClassFact)), len(w.onDisk(ClassStack))) >= maxKeptSegments
 }
 
-// Compact makes one segment each of all finished segments of facts and of stacks and
-// leaves out the rows that forget is true for. meta is stored in them.
+// onDisk returns the oldest segments of facts or of stacks, up to the first that is on its way.
+func (w *Writer) onDisk(c Class) []kept {
+	all := w.kept[c]
+	if i := slices.IndexFunc(all, func(k kept) bool { return !k.file.isDone() }); i >= 0 {
+		return all[:i]
+	}
+	return all
+}
+
+// Compact makes one segment each of all segments of facts and of stacks that are on disk and
+// leaves out the rows that forget is true for. meta is stored in them. It does not wait for
+// the disk either.
 func (w *Writer) Compact(meta Meta, forget func(*Row) bool) error {
 	meta.Complete = CompleteNo
 	for _, c := range []Class{ClassFact, ClassStack} {
-		if len(w.kept[c]) < 2 {
+		parts := w.onDisk(c)
+		if len(parts) < 2 {
 			continue
 		}
-		one, err := w.compactClass(c, &meta, forget)
+		one, err := w.compactClass(c, parts, &meta, forget)
 		if err != nil {
 			return fmt.Errorf("join segments of %ss: %w", c, err)
 		}
-		for _, k := range w.kept[c] {
-			if k.path != one.path {
-				if err := w.remove(k.path); err != nil {
-					return err
-				}
-			}
+		var replaced []string
+		for _, k := range parts {
+			replaced = append(replaced, k.path)
 			w.written -= k.bytes
 		}
+		w.disk.later(0, func() {
+			for _, path := range replaced {
+				if one.file.isDone() && path != one.path {
+					w.disk.remove(path)
+				}
+			}
+		})
 		w.written += one.bytes
-		w.kept[c] = []kept{one}
+		w.kept[c] = slices.Replace(w.kept[c], 0, len(parts), one)
 	}
 	return nil
 }
 
 // compactClass writes the joined segment. Its name tells which ones it replaces: until
 // those are deleted, readers pass them over.
-func (w *Writer) compactClass(c Class, meta *Meta, forget func(*Row) bool) (one kept, err error) {
-	parts := w.kept[c]
+func (w *Writer) compactClass(c Class, parts []kept, meta *Meta, forget func(*Row) bool) (one kept, err error) {
 	one.first, one.last = parts[0].first, parts[len(parts)-1].last
-	one.path = filepath.Join(w.dir, fmt.Sprintf("%06d-%06d-%s.parquet", one.first, one.last, c))
-	file, err := w.create(one.path + ".tmp")
-	if err != nil {
-		return one, err
-	}
-	out := parquet.NewGenericWriter[Row](file, writerOptions()...)
-	err = func() error {
-		for _, k := range parts {
-			rec := &Recording{Path: k.path}
-			if err := rec.add(w.root.Open, filepath.Base(k.path), k.path); err != nil {
-				rec.Close()
-				return err
-			}
-			err = rec.Rows(func(r *Row) error {
-				if forget(r) {
-					return nil
-				}
-				_, err := out.Write([]Row{*r})
-				return err
-			}, c)
-			if err := errors.Join(err, rec.Close()); err != nil {
-				return err
-			}
+	name := fmt.Sprintf("%06d-%06d-%s.parquet", one.first, one.last, c)
+	one.path, one.file = filepath.Join(w.dir, name), w.disk.create(name)
+	out := libraryWriter{parquet.NewGenericWriter[Row](one.file, writerOptions()...)}
+	for _, k := range parts {
+		if err := w.copyRows(out, k.path, c, forget); err != nil {
+			one.file.drop()
+			return one, err
 		}
-		return nil
-	}()
-	if err != nil {
-		file.Close()
-		_ = w.remove(one.path + ".tmp")
+	}
+	if err := closeParquet(out, meta); err != nil {
+		one.file.drop()
 		return one, err
 	}
-	if one.bytes, err = closeParquet(file, libraryWriter{out}, meta); err != nil {
-		_ = w.remove(one.path + ".tmp")
-		return one, err
+	one.file.finish()
+	one.bytes = one.file.bytes
+	return one, nil
+}
+
+// copyRows copies the rows of a segment but for those that forget is true for.
+func (w *Writer) copyRows(out libraryWriter, path string, c Class, forget func(*Row) bool) error {
+	rec := &Recording{Path: path}
+	if err := rec.add(w.root.Open, filepath.Base(path), path); err != nil {
+		rec.Close()
+		return err
 	}
-	return one, w.finished(one.path)
+	err := rec.Rows(func(r *Row) error {
+		if forget(r) {
+			return nil
+		}
+		_, err := out.Write([]Row{*r})
+		return err
+	}, c)
+	return errors.Join(err, rec.Close())
 }
 
 // segmentName is what the name of a segment's file tells.

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,7 +60,7 @@ func writeTurn(t *testing.T, w *Writer, i, n int) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Rotate(Meta{EndNs: at + 1e9}); err != nil {
+	if err := errors.Join(w.Rotate(Meta{EndNs: at + 1e9}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -96,7 +97,7 @@ func TestRingDropsTheOldestTurns(t *testing.T) {
 	if _, calls := names(t, w.Dir()); calls != 1000 {
 		t.Errorf("%d calls: dropped before the metadata says so", calls)
 	}
-	if err := w.Rotate(Meta{EndNs: 1e10, StartNs: dropped[6].LastNs}); err != nil {
+	if err := errors.Join(w.Rotate(Meta{EndNs: 1e10, StartNs: dropped[6].LastNs}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if _, calls := names(t, w.Dir()); calls != 1000 {
@@ -170,7 +171,8 @@ func TestJoinedSegmentsSurviveACrash(t *testing.T) {
 		old[k.path] = data
 	}
 	before := w.Bytes()
-	if err := w.Compact(Meta{EndNs: 1e12}, func(r *Row) bool { return r.Kind == KindThread && r.Pid == 1 }); err != nil {
+	forget := func(r *Row) bool { return r.Kind == KindThread && r.Pid == 1 }
+	if err := errors.Join(w.Compact(Meta{EndNs: 1e12}, forget), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if len(w.kept[ClassFact]) != 1 || w.Bytes() >= before || w.WantsCompact() {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
@@ -40,46 +41,38 @@ var ErrExists = fs.ErrExist
 
 // Writer makes a recording. Rows go to segment files in the folder PATH.d; Rotate
 // finishes them, so that a crash costs only what came after the last Rotate; Finish
-// merges them into PATH and removes the folder. A Writer is not safe for concurrent
-// use.
+// merges them into PATH and removes the folder. Segments are brought to disk beside: that
+// one was not is told by a later call. A Writer is not safe for concurrent use.
 type Writer struct {
 	path    string
 	dir     string
 	root    *os.Root // dir, wherever somebody moves it
+	disk    *disk    // does what changes root
 	opt     Options
 	seq     int
 	open    [numClasses]*segment
 	columns [numClasses]*columnWriter // used again for every segment
-	written int64                     // bytes in finished segments
+	written int64                     // bytes in finished segments, also those on their way to disk
+	waiting []*segment                // finished and perhaps not on disk yet, the oldest first
 
 	turn        int    // number of the next Rotate
-	turns       []turn // events that are on disk, the oldest first; of a ring only
+	turns       []turn // events that are finished, the oldest first; of a ring only
 	doomed      []string
 	doomedBytes int64
-	kept        [numClasses][]kept  // facts and stacks on disk
+	kept        [numClasses][]kept  // facts and stacks that are finished
 	rowBytes    [numClasses]float64 // what a row takes, as far as is known
 }
 
-// segment is one open segment file; it holds rows of one class.
+// segment is one segment file; it holds rows of one class.
 type segment struct {
+	class  Class
+	turn   int // number of the Rotate that finishes it
 	number int
-	file   *countedFile
+	file   *laterFile
 	path   string
 	rows   rowWriter
 	count  int64 // rows
 	lastNs int64 // end of the row that ended last
-}
-
-// countedFile knows how many bytes were written to it.
-type countedFile struct {
-	*os.File
-	bytes int64
-}
-
-func (f *countedFile) Write(b []byte) (int, error) {
-	n, err := f.File.Write(b)
-	f.bytes += int64(n)
-	return n, err
 }
 
 // writerOptions must be the same for segments and merged files: only then are
@@ -127,8 +120,12 @@ func Create(path string, opt Options) (*Writer, error) {
 // it and all that is in it, so that whoever writes with root's rights must not go by names:
 // what is written goes to this very folder, and files change hands when they are open.
 func (w *Writer) openFolder() (err error) {
-	if w.root, err = openFolder(w.dir); err != nil || !w.opt.Owner.Set {
+	if w.root, err = openFolder(w.dir); err != nil {
 		return err
+	}
+	w.disk = newDisk(w.root, w.own)
+	if !w.opt.Owner.Set {
+		return nil
 	}
 	return w.root.Chown(".", w.opt.Owner.UID, w.opt.Owner.GID)
 }
@@ -167,20 +164,18 @@ func (w *Writer) own(file *os.File) error {
 	return file.Chown(w.opt.Owner.UID, w.opt.Owner.GID)
 }
 
-// remove deletes a file of the folder.
-func (w *Writer) remove(path string) error { return w.root.Remove(filepath.Base(path)) }
-
-// finished gives a file of the folder the name that it has when it is whole.
-func (w *Writer) finished(path string) error {
-	name := filepath.Base(path)
-	return w.root.Rename(name+".tmp", name)
+// SegmentError says that segments could not be written or finished, a full disk for
+// example: all their rows are lost.
+type SegmentError struct {
+	Segments []LostSegment
+	Err      error
 }
 
-// SegmentError says that segments could not be written or finished, a full disk for
-// example: all rows of Classes since the last Rotate are lost.
-type SegmentError struct {
-	Classes []Class
-	Err     error
+// LostSegment names the segment of a class that the Rotate of a number was to finish; Turn
+// returned this number when its rows were written.
+type LostSegment struct {
+	Turn  int
+	Class Class
 }
 
 func (e *SegmentError) Error() string { return "write segment: " + e.Err.Error() }
@@ -188,7 +183,7 @@ func (e *SegmentError) Unwrap() error { return e.Err }
 
 // Write appends rows, all of class c, to the open segment of that class. The rows
 // are copied; the caller may use the slice again. An error is a *SegmentError; the
-// segment is then dropped and the next Write begins another.
+// segments that it names are dropped and the next Write begins another.
 func (w *Writer) Write(c Class, rows []Row) error {
 	if len(rows) == 0 {
 		return nil
@@ -196,50 +191,46 @@ func (w *Writer) Write(c Class, rows []Row) error {
 	if w.open[c] == nil {
 		s, err := w.openSegment(c)
 		if err != nil {
-			return &SegmentError{Classes: []Class{c}, Err: err}
+			return &SegmentError{Segments: []LostSegment{{w.turn, c}}, Err: err}
 		}
 		w.open[c] = s
 	}
 	s := w.open[c]
 	if err := s.rows.writeRows(rows); err != nil {
 		w.drop(c)
-		return &SegmentError{Classes: []Class{c}, Err: err}
+		return &SegmentError{Segments: []LostSegment{{w.turn, c}}, Err: err}
 	}
 	s.count += int64(len(rows))
 	for i := range rows {
 		s.lastNs = max(s.lastNs, rows[i].StartNs+rows[i].DurNs)
 	}
-	return nil
+	return w.failure()
 }
 
 // drop gives the open segment of a class up.
 func (w *Writer) drop(c Class) {
 	if s := w.open[c]; s != nil {
-		s.file.Close()
-		_ = w.remove(s.path + ".tmp") // readers pass it over
+		s.file.drop()
 		w.open[c] = nil
 	}
 }
 
 func (w *Writer) openSegment(c Class) (*segment, error) {
 	w.seq++
-	path := filepath.Join(w.dir, fmt.Sprintf("%06d-%s.parquet", w.seq, c))
-	file, err := w.create(path + ".tmp")
-	if err != nil {
-		return nil, err
-	}
-	s := &segment{number: w.seq, file: file, path: path}
+	name := fmt.Sprintf("%06d-%s.parquet", w.seq, c)
+	s := &segment{class: c, turn: w.turn, number: w.seq, file: w.disk.create(name), path: filepath.Join(w.dir, name)}
 	if c < ClassMemory {
 		options := append(writerOptions(), parquet.PageBufferSize(smallPageBytes)) // a buffer for each of 61 columns
-		s.rows = libraryWriter{parquet.NewGenericWriter[Row](file, options...)}
+		s.rows = libraryWriter{parquet.NewGenericWriter[Row](s.file, options...)}
 		return s, nil
 	}
 	if w.columns[c] == nil {
+		var err error
 		if w.columns[c], err = newColumnWriter(); err != nil {
 			return nil, err
 		}
 	}
-	w.columns[c].reset(file)
+	w.columns[c].reset(s.file)
 	s.rows = w.columns[c]
 	return s, nil
 }
@@ -258,93 +249,99 @@ func (w libraryWriter) writeRows(rows []Row) error {
 	return err
 }
 
-// create makes a file of the recording's owner in the folder.
-func (w *Writer) create(path string) (*countedFile, error) {
-	file, err := w.root.OpenFile(filepath.Base(path), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.own(file); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return &countedFile{File: file}, nil
-}
-
-// Rotate finishes the open segments: their rows survive a crash from here on. meta
-// is stored in each of them. What Drop took out is deleted. An error is a *SegmentError:
-// the segments it names are dropped, all others stay as they are.
+// Rotate finishes the open segments: their rows survive a crash once they are on disk, for
+// which it does not wait (Flush does). meta is stored in each of them. What Drop took out is
+// deleted. An error is a *SegmentError: the segments it names are dropped, all others stay as
+// they are.
 func (w *Writer) Rotate(meta Meta) error {
 	var failed SegmentError
 	meta.Complete = CompleteNo
-	t, wrote := turn{number: w.turn}, false
+	t := turn{number: w.turn}
 	w.turn++
+	var finished []*laterFile
 	for c := range numClasses {
 		s := w.open[c]
 		if s == nil {
 			continue
 		}
-		if err := w.finishSegment(c, s, &meta, &t); err != nil {
-			failed.Classes = append(failed.Classes, c)
+		if err := closeParquet(s.rows, &meta); err != nil {
+			failed.Segments = append(failed.Segments, LostSegment{t.number, c})
 			failed.Err = errors.Join(failed.Err, err)
 			w.drop(c)
-		} else {
-			wrote = true
+			continue
 		}
+		s.file.finish()
+		w.account(s, &t)
+		w.waiting = append(w.waiting, s)
 		w.open[c] = nil
+		finished = append(finished, s.file)
 	}
 	if w.opt.Limits.Ring && len(t.events) > 0 {
 		w.turns = append(w.turns, t)
 	}
-	if wrote { // else what is on disk does not say yet that they go
-		failed.Err = errors.Join(failed.Err, w.removeDoomed())
+	if len(finished) > 0 { // else what is on disk does not say yet that they go
+		w.removeDoomed(finished)
 	}
 	if failed.Err != nil {
 		return &failed
 	}
-	return nil
+	return w.failure()
 }
 
-func (w *Writer) finishSegment(c Class, s *segment, meta *Meta, t *turn) error {
-	size, err := closeParquet(s.file, s.rows, meta)
-	if err != nil {
-		return err
-	}
-	if err := w.finished(s.path); err != nil {
-		return err
-	}
-	w.account(c, s, size, t)
-	return nil
-}
-
-// closeParquet writes metadata and footer, brings the file to disk and closes it.
-func closeParquet(file parquetFile, rows rowWriter, meta *Meta) (size int64, err error) {
-	defer func() { err = errors.Join(err, file.Close()) }()
+// closeParquet writes metadata and footer.
+func closeParquet(rows rowWriter, meta *Meta) error {
 	pairs, err := meta.pairs()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, kv := range pairs {
 		rows.SetKeyValueMetadata(kv[0], kv[1])
 	}
-	if err := rows.Close(); err != nil {
-		return 0, err
-	}
-	if err := file.Sync(); err != nil {
-		return 0, err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
+	return rows.Close()
 }
 
-// parquetFile is the file that a Parquet writer writes to.
-type parquetFile interface {
-	Close() error
-	Sync() error
-	Stat() (fs.FileInfo, error)
+// failure returns a *SegmentError if the disk refused something, and takes the rows out of
+// the books that are lost by it.
+func (w *Writer) failure() error {
+	failures := w.disk.failures()
+	if len(failures) == 0 {
+		return nil
+	}
+	var failed SegmentError
+	for _, f := range failures {
+		failed.Err = errors.Join(failed.Err, f.err)
+		for c, s := range w.open {
+			if s != nil && s.file == f.file {
+				failed.Segments = append(failed.Segments, LostSegment{s.turn, Class(c)})
+				w.open[c] = nil
+			}
+		}
+		w.waiting = slices.DeleteFunc(w.waiting, func(s *segment) bool {
+			if s.file != f.file {
+				return false
+			}
+			failed.Segments = append(failed.Segments, LostSegment{s.turn, s.class})
+			w.unaccount(s)
+			return true
+		})
+	}
+	return &failed
+}
+
+// OnDisk returns the number of the first Rotate of which segments may not be on disk yet;
+// those of all before are, if no error was returned.
+func (w *Writer) OnDisk() int {
+	w.waiting = slices.DeleteFunc(w.waiting, func(s *segment) bool { return s.file.isDone() })
+	if len(w.waiting) > 0 {
+		return w.waiting[0].turn
+	}
+	return w.turn
+}
+
+// Flush waits until everything that was rotated is on disk. An error is a *SegmentError.
+func (w *Writer) Flush() error {
+	w.disk.wait()
+	return w.failure()
 }
 
 // Finish ends the recording: it rotates, merges the segments into the file and
@@ -355,7 +352,11 @@ func (w *Writer) Finish(meta Meta) error {
 			return err
 		}
 	}
-	if err := errors.Join(w.Rotate(meta), w.removeDoomed()); err != nil {
+	if err := w.Rotate(meta); err != nil {
+		return err
+	}
+	w.removeDoomed(nil)
+	if err := w.Flush(); err != nil {
 		return err
 	}
 	meta.Complete = CompleteYes
@@ -374,12 +375,16 @@ func (w *Writer) Finish(meta Meta) error {
 	return w.removeFolder()
 }
 
-// Close lets go of the folder of segments, which stays if neither Finish nor Abort has deleted it.
-func (w *Writer) Close() error { return w.root.Close() }
+// Close lets go of the folder of segments, which stays if neither Finish nor Abort has deleted
+// it, with everything that was rotated.
+func (w *Writer) Close() error {
+	w.disk.wait()
+	return w.root.Close()
+}
 
 // removeFolder deletes the folder if it is still there under its name.
 func (w *Writer) removeFolder() error {
-	w.root.Close()
+	_ = w.Close()
 	return removeSegments(w.dir)
 }
 

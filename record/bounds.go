@@ -161,15 +161,17 @@ func (s *scribe) compact() {
 	maps.DeleteFunc(b.exits, func(pid int32, _ int64) bool { return gone(pid) })
 }
 
-// settle brings a ring to what it may take at the end of the recording, when nothing is
-// written any more.
+// settle finds out at the end, when nothing is written any more, what is on disk, and brings a
+// ring to what it may take.
 func (s *scribe) settle() {
+	s.rotate()
+	s.sync()
 	if !s.bounds.limits.Ring || s.failed != nil {
 		return
 	}
-	s.rotate()
-	if s.bounds.fromNs != 0 && s.failed == nil {
+	if s.bounds.fromNs != 0 {
 		s.compact()
+		s.sync()
 	}
 	s.dropOld() // by what the segments have really come to
 }

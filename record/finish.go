@@ -48,7 +48,6 @@ func (s *Session) Finish() (Result, error) {
 	err = errors.Join(err, s.scribe.pool.close(), s.addOpenCalls())
 	s.scribe.look()
 	s.scribe.renameThreads()
-	s.scribe.flush()
 	s.scribe.settle()
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
@@ -56,7 +55,7 @@ func (s *Session) Finish() (Result, error) {
 	if err == nil {
 		err = s.scribe.writer.Finish(meta)
 	} else {
-		_ = s.scribe.writer.Rotate(meta) // what can be saved; the cause is in err
+		s.scribe.leave(meta, err)
 	}
 	if err != nil {
 		result.Unfinished = s.scribe.writer.Dir()

@@ -4,6 +4,7 @@ package record
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ type scribe struct {
 	gathered    [gatheredClasses][]format.Row // calls, by class of rows from ClassMemory on
 	launches    launchRate
 	sinceRotate [bpf.CudaCallClassCLASS_COUNT]int64
+	unsure      []turnRows // that may not be on disk yet
 	failed      error
 	onFailure   func(error) // told once, when the disk refuses
 	progress    atomic.Pointer[Progress]
@@ -158,18 +160,38 @@ func (s *scribe) look() {
 	s.progress.Store(&p)
 }
 
-// rotate makes what was written so far safe against a crash.
+// rotate makes what was written so far safe against a crash, as soon as the disk has time.
 func (s *scribe) rotate() {
 	s.flush()
 	s.renameThreads()
 	s.forgetEnded()
 	s.dropOld()
 	turn := s.writer.Turn()
+	s.unsure = append(s.unsure, turnRows{turn, s.sinceRotate})
+	clear(s.sinceRotate[:])
 	if err := s.writer.Rotate(s.meta()); err != nil {
 		s.fail(err)
 	}
-	clear(s.sinceRotate[:])
+	sure := s.writer.OnDisk()
+	s.unsure = slices.DeleteFunc(s.unsure, func(t turnRows) bool { return t.turn < sure })
 	s.endTurn(turn)
+}
+
+// sync waits until everything that was rotated is on disk, or known not to be.
+func (s *scribe) sync() {
+	if err := s.writer.Flush(); err != nil {
+		s.fail(err)
+	}
+}
+
+// leave tells in the folder of segments why there is no file, with books that are right: those
+// of the last rotation held what the disk refused. There may be no room even for that.
+func (s *scribe) leave(meta format.Meta, why error) {
+	_ = s.writer.Write(format.ClassFact, []format.Row{{
+		Kind: format.KindNote, Name: "unfinished", StartNs: meta.EndNs, Device: -1, Message: "the recording was not finished: " + why.Error(),
+	}})
+	_ = s.writer.Rotate(meta)
+	_ = s.writer.Flush()
 }
 
 // fail gives up writing: rows from here on count as lost, and so do those of the
@@ -177,8 +199,8 @@ func (s *scribe) rotate() {
 func (s *scribe) fail(err error) {
 	var segment *format.SegmentError
 	if errors.As(err, &segment) {
-		for _, c := range segment.Classes {
-			s.forget(c)
+		for _, lost := range segment.Segments {
+			s.forget(lost)
 		}
 	}
 	if s.failed == nil {
@@ -187,13 +209,23 @@ func (s *scribe) fail(err error) {
 	}
 }
 
-// forget moves the calls of a dropped segment from recorded to lost.
-func (s *scribe) forget(c format.Class) {
-	for class := range s.sinceRotate {
-		if c == rowClass(bpf.CudaCallClass(class)) {
-			s.accounts.written[class] -= s.sinceRotate[class]
-			s.accounts.unwritten[class] += s.sinceRotate[class]
-			s.sinceRotate[class] = 0
+// turnRows are the calls that one rotation finished, by class.
+type turnRows struct {
+	turn int
+	rows [bpf.CudaCallClassCLASS_COUNT]int64
+}
+
+// forget moves the calls of a lost segment from recorded to lost.
+func (s *scribe) forget(lost format.LostSegment) {
+	rows := &s.sinceRotate // of the next rotation
+	if i := slices.IndexFunc(s.unsure, func(t turnRows) bool { return t.turn == lost.Turn }); i >= 0 {
+		rows = &s.unsure[i].rows
+	}
+	for class := range rows {
+		if lost.Class == rowClass(bpf.CudaCallClass(class)) {
+			s.accounts.written[class] -= rows[class]
+			s.accounts.unwritten[class] += rows[class]
+			rows[class] = 0
 		}
 	}
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -138,7 +139,7 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 			Kind: format.KindAlloc, Name: "cuMemAlloc_v2", MemoryKind: format.MemoryDevice, StartNs: start + s*second, DurNs: 1000, Pid: 4242, Tid: 4242,
 			Ptr: 0x7f0000000000 + s<<20, Bytes: 1 << 20, StackID: 1, StackStatus: format.StackFramePointer, Site: "leaky",
 		}}))
-		ts.Check(w.Rotate(format.Meta{StartNs: start, EndNs: start + (s+1)*second}))
+		ts.Check(errors.Join(w.Rotate(format.Meta{StartNs: start, EndNs: start + (s+1)*second}), w.Flush()))
 	}
 	switch kind {
 	case "stacks":

@@ -1,0 +1,134 @@
+package format
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// stopped has the disk of a writer stand still until the function is called that it returns.
+func stopped(w *Writer) (goOn func()) {
+	gate := make(chan struct{})
+	w.disk.later(0, func() { <-gate })
+	return func() { close(gate) }
+}
+
+// TestWriterDoesNotWaitForTheDisk writes and rotates while the disk stands still.
+func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.parquet")
+	w, err := Create(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	goOn := stopped(w)
+	for i := range 10 {
+		if err := errors.Join(w.Write(ClassCall, testRows(ClassCall, 1000)), w.Write(ClassFact, oneRow()), w.Rotate(Meta{EndNs: int64(i)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 0 || w.OnDisk() != 0 {
+		t.Errorf("%d files, %d turns on a disk that stands still, %v", len(entries), w.OnDisk(), err)
+	}
+	goOn()
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 20 || w.OnDisk() != 10 {
+		t.Errorf("%d files, %d turns, %v", len(entries), w.OnDisk(), err)
+	}
+	if err := w.Finish(Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := readAll(t, path); len(got[ClassCall]) != 10_000 {
+		t.Errorf("%d calls", len(got[ClassCall]))
+	}
+}
+
+func TestWhatWaitsForTheDiskIsBounded(t *testing.T) {
+	w, err := Create(filepath.Join(t.TempDir(), "r.parquet"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Abort() }()
+	goOn := stopped(w)
+	file := w.disk.create("large")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2 * maxPendingBytes / pageBytes {
+			_, _ = file.Write(make([]byte, pageBytes))
+		}
+		file.finish()
+	}()
+	for full := false; !full; {
+		w.disk.mu.Lock()
+		if full = w.disk.pending+pageBytes > maxPendingBytes; w.disk.pending > maxPendingBytes {
+			t.Errorf("%d bytes wait", w.disk.pending)
+		}
+		w.disk.mu.Unlock()
+	}
+	goOn()
+	<-done
+	w.disk.wait()
+	if info, err := os.Stat(filepath.Join(w.Dir(), "large")); err != nil || info.Size() != 2*maxPendingBytes {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestDiskRefusesASegment: what is lost is named by turn and class, everything else stays.
+func TestDiskRefusesASegment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.parquet")
+	w, err := Create(path, Options{Limits: Limits{Ring: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	full := errors.New("the disk is full")
+	files := 0
+	w.disk.own = func(*os.File) error {
+		if files++; files == 4 || files == 5 {
+			return full
+		}
+		return nil
+	}
+	goOn := stopped(w)
+	for range 3 {
+		if err := errors.Join(w.Write(ClassFact, oneRow()), w.Write(ClassCall, testRows(ClassCall, 100)), w.Rotate(Meta{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	goOn()
+	w.disk.wait()
+	var failed *SegmentError
+	if err := w.Write(ClassCall, testRows(ClassCall, 7)); !errors.As(err, &failed) || !errors.Is(err, full) {
+		t.Fatal(err)
+	}
+	if want := []LostSegment{{1, ClassCall}, {2, ClassFact}}; !slices.Equal(failed.Segments, want) {
+		t.Errorf("lost are %v, want %v", failed.Segments, want)
+	}
+	if err := w.Finish(Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, got := readAll(t, path); len(got[ClassCall]) != 207 || len(got[ClassFact]) != 2 {
+		t.Errorf("%d calls, %d facts", len(got[ClassCall]), len(got[ClassFact]))
+	}
+}
+
+// TestDroppedFilesStayUntilThatIsToldOnDisk: metadata never tells of more than there is.
+func TestDroppedFilesStayUntilThatIsToldOnDisk(t *testing.T) {
+	w := ringOf(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
+	if dropped := w.Drop(9_900_000_000); len(dropped) != 7 {
+		t.Fatal(dropped)
+	}
+	w.disk.own = func(*os.File) error { return errors.New("the disk is full") }
+	err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush())
+	if failed := (*SegmentError)(nil); !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	if _, calls := names(t, w.Dir()); calls != 1000 {
+		t.Errorf("%d calls", calls)
+	}
+}
