@@ -317,5 +317,13 @@ func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
 	if int64(rows) != total.Recorded || rows == 0 {
 		t.Errorf("%d rows saved, books say %d", rows, total.Recorded)
 	}
+	rec, err := format.Open(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	if on := rec.Meta.Totals(); on != total {
+		t.Errorf("what is on disk says %+v, the recorder %+v", on, total)
+	}
 	t.Logf("saved %d of %d calls", rows, total.Seen)
 }
