@@ -36,6 +36,9 @@ func TestNativePathsAreToldApart(t *testing.T) {
 		p.expect("done")
 	})
 	p.finish()
+	if err := s.StacksError(); err != nil {
+		t.Errorf("stacks are not complete: %v", err)
+	}
 
 	ways := make(map[int32][]string) // functions by stack
 	for _, row := range factRows(t, result.Output, format.KindStack) {

@@ -71,6 +71,9 @@ while kill -0 $recorder 2>/dev/null; do
 done
 wait $recorder || { cat "$folder/record.log" >&2; exit 1; }
 cat "$folder/record.log"
+# What was lost shows until the ring drops it: every rise of the number counts.
+awk '{ for (i = 2; i <= NF; i++) if ($i == "lost") { n = $(i - 1); gsub(",", "", n); if (n > last) sum += n - last; last = n } }
+	END { printf "soak: %d calls were lost in all\n", sum }' "$folder/record.log"
 touch "$folder/stop"
 "$gpurec" analyze "$folder/soak.parquet" 2>/dev/null | grep '^quality'
 
