@@ -241,8 +241,11 @@ func (s *scenario) record(dir string) (string, error) {
 	recorder := exec.Command(gpurec, append(append(args, "--"), program...)...)
 	recorder.Env = env
 	recorder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if s.how == "whole" || s.how == "lossy" {
+	switch s.how {
+	case "whole":
 		return output, quietly(recorder)
+	case "lossy":
+		return output, haltingly(recorder)
 	}
 	return cutOff(recorder, output, s.how == "recovered")
 }
@@ -253,6 +256,25 @@ func quietly(cmd *exec.Cmd) error {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
+}
+
+// haltingly runs a recorder that is stopped for a tenth of the time.
+func haltingly(recorder *exec.Cmd) error {
+	if err := recorder.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- recorder.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(450 * time.Millisecond):
+			_ = recorder.Process.Signal(syscall.SIGSTOP) // or it has just ended
+			time.Sleep(50 * time.Millisecond)
+			_ = recorder.Process.Signal(syscall.SIGCONT)
+		}
+	}
 }
 
 // cutOff kills the recorder, but not the program, after about three seconds of it, and
