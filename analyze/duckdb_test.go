@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -113,7 +114,7 @@ func TestDuckDBReadsSegments(t *testing.T) {
 			}
 		}
 	}
-	if err := w.Rotate(tp.meta); err != nil {
+	if err := errors.Join(w.Rotate(tp.meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	got := inDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from read_parquet('%s/*.parquet')", w.Dir()))

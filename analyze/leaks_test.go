@@ -328,7 +328,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 			}
 		}
 	}
-	if err := w.Rotate(tp.meta); err != nil {
+	if err := errors.Join(w.Rotate(tp.meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	tl, err := New(openRecording(t, w.Dir()))

@@ -215,11 +215,14 @@ type turnRows struct {
 	rows [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-// forget moves the calls of a lost segment from recorded to lost.
+// forget moves the calls of a lost segment from recorded to lost, and with those of an open one
+// what was gathered for it.
 func (s *scribe) forget(lost format.LostSegment) {
 	rows := &s.sinceRotate // of the next rotation
 	if i := slices.IndexFunc(s.unsure, func(t turnRows) bool { return t.turn == lost.Turn }); i >= 0 {
 		rows = &s.unsure[i].rows
+	} else if gathered := lost.Class - format.ClassMemory; lost.Class >= format.ClassMemory {
+		s.gathered[gathered] = s.gathered[gathered][:0]
 	}
 	for class := range rows {
 		if lost.Class == rowClass(bpf.CudaCallClass(class)) {
@@ -231,19 +234,24 @@ func (s *scribe) forget(lost format.LostSegment) {
 }
 
 func (s *scribe) write(c format.Class, rows []format.Row) {
-	if s.failed != nil || len(rows) == 0 {
-		return
+	if s.failed == nil && len(rows) > 0 {
+		s.put(c, rows)
 	}
+}
+
+// put writes rows, also after a failure.
+func (s *scribe) put(c format.Class, rows []format.Row) {
 	if err := s.writer.Write(c, rows); err != nil {
 		s.fail(err)
 	}
 }
 
-// flush hands gathered calls to the writer.
+// flush hands gathered calls to the writer, also those from before a failure: they are in the
+// books as recorded.
 func (s *scribe) flush() {
-	for i, rows := range s.gathered {
-		s.write(format.ClassMemory+format.Class(i), rows)
-		s.gathered[i] = rows[:0]
+	for i := range s.gathered {
+		s.put(format.ClassMemory+format.Class(i), s.gathered[i])
+		s.gathered[i] = s.gathered[i][:0]
 	}
 }
 
@@ -283,6 +291,11 @@ func (s *scribe) add(e *bpf.CudaEvent) {
 		return
 	}
 	class := call.Class
+	rows := &s.gathered[rowClass(class)-format.ClassMemory]
+	if len(*rows) == batchRows { // before this call is in the books: it may show that the disk refuses
+		s.write(rowClass(class), *rows)
+		*rows = (*rows)[:0]
+	}
 	if s.failed != nil {
 		s.accounts.unwritten[class]++
 		return
@@ -294,13 +307,8 @@ func (s *scribe) add(e *bpf.CudaEvent) {
 	s.accounts.written[class]++
 	s.sinceRotate[class]++
 	s.bounds.lastNs = max(s.bounds.lastNs, s.accounts.clock.unix(e.StartNs+e.DurNs))
-	rows := &s.gathered[rowClass(class)-format.ClassMemory]
-	if cap(*rows) == 0 {
+	if *rows == nil {
 		*rows = make([]format.Row, 0, batchRows)
-	}
-	if len(*rows) == cap(*rows) {
-		s.write(rowClass(class), *rows)
-		*rows = (*rows)[:0]
 	}
 	*rows = (*rows)[:len(*rows)+1]
 	row := &(*rows)[len(*rows)-1]

@@ -37,6 +37,9 @@ func TestRecorderDropsPrivileges(t *testing.T) {
 	must(t, err)
 	defer os.RemoveAll(dir)
 	must(t, os.Chown(dir, nobody, nobody))
+	must(t, os.CopyFS(filepath.Join(dir, "simcuda"), os.DirFS(sim))) // nobody else uses it: children are recorded from their first call
+	must(t, os.Chmod(dir, 0o755))
+	sim = filepath.Join(dir, "simcuda")
 	output, ledger := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ledger.tsv")
 	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
 	must(t, err)
