@@ -132,3 +132,28 @@ func TestDroppedFilesStayUntilThatIsToldOnDisk(t *testing.T) {
 		t.Errorf("%d calls", calls)
 	}
 }
+
+// TestRecoverCountsWhatNeverCameToDisk: the metadata of one segment tells of calls in others.
+func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.parquet")
+	w, err := Create(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := errors.Join(w.Write(ClassMemory, testRows(ClassMemory, 50)), w.Write(ClassCall, testRows(ClassCall, 100)), w.Rotate(Meta{}), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	books := map[string]CallCount{"memory": {Seen: 55, Recorded: 50, Lost: 5}, "copy": {Seen: 10, Recorded: 10}, "launch": {Seen: 130, Recorded: 130, Open: 2}}
+	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{Calls: books}), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recover(w.Dir(), path, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	rec, _ := readAll(t, path)
+	got := rec.Meta.Totals()
+	if got.Recorded != 150 || got.Lost != 45 || got.Seen != 195 || rec.Meta.Calls["memory"] != books["memory"] {
+		t.Errorf("%+v", rec.Meta.Calls)
+	}
+}

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -16,8 +18,9 @@ var ErrNoSegments = errors.New("holds no finished segment")
 
 // Recover finishes a recording that was cut off: it merges the finished segments of
 // the folder dir into path and removes the folder. It returns one error per segment
-// that could not be read and was left out; the folder then stays. Existing files
-// are replaced only if opt.Force is set.
+// that could not be read and was left out; the folder then stays. Calls that the metadata
+// holds as recorded and no segment has are lost. Existing files are replaced only if
+// opt.Force is set.
 func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	if _, err := os.Lstat(path); err == nil && !opt.Force {
 		return nil, &fs.PathError{Op: "recover", Path: path, Err: ErrExists}
@@ -28,6 +31,7 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	}
 	meta := rec.Meta
 	meta.Complete = CompleteRecovered
+	meta.admitMissing(rec)
 	w := &Writer{opt: opt}
 	damaged, err = merge(rec, path, &meta, w.own)
 	rec.Close() // Windows deletes no open file
@@ -35,6 +39,39 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 		return damaged, err
 	}
 	return nil, removeSegments(dir)
+}
+
+// admitMissing counts as lost what the books have as recorded and the segments do not hold:
+// those that were written last tell of others that never came to disk.
+func (m *Meta) admitMissing(rec *Recording) {
+	var missing [numClasses]int64
+	for name, c := range m.Calls {
+		missing[classOfCalls(name)] += c.Recorded
+	}
+	for _, g := range rec.Groups() {
+		missing[g.Class()] -= int64(g.NumRows())
+	}
+	m.Calls = maps.Clone(m.Calls)
+	for _, name := range slices.Sorted(maps.Keys(m.Calls)) { // which calls of a class they were is not known
+		c, of := m.Calls[name], &missing[classOfCalls(name)]
+		n := max(0, min(*of, c.Recorded))
+		c.Recorded -= n
+		c.Lost += n
+		c.Open, c.Abandoned = min(c.Open, c.Recorded), min(c.Abandoned, c.Recorded)
+		*of -= n
+		m.Calls[name] = c
+	}
+}
+
+// classOfCalls returns in which rows the calls are that Meta.Calls has by this name.
+func classOfCalls(name string) Class {
+	switch name {
+	case ClassMemory.String():
+		return ClassMemory
+	case ClassAllocator.String():
+		return ClassAllocator
+	}
+	return ClassCall
 }
 
 // merge writes all readable segments into path: the row groups of calls byte

@@ -322,7 +322,8 @@ func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rec.Close()
-	if on := rec.Meta.Totals(); on != total {
+	// There may have been no room for the last word.
+	if on := rec.Meta.Totals(); on.Recorded != int64(rows) || on.Recorded+on.Lost != on.Seen {
 		t.Errorf("what is on disk says %+v, the recorder %+v", on, total)
 	}
 	t.Logf("saved %d of %d calls", rows, total.Seen)
