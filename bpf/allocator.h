@@ -43,20 +43,21 @@ static __always_inline int is_of_other_device(struct pt_regs *ctx, const struct 
 }
 
 /*
- * Whether an event is told by the function that tells of the process's allocator. The first
- * one that does goes on to: both would count everything twice.
+ * Whether an event is told by the function that tells of the process's allocator, of which it
+ * says what is known. The first one that does goes on to: both would count everything twice.
  */
-static __always_inline int is_of_source(const struct call_spec *spec, __u32 tgid)
+static __always_inline int is_of_source(const struct call_spec *spec, __u32 tgid, struct process_allocator **of)
 {
 	struct process_allocator *a, first = {
 		.allocated_at = NOT_FOUND, .source = spec->decode == DECODE_REPORT ? SOURCE_REPORTS : SOURCE_TRACE,
 	};
 
 	a = bpf_map_lookup_elem(&allocators, &tgid);
-	if (a)
-		return a->source == first.source;
-	bpf_map_update_elem(&allocators, &tgid, &first, BPF_NOEXIST);
-	a = bpf_map_lookup_elem(&allocators, &tgid); /* another thread may have been faster */
+	if (!a) {
+		bpf_map_update_elem(&allocators, &tgid, &first, BPF_NOEXIST);
+		a = bpf_map_lookup_elem(&allocators, &tgid); /* another thread may have been faster */
+	}
+	*of = a;
 	return !a || a->source == first.source;
 }
 
@@ -91,34 +92,46 @@ static __always_inline void set_totals(struct event *e, __u64 allocated, __u64 r
  * (this, action, address, bytes, stream, device, pool, context): grid[0] = action, src = pool,
  * grid[1] and [2] = allocated bytes, block[0] and [1] = reserved bytes as the object has them.
  */
-static __always_inline void read_allocator(struct pt_regs *ctx, struct thread *t, int has_pool, struct event *e)
+static __always_inline void read_trace(struct pt_regs *ctx, struct thread *t, int has_pool, const struct process_allocator *a, const struct stack_top *top, struct event *e)
 {
-	__u64 object = call_arg(ctx, 0), allocated = ~0ULL, reserved = ~0ULL, pool = 0; /* totals: not known */
+	__u64 object = ARG(ctx, top, 0), allocated = ~0ULL, reserved = ~0ULL, pool = 0; /* totals: not known */
 	__u64 *w = t->scratch.words;
-	__u32 tgid = e->pid;
-	struct process_allocator *a = bpf_map_lookup_elem(&allocators, &tgid);
 
 	if (has_pool) {
-		pool = call_arg(ctx, 7); /* {0, n}: asked for by the program */
+		pool = ARG(ctx, top, 7); /* {0, n}: asked for by the program */
 		if (!pool)
-			pool = -call_arg(ctx, 6); /* {n, 0}: of a captured graph */
+			pool = -ARG(ctx, top, 6); /* {n, 0}: of a captured graph */
 	}
 	if (a && a->allocated_at != NOT_FOUND && !bpf_probe_read_user(w, 8 * (STAT_ARRAY_WORDS + 1), (void *)(object + a->allocated_at))) {
 		allocated = w[0];
 		reserved = w[STAT_ARRAY_WORDS];
 	}
 	t->allocator = object;
+	e->ptr = ARG(ctx, top, 2);
+	e->bytes = ARG(ctx, top, 3);
+	e->stream = ARG(ctx, top, 4);
 	e->src = pool;
-	e->device = (__s8)call_arg(ctx, 5);
-	e->grid[0] = call_arg(ctx, 1);
+	e->device = (__s8)ARG(ctx, top, 5);
+	e->grid[0] = ARG(ctx, top, 1);
 	set_totals(e, allocated, reserved);
 }
 
 /* (address, bytes, negative if they are given back, allocated and reserved bytes after it, device). */
-static __always_inline void read_report(struct pt_regs *ctx, struct event *e)
+static __always_inline void read_report(struct pt_regs *ctx, const struct stack_top *top, struct event *e)
 {
-	e->device = (__s8)(call_arg(ctx, 4) >> 8);
-	set_totals(e, call_arg(ctx, 2), call_arg(ctx, 3));
+	e->ptr = ARG(ctx, top, 0);
+	e->bytes = ARG(ctx, top, 1);
+	e->device = (__s8)(ARG(ctx, top, 4) >> 8);
+	set_totals(e, ARG(ctx, top, 2), ARG(ctx, top, 3));
+}
+
+/* The arguments of an event of a caching allocator, of which a says what is known. */
+static __always_inline void read_allocator(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, const struct process_allocator *a, const struct stack_top *top, struct event *e)
+{
+	if (spec->decode == DECODE_REPORT)
+		read_report(ctx, top, e);
+	else
+		read_trace(ctx, t, spec->decode == DECODE_ALLOCATOR_POOL, a, top, e);
 }
 
 /* Compares one piece of the object with the totals. */

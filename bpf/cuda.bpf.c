@@ -2,11 +2,16 @@
 
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Probes on the CUDA driver API. Two programs serve every function: call_enter at
- * its entry, call_exit at its return; the attach cookie is an index into the table
- * of calls, which says where arguments are and what they mean.
+ * Probes on the CUDA driver API and on PyTorch's allocator. A function has a program at its
+ * entry and call_exit at its return; the attach cookie is an index into the table of calls,
+ * which says where arguments are and what they mean.
  *
- * Life of an event: call_enter fills it in the state of its thread, in order of the
+ * Three programs, made of the same code, serve entries: launch_enter and allocator_enter
+ * those that come 100,000 times a second, call_enter all others. What runs between two hits
+ * throws most of them out of the processor's caches, so that a hit costs as much as the
+ * code and the data that it needs: the two have none but their own.
+ *
+ * Life of an event: the program at the entry fills it in the state of its thread, in order of the
  * nesting; call_exit adds duration, result and out pointers and copies it to the
  * ring buffer. What cannot be stored is counted, per class and reason. A call still
  * open when recording ends is read from the thread's state by user space.
@@ -19,6 +24,7 @@
 #include "regs.h"
 #include "state.h"
 #include "decode.h"
+#include "allocator.h"
 #include "context.h"
 #include "names.h"
 #include "unwind.h"
@@ -101,7 +107,7 @@ static __always_inline void take_effect(struct thread *t, const struct call_spec
  * Emits an open call that will never return: the thread is past it. One that was to be sent at its
  * entry is here because its stack could not be unwound to the end.
  */
-static __always_inline void abandon(struct event *e)
+static __attribute__((noinline)) void abandon(struct event *e)
 {
 	__u32 call = e->call;
 	struct call_spec *spec = bpf_map_lookup_elem(&calls, &call);
@@ -149,7 +155,7 @@ static __always_inline int is_wanted(void)
 }
 
 /* Recording everything: a process that calls for the first time becomes a target. */
-static __always_inline int admit(__u32 tgid)
+static __attribute__((noinline)) int admit(__u32 tgid)
 {
 	struct process_event p = {.kind = RECORD_PROCESS, .change = PROCESS_FIRST, .pid = tgid};
 	__u32 epoch = 1;
@@ -163,16 +169,10 @@ static __always_inline int admit(__u32 tgid)
 	return 1;
 }
 
-/* Whether the call is to be sent now, because nobody will see it return. */
-static __always_inline int is_sent_at_entry(const struct call_spec *spec)
+/* Whether this is a time in which launches are left out. */
+static __always_inline int is_left_out(__u64 now)
 {
-	return spec->no_return == RETURN_NEVER || (spec->no_return == RETURN_SOMETIMES && skip_returns);
-}
-
-/* Whether the call is a launch of a time in which those are left out. */
-static __always_inline int is_left_out(const struct call_spec *spec, __u64 now)
-{
-	return spec->no_return == RETURN_SOMETIMES && (now < launches_from_ns || now >= launches_until_ns);
+	return now < launches_from_ns || now >= launches_until_ns;
 }
 
 /* Whether the stack of a call is of interest. Memory is freed by whoever drops the last reference. */
@@ -188,47 +188,63 @@ static __always_inline int has_stack(const struct call_spec *spec, const struct 
 }
 
 /* Makes the name of a launched kernel known before its stack is taken, or instead. */
-static __always_inline void know_launched(struct thread *t, const struct call_spec *spec, struct open_call *c)
+static __always_inline void know_launched(struct thread *t, struct open_call *c)
 {
-	if (spec->effect == EFFECT_LAUNCH && !c->name_known)
+	if (!c->name_known)
 		know_kernel(t, &c->event, c->event.src);
 	c->name_known = 1;
 }
 
-SEC("uprobe.multi/call_enter")
-int call_enter(struct pt_regs *ctx)
+/* Which calls a program at the entry serves. */
+enum entry {
+	ENTRY_OF_ANY,
+	ENTRY_OF_LAUNCH,    /* rows with EFFECT_LAUNCH */
+	ENTRY_OF_ALLOCATOR, /* rows of CLASS_ALLOCATOR */
+};
+
+/* Counts a call that is only counted, or a getter. Returns whether it is of interest besides. */
+static __always_inline int count(const struct call_spec *spec, __u32 call)
+{
+	__u64 *n;
+
+	if (!spec->count_only && !spec->is_getter)
+		return 1;
+	n = bpf_map_lookup_elem(&counts, &call);
+	if (n)
+		(*n)++;
+	return !spec->count_only || spec->effect != EFFECT_NONE;
+}
+
+/* What happens at the entry of a call. */
+static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = id >> 32;
 	__u32 call = bpf_get_attach_cookie(ctx);
+	struct process_allocator *allocator = 0;
+	struct stack_top top;
 	struct call_spec *spec;
 	struct class_stats *s;
 	struct open_call *c, *outer;
 	struct thread *t;
-	__u64 caller_pc, now;
+	__u64 now;
 	__u32 *epoch;
 	int at_entry;
 
 	if (paused)
 		return 0;
 	spec = bpf_map_lookup_elem(&calls, &call);
-	if (!spec || is_of_other_device(ctx, spec))
+	if (!spec || (kind == ENTRY_OF_ALLOCATOR && is_of_other_device(ctx, spec)))
 		return 0;
 	epoch = bpf_map_lookup_elem(&targets, &tgid);
 	if (!epoch && !admit(tgid))
 		return 0;
-	if (spec->class == CLASS_ALLOCATOR && !is_of_source(spec, tgid))
+	if (kind == ENTRY_OF_ALLOCATOR && !is_of_source(spec, tgid, &allocator))
 		return 0;
-	if (spec->count_only || spec->is_getter) {
-		__u64 *count = bpf_map_lookup_elem(&counts, &call);
-
-		if (count)
-			(*count)++;
-	}
-	if (spec->count_only && spec->effect == EFFECT_NONE)
+	if (kind == ENTRY_OF_ANY && !count(spec, call))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (is_left_out(spec, now))
+	if (kind == ENTRY_OF_LAUNCH && is_left_out(now))
 		return 0;
 	s = stats_of(spec);
 	if (!s)
@@ -239,8 +255,8 @@ int call_enter(struct pt_regs *ctx)
 	if (!t)
 		return spec->count_only ? 0 : lost(s, LOSS_THREADS);
 	t->epoch = epoch ? *epoch : 0;
-	caller_pc = return_address(ctx);
-	drop_gone(t, REG_SP(ctx), caller_pc);
+	read_stack_top(ctx, &top);
+	drop_gone(t, REG_SP(ctx), top.caller_pc);
 	c = open_call(t, t->open);
 	if (!c)
 		return spec->count_only ? 0 : lost(s, LOSS_DEPTH);
@@ -252,8 +268,13 @@ int call_enter(struct pt_regs *ctx)
 	c->event.tid = id;
 	c->event.start_ns = now;
 	read_context(t, &c->event);
-	read_args(ctx, t, spec, &c->event);
-	at_entry = is_sent_at_entry(spec);
+	if (kind == ENTRY_OF_LAUNCH)
+		read_launch(ctx, t, spec, &top, &c->event);
+	else if (kind == ENTRY_OF_ALLOCATOR)
+		read_allocator(ctx, t, spec, allocator, &top, &c->event);
+	else
+		read_args(ctx, t, spec, &c->event);
+	at_entry = spec->no_return == RETURN_NEVER || (kind == ENTRY_OF_LAUNCH && skip_returns);
 	if (at_entry) {
 		c->event.flags |= EVENT_NO_RETURN;
 		c->event.cpu = bpf_get_smp_processor_id();
@@ -268,17 +289,36 @@ int call_enter(struct pt_regs *ctx)
 		c->event.parent_ns = outer->event.start_ns;
 		c->event.stack_id = outer->event.stack_id;
 		c->event.stack = outer->event.stack_id ? STACK_PARENT : STACK_NONE;
-	} else if (has_stack(spec, &c->event) && !infer_stack(ctx, t, spec, c, caller_pc)) {
-		if (at_entry)
-			know_launched(t, spec, c);
-		take_stack(ctx, t, spec, c, caller_pc);
+	} else if (has_stack(spec, &c->event) && !infer_stack(ctx, t, spec, c, top.caller_pc)) {
+		if (at_entry && kind == ENTRY_OF_LAUNCH)
+			know_launched(t, c);
+		take_stack(ctx, t, spec, c, top.caller_pc);
 	}
 	if (at_entry) {
-		know_launched(t, spec, c);
+		if (kind == ENTRY_OF_LAUNCH)
+			know_launched(t, c);
 		t->open--;
 		emit(s, &c->event);
 	}
 	return 0;
+}
+
+SEC("uprobe.multi/call_enter")
+int call_enter(struct pt_regs *ctx)
+{
+	return enter(ctx, ENTRY_OF_ANY);
+}
+
+SEC("uprobe.multi/launch_enter")
+int launch_enter(struct pt_regs *ctx)
+{
+	return enter(ctx, ENTRY_OF_LAUNCH);
+}
+
+SEC("uprobe.multi/allocator_enter")
+int allocator_enter(struct pt_regs *ctx)
+{
+	return enter(ctx, ENTRY_OF_ALLOCATOR);
 }
 
 /* Finds the open call that returns here, dropping what it had called and left open. */

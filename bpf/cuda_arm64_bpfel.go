@@ -214,21 +214,32 @@ type CudaInferenceStats struct {
 }
 
 type CudaKnownPath struct {
-	_       structs.HostLayout
-	Known   CudaKnownStack
+	_     structs.HostLayout
+	Known struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
 	Count   uint32
 	Scanned uint32
 	At      [128]uint16
 	Value   [128]uint64
 }
 
-type CudaKnownStack struct {
-	_         structs.HostLayout
-	StackId   uint64
-	Hits      uint16
-	Ambiguous uint16
-	Epoch     uint32
-	Span      uint64
+type CudaKnownSet struct {
+	_    structs.HostLayout
+	Ways [5]struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
+	Pad uint64
 }
 
 type CudaLossReason uint32
@@ -449,11 +460,14 @@ const (
 	CudaMapThreads           = "threads"
 	CudaMapUnwinders         = "unwinders"
 	CudaMapUnwinding         = "unwinding"
+	CudaProgAllocatorEnter   = "allocator_enter"
 	CudaProgAllocatorReport  = "allocator_report"
 	CudaProgCallEnter        = "call_enter"
 	CudaProgCallExit         = "call_exit"
+	CudaProgLaunchEnter      = "launch_enter"
 	CudaVarCheckEvery        = "check_every"
 	CudaVarEnded             = "ended"
+	CudaVarKnownLast         = "known_last"
 	CudaVarLaunchesFromNs    = "launches_from_ns"
 	CudaVarLaunchesUntilNs   = "launches_until_ns"
 	CudaVarOnlyCgroup        = "only_cgroup"
@@ -532,9 +546,11 @@ type CudaSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaProgramSpecs struct {
+	AllocatorEnter  *ebpf.ProgramSpec `ebpf:"allocator_enter"`
 	AllocatorReport *ebpf.ProgramSpec `ebpf:"allocator_report"`
 	CallEnter       *ebpf.ProgramSpec `ebpf:"call_enter"`
 	CallExit        *ebpf.ProgramSpec `ebpf:"call_exit"`
+	LaunchEnter     *ebpf.ProgramSpec `ebpf:"launch_enter"`
 }
 
 // CudaMapSpecs contains maps before they are loaded into the kernel.
@@ -570,6 +586,7 @@ type CudaMapSpecs struct {
 type CudaVariableSpecs struct {
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
 	Ended             *ebpf.VariableSpec `ebpf:"ended"`
+	KnownLast         *ebpf.VariableSpec `ebpf:"known_last"`
 	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
@@ -681,6 +698,7 @@ func (m *CudaMaps) Close() error {
 type CudaVariables struct {
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
 	Ended             *ebpf.Variable `ebpf:"ended"`
+	KnownLast         *ebpf.Variable `ebpf:"known_last"`
 	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
@@ -721,16 +739,20 @@ type CudaVariables struct {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaPrograms struct {
+	AllocatorEnter  *ebpf.Program `ebpf:"allocator_enter"`
 	AllocatorReport *ebpf.Program `ebpf:"allocator_report"`
 	CallEnter       *ebpf.Program `ebpf:"call_enter"`
 	CallExit        *ebpf.Program `ebpf:"call_exit"`
+	LaunchEnter     *ebpf.Program `ebpf:"launch_enter"`
 }
 
 func (p *CudaPrograms) Close() error {
 	return _CudaClose(
+		p.AllocatorEnter,
 		p.AllocatorReport,
 		p.CallEnter,
 		p.CallExit,
+		p.LaunchEnter,
 	)
 }
 

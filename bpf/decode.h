@@ -8,7 +8,6 @@
 
 #include "state.h"
 #include "regs.h"
-#include "allocator.h"
 
 static __always_inline __u64 read_user(struct event *e, __u64 addr, __u8 size)
 {
@@ -110,47 +109,11 @@ static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64
 	e->flags |= EVENT_UNREADABLE;
 }
 
-/* Arguments 6 to 8 of a launch, with one read as far as they are on the stack. */
-static __always_inline void read_last_args(struct pt_regs *ctx, struct event *e)
-{
-	__u64 args[3] = {};
-
-#if REG_ARGS == 6
-	stack_args(ctx, args, 3);
-#else
-	args[0] = call_arg(ctx, 6);
-	args[1] = call_arg(ctx, 7);
-	args[2] = call_arg(ctx, 8);
-#endif
-	e->block[2] = args[0];
-	e->shared_bytes = args[1];
-	e->stream = args[2];
-}
-
 static __always_inline void decode_structure(struct pt_regs *ctx, struct thread *t, __u8 decode, struct event *e)
 {
 	__u64 *w;
 
 	switch (decode) {
-	case DECODE_LAUNCH:
-		e->src = call_arg(ctx, 0);
-		e->grid[0] = call_arg(ctx, 1);
-		e->grid[1] = call_arg(ctx, 2);
-		e->grid[2] = call_arg(ctx, 3);
-		e->block[0] = call_arg(ctx, 4);
-		e->block[1] = call_arg(ctx, 5);
-		read_last_args(ctx, e);
-		break;
-	case DECODE_LAUNCH_EX:
-		/* grid u32[3] @0, block u32[3] @12, shared u32 @24, stream @32 */
-		e->src = call_arg(ctx, 1);
-		w = read_structure(t, e, call_arg(ctx, 0), 40);
-		if (!w)
-			return;
-		__builtin_memcpy(e->grid, w, 24);
-		e->shared_bytes = w[3];
-		e->stream = w[4];
-		break;
 	case DECODE_KERNEL_NODE:
 		/* func @0, grid u32[3] @8, block u32[3] @20, shared u32 @32, kern @56 */
 		w = read_structure(t, e, call_arg(ctx, 4), 64);
@@ -199,15 +162,6 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 	case DECODE_UUID: /* the pointer, until the call has filled it */
 		set_value(e, call_arg(ctx, 0));
 		break;
-	case DECODE_ALLOCATOR:
-		read_allocator(ctx, t, 0, e);
-		break;
-	case DECODE_ALLOCATOR_POOL:
-		read_allocator(ctx, t, 1, e);
-		break;
-	case DECODE_REPORT:
-		read_report(ctx, e);
-		break;
 	}
 }
 
@@ -224,6 +178,33 @@ static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, con
 	if (spec->value.from != ARG_NONE)
 		set_value(e, arg_at_entry(ctx, e, &spec->value));
 	decode_structure(ctx, t, spec->decode, e);
+}
+
+/* The arguments of a launch of a kernel. */
+static __always_inline void read_launch(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, const struct stack_top *top, struct event *e)
+{
+	__u64 *w;
+
+	if (spec->decode == DECODE_LAUNCH) {
+		e->src = ARG(ctx, top, 0);
+		e->grid[0] = ARG(ctx, top, 1);
+		e->grid[1] = ARG(ctx, top, 2);
+		e->grid[2] = ARG(ctx, top, 3);
+		e->block[0] = ARG(ctx, top, 4);
+		e->block[1] = ARG(ctx, top, 5);
+		e->block[2] = ARG(ctx, top, 6);
+		e->shared_bytes = ARG(ctx, top, 7);
+		e->stream = ARG(ctx, top, 8);
+		return;
+	}
+	/* DECODE_LAUNCH_EX: grid u32[3] @0, block u32[3] @12, shared u32 @24, stream @32 */
+	e->src = ARG(ctx, top, 1);
+	w = read_structure(t, e, ARG(ctx, top, 0), 40);
+	if (!w)
+		return;
+	__builtin_memcpy(e->grid, w, 24);
+	e->shared_bytes = w[3];
+	e->stream = w[4];
 }
 
 static __always_inline __u64 value_of(const struct event *e)

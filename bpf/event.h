@@ -196,7 +196,7 @@ enum call_decode {
 	/* Copies: ptr, src and bytes; grid[2] and block[0] = memory type of source, target. */
 	DECODE_BATCH, /* (dsts, srcs, sizes, count, ...): bytes = sum of sizes */
 	DECODE_UUID,  /* at return, the 16 bytes at argument 0: grid[0..2], block[0] */
-	DECODE_ALLOCATOR, /* see read_allocator */
+	DECODE_ALLOCATOR, /* see read_trace */
 	DECODE_ALLOCATOR_POOL,
 	DECODE_REPORT, /* see read_report */
 };

@@ -18,16 +18,9 @@
 
 #include "state.h"
 #include "stack.h"
+#include "known.h"
 #include "python.h"
 #include "path.h"
-
-/* LRU: a fingerprint that falls out is learnt again. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, __u64);
-	__type(value, struct known_stack);
-} known_stacks SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -40,17 +33,22 @@ struct {
  * Of how many calls with a fingerprint one is unwound nevertheless: every one at first,
  * then fewer and fewer; powers of two. What else a fingerprint stands for often comes
  * late: a training step runs through a dozen equal layers before it. The share is therefore
- * spread over many calls rather than taken from the first.
+ * spread over many calls rather than taken from the first. A call that is enough by itself
+ * shows early that it is not: it is in every one of these layers.
  */
 #define YOUNG_HITS 16
 #define MATURE_HITS 512
-const volatile __u64 check_every = 512;
+const volatile __u64 check_every = 1024;
 
-static __always_inline __u64 one_in(__u32 hits)
+static __always_inline __u64 one_in(__u32 hits, __u32 level)
 {
 	if (hits < YOUNG_HITS)
 		return 1;
-	return hits < 64 ? 16 : hits < MATURE_HITS ? 64 : check_every;
+	if (hits < 64)
+		return 16;
+	if (hits >= MATURE_HITS)
+		return check_every;
+	return level == LEVEL_CALL ? 256 : 64;
 }
 
 /*
@@ -86,10 +84,10 @@ static __always_inline int is_sampled(__u64 ns, __u64 of)
 }
 
 /* Gives the call the stack of its fingerprint. */
-static __always_inline int take(struct thread *t, const struct call_spec *spec, struct open_call *c, struct known_stack *k)
+static __always_inline int take(struct thread *t, __u32 class, struct open_call *c, struct known_stack *k)
 {
 	struct event *e = &c->event;
-	struct inference_stats *s = inference_of(spec->class);
+	struct inference_stats *s = inference_of(class);
 	__u32 level = t->level;
 
 	c->name_known = k->epoch == t->epoch; /* the same function: it is in the fingerprint */
@@ -103,20 +101,20 @@ static __always_inline int take(struct thread *t, const struct call_spec *spec, 
 }
 
 /* Takes the stack that the fingerprint stands for, unless it is to be unwound: then returns 0. */
-static __always_inline int take_known(struct thread *t, const struct call_spec *spec, struct open_call *c, struct known_stack *k)
+static __always_inline int take_known(struct thread *t, __u32 class, struct open_call *c, struct known_stack *k)
 {
 	__u32 hits = k->hits;
 
 	if (hits < MATURE_HITS)
 		k->hits++;
-	t->weight = one_in(hits);
+	t->weight = one_in(hits, t->level);
 	if (t->weight == 1)
 		return 0;
 	if (is_sampled(c->event.start_ns, t->weight)) {
 		t->expected = k->stack_id;
 		return 0;
 	}
-	return take(t, spec, c, k);
+	return take(t, class, c, k);
 }
 
 /* Whether the stack follows from the one before it, without a closer look. */
@@ -132,10 +130,8 @@ static __always_inline int follows(struct thread *t, struct known_stack *k, stru
 /* Learns that a stack, found by a closer look, came after the one before it. */
 static __always_inline void remember_sequence(__u64 key, struct known_stack *k, struct event *e)
 {
-	struct known_stack new = {.stack_id = e->stack_id};
-
 	if (!k)
-		bpf_map_update_elem(&known_stacks, &key, &new, BPF_ANY);
+		learn_known(key, e->stack_id);
 	else if (k->stack_id != e->stack_id)
 		k->ambiguous = 1;
 	else if (k->hits < MATURE_HITS)
@@ -201,25 +197,27 @@ static __always_inline __u64 what_for(__u32 class, const struct event *e)
 }
 
 /* Infers the stack of a call from frames: h is of the call itself. */
-static __always_inline int infer_from_frames(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 h)
+SEPARATE int infer_from_frames(struct thread *t, struct open_call *c, __u32 class, __u64 h, __u64 sp)
 {
 	struct known_stack *k;
 	struct known_path *p;
 
+	if (!t || !c)
+		return 0;
 	h = python_chain(t, c->event.pid, mix(h, LEVEL_PYTHON));
 	t->fingerprint = h;
 	t->level = LEVEL_PYTHON;
-	k = bpf_map_lookup_elem(&known_stacks, &h);
+	k = find_known(h);
 	if (!k)
 		return 0;
 	if (!k->ambiguous)
-		return take_known(t, spec, c, k);
+		return take_known(t, class, c, k);
 	t->level = LEVEL_PATH;
-	p = find_path(t, h, REG_SP(ctx), k->span);
+	p = find_path(t, h, sp, k->span);
 	if (!p)
 		return 0;
 	if (p->known.ambiguous < MAX_AMBIGUOUS)
-		return take_known(t, spec, c, &p->known);
+		return take_known(t, class, c, &p->known);
 	t->fingerprint = 0;
 	return 0;
 }
@@ -240,21 +238,21 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	h = mix(h, what_for(spec->class, e));
 	t->fingerprint = h;
 	t->level = LEVEL_CALL;
-	k = bpf_map_lookup_elem(&known_stacks, &h);
+	k = find_known(h);
 	if (!k)
 		return 0;
 	if (!k->ambiguous)
-		return take_known(t, spec, c, k);
+		return take_known(t, spec->class, c, k);
 	sequence = python_line(t, e->pid, mix(h ^ t->previous, t->repeats * LEVELS + LEVEL_SEQUENCE));
-	k = bpf_map_lookup_elem(&known_stacks, &sequence);
+	k = find_known(sequence);
 	if (follows(t, k, e)) {
 		if (!is_sampled(e->start_ns, t->weight))
-			return take(t, spec, c, k);
+			return take(t, spec->class, c, k);
 		t->fingerprint = sequence;
 		t->expected = k->stack_id;
 		return 0;
 	}
-	if (!infer_from_frames(ctx, t, spec, c, h))
+	if (!infer_from_frames(t, c, spec->class, h, REG_SP(ctx)))
 		return 0;
 	remember_sequence(sequence, k, e);
 	return 1;
@@ -263,7 +261,7 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 /* Learns which stack the fingerprint of an unwound call stands for. */
 static __always_inline void remember(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 stack_id, __u32 error)
 {
-	struct known_stack *k, new = {.stack_id = stack_id};
+	struct known_stack *k;
 	struct call_spec *spec;
 	struct inference_stats *s;
 	__u64 h = t->fingerprint;
@@ -281,7 +279,7 @@ static __always_inline void remember(struct pt_regs *ctx, struct thread *t, stru
 			s->wrong_weight += is_wrong ? t->weight - 1 : 0;
 		}
 	}
-	k = bpf_map_lookup_elem(&known_stacks, &h);
+	k = find_known(h);
 	if (t->level == LEVEL_PATH) {
 		__u64 span = learn_path(ctx, t, h, e->pid, stack_id, is_wrong);
 
@@ -290,7 +288,7 @@ static __always_inline void remember(struct pt_regs *ctx, struct thread *t, stru
 		return;
 	}
 	if (!k)
-		bpf_map_update_elem(&known_stacks, &h, &new, BPF_ANY);
+		learn_known(h, stack_id);
 	else if (k->stack_id != stack_id)
 		k->ambiguous = 1;
 }

@@ -9,7 +9,7 @@
 #include "state.h"
 
 /* Sends the name that is at addr in user memory for a kernel handle. */
-static __always_inline void send_name(struct thread *t, struct event *e, __u64 handle, __u64 addr, __u32 source)
+static __attribute__((noinline)) void send_name(struct thread *t, struct event *e, __u64 handle, __u64 addr, __u32 source)
 {
 	struct name_event *n = &t->scratch.name;
 	long length = bpf_probe_read_user_str(n->name, sizeof(n->name), (void *)addr);

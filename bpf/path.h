@@ -15,6 +15,7 @@
 
 #include "state.h"
 #include "stack.h"
+#include "known.h"
 
 /* How much of the stack is looked at: 16 KiB. */
 #define PIECE_WORDS 2048
@@ -51,15 +52,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct stack_piece);
 } stack_pieces SEC(".maps");
-
-/* A fingerprint's stack. */
-struct known_stack {
-	__u64 stack_id;
-	__u16 hits; /* up to MATURE_HITS */
-	__u16 ambiguous; /* was seen with different stacks: more must go into the fingerprint */
-	__u32 epoch; /* of kernel handles: in which the launched kernel's name was sent */
-	__u64 span;  /* of its paths: how much of the stack they need, in words */
-};
 
 #define PATH_WORDS 128
 
@@ -132,8 +124,8 @@ struct path_search {
 	__u32 from;
 };
 
-/* Whether all words of a path are what they were. A call of its own, so that it is verified once. */
-static __attribute__((noinline)) int is_on(struct stack_piece *piece, struct known_path *p)
+/* Whether all words of a path are what they were. */
+SEPARATE int is_on(struct stack_piece *piece, struct known_path *p)
 {
 	__u32 count, copied;
 

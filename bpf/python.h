@@ -139,14 +139,14 @@ static __always_inline __u64 python_line(struct thread *t, __u32 pid, __u64 h)
 }
 
 /* Mixes code and instruction of every Python frame of the thread into h. */
-static __always_inline __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
+SEPARATE __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
 {
 	const struct python_process *p = bpf_map_lookup_elem(&python_processes, &pid);
 	__u32 zero = 0;
 	struct frame_window *w = bpf_map_lookup_elem(&frame_windows, &zero);
 	__u64 frame;
 
-	if (!p || !w)
+	if (!t || !p || !w)
 		return h;
 	frame = python_frame(p);
 	if (frame)

@@ -132,8 +132,26 @@ static __always_inline int is_after_call(__u64 pc)
 #error "no register layout for this architecture"
 #endif
 
-/* The integer arguments that follow those in registers, n of them at once. */
-#define stack_args(ctx, to, n) bpf_probe_read_user(to, 8 * (n), (void *)STACK_ARGS(ctx))
+/* What a function finds at its entry besides registers. */
+struct stack_top {
+	__u64 caller_pc; /* 0: unreadable */
+	__u64 args[3]; /* the first on the stack */
+};
+
+/* Reads it all at once: a read of user memory costs more than what it reads. */
+static __always_inline void read_stack_top(struct pt_regs *ctx, struct stack_top *top)
+{
+#if REG_ARGS == 6
+	if (!bpf_probe_read_user(top, sizeof(*top), (void *)ctx->sp))
+		return;
+#else
+	bpf_probe_read_user(top->args, sizeof(top->args), (void *)STACK_ARGS(ctx));
+#endif
+	top->caller_pc = return_address(ctx);
+}
+
+/* Integer argument i, a constant below REG_ARGS + 3. */
+#define ARG(ctx, top, i) ((i) < REG_ARGS ? reg_arg(ctx, i) : (top)->args[(i) < REG_ARGS ? 0 : (i) - REG_ARGS])
 
 /* call_arg returns integer argument i, counted from 0; 0 if it cannot be read. */
 static __always_inline __u64 call_arg(struct pt_regs *ctx, __u32 i)

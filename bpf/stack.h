@@ -18,7 +18,7 @@ static __always_inline __u64 mix(__u64 h, __u64 word)
  * Walks the user stack by frame pointers and names it by a hash of its addresses,
  * so that equal stacks are one; a stack not sent before goes to user space first.
  */
-static __always_inline void walk_stack(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 caller_pc)
+static __attribute__((noinline)) void walk_stack(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 caller_pc)
 {
 	struct stack_event *st = &t->scratch.stack;
 	long size = bpf_get_stack(ctx, st->pc, sizeof(st->pc), BPF_F_USER_STACK);

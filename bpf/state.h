@@ -8,6 +8,13 @@
 
 #include "event.h"
 
+/*
+ * A function that the verifier looks at once, for any arguments, and not again for each of the
+ * states in which it is called; its pointers may be 0. What is seldom needed is kept out of
+ * the way of the rest, too.
+ */
+#define SEPARATE __attribute__((noinline))
+
 /* Set before load. */
 const volatile __u8 take_stacks = STACKS_FRAME_POINTERS; /* enum stack_mode */
 const volatile __u8 record_all = 0; /* every process, not only targets ... */

@@ -117,21 +117,32 @@ type UnwindInferenceStats struct {
 }
 
 type UnwindKnownPath struct {
-	_       structs.HostLayout
-	Known   UnwindKnownStack
+	_     structs.HostLayout
+	Known struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
 	Count   uint32
 	Scanned uint32
 	At      [128]uint16
 	Value   [128]uint64
 }
 
-type UnwindKnownStack struct {
-	_         structs.HostLayout
-	StackId   uint64
-	Hits      uint16
-	Ambiguous uint16
-	Epoch     uint32
-	Span      uint64
+type UnwindKnownSet struct {
+	_    structs.HostLayout
+	Ways [5]struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
+	Pad uint64
 }
 
 type UnwindPythonProcess struct {
@@ -260,6 +271,7 @@ const (
 	UnwindProgUnwindStop       = "unwind_stop"
 	UnwindVarCheckEvery        = "check_every"
 	UnwindVarEnded             = "ended"
+	UnwindVarKnownLast         = "known_last"
 	UnwindVarLaunchesFromNs    = "launches_from_ns"
 	UnwindVarLaunchesUntilNs   = "launches_until_ns"
 	UnwindVarOnlyCgroup        = "only_cgroup"
@@ -356,6 +368,7 @@ type UnwindMapSpecs struct {
 type UnwindVariableSpecs struct {
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
 	Ended             *ebpf.VariableSpec `ebpf:"ended"`
+	KnownLast         *ebpf.VariableSpec `ebpf:"known_last"`
 	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
@@ -448,6 +461,7 @@ func (m *UnwindMaps) Close() error {
 type UnwindVariables struct {
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
 	Ended             *ebpf.Variable `ebpf:"ended"`
+	KnownLast         *ebpf.Variable `ebpf:"known_last"`
 	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`

@@ -91,6 +91,7 @@ type probeOptions struct {
 	comm        string           // ... of this name, if it is not empty
 	cgroup      cgroup           // ... below this one, if it is not zero
 	functions   []string         // all, if empty
+	knownSets   int              // for known stacks, a power of two; 0: as many as there are
 }
 
 // loadProbes loads the BPF programs and fills the table of calls.
@@ -115,7 +116,7 @@ func loadProbes(opt probeOptions) (*probes, error) {
 	if err := errors.Join(spec.Variables["take_stacks"].Set(uint8(stackModes[opt.stacks])), spec.Variables["record_all"].Set(flag(opt.all)),
 		spec.Variables["only_comm"].Set(commBytes(opt.comm)), spec.Variables["only_cgroup"].Set(opt.cgroup.id),
 		spec.Variables["only_cgroup_level"].Set(opt.cgroup.level),
-		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4))); err != nil {
+		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4)), opt.limitKnown(spec)); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
 	if err := spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
@@ -126,7 +127,7 @@ func loadProbes(opt probeOptions) (*probes, error) {
 		return nil, err
 	}
 	if opt.unwinder != nil {
-		if err := p.endUnwinding(opt.unwinder, uint64(bufferBytes/4)); err != nil {
+		if err := p.endUnwinding(opt); err != nil {
 			p.close()
 			return nil, err
 		}
@@ -139,6 +140,14 @@ func loadProbes(opt probeOptions) (*probes, error) {
 		}
 	}
 	return p, nil
+}
+
+// limitKnown has programs know fewer stacks, if they are to.
+func (opt *probeOptions) limitKnown(spec *ebpf.CollectionSpec) error {
+	if opt.knownSets == 0 {
+		return nil
+	}
+	return spec.Variables["known_last"].Set(uint32(opt.knownSets - 1))
 }
 
 // attachType is that of all programs that are attached to functions, or called by those.
@@ -254,7 +263,7 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 	if err != nil {
 		return err
 	}
-	var lasting, launches []Probe
+	var lasting, launches, allocator []Probe
 	getters := make(map[string][]Probe)
 	for _, at := range p.wanted(lib) {
 		switch call, _, _, _ := bpf.ByCookie(at.Cookie); {
@@ -262,6 +271,8 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 			getters[call.Name] = append(getters[call.Name], at)
 		case call.ReturnSpared():
 			launches = append(launches, at)
+		case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
+			allocator = append(allocator, at)
 		default:
 			lasting = append(lasting, at)
 		}
@@ -271,8 +282,8 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 			return err
 		}
 	}
-	if len(lasting) > 0 {
-		if err := p.linkMulti(executable, lasting, pid, &p.lasting); err != nil {
+	for _, probes := range [][]Probe{lasting, allocator} {
+		if err := p.linkMulti(executable, probes, pid, &p.lasting); err != nil {
 			return err
 		}
 	}
@@ -287,8 +298,23 @@ func (p *probes) attachMulti(lib *library, pid int) error {
 	return nil
 }
 
-// linkMulti links entries and returns of the probes; a return only where one is needed.
+// entryProgram is the program at the entry of a function.
+func (p *probes) entryProgram(cookie uint16) *ebpf.Program {
+	switch call, _, _, _ := bpf.ByCookie(cookie); {
+	case call.ReturnSpared():
+		return p.objects.LaunchEnter
+	case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
+		return p.objects.AllocatorEnter
+	}
+	return p.objects.CallEnter
+}
+
+// linkMulti links entries and returns of the probes, whose entries have one program; a return
+// only where one is needed.
 func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int, to *linkPairs) error {
+	if len(probes) == 0 {
+		return nil
+	}
 	entry, exit := multiOptions(probes, pid)
 	if len(exit.Addresses) > 0 {
 		returns, err := executable.UretprobeMulti(nil, p.objects.CallExit, &exit)
@@ -298,7 +324,7 @@ func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int,
 		to.returns = append(to.returns, returns)
 		p.own(pid, returns)
 	}
-	entries, err := executable.UprobeMulti(nil, p.objects.CallEnter, &entry)
+	entries, err := executable.UprobeMulti(nil, p.entryProgram(probes[0].Cookie), &entry)
 	if err != nil {
 		return err
 	}
@@ -356,7 +382,7 @@ func (p *probes) attachPerf(lib *library, pid int) error {
 			p.lasting.returns = append(p.lasting.returns, l)
 			p.count++
 		}
-		l, err := executable.Uprobe("", p.objects.CallEnter, opt)
+		l, err := executable.Uprobe("", p.entryProgram(at.Cookie), opt)
 		if err != nil {
 			return err
 		}

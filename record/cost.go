@@ -65,7 +65,7 @@ func sleep(stop <-chan struct{}, d time.Duration) bool {
 
 // runTimes returns the measured run time of the programs and the runs it covers.
 func (p *probes) runTimes() (ns, runs int64) {
-	for _, prog := range []*ebpf.Program{p.objects.CallEnter, p.objects.CallExit} {
+	for _, prog := range []*ebpf.Program{p.objects.CallEnter, p.objects.LaunchEnter, p.objects.AllocatorEnter, p.objects.CallExit} {
 		stats, err := prog.Stats()
 		if err != nil {
 			continue

@@ -94,7 +94,7 @@ func (p *probes) placeLaunches() error {
 		})
 	}
 	place(p.launches.entries, func(l *launchLink, o *link.UprobeMultiOptions) (link.Link, error) {
-		return l.executable.UprobeMulti(nil, p.objects.CallEnter, o)
+		return l.executable.UprobeMulti(nil, p.objects.LaunchEnter, o)
 	})
 	return err
 }

@@ -73,9 +73,10 @@ type Options struct {
 	// Only probes these functions alone, if there are any. For tests, as what is below.
 	Only []string
 
-	returns  returnPolicy // of launches
-	governor governorPolicy
-	xids     *xidPaths // tests: where Xids come from; nil: the system's
+	returns   returnPolicy // of launches
+	governor  governorPolicy
+	knownSets int       // probeOptions.knownSets
+	xids      *xidPaths // tests: where Xids come from; nil: the system's
 	// clockShift is added to the wall clock as it was when the recording began.
 	clockShift time.Duration
 }
@@ -246,7 +247,7 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 	load := func() (*probes, error) {
 		return loadProbes(probeOptions{
 			how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
-			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.Only,
+			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.Only, knownSets: s.opt.knownSets,
 		})
 	}
 	p, err := load()

@@ -133,7 +133,8 @@ func unwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
 }
 
 // endUnwinding loads the program at the end of the unwinder's.
-func (p *probes) endUnwinding(u *unwind.Unwinder, wakeupBytes uint64) error {
+func (p *probes) endUnwinding(opt probeOptions) error {
+	u := opt.unwinder
 	spec, err := bpf.LoadUnwind()
 	if err != nil {
 		return fmt.Errorf("read BPF programs: %w", err)
@@ -145,7 +146,7 @@ func (p *probes) endUnwinding(u *unwind.Unwinder, wakeupBytes uint64) error {
 	} {
 		err = errors.Join(err, spec.Variables[name].Set(offset))
 	}
-	if err := errors.Join(err, spec.Variables["wakeup_bytes"].Set(wakeupBytes)); err != nil {
+	if err := errors.Join(err, spec.Variables["wakeup_bytes"].Set(uint64(opt.bufferBytes/4)), opt.limitKnown(spec)); err != nil {
 		return fmt.Errorf("set BPF variables: %w", err)
 	}
 	for _, program := range spec.Programs {
