@@ -69,17 +69,33 @@ func (p *process) facts(gpus []gpuName) processFacts {
 	if unix.Stat(p.path("."), &st) == nil {
 		f.UID = int(st.Uid)
 	}
-	if status, err := os.ReadFile(p.path("status")); err == nil {
-		for line := range strings.Lines(string(status)) {
-			if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-				f.NamespacePids = strings.Fields(pids)
-			}
-		}
-	}
+	f.NamespacePids = p.namespacePids()
 	if stat, err := os.ReadFile(p.path("stat")); err == nil {
 		f.ParentPid = parentOf(stat)
 	}
 	return f
+}
+
+// namespacePids are the numbers of the process, in our pid namespace first, in its own last.
+func (p *process) namespacePids() []string {
+	status, err := os.ReadFile(p.path("status"))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(status)) {
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return strings.Fields(pids)
+		}
+	}
+	return nil
+}
+
+// ownPid is the number that the process has for itself.
+func (p *process) ownPid() string {
+	if pids := p.namespacePids(); len(pids) > 0 {
+		return pids[len(pids)-1]
+	}
+	return strconv.Itoa(p.pid)
 }
 
 // exitRow says that the process has ended.

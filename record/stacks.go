@@ -250,7 +250,7 @@ func (t *stackTable) perfMaps() (sum int64) {
 // in a folder where anybody may write: only a plain file of the process's own user
 // counts.
 func (s *addressSpace) openPerfMap() (*os.File, error) {
-	file, err := s.process.openRegular(fmt.Sprintf("/tmp/perf-%d.map", s.process.pid), unix.O_NOFOLLOW)
+	file, err := s.process.openRegular(fmt.Sprintf("/tmp/perf-%s.map", s.process.ownPid()), unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}

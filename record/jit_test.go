@@ -1,0 +1,59 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// TestCodeMadeAtRunTimeIsNamed records a call from code that only the program's perf map
+// names, here and in a pid namespace, where the map has another number than the process.
+func TestCodeMadeAtRunTimeIsNamed(t *testing.T) {
+	needKernel(t)
+	unshare, err := exec.LookPath("unshare")
+	if _, cerr := exec.LookPath("cc"); err != nil || cerr != nil {
+		skip(t, fmt.Sprintf("no compiler or no unshare: %v, %v", cerr, err))
+	}
+	program := filepath.Join(t.TempDir(), "jit")
+	out, err := exec.Command("cc", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", program, "testdata/jit.c", "-L../build/simcuda", "-lcuda").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name, command := range map[string][]string{
+		"here":        {program},
+		"a namespace": {unshare, "--pid", "--fork", "--mount-proc", program},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startSim(t, nil, command[0], command[1:]...)
+			p.expect("ready")
+			pid := p.pid()
+			if children := descendants([]int{pid}); len(children) > 1 {
+				t.Fatalf("children of %v: %v", command, children)
+			} else if len(children) == 1 {
+				pid = children[0]
+			}
+			opt := testOptions(t, pid)
+			opt.Stacks = StacksFP
+			result := runWhile(t, start(t, opt), func() {
+				p.step()
+				p.expect("done")
+			})
+			p.finish()
+			var functions []string
+			for _, row := range factRows(t, result.Output, format.KindStack) {
+				for _, f := range row.Frames {
+					functions = append(functions, f.Func)
+				}
+			}
+			if calls := recordedCalls(t, result.Output)[int32(pid)]; len(calls) != 1 || !slices.Contains(functions, "made_at_run_time") {
+				t.Errorf("%d calls, functions %q", len(calls), functions)
+			}
+		})
+	}
+}
