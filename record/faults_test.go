@@ -148,7 +148,7 @@ func TestFaultChildrenBornWhileAttaching(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
 		cmd, begin, ledger := simShell(t, ownSimcuda(t), `
-			for i in $(seq 25); do $SIM/storm --calls 1600 --threads 1 --seed $i --rate 1000 >/dev/null & $SIM/storm --calls 10 --threads 1 >/dev/null & sleep 0.02; done; wait`)
+			for i in $(seq 25); do $SIM/storm --calls 4000 --threads 1 --seed $i --rate 1000 >/dev/null & $SIM/storm --calls 10 --threads 1 >/dev/null & sleep 0.02; done; wait`)
 		begin()
 		eventually(t, "there are children", func() bool { return len(descendants([]int{cmd.Process.Pid})) > 4 })
 		opt := testOptions(t, cmd.Process.Pid)
