@@ -116,7 +116,7 @@ static __attribute__((noinline)) void abandon(struct event *e)
 		return;
 	if (!(e->flags & EVENT_NO_RETURN))
 		e->flags |= EVENT_ABANDONED;
-	emit(stats_of(spec), e);
+	emit(stats_of(spec->class), e);
 }
 
 /*
@@ -246,7 +246,7 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 	now = bpf_ktime_get_ns();
 	if (kind == ENTRY_OF_LAUNCH && is_left_out(now))
 		return 0;
-	s = stats_of(spec);
+	s = stats_of(spec->class);
 	if (!s)
 		return 0;
 	if (!spec->count_only)
@@ -289,10 +289,10 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 		c->event.parent_ns = outer->event.start_ns;
 		c->event.stack_id = outer->event.stack_id;
 		c->event.stack = outer->event.stack_id ? STACK_PARENT : STACK_NONE;
-	} else if (has_stack(spec, &c->event) && !infer_stack(ctx, t, spec, c, top.caller_pc)) {
+	} else if (has_stack(spec, &c->event) && !infer_stack(ctx, t, spec, s, c, top.caller_pc)) {
 		if (at_entry && kind == ENTRY_OF_LAUNCH)
 			know_launched(t, c);
-		take_stack(ctx, t, spec, c, top.caller_pc);
+		take_stack(ctx, t, s, c, top.caller_pc);
 	}
 	if (at_entry) {
 		if (kind == ENTRY_OF_LAUNCH)
@@ -355,7 +355,7 @@ int call_exit(struct pt_regs *ctx)
 	c = returning(t, call, REG_SP(ctx));
 	if (!spec || !c)
 		return 0;
-	s = stats_of(spec);
+	s = stats_of(spec->class);
 	e = &c->event;
 	e->dur_ns = now - e->start_ns;
 	e->result = REG_RESULT(ctx);

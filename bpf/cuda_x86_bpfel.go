@@ -131,6 +131,7 @@ type CudaClassStats struct {
 	Emitted   uint64
 	Abandoned uint64
 	Lost      [3]uint64
+	Inference CudaInferenceStats
 }
 
 type CudaCodeMap struct {
@@ -448,7 +449,6 @@ const (
 	CudaMapEvents            = "events"
 	CudaMapFrameWindows      = "frame_windows"
 	CudaMapHandles           = "handles"
-	CudaMapInference         = "inference"
 	CudaMapKnownPaths        = "known_paths"
 	CudaMapKnownStacks       = "known_stacks"
 	CudaMapNameChecks        = "name_checks"
@@ -566,7 +566,6 @@ type CudaMapSpecs struct {
 	Events            *ebpf.MapSpec `ebpf:"events"`
 	FrameWindows      *ebpf.MapSpec `ebpf:"frame_windows"`
 	Handles           *ebpf.MapSpec `ebpf:"handles"`
-	Inference         *ebpf.MapSpec `ebpf:"inference"`
 	KnownPaths        *ebpf.MapSpec `ebpf:"known_paths"`
 	KnownStacks       *ebpf.MapSpec `ebpf:"known_stacks"`
 	NameChecks        *ebpf.MapSpec `ebpf:"name_checks"`
@@ -652,7 +651,6 @@ type CudaMaps struct {
 	Events            *ebpf.Map `ebpf:"events"`
 	FrameWindows      *ebpf.Map `ebpf:"frame_windows"`
 	Handles           *ebpf.Map `ebpf:"handles"`
-	Inference         *ebpf.Map `ebpf:"inference"`
 	KnownPaths        *ebpf.Map `ebpf:"known_paths"`
 	KnownStacks       *ebpf.Map `ebpf:"known_stacks"`
 	NameChecks        *ebpf.Map `ebpf:"name_checks"`
@@ -677,7 +675,6 @@ func (m *CudaMaps) Close() error {
 		m.Events,
 		m.FrameWindows,
 		m.Handles,
-		m.Inference,
 		m.KnownPaths,
 		m.KnownStacks,
 		m.NameChecks,

@@ -272,7 +272,7 @@ enum fingerprint_level {
 	LEVELS,
 };
 
-/* How right inferred stacks are; per class and CPU. */
+/* How right inferred stacks are. */
 struct inference_stats {
 	__u64 inferred[LEVELS];
 	__u64 checked; /* could have been inferred and were unwound instead, chosen at random */
@@ -287,6 +287,7 @@ struct class_stats {
 	__u64 emitted;
 	__u64 abandoned; /* of the emitted */
 	__u64 lost[LOSS_REASONS];
+	struct inference_stats inference; /* here, because a map of its own is one more cold page a hit */
 };
 
 /* A call that has not returned. */

@@ -22,13 +22,6 @@
 #include "python.h"
 #include "path.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CLASS_COUNT);
-	__type(key, __u32);
-	__type(value, struct inference_stats);
-} inference SEC(".maps");
-
 /*
  * Of how many calls with a fingerprint one is unwound nevertheless: every one at first,
  * then fewer and fewer; powers of two. What else a fingerprint stands for often comes
@@ -66,11 +59,6 @@ static __always_inline __u64 close_look_in(__u32 looks)
 /* How often a path may turn out not to tell enough. */
 #define MAX_AMBIGUOUS 8
 
-static __always_inline struct inference_stats *inference_of(__u32 class)
-{
-	return bpf_map_lookup_elem(&inference, &class);
-}
-
 /* Calls that come in masses. */
 static __always_inline int may_infer(__u32 class)
 {
@@ -84,10 +72,9 @@ static __always_inline int is_sampled(__u64 ns, __u64 of)
 }
 
 /* Gives the call the stack of its fingerprint. */
-static __always_inline int take(struct thread *t, __u32 class, struct open_call *c, struct known_stack *k)
+static __always_inline int take(struct thread *t, struct class_stats *s, struct open_call *c, struct known_stack *k)
 {
 	struct event *e = &c->event;
-	struct inference_stats *s = inference_of(class);
 	__u32 level = t->level;
 
 	c->name_known = k->epoch == t->epoch; /* the same function: it is in the fingerprint */
@@ -96,12 +83,12 @@ static __always_inline int take(struct thread *t, __u32 class, struct open_call 
 	e->stack_id = k->stack_id;
 	asm volatile("" : "+r"(level));
 	if (s && level < LEVELS)
-		s->inferred[level]++;
+		s->inference.inferred[level]++;
 	return 1;
 }
 
 /* Takes the stack that the fingerprint stands for, unless it is to be unwound: then returns 0. */
-static __always_inline int take_known(struct thread *t, __u32 class, struct open_call *c, struct known_stack *k)
+static __always_inline int take_known(struct thread *t, struct class_stats *s, struct open_call *c, struct known_stack *k)
 {
 	__u32 hits = k->hits;
 
@@ -114,7 +101,7 @@ static __always_inline int take_known(struct thread *t, __u32 class, struct open
 		t->expected = k->stack_id;
 		return 0;
 	}
-	return take(t, class, c, k);
+	return take(t, s, c, k);
 }
 
 /* Whether the stack follows from the one before it, without a closer look. */
@@ -131,7 +118,7 @@ static __always_inline int follows(struct thread *t, struct known_stack *k, stru
 static __always_inline void remember_sequence(__u64 key, struct known_stack *k, struct event *e)
 {
 	if (!k)
-		learn_known(key, e->stack_id);
+		learn_known(e->pid, key, e->stack_id);
 	else if (k->stack_id != e->stack_id)
 		k->ambiguous = 1;
 	else if (k->hits < MATURE_HITS)
@@ -199,6 +186,7 @@ static __always_inline __u64 what_for(__u32 class, const struct event *e)
 /* Infers the stack of a call from frames: h is of the call itself. */
 SEPARATE int infer_from_frames(struct thread *t, struct open_call *c, __u32 class, __u64 h, __u64 sp)
 {
+	struct class_stats *s = stats_of(class);
 	struct known_stack *k;
 	struct known_path *p;
 
@@ -207,17 +195,17 @@ SEPARATE int infer_from_frames(struct thread *t, struct open_call *c, __u32 clas
 	h = python_chain(t, c->event.pid, mix(h, LEVEL_PYTHON));
 	t->fingerprint = h;
 	t->level = LEVEL_PYTHON;
-	k = find_known(h);
+	k = find_known(c->event.pid, h);
 	if (!k)
 		return 0;
 	if (!k->ambiguous)
-		return take_known(t, class, c, k);
+		return take_known(t, s, c, k);
 	t->level = LEVEL_PATH;
 	p = find_path(t, h, sp, k->span);
 	if (!p)
 		return 0;
 	if (p->known.ambiguous < MAX_AMBIGUOUS)
-		return take_known(t, class, c, &p->known);
+		return take_known(t, s, c, &p->known);
 	t->fingerprint = 0;
 	return 0;
 }
@@ -226,7 +214,7 @@ SEPARATE int infer_from_frames(struct thread *t, struct open_call *c, __u32 clas
  * Infers the stack of a call from its fingerprint. If it returns 0, the stack must be
  * unwound; t->fingerprint and t->level then say as what it is to be remembered.
  */
-static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 caller_pc)
+static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
 	struct event *e = &c->event;
 	struct known_stack *k;
@@ -238,16 +226,16 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	h = mix(h, what_for(spec->class, e));
 	t->fingerprint = h;
 	t->level = LEVEL_CALL;
-	k = find_known(h);
+	k = find_known(e->pid, h);
 	if (!k)
 		return 0;
 	if (!k->ambiguous)
-		return take_known(t, spec->class, c, k);
+		return take_known(t, s, c, k);
 	sequence = python_line(t, e->pid, mix(h ^ t->previous, t->repeats * LEVELS + LEVEL_SEQUENCE));
-	k = find_known(sequence);
+	k = find_known(e->pid, sequence);
 	if (follows(t, k, e)) {
 		if (!is_sampled(e->start_ns, t->weight))
-			return take(t, spec->class, c, k);
+			return take(t, s, c, k);
 		t->fingerprint = sequence;
 		t->expected = k->stack_id;
 		return 0;
@@ -263,7 +251,7 @@ static __always_inline void remember(struct pt_regs *ctx, struct thread *t, stru
 {
 	struct known_stack *k;
 	struct call_spec *spec;
-	struct inference_stats *s;
+	struct class_stats *s;
 	__u64 h = t->fingerprint;
 	__u32 call = e->call;
 	int is_wrong = t->expected && t->expected != stack_id;
@@ -272,14 +260,14 @@ static __always_inline void remember(struct pt_regs *ctx, struct thread *t, stru
 		return;
 	if (t->expected) {
 		spec = bpf_map_lookup_elem(&calls, &call);
-		s = spec ? inference_of(spec->class) : 0;
+		s = spec ? stats_of(spec->class) : 0;
 		if (s) {
-			s->checked++;
-			s->wrong += is_wrong;
-			s->wrong_weight += is_wrong ? t->weight - 1 : 0;
+			s->inference.checked++;
+			s->inference.wrong += is_wrong;
+			s->inference.wrong_weight += is_wrong ? t->weight - 1 : 0;
 		}
 	}
-	k = find_known(h);
+	k = find_known(e->pid, h);
 	if (t->level == LEVEL_PATH) {
 		__u64 span = learn_path(ctx, t, h, e->pid, stack_id, is_wrong);
 
@@ -288,7 +276,7 @@ static __always_inline void remember(struct pt_regs *ctx, struct thread *t, stru
 		return;
 	}
 	if (!k)
-		learn_known(h, stack_id);
+		learn_known(e->pid, h, stack_id);
 	else if (k->stack_id != stack_id)
 		k->ambiguous = 1;
 }

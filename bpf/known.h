@@ -2,14 +2,16 @@
 /*
  * Stacks by fingerprint. This is no hash map of the kernel, because of what a hit costs in a
  * program at work: between two launches from the same place it pushes everything of them out of
- * the processor's caches, and a hash map touches three cache lines for a lookup, one after
- * the other. Here a fingerprint has its place in one set of a few, which lie together and are
- * found without a call.
+ * the processor's caches, and a hash map touches three cache lines on three pages for a
+ * lookup, one after the other. Here a fingerprint has its place in one of two sets of a few. Its
+ * first set is among some that are its process's, so that they lie on few pages; where that is
+ * full of others in use, the second one can be anywhere.
  */
 #ifndef GPUREC_KNOWN_H
 #define GPUREC_KNOWN_H
 
 #include "state.h"
+#include "stack.h"
 
 /* A fingerprint's stack. */
 struct known_stack {
@@ -28,7 +30,8 @@ struct known_stack {
 _Static_assert(sizeof(struct known_stack) == 24, "five in two cache lines");
 
 #define KNOWN_WAYS 5
-#define KNOWN_SETS 16384 /* 2 MiB */
+#define KNOWN_SETS 65536 /* 8 MiB, 327,680 places */
+#define HOME_SETS 2048   /* of a process, which may share them with others: 256 KiB, 10,240 places */
 /* The last set that is used: one less than a power of two, lower in tests. */
 const volatile __u32 known_last = KNOWN_SETS - 1;
 
@@ -38,7 +41,7 @@ struct known_set {
 };
 _Static_assert(sizeof(struct known_set) == 128, "two cache lines, which are fetched together");
 
-/* Hash of a fingerprint -> those with that hash. BPF_F_MMAPABLE, since else sets begin in the middle of a line. */
+/* BPF_F_MMAPABLE, since else sets begin in the middle of a line. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, KNOWN_SETS);
@@ -47,11 +50,20 @@ struct {
 	__type(value, struct known_set);
 } known_stacks SEC(".maps");
 
-static __always_inline struct known_set *set_of(__u64 fingerprint)
+static __always_inline struct known_set *set_at(__u32 i)
 {
-	__u32 i = fingerprint & known_last;
-
+	i &= known_last;
 	return bpf_map_lookup_elem(&known_stacks, &i);
+}
+
+static __always_inline struct known_set *first_set(__u32 pid, __u64 fingerprint)
+{
+	return set_at(mix(0, pid) / HOME_SETS * HOME_SETS + fingerprint % HOME_SETS);
+}
+
+static __always_inline struct known_set *second_set(__u64 fingerprint)
+{
+	return set_at(fingerprint >> 32);
 }
 
 /*
@@ -75,12 +87,10 @@ static __always_inline struct known_stack *way_of(struct known_set *set, __u64 i
 	return &set->ways[i];
 }
 
-/* What is known of a fingerprint, 0: nothing. Only its own thread asks: the thread is in it. */
-static __always_inline struct known_stack *find_known(__u64 fingerprint)
+/* What is known of a fingerprint in a set, 0: nothing. */
+static __always_inline struct known_stack *find_in(struct known_set *set, __u64 fingerprint)
 {
-	struct known_set *set = set_of(fingerprint);
 	__u64 first = 0, differs = 1; /* the first place that has it; whether all up to this one differ */
-	struct known_stack *k;
 
 	if (!set)
 		return 0;
@@ -88,15 +98,24 @@ static __always_inline struct known_stack *find_known(__u64 fingerprint)
 		differs &= is_not_0(set->ways[i].check ^ set->ways[i].stack_id ^ fingerprint);
 		first += differs;
 	}
-	k = way_of(set, first);
+	return way_of(set, first);
+}
+
+/* What is known of a fingerprint, 0: nothing. Only its own thread asks: the thread is in it. */
+static __always_inline struct known_stack *find_known(__u32 pid, __u64 fingerprint)
+{
+	struct known_stack *k = find_in(first_set(pid, fingerprint), fingerprint);
+
+	if (!k)
+		k = find_in(second_set(fingerprint), fingerprint);
 	if (k)
 		k->used = 1;
 	return k;
 }
 
 /*
- * The place for a new fingerprint: a free one, or that of one that was not used since a
- * place in the set was last needed, or any. Threads that are gone leave theirs behind.
+ * A place for a new fingerprint in a set: a free one, or that of one that was not used since a
+ * place there was last needed. Threads that are gone leave theirs behind. 0: all are in use.
  */
 static __always_inline struct known_stack *place_in(struct known_set *set)
 {
@@ -114,16 +133,22 @@ static __always_inline struct known_stack *place_in(struct known_set *set)
 		return k;
 	for (int i = 0; i < KNOWN_WAYS; i++)
 		set->ways[i].used = 0;
-	k = way_of(set, first_idle);
-	return k ? k : way_of(set, bpf_get_prandom_u32() % KNOWN_WAYS);
+	return way_of(set, first_idle);
 }
 
 /* Learns the stack of a fingerprint of which nothing is known. */
-static __always_inline void learn_known(__u64 fingerprint, __u64 stack_id)
+static __always_inline void learn_known(__u32 pid, __u64 fingerprint, __u64 stack_id)
 {
-	struct known_set *set = set_of(fingerprint);
-	struct known_stack *k = set ? place_in(set) : 0;
+	struct known_set *first = first_set(pid, fingerprint), *second = second_set(fingerprint);
+	struct known_stack *k;
 
+	if (!first || !second)
+		return;
+	k = place_in(first);
+	if (!k)
+		k = place_in(second);
+	if (!k) /* one of those in use is learnt again */
+		k = way_of(second, bpf_get_prandom_u32() % KNOWN_WAYS);
 	if (!k)
 		return;
 	k->epoch = 0;

@@ -154,10 +154,8 @@ struct {
 /* What a new thread starts as: 4 KiB do not fit on the 512 byte BPF stack. */
 static const struct thread new_thread;
 
-static __always_inline struct class_stats *stats_of(const struct call_spec *spec)
+static __always_inline struct class_stats *stats_of(__u32 class)
 {
-	__u32 class = spec->class;
-
 	return bpf_map_lookup_elem(&stats, &class);
 }
 

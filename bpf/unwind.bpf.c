@@ -86,10 +86,10 @@ static __always_inline void count_busy(struct event *e)
 {
 	__u32 call = e->call;
 	struct call_spec *spec = bpf_map_lookup_elem(&calls, &call);
-	struct inference_stats *s = spec ? inference_of(spec->class) : 0;
+	struct class_stats *s = spec ? stats_of(spec->class) : 0;
 
 	if (s)
-		s->busy++;
+		s->inference.busy++;
 }
 
 /* A call whose return is not probed ends here. */
@@ -101,7 +101,7 @@ static __always_inline void finish(struct thread *t, struct open_call *c)
 	if (!spec || !(c->event.flags & EVENT_NO_RETURN))
 		return;
 	t->open--;
-	emit(stats_of(spec), &c->event);
+	emit(stats_of(spec->class), &c->event);
 }
 
 /* Where the unwinder ends. The call is the innermost open one of this thread. */

@@ -64,32 +64,28 @@ static __always_inline int claim_record(__u64 id, __u64 now)
 }
 
 /* Whether the stack of an outermost call is known without a look at it. */
-static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 caller_pc)
+static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
 	t->fingerprint = t->expected = 0;
 	if (take_stacks != STACKS_AUTO)
 		return take_stacks == STACKS_OFF;
-	if (!infer(ctx, t, spec, c, caller_pc))
+	if (!infer(ctx, t, spec, s, c, caller_pc))
 		return 0;
 	precede(t, c->event.stack_id);
 	return 1;
 }
 
 /* Unwinds the stack of an outermost call (then this function does not return) or walks it by frame pointers. */
-static __always_inline void take_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct open_call *c, __u64 caller_pc)
+static __always_inline void take_stack(struct pt_regs *ctx, struct thread *t, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
 	struct event *e = &c->event;
 	__u64 id = (__u64)e->pid << 32 | e->tid;
-	struct inference_stats *s;
 
 	if (take_stacks >= STACKS_AUTO) {
-		if (claim_record(id, e->start_ns)) {
+		if (claim_record(id, e->start_ns))
 			bpf_tail_call(ctx, &unwinders, UNWINDER_ENTRY);
-		} else {
-			s = inference_of(spec->class);
-			if (s)
-				s->busy++;
-		}
+		else
+			s->inference.busy++;
 	}
 	walk_stack(ctx, t, e, caller_pc);
 }

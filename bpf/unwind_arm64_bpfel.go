@@ -79,6 +79,14 @@ type UnwindClassStats struct {
 	Emitted   uint64
 	Abandoned uint64
 	Lost      [3]uint64
+	Inference struct {
+		_           structs.HostLayout
+		Inferred    [4]uint64
+		Checked     uint64
+		Wrong       uint64
+		WrongWeight uint64
+		Busy        uint64
+	}
 }
 
 type UnwindCodeMap struct {
@@ -105,15 +113,6 @@ type UnwindHandleKey struct {
 	_      structs.HostLayout
 	Handle uint64
 	Pid    uint64
-}
-
-type UnwindInferenceStats struct {
-	_           structs.HostLayout
-	Inferred    [4]uint64
-	Checked     uint64
-	Wrong       uint64
-	WrongWeight uint64
-	Busy        uint64
 }
 
 type UnwindKnownPath struct {
@@ -255,7 +254,6 @@ const (
 	UnwindMapEvents            = "events"
 	UnwindMapFrameWindows      = "frame_windows"
 	UnwindMapHandles           = "handles"
-	UnwindMapInference         = "inference"
 	UnwindMapKnownPaths        = "known_paths"
 	UnwindMapKnownStacks       = "known_stacks"
 	UnwindMapNameChecks        = "name_checks"
@@ -347,7 +345,6 @@ type UnwindMapSpecs struct {
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	FrameWindows    *ebpf.MapSpec `ebpf:"frame_windows"`
 	Handles         *ebpf.MapSpec `ebpf:"handles"`
-	Inference       *ebpf.MapSpec `ebpf:"inference"`
 	KnownPaths      *ebpf.MapSpec `ebpf:"known_paths"`
 	KnownStacks     *ebpf.MapSpec `ebpf:"known_stacks"`
 	NameChecks      *ebpf.MapSpec `ebpf:"name_checks"`
@@ -415,7 +412,6 @@ type UnwindMaps struct {
 	Events          *ebpf.Map `ebpf:"events"`
 	FrameWindows    *ebpf.Map `ebpf:"frame_windows"`
 	Handles         *ebpf.Map `ebpf:"handles"`
-	Inference       *ebpf.Map `ebpf:"inference"`
 	KnownPaths      *ebpf.Map `ebpf:"known_paths"`
 	KnownStacks     *ebpf.Map `ebpf:"known_stacks"`
 	NameChecks      *ebpf.Map `ebpf:"name_checks"`
@@ -439,7 +435,6 @@ func (m *UnwindMaps) Close() error {
 		m.Events,
 		m.FrameWindows,
 		m.Handles,
-		m.Inference,
 		m.KnownPaths,
 		m.KnownStacks,
 		m.NameChecks,

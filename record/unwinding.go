@@ -158,7 +158,7 @@ func (p *probes) endUnwinding(opt probeOptions) error {
 	err = spec.LoadAndAssign(&p.unwind, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
 		"unwind_record": u.Record(), "unwinding": o.Unwinding, "threads": o.Threads, "events": o.Events, "calls": o.Calls, "stats": o.Stats,
 		"stacks_sent": o.StacksSent, "known_stacks": o.KnownStacks, "known_paths": o.KnownPaths,
-		"inference": o.Inference, "code_maps": o.CodeMaps, "stack_pieces": o.StackPieces,
+		"code_maps": o.CodeMaps, "stack_pieces": o.StackPieces,
 	}})
 	if err != nil {
 		return fmt.Errorf("load BPF programs that end unwinding: %w", err)
@@ -194,11 +194,12 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 // inferences returns how often the stacks of a class were inferred, checked and wrong.
 func (p *probes) inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
 	for class := range sums {
-		var cpus []bpf.CudaInferenceStats
-		if p.objects.Inference.Lookup(uint32(class), &cpus) != nil {
+		var cpus []bpf.CudaClassStats
+		if p.objects.Stats.Lookup(uint32(class), &cpus) != nil {
 			continue
 		}
-		for _, c := range cpus {
+		for i := range cpus {
+			c := &cpus[i].Inference
 			for level, n := range c.Inferred {
 				sums[class].Inferred[level] += n
 			}
