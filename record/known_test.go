@@ -30,7 +30,8 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 		minFirst, minAny, maxMany float64 // shares inferred of the calls of the first place, and of the others
 	}{
 		{sets: 0, minFirst: 0.9, minAny: 0.75, maxMany: 1},
-		{sets: 4, minFirst: 0.9, minAny: 0, maxMany: 0.5},
+		{sets: 32, minFirst: 0.9, minAny: 0.75, maxMany: 1}, // 160 places
+		{sets: 4, minFirst: 0.9, minAny: 0, maxMany: 0.5},   // 20 places
 	} {
 		t.Run(fmt.Sprint(c.sets), func(t *testing.T) {
 			p := startSim(t, nil, program, fmt.Sprint(calls))
