@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -183,10 +184,10 @@ func (s *scenario) judge(t *testing.T, r *analyze.Report, to *score) {
 		}
 	}
 	for site := range s.grows {
-		s.needSeen(t, seen, site)
+		s.needSeen(t, r, seen, site)
 	}
 	for _, site := range s.quiet {
-		s.needSeen(t, seen, site)
+		s.needSeen(t, r, seen, site)
 	}
 	if s.how == "lossy" && r.Quality.LostMemoryEvents == 0 {
 		t.Errorf("%s: nothing was lost", s.name)
@@ -194,9 +195,9 @@ func (s *scenario) judge(t *testing.T, r *analyze.Report, to *score) {
 }
 
 // needSeen fails if a site is not in the report: then it proves nothing.
-func (s *scenario) needSeen(t *testing.T, seen map[string]bool, site string) {
+func (s *scenario) needSeen(t *testing.T, r *analyze.Report, seen map[string]bool, site string) {
 	if !seen[site] && !s.damaged() {
-		t.Errorf("%s, %s: no row of %s", s.name, s.how, site)
+		t.Errorf("%s, %s: no row of %s, but of %q; %q", s.name, s.how, site, slices.Sorted(maps.Keys(seen)), r.Notes)
 	}
 }
 
