@@ -91,7 +91,7 @@ type probeOptions struct {
 	comm        string           // ... of this name, if it is not empty
 	cgroup      cgroup           // ... below this one, if it is not zero
 	functions   []string         // all, if empty
-	knownSets   int              // for known stacks, a power of two; 0: as many as there are
+	knownSets   int              // of which known stacks are kept, a power of two; 0: all that there are
 }
 
 // loadProbes loads the BPF programs and fills the table of calls.
@@ -140,14 +140,6 @@ func loadProbes(opt probeOptions) (*probes, error) {
 		}
 	}
 	return p, nil
-}
-
-// limitKnown has programs know fewer stacks, if they are to.
-func (opt *probeOptions) limitKnown(spec *ebpf.CollectionSpec) error {
-	if opt.knownSets == 0 {
-		return nil
-	}
-	return spec.Variables["known_last"].Set(uint32(opt.knownSets - 1))
 }
 
 // attachType is that of all programs that are attached to functions, or called by those.

@@ -4,12 +4,11 @@ package record
 
 import (
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/gpurec/gpurec/format"
 )
 
 // TestCodeMadeAtRunTimeIsNamed records a call from code that only the program's perf map
@@ -45,12 +44,7 @@ func TestCodeMadeAtRunTimeIsNamed(t *testing.T) {
 				p.expect("done")
 			})
 			p.finish()
-			var functions []string
-			for _, row := range factRows(t, result.Output, format.KindStack) {
-				for _, f := range row.Frames {
-					functions = append(functions, f.Func)
-				}
-			}
+			functions := slices.Concat(slices.Collect(maps.Values(stackFunctions(t, result.Output)))...)
 			if calls := recordedCalls(t, result.Output)[int32(pid)]; len(calls) != 1 || !slices.Contains(functions, "made_at_run_time") {
 				t.Errorf("%d calls, functions %q", len(calls), functions)
 			}

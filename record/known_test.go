@@ -47,12 +47,7 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 			if err := s.StacksError(); err != nil {
 				t.Fatalf("stacks are not complete: %v", err)
 			}
-			functions := make(map[int32][]string) // by stack
-			for _, row := range factRows(t, result.Output, format.KindStack) {
-				for _, f := range row.Frames {
-					functions[row.StackID] = append(functions[row.StackID], f.Func)
-				}
-			}
+			functions := stackFunctions(t, result.Output)
 			var made, inferred, wrong [2]int // by whether it is not the first place
 			for _, row := range recordedCalls(t, result.Output)[int32(p.pid())] {
 				if row.Kind != format.KindMemset {

@@ -40,12 +40,7 @@ func TestNativePathsAreToldApart(t *testing.T) {
 		t.Errorf("stacks are not complete: %v", err)
 	}
 
-	ways := make(map[int32][]string) // functions by stack
-	for _, row := range factRows(t, result.Output, format.KindStack) {
-		for _, f := range row.Frames {
-			ways[row.StackID] = append(ways[row.StackID], f.Func)
-		}
-	}
+	ways := stackFunctions(t, result.Output)
 	inferred, wrong := 0, 0
 	for _, row := range recordedCalls(t, result.Output)[int32(p.pid())] {
 		if row.Kind != format.KindMemset {

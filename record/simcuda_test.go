@@ -317,6 +317,18 @@ func recordedCalls(t *testing.T, path string) map[int32][]format.Row {
 	return calls
 }
 
+// stackFunctions are the functions of the stacks of a recording, by stack.
+func stackFunctions(t *testing.T, path string) map[int32][]string {
+	t.Helper()
+	functions := make(map[int32][]string)
+	for _, row := range factRows(t, path, format.KindStack) {
+		for _, f := range row.Frames {
+			functions[row.StackID] = append(functions[row.StackID], f.Func)
+		}
+	}
+	return functions
+}
+
 // factRows reads the rows of facts, stacks and samples of one kind.
 func factRows(t *testing.T, path, kind string) []format.Row {
 	t.Helper()

@@ -132,6 +132,14 @@ func unwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{"unwinders": u.Programs(), "python_processes": u.Pythons()}
 }
 
+// limitKnown has programs know fewer stacks, if they are to.
+func (opt *probeOptions) limitKnown(spec *ebpf.CollectionSpec) error {
+	if opt.knownSets == 0 {
+		return nil
+	}
+	return spec.Variables["known_last"].Set(uint32(opt.knownSets - 1))
+}
+
 // endUnwinding loads the program at the end of the unwinder's.
 func (p *probes) endUnwinding(opt probeOptions) error {
 	u := opt.unwinder
