@@ -14,13 +14,14 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":        {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
-	"bpf":           {"github.com/cilium/ebpf"},
-	"symbolize":     {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
-	"record":        {"format", "symbolize", "bpf", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
-	"record/unwind": {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
-	"analyze":       {"format", "symbolize", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
-	"cmd/gpurec":    {"format", "symbolize", "record", "analyze", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+	"format":          {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
+	"bpf":             {"github.com/cilium/ebpf"},
+	"symbolize":       {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
+	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
+	"record/identity": {"format"},
+	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
+	"analyze":         {"format", "symbolize", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
+	"cmd/gpurec":      {"format", "symbolize", "record", "analyze", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 }
 
 const module = "github.com/gpurec/gpurec/"
