@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -225,6 +227,27 @@ func newFakeXids(t *testing.T) *fakeXids {
 	return f
 }
 
+// awaitRead waits until everything in a pipe has been read.
+func awaitRead(t *testing.T, pipe *os.File) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		switch n, err := unix.IoctlGetInt(int(pipe.Fd()), unix.TIOCINQ); {
+		case err != nil:
+			t.Fatal(err)
+		case n == 0:
+			return
+		case time.Now().After(end):
+			t.Fatalf("%d bytes of %s were not read", n, pipe.Name())
+		}
+	}
+}
+
+// atMost returns d, or half of the time since the machine was started where that is less:
+// nothing is older than the kernel's clock.
+func (f *fakeXids) atMost(d time.Duration) time.Duration {
+	return min(d, time.Duration(monotonic()/2))
+}
+
 // log writes a line into the kernel's log, ago before now.
 func (f *fakeXids) log(text string, ago time.Duration) {
 	fmt.Fprintf(f.kmsg, "6,1,%d,-;%s\n SUBSYSTEM=pci\n", (monotonic()-ago.Nanoseconds())/1000, text)
@@ -257,8 +280,10 @@ func TestXidsAreFollowed(t *testing.T) {
 	if len(entries) != 1 {
 		t.Errorf("a stale instance was left: %v", entries)
 	}
-	f.log("NVRM: Xid (PCI:0000:00:06): 13, pid=1, name=old, before", time.Minute)
-	f.log("usb 1-1: new device", time.Minute)
+	age := f.atMost(time.Minute)
+	logged := c.now()
+	f.log("NVRM: Xid (PCI:0000:00:06): 13, pid=1, name=old, before", age)
+	f.log("usb 1-1: new device", age)
 	sent := make(chan []format.Row, 16)
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -286,7 +311,7 @@ func TestXidsAreFollowed(t *testing.T) {
 	f.log("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 3*time.Second)
 	take(2)
 	f.log("NVRM: Xid (PCI:0000:00:06): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", 3*time.Second)
-	time.Sleep(20 * time.Millisecond)
+	awaitRead(t, f.kmsg)
 	before := c.now()
 	close(stop) // what has come is written all the same
 	take(3)
@@ -300,8 +325,8 @@ func TestXidsAreFollowed(t *testing.T) {
 			t.Errorf("Xid %v: %s", code, got)
 		}
 	}
-	if old := begin - rows[13].StartNs; old < 60e9 || old > 61e9 {
-		t.Errorf("the Xid from before is %d ms old", old/1e6)
+	if at := rows[13].StartNs + age.Nanoseconds(); at < logged-1e6 || at > begin {
+		t.Errorf("the Xid from before is %d ms away from when it was logged", (at-logged)/1e6)
 	}
 	if r := rows[31]; r.StartNs < begin-1e6 || r.StartNs > before || r.Pid != 462 {
 		t.Errorf("Xid 31: %+v", r)
@@ -333,14 +358,15 @@ func TestMissingSourcesOfXidsAreNamed(t *testing.T) {
 func TestXidsAreRecorded(t *testing.T) {
 	needKernel(t)
 	f := newFakeXids(t)
-	f.log("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", time.Hour)
+	f.log("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", f.atMost(time.Hour))
+	fmt.Fprintln(f.trace, "  prog-7  [000] d..1.     1.000000: other_event: ")
 	p := startSim(t, nil, "storm", "--calls", "100", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.xids = &f.paths
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
-		time.Sleep(50 * time.Millisecond) // what was there before is read
+		awaitRead(t, f.trace) // the log is read first: what was there before is read, too
 		f.traced(`dev=0000:00:06.0 error_code=31 msg="channel 0x0a, MMU Fault"`)
 		f.log("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 0)
 		p.step()

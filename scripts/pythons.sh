@@ -63,7 +63,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	[ -x /usr/bin/python3.11 ] || missing+=(python3.11)
 	command -v patchelf >/dev/null || missing+=(patchelf)
 	if [ ${#missing[@]} -gt 0 ]; then
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+		apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 	fi
 fi
 

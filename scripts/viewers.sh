@@ -23,7 +23,7 @@ done_with() { echo "$2" >"$tools/$1.version"; }
 
 # A bare machine gets node from its distribution.
 if ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null
+	apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq nodejs npm >/dev/null
 fi
 for needed in npm node go; do
 	command -v "$needed" >/dev/null || { echo "viewers.sh: $needed is not installed" >&2; exit 1; }
@@ -66,10 +66,11 @@ if ! have puppeteer "$puppeteer"; then
 	done_with puppeteer "$puppeteer"
 fi
 
-chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
-if [ -z "${CHROMIUM:-}" ] && ! chromium >/dev/null; then
+# Not called chromium: command -v would find the function.
+find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+if [ -z "${CHROMIUM:-}" ] && ! find_chromium >/dev/null; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null
+		apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null
 	fi
-	chromium >/dev/null || { echo "viewers.sh: no Chromium: install one, or name it in CHROMIUM" >&2; exit 1; }
+	find_chromium >/dev/null || { echo "viewers.sh: no Chromium: install one, or name it in CHROMIUM" >&2; exit 1; }
 fi
