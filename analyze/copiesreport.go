@@ -89,6 +89,9 @@ type burst struct {
 // Copies reports copies by direction, size, kind of host memory and way of calling, and bursts of small ones. It returns a
 // *SortError for a column that there is not.
 func (t *Timeline) Copies(opt Options) (*Report, error) {
+	if err := t.needs("copies"); err != nil {
+		return nil, err
+	}
 	host, counts, err := t.hostBlocks()
 	if err != nil {
 		return nil, err

@@ -77,6 +77,9 @@ func (g *launchGap) longer(o *launchGap) int {
 // Gaps reports intervals in which a process gave no work to the GPU: how many and how long, what the launching thread did in the
 // longest ones, and whether the GPU was idle. It returns a *SortError for a column that there is not.
 func (t *Timeline) Gaps(opt GapOptions) (*Report, error) {
+	if err := t.needs("gaps"); err != nil {
+		return nil, err
+	}
 	u := newGapUse(t.newCallReader(&opt.Filter, format.KindLaunch), cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, mostGaps))
 	counts, err := t.countsWhile(func() error { return u.each(u.add) })
 	if err != nil {

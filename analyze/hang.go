@@ -114,6 +114,9 @@ var pollColumns = []Column{
 // Hang reports what processes and threads were doing at the end of the window: whether they hang, in what, and what led to it. It
 // returns a *SortError for a column that there is not.
 func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
+	if err := t.needs("hang"); err != nil {
+		return nil, err
+	}
 	if opt.LongNs <= 0 {
 		opt.LongNs = DefaultLongNs
 	}

@@ -143,7 +143,7 @@ func (b *htmlBuilder) read() error {
 	}
 	for _, s := range htmlSections {
 		for _, r := range s.reports {
-			if r.make == nil || r.skip != nil && r.skip(b) {
+			if r.make == nil || r.skip != nil && r.skip(b) || len(b.t.missing(classesOfReport[r.command])) > 0 {
 				continue
 			}
 			b.opt.Progress(r.command)
@@ -209,7 +209,7 @@ func (b *htmlBuilder) replay() error {
 	p.allocators.all(func(a *allocator) { b.frees += a.counts.frees })
 	b.memory.finish()
 	b.lines.finish()
-	if b.hits, err = s.check(rules()); err != nil {
+	if b.hits, err = s.check(b.t.checkable(rules())); err != nil {
 		return err
 	}
 	b.reports["leaks"], err = t.leaksReport(s.leaks, allocators, p, opt)
@@ -263,7 +263,7 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 		p.Licences = append(p.Licences, asset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
-	p.Verdicts, p.Findings, p.Rules = b.verdicts(), b.findings(), len(rules())
+	p.Verdicts, p.Findings, p.Rules = b.verdicts(), b.findings(), len(b.t.checkable(rules()))
 	p.Sections = b.sections()
 	return p, nil
 }

@@ -155,11 +155,21 @@ func (b *htmlBuilder) sections() (list []htmlSection) {
 			}
 		}
 		if b.hasNothing(of, &s) {
-			s = htmlSection{ID: of.id, Title: of.title, Empty: of.empty}
+			s = htmlSection{ID: of.id, Title: of.title, Empty: b.whyEmpty(of)}
 		}
 		list = append(list, s)
 	}
 	return list
+}
+
+// whyEmpty says why a section has nothing to show.
+func (b *htmlBuilder) whyEmpty(of *sectionOf) string {
+	for _, r := range of.reports {
+		if err := b.t.needs(r.command); err != nil {
+			return "Not known: " + err.Error() + "."
+		}
+	}
+	return of.empty
 }
 
 // hasNothing tells whether there is nothing to show in a section.

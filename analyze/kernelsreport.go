@@ -128,6 +128,9 @@ func (s *launchShape) threads() int64 {
 // Kernels reports which kernels were launched, how often, in which sizes and from where. How long they ran on the GPU a recording
 // does not say. It returns a *SortError for a column that there is not.
 func (t *Timeline) Kernels(opt Options) (*Report, error) {
+	if err := t.needs("kernels"); err != nil {
+		return nil, err
+	}
 	u := t.newKernelsUse(&opt.Filter)
 	counts, err := t.countsWhile(func() error {
 		for _, s := range t.calls {

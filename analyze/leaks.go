@@ -53,6 +53,9 @@ var leakTotals = []Column{
 // Leaks reports which places allocated memory that was not freed, and what that is:
 // see verdict. It returns a *GroupError or *SortError for options it cannot follow.
 func (t *Timeline) Leaks(opt Options) (*Report, error) {
+	if err := t.needs("leaks"); err != nil {
+		return nil, err
+	}
 	s, err := t.newLeakScan(&opt)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,9 @@ const (
 
 // MemoryReport reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
 func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
+	if err := t.needs("memory"); err != nil {
+		return nil, err
+	}
 	s := t.newHolderScan(&opt)
 	l, err := t.replay(s.consume)
 	if err != nil {

@@ -82,6 +82,9 @@ const oomHolders = 5
 // OOM reports which allocations failed, why, and what became of the program. It returns
 // a *SortError for a column that there is not.
 func (t *Timeline) OOM(opt Options) (*Report, error) {
+	if err := t.needs("oom"); err != nil {
+		return nil, err
+	}
 	all, p, err := t.failures()
 	if err != nil {
 		return nil, err

@@ -50,7 +50,9 @@ type Quality struct {
 	AllocatorUnmatchedFrees, AllocatorLostFrees                int64
 	// AllocatorsByReports processes have allocators of which only the reports are recorded.
 	AllocatorsByReports int64
-	launches            launchSampling
+	// Classes are the classes of calls that were recorded; none: all.
+	Classes  []string
+	launches launchSampling
 	// GPUTiming says where GPU times come from: there are none so far.
 	GPUTiming string
 }
@@ -84,6 +86,7 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 		AllocatorEvents:       t.scan.allocatorEvents,
 		LostAllocatorEvents:   max(t.rec.Meta.Calls[lostAllocator].Lost, t.facts.lostCalls(lostAllocator)),
 		AllocatorsByReports:   t.facts.reported(),
+		Classes:               t.rec.Meta.Classes,
 		launches:              t.launchSampling(),
 		GPUTiming:             "none",
 	}
@@ -161,6 +164,11 @@ var reportsColumn = []Column{
 	{"allocators_by_reports", "processes with allocators known by reports only", UnitCount, "processes of which the recording has what PyTorch's allocator reports to profilers, not all that it does: " + limitsText},
 }
 
+// classesColumn is only there if not all classes were recorded.
+var classesColumn = []Column{
+	{"recorded_classes", "classes recorded", UnitText, "classes of calls that were recorded (--record), with spaces between; absent: all"},
+}
+
 func (q *Quality) facts() []Fact {
 	facts := fill(qualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
 		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
@@ -172,6 +180,9 @@ func (q *Quality) facts() []Fact {
 	}
 	if q.AllocatorsByReports > 0 {
 		facts = append(facts, fill(reportsColumn, q.AllocatorsByReports)...)
+	}
+	if len(q.Classes) > 0 {
+		facts = append(facts, fill(classesColumn, strings.Join(q.Classes, " "))...)
 	}
 	return append(facts, q.launches.facts()...)
 }
@@ -211,6 +222,9 @@ func (q *Quality) String() string {
 				parts = append(parts, f.Title)
 			}
 		}
+	}
+	if len(q.Classes) > 0 {
+		parts = append(parts, "only "+enumerated(q.Classes)+" calls recorded")
 	}
 	var stacks []string
 	for _, s := range q.StackShares {

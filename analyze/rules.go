@@ -120,7 +120,8 @@ func (t *Timeline) Rules(opt RuleOptions) (*Report, error) {
 	if err := s.run(nil, nil); err != nil {
 		return nil, err
 	}
-	hits, err := s.check(chosen)
+	checked := t.checkable(chosen)
+	hits, err := s.check(checked)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (t *Timeline) Rules(opt RuleOptions) (*Report, error) {
 	if len(s.calls.calls) == 0 && t.scan.events > 0 {
 		r.NoMatch = s.calls.seen.explain(&opt.Filter)
 	}
-	r.Facts, r.Totals = ruleFacts(chosen, hits), ruleTotals(hits)
+	r.Facts, r.Totals = ruleFacts(checked, len(chosen)-len(checked), hits), ruleTotals(hits)
 	table, evidence := t.hitTable(hits), t.evidenceTable(hits, opt.Top)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
@@ -206,16 +207,20 @@ var ruleFactColumns = []Column{
 	{"rules_checked", "", UnitCount, "rules that were checked"},
 }
 
-// ruleFacts has, beside what is said of the report, a number for every rule.
-func ruleFacts(chosen []*rule, hits []hit) []Fact {
-	result := ""
+// ruleFacts has the result, and a number for every rule. Of the rules, unchecked could not be
+// applied to this recording.
+func ruleFacts(checked []*rule, unchecked int, hits []hit) []Fact {
+	var result []string
 	if len(hits) == 0 {
-		result = fmt.Sprintf("no rule of %d found anything", len(chosen))
+		result = append(result, fmt.Sprintf("no rule of %d found anything", len(checked)))
 	}
-	facts := fill(ruleFactColumns, result, int64(len(chosen)))
+	if unchecked > 0 {
+		result = append(result, plural(int64(unchecked), "rule")+" not checked: the recording leaves out the calls they need (--record)")
+	}
+	facts := fill(ruleFactColumns, strings.Join(result, "; "), int64(len(checked)))
 	for _, r := range rules() {
 		var places any
-		if slices.Contains(chosen, r) {
+		if slices.Contains(checked, r) {
 			n := int64(0)
 			for i := range hits {
 				if hits[i].rule == r {

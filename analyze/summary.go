@@ -58,7 +58,8 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 	if err := s.run(func(c *change) { use.consume(c) }, allocators.watch); err != nil {
 		return nil, err
 	}
-	hits, err := s.check(rules())
+	checked := t.checkable(rules())
+	hits, err := s.check(checked)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 	if len(calls.calls) == 0 && t.scan.events > 0 {
 		r.NoMatch = calls.seen.explain(&opt.Filter)
 	}
-	r.Facts = append(t.summaryFacts(calls, p.driver, hits), allocators.facts(p.allocators)...)
+	r.Facts = append(t.summaryFacts(calls, p.driver, len(checked), hits), allocators.facts(p.allocators)...)
 	r.Totals = leaks.totals(rows)
 	leakTable := t.leakTable(leaks, rows, &r.Quality, false)
 	callTable, kernelTable := calls.callTable(), calls.kernelTable()
@@ -92,7 +93,7 @@ func summaryRows(top int) int {
 	return min(top, 10)
 }
 
-func (t *Timeline) summaryFacts(calls *callUse, l *ledger, hits []hit) []Fact {
+func (t *Timeline) summaryFacts(calls *callUse, l *ledger, rulesChecked int, hits []hit) []Fact {
 	m := &t.rec.Meta
 	w := t.Recording()
 	var processes, devices []string
@@ -109,7 +110,7 @@ func (t *Timeline) summaryFacts(calls *callUse, l *ledger, hits []hit) []Fact {
 	sum, work, borrowed := calls.total(), &calls.work, l.borrowTotals()
 	counted, checked := ruleTotals(hits), ""
 	if len(hits) == 0 {
-		checked = fmt.Sprintf("none of %d found anything", len(rules()))
+		checked = fmt.Sprintf("none of %d found anything", rulesChecked)
 	}
 	return fill(summaryFacts, strings.Join(processes, ", "), strings.Join(devices, ", "), m.Host, driver,
 		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),

@@ -62,6 +62,9 @@ func (w *waitThread) spanNs() int64 { return max(0, w.last-w.firstNs) }
 // Sync reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
 // returns a *SortError for a column that there is not.
 func (t *Timeline) Sync(opt Options) (*Report, error) {
+	if err := t.needs("sync"); err != nil {
+		return nil, err
+	}
 	u := newWaitUse(t.newCallReader(&opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
 	counts, err := t.countsWhile(func() error { return u.each(u.add) })
 	if err != nil {

@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -27,6 +28,22 @@ const (
 	CompleteRecovered = "recovered" // put together by gpurec recover after a crash
 	CompleteNo        = "false"     // a segment of a recording that is, or was, under way
 )
+
+// Classes of calls that a recording can be restricted to: the values of Meta.Classes. Calls about
+// contexts and devices are always recorded.
+const (
+	RecordMemory    = "memory"    // allocations, frees, mappings, pools, memory of other processes
+	RecordLaunch    = "launch"    // kernels, graphs, host functions, and the lookups that name kernels
+	RecordCopy      = "copy"      // copies and memsets
+	RecordSync      = "sync"      // waits and queries
+	RecordGraph     = "graph"     // building and instantiating graphs, stream capture
+	RecordStream    = "stream"    // streams and events
+	RecordModule    = "module"    // modules, libraries, links
+	RecordAllocator = "allocator" // events of PyTorch's caching allocator
+)
+
+// RecordClasses lists all classes.
+var RecordClasses = []string{RecordMemory, RecordLaunch, RecordCopy, RecordSync, RecordGraph, RecordStream, RecordModule, RecordAllocator}
 
 // Meta holds the facts about a recording as a whole, stored as JSON in the Parquet
 // footer of the file and of every segment (there as known at that moment).
@@ -56,6 +73,8 @@ type Meta struct {
 	// Attach says how the probes were attached: uprobe_multi or perf.
 	Attach string `json:"attach"`
 	Probes int    `json:"probes"`
+	// Classes are the classes of calls that were recorded, some of RecordClasses; none: all. Since 1.1.
+	Classes []string `json:"classes,omitempty"`
 	// Calls counts what happened per class of call, by the class's name.
 	Calls map[string]CallCount `json:"calls"`
 	// Cost is what the recording itself cost.
@@ -145,6 +164,11 @@ func (m *Meta) Totals() CallCount {
 		t.Counted += c.Counted
 	}
 	return t
+}
+
+// Has reports whether calls of a class were recorded.
+func (m *Meta) Has(class string) bool {
+	return len(m.Classes) == 0 || slices.Contains(m.Classes, class)
 }
 
 // VersionError says that a recording was written by a newer major version of the

@@ -55,6 +55,7 @@ type probes struct {
 	}
 
 	functions []string // probed alone, if not empty
+	classes   []string // probed alone, if not empty
 
 	mu       sync.Mutex
 	tracing  []link.Link
@@ -91,6 +92,7 @@ type probeOptions struct {
 	comm        string           // ... of this name, if it is not empty
 	cgroup      cgroup           // ... below this one, if it is not zero
 	functions   []string         // all, if empty
+	classes     []string         // of calls, some of format.RecordClasses; all, if empty
 	knownSets   int              // of which known stacks are kept, a power of two; 0: all that there are
 }
 
@@ -101,7 +103,7 @@ func loadProbes(opt probeOptions) (*probes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
 	}
-	p := &probes{how: how, functions: opt.functions, attached: make(map[attachment]bool), getters: make(map[string]*linkPairs), owners: make(map[link.Link]int)}
+	p := &probes{how: how, functions: opt.functions, classes: opt.classes, attached: make(map[attachment]bool), getters: make(map[string]*linkPairs), owners: make(map[link.Link]int)}
 	for _, program := range spec.Programs {
 		program.AttachType = p.attachType()
 	}
@@ -342,10 +344,13 @@ func multiOptions(probes []Probe, pid int) (entry, exit link.UprobeMultiOptions)
 
 // wanted are the probes of a library that are to be placed.
 func (p *probes) wanted(lib *library) []Probe {
-	if len(p.functions) == 0 {
+	if len(p.functions) == 0 && len(p.classes) == 0 {
 		return lib.probes
 	}
-	return slices.DeleteFunc(slices.Clone(lib.probes), func(at Probe) bool { return !slices.Contains(p.functions, at.Symbol) })
+	return slices.DeleteFunc(slices.Clone(lib.probes), func(at Probe) bool {
+		call, _, _, _ := bpf.ByCookie(at.Cookie)
+		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || !isNeeded(call, p.classes)
+	})
 }
 
 // allocationsLast orders probes that are placed one after the other. In a library that is used

@@ -61,6 +61,9 @@ type Options struct {
 	MaxOverheadPct float64
 	// Allocator is how PyTorch's caching allocator is recorded.
 	Allocator AllocatorMode
+	// Classes are the classes of calls to record, some of format.RecordClasses; none: all.
+	// Without RecordAllocator among them, Allocator must be AllocatorOff.
+	Classes []string
 	// Warn is told in a sentence what will be missing from the recording, while it runs, by
 	// any goroutine; it may be nil.
 	Warn func(text string)
@@ -247,7 +250,7 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 	load := func() (*probes, error) {
 		return loadProbes(probeOptions{
 			how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
-			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.Only, knownSets: s.opt.knownSets,
+			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.Only, classes: s.opt.Classes, knownSets: s.opt.knownSets,
 		})
 	}
 	p, err := load()
@@ -273,7 +276,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.startNs = c.now()
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
 	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
-	s.meta.Stacks, s.meta.Attach = s.opt.Stacks, string(s.probes.how)
+	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.how), s.opt.Classes
 	hostFacts(&s.meta)
 	pool, err := newChunkPool()
 	if err != nil {
@@ -306,6 +309,9 @@ func (s *Session) begin(writer *format.Writer) error {
 	}
 	if s.followErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "children", StartNs: s.startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
+	}
+	if len(s.opt.Classes) > 0 {
+		s.notes = append(s.notes, format.Row{Kind: format.KindNote, Name: "classes", Device: -1, Message: classNote(s.opt.Classes)})
 	}
 	for _, note := range s.notes {
 		note.StartNs = s.startNs

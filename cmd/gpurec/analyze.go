@@ -365,9 +365,12 @@ func (f *analyzeFlags) wrong(path string, err error) error {
 	var group *analyze.GroupError
 	var sort *analyze.SortError
 	var usage *usageError
+	var class *analyze.ClassError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &class):
+		return &hintedError{fmt.Errorf("%s: %w", path, err), "record again without --record, or with --record " + strings.Join(class.Missing, ",")}
 	case errors.As(err, &usage):
 		return usage
 	case errors.As(err, &group):

@@ -34,6 +34,9 @@ type recordFlags struct {
 	readyFile string
 	ring      string
 	maxSize   string
+	classes   []string
+	// allocatorSet is true if --allocator was given.
+	allocatorSet bool
 
 	noChildren bool
 }
@@ -80,6 +83,7 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
   sudo gpurec record -- python3 train.py       # a command from its first call
   sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet
   sudo gpurec record -p 4242 --max-overhead 5% # sample kernel launches where all of them cost more
+  sudo gpurec record -p 4242 --record memory   # allocations and frees alone: for leaks, at the lowest cost
   sudo gpurec record -p 4242 --ring 10m        # until Ctrl-C, keeping the last 10 minutes
   sudo gpurec record --all -d 10s              # every process that uses CUDA
   sudo gpurec record --comm python3 -d 10s     # every one of that name`,
@@ -89,7 +93,10 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.allocatorSet = cmd.Flags().Changed("allocator")
+			return f.run(cmd.Context(), args)
+		},
 	}
 	flags := cmd.Flags()
 	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "record process `PID`; may be given several times")
@@ -107,6 +114,7 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
 	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "`HOW` to record PyTorch's caching allocator: auto (every tensor, segments, out-of-memory; where PyTorch cannot be asked for that, as light), light (tensors by the size of their block, and totals: a third fewer events) or off")
 	flags.Lookup("allocator").NoOptDefVal = string(record.AllocatorAuto)
+	flags.StringSliceVar(&f.classes, "record", nil, "record only these `CLASSES` of calls: "+strings.Join(format.RecordClasses, ",")+" (default: all)")
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
 	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 second in 10; all other calls always are (default: everything is recorded)")
@@ -116,7 +124,7 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
 	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
-	for flag, values := range map[string][]string{"stacks": stackModes, "allocator": allocatorModes, "attach": {"auto", "uprobe_multi", "perf"}} {
+	for flag, values := range map[string][]string{"stacks": stackModes, "record": format.RecordClasses, "allocator": allocatorModes, "attach": {"auto", "uprobe_multi", "perf"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // all flags exist
 	}
 	return cmd
@@ -173,12 +181,41 @@ func (f *recordFlags) check(command []string) error {
 	if err := f.checkBounds(); err != nil {
 		return err
 	}
+	if err := f.checkClasses(); err != nil {
+		return err
+	}
 	f.opt.Attach = record.Attach(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
 	f.opt.Warn = func(text string) { warningf("%s", text) }
 	f.opt.Owner = sudoOwner()
 	f.opt.Version, f.opt.CommandLine = version(), os.Args
+	return nil
+}
+
+// checkClasses reads --record. PyTorch's allocator is recorded if it is among the classes, or if
+// --allocator asks for it.
+func (f *recordFlags) checkClasses() error {
+	for _, class := range f.classes {
+		if !slices.Contains(format.RecordClasses, class) {
+			return usagef("gpurec record --record memory,launch …", "--record %s: there are %s", class, strings.Join(format.RecordClasses, ", "))
+		}
+	}
+	if len(f.classes) == 0 {
+		return nil
+	}
+	slices.Sort(f.classes)
+	f.classes = slices.Compact(f.classes)
+	asked := slices.Contains(f.classes, format.RecordAllocator)
+	switch off := f.opt.Allocator == record.AllocatorOff; {
+	case asked && off:
+		return usagef("gpurec record --record allocator …", "--record allocator and --allocator=off contradict each other")
+	case !asked && f.allocatorSet && !off:
+		f.classes = append(f.classes, format.RecordAllocator)
+	case !asked:
+		f.opt.Allocator = record.AllocatorOff
+	}
+	f.opt.Classes = f.classes
 	return nil
 }
 
@@ -304,6 +341,9 @@ func (f *recordFlags) announce(session *record.Session) {
 	} else {
 		notef("attached to %s: %d probes by %s; Ctrl-C stops", strings.Join(targets, ", "), n, how)
 	}
+	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) && slices.Contains(f.classes, format.RecordMemory) {
+		notef("of PyTorch, memory calls show segments, not tensors; --record memory,allocator has both")
+	}
 	if err := session.StacksError(); err != nil {
 		warningf("stacks are walked by frame pointers, frames will be missing: %v", err)
 	}
@@ -342,7 +382,7 @@ func (f *recordFlags) report(r record.Result) {
 		notef("%s calls had not returned at the end; they are recorded as open", count(total.Open))
 	}
 	if total.Recorded == 0 {
-		warningf("no CUDA call was made while recording")
+		warningf("no CUDA call%s was made while recording", ofClasses(r.Meta.Classes))
 	}
 	if total.Dropped > 0 {
 		notef("the recording is of the last %v; %s older calls were dropped (--ring)",
@@ -366,12 +406,23 @@ func (f *recordFlags) report(r record.Result) {
 		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), formatSize(c.RSSBytes), perEvent)
 	if r.Unfinished == "" {
 		next := "leaks"
-		if total.Recorded == 0 {
+		switch {
+		case len(r.Meta.Classes) > 0 && !r.Meta.Has(format.RecordMemory) && !r.Meta.Has(format.RecordAllocator):
+			next = "api"
+		case total.Recorded == 0 && len(r.Meta.Classes) == 0:
 			next = "hang"
 		}
 		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
 			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), next, r.Output)
 	}
+}
+
+// ofClasses narrows a sentence about calls to those of --record.
+func ofClasses(classes []string) string {
+	if len(classes) == 0 {
+		return ""
+	}
+	return " of class " + strings.Join(classes, ", ")
 }
 
 // explain turns what record.Start says into a sentence and a command to paste.
