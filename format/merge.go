@@ -41,8 +41,9 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	return nil, removeSegments(dir)
 }
 
-// admitMissing counts as lost what the books have as recorded and the segments do not hold:
-// those that were written last tell of others that never came to disk.
+// admitMissing counts as lost every call that was seen and that no segment holds: the last
+// metadata on disk may count calls of segments that never came there, and calls that were still
+// on their way from the kernel.
 func (m *Meta) admitMissing(rec *Recording) {
 	var missing [numClasses]int64
 	for name, c := range m.Calls {
@@ -59,6 +60,7 @@ func (m *Meta) admitMissing(rec *Recording) {
 		c.Lost += n
 		c.Open, c.Abandoned = min(c.Open, c.Recorded), min(c.Abandoned, c.Recorded)
 		*of -= n
+		c.Lost = max(c.Lost, c.Seen-c.Recorded-c.Dropped)
 		m.Calls[name] = c
 	}
 }
