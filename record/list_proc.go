@@ -67,9 +67,10 @@ func (p *process) describe() CUDAProcess {
 	return c
 }
 
-// splitCommandLine splits the text of /proc/PID/cmdline into arguments; nil if there are none.
+// splitCommandLine splits the text of /proc/PID/cmdline into arguments, without empty ones at the
+// end; nil if there are none.
 func splitCommandLine(text string) []string {
-	if text = strings.TrimSuffix(text, "\x00"); text == "" {
+	if text = strings.TrimRight(text, "\x00"); text == "" {
 		return nil
 	}
 	return strings.Split(text, "\x00")

@@ -49,25 +49,37 @@ func (f *recordFlags) lookAround() error {
 		}
 	}
 	list := record.ListProcesses(false)
-	others := list.Processes
-	f.matching = slices.DeleteFunc(slices.Clone(others), func(p record.CUDAProcess) bool { return !f.matches(&p) })
+	f.matching = slices.DeleteFunc(slices.Clone(list.Processes), func(p record.CUDAProcess) bool { return !f.matches(&p) })
 	if len(f.matching) > 0 {
 		return nil
 	}
-	denied := ""
+	text, hint := f.unmatched(list, os.Args)
+	if f.narrowed() == "" {
+		notef("%s", text)
+	} else {
+		warningf("%s", text)
+	}
+	if hint != "" {
+		hintf("%s", hint)
+	}
+	return nil
+}
+
+// unmatched says that no running process is to be recorded, and which ones use CUDA instead. The
+// hint is this command line for those, "" if there are none.
+func (f *recordFlags) unmatched(list record.ProcessList, args []string) (text, hint string) {
+	wanted, denied := f.narrowed(), ""
 	if list.Denied > 0 {
 		denied = "; " + notLookedAt(list.Denied)
 	}
-	switch wanted := f.narrowed(); {
+	switch {
 	case wanted == "":
-		notef("no process uses CUDA yet%s; recording waits for the first", denied)
-	case len(others) == 0:
-		warningf("no process%s uses CUDA, and no other does%s; recording waits for new ones%s", wanted, denied, wanted)
-	default:
-		warningf("no process%s uses CUDA; these do: %s%s; recording waits for new ones%s", wanted, f.name(others), denied, wanted)
-		hintf("%s", f.instead(others))
+		return "no process uses CUDA yet" + denied + "; recording waits for the first", ""
+	case len(list.Processes) == 0:
+		return fmt.Sprintf("no process%s uses CUDA, and no other does%s; recording waits for new ones%s", wanted, denied, wanted), ""
 	}
-	return nil
+	text = fmt.Sprintf("no process%s uses CUDA; these do: %s%s; recording waits for new ones%s", wanted, f.name(list.Processes), denied, wanted)
+	return text, f.instead(list.Processes, args)
 }
 
 // matches reports whether --comm and --cgroup choose the process.
@@ -109,9 +121,9 @@ func firstOf(texts []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// instead returns this command line for processes that run: with the name or the cgroup that most
+// instead returns the command line args for processes that run: with the name or the cgroup that most
 // of them have, or else with the first one's pid.
-func (f *recordFlags) instead(running []record.CUDAProcess) string {
+func (f *recordFlags) instead(running []record.CUDAProcess, args []string) string {
 	byPid := fmt.Sprintf("sudo gpurec record -p %d", running[0].Pid)
 	switch {
 	case f.opt.Comm != "" && f.opt.Cgroup != "":
@@ -121,13 +133,13 @@ func (f *recordFlags) instead(running []record.CUDAProcess) string {
 		if name == "" || strings.ContainsFunc(name, isUnprintable) {
 			return byPid
 		}
-		return withFlag(os.Args, "--comm", name)
+		return withFlag(args, "--comm", name)
 	}
 	path := mostFrequent(running, func(p record.CUDAProcess) string { return p.Cgroup })
 	if path == "" || path == "/" || strings.ContainsFunc(path, isUnprintable) {
 		return byPid
 	}
-	return withFlag(os.Args, "--cgroup", path)
+	return withFlag(args, "--cgroup", path)
 }
 
 func isUnprintable(r rune) bool { return printable(r) != r }
