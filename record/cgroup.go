@@ -74,11 +74,28 @@ func (p *process) isIn(path string) bool {
 	if err != nil {
 		return false
 	}
-	want := strings.TrimSuffix(filepath.Clean("/"+path), "/")
-	for line := range strings.Lines(string(text)) {
-		if have, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok { // the line of cgroup v2
-			return have == want || strings.HasPrefix(have, want+"/")
+	own, ok := cgroupPath(string(text))
+	return ok && isBelow(own, path)
+}
+
+// cgroupPath returns the path of cgroup v2 from the text of /proc/PID/cgroup.
+func cgroupPath(text string) (path string, ok bool) {
+	for line := range strings.Lines(text) {
+		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return path, true
 		}
 	}
-	return false
+	return "", false
+}
+
+// isBelow reports whether a cgroup's path is the given one or below it.
+func isBelow(path, root string) bool {
+	root = strings.TrimSuffix(filepath.Clean("/"+root), "/")
+	return path == root || strings.HasPrefix(path, root+"/")
+}
+
+// CheckCgroup returns a *CgroupError if Options.Cgroup cannot be this path.
+func CheckCgroup(path string) error {
+	_, err := openCgroup(path)
+	return err
 }

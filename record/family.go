@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -164,46 +163,6 @@ func (s *Session) openMatching() {
 	}
 }
 
-// descendants returns the processes of now that have one of the pids as an ancestor.
-func descendants(pids []int) []int {
-	parents := make(map[int]int)
-	for _, pid := range allPids() {
-		if stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
-			parents[pid] = parentOf(stat)
-		}
-	}
-	var found []int
-	for pid := range parents {
-		for up := parents[pid]; up > 0; up = parents[up] {
-			if slices.Contains(pids, up) {
-				found = append(found, pid)
-				break
-			}
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-func allPids() []int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
 // target is a library to probe for a process.
 type target struct {
 	library *library
@@ -231,7 +190,7 @@ func (s *Session) findLibraries() ([]target, error) {
 		return append(targets, s.possible()...), nil
 	}
 	p := s.family.oldest
-	return nil, &ProcessError{Pid: p.pid, Comm: p.comm, Err: ErrNoLibrary}
+	return nil, &ProcessError{Pid: p.pid, Comm: p.comm, Err: ErrNoLibrary, Children: driverUsers(descendants(s.asked()))}
 }
 
 // possible returns the libraries that processes could load later.

@@ -91,7 +91,8 @@ func explainNVML(ret nvml.Return) string {
 // call, and calling what an older driver lacks would end this process.
 func has(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
 
-func openGPU(index int) (*gpu, error) {
+// identifyGPU opens a device and reads what names it.
+func identifyGPU(index int) (*gpu, error) {
 	handle, ret := nvml.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("open device %d: %s", index, explainNVML(ret))
@@ -103,6 +104,15 @@ func openGPU(index int) (*gpu, error) {
 	if name, ret := handle.GetName(); ret == nvml.SUCCESS {
 		g.name = name
 	}
+	return g, nil
+}
+
+func openGPU(index int) (*gpu, error) {
+	g, err := identifyGPU(index)
+	if err != nil {
+		return nil, err
+	}
+	handle := g.handle
 	if m, ret := handle.GetMemoryInfo(); ret == nvml.SUCCESS {
 		g.total = m.Total
 	}

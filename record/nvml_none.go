@@ -17,6 +17,11 @@ var ErrNoNVML = errors.New("no NVML")
 // telemetry is empty in a build without cgo, which NVML needs.
 type telemetry struct{ driver, cuda string }
 
+func gpuUsers(time.Duration) ([]gpuUser, error) {
+	_, err := openTelemetry()
+	return nil, err
+}
+
 func openTelemetry() (*telemetry, error) {
 	return nil, fmt.Errorf("%w: this gpurec was built with CGO_ENABLED=0", ErrNoNVML)
 }

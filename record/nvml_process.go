@@ -4,6 +4,7 @@ package record
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,19 +33,31 @@ func (g *gpu) processQuestions() []*question {
 
 type processList func(nvml.Device) ([]nvml.ProcessInfo, nvml.Return)
 
+// namedList is a function of NVML that lists processes on a device.
+type namedList struct {
+	symbol string
+	list   processList
+}
+
+// computeLists list processes that use CUDA, by themselves or through MPS.
+var computeLists = []namedList{
+	{"nvmlDeviceGetComputeRunningProcesses", nvml.Device.GetComputeRunningProcesses},
+	{"nvmlDeviceGetMPSComputeRunningProcesses", nvml.Device.GetMPSComputeRunningProcesses},
+}
+
+var graphicsList = namedList{"nvmlDeviceGetGraphicsRunningProcesses", nvml.Device.GetGraphicsRunningProcesses}
+
+// isInLibrary reports whether this driver's NVML has the function, in any version.
+func (l namedList) isInLibrary() bool {
+	return has(l.symbol) || has(l.symbol+"_v2") || has(l.symbol+"_v3")
+}
+
 // processLists returns the lists that the device has: by how processes use it. One that
 // uses it in several ways is in several lists, with the same memory in each.
 func (g *gpu) processLists() []processList {
 	var lists []processList
-	for _, l := range []struct {
-		symbol string
-		list   processList
-	}{
-		{"nvmlDeviceGetComputeRunningProcesses", nvml.Device.GetComputeRunningProcesses},
-		{"nvmlDeviceGetGraphicsRunningProcesses", nvml.Device.GetGraphicsRunningProcesses},
-		{"nvmlDeviceGetMPSComputeRunningProcesses", nvml.Device.GetMPSComputeRunningProcesses},
-	} {
-		if !has(l.symbol) && !has(l.symbol+"_v2") && !has(l.symbol+"_v3") {
+	for _, l := range append(slices.Clone(computeLists), graphicsList) {
+		if !l.isInLibrary() {
 			continue
 		}
 		if _, ret := l.list(g.handle); ret == nvml.SUCCESS {

@@ -33,6 +33,8 @@ type ProcessError struct {
 	Pid  int
 	Comm string // "" when unknown
 	Err  error
+	// Children are the running descendants that have loaded libcuda, for ErrNoLibrary.
+	Children []int
 }
 
 func (e *ProcessError) Error() string {
@@ -106,6 +108,9 @@ func parseStat(stat []byte) (comm string, startNs int64) {
 	}
 	return comm, startNs
 }
+
+// KernelComm returns a process name as the kernel keeps it: the first 15 bytes.
+func KernelComm(name string) string { return name[:min(len(name), 15)] }
 
 // parentOf returns the parent's number from /proc/PID/stat, 0 if it is not there.
 func parentOf(stat []byte) int {

@@ -164,6 +164,7 @@ func Start(opt Options) (_ *Session, err error) {
 			_ = s.Close() // the error that matters is already there
 		}
 	}()
+	s.opt.Comm = KernelComm(opt.Comm)
 	if err := CheckKernel(); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +39,7 @@ func hostile() {
 	}
 	in := bufio.NewReader(os.Stdin)
 	fail(os.WriteFile(fmt.Sprintf("/proc/%d/comm", os.Getpid()), []byte("\x1b]0;e\a<script>"), 0))
-	fail(growCommandLine())
+	fail(growArguments())
 	jit := fmt.Sprintf("/tmp/perf-%d.map", os.Getpid())
 	fail(unix.Mkfifo(jit, 0o600))
 	defer os.Remove(jit)
@@ -76,9 +77,9 @@ func mapCode(path string) error {
 	return nil
 }
 
-// growCommandLine makes /proc/self/cmdline as long as an address space allows:
-// prctl(PR_SET_MM_MAP), which takes no privilege, points it at 1 TiB of untouched memory.
-func growCommandLine() error {
+// growArguments makes /proc/self/cmdline and environ as long as an address space allows:
+// prctl(PR_SET_MM_MAP), which takes no privilege, points them at 1 TiB of untouched memory.
+func growArguments() error {
 	const size = 1 << 40
 	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
 	if errno != 0 {
@@ -98,7 +99,7 @@ func growCommandLine() error {
 		auxvSize, exeFd                                                                                             uint32
 	}{
 		startCode: number(26), endCode: number(27), startData: number(45), endData: number(46), startBrk: number(47), brk: number(47),
-		startStack: number(28), argStart: uint64(at), argEnd: uint64(at) + size, envStart: number(50), envEnd: number(51), exeFd: ^uint32(0),
+		startStack: number(28), argStart: uint64(at), argEnd: uint64(at) + size, envStart: uint64(at), envEnd: uint64(at) + size, exeFd: ^uint32(0),
 	}
 	if _, _, errno := unix.Syscall6(unix.SYS_PRCTL, unix.PR_SET_MM, unix.PR_SET_MM_MAP, uintptr(unsafe.Pointer(&m)), unsafe.Sizeof(m), 0, 0); errno != 0 {
 		return fmt.Errorf("prctl(PR_SET_MM_MAP): %w", errno)
@@ -158,6 +159,46 @@ func sections(library []byte) []byte {
 	return out
 }
 
+// hostileProgram is a running hostile program.
+type hostileProgram struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.Writer
+	lines *bufio.Scanner
+}
+
+// startHostile starts a hostile program, which ends with the test, and waits until it is ready.
+func startHostile(t *testing.T, env []string, args ...string) *hostileProgram {
+	t.Helper()
+	path, err := exec.LookPath("hostile") // this test binary too
+	must(t, err)
+	cmd := exec.Command(path, args...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), env...), os.Stderr
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	p := &hostileProgram{t: t, cmd: cmd, stdin: stdin, lines: bufio.NewScanner(stdout)}
+	p.expect("ready")
+	return p
+}
+
+func (p *hostileProgram) expect(word string) {
+	p.t.Helper()
+	if !p.lines.Scan() || p.lines.Text() != word {
+		p.t.Fatalf("the program says %q instead of %q", p.lines.Text(), word)
+	}
+}
+
+// mapFiles has the program map its files.
+func (p *hostileProgram) mapFiles() {
+	p.t.Helper()
+	fmt.Fprintln(p.stdin)
+	p.expect("mapped")
+}
+
 // TestHostileProcess records, beside a program of which every call is known, one that does
 // what it can to hang the recorder, fill its memory, end it or write to its terminal.
 func TestHostileProcess(t *testing.T) {
@@ -170,30 +211,12 @@ func TestHostileProcess(t *testing.T) {
 	must(t, os.Mkdir(pipes, 0o755))
 	must(t, unix.Mkfifo(filepath.Join(pipes, "libcuda.so.1"), 0o600))
 
-	path, err := exec.LookPath("hostile") // this test binary too
-	must(t, err)
-	program := exec.Command(path, libs, escapes)
-	program.Env = append(os.Environ(), "LD_LIBRARY_PATH="+pipes)
-	program.Stderr = os.Stderr
-	stdin, err := program.StdinPipe()
-	must(t, err)
-	stdout, err := program.StdoutPipe()
-	must(t, err)
-	must(t, program.Start())
-	defer func() { _ = program.Process.Kill(); _ = program.Wait() }()
-	lines := bufio.NewScanner(stdout)
-	expect := func(word string) {
-		t.Helper()
-		if !lines.Scan() || lines.Text() != word {
-			t.Fatalf("the program says %q instead of %q", lines.Text(), word)
-		}
-	}
-	expect("ready")
+	program := startHostile(t, []string{"LD_LIBRARY_PATH=" + pipes}, libs, escapes)
 
 	output, said := filepath.Join(dir, "r.parquet"), new(bytes.Buffer)
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)
-	recorder := exec.Command(gpurec, "record", "--wait", "-p", fmt.Sprint(v.cmd.Process.Pid), "-p", fmt.Sprint(program.Process.Pid), "-o", output,
+	recorder := exec.Command(gpurec, "record", "--wait", "-p", fmt.Sprint(v.cmd.Process.Pid), "-p", fmt.Sprint(program.cmd.Process.Pid), "-o", output,
 		"--nvml-interval", "0", "--keep-returns", "--ready-file", output+".ready")
 	recorder.Stderr = said
 	must(t, recorder.Start())
@@ -214,8 +237,7 @@ func TestHostileProcess(t *testing.T) {
 		}
 	}
 	await("it is ready", func() bool { _, err := os.Stat(output + ".ready"); return err == nil })
-	fmt.Fprintln(stdin)
-	expect("mapped")
+	program.mapFiles()
 	time.Sleep(time.Second) // it looks at what was mapped
 	must(t, recorder.Process.Signal(os.Interrupt))
 	select {

@@ -45,7 +45,8 @@ func newRoot() *cobra.Command {
 		Short: "Flight recorder for CUDA programs",
 		Long: `gpurec attaches to a running CUDA program, changes nothing in it, and writes
 every CUDA call with its stack into one Parquet file; analyze answers from it.`,
-		Example: `  sudo gpurec record -p 4242 -d 60s          # record a running process
+		Example: `  sudo gpurec ps                             # which processes use CUDA?
+  sudo gpurec record -p 4242 -d 60s          # record a running process
   sudo gpurec record -- python3 train.py     # or from its first instruction
   gpurec analyze leaks                       # which function leaks?`,
 		Version:       version(),
@@ -59,7 +60,7 @@ every CUDA call with its stack into one Parquet file; analyze answers from it.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{err: err, hint: cmd.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRecord(), newAnalyze(), newRecover(), newDump(), newCheck())
+	root.AddCommand(newRecord(), newPs(), newAnalyze(), newRecover(), newDump(), newCheck())
 	asUsageErrors(root)
 	return root
 }

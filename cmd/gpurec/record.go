@@ -39,6 +39,7 @@ type recordFlags struct {
 	allocatorSet bool
 
 	noChildren bool
+	matching   []record.CUDAProcess // running ones that --all, --comm and --cgroup choose
 }
 
 var stackModes = []string{record.StacksAuto, record.StacksFull, record.StacksFP, record.StacksOff}
@@ -77,8 +78,13 @@ Nothing is injected: the process runs on as if nobody looked, a little slower.
 
 Ctrl-C ends the recording well, a second Ctrl-C aborts it (what was written until
 then can be recovered), unless the file is finished already and only probes are
-being taken away. After -- COMMAND, gpurec exits with the command's status.`,
-		Example: `  sudo gpurec record -p 4242 -d 60s            # one minute of a running process
+being taken away. After -- COMMAND, gpurec exits with the command's status.
+
+-p PID may be a launcher such as torchrun, srun or mpirun: its running children are
+recorded too, and those to come. --comm and --cgroup record processes that run now and
+wait for new ones. "gpurec ps" lists the processes that use CUDA.`,
+		Example: `  gpurec ps                                    # which processes use CUDA?
+  sudo gpurec record -p 4242 -d 60s            # one minute of a running process
   sudo gpurec record -p 4242 -p 4243           # two, until Ctrl-C
   sudo gpurec record -- python3 train.py       # a command from its first call
   sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet
@@ -107,7 +113,7 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
 	flags.BoolVar(&f.noChildren, "no-children", false, "leave out the processes' children")
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
-	flags.StringVar(&f.opt.Comm, "comm", "", "record every process of this `NAME`, as in /proc/PID/comm")
+	flags.StringVar(&f.opt.Comm, "comm", "", "record every process of this `NAME`, as in /proc/PID/comm and in gpurec ps")
 	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in cgroup v2 `PATH`, as in /proc/PID/cgroup, or below it")
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
@@ -124,6 +130,7 @@ being taken away. After -- COMMAND, gpurec exits with the command's status.`,
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
 	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
+	registerTargetCompletions(cmd)
 	for flag, values := range map[string][]string{"stacks": stackModes, "record": format.RecordClasses, "allocator": allocatorModes, "attach": {"auto", "uprobe_multi", "perf"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // all flags exist
 	}
@@ -146,14 +153,14 @@ func (f *recordFlags) check(command []string) error {
 	const help = "gpurec record --help"
 	f.opt.All = f.opt.All || f.opt.Comm != "" || f.opt.Cgroup != ""
 	if len(f.pids) == 0 && len(command) == 0 && !f.opt.All {
-		return usagef("sudo gpurec record -p PID -d 10s", "say what to record: -p PID, --all or -- COMMAND")
+		return noTarget()
 	}
 	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
 		return usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup choose processes themselves: leave out -p and COMMAND")
 	}
 	for _, pid := range f.pids {
 		if pid <= 0 {
-			return usagef("pgrep -n python3", "-p %d is no process number", pid)
+			return usagef("gpurec ps", "-p %d is no process number", pid)
 		}
 	}
 	size, err := parseSize(f.buffer)
@@ -183,6 +190,10 @@ func (f *recordFlags) check(command []string) error {
 	}
 	if err := f.checkClasses(); err != nil {
 		return err
+	}
+	if short := record.KernelComm(f.opt.Comm); short != f.opt.Comm {
+		notef("process names have at most 15 characters: --comm %s is compared as %s", f.opt.Comm, short)
+		f.opt.Comm = short
 	}
 	f.opt.Attach = record.Attach(f.attach)
 	f.opt.Pids = f.pids
@@ -255,6 +266,11 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 	if err := f.check(args); err != nil {
 		return err
 	}
+	if f.opt.All {
+		if err := f.lookAround(); err != nil {
+			return err
+		}
+	}
 	if len(args) > 0 {
 		// Before the command is started; for processes, Start has more to say.
 		if err := record.CheckPrivileges(f.opt.Attach); err != nil {
@@ -326,49 +342,6 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	return err
 }
 
-func (f *recordFlags) announce(session *record.Session) {
-	n, how := session.Probes()
-	var targets []string
-	for pid, comm := range session.Processes() {
-		targets = append(targets, fmt.Sprintf("%d (%s)", pid, comm))
-	}
-	slices.Sort(targets)
-	if f.opt.All {
-		targets = []string{"every process" + f.narrowed()}
-	}
-	if n == 0 {
-		notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", strings.Join(targets, ", "))
-	} else {
-		notef("attached to %s: %d probes by %s; Ctrl-C stops", strings.Join(targets, ", "), n, how)
-	}
-	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) && slices.Contains(f.classes, format.RecordMemory) {
-		notef("of PyTorch, memory calls show segments, not tensors; --record memory,allocator has both")
-	}
-	if err := session.StacksError(); err != nil {
-		warningf("stacks are walked by frame pointers, frames will be missing: %v", err)
-	}
-	if f.opt.NVMLInterval > 0 && !session.HasNVML() {
-		warningf("no NVML: GPU utilisation, memory and power will be missing from the recording")
-	}
-	if f.readyFile != "" {
-		if err := os.WriteFile(f.readyFile, nil, 0o600); err != nil {
-			warningf("create --ready-file: %v", err)
-		}
-	}
-}
-
-// narrowed says of which processes --all records.
-func (f *recordFlags) narrowed() string {
-	text := ""
-	if f.opt.Comm != "" {
-		text += " named " + f.opt.Comm
-	}
-	if f.opt.Cgroup != "" {
-		text += " in cgroup " + f.opt.Cgroup
-	}
-	return text
-}
-
 // report says what was recorded, what was lost, what it cost, and what to type next.
 func (f *recordFlags) report(r record.Result) {
 	total := r.Meta.Totals()
@@ -431,13 +404,19 @@ func (f *recordFlags) explain(err error) error {
 		process   *record.ProcessError
 		privilege *record.PrivilegeError
 		path      *fs.PathError
+		cgroup    *record.CgroupError
 	)
 	again := "sudo " + strings.Join(os.Args, " ")
 	switch {
 	case errors.Is(err, record.ErrNoProcess) && errors.As(err, &process):
-		return &hintedError{fmt.Errorf("there is no process %d", process.Pid), "nvidia-smi --query-compute-apps=pid,name --format=csv"}
+		return &hintedError{fmt.Errorf("there is no process %d; %s", process.Pid, f.running()), "gpurec ps"}
+	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process) && len(process.Children) > 0:
+		return &hintedError{fmt.Errorf("%w, but %d of its children have", err, len(process.Children)),
+			"sudo gpurec record " + pidFlags(process.Children)}
 	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process):
-		return &hintedError{err, fmt.Sprintf("sudo gpurec record -p %d --wait", process.Pid)}
+		return &hintedError{fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", process.Pid)}
+	case errors.As(err, &cgroup):
+		return &hintedError{fmt.Errorf("%w; %s", err, f.running()), "gpurec ps --format json"}
 	case errors.As(err, &privilege) || errors.Is(err, record.ErrNotPermitted):
 		return &hintedError{err, again}
 	case errors.Is(err, format.ErrExists) && errors.As(err, &path):

@@ -23,6 +23,10 @@ func newRecord() *cobra.Command {
 	return recordingNeedsLinux("record", "Record a process (Linux only)")
 }
 
+func newPs() *cobra.Command {
+	return recordingNeedsLinux("ps", "List the processes that use CUDA (Linux only)")
+}
+
 func newCheck() *cobra.Command {
 	return recordingNeedsLinux("check", "Tell what can be recorded here (Linux only)")
 }

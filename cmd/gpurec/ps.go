@@ -1,0 +1,280 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpurec/gpurec/record"
+)
+
+var psFormats = []string{"table", "json", "csv"}
+
+func newPs() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List the processes that use CUDA now",
+		Long: `ps lists the processes that use CUDA now: those that NVML lists as computing on a GPU,
+and those that have libcuda.so.1 mapped. A process has one line for each GPU it uses, in
+the order of GPU and PID; a process without memory on a GPU comes last. ps attaches to
+nothing.
+
+COMMAND is the name that "record --comm" compares, RANK is RANK/WORLD_SIZE from the
+environment, CONTAINER begins the container's ID, SINCE is the age of the process.
+SM% is the driver's newest sample of the last 3 s: the share of time in which a kernel of
+the process ran. "-" is unknown: no sample, no NVML, or not readable for this user.
+
+Without root, other users' processes are listed only where NVML names them. Bytes and
+Unix nanoseconds are in --format json and csv; unknown values are absent there.
+Exit status 0 also if no process uses CUDA.`,
+		Example: `  sudo gpurec ps
+  sudo gpurec record -p 4242 -d 10s                           # and record one of them
+  gpurec ps --format json | jq '.processes[] | select(.rank == 0).pid'`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if !slices.Contains(psFormats, format) {
+				return usagef("gpurec ps --help", "--format %s: there are %s", format, strings.Join(psFormats, ", "))
+			}
+			return listProcesses(format)
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", psFormats[0], "print as "+strings.Join(psFormats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(psFormats, cobra.ShellCompDirectiveNoFileComp)) // it exists
+	return cmd
+}
+
+// listProcesses prints the list to standard output and what it lacks to standard error.
+func listProcesses(format string) error {
+	list := record.ListProcesses(true)
+	notes := psNotes(list)
+	for _, note := range notes {
+		notef("%s", note)
+	}
+	out := os.Stdout
+	switch format {
+	case "json":
+		return printPsJSON(out, list, notes)
+	case "csv":
+		return printPsCSV(out, list)
+	}
+	width, _, _ := terminal(out, colorNever)
+	return printPsTable(out, list, time.Now(), width)
+}
+
+// psNotes returns sentences on what the list lacks, and that it is empty.
+func psNotes(list record.ProcessList) []string {
+	var notes []string
+	if len(list.Processes) == 0 {
+		notes = append(notes, "no process uses CUDA now")
+	}
+	if err := list.NVMLErr; err != nil {
+		why := strings.ReplaceAll(err.Error(), "\n", "; ")
+		notes = append(notes, "GPU, memory and SM% are unknown or incomplete: "+why)
+	}
+	if n := list.Unseen; n > 0 {
+		notes = append(notes, fmt.Sprintf("NVML lists %s that /proc does not show", processes(n)))
+	}
+	if n := list.Denied; n > 0 {
+		note := notLookedAt(n)
+		if os.Geteuid() != 0 {
+			note += "; sudo gpurec ps"
+		}
+		notes = append(notes, note)
+	}
+	for _, pid := range list.Unanswered {
+		notes = append(notes, fmt.Sprintf("process %d does not answer and is left out; cat /proc/%d/status", pid, pid))
+	}
+	return notes
+}
+
+// notLookedAt counts processes that may not be read. Root may read those of other users.
+func notLookedAt(n int) string {
+	switch root := os.Geteuid() == 0; {
+	case root:
+		return processes(n) + " could not be looked at: permission denied"
+	case n == 1:
+		return "1 process of another user was not looked at"
+	}
+	return fmt.Sprintf("%d processes of other users were not looked at", n)
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
+}
+
+// psLine is a process on one of its GPUs; use is nil for one that is on none.
+type psLine struct {
+	*record.CUDAProcess
+	use *record.GPUUse
+}
+
+// psLines returns a line for each process and GPU, ordered by GPU and pid.
+func psLines(list record.ProcessList) []psLine {
+	var lines []psLine
+	for i := range list.Processes {
+		p := &list.Processes[i]
+		for j := range p.GPUs {
+			lines = append(lines, psLine{p, &p.GPUs[j]})
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b psLine) int { return a.use.Index - b.use.Index })
+	for i := range list.Processes {
+		if p := &list.Processes[i]; len(p.GPUs) == 0 {
+			lines = append(lines, psLine{p, nil})
+		}
+	}
+	return lines
+}
+
+// printPsTable prints a table for people, cut to width characters; 0 is no limit.
+func printPsTable(out io.Writer, list record.ProcessList, now time.Time, width int) error {
+	if len(list.Processes) == 0 {
+		return nil
+	}
+	var text bytes.Buffer
+	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "PID\tUSER\tCOMMAND\tGPU\tMEMORY\tSM%\tRANK\tJOB\tCONTAINER\tSINCE\tCOMMAND LINE")
+	for _, l := range psLines(list) {
+		fmt.Fprintln(w, strings.Join(l.cells(now), "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		line = strings.TrimRight(line, " \n")
+		if runes := []rune(line); width > 0 && len(runes) > width {
+			line = string(runes[:width])
+		}
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cells returns the texts of a line of the table.
+func (l psLine) cells(now time.Time) []string {
+	gpu, memory, sm, rank, container, since := "", "", "", "", "", ""
+	if l.use != nil {
+		gpu = strconv.Itoa(l.use.Index)
+		sm = number(l.use.SMPercent)
+		if bytes := l.use.MemoryBytes; bytes != nil {
+			memory = formatSize(*bytes)
+		}
+	}
+	if rank = number(l.Rank); rank != "" && l.WorldSize != nil {
+		rank += "/" + number(l.WorldSize)
+	}
+	container = l.ContainerID[:min(len(l.ContainerID), 12)]
+	if l.StartedUnixNs != 0 {
+		since = age(now.Sub(time.Unix(0, l.StartedUnixNs)))
+	}
+	user := l.User
+	if user == "" {
+		user = number(l.UID)
+	}
+	cells := []string{strconv.Itoa(l.Pid), user, l.Command, gpu, memory, sm, rank, l.Job, container, since, strings.Join(l.CommandLine, " ")}
+	for i, cell := range cells {
+		if cells[i] = strings.Map(printable, cell); cell == "" {
+			cells[i] = "-"
+		}
+	}
+	return cells
+}
+
+// number writes a number that may be unknown, which is "".
+func number(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.Itoa(*n)
+}
+
+// age writes a duration in its two largest units: 2d3h, 3h12m, 5m10s, 12s.
+func age(d time.Duration) string {
+	seconds := max(0, int64(d/time.Second))
+	units := []struct {
+		seconds int64
+		name    string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	for i, u := range units[:3] {
+		if seconds >= u.seconds {
+			next := units[i+1]
+			return fmt.Sprintf("%d%s%d%s", seconds/u.seconds, u.name, seconds%u.seconds/next.seconds, next.name)
+		}
+	}
+	return fmt.Sprintf("%ds", seconds)
+}
+
+// printPsJSON prints one object: processes, notes as on standard error, and the number of
+// processes of other users that were not looked at.
+func printPsJSON(out io.Writer, list record.ProcessList, notes []string) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		Processes   []record.CUDAProcess `json:"processes"`
+		NotLookedAt int                  `json:"not_looked_at"`
+		Notes       []string             `json:"notes"`
+	}{append([]record.CUDAProcess{}, list.Processes...), list.Denied, append([]string{}, notes...)})
+}
+
+var psColumns = []string{
+	"pid", "user", "uid", "command", "gpu_index", "gpu_uuid", "gpu_name", "memory_bytes", "sm_percent", "rank", "world_size",
+	"local_rank", "job", "container_id", "cgroup", "started_unix_ns", "command_line",
+}
+
+// printPsCSV prints a line for each process and GPU; unknown values are empty.
+func printPsCSV(out io.Writer, list record.ProcessList) error {
+	w := csv.NewWriter(out)
+	if err := w.Write(psColumns); err != nil {
+		return err
+	}
+	for _, l := range psLines(list) {
+		use, index, memory, started := record.GPUUse{}, "", "", ""
+		if l.use != nil {
+			use, index = *l.use, strconv.Itoa(l.use.Index)
+		}
+		if use.MemoryBytes != nil {
+			memory = strconv.FormatInt(*use.MemoryBytes, 10)
+		}
+		if l.StartedUnixNs != 0 {
+			started = strconv.FormatInt(l.StartedUnixNs, 10)
+		}
+		if err := w.Write([]string{
+			strconv.Itoa(l.Pid), csvText(l.User), number(l.UID), csvText(l.Command), index, use.UUID, use.Name, memory,
+			number(use.SMPercent), number(l.Rank), number(l.WorldSize), number(l.LocalRank), csvText(l.Job), l.ContainerID,
+			csvText(l.Cgroup), started, csvText(strings.Join(l.CommandLine, " ")),
+		}); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// csvText returns a text as reports write it: valid UTF-8, and with a quote in front where a
+// spreadsheet would run it as a formula.
+func csvText(text string) string {
+	text = strings.ToValidUTF8(text, "\ufffd")
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}

@@ -1,0 +1,147 @@
+//go:build linux
+
+package record
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// launcher is a shell without libcuda and, two generations below it, two programs that use CUDA.
+type launcher struct {
+	cmd     *exec.Cmd
+	workers []int
+	ledger  string
+	inputs  []*os.File // of the workers
+}
+
+// startLauncher starts a launcher whose workers are set up and wait.
+func startLauncher(t *testing.T, dir string) *launcher {
+	t.Helper()
+	work := t.TempDir()
+	l := new(launcher)
+	for _, name := range []string{"0", "1"} {
+		fifo := filepath.Join(work, name)
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		input, err := os.OpenFile(fifo, os.O_RDWR, 0) // waits for no reader
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { input.Close() })
+		l.inputs = append(l.inputs, input)
+	}
+	cmd, begin, ledger := simShell(t, dir, `cd `+work+`
+		for rank in 0 1; do
+			sh -c "$SIM/storm --calls 5000 --threads 2 --seed $rank --wait <$rank >$rank.out; true" &
+		done; wait; true`)
+	l.cmd, l.ledger = cmd, ledger
+	begin()
+	for _, name := range []string{"0", "1"} {
+		eventually(t, "worker "+name+" is ready", func() bool {
+			out, _ := os.ReadFile(filepath.Join(work, name+".out"))
+			return strings.HasPrefix(string(out), "ready")
+		})
+	}
+	l.workers = driverUsers(descendants([]int{cmd.Process.Pid}))
+	if len(l.workers) != 2 || len(descendants([]int{cmd.Process.Pid})) != 4 {
+		t.Fatalf("workers %v", l.workers)
+	}
+	return l
+}
+
+// step lets the workers go on.
+func (l *launcher) step(t *testing.T) {
+	t.Helper()
+	for _, input := range l.inputs {
+		if _, err := input.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLauncherIsRecordedWithItsRunningChildren attaches to a launcher that does not use CUDA: from
+// then on all calls of the processes below it are recorded, of all generations.
+func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
+	needKernel(t)
+	for _, c := range []struct {
+		name      string
+		neighbour bool // another process uses the library: probes are placed process by process
+	}{{"alone", false}, {"beside a neighbour", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := ownSimcuda(t)
+			if c.neighbour {
+				startLauncher(t, dir)
+			}
+			l := startLauncher(t, dir)
+			s := start(t, testOptions(t, l.cmd.Process.Pid))
+			processes := s.Processes()
+			for _, pid := range append(l.workers, l.cmd.Process.Pid) {
+				if processes[pid] == "" {
+					t.Errorf("process %d is not recorded: %v", pid, processes)
+				}
+			}
+			var since int64
+			result := runWhile(t, s, func() {
+				since = monotonic()
+				l.step(t) // calls
+				l.step(t) // the end
+				if err := l.cmd.Wait(); err != nil {
+					t.Errorf("the launcher failed: %v", err)
+				}
+			})
+			if n := compare(t, result.Output, readLedger(t, l.ledger, since)); n < 9000 {
+				t.Errorf("only %d calls", n)
+			}
+		})
+	}
+}
+
+// TestLauncherWithoutItsChildrenIsRefused names the processes that could be recorded instead.
+func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
+	needKernel(t)
+	l := startLauncher(t, ownSimcuda(t))
+	opt := testOptions(t, l.cmd.Process.Pid)
+	opt.Children = false
+	_, err := Start(opt)
+	var of *ProcessError
+	if !errors.Is(err, ErrNoLibrary) || !errors.As(err, &of) || of.Pid != l.cmd.Process.Pid || !slices.Equal(of.Children, l.workers) {
+		t.Errorf("%v: %+v, workers %v", err, of, l.workers)
+	}
+}
+
+// TestLongNamesAreCompared records a process by a name that the kernel has cut.
+func TestLongNamesAreCompared(t *testing.T) {
+	needKernel(t)
+	dir := ownSimcuda(t)
+	const name = "storm-of-a-long-name"
+	path := filepath.Join(dir, name)
+	if err := os.Rename(filepath.Join(dir, "storm"), path); err != nil {
+		t.Fatal(err)
+	}
+	p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, path, "--calls", "1000", "--threads", "1", "--seed", "1", "--wait")
+	p.expect("ready")
+	opt := testOptions(t)
+	opt.All, opt.Comm = true, name
+	s := start(t, opt)
+	if comm := s.Processes()[p.pid()]; comm != name[:15] {
+		t.Errorf("process %d is %q: %v", p.pid(), comm, s.Processes())
+	}
+	var since int64
+	result := runWhile(t, s, func() {
+		since = monotonic()
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	if n := compareAmongOthers(t, result.Output, readLedger(t, p.ledger, since)); n < 900 {
+		t.Errorf("only %d calls", n)
+	}
+}
