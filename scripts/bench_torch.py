@@ -1,6 +1,6 @@
 """Measures what recorders cost PyTorch training, in steps a second.
 
-    bench_torch.py [-o FOLDER] [--modes auto,light,cuda,limit,full,fp,off,nsys,torchprof] [--workloads mlp_small,gpt_train]
+    bench_torch.py [-o FOLDER] [--modes auto,memory,light,cuda,limit,full,fp,off,nsys,torchprof] [--workloads mlp_small,gpt_train]
 
 Machines drift, so everything is compared with what stands beside it. One process
 trains all the time; windows bare, mode A, bare, mode B, … alternate, the order of
@@ -35,9 +35,9 @@ sys.path.insert(0, WORKLOADS)
 import progress as p
 
 SETTLE = 0.3  # seconds left out after something was switched on or off; --settle
-# Flags of gpurec record; "cuda" is auto without the events of PyTorch's allocator, "light" with its
-# reports only, "limit" lets launches be sampled.
-GPUREC_FLAGS = {"auto": ["--stacks=auto"], "light": ["--stacks=auto", "--allocator=light"], "cuda": ["--stacks=auto", "--allocator=off"],
+# Flags of gpurec record; "cuda" is auto without the events of PyTorch's allocator, "memory" with
+# memory calls alone, "light" with its reports only, "limit" lets launches be sampled.
+GPUREC_FLAGS = {"auto": ["--stacks=auto"], "memory": ["--record=memory"], "light": ["--stacks=auto", "--allocator=light"], "cuda": ["--stacks=auto", "--allocator=off"],
                 "limit": ["--max-overhead=3%"], "limitcuda": ["--max-overhead=3%", "--allocator=off"], "full": ["--stacks=full"],
                 "fp": ["--stacks=fp"], "off": ["--stacks=off"]}
 GPUREC_MODES = tuple(GPUREC_FLAGS)

@@ -32,7 +32,7 @@ if [ -z "${ACCEL:-}" ]; then
 	if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then ACCEL=kvm; fi
 fi
 # Emulated, a probe takes 0.1 ms and attaching half a minute: tests of many calls or at a rate are left out, tests of every mechanism stay.
-emulated='PerfUprobes|CommandIsRecorded|CommandStatus|StartSays|KilledTarget|WaitsFor|ChildrenAreRecorded|ProcessInItsOwn|UnwinderProves|StacksOfANew|StacksOfNative|StacksOfPython/system|NumbersAreUsed|StateOfDead|FaultProgramBecomes|XidProgram|XidsInThe|OldKernels|NativePaths|Nested|EveryFunction'
+emulated='Xids|PerfUprobes|CommandIsRecorded|CommandStatus|StartSays|KilledTarget|WaitsFor|ChildrenAreRecorded|ProcessInItsOwn|UnwinderProves|StacksOfANew|StacksOfNative|StacksOfPython/system|NumbersAreUsed|StateOfDead|FaultProgramBecomes|XidProgram|OldKernels|NativePaths|Nested|EveryFunction'
 SKIP=${SKIP:-}
 if [ $ACCEL = kvm ]; then TESTS=${TESTS:-.}; else TESTS=${TESTS:-$emulated}; fi
 
