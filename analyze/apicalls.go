@@ -26,19 +26,31 @@ const (
 	apiPoolOfDevice
 	apiGraphAlloc
 	apiMappedBuffer
+	apiMappedArray
+	apiAttachContext
+	apiDetachContext
+	// These are something else by what their row says, see refine.
+	apiGraphNode
+	apiPoolOfLocation
 )
 
 var apiNames = map[string]apiWhat{
 	"cuCtxCreate_v2": apiCreateContext, "cuCtxCreate_v3": apiCreateContext, "cuCtxCreate_v4": apiCreateContext,
-	"cuCtxDestroy_v2":              apiDestroyContext,
-	"cuDevicePrimaryCtxRetain":     apiRetainPrimary,
-	"cuDevicePrimaryCtxRelease_v2": apiReleasePrimary,
-	"cuDevicePrimaryCtxReset_v2":   apiResetPrimary,
-	"cuMemGetInfo_v2":              apiMemGetInfo,
-	"cuMemPoolGetAttribute":        apiPoolAttribute,
-	"cuDeviceGetDefaultMemPool":    apiPoolOfDevice, "cuDeviceGetMemPool": apiPoolOfDevice,
-	"cuGraphAddMemAllocNode":          apiGraphAlloc,
-	"cuExternalMemoryGetMappedBuffer": apiMappedBuffer,
+	"cuCtxCreate": apiCreateContext, "cuGLCtxCreate": apiCreateContext, "cuGLCtxCreate_v2": apiCreateContext,
+	"cuVDPAUCtxCreate": apiCreateContext, "cuVDPAUCtxCreate_v2": apiCreateContext,
+	"cuCtxDestroy": apiDestroyContext, "cuCtxDestroy_v2": apiDestroyContext,
+	"cuCtxAttach": apiAttachContext, "cuCtxDetach": apiDetachContext,
+	"cuDevicePrimaryCtxRetain":  apiRetainPrimary,
+	"cuDevicePrimaryCtxRelease": apiReleasePrimary, "cuDevicePrimaryCtxRelease_v2": apiReleasePrimary,
+	"cuDevicePrimaryCtxReset": apiResetPrimary, "cuDevicePrimaryCtxReset_v2": apiResetPrimary,
+	"cuMemGetInfo_v2":           apiMemGetInfo,
+	"cuMemPoolGetAttribute":     apiPoolAttribute,
+	"cuDeviceGetDefaultMemPool": apiPoolOfDevice, "cuDeviceGetMemPool": apiPoolOfDevice,
+	"cuMemGetDefaultMemPool": apiPoolOfLocation, "cuMemGetMemPool": apiPoolOfLocation,
+	"cuGraphAddMemAllocNode": apiGraphAlloc,
+	"cuGraphAddNode":         apiGraphNode, "cuGraphAddNode_v2": apiGraphNode,
+	"cuExternalMemoryGetMappedBuffer":         apiMappedBuffer,
+	"cuExternalMemoryGetMappedMipmappedArray": apiMappedArray,
 }
 
 // baseName is the name of a call without the suffix of its per-thread-stream variant.
@@ -61,22 +73,23 @@ type apiScan struct {
 	calls []apiCall // in order of their start once all are read
 	asked apiCall   // the last cuMemGetInfo among them
 
-	name                            format.Strings
-	whats                           []apiWhat // dictionary of names
-	start, dur, context, ptr, bytes []int64
-	pid, device, result, flags      []int32
-	value                           []float64
+	name, memoryKind                     format.Strings
+	whats                                []apiWhat // dictionary of names
+	start, dur, context, ptr, bytes, src []int64
+	pid, device, result, flags           []int32
+	value                                []float64
 }
 
 // add looks through a row group of calls.
 func (s *apiScan) add(g *format.Group) {
 	s.name = g.StringsInto("name", s.name)
 	s.whats = s.whats[:0]
-	any := false
+	any, nodes, pools := false, false, false
 	for _, name := range s.name.Dict {
 		what := apiNames[baseName(name)]
 		s.whats = append(s.whats, what)
 		any = any || what != apiNone
+		nodes, pools = nodes || what == apiGraphNode, pools || what == apiPoolOfLocation
 	}
 	if !any {
 		return
@@ -85,9 +98,15 @@ func (s *apiScan) add(g *format.Group) {
 	s.context, s.ptr, s.bytes = g.Int64("context", s.context), g.Int64("ptr", s.ptr), g.Int64("bytes", s.bytes)
 	s.pid, s.device = g.Int32("pid", s.pid), g.Int32("device", s.device)
 	s.result, s.flags, s.value = g.Int32("result", s.result), g.Int32("flags", s.flags), g.Float64("value", s.value)
+	if nodes {
+		s.memoryKind = g.StringsInto("memory_kind", s.memoryKind)
+	}
+	if pools {
+		s.src = g.Int64("src_ptr", s.src)
+	}
 	const unknown = format.FlagOpen | format.FlagAbandoned | format.FlagUnreadable
 	for i, name := range s.name.Index {
-		what := s.whats[name]
+		what := s.refine(s.whats[name], i)
 		if what == apiNone || s.result[i] != 0 || s.flags[i]&unknown != 0 {
 			continue
 		}
@@ -103,6 +122,20 @@ func (s *apiScan) add(g *format.Group) {
 		}
 		s.calls = append(s.calls, c)
 	}
+}
+
+// refine returns what row i is where the name of the function does not say it.
+func (s *apiScan) refine(what apiWhat, i int) apiWhat {
+	const device = 1 // CU_MEM_LOCATION_TYPE_DEVICE
+	switch {
+	case what == apiGraphNode && s.memoryKind.At(i) == format.MemoryGraph && s.bytes[i] > 0: // a free node has no size
+		return apiGraphAlloc
+	case what == apiPoolOfLocation && s.src[i] == device:
+		return apiPoolOfDevice
+	case what == apiGraphNode, what == apiPoolOfLocation:
+		return apiNone
+	}
+	return what
 }
 
 // sameAnswer reports whether a call was told the same as the one before it.

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/format"
 )
 
 // Borrowed memory belongs to another process or another API and is only seen here:
@@ -66,6 +68,21 @@ func (l *ledger) giveBack(h *holdings, m *memoryCall) {
 	if h.borrowed[name] = times - 1; times == 1 {
 		delete(h.borrowed, name)
 	}
+}
+
+// freeImported reports whether a free ends memory that cuMemPoolImportPointer borrowed. One
+// free ends it, however often it was imported.
+func (l *ledger) freeImported(h *holdings, m *memoryCall) bool {
+	name := borrowedName{spacePointer, m.ptr}
+	times := h.borrowed[name]
+	if m.space != spacePointer || times == 0 {
+		return false
+	}
+	if count := l.borrowed[format.MemoryAsync]; count != nil { // nil in a damaged file only
+		count.returned += times
+	}
+	delete(h.borrowed, name)
+	return true
 }
 
 // borrowedText says what was borrowed, "" for nothing.

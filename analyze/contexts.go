@@ -28,6 +28,7 @@ type eventWhat uint8
 const (
 	eventGraphAlloc eventWhat = iota
 	eventMappedBuffer
+	eventMappedArray
 	eventContextEnd
 	eventExit
 )
@@ -49,6 +50,8 @@ func (t *Timeline) readEvents() error {
 			t.events = append(t.events, memoryEvent{atNs: c.endNs, pid: c.pid, what: eventGraphAlloc, ptr: c.ptr, bytes: c.bytes})
 		case c.what == apiMappedBuffer && c.ptr != 0:
 			t.events = append(t.events, memoryEvent{atNs: c.endNs, pid: c.pid, what: eventMappedBuffer, ptr: c.ptr})
+		case c.what == apiMappedArray && c.ptr != 0:
+			t.events = append(t.events, memoryEvent{atNs: c.endNs, pid: c.pid, what: eventMappedArray, ptr: c.ptr})
 		}
 	}
 	slices.SortStableFunc(t.events, func(a, b memoryEvent) int {
@@ -78,6 +81,7 @@ type primary struct {
 func (t *Timeline) contextEnds() ([]memoryEvent, error) {
 	var ends []memoryEvent
 	primaries := make(map[primaryKey]*primary)
+	attached := make(map[contextKey]int) // by cuCtxAttach; the last cuCtxDetach destroys the context
 	of := func(c *apiCall) *primary {
 		key := primaryKey{c.pid, c.device}
 		if primaries[key] == nil {
@@ -90,6 +94,14 @@ func (t *Timeline) contextEnds() ([]memoryEvent, error) {
 		switch c.what {
 		case apiCreateContext:
 			t.madeHere[contextKey{c.pid, c.ptr}] = true
+		case apiAttachContext:
+			attached[contextKey{c.pid, c.ptr}]++
+		case apiDetachContext:
+			if key := (contextKey{c.pid, c.ptr}); attached[key] > 0 {
+				attached[key]--
+			} else if c.ptr != 0 {
+				ends = append(ends, memoryEvent{atNs: c.startNs, pid: c.pid, what: eventContextEnd, context: c.ptr})
+			}
 		case apiDestroyContext:
 			if c.ptr != 0 {
 				ends = append(ends, memoryEvent{atNs: c.startNs, pid: c.pid, what: eventContextEnd, context: c.ptr})

@@ -31,8 +31,9 @@ type graphVersion struct {
 
 // graphNodes counts nodes of a graph by what they do, in the order in which that was first added.
 type graphNodes struct {
-	labels []string
-	counts map[string]int64
+	labels  []string
+	counts  map[string]int64
+	changed bool // nodes went, or became others, and it is not known which
 }
 
 func (n *graphNodes) add(label string, count int64) {
@@ -52,6 +53,18 @@ func (n *graphNodes) addAll(o *graphNodes) {
 	for _, label := range o.labels {
 		n.add(label, o.counts[label])
 	}
+	n.changed = n.changed || o.changed
+}
+
+// replace takes one node with a label away and adds one with another, unless that is "".
+func (n *graphNodes) replace(old, label string) {
+	if n.counts[old]--; n.counts[old] <= 0 {
+		delete(n.counts, old)
+		n.labels = slices.DeleteFunc(n.labels, func(l string) bool { return l == old })
+	}
+	if label != "" {
+		n.add(label, 1)
+	}
 }
 
 // graphLabels is how many kinds of nodes are told of a graph.
@@ -69,6 +82,9 @@ func (n *graphNodes) String() string {
 			label += " ×" + thousands(count)
 		}
 		list = append(list, label)
+	}
+	if n.changed {
+		list = append(list, "nodes changed since")
 	}
 	return strings.Join(list, ", ")
 }
@@ -88,6 +104,7 @@ func (c graphContents) at(pid int32, exec, ns int64) *graphVersion {
 type graphStep struct {
 	atNs                    int64
 	name, label             string
+	node                    string // the type of the node that cuGraphAddNode adds
 	pid                     int32
 	stream, ptr, src, child int64
 	captured                bool
@@ -110,7 +127,7 @@ func (t *Timeline) graphContents() (graphContents, error) {
 	}
 	slices.SortStableFunc(r.steps, func(a, b graphStep) int { return cmp.Compare(a.atNs, b.atNs) })
 	m := graphMaker{streams: make(map[graphHandle]*graphCapture), events: make(map[graphHandle]*graphCapture),
-		graphs: make(map[graphHandle]*graphNodes), execs: make(graphContents)}
+		graphs: make(map[graphHandle]*graphNodes), kernels: make(map[graphHandle]kernelNode), execs: make(graphContents)}
 	for i := range r.steps {
 		m.step(&r.steps[i])
 	}
@@ -119,10 +136,14 @@ func (t *Timeline) graphContents() (graphContents, error) {
 
 // graphCalls are the calls that graphMaker knows.
 var graphCalls = map[string]bool{
-	"cuStreamBeginCapture_v2": true, "cuStreamBeginCaptureToGraph": true, "cuStreamEndCapture": true,
+	"cuStreamBeginCapture": true, "cuStreamBeginCapture_v2": true, "cuStreamBeginCaptureToGraph": true, "cuStreamEndCapture": true,
 	"cuEventRecord": true, "cuEventRecordWithFlags": true, "cuStreamWaitEvent": true,
 	"cuGraphAddKernelNode_v2": true, "cuGraphAddMemcpyNode": true, "cuGraphAddMemsetNode": true, "cuGraphAddMemAllocNode": true, "cuGraphAddMemFreeNode": true,
 	"cuGraphAddChildGraphNode": true, "cuGraphClone": true,
+	"cuGraphAddKernelNode": true, "cuGraphAddNode": true, "cuGraphAddNode_v2": true, "cuGraphAddHostNode": true, "cuGraphDestroyNode": true,
+	"cuGraphKernelNodeSetParams": true, "cuGraphKernelNodeSetParams_v2": true, "cuGraphNodeSetParams": true,
+	"cuGraphExecKernelNodeSetParams": true, "cuGraphExecKernelNodeSetParams_v2": true, "cuGraphExecNodeSetParams": true,
+	"cuGraphNodeSetEnabled": true, "cuGraphInstantiate": true, "cuGraphExecUpdate": true,
 	"cuGraphInstantiate_v2": true, "cuGraphInstantiateWithFlags": true, "cuGraphInstantiateWithParams": true, "cuGraphExecUpdate_v2": true,
 	"cuGraphExecDestroy": true, "cuGraphDestroy": true,
 }
@@ -131,21 +152,22 @@ var graphCalls = map[string]bool{
 type graphReader struct {
 	steps []graphStep
 
-	name, kernel, copyKind format.Strings
-	start, dur, stream     []int64
-	ptr, src               []int64
-	pid, result, flags     []int32
-	value                  []float64
+	name, kernel, copyKind, message format.Strings
+	start, dur, stream              []int64
+	ptr, src                        []int64
+	pid, result, flags              []int32
+	value                           []float64
 }
 
 // read looks through a row group. It reports whether a graph is launched there.
 func (r *graphReader) read(g *format.Group) (launched bool) {
 	r.name, r.flags = g.StringsInto("name", r.name), g.Int32("flags", r.flags)
 	known := make([]bool, len(r.name.Dict))
-	some := false
+	some, typed := false, false
 	for i, name := range r.name.Dict {
 		known[i] = graphCalls[baseName(name)]
 		some = some || known[i]
+		typed = typed || isTypedNode(baseName(name))
 		launched = launched || baseName(name) == "cuGraphLaunch"
 	}
 	if !some && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
@@ -155,6 +177,9 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 	r.ptr, r.src = g.Int64("ptr", r.ptr), g.Int64("src_ptr", r.src)
 	r.pid, r.result, r.value = g.Int32("pid", r.pid), g.Int32("result", r.result), g.Float64("value", r.value)
 	r.kernel, r.copyKind = g.StringsInto("kernel", r.kernel), g.StringsInto("copy_kind", r.copyKind)
+	if typed {
+		r.message = g.StringsInto("message", r.message)
+	}
 	for i, flags := range r.flags {
 		captured := flags&format.FlagCaptured != 0
 		if !captured && !known[r.name.Index[i]] || flags&(format.FlagOpen|format.FlagAbandoned) != 0 || r.result[i] != 0 {
@@ -163,6 +188,10 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 		s := graphStep{atNs: endOf(r.start[i], r.dur[i]), name: baseName(r.name.At(i)), pid: r.pid[i], stream: r.stream[i], ptr: r.ptr[i], src: r.src[i],
 			child: int64(r.value[i]), captured: captured}
 		s.label = nodeLabel(s.name, r.kernel.At(i), r.copyKind.At(i))
+		if isTypedNode(s.name) {
+			s.node = r.message.At(i)
+			s.label = typedLabel(s.node, s.label)
+		}
 		r.steps = append(r.steps, s)
 	}
 	return launched
@@ -183,19 +212,59 @@ func nodeLabel(name, kernel, copyKind string) string {
 		return "cuMemAllocAsync"
 	case name == "cuGraphAddMemFreeNode":
 		return "cuMemFreeAsync"
-	case name == "cuGraphAddKernelNode_v2", strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
+	case name == "cuGraphAddHostNode":
+		return "cuLaunchHostFunc"
+	case strings.HasPrefix(name, "cuGraphAddKernelNode"), strings.Contains(name, "KernelNodeSetParams"), strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
 		return unknownKernel
 	}
 	return name
 }
 
+// isTypedNode reports whether a call adds or changes a node whose type its row says.
+func isTypedNode(name string) bool {
+	switch name {
+	case "cuGraphAddNode", "cuGraphAddNode_v2", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams":
+		return true
+	}
+	return false
+}
+
+// typedLabel says what a node of a type makes a graph do; kernel is the label of its kernel.
+func typedLabel(node, kernel string) string {
+	switch node {
+	case "kernel":
+		if isTypedNode(kernel) {
+			return unknownKernel // the row has no kernel: the label is the name of the function
+		}
+		return kernel
+	case "memcpy":
+		return "copy"
+	case "memset":
+		return "memset"
+	case "host":
+		return "cuLaunchHostFunc"
+	case "mem_alloc":
+		return "cuMemAllocAsync"
+	case "mem_free":
+		return "cuMemFreeAsync"
+	}
+	return node
+}
+
 // graphCapture is a graph that is being captured, by one stream or several that it forked to.
 type graphCapture struct{ nodes graphNodes }
+
+// kernelNode is a node of a graph that launches a kernel.
+type kernelNode struct {
+	graph graphHandle
+	label string
+}
 
 // graphMaker follows how graphs are made.
 type graphMaker struct {
 	streams, events map[graphHandle]*graphCapture
 	graphs          map[graphHandle]*graphNodes
+	kernels         map[graphHandle]kernelNode // that were added by hand
 	execs           graphContents
 }
 
@@ -209,7 +278,7 @@ func (m *graphMaker) graph(h graphHandle) *graphNodes {
 func (m *graphMaker) step(s *graphStep) {
 	stream, ptr, src := graphHandle{s.pid, s.stream}, graphHandle{s.pid, s.ptr}, graphHandle{s.pid, s.src}
 	switch s.name {
-	case "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
+	case "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
 		m.streams[stream] = new(graphCapture)
 	case "cuStreamEndCapture":
 		m.endCapture(stream, ptr)
@@ -222,14 +291,31 @@ func (m *graphMaker) step(s *graphStep) {
 		if open := m.events[ptr]; open != nil {
 			m.streams[stream] = open
 		}
-	case "cuGraphAddKernelNode_v2", "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode", "cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode":
+	case "cuGraphAddKernelNode", "cuGraphAddKernelNode_v2":
+		m.addKernel(s, ptr, src)
+	case "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode", "cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphAddHostNode":
 		m.graph(src).add(s.label, 1)
+	case "cuGraphAddNode", "cuGraphAddNode_v2":
+		m.addTyped(s, ptr, src)
+	case "cuGraphDestroyNode":
+		m.change(ptr, "")
+	case "cuGraphKernelNodeSetParams", "cuGraphKernelNodeSetParams_v2", "cuGraphNodeSetParams":
+		if !isTypedNode(s.name) || s.node == "kernel" {
+			m.change(ptr, s.label)
+		}
+	case "cuGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2", "cuGraphExecNodeSetParams":
+		if !isTypedNode(s.name) || s.node == "kernel" {
+			m.changeExec(s, ptr, src)
+		}
+	case "cuGraphNodeSetEnabled":
+		m.changeExec(s, ptr, graphHandle{})
 	case "cuGraphAddChildGraphNode":
 		m.graph(src).addAll(m.graphs[graphHandle{s.pid, s.child}])
 	case "cuGraphClone":
 		m.graphs[ptr] = new(graphNodes)
 		m.graphs[ptr].addAll(m.graphs[src])
-	case "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphExecUpdate_v2":
+	case "cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams",
+		"cuGraphExecUpdate", "cuGraphExecUpdate_v2":
 		m.instantiate(s.atNs, ptr, m.graphs[src])
 	case "cuGraphExecDestroy":
 		m.instantiate(s.atNs, ptr, nil)
@@ -240,6 +326,64 @@ func (m *graphMaker) step(s *graphStep) {
 			open.nodes.add(s.label, 1)
 		}
 	}
+}
+
+// addTyped adds what cuGraphAddNode adds.
+func (m *graphMaker) addTyped(s *graphStep, node, graph graphHandle) {
+	switch s.node {
+	case "graph":
+		m.graph(graph).addAll(m.graphs[graphHandle{s.pid, s.child}])
+	case "kernel":
+		m.addKernel(s, node, graph)
+	case "empty":
+	default:
+		m.graph(graph).add(s.label, 1)
+	}
+}
+
+func (m *graphMaker) addKernel(s *graphStep, node, graph graphHandle) {
+	m.graph(graph).add(s.label, 1)
+	m.kernels[node] = kernelNode{graph, s.label}
+}
+
+// change gives a kernel node of a graph another label, or "" if the node goes. The call does
+// not name the graph: if the node is not known, any graph of the process may have changed.
+func (m *graphMaker) change(node graphHandle, label string) {
+	known, ok := m.kernels[node]
+	if ok && m.graphs[known.graph] != nil {
+		m.graphs[known.graph].replace(known.label, label)
+		m.kernels[node] = kernelNode{known.graph, label}
+		if label == "" {
+			delete(m.kernels, node)
+		}
+		return
+	}
+	for h, nodes := range m.graphs {
+		if h.pid == node.pid {
+			nodes.changed = true
+		}
+	}
+}
+
+// changeExec begins a version of an executable graph in which a kernel node is another one.
+func (m *graphMaker) changeExec(s *graphStep, exec, node graphHandle) {
+	versions := m.execs[exec]
+	known, ok := m.kernels[node]
+	if len(versions) == 0 || ok && known.label == s.label {
+		return
+	}
+	last := &versions[len(versions)-1].nodes
+	if last.changed {
+		return
+	}
+	var nodes graphNodes
+	nodes.addAll(last)
+	if ok && nodes.counts[known.label] > 0 {
+		nodes.replace(known.label, s.label)
+	} else {
+		nodes.changed = true
+	}
+	m.instantiate(s.atNs, exec, &nodes)
 }
 
 // endCapture closes the capture that a stream takes part in; all its streams are ordinary again.

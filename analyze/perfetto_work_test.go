@@ -82,6 +82,48 @@ func TestGraphsSayWhatTheyHold(t *testing.T) {
 	}
 }
 
+// Nodes are added by type, changed, and taken away.
+func TestGraphsOfNodesOfAnyType(t *testing.T) {
+	tp := newTape(t)
+	node := func(name, message, kernel string, ptr, src int64) {
+		r := tp.api(name, int64(len(tp.rows)+1)*10, ptr, 0)
+		r.Message, r.Kernel, r.SrcPtr = message, kernel, src
+	}
+	node("cuGraphAddKernelNode", "", "gemm", 0x11, 0xa1)
+	node("cuGraphAddNode", "kernel", "relu", 0x12, 0xa1)
+	node("cuGraphAddNode_v2", "mem_alloc", "", 0x7000, 0xa1)
+	node("cuGraphAddNode_v2", "memcpy", "", 0x13, 0xa1)
+	node("cuGraphAddNode", "empty", "", 0x14, 0xa1)
+	node("cuGraphAddNode", "conditional", "", 0x15, 0xa1)
+	node("cuGraphAddHostNode", "", "", 0x16, 0xa1)
+	node("cuGraphInstantiate", "", "", 0xb1, 0xa1)
+	node("cuGraphExecKernelNodeSetParams_v2", "", "gemm", 0xb1, 0x11) // as it was
+	node("cuGraphExecNodeSetParams", "memcpy", "", 0xb1, 0x13)
+	node("cuGraphExecNodeSetParams", "kernel", "gelu", 0xb1, 0x12)
+	node("cuGraphKernelNodeSetParams", "", "relu", 0x11, 0)
+	node("cuGraphExecUpdate", "", "", 0xb1, 0xa1)
+	node("cuGraphDestroyNode", "", "", 0x12, 0)
+	node("cuGraphExecUpdate_v2", "", "", 0xb1, 0xa1)
+	node("cuGraphNodeSetEnabled", "", "", 0xb1, 0x99)
+	node("cuGraphDestroyNode", "", "", 0x99, 0) // of a graph that is not known
+	node("cuGraphExecUpdate_v2", "", "", 0xb1, 0xa1)
+	tp.call(format.KindLaunch, "cuGraphLaunch", 1000, 1).Ptr = 0xb1
+	graphs, err := tp.timeline().graphContents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range graphs[graphHandle{42, 0xb1}] {
+		got = append(got, v.text)
+	}
+	const rest = "cuMemAllocAsync, copy, conditional, cuLaunchHostFunc"
+	want := []string{"gemm, relu, " + rest, "gemm, " + rest + ", gelu", "relu ×2, " + rest, "relu, " + rest,
+		"relu, " + rest + ", nodes changed since", "relu, " + rest + ", nodes changed since"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
 // Perfetto's engine sees calls of every fate as what they are.
 func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 	tp := workload(t)

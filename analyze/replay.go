@@ -238,7 +238,7 @@ func (l *ledger) free(h *holdings, blocks *ptrMap[block], m *memoryCall, consume
 			l.counts.nested++ // the call around this one freed it
 			return
 		}
-		if m.space != spacePointer || !h.freeForeign(m.ptr) {
+		if !h.freeForeign(m.space, m.ptr) && !l.freeImported(h, m) {
 			l.counts.unmatchedFrees++
 		}
 	} else {
@@ -253,18 +253,22 @@ func (l *ledger) free(h *holdings, blocks *ptrMap[block], m *memoryCall, consume
 type foreignKind uint8
 
 const (
-	fromGraph    foreignKind = iota + 1 // comes back whenever the graph runs
-	fromExternal                        // a buffer of another API
+	fromGraph         foreignKind = iota + 1 // comes back whenever the graph runs
+	fromExternal                             // a buffer of another API
+	fromExternalArray                        // an array of another API
 )
 
 // freeForeign reports whether the pointer is no memory of this ledger, and forgets it
 // if it is freed for good.
-func (h *holdings) freeForeign(ptr int64) bool {
+func (h *holdings) freeForeign(space memorySpace, ptr int64) bool {
 	kind, ok := h.foreign[ptr]
-	if kind == fromExternal {
+	if !ok || (kind == fromExternalArray) != (space == spaceArray) {
+		return false
+	}
+	if kind != fromGraph {
 		delete(h.foreign, ptr)
 	}
-	return ok
+	return true
 }
 
 // graphAlloc notes memory that a graph allocates when it runs: how often that is, and
@@ -295,6 +299,8 @@ func (l *ledger) event(e *memoryEvent, consume func(*ledger, *change)) {
 		l.graphAlloc(h, e.ptr, e.bytes)
 	case eventMappedBuffer:
 		h.foreign[e.ptr] = fromExternal
+	case eventMappedArray:
+		h.foreign[e.ptr] = fromExternalArray
 	}
 }
 

@@ -307,6 +307,49 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			outcome{Unmatched: 1},
 		},
+		"arrays of other APIs may be freed, as arrays and once": {
+			func(tp *tape) {
+				tp.api("cuExternalMemoryGetMappedMipmappedArray", 10, h, 0)
+				tp.free(20, 1, h)
+				tp.memory(format.KindFree, format.MemoryArray, 30, h, 0)
+				tp.memory(format.KindFree, format.MemoryArray, 40, h, 0)
+			},
+			outcome{Unmatched: 2},
+		},
+		"nodes of any type: one of them allocates, like memory of other APIs": {
+			func(tp *tape) {
+				node := tp.api("cuGraphAddNode_v2", 10, h, 0)
+				node.MemoryKind, node.Message, node.Bytes = format.MemoryGraph, "mem_alloc", 64
+				tp.api("cuGraphAddNode", 15, h+1, 0).Message = "kernel"
+				tp.api("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph // frees
+				for i := range int64(3) {
+					tp.free(20+10*i, 1, h+i)
+				}
+			},
+			outcome{Unmatched: 2},
+		},
+		"memory imported from a pool ends with one free, like that of other APIs": {
+			func(tp *tape) {
+				tp.memory(format.KindBorrow, format.MemoryAsync, 1, h, 0)
+				tp.memory(format.KindBorrow, format.MemoryAsync, 5, h, 0)
+				tp.free(10, 1, h)
+				tp.free(20, 1, h)
+			},
+			outcome{Unmatched: 1, Borrowed: 2, Returned: 2},
+		},
+		"the last detach ends a context that was attached to, though not for all other APIs": {
+			func(tp *tape) {
+				tp.api("cuCtxCreate", 1, 0xc1, 0)
+				in(tp.alloc(5, 1, h, 1), 0xc1, 0)
+				tp.api("cuCtxAttach", 8, 0xc1, 0)
+				tp.api("cuCtxDetach", 10, 0xc1, 0)
+				tp.free(15, 1, h)
+				in(tp.alloc(20, 1, h, 1), 0xc1, 0)
+				tp.api("cuCtxDetach", 30, 0xc1, 0)
+				in(tp.alloc(40, 1, h+1, 1), 0xc2, 0)
+			},
+			outcome{Live: live("device 1011", 1), Peak: 1, Allocs: 3, Frees: 1},
+		},
 		"the end of a process frees physical memory, too": {
 			func(tp *tape) {
 				tp.create(1, h, page)

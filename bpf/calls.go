@@ -48,7 +48,9 @@ const (
 	OnDevice                       // bytes is a device ordinal
 	FreeOfTotal                    // bytes is free memory, src the total: the row's value
 	ElapsedTime                    // bytes is a float, milliseconds: the row's value
+	LaunchList                     // src is the function of the first launch, bytes the number of launches
 	KernelNode                     // bytes is a function, with a grid as of a launch
+	GraphNode                      // by the type of the node, see CudaEvent.NodeType
 	Pitched                        // bytes is the pitch that came back, src the height, value the width
 	Array                          // bytes is the width, times what grid and block hold
 	CopyByType                     // the direction is in the memory types in grid[2] and block[0]

@@ -68,6 +68,7 @@ static __always_inline void take_effect(struct thread *t, const struct call_spec
 		send_name(t, e, e->ptr, e->src, NAME_FROM_CALL);
 		break;
 	case EFFECT_LAUNCH:
+	case EFFECT_RARE_LAUNCH:
 		if (!c->name_known)
 			know_kernel(t, e, e->src);
 		break;

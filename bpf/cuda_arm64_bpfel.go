@@ -78,16 +78,22 @@ const (
 	CudaCallDecodeDECODE_ARGS           CudaCallDecode = 0
 	CudaCallDecodeDECODE_LAUNCH         CudaCallDecode = 1
 	CudaCallDecodeDECODE_LAUNCH_EX      CudaCallDecode = 2
-	CudaCallDecodeDECODE_KERNEL_NODE    CudaCallDecode = 3
-	CudaCallDecodeDECODE_ARRAY          CudaCallDecode = 4
-	CudaCallDecodeDECODE_ARRAY_3D       CudaCallDecode = 5
-	CudaCallDecodeDECODE_COPY_2D        CudaCallDecode = 6
-	CudaCallDecodeDECODE_COPY_3D        CudaCallDecode = 7
-	CudaCallDecodeDECODE_BATCH          CudaCallDecode = 8
-	CudaCallDecodeDECODE_UUID           CudaCallDecode = 9
-	CudaCallDecodeDECODE_ALLOCATOR      CudaCallDecode = 10
-	CudaCallDecodeDECODE_ALLOCATOR_POOL CudaCallDecode = 11
-	CudaCallDecodeDECODE_REPORT         CudaCallDecode = 12
+	CudaCallDecodeDECODE_LAUNCH_GRID    CudaCallDecode = 3
+	CudaCallDecodeDECODE_LAUNCH_BLOCK   CudaCallDecode = 4
+	CudaCallDecodeDECODE_KERNEL_NODE    CudaCallDecode = 5
+	CudaCallDecodeDECODE_KERNEL_NODE_V1 CudaCallDecode = 6
+	CudaCallDecodeDECODE_GRAPH_NODE     CudaCallDecode = 7
+	CudaCallDecodeDECODE_LAUNCH_LIST    CudaCallDecode = 8
+	CudaCallDecodeDECODE_BATCH          CudaCallDecode = 9
+	CudaCallDecodeDECODE_BATCH_3D       CudaCallDecode = 10
+	CudaCallDecodeDECODE_ARRAY          CudaCallDecode = 11
+	CudaCallDecodeDECODE_ARRAY_3D       CudaCallDecode = 12
+	CudaCallDecodeDECODE_COPY_2D        CudaCallDecode = 13
+	CudaCallDecodeDECODE_COPY_3D        CudaCallDecode = 14
+	CudaCallDecodeDECODE_UUID           CudaCallDecode = 15
+	CudaCallDecodeDECODE_ALLOCATOR      CudaCallDecode = 16
+	CudaCallDecodeDECODE_ALLOCATOR_POOL CudaCallDecode = 17
+	CudaCallDecodeDECODE_REPORT         CudaCallDecode = 18
 )
 
 type CudaCallEffect uint32
@@ -96,15 +102,16 @@ const (
 	CudaCallEffectEFFECT_NONE            CudaCallEffect = 0
 	CudaCallEffectEFFECT_NAME            CudaCallEffect = 1
 	CudaCallEffectEFFECT_LAUNCH          CudaCallEffect = 2
-	CudaCallEffectEFFECT_UNLOAD          CudaCallEffect = 3
-	CudaCallEffectEFFECT_CONTEXT_SET     CudaCallEffect = 4
-	CudaCallEffectEFFECT_CONTEXT_PUSH    CudaCallEffect = 5
-	CudaCallEffectEFFECT_CONTEXT_POP     CudaCallEffect = 6
-	CudaCallEffectEFFECT_CONTEXT_CREATE  CudaCallEffect = 7
-	CudaCallEffectEFFECT_CONTEXT_DESTROY CudaCallEffect = 8
-	CudaCallEffectEFFECT_CONTEXT_RETAIN  CudaCallEffect = 9
-	CudaCallEffectEFFECT_CONTEXT_GET     CudaCallEffect = 10
-	CudaCallEffectEFFECT_DEVICE_GET      CudaCallEffect = 11
+	CudaCallEffectEFFECT_RARE_LAUNCH     CudaCallEffect = 3
+	CudaCallEffectEFFECT_UNLOAD          CudaCallEffect = 4
+	CudaCallEffectEFFECT_CONTEXT_SET     CudaCallEffect = 5
+	CudaCallEffectEFFECT_CONTEXT_PUSH    CudaCallEffect = 6
+	CudaCallEffectEFFECT_CONTEXT_POP     CudaCallEffect = 7
+	CudaCallEffectEFFECT_CONTEXT_CREATE  CudaCallEffect = 8
+	CudaCallEffectEFFECT_CONTEXT_DESTROY CudaCallEffect = 9
+	CudaCallEffectEFFECT_CONTEXT_RETAIN  CudaCallEffect = 10
+	CudaCallEffectEFFECT_CONTEXT_GET     CudaCallEffect = 11
+	CudaCallEffectEFFECT_DEVICE_GET      CudaCallEffect = 12
 )
 
 type CudaCallSpec struct {
@@ -171,7 +178,7 @@ type CudaEvent struct {
 	Tid         uint32
 	Result      int32
 	Cpu         uint32
-	Pad         uint32
+	NodeType    uint32
 }
 
 type CudaEventFlags uint32

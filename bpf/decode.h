@@ -54,6 +54,11 @@ static __always_inline void set_value(struct event *e, __u64 v)
 	e->grid[1] = v >> 32;
 }
 
+static __always_inline __u64 value_of(const struct event *e)
+{
+	return e->grid[0] | (__u64)e->grid[1] << 32;
+}
+
 /* Copies a structure of the caller into the thread's scratch; 0 if it cannot be read. */
 static __always_inline __u64 *read_structure(struct thread *t, struct event *e, __u64 from, __u32 size)
 {
@@ -81,23 +86,32 @@ static __always_inline void copy_ends(struct event *e, const __u64 *source, cons
 	e->ptr = by_memory_type(target[0], target + 1);
 }
 
-#define BATCH_PIECE 64 /* words of scratch */
 #define BATCH_PIECES 16
+#define BATCH_PIECE 64 /* sizes read at a time */
+#define COPY_3D_WORDS 14 /* sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112 */
+#define COPY_3D_PIECE 24 /* structures read at a time */
 
-/* Adds up the sizes of a batch of copies, as far as 1,024 go. */
+/* Limits a count to a piece of a batch, so that the verifier knows the limit; 0 if there is nothing left. */
+static __always_inline __u64 piece_of(__u64 count, __u64 at, __u64 piece)
+{
+	__u64 n = count - at;
+
+	if (at >= count)
+		return 0;
+	if (n > piece)
+		n = piece;
+	asm volatile("" : "+r"(n));
+	return n > piece ? 0 : n;
+}
+
+/* Adds up the sizes of a batch, as far as 1,024 go. */
 static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64 sizes, __u64 count)
 {
-	e->bytes = 0;
 	for (__u32 piece = 0; piece < BATCH_PIECES; piece++) {
 		__u64 at = piece * BATCH_PIECE, *w;
-		__u64 n = count - at;
+		__u64 n = piece_of(count, at, BATCH_PIECE);
 
-		if (at >= count)
-			return;
-		if (n > BATCH_PIECE)
-			n = BATCH_PIECE;
-		asm volatile("" : "+r"(n));
-		if (n > BATCH_PIECE)
+		if (!n)
 			return;
 		w = read_structure(t, e, sizes + at * 8, n * 8);
 		if (!w)
@@ -106,7 +120,133 @@ static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64
 			if (i < n)
 				e->bytes += w[i];
 	}
-	e->flags |= EVENT_UNREADABLE;
+	if (count > BATCH_PIECES * BATCH_PIECE)
+		e->flags |= EVENT_UNREADABLE;
+}
+
+/*
+ * Adds up the bytes of a batch of 3D copies, as far as 384 go. CUDA_MEMCPY3D_BATCH_OP (cuda.h
+ * 12.8 to 13.0, checked with driver 580.159): source CUmemcpy3DOperand @0, target @40, width,
+ * height, depth @80 .. @96. An operand: type u32 @0 (1 pointer, 2 array), pointer or array @8.
+ * With an array the extent counts elements, whose size only the array knows: then the sum is 0.
+ */
+static __always_inline void batch_3d_bytes(struct thread *t, struct event *e, __u64 ops, __u64 count)
+{
+	__u32 other = 0;
+
+	for (__u32 piece = 0; piece < BATCH_PIECES; piece++) {
+		__u64 at = piece * COPY_3D_PIECE, *w;
+		__u64 n = piece_of(count, at, COPY_3D_PIECE);
+
+		if (!n)
+			break;
+		w = read_structure(t, e, ops + at * COPY_3D_WORDS * 8, n * COPY_3D_WORDS * 8);
+		if (!w)
+			return;
+		if (!piece) {
+			e->src = w[1];
+			e->ptr = w[6];
+		}
+		for (__u32 i = 0; i < COPY_3D_PIECE; i++) {
+			if (i >= n)
+				break;
+			other |= ((__u32)w[0] ^ 1) | ((__u32)w[5] ^ 1);
+			e->bytes += w[10] * w[11] * w[12];
+			w += COPY_3D_WORDS;
+		}
+	}
+	if (other)
+		e->bytes = 0;
+	if (other || count > BATCH_PIECES * COPY_3D_PIECE)
+		e->flags |= EVENT_UNREADABLE;
+}
+
+/*
+ * A kernel, its grid and block: func @0, grid u32[3] @8, block u32[3] @20, shared u32 @32 of
+ * CUDA_KERNEL_NODE_PARAMS and CUDA_LAUNCH_PARAMS.
+ */
+static __always_inline void take_grid(struct event *e, const __u64 *w)
+{
+	e->bytes = w[0];
+	__builtin_memcpy(e->grid, w + 1, 24);
+	e->shared_bytes = w[4];
+}
+
+#define NODE_KERNEL 0
+#define NODE_GRAPH 4
+#define NODE_MEM_ALLOC 10
+#define NODE_MEM_FREE 11
+
+/*
+ * CUgraphNodeParams (cuda.h 12.2 to 13.0, checked with driver 580.159): type u32 @0, then @16 by
+ * type: CUDA_KERNEL_NODE_PARAMS_v3, as v2; the child graph; CUDA_MEM_ALLOC_NODE_PARAMS_v2 with
+ * bytesize @104 and, at return, dptr @112; the address to free. Kernels: bytes = function, grid,
+ * block; child graphs: value; memory: ptr, if the node is new, and bytes.
+ */
+static __always_inline void read_graph_node(struct thread *t, const struct call_spec *spec, struct event *e, __u64 from)
+{
+	__u64 *w = read_structure(t, e, from, 80);
+	__u32 is_new = spec->ptr.from == ARG_OUT;
+
+	if (!w)
+		return;
+	e->node_type = (__u32)w[0] + 1;
+	switch ((__u32)w[0]) {
+	case NODE_KERNEL:
+		take_grid(e, w + 2);
+		if (!e->bytes)
+			e->bytes = w[9]; /* kern */
+		break;
+	case NODE_GRAPH:
+		set_value(e, w[2]);
+		break;
+	case NODE_MEM_ALLOC:
+		e->bytes = read_user(e, from + 120, 8);
+		if (is_new)
+			e->ptr = from + 128;
+		break;
+	case NODE_MEM_FREE:
+		if (is_new)
+			e->ptr = from + 16;
+		break;
+	}
+}
+
+/* Decodes structures and arrays whose address the row puts into bytes. */
+static __always_inline void decode_at(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct event *e)
+{
+	__u64 from = e->bytes, *w;
+
+	e->bytes = 0;
+	switch (spec->decode) {
+	case DECODE_KERNEL_NODE:
+	case DECODE_KERNEL_NODE_V1:
+		w = read_structure(t, e, from, spec->decode == DECODE_KERNEL_NODE ? 64 : 40);
+		if (!w)
+			return;
+		take_grid(e, w);
+		if (!e->bytes && spec->decode == DECODE_KERNEL_NODE)
+			e->bytes = w[7]; /* kern @56 */
+		break;
+	case DECODE_GRAPH_NODE:
+		read_graph_node(t, spec, e, from);
+		break;
+	case DECODE_LAUNCH_LIST: /* CUDA_LAUNCH_PARAMS: func @0 .. shared @32, stream @40 */
+		w = read_structure(t, e, from, 48);
+		if (w) {
+			take_grid(e, w);
+			e->src = e->bytes;
+			e->stream = w[5];
+		}
+		e->bytes = (__u32)call_arg(ctx, 1);
+		break;
+	case DECODE_BATCH:
+		batch_bytes(t, e, from, value_of(e));
+		break;
+	case DECODE_BATCH_3D:
+		batch_3d_bytes(t, e, from, value_of(e));
+		break;
+	}
 }
 
 static __always_inline void decode_structure(struct pt_regs *ctx, struct thread *t, __u8 decode, struct event *e)
@@ -114,14 +254,13 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 	__u64 *w;
 
 	switch (decode) {
-	case DECODE_KERNEL_NODE:
-		/* func @0, grid u32[3] @8, block u32[3] @20, shared u32 @32, kern @56 */
-		w = read_structure(t, e, call_arg(ctx, 4), 64);
-		if (!w)
-			return;
-		e->bytes = w[0] ? w[0] : w[7];
-		__builtin_memcpy(e->grid, w + 1, 24);
-		e->shared_bytes = w[4];
+	case DECODE_LAUNCH_GRID:
+		e->grid[0] = call_arg(ctx, 1);
+		e->grid[1] = call_arg(ctx, 2);
+		e->grid[2] = 1;
+		break;
+	case DECODE_LAUNCH_BLOCK:
+		e->grid[0] = e->grid[1] = e->grid[2] = 1;
 		break;
 	case DECODE_ARRAY: /* width @0, height @8, format u32 @16, channels u32 @20 */
 		w = read_structure(t, e, call_arg(ctx, 1), 24);
@@ -156,9 +295,6 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 		copy_ends(e, w + 4, w + 15);
 		e->bytes = w[22] * w[23] * w[24];
 		break;
-	case DECODE_BATCH:
-		batch_bytes(t, e, call_arg(ctx, 2), call_arg(ctx, 3));
-		break;
 	case DECODE_UUID: /* the pointer, until the call has filled it */
 		set_value(e, call_arg(ctx, 0));
 		break;
@@ -177,7 +313,10 @@ static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, con
 		e->bytes *= arg_at_entry(ctx, e, &spec->times);
 	if (spec->value.from != ARG_NONE)
 		set_value(e, arg_at_entry(ctx, e, &spec->value));
-	decode_structure(ctx, t, spec->decode, e);
+	if (spec->decode >= DECODE_KERNEL_NODE && spec->decode <= DECODE_BATCH_3D)
+		decode_at(ctx, t, spec, e);
+	else
+		decode_structure(ctx, t, spec->decode, e);
 }
 
 /* The arguments of a launch of a kernel. */
@@ -205,11 +344,6 @@ static __always_inline void read_launch(struct pt_regs *ctx, struct thread *t, c
 	__builtin_memcpy(e->grid, w, 24);
 	e->shared_bytes = w[3];
 	e->stream = w[4];
-}
-
-static __always_inline __u64 value_of(const struct event *e)
-{
-	return e->grid[0] | (__u64)e->grid[1] << 32;
 }
 
 static __always_inline void read_uuid(struct event *e)

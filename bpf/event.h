@@ -88,7 +88,7 @@ struct event {
 	__u32 tid;
 	__s32 result;
 	__u32 cpu;
-	__u32 _pad;
+	__u32 node_type; /* DECODE_GRAPH_NODE: CUgraphNodeType + 1, 0: unreadable */
 };
 _Static_assert(sizeof(struct event) == 128, "two cache lines; 32 MiB hold 245k of them");
 
@@ -181,20 +181,27 @@ struct arg_spec {
 
 /*
  * How the arguments are read beyond the arg_specs. Structures and their offsets are
- * those of the public cuda.h, the same from CUDA 11.4 to 13.0.
+ * those of the public cuda.h, the same from CUDA 11.4 or their first version to 13.0.
  */
 enum call_decode {
 	DECODE_ARGS,        /* members from the arg_specs alone */
 	DECODE_LAUNCH,      /* (f, grid x y z, block x y z, shared bytes, stream, ...) */
 	DECODE_LAUNCH_EX,   /* (const CUlaunchConfig *, f, ...) */
-	DECODE_KERNEL_NODE, /* argument 4: CUDA_KERNEL_NODE_PARAMS_v2; bytes = function */
+	DECODE_LAUNCH_GRID, /* (f, grid x, grid y, ...): the block is not known */
+	DECODE_LAUNCH_BLOCK, /* (f): one block, whose size is not known */
+	/* From here to DECODE_BATCH_3D the row puts the address of a structure or array into bytes. */
+	DECODE_KERNEL_NODE,    /* CUDA_KERNEL_NODE_PARAMS_v2: bytes = function */
+	DECODE_KERNEL_NODE_V1, /* CUDA_KERNEL_NODE_PARAMS_v1, which has no CUkernel */
+	DECODE_GRAPH_NODE,     /* CUgraphNodeParams, see read_graph_node */
+	DECODE_LAUNCH_LIST,    /* CUDA_LAUNCH_PARAMS[argument 1]: the first; bytes = argument 1 */
+	DECODE_BATCH,          /* size_t[value]: bytes = sum of sizes */
+	DECODE_BATCH_3D,       /* CUDA_MEMCPY3D_BATCH_OP[value]: bytes = sum; ptr, src of the first */
 	DECODE_ARRAY,       /* argument 1: CUDA_ARRAY_DESCRIPTOR */
 	DECODE_ARRAY_3D,    /* argument 1: CUDA_ARRAY3D_DESCRIPTOR */
 	/* Arrays: bytes = width, grid = height, depth, format, block[0] = channels. */
 	DECODE_COPY_2D, /* argument 0: CUDA_MEMCPY2D */
 	DECODE_COPY_3D, /* argument 0: CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER */
 	/* Copies: ptr, src and bytes; grid[2] and block[0] = memory type of source, target. */
-	DECODE_BATCH, /* (dsts, srcs, sizes, count, ...): bytes = sum of sizes */
 	DECODE_UUID,  /* at return, the 16 bytes at argument 0: grid[0..2], block[0] */
 	DECODE_ALLOCATOR, /* see read_trace */
 	DECODE_ALLOCATOR_POOL,
@@ -233,6 +240,7 @@ enum call_effect {
 	EFFECT_NONE,
 	EFFECT_NAME,           /* ptr is the new handle of the kernel called *src */
 	EFFECT_LAUNCH,         /* src is a kernel handle whose name is wanted */
+	EFFECT_RARE_LAUNCH,    /* the same, served by call_enter: launch_enter stays small */
 	EFFECT_UNLOAD,         /* kernel handles may be used again */
 	EFFECT_CONTEXT_SET,    /* ptr becomes the thread's current context */
 	EFFECT_CONTEXT_PUSH,
@@ -320,7 +328,7 @@ struct thread {
 	union {
 		struct stack_event stack;
 		struct name_event name;
-		__u64 words[64]; /* a structure or a piece of an array of the caller */
+		__u64 words[336]; /* a structure or a piece of an array of the caller */
 	} scratch;
 };
 _Static_assert(sizeof(struct thread) <= 4096 - 64, "one element of a run-time allocated hash");

@@ -211,7 +211,7 @@ type UnwindThread struct {
 			Tid         uint32
 			Result      int32
 			Cpu         uint32
-			Pad         uint32
+			NodeType    uint32
 		}
 	}
 	Fingerprint uint64

@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
 )
 
 // captures follows stream capture, so that work put into a graph is told from work
@@ -59,7 +60,7 @@ func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 	}
 	stream, ptr, src := handle{e.Pid, e.Stream}, handle{e.Pid, e.Ptr}, handle{e.Pid, e.Src}
 	switch call.Name {
-	case "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
+	case "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
 		c.streams[stream] = &capture{origin: stream, beganNs: int64(e.StartNs)}
 	case "cuStreamEndCapture":
 		c.end(stream, ptr, int64(e.StartNs+e.DurNs))
@@ -72,13 +73,20 @@ func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 		if open := c.events[ptr]; open != nil {
 			c.streams[stream] = open
 		}
-	case "cuGraphAddKernelNode_v2":
+	case "cuGraphAddKernelNode", "cuGraphAddKernelNode_v2":
 		c.graphs[src] = c.graphs[src].plus(graphSize{kernels: 1})
 	case "cuGraphAddChildGraphNode":
-		c.graphs[src] = c.graphs[src].plus(c.graphs[handle{e.Pid, uint64(e.Grid[0]) | uint64(e.Grid[1])<<32}])
+		c.graphs[src] = c.graphs[src].plus(c.graphs[handle{e.Pid, valueOfEvent(e)}])
+	case "cuGraphAddNode", "cuGraphAddNode_v2":
+		c.graphs[src] = c.graphs[src].plus(c.node(e))
+	case "cuGraphDestroyNode":
+		c.forgetSizes(e.Pid)
+	case "cuGraphNodeSetEnabled":
+		c.execs[ptr] = graphSize{unknown: true}
 	case "cuGraphClone":
 		c.graphs[ptr] = c.graphs[src]
-	case "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphExecUpdate_v2":
+	case "cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams",
+		"cuGraphExecUpdate", "cuGraphExecUpdate_v2":
 		c.execs[ptr] = c.graphs[src]
 	case "cuGraphExecDestroy":
 		delete(c.execs, ptr)
@@ -86,12 +94,39 @@ func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 		delete(c.graphs, ptr)
 	}
 	if open := c.streams[stream]; open != nil && isWork(call) {
-		if call.Meaning == bpf.Launch {
+		switch call.Meaning {
+		case bpf.Launch:
 			open.kernels++
+		case bpf.LaunchList:
+			open.kernels += int64(e.Bytes)
 		}
 		return true
 	}
 	return false
+}
+
+// node returns what a node of cuGraphAddNode adds to its graph. How often the body of a
+// conditional node runs is not known.
+func (c *captures) node(e *bpf.CudaEvent) graphSize {
+	switch nodeType(e) {
+	case nodeKernel:
+		return graphSize{kernels: 1}
+	case nodeGraph:
+		return c.graphs[handle{e.Pid, valueOfEvent(e)}]
+	case nodeConditional, -1:
+		return graphSize{unknown: true}
+	}
+	return graphSize{}
+}
+
+// forgetSizes marks all graphs of a process as unknown: one of them lost a node, and the
+// call does not say which.
+func (c *captures) forgetSizes(pid uint32) {
+	for h := range c.graphs {
+		if h.pid == pid {
+			c.graphs[h] = graphSize{unknown: true}
+		}
+	}
 }
 
 // end closes the capture that began on a stream; streams that it forked to are
@@ -120,7 +155,7 @@ func isWork(call *bpf.Call) bool {
 	case bpf.CudaCallClassCLASS_LAUNCH, bpf.CudaCallClassCLASS_COPY:
 		return true
 	}
-	return call.Memory == "async" || call.Name == "cuLaunchHostFunc"
+	return call.Memory == "async" && call.Kind != format.KindBorrow || call.Name == "cuLaunchHostFunc"
 }
 
 // kernels returns how many kernels an instantiated graph holds, as far as its making

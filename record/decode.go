@@ -49,6 +49,11 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		grid(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
+	case bpf.LaunchList:
+		grid(row, e)
+		row.Function, row.SrcPtr = int64(e.Src), 0
+		row.Value, row.Bytes = float64(e.Bytes), 0
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
 	case bpf.NewFunction:
 		row.Function, row.Ptr, row.Bytes, row.SrcPtr = int64(e.Ptr), int64(e.Bytes), 0, 0
 		if row.Function == 0 {
@@ -69,6 +74,8 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		grid(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
+	case bpf.GraphNode:
+		s.interpretNode(row, e)
 	case bpf.OnDevice:
 		row.Device, row.Bytes = int32(e.Bytes), 0
 	case bpf.UUID:
@@ -99,7 +106,51 @@ func (s *scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 			row.Value = float64(s.captures.kernels(handle{e.Pid, e.Ptr}))
 			return
 		}
-		row.Value = float64(uint64(e.Grid[0]) | uint64(e.Grid[1])<<32)
+		row.Value = float64(valueOfEvent(e))
+	}
+}
+
+// valueOfEvent returns the number that the row of the table calls value.
+func valueOfEvent(e *bpf.CudaEvent) uint64 { return uint64(e.Grid[0]) | uint64(e.Grid[1])<<32 }
+
+// Types of graph nodes that mean more than their name: CUgraphNodeType.
+const (
+	nodeKernel      = 0
+	nodeGraph       = 4
+	nodeMemAlloc    = 10
+	nodeMemFree     = 11
+	nodeConditional = 13
+)
+
+// nodeTypes are the names of CUgraphNodeType.
+var nodeTypes = [...]string{
+	nodeKernel: "kernel", 1: "memcpy", 2: "memset", 3: "host", nodeGraph: "graph", 5: "empty",
+	6: "wait_event", 7: "event_record", 8: "ext_semas_signal", 9: "ext_semas_wait",
+	nodeMemAlloc: "mem_alloc", nodeMemFree: "mem_free", 12: "batch_mem_op", nodeConditional: "conditional",
+}
+
+// nodeType returns the CUgraphNodeType of a CUgraphNodeParams, -1 if it could not be read.
+func nodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
+
+// interpretNode fills the row of a call with CUgraphNodeParams, by the type of the node.
+func (s *scribe) interpretNode(row *format.Row, e *bpf.CudaEvent) {
+	kind := nodeType(e)
+	switch {
+	case kind < 0:
+	case kind < int64(len(nodeTypes)):
+		row.Message = nodeTypes[kind]
+	default:
+		row.Message = fmt.Sprintf("type %d", kind)
+	}
+	switch kind {
+	case nodeKernel:
+		grid(row, e)
+		row.Function, row.Bytes = int64(e.Bytes), 0
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
+	case nodeGraph:
+		row.Value = float64(valueOfEvent(e))
+	case nodeMemAlloc, nodeMemFree:
+		row.MemoryKind = format.MemoryGraph
 	}
 }
 

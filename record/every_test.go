@@ -3,8 +3,10 @@
 package record
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +43,7 @@ func TestEveryFunctionOfTheTable(t *testing.T) {
 		}
 	}
 	checkCaptures(t, result.Output)
+	checkNodes(t, result.Output)
 	exported := exportedFunctions(t)
 	for cookie := range bpf.NumCookies() {
 		call, name, _, _ := bpf.ByCookie(uint16(cookie))
@@ -91,6 +94,51 @@ func checkCaptures(t *testing.T, path string) {
 	}
 	if captured == 0 || graphs == 0 {
 		t.Errorf("%d captured launches, %d launches of graphs that hold kernels", captured, graphs)
+	}
+}
+
+// checkNodes checks what the ledger does not say of nodes and lists of launches: types of
+// nodes, kinds of memory, how many kernels the launches of their graphs stand for.
+func checkNodes(t *testing.T, path string) {
+	t.Helper()
+	types := make(map[string]int)
+	var typed, plain []float64
+	var list float64
+	for _, rows := range recordedCalls(t, path) {
+		graphOf := make(map[int64]int64) // executable graph -> graph
+		var ofNodes int64                // the graph that cuGraphAddNode built
+		for _, r := range rows {
+			switch name := strings.TrimSuffix(r.Name, "_v2"); {
+			case r.Result != 0:
+			case name == "cuGraphAddNode":
+				types[r.Message]++
+				ofNodes = r.SrcPtr
+				if memory := strings.HasPrefix(r.Message, "mem_"); memory != (r.MemoryKind == format.MemoryGraph) {
+					t.Errorf("a node of type %s has memory kind %q", r.Message, r.MemoryKind)
+				}
+				if r.Message == "kernel" && r.Kernel == "" {
+					t.Error("a kernel node without the kernel's name")
+				}
+			case strings.HasPrefix(name, "cuStreamBeginCapture"):
+				ofNodes = 0 // what follows is not of every_nodes.c
+			case strings.HasPrefix(name, "cuGraphInstantiate"):
+				graphOf[r.Ptr] = r.SrcPtr
+			case name == "cuGraphLaunch" && ofNodes != 0 && graphOf[r.Ptr] == ofNodes:
+				typed = append(typed, r.Value)
+			case name == "cuGraphLaunch" && ofNodes != 0:
+				plain = append(plain, r.Value)
+			case name == "cuLaunchCooperativeKernelMultiDevice":
+				list = r.Value
+			}
+		}
+	}
+	want := map[string]int{"kernel": 2, "memcpy": 1, "memset": 1, "host": 1, "graph": 1, "empty": 1, "mem_alloc": 1, "mem_free": 1}
+	if !maps.Equal(types, want) {
+		t.Errorf("nodes by type %v, want %v", types, want)
+	}
+	// Two kernels and a child graph with one; a node that is disabled leaves the number unknown.
+	if !slices.Equal(typed, []float64{3}) || !slices.Equal(plain, []float64{1, 0}) || list != 2 {
+		t.Errorf("launches of graphs of nodes stand for %v and %v kernels, a list for %v", typed, plain, list)
 	}
 }
 

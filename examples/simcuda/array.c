@@ -137,3 +137,54 @@ EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 	DO(destroy(object_of(hMipmappedArray, MIPMAPPED_ARRAY)));
 	return END();
 }
+
+/* An image of another API: its bytes are charged to nobody. */
+static CUresult map_external(struct call *call, CUmipmappedArray *out, struct object *memory,
+			     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc)
+{
+	if (!memory)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!out || !desc || !desc->numLevels || desc->offset > memory->external.size)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct object *o = object_new(MIPMAPPED_ARRAY, call->current);
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->array.device = call->current->ctx.device;
+	*out = (CUmipmappedArray)o;
+	call->ptr = H(o);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem,
+							const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
+{
+	BEGIN(cuExternalMemoryGetMappedMipmappedArray, NEEDS_CONTEXT, .src_ptr = H(extMem));
+	DO(map_external(&call, mipmap, object_of(extMem, EXTERNAL), mipmapDesc));
+	return END();
+}
+
+/* Sparse arrays: there are none, so any array takes memory. */
+static CUresult map_arrays(const CUarrayMapInfo *list, unsigned int n)
+{
+	CUresult result = list && n ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < n && !result; i++)
+		if (!object_of(list[i].resource.array, ARRAY) || (list[i].memHandle && !physical_of(list[i].memHandle)))
+			result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+#define MEM_MAP_ARRAY_ASYNC(fn, zero)                                                                        \
+	EXPORT CUresult fn(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)                \
+	{                                                                                                    \
+		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream), .value = count);                              \
+		struct lane lane;                                                                            \
+		if (mapInfoList && count) {                                                                  \
+			call.ptr = H(mapInfoList[0].resource.array);                                         \
+			call.src_ptr = mapInfoList[0].memHandle;                                             \
+		}                                                                                            \
+		DO(lane_of_running(&call, hStream, zero, &lane));                                            \
+		DO(map_arrays(mapInfoList, count));                                                          \
+		return END();                                                                                \
+	}
+MEM_MAP_ARRAY_ASYNC(cuMemMapArrayAsync, LEGACY)
+MEM_MAP_ARRAY_ASYNC(cuMemMapArrayAsync_ptsz, PER_THREAD)

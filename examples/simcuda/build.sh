@@ -36,10 +36,10 @@ build() {
 common="config.c identity.c state_birth.c"
 libraries="-lpthread -ldl"
 api="cuda_sim.h cuda_sim_structs.h"
-build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h copy.h image.h $api" \
+build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h nodes.h copy.h image.h $api" \
 	"$common call.c process.c fault.c ledger.c object.c timeline.c state.c state_export.c space.c device.c context.c peer.c
-	memory.c pool.c graph_memory.c vmm.c share.c array.c ipc.c external.c register.c managed.c
-	copy.c shape.c set.c stream.c event.c memop.c host.c graph.c nodes.c capture.c exec.c
+	memory.c pool.c pool_share.c graph_memory.c vmm.c share.c array.c ipc.c external.c graphics.c semaphore.c register.c
+	managed.c copy.c shape.c set.c stream.c event.c memop.c host.c graph.c nodes.c nodes_any.c capture.c exec.c
 	image.c module.c library.c link.c launch.c proc.c error.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
 build libnvidia-ml.so.1 "nvml_sim.h nvml_device.h watch.h state.h config.h identity.h" \
@@ -55,7 +55,7 @@ build verdicts "../verdicts/verdicts.h $api" \
 	$program -I. -I../verdicts
 build storm "storm.h $api" "storm.c storm_calls.c storm_more.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
-build every "every.h $api" "every.c every_memory.c every_child.c every_copy.c every_work.c every_module.c" $program $rpath
+build every "every.h $api" "every.c every_memory.c every_child.c every_copy.c every_hints.c every_work.c every_nodes.c every_module.c" $program $rpath
 build selftest "selftest.h cudart_sim.h nvml_sim.h $api" \
 	"selftest.c selftest_driver.c selftest_memory.c selftest_ledger.c selftest_nvml.c selftest_runtime.c
 	selftest_virtual.c selftest_graph.c selftest_shape.c selftest_columns.c" \

@@ -291,6 +291,19 @@ static CUresult begin(struct call *call, struct lane *lane, CUstreamCaptureMode 
 STREAM_BEGIN_CAPTURE(cuStreamBeginCapture_v2, LEGACY)
 STREAM_BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
 
+/* The first version had no modes. */
+#define STREAM_BEGIN_CAPTURE_V1(fn, zero)                                                      \
+	EXPORT CUresult fn(CUstream hStream)                                                   \
+	{                                                                                      \
+		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                \
+		struct lane lane;                                                              \
+		DO(lane_of(&call, hStream, zero, &lane));                                      \
+		DO(begin(&call, &lane, CU_STREAM_CAPTURE_MODE_RELAXED, NULL, NULL, 0));        \
+		return END();                                                                  \
+	}
+STREAM_BEGIN_CAPTURE_V1(cuStreamBeginCapture, LEGACY)
+STREAM_BEGIN_CAPTURE_V1(cuStreamBeginCapture_ptsz, PER_THREAD)
+
 #define STREAM_BEGIN_CAPTURE_TO_GRAPH(fn, zero)                                                                              \
 	EXPORT CUresult fn(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,                                \
 			   const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)          \

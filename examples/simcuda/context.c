@@ -113,19 +113,18 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	return END();
 }
 
-EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-	BEGIN(cuDevicePrimaryCtxRelease_v2, NEEDS_INIT, .value = dev);
-	DO(primary_release(dev));
-	return END();
-}
-
-EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
-	BEGIN(cuDevicePrimaryCtxReset_v2, NEEDS_INIT, .value = dev);
-	DO(primary_reset(dev));
-	return END();
-}
+/* The first versions of these and of others below have the same arguments. */
+#define PRIMARY_CTX(fn, work)                              \
+	EXPORT CUresult fn(CUdevice dev)                   \
+	{                                                  \
+		BEGIN(fn, NEEDS_INIT, .value = dev);       \
+		DO(work(dev));                             \
+		return END();                              \
+	}
+PRIMARY_CTX(cuDevicePrimaryCtxRelease_v2, primary_release)
+PRIMARY_CTX(cuDevicePrimaryCtxRelease, primary_release)
+PRIMARY_CTX(cuDevicePrimaryCtxReset_v2, primary_reset)
+PRIMARY_CTX(cuDevicePrimaryCtxReset, primary_reset)
 
 static CUresult context_create(struct call *call, CUcontext *out, CUdevice dev)
 {
@@ -148,13 +147,30 @@ static CUresult context_create(struct call *call, CUcontext *out, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-	BEGIN(cuCtxCreate_v2, NEEDS_INIT, .value = dev);
-	(void)flags;
-	DO(context_create(&call, pctx, dev));
-	return END();
-}
+#define CTX_CREATE(fn)                                                                \
+	EXPORT CUresult fn(CUcontext *pctx, unsigned int flags, CUdevice dev)         \
+	{                                                                             \
+		BEGIN(fn, NEEDS_INIT, .value = dev);                                  \
+		(void)flags;                                                          \
+		DO(context_create(&call, pctx, dev));                                 \
+		return END();                                                         \
+	}
+CTX_CREATE(cuCtxCreate)
+CTX_CREATE(cuCtxCreate_v2)
+CTX_CREATE(cuGLCtxCreate)
+CTX_CREATE(cuGLCtxCreate_v2)
+
+#define VDPAU_CTX_CREATE(fn)                                                                                        \
+	EXPORT CUresult fn(CUcontext *pCtx, unsigned int flags, CUdevice device, uint32_t vdpDevice,                \
+			   void *vdpGetProcAddress)                                                                 \
+	{                                                                                                           \
+		BEGIN(fn, NEEDS_INIT, .value = device);                                                             \
+		(void)flags, (void)vdpDevice, (void)vdpGetProcAddress;                                              \
+		DO(context_create(&call, pCtx, device));                                                            \
+		return END();                                                                                       \
+	}
+VDPAU_CTX_CREATE(cuVDPAUCtxCreate)
+VDPAU_CTX_CREATE(cuVDPAUCtxCreate_v2)
 
 EXPORT CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
 {
@@ -204,10 +220,46 @@ static CUresult context_destroy(struct call *call, CUcontext ctx)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuCtxDestroy_v2(CUcontext ctx)
+#define CTX_DESTROY(fn)                                         \
+	EXPORT CUresult fn(CUcontext ctx)                       \
+	{                                                       \
+		BEGIN(fn, NEEDS_INIT, .ptr = H(ctx));           \
+		DO(context_destroy(&call, ctx));                \
+		return END();                                   \
+	}
+CTX_DESTROY(cuCtxDestroy)
+CTX_DESTROY(cuCtxDestroy_v2)
+
+static CUresult attach(struct call *call, CUcontext *out, unsigned int flags)
 {
-	BEGIN(cuCtxDestroy_v2, NEEDS_INIT, .ptr = H(ctx));
-	DO(context_destroy(&call, ctx));
+	if (!out || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	call->current->ctx.attached++;
+	*out = (CUcontext)call->current;
+	call->ptr = call->context;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+	BEGIN(cuCtxAttach, NEEDS_CONTEXT);
+	DO(attach(&call, pctx, flags));
+	return END();
+}
+
+static CUresult detach(struct call *call, CUcontext ctx)
+{
+	struct object *o = object_of(ctx, CONTEXT);
+	if (!o || !o->ctx.attached)
+		return context_destroy(call, ctx);
+	o->ctx.attached--;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxDetach(CUcontext ctx)
+{
+	BEGIN(cuCtxDetach, NEEDS_INIT, .ptr = H(ctx));
+	DO(detach(&call, ctx));
 	return END();
 }
 
@@ -245,26 +297,37 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *pctx)
 	return END();
 }
 
-EXPORT CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+#define CTX_PUSH_CURRENT(fn)                                                     \
+	EXPORT CUresult fn(CUcontext ctx)                                        \
+	{                                                                        \
+		BEGIN(fn, NEEDS_INIT, .ptr = H(ctx));                            \
+		struct object *o = object_of(ctx, CONTEXT);                      \
+		DO(o ? push(call.thread, o) : CUDA_ERROR_INVALID_CONTEXT);       \
+		return END();                                                    \
+	}
+CTX_PUSH_CURRENT(cuCtxPushCurrent)
+CTX_PUSH_CURRENT(cuCtxPushCurrent_v2)
+
+static CUresult pop(struct call *call, CUcontext *out)
 {
-	BEGIN(cuCtxPushCurrent_v2, NEEDS_INIT, .ptr = H(ctx));
-	struct object *o = object_of(ctx, CONTEXT);
-	DO(o ? push(call.thread, o) : CUDA_ERROR_INVALID_CONTEXT);
-	return END();
+	if (!call->current)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	call->thread->depth--;
+	call->ptr = call->context;
+	if (out)
+		*out = (CUcontext)call->current;
+	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
-{
-	BEGIN(cuCtxPopCurrent_v2, NEEDS_INIT);
-	DO(call.current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
-	if (!call.result) {
-		call.thread->depth--;
-		call.ptr = call.context;
-		if (pctx)
-			*pctx = (CUcontext)call.current;
+#define CTX_POP_CURRENT(fn)                        \
+	EXPORT CUresult fn(CUcontext *pctx)        \
+	{                                          \
+		BEGIN(fn, NEEDS_INIT);             \
+		DO(pop(&call, pctx));              \
+		return END();                      \
 	}
-	return END();
-}
+CTX_POP_CURRENT(cuCtxPopCurrent)
+CTX_POP_CURRENT(cuCtxPopCurrent_v2)
 
 EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 {

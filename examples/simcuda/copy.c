@@ -154,3 +154,34 @@ COPY_BATCH(cuMemcpyBatchAsync, LEGACY, FAIL_PARAMETER, failIdx)
 COPY_BATCH(cuMemcpyBatchAsync_ptsz, PER_THREAD, FAIL_PARAMETER, failIdx)
 COPY_BATCH(cuMemcpyBatchAsync_v2, LEGACY, , NULL)
 COPY_BATCH(cuMemcpyBatchAsync_v2_ptsz, PER_THREAD, , NULL)
+
+/* As much comes out as there is room for. */
+static CUresult decompress(struct lane *lane, const CUmemDecompressParams *list, size_t n, unsigned int flags)
+{
+	CUresult result = list && n && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < n && !result; i++) {
+		if (!memory_is_cuda(H(list[i].src)) || !memory_is_cuda(H(list[i].dst)))
+			result = CUDA_ERROR_INVALID_VALUE;
+		else
+			lane_enqueue(lane, copy_ns(list[i].dstNumBytes));
+	}
+	return result;
+}
+
+#define DECOMPRESS(fn, zero)                                                                                             \
+	EXPORT CUresult fn(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex,     \
+			   CUstream stream)                                                                              \
+	{                                                                                                                \
+		BEGIN(fn, NEEDS_CONTEXT, .stream = H(stream), .value = (int64_t)count);                                  \
+		struct lane lane;                                                                                        \
+		(void)errorIndex;                                                                                        \
+		if (paramsArray && count) {                                                                              \
+			call.ptr = H(paramsArray[0].dst);                                                                \
+			call.src_ptr = H(paramsArray[0].src);                                                            \
+		}                                                                                                        \
+		DO(lane_of_running(&call, stream, zero, &lane));                                                         \
+		DO(decompress(&lane, paramsArray, count, flags));                                                        \
+		return END();                                                                                            \
+	}
+DECOMPRESS(cuMemBatchDecompressAsync, LEGACY)
+DECOMPRESS(cuMemBatchDecompressAsync_ptsz, PER_THREAD)

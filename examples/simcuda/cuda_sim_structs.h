@@ -81,7 +81,8 @@ typedef struct {
 LAYOUT(offsetof(CUmulticastObjectProp, size) == 8 && sizeof(CUmulticastObjectProp) == 32);
 
 /* 64 bytes: passed by value it is copied to the stack and takes no register. */
-typedef struct { char reserved[64]; } CUipcMemHandle;
+typedef struct { char reserved[64]; } CUipcMemHandle, CUipcEventHandle;
+typedef struct { unsigned char reserved[64]; } CUmemPoolPtrExportData;
 
 enum { CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1 };
 typedef struct {
@@ -127,6 +128,38 @@ typedef struct {
 	unsigned int NumChannels, Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 LAYOUT(offsetof(CUDA_ARRAY3D_DESCRIPTOR, Format) == 24 && offsetof(CUDA_ARRAY3D_DESCRIPTOR, NumChannels) == 28);
+
+typedef struct {
+	unsigned long long offset;
+	CUDA_ARRAY3D_DESCRIPTOR arrayDesc;
+	unsigned int numLevels, reserved[16];
+} CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
+
+typedef struct {
+	int resourceType;
+	union { CUmipmappedArray mipmap; CUarray array; } resource;
+	int subresourceType;
+	union {
+		struct { unsigned int level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight, extentDepth; } sparseLevel;
+		struct { unsigned int layer; unsigned long long offset, size; } miptail;
+	} subresource;
+	int memOperationType, memHandleType;
+	CUmemGenericAllocationHandle memHandle;
+	unsigned long long offset;
+	unsigned int deviceBitMask, flags, reserved[2];
+} CUarrayMapInfo;
+LAYOUT(offsetof(CUarrayMapInfo, resource) == 8 && offsetof(CUarrayMapInfo, memHandle) == 64 && sizeof(CUarrayMapInfo) == 96);
+
+typedef struct {
+	size_t srcNumBytes, dstNumBytes;
+	uint32_t *dstActBytes;
+	const void *src;
+	void *dst;
+	int algo;
+	unsigned char padding[20];
+} CUmemDecompressParams;
+LAYOUT(offsetof(CUmemDecompressParams, src) == 24 && offsetof(CUmemDecompressParams, dst) == 32 &&
+       sizeof(CUmemDecompressParams) == 64);
 
 /* ---- copies ---- */
 
@@ -184,7 +217,52 @@ typedef struct {
 	unsigned int flags;
 } CUmemcpyAttributes;
 
+enum { CU_MEMCPY_OPERAND_TYPE_POINTER = 1, CU_MEMCPY_OPERAND_TYPE_ARRAY = 2 };
+typedef struct {
+	int type;
+	union {
+		struct { CUdeviceptr ptr; size_t rowLength, layerHeight; CUmemLocation locHint; } ptr;
+		struct { CUarray array; struct { size_t x, y, z; } offset; } array;
+	} op;
+} CUmemcpy3DOperand;
+
+typedef struct {
+	CUmemcpy3DOperand src, dst;
+	struct { size_t width, height, depth; } extent;
+	int srcAccessOrder;
+	unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+LAYOUT(offsetof(CUDA_MEMCPY3D_BATCH_OP, dst) == 40 && offsetof(CUDA_MEMCPY3D_BATCH_OP, extent) == 80 &&
+       sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112);
+
+/* ---- semaphores of other APIs ---- */
+
+enum { CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD = 1 };
+typedef struct {
+	int type;
+	union {
+		int fd;
+		struct { void *handle; const void *name; } win32;
+		const void *nvSciSyncObj;
+	} handle;
+	unsigned int flags, reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
+
+/* Of signals and waits: nothing here reads them. */
+typedef struct { unsigned char opaque[144]; } CUDA_EXTERNAL_SEMAPHORE_PARAMS;
+
 /* ---- streams and graphs ---- */
+
+typedef struct {
+	CUfunction function;
+	unsigned int gridDimX, gridDimY, gridDimZ;
+	unsigned int blockDimX, blockDimY, blockDimZ;
+	unsigned int sharedMemBytes;
+	CUstream hStream;
+	void **kernelParams;
+} CUDA_LAUNCH_PARAMS;
+LAYOUT(offsetof(CUDA_LAUNCH_PARAMS, sharedMemBytes) == 32 && offsetof(CUDA_LAUNCH_PARAMS, hStream) == 40 &&
+       sizeof(CUDA_LAUNCH_PARAMS) == 56);
 
 typedef enum {
 	CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
@@ -233,6 +311,15 @@ typedef struct {
 LAYOUT(offsetof(CUDA_KERNEL_NODE_PARAMS, sharedMemBytes) == 32 && offsetof(CUDA_KERNEL_NODE_PARAMS, kern) == 56);
 
 typedef struct {
+	CUfunction func;
+	unsigned int gridDimX, gridDimY, gridDimZ;
+	unsigned int blockDimX, blockDimY, blockDimZ;
+	unsigned int sharedMemBytes;
+	void **kernelParams, **extra;
+} CUDA_KERNEL_NODE_PARAMS_v1;
+LAYOUT(sizeof(CUDA_KERNEL_NODE_PARAMS_v1) == 56);
+
+typedef struct {
 	CUdeviceptr dst;
 	size_t pitch;
 	unsigned int value, elementSize;
@@ -247,6 +334,46 @@ typedef struct {
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 LAYOUT(offsetof(CUDA_MEM_ALLOC_NODE_PARAMS, bytesize) == 104 && offsetof(CUDA_MEM_ALLOC_NODE_PARAMS, dptr) == 112);
 
+typedef struct {
+	void (*fn)(void *userData);
+	void *userData;
+} CUDA_HOST_NODE_PARAMS;
+
+/* Nothing here reads these. */
+typedef struct { CUcontext ctx; unsigned int count; void *paramArray; unsigned int flags; } CUDA_BATCH_MEM_OP_NODE_PARAMS;
+typedef struct { void *extSemArray; const void *paramsArray; unsigned int numExtSems; } CUDA_EXT_SEM_NODE_PARAMS;
+
+typedef enum {
+	CU_GRAPH_NODE_TYPE_KERNEL = 0,
+	CU_GRAPH_NODE_TYPE_MEMCPY = 1,
+	CU_GRAPH_NODE_TYPE_MEMSET = 2,
+	CU_GRAPH_NODE_TYPE_HOST = 3,
+	CU_GRAPH_NODE_TYPE_GRAPH = 4,
+	CU_GRAPH_NODE_TYPE_EMPTY = 5,
+	CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
+	CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+	CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+} CUgraphNodeType;
+
+typedef struct {
+	CUgraphNodeType type;
+	int reserved0[3];
+	union {
+		CUDA_KERNEL_NODE_PARAMS kernel;
+		struct { int flags, reserved; CUcontext copyCtx; CUDA_MEMCPY3D copyParams; } memcpy;
+		CUDA_MEMSET_NODE_PARAMS memset;
+		CUDA_HOST_NODE_PARAMS host;
+		struct { CUgraph graph; } graph;
+		CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+		struct { CUdeviceptr dptr; } free;
+		long long reserved1[29];
+	};
+	long long reserved2;
+} CUgraphNodeParams;
+LAYOUT(offsetof(CUgraphNodeParams, kernel) == 16 && offsetof(CUgraphNodeParams, kernel.kern) == 72 &&
+       offsetof(CUgraphNodeParams, alloc.bytesize) == 120 && offsetof(CUgraphNodeParams, alloc.dptr) == 128 &&
+       sizeof(CUgraphNodeParams) == 256);
+
 enum { CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
 typedef struct {
 	uint64_t flags;
@@ -255,8 +382,9 @@ typedef struct {
 	int result_out;
 } CUDA_GRAPH_INSTANTIATE_PARAMS;
 
+typedef int CUgraphExecUpdateResult;
 typedef struct {
-	int result;
+	CUgraphExecUpdateResult result;
 	CUgraphNode errorNode, errorFromNode;
 } CUgraphExecUpdateResultInfo;
 

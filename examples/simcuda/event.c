@@ -34,12 +34,15 @@ static CUresult event_destroy(CUevent event)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuEventDestroy_v2(CUevent hEvent)
-{
-	BEGIN(cuEventDestroy_v2, NEEDS_CONTEXT, .ptr = H(hEvent));
-	DO(event_destroy(hEvent));
-	return END();
-}
+#define EVENT_DESTROY(fn)                                        \
+	EXPORT CUresult fn(CUevent hEvent)                       \
+	{                                                        \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(hEvent));      \
+		DO(event_destroy(hEvent));                       \
+		return END();                                    \
+	}
+EVENT_DESTROY(cuEventDestroy)
+EVENT_DESTROY(cuEventDestroy_v2)
 
 static CUresult event_record(CUevent event, struct lane *lane, unsigned int flags)
 {
@@ -151,3 +154,64 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 	}
 EVENT_ELAPSED_TIME(cuEventElapsedTime)
 EVENT_ELAPSED_TIME(cuEventElapsedTime_v2)
+
+/* ---- events of all work of a context, and events of other processes ---- */
+
+static CUresult context_event(struct object *context, CUevent event, bool record)
+{
+	struct object *o = object_of(event, EVENT);
+	if (!context || !o)
+		return context ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+	if (record) {
+		uint64_t now = now_ns(), until = context->ctx.until;
+		o->event.done_at = until > now ? until : now;
+		o->event.hosted = context->ctx.hosted;
+	} else if (!config.instant) {
+		timeline_raise(&context->ctx.legacy.until, o->event.done_at);
+	}
+	return CUDA_SUCCESS;
+}
+
+static struct object *made_of(CUgreenCtx green)
+{
+	struct object *o = object_of(green, GREEN_CONTEXT);
+	return o ? o->green.made : NULL;
+}
+
+#define CONTEXT_EVENT(fn, type, context_of, record)                                          \
+	EXPORT CUresult fn(type hCtx, CUevent hEvent)                                        \
+	{                                                                                    \
+		BEGIN(fn, NEEDS_INIT, .ptr = H(hEvent), .src_ptr = H(hCtx));                 \
+		DO(context_event(context_of(hCtx), hEvent, record));                         \
+		return END();                                                                \
+	}
+#define CONTEXT_OF(ctx) object_of(ctx, CONTEXT)
+CONTEXT_EVENT(cuCtxRecordEvent, CUcontext, CONTEXT_OF, true)
+CONTEXT_EVENT(cuCtxWaitEvent, CUcontext, CONTEXT_OF, false)
+CONTEXT_EVENT(cuGreenCtxRecordEvent, CUgreenCtx, made_of, true)
+CONTEXT_EVENT(cuGreenCtxWaitEvent, CUgreenCtx, made_of, false)
+
+static CUresult get_handle(CUipcEventHandle *out, CUevent event)
+{
+	if (!object_of(event, EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = (CUipcEventHandle){{1}};
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
+{
+	BEGIN(cuIpcGetEventHandle, NEEDS_CONTEXT, .ptr = H(event));
+	DO(get_handle(pHandle, event));
+	return END();
+}
+
+/* An event that is over: processes do not see each other's streams. */
+EXPORT CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+{
+	BEGIN(cuIpcOpenEventHandle, NEEDS_CONTEXT);
+	DO(handle.reserved[0] == 1 ? event_create(&call, phEvent, CU_EVENT_DISABLE_TIMING) : CUDA_ERROR_INVALID_VALUE);
+	return END();
+}

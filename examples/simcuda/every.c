@@ -164,9 +164,11 @@ static void *run(void *unused)
 	every_foreign_memory();
 	every_copy();
 	every_set();
+	every_hints();
 	every_stream();
 	every_launch();
 	every_graph();
+	every_nodes();
 	every_capture();
 	every_module();
 	every_shared();

@@ -53,9 +53,11 @@ void every_virtual_memory(void);
 void every_foreign_memory(void); /* external memory and arrays */
 void every_copy(void);
 void every_set(void);
+void every_hints(void);  /* managed memory in batches, semaphores, checkpoints */
 void every_stream(void);
 void every_launch(void);
 void every_graph(void);
+void every_nodes(void);  /* nodes of graphs that every_graph has not */
 void every_capture(void);
 void every_module(void);
 void every_shared(void);   /* with the other process */

@@ -4,6 +4,7 @@
  */
 #include "every.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -28,38 +29,88 @@ void every_start_child(void)
 	link_fd = ends[0];
 }
 
-static bool send_handle(const CUipcMemHandle *handle)
+/* What one process gives the other. */
+struct gift {
+	CUipcMemHandle memory;
+	CUmemPoolPtrExportData pooled;
+	int pool_fd; /* of the giver */
+};
+
+static bool send_gift(const struct gift *gift)
 {
-	return write(link_fd, handle, sizeof(*handle)) == sizeof(*handle);
+	return write(link_fd, gift, sizeof(*gift)) == sizeof(*gift);
 }
 
-static bool receive_handle(CUipcMemHandle *handle)
+static bool receive_gift(struct gift *gift)
 {
-	return recv(link_fd, handle, sizeof(*handle), MSG_WAITALL) == sizeof(*handle);
+	return recv(link_fd, gift, sizeof(*gift), MSG_WAITALL) == sizeof(*gift);
+}
+
+/* A pool that other processes may import, with an allocation of it. */
+static CUdeviceptr share_pool(struct gift *gift, CUmemoryPool *pool)
+{
+	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				      .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUdeviceptr p = 0;
+	OK(cuMemPoolCreate, pool, &props);
+	OK(cuMemPoolExportToShareableHandle, &gift->pool_fd, *pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	OK(cuMemAllocFromPoolAsync, &p, 76543, *pool, NULL);
+	OK(cuMemPoolExportPointer, &gift->pooled, p);
+	return p;
+}
+
+/* Opens the other's pool; a free ends what was imported twice. */
+static void import_pool(struct gift *from, CUstream stream)
+{
+	CUmemoryPool pool = NULL;
+	CUdeviceptr p = 0, again = 0;
+	char path[64];
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)child, from->pool_fd);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	OK(cuMemPoolImportFromShareableHandle, &pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	OK(cuMemPoolImportPointer, &p, pool, &from->pooled);
+	OK(cuMemPoolImportPointer, &again, pool, &from->pooled);
+	every_check(p == again, "imported again, memory has the same address");
+	OK(cuMemcpyDtoD_v2, p, every.here, 333);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
+	OK(cuMemFreeAsync, p, stream);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2, p);
+	OK(cuMemPoolImportPointer, &p, pool, &from->pooled);
+	OK(cuMemFree_v2, p);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync, &p, 222, pool, stream);
+	OK(cuMemPoolDestroy, pool);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolImportFromShareableHandle, &pool, (void *)-1,
+	      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	close(fd);
 }
 
 int every_be_child(void)
 {
-	CUipcMemHandle mine, theirs;
-	CUdeviceptr p = 0, opened = 0;
+	struct gift mine, theirs;
+	CUmemoryPool pool = NULL;
+	CUdeviceptr p = 0, opened = 0, pooled = 0;
 	CUcontext context = NULL;
 	CUdevice device;
 	char byte;
 	link_fd = STDIN_FILENO;
-	if (!receive_handle(&theirs))
+	if (!receive_gift(&theirs))
 		return 0; /* the parent did not come so far */
 	OK(cuInit, 0);
 	OK(cuDeviceGet, &device, 0);
 	OK(cuDevicePrimaryCtxRetain, &context, device);
 	OK(cuCtxSetCurrent, context);
 	OK(cuMemAlloc_v2, &p, 54321);
-	OK(cuIpcGetMemHandle, &mine, p);
-	OK(cuIpcOpenMemHandle_v2, &opened, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	OK(cuIpcGetMemHandle, &mine.memory, p);
+	pooled = share_pool(&mine, &pool);
+	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	OK(cuMemsetD8_v2, opened, 1, 100);
 	OK(cuIpcCloseMemHandle, opened);
 	/* Until the parent has opened and closed it, the memory has to be there. */
-	if (!send_handle(&mine) || read(link_fd, &byte, 1) != 1)
+	if (!send_gift(&mine) || read(link_fd, &byte, 1) != 1)
 		return 1;
+	OK(cuMemFreeAsync, pooled, NULL);
+	OK(cuMemPoolDestroy, pool);
 	OK(cuMemFree_v2, p);
 	OK(cuDevicePrimaryCtxRelease_v2, device);
 	return 0;
@@ -67,25 +118,33 @@ int every_be_child(void)
 
 void every_shared(void)
 {
-	CUipcMemHandle mine, theirs, nonsense = {{0}};
-	CUdeviceptr p = 0, opened = 0, again = 0;
+	struct gift mine, theirs;
+	CUipcMemHandle nonsense = {{0}};
+	CUmemoryPool pool = NULL;
+	CUdeviceptr p = 0, pooled = 0, opened = 0, again = 0;
 	OK(cuMemAlloc_v2, &p, 12345);
-	OK(cuIpcGetMemHandle, &mine, p);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle, &theirs, (CUdeviceptr)(uintptr_t)&mine);
-	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2, &opened, mine, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	OK(cuIpcGetMemHandle, &mine.memory, p);
+	pooled = share_pool(&mine, &pool);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportPointer, &theirs.pooled, p);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolImportPointer, &opened, pool, &mine.pooled);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle, &theirs.memory, (CUdeviceptr)(uintptr_t)&mine);
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2, &opened, mine.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2, &opened, nonsense, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
-	if (!send_handle(&mine) || !receive_handle(&theirs)) {
+	if (!send_gift(&mine) || !receive_gift(&theirs)) {
 		fprintf(stderr, "every: the other process is gone\n");
 		exit(1);
 	}
-	OK(cuIpcOpenMemHandle_v2, &opened, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	OK(cuIpcOpenMemHandle_v2, &again, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	OK(cuIpcOpenMemHandle, &again, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	OK(cuMemcpyDtoD_v2, opened, every.here, 222);
 	OK(cuIpcCloseMemHandle, opened);
 	OK(cuIpcCloseMemHandle, again);
+	import_pool(&theirs, every.streams[0]);
 	if (write(link_fd, "", 1) != 1)
 		perror("every: the other process");
+	OK(cuMemFreeAsync, pooled, NULL);
+	OK(cuMemPoolDestroy, pool);
 	OK(cuMemFree_v2, p);
 }
 

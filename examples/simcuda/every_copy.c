@@ -159,12 +159,41 @@ static void batches(void)
 	}
 }
 
+static CUmemcpy3DOperand at(CUdeviceptr address)
+{
+	return (CUmemcpy3DOperand){.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = address, .rowLength = 512, .layerHeight = 16}};
+}
+
+static void batches_3d(void)
+{
+	enum { MOST = 384 }; /* what the recorder adds up */
+	static CUDA_MEMCPY3D_BATCH_OP list[MOST];
+	CUstream *s = every.streams;
+	size_t fail = 0;
+	for (unsigned int i = 0; i < MOST; i++) {
+		list[i].src = at(every.here + 128 * i);
+		list[i].dst = at(every.there + 256 * i);
+		list[i].extent.width = 50 + i;
+		list[i].extent.height = 1 + i % 7;
+		list[i].extent.depth = 1 + i % 3;
+	}
+	OK(cuMemcpy3DBatchAsync, 1, list + 3, &fail, 0, s[0]);
+	OK_AS(cuMemcpy3DBatchAsync_ptsz, cuMemcpy3DBatchAsync, 24, list, &fail, 0, s[1]);
+	OK(cuMemcpy3DBatchAsync_v2, MOST, list, 0, s[2]);
+	OK_AS(cuMemcpy3DBatchAsync_v2_ptsz, cuMemcpy3DBatchAsync_v2, 25, list + 1, 0, s[3]);
+	list[30].dst = (CUmemcpy3DOperand){.type = CU_MEMCPY_OPERAND_TYPE_ARRAY, .op.array = {.array = every.array}};
+	OK(cuMemcpy3DBatchAsync_v2, 31, list, 0, s[0]);
+	list[2].extent.width = 0;
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync_v2, 3, list, 0, s[1]);
+}
+
 void every_copy(void)
 {
 	rows();
 	with_arrays();
 	shapes();
 	batches();
+	batches_3d();
 }
 
 #define HERE (every.here + 64 * some_number())

@@ -38,6 +38,8 @@ void every_memory(void)
 	OK(cuMemFreeHost, host);
 	OK(cuMemAllocHost_v2, &host, some_bytes());
 	OK(cuMemFreeHost, host);
+	OK(cuMemAllocHost, &host, (unsigned int)some_bytes());
+	OK(cuMemFreeHost, host);
 	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemHostAlloc, &host, HUGE_BYTES + some_bytes(), 0);
 	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocHost_v2, &host, HUGE_BYTES + some_bytes());
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost, plain);
@@ -46,6 +48,8 @@ void every_memory(void)
 	FAILS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister_v2, plain[0] + 64, some_bytes(), 0);
 	OK(cuMemHostUnregister, plain[1]);
 	OK(cuMemHostUnregister, plain[0]);
+	OK(cuMemHostRegister, plain[1], some_bytes(), 0);
+	OK(cuMemHostUnregister, plain[1]);
 	FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister, plain[0]);
 }
 
@@ -77,6 +81,14 @@ void every_pool(void)
 	OK(cuMemFreeAsync, p[2], every.streams[2]);
 	OK(cuMemFreeAsync, p[3], every.streams[3]);
 	OK(cuMemPoolTrimTo, pool, 512);
+	CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, every.other_device}, on_host = {CU_MEM_LOCATION_TYPE_HOST, 0};
+	const CUmemAccessDesc access = {props.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	OK(cuMemGetDefaultMemPool, &standard, &here, CU_MEM_ALLOCATION_TYPE_PINNED);
+	OK(cuMemGetMemPool, &current, &here, CU_MEM_ALLOCATION_TYPE_PINNED);
+	OK(cuMemSetMemPool, &here, CU_MEM_ALLOCATION_TYPE_PINNED, current);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetMemPool, &current, &on_host, CU_MEM_ALLOCATION_TYPE_PINNED);
+	OK(cuMemPoolSetAccess, pool, &access, 1);
+	OK(cuDeviceGraphMemTrim, every.other_device);
 	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocFromPoolAsync, &p[2], HUGE_BYTES + some_bytes(), pool, every.streams[0]);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy, standard);
@@ -125,6 +137,11 @@ void every_virtual_memory(void)
 	OK(cuMemExportToShareableHandle, &fd, a, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	OK(cuMemImportFromShareableHandle, &imported, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	close(fd);
+	CUarrayMapInfo sparse = {.resource.array = every.array, .memHandle = a};
+	OK(cuMemMapArrayAsync, &sparse, 1, every.streams[0]);
+	OK_AS(cuMemMapArrayAsync_ptsz, cuMemMapArrayAsync, &sparse, 1, every.streams[1]);
+	sparse.memHandle = 0xbad0;
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMapArrayAsync, &sparse, 1, every.streams[0]);
 	multicast(at, a);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap, at, first, 0, a, 0);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree, at, all);
@@ -158,6 +175,11 @@ static void external(void)
 	desc.handle.fd = memfd_create("every", MFD_CLOEXEC);
 	OK(cuImportExternalMemory, &memory, &desc);
 	OK(cuExternalMemoryGetMappedBuffer, &p, memory, &buffer);
+	const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC image = {.offset = 8192, .numLevels = 2};
+	CUmipmappedArray mapped = NULL;
+	OK(cuExternalMemoryGetMappedMipmappedArray, &mapped, memory, &image);
+	OK(cuMipmappedArrayDestroy, mapped);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuExternalMemoryGetMappedMipmappedArray, &mapped, NULL, &image);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuExternalMemoryGetMappedBuffer, &p, memory, &too_much);
 	OK(cuMemFree_v2, p);
 	OK(cuDestroyExternalMemory, memory);
@@ -190,8 +212,37 @@ static void arrays(void)
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuMipmappedArrayDestroy, m);
 }
 
+static void graphics(void)
+{
+	CUgraphicsResource r[2] = {NULL};
+	CUdeviceptr p = 0;
+	CUarray array = NULL;
+	CUmipmappedArray levels = NULL;
+	size_t bytes = 0;
+	int fd = -1;
+	OK(cuGraphicsGLRegisterBuffer, &r[0], 7, 0);
+	OK(cuGraphicsGLRegisterImage, &r[1], 8, 0x0de1, 0);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphicsGLRegisterBuffer, &r[0], 0, 0);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphicsResourceGetMappedPointer_v2, &p, &bytes, r[0]);
+	OK(cuGraphicsMapResources, 2, r, every.streams[0]);
+	OK(cuGraphicsResourceGetMappedPointer_v2, &p, &bytes, r[0]);
+	OK(cuGraphicsSubResourceGetMappedArray, &array, r[1], 0, 0);
+	OK(cuGraphicsResourceGetMappedMipmappedArray, &levels, r[1]);
+	OK(cuMemcpyDtoD_v2, p, every.here, 321);
+	OK(cuGraphicsUnmapResources, 2, r, every.streams[1]);
+	OK_AS(cuGraphicsMapResources_ptsz, cuGraphicsMapResources, 1, r, every.streams[2]);
+	OK_AS(cuGraphicsUnmapResources_ptsz, cuGraphicsUnmapResources, 1, r, every.streams[3]);
+	OK(cuGraphicsUnregisterResource, r[0]);
+	OK(cuGraphicsUnregisterResource, r[1]);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphicsUnregisterResource, r[1]);
+	OK(cuMemGetHandleForAddressRange, &fd, every.here, 65536, 1, 0);
+	close(fd);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetHandleForAddressRange, &fd, 0xdead000, 4096, 1, 0);
+}
+
 void every_foreign_memory(void)
 {
 	external();
 	arrays();
+	graphics();
 }

@@ -52,6 +52,22 @@ static void contexts(void)
 	OK(cuCtxDestroy_v2, made);
 	OK(cuCtxCreate_v3, &made, NULL, 0, 0, every.other_device);
 	OK(cuCtxDestroy_v2, made);
+	OK(cuCtxCreate, &made, 0, every.other_device);
+	OK(cuCtxDestroy, made);
+	OK(cuGLCtxCreate, &made, 0, every.other_device);
+	OK(cuCtxPopCurrent, &popped);
+	OK(cuCtxPushCurrent, made);
+	OK(cuCtxDestroy, made);
+	OK(cuGLCtxCreate_v2, &made, 0, every.other_device);
+	OK(cuCtxAttach, &popped, 0);
+	OK(cuCtxDetach, made);
+	OK(cuCtxSetLimit, CU_LIMIT_STACK_SIZE, 2048);
+	OK(cuCtxDetach, made);
+	OK(cuVDPAUCtxCreate, &made, 0, every.device, 5, NULL);
+	OK(cuCtxDestroy_v2, made);
+	OK(cuVDPAUCtxCreate_v2, &made, 0, every.device, 5, NULL);
+	OK(cuCtxDestroy_v2, made);
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxDetach, made);
 	OK(cuCtxCreate_v4, &made, NULL, 0, every.other_device);
 	OK(cuCtxPopCurrent_v2, &popped);
 	OK(cuCtxPushCurrent_v2, made);
@@ -83,7 +99,16 @@ static void green(void)
 	OK(cuDevResourceGenerateDesc, &desc, &resource, 1);
 	OK(cuGreenCtxCreate, &ctx, desc, every.device, CU_GREEN_CTX_DEFAULT_STREAM);
 	OK(cuCtxFromGreenCtx, &context, ctx);
+	CUstream stream = NULL;
+	CUevent event = NULL;
 	OK(cuCtxPushCurrent_v2, context);
+	OK(cuGreenCtxStreamCreate, &stream, ctx, CU_STREAM_NON_BLOCKING, 0);
+	OK(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+	OK(cuGreenCtxRecordEvent, ctx, event);
+	OK(cuGreenCtxWaitEvent, ctx, event);
+	OK(cuEventDestroy_v2, event);
+	OK(cuStreamDestroy_v2, stream);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuGreenCtxStreamCreate, &stream, ctx, CU_STREAM_DEFAULT, 0);
 	OK(cuMemAlloc_v2, &p, some_bytes());
 	OK(cuMemFree_v2, p);
 	OK(cuCtxPopCurrent_v2, &popped);
@@ -123,25 +148,7 @@ static bool write_file(char *path)
 	return ok;
 }
 
-static void from_files(void)
-{
-	char path[] = "/tmp/every-XXXXXX";
-	CUmodule module = NULL;
-	CUlibrary library = NULL;
-	if (!write_file(path)) {
-		perror("every: /tmp");
-		exit(1);
-	}
-	OK(cuModuleLoad, &module, path);
-	OK(cuModuleUnload, module);
-	OK(cuLibraryLoadFromFile, &library, path, NULL, NULL, 0, NULL, NULL, 0);
-	OK(cuLibraryUnload, library);
-	unlink(path);
-	FAILS(CUDA_ERROR_FILE_NOT_FOUND, cuModuleLoad, &module, path);
-	FAILS(CUDA_ERROR_FILE_NOT_FOUND, cuLibraryLoadFromFile, &library, path, NULL, NULL, 0, NULL, NULL, 0);
-}
-
-static void linker(void)
+static void linker(const char *path)
 {
 	CUlinkState state = NULL;
 	CUmodule module = NULL;
@@ -155,7 +162,32 @@ static void linker(void)
 	OK(cuModuleLoadFatBinary, &module, image);
 	OK(cuLinkDestroy, state);
 	OK(cuModuleUnload, module);
+	OK(cuLinkCreate, 0, NULL, NULL, &state);
+	OK(cuLinkAddData, state, CU_JIT_INPUT_PTX, (void *)(uintptr_t)every_ptx, every_ptx_size, "again", 0, NULL, NULL);
+	OK(cuLinkAddFile, state, CU_JIT_INPUT_PTX, path, 0, NULL, NULL);
+	OK(cuLinkAddFile_v2, state, CU_JIT_INPUT_PTX, path, 0, NULL, NULL);
+	FAILS(CUDA_ERROR_FILE_NOT_FOUND, cuLinkAddFile_v2, state, CU_JIT_INPUT_PTX, "/nonexistent", 0, NULL, NULL);
+	OK(cuLinkDestroy, state);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLinkDestroy, state);
+}
+
+static void from_files(void)
+{
+	char path[] = "/tmp/every-XXXXXX";
+	CUmodule module = NULL;
+	CUlibrary library = NULL;
+	if (!write_file(path)) {
+		perror("every: /tmp");
+		exit(1);
+	}
+	OK(cuModuleLoad, &module, path);
+	OK(cuModuleUnload, module);
+	OK(cuLibraryLoadFromFile, &library, path, NULL, NULL, 0, NULL, NULL, 0);
+	OK(cuLibraryUnload, library);
+	linker(path);
+	unlink(path);
+	FAILS(CUDA_ERROR_FILE_NOT_FOUND, cuModuleLoad, &module, path);
+	FAILS(CUDA_ERROR_FILE_NOT_FOUND, cuLibraryLoadFromFile, &library, path, NULL, NULL, 0, NULL, NULL, 0);
 }
 
 void every_module(void)
@@ -173,6 +205,10 @@ void every_module(void)
 	OK(cuModuleGetGlobal_v2, &p, &bytes, module, "every_table");
 	OK(cuModuleUnload, module);
 	OK(cuFuncGetName, &name, every.function);
+	OK(cuFuncLoad, every.function);
+	OK(cuLibraryGetGlobal, &p, &bytes, every.library, "every_table");
+	OK(cuLibraryGetManaged, &p, &bytes, every.library, "every_table");
+	FAILS(CUDA_ERROR_NOT_FOUND, cuLibraryGetGlobal, &p, &bytes, every.library, "nothing");
 	OK(cuLibraryGetKernelCount, &n, every.library);
 	OK(cuLibraryEnumerateKernels, kernels, 2, every.library);
 	OK(cuLibraryGetModule, &module, every.library);
@@ -186,7 +222,6 @@ void every_module(void)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuModuleLoadFatBinary, &module, NULL);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuModuleUnload, BAD_HANDLE(CUmodule));
 	from_files();
-	linker();
 }
 
 void every_tear_down(void)
@@ -202,6 +237,9 @@ void every_tear_down(void)
 	OK(cuLibraryUnload, every.library);
 	OK(cuModuleUnload, every.module);
 	OK(cuDevicePrimaryCtxRelease_v2, every.device);
+	OK(cuDevicePrimaryCtxRetain, &every.context, every.device);
+	OK(cuDevicePrimaryCtxRelease, every.device);
+	OK(cuDevicePrimaryCtxReset, every.device);
 	if (every.device != every.other_device)
 		OK(cuDevicePrimaryCtxReset_v2, every.other_device);
 	else

@@ -9,7 +9,7 @@ void every_stream(void)
 	OK(cuStreamCreate, &made, CU_STREAM_DEFAULT);
 	OK(cuStreamDestroy_v2, made);
 	OK(cuStreamCreateWithPriority, &made, CU_STREAM_NON_BLOCKING, -1);
-	OK(cuStreamDestroy_v2, made);
+	OK(cuStreamDestroy, made);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2, made);
 	OK(cuEventCreate, &start, CU_EVENT_DEFAULT);
 	OK(cuEventCreate, &end, CU_EVENT_DEFAULT);
@@ -24,6 +24,14 @@ void every_stream(void)
 	OK(cuEventQuery, end);
 	OK(cuEventElapsedTime, &ms, start, end);
 	OK(cuEventElapsedTime_v2, &ms, start, end);
+	CUipcEventHandle handle;
+	CUevent opened = NULL;
+	OK(cuIpcGetEventHandle, &handle, start);
+	OK(cuIpcOpenEventHandle, &opened, handle);
+	OK(cuEventDestroy, opened);
+	OK(cuCtxRecordEvent, every.context, start);
+	OK(cuCtxWaitEvent, every.context, start);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuCtxWaitEvent, every.context, opened);
 	OK(cuEventDestroy_v2, start);
 	OK(cuEventDestroy_v2, end);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuEventRecord, start, s[0]);
@@ -49,6 +57,16 @@ void every_stream(void)
 	OK_AS(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32_v2, s[1], every.here + 36, 106, 1);
 	OK(cuStreamWaitValue64_v2, s[2], every.here + 40, 107, 0);
 	OK_AS(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2, s[3], every.here + 48, 108, 0);
+	OK(cuStreamWriteValue32, s[0], every.here + 52, 201, 0);
+	OK_AS(cuStreamWriteValue32_ptsz, cuStreamWriteValue32, s[1], every.here + 56, 202, 0);
+	OK(cuStreamWriteValue64, s[2], every.here + 64, 203, 0);
+	OK_AS(cuStreamWriteValue64_ptsz, cuStreamWriteValue64, s[3], every.here + 72, 204, 0);
+	OK(cuStreamWaitValue32, s[0], every.here + 80, 205, 0);
+	OK_AS(cuStreamWaitValue32_ptsz, cuStreamWaitValue32, s[1], every.here + 84, 206, 0);
+	OK(cuStreamWaitValue64, s[2], every.here + 88, 207, 0);
+	OK_AS(cuStreamWaitValue64_ptsz, cuStreamWaitValue64, s[3], every.here + 96, 208, 0);
+	OK(cuStreamBatchMemOp, s[2], 1, operations, 0);
+	OK_AS(cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp, s[3], 2, operations, 0);
 	OK(cuStreamBatchMemOp_v2, s[0], 2, operations, 0);
 	OK_AS(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp_v2, s[1], 3, operations, 0);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32_v2, s[0], every.here + 2, 109, 0);
@@ -91,6 +109,16 @@ void every_launch(void)
 	c.blockDimX = 2048;
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernelEx, &c, f, arguments, NULL);
 	FAILS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, cuLaunchCooperativeKernel, f, 100000, 1, 1, 128, 1, 1, 0, s[3], arguments);
+
+	CUDA_LAUNCH_PARAMS list[2] = {{f, some_number(), 2, 1, 64, 1, 2, some_number(), s[0], arguments},
+				      {k, some_number(), 1, 1, 32, 1, 1, 0, s[1], arguments}};
+	OK(cuLaunchCooperativeKernelMultiDevice, list, 2, 0);
+	OK(cuLaunch, f);
+	OK(cuLaunchGrid, f, 5, (int)some_number());
+	OK(cuLaunchGridAsync, f, (int)some_number(), 4, s[2]);
+	list[0].function = NULL;
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchCooperativeKernelMultiDevice, list, 2, 0);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchGridAsync, BAD_HANDLE(CUfunction), 3, 2, s[3]);
 
 	OK(cuLaunchHostFunc, s[0], add_to, &ran);
 	OK_AS(cuLaunchHostFunc_ptsz, cuLaunchHostFunc, s[1], add_to, &ran);

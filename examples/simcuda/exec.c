@@ -116,17 +116,20 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hG
 	return END();
 }
 
-EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
-				      size_t bufferSize)
-{
-	BEGIN(cuGraphInstantiate_v2, NEEDS_CONTEXT, .src_ptr = H(hGraph));
-	DO(instantiate(&call, phGraphExec, hGraph, 0));
-	if (phErrorNode)
-		*phErrorNode = NULL;
-	if (logBuffer && bufferSize)
-		*logBuffer = 0;
-	return END();
-}
+#define GRAPH_INSTANTIATE(fn)                                                                                            \
+	EXPORT CUresult fn(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,          \
+			   size_t bufferSize)                                                                            \
+	{                                                                                                                \
+		BEGIN(fn, NEEDS_CONTEXT, .src_ptr = H(hGraph));                                                          \
+		DO(instantiate(&call, phGraphExec, hGraph, 0));                                                          \
+		if (phErrorNode)                                                                                         \
+			*phErrorNode = NULL;                                                                             \
+		if (logBuffer && bufferSize)                                                                             \
+			*logBuffer = 0;                                                                                  \
+		return END();                                                                                            \
+	}
+GRAPH_INSTANTIATE(cuGraphInstantiate)
+GRAPH_INSTANTIATE(cuGraphInstantiate_v2)
 
 #define GRAPH_INSTANTIATE_WITH_PARAMS(fn)                                                                                       \
 	EXPORT CUresult fn(CUgraphExec *phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)          \
@@ -180,6 +183,19 @@ EXPORT CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUg
 {
 	BEGIN(cuGraphExecUpdate_v2, NEEDS_CONTEXT, .ptr = H(hGraphExec), .src_ptr = H(hGraph));
 	DO(update(hGraphExec, hGraph, resultInfo));
+	return END();
+}
+
+EXPORT CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+				  CUgraphExecUpdateResult *updateResult_out)
+{
+	BEGIN(cuGraphExecUpdate, NEEDS_CONTEXT, .ptr = H(hGraphExec), .src_ptr = H(hGraph));
+	CUgraphExecUpdateResultInfo info = {0};
+	DO(updateResult_out ? update(hGraphExec, hGraph, &info) : CUDA_ERROR_INVALID_VALUE);
+	if (hErrorNode_out)
+		*hErrorNode_out = info.errorNode;
+	if (updateResult_out)
+		*updateResult_out = info.result;
 	return END();
 }
 

@@ -142,6 +142,43 @@ struct object *node_add(struct object *graph, struct object *const *after, uint3
 	return node;
 }
 
+static void set_remove(struct node_set *set, const struct object *node)
+{
+	for (uint32_t i = 0; i < set->len; i++)
+		if (set->nodes[i] == node)
+			set->nodes[i--] = set->nodes[--set->len];
+}
+
+/* Graphs with memory nodes keep all of theirs, as with the real driver. */
+static CUresult remove_locked(struct object *node)
+{
+	struct object *graph = node->node.graph, **link = &graph->graph.first, *before = NULL;
+	if (graph->graph.has_memory)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	for (; *link != node; link = &before->next)
+		before = *link;
+	*link = node->next;
+	if (graph->graph.last == node)
+		graph->graph.last = before;
+	graph->graph.len = 0;
+	for (struct object *other = graph->graph.first; other; other = other->next) {
+		other->node.index = graph->graph.len++;
+		set_remove(&other->node.after, node);
+	}
+	node_free(node);
+	return CUDA_SUCCESS;
+}
+
+CUresult node_remove(struct object *node)
+{
+	if (!node)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&graph_lock);
+	CUresult result = remove_locked(node);
+	pthread_mutex_unlock(&graph_lock);
+	return result;
+}
+
 /* ---- graphs ---- */
 
 void graph_free(struct object *graph)

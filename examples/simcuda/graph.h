@@ -38,6 +38,7 @@ void op_move_data(const struct op *op);
 
 extern pthread_mutex_t graph_lock; /* of all graphs, nodes and captures */
 struct object *node_add(struct object *graph, struct object *const *after, uint32_t n, const struct op *op); /* locked */
+CUresult node_remove(struct object *node); /* NULL: an invalid handle */
 struct object *graph_copy(struct object *graph); /* locked */
 void graph_free(struct object *graph);           /* locked */
 

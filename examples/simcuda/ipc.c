@@ -100,13 +100,16 @@ static CUresult open_handle(struct call *call, CUdeviceptr *out, const CUipcMemH
 	return result;
 }
 
-EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	BEGIN(cuIpcOpenMemHandle_v2, NEEDS_CONTEXT, .value = Flags);
-	DO(unsafe_in_capture(&call));
-	DO(open_handle(&call, pdptr, &handle, Flags));
-	return END();
-}
+#define IPC_OPEN_MEM_HANDLE(fn)                                                                  \
+	EXPORT CUresult fn(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)        \
+	{                                                                                        \
+		BEGIN(fn, NEEDS_CONTEXT, .value = Flags);                                        \
+		DO(unsafe_in_capture(&call));                                                    \
+		DO(open_handle(&call, pdptr, &handle, Flags));                                   \
+		return END();                                                                    \
+	}
+IPC_OPEN_MEM_HANDLE(cuIpcOpenMemHandle)
+IPC_OPEN_MEM_HANDLE(cuIpcOpenMemHandle_v2)
 
 static struct opened *unlink_locked(struct opened **link)
 {

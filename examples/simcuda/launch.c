@@ -93,6 +93,20 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
 		return END();                                                                                 \
 	}
 
+static void take_params(struct call *call, const CUDA_LAUNCH_PARAMS *p)
+{
+	call->function = H(p->function);
+	call->kernel = kernel_name(p->function);
+	call->grid[0] = p->gridDimX;
+	call->grid[1] = p->gridDimY;
+	call->grid[2] = p->gridDimZ;
+	call->block[0] = p->blockDimX;
+	call->block[1] = p->blockDimY;
+	call->block[2] = p->blockDimZ;
+	call->shared_bytes = p->sharedMemBytes;
+	call->stream = H(p->hStream);
+}
+
 static void take_config(struct call *call, const CUlaunchConfig *c)
 {
 	call->grid[0] = c->gridDimX;
@@ -107,3 +121,52 @@ static void take_config(struct call *call, const CUlaunchConfig *c)
 
 LAUNCH_KERNEL_EX(cuLaunchKernelEx, LEGACY)
 LAUNCH_KERNEL_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
+
+/* ---- several devices at once, and launches of the first CUDA, whose block belongs to the function ---- */
+
+static CUresult launch_list(struct call *call, const CUDA_LAUNCH_PARAMS *list, unsigned int n)
+{
+	CUresult result = list && n > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < n && !result; i++) {
+		struct call one = *call;
+		take_params(&one, &list[i]);
+		result = launch(&one, list[i].hStream, LEGACY);
+	}
+	return result;
+}
+
+EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices,
+						     unsigned int flags)
+{
+	BEGIN(cuLaunchCooperativeKernelMultiDevice, NEEDS_CONTEXT, .value = numDevices);
+	(void)flags;
+	if (launchParamsList && numDevices)
+		take_params(&call, launchParamsList);
+	DO(launch_list(&call, launchParamsList, numDevices));
+	return END();
+}
+
+static CUresult launch_old(struct call *call, CUstream stream)
+{
+	struct call checked = *call;
+	for (int i = 0; i < 3; i++)
+		checked.block[i] = 1;
+	struct lane lane;
+	CUresult result = lane_of(call, stream, LEGACY, &lane);
+	if (!result)
+		result = launch_check(&checked);
+	return result ? result : submit(&lane);
+}
+
+#define LAUNCH_OLD(fn, parameters, stream_argument, width, height)                                                  \
+	EXPORT CUresult fn parameters                                                                               \
+	{                                                                                                           \
+		BEGIN(fn, NEEDS_CONTEXT, .function = H(f), .grid = {(uint32_t)(width), (uint32_t)(height), 1},      \
+		      .stream = H(stream_argument));                                                                \
+		call.kernel = kernel_name(f);                                                                       \
+		DO(launch_old(&call, stream_argument));                                                             \
+		return END();                                                                                       \
+	}
+LAUNCH_OLD(cuLaunch, (CUfunction f), NULL, 1, 1)
+LAUNCH_OLD(cuLaunchGrid, (CUfunction f, int grid_width, int grid_height), NULL, grid_width, grid_height)
+LAUNCH_OLD(cuLaunchGridAsync, (CUfunction f, int grid_width, int grid_height, CUstream hStream), hStream, grid_width, grid_height)

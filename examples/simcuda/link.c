@@ -1,6 +1,7 @@
 /* The linker: it collects PTX, and what it makes of it is an image that has all the names. */
 #include "image.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,12 +22,15 @@ static CUresult create(struct call *call, CUlinkState *out, unsigned int n, cons
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
-{
-	BEGIN(cuLinkCreate_v2, NEEDS_CONTEXT);
-	DO(create(&call, stateOut, numOptions, options, optionValues));
-	return END();
-}
+#define LINK_CREATE(fn)                                                                                                   \
+	EXPORT CUresult fn(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)    \
+	{                                                                                                                 \
+		BEGIN(fn, NEEDS_CONTEXT);                                                                                 \
+		DO(create(&call, stateOut, numOptions, options, optionValues));                                           \
+		return END();                                                                                             \
+	}
+LINK_CREATE(cuLinkCreate)
+LINK_CREATE(cuLinkCreate_v2)
 
 static CUresult append(struct object *o, const char *more)
 {
@@ -59,14 +63,40 @@ static CUresult add(struct object *o, CUjitInputType type, const char *data, siz
 	return result;
 }
 
-EXPORT CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
-				 unsigned int numOptions, CUjit_option *options, void **optionValues)
+#define LINK_ADD_DATA(fn)                                                                                          \
+	EXPORT CUresult fn(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,      \
+			   unsigned int numOptions, CUjit_option *options, void **optionValues)                    \
+	{                                                                                                          \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(state), .src_ptr = H(data));                                     \
+		(void)name, (void)numOptions, (void)options, (void)optionValues;                                   \
+		DO(add(object_of(state, LINK), type, data, size));                                                 \
+		return END();                                                                                      \
+	}
+LINK_ADD_DATA(cuLinkAddData)
+LINK_ADD_DATA(cuLinkAddData_v2)
+
+static CUresult add_file(struct object *o, CUjitInputType type, const char *path)
 {
-	BEGIN(cuLinkAddData_v2, NEEDS_CONTEXT, .ptr = H(state), .src_ptr = H(data));
-	(void)name, (void)numOptions, (void)options, (void)optionValues;
-	DO(add(object_of(state, LINK), type, data, size));
-	return END();
+	char text[4096];
+	FILE *f = path ? fopen(path, "r") : NULL;
+	if (!f)
+		return path ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+	size_t n = fread(text, 1, sizeof(text), f);
+	fclose(f);
+	return n < sizeof(text) ? add(o, type, text, n) : CUDA_ERROR_OUT_OF_MEMORY;
 }
+
+#define LINK_ADD_FILE(fn)                                                                                     \
+	EXPORT CUresult fn(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, \
+			   CUjit_option *options, void **optionValues)                                        \
+	{                                                                                                     \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(state), .src_ptr = H(path));                                \
+		(void)numOptions, (void)options, (void)optionValues;                                          \
+		DO(add_file(object_of(state, LINK), type, path));                                             \
+		return END();                                                                                 \
+	}
+LINK_ADD_FILE(cuLinkAddFile)
+LINK_ADD_FILE(cuLinkAddFile_v2)
 
 /* The image belongs to the state and goes with it. */
 static CUresult complete(struct object *o, void **image, size_t *size)

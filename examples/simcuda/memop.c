@@ -39,12 +39,20 @@ static CUresult write_value(struct lane *lane, uint64_t address, uint64_t value,
 		DO(work(&lane, addr, value, sizeof(type), flags));                                                  \
 		return END();                                                                                       \
 	}
+VALUE(cuStreamWaitValue32, LEGACY, uint32_t, wait_value)
+VALUE(cuStreamWaitValue32_ptsz, PER_THREAD, uint32_t, wait_value)
 VALUE(cuStreamWaitValue32_v2, LEGACY, uint32_t, wait_value)
 VALUE(cuStreamWaitValue32_v2_ptsz, PER_THREAD, uint32_t, wait_value)
+VALUE(cuStreamWaitValue64, LEGACY, cuuint64_t, wait_value)
+VALUE(cuStreamWaitValue64_ptsz, PER_THREAD, cuuint64_t, wait_value)
 VALUE(cuStreamWaitValue64_v2, LEGACY, cuuint64_t, wait_value)
 VALUE(cuStreamWaitValue64_v2_ptsz, PER_THREAD, cuuint64_t, wait_value)
+VALUE(cuStreamWriteValue32, LEGACY, uint32_t, write_value)
+VALUE(cuStreamWriteValue32_ptsz, PER_THREAD, uint32_t, write_value)
 VALUE(cuStreamWriteValue32_v2, LEGACY, uint32_t, write_value)
 VALUE(cuStreamWriteValue32_v2_ptsz, PER_THREAD, uint32_t, write_value)
+VALUE(cuStreamWriteValue64, LEGACY, cuuint64_t, write_value)
+VALUE(cuStreamWriteValue64_ptsz, PER_THREAD, cuuint64_t, write_value)
 VALUE(cuStreamWriteValue64_v2, LEGACY, cuuint64_t, write_value)
 VALUE(cuStreamWriteValue64_v2_ptsz, PER_THREAD, cuuint64_t, write_value)
 
@@ -78,5 +86,7 @@ static CUresult batch(struct lane *lane, const CUstreamBatchMemOpParams *list, u
 		DO(batch(&lane, paramArray, count, flags));                                                                  \
 		return END();                                                                                                \
 	}
+BATCH(cuStreamBatchMemOp, LEGACY)
+BATCH(cuStreamBatchMemOp_ptsz, PER_THREAD)
 BATCH(cuStreamBatchMemOp_v2, LEGACY)
 BATCH(cuStreamBatchMemOp_v2_ptsz, PER_THREAD)

@@ -194,7 +194,8 @@ CUresult memory_free(struct call *call, CUdeviceptr address)
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_find(d->space, address);
 	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->of : NULL;
-	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY || b->use == EXTERNAL_MEMORY);
+	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY || b->use == EXTERNAL_MEMORY ||
+			 b->use == IMPORTED_MEMORY);
 	if (ok)
 		device_give(d, b);
 	pthread_mutex_unlock(&d->lock);
@@ -320,13 +321,16 @@ EXPORT CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 	return END();
 }
 
-EXPORT CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
-{
-	BEGIN(cuMemAllocHost_v2, NEEDS_CONTEXT, .bytes = bytesize);
-	DO(unsafe_in_capture(&call));
-	DO(pinned_take(&call, pp, bytesize, 0));
-	return END();
-}
+#define MEM_ALLOC_HOST(fn, type)                                    \
+	EXPORT CUresult fn(void **pp, type bytesize)                \
+	{                                                           \
+		BEGIN(fn, NEEDS_CONTEXT, .bytes = bytesize);        \
+		DO(unsafe_in_capture(&call));                       \
+		DO(pinned_take(&call, pp, bytesize, 0));            \
+		return END();                                       \
+	}
+MEM_ALLOC_HOST(cuMemAllocHost, unsigned int)
+MEM_ALLOC_HOST(cuMemAllocHost_v2, size_t)
 
 EXPORT CUresult cuMemFreeHost(void *p)
 {

@@ -12,6 +12,7 @@ enum use {
 	OPENED_MEMORY,   /* block->of is a struct opened: another process's, see ipc.c */
 	EXTERNAL_MEMORY, /* another API's */
 	GLOBAL_MEMORY,   /* a variable of a module */
+	IMPORTED_MEMORY, /* of another process's pool; block->of is its number in the shared state */
 };
 
 bool memory_init(void);
@@ -34,6 +35,7 @@ void memory_unplace(struct device *device, uint64_t address);
 
 /* pool.c. Synchronising gives back what pools hold beyond their thresholds. */
 bool pools_init(struct device *device);
+struct object *pool_new(struct device *device, uint64_t max_size);
 void pools_trim(struct device *device);
 void pools_release_locked(struct device *device, bool all);
 void pools_recount_locked(struct device *device);

@@ -240,6 +240,27 @@ EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule 
 	return END();
 }
 
+/* A library's variables are those of its module in the current context. */
+#define LIBRARY_GET_GLOBAL(fn)                                                                                     \
+	EXPORT CUresult fn(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)                  \
+	{                                                                                                          \
+		BEGIN(fn, NEEDS_CONTEXT, .src_ptr = H(library), .kernel = name);                                   \
+		struct object *module = NULL;                                                                      \
+		DO(module_of_library(object_of(library, LIBRARY), call.current, &module));                         \
+		DO(global_of(&call, module, name, dptr, bytes));                                                   \
+		return END();                                                                                      \
+	}
+LIBRARY_GET_GLOBAL(cuLibraryGetGlobal)
+LIBRARY_GET_GLOBAL(cuLibraryGetManaged)
+
+EXPORT CUresult cuFuncLoad(CUfunction function)
+{
+	BEGIN(cuFuncLoad, NEEDS_CONTEXT, .function = H(function));
+	call.kernel = kernel_name(function);
+	DO(call.kernel ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
+	return END();
+}
+
 /* ---- the other calls ---- */
 
 static CUresult create(struct call *call, CUmodule *module, CUresult read, char *ptx)

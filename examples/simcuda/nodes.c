@@ -1,7 +1,6 @@
 /* Building graphs by hand: cuGraphAdd…Node. */
-#include "graph.h"
+#include "nodes.h"
 
-#include "copy.h"
 #include "memory.h"
 
 #include <stdlib.h>
@@ -26,7 +25,7 @@ static CUresult add_locked(struct object *graph, const CUgraphNode *after, size_
 	return result ? result : made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult add(struct call *call, CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t n, const struct op *op)
+CUresult node_add_to(struct call *call, CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t n, const struct op *op)
 {
 	CUgraphNode node = NULL;
 	if (!out)
@@ -41,9 +40,6 @@ static CUresult add(struct call *call, CUgraphNode *out, CUgraph graph, const CU
 	return CUDA_SUCCESS;
 }
 
-#define NODE_ARGUMENTS CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies, size_t numDependencies
-#define ADD(op) add(&call, phGraphNode, hGraph, dependencies, numDependencies, op)
-
 EXPORT CUresult cuGraphAddEmptyNode(NODE_ARGUMENTS)
 {
 	BEGIN(cuGraphAddEmptyNode, NEEDS_INIT, .src_ptr = H(hGraph));
@@ -52,7 +48,7 @@ EXPORT CUresult cuGraphAddEmptyNode(NODE_ARGUMENTS)
 	return END();
 }
 
-static void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
+void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
 {
 	const void *handle = p->func ? (const void *)p->func : (const void *)p->kern;
 	call->function = H(handle);
@@ -64,6 +60,25 @@ static void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
 	call->block[1] = p->blockDimY;
 	call->block[2] = p->blockDimZ;
 	call->shared_bytes = p->sharedMemBytes;
+}
+
+/* The first version of the structure ends before the CUkernel. */
+void take_kernel_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *p)
+{
+	const CUDA_KERNEL_NODE_PARAMS wide = {p->func, p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY,
+					      p->blockDimZ, p->sharedMemBytes, p->kernelParams, p->extra, NULL, NULL};
+	take_kernel(call, &wide);
+}
+
+EXPORT CUresult cuGraphAddKernelNode(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	BEGIN(cuGraphAddKernelNode, NEEDS_CONTEXT, .src_ptr = H(hGraph));
+	struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
+	if (nodeParams)
+		take_kernel_v1(&call, nodeParams);
+	DO(nodeParams ? launch_check(&call) : CUDA_ERROR_INVALID_VALUE);
+	DO(ADD(&op));
+	return END();
 }
 
 EXPORT CUresult cuGraphAddKernelNode_v2(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
@@ -87,7 +102,7 @@ EXPORT CUresult cuGraphAddMemcpyNode(NODE_ARGUMENTS, const CUDA_MEMCPY3D *copyPa
 	return END();
 }
 
-static CUresult set_op_of(const CUDA_MEMSET_NODE_PARAMS *p, struct op *op)
+CUresult set_op_of(const CUDA_MEMSET_NODE_PARAMS *p, struct op *op)
 {
 	if (!p || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -105,7 +120,7 @@ EXPORT CUresult cuGraphAddMemsetNode(NODE_ARGUMENTS, const CUDA_MEMSET_NODE_PARA
 }
 
 /* The child is copied: what becomes of the given graph later does not matter. */
-static CUresult add_child(struct call *call, NODE_ARGUMENTS, CUgraph child)
+CUresult add_child(struct call *call, NODE_ARGUMENTS, CUgraph child)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	CUgraphNode node = NULL;
@@ -137,7 +152,7 @@ EXPORT CUresult cuGraphAddChildGraphNode(NODE_ARGUMENTS, CUgraph childGraph)
 }
 
 /* The ledger's ptr is the memory here, not the node. */
-static CUresult add_alloc(struct call *call, NODE_ARGUMENTS, CUDA_MEM_ALLOC_NODE_PARAMS *p)
+CUresult add_alloc(struct call *call, NODE_ARGUMENTS, CUDA_MEM_ALLOC_NODE_PARAMS *p)
 {
 	if (!p || !p->bytesize || p->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
 	    p->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_of(p->poolProps.location.id))
@@ -145,7 +160,7 @@ static CUresult add_alloc(struct call *call, NODE_ARGUMENTS, CUDA_MEM_ALLOC_NODE
 	struct op op = {.kind = OP_ALLOC, .memory = graph_memory_new(device_of(p->poolProps.location.id), p->bytesize)};
 	if (!op.memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = add(call, phGraphNode, hGraph, dependencies, numDependencies, &op);
+	CUresult result = node_add_to(call, phGraphNode, hGraph, dependencies, numDependencies, &op);
 	call->ptr = 0;
 	if (result) {
 		graph_memory_release(op.memory);
@@ -162,12 +177,12 @@ EXPORT CUresult cuGraphAddMemAllocNode(NODE_ARGUMENTS, CUDA_MEM_ALLOC_NODE_PARAM
 	return END();
 }
 
-static CUresult add_free(struct call *call, NODE_ARGUMENTS, CUdeviceptr dptr)
+CUresult add_free(struct call *call, NODE_ARGUMENTS, CUdeviceptr dptr)
 {
 	struct op op = {.kind = OP_FREE, .memory = graph_memory_at(dptr)};
 	if (!op.memory)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = add(call, phGraphNode, hGraph, dependencies, numDependencies, &op);
+	CUresult result = node_add_to(call, phGraphNode, hGraph, dependencies, numDependencies, &op);
 	call->ptr = dptr;
 	if (result)
 		graph_memory_release(op.memory);

@@ -140,7 +140,10 @@ CUresult pool_free(CUdeviceptr address)
 	struct block *b = space_find(d->space, address);
 	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->of : NULL;
 	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY);
-	if (ok) {
+	if (b && b->use == IMPORTED_MEMORY) {
+		space_give(d->space, b);
+		ok = true;
+	} else if (ok) {
 		struct object *pool = b->use == POOL_MEMORY ? b->of : d->default_pool;
 		if (b->use == POOL_MEMORY)
 			pool->pool.used -= b->size;
@@ -199,6 +202,12 @@ static struct object *pool_of(CUmemoryPool pool)
 	return o && !o->pool.dying ? o : NULL;
 }
 
+/* Only the exporter of a pool allocates from it. */
+static bool can_allocate(const struct object *pool)
+{
+	return pool && !pool->pool.imported;
+}
+
 #define MEM_ALLOC_ASYNC(fn, zero)                                                          \
 	EXPORT CUresult fn(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)           \
 	{                                                                                  \
@@ -217,7 +226,7 @@ MEM_ALLOC_ASYNC(cuMemAllocAsync_ptsz, PER_THREAD)
 		BEGIN(fn, NEEDS_CONTEXT, .bytes = bytesize, .src_ptr = H(pool), .stream = H(hStream));  \
 		struct lane lane;                                                                       \
 		DO(lane_of(&call, hStream, zero, &lane));                                               \
-		DO(pool_of(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);                            \
+		DO(can_allocate(pool_of(pool)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);              \
 		DO(take(&call, &lane, pool_of(pool), bytesize, dptr));                                  \
 		return END();                                                                           \
 	}
@@ -238,7 +247,7 @@ MEM_FREE_ASYNC(cuMemFreeAsync_ptsz, PER_THREAD)
 
 /* ---- pools ---- */
 
-static struct object *pool_new(struct device *d, uint64_t max_size)
+struct object *pool_new(struct device *d, uint64_t max_size)
 {
 	struct object *o = object_new(POOL, NULL);
 	if (!o)

@@ -32,6 +32,15 @@ static const struct {
 	{"cuLibraryLoadFromFile", 12000}, {"cuLibraryGetModule", 12000}, {"cuLibraryGetKernelCount", 12040},
 	{"cuLibraryEnumerateKernels", 12040}, {"cuKernelGetName", 12030}, {"cuModuleGetFunctionCount", 12040},
 	{"cuModuleEnumerateFunctions", 12040}, {"cuGreenCtxCreate", 12040}, {"cuGreenCtxDestroy", 12040},
+	{"cuGraphAddNode", 12020}, {"cuGraphAddNode_v2", 13000},
+	{"cuGraphNodeSetParams", 12020}, {"cuGraphExecNodeSetParams", 12020}, {"cuGraphKernelNodeSetParams_v2", 12000},
+	{"cuGraphExecKernelNodeSetParams_v2", 12000}, {"cuMemcpy3DBatchAsync", 12080}, {"cuMemcpy3DBatchAsync_v2", 13000},
+	{"cuMemPrefetchBatchAsync", 13000}, {"cuMemDiscardBatchAsync", 13000}, {"cuMemDiscardAndPrefetchBatchAsync", 13000},
+	{"cuMemBatchDecompressAsync", 12060}, {"cuMemGetDefaultMemPool", 13000}, {"cuMemGetMemPool", 13000},
+	{"cuMemSetMemPool", 13000}, {"cuFuncLoad", 12040}, {"cuLibraryGetGlobal", 12000}, {"cuLibraryGetManaged", 12000},
+	{"cuGreenCtxStreamCreate", 12050}, {"cuGreenCtxRecordEvent", 12040}, {"cuGreenCtxWaitEvent", 12040},
+	{"cuCtxRecordEvent", 12050}, {"cuCtxWaitEvent", 12050}, {"cuCheckpointProcessLock", 12080},
+	{"cuCheckpointProcessCheckpoint", 12080}, {"cuCheckpointProcessRestore", 12080}, {"cuCheckpointProcessUnlock", 12080},
 	{"cuCtxFromGreenCtx", 12040}, {"cuDeviceGetDevResource", 12040}, {"cuDevResourceGenerateDesc", 12040},
 };
 

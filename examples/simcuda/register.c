@@ -57,13 +57,16 @@ static CUresult add(uint64_t address, uint64_t size, unsigned int flags)
 	return result;
 }
 
-EXPORT CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
-{
-	BEGIN(cuMemHostRegister_v2, NEEDS_CONTEXT, .ptr = H(p), .bytes = bytesize, .value = Flags);
-	DO(unsafe_in_capture(&call));
-	DO(add(H(p), bytesize, Flags));
-	return END();
-}
+#define MEM_HOST_REGISTER(fn)                                                                             \
+	EXPORT CUresult fn(void *p, size_t bytesize, unsigned int Flags)                                  \
+	{                                                                                                 \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(p), .bytes = bytesize, .value = Flags);                 \
+		DO(unsafe_in_capture(&call));                                                             \
+		DO(add(H(p), bytesize, Flags));                                                           \
+		return END();                                                                             \
+	}
+MEM_HOST_REGISTER(cuMemHostRegister)
+MEM_HOST_REGISTER(cuMemHostRegister_v2)
 
 static CUresult take_away(uint64_t address)
 {

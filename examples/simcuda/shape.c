@@ -231,3 +231,73 @@ BOTH_ASYNC(cuMemcpyHtoAAsync_v2, (CUarray dstArray, size_t dstOffset, const void
 	   dstArray, srcHost, 0, H(srcHost), IN_ARRAY(dstArray, dstOffset), ON_HOST(srcHost))
 BOTH_ASYNC(cuMemcpyAtoHAsync_v2, (void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream), dstHost,
 	   srcArray, H(dstHost), 0, ON_HOST(dstHost), IN_ARRAY(srcArray, srcOffset))
+
+/* ---- many at once ---- */
+
+static CUDA_MEMCPY3D_PEER from_batch(const CUDA_MEMCPY3D_BATCH_OP *op)
+{
+	CUDA_MEMCPY3D_PEER c = {.WidthInBytes = op->extent.width, .Height = op->extent.height, .Depth = op->extent.depth};
+	if (op->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+		c.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+		c.srcArray = op->src.op.array.array;
+	} else {
+		c.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+		c.srcDevice = op->src.op.ptr.ptr;
+		c.srcPitch = op->src.op.ptr.rowLength;
+		c.srcHeight = op->src.op.ptr.layerHeight;
+	}
+	if (op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
+		c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+		c.dstArray = op->dst.op.array.array;
+	} else {
+		c.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+		c.dstDevice = op->dst.op.ptr.ptr;
+		c.dstPitch = op->dst.op.ptr.rowLength;
+		c.dstHeight = op->dst.op.ptr.layerHeight;
+	}
+	return c;
+}
+
+/* The extent of an array is in elements, so that the ledger has no bytes if there is one. */
+static void take_batch(struct call *call, const CUDA_MEMCPY3D_BATCH_OP *list, size_t n)
+{
+	bool arrays = false;
+	call->value = (int64_t)n;
+	for (size_t i = 0; list && i < n; i++) {
+		CUDA_MEMCPY3D_PEER c = from_batch(&list[i]), *p = &c;
+		if (i == 0)
+			TAKE_ENDS(call, p);
+		call->bytes += c.WidthInBytes * c.Height * c.Depth;
+		arrays |= c.srcMemoryType == CU_MEMORYTYPE_ARRAY || c.dstMemoryType == CU_MEMORYTYPE_ARRAY;
+	}
+	if (arrays)
+		call->bytes = 0;
+}
+
+static CUresult copy_batch(struct lane *lane, const CUDA_MEMCPY3D_BATCH_OP *list, size_t n)
+{
+	CUresult result = list && n ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	uint64_t over;
+	for (size_t i = 0; i < n && !result; i++) {
+		CUDA_MEMCPY3D_PEER c = from_batch(&list[i]);
+		result = c.WidthInBytes && c.Height && c.Depth ? copy_3d(lane, &c, &over) : CUDA_ERROR_INVALID_VALUE;
+	}
+	return result;
+}
+
+#define COPY_3D_BATCH(fn, zero, fail_parameter)                                                             \
+	EXPORT CUresult fn(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, fail_parameter                    \
+			   unsigned long long flags, CUstream hStream)                                      \
+	{                                                                                                   \
+		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                             \
+		struct lane lane;                                                                           \
+		take_batch(&call, opList, numOps);                                                          \
+		DO(flags ? CUDA_ERROR_INVALID_VALUE : lane_of_running(&call, hStream, zero, &lane));        \
+		DO(copy_batch(&lane, opList, numOps));                                                      \
+		return END();                                                                               \
+	}
+#define FAIL_PARAMETER size_t *failIdx __attribute__((unused)),
+COPY_3D_BATCH(cuMemcpy3DBatchAsync, LEGACY, FAIL_PARAMETER)
+COPY_3D_BATCH(cuMemcpy3DBatchAsync_ptsz, PER_THREAD, FAIL_PARAMETER)
+COPY_3D_BATCH(cuMemcpy3DBatchAsync_v2, LEGACY, )
+COPY_3D_BATCH(cuMemcpy3DBatchAsync_v2_ptsz, PER_THREAD, )

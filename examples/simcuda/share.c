@@ -70,6 +70,24 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
 	return END();
 }
 
+static CUresult export_range(void *out, CUdeviceptr address, size_t size, unsigned long long flags)
+{
+	int fd = !out || !size || flags || !memory_is_on_device(address) ? -1 : memfd_create("simcuda-dma-buf", MFD_CLOEXEC);
+	if (fd < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	*(int *)out = fd;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, int handleType,
+					      unsigned long long flags)
+{
+	enum { DMA_BUF_FD = 1 };
+	BEGIN(cuMemGetHandleForAddressRange, NEEDS_CONTEXT, .ptr = dptr, .bytes = size);
+	DO(handleType == DMA_BUF_FD ? export_range(handle, dptr, size, flags) : CUDA_ERROR_INVALID_VALUE);
+	return END();
+}
+
 /* ---- multicast: bookkeeping ---- */
 
 static bool is_valid(const CUmulticastObjectProp *p)

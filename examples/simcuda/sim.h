@@ -64,7 +64,7 @@ CUresult call_end(struct call *call);
 /* ---- objects behind handles ---- */
 
 enum kind { FREE_OBJECT, CONTEXT, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, POOL, PHYSICAL, ARRAY, MIPMAPPED_ARRAY,
-	    EXTERNAL, GRAPH, NODE, EXEC, CAPTURE, LINK, GREEN_CONTEXT, RESOURCES };
+	    EXTERNAL, GRAPH, NODE, EXEC, CAPTURE, LINK, GREEN_CONTEXT, RESOURCES, SEMAPHORE, GRAPHICS };
 
 /* Simulated time: when the work submitted so far will be over, by CLOCK_MONOTONIC. */
 typedef _Atomic uint64_t timeline;
@@ -99,8 +99,9 @@ struct object {
 			_Atomic uint64_t hosted;
 			struct queue legacy;
 			atomic_uint captures;    /* by streams that the legacy stream would have to wait for */
-			bool primary, green;
+			bool primary : 1, green : 1;
 			atomic_bool alive;
+			_Atomic uint8_t attached; /* users that cuCtxAttach added */
 			_Atomic uint8_t peers;   /* bit i: access to device i is enabled */
 		} ctx;
 		struct queue queue;              /* of a stream */
@@ -131,6 +132,7 @@ struct object {
 			int reuse[3];
 			bool is_default;
 			bool dying;              /* destroyed while some of its memory is still in use */
+			bool imported;           /* another process's */
 		} pool;
 		struct {
 			struct device *device;   /* NULL: host memory, multicast objects, and imported memory, which is another's */
@@ -177,6 +179,14 @@ struct object {
 			atomic_bool invalid;
 			bool own_graph;          /* begun without one: it goes when the capture fails */
 		} capture;
+		struct {
+			int fd;
+		} semaphore;
+		struct {
+			uint64_t address, size;  /* while it is mapped */
+			struct object *array;
+			bool image, mapped;
+		} graphics;
 		struct {
 			char *text;              /* all PTX added */
 			char *cubin;

@@ -42,10 +42,33 @@ static CUresult stream_destroy(CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuStreamDestroy_v2(CUstream hStream)
+#define STREAM_DESTROY(fn)                                                                \
+	EXPORT CUresult fn(CUstream hStream)                                              \
+	{                                                                                 \
+		BEGIN(fn, NEEDS_CONTEXT, .ptr = H(hStream), .stream = H(hStream));        \
+		DO(stream_destroy(hStream));                                              \
+		return END();                                                             \
+	}
+STREAM_DESTROY(cuStreamDestroy)
+STREAM_DESTROY(cuStreamDestroy_v2)
+
+static CUresult green_stream(struct call *call, CUstream *out, CUgreenCtx green, unsigned int flags)
 {
-	BEGIN(cuStreamDestroy_v2, NEEDS_CONTEXT, .ptr = H(hStream), .stream = H(hStream));
-	DO(stream_destroy(hStream));
+	struct object *o = object_of(green, GREEN_CONTEXT);
+	/* The real driver wants streams that do not block, too. */
+	if (!o || !o->green.made || flags != CU_STREAM_NON_BLOCKING)
+		return o ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
+	CUresult result = stream_create(call, out, flags);
+	if (!result)
+		object_of(*out, STREAM)->context = o->green.made;
+	return result;
+}
+
+EXPORT CUresult cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags, int priority)
+{
+	BEGIN(cuGreenCtxStreamCreate, NEEDS_CONTEXT, .src_ptr = H(greenCtx), .value = flags);
+	(void)priority;
+	DO(green_stream(&call, phStream, greenCtx, flags));
 	return END();
 }
 

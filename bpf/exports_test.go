@@ -1,0 +1,85 @@
+package bpf
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// exports returns the functions of a real driver.
+func exports(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, line := range lines(t, "libcuda_580_exports.txt") {
+		if !strings.HasPrefix(line, "#") {
+			names = append(names, strings.Fields(line)[0])
+		}
+	}
+	if len(names) < 600 {
+		t.Fatalf("%d exports", len(names))
+	}
+	return names
+}
+
+// unprobed returns the functions that are deliberately not probed, with the reasons.
+func unprobed(t *testing.T) map[string]string {
+	t.Helper()
+	reasons := make(map[string]string)
+	var reason string
+	for _, line := range lines(t, "unprobed.txt") {
+		if strings.HasPrefix(line, "#") {
+			reason = strings.TrimSpace(strings.TrimPrefix(line, "#"))
+			continue
+		}
+		if reasons[line] != "" {
+			t.Errorf("unprobed.txt has %s twice", line)
+		}
+		if reasons[line] = reason; len(reason) < 10 {
+			t.Errorf("unprobed.txt has no reason for %s", line)
+		}
+	}
+	return reasons
+}
+
+func lines(t *testing.T, name string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Split(string(data), "\n")
+	return slices.DeleteFunc(all, func(line string) bool { return line == "" })
+}
+
+// TestEveryExportIsProbedOrHasAReason fails for a function of the driver that is neither in
+// the table nor in testdata/unprobed.txt, that is in both, or that the driver does not have.
+func TestEveryExportIsProbedOrHasAReason(t *testing.T) {
+	exported, probed := exports(t), make(map[string]bool)
+	for _, s := range Symbols() {
+		if probed[s.Name] {
+			t.Errorf("the table has %s twice", s.Name)
+		}
+		probed[s.Name] = true
+	}
+	reasons := unprobed(t)
+	for _, name := range exported {
+		switch {
+		case probed[name] && reasons[name] != "":
+			t.Errorf("%s is in the table and in unprobed.txt", name)
+		case !probed[name] && reasons[name] == "":
+			t.Errorf("%s is exported, but is neither in the table nor in testdata/unprobed.txt", name)
+		}
+	}
+	for name := range reasons {
+		if !slices.Contains(exported, name) {
+			t.Errorf("unprobed.txt has %s, which the driver does not export", name)
+		}
+	}
+	for i := range Calls {
+		if !slices.Contains(exported, Calls[i].Name) {
+			t.Errorf("the table has %s, which the driver does not export", Calls[i].Name)
+		}
+	}
+}
