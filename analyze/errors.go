@@ -16,6 +16,7 @@ type errorUse struct {
 	groups map[errorKey]*errorGroup
 	quiet  map[errorKey]*errorGroup // results that are no failure; without place
 	names  names
+	frees  failedFrees
 
 	stack []int32
 	site  format.Strings
@@ -72,7 +73,7 @@ var faultColumns = []Column{
 }
 
 var errorFacts = []Column{
-	{"result", "result", UnitText, "set if there is nothing to tell"},
+	{"result", "result", UnitText, "set if there is nothing to tell, or not all"},
 }
 
 var errorTotals = []Column{
@@ -81,6 +82,8 @@ var errorTotals = []Column{
 	{"out_of_memory", "out of memory", UnitCount, "calls that returned CUDA_ERROR_OUT_OF_MEMORY"},
 	{"questions", "questions", UnitCount, "of failed_calls, those by which programs find something out"},
 	{"no_errors", "results that are no error", UnitCount, "calls that returned not ready, or shutting down"},
+	{"invalid_frees", "invalid frees", UnitCount, "of failed_calls, frees that are wrong about their pointer: see the table invalid_frees"},
+	{"double_frees", "double frees", UnitCount, "of invalid_frees, those of memory that was freed before"},
 }
 
 // Classes of errors, the worst first.
@@ -120,9 +123,15 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 	if len(u.seen.pids) > 0 && !u.matched() {
 		r.NoMatch = u.seen.explain(&opt.Filter)
 	}
-	r.Totals = u.totals(len(faults))
+	frees, err := t.invalidFrees(u, &r.Quality)
+	if err != nil {
+		return nil, err
+	}
+	r.Totals = u.totals(len(faults), frees)
 	if r.Facts = fill(errorFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no call returned an error"
+	} else if n := u.frees.leftOut; n > 0 {
+		r.Facts[0].Value = fmt.Sprintf("%s more failed frees are only counted as failed calls", thousands(n))
 	}
 	table, err := u.table(&opt)
 	if err != nil {
@@ -133,7 +142,7 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Tables = []Table{broken, suspects, table, u.quietTable()}
+	r.Tables = []Table{broken, suspects, t.invalidFreeTable(u, frees, &opt), table, u.quietTable()}
 	return r, nil
 }
 
@@ -172,6 +181,7 @@ func (u *errorUse) group(g *format.Group) {
 	parent := g.Int64("parent_start_ns", nil)
 	pass := u.passes(g, u.kind, u.kernel)
 	names := u.names.all(u.name.Dict)
+	u.frees.next()
 	for i, start := range u.start {
 		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) || u.result[i] == 0 || u.flags[i]&noResult != 0 {
 			continue
@@ -181,6 +191,8 @@ func (u *errorUse) group(g *format.Group) {
 		if isError(u.result[i]) {
 			groups = u.groups
 			key.site = u.names.id(u.t.siteOfCall(u.stack[i], u.site.At(i)))
+			u.frees.add(g, i, u.kind.At(i), failedFree{startNs: start, pid: u.pid[i], tid: u.tid[i], stack: u.stack[i],
+				result: u.result[i], name: key.name, site: key.site})
 		}
 		e := groups[key]
 		if e == nil {
@@ -203,7 +215,7 @@ func (e *errorGroup) add(startNs int64, stack int32, th thread, nested bool) {
 	}
 }
 
-func (u *errorUse) totals(faults int) []Fact {
+func (u *errorUse) totals(faults int, frees []invalidFree) []Fact {
 	var failed, memory, questions, quiet int64
 	for key, e := range u.groups {
 		failed += e.calls
@@ -217,7 +229,7 @@ func (u *errorUse) totals(faults int) []Fact {
 	for _, e := range u.quiet {
 		quiet += e.calls
 	}
-	return fill(errorTotals, failed, int64(faults), memory, questions, quiet)
+	return fill(errorTotals, failed, int64(faults), memory, questions, quiet, countFrees(frees, freeRefused), countFrees(frees, doubleFree))
 }
 
 // table has a row per function, result and place: the worst class first, then by calls.

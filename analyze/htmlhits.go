@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -118,7 +119,8 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 	errors := b.reports["errors"].table("errors")
 	for i := range errors.Rows {
 		r := &errors.Rows[i]
-		if n, _ := errors.cell(r, "calls").(int64); errors.text(r, "class") == "call" && !b.fired(&ruleUncheckedError) {
+		n, _ := errors.cell(r, "calls").(int64)
+		if errors.text(r, "class") == "call" && !b.fired(&ruleUncheckedError) && !b.isInvalidFree(errors.text(r, "name"), errors.text(r, "site")) {
 			add("errors", "%s of %s returned %s, first at %s: too few for a rule, or the program ended with it", plural(n, "call"), errors.text(r, "name"), errors.text(r, "result_name"), errors.text(r, "first_ns"))
 		}
 	}
@@ -132,6 +134,14 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 		add("xid", "%s reported before the recording began, of whatever program", plural(before, "Xid"))
 	}
 	return list[:min(mostFindings, len(list))]
+}
+
+// isInvalidFree reports whether the rule invalid-free speaks of a function's failures at a site.
+func (b *htmlBuilder) isInvalidFree(name, site string) bool {
+	frees := b.reports["errors"].table("invalid_frees")
+	return b.fired(&ruleInvalidFree) && slices.ContainsFunc(frees.Rows, func(r Row) bool {
+		return frees.text(&r, "name") == name && frees.text(&r, "site") == site
+	})
 }
 
 // mostFindings of the page; sections show the rest.

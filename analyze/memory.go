@@ -29,10 +29,12 @@ const (
 	memFree memoryWhat = iota
 	memUnmap
 	memReturn // borrowed memory is given back
+	memUnreserve
 	memAlloc
 	memAllocFailed
 	memAllocUnknown // open, abandoned or unreadable: what it allocated is not known
 	memGraphAlloc   // put into a graph by stream capture
+	memReserve      // addresses, no memory
 	memBorrow
 	memRetain
 	memMap
@@ -55,6 +57,7 @@ const (
 var memoryKinds = map[string]memoryWhat{
 	format.KindAlloc: memAlloc, format.KindFree: memFree, format.KindMap: memMap, format.KindUnmap: memUnmap,
 	format.KindRetain: memRetain, format.KindBorrow: memBorrow, format.KindReturn: memReturn,
+	format.KindReserve: memReserve, format.KindUnreserve: memUnreserve,
 }
 
 var memorySpaces = map[string]memorySpace{
@@ -67,13 +70,13 @@ var memorySpaces = map[string]memorySpace{
 const addressSpace = 1 << 47
 
 // fromStart reports whether such calls take effect when they are entered.
-func (w memoryWhat) fromStart() bool { return w <= memReturn || w >= memRetain }
+func (w memoryWhat) fromStart() bool { return w <= memUnreserve || w >= memRetain }
 
 // rank orders calls that take effect at one moment: what ends, what begins, what
 // refers to that.
 func (w memoryWhat) rank() int {
 	switch {
-	case w <= memReturn:
+	case w <= memUnreserve:
 		return 0
 	case w < memRetain:
 		return 1

@@ -10,6 +10,7 @@ import (
 var oomColumns = []Column{
 	{"at_ns", "AT", UnitNs, "when the driver refused, or PyTorch's allocator gave up; from the recording's start"},
 	{"class", "CLASS", UnitText, "capacity: not even all free memory would have been enough; fragmentation: free memory of the device and unused memory in PyTorch's segments together are enough, but no piece is; cached: whole segments of PyTorch's cache are; limit: the device had enough free, so that a limit of the allocator, a pool, a MIG slice or a cgroup said no, or the memory is the host's; other process: it is enough together with what other processes use; unknown: nobody tells what was free"},
+	{"also", "ALSO", UnitText, "fragmentation: class limit, and the request would have fit into the allocator's unused memory too, had it been in one piece; else absent"},
 	{"outcome", "THEN", UnitText, "what the same thread did afterwards: retried (the same request succeeded after cached memory was given back: no error reached the program), recovered (it got as much later), went on (it got less, or gave work to the GPU), nothing since, ended (and the process ended)"},
 	{"requested_bytes", "REQUESTED", UnitBytes, "bytes asked for; PyTorch tells those of a request that it gives up rounded to 512"},
 	{"free_bytes", "FREE", UnitBytes, "what the device had free: as PyTorch's allocator tells, else the nearest answer of cuMemGetInfo or sample of NVML, bounded by the device's memory without what calls have allocated; absent for memory of the host"},
@@ -17,6 +18,9 @@ var oomColumns = []Column{
 	{"unused_bytes", "UNUSED", UnitBytes, "bytes in segments of that allocator that were not in blocks; see the table cached"},
 	{"largest_gap_bytes", "LARGEST", UnitBytes, "the largest of these gaps"},
 	{"expandable_fits", "EXPANDABLE", UnitText, "would it have fitted with expandable segments? yes: free memory and what is whole in gaps in PyTorch's steps of 20 MiB is enough; perhaps: all whole pages of 2 MiB are; absent if they are on, or PyTorch's allocator did not ask"},
+	{"fragmented_bytes", "", UnitBytes, "of UNUSED, gaps between blocks that are smaller than the request"},
+	{"limit_least_bytes", "", UnitBytes, "bytes that the allocator's limit allows at least: the most it had reserved; absent unless it gave up without asking the driver, and if the limit was lowered meanwhile"},
+	{"limit_below_bytes", "", UnitBytes, "bytes below which that limit lies: reserved, and a segment for the request"},
 	{"reserved_bytes", "", UnitBytes, "memory that allocator had of the driver"},
 	{"active_bytes", "", UnitBytes, "allocated, and given back but still used by a stream"},
 	{"returned_bytes", "", UnitBytes, "what that allocator gave back to the driver before it gave up, or succeeded"},
@@ -74,6 +78,7 @@ var oomTotals = []Column{
 	{"limit", "limit", UnitCount, "failures of that class"},
 	{"other_process", "other process", UnitCount, "failures of that class"},
 	{"unknown", "unknown", UnitCount, "failures of that class"},
+	{"fragmentation_under_limit", "fragmentation under a limit", UnitCount, "of class limit, failures that are fragmentation too: see also"},
 }
 
 // oomHolders is how many holders are told of one failure.
@@ -159,9 +164,12 @@ func (t *Timeline) chooseFailures(all []failure, filter *Filter) (chosen []*fail
 
 func oomTotal(scenes []*scene, verdicts []oomVerdict, rest int) []Fact {
 	var classes [numOOMClasses]int64
-	var fatal, again int64
+	var fatal, again, also int64
 	for i, sc := range scenes {
 		classes[verdicts[i].class]++
+		if verdicts[i].also {
+			also++
+		}
 		switch {
 		case sc.outcome <= nothingSince:
 			fatal++
@@ -170,16 +178,19 @@ func oomTotal(scenes []*scene, verdicts []oomVerdict, rest int) []Fact {
 		}
 	}
 	return fill(oomTotals, int64(len(scenes)+rest), fatal, again, classes[oomCapacity], classes[oomFragmentation], classes[oomCached],
-		classes[oomLimit], classes[oomOtherProcess], classes[oomUnknown])
+		classes[oomLimit], classes[oomOtherProcess], classes[oomUnknown], also)
 }
 
 func (t *Timeline) failureTable(scenes []*scene, verdicts []oomVerdict) Table {
 	table := Table{Name: "failures", Title: "failed allocations", Columns: slices.Clone(oomColumns),
 		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"}}
-	anyAllocator := false
+	anyAllocator, anyAlso := false, false
 	for i, sc := range scenes {
-		anyAllocator = anyAllocator || sc.hasAllocator
+		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].also
 		table.Rows = append(table.Rows, t.failureRow(sc, &verdicts[i]))
+	}
+	if !anyAlso {
+		hide(table.Columns, "also")
 	}
 	if !anyAllocator {
 		for _, key := range []string{"allocated_bytes", "unused_bytes", "largest_gap_bytes", "expandable_fits"} {
@@ -190,8 +201,18 @@ func (t *Timeline) failureTable(scenes []*scene, verdicts []oomVerdict) Table {
 }
 
 func (t *Timeline) failureRow(sc *scene, v *oomVerdict) Row {
-	var allocated, unused, largest, reserved, active, told, free, freeAge, after any
+	var allocated, unused, largest, fragmented, reserved, active, told, free, freeAge, after, also, limitLeast, limitBelow any
+	if v.also {
+		also = oomFragmentation.String()
+	}
+	if sc.limitBelow > 0 && v.class == oomLimit {
+		limitBelow = sc.limitBelow
+		if sc.limitLeast > 0 {
+			limitLeast = sc.limitLeast
+		}
+	}
 	if sc.hasAllocator {
+		fragmented = sc.fragmented
 		u, l := sc.unused()
 		allocated, unused, largest, reserved, active = sc.totals.Allocated, u, l, sc.totals.Reserved, sc.totals.Active
 	}
@@ -207,8 +228,8 @@ func (t *Timeline) failureRow(sc *scene, v *oomVerdict) Row {
 	return Row{
 		Evidence: sc.evidence(v),
 		stack:    t.origins.list[sc.origin].stack,
-		Cells: []any{sc.atNs - t.Recording().FromNs, v.class.String(), sc.outcome.String(), sc.requested, free, allocated, unused, largest, v.fits,
-			reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.nvml, sc.free.nvmlAgeNs,
+		Cells: []any{sc.atNs - t.Recording().FromNs, v.class.String(), also, sc.outcome.String(), sc.requested, free, allocated, unused, largest, v.fits,
+			fragmented, limitLeast, limitBelow, reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.nvml, sc.free.nvmlAgeNs,
 			sc.free.others, sc.freedNext, after, v.confidence, v.reasons, t.askedBy(sc), t.deviceLabel(sc.device), int64(sc.pid), int64(sc.tid), t.siteLabel(sc.origin)},
 	}
 }

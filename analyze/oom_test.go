@@ -72,6 +72,15 @@ func (s *torchScript) sparse(n, size, block int64) {
 	}
 }
 
+// sparse2 does the same at other addresses.
+func (s *torchScript) sparse2(n, size, block int64) {
+	for i := range n {
+		ptr := 0x7d0000000000 + i*0x10000000
+		s.segment(ptr, size)
+		s.block(ptr, block, "other (train.py:5)")
+	}
+}
+
 func newTorchScript(t testing.TB) *torchScript {
 	tp := newTape(t)
 	tp.add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 1000 * mib, StartNs: epoch})
@@ -140,7 +149,55 @@ var oomCases = map[string]oomCase{
 		s.sparse(2, 100*mib, 100*mib)
 		s.oom(100*mib, 800*mib)
 		s.launch()
-	}, oomLimit, wentOn, "yes", 0, "gave up without asking the driver"},
+	}, oomLimit, wentOn, "no", 0, "gave up without asking the driver"},
+	"memory fraction, and gaps that are enough": {func(s *torchScript) {
+		s.sparse(40, 20*mib, 6*mib)
+		s.oom(300*mib, 700*mib)
+		s.launch()
+	}, oomLimit, wentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
+	"memory fraction, and large gaps": {func(s *torchScript) {
+		s.sparse(5, 110*mib, 10*mib)
+		s.oom(300*mib, 450*mib)
+	}, oomLimit, nothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
+	"memory fraction, and gaps that are just enough": {func(s *torchScript) {
+		s.sparse(10, 20*mib, 6*mib)
+		s.oom(140*mib, 700*mib)
+	}, oomLimit, nothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
+	"memory fraction, and gaps that are not enough": {func(s *torchScript) {
+		s.sparse(10, 20*mib, 6*mib)
+		s.oom(140*mib+512, 700*mib)
+	}, oomLimit, nothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a pool; "},
+	"memory fraction, and one large gap of another stream": {func(s *torchScript) {
+		s.stream = 0x77
+		s.sparse(1, 400*mib, 10*mib)
+		s.stream = 0
+		s.sparse2(10, 20*mib, 6*mib)
+		s.oom(300*mib, 400*mib)
+	}, oomLimit, nothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another stream, pool or size"},
+	"memory fraction, and gaps of several streams": {func(s *torchScript) {
+		s.stream = 0x77
+		s.sparse(10, 20*mib, 6*mib)
+		s.stream = 0
+		s.sparse2(10, 20*mib, 6*mib)
+		s.oom(200*mib, 400*mib)
+	}, oomLimit, nothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
+	"a fraction that was lowered": {func(s *torchScript) {
+		s.sparse2(1, 900*mib, mib)
+		s.free(0x7d0000000000, mib)
+		s.giveBack(0x7d0000000000, 900*mib)
+		s.sparse(10, 20*mib, 6*mib)
+		s.oom(100*mib, 700*mib)
+	}, oomLimit, nothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
+	"the driver's limit, and gaps that are enough": {func(s *torchScript) {
+		s.sparse(10, 20*mib, 6*mib)
+		s.refused(100 * mib)
+		s.oom(100*mib, 700*mib)
+	}, oomLimit, nothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or without the limit; with"},
+	"gaps that are enough, and NCCL below a quota": {func(s *torchScript) {
+		s.sparse(10, 20*mib, 6*mib)
+		s.asked(700 * mib)
+		at(s.refused(100*mib), 3, "init (train.py:1)")
+	}, oomLimit, nothingSince, "", 1, "the driver refused: a limit such as"},
 	"another process": {func(s *torchScript) {
 		s.sparse(2, 100*mib, 100*mib)
 		s.used(42, "train", 200*mib)
@@ -218,6 +275,16 @@ func TestOOMClasses(t *testing.T) {
 		}
 		if n, _, _ := r.Number(strings.ReplaceAll(c.class.String(), " ", "_")); n != 1 {
 			t.Errorf("%s: %v of class %s", name, n, c.class)
+		}
+		also, said := "<nil>", 0.0
+		if c.class == oomLimit && strings.Contains(c.says, "would have fit") || name == "a fraction that was lowered" {
+			also, said = "fragmentation", 1
+		}
+		if got := cells(t, r, "failures", "also"); got[0] != also {
+			t.Errorf("%s: also %v, want %s", name, got, also)
+		}
+		if n, _, _ := r.Number("fragmentation_under_limit"); n != said {
+			t.Errorf("%s: %v failures are fragmentation under a limit", name, n)
 		}
 	}
 }
@@ -329,6 +396,66 @@ func TestOOMReport(t *testing.T) {
 	for name, want := range map[string]float64{"failures": 3, "fatal": 0, "retried": 1, "fragmentation": 1, "cached": 1, "limit": 1} {
 		if got, ok, _ := r.Number(name); !ok || got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+// limitedTape fails twice under a limit: the first request would fit into the unused memory in one
+// piece, the second would not.
+func limitedTape(t testing.TB) *tape {
+	s := newTorchScript(t)
+	s.sparse(35, 200*mib, 98*mib)
+	s.oom(2150*mib, 130<<30)
+	s.oom(4000*mib, 130<<30)
+	s.launch()
+	return s.tp
+}
+
+func TestOOMUnderALimit(t *testing.T) {
+	tl := limitedTape(t).timeline()
+	r, err := tl.OOM(Options{Top: 20, MaxFrames: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldens(t, r, "oomlimit", 130)
+	for name, want := range map[string]float64{"failures": 2, "limit": 2, "fragmentation": 0, "fragmentation_under_limit": 1} {
+		if got, ok, _ := r.Number(name); !ok || got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestRulesNameBothSidesOfALimit: what is fragmentation too has two remedies, what is not has one.
+func TestRulesNameBothSidesOfALimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		script           func(*torchScript)
+		what, fragmented string // of out-of-memory, and of oom-fragmentation
+		advice           string
+	}{
+		"gaps that are enough": {func(s *torchScript) { s.sparse(40, 20*mib, 6*mib); s.oom(300*mib, 700*mib) },
+			"(limit and fragmentation 1)", "300.0 MiB could not be had with 700.0 MiB free and 560.0 MiB unused in segments (largest piece 14.0 MiB), under a limit",
+			"Enough was unused, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or raise the limit (torch.cuda.set_per_process_memory_fraction)."},
+		"gaps without whole pages": {func(s *torchScript) { s.sparse(40, 2*mib, mib); s.oom(30*mib, 700*mib) },
+			"(limit and fragmentation 1)", "30.0 MiB could not be had",
+			"Enough was unused, but in pieces: free the blocks between the pieces (gpurec analyze frag), or raise the limit (torch.cuda.set_per_process_memory_fraction)."},
+		"the driver's limit": {func(s *torchScript) { s.sparse(40, 20*mib, 6*mib); s.refused(300 * mib); s.oom(300*mib, 700*mib) },
+			"(limit and fragmentation 1)", "300.0 MiB could not be had", "or raise the limit (a MIG slice, a cgroup or a quota)."},
+		"gaps that are not enough": {func(s *torchScript) { s.sparse(10, 20*mib, 6*mib); s.oom(300*mib, 700*mib) },
+			"(limit 1)", "", "A limit said no, not the device"},
+	} {
+		s := newTorchScript(t)
+		c.script(s)
+		r := checked(t, s.tp, RuleOptions{Rules: []string{"out-of-memory", "oom-fragmentation"}})
+		what, advice := cells(t, r, "hits", "what"), cells(t, r, "hits", "advice")
+		if len(what) == 0 || !strings.Contains(what[0], c.what) || !strings.Contains(advice[0], c.advice) {
+			t.Errorf("%s: %q %q", name, what, advice)
+			continue
+		}
+		if got := strings.Join(what[1:], "; "); got == "" != (c.fragmented == "") || !strings.HasPrefix(got, c.fragmented) {
+			t.Errorf("%s: %q", name, got)
+		}
+		if len(what) > 1 && advice[1] != advice[0] {
+			t.Errorf("%s: advice %q", name, advice)
 		}
 	}
 }

@@ -31,6 +31,8 @@ type oomVerdict struct {
 	confidence string
 	reasons    []string
 	fits       any // see expandableFits
+	// also: class limit, and the request would have fit without fragmentation too.
+	also bool
 }
 
 // need is how much the driver would have had to give.
@@ -57,7 +59,10 @@ func (sc *scene) expandableFits() any {
 	if !sc.hasAllocator || !sc.byAllocator || sc.expandable || sc.free.source == "" {
 		return nil
 	}
-	least := sc.free.bytes + sc.whole
+	least := sc.whole
+	if !sc.hitOwnLimit() || sc.free.bytes < sc.need() { // below a limit only what went back could be had again
+		least += sc.free.bytes
+	}
 	most := least
 	for _, s := range sc.spaces {
 		least += s.savedLeast
@@ -74,7 +79,8 @@ func (sc *scene) expandableFits() any {
 
 // judge says of which class a failure is. In this order:
 //
-//	limit          memory of the host; or the device had enough free
+//	limit          memory of the host; or the device had enough free; also fragmentation if the
+//	               allocator's gaps were enough together
 //	cached         enough with whole segments of PyTorch's cache, which the driver gets
 //	               back only if PyTorch asks
 //	fragmentation  enough with all that is free in segments
@@ -97,7 +103,8 @@ func (sc *scene) judge() oomVerdict {
 		v.class = oomUnknown
 		v.because = fmt.Sprintf("%s of the device are not known to be used, and nobody asked how much was free", bytesText(free))
 	case free >= need:
-		v.class, v.because = oomLimit, sc.limitText()
+		v.class, v.because, v.also = oomLimit, sc.limitText(), sc.wouldFitInOnePiece()
+		v.because += sc.underLimitText(v.also)
 	case sc.whole > 0 && free+sc.whole >= need:
 		v.class = oomCached
 		v.because = fmt.Sprintf("%s were free, and %s more in whole segments of PyTorch's cache", bytesText(free), bytesText(sc.whole))
@@ -113,7 +120,7 @@ func (sc *scene) judge() oomVerdict {
 			v.because += fmt.Sprintf(", %s of the allocator's memory unused", bytesText(unused))
 		}
 	}
-	if text, ok := fitsText[v.fits]; ok && v.class == oomFragmentation {
+	if text, ok := fitsText[v.fits]; ok && (v.class == oomFragmentation || v.also) {
 		v.because += text
 	}
 	return v
@@ -143,6 +150,36 @@ func (sc *scene) limitText() string {
 		return free + ", and the driver refused: the pool may have a maximum"
 	}
 	return free + ", and the driver refused: a limit such as that of a MIG slice, a cgroup or a quota, or memory that came and went"
+}
+
+// wouldFitInOnePiece reports whether an allocator's gaps were enough for the request together, and
+// each of them too small. PyTorch's limit does not count then: it is about memory from the driver.
+func (sc *scene) wouldFitInOnePiece() bool {
+	return sc.hasAllocator && sc.byAllocator && sc.size > 0 && sc.fragmented >= sc.size
+}
+
+// underLimitText says what a limit has to do with the allocator's unused memory.
+func (sc *scene) underLimitText(wouldFit bool) string {
+	_, largest := sc.unused()
+	switch {
+	case wouldFit:
+		return fmt.Sprintf("; the request of %s would have fit into %s of unused memory in one piece, or without the limit%s",
+			bytesText(sc.requested), bytesText(sc.fragmented), sc.limitBounds())
+	case sc.byAllocator && largest >= sc.size && largest > 0:
+		return fmt.Sprintf("; an unused piece of %s is of no use here: it is of another stream, pool or size", bytesText(largest))
+	}
+	return ""
+}
+
+// limitBounds says between which bounds the allocator's limit lies, "" if nothing is known of it.
+func (sc *scene) limitBounds() string {
+	switch {
+	case sc.limitBelow == 0:
+		return ""
+	case sc.limitLeast == 0:
+		return fmt.Sprintf(" of less than %s", bytesText(sc.limitBelow))
+	}
+	return fmt.Sprintf(" of %s to %s", bytesText(sc.limitLeast), bytesText(sc.limitBelow))
 }
 
 func (sc *scene) fragmentedText(unused int64) string {

@@ -24,9 +24,15 @@ type scene struct {
 	cached       []cachedPart
 	whole        int64 // bytes of segments without blocks, or whole steps of expandable ones that it may still give back
 	expandable   bool
-	tracked      int64 // bytes live on the device, as calls of recorded processes tell
-	holders      []holdingSite
-	ownBytes     int64 // of them, of the process
+	// size is the block that was requested, rounded as the allocator does. fragmented are the bytes of
+	// gaps between blocks that are smaller than that.
+	size, fragmented int64
+	// The allocator's limit lies in [limitLeast, limitBelow) if it gave up without asking the driver.
+	// limitLeast is 0 if it is not known.
+	limitLeast, limitBelow int64
+	tracked                int64 // bytes live on the device, as calls of recorded processes tell
+	holders                []holdingSite
+	ownBytes               int64 // of them, of the process
 
 	freedNext int64 // bytes that the process freed on the device within the next second
 	free      freeMemory
@@ -78,11 +84,12 @@ type sceneScan struct {
 	number int32
 	recent []*scene // of the last second
 	p      *programMemory
+	most   map[*allocator]int64 // most bytes that were reserved
 }
 
 // scenes replays the recording again and looks at what there was at failures.
 func (t *Timeline) scenes(list []*failure) ([]*scene, error) {
-	s := &sceneScan{t: t, wanted: make(map[int32]*scene)}
+	s := &sceneScan{t: t, wanted: make(map[int32]*scene), most: make(map[*allocator]int64)}
 	scenes := make([]*scene, len(list))
 	for i, f := range list {
 		o := &t.origins.list[f.origin]
@@ -103,6 +110,9 @@ func (s *sceneScan) driver(c *change) {
 }
 
 func (s *sceneScan) allocator(a *allocator, c *allocatorChange) {
+	if c.what == segmentAllocated || c.what == segmentMapped {
+		s.most[a] = max(s.most[a], a.totals().Reserved+c.bytes)
+	}
 	if c.what == outOfMemory && c.block.origin != noOrigin {
 		if s.p == nil { // it is the first thing that happens
 			s.p = &programMemory{t: s.t, allocators: a.set}
@@ -194,9 +204,28 @@ func (s *sceneScan) lookAtAllocator(sc *scene) {
 		sc.spaces = a.survey(nil)
 		sc.unseen = a.unseen(sc.spaces)
 		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
+		sc.size = a.rules.round(sc.requested)
+		sc.boundLimit(&a.rules, s.most[a])
 		s.sortCached(sc, a)
 	}
 }
+
+// boundLimit sets the bounds of the allocator's limit. It reserved most bytes before, and would not
+// reserve a segment for the request. If the two contradict each other, the limit was lowered.
+func (sc *scene) boundLimit(rules *allocatorRules, most int64) {
+	if !sc.hitOwnLimit() {
+		return
+	}
+	whole := *rules
+	whole.expandable = false // PyTorch compares the limit with a segment for the request in any case
+	sc.limitBelow = sc.totals.Reserved + whole.segment(sc.size)
+	if most = max(most, sc.totals.Reserved); most < sc.limitBelow {
+		sc.limitLeast = most
+	}
+}
+
+// hitOwnLimit reports whether an allocator gave up without asking the driver.
+func (sc *scene) hitOwnLimit() bool { return sc.byAllocator && sc.given && sc.calls == 0 }
 
 // sortCached tells for each gap why the request could not use it.
 func (s *sceneScan) sortCached(sc *scene, a *allocator) {
@@ -238,6 +267,9 @@ func (s *sceneScan) sortSegment(sc *scene, a *allocator, seg *segment, at func(c
 		default:
 			part = at(sc.reason(a, seg, p, empty))
 			gaps += p.size
+			if !empty && p.size < sc.size {
+				sc.fragmented += p.size
+			}
 			if empty {
 				sc.whole += p.size
 			} else if seg.isStretch() && !sc.given { // before it gives up, the allocator gives back what it can

@@ -164,6 +164,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("facts", errorFacts...)
 		section("asynchronous", faultColumns...)
 		section("suspects", launchColumns...)
+		section("invalid_frees", invalidFreeColumns...)
 		section("errors", errorColumns...)
 		section("no_errors", quietColumns...)
 		section("totals", errorTotals...)

@@ -197,6 +197,30 @@ func ruleCases() map[string]ruleCase {
 			},
 			where: site, severity: "notice",
 		},
+		"invalid-free": {
+			fires: func(tp *tape) {
+				every(tp, 20, second, func(_, ns int64) *format.Row {
+					at(tp.alloc(ns, us, 0x7d0000000000, mib), 2, "load_weights (train.cc:10)")
+					at(tp.free(ns+ms, us, 0x7d0000000000), 2, "load_weights (train.cc:20)")
+					r := tp.free(ns+2*ms, us, 0x7d0000000000)
+					r.Result = resultInvalidValue
+					return r
+				})
+			},
+			misses: func(tp *tape) { // null; memory from before the recording; live memory, and again with success; an ended driver
+				every(tp, 20, second, func(i, ns int64) *format.Row {
+					tp.free(ns, us, 0x7d0000000000+i*mib)
+					tp.alloc(ns+ms, us, 0x7c0000000000, mib)
+					tp.free(ns+2*ms, us, 0x7c0000000000).Result = resultInvalidValue
+					tp.free(ns+3*ms, us, 0x7c0000000000)
+					tp.free(ns+4*ms, us, 0x7c0000000000).Result = resultDeinitialized
+					r := tp.free(ns+5*ms, us, 0)
+					r.Result = resultInvalidValue
+					return r
+				})
+			},
+			where: site, severity: "problem",
+		},
 		"growing-site": {
 			fires: func(tp *tape) {
 				every(tp, 500, 100*ms, func(i, ns int64) *format.Row { return tp.alloc(ns, us, 0x7d0000000000+i*mib, mib) })

@@ -57,7 +57,7 @@ const (
 // rules are all rules, in the order in which hits of equal severity are told: what ends programs first, then what costs most.
 func rules() []*rule {
 	return []*rule{
-		&ruleXid, &ruleBrokenContext, &ruleHang, &ruleOOM, &ruleOOMFragmentation, &ruleAllocRetry, &ruleUncheckedError, &ruleGrowing, &ruleExitLeak, &ruleMemoryFull,
+		&ruleXid, &ruleBrokenContext, &ruleHang, &ruleOOM, &ruleOOMFragmentation, &ruleAllocRetry, &ruleInvalidFree, &ruleUncheckedError, &ruleGrowing, &ruleExitLeak, &ruleMemoryFull,
 		&ruleGPUHealth, &ruleThrottling, &ruleGPUIdle, &ruleLaunchBound, &ruleLowSM, &ruleLowOccupancy, &ruleTensorUnused,
 		&ruleTinyKernels, &ruleSyncLoop, &ruleAllocLoop, &rulePageable, &ruleSmallCopies, &ruleModuleLoop,
 	}

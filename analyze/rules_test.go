@@ -132,6 +132,10 @@ func TestConfidenceOfRules(t *testing.T) {
 			ruleCases()["memcpy-async-pageable"].fires(tp)
 			tp.without(func(r *format.Row) bool { return r.Name == "cuInit" })
 		}, "medium", "began after the program"},
+		"a free with calls lost": {"invalid-free", func(tp *tape) {
+			ruleCases()["invalid-free"].fires(tp)
+			tp.add(format.Row{Kind: format.KindLost, Name: lostMemory, StartNs: epoch + second, Value: 3})
+		}, "medium", "3 calls that allocate or free were lost"},
 		"few samples": {"low-sm-activity", func(tp *tape) {
 			ruleCases()["low-sm-activity"].fires(tp)
 			tp.without(func(r *format.Row) bool { return r.Kind == format.KindNVML && (r.StartNs-epoch)%(10*second) != 0 })
@@ -173,6 +177,7 @@ func TestSeverityOfRules(t *testing.T) {
 		}, "notice gpu-health"},
 		"trouble of a GPU that nobody used": {func(tp *tape) { tp.nvml(0, 30*second, "remapped_rows_failure", 1) }, "problem gpu-health"},
 		"the power cap half of the time":    {func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4 * (i % 2)) }) }, "info throttling"},
+		"wild pointers, freed once":         {func(tp *tape) { tp.free(30*second, us, 0x1000).Result = resultInvalidValue }, "notice invalid-free"},
 		"memory that was had in the end": {func(tp *tape) {
 			tp.alloc(30*second, us, 0, 20<<30).Result = resultOutOfMemory
 			tp.alloc(31*second, us, 0x700000000000, 20<<30)

@@ -153,7 +153,7 @@ const ignoredErrors = 3
 var ruleUncheckedError = rule{
 	id: "unchecked-error",
 	about: "a call fails 3 times or more in the same way at one place, and its threads go on: calls that give work or get memory after an asynchronous error broke the context (a problem), " +
-		"or others, if the process launched kernels afterwards (a notice). Out of memory, and calls by which programs ask for something, do not count",
+		"or others, if the process launched kernels afterwards (a notice). Out of memory, calls by which programs ask for something, and invalid frees do not count",
 	report: "errors",
 	advice: "Check what CUDA calls return, after every launch too. What is computed after an error that nobody saw is not to be trusted.",
 	check:  checkUncheckedError,
@@ -161,6 +161,7 @@ var ruleUncheckedError = rule{
 
 func checkUncheckedError(s *survey) ([]hit, error) {
 	broken, ignored := s.newHit(aProblem, ""), s.newHit(aNotice, "")
+	invalid := blamed(s.frees)
 	for key, e := range s.errors.groups {
 		name := s.errors.names.list[key.name]
 		class := errorClass(name, key.result)
@@ -170,7 +171,7 @@ func checkUncheckedError(s *survey) ([]hit, error) {
 			continue
 		case class == "asynchronous" && isWork(name):
 			h = &broken
-		case class != "call" || !s.wentOn(e):
+		case class != "call" || !s.wentOn(e) || invalid[key] == e.calls:
 			continue
 		}
 		h.places = append(h.places, place{where: s.errors.names.list[key.site], stack: e.stack, count: e.calls, firstNs: e.firstNs, lastNs: e.lastNs,

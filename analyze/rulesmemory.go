@@ -155,18 +155,20 @@ func checkOOM(s *survey) ([]hit, error) {
 	if s.scenes[worst].outcome <= nothingSince {
 		h.severity = aProblem
 	}
-	classes := make(map[oomClass]int64)
+	classes := make(map[string]int64)
 	fatal := int64(0)
 	for i, sc := range s.scenes {
-		classes[s.causes[i].class]++
+		classes[s.causes[i].name()]++
 		if sc.outcome <= nothingSince {
 			fatal++
 		}
 	}
 	var parts []string
 	for class := range numOOMClasses {
-		if n := classes[class]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", class, n))
+		for _, v := range []oomVerdict{{class: class}, {class: class, also: true}} {
+			if n := classes[v.name()]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%s %d", v.name(), n))
+			}
 		}
 	}
 	h.what = fmt.Sprintf("%s failed for want of memory (%s)", plural(int64(len(s.scenes)), "allocation"), strings.Join(parts, ", "))
@@ -179,18 +181,42 @@ func checkOOM(s *survey) ([]hit, error) {
 // oomHit has the failures of some numbers as evidence, and confidence and advice of the first.
 func (s *survey) oomHit(order []int) hit {
 	first := &s.causes[order[0]]
-	h := hit{severity: aNotice, advice: oomAdvice[first.class], level: first.confidence, reasons: first.reasons}
+	h := hit{severity: aNotice, advice: s.scenes[order[0]].advice(first), level: first.confidence, reasons: first.reasons}
 	for _, i := range order {
 		sc := s.scenes[i]
 		h.places = append(h.places, place{where: s.t.siteLabel(sc.origin), stack: s.t.origins.list[sc.origin].stack, count: int64(1), bytes: sc.requested, firstNs: sc.atNs, lastNs: sc.atNs,
-			detail: fmt.Sprintf("%s, then %s: %s", s.causes[i].class, sc.outcome, s.causes[i].because)})
+			detail: fmt.Sprintf("%s, then %s: %s", s.causes[i].name(), sc.outcome, s.causes[i].because)})
 	}
 	return h
 }
 
+// name is the class, and what else it is.
+func (v *oomVerdict) name() string {
+	if v.also {
+		return fmt.Sprintf("%s and %s", v.class, oomFragmentation)
+	}
+	return v.class.String()
+}
+
+// advice says what to do about a failure. Against fragmentation under a limit there are two remedies.
+func (sc *scene) advice(v *oomVerdict) string {
+	if !v.also {
+		return oomAdvice[v.class]
+	}
+	against := "try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+	if sc.expandable || v.fits == "no" {
+		against = "free the blocks between the pieces (gpurec analyze frag)"
+	}
+	limit := "a MIG slice, a cgroup or a quota"
+	if sc.hitOwnLimit() {
+		limit = "torch.cuda.set_per_process_memory_fraction"
+	}
+	return fmt.Sprintf("Enough was unused, but in pieces: %s, or raise the limit (%s).", against, limit)
+}
+
 var ruleOOMFragmentation = rule{
 	id:     "oom-fragmentation",
-	about:  "an allocation failed although enough memory was free: in pieces, or in PyTorch's cache (classes fragmentation and cached of analyze oom)",
+	about:  "an allocation failed although enough memory was free: in pieces, or in PyTorch's cache (classes fragmentation and cached of analyze oom, and limit where it is fragmentation too)",
 	report: "frag",
 	check:  checkOOMFragmentation,
 }
@@ -198,7 +224,7 @@ var ruleOOMFragmentation = rule{
 func checkOOMFragmentation(s *survey) ([]hit, error) {
 	var order []int
 	for i := range s.scenes {
-		if c := s.causes[i].class; c == oomFragmentation || c == oomCached {
+		if v := &s.causes[i]; v.class == oomFragmentation || v.class == oomCached || v.also {
 			order = append(order, i)
 		}
 	}
@@ -209,6 +235,9 @@ func checkOOMFragmentation(s *survey) ([]hit, error) {
 	first := s.scenes[order[0]]
 	unused, largest := first.unused()
 	h.what = fmt.Sprintf("%s could not be had with %s free and %s unused in segments (largest piece %s)", bytesText(first.requested), first.freeText(), bytesText(unused), bytesText(largest))
+	if s.causes[order[0]].also {
+		h.what += ", under a limit"
+	}
 	return []hit{h}, nil
 }
 

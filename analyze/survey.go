@@ -38,6 +38,7 @@ type survey struct {
 	kernels *kernelsUse
 	modules *moduleUse
 	errors  *errorUse
+	frees   []invalidFree // of errors
 	hang    *hangScan
 	states  []processState
 
@@ -92,7 +93,7 @@ func (s *survey) run(use func(*change), watch allocatorConsumer) error {
 	}
 	s.gaps.finish()
 	s.sample()
-	return inTurn(s.askMemory, s.askHang)
+	return inTurn(s.askMemory, s.askFrees, s.askHang)
 }
 
 // both runs two functions at a time.
@@ -214,6 +215,12 @@ func (s *survey) askMemory() error {
 		s.causes = judgeScenes(s.scenes, s.program, &s.quality)
 	}
 	return nil
+}
+
+// askFrees classifies the failed frees.
+func (s *survey) askFrees() (err error) {
+	s.frees, err = s.t.invalidFrees(s.errors, &s.quality)
+	return err
 }
 
 // askHang judges what the processes did at the end.

@@ -14,7 +14,9 @@ func newOOM() *cobra.Command {
 much was asked for and how much was free, whether memory was missing (capacity), lay in
 pieces that were too small (fragmentation) or in a cache, a limit said no or another
 process had it, who held memory at that moment, and whether the program recovered. What
-PyTorch asked for again and then got is shown as retried: it costs time and is no crash.`,
+PyTorch asked for again and then got is shown as retried: it costs time and is no crash.
+A request under a limit that unused memory in one piece would have served too is shown as
+fragmentation in the column ALSO: expandable segments, or a higher limit, would help.`,
 		Example: `  gpurec analyze oom run.parquet
   gpurec analyze oom --pid 4242 --top 3 run.parquet
   gpurec analyze oom --fail-on 'fatal>0 || fragmentation>0' run.parquet`,

@@ -55,6 +55,13 @@ FRAME Block *DeviceCachingAllocator::malloc(size_t orig_size, CUstream stream)
 	return alloc_found_block(p, orig_size, should_split(p.block, size));
 }
 
+void DeviceCachingAllocator::setMemoryFraction(double fraction)
+{
+	std::lock_guard<std::recursive_mutex> lock(mutex);
+	limit = (size_t)(fraction * (double)driver_memory(device_id));
+	has_limit = true;
+}
+
 [[gnu::always_inline]] inline void DeviceCachingAllocator::out_of_memory(const AllocParams &p)
 {
 	size_t device_free, device_total;

@@ -68,6 +68,9 @@ class DeviceCachingAllocator {
 	std::vector<Block *> deferred_blocks;          /* freed during a capture, in which events cannot be used */
 	std::map<Block *, std::set<CUstream>> block_to_cudagraph_stream_uses;
 
+	bool has_limit = false;                        /* of reserved bytes */
+	size_t limit = 0;
+
 	/* PyTorch's history, which nobody switches on here. */
 	bool record_history = false;
 	std::vector<std::function<void(TraceEntry::Action, uint64_t, size_t, CUstream, DeviceIndex)>> trace_trackers_;
@@ -80,6 +83,7 @@ public:
 	void recordStream(Block *block, CUstream stream);
 	void emptyCache(MempoolId_t pool);
 	void snapshot();
+	void setMemoryFraction(double fraction);
 	DeviceIndex device() const { return device_id; }
 
 	void createOrIncrefPool(MempoolId_t id);

@@ -130,6 +130,11 @@ EXPORT size_t simtorch_memory(void)
 	return or_exit([] { return driver_memory(current_device); });
 }
 
+EXPORT void simtorch_set_memory_fraction(double fraction)
+{
+	or_exit([=] { here().setMemoryFraction(fraction); });
+}
+
 EXPORT void *simtorch_stream(void)
 {
 	return or_exit([] {

@@ -7,6 +7,8 @@ FRAME bool DeviceCachingAllocator::alloc_block(AllocParams &p, bool is_retry)
 {
 	if (is_retry)
 		stats.num_alloc_retries++;
+	if (has_limit && (size_t)stats.reserved_bytes[0].current + p.alloc_size > limit)
+		return false; /* the driver is not asked */
 	if (expandable_segments()) {
 		p.block = try_allocate_expandable_block(p.stream, p.pool, p.size);
 		return p.block;

@@ -74,6 +74,12 @@ for script in leak_list leak_graph leak_hook no_leak; do
 	SIMTORCH_LIB=$out python3 -B "$here/$script.py" --steps 50 --step-ms 0 | grep -q '^truth' || fail "$script.py failed"
 	python3 "$here/replay.py" "$ledger"
 done
+for conf in expandable_segments:False expandable_segments:True; do
+	: > "$ledger"
+	PYTORCH_CUDA_ALLOC_CONF=$conf SIMTORCH_LIB=$out python3 -B "$here/oom_limit.py" > "$ledger.truth" ||
+		fail "oom_limit.py failed with $conf"
+	python3 "$here/replay.py" "$ledger"
+done
 : > "$ledger"
 SIMTORCH_LIB=$out python3 -B "$here/tensors.py" --events 3000 --threads 3 >/dev/null
 python3 "$here/replay.py" "$ledger"

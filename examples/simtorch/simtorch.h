@@ -16,6 +16,7 @@ extern "C" {
 int simtorch_init(void);
 void simtorch_set_device(int device);
 size_t simtorch_memory(void);                                   /* of the device */
+void simtorch_set_memory_fraction(double fraction);             /* of it that may be reserved, 1: all */
 void *simtorch_stream(void);                                    /* a new one */
 void simtorch_work(void *ptr, size_t bytes, void *stream);      /* a memset, so that the stream has something to do */
 

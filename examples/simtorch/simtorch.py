@@ -48,6 +48,7 @@ _declare("free", None, _pointer)
 init = _declare("init", ctypes.c_int)
 set_device = _declare("set_device", None, ctypes.c_int)
 memory = _declare("memory", ctypes.c_size_t)
+set_per_process_memory_fraction = _declare("set_memory_fraction", None, ctypes.c_double)
 new_stream = _declare("stream", _pointer)
 empty = _declare("alloc", _pointer, ctypes.c_size_t, _pointer)
 empty.errcheck = _tensor

@@ -37,6 +37,74 @@ static void double_free(void)
 	}
 }
 
+/* Frees that must fail, each kind in a function of its own. What is freed is allocated in one named after it. */
+static void refused(CUresult result, const char *what)
+{
+	if (result == CUDA_SUCCESS)
+		check(CUDA_ERROR_UNKNOWN, what);
+}
+
+SITE static void *pinned_buffer(void)
+{
+	void *p;
+	CUDA(cuMemHostAlloc, &p, 64 * KiB, 0);
+	return p;
+}
+
+SITE static void drop_pinned(void *p) { CUDA(cuMemFreeHost, p); }
+SITE static void free_again(CUdeviceptr p) { refused(cuda.cuMemFree_v2(p), "free_again"); }
+SITE static void free_pinned_again(void *p) { refused(cuda.cuMemFreeHost(p), "free_pinned_again"); }
+SITE static void free_inside(CUdeviceptr p) { refused(cuda.cuMemFree_v2(p + 512), "free_inside"); }
+SITE static void free_as_host(CUdeviceptr p) { refused(cuda.cuMemFreeHost((void *)(uintptr_t)p), "free_as_host"); }
+SITE static void free_as_device(void *p) { refused(cuda.cuMemFree_v2((CUdeviceptr)(uintptr_t)p), "free_as_device"); }
+SITE static void free_after_context(CUdeviceptr p) { refused(cuda.cuMemFree_v2(p), "free_after_context"); }
+SITE static void free_wild(void) { refused(cuda.cuMemFree_v2(0x1234000), "free_wild"); }
+
+SITE static CUdeviceptr context_buffer(void) { return DEVICE(64 * KiB); }
+
+static CUdeviceptr ended_with_context(void)
+{
+	CUcontext context;
+	CUDA(cuCtxCreate_v2, &context, 0, 0);
+	CUdeviceptr p = context_buffer();
+	CUDA(cuCtxDestroy_v2, context);
+	use_device();
+	return p;
+}
+
+/* Nothing of this is wrong: null, an old block, and a new one. */
+SITE static void harmless(CUdeviceptr *old)
+{
+	CUdeviceptr p = DEVICE(64 * KiB);
+	CUDA(cuMemFree_v2, 0);
+	CUDA(cuMemFreeHost, NULL);
+	drop(old);
+	CUDA(cuMemFree_v2, p);
+}
+
+static void invalid_frees(void)
+{
+	enum { TIMES = 20 };
+	CUdeviceptr old[TIMES];
+	use_device();
+	for (int i = 0; i < TIMES; i++)
+		old[i] = DEVICE(4 * KiB);
+	for (long step = 0; next(&step, TIMES);) {
+		CUdeviceptr p = buffer(256 * KiB), same = p;
+		void *host = pinned_buffer();
+		free_inside(p);
+		free_as_host(p);
+		free_as_device(host);
+		drop(&p);
+		free_again(same);
+		drop_pinned(host);
+		free_pinned_again(host);
+		free_after_context(ended_with_context());
+		free_wild();
+		harmless(&old[step - 1]);
+	}
+}
+
 /* A program that was running before anybody looked frees what it had, and leaks. */
 static void running_leak(void)
 {
@@ -96,6 +164,7 @@ static void storm_with_leak(void) { storm(true); }
 
 const struct scenario faults[] = {
 	{"failed-allocations", failed_allocations}, {"failed-frees", failed_frees}, {"double-free", double_free},
+	{"invalid-frees", invalid_frees},
 	{"running-leak", running_leak}, {"running-ring", running_ring}, {"storm", storm_without_leak},
 	{"storm-and-leak", storm_with_leak}, {"stormy-ring", stormy_ring}, {NULL, NULL},
 };
