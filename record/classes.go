@@ -22,11 +22,14 @@ var classOfPrefix = []struct{ prefix, class string }{
 	{"cuModule", format.RecordModule}, {"cuLibrary", format.RecordModule}, {"cuLink", format.RecordModule},
 	{"cuFunc", format.RecordModule}, {"cuKernel", format.RecordModule},
 	{"cuMem", format.RecordMemory}, {"cuMulticast", format.RecordMemory}, {"cuIpc", format.RecordMemory},
+	{"cuImportExternalSemaphore", format.RecordStream}, {"cuSignalExternal", format.RecordStream},
+	{"cuWaitExternal", format.RecordStream}, {"cuDestroyExternalSemaphore", format.RecordStream},
 	{"cuImportExternalMemory", format.RecordMemory}, {"cuExternalMemory", format.RecordMemory},
 	{"cuDestroyExternalMemory", format.RecordMemory}, {"cuDeviceGetDefaultMemPool", format.RecordMemory},
 	{"cuDeviceGetMemPool", format.RecordMemory}, {"cuDeviceSetMemPool", format.RecordMemory}, {"cuCtxSetLimit", format.RecordMemory},
 	// Contexts, devices and checkpoints say whose memory and launches those are: always recorded.
 	{"cuInit", ""}, {"cuCtx", ""}, {"cuDevice", ""}, {"cuGreenCtx", ""}, {"cuCheckpoint", ""},
+	{"cuGLCtx", ""}, {"cuVDPAUCtx", ""},
 }
 
 // classOf returns the class that a call belongs to for Options.Classes, "" for calls that are

@@ -86,7 +86,9 @@ func TestClassesEqualTheLedger(t *testing.T) {
 				t.Errorf("the metadata has classes %v", result.Meta.Classes)
 			}
 			notes := factRows(t, result.Output, format.KindNote)
-			if !slices.ContainsFunc(notes, func(r format.Row) bool { return r.Name == "classes" && strings.Contains(r.Message, strings.Join(classes, ", ")) }) {
+			if !slices.ContainsFunc(notes, func(r format.Row) bool {
+				return r.Name == "classes" && strings.Contains(r.Message, strings.Join(classes, ", "))
+			}) {
 				t.Errorf("no note says what is missing: %v", notes)
 			}
 		})
