@@ -183,6 +183,7 @@ func (t *Timeline) failureTable(scenes []*scene, verdicts []oomVerdict) Table {
 			hide(table.Columns, key)
 		}
 	}
+	t.addRanks(&table)
 	return table
 }
 

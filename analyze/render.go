@@ -87,6 +87,9 @@ func Explain(out io.Writer, command string) (bool, error) {
 				name += " (" + c.Title + ")"
 			}
 			fmt.Fprintf(w, "  %s\n      %s\n", name, c.About)
+			if c.Key == "pid" && !slices.ContainsFunc(columns, func(c Column) bool { return c.Key == "rank" }) {
+				fmt.Fprintf(w, "  %s (%s)\n      %s\n", rankColumn.Key, rankColumn.Title, rankColumn.About)
+			}
 		}
 	}
 	switch command {
@@ -111,6 +114,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("leaks", leakColumns...)
 		section("calls", callColumns...)
 		section("kernels", kernelColumns...)
+		section("processes", processColumns...)
 		section("suppressions_used", suppressedColumns...)
 		section("totals", leakTotals...)
 	case "rules":
@@ -174,6 +178,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("launches", lastLaunchColumns...)
 		section("long_calls", longCallColumns...)
 		section("polling", pollColumns...)
+		section("identities", processColumns...)
 		section("totals", hangTotals...)
 	case "diff":
 		section("facts", diffFacts...)
