@@ -24,8 +24,8 @@ type apiUse struct {
 	identities map[int32]int64
 }
 
-// apiKey is what calls have in common: the function, and a site, stack, thread or stream of a process,
-// or a value of the identity of processes.
+// apiKey is what calls have in common: the function, and a site, stack, thread or stream of a
+// process, or a value of the identity of processes.
 type apiKey struct {
 	name, pid int32
 	group     int64
@@ -88,7 +88,8 @@ var apiTotals = []Column{
 // API reports how often each function of the driver was called and how long that took, as nsys does. It returns a *GroupError or
 // *SortError for options it cannot follow.
 func (t *Timeline) API(opt Options) (*Report, error) {
-	u := &apiUse{callUse: t.newCallUse(&opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]), groups: make(map[apiKey]*apiGroup), identities: make(map[int32]int64)}
+	u := &apiUse{callUse: t.newCallUse(&opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]),
+		groups: make(map[apiKey]*apiGroup), identities: make(map[int32]int64)}
 	if !slices.Contains(APIGroupNames(), u.by) {
 		return nil, &GroupError{opt.GroupBy, APIGroupNames()}
 	}

@@ -11,7 +11,8 @@ import (
 // keyNames are the columns that say what a row is about where a table does not declare its keys. Numbers of processes, threads
 // and handles are not among them: they are others in every recording.
 var keyNames = []string{"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream", "size", "size_bucket",
-	"direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason", "status", "class", "check", "result", "result_name", "process", "event", "pool", "rule", "rank", "job", "container", "pod", "cgroup"}
+	"direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason", "status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
+	"rank", "job", "container", "pod", "cgroup"}
 
 // keyColumns are the indices of the columns that say what a row is about.
 func (t *Table) keyColumns() (list []int) {
@@ -29,7 +30,9 @@ func (t *Table) keyColumns() (list []int) {
 
 // keysIn is keyColumns without those that the other table lacks: only one recording may have ranks.
 func (t *Table) keysIn(other *Table) []int {
-	return slices.DeleteFunc(t.keyColumns(), func(i int) bool { return columnOf(other, t.Columns[i].Key) < 0 })
+	return slices.DeleteFunc(t.keyColumns(), func(i int) bool {
+		return columnOf(other, t.Columns[i].Key) < 0
+	})
 }
 
 // isComparable reports whether rows of the table can be paired, and have numbers.

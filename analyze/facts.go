@@ -36,6 +36,10 @@ type facts struct {
 	// allocators that processes have, in the order of their notes.
 	allocators     []allocatorFact
 	allocatorRules map[int32]allocatorRules // by process
+
+	// hasRanks is set if the rank of any process is known, severalJobs if processes are of
+	// different jobs.
+	hasRanks, severalJobs bool
 }
 
 // allocatorFact is what the recorder found out about a process's caching allocator.
@@ -108,6 +112,7 @@ func (t *Timeline) readFacts() error {
 			return err
 		}
 	}
+	f.compareIdentities()
 	f.sampling.finish()
 	f.onlyDevice = -1
 	if len(f.devices) == 1 {
@@ -207,7 +212,8 @@ func (f *facts) addProcess(r *format.Row) {
 		if id := readIdentity(r.Message); id.Known() {
 			p.Identity = id
 		}
-		p.ContainerID, p.Cgroup = cmp.Or(said.ContainerID, p.ContainerID), cmp.Or(said.Cgroup, p.Cgroup)
+		p.ContainerID = cmp.Or(said.ContainerID, p.ContainerID)
+		p.Cgroup = cmp.Or(said.Cgroup, p.Cgroup)
 		if len(said.Devices) > 0 {
 			p.Devices = said.Devices
 		}

@@ -44,7 +44,8 @@ func (n *NoMatch) Error() string {
 	if has == "" {
 		has = "none"
 	}
-	return fmt.Sprintf("no row matches --%s %s; the recording has %s %s", n.Filter, strings.Join(n.Wanted, ","), pluralOf(n.Filter), has)
+	return fmt.Sprintf("no row matches --%s %s; the recording has %s %s",
+		n.Filter, strings.Join(n.Wanted, ","), pluralOf(n.Filter), has)
 }
 
 // window cuts the recording's window to the filter's.

@@ -10,7 +10,8 @@ import (
 
 // GroupNames lists what memory can be grouped by, the default first.
 func GroupNames() []string {
-	return []string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name", "rank", "job", "container", "pod", "cgroup"}
+	return append([]string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"},
+		identityGroups...)
 }
 
 // GroupError says that a report cannot be grouped by this.

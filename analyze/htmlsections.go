@@ -102,7 +102,8 @@ var htmlSections = []sectionOf{
 		reports: []reportOf{{command: "processes", make: func(b *htmlBuilder) (*Report, error) {
 			table := b.t.processTable(&b.opt.Filter)
 			return &Report{Command: "processes", Tables: []Table{table}}, table.arrange("", b.opt.Top)
-		}}}, empty: "Nothing is recorded of the processes' ranks, jobs or containers, and their cgroup is the same."},
+		}}},
+		empty: "Nothing is recorded of the processes' ranks, jobs or containers, and their cgroup is the same."},
 }
 
 func sectionTitle(id string) string {

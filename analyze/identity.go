@@ -92,8 +92,12 @@ func (c *processChoice) noMatch(pids map[int32]bool) *NoMatch {
 		value  func(pid int32) string
 	}{
 		{"rank", ranks, c.hasRank, c.facts.rankText},
-		{"job", c.Jobs, c.hasJob, func(pid int32) string { return c.facts.processes[pid].Identity.Job }},
-		{"container", c.Containers, c.hasContainer, func(pid int32) string { return shortID(c.facts.processes[pid].ContainerID) }},
+		{"job", c.Jobs, c.hasJob, func(pid int32) string {
+			return c.facts.processes[pid].Identity.Job
+		}},
+		{"container", c.Containers, c.hasContainer, func(pid int32) string {
+			return shortID(c.facts.processes[pid].ContainerID)
+		}},
 	} {
 		if len(condition.wanted) == 0 || anyOf(pids, condition.has) {
 			continue
@@ -104,7 +108,9 @@ func (c *processChoice) noMatch(pids map[int32]bool) *NoMatch {
 				values = append(values, v)
 			}
 		}
-		slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }) // numbers by size
+		slices.SortFunc(values, func(a, b string) int { // numbers by size
+			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+		})
 		return &NoMatch{Filter: condition.name, Wanted: condition.wanted, Has: atMostNamed(values)}
 	}
 	return noMatch("pid", c.pids, pids, pidText)
@@ -137,25 +143,16 @@ func (f *facts) rankText(pid int32) string {
 	return ""
 }
 
-// hasRanks reports whether the rank of any process is known.
-func (f *facts) hasRanks() bool {
-	for _, p := range f.processes {
-		if p.Identity.Rank != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// severalJobs reports whether processes are of different jobs.
-func (f *facts) severalJobs() bool {
+// compareIdentities sets what the identities of all processes say together.
+func (f *facts) compareIdentities() {
 	jobs := make(map[string]bool)
 	for _, p := range f.processes {
+		f.hasRanks = f.hasRanks || p.Identity.Rank != nil
 		if p.Identity.Job != "" {
 			jobs[p.Identity.Job] = true
 		}
 	}
-	return len(jobs) > 1
+	f.severalJobs = len(jobs) > 1
 }
 
 // shortID is the beginning of a container's id that engines show, too.
@@ -170,7 +167,7 @@ func (t *Timeline) identityLabel(pid int32, by string) string {
 	label := ""
 	switch by {
 	case "rank":
-		if label = t.facts.rankText(pid); label != "" && t.facts.severalJobs() {
+		if label = t.facts.rankText(pid); label != "" && t.facts.severalJobs {
 			label = strings.TrimSuffix(label+" of "+p.Identity.Job, " of ")
 		}
 	case "job":
@@ -201,7 +198,8 @@ func podName(id *format.Identity) string {
 func cgroupPath(text string) string {
 	path := ""
 	for line := range strings.Lines(text) {
-		if parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(parts) == 3 && len(parts[2]) > len(path) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && len(parts[2]) > len(path) {
 			path = parts[2]
 		}
 	}
@@ -217,12 +215,13 @@ func (t *Timeline) processTitle(pid int32) string {
 	return strings.TrimSpace(name)
 }
 
-var rankColumn = Column{"rank", "RANK", UnitID, "rank of the process in its job; there if that of any process of the recording is known"}
+var rankColumn = Column{"rank", "RANK", UnitID,
+	"rank of the process in its job; the column is there if the rank of any process is known"}
 
 // addRanks puts a column with the rank behind that with the process, if any process has a rank. It
 // changes tables once, and only those that have such a column.
 func (t *Timeline) addRanks(tables ...*Table) {
-	if !t.facts.hasRanks() {
+	if !t.facts.hasRanks {
 		return
 	}
 	for _, table := range tables {

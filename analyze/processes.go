@@ -35,17 +35,18 @@ var processColumns = []Column{
 	{"cgroups", "", UnitText, "/proc/PID/cgroup, whole"},
 }
 
-// processTable has a row per recorded process, by job and rank. It is empty if there is nothing to tell
-// them apart by but their numbers and names.
+// processTable has a row per recorded process, by job and rank. It is empty if only their numbers
+// and names tell processes apart.
 func (t *Timeline) processTable(f *Filter) Table {
-	table := Table{Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Aside: true, Keys: []string{},
-		Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"}}
+	table := Table{Name: "processes", Title: "processes", Columns: slices.Clone(processColumns),
+		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"}}
 	if !t.facts.tellsProcesses() {
 		return table
 	}
 	pids := slices.SortedFunc(maps.Keys(t.facts.processes), func(a, b int32) int {
 		jobA, jobB := t.facts.processes[a].Identity.Job, t.facts.processes[b].Identity.Job
-		return cmp.Or(compareBools(jobA == "", jobB == ""), cmp.Compare(jobA, jobB), cmp.Compare(t.facts.rankOrder(a), t.facts.rankOrder(b)), cmp.Compare(a, b))
+		return cmp.Or(compareBools(jobA == "", jobB == ""), cmp.Compare(jobA, jobB),
+			cmp.Compare(t.facts.rankOrder(a), t.facts.rankOrder(b)), cmp.Compare(a, b))
 	})
 	for _, pid := range pids {
 		if len(f.Pids) == 0 || slices.Contains(f.Pids, pid) {
@@ -53,7 +54,8 @@ func (t *Timeline) processTable(f *Filter) Table {
 		}
 	}
 	for i := range table.Columns {
-		if !slices.ContainsFunc(table.Rows, func(r Row) bool { return r.Cells[i] != nil && r.Cells[i] != "/" }) {
+		tells := func(r Row) bool { return r.Cells[i] != nil && r.Cells[i] != "/" }
+		if !slices.ContainsFunc(table.Rows, tells) {
 			table.Columns[i].Title = ""
 		}
 	}
@@ -108,8 +110,11 @@ func (t *Timeline) processRow(pid int32) Row {
 		}
 		return int64(*n)
 	}
-	return Row{Cells: []any{int64(pid), known(p.Name), number(id.Rank), number(id.WorldSize), number(id.LocalRank), number(id.LocalWorldSize), number(id.NodeRank),
-		known(id.Node), known(id.Job), number(id.Attempt), known(id.SlurmJob), known(id.SlurmStep), number(id.SlurmTask), known(id.SlurmArray), known(id.Cluster),
-		known(shortID(p.ContainerID)), known(p.ContainerID), known(podName(id)), known(id.Pod), known(id.Namespace), known(id.PodUID), sources,
+	return Row{Cells: []any{int64(pid), known(p.Name), number(id.Rank), number(id.WorldSize),
+		number(id.LocalRank), number(id.LocalWorldSize), number(id.NodeRank), known(id.Node),
+		known(id.Job), number(id.Attempt), known(id.SlurmJob), known(id.SlurmStep),
+		number(id.SlurmTask), known(id.SlurmArray), known(id.Cluster),
+		known(shortID(p.ContainerID)), known(p.ContainerID),
+		known(podName(id)), known(id.Pod), known(id.Namespace), known(id.PodUID), sources,
 		known(cgroupPath(p.Cgroup)), known(p.Cgroup)}}
 }

@@ -87,8 +87,10 @@ func Explain(out io.Writer, command string) (bool, error) {
 				name += " (" + c.Title + ")"
 			}
 			fmt.Fprintf(w, "  %s\n      %s\n", name, c.About)
-			if c.Key == "pid" && !slices.ContainsFunc(columns, func(c Column) bool { return c.Key == "rank" }) {
-				fmt.Fprintf(w, "  %s (%s)\n      %s\n", rankColumn.Key, rankColumn.Title, rankColumn.About)
+			isRank := func(c Column) bool { return c.Key == rankColumn.Key }
+			if c.Key == "pid" && !slices.ContainsFunc(columns, isRank) {
+				r := &rankColumn
+				fmt.Fprintf(w, "  %s (%s)\n      %s\n", r.Key, r.Title, r.About)
 			}
 		}
 	}

@@ -50,6 +50,9 @@ func newAnalyze() *cobra.Command {
 a subcommand it prints a summary. FILE may be the folder of an unfinished recording;
 without FILE it takes the newest gpurec-*.parquet of the current folder.
 
+--rank, --job and --container choose processes by what torchrun, MPI, Slurm or Kubernetes
+gave them. The summary lists them under processes.
+
 Results go to standard output, everything else to standard error. Exit status 3
 means that a --fail-on condition held.`,
 		Example: `  gpurec analyze run.parquet
@@ -122,6 +125,7 @@ frames of the stack; * is anything, ^ the beginning, $ the end, # begins a comme
 		Example: `  gpurec analyze leaks run.parquet
   gpurec analyze leaks --suppressions known.supp --fail-on 'growing>0' run.parquet
   gpurec analyze leaks --group-by function --top 5
+  gpurec analyze leaks --rank 3 run.parquet
   gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Leaks) },

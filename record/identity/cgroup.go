@@ -5,15 +5,18 @@ import (
 	"strings"
 )
 
-// slurmCgroup is how slurmd names the cgroups of jobs: in version 2 below slurmstepd.scope, which
-// may begin with the node's name, in version 1 below slurm or slurm_NODE and the user's number.
+// slurmCgroup matches the cgroups of Slurm jobs: in version 2 below slurmstepd.scope, which may
+// begin with the node's name, in version 1 below slurm or slurm_NODE and the user's number.
 // A job can make cgroups below its own, so the leftmost match counts.
-var slurmCgroup = regexp.MustCompile(`/(?:[^/\n]*slurmstepd\.scope|slurm[^/\n]*/uid_[0-9]+)/job_([0-9]{1,20})` +
-	`(?:/step_([0-9]{1,20}|batch|extern|interactive)(?:/user)?(?:/task_([0-9]{1,10}))?)?(?:/|\n|$)`)
+var slurmCgroup = regexp.MustCompile(
+	`/(?:[^/\n]*slurmstepd\.scope|slurm[^/\n]*/uid_[0-9]+)/job_([0-9]{1,20})` +
+		`(?:/step_([0-9]{1,20}|batch|extern|interactive)(?:/user)?(?:/task_([0-9]{1,10}))?)?(?:/|\n|$)`)
 
-// podCgroup is how kubelet names the cgroups of pods. The cgroupfs driver has podUID, the systemd
+// podCgroup matches the cgroups of pods. The cgroupfs driver of kubelet has podUID, the systemd
 // driver …-podUID.slice with "_" for "-". Pods of static manifests have 32 digits without dashes.
-var podCgroup = regexp.MustCompile(`[/-]pod([0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:/|\n|$)`)
+var podCgroup = regexp.MustCompile(
+	`[/-]pod([0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}|[0-9a-f]{32})` +
+		`(?:\.slice)?(?:/|\n|$)`)
 
 // readCgroup sets what the names of the process's cgroups tell.
 func (f *finder) readCgroup(cgroup string) {

@@ -44,23 +44,27 @@ type launcher struct{ rank, worldSize, localRank, localWorldSize string }
 var (
 	launchers = []launcher{
 		{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, // torchrun
-		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+			"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
 		{"PMIX_RANK", "", "", ""},
 		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, // MPICH, Intel MPI
 		slurm,
 	}
 	slurm     = launcher{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""}
-	nodeRanks = []string{"GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX", "LWS_WORKER_INDEX"}
+	nodeRanks = []string{"GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX",
+		"LWS_WORKER_INDEX"}
 	nodes     = []string{"SLURMD_NODENAME", "NODE_NAME"}
 	jobs      = []string{"RAY_JOB_ID", "JOBSET_NAME", "LWS_LEADER_ADDRESS"}
-	attempts  = []string{"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT", "SLURM_RESTART_COUNT"}
+	attempts  = []string{"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT",
+		"SLURM_RESTART_COUNT"}
 )
 
 // allowed holds the names of all variables that are read.
 var allowed = allowList()
 
 func allowList() map[string]bool {
-	names := []string{"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+	names := []string{"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
+		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
 		"SLURM_CLUSTER_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME", "KUBERNETES_SERVICE_HOST"}
 	for _, l := range launchers {
 		names = append(names, l.rank, l.worldSize, l.localRank, l.localWorldSize)
@@ -150,7 +154,8 @@ func (f *finder) findRank() {
 			continue // a batch script has the rank 0, but is none of the tasks
 		}
 		rank, localRank := parseNumber(f.env[l.rank], 0), parseNumber(f.env[l.localRank], 0)
-		if f.id.Rank == nil && f.id.LocalRank == nil || agree(f.id.Rank, rank, f.id.LocalRank, localRank) {
+		isFirst := f.id.Rank == nil && f.id.LocalRank == nil
+		if isFirst || agree(f.id.Rank, rank, f.id.LocalRank, localRank) {
 			f.takeRank(l)
 		}
 	}
@@ -192,8 +197,10 @@ func (f *finder) findSlurm() {
 	if isDigits(f.env["SLURM_STEP_ID"]) {
 		f.text(&f.id.SlurmStep, "slurm_step", "SLURM_STEP_ID")
 	}
-	if job, task := f.env["SLURM_ARRAY_JOB_ID"], f.env["SLURM_ARRAY_TASK_ID"]; isDigits(job) && isDigits(task) {
-		f.id.SlurmArray, f.id.Sources["slurm_array"] = job+"_"+task, "env SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID"
+	job, task := f.env["SLURM_ARRAY_JOB_ID"], f.env["SLURM_ARRAY_TASK_ID"]
+	if isDigits(job) && isDigits(task) {
+		f.id.SlurmArray = job + "_" + task
+		f.id.Sources["slurm_array"] = "env SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID"
 	}
 	f.text(&f.id.Cluster, "cluster", "SLURM_CLUSTER_NAME")
 }
@@ -234,5 +241,6 @@ func isDigits(text string) bool {
 
 // isText reports whether a name can be stored and printed.
 func isText(text string) bool {
-	return text != "" && len(text) <= maxText && utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+	return text != "" && len(text) <= maxText && utf8.ValidString(text) &&
+		!strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
