@@ -53,9 +53,9 @@ var (
 	slurm     = launcher{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""}
 	nodeRanks = []string{"GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX",
 		"LWS_WORKER_INDEX"}
-	nodes     = []string{"SLURMD_NODENAME", "NODE_NAME"}
-	jobs      = []string{"RAY_JOB_ID", "JOBSET_NAME", "LWS_LEADER_ADDRESS"}
-	attempts  = []string{"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT",
+	nodes    = []string{"SLURMD_NODENAME", "NODE_NAME"}
+	jobs     = []string{"RAY_JOB_ID", "JOBSET_NAME", "LWS_LEADER_ADDRESS"}
+	attempts = []string{"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT",
 		"SLURM_RESTART_COUNT"}
 )
 
