@@ -39,7 +39,7 @@ func (s *booksScan) report(all *allocators, counts *replayCounts) (*Report, erro
 	s.finish(all)
 	r := &Report{Command: "allocator", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if len(s.list) == 0 && len(t.allocations) > 0 {
-		r.NoMatch = s.seen.explain(&Filter{Pids: opt.Pids, Devices: opt.Devices})
+		r.NoMatch = s.seen.explain(&Filter{Pids: opt.Pids, Devices: opt.Devices, choice: opt.choice})
 	}
 	r.Facts = s.facts()
 	moments := s.momentTable()
@@ -264,6 +264,7 @@ func (s *booksScan) momentTable() Table {
 			}
 		}
 	}
+	s.t.addRanks(&table)
 	return table
 }
 
@@ -292,6 +293,7 @@ func (s *booksScan) table() Table {
 		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{known(s.t.facts.processes[b.a.pid].Name)}, b.end.cells(b.a.reports),
 			[]any{b.endNs != 0, b.a.fromStart(), c.events, k.compared, k.disagreed, k.worstBytes, k.resized, c.unmatchedFrees, c.lostFrees})})
 	}
+	s.t.addRanks(&table)
 	return table
 }
 
@@ -311,6 +313,7 @@ func (s *booksScan) peakTable() Table {
 			}
 		}
 	}
+	s.t.addRanks(&table)
 	return table
 }
 
@@ -329,6 +332,7 @@ func (s *booksScan) eventTable() Table {
 			}
 		}
 	}
+	s.t.addRanks(&table)
 	return table
 }
 
@@ -365,6 +369,7 @@ func (s *booksScan) poolTable() Table {
 				u.reserved-(u.allocated+u.awaiting-u.old), u.blocks)})
 		}
 	}
+	s.t.addRanks(&table)
 	return table
 }
 

@@ -158,5 +158,6 @@ func (u *allocatorUse) table(s *allocators) Table {
 		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.pid), u.t.deviceLabel(a.device), sum.Reserved, sum.Allocated, requested,
 			l.peakReserved, max(0, l.peakNs-start), l.peakAllocated, l.allocs, l.frees, l.oom}})
 	}
+	u.t.addRanks(&table)
 	return table
 }

@@ -9,7 +9,9 @@ import (
 )
 
 // APIGroupNames lists what Options.GroupBy may be for API, the default first.
-func APIGroupNames() []string { return []string{"name", "site", "stack", "thread", "stream"} }
+func APIGroupNames() []string {
+	return append([]string{"name", "site", "stack", "thread", "stream"}, identityGroups...)
+}
 
 // apiUse sums up calls by function and by what else they are grouped by.
 type apiUse struct {
@@ -18,9 +20,12 @@ type apiUse struct {
 	groups map[apiKey]*apiGroup
 	names  names
 	sites  siteReader
+	// identities are the groups of processes, where calls are grouped by these.
+	identities map[int32]int64
 }
 
-// apiKey is what calls have in common: the function, and a site, stack, thread or stream of a process.
+// apiKey is what calls have in common: the function, and a site, stack, thread or stream of a
+// process, or a value of the identity of processes.
 type apiKey struct {
 	name, pid int32
 	group     int64
@@ -62,6 +67,11 @@ var apiGroupColumns = []Column{
 	{"site", "SITE", UnitText, "with --group-by site or stack: the frame of the program's own code that made the call, of stacks with their number"},
 	{"thread", "THREAD", UnitText, "with --group-by thread: thread and its name"},
 	{"stream", "STREAM", UnitText, "with --group-by stream: process and stream handle; 0 is the default stream, and calls without a stream are there too"},
+	{"rank", "RANK", UnitText, "with --group-by rank: rank of the process, and its job if there are several"},
+	{"job", "JOB", UnitText, "with --group-by job: job of the process"},
+	{"container", "CONTAINER", UnitText, "with --group-by container: first 12 digits of the container's id"},
+	{"pod", "POD", UnitText, "with --group-by pod: Kubernetes namespace and pod, or the pod's UID"},
+	{"cgroup", "CGROUP", UnitText, "with --group-by cgroup: longest path in the process's cgroups"},
 }
 
 var apiFacts = []Column{{"result", "result", UnitText, "set if there is nothing to tell"}}
@@ -78,7 +88,8 @@ var apiTotals = []Column{
 // API reports how often each function of the driver was called and how long that took, as nsys does. It returns a *GroupError or
 // *SortError for options it cannot follow.
 func (t *Timeline) API(opt Options) (*Report, error) {
-	u := &apiUse{callUse: t.newCallUse(&opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]), groups: make(map[apiKey]*apiGroup)}
+	u := &apiUse{callUse: t.newCallUse(&opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]),
+		groups: make(map[apiKey]*apiGroup), identities: make(map[int32]int64)}
 	if !slices.Contains(APIGroupNames(), u.by) {
 		return nil, &GroupError{opt.GroupBy, APIGroupNames()}
 	}
@@ -174,7 +185,21 @@ func (u *apiUse) keys(g *format.Group) func(i int) apiKey {
 		u.pid, u.stream = g.Int32("pid", u.pid), g.Int64("stream", u.stream)
 		return func(i int) apiKey { return apiKey{pid: u.pid[i], group: u.stream[i]} }
 	}
+	if slices.Contains(identityGroups, u.by) {
+		u.pid = g.Int32("pid", u.pid)
+		return func(i int) apiKey { return apiKey{group: u.identity(u.pid[i])} }
+	}
 	return func(int) apiKey { return apiKey{} }
+}
+
+// identity returns the number of the group of a process.
+func (u *apiUse) identity(pid int32) int64 {
+	group, ok := u.identities[pid]
+	if !ok {
+		group = int64(u.names.id(u.t.identityLabel(pid, u.by)))
+		u.identities[pid] = group
+	}
+	return group
 }
 
 func (a *apiGroup) add(durNs int64, result, flags int32) {
@@ -281,7 +306,7 @@ func (u *apiUse) row(key apiKey, a *apiGroup, all int64) Row {
 	row := Row{stack: a.stack, Cells: []any{pct, d.total(), a.estimatedNs(), a.calls, d.count, d.avg(), d.at(0.5), d.least(), d.most(), d.stddev(),
 		d.at(0.95), d.at(0.99), a.errors, a.open, openNs, a.nested, a.kind, u.names.list[key.name]}}
 	switch u.by {
-	case "site":
+	case "site", "rank", "job", "container", "pod", "cgroup":
 		row.Cells = append(row.Cells, u.names.list[key.group])
 	case "stack":
 		label := noStack

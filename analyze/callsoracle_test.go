@@ -71,6 +71,7 @@ func hasReturn(r *format.Row) bool { return r.Flags&noResult == 0 }
 func TestAPIEqualsAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
+		tp.identify(42, format.Identity{Rank: numberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}}, map[string]any{"cgroup": "0::/a"})
 		tl := tp.timeline()
 		for _, by := range APIGroupNames() {
 			report, err := tl.API(Options{GroupBy: by, Filter: Filter{FromNs: epoch + second/2}})
@@ -88,6 +89,12 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				}
 				key := r.Name + map[string]string{"name": "", "site": "|" + r.Site, "stack": fmt.Sprint("|", r.StackID), "thread": fmt.Sprint("|", r.Tid),
 					"stream": fmt.Sprintf("|%d: %d", r.Pid, r.Stream)}[by]
+				if slices.Contains(identityGroups, by) {
+					key += "|(no " + by + ")"
+					if value := map[string]string{"rank": "1", "job": "a", "cgroup": "/a"}[by]; r.Pid == 42 && value != "" {
+						key = r.Name + "|" + value
+					}
+				}
 				o := want[key]
 				if o == nil {
 					o = new(outcome)

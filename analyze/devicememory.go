@@ -122,6 +122,7 @@ func (t *Timeline) poolTable(w Window, f *Filter) Table {
 		table.Rows = append(table.Rows, Row{Cells: []any{t.deviceLabel(p.device), fmt.Sprint(key.pid), fmt.Sprintf("0x%x", uint64(key.pool)),
 			asked(p.reserved), asked(p.used), max(0, p.atNs-t.Recording().FromNs)}})
 	}
+	t.addRanks(&table)
 	return table
 }
 

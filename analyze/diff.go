@@ -101,7 +101,8 @@ func (t *Timeline) setup() []Fact {
 	for _, f := range [][2]string{{"driver", m.DriverVersion}, {"CUDA", m.CUDAVersion}, {"GPUs", strings.Join(gpus, ", ")},
 		{"framework", strings.Join(slices.Compact(frameworks), ", ")}, {"stacks", m.Stacks}, {"host", m.Host}, {"CPU", m.Machine.CPU},
 		{"kernel", strings.TrimSpace(m.OSRelease + " " + m.Arch)}, {"gpurec", m.GpurecVersion}, {"attached by", m.Attach},
-		{"processes", plural(int64(len(t.facts.processes)), "process")}, {"complete", m.Complete}} {
+		{"processes", plural(int64(len(t.facts.processes)), "process")}, {"ranks", t.ranksText()},
+		{"complete", m.Complete}} {
 		list = append(list, Fact{Column{Key: f[0]}, f[1]})
 	}
 	return list

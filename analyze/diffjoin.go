@@ -11,7 +11,8 @@ import (
 // keyNames are the columns that say what a row is about where a table does not declare its keys. Numbers of processes, threads
 // and handles are not among them: they are others in every recording.
 var keyNames = []string{"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream", "size", "size_bucket",
-	"direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason", "status", "class", "check", "result", "result_name", "process", "event", "pool", "rule"}
+	"direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason", "status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
+	"rank", "job", "container", "pod", "cgroup"}
 
 // keyColumns are the indices of the columns that say what a row is about.
 func (t *Table) keyColumns() (list []int) {
@@ -25,6 +26,13 @@ func (t *Table) keyColumns() (list []int) {
 		}
 	}
 	return list
+}
+
+// keysIn is keyColumns without those that the other table lacks: only one recording may have ranks.
+func (t *Table) keysIn(other *Table) []int {
+	return slices.DeleteFunc(t.keyColumns(), func(i int) bool {
+		return columnOf(other, t.Columns[i].Key) < 0
+	})
 }
 
 // isComparable reports whether rows of the table can be paired, and have numbers.
@@ -200,13 +208,14 @@ type pair struct{ before, after *Row }
 func pairs(a, b *Table) []pair {
 	index := make(map[string][]int)
 	var list []pair
+	keysOfA, keysOfB := a.keysIn(b), b.keysIn(a)
 	for i := range a.Rows {
-		key := a.keyOf(&a.Rows[i])
+		key := a.keyOf(&a.Rows[i], keysOfA)
 		index[key] = append(index[key], len(list))
 		list = append(list, pair{before: &a.Rows[i]})
 	}
 	for i := range b.Rows {
-		key := b.keyOf(&b.Rows[i])
+		key := b.keyOf(&b.Rows[i], keysOfB)
 		if at := index[key]; len(at) > 0 {
 			list[at[0]].after, index[key] = &b.Rows[i], at[1:]
 			continue
@@ -218,9 +227,9 @@ func pairs(a, b *Table) []pair {
 
 // keyOf is what a row is about. The number of a stack or process is another one in every recording: instead of it counts what
 // frames the stack has, and what the process or thread is called.
-func (t *Table) keyOf(r *Row) string {
+func (t *Table) keyOf(r *Row, keys []int) string {
 	var b strings.Builder
-	for _, i := range t.keyColumns() {
+	for _, i := range keys {
 		text := fmt.Sprint(r.Cells[i])
 		switch t.Columns[i].Key {
 		case "stack":

@@ -307,6 +307,7 @@ func (t *Timeline) faultTable(faults []fault, top int) Table {
 	if top > 0 && len(table.Rows) > top {
 		table.More, table.Rows = len(table.Rows)-top, table.Rows[:top]
 	}
+	t.addRanks(&table)
 	return table
 }
 

@@ -3,6 +3,7 @@ package analyze
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 
 	"github.com/gpurec/gpurec/format"
@@ -35,6 +36,10 @@ type facts struct {
 	// allocators that processes have, in the order of their notes.
 	allocators     []allocatorFact
 	allocatorRules map[int32]allocatorRules // by process
+
+	// hasRanks is set if the rank of any process is known, severalJobs if processes are of
+	// different jobs.
+	hasRanks, severalJobs bool
 }
 
 // allocatorFact is what the recorder found out about a process's caching allocator.
@@ -48,6 +53,10 @@ type process struct {
 	ExitNs  int64           `json:"exit_ns"`
 	Exe     string          `json:"exe"`
 	Devices []deviceOrdinal `json:"devices"`
+	// Identity is the zero value if nothing is known of it.
+	Identity    format.Identity `json:"-"`
+	ContainerID string          `json:"container_id"`
+	Cgroup      string          `json:"cgroup"`
 }
 
 type thread struct{ pid, tid int32 }
@@ -103,6 +112,7 @@ func (t *Timeline) readFacts() error {
 			return err
 		}
 	}
+	f.compareIdentities()
 	f.sampling.finish()
 	f.onlyDevice = -1
 	if len(f.devices) == 1 {
@@ -197,8 +207,13 @@ func (f *facts) addProcess(r *format.Row) {
 	var said process
 	if r.Message != "" && json.Unmarshal([]byte(r.Message), &said) == nil {
 		if said.Exe != "" {
-			p.Exe = said.Exe
+			p.Exe, p.Identity = said.Exe, format.Identity{}
 		}
+		if id := readIdentity(r.Message); id.Known() {
+			p.Identity = id
+		}
+		p.ContainerID = cmp.Or(said.ContainerID, p.ContainerID)
+		p.Cgroup = cmp.Or(said.Cgroup, p.Cgroup)
 		if len(said.Devices) > 0 {
 			p.Devices = said.Devices
 		}
@@ -208,6 +223,20 @@ func (f *facts) addProcess(r *format.Row) {
 		}
 	}
 	f.processes[r.Pid] = p
+}
+
+// readIdentity reads the identity in a process's facts. One that cannot be read is unknown.
+func readIdentity(message string) format.Identity {
+	var said struct {
+		Identity format.Identity `json:"identity"`
+	}
+	if json.Unmarshal([]byte(message), &said) != nil {
+		return format.Identity{}
+	}
+	if rank := said.Identity.Rank; rank != nil && (*rank < 0 || *rank > math.MaxInt32) {
+		return format.Identity{} // of a damaged recording
+	}
+	return said.Identity
 }
 
 // lostCalls returns how many calls the rows say were lost, of one class or, for "",

@@ -23,12 +23,14 @@ type Filter struct {
 	MinBytes int64
 	// Kernel, if set, leaves out launches of other kernels.
 	Kernel *regexp.Regexp
+
+	choice *processChoice // by which Restrict narrowed Pids
 }
 
 // NoMatch says that no row passed the filter, and which condition is to blame.
 type NoMatch struct {
-	// Filter is the condition (pid, tid, device, stream), or "" when each of them
-	// matches something but nothing matches all.
+	// Filter is the condition (pid, tid, device, stream, rank, job, container), or "" when each
+	// of them matches something but nothing matches all.
 	Filter string
 	// Wanted is what it asked for, Has what the recording has.
 	Wanted, Has []string
@@ -42,7 +44,8 @@ func (n *NoMatch) Error() string {
 	if has == "" {
 		has = "none"
 	}
-	return fmt.Sprintf("no row matches --%s %s; the recording has %ss %s", n.Filter, strings.Join(n.Wanted, ","), n.Filter, has)
+	return fmt.Sprintf("no row matches --%s %s; the recording has %s %s",
+		n.Filter, strings.Join(n.Wanted, ","), pluralOf(n.Filter), has)
 }
 
 // window cuts the recording's window to the filter's.
@@ -102,13 +105,20 @@ func (c *callers) add(pid, tid, device int32, stream int64) {
 
 // explain returns the condition of the filter that nothing fulfils.
 func (c *callers) explain(f *Filter) *NoMatch {
-	decimal := func(v int32) string { return strconv.Itoa(int(v)) }
 	return firstNoMatch(
-		noMatch("pid", f.Pids, c.pids, decimal),
-		noMatch("tid", f.Tids, c.tids, decimal),
-		noMatch("device", f.Devices, c.devices, decimal),
+		f.noProcess(c.pids),
+		noMatch("tid", f.Tids, c.tids, pidText),
+		noMatch("device", f.Devices, c.devices, pidText),
 		noMatch("stream", f.Streams, c.streams, streamName),
 	)
+}
+
+// noProcess returns the condition on processes that none of these fulfils.
+func (f *Filter) noProcess(pids map[int32]bool) *NoMatch {
+	if f.choice != nil {
+		return f.choice.noMatch(pids)
+	}
+	return noMatch("pid", f.Pids, pids, pidText)
 }
 
 func firstNoMatch(candidates ...*NoMatch) *NoMatch {
@@ -133,14 +143,20 @@ func noMatch[T int32 | int64](name string, wanted []T, has map[T]bool, text func
 		values = append(values, v)
 	}
 	slices.Sort(values)
-	for i, v := range values {
-		if i == 20 {
-			n.Has = append(n.Has, fmt.Sprintf("and %d more", len(values)-i))
-			break
-		}
+	for _, v := range values {
 		n.Has = append(n.Has, text(v))
 	}
+	n.Has = atMostNamed(n.Has)
 	return n
+}
+
+// atMostNamed cuts a list of values to 20 and says how many there are beyond.
+func atMostNamed(values []string) []string {
+	const most = 20
+	if len(values) <= most {
+		return values
+	}
+	return append(values[:most:most], fmt.Sprintf("and %d more", len(values)-most))
 }
 
 // streamName is a stream handle as users know it: 0 is the default stream, others

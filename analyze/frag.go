@@ -152,6 +152,7 @@ func (s *fragScan) report(p *programMemory) (*Report, []AddressMap, error) {
 	}
 	r.Facts = s.facts(len(spaces.Rows))
 	r.Totals = s.totals(&spaces, owners, rising)
+	t.addRanks(&spaces, &pins, &trends)
 	if err := spaces.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, nil, err
 	}
@@ -180,12 +181,7 @@ func (o *fragOwner) name() string {
 }
 
 func (s *fragScan) ownerTitle(o *fragOwner) string {
-	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.processLabel(o.pid), s.t.deviceLabel(o.device))
-}
-
-func (t *Timeline) processLabel(pid int32) string {
-	name, _ := t.processName(pid)
-	return strings.TrimSpace(fmt.Sprintf("%d %s", pid, name))
+	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.pidLabel(o.pid), s.t.deviceLabel(o.device))
 }
 
 // Bounds of the verdict fragmented.
@@ -376,6 +372,7 @@ func (s *fragScan) momentTable(owners []*fragOwner) Table {
 			table.Rows = append(table.Rows, Row{Cells: []any{s.moments[i] - s.t.Recording().FromNs, l.reserved, l.active, l.unused, l.kept, l.largest, s.t.deviceLabel(o.device), int64(o.pid), o.name()}})
 		}
 	}
+	s.t.addRanks(&table)
 	return table
 }
 

@@ -199,6 +199,7 @@ func (u *gapUse) gapTable() Table {
 	if !sampled {
 		hide(table.Columns, "gpu")
 	}
+	u.t.addRanks(&table)
 	return table
 }
 

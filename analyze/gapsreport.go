@@ -273,6 +273,7 @@ func (u *gapUse) trackTable() Table {
 		table.Rows = append(table.Rows, Row{Cells: []any{s.gaps.count, s.gaps.sumNs, percent(s.gaps.sumNs, s.seenNs()), s.gaps.at(0.5), s.gaps.at(0.95), s.gaps.most(),
 			s.launches, s.unreturned, s.firstNs - u.window.FromNs, max(0, end-s.untilNs), int64(track.pid), known(name), u.trackDevice(track)}})
 	}
+	u.t.addRanks(&table)
 	return table
 }
 
@@ -304,5 +305,6 @@ func (u *gapUse) sizeTable() Table {
 			}
 		}
 	}
+	u.t.addRanks(&table)
 	return table
 }

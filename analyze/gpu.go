@@ -321,6 +321,7 @@ func (u *gpuUse) processTable() Table {
 		table.Rows = append(table.Rows, Row{Cells: []any{int64(key.device), u.t.gpuName(key.device), int64(key.pid), known(name), yes, last, most,
 			avg(metricSMOfPid), smMax, avg(metricMemoryOf), avg(metricEncoderOf), avg(metricDecoderOf)}})
 	}
+	u.t.addRanks(&table)
 	return table
 }
 

@@ -10,7 +10,8 @@ import (
 
 // GroupNames lists what memory can be grouped by, the default first.
 func GroupNames() []string {
-	return []string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"}
+	return append([]string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"},
+		identityGroups...)
 }
 
 // GroupError says that a report cannot be grouped by this.
@@ -130,12 +131,12 @@ func (t *Timeline) originLabel(id int32, by string) string {
 	case "device":
 		return t.deviceLabel(o.device)
 	case "pid":
-		if p := t.facts.processes[o.pid]; p.Name != "" {
-			return fmt.Sprintf("%d %s", o.pid, p.Name)
-		}
-		return fmt.Sprint(o.pid)
+		return t.pidLabel(o.pid)
 	case "name":
 		return t.origins.name(id)
+	}
+	if slices.Contains(identityGroups, by) {
+		return t.identityLabel(o.pid, by)
 	}
 	return t.siteLabel(id)
 }

@@ -151,12 +151,18 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 	r.Totals = s.totals(states, len(silent), len(long.Rows))
 	processes, threads := s.processTable(states), s.threadTable(states)
 	launches := s.launchTable(states)
+	identities := t.processTable(&opt.Filter)
+	identities.Name, identities.Title = "identities", "identities of processes"
 	r.Tables = []Table{processes, threads, launches, long, polls.table()}
+	if len(identities.Rows) > 0 {
+		r.Tables = append(r.Tables, identities)
+	}
 	for i := range r.Tables {
 		table, sort := &r.Tables[i], ""
 		if table.Name == "threads" {
 			sort = opt.Sort
 		}
+		t.addRanks(table)
 		if err := table.arrange(sort, opt.Top); err != nil {
 			return nil, err
 		}
@@ -211,8 +217,9 @@ func lookAt(t *Timeline, states []processState) string {
 	return ""
 }
 
+// pidLabel is a process's number, name and rank.
 func (t *Timeline) pidLabel(pid int32) string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.facts.processes[pid].Name))
+	return strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.processTitle(pid)))
 }
 
 func (s *hangScan) totals(states []processState, without, long int) []Fact {

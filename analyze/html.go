@@ -314,7 +314,7 @@ func (b *htmlBuilder) facts() []htmlFact {
 const mostNamed = 12
 
 func (t *Timeline) processesText() string {
-	return shortList(t.facts.processes, func(pid int32) string { return t.processLabel(pid) })
+	return shortList(t.facts.processes, func(pid int32) string { return t.pidLabel(pid) })
 }
 
 func (t *Timeline) devicesText() string {

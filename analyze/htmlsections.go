@@ -98,6 +98,12 @@ var htmlSections = []sectionOf{
 		reports: []reportOf{{command: "xid", make: simple((*Timeline).Xids)}}, empty: "The driver reported no error in the window, as far as it was watched: see the notes below."},
 	{id: "errors", title: "Failed calls", about: "Which calls failed, and what that means.",
 		reports: []reportOf{{command: "errors", make: simple((*Timeline).Errors)}}, empty: "No call failed."},
+	{id: "processes", title: "Processes", about: "Rank, job, container and cgroup of each process.",
+		reports: []reportOf{{command: "processes", make: func(b *htmlBuilder) (*Report, error) {
+			table := b.t.processTable(&b.opt.Filter)
+			return &Report{Command: "processes", Tables: []Table{table}}, table.arrange("", b.opt.Top)
+		}}},
+		empty: "Nothing is recorded of the processes' ranks, jobs or containers, and their cgroup is the same."},
 }
 
 func sectionTitle(id string) string {

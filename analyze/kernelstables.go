@@ -239,6 +239,7 @@ func (u *kernelsUse) streamTable() Table {
 		s := streams[key]
 		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.t.deviceLabel(key.device), streamName(key.stream)}})
 	}
+	u.t.addRanks(&table)
 	return table
 }
 
@@ -269,5 +270,6 @@ func (u *kernelsUse) graphTable() Table {
 		}
 		return order
 	})
+	u.t.addRanks(&table)
 	return table
 }

@@ -260,6 +260,7 @@ func (c *reconciliation) table() Table {
 			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: reserved minus used, as the program asked at %s", durText(askedNs-c.t.Recording().FromNs)))
 		}
 	}
+	c.t.addRanks(&table)
 	return table
 }
 
@@ -375,6 +376,7 @@ func (c *reconciliation) deviceTable() Table {
 			table.Rows = append(table.Rows, Row{Cells: []any{label, "rest", nil, nil, nil, rest, used.atNs - start}})
 		}
 	}
+	c.t.addRanks(&table)
 	return table
 }
 

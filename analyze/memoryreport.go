@@ -399,5 +399,6 @@ func (s *holderScan) holderTable() Table {
 	for i := range table.Rows {
 		table.Rows[i].Brief = i >= holderRowsWithStack && !s.opt.AllStacks && !s.opt.AllFrames
 	}
+	s.t.addRanks(&table)
 	return table
 }

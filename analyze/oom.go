@@ -197,6 +197,7 @@ func (t *Timeline) failureTable(scenes []*scene, verdicts []oomVerdict) Table {
 			hide(table.Columns, key)
 		}
 	}
+	t.addRanks(&table)
 	return table
 }
 

@@ -72,7 +72,7 @@ func (p *trace) processTrack(pid int32) uint64 {
 		uuid = p.uuid()
 		p.processes[pid] = uuid
 		d := appendVarint(nil, 1, uint64(pid))
-		d = appendBytes(d, 6, validUTF8(p.t.facts.processes[pid].Name))
+		d = appendBytes(d, 6, validUTF8(p.t.processTitle(pid)))
 		p.w.track(uuid, 0, "", appendBytes(nil, trackProcess, d))
 	}
 	return uuid

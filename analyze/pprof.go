@@ -32,7 +32,7 @@ func ProfileTypes() []string {
 }
 
 // ProfileRoots lists what stacks of a profile may be put under.
-func ProfileRoots() []string { return []string{"thread", "stream", "device", "pid"} }
+func ProfileRoots() []string { return []string{"thread", "stream", "device", "pid", "rank"} }
 
 // profileType is a kind of profile: its sample types, of which pprof shows that with the number shown first.
 type profileType struct {

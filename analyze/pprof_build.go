@@ -73,11 +73,13 @@ func (b *profileBuilder) root(s *profileSample) string {
 		return "stream " + streamName(s.stream)
 	case "device":
 		return "GPU " + b.t.deviceLabel(s.device)
+	case "rank":
+		if rank, ok := b.t.facts.rank(s.pid); ok {
+			return fmt.Sprintf("rank %d", rank)
+		}
+		return "(no rank)"
 	}
-	if name := b.t.facts.processes[s.pid].Name; name != "" {
-		return fmt.Sprintf("process %d %s", s.pid, name)
-	}
-	return fmt.Sprintf("process %d", s.pid)
+	return "process " + b.t.pidLabel(s.pid)
 }
 
 // profileBuilder adds samples to a profile, and mappings, functions and locations, each once.

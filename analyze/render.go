@@ -87,6 +87,11 @@ func Explain(out io.Writer, command string) (bool, error) {
 				name += " (" + c.Title + ")"
 			}
 			fmt.Fprintf(w, "  %s\n      %s\n", name, c.About)
+			isRank := func(c Column) bool { return c.Key == rankColumn.Key }
+			if c.Key == "pid" && !slices.ContainsFunc(columns, isRank) {
+				r := &rankColumn
+				fmt.Fprintf(w, "  %s (%s)\n      %s\n", r.Key, r.Title, r.About)
+			}
 		}
 	}
 	switch command {
@@ -111,6 +116,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("leaks", leakColumns...)
 		section("calls", callColumns...)
 		section("kernels", kernelColumns...)
+		section("processes", processColumns...)
 		section("suppressions_used", suppressedColumns...)
 		section("totals", leakTotals...)
 	case "rules":
@@ -175,6 +181,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("launches", lastLaunchColumns...)
 		section("long_calls", longCallColumns...)
 		section("polling", pollColumns...)
+		section("identities", processColumns...)
 		section("totals", hangTotals...)
 	case "diff":
 		section("facts", diffFacts...)

@@ -121,6 +121,26 @@ func TestUnknownFormat(t *testing.T) {
 	}
 }
 
+func TestPlurals(t *testing.T) {
+	for singular, plural := range map[string]string{
+		"call": "calls", "process": "processes", "batch": "batches", "flush": "flushes", "box": "boxes", "memory": "memories", "query": "queries", "key": "keys",
+		"kind": "kinds", "more row": "more rows", "lost call": "lost calls", "Xid": "Xids", "site": "sites", "cache": "caches", "size": "sizes", "use": "uses", "allocation": "allocations",
+		"pass": "passes", "copy": "copies", "device": "devices",
+	} {
+		if got := pluralOf(singular); got != plural {
+			t.Errorf("plural of %s: %s, want %s", singular, got, plural)
+		}
+		if got := singularOf(plural); got != singular {
+			t.Errorf("singular of %s: %s, want %s", plural, got, singular)
+		}
+	}
+	for n, want := range map[int64]string{0: "0 processes", 1: "1 process", 2: "2 processes", 1234: "1,234 processes"} {
+		if got := plural(n, "process"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 func TestUnits(t *testing.T) {
 	for want, got := range map[string]string{
 		"0 B": bytesText(0), "1023 B": bytesText(1023), "1.0 KiB": bytesText(1024), "1.0 MiB": bytesText(1<<20 - 1), "-1.5 GiB": bytesText(-3 << 29),

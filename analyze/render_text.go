@@ -45,7 +45,7 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 		}
 		textTable(w, t, opt)
 		if t.More > 0 {
-			fmt.Fprintf(w, "… and %s more rows\n", thousands(int64(t.More)))
+			fmt.Fprintf(w, "… and %s\n", plural(int64(t.More), "more row"))
 		}
 		textStacks(w, t, opt)
 	}
@@ -304,7 +304,7 @@ func textStacks(w *bufio.Writer, t *Table, opt RenderOptions) {
 // said is a value as part of a sentence.
 func (c *Column) said(v any) string {
 	if n, ok := v.(int64); ok && c.Unit == UnitCount {
-		return plural(n, strings.TrimSuffix(strings.ToLower(c.Title), "s"))
+		return plural(n, singularOf(strings.ToLower(c.Title)))
 	}
 	return c.Unit.text(v)
 }
@@ -364,7 +364,7 @@ func renderMarkdown(w *bufio.Writer, r *Report, opt RenderOptions) {
 			markdownRow(w, row)
 		}
 		if t.More > 0 {
-			fmt.Fprintf(w, "\n… and %s more rows\n", thousands(int64(t.More)))
+			fmt.Fprintf(w, "\n… and %s\n", plural(int64(t.More), "more row"))
 		}
 	}
 	if totals := factLine(r.Totals); totals != "" {

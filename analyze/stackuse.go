@@ -180,6 +180,7 @@ func (u *stackUse) table(opt *Options) (Table, error) {
 		hide(table.Columns, "reason")
 	}
 	slices.SortStableFunc(table.Rows, func(a, b Row) int { return compareCells(a.Cells[0], b.Cells[0]) })
+	u.t.addRanks(&table)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}

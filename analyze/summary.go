@@ -79,6 +79,13 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 		}
 	}
 	r.Tables = []Table{shortHits(hits), t.findings(r, hits), use.table(), allocators.table(p.allocators), t.poolTable(r.Window, &opt.Filter), leakTable, callTable, kernelTable}
+	processes := t.processTable(&opt.Filter)
+	if err := processes.arrange("", summaryRows(opt.Top)); err != nil {
+		return nil, err
+	}
+	if len(processes.Rows) > 0 {
+		r.Tables = append(r.Tables, processes)
+	}
 	if used := leaks.grouping.suppress.table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
 	}
@@ -98,7 +105,7 @@ func (t *Timeline) summaryFacts(calls *callUse, l *ledger, rulesChecked int, hit
 	w := t.Recording()
 	var processes, devices []string
 	for _, pid := range slices.Sorted(maps.Keys(t.facts.processes)) {
-		processes = append(processes, strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.facts.processes[pid].Name)))
+		processes = append(processes, t.pidLabel(pid))
 	}
 	for _, d := range slices.Sorted(maps.Keys(t.facts.devices)) {
 		devices = append(devices, t.deviceLabel(d))

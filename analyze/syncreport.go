@@ -315,6 +315,7 @@ func (u *waitUse) threadTable() Table {
 		w := u.threads[key]
 		table.Rows = append(table.Rows, Row{Cells: []any{w.waitNs, percent(w.waitNs, w.spanNs()), percent(w.waitNs, u.window.DurNs()), w.spanNs(), w.waits, int64(key.pid), u.t.threadLabel(key)}})
 	}
+	u.t.addRanks(&table)
 	return table
 }
 

@@ -63,7 +63,35 @@ func plural(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return thousands(n) + " " + noun + "s"
+	return thousands(n) + " " + pluralOf(noun)
+}
+
+// pluralOf returns the plural of a noun, or of words that end in one: process, processes.
+func pluralOf(noun string) string {
+	for _, ending := range []string{"s", "x", "z", "ch", "sh"} {
+		if strings.HasSuffix(noun, ending) {
+			return noun + "es"
+		}
+	}
+	stem, ok := strings.CutSuffix(noun, "y")
+	if ok && stem != "" && !strings.ContainsRune("aeiou", rune(stem[len(stem)-1])) {
+		return stem + "ies"
+	}
+	return noun + "s"
+}
+
+// singularOf returns the noun that a heading has in its plural: processes, process. Of -ches only
+// -tches is known to end in -ch: batches, but caches.
+func singularOf(plural string) string {
+	for _, ending := range []string{"sses", "xes", "zzes", "tches", "shes"} {
+		if strings.HasSuffix(plural, ending) {
+			return strings.TrimSuffix(plural, "es")
+		}
+	}
+	if stem, ok := strings.CutSuffix(plural, "ies"); ok && stem != "" {
+		return stem + "y"
+	}
+	return strings.TrimSuffix(plural, "s")
 }
 
 // oneLine makes text from a recording safe to print: names come from programs that

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gpurec/gpurec/format"
@@ -107,6 +106,7 @@ func (t *Timeline) Xids(opt Options) (*Report, error) {
 	if r.Facts = fill(xidFacts, ""); len(list) == 0 {
 		r.Facts[0].Value = "the driver reported no error, as far as the recorder could see"
 	}
+	t.addRanks(&table)
 	if err := table.arrange("", opt.Top); err != nil {
 		return nil, err
 	}
@@ -136,8 +136,7 @@ func (t *Timeline) noXid(f *Filter) *NoMatch {
 	for _, x := range t.facts.xids {
 		pids[x.pid], devices[x.device] = true, true
 	}
-	decimal := func(v int32) string { return strconv.Itoa(int(v)) }
-	return firstNoMatch(noMatch("pid", f.Pids, pids, decimal), noMatch("device", f.Devices, devices, decimal))
+	return firstNoMatch(f.noProcess(pids), noMatch("device", f.Devices, devices, pidText))
 }
 
 func (t *Timeline) xidRow(x *xid, faults []fault) Row {

@@ -15,6 +15,15 @@ type Identity struct {
 	// Job names the job for its scheduler or launcher; Attempt counts its restarts from 0.
 	Job     string `json:"job,omitempty"`
 	Attempt *int   `json:"attempt,omitempty"`
+	// SlurmJob is the number of the Slurm job, also where Job is a launcher's name. SlurmStep is
+	// the step in it: a number, "batch", "extern" or "interactive". SlurmTask counts the step's
+	// tasks on the node from 0. SlurmArray is the job's name in an array: JOB_INDEX.
+	SlurmJob   string `json:"slurm_job,omitempty"`
+	SlurmStep  string `json:"slurm_step,omitempty"`
+	SlurmTask  *int   `json:"slurm_task,omitempty"`
+	SlurmArray string `json:"slurm_array,omitempty"`
+	// Cluster is Slurm's name of the cluster.
+	Cluster string `json:"cluster,omitempty"`
 	// Pod and Namespace are Kubernetes names; PodUID is the pod's UID with dashes.
 	Pod       string `json:"pod,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
@@ -22,3 +31,6 @@ type Identity struct {
 	// Sources has for every key above where its value is from: "env RANK", "cgroup".
 	Sources map[string]string `json:"sources,omitempty"`
 }
+
+// Known reports whether any value is known.
+func (i *Identity) Known() bool { return len(i.Sources) > 0 }

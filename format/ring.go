@@ -213,7 +213,7 @@ func (w *Writer) Compact(meta Meta, forget func(*Row) bool) error {
 		}
 		one, err := w.compactClass(c, parts, &meta, forget)
 		if err != nil {
-			return fmt.Errorf("join segments of %ss: %w", c, err)
+			return fmt.Errorf("join segments of class %s: %w", c, err)
 		}
 		var replaced []string
 		for _, k := range parts {

@@ -16,12 +16,12 @@ type deviceFact struct {
 	How string `json:"how"`
 }
 
-// devices returns which GPUs the process's ordinals stand for, as far as its
+// devicesOf returns which GPUs a process's ordinals stand for, as far as its
 // environment and the GPUs of the machine tell; what is not sure is left out.
 // NVML counts GPUs by PCI bus, CUDA puts the fastest first unless CUDA_DEVICE_ORDER
 // says PCI_BUS_ID or all are of one kind.
-func (p *process) devices(gpus []gpuName) []deviceFact {
-	visible, order, restricted := p.deviceEnvironment()
+func devicesOf(environ string, gpus []gpuName) []deviceFact {
+	visible, order, restricted := deviceEnvironment(environ)
 	sameOrder := order == "PCI_BUS_ID" || sameKind(gpus)
 	if !restricted {
 		if len(gpus) == 1 {
@@ -56,12 +56,8 @@ func (p *process) devices(gpus []gpuName) []deviceFact {
 	return facts
 }
 
-// deviceEnvironment reads what the process's environment says of devices.
-func (p *process) deviceEnvironment() (visible []string, order string, restricted bool) {
-	environ, err := p.readOwn("environ", maxEnvironment)
-	if err != nil {
-		return nil, "", false
-	}
+// deviceEnvironment returns what an environment says of devices.
+func deviceEnvironment(environ string) (visible []string, order string, restricted bool) {
 	for kv := range strings.SplitSeq(environ, "\x00") {
 		name, value, _ := strings.Cut(kv, "=")
 		switch name {

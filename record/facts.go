@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/identity"
 )
 
 // hostFacts fills in what the metadata says about the machine.
@@ -44,6 +45,8 @@ type processFacts struct {
 	Cgroup        string   `json:"cgroup,omitempty"`
 	ContainerID   string   `json:"container_id,omitempty"`
 	StartBootNs   int64    `json:"start_boottime_ns"`
+	// Identity is the process's part in its job; nil if nothing tells one.
+	Identity *format.Identity `json:"identity,omitempty"`
 	// Devices pairs the process's device ordinals with GPUs.
 	Devices []deviceFact `json:"devices,omitempty"`
 	// ExitNs is when the process was seen to have ended, Unix ns; absent if it ran on.
@@ -53,7 +56,11 @@ type processFacts struct {
 // facts reads what is known of the process; what cannot be read stays empty. They
 // are kept for when it is gone.
 func (p *process) facts(gpus []gpuName) processFacts {
-	f := processFacts{StartBootNs: p.startNs, UID: -1, Devices: p.devices(gpus)}
+	environ, err := p.readOwn("environ", maxEnvironment)
+	if err != nil {
+		environ = ""
+	}
+	f := processFacts{StartBootNs: p.startNs, UID: -1, Devices: devicesOf(environ, gpus)}
 	defer func() { p.known = f }()
 	if exe, err := os.Readlink(p.path("exe")); err == nil {
 		f.Exe = exe
@@ -64,6 +71,9 @@ func (p *process) facts(gpus []gpuName) processFacts {
 	if cgroup, err := os.ReadFile(p.path("cgroup")); err == nil {
 		f.Cgroup = strings.TrimSpace(string(cgroup))
 		f.ContainerID = containerID.FindString(f.Cgroup)
+	}
+	if id := identity.Of(environ, f.Cgroup); id.Known() {
+		f.Identity = &id
 	}
 	var st unix.Stat_t
 	if unix.Stat(p.path("."), &st) == nil {

@@ -34,6 +34,7 @@ type analyzeFlags struct {
 	suppressions string
 
 	opt    analyze.Options
+	only   analyze.ProcessFilter
 	render analyze.RenderOptions
 
 	failIf  *analyze.Condition
@@ -48,6 +49,9 @@ func newAnalyze() *cobra.Command {
 		Long: `analyze answers questions from a recording, on any machine: no GPU, no root. Without
 a subcommand it prints a summary. FILE may be the folder of an unfinished recording;
 without FILE it takes the newest gpurec-*.parquet of the current folder.
+
+--rank, --job and --container choose processes by what torchrun, MPI, Slurm or Kubernetes
+gave them. The summary lists them under processes.
 
 Results go to standard output, everything else to standard error. Exit status 3
 means that a --fail-on condition held.`,
@@ -121,6 +125,7 @@ frames of the stack; * is anything, ^ the beginning, $ the end, # begins a comme
 		Example: `  gpurec analyze leaks run.parquet
   gpurec analyze leaks --suppressions known.supp --fail-on 'growing>0' run.parquet
   gpurec analyze leaks --group-by function --top 5
+  gpurec analyze leaks --rank 3 run.parquet
   gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Leaks) },
@@ -152,6 +157,9 @@ func (f *analyzeFlags) addScope(flags *pflag.FlagSet) {
 	flags.StringVar(&f.from, "from", "", "leave out what was before `TIME`: an offset such as 12s, or RFC 3339")
 	flags.StringVar(&f.to, "to", "", "leave out what was after `TIME`")
 	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; may be given several times")
+	flags.Int32SliceVar(&f.only.Ranks, "rank", nil, "only processes of rank `N` in their job; may be given several times")
+	flags.StringSliceVar(&f.only.Jobs, "job", nil, "only processes of job `NAME`, or of the Slurm job of this number")
+	flags.StringSliceVar(&f.only.Containers, "container", nil, "only processes in the container whose `ID` begins so")
 	flags.Int32SliceVar(&f.opt.Devices, "device", nil, "only CUDA device `N`")
 	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, such as 'growing>0' or 'live_bytes>100MiB || lost_events>0'")
 	flags.BoolVar(&f.explain, "explain", false, "print how each value is computed, and nothing else")
@@ -321,6 +329,7 @@ func (f *analyzeFlags) read(args []string, use func(path string, t *analyze.Time
 	if err := f.times(t.Recording()); err != nil {
 		return err
 	}
+	t.Restrict(&f.opt.Filter, f.only)
 	f.source.apply(t)
 	return use(path, t)
 }

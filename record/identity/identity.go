@@ -2,9 +2,245 @@
 // environment and from its cgroup. It does no I/O and keeps nothing else of the environment.
 package identity
 
-import "github.com/gpurec/gpurec/format"
+import (
+	"net"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Limits of values: larger numbers and longer texts are left out.
+const (
+	maxNumber = 1 << 24 // ranks, sizes, restarts
+	maxText   = 256     // bytes
+)
+
+// launcher names the variables in which a launcher gives a process its place; "": it has none.
+type launcher struct{ rank, worldSize, localRank, localWorldSize string }
+
+// The precedence of sources. Of launchers, the first one that sets a rank or a local rank counts.
+// A later one fills in what is missing if the two agree: srun with PMIx gives PMIX_RANK, and the
+// number of tasks by itself. The innermost launcher is first: where srun starts torchrun,
+// SLURM_PROCID is the rank of torchrun and RANK that of the program. Of the other values, the
+// first variable that is set and valid counts.
+//
+//	rank, sizes  see launchers
+//	node_rank    GROUP_RANK, NODE_RANK, SLURM_NODEID, JOB_COMPLETION_INDEX, LWS_WORKER_INDEX
+//	node         SLURMD_NODENAME, NODE_NAME
+//	job          TORCHELASTIC_RUN_ID unless "none", slurm_job, RAY_JOB_ID, JOBSET_NAME,
+//	             LWS_LEADER_ADDRESS, MASTER_ADDR:MASTER_PORT
+//	attempt      TORCHELASTIC_RESTART_COUNT, JOBSET_RESTART_ATTEMPT, SLURM_RESTART_COUNT
+//	slurm_job    cgroup, SLURM_JOB_ID
+//	slurm_step   cgroup, SLURM_STEP_ID
+//	slurm_task   cgroup
+//	slurm_array  SLURM_ARRAY_JOB_ID_SLURM_ARRAY_TASK_ID
+//	cluster      SLURM_CLUSTER_NAME
+//	pod          POD_NAME, HOSTNAME in Kubernetes (with hostNetwork it names the node)
+//	namespace    POD_NAMESPACE
+//	pod_uid      cgroup
+var (
+	launchers = []launcher{
+		{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, // torchrun
+		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+			"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+		{"PMIX_RANK", "", "", ""},
+		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, // MPICH, Intel MPI
+		slurm,
+	}
+	slurm     = launcher{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""}
+	nodeRanks = []string{"GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX",
+		"LWS_WORKER_INDEX"}
+	nodes    = []string{"SLURMD_NODENAME", "NODE_NAME"}
+	jobs     = []string{"RAY_JOB_ID", "JOBSET_NAME", "LWS_LEADER_ADDRESS"}
+	attempts = []string{"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT",
+		"SLURM_RESTART_COUNT"}
+)
+
+// allowed holds the names of all variables that are read.
+var allowed = allowList()
+
+func allowList() map[string]bool {
+	names := []string{"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
+		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+		"SLURM_CLUSTER_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME", "KUBERNETES_SERVICE_HOST"}
+	for _, l := range launchers {
+		names = append(names, l.rank, l.worldSize, l.localRank, l.localWorldSize)
+	}
+	list := make(map[string]bool)
+	for _, some := range [][]string{names, nodeRanks, nodes, jobs, attempts} {
+		for _, name := range some {
+			list[name] = name != ""
+		}
+	}
+	return list
+}
 
 // Of returns the identity of a process. environ is its environment as /proc/PID/environ has it
 // (NAME=VALUE, each ended by a 0 byte), cgroup the text of its /proc/PID/cgroup. Both may be
 // hostile: values that are no number of a sensible range, or too long, are left out.
-func Of(environ, cgroup string) format.Identity { return format.Identity{} }
+//
+// The environment is that of the last exec. Variables that the program sets later are not in it,
+// as with torch.multiprocessing.spawn, and a program that changes its title may overwrite it.
+func Of(environ, cgroup string) format.Identity {
+	f := finder{env: readEnviron(environ), id: format.Identity{Sources: make(map[string]string)}}
+	f.readCgroup(cgroup)
+	f.findRank()
+	f.number(&f.id.NodeRank, "node_rank", 0, nodeRanks...)
+	f.text(&f.id.Node, "node", nodes...)
+	f.findSlurm()
+	f.findJob()
+	f.number(&f.id.Attempt, "attempt", 0, attempts...)
+	f.text(&f.id.Pod, "pod", "POD_NAME")
+	if f.id.Pod == "" && f.env["KUBERNETES_SERVICE_HOST"] != "" {
+		f.text(&f.id.Pod, "pod", "HOSTNAME")
+	}
+	f.text(&f.id.Namespace, "namespace", "POD_NAMESPACE")
+	if !f.id.Known() {
+		return format.Identity{}
+	}
+	return f.id
+}
+
+// readEnviron returns the allowed variables. Of several with one name it takes the first, as
+// getenv does.
+func readEnviron(environ string) map[string]string {
+	env := make(map[string]string)
+	for variable := range strings.SplitSeq(environ, "\x00") {
+		name, value, ok := strings.Cut(variable, "=")
+		if !ok || !allowed[name] {
+			continue
+		}
+		if _, set := env[name]; !set {
+			env[name] = strings.Clone(value) // environ is large, and can go
+		}
+	}
+	return env
+}
+
+// finder collects the values of one process.
+type finder struct {
+	env map[string]string
+	id  format.Identity
+}
+
+// number sets a value that is unknown from the first variable with a number in min..maxNumber.
+func (f *finder) number(to **int, key string, min int, names ...string) {
+	for _, name := range names {
+		if *to != nil {
+			return
+		}
+		if *to = parseNumber(f.env[name], min); *to != nil {
+			f.id.Sources[key] = "env " + name
+		}
+	}
+}
+
+// text sets a value that is unknown from the first variable with a valid text.
+func (f *finder) text(to *string, key string, names ...string) {
+	for _, name := range names {
+		if *to == "" && isText(f.env[name]) {
+			*to, f.id.Sources[key] = f.env[name], "env "+name
+		}
+	}
+}
+
+// findRank sets ranks and sizes.
+func (f *finder) findRank() {
+	for _, l := range launchers {
+		if l == slurm && f.id.SlurmStep != "" && !isDigits(f.id.SlurmStep) {
+			continue // a batch script has the rank 0, but is none of the tasks
+		}
+		rank, localRank := parseNumber(f.env[l.rank], 0), parseNumber(f.env[l.localRank], 0)
+		isFirst := f.id.Rank == nil && f.id.LocalRank == nil
+		if isFirst || agree(f.id.Rank, rank, f.id.LocalRank, localRank) {
+			f.takeRank(l)
+		}
+	}
+}
+
+// takeRank fills in what a launcher says of the rank. A size that the rank exceeds is left out.
+func (f *finder) takeRank(l launcher) {
+	f.number(&f.id.Rank, "rank", 0, l.rank)
+	f.number(&f.id.LocalRank, "local_rank", 0, l.localRank)
+	if f.id.Rank != nil {
+		f.number(&f.id.WorldSize, "world_size", *f.id.Rank+1, l.worldSize)
+	}
+	if f.id.LocalRank != nil {
+		f.number(&f.id.LocalWorldSize, "local_world_size", *f.id.LocalRank+1, l.localWorldSize)
+	}
+}
+
+// agree reports whether pairs of numbers have a known one in common, and differ in none.
+func agree(pairs ...*int) bool {
+	common := false
+	for i := 0; i < len(pairs); i += 2 {
+		a, b := pairs[i], pairs[i+1]
+		if a == nil || b == nil {
+			continue
+		}
+		if *a != *b {
+			return false
+		}
+		common = true
+	}
+	return common
+}
+
+// findSlurm sets what the cgroup does not tell of a Slurm job.
+func (f *finder) findSlurm() {
+	if isDigits(f.env["SLURM_JOB_ID"]) {
+		f.text(&f.id.SlurmJob, "slurm_job", "SLURM_JOB_ID")
+	}
+	if isDigits(f.env["SLURM_STEP_ID"]) {
+		f.text(&f.id.SlurmStep, "slurm_step", "SLURM_STEP_ID")
+	}
+	job, task := f.env["SLURM_ARRAY_JOB_ID"], f.env["SLURM_ARRAY_TASK_ID"]
+	if isDigits(job) && isDigits(task) {
+		f.id.SlurmArray = job + "_" + task
+		f.id.Sources["slurm_array"] = "env SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID"
+	}
+	f.text(&f.id.Cluster, "cluster", "SLURM_CLUSTER_NAME")
+}
+
+// findJob sets the name of the job.
+func (f *finder) findJob() {
+	if f.env["TORCHELASTIC_RUN_ID"] != "none" { // what torchrun sets without --rdzv-id
+		f.text(&f.id.Job, "job", "TORCHELASTIC_RUN_ID")
+	}
+	if f.id.Job == "" && f.id.SlurmJob != "" {
+		f.id.Job, f.id.Sources["job"] = f.id.SlurmJob, f.id.Sources["slurm_job"]
+	}
+	f.text(&f.id.Job, "job", jobs...)
+	host, port := f.env["MASTER_ADDR"], parseNumber(f.env["MASTER_PORT"], 1)
+	if f.id.Job == "" && isText(host) && port != nil && *port <= 65535 {
+		if address := net.JoinHostPort(host, strconv.Itoa(*port)); isText(address) {
+			f.id.Job, f.id.Sources["job"] = address, "env MASTER_ADDR, MASTER_PORT"
+		}
+	}
+}
+
+// parseNumber returns a decimal number in min..maxNumber, nil for all else.
+func parseNumber(text string, min int) *int {
+	if len(text) > 10 || !isDigits(text) {
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < min || n > maxNumber {
+		return nil
+	}
+	return &n
+}
+
+// isDigits reports whether text is a decimal number of at most 20 digits.
+func isDigits(text string) bool {
+	return text != "" && len(text) <= 20 && strings.Trim(text, "0123456789") == ""
+}
+
+// isText reports whether a name can be stored and printed.
+func isText(text string) bool {
+	return text != "" && len(text) <= maxText && utf8.ValidString(text) &&
+		!strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+}

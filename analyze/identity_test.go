@@ -1,0 +1,409 @@
+package analyze
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+func numberOf(n int) *int { return &n }
+
+// identify adds an identity to what the recording has of a process.
+func (tp *tape) identify(pid int32, id format.Identity, more map[string]any) {
+	tp.t.Helper()
+	for _, r := range tp.rows {
+		if r.Kind != format.KindProcess || r.Pid != pid {
+			continue
+		}
+		message := make(map[string]any)
+		if r.Message != "" {
+			if err := json.Unmarshal([]byte(r.Message), &message); err != nil {
+				tp.t.Fatal(err)
+			}
+		}
+		maps.Copy(message, more)
+		message["identity"] = id
+		text, err := json.Marshal(message)
+		if err != nil {
+			tp.t.Fatal(err)
+		}
+		r.Message = string(text)
+	}
+}
+
+// rankOf is the identity of a rank.
+func rankOf(rank, of int, job string) format.Identity {
+	return format.Identity{Rank: numberOf(rank), WorldSize: numberOf(of), LocalRank: numberOf(rank % 2), Job: job, Attempt: numberOf(1),
+		Sources: map[string]string{"rank": "env RANK", "world_size": "env WORLD_SIZE", "local_rank": "env LOCAL_RANK", "job": "cgroup", "attempt": "env TORCHELASTIC_RESTART_COUNT"}}
+}
+
+// cluster is a training of four ranks in pods of two jobs, and a process that is in none.
+func cluster(t testing.TB) *tape {
+	tp := ranks(t)
+	for pid := int32(42); pid < 46; pid++ {
+		rank := int(pid - 42)
+		id := rankOf(rank, 4, "demo")
+		id.SlurmJob, id.Pod, id.Namespace, id.Node = "77", fmt.Sprintf("train-%d", rank/2), "research", "node-1"
+		container := strings.Repeat(fmt.Sprintf("%d123456789abcdef", rank/2), 4)
+		tp.identify(pid, id, map[string]any{"container_id": container, "cgroup": "1:name=systemd:/\n0::/kubepods/pod" + fmt.Sprint(rank/2) + "/" + container})
+		a := tp.alloc(int64(rank)*ms, us, int64(pid)<<40, int64(rank+1)*mib)
+		a.Pid, a.Tid = pid, pid
+	}
+	tp.add(format.Row{Kind: format.KindProcess, Name: "monitor", Pid: 50, StartNs: epoch, Device: -1, Message: `{"exe":"/bin/monitor","cgroup":"0::/system.slice/monitor.service"}`})
+	a := tp.alloc(9*ms, us, 50<<40, 100*mib)
+	a.Pid, a.Tid = 50, 50
+	return tp
+}
+
+func TestReportsByIdentity(t *testing.T) {
+	tl := cluster(t).timeline()
+	opt := Options{Top: 20, MaxFrames: 12}
+	for name, make := range map[string]func() (*Report, error){
+		"identity.summary": func() (*Report, error) { return tl.Summary(opt) },
+		"identity.hang":    func() (*Report, error) { return tl.Hang(HangOptions{Options: opt}) },
+	} {
+		r, err := make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".table", rendered(t, r, RenderOptions{Width: 140}))
+		golden(t, name+".json", rendered(t, r, RenderOptions{Format: "json"}))
+	}
+	for by, want := range map[string]string{
+		"rank":      "[(no rank) 3 2 1 0]",
+		"job":       "[(no job) demo]",
+		"container": "[(no container) 1123456789ab 0123456789ab]",
+		"pod":       "[(no pod) research/train-1 research/train-0]",
+		"cgroup":    "[/system.slice/monitor.service /kubepods/pod1/",
+	} {
+		leaks, err := tl.Leaks(Options{GroupBy: by, Top: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
+			t.Errorf("leaks by %s: got %s, want %s", by, got, want)
+		}
+		api, err := tl.API(Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := cells(t, api, "api", by)
+		slices.Sort(got)
+		also := cells(t, leaks, "leaks", by)
+		slices.Sort(also)
+		if got = slices.Compact(got); !slices.Equal(got, also) {
+			t.Errorf("api by %s: got %v, want %v", by, got, also)
+		}
+	}
+}
+
+func TestRanksOfSeveralJobsAreApart(t *testing.T) {
+	tp := ranks(t)
+	tp.identify(42, rankOf(0, 2, "a"), nil)
+	tp.identify(43, rankOf(0, 2, "b"), nil)
+	tp.identify(44, rankOf(0, 2, ""), nil)
+	api, err := tp.timeline().API(Options{GroupBy: "rank"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := cells(t, api, "api", "rank")
+	slices.Sort(got)
+	if want := []string{"(no rank)", "0", "0 of a", "0 of b"}; !slices.Equal(slices.Compact(got), want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestProcessesAreChosenByIdentity(t *testing.T) {
+	tl := cluster(t).timeline()
+	container := strings.Repeat("0123456789abcdef", 4)
+	for name, c := range map[string]struct {
+		filter Filter
+		by     ProcessFilter
+		want   string // live bytes of the processes
+	}{
+		"all":             {by: ProcessFilter{}, want: "110 <nil>"},
+		"a rank":          {by: ProcessFilter{Ranks: []int32{1}}, want: "2 <nil>"},
+		"ranks":           {by: ProcessFilter{Ranks: []int32{0, 3, 9}}, want: "5 <nil>"},
+		"another rank":    {by: ProcessFilter{Ranks: []int32{9, 8}}, want: "0 no row matches --rank 9,8; the recording has ranks 0, 1, 2, 3"},
+		"a job":           {by: ProcessFilter{Jobs: []string{"demo"}}, want: "10 <nil>"},
+		"a job of Slurm":  {by: ProcessFilter{Jobs: []string{"77"}}, want: "10 <nil>"},
+		"another job":     {by: ProcessFilter{Jobs: []string{"dem", ""}}, want: "0 no row matches --job dem,; the recording has jobs demo"},
+		"a container":     {by: ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
+		"its whole id":    {by: ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
+		"no container":    {by: ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches --container ,ff; the recording has containers 0123456789ab, 1123456789ab"},
+		"rank and pid":    {Filter{Pids: []int32{42, 43}}, ProcessFilter{Ranks: []int32{1, 2}}, "2 <nil>"},
+		"rank, other pid": {Filter{Pids: []int32{42}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters together"},
+		"rank, no pid":    {Filter{Pids: []int32{7}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches --pid 7; the recording has pids 42, 43, 44, 45, 50"},
+		"rank and job":    {by: ProcessFilter{Ranks: []int32{1}, Jobs: []string{"other"}}, want: "0 no row matches --job other; the recording has jobs demo"},
+	} {
+		opt := Options{Filter: c.filter}
+		tl.Restrict(&opt.Filter, c.by)
+		tl.Restrict(&opt.Filter, c.by) // changes nothing
+		r, err := tl.Leaks(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live, _, _ := r.Number("live_bytes")
+		none := "<nil>"
+		if r.NoMatch != nil {
+			none = r.NoMatch.Error()
+		}
+		if got := fmt.Sprintf("%d %s", int64(live)/mib, none); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
+	one, other := ranks(t), ranks(t)
+	one.identify(42, rankOf(1, 2, "a"), nil)
+	other.identify(45, rankOf(1, 2, "b"), nil)
+	f := Filter{Pids: []int32{42, 45}}
+	for tp, want := range map[*tape]int32{one: 42, other: 45} {
+		if tp.timeline().Restrict(&f, ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
+			t.Errorf("got %v, want %d", f.Pids, want)
+		}
+	}
+	if one.timeline().Restrict(&f, ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.choice != nil {
+		t.Errorf("got %v", f.Pids)
+	}
+}
+
+// allReports are the reports that tell of processes.
+func allReports(tl *Timeline) map[string]func(Options) (*Report, error) {
+	reports := machineReports(tl)
+	maps.Copy(reports, callReports(tl))
+	maps.Copy(reports, map[string]func(Options) (*Report, error){
+		"summary": tl.Summary, "leaks": tl.Leaks, "stacks": tl.Stacks, "oom": tl.OOM,
+		"rules": func(o Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) },
+		"hang":  func(o Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) },
+		"frag": func(o Options) (*Report, error) {
+			r, _, err := tl.Fragmentation(FragOptions{Options: o})
+			return r, err
+		},
+		"allocator": func(o Options) (*Report, error) { return tl.AllocatorReport(AllocatorOptions{Options: o}) },
+	})
+	return reports
+}
+
+// TestTablesWithProcessesHaveTheirRank compares reports on recordings with and without ranks: the
+// column is all that differs.
+func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
+	tables := make(map[string]bool)
+	for name, make := range map[string]func(testing.TB) *tape{"training": training, "crashing": crashing, "trainer": trainer, "frag": fragTape, "machine": machine,
+		"oom": oomTape, "workload": workload, "pytorch": pytorch, "troubled": troubled, "ranks": ranks, "sampled": sampled, "working": working} {
+		bare, ranked := make(t), make(t)
+		for _, r := range ranked.rows {
+			if r.Kind == format.KindProcess {
+				ranked.identify(r.Pid, format.Identity{Rank: numberOf(90_000 + int(r.Pid)), Sources: map[string]string{"rank": "env RANK"}}, nil)
+			}
+		}
+		bareReports, rankedReports := allReports(bare.timeline()), allReports(ranked.timeline())
+		for command := range bareReports {
+			before, after := reportJSON(t, bareReports[command]), reportJSON(t, rankedReports[command])
+			delete(after, "identities")
+			if command == "summary" {
+				delete(after, "processes")
+			}
+			for table, rows := range after {
+				if takeRanks(t, name+" "+command+" "+table, rows) {
+					tables[command+" "+table] = true
+				}
+			}
+			want := strings.ReplaceAll(fmt.Sprint(before), bare.path, "run.parquet")
+			got := withoutRanks(strings.ReplaceAll(fmt.Sprint(after), ranked.path, "run.parquet"))
+			if got != want {
+				at := 0
+				for at < min(len(got), len(want)) && got[at] == want[at] {
+					at++
+				}
+				t.Errorf("%s of %s: with ranks …%.200s, without …%.200s", command, name, got[max(0, at-60):], want[max(0, at-60):])
+			}
+		}
+	}
+	if len(tables) < 20 {
+		t.Errorf("only %d tables have ranks: %v", len(tables), slices.Sorted(maps.Keys(tables)))
+	}
+}
+
+func reportJSON(t *testing.T, make func(Options) (*Report, error)) (o map[string]any) {
+	t.Helper()
+	r, err := make(Options{Top: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(rendered(t, r, RenderOptions{Format: "json"}), &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// takeRanks deletes the ranks of rows that have a pid, and reports whether there are any.
+func takeRanks(t *testing.T, where string, rows any) (found bool) {
+	list, _ := rows.([]any)
+	for _, row := range list {
+		o, _ := row.(map[string]any)
+		pid, ok := o["pid"]
+		if !ok {
+			continue
+		}
+		rank, ok := o["rank"]
+		if n, isNumber := pid.(float64); !ok || isNumber && rank != nil && rank != 90_000+n {
+			t.Errorf("%s: rank of %v is %v", where, pid, rank)
+		}
+		found = true
+		delete(o, "rank")
+	}
+	return found
+}
+
+// withoutRanks takes the ranks out of labels of processes.
+func withoutRanks(text string) string {
+	for {
+		before, after, ok := strings.Cut(text, " rank 90")
+		if !ok {
+			return text
+		}
+		text = before + strings.TrimLeft(after, "0123456789")
+	}
+}
+
+func TestRowsCanBeSortedByRank(t *testing.T) {
+	r := hang(t, cluster(t), HangOptions{Options: Options{Sort: "rank"}})
+	if got := fmt.Sprint(cells(t, r, "threads", "rank")); got != "[3 2 1 0 <nil>]" {
+		t.Error(got)
+	}
+}
+
+func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
+	before, after, bare := ranks(t), ranks(t), ranks(t)
+	for i := range int32(4) {
+		before.identify(42+i, rankOf(int(i), 4, "a"), nil)
+		after.identify(45-i, rankOf(int(i), 4, "b"), nil)
+	}
+	report := func(tl *Timeline, o Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) }
+	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), Options{})
+	changed := make(map[string]string)
+	verdicts := cells(t, r, "processes", "verdict")
+	for i, rank := range cells(t, r, "processes", "rank") {
+		changed[rank] = verdicts[i]
+	}
+	if want := map[string]string{"0": "hanging", "1": "hanging -> idle", "2": "idle -> hanging", "3": "hanging"}; !maps.Equal(changed, want) {
+		t.Errorf("got %v, want %v", changed, want)
+	}
+	for _, sides := range [][2]*tape{{before, bare}, {bare, after}} {
+		r := diff(t, side(t, sides[0], "a", report, ""), side(t, sides[1], "b", report, ""), Options{})
+		if got := cells(t, r, "processes", "row"); slices.Contains(got, "new") || slices.Contains(got, "gone") {
+			t.Errorf("only one recording has ranks: %v", got)
+		}
+		if ranks := cells(t, r, "setup", "what"); !slices.Contains(ranks, "ranks") {
+			t.Errorf("different: %v", ranks)
+		}
+	}
+}
+
+func TestIdentitiesOfDamagedRecordings(t *testing.T) {
+	for _, message := range []string{
+		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":"one"}}`,
+		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":[1,2]}`,
+		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":-5,"sources":{"rank":"env RANK"}}}`,
+		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":9000000000,"sources":{"rank":"env RANK"}}}`,
+	} {
+		tp := newTape(t)
+		tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1, Message: message})
+		p := tp.timeline().facts.processes[42]
+		if p.Exe != "/app/train" || p.ExitNs == 0 || p.Identity.Known() {
+			t.Errorf("%s: %+v", message, p)
+		}
+	}
+	tp := ranks(t)
+	for i, name := range hostileNames {
+		text := func(s string) string { return name + s }
+		tp.add(format.Row{Kind: format.KindProcess, Name: name, Pid: int32(100 + i), StartNs: epoch, Device: -1})
+		tp.identify(int32(100+i), format.Identity{Rank: numberOf(i), Job: name, Pod: text("p"), Node: text("n"), Namespace: name, Sources: map[string]string{name: name}},
+			map[string]any{"container_id": name, "cgroup": "0::" + name})
+	}
+	tl := tp.timeline()
+	for _, make := range allReports(tl) {
+		r, err := make(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		safe(t, r)
+	}
+	page := htmlOf(t, tl, HTMLOptions{})
+	for _, bad := range []string{"<script>alert", "<img", "<!--", "\x1b", "\u202e"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+}
+
+func TestIdentityIsThatOfTheLastExec(t *testing.T) {
+	tp := newTape(t)
+	add := func(name, message string) {
+		tp.add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42, StartNs: epoch, Device: -1, Message: message})
+	}
+	rank := func() string { return tp.timeline().pidLabel(42) }
+	add("sh", `{"exe":"/bin/sh","identity":{"rank":1,"sources":{"rank":"env SLURM_PROCID"}}}`)
+	add("train", `{"exe":"/app/train","identity":{"rank":8,"sources":{"rank":"env RANK"}}}`)
+	add("", `{"exit_ns":1790000059000000000}`)
+	if got := rank(); got != "42 train rank 8" {
+		t.Error(got)
+	}
+	add("other", `{"exe":"/app/other"}`)
+	if got := rank(); got != "42 other" {
+		t.Error(got)
+	}
+}
+
+func TestPageAndTraceNameRanks(t *testing.T) {
+	tl := cluster(t).timeline()
+	page := htmlOf(t, tl, HTMLOptions{})
+	for _, want := range []string{"42 train rank 0, 43 train rank 1", `<section id="processes"`, "research/train-1", "1123456789ab"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	var trace bytes.Buffer
+	if _, err := tl.Perfetto(&trace, PerfettoOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(trace.Bytes(), []byte("train rank 3")) {
+		t.Error("the trace lacks the rank")
+	}
+	p, _, _, err := tl.Profile(ProfileOptions{Type: "launches", RootBy: "rank"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(p.String(), "rank 2") {
+		t.Error("the profile lacks the rank")
+	}
+}
+
+func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		messages []string
+		want     int
+	}{
+		"one":                  {[]string{`{"cgroup":"0::/a"}`}, 0},
+		"two alike":            {[]string{`{"cgroup":"0::/a"}`, `{"cgroup":"0::/a"}`}, 0},
+		"in different cgroups": {[]string{`{"cgroup":"0::/a"}`, `{"cgroup":"0::/b"}`}, 2},
+		"in a container":       {[]string{`{"container_id":"0123"}`}, 1},
+		"with an identity":     {[]string{`{"identity":{"job":"x","sources":{"job":"cgroup"}}}`, `{}`}, 2},
+	} {
+		tp := newTape(t)
+		for i, m := range c.messages {
+			tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: int32(42 + i), StartNs: epoch, Device: -1, Message: m})
+		}
+		if table := tp.timeline().processTable(new(Filter)); len(table.Rows) != c.want {
+			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)
+		}
+	}
+}

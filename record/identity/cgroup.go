@@ -1,0 +1,38 @@
+package identity
+
+import (
+	"regexp"
+	"strings"
+)
+
+// slurmCgroup matches the cgroups of Slurm jobs: in version 2 below slurmstepd.scope, which may
+// begin with the node's name, in version 1 below slurm or slurm_NODE and the user's number.
+// A job can make cgroups below its own, so the leftmost match counts.
+var slurmCgroup = regexp.MustCompile(
+	`/(?:[^/\n]*slurmstepd\.scope|slurm[^/\n]*/uid_[0-9]+)/job_([0-9]{1,20})` +
+		`(?:/step_([0-9]{1,20}|batch|extern|interactive)(?:/user)?(?:/task_([0-9]{1,10}))?)?(?:/|\n|$)`)
+
+// podCgroup matches the cgroups of pods. The cgroupfs driver of kubelet has podUID, the systemd
+// driver …-podUID.slice with "_" for "-". Pods of static manifests have 32 digits without dashes.
+var podCgroup = regexp.MustCompile(
+	`[/-]pod([0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}|[0-9a-f]{32})` +
+		`(?:\.slice)?(?:/|\n|$)`)
+
+// readCgroup sets what the names of the process's cgroups tell.
+func (f *finder) readCgroup(cgroup string) {
+	set := func(to *string, key, value string) {
+		if value != "" {
+			*to, f.id.Sources[key] = strings.Clone(value), "cgroup"
+		}
+	}
+	if m := slurmCgroup.FindStringSubmatch(cgroup); m != nil {
+		set(&f.id.SlurmJob, "slurm_job", m[1])
+		set(&f.id.SlurmStep, "slurm_step", m[2])
+		if f.id.SlurmTask = parseNumber(m[3], 0); f.id.SlurmTask != nil {
+			f.id.Sources["slurm_task"] = "cgroup"
+		}
+	}
+	if m := podCgroup.FindStringSubmatch(cgroup); m != nil {
+		set(&f.id.PodUID, "pod_uid", strings.ReplaceAll(m[1], "_", "-"))
+	}
+}
