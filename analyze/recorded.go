@@ -58,6 +58,7 @@ var classesOfRule = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
 	"out-of-memory":         {format.RecordMemory},
 	"oom-fragmentation":     {format.RecordMemory},
+	"invalid-free":          {format.RecordMemory},
 	"failed-alloc-in-loop":  {format.RecordMemory},
 	"growing-site":          {memoryOrAllocator},
 	"exit-leak":             {memoryOrAllocator},

@@ -1,0 +1,79 @@
+package analyze
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// TestEveryRuleSaysWhatItNeeds fails for a new rule that is in neither list.
+func TestEveryRuleSaysWhatItNeeds(t *testing.T) {
+	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"} // of any call, or of samples
+	for _, r := range rules() {
+		_, needs := classesOfRule[r.id]
+		if needs == slices.Contains(free, r.id) {
+			t.Errorf("%s must be in classesOfRule, or in the list of this test", r.id)
+		}
+	}
+}
+
+// TestReportsRefuseWhatWasNotRecorded asks a recording of each class for every report.
+func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
+	reports := map[string]func(*Timeline, Options) error{
+		"kernels": func(tl *Timeline, o Options) error { _, err := tl.Kernels(o); return err },
+		"copies":  func(tl *Timeline, o Options) error { _, err := tl.Copies(o); return err },
+		"sync":    func(tl *Timeline, o Options) error { _, err := tl.Sync(o); return err },
+		"gaps":    func(tl *Timeline, o Options) error { _, err := tl.Gaps(GapOptions{Options: o}); return err },
+		"hang":    func(tl *Timeline, o Options) error { _, err := tl.Hang(HangOptions{Options: o}); return err },
+		"leaks":   func(tl *Timeline, o Options) error { _, err := tl.Leaks(o); return err },
+		"memory":  func(tl *Timeline, o Options) error { _, err := tl.MemoryReport(MemoryOptions{Options: o}); return err },
+		"oom":     func(tl *Timeline, o Options) error { _, err := tl.OOM(o); return err },
+		"api":     func(tl *Timeline, o Options) error { _, err := tl.API(o); return err },
+		"summary": func(tl *Timeline, o Options) error { _, err := tl.Summary(o); return err },
+	}
+	for _, c := range []struct {
+		classes []string
+		refused []string
+	}{
+		{nil, nil},
+		{[]string{format.RecordMemory}, []string{"copies", "gaps", "hang", "kernels", "sync"}},
+		{[]string{format.RecordAllocator}, []string{"copies", "gaps", "hang", "kernels", "memory", "oom", "sync"}},
+		{[]string{format.RecordLaunch, format.RecordSync}, []string{"copies", "gaps", "leaks", "memory", "oom"}},
+		{[]string{format.RecordCopy, format.RecordLaunch, format.RecordSync}, []string{"leaks", "memory", "oom"}},
+	} {
+		tp := steady(t)
+		tp.meta.Classes = c.classes
+		tl := tp.timeline()
+		var refused []string
+		for name, report := range reports {
+			var missing *ClassError
+			if err := report(tl, Options{}); errors.As(err, &missing) && missing.Report == name {
+				refused = append(refused, name)
+			} else if err != nil {
+				t.Errorf("%v: %s: %v", c.classes, name, err)
+			}
+		}
+		if slices.Sort(refused); !slices.Equal(refused, c.refused) {
+			t.Errorf("classes %v: %v are refused, want %v", c.classes, refused, c.refused)
+		}
+	}
+}
+
+// TestRulesWithoutTheirCallsAreNotChecked: what a rule cannot see is no clean result.
+func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
+	tp := steady(t)
+	tp.meta.Classes = []string{format.RecordMemory}
+	r := checked(t, tp, RuleOptions{})
+	values := make(map[string]any)
+	for _, f := range r.Facts {
+		values[f.Key] = f.Value
+	}
+	if values["gpu_idle"] != nil || values["growing_site"] == nil {
+		t.Errorf("gpu_idle %v, growing_site %v: want absent and a number", values["gpu_idle"], values["growing_site"])
+	}
+	if n := values["rules_checked"].(int64); n >= int64(len(rules())) || n == 0 {
+		t.Errorf("%d rules are said to be checked", n)
+	}
+}
