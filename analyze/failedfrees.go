@@ -18,12 +18,13 @@ const (
 )
 
 var targetsByKind = map[string]freeTarget{
-	format.KindFree: freesPointer, format.KindUnmap: freesMapping, format.KindUnreserve: freesAddresses,
-	format.KindReturn: freesIPC,
+	format.KindFree: freesPointer, format.KindUnmap: freesMapping,
+	format.KindUnreserve: freesAddresses, format.KindReturn: freesIPC,
 }
 
 var targetsByMemory = map[string]freeTarget{
-	format.MemoryArray: freesArray, format.MemoryPhysical: freesPhysical, format.MemoryExternal: freesExternal,
+	format.MemoryArray: freesArray, format.MemoryPhysical: freesPhysical,
+	format.MemoryExternal: freesExternal,
 }
 
 // targetOf returns the target of calls of a kind and memory kind, false if they free nothing.

@@ -175,23 +175,28 @@ func (f *invalidFree) evidence(t *Timeline, name, site string) string {
 	at := func(ns int64) string { return durText(ns - t.Recording().FromNs) }
 	made := "its allocation is not recorded"
 	if f.allocated {
-		made = fmt.Sprintf("%s allocated %s at %s with %s (thread %d)", f.allocatedAt, bytesText(f.block.bytes), at(f.block.sinceNs),
-			t.origins.name(f.block.origin), t.origins.list[f.block.origin].tid)
+		made = fmt.Sprintf("%s allocated %s at %s with %s (thread %d)", f.allocatedAt,
+			bytesText(f.block.bytes), at(f.block.sinceNs), t.origins.name(f.block.origin),
+			t.origins.list[f.block.origin].tid)
 	}
 	call := fmt.Sprintf("%s called %s at %s (thread %d)", site, name, at(f.startNs), f.tid)
 	var text string
 	switch f.verdict {
 	case doubleFree:
-		text = fmt.Sprintf("%s; %s freed it at %s with %s (thread %d); %s, %s later", made, f.freedAt, at(f.atNs), t.origins.name(f.by),
-			t.origins.list[f.by].tid, call, durText(max(0, f.startNs-f.atNs)))
+		text = fmt.Sprintf("%s; %s freed it at %s with %s (thread %d); %s, %s later", made, f.freedAt,
+			at(f.atNs), t.origins.name(f.by), t.origins.list[f.by].tid, call,
+			durText(max(0, f.startNs-f.atNs)))
 	case insideBlock:
-		text = fmt.Sprintf("%s; %s with an address %s behind its start; the block stays allocated", made, call, bytesText(f.offset))
+		text = fmt.Sprintf("%s; %s with an address %s behind its start; the block stays allocated",
+			made, call, bytesText(f.offset))
 	case wrongFunction:
-		text = fmt.Sprintf("%s; %s; free it with %s: it stays allocated until then", made, call, f.right)
+		text = fmt.Sprintf("%s; %s; free it with %s: it stays allocated until then",
+			made, call, f.right)
 	case contextEnded:
 		text = fmt.Sprintf("%s; its context ended at %s and freed it; %s", made, at(f.atNs), call)
 	case unknownPointer:
-		text = fmt.Sprintf("%s; no recorded call of the process returned this address: %s", call, f.mayBe())
+		text = fmt.Sprintf("%s; no recorded call of the process returned this address: %s",
+			call, f.mayBe())
 	}
 	if f.calls > 1 {
 		text += fmt.Sprintf("; the first of %s", plural(f.calls, "call"))
@@ -209,8 +214,12 @@ func (f *invalidFree) mayBe() string {
 
 // invalidFreeTable has a row per group.
 func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *Options) Table {
-	table := Table{Name: "invalid_frees", Title: "invalid frees: what failed frees are about", Columns: invalidFreeColumns, Aside: true,
-		Keys: []string{"verdict", "name", "allocated_site", "freed_site", "site"}, Spare: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"}}
+	table := Table{
+		Name: "invalid_frees", Title: "invalid frees: what failed frees are about",
+		Columns: invalidFreeColumns, Aside: true,
+		Keys:  []string{"verdict", "name", "allocated_site", "freed_site", "site"},
+		Spare: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
+	}
 	since := func(ns int64) int64 { return ns - t.Recording().FromNs }
 	for i := range list {
 		f := &list[i]
@@ -218,7 +227,8 @@ func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *Option
 		var bytes, memory, offset, allocatedNs, allocatedTid, freedNs, freedTid, freedName any
 		if f.allocated {
 			o := &t.origins.list[f.block.origin]
-			memory, allocatedNs, allocatedTid = known(t.origins.memory(f.block.origin)), since(f.block.sinceNs), int64(o.tid)
+			memory = known(t.origins.memory(f.block.origin))
+			allocatedNs, allocatedTid = since(f.block.sinceNs), int64(o.tid)
 			if f.block.bytes > 0 {
 				bytes = f.block.bytes
 			}
@@ -233,9 +243,11 @@ func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *Option
 			freedTid, freedName = int64(t.origins.list[f.by].tid), t.origins.name(f.by)
 		}
 		table.Rows = append(table.Rows, Row{stack: f.stack, Evidence: f.evidence(t, name, site), Cells: []any{
-			f.calls, f.verdict.String(), name, bytes, memory, since(f.startNs), since(f.lastNs), fmt.Sprintf("0x%x", uint64(f.ptr)), offset,
-			allocatedNs, allocatedTid, freedNs, freedTid, freedName, known(f.right), int64(f.result), resultName(f.result),
-			f.level, f.reasons, int64(f.pid), int64(f.tid), known(f.allocatedAt), known(f.freedAt), site}})
+			f.calls, f.verdict.String(), name, bytes, memory, since(f.startNs), since(f.lastNs),
+			fmt.Sprintf("0x%x", uint64(f.ptr)), offset, allocatedNs, allocatedTid,
+			freedNs, freedTid, freedName, known(f.right), int64(f.result), resultName(f.result),
+			f.level, f.reasons, int64(f.pid), int64(f.tid), known(f.allocatedAt), known(f.freedAt), site,
+		}})
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {
 		table.More, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]

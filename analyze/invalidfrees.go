@@ -22,7 +22,8 @@ const (
 )
 
 func (v freeVerdict) String() string {
-	return [...]string{"refused", "double free", "inside a block", "wrong function", "freed with its context", "unknown pointer"}[v]
+	return [...]string{"refused", "double free", "inside a block", "wrong function",
+		"freed with its context", "unknown pointer"}[v]
 }
 
 // freedMemory is what a failed free is about.
@@ -76,9 +77,12 @@ func (t *Timeline) classifyFrees(list []failedFree) ([]freedMemory, error) {
 	slices.SortStableFunc(list, func(a, b failedFree) int {
 		return cmp.Or(cmp.Compare(a.endNs, b.endNs), -cmp.Compare(a.startNs, b.startNs))
 	})
-	s := &freeScan{t: t, list: list, found: make([]freedMemory, len(list)), wanted: make(map[freeName]bool),
-		addresses: make(map[int32][]int64), ended: make(map[freeName]freedMemory), reserved: make(map[freeName]block),
-		around: make(map[int32]*mappings), last: make(map[thread]failedFree)}
+	s := &freeScan{
+		t: t, list: list, found: make([]freedMemory, len(list)),
+		wanted: make(map[freeName]bool), addresses: make(map[int32][]int64),
+		ended: make(map[freeName]freedMemory), reserved: make(map[freeName]block),
+		around: make(map[int32]*mappings), last: make(map[thread]failedFree),
+	}
 	for i := range list {
 		f := &list[i]
 		if name := (freeName{ptr: f.ptr, pid: f.pid}); !s.wanted[name] {
@@ -164,7 +168,8 @@ func (s *freeScan) consume(_ *ledger, c *change) {
 	name := freeName{ptr: c.ptr, pid: o.pid}
 	if c.what >= freedWithCtx && s.wanted[name] {
 		name.target = s.targetOfBlock(&c.block)
-		s.ended[name] = freedMemory{verdict: contextEnded, block: c.block, allocated: true, by: noOrigin, atNs: c.atNs}
+		s.ended[name] = freedMemory{verdict: contextEnded, block: c.block, allocated: true,
+			by: noOrigin, atNs: c.atNs}
 	}
 	addresses := s.addresses[o.pid]
 	if len(addresses) == 0 || s.targetOfBlock(&c.block) != freesPointer {
@@ -315,10 +320,11 @@ func (s *freeScan) lookUp(f *failedFree) freedMemory {
 		}
 	}
 	if b, start, ok := s.blockAround(f); ok {
-		return freedMemory{verdict: insideBlock, block: b, allocated: true, by: noOrigin, offset: f.ptr - start}
+		return freedMemory{verdict: insideBlock, block: b, allocated: true,
+			by: noOrigin, offset: f.ptr - start}
 	}
 	if h := s.holdingsOf(f.pid); h != nil && h.foreign[f.ptr] != 0 {
-		return freedMemory{} // a graph's memory, or another API's: when that may be freed is not known
+		return freedMemory{} // a graph's memory, or another API's: its lifetime is not known
 	}
 	return freedMemory{verdict: unknownPointer, by: noOrigin}
 }
@@ -341,8 +347,8 @@ func (s *freeScan) liveElsewhere(f *failedFree, targets ...freeTarget) (freedMem
 
 // belongsTo returns the verdict wrong function for live memory.
 func (s *freeScan) belongsTo(target freeTarget, b block) freedMemory {
-	found := freedMemory{verdict: wrongFunction, block: b, allocated: b.origin != noOrigin, by: noOrigin}
-	found.right = functionsByTarget[target]
+	found := freedMemory{verdict: wrongFunction, block: b, allocated: b.origin != noOrigin,
+		by: noOrigin, right: functionsByTarget[target]}
 	switch {
 	case target == freesPointer:
 		found.right = functionsByMemory[s.t.origins.memory(b.origin)]
@@ -355,12 +361,14 @@ func (s *freeScan) belongsTo(target freeTarget, b block) freedMemory {
 // functionsByTarget are the functions that free something, functionsByMemory those for pointers.
 var (
 	functionsByTarget = [numFreeTargets]string{
-		freesMapping: "cuMemUnmap and cuMemRelease", freesAddresses: "cuMemAddressFree", freesIPC: "cuIpcCloseMemHandle",
-		freesArray: "cuArrayDestroy", freesPhysical: "cuMemRelease", freesExternal: "cuDestroyExternalMemory",
+		freesMapping: "cuMemUnmap and cuMemRelease", freesAddresses: "cuMemAddressFree",
+		freesIPC: "cuIpcCloseMemHandle", freesArray: "cuArrayDestroy",
+		freesPhysical: "cuMemRelease", freesExternal: "cuDestroyExternalMemory",
 	}
 	functionsByMemory = map[string]string{
-		format.MemoryDevice: "cuMemFree", format.MemoryManaged: "cuMemFree", format.MemoryAsync: "cuMemFreeAsync",
-		format.MemoryHost: "cuMemFreeHost", format.MemoryRegistered: "cuMemHostUnregister",
+		format.MemoryDevice: "cuMemFree", format.MemoryManaged: "cuMemFree",
+		format.MemoryAsync: "cuMemFreeAsync", format.MemoryHost: "cuMemFreeHost",
+		format.MemoryRegistered: "cuMemHostUnregister",
 	}
 )
 
@@ -369,7 +377,8 @@ var (
 func freesKind(call, memory string) bool {
 	switch call {
 	case format.MemoryDevice:
-		return memory == format.MemoryDevice || memory == format.MemoryManaged || memory == format.MemoryAsync
+		return memory == format.MemoryDevice || memory == format.MemoryManaged ||
+			memory == format.MemoryAsync
 	case format.MemoryAsync:
 		return memory == format.MemoryDevice || memory == format.MemoryAsync
 	}

@@ -12,7 +12,8 @@ var ruleInvalidFree = rule{
 
 // invalidFreeAdvice says what to do about a verdict.
 var invalidFreeAdvice = [numFreeVerdicts]string{
-	doubleFree:     "Give the block one owner, and set the pointer to null where it is freed. Once its address is handed out again, the second free ends another block.",
+	doubleFree: "Give the block one owner, and set the pointer to null where it is freed. " +
+		"Once its address is handed out again, the second free ends another block.",
 	insideBlock:    "Free the pointer that the allocation returned: the block stays allocated until then.",
 	wrongFunction:  "Free the memory with the function that belongs to its allocation: it stays allocated until then.",
 	contextEnded:   "Free memory before its context is destroyed or reset, or not at all: the context frees it.",
@@ -49,7 +50,8 @@ func checkInvalidFree(s *survey) ([]hit, error) {
 
 // invalidFreePlace is the evidence of some failed frees.
 func (s *survey) invalidFreePlace(f *invalidFree) place {
-	p := place{where: s.errors.names.list[f.site], stack: f.stack, count: f.calls, firstNs: f.startNs, lastNs: f.lastNs}
+	p := place{where: s.errors.names.list[f.site], stack: f.stack, count: f.calls,
+		firstNs: f.startNs, lastNs: f.lastNs}
 	if f.allocated && f.block.bytes > 0 {
 		p.bytes = f.block.bytes
 	}
