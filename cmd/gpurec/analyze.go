@@ -365,11 +365,14 @@ func (f *analyzeFlags) wrong(path string, err error) error {
 	var group *analyze.GroupError
 	var sort *analyze.SortError
 	var usage *usageError
+	var hinted *hintedError // about an output
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &usage):
 		return usage
+	case errors.As(err, &hinted):
+		return hinted
 	case errors.As(err, &group):
 		return usagef(f.help(), "--group-by: %w", err)
 	case errors.As(err, &sort):
