@@ -137,7 +137,8 @@ func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, 
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		if uid := stat(info).Uid; !trusts(uid, owner) {
-			return nil, "", foreignFolder(fmt.Sprintf("the symbolic link %s on the way there belongs to user %d", name, uid))
+			why := fmt.Sprintf("the symbolic link %s on the way there belongs to user %d", name, uid)
+			return nil, "", foreignFolder(why)
 		}
 		target, err = at.Readlink(name)
 		return nil, target, err

@@ -22,7 +22,8 @@ func sudoOwner() format.Owner {
 
 // checkOutput returns the error that record.Start would return for the output.
 func (f *recordFlags) checkOutput() error {
-	return format.CheckOutput(cmp.Or(f.opt.Output, "gpurec-NAME-PID-TIME.parquet"), format.Options{Force: f.opt.Force, Owner: f.opt.Owner})
+	path := cmp.Or(f.opt.Output, "gpurec-NAME-PID-TIME.parquet") // the default is a new name
+	return format.CheckOutput(path, format.Options{Force: f.opt.Force, Owner: f.opt.Owner})
 }
 
 // openReady checks where --ready-file will be created.
