@@ -128,7 +128,7 @@ func (t *Timeline) originLabel(id int32, by string) string {
 	case "stream":
 		return streamName(o.stream)
 	case "device":
-		return t.deviceLabel(o.device)
+		return t.ordinalLabel(o.pid, o.device)
 	case "pid":
 		if p := t.facts.processes[o.pid]; p.Name != "" {
 			return fmt.Sprintf("%d %s", o.pid, p.Name)
