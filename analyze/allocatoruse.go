@@ -155,7 +155,7 @@ func (u *allocatorUse) table(s *allocators) Table {
 		if a.reports {
 			requested = nil // they do not tell it
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.pid), u.t.deviceLabel(a.device), sum.Reserved, sum.Allocated, requested,
+		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.pid), u.t.ordinalLabel(a.pid, a.device), sum.Reserved, sum.Allocated, requested,
 			l.peakReserved, max(0, l.peakNs-start), l.peakAllocated, l.allocs, l.frees, l.oom}})
 	}
 	u.t.addRanks(&table)

@@ -32,6 +32,7 @@ const (
 	// These are something else by what their row says, see refine.
 	apiGraphNode
 	apiPoolOfLocation
+	apiDeviceUUID
 )
 
 var apiNames = map[string]apiWhat{
@@ -51,6 +52,7 @@ var apiNames = map[string]apiWhat{
 	"cuGraphAddNode":         apiGraphNode, "cuGraphAddNode_v2": apiGraphNode,
 	"cuExternalMemoryGetMappedBuffer":         apiMappedBuffer,
 	"cuExternalMemoryGetMappedMipmappedArray": apiMappedArray,
+	"cuDeviceGetUuid":                         apiDeviceUUID, "cuDeviceGetUuid_v2": apiDeviceUUID,
 }
 
 // baseName is the name of a call without the suffix of its per-thread-stream variant.
@@ -68,12 +70,23 @@ type apiCall struct {
 	what           apiWhat
 }
 
+// toldUUID is the UUID that the driver told a process of one of its devices.
+type toldUUID struct {
+	pid, ordinal int32
+	uuid         string
+}
+
+func (u toldUUID) compare(o toldUUID) int {
+	return cmp.Or(cmp.Compare(u.pid, o.pid), cmp.Compare(u.ordinal, o.ordinal), cmp.Compare(u.uuid, o.uuid))
+}
+
 // apiScan collects them; the slices are used again.
 type apiScan struct {
 	calls []apiCall // in order of their start once all are read
 	asked apiCall   // the last cuMemGetInfo among them
+	uuids map[toldUUID]bool
 
-	name, memoryKind                     format.Strings
+	name, memoryKind, message            format.Strings
 	whats                                []apiWhat // dictionary of names
 	start, dur, context, ptr, bytes, src []int64
 	pid, device, result, flags           []int32
@@ -97,6 +110,12 @@ func (s *apiScan) add(g *format.Group) {
 	s.start, s.dur = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur)
 	s.context, s.ptr, s.bytes = g.Int64("context", s.context), g.Int64("ptr", s.ptr), g.Int64("bytes", s.bytes)
 	s.pid, s.device = g.Int32("pid", s.pid), g.Int32("device", s.device)
+	if slices.Contains(s.whats, apiDeviceUUID) {
+		s.message = g.StringsInto("message", s.message)
+		if s.uuids == nil {
+			s.uuids = make(map[toldUUID]bool)
+		}
+	}
 	s.result, s.flags, s.value = g.Int32("result", s.result), g.Int32("flags", s.flags), g.Float64("value", s.value)
 	if nodes {
 		s.memoryKind = g.StringsInto("memory_kind", s.memoryKind)
@@ -113,6 +132,10 @@ func (s *apiScan) add(g *format.Group) {
 		c := apiCall{
 			startNs: s.start[i], endNs: endOf(s.start[i], s.dur[i]), context: s.context[i], ptr: s.ptr[i], bytes: s.bytes[i],
 			value: s.value[i], pid: s.pid[i], device: s.device[i], what: what,
+		}
+		if what == apiDeviceUUID {
+			s.uuids[toldUUID{c.pid, c.device, s.message.At(i)}] = true
+			continue
 		}
 		if what == apiMemGetInfo {
 			if s.asked.sameAnswer(&c) {

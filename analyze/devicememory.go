@@ -52,12 +52,14 @@ func (t *Timeline) freeSamples() []freeSample {
 // deviceUse returns the total and the used memory of a device at the last time until
 // toNs when NVML, or where there was none, the program looked.
 func (t *Timeline) deviceUse(device int32, toNs int64) (total, used float64, ok bool) {
-	total, ok = t.facts.lastSample(metricMemoryTotal, device, toNs)
-	if !ok {
-		total = float64(t.facts.devices[device].totalBytes)
-	}
-	if used, ok = t.facts.lastSample(metricMemoryUsed, device, toNs); ok {
-		return total, used, total > 0
+	if _, isMIG := t.sharedMIG(device); !isMIG { // samples are of whole GPUs
+		total, ok = t.facts.lastSample(metricMemoryTotal, device, toNs)
+		if !ok {
+			total = float64(t.facts.devices[device].totalBytes)
+		}
+		if used, ok = t.facts.lastSample(metricMemoryUsed, device, toNs); ok {
+			return total, used, total > 0
+		}
 	}
 	for _, s := range slices.Backward(t.free) {
 		if s.device == device && s.atNs <= toNs {
@@ -119,7 +121,7 @@ func (t *Timeline) poolTable(w Window, f *Filter) Table {
 	})
 	for _, key := range keys {
 		p := pools[key]
-		table.Rows = append(table.Rows, Row{Cells: []any{t.deviceLabel(p.device), fmt.Sprint(key.pid), fmt.Sprintf("0x%x", uint64(key.pool)),
+		table.Rows = append(table.Rows, Row{Cells: []any{t.ordinalLabel(key.pid, p.device), fmt.Sprint(key.pid), fmt.Sprintf("0x%x", uint64(key.pool)),
 			asked(p.reserved), asked(p.used), max(0, p.atNs-t.Recording().FromNs)}})
 	}
 	t.addRanks(&table)

@@ -301,7 +301,7 @@ func (t *Timeline) faultTable(faults []fault, top int) Table {
 			e, _ := x.describe()
 			evidence += fmt.Sprintf("; the driver reported Xid %d (%s) of this process: %s", x.code, e.name, strings.TrimSpace(x.text))
 		}
-		table.Rows = append(table.Rows, Row{Evidence: evidence, Cells: []any{f.endNs - t.Recording().FromNs, int64(f.pid), int64(f.tid), context, t.deviceLabel(f.device),
+		table.Rows = append(table.Rows, Row{Evidence: evidence, Cells: []any{f.endNs - t.Recording().FromNs, int64(f.pid), int64(f.tid), context, t.ordinalLabel(f.pid, f.device),
 			f.name, int64(f.result), xid, resultName(f.result)}})
 	}
 	if top > 0 && len(table.Rows) > top {

@@ -181,7 +181,7 @@ func (o *fragOwner) name() string {
 }
 
 func (s *fragScan) ownerTitle(o *fragOwner) string {
-	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.pidLabel(o.pid), s.t.deviceLabel(o.device))
+	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.pidLabel(o.pid), s.t.ordinalLabel(o.pid, o.device))
 }
 
 // Bounds of the verdict fragmented.
@@ -250,7 +250,7 @@ func (s *fragScan) spaceRow(o *fragOwner, sp *space, level string, reasons []str
 	}
 	return Row{Evidence: evidence, Brief: verdict == "fine" && len(s.owners) > 1,
 		Cells: []any{verdict, sp.reserved, sp.active, sp.unused, sp.kept, sp.external(), sp.largest, blowUp, unusable, asked, saved, least, sp.split, internal,
-			sp.extents, sp.blocks, int64(len(sp.gaps)), d.unseen, d.atNs - s.t.Recording().FromNs, level, reasons, s.t.deviceLabel(o.device), int64(o.pid), where}}
+			sp.extents, sp.blocks, int64(len(sp.gaps)), d.unseen, d.atNs - s.t.Recording().FromNs, level, reasons, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), where}}
 }
 
 // trust lowers the confidence where an allocator has segments that were not seen to come.
@@ -307,7 +307,7 @@ func (s *fragScan) poolRows(level string, reasons []string) []Row {
 		}
 		rows = append(rows, Row{Evidence: fmt.Sprintf("the pool held %s that nobody used when the program last asked; how it lies is the driver's secret; confidence %s", bytesText(unused), level),
 			Cells: []any{verdict, p.reserved, p.used, unused, nil, nil, nil, blowUp, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, max(0, p.atNs-s.t.Recording().FromNs),
-				level, reasons, s.t.deviceLabel(p.device), int64(key.pid), fmt.Sprintf("%s 0x%x", spacePool, uint64(key.pool))}})
+				level, reasons, s.t.ordinalLabel(key.pid, p.device), int64(key.pid), fmt.Sprintf("%s 0x%x", spacePool, uint64(key.pool))}})
 	}
 	return rows
 }
@@ -326,7 +326,7 @@ func (s *fragScan) pinTable(owners []*fragOwner) Table {
 			if p.oldestNs > 0 {
 				age = max(0, o.detail.atNs-p.oldestNs)
 			}
-			table.Rows = append(table.Rows, Row{stack: p.stack, Cells: []any{p.alone, p.kept, p.segments, p.live, p.blocks, age, s.t.deviceLabel(o.device), int64(o.pid), p.site}})
+			table.Rows = append(table.Rows, Row{stack: p.stack, Cells: []any{p.alone, p.kept, p.segments, p.live, p.blocks, age, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), p.site}})
 		}
 	}
 	slices.SortStableFunc(table.Rows, func(a, b Row) int {
@@ -360,7 +360,7 @@ func (s *fragScan) trendTable(owners []*fragOwner) (table Table, rising int64) {
 			at = s.window.ToNs + roundInt(step*float64(f.heldBack)) - s.t.Recording().FromNs
 		}
 		table.Rows = append(table.Rows, Row{Cells: []any{f.direction(), series[0], slices.Max(series), series[len(series)-1], perMin, next, wrong, steady, at, f.tau,
-			s.t.deviceLabel(o.device), int64(o.pid), o.name()}})
+			s.t.ordinalLabel(o.pid, o.device), int64(o.pid), o.name()}})
 	}
 	return table, rising
 }
@@ -369,7 +369,7 @@ func (s *fragScan) momentTable(owners []*fragOwner) Table {
 	table := Table{Name: "moments", Title: "moments", Columns: fragMomentColumns, Aside: true}
 	for _, o := range owners {
 		for i, l := range o.levels {
-			table.Rows = append(table.Rows, Row{Cells: []any{s.moments[i] - s.t.Recording().FromNs, l.reserved, l.active, l.unused, l.kept, l.largest, s.t.deviceLabel(o.device), int64(o.pid), o.name()}})
+			table.Rows = append(table.Rows, Row{Cells: []any{s.moments[i] - s.t.Recording().FromNs, l.reserved, l.active, l.unused, l.kept, l.largest, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), o.name()}})
 		}
 	}
 	s.t.addRanks(&table)

@@ -282,7 +282,7 @@ func (u *gapUse) trackDevice(track gapTrack) string {
 	if track.device == allDevices {
 		return "all"
 	}
-	return u.t.deviceLabel(track.device)
+	return u.t.ordinalLabel(track.pid, track.device)
 }
 
 var sizeColumns = []Column{

@@ -129,7 +129,7 @@ func (t *Timeline) originLabel(id int32, by string) string {
 	case "stream":
 		return streamName(o.stream)
 	case "device":
-		return t.deviceLabel(o.device)
+		return t.ordinalLabel(o.pid, o.device)
 	case "pid":
 		return t.pidLabel(o.pid)
 	case "name":

@@ -140,7 +140,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *FrameRules) {
 	}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		series := s.devices[device]
-		m := htmlMemory{Title: shortText("GPU " + s.t.deviceLabel(device)), Lines: []htmlLine{}, device: device}
+		m := htmlMemory{Title: shortText("GPU " + s.t.sharedLabel(device)), Lines: []htmlLine{}, device: device}
 		if device == hostMemory {
 			m.Title = "host memory, pinned or registered"
 		}

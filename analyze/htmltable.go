@@ -197,7 +197,7 @@ func (s *momentScan) peaks(opt *Options) Table {
 	table := Table{Name: "peak", Title: "who held memory at the peak", Columns: peakHolderColumns}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		peak := s.devices[device].peak.moment()
-		where := s.t.deviceLabel(device)
+		where := s.t.sharedLabel(device)
 		if device == hostMemory {
 			where = "host"
 		}

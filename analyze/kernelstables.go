@@ -237,7 +237,7 @@ func (u *kernelsUse) streamTable() Table {
 	})
 	for _, key := range keys {
 		s := streams[key]
-		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.t.deviceLabel(key.device), streamName(key.stream)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.t.ordinalLabel(key.pid, key.device), streamName(key.stream)}})
 	}
 	u.t.addRanks(&table)
 	return table

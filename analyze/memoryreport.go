@@ -324,7 +324,7 @@ func (s *holderScan) libraryTable() Table {
 	}
 	start := s.t.Recording().FromNs
 	for place, l := range s.levels {
-		table.Rows = append(table.Rows, Row{Cells: []any{s.t.deviceLabel(place.device), place.memory, place.library, l.peak, max(0, l.peakNs-start), held[place], l.live, l.allocs}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.t.sharedLabel(place.device), place.memory, place.library, l.peak, max(0, l.peakNs-start), held[place], l.live, l.allocs}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[3], b.Cells[3]), compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[1], b.Cells[1]), compareCells(a.Cells[2], b.Cells[2]))

@@ -160,7 +160,7 @@ func (s *sceneScan) hold(sc *scene) {
 	})
 	type key struct{ memory, site string }
 	found := make(map[key]*holdingSite)
-	index, paired := s.t.facts.nvmlDevice(sc.pid, sc.device)
+	gpu, paired := s.t.facts.gpuOf(sc.pid, sc.device)
 	for id, h := range held {
 		origin := int32(id)
 		o := &s.t.origins.list[origin]
@@ -168,7 +168,7 @@ func (s *sceneScan) hold(sc *scene) {
 			continue
 		}
 		if o.pid != sc.pid || o.device != sc.device && !isHost(sc.memory) {
-			if other, ok := s.t.facts.nvmlDevice(o.pid, o.device); paired && ok && other == index {
+			if other, ok := s.t.facts.gpuOf(o.pid, o.device); paired && ok && other == gpu {
 				sc.tracked += h.bytes
 			}
 			continue
@@ -380,12 +380,16 @@ func (t *Timeline) freeAt(sc *scene) freeMemory {
 	if !paired {
 		return f
 	}
-	f.total = max(f.total, t.facts.devices[index].totalBytes)
-	if s, ok := t.facts.nearest(metricMemoryFree, index, sc.atNs); ok {
-		f.nvml, f.nvmlAgeNs = roundInt(s.value), sc.atNs-s.atNs
-		take(roundInt(s.value), sc.atNs-s.atNs, "NVML")
+	if m, _, isMIG := t.facts.migOf(sc.pid, sc.device); isMIG { // samples are of the whole GPU
+		f.total = max(f.total, m.MemoryBytes)
+	} else {
+		f.total = max(f.total, t.facts.devices[index].totalBytes)
+		if s, ok := t.facts.nearest(metricMemoryFree, index, sc.atNs); ok {
+			f.nvml, f.nvmlAgeNs = roundInt(s.value), sc.atNs-s.atNs
+			take(roundInt(s.value), sc.atNs-s.atNs, "NVML")
+		}
+		t.otherProcesses(&f, sc, index)
 	}
-	t.otherProcesses(&f, sc, index)
 	// A sample may be from before the memory was filled: what calls tell bounds it.
 	if most := max(0, f.total-sc.tracked); f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
 		f.bytes, f.ageNs, f.source = most, 0, atMost

@@ -105,10 +105,20 @@ func (t *Timeline) summaryFacts(calls *callUse, l *ledger, rulesChecked int, hit
 	w := t.Recording()
 	var processes, devices []string
 	for _, pid := range slices.Sorted(maps.Keys(t.facts.processes)) {
-		processes = append(processes, t.pidLabel(pid))
+		name := t.pidLabel(pid)
+		for _, d := range t.facts.processes[pid].Devices {
+			if m, index, ok := t.facts.migOf(pid, d.Ordinal); ok {
+				name += " on " + t.facts.migLabel(m, index)
+			}
+		}
+		processes = append(processes, name)
 	}
 	for _, d := range slices.Sorted(maps.Keys(t.facts.devices)) {
-		devices = append(devices, t.deviceLabel(d))
+		label := t.deviceLabel(d)
+		if parts := t.facts.migNames(d); parts != "" {
+			label += " (MIG: " + parts + ")"
+		}
+		devices = append(devices, label)
 	}
 	driver := m.DriverVersion
 	if m.CUDAVersion != "" {

@@ -3,6 +3,7 @@ package analyze
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -83,6 +84,9 @@ func (t *Timeline) scanCalls() error {
 		}
 	}
 	t.api.sort()
+	for _, told := range slices.SortedFunc(maps.Keys(t.api.uuids), toldUUID.compare) {
+		t.facts.learnUUID(told.pid, told.ordinal, told.uuid)
+	}
 	return nil
 }
 

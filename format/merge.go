@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,25 +19,37 @@ var ErrNoSegments = errors.New("holds no finished segment")
 // the folder dir into path and removes the folder. It returns one error per segment
 // that could not be read and was left out; the folder then stays. Calls that the metadata
 // holds as recorded and no segment has are lost. Existing files are replaced only if
-// opt.Force is set.
+// opt.Force is set. An *OutputError says that path may not be written to; then nothing
+// was changed.
 func Recover(dir, path string, opt Options) (damaged []error, err error) {
-	if _, err := os.Lstat(path); err == nil && !opt.Force {
-		return nil, &fs.PathError{Op: "recover", Path: path, Err: ErrExists}
+	out, err := OpenOutput(path, opt)
+	if err != nil {
+		return nil, err
 	}
-	rec, err := Open(dir)
+	defer out.Close()
+	parent, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	root, err := openFolder(parent, filepath.Base(dir)) // a link's target is not removed
+	if err != nil {
+		return nil, outputError(dir, err)
+	}
+	rec, err := openSegments(root, dir)
+	root.Close()
 	if err != nil {
 		return nil, err
 	}
 	meta := rec.Meta
 	meta.Complete = CompleteRecovered
 	meta.admitMissing(rec)
-	w := &Writer{opt: opt}
-	damaged, err = merge(rec, path, &meta, w.own)
+	damaged, err = merge(rec, out, &meta)
 	rec.Close() // Windows deletes no open file
 	if err != nil || len(damaged) > 0 {
 		return damaged, err
 	}
-	return nil, removeSegments(dir)
+	return nil, removeSegments(parent, filepath.Base(dir))
 }
 
 // admitMissing counts as lost every call that was seen and that no segment holds: the last
@@ -76,34 +87,27 @@ func classOfCalls(name string) Class {
 	return ClassCall
 }
 
-// merge writes all readable segments into path: the row groups of calls byte
+// merge writes all readable segments into a new file: the row groups of calls byte
 // for byte, the small ones (facts, stacks, samples) joined into as few as possible.
-func merge(rec *Recording, path string, meta *Meta, own func(*os.File) error) (damaged []error, err error) {
-	// Beside the final name: the segments may lie on a disk that is full.
-	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+func merge(rec *Recording, to *Output, meta *Meta) (damaged []error, err error) {
+	// In the folder of the final name: the segments may lie on a disk that is full.
+	file, err := to.Create()
 	if err != nil {
 		return nil, fmt.Errorf("merge segments: %w", err)
-	}
-	temporary := file.Name()
-	if err := own(file); err != nil {
-		file.Close()
-		os.Remove(temporary)
-		return nil, err
 	}
 	out := parquet.NewGenericWriter[Row](file, writerOptions()...)
 	for class := range numClasses {
 		if err := mergeClass(out, rec, class); err != nil {
-			file.Close()
-			os.Remove(temporary)
+			file.Discard()
 			return nil, fmt.Errorf("merge segments: %w", err)
 		}
 	}
 	meta.Cost.FileBytes = rec.Size()
-	if err := errors.Join(closeParquet(libraryWriter{out}, meta), file.Sync(), file.Close()); err != nil {
-		os.Remove(temporary)
+	if err := errors.Join(closeParquet(libraryWriter{out}, meta), file.Sync()); err != nil {
+		file.Discard()
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}
-	if err := os.Rename(temporary, path); err != nil {
+	if err := file.Commit(); err != nil {
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}
 	return rec.Damaged, nil
@@ -147,24 +151,4 @@ func copyRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
 			return err
 		}
 	}
-}
-
-// segmentFiles lists the finished segments of a folder in the order they were made.
-func segmentFiles(root *os.Root, dir string) ([]string, error) {
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return nil, err
-	}
-	var all []segmentName
-	for _, e := range entries {
-		if s, ok := parseSegmentName(e.Name()); ok {
-			s.path = filepath.Join(dir, e.Name())
-			all = append(all, s)
-		}
-	}
-	var files []string
-	for _, s := range withoutReplaced(all) {
-		files = append(files, s.path)
-	}
-	return files, nil
 }

@@ -27,8 +27,8 @@ func TestFilesBelongToTheirOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give files away")
 	}
-	defer syscall.Umask(syscall.Umask(0)) // what the mode is must not depend on it
 	path := filepath.Join(t.TempDir(), "r.parquet")
+	defer syscall.Umask(syscall.Umask(0)) // what the mode is must not depend on it
 	w, err := Create(path, Options{Owner: Owner{UID: 65534, GID: 65534, Set: true}})
 	if err != nil {
 		t.Fatal(err)
@@ -99,27 +99,167 @@ func TestFolderThatIsReplaced(t *testing.T) {
 	}
 }
 
-// A link in place of the recording is replaced, not followed.
-func TestForceReplacesALink(t *testing.T) {
+// A link in place of the recording is neither followed nor replaced.
+func TestForceRefusesALink(t *testing.T) {
 	dir := t.TempDir()
 	path, precious := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "precious")
 	if err := errors.Join(os.WriteFile(precious, []byte("precious"), 0o600), os.Symlink(precious, path)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(path, Options{}); !errors.Is(err, ErrExists) {
-		t.Errorf("Create over a link: %v", err)
+	for _, force := range []bool{false, true} {
+		var refused *OutputError
+		if _, err := Create(path, Options{Force: force}); !errors.As(err, &refused) || refused.Problem != OutputIsLink || refused.Target != precious {
+			t.Errorf("force %v: %v", force, err)
+		}
 	}
-	w, err := Create(path, Options{Force: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Finish(Meta{})); err != nil {
-		t.Fatal(err)
-	}
-	if _, mode := statOf(t, path); !mode.IsRegular() {
-		t.Errorf("the recording is %v", mode)
+	if target, err := os.Readlink(path); err != nil || target != precious {
+		t.Errorf("the link is now %q, %v", target, err)
 	}
 	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
 		t.Errorf("the link's target is now %q, %v", text, err)
+	}
+}
+
+// The name is taken while the recording is made: what took it stays, and so do the segments.
+func TestNameTakenMeanwhile(t *testing.T) {
+	for name, take := range map[string]struct {
+		do    func(path string) error
+		force bool
+	}{
+		"a file":         {func(path string) error { return os.WriteFile(path, []byte("precious"), 0o600) }, false},
+		"a link":         {func(path string) error { return os.Symlink("/dev/null", path) }, false},
+		"a FIFO":         {func(path string) error { return syscall.Mkfifo(path, 0o600) }, false},
+		"a link, forced": {func(path string) error { return os.Symlink("/dev/null", path) }, true},
+		"a FIFO, forced": {func(path string) error { return syscall.Mkfifo(path, 0o600) }, true},
+		"folder, forced": {func(path string) error { return os.Mkdir(path, 0o700) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "r.parquet")
+			w, err := Create(path, Options{Force: take.force})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(w.Write(ClassFact, oneRow()), take.do(path)); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var refused *OutputError
+			if err := w.Finish(Meta{}); !errors.Is(err, ErrExists) && !errors.As(err, &refused) {
+				t.Errorf("Finish: %v", err)
+			}
+			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) || after.Mode() != before.Mode() || after.Size() != before.Size() {
+				t.Errorf("%v became %v, %v", before, after, err)
+			}
+			if left, err := filepath.Glob(path + ".*.tmp"); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			if damaged, err := Recover(w.Dir(), path+".saved", Options{}); err != nil || damaged != nil {
+				t.Errorf("recover: %v, %v", damaged, err)
+			}
+		})
+	}
+}
+
+// The folder of the output is moved and a link put in its place: the file goes to the folder that
+// was checked.
+func TestOutputFolderThatIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.Mkdir(in("out"), 0o755), os.Mkdir(in("other"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	w, err := Create(in("out/r.parquet"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Write(ClassFact, oneRow()), os.Rename(in("out"), in("moved")), os.Symlink("other", in("out")), w.Finish(Meta{})); err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]int{"other/*": 0, "moved/*": 1, "moved/r.parquet": 1} {
+		if files, err := filepath.Glob(in(pattern)); err != nil || len(files) != want {
+			t.Errorf("%s: %v, %v", pattern, files, err)
+		}
+	}
+}
+
+// The way to a folder is walked as the kernel walks it, if no link belongs to another user.
+func TestWayToAnOutput(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root's way is walked")
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const alice = 54321
+	if err := errors.Join(os.MkdirAll("a/b/c", 0o755), os.Symlink("b/c", "a/link"), os.Symlink(filepath.Join(dir, "a"), "absolute"), os.Symlink("loop", "loop"),
+		os.Symlink("a/b", "alice"), os.Lchown("alice", alice, alice), syscall.Mkfifo("fifo", 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for way, c := range map[string]struct {
+		to    string // "": an error
+		owner Owner
+	}{
+		".": {to: "."}, "a//b/./c/": {to: "a/b/c"}, "a/link": {to: "a/b/c"}, "a/link/..": {to: "a/b"}, "absolute/link/../../": {to: "a"},
+		"../../../../../../../.." + dir: {to: "."}, dir + "/a/../a": {to: "a"}, "/proc/self/cwd/a": {to: "a"},
+		"/proc/self/root": {to: "/"}, "alice": {to: "a/b", owner: Owner{UID: alice, GID: alice, Set: true}},
+		"alice/": {}, "loop": {}, "fifo": {}, "fifo/": {}, "none": {},
+	} {
+		folder, err := openOutputFolder(way, c.owner)
+		if c.to == "" {
+			if err == nil {
+				t.Errorf("%s leads to %s", way, folder.Name())
+				folder.Close()
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", way, err)
+			continue
+		}
+		want, err := os.Stat(c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := folder.Stat("."); err != nil || !os.SameFile(got, want) {
+			t.Errorf("%s does not lead to %s, %v", way, c.to, err)
+		}
+		folder.Close()
+	}
+}
+
+// A file is complete when it gets its name, and what it replaces stays if it fails.
+func TestOutputFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	write := func(text string, force, commit bool) error {
+		file, err := CreateOutput(path, Options{Force: force})
+		if err != nil {
+			return err
+		}
+		_, err = file.WriteString(text)
+		if err != nil || !commit {
+			file.Discard()
+			return err
+		}
+		return file.Commit()
+	}
+	for _, step := range []struct {
+		text          string
+		force, commit bool
+		err           error
+		want          string
+	}{
+		{"0", false, false, nil, ""}, {"1", false, true, nil, "1"}, {"2", false, true, ErrExists, "1"}, {"3", true, false, nil, "1"}, {"4", true, true, nil, "4"},
+	} {
+		if err := write(step.text, step.force, step.commit); !errors.Is(err, step.err) {
+			t.Errorf("%+v: %v", step, err)
+		}
+		if text, _ := os.ReadFile(path); string(text) != step.want { // or there is none
+			t.Errorf("%+v: the file is %q", step, text)
+		}
+		if files, err := filepath.Glob(path + "*"); err != nil || len(files) > 1 {
+			t.Errorf("%+v: %v, %v", step, files, err)
+		}
 	}
 }

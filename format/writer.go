@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -44,6 +43,7 @@ var ErrExists = fs.ErrExist
 // merges them into PATH and removes the folder. Segments are brought to disk beside: that
 // one was not is told by a later call. A Writer is not safe for concurrent use.
 type Writer struct {
+	out     *Output
 	path    string
 	dir     string
 	root    *os.Root // dir, wherever somebody moves it
@@ -88,66 +88,29 @@ func writerOptions() []parquet.WriterOption {
 
 // Create starts the recording that will be path. It makes the folder for the
 // segments and returns an error matching ErrExists if path or the folder exists
-// and opt.Force is not set.
+// and opt.Force is not set, and *OutputError if either may not be written to. Then
+// nothing was changed.
 func Create(path string, opt Options) (*Writer, error) {
-	w := &Writer{path: path, dir: path + SegmentSuffix, opt: opt, rowBytes: firstRowBytes}
-	for _, p := range []string{w.path, w.dir} {
-		_, err := os.Lstat(p)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return nil, err
-		case !opt.Force:
-			return nil, &fs.PathError{Op: "create recording", Path: p, Err: ErrExists}
-		}
-	}
-	if opt.Force {
-		if err := removeSegments(w.dir); err != nil {
-			return nil, err
-		}
-	}
-	if err := os.Mkdir(w.dir, 0o700); err != nil {
+	out, err := openRecording(path, opt)
+	if err != nil {
 		return nil, err
 	}
-	if err := w.openFolder(); err != nil {
-		os.Remove(w.dir)
+	w := &Writer{out: out, path: path, dir: path + SegmentSuffix, opt: opt, rowBytes: firstRowBytes}
+	if err := w.makeFolder(); err != nil {
+		out.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// openFolder opens the folder and gives it to its owner. From then on the owner can replace
-// it and all that is in it, so that whoever writes with root's rights must not go by names:
-// what is written goes to this very folder, and files change hands when they are open.
-func (w *Writer) openFolder() (err error) {
-	if w.root, err = openFolder(w.dir); err != nil {
+// CheckOutput returns the error that Create would return for what is at path, and for its
+// folder, and changes nothing.
+func CheckOutput(path string, opt Options) error {
+	out, err := openRecording(path, opt)
+	if err != nil {
 		return err
 	}
-	w.disk = newDisk(w.root, w.own)
-	if !w.opt.Owner.Set {
-		return nil
-	}
-	return w.root.Chown(".", w.opt.Owner.UID, w.opt.Owner.GID)
-}
-
-// openFolder opens a folder, but none that a link leads to.
-func openFolder(path string) (*os.Root, error) {
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return nil, err
-	}
-	there, err := os.Lstat(path)
-	if err == nil {
-		var opened fs.FileInfo
-		if opened, err = root.Stat("."); err == nil && !os.SameFile(there, opened) {
-			err = &fs.PathError{Op: "open folder of segments", Path: path, Err: errors.New("is a link")}
-		}
-	}
-	if err != nil {
-		root.Close()
-		return nil, err
-	}
-	return root, nil
+	return out.Close()
 }
 
 // Dir returns the folder that holds the segments until Finish.
@@ -364,7 +327,7 @@ func (w *Writer) Finish(meta Meta) error {
 	if err != nil {
 		return err
 	}
-	damaged, err := merge(rec, w.path, &meta, w.own)
+	damaged, err := merge(rec, w.out, &meta)
 	rec.Close()
 	if err != nil {
 		return err
@@ -379,13 +342,14 @@ func (w *Writer) Finish(meta Meta) error {
 // it, with everything that was rotated.
 func (w *Writer) Close() error {
 	w.disk.wait()
-	return w.root.Close()
+	return errors.Join(w.root.Close(), w.out.Close())
 }
 
 // removeFolder deletes the folder if it is still there under its name.
 func (w *Writer) removeFolder() error {
-	_ = w.Close()
-	return removeSegments(w.dir)
+	w.disk.wait()
+	_ = w.root.Close() // removeSegments opens it again
+	return errors.Join(removeSegments(w.out.folder, w.out.name+SegmentSuffix), w.out.Close())
 }
 
 // Abort drops the recording: the folder and all that is in it.
@@ -394,36 +358,4 @@ func (w *Writer) Abort() error {
 		w.drop(c)
 	}
 	return w.removeFolder()
-}
-
-// removeSegments deletes a folder of segments and nothing else: only names that a
-// Writer makes, then the folder if that left it empty.
-func removeSegments(dir string) error {
-	root, err := openFolder(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if isSegmentName(e.Name()) {
-			if err := root.Remove(e.Name()); err != nil {
-				return err
-			}
-		}
-	}
-	return os.Remove(dir)
-}
-
-// isSegmentName reports whether a Writer could have made a file of this name:
-// 000001-call.parquet, or with .tmp behind while it was open.
-func isSegmentName(name string) bool {
-	_, ok := parseSegmentName(strings.TrimSuffix(name, ".tmp"))
-	return ok
 }

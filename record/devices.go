@@ -3,76 +3,147 @@
 package record
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurec/gpurec/format"
 )
 
-// deviceFact pairs a device ordinal of a process with a GPU.
+// deviceFact pairs a device ordinal of a process with a GPU, or with a MIG device.
 type deviceFact struct {
 	Ordinal int    `json:"ordinal"`
 	UUID    string `json:"uuid"`
-	// How says where the pairing is from: "only GPU", "CUDA_VISIBLE_DEVICES", or "order"
-	// (CUDA and NVML count equal GPUs alike: by PCI bus).
+	// How says where the pairing is from: "only GPU", "CUDA_VISIBLE_DEVICES", "order" (CUDA and
+	// NVML count equal GPUs alike: by PCI bus), or "first MIG device".
 	How string `json:"how"`
 }
 
-// devicesOf returns which GPUs a process's ordinals stand for, as far as its
-// environment and the GPUs of the machine tell; what is not sure is left out.
-// NVML counts GPUs by PCI bus, CUDA puts the fastest first unless CUDA_DEVICE_ORDER
-// says PCI_BUS_ID or all are of one kind.
+const (
+	pairedOnly    = "only GPU"
+	pairedVisible = "CUDA_VISIBLE_DEVICES"
+	pairedOrder   = "order"
+	pairedMIG     = "first MIG device"
+)
+
+// devicesOf pairs a process's ordinals with GPUs by its environment, as /proc/PID/environ has it,
+// and by the GPUs of the machine. It leaves out what is not sure. NVML counts GPUs by PCI bus. CUDA puts the fastest first unless
+// CUDA_DEVICE_ORDER says PCI_BUS_ID or all are of one kind.
+//
+// A process sees at most one MIG device, and no GPU as well: its first one, of the first GPU that
+// is divided. A divided GPU without MIG devices is not seen at all.
 func devicesOf(environ string, gpus []gpuName) []deviceFact {
-	visible, order, restricted := deviceEnvironment(environ)
-	sameOrder := order == "PCI_BUS_ID" || sameKind(gpus)
-	if !restricted {
-		if len(gpus) == 1 {
-			return []deviceFact{{Ordinal: 0, UUID: gpus[0].uuid, How: "only GPU"}}
-		}
-		if !sameOrder {
-			return nil
-		}
-		facts := make([]deviceFact, 0, len(gpus))
-		for i, g := range gpus {
-			facts = append(facts, deviceFact{Ordinal: i, UUID: g.uuid, How: "order"})
-		}
-		return facts
+	env := newDeviceEnvironment(environ)
+	gpus = env.inContainer(gpus)
+	sameOrder := env.order == "PCI_BUS_ID" || sameKind(gpus)
+	if !env.restricted {
+		return unrestricted(gpus, sameOrder)
 	}
 	var facts []deviceFact
-	for ordinal, name := range visible {
-		uuid := ""
+	isSure := true // CUDA ends at what it does not know
+	for ordinal, name := range env.visible {
+		uuid, isMIG := "", false
 		if n, err := strconv.Atoi(name); err == nil {
 			if n < 0 || n >= len(gpus) {
 				break // CUDA ignores it and all that follow
 			}
 			if sameOrder || len(gpus) == 1 {
-				uuid = gpus[n].uuid
+				uuid, isMIG = gpus[n].enumerated()
 			}
 		} else {
-			uuid = uuidBeginning(gpus, name)
+			uuid, isMIG = named(gpus, name)
 		}
-		if uuid != "" {
-			facts = append(facts, deviceFact{Ordinal: ordinal, UUID: uuid, How: "CUDA_VISIBLE_DEVICES"})
+		if isMIG {
+			if !isSure {
+				return nil
+			}
+			return []deviceFact{{Ordinal: 0, UUID: uuid, How: pairedVisible}}
+		}
+		if isSure = isSure && uuid != ""; uuid != "" {
+			facts = append(facts, deviceFact{Ordinal: ordinal, UUID: uuid, How: pairedVisible})
 		}
 	}
 	return facts
 }
 
-// deviceEnvironment returns what an environment says of devices.
-func deviceEnvironment(environ string) (visible []string, order string, restricted bool) {
+// unrestricted pairs the ordinals of a process that sees all GPUs.
+func unrestricted(gpus []gpuName, sameOrder bool) []deviceFact {
+	divided := func(g gpuName) bool { return len(g.parts) > 0 }
+	if first := slices.IndexFunc(gpus, divided); first >= 0 {
+		isFirst := sameOrder || !slices.ContainsFunc(gpus[first+1:], divided)
+		if uuid := gpus[first].parts[0].UUID; uuid != "" && isFirst {
+			return []deviceFact{{Ordinal: 0, UUID: uuid, How: pairedMIG}}
+		}
+		return nil
+	}
+	whole := slices.DeleteFunc(slices.Clone(gpus), func(g gpuName) bool { return g.isDivided })
+	if len(whole) == 1 {
+		return []deviceFact{{Ordinal: 0, UUID: whole[0].uuid, How: pairedOnly}}
+	}
+	if !sameOrder {
+		return nil
+	}
+	facts := make([]deviceFact, 0, len(whole))
+	for i, g := range whole {
+		facts = append(facts, deviceFact{Ordinal: i, UUID: g.uuid, How: pairedOrder})
+	}
+	return facts
+}
+
+// deviceEnvironment is what a process's environment says of devices.
+type deviceEnvironment struct {
+	visible    []string // of CUDA_VISIBLE_DEVICES
+	restricted bool     // it is set
+	container  []string // of NVIDIA_VISIBLE_DEVICES, by which a container is given devices
+	order      string
+}
+
+func newDeviceEnvironment(environ string) (env deviceEnvironment) {
 	for kv := range strings.SplitSeq(environ, "\x00") {
 		name, value, _ := strings.Cut(kv, "=")
 		switch name {
 		case "CUDA_VISIBLE_DEVICES":
-			restricted = true
-			for d := range strings.SplitSeq(value, ",") {
-				if d = strings.TrimSpace(d); d != "" {
-					visible = append(visible, d)
-				}
-			}
+			env.restricted, env.visible = true, splitDevices(value)
+		case "NVIDIA_VISIBLE_DEVICES":
+			env.container = splitDevices(value)
 		case "CUDA_DEVICE_ORDER":
-			order = value
+			env.order = value
 		}
 	}
-	return visible, order, restricted
+	return env
+}
+
+func splitDevices(list string) (names []string) {
+	for d := range strings.SplitSeq(list, ",") {
+		if d = strings.TrimSpace(d); d != "" {
+			names = append(names, d)
+		}
+	}
+	return names
+}
+
+// inContainer returns the GPUs that hold the MIG devices which a container was given by name, and
+// of each only these; without such names all GPUs.
+func (e *deviceEnvironment) inContainer(gpus []gpuName) []gpuName {
+	given := make(map[string]bool)
+	for _, name := range e.container {
+		if uuid, isMIG := named(gpus, name); isMIG {
+			given[uuid] = true
+		}
+	}
+	if len(given) == 0 {
+		return gpus
+	}
+	var left []gpuName
+	for _, g := range gpus {
+		isHidden := func(m format.MIGDevice) bool { return !given[m.UUID] }
+		g.parts = slices.DeleteFunc(slices.Clone(g.parts), isHidden)
+		if len(g.parts) > 0 {
+			left = append(left, g)
+		}
+	}
+	return left
 }
 
 func sameKind(gpus []gpuName) bool {
@@ -84,18 +155,28 @@ func sameKind(gpus []gpuName) bool {
 	return true
 }
 
-// uuidBeginning returns the one UUID that begins so, as CUDA_VISIBLE_DEVICES allows.
-func uuidBeginning(gpus []gpuName, prefix string) string {
-	found := ""
+// named returns the UUID of the device that CUDA_VISIBLE_DEVICES names: by UUID, by the beginning
+// of only one, or, of a MIG device, as MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. "": none, or
+// several.
+func named(gpus []gpuName, name string) (uuid string, isMIG bool) {
+	found := 0
 	for _, g := range gpus {
-		if strings.HasPrefix(g.uuid, prefix) {
-			if found != "" {
-				return ""
+		if g.uuid != "" && strings.HasPrefix(g.uuid, name) {
+			found++
+			uuid, isMIG = g.enumerated()
+		}
+		for _, m := range g.parts {
+			older := fmt.Sprintf("MIG-%s/%d/%d", g.uuid, m.GPUInstance, m.ComputeInstance)
+			if m.UUID != "" && (strings.HasPrefix(m.UUID, name) || older == name) {
+				found++
+				uuid, isMIG = m.UUID, true
 			}
-			found = g.uuid
 		}
 	}
-	return found
+	if found != 1 {
+		return "", false
+	}
+	return uuid, isMIG
 }
 
 // gpuName is what a pairing needs of a GPU; in the order of NVML.
@@ -103,4 +184,17 @@ type gpuName struct {
 	uuid, name string
 	pci        string // 0000:3b:00.0
 	index      int
+	isDivided  bool // MIG is on
+	parts      []format.MIGDevice
+}
+
+// enumerated returns what CUDA sees of a GPU that is visible; "": nothing, or not what.
+func (g *gpuName) enumerated() (uuid string, isMIG bool) {
+	switch {
+	case len(g.parts) > 0:
+		return g.parts[0].UUID, g.parts[0].UUID != ""
+	case g.isDivided:
+		return "", false
+	}
+	return g.uuid, false
 }

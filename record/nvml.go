@@ -31,6 +31,8 @@ type gpu struct {
 	name      string
 	pci       string // domain:bus:device.function
 	total     uint64 // bytes
+	isDivided *bool  // by MIG; nil: not known
+	parts     []format.MIGDevice
 	questions []*question
 	lost      bool // it does not answer any more
 	cost      format.SamplingCost
@@ -121,6 +123,7 @@ func openGPU(index int) (*gpu, error) {
 			g.pci = pciName(text(pci.BusId[:]))
 		}
 	}
+	g.openMIG()
 	g.questions = append(g.questions, g.metricQuestions()...)
 	g.questions = append(g.questions, g.fieldQuestions()...)
 	g.questions = append(g.questions, g.gpmQuestions()...)
@@ -132,7 +135,9 @@ func openGPU(index int) (*gpu, error) {
 func (t *telemetry) names() []gpuName {
 	names := make([]gpuName, 0, len(t.devices))
 	for _, g := range t.devices {
-		names = append(names, gpuName{uuid: g.uuid, name: g.name, pci: g.pci, index: g.index})
+		names = append(names, gpuName{
+			uuid: g.uuid, name: g.name, pci: g.pci, index: g.index, isDivided: g.isDivided != nil && *g.isDivided, parts: g.parts,
+		})
 	}
 	return names
 }

@@ -82,7 +82,7 @@ func (g *gpu) fact() format.DeviceFact {
 	put(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
 	put(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
 	g.limits(&f)
-	g.mig(&f)
+	f.MIG, f.MIGDevices = g.isDivided, g.parts
 	f.NVLinks = g.nvlinks()
 	return f
 }
@@ -115,13 +115,13 @@ func (g *gpu) limits(f *format.DeviceFact) {
 	clock(&f.MaxVideoClockMHz, nvml.CLOCK_VIDEO)
 }
 
-// mig fills in whether and how the device is divided.
-func (g *gpu) mig(f *format.DeviceFact) {
-	f.MIG = enabled("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
+// openMIG asks whether and how the device is divided.
+func (g *gpu) openMIG() {
+	g.isDivided = enabled("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := g.handle.GetMigMode()
 		return nvml.EnableState(current), ret
 	})
-	if f.MIG == nil || !*f.MIG || !has("nvmlDeviceGetMaxMigDeviceCount") || !has("nvmlDeviceGetMigDeviceHandleByIndex") {
+	if g.isDivided == nil || !*g.isDivided || !has("nvmlDeviceGetMaxMigDeviceCount") || !has("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return
 	}
 	n, ret := g.handle.GetMaxMigDeviceCount()
@@ -141,7 +141,7 @@ func (g *gpu) mig(f *format.DeviceFact) {
 		if memory, ok := ask("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
 			m.MemoryBytes = int64(memory.Total)
 		}
-		f.MIGDevices = append(f.MIGDevices, m)
+		g.parts = append(g.parts, m)
 	}
 }
 

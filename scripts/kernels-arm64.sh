@@ -47,6 +47,7 @@ initramfs() {
 		export PATH=/bin TMPDIR=/tmp NO_COLOR=1 SIMCUDA_TIME=off SIMCUDA_STATE=/tmp/state
 		mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
 		mount -t tracefs none /sys/kernel/tracing; mount -t cgroup2 none /sys/fs/cgroup; ip link set lo up
+		chown 0:0 /tmp # the builder's, and root writes to no folder of another user
 		{
 			uname -srm
 			cd /repository/record

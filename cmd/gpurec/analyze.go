@@ -375,6 +375,7 @@ func (f *analyzeFlags) wrong(path string, err error) error {
 	var sort *analyze.SortError
 	var usage *usageError
 	var class *analyze.ClassError
+	var hinted *hintedError // about an output
 	switch {
 	case err == nil:
 		return nil
@@ -382,6 +383,8 @@ func (f *analyzeFlags) wrong(path string, err error) error {
 		return &hintedError{fmt.Errorf("%s: %w", path, err), "record again without --record, or with --record " + strings.Join(class.Missing, ",")}
 	case errors.As(err, &usage):
 		return usage
+	case errors.As(err, &hinted):
+		return hinted
 	case errors.As(err, &group):
 		return usagef(f.help(), "--group-by: %w", err)
 	case errors.As(err, &sort):

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -17,6 +19,7 @@ import (
 type outputFlags struct {
 	path  string
 	force bool
+	flag  string // that sets path, if it is not -o
 }
 
 func (o *outputFlags) add(flags *pflag.FlagSet, suffix string) {
@@ -24,8 +27,8 @@ func (o *outputFlags) add(flags *pflag.FlagSet, suffix string) {
 	flags.BoolVar(&o.force, "force", false, "replace FILE if it exists")
 }
 
-// write creates the file, which belongs to the user behind sudo, and has it filled.
-// What was begun is removed if that fails. It returns the file's name.
+// write creates the file, which belongs to the user behind sudo, and has it filled. The file
+// gets its name when it is complete; if that fails, what was there stays. It returns the name.
 func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error) (path string, err error) {
 	if o.path == "-" {
 		if term.IsTerminal(int(os.Stdout.Fd())) {
@@ -38,9 +41,12 @@ func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(fill(file), file.Close()); err != nil {
-		os.Remove(path)
+	if err := fill(file); err != nil {
+		file.Discard()
 		return "", fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := file.Commit(); err != nil {
+		return "", fmt.Errorf("write %s: %w", path, o.explain(err))
 	}
 	return path, nil
 }
@@ -53,30 +59,35 @@ func (o *outputFlags) name(recording, suffix string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(recording, format.SegmentSuffix), ".parquet") + suffix
 }
 
-// create creates a file for the user behind sudo. One that --force replaces is removed
-// first: a link is not followed, and nobody has the new file open already.
-func (o *outputFlags) create(path string) (*os.File, error) {
-	mode := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-	if info, err := os.Lstat(path); o.force && err == nil {
-		if info.Mode().IsRegular() || info.Mode()&os.ModeSymlink != 0 {
-			if err := os.Remove(path); err != nil {
-				return nil, err
-			}
-		} else {
-			mode = os.O_WRONLY // a pipe or a device
-		}
-	}
-	file, err := os.OpenFile(path, mode, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return nil, &hintedError{fmt.Errorf("%s exists", path), "the same command with --force, or with -o OTHER"}
-	}
+// create creates a file for the user behind sudo. What is at path is replaced by Commit.
+func (o *outputFlags) create(path string) (*format.OutputFile, error) {
+	file, err := format.CreateOutput(path, format.Options{Force: o.force, Owner: sudoOwner()})
 	if err != nil {
-		return nil, err
-	}
-	if owner := sudoOwner(); owner.Set {
-		_ = file.Chown(owner.UID, owner.GID) // the file is of use without it
+		return nil, o.explain(err)
 	}
 	return file, nil
+}
+
+// check returns the error that create would return for what is at path, and changes nothing.
+func (o *outputFlags) check(path string) error {
+	out, err := format.OpenOutput(path, format.Options{Force: o.force, Owner: sudoOwner()})
+	if err != nil {
+		return o.explain(err)
+	}
+	return out.Close()
+}
+
+// explain says why the file cannot be written, and what to type instead.
+func (o *outputFlags) explain(err error) error {
+	flag := cmp.Or(o.flag, "-o")
+	if refused := explainOutput(flag, flag == "-o", err); refused != nil {
+		return refused
+	}
+	var path *fs.PathError
+	if errors.Is(err, format.ErrExists) && errors.As(err, &path) {
+		return &hintedError{fmt.Errorf("%s exists", path.Path), "the same command with --force, or with " + flag + " OTHER"}
+	}
+	return cmp.Or(explainFolder(flag, err), err)
 }
 
 // exported ends a command that wrote a file: --fail-on sees the recording's quality.

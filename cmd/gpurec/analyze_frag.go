@@ -11,7 +11,7 @@ import (
 func newFrag() *cobra.Command {
 	f := &analyzeFlags{command: "frag"}
 	var at, request string
-	var svg outputFlags
+	svg := outputFlags{flag: "--svg"}
 	cmd := &cobra.Command{
 		Use:   "frag [FILE]",
 		Short: "Show where reserved memory cannot be used, and which blocks keep it",

@@ -2,14 +2,15 @@ package main
 
 import (
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
 )
 
@@ -64,6 +65,9 @@ func (f *traceFlags) perfetto(path string, t *analyze.Timeline) error {
 	opt := analyze.PerfettoOptions{Filter: f.opt.Filter, MaxSlices: f.slices}
 	if f.split {
 		opt.Next = parts.next
+		if err := parts.check(); err != nil {
+			return err
+		}
 	}
 	stats, err := parts.write(func(w io.Writer) (*analyze.PerfettoStats, error) { return t.Perfetto(w, opt) })
 	if err != nil {
@@ -88,7 +92,7 @@ type traceParts struct {
 	out     *outputFlags
 	name    string // of the first
 	written []string
-	file    io.WriteCloser
+	file    *format.OutputFile
 	zip     *gzip.Writer
 }
 
@@ -106,14 +110,60 @@ func (p *traceParts) write(trace func(io.Writer) (*analyze.PerfettoStats, error)
 	if err != nil {
 		return nil, err
 	}
-	stats, err = trace(first)
-	if err = errors.Join(err, p.close()); err != nil {
-		for _, name := range p.written {
-			os.Remove(name)
-		}
-		return nil, fmt.Errorf("write %s: %w", p.written[len(p.written)-1], err)
+	if stats, err = trace(first); err == nil {
+		err = p.close()
+	}
+	if err != nil {
+		p.discard()
+		return nil, fmt.Errorf("write %s: %w", p.name, err)
 	}
 	return stats, nil
+}
+
+// discard removes what was written.
+func (p *traceParts) discard() {
+	if p.file != nil {
+		p.file.Discard()
+	}
+	for _, name := range p.written {
+		os.Remove(name)
+	}
+}
+
+// partName is the name of a file, the first of which is 1: run.pftrace.gz → run.2.pftrace.gz.
+func (p *traceParts) partName(n string) string {
+	base, zipped := strings.CutSuffix(p.name, ".gz")
+	ext := filepath.Ext(base)
+	name := strings.TrimSuffix(base, ext) + "." + n + ext
+	if zipped {
+		name += ".gz"
+	}
+	return name
+}
+
+// check checks the names of all parts before anything is written. How many there will be is not
+// known yet: what has the name of a later part is refused, needed or not.
+func (p *traceParts) check() error {
+	if err := p.out.check(p.name); err != nil {
+		return err
+	}
+	before, after, _ := strings.Cut(p.partName("\x00"), "\x00")
+	before = filepath.Base(before)
+	entries, err := os.ReadDir(filepath.Dir(p.name))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		number, isPart := strings.CutPrefix(e.Name(), before)
+		number, hasEnd := strings.CutSuffix(number, after)
+		if n, err := strconv.Atoi(number); !isPart || !hasEnd || err != nil || n < 2 {
+			continue
+		}
+		if err := p.out.check(p.partName(number)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // next closes the file that was written and begins another.
@@ -122,19 +172,14 @@ func (p *traceParts) next() (io.Writer, error) {
 		return nil, err
 	}
 	name := p.name
-	if n := len(p.written) + 1; n > 1 { // run.pftrace.gz → run.2.pftrace.gz
-		base, zipped := strings.CutSuffix(p.name, ".gz")
-		ext := filepath.Ext(base)
-		name = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(base, ext), n, ext)
-		if zipped {
-			name += ".gz"
-		}
+	if n := len(p.written) + 1; n > 1 {
+		name = p.partName(strconv.Itoa(n))
 	}
 	file, err := p.out.create(name)
 	if err != nil {
 		return nil, err
 	}
-	p.written, p.file = append(p.written, name), file
+	p.file = file
 	if !strings.HasSuffix(name, ".gz") {
 		return file, nil
 	}
@@ -151,13 +196,19 @@ func (p *traceParts) close() error {
 	if p.file == nil {
 		return nil
 	}
-	var err error
-	if p.zip != nil {
-		err = p.zip.Close()
-	}
-	err = errors.Join(err, p.file.Close())
+	file := p.file
 	p.file = nil
-	return err
+	if p.zip != nil {
+		if err := p.zip.Close(); err != nil {
+			file.Discard()
+			return err
+		}
+	}
+	if err := file.Commit(); err != nil {
+		return p.out.explain(err)
+	}
+	p.written = append(p.written, file.Path())
+	return nil
 }
 
 // String names the files.

@@ -282,30 +282,6 @@ func checkRecordedBeside(t *testing.T, output string) {
 	}
 }
 
-// A link in place of a file to replace is replaced, not followed.
-func TestForceFollowsNoLink(t *testing.T) {
-	dir := t.TempDir()
-	path, precious := filepath.Join(dir, "out"), filepath.Join(dir, "precious")
-	must(t, os.WriteFile(precious, []byte("precious"), 0o600))
-	must(t, os.Symlink(precious, path))
-	if _, err := (&outputFlags{}).create(path); err == nil {
-		t.Error("a link was taken for a new file")
-	}
-	file, err := (&outputFlags{force: true}).create(path)
-	must(t, err)
-	_, err = file.WriteString("new")
-	must(t, err)
-	must(t, file.Close())
-	info, err := os.Lstat(path)
-	must(t, err)
-	if !info.Mode().IsRegular() || info.Mode().Perm()&^0o600 != 0 {
-		t.Errorf("the file is %v", info.Mode())
-	}
-	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
-		t.Errorf("the link's target is now %q, %v", text, err)
-	}
-}
-
 // FuzzUnits parses sizes and shares as they are typed.
 func FuzzUnits(f *testing.F) {
 	for _, text := range []string{"64MiB", "9223372036854775807T", "1k", "5%", "NaN", "B"} {

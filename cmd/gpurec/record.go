@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ type recordFlags struct {
 	attach    string
 	overhead  string
 	readyFile string
+	ready     *format.Output // of readyFile
 	ring      string
 	maxSize   string
 	classes   []string
@@ -271,9 +273,15 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
+	if err := f.openReady(); err != nil {
+		return err
+	}
 	if len(args) > 0 {
 		// Before the command is started; for processes, Start has more to say.
 		if err := record.CheckPrivileges(f.opt.Attach); err != nil {
+			return f.explain(err)
+		}
+		if err := f.checkOutput(); err != nil {
 			return f.explain(err)
 		}
 		command, err := record.StartCommand(args, f.opt.Owner)
@@ -424,12 +432,8 @@ func (f *recordFlags) explain(err error) error {
 			return &hintedError{fmt.Errorf("%s exists: a recording that was cut off", path.Path), "gpurec recover " + path.Path + ", or --force"}
 		}
 		return &hintedError{fmt.Errorf("%s exists", path.Path), "-o OTHER.parquet, or --force"}
-	case errors.Is(err, fs.ErrNotExist) && errors.As(err, &path):
-		return &hintedError{fmt.Errorf("folder %s does not exist", filepath.Dir(path.Path)), "mkdir -p " + filepath.Dir(path.Path)}
-	case (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)) && errors.As(err, &path):
-		return &hintedError{fmt.Errorf("cannot write to %s: %w", filepath.Dir(path.Path), path.Err), "-o /tmp/" + filepath.Base(strings.TrimSuffix(path.Path, format.SegmentSuffix))}
 	}
-	return err
+	return cmp.Or(explainOutput("-o", false, err), explainFolder("-o", err), err)
 }
 
 func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
@@ -437,17 +441,12 @@ func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		what = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))
 	}
-	return &hintedError{fmt.Errorf("%w; what was written is in %s", what, r.Unfinished), "gpurec recover " + r.Unfinished}
-}
-
-// sudoOwner is the user behind sudo, to whom recordings belong.
-func sudoOwner() format.Owner {
-	uid, uerr := strconv.Atoi(os.Getenv("SUDO_UID"))
-	gid, gerr := strconv.Atoi(os.Getenv("SUDO_GID"))
-	if os.Geteuid() != 0 || uerr != nil || gerr != nil {
-		return format.Owner{}
+	again := "gpurec recover " + r.Unfinished
+	var refused *format.OutputError
+	if errors.Is(err, format.ErrExists) || errors.As(err, &refused) { // the name was taken meanwhile
+		again += " -o OTHER.parquet"
 	}
-	return format.Owner{UID: uid, GID: gid, Set: true}
+	return &hintedError{fmt.Errorf("%w; what was written is in %s", what, r.Unfinished), again}
 }
 
 // statusLine shows how the recording goes: one line that renews itself on a

@@ -223,10 +223,8 @@ func (f *recordFlags) announce(session *record.Session) {
 	if f.opt.NVMLInterval > 0 && !session.HasNVML() {
 		warningf("no NVML: GPU utilisation, memory and power will be missing from the recording")
 	}
-	if f.readyFile != "" {
-		if err := os.WriteFile(f.readyFile, nil, 0o600); err != nil {
-			warningf("create --ready-file: %v", err)
-		}
+	if err := f.sayReady(); err != nil {
+		warningf("create --ready-file: %v", err)
 	}
 }
 

@@ -33,6 +33,9 @@ or ran out of disk, into one file. It needs no root and no GPU.`,
 			if errors.Is(err, format.ErrExists) {
 				return &hintedError{fmt.Errorf("%s exists", output), fmt.Sprintf("gpurec recover %s -o OTHER.parquet, or --force", dir)}
 			}
+			if refused := explainOutput("-o", false, err); refused != nil {
+				return refused
+			}
 			if err != nil {
 				return explainOpen(dir, err)
 			}

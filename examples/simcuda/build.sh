@@ -43,7 +43,7 @@ build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h n
 	image.c module.c library.c link.c launch.c proc.c error.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
 build libnvidia-ml.so.1 "nvml_sim.h nvml_device.h watch.h state.h config.h identity.h" \
-	"$common nvml.c nvml_use.c nvml_hardware.c nvml_gpm.c nvml_answers.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
+	"$common nvml.c nvml_use.c nvml_hardware.c nvml_mig.c nvml_gpm.c nvml_answers.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
 build libcudart.so.13 "cudart_sim.h cudart_driver.h identity.h $api" \
 	"cudart.c cudart_driver.c cudart_kernels.c cudart_graph.c" $library $link -Wl,-soname,libcudart.so.13
 

@@ -51,6 +51,41 @@ static uint64_t bytes(const char *name, uint64_t fallback)
 	return (uint64_t)(n * (double)(1ull << shift));
 }
 
+/* DEVICE/PROFILE, as in 0/1g.10gb; without a profile the device is divided into nothing yet. */
+static bool read_mig(struct config *c, char *entry)
+{
+	char *rest;
+	long device = strtol(entry, &rest, 10);
+	if (rest == entry || *rest != '/' || device < 0 || device >= MAX_DEVICES)
+		return false;
+	c->mig[device] = true;
+	if (!*++rest)
+		return true;
+	struct mig_device *part = &c->parts[device][c->migs[device]];
+	int slices, gigabytes, end = 0;
+	if (c->migs[device] == MAX_MIG || strlen(rest) >= sizeof(part->profile) ||
+	    sscanf(rest, "%dg.%dgb%n", &slices, &gigabytes, &end) != 2 || !end || rest[end] || gigabytes <= 0)
+		return false;
+	strcpy(part->profile, rest);
+	part->memory = (uint64_t)gigabytes << 30;
+	c->migs[device]++;
+	return true;
+}
+
+static void read_migs(struct config *c)
+{
+	const char *value = text("SIMCUDA_MIG");
+	char list[1024], *rest;
+	if (!value)
+		return;
+	if (strlen(value) >= sizeof(list))
+		refuse("SIMCUDA_MIG", value);
+	strcpy(list, value);
+	for (char *entry = strtok_r(list, ",", &rest); entry; entry = strtok_r(NULL, ",", &rest))
+		if (!read_mig(c, entry))
+			refuse("SIMCUDA_MIG", value);
+}
+
 void config_read(struct config *c)
 {
 	c->devices_given = text("SIMCUDA_DEVICES") != NULL;
@@ -71,4 +106,5 @@ void config_read(struct config *c)
 	c->ledger_sync = number("SIMCUDA_LEDGER_SYNC", 0) != 0;
 	c->fail = text("SIMCUDA_FAIL");
 	c->state = text("SIMCUDA_STATE");
+	read_migs(c);
 }

@@ -6,6 +6,13 @@
 #include <stdint.h>
 
 enum { MAX_DEVICES = 8 }; /* of one host, as in the largest common servers */
+enum { MAX_MIG = 7 }; /* MIG devices of a GPU */
+
+/* A part of a divided GPU. */
+struct mig_device {
+	char profile[16];      /* 1g.10gb */
+	uint64_t memory;       /* bytes */
+};
 
 struct config {
 	int devices;           /* SIMCUDA_DEVICES */
@@ -19,6 +26,9 @@ struct config {
 	bool ledger_sync;      /* SIMCUDA_LEDGER_SYNC=1 */
 	const char *fail;      /* SIMCUDA_FAIL; NULL = none */
 	const char *state;     /* SIMCUDA_STATE; NULL = one file per user */
+	bool mig[MAX_DEVICES]; /* SIMCUDA_MIG: which devices are divided, and into what */
+	int migs[MAX_DEVICES];
+	struct mig_device parts[MAX_DEVICES][MAX_MIG];
 };
 
 void config_read(struct config *config);

@@ -12,12 +12,27 @@ void identity_uuid(int ordinal, unsigned char uuid[16])
 	uuid[0] = (unsigned char)(pattern[0] + ordinal);
 }
 
+static void uuid_text(const char *kind, const unsigned char u[16], char out[UUID_TEXT])
+{
+	snprintf(out, UUID_TEXT, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", kind, u[0], u[1], u[2],
+		 u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+}
+
 void identity_uuid_text(int ordinal, char out[UUID_TEXT])
 {
 	unsigned char u[16];
 	identity_uuid(ordinal, u);
-	snprintf(out, UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
-		 u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+	uuid_text("GPU", u, out);
+}
+
+/* Of the device's numbers, with the part in the second byte. */
+void identity_mig_uuid_text(int ordinal, int part, char out[UUID_TEXT])
+{
+	unsigned char u[16];
+	identity_uuid(ordinal, u);
+	u[0] = (unsigned char)(0xa0 + ordinal);
+	u[1] = (unsigned char)(0x10 + part);
+	uuid_text("MIG", u, out);
 }
 
 unsigned int identity_pci_bus(int ordinal)

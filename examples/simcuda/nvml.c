@@ -18,7 +18,8 @@ static nvmlReturn_t init(void)
 {
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < MAX_DEVICES; i++)
-		devices[i].ordinal = i;
+		devices[i] = (struct nvmlDevice_st){i, -1};
+	mig_init();
 	watch_open();
 	users++;
 	pthread_mutex_unlock(&lock);
@@ -180,16 +181,25 @@ nvmlReturn_t look_for(const char *function, nvmlDevice_t device, const void *out
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
+	if (is_mig(device)) {
+		char text[64];
+		mig_name(device, text, sizeof(text));
+		return copy_text(name, length, text);
+	}
 	nvmlReturn_t result = asked(device, name);
 	return result ? result : copy_text(name, length, DEVICE_NAME);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
+	char text[UUID_TEXT];
+	if (is_mig(device)) {
+		mig_uuid(device, text, sizeof(text));
+		return copy_text(uuid, length, text);
+	}
 	nvmlReturn_t result = asked(device, uuid);
 	if (result)
 		return result;
-	char text[UUID_TEXT];
 	identity_uuid_text(device->ordinal, text);
 	return copy_text(uuid, length, text);
 }

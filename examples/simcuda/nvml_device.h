@@ -5,9 +5,21 @@
 #include "nvml_sim.h"
 #include "watch.h"
 
+#include <stdbool.h>
+
 #define EXPORT __attribute__((visibility("default")))
 
-struct nvmlDevice_st { int ordinal; };
+struct nvmlDevice_st {
+	int ordinal;
+	int part; /* of a divided device; of the device itself -1 */
+};
+
+/* nvml_mig.c. Whether a handle is that of a MIG device: few functions know those. */
+bool is_mig(nvmlDevice_t device);
+void mig_init(void);
+void mig_uuid(nvmlDevice_t device, char *text, unsigned int length);
+void mig_name(nvmlDevice_t device, char *text, unsigned int length);
+uint64_t mig_memory(nvmlDevice_t device);
 
 /* Whether a function may be asked for something of a device: the library is ready, the arguments are there, and no answer
  * says otherwise. */

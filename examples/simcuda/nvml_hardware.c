@@ -145,15 +145,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t 
 	return answered(device, current);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
-{
-	nvmlReturn_t result = asked(device, current);
-	if (result || !pending)
-		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
-	*current = *pending = 0;
-	return NVML_SUCCESS;
-}
-
 /* All devices hang on one PCIe host bridge. */
 EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, int *level)
 {

@@ -17,6 +17,10 @@ static unsigned int between(unsigned int idle, unsigned int busy, double share)
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
+	if (is_mig(device) && memory) { /* which part the work is in is not simulated */
+		*memory = (nvmlMemory_t){mig_memory(device), mig_memory(device), 0};
+		return NVML_SUCCESS;
+	}
 	struct device_use use;
 	nvmlReturn_t result = look(device, memory, &use);
 	if (result)

@@ -50,6 +50,7 @@ static const struct scenario {
 	{"ledger fork", test_ledger_fork, {"LEDGER", "SIMCUDA_LEDGER_SYNC=1"}},
 	{"ledger storm", test_ledger_storm, {"LEDGER", "SIMCUDA_TIME=off", "SIMCUDA_DEVICES=2"}},
 	{"nvml alone", test_nvml_alone, {"SIMCUDA_DEVICES=3", "SIMCUDA_MEMORY=1G"}},
+	{"nvml mig", test_nvml_mig, {"SIMCUDA_DEVICES=3", "SIMCUDA_MIG=1/1g.10gb,1/2g.20gb,2/"}},
 	{"nvml follows", test_nvml_follows, {"SIMCUDA_KERNEL_US=10000", "SIMCUDA_DEVICES=2"}},
 	{"nvml processes", test_nvml_processes, {"SIMCUDA_MEMORY=1G"}},
 	{"runtime", test_runtime, {"LEDGER", "SIMCUDA_LEDGER_SYNC=1", "SIMCUDA_DEVICES=2"}},

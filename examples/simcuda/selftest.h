@@ -86,6 +86,7 @@ void test_ledger_threads(void);
 void test_ledger_fork(void);
 void test_ledger_storm(void);
 void test_nvml_alone(void);
+void test_nvml_mig(void);
 void test_nvml_follows(void);
 void test_nvml_processes(void);
 void test_runtime(void);

@@ -66,6 +66,41 @@ void test_nvml_alone(void)
 	CHECK_RESULT(NVML_ERROR_UNINITIALIZED, NVML(nvmlDeviceGetCount_v2, &n));
 }
 
+/* A device of three that is divided. */
+void test_nvml_mig(void)
+{
+	unsigned int n, pending;
+	char text[96];
+	nvmlDevice_t mig, parent;
+	nvmlMemory_t memory;
+	CHECK_OK(NVML(nvmlInit_v2));
+	CHECK_OK(NVML(nvmlDeviceGetMigMode, handle(0), &n, &pending));
+	CHECK(n == 0);
+	CHECK_RESULT(NVML_ERROR_NOT_SUPPORTED, NVML(nvmlDeviceGetMigDeviceHandleByIndex, handle(0), 0, &mig));
+	CHECK_OK(NVML(nvmlDeviceGetMigMode, handle(1), &n, &pending));
+	CHECK(n == 1);
+	CHECK_OK(NVML(nvmlDeviceGetMaxMigDeviceCount, handle(1), &n));
+	CHECK(n == 7);
+	CHECK_RESULT(NVML_ERROR_NOT_FOUND, NVML(nvmlDeviceGetMigDeviceHandleByIndex, handle(1), 2, &mig));
+	CHECK_OK(NVML(nvmlDeviceGetMigDeviceHandleByIndex, handle(1), 1, &mig));
+	CHECK_OK(NVML(nvmlDeviceGetName, mig, text, sizeof(text)));
+	CHECK(!strcmp(text, "SimCUDA GPU MIG 2g.20gb"));
+	CHECK_OK(NVML(nvmlDeviceGetUUID, mig, text, sizeof(text)));
+	CHECK(strlen(text) == 40 && !strncmp(text, "MIG-a111", 8));
+	CHECK_OK(NVML(nvmlDeviceGetMemoryInfo, mig, &memory));
+	CHECK(memory.total == 20ull << 30);
+	CHECK_OK(NVML(nvmlDeviceGetGpuInstanceId, mig, &n));
+	CHECK(n == 8);
+	CHECK_RESULT(NVML_ERROR_INVALID_ARGUMENT, NVML(nvmlDeviceGetGpuInstanceId, handle(1), &n));
+	CHECK_RESULT(NVML_ERROR_INVALID_ARGUMENT, NVML(nvmlDeviceGetPowerUsage, mig, &n));
+	CHECK_OK(NVML(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, mig, &parent));
+	CHECK(parent == handle(1));
+	CHECK_OK(NVML(nvmlDeviceGetMigMode, handle(2), &n, &pending));
+	CHECK(n == 1);
+	CHECK_RESULT(NVML_ERROR_NOT_FOUND, NVML(nvmlDeviceGetMigDeviceHandleByIndex, handle(2), 0, &mig));
+	CHECK_OK(NVML(nvmlShutdown));
+}
+
 struct sample {
 	nvmlUtilization_t use;
 	unsigned int power, celsius, clock;

@@ -1,0 +1,49 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"os"
+	"strconv"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// sudoOwner is the user behind sudo, to whom recordings belong.
+func sudoOwner() format.Owner {
+	uid, uerr := strconv.Atoi(os.Getenv("SUDO_UID"))
+	gid, gerr := strconv.Atoi(os.Getenv("SUDO_GID"))
+	if os.Geteuid() != 0 || uerr != nil || gerr != nil {
+		return format.Owner{}
+	}
+	return format.Owner{UID: uid, GID: gid, Set: true}
+}
+
+// checkOutput returns the error that record.Start would return for the output.
+func (f *recordFlags) checkOutput() error {
+	path := cmp.Or(f.opt.Output, "gpurec-NAME-PID-TIME.parquet") // the default is a new name
+	return format.CheckOutput(path, format.Options{Force: f.opt.Force, Owner: f.opt.Owner})
+}
+
+// openReady checks where --ready-file will be created.
+func (f *recordFlags) openReady() (err error) {
+	if f.readyFile == "" {
+		return nil
+	}
+	f.ready, err = format.OpenOutput(f.readyFile, format.Options{Force: true, Owner: f.opt.Owner})
+	return cmp.Or(explainOutput("--ready-file", false, err), explainFolder("--ready-file", err), err)
+}
+
+// sayReady creates the file of --ready-file.
+func (f *recordFlags) sayReady() error {
+	if f.ready == nil {
+		return nil
+	}
+	defer f.ready.Close()
+	file, err := f.ready.Create()
+	if err != nil {
+		return err
+	}
+	return file.Commit()
+}
