@@ -5,6 +5,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpurec/gpurec/bpf"
@@ -13,21 +14,28 @@ import (
 
 // Getters, such as cuCtxGetCurrent, are called by libraries as often as kernels are
 // launched. A probe costs them more than they take themselves and tells nothing new, so
-// one that is called more than maxGetterRate times a second is no longer probed.
+// one that is called more than maxGetterRate times a second is no longer probed. A recording
+// without launches has the lower limit: its other calls are few, and getters would be its price.
 const (
-	getterInterval = time.Second
-	maxGetterRate  = 2000
+	getterInterval     = time.Second
+	firstGetterLook    = 100 * time.Millisecond // long enough to learn the contexts of busy threads
+	maxGetterRate      = 2000
+	maxGetterRateAlone = 200
 )
 
 // dropGetters looks at the getters' rates until stop is closed.
 func (s *Session) dropGetters(stop <-chan struct{}) {
+	limit := float64(maxGetterRate)
+	if len(s.opt.Classes) > 0 && !slices.Contains(s.opt.Classes, format.RecordLaunch) {
+		limit = maxGetterRateAlone
+	}
 	last, since := s.probes.getterCalls(), time.Now()
-	for !sleep(stop, getterInterval) {
+	for interval := firstGetterLook; !sleep(stop, interval); interval = getterInterval {
 		calls, elapsed := s.probes.getterCalls(), time.Since(since)
 		since = since.Add(elapsed)
 		for name, n := range calls {
 			rate := float64(n-last[name]) / elapsed.Seconds()
-			if rate < maxGetterRate || !s.probes.dropGetter(name) {
+			if rate < limit || !s.probes.dropGetter(name) {
 				continue
 			}
 			s.scribe.rows <- []format.Row{{
