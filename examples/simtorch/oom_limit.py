@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs out of memory twice under a limit, first for fragmentation.
 
-    python3 oom_limit.py [--wait]
+    SIMCUDA_MEMORY=32G python3 oom_limit.py [--wait]
 
+On a much smaller device the first request fits with expandable segments: their last page is free.
 1/64 of the device may be reserved. Segments of 20 MiB have a block of 9 MiB each and a gap behind
 it. The first request fits into all gaps together, the second does not; both fit on the device.
 Prints for each: truth, bytes requested, unused, allowed, and fits or not. With --wait it prints

@@ -76,7 +76,7 @@ for script in leak_list leak_graph leak_hook no_leak; do
 done
 for conf in expandable_segments:False expandable_segments:True; do
 	: > "$ledger"
-	PYTORCH_CUDA_ALLOC_CONF=$conf SIMTORCH_LIB=$out python3 -B "$here/oom_limit.py" > "$ledger.truth" ||
+	SIMCUDA_MEMORY=32G PYTORCH_CUDA_ALLOC_CONF=$conf SIMTORCH_LIB=$out python3 -B "$here/oom_limit.py" > "$ledger.truth" ||
 		fail "oom_limit.py failed with $conf"
 	python3 "$here/replay.py" "$ledger"
 done
