@@ -20,7 +20,7 @@ import (
 var benchReports = []string{
 	"summary", "rules", "leaks", "memory", "frag", "oom", "stacks", "errors", "hang", "gpu", "xid", "allocator",
 	"api", "api --group-by site", "kernels", "copies", "sync", "gaps", "diff FILE",
-	"report -o /dev/null --force", "pprof -o /dev/null --force", "perfetto -o /dev/null --force", "torch-snapshot -o /dev/null --force",
+	"report -o OUTPUT --force", "pprof -o OUTPUT --force", "perfetto -o OUTPUT --force", "torch-snapshot -o OUTPUT --force",
 }
 
 // gpurecBinary builds the program once per run.
@@ -63,7 +63,8 @@ func BenchmarkReports(b *testing.B) {
 		path := benchTraining(b, n)
 		for _, report := range benchReports {
 			b.Run(fmt.Sprintf("%.0e/%s", float64(n), strings.ReplaceAll(strings.Fields(report)[0]+byName(report), " ", "")), func(b *testing.B) {
-				args := append([]string{"analyze"}, strings.Fields(strings.ReplaceAll(report, "FILE", path))...)
+				words := strings.NewReplacer("FILE", path, "OUTPUT", filepath.Join(b.TempDir(), "output")).Replace(report)
+				args := append([]string{"analyze"}, strings.Fields(words)...)
 				var cpu, peak float64
 				for b.Loop() {
 					cmd := exec.Command(gpurec, append(args, path)...)

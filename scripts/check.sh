@@ -50,7 +50,7 @@ computing() {
 
 	# Last, when the tests have compiled the same.
 	step "benchmarks run"
-	$go test -vet=off -run '^$' -bench . -benchtime 1x -short ./... >/dev/null
+	said=$($go test -vet=off -run '^$' -bench . -benchtime 1x -short ./... 2>&1) || fail "$said"
 }
 beside computing
 
