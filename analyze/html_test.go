@@ -269,6 +269,21 @@ func TestHTMLOfLittle(t *testing.T) {
 	}
 }
 
+// TestHTMLIsTheSameEachTime writes the page of calls from many stacks several times.
+func TestHTMLIsTheSameEachTime(t *testing.T) {
+	tp := newTape(t)
+	for id := range int32(20) {
+		tp.stack(id+1, fmt.Sprintf("calls_%d", id), "main")
+		tp.launched(int64(id+1)*ms, us, "kernel", 0, id+1)
+	}
+	want := htmlOf(t, tp.timeline(), HTMLOptions{Name: "run.parquet"})
+	for range 5 {
+		if htmlOf(t, tp.timeline(), HTMLOptions{Name: "run.parquet"}) != want {
+			t.Fatal("pages of one recording differ")
+		}
+	}
+}
+
 // TestHTMLTellsWhatRulesTell compares the list at the top with the report of rules.
 func TestHTMLTellsWhatRulesTell(t *testing.T) {
 	row := regexp.MustCompile(`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`)

@@ -3,6 +3,7 @@ package analyze
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 
@@ -253,7 +254,8 @@ func (t *Timeline) flame(memory *flameScan, calls *callsOverTime, rules *FrameRu
 		}
 		b.add(t.origins.list[id].stack, &v)
 	}
-	for stack, s := range calls.byStack {
+	for _, stack := range slices.Sorted(maps.Keys(calls.byStack)) { // texts are numbered in this order
+		s := calls.byStack[stack]
 		b.add(stack, &flameValues{hostTime: s.hostNs, callCount: s.calls})
 	}
 	return b.finish()
