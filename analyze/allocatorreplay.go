@@ -39,10 +39,16 @@ type allocatorConsumer func(a *allocator, c *allocatorChange)
 
 // allocators are the allocators of a recording, by Timeline.allocators.
 type allocators struct {
-	t    *Timeline
-	list []*allocator
+	numbers *allocatorNumbers
+	rules   map[int32]allocatorRules // by process
+	list    []*allocator
 	// ended are those whose process ended; a number may be used again.
 	ended []*allocator
+}
+
+// newAllocators returns no allocators yet: they come with their first events.
+func newAllocators(numbers *allocatorNumbers, rules map[int32]allocatorRules) *allocators {
+	return &allocators{numbers: numbers, rules: rules}
 }
 
 // of returns the allocator with a number.
@@ -51,8 +57,8 @@ func (s *allocators) of(n int32) *allocator {
 		s.list = append(s.list, nil)
 	}
 	if s.list[n] == nil {
-		key := s.t.allocators.keys[n]
-		s.list[n] = newAllocator(s, key, s.t.facts.allocatorRules[key.pid])
+		key := s.numbers.keys[n]
+		s.list[n] = newAllocator(s, key, s.rules[key.pid])
 	}
 	return s.list[n]
 }
@@ -315,8 +321,8 @@ func (t *Timeline) replayAll(consume func(*ledger, *change), consumeAllocator al
 
 // replayTogether is replayAll with all events of allocators, or only those that tell of segments.
 func (t *Timeline) replayTogether(onlySegments bool, consume func(*ledger, *change), consumeAllocator allocatorConsumer) (*ledger, *allocators, error) {
-	s := &allocators{t: t}
-	r := memoryReplay{l: &ledger{t: t}, events: t.events, consume: consume}
+	s := newAllocators(&t.allocators, t.facts.allocatorRules)
+	r := memoryReplay{l: newLedger(&t.origins, t.endedWith), events: t.events, consume: consume}
 	r.exit = func(pid int32, atNs int64) { s.exit(pid, atNs, consumeAllocator) }
 	allCalls, allEvents := newOrdered(t.memory, t.streamMemory()), newOrdered(t.allocations, t.streamAllocators(onlySegments))
 	defer allCalls.close()

@@ -26,7 +26,7 @@ type borrowCount struct {
 
 // borrows returns the books of the kind of memory that an origin names.
 func (l *ledger) borrows(origin int32) *borrowCount {
-	kind := l.t.origins.memory(origin)
+	kind := l.origins.memory(origin)
 	if l.borrowed[kind] == nil {
 		if l.borrowed == nil {
 			l.borrowed = make(map[string]*borrowCount)

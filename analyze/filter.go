@@ -24,7 +24,14 @@ type Filter struct {
 	// Kernel, if set, leaves out launches of other kernels.
 	Kernel *regexp.Regexp
 
-	choice *processChoice // by which Restrict narrowed Pids
+	choice *choice // by which Restrict narrowed Pids
+}
+
+// choice is the choice of processes that narrowed a filter.
+type choice struct {
+	pids []int32 // of the filter before
+	// noMatch returns the condition that none of these processes fulfils.
+	noMatch func(pids map[int32]bool) *NoMatch
 }
 
 // NoMatch says that no row passed the filter, and which condition is to blame.

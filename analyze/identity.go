@@ -51,7 +51,7 @@ func (t *Timeline) Restrict(f *Filter, to ProcessFilter) {
 	if len(pids) == 0 {
 		pids = []int32{noPid}
 	}
-	f.Pids, f.choice = pids, c
+	f.Pids, f.choice = pids, &choice{f.Pids, c.noMatch}
 }
 
 // has reports whether the process is chosen.

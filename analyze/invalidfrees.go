@@ -94,7 +94,7 @@ func (t *Timeline) classifyFrees(list []failedFree) ([]freedMemory, error) {
 		slices.Sort(addresses)
 		s.around[pid] = new(mappings)
 	}
-	s.r = memoryReplay{l: &ledger{t: t}, events: t.events, consume: s.consume, exit: s.exit}
+	s.r = memoryReplay{l: newLedger(&t.origins, t.endedWith), events: t.events, consume: s.consume, exit: s.exit}
 	err := inOrder(t.memory, t.streamMemory(), func(m *memoryCall) error {
 		s.classifyBefore(m.atNs)
 		s.call(m)

@@ -14,6 +14,7 @@ const levelInterval = 1_000_000
 
 // allocatorLevels are the totals of caching allocators as steps of a trace.
 type allocatorLevels struct {
+	t      *Timeline
 	filter *Filter
 	send   func(memoryStep)
 	shown  map[*allocator]shownTotals
@@ -25,8 +26,8 @@ type shownTotals struct {
 	totals AllocatorTotals
 }
 
-func newAllocatorLevels(f *Filter, send func(memoryStep)) *allocatorLevels {
-	return &allocatorLevels{filter: f, send: send, shown: make(map[*allocator]shownTotals)}
+func newAllocatorLevels(t *Timeline, f *Filter, send func(memoryStep)) *allocatorLevels {
+	return &allocatorLevels{t: t, filter: f, send: send, shown: make(map[*allocator]shownTotals)}
 }
 
 // consume sees what an allocator's totals have been until now.
@@ -48,7 +49,7 @@ func (l *allocatorLevels) consume(a *allocator, c *allocatorChange) {
 
 func (l *allocatorLevels) show(a *allocator, atNs int64, last shownTotals, known bool) {
 	now, whose := a.totals(), ""
-	if len(a.set.t.facts.processes) > 1 {
+	if len(l.t.facts.processes) > 1 {
 		whose = fmt.Sprintf(" of process %d", a.pid)
 	}
 	step := func(what string, value, before int64) {

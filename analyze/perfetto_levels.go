@@ -46,7 +46,7 @@ func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
 			}
 			clear(exits)
 		}
-		levels := newAllocatorLevels(f, send)
+		levels := newAllocatorLevels(t, f, send)
 		l, _, err := t.replayAll(func(_ *ledger, c *change) {
 			kind, total := use.consume(c)
 			if kind == nil {

@@ -33,7 +33,7 @@ type hostPointer struct {
 // hostBlocks replays memory calls and notes when which host memory was live.
 func (t *Timeline) hostBlocks() (*hostBlocks, *replayCounts, error) {
 	h := newHostBlocks()
-	l, err := t.replay(func(l *ledger, c *change) { h.note(l.t, c) })
+	l, err := t.replay(func(l *ledger, c *change) { h.note(t, c) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -58,7 +58,7 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 	}
 	var err error
 	if len(t.allocations) == 0 {
-		p.allocators = &allocators{t: t}
+		p.allocators = newAllocators(&t.allocators, t.facts.allocatorRules)
 		p.driver, err = t.replay(onDriver)
 		return p, err
 	}

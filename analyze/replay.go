@@ -51,12 +51,19 @@ type replayCounts struct {
 
 // ledger is the live memory at a moment of the replay, by process.
 type ledger struct {
-	t         *Timeline
-	processes []holdings // by originTable.pids
+	origins   *originTable
+	endedWith func(origin int32, e *memoryEvent) bool // whether memory goes with a context that ends
+	processes []holdings                              // by originTable.pids
 	counts    replayCounts
 	borrowed  map[string]*borrowCount // by kind of memory
 	lastFree  []freeCall              // by originTable.threads
 	change    change                  // the one that is handed out
+}
+
+// newLedger returns an empty ledger of the processes that origins name. endedWith reports
+// whether an origin's memory goes with a context that ends.
+func newLedger(origins *originTable, endedWith func(origin int32, e *memoryEvent) bool) *ledger {
+	return &ledger{origins: origins, endedWith: endedWith}
 }
 
 // holdings is what one process has.
@@ -102,7 +109,7 @@ func (h *holdings) each(yield func(ptr int64, b block)) {
 // work) and both are recorded, the first of them to take effect counts and the other
 // is the same memory.
 func (t *Timeline) replay(consume func(*ledger, *change)) (*ledger, error) {
-	r := memoryReplay{l: &ledger{t: t}, events: t.events, consume: consume}
+	r := memoryReplay{l: newLedger(&t.origins, t.endedWith), events: t.events, consume: consume}
 	err := inOrder(t.memory, t.streamMemory(), func(m *memoryCall) error {
 		r.call(m)
 		return nil
@@ -146,7 +153,7 @@ func (r *memoryReplay) event() {
 }
 
 // holdings returns what the process has that an origin belongs to.
-func (l *ledger) holdings(origin int32) *holdings { return l.ofProcess(l.t.origins.process[origin]) }
+func (l *ledger) holdings(origin int32) *holdings { return l.ofProcess(l.origins.process[origin]) }
 
 func (l *ledger) ofProcess(number int32) *holdings {
 	for len(l.processes) <= int(number) {
@@ -212,7 +219,7 @@ func (l *ledger) apply(m *memoryCall, consume func(*ledger, *change)) {
 
 func (l *ledger) alloc(blocks *ptrMap[block], m *memoryCall, consume func(*ledger, *change)) {
 	if old, ok := blocks.get(m.ptr); ok {
-		threads := l.t.origins.thread
+		threads := l.origins.thread
 		if old.sinceNs >= m.startNs() && threads[old.origin] == threads[m.origin] {
 			l.counts.nested++ // the call inside this one allocated it
 			return
@@ -228,7 +235,7 @@ func (l *ledger) alloc(blocks *ptrMap[block], m *memoryCall, consume func(*ledge
 }
 
 func (l *ledger) free(h *holdings, blocks *ptrMap[block], m *memoryCall, consume func(*ledger, *change)) {
-	th := int(l.t.origins.thread[m.origin])
+	th := int(l.origins.thread[m.origin])
 	for len(l.lastFree) <= th {
 		l.lastFree = append(l.lastFree, freeCall{})
 	}
@@ -283,7 +290,7 @@ func (l *ledger) graphAlloc(h *holdings, ptr, bytes int64) {
 
 // event applies what is told by other rows than those of memory calls.
 func (l *ledger) event(e *memoryEvent, consume func(*ledger, *change)) {
-	h := l.ofProcess(numbered(l.t.origins.pids, e.pid))
+	h := l.ofProcess(numbered(l.origins.pids, e.pid))
 	switch e.what {
 	case eventExit:
 		h.each(func(ptr int64, b block) { l.emit(consume, freedByExit, e.atNs, ptr, b, b.origin) })
@@ -308,7 +315,7 @@ func (l *ledger) event(e *memoryEvent, consume func(*ledger, *change)) {
 func (l *ledger) endContext(blocks *ptrMap[block], e *memoryEvent, what changeWhat, consume func(*ledger, *change)) {
 	var ended []int64
 	blocks.each(func(ptr int64, b block) {
-		if l.t.endedWith(b.origin, e) {
+		if l.endedWith(b.origin, e) {
 			ended = append(ended, ptr)
 		}
 	})
