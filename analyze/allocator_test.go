@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -17,7 +19,7 @@ func torchTape(t testing.TB, seed uint64, steps int, change func(*torchWorld)) (
 	r := rand.New(rand.NewPCG(seed, seed))
 	tp := newTape(t)
 	var worlds []*torchWorld
-	for _, key := range []allocatorKey{{42, 0}, {42, 1}, {77, 0}} {
+	for _, key := range []caching.Key{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
 		conf := torchConf{expandable: r.IntN(2) == 0}
 		if r.IntN(3) == 0 {
 			conf.divisions = 4
@@ -25,7 +27,7 @@ func torchTape(t testing.TB, seed uint64, steps int, change func(*torchWorld)) (
 		if r.IntN(3) == 0 && !conf.expandable {
 			conf.maxSplit = 30 * mib
 		}
-		w := newTorchWorld(tp, r, key.pid, key.device, conf)
+		w := newTorchWorld(tp, r, key.Pid, key.Device, conf)
 		change(w)
 		for i := 0; i < steps || w.last.Name == format.AllocatorAlloc; i++ {
 			w.step()
@@ -91,8 +93,8 @@ func compareTotals(t *testing.T, tl *Timeline, w *torchWorld) {
 	}
 	for i := range w.samples {
 		s := &w.samples[i]
-		if got := stateOf(moments[i], w); got.AllocatorTotals != s.totals {
-			t.Fatalf("pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v", w.pid, w.device, w.conf, i, s.after, got.AllocatorTotals, s.totals)
+		if got := stateOf(moments[i], w); got.Totals != s.totals {
+			t.Fatalf("pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v", w.pid, w.device, w.conf, i, s.after, got.Totals, s.totals)
 		}
 	}
 	end := stateOf(moments[len(moments)-1], w)
@@ -172,22 +174,22 @@ func compareDifferences(t *testing.T, tl *Timeline, w *torchWorld) {
 	}
 	// Of blocks that were awaiting at the cut only the requested size is known, and which
 	// gaps there were then nobody tells.
-	since := func(now, then AllocatorTotals) AllocatorTotals {
-		return AllocatorTotals{now.Allocated, now.Requested - then.Requested, now.Reserved, 0, 0, now.Segments - then.Segments, now.Allocations - then.Allocations}
+	since := func(now, then caching.Totals) caching.Totals {
+		return caching.Totals{Allocated: now.Allocated, Requested: now.Requested - then.Requested, Reserved: now.Reserved, Active: 0, InactiveSplit: 0, Segments: now.Segments - then.Segments, Allocations: now.Allocations - then.Allocations}
 	}
-	first := stateOf(moments[5], w).AllocatorTotals
+	first := stateOf(moments[5], w).Totals
 	unsure := 0
 	for i, s := range w.samples[5:] {
 		got := stateOf(moments[i+5], w)
-		if since(got.AllocatorTotals, first) != since(s.totals, w.samples[5].totals) {
+		if since(got.Totals, first) != since(s.totals, w.samples[5].totals) {
 			// A block comes and next one of unknown size goes: of their sizes only the
 			// difference is known, and the moment between them is a guess.
 			if unsure++; s.after != format.AllocatorAlloc || unsure > len(w.samples)/50 {
 				t.Fatalf("pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v", w.pid, w.device, w.conf, i+5, s.after,
-					since(got.AllocatorTotals, first), since(s.totals, w.samples[5].totals))
+					since(got.Totals, first), since(s.totals, w.samples[5].totals))
 			}
 		}
-		if n := got.AllocatorTotals; min(n.Allocated, n.Requested, n.Reserved, n.Active, n.InactiveSplit, n.Segments, n.Allocations) < 0 {
+		if n := got.Totals; min(n.Allocated, n.Requested, n.Reserved, n.Active, n.InactiveSplit, n.Segments, n.Allocations) < 0 {
 			t.Fatalf("negative: %+v", n)
 		}
 	}
@@ -200,7 +202,7 @@ func compareDifferences(t *testing.T, tl *Timeline, w *torchWorld) {
 // TestAllocatorModelTakesAnything feeds it events that no allocator sends: it does not
 // panic, does not run for ever and forgets what has ended.
 func TestAllocatorModelTakesAnything(t *testing.T) {
-	names := slices.Sorted(maps.Keys(allocatorNames))
+	names := slices.Sorted(maps.Keys(caching.OpsByName))
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		tp := newTape(t)
@@ -222,33 +224,33 @@ func TestAllocatorModelTakesAnything(t *testing.T) {
 				t.Errorf("seed %d: %d blocks and %d ranges at 40 addresses", seed, len(s.Blocks), len(s.Ranges))
 			}
 		}
-		if _, err := tl.Leaks(Options{}); err != nil {
+		if _, err := tl.Leaks(query.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 func TestAllocatorRules(t *testing.T) {
-	list := readAllocatorRules("garbage_collection_threshold:0.8, roundup_power2_divisions:[256:1,512:2,1024:4,>:8],max_split_size_mb:128")
-	four := readAllocatorRules("roundup_power2_divisions:4")
+	list := caching.ParseRules("garbage_collection_threshold:0.8, roundup_power2_divisions:[256:1,512:2,1024:4,>:8],max_split_size_mb:128")
+	four := caching.ParseRules("roundup_power2_divisions:4")
 	for _, c := range []struct {
-		rules       allocatorRules
+		rules       caching.Rules
 		bytes, want int64
 	}{
-		{allocatorRules{}, 1, 512}, {allocatorRules{}, 513, 1024}, {allocatorRules{}, mib + 1, mib + 512},
+		{caching.Rules{}, 1, 512}, {caching.Rules{}, 513, 1024}, {caching.Rules{}, mib + 1, mib + 512},
 		{four, 1200, 1536}, {four, 4 * 512, 4 * 512}, {four, 2049, 2560}, {four, 5 * mib, 5 * mib}, {four, 5*mib + 1, 6 * mib},
 		{list, 255*mib + 1, 255*mib + 512}, {list, 513 * mib, 768 * mib}, {list, 1025 * mib, 1280 * mib}, {list, 4097 * mib, 4608 * mib},
 	} {
-		if got := c.rules.round(c.bytes); got != c.want {
+		if got := c.rules.Round(c.bytes); got != c.want {
 			t.Errorf("%d bytes: %d, want %d (%+v)", c.bytes, got, c.want, c.rules)
 		}
 	}
-	if list.maxSplit != 128*mib || list.expandable || !readAllocatorRules("expandable_segments:True").expandable {
+	if list.MaxSplit != 128*mib || list.Expandable || !caching.ParseRules("expandable_segments:True").Expandable {
 		t.Errorf("%+v", list)
 	}
 	for _, odd := range []string{"", ":", "a", "a:", ":b", "roundup_power2_divisions:[", "roundup_power2_divisions:[:,>:,>:x,0:2,99999999999:2", ",,,", "max_split_size_mb:-1"} {
-		rules := readAllocatorRules(odd)
-		if rules.round(5000) < 5000 {
+		rules := caching.ParseRules(odd)
+		if rules.Round(5000) < 5000 {
 			t.Errorf("%q: %+v", odd, rules)
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -66,7 +69,7 @@ func BenchmarkAllocators(b *testing.B) {
 }
 
 func BenchmarkLeaksOfTensors(b *testing.B) {
-	benchAllocators(b, func(tl *Timeline) error { _, err := tl.Leaks(Options{Top: 20}); return err })
+	benchAllocators(b, func(tl *Timeline) error { _, err := tl.Leaks(query.Options{Top: 20}); return err })
 }
 
 // TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of
@@ -80,13 +83,13 @@ func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, s, err := tl.replayAll(func(*ledger, *change) {}, func(*allocator, *allocatorChange) {})
+		_, s, err := tl.replayAll(func(*ledger.Ledger, *ledger.Change) {}, func(*caching.Allocator, *caching.Change) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)
 		perEvent[i] = float64(after.Mallocs-before.Mallocs) / float64(n)
-		if pieces := len(s.list[0].pieces); pieces > 20_000 {
+		if pieces := len(s.List[0].Pieces); pieces > 20_000 {
 			t.Errorf("%d pieces for some 2,000 blocks", pieces)
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -72,7 +75,7 @@ func TestLeaksOfTensors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp, w := torchTraining(t, conf, leak)
 			tl := tp.timeline()
-			r, err := tl.Leaks(Options{})
+			r, err := tl.Leaks(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +98,7 @@ func TestLeaksOfTensors(t *testing.T) {
 			if got, _, _ := r.Number("peak_bytes"); got != float64(w.peak+64*mib) {
 				t.Errorf("peak of %.0f bytes, want %d", got, w.peak+64*mib)
 			}
-			want := "reserved " + bytesText(sum.Reserved) + ", of which " + bytesText(sum.Allocated) + " allocated"
+			want := "reserved " + units.Bytes(sum.Reserved) + ", of which " + units.Bytes(sum.Allocated) + " allocated"
 			if got := r.Facts[0].Value; got != want {
 				t.Errorf("allocator: %q, want %q", got, want)
 			}
@@ -127,7 +130,7 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 				r.ReservedBytes += 22 * mib
 			}
 		}
-		got, err := tp.timeline().Leaks(Options{})
+		got, err := tp.timeline().Leaks(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +145,7 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 func TestAGrowingCacheIsNoLeak(t *testing.T) {
 	for _, conf := range []torchConf{{}, {expandable: true}} {
 		tp, _ := torchTraining(t, conf, 0)
-		r, err := tp.timeline().Leaks(Options{})
+		r, err := tp.timeline().Leaks(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,8 +158,8 @@ func TestAGrowingCacheIsNoLeak(t *testing.T) {
 func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 	tp, _ := torchTraining(t, torchConf{}, 3_000_000)
 	tl := tp.timeline()
-	for command, make := range map[string]func(Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
-		r, err := make(Options{Top: 20, MaxFrames: 12})
+	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,29 +172,29 @@ func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 func TestFiltersOfTensors(t *testing.T) {
 	tp := newTape(t)
 	r := rand.New(rand.NewPCG(1, 1))
-	for i, key := range []allocatorKey{{42, 0}, {42, 1}, {77, 0}} {
-		w := newTorchWorld(tp, r, key.pid, key.device, torchConf{})
+	for i, key := range []caching.Key{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
+		w := newTorchWorld(tp, r, key.Pid, key.Device, torchConf{})
 		for k := range int64(2) {
 			w.now = int64(i+1)*10*second + k*second
 			b := w.alloc(mib<<k, torchSegment{stream: int64(7 + k)})
-			at(b.row, 0, string(rune('a'+2*i+int(k)))).Tid = key.pid
+			at(b.row, 0, string(rune('a'+2*i+int(k)))).Tid = key.Pid
 		}
 	}
 	tl := tp.timeline()
 	for name, c := range map[string]struct {
-		f    Filter
+		f    query.Filter
 		want string
 	}{
-		"none":      {Filter{}, "abcdef"},
-		"pid":       {Filter{Pids: []int32{77}}, "ef"},
-		"tid":       {Filter{Tids: []int32{42}}, "abcd"},
-		"device":    {Filter{Devices: []int32{1}}, "cd"},
-		"stream":    {Filter{Streams: []int64{8}}, "bdf"},
-		"min bytes": {Filter{MinBytes: 2 * mib}, "bdf"},
-		"from":      {Filter{FromNs: epoch + 20500*ms}, "def"},
-		"to":        {Filter{ToNs: epoch + 15*second}, "ab"},
+		"none":      {query.Filter{}, "abcdef"},
+		"pid":       {query.Filter{Pids: []int32{77}}, "ef"},
+		"tid":       {query.Filter{Tids: []int32{42}}, "abcd"},
+		"device":    {query.Filter{Devices: []int32{1}}, "cd"},
+		"stream":    {query.Filter{Streams: []int64{8}}, "bdf"},
+		"min bytes": {query.Filter{MinBytes: 2 * mib}, "bdf"},
+		"from":      {query.Filter{FromNs: epoch + 20500*ms}, "def"},
+		"to":        {query.Filter{ToNs: epoch + 15*second}, "ab"},
 	} {
-		r, err := tl.Leaks(Options{Filter: c.f})
+		r, err := tl.Leaks(query.Options{Filter: c.f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +208,7 @@ func TestFiltersOfTensors(t *testing.T) {
 		}
 	}
 	for _, by := range GroupNames() {
-		r, err := tl.Leaks(Options{GroupBy: by})
+		r, err := tl.Leaks(query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +249,7 @@ func TestConfidenceInTensors(t *testing.T) {
 	} {
 		tp, _ := torchTraining(t, torchConf{}, 3_000_000)
 		c.change(tp)
-		r, err := tp.timeline().Leaks(Options{})
+		r, err := tp.timeline().Leaks(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +270,7 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 	want := w.totals()
 	tp.exit(42, 60*second)
 	tl := tp.timeline()
-	r, err := tl.Leaks(Options{})
+	r, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +281,7 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 		t.Errorf("reserved %v at the end, want %d", got, want.Reserved)
 	}
 	list, err := tl.Allocators(0)
-	if err != nil || len(list) != 1 || !list[0].Ended || list[0].AllocatorTotals != want {
+	if err != nil || len(list) != 1 || !list[0].Ended || list[0].Totals != want {
 		t.Errorf("%v, %+v", err, list)
 	}
 	if len(list[0].Blocks) != int(want.Allocations) {
@@ -296,7 +299,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 		w.free(w.held[0])
 	}
 	tp.exit(42, w.now+500*ms)
-	r, err := tp.timeline().Leaks(Options{})
+	r, err := tp.timeline().Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +314,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 
 func TestTensorsInProfiles(t *testing.T) {
 	tp, w := torchTraining(t, torchConf{expandable: true}, 3_000_000)
-	p, _, none, err := tp.timeline().HeapProfile(Options{})
+	p, _, none, err := tp.timeline().HeapProfile(query.Options{})
 	if err != nil || none != nil {
 		t.Fatal(err, none)
 	}

@@ -6,6 +6,11 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // DefaultMoments is how many moments AllocatorReport tells of if no times are named.
@@ -14,7 +19,7 @@ const DefaultMoments = 20
 // AllocatorOptions shape the report of caching allocators. Of the filter's conditions
 // only those on time, process and device count.
 type AllocatorOptions struct {
-	Options
+	query.Options
 	// Times are moments to tell of, Unix ns. Without any, there are Moments of them, at
 	// equal distances up to the end of the window; 0: DefaultMoments.
 	Times   []int64
@@ -26,20 +31,20 @@ type AllocatorOptions struct {
 // allocators count themselves.
 func (t *Timeline) AllocatorReport(opt AllocatorOptions) (*Report, error) {
 	s := t.newBooksScan(&opt)
-	l, all, err := t.replayAll(func(*ledger, *change) {}, s.step)
+	l, all, err := t.replayAll(func(*ledger.Ledger, *ledger.Change) {}, s.step)
 	if err != nil {
 		return nil, err
 	}
-	return s.report(all, &l.counts)
+	return s.report(all, &l.Counts)
 }
 
 // report is the report of a scan that has seen a replay.
-func (s *booksScan) report(all *allocators, counts *replayCounts) (*Report, error) {
+func (s *booksScan) report(all *caching.Set, counts *ledger.Counts) (*Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)
 	r := &Report{Command: "allocator", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if len(s.list) == 0 && len(t.allocations) > 0 {
-		r.NoMatch = s.seen.explain(&Filter{Pids: opt.Pids, Devices: opt.Devices, choice: opt.choice})
+		r.NoMatch = s.seen.Explain(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
 	}
 	r.Facts = s.facts()
 	moments := s.momentTable()
@@ -56,31 +61,31 @@ func (s *booksScan) report(all *allocators, counts *replayCounts) (*Report, erro
 type booksScan struct {
 	t      *Timeline
 	opt    *AllocatorOptions
-	window Window
+	window query.Window
 	times  []int64 // rising
-	seen   *callers
-	books  map[*allocator]*books
+	seen   *query.Callers
+	books  map[*caching.Allocator]*books
 	list   []*books // in order of process and device
 }
 
 // books are what is told of one allocator.
 type books struct {
-	a       *allocator
+	a       *caching.Allocator
 	lastNs  int64 // its last event
 	firstNs int64
 	endNs   int64 // when its process ended; 0: not
-	moments []AllocatorTotals
-	end     AllocatorTotals
+	moments []caching.Totals
+	end     caching.Totals
 	closed  bool    // the end of the window is passed
 	peaks   [2]peak // of allocated and reserved bytes
-	actions [lookedAt + 1]actionCount
+	actions [caching.LookedAt + 1]actionCount
 	pools   map[torchPool]*poolUse // at the end
 }
 
 // peak is the moment of the most bytes of something.
 type peak struct {
 	atNs   int64
-	totals AllocatorTotals
+	totals caching.Totals
 }
 
 // actionCount counts events of one kind in the window.
@@ -92,7 +97,7 @@ type torchPool struct{ pool, stream int64 }
 type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
 
 func (t *Timeline) newBooksScan(opt *AllocatorOptions) *booksScan {
-	s := &booksScan{t: t, opt: opt, window: opt.window(t.Recording()), seen: newCallers(), books: make(map[*allocator]*books)}
+	s := &booksScan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), books: make(map[*caching.Allocator]*books)}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
 	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
 		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n
@@ -103,36 +108,36 @@ func (t *Timeline) newBooksScan(opt *AllocatorOptions) *booksScan {
 	return s
 }
 
-func (s *booksScan) step(a *allocator, c *allocatorChange) {
+func (s *booksScan) step(a *caching.Allocator, c *caching.Change) {
 	b, met := s.books[a]
 	switch {
 	case !met:
-		s.seen.add(a.pid, 0, a.device, 0)
-		if s.opt.allocator(a.pid, a.device) {
-			b = &books{a: a, firstNs: c.atNs}
-			if c.atNs > s.window.FromNs { // what was there before may have been the most
+		s.seen.Add(a.Pid, 0, a.Device, 0)
+		if s.opt.PassesAllocator(a.Pid, a.Device) {
+			b = &books{a: a, firstNs: c.AtNs}
+			if c.AtNs > s.window.FromNs { // what was there before may have been the most
 				b.peaks = [2]peak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
 			}
 		}
 		s.books[a] = b // nil: the filter leaves it out
-	case b != nil && c.what != blockResized:
-		s.see(b, c.atNs)
+	case b != nil && c.Op != caching.BlockResized:
+		s.see(b, c.AtNs)
 	}
-	if b == nil || c.what == blockResized {
+	if b == nil || c.Op == caching.BlockResized {
 		return
 	}
-	b.lastNs = c.atNs
+	b.lastNs = c.AtNs
 	switch {
-	case c.what == allocatorEnd:
-		b.endNs = c.atNs
+	case c.Op == caching.AllocatorEnd:
+		b.endNs = c.AtNs
 		s.see(b, math.MaxInt64)
-	case c.what <= lookedAt && c.atNs >= s.window.FromNs && c.atNs <= s.window.ToNs:
-		n := &b.actions[c.what]
+	case c.Op <= caching.LookedAt && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
+		n := &b.actions[c.Op]
 		n.events++
-		if c.what.isSegment() {
-			n.bytes += c.bytes
+		if c.Op.IsSegment() {
+			n.bytes += c.Bytes
 		} else {
-			n.bytes += c.block.requested
+			n.bytes += c.Block.Requested
 		}
 	}
 }
@@ -140,10 +145,10 @@ func (s *booksScan) step(a *allocator, c *allocatorChange) {
 // see notes what an allocator had from its last event until untilNs, when it had
 // another one.
 func (s *booksScan) see(b *books, untilNs int64) {
-	now := b.a.seen
+	now := b.a.Seen
 	for len(b.moments) < len(s.times) && s.times[len(b.moments)] < untilNs {
 		if at := s.times[len(b.moments)]; at < b.firstNs {
-			b.moments = append(b.moments, AllocatorTotals{})
+			b.moments = append(b.moments, caching.Totals{})
 			continue
 		}
 		b.moments = append(b.moments, now)
@@ -160,14 +165,14 @@ func (s *booksScan) see(b *books, untilNs int64) {
 		b.closed = true
 		if b.lastNs <= s.window.ToNs {
 			b.end = now
-			b.pools = b.a.poolUse()
+			b.pools = allocatorPoolUse(b.a)
 		}
 	}
 }
 
 // finish ends the books, and puts in what was there before the recording.
-func (s *booksScan) finish(all *allocators) {
-	all.all(func(a *allocator) {
+func (s *booksScan) finish(all *caching.Set) {
+	all.All(func(a *caching.Allocator) {
 		b := s.books[a]
 		if b == nil {
 			return
@@ -176,44 +181,44 @@ func (s *booksScan) finish(all *allocators) {
 			s.see(b, math.MaxInt64)
 		}
 		for i := range b.moments {
-			b.moments[i] = b.moments[i].plus(a.before)
+			b.moments[i] = b.moments[i].Plus(a.Before)
 		}
-		b.end = b.end.plus(a.before)
+		b.end = b.end.Plus(a.Before)
 		for i := range b.peaks {
-			b.peaks[i].totals = b.peaks[i].totals.plus(a.before)
+			b.peaks[i].totals = b.peaks[i].totals.Plus(a.Before)
 		}
 		s.list = append(s.list, b)
 	})
 	slices.SortStableFunc(s.list, func(x, y *books) int {
-		return cmp.Or(cmp.Compare(x.a.pid, y.a.pid), cmp.Compare(x.a.device, y.a.device))
+		return cmp.Or(cmp.Compare(x.a.Pid, y.a.Pid), cmp.Compare(x.a.Device, y.a.Device))
 	})
 }
 
-// poolUse sums up what an allocator has by pool and stream.
-func (a *allocator) poolUse() map[torchPool]*poolUse {
+// allocatorPoolUse sums up what an allocator has by pool and stream.
+func allocatorPoolUse(a *caching.Allocator) map[torchPool]*poolUse {
 	pools := make(map[torchPool]*poolUse)
-	of := func(p *piece) *poolUse {
-		key := torchPool{p.pool, p.stream}
+	of := func(p *caching.Piece) *poolUse {
+		key := torchPool{p.Pool, p.Stream}
 		if pools[key] == nil {
 			pools[key] = new(poolUse)
 		}
 		return pools[key]
 	}
-	for s := range a.ranges() {
-		for _, p := range a.within(s) {
-			of(p).reserved += p.size
+	for s := range a.Ranges() {
+		for _, p := range a.Within(s) {
+			of(p).reserved += p.Size
 		}
 	}
-	a.each(func(p *piece) {
+	a.Each(func(p *caching.Piece) {
 		u := of(p)
 		u.blocks++
-		if p.state == isBlock {
-			u.allocated += p.size
+		if p.State == caching.IsBlock {
+			u.allocated += p.Size
 		} else {
-			u.awaiting += p.size
+			u.awaiting += p.Size
 		}
-		if p.segment == straySegment {
-			u.old += p.size
+		if p.Segment == caching.StraySegment {
+			u.old += p.Size
 		}
 	})
 	return pools
@@ -231,9 +236,9 @@ var totalsColumns = []Column{
 	{"allocations", "BLOCKS", UnitCount, "blocks that the program has: allocation.all.current"},
 }
 
-// cells are those of totalsColumns; of an allocator that is known by its reports, what those
+// AllocatorTotalsCells are those of totalsColumns; of an allocator that is known by its reports, what those
 // do not tell is absent.
-func (a AllocatorTotals) cells(reports bool) []any {
+func AllocatorTotalsCells(a caching.Totals, reports bool) []any {
 	if reports {
 		return []any{a.Allocated, a.Reserved, nil, nil, a.Reserved - a.Allocated, nil, nil, a.Allocations}
 	}
@@ -245,7 +250,7 @@ var whoseColumns = []Column{
 	{"device", "DEVICE", UnitID, "CUDA device of the process"},
 }
 
-func (b *books) whose() []any { return []any{int64(b.a.pid), int64(b.a.device)} }
+func (b *books) whose() []any { return []any{int64(b.a.Pid), int64(b.a.Device)} }
 
 var momentColumns = slices.Concat(
 	[]Column{
@@ -260,7 +265,7 @@ func (s *booksScan) momentTable() Table {
 	for i, at := range s.times {
 		for _, b := range s.list {
 			if b.endNs == 0 || at < b.endNs {
-				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), b.moments[i].cells(b.a.reports))})
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), AllocatorTotalsCells(b.moments[i], b.a.Reports))})
 			}
 		}
 	}
@@ -289,9 +294,9 @@ var booksColumns = slices.Concat(whoseColumns, []Column{
 func (s *booksScan) table() Table {
 	table := Table{Name: "allocators", Title: "at the end", Columns: booksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
 	for _, b := range s.list {
-		c, k := &b.a.counts, &b.a.check
-		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{known(s.t.facts.processes[b.a.pid].Name)}, b.end.cells(b.a.reports),
-			[]any{b.endNs != 0, b.a.fromStart(), c.events, k.compared, k.disagreed, k.worstBytes, k.resized, c.unmatchedFrees, c.lostFrees})})
+		c, k := &b.a.Counts, &b.a.Check
+		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{units.Known(s.t.facts.processes[b.a.Pid].Name)}, AllocatorTotalsCells(b.end, b.a.Reports),
+			[]any{b.endNs != 0, b.a.FromStart(), c.Events, k.Compared, k.Disagreed, k.WorstBytes, k.Resized, c.UnmatchedFrees, c.LostFrees})})
 	}
 	s.t.addRanks(&table)
 	return table
@@ -309,7 +314,7 @@ func (s *booksScan) peakTable() Table {
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
 			if p := &b.peaks[i]; p.atNs != 0 {
-				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), p.totals.cells(b.a.reports))})
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), AllocatorTotalsCells(p.totals, b.a.Reports))})
 			}
 		}
 	}
@@ -328,19 +333,12 @@ func (s *booksScan) eventTable() Table {
 	for _, b := range s.list {
 		for what, n := range b.actions {
 			if n.events > 0 {
-				table.Rows = append(table.Rows, Row{Cells: append(b.whose(), actionNames[allocatorWhat(what)], n.events, n.bytes)})
+				table.Rows = append(table.Rows, Row{Cells: append(b.whose(), caching.ActionsByOp[caching.Op(what)], n.events, n.bytes)})
 			}
 		}
 	}
 	s.t.addRanks(&table)
 	return table
-}
-
-// actionNames are the events by PyTorch's names for them.
-var actionNames = map[allocatorWhat]string{
-	blockAllocated: "alloc", blockFreeRequested: "free_requested", blockFreeCompleted: "free_completed",
-	segmentAllocated: "segment_alloc", segmentFreed: "segment_free", segmentMapped: "segment_map", segmentUnmapped: "segment_unmap",
-	outOfMemory: "oom", lookedAt: "snapshot", reportedAlloc: "alloc", reportedFree: "free_completed",
 }
 
 var poolUseColumns = slices.Concat(whoseColumns, []Column{
@@ -357,7 +355,7 @@ var poolUseColumns = slices.Concat(whoseColumns, []Column{
 func (s *booksScan) poolTable() Table {
 	table := Table{Name: "pools", Title: "pools and streams at the end", Columns: poolUseColumns, Aside: true}
 	for _, b := range s.list {
-		if b.a.reports {
+		if b.a.Reports {
 			continue // reports name neither
 		}
 		keys := slices.SortedFunc(maps.Keys(b.pools), func(x, y torchPool) int {
@@ -365,7 +363,7 @@ func (s *booksScan) poolTable() Table {
 		})
 		for _, key := range keys {
 			u := b.pools[key]
-			table.Rows = append(table.Rows, Row{Cells: append(b.whose(), poolName(key.pool), streamName(key.stream), u.reserved, u.allocated, u.awaiting,
+			table.Rows = append(table.Rows, Row{Cells: append(b.whose(), caching.PoolName(key.pool), query.StreamName(key.stream), u.reserved, u.allocated, u.awaiting,
 				u.reserved-(u.allocated+u.awaiting-u.old), u.blocks)})
 		}
 	}
@@ -383,12 +381,12 @@ func (s *booksScan) facts() []Fact {
 		return fill(booksFacts, "the recording has no events of PyTorch's caching allocator that pass the filter", "")
 	}
 	sum := s.sum()
-	agreement := fmt.Sprintf("%s compared with the allocator's own totals, all equal", plural(sum.compared, "event"))
+	agreement := fmt.Sprintf("%s compared with the allocator's own totals, all equal", units.Plural(sum.compared, "event"))
 	switch {
 	case sum.compared == 0:
 		agreement = "no event tells the allocator's own totals: sizes of blocks are as its rules say"
 	case sum.disagreed > 0:
-		agreement = fmt.Sprintf("%s compared with the allocator's own totals, %s differ, by up to %s", plural(sum.compared, "event"), thousands(sum.disagreed), bytesText(sum.worst))
+		agreement = fmt.Sprintf("%s compared with the allocator's own totals, %s differ, by up to %s", units.Plural(sum.compared, "event"), units.Count(sum.disagreed), units.Bytes(sum.worst))
 	}
 	from := "their first event: all values are exact"
 	if sum.late > 0 {
@@ -399,20 +397,20 @@ func (s *booksScan) facts() []Fact {
 
 // booksSum is what is summed up over allocators.
 type booksSum struct {
-	end                                   AllocatorTotals
+	end                                   caching.Totals
 	compared, disagreed, worst, late, oom int64
 }
 
 func (s *booksScan) sum() booksSum {
 	var sum booksSum
 	for _, b := range s.list {
-		k := &b.a.check
-		sum.end = sum.end.plus(b.end)
-		sum.compared += k.compared
-		sum.disagreed += k.disagreed
-		sum.worst = max(sum.worst, k.worstBytes)
-		sum.oom += b.actions[outOfMemory].events
-		if !b.a.fromStart() {
+		k := &b.a.Check
+		sum.end = sum.end.Plus(b.end)
+		sum.compared += k.Compared
+		sum.disagreed += k.Disagreed
+		sum.worst = max(sum.worst, k.WorstBytes)
+		sum.oom += b.actions[caching.OutOfMemory].events
+		if !b.a.FromStart() {
 			sum.late++
 		}
 	}

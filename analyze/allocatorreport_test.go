@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -51,7 +52,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 	tp, worlds := torchTape(t, 400, 400, func(w *torchWorld) { w.conf = torchConf{expandable: w.pid == 77} })
 	tl := tp.timeline()
 	for _, w := range worlds {
-		opt := AllocatorOptions{Options: Options{Filter: Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}}
+		opt := AllocatorOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}}
 		for _, s := range w.samples {
 			opt.Times = append(opt.Times, epoch+s.atNs)
 		}
@@ -63,7 +64,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		var want, allocated []string
 		var peak int64
 		for _, s := range w.samples {
-			if text := fmt.Sprint(append([]any{epoch + s.atNs, s.atNs, int64(w.pid), int64(w.device)}, s.totals.cells(false)...)); len(want) == 0 || want[len(want)-1] != text {
+			if text := fmt.Sprint(append([]any{epoch + s.atNs, s.atNs, int64(w.pid), int64(w.device)}, AllocatorTotalsCells(s.totals, false)...)); len(want) == 0 || want[len(want)-1] != text {
 				want = append(want, text) // a step without an event has no moment of its own
 			}
 			peak = max(peak, s.totals.Allocated)
@@ -97,14 +98,14 @@ func TestAllocatorReportIsExact(t *testing.T) {
 
 func TestAllocatorReportOfAWindow(t *testing.T) {
 	tl := trainer(t).timeline()
-	r, err := tl.AllocatorReport(AllocatorOptions{Options: Options{Filter: Filter{FromNs: epoch + 25*second, ToNs: epoch + 30*second}}, Moments: 1})
+	r, err := tl.AllocatorReport(AllocatorOptions{Options: query.Options{Filter: query.Filter{FromNs: epoch + 25*second, ToNs: epoch + 30*second}}, Moments: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(cells(t, r, "moments", "allocated_bytes"), cells(t, r, "peaks", "allocated_bytes"), cells(t, r, "events", "action")); got != "[4194816] [4195840 4195840] [free_requested]" {
 		t.Error(got)
 	}
-	r, err = tl.AllocatorReport(AllocatorOptions{Options: Options{Filter: Filter{Pids: []int32{7}}}})
+	r, err = tl.AllocatorReport(AllocatorOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
 	if err != nil || r.NoMatch == nil || r.NoMatch.Filter != "pid" {
 		t.Errorf("%+v, %v", r.NoMatch, err)
 	}

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -21,7 +24,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp, w := reportsTraining(t, conf, leak)
 			tl := tp.timeline()
-			r, err := tl.Leaks(Options{})
+			r, err := tl.Leaks(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +43,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 			if got, want := r.Totals[0].Value, sum.Allocated+64*mib; got != want { // 64 MiB of the program's own call
 				t.Errorf("%d bytes live, want %d", got, want)
 			}
-			if want := "reserved " + bytesText(sum.Reserved) + ", of which " + bytesText(sum.Allocated) + " allocated"; r.Facts[0].Value != want {
+			if want := "reserved " + units.Bytes(sum.Reserved) + ", of which " + units.Bytes(sum.Allocated) + " allocated"; r.Facts[0].Value != want {
 				t.Errorf("allocator: %q, want %q", r.Facts[0].Value, want)
 			}
 			for i := range r.Tables[0].Rows {
@@ -64,7 +67,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 func TestReportsWithoutALeak(t *testing.T) {
 	for _, conf := range []torchConf{{}, {expandable: true}} {
 		tp, _ := reportsTraining(t, conf, 0)
-		r, err := tp.timeline().Leaks(Options{})
+		r, err := tp.timeline().Leaks(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +82,7 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 	var l addressed
 	number := int32(0)
 	add := func(ptr, bytes int64) {
-		l.note(&change{what: allocated, ptr: ptr, block: block{bytes: bytes, number: number}})
+		l.note(&ledger.Change{Kind: ledger.Allocated, Ptr: ptr, Block: ledger.Block{Bytes: bytes, Number: number}})
 		number++
 	}
 	add(64*mib, 20*mib)
@@ -91,8 +94,8 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 			t.Errorf("around %d MiB: %d, %v, want %d", ptr/mib, n, ok, want)
 		}
 	}
-	l.note(&change{what: freed, ptr: 12 * mib})
-	l.note(&change{what: freed, ptr: 11 * mib})
+	l.note(&ledger.Change{Kind: ledger.Freed, Ptr: 12 * mib})
+	l.note(&ledger.Change{Kind: ledger.Freed, Ptr: 11 * mib})
 	if _, ok := l.around(13 * mib); ok || len(l) != 2 {
 		t.Errorf("after a free: %+v", l)
 	}
@@ -122,7 +125,7 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") || !strings.Contains(lacks, "--allocator=auto") || len(pictures) != 0 || len(frag.Tables[0].Rows) != 0 {
 		t.Errorf("frag: %+v, %d maps, rows %v", frag.Facts, len(pictures), frag.Tables[0].Rows)
 	}
-	s, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: MemoryAtTime, AtNs: epoch + w.now})
+	s, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtTime, AtNs: epoch + w.now})
 	if text := strings.Join(s.Missing, "\n"); !strings.Contains(text, "put together from blocks that were reported") || !strings.Contains(text, "bytes asked for") {
 		t.Errorf("snapshot: %q", s.Missing)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -24,7 +25,7 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 			tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: points[0].pid, Message: `{"conf":"` + conf + `"}`})
 			whole := totalsAt(t, tp, points)
 			for i, p := range points {
-				if whole[i].AllocatorTotals != p.totals || whole[i].Disagreed != 0 || !whole[i].FromStart {
+				if whole[i].Totals != p.totals || whole[i].Disagreed != 0 || !whole[i].FromStart {
 					t.Fatalf("checkpoint %d of device %d:\ngot  %+v\nwant %+v", i, p.device, whole[i], p.totals)
 				}
 			}
@@ -58,7 +59,7 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 type simtorchPoint struct {
 	atNs        int64
 	pid, device int32
-	totals      AllocatorTotals
+	totals      caching.Totals
 }
 
 // TestReportsModelEqualsSimtorch does the same with what simtorch reported, of which totals
@@ -217,7 +218,7 @@ func readSimtorch(t *testing.T, path string) (*tape, []simtorchPoint) {
 				r.Value, r.Ptr = float64(r.Ptr), 0
 			}
 		case "checkpoint":
-			points = append(points, simtorchPoint{number("start_ns"), int32(number("pid")), int32(number("device")), AllocatorTotals{
+			points = append(points, simtorchPoint{number("start_ns"), int32(number("pid")), int32(number("device")), caching.Totals{
 				Allocated: number("allocated_bytes"), Requested: number("requested_bytes"), Reserved: number("reserved_bytes"), Active: number("active_bytes"),
 				InactiveSplit: number("inactive_split_bytes"), Segments: number("segments"), Allocations: number("allocations")}})
 		}

@@ -2,17 +2,19 @@ package analyze
 
 import (
 	"cmp"
-	"iter"
-	"maps"
 	"math"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
 // AllocatorState is what a caching allocator, that of one process and device, has at
 // one moment.
 type AllocatorState struct {
 	Pid, Device int32
-	AllocatorTotals
+	caching.Totals
 	// FromStart: the recording has the allocator's first event, and all of the above
 	// is exact. Otherwise Allocated and Reserved are, and the others lack what was there
 	// before the recording and was not freed until its end; differences between two
@@ -71,8 +73,8 @@ func (t *Timeline) Allocators(untilNs int64) ([]AllocatorState, error) {
 		at = math.MaxInt64 - 1
 	}
 	var states []AllocatorState
-	err := t.atMoments([]int64{at}, func(_ int, a *allocator, ended bool) { states = append(states, t.allocatorState(a, ended)) },
-		func(i int, a *allocator) { states[i].settle(a) })
+	err := t.atMoments([]int64{at}, func(_ int, a *caching.Allocator, ended bool) { states = append(states, t.allocatorState(a, ended)) },
+		func(i int, a *caching.Allocator) { states[i].settle(a) })
 	sortAllocators(states)
 	return states, err
 }
@@ -83,10 +85,10 @@ func (t *Timeline) AllocatorsAt(times []int64) ([][]AllocatorState, error) {
 	states := make([][]AllocatorState, len(times))
 	var all []*AllocatorState
 	var when []int
-	err := t.atMoments(times, func(i int, a *allocator, ended bool) {
-		all = append(all, &AllocatorState{Pid: a.pid, Device: a.device, AllocatorTotals: a.seen, Ended: ended})
+	err := t.atMoments(times, func(i int, a *caching.Allocator, ended bool) {
+		all = append(all, &AllocatorState{Pid: a.Pid, Device: a.Device, Totals: a.Seen, Ended: ended})
 		when = append(when, i)
-	}, func(i int, a *allocator) { all[i].settle(a) })
+	}, func(i int, a *caching.Allocator) { all[i].settle(a) })
 	for i, s := range all {
 		states[when[i]] = append(states[when[i]], *s)
 	}
@@ -104,23 +106,23 @@ func sortAllocators(list []AllocatorState) {
 
 // atMoments calls see for every allocator at each of the times, and at the end of the
 // recording, in the same order, settle: only then it is known what was there before.
-func (t *Timeline) atMoments(times []int64, see func(moment int, a *allocator, ended bool), settle func(i int, a *allocator)) error {
-	var seen []*allocator
-	next := make(map[*allocator]int) // moment
+func (t *Timeline) atMoments(times []int64, see func(moment int, a *caching.Allocator, ended bool), settle func(i int, a *caching.Allocator)) error {
+	var seen []*caching.Allocator
+	next := make(map[*caching.Allocator]int) // moment
 	// Each allocator is looked at when its own next event comes: that may correct the
 	// size of its newest block.
-	until := func(a *allocator, ns int64, ended bool) {
+	until := func(a *caching.Allocator, ns int64, ended bool) {
 		for ; next[a] < len(times) && times[next[a]] < ns; next[a]++ {
 			see(next[a], a, ended)
 			seen = append(seen, a)
 		}
 	}
-	_, s, err := t.replayAll(func(*ledger, *change) {}, func(a *allocator, c *allocatorChange) {
-		if c.what != blockResized {
-			until(a, c.atNs, false)
+	_, s, err := t.replayAll(func(*ledger.Ledger, *ledger.Change) {}, func(a *caching.Allocator, c *caching.Change) {
+		if c.Op != caching.BlockResized {
+			until(a, c.AtNs, false)
 		}
 	})
-	s.all(func(a *allocator) { until(a, math.MaxInt64, slices.Contains(s.ended, a)) })
+	s.All(func(a *caching.Allocator) { until(a, math.MaxInt64, slices.Contains(s.Ended, a)) })
 	for i, a := range seen {
 		settle(i, a)
 	}
@@ -128,70 +130,41 @@ func (t *Timeline) atMoments(times []int64, see func(moment int, a *allocator, e
 }
 
 // allocatorState copies what is in an allocator; totals are only those seen.
-func (t *Timeline) allocatorState(a *allocator, ended bool) AllocatorState {
-	s := AllocatorState{Pid: a.pid, Device: a.device, AllocatorTotals: a.seen, Ended: ended}
-	a.each(func(p *piece) {
-		if p.origin != noOrigin {
+func (t *Timeline) allocatorState(a *caching.Allocator, ended bool) AllocatorState {
+	s := AllocatorState{Pid: a.Pid, Device: a.Device, Totals: a.Seen, Ended: ended}
+	a.Each(func(p *caching.Piece) {
+		if p.Origin != origin.None {
 			s.Blocks = append(s.Blocks, t.allocatorBlock(p))
 		}
 	})
 	slices.SortFunc(s.Blocks, func(a, b AllocatorBlock) int { return cmp.Compare(a.Ptr, b.Ptr) })
-	for seg := range a.ranges() {
-		r := AllocatorRange{Ptr: seg.ptr, Expandable: seg.isStretch(), Pool: seg.pool, SinceNs: seg.sinceNs}
-		if seg.origin != noOrigin {
-			r.StackID = t.origins.list[seg.origin].stack
+	for seg := range a.Ranges() {
+		r := AllocatorRange{Ptr: seg.Ptr, Expandable: seg.IsStretch(), Pool: seg.Pool, SinceNs: seg.SinceNs}
+		if seg.Origin != origin.None {
+			r.StackID = t.origins.List[seg.Origin].Stack
 		}
-		for _, p := range a.within(seg) {
-			r.Bytes += p.size
-			r.Stream = p.stream
+		for _, p := range a.Within(seg) {
+			r.Bytes += p.Size
+			r.Stream = p.Stream
 		}
 		s.Ranges = append(s.Ranges, r)
 	}
 	return s
 }
 
-func (t *Timeline) allocatorBlock(p *piece) AllocatorBlock {
-	o := &t.origins.list[p.origin]
+func (t *Timeline) allocatorBlock(p *caching.Piece) AllocatorBlock {
+	o := &t.origins.List[p.Origin]
 	return AllocatorBlock{
-		Ptr: p.ptr, Bytes: p.size, Requested: p.requested, SinceNs: p.sinceNs, Awaiting: p.state == isAwaiting,
-		Stream: p.stream, Pool: p.pool, StackID: o.stack, Site: t.siteLabel(p.origin), Tid: o.tid,
+		Ptr: p.Ptr, Bytes: p.Size, Requested: p.Requested, SinceNs: p.SinceNs, Awaiting: p.State == caching.IsAwaiting,
+		Stream: p.Stream, Pool: p.Pool, StackID: o.Stack, Site: t.siteLabel(p.Origin), Tid: o.Tid,
 	}
 }
 
 // settle adds what the whole recording tells.
-func (s *AllocatorState) settle(a *allocator) {
-	s.AllocatorTotals = s.AllocatorTotals.plus(a.before)
-	s.FromStart = a.fromStart()
-	c, k := &a.counts, &a.check
-	s.Events, s.UnmatchedFrees, s.LostFrees, s.OutOfMemory = c.events, c.unmatchedFrees, c.lostFrees, c.outOfMemory
-	s.Compared, s.Disagreed, s.WorstBytes, s.Resized = k.compared, k.disagreed, k.worstBytes, k.resized
-}
-
-// ranges returns the segments, and the stretches of expandable segments, by address.
-func (a *allocator) ranges() iter.Seq[*segment] {
-	return func(yield func(*segment) bool) {
-		for _, ptr := range slices.Sorted(maps.Keys(a.began)) {
-			if !yield(&a.segments[a.began[ptr]]) {
-				return
-			}
-		}
-	}
-}
-
-// within returns the blocks and gaps of a range by address, and their numbers. They
-// may be dropped while they are walked through.
-func (a *allocator) within(s *segment) iter.Seq2[int32, *piece] {
-	return func(yield func(int32, *piece) bool) {
-		n := a.began[s.ptr]
-		if s.isStretch() {
-			n = expandableSegment
-		}
-		i, ok := a.at.get(s.ptr)
-		for ok && i != none && a.pieces[i].segment == n {
-			number, p := i, &a.pieces[i]
-			if i = p.next; !yield(number, p) {
-				return
-			}
-		}
-	}
+func (s *AllocatorState) settle(a *caching.Allocator) {
+	s.Totals = s.Totals.Plus(a.Before)
+	s.FromStart = a.FromStart()
+	c, k := &a.Counts, &a.Check
+	s.Events, s.UnmatchedFrees, s.LostFrees, s.OutOfMemory = c.Events, c.UnmatchedFrees, c.LostFrees, c.OutOfMemory
+	s.Compared, s.Disagreed, s.WorstBytes, s.Resized = k.Compared, k.Disagreed, k.WorstBytes, k.Resized
 }

@@ -4,64 +4,68 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // allocatorUse follows what caching allocators have, to its end and its peak in a
 // window.
 type allocatorUse struct {
 	t      *Timeline
-	filter *Filter
-	window Window
-	levels map[*allocator]*allocatorLevel
+	filter *query.Filter
+	window query.Window
+	levels map[*caching.Allocator]*allocatorLevel
 	// The allocator that was last at work: most events are of the same one as the event before.
-	last      *allocator
+	last      *caching.Allocator
 	lastLevel *allocatorLevel
 }
 
 // allocatorLevel is what one allocator has; what was there before the recording is
 // not in totals yet, but in the peaks.
 type allocatorLevel struct {
-	totals                   AllocatorTotals
+	totals                   caching.Totals
 	peakReserved, peakNs     int64 // of reserved bytes
 	peakAllocated            int64
 	allocs, frees, oom, last int64 // last is when the window's last event was
 	done                     bool
 }
 
-func (t *Timeline) newAllocatorUse(f *Filter, w Window) *allocatorUse {
-	return &allocatorUse{t: t, filter: f, window: w, levels: make(map[*allocator]*allocatorLevel)}
+func (t *Timeline) newAllocatorUse(f *query.Filter, w query.Window) *allocatorUse {
+	return &allocatorUse{t: t, filter: f, window: w, levels: make(map[*caching.Allocator]*allocatorLevel)}
 }
 
 // wants reports whether the filter lets an allocator through. Its books know no
 // threads, streams and sizes.
-func (u *allocatorUse) wants(a *allocator) bool {
+func (u *allocatorUse) wants(a *caching.Allocator) bool {
 	f := u.filter
-	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, a.device))
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
 }
 
-func (u *allocatorUse) watch(a *allocator, c *allocatorChange) {
+func (u *allocatorUse) watch(a *caching.Allocator, c *caching.Change) {
 	l := u.level(a)
-	if c.what == blockResized || l.done {
+	if c.Op == caching.BlockResized || l.done {
 		return
 	}
-	u.see(l, a, c.atNs)
-	ends := c.what == allocatorEnd || c.what == blockFreeRequested && u.t.tearsDown(a.pid, c.atNs)
-	if l.done = ends || c.atNs > u.window.ToNs; l.done || c.atNs < u.window.FromNs {
+	u.see(l, a, c.AtNs)
+	ends := c.Op == caching.AllocatorEnd || c.Op == caching.BlockFreeRequested && u.t.tearsDown(a.Pid, c.AtNs)
+	if l.done = ends || c.AtNs > u.window.ToNs; l.done || c.AtNs < u.window.FromNs {
 		return
 	}
-	switch c.what {
-	case blockAllocated:
+	switch c.Op {
+	case caching.BlockAllocated:
 		l.allocs++
-	case blockFreeRequested, blockLost:
+	case caching.BlockFreeRequested, caching.BlockLost:
 		l.frees++
-	case outOfMemory:
+	case caching.OutOfMemory:
 		l.oom++
 	}
-	l.last = c.atNs
+	l.last = c.AtNs
 }
 
 // level is what the allocator has.
-func (u *allocatorUse) level(a *allocator) *allocatorLevel {
+func (u *allocatorUse) level(a *caching.Allocator) *allocatorLevel {
 	if u.last == a {
 		return u.lastLevel
 	}
@@ -75,22 +79,22 @@ func (u *allocatorUse) level(a *allocator) *allocatorLevel {
 }
 
 // see notes what an allocator had until now, since its last event.
-func (u *allocatorUse) see(l *allocatorLevel, a *allocator, untilNs int64) {
-	l.totals = a.seen
+func (u *allocatorUse) see(l *allocatorLevel, a *caching.Allocator, untilNs int64) {
+	l.totals = a.Seen
 	if untilNs < u.window.FromNs {
 		return
 	}
-	if reserved := a.seen.Reserved + a.before.Reserved; reserved > l.peakReserved {
+	if reserved := a.Seen.Reserved + a.Before.Reserved; reserved > l.peakReserved {
 		l.peakReserved, l.peakNs = reserved, max(l.last, u.window.FromNs)
 	}
-	l.peakAllocated = max(l.peakAllocated, a.seen.Allocated+a.before.Allocated)
+	l.peakAllocated = max(l.peakAllocated, a.Seen.Allocated+a.Before.Allocated)
 }
 
 // finish returns the allocators that the filter lets through, in order of process and
 // device, each with what it had at the end of the window, or of its process.
-func (u *allocatorUse) finish(s *allocators) []*allocator {
-	var list []*allocator
-	s.all(func(a *allocator) {
+func (u *allocatorUse) finish(s *caching.Set) []*caching.Allocator {
+	var list []*caching.Allocator
+	s.All(func(a *caching.Allocator) {
 		l := u.levels[a]
 		if l == nil || !u.wants(a) {
 			return
@@ -100,7 +104,9 @@ func (u *allocatorUse) finish(s *allocators) []*allocator {
 		}
 		list = append(list, a)
 	})
-	slices.SortStableFunc(list, func(a, b *allocator) int { return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device)) })
+	slices.SortStableFunc(list, func(a, b *caching.Allocator) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	})
 	return list
 }
 
@@ -112,18 +118,18 @@ var allocatorFacts = []Column{
 }
 
 // facts sum up all allocators. The driver's memory behind them is in no row of leaks.
-func (u *allocatorUse) facts(s *allocators) []Fact {
+func (u *allocatorUse) facts(s *caching.Set) []Fact {
 	list := u.finish(s)
 	if len(list) == 0 {
 		return fill(allocatorFacts, "", nil, nil, nil)
 	}
-	var sum AllocatorTotals
+	var sum caching.Totals
 	var oom int64
 	for _, a := range list {
-		sum = sum.plus(u.levels[a].totals).plus(a.before)
+		sum = sum.Plus(u.levels[a].totals).Plus(a.Before)
 		oom += u.levels[a].oom
 	}
-	text := fmt.Sprintf("reserved %s, of which %s allocated", bytesText(sum.Reserved), bytesText(sum.Allocated))
+	text := fmt.Sprintf("reserved %s, of which %s allocated", units.Bytes(sum.Reserved), units.Bytes(sum.Allocated))
 	if len(list) > 1 {
 		text += fmt.Sprintf(" (%d allocators)", len(list))
 	}
@@ -145,17 +151,17 @@ var allocatorTableColumns = []Column{
 }
 
 // table has a row for each allocator.
-func (u *allocatorUse) table(s *allocators) Table {
+func (u *allocatorUse) table(s *caching.Set) Table {
 	table := Table{Name: "allocators", Title: "PyTorch's caching allocators", Columns: allocatorTableColumns, Spare: []string{"peak_reserved_at_ns", "requested_bytes"}}
 	start := u.t.Recording().FromNs
 	for _, a := range u.finish(s) {
 		l := u.levels[a]
-		sum := l.totals.plus(a.before)
+		sum := l.totals.Plus(a.Before)
 		var requested any = sum.Requested
-		if a.reports {
+		if a.Reports {
 			requested = nil // they do not tell it
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.pid), u.t.ordinalLabel(a.pid, a.device), sum.Reserved, sum.Allocated, requested,
+		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.Pid), u.t.ordinalLabel(a.Pid, a.Device), sum.Reserved, sum.Allocated, requested,
 			l.peakReserved, max(0, l.peakNs-start), l.peakAllocated, l.allocs, l.frees, l.oom}})
 	}
 	u.t.addRanks(&table)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -85,7 +86,7 @@ func (b *torchBlock) free() bool { return !b.inUse && !b.awaiting && !b.unmapped
 // torchSample is the truth after an operation.
 type torchSample struct {
 	atNs   int64
-	totals AllocatorTotals
+	totals caching.Totals
 	blocks map[int64]AllocatorBlock
 	after  string // the newest event
 }
@@ -457,8 +458,8 @@ func (w *torchWorld) unmap(s *torchSegment) {
 }
 
 // totals are the books, counted anew where that can be done.
-func (w *torchWorld) totals() AllocatorTotals {
-	t := AllocatorTotals{Reserved: w.reserved, Segments: w.cudaMallocs}
+func (w *torchWorld) totals() caching.Totals {
+	t := caching.Totals{Reserved: w.reserved, Segments: w.cudaMallocs}
 	for _, s := range w.segments {
 		for _, b := range s.blocks {
 			if b.inUse {

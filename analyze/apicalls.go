@@ -3,8 +3,9 @@ package analyze
 import (
 	"cmp"
 	"slices"
-	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -55,11 +56,6 @@ var apiNames = map[string]apiWhat{
 	"cuDeviceGetUuid":                         apiDeviceUUID, "cuDeviceGetUuid_v2": apiDeviceUUID,
 }
 
-// baseName is the name of a call without the suffix of its per-thread-stream variant.
-func baseName(name string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(name, "_ptsz"), "_ptds")
-}
-
 // apiCall is one of these calls; it succeeded.
 type apiCall struct {
 	startNs, endNs int64
@@ -99,7 +95,7 @@ func (s *apiScan) add(g *format.Group) {
 	s.whats = s.whats[:0]
 	any, nodes, pools := false, false, false
 	for _, name := range s.name.Dict {
-		what := apiNames[baseName(name)]
+		what := apiNames[catalog.BaseName(name)]
 		s.whats = append(s.whats, what)
 		any = any || what != apiNone
 		nodes, pools = nodes || what == apiGraphNode, pools || what == apiPoolOfLocation
@@ -130,7 +126,7 @@ func (s *apiScan) add(g *format.Group) {
 			continue
 		}
 		c := apiCall{
-			startNs: s.start[i], endNs: endOf(s.start[i], s.dur[i]), context: s.context[i], ptr: s.ptr[i], bytes: s.bytes[i],
+			startNs: s.start[i], endNs: units.EndOf(s.start[i], s.dur[i]), context: s.context[i], ptr: s.ptr[i], bytes: s.bytes[i],
 			value: s.value[i], pid: s.pid[i], device: s.device[i], what: what,
 		}
 		if what == apiDeviceUUID {

@@ -5,6 +5,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -18,7 +23,7 @@ type apiUse struct {
 	*callUse
 	by     string
 	groups map[apiKey]*apiGroup
-	names  names
+	names  origin.Names
 	sites  siteReader
 	// identities are the groups of processes, where calls are grouped by these.
 	identities map[int32]int64
@@ -38,7 +43,7 @@ type apiGroup struct {
 	openNs                      int64 // so far
 	stack                       int32 // of the first one
 	kind                        string
-	returned                    durations
+	returned                    stats.Durations
 }
 
 var apiColumns = []Column{
@@ -87,7 +92,7 @@ var apiTotals = []Column{
 
 // API reports how often each function of the driver was called and how long that took, as nsys does. It returns a *GroupError or
 // *SortError for options it cannot follow.
-func (t *Timeline) API(opt Options) (*Report, error) {
+func (t *Timeline) API(opt query.Options) (*Report, error) {
 	u := &apiUse{callUse: t.newCallUse(&opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]),
 		groups: make(map[apiKey]*apiGroup), identities: make(map[int32]int64)}
 	if !slices.Contains(APIGroupNames(), u.by) {
@@ -104,8 +109,8 @@ func (t *Timeline) API(opt Options) (*Report, error) {
 	r := &Report{Command: "api", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if r.Facts = fill(apiFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no calls in the window"
-		if len(u.seen.pids) > 0 {
-			r.NoMatch = u.seen.explain(&opt.Filter)
+		if len(u.seen.Pids) > 0 {
+			r.NoMatch = u.seen.Explain(&opt.Filter)
 		}
 	}
 	table, err := u.table(&opt)
@@ -137,7 +142,7 @@ func (u *apiUse) group(g *format.Group) {
 	parent := g.Int64("parent_start_ns", nil)
 	keys := u.keys(g)
 	pass := u.passes(g, u.kind, u.kernel)
-	names := u.names.all(u.name.Dict)
+	names := u.names.All(u.name.Dict)
 	launch, graph := u.launches(g)
 	var last apiKey
 	var group *apiGroup
@@ -162,9 +167,9 @@ func (u *apiUse) group(g *format.Group) {
 		}
 		group.add(u.dur[i], u.result[i], u.flags[i])
 		if u.weights != nil && launch[u.kind.Index[i]] && !graph[u.name.Index[i]] && u.flags[i]&format.FlagCaptured == 0 {
-			group.scaled += u.weights.at(start)
+			group.scaled += u.weights.At(start)
 		} else {
-			group.scaled += thousandth
+			group.scaled += sampling.Thousandth
 		}
 	}
 }
@@ -196,7 +201,7 @@ func (u *apiUse) keys(g *format.Group) func(i int) apiKey {
 func (u *apiUse) identity(pid int32) int64 {
 	group, ok := u.identities[pid]
 	if !ok {
-		group = int64(u.names.id(u.t.identityLabel(pid, u.by)))
+		group = int64(u.names.ID(u.t.identityLabel(pid, u.by)))
 		u.identities[pid] = group
 	}
 	return group
@@ -209,10 +214,10 @@ func (a *apiGroup) add(durNs int64, result, flags int32) {
 		a.open++
 	case flags&format.FlagOpen != 0:
 		a.open++
-		a.openNs = endOf(a.openNs, durNs)
+		a.openNs = units.EndOf(a.openNs, durNs)
 	case flags&format.FlagNoReturn != 0:
 	default:
-		a.returned.add(durNs)
+		a.returned.Add(durNs)
 		if isError(result) {
 			a.errors++
 		}
@@ -220,7 +225,7 @@ func (a *apiGroup) add(durNs int64, result, flags int32) {
 }
 
 // estimatedNs is the time of all calls that returned, nil if that of none is known.
-func (a *apiGroup) estimatedNs() any { return a.returned.estimated(whole(a.scaled) - a.open) }
+func (a *apiGroup) estimatedNs() any { return a.returned.Estimated(sampling.Whole(a.scaled) - a.open) }
 
 func (u *apiUse) totals() []Fact {
 	var sum apiGroup
@@ -230,16 +235,16 @@ func (u *apiUse) totals() []Fact {
 		sum.scaled += a.scaled
 		sum.errors += a.errors
 		sum.open += a.open
-		sum.returned.merge(&a.returned)
+		sum.returned.Merge(&a.returned)
 		if ns, ok := a.estimatedNs().(int64); ok {
-			estimated = endOf(estimated, ns)
+			estimated = units.EndOf(estimated, ns)
 		}
 	}
 	var estimate any
-	if sum.returned.count+sum.open < sum.calls || u.weights != nil {
+	if sum.returned.Count+sum.open < sum.calls || u.weights != nil {
 		estimate = estimated
 	}
-	totals := fill(apiTotals, sum.calls, sum.returned.count, sum.returned.sumNs, estimate, sum.errors, sum.open)
+	totals := fill(apiTotals, sum.calls, sum.returned.Count, sum.returned.SumNs, estimate, sum.errors, sum.open)
 	if u.weights != nil {
 		totals = append(totals, estimateOf(estimatedCalls, "calls by estimate", sum.scaled))
 	}
@@ -247,7 +252,7 @@ func (u *apiUse) totals() []Fact {
 }
 
 // table has a row per function and group, those with the most time first.
-func (u *apiUse) table(opt *Options) (Table, error) {
+func (u *apiUse) table(opt *query.Options) (Table, error) {
 	table := Table{Name: "api", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(apiColumns),
 		Spare: []string{"stddev_ns", "p95_ns", "open_ns", "min_ns", "med_ns", "avg_ns", "p99_ns", "open_calls", "timed_calls", "max_ns"}}
 	if c, ok := u.groupColumn(); ok {
@@ -256,13 +261,13 @@ func (u *apiUse) table(opt *Options) (Table, error) {
 	var all int64
 	for _, a := range u.groups {
 		if ns, ok := a.estimatedNs().(int64); ok {
-			all = endOf(all, ns)
+			all = units.EndOf(all, ns)
 		}
 	}
 	untimed, open := false, false
 	for key, a := range u.groups {
 		table.Rows = append(table.Rows, u.row(key, a, all))
-		untimed = untimed || a.returned.count+a.open < a.calls
+		untimed = untimed || a.returned.Count+a.open < a.calls
 		open = open || a.open > 0
 	}
 	if !untimed {
@@ -298,16 +303,16 @@ func (u *apiUse) row(key apiKey, a *apiGroup, all int64) Row {
 	d := &a.returned
 	var pct, openNs any
 	if ns, ok := a.estimatedNs().(int64); ok && all > 0 {
-		pct = percent(ns, all)
+		pct = units.Percent(ns, all)
 	}
 	if a.open > 0 {
 		openNs = a.openNs
 	}
-	row := Row{stack: a.stack, Cells: []any{pct, d.total(), a.estimatedNs(), a.calls, d.count, d.avg(), d.at(0.5), d.least(), d.most(), d.stddev(),
-		d.at(0.95), d.at(0.99), a.errors, a.open, openNs, a.nested, a.kind, u.names.list[key.name]}}
+	row := Row{stack: a.stack, Cells: []any{pct, d.Total(), a.estimatedNs(), a.calls, d.Count, d.Avg(), d.At(0.5), d.Least(), d.Most(), d.Stddev(),
+		d.At(0.95), d.At(0.99), a.errors, a.open, openNs, a.nested, a.kind, u.names.List[key.name]}}
 	switch u.by {
 	case "site", "rank", "job", "container", "pod", "cgroup":
-		row.Cells = append(row.Cells, u.names.list[key.group])
+		row.Cells = append(row.Cells, u.names.List[key.group])
 	case "stack":
 		label := noStack
 		if key.group != 0 {
@@ -315,12 +320,12 @@ func (u *apiUse) row(key apiKey, a *apiGroup, all int64) Row {
 		}
 		row.Cells = append(row.Cells, label)
 	case "thread":
-		row.Cells = append(row.Cells, u.t.threadLabel(thread{key.pid, int32(key.group)}))
+		row.Cells = append(row.Cells, u.t.threadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)}))
 	case "stream":
-		row.Cells = append(row.Cells, fmt.Sprintf("%d: %s", key.pid, streamName(key.group)))
+		row.Cells = append(row.Cells, fmt.Sprintf("%d: %s", key.pid, query.StreamName(key.group)))
 	}
 	if u.weights != nil {
-		row.Cells = append(row.Cells, whole(a.scaled))
+		row.Cells = append(row.Cells, sampling.Whole(a.scaled))
 	}
 	return row
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -147,7 +149,7 @@ func benchReport(b *testing.B, run func(*Timeline) error) {
 
 func BenchmarkReplay(b *testing.B) {
 	benchReport(b, func(tl *Timeline) error {
-		_, err := tl.replay(func(*ledger, *change) {})
+		_, err := tl.replay(func(*ledger.Ledger, *ledger.Change) {})
 		return err
 	})
 }
@@ -169,10 +171,10 @@ func BenchmarkReplayPhysical(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l, err := tl.replay(func(*ledger, *change) {})
+		l, err := tl.replay(func(*ledger.Ledger, *ledger.Change) {})
 		rec.Close()
-		if err != nil || l.counts.allocs != int64(allocs) || l.counts.unmatchedFrees+l.counts.lostFrees > 0 {
-			b.Fatalf("%v, %+v", err, l.counts)
+		if err != nil || l.Counts.Allocs != int64(allocs) || l.Counts.UnmatchedFrees+l.Counts.LostFrees > 0 {
+			b.Fatalf("%v, %+v", err, l.Counts)
 		}
 	}
 	b.ReportMetric(4*float64(allocs)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
@@ -225,16 +227,16 @@ func writePhysical(b *testing.B, path string, allocs int) {
 }
 
 func BenchmarkLeaks(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Leaks(Options{Top: 20}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Leaks(query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSummary(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Summary(Options{Top: 20}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Summary(query.Options{Top: 20}); return err })
 }
 
 func BenchmarkPprof(b *testing.B) {
 	benchReport(b, func(tl *Timeline) error {
-		p, _, _, err := tl.HeapProfile(Options{})
+		p, _, _, err := tl.HeapProfile(query.Options{})
 		if err != nil {
 			return err
 		}
@@ -250,7 +252,7 @@ func BenchmarkPerfetto(b *testing.B) {
 }
 
 func BenchmarkStacks(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Stacks(Options{Top: 20}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Stacks(query.Options{Top: 20}); return err })
 }
 
 func BenchmarkHTML(b *testing.B) {

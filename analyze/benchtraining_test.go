@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -129,7 +131,7 @@ func benchStackRows() []format.Row {
 		for k := range frames {
 			frames[k] = format.Frame{Func: fmt.Sprintf("function_%d_%d", i%50, k), Module: "/app/train.so", Addr: int64(k), Type: "native"}
 		}
-		frames[10] = format.Frame{Func: fmt.Sprintf("layer_%d", i), File: "/app/model.py", Line: i + 1, Type: framePython}
+		frames[10] = format.Frame{Func: fmt.Sprintf("layer_%d", i), File: "/app/model.py", Line: i + 1, Type: query.FramePython}
 		stacks = append(stacks, format.Row{Kind: format.KindStack, StackID: i + 1, StackStatus: format.StackComplete, Site: benchSite(i + 1), Frames: frames})
 	}
 	return stacks
@@ -149,7 +151,7 @@ func (tw *trainingWriter) facts(seconds int64) {
 	tw.write(format.ClassFact, facts)
 	var samples []format.Row
 	for at := int64(0); at < seconds*second; at += 100 * ms {
-		for m, metric := range []string{metricMemoryUsed, metricMemoryTotal, "utilization_gpu_pct", "utilization_memory_pct", "power_w", "temperature_c", "clock_sm_mhz", "clock_memory_mhz",
+		for m, metric := range []string{catalog.MetricMemoryUsed, catalog.MetricMemoryTotal, "utilization_gpu_pct", "utilization_memory_pct", "power_w", "temperature_c", "clock_sm_mhz", "clock_memory_mhz",
 			"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"} {
 			samples = append(samples, format.Row{Kind: format.KindNVML, Name: metric, StartNs: epoch + at, Value: float64(int64(m+1) * (40 + at/second%7))})
 		}

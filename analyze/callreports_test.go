@@ -9,18 +9,20 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
 // callReports are the reports on calls.
-func callReports(tl *Timeline) map[string]func(Options) (*Report, error) {
-	return map[string]func(Options) (*Report, error){
+func callReports(tl *Timeline) map[string]func(query.Options) (*Report, error) {
+	return map[string]func(query.Options) (*Report, error){
 		"api": tl.API, "kernels": tl.Kernels, "copies": tl.Copies, "sync": tl.Sync,
-		"api.site":   func(o Options) (*Report, error) { o.GroupBy = "site"; return tl.API(o) },
-		"api.stack":  func(o Options) (*Report, error) { o.GroupBy = "stack"; return tl.API(o) },
-		"api.thread": func(o Options) (*Report, error) { o.GroupBy = "thread"; return tl.API(o) },
-		"api.stream": func(o Options) (*Report, error) { o.GroupBy = "stream"; return tl.API(o) },
-		"gaps":       func(o Options) (*Report, error) { return tl.Gaps(GapOptions{Options: o}) },
+		"api.site":   func(o query.Options) (*Report, error) { o.GroupBy = "site"; return tl.API(o) },
+		"api.stack":  func(o query.Options) (*Report, error) { o.GroupBy = "stack"; return tl.API(o) },
+		"api.thread": func(o query.Options) (*Report, error) { o.GroupBy = "thread"; return tl.API(o) },
+		"api.stream": func(o query.Options) (*Report, error) { o.GroupBy = "stream"; return tl.API(o) },
+		"gaps":       func(o query.Options) (*Report, error) { return tl.Gaps(GapOptions{Options: o}) },
 	}
 }
 
@@ -87,7 +89,7 @@ func working(t testing.TB) *tape {
 		if i == 9 || i == 10 { // of 4 s to 5 s
 			value = 0
 		}
-		tp.nvml(1, i*500*ms, metricSMActive, value)
+		tp.nvml(1, i*500*ms, catalog.MetricSMActive, value)
 	}
 	return tp
 }
@@ -95,7 +97,7 @@ func working(t testing.TB) *tape {
 func TestReportsOfCalls(t *testing.T) {
 	tl := working(t).timeline()
 	for name, make := range callReports(tl) {
-		r, err := make(Options{Top: 8, MaxFrames: 12})
+		r, err := make(query.Options{Top: 8, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,13 +129,13 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		// Each graph is followed by a gap, but for the last; in the captured step the graph is all there is.
 		"gaps": {"gaps": 15, "gap_max_ns": float64(1500*ms - 1000*us - 30*us), "launches": 60 + 16, "idle_gaps": 0},
 	} {
-		r, err := callReports(tl)[name](Options{})
+		r, err := callReports(tl)[name](query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		numbers(t, r, want)
 	}
-	copies, err := tl.Copies(Options{})
+	copies, err := tl.Copies(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 	if got := strings.Join(cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown pinned" {
 		t.Errorf("host memory %s", got)
 	}
-	gaps, err := tl.Gaps(GapOptions{Options: Options{Top: 1}})
+	gaps, err := tl.Gaps(GapOptions{Options: query.Options{Top: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +266,7 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, make := range callReports(tl) {
-				r, err := make(Options{Top: 3, MaxFrames: 5})
+				r, err := make(query.Options{Top: 3, MaxFrames: 5})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -322,28 +324,28 @@ func checkReport(t *testing.T, name string, r *Report) {
 }
 
 func BenchmarkAPI(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.API(Options{Top: 20}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.API(query.Options{Top: 20}); return err })
 }
 
 func BenchmarkAPIBySite(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.API(Options{Top: 20, GroupBy: "site"}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.API(query.Options{Top: 20, GroupBy: "site"}); return err })
 }
 
 func BenchmarkKernels(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Kernels(Options{Top: 20}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Kernels(query.Options{Top: 20}); return err })
 }
 
 func BenchmarkCopies(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Copies(Options{Top: 20}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Copies(query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSync(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Sync(Options{Top: 20}); return err })
+	benchReport(b, func(tl *Timeline) error { _, err := tl.Sync(query.Options{Top: 20}); return err })
 }
 
 func BenchmarkGaps(b *testing.B) {
 	benchReport(b, func(tl *Timeline) error {
-		_, err := tl.Gaps(GapOptions{Options: Options{Top: 20}, MinGapNs: 1000})
+		_, err := tl.Gaps(GapOptions{Options: query.Options{Top: 20}, MinGapNs: 1000})
 		return err
 	})
 }

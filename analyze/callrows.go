@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -26,7 +30,7 @@ func (c *callRow) timed() bool { return c.flags&noResult == 0 }
 // failed reports whether the call is known to have returned an error.
 func (c *callRow) failed() bool { return c.flags&noResult == 0 && c.result != 0 }
 
-func (c *callRow) thread() thread { return thread{c.pid, c.tid} }
+func (c *callRow) thread() origin.Thread { return origin.Thread{Pid: c.pid, Tid: c.tid} }
 
 func (c *callRow) before(o *callRow) bool {
 	if c.startNs != o.startNs {
@@ -40,14 +44,14 @@ func (c *callRow) before(o *callRow) bool {
 type callReader struct {
 	*callUse
 	of    []string // kinds
-	names names
+	names origin.Names
 	sites siteReader
 
 	ptrs, srcs, parent []int64
 	copies             format.Strings
 }
 
-func (t *Timeline) newCallReader(f *Filter, kinds ...string) *callReader {
+func (t *Timeline) newCallReader(f *query.Filter, kinds ...string) *callReader {
 	r := &callReader{callUse: t.newCallUse(f), of: kinds}
 	r.sites = siteReader{t: t, names: &r.names}
 	return r
@@ -95,13 +99,13 @@ func (r *callReader) load(g *format.Group, rows []callRow) []callRow {
 		wanted[i] = int8(slices.Index(r.of, k))
 	}
 	pass := r.passes(g, r.kind, r.kernel)
-	names, kernels, copies := r.names.all(r.name.Dict), r.names.all(r.kernel.Dict), r.names.all(r.copies.Dict)
+	names, kernels, copies := r.names.All(r.name.Dict), r.names.All(r.kernel.Dict), r.names.All(r.copies.Dict)
 	for i, start := range r.start {
 		kind := wanted[r.kind.Index[i]]
 		if kind < 0 || start < r.window.FromNs || start > r.window.ToNs || !pass(i) {
 			continue
 		}
-		rows = append(rows, callRow{startNs: start, endNs: endOf(start, r.dur[i]), stream: r.stream[i], ptr: r.ptrs[i], src: r.srcs[i], bytes: max(0, r.bytes[i]),
+		rows = append(rows, callRow{startNs: start, endNs: units.EndOf(start, r.dur[i]), stream: r.stream[i], ptr: r.ptrs[i], src: r.srcs[i], bytes: max(0, r.bytes[i]),
 			pid: r.pid[i], tid: r.tid[i], device: r.t.deviceOf(r.pid[i], r.context[i], r.device[i]), stack: r.sites.stack[i], result: r.result[i], flags: r.flags[i],
 			name: names[r.name.Index[i]], site: r.sites.at(i), kind: kind, nested: r.parent[i] != 0})
 		row := &rows[len(rows)-1]
@@ -137,7 +141,7 @@ func (r *callReader) read(g *format.Group) {
 // siteReader tells the places in the program that the calls of a row group came from, as numbers of names.
 type siteReader struct {
 	t       *Timeline
-	names   *names
+	names   *origin.Names
 	byStack map[int32]int32
 
 	stack []int32
@@ -150,8 +154,8 @@ func (s *siteReader) read(g *format.Group) {
 	s.ids = s.ids[:0]
 	for _, site := range s.site.Dict {
 		id := int32(-1)
-		if site != "" && s.t.stacks.placed == nil {
-			id = s.names.id(site)
+		if site != "" && s.t.stacks.Placed == nil {
+			id = s.names.ID(site)
 		}
 		s.ids = append(s.ids, id)
 	}
@@ -163,14 +167,14 @@ func (s *siteReader) at(i int) int32 {
 		return id
 	}
 	if site := s.site.At(i); site != "" { // stacks have source lines, not all of them
-		return s.names.id(s.t.siteOfCall(s.stack[i], site))
+		return s.names.ID(s.t.siteOfCall(s.stack[i], site))
 	}
 	id, ok := s.byStack[s.stack[i]]
 	if !ok {
 		if s.byStack == nil {
 			s.byStack = make(map[int32]int32)
 		}
-		id = s.names.id(s.t.siteOf(s.stack[i]))
+		id = s.names.ID(s.t.siteOf(s.stack[i]))
 		s.byStack[s.stack[i]] = id
 	}
 	return id
@@ -178,23 +182,23 @@ func (s *siteReader) at(i int) int32 {
 
 // countsWhile replays memory calls for the quality block while read looks at other calls: the two share no row group, and what they
 // share of the Timeline neither changes.
-func (t *Timeline) countsWhile(read func() error) (*replayCounts, error) {
+func (t *Timeline) countsWhile(read func() error) (*ledger.Counts, error) {
 	if t.counts != nil { // they are the same in every replay
 		return t.counts, read()
 	}
-	var l *ledger
+	var l *ledger.Ledger
 	var failed error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l, failed = t.replay(func(*ledger, *change) {})
+		l, failed = t.replay(func(*ledger.Ledger, *ledger.Change) {})
 	}()
 	err := read()
 	<-done
 	if err := cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	t.counts = &l.counts
+	t.counts = &l.Counts
 	return t.counts, nil
 }
 
@@ -225,10 +229,10 @@ func (c *crowd) add(atNs int64, most int, withinNs int64) (joined int64, began b
 }
 
 // threadLabel is a thread as people know it: process if there are several, number and name.
-func (t *Timeline) threadLabel(th thread) string {
-	label := fmt.Sprint(th.tid)
+func (t *Timeline) threadLabel(th origin.Thread) string {
+	label := fmt.Sprint(th.Tid)
 	if len(t.facts.processes) > 1 {
-		label = fmt.Sprintf("%d/%d", th.pid, th.tid)
+		label = fmt.Sprintf("%d/%d", th.Pid, th.Tid)
 	}
 	if name := t.facts.threads[th]; name != "" {
 		label += " " + name

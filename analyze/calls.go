@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -45,14 +48,14 @@ type callName struct{ kind, name string }
 // callUse counts calls and kernels.
 type callUse struct {
 	t           *Timeline
-	filter      *Filter
-	window      Window
+	filter      *query.Filter
+	window      query.Window
 	calls       map[callName]*callStats
 	kernels     map[string]*callStats
 	work        kernelWork
-	seen        *callers
+	seen        *query.Callers
 	outOfMemory int64
-	weights     *launchWeights // nil if all launches are recorded
+	weights     *sampling.Weights // nil if all launches are recorded
 
 	start, dur, stream, bytes       []int64
 	context                         []int64
@@ -61,9 +64,9 @@ type callUse struct {
 	kind, name, kernel              format.Strings
 }
 
-func (t *Timeline) newCallUse(f *Filter) *callUse {
-	window := f.window(t.Recording())
-	return &callUse{t: t, filter: f, window: window, seen: newCallers(), weights: t.launchWeights(window),
+func (t *Timeline) newCallUse(f *query.Filter) *callUse {
+	window := f.Window(t.Recording())
+	return &callUse{t: t, filter: f, window: window, seen: query.NewCallers(), weights: t.launchWeights(window),
 		calls: make(map[callName]*callStats), kernels: make(map[string]*callStats)}
 }
 
@@ -96,7 +99,7 @@ func (u *callUse) group(g *format.Group) {
 		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
 			continue
 		}
-		one := callStats{calls: 1, scaled: thousandth}
+		one := callStats{calls: 1, scaled: sampling.Thousandth}
 		if u.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
 			one.open = 1
 		} else if isError(u.result[i]) {
@@ -114,7 +117,7 @@ func (u *callUse) group(g *format.Group) {
 			} else {
 				u.work.add(false, 0, u.result[i], u.flags[i])
 				if u.weights != nil && one.captured == 0 {
-					one.scaled = u.weights.at(start)
+					one.scaled = u.weights.At(start)
 				}
 			}
 		}
@@ -144,7 +147,7 @@ func (u *callUse) launches(g *format.Group) (kinds, graphs []bool) {
 		kinds = append(kinds, k == format.KindLaunch)
 	}
 	for _, n := range u.name.Dict {
-		graphs = append(graphs, baseName(n) == "cuGraphLaunch")
+		graphs = append(graphs, catalog.BaseName(n) == "cuGraphLaunch")
 	}
 	if slices.Contains(graphs, true) {
 		u.value = g.Float64("value", u.value)
@@ -166,13 +169,13 @@ func merge[K comparable](into map[K]*callStats, key K, s *callStats) {
 // the filter looks at. Without a filter by kernel it needs no names of kernels.
 func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i int) bool {
 	f := u.filter
-	byCaller := f.callers()
+	byCaller := f.Callers()
 	if !byCaller && f.Kernel == nil && f.MinBytes == 0 {
 		return func(int) bool { return true }
 	}
 	kernels := make([]bool, len(kind.Dict)*len(kernel.Dict))
 	for i := range kernels {
-		kernels[i] = f.kernel(kind.Dict[i/len(kernel.Dict)], kernel.Dict[i%len(kernel.Dict)])
+		kernels[i] = f.PassesKernel(kind.Dict[i/len(kernel.Dict)], kernel.Dict[i%len(kernel.Dict)])
 	}
 	if f.MinBytes > 0 {
 		u.bytes = g.Int64("bytes", u.bytes)
@@ -185,12 +188,12 @@ func (u *callUse) passes(g *format.Group, kind, kernel format.Strings) func(i in
 	return func(i int) bool {
 		if byCaller {
 			device := u.t.deviceOf(u.pid[i], u.context[i], u.device[i])
-			u.seen.add(u.pid[i], u.tid[i], device, u.stream[i])
-			if !f.caller(u.pid[i], u.tid[i], device, u.stream[i]) {
+			u.seen.Add(u.pid[i], u.tid[i], device, u.stream[i])
+			if !f.PassesCaller(u.pid[i], u.tid[i], device, u.stream[i]) {
 				return false
 			}
 		}
-		return (f.Kernel == nil || kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])]) && (f.MinBytes == 0 || f.size(kind.At(i), u.bytes[i]))
+		return (f.Kernel == nil || kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])]) && (f.MinBytes == 0 || f.PassesSize(kind.At(i), u.bytes[i]))
 	}
 }
 
@@ -221,7 +224,7 @@ func (u *callUse) callTable() Table {
 		table.Rows = append(table.Rows, Row{Cells: []any{n.name, n.kind, s.calls, s.errors, s.open, s.timed, s.hostNs, s.maxNs}})
 		if u.weights != nil {
 			row := &table.Rows[len(table.Rows)-1]
-			row.Cells = append(row.Cells, whole(s.scaled))
+			row.Cells = append(row.Cells, sampling.Whole(s.scaled))
 		}
 		spared = spared || s.timed+s.open < s.calls
 	}

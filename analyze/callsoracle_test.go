@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -63,7 +65,7 @@ func exactQuantile(sorted []int64, q float64) int64 {
 // near reports whether a quantile is as exact as promised.
 func near(got any, sorted []int64, q float64) bool {
 	want := exactQuantile(sorted, q)
-	return math.Abs(float64(got.(int64)-want)) <= sketchErrorPct/100*float64(want)
+	return math.Abs(float64(got.(int64)-want)) <= stats.SketchErrorPct/100*float64(want)
 }
 
 func hasReturn(r *format.Row) bool { return r.Flags&noResult == 0 }
@@ -74,7 +76,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 		tp.identify(42, format.Identity{Rank: numberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}}, map[string]any{"cgroup": "0::/a"})
 		tl := tp.timeline()
 		for _, by := range APIGroupNames() {
-			report, err := tl.API(Options{GroupBy: by, Filter: Filter{FromNs: epoch + second/2}})
+			report, err := tl.API(query.Options{GroupBy: by, Filter: query.Filter{FromNs: epoch + second/2}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,31 +159,31 @@ func TestSketch(t *testing.T) {
 		"powers": func() int64 { return 1<<r.IntN(63) - r.Int64N(2) },
 		"most":   func() int64 { return math.MaxInt64 - r.Int64N(10) },
 	} {
-		var whole, left, right durations
+		var whole, left, right stats.Durations
 		var values []int64
 		for i := range 5000 {
 			v := draw()
 			values = append(values, v)
-			whole.add(v)
+			whole.Add(v)
 			if i%3 == 0 {
-				left.add(v)
+				left.Add(v)
 			} else {
-				right.add(v)
+				right.Add(v)
 			}
 		}
 		slices.Sort(values)
-		left.merge(&right)
+		left.Merge(&right)
 		for q := 0.0; q <= 1; q += 0.01 {
-			if !near(whole.at(q), values, q) {
-				t.Errorf("%s: quantile %.2f is %v, want %d", name, q, whole.at(q), exactQuantile(values, q))
+			if !near(whole.At(q), values, q) {
+				t.Errorf("%s: quantile %.2f is %v, want %d", name, q, whole.At(q), exactQuantile(values, q))
 			}
-			if left.at(q) != whole.at(q) {
-				t.Errorf("%s: merged, quantile %.2f is %v instead of %v", name, q, left.at(q), whole.at(q))
+			if left.At(q) != whole.At(q) {
+				t.Errorf("%s: merged, quantile %.2f is %v instead of %v", name, q, left.At(q), whole.At(q))
 			}
 		}
-		if left.count != whole.count || left.sumNs != whole.sumNs || left.minNs != whole.minNs || left.maxNs != whole.maxNs ||
-			math.Abs(left.mean-whole.mean) > 1e-9*whole.mean || math.Abs(left.squares-whole.squares) > 1e-6*whole.squares+1 {
-			t.Errorf("%s: merged %+v, whole %+v", name, left.mean, whole.mean)
+		if left.Count != whole.Count || left.SumNs != whole.SumNs || left.MinNs != whole.MinNs || left.MaxNs != whole.MaxNs ||
+			math.Abs(left.Mean-whole.Mean) > 1e-9*whole.Mean || math.Abs(left.Squares-whole.Squares) > 1e-6*whole.Squares+1 {
+			t.Errorf("%s: merged %+v, whole %+v", name, left.Mean, whole.Mean)
 		}
 	}
 }
@@ -276,7 +278,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]map[string]float64{"kernels": kernels, "copies": copies, "sync": sync} {
-			r, err := callReports(tl)[name](Options{})
+			r, err := callReports(tl)[name](query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,38 +5,16 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
-)
-
-// memoryEvent changes memory and is told by another row than that of a memory call.
-type memoryEvent struct {
-	atNs       int64
-	pid        int32
-	what       eventWhat
-	ptr, bytes int64
-	// Of a context that ends: its handle, or 0 for all contexts on the device that
-	// the program did not make itself.
-	context int64
-	device  int32
-	// last: the process allocates nothing afterwards. Nobody meant to go on without
-	// that memory, so it is what the program did not free.
-	last bool
-}
-
-type eventWhat uint8
-
-const (
-	eventGraphAlloc eventWhat = iota
-	eventMappedBuffer
-	eventMappedArray
-	eventContextEnd
-	eventExit
 )
 
 // readEvents collects the events of a recording in order of time.
 func (t *Timeline) readEvents() error {
 	for _, e := range t.facts.exits {
-		t.events = append(t.events, memoryEvent{atNs: e.atNs, pid: e.pid, what: eventExit})
+		t.events = append(t.events, ledger.Event{AtNs: e.atNs, Pid: e.pid, Kind: ledger.EventExit})
 	}
 	ends, err := t.contextEnds()
 	if err != nil {
@@ -47,15 +25,15 @@ func (t *Timeline) readEvents() error {
 		c := &t.api.calls[i]
 		switch {
 		case c.what == apiGraphAlloc:
-			t.events = append(t.events, memoryEvent{atNs: c.endNs, pid: c.pid, what: eventGraphAlloc, ptr: c.ptr, bytes: c.bytes})
+			t.events = append(t.events, ledger.Event{AtNs: c.endNs, Pid: c.pid, Kind: ledger.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes})
 		case c.what == apiMappedBuffer && c.ptr != 0:
-			t.events = append(t.events, memoryEvent{atNs: c.endNs, pid: c.pid, what: eventMappedBuffer, ptr: c.ptr})
+			t.events = append(t.events, ledger.Event{AtNs: c.endNs, Pid: c.pid, Kind: ledger.EventMappedBuffer, Ptr: c.ptr})
 		case c.what == apiMappedArray && c.ptr != 0:
-			t.events = append(t.events, memoryEvent{atNs: c.endNs, pid: c.pid, what: eventMappedArray, ptr: c.ptr})
+			t.events = append(t.events, ledger.Event{AtNs: c.endNs, Pid: c.pid, Kind: ledger.EventMappedArray, Ptr: c.ptr})
 		}
 	}
-	slices.SortStableFunc(t.events, func(a, b memoryEvent) int {
-		return cmp.Or(cmp.Compare(a.atNs, b.atNs), cmp.Compare(a.pid, b.pid), cmp.Compare(a.what, b.what))
+	slices.SortStableFunc(t.events, func(a, b ledger.Event) int {
+		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Kind, b.Kind))
 	})
 	return nil
 }
@@ -69,17 +47,17 @@ type primary struct {
 	refs    int64
 	resets  []int64
 	// ends are the releases that would be the last one if every retain was seen.
-	ends []memoryEvent
+	ends []ledger.Event
 	// idle is when the context cannot be in use if that is so: before the first
 	// retain, and from each of ends to the next retain.
-	idle []Window
+	idle []query.Window
 }
 
 // contextEnds returns when contexts ended. The last release of a primary context ends
 // it, too, but a process that is recorded while it runs has retained it before: then
 // it is used at times when it should not be.
-func (t *Timeline) contextEnds() ([]memoryEvent, error) {
-	var ends []memoryEvent
+func (t *Timeline) contextEnds() ([]ledger.Event, error) {
+	var ends []ledger.Event
 	primaries := make(map[primaryKey]*primary)
 	attached := make(map[contextKey]int) // by cuCtxAttach; the last cuCtxDetach destroys the context
 	of := func(c *apiCall) *primary {
@@ -100,11 +78,11 @@ func (t *Timeline) contextEnds() ([]memoryEvent, error) {
 			if key := (contextKey{c.pid, c.ptr}); attached[key] > 0 {
 				attached[key]--
 			} else if c.ptr != 0 {
-				ends = append(ends, memoryEvent{atNs: c.startNs, pid: c.pid, what: eventContextEnd, context: c.ptr})
+				ends = append(ends, ledger.Event{AtNs: c.startNs, Pid: c.pid, Kind: ledger.EventContextEnd, Context: c.ptr})
 			}
 		case apiDestroyContext:
 			if c.ptr != 0 {
-				ends = append(ends, memoryEvent{atNs: c.startNs, pid: c.pid, what: eventContextEnd, context: c.ptr})
+				ends = append(ends, ledger.Event{AtNs: c.startNs, Pid: c.pid, Kind: ledger.EventContextEnd, Context: c.ptr})
 			}
 		case apiResetPrimary:
 			of(c).resets = append(of(c).resets, c.startNs)
@@ -116,7 +94,7 @@ func (t *Timeline) contextEnds() ([]memoryEvent, error) {
 	}
 	for key, p := range primaries {
 		for _, at := range p.resets {
-			ends = append(ends, memoryEvent{atNs: at, pid: key.pid, what: eventContextEnd, context: p.context, device: key.device})
+			ends = append(ends, ledger.Event{AtNs: at, Pid: key.pid, Kind: ledger.EventContextEnd, Context: p.context, Device: key.device})
 		}
 	}
 	released, err := t.lastReleases(primaries)
@@ -129,7 +107,7 @@ func (t *Timeline) contextEnds() ([]memoryEvent, error) {
 
 func (p *primary) retain(c *apiCall) {
 	if p.context == 0 {
-		p.idle = append(p.idle, Window{math.MinInt64, c.startNs - 1})
+		p.idle = append(p.idle, query.Window{FromNs: math.MinInt64, ToNs: c.startNs - 1})
 	} else if p.refs == 0 && len(p.idle) > 0 {
 		p.idle[len(p.idle)-1].ToNs = c.startNs - 1
 	}
@@ -142,14 +120,14 @@ func (p *primary) release(c *apiCall) {
 		return // retained before the recording
 	}
 	if p.refs--; p.refs == 0 {
-		p.ends = append(p.ends, memoryEvent{atNs: c.startNs, pid: c.pid, what: eventContextEnd, context: p.context, device: c.device})
-		p.idle = append(p.idle, Window{c.endNs + 1, math.MaxInt64})
+		p.ends = append(p.ends, ledger.Event{AtNs: c.startNs, Pid: c.pid, Kind: ledger.EventContextEnd, Context: p.context, Device: c.device})
+		p.idle = append(p.idle, query.Window{FromNs: c.endNs + 1, ToNs: math.MaxInt64})
 	}
 }
 
 // lastReleases returns the ends of those primary contexts that were idle when they
 // should be.
-func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]memoryEvent, error) {
+func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]ledger.Event, error) {
 	candidates := make(map[contextKey]*primary)
 	for key, p := range primaries {
 		if len(p.ends) > 0 {
@@ -161,11 +139,11 @@ func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]memoryEven
 	}
 	err := t.uses(func(key contextKey, startNs int64) {
 		p := candidates[key]
-		if p != nil && slices.ContainsFunc(p.idle, func(w Window) bool { return startNs >= w.FromNs && startNs <= w.ToNs }) {
+		if p != nil && slices.ContainsFunc(p.idle, func(w query.Window) bool { return startNs >= w.FromNs && startNs <= w.ToNs }) {
 			delete(candidates, key)
 		}
 	})
-	var ends []memoryEvent
+	var ends []ledger.Event
 	for _, p := range candidates {
 		ends = append(ends, p.ends...)
 	}
@@ -202,7 +180,7 @@ func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 }
 
 // markLast marks the ends of contexts after which their process allocates nothing.
-func (t *Timeline) markLast(ends []memoryEvent) error {
+func (t *Timeline) markLast(ends []ledger.Event) error {
 	if len(ends) == 0 {
 		return nil
 	}
@@ -219,22 +197,22 @@ func (t *Timeline) markLast(ends []memoryEvent) error {
 		}
 		for i, start := range s.start {
 			if s.result[i] == 0 && s.flags[i]&(format.FlagOpen|format.FlagAbandoned) == 0 && kind.At(i) == format.KindAlloc {
-				last[s.pid[i]] = max(last[s.pid[i]], endOf(start, s.dur[i]))
+				last[s.pid[i]] = max(last[s.pid[i]], units.EndOf(start, s.dur[i]))
 			}
 		}
 	}
 	for i := range ends {
-		ends[i].last = last[ends[i].pid] <= ends[i].atNs
+		ends[i].Last = last[ends[i].Pid] <= ends[i].AtNs
 	}
 	return nil
 }
 
 // endedWith reports whether memory goes with a context that ends. Memory of which the
 // context is not known stays.
-func (t *Timeline) endedWith(id int32, e *memoryEvent) bool {
-	o := &t.origins.list[id]
-	if e.context != 0 || o.context == 0 {
-		return o.context != 0 && o.context == e.context
+func (t *Timeline) endedWith(id int32, e *ledger.Event) bool {
+	o := &t.origins.List[id]
+	if e.Context != 0 || o.Context == 0 {
+		return o.Context != 0 && o.Context == e.Context
 	}
-	return o.device == e.device && !t.madeHere[contextKey{o.pid, o.context}]
+	return o.Device == e.Device && !t.madeHere[contextKey{o.Pid, o.Context}]
 }

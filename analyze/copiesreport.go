@@ -5,6 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -39,7 +44,7 @@ type copyUse struct {
 	host   *hostBlocks
 	groups map[copyKey]*copyStats
 	places map[copyPlace]*copyStats
-	crowds map[thread]*copyCrowd
+	crowds map[origin.Thread]*copyCrowd
 	bursts map[burstKey]*burst
 }
 
@@ -58,7 +63,7 @@ type copyPlace struct {
 type copyStats struct {
 	copies, captured, errors, open int64
 	bytes                          int64 // of copies that were made
-	took                           durations
+	took                           stats.Durations
 	meaningfulBytes, meaningfulNs  int64 // of those whose host time is that of the copy
 	// Async copies of 64 KiB and more with host memory that is not known to be pinned; of these, those large enough to tell
 	// whether the call waited, and those that did.
@@ -75,7 +80,7 @@ type copyCrowd struct {
 }
 
 type burstKey struct {
-	thread thread
+	thread origin.Thread
 	site   int32
 }
 
@@ -88,7 +93,7 @@ type burst struct {
 
 // Copies reports copies by direction, size, kind of host memory and way of calling, and bursts of small ones. It returns a
 // *SortError for a column that there is not.
-func (t *Timeline) Copies(opt Options) (*Report, error) {
+func (t *Timeline) Copies(opt query.Options) (*Report, error) {
 	if err := t.needs("copies"); err != nil {
 		return nil, err
 	}
@@ -103,8 +108,8 @@ func (t *Timeline) Copies(opt Options) (*Report, error) {
 	r := &Report{Command: "copies", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if r.Facts = fill(copyFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no copies in the window"
-		if len(u.seen.pids) > 0 {
-			r.NoMatch = u.seen.explain(&opt.Filter)
+		if len(u.seen.Pids) > 0 {
+			r.NoMatch = u.seen.Explain(&opt.Filter)
 		}
 	}
 	r.Totals = u.totals()
@@ -125,13 +130,13 @@ func (t *Timeline) Copies(opt Options) (*Report, error) {
 
 func newCopyUse(r *callReader, host *hostBlocks) *copyUse {
 	return &copyUse{callReader: r, host: host, groups: make(map[copyKey]*copyStats), places: make(map[copyPlace]*copyStats),
-		crowds: make(map[thread]*copyCrowd), bursts: make(map[burstKey]*burst)}
+		crowds: make(map[origin.Thread]*copyCrowd), bursts: make(map[burstKey]*burst)}
 }
 
 // add counts a copy.
 func (u *copyUse) add(c *callRow) error {
-	name := u.names.list[c.name]
-	key := copyKey{direction: cmp.Or(u.names.list[c.copyKind], "unknown"), mode: copyBlocking}
+	name := u.names.List[c.name]
+	key := copyKey{direction: cmp.Or(u.names.List[c.copyKind], "unknown"), mode: copyBlocking}
 	if strings.Contains(name, "Async") {
 		key.mode = copyAsync
 	}
@@ -186,7 +191,7 @@ func (s *copyStats) add(c *callRow, bandwidth bool) {
 		s.open++
 	}
 	if c.timed() {
-		s.took.add(c.endNs - c.startNs)
+		s.took.Add(c.endNs - c.startNs)
 		if isError(c.result) {
 			s.errors++
 		}
@@ -196,9 +201,9 @@ func (s *copyStats) add(c *callRow, bandwidth bool) {
 	case c.flags&format.FlagCaptured != 0:
 		s.captured++
 	default:
-		s.bytes = endOf(s.bytes, c.bytes)
+		s.bytes = units.EndOf(s.bytes, c.bytes)
 		if bandwidth && c.timed() {
-			s.meaningfulBytes, s.meaningfulNs = endOf(s.meaningfulBytes, c.bytes), endOf(s.meaningfulNs, c.endNs-c.startNs)
+			s.meaningfulBytes, s.meaningfulNs = units.EndOf(s.meaningfulBytes, c.bytes), units.EndOf(s.meaningfulNs, c.endNs-c.startNs)
 		}
 	}
 }
@@ -209,11 +214,11 @@ func (s *copyStats) unpin(c *callRow) {
 		return
 	}
 	s.unpinned++
-	s.unpinnedBytes = endOf(s.unpinnedBytes, c.bytes)
+	s.unpinnedBytes = units.EndOf(s.unpinnedBytes, c.bytes)
 	if !c.timed() {
 		return
 	}
-	s.unpinnedNs = endOf(s.unpinnedNs, c.endNs-c.startNs)
+	s.unpinnedNs = units.EndOf(s.unpinnedNs, c.endNs-c.startNs)
 	if c.bytes >= stuckMinBytes {
 		s.telling++
 		if c.endNs-c.startNs >= c.bytes/linkBytesPerNs {
@@ -227,9 +232,9 @@ func (s *copyStats) merge(o *copyStats) {
 	s.captured += o.captured
 	s.errors += o.errors
 	s.open += o.open
-	s.bytes = endOf(s.bytes, o.bytes)
-	s.took.merge(&o.took)
-	s.meaningfulBytes, s.meaningfulNs = endOf(s.meaningfulBytes, o.meaningfulBytes), endOf(s.meaningfulNs, o.meaningfulNs)
+	s.bytes = units.EndOf(s.bytes, o.bytes)
+	s.took.Merge(&o.took)
+	s.meaningfulBytes, s.meaningfulNs = units.EndOf(s.meaningfulBytes, o.meaningfulBytes), units.EndOf(s.meaningfulNs, o.meaningfulNs)
 }
 
 // rate is the bandwidth seen from the host, nil where the times do not tell it.
@@ -237,7 +242,7 @@ func (s *copyStats) rate() any {
 	if s.meaningfulNs == 0 {
 		return nil
 	}
-	return measured{float64(s.meaningfulBytes) / (float64(s.meaningfulNs) / 1e9), unitOf("_bytes_per_second")}
+	return catalog.Measured{Value: float64(s.meaningfulBytes) / (float64(s.meaningfulNs) / 1e9), Unit: catalog.UnitOf("_bytes_per_second")}
 }
 
 // small follows a thread's small copies.
@@ -298,7 +303,7 @@ func (u *copyUse) totals() []Fact {
 		bursts += b.bursts
 		inBursts += b.copies
 	}
-	return fill(copyTotals, sum.copies, sum.bytes, sum.took.sumNs, sum.took.count, blocking, unknown, bursts, inBursts, sum.errors, sum.open)
+	return fill(copyTotals, sum.copies, sum.bytes, sum.took.SumNs, sum.took.Count, blocking, unknown, bursts, inBursts, sum.errors, sum.open)
 }
 
 var copyColumns = []Column{
@@ -324,8 +329,8 @@ func (u *copyUse) table() Table {
 	var captured, errors, open int64
 	for key, s := range u.groups {
 		captured, errors, open = captured+s.captured, errors+s.errors, open+s.open
-		table.Rows = append(table.Rows, Row{Cells: []any{s.copies, s.bytes, s.took.total(), s.took.count, s.took.avg(), s.took.at(0.95), s.rate(), s.captured, s.errors, s.open,
-			key.mode, known(key.host), copySizes[key.size].name, key.direction}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.copies, s.bytes, s.took.Total(), s.took.Count, s.took.Avg(), s.took.At(0.95), s.rate(), s.captured, s.errors, s.open,
+			key.mode, units.Known(key.host), copySizes[key.size].name, key.direction}})
 	}
 	for name, n := range map[string]int64{"captured": captured, "errors": errors, "open_copies": open} {
 		if n == 0 {
@@ -355,7 +360,7 @@ func (u *copyUse) burstTable() Table {
 	table := Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Aside: true}
 	start := u.t.Recording().FromNs
 	for key, b := range u.bursts {
-		table.Rows = append(table.Rows, Row{stack: b.stack, Cells: []any{b.bursts, b.copies, b.most, b.firstNs - start, u.t.threadLabel(key.thread), u.names.list[key.site]}})
+		table.Rows = append(table.Rows, Row{stack: b.stack, Cells: []any{b.bursts, b.copies, b.most, b.firstNs - start, u.t.threadLabel(key.thread), u.names.List[key.site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[1], b.Cells[1]), compareCells(a.Cells[4], b.Cells[4]), compareCells(a.Cells[5], b.Cells[5]))
@@ -378,7 +383,7 @@ var copyPlaceColumns = []Column{
 func (u *copyUse) placeTable() Table {
 	table := Table{Name: "sites", Title: "copies by place in the program", Columns: copyPlaceColumns, Aside: true, Spare: []string{"timed_copies"}}
 	for key, s := range u.places {
-		table.Rows = append(table.Rows, Row{Cells: []any{s.took.total(), s.copies, s.took.count, s.bytes, s.rate(), key.direction, key.mode, u.names.list[key.site]}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.took.Total(), s.copies, s.took.Count, s.bytes, s.rate(), key.direction, key.mode, u.names.List[key.site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		order := 0

@@ -2,7 +2,8 @@ package analyze
 
 import (
 	"slices"
-	"strings"
+
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // courseSteps is at how many equal steps of the window a value's course is told.
@@ -10,7 +11,7 @@ const courseSteps = 20
 
 // course follows a value: the most that it is in each step of a window.
 type course struct {
-	window Window
+	window query.Window
 	most   []int64 // of the steps until now
 	now    int64
 }
@@ -45,24 +46,6 @@ func (c *course) values() []int64 {
 	return c.most
 }
 
-// sparkline draws values as bars, the largest as a full one; 0 is a blank.
-func sparkline[T int64 | float64](values []T) string {
-	if len(values) == 0 {
-		return ""
-	}
-	bars := []rune(" ▁▂▃▄▅▆▇█")
-	most := float64(slices.Max(values))
-	var b strings.Builder
-	for _, v := range values {
-		level := 0
-		if most > 0 && v > 0 {
-			level = 1 + int(float64(v)/most*float64(len(bars)-2))
-		}
-		b.WriteRune(bars[level])
-	}
-	return b.String()
-}
-
 // floorCourse is the course of the lowest live bytes of a group between checkpoints, which its verdict is judged by; nil if nothing
 // ever stayed.
 func (s *leakScan) floorCourse(g *leakGroup) any {
@@ -82,7 +65,7 @@ func (s *leakScan) floorCourse(g *leakGroup) any {
 }
 
 // course is the course of samples over a window: their average in each step, or the last one before it where there is none.
-func (s *series) course(window Window) []float64 {
+func (s *series) course(window query.Window) []float64 {
 	steps := course{window: window}
 	sums, weights := make([]float64, courseSteps), make([]float64, courseSteps)
 	for i, at := range s.atNs {

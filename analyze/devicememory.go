@@ -5,6 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // What programs ask the driver about memory is worth keeping: it counts what no call
@@ -41,7 +46,7 @@ func (t *Timeline) freeSamples() []freeSample {
 	var list []freeSample
 	for i := range t.api.calls {
 		c := &t.api.calls[i]
-		if total := roundInt(c.value); c.what == apiMemGetInfo && total > 0 && c.bytes >= 0 && c.bytes <= total {
+		if total := units.RoundInt(c.value); c.what == apiMemGetInfo && total > 0 && c.bytes >= 0 && c.bytes <= total {
 			list = append(list, freeSample{c.endNs, t.deviceOf(c.pid, c.context, c.device), c.bytes, total})
 		}
 	}
@@ -53,11 +58,11 @@ func (t *Timeline) freeSamples() []freeSample {
 // toNs when NVML, or where there was none, the program looked.
 func (t *Timeline) deviceUse(device int32, toNs int64) (total, used float64, ok bool) {
 	if _, isMIG := t.sharedMIG(device); !isMIG { // samples are of whole GPUs
-		total, ok = t.facts.lastSample(metricMemoryTotal, device, toNs)
+		total, ok = t.facts.lastSample(catalog.MetricMemoryTotal, device, toNs)
 		if !ok {
 			total = float64(t.facts.devices[device].totalBytes)
 		}
-		if used, ok = t.facts.lastSample(metricMemoryUsed, device, toNs); ok {
+		if used, ok = t.facts.lastSample(catalog.MetricMemoryUsed, device, toNs); ok {
 			return total, used, total > 0
 		}
 	}
@@ -70,16 +75,16 @@ func (t *Timeline) deviceUse(device int32, toNs int64) (total, used float64, ok 
 }
 
 // pools returns what was last known of memory pools in the window.
-func (t *Timeline) pools(w Window, f *Filter) map[poolKey]*poolState {
+func (t *Timeline) pools(w query.Window, f *query.Filter) map[poolKey]*poolState {
 	devices := make(map[poolKey]int32)
 	pools := make(map[poolKey]*poolState)
 	for i := range t.api.calls {
 		c := &t.api.calls[i]
 		key := poolKey{c.pid, c.ptr}
-		if c.what == apiPoolOfDevice && c.value >= 0 && c.value < maxDevices {
+		if c.what == apiPoolOfDevice && c.value >= 0 && c.value < ledger.MaxDevices {
 			devices[key] = int32(c.value)
 		}
-		attribute := roundInt(c.value)
+		attribute := units.RoundInt(c.value)
 		if c.what != apiPoolAttribute || attribute != poolReservedCurrent && attribute != poolUsedCurrent || c.endNs < w.FromNs || c.endNs > w.ToNs {
 			continue
 		}
@@ -113,7 +118,7 @@ var poolColumns = []Column{
 	{"at_ns", "AT", UnitNs, "when it last asked, from the recording's start"},
 }
 
-func (t *Timeline) poolTable(w Window, f *Filter) Table {
+func (t *Timeline) poolTable(w query.Window, f *query.Filter) Table {
 	table := Table{Name: "pools", Title: "memory pools, as the program last asked", Columns: poolColumns, Spare: []string{"at_ns"}}
 	pools := t.pools(w, f)
 	keys := slices.SortedFunc(maps.Keys(pools), func(a, b poolKey) int {

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -40,7 +43,7 @@ func (e *NoStepsError) Error() string {
 }
 
 // ReportFunc makes a report of a recording.
-type ReportFunc func(*Timeline, Options) (*Report, error)
+type ReportFunc func(*Timeline, query.Options) (*Report, error)
 
 // Side is one of the two recordings of a comparison: the report on it, and what it was made on. It needs the recording no more.
 type Side struct {
@@ -53,7 +56,7 @@ type Side struct {
 
 // Side makes a report for a comparison. Of the options, Sort and Top are those of the comparison, not of the report. It returns
 // a *NoStepsError if there is nothing to divide by.
-func (t *Timeline) Side(make ReportFunc, opt Options, per Per) (*Side, error) {
+func (t *Timeline) Side(make ReportFunc, opt query.Options, per Per) (*Side, error) {
 	opt.Sort, opt.Top = "", 0
 	r, err := make(t, opt)
 	if err != nil {
@@ -101,7 +104,7 @@ func (t *Timeline) setup() []Fact {
 	for _, f := range [][2]string{{"driver", m.DriverVersion}, {"CUDA", m.CUDAVersion}, {"GPUs", strings.Join(gpus, ", ")},
 		{"framework", strings.Join(slices.Compact(frameworks), ", ")}, {"stacks", m.Stacks}, {"host", m.Host}, {"CPU", m.Machine.CPU},
 		{"kernel", strings.TrimSpace(m.OSRelease + " " + m.Arch)}, {"gpurec", m.GpurecVersion}, {"attached by", m.Attach},
-		{"processes", plural(int64(len(t.facts.processes)), "process")}, {"ranks", t.ranksText()},
+		{"processes", units.Plural(int64(len(t.facts.processes)), "process")}, {"ranks", t.ranksText()},
 		{"complete", m.Complete}} {
 		list = append(list, Fact{Column{Key: f[0]}, f[1]})
 	}
@@ -109,7 +112,7 @@ func (t *Timeline) setup() []Fact {
 }
 
 // launchesOf counts launches of kernels of a name, and runs of graphs where the call is called that.
-func (t *Timeline) launchesOf(kernel *regexp.Regexp, f *Filter) (int64, error) {
+func (t *Timeline) launchesOf(kernel *regexp.Regexp, f *query.Filter) (int64, error) {
 	u := t.newCallUse(f)
 	if err := u.scan(); err != nil {
 		return 0, err
@@ -121,7 +124,7 @@ func (t *Timeline) launchesOf(kernel *regexp.Regexp, f *Filter) (int64, error) {
 		}
 	}
 	for name, s := range u.calls {
-		if name.kind == format.KindLaunch && baseName(name.name) == "cuGraphLaunch" && kernel.MatchString(name.name) {
+		if name.kind == format.KindLaunch && catalog.BaseName(name.name) == "cuGraphLaunch" && kernel.MatchString(name.name) {
 			n += s.calls - s.captured - s.errors
 		}
 	}
@@ -159,7 +162,7 @@ var diffNames = []Column{
 // Diff compares a report on two recordings: rows of tables are paired by the columns that say what they are about, several with
 // equal ones in their order. Rows are ordered by the size of their change. Of opt only Sort and Top are used; it returns a
 // *SortError for a column that no table has.
-func Diff(before, after *Side, opt Options) (*Report, error) {
+func Diff(before, after *Side, opt query.Options) (*Report, error) {
 	a, b := before.report, after.report
 	r := &Report{Command: "diff", Window: b.Window, Quality: b.Quality, Before: &a.Quality, NoMatch: cmp.Or(b.NoMatch, a.NoMatch)}
 	for _, n := range a.Notes {
@@ -186,14 +189,14 @@ func Diff(before, after *Side, opt Options) (*Report, error) {
 }
 
 // said names a recording.
-func (s *Side) said() string { return s.path + ", " + durText(s.report.Window.DurNs()) }
+func (s *Side) said() string { return s.path + ", " + units.Duration(s.report.Window.DurNs()) }
 
 // setupTable has what differs between the recordings.
 func setupTable(before, after *Side) Table {
 	table := Table{Name: "setup", Title: "different about the recordings", Columns: setupColumns, Aside: true}
 	for i, f := range before.setup {
 		if was, is := f.Value.(string), after.setup[i].Value.(string); was != is {
-			table.Rows = append(table.Rows, Row{Cells: []any{f.Key, known(was), known(is)}})
+			table.Rows = append(table.Rows, Row{Cells: []any{f.Key, units.Known(was), units.Known(is)}})
 		}
 	}
 	return table

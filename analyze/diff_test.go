@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -39,7 +40,7 @@ func side(t *testing.T, tp *tape, path string, make ReportFunc, per string) *Sid
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := tp.timeline().Side(make, Options{MaxFrames: 12}, p)
+	s, err := tp.timeline().Side(make, query.Options{MaxFrames: 12}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func side(t *testing.T, tp *tape, path string, make ReportFunc, per string) *Sid
 	return s
 }
 
-func diff(t *testing.T, before, after *Side, opt Options) *Report {
+func diff(t *testing.T, before, after *Side, opt query.Options) *Report {
 	t.Helper()
 	r, err := Diff(before, after, opt)
 	if err != nil {
@@ -80,7 +81,7 @@ func TestDiffByHand(t *testing.T) {
 		"step=^a$": "[changed new] [4 <nil>] [2.5 0.025] [-1.5 0.025] [-37.5 <nil>]",
 	} {
 		name := map[string]string{"": "calls", "second": "calls_per_second", "step=^a$": "calls_per_step"}[per]
-		r := diff(t, side(t, before, "before", (*Timeline).Summary, per), side(t, after, "after", (*Timeline).Summary, per), Options{})
+		r := diff(t, side(t, before, "before", (*Timeline).Summary, per), side(t, after, "after", (*Timeline).Summary, per), query.Options{})
 		got := fmt.Sprint(cells(t, r, "calls", "row"), cells(t, r, "calls", name+"_before"), cells(t, r, "calls", name+"_after"),
 			cells(t, r, "calls", name+"_change"), cells(t, r, "calls", name+"_change_pct"))
 		if got != want {
@@ -95,7 +96,7 @@ func TestDiffByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var none *NoStepsError
-	if _, err := before.timeline().Side((*Timeline).Summary, Options{}, p); !errors.As(err, &none) {
+	if _, err := before.timeline().Side((*Timeline).Summary, query.Options{}, p); !errors.As(err, &none) {
 		t.Errorf("steps of a kernel that there is not: %v", err)
 	}
 	for _, text := range []string{"hour", "step", "step=("} {
@@ -114,14 +115,14 @@ func TestDiffOfLeaks(t *testing.T) {
 	after.stack(9, "remember", "main", "_start")
 	after.meta.DriverVersion, after.meta.Stacks = "590.1", "dwarf"
 	a, b := side(t, before, "before.parquet", (*Timeline).Leaks, ""), side(t, after, "after.parquet", (*Timeline).Leaks, "")
-	r := diff(t, a, b, Options{Top: 20})
+	r := diff(t, a, b, query.Options{Top: 20})
 	goldens(t, r, "diff", 110)
 	for name, want := range map[string]float64{"new_growing": 1, "new_exit_leak": 0, "growing_change": 1, "new": 1, "gone": 0, "changed": 0, "live_bytes_change": 1000 * float64(mib)} {
 		if v, ok, known := r.Number(name); v != want || !ok || !known {
 			t.Errorf("%s is %v (%v, %v), want %v", name, v, ok, known, want)
 		}
 	}
-	back := diff(t, b, a, Options{Sort: "change"})
+	back := diff(t, b, a, query.Options{Sort: "change"})
 	if v, _, _ := back.Number("gone_growing"); v != 1 {
 		t.Errorf("the other way round %v rows are no longer growing", v)
 	}
@@ -129,10 +130,10 @@ func TestDiffOfLeaks(t *testing.T) {
 		t.Errorf("by change: %v", status)
 	}
 	var wrong *SortError
-	if _, err := Diff(a, b, Options{Sort: "colour"}); !errors.As(err, &wrong) {
+	if _, err := Diff(a, b, query.Options{Sort: "colour"}); !errors.As(err, &wrong) {
 		t.Error(err)
 	}
-	same := diff(t, a, a, Options{})
+	same := diff(t, a, a, query.Options{})
 	if v, _, _ := same.Number("same"); v != float64(len(cells(t, same, "leaks", "row"))) || len(same.Tables[0].Rows)+len(same.Tables[1].Rows) > 0 {
 		t.Errorf("a recording differs from itself: %v rows are the same", v)
 	}
@@ -153,11 +154,11 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 		return tp
 	}
 	for _, by := range []string{"stack", "pid", "thread", "site"} {
-		leaks := func(tl *Timeline, opt Options) (*Report, error) {
+		leaks := func(tl *Timeline, opt query.Options) (*Report, error) {
 			opt.GroupBy = by
 			return tl.Leaks(opt)
 		}
-		r := diff(t, side(t, make(42, 1), "a", leaks, ""), side(t, make(77, 5), "b", leaks, ""), Options{})
+		r := diff(t, side(t, make(42, 1), "a", leaks, ""), side(t, make(77, 5), "b", leaks, ""), query.Options{})
 		for _, status := range cells(t, r, "leaks", "row") {
 			if status != "same" {
 				t.Errorf("by %s: %v", by, cells(t, r, "leaks", "row"))
@@ -170,12 +171,14 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 	reports := map[string]ReportFunc{
 		"summary": (*Timeline).Summary, "leaks": (*Timeline).Leaks, "stacks": (*Timeline).Stacks, "errors": (*Timeline).Errors, "xid": (*Timeline).Xids,
 		"gpu": (*Timeline).GPU, "oom": (*Timeline).OOM,
-		"memory": func(t *Timeline, opt Options) (*Report, error) { return t.MemoryReport(MemoryOptions{Options: opt}) },
-		"hang":   func(t *Timeline, opt Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) },
-		"allocator": func(t *Timeline, opt Options) (*Report, error) {
+		"memory": func(t *Timeline, opt query.Options) (*Report, error) {
+			return t.MemoryReport(MemoryOptions{Options: opt})
+		},
+		"hang": func(t *Timeline, opt query.Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) },
+		"allocator": func(t *Timeline, opt query.Options) (*Report, error) {
 			return t.AllocatorReport(AllocatorOptions{Options: opt})
 		},
-		"frag": func(t *Timeline, opt Options) (*Report, error) {
+		"frag": func(t *Timeline, opt query.Options) (*Report, error) {
 			r, _, err := t.Fragmentation(FragOptions{Options: opt})
 			return r, err
 		},
@@ -189,7 +192,7 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 			}
 			for _, a := range sides {
 				for _, b := range sides {
-					r := diff(t, a, b, Options{Top: 5})
+					r := diff(t, a, b, query.Options{Top: 5})
 					if a == b {
 						if v, _, _ := r.Number("changed"); v != 0 {
 							t.Errorf("%s: a recording differs from itself", name)
@@ -233,10 +236,10 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 		}
 	}
 	tp.meta.StartNs, tp.meta.EndNs = -1<<63, 1<<63-1
-	hung := func(t *Timeline, opt Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) }
+	hung := func(t *Timeline, opt query.Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) }
 	for _, make := range []ReportFunc{hung, (*Timeline).Leaks, (*Timeline).Summary} {
 		a, b := side(t, tp, "a", make, "second"), side(t, newTape(t), "b", make, "second")
-		for _, r := range []*Report{diff(t, a, b, Options{}), diff(t, b, a, Options{})} {
+		for _, r := range []*Report{diff(t, a, b, query.Options{}), diff(t, b, a, query.Options{})} {
 			safe(t, r)
 			for _, f := range Formats() {
 				if err := Render(io.Discard, r, RenderOptions{Format: f}); err != nil {

@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // keyNames are the columns that say what a row is about where a table does not declare its keys. Numbers of processes, threads
@@ -75,7 +78,7 @@ func (d *differ) per() string {
 	if d.after.amount == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: before %s, after %s", d.after.per.unit, rateText(d.before.amount), rateText(d.after.amount))
+	return fmt.Sprintf("%s: before %s, after %s", d.after.per.unit, units.RateText(d.before.amount), units.RateText(d.after.amount))
 }
 
 // name is the key of a column in a comparison.
@@ -97,8 +100,8 @@ func (s *Side) value(c *Column, v any) any {
 		n = float64(v)
 	case float64:
 		n = v
-	case measured:
-		n = v.value
+	case catalog.Measured:
+		n = v.Value
 	case bool:
 		if v {
 			return int64(1)

@@ -6,5 +6,9 @@
 // is a consumer of that replay and lives in a file of its own; it returns values
 // (Report), which the render files turn into text, JSON, CSV or Markdown.
 //
+// The folders know no report: they hold text and statistics (units, stats, catalog), the
+// options of reports (query), and parts of the model (model/...). Only analyze and query
+// are meant for other programs; names in the other folders may change.
+//
 // The package does not print, log or exit, and knows nothing of flags.
 package analyze

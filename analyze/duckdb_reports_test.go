@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	querypkg "github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -74,10 +76,10 @@ func TestReportsEqualDuckDB(t *testing.T) {
 		}
 		reports := callReports(tl)
 		reports["errors"] = tl.Errors
-		reports["gaps"] = func(o Options) (*Report, error) { return tl.Gaps(GapOptions{Options: o, MinGapNs: 8 * ms}) }
+		reports["gaps"] = func(o querypkg.Options) (*Report, error) { return tl.Gaps(GapOptions{Options: o, MinGapNs: 8 * ms}) }
 		for i, answer := range inDuckDB(t, queries...) {
 			s := &sqlReports[i]
-			r, err := reports[s.name](Options{})
+			r, err := reports[s.name](querypkg.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +167,7 @@ func sameNumber(name string, got, want any) bool {
 	n, isNumber := got.(int64)
 	exact, err := strconv.ParseFloat(text, 64)
 	isQuantile := strings.Contains(name, "p95") || strings.Contains(name, "p99") || strings.Contains(name, "med")
-	return isNumber && err == nil && isQuantile && math.Abs(float64(n)-exact) <= sketchErrorPct/100*exact
+	return isNumber && err == nil && isQuantile && math.Abs(float64(n)-exact) <= stats.SketchErrorPct/100*exact
 }
 
 // TestAllocatorEqualsDuckDB has DuckDB find what tensors are live, by place, and what the
@@ -179,7 +181,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	world.row(format.AllocatorSnapshot, 0, 0, nil)
 	tp.meta.EndNs = epoch + world.now + second
 	tl := tp.timeline()
-	leaks, err := tl.Leaks(Options{})
+	leaks, err := tl.Leaks(querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +208,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 // TestLiveMemoryByPlaceEqualsDuckDB is the same for the driver's memory.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 	tp := training(t)
-	leaks, err := tp.timeline().Leaks(Options{})
+	leaks, err := tp.timeline().Leaks(querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

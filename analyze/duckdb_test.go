@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -58,7 +59,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 	for _, r := range tp.rows {
 		kinds[r.Kind]++
 	}
-	r, err := tl.Leaks(Options{})
+	r, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -15,7 +19,7 @@ type errorUse struct {
 	*callUse
 	groups map[errorKey]*errorGroup
 	quiet  map[errorKey]*errorGroup // results that are no failure; without place
-	names  names
+	names  origin.Names
 	frees  failedFrees
 
 	stack []int32
@@ -33,7 +37,7 @@ type errorGroup struct {
 	calls, nested   int64
 	firstNs, lastNs int64 // entries
 	stack           int32 // of the first one
-	threads         map[thread]int64
+	threads         map[origin.Thread]int64
 }
 
 var errorColumns = []Column{
@@ -91,11 +95,11 @@ var errorClasses = []string{"asynchronous", "memory", "call", "question"}
 
 func errorClass(name string, result int32) string {
 	switch {
-	case isAsynchronous(result):
+	case catalog.IsAsynchronous(result):
 		return errorClasses[0]
 	case result == resultOutOfMemory:
 		return errorClasses[1]
-	case isQuestion(name, result):
+	case catalog.IsQuestion(name, result):
 		return errorClasses[3]
 	}
 	return errorClasses[2]
@@ -103,7 +107,7 @@ func errorClass(name string, result int32) string {
 
 // Errors reports which calls failed, what that means, and of errors that come from earlier work what was launched before. It
 // returns a *SortError for a column that there is not.
-func (t *Timeline) Errors(opt Options) (*Report, error) {
+func (t *Timeline) Errors(opt query.Options) (*Report, error) {
 	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
@@ -117,11 +121,11 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 		return nil, err
 	}
 	faults = slices.DeleteFunc(faults, func(f fault) bool {
-		return f.startNs < u.window.FromNs || f.startNs > u.window.ToNs || !opt.caller(f.pid, f.tid, f.device, f.stream)
+		return f.startNs < u.window.FromNs || f.startNs > u.window.ToNs || !opt.PassesCaller(f.pid, f.tid, f.device, f.stream)
 	})
 	r := &Report{Command: "errors", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
-	if len(u.seen.pids) > 0 && !u.matched() {
-		r.NoMatch = u.seen.explain(&opt.Filter)
+	if len(u.seen.Pids) > 0 && !u.matched() {
+		r.NoMatch = u.seen.Explain(&opt.Filter)
 	}
 	frees, err := t.invalidFrees(u, &r.Quality)
 	if err != nil {
@@ -131,7 +135,7 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 	if r.Facts = fill(errorFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no call returned an error"
 	} else if n := u.frees.leftOut; n > 0 {
-		r.Facts[0].Value = fmt.Sprintf("%s more failed frees are only counted as failed calls", thousands(n))
+		r.Facts[0].Value = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(n))
 	}
 	table, err := u.table(&opt)
 	if err != nil {
@@ -146,13 +150,13 @@ func (t *Timeline) Errors(opt Options) (*Report, error) {
 	return r, nil
 }
 
-func (t *Timeline) newErrorUse(f *Filter) *errorUse {
+func (t *Timeline) newErrorUse(f *query.Filter) *errorUse {
 	return &errorUse{callUse: t.newCallUse(f), groups: make(map[errorKey]*errorGroup), quiet: make(map[errorKey]*errorGroup)}
 }
 
 // matched reports whether the filter let any caller through, failed or not.
 func (u *errorUse) matched() bool {
-	n := u.seen.explain(u.filter)
+	n := u.seen.Explain(u.filter)
 	return n.Filter == ""
 }
 
@@ -171,7 +175,7 @@ func (u *errorUse) scan() error {
 
 func (u *errorUse) group(g *format.Group) {
 	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
-	if !u.filter.callers() && !slices.ContainsFunc(u.result, func(r int32) bool { return r != 0 }) {
+	if !u.filter.Callers() && !slices.ContainsFunc(u.result, func(r int32) bool { return r != 0 }) {
 		return
 	}
 	u.kind, u.name, u.kernel = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name), g.StringsInto("kernel", u.kernel)
@@ -180,7 +184,7 @@ func (u *errorUse) group(g *format.Group) {
 	u.pid, u.tid = g.Int32("pid", u.pid), g.Int32("tid", u.tid)
 	parent := g.Int64("parent_start_ns", nil)
 	pass := u.passes(g, u.kind, u.kernel)
-	names := u.names.all(u.name.Dict)
+	names := u.names.All(u.name.Dict)
 	u.frees.next()
 	for i, start := range u.start {
 		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) || u.result[i] == 0 || u.flags[i]&noResult != 0 {
@@ -190,20 +194,20 @@ func (u *errorUse) group(g *format.Group) {
 		groups := u.quiet
 		if isError(u.result[i]) {
 			groups = u.groups
-			key.site = u.names.id(u.t.siteOfCall(u.stack[i], u.site.At(i)))
+			key.site = u.names.ID(u.t.siteOfCall(u.stack[i], u.site.At(i)))
 			u.frees.add(g, i, u.kind.At(i), failedFree{startNs: start, pid: u.pid[i], tid: u.tid[i], stack: u.stack[i],
 				result: u.result[i], name: key.name, site: key.site})
 		}
 		e := groups[key]
 		if e == nil {
-			e = &errorGroup{firstNs: start, lastNs: start, stack: u.stack[i], threads: make(map[thread]int64)}
+			e = &errorGroup{firstNs: start, lastNs: start, stack: u.stack[i], threads: make(map[origin.Thread]int64)}
 			groups[key] = e
 		}
-		e.add(start, u.stack[i], thread{u.pid[i], u.tid[i]}, parent[i] != 0)
+		e.add(start, u.stack[i], origin.Thread{Pid: u.pid[i], Tid: u.tid[i]}, parent[i] != 0)
 	}
 }
 
-func (e *errorGroup) add(startNs int64, stack int32, th thread, nested bool) {
+func (e *errorGroup) add(startNs int64, stack int32, th origin.Thread, nested bool) {
 	e.calls++
 	if nested {
 		e.nested++
@@ -219,7 +223,7 @@ func (u *errorUse) totals(faults int, frees []invalidFree) []Fact {
 	var failed, memory, questions, quiet int64
 	for key, e := range u.groups {
 		failed += e.calls
-		switch errorClass(u.names.list[key.name], key.result) {
+		switch errorClass(u.names.List[key.name], key.result) {
 		case "memory":
 			memory += e.calls
 		case "question":
@@ -233,15 +237,15 @@ func (u *errorUse) totals(faults int, frees []invalidFree) []Fact {
 }
 
 // table has a row per function, result and place: the worst class first, then by calls.
-func (u *errorUse) table(opt *Options) (Table, error) {
+func (u *errorUse) table(opt *query.Options) (Table, error) {
 	table := Table{Name: "errors", Title: "failed calls", Columns: errorColumns, Spare: []string{"thread_count", "last_ns", "processes", "class"}}
 	start := u.t.Recording().FromNs
 	for key, e := range u.groups {
-		name := u.names.list[key.name]
+		name := u.names.List[key.name]
 		processes, threads := u.t.threadNames(e.threads)
-		table.Rows = append(table.Rows, Row{stack: e.stack, Evidence: resultMeaning(key.result), Cells: []any{
-			e.calls, errorClass(name, key.result), name, int64(key.result), resultName(key.result), e.firstNs - start, e.lastNs - start,
-			processes, threads, int64(len(e.threads)), e.nested, resultMeaning(key.result), u.names.list[key.site]}})
+		table.Rows = append(table.Rows, Row{stack: e.stack, Evidence: catalog.ResultMeaning(key.result), Cells: []any{
+			e.calls, errorClass(name, key.result), name, int64(key.result), catalog.ResultName(key.result), e.firstNs - start, e.lastNs - start,
+			processes, threads, int64(len(e.threads)), e.nested, catalog.ResultMeaning(key.result), u.names.List[key.site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		rank := func(r Row) int { return slices.Index(errorClasses, r.Cells[1].(string)) }
@@ -256,16 +260,16 @@ func (u *errorUse) table(opt *Options) (Table, error) {
 }
 
 // threadNames lists the processes and the busiest threads of a set.
-func (t *Timeline) threadNames(calls map[thread]int64) (processes, threads []string) {
+func (t *Timeline) threadNames(calls map[origin.Thread]int64) (processes, threads []string) {
 	const most = 8
-	list := slices.SortedFunc(maps.Keys(calls), func(a, b thread) int {
-		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
+	list := slices.SortedFunc(maps.Keys(calls), func(a, b origin.Thread) int {
+		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 	})
 	for i, th := range list {
 		if i < most {
-			threads = append(threads, strings.TrimSpace(fmt.Sprintf("%d %s", th.tid, t.facts.threads[th])))
+			threads = append(threads, strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, t.facts.threads[th])))
 		}
-		if pid := fmt.Sprint(th.pid); !slices.Contains(processes, pid) {
+		if pid := fmt.Sprint(th.Pid); !slices.Contains(processes, pid) {
 			processes = append(processes, pid)
 		}
 	}
@@ -277,7 +281,7 @@ func (t *Timeline) threadNames(calls map[thread]int64) (processes, threads []str
 func (u *errorUse) quietTable() Table {
 	table := Table{Name: "no_errors", Title: "results that are no error", Columns: quietColumns, Aside: true}
 	for key, e := range u.quiet {
-		table.Rows = append(table.Rows, Row{Cells: []any{e.calls, u.names.list[key.name], int64(key.result), resultName(key.result), resultMeaning(key.result)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{e.calls, u.names.List[key.name], int64(key.result), catalog.ResultName(key.result), catalog.ResultMeaning(key.result)}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[1], b.Cells[1]), -compareCells(a.Cells[2], b.Cells[2]))
@@ -294,15 +298,15 @@ func (t *Timeline) faultTable(faults []fault, top int) Table {
 		if f.context != 0 {
 			context = fmt.Sprintf("0x%x", uint64(f.context))
 		}
-		evidence := resultMeaning(f.result) + fmt.Sprintf("; it happened in work that was given to the GPU before %s was called or while it waited: the launches that are listed are suspects, "+
+		evidence := catalog.ResultMeaning(f.result) + fmt.Sprintf("; it happened in work that was given to the GPU before %s was called or while it waited: the launches that are listed are suspects, "+
 			"the last ones first; every later call in this context returns the same", f.name)
 		if x, ok := t.facts.xidOf(f); ok {
-			xid = fmt.Sprintf("%d, %s before", x.code, durText(f.endNs-x.atNs))
+			xid = fmt.Sprintf("%d, %s before", x.code, units.Duration(f.endNs-x.atNs))
 			e, _ := x.describe()
-			evidence += fmt.Sprintf("; the driver reported Xid %d (%s) of this process: %s", x.code, e.name, strings.TrimSpace(x.text))
+			evidence += fmt.Sprintf("; the driver reported Xid %d (%s) of this process: %s", x.code, e.Name, strings.TrimSpace(x.text))
 		}
 		table.Rows = append(table.Rows, Row{Evidence: evidence, Cells: []any{f.endNs - t.Recording().FromNs, int64(f.pid), int64(f.tid), context, t.ordinalLabel(f.pid, f.device),
-			f.name, int64(f.result), xid, resultName(f.result)}})
+			f.name, int64(f.result), xid, catalog.ResultName(f.result)}})
 	}
 	if top > 0 && len(table.Rows) > top {
 		table.More, table.Rows = len(table.Rows)-top, table.Rows[:top]
@@ -312,7 +316,7 @@ func (t *Timeline) faultTable(faults []fault, top int) Table {
 }
 
 // suspectTable lists the launches before faults.
-func (t *Timeline) suspectTable(faults []fault, opt *Options) (Table, error) {
+func (t *Timeline) suspectTable(faults []fault, opt *query.Options) (Table, error) {
 	table := Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true, Keys: []string{}, Spare: []string{"tid"}}
 	moments := make([]moment, len(faults))
 	for i, f := range faults {

@@ -6,19 +6,16 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/format"
-)
-
-// Names of the NVML samples that reports use.
-const (
-	metricMemoryUsed  = "memory_used_bytes"
-	metricMemoryTotal = "memory_total_bytes"
 )
 
 // facts are the rows of a recording that are neither calls nor stacks.
 type facts struct {
 	processes map[int32]process
-	threads   map[thread]string // names
+	threads   map[origin.Thread]string // names
 	devices   map[int32]device
 	// onlyDevice is the machine's GPU if it has one, else -1.
 	onlyDevice int32
@@ -26,16 +23,16 @@ type facts struct {
 	lost       []loss
 	notes      []string
 	inferences []format.StackInference
-	sampling   sampling
+	sampling   sampling.Switches
 	samples    []sample // in order of time
-	metrics    names
+	metrics    origin.Names
 	// processSamples are in order of time, others are the names they tell of processes.
 	processSamples []processSample
 	others         map[int32]string
 	xids           []xid
 	// allocators that processes have, in the order of their notes.
 	allocators     []allocatorFact
-	allocatorRules map[int32]allocatorRules // by process
+	allocatorRules map[int32]caching.Rules // by process
 
 	// hasRanks is set if the rank of any process is known, severalJobs if processes are of
 	// different jobs.
@@ -58,8 +55,6 @@ type process struct {
 	ContainerID string          `json:"container_id"`
 	Cgroup      string          `json:"cgroup"`
 }
-
-type thread struct{ pid, tid int32 }
 
 type device struct {
 	name       string
@@ -97,10 +92,10 @@ type processSample struct {
 func (t *Timeline) readFacts() error {
 	f := &t.facts
 	f.processes = make(map[int32]process)
-	f.threads = make(map[thread]string)
+	f.threads = make(map[origin.Thread]string)
 	f.devices = make(map[int32]device)
 	f.others = make(map[int32]string)
-	f.allocatorRules = make(map[int32]allocatorRules)
+	f.allocatorRules = make(map[int32]caching.Rules)
 	if err := t.rec.Rows(f.add, format.ClassFact); err != nil {
 		return err
 	}
@@ -113,7 +108,7 @@ func (t *Timeline) readFacts() error {
 		}
 	}
 	f.compareIdentities()
-	f.sampling.finish()
+	f.sampling.Finish()
 	f.onlyDevice = -1
 	if len(f.devices) == 1 {
 		for d := range f.devices {
@@ -135,7 +130,7 @@ func (f *facts) add(r *format.Row) error {
 	case format.KindProcess:
 		f.addProcess(r)
 	case format.KindThread:
-		f.threads[thread{r.Pid, r.Tid}] = r.Name
+		f.threads[origin.Thread{Pid: r.Pid, Tid: r.Tid}] = r.Name
 	case format.KindDevice:
 		var fact format.DeviceFact
 		_ = json.Unmarshal([]byte(r.Message), &fact) // without a UUID the device pairs with nothing
@@ -143,12 +138,12 @@ func (f *facts) add(r *format.Row) error {
 	case format.KindLost:
 		f.lost = append(f.lost, loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
 	case format.KindNote:
-		if i, ok := readInference(r); ok {
+		if i, ok := sampling.ReadInference(r); ok {
 			f.addInference(i)
 		} else if r.Name == format.NoteAllocator {
 			f.addAllocator(r)
 		} else if r.Name == format.NoteSampling {
-			f.sampling.add(r)
+			f.sampling.Add(r)
 		} else {
 			f.notes = append(f.notes, r.Message)
 		}
@@ -163,7 +158,7 @@ func (f *facts) addAllocator(r *format.Row) {
 		return
 	}
 	f.allocators = append(f.allocators, a)
-	f.allocatorRules[r.Pid] = readAllocatorRules(a.Conf)
+	f.allocatorRules[r.Pid] = caching.ParseRules(a.Conf)
 	for _, text := range []string{a.Missing, a.Limits} {
 		if text != "" && !slices.Contains(f.notes, text) {
 			f.notes = append(f.notes, text)
@@ -178,7 +173,7 @@ func (f *facts) addSamples(g *format.Group) {
 	start, value := g.Int64("start_ns", nil), g.Float64("value", nil)
 	device, pid := g.Int32("device", nil), g.Int32("pid", nil)
 	message := g.Strings("message")
-	metrics := f.metrics.all(name.Dict)
+	metrics := f.metrics.All(name.Dict)
 	for i, at := range start {
 		switch kind.At(i) {
 		case format.KindNVML:
@@ -253,7 +248,7 @@ func (f *facts) lostCalls(class string) int64 {
 
 // lastSample returns the newest value of a metric of a device until toNs.
 func (f *facts) lastSample(metric string, device int32, toNs int64) (float64, bool) {
-	id, ok := f.metrics.ids[metric]
+	id, ok := f.metrics.Ids[metric]
 	if !ok {
 		return 0, false
 	}
@@ -275,32 +270,4 @@ func (f *facts) allExited() (atNs int64, ok bool) {
 		atNs = max(atNs, p.ExitNs)
 	}
 	return atNs, len(f.processes) > 0
-}
-
-// names gives strings small numbers: the same string always the same one.
-type names struct {
-	ids  map[string]int32
-	list []string
-}
-
-func (n *names) id(s string) int32 {
-	if id, ok := n.ids[s]; ok {
-		return id
-	}
-	if n.ids == nil {
-		n.ids = make(map[string]int32)
-	}
-	id := int32(len(n.list))
-	n.ids[s] = id
-	n.list = append(n.list, s)
-	return id
-}
-
-// all returns the numbers of a column's dictionary.
-func (n *names) all(dict []string) []int32 {
-	ids := make([]int32, len(dict))
-	for i, s := range dict {
-		ids[i] = n.id(s)
-	}
-	return ids
 }

@@ -1,6 +1,9 @@
 package analyze
 
-import "github.com/gpurec/gpurec/format"
+import (
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
 
 // freeTarget is the kind of thing that a call gives back. Equal numbers of different targets
 // name different things.
@@ -81,7 +84,7 @@ func (f *failedFrees) add(g *format.Group, i int, kind string, call failedFree) 
 		f.leftOut++
 		return
 	}
-	call.ptr, call.endNs = f.ptr[i], endOf(call.startNs, f.dur[i])
+	call.ptr, call.endNs = f.ptr[i], units.EndOf(call.startNs, f.dur[i])
 	call.memory = f.memory.At(i)
 	call.target, _ = targetOf(kind, call.memory)
 	f.list = append(f.list, call)

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 func TestConditions(t *testing.T) {
-	r, err := training(t).timeline().Leaks(Options{})
+	r, err := training(t).timeline().Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,7 @@ func TestConditionsThatAreWrong(t *testing.T) {
 func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
 	tp := newTape(t)
 	tp.alloc(1, 1, 0x1000, 64)
-	r, err := tp.timeline().Leaks(Options{})
+	r, err := tp.timeline().Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -26,7 +28,7 @@ func (f *fault) before(o *fault) int {
 
 // label names the fault where others are listed with it.
 func (f *fault) label(t *Timeline) string {
-	return fmt.Sprintf("%d at %s", f.result, durText(f.endNs-t.Recording().FromNs))
+	return fmt.Sprintf("%d at %s", f.result, units.Duration(f.endNs-t.Recording().FromNs))
 }
 
 // faultKey is what breaks once: a context, until the process resets or destroys one.
@@ -74,7 +76,7 @@ func (t *Timeline) faults() ([]fault, error) {
 
 func (s *faultScan) group(g *format.Group) {
 	s.result = g.Int32("result", s.result)
-	if !slices.ContainsFunc(s.result, isAsynchronous) {
+	if !slices.ContainsFunc(s.result, catalog.IsAsynchronous) {
 		return
 	}
 	s.start, s.dur = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur)
@@ -83,10 +85,10 @@ func (s *faultScan) group(g *format.Group) {
 	s.flags, s.stack = g.Int32("flags", s.flags), g.Int32("stack_id", s.stack)
 	s.name, s.site = g.StringsInto("name", s.name), g.StringsInto("site", s.site)
 	for i, result := range s.result {
-		if !isAsynchronous(result) || s.flags[i]&noResult != 0 {
+		if !catalog.IsAsynchronous(result) || s.flags[i]&noResult != 0 {
 			continue
 		}
-		f := fault{startNs: s.start[i], endNs: endOf(s.start[i], s.dur[i]), pid: s.pid[i], tid: s.tid[i], device: s.t.deviceOf(s.pid[i], s.context[i], s.device[i]),
+		f := fault{startNs: s.start[i], endNs: units.EndOf(s.start[i], s.dur[i]), pid: s.pid[i], tid: s.tid[i], device: s.t.deviceOf(s.pid[i], s.context[i], s.device[i]),
 			context: s.context[i], stream: s.stream[i], result: result, stack: s.stack[i], name: s.name.At(i), site: s.site.At(i)}
 		ends, _ := slices.BinarySearch(s.ends[f.pid], f.endNs)
 		key := faultKey{f.pid, f.context, ends}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // Folded writes a profile as folded stacks, which flamegraph.pl and speedscope read: a line per distinct stack, root first, and its
@@ -63,7 +64,7 @@ func foldedLocation(l *profile.Location) string {
 		if l.Mapping.File == pythonModule && line.Line > 0 && strings.HasSuffix(name, ")") {
 			name = fmt.Sprintf("%s:%d)", name[:len(name)-1], line.Line) // step (train.py:12)
 		}
-		list = append(list, foldedFrames.Replace(oneLine(name)))
+		list = append(list, foldedFrames.Replace(units.OneLine(name)))
 	}
 	return strings.Join(list, ";")
 }

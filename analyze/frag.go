@@ -7,17 +7,22 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // FragOptions shape the report of fragmentation.
 type FragOptions struct {
-	Options
+	query.Options
 	// Request is the size of which it is told how much free memory could serve it, bytes;
 	// 0: the largest one that the owner of the memory was asked for.
 	Request int64
 	// At is the moment that is told of; MemoryAtPeak is that at which most was kept by
 	// blocks. AtNs is the moment for MemoryAtTime, Unix ns.
-	At   MemoryAt
+	At   query.Moment
 	AtNs int64
 	// Maps adds address maps to the report, as text.
 	Maps bool
@@ -31,7 +36,7 @@ const (
 	spacePool         = "memory pool"
 )
 
-func (k spaceKind) String() string {
+func spaceKindString(k caching.SpaceKind) string {
 	return [...]string{spaceSegments, spaceExpandable, spaceReservations}[k]
 }
 
@@ -141,14 +146,14 @@ func (s *fragScan) report(p *programMemory) (*Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
 	r := &Report{Command: "frag", Window: s.window, Quality: t.programQuality(p), Notes: t.facts.notes}
 	owners := s.sorted()
-	frees := p.counts().frees
-	p.allocators.all(func(a *allocator) { frees += a.counts.frees })
+	frees := p.counts().Frees
+	p.allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := r.Quality.confidence(frees)
 	spaces := s.spaceTable(owners, level, reasons)
 	pins := s.pinTable(owners)
 	trends, rising := s.trendTable(owners)
-	if len(owners) == 0 && len(s.seen.pids) > 0 && len(spaces.Rows) == 0 {
-		r.NoMatch = s.seen.explain(&opt.Filter)
+	if len(owners) == 0 && len(s.seen.Pids) > 0 && len(spaces.Rows) == 0 {
+		r.NoMatch = s.seen.Explain(&opt.Filter)
 	}
 	r.Facts = s.facts(len(spaces.Rows))
 	r.Totals = s.totals(&spaces, owners, rising)
@@ -187,7 +192,7 @@ func (s *fragScan) ownerTitle(o *fragOwner) string {
 // Bounds of the verdict fragmented.
 const (
 	fragmentedShare = 0.2
-	fragmentedBytes = largeSegment
+	fragmentedBytes = caching.LargeSegment
 )
 
 func fragmentedBy(kept, reserved int64) bool {
@@ -201,7 +206,7 @@ func (s *fragScan) spaceTable(owners []*fragOwner, level string, reasons []strin
 			continue
 		}
 		for _, sp := range o.detail.spaces {
-			if sp.reserved+sp.active > 0 && sp.reserved >= s.opt.MinBytes {
+			if sp.Reserved+sp.Active > 0 && sp.Reserved >= s.opt.MinBytes {
 				table.Rows = append(table.Rows, s.spaceRow(o, sp, level, reasons))
 			}
 		}
@@ -213,55 +218,55 @@ func (s *fragScan) spaceTable(owners []*fragOwner, level string, reasons []strin
 	return table
 }
 
-func (s *fragScan) spaceRow(o *fragOwner, sp *space, level string, reasons []string) Row {
+func (s *fragScan) spaceRow(o *fragOwner, sp *caching.Space, level string, reasons []string) Row {
 	d := o.detail
 	request := cmp.Or(s.opt.Request, o.largest)
 	var unusable, blowUp, saved, least, asked any
-	if request > 0 && sp.unused > 0 {
-		unusable = 100 * sp.unusable(request)
+	if request > 0 && sp.Unused > 0 {
+		unusable = 100 * sp.Unusable(request)
 	}
 	if request > 0 {
 		asked = request
 	}
-	if b, ok := sp.blowUp(); ok {
+	if b, ok := sp.BlowUp(); ok {
 		blowUp = b
 	}
-	verdict, where := "fine", sp.kind.String()
+	verdict, where := "fine", spaceKindString(sp.Kind)
 	switch {
-	case sp.kind == inReservation:
+	case sp.Kind == caching.InReservation:
 		verdict = "addresses"
-	case fragmentedBy(sp.kept, sp.reserved):
+	case fragmentedBy(sp.Kept, sp.Reserved):
 		verdict = "fragmented"
 	}
-	if sp.kind == inSegments {
-		saved, least = sp.saved, sp.savedLeast
+	if sp.Kind == caching.InSegments {
+		saved, least = sp.Saved, sp.SavedLeast
 	}
 	if !o.reservations {
-		where += ", pool " + poolName(sp.pool)
+		where += ", pool " + caching.PoolName(sp.Pool)
 	}
 	level, reasons = d.trust(level, reasons)
-	internal := max(0, sp.active-sp.requested)
+	internal := max(0, sp.Active-sp.Requested)
 	if o.reservations {
 		internal = 0
 	}
-	evidence := sp.evidence(request, unusable) + "; confidence " + level
+	evidence := spaceEvidence(sp, request, unusable) + "; confidence " + level
 	if len(reasons) > 0 {
 		evidence += ": " + strings.Join(reasons, ", ")
 	}
 	return Row{Evidence: evidence, Brief: verdict == "fine" && len(s.owners) > 1,
-		Cells: []any{verdict, sp.reserved, sp.active, sp.unused, sp.kept, sp.external(), sp.largest, blowUp, unusable, asked, saved, least, sp.split, internal,
-			sp.extents, sp.blocks, int64(len(sp.gaps)), d.unseen, d.atNs - s.t.Recording().FromNs, level, reasons, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), where}}
+		Cells: []any{verdict, sp.Reserved, sp.Active, sp.Unused, sp.Kept, sp.External(), sp.Largest, blowUp, unusable, asked, saved, least, sp.Split, internal,
+			sp.Extents, sp.Blocks, int64(len(sp.Gaps)), d.unseen, d.atNs - s.t.Recording().FromNs, level, reasons, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), where}}
 }
 
 // trust lowers the confidence where an allocator has segments that were not seen to come.
 func (d *fragDetail) trust(level string, reasons []string) (string, []string) {
-	strays := slices.ContainsFunc(d.spaces, func(s *space) bool { return s.strays > 0 })
+	strays := slices.ContainsFunc(d.spaces, func(s *caching.Space) bool { return s.Strays > 0 })
 	if d.unseen == 0 && !strays {
 		return level, reasons
 	}
 	reason := "some blocks lie in segments from before the recording"
 	if d.unseen > 0 {
-		reason = bytesText(d.unseen) + " of the allocator's segments are older than the recording"
+		reason = units.Bytes(d.unseen) + " of the allocator's segments are older than the recording"
 	}
 	if level == confidenceHigh {
 		level = confidenceMedium
@@ -269,17 +274,17 @@ func (d *fragDetail) trust(level string, reasons []string) (string, []string) {
 	return level, append(reasons[:len(reasons):len(reasons)], reason)
 }
 
-// evidence says in words what the numbers of a space mean.
-func (s *space) evidence(request int64, unusable any) string {
-	if s.kind == inReservation {
-		return fmt.Sprintf("%s of %s are mapped, in %s; the largest hole has %s", bytesText(s.active), bytesText(s.reserved), plural(s.blocks, "mapping"), bytesText(s.largest))
+// spaceEvidence says in words what the numbers of a space mean.
+func spaceEvidence(s *caching.Space, request int64, unusable any) string {
+	if s.Kind == caching.InReservation {
+		return fmt.Sprintf("%s of %s are mapped, in %s; the largest hole has %s", units.Bytes(s.Active), units.Bytes(s.Reserved), units.Plural(s.Blocks, "mapping"), units.Bytes(s.Largest))
 	}
-	text := fmt.Sprintf("%s of %s are unused in %s, %s of it kept by %s", bytesText(s.unused), bytesText(s.reserved), plural(int64(len(s.gaps)), "gap"), bytesText(s.kept), plural(s.blocks, "block"))
+	text := fmt.Sprintf("%s of %s are unused in %s, %s of it kept by %s", units.Bytes(s.Unused), units.Bytes(s.Reserved), units.Plural(int64(len(s.Gaps)), "gap"), units.Bytes(s.Kept), units.Plural(s.Blocks, "block"))
 	if pct, ok := unusable.(float64); ok {
-		text += fmt.Sprintf("; a request of %s finds no place in %.0f%% of it", bytesText(request), pct)
+		text += fmt.Sprintf("; a request of %s finds no place in %.0f%% of it", units.Bytes(request), pct)
 	}
-	if s.kind == inSegments && s.saved > 0 {
-		text += fmt.Sprintf("; expandable segments would let up to %s go back", bytesText(s.saved))
+	if s.Kind == caching.InSegments && s.Saved > 0 {
+		text += fmt.Sprintf("; expandable segments would let up to %s go back", units.Bytes(s.Saved))
 	}
 	return text
 }
@@ -292,7 +297,7 @@ func (s *fragScan) poolRows(level string, reasons []string) []Row {
 		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.pool, b.pool))
 	}) {
 		p := pools[key]
-		s.seen.add(key.pid, key.pid, p.device, 0)
+		s.seen.Add(key.pid, key.pid, p.device, 0)
 		if p.reserved < 0 || p.used < 0 || p.reserved < s.opt.MinBytes {
 			continue
 		}
@@ -305,7 +310,7 @@ func (s *fragScan) poolRows(level string, reasons []string) []Row {
 		if p.used > 0 {
 			blowUp = float64(p.reserved) / float64(p.used)
 		}
-		rows = append(rows, Row{Evidence: fmt.Sprintf("the pool held %s that nobody used when the program last asked; how it lies is the driver's secret; confidence %s", bytesText(unused), level),
+		rows = append(rows, Row{Evidence: fmt.Sprintf("the pool held %s that nobody used when the program last asked; how it lies is the driver's secret; confidence %s", units.Bytes(unused), level),
 			Cells: []any{verdict, p.reserved, p.used, unused, nil, nil, nil, blowUp, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, max(0, p.atNs-s.t.Recording().FromNs),
 				level, reasons, s.t.ordinalLabel(key.pid, p.device), int64(key.pid), fmt.Sprintf("%s 0x%x", spacePool, uint64(key.pool))}})
 	}
@@ -346,20 +351,20 @@ func (s *fragScan) trendTable(owners []*fragOwner) (table Table, rising int64) {
 		if len(series) == 0 {
 			continue
 		}
-		f, ok := newForecast(series)
+		f, ok := stats.NewForecast(series)
 		perMin := int64(0)
 		if step > 0 {
-			perMin = roundInt(f.slope / step * float64(time.Minute))
+			perMin = units.RoundInt(f.Slope / step * float64(time.Minute))
 		}
-		if f.lasting() && slices.Max(series)-series[0] >= minGrowth {
+		if f.Lasting() && slices.Max(series)-series[0] >= stats.MinGrowth {
 			rising++
 		}
 		var next, wrong, steady, at any
 		if ok {
-			next, wrong, steady = f.next, roundInt(f.error()), roundInt(f.steadyError)
-			at = s.window.ToNs + roundInt(step*float64(f.heldBack)) - s.t.Recording().FromNs
+			next, wrong, steady = f.Next, units.RoundInt(f.Error()), units.RoundInt(f.SteadyError)
+			at = s.window.ToNs + units.RoundInt(step*float64(f.HeldBack)) - s.t.Recording().FromNs
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{f.direction(), series[0], slices.Max(series), series[len(series)-1], perMin, next, wrong, steady, at, f.tau,
+		table.Rows = append(table.Rows, Row{Cells: []any{f.Direction(), series[0], slices.Max(series), series[len(series)-1], perMin, next, wrong, steady, at, f.Tau,
 			s.t.ordinalLabel(o.pid, o.device), int64(o.pid), o.name()}})
 	}
 	return table, rising
@@ -384,7 +389,7 @@ func (s *fragScan) facts(rows int) []Fact {
 	}
 	if s.reports {
 		result = ""
-		lacks = fill(lacksFact, "the segments of PyTorch's allocator, and what lies unused in them, are not in this recording, which has its reports only; "+recordSegments)
+		lacks = fill(lacksFact, "the segments of PyTorch's allocator, and what lies unused in them, are not in this recording, which has its reports only; "+caching.RecordSegments)
 	}
 	if s.pools {
 		pools = "how much of the device a memory pool holds is known only where the program asked for its attributes"
@@ -412,7 +417,7 @@ func (s *fragScan) totals(spaces *Table, owners []*fragOwner, rising int64) []Fa
 		failures += int64(len(o.failures))
 	}
 	if reserved > 0 {
-		share = percent(kept, reserved)
+		share = units.Percent(kept, reserved)
 	}
 	return fill(fragTotals, kept, unused, reserved, share, saved, fragmented, rising, external, failures)
 }

@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -30,7 +34,7 @@ func naiveSpaces(w *torchWorld) map[string]*naiveSpace {
 		if s.expandable {
 			kind = spaceExpandable
 		}
-		key := kind + ", pool " + poolName(s.pool)
+		key := kind + ", pool " + caching.PoolName(s.pool)
 		if found[key] == nil {
 			found[key] = new(naiveSpace)
 		}
@@ -120,7 +124,7 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 		for i := 0; i < 300 || w.last.Name == format.AllocatorAlloc; i++ {
 			w.step()
 		}
-		report, _, err := tp.timeline().Fragmentation(FragOptions{At: MemoryAtEnd, Request: 3 * mib})
+		report, _, err := tp.timeline().Fragmentation(FragOptions{At: query.AtEnd, Request: 3 * mib})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +172,7 @@ func compareSpace(t *testing.T, name string, columns []Column, row Row, n *naive
 		t.Errorf("%s: saved %v, want %d", name, cell("saved_bytes"), n.saved)
 	}
 	if n.unused > 0 {
-		if got, want := cell("unusable_pct").(float64), 100-percent(fits, n.unused); math.Abs(got-want) > 1e-6 {
+		if got, want := cell("unusable_pct").(float64), 100-units.Percent(fits, n.unused); math.Abs(got-want) > 1e-6 {
 			t.Errorf("%s: unusable %v, want %v", name, got, want)
 		}
 	}
@@ -223,7 +227,7 @@ func fragTape(t testing.TB) *tape {
 }
 
 func TestFragmentationReport(t *testing.T) {
-	r, maps, err := fragTape(t).timeline().Fragmentation(FragOptions{Options: Options{Top: 20, MaxFrames: 12}, Maps: true})
+	r, maps, err := fragTape(t).timeline().Fragmentation(FragOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,12 +247,12 @@ func TestFragmentationReport(t *testing.T) {
 func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 	tl := fragTape(t).timeline()
 	for toNs, want := range map[int64]string{epoch + 31*second: "rising", 0: "steady", epoch + 46*second: "rose"} {
-		r, _, err := tl.Fragmentation(FragOptions{Options: Options{Filter: Filter{ToNs: toNs}}})
+		r, _, err := tl.Fragmentation(FragOptions{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := cells(t, r, "trends", "direction"); got[0] != want {
-			t.Errorf("until %s: %v, want %s (tau %v)", Offset(toNs, tl.Recording()), got, want, cells(t, r, "trends", "tau"))
+			t.Errorf("until %s: %v, want %s (tau %v)", query.Offset(toNs, tl.Recording()), got, want, cells(t, r, "trends", "tau"))
 		}
 	}
 }
@@ -260,10 +264,10 @@ func TestFragmentationAtAMoment(t *testing.T) {
 		want int64 // MiB kept
 	}{
 		"worst":    {FragOptions{}, 30*14 + 40},
-		"the end":  {FragOptions{At: MemoryAtEnd}, 30*14 + 40},
-		"a time":   {FragOptions{At: MemoryAtTime, AtNs: epoch + 11500*ms}, 10 * 14},
-		"a window": {FragOptions{Options: Options{Filter: Filter{ToNs: epoch + 11500*ms}}}, 10 * 14},
-		"too late": {FragOptions{Options: Options{Filter: Filter{Pids: []int32{7}}}}, 0},
+		"the end":  {FragOptions{At: query.AtEnd}, 30*14 + 40},
+		"a time":   {FragOptions{At: query.AtTime, AtNs: epoch + 11500*ms}, 10 * 14},
+		"a window": {FragOptions{Options: query.Options{Filter: query.Filter{ToNs: epoch + 11500*ms}}}, 10 * 14},
+		"too late": {FragOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
 	} {
 		r, _, err := tl.Fragmentation(c.opt)
 		if err != nil {
@@ -316,7 +320,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			}
 			largest, unused, hole = max(largest, hole), unused+hole, 0
 		}
-		report, _, err := tp.timeline().Fragmentation(FragOptions{At: MemoryAtEnd})
+		report, _, err := tp.timeline().Fragmentation(FragOptions{At: query.AtEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,12 +351,12 @@ func TestForecastBeatsNoChange(t *testing.T) {
 			for i := range mapMoments + mapMoments/4 {
 				all = append(all, int64(max(0, shapes[name](i))))
 			}
-			f, ok := newForecast(all[:mapMoments])
+			f, ok := stats.NewForecast(all[:mapMoments])
 			if !ok {
 				t.Fatal("no forecast")
 			}
-			truth := float64(all[mapMoments-1+f.heldBack])
-			wrong += math.Abs(float64(f.next)-truth) / 20
+			truth := float64(all[mapMoments-1+f.HeldBack])
+			wrong += math.Abs(float64(f.Next)-truth) / 20
 			steady += math.Abs(float64(all[mapMoments-1])-truth) / 20
 		}
 		t.Logf("%-8s mean error %6.1f MiB, no change %6.1f MiB", name, wrong/float64(mib), steady/float64(mib))
@@ -360,7 +364,7 @@ func TestForecastBeatsNoChange(t *testing.T) {
 			t.Errorf("%s: error %.0f, no change %.0f", name, wrong, steady)
 		}
 	}
-	if _, ok := newForecast(make([]int64, minForecast-1)); ok {
+	if _, ok := stats.NewForecast(make([]int64, stats.MinForecast-1)); ok {
 		t.Error("a short series is forecast")
 	}
 }
@@ -415,7 +419,7 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			oom, err := tl.OOM(Options{})
+			oom, err := tl.OOM(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,9 @@ import (
 	"io"
 	"sort"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // AddressMap shows what addresses of one allocator were used for over time: a grid of
@@ -41,9 +44,9 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 		m.before = append(m.before, total)
 		total += r.end - r.start
 	}
-	m.Bytes = roundUp(max(1, total/mapStretches), blockUnit)
-	if total >= mapRows*pageBytes {
-		m.Bytes = roundUp(m.Bytes, pageBytes)
+	m.Bytes = units.RoundUp(max(1, total/mapStretches), caching.BlockUnit)
+	if total >= mapRows*caching.PageBytes {
+		m.Bytes = units.RoundUp(m.Bytes, caching.PageBytes)
 	}
 	for at := int64(0); at < total; at += m.Bytes {
 		i := sort.Search(len(m.before), func(i int) bool { return m.before[i] > at }) - 1
@@ -52,8 +55,6 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	}
 	return m
 }
-
-func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
 // add notes that bytes at an address are reserved at a moment, and whether used.
 func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
@@ -185,7 +186,7 @@ func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBotto
 // draw writes one map; neighbours of the same shade are one rectangle. Its class is the shade, so that a page can colour it.
 func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
-	_ = xml.EscapeText(w, []byte(oneLine(validUTF8(m.Title)))) // errors stay in the buffer, for Flush
+	_ = xml.EscapeText(w, []byte(units.OneLine(units.ValidUTF8(m.Title)))) // errors stay in the buffer, for Flush
 	fmt.Fprintf(w, "</text>\n")
 	for i := range m.Ptr {
 		top := svgTop + i*svgRow
@@ -205,7 +206,7 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	m.drawFailures(w)
 	bottom := svgTop + len(m.Ptr)*svgRow
 	for k := 0; k < len(m.Moments); k += 8 {
-		fmt.Fprintf(w, `<text x="%d" y="%d">%s</text>`+"\n", svgLeft+k*svgCell, bottom+14, durText(m.Moments[k]-startNs))
+		fmt.Fprintf(w, `<text x="%d" y="%d">%s</text>`+"\n", svgLeft+k*svgCell, bottom+14, units.Duration(m.Moments[k]-startNs))
 	}
 	fmt.Fprintf(w, `<text x="%d" y="%d">dark: used; pale: reserved and empty; white: not reserved; red: an allocation failed</text>`+"\n</g>\n", svgLeft, bottom+30)
 }

@@ -6,6 +6,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -35,7 +40,7 @@ type fragLevel struct{ reserved, active, unused, kept, largest int64 }
 type fragDetail struct {
 	atNs   int64
 	level  fragLevel
-	spaces []*space
+	spaces []*caching.Space
 	unseen int64
 	pins   []*pin
 }
@@ -55,16 +60,16 @@ type pin struct {
 type fragScan struct {
 	t       *Timeline
 	opt     *FragOptions
-	window  Window
+	window  query.Window
 	moments []int64
 	owners  map[ownerKey]*fragOwner
 	ranges  map[ownerKey]addressRanges
-	seen    *callers
+	seen    *query.Callers
 	pools   bool // memory of pools was allocated
 	reports bool // an allocator is known by its reports only
 	looks   int  // at failures
 
-	last      *allocator // that ownerOf was asked for
+	last      *caching.Allocator // that ownerOf was asked for
 	lastOwner *fragOwner
 }
 
@@ -72,11 +77,11 @@ type fragScan struct {
 const maxFailureLooks = 200
 
 func (t *Timeline) newFragScan(opt *FragOptions) *fragScan {
-	s := &fragScan{t: t, opt: opt, window: t.activity(&opt.Filter), owners: make(map[ownerKey]*fragOwner), ranges: make(map[ownerKey]addressRanges), seen: newCallers()}
+	s := &fragScan{t: t, opt: opt, window: t.activity(&opt.Filter), owners: make(map[ownerKey]*fragOwner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
 	for i := range int64(mapMoments) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/mapMoments))
 	}
-	if opt.At == MemoryAtTime {
+	if opt.At == query.AtTime {
 		at, found := slices.BinarySearch(s.moments, opt.AtNs)
 		if !found {
 			s.moments = slices.Insert(s.moments, at, opt.AtNs)
@@ -90,7 +95,7 @@ func (s *fragScan) run() (*programMemory, error) {
 	if err := s.findRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.replayAll(func(_ *ledger, c *change) { s.driver(c) }, s.watch)
+	l, all, err := s.t.replayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.driver(c) }, s.watch)
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +103,9 @@ func (s *fragScan) run() (*programMemory, error) {
 }
 
 // finish looks at owners at the moments after the last change.
-func (s *fragScan) finish(all *allocators) error {
-	for _, a := range all.list {
-		if a != nil && !a.reports {
+func (s *fragScan) finish(all *caching.Set) error {
+	for _, a := range all.List {
+		if a != nil && !a.Reports {
 			if o := s.ownerOf(a); o != nil {
 				s.until(o, a, math.MaxInt64)
 			}
@@ -119,10 +124,10 @@ func (s *fragScan) finish(all *allocators) error {
 
 // findRanges notes at which addresses each allocator ever had memory.
 func (s *fragScan) findRanges() error {
-	err := inOrder(s.t.allocations, s.t.streamAllocators(true), func(e *allocatorEvent) error {
-		key := s.t.allocators.keys[e.allocator]
-		if e.what == segmentAllocated || e.what == segmentMapped {
-			s.addRange(ownerKey{key.pid, key.device, false}, addressRange{e.ptr, endOf(e.ptr, e.bytes)})
+	err := inOrder(s.t.allocations, s.t.streamAllocators(true), func(e *caching.Event) error {
+		key := s.t.allocators.Keys[e.Allocator]
+		if e.Op == caching.SegmentAllocated || e.Op == caching.SegmentMapped {
+			s.addRange(ownerKey{key.Pid, key.Device, false}, addressRange{e.Ptr, units.EndOf(e.Ptr, e.Bytes)})
 		}
 		return nil
 	})
@@ -143,7 +148,7 @@ func (s *fragScan) addRange(key ownerKey, r addressRange) {
 
 func (s *fragScan) wants(pid, device int32) bool {
 	f := &s.opt.Filter
-	s.seen.add(pid, pid, device, 0)
+	s.seen.Add(pid, pid, device, 0)
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }
 
@@ -160,75 +165,75 @@ func (s *fragScan) owner(key ownerKey) *fragOwner {
 	return o
 }
 
-func (s *fragScan) ownerOf(a *allocator) *fragOwner {
+func (s *fragScan) ownerOf(a *caching.Allocator) *fragOwner {
 	if s.last != a { // most events are of the same one as the event before
-		s.last, s.lastOwner = a, s.owner(ownerKey{a.pid, a.device, false})
+		s.last, s.lastOwner = a, s.owner(ownerKey{a.Pid, a.Device, false})
 	}
 	return s.lastOwner
 }
 
-func (s *fragScan) driver(c *change) {
-	if c.what == allocated && s.t.origins.memory(c.block.origin) == format.MemoryAsync {
+func (s *fragScan) driver(c *ledger.Change) {
+	if c.Kind == ledger.Allocated && s.t.origins.Memory(c.Block.Origin) == format.MemoryAsync {
 		s.pools = true
 	}
 }
 
 // watch takes the changes of allocators. Each is looked at when its own next event
 // comes: that may correct the size of its newest block.
-func (s *fragScan) watch(a *allocator, c *allocatorChange) {
-	if a.reports {
+func (s *fragScan) watch(a *caching.Allocator, c *caching.Change) {
+	if a.Reports {
 		s.reports = true
 		return
 	}
 	o := s.ownerOf(a)
-	if o == nil || c.what == blockResized {
+	if o == nil || c.Op == caching.BlockResized {
 		return
 	}
-	s.until(o, a, c.atNs)
-	inWindow := c.atNs >= s.window.FromNs && c.atNs <= s.window.ToNs
-	switch c.what {
-	case blockAllocated:
+	s.until(o, a, c.AtNs)
+	inWindow := c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs
+	switch c.Op {
+	case caching.BlockAllocated:
 		if inWindow {
-			o.largest = max(o.largest, c.block.requested)
+			o.largest = max(o.largest, c.Block.Requested)
 		}
-	case outOfMemory:
+	case caching.OutOfMemory:
 		if !inWindow || s.looks == maxFailureLooks {
 			return
 		}
 		s.looks++
-		o.failures = append(o.failures, c.atNs)
-		o.largest = max(o.largest, c.block.requested)
-		s.detail(o, a, c.atNs, a.survey(nil))
-	case allocatorEnd:
+		o.failures = append(o.failures, c.AtNs)
+		o.largest = max(o.largest, c.Block.Requested)
+		s.detail(o, a, c.AtNs, a.Survey(nil))
+	case caching.AllocatorEnd:
 		if inWindow {
-			s.detail(o, a, c.atNs, a.survey(nil))
+			s.detail(o, a, c.AtNs, a.Survey(nil))
 		}
 		o.ended = true
 	}
 }
 
 // until looks at an owner at all moments before one.
-func (s *fragScan) until(o *fragOwner, a *allocator, ns int64) {
+func (s *fragScan) until(o *fragOwner, a *caching.Allocator, ns int64) {
 	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
 		moment := len(o.levels)
-		spaces := a.survey(nil)
+		spaces := a.Survey(nil)
 		o.levels = append(o.levels, levelOf(spaces))
 		s.detail(o, a, s.moments[moment], spaces)
-		for seg := range a.ranges() {
-			for _, p := range a.within(seg) {
-				o.picture.add(moment, p.ptr, p.size, p.state != isGap)
+		for seg := range a.Ranges() {
+			for _, p := range a.Within(seg) {
+				o.picture.add(moment, p.Ptr, p.Size, p.State != caching.IsGap)
 			}
 		}
 	}
 }
 
-func levelOf(spaces []*space) (l fragLevel) {
+func levelOf(spaces []*caching.Space) (l fragLevel) {
 	for _, s := range spaces {
-		l.reserved += s.reserved
-		l.active += s.active
-		l.unused += s.unused
-		l.kept += s.kept
-		l.largest = max(l.largest, s.largest)
+		l.reserved += s.Reserved
+		l.active += s.Active
+		l.unused += s.Unused
+		l.kept += s.Kept
+		l.largest = max(l.largest, s.Largest)
 	}
 	return l
 }
@@ -239,9 +244,9 @@ func (s *fragScan) wanted(o *fragOwner, atNs int64, l fragLevel) bool {
 		return false
 	}
 	switch {
-	case s.opt.At == MemoryAtTime:
+	case s.opt.At == query.AtTime:
 		return atNs == s.opt.AtNs
-	case o.detail == nil || s.opt.At == MemoryAtEnd:
+	case o.detail == nil || s.opt.At == query.AtEnd:
 		return true
 	}
 	d := &o.detail.level
@@ -252,42 +257,42 @@ func (s *fragScan) wanted(o *fragOwner, atNs int64, l fragLevel) bool {
 }
 
 // detail keeps what there is now, if this is the moment.
-func (s *fragScan) detail(o *fragOwner, a *allocator, atNs int64, spaces []*space) {
+func (s *fragScan) detail(o *fragOwner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
 	if l := levelOf(spaces); s.wanted(o, atNs, l) {
-		o.detail = &fragDetail{atNs: atNs, level: l, spaces: spaces, unseen: a.unseen(spaces), pins: s.pinsOf(a)}
+		o.detail = &fragDetail{atNs: atNs, level: l, spaces: spaces, unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
 	}
 }
 
 // pinsOf finds the places whose blocks keep gaps.
-func (s *fragScan) pinsOf(a *allocator) []*pin {
+func (s *fragScan) pinsOf(a *caching.Allocator) []*pin {
 	found := make(map[string]*pin)
 	met := make(map[int32]bool) // blocks
 	var gaps int64
 	var here []*pin
-	a.survey(func(g pinned) {
+	a.Survey(func(g caching.Pinned) {
 		gaps++
 		here = here[:0]
-		for _, i := range g.blocks {
-			p := &a.pieces[i]
+		for _, i := range g.Blocks {
+			p := &a.Pieces[i]
 			one := s.pinOf(found, p)
 			if !met[i] {
 				met[i] = true
-				one.live += p.size
+				one.live += p.Size
 				one.blocks++
-				one.oldestNs = min(one.oldestNs, p.sinceNs)
+				one.oldestNs = min(one.oldestNs, p.SinceNs)
 			}
-			if one.segment != g.segment {
-				one.segment = g.segment
+			if one.segment != g.Segment {
+				one.segment = g.Segment
 				one.segments++
 			}
 			if one.counted != gaps {
 				one.counted = gaps
-				one.kept += g.kept
+				one.kept += g.Kept
 				here = append(here, one)
 			}
 		}
 		if len(here) == 1 {
-			here[0].alone += g.kept
+			here[0].alone += g.Kept
 		}
 	})
 	return slices.SortedFunc(maps.Values(found), func(a, b *pin) int {
@@ -296,12 +301,12 @@ func (s *fragScan) pinsOf(a *allocator) []*pin {
 }
 
 // pinOf returns the place that allocated a block.
-func (s *fragScan) pinOf(found map[string]*pin, p *piece) *pin {
-	site := s.t.blockSite(p.origin)
+func (s *fragScan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
+	site := s.t.blockSite(p.Origin)
 	if found[site] == nil {
-		found[site] = &pin{site: site, oldestNs: p.sinceNs}
-		if p.origin != noOrigin {
-			found[site].stack = s.t.origins.list[p.origin].stack
+		found[site] = &pin{site: site, oldestNs: p.SinceNs}
+		if p.Origin != origin.None {
+			found[site].stack = s.t.origins.List[p.Origin].Stack
 		}
 	}
 	return found[site]
@@ -317,8 +322,8 @@ func (s *fragScan) watchReservations() error {
 		ofAllocators[pid] = r.joined()
 	}
 	err := s.t.eachAddressCall(func(c *addressCall) {
-		if c.what == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, endOf(c.ptr, c.bytes)) {
-			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, endOf(c.ptr, c.bytes)})
+		if c.what == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
+			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, units.EndOf(c.ptr, c.bytes)})
 		}
 	})
 	if err != nil {
@@ -336,7 +341,7 @@ func (s *fragScan) watchReservations() error {
 		for ; moment < len(s.moments) && s.moments[moment] < c.atNs; moment++ {
 			s.lookAtReservations(now, moment)
 		}
-		if !ofAllocators[c.pid].overlaps(c.ptr, endOf(c.ptr, c.bytes)) {
+		if !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
 			now.apply(c)
 		}
 	})
@@ -348,7 +353,7 @@ func (s *fragScan) watchReservations() error {
 
 func (s *fragScan) lookAtReservations(now reservations, moment int) {
 	atNs := s.moments[moment]
-	spaces := make(map[ownerKey]*space)
+	spaces := make(map[ownerKey]*caching.Space)
 	for pid, list := range now {
 		if exit := s.t.facts.processes[pid].ExitNs; exit > 0 && exit < atNs {
 			continue
@@ -360,18 +365,18 @@ func (s *fragScan) lookAtReservations(now reservations, moment int) {
 				continue
 			}
 			if spaces[key] == nil {
-				spaces[key] = &space{kind: inReservation}
+				spaces[key] = &caching.Space{Kind: caching.InReservation}
 			}
 			r.survey(spaces[key])
 			o.picture.add(moment, r.ptr, r.end-r.ptr, false)
-			r.mapped.each(func(m mapping) { o.picture.use(moment, m.start, m.end-m.start) })
+			r.mapped.Each(func(m ledger.Mapping) { o.picture.use(moment, m.Start, m.End-m.Start) })
 		}
 	}
 	for key, o := range s.owners {
 		if !key.reservations {
 			continue
 		}
-		var list []*space
+		var list []*caching.Space
 		if sp := spaces[key]; sp != nil {
 			list = append(list, sp)
 		}

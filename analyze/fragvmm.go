@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -13,33 +16,24 @@ import (
 type reservation struct {
 	ptr, end int64
 	device   int32
-	mapped   mappings
+	mapped   ledger.Mappings
 }
 
 // survey measures the mapped and unmapped parts.
-func (r *reservation) survey(s *space) {
-	s.extents++
-	s.reserved += r.end - r.ptr
+func (r *reservation) survey(s *caching.Space) {
+	s.Extents++
+	s.Reserved += r.end - r.ptr
 	at := r.ptr
-	r.mapped.each(func(m mapping) {
-		s.active += m.end - m.start
-		s.blocks++
-		if m.start > at {
-			s.addGap(m.start-at, anyBlocks)
+	r.mapped.Each(func(m ledger.Mapping) {
+		s.Active += m.End - m.Start
+		s.Blocks++
+		if m.Start > at {
+			s.AddGap(m.Start-at, caching.AnyBlocks)
 		}
-		at = m.end
+		at = m.End
 	})
 	if at < r.end {
-		s.addGap(r.end-at, anyBlocks)
-	}
-}
-
-// each calls yield for all mappings in order.
-func (r *mappings) each(yield func(mapping)) {
-	for _, piece := range r.pieces {
-		for _, m := range piece {
-			yield(m)
-		}
+		s.AddGap(r.end-at, caching.AnyBlocks)
 	}
 }
 
@@ -108,12 +102,12 @@ func (t *Timeline) loadAddressCalls(g *format.Group) ([]addressCall, error) {
 	var rows []addressCall
 	for i := range start {
 		what, ok := addressKinds[kind.At(i)]
-		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 || bytes[i] <= 0 || bytes[i] > addressSpace {
+		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 || bytes[i] <= 0 || bytes[i] > ledger.AddressSpace {
 			continue
 		}
 		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.deviceOf(pid[i], context[i], device[i]), what}
 		if what == addressReserve {
-			c.atNs = endOf(start[i], dur[i])
+			c.atNs = units.EndOf(start[i], dur[i])
 		}
 		rows = append(rows, c)
 	}
@@ -133,7 +127,7 @@ func (r reservations) find(pid int32, ptr int64) int {
 func (r reservations) apply(c *addressCall) {
 	list := r[c.pid]
 	at := r.find(c.pid, c.ptr)
-	end := endOf(c.ptr, c.bytes)
+	end := units.EndOf(c.ptr, c.bytes)
 	inside := at < len(list) && list[at].ptr <= c.ptr && end <= list[at].end
 	switch c.what {
 	case addressReserve:
@@ -149,12 +143,12 @@ func (r reservations) apply(c *addressCall) {
 		}
 	case addressMap:
 		if inside {
-			list[at].mapped.cut(c.ptr, end, func(mapping) {})
-			list[at].mapped.insert(mapping{start: c.ptr, end: end})
+			list[at].mapped.Cut(c.ptr, end, func(ledger.Mapping) {})
+			list[at].mapped.Insert(ledger.Mapping{Start: c.ptr, End: end})
 		}
 	case addressUnmap:
 		if inside {
-			list[at].mapped.cut(c.ptr, end, func(mapping) {})
+			list[at].mapped.Cut(c.ptr, end, func(ledger.Mapping) {})
 		}
 	}
 }

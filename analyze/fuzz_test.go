@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -22,15 +24,15 @@ func everyReport(rec *format.Recording) error {
 		return err
 	}
 	for _, by := range []string{"site", "size"} {
-		leaks, err := tl.Leaks(Options{GroupBy: by})
+		leaks, err := tl.Leaks(query.Options{GroupBy: by})
 		if err != nil {
 			return err
 		}
-		summary, err := tl.Summary(Options{Filter: Filter{Devices: []int32{0}}})
+		summary, err := tl.Summary(query.Options{Filter: query.Filter{Devices: []int32{0}}})
 		if err != nil {
 			return err
 		}
-		stacks, err := tl.Stacks(Options{Sort: "site"})
+		stacks, err := tl.Stacks(query.Options{Sort: "site"})
 		if err != nil {
 			return err
 		}
@@ -47,7 +49,7 @@ func everyReport(rec *format.Recording) error {
 			}
 		}
 	}
-	p, _, _, err := tl.HeapProfile(Options{})
+	p, _, _, err := tl.HeapProfile(query.Options{})
 	if err != nil {
 		return err
 	}
@@ -67,7 +69,7 @@ func everyReport(rec *format.Recording) error {
 	if _, err := tl.Hang(HangOptions{}); err != nil {
 		return err
 	}
-	oom, err := tl.OOM(Options{})
+	oom, err := tl.OOM(query.Options{})
 	if err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func everyReport(rec *format.Recording) error {
 		return err
 	}
 	for _, make := range callReports(tl) {
-		r, err := make(Options{Top: 3})
+		r, err := make(query.Options{Top: 3})
 		if err != nil {
 			return err
 		}
@@ -99,7 +101,7 @@ func FuzzAnalyze(f *testing.F) {
 	tp.mapAt(20, 0x3000, 64, 0x1010)
 	tp.unmap(30, 0x3000, 64)
 	tp.api("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
-	tp.add(format.Row{Kind: format.KindNVML, Name: metricMemoryUsed, StartNs: epoch, Value: 1})
+	tp.add(format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: epoch, Value: 1})
 	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
 	for i, name := range []string{format.AllocatorSegmentAlloc, format.AllocatorAlloc, format.AllocatorFreeRequested, format.AllocatorFreeCompleted,
 		format.AllocatorSegmentMap, format.AllocatorSegmentUnmap, format.AllocatorOOM} {
@@ -162,16 +164,16 @@ func FuzzExpressions(f *testing.F) {
 	for _, text := range []string{"12s", "2026-11-20T10:00:00Z", "1790000000000000000", "0x55d0", "step=a(b|c)*", "second", "torch", "-9223372036854775808ns"} {
 		f.Add(text)
 	}
-	window := Window{FromNs: epoch, ToNs: epoch + 60*second}
+	window := query.Window{FromNs: epoch, ToNs: epoch + 60*second}
 	f.Fuzz(func(t *testing.T, text string) {
-		if ns, err := ParseTime(text, window); err == nil {
-			Offset(ns, window)
+		if ns, err := query.ParseTime(text, window); err == nil {
+			query.Offset(ns, window)
 		}
-		if _, err := ParseStream(text); err == nil && text == "" {
+		if _, err := query.ParseStream(text); err == nil && text == "" {
 			t.Error("no text is a stream")
 		}
 		_, _ = ParsePer(text) // it is enough that these return
-		_, _ = ParseFrameRules([]string{text})
+		_, _ = query.ParseFrameRules([]string{text})
 	})
 }
 
@@ -188,7 +190,7 @@ func TestRowsOfAnyValue(t *testing.T) {
 		kinds := []string{format.KindAlloc, format.KindFree, format.KindMap, format.KindUnmap, format.KindRetain, format.KindBorrow, format.KindReturn, format.KindAPI, format.KindLaunch, format.KindSync, format.KindStack, format.KindNVML, format.KindXid,
 			format.KindProcess, format.KindLost, format.KindDevice, "of a later version"}
 		memories := []string{"", format.MemoryDevice, format.MemoryPhysical, format.MemoryArray, format.MemoryIPC, format.MemoryExternal, format.MemoryRegistered, "of a later version"}
-		callNames := slices.Concat([]string{"", "memory", metricMemoryUsed, hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(apiNames)))
+		callNames := slices.Concat([]string{"", "memory", catalog.MetricMemoryUsed, hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(apiNames)))
 		for range 600 {
 			row := tp.add(format.Row{
 				Kind: kinds[r.IntN(len(kinds))], StartNs: wild(), DurNs: wild(), Pid: int32(wild()), Tid: int32(wild()), Device: int32(wild()),

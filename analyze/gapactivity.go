@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -35,8 +38,8 @@ type gapWatch struct {
 
 // watch looks at the calls of the threads in the gaps that are told.
 func (u *gapUse) watch() error {
-	watches := make(map[thread]*gapWatch)
-	whole := Window{1<<63 - 1, 0}
+	watches := make(map[origin.Thread]*gapWatch)
+	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for i := range u.list {
 		g := &u.list[i]
 		g.doing.byCall = make(map[callName]int64)
@@ -45,7 +48,7 @@ func (u *gapUse) watch() error {
 			watches[th] = new(gapWatch)
 		}
 		watches[th].gaps = append(watches[th].gaps, g)
-		whole = Window{min(whole.FromNs, g.fromNs), max(whole.ToNs, g.toNs)}
+		whole = query.Window{FromNs: min(whole.FromNs, g.fromNs), ToNs: max(whole.ToNs, g.toNs)}
 	}
 	for _, w := range watches {
 		slices.SortFunc(w.gaps, func(a, b *launchGap) int { return cmp.Or(cmp.Compare(a.fromNs, b.fromNs), a.longer(b)) })
@@ -70,12 +73,12 @@ func (u *gapUse) watch() error {
 }
 
 // gapTimes joins gaps to the stretches of time that any of them covers, in order.
-func gapTimes(list []launchGap) []Window {
-	var times []Window
+func gapTimes(list []launchGap) []query.Window {
+	var times []query.Window
 	for _, g := range list {
-		times = append(times, Window{g.fromNs, g.toNs})
+		times = append(times, query.Window{FromNs: g.fromNs, ToNs: g.toNs})
 	}
-	slices.SortFunc(times, func(a, b Window) int { return cmp.Compare(a.FromNs, b.FromNs) })
+	slices.SortFunc(times, func(a, b query.Window) int { return cmp.Compare(a.FromNs, b.FromNs) })
 	joined := times[:1]
 	for _, w := range times[1:] {
 		if last := &joined[len(joined)-1]; w.FromNs <= last.ToNs {
@@ -88,7 +91,7 @@ func gapTimes(list []launchGap) []Window {
 }
 
 // watchGroup reads when calls were, and the rest where some were in a gap.
-func (u *gapUse) watchGroup(g *format.Group, watches map[thread]*gapWatch, times []Window) {
+func (u *gapUse) watchGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
 	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
 	var hits []int
 	next := 0 // of times; calls are nearly in order
@@ -99,7 +102,7 @@ func (u *gapUse) watchGroup(g *format.Group, watches map[thread]*gapWatch, times
 		for next < len(times) && times[next].ToNs <= start {
 			next++
 		}
-		if next < len(times) && times[next].FromNs < endOf(start, u.dur[i]) {
+		if next < len(times) && times[next].FromNs < units.EndOf(start, u.dur[i]) {
 			hits = append(hits, i)
 		}
 	}
@@ -113,11 +116,11 @@ func (u *gapUse) watchGroup(g *format.Group, watches map[thread]*gapWatch, times
 		return
 	}
 	for _, i := range hits {
-		w := watches[thread{u.pid[i], u.tid[i]}]
+		w := watches[origin.Thread{Pid: u.pid[i], Tid: u.tid[i]}]
 		if w == nil || u.parent[i] != 0 || u.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			continue
 		}
-		end := endOf(u.start[i], u.dur[i])
+		end := units.EndOf(u.start[i], u.dur[i])
 		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].fromNs >= end }) - 1; k >= 0 && w.until[k] > u.start[i]; k-- {
 			if w.gaps[k].toNs > u.start[i] {
 				u.note(w.gaps[k], i, end)
@@ -133,7 +136,7 @@ func (u *gapUse) note(g *launchGap, i int, endNs int64) {
 	a.byCall[callName{u.kind.At(i), u.name.At(i)}] += ns
 	if ns > a.mostNs || ns == a.mostNs && u.start[i] < a.longest.startNs {
 		a.mostNs, a.longest = ns, callRow{startNs: u.start[i], endNs: endNs, stack: u.sites.stack[i]}
-		a.site = u.names.list[u.sites.at(i)]
+		a.site = u.names.List[u.sites.at(i)]
 	}
 }
 
@@ -209,8 +212,8 @@ func (u *gapUse) gapRow(g *launchGap) Row {
 	copying := g.inKind(format.KindMemcpy, format.KindMemset)
 	other := g.inKind(format.KindAPI, format.KindLaunch)
 	inside := g.doing.inCUDA()
-	ended := cmp.Or(u.names.list[g.ended.kernel], u.names.list[g.ended.name])
-	evidence := fmt.Sprintf("thread %s was %s for %s of it", u.t.threadLabel(g.ended.thread()), where(what), durText(ns))
+	ended := cmp.Or(u.names.List[g.ended.kernel], u.names.List[g.ended.name])
+	evidence := fmt.Sprintf("thread %s was %s for %s of it", u.t.threadLabel(g.ended.thread()), where(what), units.Duration(ns))
 	stack := g.ended.stack
 	if what != outsideCUDA {
 		stack = g.doing.longest.stack
@@ -223,8 +226,8 @@ func (u *gapUse) gapRow(g *launchGap) Row {
 		gpu, busyMin, busyMax = b.word(), b.minPct, b.maxPct
 	}
 	return Row{stack: stack, Evidence: evidence, Cells: []any{g.durNs(), g.fromNs - u.t.Recording().FromNs, int64(g.track.pid), u.trackDevice(g.track), int64(g.ended.tid),
-		percent(ns, g.durNs()), waiting, copying, inside - waiting - copying - other, other, max(0, g.durNs()-inside), gpu, busyMin, busyMax,
-		known(g.doing.site), ended, u.names.list[g.ended.site], what}}
+		units.Percent(ns, g.durNs()), waiting, copying, inside - waiting - copying - other, other, max(0, g.durNs()-inside), gpu, busyMin, busyMax,
+		units.Known(g.doing.site), ended, u.names.List[g.ended.site], what}}
 }
 
 // where is what a thread did, as part of a sentence.

@@ -1,6 +1,11 @@
 package analyze
 
-import "sort"
+import (
+	"sort"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+)
 
 // Words for what the GPU did in a gap.
 const (
@@ -36,7 +41,7 @@ const utilizationNs = int64(1e9)
 
 // askSamples notes for the gaps that are told how busy the GPU was: of several devices of the process, the busiest one.
 func (u *gapUse) askSamples() {
-	samples := &gpuUse{t: u.t, window: u.t.Recording(), filter: new(Filter), devices: make(map[int32]map[string]*series)}
+	samples := &gpuUse{t: u.t, window: u.t.Recording(), filter: new(query.Filter), devices: make(map[int32]map[string]*series)}
 	samples.collect()
 	for i := range u.list {
 		g := &u.list[i]
@@ -48,9 +53,9 @@ func (u *gapUse) askSamples() {
 			if !paired {
 				continue
 			}
-			b := samples.devices[index][metricSMActive].busyByAverages(g.fromNs, g.toNs)
+			b := samples.devices[index][catalog.MetricSMActive].busyByAverages(g.fromNs, g.toNs)
 			if !b.ok {
-				b = samples.devices[index][metricGPUBusy].busyInside(g.fromNs, g.toNs)
+				b = samples.devices[index][catalog.MetricGPUBusy].busyInside(g.fromNs, g.toNs)
 			}
 			if b.ok {
 				g.busy = gapBusy{max(g.busy.minPct, b.minPct), max(g.busy.maxPct, b.maxPct), true}

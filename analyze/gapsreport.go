@@ -5,6 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -14,7 +17,7 @@ const DefaultMinGapNs = int64(1e6)
 
 // GapOptions shape the report of gaps.
 type GapOptions struct {
-	Options
+	query.Options
 	// MinGapNs is the shortest interval that is a gap, ns; 0 is DefaultMinGapNs.
 	MinGapNs int64
 }
@@ -51,7 +54,7 @@ type trackGaps struct {
 	launches, unreturned int64
 	blindNs              int64 // between first and last launch, without recording of launches
 	firstNs, untilNs     int64 // entry of the first launch; return of the last one so far, entry where that is not known
-	gaps                 durations
+	gaps                 stats.Durations
 	all                  [7]struct{ count, ns int64 } // intervals of any size by gapSizes
 }
 
@@ -94,8 +97,8 @@ func (t *Timeline) Gaps(opt GapOptions) (*Report, error) {
 	result := ""
 	if len(u.tracks) == 0 {
 		result = "no launches in the window"
-		if len(u.seen.pids) > 0 {
-			r.NoMatch = u.seen.explain(&opt.Filter)
+		if len(u.seen.Pids) > 0 {
+			r.NoMatch = u.seen.Explain(&opt.Filter)
 		}
 	}
 	r.Facts = fill(gapFacts, result, u.minNs)
@@ -159,7 +162,7 @@ func (u *gapUse) launch(track gapTrack, s *trackGaps, c *callRow, longest *[]lau
 		s.all[size].count++
 		s.all[size].ns += between
 		if between >= u.minNs {
-			s.gaps.add(between)
+			s.gaps.Add(between)
 			u.remember(longest, launchGap{track: track, fromNs: s.untilNs, toNs: c.startNs}, c)
 		}
 	}
@@ -171,11 +174,11 @@ func (u *gapUse) remember(longest *[]launchGap, g launchGap, c *callRow) {
 	shorter := func(a, b launchGap) bool { return b.longer(&a) < 0 }
 	if len(*longest) < u.keep {
 		g.ended = *c
-		*longest = heapPush(*longest, g, shorter)
+		*longest = stats.HeapPush(*longest, g, shorter)
 	} else if g.longer(&(*longest)[0]) < 0 {
 		g.ended = *c
 		(*longest)[0] = g
-		heapFix(*longest, shorter)
+		stats.HeapFix(*longest, shorter)
 	}
 }
 
@@ -224,12 +227,12 @@ var gapTotals = []Column{
 }
 
 func (u *gapUse) totals() []Fact {
-	var sum durations
+	var sum stats.Durations
 	var span, launches, idle, busy int64
 	for _, track := range u.sortedTracks() {
 		if s := u.tracks[track]; track.device == allDevices || u.tracks[gapTrack{track.pid, allDevices}] == nil {
-			sum.merge(&s.gaps)
-			span = endOf(span, s.seenNs())
+			sum.Merge(&s.gaps)
+			span = units.EndOf(span, s.seenNs())
 			launches += s.launches
 		}
 	}
@@ -241,7 +244,7 @@ func (u *gapUse) totals() []Fact {
 			busy++
 		}
 	}
-	return fill(gapTotals, sum.count, sum.sumNs, sum.most(), percent(sum.sumNs, span), launches, idle, busy)
+	return fill(gapTotals, sum.Count, sum.SumNs, sum.Most(), units.Percent(sum.SumNs, span), launches, idle, busy)
 }
 
 var trackColumns = []Column{
@@ -270,8 +273,8 @@ func (u *gapUse) trackTable() Table {
 			end = min(end, exit)
 		}
 		name, _ := u.t.processName(track.pid)
-		table.Rows = append(table.Rows, Row{Cells: []any{s.gaps.count, s.gaps.sumNs, percent(s.gaps.sumNs, s.seenNs()), s.gaps.at(0.5), s.gaps.at(0.95), s.gaps.most(),
-			s.launches, s.unreturned, s.firstNs - u.window.FromNs, max(0, end-s.untilNs), int64(track.pid), known(name), u.trackDevice(track)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.gaps.Count, s.gaps.SumNs, units.Percent(s.gaps.SumNs, s.seenNs()), s.gaps.At(0.5), s.gaps.At(0.95), s.gaps.Most(),
+			s.launches, s.unreturned, s.firstNs - u.window.FromNs, max(0, end-s.untilNs), int64(track.pid), units.Known(name), u.trackDevice(track)}})
 	}
 	u.t.addRanks(&table)
 	return table
@@ -301,7 +304,7 @@ func (u *gapUse) sizeTable() Table {
 		s := u.tracks[track]
 		for i, n := range s.all {
 			if n.count > 0 {
-				table.Rows = append(table.Rows, Row{Cells: []any{gapSizes[i].name, n.count, n.ns, percent(n.ns, s.seenNs()), int64(track.pid), u.trackDevice(track)}})
+				table.Rows = append(table.Rows, Row{Cells: []any{gapSizes[i].name, n.count, n.ns, units.Percent(n.ns, s.seenNs()), int64(track.pid), u.trackDevice(track)}})
 			}
 		}
 	}

@@ -8,24 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-)
 
-// Metrics of NVML that reports know by name; FORMAT.md says what they are.
-const (
-	metricGPUBusy   = "gpu_utilization_percent"
-	metricSMActive  = "gpm_sm_active_percent"
-	metricReasons   = "clock_event_reasons"
-	metricPower     = "power_milliwatts"
-	metricEnergy    = "energy_millijoules"
-	metricHeat      = "temperature_celsius"
-	metricPCIeGen   = "pcie_link_generation"
-	metricPCIeWidth = "pcie_link_width_lanes"
-	metricReserved  = "memory_reserved_bytes"
-	metricOfProcess = "process_used_memory_bytes"
-	metricSMOfPid   = "process_sm_utilization_percent"
-	metricMemoryOf  = "process_memory_utilization_percent"
-	metricEncoderOf = "process_encoder_utilization_percent"
-	metricDecoderOf = "process_decoder_utilization_percent"
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 const (
@@ -37,18 +23,18 @@ const (
 // gpuUse is what the samples in the window say of each device.
 type gpuUse struct {
 	t       *Timeline
-	window  Window
-	filter  *Filter
+	window  query.Window
+	filter  *query.Filter
 	devices map[int32]map[string]*series
 }
 
 // GPU reports what NVML said of the GPUs: how busy they were, what held them down, and in which health they are.
-func (t *Timeline) GPU(opt Options) (*Report, error) {
+func (t *Timeline) GPU(opt query.Options) (*Report, error) {
 	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
-	u := &gpuUse{t: t, window: opt.window(t.Recording()), filter: &opt.Filter, devices: make(map[int32]map[string]*series)}
+	u := &gpuUse{t: t, window: opt.Window(t.Recording()), filter: &opt.Filter, devices: make(map[int32]map[string]*series)}
 	u.collect()
 	r := &Report{Command: "gpu", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if len(u.devices) == 0 {
@@ -78,7 +64,7 @@ func (u *gpuUse) collect() {
 			of = make(map[string]*series)
 			u.devices[s.device] = of
 		}
-		name := f.metrics.list[s.metric]
+		name := f.metrics.List[s.metric]
 		if of[name] == nil {
 			of[name] = new(series)
 		}
@@ -91,7 +77,7 @@ func (u *gpuUse) collect() {
 	}
 }
 
-func (u *gpuUse) noSamples() *NoMatch {
+func (u *gpuUse) noSamples() *query.NoMatch {
 	devices := make(map[int32]bool)
 	for _, s := range u.t.facts.samples {
 		devices[s.device] = true
@@ -99,7 +85,7 @@ func (u *gpuUse) noSamples() *NoMatch {
 	if len(devices) == 0 {
 		return nil
 	}
-	return firstNoMatch(noMatch("device", u.filter.Devices, devices, func(v int32) string { return strconv.Itoa(int(v)) }))
+	return query.FirstNoMatch(query.NewNoMatch("device", u.filter.Devices, devices, func(v int32) string { return strconv.Itoa(int(v)) }))
 }
 
 // sorted lists the devices.
@@ -131,11 +117,11 @@ func (u *gpuUse) metricTable() Table {
 	for _, device := range u.sorted() {
 		of := u.devices[device]
 		for _, name := range slices.Sorted(maps.Keys(of)) {
-			s, unit := of[name], unitOf(name)
-			value := func(v float64) any { return measured{v, unit} }
+			s, unit := of[name], catalog.UnitOf(name)
+			value := func(v float64) any { return catalog.Measured{Value: v, Unit: unit} }
 			cells := []any{int64(device), u.t.gpuName(device), name, int64(len(s.values)), nil, nil, nil, nil, value(s.last()), nil, nil}
-			if name == metricReasons { // a mask: what its bits say is told above
-			} else if isCounter(name) {
+			if name == catalog.MetricReasons { // a mask: what its bits say is told above
+			} else if catalog.IsCounter(name) {
 				cells[9], counters = value(s.grown()), true
 			} else {
 				cells[4], cells[5], cells[6], cells[7] = value(slices.Min(s.values)), value(s.mean()), value(s.quantile(0.95)), value(slices.Max(s.values))
@@ -162,10 +148,10 @@ type busy struct {
 func (u *gpuUse) busyOf(device int32) (busy, bool) {
 	of := u.devices[device]
 	idle := func(v float64) bool { return v < almostIdlePct }
-	if s := of[metricSMActive]; s != nil {
+	if s := of[catalog.MetricSMActive]; s != nil {
 		return busy{s.mean(), s.share(idle), "was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time"}, true
 	}
-	if s := of[metricGPUBusy]; s != nil {
+	if s := of[catalog.MetricGPUBusy]; s != nil {
 		return busy{s.mean(), s.share(idle), "ran some kernel %.1f %% of the time (GPU utilization), idle %.1f %%"}, true
 	}
 	return busy{}, false
@@ -174,10 +160,10 @@ func (u *gpuUse) busyOf(device int32) (busy, bool) {
 // energy returns the joules a device used and how that is known.
 func (u *gpuUse) energy(device int32) (joules float64, how string, ok bool) {
 	of := u.devices[device]
-	if s := of[metricEnergy]; s != nil && len(s.values) > 1 {
+	if s := of[catalog.MetricEnergy]; s != nil && len(s.values) > 1 {
 		return s.grown() / 1e3, "its energy counter", true
 	}
-	if s := of[metricPower]; s != nil && len(s.values) > 1 {
+	if s := of[catalog.MetricPower]; s != nil && len(s.values) > 1 {
 		return s.mean() / 1e3 * s.totalNs() / 1e9, "power samples", true
 	}
 	return 0, "", false
@@ -218,7 +204,7 @@ func (u *gpuUse) verdicts() Table {
 			}
 		}
 		if n := u.xids(device); n > 0 {
-			add(0, "gpurec analyze xid explains them", "had %s", plural(n, "Xid"))
+			add(0, "gpurec analyze xid explains them", "had %s", units.Plural(n, "Xid"))
 		}
 	}
 	slices.SortStableFunc(table.Rows, func(a, b Row) int {
@@ -229,7 +215,7 @@ func (u *gpuUse) verdicts() Table {
 }
 
 // gpuName is a device's name, nil if it is not known.
-func (t *Timeline) gpuName(device int32) any { return known(t.facts.devices[device].name) }
+func (t *Timeline) gpuName(device int32) any { return units.Known(t.facts.devices[device].name) }
 
 func jouleText(joules float64) string {
 	switch {
@@ -243,9 +229,9 @@ func jouleText(joules float64) string {
 
 // memoryOf returns the memory of a device that was in use, and how much it has; nil if one of them is not known.
 func (u *gpuUse) memoryOf(device int32) (used *series, total float64) {
-	used = u.devices[device][metricMemoryUsed]
+	used = u.devices[device][catalog.MetricMemoryUsed]
 	total = float64(u.t.facts.devices[device].totalBytes)
-	if s := u.devices[device][metricMemoryTotal]; s != nil {
+	if s := u.devices[device][catalog.MetricMemoryTotal]; s != nil {
 		total = s.last()
 	}
 	if total <= 0 {
@@ -261,7 +247,7 @@ func (u *gpuUse) memoryVerdict(device int32, add func(int, string, string, ...an
 		return
 	}
 	if most := slices.Max(used.values); most > fullMemoryShare*total {
-		add(1, "gpurec analyze memory --reconcile says who has it", "had at most %s of %s memory in use", bytesText(roundInt(most)), bytesText(roundInt(total)))
+		add(1, "gpurec analyze memory --reconcile says who has it", "had at most %s of %s memory in use", units.Bytes(units.RoundInt(most)), units.Bytes(units.RoundInt(total)))
 	}
 }
 
@@ -301,8 +287,8 @@ func (u *gpuUse) processTable() Table {
 		of := found[key]
 		name, recorded := u.t.processName(key.pid)
 		var last, most any
-		if s := of[metricOfProcess]; s != nil {
-			last, most = roundInt(s.last()), roundInt(slices.Max(s.values))
+		if s := of[catalog.MetricOfProcess]; s != nil {
+			last, most = units.RoundInt(s.last()), units.RoundInt(slices.Max(s.values))
 		}
 		avg := func(metric string) any {
 			if s := of[metric]; s != nil {
@@ -311,15 +297,15 @@ func (u *gpuUse) processTable() Table {
 			return nil
 		}
 		var smMax any
-		if s := of[metricSMOfPid]; s != nil {
+		if s := of[catalog.MetricSMOfPid]; s != nil {
 			smMax = slices.Max(s.values)
 		}
 		yes := "no"
 		if recorded {
 			yes = "yes"
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{int64(key.device), u.t.gpuName(key.device), int64(key.pid), known(name), yes, last, most,
-			avg(metricSMOfPid), smMax, avg(metricMemoryOf), avg(metricEncoderOf), avg(metricDecoderOf)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{int64(key.device), u.t.gpuName(key.device), int64(key.pid), units.Known(name), yes, last, most,
+			avg(catalog.MetricSMOfPid), smMax, avg(catalog.MetricMemoryOf), avg(catalog.MetricEncoderOf), avg(catalog.MetricDecoderOf)}})
 	}
 	u.t.addRanks(&table)
 	return table
@@ -336,7 +322,7 @@ func (u *gpuUse) processSeries() map[pidOnDevice]map[string]*series {
 		if found[key] == nil {
 			found[key] = make(map[string]*series)
 		}
-		name := u.t.facts.metrics.list[s.metric]
+		name := u.t.facts.metrics.List[s.metric]
 		if found[key][name] == nil {
 			found[key][name] = new(series)
 		}
@@ -383,16 +369,16 @@ func (u *gpuUse) totals(verdicts *Table) []Fact {
 		if b, ok := u.busyOf(device); ok {
 			busyMin, idleMax = least(busyMin, b.pct), most(idleMax, b.idlePct)
 		}
-		if s := u.devices[device][metricReasons]; s != nil {
+		if s := u.devices[device][catalog.MetricReasons]; s != nil {
 			throttledMax = most(throttledMax, s.share(isThrottled))
 		}
 		if joules, _, ok := u.energy(device); ok {
 			sum, _ := energy.(int64)
-			energy = sum + roundInt(joules)
+			energy = sum + units.RoundInt(joules)
 		}
 		if s := u.devices[device]["ecc_uncorrected_volatile_errors"]; s != nil {
 			sum, _ := ecc.(int64)
-			ecc = sum + roundInt(s.grown())
+			ecc = sum + units.RoundInt(s.grown())
 		}
 	}
 	return fill(gpuTotals, problems, busyMin, idleMax, throttledMax, energy, ecc)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -39,15 +41,15 @@ func machine(t testing.TB) *tape {
 	tp.api("cuModuleGetFunction", 12200*ms, 0, 0).Context = 0xc1
 	for i := range int64(31) {
 		now := i * second
-		tp.nvml(0, now, metricGPUBusy, 0)
-		tp.nvml(0, now, metricMemoryUsed, 600*mibF)
-		tp.nvml(0, now, metricPower, 75_000)
-		tp.nvml(1, now, metricGPUBusy, 100)
+		tp.nvml(0, now, catalog.MetricGPUBusy, 0)
+		tp.nvml(0, now, catalog.MetricMemoryUsed, 600*mibF)
+		tp.nvml(0, now, catalog.MetricPower, 75_000)
+		tp.nvml(1, now, catalog.MetricGPUBusy, 100)
 		sm := 95.0
 		if i >= 27 {
 			sm = 0
 		}
-		tp.nvml(1, now, metricSMActive, sm)
+		tp.nvml(1, now, catalog.MetricSMActive, sm)
 		reasons := 0.0
 		switch {
 		case i >= 28:
@@ -57,12 +59,12 @@ func machine(t testing.TB) *tape {
 		case i == 16:
 			reasons = 4 + 64
 		}
-		tp.nvml(1, now, metricReasons, reasons)
+		tp.nvml(1, now, catalog.MetricReasons, reasons)
 		tp.nvml(1, now, "throttled_power_nanoseconds", 1e9+1e6*float64(min(i, 17)))
-		tp.nvml(1, now, metricEnergy, 5e9+600_000*float64(i))
-		tp.nvml(1, now, metricPower, 600_000)
-		tp.nvml(1, now, metricHeat, 50+float64(i))
-		tp.nvml(1, now, metricMemoryTotal, float64(140<<30))
+		tp.nvml(1, now, catalog.MetricEnergy, 5e9+600_000*float64(i))
+		tp.nvml(1, now, catalog.MetricPower, 600_000)
+		tp.nvml(1, now, catalog.MetricHeat, 50+float64(i))
+		tp.nvml(1, now, catalog.MetricMemoryTotal, float64(140<<30))
 		live := 512 * float64(min(8, max(0, i-2)))
 		if i > 20 {
 			live -= 512
@@ -78,20 +80,20 @@ func machine(t testing.TB) *tape {
 			context += 30 // a module
 		}
 		if i >= 2 {
-			used := tp.nvml(1, now, metricOfProcess, (context+live)*mibF)
+			used := tp.nvml(1, now, catalog.MetricOfProcess, (context+live)*mibF)
 			used.Pid, used.Message = 42, "train"
 		}
-		other := tp.nvml(1, now, metricOfProcess, 2000*mibF)
+		other := tp.nvml(1, now, catalog.MetricOfProcess, 2000*mibF)
 		other.Pid, other.Message = 77, "other"
-		tp.nvml(1, now, metricMemoryUsed, (context+live+2000+10)*mibF)
-		tp.nvml(1, now, metricReserved, 500*mibF)
+		tp.nvml(1, now, catalog.MetricMemoryUsed, (context+live+2000+10)*mibF)
+		tp.nvml(1, now, catalog.MetricReserved, 500*mibF)
 		if i%10 == 0 {
-			for name, v := range map[string]float64{metricPCIeGen: 5, metricPCIeWidth: 8, "remapped_rows_pending": 1, "remapped_rows_failure": 0, "remapped_rows_uncorrectable": 1,
+			for name, v := range map[string]float64{catalog.MetricPCIeGen: 5, catalog.MetricPCIeWidth: 8, "remapped_rows_pending": 1, "remapped_rows_failure": 0, "remapped_rows_uncorrectable": 1,
 				"remapped_rows_correctable": 0, "ecc_uncorrected_volatile_errors": float64(i / 10), "ecc_uncorrected_aggregate_errors": 7, "ecc_corrected_volatile_errors": 0,
 				"pcie_replays": 3, "new_metric_frobs": 12.5} {
 				tp.nvml(1, now, name, v)
 			}
-			sm := tp.nvml(1, now, metricSMOfPid, 90)
+			sm := tp.nvml(1, now, catalog.MetricSMOfPid, 90)
 			sm.Pid, sm.Message = 42, "train"
 		}
 	}
@@ -99,7 +101,7 @@ func machine(t testing.TB) *tape {
 }
 
 func TestGPUReport(t *testing.T) {
-	r, err := machine(t).timeline().GPU(Options{})
+	r, err := machine(t).timeline().GPU(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,15 +119,15 @@ func TestGPUReport(t *testing.T) {
 
 func TestGPUReportFollowsTheFilter(t *testing.T) {
 	for name, c := range map[string]struct {
-		filter Filter
+		filter query.Filter
 		busy   float64
 		none   bool
 	}{
-		"one device":     {Filter{Devices: []int32{1}}, 26.5 * 95 / 30, false},
-		"while it idles": {Filter{Devices: []int32{1}, FromNs: epoch + 28*second}, 0, false},
-		"no device":      {Filter{Devices: []int32{5}}, 0, true},
+		"one device":     {query.Filter{Devices: []int32{1}}, 26.5 * 95 / 30, false},
+		"while it idles": {query.Filter{Devices: []int32{1}, FromNs: epoch + 28*second}, 0, false},
+		"no device":      {query.Filter{Devices: []int32{5}}, 0, true},
 	} {
-		r, err := machine(t).timeline().GPU(Options{Filter: c.filter})
+		r, err := machine(t).timeline().GPU(query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +136,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 			t.Errorf("%s: busy %v %v, %v", name, got, ok, r.NoMatch)
 		}
 	}
-	r, err := newTape(t).timeline().GPU(Options{})
+	r, err := newTape(t).timeline().GPU(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +189,7 @@ func TestUnitsOfMetrics(t *testing.T) {
 		"energy_millijoules": {1_500_000, "1,500 J"}, "throttled_power_nanoseconds": {2e9, "2.00s"}, "performance_state": {0, "0"}, "new_frobs": {12.5, "12.50"},
 		"encoder_latency_microseconds": {1500, "1.5ms"}, "nan_percent": {math.NaN(), "-"},
 	} {
-		if got := (measured{c.value, unitOf(metric)}).text(); got != c.want {
+		if got := (catalog.Measured{Value: c.value, Unit: catalog.UnitOf(metric)}).Text(); got != c.want {
 			t.Errorf("%s: %q, want %q", metric, got, c.want)
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // clockReasons are the bits of clock_event_reasons, as NVML defines them; slows are those that mean that the GPU could not
@@ -33,7 +36,7 @@ const (
 )
 
 func hasBit(bits int64) func(float64) bool {
-	return func(v float64) bool { return roundInt(v)&bits != 0 }
+	return func(v float64) bool { return units.RoundInt(v)&bits != 0 }
 }
 
 var isThrottled = hasBit(slowBits)
@@ -53,17 +56,17 @@ func (u *gpuUse) throttleTable() Table {
 	table := Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
 	counted := false
 	for _, device := range u.sorted() {
-		samples := u.devices[device][metricReasons]
+		samples := u.devices[device][catalog.MetricReasons]
 		for i := range clockReasons {
 			c := &clockReasons[i]
 			var share, timeNs, count any
 			if samples != nil {
 				if pct := samples.share(hasBit(c.bit)); pct > 0 {
-					share, timeNs = pct, roundInt(pct/100*samples.totalNs())
+					share, timeNs = pct, units.RoundInt(pct/100*samples.totalNs())
 				}
 			}
 			if s := u.devices[device][c.counter]; s != nil && len(s.values) > 1 && s.grown() > 0 {
-				count, counted = roundInt(s.grown()), true
+				count, counted = units.RoundInt(s.grown()), true
 			}
 			if share == nil && count == nil {
 				continue
@@ -86,7 +89,7 @@ func (u *gpuUse) throttleTable() Table {
 
 // throttleVerdict tells how long and why the clocks of a device were held down.
 func (u *gpuUse) throttleVerdict(device int32, add func(int, string, string, ...any)) {
-	samples := u.devices[device][metricReasons]
+	samples := u.devices[device][catalog.MetricReasons]
 	if samples == nil {
 		return
 	}
@@ -108,7 +111,7 @@ func (u *gpuUse) throttleVerdict(device int32, add func(int, string, string, ...
 		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.name, pct))
 		meanings = append(meanings, c.name+": "+c.meaning)
 	}
-	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, enumerated(parts))
+	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, units.Enumerated(parts))
 }
 
 // healthState is one thing about a device's health; level indexes verdictLevels.
@@ -132,7 +135,7 @@ func (u *gpuUse) healthTable() Table {
 	table := Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
 	for _, device := range u.sorted() {
 		for _, h := range u.health(device) {
-			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.t.gpuName(device), verdictLevels[h.level], h.what, h.value, known(h.action), h.state}})
+			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.t.gpuName(device), verdictLevels[h.level], h.what, h.value, units.Known(h.action), h.state}})
 		}
 	}
 	return table
@@ -147,7 +150,7 @@ func (u *gpuUse) health(device int32) []healthState {
 		if s == nil {
 			return 0, 0, false
 		}
-		return roundInt(s.last()), roundInt(s.grown()), true
+		return units.RoundInt(s.last()), units.RoundInt(s.grown()), true
 	}
 	add := func(level int, what string, value any, state, action string) {
 		list = append(list, healthState{what: what, state: state, action: action, level: level, value: value})
@@ -163,7 +166,7 @@ func (u *gpuUse) health(device int32) []healthState {
 		if bad+good == 0 {
 			add(2, "row remapping", int64(0), "no row of memory was ever remapped", "")
 		} else {
-			add(2, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", plural(bad+good, "row"), bad), "")
+			add(2, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
 		}
 	}
 	if v, _, ok := last("retired_pages_pending"); ok {
@@ -173,14 +176,14 @@ func (u *gpuUse) health(device int32) []healthState {
 		case v > 0:
 			add(0, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset it, or reboot")
 		case one+two > 60:
-			add(0, "page retirement", one+two, plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
+			add(0, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
 		default:
-			add(2, "page retirement", one+two, plural(one+two, "page")+" of memory retired, none pending", "")
+			add(2, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
 		}
 	}
 	u.linkHealth(device, last, add)
-	if s, limit := of[metricHeat], u.t.facts.devices[device].fact.SlowdownCelsius; s != nil && limit > 0 {
-		hottest := roundInt(slices.Max(s.values))
+	if s, limit := of[catalog.MetricHeat], u.t.facts.devices[device].fact.SlowdownCelsius; s != nil && limit > 0 {
+		hottest := units.RoundInt(slices.Max(s.values))
 		if hottest >= limit {
 			add(0, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
 		} else {
@@ -198,12 +201,12 @@ func (u *gpuUse) eccHealth(device int32, last func(string) (int64, int64, bool),
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
 		whole, _, _ := last("ecc_uncorrected_aggregate_errors")
-		life := fmt.Sprintf("%s in the GPU's life", thousands(whole))
+		life := fmt.Sprintf("%s in the GPU's life", units.Count(whole))
 		switch {
 		case rise > 0:
-			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
+			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
 		case v > 0:
-			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
+			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
 		default:
 			add(2, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
 		}
@@ -213,7 +216,7 @@ func (u *gpuUse) eccHealth(device int32, last func(string) (int64, int64, bool),
 		if rise > 0 {
 			level, action = 1, "nothing was lost; watch whether it goes on"
 		}
-		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the recording", plural(v, "error"), thousands(rise)), action)
+		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the recording", units.Plural(v, "error"), units.Count(rise)), action)
 	}
 }
 
@@ -224,25 +227,25 @@ func (u *gpuUse) linkHealth(device int32, last func(string) (int64, int64, bool)
 		what, metric, unit string
 		most               int64
 	}{
-		{"PCIe generation", metricPCIeGen, "", (*fact)[device].fact.PCIeGenerationMax},
-		{"PCIe width", metricPCIeWidth, " lanes", (*fact)[device].fact.PCIeWidthMax},
+		{"PCIe generation", catalog.MetricPCIeGen, "", (*fact)[device].fact.PCIeGenerationMax},
+		{"PCIe width", catalog.MetricPCIeWidth, " lanes", (*fact)[device].fact.PCIeWidthMax},
 	} {
 		s := of[link.metric]
 		if s == nil || link.most <= 0 {
 			continue
 		}
-		high, low := roundInt(slices.Max(s.values)), roundInt(slices.Min(s.values))
+		high, low := units.RoundInt(slices.Max(s.values)), units.RoundInt(slices.Min(s.values))
 		switch b, ok := u.busyOf(device); {
 		case high < link.most && (!ok || b.idlePct < 100):
 			add(1, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
 		case low < high:
-			add(2, link.what, roundInt(s.last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
+			add(2, link.what, units.RoundInt(s.last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
 		default:
 			add(2, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}
 	}
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
-		add(1, "PCIe replays", rise, plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
+		add(1, "PCIe replays", rise, units.Plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
 	}
 	// Links of Hopper and later correct bits all the time (two H200s under NCCL: 3,250 CRC and 5,774 ECC data errors for 23 GiB, not one
 	// replay); what costs something is sent again.
@@ -250,7 +253,7 @@ func (u *gpuUse) linkHealth(device int32, last func(string) (int64, int64, bool)
 	var sum, again int64
 	for _, kind := range []string{"recovery", "replay", "crc_flit", "crc_data", "ecc_data"} {
 		if _, rise, ok := last("nvlink_" + kind + "_errors"); ok && rise > 0 {
-			errors = append(errors, fmt.Sprintf("%s %s", thousands(rise), strings.ReplaceAll(kind, "_", " ")))
+			errors = append(errors, fmt.Sprintf("%s %s", units.Count(rise), strings.ReplaceAll(kind, "_", " ")))
 			sum += rise
 			if !strings.HasSuffix(kind, "_data") {
 				again += rise
@@ -259,8 +262,8 @@ func (u *gpuUse) linkHealth(device int32, last func(string) (int64, int64, bool)
 	}
 	switch {
 	case again == 0 && sum > 0:
-		add(2, "NVLink errors", sum, enumerated(errors)+" errors during the recording, corrected on the link: nothing was sent again", "")
+		add(2, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the link: nothing was sent again", "")
 	case again > 0:
-		add(1, "NVLink errors", sum, enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
+		add(1, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -79,7 +81,7 @@ func (n *graphNodes) String() string {
 			break
 		}
 		if count := n.counts[label]; count > 1 {
-			label += " ×" + thousands(count)
+			label += " ×" + units.Count(count)
 		}
 		list = append(list, label)
 	}
@@ -165,10 +167,10 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 	known := make([]bool, len(r.name.Dict))
 	some, typed := false, false
 	for i, name := range r.name.Dict {
-		known[i] = graphCalls[baseName(name)]
+		known[i] = graphCalls[catalog.BaseName(name)]
 		some = some || known[i]
-		typed = typed || isTypedNode(baseName(name))
-		launched = launched || baseName(name) == "cuGraphLaunch"
+		typed = typed || isTypedNode(catalog.BaseName(name))
+		launched = launched || catalog.BaseName(name) == "cuGraphLaunch"
 	}
 	if !some && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
 		return launched
@@ -185,7 +187,7 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 		if !captured && !known[r.name.Index[i]] || flags&(format.FlagOpen|format.FlagAbandoned) != 0 || r.result[i] != 0 {
 			continue
 		}
-		s := graphStep{atNs: endOf(r.start[i], r.dur[i]), name: baseName(r.name.At(i)), pid: r.pid[i], stream: r.stream[i], ptr: r.ptr[i], src: r.src[i],
+		s := graphStep{atNs: units.EndOf(r.start[i], r.dur[i]), name: catalog.BaseName(r.name.At(i)), pid: r.pid[i], stream: r.stream[i], ptr: r.ptr[i], src: r.src[i],
 			child: int64(r.value[i]), captured: captured}
 		s.label = nodeLabel(s.name, r.kernel.At(i), r.copyKind.At(i))
 		if isTypedNode(s.name) {
@@ -215,7 +217,7 @@ func nodeLabel(name, kernel, copyKind string) string {
 	case name == "cuGraphAddHostNode":
 		return "cuLaunchHostFunc"
 	case strings.HasPrefix(name, "cuGraphAddKernelNode"), strings.Contains(name, "KernelNodeSetParams"), strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
-		return unknownKernel
+		return catalog.UnknownKernel
 	}
 	return name
 }
@@ -234,7 +236,7 @@ func typedLabel(node, kernel string) string {
 	switch node {
 	case "kernel":
 		if isTypedNode(kernel) {
-			return unknownKernel // the row has no kernel: the label is the name of the function
+			return catalog.UnknownKernel // the row has no kernel: the label is the name of the function
 		}
 		return kernel
 	case "memcpy":

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -30,24 +32,24 @@ const noStack = "(no stack)"
 // grouping puts allocations into numbered groups, by origin or by size.
 type grouping struct {
 	t      *Timeline
-	filter *Filter
+	filter *query.Filter
 	by     string
 
-	labels   names
+	labels   originpkg.Names
 	byOrigin []int32         // group + 1; 0 is not decided yet, -1 is filtered out, -2 suppressed
 	bySize   map[int64]int32 // set when grouping by size
-	seen     *callers
+	seen     *query.Callers
 	suppress *suppressor // nil: nothing is
 }
 
-func (t *Timeline) groupBy(by string, filter *Filter) (*grouping, error) {
+func (t *Timeline) groupBy(by string, filter *query.Filter) (*grouping, error) {
 	if by == "" {
 		by = GroupNames()[0]
 	}
 	if !slices.Contains(GroupNames(), by) {
 		return nil, &GroupError{by, GroupNames()}
 	}
-	g := &grouping{t: t, filter: filter, by: by, seen: newCallers()}
+	g := &grouping{t: t, filter: filter, by: by, seen: query.NewCallers()}
 	if by == "size" {
 		g.bySize = make(map[int64]int32)
 	}
@@ -72,7 +74,7 @@ func (g *grouping) of(origin int32, bytes int64) (int32, bool) {
 	}
 	group, ok := g.bySize[bytes]
 	if !ok {
-		group = g.labels.id(sizeLabel(bytes))
+		group = g.labels.ID(sizeLabel(bytes))
 		g.bySize[bytes] = group
 	}
 	return group, true
@@ -84,9 +86,9 @@ func (g *grouping) suppressed(origin int32, bytes int64) bool {
 }
 
 func (g *grouping) decide(id int32) int32 {
-	o := &g.t.origins.list[id]
-	g.seen.add(o.pid, o.tid, o.device, o.stream)
-	if !g.filter.caller(o.pid, o.tid, o.device, o.stream) {
+	o := &g.t.origins.List[id]
+	g.seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
+	if !g.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return -1
 	}
 	if _, ok := g.suppress.of(id); ok {
@@ -95,7 +97,7 @@ func (g *grouping) decide(id int32) int32 {
 	if g.bySize != nil {
 		return 1
 	}
-	return g.labels.id(g.t.originLabel(id, g.by)) + 1
+	return g.labels.ID(g.t.originLabel(id, g.by)) + 1
 }
 
 // sizeLabel has the exact number: sizes that look alike rounded are different.
@@ -103,15 +105,15 @@ func sizeLabel(bytes int64) string { return fmt.Sprintf("%d B", bytes) }
 
 // originLabel names the group that an origin belongs to.
 func (t *Timeline) originLabel(id int32, by string) string {
-	o := &t.origins.list[id]
+	o := &t.origins.List[id]
 	switch by {
 	case "stack":
-		if o.stack == 0 {
+		if o.Stack == 0 {
 			return noStack
 		}
-		return fmt.Sprintf("%s #%d", t.siteLabel(id), o.stack)
+		return fmt.Sprintf("%s #%d", t.siteLabel(id), o.Stack)
 	case "function", "module":
-		f, ok := t.stacks.userFrame(o.stack)
+		f, ok := t.stacks.UserFrame(o.Stack)
 		switch {
 		case !ok:
 			return noStack
@@ -120,51 +122,51 @@ func (t *Timeline) originLabel(id int32, by string) string {
 		case by == "module":
 			return f.Module
 		}
-		return frameName(f)
+		return query.FrameName(f)
 	case "thread":
-		if name := t.facts.threads[thread{o.pid, o.tid}]; name != "" {
-			return fmt.Sprintf("%d %s", o.tid, name)
+		if name := t.facts.threads[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}]; name != "" {
+			return fmt.Sprintf("%d %s", o.Tid, name)
 		}
-		return fmt.Sprint(o.tid)
+		return fmt.Sprint(o.Tid)
 	case "stream":
-		return streamName(o.stream)
+		return query.StreamName(o.Stream)
 	case "device":
-		return t.ordinalLabel(o.pid, o.device)
+		return t.ordinalLabel(o.Pid, o.Device)
 	case "pid":
-		return t.pidLabel(o.pid)
+		return t.pidLabel(o.Pid)
 	case "name":
-		return t.origins.name(id)
+		return t.origins.Name(id)
 	}
 	if slices.Contains(identityGroups, by) {
-		return t.identityLabel(o.pid, by)
+		return t.identityLabel(o.Pid, by)
 	}
 	return t.siteLabel(id)
 }
 
 // siteLabel is the place in the program that made the calls.
 func (t *Timeline) siteLabel(id int32) string {
-	if place, ok := t.stacks.placed[t.origins.list[id].stack]; ok {
+	if place, ok := t.stacks.Placed[t.origins.List[id].Stack]; ok {
 		return place
 	}
-	if site := t.origins.site(id); site != "" {
+	if site := t.origins.Site(id); site != "" {
 		return site
 	}
-	return t.siteOf(t.origins.list[id].stack)
+	return t.siteOf(t.origins.List[id].Stack)
 }
 
 // siteOf is the place in the program that a stack stands for.
 func (t *Timeline) siteOf(stack int32) string {
-	if place, ok := t.stacks.placed[stack]; ok {
+	if place, ok := t.stacks.Placed[stack]; ok {
 		return place
 	}
-	if site := t.stacks.about[stack].site; site != "" {
+	if site := t.stacks.About[stack].Site; site != "" {
 		return site
 	}
-	f, ok := t.stacks.userFrame(stack)
+	f, ok := t.stacks.UserFrame(stack)
 	if !ok {
 		return noStack
 	}
-	return symbolize.PlaceName(frameName(f), f.File, f.Line)
+	return symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
 }
 
 func (t *Timeline) deviceLabel(device int32) string {

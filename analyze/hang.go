@@ -7,12 +7,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
 // HangOptions shape the report on hangs.
 type HangOptions struct {
-	Options
+	query.Options
 	// LongNs is from when on a call, or a silence, is long, ns; 0 is DefaultLongNs.
 	LongNs int64
 }
@@ -140,7 +143,7 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 	r := &Report{Command: "hang", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes, Sentences: []string{"result", "advice", "look_at"}}
 	silent := s.withoutCalls()
 	if len(s.processes)+len(silent) == 0 && t.scan.events > 0 {
-		r.NoMatch = s.seen.explain(&opt.Filter)
+		r.NoMatch = s.seen.Explain(&opt.Filter)
 	}
 	long := s.longTable()
 	result, advice := s.silence(silent, polls)
@@ -192,7 +195,7 @@ func (s *hangScan) wantAll() {
 func (s *hangScan) sentence(states []processState) string {
 	worst := &states[0]
 	if worst.state >= alive {
-		return fmt.Sprintf("nothing hangs: %s", plural(int64(len(states)), "process")+", all alive or ended")
+		return fmt.Sprintf("nothing hangs: %s", units.Plural(int64(len(states)), "process")+", all alive or ended")
 	}
 	same := 0
 	for i := range states {
@@ -263,14 +266,14 @@ func (s *hangScan) processTable(states []processState) Table {
 			said = append(said, p.gpu.meaning)
 		}
 		if len(p.odd) > 0 {
-			said = append(said, fmt.Sprintf("unlike the others of its %d: %s", p.group, enumerated(p.odd)))
+			said = append(said, fmt.Sprintf("unlike the others of its %d: %s", p.group, units.Enumerated(p.odd)))
 		}
 		if len(trouble) > 0 {
-			said = append(said, enumerated(trouble))
+			said = append(said, units.Enumerated(trouble))
 		}
 		table.Rows = append(table.Rows, Row{Brief: p.state >= alive && len(p.odd) == 0, Evidence: strings.Join(append(said, confidenceText(p.level, p.reasons)), "; "), Cells: []any{
 			p.state.String(), p.silentNs, int64(p.life.pid), s.t.facts.processes[p.life.pid].Name, p.level, p.reasons, p.gpu.busyPct, p.gpu.smPct,
-			launchAgo, p.life.launches, p.life.calls, p.life.errors, trouble, group, known(strings.Join(p.odd, "; ")), known(s.lastKernel(p.life))}})
+			launchAgo, p.life.launches, p.life.calls, p.life.errors, trouble, group, units.Known(strings.Join(p.odd, "; ")), units.Known(s.lastKernel(p.life))}})
 	}
 	if !odd {
 		hide(table.Columns, "odd")
@@ -300,7 +303,7 @@ func (s *hangScan) threadTable(states []processState) Table {
 			}
 			table.Rows = append(table.Rows, Row{stack: d.stack, Brief: j.state >= idle && states[i].state < idle || j.state >= alive,
 				Evidence: strings.Join(append(slices.Clone(j.evidence), confidenceText(j.level, j.reasons)), "; "),
-				Cells: []any{j.state.String(), j.silentNs, j.level, j.reasons, int64(j.life.pid), s.nameOf(j.life.thread), open, d.name, known(waits),
+				Cells: []any{j.state.String(), j.silentNs, j.level, j.reasons, int64(j.life.Pid), s.nameOf(j.life.Thread), open, d.name, units.Known(waits),
 					j.life.calls, j.perSec, j.pauseNs, s.t.siteOfCall(d.stack, d.site)}})
 		}
 	}
@@ -336,8 +339,8 @@ func (s *hangScan) launchTable(states []processState) Table {
 			case c.flags&(format.FlagNoReturn|format.FlagAbandoned) != 0:
 				returned = "?"
 			}
-			table.Rows = append(table.Rows, Row{stack: d.stack, Brief: true, Cells: []any{int64(c.pid), streamName(d.stream), s.endNs - c.startNs, s.kernelOf(c), gridText(d),
-				returned, known(d.kernel), s.t.siteOfCall(d.stack, d.site)}})
+			table.Rows = append(table.Rows, Row{stack: d.stack, Brief: true, Cells: []any{int64(c.pid), query.StreamName(d.stream), s.endNs - c.startNs, s.kernelOf(c), gridText(d),
+				returned, units.Known(d.kernel), s.t.siteOfCall(d.stack, d.site)}})
 		}
 	}
 	return table
@@ -355,12 +358,12 @@ func gridText(d *callDetail) any {
 func (s *hangScan) longTable() Table {
 	table := Table{Name: "long_calls", Title: "calls that took long", Columns: longCallColumns, Aside: true, Keys: []string{}, Spare: []string{"pid"}}
 	type entry struct {
-		thread
+		origin.Thread
 		ns int64
 	}
 	met := make(map[entry]bool)
 	for i := range s.long {
-		met[entry{thread{s.long[i].pid, s.long[i].tid}, s.long[i].startNs}] = true
+		met[entry{origin.Thread{Pid: s.long[i].pid, Tid: s.long[i].tid}, s.long[i].startNs}] = true
 	}
 	slices.SortFunc(s.long, func(a, b callRef) int {
 		return cmp.Or(cmp.Compare(b.endNs-b.startNs, a.endNs-a.startNs), cmp.Compare(a.startNs, b.startNs), cmp.Compare(a.tid, b.tid))
@@ -368,11 +371,11 @@ func (s *hangScan) longTable() Table {
 	for i := range s.long {
 		c := &s.long[i]
 		d := s.of(c)
-		if d.parentNs != 0 && met[entry{thread{c.pid, c.tid}, d.parentNs}] {
+		if d.parentNs != 0 && met[entry{origin.Thread{Pid: c.pid, Tid: c.tid}, d.parentNs}] {
 			continue
 		}
-		table.Rows = append(table.Rows, Row{stack: d.stack, Brief: true, Cells: []any{c.endNs - c.startNs, c.startNs - s.t.Recording().FromNs, d.name, known(s.waitsFor(c)),
-			int64(c.pid), s.nameOf(thread{c.pid, c.tid}), s.t.siteOfCall(d.stack, d.site)}})
+		table.Rows = append(table.Rows, Row{stack: d.stack, Brief: true, Cells: []any{c.endNs - c.startNs, c.startNs - s.t.Recording().FromNs, d.name, units.Known(s.waitsFor(c)),
+			int64(c.pid), s.nameOf(origin.Thread{Pid: c.pid, Tid: c.tid}), s.t.siteOfCall(d.stack, d.site)}})
 	}
 	return table
 }
@@ -381,7 +384,7 @@ func (p *pollUse) table() Table {
 	table := Table{Name: "polling", Title: "queries that are only counted, of all processes together", Columns: pollColumns, Aside: true}
 	for i := range p.rows {
 		r := &p.rows[i]
-		table.Rows = append(table.Rows, Row{Cells: []any{r.name, r.since, r.before, roundInt(r.total), sparkline(r.overTime[:])}})
+		table.Rows = append(table.Rows, Row{Cells: []any{r.name, r.since, r.before, units.RoundInt(r.total), units.Sparkline(r.overTime[:])}})
 	}
 	return table
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -139,8 +141,8 @@ func ranks(t testing.TB) *tape {
 	}
 	tp.call(format.KindSync, "cuStreamSynchronize", 5*second, 2*second)
 	for i := range int64(60) {
-		tp.nvml(0, i*second, metricGPUBusy, 100)
-		tp.nvml(0, i*second, metricSMActive, 3)
+		tp.nvml(0, i*second, catalog.MetricGPUBusy, 100)
+		tp.nvml(0, i*second, catalog.MetricSMActive, 3)
 	}
 	tp.xid(37*second, 0, 44, 31, format.XidFact{Process: "train", Text: "MMU Fault", Sources: []string{"kmsg"}})
 	tp.counted(0, 60*second, 600)
@@ -148,7 +150,7 @@ func ranks(t testing.TB) *tape {
 }
 
 func TestTheRankThatIsMissingIsNamed(t *testing.T) {
-	r := hang(t, ranks(t), HangOptions{Options: Options{Top: 20, MaxFrames: 12}})
+	r := hang(t, ranks(t), HangOptions{Options: query.Options{Top: 20, MaxFrames: 12}})
 	goldens(t, r, "hang", 110)
 	if got := fmt.Sprint(cells(t, r, "processes", "verdict"), cells(t, r, "processes", "pid")); got != "[hanging hanging hanging idle] [42 43 45 44]" {
 		t.Error(got)
@@ -205,11 +207,11 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 	tp := silentTape(t)
 	tp.add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: epoch, Device: -1})
 	tp.working(44, 44, 0, 60*second, format.KindLaunch, "cuLaunchKernel")
-	r := hang(t, tp, HangOptions{Options: Options{Filter: Filter{Pids: []int32{43}}}})
+	r := hang(t, tp, HangOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
 	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 eval made no CUDA call") {
 		t.Errorf("%v, %s", r.NoMatch, result)
 	}
-	if r = hang(t, tp, HangOptions{Options: Options{Filter: Filter{Pids: []int32{45}}}}); r.NoMatch == nil {
+	if r = hang(t, tp, HangOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}}); r.NoMatch == nil {
 		t.Error("a process that nobody recorded matches")
 	}
 }
@@ -220,7 +222,7 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 	tp.call(format.KindSync, "cuStreamSynchronize", 10*second, 20*second)
 	tp.working(42, 42, 30*second, 60*second, format.KindLaunch, "cuLaunchKernel")
 	for to, want := range map[int64]string{5 * second: "alive", 25 * second: "hanging", 60 * second: "alive"} {
-		r := hang(t, tp, HangOptions{Options: Options{Filter: Filter{ToNs: epoch + to}}})
+		r := hang(t, tp, HangOptions{Options: query.Options{Filter: query.Filter{ToNs: epoch + to}}})
 		if got := cells(t, r, "threads", "verdict")[0]; got != want {
 			t.Errorf("at %v: %s, want %s", to/second, got, want)
 		}

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -48,7 +51,7 @@ func (s *hangScan) polls() (*pollUse, error) {
 		}
 		p.by[pid] = true
 		p.suspects[pid] = slices.MaxFunc(life.threads, func(a, b *threadLife) int {
-			return cmp.Or(cmp.Compare(a.lastNs, b.lastNs), cmp.Compare(b.tid, a.tid))
+			return cmp.Or(cmp.Compare(a.lastNs, b.lastNs), cmp.Compare(b.Tid, a.Tid))
 		})
 	}
 	err := s.readCounts(p, silentFrom)
@@ -74,7 +77,7 @@ func (s *hangScan) readCounts(p *pollUse, silentFrom int64) error {
 			return s.t.wrap(err)
 		}
 		for i, at := range start {
-			if kind.At(i) != format.KindCount || !(value[i] > 0) || math.IsInf(value[i], 0) || !strings.HasSuffix(baseName(name.At(i)), "Query") {
+			if kind.At(i) != format.KindCount || !(value[i] > 0) || math.IsInf(value[i], 0) || !strings.HasSuffix(catalog.BaseName(name.At(i)), "Query") {
 				continue
 			}
 			k, ok := index[name.At(i)]
@@ -83,7 +86,7 @@ func (s *hangScan) readCounts(p *pollUse, silentFrom int64) error {
 				index[name.At(i)] = k
 				p.rows = append(p.rows, pollRow{name: name.At(i), silentForNs: s.endNs - silentFrom})
 			}
-			p.rows[k].add(s.window, at, endOf(at, dur[i]), value[i], silentFrom)
+			p.rows[k].add(s.window, at, units.EndOf(at, dur[i]), value[i], silentFrom)
 		}
 	}
 	for i := range p.rows {
@@ -98,7 +101,7 @@ func (s *hangScan) readCounts(p *pollUse, silentFrom int64) error {
 }
 
 // add spreads the calls of an interval evenly over it.
-func (r *pollRow) add(w Window, fromNs, toNs int64, calls float64, silentFrom int64) {
+func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentFrom int64) {
 	share := func(from, to int64) float64 {
 		if toNs <= fromNs {
 			if fromNs >= from && fromNs < to {
@@ -144,7 +147,7 @@ func (s *hangScan) askGPU(p *processState) {
 		return
 	}
 	from := s.endNs - p.silentNs
-	p.gpu = gpuSilence{device: device, busyPct: s.mean(metricGPUBusy, device, from), smPct: s.mean(metricSMActive, device, from)}
+	p.gpu = gpuSilence{device: device, busyPct: s.mean(catalog.MetricGPUBusy, device, from), smPct: s.mean(catalog.MetricSMActive, device, from)}
 	busy, ok := p.gpu.busyPct.(float64)
 	if !ok {
 		if busy, ok = p.gpu.smPct.(float64); !ok {
@@ -178,11 +181,11 @@ func (s *hangScan) reading(p *processState, busy float64) string {
 
 // mean is the average of a metric over the silent time, nil without samples. The first second counts only if there is no other.
 func (s *hangScan) mean(metric string, device int32, from int64) any {
-	id, ok := s.t.facts.metrics.ids[metric]
+	id, ok := s.t.facts.metrics.Ids[metric]
 	if !ok {
 		return nil
 	}
-	for _, begin := range []int64{endOf(from, utilizationLagNs), from} {
+	for _, begin := range []int64{units.EndOf(from, utilizationLagNs), from} {
 		var of series
 		for _, sample := range s.t.facts.samples {
 			if sample.metric == id && sample.device == device && sample.atNs > begin && sample.atNs <= s.endNs && !math.IsNaN(sample.value) && !math.IsInf(sample.value, 0) {
@@ -210,11 +213,11 @@ func (s *hangScan) trouble(p *processState) (list []string) {
 			continue
 		}
 		e, _ := x.describe()
-		list = append(list, fmt.Sprintf("%s %d (%s) %s before", x.kind(), x.code, e.name, durText(s.endNs-x.atNs)))
+		list = append(list, fmt.Sprintf("%s %d (%s) %s before", x.kind(), x.code, e.Name, units.Duration(s.endNs-x.atNs)))
 	}
 	if c := &p.life.lastError; p.life.errors > 0 && c.endNs >= from {
 		d := s.of(c)
-		list = append(list, fmt.Sprintf("%s returned %d %s %s before", d.name, d.result, resultName(d.result), durText(s.endNs-c.endNs)))
+		list = append(list, fmt.Sprintf("%s returned %d %s %s before", d.name, d.result, catalog.ResultName(d.result), units.Duration(s.endNs-c.endNs)))
 	}
 	return list
 }
@@ -231,21 +234,21 @@ func (s *hangScan) kernelOf(c *callRef) string {
 // waitsFor says what a call waits for, as far as it tells.
 func (s *hangScan) waitsFor(c *callRef) string {
 	d := s.of(c)
-	switch name := baseName(d.name); {
+	switch name := catalog.BaseName(d.name); {
 	case name == "cuEventSynchronize":
 		text := fmt.Sprintf("event 0x%x", uint64(d.ptr))
 		if stream, atNs, ok := s.recordedOn(c.pid, d.ptr, c.startNs); ok {
-			text += fmt.Sprintf(", recorded on stream %s %s before", streamName(stream), durText(c.startNs-atNs))
+			text += fmt.Sprintf(", recorded on stream %s %s before", query.StreamName(stream), units.Duration(c.startNs-atNs))
 		}
 		return text
 	case strings.HasPrefix(name, "cuCtxSynchronize"):
 		return "all streams of the context"
 	case d.kind == format.KindSync:
-		return "stream " + streamName(d.stream)
+		return "stream " + query.StreamName(d.stream)
 	case d.kind == format.KindMemcpy || d.kind == format.KindMemset:
-		return "a copy or fill on stream " + streamName(d.stream)
+		return "a copy or fill on stream " + query.StreamName(d.stream)
 	case d.kind == format.KindLaunch:
-		return "room in the queue of stream " + streamName(d.stream)
+		return "room in the queue of stream " + query.StreamName(d.stream)
 	}
 	return ""
 }

@@ -7,6 +7,11 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -19,13 +24,13 @@ type hangScan struct {
 	longNs    int64
 	endNs     int64 // the moment
 	parts     *windowParts
-	threads   map[thread]*threadLife
+	threads   map[origin.Thread]*threadLife
 	processes map[int32]*processLife
 	long      []callRef // a heap of the longest calls that returned: the shortest is first
 	details   map[rowRef]*callDetail
 
 	// The last thread that was looked up: most rows are of the same one as the row before.
-	thread thread
+	thread origin.Thread
 	life   *threadLife
 }
 
@@ -44,7 +49,7 @@ func (c *callRef) isOpen() bool { return c.endNs == math.MaxInt64 }
 
 // threadLife is what a thread did.
 type threadLife struct {
-	thread
+	origin.Thread
 	process         *processLife
 	calls           int64
 	firstNs, lastNs int64 // first entry, last entry or return
@@ -88,12 +93,12 @@ func (a *activity) mark(p *windowParts, fromNs, toNs int64) {
 
 // windowParts are the parts of a window. It finds the one of a time that is near the time before without a division.
 type windowParts struct {
-	window Window
+	window query.Window
 	begins [activityParts + 1]int64 // the last one is the window's end
 	part   int                      // that was asked for last
 }
 
-func newWindowParts(w Window) *windowParts {
+func newWindowParts(w query.Window) *windowParts {
 	p := &windowParts{window: w}
 	for i := range p.begins {
 		p.begins[i] = w.FromNs + int64(sort.Search(int(w.DurNs()), func(ns int) bool { return partOf(w, w.FromNs+int64(ns)) >= i }))
@@ -108,13 +113,13 @@ func (p *windowParts) of(ns int64) int {
 	return p.part
 }
 
-func partOf(w Window, ns int64) int {
+func partOf(w query.Window, ns int64) int {
 	part := float64(ns-w.FromNs) / float64(max(1, w.DurNs())) * activityParts
 	return int(max(0, min(part, activityParts-1)))
 }
 
 // longestPause is the longest time between two parts with activity, to within a part or two.
-func (a *activity) longestPause(w Window) int64 {
+func (a *activity) longestPause(w query.Window) int64 {
 	last, longest := -1, 0
 	for i := range activityParts {
 		if a[i/64]>>(i%64)&1 == 0 {
@@ -131,7 +136,7 @@ func (a *activity) longestPause(w Window) int64 {
 func (t *Timeline) newHangScan(opt *HangOptions) *hangScan {
 	u := t.newCallUse(&opt.Filter)
 	s := &hangScan{callUse: u, spans: slices.Concat(t.memory, t.calls), longNs: opt.LongNs, endNs: u.window.ToNs, parts: newWindowParts(u.window),
-		threads: make(map[thread]*threadLife), processes: make(map[int32]*processLife), details: make(map[rowRef]*callDetail)}
+		threads: make(map[origin.Thread]*threadLife), processes: make(map[int32]*processLife), details: make(map[rowRef]*callDetail)}
 	return s
 }
 
@@ -154,7 +159,7 @@ func (s *hangScan) scan() error {
 // bridge takes threads that launch kernels to be lively where launches were not recorded, between their first and last call: else
 // the times without would look like pauses that are usual.
 func (s *hangScan) bridge() {
-	for _, w := range s.t.facts.sampling.noLaunches {
+	for _, w := range s.t.facts.sampling.NoLaunches {
 		for _, l := range s.threads {
 			if from, to := max(w.FromNs, l.firstNs), min(w.ToNs, l.lastNs); l.launched && from < to {
 				l.lively.mark(s.parts, from, to)
@@ -182,7 +187,7 @@ func (s *hangScan) group(g *format.Group, index int32) {
 		}
 		c := callRef{rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start, pid: s.pid[i], tid: s.tid[i], flags: s.flags[i]}
 		if c.flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
-			if c.endNs = endOf(start, s.dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.endNs {
+			if c.endNs = units.EndOf(start, s.dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.endNs {
 				c.endNs = math.MaxInt64
 			}
 		}
@@ -193,18 +198,18 @@ func (s *hangScan) group(g *format.Group, index int32) {
 }
 
 // lifeOf returns the thread that made a call.
-func (s *hangScan) lifeOf(th thread, startNs int64) *threadLife {
+func (s *hangScan) lifeOf(th origin.Thread, startNs int64) *threadLife {
 	if s.life != nil && s.thread == th {
 		return s.life
 	}
 	life := s.threads[th]
 	if life == nil {
-		p := s.processes[th.pid]
+		p := s.processes[th.Pid]
 		if p == nil {
-			p = &processLife{pid: th.pid, firstNs: startNs, lastNs: startNs, launchedNs: math.MinInt64, streams: make(map[int64][]callRef), longest: make(map[string]int64)}
-			s.processes[th.pid] = p
+			p = &processLife{pid: th.Pid, firstNs: startNs, lastNs: startNs, launchedNs: math.MinInt64, streams: make(map[int64][]callRef), longest: make(map[string]int64)}
+			s.processes[th.Pid] = p
 		}
-		life = &threadLife{thread: th, process: p, firstNs: startNs, lastNs: startNs}
+		life = &threadLife{Thread: th, process: p, firstNs: startNs, lastNs: startNs}
 		p.threads = append(p.threads, life)
 		s.threads[th] = life
 	}
@@ -214,7 +219,7 @@ func (s *hangScan) lifeOf(th thread, startNs int64) *threadLife {
 
 // call notes the call of row i.
 func (s *hangScan) call(c *callRef, i int, isLaunch bool) {
-	life := s.lifeOf(thread{c.pid, c.tid}, c.startNs)
+	life := s.lifeOf(origin.Thread{Pid: c.pid, Tid: c.tid}, c.startNs)
 	p := life.process
 	life.calls++
 	p.calls++
@@ -242,7 +247,7 @@ func (s *hangScan) call(c *callRef, i int, isLaunch bool) {
 			p.streams[s.stream[i]] = more
 		}
 	}
-	if c.flags&noResult == 0 && isError(s.result[i]) && !isQuestion(s.name.At(i), s.result[i]) {
+	if c.flags&noResult == 0 && isError(s.result[i]) && !catalog.IsQuestion(s.name.At(i), s.result[i]) {
 		if p.errors++; p.errors == 1 || c.endNs >= p.lastError.endNs {
 			p.lastError = *c
 		}
@@ -279,10 +284,10 @@ func (s *hangScan) keepLong(c *callRef) {
 		return cmp.Or(cmp.Compare(a.endNs-a.startNs, b.endNs-b.startNs), cmp.Compare(b.startNs, a.startNs), cmp.Compare(b.tid, a.tid)) < 0
 	}
 	if len(s.long) < longCalls {
-		s.long = heapPush(s.long, *c, shorter)
+		s.long = stats.HeapPush(s.long, *c, shorter)
 	} else if shorter(s.long[0], *c) {
 		s.long[0] = *c
-		heapFix(s.long, shorter)
+		stats.HeapFix(s.long, shorter)
 	}
 }
 

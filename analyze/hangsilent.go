@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // A process that hangs since before the recording makes no call in it, and the call that it is in was not seen to begin. Of such
@@ -46,11 +48,11 @@ func (s *hangScan) silence(silent []int32, polls *pollUse) (result, advice strin
 	advice = fmt.Sprintf("py-spy dump -p %d shows where it is in Python, cat /proc/%d/stack what it waits for in the kernel; next time record before it hangs: gpurec record -p PID --ring 10m", pid, pid)
 	switch lost := s.t.rec.Meta.Totals().Lost; {
 	case lost > 0:
-		result = fmt.Sprintf("not known: no call was recorded, with %s lost", plural(lost, "call"))
+		result = fmt.Sprintf("not known: no call was recorded, with %s lost", units.Plural(lost, "call"))
 	case polls.perSec >= pollsPerSecond:
-		result = fmt.Sprintf("polling: %s made no CUDA call but %s queries of events and streams a second: what is waited for began before the recording", who, thousands(roundInt(polls.perSec)))
+		result = fmt.Sprintf("polling: %s made no CUDA call but %s queries of events and streams a second: what is waited for began before the recording", who, units.Count(units.RoundInt(polls.perSec)))
 	default:
-		result = fmt.Sprintf("silent: %s made no CUDA call in the %s that were recorded: what hangs since before the recording is in a call that was not seen to begin", who, durText(s.window.DurNs()))
+		result = fmt.Sprintf("silent: %s made no CUDA call in the %s that were recorded: what hangs since before the recording is in a call that was not seen to begin", who, units.Duration(s.window.DurNs()))
 	}
 	return result, advice
 }

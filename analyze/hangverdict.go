@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -92,20 +94,20 @@ func (s *hangScan) judge(l *threadLife, polls *pollUse) judgement {
 	if l.launched {
 		j.blindNs = s.t.blindNs(l.lastNs, s.endNs)
 	}
-	exitNs := s.t.facts.processes[l.pid].ExitNs
+	exitNs := s.t.facts.processes[l.Pid].ExitNs
 	switch {
 	case exitNs > 0 && exitNs <= s.endNs:
 		j.state = ended
-		j.say("its process ended %s before", durText(s.endNs-exitNs))
+		j.say("its process ended %s before", units.Duration(s.endNs-exitNs))
 		return j
 	case j.call.isOpen():
 		s.judgeOpen(&j)
 	case j.silentNs < s.longNs:
 		j.state = alive
-		j.say("its last call ended %s before", durText(j.silentNs))
+		j.say("its last call ended %s before", units.Duration(j.silentNs))
 	case j.silentNs-j.blindNs < s.longNs:
 		j.state = alive
-		j.say("no call for %s, but for %s of that its launches were not recorded (--max-overhead)", durText(j.silentNs), durText(j.blindNs))
+		j.say("no call for %s, but for %s of that its launches were not recorded (--max-overhead)", units.Duration(j.silentNs), units.Duration(j.blindNs))
 		j.lower(confidenceLow, "launches were not recorded for most of the silent time")
 	default:
 		s.judgeSilent(&j, polls)
@@ -124,21 +126,21 @@ func (s *hangScan) judgeOpen(j *judgement) {
 	switch {
 	case age < s.longNs:
 		j.state = alive
-		j.say("in %s for %s", d.name, durText(age))
+		j.say("in %s for %s", d.name, units.Duration(age))
 		return
 	case age < patience*longest:
 		j.state = waiting
-		j.say("in %s for %s; calls of it have taken up to %s before", d.name, durText(age), durText(longest))
+		j.say("in %s for %s; calls of it have taken up to %s before", d.name, units.Duration(age), units.Duration(longest))
 	case p.lastNs > j.call.startNs && s.endNs-p.lastNs < s.longNs:
 		j.state = waiting
-		j.say("in %s for %s, while other threads of the process go on", d.name, durText(age))
+		j.say("in %s for %s, while other threads of the process go on", d.name, units.Duration(age))
 	case longest > 0:
-		j.say("in %s for %s, %.0f times as long as any before (%s)", d.name, durText(age), float64(age)/float64(longest), durText(longest))
+		j.say("in %s for %s, %.0f times as long as any before (%s)", d.name, units.Duration(age), float64(age)/float64(longest), units.Duration(longest))
 	default:
-		j.say("in %s for %s; none of the process's calls of it that returned took a millisecond", d.name, durText(age))
+		j.say("in %s for %s; none of the process's calls of it that returned took a millisecond", d.name, units.Duration(age))
 	}
 	if inner := len(j.life.open) - 1; inner > 0 {
-		j.say("with %s inside of it", plural(int64(inner), "more call"))
+		j.say("with %s inside of it", units.Plural(int64(inner), "more call"))
 	}
 }
 
@@ -146,9 +148,9 @@ func (s *hangScan) judgeSilent(j *judgement, polls *pollUse) {
 	unseen := j.call.flags&format.FlagNoReturn != 0
 	wasBusy := j.life.calls >= busyCalls && j.perSec >= busyPerSecond
 	switch {
-	case polls.by[j.life.pid] && j.life == polls.suspects[j.life.pid]:
+	case polls.by[j.life.Pid] && j.life == polls.suspects[j.life.Pid]:
 		j.state = polling
-		j.say("%s queries of events and streams a second are counted, and no other call", thousands(roundInt(polls.perSec)))
+		j.say("%s queries of events and streams a second are counted, and no other call", units.Count(units.RoundInt(polls.perSec)))
 		if len(polls.by) > 1 {
 			j.lower(confidenceLow, "queries are counted for all processes together, and %d can be the one", len(polls.by))
 		} else if len(s.processes) > 1 {
@@ -156,19 +158,19 @@ func (s *hangScan) judgeSilent(j *judgement, polls *pollUse) {
 		}
 	case j.silentNs-j.blindNs < patience*j.pauseNs && !unseen:
 		j.state = alive
-		j.say("no call for %s, but it has paused for %s before", durText(j.silentNs), durText(j.pauseNs))
+		j.say("no call for %s, but it has paused for %s before", units.Duration(j.silentNs), units.Duration(j.pauseNs))
 	default:
 		j.state = idle
-		j.say("no call for %s", durText(j.silentNs))
+		j.say("no call for %s", units.Duration(j.silentNs))
 		if !wasBusy {
-			j.lower(confidenceMedium, "it made no more than %s before", plural(j.life.calls, "call"))
+			j.lower(confidenceMedium, "it made no more than %s before", units.Plural(j.life.calls, "call"))
 		}
 	}
 	if wasBusy && j.state != alive {
-		j.say("%s calls a second before that, without a pause of more than %s", rateText(j.perSec), durText(j.pauseNs+int64(float64(s.window.DurNs())/activityParts)))
+		j.say("%s calls a second before that, without a pause of more than %s", units.RateText(j.perSec), units.Duration(j.pauseNs+int64(float64(s.window.DurNs())/activityParts)))
 	}
 	if j.blindNs > 0 {
-		j.say("for %s of it launches were not recorded (--max-overhead)", durText(j.blindNs))
+		j.say("for %s of it launches were not recorded (--max-overhead)", units.Duration(j.blindNs))
 		j.lower(confidenceMedium, "launches were not recorded for a part of the silent time")
 	}
 	if unseen {
@@ -183,29 +185,22 @@ func (s *hangScan) doubt(j *judgement) {
 	var lostThen, lostAll int64
 	for _, l := range s.t.facts.lost {
 		lostAll += l.calls
-		if endOf(l.startNs, l.durNs) >= from && l.startNs <= s.endNs {
+		if units.EndOf(l.startNs, l.durNs) >= from && l.startNs <= s.endNs {
 			lostThen += l.calls
 		}
 	}
 	switch lost := max(s.t.rec.Meta.Totals().Lost, lostAll); {
 	case lostThen > 0:
-		j.lower(confidenceLow, "%s lost in the silent time", plural(lostThen, "call"))
+		j.lower(confidenceLow, "%s lost in the silent time", units.Plural(lostThen, "call"))
 	case lost > 0 && lostAll == 0:
-		j.lower(confidenceMedium, "%s lost at unknown times", plural(lost, "call"))
+		j.lower(confidenceMedium, "%s lost at unknown times", units.Plural(lost, "call"))
 	}
 	if n := len(s.t.rec.Damaged); n > 0 {
-		j.lower(confidenceLow, "%s damaged", plural(int64(n), "segment"))
+		j.lower(confidenceLow, "%s damaged", units.Plural(int64(n), "segment"))
 	}
 	if s.t.rec.Meta.Complete != format.CompleteYes && s.endNs >= s.t.scan.lastNs {
 		j.lower(confidenceLow, "the recording is cut off: calls that were open at its end, and what came after, are not in it")
 	}
-}
-
-func rateText(perSec float64) string {
-	if perSec < 10 {
-		return fmt.Sprintf("%.1f", perSec)
-	}
-	return thousands(roundInt(perSec))
 }
 
 // processState is the state of a process: of its threads, and against its likes.
@@ -233,7 +228,7 @@ func (s *hangScan) sum(p *processLife, polls *pollUse) processState {
 	for _, l := range p.threads {
 		sum.silentNs = min(sum.silentNs, s.endNs-l.lastNs) // entries are progress too
 	}
-	slices.SortFunc(p.threads, func(a, b *threadLife) int { return cmp.Compare(a.tid, b.tid) })
+	slices.SortFunc(p.threads, func(a, b *threadLife) int { return cmp.Compare(a.Tid, b.Tid) })
 	isAlive := false
 	for _, l := range p.threads {
 		j := s.judge(l, polls)
@@ -249,7 +244,7 @@ func (s *hangScan) sum(p *processLife, polls *pollUse) processState {
 	for i := range sum.threads {
 		j := &sum.threads[i]
 		if j.state == sum.state && len(sum.evidence) == 0 {
-			sum.say("thread %s: %s", s.nameOf(j.life.thread), j.evidence[0])
+			sum.say("thread %s: %s", s.nameOf(j.life.Thread), j.evidence[0])
 			if j.call.isOpen() {
 				sum.waitingIn = j.call
 			}
@@ -258,8 +253,8 @@ func (s *hangScan) sum(p *processLife, polls *pollUse) processState {
 	return sum
 }
 
-func (s *hangScan) nameOf(th thread) string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s", th.tid, s.t.facts.threads[th]))
+func (s *hangScan) nameOf(th origin.Thread) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.t.facts.threads[th]))
 }
 
 // states judges all processes, the worst first.
@@ -329,7 +324,7 @@ func (s *hangScan) oddness(p *processState, group []*processState) (odd []string
 		first, they, goOn, wait = "other one", "that goes on", "the other one goes on", "the other one waits"
 	}
 	if d := firstOther - p.life.launchedNs; d >= s.longNs {
-		text := fmt.Sprintf("it launched its last kernel %s before the %s did", durText(d), first)
+		text := fmt.Sprintf("it launched its last kernel %s before the %s did", units.Duration(d), first)
 		if s.endNs-firstOther < s.longNs {
 			text += ", and " + they
 		}

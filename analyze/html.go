@@ -12,6 +12,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -41,7 +45,7 @@ const mostHTMLRows = 500
 type HTMLOptions struct {
 	// Options.Top bounds the rows of each table; 0 is DefaultHTMLRows, and there are never more
 	// than 500. GroupBy and Sort do not count.
-	Options
+	query.Options
 	// Name is what the recording is called.
 	Name string
 	// Progress, if it is set, is told of each step before it begins.
@@ -54,7 +58,7 @@ type HTMLStats struct {
 	Bytes   int64
 	Totals  []Fact // those of leaks, for --fail-on
 	Quality Quality
-	NoMatch *NoMatch
+	NoMatch *query.NoMatch
 }
 
 // htmlPage is what the template is filled with.
@@ -167,7 +171,7 @@ func (b *htmlBuilder) replay() error {
 	}
 	allocators := t.newAllocatorUse(&opt.Filter, s.window)
 	b.memory, b.flame, b.lines = t.newMomentScan(&opt.Filter), t.newFlameScan(&opt.Filter), t.newMemoryLines(&opt.Filter)
-	b.holders = t.newHolderScan(&MemoryOptions{Options: *opt, At: MemoryAtEnd, Reconcile: t.hasProcessSamples()})
+	b.holders = t.newHolderScan(&MemoryOptions{Options: *opt, At: query.AtEnd, Reconcile: t.hasProcessSamples()})
 	b.books, b.failing = t.newBooksScan(&AllocatorOptions{Options: *opt}), s.failing
 	if !b.nothingFragments() {
 		b.frag = t.newFragScan(&FragOptions{Options: *opt})
@@ -175,28 +179,28 @@ func (b *htmlBuilder) replay() error {
 			return err
 		}
 	}
-	s.consumer = func(p *programMemory, c *change) {
+	s.consumer = func(p *programMemory, c *ledger.Change) {
 		b.memory.consume(p, c)
 		b.flame.consume(p, c)
-		if c.what == allocFailed {
-			b.fail(c.atNs)
+		if c.Kind == ledger.AllocFailed {
+			b.fail(c.AtNs)
 		}
 	}
-	err = s.run(func(c *change) {
+	err = s.run(func(c *ledger.Change) {
 		b.holders.consume(nil, c)
 		b.lines.driver(c)
 		if b.frag != nil {
 			b.frag.driver(c)
 		}
-	}, func(a *allocator, c *allocatorChange) {
+	}, func(a *caching.Allocator, c *caching.Change) {
 		allocators.watch(a, c)
 		b.lines.allocator(a, c)
 		b.books.step(a, c)
 		if b.frag != nil {
 			b.frag.watch(a, c)
 		}
-		if c.what == outOfMemory {
-			b.fail(c.atNs)
+		if c.Op == caching.OutOfMemory {
+			b.fail(c.AtNs)
 		}
 	})
 	if err != nil {
@@ -204,9 +208,9 @@ func (b *htmlBuilder) replay() error {
 	}
 	p := s.program
 	t.counts = p.counts()
-	b.frees = p.counts().frees
+	b.frees = p.counts().Frees
 	b.program = p
-	p.allocators.all(func(a *allocator) { b.frees += a.counts.frees })
+	p.allocators.All(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
 	b.memory.finish()
 	b.lines.finish()
 	if b.hits, err = s.check(b.t.checkable(rules())); err != nil {
@@ -233,15 +237,15 @@ func (b *htmlBuilder) fail(atNs int64) {
 
 func (b *htmlBuilder) page() (*htmlPage, error) {
 	quality := &b.reports["leaks"].Quality
-	p := &htmlPage{Name: oneLine(b.opt.Name), Quality: quality.String(), Facts: b.facts()}
-	p.Recorder = oneLine(b.t.rec.Meta.GpurecVersion)
+	p := &htmlPage{Name: units.OneLine(b.opt.Name), Quality: quality.String(), Facts: b.facts()}
+	p.Recorder = units.OneLine(b.t.rec.Meta.GpurecVersion)
 	for _, note := range slices.Concat(b.t.facts.notes, quality.notes()) {
-		p.Notes = append(p.Notes, cutMiddle(oneLine(note), 2*longestText))
+		p.Notes = append(p.Notes, cutMiddle(units.OneLine(note), 2*longestText))
 	}
 	p.Notes = p.Notes[:min(mostMarks, len(p.Notes))]
 	p.Level, p.Weakened = quality.confidence(b.frees)
 	if n := quality.LostEvents; n > 0 && quality.LostMemoryEvents == 0 {
-		p.Weakened = append(p.Weakened, plural(n, "call")+" lost: counts and times are too low by that")
+		p.Weakened = append(p.Weakened, units.Plural(n, "call")+" lost: counts and times are too low by that")
 	}
 	data, err := b.data()
 	if err != nil {
@@ -278,28 +282,28 @@ func asset(name string) string {
 }
 
 func (b *htmlBuilder) data() ([]byte, error) {
-	t, w := b.t, b.opt.window(b.t.Recording())
+	t, w := b.t, b.opt.Window(b.t.Recording())
 	d := &htmlData{FromS: float64(t.sinceStart(w.FromNs)), ToS: float64(t.sinceStart(w.ToNs)),
 		Memory: []htmlMemory{}, Groups: []htmlGroup{}, GPUs: t.gpuData(&b.opt.Filter), Activity: b.calls.data()}
 	var all texts
-	b.memory.data(d, &all, b.opt.hide())
+	b.memory.data(d, &all, b.opt.FrameRules())
 	b.lines.data(d)
-	root, _ := t.flame(b.flame, b.calls, b.opt.hide(), &all)
+	root, _ := t.flame(b.flame, b.calls, b.opt.FrameRules(), &all)
 	if len(root.Children) > 0 {
 		d.Flame = &htmlFlame{flameMetrics, root}
 	}
 	d.Marks = t.marks(w, &b.failures)
-	d.Texts = all.list
+	d.Texts = all.List
 	return d.script()
 }
 
 // facts are what the page says of the recording at its top.
 func (b *htmlBuilder) facts() []htmlFact {
 	t, m, w := b.t, &b.t.rec.Meta, b.t.Recording()
-	list := []htmlFact{{"processes", t.processesText()}, {"GPUs", t.devicesText()}, {"host", oneLine(m.Host)}, {"driver", oneLine(m.DriverVersion)},
-		{"started", UnitTime.text(w.FromNs)}, {"duration", durText(w.DurNs())}}
-	if win := b.opt.window(w); win != w {
-		list = append(list, htmlFact{"shown", fmt.Sprintf("from %s to %s", Offset(win.FromNs, w), Offset(win.ToNs, w))})
+	list := []htmlFact{{"processes", t.processesText()}, {"GPUs", t.devicesText()}, {"host", units.OneLine(m.Host)}, {"driver", units.OneLine(m.DriverVersion)},
+		{"started", UnitTime.text(w.FromNs)}, {"duration", units.Duration(w.DurNs())}}
+	if win := b.opt.Window(w); win != w {
+		list = append(list, htmlFact{"shown", fmt.Sprintf("from %s to %s", query.Offset(win.FromNs, w), query.Offset(win.ToNs, w))})
 	}
 	var known []htmlFact
 	for _, f := range list {
@@ -326,7 +330,7 @@ func (b *htmlBuilder) nothingFailed() bool { return !b.failed }
 
 // nothingFragments tells that there is no memory that can fragment: segments, mapped addresses, pools.
 func (b *htmlBuilder) nothingFragments() bool {
-	if len(b.t.allocations) > 0 || len(b.t.pools(b.t.Recording(), new(Filter))) > 0 {
+	if len(b.t.allocations) > 0 || len(b.t.pools(b.t.Recording(), new(query.Filter))) > 0 {
 		return false
 	}
 	for _, s := range b.t.memory {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -72,7 +73,7 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 			states = append(states, state{epoch + at, total})
 		}
 		tl := tp.timeline()
-		scan := tl.newMomentScan(&Filter{})
+		scan := tl.newMomentScan(&query.Filter{})
 		if _, err := tl.replayProgram(scan.consume, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +127,7 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 }
 
 func TestCurveKeepsLowestAndHighest(t *testing.T) {
-	c := newCurve(Window{0, 1000 * second})
+	c := newCurve(query.Window{FromNs: 0, ToNs: 1000 * second})
 	r := rand.New(rand.NewPCG(1, 2))
 	most, least := make(map[int]float64), make(map[int]float64)
 	for at := int64(0); at < 1000*second; at += 50 * ms {
@@ -254,7 +255,7 @@ func TestHTMLIsBounded(t *testing.T) {
 	if page := htmlOf(t, tl, HTMLOptions{}); len(page) > 3<<20 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
-	if page := htmlOf(t, tl, HTMLOptions{Options: Options{Top: 1 << 20}}); len(page) > 5<<20 {
+	if page := htmlOf(t, tl, HTMLOptions{Options: query.Options{Top: 1 << 20}}); len(page) > 5<<20 {
 		t.Errorf("with all rows the page has %d bytes", len(page))
 	}
 }
@@ -288,7 +289,7 @@ func TestHTMLIsTheSameEachTime(t *testing.T) {
 func TestHTMLTellsWhatRulesTell(t *testing.T) {
 	row := regexp.MustCompile(`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`)
 	for name, tp := range map[string]*tape{"troubled": troubled(t), "ranks": ranks(t), "training": training(t), "hostile": hostilePage(t), "steady": steady(t)} {
-		for _, opt := range []Options{{}, {Suppressions: parsedSuppressions(t, "leak:train_step")}} {
+		for _, opt := range []query.Options{{}, {Suppressions: parsedSuppressions(t, "leak:train_step")}} {
 			page := htmlOf(t, tp.timeline(), HTMLOptions{Options: opt, Name: "run.parquet"})
 			r := checked(t, tp, RuleOptions{Options: opt})
 			var want, got []string

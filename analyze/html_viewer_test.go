@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -58,8 +59,8 @@ func TestChromiumShowsReports(t *testing.T) {
 	tools, browser := tool(t, "puppeteer"), chromium(t)
 	tp := training(t)
 	for i := range int64(60) {
-		tp.nvml(0, i*second, metricGPUBusy, float64(i))
-		tp.nvml(0, i*second, metricPower, float64(300_000+i*1000))
+		tp.nvml(0, i*second, catalog.MetricGPUBusy, float64(i))
+		tp.nvml(0, i*second, catalog.MetricPower, float64(300_000+i*1000))
 	}
 	n := 1_000_000
 	if os.Getenv("GPUREC_BENCH_LARGE") != "" {

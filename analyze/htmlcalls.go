@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -37,7 +38,7 @@ func activityOf(kind string) int {
 	return 4
 }
 
-func (t *Timeline) newCallsOverTime(f *Filter) *callsOverTime {
+func (t *Timeline) newCallsOverTime(f *query.Filter) *callsOverTime {
 	u := &callsOverTime{callUse: t.newCallUse(f), byStack: make(map[int32]*stackTime), kinds: make(map[string]int64)}
 	u.parts = buckets{u.window}
 	return u

@@ -8,6 +8,11 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // htmlData is what the charts of a page are drawn from. Times are seconds from the recording's
@@ -102,14 +107,14 @@ func (n num) MarshalJSON() ([]byte, error) {
 }
 
 // texts are the texts of a page, each once, made safe to show and cut to a length.
-type texts struct{ names }
+type texts struct{ origin.Names }
 
 // longestText is how long a name may be in a page: C++ has names of 10,000 characters.
 const longestText = 240
 
-func (t *texts) id(s string) int32 { return t.names.id(shortText(s)) }
+func (t *texts) id(s string) int32 { return t.Names.ID(shortText(s)) }
 
-func shortText(s string) string { return cutMiddle(oneLine(s), longestText) }
+func shortText(s string) string { return cutMiddle(units.OneLine(s), longestText) }
 
 func (t *Timeline) sinceStart(ns int64) secs { return secs(float64(ns-t.Recording().FromNs) / 1e9) }
 
@@ -122,7 +127,7 @@ const (
 // htmlStackFrames bounds the frames that are told of a stack.
 const htmlStackFrames = 40
 
-func (s *momentScan) data(d *htmlData, all *texts, rules *FrameRules) {
+func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 	numbers := make(map[int32]int32) // group → its number in the page
 	number := func(group int32) int32 {
 		n, ok := numbers[group]
@@ -131,7 +136,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *FrameRules) {
 			numbers[group] = n
 			about := &s.about[group]
 			g := htmlGroup{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
-			for _, f := range s.t.stacks.shown(about.stack, htmlStackFrames, rules) {
+			for _, f := range stackTableShown(&s.t.stacks, about.stack, htmlStackFrames, rules) {
 				g.Stack = append(g.Stack, all.id(f.text()))
 			}
 			d.Groups = append(d.Groups, g)
@@ -236,10 +241,10 @@ var gpuCharts = []struct {
 	title   string
 	metrics []chartMetric
 }{
-	{"Busy", []chartMetric{{metricSMActive, "SMs active"}, {"gpm_sm_occupancy_percent", "SM occupancy"}, {"gpm_tensor_active_percent", "tensor cores active"},
-		{"gpm_dram_bandwidth_percent", "DRAM bandwidth"}, {metricGPUBusy, "GPU utilization"}, {"memory_utilization_percent", "memory utilization"}}},
-	{"Memory in use", []chartMetric{{metricMemoryUsed, "in use"}}},
-	{"Power", []chartMetric{{metricPower, "power"}, {"power_instant_milliwatts", "at the moment"}, {"power_limit_milliwatts", "limit"}}},
+	{"Busy", []chartMetric{{catalog.MetricSMActive, "SMs active"}, {"gpm_sm_occupancy_percent", "SM occupancy"}, {"gpm_tensor_active_percent", "tensor cores active"},
+		{"gpm_dram_bandwidth_percent", "DRAM bandwidth"}, {catalog.MetricGPUBusy, "GPU utilization"}, {"memory_utilization_percent", "memory utilization"}}},
+	{"Memory in use", []chartMetric{{catalog.MetricMemoryUsed, "in use"}}},
+	{"Power", []chartMetric{{catalog.MetricPower, "power"}, {"power_instant_milliwatts", "at the moment"}, {"power_limit_milliwatts", "limit"}}},
 	{"Clocks", []chartMetric{{"sm_clock_mhz", "SMs"}, {"memory_clock_mhz", "memory"}}},
 	{"Temperature", []chartMetric{{"temperature_celsius", "GPU"}, {"memory_temperature_celsius", "memory"}}},
 	{"PCIe and NVLink", []chartMetric{{"gpm_pcie_tx_mebibytes_per_second", "PCIe, from the GPU"}, {"gpm_pcie_rx_mebibytes_per_second", "PCIe, to the GPU"},
@@ -252,8 +257,8 @@ type chartMetric struct{ name, title string }
 const mostGPUs = 16
 
 // gpuData makes the charts of NVML's samples.
-func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
-	w := f.window(t.Recording())
+func (t *Timeline) gpuData(f *query.Filter) (list []htmlGPU) {
+	w := f.Window(t.Recording())
 	u := &gpuUse{t: t, filter: f, window: w, devices: make(map[int32]map[string]*series)}
 	u.collect()
 	for _, device := range u.sorted()[:min(mostGPUs, len(u.devices))] {
@@ -261,7 +266,7 @@ func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
 		for _, c := range gpuCharts {
 			chart := htmlChart{Title: c.title}
 			for _, metric := range c.metrics {
-				s, unit := u.devices[device][metric.name], unitOf(metric.name)
+				s, unit := u.devices[device][metric.name], catalog.UnitOf(metric.name)
 				if s == nil || len(s.values) < 2 {
 					continue
 				}
@@ -269,8 +274,8 @@ func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
 				for i, at := range s.atNs {
 					curve.add(at, s.values[i])
 				}
-				chart.Unit = unit.name
-				chart.Lines = append(chart.Lines, t.line(metric.title, curve.finish(), unit.factor))
+				chart.Unit = unit.Name
+				chart.Lines = append(chart.Lines, t.line(metric.title, curve.finish(), unit.Factor))
 			}
 			if len(chart.Lines) > 0 {
 				g.Charts = append(g.Charts, chart)
@@ -287,7 +292,7 @@ func (t *Timeline) gpuData(f *Filter) (list []htmlGPU) {
 const mostMarks = 400
 
 // marks are the Xids, lost calls and failures in a window.
-func (t *Timeline) marks(w Window, failed *[htmlBuckets]failures) (list []htmlMark) {
+func (t *Timeline) marks(w query.Window, failed *[htmlBuckets]failures) (list []htmlMark) {
 	add := func(ns int64, format string, args ...any) {
 		if ns >= w.FromNs && ns <= w.ToNs {
 			list = append(list, htmlMark{t.sinceStart(ns), fmt.Sprintf(format, args...)})
@@ -299,12 +304,12 @@ func (t *Timeline) marks(w Window, failed *[htmlBuckets]failures) (list []htmlMa
 	}
 	for _, f := range failed {
 		if f.count > 0 {
-			add(f.firstNs, "%s failed", plural(f.count, "allocation"))
+			add(f.firstNs, "%s failed", units.Plural(f.count, "allocation"))
 		}
 	}
 	for i := range t.facts.lost {
 		l := &t.facts.lost[i]
-		add(l.startNs, "%s lost", plural(l.calls, oneLine(l.class)+" call"))
+		add(l.startNs, "%s lost", units.Plural(l.calls, units.OneLine(l.class)+" call"))
 	}
 	slices.SortStableFunc(list, func(a, b htmlMark) int { return cmp.Compare(a.T, b.T) })
 	return list[:min(mostMarks, len(list))]

@@ -7,6 +7,9 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -48,48 +51,48 @@ type flameNode struct {
 // flameScan sums up memory by origin; memory of the host counts too.
 type flameScan struct {
 	t      *Timeline
-	filter *Filter
-	window Window
+	filter *query.Filter
+	window query.Window
 
 	now, ever []held // by origin
 	total     int64
 	peak      extreme
 }
 
-func (t *Timeline) newFlameScan(f *Filter) *flameScan {
-	return &flameScan{t: t, filter: f, window: f.window(t.Recording())}
+func (t *Timeline) newFlameScan(f *query.Filter) *flameScan {
+	return &flameScan{t: t, filter: f, window: f.Window(t.Recording())}
 }
 
-func (s *flameScan) consume(_ *programMemory, c *change) {
-	o := &s.t.origins.list[c.block.origin]
-	if c.what == allocFailed || c.atNs > s.window.ToNs || c.block.bytes < s.filter.MinBytes || !s.filter.caller(o.pid, o.tid, o.device, o.stream) {
+func (s *flameScan) consume(_ *programMemory, c *ledger.Change) {
+	o := &s.t.origins.List[c.Block.Origin]
+	if c.Kind == ledger.AllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
-	id := c.block.origin
-	s.now, s.ever = grow(s.now, id), grow(s.ever, id)
+	id := c.Block.Origin
+	s.now, s.ever = units.Grow(s.now, id), units.Grow(s.ever, id)
 	s.peak.touch(id)
-	if c.what != allocated {
-		s.now[id].bytes -= c.block.bytes
+	if c.Kind != ledger.Allocated {
+		s.now[id].bytes -= c.Block.Bytes
 		s.now[id].blocks--
-		s.total -= c.block.bytes
+		s.total -= c.Block.Bytes
 	} else {
-		s.now[id].bytes += c.block.bytes
+		s.now[id].bytes += c.Block.Bytes
 		s.now[id].blocks++
-		s.total += c.block.bytes
-		if c.atNs >= s.window.FromNs {
-			s.ever[id].bytes += c.block.bytes
+		s.total += c.Block.Bytes
+		if c.AtNs >= s.window.FromNs {
+			s.ever[id].bytes += c.Block.Bytes
 			s.ever[id].blocks++
 		}
 	}
-	if c.atNs >= s.window.FromNs && s.total > s.peak.total {
-		s.peak.take(c.atNs, s.total, s.now)
+	if c.AtNs >= s.window.FromNs && s.total > s.peak.total {
+		s.peak.take(c.AtNs, s.total, s.now)
 	}
 }
 
 // flameBuilder makes one tree of stacks.
 type flameBuilder struct {
 	t     *Timeline
-	rules *FrameRules
+	rules *query.FrameRules
 	texts *texts
 	root  *flameNode
 	paths map[int32][]*flameNode // stack → its nodes
@@ -106,8 +109,8 @@ type drawnFrame struct {
 func (b *flameBuilder) frame(id int32) drawnFrame {
 	d, ok := b.drawn[id]
 	if !ok {
-		f := &b.t.stacks.frames[id]
-		if _, d.hidden = b.rules.hides(f); !d.hidden {
+		f := &b.t.stacks.Frames[id]
+		if _, d.hidden = b.rules.Hides(f); !d.hidden {
 			d.name, d.kind = b.texts.id(flameName(f)), flameKind(f)
 		}
 		b.drawn[id] = d
@@ -153,7 +156,7 @@ func (b *flameBuilder) path(stack int32) []*flameNode {
 		at = next
 		nodes = append(nodes, at)
 	}
-	for _, id := range slices.Backward(b.t.stacks.stacks[stack]) {
+	for _, id := range slices.Backward(b.t.stacks.Stacks[stack]) {
 		if d := b.frame(id); !d.hidden && len(nodes) <= flameDepth {
 			child(d.name, d.kind)
 		}
@@ -166,14 +169,14 @@ func (b *flameBuilder) path(stack int32) []*flameNode {
 
 // onlyHidden names a stack of which all frames are hidden.
 func (b *flameBuilder) onlyHidden(stack int32) string {
-	if ids := b.t.stacks.stacks[stack]; len(ids) > 0 {
-		return flameName(&b.t.stacks.frames[ids[0]])
+	if ids := b.t.stacks.Stacks[stack]; len(ids) > 0 {
+		return flameName(&b.t.stacks.Frames[ids[0]])
 	}
 	return ""
 }
 
 func flameName(f *format.Frame) string {
-	name := frameName(f)
+	name := query.FrameName(f)
 	if f.File != "" && f.Line > 0 {
 		return fmt.Sprintf("%s (%s:%d)", name, path.Base(f.File), f.Line)
 	}
@@ -181,7 +184,7 @@ func flameName(f *format.Frame) string {
 }
 
 func flameKind(f *format.Frame) int8 {
-	if f.Type == framePython {
+	if f.Type == query.FramePython {
 		return flamePython
 	}
 	return flameNative
@@ -239,20 +242,20 @@ func (b *flameBuilder) json(n *flameNode, least float64) flameJSON {
 				return c
 			}
 		}
-		return cmp.Compare(b.texts.list[x.Name], b.texts.list[y.Name])
+		return cmp.Compare(b.texts.List[x.Name], b.texts.List[y.Name])
 	})
 	return j
 }
 
 // flame makes the tree of memory and calls.
-func (t *Timeline) flame(memory *flameScan, calls *callsOverTime, rules *FrameRules, texts *texts) (flameJSON, float64) {
+func (t *Timeline) flame(memory *flameScan, calls *callsOverTime, rules *query.FrameRules, texts *texts) (flameJSON, float64) {
 	b := &flameBuilder{t: t, rules: rules, texts: texts, root: &flameNode{name: texts.id("everything"), kind: flameOther}, paths: make(map[int32][]*flameNode), drawn: make(map[int32]drawnFrame)}
 	for id := range memory.ever {
 		v := flameValues{atEnd: memory.now[id].bytes, allocatedBytes: memory.ever[id].bytes, allocations: memory.ever[id].blocks}
 		if id < len(memory.peak.held) {
 			v[atPeak] = memory.peak.held[id].bytes
 		}
-		b.add(t.origins.list[id].stack, &v)
+		b.add(t.origins.List[id].Stack, &v)
 	}
 	for _, stack := range slices.Sorted(maps.Keys(calls.byStack)) { // texts are numbered in this order
 		s := calls.byStack[stack]

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // The page begins with the hits of rules, as summary and rules tell them. What is no hit but was seen all the same follows as findings:
@@ -28,7 +30,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 	for i := range b.hits {
 		h := &b.hits[i]
 		v := htmlHit{Level: verdictLevels[h.severity], Rule: h.rule.id, Text: brief(h.what), Advice: brief(h.advice), Section: h.rule.section(),
-			More: "gpurec analyze " + h.rule.report + " " + shellWord(oneLine(b.opt.Name))}
+			More: "gpurec analyze " + h.rule.report + " " + shellWord(units.OneLine(b.opt.Name))}
 		v.SectionTitle = sectionTitle(v.Section)
 		text := confidenceText(h.level, h.reasons)
 		v.Confidence = brief(strings.ToUpper(text[:1]) + text[1:])
@@ -37,7 +39,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 		}
 		for k := range h.places {
 			if k == htmlPlaces {
-				v.Evidence = append(v.Evidence, fmt.Sprintf("… and %s", plural(int64(len(h.places)-k), "more place")))
+				v.Evidence = append(v.Evidence, fmt.Sprintf("… and %s", units.Plural(int64(len(h.places)-k), "more place")))
 				break
 			}
 			if text := h.places[k].text(b.t); text != "" {
@@ -45,7 +47,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 			}
 		}
 		if len(h.places) > 0 {
-			for _, f := range b.t.stacks.shown(h.places[0].stack, htmlStackFrames, b.opt.hide()) {
+			for _, f := range stackTableShown(&b.t.stacks, h.places[0].stack, htmlStackFrames, b.opt.FrameRules()) {
 				v.Frames = append(v.Frames, shortText(f.text()))
 			}
 		}
@@ -55,22 +57,22 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 }
 
 // brief is a sentence as the page shows it.
-func brief(s string) string { return cutMiddle(oneLine(s), 2*longestText) }
+func brief(s string) string { return cutMiddle(units.OneLine(s), 2*longestText) }
 
 // text is a place with what is known of it.
 func (p *place) text(t *Timeline) string {
 	var parts []string
 	if n, ok := p.count.(int64); ok && n > 1 {
-		parts = append(parts, thousands(n)+" times")
+		parts = append(parts, units.Count(n)+" times")
 	}
 	if ns, ok := p.ns.(int64); ok && ns > 0 {
-		parts = append(parts, durText(ns))
+		parts = append(parts, units.Duration(ns))
 	}
 	if bytes, ok := p.bytes.(int64); ok {
-		parts = append(parts, bytesText(bytes))
+		parts = append(parts, units.Bytes(bytes))
 	}
 	if p.firstNs != 0 {
-		parts = append(parts, "first at "+durText(p.firstNs-t.Recording().FromNs))
+		parts = append(parts, "first at "+units.Duration(p.firstNs-t.Recording().FromNs))
 	}
 	if p.detail != "" {
 		parts = append(parts, p.detail)
@@ -121,7 +123,7 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 		r := &errors.Rows[i]
 		n, _ := errors.cell(r, "calls").(int64)
 		if errors.text(r, "class") == "call" && !b.fired(&ruleUncheckedError) && !b.isInvalidFree(errors.text(r, "name"), errors.text(r, "site")) {
-			add("errors", "%s of %s returned %s, first at %s: too few for a rule, or the program ended with it", plural(n, "call"), errors.text(r, "name"), errors.text(r, "result_name"), errors.text(r, "first_ns"))
+			add("errors", "%s of %s returned %s, first at %s: too few for a rule, or the program ended with it", units.Plural(n, "call"), errors.text(r, "name"), errors.text(r, "result_name"), errors.text(r, "first_ns"))
 		}
 	}
 	var before int64
@@ -131,7 +133,7 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 		}
 	}
 	if before > 0 {
-		add("xid", "%s reported before the recording began, of whatever program", plural(before, "Xid"))
+		add("xid", "%s reported before the recording began, of whatever program", units.Plural(before, "Xid"))
 	}
 	return list[:min(mostFindings, len(list))]
 }

@@ -4,14 +4,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // memoryLines are totals that a chart of memory draws over what it stacks: what calls got from
 // the driver, what PyTorch's allocators have of it, what NVML counts.
 type memoryLines struct {
 	t       *Timeline
-	filter  *Filter
-	window  Window
+	filter  *query.Filter
+	window  query.Window
 	drivers map[int32]*driverLine // by device
 	torch   map[int32]*torchLine
 }
@@ -26,45 +31,45 @@ type driverLine struct {
 type torchLine struct {
 	reserved, allocated *curve
 	parts               []torchPart
-	sum                 AllocatorTotals
+	sum                 caching.Totals
 	lastNs              int64
 }
 
 type torchPart struct {
-	a    *allocator
-	seen AllocatorTotals
+	a    *caching.Allocator
+	seen caching.Totals
 }
 
-func (t *Timeline) newMemoryLines(f *Filter) *memoryLines {
-	return &memoryLines{t: t, filter: f, window: f.window(t.Recording()), drivers: make(map[int32]*driverLine), torch: make(map[int32]*torchLine)}
+func (t *Timeline) newMemoryLines(f *query.Filter) *memoryLines {
+	return &memoryLines{t: t, filter: f, window: f.Window(t.Recording()), drivers: make(map[int32]*driverLine), torch: make(map[int32]*torchLine)}
 }
 
 // driver follows the driver's memory on devices.
-func (l *memoryLines) driver(c *change) {
-	o := &l.t.origins.list[c.block.origin]
-	if c.what == allocFailed || c.block.bytes < l.filter.MinBytes || !l.filter.caller(o.pid, o.tid, o.device, o.stream) || l.t.onHost(c.block.origin) {
+func (l *memoryLines) driver(c *ledger.Change) {
+	o := &l.t.origins.List[c.Block.Origin]
+	if c.Kind == ledger.AllocFailed || c.Block.Bytes < l.filter.MinBytes || !l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || l.t.onHost(c.Block.Origin) {
 		return
 	}
-	device := o.device
+	device := o.Device
 	line := l.drivers[device]
 	if line == nil {
 		line = &driverLine{curve: newCurve(l.window)}
 		line.add(l.window.FromNs, 0)
 		l.drivers[device] = line
 	}
-	line.bytes += signed(c)
-	line.add(c.atNs, float64(line.bytes))
+	line.bytes += ledger.Signed(c)
+	line.add(c.AtNs, float64(line.bytes))
 }
 
 // allocator is told of a change before it is made: the books are those since the change before.
-func (l *memoryLines) allocator(a *allocator, c *allocatorChange) {
-	if !l.filter.allocator(a.pid, a.device) || c.what == blockResized {
+func (l *memoryLines) allocator(a *caching.Allocator, c *caching.Change) {
+	if !l.filter.PassesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
 		return
 	}
-	line := l.torch[a.device]
+	line := l.torch[a.Device]
 	if line == nil {
 		line = &torchLine{reserved: newCurve(l.window), allocated: newCurve(l.window), lastNs: l.window.FromNs}
-		l.torch[a.device] = line
+		l.torch[a.Device] = line
 	}
 	i := slices.IndexFunc(line.parts, func(p torchPart) bool { return p.a == a })
 	if i < 0 {
@@ -72,8 +77,8 @@ func (l *memoryLines) allocator(a *allocator, c *allocatorChange) {
 		i = len(line.parts) - 1
 	}
 	line.update()
-	line.lastNs = c.atNs
-	if c.what == allocatorEnd {
+	line.lastNs = c.AtNs
+	if c.Op == caching.AllocatorEnd {
 		line.end(&line.parts[i])
 		line.sum.Reserved -= line.parts[i].seen.Reserved
 		line.sum.Allocated -= line.parts[i].seen.Allocated
@@ -83,16 +88,16 @@ func (l *memoryLines) allocator(a *allocator, c *allocatorChange) {
 }
 
 func (l *torchLine) end(p *torchPart) {
-	l.reserved.raise(float64(p.a.before.Reserved))
-	l.allocated.raise(float64(p.a.before.Allocated))
+	l.reserved.raise(float64(p.a.Before.Reserved))
+	l.allocated.raise(float64(p.a.Before.Allocated))
 }
 
 func (l *torchLine) update() {
 	for i := range l.parts {
 		p := &l.parts[i]
-		l.sum.Reserved += p.a.seen.Reserved - p.seen.Reserved
-		l.sum.Allocated += p.a.seen.Allocated - p.seen.Allocated
-		p.seen = p.a.seen
+		l.sum.Reserved += p.a.Seen.Reserved - p.seen.Reserved
+		l.sum.Allocated += p.a.Seen.Allocated - p.seen.Allocated
+		p.seen = p.a.Seen
 	}
 	l.reserved.add(l.lastNs, float64(l.sum.Reserved))
 	l.allocated.add(l.lastNs, float64(l.sum.Allocated))
@@ -141,7 +146,7 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 		if c := l.ofProcesses(index); c != nil {
 			lines = append(lines, l.t.line("the processes, by NVML", c.finish(), 1))
 		}
-		if id, ok := f.metrics.ids[metricMemoryUsed]; ok {
+		if id, ok := f.metrics.Ids[catalog.MetricMemoryUsed]; ok {
 			c := newCurve(l.window)
 			for _, s := range f.samples {
 				if s.metric == id && s.device == index && s.atNs >= l.window.FromNs && s.atNs <= l.window.ToNs {
@@ -159,7 +164,7 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 // ofProcesses sums up what NVML counts for the recorded processes on a GPU.
 func (l *memoryLines) ofProcesses(gpu int32) *curve {
 	f := &l.t.facts
-	id, ok := f.metrics.ids[metricOfProcess]
+	id, ok := f.metrics.Ids[catalog.MetricOfProcess]
 	if !ok {
 		return nil
 	}

@@ -5,6 +5,11 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // A page cannot hold what was live after each of millions of calls. momentScan keeps, of each
@@ -86,7 +91,7 @@ func (e *extreme) moment() memoryMoment {
 }
 
 // buckets divides a window.
-type buckets struct{ window Window }
+type buckets struct{ window query.Window }
 
 // of returns the part that a moment is in, -1 before the window and htmlBuckets after it.
 func (b buckets) of(ns int64) int {
@@ -126,7 +131,7 @@ type momentSeries struct {
 	finished bool
 }
 
-func newMomentSeries(w Window) *momentSeries {
+func newMomentSeries(w query.Window) *momentSeries {
 	return &momentSeries{buckets: buckets{w}, bucket: -1, settled: true}
 }
 
@@ -229,9 +234,9 @@ const hostMemory = math.MinInt32
 // machine had.
 type momentScan struct {
 	t        *Timeline
-	filter   *Filter
-	window   Window
-	groups   names // by place and kind
+	filter   *query.Filter
+	window   query.Window
+	groups   origin.Names // by place and kind
 	byOrigin []int32
 	about    []momentGroup
 	devices  map[int32]*momentSeries
@@ -243,17 +248,17 @@ type momentGroup struct {
 	stack        int32 // of the first one
 }
 
-func (t *Timeline) newMomentScan(f *Filter) *momentScan {
-	return &momentScan{t: t, filter: f, window: f.window(t.Recording()), devices: make(map[int32]*momentSeries)}
+func (t *Timeline) newMomentScan(f *query.Filter) *momentScan {
+	return &momentScan{t: t, filter: f, window: f.Window(t.Recording()), devices: make(map[int32]*momentSeries)}
 }
 
-func (s *momentScan) consume(_ *programMemory, c *change) {
-	id := c.block.origin
-	o := &s.t.origins.list[id]
-	if c.what == allocFailed || c.block.bytes < s.filter.MinBytes || !s.filter.caller(o.pid, o.tid, o.device, o.stream) {
+func (s *momentScan) consume(_ *programMemory, c *ledger.Change) {
+	id := c.Block.Origin
+	o := &s.t.origins.List[id]
+	if c.Kind == ledger.AllocFailed || c.Block.Bytes < s.filter.MinBytes || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
-	group, device := s.group(id), o.device
+	group, device := s.group(id), o.Device
 	if s.t.onHost(id) {
 		device = hostMemory
 	}
@@ -262,20 +267,20 @@ func (s *momentScan) consume(_ *programMemory, c *change) {
 		series = newMomentSeries(s.window)
 		s.devices[device] = series
 	}
-	if c.what == allocated {
-		series.move(c.atNs, group, c.block.bytes, 1)
+	if c.Kind == ledger.Allocated {
+		series.move(c.AtNs, group, c.Block.Bytes, 1)
 	} else {
-		series.move(c.atNs, group, -c.block.bytes, -1)
+		series.move(c.AtNs, group, -c.Block.Bytes, -1)
 	}
 }
 
 func (s *momentScan) group(id int32) int32 {
-	s.byOrigin = grow(s.byOrigin, id)
+	s.byOrigin = units.Grow(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
-		site, memory := s.t.siteLabel(id), s.t.origins.memory(id)
-		group := s.groups.id(memory + "\x00" + site)
+		site, memory := s.t.siteLabel(id), s.t.origins.Memory(id)
+		group := s.groups.ID(memory + "\x00" + site)
 		if int(group) == len(s.about) {
-			s.about = append(s.about, momentGroup{site, memory, s.t.origins.list[id].stack})
+			s.about = append(s.about, momentGroup{site, memory, s.t.origins.List[id].Stack})
 		}
 		s.byOrigin[id] = group + 1
 	}
@@ -302,7 +307,7 @@ type point struct {
 	value float64
 }
 
-func newCurve(w Window) *curve { return &curve{buckets: buckets{w}, bucket: -1} }
+func newCurve(w query.Window) *curve { return &curve{buckets: buckets{w}, bucket: -1} }
 
 // add notes the value from a moment on; moments must not go back.
 func (c *curve) add(atNs int64, v float64) {

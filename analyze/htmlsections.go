@@ -4,6 +4,8 @@ import (
 	"html/template"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -45,7 +47,7 @@ type reportOf struct {
 }
 
 // simple makes a report that takes nothing but Options.
-func simple(report func(*Timeline, Options) (*Report, error)) func(*htmlBuilder) (*Report, error) {
+func simple(report func(*Timeline, query.Options) (*Report, error)) func(*htmlBuilder) (*Report, error) {
 	return func(b *htmlBuilder) (*Report, error) { return report(b.t, b.opt.Options) }
 }
 
@@ -120,7 +122,7 @@ func (b *htmlBuilder) fragmentation() (r *Report, err error) {
 	return r, err
 }
 
-// outOfMemory tells of the failures that the replay has found.
+// caching.OutOfMemory tells of the failures that the replay has found.
 func (b *htmlBuilder) outOfMemory() (*Report, error) {
 	all, err := b.failing.finish()
 	if err != nil {
@@ -131,7 +133,7 @@ func (b *htmlBuilder) outOfMemory() (*Report, error) {
 
 // hasProcessSamples reports whether NVML's counts of processes can be compared with calls.
 func (t *Timeline) hasProcessSamples() bool {
-	_, ok := t.facts.metrics.ids[metricOfProcess]
+	_, ok := t.facts.metrics.Ids[catalog.MetricOfProcess]
 	return ok
 }
 

@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // htmlFact is a named value as text.
@@ -64,7 +68,7 @@ func (t *Table) html(command string) htmlTable {
 		h.Rows = append(h.Rows, row)
 	}
 	if more := t.More + len(t.Rows) - len(h.Rows); more > 0 {
-		h.More = plural(int64(more), "more row")
+		h.More = units.Plural(int64(more), "more row")
 	}
 	return h
 }
@@ -92,7 +96,7 @@ func columnTitle(title string) string {
 }
 
 func (t *Table) htmlRow(r *Row, label int) htmlRow {
-	row := htmlRow{Evidence: cutMiddle(oneLine(r.Evidence), 2*longestText)}
+	row := htmlRow{Evidence: cutMiddle(units.OneLine(r.Evidence), 2*longestText)}
 	for i, c := range t.Columns {
 		if c.Title == "" {
 			continue
@@ -121,8 +125,8 @@ func sortKey(v any) string {
 		return strconv.FormatInt(v, 10)
 	case float64:
 		return strconv.FormatFloat(v, 'g', 8, 64)
-	case measured:
-		return strconv.FormatFloat(v.value, 'g', 8, 64)
+	case catalog.Measured:
+		return strconv.FormatFloat(v.Value, 'g', 8, 64)
 	}
 	return ""
 }
@@ -145,10 +149,10 @@ func shortList[V any](all map[int32]V, name func(int32) string) string {
 	keys := slices.Sorted(maps.Keys(all))
 	var list []string
 	for _, k := range keys[:min(mostNamed, len(keys))] {
-		list = append(list, oneLine(name(k)))
+		list = append(list, units.OneLine(name(k)))
 	}
 	if more := len(keys) - len(list); more > 0 {
-		list = append(list, fmt.Sprintf("and %s more", thousands(int64(more))))
+		list = append(list, fmt.Sprintf("and %s more", units.Count(int64(more))))
 	}
 	return strings.Join(list, ", ")
 }
@@ -193,7 +197,7 @@ func (r *Report) table(name string) *Table {
 }
 
 // peaks is the table of who held memory when most was live, for readers without scripts.
-func (s *momentScan) peaks(opt *Options) Table {
+func (s *momentScan) peaks(opt *query.Options) Table {
 	table := Table{Name: "peak", Title: "who held memory at the peak", Columns: peakHolderColumns}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		peak := s.devices[device].peak.moment()
@@ -206,7 +210,7 @@ func (s *momentScan) peaks(opt *Options) Table {
 				break
 			}
 			about := &s.about[h.group]
-			table.Rows = append(table.Rows, Row{stack: about.stack, Cells: []any{h.bytes, percent(h.bytes, peak.total), h.blocks, peak.atNs - s.t.Recording().FromNs, where, about.memory, about.site}})
+			table.Rows = append(table.Rows, Row{stack: about.stack, Cells: []any{h.bytes, units.Percent(h.bytes, peak.total), h.blocks, peak.atNs - s.t.Recording().FromNs, where, about.memory, about.site}})
 		}
 	}
 	slices.SortStableFunc(table.Rows, func(a, b Row) int { return cmp.Or(compareCells(a.Cells[0], b.Cells[0])) })

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -34,9 +35,9 @@ const noPid = int32(-1)
 // Restrict narrows a filter to the processes of this recording that are chosen. A filter that was
 // restricted before is restricted anew. If no process is chosen, the filter lets nothing through
 // and reports explain it by their NoMatch.
-func (t *Timeline) Restrict(f *Filter, to ProcessFilter) {
-	if f.choice != nil {
-		f.Pids, f.choice = f.choice.pids, nil
+func (t *Timeline) Restrict(f *query.Filter, to ProcessFilter) {
+	if f.Choice != nil {
+		f.Pids, f.Choice = f.Choice.Pids, nil
 	}
 	if len(to.Ranks)+len(to.Jobs)+len(to.Containers) == 0 {
 		return
@@ -51,7 +52,7 @@ func (t *Timeline) Restrict(f *Filter, to ProcessFilter) {
 	if len(pids) == 0 {
 		pids = []int32{noPid}
 	}
-	f.Pids, f.choice = pids, &choice{f.Pids, c.noMatch}
+	f.Pids, f.Choice = pids, &query.Choice{Pids: f.Pids, NoMatch: c.noMatch}
 }
 
 // has reports whether the process is chosen.
@@ -78,9 +79,9 @@ func (c *processChoice) hasContainer(pid int32) bool {
 	})
 }
 
-// noMatch returns the condition that none of these processes fulfils, nil if each of them fulfils
+// query.NewNoMatch returns the condition that none of these processes fulfils, nil if each of them fulfils
 // every one or only their combination fails.
-func (c *processChoice) noMatch(pids map[int32]bool) *NoMatch {
+func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
 	var ranks []string
 	for _, rank := range c.Ranks {
 		ranks = append(ranks, strconv.Itoa(int(rank)))
@@ -111,9 +112,9 @@ func (c *processChoice) noMatch(pids map[int32]bool) *NoMatch {
 		slices.SortFunc(values, func(a, b string) int { // numbers by size
 			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
-		return &NoMatch{Filter: condition.name, Wanted: condition.wanted, Has: atMostNamed(values)}
+		return &query.NoMatch{Filter: condition.name, Wanted: condition.wanted, Has: query.AtMostNamed(values)}
 	}
-	return noMatch("pid", c.pids, pids, pidText)
+	return query.NewNoMatch("pid", c.pids, pids, query.PidText)
 }
 
 func anyOf(pids map[int32]bool, has func(int32) bool) bool {
@@ -124,8 +125,6 @@ func anyOf(pids map[int32]bool, has func(int32) bool) bool {
 	}
 	return false
 }
-
-func pidText(pid int32) string { return strconv.Itoa(int(pid)) }
 
 // rank returns the rank of a process, if it is known.
 func (f *facts) rank(pid int32) (int32, bool) {

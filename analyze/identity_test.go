@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -63,7 +64,7 @@ func cluster(t testing.TB) *tape {
 
 func TestReportsByIdentity(t *testing.T) {
 	tl := cluster(t).timeline()
-	opt := Options{Top: 20, MaxFrames: 12}
+	opt := query.Options{Top: 20, MaxFrames: 12}
 	for name, make := range map[string]func() (*Report, error){
 		"identity.summary": func() (*Report, error) { return tl.Summary(opt) },
 		"identity.hang":    func() (*Report, error) { return tl.Hang(HangOptions{Options: opt}) },
@@ -82,14 +83,14 @@ func TestReportsByIdentity(t *testing.T) {
 		"pod":       "[(no pod) research/train-1 research/train-0]",
 		"cgroup":    "[/system.slice/monitor.service /kubepods/pod1/",
 	} {
-		leaks, err := tl.Leaks(Options{GroupBy: by, Top: 9})
+		leaks, err := tl.Leaks(query.Options{GroupBy: by, Top: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
 			t.Errorf("leaks by %s: got %s, want %s", by, got, want)
 		}
-		api, err := tl.API(Options{GroupBy: by})
+		api, err := tl.API(query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +109,7 @@ func TestRanksOfSeveralJobsAreApart(t *testing.T) {
 	tp.identify(42, rankOf(0, 2, "a"), nil)
 	tp.identify(43, rankOf(0, 2, "b"), nil)
 	tp.identify(44, rankOf(0, 2, ""), nil)
-	api, err := tp.timeline().API(Options{GroupBy: "rank"})
+	api, err := tp.timeline().API(query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 	tl := cluster(t).timeline()
 	container := strings.Repeat("0123456789abcdef", 4)
 	for name, c := range map[string]struct {
-		filter Filter
+		filter query.Filter
 		by     ProcessFilter
 		want   string // live bytes of the processes
 	}{
@@ -137,12 +138,12 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		"a container":     {by: ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
 		"its whole id":    {by: ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
 		"no container":    {by: ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches --container ,ff; the recording has containers 0123456789ab, 1123456789ab"},
-		"rank and pid":    {Filter{Pids: []int32{42, 43}}, ProcessFilter{Ranks: []int32{1, 2}}, "2 <nil>"},
-		"rank, other pid": {Filter{Pids: []int32{42}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters together"},
-		"rank, no pid":    {Filter{Pids: []int32{7}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches --pid 7; the recording has pids 42, 43, 44, 45, 50"},
+		"rank and pid":    {query.Filter{Pids: []int32{42, 43}}, ProcessFilter{Ranks: []int32{1, 2}}, "2 <nil>"},
+		"rank, other pid": {query.Filter{Pids: []int32{42}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters together"},
+		"rank, no pid":    {query.Filter{Pids: []int32{7}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches --pid 7; the recording has pids 42, 43, 44, 45, 50"},
 		"rank and job":    {by: ProcessFilter{Ranks: []int32{1}, Jobs: []string{"other"}}, want: "0 no row matches --job other; the recording has jobs demo"},
 	} {
-		opt := Options{Filter: c.filter}
+		opt := query.Options{Filter: c.filter}
 		tl.Restrict(&opt.Filter, c.by)
 		tl.Restrict(&opt.Filter, c.by) // changes nothing
 		r, err := tl.Leaks(opt)
@@ -164,30 +165,30 @@ func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
 	one, other := ranks(t), ranks(t)
 	one.identify(42, rankOf(1, 2, "a"), nil)
 	other.identify(45, rankOf(1, 2, "b"), nil)
-	f := Filter{Pids: []int32{42, 45}}
+	f := query.Filter{Pids: []int32{42, 45}}
 	for tp, want := range map[*tape]int32{one: 42, other: 45} {
 		if tp.timeline().Restrict(&f, ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
-	if one.timeline().Restrict(&f, ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.choice != nil {
+	if one.timeline().Restrict(&f, ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.Choice != nil {
 		t.Errorf("got %v", f.Pids)
 	}
 }
 
 // allReports are the reports that tell of processes.
-func allReports(tl *Timeline) map[string]func(Options) (*Report, error) {
+func allReports(tl *Timeline) map[string]func(query.Options) (*Report, error) {
 	reports := machineReports(tl)
 	maps.Copy(reports, callReports(tl))
-	maps.Copy(reports, map[string]func(Options) (*Report, error){
+	maps.Copy(reports, map[string]func(query.Options) (*Report, error){
 		"summary": tl.Summary, "leaks": tl.Leaks, "stacks": tl.Stacks, "oom": tl.OOM,
-		"rules": func(o Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) },
-		"hang":  func(o Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) },
-		"frag": func(o Options) (*Report, error) {
+		"rules": func(o query.Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) },
+		"hang":  func(o query.Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) },
+		"frag": func(o query.Options) (*Report, error) {
 			r, _, err := tl.Fragmentation(FragOptions{Options: o})
 			return r, err
 		},
-		"allocator": func(o Options) (*Report, error) { return tl.AllocatorReport(AllocatorOptions{Options: o}) },
+		"allocator": func(o query.Options) (*Report, error) { return tl.AllocatorReport(AllocatorOptions{Options: o}) },
 	})
 	return reports
 }
@@ -232,9 +233,9 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 	}
 }
 
-func reportJSON(t *testing.T, make func(Options) (*Report, error)) (o map[string]any) {
+func reportJSON(t *testing.T, make func(query.Options) (*Report, error)) (o map[string]any) {
 	t.Helper()
-	r, err := make(Options{Top: 20})
+	r, err := make(query.Options{Top: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func withoutRanks(text string) string {
 }
 
 func TestRowsCanBeSortedByRank(t *testing.T) {
-	r := hang(t, cluster(t), HangOptions{Options: Options{Sort: "rank"}})
+	r := hang(t, cluster(t), HangOptions{Options: query.Options{Sort: "rank"}})
 	if got := fmt.Sprint(cells(t, r, "threads", "rank")); got != "[3 2 1 0 <nil>]" {
 		t.Error(got)
 	}
@@ -287,8 +288,8 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 		before.identify(42+i, rankOf(int(i), 4, "a"), nil)
 		after.identify(45-i, rankOf(int(i), 4, "b"), nil)
 	}
-	report := func(tl *Timeline, o Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) }
-	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), Options{})
+	report := func(tl *Timeline, o query.Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) }
+	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), query.Options{})
 	changed := make(map[string]string)
 	verdicts := cells(t, r, "processes", "verdict")
 	for i, rank := range cells(t, r, "processes", "rank") {
@@ -298,7 +299,7 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 		t.Errorf("got %v, want %v", changed, want)
 	}
 	for _, sides := range [][2]*tape{{before, bare}, {bare, after}} {
-		r := diff(t, side(t, sides[0], "a", report, ""), side(t, sides[1], "b", report, ""), Options{})
+		r := diff(t, side(t, sides[0], "a", report, ""), side(t, sides[1], "b", report, ""), query.Options{})
 		if got := cells(t, r, "processes", "row"); slices.Contains(got, "new") || slices.Contains(got, "gone") {
 			t.Errorf("only one recording has ranks: %v", got)
 		}
@@ -331,7 +332,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 	}
 	tl := tp.timeline()
 	for _, make := range allReports(tl) {
-		r, err := make(Options{})
+		r, err := make(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +403,7 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 		for i, m := range c.messages {
 			tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: int32(42 + i), StartNs: epoch, Device: -1, Message: m})
 		}
-		if table := tp.timeline().processTable(new(Filter)); len(table.Rows) != c.want {
+		if table := tp.timeline().processTable(new(query.Filter)); len(table.Rows) != c.want {
 			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)
 		}
 	}

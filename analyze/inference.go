@@ -1,26 +1,11 @@
 package analyze
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/format"
 )
-
-// maxInferred is more than a recording holds: sums of what stands in a damaged file stay
-// in the range of numbers.
-const maxInferred = 1 << 50
-
-// readInference reads a note that says how often the recorder, which takes the stack of
-// an equal-looking call for some calls, was wrong about it.
-func readInference(r *format.Row) (i format.StackInference, ok bool) {
-	if r.Name != format.NoteStackInference || json.Unmarshal([]byte(r.Message), &i) != nil {
-		return i, false
-	}
-	valid := min(i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, i.Busy) >= 0 && max(i.Inferred, i.Checked, i.WrongEstimated, i.Busy) < maxInferred
-	return i, valid && i.Wrong <= i.Checked
-}
 
 // addInference keeps what was said last of a class and key.
 func (f *facts) addInference(i format.StackInference) {
@@ -45,27 +30,6 @@ func (f *facts) inferred() (sum format.StackInference) {
 	return sum
 }
 
-// errorPct is the share of inferred stacks that are wrong, by the estimate from those that
-// were checked; nil if none was. Checked ones are right: they were unwound.
-func errorPct(i *format.StackInference) any {
-	if i.Checked == 0 || i.Inferred == 0 {
-		return nil
-	}
-	return percent(min(i.WrongEstimated, i.Inferred), i.Inferred)
-}
-
-// inferenceText says it in words, "" if there is nothing to say; some tells whether any
-// call has an inferred stack.
-func inferenceText(i *format.StackInference, some bool) string {
-	switch {
-	case i.Checked > 0 && i.Inferred > 0:
-		return fmt.Sprintf("%.2f%% wrong, by an estimate from %s that were unwound to check it, of which %s", errorPct(i), thousands(i.Checked), thousands(i.Wrong))
-	case some:
-		return "none was checked: how many are wrong is not known"
-	}
-	return ""
-}
-
 var inferenceColumns = []Column{
 	{"class", "CLASS", UnitText, "class of calls"},
 	{"inferred", "INFERRED", UnitCount, "calls of the whole recording with the stack of an equal-looking call"},
@@ -83,7 +47,7 @@ func (f *facts) inferenceTable() Table {
 		hide(table.Columns, "busy")
 	}
 	for _, i := range f.inferences {
-		table.Rows = append(table.Rows, Row{Cells: []any{i.Class, i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, errorPct(&i), i.Busy, i.Key}})
+		table.Rows = append(table.Rows, Row{Cells: []any{i.Class, i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, sampling.ErrorPct(&i), i.Busy, i.Key}})
 	}
 	return table
 }

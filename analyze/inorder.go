@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/gpurec/gpurec/analyze/stats"
 )
 
 // Row groups are written roughly in the order in which calls returned, by several
@@ -124,7 +126,7 @@ func (o *ordered[R]) next() ([]R, error) {
 			return nil, err
 		}
 		if len(group.rows) > 0 {
-			o.active = heapPush(o.active, group, o.earlier)
+			o.active = stats.HeapPush(o.active, group, o.earlier)
 		}
 		o.waiting = o.waiting[1:]
 	}
@@ -147,13 +149,13 @@ func (o *ordered[R]) settle() {
 	}
 	first := o.active[0]
 	if first.next < len(first.rows) {
-		heapFix(o.active, o.earlier)
+		stats.HeapFix(o.active, o.earlier)
 		return
 	}
 	if o.release != nil {
 		o.release(first.span, first.rows)
 	}
-	o.active = heapPop(o.active, o.earlier)
+	o.active = stats.HeapPop(o.active, o.earlier)
 }
 
 // until returns how many rows of the first active group come before those of any other

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -70,9 +74,9 @@ func (t *Timeline) invalidFrees(u *errorUse, q *Quality) ([]invalidFree, error) 
 		}
 		f.lastNs = f.startNs
 		if f.allocated {
-			f.allocatedAt = t.siteLabel(f.block.origin)
+			f.allocatedAt = t.siteLabel(f.block.Origin)
 		}
-		if f.by != noOrigin {
+		if f.by != origin.None {
 			f.freedAt = t.siteLabel(f.by)
 		}
 		k := key{f.verdict, f.allocatedAt, f.freedAt, f.right, f.name, f.site, f.result}
@@ -135,10 +139,10 @@ func (f *invalidFree) trust(q *Quality) {
 		if n*1000 > q.Events {
 			to = confidenceLow
 		}
-		lower(to, "%s calls that allocate or free were lost", thousands(n))
+		lower(to, "%s calls that allocate or free were lost", units.Count(n))
 	}
 	if n := q.DamagedSegments; n > 0 {
-		lower(confidenceLow, "%s damaged", plural(n, "segment"))
+		lower(confidenceLow, "%s damaged", units.Plural(n, "segment"))
 	}
 	if f.verdict != unknownPointer {
 		return
@@ -147,7 +151,7 @@ func (f *invalidFree) trust(q *Quality) {
 		lower(confidenceLow, "the recording began after the process: the memory may be older")
 	}
 	if n := q.UnknownAllocs; n > 0 {
-		lower(confidenceMedium, "%s returned a pointer that is not known", plural(n, "allocation"))
+		lower(confidenceMedium, "%s returned a pointer that is not known", units.Plural(n, "allocation"))
 	}
 }
 
@@ -172,23 +176,23 @@ func countFrees(list []invalidFree, verdict freeVerdict) (n int64) {
 
 // evidence says in words what the verdict rests on.
 func (f *invalidFree) evidence(t *Timeline, name, site string) string {
-	at := func(ns int64) string { return durText(ns - t.Recording().FromNs) }
+	at := func(ns int64) string { return units.Duration(ns - t.Recording().FromNs) }
 	made := "its allocation is not recorded"
 	if f.allocated {
 		made = fmt.Sprintf("%s allocated %s at %s with %s (thread %d)", f.allocatedAt,
-			bytesText(f.block.bytes), at(f.block.sinceNs), t.origins.name(f.block.origin),
-			t.origins.list[f.block.origin].tid)
+			units.Bytes(f.block.Bytes), at(f.block.SinceNs), t.origins.Name(f.block.Origin),
+			t.origins.List[f.block.Origin].Tid)
 	}
 	call := fmt.Sprintf("%s called %s at %s (thread %d)", site, name, at(f.startNs), f.tid)
 	var text string
 	switch f.verdict {
 	case doubleFree:
 		text = fmt.Sprintf("%s; %s freed it at %s with %s (thread %d); %s, %s later", made, f.freedAt,
-			at(f.atNs), t.origins.name(f.by), t.origins.list[f.by].tid, call,
-			durText(max(0, f.startNs-f.atNs)))
+			at(f.atNs), t.origins.Name(f.by), t.origins.List[f.by].Tid, call,
+			units.Duration(max(0, f.startNs-f.atNs)))
 	case insideBlock:
 		text = fmt.Sprintf("%s; %s with an address %s behind its start; the block stays allocated",
-			made, call, bytesText(f.offset))
+			made, call, units.Bytes(f.offset))
 	case wrongFunction:
 		text = fmt.Sprintf("%s; %s; free it with %s: it stays allocated until then",
 			made, call, f.right)
@@ -199,7 +203,7 @@ func (f *invalidFree) evidence(t *Timeline, name, site string) string {
 			call, f.mayBe())
 	}
 	if f.calls > 1 {
-		text += fmt.Sprintf("; the first of %s", plural(f.calls, "call"))
+		text += fmt.Sprintf("; the first of %s", units.Plural(f.calls, "call"))
 	}
 	return text + "; " + confidenceText(f.level, f.reasons)
 }
@@ -213,7 +217,7 @@ func (f *invalidFree) mayBe() string {
 }
 
 // invalidFreeTable has a row per group.
-func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *Options) Table {
+func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *query.Options) Table {
 	table := Table{
 		Name: "invalid_frees", Title: "invalid frees: what failed frees are about",
 		Columns: invalidFreeColumns, Aside: true,
@@ -223,14 +227,14 @@ func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *Option
 	since := func(ns int64) int64 { return ns - t.Recording().FromNs }
 	for i := range list {
 		f := &list[i]
-		name, site := u.names.list[f.name], u.names.list[f.site]
+		name, site := u.names.List[f.name], u.names.List[f.site]
 		var bytes, memory, offset, allocatedNs, allocatedTid, freedNs, freedTid, freedName any
 		if f.allocated {
-			o := &t.origins.list[f.block.origin]
-			memory = known(t.origins.memory(f.block.origin))
-			allocatedNs, allocatedTid = since(f.block.sinceNs), int64(o.tid)
-			if f.block.bytes > 0 {
-				bytes = f.block.bytes
+			o := &t.origins.List[f.block.Origin]
+			memory = units.Known(t.origins.Memory(f.block.Origin))
+			allocatedNs, allocatedTid = since(f.block.SinceNs), int64(o.Tid)
+			if f.block.Bytes > 0 {
+				bytes = f.block.Bytes
 			}
 		}
 		if f.verdict == insideBlock {
@@ -239,14 +243,14 @@ func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *Option
 		if f.atNs > 0 {
 			freedNs = since(f.atNs)
 		}
-		if f.by != noOrigin {
-			freedTid, freedName = int64(t.origins.list[f.by].tid), t.origins.name(f.by)
+		if f.by != origin.None {
+			freedTid, freedName = int64(t.origins.List[f.by].Tid), t.origins.Name(f.by)
 		}
 		table.Rows = append(table.Rows, Row{stack: f.stack, Evidence: f.evidence(t, name, site), Cells: []any{
 			f.calls, f.verdict.String(), name, bytes, memory, since(f.startNs), since(f.lastNs),
 			fmt.Sprintf("0x%x", uint64(f.ptr)), offset, allocatedNs, allocatedTid,
-			freedNs, freedTid, freedName, known(f.right), int64(f.result), resultName(f.result),
-			f.level, f.reasons, int64(f.pid), int64(f.tid), known(f.allocatedAt), known(f.freedAt), site,
+			freedNs, freedTid, freedName, units.Known(f.right), int64(f.result), catalog.ResultName(f.result),
+			f.level, f.reasons, int64(f.pid), int64(f.tid), units.Known(f.allocatedAt), units.Known(f.freedAt), site,
 		}})
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {

@@ -5,6 +5,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -30,9 +34,9 @@ func (v freeVerdict) String() string {
 type freedMemory struct {
 	verdict freeVerdict
 	// The memory, and whether its allocation is in the recording. Of an address range, bytes is 0.
-	block     block
+	block     ledger.Block
 	allocated bool
-	// doubleFree: the origin and entry of the call that freed it first. contextEnded: noOrigin and
+	// doubleFree: the origin and entry of the call that freed it first. contextEnded: origin.None and
 	// the end of the context.
 	by   int32
 	atNs int64
@@ -53,7 +57,7 @@ type freeName struct {
 // so that its memory is bounded by maxFailedFrees however long the recording is.
 type freeScan struct {
 	t    *Timeline
-	r    memoryReplay
+	r    ledger.Replay
 	list []failedFree // in order of their ends, without those that are classified
 	next int          // index of list[0] in found
 	// found is parallel to the list.
@@ -63,10 +67,10 @@ type freeScan struct {
 	addresses map[int32][]int64 // of wanted, in order, by process
 	// ended is how wanted things ended last, reserved are live reservations of them.
 	ended    map[freeName]freedMemory
-	reserved map[freeName]block
+	reserved map[freeName]ledger.Block
 	// around are the live blocks that hold a wanted address behind their start, by process.
-	around map[int32]*mappings
-	last   map[thread]failedFree // the last failed free of a thread
+	around map[int32]*ledger.Mappings
+	last   map[origin.Thread]failedFree // the last failed free of a thread
 }
 
 // classifyFrees sorts failed frees by the time of their return, and says of each why it failed.
@@ -80,8 +84,8 @@ func (t *Timeline) classifyFrees(list []failedFree) ([]freedMemory, error) {
 	s := &freeScan{
 		t: t, list: list, found: make([]freedMemory, len(list)),
 		wanted: make(map[freeName]bool), addresses: make(map[int32][]int64),
-		ended: make(map[freeName]freedMemory), reserved: make(map[freeName]block),
-		around: make(map[int32]*mappings), last: make(map[thread]failedFree),
+		ended: make(map[freeName]freedMemory), reserved: make(map[freeName]ledger.Block),
+		around: make(map[int32]*ledger.Mappings), last: make(map[origin.Thread]failedFree),
 	}
 	for i := range list {
 		f := &list[i]
@@ -92,11 +96,11 @@ func (t *Timeline) classifyFrees(list []failedFree) ([]freedMemory, error) {
 	}
 	for pid, addresses := range s.addresses {
 		slices.Sort(addresses)
-		s.around[pid] = new(mappings)
+		s.around[pid] = new(ledger.Mappings)
 	}
-	s.r = memoryReplay{l: newLedger(&t.origins, t.endedWith), events: t.events, consume: s.consume, exit: s.exit}
-	err := inOrder(t.memory, t.streamMemory(), func(m *memoryCall) error {
-		s.classifyBefore(m.atNs)
+	s.r = ledger.Replay{Ledger: ledger.New(&t.origins, t.endedWith), Events: t.events, Consume: s.consume, Exit: s.exit}
+	err := inOrder(t.memory, t.streamMemory(), func(m *ledger.Call) error {
+		s.classifyBefore(m.AtNs)
 		s.call(m)
 		return nil
 	})
@@ -109,87 +113,87 @@ func (t *Timeline) classifyFrees(list []failedFree) ([]freedMemory, error) {
 func (s *freeScan) classifyBefore(ns int64) {
 	for len(s.list) > 0 && s.list[0].endNs < ns {
 		f := &s.list[0]
-		s.r.eventsBefore(f.endNs)
+		s.r.EventsBefore(f.endNs)
 		s.found[s.next] = s.classify(f)
 		s.list, s.next = s.list[1:], s.next+1
 	}
 }
 
 // call applies a call, and notes what it frees or reserves if a failed free names it.
-func (s *freeScan) call(m *memoryCall) {
-	o := &s.t.origins.list[m.origin]
-	name := freeName{ptr: m.ptr, pid: o.pid}
-	if m.what > memUnreserve && m.what != memReserve || !s.wanted[name] {
-		s.r.call(m)
+func (s *freeScan) call(m *ledger.Call) {
+	o := &s.t.origins.List[m.Origin]
+	name := freeName{ptr: m.Ptr, pid: o.Pid}
+	if m.Op > ledger.OpUnreserve && m.Op != ledger.OpReserve || !s.wanted[name] {
+		s.r.Call(m)
 		return
 	}
-	name.target = m.freeTarget()
-	s.r.eventsBefore(m.atNs)
-	if m.what == memReserve {
-		s.reserved[name] = block{sinceNs: m.atNs, origin: m.origin}
+	name.target = targetOfCall(m)
+	s.r.EventsBefore(m.AtNs)
+	if m.Op == ledger.OpReserve {
+		s.reserved[name] = ledger.Block{SinceNs: m.AtNs, Origin: m.Origin}
 		return
 	}
-	end := freedMemory{verdict: doubleFree, by: m.origin, atNs: m.atNs}
+	end := freedMemory{verdict: doubleFree, by: m.Origin, atNs: m.AtNs}
 	b, ok := s.live(name)
-	end.block, end.allocated = b, ok && b.origin != noOrigin
-	nested := s.r.l.counts.nested
-	s.r.call(m)
-	if s.r.l.counts.nested == nested { // else the call around this one ended it
+	end.block, end.allocated = b, ok && b.Origin != origin.None
+	nested := s.r.Ledger.Counts.Nested
+	s.r.Call(m)
+	if s.r.Ledger.Counts.Nested == nested { // else the call around this one ended it
 		s.ended[name] = end
 		delete(s.reserved, name)
 	}
 }
 
-// freeTarget returns the target of a call that frees or reserves something.
-func (m *memoryCall) freeTarget() freeTarget {
+// targetOfCall returns the target of a call that frees or reserves something.
+func targetOfCall(m *ledger.Call) freeTarget {
 	switch {
-	case m.what == memUnmap:
+	case m.Op == ledger.OpUnmap:
 		return freesMapping
-	case m.what == memReserve || m.what == memUnreserve:
+	case m.Op == ledger.OpReserve || m.Op == ledger.OpUnreserve:
 		return freesAddresses
-	case m.space == spaceArray:
+	case m.Space == ledger.SpaceArray:
 		return freesArray
-	case m.space == spacePhysical:
+	case m.Space == ledger.SpacePhysical:
 		return freesPhysical
-	case m.space == spaceIPC:
+	case m.Space == ledger.SpaceIPC:
 		return freesIPC
-	case m.space == spaceExternal:
+	case m.Space == ledger.SpaceExternal:
 		return freesExternal
 	}
 	return freesPointer
 }
 
 // consume follows blocks that hold wanted addresses, and notes what ends with a context.
-func (s *freeScan) consume(_ *ledger, c *change) {
-	if c.what == allocFailed {
+func (s *freeScan) consume(_ *ledger.Ledger, c *ledger.Change) {
+	if c.Kind == ledger.AllocFailed {
 		return
 	}
-	o := &s.t.origins.list[c.block.origin]
-	name := freeName{ptr: c.ptr, pid: o.pid}
-	if c.what >= freedWithCtx && s.wanted[name] {
-		name.target = s.targetOfBlock(&c.block)
-		s.ended[name] = freedMemory{verdict: contextEnded, block: c.block, allocated: true,
-			by: noOrigin, atNs: c.atNs}
+	o := &s.t.origins.List[c.Block.Origin]
+	name := freeName{ptr: c.Ptr, pid: o.Pid}
+	if c.Kind >= ledger.FreedWithCtx && s.wanted[name] {
+		name.target = s.targetOfBlock(&c.Block)
+		s.ended[name] = freedMemory{verdict: contextEnded, block: c.Block, allocated: true,
+			by: origin.None, atNs: c.AtNs}
 	}
-	addresses := s.addresses[o.pid]
-	if len(addresses) == 0 || s.targetOfBlock(&c.block) != freesPointer {
+	addresses := s.addresses[o.Pid]
+	if len(addresses) == 0 || s.targetOfBlock(&c.Block) != freesPointer {
 		return
 	}
-	end := endOf(c.ptr, c.block.bytes)
+	end := units.EndOf(c.Ptr, c.Block.Bytes)
 	// The first wanted address behind the block's start.
-	if i, _ := slices.BinarySearch(addresses, c.ptr+1); i == len(addresses) || addresses[i] >= end {
+	if i, _ := slices.BinarySearch(addresses, c.Ptr+1); i == len(addresses) || addresses[i] >= end {
 		return
 	}
-	blocks := s.around[o.pid]
-	blocks.cut(c.ptr, end, func(mapping) {})
-	if c.what == allocated {
-		blocks.insert(mapping{start: c.ptr, end: end, number: c.ptr})
+	blocks := s.around[o.Pid]
+	blocks.Cut(c.Ptr, end, func(ledger.Mapping) {})
+	if c.Kind == ledger.Allocated {
+		blocks.Insert(ledger.Mapping{Start: c.Ptr, End: end, Number: c.Ptr})
 	}
 }
 
 // targetOfBlock returns the target of calls that free a block of the replay.
-func (s *freeScan) targetOfBlock(b *block) freeTarget {
-	target, _ := targetOf(format.KindFree, s.t.origins.memory(b.origin))
+func (s *freeScan) targetOfBlock(b *ledger.Block) freeTarget {
+	target, _ := targetOf(format.KindFree, s.t.origins.Memory(b.Origin))
 	return target
 }
 
@@ -206,68 +210,56 @@ func (s *freeScan) exit(pid int32, _ int64) {
 		}
 	}
 	if s.around[pid] != nil {
-		s.around[pid] = new(mappings)
+		s.around[pid] = new(ledger.Mappings)
 	}
 }
 
 // holdingsOf returns what a process has, nil if no memory call of it is recorded.
-func (s *freeScan) holdingsOf(pid int32) *holdings {
-	number, ok := s.t.origins.pids[pid]
+func (s *freeScan) holdingsOf(pid int32) *ledger.Holdings {
+	number, ok := s.t.origins.Pids[pid]
 	if !ok {
 		return nil
 	}
-	return s.r.l.ofProcess(number)
+	return s.r.Ledger.OfProcess(number)
 }
 
 // live returns what a call with that target and number would free now.
-func (s *freeScan) live(name freeName) (block, bool) {
+func (s *freeScan) live(name freeName) (ledger.Block, bool) {
 	h := s.holdingsOf(name.pid)
 	if h == nil {
-		return block{}, false
+		return ledger.Block{}, false
 	}
 	switch name.target {
 	case freesPointer:
-		return h.pointers.get(name.ptr)
+		return h.Pointers.Get(name.ptr)
 	case freesArray:
-		return h.arrays.get(name.ptr)
+		return h.Arrays.Get(name.ptr)
 	case freesPhysical:
-		if mem := h.handles[name.ptr]; mem != nil && mem.refs > 0 {
-			return mem.block, true
+		if mem := h.Handles[name.ptr]; mem != nil && mem.Refs > 0 {
+			return mem.Block, true
 		}
 	case freesMapping:
-		return h.mappedAt(name.ptr)
+		return h.MappedAt(name.ptr)
 	case freesAddresses:
 		b, ok := s.reserved[name]
 		return b, ok
 	case freesIPC:
-		return block{origin: noOrigin}, h.borrowed[borrowedName{spaceIPC, name.ptr}] > 0
+		return ledger.Block{Origin: origin.None}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceIPC, Ptr: name.ptr}] > 0
 	case freesExternal:
-		return block{origin: noOrigin}, h.borrowed[borrowedName{spaceExternal, name.ptr}] > 0
+		return ledger.Block{Origin: origin.None}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceExternal, Ptr: name.ptr}] > 0
 	}
-	return block{}, false
-}
-
-// mappedAt returns the physical memory that is mapped around an address.
-func (h *holdings) mappedAt(ptr int64) (b block, ok bool) {
-	b.origin = noOrigin
-	h.mappings.overlapping(ptr, endOf(ptr, 1), func(m mapping) {
-		ok = true
-		if m.handle != nil {
-			b = m.handle.block
-		}
-	})
-	return b, ok
+	return ledger.Block{}, false
 }
 
 // blockAround returns the live block that has an address behind its start.
-func (s *freeScan) blockAround(f *failedFree) (b block, start int64, ok bool) {
+func (s *freeScan) blockAround(f *failedFree) (b ledger.Block, start int64, ok bool) {
 	h := s.holdingsOf(f.pid)
 	if h == nil || f.target > freesMapping {
 		return b, 0, false
 	}
-	s.around[f.pid].overlapping(f.ptr, endOf(f.ptr, 1), func(m mapping) {
-		start = m.start
-		b, ok = h.pointers.get(start)
+	s.around[f.pid].Overlapping(f.ptr, units.EndOf(f.ptr, 1), func(m ledger.Mapping) {
+		start = m.Start
+		b, ok = h.Pointers.Get(start)
 	})
 	return b, start, ok && f.ptr > start
 }
@@ -282,7 +274,7 @@ func (s *freeScan) blockAround(f *failedFree) (b block, start int64, ok bool) {
 //	inside a block  behind the start of a live block
 //	unknown pointer the rest
 func (s *freeScan) classify(f *failedFree) freedMemory {
-	th := thread{f.pid, f.tid}
+	th := origin.Thread{Pid: f.pid, Tid: f.tid}
 	inner := s.last[th]
 	s.last[th] = *f
 	if inner.ptr == f.ptr && f.startNs <= inner.startNs && inner.endNs <= f.endNs {
@@ -299,8 +291,8 @@ func (s *freeScan) lookUp(f *failedFree) freedMemory {
 	own := freeName{f.ptr, f.pid, f.target}
 	ended, wasFreed := s.ended[own]
 	// The driver can hand the address out while the failed call returns.
-	if b, ok := s.live(own); ok && !(wasFreed && b.sinceNs > f.startNs) {
-		if f.target == freesPointer && !freesKind(f.memory, s.t.origins.memory(b.origin)) {
+	if b, ok := s.live(own); ok && !(wasFreed && b.SinceNs > f.startNs) {
+		if f.target == freesPointer && !freesKind(f.memory, s.t.origins.Memory(b.Origin)) {
 			return s.belongsTo(freesPointer, b)
 		}
 		return freedMemory{}
@@ -321,12 +313,12 @@ func (s *freeScan) lookUp(f *failedFree) freedMemory {
 	}
 	if b, start, ok := s.blockAround(f); ok {
 		return freedMemory{verdict: insideBlock, block: b, allocated: true,
-			by: noOrigin, offset: f.ptr - start}
+			by: origin.None, offset: f.ptr - start}
 	}
-	if h := s.holdingsOf(f.pid); h != nil && h.foreign[f.ptr] != 0 {
+	if h := s.holdingsOf(f.pid); h != nil && h.Foreign[f.ptr] != 0 {
 		return freedMemory{} // a graph's memory, or another API's: its lifetime is not known
 	}
-	return freedMemory{verdict: unknownPointer, by: noOrigin}
+	return freedMemory{verdict: unknownPointer, by: origin.None}
 }
 
 // liveElsewhere looks for something live that calls with another target than a free's own end.
@@ -346,13 +338,13 @@ func (s *freeScan) liveElsewhere(f *failedFree, targets ...freeTarget) (freedMem
 }
 
 // belongsTo returns the verdict wrong function for live memory.
-func (s *freeScan) belongsTo(target freeTarget, b block) freedMemory {
-	found := freedMemory{verdict: wrongFunction, block: b, allocated: b.origin != noOrigin,
-		by: noOrigin, right: functionsByTarget[target]}
+func (s *freeScan) belongsTo(target freeTarget, b ledger.Block) freedMemory {
+	found := freedMemory{verdict: wrongFunction, block: b, allocated: b.Origin != origin.None,
+		by: origin.None, right: functionsByTarget[target]}
 	switch {
 	case target == freesPointer:
-		found.right = functionsByMemory[s.t.origins.memory(b.origin)]
-	case target == freesArray && baseName(s.t.origins.name(b.origin)) == "cuMipmappedArrayCreate":
+		found.right = functionsByMemory[s.t.origins.Memory(b.Origin)]
+	case target == freesArray && catalog.BaseName(s.t.origins.Name(b.Origin)) == "cuMipmappedArrayCreate":
 		found.right = "cuMipmappedArrayDestroy"
 	}
 	return found

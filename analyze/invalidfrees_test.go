@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -276,7 +277,7 @@ func TestInvalidFrees(t *testing.T) {
 	for name, c := range invalidFreeCases {
 		s := newFreeScript(t)
 		c.script(s)
-		r, err := s.timeline().Errors(Options{})
+		r, err := s.timeline().Errors(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +319,7 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 	}
 	wild := s.fails(0x1234)
 	wild.Site = "other (train.cc:40)"
-	r, err := s.timeline().Errors(Options{})
+	r, err := s.timeline().Errors(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +341,7 @@ func TestFailedFreesAreBounded(t *testing.T) {
 	for i := range int64(maxFailedFrees + 5) {
 		s.fails(freeAddress).StartNs += i * us
 	}
-	r, err := s.timeline().Errors(Options{})
+	r, err := s.timeline().Errors(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +366,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 		s := newFreeScript(t)
 		invalidFreeCases["double free"].script(s)
 		c.change(s)
-		r, err := s.timeline().Errors(Options{})
+		r, err := s.timeline().Errors(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +390,7 @@ func TestInvalidFreesReport(t *testing.T) {
 	s.call(format.KindAPI, "cuCtxDestroy_v2", 2*second, us).Ptr = 0xc0
 	s.fails(freeAddress + 30*mib)
 	s.fails(0x1234)
-	r, err := s.timeline().Errors(Options{Top: 20, MaxFrames: 12})
+	r, err := s.timeline().Errors(query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -28,7 +30,7 @@ func (w *kernelWork) add(graph bool, kernels float64, result, flags int32) {
 		}
 	case graph:
 		w.graphLaunches++
-		w.graphKernels += max(0, min(roundInt(kernels), maxGraphKernels))
+		w.graphKernels += max(0, min(units.RoundInt(kernels), maxGraphKernels))
 	default:
 		w.launched++
 	}
@@ -45,12 +47,12 @@ func (w *kernelWork) String() string {
 	if w.run()+w.captured == 0 {
 		return ""
 	}
-	text := thousands(w.run()) + " run"
+	text := units.Count(w.run()) + " run"
 	if w.graphLaunches > 0 {
-		text += fmt.Sprintf(": %s launched, %s by running %s", thousands(w.launched), thousands(w.graphKernels), plural(w.graphLaunches, "graph"))
+		text += fmt.Sprintf(": %s launched, %s by running %s", units.Count(w.launched), units.Count(w.graphKernels), units.Plural(w.graphLaunches, "graph"))
 	}
 	if w.captured > 0 {
-		text += fmt.Sprintf("; %s only captured into graphs", thousands(w.captured))
+		text += fmt.Sprintf("; %s only captured into graphs", units.Count(w.captured))
 	}
 	return text
 }
@@ -72,7 +74,7 @@ func (u *callUse) kernelTable() Table {
 		table.Rows = append(table.Rows, Row{Cells: []any{s.calls - s.captured, s.captured, s.errors, s.hostNs, short[name], name}})
 		if u.weights != nil {
 			row := &table.Rows[len(table.Rows)-1]
-			row.Cells = append(row.Cells, whole(s.scaled)-s.captured)
+			row.Cells = append(row.Cells, sampling.Whole(s.scaled)-s.captured)
 		}
 		captured = captured || s.captured > 0
 	}

@@ -3,6 +3,10 @@ package analyze
 import (
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -16,7 +20,7 @@ const maxShapes = 100_000
 // kernelsUse sums up launches by kernel, shape, place and stream.
 type kernelsUse struct {
 	*callUse
-	names   names
+	names   origin.Names
 	sites   siteReader
 	counts  map[launchKey]*launchStats
 	recent  [1 << 12]recentLaunch // a cache in front of counts that most launches hit
@@ -79,10 +83,10 @@ func (s *launchStats) merge(o *launchStats) {
 	s.errors += o.errors
 	s.sized += o.sized
 	s.tiny += o.tiny
-	s.threads = endOf(s.threads, o.threads)
+	s.threads = units.EndOf(s.threads, o.threads)
 	s.graphKernels += o.graphKernels
 	s.timed += o.timed
-	s.hostNs = endOf(s.hostNs, o.hostNs)
+	s.hostNs = units.EndOf(s.hostNs, o.hostNs)
 }
 
 // total and avg are nil where no duration is known.
@@ -105,7 +109,7 @@ func (s *launchStats) estimated() any {
 	if s.timed == 0 {
 		return nil
 	}
-	return roundInt(float64(s.hostNs) / float64(s.timed) * float64(whole(s.scaled)+s.captured+s.errors))
+	return units.RoundInt(float64(s.hostNs) / float64(s.timed) * float64(sampling.Whole(s.scaled)+s.captured+s.errors))
 }
 
 // known reports whether the size of the launch could be read.
@@ -127,7 +131,7 @@ func (s *launchShape) threads() int64 {
 
 // Kernels reports which kernels were launched, how often, in which sizes and from where. How long they ran on the GPU a recording
 // does not say. It returns a *SortError for a column that there is not.
-func (t *Timeline) Kernels(opt Options) (*Report, error) {
+func (t *Timeline) Kernels(opt query.Options) (*Report, error) {
 	if err := t.needs("kernels"); err != nil {
 		return nil, err
 	}
@@ -148,8 +152,8 @@ func (t *Timeline) Kernels(opt Options) (*Report, error) {
 	result := ""
 	if len(u.counts)+len(u.graphs) == 0 {
 		result = "no launches in the window"
-		if len(u.seen.pids) > 0 {
-			r.NoMatch = u.seen.explain(&opt.Filter)
+		if len(u.seen.Pids) > 0 {
+			r.NoMatch = u.seen.Explain(&opt.Filter)
 		}
 	}
 	r.Facts = fill(kernelsFacts, result, u.work.String())
@@ -167,7 +171,7 @@ func (t *Timeline) Kernels(opt Options) (*Report, error) {
 	return r, nil
 }
 
-func (t *Timeline) newKernelsUse(f *Filter) *kernelsUse {
+func (t *Timeline) newKernelsUse(f *query.Filter) *kernelsUse {
 	u := &kernelsUse{callUse: t.newCallUse(f), counts: make(map[launchKey]*launchStats), graphs: make(map[launchGraph]*launchStats), seconds: make(map[int64]int64)}
 	u.sites = siteReader{t: t, names: &u.names}
 	return u
@@ -183,7 +187,7 @@ func (u *kernelsUse) group(g *format.Group) {
 	}
 	launch, graph := u.launches(g)
 	pass := u.passes(g, u.kind, u.kernel)
-	kernels, began := u.names.all(u.kernel.Dict), u.t.Recording().FromNs
+	kernels, began := u.names.All(u.kernel.Dict), u.t.Recording().FromNs
 	var second, ran int64 // launches in the second of the last one
 	for i, start := range u.start {
 		if !launch[u.kind.Index[i]] || start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
@@ -264,7 +268,7 @@ func (u *kernelsUse) count(s *launchStats, i int, shape *launchShape) bool {
 	flags := u.flags[i]
 	if flags&noResult == 0 {
 		s.timed++
-		s.hostNs = endOf(s.hostNs, u.dur[i])
+		s.hostNs = units.EndOf(s.hostNs, u.dur[i])
 		if isError(u.result[i]) {
 			s.errors++
 			return false
@@ -278,13 +282,13 @@ func (u *kernelsUse) count(s *launchStats, i int, shape *launchShape) bool {
 	}
 	s.launches++
 	if shape == nil {
-		s.scaled += thousandth
+		s.scaled += sampling.Thousandth
 	} else {
-		s.scaled += u.weights.at(u.start[i])
+		s.scaled += u.weights.At(u.start[i])
 	}
 	if shape != nil && shape.known() {
 		s.sized++
-		s.threads = endOf(s.threads, shape.threads())
+		s.threads = units.EndOf(s.threads, shape.threads())
 		if shape.tiny() {
 			s.tiny++
 		}

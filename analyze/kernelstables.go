@@ -6,6 +6,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var kernelsColumns = []Column{
@@ -26,9 +31,6 @@ var kernelsColumns = []Column{
 	{"kernel", "", UnitText, "demangled name"},
 	{"kernel_short", "KERNEL", UnitText, "name with template arguments folded, #n where that is the same for several kernels; (unknown) where the recording has no name"},
 }
-
-// unknownKernel stands for kernels whose name was not found out.
-const unknownKernel = "(unknown)"
 
 // summed adds up counts that have a key in common, and names for each the place that most of the launches come from.
 func summed[K comparable](u *kernelsUse, of func(launchKey) K) map[K]*launchGroup {
@@ -57,14 +59,14 @@ type launchGroup struct {
 func (u *kernelsUse) site(g *launchGroup) string {
 	best := int32(-1)
 	for site, n := range g.sites {
-		if best < 0 || n > g.sites[best] || n == g.sites[best] && u.names.list[site] < u.names.list[best] {
+		if best < 0 || n > g.sites[best] || n == g.sites[best] && u.names.List[site] < u.names.List[best] {
 			best = site
 		}
 	}
 	if len(g.sites) == 1 {
-		return u.names.list[best]
+		return u.names.List[best]
 	}
-	return fmt.Sprintf("%s and %d more", u.names.list[best], len(g.sites)-1)
+	return fmt.Sprintf("%s and %d more", u.names.List[best], len(g.sites)-1)
 }
 
 // table has a row per kernel.
@@ -78,11 +80,11 @@ func (u *kernelsUse) table() Table {
 		if k.sized > 0 {
 			threads = k.threads / k.sized
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{k.launches, percent(k.launches, sum.launches), u.perSecond(whole(k.scaled)), k.tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
-			k.timed, k.total(), k.avg(), k.estimated(), int64(len(k.sites)), u.site(k), known(u.names.list[id]), short[id]}})
+		table.Rows = append(table.Rows, Row{Cells: []any{k.launches, units.Percent(k.launches, sum.launches), u.perSecond(sampling.Whole(k.scaled)), k.tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
+			k.timed, k.total(), k.avg(), k.estimated(), int64(len(k.sites)), u.site(k), units.Known(u.names.List[id]), short[id]}})
 		if u.weights != nil {
 			row := &table.Rows[len(table.Rows)-1]
-			row.Cells = append(row.Cells, whole(k.scaled))
+			row.Cells = append(row.Cells, sampling.Whole(k.scaled))
 		}
 	}
 	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.tiny} {
@@ -111,14 +113,14 @@ func (u *kernelsUse) kernels() map[int32]*launchGroup {
 func (u *kernelsUse) shortNames() map[int32]string {
 	byName := make(map[string]*callStats)
 	for key := range u.counts {
-		byName[u.names.list[key.kernel]] = nil
+		byName[u.names.List[key.kernel]] = nil
 	}
 	short := make(map[int32]string)
 	for full, s := range shortKernels(byName) {
 		if full == "" {
-			s = unknownKernel
+			s = catalog.UnknownKernel
 		}
-		short[u.names.ids[full]] = s
+		short[u.names.Ids[full]] = s
 	}
 	return short
 }
@@ -147,13 +149,13 @@ func (u *kernelsUse) totals() []Fact {
 		graphKernels += g.graphKernels
 		sum.errors += g.errors
 		sum.timed += g.timed
-		sum.hostNs = endOf(sum.hostNs, g.hostNs)
+		sum.hostNs = units.EndOf(sum.hostNs, g.hostNs)
 	}
 	for _, n := range u.seconds {
 		busiest = max(busiest, n)
 	}
-	totals := fill(kernelsTotals, sum.launches, int64(len(u.kernels())), sum.tiny, percent(sum.tiny, sum.launches), sum.captured, graphs, graphKernels, sum.errors,
-		u.perSecond(whole(sum.scaled)), busiest, sum.timed, sum.total())
+	totals := fill(kernelsTotals, sum.launches, int64(len(u.kernels())), sum.tiny, units.Percent(sum.tiny, sum.launches), sum.captured, graphs, graphKernels, sum.errors,
+		u.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.total())
 	if u.weights != nil {
 		totals = append(totals, estimateOf(estimatedLaunches, "launches by estimate", sum.scaled))
 	}
@@ -187,7 +189,7 @@ func (u *kernelsUse) shapeTable() Table {
 			tiny = "yes"
 		}
 		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, s.captured, extent(shape.grid), extent(shape.block), int64(shape.shared), threads, tiny,
-			u.site(s), known(u.names.list[shape.kernel]), short[shape.kernel]}})
+			u.site(s), units.Known(u.names.List[shape.kernel]), short[shape.kernel]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		order := compareCells(a.Cells[0], b.Cells[0])
@@ -237,7 +239,7 @@ func (u *kernelsUse) streamTable() Table {
 	})
 	for _, key := range keys {
 		s := streams[key]
-		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.t.ordinalLabel(key.pid, key.device), streamName(key.stream)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(sampling.Whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.t.ordinalLabel(key.pid, key.device), query.StreamName(key.stream)}})
 	}
 	u.t.addRanks(&table)
 	return table
@@ -261,7 +263,7 @@ func (u *kernelsUse) graphTable() Table {
 	table := Table{Name: "graphs", Title: "graphs", Columns: graphColumns, Aside: true, Spare: []string{"timed_launches", "host_avg_ns", "errors"}}
 	for key, g := range u.graphs {
 		table.Rows = append(table.Rows, Row{Cells: []any{g.launches, g.graphKernels, g.errors, g.timed, g.total(), g.avg(),
-			int64(key.pid), streamName(key.stream), fmt.Sprintf("0x%x", uint64(key.graph)), u.names.list[key.site]}})
+			int64(key.pid), query.StreamName(key.stream), fmt.Sprintf("0x%x", uint64(key.graph)), u.names.List[key.site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		order := 0

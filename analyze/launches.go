@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -61,7 +65,7 @@ type synced struct {
 
 // launchScan looks for launches before moments.
 type launchScan struct {
-	filter  *Filter
+	filter  *query.Filter
 	watches map[int32][]*launchWatch // by process
 	untilNs int64
 
@@ -74,7 +78,7 @@ type launchScan struct {
 
 // launchesBefore returns, for each moment, the last launches of its process and context that can still have been running, the
 // last one first. Of the filter it follows tid, stream and kernel.
-func (t *Timeline) launchesBefore(moments []moment, f *Filter) ([][]launch, error) {
+func (t *Timeline) launchesBefore(moments []moment, f *query.Filter) ([][]launch, error) {
 	s := launchScan{filter: f, watches: make(map[int32][]*launchWatch)}
 	for _, m := range moments {
 		s.watch(m)
@@ -169,7 +173,7 @@ func (s *launchScan) launch(w *launchWatch, i int) {
 	if full && s.start[i] < heap[0].startNs {
 		return
 	}
-	l := launch{startNs: s.start[i], endNs: endOf(s.start[i], s.dur[i]), stream: s.stream[i], pid: s.pid[i], tid: s.tid[i], stack: s.stack[i], flags: flags,
+	l := launch{startNs: s.start[i], endNs: units.EndOf(s.start[i], s.dur[i]), stream: s.stream[i], pid: s.pid[i], tid: s.tid[i], stack: s.stack[i], flags: flags,
 		name: s.name.At(i), kernel: s.kernel.At(i), site: s.site.At(i)}
 	earlier := func(a, b launch) bool { return a.later(&b) > 0 }
 	if full {
@@ -177,16 +181,16 @@ func (s *launchScan) launch(w *launchWatch, i int) {
 			return
 		}
 		heap[0] = l
-		heapFix(heap, earlier)
+		stats.HeapFix(heap, earlier)
 		return
 	}
-	w.launches[bin] = heapPush(heap, l, earlier)
+	w.launches[bin] = stats.HeapPush(heap, l, earlier)
 }
 
 // passes is what of the filter is about launches.
 func (s *launchScan) passes(i int) bool {
 	f := s.filter
-	return f.kernel(format.KindLaunch, s.kernel.At(i)) && (len(f.Tids) == 0 || slices.Contains(f.Tids, s.tid[i])) &&
+	return f.PassesKernel(format.KindLaunch, s.kernel.At(i)) && (len(f.Tids) == 0 || slices.Contains(f.Tids, s.tid[i])) &&
 		(len(f.Streams) == 0 || slices.Contains(f.Streams, s.stream[i]))
 }
 
@@ -195,11 +199,11 @@ func (s *launchScan) passes(i int) bool {
 func (s *launchScan) sync(w *launchWatch, i int, here bool) {
 	name := s.name.Index[i]
 	all := s.isContextSync[name] && w.context != 0 && cmp.Or(s.ptr[i], s.context[i]) == w.context // _v2 names the context
-	ofStream := here && baseName(s.name.Dict[name]) == "cuStreamSynchronize" && s.flags[i]&format.FlagPerThreadStream == 0
+	ofStream := here && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" && s.flags[i]&format.FlagPerThreadStream == 0
 	if s.result[i] != 0 || s.flags[i]&noResult != 0 || !all && !ofStream {
 		return
 	}
-	bin, _ := slices.BinarySearch(w.moments, endOf(s.start[i], s.dur[i]))
+	bin, _ := slices.BinarySearch(w.moments, units.EndOf(s.start[i], s.dur[i]))
 	if bin == len(w.moments) {
 		return
 	}
@@ -263,7 +267,7 @@ func (t *Timeline) launchRows(before string, atNs int64, launches []launch) []Ro
 		from = launches[0].startNs
 	}
 	if blind := t.blindNs(from, atNs); blind > 0 {
-		text := fmt.Sprintf("(launches were not recorded for %s of the time before)", durText(blind))
+		text := fmt.Sprintf("(launches were not recorded for %s of the time before)", units.Duration(blind))
 		rows = append(rows, Row{Brief: true, Cells: []any{before, nil, text, nil, nil, nil, nil, nil}})
 	}
 	for i := range launches {
@@ -273,7 +277,7 @@ func (t *Timeline) launchRows(before string, atNs int64, launches []launch) []Ro
 			short = l.name
 		}
 		rows = append(rows, Row{
-			Cells: []any{before, atNs - l.startNs, short, streamName(l.stream), int64(l.tid), known(l.kernel), l.name, t.siteOfCall(l.stack, l.site)},
+			Cells: []any{before, atNs - l.startNs, short, query.StreamName(l.stream), int64(l.tid), units.Known(l.kernel), l.name, t.siteOfCall(l.stack, l.site)},
 			Brief: i > 0, stack: l.stack,
 		})
 	}
@@ -283,7 +287,7 @@ func (t *Timeline) launchRows(before string, atNs int64, launches []launch) []Ro
 // siteOfCall is the place in the program that made a call: from its stack's source lines, from the call itself, or chosen
 // from its stack.
 func (t *Timeline) siteOfCall(stack int32, site string) string {
-	if place, ok := t.stacks.placed[stack]; ok {
+	if place, ok := t.stacks.Placed[stack]; ok {
 		return place
 	}
 	return cmp.Or(site, t.siteOf(stack))

@@ -3,6 +3,9 @@ package analyze
 import (
 	"math"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // checkpoints is how many times live memory is looked at after the warm-up.
@@ -28,7 +31,7 @@ type leakGroup struct {
 	exited     int64           // blocks whose process ended
 	stacks     map[int32]int64 // bytes by stack
 	device     int32           // of all blocks, or mixedDevices
-	memory     int32           // kind of all blocks in originTable.strings, or mixedKinds
+	memory     int32           // kind of all blocks in origin.Table.Strings, or mixedKinds
 	firstStack int32
 }
 
@@ -73,7 +76,7 @@ type leakScan struct {
 	t        *Timeline
 	groups   []leakGroup
 	grouping *grouping
-	window   Window
+	window   query.Window
 	warmNs   int64 // end of the warm-up
 	step     int   // checkpoints passed; -1 before the end of the warm-up
 	nextNs   int64 // time of the next checkpoint
@@ -88,7 +91,7 @@ type leakScan struct {
 
 // newLeakScan returns a scan that wants every change of a replay (consume) and, at
 // its end, what is live (finish).
-func (t *Timeline) newLeakScan(opt *Options) (*leakScan, error) {
+func (t *Timeline) newLeakScan(opt *query.Options) (*leakScan, error) {
 	by, err := t.groupBy(opt.GroupBy, &opt.Filter)
 	if err != nil {
 		return nil, err
@@ -102,7 +105,7 @@ func (t *Timeline) newLeakScan(opt *Options) (*leakScan, error) {
 
 // activity is the window that trends are judged in: from the first memory call or event, not
 // from the start of the recorder, to the end of the recording or of the last process.
-func (t *Timeline) activity(f *Filter) Window {
+func (t *Timeline) activity(f *query.Filter) query.Window {
 	w := t.Recording()
 	if first, ok := t.firstMemoryNs(); ok {
 		w.FromNs = first
@@ -110,77 +113,77 @@ func (t *Timeline) activity(f *Filter) Window {
 	if end, ok := t.facts.allExited(); ok && end > w.FromNs && end < w.ToNs {
 		w.ToNs = end
 	}
-	return f.window(w)
+	return f.Window(w)
 }
 
-func (s *leakScan) consume(p *programMemory, c *change) {
+func (s *leakScan) consume(p *programMemory, c *ledger.Change) {
 	if s.done {
 		return
 	}
-	if c.atNs > s.window.ToNs {
+	if c.AtNs > s.window.ToNs {
 		s.finish(p)
 		return
 	}
-	for c.atNs > s.nextNs {
+	for c.AtNs > s.nextNs {
 		s.checkpoint()
 	}
-	if c.block.sinceNs < s.window.FromNs {
+	if c.Block.SinceNs < s.window.FromNs {
 		return
 	}
-	i, ok := s.grouping.of(c.block.origin, c.block.bytes)
+	i, ok := s.grouping.of(c.Block.Origin, c.Block.Bytes)
 	if !ok {
-		if s.grouping.suppressed(c.block.origin, c.block.bytes) {
+		if s.grouping.suppressed(c.Block.Origin, c.Block.Bytes) {
 			s.matched = true
-			if c.what == freedByExit {
-				s.suppress(&c.block)
+			if c.Kind == ledger.FreedByExit {
+				s.suppress(&c.Block)
 			}
 		}
 		return
 	}
 	s.matched = true
 	for int(i) >= len(s.groups) {
-		s.groups = append(s.groups, leakGroup{device: s.t.origins.list[c.block.origin].device})
+		s.groups = append(s.groups, leakGroup{device: s.t.origins.List[c.Block.Origin].Device})
 	}
 	s.change(&s.groups[i], c)
 }
 
-func (s *leakScan) change(g *leakGroup, c *change) {
-	o := &s.t.origins.list[c.block.origin]
-	in := g.climb(o.pid)
-	switch c.what {
-	case allocated:
+func (s *leakScan) change(g *leakGroup, c *ledger.Change) {
+	o := &s.t.origins.List[c.Block.Origin]
+	in := g.climb(o.Pid)
+	switch c.Kind {
+	case ledger.Allocated:
 		if g.allocs == 0 {
-			g.firstStack, g.memory = o.stack, o.memory
-		} else if g.memory != o.memory {
+			g.firstStack, g.memory = o.Stack, o.Memory
+		} else if g.memory != o.Memory {
 			g.memory = mixedKinds
 		}
 		g.allocs++
-		g.allocBytes += c.block.bytes
+		g.allocBytes += c.Block.Bytes
 		g.liveCount++
-		g.liveBytes += c.block.bytes
+		g.liveBytes += c.Block.Bytes
 		in.liveCount++
-		in.liveBytes += c.block.bytes
-		s.live += c.block.bytes
+		in.liveBytes += c.Block.Bytes
+		s.live += c.Block.Bytes
 		if s.live > s.peak {
-			s.peak, s.peakNs = s.live, c.atNs
+			s.peak, s.peakNs = s.live, c.AtNs
 		}
-	case freed, freeLost, freedWithCtx:
+	case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx:
 		g.frees++
 		s.frees++
 		g.liveCount--
-		g.liveBytes -= c.block.bytes
+		g.liveBytes -= c.Block.Bytes
 		in.liveCount--
-		in.liveBytes -= c.block.bytes
+		in.liveBytes -= c.Block.Bytes
 		in.floor = min(in.floor, in.liveBytes)
-		s.live -= c.block.bytes
-	case freedByExit:
+		s.live -= c.Block.Bytes
+	case ledger.FreedByExit:
 		// The program did not free it: to leaks it stays what it was.
 		g.exited++
 		in.exited++
-		in.exitNs = max(in.exitNs, c.atNs)
-		s.live -= c.block.bytes
-		s.never(g, &c.block, c.atNs)
-	case allocFailed:
+		in.exitNs = max(in.exitNs, c.AtNs)
+		s.live -= c.Block.Bytes
+		s.never(g, &c.Block, c.AtNs)
+	case ledger.AllocFailed:
 		s.failed++
 	}
 }
@@ -216,27 +219,27 @@ func (c *climb) checkpoint(step int) {
 }
 
 // never accounts for a block that was not freed until atNs.
-func (s *leakScan) never(g *leakGroup, b *block, atNs int64) {
-	o := &s.t.origins.list[b.origin]
-	g.ages = append(g.ages, max(0, atNs-b.sinceNs))
-	if b.sinceNs <= s.warmNs {
-		g.startBytes += b.bytes
+func (s *leakScan) never(g *leakGroup, b *ledger.Block, atNs int64) {
+	o := &s.t.origins.List[b.Origin]
+	g.ages = append(g.ages, max(0, atNs-b.SinceNs))
+	if b.SinceNs <= s.warmNs {
+		g.startBytes += b.Bytes
 	}
-	if s.t.onHost(b.origin) {
-		g.hostBytes += b.bytes
+	if s.t.onHost(b.Origin) {
+		g.hostBytes += b.Bytes
 	}
-	if g.device != o.device {
+	if g.device != o.Device {
 		g.device = mixedDevices
 	}
 	if g.stacks == nil {
 		g.stacks = make(map[int32]int64)
 	}
-	g.stacks[o.stack] += b.bytes
+	g.stacks[o.Stack] += b.Bytes
 }
 
 // suppress counts a block that a suppression hides and that was not freed.
-func (s *leakScan) suppress(b *block) {
-	which, _ := s.grouping.suppress.of(b.origin)
+func (s *leakScan) suppress(b *ledger.Block) {
+	which, _ := s.grouping.suppress.of(b.Origin)
 	s.grouping.suppress.never(which, b)
 }
 
@@ -249,14 +252,14 @@ func (s *leakScan) finish(p *programMemory) {
 	for s.step < checkpoints {
 		s.checkpoint()
 	}
-	p.each(func(_ int64, b block) {
-		if b.sinceNs < s.window.FromNs {
+	p.each(func(_ int64, b ledger.Block) {
+		if b.SinceNs < s.window.FromNs {
 			return
 		}
-		i, ok := s.grouping.of(b.origin, b.bytes)
+		i, ok := s.grouping.of(b.Origin, b.Bytes)
 		if ok && int(i) < len(s.groups) {
 			s.never(&s.groups[i], &b, s.window.ToNs)
-		} else if !ok && s.grouping.suppressed(b.origin, b.bytes) {
+		} else if !ok && s.grouping.suppressed(b.Origin, b.Bytes) {
 			s.suppress(&b)
 		}
 	})

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -52,7 +55,7 @@ var leakTotals = []Column{
 
 // Leaks reports which places allocated memory that was not freed, and what that is:
 // see verdict. It returns a *GroupError or *SortError for options it cannot follow.
-func (t *Timeline) Leaks(opt Options) (*Report, error) {
+func (t *Timeline) Leaks(opt query.Options) (*Report, error) {
 	if err := t.needs("leaks"); err != nil {
 		return nil, err
 	}
@@ -69,12 +72,12 @@ func (t *Timeline) Leaks(opt Options) (*Report, error) {
 }
 
 // leaksReport is the report of a scan that has seen a replay.
-func (t *Timeline) leaksReport(s *leakScan, use *allocatorUse, p *programMemory, opt *Options) (*Report, error) {
+func (t *Timeline) leaksReport(s *leakScan, use *allocatorUse, p *programMemory, opt *query.Options) (*Report, error) {
 	s.finish(p)
 	r := &Report{Command: "leaks", Window: s.window, Quality: t.programQuality(p)}
 	r.Facts, r.Notes = use.facts(p.allocators), r.Quality.notes()
 	if !s.matched && t.hasMemory() {
-		r.NoMatch = s.grouping.seen.explain(&opt.Filter)
+		r.NoMatch = s.grouping.seen.Explain(&opt.Filter)
 	}
 	rows := s.verdicts(&r.Quality)
 	r.Totals = s.totals(rows)
@@ -128,8 +131,8 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 			evidence += ": " + strings.Join(rowReasons, ", ")
 		}
 		table.Rows = append(table.Rows, Row{
-			Cells: []any{j.verdict.String(), j.liveBytes, j.liveCount, j.allocs, percent(j.frees, j.allocs), age(j),
-				roundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.tau, oom, rowLevel, rowReasons, t.kindLabel(j.memory), j.label},
+			Cells: []any{j.verdict.String(), j.liveBytes, j.liveCount, j.allocs, units.Percent(j.frees, j.allocs), age(j),
+				units.RoundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.Tau, oom, rowLevel, rowReasons, t.kindLabel(j.memory), j.label},
 			Evidence: evidence,
 			Brief:    !allStacks && !j.verdict.isSuspect(),
 			stack:    j.stack(),
@@ -145,15 +148,15 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 }
 
 // addStacks fills in the stacks of the rows that are left after --top.
-func (t *Timeline) addStacks(table *Table, opt *Options) {
+func (t *Timeline) addStacks(table *Table, opt *query.Options) {
 	limit := opt.MaxFrames
 	if opt.AllFrames {
 		limit = 0
 	}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		r.Stack = t.stacks.shown(r.stack, limit, opt.hide())
-		r.StackFrames = len(t.stacks.stacks[r.stack])
+		r.Stack = stackTableShown(&t.stacks, r.stack, limit, opt.FrameRules())
+		r.StackFrames = len(t.stacks.Stacks[r.stack])
 	}
 }
 
@@ -182,7 +185,7 @@ func (t *Timeline) kindLabel(memory int32) string {
 	if memory == mixedKinds {
 		return "several"
 	}
-	return t.origins.strings.list[memory]
+	return t.origins.Strings.List[memory]
 }
 
 // growthOnDevice is the growth that eats up a device's memory, bytes per minute.
@@ -203,7 +206,7 @@ func (t *Timeline) oomIn(device int32, perMin float64, atNs int64) any {
 	if !ok {
 		return nil
 	}
-	return roundInt(max(0, total-used) / perMin * float64(time.Minute))
+	return units.RoundInt(max(0, total-used) / perMin * float64(time.Minute))
 }
 
 func (s *leakScan) totals(rows []judged) []Fact {
@@ -230,11 +233,11 @@ func (s *leakScan) totals(rows []judged) []Fact {
 	}
 	hidden := s.grouping.suppress.total()
 	return fill(leakTotals, live, count, allocs, s.failed, s.peak, verdicts[growing], verdicts[exitLeak], verdicts[retained],
-		verdicts[startup], verdicts[churn], roundInt(perMin), hidden.count, hidden.bytes, oom)
+		verdicts[startup], verdicts[churn], units.RoundInt(perMin), hidden.count, hidden.bytes, oom)
 }
 
 // onHost reports whether memory of the origin is the host's.
-func (t *Timeline) onHost(origin int32) bool { return isHost(t.origins.memory(origin)) }
+func (t *Timeline) onHost(origin int32) bool { return ledger.IsHost(t.origins.Memory(origin)) }
 
 // lostFor is how many lost calls may have been frees of memory of a kind. Nobody knows how
 // many there were in segments that are damaged.

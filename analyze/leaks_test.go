@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
 // verdicts runs leaks and returns verdict by site.
-func verdicts(t *testing.T, tp *tape, opt Options) map[string]string {
+func verdicts(t *testing.T, tp *tape, opt query.Options) map[string]string {
 	t.Helper()
 	r, err := tp.timeline().Leaks(opt)
 	if err != nil {
@@ -137,8 +138,8 @@ func TestVerdicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp := newTape(t)
 			c.tape(tp)
-			if got := verdicts(t, tp, Options{})["x"]; got != c.want {
-				r, err := openTimeline(t, tp).Leaks(Options{})
+			if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
+				r, err := openTimeline(t, tp).Leaks(query.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -169,8 +170,8 @@ func rendered(t *testing.T, r *Report, opt RenderOptions) []byte {
 
 func TestReportsLookAsBefore(t *testing.T) {
 	tl := training(t).timeline()
-	for command, make := range map[string]func(Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
-		r, err := make(Options{Top: 20, MaxFrames: 12})
+	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +184,7 @@ func TestReportsLookAsBefore(t *testing.T) {
 		if slices.Contains(identityGroups, by) {
 			continue // this training has none
 		}
-		r, err := tl.Leaks(Options{GroupBy: by})
+		r, err := tl.Leaks(query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,11 +198,11 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 	var first []byte
 	for range 5 {
 		tl := tp.timeline()
-		leaks, err := tl.Leaks(Options{GroupBy: "size"})
+		leaks, err := tl.Leaks(query.Options{GroupBy: "size"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := tl.Summary(Options{})
+		summary, err := tl.Summary(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +218,7 @@ func TestLeaksGroupsAddUp(t *testing.T) {
 	tl := training(t).timeline()
 	var want []Fact
 	for _, by := range GroupNames() {
-		r, err := tl.Leaks(Options{GroupBy: by})
+		r, err := tl.Leaks(query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,18 +246,18 @@ func TestFilters(t *testing.T) {
 	}
 	tl := tp.timeline()
 	for name, c := range map[string]struct {
-		f    Filter
+		f    query.Filter
 		want []string
 	}{
-		"pid":       {Filter{Pids: []int32{43}}, []string{"site4", "site5", "site6", "site7"}},
-		"tid":       {Filter{Tids: []int32{101, 106}}, []string{"site1", "site6"}},
-		"device":    {Filter{Devices: []int32{1}, Pids: []int32{42}}, []string{"site1", "site3"}},
-		"stream":    {Filter{Streams: []int64{3}}, []string{"site3", "site7"}},
-		"min bytes": {Filter{MinBytes: 2 * mib, Pids: []int32{42}}, []string{"site1", "site3"}},
-		"from":      {Filter{FromNs: epoch + 7*second}, []string{"site6", "site7"}},
-		"to":        {Filter{ToNs: epoch + 2*second + us}, []string{"site0", "site1"}},
+		"pid":       {query.Filter{Pids: []int32{43}}, []string{"site4", "site5", "site6", "site7"}},
+		"tid":       {query.Filter{Tids: []int32{101, 106}}, []string{"site1", "site6"}},
+		"device":    {query.Filter{Devices: []int32{1}, Pids: []int32{42}}, []string{"site1", "site3"}},
+		"stream":    {query.Filter{Streams: []int64{3}}, []string{"site3", "site7"}},
+		"min bytes": {query.Filter{MinBytes: 2 * mib, Pids: []int32{42}}, []string{"site1", "site3"}},
+		"from":      {query.Filter{FromNs: epoch + 7*second}, []string{"site6", "site7"}},
+		"to":        {query.Filter{ToNs: epoch + 2*second + us}, []string{"site0", "site1"}},
 	} {
-		r, err := tl.Leaks(Options{Filter: c.f})
+		r, err := tl.Leaks(query.Options{Filter: c.f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,13 +270,13 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%s: got %v, want %v (no match: %v)", name, got, c.want, r.NoMatch)
 		}
 	}
-	for want, f := range map[string]Filter{
+	for want, f := range map[string]query.Filter{
 		"no row matches --pid 7; the recording has pids 42, 43":              {Pids: []int32{7}},
 		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
 		"no row matches all filters together":                                {Pids: []int32{42}, Tids: []int32{107}},
 	} {
-		for command, make := range map[string]func(Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
-			r, err := make(Options{Filter: f})
+		for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+			r, err := make(query.Options{Filter: f})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -305,7 +306,7 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 	} {
 		tp := training(t)
 		c.change(tp)
-		r, err := tp.timeline().Leaks(Options{})
+		r, err := tp.timeline().Leaks(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,7 +339,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := tl.Leaks(Options{})
+	r, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,14 +354,14 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	tl := training(t).timeline()
 	var group *GroupError
-	if _, err := tl.Leaks(Options{GroupBy: "colour"}); !errors.As(err, &group) {
+	if _, err := tl.Leaks(query.Options{GroupBy: "colour"}); !errors.As(err, &group) {
 		t.Errorf("group by colour: %v", err)
 	}
 	var sort *SortError
-	if _, err := tl.Leaks(Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
+	if _, err := tl.Leaks(query.Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
 		t.Errorf("sort by colour: %v", err)
 	}
-	r, err := tl.Leaks(Options{Sort: "allocs", Top: 2})
+	r, err := tl.Leaks(query.Options{Sort: "allocs", Top: 2})
 	if err != nil || len(r.Tables[0].Rows) != 2 || r.Tables[0].More != 3 || r.Tables[0].Rows[0].Cells[3].(int64) < r.Tables[0].Rows[1].Cells[3].(int64) {
 		t.Errorf("sort by allocs: %v, %+v", err, r.Tables[0])
 	}

@@ -1,12 +1,17 @@
 package analyze
 
+import (
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+)
+
 // loader reads rows of memory calls or of allocators ahead of a replay, which uses the
 // Timeline's numbers of origins and allocators meanwhile. So it gives numbers of its own,
 // and when the replay has come to the rows, those of the Timeline take their place.
 type loader[R any] struct {
 	t          *Timeline
-	origins    originNumbers
-	allocators allocatorNumbers
+	origins    origin.Numbers
+	allocators caching.Numbers
 	told       loaderCounts // what begin knows of
 	spare      chan []R     // memory of groups that were yielded
 
@@ -18,7 +23,7 @@ type loader[R any] struct {
 type loaderCounts struct{ strings, origins, allocators int }
 
 func newLoader[R any](t *Timeline) *loader[R] {
-	return &loader[R]{t: t, origins: originNumbers{ids: make(map[origin]int32)}, allocators: newAllocatorNumbers(), spare: make(chan []R, 4)}
+	return &loader[R]{t: t, origins: origin.Numbers{Ids: make(map[origin.Origin]int32)}, allocators: caching.NewNumbers(), spare: make(chan []R, 4)}
 }
 
 // rows returns an empty slice with room for n rows.
@@ -44,19 +49,19 @@ func (l *loader[R]) release(_ span, rows []R) {
 // begin returns what makes the numbers in rows the Timeline's: adopt is called when all that
 // is new since the last group is known.
 func (l *loader[R]) begin(adopt func()) func() {
-	now := loaderCounts{len(l.origins.strings.list), len(l.origins.list), len(l.allocators.keys)}
-	strings, origins, keys := l.origins.strings.list[l.told.strings:], l.origins.list[l.told.origins:], l.allocators.keys[l.told.allocators:]
+	now := loaderCounts{len(l.origins.Strings.List), len(l.origins.List), len(l.allocators.Keys)}
+	strings, origins, keys := l.origins.Strings.List[l.told.strings:], l.origins.List[l.told.origins:], l.allocators.Keys[l.told.allocators:]
 	l.told = now
 	return func() {
 		for _, s := range strings {
-			l.strings = append(l.strings, l.t.origins.strings.id(s))
+			l.strings = append(l.strings, l.t.origins.Strings.ID(s))
 		}
 		for _, o := range origins {
-			o.name, o.site, o.memory = l.strings[o.name], l.strings[o.site], l.strings[o.memory]
-			l.adopted = append(l.adopted, l.t.origins.id(o))
+			o.Name, o.Site, o.Memory = l.strings[o.Name], l.strings[o.Site], l.strings[o.Memory]
+			l.adopted = append(l.adopted, l.t.origins.ID(o))
 		}
 		for _, key := range keys {
-			l.adoptedAllocators = append(l.adoptedAllocators, l.t.allocators.id(key))
+			l.adoptedAllocators = append(l.adoptedAllocators, l.t.allocators.ID(key))
 		}
 		adopt()
 	}

@@ -3,6 +3,10 @@ package analyze
 import (
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -27,7 +31,7 @@ type allocLoop struct {
 // temporaryNs is how long memory lives at most that was allocated for a step: slower steps are not held up by allocating.
 const temporaryNs = int64(1e9)
 
-func (t *Timeline) newAllocLoops(f *Filter) *allocLoops {
+func (t *Timeline) newAllocLoops(f *query.Filter) *allocLoops {
 	by, _ := t.groupBy("site", f) // there is such a group
 	return &allocLoops{grouping: by}
 }
@@ -36,7 +40,7 @@ func (t *Timeline) newAllocLoops(f *Filter) *allocLoops {
 func (l *allocLoops) isSlow(t *Timeline, origin int32) bool {
 	for int(origin) >= len(l.slow) {
 		isSlow := false
-		switch t.origins.memory(int32(len(l.slow))) {
+		switch t.origins.Memory(int32(len(l.slow))) {
 		case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
 			isSlow = true
 		}
@@ -46,32 +50,32 @@ func (l *allocLoops) isSlow(t *Timeline, origin int32) bool {
 }
 
 // consume takes a change of memory as programs see it: the segments of their allocators are not among it.
-func (l *allocLoops) consume(p *programMemory, c *change) {
-	b := &c.block
-	if c.what != freed || c.atNs-b.sinceNs > temporaryNs {
+func (l *allocLoops) consume(p *programMemory, c *ledger.Change) {
+	b := &c.Block
+	if c.Kind != ledger.Freed || c.AtNs-b.SinceNs > temporaryNs {
 		return
 	}
-	if !l.isSlow(p.t, b.origin) {
+	if !l.isSlow(p.t, b.Origin) {
 		return // pools and caches are for this
 	}
-	i, ok := l.grouping.of(b.origin, b.bytes)
-	if !ok || b.sinceNs < l.grouping.filter.FromNs || l.grouping.filter.ToNs != 0 && b.sinceNs > l.grouping.filter.ToNs {
+	i, ok := l.grouping.of(b.Origin, b.Bytes)
+	if !ok || b.SinceNs < l.grouping.filter.FromNs || l.grouping.filter.ToNs != 0 && b.SinceNs > l.grouping.filter.ToNs {
 		return
 	}
-	l.sites = grow(l.sites, i)
+	l.sites = units.Grow(l.sites, i)
 	s := &l.sites[i]
 	if s.pairs == 0 {
-		s.firstNs, s.lastNs, s.origin = b.sinceNs, b.sinceNs, b.origin
+		s.firstNs, s.lastNs, s.origin = b.SinceNs, b.SinceNs, b.Origin
 	}
 	s.pairs++
-	s.bytes = endOf(s.bytes, b.bytes)
-	s.firstNs, s.lastNs = min(s.firstNs, b.sinceNs), max(s.lastNs, b.sinceNs)
+	s.bytes = units.EndOf(s.bytes, b.Bytes)
+	s.firstNs, s.lastNs = min(s.firstNs, b.SinceNs), max(s.lastNs, b.SinceNs)
 }
 
 // moduleUse looks for calls that load code, and for the first call of processes.
 type moduleUse struct {
 	*callUse
-	names  names
+	names  originpkg.Names
 	sites  siteReader
 	places map[int32]*moduleLoads // by site
 	inits  map[int32]bool         // processes that were recorded from their first call
@@ -87,7 +91,7 @@ type moduleLoads struct {
 	name            int32
 }
 
-func (t *Timeline) newModuleUse(f *Filter) *moduleUse {
+func (t *Timeline) newModuleUse(f *query.Filter) *moduleUse {
 	w := t.activity(f)
 	u := &moduleUse{callUse: t.newCallUse(f), places: make(map[int32]*moduleLoads), inits: make(map[int32]bool), middle: w.FromNs + w.DurNs()/2}
 	u.sites = siteReader{t: t, names: &u.names}
@@ -121,7 +125,7 @@ func (u *moduleUse) group(g *format.Group) {
 	if g.Err() != nil {
 		return
 	}
-	names := u.names.all(u.name.Dict)
+	names := u.names.All(u.name.Dict)
 	for i, start := range u.start {
 		name := u.name.Index[i]
 		if init[name] {
@@ -141,7 +145,7 @@ func (u *moduleUse) group(g *format.Group) {
 		}
 		p.firstNs, p.lastNs = min(p.firstNs, start), max(p.lastNs, start)
 		if u.flags[i]&noResult == 0 {
-			p.took = endOf(p.took, u.dur[i])
+			p.took = units.EndOf(p.took, u.dur[i])
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -93,8 +95,8 @@ func crashing(t testing.TB) *tape {
 
 func TestReportsOfACrash(t *testing.T) {
 	tl := crashing(t).timeline()
-	for command, make := range map[string]func(Options) (*Report, error){"xid": tl.Xids, "errors": tl.Errors} {
-		r, err := make(Options{Top: 20, MaxFrames: 12})
+	for command, make := range map[string]func(query.Options) (*Report, error){"xid": tl.Xids, "errors": tl.Errors} {
+		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +201,7 @@ func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
 		tp := newTape(t)
 		c.tape(tp)
 		fails(tp)
-		r, err := tp.timeline().Errors(Options{})
+		r, err := tp.timeline().Errors(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +219,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 	tp.api("cuDevicePrimaryCtxReset_v2", 4*second, 0, 0)
 	tp.launched(5*second, us, "b", 7, 0)
 	tp.synced("cuStreamSynchronize", 6*second, us, 7, 719)
-	r, err := tp.timeline().Errors(Options{})
+	r, err := tp.timeline().Errors(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +235,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 }
 
 func TestErrorClasses(t *testing.T) {
-	r, err := crashing(t).timeline().Errors(Options{})
+	r, err := crashing(t).timeline().Errors(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +247,7 @@ func TestErrorClasses(t *testing.T) {
 	if got := strings.Join(cells(t, r, "errors", "class"), " "); got != "asynchronous asynchronous memory question" {
 		t.Errorf("classes %s", got)
 	}
-	for _, o := range []Options{{Filter: Filter{Pids: []int32{7}}}, {Filter: Filter{Tids: []int32{7}}}} {
+	for _, o := range []query.Options{{Filter: query.Filter{Pids: []int32{7}}}, {Filter: query.Filter{Tids: []int32{7}}}} {
 		r, err := crashing(t).timeline().Errors(o)
 		if err != nil {
 			t.Fatal(err)
@@ -257,18 +259,18 @@ func TestErrorClasses(t *testing.T) {
 }
 
 func TestEveryResultHasAMeaning(t *testing.T) {
-	for code, r := range cudaResults {
-		if !strings.HasPrefix(r.name, "CUDA_ERROR_") || r.meaning == "" {
+	for code, r := range catalog.CUDAResults {
+		if !strings.HasPrefix(r.Name, "CUDA_ERROR_") || r.Meaning == "" {
 			t.Errorf("%d: %+v", code, r)
 		}
 	}
-	if len(cudaResults) != 101 {
-		t.Errorf("%d codes", len(cudaResults))
+	if len(catalog.CUDAResults) != 101 {
+		t.Errorf("%d codes", len(catalog.CUDAResults))
 	}
-	if resultName(12345) != "CUresult 12345" || !strings.Contains(resultMeaning(12345), "does not know") {
+	if catalog.ResultName(12345) != "CUresult 12345" || !strings.Contains(catalog.ResultMeaning(12345), "does not know") {
 		t.Error("an unknown code has a meaning")
 	}
-	if !isAsynchronous(700) || isAsynchronous(701) || isAsynchronous(713) || isAsynchronous(720) || isAsynchronous(0) {
+	if !catalog.IsAsynchronous(700) || catalog.IsAsynchronous(701) || catalog.IsAsynchronous(713) || catalog.IsAsynchronous(720) || catalog.IsAsynchronous(0) {
 		t.Error("asynchronous errors")
 	}
 }
@@ -276,52 +278,52 @@ func TestEveryResultHasAMeaning(t *testing.T) {
 func TestXidCatalogue(t *testing.T) {
 	codes := []int64{13, 31, 32, 38, 43, 45, 48, 61, 62, 63, 64, 68, 69, 74, 79, 92, 94, 95, 109, 110, 119, 120, 140, 143, 144, 145, 146, 147, 148, 149, 150, 154}
 	for _, code := range codes {
-		if _, known := describeXid(code); !known {
+		if _, known := catalog.DescribeXid(code); !known {
 			t.Errorf("Xid %d is not in the catalogue", code)
 		}
 	}
-	check := func(what string, code int64, e xidEntry) {
-		if e.name == "" || e.meaning == "" || e.action == "" || len(e.causes.names()) == 0 {
+	check := func(what string, code int64, e catalog.XidEntry) {
+		if e.Name == "" || e.Meaning == "" || e.Action == "" || len(e.Causes.Names()) == 0 {
 			t.Errorf("%s %d is incomplete: %+v", what, code, e)
 		}
 	}
 	for code := range int64(200) {
-		if e, known := describeXid(code); known {
+		if e, known := catalog.DescribeXid(code); known {
 			check("Xid", code, e)
-		} else if !strings.Contains(e.meaning, "does not know") {
-			t.Errorf("Xid %d is not known, and %s", code, e.meaning)
+		} else if !strings.Contains(e.Meaning, "does not know") {
+			t.Errorf("Xid %d is not known, and %s", code, e.Meaning)
 		}
 	}
-	for _, codes := range [][]int64{sxidHarmless, sxidFatal, sxidAlwaysFatal, slices.Collect(maps.Keys(sxidCatalogue))} {
+	for _, codes := range [][]int64{catalog.SxidHarmless, catalog.SxidFatal, catalog.SxidAlwaysFatal, slices.Collect(maps.Keys(catalog.SXids))} {
 		for _, code := range codes {
-			e, known := describeSXid(code)
+			e, known := catalog.DescribeSXid(code)
 			if !known {
 				t.Errorf("SXid %d is not known", code)
 			}
 			check("SXid", code, e)
 		}
 	}
-	if e, known := describeSXid(11099); known || e.action == "" {
+	if e, known := catalog.DescribeSXid(11099); known || e.Action == "" {
 		t.Error("any SXid of a unit is known")
 	}
-	if e, _ := describeXid(41); e.name != "copy engine 2 exception" {
-		t.Errorf("Xid 41: %s", e.name)
+	if e, _ := catalog.DescribeXid(41); e.Name != "copy engine 2 exception" {
+		t.Errorf("Xid 41: %s", e.Name)
 	}
 }
 
 func TestXidsPassTheFilter(t *testing.T) {
 	for name, c := range map[string]struct {
-		filter Filter
+		filter query.Filter
 		want   string
 	}{
-		"all":         {Filter{}, "63 31 20034 9999"},
-		"a process":   {Filter{Pids: []int32{42}}, "31"},
-		"a device":    {Filter{Devices: []int32{0}}, "63 9999"},
-		"from a time": {Filter{FromNs: epoch + 1}, "31 20034 9999"},
-		"to a time":   {Filter{ToNs: epoch + 4*second}, "63 31 20034"},
-		"nobody":      {Filter{Pids: []int32{1}}, ""},
+		"all":         {query.Filter{}, "63 31 20034 9999"},
+		"a process":   {query.Filter{Pids: []int32{42}}, "31"},
+		"a device":    {query.Filter{Devices: []int32{0}}, "63 9999"},
+		"from a time": {query.Filter{FromNs: epoch + 1}, "31 20034 9999"},
+		"to a time":   {query.Filter{ToNs: epoch + 4*second}, "63 31 20034"},
+		"nobody":      {query.Filter{Pids: []int32{1}}, ""},
 	} {
-		r, err := crashing(t).timeline().Xids(Options{Filter: c.filter})
+		r, err := crashing(t).timeline().Xids(query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,27 +337,27 @@ func TestXidsPassTheFilter(t *testing.T) {
 }
 
 // reports are those of this file.
-func machineReports(tl *Timeline) map[string]func(Options) (*Report, error) {
-	return map[string]func(Options) (*Report, error){
+func machineReports(tl *Timeline) map[string]func(query.Options) (*Report, error) {
+	return map[string]func(query.Options) (*Report, error){
 		"xid": tl.Xids, "errors": tl.Errors, "gpu": tl.GPU,
-		"memory": func(o Options) (*Report, error) { return tl.MemoryReport(MemoryOptions{Options: o}) },
-		"reconcile": func(o Options) (*Report, error) {
-			return tl.MemoryReport(MemoryOptions{Options: o, Reconcile: true, At: MemoryAtEnd})
+		"memory": func(o query.Options) (*Report, error) { return tl.MemoryReport(MemoryOptions{Options: o}) },
+		"reconcile": func(o query.Options) (*Report, error) {
+			return tl.MemoryReport(MemoryOptions{Options: o, Reconcile: true, At: query.AtEnd})
 		},
 	}
 }
 
 func TestMachineReportsAreSafeAndFit(t *testing.T) {
 	tp := hostileTape(t)
-	tp.add(format.Row{Kind: format.KindNVML, Name: metricOfProcess, Device: 0, Pid: 42, StartNs: epoch + 2, Value: 1e9, Message: hostile})
-	tp.add(format.Row{Kind: format.KindNVML, Name: metricOfProcess, Device: 0, Pid: 99, StartNs: epoch + 2, Value: 1e9, Message: hostile})
-	tp.nvml(0, 2, metricMemoryUsed, 3e9)
+	tp.add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 42, StartNs: epoch + 2, Value: 1e9, Message: hostile})
+	tp.add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 99, StartNs: epoch + 2, Value: 1e9, Message: hostile})
+	tp.nvml(0, 2, catalog.MetricMemoryUsed, 3e9)
 	tp.xid(3*second, 0, 42, 31, format.XidFact{PCI: hostile, Process: hostile, Text: hostile, Sources: []string{hostile}})
 	failed := at(tp.call(format.KindSync, hostile, 4*second, 1), 1, hostile)
 	failed.Result = 700
 	tl := tp.timeline()
 	for name, make := range machineReports(tl) {
-		r, err := make(Options{})
+		r, err := make(query.Options{})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -380,7 +382,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 	}
 	for tape, tl := range map[string]*Timeline{"crash": crashing(t).timeline(), "training": training(t).timeline(), "machine": machine(t).timeline(), "surface": surface(t).timeline()} {
 		for name, make := range machineReports(tl) {
-			r, err := make(Options{})
+			r, err := make(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -406,7 +408,7 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 			}
 			now := make(map[string]string)
 			for name, report := range machineReports(tl) {
-				r, err := report(Options{Top: 2})
+				r, err := report(query.Options{Top: 2})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -423,7 +425,7 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 func TestMachineReportsAreExplained(t *testing.T) {
 	for _, tl := range []*Timeline{crashing(t).timeline(), machine(t).timeline()} {
 		for name, make := range machineReports(tl) {
-			r, err := make(Options{})
+			r, err := make(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

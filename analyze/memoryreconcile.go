@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -34,13 +38,13 @@ type account struct {
 type reconciliation struct {
 	t        *Timeline
 	atNs     int64
-	filter   *Filter
+	filter   *query.Filter
 	accounts []*account
 	byPair   map[pidOnDevice]*account // device is the ordinal
 }
 
 // reconcile compares with the samples nearest to a moment.
-func (t *Timeline) reconcile(atNs int64, f *Filter) (*reconciliation, error) {
+func (t *Timeline) reconcile(atNs int64, f *query.Filter) (*reconciliation, error) {
 	c := &reconciliation{t: t, atNs: atNs, filter: f, byPair: make(map[pidOnDevice]*account)}
 	c.open()
 	if len(c.accounts) == 0 {
@@ -61,7 +65,7 @@ func (t *Timeline) reconcile(atNs int64, f *Filter) (*reconciliation, error) {
 // open makes an account for every recorded process that NVML saw on a device.
 func (c *reconciliation) open() {
 	f := &c.t.facts
-	metric, ok := f.metrics.ids[metricOfProcess]
+	metric, ok := f.metrics.Ids[catalog.MetricOfProcess]
 	if !ok {
 		return
 	}
@@ -157,7 +161,7 @@ func (c *reconciliation) findMaking() error {
 			}
 			// Thousands come at a time: what counts is whether there is one between two samples.
 			if n := len(a.made); n == 0 || start < a.made[n-1] || start > a.made[n-1]+1_000_000 {
-				a.made = append(a.made, start, endOf(start, s.dur[i]))
+				a.made = append(a.made, start, units.EndOf(start, s.dur[i]))
 			}
 		}
 	}
@@ -167,20 +171,20 @@ func (c *reconciliation) findMaking() error {
 	return nil
 }
 
-func (c *reconciliation) consume(_ *ledger, ch *change) {
-	o := &c.t.origins.list[ch.block.origin]
-	memory := c.t.origins.memory(ch.block.origin)
-	a := c.byPair[pidOnDevice{o.device, o.pid}]
-	if a == nil || ch.what == allocFailed || isHost(memory) {
+func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
+	o := &c.t.origins.List[ch.Block.Origin]
+	memory := c.t.origins.Memory(ch.Block.Origin)
+	a := c.byPair[pidOnDevice{o.Device, o.Pid}]
+	if a == nil || ch.Kind == ledger.AllocFailed || ledger.IsHost(memory) {
 		return
 	}
-	a.pass(ch.atNs)
-	a.live += signed(ch)
+	a.pass(ch.AtNs)
+	a.live += ledger.Signed(ch)
 	if memory == format.MemoryAsync {
 		a.pool++
 	}
 	if a.next <= a.chosen {
-		a.held[libraryPlace{o.device, memory, c.t.stacks.libraryOf(o.stack)}] += signed(ch)
+		a.held[libraryPlace{o.Device, memory, c.t.stacks.LibraryOf(o.Stack)}] += ledger.Signed(ch)
 	}
 }
 
@@ -209,15 +213,15 @@ func (a *account) making() (m making) {
 	}
 	m.fromStart = a.firstMade != 0 && a.samples[0].atNs >= a.firstMade
 	if m.fromStart && a.pooled[0] == 0 {
-		add(a.firstMade, a.samples[0].atNs, roundInt(a.samples[0].value)-a.tracked[0])
+		add(a.firstMade, a.samples[0].atNs, units.RoundInt(a.samples[0].value)-a.tracked[0])
 	}
 	for i := 1; i <= a.chosen; i++ {
 		if a.pooled[i] == a.pooled[i-1] {
-			grown := roundInt(a.samples[i].value) - roundInt(a.samples[i-1].value) - (a.tracked[i] - a.tracked[i-1])
+			grown := units.RoundInt(a.samples[i].value) - units.RoundInt(a.samples[i-1].value) - (a.tracked[i] - a.tracked[i-1])
 			add(a.samples[i-1].atNs, a.samples[i].atNs, grown)
 		}
 	}
-	rest := roundInt(a.samples[a.chosen].value) - a.tracked[a.chosen]
+	rest := units.RoundInt(a.samples[a.chosen].value) - a.tracked[a.chosen]
 	m.bytes = max(0, min(m.bytes, rest)) // what was given back since is not there any more
 	return m
 }
@@ -236,13 +240,13 @@ var reconcileColumns = []Column{
 func (c *reconciliation) table() Table {
 	table := Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: reconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
 	for _, a := range c.accounts {
-		nvml := roundInt(a.samples[a.chosen].value)
+		nvml := units.RoundInt(a.samples[a.chosen].value)
 		row := func(part string, memory, library any, bytes int64, evidence string) {
 			table.Rows = append(table.Rows, Row{Evidence: evidence,
-				Cells: []any{int64(a.pid), c.t.deviceLabel(a.device), memory, library, bytes, percent(bytes, nvml), part}})
+				Cells: []any{int64(a.pid), c.t.deviceLabel(a.device), memory, library, bytes, units.Percent(bytes, nvml), part}})
 		}
 		at := a.samples[a.chosen].atNs
-		row("nvml", nil, nil, nvml, fmt.Sprintf("NVML's sample at %s, nearest to the moment (%s)", durText(at-c.t.Recording().FromNs), durText(at-c.atNs)))
+		row("nvml", nil, nil, nvml, fmt.Sprintf("NVML's sample at %s, nearest to the moment (%s)", units.Duration(at-c.t.Recording().FromNs), units.Duration(at-c.atNs)))
 		for _, place := range slices.SortedFunc(maps.Keys(a.held), func(x, y libraryPlace) int {
 			return cmp.Or(cmp.Compare(a.held[y], a.held[x]), strings.Compare(x.memory, y.memory), strings.Compare(x.library, y.library))
 		}) {
@@ -257,7 +261,7 @@ func (c *reconciliation) table() Table {
 		rest := nvml - a.tracked[a.chosen] - m.bytes
 		row("not attributed", nil, nil, rest, restEvidence(rest, m))
 		if unused, askedNs, ok := c.unusedInPools(a, at); ok {
-			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: reserved minus used, as the program asked at %s", durText(askedNs-c.t.Recording().FromNs)))
+			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: reserved minus used, as the program asked at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
 		}
 	}
 	c.t.addRanks(&table)
@@ -277,7 +281,7 @@ func trackedEvidence(memory string) string {
 }
 
 func (m making) String() string {
-	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or load code in between", plural(m.steps, "pair")+" of samples")
+	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or load code in between", units.Plural(m.steps, "pair")+" of samples")
 	if m.fromStart {
 		return text + "; the first context was made in the recording"
 	}
@@ -298,7 +302,7 @@ func restEvidence(rest int64, m making) string {
 
 // unusedInPools is what pools of the process held and did not use when the program last asked until a moment.
 func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs int64, ok bool) {
-	for key, p := range c.t.pools(Window{c.t.Recording().FromNs, untilNs}, &Filter{Pids: []int32{a.pid}, Devices: []int32{a.ordinal}}) {
+	for key, p := range c.t.pools(query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}, &query.Filter{Pids: []int32{a.pid}, Devices: []int32{a.ordinal}}) {
 		if key.pid == a.pid && p.reserved >= 0 && p.used >= 0 {
 			bytes += max(0, p.reserved-p.used)
 			atNs, ok = max(atNs, p.atNs), true
@@ -310,14 +314,14 @@ func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs i
 func (c *reconciliation) totals() []Fact {
 	var nvml, rest int64
 	for _, a := range c.accounts {
-		used := roundInt(a.samples[a.chosen].value)
+		used := units.RoundInt(a.samples[a.chosen].value)
 		nvml += used
 		rest += used - a.tracked[a.chosen] - a.making().bytes
 	}
 	if len(c.accounts) == 0 {
 		return fill(memoryTotals[3:], nil, nil, nil)
 	}
-	return fill(memoryTotals[3:], nvml, 100-percent(max(rest, -rest), nvml), rest)
+	return fill(memoryTotals[3:], nvml, 100-units.Percent(max(rest, -rest), nvml), rest)
 }
 
 var deviceMemoryColumns = []Column{
@@ -346,22 +350,22 @@ func (c *reconciliation) deviceTable() Table {
 	f := &c.t.facts
 	start := c.t.Recording().FromNs
 	for _, device := range slices.Sorted(maps.Keys(f.devices)) {
-		used, ok := f.nearest(metricMemoryUsed, device, c.momentOf(device))
+		used, ok := f.nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))
 		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
 			continue
 		}
 		label := c.t.deviceLabel(device)
 		row := func(part string, s sample) {
-			table.Rows = append(table.Rows, Row{Cells: []any{label, part, nil, nil, nil, roundInt(s.value), s.atNs - start}})
+			table.Rows = append(table.Rows, Row{Cells: []any{label, part, nil, nil, nil, units.RoundInt(s.value), s.atNs - start}})
 		}
-		if s, ok := f.nearest(metricMemoryTotal, device, used.atNs); ok {
+		if s, ok := f.nearest(catalog.MetricMemoryTotal, device, used.atNs); ok {
 			row("total", s)
 		}
 		row("used", used)
-		if s, ok := f.nearest(metricReserved, device, used.atNs); ok {
+		if s, ok := f.nearest(catalog.MetricReserved, device, used.atNs); ok {
 			row("reserved", s)
 		}
-		rest := roundInt(used.value)
+		rest := units.RoundInt(used.value)
 		processes := f.processesAt(device, used.atNs)
 		for _, s := range processes {
 			name, recorded := c.t.processName(s.pid)
@@ -369,8 +373,8 @@ func (c *reconciliation) deviceTable() Table {
 			if recorded {
 				yes = "yes"
 			}
-			rest -= roundInt(s.value)
-			table.Rows = append(table.Rows, Row{Cells: []any{label, "process", int64(s.pid), known(name), yes, roundInt(s.value), s.atNs - start}})
+			rest -= units.RoundInt(s.value)
+			table.Rows = append(table.Rows, Row{Cells: []any{label, "process", int64(s.pid), units.Known(name), yes, units.RoundInt(s.value), s.atNs - start}})
 		}
 		if len(processes) > 0 {
 			table.Rows = append(table.Rows, Row{Cells: []any{label, "rest", nil, nil, nil, rest, used.atNs - start}})
@@ -382,7 +386,7 @@ func (c *reconciliation) deviceTable() Table {
 
 // nearest returns the sample of a metric of a device that is nearest to a moment.
 func (f *facts) nearest(metric string, device int32, atNs int64) (best sample, ok bool) {
-	id, known := f.metrics.ids[metric]
+	id, known := f.metrics.Ids[metric]
 	if !known {
 		return best, false
 	}
@@ -403,7 +407,7 @@ const processMemoryFreshNs = 3_000_000_000
 
 // processesAt returns the memory of the processes on a device around a moment, most of it first.
 func (f *facts) processesAt(device int32, atNs int64) []processSample {
-	id, known := f.metrics.ids[metricOfProcess]
+	id, known := f.metrics.Ids[catalog.MetricOfProcess]
 	if !known {
 		return nil
 	}

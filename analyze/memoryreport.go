@@ -6,29 +6,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
 // MemoryOptions shape the report of memory.
 type MemoryOptions struct {
-	Options
+	query.Options
 	// At is the moment of which holders are told: MemoryAtPeak, MemoryAtEnd or MemoryAtTime.
-	At MemoryAt
+	At query.Moment
 	// AtNs is that moment for MemoryAtTime, Unix ns.
 	AtNs int64
 	// Reconcile compares with what NVML says of the processes and devices.
 	Reconcile bool
 }
-
-// MemoryAt is a moment.
-type MemoryAt int
-
-// Moments.
-const (
-	MemoryAtPeak MemoryAt = iota // most memory live on all devices together, as far as the filter lets it through
-	MemoryAtEnd                  // end of the window
-	MemoryAtTime
-)
 
 // MemoryReport reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
 func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
@@ -40,20 +33,20 @@ func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opt.At == MemoryAtPeak {
+	if opt.At == query.AtPeak {
 		if err := s.goToPeak(); err != nil {
 			return nil, err
 		}
 	}
-	return t.memoryReport(s, &l.counts)
+	return t.memoryReport(s, &l.Counts)
 }
 
 // memoryReport is the report of a scan that has seen a replay.
-func (t *Timeline) memoryReport(s *holderScan, counts *replayCounts) (*Report, error) {
+func (t *Timeline) memoryReport(s *holderScan, counts *ledger.Counts) (*Report, error) {
 	opt := s.opt
 	r := &Report{Command: "memory", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if !s.matched && len(t.memory) > 0 {
-		r.NoMatch = s.seen.explain(&opt.Filter)
+		r.NoMatch = s.seen.Explain(&opt.Filter)
 	}
 	r.Facts = s.facts()
 	holders := s.holderTable()
@@ -82,7 +75,7 @@ func (t *Timeline) memoryReport(s *holderScan, counts *replayCounts) (*Report, e
 	return r, nil
 }
 
-func (t *Timeline) asidePools(w Window, f *Filter) Table {
+func (t *Timeline) asidePools(w query.Window, f *query.Filter) Table {
 	table := t.poolTable(w, f)
 	table.Aside = true
 	return table
@@ -100,9 +93,9 @@ func (m *memoryUse) failed() (n int64) {
 type holderScan struct {
 	t      *Timeline
 	opt    *MemoryOptions
-	window Window
+	window query.Window
 	use    *memoryUse
-	seen   *callers
+	seen   *query.Callers
 
 	matched   bool
 	atNs      int64 // the moment of which holders are told
@@ -128,37 +121,37 @@ type libraryPlace struct {
 }
 
 func (t *Timeline) newHolderScan(opt *MemoryOptions) *holderScan {
-	s := &holderScan{t: t, opt: opt, window: opt.window(t.Recording()), use: t.newMemoryUse(&opt.Filter), seen: newCallers(),
+	s := &holderScan{t: t, opt: opt, window: opt.Window(t.Recording()), use: t.newMemoryUse(&opt.Filter), seen: query.NewCallers(),
 		levels: make(map[libraryPlace]*memoryLevel), courses: make(map[*memoryLevel]*course)}
 	s.atNs = s.window.ToNs
-	if opt.At == MemoryAtTime {
+	if opt.At == query.AtTime {
 		s.atNs = opt.AtNs
 	}
 	return s
 }
 
-func (s *holderScan) consume(_ *ledger, c *change) {
-	id := c.block.origin
-	o := &s.t.origins.list[id]
-	s.seen.add(o.pid, o.tid, o.device, o.stream)
+func (s *holderScan) consume(_ *ledger.Ledger, c *ledger.Change) {
+	id := c.Block.Origin
+	o := &s.t.origins.List[id]
+	s.seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
 	kind, onDevice := s.use.consume(c)
-	if kind == nil || c.what == allocFailed {
+	if kind == nil || c.Kind == ledger.AllocFailed {
 		return
 	}
 	s.matched = true
-	s.follow(kind, c.atNs)
-	s.follow(onDevice, c.atNs)
+	s.follow(kind, c.AtNs)
+	s.follow(onDevice, c.AtNs)
 	s.level(id).move(c, s.window.FromNs)
 	s.hold(c)
 	if onDevice == nil {
 		return
 	}
-	s.total += signed(c)
+	s.total += ledger.Signed(c)
 	s.changes++
-	if s.total > s.peak || c.atNs <= s.window.FromNs {
+	if s.total > s.peak || c.AtNs <= s.window.FromNs {
 		s.peak, s.peakAfter = s.total, s.changes
-		if s.opt.At == MemoryAtPeak {
-			s.atNs = max(c.atNs, s.window.FromNs)
+		if s.opt.At == query.AtPeak {
+			s.atNs = max(c.AtNs, s.window.FromNs)
 		}
 	}
 }
@@ -195,35 +188,19 @@ func (s *holderScan) levelTable() Table {
 // levelCourse is live memory, drawn.
 var levelCourse = Column{"live_course_bytes", "OVER TIME", UnitCourse, "most live bytes in each twentieth of the window, from 0 to the highest of them"}
 
-// signed is by how many bytes a change moves what is live.
-func signed(c *change) int64 {
-	if c.what == allocated {
-		return c.block.bytes
-	}
-	return -c.block.bytes
-}
-
 // hold notes what is held at the moment that is told of.
-func (s *holderScan) hold(c *change) {
-	if s.opt.At != MemoryAtPeak && c.atNs > s.atNs {
+func (s *holderScan) hold(c *ledger.Change) {
+	if s.opt.At != query.AtPeak && c.AtNs > s.atNs {
 		return
 	}
-	s.held = grow(s.held, c.block.origin)
-	h := &s.held[c.block.origin]
-	h.bytes += signed(c)
-	if c.what == allocated {
+	s.held = units.Grow(s.held, c.Block.Origin)
+	h := &s.held[c.Block.Origin]
+	h.bytes += ledger.Signed(c)
+	if c.Kind == ledger.Allocated {
 		h.blocks++
 	} else {
 		h.blocks--
 	}
-}
-
-func grow[T any](list []T, id int32) []T {
-	for int(id) >= len(list) {
-		var zero T
-		list = append(list, zero)
-	}
-	return list
 }
 
 // goToPeak replays again until the moment of the peak, which is known now.
@@ -231,12 +208,12 @@ func (s *holderScan) goToPeak() error {
 	s.held = s.held[:0]
 	use := s.t.newMemoryUse(&s.opt.Filter)
 	var changes int64
-	_, err := s.t.replay(func(_ *ledger, c *change) {
+	_, err := s.t.replay(func(_ *ledger.Ledger, c *ledger.Change) {
 		if changes == s.peakAfter {
 			return
 		}
 		kind, onDevice := use.consume(c)
-		if kind == nil || c.what == allocFailed {
+		if kind == nil || c.Kind == ledger.AllocFailed {
 			return
 		}
 		s.hold(c)
@@ -249,17 +226,17 @@ func (s *holderScan) goToPeak() error {
 
 // library names who asked for memory of an origin.
 func (s *holderScan) library(id int32) string {
-	s.libraries = grow(s.libraries, id)
+	s.libraries = units.Grow(s.libraries, id)
 	if s.libraries[id] == "" {
-		s.libraries[id] = s.t.stacks.libraryOf(s.t.origins.list[id].stack)
+		s.libraries[id] = s.t.stacks.LibraryOf(s.t.origins.List[id].Stack)
 	}
 	return s.libraries[id]
 }
 
 func (s *holderScan) level(id int32) *memoryLevel {
-	s.ofOrigin = grow(s.ofOrigin, id)
+	s.ofOrigin = units.Grow(s.ofOrigin, id)
 	if s.ofOrigin[id] == nil {
-		place := libraryPlace{s.t.origins.list[id].device, s.t.origins.memory(id), s.library(id)}
+		place := libraryPlace{s.t.origins.List[id].Device, s.t.origins.Memory(id), s.library(id)}
 		if s.levels[place] == nil {
 			s.levels[place] = new(memoryLevel)
 		}
@@ -296,7 +273,7 @@ var memoryTotals = []Column{
 
 func (s *holderScan) facts() []Fact {
 	offset := s.atNs - s.t.Recording().FromNs
-	at := map[MemoryAt]string{MemoryAtPeak: "the peak, ", MemoryAtEnd: "the end, ", MemoryAtTime: ""}[s.opt.At] + durText(offset)
+	at := map[query.Moment]string{query.AtPeak: "the peak, ", query.AtEnd: "the end, ", query.AtTime: ""}[s.opt.At] + units.Duration(offset)
 	pools := ""
 	for place := range s.use.kinds {
 		if place.memory == format.MemoryAsync {
@@ -319,7 +296,7 @@ func (s *holderScan) libraryTable() Table {
 	table := Table{Name: "libraries", Title: "memory by the library that asked for it", Columns: columns, Aside: true, Spare: []string{"peak_at_ns"}}
 	held := make(map[libraryPlace]int64)
 	for id := range s.held {
-		place := libraryPlace{s.t.origins.list[id].device, s.t.origins.memory(int32(id)), s.library(int32(id))}
+		place := libraryPlace{s.t.origins.List[id].Device, s.t.origins.Memory(int32(id)), s.library(int32(id))}
 		held[place] += s.held[id].bytes
 	}
 	start := s.t.Recording().FromNs
@@ -368,8 +345,8 @@ func (s *holderScan) holderTable() Table {
 		if h.blocks == 0 && h.bytes == 0 {
 			continue
 		}
-		o := &s.t.origins.list[id]
-		key := holderKey{o.pid, o.device, s.t.origins.memory(int32(id)), s.library(int32(id)), s.t.siteLabel(int32(id))}
+		o := &s.t.origins.List[id]
+		key := holderKey{o.Pid, o.Device, s.t.origins.Memory(int32(id)), s.library(int32(id)), s.t.siteLabel(int32(id))}
 		if found[key] == nil {
 			found[key] = new(holder)
 		}
@@ -383,10 +360,10 @@ func (s *holderScan) holderTable() Table {
 	all := s.heldBytes()
 	for key, h := range found {
 		var share any
-		if !isHost(key.memory) {
-			share = percent(h.bytes, all)
+		if !ledger.IsHost(key.memory) {
+			share = units.Percent(h.bytes, all)
 		}
-		table.Rows = append(table.Rows, Row{stack: s.t.origins.list[h.origin].stack, Evidence: fmt.Sprintf("%s of kind %s, asked for by %s", plural(h.blocks, "allocation"), key.memory, key.library),
+		table.Rows = append(table.Rows, Row{stack: s.t.origins.List[h.origin].Stack, Evidence: fmt.Sprintf("%s of kind %s, asked for by %s", units.Plural(h.blocks, "allocation"), key.memory, key.library),
 			Cells: []any{h.bytes, share, h.blocks, s.t.deviceLabel(key.device), int64(key.pid), key.memory, key.library, key.site}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {

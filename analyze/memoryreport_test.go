@@ -4,17 +4,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
 func TestMemoryReport(t *testing.T) {
 	tl := machine(t).timeline()
-	r, err := tl.MemoryReport(MemoryOptions{Options: Options{Top: 20, MaxFrames: 12}})
+	r, err := tl.MemoryReport(MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	goldens(t, r, "memory", 110)
-	r, err = tl.MemoryReport(MemoryOptions{Options: Options{Top: 20, MaxFrames: 12}, Reconcile: true})
+	r, err = tl.MemoryReport(MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +31,11 @@ func TestHoldersAtAMoment(t *testing.T) {
 		want string // libraries and bytes in MiB
 	}{
 		"the peak":   {MemoryOptions{}, 8*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
-		"the end":    {MemoryOptions{At: MemoryAtEnd}, 7*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
-		"a time":     {MemoryOptions{At: MemoryAtTime, AtNs: epoch + 2550*ms}, 512, "PyTorch device"},
-		"before all": {MemoryOptions{At: MemoryAtTime, AtNs: epoch}, 0, ""},
-		"a window":   {MemoryOptions{Options: Options{Filter: Filter{ToNs: epoch + 3200*ms}}}, 512 + 32, "PyTorch device, cuBLAS device"},
-		"from after the peak": {MemoryOptions{Options: Options{Filter: Filter{FromNs: epoch + 21*second}}}, 7*512 + 32,
+		"the end":    {MemoryOptions{At: query.AtEnd}, 7*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
+		"a time":     {MemoryOptions{At: query.AtTime, AtNs: epoch + 2550*ms}, 512, "PyTorch device"},
+		"before all": {MemoryOptions{At: query.AtTime, AtNs: epoch}, 0, ""},
+		"a window":   {MemoryOptions{Options: query.Options{Filter: query.Filter{ToNs: epoch + 3200*ms}}}, 512 + 32, "PyTorch device, cuBLAS device"},
+		"from after the peak": {MemoryOptions{Options: query.Options{Filter: query.Filter{FromNs: epoch + 21*second}}}, 7*512 + 32,
 			"PyTorch device, PyTorch host, cuBLAS device"},
 	} {
 		tl := machine(t).timeline()
@@ -60,8 +63,8 @@ func TestWhoAskedForMemory(t *testing.T) {
 		tp.libraryStack(int32(i+1), module, "f")
 	}
 	tl := tp.timeline()
-	for id, want := range map[int32]string{1: "PyTorch", 2: "NCCL", 3: "own.so", 4: "Python", 5: noLibrary, 0: noLibrary} {
-		if got := tl.stacks.libraryOf(id); got != want {
+	for id, want := range map[int32]string{1: "PyTorch", 2: "NCCL", 3: "own.so", 4: "Python", 5: stack.NoLibrary, 0: stack.NoLibrary} {
+		if got := tl.stacks.LibraryOf(id); got != want {
 			t.Errorf("stack %d: %s, want %s", id, got, want)
 		}
 	}
@@ -103,7 +106,7 @@ func TestReconcile(t *testing.T) {
 				a.Name = "cuMemAllocAsync"
 			}
 			for _, r := range tp.rows {
-				if r.Name == metricOfProcess && r.Pid == 42 {
+				if r.Name == catalog.MetricOfProcess && r.Pid == 42 {
 					r.Value += float64(64 * mib)
 				}
 			}
@@ -115,7 +118,7 @@ func TestReconcile(t *testing.T) {
 	} {
 		tp := machine(t)
 		c.change(tp)
-		r, err := tp.timeline().MemoryReport(MemoryOptions{Reconcile: true, At: MemoryAtTime, AtNs: epoch + c.at})
+		r, err := tp.timeline().MemoryReport(MemoryOptions{Reconcile: true, At: query.AtTime, AtNs: epoch + c.at})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
 )
 
 // MemoryState is the memory of the recorded processes at one moment, exactly as far as
@@ -63,22 +65,22 @@ func (t *Timeline) Memory(untilNs int64) (*MemoryState, error) {
 	s := new(MemoryState)
 	totals := make(map[totalKey]*MemoryTotal)
 	done := false
-	finish := func(l *ledger) {
+	finish := func(l *ledger.Ledger) {
 		done = true
-		l.each(func(ptr int64, b block) { s.Live = append(s.Live, t.allocation(ptr, b)) })
+		l.Each(func(ptr int64, b ledger.Block) { s.Live = append(s.Live, t.allocation(ptr, b)) })
 		s.count(l)
 	}
-	l, err := t.replay(func(l *ledger, c *change) {
+	l, err := t.replay(func(l *ledger.Ledger, c *ledger.Change) {
 		switch {
 		case done:
 			return
-		case untilNs != 0 && c.atNs > untilNs:
+		case untilNs != 0 && c.AtNs > untilNs:
 			finish(l)
 			return
-		case c.what == freedByExit:
-			s.Left = append(s.Left, t.allocation(c.ptr, c.block))
+		case c.Kind == ledger.FreedByExit:
+			s.Left = append(s.Left, t.allocation(c.Ptr, c.Block))
 		}
-		for _, key := range t.totalKeys(c.block.origin) {
+		for _, key := range t.totalKeys(c.Block.Origin) {
 			if totals[key] == nil {
 				totals[key] = &MemoryTotal{Pid: key.pid, Kind: key.kind}
 			}
@@ -116,17 +118,17 @@ func (s *MemoryState) Total(pid int32, kind string) MemoryTotal {
 	return MemoryTotal{Pid: pid, Kind: kind}
 }
 
-func (s *MemoryState) count(l *ledger) {
-	c := &l.counts
-	s.UnmatchedFrees, s.LostFrees, s.UnknownAllocs, s.NestedCalls = c.unmatchedFrees, c.lostFrees, c.unknownAllocs, c.nested
-	s.GraphAllocs, s.GraphBytes = c.graphAllocs, c.graphBytes
-	borrowed := l.borrowTotals()
-	s.BorrowedOpened, s.BorrowedReturned = borrowed.opened, borrowed.returned
+func (s *MemoryState) count(l *ledger.Ledger) {
+	c := &l.Counts
+	s.UnmatchedFrees, s.LostFrees, s.UnknownAllocs, s.NestedCalls = c.UnmatchedFrees, c.LostFrees, c.UnknownAllocs, c.Nested
+	s.GraphAllocs, s.GraphBytes = c.GraphAllocs, c.GraphBytes
+	borrowed := l.BorrowTotals()
+	s.BorrowedOpened, s.BorrowedReturned = borrowed.Opened, borrowed.Returned
 }
 
-func (t *Timeline) allocation(ptr int64, b block) Allocation {
-	o := &t.origins.list[b.origin]
-	return Allocation{Pid: o.pid, Kind: t.origins.memory(b.origin), Ptr: ptr, Bytes: b.bytes, Device: o.device, Context: o.context, SinceNs: b.sinceNs, StackID: o.stack}
+func (t *Timeline) allocation(ptr int64, b ledger.Block) Allocation {
+	o := &t.origins.List[b.Origin]
+	return Allocation{Pid: o.Pid, Kind: t.origins.Memory(b.Origin), Ptr: ptr, Bytes: b.Bytes, Device: o.Device, Context: o.Context, SinceNs: b.SinceNs, StackID: o.Stack}
 }
 
 type totalKey struct {
@@ -136,28 +138,28 @@ type totalKey struct {
 
 // totalKeys are the totals that memory of an origin belongs to.
 func (t *Timeline) totalKeys(origin int32) []totalKey {
-	pid, kind := t.origins.list[origin].pid, t.origins.memory(origin)
+	pid, kind := t.origins.List[origin].Pid, t.origins.Memory(origin)
 	keys := []totalKey{{pid, kind}, {0, kind}}
-	if !isHost(kind) {
+	if !ledger.IsHost(kind) {
 		keys = append(keys, totalKey{pid, MemoryAll}, totalKey{0, MemoryAll})
 	}
 	return keys
 }
 
-func (m *MemoryTotal) change(c *change) {
-	switch c.what {
-	case allocated:
+func (m *MemoryTotal) change(c *ledger.Change) {
+	switch c.Kind {
+	case ledger.Allocated:
 		m.Allocs++
-		m.AllocBytes += c.block.bytes
+		m.AllocBytes += c.Block.Bytes
 		m.LiveBlocks++
-		m.LiveBytes += c.block.bytes
+		m.LiveBytes += c.Block.Bytes
 		m.PeakBytes = max(m.PeakBytes, m.LiveBytes)
-	case allocFailed:
+	case ledger.AllocFailed:
 		m.FailedAllocs++
 	default:
 		m.Frees++
-		m.FreedBytes += c.block.bytes
+		m.FreedBytes += c.Block.Bytes
 		m.LiveBlocks--
-		m.LiveBytes -= c.block.bytes
+		m.LiveBytes -= c.Block.Bytes
 	}
 }

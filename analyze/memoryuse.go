@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // memoryUse follows how much memory is live, by device and kind, and when it was
@@ -11,8 +14,8 @@ import (
 // machine had, not what a program left behind.
 type memoryUse struct {
 	t      *Timeline
-	filter *Filter
-	window Window
+	filter *query.Filter
+	window query.Window
 	kinds  map[memoryPlace]*memoryLevel
 	total  map[int32]*memoryLevel // by device, without host memory
 }
@@ -27,53 +30,53 @@ type memoryLevel struct {
 	allocs, frees, failed int64
 }
 
-func (t *Timeline) newMemoryUse(f *Filter) *memoryUse {
-	return &memoryUse{t: t, filter: f, window: f.window(t.Recording()),
+func (t *Timeline) newMemoryUse(f *query.Filter) *memoryUse {
+	return &memoryUse{t: t, filter: f, window: f.Window(t.Recording()),
 		kinds: make(map[memoryPlace]*memoryLevel), total: make(map[int32]*memoryLevel)}
 }
 
 // consume takes a change of the replay and returns the levels it moved; none if the
 // filter leaves it out.
-func (m *memoryUse) consume(c *change) (kind, total *memoryLevel) {
-	o := &m.t.origins.list[c.block.origin]
-	if c.atNs > m.window.ToNs || !m.filter.caller(o.pid, o.tid, o.device, o.stream) || c.block.bytes < m.filter.MinBytes {
+func (m *memoryUse) consume(c *ledger.Change) (kind, total *memoryLevel) {
+	o := &m.t.origins.List[c.Block.Origin]
+	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || c.Block.Bytes < m.filter.MinBytes {
 		return nil, nil
 	}
-	place := memoryPlace{o.device, m.t.origins.memory(c.block.origin)}
+	place := memoryPlace{o.Device, m.t.origins.Memory(c.Block.Origin)}
 	if kind = m.kinds[place]; kind == nil {
 		kind = new(memoryLevel)
 		m.kinds[place] = kind
 	}
 	kind.move(c, m.window.FromNs)
-	if isHost(place.memory) {
+	if ledger.IsHost(place.memory) {
 		return kind, nil
 	}
-	if total = m.total[o.device]; total == nil {
+	if total = m.total[o.Device]; total == nil {
 		total = new(memoryLevel)
-		m.total[o.device] = total
+		m.total[o.Device] = total
 	}
 	total.move(c, m.window.FromNs)
 	return kind, total
 }
 
-func (l *memoryLevel) move(c *change, fromNs int64) {
+func (l *memoryLevel) move(c *ledger.Change, fromNs int64) {
 	inside := int64(0)
-	if c.atNs >= fromNs {
+	if c.AtNs >= fromNs {
 		inside = 1
 	}
-	switch c.what {
-	case allocated:
-		l.live += c.block.bytes
+	switch c.Kind {
+	case ledger.Allocated:
+		l.live += c.Block.Bytes
 		l.allocs += inside
-	case allocFailed:
+	case ledger.AllocFailed:
 		l.failed += inside
 		return
 	default:
-		l.live -= c.block.bytes
+		l.live -= c.Block.Bytes
 		l.frees += inside
 	}
-	if l.live > l.peak || c.atNs <= fromNs {
-		l.peak, l.peakNs = l.live, max(c.atNs, fromNs)
+	if l.live > l.peak || c.AtNs <= fromNs {
+		l.peak, l.peakNs = l.live, max(c.AtNs, fromNs)
 	}
 }
 
@@ -94,7 +97,7 @@ func (m *memoryUse) places() []memoryPlace {
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
-		if !isHost(p.memory) {
+		if !ledger.IsHost(p.memory) {
 			perDevice[p.device]++
 		}
 	}

@@ -2,10 +2,9 @@ package analyze
 
 import (
 	"cmp"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/gpurec/gpurec/analyze/stats"
 )
 
 // series are the samples of one metric of one device, or of a process on it, in order of time.
@@ -33,7 +32,7 @@ func (s *series) weigh() {
 		steps[i] = s.atNs[i+1] - s.atNs[i]
 	}
 	usual := slices.Sorted(slices.Values(steps))
-	longest := gapFactor * median(usual)
+	longest := gapFactor * stats.Median(usual)
 	for i, step := range steps {
 		half := float64(min(step, longest)) / 2
 		s.weights[i] += half
@@ -105,78 +104,3 @@ func (s *series) grown() float64 {
 }
 
 func (s *series) last() float64 { return s.values[len(s.values)-1] }
-
-// measured is a number whose unit depends on the row: text shows the unit, JSON and CSV have the bare number.
-type measured struct {
-	value float64
-	unit  metricUnit
-}
-
-// MarshalJSON writes the number. JSON has none for what is no number.
-func (m measured) MarshalJSON() ([]byte, error) {
-	if math.IsNaN(m.value) || math.IsInf(m.value, 0) {
-		return []byte("null"), nil
-	}
-	return []byte(m.String()), nil
-}
-
-// String is the bare number.
-func (m measured) String() string { return strconv.FormatFloat(m.value, 'f', -1, 64) }
-
-// metricUnit is how values of a metric are shown: a factor to what people read, and its name.
-type metricUnit struct {
-	name     string
-	factor   float64
-	decimals int
-}
-
-// metricUnits are the units that names of metrics end in. The longest fitting one counts.
-var metricUnits = map[string]metricUnit{
-	"_percent": {"%", 1, 1}, "_bytes": {"bytes", 1, 0}, "_kilobytes": {"bytes", 1e3, 0}, "_kibibytes": {"bytes", 1 << 10, 0}, "_mebibytes": {"bytes", 1 << 20, 0},
-	"_bytes_per_second": {"bytes/s", 1, 0}, "_kilobytes_per_second": {"bytes/s", 1e3, 0}, "_kibibytes_per_second": {"bytes/s", 1 << 10, 0}, "_mebibytes_per_second": {"bytes/s", 1 << 20, 0},
-	"_milliwatts": {"W", 1e-3, 1}, "_watts": {"W", 1, 1}, "_millijoules": {"J", 1e-3, 0}, "_joules": {"J", 1, 0}, "_celsius": {"°C", 1, 0}, "_mhz": {"MHz", 1, 0},
-	"_nanoseconds": {"ns", 1, 0}, "_microseconds": {"ns", 1e3, 0}, "_milliseconds": {"ns", 1e6, 0}, "_seconds": {"ns", 1e9, 0}, "_lanes": {"lanes", 1, 0},
-	"_frames_per_second": {"frames/s", 1, 0},
-}
-
-// unitOf is the unit of a metric; of one that this version does not know, the one that its name ends in.
-func unitOf(metric string) metricUnit {
-	best, unit := 0, metricUnit{"", 1, 2}
-	for suffix, u := range metricUnits {
-		if len(suffix) > best && strings.HasSuffix(metric, suffix) {
-			best, unit = len(suffix), u
-		}
-	}
-	return unit
-}
-
-// text is the value for people.
-func (m measured) text() string {
-	v := m.value * m.unit.factor
-	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
-		return "-"
-	case m.unit.name == "bytes":
-		return bytesText(roundInt(v))
-	case m.unit.name == "bytes/s":
-		return bytesText(roundInt(v)) + "/s"
-	case m.unit.name == "ns":
-		return durText(roundInt(v))
-	case m.unit.name == "" && v == math.Trunc(v):
-		return thousands(roundInt(v))
-	}
-	text := strconv.FormatFloat(v, 'f', m.unit.decimals, 64)
-	if m.unit.decimals == 0 {
-		text = thousands(roundInt(v))
-	}
-	return strings.TrimSpace(text + " " + m.unit.name)
-}
-
-// isCounter reports whether a metric only counts up, so that its rise says more than its values.
-func isCounter(metric string) bool {
-	switch metric {
-	case "energy_millijoules", "pcie_replays", "nvlink_tx_kibibytes", "nvlink_rx_kibibytes":
-		return true
-	}
-	return strings.HasPrefix(metric, "throttled_") && strings.HasSuffix(metric, "_nanoseconds") || strings.HasSuffix(metric, "_errors")
-}

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var oomColumns = []Column{
@@ -86,7 +90,7 @@ const oomHolders = 5
 
 // OOM reports which allocations failed, why, and what became of the program. It returns
 // a *SortError for a column that there is not.
-func (t *Timeline) OOM(opt Options) (*Report, error) {
+func (t *Timeline) OOM(opt query.Options) (*Report, error) {
 	if err := t.needs("oom"); err != nil {
 		return nil, err
 	}
@@ -98,15 +102,15 @@ func (t *Timeline) OOM(opt Options) (*Report, error) {
 }
 
 // oomReport is the report of failures that a replay has found.
-func (t *Timeline) oomReport(all []failure, p *programMemory, opt *Options) (*Report, error) {
-	r := &Report{Command: "oom", Window: opt.window(t.Recording()), Quality: t.programQuality(p), Notes: t.facts.notes}
+func (t *Timeline) oomReport(all []failure, p *programMemory, opt *query.Options) (*Report, error) {
+	r := &Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: t.programQuality(p), Notes: t.facts.notes}
 	chosen, rest, none := t.chooseFailures(all, &opt.Filter)
 	r.NoMatch = none
 	r.Facts = fill(oomFacts, "")
 	if len(all) == 0 {
 		r.Facts[0].Value = "no allocation failed"
 	} else if rest > 0 {
-		r.Facts[0].Value = fmt.Sprintf("%s more are only counted", plural(int64(rest), "failure"))
+		r.Facts[0].Value = fmt.Sprintf("%s more are only counted", units.Plural(int64(rest), "failure"))
 	}
 	var scenes []*scene
 	if len(chosen) > 0 {
@@ -128,8 +132,8 @@ func (t *Timeline) oomReport(all []failure, p *programMemory, opt *Options) (*Re
 
 // judgeScenes says why each failure was one.
 func judgeScenes(scenes []*scene, p *programMemory, q *Quality) []oomVerdict {
-	frees := p.counts().frees
-	p.allocators.all(func(a *allocator) { frees += a.counts.frees })
+	frees := p.counts().Frees
+	p.allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := q.confidence(frees)
 	verdicts := make([]oomVerdict, len(scenes))
 	for i, sc := range scenes {
@@ -141,18 +145,18 @@ func judgeScenes(scenes []*scene, p *programMemory, q *Quality) []oomVerdict {
 
 // chooseFailures returns what the filter lets through, in order of time, and how many
 // are left out because there are too many: those that did no harm first.
-func (t *Timeline) chooseFailures(all []failure, filter *Filter) (chosen []*failure, rest int, none *NoMatch) {
-	seen, window := newCallers(), filter.window(t.Recording())
+func (t *Timeline) chooseFailures(all []failure, filter *query.Filter) (chosen []*failure, rest int, none *query.NoMatch) {
+	seen, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {
 		f := &all[i]
-		o := &t.origins.list[f.origin]
-		seen.add(o.pid, o.tid, o.device, o.stream)
-		if f.atNs >= window.FromNs && f.atNs <= window.ToNs && f.requested >= filter.MinBytes && filter.caller(o.pid, o.tid, o.device, o.stream) {
+		o := &t.origins.List[f.origin]
+		seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
+		if f.atNs >= window.FromNs && f.atNs <= window.ToNs && f.requested >= filter.MinBytes && filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 			chosen = append(chosen, f)
 		}
 	}
 	if len(chosen) == 0 && len(all) > 0 {
-		none = seen.explain(filter)
+		none = seen.Explain(filter)
 	}
 	if rest = len(chosen) - maxScenes; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *failure) int { return cmp.Compare(a.outcome, b.outcome) })
@@ -228,7 +232,7 @@ func (t *Timeline) failureRow(sc *scene, v *oomVerdict) Row {
 	}
 	return Row{
 		Evidence: sc.evidence(v),
-		stack:    t.origins.list[sc.origin].stack,
+		stack:    t.origins.List[sc.origin].Stack,
 		Cells: []any{sc.atNs - t.Recording().FromNs, v.class.String(), also, sc.outcome.String(), sc.requested, free, allocated, unused, largest, v.fits,
 			fragmented, limitLeast, limitBelow, reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.nvml, sc.free.nvmlAgeNs,
 			sc.free.others, sc.freedNext, after, v.confidence, v.reasons, t.askedBy(sc), t.deviceLabel(sc.device), int64(sc.pid), int64(sc.tid), t.siteLabel(sc.origin)},
@@ -240,27 +244,27 @@ func (t *Timeline) askedBy(sc *scene) string {
 	if sc.byAllocator {
 		return "PyTorch"
 	}
-	return t.origins.name(sc.origin)
+	return t.origins.Name(sc.origin)
 }
 
 // evidence says in words what the verdict rests on.
 func (sc *scene) evidence(v *oomVerdict) string {
-	parts := []string{fmt.Sprintf("asked for %s; %s", bytesText(sc.requested), v.because)}
+	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.requested), v.because)}
 	if sc.byAllocator && sc.calls > 0 {
-		parts = append(parts, fmt.Sprintf("the driver refused %s, %s were given back in between", plural(sc.calls, "time"), bytesText(sc.returned)))
+		parts = append(parts, fmt.Sprintf("the driver refused %s, %s were given back in between", units.Plural(sc.calls, "time"), units.Bytes(sc.returned)))
 	}
 	if len(sc.holders) > 0 {
 		h := sc.holders[0]
-		parts = append(parts, fmt.Sprintf("%s held most, %s in %s", h.site, bytesText(h.bytes), plural(h.blocks, "block")))
+		parts = append(parts, fmt.Sprintf("%s held most, %s in %s", h.site, units.Bytes(h.bytes), units.Plural(h.blocks, "block")))
 	}
 	switch sc.outcome {
 	case retried:
-		parts = append(parts, fmt.Sprintf("it succeeded %s later", durText(sc.outcomeNs-sc.firstNs)))
+		parts = append(parts, fmt.Sprintf("it succeeded %s later", units.Duration(sc.outcomeNs-sc.firstNs)))
 	case recovered:
-		parts = append(parts, fmt.Sprintf("the thread got as much %s later", durText(sc.outcomeNs-sc.atNs)))
+		parts = append(parts, fmt.Sprintf("the thread got as much %s later", units.Duration(sc.outcomeNs-sc.atNs)))
 	}
 	if sc.freedNext > 0 {
-		parts = append(parts, fmt.Sprintf("%s were freed within the next second", bytesText(sc.freedNext)))
+		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedNext)))
 	}
 	text := strings.Join(parts, "; ") + "; confidence " + v.confidence
 	if len(v.reasons) > 0 {
@@ -289,7 +293,7 @@ func (t *Timeline) oomHolderTable(scenes []*scene, top int) Table {
 	table := Table{Name: "holders", Title: "who held memory at the failures", Columns: oomHolderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
 	for _, sc := range scenes {
 		for _, h := range sc.holders[:min(oomHolders, len(sc.holders))] {
-			table.Rows = append(table.Rows, Row{Cells: []any{sc.atNs - t.Recording().FromNs, h.bytes, percent(h.bytes, sc.ownBytes), h.blocks, h.memory, h.site}})
+			table.Rows = append(table.Rows, Row{Cells: []any{sc.atNs - t.Recording().FromNs, h.bytes, units.Percent(h.bytes, sc.ownBytes), h.blocks, h.memory, h.site}})
 		}
 	}
 	_ = table.arrange("", top)

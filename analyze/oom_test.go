@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -92,7 +94,7 @@ func newTorchScript(t testing.TB) *torchScript {
 }
 
 func (s *torchScript) used(pid int32, name string, bytes int64) {
-	r := s.tp.nvml(0, s.now, metricOfProcess, float64(bytes))
+	r := s.tp.nvml(0, s.now, catalog.MetricOfProcess, float64(bytes))
 	r.Pid, r.Message = pid, name
 }
 
@@ -236,7 +238,7 @@ var oomCases = map[string]oomCase{
 		s.tp.alloc(s.now+12*second, us, 0x7f0000000000, 400*mib)
 	}, oomCapacity, recovered, "", 1, "900.0 MiB were freed within the next second"},
 	"a sample from before the memory was filled": {func(s *torchScript) {
-		s.tp.nvml(0, s.now, metricMemoryFree, float64(990*mib))
+		s.tp.nvml(0, s.now, catalog.MetricMemoryFree, float64(990*mib))
 		s.tp.alloc(s.now+ms, us, 0x7f0000000000, 900*mib)
 		s.now += 2 * ms
 		s.refused(200 * mib)
@@ -259,7 +261,7 @@ func TestOOMClasses(t *testing.T) {
 	for name, c := range oomCases {
 		s := newTorchScript(t)
 		c.script(s)
-		r, err := s.tp.timeline().OOM(Options{})
+		r, err := s.tp.timeline().OOM(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +315,7 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 		s := newTorchScript(t)
 		oomCases["gaps of 14 MiB"].script(s)
 		c.change(s)
-		r, err := s.tp.timeline().OOM(Options{})
+		r, err := s.tp.timeline().OOM(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +344,7 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 	s.allocated -= 6 * mib
 	s.refused(100 * mib)
 	s.oom(100*mib, 40*mib)
-	r, err := s.tp.timeline().OOM(Options{})
+	r, err := s.tp.timeline().OOM(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +390,7 @@ func oomTape(t testing.TB) *tape {
 }
 
 func TestOOMReport(t *testing.T) {
-	r, err := oomTape(t).timeline().OOM(Options{Top: 20, MaxFrames: 12})
+	r, err := oomTape(t).timeline().OOM(query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +415,7 @@ func limitedTape(t testing.TB) *tape {
 
 func TestOOMUnderALimit(t *testing.T) {
 	tl := limitedTape(t).timeline()
-	r, err := tl.OOM(Options{Top: 20, MaxFrames: 12})
+	r, err := tl.OOM(query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,18 +464,18 @@ func TestRulesNameBothSidesOfALimit(t *testing.T) {
 
 func TestOOMFollowsTheFilter(t *testing.T) {
 	for name, c := range map[string]struct {
-		filter Filter
+		filter query.Filter
 		want   int
 		blame  string
 	}{
-		"all":            {Filter{}, 3, ""},
-		"large ones":     {Filter{MinBytes: 100 * mib}, 2, ""},
-		"the first":      {Filter{ToNs: epoch + 2*second}, 1, ""},
-		"other process":  {Filter{Pids: []int32{7}}, 0, "pid"},
-		"other device":   {Filter{Devices: []int32{3}}, 0, "device"},
-		"nothing inside": {Filter{FromNs: epoch + 50*second}, 0, ""},
+		"all":            {query.Filter{}, 3, ""},
+		"large ones":     {query.Filter{MinBytes: 100 * mib}, 2, ""},
+		"the first":      {query.Filter{ToNs: epoch + 2*second}, 1, ""},
+		"other process":  {query.Filter{Pids: []int32{7}}, 0, "pid"},
+		"other device":   {query.Filter{Devices: []int32{3}}, 0, "device"},
+		"nothing inside": {query.Filter{FromNs: epoch + 50*second}, 0, ""},
 	} {
-		r, err := oomTape(t).timeline().OOM(Options{Filter: c.filter})
+		r, err := oomTape(t).timeline().OOM(query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -496,7 +498,7 @@ func TestManyFailuresAreBounded(t *testing.T) {
 	}
 	s.now += second
 	s.refused(300 * mib)
-	r, err := s.tp.timeline().OOM(Options{})
+	r, err := s.tp.timeline().OOM(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -46,8 +48,8 @@ func (sc *scene) need() int64 {
 // unused returns the bytes of gaps in the segments of the process's caching allocator.
 func (sc *scene) unused() (bytes, largest int64) {
 	for _, s := range sc.spaces {
-		bytes += s.unused
-		largest = max(largest, s.largest)
+		bytes += s.Unused
+		largest = max(largest, s.Largest)
 	}
 	return bytes, largest
 }
@@ -65,10 +67,10 @@ func (sc *scene) expandableFits() any {
 	}
 	most := least
 	for _, s := range sc.spaces {
-		least += s.savedLeast
-		most += s.saved
+		least += s.SavedLeast
+		most += s.Saved
 	}
-	switch need := roundUp(sc.requested, pageBytes); {
+	switch need := units.RoundUp(sc.requested, caching.PageBytes); {
 	case least >= need:
 		return "yes"
 	case most >= need:
@@ -101,23 +103,23 @@ func (sc *scene) judge() oomVerdict {
 		v.because = "neither the program nor NVML asked how much was free"
 	case free >= need && sc.free.source == atMost:
 		v.class = oomUnknown
-		v.because = fmt.Sprintf("%s of the device are not known to be used, and nobody asked how much was free", bytesText(free))
+		v.because = fmt.Sprintf("%s of the device are not known to be used, and nobody asked how much was free", units.Bytes(free))
 	case free >= need:
 		v.class, v.because, v.also = oomLimit, sc.limitText(), sc.wouldFitInOnePiece()
 		v.because += sc.underLimitText(v.also)
 	case sc.whole > 0 && free+sc.whole >= need:
 		v.class = oomCached
-		v.because = fmt.Sprintf("%s were free, and %s more in whole segments of PyTorch's cache", bytesText(free), bytesText(sc.whole))
+		v.because = fmt.Sprintf("%s were free, and %s more in whole segments of PyTorch's cache", units.Bytes(free), units.Bytes(sc.whole))
 	case unused > 0 && free+unused >= sc.requested:
 		v.class, v.because = oomFragmentation, sc.fragmentedText(unused)
 	case others > 0 && free+unused+others >= need:
 		v.class = oomOtherProcess
-		v.because = fmt.Sprintf("%s free, and other processes used %s (%s)", sc.freeText(), bytesText(others), strings.Join(sc.free.othersNamed, ", "))
+		v.because = fmt.Sprintf("%s free, and other processes used %s (%s)", sc.freeText(), units.Bytes(others), strings.Join(sc.free.othersNamed, ", "))
 	default:
 		v.class = oomCapacity
 		v.because = fmt.Sprintf("%s free", sc.freeText())
 		if sc.hasAllocator {
-			v.because += fmt.Sprintf(", %s of the allocator's memory unused", bytesText(unused))
+			v.because += fmt.Sprintf(", %s of the allocator's memory unused", units.Bytes(unused))
 		}
 	}
 	if text, ok := fitsText[v.fits]; ok && (v.class == oomFragmentation || v.also) {
@@ -136,13 +138,13 @@ var fitsText = map[any]string{
 // freeText says what was free on the device.
 func (sc *scene) freeText() string {
 	if sc.free.source == atMost {
-		return "at most " + bytesText(sc.free.bytes)
+		return "at most " + units.Bytes(sc.free.bytes)
 	}
-	return bytesText(sc.free.bytes)
+	return units.Bytes(sc.free.bytes)
 }
 
 func (sc *scene) limitText() string {
-	free := fmt.Sprintf("%s were free by %s", bytesText(sc.free.bytes), sc.free.source)
+	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
 	switch {
 	case sc.byAllocator && sc.calls == 0:
 		return free + ", and the allocator gave up without asking the driver: a limit on it, such as set_per_process_memory_fraction or one of a pool"
@@ -164,9 +166,9 @@ func (sc *scene) underLimitText(wouldFit bool) string {
 	switch {
 	case wouldFit:
 		return fmt.Sprintf("; the request of %s would have fit into %s of unused memory in one piece, or without the limit%s",
-			bytesText(sc.requested), bytesText(sc.fragmented), sc.limitBounds())
+			units.Bytes(sc.requested), units.Bytes(sc.fragmented), sc.limitBounds())
 	case sc.byAllocator && largest >= sc.size && largest > 0:
-		return fmt.Sprintf("; an unused piece of %s is of no use here: it is of another stream, pool or size", bytesText(largest))
+		return fmt.Sprintf("; an unused piece of %s is of no use here: it is of another stream, pool or size", units.Bytes(largest))
 	}
 	return ""
 }
@@ -177,14 +179,14 @@ func (sc *scene) limitBounds() string {
 	case sc.limitBelow == 0:
 		return ""
 	case sc.limitLeast == 0:
-		return fmt.Sprintf(" of less than %s", bytesText(sc.limitBelow))
+		return fmt.Sprintf(" of less than %s", units.Bytes(sc.limitBelow))
 	}
-	return fmt.Sprintf(" of %s to %s", bytesText(sc.limitLeast), bytesText(sc.limitBelow))
+	return fmt.Sprintf(" of %s to %s", units.Bytes(sc.limitLeast), units.Bytes(sc.limitBelow))
 }
 
 func (sc *scene) fragmentedText(unused int64) string {
 	_, largest := sc.unused()
-	text := fmt.Sprintf("%s of the device were free and %s unused in segments, but the largest piece has %s", bytesText(sc.free.bytes), bytesText(unused), bytesText(largest))
+	text := fmt.Sprintf("%s of the device were free and %s unused in segments, but the largest piece has %s", units.Bytes(sc.free.bytes), units.Bytes(unused), units.Bytes(largest))
 	if largest >= sc.requested {
 		text += " and is of no use here"
 	}
@@ -208,9 +210,9 @@ func (v *oomVerdict) trust(sc *scene, level string, reasons []string) {
 	case sc.free.source == atMost:
 		lower(confidenceMedium, "free memory is only known by what calls allocated")
 	case age > 1_000_000_000:
-		lower(confidenceLow, fmt.Sprintf("free memory is as of %s away", durText(age)))
+		lower(confidenceLow, fmt.Sprintf("free memory is as of %s away", units.Duration(age)))
 	case age > 50_000_000:
-		lower(confidenceMedium, fmt.Sprintf("free memory is as of %s away", durText(age)))
+		lower(confidenceMedium, fmt.Sprintf("free memory is as of %s away", units.Duration(age)))
 	}
 	d := fragDetail{spaces: sc.spaces, unseen: sc.unseen}
 	level, reasons = d.trust(level, reasons)

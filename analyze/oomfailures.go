@@ -3,6 +3,10 @@ package analyze
 import (
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -51,7 +55,7 @@ const retryNs = 10_000_000_000
 type failureScan struct {
 	t       *Timeline
 	list    []failure
-	threads []failingThread // by originTable.thread
+	threads []failingThread // by origin.Table.Thread
 	number  int32
 }
 
@@ -63,25 +67,25 @@ type failingThread struct {
 }
 
 func (s *failureScan) thread(origin int32) *failingThread {
-	n := s.t.origins.thread[origin]
-	s.threads = grow(s.threads, n)
+	n := s.t.origins.Thread[origin]
+	s.threads = units.Grow(s.threads, n)
 	return &s.threads[n]
 }
 
 // driver takes a change of the driver's memory.
-func (s *failureScan) driver(c *change) {
+func (s *failureScan) driver(c *ledger.Change) {
 	switch {
-	case c.what == allocFailed && c.ptr == resultOutOfMemory:
-		th := s.thread(c.by)
+	case c.Kind == ledger.AllocFailed && c.Ptr == resultOutOfMemory:
+		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, failure{
-			number: s.number, atNs: c.atNs, firstNs: c.atNs, origin: c.by, requested: min(c.block.bytes, addressSpace), asked: min(c.block.bytes, addressSpace), calls: 1, deviceFree: -1,
-			stream: s.t.origins.list[c.by].stream, outcome: nothingSince,
+			number: s.number, atNs: c.AtNs, firstNs: c.AtNs, origin: c.By, requested: min(c.Block.Bytes, ledger.AddressSpace), asked: min(c.Block.Bytes, ledger.AddressSpace), calls: 1, deviceFree: -1,
+			stream: s.t.origins.List[c.By].Stream, outcome: nothingSince,
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
-	case c.what == allocated && len(s.list) > 0:
-		s.got(c.by, c.block.bytes, c.atNs, s.t.onHost(c.by))
+	case c.Kind == ledger.Allocated && len(s.list) > 0:
+		s.got(c.By, c.Block.Bytes, c.AtNs, s.t.onHost(c.By))
 	}
 }
 
@@ -98,7 +102,7 @@ func (s *failureScan) got(origin int32, bytes, atNs int64, host bool) {
 			return false
 		}
 		f.outcome, f.outcomeNs = recovered, atNs
-		if bytes == f.requested && atNs-f.atNs < retryNs && s.t.origins.list[origin].name == s.t.origins.list[f.origin].name {
+		if bytes == f.requested && atNs-f.atNs < retryNs && s.t.origins.List[origin].Name == s.t.origins.List[f.origin].Name {
 			f.outcome = retried
 		}
 		return true
@@ -106,65 +110,65 @@ func (s *failureScan) got(origin int32, bytes, atNs int64, host bool) {
 }
 
 // allocator takes a change of a caching allocator.
-func (s *failureScan) allocator(a *allocator, c *allocatorChange) {
-	switch c.what {
-	case outOfMemory:
-		if c.block.origin != noOrigin {
+func (s *failureScan) allocator(a *caching.Allocator, c *caching.Change) {
+	switch c.Op {
+	case caching.OutOfMemory:
+		if c.Block.Origin != originpkg.None {
 			s.givenUp(a, c)
 		}
-	case segmentFreed, segmentUnmapped:
-		if len(s.list) > 0 && c.origin != noOrigin {
-			if th := s.thread(c.origin); len(th.pending) > 0 {
-				s.list[th.pending[len(th.pending)-1]].returned += c.bytes
+	case caching.SegmentFreed, caching.SegmentUnmapped:
+		if len(s.list) > 0 && c.Origin != originpkg.None {
+			if th := s.thread(c.Origin); len(th.pending) > 0 {
+				s.list[th.pending[len(th.pending)-1]].returned += c.Bytes
 			}
 		}
-	case segmentAllocated, segmentMapped:
-		if len(s.list) > 0 && c.origin != noOrigin {
+	case caching.SegmentAllocated, caching.SegmentMapped:
+		if len(s.list) > 0 && c.Origin != originpkg.None {
 			s.madeGood(a, c)
 		}
-	case blockAllocated:
-		if len(s.list) == 0 || c.block.origin == noOrigin {
+	case caching.BlockAllocated:
+		if len(s.list) == 0 || c.Block.Origin == originpkg.None {
 			return
 		}
-		th := s.thread(c.block.origin)
+		th := s.thread(c.Block.Origin)
 		if th.grown > 0 {
 			f := &s.list[th.grown-1]
-			f.requested, f.pool, f.stream = c.block.requested, c.block.pool, c.block.stream
+			f.requested, f.pool, f.stream = c.Block.Requested, c.Block.Pool, c.Block.Stream
 			th.grown = 0
 		}
 		th.pending = th.pending[:0]
-		s.got(c.block.origin, c.block.requested, c.atNs, false)
+		s.got(c.Block.Origin, c.Block.Requested, c.AtNs, false)
 	}
 }
 
 // givenUp joins an allocator's request with the calls that it made in vain.
-func (s *failureScan) givenUp(a *allocator, c *allocatorChange) {
-	th := s.thread(c.block.origin)
+func (s *failureScan) givenUp(a *caching.Allocator, c *caching.Change) {
+	th := s.thread(c.Block.Origin)
 	f := failure{
-		number: s.number, atNs: c.atNs, firstNs: c.atNs, origin: c.block.origin, byAllocator: true, given: true, requested: c.block.requested,
-		deviceFree: c.deviceFree, pool: c.block.pool, stream: c.block.stream, outcome: nothingSince,
+		number: s.number, atNs: c.AtNs, firstNs: c.AtNs, origin: c.Block.Origin, byAllocator: true, given: true, requested: c.Block.Requested,
+		deviceFree: c.DeviceFree, pool: c.Block.Pool, stream: c.Block.Stream, outcome: nothingSince,
 	}
 	s.number++
-	s.join(th, &f, func(part *failure) bool { return s.causes(part, a, c.atNs, 0) })
+	s.join(th, &f, func(part *failure) bool { return s.causes(part, a, c.AtNs, 0) })
 	th.open = append(th.open, int32(len(s.list)))
 	s.list = append(s.list, f)
 }
 
 // madeGood ends a request that was refused at first.
-func (s *failureScan) madeGood(a *allocator, c *allocatorChange) {
-	th := s.thread(c.origin)
-	exact := c.bytes
-	if c.what == segmentMapped {
+func (s *failureScan) madeGood(a *caching.Allocator, c *caching.Change) {
+	th := s.thread(c.Origin)
+	exact := c.Bytes
+	if c.Op == caching.SegmentMapped {
 		exact = 0
 	}
-	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.causes(&s.list[i], a, c.atNs, exact) })
+	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.causes(&s.list[i], a, c.AtNs, exact) })
 	if at < 0 {
 		return
 	}
 	first := th.pending[at]
 	f := s.list[first]
-	f.calls, f.returned, f.byAllocator, f.outcome, f.outcomeNs = 0, 0, true, retried, c.atNs
-	s.join(th, &f, func(part *failure) bool { return s.causes(part, a, c.atNs, exact) })
+	f.calls, f.returned, f.byAllocator, f.outcome, f.outcomeNs = 0, 0, true, retried, c.AtNs
+	s.join(th, &f, func(part *failure) bool { return s.causes(part, a, c.AtNs, exact) })
 	f.joined = false
 	s.list[first] = f
 	th.grown = first + 1
@@ -189,12 +193,12 @@ func (s *failureScan) join(th *failingThread, f *failure, isPart func(*failure) 
 
 // causes reports whether a refusal of the driver is one that an allocator's request met
 // with: on its device, recently, and of the same bytes, if they are known.
-func (s *failureScan) causes(f *failure, a *allocator, atNs, exact int64) bool {
-	o := &s.t.origins.list[f.origin]
-	if o.pid != a.pid || o.device >= 0 && o.device != a.device || atNs-f.firstNs > retryNs {
+func (s *failureScan) causes(f *failure, a *caching.Allocator, atNs, exact int64) bool {
+	o := &s.t.origins.List[f.origin]
+	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > retryNs {
 		return false
 	}
-	switch s.t.origins.memory(f.origin) {
+	switch s.t.origins.Memory(f.origin) {
 	case format.MemoryPhysical:
 		return exact == 0
 	case format.MemoryDevice:
@@ -206,7 +210,7 @@ func (s *failureScan) causes(f *failure, a *allocator, atNs, exact int64) bool {
 // failures returns all failures of the recording in order of time.
 func (t *Timeline) failures() ([]failure, *programMemory, error) {
 	s := &failureScan{t: t}
-	l, all, err := t.replayAll(func(_ *ledger, c *change) { s.driver(c) }, s.allocator)
+	l, all, err := t.replayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.driver(c) }, s.allocator)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -227,10 +231,10 @@ func (s *failureScan) finish() ([]failure, error) {
 // settleFailures tells failures after which the thread worked from those after which it
 // did not, or its process ended.
 func (t *Timeline) settleFailures(list []failure) error {
-	last := make(map[thread]int64) // start of the last work given to the GPU
+	last := make(map[originpkg.Thread]int64) // start of the last work given to the GPU
 	for i := range list {
-		if o := &t.origins.list[list[i].origin]; list[i].outcome <= nothingSince {
-			last[thread{o.pid, o.tid}] = 0
+		if o := &t.origins.List[list[i].origin]; list[i].outcome <= nothingSince {
+			last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] = 0
 		}
 	}
 	if len(last) == 0 {
@@ -241,12 +245,12 @@ func (t *Timeline) settleFailures(list []failure) error {
 	}
 	for i := range list {
 		f := &list[i]
-		o := &t.origins.list[f.origin]
+		o := &t.origins.List[f.origin]
 		switch {
 		case f.outcome != nothingSince:
-		case last[thread{o.pid, o.tid}] > f.atNs:
+		case last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] > f.atNs:
 			f.outcome = wentOn
-		case t.facts.processes[o.pid].ExitNs > 0:
+		case t.facts.processes[o.Pid].ExitNs > 0:
 			f.outcome = endedThere
 		}
 	}
@@ -254,7 +258,7 @@ func (t *Timeline) settleFailures(list []failure) error {
 }
 
 // lastWork finds when each of the threads gave work to the GPU for the last time.
-func (t *Timeline) lastWork(last map[thread]int64) error {
+func (t *Timeline) lastWork(last map[originpkg.Thread]int64) error {
 	var kind format.Strings
 	var start []int64
 	var pid, tid []int32
@@ -272,7 +276,7 @@ func (t *Timeline) lastWork(last map[thread]int64) error {
 			if !work[kind.Index[i]] {
 				continue
 			}
-			th := thread{pid[i], tid[i]}
+			th := originpkg.Thread{Pid: pid[i], Tid: tid[i]}
 			if at, ok := last[th]; ok && ns > at {
 				last[th] = ns
 			}

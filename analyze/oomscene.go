@@ -7,6 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -18,9 +23,9 @@ type scene struct {
 
 	// Of the caching allocator of its process and device, if there is one.
 	hasAllocator bool
-	totals       AllocatorTotals
+	totals       caching.Totals
 	unseen       int64 // reserved bytes of which the segments are older than the recording
-	spaces       []*space
+	spaces       []*caching.Space
 	cached       []cachedPart
 	whole        int64 // bytes of segments without blocks, or whole steps of expandable ones that it may still give back
 	expandable   bool
@@ -84,16 +89,16 @@ type sceneScan struct {
 	number int32
 	recent []*scene // of the last second
 	p      *programMemory
-	most   map[*allocator]int64 // most bytes that were reserved
+	most   map[*caching.Allocator]int64 // most bytes that were reserved
 }
 
 // scenes replays the recording again and looks at what there was at failures.
 func (t *Timeline) scenes(list []*failure) ([]*scene, error) {
-	s := &sceneScan{t: t, wanted: make(map[int32]*scene), most: make(map[*allocator]int64)}
+	s := &sceneScan{t: t, wanted: make(map[int32]*scene), most: make(map[*caching.Allocator]int64)}
 	scenes := make([]*scene, len(list))
 	for i, f := range list {
-		o := &t.origins.list[f.origin]
-		scenes[i] = &scene{failure: f, pid: o.pid, tid: o.tid, device: o.device, memory: t.origins.memory(f.origin)}
+		o := &t.origins.List[f.origin]
+		scenes[i] = &scene{failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.origins.Memory(f.origin)}
 		s.wanted[f.number] = scenes[i]
 	}
 	_, err := t.replayProgram(s.program, s.driver, s.allocator)
@@ -103,19 +108,19 @@ func (t *Timeline) scenes(list []*failure) ([]*scene, error) {
 	return scenes, err
 }
 
-func (s *sceneScan) driver(c *change) {
-	if c.what == allocFailed && c.ptr == resultOutOfMemory {
+func (s *sceneScan) driver(c *ledger.Change) {
+	if c.Kind == ledger.AllocFailed && c.Ptr == resultOutOfMemory {
 		s.next()
 	}
 }
 
-func (s *sceneScan) allocator(a *allocator, c *allocatorChange) {
-	if c.what == segmentAllocated || c.what == segmentMapped {
-		s.most[a] = max(s.most[a], a.totals().Reserved+c.bytes)
+func (s *sceneScan) allocator(a *caching.Allocator, c *caching.Change) {
+	if c.Op == caching.SegmentAllocated || c.Op == caching.SegmentMapped {
+		s.most[a] = max(s.most[a], a.Totals().Reserved+c.Bytes)
 	}
-	if c.what == outOfMemory && c.block.origin != noOrigin {
+	if c.Op == caching.OutOfMemory && c.Block.Origin != originpkg.None {
 		if s.p == nil { // it is the first thing that happens
-			s.p = &programMemory{t: s.t, allocators: a.set}
+			s.p = &programMemory{t: s.t, allocators: a.Set}
 		}
 		s.next()
 	}
@@ -123,16 +128,16 @@ func (s *sceneScan) allocator(a *allocator, c *allocatorChange) {
 
 // program takes a change of what the program has; the driver's come before driver hears
 // of them.
-func (s *sceneScan) program(p *programMemory, c *change) {
+func (s *sceneScan) program(p *programMemory, c *ledger.Change) {
 	s.p = p
-	if c.what != freed && c.what != freedWithCtx || len(s.recent) == 0 {
+	if c.Kind != ledger.Freed && c.Kind != ledger.FreedWithCtx || len(s.recent) == 0 {
 		return
 	}
-	s.recent = slices.DeleteFunc(s.recent, func(sc *scene) bool { return c.atNs > sc.atNs+freedAfterNs })
-	o := &s.t.origins.list[c.block.origin]
+	s.recent = slices.DeleteFunc(s.recent, func(sc *scene) bool { return c.AtNs > sc.atNs+freedAfterNs })
+	o := &s.t.origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
-		if o.pid == sc.pid && o.device == sc.device && s.t.onHost(c.block.origin) == isHost(sc.memory) {
-			sc.freedNext += c.block.bytes
+		if o.Pid == sc.pid && o.Device == sc.device && s.t.onHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
+			sc.freedNext += c.Block.Bytes
 		}
 	}
 }
@@ -153,29 +158,29 @@ func (s *sceneScan) next() {
 // hold notes what places hold on the device of a failure, or of the host's memory.
 func (s *sceneScan) hold(sc *scene) {
 	var held []holding // by origin
-	s.p.each(func(_ int64, b block) {
-		held = grow(held, b.origin)
-		held[b.origin].bytes += b.bytes
-		held[b.origin].blocks++
+	s.p.each(func(_ int64, b ledger.Block) {
+		held = units.Grow(held, b.Origin)
+		held[b.Origin].bytes += b.Bytes
+		held[b.Origin].blocks++
 	})
 	type key struct{ memory, site string }
 	found := make(map[key]*holdingSite)
 	gpu, paired := s.t.facts.gpuOf(sc.pid, sc.device)
 	for id, h := range held {
 		origin := int32(id)
-		o := &s.t.origins.list[origin]
-		if h.blocks == 0 || s.t.onHost(origin) != isHost(sc.memory) {
+		o := &s.t.origins.List[origin]
+		if h.blocks == 0 || s.t.onHost(origin) != ledger.IsHost(sc.memory) {
 			continue
 		}
-		if o.pid != sc.pid || o.device != sc.device && !isHost(sc.memory) {
-			if other, ok := s.t.facts.gpuOf(o.pid, o.device); paired && ok && other == gpu {
+		if o.Pid != sc.pid || o.Device != sc.device && !ledger.IsHost(sc.memory) {
+			if other, ok := s.t.facts.gpuOf(o.Pid, o.Device); paired && ok && other == gpu {
 				sc.tracked += h.bytes
 			}
 			continue
 		}
 		sc.tracked += h.bytes
 		sc.ownBytes += h.bytes
-		k := key{s.t.origins.memory(origin), s.t.siteLabel(origin)}
+		k := key{s.t.origins.Memory(origin), s.t.siteLabel(origin)}
 		if found[k] == nil {
 			found[k] = &holdingSite{memory: k.memory, site: k.site}
 		}
@@ -191,34 +196,34 @@ func (s *sceneScan) hold(sc *scene) {
 }
 
 func (s *sceneScan) lookAtAllocator(sc *scene) {
-	if s.p.allocators == nil || isHost(sc.memory) {
+	if s.p.allocators == nil || ledger.IsHost(sc.memory) {
 		return
 	}
-	for _, a := range s.p.allocators.list {
-		if a == nil || a.pid != sc.pid || a.device != sc.device {
+	for _, a := range s.p.allocators.List {
+		if a == nil || a.Pid != sc.pid || a.Device != sc.device {
 			continue
 		}
 		sc.hasAllocator = true
-		sc.totals = a.totals()
-		sc.expandable = a.rules.expandable
-		sc.spaces = a.survey(nil)
-		sc.unseen = a.unseen(sc.spaces)
+		sc.totals = a.Totals()
+		sc.expandable = a.Rules.Expandable
+		sc.spaces = a.Survey(nil)
+		sc.unseen = a.Unseen(sc.spaces)
 		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
-		sc.size = a.rules.round(sc.requested)
-		sc.boundLimit(&a.rules, s.most[a])
+		sc.size = a.Rules.Round(sc.requested)
+		sc.boundLimit(&a.Rules, s.most[a])
 		s.sortCached(sc, a)
 	}
 }
 
 // boundLimit sets the bounds of the allocator's limit. It reserved most bytes before, and would not
 // reserve a segment for the request. If the two contradict each other, the limit was lowered.
-func (sc *scene) boundLimit(rules *allocatorRules, most int64) {
+func (sc *scene) boundLimit(rules *caching.Rules, most int64) {
 	if !sc.hitOwnLimit() {
 		return
 	}
 	whole := *rules
-	whole.expandable = false // PyTorch compares the limit with a segment for the request in any case
-	sc.limitBelow = sc.totals.Reserved + whole.segment(sc.size)
+	whole.Expandable = false // PyTorch compares the limit with a segment for the request in any case
+	sc.limitBelow = sc.totals.Reserved + whole.Segment(sc.size)
 	if most = max(most, sc.totals.Reserved); most < sc.limitBelow {
 		sc.limitLeast = most
 	}
@@ -228,7 +233,7 @@ func (sc *scene) boundLimit(rules *allocatorRules, most int64) {
 func (sc *scene) hitOwnLimit() bool { return sc.byAllocator && sc.given && sc.calls == 0 }
 
 // sortCached tells for each gap why the request could not use it.
-func (s *sceneScan) sortCached(sc *scene, a *allocator) {
+func (s *sceneScan) sortCached(sc *scene, a *caching.Allocator) {
 	parts := make(map[cachedReason]*cachedPart)
 	at := func(r cachedReason) *cachedPart {
 		if parts[r] == nil {
@@ -236,9 +241,9 @@ func (s *sceneScan) sortCached(sc *scene, a *allocator) {
 		}
 		return parts[r]
 	}
-	for seg := range a.ranges() {
+	for seg := range a.Ranges() {
 		s.sortSegment(sc, a, seg, at)
-		sc.expandable = sc.expandable || seg.isStretch()
+		sc.expandable = sc.expandable || seg.IsStretch()
 	}
 	for r := range largeEnough + 1 {
 		if p := parts[r]; p != nil {
@@ -249,36 +254,36 @@ func (s *sceneScan) sortCached(sc *scene, a *allocator) {
 	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
-func (s *sceneScan) sortSegment(sc *scene, a *allocator, seg *segment, at func(cachedReason) *cachedPart) {
-	empty := !seg.isStretch() && seg.used == 0
+func (s *sceneScan) sortSegment(sc *scene, a *caching.Allocator, seg *caching.Segment, at func(cachedReason) *cachedPart) {
+	empty := !seg.IsStretch() && seg.Used == 0
 	counted := make(map[cachedReason]bool)
 	var parts []*cachedPart
 	var gaps, step int64
-	if seg.isStretch() {
-		step = a.step(seg)
+	if seg.IsStretch() {
+		step = a.Step(seg)
 	}
-	for _, p := range a.within(seg) {
+	for _, p := range a.Within(seg) {
 		var part *cachedPart
 		switch {
-		case p.state == isAwaiting:
+		case p.State == caching.IsAwaiting:
 			part = at(awaited)
-		case p.state == isBlock:
+		case p.State == caching.IsBlock:
 			continue
 		default:
 			part = at(sc.reason(a, seg, p, empty))
-			gaps += p.size
-			if !empty && p.size < sc.size {
-				sc.fragmented += p.size
+			gaps += p.Size
+			if !empty && p.Size < sc.size {
+				sc.fragmented += p.Size
 			}
 			if empty {
-				sc.whole += p.size
-			} else if seg.isStretch() && !sc.given { // before it gives up, the allocator gives back what it can
-				sc.whole += wholeSteps(seg.ptr, p.ptr, p.size, step)
+				sc.whole += p.Size
+			} else if seg.IsStretch() && !sc.given { // before it gives up, the allocator gives back what it can
+				sc.whole += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
 			}
 		}
-		part.bytes += p.size
+		part.bytes += p.Size
 		part.pieces++
-		part.largest = max(part.largest, p.size)
+		part.largest = max(part.largest, p.Size)
 		if !counted[part.reason] {
 			counted[part.reason] = true
 			part.segments++
@@ -288,30 +293,30 @@ func (s *sceneScan) sortSegment(sc *scene, a *allocator, seg *segment, at func(c
 	if gaps == 0 || empty {
 		return
 	}
-	for _, p := range a.within(seg) {
-		if p.state != isGap {
+	for _, p := range a.Within(seg) {
+		if p.State != caching.IsGap {
 			for _, part := range parts {
-				part.holders[p.origin] += gaps
+				part.holders[p.Origin] += gaps
 			}
 		}
 	}
 }
 
 // reason says why a gap is of no use to the request of a scene.
-func (sc *scene) reason(a *allocator, seg *segment, p *piece, empty bool) cachedReason {
-	small := a.rules.round(sc.requested) <= smallRequest
+func (sc *scene) reason(a *caching.Allocator, seg *caching.Segment, p *caching.Piece, empty bool) cachedReason {
+	small := a.Rules.Round(sc.requested) <= caching.SmallRequest
 	switch {
-	case !sc.byAllocator && empty, empty && p.size < sc.requested:
+	case !sc.byAllocator && empty, empty && p.Size < sc.requested:
 		return goesBack
 	case !sc.byAllocator:
 		return tooSmall // to the driver all pieces of segments in use are too small
-	case p.pool != sc.pool:
+	case p.Pool != sc.pool:
 		return otherPool
-	case p.stream != sc.stream:
+	case p.Stream != sc.stream:
 		return otherStream
-	case !seg.isStretch() && small != (seg.size == smallSegment):
+	case !seg.IsStretch() && small != (seg.Size == caching.SmallSegment):
 		return otherClass
-	case p.size < sc.requested:
+	case p.Size < sc.requested:
 		return tooSmall
 	}
 	return largeEnough
@@ -334,7 +339,7 @@ func (s *sceneScan) topHolder(p *cachedPart) string {
 
 // blockSite is the place that allocated a block.
 func (t *Timeline) blockSite(origin int32) string {
-	if origin == noOrigin {
+	if origin == originpkg.None {
 		return "(before the recording)"
 	}
 	return t.siteLabel(origin)
@@ -353,9 +358,6 @@ type freeMemory struct {
 	others            any   // used by other processes
 	othersNamed       []string
 }
-
-// metricMemoryFree is what NVML says is free of a device.
-const metricMemoryFree = "memory_free_bytes"
 
 // fromAllocator is the source of numbers that PyTorch asked the driver for itself.
 const fromAllocator = "the allocator"
@@ -384,9 +386,9 @@ func (t *Timeline) freeAt(sc *scene) freeMemory {
 		f.total = max(f.total, m.MemoryBytes)
 	} else {
 		f.total = max(f.total, t.facts.devices[index].totalBytes)
-		if s, ok := t.facts.nearest(metricMemoryFree, index, sc.atNs); ok {
-			f.nvml, f.nvmlAgeNs = roundInt(s.value), sc.atNs-s.atNs
-			take(roundInt(s.value), sc.atNs-s.atNs, "NVML")
+		if s, ok := t.facts.nearest(catalog.MetricMemoryFree, index, sc.atNs); ok {
+			f.nvml, f.nvmlAgeNs = units.RoundInt(s.value), sc.atNs-s.atNs
+			take(units.RoundInt(s.value), sc.atNs-s.atNs, "NVML")
 		}
 		t.otherProcesses(&f, sc, index)
 	}
@@ -407,10 +409,10 @@ func (t *Timeline) otherProcesses(f *freeMemory, sc *scene, index int32) {
 		if s.pid == sc.pid {
 			continue
 		}
-		sum += roundInt(s.value)
+		sum += units.RoundInt(s.value)
 		f.others = sum
 		if name, _ := t.processName(s.pid); len(f.othersNamed) < 3 {
-			f.othersNamed = append(f.othersNamed, fmt.Sprintf("%d %s %s", s.pid, name, bytesText(roundInt(s.value))))
+			f.othersNamed = append(f.othersNamed, fmt.Sprintf("%d %s %s", s.pid, name, units.Bytes(units.RoundInt(s.value))))
 		}
 	}
 }
@@ -426,4 +428,6 @@ func (t *Timeline) askedNear(device int32, atNs int64) (best freeSample, ok bool
 }
 
 // onDevice reports whether memory of a device was asked for.
-func (sc *scene) onDevice() bool { return !isHost(sc.memory) && sc.memory != format.MemoryManaged }
+func (sc *scene) onDevice() bool {
+	return !ledger.IsHost(sc.memory) && sc.memory != format.MemoryManaged
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -77,9 +78,9 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 		tp.add(format.Row{Kind: format.KindProcess, StartNs: epoch, Pid: 42, Name: "train", Device: -1,
 			Message: `{"devices":[{"ordinal":0,"uuid":"` + uuid + `"}]}`})
 		for device := range int32(2) {
-			tp.nvml(device, second, metricMemoryFree, 60<<30)
-			tp.nvml(device, second, metricMemoryUsed, 20<<30)
-			tp.nvml(device, second, metricMemoryTotal, 80<<30)
+			tp.nvml(device, second, catalog.MetricMemoryFree, 60<<30)
+			tp.nvml(device, second, catalog.MetricMemoryUsed, 20<<30)
+			tp.nvml(device, second, catalog.MetricMemoryTotal, 80<<30)
 		}
 		tl := tp.timeline()
 		free := tl.freeAt(&scene{pid: 42, failure: &failure{atNs: epoch + second, deviceFree: -1}})

@@ -8,6 +8,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -31,7 +35,7 @@ var perfettoColumns = []Column{
 
 // PerfettoOptions shape a trace.
 type PerfettoOptions struct {
-	Filter
+	query.Filter
 	// MaxSlices bounds slices and instants; 0 is no bound. Beyond it calls are left
 	// out, counters are not.
 	MaxSlices int64
@@ -48,7 +52,7 @@ type PerfettoStats struct {
 	// LeftOutNs is the start of the first of those, Unix ns.
 	LeftOutNs int64
 	Quality   Quality
-	NoMatch   *NoMatch
+	NoMatch   *query.NoMatch
 }
 
 // Perfetto writes the recording as a trace for ui.perfetto.dev. It streams: packets
@@ -80,7 +84,7 @@ func (t *Timeline) Perfetto(out io.Writer, opt PerfettoOptions) (*PerfettoStats,
 	p.w.end(p.window.ToNs)
 	p.stats.Quality = t.quality(&counts.counts)
 	if p.stats.Calls+p.stats.LeftOut == 0 && t.scan.events > 0 {
-		p.stats.NoMatch = p.seen.explain(&p.filter)
+		p.stats.NoMatch = p.seen.Explain(&p.filter)
 	}
 	return &p.stats, p.w.err
 }
@@ -89,10 +93,10 @@ func (t *Timeline) Perfetto(out io.Writer, opt PerfettoOptions) (*PerfettoStats,
 type trace struct {
 	t      *Timeline
 	w      *traceWriter
-	filter Filter
-	window Window
+	filter query.Filter
+	window query.Window
 	stats  PerfettoStats
-	seen   *callers
+	seen   *query.Callers
 	max    int64
 	slices int64 // slices and instants of calls, of this part
 	full   bool  // a call was left out: so are all after it
@@ -123,7 +127,7 @@ type threadTrack struct {
 type sliceEnd struct {
 	startNs, atNs  int64
 	thread         *threadTrack // nil: only what follows ends
-	who            thread
+	who            origin.Thread
 	name, category string
 	stack          int32
 	opens          bool // it is on a track of its own
@@ -147,7 +151,7 @@ type mark struct {
 func newTrace(t *Timeline, out io.Writer, opt PerfettoOptions) *trace {
 	p := &trace{
 		t: t, w: newTraceWriter(out, &t.stacks, t.rec.Meta.ClockOffsetNs), filter: opt.Filter,
-		window: opt.Filter.window(t.Recording()), max: opt.MaxSlices, more: opt.Next, seen: newCallers(), stats: PerfettoStats{Parts: 1},
+		window: opt.Filter.Window(t.Recording()), max: opt.MaxSlices, more: opt.Next, seen: query.NewCallers(), stats: PerfettoStats{Parts: 1},
 		traceTracks: newTraceTracks(), levels: make(map[trackKey]levelNow), launches: make(map[launchNotes][]byte), samples: t.allSamples(),
 	}
 	for _, x := range t.facts.xids {
@@ -158,7 +162,7 @@ func newTrace(t *Timeline, out io.Writer, opt PerfettoOptions) *trace {
 	}
 	for _, l := range t.facts.lost {
 		p.marks = append(p.marks, mark{l.startNs, func() {
-			p.instant(p.ownTrack(), fmt.Sprintf("%s %s calls lost", thousands(l.calls), l.class))
+			p.instant(p.ownTrack(), fmt.Sprintf("%s %s calls lost", units.Count(l.calls), l.class))
 			p.w.note("interval_ns", annotationInt, uint64(l.durNs))
 			p.w.finish(l.startNs)
 		}})
@@ -225,7 +229,7 @@ func (p *trace) beginSlice(e sliceEnd) {
 		e.atNs = min(e.atNs, e.thread.open[n-1])
 	}
 	e.thread.open = append(e.thread.open, e.atNs)
-	p.ends = heapPush(p.ends, e, sliceEnd.before)
+	p.ends = stats.HeapPush(p.ends, e, sliceEnd.before)
 	p.w.start(eventSliceBegin, e.thread.uuid)
 }
 
@@ -233,14 +237,14 @@ func (e sliceEnd) before(o sliceEnd) bool { return e.atNs < o.atNs }
 
 func (p *trace) endSlice() {
 	e := p.ends[0]
-	p.ends = heapPop(p.ends, sliceEnd.before)
+	p.ends = stats.HeapPop(p.ends, sliceEnd.before)
 	if e.thread != nil {
 		e.thread.open = e.thread.open[:len(e.thread.open)-1]
 		p.w.start(eventSliceEnd, e.thread.uuid)
 		p.w.finishPlain(e.atNs)
 	}
 	if e.waits {
-		p.wait(e.atNs, e.who.pid, -1)
+		p.wait(e.atNs, e.who.Pid, -1)
 	}
 }
 

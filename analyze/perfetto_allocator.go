@@ -3,6 +3,9 @@ package analyze
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // allocatorTrack is what names of counters of caching allocators begin with.
@@ -15,51 +18,51 @@ const levelInterval = 1_000_000
 // allocatorLevels are the totals of caching allocators as steps of a trace.
 type allocatorLevels struct {
 	t      *Timeline
-	filter *Filter
+	filter *query.Filter
 	send   func(memoryStep)
-	shown  map[*allocator]shownTotals
-	order  []*allocator // as they were met
+	shown  map[*caching.Allocator]shownTotals
+	order  []*caching.Allocator // as they were met
 }
 
 type shownTotals struct {
 	atNs   int64
-	totals AllocatorTotals
+	totals caching.Totals
 }
 
-func newAllocatorLevels(t *Timeline, f *Filter, send func(memoryStep)) *allocatorLevels {
-	return &allocatorLevels{t: t, filter: f, send: send, shown: make(map[*allocator]shownTotals)}
+func newAllocatorLevels(t *Timeline, f *query.Filter, send func(memoryStep)) *allocatorLevels {
+	return &allocatorLevels{t: t, filter: f, send: send, shown: make(map[*caching.Allocator]shownTotals)}
 }
 
 // consume sees what an allocator's totals have been until now.
-func (l *allocatorLevels) consume(a *allocator, c *allocatorChange) {
-	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.device) || len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.pid) {
+func (l *allocatorLevels) consume(a *caching.Allocator, c *caching.Change) {
+	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.Device) || len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.Pid) {
 		return
 	}
-	if c.what == outOfMemory {
-		l.send(memoryStep{atNs: c.atNs, device: a.device, failed: true, bytes: c.block.requested})
+	if c.Op == caching.OutOfMemory {
+		l.send(memoryStep{atNs: c.AtNs, device: a.Device, failed: true, bytes: c.Block.Requested})
 	}
 	last, known := l.shown[a]
 	if !known {
 		l.order = append(l.order, a)
-	} else if c.atNs-last.atNs < levelInterval {
+	} else if c.AtNs-last.atNs < levelInterval {
 		return
 	}
-	l.show(a, c.atNs, last, known)
+	l.show(a, c.AtNs, last, known)
 }
 
-func (l *allocatorLevels) show(a *allocator, atNs int64, last shownTotals, known bool) {
-	now, whose := a.totals(), ""
+func (l *allocatorLevels) show(a *caching.Allocator, atNs int64, last shownTotals, known bool) {
+	now, whose := a.Totals(), ""
 	if len(l.t.facts.processes) > 1 {
-		whose = fmt.Sprintf(" of process %d", a.pid)
+		whose = fmt.Sprintf(" of process %d", a.Pid)
 	}
 	step := func(what string, value, before int64) {
 		if !known || value != before {
-			l.send(memoryStep{atNs: atNs, device: a.device, what: allocatorTrack + what + whose, live: value})
+			l.send(memoryStep{atNs: atNs, device: a.Device, what: allocatorTrack + what + whose, live: value})
 		}
 	}
 	step("allocated", now.Allocated, last.totals.Allocated)
 	step("reserved", now.Reserved, last.totals.Reserved)
-	if !a.reports {
+	if !a.Reports {
 		step("requested", now.Requested, last.totals.Requested)
 	}
 	l.shown[a] = shownTotals{atNs, now}

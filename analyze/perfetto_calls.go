@@ -5,6 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -100,18 +105,18 @@ func (p *trace) selected(c *traceColumns) []traceCall {
 	f := &p.filter
 	rows := slices.Grow(c.rows[:0], len(c.start))
 	for i, start := range c.start {
-		call := traceCall{startNs: start, endNs: endOf(start, c.dur[i]), columns: c, row: int32(i)}
+		call := traceCall{startNs: start, endNs: units.EndOf(start, c.dur[i]), columns: c, row: int32(i)}
 		if c.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			call.endNs = start // how long it took is not known
 		}
 		if start > p.window.ToNs || call.endNs < p.window.FromNs {
 			continue
 		}
-		if f.callers() {
-			p.seen.add(c.pid[i], c.tid[i], c.device[i], c.stream[i])
+		if f.Callers() {
+			p.seen.Add(c.pid[i], c.tid[i], c.device[i], c.stream[i])
 		}
 		kind := c.kind.At(i)
-		if f.caller(c.pid[i], c.tid[i], c.device[i], c.stream[i]) && f.kernel(kind, c.kernel.At(i)) && f.size(kind, c.bytes[i]) {
+		if f.PassesCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i]) && f.PassesKernel(kind, c.kernel.At(i)) && f.PassesSize(kind, c.bytes[i]) {
 			rows = append(rows, call)
 		}
 	}
@@ -131,10 +136,10 @@ func (p *trace) call(call *traceCall) error {
 	if lane {
 		needs = 2
 	}
-	slice := sliceEnd{startNs: call.startNs, atNs: call.endNs, who: thread{c.pid[i], c.tid[i]}, stack: c.stack[i], name: c.name.At(i), category: kind,
+	slice := sliceEnd{startNs: call.startNs, atNs: call.endNs, who: origin.Thread{Pid: c.pid[i], Tid: c.tid[i]}, stack: c.stack[i], name: c.name.At(i), category: kind,
 		waits: kind == format.KindSync && flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 && !strings.Contains(c.name.At(i), "Query")}
 	if slice.waits {
-		p.wait(call.startNs, slice.who.pid, 1)
+		p.wait(call.startNs, slice.who.Pid, 1)
 	}
 	if p.max > 0 && p.slices+needs > p.max && p.more != nil && p.slices > 0 {
 		if err := p.nextPart(call.startNs); err != nil {
@@ -185,7 +190,7 @@ func (p *trace) openCall(slice sliceEnd) {
 // leaveOut counts a call that is too many and says on a track where they begin.
 func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
 	if slice.waits { // counters go on
-		p.ends = heapPush(p.ends, slice, sliceEnd.before)
+		p.ends = stats.HeapPush(p.ends, slice, sliceEnd.before)
 	}
 	p.stats.LeftOut++
 	if p.stats.LeftOut > 1 {
@@ -193,7 +198,7 @@ func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
 	}
 	p.full = true // a smaller call that would still fit must not follow one left out
 	p.stats.LeftOutNs = call.startNs
-	p.instant(p.ownTrack(), fmt.Sprintf("calls from here on are left out: %s slices are the limit", thousands(p.slices)))
+	p.instant(p.ownTrack(), fmt.Sprintf("calls from here on are left out: %s slices are the limit", units.Count(p.slices)))
 	p.w.finish(call.startNs)
 }
 
@@ -204,7 +209,7 @@ func (p *trace) lane(call *traceCall, kind string) {
 	switch {
 	case c.kernel.At(i) != "":
 		p.w.nameID(c.kernelNameIDs.at(p.w, &c.kernel, i))
-	case kind == format.KindLaunch && baseName(c.name.At(i)) == "cuGraphLaunch":
+	case kind == format.KindLaunch && catalog.BaseName(c.name.At(i)) == "cuGraphLaunch":
 		p.graph(c, i, call.startNs)
 	case c.copy.At(i) != "":
 		p.w.name(c.name.At(i) + " " + c.copy.At(i))
@@ -219,7 +224,7 @@ func (p *trace) lane(call *traceCall, kind string) {
 // graph names the launch of a graph by how many kernels it holds, and lists what it holds as far as that is known.
 func (p *trace) graph(c *traceColumns, i int, ns int64) {
 	if n := int64(c.value[i]); n > 0 {
-		p.w.name("graph of " + plural(n, "kernel"))
+		p.w.name("graph of " + units.Plural(n, "kernel"))
 	} else {
 		p.w.name("graph")
 	}
@@ -298,7 +303,7 @@ func (p *trace) encodeArguments(c *traceColumns, i int, kind string) {
 	pointer("ptr", c.ptr[i])
 	pointer("src_ptr", c.src[i])
 	if c.stream[i] != 0 || isLane(kind) {
-		w.noteText("stream", streamName(c.stream[i]))
+		w.noteText("stream", query.StreamName(c.stream[i]))
 	}
 	text("memory_kind", &c.memoryIDs, &c.memory)
 	text("copy_kind", &c.copyIDs, &c.copy)

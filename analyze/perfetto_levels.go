@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // memoryStep is a new level of live memory, or a failed allocation.
@@ -22,13 +26,13 @@ const allMemory = "all"
 
 // stepCounts is what a replay that ran as an iterator has to say at its end.
 type stepCounts struct {
-	counts replayCounts
+	counts ledger.Counts
 	err    error
 }
 
 // memorySteps replays memory as an iterator over its levels. Its counts are whole
 // once it came to its end.
-func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
+func (t *Timeline) memorySteps(f *query.Filter) (iter.Seq[memoryStep], *stepCounts) {
 	done := new(stepCounts)
 	return func(yield func(memoryStep) bool) {
 		use := t.newMemoryUse(f)
@@ -47,27 +51,27 @@ func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
 			clear(exits)
 		}
 		levels := newAllocatorLevels(t, f, send)
-		l, _, err := t.replayAll(func(_ *ledger, c *change) {
+		l, _, err := t.replayAll(func(_ *ledger.Ledger, c *ledger.Change) {
 			kind, total := use.consume(c)
 			if kind == nil {
 				return
 			}
-			o := &t.origins.list[c.block.origin]
-			s := memoryStep{atNs: c.atNs, device: o.device, memory: t.origins.memory(c.block.origin), live: kind.live}
+			o := &t.origins.List[c.Block.Origin]
+			s := memoryStep{atNs: c.AtNs, device: o.Device, memory: t.origins.Memory(c.Block.Origin), live: kind.live}
 			all := s
 			all.memory = allMemory
 			if total != nil {
 				all.live = total.live
 			}
-			switch c.what {
-			case allocFailed:
-				s.failed, s.bytes = true, c.block.bytes
+			switch c.Kind {
+			case ledger.AllocFailed:
+				s.failed, s.bytes = true, c.Block.Bytes
 				send(s)
-			case freedByExit, freedWithCtx:
-				if c.atNs != exitNs {
+			case ledger.FreedByExit, ledger.FreedWithCtx:
+				if c.AtNs != exitNs {
 					flush()
 				}
-				exitNs = c.atNs
+				exitNs = c.AtNs
 				exits[memoryPlace{s.device, s.memory}] = s
 				if total != nil {
 					exits[memoryPlace{s.device, allMemory}] = all
@@ -83,7 +87,7 @@ func (t *Timeline) memorySteps(f *Filter) (iter.Seq[memoryStep], *stepCounts) {
 		flush()
 		levels.finish(t.Recording().ToNs)
 		if done.err = err; err == nil {
-			done.counts = l.counts
+			done.counts = l.Counts
 		}
 	}, done
 }
@@ -106,7 +110,7 @@ func (p *trace) memoryStep(s *memoryStep) {
 	at := max(s.atNs, p.window.FromNs)
 	if s.failed {
 		if s.atNs >= p.window.FromNs {
-			p.instant(p.gpuTrack(s.device, "failed allocations"), "allocation failed: "+bytesText(s.bytes))
+			p.instant(p.gpuTrack(s.device, "failed allocations"), "allocation failed: "+units.Bytes(s.bytes))
 			p.w.note("bytes", annotationInt, uint64(s.bytes))
 			p.w.finish(at)
 		}
@@ -127,7 +131,7 @@ func (p *trace) sample(s *sample) {
 	}
 	name, unit := deviceFree, byteCounter
 	if s.metric != metricDeviceFree {
-		metric := p.t.facts.metrics.list[s.metric]
+		metric := p.t.facts.metrics.List[s.metric]
 		name, unit = "NVML "+metric, counterUnit(metric)
 	}
 	p.level(s.atNs, trackKey{device: s.device, what: name}, unit, s.value)

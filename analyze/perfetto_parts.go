@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/stats"
 )
 
 // nextPart ends the trace that is being written and goes on in another: with the calls that reach into it, whole, and with the
@@ -66,7 +68,7 @@ func (p *trace) carry(e *sliceEnd) {
 	again := *e
 	switch {
 	case e.thread == nil:
-		p.ends = heapPush(p.ends, again, sliceEnd.before)
+		p.ends = stats.HeapPush(p.ends, again, sliceEnd.before)
 		return
 	case e.opens:
 		again.thread = p.openTrack(e.who, e.name)

@@ -1,6 +1,10 @@
 package analyze
 
-import "math"
+import (
+	"math"
+
+	"github.com/gpurec/gpurec/analyze/query"
+)
 
 // samplingMarks say in a trace when launches, or their stacks, were not recorded.
 func (p *trace) samplingMarks() (marks []mark) {
@@ -8,8 +12,8 @@ func (p *trace) samplingMarks() (marks []mark) {
 	end := p.t.Recording().ToNs
 	for _, kind := range []struct {
 		name  string
-		times []Window
-	}{{"launches not recorded (--max-overhead)", s.noLaunches}, {"stacks of launches not recorded (--max-overhead)", s.noStacks}} {
+		times []query.Window
+	}{{"launches not recorded (--max-overhead)", s.NoLaunches}, {"stacks of launches not recorded (--max-overhead)", s.NoStacks}} {
 		for _, w := range kind.times {
 			if w.ToNs == math.MaxInt64 {
 				w.ToNs = max(w.FromNs, end)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -252,8 +254,8 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	use := tl.newMemoryUse(&Filter{})
-	if _, err := tl.replay(func(_ *ledger, c *change) { use.consume(c) }); err != nil {
+	use := tl.newMemoryUse(&query.Filter{})
+	if _, err := tl.replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), use.total[0].peak; got != want {
@@ -308,8 +310,8 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 		if n := len(slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant })); n != unknown || n == 0 {
 			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
 		}
-		use := tl.newMemoryUse(&Filter{})
-		if _, err := tl.replay(func(_ *ledger, c *change) { use.consume(c) }); err != nil {
+		use := tl.newMemoryUse(&query.Filter{})
+		if _, err := tl.replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
 			t.Fatal(err)
 		}
 		for device, total := range use.total {
@@ -343,7 +345,7 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 
 func TestTraceOfAWindow(t *testing.T) {
 	tp := training(t)
-	f := Filter{FromNs: epoch + 10*second, ToNs: epoch + 11*second}
+	f := query.Filter{FromNs: epoch + 10*second, ToNs: epoch + 11*second}
 	d, _ := traced(t, tp.timeline(), PerfettoOptions{Filter: f})
 	offset := tp.meta.ClockOffsetNs
 	for _, s := range d.onThreads() {

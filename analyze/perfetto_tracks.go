@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // Fields of TrackDescriptor beyond those that every track has.
@@ -31,7 +35,7 @@ func counterUnit(metric string) []byte {
 	case "percent", "pct":
 		unit = "%"
 	}
-	return appendBytes(nil, 6, validUTF8(unit))
+	return appendBytes(nil, 6, units.ValidUTF8(unit))
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -48,7 +52,7 @@ var threadCounter = appendBytes(nil, 6, "threads")
 type traceTracks struct {
 	nextUUID  uint64
 	processes map[int32]uint64
-	threads   map[thread]*threadTrack
+	threads   map[origin.Thread]*threadTrack
 	gpus      map[int32]uint64
 	tracks    map[trackKey]uint64
 	lanes     map[lane]uint64
@@ -56,7 +60,7 @@ type traceTracks struct {
 }
 
 func newTraceTracks() traceTracks {
-	return traceTracks{processes: make(map[int32]uint64), threads: make(map[thread]*threadTrack), gpus: make(map[int32]uint64),
+	return traceTracks{processes: make(map[int32]uint64), threads: make(map[origin.Thread]*threadTrack), gpus: make(map[int32]uint64),
 		tracks: make(map[trackKey]uint64), lanes: make(map[lane]uint64)}
 }
 
@@ -72,34 +76,34 @@ func (p *trace) processTrack(pid int32) uint64 {
 		uuid = p.uuid()
 		p.processes[pid] = uuid
 		d := appendVarint(nil, 1, uint64(pid))
-		d = appendBytes(d, 6, validUTF8(p.t.processTitle(pid)))
+		d = appendBytes(d, 6, units.ValidUTF8(p.t.processTitle(pid)))
 		p.w.track(uuid, 0, "", appendBytes(nil, trackProcess, d))
 	}
 	return uuid
 }
 
 // threadTrack returns the track of a thread, under that of its process.
-func (p *trace) threadTrack(th thread) *threadTrack {
+func (p *trace) threadTrack(th origin.Thread) *threadTrack {
 	if tr, ok := p.threads[th]; ok {
 		return tr
 	}
-	p.processTrack(th.pid)
+	p.processTrack(th.Pid)
 	tr := &threadTrack{uuid: p.uuid()}
 	p.threads[th] = tr
-	d := appendVarint(nil, 1, uint64(th.pid))
-	d = appendVarint(d, 2, uint64(th.tid))
+	d := appendVarint(nil, 1, uint64(th.Pid))
+	d = appendVarint(d, 2, uint64(th.Tid))
 	if name := p.t.facts.threads[th]; name != "" {
-		d = appendBytes(d, 5, validUTF8(name))
+		d = appendBytes(d, 5, units.ValidUTF8(name))
 	}
 	p.w.track(tr.uuid, 0, "", appendBytes(nil, trackThread, d))
 	return tr
 }
 
 // openTrack returns a track for one call that has not returned.
-func (p *trace) openTrack(th thread, name string) *threadTrack {
-	parent := p.processTrack(th.pid)
+func (p *trace) openTrack(th origin.Thread, name string) *threadTrack {
+	parent := p.processTrack(th.Pid)
 	tr := &threadTrack{uuid: p.uuid()}
-	p.w.track(tr.uuid, parent, fmt.Sprintf("%s of thread %d has not returned", name, th.tid), nil)
+	p.w.track(tr.uuid, parent, fmt.Sprintf("%s of thread %d has not returned", name, th.Tid), nil)
 	return tr
 }
 
@@ -126,7 +130,7 @@ func (p *trace) laneTrack(l lane) uint64 {
 	if uuid, ok := p.lanes[l]; ok {
 		return uuid
 	}
-	name, kind := "stream "+streamName(l.stream), laneKind
+	name, kind := "stream "+query.StreamName(l.stream), laneKind
 	if l.captured {
 		name, kind = "captured on "+name, captureKind
 	}

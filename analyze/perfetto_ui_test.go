@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
 // TestPerfettoUIShowsTracks opens a trace in Perfetto's own UI: an old one, which shows that a trace needs nothing that is new.
@@ -13,7 +15,7 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	ui, tools, browser := tool(t, "perfetto_ui"), tool(t, "puppeteer"), chromium(t)
 	tp := training(t)
 	for i := range int64(60) {
-		tp.nvml(0, i*second, metricGPUBusy, float64(i))
+		tp.nvml(0, i*second, catalog.MetricGPUBusy, float64(i))
 	}
 	trace, shot := filepath.Join(t.TempDir(), "run.pftrace"), filepath.Join(t.TempDir(), "ui.png")
 	file, err := os.Create(trace)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -122,8 +124,8 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no slices of %v", want)
 	}
-	use := tl.newMemoryUse(&Filter{})
-	if _, err := tl.replay(func(_ *ledger, c *change) { use.consume(c) }); err != nil {
+	use := tl.newMemoryUse(&query.Filter{})
+	if _, err := tl.replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{
@@ -162,7 +164,7 @@ func jsonText(t *testing.T, v any) string {
 }
 
 func TestPerfettoReadsTheProfile(t *testing.T) {
-	p, _, _, err := training(t).timeline().HeapProfile(Options{})
+	p, _, _, err := training(t).timeline().HeapProfile(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +187,7 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 
 // The pprof program shows the profile as it was checked by eye once.
 func TestPprofReadsTheProfile(t *testing.T) {
-	p, _, _, err := training(t).timeline().HeapProfile(Options{})
+	p, _, _, err := training(t).timeline().HeapProfile(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // Instructions of Python's pickle machine, as far as snapshots need them. The viewer of
@@ -81,7 +83,7 @@ func (p *pickler) str(s string) {
 		p.again(n)
 		return
 	}
-	text := validUTF8(s)
+	text := units.ValidUTF8(s)
 	if len(text) < 256 {
 		p.op(pickleShortStr, byte(len(text)))
 	} else {

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -31,13 +34,13 @@ type hostPointer struct {
 }
 
 // hostBlocks replays memory calls and notes when which host memory was live.
-func (t *Timeline) hostBlocks() (*hostBlocks, *replayCounts, error) {
+func (t *Timeline) hostBlocks() (*hostBlocks, *ledger.Counts, error) {
 	h := newHostBlocks()
-	l, err := t.replay(func(l *ledger, c *change) { h.note(t, c) })
+	l, err := t.replay(func(l *ledger.Ledger, c *ledger.Change) { h.note(t, c) })
 	if err != nil {
 		return nil, nil, err
 	}
-	return h, &l.counts, nil
+	return h, &l.Counts, nil
 }
 
 func newHostBlocks() *hostBlocks {
@@ -45,20 +48,20 @@ func newHostBlocks() *hostBlocks {
 }
 
 // note takes a change of the driver's memory; all of them come before the first question.
-func (h *hostBlocks) note(t *Timeline, c *change) {
-	memory := t.origins.memory(c.block.origin)
-	if !isHost(memory) && memory != format.MemoryManaged {
+func (h *hostBlocks) note(t *Timeline, c *ledger.Change) {
+	memory := t.origins.Memory(c.Block.Origin)
+	if !ledger.IsHost(memory) && memory != format.MemoryManaged {
 		return
 	}
-	key := hostPointer{t.origins.list[c.block.origin].pid, c.ptr}
-	switch c.what {
-	case allocFailed:
-	case allocated:
+	key := hostPointer{t.origins.List[c.Block.Origin].Pid, c.Ptr}
+	switch c.Kind {
+	case ledger.AllocFailed:
+	case ledger.Allocated:
 		h.open[key] = int32(len(h.list))
-		h.list = append(h.list, hostBlock{c.ptr, endOf(c.ptr, c.block.bytes), c.atNs, endOf(c.atNs, 1<<62), key.pid, memory == format.MemoryManaged})
+		h.list = append(h.list, hostBlock{c.Ptr, units.EndOf(c.Ptr, c.Block.Bytes), c.AtNs, units.EndOf(c.AtNs, 1<<62), key.pid, memory == format.MemoryManaged})
 	default:
 		if i, ok := h.open[key]; ok {
-			h.list[i].toNs = c.atNs
+			h.list[i].toNs = c.AtNs
 			delete(h.open, key)
 		}
 	}
@@ -96,7 +99,7 @@ func (h *hostBlocks) advance(atNs int64) {
 		live := h.live[b.pid]
 		i := sort.Search(len(live), func(i int) bool { return h.list[live[i]].ptr >= b.ptr })
 		h.live[b.pid] = slices.Insert(live, i, int32(h.next))
-		h.ending = heapPush(h.ending, int32(h.next), sooner)
+		h.ending = stats.HeapPush(h.ending, int32(h.next), sooner)
 	}
 	h.end(atNs, sooner)
 }
@@ -105,7 +108,7 @@ func (h *hostBlocks) advance(atNs int64) {
 func (h *hostBlocks) end(atNs int64, sooner func(a, b int32) bool) {
 	for len(h.ending) > 0 && h.list[h.ending[0]].toNs <= atNs {
 		gone := h.ending[0]
-		h.ending = heapPop(h.ending, sooner)
+		h.ending = stats.HeapPop(h.ending, sooner)
 		pid := h.list[gone].pid
 		if i := slices.Index(h.live[pid], gone); i >= 0 {
 			h.live[pid] = slices.Delete(h.live[pid], i, i+1)

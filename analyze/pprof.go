@@ -7,16 +7,17 @@ import (
 	"strings"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // ProfileOptions shape a profile.
 type ProfileOptions struct {
-	Options
+	query.Options
 	// Type is one of ProfileTypes; "" is the first.
 	Type string
 	// At is the moment of which profiles of memory tell what is in use, MemoryAtTime that of AtNs (Unix ns). MemoryAtEnd counts
 	// what processes had not freed when they ended; at other moments what has ended is not in use.
-	At   MemoryAt
+	At   query.Moment
 	AtNs int64
 	// RootBy is one of ProfileRoots: a frame that says this is put below all others. "" is none.
 	RootBy string
@@ -56,7 +57,7 @@ var profileTypes = []profileType{
 // the size of one allocation or copy); the label state is open for calls that had not returned. All frames are in it but for those
 // that opt.Hide hides; kernels, graphs and copies are leaf frames that begin with [gpu]. NoMatch is set if the filter left nothing
 // over.
-func (t *Timeline) Profile(opt ProfileOptions) (p *profile.Profile, q Quality, none *NoMatch, err error) {
+func (t *Timeline) Profile(opt ProfileOptions) (p *profile.Profile, q Quality, none *query.NoMatch, err error) {
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
 	if i < 0 {
 		return nil, q, nil, fmt.Errorf("no profile of %q; there are %s", opt.Type, strings.Join(ProfileTypes(), ", "))
@@ -82,13 +83,13 @@ func (t *Timeline) Profile(opt ProfileOptions) (p *profile.Profile, q Quality, n
 }
 
 // HeapProfile returns the profile of memory at the end of the window.
-func (t *Timeline) HeapProfile(opt Options) (p *profile.Profile, q Quality, none *NoMatch, err error) {
-	return t.Profile(ProfileOptions{Options: opt, At: MemoryAtEnd})
+func (t *Timeline) HeapProfile(opt query.Options) (p *profile.Profile, q Quality, none *query.NoMatch, err error) {
+	return t.Profile(ProfileOptions{Options: opt, At: query.AtEnd})
 }
 
 // newProfile begins a profile without samples.
 func (t *Timeline) newProfile(kind *profileType, opt *ProfileOptions) *profileBuilder {
-	window := opt.window(t.Recording())
+	window := opt.Window(t.Recording())
 	if kind.calls == nil {
 		window = t.activity(&opt.Filter)
 	}
@@ -106,7 +107,7 @@ func (t *Timeline) newProfile(kind *profileType, opt *ProfileOptions) *profileBu
 	if kind.calls == nil {
 		p.PeriodType = &profile.ValueType{Type: "space", Unit: "bytes"}
 	}
-	b := &profileBuilder{t: t, hide: cmp.Or(opt.Hide, new(FrameRules)), rootBy: opt.RootBy, p: p}
+	b := &profileBuilder{t: t, hide: cmp.Or(opt.Hide, new(query.FrameRules)), rootBy: opt.RootBy, p: p}
 	b.begin()
 	return b
 }

@@ -8,6 +8,10 @@ import (
 	"slices"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // Pseudo modules of frames that are in no ELF file.
@@ -42,17 +46,17 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 	sample := &profile.Sample{
 		Location: list,
 		Value:    values,
-		Label:    map[string][]string{"api": {validUTF8(s.api)}, "kind": {validUTF8(s.kind)}, "stream": {streamName(s.stream)}},
+		Label:    map[string][]string{"api": {units.ValidUTF8(s.api)}, "kind": {units.ValidUTF8(s.kind)}, "stream": {query.StreamName(s.stream)}},
 		NumLabel: map[string][]int64{"device": {int64(s.device)}, "pid": {int64(s.pid)}, "tid": {int64(s.tid)}},
 		NumUnit:  map[string][]string{"device": {"gpu"}, "pid": {"process"}, "tid": {"thread"}},
 	}
-	text := map[string]string{"thread": b.t.facts.threads[thread{s.pid, s.tid}], "device_name": b.t.facts.devices[s.device].name, "copy_kind": s.copyKind}
+	text := map[string]string{"thread": b.t.facts.threads[origin.Thread{Pid: s.pid, Tid: s.tid}], "device_name": b.t.facts.devices[s.device].name, "copy_kind": s.copyKind}
 	if s.open {
 		text["state"] = "open"
 	}
 	for key, v := range text {
 		if v != "" {
-			sample.Label[key] = []string{validUTF8(v)}
+			sample.Label[key] = []string{units.ValidUTF8(v)}
 		}
 	}
 	if s.bytes != 0 {
@@ -65,12 +69,12 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 func (b *profileBuilder) root(s *profileSample) string {
 	switch b.rootBy {
 	case "thread":
-		return "thread " + b.t.threadLabel(thread{s.pid, s.tid})
+		return "thread " + b.t.threadLabel(origin.Thread{Pid: s.pid, Tid: s.tid})
 	case "stream":
 		if len(b.t.facts.processes) > 1 {
-			return fmt.Sprintf("stream %s of process %d", streamName(s.stream), s.pid)
+			return fmt.Sprintf("stream %s of process %d", query.StreamName(s.stream), s.pid)
 		}
-		return "stream " + streamName(s.stream)
+		return "stream " + query.StreamName(s.stream)
 	case "device":
 		return "GPU " + b.t.deviceLabel(s.device)
 	case "rank":
@@ -86,11 +90,11 @@ func (b *profileBuilder) root(s *profileSample) string {
 type profileBuilder struct {
 	t         *Timeline
 	p         *profile.Profile
-	hide      *FrameRules
+	hide      *query.FrameRules
 	rootBy    string
-	mappings  map[moduleKey]*profile.Mapping
+	mappings  map[stackpkg.ModuleKey]*profile.Mapping
 	functions map[functionKey]*profile.Function
-	locations map[int32]*profile.Location // by innermost frame of stackTable
+	locations map[int32]*profile.Location // by innermost frame of stack.Table
 	stacks    map[int32][]*profile.Location
 	synthetic map[moduleFunction]*profile.Location
 }
@@ -98,13 +102,11 @@ type profileBuilder struct {
 // moduleFunction is a frame that has no address.
 type moduleFunction struct{ module, name string }
 
-type moduleKey struct{ file, buildID string }
-
 type functionKey struct{ name, system, file string }
 
 // begin makes the first mapping, which pprof takes for the program itself.
 func (b *profileBuilder) begin() {
-	b.mappings = make(map[moduleKey]*profile.Mapping)
+	b.mappings = make(map[stackpkg.ModuleKey]*profile.Mapping)
 	b.functions = make(map[functionKey]*profile.Function)
 	b.locations = make(map[int32]*profile.Location)
 	b.stacks = make(map[int32][]*profile.Location)
@@ -113,29 +115,29 @@ func (b *profileBuilder) begin() {
 }
 
 // program is the module that the recorded program started in.
-func (t *Timeline) program() moduleKey {
-	for i := range t.stacks.frames {
-		if f := &t.stacks.frames[i]; f.Func == "_start" && f.Module != "" {
-			return moduleKey{f.Module, f.BuildID}
+func (t *Timeline) program() stackpkg.ModuleKey {
+	for i := range t.stacks.Frames {
+		if f := &t.stacks.Frames[i]; f.Func == "_start" && f.Module != "" {
+			return stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
 		}
 	}
 	for _, pid := range slices.Sorted(maps.Keys(t.facts.processes)) {
 		if exe := t.facts.processes[pid].Exe; exe != "" {
-			return moduleKey{exe, ""}
+			return stackpkg.ModuleKey{File: exe, BuildID: ""}
 		}
 	}
-	return moduleKey{"[program]", ""}
+	return stackpkg.ModuleKey{File: "[program]", BuildID: ""}
 }
 
 // mapping returns the mapping of a module. Recorded addresses are those of the ELF
 // file, which overlap between modules, so every mapping gets 2^48 bytes of its own.
-func (b *profileBuilder) mapping(key moduleKey) *profile.Mapping {
+func (b *profileBuilder) mapping(key stackpkg.ModuleKey) *profile.Mapping {
 	if m, ok := b.mappings[key]; ok {
 		return m
 	}
 	id := uint64(len(b.p.Mapping) + 1)
 	m := &profile.Mapping{
-		ID: id, Start: id << 48, Limit: id<<48 + 1<<48, File: validUTF8(key.file), BuildID: validUTF8(key.buildID),
+		ID: id, Start: id << 48, Limit: id<<48 + 1<<48, File: units.ValidUTF8(key.File), BuildID: units.ValidUTF8(key.BuildID),
 		// Everything was named when it was recorded; pprof must not try again with
 		// what files lie on this machine.
 		HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
@@ -149,8 +151,8 @@ func (b *profileBuilder) mapping(key moduleKey) *profile.Mapping {
 func (b *profileBuilder) stack(stack int32) []*profile.Location {
 	list, ok := b.stacks[stack]
 	if !ok {
-		for ids := b.t.stacks.kept(stack, b.hide); len(ids) > 0; {
-			n := b.t.stacks.sameCode(ids)
+		for ids := b.t.stacks.Kept(stack, b.hide); len(ids) > 0; {
+			n := b.t.stacks.SameCode(ids)
 			list = append(list, b.code(ids[:n]))
 			ids = ids[n:]
 		}
@@ -164,16 +166,16 @@ func (b *profileBuilder) code(ids []int32) *profile.Location {
 	if l, ok := b.locations[ids[0]]; ok {
 		return l
 	}
-	f := &b.t.stacks.frames[ids[0]]
-	module := moduleKey{f.Module, f.BuildID}
-	if f.Type == framePython {
-		module = moduleKey{pythonModule, ""}
+	f := &b.t.stacks.Frames[ids[0]]
+	module := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+	if f.Type == query.FramePython {
+		module = stackpkg.ModuleKey{File: pythonModule, BuildID: ""}
 	} else if f.Module == "" {
-		module = moduleKey{"[" + cmp.Or(f.Type, "unknown") + "]", ""}
+		module = stackpkg.ModuleKey{File: "[" + cmp.Or(f.Type, "unknown") + "]", BuildID: ""}
 	}
 	m := b.mapping(module)
 	addr := uint64(f.Addr) & (1<<48 - 1)
-	if f.Type == framePython {
+	if f.Type == query.FramePython {
 		addr = uint64(len(b.p.Location) + 1) // it has none, and viewers take equal ones for the same code
 	}
 	l := b.location(m, m.Start+addr)
@@ -185,9 +187,9 @@ func (b *profileBuilder) code(ids []int32) *profile.Location {
 }
 
 func (b *profileBuilder) frame(id int32) profile.Line {
-	f := &b.t.stacks.frames[id]
-	name, system := frameName(f), f.SystemName
-	if f.Type == framePython {
+	f := &b.t.stacks.Frames[id]
+	name, system := query.FrameName(f), f.SystemName
+	if f.Type == query.FramePython {
 		system = f.Func
 		if f.File != "" {
 			name = fmt.Sprintf("%s (%s)", name, path.Base(f.File))
@@ -202,7 +204,7 @@ func (b *profileBuilder) named(module, name string) *profile.Location {
 	if l, ok := b.synthetic[key]; ok {
 		return l
 	}
-	m := b.mapping(moduleKey{module, ""})
+	m := b.mapping(stackpkg.ModuleKey{File: module, BuildID: ""})
 	l := b.location(m, m.Start+uint64(len(b.synthetic))+1)
 	l.Line = []profile.Line{{Function: b.function(functionKey{name: name})}}
 	b.synthetic[key] = l
@@ -223,7 +225,7 @@ func (b *profileBuilder) function(key functionKey) *profile.Function {
 	}
 	fn, ok := b.functions[key]
 	if !ok {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: validUTF8(key.name), SystemName: validUTF8(key.system), Filename: validUTF8(key.file)}
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: units.ValidUTF8(key.name), SystemName: units.ValidUTF8(key.system), Filename: units.ValidUTF8(key.file)}
 		b.functions[key] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -52,11 +56,11 @@ var (
 func workLeaf(c *callSample) string {
 	switch {
 	case c.graph && c.kernels > 0:
-		return "graph of " + plural(c.kernels, "kernel")
+		return "graph of " + units.Plural(c.kernels, "kernel")
 	case c.graph:
 		return "graph"
 	}
-	return cmp.Or(c.kernel, unknownKernel)
+	return cmp.Or(c.kernel, catalog.UnknownKernel)
 }
 
 // callKey is what calls of one sample have in common; strings are numbers of names.
@@ -80,7 +84,7 @@ type callValue struct{ calls, bytes, ns int64 }
 type callProfile struct {
 	*callUse
 	of      *callProfileType
-	names   names
+	names   origin.Names
 	samples map[callKey]*callValue
 	sizes   map[callKey]int // distinct sizes of calls that differ in nothing else
 	timed   int64
@@ -92,7 +96,7 @@ type callProfile struct {
 }
 
 // profileCalls adds the calls of the window.
-func (t *Timeline) profileCalls(b *profileBuilder, of *callProfileType, opt *ProfileOptions) (q Quality, none *NoMatch, err error) {
+func (t *Timeline) profileCalls(b *profileBuilder, of *callProfileType, opt *ProfileOptions) (q Quality, none *query.NoMatch, err error) {
 	p := &callProfile{callUse: t.newCallUse(&opt.Filter), of: of, samples: make(map[callKey]*callValue), sizes: make(map[callKey]int)}
 	counts, err := t.countsWhile(func() error { return p.scan(t.calls) })
 	if err == nil && of.kind == "" {
@@ -101,11 +105,11 @@ func (t *Timeline) profileCalls(b *profileBuilder, of *callProfileType, opt *Pro
 	if err != nil {
 		return q, nil, err
 	}
-	if len(p.samples) == 0 && len(p.seen.pids) > 0 {
-		none = p.seen.explain(&opt.Filter)
+	if len(p.samples) == 0 && len(p.seen.Pids) > 0 {
+		none = p.seen.Explain(&opt.Filter)
 	}
 	if p.timed < p.all {
-		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was recorded", thousands(p.timed), thousands(p.all)))
+		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was recorded", units.Count(p.timed), units.Count(p.all)))
 	}
 	p.addTo(b)
 	return t.quality(counts), none, nil
@@ -131,7 +135,7 @@ func (p *callProfile) group(g *format.Group) {
 	}
 	_, graph := p.launches(g)
 	pass := p.passes(g, p.kind, p.kernel)
-	kinds, apis, kernels, copies := p.names.all(p.kind.Dict), p.names.all(p.name.Dict), p.names.all(p.kernel.Dict), p.names.all(p.copyKind.Dict)
+	kinds, apis, kernels, copies := p.names.All(p.kind.Dict), p.names.All(p.name.Dict), p.names.All(p.kernel.Dict), p.names.All(p.copyKind.Dict)
 	var last callKey
 	var value *callValue
 	for i, start := range p.start {
@@ -186,11 +190,11 @@ func (p *callProfile) count(v *callValue, i int) {
 	v.calls++
 	p.all++
 	if p.of.bytes {
-		v.bytes = endOf(v.bytes, p.bytes[i])
+		v.bytes = units.EndOf(v.bytes, p.bytes[i])
 	}
 	if p.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 		p.timed++
-		v.ns = endOf(v.ns, p.dur[i])
+		v.ns = units.EndOf(v.ns, p.dur[i])
 	}
 }
 
@@ -219,7 +223,7 @@ func (p *callProfile) addTo(b *profileBuilder) {
 	for k := range p.samples {
 		keys = append(keys, k)
 	}
-	names := p.names.list
+	names := p.names.List
 	slices.SortFunc(keys, func(a, b callKey) int {
 		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid), cmp.Compare(a.stack, b.stack), cmp.Compare(a.stream, b.stream), cmp.Compare(a.device, b.device),
 			strings.Compare(names[a.kind], names[b.kind]), strings.Compare(names[a.name], names[b.name]), p.compare(a.kernel, b.kernel), p.compare(a.copyKind, b.copyKind),
@@ -248,7 +252,7 @@ func (p *callProfile) addTo(b *profileBuilder) {
 }
 
 func (p *callProfile) compare(a, b int32) int {
-	return strings.Compare(p.names.list[a], p.names.list[b])
+	return strings.Compare(p.names.List[a], p.names.List[b])
 }
 
 func compareBool(a, b bool) int {

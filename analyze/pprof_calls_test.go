@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -134,7 +135,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	kernels, err := tl.Kernels(Options{})
+	kernels, err := tl.Kernels(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,12 +144,12 @@ func TestCallProfilesAddUp(t *testing.T) {
 	if got := want["launches"][0]; got != int64(launches+graphs) {
 		t.Errorf("%d launches, the report of kernels has %v and %v graphs", got, launches, graphs)
 	}
-	for f, want := range map[*Filter]int64{{Pids: []int32{77}}: 1, {Streams: []int64{8}}: 1, {FromNs: epoch + 391*ms}: 1, {ToNs: epoch}: 1} {
-		if got := sums(profileOf(t, tl, ProfileOptions{Type: "launches", Options: Options{Filter: *f}})); got[0] != want {
+	for f, want := range map[*query.Filter]int64{{Pids: []int32{77}}: 1, {Streams: []int64{8}}: 1, {FromNs: epoch + 391*ms}: 1, {ToNs: epoch}: 1} {
+		if got := sums(profileOf(t, tl, ProfileOptions{Type: "launches", Options: query.Options{Filter: *f}})); got[0] != want {
 			t.Errorf("%+v: %d launches, want %d", f, got[0], want)
 		}
 	}
-	if _, _, none, err := tl.Profile(ProfileOptions{Type: "launches", Options: Options{Filter: Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
+	if _, _, none, err := tl.Profile(ProfileOptions{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
 		t.Errorf("%v, %v", none, err)
 	}
 	for _, wrong := range []ProfileOptions{{Type: "cpu"}, {RootBy: "moon"}} {
@@ -181,8 +182,8 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 	tp.exit(42, 59*second+800*ms)
 	tl := tp.timeline()
 	for _, opt := range []MemoryOptions{
-		{At: MemoryAtPeak}, {At: MemoryAtTime, AtNs: epoch + 20*second}, {At: MemoryAtTime, AtNs: epoch + 59*second + 900*ms},
-		{At: MemoryAtPeak, Options: Options{Filter: Filter{ToNs: epoch + 10*second, FromNs: epoch + 5*second}}},
+		{At: query.AtPeak}, {At: query.AtTime, AtNs: epoch + 20*second}, {At: query.AtTime, AtNs: epoch + 59*second + 900*ms},
+		{At: query.AtPeak, Options: query.Options{Filter: query.Filter{ToNs: epoch + 10*second, FromNs: epoch + 5*second}}},
 	} {
 		r, err := tl.MemoryReport(opt)
 		if err != nil {
@@ -203,8 +204,8 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 			t.Errorf("%+v: %d in use, %v held", opt, got, held)
 		}
 	}
-	allocs := profileOf(t, tl, ProfileOptions{Type: "allocs", At: MemoryAtEnd})
-	if allocs.DefaultSampleType != "alloc_space" || !slices.Equal(sums(allocs), sums(profileOf(t, tl, ProfileOptions{Type: "heap", At: MemoryAtEnd}))) {
+	allocs := profileOf(t, tl, ProfileOptions{Type: "allocs", At: query.AtEnd})
+	if allocs.DefaultSampleType != "alloc_space" || !slices.Equal(sums(allocs), sums(profileOf(t, tl, ProfileOptions{Type: "heap", At: query.AtEnd}))) {
 		t.Error("allocs is not heap with another default")
 	}
 }

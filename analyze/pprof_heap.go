@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var heapColumns = []Column{
@@ -30,7 +34,7 @@ type heapValue struct{ allocs, allocBytes, live, liveBytes int64 }
 type heap struct {
 	t        *Timeline
 	grouping *grouping
-	window   Window
+	window   query.Window
 	samples  map[heapKey]*heapValue
 	sizes    []int // distinct sizes by origin
 
@@ -40,7 +44,7 @@ type heap struct {
 }
 
 // profileHeap adds the memory of the window at the moment that opt names.
-func (t *Timeline) profileHeap(b *profileBuilder, opt *ProfileOptions) (q Quality, none *NoMatch, err error) {
+func (t *Timeline) profileHeap(b *profileBuilder, opt *ProfileOptions) (q Quality, none *query.NoMatch, err error) {
 	by, err := t.groupBy("site", &opt.Filter)
 	if err != nil {
 		return q, nil, err
@@ -48,89 +52,89 @@ func (t *Timeline) profileHeap(b *profileBuilder, opt *ProfileOptions) (q Qualit
 	h := &heap{t: t, grouping: by, window: t.activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
 	consume := h.atEnd
 	switch opt.At {
-	case MemoryAtTime:
-		consume = func(_ *programMemory, c *change) {
-			if c.atNs <= opt.AtNs {
+	case query.AtTime:
+		consume = func(_ *programMemory, c *ledger.Change) {
+			if c.AtNs <= opt.AtNs {
 				h.atMoment(c)
 			}
 		}
-		b.p.Comments = append(b.p.Comments, "in use at "+durText(opt.AtNs-t.Recording().FromNs)+" from the recording's start")
-	case MemoryAtPeak:
+		b.p.Comments = append(b.p.Comments, "in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the recording's start")
+	case query.AtPeak:
 		if _, err := t.replayProgram(h.findPeak, nil, nil); err != nil {
 			return q, nil, err
 		}
 		consume = h.untilPeak
-		b.p.Comments = append(b.p.Comments, "in use at the peak, "+durText(h.peakNs-t.Recording().FromNs)+" from the recording's start")
+		b.p.Comments = append(b.p.Comments, "in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the recording's start")
 	}
 	memory, err := t.replayProgram(consume, nil, nil)
 	if err != nil {
 		return q, nil, err
 	}
 	if len(h.samples) == 0 && t.hasMemory() {
-		none = h.grouping.seen.explain(&opt.Filter)
+		none = h.grouping.seen.Explain(&opt.Filter)
 	}
 	h.addTo(b)
 	return t.programQuality(memory), none, nil
 }
 
 // passes reports whether a change is one of memory that the filter lets through.
-func (h *heap) passes(c *change) bool {
-	if c.atNs > h.window.ToNs || c.what == allocFailed {
+func (h *heap) passes(c *ledger.Change) bool {
+	if c.AtNs > h.window.ToNs || c.Kind == ledger.AllocFailed {
 		return false
 	}
-	_, ok := h.grouping.of(c.block.origin, c.block.bytes)
+	_, ok := h.grouping.of(c.Block.Origin, c.Block.Bytes)
 	return ok
 }
 
 // atEnd follows what the program allocated in the window and did not free.
-func (h *heap) atEnd(_ *programMemory, c *change) {
-	if c.block.sinceNs < h.window.FromNs || c.what == freedByExit || !h.passes(c) {
+func (h *heap) atEnd(_ *programMemory, c *ledger.Change) {
+	if c.Block.SinceNs < h.window.FromNs || c.Kind == ledger.FreedByExit || !h.passes(c) {
 		return
 	}
 	h.count(c)
 }
 
 // atMoment follows what is live, whenever it was allocated.
-func (h *heap) atMoment(c *change) {
+func (h *heap) atMoment(c *ledger.Change) {
 	if h.passes(c) {
 		h.count(c)
 	}
 }
 
-func (h *heap) count(c *change) {
-	v := h.sample(heapKey{c.block.origin, c.block.bytes})
-	if c.what != allocated {
+func (h *heap) count(c *ledger.Change) {
+	v := h.sample(heapKey{c.Block.Origin, c.Block.Bytes})
+	if c.Kind != ledger.Allocated {
 		v.live--
-		v.liveBytes -= c.block.bytes
+		v.liveBytes -= c.Block.Bytes
 		return
 	}
 	v.live++
-	v.liveBytes += c.block.bytes
-	if c.atNs >= h.window.FromNs {
+	v.liveBytes += c.Block.Bytes
+	if c.AtNs >= h.window.FromNs {
 		v.allocs++
-		v.allocBytes += c.block.bytes
+		v.allocBytes += c.Block.Bytes
 	}
 }
 
 // findPeak notes after how many changes most memory of devices was live.
-func (h *heap) findPeak(_ *programMemory, c *change) {
-	if h.t.onHost(c.block.origin) || !h.passes(c) {
+func (h *heap) findPeak(_ *programMemory, c *ledger.Change) {
+	if h.t.onHost(c.Block.Origin) || !h.passes(c) {
 		return
 	}
-	h.live += signed(c)
+	h.live += ledger.Signed(c)
 	h.changes++
-	if h.live > h.peak || c.atNs <= h.window.FromNs {
-		h.peak, h.peakAfter, h.peakNs = h.live, h.changes, max(c.atNs, h.window.FromNs)
+	if h.live > h.peak || c.AtNs <= h.window.FromNs {
+		h.peak, h.peakAfter, h.peakNs = h.live, h.changes, max(c.AtNs, h.window.FromNs)
 	}
 }
 
 // untilPeak follows what is live until the peak, which findPeak has found.
-func (h *heap) untilPeak(_ *programMemory, c *change) {
+func (h *heap) untilPeak(_ *programMemory, c *ledger.Change) {
 	if h.peakAfter == 0 {
 		return
 	}
 	h.atMoment(c)
-	if !h.t.onHost(c.block.origin) && h.passes(c) {
+	if !h.t.onHost(c.Block.Origin) && h.passes(c) {
 		h.peakAfter--
 	}
 }
@@ -139,7 +143,7 @@ func (h *heap) sample(key heapKey) *heapValue {
 	if v, ok := h.samples[key]; ok {
 		return v
 	}
-	h.sizes = grow(h.sizes, key.origin)
+	h.sizes = units.Grow(h.sizes, key.origin)
 	if h.sizes[key.origin] >= exactSizes {
 		key.bytes = roundedSize(key.bytes)
 		if v, ok := h.samples[key]; ok {
@@ -165,8 +169,8 @@ func (h *heap) addTo(b *profileBuilder) {
 	})
 	origins := &h.t.origins
 	for _, k := range keys {
-		o, v := &origins.list[k.origin], h.samples[k]
-		b.add(&profileSample{stack: o.stack, api: origins.name(k.origin), kind: origins.memory(k.origin), pid: o.pid, tid: o.tid, device: o.device, stream: o.stream, bytes: k.bytes},
+		o, v := &origins.List[k.origin], h.samples[k]
+		b.add(&profileSample{stack: o.Stack, api: origins.Name(k.origin), kind: origins.Memory(k.origin), pid: o.Pid, tid: o.Tid, device: o.Device, stream: o.Stream, bytes: k.bytes},
 			v.allocs, v.allocBytes, v.live, v.liveBytes)
 	}
 }

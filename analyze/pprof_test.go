@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -66,7 +67,7 @@ func TestHeapProfileLooksAsBefore(t *testing.T) {
 		{Addr: 0x7fff12345678, Type: "jit"},
 	}
 	at(tp.alloc(40*second, us, 0x6000_0000_0000, 3*mib), 9, "step (train.py:88)")
-	p, q, none, err := tp.timeline().HeapProfile(Options{})
+	p, q, none, err := tp.timeline().HeapProfile(query.Options{})
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -74,7 +75,7 @@ func TestHeapProfileLooksAsBefore(t *testing.T) {
 }
 
 func TestHeapProfileFollowsTheConventions(t *testing.T) {
-	p, _, _, err := training(t).timeline().HeapProfile(Options{})
+	p, _, _, err := training(t).timeline().HeapProfile(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,12 +109,12 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	randomProgram(tp, r, 3000) // more sizes at one place than are kept apart
 	tp.exit(77, 50*ms)
 	tl := tp.timeline()
-	for _, f := range []Filter{{}, {Pids: []int32{77}}, {FromNs: epoch + 20*us}, {ToNs: epoch + 30*us}, {MinBytes: 1 << 19}} {
-		leaks, err := tl.Leaks(Options{Filter: f})
+	for _, f := range []query.Filter{{}, {Pids: []int32{77}}, {FromNs: epoch + 20*us}, {ToNs: epoch + 30*us}, {MinBytes: 1 << 19}} {
+		leaks, err := tl.Leaks(query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, _, err := tl.HeapProfile(Options{Filter: f})
+		p, _, _, err := tl.HeapProfile(query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +145,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 func TestHeapProfileWithoutStacksStillNamesTheCall(t *testing.T) {
 	tp := newTape(t)
 	tp.alloc(1, 1, 0x1000, 64)
-	p, _, _, err := tp.timeline().HeapProfile(Options{})
+	p, _, _, err := tp.timeline().HeapProfile(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var processColumns = []Column{
@@ -37,7 +40,7 @@ var processColumns = []Column{
 
 // processTable has a row per recorded process, by job and rank. It is empty if only their numbers
 // and names tell processes apart.
-func (t *Timeline) processTable(f *Filter) Table {
+func (t *Timeline) processTable(f *query.Filter) Table {
 	table := Table{Name: "processes", Title: "processes", Columns: slices.Clone(processColumns),
 		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"}}
 	if !t.facts.tellsProcesses() {
@@ -84,9 +87,9 @@ func (t *Timeline) ranksText() string {
 	}
 	var list []string
 	for _, rank := range slices.Sorted(maps.Keys(ranks)) {
-		list = append(list, pidText(rank))
+		list = append(list, query.PidText(rank))
 	}
-	return strings.Join(atMostNamed(list), ", ")
+	return strings.Join(query.AtMostNamed(list), ", ")
 }
 
 // rankOrder sorts processes by rank, those of an unknown one last.
@@ -110,11 +113,11 @@ func (t *Timeline) processRow(pid int32) Row {
 		}
 		return int64(*n)
 	}
-	return Row{Cells: []any{int64(pid), known(p.Name), number(id.Rank), number(id.WorldSize),
-		number(id.LocalRank), number(id.LocalWorldSize), number(id.NodeRank), known(id.Node),
-		known(id.Job), number(id.Attempt), known(id.SlurmJob), known(id.SlurmStep),
-		number(id.SlurmTask), known(id.SlurmArray), known(id.Cluster),
-		known(shortID(p.ContainerID)), known(p.ContainerID),
-		known(podName(id)), known(id.Pod), known(id.Namespace), known(id.PodUID), sources,
-		known(cgroupPath(p.Cgroup)), known(p.Cgroup)}}
+	return Row{Cells: []any{int64(pid), units.Known(p.Name), number(id.Rank), number(id.WorldSize),
+		number(id.LocalRank), number(id.LocalWorldSize), number(id.NodeRank), units.Known(id.Node),
+		units.Known(id.Job), number(id.Attempt), units.Known(id.SlurmJob), units.Known(id.SlurmStep),
+		number(id.SlurmTask), units.Known(id.SlurmArray), units.Known(id.Cluster),
+		units.Known(shortID(p.ContainerID)), units.Known(p.ContainerID),
+		units.Known(podName(id)), units.Known(id.Pod), units.Known(id.Namespace), units.Known(id.PodUID), sources,
+		units.Known(cgroupPath(p.Cgroup)), units.Known(p.Cgroup)}}
 }

@@ -5,6 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -15,41 +19,20 @@ import (
 // what is not an allocator's segment.
 type programMemory struct {
 	t          *Timeline
-	driver     *ledger
-	allocators *allocators
-	segments   numberSet // block.number of the driver's memory that is allocators' segments
-	consume    func(*programMemory, *change)
-	change     change // the one that is handed out
+	driver     *ledger.Ledger
+	allocators *caching.Set
+	segments   ledger.BlockSet // block.number of the driver's memory that is allocators' segments
+	consume    func(*programMemory, *ledger.Change)
+	change     ledger.Change // the one that is handed out
 }
-
-// numberSet is a set of small numbers.
-type numberSet []uint64
-
-func (s *numberSet) add(n int32) {
-	for int(n)/64 >= len(*s) {
-		*s = append(*s, 0)
-	}
-	(*s)[n/64] |= 1 << (n % 64)
-}
-
-func (s *numberSet) union(o numberSet) {
-	for i, bits := range o {
-		for len(*s) <= i {
-			*s = append(*s, 0)
-		}
-		(*s)[i] |= bits
-	}
-}
-
-func (s numberSet) has(n int32) bool { return int(n)/64 < len(s) && s[n/64]&(1<<(n%64)) != 0 }
 
 // replayProgram is replay with the memory that programs see. Blocks end when the
 // program gives them back, whether a stream still uses them or not, and are as large as
 // the program asked for. also, if it is set, gets all changes of the driver's memory,
 // and watch those of allocators.
-func (t *Timeline) replayProgram(consume func(*programMemory, *change), also func(*change), watch allocatorConsumer) (*programMemory, error) {
+func (t *Timeline) replayProgram(consume func(*programMemory, *ledger.Change), also func(*ledger.Change), watch caching.Consumer) (*programMemory, error) {
 	p := &programMemory{t: t, consume: consume}
-	onDriver := func(l *ledger, c *change) {
+	onDriver := func(l *ledger.Ledger, c *ledger.Change) {
 		p.driver = l
 		p.driverChange(c)
 		if also != nil {
@@ -58,7 +41,7 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 	}
 	var err error
 	if len(t.allocations) == 0 {
-		p.allocators = newAllocators(&t.allocators, t.facts.allocatorRules)
+		p.allocators = caching.NewSet(&t.allocators, t.facts.allocatorRules)
 		p.driver, err = t.replay(onDriver)
 		return p, err
 	}
@@ -68,8 +51,8 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 		}
 	}
 	p.segments = *t.segments
-	p.driver, p.allocators, err = t.replayAll(onDriver, func(a *allocator, c *allocatorChange) {
-		p.allocators = a.set
+	p.driver, p.allocators, err = t.replayAll(onDriver, func(a *caching.Allocator, c *caching.Change) {
+		p.allocators = a.Set
 		p.allocatorChange(a, c)
 		if watch != nil {
 			watch(a, c)
@@ -83,16 +66,16 @@ func (t *Timeline) replayProgram(consume func(*programMemory, *change), also fun
 // what was allocated from inside of the allocator, and what it had before its events were
 // recorded. also, if it is set, gets
 // all changes of the driver's memory.
-func (t *Timeline) findSegments(also func(*change)) error {
-	s := segmentSearch{t: t, inside: make(map[int32]bool), looks: make(map[*allocator]int), addressed: make(map[int32]*addressed), byReports: t.facts.reported() > 0}
-	_, _, err := t.replayTogether(true, func(l *ledger, c *change) {
+func (t *Timeline) findSegments(also func(*ledger.Change)) error {
+	s := segmentSearch{t: t, inside: make(map[int32]bool), looks: make(map[*caching.Allocator]int), addressed: make(map[int32]*addressed), byReports: t.facts.reported() > 0}
+	_, _, err := t.replayTogether(true, func(l *ledger.Ledger, c *ledger.Change) {
 		s.driverChange(l, c)
 		if also != nil {
 			also(c)
 		}
 	}, s.allocatorChange)
 	if err == nil {
-		s.told.union(s.inner)
+		s.told.Union(s.inner)
 		t.segments = &s.told
 	}
 	return err
@@ -101,23 +84,23 @@ func (t *Timeline) findSegments(also func(*change)) error {
 // segmentSearch is the search for the driver's memory that is allocators' segments.
 type segmentSearch struct {
 	t      *Timeline
-	driver *ledger
-	told   numberSet          // that an allocator told of
-	inner  numberSet          // that comes from inside of one
-	inside map[int32]bool     // stack → it goes through an allocator
-	looks  map[*allocator]int // how often older was asked; maxLooks: it is known
+	driver *ledger.Ledger
+	told   ledger.BlockSet            // that an allocator told of
+	inner  ledger.BlockSet            // that comes from inside of one
+	inside map[int32]bool             // stack → it goes through an allocator
+	looks  map[*caching.Allocator]int // how often older was asked; maxLooks: it is known
 	// addressed is the memory of a process, if allocators are known by their reports.
 	addressed map[int32]*addressed
 	byReports bool
 }
 
-func (s *segmentSearch) driverChange(l *ledger, c *change) {
+func (s *segmentSearch) driverChange(l *ledger.Ledger, c *ledger.Change) {
 	s.driver = l
-	if c.what == allocated && s.t.fromAllocator(s.t.origins.list[c.block.origin].stack, s.inside) {
-		s.inner.add(c.block.number)
+	if c.Kind == ledger.Allocated && s.t.fromAllocator(s.t.origins.List[c.Block.Origin].Stack, s.inside) {
+		s.inner.Add(c.Block.Number)
 	}
-	if s.byReports && s.t.origins.memory(c.block.origin) == format.MemoryDevice {
-		s.addressedOf(s.t.origins.process[c.block.origin]).note(c)
+	if s.byReports && s.t.origins.Memory(c.Block.Origin) == format.MemoryDevice {
+		s.addressedOf(s.t.origins.Process[c.Block.Origin]).note(c)
 	}
 }
 
@@ -130,28 +113,28 @@ func (s *segmentSearch) addressedOf(process int32) *addressed {
 	return l
 }
 
-func (s *segmentSearch) allocatorChange(a *allocator, c *allocatorChange) {
-	process, ok := s.t.origins.pids[a.pid]
+func (s *segmentSearch) allocatorChange(a *caching.Allocator, c *caching.Change) {
+	process, ok := s.t.origins.Pids[a.Pid]
 	if s.driver == nil || !ok {
 		return
 	}
-	h := s.driver.ofProcess(process)
-	if a.reports {
-		if number, ok := s.addressedOf(process).around(c.block.ptr); ok {
-			s.told.add(number)
-		} else if c.what == blockAllocated {
-			s.mapped(h, c.block.ptr, c.block.size, s.told.add)
+	h := s.driver.OfProcess(process)
+	if a.Reports {
+		if number, ok := s.addressedOf(process).around(c.Block.Ptr); ok {
+			s.told.Add(number)
+		} else if c.Op == caching.BlockAllocated {
+			s.mapped(h, c.Block.Ptr, c.Block.Size, s.told.Add)
 		}
-		if s.looks[a] < maxLooks && a.check.known[allocatedTotal] && a.counts.events > 1 && s.older(h, a, a.totals().Reserved) {
+		if s.looks[a] < maxLooks && a.Check.Known[caching.AllocatedTotal] && a.Counts.Events > 1 && s.older(h, a, a.Totals().Reserved) {
 			s.looks[a] = maxLooks
 		}
 		s.looks[a]++
 		return
 	}
-	s.at(h, c, s.told.add)
-	if s.looks[a] == 0 && a.check.known[reservedTotal] {
+	s.at(h, c, s.told.Add)
+	if s.looks[a] == 0 && a.Check.Known[caching.ReservedTotal] {
 		s.looks[a] = maxLooks
-		s.older(h, a, a.before.Reserved)
+		s.older(h, a, a.Before.Reserved)
 	}
 }
 
@@ -160,22 +143,22 @@ func (s *segmentSearch) allocatorChange(a *allocator, c *allocatorChange) {
 const maxLooks = 256
 
 // at calls yield for the driver's memory that a segment comes from.
-func (s *segmentSearch) at(h *holdings, c *allocatorChange, yield func(number int32)) {
-	switch c.what {
-	case segmentAllocated:
-		if b, ok := h.pointers.get(c.ptr); ok {
-			yield(b.number)
+func (s *segmentSearch) at(h *ledger.Holdings, c *caching.Change, yield func(number int32)) {
+	switch c.Op {
+	case caching.SegmentAllocated:
+		if b, ok := h.Pointers.Get(c.Ptr); ok {
+			yield(b.Number)
 		}
-	case segmentMapped:
-		s.mapped(h, c.ptr, c.bytes, yield)
+	case caching.SegmentMapped:
+		s.mapped(h, c.Ptr, c.Bytes, yield)
 	}
 }
 
 // mapped calls yield for the physical memory behind addresses.
-func (s *segmentSearch) mapped(h *holdings, ptr, bytes int64, yield func(number int32)) {
-	h.mappings.overlapping(ptr, endOf(ptr, bytes), func(m mapping) {
-		if m.handle != nil && m.handle.borrows == 0 {
-			yield(m.handle.block.number)
+func (s *segmentSearch) mapped(h *ledger.Holdings, ptr, bytes int64, yield func(number int32)) {
+	h.Mappings.Overlapping(ptr, units.EndOf(ptr, bytes), func(m ledger.Mapping) {
+		if m.Handle != nil && m.Handle.Borrows == 0 {
+			yield(m.Handle.Block.Number)
 		}
 	})
 }
@@ -183,21 +166,21 @@ func (s *segmentSearch) mapped(h *holdings, ptr, bytes int64, yield func(number 
 // older adds what must have been an allocator's before its first event, or report: memory of
 // the process that comes from inside of it or from nowhere known, if that is exactly as much
 // as the allocator had. Reports tell that with what came for them.
-func (s *segmentSearch) older(h *holdings, a *allocator, reserved int64) bool {
-	var before numberSet
+func (s *segmentSearch) older(h *ledger.Holdings, a *caching.Allocator, reserved int64) bool {
+	var before ledger.BlockSet
 	bytes := int64(0)
-	h.each(func(_ int64, b block) {
-		told := s.told.has(b.number)
-		isCandidate := s.inner.has(b.number) || told || s.t.siteLabel(b.origin) == noStack
-		if isCandidate && (a.reports || !told) && s.t.origins.list[b.origin].device == a.device && b.bytes%smallSegment == 0 && !s.t.onHost(b.origin) {
-			before.add(b.number)
-			bytes += b.bytes
+	h.Each(func(_ int64, b ledger.Block) {
+		told := s.told.Has(b.Number)
+		isCandidate := s.inner.Has(b.Number) || told || s.t.siteLabel(b.Origin) == noStack
+		if isCandidate && (a.Reports || !told) && s.t.origins.List[b.Origin].Device == a.Device && b.Bytes%caching.SmallSegment == 0 && !s.t.onHost(b.Origin) {
+			before.Add(b.Number)
+			bytes += b.Bytes
 		}
 	})
 	if bytes != reserved {
 		return false
 	}
-	s.inner.union(before)
+	s.inner.Union(before)
 	return true
 }
 
@@ -206,39 +189,39 @@ func (s *segmentSearch) older(h *holdings, a *allocator, reserved int64) bool {
 func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
 	answer, ok := known[stack]
 	if !ok {
-		answer = slices.ContainsFunc(t.stacks.stacks[stack], func(id int32) bool {
-			return strings.HasPrefix(symbolize.ModuleName(t.stacks.frames[id].Module), "libc10_cuda")
+		answer = slices.ContainsFunc(t.stacks.Stacks[stack], func(id int32) bool {
+			return strings.HasPrefix(symbolize.ModuleName(t.stacks.Frames[id].Module), "libc10_cuda")
 		})
 		known[stack] = answer
 	}
 	return answer
 }
 
-func (p *programMemory) driverChange(c *change) {
-	if c.what == allocFailed || !p.segments.has(c.block.number) {
+func (p *programMemory) driverChange(c *ledger.Change) {
+	if c.Kind == ledger.AllocFailed || !p.segments.Has(c.Block.Number) {
 		p.consume(p, c)
 	}
 }
 
-// allocatorChange hands out what a change of an allocator is to the program.
-func (p *programMemory) allocatorChange(a *allocator, c *allocatorChange) {
-	switch c.what {
-	case blockAllocated:
-		p.emit(allocated, c.atNs, &c.block)
-	case blockFreeRequested:
-		what := freed
-		if p.t.tearsDown(a.pid, c.atNs) {
-			what = freedByExit
+// caching.Change hands out what a change of an allocator is to the program.
+func (p *programMemory) allocatorChange(a *caching.Allocator, c *caching.Change) {
+	switch c.Op {
+	case caching.BlockAllocated:
+		p.emit(ledger.Allocated, c.AtNs, &c.Block)
+	case caching.BlockFreeRequested:
+		what := ledger.Freed
+		if p.t.tearsDown(a.Pid, c.AtNs) {
+			what = ledger.FreedByExit
 		}
-		p.emit(what, c.atNs, &c.block)
-	case blockLost:
-		if c.block.state == isBlock {
-			p.emit(freeLost, c.atNs, &c.block)
+		p.emit(what, c.AtNs, &c.Block)
+	case caching.BlockLost:
+		if c.Block.State == caching.IsBlock {
+			p.emit(ledger.FreeLost, c.AtNs, &c.Block)
 		}
-	case allocatorEnd:
-		a.each(func(b *piece) {
-			if b.state == isBlock {
-				p.emit(freedByExit, c.atNs, b)
+	case caching.AllocatorEnd:
+		a.Each(func(b *caching.Piece) {
+			if b.State == caching.IsBlock {
+				p.emit(ledger.FreedByExit, c.AtNs, b)
 			}
 		})
 	}
@@ -274,7 +257,7 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 		}
 		c.start, c.pid = s.group.Int64("start_ns", c.start), s.group.Int32("pid", c.pid)
 		for i, start := range c.start {
-			if name := c.name.Index[i]; !c.known[name] || !c.whats[name].isAlloc() {
+			if name := c.name.Index[i]; !c.known[name] || !c.whats[name].IsAlloc() {
 				continue
 			}
 			if from, ok := found[c.pid[i]]; ok && start > from {
@@ -286,24 +269,26 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 }
 
 // emit hands out a change to a block, unless it is from before the recording.
-func (p *programMemory) emit(what changeWhat, atNs int64, b *piece) {
-	if b.origin == noOrigin {
+func (p *programMemory) emit(what ledger.ChangeKind, atNs int64, b *caching.Piece) {
+	if b.Origin == origin.None {
 		return
 	}
 	c := &p.change
-	c.what, c.atNs, c.ptr, c.by = what, atNs, b.ptr, b.origin
-	c.block = b.block()
+	c.Kind, c.AtNs, c.Ptr, c.By = what, atNs, b.Ptr, b.Origin
+	c.Block = pieceBlock(b)
 	p.consume(p, c)
 }
 
-// block is a block as the program sees it.
-func (b *piece) block() block { return block{bytes: b.requested, sinceNs: b.sinceNs, origin: b.origin} }
+// pieceBlock is a block as the program sees it.
+func pieceBlock(b *caching.Piece) ledger.Block {
+	return ledger.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}
+}
 
 // each calls yield for everything that is live, in no order.
-func (p *programMemory) each(yield func(ptr int64, b block)) {
+func (p *programMemory) each(yield func(ptr int64, b ledger.Block)) {
 	if p.driver != nil {
-		p.driver.each(func(ptr int64, b block) {
-			if !p.segments.has(b.number) {
+		p.driver.Each(func(ptr int64, b ledger.Block) {
+			if !p.segments.Has(b.Number) {
 				yield(ptr, b)
 			}
 		})
@@ -311,20 +296,20 @@ func (p *programMemory) each(yield func(ptr int64, b block)) {
 	if p.allocators == nil {
 		return
 	}
-	for _, a := range p.allocators.list {
+	for _, a := range p.allocators.List {
 		if a == nil {
 			continue
 		}
-		a.each(func(b *piece) {
-			if b.state == isBlock && b.origin != noOrigin {
-				yield(b.ptr, b.block())
+		a.Each(func(b *caching.Piece) {
+			if b.State == caching.IsBlock && b.Origin != origin.None {
+				yield(b.Ptr, pieceBlock(b))
 			}
 		})
 	}
 }
 
 // counts are what the replay of the driver's calls could not account for.
-func (p *programMemory) counts() *replayCounts { return &p.driver.counts }
+func (p *programMemory) counts() *ledger.Counts { return &p.driver.Counts }
 
 // hasMemory reports whether the recording has any row about memory.
 func (t *Timeline) hasMemory() bool { return len(t.memory)+len(t.allocations) > 0 }

@@ -5,6 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -52,7 +56,7 @@ type Quality struct {
 	AllocatorsByReports int64
 	// Classes are the classes of calls that were recorded; none: all.
 	Classes  []string
-	launches launchSampling
+	launches sampling.Coverage
 	// GPUTiming says where GPU times come from: there are none so far.
 	GPUTiming string
 }
@@ -64,7 +68,7 @@ type StackShare struct {
 }
 
 // quality judges the recording after a replay.
-func (t *Timeline) quality(counts *replayCounts) Quality {
+func (t *Timeline) quality(counts *ledger.Counts) Quality {
 	total := t.rec.Meta.Totals()
 	inferred := t.facts.inferred()
 	q := Quality{
@@ -72,14 +76,14 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 		LostEvents:            max(total.Lost, t.facts.lostCalls("")),
 		LostMemoryEvents:      max(t.rec.Meta.Calls[lostMemory].Lost, t.facts.lostCalls(lostMemory)),
 		DroppedEvents:         total.Dropped,
-		UnmatchedFrees:        counts.unmatchedFrees,
-		LostFrees:             counts.lostFrees,
+		UnmatchedFrees:        counts.UnmatchedFrees,
+		LostFrees:             counts.LostFrees,
 		OpenCalls:             t.scan.open,
 		AbandonedCalls:        t.scan.abandoned,
-		UnknownAllocs:         counts.unknownAllocs,
+		UnknownAllocs:         counts.UnknownAllocs,
 		TruncatedTail:         t.rec.Meta.Complete != format.CompleteYes,
 		DamagedSegments:       int64(len(t.rec.Damaged)),
-		UnsymbolizedFramesPct: t.stacks.unsymbolizedPct(),
+		UnsymbolizedFramesPct: t.stacks.UnsymbolizedPct(),
 		StacksChecked:         inferred.Checked,
 		StacksWrong:           inferred.Wrong,
 		inferred:              inferred,
@@ -93,7 +97,7 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 	own := q.Events - t.scan.stacks[format.StackParent]
 	for status, n := range t.scan.stacks {
 		if status != format.StackParent {
-			q.StackShares = append(q.StackShares, StackShare{status, percent(n, own)})
+			q.StackShares = append(q.StackShares, StackShare{status, units.Percent(n, own)})
 		}
 	}
 	slices.SortFunc(q.StackShares, func(a, b StackShare) int { return strings.Compare(a.Status, b.Status) })
@@ -103,12 +107,12 @@ func (t *Timeline) quality(counts *replayCounts) Quality {
 // programQuality judges the recording after a replay of what programs see.
 func (t *Timeline) programQuality(p *programMemory) Quality {
 	q := t.quality(p.counts())
-	p.allocators.all(func(a *allocator) {
-		q.AllocatorUnmatchedFrees += a.counts.unmatchedFrees
-		q.AllocatorLostFrees += a.counts.lostFrees
-		q.AllocatorCompared += a.check.compared
-		q.AllocatorDisagreed += a.check.disagreed
-		q.AllocatorWorstBytes = max(q.AllocatorWorstBytes, a.check.worstBytes)
+	p.allocators.All(func(a *caching.Allocator) {
+		q.AllocatorUnmatchedFrees += a.Counts.UnmatchedFrees
+		q.AllocatorLostFrees += a.Counts.LostFrees
+		q.AllocatorCompared += a.Check.Compared
+		q.AllocatorDisagreed += a.Check.Disagreed
+		q.AllocatorWorstBytes = max(q.AllocatorWorstBytes, a.Check.WorstBytes)
 	})
 	return q
 }
@@ -122,7 +126,7 @@ func (q *Quality) notes() (list []string) {
 		return list
 	}
 	return append(list, fmt.Sprintf("what PyTorch's allocator counts itself differs from what its events come to at %s of %s, by up to %s: events were lost, or its version works in another way",
-		thousands(q.AllocatorDisagreed), plural(q.AllocatorCompared, "event"), bytesText(q.AllocatorWorstBytes)))
+		units.Count(q.AllocatorDisagreed), units.Plural(q.AllocatorCompared, "event"), units.Bytes(q.AllocatorWorstBytes)))
 }
 
 var qualityColumns = []Column{
@@ -174,7 +178,7 @@ func (q *Quality) facts() []Fact {
 		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
 		q.AllocatorEvents, q.LostAllocatorEvents, q.AllocatorUnmatchedFrees, q.AllocatorLostFrees, q.AllocatorCompared, q.AllocatorDisagreed, q.AllocatorWorstBytes,
 		q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
-		q.StacksChecked, q.StacksWrong, errorPct(&q.inferred))
+		q.StacksChecked, q.StacksWrong, sampling.ErrorPct(&q.inferred))
 	if q.DroppedEvents > 0 {
 		facts = append(facts, fill(droppedColumn, q.DroppedEvents)...)
 	}
@@ -184,7 +188,7 @@ func (q *Quality) facts() []Fact {
 	if len(q.Classes) > 0 {
 		facts = append(facts, fill(classesColumn, strings.Join(q.Classes, " "))...)
 	}
-	return append(facts, q.launches.facts()...)
+	return append(facts, launchSamplingFacts(&q.launches)...)
 }
 
 // stacksPct is the share of calls with stacks in a state, nil if no call can have one.
@@ -203,7 +207,7 @@ func (q *Quality) stacksPct(status string) any {
 // String is the quality block as one line: what is as it should be is left out,
 // except that nothing was lost.
 func (q *Quality) String() string {
-	parts := []string{fmt.Sprintf("%s events, %s lost", thousands(q.Events), thousands(q.LostEvents))}
+	parts := []string{fmt.Sprintf("%s events, %s lost", units.Count(q.Events), units.Count(q.LostEvents))}
 	for _, f := range q.facts()[2:] {
 		if f.Title == "" {
 			continue
@@ -211,7 +215,7 @@ func (q *Quality) String() string {
 		switch v := f.Value.(type) {
 		case int64:
 			if v > 0 {
-				parts = append(parts, thousands(v)+" "+f.Title)
+				parts = append(parts, units.Count(v)+" "+f.Title)
 			}
 		case float64:
 			if v > 0 {
@@ -224,21 +228,21 @@ func (q *Quality) String() string {
 		}
 	}
 	if len(q.Classes) > 0 {
-		parts = append(parts, "only "+enumerated(q.Classes)+" calls recorded")
+		parts = append(parts, "only "+units.Enumerated(q.Classes)+" calls recorded")
 	}
 	var stacks []string
 	for _, s := range q.StackShares {
-		stacks = append(stacks, fmt.Sprintf("%.0f%% %s", s.Pct, oneLine(s.Status)))
+		stacks = append(stacks, fmt.Sprintf("%.0f%% %s", s.Pct, units.OneLine(s.Status)))
 	}
 	if len(stacks) > 0 {
 		parts = append(parts, "stacks "+strings.Join(stacks, " "))
 	}
-	if pct := errorPct(&q.inferred); pct != nil {
-		parts = append(parts, fmt.Sprintf("inferred stacks %.2f%% wrong (%s of %s checked)", pct, thousands(q.StacksWrong), thousands(q.StacksChecked)))
+	if pct := sampling.ErrorPct(&q.inferred); pct != nil {
+		parts = append(parts, fmt.Sprintf("inferred stacks %.2f%% wrong (%s of %s checked)", pct, units.Count(q.StacksWrong), units.Count(q.StacksChecked)))
 	} else if pct := q.stacksPct(format.StackInferred); pct != nil && pct != 0.0 {
 		parts = append(parts, "inferred stacks not checked")
 	}
-	if text := q.launches.text(); text != "" {
+	if text := q.launches.Text(); text != "" {
 		parts = append(parts, text)
 	}
 	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
@@ -264,9 +268,9 @@ func (q *Quality) confidence(frees int64) (level string, reasons []string) {
 	if n := q.LostMemoryEvents; n > 0 {
 		// One lost call in a thousand can still hide what a small site does.
 		if n*1000 > q.Events {
-			lower(confidenceLow, "%s calls that allocate or free were lost", thousands(n))
+			lower(confidenceLow, "%s calls that allocate or free were lost", units.Count(n))
 		} else {
-			lower(confidenceMedium, "%s calls that allocate or free were lost", thousands(n))
+			lower(confidenceMedium, "%s calls that allocate or free were lost", units.Count(n))
 		}
 	}
 	if n := q.LostAllocatorEvents; n > 0 {
@@ -274,23 +278,23 @@ func (q *Quality) confidence(frees int64) (level string, reasons []string) {
 		if n*1000 > q.AllocatorEvents {
 			to = confidenceLow
 		}
-		lower(to, "%s of the allocator were lost", plural(n, "event"))
+		lower(to, "%s of the allocator were lost", units.Plural(n, "event"))
 	}
 	if n := q.AllocatorDisagreed; n > 0 {
 		to := confidenceMedium
 		if n*1000 > q.AllocatorCompared {
 			to = confidenceLow
 		}
-		lower(to, "the allocator counts other bytes than its events come to, %s", plural(n, "time"))
+		lower(to, "the allocator counts other bytes than its events come to, %s", units.Plural(n, "time"))
 	}
 	if n := q.AllocatorLostFrees; n > 0 {
-		lower(confidenceMedium, "%s of the allocator were not recorded", plural(n, "free"))
+		lower(confidenceMedium, "%s of the allocator were not recorded", units.Plural(n, "free"))
 	}
 	if q.LostFrees > 0 {
-		lower(confidenceMedium, "%s frees were not recorded", thousands(q.LostFrees))
+		lower(confidenceMedium, "%s frees were not recorded", units.Count(q.LostFrees))
 	}
 	if q.DamagedSegments > 0 {
-		lower(confidenceLow, "%s segments are damaged", thousands(q.DamagedSegments))
+		lower(confidenceLow, "%s segments are damaged", units.Count(q.DamagedSegments))
 	}
 	if q.TruncatedTail {
 		lower(confidenceMedium, "the recording was cut off")
@@ -298,10 +302,10 @@ func (q *Quality) confidence(frees int64) (level string, reasons []string) {
 	// Some are normal when a running program is recorded; many mean that what is
 	// freed here was allocated out of sight.
 	if n := q.UnmatchedFrees; n*20 > frees+n {
-		lower(confidenceMedium, "%s frees of memory that was not seen allocated", thousands(n))
+		lower(confidenceMedium, "%s frees of memory that was not seen allocated", units.Count(n))
 	}
 	if q.UnknownAllocs > 0 {
-		lower(confidenceMedium, "%s allocations with unknown pointer", thousands(q.UnknownAllocs))
+		lower(confidenceMedium, "%s allocations with unknown pointer", units.Count(q.UnknownAllocs))
 	}
 	return level, reasons
 }

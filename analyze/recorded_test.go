@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -21,17 +22,20 @@ func TestEveryRuleSaysWhatItNeeds(t *testing.T) {
 
 // TestReportsRefuseWhatWasNotRecorded asks a recording of each class for every report.
 func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
-	reports := map[string]func(*Timeline, Options) error{
-		"kernels": func(tl *Timeline, o Options) error { _, err := tl.Kernels(o); return err },
-		"copies":  func(tl *Timeline, o Options) error { _, err := tl.Copies(o); return err },
-		"sync":    func(tl *Timeline, o Options) error { _, err := tl.Sync(o); return err },
-		"gaps":    func(tl *Timeline, o Options) error { _, err := tl.Gaps(GapOptions{Options: o}); return err },
-		"hang":    func(tl *Timeline, o Options) error { _, err := tl.Hang(HangOptions{Options: o}); return err },
-		"leaks":   func(tl *Timeline, o Options) error { _, err := tl.Leaks(o); return err },
-		"memory":  func(tl *Timeline, o Options) error { _, err := tl.MemoryReport(MemoryOptions{Options: o}); return err },
-		"oom":     func(tl *Timeline, o Options) error { _, err := tl.OOM(o); return err },
-		"api":     func(tl *Timeline, o Options) error { _, err := tl.API(o); return err },
-		"summary": func(tl *Timeline, o Options) error { _, err := tl.Summary(o); return err },
+	reports := map[string]func(*Timeline, query.Options) error{
+		"kernels": func(tl *Timeline, o query.Options) error { _, err := tl.Kernels(o); return err },
+		"copies":  func(tl *Timeline, o query.Options) error { _, err := tl.Copies(o); return err },
+		"sync":    func(tl *Timeline, o query.Options) error { _, err := tl.Sync(o); return err },
+		"gaps":    func(tl *Timeline, o query.Options) error { _, err := tl.Gaps(GapOptions{Options: o}); return err },
+		"hang":    func(tl *Timeline, o query.Options) error { _, err := tl.Hang(HangOptions{Options: o}); return err },
+		"leaks":   func(tl *Timeline, o query.Options) error { _, err := tl.Leaks(o); return err },
+		"memory": func(tl *Timeline, o query.Options) error {
+			_, err := tl.MemoryReport(MemoryOptions{Options: o})
+			return err
+		},
+		"oom":     func(tl *Timeline, o query.Options) error { _, err := tl.OOM(o); return err },
+		"api":     func(tl *Timeline, o query.Options) error { _, err := tl.API(o); return err },
+		"summary": func(tl *Timeline, o query.Options) error { _, err := tl.Summary(o); return err },
 	}
 	for _, c := range []struct {
 		classes []string
@@ -49,7 +53,7 @@ func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
 		var refused []string
 		for name, report := range reports {
 			var missing *ClassError
-			if err := report(tl, Options{}); errors.As(err, &missing) && missing.Report == name {
+			if err := report(tl, query.Options{}); errors.As(err, &missing) && missing.Report == name {
 				refused = append(refused, name)
 			} else if err != nil {
 				t.Errorf("%v: %s: %v", c.classes, name, err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -190,7 +191,7 @@ func training(t testing.TB) *tape {
 	open := tp.call(format.KindSync, "cuStreamSynchronize", 59900*ms, 100*ms)
 	open.Flags = format.FlagOpen
 	for i := range int64(6) {
-		for name, v := range map[string]float64{metricMemoryUsed: float64(10<<30 + i*240*mib), metricMemoryTotal: 140 << 30, "utilization_pct": 91.5} {
+		for name, v := range map[string]float64{catalog.MetricMemoryUsed: float64(10<<30 + i*240*mib), catalog.MetricMemoryTotal: 140 << 30, "utilization_pct": 91.5} {
 			tp.add(format.Row{Kind: format.KindNVML, Name: name, StartNs: epoch + i*10*second, Value: v})
 		}
 	}

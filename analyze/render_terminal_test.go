@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
@@ -12,11 +15,11 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // Colours change nothing but colours, and no other format has them.
 func TestOnlyJudgementsArePainted(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := tl.Leaks(Options{})
+	leaks, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, err := tl.GPU(Options{})
+	gpu, err := tl.GPU(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +52,7 @@ func TestASCIIKeepsTheShape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaks, err := tl.Leaks(Options{MaxFrames: 1})
+	leaks, err := tl.Leaks(query.Options{MaxFrames: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +70,7 @@ func TestASCIIKeepsTheShape(t *testing.T) {
 }
 
 func TestCourses(t *testing.T) {
-	c := &course{window: Window{1000, 3000}}
+	c := &course{window: query.Window{FromNs: 1000, ToNs: 3000}}
 	for _, v := range [][2]int64{{10, 5}, {1000, 7}, {1050, 1}, {1350, 9}, {1360, 2}, {2999, 4}, {3000, 8}} {
 		c.set(v[0], v[1])
 	}
@@ -79,11 +82,11 @@ func TestCourses(t *testing.T) {
 		}
 	}
 	for values, want := range map[[3]int64]string{{0, 1, 8}: " ▁█", {0, 0, 0}: "   ", {4, 8, -3}: "▄█ "} {
-		if got := sparkline(values[:]); got != want {
+		if got := units.Sparkline(values[:]); got != want {
 			t.Errorf("%v: %q, want %q", values, got, want)
 		}
 	}
-	only := &course{window: Window{5, 5}}
+	only := &course{window: query.Window{FromNs: 5, ToNs: 5}}
 	only.set(5, 3)
 	if got := only.values(); len(got) != courseSteps || got[0] != 3 || got[courseSteps-1] != 3 {
 		t.Errorf("a moment: %v", got)
@@ -93,7 +96,7 @@ func TestCourses(t *testing.T) {
 // What leaks draws is what its verdict is judged by, and a report of memory draws its peak.
 func TestReportsDrawWhatTheyTell(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := tl.Leaks(Options{})
+	leaks, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

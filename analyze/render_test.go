@@ -10,6 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -35,15 +37,15 @@ func hostileTape(t *testing.T) *tape {
 func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 	tl := hostileTape(t).timeline()
 	for _, by := range GroupNames() {
-		leaks, err := tl.Leaks(Options{GroupBy: by})
+		leaks, err := tl.Leaks(query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := tl.Summary(Options{})
+		summary, err := tl.Summary(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stacks, err := tl.Stacks(Options{})
+		stacks, err := tl.Stacks(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,7 @@ func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 			}
 		}
 	}
-	p, _, _, err := tl.HeapProfile(Options{})
+	p, _, _, err := tl.HeapProfile(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +88,9 @@ func TestTablesFitTheWidth(t *testing.T) {
 	at(tp.alloc(50*second, 1, 0x1000, mib), 9, strings.Repeat("long ", 60))
 	tl := tp.timeline()
 	for _, width := range []int{80, 100, 132} {
-		rules := func(o Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) }
-		for _, make := range []func(Options) (*Report, error){tl.Leaks, tl.Summary, tl.Stacks, rules} {
-			r, err := make(Options{})
+		rules := func(o query.Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) }
+		for _, make := range []func(query.Options) (*Report, error){tl.Leaks, tl.Summary, tl.Stacks, rules} {
+			r, err := make(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +104,7 @@ func TestTablesFitTheWidth(t *testing.T) {
 }
 
 func TestNoHeader(t *testing.T) {
-	r, err := training(t).timeline().Leaks(Options{})
+	r, err := training(t).timeline().Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,15 +129,15 @@ func TestPlurals(t *testing.T) {
 		"kind": "kinds", "more row": "more rows", "lost call": "lost calls", "Xid": "Xids", "site": "sites", "cache": "caches", "size": "sizes", "use": "uses", "allocation": "allocations",
 		"pass": "passes", "copy": "copies", "device": "devices",
 	} {
-		if got := pluralOf(singular); got != plural {
+		if got := units.PluralOf(singular); got != plural {
 			t.Errorf("plural of %s: %s, want %s", singular, got, plural)
 		}
-		if got := singularOf(plural); got != singular {
+		if got := units.SingularOf(plural); got != singular {
 			t.Errorf("singular of %s: %s, want %s", plural, got, singular)
 		}
 	}
 	for n, want := range map[int64]string{0: "0 processes", 1: "1 process", 2: "2 processes", 1234: "1,234 processes"} {
-		if got := plural(n, "process"); got != want {
+		if got := units.Plural(n, "process"); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
@@ -143,10 +145,10 @@ func TestPlurals(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for want, got := range map[string]string{
-		"0 B": bytesText(0), "1023 B": bytesText(1023), "1.0 KiB": bytesText(1024), "1.0 MiB": bytesText(1<<20 - 1), "-1.5 GiB": bytesText(-3 << 29),
-		"8388608.0 TiB": bytesText(1<<63 - 1),
-		"999ns":         durText(999), "1.5us": durText(1500), "-2.0ms": durText(-2e6), "59.99s": durText(59_990_000_000), "2m5s": durText(125 * second), "3h10m": durText(11400 * second),
-		"0": thousands(0), "999": thousands(999), "-1,000": thousands(-1000), "1,234,567": thousands(1234567), "-123": thousands(-123),
+		"0 B": units.Bytes(0), "1023 B": units.Bytes(1023), "1.0 KiB": units.Bytes(1024), "1.0 MiB": units.Bytes(1<<20 - 1), "-1.5 GiB": units.Bytes(-3 << 29),
+		"8388608.0 TiB": units.Bytes(1<<63 - 1),
+		"999ns":         units.Duration(999), "1.5us": units.Duration(1500), "-2.0ms": units.Duration(-2e6), "59.99s": units.Duration(59_990_000_000), "2m5s": units.Duration(125 * second), "3h10m": units.Duration(11400 * second),
+		"0": units.Count(0), "999": units.Count(999), "-1,000": units.Count(-1000), "1,234,567": units.Count(1234567), "-123": units.Count(-123),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -156,15 +158,15 @@ func TestUnits(t *testing.T) {
 
 func TestExplainNamesEveryColumn(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := tl.Leaks(Options{})
+	leaks, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary, err := tl.Summary(Options{})
+	summary, err := tl.Summary(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stacks, err := tl.Stacks(Options{})
+	stacks, err := tl.Stacks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,31 +201,31 @@ func TestExplainNamesEveryColumn(t *testing.T) {
 }
 
 func TestParseTime(t *testing.T) {
-	w := Window{epoch, epoch + 60*second}
+	w := query.Window{FromNs: epoch, ToNs: epoch + 60*second}
 	for text, want := range map[string]int64{
 		"0s": epoch, "12s": epoch + 12*second, "1m0.5s": epoch + 60*second + 500*ms, "2026-09-21T14:13:21Z": epoch + second, "2026-09-21T16:13:20.5+02:00": epoch + 500*ms,
 	} {
-		if got, err := ParseTime(text, w); err != nil || got != want {
+		if got, err := query.ParseTime(text, w); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
-		if got, err := ParseTime(Offset(want, w), w); err != nil || got != want {
+		if got, err := query.ParseTime(query.Offset(want, w), w); err != nil || got != want {
 			t.Errorf("%s does not survive Offset: %d, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "12", "-3s", "yesterday", "2026-09-21"} {
-		if _, err := ParseTime(text, w); err == nil {
+		if _, err := query.ParseTime(text, w); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}
 	for text, want := range map[string]int64{"0": 0, "7": 7, "0x55d0c0de1230": 0x55d0c0de1230, "0xffffffffffffffff": -1} {
-		if got, err := ParseStream(text); err != nil || got != want {
+		if got, err := query.ParseStream(text); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
-		if back := streamName(want); back != text {
+		if back := query.StreamName(want); back != text {
 			t.Errorf("stream %d is shown as %s", want, back)
 		}
 	}
-	if _, err := ParseStream("default"); err == nil {
+	if _, err := query.ParseStream("default"); err == nil {
 		t.Error("a stream named default is accepted")
 	}
 }

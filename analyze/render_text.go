@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -32,7 +33,7 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 		case f.shown() && slices.Contains(r.Sentences, f.Key):
 			fmt.Fprint(w, wrapped(text, fmt.Sprintf("%-*s  ", pad, f.Title), strings.Repeat(" ", pad+2), opt.Width))
 		case f.shown():
-			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, cut(text, opt.Width-pad-2))
+			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, units.Cut(text, opt.Width-pad-2))
 		}
 	}
 	for i := range r.Tables {
@@ -45,7 +46,7 @@ func renderText(w *bufio.Writer, r *Report, opt RenderOptions) {
 		}
 		textTable(w, t, opt)
 		if t.More > 0 {
-			fmt.Fprintf(w, "… and %s\n", plural(int64(t.More), "more row"))
+			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.More), "more row"))
 		}
 		textStacks(w, t, opt)
 	}
@@ -158,7 +159,7 @@ func textLine(w *bufio.Writer, cells []string, widths []int, right, painted []bo
 		if i > 0 {
 			b.WriteString("  ")
 		}
-		cell = cut(cell, widths[i])
+		cell = units.Cut(cell, widths[i])
 		gap := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
 		if painted != nil && painted[i] {
 			cell = paint(cell, cell)
@@ -234,24 +235,11 @@ func fitWidths(widths []int, right []bool, width int) {
 	}
 }
 
-// cut shortens text to a width in characters; 0 and less do not cut. A number that
-// tells equal names apart ("name #2") stays.
-func cut(text string, width int) string {
-	if width <= 0 || utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	number := ""
-	if i := strings.LastIndex(text, " #"); i >= 0 && len(text)-i < min(8, width-1) && strings.Trim(text[i+2:], "0123456789") == "" {
-		number = text[i:]
-	}
-	return string([]rune(text)[:width-1-len(number)]) + "…" + number
-}
-
 // cutMiddle is cut, but leaves out the middle.
 func cutMiddle(text string, width int) string {
 	runes := []rune(text)
 	if width <= 1 || len(runes) <= width {
-		return cut(text, width)
+		return units.Cut(text, width)
 	}
 	head := width / 2
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
@@ -264,14 +252,14 @@ func cutCells(rows [][]string, widths []int) {
 		same := make(map[string]string) // cut → whole
 		differ := make(map[string]bool)
 		for _, row := range rows {
-			short := cut(row[column], width)
+			short := units.Cut(row[column], width)
 			if whole, ok := same[short]; ok && whole != row[column] {
 				differ[short] = true
 			}
 			same[short] = row[column]
 		}
 		for _, row := range rows {
-			short := cut(row[column], width)
+			short := units.Cut(row[column], width)
 			if differ[short] {
 				short = cutMiddle(row[column], width)
 			}
@@ -287,16 +275,16 @@ func textStacks(w *bufio.Writer, t *Table, opt RenderOptions) {
 			continue
 		}
 		said := t.Columns[0].said(r.Cells[0])
-		heading := cut(fmt.Sprintf("%d. %s: %s", i+1, said, oneLine(fmt.Sprint(r.Cells[label]))), width)
+		heading := units.Cut(fmt.Sprintf("%d. %s: %s", i+1, said, units.OneLine(fmt.Sprint(r.Cells[label]))), width)
 		if opt.Color && isPainted(t.Columns[0].Key) {
 			heading = strings.Replace(heading, said, paint(said, said), 1)
 		}
 		fmt.Fprintf(w, "\n%s\n", heading)
 		if r.Evidence != "" {
-			fmt.Fprint(w, wrapped(oneLine(r.Evidence), "   ", "   ", width))
+			fmt.Fprint(w, wrapped(units.OneLine(r.Evidence), "   ", "   ", width))
 		}
 		for _, f := range r.Stack {
-			fmt.Fprintf(w, "%s\n", cut("     "+oneLine(f.text()), width))
+			fmt.Fprintf(w, "%s\n", units.Cut("     "+units.OneLine(f.text()), width))
 		}
 	}
 }
@@ -304,7 +292,7 @@ func textStacks(w *bufio.Writer, t *Table, opt RenderOptions) {
 // said is a value as part of a sentence.
 func (c *Column) said(v any) string {
 	if n, ok := v.(int64); ok && c.Unit == UnitCount {
-		return plural(n, singularOf(strings.ToLower(c.Title)))
+		return units.Plural(n, units.SingularOf(strings.ToLower(c.Title)))
 	}
 	return c.Unit.text(v)
 }
@@ -313,9 +301,9 @@ func (c *Column) said(v any) string {
 func (f *Frame) text() string {
 	switch {
 	case f.Folded > 0 && f.Of == nil:
-		return "… " + plural(int64(f.Folded), "more frame")
+		return "… " + units.Plural(int64(f.Folded), "more frame")
 	case f.Folded > 0:
-		return fmt.Sprintf("… %s of %s", plural(int64(f.Folded), "frame"), enumerated(f.Of))
+		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Of))
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
 	case f.File != "":
@@ -324,15 +312,6 @@ func (f *Frame) text() string {
 		return fmt.Sprintf("%s [%s]", f.Func, symbolize.ModuleName(f.Module))
 	}
 	return f.Func
-}
-
-// enumerated joins names: a, b and c.
-func enumerated(list []string) string {
-	last := len(list) - 1
-	if last < 1 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:last], ", ") + " and " + list[last]
 }
 
 // renderMarkdown writes the report's tables as Markdown.
@@ -364,7 +343,7 @@ func renderMarkdown(w *bufio.Writer, r *Report, opt RenderOptions) {
 			markdownRow(w, row)
 		}
 		if t.More > 0 {
-			fmt.Fprintf(w, "\n… and %s\n", plural(int64(t.More), "more row"))
+			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.More), "more row"))
 		}
 	}
 	if totals := factLine(r.Totals); totals != "" {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -31,18 +33,18 @@ func replayed(t *testing.T, tl *Timeline) outcome {
 	o := outcome{Live: make(map[string]int64)}
 	var live int64
 	last := int64(math.MinInt64)
-	l, err := tl.replay(func(l *ledger, c *change) {
-		if c.atNs < last {
-			t.Fatalf("change at %d after one at %d", c.atNs, last)
+	l, err := tl.replay(func(l *ledger.Ledger, c *ledger.Change) {
+		if c.AtNs < last {
+			t.Fatalf("change at %d after one at %d", c.AtNs, last)
 		}
-		last = c.atNs
-		switch c.what {
-		case allocated:
-			live += c.block.bytes
-		case freed, freeLost, freedWithCtx, freedByExit:
-			live -= c.block.bytes
+		last = c.AtNs
+		switch c.Kind {
+		case ledger.Allocated:
+			live += c.Block.Bytes
+		case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx, ledger.FreedByExit:
+			live -= c.Block.Bytes
 		}
-		if c.what == freedByExit {
+		if c.Kind == ledger.FreedByExit {
 			o.Left++
 		}
 		if live < 0 {
@@ -53,18 +55,18 @@ func replayed(t *testing.T, tl *Timeline) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for pid, i := range tl.origins.pids {
-		if int(i) < len(l.processes) {
-			l.processes[i].each(func(ptr int64, b block) {
-				o.Live[liveKey(pid, tl.origins.memory(b.origin), ptr)] = b.bytes
+	for pid, i := range tl.origins.Pids {
+		if int(i) < len(l.Processes) {
+			l.Processes[i].Each(func(ptr int64, b ledger.Block) {
+				o.Live[liveKey(pid, tl.origins.Memory(b.Origin), ptr)] = b.Bytes
 			})
 		}
 	}
-	c := l.counts
-	o.Unmatched, o.LostFrees, o.Unknown, o.Failed = c.unmatchedFrees, c.lostFrees, c.unknownAllocs, c.failed
-	o.Nested, o.Allocs, o.Frees = c.nested, c.allocs, c.frees
-	borrowed := l.borrowTotals()
-	o.Borrowed, o.Returned = borrowed.opened, borrowed.returned
+	c := l.Counts
+	o.Unmatched, o.LostFrees, o.Unknown, o.Failed = c.UnmatchedFrees, c.LostFrees, c.UnknownAllocs, c.Failed
+	o.Nested, o.Allocs, o.Frees = c.Nested, c.Allocs, c.Frees
+	borrowed := l.BorrowTotals()
+	o.Borrowed, o.Returned = borrowed.Opened, borrowed.Returned
 	return o
 }
 
@@ -169,8 +171,8 @@ func randomProgram(tp *tape, r *rand.Rand, calls int) {
 	type pointer struct{ pid, ptr int64 }
 	returned := make(map[pointer]int64) // live pointer → when its alloc has returned
 	released := make(map[pointer]int64) // freed pointer → when the driver had it back
-	threads := []thread{{42, 42}, {42, 43}, {42, 44}, {77, 77}}
-	clocks := make(map[thread]int64)
+	threads := []origin.Thread{{Pid: 42, Tid: 42}, {Pid: 42, Tid: 43}, {Pid: 42, Tid: 44}, {Pid: 77, Tid: 77}}
+	clocks := make(map[origin.Thread]int64)
 	for _, th := range threads {
 		clocks[th] = r.Int64N(1000)
 	}
@@ -185,7 +187,7 @@ func randomProgram(tp *tape, r *rand.Rand, calls int) {
 		clocks[th] = start + dur
 		var mine []pointer
 		for p, ns := range returned {
-			if p.pid == int64(th.pid) && ns < start {
+			if p.pid == int64(th.Pid) && ns < start {
 				mine = append(mine, p)
 			}
 		}
@@ -198,7 +200,7 @@ func randomProgram(tp *tape, r *rand.Rand, calls int) {
 		case k == 1:
 			row = tp.free(start, dur, 0x1000+r.Int64N(1<<20)*16) // from before the recording
 		case k < 11 || len(mine) == 0:
-			p := pointer{int64(th.pid), 0x7f0000000000}
+			p := pointer{int64(th.Pid), 0x7f0000000000}
 			for ; ; p.ptr += 512 {
 				if _, live := returned[p]; !live && released[p] < start+dur {
 					break
@@ -212,7 +214,7 @@ func randomProgram(tp *tape, r *rand.Rand, calls int) {
 			released[p] = start + 1 + r.Int64N(dur-1)
 			row = tp.free(start, dur, p.ptr)
 		}
-		row.Pid, row.Tid, row.Device = th.pid, th.tid, r.Int32N(2)
+		row.Pid, row.Tid, row.Device = th.Pid, th.Tid, r.Int32N(2)
 	}
 }
 
@@ -308,7 +310,7 @@ func checkMemoryState(t *testing.T, tl *Timeline, rows []*format.Row, want *outc
 				total.Allocs-total.Frees != total.LiveBlocks || total.AllocBytes-total.FreedBytes != total.LiveBytes {
 				t.Errorf("until %d: total %+v, the allocations sum up to %+v", until, total, sum)
 			}
-			if total.Pid == 0 && !isHost(total.Kind) {
+			if total.Pid == 0 && !ledger.IsHost(total.Kind) {
 				device.LiveBytes += total.LiveBytes
 				device.Allocs += total.Allocs
 			}
@@ -370,7 +372,7 @@ func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
 		tp.alloc(1, 1, 0x1000, 64).Device = -1
 		tl := tp.timeline()
 		replayed(t, tl)
-		if got := tl.origins.list[0].device; got != want {
+		if got := tl.origins.List[0].Device; got != want {
 			t.Errorf("of %d devices: %d, want %d", devices, got, want)
 		}
 	}

@@ -1,5 +1,7 @@
 package analyze
 
+import "github.com/gpurec/gpurec/analyze/query"
+
 // SchemaVersion is the version of the JSON that reports are rendered to: it grows
 // when a key changes its meaning or goes away, not when one is added.
 const SchemaVersion = 1
@@ -8,7 +10,7 @@ const SchemaVersion = 1
 // Render.
 type Report struct {
 	Command string
-	Window  Window
+	Window  query.Window
 	// Facts describe the recording, Totals sum up the tables.
 	Facts  []Fact
 	Totals []Fact
@@ -18,7 +20,7 @@ type Report struct {
 	// Notes are sentences about what the report could not show.
 	Notes []string
 	// NoMatch is set when the filter left nothing over.
-	NoMatch *NoMatch
+	NoMatch *query.NoMatch
 	Quality Quality
 	// Before is the quality of the recording that Diff compares with; nil in other reports.
 	Before *Quality
@@ -165,11 +167,4 @@ func fill(columns []Column, values ...any) []Fact {
 		facts[i] = Fact{c, values[i]}
 	}
 	return facts
-}
-
-func percent(part, whole int64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return 100 * float64(part) / float64(whole)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -33,8 +34,8 @@ func steady(t testing.TB) *tape {
 		free := tp.free(begin+99*ms+500*us, us, 0x7e0000000000+step%4*mib)
 		free.Name, free.MemoryKind = "cuMemFreeAsync", format.MemoryAsync
 	}
-	tp.sampled(map[string]float64{metricSMActive: 92, metricOccupancy: 40, metricTensor: 35, metricFP32: 25, metricDRAM: 40, metricReasons: 0,
-		metricMemoryUsed: 80 << 30, metricMemoryTotal: 140 << 30})
+	tp.sampled(map[string]float64{catalog.MetricSMActive: 92, catalog.MetricOccupancy: 40, catalog.MetricTensor: 35, metricFP32: 25, catalog.MetricDRAM: 40, catalog.MetricReasons: 0,
+		catalog.MetricMemoryUsed: 80 << 30, catalog.MetricMemoryTotal: 140 << 30})
 	return tp
 }
 
@@ -232,26 +233,34 @@ func ruleCases() map[string]ruleCase {
 		},
 		"memory-near-limit": {
 			fires: func(tp *tape) {
-				tp.resample(metricMemoryUsed, func(i int) float64 { return float64((80 + i/2) << 30) })
+				tp.resample(catalog.MetricMemoryUsed, func(i int) float64 { return float64((80 + i/2) << 30) })
 			},
-			misses: func(tp *tape) { tp.resample(metricMemoryUsed, always(132<<30)) },
+			misses: func(tp *tape) { tp.resample(catalog.MetricMemoryUsed, always(132<<30)) },
 			where:  "GPU 1 NVIDIA H200", severity: "notice",
 		},
 		"throttling": {
-			fires:  func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(32 * (i / 100)) }) },
-			misses: func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4*(i/110)) + 1 }) }, // the power cap, for 5 s; idle clocks
-			where:  "GPU 1 NVIDIA H200", severity: "problem",
+			fires: func(tp *tape) {
+				tp.resample(catalog.MetricReasons, func(i int) float64 { return float64(32 * (i / 100)) })
+			},
+			misses: func(tp *tape) {
+				tp.resample(catalog.MetricReasons, func(i int) float64 { return float64(4*(i/110)) + 1 })
+			}, // the power cap, for 5 s; idle clocks
+			where: "GPU 1 NVIDIA H200", severity: "problem",
 		},
 		"gpu-idle": {
-			fires:  func(tp *tape) { tp.resample(metricSMActive, func(i int) float64 { return float64(92 * min(1, i%4)) }) },
-			misses: func(tp *tape) { tp.resample(metricSMActive, func(i int) float64 { return float64(92 * min(1, i%6)) }) },
-			where:  "GPU 1 NVIDIA H200", severity: "notice",
+			fires: func(tp *tape) {
+				tp.resample(catalog.MetricSMActive, func(i int) float64 { return float64(92 * min(1, i%4)) })
+			},
+			misses: func(tp *tape) {
+				tp.resample(catalog.MetricSMActive, func(i int) float64 { return float64(92 * min(1, i%6)) })
+			},
+			where: "GPU 1 NVIDIA H200", severity: "notice",
 		},
 		"launch-bound": {
 			fires: func(tp *tape) {
 				every(tp, 45_000, 90*us, func(_, ns int64) *format.Row { return tp.big(ns, "small_step") })
 				tp.shorten(6500 * ms)
-				tp.resample(metricSMActive, always(30))
+				tp.resample(catalog.MetricSMActive, always(30))
 			},
 			misses: func(tp *tape) { // as many launches, and the GPU is busy
 				every(tp, 30_000, 90*us, func(_, ns int64) *format.Row { return tp.big(ns, "small_step") })
@@ -260,18 +269,21 @@ func ruleCases() map[string]ruleCase {
 			where: site, severity: "notice", also: "low-sm-activity",
 		},
 		"low-sm-activity": {
-			fires:  func(tp *tape) { tp.resample(metricSMActive, always(30)) },
-			misses: func(tp *tape) { tp.resample(metricSMActive, always(55)) },
+			fires:  func(tp *tape) { tp.resample(catalog.MetricSMActive, always(30)) },
+			misses: func(tp *tape) { tp.resample(catalog.MetricSMActive, always(55)) },
 			where:  "GPU 1 NVIDIA H200", severity: "notice",
 		},
 		"low-occupancy": {
-			fires:  func(tp *tape) { tp.resample(metricOccupancy, always(15)); tp.resample(metricTensor, always(5)) },
-			misses: func(tp *tape) { tp.resample(metricOccupancy, always(15)) }, // with tensor cores at work it need not be more
+			fires: func(tp *tape) {
+				tp.resample(catalog.MetricOccupancy, always(15))
+				tp.resample(catalog.MetricTensor, always(5))
+			},
+			misses: func(tp *tape) { tp.resample(catalog.MetricOccupancy, always(15)) }, // with tensor cores at work it need not be more
 			where:  "GPU 1 NVIDIA H200", severity: "notice",
 		},
 		"tensor-cores-unused": {
-			fires:  func(tp *tape) { tp.resample(metricTensor, always(0.2)) },
-			misses: func(tp *tape) { tp.resample(metricTensor, always(0.2)); tp.resample(metricFP32, always(5)) }, // it waits for memory
+			fires:  func(tp *tape) { tp.resample(catalog.MetricTensor, always(0.2)) },
+			misses: func(tp *tape) { tp.resample(catalog.MetricTensor, always(0.2)); tp.resample(metricFP32, always(5)) }, // it waits for memory
 			where:  "GPU 1 NVIDIA H200", severity: "info",
 		},
 		"tiny-kernels": {

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // A rule is something that experts look for in a recording. It is a function of a survey: rules compute nothing of which there is a
@@ -101,7 +105,7 @@ func chosenRules(names []string) ([]*rule, error) {
 
 // RuleOptions shape the report of rules.
 type RuleOptions struct {
-	Options
+	query.Options
 	// Rules are the names of the rules that are checked; none: all.
 	Rules []string
 }
@@ -127,7 +131,7 @@ func (t *Timeline) Rules(opt RuleOptions) (*Report, error) {
 	}
 	r := &Report{Command: "rules", Window: s.window, Quality: s.quality, Notes: append(slices.Clone(t.facts.notes), s.quality.notes()...)}
 	if len(s.calls.calls) == 0 && t.scan.events > 0 {
-		r.NoMatch = s.calls.seen.explain(&opt.Filter)
+		r.NoMatch = s.calls.seen.Explain(&opt.Filter)
 	}
 	r.Facts, r.Totals = ruleFacts(checked, len(chosen)-len(checked), hits), ruleTotals(hits)
 	table, evidence := t.hitTable(hits), t.evidenceTable(hits, opt.Top)
@@ -167,15 +171,15 @@ func (s *survey) newHit(severity int, format string, args ...any) hit {
 	q := &s.quality
 	switch lost := q.LostEvents; {
 	case lost*10 > q.Events:
-		h.lower(confidenceLow, "%s lost", plural(lost, "call"))
+		h.lower(confidenceLow, "%s lost", units.Plural(lost, "call"))
 	case lost*100 > q.Events:
-		h.lower(confidenceMedium, "%s lost", plural(lost, "call"))
+		h.lower(confidenceMedium, "%s lost", units.Plural(lost, "call"))
 	}
 	if n := q.DamagedSegments; n > 0 {
-		h.lower(confidenceMedium, "%s damaged", plural(n, "segment"))
+		h.lower(confidenceMedium, "%s damaged", units.Plural(n, "segment"))
 	}
 	if d := s.window.DurNs(); d < int64(3*time.Second) {
-		h.lower(confidenceMedium, "only %s were recorded", durText(d))
+		h.lower(confidenceMedium, "only %s were recorded", units.Duration(d))
 	}
 	return h
 }
@@ -190,7 +194,7 @@ func (h *hit) lower(to, format string, args ...any) {
 
 // bySite lowers the confidence of hits that blame places of calls whose stacks are inferred.
 func (s *survey) bySite(h *hit) {
-	if pct, ok := errorPct(&s.quality.inferred).(float64); ok && pct >= worthPct {
+	if pct, ok := sampling.ErrorPct(&s.quality.inferred).(float64); ok && pct >= worthPct {
 		h.lower(confidenceMedium, "%.0f%% of inferred stacks are another call's", pct)
 	}
 }
@@ -215,7 +219,7 @@ func ruleFacts(checked []*rule, unchecked int, hits []hit) []Fact {
 		result = append(result, fmt.Sprintf("no rule of %d found anything", len(checked)))
 	}
 	if unchecked > 0 {
-		result = append(result, plural(int64(unchecked), "rule")+" not checked: the recording leaves out the calls they need (--record)")
+		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked: the recording leaves out the calls they need (--record)")
 	}
 	facts := fill(ruleFactColumns, strings.Join(result, "; "), int64(len(checked)))
 	for _, r := range rules() {
@@ -349,7 +353,7 @@ func (t *Timeline) evidenceTable(hits []hit, top int) Table {
 				break
 			}
 			p := &h.places[k]
-			table.Rows = append(table.Rows, Row{Cells: []any{h.rule.id, p.count, p.ns, p.bytes, from(p.firstNs), from(p.lastNs), known(p.detail), known(p.where)}})
+			table.Rows = append(table.Rows, Row{Cells: []any{h.rule.id, p.count, p.ns, p.bytes, from(p.firstNs), from(p.lastNs), units.Known(p.detail), units.Known(p.where)}})
 		}
 	}
 	return table
@@ -388,6 +392,6 @@ func isWork(name string) bool {
 // onlyEntries says of which share of launches only the entry is known.
 func (s *survey) onlyEntries(h *hit, unknown, launches int64) {
 	if unknown > 0 {
-		h.lower(confidenceMedium, "of %.0f%% of the launches only the entry is known", percent(unknown, launches))
+		h.lower(confidenceMedium, "of %.0f%% of the launches only the entry is known", units.Percent(unknown, launches))
 	}
 }

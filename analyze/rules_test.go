@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -176,8 +178,10 @@ func TestSeverityOfRules(t *testing.T) {
 			tp.nvml(1, 31*second, "ecc_corrected_volatile_errors", 6)
 		}, "notice gpu-health"},
 		"trouble of a GPU that nobody used": {func(tp *tape) { tp.nvml(0, 30*second, "remapped_rows_failure", 1) }, "problem gpu-health"},
-		"the power cap half of the time":    {func(tp *tape) { tp.resample(metricReasons, func(i int) float64 { return float64(4 * (i % 2)) }) }, "info throttling"},
-		"wild pointers, freed once":         {func(tp *tape) { tp.free(30*second, us, 0x1000).Result = resultInvalidValue }, "notice invalid-free"},
+		"the power cap half of the time": {func(tp *tape) {
+			tp.resample(catalog.MetricReasons, func(i int) float64 { return float64(4 * (i % 2)) })
+		}, "info throttling"},
+		"wild pointers, freed once": {func(tp *tape) { tp.free(30*second, us, 0x1000).Result = resultInvalidValue }, "notice invalid-free"},
 		"memory that was had in the end": {func(tp *tape) {
 			tp.alloc(30*second, us, 0, 20<<30).Result = resultOutOfMemory
 			tp.alloc(31*second, us, 0x700000000000, 20<<30)
@@ -250,12 +254,12 @@ func TestRuleFilter(t *testing.T) {
 	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
 		t.Error(err)
 	}
-	r = checked(t, training(t), RuleOptions{Options: Options{Suppressions: parsedSuppressions(t, "leak:log_metrics")}})
+	r = checked(t, training(t), RuleOptions{Options: query.Options{Suppressions: parsedSuppressions(t, "leak:log_metrics")}})
 	numbers(t, r, map[string]float64{"growing_site": 0})
 	if got := cells(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
 		t.Errorf("suppressions used %s", got)
 	}
-	r = checked(t, training(t), RuleOptions{Options: Options{Filter: Filter{Pids: []int32{7}}}})
+	r = checked(t, training(t), RuleOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
 	if r.NoMatch == nil || len(r.Tables[0].Rows) > 0 {
 		t.Errorf("nobody's hits: %v", r.NoMatch)
 	}
@@ -276,7 +280,7 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
 		tp := steady(t)
 		ruleCases()["exit-leak"].fires(tp)
-		r := checked(t, tp, RuleOptions{Options: Options{Suppressions: parsedSuppressions(t, "leak:"+name)}})
+		r := checked(t, tp, RuleOptions{Options: query.Options{Suppressions: parsedSuppressions(t, "leak:"+name)}})
 		numbers(t, r, map[string]float64{"exit_leak": want})
 	}
 }
@@ -305,15 +309,15 @@ func troubled(t testing.TB) *tape {
 	for _, name := range []string{"growing-site", "unchecked-error", "small-copies", "xid"} {
 		ruleCases()[name].fires(tp)
 	}
-	tp.resample(metricReasons, func(i int) float64 { return float64(32 * (i / 100)) })
+	tp.resample(catalog.MetricReasons, func(i int) float64 { return float64(32 * (i / 100)) })
 	return tp
 }
 
 func TestRulesLookAsBefore(t *testing.T) {
-	goldens(t, checked(t, troubled(t), RuleOptions{Options: Options{Top: 20, MaxFrames: 12}}), "rules", 130)
+	goldens(t, checked(t, troubled(t), RuleOptions{Options: query.Options{Top: 20, MaxFrames: 12}}), "rules", 130)
 	golden(t, "rules.steady.table", rendered(t, checked(t, steady(t), RuleOptions{}), RenderOptions{Width: 130}))
 	tl := troubled(t).timeline()
-	r, err := tl.Summary(Options{Top: 20, MaxFrames: 12})
+	r, err := tl.Summary(query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var ruleXid = rule{
@@ -33,16 +36,16 @@ func checkXid(s *survey) ([]hit, error) {
 		if x.pid != 0 {
 			where = strings.TrimSpace(where + ", process " + cmp.Or(s.t.pidLabel(x.pid), x.process))
 		}
-		h.places = append(h.places, place{where: where, count: int64(1), firstNs: x.atNs, lastNs: x.atNs, detail: strings.TrimSuffix(fmt.Sprintf("%s %d: %s: %s", x.kind(), x.code, e.meaning, x.text), ": ")})
+		h.places = append(h.places, place{where: where, count: int64(1), firstNs: x.atNs, lastNs: x.atNs, detail: strings.TrimSuffix(fmt.Sprintf("%s %d: %s: %s", x.kind(), x.code, e.Meaning, x.text), ": ")})
 	}
 	first := &list[0]
 	e, _ := first.describe()
-	h.what = fmt.Sprintf("%s %d (%s)", first.kind(), first.code, e.name)
+	h.what = fmt.Sprintf("%s %d (%s)", first.kind(), first.code, e.Name)
 	if n := len(list) - 1; n > 0 {
 		h.what += fmt.Sprintf(" and %d more", n)
 	}
 	h.advice = "The hardware, the driver or the machine is at fault: drain the GPU and reset it, and have it checked if it comes back."
-	if e.causes&byApplication != 0 {
+	if e.Causes&catalog.ByApplication != 0 {
 		h.advice = "Look at the launches before it, and run the program under compute-sanitizer."
 	}
 	return []hit{h}, nil
@@ -79,7 +82,7 @@ func checkHang(s *survey) ([]hit, error) {
 			}
 			detail := slices.Clone(p.evidence)
 			if len(p.odd) > 0 {
-				detail = append(detail, "unlike the others: "+enumerated(p.odd))
+				detail = append(detail, "unlike the others: "+units.Enumerated(p.odd))
 			}
 			if len(h.places) == 0 || p.level == confidenceLow {
 				h.level, h.reasons = p.level, p.reasons
@@ -92,7 +95,7 @@ func checkHang(s *survey) ([]hit, error) {
 		}
 		h.what = fmt.Sprintf("%s: %s", state, h.places[0].detail)
 		if n := len(h.places); n > 1 {
-			h.what = fmt.Sprintf("%s: %d processes, for up to %s", state, n, durText(h.places[0].ns.(int64)))
+			h.what = fmt.Sprintf("%s: %d processes, for up to %s", state, n, units.Duration(h.places[0].ns.(int64)))
 		}
 		s.lookAtOthers(&h, state)
 		hits = append(hits, h)
@@ -129,10 +132,10 @@ func checkBrokenContext(s *survey) ([]hit, error) {
 	h := s.newHit(aProblem, "")
 	h.level, h.reasons = confidenceHigh, nil // what was returned is known, whatever else was lost
 	for key, e := range s.errors.groups {
-		name := s.errors.names.list[key.name]
+		name := s.errors.names.List[key.name]
 		if errorClass(name, key.result) == errorClasses[0] {
-			h.places = append(h.places, place{where: s.errors.names.list[key.site], stack: e.stack, count: e.calls, firstNs: e.firstNs, lastNs: e.lastNs,
-				detail: fmt.Sprintf("%s: %s, %s", name, resultName(key.result), resultMeaning(key.result))})
+			h.places = append(h.places, place{where: s.errors.names.List[key.site], stack: e.stack, count: e.calls, firstNs: e.firstNs, lastNs: e.lastNs,
+				detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.result), catalog.ResultMeaning(key.result))})
 		}
 	}
 	if len(h.places) == 0 {
@@ -163,7 +166,7 @@ func checkUncheckedError(s *survey) ([]hit, error) {
 	broken, ignored := s.newHit(aProblem, ""), s.newHit(aNotice, "")
 	invalid := blamed(s.frees)
 	for key, e := range s.errors.groups {
-		name := s.errors.names.list[key.name]
+		name := s.errors.names.List[key.name]
 		class := errorClass(name, key.result)
 		h := &ignored
 		switch {
@@ -174,8 +177,8 @@ func checkUncheckedError(s *survey) ([]hit, error) {
 		case class != "call" || !s.wentOn(e) || invalid[key] == e.calls:
 			continue
 		}
-		h.places = append(h.places, place{where: s.errors.names.list[key.site], stack: e.stack, count: e.calls, firstNs: e.firstNs, lastNs: e.lastNs,
-			detail: fmt.Sprintf("%s: %s, %s", name, resultName(key.result), resultMeaning(key.result))})
+		h.places = append(h.places, place{where: s.errors.names.List[key.site], stack: e.stack, count: e.calls, firstNs: e.firstNs, lastNs: e.lastNs,
+			detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.result), catalog.ResultMeaning(key.result))})
 	}
 	var hits []hit
 	for _, h := range []hit{broken, ignored} {
@@ -187,9 +190,9 @@ func checkUncheckedError(s *survey) ([]hit, error) {
 		for _, p := range h.places {
 			failed += p.count.(int64)
 		}
-		h.what = fmt.Sprintf("%s failed, and the program went on", plural(failed, "call"))
+		h.what = fmt.Sprintf("%s failed, and the program went on", units.Plural(failed, "call"))
 		if h.severity == aProblem {
-			h.what = fmt.Sprintf("%s failed in a context that an error had broken before, and the program went on", plural(failed, "call"))
+			h.what = fmt.Sprintf("%s failed in a context that an error had broken before, and the program went on", units.Plural(failed, "call"))
 		} else {
 			h.lower(confidenceMedium, "a program may expect such a failure")
 		}
@@ -202,7 +205,7 @@ func checkUncheckedError(s *survey) ([]hit, error) {
 // wentOn reports whether a process launched kernels after a call of it had failed.
 func (s *survey) wentOn(e *errorGroup) bool {
 	for th := range e.threads {
-		if p := s.hang.processes[th.pid]; p != nil && p.launches > 0 && p.launchedNs > e.firstNs {
+		if p := s.hang.processes[th.Pid]; p != nil && p.launches > 0 && p.launchedNs > e.firstNs {
 			return true
 		}
 	}
@@ -216,6 +219,6 @@ func (s *survey) unseenResults(h *hit) {
 		launches, unknown = launches+track.launches, unknown+track.unreturned
 	}
 	if unknown > 0 {
-		h.reasons = append(h.reasons, fmt.Sprintf("of %.0f%% of the launches the result is not known: more may have failed", percent(unknown, launches)))
+		h.reasons = append(h.reasons, fmt.Sprintf("of %.0f%% of the launches the result is not known: more may have failed", units.Percent(unknown, launches)))
 	}
 }

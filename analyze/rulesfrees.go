@@ -1,6 +1,10 @@
 package analyze
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gpurec/gpurec/analyze/units"
+)
 
 var ruleInvalidFree = rule{
 	id: "invalid-free",
@@ -41,7 +45,7 @@ func checkInvalidFree(s *survey) ([]hit, error) {
 		if len(h.places) == 0 {
 			continue
 		}
-		h.what = fmt.Sprintf("%s failed; %s", plural(calls, "free"), h.places[0].detail)
+		h.what = fmt.Sprintf("%s failed; %s", units.Plural(calls, "free"), h.places[0].detail)
 		s.bySite(&h)
 		hits = append(hits, h)
 	}
@@ -50,12 +54,12 @@ func checkInvalidFree(s *survey) ([]hit, error) {
 
 // invalidFreePlace is the evidence of some failed frees.
 func (s *survey) invalidFreePlace(f *invalidFree) place {
-	p := place{where: s.errors.names.list[f.site], stack: f.stack, count: f.calls,
+	p := place{where: s.errors.names.List[f.site], stack: f.stack, count: f.calls,
 		firstNs: f.startNs, lastNs: f.lastNs}
-	if f.allocated && f.block.bytes > 0 {
-		p.bytes = f.block.bytes
+	if f.allocated && f.block.Bytes > 0 {
+		p.bytes = f.block.Bytes
 	}
-	p.detail = fmt.Sprintf("%s, %s", f.verdict, s.errors.names.list[f.name])
+	p.detail = fmt.Sprintf("%s, %s", f.verdict, s.errors.names.List[f.name])
 	if f.freedAt != "" {
 		p.detail += ", freed before at " + f.freedAt
 	}

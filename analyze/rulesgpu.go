@@ -7,18 +7,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// Metrics of GPM that rules look at beside those of gpu.go.
-const (
-	metricOccupancy = "gpm_sm_occupancy_percent"
-	metricTensor    = "gpm_tensor_active_percent"
-	metricDRAM      = "gpm_dram_bandwidth_percent"
-	metricFP64      = "gpm_fp64_active_percent"
-	metricFP32      = "gpm_fp32_active_percent"
-	metricFP16      = "gpm_fp16_active_percent"
-)
+const metricFP64 = "gpm_fp64_active_percent"
+
+const metricFP32 = "gpm_fp32_active_percent"
+
+const metricFP16 = "gpm_fp16_active_percent"
 
 const (
 	// fewSamples is below how many nothing is said, someSamples below how many the confidence is lowered. GPM is asked twice a second.
@@ -83,7 +82,7 @@ const powerCapShare = 10.0
 func checkThrottling(s *survey) ([]hit, error) {
 	var hits []hit
 	for _, device := range s.watchedGPUs() {
-		samples := s.gpu.devices[device][metricReasons]
+		samples := s.gpu.devices[device][catalog.MetricReasons]
 		if samples == nil || len(samples.values) < fewSamples {
 			continue
 		}
@@ -104,11 +103,11 @@ func checkThrottling(s *survey) ([]hit, error) {
 			}
 			names = append(names, c.name)
 			is := hasBit(c.bit)
-			h.places = append(h.places, place{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: roundInt(pct / 100 * samples.totalNs()),
+			h.places = append(h.places, place{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: units.RoundInt(pct / 100 * samples.totalNs()),
 				firstNs: samples.atNs[slices.IndexFunc(samples.values, is)], lastNs: samples.atNs[lastIndex(samples.values, is)],
 				detail: fmt.Sprintf("%s %.1f%% of the time, over time %s", c.name, pct, samples.overTime(s.window, is))})
 		}
-		h.what += ": " + enumerated(names)
+		h.what += ": " + units.Enumerated(names)
 		sortPlaces(h.places)
 		hits = append(hits, h)
 	}
@@ -119,7 +118,7 @@ func checkThrottling(s *survey) ([]hit, error) {
 const overTimeParts = 20
 
 // overTime draws in which share of the samples of each part of the window the value is as asked for.
-func (s *series) overTime(w Window, is func(float64) bool) string {
+func (s *series) overTime(w query.Window, is func(float64) bool) string {
 	var all, hits [overTimeParts]float64
 	for i, v := range s.values {
 		part := max(0, min(int(float64(s.atNs[i]-w.FromNs)/float64(max(1, w.DurNs()))*overTimeParts), overTimeParts-1))
@@ -131,7 +130,7 @@ func (s *series) overTime(w Window, is func(float64) bool) string {
 	for i := range hits {
 		hits[i] /= max(1, all[i])
 	}
-	return sparkline(hits[:])
+	return units.Sparkline(hits[:])
 }
 
 var ruleGPUIdle = rule{
@@ -150,7 +149,7 @@ func checkGPUIdle(s *survey) ([]hit, error) {
 		if !ok || len(s.devices[device]) == 0 || b.idlePct < idleShare {
 			continue
 		}
-		samples := cmp.Or(s.enough(device, metricSMActive), s.enough(device, metricGPUBusy))
+		samples := cmp.Or(s.enough(device, catalog.MetricSMActive), s.enough(device, catalog.MetricGPUBusy))
 		if samples == nil {
 			continue
 		}
@@ -162,7 +161,7 @@ func checkGPUIdle(s *survey) ([]hit, error) {
 			h.places = append(h.places, s.longestGaps(track)...)
 		}
 		sortPlaces(h.places)
-		h.places = append([]place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: roundInt(b.idlePct / 100 * samples.totalNs()),
+		h.places = append([]place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: units.RoundInt(b.idlePct / 100 * samples.totalNs()),
 			firstNs: s.working.window.FromNs, lastNs: s.working.window.ToNs, detail: "samples in which nothing ran"}}, h.places...)
 		hits = append(hits, h)
 	}
@@ -180,7 +179,7 @@ func checkGPUIdle(s *survey) ([]hit, error) {
 func (s *survey) idleByGaps(track gapTrack) ([]hit, error) {
 	launches := s.gaps.tracks[track]
 	span := launches.untilNs - launches.firstNs
-	if track.device == allDevices && len(s.gaps.tracks) > 1 || s.isSampled(track) || span < idleSpanNs || launches.gaps.sumNs < int64(idleShare/100*float64(span)) {
+	if track.device == allDevices && len(s.gaps.tracks) > 1 || s.isSampled(track) || span < idleSpanNs || launches.gaps.SumNs < int64(idleShare/100*float64(span)) {
 		return nil, nil
 	}
 	if err := s.watchGaps(); err != nil {
@@ -190,10 +189,10 @@ func (s *survey) idleByGaps(track gapTrack) ([]hit, error) {
 	for i := range s.gaps.list {
 		if g := &s.gaps.list[i]; g.track == track {
 			_, ns := g.mostIdle()
-			idle = endOf(idle, ns)
+			idle = units.EndOf(idle, ns)
 		}
 	}
-	if pct := percent(idle, span); pct >= idleShare {
+	if pct := units.Percent(idle, span); pct >= idleShare {
 		h := s.newHit(aNotice, "no work, and nobody waiting for it, %.1f%% of the time between first and last launch", pct)
 		h.lower(confidenceLow, "there are no samples of this GPU: it may have been busy with earlier work")
 		h.places = s.longestGaps(track)
@@ -205,7 +204,7 @@ func (s *survey) idleByGaps(track gapTrack) ([]hit, error) {
 // isSampled reports whether samples tell how busy the GPU of a track was.
 func (s *survey) isSampled(track gapTrack) bool {
 	index, ok := s.t.facts.nvmlDevice(track.pid, track.device)
-	return ok && (s.enough(index, metricSMActive) != nil || s.enough(index, metricGPUBusy) != nil)
+	return ok && (s.enough(index, catalog.MetricSMActive) != nil || s.enough(index, catalog.MetricGPUBusy) != nil)
 }
 
 // longestGaps are the longest gaps of a track as evidence, those that the thread spent at one place together.
@@ -218,7 +217,7 @@ func (s *survey) longestGaps(track gapTrack) []place {
 			continue
 		}
 		what, idle := g.mostIdle()
-		key := doing{what, s.gaps.names.list[g.ended.site]}
+		key := doing{what, s.gaps.names.List[g.ended.site]}
 		stack := g.ended.stack
 		if what != outsideCUDA {
 			key.site, stack = g.doing.site, g.doing.longest.stack
@@ -232,7 +231,7 @@ func (s *survey) longestGaps(track gapTrack) []place {
 			p = &place{where: key.site, stack: stack, count: int64(0), ns: int64(0), firstNs: g.fromNs, lastNs: g.toNs, detail: detail}
 			found[key] = p
 		}
-		p.count, p.ns = p.count.(int64)+1, endOf(p.ns.(int64), idle)
+		p.count, p.ns = p.count.(int64)+1, units.EndOf(p.ns.(int64), idle)
 		p.firstNs, p.lastNs = min(p.firstNs, g.fromNs), max(p.lastNs, g.toNs)
 	}
 	var list []place
@@ -267,9 +266,9 @@ var ruleLowSM = rule{
 func checkLowSM(s *survey) ([]hit, error) {
 	var hits []hit
 	for _, device := range s.watchedGPUs() {
-		samples, what := s.enough(device, metricSMActive), "SMs active %.1f%% on average while something ran"
+		samples, what := s.enough(device, catalog.MetricSMActive), "SMs active %.1f%% on average while something ran"
 		if samples == nil {
-			samples, what = s.enough(device, metricGPUBusy), "a kernel ran %.1f%% of the time on average while something ran"
+			samples, what = s.enough(device, catalog.MetricGPUBusy), "a kernel ran %.1f%% of the time on average while something ran"
 		}
 		if samples == nil || len(s.devices[device]) == 0 {
 			continue
@@ -279,7 +278,7 @@ func checkLowSM(s *survey) ([]hit, error) {
 			continue
 		}
 		h := s.sampledHit(aNotice, busy, what, busy.mean())
-		h.places = []place{{where: s.gpuLabel(device), count: int64(len(busy.values)), ns: roundInt(busy.totalNs()), firstNs: busy.atNs[0], lastNs: busy.atNs[len(busy.atNs)-1],
+		h.places = []place{{where: s.gpuLabel(device), count: int64(len(busy.values)), ns: units.RoundInt(busy.totalNs()), firstNs: busy.atNs[0], lastNs: busy.atNs[len(busy.atNs)-1],
 			detail: fmt.Sprintf("at most %.1f%%, half of the time below %.1f%%", slices.Max(busy.values), busy.quantile(0.5))}}
 		hits = append(hits, h)
 	}
@@ -308,10 +307,10 @@ func (s *survey) means(device int32) (m gpmMeans, samples *series) {
 		}
 		return -1
 	}
-	if samples = s.enough(device, metricSMActive); samples == nil || len(s.devices[device]) == 0 || samples.mean() < lowActivity {
+	if samples = s.enough(device, catalog.MetricSMActive); samples == nil || len(s.devices[device]) == 0 || samples.mean() < lowActivity {
 		return m, nil
 	}
-	return gpmMeans{samples.mean(), of(metricOccupancy), of(metricTensor), of(metricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
+	return gpmMeans{samples.mean(), of(catalog.MetricOccupancy), of(catalog.MetricTensor), of(catalog.MetricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
 }
 
 // text is a GPU's averages in words.
@@ -372,7 +371,7 @@ func (s *survey) gpmHits(severity int, say func(gpmMeans) string) ([]hit, error)
 		}
 		if text := say(m); text != "" {
 			h := s.sampledHit(severity, samples, "%s", text)
-			h.places = []place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: roundInt(samples.totalNs()), firstNs: samples.atNs[0],
+			h.places = []place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: units.RoundInt(samples.totalNs()), firstNs: samples.atNs[0],
 				lastNs: samples.atNs[len(samples.atNs)-1], detail: m.text()}}
 			hits = append(hits, h)
 		}

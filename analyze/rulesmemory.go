@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var ruleGrowing = rule{
@@ -32,15 +34,15 @@ func checkGrowing(s *survey) ([]hit, error) {
 			h.level, h.reasons = j.confidence(level, reasons, s.leaks.window)
 		}
 		places = append(places, place{where: j.label, stack: j.stack(), count: j.liveCount, bytes: j.liveBytes,
-			detail: fmt.Sprintf("grows by %s/min; %s", bytesText(roundInt(j.perMin)), j.evidence())})
+			detail: fmt.Sprintf("grows by %s/min; %s", units.Bytes(units.RoundInt(j.perMin)), j.evidence())})
 	}
 	if len(places) == 0 {
 		return nil, nil
 	}
 	h.places = places
-	h.what = fmt.Sprintf("grows by %s/min, %s live", bytesText(roundInt(perMin)), bytesText(places[0].bytes.(int64)))
+	h.what = fmt.Sprintf("grows by %s/min, %s live", units.Bytes(units.RoundInt(perMin)), units.Bytes(places[0].bytes.(int64)))
 	if n := len(places); n > 1 {
-		h.what = fmt.Sprintf("%d places grow by %s/min together", n, bytesText(roundInt(perMin)))
+		h.what = fmt.Sprintf("%d places grow by %s/min together", n, units.Bytes(units.RoundInt(perMin)))
 	}
 	var soonest any
 	for device, growth := range onDevice {
@@ -49,7 +51,7 @@ func checkGrowing(s *survey) ([]hit, error) {
 		}
 	}
 	if soonest != nil {
-		h.what += ", out of memory in " + durText(soonest.(int64))
+		h.what += ", out of memory in " + units.Duration(soonest.(int64))
 	}
 	return []hit{h}, nil
 }
@@ -80,7 +82,7 @@ func checkExitLeak(s *survey) ([]hit, error) {
 	if len(h.places) == 0 {
 		return nil, nil
 	}
-	h.what = fmt.Sprintf("%s in %s not freed before the process ended", bytesText(bytes), plural(blocks, "block"))
+	h.what = fmt.Sprintf("%s in %s not freed before the process ended", units.Bytes(bytes), units.Plural(blocks, "block"))
 	return []hit{h}, nil
 }
 
@@ -113,14 +115,14 @@ func checkAllocLoop(s *survey) ([]hit, error) {
 			continue
 		}
 		pairs += l.pairs
-		h.places = append(h.places, place{where: s.t.siteLabel(l.origin), stack: s.t.origins.list[l.origin].stack, count: l.pairs, bytes: l.bytes, firstNs: l.firstNs, lastNs: l.lastNs,
-			detail: fmt.Sprintf("%s, freed within a second, %s times a second", s.t.origins.name(l.origin), rateText(perSec))})
+		h.places = append(h.places, place{where: s.t.siteLabel(l.origin), stack: s.t.origins.List[l.origin].Stack, count: l.pairs, bytes: l.bytes, firstNs: l.firstNs, lastNs: l.lastNs,
+			detail: fmt.Sprintf("%s, freed within a second, %s times a second", s.t.origins.Name(l.origin), units.RateText(perSec))})
 	}
 	if len(h.places) == 0 {
 		return nil, nil
 	}
 	sortPlaces(h.places)
-	h.what = fmt.Sprintf("%s of memory that is freed again at once", plural(pairs, "allocation"))
+	h.what = fmt.Sprintf("%s of memory that is freed again at once", units.Plural(pairs, "allocation"))
 	return []hit{h}, nil
 }
 
@@ -171,7 +173,7 @@ func checkOOM(s *survey) ([]hit, error) {
 			}
 		}
 	}
-	h.what = fmt.Sprintf("%s failed for want of memory (%s)", plural(int64(len(s.scenes)), "allocation"), strings.Join(parts, ", "))
+	h.what = fmt.Sprintf("%s failed for want of memory (%s)", units.Plural(int64(len(s.scenes)), "allocation"), strings.Join(parts, ", "))
 	if fatal > 0 {
 		h.what += fmt.Sprintf(", %d without recovery", fatal)
 	}
@@ -184,7 +186,7 @@ func (s *survey) oomHit(order []int) hit {
 	h := hit{severity: aNotice, advice: s.scenes[order[0]].advice(first), level: first.confidence, reasons: first.reasons}
 	for _, i := range order {
 		sc := s.scenes[i]
-		h.places = append(h.places, place{where: s.t.siteLabel(sc.origin), stack: s.t.origins.list[sc.origin].stack, count: int64(1), bytes: sc.requested, firstNs: sc.atNs, lastNs: sc.atNs,
+		h.places = append(h.places, place{where: s.t.siteLabel(sc.origin), stack: s.t.origins.List[sc.origin].Stack, count: int64(1), bytes: sc.requested, firstNs: sc.atNs, lastNs: sc.atNs,
 			detail: fmt.Sprintf("%s, then %s: %s", s.causes[i].name(), sc.outcome, s.causes[i].because)})
 	}
 	return h
@@ -234,7 +236,7 @@ func checkOOMFragmentation(s *survey) ([]hit, error) {
 	h := s.oomHit(order)
 	first := s.scenes[order[0]]
 	unused, largest := first.unused()
-	h.what = fmt.Sprintf("%s could not be had with %s free and %s unused in segments (largest piece %s)", bytesText(first.requested), first.freeText(), bytesText(unused), bytesText(largest))
+	h.what = fmt.Sprintf("%s could not be had with %s free and %s unused in segments (largest piece %s)", units.Bytes(first.requested), first.freeText(), units.Bytes(unused), units.Bytes(largest))
 	if s.causes[order[0]].also {
 		h.what += ", under a limit"
 	}
@@ -263,7 +265,7 @@ func checkAllocRetry(s *survey) ([]hit, error) {
 		key := request{s.t.siteLabel(f.origin), f.requested}
 		p := found[key]
 		if p == nil {
-			p = &place{where: key.site, stack: s.t.origins.list[f.origin].stack, count: int64(0), bytes: f.requested, firstNs: f.atNs}
+			p = &place{where: key.site, stack: s.t.origins.List[f.origin].Stack, count: int64(0), bytes: f.requested, firstNs: f.atNs}
 			found[key] = p
 		}
 		p.count = p.count.(int64) + 1
@@ -272,7 +274,7 @@ func checkAllocRetry(s *survey) ([]hit, error) {
 	h := s.newHit(aNotice, "")
 	for _, p := range found {
 		if p.count.(int64) >= retriesInVain {
-			p.detail = fmt.Sprintf("%s refused again and again, over %s", bytesText(p.bytes.(int64)), durText(p.lastNs-p.firstNs))
+			p.detail = fmt.Sprintf("%s refused again and again, over %s", units.Bytes(p.bytes.(int64)), units.Duration(p.lastNs-p.firstNs))
 			h.places = append(h.places, *p)
 		}
 	}
@@ -304,10 +306,10 @@ func checkMemoryFull(s *survey) ([]hit, error) {
 		if at < 0 {
 			continue
 		}
-		most := roundInt(slices.Max(used.values))
-		h := s.newHit(aNotice, "%s of %s in use", bytesText(most), bytesText(roundInt(total)))
+		most := units.RoundInt(slices.Max(used.values))
+		h := s.newHit(aNotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
 		h.reasons, h.level = nil, confidenceHigh // NVML loses no calls
-		h.places = []place{{where: s.gpuLabel(device), count: int64(len(used.values)), ns: roundInt(used.share(high) / 100 * used.totalNs()), bytes: most, firstNs: used.atNs[at],
+		h.places = []place{{where: s.gpuLabel(device), count: int64(len(used.values)), ns: units.RoundInt(used.share(high) / 100 * used.totalNs()), bytes: most, firstNs: used.atNs[at],
 			lastNs: used.atNs[lastIndex(used.values, high)], detail: fmt.Sprintf("more than 95%% in use %.1f%% of the time", used.share(high))}}
 		hits = append(hits, h)
 	}

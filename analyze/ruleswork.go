@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -30,12 +32,12 @@ func checkPageable(s *survey) ([]hit, error) {
 		if c.unpinned < unpinnedCopies || !blocks && (!fromStart || c.telling >= unpinnedCopies) {
 			continue
 		}
-		copies, bytes = copies+c.unpinned, endOf(bytes, c.unpinnedBytes)
+		copies, bytes = copies+c.unpinned, units.EndOf(bytes, c.unpinnedBytes)
 		detail := key.direction + ", no memory known to be pinned"
 		if blocks {
-			detail += fmt.Sprintf("; %s of %s of 1 MiB and more returned no sooner than the data was there", thousands(c.stuck), thousands(c.telling))
+			detail += fmt.Sprintf("; %s of %s of 1 MiB and more returned no sooner than the data was there", units.Count(c.stuck), units.Count(c.telling))
 		}
-		h.places = append(h.places, place{where: s.copies.names.list[key.site], stack: c.stack, count: c.unpinned, ns: c.unpinnedNs, bytes: c.unpinnedBytes,
+		h.places = append(h.places, place{where: s.copies.names.List[key.site], stack: c.stack, count: c.unpinned, ns: c.unpinnedNs, bytes: c.unpinnedBytes,
 			firstNs: c.firstNs, lastNs: c.lastNs, detail: detail})
 	}
 	if len(h.places) == 0 {
@@ -46,7 +48,7 @@ func checkPageable(s *survey) ([]hit, error) {
 	}
 	s.bySite(&h)
 	sortPlaces(h.places)
-	h.what = fmt.Sprintf("%s async copies with pageable memory, %s", thousands(copies), bytesText(bytes))
+	h.what = fmt.Sprintf("%s async copies with pageable memory, %s", units.Count(copies), units.Bytes(bytes))
 	return []hit{h}, nil
 }
 
@@ -66,15 +68,15 @@ func checkSmallCopies(s *survey) ([]hit, error) {
 	var copies, bursts int64
 	for key, b := range s.copies.bursts {
 		copies, bursts = copies+b.copies, bursts+b.bursts
-		h.places = append(h.places, place{where: s.copies.names.list[key.site], stack: b.stack, count: b.copies, firstNs: b.firstNs, lastNs: b.lastNs,
-			detail: fmt.Sprintf("%s, the largest of %s, by thread %s", plural(b.bursts, "burst"), thousands(b.most), s.t.threadLabel(key.thread))})
+		h.places = append(h.places, place{where: s.copies.names.List[key.site], stack: b.stack, count: b.copies, firstNs: b.firstNs, lastNs: b.lastNs,
+			detail: fmt.Sprintf("%s, the largest of %s, by thread %s", units.Plural(b.bursts, "burst"), units.Count(b.most), s.t.threadLabel(key.thread))})
 	}
 	if copies < burstsWorth {
 		return nil, nil
 	}
 	s.bySite(&h)
 	sortPlaces(h.places)
-	h.what = fmt.Sprintf("%s small copies in %s", thousands(copies), plural(bursts, "burst"))
+	h.what = fmt.Sprintf("%s small copies in %s", units.Count(copies), units.Plural(bursts, "burst"))
 	return []hit{h}, nil
 }
 
@@ -96,18 +98,18 @@ func checkSyncLoop(s *survey) ([]hit, error) {
 	var waits int64
 	for key, w := range s.waits.groups {
 		span := s.spanNs(w.threads)
-		if w.loopWaits < loopWaits || percent(w.loopWaits*waitBubbleNs, span) < worthPct {
+		if w.loopWaits < loopWaits || units.Percent(w.loopWaits*waitBubbleNs, span) < worthPct {
 			continue
 		}
 		waits += w.loopWaits
-		h.places = append(h.places, place{where: s.waits.names.list[key.site], stack: w.stack, count: w.loopWaits, ns: w.took.total(), firstNs: w.firstNs, lastNs: w.lastNs,
-			detail: fmt.Sprintf("%s, %s a second, %s on average", s.waits.names.list[key.name], rateText(float64(w.loopWaits)/(float64(max(1, span))/1e9)), UnitNs.text(w.took.avg()))})
+		h.places = append(h.places, place{where: s.waits.names.List[key.site], stack: w.stack, count: w.loopWaits, ns: w.took.Total(), firstNs: w.firstNs, lastNs: w.lastNs,
+			detail: fmt.Sprintf("%s, %s a second, %s on average", s.waits.names.List[key.name], units.RateText(float64(w.loopWaits)/(float64(max(1, span))/1e9)), UnitNs.text(w.took.Avg()))})
 	}
 	if len(h.places) == 0 {
 		return nil, nil
 	}
 	sortPlaces(h.places)
-	h.what = fmt.Sprintf("%s in loops", plural(waits, "wait"))
+	h.what = fmt.Sprintf("%s in loops", units.Plural(waits, "wait"))
 	return []hit{h}, nil
 }
 
@@ -142,13 +144,13 @@ func checkTinyKernels(s *survey) ([]hit, error) {
 		span, unknown = max(span, track.untilNs-track.firstNs), unknown+track.unreturned
 	}
 	perSec := float64(sum.tiny) / (float64(max(1, span)) / 1e9)
-	if perSec < tinyPerSecond || percent(sum.tiny, sum.sized) < tinyShare {
+	if perSec < tinyPerSecond || units.Percent(sum.tiny, sum.sized) < tinyShare {
 		return nil, nil
 	}
-	h := s.newHit(aNotice, "%.0f%% of %s launches are tiny, %s a second", percent(sum.tiny, sum.sized), thousands(sum.launches), rateText(perSec))
+	h := s.newHit(aNotice, "%.0f%% of %s launches are tiny, %s a second", units.Percent(sum.tiny, sum.sized), units.Count(sum.launches), units.RateText(perSec))
 	for key, l := range found {
-		h.places = append(h.places, place{where: s.kernels.names.list[key.site], count: l.tiny, ns: l.total(),
-			detail: fmt.Sprintf("%s, %s threads on average", symbolize.ShortKernel(s.kernels.names.list[key.kernel]), thousands(l.threads/max(1, l.sized)))})
+		h.places = append(h.places, place{where: s.kernels.names.List[key.site], count: l.tiny, ns: l.total(),
+			detail: fmt.Sprintf("%s, %s threads on average", symbolize.ShortKernel(s.kernels.names.List[key.kernel]), units.Count(l.threads/max(1, l.sized)))})
 	}
 	s.onlyEntries(&h, unknown, sum.launches)
 	s.bySite(&h)
@@ -191,7 +193,7 @@ func checkLaunchBound(s *survey) ([]hit, error) {
 		}
 		span := l.untilNs - l.firstNs
 		perSec := float64(l.launches) / (float64(max(1, span)) / 1e9)
-		if track.device == allDevices || l.launches < boundLaunches || perSec < boundPerSecond || percent(l.launches-apart, l.launches) < closeShare {
+		if track.device == allDevices || l.launches < boundLaunches || perSec < boundPerSecond || units.Percent(l.launches-apart, l.launches) < closeShare {
 			continue
 		}
 		h := s.newHit(aNotice, "")
@@ -199,7 +201,7 @@ func checkLaunchBound(s *survey) ([]hit, error) {
 		if !bound {
 			continue
 		}
-		h.what = fmt.Sprintf("%s launches a second, %s", rateText(perSec), text)
+		h.what = fmt.Sprintf("%s launches a second, %s", units.RateText(perSec), text)
 		h.places = s.launchSites(track)
 		s.onlyEntries(&h, l.unreturned, l.launches)
 		s.bySite(&h)
@@ -212,20 +214,20 @@ func checkLaunchBound(s *survey) ([]hit, error) {
 func (s *survey) notBusy(track gapTrack, h *hit) (text string, bound bool) {
 	var waited int64
 	for th, w := range s.waits.threads {
-		if th.pid == track.pid {
-			waited = endOf(waited, w.waitNs)
+		if th.Pid == track.pid {
+			waited = units.EndOf(waited, w.waitNs)
 		}
 	}
 	l := s.gaps.tracks[track]
-	pct := percent(waited, l.untilNs-l.firstNs)
+	pct := units.Percent(waited, l.untilNs-l.firstNs)
 	if pct >= noWaiting {
 		return "", false
 	}
 	if index, ok := s.t.facts.nvmlDevice(track.pid, track.device); ok {
-		if samples := s.enough(index, metricSMActive); samples != nil {
+		if samples := s.enough(index, catalog.MetricSMActive); samples != nil {
 			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.mean()), samples.mean() < lowActivity
 		}
-		if samples := s.enough(index, metricGPUBusy); samples != nil {
+		if samples := s.enough(index, catalog.MetricGPUBusy); samples != nil {
 			return fmt.Sprintf("while a kernel runs %.0f%% of the time", samples.mean()), samples.mean() < lowActivity
 		}
 	}
@@ -243,7 +245,7 @@ func (s *survey) launchSites(track gapTrack) []place {
 	}
 	var list []place
 	for site, l := range found {
-		list = append(list, place{where: s.kernels.names.list[site], count: l.launches, ns: l.total(), detail: fmt.Sprintf("launches, %.0f%% of them tiny", percent(l.tiny, l.sized))})
+		list = append(list, place{where: s.kernels.names.List[site], count: l.launches, ns: l.total(), detail: fmt.Sprintf("launches, %.0f%% of them tiny", units.Percent(l.tiny, l.sized))})
 	}
 	slices.SortFunc(list, func(a, b place) int {
 		return cmp.Or(compareCells(a.count, b.count), strings.Compare(a.where, b.where))
@@ -270,8 +272,8 @@ func checkModuleLoop(s *survey) ([]hit, error) {
 			continue
 		}
 		loads += m.loads
-		h.places = append(h.places, place{where: s.modules.names.list[site], stack: m.stack, count: m.loads, ns: m.took, firstNs: m.firstNs, lastNs: m.lastNs,
-			detail: fmt.Sprintf("%s, %s of them in the second half of the time", s.modules.names.list[m.name], thousands(m.late))})
+		h.places = append(h.places, place{where: s.modules.names.List[site], stack: m.stack, count: m.loads, ns: m.took, firstNs: m.firstNs, lastNs: m.lastNs,
+			detail: fmt.Sprintf("%s, %s of them in the second half of the time", s.modules.names.List[m.name], units.Count(m.late))})
 	}
 	if len(h.places) == 0 {
 		return nil, nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -62,7 +64,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		"api":     {"calls": 220 + 600, "estimated_calls": 1200 + 600, "estimated_total_ns": 1200*10e3 + 600*40e6},
 		"gaps":    {"launches": 220},
 	} {
-		r, err := callReports(tl)[name](Options{Top: 8})
+		r, err := callReports(tl)[name](query.Options{Top: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +80,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 			goldens(t, r, "sampled.kernels", 110)
 		}
 	}
-	summary, err := tl.Summary(Options{})
+	summary, err := tl.Summary(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 
 // Where everything is recorded, reports are as they were.
 func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
-	r, err := working(t).timeline().Kernels(Options{})
+	r, err := working(t).timeline().Kernels(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,7 @@ func TestWeightsOfLaunches(t *testing.T) {
 		tp := newTape(t)
 		tp.leftOut(c.times...)
 		tl := tp.timeline()
-		w := tl.launchWeights(Window{epoch + c.window.from, epoch + c.window.to})
+		w := tl.launchWeights(query.Window{FromNs: epoch + c.window.from, ToNs: epoch + c.window.to})
 		var got []string
 		for s := int64(5); s < 60 && w != nil; s += 10 {
 			ns := epoch + s*second
@@ -127,7 +129,7 @@ func TestWeightsOfLaunches(t *testing.T) {
 				got = append(got, "-")
 				continue
 			}
-			got = append(got, fmt.Sprint(float64(w.at(ns))/thousandth))
+			got = append(got, fmt.Sprint(float64(w.At(ns))/sampling.Thousandth))
 		}
 		if w == nil {
 			got = []string{"nothing"}
@@ -154,7 +156,7 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 		}
 	}
 	tp.leftOut(left{10 * second, 19 * second})
-	r, err := tp.timeline().Kernels(Options{})
+	r, err := tp.timeline().Kernels(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,12 +176,12 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 	}
 	tl := tp.timeline()
 	for name, make := range callReports(tl) {
-		r, err := make(Options{})
+		r, err := make(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkReport(t, name, r)
-		if l := r.Quality.launches; l.launchesNs < 0 || l.launchesNs > l.ofNs || l.stacksNs < 0 || l.stacksNs > l.ofNs {
+		if l := r.Quality.launches; l.LaunchesNs < 0 || l.LaunchesNs > l.OfNs || l.StacksNs < 0 || l.StacksNs > l.OfNs {
 			t.Errorf("%s: %+v", name, l)
 		}
 	}

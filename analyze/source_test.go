@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -103,9 +104,9 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *tape {
 // stack returns the frames of stack 1 as text.
 func stackText(tl *Timeline) []string {
 	var list []string
-	for _, id := range tl.stacks.stacks[1] {
-		f := &tl.stacks.frames[id]
-		list = append(list, fmt.Sprintf("%s %s:%d", frameName(f), filepath.Base(f.File), f.Line))
+	for _, id := range tl.stacks.Stacks[1] {
+		f := &tl.stacks.Frames[id]
+		list = append(list, fmt.Sprintf("%s %s:%d", query.FrameName(f), filepath.Base(f.File), f.Line))
 	}
 	return list
 }
@@ -160,7 +161,7 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 // checkSourceReports checks that reports show the place of the call.
 func checkSourceReports(t *testing.T, tl *Timeline, function string, depth int, place string) {
 	t.Helper()
-	r, err := tl.Leaks(Options{})
+	r, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func checkSourceReports(t *testing.T, tl *Timeline, function string, depth int, 
 	if site := row.Cells[len(row.Cells)-1]; site != fmt.Sprintf("%s (%s)", function, place) {
 		t.Errorf("site %q, want %s (%s)", site, function, place)
 	}
-	prof, _, _, err := tl.HeapProfile(Options{})
+	prof, _, _, err := tl.HeapProfile(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

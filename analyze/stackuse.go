@@ -6,6 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -15,7 +20,7 @@ type stackUse struct {
 	*callUse
 	counts   map[stackState]int64
 	all      int64 // calls counted
-	statuses names
+	statuses origin.Names
 
 	stack  []int32
 	status format.Strings
@@ -26,7 +31,7 @@ type stackState struct{ stack, status int32 }
 
 // Stacks reports which stacks calls came from, how often, and how well they are known.
 // It returns a *SortError for a column that there is not.
-func (t *Timeline) Stacks(opt Options) (*Report, error) {
+func (t *Timeline) Stacks(opt query.Options) (*Report, error) {
 	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
@@ -37,7 +42,7 @@ func (t *Timeline) Stacks(opt Options) (*Report, error) {
 	}
 	r := &Report{Command: "stacks", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if u.all == 0 && t.scan.events > 0 {
-		r.NoMatch = u.seen.explain(&opt.Filter)
+		r.NoMatch = u.seen.Explain(&opt.Filter)
 	}
 	table, err := u.table(&opt)
 	if err != nil {
@@ -45,7 +50,7 @@ func (t *Timeline) Stacks(opt Options) (*Report, error) {
 	}
 	r.Totals = u.totals()
 	sum := t.facts.inferred()
-	r.Facts = fill(stackFacts, inferenceText(&sum, u.with(format.StackInferred) > 0))
+	r.Facts = fill(stackFacts, sampling.InferenceText(&sum, u.with(format.StackInferred) > 0))
 	r.Tables = []Table{u.stateTable(), t.facts.inferenceTable(), u.endTable(), table}
 	return r, nil
 }
@@ -69,7 +74,7 @@ func (u *stackUse) group(g *format.Group) {
 	u.status = g.StringsInto("stack_status", u.status)
 	statuses := make([]int32, len(u.status.Dict))
 	for i, s := range u.status.Dict {
-		statuses[i] = u.statuses.id(cmp.Or(s, format.StackNone))
+		statuses[i] = u.statuses.ID(cmp.Or(s, format.StackNone))
 	}
 	pass := u.passes(g, u.kind, u.kernel)
 	var last stackState
@@ -95,7 +100,7 @@ func (u *stackUse) group(g *format.Group) {
 // with returns how many calls have a stack of the status.
 func (u *stackUse) with(status string) (n int64) {
 	for state, calls := range u.counts {
-		if u.statuses.list[state.status] == status {
+		if u.statuses.List[state.status] == status {
 			n += calls
 		}
 	}
@@ -146,7 +151,7 @@ var stackColumns = []Column{
 type stackCount struct{ calls, inferred, nested int64 }
 
 // table has a row per stack, with those frames that are to be shown.
-func (u *stackUse) table(opt *Options) (Table, error) {
+func (u *stackUse) table(opt *query.Options) (Table, error) {
 	counts := make(map[int32]*stackCount)
 	for state, calls := range u.counts {
 		if state.stack == 0 {
@@ -158,7 +163,7 @@ func (u *stackUse) table(opt *Options) (Table, error) {
 			counts[state.stack] = c
 		}
 		c.calls += calls
-		switch u.statuses.list[state.status] {
+		switch u.statuses.List[state.status] {
 		case format.StackInferred:
 			c.inferred += calls
 		case format.StackParent:
@@ -171,7 +176,7 @@ func (u *stackUse) table(opt *Options) (Table, error) {
 		row := u.row(id, counts[id])
 		table.Rows = append(table.Rows, row)
 		inferred = inferred || counts[id].inferred > 0
-		truncated = truncated || u.t.stacks.about[id].reason != ""
+		truncated = truncated || u.t.stacks.About[id].Reason != ""
 	}
 	if !inferred {
 		hide(table.Columns, "inferred_calls")
@@ -189,30 +194,22 @@ func (u *stackUse) table(opt *Options) (Table, error) {
 }
 
 func (u *stackUse) row(id int32, c *stackCount) Row {
-	about, found := u.t.stacks.about[id]
+	about, found := u.t.stacks.About[id]
 	row := Row{stack: id}
 	if !found {
-		row.Cells = []any{c.calls, percent(c.calls, u.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, noStack}
+		row.Cells = []any{c.calls, units.Percent(c.calls, u.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, noStack}
 		return row
 	}
-	if about.reason != "" {
-		row.Evidence = "truncated: " + stateMeaning(format.StackTruncated, about.reason)
+	if about.Reason != "" {
+		row.Evidence = "truncated: " + stateMeaning(format.StackTruncated, about.Reason)
 	}
 	var call any
-	frames := u.t.stacks.stacks[id]
+	frames := u.t.stacks.Stacks[id]
 	if len(frames) > 0 {
-		call = frameName(&u.t.stacks.frames[frames[0]])
+		call = query.FrameName(&u.t.stacks.Frames[frames[0]])
 	}
-	row.Cells = []any{c.calls, percent(c.calls, u.all), about.status, known(about.reason), c.inferred, c.nested, int64(len(frames)), int64(about.pid), int64(id), call, u.t.siteOf(id)}
+	row.Cells = []any{c.calls, units.Percent(c.calls, u.all), about.Status, units.Known(about.Reason), c.inferred, c.nested, int64(len(frames)), int64(about.Pid), int64(id), call, u.t.siteOf(id)}
 	return row
-}
-
-// known is a text, nil if there is none.
-func known(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
 }
 
 var stateColumns = []Column{
@@ -286,16 +283,16 @@ func (u *stackUse) grouped(of func(stackState) (stackGroup, bool)) map[stackGrou
 
 // reason returns why a call's stack is truncated, "" if it is not.
 func (u *stackUse) reason(s stackState) string {
-	if u.statuses.list[s.status] != format.StackTruncated {
+	if u.statuses.List[s.status] != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(u.t.stacks.about[s.stack].reason, format.WhyOther)
+	return cmp.Or(u.t.stacks.About[s.stack].Reason, format.WhyOther)
 }
 
 // stateTable has a row per state of calls' stacks.
 func (u *stackUse) stateTable() Table {
 	groups := u.grouped(func(s stackState) (stackGroup, bool) {
-		return stackGroup{u.statuses.list[s.status], u.reason(s)}, true
+		return stackGroup{u.statuses.List[s.status], u.reason(s)}, true
 	})
 	table := Table{Name: "states", Title: "calls by what is known of their stack", Columns: slices.Clone(stateColumns), Aside: true}
 	if u.with(format.StackTruncated) == 0 {
@@ -313,7 +310,7 @@ func (u *stackUse) stateTable() Table {
 	})
 	for _, k := range keys {
 		n := groups[k]
-		table.Rows = append(table.Rows, Row{Cells: []any{k.first, known(k.second), n.calls, percent(n.calls, u.all), n.stacks, stateMeaning(k.first, k.second)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{k.first, units.Known(k.second), n.calls, units.Percent(n.calls, u.all), n.stacks, stateMeaning(k.first, k.second)}})
 	}
 	return table
 }
@@ -333,7 +330,7 @@ const endRows = 5
 func (u *stackUse) endTable() Table {
 	groups := u.grouped(func(s stackState) (stackGroup, bool) {
 		reason := u.reason(s)
-		return stackGroup{u.t.stacks.endsIn(s.stack), reason}, reason != ""
+		return stackGroup{stackTableEndsIn(&u.t.stacks, s.stack), reason}, reason != ""
 	})
 	table := Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Aside: true}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
@@ -345,15 +342,15 @@ func (u *stackUse) endTable() Table {
 			break
 		}
 		n := groups[k]
-		table.Rows = append(table.Rows, Row{Cells: []any{n.calls, percent(n.calls, u.with(format.StackTruncated)), n.stacks, k.second, k.first}})
+		table.Rows = append(table.Rows, Row{Cells: []any{n.calls, units.Percent(n.calls, u.with(format.StackTruncated)), n.stacks, k.second, k.first}})
 	}
 	return table
 }
 
-// endsIn returns where the outermost frame of a stack lies that lies anywhere.
-func (s *stackTable) endsIn(stack int32) string {
-	for _, id := range slices.Backward(s.stacks[stack]) {
-		if f := &s.frames[id]; f.Module != "" || f.File != "" {
+// stackTableEndsIn returns where the outermost frame of a stack lies that lies anywhere.
+func stackTableEndsIn(s *stackpkg.Table, stack int32) string {
+	for _, id := range slices.Backward(s.Stacks[stack]) {
+		if f := &s.Frames[id]; f.Module != "" || f.File != "" {
 			return cmp.Or(f.Module, f.File)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -61,7 +62,7 @@ func pytorch(t testing.TB) *tape {
 }
 
 func TestStacksLookAsBefore(t *testing.T) {
-	r, err := pytorch(t).timeline().Stacks(Options{Top: 6, MaxFrames: 8})
+	r, err := pytorch(t).timeline().Stacks(query.Options{Top: 6, MaxFrames: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestStacksLookAsBefore(t *testing.T) {
 }
 
 // stackCalls returns the column of calls by stack.
-func stackCalls(t *testing.T, tl *Timeline, opt Options) string {
+func stackCalls(t *testing.T, tl *Timeline, opt query.Options) string {
 	t.Helper()
 	r, err := tl.Stacks(opt)
 	if err != nil {
@@ -89,32 +90,32 @@ func stackCalls(t *testing.T, tl *Timeline, opt Options) string {
 func TestStacksFollowTheFilters(t *testing.T) {
 	tl := pytorch(t).timeline()
 	for name, c := range map[string]struct {
-		opt  Options
+		opt  query.Options
 		want string
 	}{
-		"all":      {Options{}, "1:500 2:500 3:40 4:20 5:7 6:7 7:6 8:1 99:1"},
-		"from, to": {Options{Filter: Filter{FromNs: epoch + 3*second, ToNs: epoch + 4*second - 1}}, "1:25 2:25 4:20"},
-		"tid":      {Options{Filter: Filter{Tids: []int32{43}}}, "5:7 6:7 7:6"},
-		"stream":   {Options{Filter: Filter{Streams: []int64{7}}}, "2:500"},
-		"pid":      {Options{Filter: Filter{Pids: []int32{7}}}, ""},
-		"kernel":   {Options{Filter: Filter{Kernel: regexp.MustCompile("^add$")}}, "1:500 3:40 5:7 6:7 7:6 8:1 99:1"},
-		"top":      {Options{Top: 2}, "1:500 2:500"},
+		"all":      {query.Options{}, "1:500 2:500 3:40 4:20 5:7 6:7 7:6 8:1 99:1"},
+		"from, to": {query.Options{Filter: query.Filter{FromNs: epoch + 3*second, ToNs: epoch + 4*second - 1}}, "1:25 2:25 4:20"},
+		"tid":      {query.Options{Filter: query.Filter{Tids: []int32{43}}}, "5:7 6:7 7:6"},
+		"stream":   {query.Options{Filter: query.Filter{Streams: []int64{7}}}, "2:500"},
+		"pid":      {query.Options{Filter: query.Filter{Pids: []int32{7}}}, ""},
+		"kernel":   {query.Options{Filter: query.Filter{Kernel: regexp.MustCompile("^add$")}}, "1:500 3:40 5:7 6:7 7:6 8:1 99:1"},
+		"top":      {query.Options{Top: 2}, "1:500 2:500"},
 	} {
 		if got := stackCalls(t, tl, c.opt); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if r, err := tl.Stacks(Options{Filter: Filter{Pids: []int32{7}}}); err != nil || r.NoMatch == nil {
+	if r, err := tl.Stacks(query.Options{Filter: query.Filter{Pids: []int32{7}}}); err != nil || r.NoMatch == nil {
 		t.Errorf("a filter that matches nothing: %v, %+v", err, r.NoMatch)
 	}
-	if _, err := tl.Stacks(Options{Sort: "colour"}); err == nil {
+	if _, err := tl.Stacks(query.Options{Sort: "colour"}); err == nil {
 		t.Error("sorted by colour")
 	}
 }
 
 func TestStackCountsAddUp(t *testing.T) {
 	tl := pytorch(t).timeline()
-	r, err := tl.Stacks(Options{})
+	r, err := tl.Stacks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		for _, text := range c.notes {
 			tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
 		}
-		r, err := tp.timeline().Summary(Options{})
+		r, err := tp.timeline().Summary(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +196,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
-	r, err := tp.timeline().Stacks(Options{})
+	r, err := tp.timeline().Stacks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,10 +222,10 @@ func TestDuckDBCountsTheSameStacks(t *testing.T) {
 		select stack_id, count(*) as n from read_parquet('%s') where kind <> 'stack' and stack_id <> 0 group by stack_id)`, tp.path),
 		fmt.Sprintf(`select cast(count(*) as integer) as n from read_parquet('%s') c join read_parquet('%s') s on s.kind = 'stack' and s.stack_id = c.stack_id
 			where c.kind <> 'stack' and c.stack_status = 'truncated' and s.message = 'mapping'`, tp.path, tp.path))
-	if want := fmt.Sprintf(`[{"list":"%s"}]`, stackCalls(t, tl, Options{})); got[0] != want {
+	if want := fmt.Sprintf(`[{"list":"%s"}]`, stackCalls(t, tl, query.Options{})); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)
 	}
-	r, err := tl.Stacks(Options{})
+	r, err := tl.Stacks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var summaryFacts = []Column{
@@ -47,7 +51,7 @@ var findingColumns = []Column{
 const summaryTop = 3
 
 // Summary reports what a recording holds and what stands out in it.
-func (t *Timeline) Summary(opt Options) (*Report, error) {
+func (t *Timeline) Summary(opt query.Options) (*Report, error) {
 	s, err := t.newSurvey(&opt)
 	if err != nil {
 		return nil, err
@@ -55,7 +59,7 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 	leaks, calls := s.leaks, s.calls
 	use := t.newMemoryUse(&opt.Filter)
 	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
-	if err := s.run(func(c *change) { use.consume(c) }, allocators.watch); err != nil {
+	if err := s.run(func(c *ledger.Change) { use.consume(c) }, allocators.watch); err != nil {
 		return nil, err
 	}
 	checked := t.checkable(rules())
@@ -67,7 +71,7 @@ func (t *Timeline) Summary(opt Options) (*Report, error) {
 	r := &Report{Command: "summary", Window: calls.window, Quality: s.quality}
 	r.Notes = append(slices.Clone(t.facts.notes), r.Quality.notes()...)
 	if len(calls.calls) == 0 && t.scan.events > 0 {
-		r.NoMatch = calls.seen.explain(&opt.Filter)
+		r.NoMatch = calls.seen.Explain(&opt.Filter)
 	}
 	r.Facts = append(t.summaryFacts(calls, p.driver, len(checked), hits), allocators.facts(p.allocators)...)
 	r.Totals = leaks.totals(rows)
@@ -100,7 +104,7 @@ func summaryRows(top int) int {
 	return min(top, 10)
 }
 
-func (t *Timeline) summaryFacts(calls *callUse, l *ledger, rulesChecked int, hits []hit) []Fact {
+func (t *Timeline) summaryFacts(calls *callUse, l *ledger.Ledger, rulesChecked int, hits []hit) []Fact {
 	m := &t.rec.Meta
 	w := t.Recording()
 	var processes, devices []string
@@ -124,7 +128,7 @@ func (t *Timeline) summaryFacts(calls *callUse, l *ledger, rulesChecked int, hit
 	if m.CUDAVersion != "" {
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
-	sum, work, borrowed := calls.total(), &calls.work, l.borrowTotals()
+	sum, work, borrowed := calls.total(), &calls.work, l.BorrowTotals()
 	counted, checked := ruleTotals(hits), ""
 	if len(hits) == 0 {
 		checked = fmt.Sprintf("none of %d found anything", rulesChecked)
@@ -133,18 +137,18 @@ func (t *Timeline) summaryFacts(calls *callUse, l *ledger, rulesChecked int, hit
 		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),
 		sum.errors, sum.open, calls.outOfMemory, t.xidsIn(calls.window),
 		work.String(), work.run(), work.launched, work.captured, work.graphLaunches, work.graphKernels,
-		l.borrowedText(), borrowed.opened, borrowed.opened-borrowed.returned, borrowed.bytes,
-		graphText(&l.counts), l.counts.graphAllocs, l.counts.graphBytes, checked, counted[1].Value, counted[2].Value)
+		l.BorrowedText(), borrowed.Opened, borrowed.Opened-borrowed.Returned, borrowed.Bytes,
+		graphText(&l.Counts), l.Counts.GraphAllocs, l.Counts.GraphBytes, checked, counted[1].Value, counted[2].Value)
 }
 
-func graphText(c *replayCounts) string {
-	if c.graphAllocs == 0 {
+func graphText(c *ledger.Counts) string {
+	if c.GraphAllocs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s in graphs, %s; not in live bytes", plural(c.graphAllocs, "allocation"), bytesText(c.graphBytes))
+	return fmt.Sprintf("%s in graphs, %s; not in live bytes", units.Plural(c.GraphAllocs, "allocation"), units.Bytes(c.GraphBytes))
 }
 
-func (t *Timeline) xidsIn(w Window) int64 {
+func (t *Timeline) xidsIn(w query.Window) int64 {
 	var n int64
 	for _, x := range t.facts.xids {
 		if x.atNs >= w.FromNs && x.atNs <= w.ToNs {
@@ -166,16 +170,16 @@ func (t *Timeline) findings(r *Report, hits []hit) Table {
 		return int64(v)
 	}
 	if n := number("out_of_memory"); n > 0 && !found(&ruleOOM) {
-		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", plural(n, "call"))
+		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", units.Plural(n, "call"))
 	}
 	if n := number("unfinished_calls"); n > 0 && !found(&ruleHang) {
-		add("perfetto", "%s had not returned at the end", plural(n, "call"))
+		add("perfetto", "%s had not returned at the end", units.Plural(n, "call"))
 	}
 	if n := r.Quality.LostEvents; n > 0 {
-		add("", "%s lost: numbers are too low by that", plural(n, "call"))
+		add("", "%s lost: numbers are too low by that", units.Plural(n, "call"))
 	}
 	if d := t.rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
-		add("", "the wall clock was set by %s during the recording", durText(d))
+		add("", "the wall clock was set by %s during the recording", units.Duration(d))
 	}
 	return table
 }

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
-func parsedSuppressions(t testing.TB, text string) *Suppressions {
+func parsedSuppressions(t testing.TB, text string) *query.Suppressions {
 	t.Helper()
-	s, err := ParseSuppressions("known.supp", strings.NewReader(text))
+	s, err := query.ParseSuppressions("known.supp", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +35,14 @@ func TestSuppressionPatterns(t *testing.T) {
 		"libtorch*.so$": {"/venv/libtorch_cuda.so", "/venv/libtorch_cuda.so.1"},
 		"train.py":      {"/app/train.py", "/app/trainXpy"}, // no regular expression
 	} {
-		one := parsedSuppressions(t, "leak:"+pattern).patterns[0]
+		one := parsedSuppressions(t, "leak:"+pattern).Patterns[0]
 		for _, name := range strings.Fields(c.matches) {
-			if !one.matches(name) {
+			if !one.Matches(name) {
 				t.Errorf("%s does not match %s", pattern, name)
 			}
 		}
 		for _, name := range strings.Fields(c.misses) {
-			if one.matches(name) {
+			if one.Matches(name) {
 				t.Errorf("%s matches %s", pattern, name)
 			}
 		}
@@ -49,8 +51,8 @@ func TestSuppressionPatterns(t *testing.T) {
 
 func TestSuppressionLines(t *testing.T) {
 	s := parsedSuppressions(t, "# what stays\n\n  leak:Cache::fill \r\nleak:^/opt/lib:x\n")
-	if len(s.patterns) != 2 || s.patterns[0].text != "Cache::fill" || s.patterns[1].text != "^/opt/lib:x" {
-		t.Errorf("%+v", s.patterns)
+	if len(s.Patterns) != 2 || s.Patterns[0].Text != "Cache::fill" || s.Patterns[1].Text != "^/opt/lib:x" {
+		t.Errorf("%+v", s.Patterns)
 	}
 	for text, want := range map[string]string{
 		"leak:a\nCache::fill\n":            `known.supp:2: "Cache::fill": "Cache" is no kind of suppression; there is leak`,
@@ -63,8 +65,8 @@ func TestSuppressionLines(t *testing.T) {
 		"leak:a\nleak:" + big(5000):        "known.supp:2: \"\": the line is longer than 4096 bytes",
 		strings.Repeat("leak:a\n", 10_001): "known.supp:10001",
 	} {
-		_, err := ParseSuppressions("known.supp", strings.NewReader(text))
-		var bad *SuppressionError
+		_, err := query.ParseSuppressions("known.supp", strings.NewReader(text))
+		var bad *query.SuppressionError
 		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %s", text, err, want)
 		}
@@ -88,7 +90,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		"what was freed is not listed": {"leak:^load_weights$\nleak:evaluate", "8 4294967296 ^load_weights$", 1},
 	} {
 		tl := training(t).timeline()
-		r, err := tl.Leaks(Options{Suppressions: parsedSuppressions(t, c.lines)})
+		r, err := tl.Leaks(query.Options{Suppressions: parsedSuppressions(t, c.lines)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +128,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	}
 	tp.exit(42, 20*second)
 	tl := tp.timeline()
-	r, err := tl.Leaks(Options{Suppressions: parsedSuppressions(t, "leak:^fill$\nleak:b.py")})
+	r, err := tl.Leaks(query.Options{Suppressions: parsedSuppressions(t, "leak:^fill$\nleak:b.py")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,22 +147,22 @@ func FuzzSuppressions(f *testing.F) {
 	f.Add("race:x", "x")
 	f.Add("leak:$^*", "\xff")
 	f.Fuzz(func(t *testing.T, text, name string) {
-		s, err := ParseSuppressions("f", strings.NewReader(text))
-		var bad *SuppressionError
+		s, err := query.ParseSuppressions("f", strings.NewReader(text))
+		var bad *query.SuppressionError
 		if (err == nil) == (s == nil) || err != nil && (!errors.As(err, &bad) || bad.Line < 1 || bad.Line > 1+strings.Count(text, "\n")) {
 			t.Fatalf("%v %v", s, err)
 		}
 		if s == nil {
 			return
 		}
-		for i := range s.patterns {
-			one := &s.patterns[i]
-			got := one.matches(name)
-			if !utf8.ValidString(one.text) || !utf8.ValidString(name) {
+		for i := range s.Patterns {
+			one := &s.Patterns[i]
+			got := one.Matches(name)
+			if !utf8.ValidString(one.Text) || !utf8.ValidString(name) {
 				continue // regular expressions are of runes
 			}
-			if want := asRegexp(one.text).MatchString(name); got != want {
-				t.Errorf("%q in %q: %v, want %v", one.text, name, got, want)
+			if want := asRegexp(one.Text).MatchString(name); got != want {
+				t.Errorf("%q in %q: %v, want %v", one.Text, name, got, want)
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -42,7 +43,7 @@ func TestAContextAsArenaIsNoLeak(t *testing.T) {
 	} {
 		tp := newTape(t)
 		c.tape(tp)
-		if got := verdicts(t, tp, Options{})["x"]; got != c.want {
+		if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -92,8 +93,8 @@ func surface(t *testing.T) *tape {
 
 func TestReportsOfTheWholeSurface(t *testing.T) {
 	tl := surface(t).timeline()
-	for command, make := range map[string]func(Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
-		r, err := make(Options{Top: 20, MaxFrames: 12})
+	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +126,7 @@ func TestReportsOfTheWholeSurface(t *testing.T) {
 
 func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 	tl := training(t).timeline()
-	show := func(opt Options) string {
+	show := func(opt query.Options) string {
 		r, err := tl.Leaks(opt)
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +136,7 @@ func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 		}
 		return string(rendered(t, r, RenderOptions{Width: 100}))
 	}
-	for name, text := range map[string]string{"by default": show(Options{}), "all stacks": show(Options{AllStacks: true}), "all frames": show(Options{AllFrames: true})} {
+	for name, text := range map[string]string{"by default": show(query.Options{}), "all stacks": show(query.Options{AllStacks: true}), "all frames": show(query.Options{AllFrames: true})} {
 		_, evidence, _ := strings.Cut(text, "\n\n")
 		if got := strings.Contains(evidence, "churn: train_step"); got != (name != "by default") {
 			t.Errorf("%s: a churn row with stack: %v", name, got)

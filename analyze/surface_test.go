@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 )
@@ -379,32 +380,32 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 
 func TestMappingsAreARangeMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	var m mappings
-	var naive []mapping
+	var m ledger.Mappings
+	var naive []ledger.Mapping
 	for round := range 20_000 {
 		from := r.Int64N(5000)
 		to := from + 1 + r.Int64N(20)
-		var want, got []mapping
-		naive = slices.DeleteFunc(naive, func(o mapping) bool {
-			if o.start < to && o.end > from {
+		var want, got []ledger.Mapping
+		naive = slices.DeleteFunc(naive, func(o ledger.Mapping) bool {
+			if o.Start < to && o.End > from {
 				want = append(want, o)
 				return true
 			}
 			return false
 		})
-		m.cut(from, to, func(o mapping) { got = append(got, o) })
-		slices.SortFunc(want, func(a, b mapping) int { return int(a.start - b.start) })
+		m.Cut(from, to, func(o ledger.Mapping) { got = append(got, o) })
+		slices.SortFunc(want, func(a, b ledger.Mapping) int { return int(a.Start - b.Start) })
 		if !slices.Equal(got, want) {
 			t.Fatalf("round %d: cut %d to %d: %v, want %v", round, from, to, got, want)
 		}
 		if r.IntN(8) > 0 || round < 10_000 {
-			one := mapping{start: from, end: to, number: int64(round)}
+			one := ledger.Mapping{Start: from, End: to, Number: int64(round)}
 			naive = append(naive, one)
-			m.insert(one)
+			m.Insert(one)
 		}
 	}
-	for _, p := range m.pieces {
-		if len(p) == 0 || len(p) > maxPiece {
+	for _, p := range m.Pieces {
+		if len(p) == 0 || len(p) > ledger.MaxPiece {
 			t.Errorf("a piece of %d", len(p))
 		}
 	}
@@ -417,7 +418,7 @@ func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
 		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve || c.Kind == format.KindUnreserve {
 			continue
 		}
-		if _, ok := memoryKinds[c.Kind]; !ok {
+		if _, ok := ledger.OpsByKind[c.Kind]; !ok {
 			t.Errorf("%s: kind %s", c.Name, c.Kind)
 		}
 		known := []string{format.MemoryDevice, format.MemoryAsync, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered, format.MemoryArray,

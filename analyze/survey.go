@@ -5,6 +5,11 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -12,11 +17,11 @@ import (
 // one reading of all calls beside it. Rules and Summary are made of it.
 type survey struct {
 	t       *Timeline
-	filter  *Filter
-	window  Window
+	filter  *query.Filter
+	window  query.Window
 	quality Quality
 	// consumer, if it is set, gets the changes of the program's memory too, so that who needs the same replay need not run another.
-	consumer func(*programMemory, *change)
+	consumer func(*programMemory, *ledger.Change)
 
 	// Of the replay: memory as the program sees it.
 	program  *programMemory
@@ -50,7 +55,7 @@ type survey struct {
 	watched bool // gaps know what was done in them
 }
 
-func (t *Timeline) newSurvey(opt *Options) (*survey, error) {
+func (t *Timeline) newSurvey(opt *query.Options) (*survey, error) {
 	leaks, err := t.newLeakScan(opt)
 	if err != nil {
 		return nil, err
@@ -76,12 +81,12 @@ func (t *Timeline) newSurvey(opt *Options) (*survey, error) {
 }
 
 // run reads the recording. use and watch, if they are set, get all changes of the driver's memory and of allocators.
-func (s *survey) run(use func(*change), watch allocatorConsumer) error {
+func (s *survey) run(use func(*ledger.Change), watch caching.Consumer) error {
 	// What runs at a time, on two cores, shares nothing that changes.
 	replay := func() error { return s.replay(use, watch) }
 	var err error
 	if len(s.t.allocations) > 0 {
-		search := func() error { return s.t.findSegments(func(c *change) { s.host.note(s.t, c) }) }
+		search := func() error { return s.t.findSegments(func(c *ledger.Change) { s.host.note(s.t, c) }) }
 		if err = both(search, s.scanMemory); err == nil {
 			err = both(replay, s.scanCalls)
 		}
@@ -114,14 +119,14 @@ func inTurn(list ...func() error) error {
 	return nil
 }
 
-func (s *survey) replay(use func(*change), watch allocatorConsumer) (err error) {
-	s.program, err = s.t.replayProgram(func(p *programMemory, c *change) {
+func (s *survey) replay(use func(*ledger.Change), watch caching.Consumer) (err error) {
+	s.program, err = s.t.replayProgram(func(p *programMemory, c *ledger.Change) {
 		s.leaks.consume(p, c)
 		s.loops.consume(p, c)
 		if s.consumer != nil {
 			s.consumer(p, c)
 		}
-	}, func(c *change) {
+	}, func(c *ledger.Change) {
 		if len(s.t.allocations) == 0 {
 			s.host.note(s.t, c)
 		}
@@ -129,7 +134,7 @@ func (s *survey) replay(use func(*change), watch allocatorConsumer) (err error) 
 		if use != nil {
 			use(c)
 		}
-	}, func(a *allocator, c *allocatorChange) {
+	}, func(a *caching.Allocator, c *caching.Change) {
 		s.failing.allocator(a, c)
 		if watch != nil {
 			watch(a, c)
@@ -183,14 +188,14 @@ func (s *survey) ordered(c *callRow) error {
 // sample sorts the samples, and finds the GPUs of the recorded processes.
 func (s *survey) sample() {
 	s.devices = make(map[int32][]gapTrack)
-	work := Window{1<<63 - 1, 0}
+	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for track, launches := range s.gaps.tracks {
 		work.FromNs, work.ToNs = min(work.FromNs, launches.firstNs), max(work.ToNs, launches.untilNs)
 		if index, ok := s.t.facts.nvmlDevice(track.pid, track.device); ok && track.device != allDevices {
 			s.devices[index] = append(s.devices[index], track)
 		}
 	}
-	collected := func(w Window) *gpuUse {
+	collected := func(w query.Window) *gpuUse {
 		u := &gpuUse{t: s.t, window: w, filter: s.filter, devices: make(map[int32]map[string]*series)}
 		u.collect()
 		return u
@@ -256,10 +261,10 @@ func (s *survey) fromStart() bool {
 }
 
 // spanNs is the time between the first and the last call of threads.
-func (s *survey) spanNs(threads map[thread]bool) (ns int64) {
+func (s *survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
 	for th := range threads {
 		if life := s.hang.threads[th]; life != nil {
-			ns = endOf(ns, max(0, life.lastNs-life.firstNs))
+			ns = units.EndOf(ns, max(0, life.lastNs-life.firstNs))
 		}
 	}
 	return ns

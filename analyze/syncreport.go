@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -24,7 +28,7 @@ type waitUse struct {
 	*callReader
 	groups  map[waitKey]*waitStats
 	loops   map[waitLoop]*crowd
-	threads map[thread]*waitThread
+	threads map[origin.Thread]*waitThread
 	longest []callRow // a heap: the shortest is first
 	keep    int
 }
@@ -34,7 +38,7 @@ type waitKey struct{ name, site int32 }
 
 type waitLoop struct {
 	waitKey
-	thread thread
+	thread origin.Thread
 }
 
 // waitStats is what was counted of waits.
@@ -44,8 +48,8 @@ type waitStats struct {
 	loops, loopWaits            int64
 	firstNs, lastNs             int64 // entries
 	stack                       int32 // of the first one
-	took                        durations
-	threads                     map[thread]bool
+	took                        stats.Durations
+	threads                     map[origin.Thread]bool
 }
 
 // waitThread is a thread that waits.
@@ -61,7 +65,7 @@ func (w *waitThread) spanNs() int64 { return max(0, w.last-w.firstNs) }
 
 // Sync reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
 // returns a *SortError for a column that there is not.
-func (t *Timeline) Sync(opt Options) (*Report, error) {
+func (t *Timeline) Sync(opt query.Options) (*Report, error) {
 	if err := t.needs("sync"); err != nil {
 		return nil, err
 	}
@@ -76,8 +80,8 @@ func (t *Timeline) Sync(opt Options) (*Report, error) {
 	r := &Report{Command: "sync", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
 	if r.Facts = fill(waitFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no waits in the window"
-		if len(u.seen.pids) > 0 {
-			r.NoMatch = u.seen.explain(&opt.Filter)
+		if len(u.seen.Pids) > 0 {
+			r.NoMatch = u.seen.Explain(&opt.Filter)
 		}
 	}
 	r.Totals = u.totals()
@@ -95,18 +99,18 @@ func (t *Timeline) Sync(opt Options) (*Report, error) {
 }
 
 func newWaitUse(r *callReader, keep int) *waitUse {
-	return &waitUse{callReader: r, groups: make(map[waitKey]*waitStats), loops: make(map[waitLoop]*crowd), threads: make(map[thread]*waitThread), keep: keep}
+	return &waitUse{callReader: r, groups: make(map[waitKey]*waitStats), loops: make(map[waitLoop]*crowd), threads: make(map[origin.Thread]*waitThread), keep: keep}
 }
 
 // add counts a wait.
 func (u *waitUse) add(c *callRow) error {
-	if strings.Contains(u.names.list[c.name], "Query") {
+	if strings.Contains(u.names.List[c.name], "Query") {
 		return nil
 	}
 	key := waitKey{c.name, c.site}
 	s := u.groups[key]
 	if s == nil {
-		s = &waitStats{threads: make(map[thread]bool), firstNs: c.startNs, stack: c.stack}
+		s = &waitStats{threads: make(map[origin.Thread]bool), firstNs: c.startNs, stack: c.stack}
 		u.groups[key] = s
 	}
 	th := u.threads[c.thread()]
@@ -139,9 +143,9 @@ func (u *waitUse) add(c *callRow) error {
 	th.cover(c, u.window)
 	if c.flags&format.FlagOpen != 0 {
 		s.open++
-		s.openNs = endOf(s.openNs, c.endNs-c.startNs)
+		s.openNs = units.EndOf(s.openNs, c.endNs-c.startNs)
 	} else {
-		s.took.add(c.endNs - c.startNs)
+		s.took.Add(c.endNs - c.startNs)
 		if isError(c.result) {
 			s.errors++
 		}
@@ -151,7 +155,7 @@ func (u *waitUse) add(c *callRow) error {
 }
 
 // cover adds the part of a wait that lies in the window and in no earlier wait of the thread.
-func (w *waitThread) cover(c *callRow, window Window) {
+func (w *waitThread) cover(c *callRow, window query.Window) {
 	end := min(c.endNs, window.ToNs)
 	w.waitNs += max(0, end-max(c.startNs, w.untilNs))
 	w.untilNs = max(w.untilNs, end)
@@ -161,10 +165,10 @@ func (w *waitThread) cover(c *callRow, window Window) {
 func (u *waitUse) remember(c *callRow) {
 	shorter := func(a, b callRow) bool { return longer(&b, &a) < 0 }
 	if len(u.longest) < u.keep {
-		u.longest = heapPush(u.longest, *c, shorter)
+		u.longest = stats.HeapPush(u.longest, *c, shorter)
 	} else if longer(c, &u.longest[0]) < 0 {
 		u.longest[0] = *c
-		heapFix(u.longest, shorter)
+		stats.HeapFix(u.longest, shorter)
 	}
 }
 
@@ -188,14 +192,14 @@ func (u *waitUse) measureThreads() error {
 			if err := s.group.Err(); err != nil {
 				return u.t.wrap(err)
 			}
-			var last thread
+			var last origin.Thread
 			var th *waitThread
 			for i, start := range u.start {
-				if now := (thread{u.pid[i], u.tid[i]}); th == nil || now != last {
+				if now := (origin.Thread{Pid: u.pid[i], Tid: u.tid[i]}); th == nil || now != last {
 					last, th = now, u.threads[now]
 				}
 				if th != nil && start >= u.window.FromNs && start <= u.window.ToNs {
-					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(endOf(start, u.dur[i]), u.window.ToNs))
+					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(units.EndOf(start, u.dur[i]), u.window.ToNs))
 				}
 			}
 		}
@@ -220,20 +224,20 @@ func (u *waitUse) totals() []Fact {
 	var sum waitStats
 	for _, s := range u.groups {
 		sum.waits += s.waits
-		sum.took.merge(&s.took)
+		sum.took.Merge(&s.took)
 		sum.loops += s.loops
 		sum.loopWaits += s.loopWaits
 		sum.open += s.open
-		sum.openNs = endOf(sum.openNs, s.openNs)
+		sum.openNs = units.EndOf(sum.openNs, s.openNs)
 		sum.errors += s.errors
 	}
 	var highest any
 	for _, th := range u.threads {
 		if span := th.spanNs(); span > 0 {
-			highest = most(highest, percent(th.waitNs, span))
+			highest = most(highest, units.Percent(th.waitNs, span))
 		}
 	}
-	return fill(waitTotals, sum.waits, sum.took.sumNs, highest, sum.loops, sum.loopWaits, sum.open, sum.openNs, sum.errors)
+	return fill(waitTotals, sum.waits, sum.took.SumNs, highest, sum.loops, sum.loopWaits, sum.open, sum.openNs, sum.errors)
 }
 
 var waitColumns = []Column{
@@ -277,12 +281,12 @@ func (u *waitUse) table() Table {
 	for key, s := range u.groups {
 		var span int64
 		for th := range s.threads {
-			span = endOf(span, u.threads[th].spanNs())
+			span = units.EndOf(span, u.threads[th].spanNs())
 		}
-		name := u.names.list[key.name]
+		name := u.names.List[key.name]
 		open, errors = open+s.open, errors+s.errors
-		table.Rows = append(table.Rows, Row{Cells: []any{s.took.sumNs, percent(s.took.sumNs, u.window.DurNs()), percent(s.took.sumNs, span), s.waits, s.took.avg(), s.took.at(0.95),
-			s.took.most(), s.loopWaits, s.loops, int64(len(s.threads)), s.took.count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, u.names.list[key.site]}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.took.SumNs, units.Percent(s.took.SumNs, u.window.DurNs()), units.Percent(s.took.SumNs, span), s.waits, s.took.Avg(), s.took.At(0.95),
+			s.took.Most(), s.loopWaits, s.loops, int64(len(s.threads)), s.took.Count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, u.names.List[key.site]}})
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
@@ -308,12 +312,12 @@ var waitThreadColumns = []Column{
 // threadTable has a row per thread that waits.
 func (u *waitUse) threadTable() Table {
 	table := Table{Name: "threads", Title: "threads by time waited", Columns: waitThreadColumns, Aside: true}
-	keys := slices.SortedFunc(maps.Keys(u.threads), func(a, b thread) int {
-		return cmp.Or(cmp.Compare(u.threads[b].waitNs, u.threads[a].waitNs), cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
+	keys := slices.SortedFunc(maps.Keys(u.threads), func(a, b origin.Thread) int {
+		return cmp.Or(cmp.Compare(u.threads[b].waitNs, u.threads[a].waitNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 	})
 	for _, key := range keys {
 		w := u.threads[key]
-		table.Rows = append(table.Rows, Row{Cells: []any{w.waitNs, percent(w.waitNs, w.spanNs()), percent(w.waitNs, u.window.DurNs()), w.spanNs(), w.waits, int64(key.pid), u.t.threadLabel(key)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{w.waitNs, units.Percent(w.waitNs, w.spanNs()), units.Percent(w.waitNs, u.window.DurNs()), w.spanNs(), w.waits, int64(key.Pid), u.t.threadLabel(key)}})
 	}
 	u.t.addRanks(&table)
 	return table
@@ -343,9 +347,9 @@ func (u *waitUse) longestTable() Table {
 		if c.flags&format.FlagOpen != 0 {
 			state = "open"
 		}
-		name := u.names.list[c.name]
+		name := u.names.List[c.name]
 		table.Rows = append(table.Rows, Row{stack: c.stack, Brief: i >= longestStacks, Cells: []any{c.endNs - c.startNs, c.startNs - start, state, name, u.target(c, waitsFor(name)),
-			u.t.threadLabel(c.thread()), u.names.list[c.site]}})
+			u.t.threadLabel(c.thread()), u.names.List[c.site]}})
 	}
 	return table
 }
@@ -354,7 +358,7 @@ func (u *waitUse) longestTable() Table {
 func (u *waitUse) target(c *callRow, what string) string {
 	switch what {
 	case "stream":
-		return "stream " + streamName(c.stream)
+		return "stream " + query.StreamName(c.stream)
 	case "event":
 		return fmt.Sprintf("event 0x%x", uint64(c.ptr))
 	case "context":

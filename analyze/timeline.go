@@ -7,6 +7,12 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -16,37 +22,31 @@ import (
 type Timeline struct {
 	rec     *format.Recording
 	facts   facts
-	stacks  stackTable
-	origins originTable
+	stacks  stack.Table
+	origins origin.Table
 	scan    callScan
 	api     apiScan
 
-	weights  map[Window]*launchWeights // of windows that were asked for
+	weights  map[query.Window]*sampling.Weights // of windows that were asked for
 	contexts contextDevices
 	madeHere map[contextKey]bool // contexts that the program made with cuCtxCreate
-	events   []memoryEvent       // in order of time
+	events   []ledger.Event      // in order of time
 	free     []freeSample        // in order of time
-	counts   *replayCounts       // of a replay, once countsWhile has made one
+	counts   *ledger.Counts      // of a replay, once countsWhile has made one
 
 	memory []span // row groups of memory calls
 	calls  []span // row groups of all other calls
 
 	allocations []span // row groups of events of caching allocators
-	allocators  allocatorNumbers
-	segments    *numberSet      // block.number of the driver's memory that is allocators' segments, once that was asked
-	teardowns   map[int32]int64 // process → from when on it is ending, once that was asked
+	allocators  caching.Numbers
+	segments    *ledger.BlockSet // block.number of the driver's memory that is allocators' segments, once that was asked
+	teardowns   map[int32]int64  // process → from when on it is ending, once that was asked
 }
-
-// Window is a stretch of time in Unix ns, both ends included.
-type Window struct{ FromNs, ToNs int64 }
-
-// DurNs returns the window's length, never negative.
-func (w Window) DurNs() int64 { return max(0, w.ToNs-w.FromNs) }
 
 // New reads the recording's facts and stacks and measures its calls. The recording
 // must stay open while the Timeline is used.
 func New(rec *format.Recording) (*Timeline, error) {
-	t := &Timeline{rec: rec, origins: newOriginTable(), madeHere: make(map[contextKey]bool), allocators: newAllocatorNumbers()}
+	t := &Timeline{rec: rec, origins: origin.NewTable(), madeHere: make(map[contextKey]bool), allocators: caching.NewNumbers()}
 	t.scan.stacks = make(map[string]int64)
 	if err := t.readFacts(); err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func New(rec *format.Recording) (*Timeline, error) {
 		return nil, err
 	}
 	t.free = t.freeSamples()
-	if l := t.launchSampling(); l.sampled {
-		t.facts.notes = append(t.facts.notes, l.note())
+	if l := t.launchSampling(); l.Sampled {
+		t.facts.notes = append(t.facts.notes, l.Note())
 	}
 	return t, nil
 }
@@ -92,8 +92,8 @@ func (t *Timeline) scanCalls() error {
 
 // Recording returns the window of the whole recording: the recorder's own times, or
 // where it left none (cut off before its first segment) those of the calls.
-func (t *Timeline) Recording() Window {
-	w := Window{t.rec.Meta.StartNs, t.rec.Meta.EndNs}
+func (t *Timeline) Recording() query.Window {
+	w := query.Window{FromNs: t.rec.Meta.StartNs, ToNs: t.rec.Meta.EndNs}
 	if w.FromNs == 0 && t.scan.events+t.scan.allocatorEvents > 0 {
 		w.FromNs = t.scan.firstNs
 	}
@@ -168,16 +168,4 @@ func (t *Timeline) wrap(err error) error {
 		return nil
 	}
 	return fmt.Errorf("read %s: %w", t.rec.Path, err)
-}
-
-// endOf returns start+dur, where negative durations are none and a sum beyond the
-// range stays inside it: both occur only in damaged files.
-func endOf(startNs, durNs int64) int64 {
-	if durNs <= 0 {
-		return startNs
-	}
-	if startNs > math.MaxInt64-durNs {
-		return math.MaxInt64
-	}
-	return startNs + durNs
 }

@@ -8,6 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -20,16 +25,16 @@ type TorchSnapshotOptions struct {
 	// Filter's Pids and Devices choose allocators, FromNs is where the trace begins, ToNs
 	// where the recording ends for the snapshot; MinBytes leaves smaller blocks out of
 	// the trace. The rest does not count.
-	Filter
+	query.Filter
 	// At is the moment of the state; the trace goes up to it. MemoryAtPeak is when most
 	// bytes were allocated.
-	At MemoryAt
+	At query.Moment
 	// AtNs is that moment for MemoryAtTime, Unix ns.
 	AtNs int64
 	// MaxTraceEntries bounds the trace of each device, to the newest; 0: no bound.
 	MaxTraceEntries int64
 	// Hide says which frames are left out; nil is none.
-	Hide *FrameRules
+	Hide *query.FrameRules
 }
 
 // ProcessesError says that there are allocators of several processes, or of none that
@@ -47,7 +52,7 @@ func (e *ProcessesError) Error() string {
 	for i, pid := range e.Pids {
 		text := fmt.Sprint(pid)
 		if e.Names[i] != "" {
-			text += " (" + oneLine(e.Names[i]) + ")"
+			text += " (" + units.OneLine(e.Names[i]) + ")"
 		}
 		list = append(list, text)
 	}
@@ -55,9 +60,9 @@ func (e *ProcessesError) Error() string {
 	case len(list) == 0:
 		return "the recording has no events of PyTorch's caching allocator"
 	case e.Filtered:
-		return "no allocator passes the filter; the recording has those of " + enumerated(list)
+		return "no allocator passes the filter; the recording has those of " + units.Enumerated(list)
 	}
-	return fmt.Sprintf("the recording has allocators of %d processes: %s", len(list), enumerated(list))
+	return fmt.Sprintf("the recording has allocators of %d processes: %s", len(list), units.Enumerated(list))
 }
 
 // TorchSnapshot is the state of the caching allocators of one process, and what led
@@ -66,7 +71,7 @@ type TorchSnapshot struct {
 	Pid  int32
 	AtNs int64 // moment of the state, Unix ns
 	// Totals are those of all devices at that moment.
-	Totals AllocatorTotals
+	Totals caching.Totals
 	// Segments and Blocks (not gaps) that it shows, TraceEntries that it has, and
 	// LeftOut, older ones beyond MaxTraceEntries.
 	Segments, Blocks, TraceEntries, LeftOut int64
@@ -84,23 +89,23 @@ type TorchSnapshot struct {
 // those of reading the recording.
 func (t *Timeline) TorchSnapshot(opt TorchSnapshotOptions) (*TorchSnapshot, error) {
 	if opt.Hide == nil {
-		opt.Hide = new(FrameRules)
+		opt.Hide = new(query.FrameRules)
 	}
-	s := &TorchSnapshot{t: t, opt: opt, AtNs: opt.window(t.Recording()).ToNs}
+	s := &TorchSnapshot{t: t, opt: opt, AtNs: opt.Window(t.Recording()).ToNs}
 	var err error
 	if s.Pid, err = t.oneAllocatorProcess(&opt.Filter); err != nil {
 		return nil, err
 	}
 	switch opt.At {
-	case MemoryAtTime:
+	case query.AtTime:
 		s.AtNs = opt.AtNs
-	case MemoryAtPeak:
+	case query.AtPeak:
 		if err := s.findPeak(); err != nil {
 			return nil, err
 		}
 	}
-	scan := snapshotScan{s: s, devices: make(map[*allocator]*snapshotDevice)}
-	l, all, err := t.replayAll(func(*ledger, *change) {}, scan.step)
+	scan := snapshotScan{s: s, devices: make(map[*caching.Allocator]*snapshotDevice)}
+	l, all, err := t.replayAll(func(*ledger.Ledger, *ledger.Change) {}, scan.step)
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +113,13 @@ func (t *Timeline) TorchSnapshot(opt TorchSnapshotOptions) (*TorchSnapshot, erro
 	if err := s.countTrace(); err != nil {
 		return nil, err
 	}
-	s.Quality = t.quality(&l.counts)
+	s.Quality = t.quality(&l.Counts)
 	s.sumUp()
 	return s, nil
 }
 
 // oneAllocatorProcess returns the process whose allocators pass the filter.
-func (t *Timeline) oneAllocatorProcess(f *Filter) (int32, error) {
+func (t *Timeline) oneAllocatorProcess(f *query.Filter) (int32, error) {
 	pids, passing := make(map[int32]bool), make(map[int32]bool)
 	var pid, device []int32
 	for _, s := range t.allocations {
@@ -124,7 +129,7 @@ func (t *Timeline) oneAllocatorProcess(f *Filter) (int32, error) {
 		}
 		for i, p := range pid {
 			pids[p] = true
-			if f.allocator(p, device[i]) {
+			if f.PassesAllocator(p, device[i]) {
 				passing[p] = true
 			}
 		}
@@ -141,13 +146,8 @@ func (t *Timeline) oneAllocatorProcess(f *Filter) (int32, error) {
 	return 0, e
 }
 
-// allocator reports whether the filter lets an allocator through.
-func (f *Filter) allocator(pid, device int32) bool {
-	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, device))
-}
-
 func (s *TorchSnapshot) wants(pid, device int32) bool {
-	return pid == s.Pid && s.opt.allocator(pid, device)
+	return pid == s.Pid && s.opt.PassesAllocator(pid, device)
 }
 
 // findPeak sets AtNs to when most bytes were allocated on all devices together. What was
@@ -155,21 +155,21 @@ func (s *TorchSnapshot) wants(pid, device int32) bool {
 // event did is exact with the next one of its allocator: of several devices, sums lag by
 // one event.
 func (s *TorchSnapshot) findPeak() error {
-	w := s.opt.window(s.t.Recording())
+	w := s.opt.Window(s.t.Recording())
 	type level struct{ bytes, sinceNs int64 }
-	levels := make(map[*allocator]*level)
+	levels := make(map[*caching.Allocator]*level)
 	var sum, peak int64
 	s.AtNs = w.FromNs
-	see := func(a *allocator) { // what it has since its last event
+	see := func(a *caching.Allocator) { // what it has since its last event
 		l := levels[a]
-		sum += a.seen.Allocated - l.bytes
-		l.bytes = a.seen.Allocated
+		sum += a.Seen.Allocated - l.bytes
+		l.bytes = a.Seen.Allocated
 		if l.sinceNs < w.FromNs || l.sinceNs <= w.ToNs && sum > peak {
 			peak, s.AtNs = sum, max(l.sinceNs, w.FromNs)
 		}
 	}
-	_, all, err := s.t.replayAll(func(*ledger, *change) {}, func(a *allocator, c *allocatorChange) {
-		if !s.wants(a.pid, a.device) || c.what == blockResized {
+	_, all, err := s.t.replayAll(func(*ledger.Ledger, *ledger.Change) {}, func(a *caching.Allocator, c *caching.Change) {
+		if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
 			return
 		}
 		if levels[a] != nil {
@@ -177,8 +177,8 @@ func (s *TorchSnapshot) findPeak() error {
 		} else {
 			levels[a] = new(level)
 		}
-		levels[a].sinceNs = c.atNs
-		if c.what == allocatorEnd {
+		levels[a].sinceNs = c.AtNs
+		if c.Op == caching.AllocatorEnd {
 			sum -= levels[a].bytes
 			delete(levels, a)
 		}
@@ -186,7 +186,7 @@ func (s *TorchSnapshot) findPeak() error {
 	if err != nil {
 		return err
 	}
-	all.all(func(a *allocator) {
+	all.All(func(a *caching.Allocator) {
 		if levels[a] != nil {
 			see(a)
 		}
@@ -200,17 +200,17 @@ func (s *TorchSnapshot) sumUp() {
 		if d == nil {
 			continue
 		}
-		s.Totals = s.Totals.plus(d.totals)
-		var shown AllocatorTotals
+		s.Totals = s.Totals.Plus(d.totals)
+		var shown caching.Totals
 		for i := range d.segments {
 			g := &d.segments[i]
 			shown.Reserved += g.bytes()
 			for _, p := range g.pieces {
-				if p.state != isGap {
+				if p.State != caching.IsGap {
 					s.Blocks++
 				}
-				if p.state == isBlock {
-					shown.Allocated += p.size
+				if p.State == caching.IsBlock {
+					shown.Allocated += p.Size
 				}
 			}
 		}
@@ -221,7 +221,7 @@ func (s *TorchSnapshot) sumUp() {
 			d.leftOut = d.events - most
 			s.LeftOut += d.leftOut
 			s.TraceEntries -= d.leftOut
-			s.Missing = append(s.Missing, fmt.Sprintf("device %d: the trace has the last %s of %s events", number, thousands(most), thousands(d.events)))
+			s.Missing = append(s.Missing, fmt.Sprintf("device %d: the trace has the last %s of %s events", number, units.Count(most), units.Count(d.events)))
 		}
 	}
 	for _, a := range s.t.facts.allocators {
@@ -234,21 +234,21 @@ func (s *TorchSnapshot) sumUp() {
 }
 
 // missing tells what was there before the recording and did not show.
-func (s *TorchSnapshot) missing(number int, d *snapshotDevice, shown AllocatorTotals) {
+func (s *TorchSnapshot) missing(number int, d *snapshotDevice, shown caching.Totals) {
 	if d.reports {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: its segments are put together from blocks that were reported, %s of %s reserved; what looks free in them may not be; %s",
-			number, bytesText(shown.Reserved), bytesText(d.totals.Reserved), recordSegments))
+			number, units.Bytes(shown.Reserved), units.Bytes(d.totals.Reserved), caching.RecordSegments))
 	} else if lacks := d.totals.Reserved - shown.Reserved; lacks > 0 {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s reserved are in segments from before the recording of which nothing is known",
-			number, bytesText(lacks), bytesText(d.totals.Reserved)))
+			number, units.Bytes(lacks), units.Bytes(d.totals.Reserved)))
 	}
 	if d.inferred > 0 && !d.reports {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s in %s from before the recording, put together from the blocks seen there; what looks free in it may not be",
-			number, bytesText(d.inferred), plural(d.inferredSegments, "segment")))
+			number, units.Bytes(d.inferred), units.Plural(d.inferredSegments, "segment")))
 	}
 	if lacks := d.totals.Allocated - shown.Allocated; lacks > 0 {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s allocated are blocks that do not show: from before the recording and not freed in it, or lost",
-			number, bytesText(lacks), bytesText(d.totals.Allocated)))
+			number, units.Bytes(lacks), units.Bytes(d.totals.Allocated)))
 	}
 }
 
@@ -291,20 +291,20 @@ type snapshotWriter struct {
 }
 
 func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
-	var sum AllocatorTotals
-	large := g.bytes() != smallSegment
+	var sum caching.Totals
+	large := g.bytes() != caching.SmallSegment
 	if g.expandable {
-		large = g.bytes()%largeSegment == 0
+		large = g.bytes()%caching.LargeSegment == 0
 	}
 	for _, p := range g.pieces {
-		if p.state == isGap {
+		if p.State == caching.IsGap {
 			continue
 		}
-		large = p.size > smallRequest
-		sum.Active += p.size
-		sum.Requested += p.requested
-		if p.state == isBlock {
-			sum.Allocated += p.size
+		large = p.Size > caching.SmallRequest
+		sum.Active += p.Size
+		sum.Requested += p.Requested
+		if p.State == caching.IsBlock {
+			sum.Allocated += p.Size
 		}
 	}
 	w.dict(func() {
@@ -331,26 +331,26 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 	})
 }
 
-var blockStates = map[pieceState]string{isGap: "inactive", isBlock: "active_allocated", isAwaiting: "active_pending_free"}
+var blockStates = map[caching.PieceState]string{caching.IsGap: "inactive", caching.IsBlock: "active_allocated", caching.IsAwaiting: "active_pending_free"}
 
-func (w *snapshotWriter) block(p *piece) {
+func (w *snapshotWriter) block(p *caching.Piece) {
 	w.dict(func() {
-		w.intItem("address", p.ptr)
-		w.intItem("size", p.size)
-		w.intItem("requested_size", p.requested)
-		w.strItem("state", blockStates[p.state])
+		w.intItem("address", p.Ptr)
+		w.intItem("size", p.Size)
+		w.intItem("requested_size", p.Requested)
+		w.strItem("state", blockStates[p.State])
 		w.str("frames")
-		w.stackOf(p.origin)
+		w.stackOf(p.Origin)
 	})
 }
 
 // stackOf writes the stack of an origin.
 func (w *snapshotWriter) stackOf(origin int32) {
-	if origin == noOrigin {
+	if origin == originpkg.None {
 		w.stack(0)
 		return
 	}
-	w.stack(w.s.t.origins.list[origin].stack)
+	w.stack(w.s.t.origins.List[origin].Stack)
 }
 
 // stack writes the frames of a stack, innermost first: a list that all its users share.
@@ -360,7 +360,7 @@ func (w *snapshotWriter) stack(id int32) {
 		return
 	}
 	w.list(func(item func()) {
-		for _, frame := range w.s.t.stacks.kept(id, w.s.opt.Hide) {
+		for _, frame := range w.s.t.stacks.Kept(id, w.s.opt.Hide) {
 			item()
 			w.frame(frame)
 		}
@@ -373,9 +373,9 @@ func (w *snapshotWriter) frame(id int32) {
 		w.again(n)
 		return
 	}
-	f := &w.s.t.stacks.frames[id]
+	f := &w.s.t.stacks.Frames[id]
 	w.dict(func() {
-		w.strItem("name", frameName(f))
+		w.strItem("name", query.FrameName(f))
 		w.strItem("filename", cmp.Or(f.File, "??"))
 		w.intItem("line", int64(f.Line))
 	})
@@ -390,20 +390,20 @@ func (w *snapshotWriter) settings() {
 			conf = a.Conf
 		}
 	}
-	rules := readAllocatorRules(conf)
-	maxSplit := rules.maxSplit
+	rules := caching.ParseRules(conf)
+	maxSplit := rules.MaxSplit
 	if maxSplit == 0 {
 		maxSplit = -1 // as PyTorch has it
 	}
-	powers := make([]string, len(rules.divisions))
+	powers := make([]string, len(rules.Divisions))
 	for i := range powers {
 		powers[i] = fmt.Sprint(1 << i) // MiB
 	}
 	w.dict(func() {
 		w.strItem("PYTORCH_CUDA_ALLOC_CONF", strings.TrimSpace(conf))
 		w.intItem("max_split_size", maxSplit)
-		w.boolItem("expandable_segments", rules.expandable)
-		w.numbersItem("roundup_power2_divisions", powers, rules.divisions[:])
+		w.boolItem("expandable_segments", rules.Expandable)
+		w.numbersItem("roundup_power2_divisions", powers, rules.Divisions[:])
 	})
 }
 

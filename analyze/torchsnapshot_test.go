@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -192,7 +194,7 @@ func TestSnapshotIsTheState(t *testing.T) {
 		tl := tp.timeline()
 		for _, w := range worlds {
 			sample := w.samples[len(w.samples)*3/4]
-			opt := TorchSnapshotOptions{At: MemoryAtTime, AtNs: epoch + sample.atNs, Filter: Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}
+			opt := TorchSnapshotOptions{At: query.AtTime, AtNs: epoch + sample.atNs, Filter: query.Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}
 			s, data := takeSnapshot(t, tl, opt)
 			if s.Totals != sample.totals || len(s.Missing) != 0 {
 				t.Fatalf("totals %+v, want %+v; missing %v", s.Totals, sample.totals, s.Missing)
@@ -215,13 +217,13 @@ func TestSnapshotIsTheState(t *testing.T) {
 // compareSegments compares segments and blocks with the model's.
 func compareSegments(t *testing.T, got *torchPickle, want AllocatorState) {
 	t.Helper()
-	var sum AllocatorTotals
+	var sum caching.Totals
 	var blocks []AllocatorBlock
 	for i := range got.Segments {
 		g := &got.Segments[i]
 		r := want.Ranges[i]
 		at := g.Address
-		var own AllocatorTotals
+		var own caching.Totals
 		for k := range g.Blocks {
 			b := &g.Blocks[k]
 			if b.Address != at {
@@ -256,10 +258,10 @@ func compareSegments(t *testing.T, got *torchPickle, want AllocatorState) {
 			t.Errorf("a segment of %d bytes is %s", r.Bytes, g.Segment_type)
 		}
 		sum.Reserved += g.Total_size
-		sum = sum.plus(own)
+		sum = sum.Plus(own)
 	}
 	if sum.Reserved != want.Reserved || sum.Allocated != want.Allocated || sum.Active != want.Active || sum.Requested != want.Requested || !reflect.DeepEqual(blocks, want.Blocks) {
-		t.Errorf("%d blocks, %+v; want %d, %+v", len(blocks), sum, len(want.Blocks), want.AllocatorTotals)
+		t.Errorf("%d blocks, %+v; want %d, %+v", len(blocks), sum, len(want.Blocks), want.Totals)
 	}
 }
 
@@ -301,7 +303,7 @@ func TestSnapshotOfARunningProgram(t *testing.T) {
 				continue
 			}
 			taken++
-			_, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: MemoryAtTime, AtNs: epoch + sample.atNs, Filter: Filter{Pids: []int32{w.pid}}})
+			_, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtTime, AtNs: epoch + sample.atNs, Filter: query.Filter{Pids: []int32{w.pid}}})
 			var got torchPickle
 			unpickle(t, data, &got)
 			compareOld(t, &got, &sample)
@@ -343,7 +345,7 @@ func TestSnapshotOptions(t *testing.T) {
 	if _, err := tl.TorchSnapshot(TorchSnapshotOptions{}); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) || several.Filtered {
 		t.Errorf("two processes: %v", err)
 	}
-	if _, err := tl.TorchSnapshot(TorchSnapshotOptions{Filter: Filter{Pids: []int32{5}}}); !errors.As(err, &several) || !several.Filtered {
+	if _, err := tl.TorchSnapshot(TorchSnapshotOptions{Filter: query.Filter{Pids: []int32{5}}}); !errors.As(err, &several) || !several.Filtered {
 		t.Errorf("no process: %v", err)
 	}
 	if _, err := newTape(t).timeline().TorchSnapshot(TorchSnapshotOptions{}); !errors.As(err, &several) || len(several.Pids) != 0 {
@@ -351,7 +353,7 @@ func TestSnapshotOptions(t *testing.T) {
 	}
 
 	w := worlds[2]
-	s, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: MemoryAtPeak, Filter: Filter{Pids: []int32{w.pid}}, MaxTraceEntries: 10})
+	s, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtPeak, Filter: query.Filter{Pids: []int32{w.pid}}, MaxTraceEntries: 10})
 	var got torchPickle
 	unpickle(t, data, &got)
 	peak := slices.MaxFunc(w.samples, func(a, b torchSample) int { return int(a.totals.Allocated - b.totals.Allocated) })
@@ -361,7 +363,7 @@ func TestSnapshotOptions(t *testing.T) {
 	if last := got.Device_traces[0][9]; last.Time_us != s.AtNs/1000 || last.Action != "alloc" {
 		t.Errorf("the peak is after %+v", last)
 	}
-	_, data = takeSnapshot(t, tl, TorchSnapshotOptions{At: MemoryAtEnd, Filter: Filter{Pids: []int32{w.pid}, MinBytes: mib}})
+	_, data = takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtEnd, Filter: query.Filter{Pids: []int32{w.pid}, MinBytes: mib}})
 	unpickle(t, data, &got)
 	for _, e := range got.Device_traces[0] {
 		if e.Size < mib && (e.Action == "alloc" || strings.HasPrefix(e.Action, "free")) {
@@ -381,7 +383,7 @@ func TestSnapshotReadByPyTorch(t *testing.T) {
 	}
 	tp, worlds := torchTape(t, 9, 400, func(w *torchWorld) { w.patient = true })
 	withStacks(tp)
-	s, data := takeSnapshot(t, tp.timeline(), TorchSnapshotOptions{At: MemoryAtPeak, Filter: Filter{Pids: []int32{42}}})
+	s, data := takeSnapshot(t, tp.timeline(), TorchSnapshotOptions{At: query.AtPeak, Filter: query.Filter{Pids: []int32{42}}})
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -423,7 +425,7 @@ json.dump({"stats": viz.segsum(data), "trace": viz.trace(data), "active": of("se
 func TestSnapshotIsOfInstructionsThatTheViewerKnows(t *testing.T) {
 	tp, _ := torchTape(t, 10, 300, func(w *torchWorld) {})
 	withStacks(tp)
-	_, data := takeSnapshot(t, tp.timeline(), TorchSnapshotOptions{At: MemoryAtEnd, Filter: Filter{Pids: []int32{42}}})
+	_, data := takeSnapshot(t, tp.timeline(), TorchSnapshotOptions{At: query.AtEnd, Filter: query.Filter{Pids: []int32{42}}})
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)

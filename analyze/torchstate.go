@@ -3,6 +3,9 @@ package analyze
 import (
 	"cmp"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
 // What a snapshot shows of allocators that were at work before the recording began: the
@@ -87,16 +90,16 @@ func (l *stretches) remove(from, to int64) {
 type snapshotSegment struct {
 	stretch
 	origin int32
-	pieces []piece
+	pieces []caching.Piece
 }
 
 // snapshotDevice is one allocator at the moment of a snapshot.
 type snapshotDevice struct {
 	firstNs  int64 // its first event
 	taken    bool
-	totals   AllocatorTotals
+	totals   caching.Totals
 	segments []snapshotSegment // in order of address
-	strays   []piece           // blocks elsewhere
+	strays   []caching.Piece   // blocks elsewhere
 	old      stretches         // memory from before the recording, as far as blocks were there
 	oldWhole stretches         // segments of it that were freed after the moment
 	came     stretches         // memory that came after the moment
@@ -118,89 +121,89 @@ func (d *snapshotDevice) list() []snapshotSegment {
 // snapshotScan collects the state of a process's allocators.
 type snapshotScan struct {
 	s       *TorchSnapshot
-	devices map[*allocator]*snapshotDevice
+	devices map[*caching.Allocator]*snapshotDevice
 }
 
-func (n *snapshotScan) step(a *allocator, c *allocatorChange) {
-	if !n.s.wants(a.pid, a.device) || c.what == blockResized {
+func (n *snapshotScan) step(a *caching.Allocator, c *caching.Change) {
+	if !n.s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
 		return
 	}
 	d := n.devices[a]
 	if d == nil {
-		d = &snapshotDevice{firstNs: c.atNs, reports: a.reports}
+		d = &snapshotDevice{firstNs: c.AtNs, reports: a.Reports}
 		n.devices[a] = d
 	}
-	if !d.taken && c.atNs > n.s.AtNs {
+	if !d.taken && c.AtNs > n.s.AtNs {
 		d.take(a)
 	}
-	switch c.what {
-	case blockFreeRequested, blockFreeCompleted, blockLost:
+	switch c.Op {
+	case caching.BlockFreeRequested, caching.BlockFreeCompleted, caching.BlockLost:
 		d.blockEnds(c)
-	case segmentAllocated, segmentMapped:
-		if s := (stretch{from: c.ptr, to: c.ptr + c.bytes}); d.taken {
+	case caching.SegmentAllocated, caching.SegmentMapped:
+		if s := (stretch{from: c.Ptr, to: c.Ptr + c.Bytes}); d.taken {
 			d.came.add(s)
 		} else {
 			d.old.remove(s.from, s.to)
 		}
-	case segmentFreed, segmentUnmapped:
+	case caching.SegmentFreed, caching.SegmentUnmapped:
 		d.segmentEnds(a, c)
-	case allocatorEnd:
+	case caching.AllocatorEnd:
 		d.end(a)
 	}
 }
 
 // take copies the state.
-func (d *snapshotDevice) take(a *allocator) {
+func (d *snapshotDevice) take(a *caching.Allocator) {
 	d.taken = true
-	d.totals = a.seen
-	for s := range a.ranges() {
-		g := snapshotSegment{stretch: stretch{from: s.ptr, to: s.ptr, pool: s.pool, expandable: s.isStretch()}, origin: s.origin}
-		for _, p := range a.within(s) {
+	d.totals = a.Seen
+	for s := range a.Ranges() {
+		g := snapshotSegment{stretch: stretch{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsStretch()}, origin: s.Origin}
+		for _, p := range a.Within(s) {
 			g.pieces = append(g.pieces, *p)
-			g.to = p.ptr + p.size
+			g.to = p.Ptr + p.Size
 		}
 		if len(g.pieces) > 0 {
-			g.stream = g.pieces[0].stream
+			g.stream = g.pieces[0].Stream
 			d.segments = append(d.segments, g)
 		}
 	}
-	a.each(func(p *piece) {
-		if p.segment == straySegment {
+	a.Each(func(p *caching.Piece) {
+		if p.Segment == caching.StraySegment {
 			d.strays = append(d.strays, *p)
 		}
 	})
 }
 
 // blockEnds learns where memory from before the recording is, and of blocks in it.
-func (d *snapshotDevice) blockEnds(c *allocatorChange) {
-	b := c.block
-	if b.segment != straySegment {
+func (d *snapshotDevice) blockEnds(c *caching.Change) {
+	b := c.Block
+	if b.Segment != caching.StraySegment {
 		return
 	}
 	d.addStray(&b)
-	if !d.taken || b.origin != noOrigin || b.state != isBlock {
+	if !d.taken || b.Origin != origin.None || b.State != caching.IsBlock {
 		return
 	}
-	if c.what == blockFreeCompleted { // it was awaiting when the recording began
-		b.state = isAwaiting
+	if c.Op == caching.BlockFreeCompleted { // it was awaiting when the recording began
+		b.State = caching.IsAwaiting
 	}
 	d.strays = append(d.strays, b)
 }
 
 // addStray notes that there was memory where a stray is.
-func (d *snapshotDevice) addStray(p *piece) {
-	for _, part := range d.came.without(stretch{from: p.ptr, to: p.ptr + p.size, stream: p.stream, pool: p.pool}) {
+func (d *snapshotDevice) addStray(p *caching.Piece) {
+	for _, part := range d.came.without(stretch{from: p.Ptr, to: p.Ptr + p.Size, stream: p.Stream, pool: p.Pool}) {
 		d.old.add(part)
 	}
 }
 
 // segmentEnds notes the end of memory from before the recording.
-func (d *snapshotDevice) segmentEnds(a *allocator, c *allocatorChange) {
+func (d *snapshotDevice) segmentEnds(a *caching.Allocator, c *caching.Change) {
 	switch {
 	case !d.taken:
-		d.old.remove(c.ptr, c.ptr+c.bytes)
-	case !a.knows(c):
-		s := stretch{from: c.ptr, to: c.ptr + c.bytes, expandable: c.what == segmentUnmapped}
+		d.old.remove(c.Ptr, c.Ptr+c.Bytes)
+	case !allocatorKnows(a, c):
+		s := stretch{from: c.Ptr, to: c.Ptr + c.Bytes, expandable: c.Op == caching.SegmentUnmapped}
 		if first, end := d.old.around(s.from+1, s.to-1); first < end {
 			s.stream, s.pool = d.old[first].stream, d.old[first].pool
 		}
@@ -211,23 +214,23 @@ func (d *snapshotDevice) segmentEnds(a *allocator, c *allocatorChange) {
 	}
 }
 
-// knows reports whether a segment, or a part of one, that goes was seen to come.
-func (a *allocator) knows(c *allocatorChange) bool {
-	if c.what == segmentFreed {
-		n, ok := a.began[c.ptr]
-		return ok && !a.segments[n].isStretch()
+// allocatorKnows reports whether a segment, or a part of one, that goes was seen to come.
+func allocatorKnows(a *caching.Allocator, c *caching.Change) bool {
+	if c.Op == caching.SegmentFreed {
+		n, ok := a.Began[c.Ptr]
+		return ok && !a.Segments[n].IsStretch()
 	}
-	i := a.gapAt(c.ptr)
-	return i != none && a.pieces[i].ptr+a.pieces[i].size >= c.ptr+c.bytes
+	i := a.GapAt(c.Ptr)
+	return i != caching.None && a.Pieces[i].Ptr+a.Pieces[i].Size >= c.Ptr+c.Bytes
 }
 
 // end takes the state if that was not done, and what blocks that are still there tell.
-func (d *snapshotDevice) end(a *allocator) {
+func (d *snapshotDevice) end(a *caching.Allocator) {
 	if !d.taken {
 		d.take(a)
 	}
-	a.each(func(p *piece) {
-		if p.segment == straySegment {
+	a.Each(func(p *caching.Piece) {
+		if p.Segment == caching.StraySegment {
 			d.addStray(p)
 		}
 	})
@@ -235,24 +238,24 @@ func (d *snapshotDevice) end(a *allocator) {
 
 // finish gives the snapshot its devices. If a process had several allocators for a
 // device, because it ran another program, the last one that there was counts.
-func (n *snapshotScan) finish(all *allocators) {
-	all.all(func(a *allocator) {
+func (n *snapshotScan) finish(all *caching.Set) {
+	all.All(func(a *caching.Allocator) {
 		d := n.devices[a]
 		if d == nil {
 			return
 		}
-		if !slices.Contains(all.ended, a) {
+		if !slices.Contains(all.Ended, a) {
 			d.end(a)
 		}
-		d.totals = d.totals.plus(a.before)
-		for int(a.device) >= len(n.s.devices) {
+		d.totals = d.totals.Plus(a.Before)
+		for int(a.Device) >= len(n.s.devices) {
 			n.s.devices = append(n.s.devices, nil)
 		}
-		if a.device < 0 {
+		if a.Device < 0 {
 			return
 		}
-		if n.s.devices[a.device] == nil || d.firstNs <= n.s.AtNs {
-			n.s.devices[a.device] = d
+		if n.s.devices[a.Device] == nil || d.firstNs <= n.s.AtNs {
+			n.s.devices[a.Device] = d
 		}
 	})
 	for _, d := range n.s.devices {
@@ -268,7 +271,7 @@ func (d *snapshotDevice) addOld() {
 	for i := range d.segments {
 		known = append(known, d.segments[i].stretch)
 	}
-	slices.SortFunc(d.strays, func(a, b piece) int { return cmp.Compare(a.ptr, b.ptr) })
+	slices.SortFunc(d.strays, func(a, b caching.Piece) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	d.fillGaps()
 	for i, list := range []stretches{d.oldWhole, d.old} {
 		var parts stretches
@@ -276,7 +279,7 @@ func (d *snapshotDevice) addOld() {
 			parts = append(parts, known.without(s)...)
 		}
 		for _, part := range parts {
-			d.segments = append(d.segments, snapshotSegment{stretch: part, origin: noOrigin, pieces: d.piecesOf(part)})
+			d.segments = append(d.segments, snapshotSegment{stretch: part, origin: origin.None, pieces: d.piecesOf(part)})
 			if i > 0 {
 				d.inferred += part.bytes()
 				d.inferredSegments++
@@ -295,10 +298,10 @@ func (d *snapshotDevice) fillGaps() {
 		return
 	}
 	for i := range d.segments {
-		var list []piece
+		var list []caching.Piece
 		for _, p := range d.segments[i].pieces {
-			if p.state == isGap {
-				list = append(list, d.piecesOf(stretch{from: p.ptr, to: p.ptr + p.size})...)
+			if p.State == caching.IsGap {
+				list = append(list, d.piecesOf(stretch{from: p.Ptr, to: p.Ptr + p.Size})...)
 			} else {
 				list = append(list, p)
 			}
@@ -308,23 +311,23 @@ func (d *snapshotDevice) fillGaps() {
 }
 
 // piecesOf returns the strays in a stretch, with gaps between them.
-func (d *snapshotDevice) piecesOf(s stretch) []piece {
-	var list []piece
+func (d *snapshotDevice) piecesOf(s stretch) []caching.Piece {
+	var list []caching.Piece
 	at := s.from
 	gap := func(to int64) {
 		if to > at {
-			list = append(list, piece{ptr: at, size: to - at, origin: noOrigin})
+			list = append(list, caching.Piece{Ptr: at, Size: to - at, Origin: origin.None})
 		}
 	}
-	first, _ := slices.BinarySearchFunc(d.strays, s.from, func(p piece, from int64) int { return cmp.Compare(p.ptr, from) })
+	first, _ := slices.BinarySearchFunc(d.strays, s.from, func(p caching.Piece, from int64) int { return cmp.Compare(p.Ptr, from) })
 	for _, p := range d.strays[first:] {
-		if p.ptr+p.size > s.to {
+		if p.Ptr+p.Size > s.to {
 			break
 		}
-		if p.ptr >= at {
-			gap(p.ptr)
+		if p.Ptr >= at {
+			gap(p.Ptr)
 			list = append(list, p)
-			at = p.ptr + p.size
+			at = p.Ptr + p.Size
 		}
 	}
 	gap(s.to)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -12,7 +13,7 @@ type traceEvent struct {
 	atNs, ptr, bytes, stream int64
 	free                     int64 // of an out-of-memory: what the device had free, bytes
 	stack                    int32
-	what                     allocatorWhat
+	what                     caching.Op
 }
 
 // torchColumns are the columns of one row group that decide whether an event is in the
@@ -21,7 +22,7 @@ type torchColumns struct {
 	start, bytes []int64
 	pid, device  []int32
 	name         format.Strings
-	whats        []allocatorWhat
+	whats        []caching.Op
 	known        []bool
 }
 
@@ -31,7 +32,7 @@ func (c *torchColumns) read(g *format.Group) {
 	c.name = g.StringsInto("name", c.name)
 	c.whats, c.known = c.whats[:0], c.known[:0]
 	for _, name := range c.name.Dict {
-		what, ok := allocatorNames[name]
+		what, ok := caching.OpsByName[name]
 		c.whats, c.known = append(c.whats, what), append(c.known, ok)
 	}
 }
@@ -39,7 +40,7 @@ func (c *torchColumns) read(g *format.Group) {
 // has reports whether event i is in the trace of its device.
 func (s *TorchSnapshot) has(c *torchColumns, i int) bool {
 	n := c.name.Index[i]
-	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!c.whats[n].isOfBlock() || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
+	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!c.whats[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
 }
 
 // tracePart is what one row group has of the traces.
@@ -112,8 +113,8 @@ func (w *snapshotWriter) trace(device int32) (err error) {
 
 func (w *snapshotWriter) entry(e *traceEvent) {
 	w.dict(func() {
-		w.strItem("action", actionNames[e.what])
-		if e.what == outOfMemory {
+		w.strItem("action", caching.ActionsByOp[e.what])
+		if e.what == caching.OutOfMemory {
 			w.intItem("device_free", e.free)
 		} else {
 			w.intItem("addr", e.ptr)
@@ -150,7 +151,7 @@ func (s *TorchSnapshot) stream(device int32) stream[traceEvent] {
 					continue
 				}
 				e := traceEvent{atNs: start, ptr: ptr[i], bytes: c.bytes[i], stream: streams[i], stack: stack[i], what: c.whats[c.name.Index[i]]}
-				if e.what == outOfMemory {
+				if e.what == caching.OutOfMemory {
 					e.free = int64(value[i])
 				}
 				rows = append(rows, e)

@@ -5,6 +5,9 @@ import (
 	"io"
 	"math"
 
+	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -99,18 +102,18 @@ type traceWriter struct {
 	strings                          map[protowire.Number]map[string]uint64 // by field of InternedData
 	frames                           map[int32]uint64
 	stacks                           map[int32]uint64
-	mappings                         map[moduleKey]uint64
-	table                            *stackTable
+	mappings                         map[stackpkg.ModuleKey]uint64
+	table                            *stackpkg.Table
 }
 
 // traceBuffer is how many bytes are written at once.
 const traceBuffer = 1 << 20
 
-func newTraceWriter(out io.Writer, table *stackTable, offsetNs int64) *traceWriter {
+func newTraceWriter(out io.Writer, table *stackpkg.Table, offsetNs int64) *traceWriter {
 	return &traceWriter{
 		out: out, offsetNs: offsetNs, table: table, buf: make([]byte, 0, traceBuffer+1<<16),
 		strings: make(map[protowire.Number]map[string]uint64), frames: make(map[int32]uint64),
-		stacks: make(map[int32]uint64), mappings: make(map[moduleKey]uint64),
+		stacks: make(map[int32]uint64), mappings: make(map[stackpkg.ModuleKey]uint64),
 	}
 }
 
@@ -169,7 +172,7 @@ func (w *traceWriter) snapshot(ns int64) []byte {
 func (w *traceWriter) track(uuid, parent uint64, name string, rest []byte) {
 	d := appendVarint(nil, 1, uuid)
 	if name != "" {
-		d = appendBytes(d, 2, validUTF8(name))
+		d = appendBytes(d, 2, units.ValidUTF8(name))
 	}
 	if parent != 0 {
 		d = appendVarint(d, 5, parent)
@@ -240,11 +243,13 @@ func (w *traceWriter) intern(field protowire.Number, s string) uint64 {
 	return id
 }
 
-func (w *traceWriter) name(s string) { w.nameID(w.intern(fieldEventNames, validUTF8(s))) }
+func (w *traceWriter) name(s string) { w.nameID(w.intern(fieldEventNames, units.ValidUTF8(s))) }
 
 func (w *traceWriter) nameID(id uint64) { w.event = appendVarint(w.event, fieldNameIID, id) }
 
-func (w *traceWriter) category(s string) { w.categoryID(w.intern(fieldEventCategories, validUTF8(s))) }
+func (w *traceWriter) category(s string) {
+	w.categoryID(w.intern(fieldEventCategories, units.ValidUTF8(s)))
+}
 
 func (w *traceWriter) categoryID(id uint64) { w.event = appendVarint(w.event, fieldCategoryIIDs, id) }
 
@@ -268,7 +273,7 @@ func (c *internedColumn) at(w *traceWriter, column *format.Strings, i int) uint6
 	}
 	index := column.Index[i]
 	if c.ids[index] == 0 {
-		c.ids[index] = w.intern(c.field, validUTF8(column.Dict[index]))
+		c.ids[index] = w.intern(c.field, units.ValidUTF8(column.Dict[index]))
 	}
 	return c.ids[index]
 }
@@ -298,14 +303,14 @@ func (w *traceWriter) note(name string, field protowire.Number, value uint64) {
 }
 
 func (w *traceWriter) noteText(name, value string) {
-	w.note(name, annotationStringIID, w.intern(fieldAnnotationValues, validUTF8(value)))
+	w.note(name, annotationStringIID, w.intern(fieldAnnotationValues, units.ValidUTF8(value)))
 }
 
 // callstack adds the stack to the event, if it was recorded.
 func (w *traceWriter) callstack(stack int32) {
 	id, ok := w.stacks[stack]
 	if !ok {
-		frames := w.table.stacks[stack]
+		frames := w.table.Stacks[stack]
 		if len(frames) == 0 {
 			return
 		}
@@ -326,13 +331,13 @@ func (w *traceWriter) frame(frame int32) uint64 {
 	}
 	id := uint64(len(w.frames) + 1)
 	w.frames[frame] = id
-	f := &w.table.frames[frame]
+	f := &w.table.Frames[frame]
 	b := appendVarint(nil, 1, id)
-	b = appendVarint(b, 2, w.intern(fieldFunctionNames, validUTF8(frameName(f))))
+	b = appendVarint(b, 2, w.intern(fieldFunctionNames, units.ValidUTF8(query.FrameName(f))))
 	b = appendVarint(b, 3, w.mapping(f))
 	b = appendVarint(b, 4, uint64(f.Addr))
 	if f.File != "" {
-		b = appendVarint(b, 5, w.intern(fieldSourcePaths, validUTF8(f.File)))
+		b = appendVarint(b, 5, w.intern(fieldSourcePaths, units.ValidUTF8(f.File)))
 		b = appendVarint(b, 6, uint64(f.Line))
 	}
 	w.interned = appendBytes(w.interned, fieldFrames, b)
@@ -340,7 +345,7 @@ func (w *traceWriter) frame(frame int32) uint64 {
 }
 
 func (w *traceWriter) mapping(f *format.Frame) uint64 {
-	key := moduleKey{f.Module, f.BuildID}
+	key := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
 	if id, ok := w.mappings[key]; ok {
 		return id
 	}
@@ -350,7 +355,7 @@ func (w *traceWriter) mapping(f *format.Frame) uint64 {
 	if raw, err := hex.DecodeString(f.BuildID); err == nil && len(raw) > 0 {
 		b = appendVarint(b, 2, w.intern(fieldBuildIDs, string(raw)))
 	}
-	b = appendVarint(b, 7, w.intern(fieldMappingPaths, validUTF8(f.Module)))
+	b = appendVarint(b, 7, w.intern(fieldMappingPaths, units.ValidUTF8(f.Module)))
 	w.interned = appendBytes(w.interned, fieldMappings, b)
 	return id
 }

@@ -5,6 +5,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -34,23 +37,19 @@ func verdictNames() (list []string) {
 // isSuspect reports whether somebody should look at memory with this verdict.
 func (v verdict) isSuspect() bool { return v <= retained }
 
-// minGrowth is the least growth that is called a leak: less is noise, or nobody's
-// concern.
-const minGrowth = 1 << 20
-
 // judged is a group with its verdict and the numbers behind it.
 type judged struct {
 	*leakGroup
 	label     string
 	verdict   verdict
-	trend     trend   // of the process whose floor moves most
-	seen      int     // checkpoints of that process
-	slowing   bool    // it would be growing if it were not slowing down
-	grown     int64   // rise of the floors by the trend over the series, bytes
-	perMin    float64 // bytes
-	mayBeLost bool    // it would be growing if no frees could have been lost
-	noise     bool    // it would be growing if it rose by more than blocks that come and go may
-	medianAge int64   // ns
+	trend     stats.Trend // of the process whose floor moves most
+	seen      int         // checkpoints of that process
+	slowing   bool        // it would be growing if it were not slowing down
+	grown     int64       // rise of the floors by the trend over the series, bytes
+	perMin    float64     // bytes
+	mayBeLost bool        // it would be growing if no frees could have been lost
+	noise     bool        // it would be growing if it rose by more than blocks that come and go may
+	medianAge int64       // ns
 }
 
 // judge decides what a group is; lost is how many frees of its blocks may be missing. In
@@ -67,7 +66,7 @@ type judged struct {
 //	retained   the rest
 func (s *leakScan) judge(i int, lost int64) judged {
 	g := &s.groups[i]
-	j := judged{leakGroup: g, label: s.grouping.labels.list[i], medianAge: median(g.ages)}
+	j := judged{leakGroup: g, label: s.grouping.labels.List[i], medianAge: stats.Median(g.ages)}
 	switch {
 	case s.grows(&j, lost):
 		j.verdict = growing
@@ -97,10 +96,10 @@ func (s *leakScan) grows(j *judged, lost int64) bool {
 	var rising, all []movement
 	for i := range j.climbs {
 		series := s.series(&j.climbs[i])
-		all = append(all, movement{newTrend(series), series})
-		switch t := newTrend(rise(series)); {
-		case !t.lasting():
-		case t.slowing(block):
+		all = append(all, movement{stats.NewTrend(series), series})
+		switch t := stats.NewTrend(stats.Rise(series)); {
+		case !t.Lasting():
+		case t.Slowing(block):
 			j.slowing = true
 		default:
 			rising = append(rising, movement{t, series})
@@ -111,31 +110,31 @@ func (s *leakScan) grows(j *judged, lost int64) bool {
 		return false
 	}
 	level := j.add(s, rising)
-	over := max(s.stepNs()*float64(j.trend.steps), float64(time.Minute))
-	if j.perMin/float64(time.Minute)*over < max(minGrowth, level/100) {
+	over := max(s.stepNs()*float64(j.trend.Steps), float64(time.Minute))
+	if j.perMin/float64(time.Minute)*over < max(stats.MinGrowth, level/100) {
 		return false
 	}
 	j.noise = float64(j.grown) < j.comingAndGoing()
-	j.mayBeLost = 2*float64(lost)*block > min(float64(j.grown), j.trend.recent)
+	j.mayBeLost = 2*float64(lost)*block > min(float64(j.grown), j.trend.Recent)
 	return !j.noise && !j.mayBeLost
 }
 
 // movement is what a group's floors do in one process.
 type movement struct {
-	trend
+	stats.Trend
 	series []int64
 }
 
 // add sums up movements and returns the level that they end at.
 func (j *judged) add(s *leakScan, movements []movement) (level float64) {
 	for i, m := range movements {
-		j.grown += roundInt(m.slope * float64(m.steps))
-		j.perMin += s.perMinute(m.slope)
+		j.grown += units.RoundInt(m.Slope * float64(m.Steps))
+		j.perMin += s.perMinute(m.Slope)
 		if n := len(m.series); n > 0 {
 			level += float64(m.series[n-1])
 		}
-		if i == 0 || math.Abs(m.slope) > math.Abs(j.trend.slope) {
-			j.trend, j.seen = m.trend, len(m.series)
+		if i == 0 || math.Abs(m.Slope) > math.Abs(j.trend.Slope) {
+			j.trend, j.seen = m.Trend, len(m.series)
 		}
 	}
 	return level
@@ -168,16 +167,16 @@ func (s *leakScan) perMinute(slope float64) float64 {
 
 // evidence says in one sentence why the verdict is what it is.
 func (j *judged) evidence() string {
-	freed := fmt.Sprintf("%s of %s freed", thousands(j.frees), thousands(j.allocs))
+	freed := fmt.Sprintf("%s of %s freed", units.Count(j.frees), units.Count(j.allocs))
 	switch j.verdict {
 	case growing:
-		return fmt.Sprintf("%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)", freed, bytesText(j.grown), j.trend.steps, j.trend.tau)
+		return fmt.Sprintf("%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)", freed, units.Bytes(j.grown), j.trend.Steps, j.trend.Tau)
 	case exitLeak:
 		return freed + j.doubt() + ", live when the process or its last context ended"
 	case startup:
-		return fmt.Sprintf("%s, %.0f%% of the live bytes are from the first tenth of the window", freed, percent(j.startBytes, j.liveBytes))
+		return fmt.Sprintf("%s, %.0f%% of the live bytes are from the first tenth of the window", freed, units.Percent(j.startBytes, j.liveBytes))
 	}
-	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.tau)
+	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.Tau)
 }
 
 // doubt says why memory that rises is not said to grow.
@@ -194,7 +193,7 @@ func (j *judged) doubt() string {
 }
 
 // confidence lowers the recording's confidence for what is thin about one group.
-func (j *judged) confidence(level string, reasons []string, w Window) (string, []string) {
+func (j *judged) confidence(level string, reasons []string, w query.Window) (string, []string) {
 	if j.verdict == churn {
 		return level, reasons
 	}
@@ -205,13 +204,13 @@ func (j *judged) confidence(level string, reasons []string, w Window) (string, [
 		reasons = append(reasons[:len(reasons):len(reasons)], reason)
 	}
 	if d := w.DurNs(); d < int64(10*time.Second) {
-		lower("only " + durText(d) + " of activity was recorded")
+		lower("only " + units.Duration(d) + " of activity was recorded")
 	}
 	if j.verdict == growing && j.allocs-j.frees < fewBlocks {
 		lower(fmt.Sprintf("only %d allocations are left", j.allocs-j.frees))
 	}
-	if j.verdict == growing && 2*j.trend.steps <= j.seen {
-		lower(fmt.Sprintf("it rises in the last %d of %d checkpoints only", j.trend.steps, j.seen))
+	if j.verdict == growing && 2*j.trend.Steps <= j.seen {
+		lower(fmt.Sprintf("it rises in the last %d of %d checkpoints only", j.trend.Steps, j.seen))
 	}
 	return level, reasons
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -268,7 +270,7 @@ func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, w
 	t.Helper()
 	tl := p.tp.timeline()
 	tl.rec.Damaged = p.gaps
-	r, err := tl.Leaks(Options{})
+	r, err := tl.Leaks(query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +356,7 @@ func (p *madeUpProgram) loseSegments() string {
 		p.tp.rows = slices.DeleteFunc(p.tp.rows, func(r *format.Row) bool {
 			return (r.Kind == format.KindAlloc || r.Kind == format.KindFree) && r.StartNs >= from && r.StartNs < to
 		})
-		p.gaps = append(p.gaps, fmt.Errorf("a gap of %s", durText(to-from)))
+		p.gaps = append(p.gaps, fmt.Errorf("a gap of %s", units.Duration(to-from)))
 	}
 	return fmt.Sprint(p.gaps)
 }

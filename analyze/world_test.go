@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -14,12 +15,12 @@ import (
 type world struct {
 	tp      *tape
 	r       *rand.Rand
-	clocks  map[thread]int64
-	threads []thread
+	clocks  map[origin.Thread]int64
+	threads []origin.Thread
 	procs   map[int32]*worldProcess
 
-	thread     thread // whose call it is
-	start, end int64  // of the call that is made
+	thread     origin.Thread // whose call it is
+	start, end int64         // of the call that is made
 	ctx        *worldContext
 }
 
@@ -78,7 +79,7 @@ type worldMapping struct {
 const worldVA = int64(0x300000000)
 
 func newWorld(tp *tape, r *rand.Rand, processes, threads int) *world {
-	w := &world{tp: tp, r: r, clocks: make(map[thread]int64), procs: make(map[int32]*worldProcess)}
+	w := &world{tp: tp, r: r, clocks: make(map[origin.Thread]int64), procs: make(map[int32]*worldProcess)}
 	for p := range int32(processes) {
 		pid := 42 + 100*p
 		w.procs[pid] = &worldProcess{
@@ -87,7 +88,7 @@ func newWorld(tp *tape, r *rand.Rand, processes, threads int) *world {
 			released: make(map[worldName]int64), vaFree: make(map[int64]int64),
 		}
 		for i := range int32(threads) {
-			th := thread{pid, pid + i}
+			th := origin.Thread{Pid: pid, Tid: pid + i}
 			w.threads = append(w.threads, th)
 			w.clocks[th] = r.Int64N(1000)
 		}
@@ -95,17 +96,17 @@ func newWorld(tp *tape, r *rand.Rand, processes, threads int) *world {
 	return w
 }
 
-func (w *world) proc() *worldProcess { return w.procs[w.thread.pid] }
+func (w *world) proc() *worldProcess { return w.procs[w.thread.Pid] }
 
 // step makes one call of the thread that is behind the others.
 func (w *world) step() {
-	w.thread = thread{}
+	w.thread = origin.Thread{}
 	for _, o := range w.threads {
-		if !w.procs[o.pid].exited && (w.thread.pid == 0 || w.clocks[o] < w.clocks[w.thread]) {
+		if !w.procs[o.Pid].exited && (w.thread.Pid == 0 || w.clocks[o] < w.clocks[w.thread]) {
 			w.thread = o
 		}
 	}
-	if w.thread.pid == 0 {
+	if w.thread.Pid == 0 {
 		return
 	}
 	w.start = w.clocks[w.thread] + 1 + w.r.Int64N(50)
@@ -129,7 +130,7 @@ func (w *world) step() {
 // call writes a call down.
 func (w *world) call(kind, name, memory string, ptr, bytes int64) *format.Row {
 	row := w.tp.call(kind, name, w.start, w.end-w.start)
-	row.Pid, row.Tid, row.MemoryKind, row.Ptr, row.Bytes, row.Device = w.thread.pid, w.thread.tid, memory, ptr, bytes, -1
+	row.Pid, row.Tid, row.MemoryKind, row.Ptr, row.Bytes, row.Device = w.thread.Pid, w.thread.Tid, memory, ptr, bytes, -1
 	if w.ctx != nil {
 		row.Context, row.Device = w.ctx.handle, w.ctx.device
 		w.ctx.usedNs = max(w.ctx.usedNs, w.end)
@@ -434,13 +435,13 @@ func (w *world) exit() bool {
 	}
 	at := w.start
 	for th, ns := range w.clocks {
-		if th.pid == w.thread.pid {
+		if th.Pid == w.thread.Pid {
 			at = max(at, ns)
 		}
 	}
 	p := w.proc()
 	p.exited, p.blocks, p.physical, p.mapped = true, nil, nil, nil
-	w.tp.exit(w.thread.pid, at+1)
+	w.tp.exit(w.thread.Pid, at+1)
 	return true
 }
 

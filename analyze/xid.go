@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -23,7 +26,7 @@ type xid struct {
 }
 
 func newXid(atNs int64, device, pid int32, name string, code float64, message string) xid {
-	x := xid{atNs: atNs, device: device, pid: pid, code: roundInt(code), sxid: name == format.NameSXid, text: message}
+	x := xid{atNs: atNs, device: device, pid: pid, code: units.RoundInt(code), sxid: name == format.NameSXid, text: message}
 	var said format.XidFact
 	if strings.HasPrefix(message, "{") && json.Unmarshal([]byte(message), &said) == nil {
 		x.pci, x.process, x.text, x.sources, x.before = said.PCI, said.Process, said.Text, said.Sources, said.Before
@@ -39,11 +42,11 @@ func (x *xid) kind() string {
 	return "Xid"
 }
 
-func (x *xid) describe() (xidEntry, bool) {
+func (x *xid) describe() (catalog.XidEntry, bool) {
 	if x.sxid {
-		return describeSXid(x.code)
+		return catalog.DescribeSXid(x.code)
 	}
-	return describeXid(x.code)
+	return catalog.DescribeXid(x.code)
 }
 
 var xidColumns = []Column{
@@ -79,7 +82,7 @@ var xidTotals = []Column{
 }
 
 // Xids reports the errors that the GPU's driver wrote down, what they mean and what the process did just before.
-func (t *Timeline) Xids(opt Options) (*Report, error) {
+func (t *Timeline) Xids(opt query.Options) (*Report, error) {
 	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
@@ -88,7 +91,7 @@ func (t *Timeline) Xids(opt Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "xid", Window: opt.window(t.Recording()), Quality: t.quality(counts), Notes: t.facts.notes}
+	r := &Report{Command: "xid", Window: opt.Window(t.Recording()), Quality: t.quality(counts), Notes: t.facts.notes}
 	list := t.xidsOf(&opt.Filter, r.Window)
 	if len(list) == 0 && len(t.facts.xids) > 0 {
 		r.NoMatch = t.noXid(&opt.Filter)
@@ -119,7 +122,7 @@ func (t *Timeline) Xids(opt Options) (*Report, error) {
 }
 
 // xidsOf returns the Xids that the filter lets through. Those before the recording are left out where --from says so.
-func (t *Timeline) xidsOf(f *Filter, w Window) []xid {
+func (t *Timeline) xidsOf(f *query.Filter, w query.Window) []xid {
 	var list []xid
 	for _, x := range t.facts.xids {
 		early := x.atNs < w.FromNs && (f.FromNs != 0 || !x.before)
@@ -131,12 +134,12 @@ func (t *Timeline) xidsOf(f *Filter, w Window) []xid {
 	return list
 }
 
-func (t *Timeline) noXid(f *Filter) *NoMatch {
+func (t *Timeline) noXid(f *query.Filter) *query.NoMatch {
 	pids, devices := make(map[int32]bool), make(map[int32]bool)
 	for _, x := range t.facts.xids {
 		pids[x.pid], devices[x.device] = true, true
 	}
-	return firstNoMatch(f.noProcess(pids), noMatch("device", f.Devices, devices, pidText))
+	return query.FirstNoMatch(f.NoProcess(pids), query.NewNoMatch("device", f.Devices, devices, query.PidText))
 }
 
 func (t *Timeline) xidRow(x *xid, faults []fault) Row {
@@ -144,25 +147,25 @@ func (t *Timeline) xidRow(x *xid, faults []fault) Row {
 	pid, process, device := t.xidProcess(x)
 	var failed, after any
 	if f := faultAfter(faults, x.pid, x.atNs); f != nil && x.pid != 0 && !x.before && !x.sxid {
-		failed, after = fmt.Sprintf("%s: %d %s", f.name, f.result, resultName(f.result)), f.endNs-x.atNs
+		failed, after = fmt.Sprintf("%s: %d %s", f.name, f.result, catalog.ResultName(f.result)), f.endNs-x.atNs
 	}
 	knows := int64(0)
 	if inCatalogue {
 		knows = 1
 	}
-	evidence := e.meaning
+	evidence := e.Meaning
 	if x.text != "" {
 		evidence += "; the driver says: " + strings.TrimSpace(x.text)
 	}
-	evidence += "; what to do: " + e.action
+	evidence += "; what to do: " + e.Action
 	if failed != nil {
-		evidence += fmt.Sprintf("; noticed by %s, %s later: %s", failed, durText(after.(int64)), "see analyze errors")
+		evidence += fmt.Sprintf("; noticed by %s, %s later: %s", failed, units.Duration(after.(int64)), "see analyze errors")
 	}
 	if len(x.sources) > 0 {
-		evidence += "; seen by " + enumerated(x.sources)
+		evidence += "; seen by " + units.Enumerated(x.sources)
 	}
-	return Row{Evidence: evidence, Cells: []any{x.atNs - t.Recording().FromNs, x.atNs, device, x.kind(), x.code, pid, process, e.causes.names(), failed, after,
-		e.meaning, e.action, known(x.text), known(x.pci), x.sources, knows, e.name}}
+	return Row{Evidence: evidence, Cells: []any{x.atNs - t.Recording().FromNs, x.atNs, device, x.kind(), x.code, pid, process, e.Causes.Names(), failed, after,
+		e.Meaning, e.Action, units.Known(x.text), units.Known(x.pci), x.sources, knows, e.Name}}
 }
 
 // xidProcess names the process and the device of an Xid, as far as they are known.
@@ -180,7 +183,7 @@ func (t *Timeline) xidProcess(x *xid) (pid, process, device any) {
 	case x.pci != "":
 		device = x.pci
 	}
-	return pid, known(name), device
+	return pid, units.Known(name), device
 }
 
 func xidSums(list []xid) []Fact {
@@ -198,7 +201,7 @@ func xidSums(list []xid) []Fact {
 		switch {
 		case !inCatalogue:
 			unknown++
-		case e.causes&(byApplication|byAnother) == 0:
+		case e.Causes&(catalog.ByApplication|catalog.ByAnother) == 0:
 			hardware++
 		}
 	}
@@ -206,7 +209,7 @@ func xidSums(list []xid) []Fact {
 }
 
 // launchesBeforeXids lists what the processes of Xids launched before them.
-func (t *Timeline) launchesBeforeXids(list []xid, opt *Options) (Table, error) {
+func (t *Timeline) launchesBeforeXids(list []xid, opt *query.Options) (Table, error) {
 	table := Table{Name: "launches_before", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true, Keys: []string{},
 		Spare: []string{"tid"}}
 	var moments []moment
@@ -224,7 +227,7 @@ func (t *Timeline) launchesBeforeXids(list []xid, opt *Options) (Table, error) {
 		if x.pid == 0 || x.before || x.sxid {
 			continue
 		}
-		before := fmt.Sprintf("Xid %d at %s", x.code, durText(x.atNs-t.Recording().FromNs))
+		before := fmt.Sprintf("Xid %d at %s", x.code, units.Duration(x.atNs-t.Recording().FromNs))
 		table.Rows = append(table.Rows, t.launchRows(before, x.atNs, launches[0])...)
 		launches = launches[1:]
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -54,8 +55,8 @@ func TestRanksAreRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allocs := func(f analyze.Filter) float64 {
-		r, err := tl.Leaks(analyze.Options{Filter: f})
+	allocs := func(f query.Filter) float64 {
+		r, err := tl.Leaks(query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,18 +65,18 @@ func TestRanksAreRecorded(t *testing.T) {
 	}
 	var sum float64
 	for rank, p := range ranks {
-		var f analyze.Filter
+		var f query.Filter
 		tl.Restrict(&f, analyze.ProcessFilter{Ranks: []int32{int32(rank)}})
 		n := allocs(f)
-		if want := allocs(analyze.Filter{Pids: []int32{int32(p.pid())}}); n != want || n == 0 {
+		if want := allocs(query.Filter{Pids: []int32{int32(p.pid())}}); n != want || n == 0 {
 			t.Errorf("rank %d: %v allocations, want %v", rank, n, want)
 		}
 		sum += n
 	}
-	if all := allocs(analyze.Filter{}); sum != all {
+	if all := allocs(query.Filter{}); sum != all {
 		t.Errorf("the ranks made %v allocations, all processes %v", sum, all)
 	}
-	byRank, err := tl.Leaks(analyze.Options{GroupBy: "rank"})
+	byRank, err := tl.Leaks(query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}

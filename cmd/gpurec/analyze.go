@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,7 +34,7 @@ type analyzeFlags struct {
 
 	suppressions string
 
-	opt    analyze.Options
+	opt    query.Options
 	only   analyze.ProcessFilter
 	render analyze.RenderOptions
 
@@ -179,7 +180,7 @@ func (f *analyzeFlags) readSuppressions() error {
 		return usagef(f.help(), "--suppressions: %w", err)
 	}
 	defer file.Close()
-	if f.opt.Suppressions, err = analyze.ParseSuppressions(f.suppressions, file); err != nil {
+	if f.opt.Suppressions, err = query.ParseSuppressions(f.suppressions, file); err != nil {
 		return usagef(f.help(), "--suppressions: %w", err)
 	}
 	return nil
@@ -231,7 +232,7 @@ func (f *analyzeFlags) check() error {
 	}
 	f.opt.Streams = nil
 	for _, text := range f.streams {
-		stream, err := analyze.ParseStream(text)
+		stream, err := query.ParseStream(text)
 		if err != nil {
 			return usagef(f.help(), "--stream: %w", err)
 		}
@@ -260,7 +261,7 @@ func (f *analyzeFlags) check() error {
 }
 
 // times reads --from and --to, which may count from the recording's start.
-func (f *analyzeFlags) times(recording analyze.Window) error {
+func (f *analyzeFlags) times(recording query.Window) error {
 	for _, b := range []struct {
 		flag, text string
 		ns         *int64
@@ -268,7 +269,7 @@ func (f *analyzeFlags) times(recording analyze.Window) error {
 		if b.text == "" {
 			continue
 		}
-		ns, err := analyze.ParseTime(b.text, recording)
+		ns, err := query.ParseTime(b.text, recording)
 		if err != nil {
 			return usagef(f.help(), "--%s: %w", b.flag, err)
 		}
@@ -356,7 +357,7 @@ func newestRecording(dir string) (string, error) {
 }
 
 // report prints a report and applies --fail-on.
-func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, analyze.Options) (*analyze.Report, error)) error {
+func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, query.Options) (*analyze.Report, error)) error {
 	if f.against.path != "" && !f.explain {
 		return f.compare(args, make)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
 
@@ -25,10 +26,10 @@ allocators count themselves.`,
 			if moments < 1 {
 				return usagef(f.help(), "--moments must be at least 1")
 			}
-			return f.report(args, func(t *analyze.Timeline, opt analyze.Options) (*analyze.Report, error) {
+			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
 				a := analyze.AllocatorOptions{Options: opt, Moments: moments}
 				for _, text := range times {
-					ns, err := analyze.ParseTime(text, t.Recording())
+					ns, err := query.ParseTime(text, t.Recording())
 					if err != nil {
 						return nil, usagef(f.help(), "--at: %w", err)
 					}

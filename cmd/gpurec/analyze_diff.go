@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -46,7 +47,7 @@ func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
 	if err != nil {
 		return err
 	}
-	r, err := analyze.Diff(before, after, analyze.Options{Sort: f.against.sort, Top: f.against.top})
+	r, err := analyze.Diff(before, after, query.Options{Sort: f.against.sort, Top: f.against.top})
 	if err != nil {
 		return f.wrong(f.against.path, err)
 	}
@@ -54,7 +55,7 @@ func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
 }
 
 // side makes the report on one recording.
-func (f *analyzeFlags) side(path string, t *analyze.Timeline, make analyze.ReportFunc, opt analyze.Options) (*analyze.Side, error) {
+func (f *analyzeFlags) side(path string, t *analyze.Timeline, make analyze.ReportFunc, opt query.Options) (*analyze.Side, error) {
 	s, err := t.Side(make, opt, f.against.per)
 	var none *analyze.NoStepsError
 	if errors.As(err, &none) {

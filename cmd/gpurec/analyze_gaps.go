@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
 
@@ -25,7 +26,7 @@ idle by the samples of NVML.`,
 			if shortest <= 0 {
 				return usagef(f.help(), "--min-gap %v is not above 0", shortest)
 			}
-			return f.report(args, func(t *analyze.Timeline, opt analyze.Options) (*analyze.Report, error) {
+			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
 				return t.Gaps(analyze.GapOptions{Options: opt, MinGapNs: int64(shortest)})
 			})
 		},

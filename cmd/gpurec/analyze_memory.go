@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
 
@@ -21,16 +22,16 @@ modules as far as the recording saw them grow, and what is not attributed.`,
   gpurec analyze memory --reconcile --at end run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.report(args, func(t *analyze.Timeline, opt analyze.Options) (*analyze.Report, error) {
+			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
 				m := analyze.MemoryOptions{Options: opt, Reconcile: reconcile}
 				switch at {
 				case "peak":
 				case "end":
-					m.At = analyze.MemoryAtEnd
+					m.At = query.AtEnd
 				default:
-					m.At = analyze.MemoryAtTime
+					m.At = query.AtTime
 					var err error
-					if m.AtNs, err = analyze.ParseTime(at, t.Recording()); err != nil {
+					if m.AtNs, err = query.ParseTime(at, t.Recording()); err != nil {
 						return nil, usagef(f.help(), "--at: %w", err)
 					}
 				}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
 )
@@ -75,7 +76,7 @@ func (f *traceFlags) perfetto(path string, t *analyze.Timeline) error {
 	}
 	notef("quality: %s", &stats.Quality)
 	if stats.LeftOut > 0 {
-		from := analyze.Offset(stats.LeftOutNs, t.Recording())
+		from := query.Offset(stats.LeftOutNs, t.Recording())
 		warningf("%s calls from %s on are left out: more than %s slices; --split writes them to further files", count(stats.LeftOut), from, count(f.slices))
 		hintf("gpurec analyze perfetto --from %s %s -o FILE", from, path)
 	}

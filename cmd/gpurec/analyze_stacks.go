@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -49,8 +50,8 @@ func (f *analyzeFlags) frameRules() error {
 	if len(f.hideFrames) == 0 {
 		return nil
 	}
-	rules, err := analyze.ParseFrameRules(f.hideFrames)
-	var wrong *analyze.FrameRuleError
+	rules, err := query.ParseFrameRules(f.hideFrames)
+	var wrong *query.FrameRuleError
 	if errors.As(err, &wrong) {
 		return usagef(f.help(), "--hide-frames: %w", err)
 	}

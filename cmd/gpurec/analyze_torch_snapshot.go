@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
 
@@ -52,18 +53,18 @@ what is known, and says what is missing.`,
 }
 
 // moment reads a flag that says peak, end or a time.
-func (f *analyzeFlags) moment(text string, t *analyze.Timeline) (analyze.MemoryAt, int64, error) {
+func (f *analyzeFlags) moment(text string, t *analyze.Timeline) (query.Moment, int64, error) {
 	switch text {
 	case "peak":
-		return analyze.MemoryAtPeak, 0, nil
+		return query.AtPeak, 0, nil
 	case "end":
-		return analyze.MemoryAtEnd, 0, nil
+		return query.AtEnd, 0, nil
 	}
-	ns, err := analyze.ParseTime(text, t.Recording())
+	ns, err := query.ParseTime(text, t.Recording())
 	if err != nil {
 		return 0, 0, usagef(f.help(), "--at: %w", err)
 	}
-	return analyze.MemoryAtTime, ns, nil
+	return query.AtTime, ns, nil
 }
 
 func (f *analyzeFlags) torchSnapshot(path string, t *analyze.Timeline, out *outputFlags, opt analyze.TorchSnapshotOptions) error {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -72,7 +73,7 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	report, err := timeline.Errors(analyze.Options{})
+	report, err := timeline.Errors(query.Options{})
 	if err != nil {
 		return nil, false, err
 	}

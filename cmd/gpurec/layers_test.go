@@ -20,8 +20,20 @@ var mayImport = map[string][]string{
 	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
 	"record/identity": {"format"},
 	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
-	"analyze":         {"format", "symbolize", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
-	"cmd/gpurec":      {"format", "symbolize", "record", "analyze", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
+
+	"analyze/units":          {},
+	"analyze/stats":          {"analyze/units"},
+	"analyze/catalog":        {"analyze/units"},
+	"analyze/query":          {"format", "symbolize", "analyze/units"},
+	"analyze/model/addrmap":  {},
+	"analyze/model/origin":   {},
+	"analyze/model/sampling": {"format", "analyze/query", "analyze/units"},
+	"analyze/model/stack":    {"format", "symbolize", "analyze/query", "analyze/units"},
+	"analyze/model/ledger":   {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
+	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
+
+	"cmd/gpurec": {"format", "symbolize", "record", "analyze", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 }
 
 const module = "github.com/gpurec/gpurec/"
@@ -68,6 +80,32 @@ func TestImportDirections(t *testing.T) {
 			t.Errorf("mayImport lists %s, which has no Go files", folder)
 		}
 	}
+}
+
+// TestModelKnowsNoReport checks mayImport itself: the model imports no report, and no report
+// imports what renders or exports it.
+func TestModelKnowsNoReport(t *testing.T) {
+	never := []struct{ folder, imports string }{
+		{"analyze/model", "analyze/report"},
+		{"analyze/model", "analyze/render"},
+		{"analyze/model", "analyze/export"},
+		{"analyze/report", "analyze/render"},
+		{"analyze/report", "analyze/export"},
+	}
+	for folder, allowed := range mayImport {
+		for _, n := range never {
+			for _, dep := range allowed {
+				if isUnder(folder, n.folder) && (isUnder(dep, n.imports) || dep == "analyze") {
+					t.Errorf("%s must never import %s", folder, dep)
+				}
+			}
+		}
+	}
+}
+
+// isUnder reports whether a folder is another one or lies in it.
+func isUnder(folder, in string) bool {
+	return folder == in || strings.HasPrefix(folder, in+"/")
 }
 
 // isAllowed reports whether a path is of the standard library or on the list; a

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -29,7 +30,7 @@ func TestOOMUnderALimit(t *testing.T) {
 			defer rec.Close()
 			timeline, err := analyze.New(rec)
 			must(t, err)
-			report, err := timeline.OOM(analyze.Options{})
+			report, err := timeline.OOM(query.Options{})
 			must(t, err)
 			rows := rowsOf(report, "failures")
 			if len(rows) != 2 || len(truth) != 2 {

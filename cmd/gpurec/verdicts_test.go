@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -216,7 +217,7 @@ func (s *scenario) report(dir string) (*analyze.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return timeline.Leaks(analyze.Options{GroupBy: "function"})
+	return timeline.Leaks(query.Options{GroupBy: "function"})
 }
 
 // record runs the scenario's program under the recorder, and returns the recording.

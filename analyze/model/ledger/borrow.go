@@ -1,0 +1,114 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Borrowed memory belongs to another process or another API and is only seen here:
+// it is in no number of live bytes, and nobody leaks it here.
+
+// BorrowedName names borrowed memory that is no physical handle.
+type BorrowedName struct {
+	Space Space
+	Ptr   int64
+}
+
+// BorrowCount counts what was borrowed of one kind of memory.
+type BorrowCount struct {
+	Opened, Returned int64
+	Bytes            int64 // of opened, as far as the call says how much
+}
+
+// borrows returns the books of the kind of memory that an origin names.
+func (l *Ledger) borrows(origin int32) *BorrowCount {
+	kind := l.origins.Memory(origin)
+	if l.borrowed[kind] == nil {
+		if l.borrowed == nil {
+			l.borrowed = make(map[string]*BorrowCount)
+		}
+		l.borrowed[kind] = new(BorrowCount)
+	}
+	return l.borrowed[kind]
+}
+
+func (l *Ledger) borrow(h *Holdings, m *Call) {
+	if m.Space == SpacePhysical {
+		mem := h.Handles[m.Ptr]
+		switch {
+		case mem == nil:
+			h.Handles[m.Ptr] = &Handle{Block: Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin}, Refs: 1, Borrows: 1}
+		case mem.Borrows == 0: // the process's own memory came back to it
+			mem.Refs++
+			return
+		default:
+			mem.Refs++
+			mem.Borrows++
+		}
+	} else {
+		h.Borrowed[BorrowedName{m.Space, m.Ptr}]++
+	}
+	count := l.borrows(m.Origin)
+	count.Opened++
+	count.Bytes += min(m.Bytes, AddressSpace)
+}
+
+// giveBack ends borrowed memory that was opened as often as it was closed.
+func (l *Ledger) giveBack(h *Holdings, m *Call) {
+	name := BorrowedName{m.Space, m.Ptr}
+	times := h.Borrowed[name]
+	if times == 0 {
+		return // borrowed before the recording
+	}
+	l.borrows(m.Origin).Returned++
+	if h.Borrowed[name] = times - 1; times == 1 {
+		delete(h.Borrowed, name)
+	}
+}
+
+// freeImported reports whether a free ends memory that cuMemPoolImportPointer borrowed. One
+// free ends it, however often it was imported.
+func (l *Ledger) freeImported(h *Holdings, m *Call) bool {
+	name := BorrowedName{SpacePointer, m.Ptr}
+	times := h.Borrowed[name]
+	if m.Space != SpacePointer || times == 0 {
+		return false
+	}
+	if count := l.borrowed[format.MemoryAsync]; count != nil { // nil in a damaged file only
+		count.Returned += times
+	}
+	delete(h.Borrowed, name)
+	return true
+}
+
+// BorrowedText says what was borrowed, "" for nothing.
+func (l *Ledger) BorrowedText() string {
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(l.borrowed)) {
+		c := l.borrowed[kind]
+		text := fmt.Sprintf("%s %s", units.Count(c.Opened), kind)
+		if c.Bytes > 0 {
+			text += " (" + units.Bytes(c.Bytes) + ")"
+		}
+		if open := c.Opened - c.Returned; open > 0 {
+			text += fmt.Sprintf(", %s not given back", units.Count(open))
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// BorrowTotals sums all kinds up.
+func (l *Ledger) BorrowTotals() (sum BorrowCount) {
+	for _, c := range l.borrowed {
+		sum.Opened += c.Opened
+		sum.Returned += c.Returned
+		sum.Bytes += c.Bytes
+	}
+	return sum
+}

@@ -1,0 +1,33 @@
+package origin
+
+// Thread names a thread of a process.
+type Thread struct{ Pid, Tid int32 }
+
+// Names gives strings small numbers: the same string always the same one.
+type Names struct {
+	Ids  map[string]int32
+	List []string
+}
+
+// ID returns the number of a string, a new one for a new string.
+func (n *Names) ID(s string) int32 {
+	if id, ok := n.Ids[s]; ok {
+		return id
+	}
+	if n.Ids == nil {
+		n.Ids = make(map[string]int32)
+	}
+	id := int32(len(n.List))
+	n.Ids[s] = id
+	n.List = append(n.List, s)
+	return id
+}
+
+// All returns the numbers of a column's dictionary.
+func (n *Names) All(dict []string) []int32 {
+	ids := make([]int32, len(dict))
+	for i, s := range dict {
+		ids[i] = n.ID(s)
+	}
+	return ids
+}

@@ -1,0 +1,18 @@
+package stack
+
+import "github.com/gpurec/gpurec/analyze/query"
+
+// Kept returns the frames of a stack that rules do not hide, or its first one.
+func (s *Table) Kept(stack int32, rules *query.FrameRules) []int32 {
+	var list []int32
+	ids := s.Stacks[stack]
+	for _, id := range ids {
+		if _, hidden := rules.Hides(&s.Frames[id]); !hidden {
+			list = append(list, id)
+		}
+	}
+	if len(list) == 0 && len(ids) > 0 {
+		return ids[:1]
+	}
+	return list
+}

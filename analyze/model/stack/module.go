@@ -1,0 +1,3 @@
+package stack
+
+type ModuleKey struct{ File, BuildID string }

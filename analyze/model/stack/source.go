@@ -1,0 +1,141 @@
+package stack
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// SourceSummary is what AddSource could do.
+type SourceSummary struct {
+	// Modules is how many files native frames lie in; Without are the paths of those of which no line was found, those with
+	// the most frames first.
+	Modules int
+	Without []string
+	// Err says, one line each, what went wrong with files and servers; nil if nothing did.
+	Err error
+}
+
+// SourceReader looks frames up in debug information.
+type SourceReader struct {
+	Stacks *Table
+	Finder *symbolize.Finder
+	// Instead is the frames, innermost first, that take the place of one.
+	Instead map[int32][]int32
+}
+
+// Module looks up frames of one module. It reports whether the line of any of them was found.
+func (r *SourceReader) Module(key ModuleKey, ids []int32) (found bool, err error) {
+	slices.SortFunc(ids, func(a, b int32) int { return cmp.Compare(r.Stacks.Frames[a].Addr, r.Stacks.Frames[b].Addr) })
+	for file, err := range r.Finder.Files(key.File, key.BuildID) {
+		if err != nil {
+			return false, err
+		}
+		if err := r.name(file, ids); err != nil {
+			return false, err
+		}
+		source, err := symbolize.OpenSource(file)
+		switch {
+		case errors.Is(err, symbolize.ErrNoDebugInfo):
+			continue
+		case err != nil:
+			return false, err
+		}
+		found, err = r.places(source, ids)
+		return found, errors.Join(err, source.Close())
+	}
+	return false, nil
+}
+
+// name gives names to frames without one that the file has a symbol for.
+func (r *SourceReader) name(file string, ids []int32) (err error) {
+	frames := r.Stacks.Frames
+	if !slices.ContainsFunc(ids, func(id int32) bool { return frames[id].Func == "" }) {
+		return nil
+	}
+	object, err := symbolize.OpenObject(file)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		f := &frames[id]
+		if f.Func != "" {
+			continue
+		}
+		if s, _, ok := object.Lookup(uint64(f.Addr)); ok {
+			f.Func, f.SystemName = symbolize.Demangle(s.Name), s.Name
+		}
+	}
+	return object.Close()
+}
+
+// places gives frames their lines. One address that cannot be read does not keep the others from it: the first error is
+// returned at the end.
+func (r *SourceReader) places(source *symbolize.Source, ids []int32) (found bool, first error) {
+	var at []symbolize.SourceFrame
+	for i, id := range ids {
+		addr := r.Stacks.Frames[id].Addr
+		if i == 0 || addr != r.Stacks.Frames[ids[i-1]].Addr {
+			var err error
+			if at, err = source.Frames(uint64(addr)); err != nil && first == nil {
+				first = err
+			}
+		}
+		if len(at) > 0 {
+			r.Instead[id] = r.Stacks.expand(r.Stacks.Frames[id], at)
+			found = found || slices.ContainsFunc(at, func(s symbolize.SourceFrame) bool { return s.File != "" })
+		}
+	}
+	return found, first
+}
+
+// expand adds a frame per function at the address of one frame, innermost first. The outermost one is the function that was
+// recorded and keeps that name.
+func (s *Table) expand(f format.Frame, at []symbolize.SourceFrame) []int32 {
+	var ids []int32
+	for _, function := range at {
+		frame := f
+		frame.File, frame.Line = function.File, int32(min(function.Line, math.MaxInt32))
+		if function.Func != "" && (function.Inlined || f.Func == "") {
+			frame.Func, frame.SystemName = symbolize.Demangle(function.Func), function.Func
+		}
+		id := int32(len(s.Frames))
+		s.Frames = append(s.Frames, frame)
+		ids = append(ids, id)
+		if function.Inlined {
+			if s.inlined == nil {
+				s.inlined = make(map[int32]bool)
+			}
+			s.inlined[id] = true
+		}
+	}
+	return ids
+}
+
+// Replace puts frames in the place of others in all stacks.
+func (s *Table) Replace(instead map[int32][]int32) {
+	for stack, ids := range s.Stacks {
+		var frames []int32
+		for _, id := range ids {
+			if with, ok := instead[id]; ok {
+				frames = append(frames, with...)
+			} else {
+				frames = append(frames, id)
+			}
+		}
+		s.Stacks[stack] = frames
+	}
+}
+
+// SameCode returns how many frames from the first on lie at one address: that frame and those that it is inlined into.
+func (s *Table) SameCode(ids []int32) int {
+	n := 1
+	for n < len(ids) && s.inlined[ids[n-1]] && s.Frames[ids[n]].Addr == s.Frames[ids[0]].Addr {
+		n++
+	}
+	return n
+}
