@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -73,21 +75,21 @@ func TestAllocatorModelIsExact(t *testing.T) {
 	}
 }
 
-func stateOf(list []AllocatorState, w *torchWorld) AllocatorState {
-	i := slices.IndexFunc(list, func(s AllocatorState) bool { return s.Pid == w.pid && s.Device == w.device })
+func stateOf(list []state.Allocator, w *torchWorld) state.Allocator {
+	i := slices.IndexFunc(list, func(s state.Allocator) bool { return s.Pid == w.pid && s.Device == w.device })
 	if i < 0 {
-		return AllocatorState{}
+		return state.Allocator{}
 	}
 	return list[i]
 }
 
-func compareTotals(t *testing.T, tl *Timeline, w *torchWorld) {
+func compareTotals(t *testing.T, tl *timeline.Timeline, w *torchWorld) {
 	t.Helper()
 	var times []int64
 	for _, s := range w.samples {
 		times = append(times, epoch+s.atNs)
 	}
-	moments, err := tl.AllocatorsAt(times)
+	moments, err := state.AllocatorsAt(tl, times)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,14 +105,14 @@ func compareTotals(t *testing.T, tl *Timeline, w *torchWorld) {
 	}
 }
 
-func compareBlocks(t *testing.T, tl *Timeline, w *torchWorld, s *torchSample) {
+func compareBlocks(t *testing.T, tl *timeline.Timeline, w *torchWorld, s *torchSample) {
 	t.Helper()
-	list, err := tl.Allocators(epoch + s.atNs)
+	list, err := state.ReadAllocators(tl, epoch+s.atNs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := stateOf(list, w)
-	blocks := make(map[int64]AllocatorBlock)
+	blocks := make(map[int64]state.Block)
 	for _, b := range got.Blocks {
 		blocks[b.Ptr] = b
 	}
@@ -162,13 +164,13 @@ func TestAllocatorModelOfARunningProgram(t *testing.T) {
 	}
 }
 
-func compareDifferences(t *testing.T, tl *Timeline, w *torchWorld) {
+func compareDifferences(t *testing.T, tl *timeline.Timeline, w *torchWorld) {
 	t.Helper()
 	var times []int64
 	for _, s := range w.samples {
 		times = append(times, epoch+s.atNs)
 	}
-	moments, err := tl.AllocatorsAt(times)
+	moments, err := state.AllocatorsAt(tl, times)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +217,7 @@ func TestAllocatorModelTakesAnything(t *testing.T) {
 			}
 		}
 		tl := tp.timeline()
-		list, err := tl.Allocators(0)
+		list, err := state.ReadAllocators(tl, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +226,7 @@ func TestAllocatorModelTakesAnything(t *testing.T) {
 				t.Errorf("seed %d: %d blocks and %d ranges at 40 addresses", seed, len(s.Blocks), len(s.Ranges))
 			}
 		}
-		if _, err := tl.Leaks(query.Options{}); err != nil {
+		if _, err := Leaks(tl, query.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -49,11 +51,11 @@ func allocatorRecording(t testing.TB, n int) *format.Recording {
 	return openRecording(t, path)
 }
 
-func benchAllocators(b *testing.B, run func(*Timeline) error) {
+func benchAllocators(b *testing.B, run func(*timeline.Timeline) error) {
 	const n = 200_000
 	rec := allocatorRecording(b, n)
 	for b.Loop() {
-		tl, err := New(rec)
+		tl, err := timeline.Open(rec)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -65,11 +67,11 @@ func benchAllocators(b *testing.B, run func(*Timeline) error) {
 }
 
 func BenchmarkAllocators(b *testing.B) {
-	benchAllocators(b, func(tl *Timeline) error { _, err := tl.Allocators(0); return err })
+	benchAllocators(b, func(tl *timeline.Timeline) error { _, err := state.ReadAllocators(tl, 0); return err })
 }
 
 func BenchmarkLeaksOfTensors(b *testing.B) {
-	benchAllocators(b, func(tl *Timeline) error { _, err := tl.Leaks(query.Options{Top: 20}); return err })
+	benchAllocators(b, func(tl *timeline.Timeline) error { _, err := Leaks(tl, query.Options{Top: 20}); return err })
 }
 
 // TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of
@@ -77,13 +79,13 @@ func BenchmarkLeaksOfTensors(b *testing.B) {
 func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 	var perEvent [2]float64
 	for i, n := range []int{20_000, 60_000} {
-		tl, err := New(allocatorRecording(t, n))
+		tl, err := timeline.Open(allocatorRecording(t, n))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, s, err := tl.replayAll(func(*ledger.Ledger, *ledger.Change) {}, func(*caching.Allocator, *caching.Change) {})
+		_, s, err := tl.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(*caching.Allocator, *caching.Change) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -75,7 +77,7 @@ func TestLeaksOfTensors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp, w := torchTraining(t, conf, leak)
 			tl := tp.timeline()
-			r, err := tl.Leaks(query.Options{})
+			r, err := Leaks(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,12 +132,12 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 				r.ReservedBytes += 22 * mib
 			}
 		}
-		got, err := tp.timeline().Leaks(query.Options{})
+		got, err := Leaks(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range got.Tables[0].Rows {
-			if site := cell(t, got, i, "site"); site == "at::empty" || site == noStack || site == "segment" {
+			if site := cell(t, got, i, "site"); site == "at::empty" || site == timeline.NoStack || site == "segment" {
 				t.Errorf("%v: segments count as the program's memory", site)
 			}
 		}
@@ -145,7 +147,7 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 func TestAGrowingCacheIsNoLeak(t *testing.T) {
 	for _, conf := range []torchConf{{}, {expandable: true}} {
 		tp, _ := torchTraining(t, conf, 0)
-		r, err := tp.timeline().Leaks(query.Options{})
+		r, err := Leaks(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +160,7 @@ func TestAGrowingCacheIsNoLeak(t *testing.T) {
 func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 	tp, _ := torchTraining(t, torchConf{}, 3_000_000)
 	tl := tp.timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -194,7 +196,7 @@ func TestFiltersOfTensors(t *testing.T) {
 		"from":      {query.Filter{FromNs: epoch + 20500*ms}, "def"},
 		"to":        {query.Filter{ToNs: epoch + 15*second}, "ab"},
 	} {
-		r, err := tl.Leaks(query.Options{Filter: c.f})
+		r, err := Leaks(tl, query.Options{Filter: c.f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +210,7 @@ func TestFiltersOfTensors(t *testing.T) {
 		}
 	}
 	for _, by := range GroupNames() {
-		r, err := tl.Leaks(query.Options{GroupBy: by})
+		r, err := Leaks(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +251,7 @@ func TestConfidenceInTensors(t *testing.T) {
 	} {
 		tp, _ := torchTraining(t, torchConf{}, 3_000_000)
 		c.change(tp)
-		r, err := tp.timeline().Leaks(query.Options{})
+		r, err := Leaks(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +272,7 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 	want := w.totals()
 	tp.exit(42, 60*second)
 	tl := tp.timeline()
-	r, err := tl.Leaks(query.Options{})
+	r, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +282,7 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 	if got := r.Facts[1].Value; got != want.Reserved {
 		t.Errorf("reserved %v at the end, want %d", got, want.Reserved)
 	}
-	list, err := tl.Allocators(0)
+	list, err := state.ReadAllocators(tl, 0)
 	if err != nil || len(list) != 1 || !list[0].Ended || list[0].Totals != want {
 		t.Errorf("%v, %+v", err, list)
 	}
@@ -299,7 +301,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 		w.free(w.held[0])
 	}
 	tp.exit(42, w.now+500*ms)
-	r, err := tp.timeline().Leaks(query.Options{})
+	r, err := Leaks(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +316,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 
 func TestTensorsInProfiles(t *testing.T) {
 	tp, w := torchTraining(t, torchConf{expandable: true}, 3_000_000)
-	p, _, none, err := tp.timeline().HeapProfile(query.Options{})
+	p, _, none, err := HeapProfile(tp.timeline(), query.Options{})
 	if err != nil || none != nil {
 		t.Fatal(err, none)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -29,9 +30,9 @@ type AllocatorOptions struct {
 // AllocatorReport reports the books of PyTorch's caching allocators, exactly: at moments, at
 // the peaks and at the end, by pool and stream, and how far they agree with what the
 // allocators count themselves.
-func (t *Timeline) AllocatorReport(opt AllocatorOptions) (*Report, error) {
-	s := t.newBooksScan(&opt)
-	l, all, err := t.replayAll(func(*ledger.Ledger, *ledger.Change) {}, s.step)
+func AllocatorReport(t *timeline.Timeline, opt AllocatorOptions) (*Report, error) {
+	s := newBooksScan(t, &opt)
+	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, s.step)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +43,8 @@ func (t *Timeline) AllocatorReport(opt AllocatorOptions) (*Report, error) {
 func (s *booksScan) report(all *caching.Set, counts *ledger.Counts) (*Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)
-	r := &Report{Command: "allocator", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
-	if len(s.list) == 0 && len(t.allocations) > 0 {
+	r := &Report{Command: "allocator", Window: s.window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
+	if len(s.list) == 0 && len(t.Allocations) > 0 {
 		r.NoMatch = s.seen.Explain(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
 	}
 	r.Facts = s.facts()
@@ -59,7 +60,7 @@ func (s *booksScan) report(all *caching.Set, counts *ledger.Counts) (*Report, er
 // booksScan follows the books of allocators. What was there before the recording is known
 // only at the end; until then all totals are without it.
 type booksScan struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	opt    *AllocatorOptions
 	window query.Window
 	times  []int64 // rising
@@ -96,7 +97,7 @@ type torchPool struct{ pool, stream int64 }
 // poolUse is what a pool has for a stream.
 type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
 
-func (t *Timeline) newBooksScan(opt *AllocatorOptions) *booksScan {
+func newBooksScan(t *timeline.Timeline, opt *AllocatorOptions) *booksScan {
 	s := &booksScan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), books: make(map[*caching.Allocator]*books)}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
 	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
@@ -165,7 +166,7 @@ func (s *booksScan) see(b *books, untilNs int64) {
 		b.closed = true
 		if b.lastNs <= s.window.ToNs {
 			b.end = now
-			b.pools = allocatorPoolUse(b.a)
+			b.pools = poolUseOf(b.a)
 		}
 	}
 }
@@ -194,8 +195,8 @@ func (s *booksScan) finish(all *caching.Set) {
 	})
 }
 
-// allocatorPoolUse sums up what an allocator has by pool and stream.
-func allocatorPoolUse(a *caching.Allocator) map[torchPool]*poolUse {
+// poolUseOf sums up what an allocator has by pool and stream.
+func poolUseOf(a *caching.Allocator) map[torchPool]*poolUse {
 	pools := make(map[torchPool]*poolUse)
 	of := func(p *caching.Piece) *poolUse {
 		key := torchPool{p.Pool, p.Stream}
@@ -236,9 +237,9 @@ var totalsColumns = []Column{
 	{"allocations", "BLOCKS", UnitCount, "blocks that the program has: allocation.all.current"},
 }
 
-// AllocatorTotalsCells are those of totalsColumns; of an allocator that is known by its reports, what those
+// totalsCells are those of totalsColumns; of an allocator that is known by its reports, what those
 // do not tell is absent.
-func AllocatorTotalsCells(a caching.Totals, reports bool) []any {
+func totalsCells(a caching.Totals, reports bool) []any {
 	if reports {
 		return []any{a.Allocated, a.Reserved, nil, nil, a.Reserved - a.Allocated, nil, nil, a.Allocations}
 	}
@@ -265,11 +266,11 @@ func (s *booksScan) momentTable() Table {
 	for i, at := range s.times {
 		for _, b := range s.list {
 			if b.endNs == 0 || at < b.endNs {
-				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), AllocatorTotalsCells(b.moments[i], b.a.Reports))})
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), totalsCells(b.moments[i], b.a.Reports))})
 			}
 		}
 	}
-	s.t.addRanks(&table)
+	addRanks(s.t, &table)
 	return table
 }
 
@@ -295,10 +296,10 @@ func (s *booksScan) table() Table {
 	table := Table{Name: "allocators", Title: "at the end", Columns: booksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
-		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{units.Known(s.t.facts.processes[b.a.Pid].Name)}, AllocatorTotalsCells(b.end, b.a.Reports),
+		table.Rows = append(table.Rows, Row{Cells: slices.Concat(b.whose(), []any{units.Known(s.t.Facts.Processes[b.a.Pid].Name)}, totalsCells(b.end, b.a.Reports),
 			[]any{b.endNs != 0, b.a.FromStart(), c.Events, k.Compared, k.Disagreed, k.WorstBytes, k.Resized, c.UnmatchedFrees, c.LostFrees})})
 	}
-	s.t.addRanks(&table)
+	addRanks(s.t, &table)
 	return table
 }
 
@@ -314,11 +315,11 @@ func (s *booksScan) peakTable() Table {
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
 			if p := &b.peaks[i]; p.atNs != 0 {
-				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), AllocatorTotalsCells(p.totals, b.a.Reports))})
+				table.Rows = append(table.Rows, Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), totalsCells(p.totals, b.a.Reports))})
 			}
 		}
 	}
-	s.t.addRanks(&table)
+	addRanks(s.t, &table)
 	return table
 }
 
@@ -337,7 +338,7 @@ func (s *booksScan) eventTable() Table {
 			}
 		}
 	}
-	s.t.addRanks(&table)
+	addRanks(s.t, &table)
 	return table
 }
 
@@ -367,7 +368,7 @@ func (s *booksScan) poolTable() Table {
 				u.reserved-(u.allocated+u.awaiting-u.old), u.blocks)})
 		}
 	}
-	s.t.addRanks(&table)
+	addRanks(s.t, &table)
 	return table
 }
 

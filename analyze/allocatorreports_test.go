@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -24,7 +25,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp, w := reportsTraining(t, conf, leak)
 			tl := tp.timeline()
-			r, err := tl.Leaks(query.Options{})
+			r, err := Leaks(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +68,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 func TestReportsWithoutALeak(t *testing.T) {
 	for _, conf := range []torchConf{{}, {expandable: true}} {
 		tp, _ := reportsTraining(t, conf, 0)
-		r, err := tp.timeline().Leaks(query.Options{})
+		r, err := Leaks(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,10 +80,10 @@ func TestReportsWithoutALeak(t *testing.T) {
 
 // Blocks are found in the driver's memory by their addresses, whatever stacks say.
 func TestDriversMemoryAroundAnAddress(t *testing.T) {
-	var l addressed
+	var l timeline.Addressed
 	number := int32(0)
 	add := func(ptr, bytes int64) {
-		l.note(&ledger.Change{Kind: ledger.Allocated, Ptr: ptr, Block: ledger.Block{Bytes: bytes, Number: number}})
+		l.Note(&ledger.Change{Kind: ledger.Allocated, Ptr: ptr, Block: ledger.Block{Bytes: bytes, Number: number}})
 		number++
 	}
 	add(64*mib, 20*mib)
@@ -90,13 +91,13 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 	add(30*mib, mib) // too small for a segment
 	add(12*mib, 4*mib)
 	for ptr, want := range map[int64]int32{64 * mib: 0, 84*mib - 1: 0, 84 * mib: -1, 63 * mib: -1, 10 * mib: 1, 12*mib - 1: 1, 12 * mib: 3, 30 * mib: -1, 0: -1} {
-		if n, ok := l.around(ptr); ok != (want >= 0) || ok && n != want {
+		if n, ok := l.Around(ptr); ok != (want >= 0) || ok && n != want {
 			t.Errorf("around %d MiB: %d, %v, want %d", ptr/mib, n, ok, want)
 		}
 	}
-	l.note(&ledger.Change{Kind: ledger.Freed, Ptr: 12 * mib})
-	l.note(&ledger.Change{Kind: ledger.Freed, Ptr: 11 * mib})
-	if _, ok := l.around(13 * mib); ok || len(l) != 2 {
+	l.Note(&ledger.Change{Kind: ledger.Freed, Ptr: 12 * mib})
+	l.Note(&ledger.Change{Kind: ledger.Freed, Ptr: 11 * mib})
+	if _, ok := l.Around(13 * mib); ok || len(l) != 2 {
 		t.Errorf("after a free: %+v", l)
 	}
 }
@@ -105,7 +106,7 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 func TestReportsSayWhatTheyLack(t *testing.T) {
 	tp, w := reportsTraining(t, torchConf{}, 3_000_000)
 	tl := tp.timeline()
-	r, err := tl.AllocatorReport(AllocatorOptions{})
+	r, err := AllocatorReport(tl, AllocatorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	frag, pictures, err := tl.Fragmentation(FragOptions{})
+	frag, pictures, err := Fragmentation(tl, FragOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -70,7 +71,7 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 	reports := simtorchReports(t, ledger)
 	tp.rows = append(slices.DeleteFunc(tp.rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }), reports...)
 	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: points[0].pid, Message: `{"allocator":"torch"` + torchConf{reports: true}.source() + `}`})
-	check := func(name string, points []simtorchPoint) []AllocatorState {
+	check := func(name string, points []simtorchPoint) []state.Allocator {
 		states := totalsAt(t, tp, points)
 		for i, p := range points {
 			got := states[i]
@@ -167,17 +168,17 @@ func runTensors(t *testing.T, conf string) string {
 	return ledger
 }
 
-func totalsAt(t *testing.T, tp *tape, points []simtorchPoint) []AllocatorState {
+func totalsAt(t *testing.T, tp *tape, points []simtorchPoint) []state.Allocator {
 	t.Helper()
 	var times []int64
 	for _, p := range points {
 		times = append(times, p.atNs)
 	}
-	moments, err := tp.timeline().AllocatorsAt(times)
+	moments, err := state.AllocatorsAt(tp.timeline(), times)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var states []AllocatorState
+	var states []state.Allocator
 	for i, p := range points {
 		states = append(states, stateOf(moments[i], &torchWorld{pid: p.pid, device: p.device}))
 	}

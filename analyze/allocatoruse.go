@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -13,7 +14,7 @@ import (
 // allocatorUse follows what caching allocators have, to its end and its peak in a
 // window.
 type allocatorUse struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
 	levels map[*caching.Allocator]*allocatorLevel
@@ -32,7 +33,7 @@ type allocatorLevel struct {
 	done                     bool
 }
 
-func (t *Timeline) newAllocatorUse(f *query.Filter, w query.Window) *allocatorUse {
+func newAllocatorUse(t *timeline.Timeline, f *query.Filter, w query.Window) *allocatorUse {
 	return &allocatorUse{t: t, filter: f, window: w, levels: make(map[*caching.Allocator]*allocatorLevel)}
 }
 
@@ -49,7 +50,7 @@ func (u *allocatorUse) watch(a *caching.Allocator, c *caching.Change) {
 		return
 	}
 	u.see(l, a, c.AtNs)
-	ends := c.Op == caching.AllocatorEnd || c.Op == caching.BlockFreeRequested && u.t.tearsDown(a.Pid, c.AtNs)
+	ends := c.Op == caching.AllocatorEnd || c.Op == caching.BlockFreeRequested && u.t.TearsDown(a.Pid, c.AtNs)
 	if l.done = ends || c.AtNs > u.window.ToNs; l.done || c.AtNs < u.window.FromNs {
 		return
 	}
@@ -161,9 +162,9 @@ func (u *allocatorUse) table(s *caching.Set) Table {
 		if a.Reports {
 			requested = nil // they do not tell it
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.Pid), u.t.ordinalLabel(a.Pid, a.Device), sum.Reserved, sum.Allocated, requested,
+		table.Rows = append(table.Rows, Row{Cells: []any{int64(a.Pid), u.t.OrdinalLabel(a.Pid, a.Device), sum.Reserved, sum.Allocated, requested,
 			l.peakReserved, max(0, l.peakNs-start), l.peakAllocated, l.allocs, l.frees, l.oom}})
 	}
-	u.t.addRanks(&table)
+	addRanks(u.t, &table)
 	return table
 }

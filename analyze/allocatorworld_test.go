@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -87,7 +88,7 @@ func (b *torchBlock) free() bool { return !b.inUse && !b.awaiting && !b.unmapped
 type torchSample struct {
 	atNs   int64
 	totals caching.Totals
-	blocks map[int64]AllocatorBlock
+	blocks map[int64]state.Block
 	after  string // the newest event
 }
 
@@ -481,12 +482,12 @@ func (w *torchWorld) totals() caching.Totals {
 	return t
 }
 
-func (w *torchWorld) blocks() map[int64]AllocatorBlock {
-	blocks := make(map[int64]AllocatorBlock)
+func (w *torchWorld) blocks() map[int64]state.Block {
+	blocks := make(map[int64]state.Block)
 	for _, s := range w.segments {
 		for _, b := range s.blocks {
 			if b.inUse || b.awaiting {
-				blocks[b.ptr] = AllocatorBlock{Ptr: b.ptr, Bytes: b.size, Requested: b.requested, SinceNs: b.row.StartNs, Awaiting: b.awaiting,
+				blocks[b.ptr] = state.Block{Ptr: b.ptr, Bytes: b.size, Requested: b.requested, SinceNs: b.row.StartNs, Awaiting: b.awaiting,
 					Stream: s.stream, Pool: s.pool, StackID: b.row.StackID, Site: b.row.Site, Tid: b.row.Tid}
 			}
 		}

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -15,16 +17,16 @@ import (
 
 // APIGroupNames lists what Options.GroupBy may be for API, the default first.
 func APIGroupNames() []string {
-	return append([]string{"name", "site", "stack", "thread", "stream"}, identityGroups...)
+	return append([]string{"name", "site", "stack", "thread", "stream"}, timeline.IdentityGroups...)
 }
 
 // apiUse sums up calls by function and by what else they are grouped by.
 type apiUse struct {
-	*callUse
+	*calls.Counter
 	by     string
 	groups map[apiKey]*apiGroup
 	names  origin.Names
-	sites  siteReader
+	sites  calls.SiteReader
 	// identities are the groups of processes, where calls are grouped by these.
 	identities map[int32]int64
 }
@@ -92,25 +94,25 @@ var apiTotals = []Column{
 
 // API reports how often each function of the driver was called and how long that took, as nsys does. It returns a *GroupError or
 // *SortError for options it cannot follow.
-func (t *Timeline) API(opt query.Options) (*Report, error) {
-	u := &apiUse{callUse: t.newCallUse(&opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]),
+func API(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	u := &apiUse{Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, APIGroupNames()[0]),
 		groups: make(map[apiKey]*apiGroup), identities: make(map[int32]int64)}
 	if !slices.Contains(APIGroupNames(), u.by) {
 		return nil, &GroupError{opt.GroupBy, APIGroupNames()}
 	}
-	u.sites = siteReader{t: t, names: &u.names}
-	counts, err := t.countsWhile(func() error { return u.scan(t.calls) })
+	u.sites = calls.SiteReader{T: t, Names: &u.names}
+	counts, err := calls.CountsWhile(t, func() error { return u.scan(t.Calls) })
 	if err == nil {
-		err = u.scan(t.memory)
+		err = u.scan(t.Memory)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "api", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	r := &Report{Command: "api", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
 	if r.Facts = fill(apiFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no calls in the window"
-		if len(u.seen.Pids) > 0 {
-			r.NoMatch = u.seen.Explain(&opt.Filter)
+		if len(u.Seen.Pids) > 0 {
+			r.NoMatch = u.Seen.Explain(&opt.Filter)
 		}
 	}
 	table, err := u.table(&opt)
@@ -121,43 +123,43 @@ func (t *Timeline) API(opt query.Options) (*Report, error) {
 	return r, nil
 }
 
-func (u *apiUse) scan(spans []span) error {
+func (u *apiUse) scan(spans []timeline.Span) error {
 	for _, s := range spans {
-		u.group(s.group)
-		if err := s.group.Err(); err != nil {
-			return u.t.wrap(err)
+		u.group(s.Group)
+		if err := s.Group.Err(); err != nil {
+			return u.T.Wrap(err)
 		}
 	}
 	return nil
 }
 
 func (u *apiUse) group(g *format.Group) {
-	u.kind, u.name = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name)
-	u.kernel = format.Strings{}
-	if u.filter.Kernel != nil {
-		u.kernel = g.StringsInto("kernel", u.kernel)
+	u.Kind, u.Name = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name)
+	u.Kernel = format.Strings{}
+	if u.Filter.Kernel != nil {
+		u.Kernel = g.StringsInto("kernel", u.Kernel)
 	}
-	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
-	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
+	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
+	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
 	parent := g.Int64("parent_start_ns", nil)
 	keys := u.keys(g)
-	pass := u.passes(g, u.kind, u.kernel)
-	names := u.names.All(u.name.Dict)
-	launch, graph := u.launches(g)
+	pass := u.Passes(g, u.Kind, u.Kernel)
+	names := u.names.All(u.Name.Dict)
+	launch, graph := u.Launches(g)
 	var last apiKey
 	var group *apiGroup
-	for i, start := range u.start {
-		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+	for i, start := range u.Start {
+		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
 		key := keys(i)
-		key.name = names[u.name.Index[i]]
+		key.name = names[u.Name.Index[i]]
 		if group == nil || key != last {
 			last = key
 			if group = u.groups[key]; group == nil {
-				group = &apiGroup{kind: u.kind.At(i)}
+				group = &apiGroup{kind: u.Kind.At(i)}
 				if u.by == "stack" {
-					group.stack = u.sites.stack[i]
+					group.stack = u.sites.Stack[i]
 				}
 				u.groups[key] = group
 			}
@@ -165,9 +167,9 @@ func (u *apiUse) group(g *format.Group) {
 		if parent[i] != 0 {
 			group.nested++
 		}
-		group.add(u.dur[i], u.result[i], u.flags[i])
-		if u.weights != nil && launch[u.kind.Index[i]] && !graph[u.name.Index[i]] && u.flags[i]&format.FlagCaptured == 0 {
-			group.scaled += u.weights.At(start)
+		group.add(u.Dur[i], u.Result[i], u.Flags[i])
+		if u.Weights != nil && launch[u.Kind.Index[i]] && !graph[u.Name.Index[i]] && u.Flags[i]&format.FlagCaptured == 0 {
+			group.scaled += u.Weights.At(start)
 		} else {
 			group.scaled += sampling.Thousandth
 		}
@@ -178,21 +180,21 @@ func (u *apiUse) group(g *format.Group) {
 func (u *apiUse) keys(g *format.Group) func(i int) apiKey {
 	switch u.by {
 	case "site":
-		u.sites.read(g)
-		return func(i int) apiKey { return apiKey{group: int64(u.sites.at(i))} }
+		u.sites.Read(g)
+		return func(i int) apiKey { return apiKey{group: int64(u.sites.At(i))} }
 	case "stack":
-		u.sites.read(g)
-		return func(i int) apiKey { return apiKey{group: int64(u.sites.stack[i])} }
+		u.sites.Read(g)
+		return func(i int) apiKey { return apiKey{group: int64(u.sites.Stack[i])} }
 	case "thread":
-		u.pid, u.tid = g.Int32("pid", u.pid), g.Int32("tid", u.tid)
-		return func(i int) apiKey { return apiKey{pid: u.pid[i], group: int64(u.tid[i])} }
+		u.Pid, u.Tid = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid)
+		return func(i int) apiKey { return apiKey{pid: u.Pid[i], group: int64(u.Tid[i])} }
 	case "stream":
-		u.pid, u.stream = g.Int32("pid", u.pid), g.Int64("stream", u.stream)
-		return func(i int) apiKey { return apiKey{pid: u.pid[i], group: u.stream[i]} }
+		u.Pid, u.Stream = g.Int32("pid", u.Pid), g.Int64("stream", u.Stream)
+		return func(i int) apiKey { return apiKey{pid: u.Pid[i], group: u.Stream[i]} }
 	}
-	if slices.Contains(identityGroups, u.by) {
-		u.pid = g.Int32("pid", u.pid)
-		return func(i int) apiKey { return apiKey{group: u.identity(u.pid[i])} }
+	if slices.Contains(timeline.IdentityGroups, u.by) {
+		u.Pid = g.Int32("pid", u.Pid)
+		return func(i int) apiKey { return apiKey{group: u.identity(u.Pid[i])} }
 	}
 	return func(int) apiKey { return apiKey{} }
 }
@@ -201,7 +203,7 @@ func (u *apiUse) keys(g *format.Group) func(i int) apiKey {
 func (u *apiUse) identity(pid int32) int64 {
 	group, ok := u.identities[pid]
 	if !ok {
-		group = int64(u.names.ID(u.t.identityLabel(pid, u.by)))
+		group = int64(u.names.ID(u.T.IdentityLabel(pid, u.by)))
 		u.identities[pid] = group
 	}
 	return group
@@ -218,7 +220,7 @@ func (a *apiGroup) add(durNs int64, result, flags int32) {
 	case flags&format.FlagNoReturn != 0:
 	default:
 		a.returned.Add(durNs)
-		if isError(result) {
+		if calls.IsError(result) {
 			a.errors++
 		}
 	}
@@ -241,11 +243,11 @@ func (u *apiUse) totals() []Fact {
 		}
 	}
 	var estimate any
-	if sum.returned.Count+sum.open < sum.calls || u.weights != nil {
+	if sum.returned.Count+sum.open < sum.calls || u.Weights != nil {
 		estimate = estimated
 	}
 	totals := fill(apiTotals, sum.calls, sum.returned.Count, sum.returned.SumNs, estimate, sum.errors, sum.open)
-	if u.weights != nil {
+	if u.Weights != nil {
 		totals = append(totals, estimateOf(estimatedCalls, "calls by estimate", sum.scaled))
 	}
 	return totals
@@ -272,7 +274,7 @@ func (u *apiUse) table(opt *query.Options) (Table, error) {
 	}
 	if !untimed {
 		hide(table.Columns, "timed_calls")
-		if u.weights == nil {
+		if u.Weights == nil {
 			hide(table.Columns, "estimated_total_ns")
 		}
 	}
@@ -287,14 +289,14 @@ func (u *apiUse) table(opt *query.Options) (Table, error) {
 		}
 		return cmp.Or(order, cmp.Compare(a.stack, b.stack))
 	})
-	if u.weights != nil {
+	if u.Weights != nil {
 		table.moveLast(estimatedCalls, slices.IndexFunc(apiColumns, func(c Column) bool { return c.Key == "calls" })+1)
 	}
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
 	if u.by == "stack" {
-		u.t.addStacks(&table, opt)
+		addStacks(u.T, &table, opt)
 	}
 	return table, nil
 }
@@ -314,17 +316,17 @@ func (u *apiUse) row(key apiKey, a *apiGroup, all int64) Row {
 	case "site", "rank", "job", "container", "pod", "cgroup":
 		row.Cells = append(row.Cells, u.names.List[key.group])
 	case "stack":
-		label := noStack
+		label := timeline.NoStack
 		if key.group != 0 {
-			label = fmt.Sprintf("%s #%d", u.t.siteOf(int32(key.group)), key.group)
+			label = fmt.Sprintf("%s #%d", u.T.SiteOf(int32(key.group)), key.group)
 		}
 		row.Cells = append(row.Cells, label)
 	case "thread":
-		row.Cells = append(row.Cells, u.t.threadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)}))
+		row.Cells = append(row.Cells, u.T.ThreadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)}))
 	case "stream":
 		row.Cells = append(row.Cells, fmt.Sprintf("%d: %s", key.pid, query.StreamName(key.group)))
 	}
-	if u.weights != nil {
+	if u.Weights != nil {
 		row.Cells = append(row.Cells, sampling.Whole(a.scaled))
 	}
 	return row

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -119,7 +120,7 @@ func benchSize(n int) int {
 	return n
 }
 
-func benchReport(b *testing.B, run func(*Timeline) error) {
+func benchReport(b *testing.B, run func(*timeline.Timeline) error) {
 	sizes := []int{1_000_000, 10_000_000}
 	if testing.Short() {
 		sizes = []int{benchSize(1_000_000)}
@@ -132,7 +133,7 @@ func benchReport(b *testing.B, run func(*Timeline) error) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				tl, err := New(rec)
+				tl, err := timeline.Open(rec)
 				if err == nil {
 					err = run(tl)
 				}
@@ -148,8 +149,8 @@ func benchReport(b *testing.B, run func(*Timeline) error) {
 }
 
 func BenchmarkReplay(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error {
-		_, err := tl.replay(func(*ledger.Ledger, *ledger.Change) {})
+	benchReport(b, func(tl *timeline.Timeline) error {
+		_, err := tl.Replay(func(*ledger.Ledger, *ledger.Change) {})
 		return err
 	})
 }
@@ -167,11 +168,11 @@ func BenchmarkReplayPhysical(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		tl, err := New(rec)
+		tl, err := timeline.Open(rec)
 		if err != nil {
 			b.Fatal(err)
 		}
-		l, err := tl.replay(func(*ledger.Ledger, *ledger.Change) {})
+		l, err := tl.Replay(func(*ledger.Ledger, *ledger.Change) {})
 		rec.Close()
 		if err != nil || l.Counts.Allocs != int64(allocs) || l.Counts.UnmatchedFrees+l.Counts.LostFrees > 0 {
 			b.Fatalf("%v, %+v", err, l.Counts)
@@ -227,16 +228,16 @@ func writePhysical(b *testing.B, path string, allocs int) {
 }
 
 func BenchmarkLeaks(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Leaks(query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := Leaks(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSummary(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Summary(query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := Summary(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkPprof(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error {
-		p, _, _, err := tl.HeapProfile(query.Options{})
+	benchReport(b, func(tl *timeline.Timeline) error {
+		p, _, _, err := HeapProfile(tl, query.Options{})
 		if err != nil {
 			return err
 		}
@@ -245,16 +246,16 @@ func BenchmarkPprof(b *testing.B) {
 }
 
 func BenchmarkPerfetto(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error {
-		_, err := tl.Perfetto(io.Discard, PerfettoOptions{})
+	benchReport(b, func(tl *timeline.Timeline) error {
+		_, err := Perfetto(tl, io.Discard, PerfettoOptions{})
 		return err
 	})
 }
 
 func BenchmarkStacks(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Stacks(query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := Stacks(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkHTML(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.HTML(io.Discard, HTMLOptions{}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := HTML(tl, io.Discard, HTMLOptions{}); return err })
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -66,17 +68,17 @@ func TestWriteBenchTraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeTraining(t, path, n)
-	tl, err := New(openRecording(t, path))
+	tl, err := timeline.Open(openRecording(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := tl.scan.events + tl.scan.allocatorEvents; got < int64(n) {
+	if got := tl.Scan.Events + tl.Scan.AllocatorEvents; got < int64(n) {
 		t.Errorf("%d events of %d", got, n)
 	}
 	if n > 100_000 {
 		return
 	}
-	states, err := tl.Allocators(0)
+	states, err := state.ReadAllocators(tl, 0)
 	if err != nil || len(states) != 1 || states[0].Disagreed > 0 || states[0].LostFrees+states[0].UnmatchedFrees > 0 {
 		t.Errorf("%v, %d allocators of which the books are not right", err, len(states))
 	}

@@ -10,19 +10,23 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/hostmem"
+	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
 // callReports are the reports on calls.
-func callReports(tl *Timeline) map[string]func(query.Options) (*Report, error) {
+func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
 	return map[string]func(query.Options) (*Report, error){
-		"api": tl.API, "kernels": tl.Kernels, "copies": tl.Copies, "sync": tl.Sync,
-		"api.site":   func(o query.Options) (*Report, error) { o.GroupBy = "site"; return tl.API(o) },
-		"api.stack":  func(o query.Options) (*Report, error) { o.GroupBy = "stack"; return tl.API(o) },
-		"api.thread": func(o query.Options) (*Report, error) { o.GroupBy = "thread"; return tl.API(o) },
-		"api.stream": func(o query.Options) (*Report, error) { o.GroupBy = "stream"; return tl.API(o) },
-		"gaps":       func(o query.Options) (*Report, error) { return tl.Gaps(GapOptions{Options: o}) },
+		"api": func(p0 query.Options) (*Report, error) { return API(tl, p0) }, "kernels": func(p0 query.Options) (*Report, error) { return Kernels(tl, p0) }, "copies": func(p0 query.Options) (*Report, error) { return Copies(tl, p0) }, "sync": func(p0 query.Options) (*Report, error) { return Sync(tl, p0) },
+		"api.site":   func(o query.Options) (*Report, error) { o.GroupBy = "site"; return API(tl, o) },
+		"api.stack":  func(o query.Options) (*Report, error) { o.GroupBy = "stack"; return API(tl, o) },
+		"api.thread": func(o query.Options) (*Report, error) { o.GroupBy = "thread"; return API(tl, o) },
+		"api.stream": func(o query.Options) (*Report, error) { o.GroupBy = "stream"; return API(tl, o) },
+		"gaps":       func(o query.Options) (*Report, error) { return Gaps(tl, GapOptions{Options: o}) },
 	}
 }
 
@@ -80,7 +84,7 @@ func working(t testing.TB) *tape {
 	for i := range int64(30) { // waits, 10 ms apart
 		tp.synced("cuEventSynchronize", 9600*ms+i*10*ms, 5*ms, 0, 0).Ptr = 0xe0
 	}
-	tp.synced("cuEventQuery", 9590*ms, us, 0, resultNotReady)
+	tp.synced("cuEventQuery", 9590*ms, us, 0, calls.ResultNotReady)
 	tp.call(format.KindLaunch, "cuLaunchKernel", 9599*ms, 5*us).Result = 1
 	open := tp.synced("cuCtxSynchronize", 9950*ms, 50*ms, 0, 0)
 	open.Flags = format.FlagOpen
@@ -135,7 +139,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		}
 		numbers(t, r, want)
 	}
-	copies, err := tl.Copies(query.Options{})
+	copies, err := Copies(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +150,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 	if got := strings.Join(cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown pinned" {
 		t.Errorf("host memory %s", got)
 	}
-	gaps, err := tl.Gaps(GapOptions{Options: query.Options{Top: 1}})
+	gaps, err := Gaps(tl, GapOptions{Options: query.Options{Top: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +162,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 }
 
 func TestBusyInAGap(t *testing.T) {
-	s := &series{atNs: []int64{0, 500 * ms, 1000 * ms, 1500 * ms, 2000 * ms}, values: []float64{90, 100, 0, 50, 100}}
+	s := &metric.Series{AtNs: []int64{0, 500 * ms, 1000 * ms, 1500 * ms, 2000 * ms}, Values: []float64{90, 100, 0, 50, 100}}
 	for _, c := range []struct {
 		fromMs, toMs int64
 		want         gapBusy
@@ -171,14 +175,14 @@ func TestBusyInAGap(t *testing.T) {
 		{2100, 2200, gapBusy{}, ""},                    // nobody looked
 		{1900, 2200, gapBusy{}, ""},                    // a third is covered
 	} {
-		if got := s.busyByAverages(c.fromMs*ms, c.toMs*ms); got != c.want || got.word() != c.word {
+		if got := busyByAverages(s, c.fromMs*ms, c.toMs*ms); got != c.want || got.word() != c.word {
 			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.word(), c.want, c.word)
 		}
 	}
-	if got := s.busyInside(0, 1500*ms); got != (gapBusy{25, 25, true}) { // the seconds before 1.0 and 1.5 s
+	if got := busyInside(s, 0, 1500*ms); got != (gapBusy{25, 25, true}) { // the seconds before 1.0 and 1.5 s
 		t.Errorf("by utilization %+v", got)
 	}
-	if got := (*series)(nil).busyInside(0, 1); got.ok {
+	if got := busyInside((*metric.Series)(nil), 0, 1); got.ok {
 		t.Error("busy without samples")
 	}
 }
@@ -196,12 +200,12 @@ func TestCrowd(t *testing.T) {
 		"never counted twice":  {"0 5 10 16 20 21", 6, 2},
 		"slow ones in between": {"0 1 2 40 80 81 82", 6, 2},
 	} {
-		var crowd crowd
+		var crowd calls.BurstDetector
 		var joined, began int64
 		for _, field := range strings.Fields(c.at) {
 			var ns int64
 			fmt.Sscan(field, &ns)
-			n, new := crowd.add(ns, 3, 10)
+			n, new := crowd.Add(ns, 3, 10)
 			joined += n
 			if new {
 				began++
@@ -225,28 +229,28 @@ func TestHostMemoryOfCopies(t *testing.T) {
 		tp.copied("cuMemcpyHtoD_v2", "HtoD", at, us, 0x7f0000000000, ptr, int64(len(want)+1)*mib/8)
 		want = append(want, host)
 	}
-	copied(5*ms, 0x1000, hostUnknown)
-	copied(12*ms, 0x1000, hostPinned)
-	copied(13*ms, 0x1fff, hostPinned)
-	copied(14*ms, 0x2000, hostUnknown)
-	copied(15*ms, 0x8800, hostManaged)
-	copied(25*ms, 0x1800, hostUnknown)
-	copied(35*ms, 0x1800, hostPinned)
-	copied(36*ms, 0x1000, hostUnknown)
-	host, _, err := tp.timeline().hostBlocks()
+	copied(5*ms, 0x1000, hostmem.HostUnknown)
+	copied(12*ms, 0x1000, hostmem.HostPinned)
+	copied(13*ms, 0x1fff, hostmem.HostPinned)
+	copied(14*ms, 0x2000, hostmem.HostUnknown)
+	copied(15*ms, 0x8800, hostmem.HostManaged)
+	copied(25*ms, 0x1800, hostmem.HostUnknown)
+	copied(35*ms, 0x1800, hostmem.HostPinned)
+	copied(36*ms, 0x1000, hostmem.HostUnknown)
+	host, _, err := hostmem.Read(tp.timeline())
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := 0
 	for _, r := range tp.rows {
 		if r.Kind == format.KindMemcpy {
-			if got := host.at(r.StartNs, 42, r.SrcPtr); got != want[i] {
+			if got := host.At(r.StartNs, 42, r.SrcPtr); got != want[i] {
 				t.Errorf("copy %d: %s, want %s", i, got, want[i])
 			}
 			i++
 		}
 	}
-	if got := host.at(epoch+40*ms, 43, 0x1800); got != hostUnknown {
+	if got := host.At(epoch+40*ms, 43, 0x1800); got != hostmem.HostUnknown {
 		t.Errorf("of another process: %s", got)
 	}
 }
@@ -261,7 +265,7 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 		rec := tp.record()
 		before := make(map[string]string)
 		for range 3 {
-			tl, err := New(rec)
+			tl, err := timeline.Open(rec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -324,28 +328,31 @@ func checkReport(t *testing.T, name string, r *Report) {
 }
 
 func BenchmarkAPI(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.API(query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := API(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkAPIBySite(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.API(query.Options{Top: 20, GroupBy: "site"}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error {
+		_, err := API(tl, query.Options{Top: 20, GroupBy: "site"})
+		return err
+	})
 }
 
 func BenchmarkKernels(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Kernels(query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := Kernels(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkCopies(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Copies(query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := Copies(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSync(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error { _, err := tl.Sync(query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := Sync(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkGaps(b *testing.B) {
-	benchReport(b, func(tl *Timeline) error {
-		_, err := tl.Gaps(GapOptions{Options: query.Options{Top: 20}, MinGapNs: 1000})
+	benchReport(b, func(tl *timeline.Timeline) error {
+		_, err := Gaps(tl, GapOptions{Options: query.Options{Top: 20}, MinGapNs: 1000})
 		return err
 	})
 }

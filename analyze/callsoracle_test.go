@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
@@ -35,7 +37,7 @@ func randomCalls(t testing.TB, seed uint64) *tape {
 			case n == 0:
 				row.Result = 1
 			case n == 1:
-				row.Result = resultNotReady
+				row.Result = callspkg.ResultNotReady
 			case n == 2 && c.kind == format.KindLaunch:
 				row.Flags = format.FlagCaptured
 			case n < 6 && c.kind == format.KindLaunch:
@@ -68,7 +70,7 @@ func near(got any, sorted []int64, q float64) bool {
 	return math.Abs(float64(got.(int64)-want)) <= stats.SketchErrorPct/100*float64(want)
 }
 
-func hasReturn(r *format.Row) bool { return r.Flags&noResult == 0 }
+func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResult == 0 }
 
 func TestAPIEqualsAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
@@ -76,7 +78,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 		tp.identify(42, format.Identity{Rank: numberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}}, map[string]any{"cgroup": "0::/a"})
 		tl := tp.timeline()
 		for _, by := range APIGroupNames() {
-			report, err := tl.API(query.Options{GroupBy: by, Filter: query.Filter{FromNs: epoch + second/2}})
+			report, err := API(tl, query.Options{GroupBy: by, Filter: query.Filter{FromNs: epoch + second/2}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +93,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				}
 				key := r.Name + map[string]string{"name": "", "site": "|" + r.Site, "stack": fmt.Sprint("|", r.StackID), "thread": fmt.Sprint("|", r.Tid),
 					"stream": fmt.Sprintf("|%d: %d", r.Pid, r.Stream)}[by]
-				if slices.Contains(identityGroups, by) {
+				if slices.Contains(timeline.IdentityGroups, by) {
 					key += "|(no " + by + ")"
 					if value := map[string]string{"rank": "1", "job": "a", "cgroup": "/a"}[by]; r.Pid == 42 && value != "" {
 						key = r.Name + "|" + value
@@ -191,7 +193,7 @@ func TestSketch(t *testing.T) {
 func TestGapsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		report, err := tp.timeline().Gaps(GapOptions{MinGapNs: 8 * ms})
+		report, err := Gaps(tp.timeline(), GapOptions{MinGapNs: 8 * ms})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +253,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 		var kernels, copies, sync = map[string]float64{}, map[string]float64{}, map[string]float64{}
 		for _, r := range tp.rows {
 			failed := hasReturn(r) && r.Result != 0
-			ran := !(failed && r.Result != resultNotReady) && r.Flags&format.FlagCaptured == 0
+			ran := !(failed && r.Result != callspkg.ResultNotReady) && r.Flags&format.FlagCaptured == 0
 			switch {
 			case r.Kind == format.KindLaunch && r.Name == "cuLaunchKernel":
 				if ran {

@@ -6,7 +6,10 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/hostmem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -40,8 +43,8 @@ const (
 
 // copyUse sums up copies.
 type copyUse struct {
-	*callReader
-	host   *hostBlocks
+	*calls.Reader
+	host   *hostmem.Blocks
 	groups map[copyKey]*copyStats
 	places map[copyPlace]*copyStats
 	crowds map[origin.Thread]*copyCrowd
@@ -75,7 +78,7 @@ type copyStats struct {
 
 // copyCrowd follows the small copies of a thread.
 type copyCrowd struct {
-	crowd
+	calls.BurstDetector
 	burst *burst
 }
 
@@ -93,23 +96,23 @@ type burst struct {
 
 // Copies reports copies by direction, size, kind of host memory and way of calling, and bursts of small ones. It returns a
 // *SortError for a column that there is not.
-func (t *Timeline) Copies(opt query.Options) (*Report, error) {
-	if err := t.needs("copies"); err != nil {
+func Copies(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	if err := needClasses(t, "copies"); err != nil {
 		return nil, err
 	}
-	host, counts, err := t.hostBlocks()
+	host, counts, err := hostmem.Read(t)
 	if err != nil {
 		return nil, err
 	}
-	u := newCopyUse(t.newCallReader(&opt.Filter, format.KindMemcpy), host)
-	if err := u.each(u.add); err != nil {
+	u := newCopyUse(calls.NewReader(t, &opt.Filter, format.KindMemcpy), host)
+	if err := u.Each(u.add); err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "copies", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	r := &Report{Command: "copies", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
 	if r.Facts = fill(copyFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no copies in the window"
-		if len(u.seen.Pids) > 0 {
-			r.NoMatch = u.seen.Explain(&opt.Filter)
+		if len(u.Seen.Pids) > 0 {
+			r.NoMatch = u.Seen.Explain(&opt.Filter)
 		}
 	}
 	r.Totals = u.totals()
@@ -123,105 +126,105 @@ func (t *Timeline) Copies(opt query.Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	t.addStacks(&bursts, &opt)
+	addStacks(t, &bursts, &opt)
 	r.Tables = []Table{bursts, table, places}
 	return r, nil
 }
 
-func newCopyUse(r *callReader, host *hostBlocks) *copyUse {
-	return &copyUse{callReader: r, host: host, groups: make(map[copyKey]*copyStats), places: make(map[copyPlace]*copyStats),
+func newCopyUse(r *calls.Reader, host *hostmem.Blocks) *copyUse {
+	return &copyUse{Reader: r, host: host, groups: make(map[copyKey]*copyStats), places: make(map[copyPlace]*copyStats),
 		crowds: make(map[origin.Thread]*copyCrowd), bursts: make(map[burstKey]*burst)}
 }
 
 // add counts a copy.
-func (u *copyUse) add(c *callRow) error {
-	name := u.names.List[c.name]
-	key := copyKey{direction: cmp.Or(u.names.List[c.copyKind], "unknown"), mode: copyBlocking}
+func (u *copyUse) add(c *calls.Call) error {
+	name := u.Names.List[c.Name]
+	key := copyKey{direction: cmp.Or(u.Names.List[c.CopyKind], "unknown"), mode: copyBlocking}
 	if strings.Contains(name, "Async") {
 		key.mode = copyAsync
 	}
 	key.host = u.hostOf(key.direction, c)
-	for key.size < len(copySizes)-1 && c.bytes >= copySizes[key.size].below {
+	for key.size < len(copySizes)-1 && c.Bytes >= copySizes[key.size].below {
 		key.size++
 	}
 	if u.groups[key] == nil {
 		u.groups[key] = new(copyStats)
 	}
 	u.groups[key].add(c, key.bandwidth(c))
-	place := copyPlace{c.site, key.direction, key.mode}
+	place := copyPlace{c.Site, key.direction, key.mode}
 	if u.places[place] == nil {
-		u.places[place] = &copyStats{stack: c.stack, firstNs: c.startNs}
+		u.places[place] = &copyStats{stack: c.Stack, firstNs: c.StartNs}
 	}
 	u.places[place].add(c, key.bandwidth(c))
-	if key.mode == copyAsync && key.host == hostUnknown {
+	if key.mode == copyAsync && key.host == hostmem.HostUnknown {
 		u.places[place].unpin(c)
 	}
-	if c.bytes < burstBytes && c.flags&format.FlagCaptured == 0 && !c.failed() {
+	if c.Bytes < burstBytes && c.Flags&format.FlagCaptured == 0 && !c.Failed() {
 		u.small(c)
 	}
 	return nil
 }
 
 // hostOf says what is known of the host's side of a copy; "" if it has none.
-func (u *copyUse) hostOf(direction string, c *callRow) string {
+func (u *copyUse) hostOf(direction string, c *calls.Call) string {
 	switch {
 	case strings.HasPrefix(direction, "H"):
-		return u.host.at(c.startNs, c.pid, c.src)
+		return u.host.At(c.StartNs, c.Pid, c.Src)
 	case strings.HasSuffix(direction, "toH"):
-		return u.host.at(c.startNs, c.pid, c.ptr)
+		return u.host.At(c.StartNs, c.Pid, c.Ptr)
 	case direction == "unknown" || strings.Contains(direction, "U"):
-		if known := u.host.at(c.startNs, c.pid, c.src); known != hostUnknown {
+		if known := u.host.At(c.StartNs, c.Pid, c.Src); known != hostmem.HostUnknown {
 			return known
 		}
-		return u.host.at(c.startNs, c.pid, c.ptr)
+		return u.host.At(c.StartNs, c.Pid, c.Ptr)
 	}
 	return ""
 }
 
 // bandwidth reports whether the call's time is that of its copy: it waits for it, and the copy is large enough to be most of it.
-func (k *copyKey) bandwidth(c *callRow) bool {
+func (k *copyKey) bandwidth(c *calls.Call) bool {
 	host := strings.HasPrefix(k.direction, "H") || strings.HasSuffix(k.direction, "toH") // copies on a device do not block
-	return host && k.mode == copyBlocking && c.bytes >= bandwidthMinBytes && c.endNs > c.startNs
+	return host && k.mode == copyBlocking && c.Bytes >= bandwidthMinBytes && c.EndNs > c.StartNs
 }
 
-func (s *copyStats) add(c *callRow, bandwidth bool) {
+func (s *copyStats) add(c *calls.Call, bandwidth bool) {
 	s.copies++
-	s.lastNs = max(s.lastNs, c.startNs)
-	if c.flags&(format.FlagOpen|format.FlagAbandoned) != 0 {
+	s.lastNs = max(s.lastNs, c.StartNs)
+	if c.Flags&(format.FlagOpen|format.FlagAbandoned) != 0 {
 		s.open++
 	}
-	if c.timed() {
-		s.took.Add(c.endNs - c.startNs)
-		if isError(c.result) {
+	if c.Timed() {
+		s.took.Add(c.EndNs - c.StartNs)
+		if calls.IsError(c.Result) {
 			s.errors++
 		}
 	}
 	switch {
-	case c.failed():
-	case c.flags&format.FlagCaptured != 0:
+	case c.Failed():
+	case c.Flags&format.FlagCaptured != 0:
 		s.captured++
 	default:
-		s.bytes = units.EndOf(s.bytes, c.bytes)
-		if bandwidth && c.timed() {
-			s.meaningfulBytes, s.meaningfulNs = units.EndOf(s.meaningfulBytes, c.bytes), units.EndOf(s.meaningfulNs, c.endNs-c.startNs)
+		s.bytes = units.EndOf(s.bytes, c.Bytes)
+		if bandwidth && c.Timed() {
+			s.meaningfulBytes, s.meaningfulNs = units.EndOf(s.meaningfulBytes, c.Bytes), units.EndOf(s.meaningfulNs, c.EndNs-c.StartNs)
 		}
 	}
 }
 
 // unpin counts an async copy with host memory that is not known to be pinned.
-func (s *copyStats) unpin(c *callRow) {
-	if c.bytes < bandwidthMinBytes || c.failed() || c.flags&format.FlagCaptured != 0 {
+func (s *copyStats) unpin(c *calls.Call) {
+	if c.Bytes < bandwidthMinBytes || c.Failed() || c.Flags&format.FlagCaptured != 0 {
 		return
 	}
 	s.unpinned++
-	s.unpinnedBytes = units.EndOf(s.unpinnedBytes, c.bytes)
-	if !c.timed() {
+	s.unpinnedBytes = units.EndOf(s.unpinnedBytes, c.Bytes)
+	if !c.Timed() {
 		return
 	}
-	s.unpinnedNs = units.EndOf(s.unpinnedNs, c.endNs-c.startNs)
-	if c.bytes >= stuckMinBytes {
+	s.unpinnedNs = units.EndOf(s.unpinnedNs, c.EndNs-c.StartNs)
+	if c.Bytes >= stuckMinBytes {
 		s.telling++
-		if c.endNs-c.startNs >= c.bytes/linkBytesPerNs {
+		if c.EndNs-c.StartNs >= c.Bytes/linkBytesPerNs {
 			s.stuck++
 		}
 	}
@@ -246,27 +249,27 @@ func (s *copyStats) rate() any {
 }
 
 // small follows a thread's small copies.
-func (u *copyUse) small(c *callRow) {
-	crowd := u.crowds[c.thread()]
+func (u *copyUse) small(c *calls.Call) {
+	crowd := u.crowds[c.Thread()]
 	if crowd == nil {
 		crowd = new(copyCrowd)
-		u.crowds[c.thread()] = crowd
+		u.crowds[c.Thread()] = crowd
 	}
-	joined, began := crowd.add(c.startNs, burstCopies, burstNs)
+	joined, began := crowd.Add(c.StartNs, burstCopies, burstNs)
 	if joined == 0 {
 		return
 	}
 	if began {
-		key := burstKey{c.thread(), c.site}
+		key := burstKey{c.Thread(), c.Site}
 		if u.bursts[key] == nil {
-			u.bursts[key] = &burst{stack: c.stack, firstNs: c.startNs}
+			u.bursts[key] = &burst{stack: c.Stack, firstNs: c.StartNs}
 		}
 		crowd.burst = u.bursts[key]
 		crowd.burst.bursts++
 		crowd.burst.now = 0
 	}
 	b := crowd.burst
-	b.lastNs = c.startNs
+	b.lastNs = c.StartNs
 	b.copies += joined
 	b.now += joined
 	b.most = max(b.most, b.now)
@@ -295,7 +298,7 @@ func (u *copyUse) totals() []Fact {
 		if key.mode == copyBlocking {
 			blocking += s.copies
 		}
-		if key.host == hostUnknown {
+		if key.host == hostmem.HostUnknown {
 			unknown += s.copies
 		}
 	}
@@ -358,9 +361,9 @@ var burstColumns = []Column{
 
 func (u *copyUse) burstTable() Table {
 	table := Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Aside: true}
-	start := u.t.Recording().FromNs
+	start := u.T.Recording().FromNs
 	for key, b := range u.bursts {
-		table.Rows = append(table.Rows, Row{stack: b.stack, Cells: []any{b.bursts, b.copies, b.most, b.firstNs - start, u.t.threadLabel(key.thread), u.names.List[key.site]}})
+		table.Rows = append(table.Rows, Row{stack: b.stack, Cells: []any{b.bursts, b.copies, b.most, b.firstNs - start, u.T.ThreadLabel(key.thread), u.Names.List[key.site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[1], b.Cells[1]), compareCells(a.Cells[4], b.Cells[4]), compareCells(a.Cells[5], b.Cells[5]))
@@ -383,7 +386,7 @@ var copyPlaceColumns = []Column{
 func (u *copyUse) placeTable() Table {
 	table := Table{Name: "sites", Title: "copies by place in the program", Columns: copyPlaceColumns, Aside: true, Spare: []string{"timed_copies"}}
 	for key, s := range u.places {
-		table.Rows = append(table.Rows, Row{Cells: []any{s.took.Total(), s.copies, s.took.Count, s.bytes, s.rate(), key.direction, key.mode, u.names.List[key.site]}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.took.Total(), s.copies, s.took.Count, s.bytes, s.rate(), key.direction, key.mode, u.Names.List[key.site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		order := 0

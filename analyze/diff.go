@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -43,7 +45,7 @@ func (e *NoStepsError) Error() string {
 }
 
 // ReportFunc makes a report of a recording.
-type ReportFunc func(*Timeline, query.Options) (*Report, error)
+type ReportFunc func(*timeline.Timeline, query.Options) (*Report, error)
 
 // Side is one of the two recordings of a comparison: the report on it, and what it was made on. It needs the recording no more.
 type Side struct {
@@ -54,20 +56,20 @@ type Side struct {
 	amount float64 // seconds or steps that numbers are divided by; 0: they are not
 }
 
-// Side makes a report for a comparison. Of the options, Sort and Top are those of the comparison, not of the report. It returns
+// NewSide makes a report for a comparison. Of the options, Sort and Top are those of the comparison, not of the report. It returns
 // a *NoStepsError if there is nothing to divide by.
-func (t *Timeline) Side(make ReportFunc, opt query.Options, per Per) (*Side, error) {
+func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Per) (*Side, error) {
 	opt.Sort, opt.Top = "", 0
 	r, err := make(t, opt)
 	if err != nil {
 		return nil, err
 	}
-	s := &Side{path: t.rec.Path, report: r, setup: t.setup(), per: per}
+	s := &Side{path: t.Rec.Path, report: r, setup: setup(t), per: per}
 	switch per.unit {
 	case "second":
 		s.amount = float64(r.Window.DurNs()) / 1e9
 	case "step":
-		steps, err := t.launchesOf(per.kernel, &opt.Filter)
+		steps, err := launchesOf(t, per.kernel, &opt.Filter)
 		if err != nil {
 			return nil, err
 		}
@@ -85,17 +87,17 @@ var setupColumns = []Column{
 }
 
 // setup is what a recording was made on, and how.
-func (t *Timeline) setup() []Fact {
-	m := &t.rec.Meta
+func setup(t *timeline.Timeline) []Fact {
+	m := &t.Rec.Meta
 	var gpus, frameworks []string
 	counts := make(map[string]int)
-	for _, d := range t.facts.devices {
-		counts[d.name]++
+	for _, d := range t.Facts.Devices {
+		counts[d.Name]++
 	}
 	for name, n := range counts {
 		gpus = append(gpus, fmt.Sprintf("%d x %s", n, name))
 	}
-	for _, a := range t.facts.allocators {
+	for _, a := range t.Facts.Allocators {
 		frameworks = append(frameworks, strings.TrimSpace(strings.Join([]string{a.Allocator, a.Version, a.Conf}, " ")))
 	}
 	slices.Sort(gpus)
@@ -104,7 +106,7 @@ func (t *Timeline) setup() []Fact {
 	for _, f := range [][2]string{{"driver", m.DriverVersion}, {"CUDA", m.CUDAVersion}, {"GPUs", strings.Join(gpus, ", ")},
 		{"framework", strings.Join(slices.Compact(frameworks), ", ")}, {"stacks", m.Stacks}, {"host", m.Host}, {"CPU", m.Machine.CPU},
 		{"kernel", strings.TrimSpace(m.OSRelease + " " + m.Arch)}, {"gpurec", m.GpurecVersion}, {"attached by", m.Attach},
-		{"processes", units.Plural(int64(len(t.facts.processes)), "process")}, {"ranks", t.ranksText()},
+		{"processes", units.Plural(int64(len(t.Facts.Processes)), "process")}, {"ranks", ranksText(t)},
 		{"complete", m.Complete}} {
 		list = append(list, Fact{Column{Key: f[0]}, f[1]})
 	}
@@ -112,20 +114,20 @@ func (t *Timeline) setup() []Fact {
 }
 
 // launchesOf counts launches of kernels of a name, and runs of graphs where the call is called that.
-func (t *Timeline) launchesOf(kernel *regexp.Regexp, f *query.Filter) (int64, error) {
-	u := t.newCallUse(f)
-	if err := u.scan(); err != nil {
+func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (int64, error) {
+	u := calls.NewCounter(t, f)
+	if err := u.Scan(); err != nil {
 		return 0, err
 	}
 	var n int64
-	for name, s := range u.kernels {
+	for name, s := range u.Kernels {
 		if kernel.MatchString(name) {
-			n += s.calls - s.captured - s.errors
+			n += s.Calls - s.Captured - s.Errors
 		}
 	}
-	for name, s := range u.calls {
-		if name.kind == format.KindLaunch && catalog.BaseName(name.name) == "cuGraphLaunch" && kernel.MatchString(name.name) {
-			n += s.calls - s.captured - s.errors
+	for name, s := range u.Calls {
+		if name.Kind == format.KindLaunch && catalog.BaseName(name.Name) == "cuGraphLaunch" && kernel.MatchString(name.Name) {
+			n += s.Calls - s.Captured - s.Errors
 		}
 	}
 	return n, nil

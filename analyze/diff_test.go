@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -40,7 +41,7 @@ func side(t *testing.T, tp *tape, path string, make ReportFunc, per string) *Sid
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := tp.timeline().Side(make, query.Options{MaxFrames: 12}, p)
+	s, err := NewSide(tp.timeline(), make, query.Options{MaxFrames: 12}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestDiffByHand(t *testing.T) {
 		"step=^a$": "[changed new] [4 <nil>] [2.5 0.025] [-1.5 0.025] [-37.5 <nil>]",
 	} {
 		name := map[string]string{"": "calls", "second": "calls_per_second", "step=^a$": "calls_per_step"}[per]
-		r := diff(t, side(t, before, "before", (*Timeline).Summary, per), side(t, after, "after", (*Timeline).Summary, per), query.Options{})
+		r := diff(t, side(t, before, "before", Summary, per), side(t, after, "after", Summary, per), query.Options{})
 		got := fmt.Sprint(cells(t, r, "calls", "row"), cells(t, r, "calls", name+"_before"), cells(t, r, "calls", name+"_after"),
 			cells(t, r, "calls", name+"_change"), cells(t, r, "calls", name+"_change_pct"))
 		if got != want {
@@ -96,7 +97,7 @@ func TestDiffByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var none *NoStepsError
-	if _, err := before.timeline().Side((*Timeline).Summary, query.Options{}, p); !errors.As(err, &none) {
+	if _, err := NewSide(before.timeline(), Summary, query.Options{}, p); !errors.As(err, &none) {
 		t.Errorf("steps of a kernel that there is not: %v", err)
 	}
 	for _, text := range []string{"hour", "step", "step=("} {
@@ -114,7 +115,7 @@ func TestDiffOfLeaks(t *testing.T) {
 	}
 	after.stack(9, "remember", "main", "_start")
 	after.meta.DriverVersion, after.meta.Stacks = "590.1", "dwarf"
-	a, b := side(t, before, "before.parquet", (*Timeline).Leaks, ""), side(t, after, "after.parquet", (*Timeline).Leaks, "")
+	a, b := side(t, before, "before.parquet", Leaks, ""), side(t, after, "after.parquet", Leaks, "")
 	r := diff(t, a, b, query.Options{Top: 20})
 	goldens(t, r, "diff", 110)
 	for name, want := range map[string]float64{"new_growing": 1, "new_exit_leak": 0, "growing_change": 1, "new": 1, "gone": 0, "changed": 0, "live_bytes_change": 1000 * float64(mib)} {
@@ -154,9 +155,9 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 		return tp
 	}
 	for _, by := range []string{"stack", "pid", "thread", "site"} {
-		leaks := func(tl *Timeline, opt query.Options) (*Report, error) {
+		leaks := func(tl *timeline.Timeline, opt query.Options) (*Report, error) {
 			opt.GroupBy = by
-			return tl.Leaks(opt)
+			return Leaks(tl, opt)
 		}
 		r := diff(t, side(t, make(42, 1), "a", leaks, ""), side(t, make(77, 5), "b", leaks, ""), query.Options{})
 		for _, status := range cells(t, r, "leaks", "row") {
@@ -169,17 +170,19 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 
 func TestEveryReportCanBeCompared(t *testing.T) {
 	reports := map[string]ReportFunc{
-		"summary": (*Timeline).Summary, "leaks": (*Timeline).Leaks, "stacks": (*Timeline).Stacks, "errors": (*Timeline).Errors, "xid": (*Timeline).Xids,
-		"gpu": (*Timeline).GPU, "oom": (*Timeline).OOM,
-		"memory": func(t *Timeline, opt query.Options) (*Report, error) {
-			return t.MemoryReport(MemoryOptions{Options: opt})
+		"summary": Summary, "leaks": Leaks, "stacks": Stacks, "errors": Errors, "xid": Xids,
+		"gpu": GPU, "oom": OOM,
+		"memory": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
+			return MemoryReport(t, MemoryOptions{Options: opt})
 		},
-		"hang": func(t *Timeline, opt query.Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) },
-		"allocator": func(t *Timeline, opt query.Options) (*Report, error) {
-			return t.AllocatorReport(AllocatorOptions{Options: opt})
+		"hang": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
+			return Hang(t, HangOptions{Options: opt})
 		},
-		"frag": func(t *Timeline, opt query.Options) (*Report, error) {
-			r, _, err := t.Fragmentation(FragOptions{Options: opt})
+		"allocator": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
+			return AllocatorReport(t, AllocatorOptions{Options: opt})
+		},
+		"frag": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
+			r, _, err := Fragmentation(t, FragOptions{Options: opt})
 			return r, err
 		},
 	}
@@ -236,8 +239,10 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 		}
 	}
 	tp.meta.StartNs, tp.meta.EndNs = -1<<63, 1<<63-1
-	hung := func(t *Timeline, opt query.Options) (*Report, error) { return t.Hang(HangOptions{Options: opt}) }
-	for _, make := range []ReportFunc{hung, (*Timeline).Leaks, (*Timeline).Summary} {
+	hung := func(t *timeline.Timeline, opt query.Options) (*Report, error) {
+		return Hang(t, HangOptions{Options: opt})
+	}
+	for _, make := range []ReportFunc{hung, Leaks, Summary} {
 		a, b := side(t, tp, "a", make, "second"), side(t, newTape(t), "b", make, "second")
 		for _, r := range []*Report{diff(t, a, b, query.Options{}), diff(t, b, a, query.Options{})} {
 			safe(t, r)

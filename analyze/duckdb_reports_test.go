@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/state"
 	querypkg "github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
@@ -75,8 +76,8 @@ func TestReportsEqualDuckDB(t *testing.T) {
 			queries = append(queries, sqlReports[i].sql(tp.path))
 		}
 		reports := callReports(tl)
-		reports["errors"] = tl.Errors
-		reports["gaps"] = func(o querypkg.Options) (*Report, error) { return tl.Gaps(GapOptions{Options: o, MinGapNs: 8 * ms}) }
+		reports["errors"] = func(p0 querypkg.Options) (*Report, error) { return Errors(tl, p0) }
+		reports["gaps"] = func(o querypkg.Options) (*Report, error) { return Gaps(tl, GapOptions{Options: o, MinGapNs: 8 * ms}) }
 		for i, answer := range inDuckDB(t, queries...) {
 			s := &sqlReports[i]
 			r, err := reports[s.name](querypkg.Options{})
@@ -181,11 +182,11 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	world.row(format.AllocatorSnapshot, 0, 0, nil)
 	tp.meta.EndNs = epoch + world.now + second
 	tl := tp.timeline()
-	leaks, err := tl.Leaks(querypkg.Options{})
+	leaks, err := Leaks(tl, querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	states, err := tl.Allocators(0)
+	states, err := state.ReadAllocators(tl, 0)
 	if err != nil || len(states) != 1 {
 		t.Fatalf("%v, %d allocators", err, len(states))
 	}
@@ -208,7 +209,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 // TestLiveMemoryByPlaceEqualsDuckDB is the same for the driver's memory.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 	tp := training(t)
-	leaks, err := tp.timeline().Leaks(querypkg.Options{})
+	leaks, err := Leaks(tp.timeline(), querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

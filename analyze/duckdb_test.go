@@ -59,7 +59,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 	for _, r := range tp.rows {
 		kinds[r.Kind]++
 	}
-	r, err := tl.Leaks(query.Options{})
+	r, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,10 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -16,11 +19,11 @@ import (
 
 // errorUse counts calls that returned an error, by function, result and place.
 type errorUse struct {
-	*callUse
+	*callspkg.Counter
 	groups map[errorKey]*errorGroup
 	quiet  map[errorKey]*errorGroup // results that are no failure; without place
 	names  origin.Names
-	frees  failedFrees
+	frees  fault.FailedFrees
 
 	stack []int32
 	site  format.Strings
@@ -97,7 +100,7 @@ func errorClass(name string, result int32) string {
 	switch {
 	case catalog.IsAsynchronous(result):
 		return errorClasses[0]
-	case result == resultOutOfMemory:
+	case result == callspkg.ResultOutOfMemory:
 		return errorClasses[1]
 	case catalog.IsQuestion(name, result):
 		return errorClasses[3]
@@ -107,66 +110,66 @@ func errorClass(name string, result int32) string {
 
 // Errors reports which calls failed, what that means, and of errors that come from earlier work what was launched before. It
 // returns a *SortError for a column that there is not.
-func (t *Timeline) Errors(opt query.Options) (*Report, error) {
-	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
+func Errors(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
-	u := t.newErrorUse(&opt.Filter)
+	u := newErrorUse(t, &opt.Filter)
 	if err := u.scan(); err != nil {
 		return nil, err
 	}
-	faults, err := t.faults()
+	faults, err := fault.Find(t)
 	if err != nil {
 		return nil, err
 	}
-	faults = slices.DeleteFunc(faults, func(f fault) bool {
-		return f.startNs < u.window.FromNs || f.startNs > u.window.ToNs || !opt.PassesCaller(f.pid, f.tid, f.device, f.stream)
+	faults = slices.DeleteFunc(faults, func(f fault.Fault) bool {
+		return f.StartNs < u.Window.FromNs || f.StartNs > u.Window.ToNs || !opt.PassesCaller(f.Pid, f.Tid, f.Device, f.Stream)
 	})
-	r := &Report{Command: "errors", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
-	if len(u.seen.Pids) > 0 && !u.matched() {
-		r.NoMatch = u.seen.Explain(&opt.Filter)
+	r := &Report{Command: "errors", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
+	if len(u.Seen.Pids) > 0 && !u.matched() {
+		r.NoMatch = u.Seen.Explain(&opt.Filter)
 	}
-	frees, err := t.invalidFrees(u, &r.Quality)
+	frees, err := invalidFrees(t, u, &r.Quality)
 	if err != nil {
 		return nil, err
 	}
 	r.Totals = u.totals(len(faults), frees)
 	if r.Facts = fill(errorFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no call returned an error"
-	} else if n := u.frees.leftOut; n > 0 {
+	} else if n := u.frees.LeftOut; n > 0 {
 		r.Facts[0].Value = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(n))
 	}
 	table, err := u.table(&opt)
 	if err != nil {
 		return nil, err
 	}
-	broken := t.faultTable(faults, opt.Top)
-	suspects, err := t.suspectTable(faults[:len(broken.Rows)], &opt)
+	broken := faultTable(t, faults, opt.Top)
+	suspects, err := suspectTable(t, faults[:len(broken.Rows)], &opt)
 	if err != nil {
 		return nil, err
 	}
-	r.Tables = []Table{broken, suspects, t.invalidFreeTable(u, frees, &opt), table, u.quietTable()}
+	r.Tables = []Table{broken, suspects, invalidFreeTable(t, u, frees, &opt), table, u.quietTable()}
 	return r, nil
 }
 
-func (t *Timeline) newErrorUse(f *query.Filter) *errorUse {
-	return &errorUse{callUse: t.newCallUse(f), groups: make(map[errorKey]*errorGroup), quiet: make(map[errorKey]*errorGroup)}
+func newErrorUse(t *timeline.Timeline, f *query.Filter) *errorUse {
+	return &errorUse{Counter: callspkg.NewCounter(t, f), groups: make(map[errorKey]*errorGroup), quiet: make(map[errorKey]*errorGroup)}
 }
 
 // matched reports whether the filter let any caller through, failed or not.
 func (u *errorUse) matched() bool {
-	n := u.seen.Explain(u.filter)
+	n := u.Seen.Explain(u.Filter)
 	return n.Filter == ""
 }
 
 // scan reads the results of all calls, and the rest where some are not success.
 func (u *errorUse) scan() error {
-	for _, spans := range [][]span{u.t.memory, u.t.calls} {
+	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
-			u.group(s.group)
-			if err := s.group.Err(); err != nil {
-				return u.t.wrap(err)
+			u.group(s.Group)
+			if err := s.Group.Err(); err != nil {
+				return u.T.Wrap(err)
 			}
 		}
 	}
@@ -174,36 +177,36 @@ func (u *errorUse) scan() error {
 }
 
 func (u *errorUse) group(g *format.Group) {
-	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
-	if !u.filter.Callers() && !slices.ContainsFunc(u.result, func(r int32) bool { return r != 0 }) {
+	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
+	if !u.Filter.Callers() && !slices.ContainsFunc(u.Result, func(r int32) bool { return r != 0 }) {
 		return
 	}
-	u.kind, u.name, u.kernel = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name), g.StringsInto("kernel", u.kernel)
+	u.Kind, u.Name, u.Kernel = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.StringsInto("kernel", u.Kernel)
 	u.site = g.StringsInto("site", u.site)
-	u.start, u.stack = g.Int64("start_ns", u.start), g.Int32("stack_id", u.stack)
-	u.pid, u.tid = g.Int32("pid", u.pid), g.Int32("tid", u.tid)
+	u.Start, u.stack = g.Int64("start_ns", u.Start), g.Int32("stack_id", u.stack)
+	u.Pid, u.Tid = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid)
 	parent := g.Int64("parent_start_ns", nil)
-	pass := u.passes(g, u.kind, u.kernel)
-	names := u.names.All(u.name.Dict)
-	u.frees.next()
-	for i, start := range u.start {
-		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) || u.result[i] == 0 || u.flags[i]&noResult != 0 {
+	pass := u.Passes(g, u.Kind, u.Kernel)
+	names := u.names.All(u.Name.Dict)
+	u.frees.Next()
+	for i, start := range u.Start {
+		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) || u.Result[i] == 0 || u.Flags[i]&timeline.NoResult != 0 {
 			continue
 		}
-		key := errorKey{name: names[u.name.Index[i]], result: u.result[i]}
+		key := errorKey{name: names[u.Name.Index[i]], result: u.Result[i]}
 		groups := u.quiet
-		if isError(u.result[i]) {
+		if callspkg.IsError(u.Result[i]) {
 			groups = u.groups
-			key.site = u.names.ID(u.t.siteOfCall(u.stack[i], u.site.At(i)))
-			u.frees.add(g, i, u.kind.At(i), failedFree{startNs: start, pid: u.pid[i], tid: u.tid[i], stack: u.stack[i],
-				result: u.result[i], name: key.name, site: key.site})
+			key.site = u.names.ID(u.T.SiteOfCall(u.stack[i], u.site.At(i)))
+			u.frees.Add(g, i, u.Kind.At(i), fault.FailedFree{StartNs: start, Pid: u.Pid[i], Tid: u.Tid[i], Stack: u.stack[i],
+				Result: u.Result[i], Name: key.name, Site: key.site})
 		}
 		e := groups[key]
 		if e == nil {
 			e = &errorGroup{firstNs: start, lastNs: start, stack: u.stack[i], threads: make(map[origin.Thread]int64)}
 			groups[key] = e
 		}
-		e.add(start, u.stack[i], origin.Thread{Pid: u.pid[i], Tid: u.tid[i]}, parent[i] != 0)
+		e.add(start, u.stack[i], origin.Thread{Pid: u.Pid[i], Tid: u.Tid[i]}, parent[i] != 0)
 	}
 }
 
@@ -233,16 +236,16 @@ func (u *errorUse) totals(faults int, frees []invalidFree) []Fact {
 	for _, e := range u.quiet {
 		quiet += e.calls
 	}
-	return fill(errorTotals, failed, int64(faults), memory, questions, quiet, countFrees(frees, freeRefused), countFrees(frees, doubleFree))
+	return fill(errorTotals, failed, int64(faults), memory, questions, quiet, countFrees(frees, fault.FreeRefused), countFrees(frees, fault.DoubleFree))
 }
 
 // table has a row per function, result and place: the worst class first, then by calls.
 func (u *errorUse) table(opt *query.Options) (Table, error) {
 	table := Table{Name: "errors", Title: "failed calls", Columns: errorColumns, Spare: []string{"thread_count", "last_ns", "processes", "class"}}
-	start := u.t.Recording().FromNs
+	start := u.T.Recording().FromNs
 	for key, e := range u.groups {
 		name := u.names.List[key.name]
-		processes, threads := u.t.threadNames(e.threads)
+		processes, threads := threadNames(u.T, e.threads)
 		table.Rows = append(table.Rows, Row{stack: e.stack, Evidence: catalog.ResultMeaning(key.result), Cells: []any{
 			e.calls, errorClass(name, key.result), name, int64(key.result), catalog.ResultName(key.result), e.firstNs - start, e.lastNs - start,
 			processes, threads, int64(len(e.threads)), e.nested, catalog.ResultMeaning(key.result), u.names.List[key.site]}})
@@ -255,19 +258,19 @@ func (u *errorUse) table(opt *query.Options) (Table, error) {
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	u.t.addStacks(&table, opt)
+	addStacks(u.T, &table, opt)
 	return table, nil
 }
 
 // threadNames lists the processes and the busiest threads of a set.
-func (t *Timeline) threadNames(calls map[origin.Thread]int64) (processes, threads []string) {
+func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes, threads []string) {
 	const most = 8
 	list := slices.SortedFunc(maps.Keys(calls), func(a, b origin.Thread) int {
 		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 	})
 	for i, th := range list {
 		if i < most {
-			threads = append(threads, strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, t.facts.threads[th])))
+			threads = append(threads, strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, t.Facts.Threads[th])))
 		}
 		if pid := fmt.Sprint(th.Pid); !slices.Contains(processes, pid) {
 			processes = append(processes, pid)
@@ -290,46 +293,46 @@ func (u *errorUse) quietTable() Table {
 }
 
 // faultTable has a row per context that an asynchronous error broke.
-func (t *Timeline) faultTable(faults []fault, top int) Table {
+func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) Table {
 	table := Table{Name: "asynchronous", Title: "errors of earlier work, where they were noticed first", Columns: faultColumns, Aside: true, Spare: []string{"context", "device", "tid"}}
 	for i := range faults {
 		f := &faults[i]
 		var context, xid any
-		if f.context != 0 {
-			context = fmt.Sprintf("0x%x", uint64(f.context))
+		if f.Context != 0 {
+			context = fmt.Sprintf("0x%x", uint64(f.Context))
 		}
-		evidence := catalog.ResultMeaning(f.result) + fmt.Sprintf("; it happened in work that was given to the GPU before %s was called or while it waited: the launches that are listed are suspects, "+
-			"the last ones first; every later call in this context returns the same", f.name)
-		if x, ok := t.facts.xidOf(f); ok {
-			xid = fmt.Sprintf("%d, %s before", x.code, units.Duration(f.endNs-x.atNs))
-			e, _ := x.describe()
-			evidence += fmt.Sprintf("; the driver reported Xid %d (%s) of this process: %s", x.code, e.Name, strings.TrimSpace(x.text))
+		evidence := catalog.ResultMeaning(f.Result) + fmt.Sprintf("; it happened in work that was given to the GPU before %s was called or while it waited: the launches that are listed are suspects, "+
+			"the last ones first; every later call in this context returns the same", f.Name)
+		if x, ok := fault.XidOf(&t.Facts, f); ok {
+			xid = fmt.Sprintf("%d, %s before", x.Code, units.Duration(f.EndNs-x.AtNs))
+			e, _ := x.Describe()
+			evidence += fmt.Sprintf("; the driver reported Xid %d (%s) of this process: %s", x.Code, e.Name, strings.TrimSpace(x.Text))
 		}
-		table.Rows = append(table.Rows, Row{Evidence: evidence, Cells: []any{f.endNs - t.Recording().FromNs, int64(f.pid), int64(f.tid), context, t.ordinalLabel(f.pid, f.device),
-			f.name, int64(f.result), xid, catalog.ResultName(f.result)}})
+		table.Rows = append(table.Rows, Row{Evidence: evidence, Cells: []any{f.EndNs - t.Recording().FromNs, int64(f.Pid), int64(f.Tid), context, t.OrdinalLabel(f.Pid, f.Device),
+			f.Name, int64(f.Result), xid, catalog.ResultName(f.Result)}})
 	}
 	if top > 0 && len(table.Rows) > top {
 		table.More, table.Rows = len(table.Rows)-top, table.Rows[:top]
 	}
-	t.addRanks(&table)
+	addRanks(t, &table)
 	return table
 }
 
 // suspectTable lists the launches before faults.
-func (t *Timeline) suspectTable(faults []fault, opt *query.Options) (Table, error) {
+func suspectTable(t *timeline.Timeline, faults []fault.Fault, opt *query.Options) (Table, error) {
 	table := Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true, Keys: []string{}, Spare: []string{"tid"}}
-	moments := make([]moment, len(faults))
+	moments := make([]fault.Moment, len(faults))
 	for i, f := range faults {
-		moments[i] = moment{f.endNs, f.pid, f.context}
+		moments[i] = fault.Moment{AtNs: f.EndNs, Pid: f.Pid, Context: f.Context}
 	}
-	launches, err := t.launchesBefore(moments, &opt.Filter)
+	launches, err := fault.LaunchesBefore(t, moments, &opt.Filter)
 	if err != nil {
 		return table, err
 	}
 	for i := range faults {
 		f := &faults[i]
-		table.Rows = append(table.Rows, t.launchRows(f.label(t), f.endNs, launches[i])...)
+		table.Rows = append(table.Rows, launchRows(t, f.Label(t), f.EndNs, launches[i])...)
 	}
-	t.addStacks(&table, opt)
+	addStacks(t, &table, opt)
 	return table, nil
 }

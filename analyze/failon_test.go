@@ -9,7 +9,7 @@ import (
 )
 
 func TestConditions(t *testing.T) {
-	r, err := training(t).timeline().Leaks(query.Options{})
+	r, err := Leaks(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestConditionsThatAreWrong(t *testing.T) {
 func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
 	tp := newTape(t)
 	tp.alloc(1, 1, 0x1000, 64)
-	r, err := tp.timeline().Leaks(query.Options{})
+	r, err := Leaks(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -36,7 +37,7 @@ const (
 	spacePool         = "memory pool"
 )
 
-func spaceKindString(k caching.SpaceKind) string {
+func String(k caching.SpaceKind) string {
 	return [...]string{spaceSegments, spaceExpandable, spaceReservations}[k]
 }
 
@@ -132,8 +133,8 @@ var fragTotals = []Column{
 
 // Fragmentation reports where memory that is reserved cannot be used: see judgeSpace. It
 // returns the address maps, too.
-func (t *Timeline) Fragmentation(opt FragOptions) (*Report, []AddressMap, error) {
-	s := t.newFragScan(&opt)
+func Fragmentation(t *timeline.Timeline, opt FragOptions) (*Report, []AddressMap, error) {
+	s := newFragScan(t, &opt)
 	p, err := s.run()
 	if err != nil {
 		return nil, nil, err
@@ -142,12 +143,12 @@ func (t *Timeline) Fragmentation(opt FragOptions) (*Report, []AddressMap, error)
 }
 
 // report is the report of a scan that has seen a replay.
-func (s *fragScan) report(p *programMemory) (*Report, []AddressMap, error) {
+func (s *fragScan) report(p *timeline.Program) (*Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
-	r := &Report{Command: "frag", Window: s.window, Quality: t.programQuality(p), Notes: t.facts.notes}
+	r := &Report{Command: "frag", Window: s.window, Quality: programQuality(t, p), Notes: t.Facts.Notes}
 	owners := s.sorted()
-	frees := p.counts().Frees
-	p.allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
+	frees := p.Counts().Frees
+	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := r.Quality.confidence(frees)
 	spaces := s.spaceTable(owners, level, reasons)
 	pins := s.pinTable(owners)
@@ -157,12 +158,12 @@ func (s *fragScan) report(p *programMemory) (*Report, []AddressMap, error) {
 	}
 	r.Facts = s.facts(len(spaces.Rows))
 	r.Totals = s.totals(&spaces, owners, rising)
-	t.addRanks(&spaces, &pins, &trends)
+	addRanks(t, &spaces, &pins, &trends)
 	if err := spaces.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, nil, err
 	}
 	_ = pins.arrange("", opt.Top) // no column is asked for
-	t.addStacks(&pins, &opt.Options)
+	addStacks(t, &pins, &opt.Options)
 	r.Tables = []Table{spaces, pins, trends, s.momentTable(owners)}
 	var pictures []AddressMap
 	for _, o := range owners {
@@ -186,7 +187,7 @@ func (o *fragOwner) name() string {
 }
 
 func (s *fragScan) ownerTitle(o *fragOwner) string {
-	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.pidLabel(o.pid), s.t.ordinalLabel(o.pid, o.device))
+	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.PidLabel(o.pid), s.t.OrdinalLabel(o.pid, o.device))
 }
 
 // Bounds of the verdict fragmented.
@@ -231,7 +232,7 @@ func (s *fragScan) spaceRow(o *fragOwner, sp *caching.Space, level string, reaso
 	if b, ok := sp.BlowUp(); ok {
 		blowUp = b
 	}
-	verdict, where := "fine", spaceKindString(sp.Kind)
+	verdict, where := "fine", String(sp.Kind)
 	switch {
 	case sp.Kind == caching.InReservation:
 		verdict = "addresses"
@@ -255,7 +256,7 @@ func (s *fragScan) spaceRow(o *fragOwner, sp *caching.Space, level string, reaso
 	}
 	return Row{Evidence: evidence, Brief: verdict == "fine" && len(s.owners) > 1,
 		Cells: []any{verdict, sp.Reserved, sp.Active, sp.Unused, sp.Kept, sp.External(), sp.Largest, blowUp, unusable, asked, saved, least, sp.Split, internal,
-			sp.Extents, sp.Blocks, int64(len(sp.Gaps)), d.unseen, d.atNs - s.t.Recording().FromNs, level, reasons, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), where}}
+			sp.Extents, sp.Blocks, int64(len(sp.Gaps)), d.unseen, d.atNs - s.t.Recording().FromNs, level, reasons, s.t.OrdinalLabel(o.pid, o.device), int64(o.pid), where}}
 }
 
 // trust lowers the confidence where an allocator has segments that were not seen to come.
@@ -292,27 +293,27 @@ func spaceEvidence(s *caching.Space, request int64, unusable any) string {
 // poolRows are the driver's memory pools of which the program asked how much they hold.
 func (s *fragScan) poolRows(level string, reasons []string) []Row {
 	var rows []Row
-	pools := s.t.pools(s.window, &s.opt.Filter)
-	for _, key := range slices.SortedFunc(maps.Keys(pools), func(a, b poolKey) int {
-		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.pool, b.pool))
+	pools := s.t.Pools(s.window, &s.opt.Filter)
+	for _, key := range slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))
 	}) {
 		p := pools[key]
-		s.seen.Add(key.pid, key.pid, p.device, 0)
-		if p.reserved < 0 || p.used < 0 || p.reserved < s.opt.MinBytes {
+		s.seen.Add(key.Pid, key.Pid, p.Device, 0)
+		if p.Reserved < 0 || p.Used < 0 || p.Reserved < s.opt.MinBytes {
 			continue
 		}
-		unused := max(0, p.reserved-p.used)
+		unused := max(0, p.Reserved-p.Used)
 		verdict := "fine"
-		if fragmentedBy(unused, p.reserved) {
+		if fragmentedBy(unused, p.Reserved) {
 			verdict = "idle"
 		}
 		var blowUp any
-		if p.used > 0 {
-			blowUp = float64(p.reserved) / float64(p.used)
+		if p.Used > 0 {
+			blowUp = float64(p.Reserved) / float64(p.Used)
 		}
 		rows = append(rows, Row{Evidence: fmt.Sprintf("the pool held %s that nobody used when the program last asked; how it lies is the driver's secret; confidence %s", units.Bytes(unused), level),
-			Cells: []any{verdict, p.reserved, p.used, unused, nil, nil, nil, blowUp, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, max(0, p.atNs-s.t.Recording().FromNs),
-				level, reasons, s.t.ordinalLabel(key.pid, p.device), int64(key.pid), fmt.Sprintf("%s 0x%x", spacePool, uint64(key.pool))}})
+			Cells: []any{verdict, p.Reserved, p.Used, unused, nil, nil, nil, blowUp, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, max(0, p.AtNs-s.t.Recording().FromNs),
+				level, reasons, s.t.OrdinalLabel(key.Pid, p.Device), int64(key.Pid), fmt.Sprintf("%s 0x%x", spacePool, uint64(key.Pool))}})
 	}
 	return rows
 }
@@ -331,7 +332,7 @@ func (s *fragScan) pinTable(owners []*fragOwner) Table {
 			if p.oldestNs > 0 {
 				age = max(0, o.detail.atNs-p.oldestNs)
 			}
-			table.Rows = append(table.Rows, Row{stack: p.stack, Cells: []any{p.alone, p.kept, p.segments, p.live, p.blocks, age, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), p.site}})
+			table.Rows = append(table.Rows, Row{stack: p.stack, Cells: []any{p.alone, p.kept, p.segments, p.live, p.blocks, age, s.t.OrdinalLabel(o.pid, o.device), int64(o.pid), p.site}})
 		}
 	}
 	slices.SortStableFunc(table.Rows, func(a, b Row) int {
@@ -365,7 +366,7 @@ func (s *fragScan) trendTable(owners []*fragOwner) (table Table, rising int64) {
 			at = s.window.ToNs + units.RoundInt(step*float64(f.HeldBack)) - s.t.Recording().FromNs
 		}
 		table.Rows = append(table.Rows, Row{Cells: []any{f.Direction(), series[0], slices.Max(series), series[len(series)-1], perMin, next, wrong, steady, at, f.Tau,
-			s.t.ordinalLabel(o.pid, o.device), int64(o.pid), o.name()}})
+			s.t.OrdinalLabel(o.pid, o.device), int64(o.pid), o.name()}})
 	}
 	return table, rising
 }
@@ -374,10 +375,10 @@ func (s *fragScan) momentTable(owners []*fragOwner) Table {
 	table := Table{Name: "moments", Title: "moments", Columns: fragMomentColumns, Aside: true}
 	for _, o := range owners {
 		for i, l := range o.levels {
-			table.Rows = append(table.Rows, Row{Cells: []any{s.moments[i] - s.t.Recording().FromNs, l.reserved, l.active, l.unused, l.kept, l.largest, s.t.ordinalLabel(o.pid, o.device), int64(o.pid), o.name()}})
+			table.Rows = append(table.Rows, Row{Cells: []any{s.moments[i] - s.t.Recording().FromNs, l.reserved, l.active, l.unused, l.kept, l.largest, s.t.OrdinalLabel(o.pid, o.device), int64(o.pid), o.name()}})
 		}
 	}
-	s.t.addRanks(&table)
+	addRanks(s.t, &table)
 	return table
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -124,7 +125,7 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 		for i := 0; i < 300 || w.last.Name == format.AllocatorAlloc; i++ {
 			w.step()
 		}
-		report, _, err := tp.timeline().Fragmentation(FragOptions{At: query.AtEnd, Request: 3 * mib})
+		report, _, err := Fragmentation(tp.timeline(), FragOptions{At: query.AtEnd, Request: 3 * mib})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,14 +221,14 @@ func fragTape(t testing.TB) *tape {
 	}
 	s.tp.unmap(20*second, 0x600000000000+16*mib, 4*mib)
 	pool := s.tp.api("cuMemPoolGetAttribute", 30*second, 0xf00, 0)
-	pool.Bytes, pool.Value = 200*mib, poolReservedCurrent
+	pool.Bytes, pool.Value = 200*mib, timeline.PoolReservedCurrent
 	pool = s.tp.api("cuMemPoolGetAttribute", 30*second+ms, 0xf00, 0)
-	pool.Bytes, pool.Value = 20*mib, poolUsedCurrent
+	pool.Bytes, pool.Value = 20*mib, timeline.PoolUsedCurrent
 	return s.tp
 }
 
 func TestFragmentationReport(t *testing.T) {
-	r, maps, err := fragTape(t).timeline().Fragmentation(FragOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true})
+	r, maps, err := Fragmentation(fragTape(t).timeline(), FragOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func TestFragmentationReport(t *testing.T) {
 func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 	tl := fragTape(t).timeline()
 	for toNs, want := range map[int64]string{epoch + 31*second: "rising", 0: "steady", epoch + 46*second: "rose"} {
-		r, _, err := tl.Fragmentation(FragOptions{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
+		r, _, err := Fragmentation(tl, FragOptions{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +270,7 @@ func TestFragmentationAtAMoment(t *testing.T) {
 		"a window": {FragOptions{Options: query.Options{Filter: query.Filter{ToNs: epoch + 11500*ms}}}, 10 * 14},
 		"too late": {FragOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
 	} {
-		r, _, err := tl.Fragmentation(c.opt)
+		r, _, err := Fragmentation(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +285,7 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	for i := range int64(50) {
 		tp.alloc(i*ms, us, 0x7f0000000000+i*64*mib, mib)
 	}
-	r, maps, err := tp.timeline().Fragmentation(FragOptions{Maps: true})
+	r, maps, err := Fragmentation(tp.timeline(), FragOptions{Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +321,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			}
 			largest, unused, hole = max(largest, hole), unused+hole, 0
 		}
-		report, _, err := tp.timeline().Fragmentation(FragOptions{At: query.AtEnd})
+		report, _, err := Fragmentation(tp.timeline(), FragOptions{At: query.AtEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +377,7 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 			r.Name = hostile
 		}
 	}
-	_, maps, err := tp.timeline().Fragmentation(FragOptions{})
+	_, maps, err := Fragmentation(tp.timeline(), FragOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,15 +412,15 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 		rec := tp.record()
 		before := ""
 		for range 3 {
-			tl, err := New(rec)
+			tl, err := timeline.Open(rec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			frag, _, err := tl.Fragmentation(FragOptions{Maps: true})
+			frag, _, err := Fragmentation(tl, FragOptions{Maps: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			oom, err := tl.OOM(query.Options{})
+			oom, err := OOM(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

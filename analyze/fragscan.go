@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -58,7 +59,7 @@ type pin struct {
 
 // fragScan looks at owners at moments.
 type fragScan struct {
-	t       *Timeline
+	t       *timeline.Timeline
 	opt     *FragOptions
 	window  query.Window
 	moments []int64
@@ -76,8 +77,8 @@ type fragScan struct {
 // maxFailureLooks bounds the failures at which owners are looked at beside the moments.
 const maxFailureLooks = 200
 
-func (t *Timeline) newFragScan(opt *FragOptions) *fragScan {
-	s := &fragScan{t: t, opt: opt, window: t.activity(&opt.Filter), owners: make(map[ownerKey]*fragOwner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
+func newFragScan(t *timeline.Timeline, opt *FragOptions) *fragScan {
+	s := &fragScan{t: t, opt: opt, window: t.Activity(&opt.Filter), owners: make(map[ownerKey]*fragOwner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
 	for i := range int64(mapMoments) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/mapMoments))
 	}
@@ -91,15 +92,15 @@ func (t *Timeline) newFragScan(opt *FragOptions) *fragScan {
 }
 
 // run replays the recording.
-func (s *fragScan) run() (*programMemory, error) {
+func (s *fragScan) run() (*timeline.Program, error) {
 	if err := s.findRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.replayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.driver(c) }, s.watch)
+	l, all, err := s.t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.driver(c) }, s.watch)
 	if err != nil {
 		return nil, err
 	}
-	return &programMemory{t: s.t, driver: l, allocators: all}, s.finish(all)
+	return &timeline.Program{T: s.t, Driver: l, Allocators: all}, s.finish(all)
 }
 
 // finish looks at owners at the moments after the last change.
@@ -124,8 +125,8 @@ func (s *fragScan) finish(all *caching.Set) error {
 
 // findRanges notes at which addresses each allocator ever had memory.
 func (s *fragScan) findRanges() error {
-	err := inOrder(s.t.allocations, s.t.streamAllocators(true), func(e *caching.Event) error {
-		key := s.t.allocators.Keys[e.Allocator]
+	err := timeline.InOrder(s.t.Allocations, s.t.StreamAllocators(true), func(e *caching.Event) error {
+		key := s.t.Allocators.Keys[e.Allocator]
 		if e.Op == caching.SegmentAllocated || e.Op == caching.SegmentMapped {
 			s.addRange(ownerKey{key.Pid, key.Device, false}, addressRange{e.Ptr, units.EndOf(e.Ptr, e.Bytes)})
 		}
@@ -134,7 +135,7 @@ func (s *fragScan) findRanges() error {
 	for key, r := range s.ranges {
 		s.ranges[key] = r.joined()
 	}
-	return s.t.wrap(err)
+	return s.t.Wrap(err)
 }
 
 // addRange keeps the list short where addresses are used again and again.
@@ -173,7 +174,7 @@ func (s *fragScan) ownerOf(a *caching.Allocator) *fragOwner {
 }
 
 func (s *fragScan) driver(c *ledger.Change) {
-	if c.Kind == ledger.Allocated && s.t.origins.Memory(c.Block.Origin) == format.MemoryAsync {
+	if c.Kind == ledger.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
 		s.pools = true
 	}
 }
@@ -302,11 +303,11 @@ func (s *fragScan) pinsOf(a *caching.Allocator) []*pin {
 
 // pinOf returns the place that allocated a block.
 func (s *fragScan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
-	site := s.t.blockSite(p.Origin)
+	site := s.t.BlockSite(p.Origin)
 	if found[site] == nil {
 		found[site] = &pin{site: site, oldestNs: p.SinceNs}
 		if p.Origin != origin.None {
-			found[site].stack = s.t.origins.List[p.Origin].Stack
+			found[site].stack = s.t.Origins.List[p.Origin].Stack
 		}
 	}
 	return found[site]
@@ -321,7 +322,7 @@ func (s *fragScan) watchReservations() error {
 	for pid, r := range ofAllocators {
 		ofAllocators[pid] = r.joined()
 	}
-	err := s.t.eachAddressCall(func(c *addressCall) {
+	err := eachAddressCall(s.t, func(c *addressCall) {
 		if c.what == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
 			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, units.EndOf(c.ptr, c.bytes)})
 		}
@@ -337,7 +338,7 @@ func (s *fragScan) watchReservations() error {
 	}
 	now := make(reservations)
 	moment := 0
-	err = s.t.eachAddressCall(func(c *addressCall) {
+	err = eachAddressCall(s.t, func(c *addressCall) {
 		for ; moment < len(s.moments) && s.moments[moment] < c.atNs; moment++ {
 			s.lookAtReservations(now, moment)
 		}
@@ -355,7 +356,7 @@ func (s *fragScan) lookAtReservations(now reservations, moment int) {
 	atNs := s.moments[moment]
 	spaces := make(map[ownerKey]*caching.Space)
 	for pid, list := range now {
-		if exit := s.t.facts.processes[pid].ExitNs; exit > 0 && exit < atNs {
+		if exit := s.t.Facts.Processes[pid].ExitNs; exit > 0 && exit < atNs {
 			continue
 		}
 		for _, r := range list {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -66,14 +67,14 @@ func (c *addressCall) before(o *addressCall) bool {
 
 // eachAddressCall yields the calls about addresses in order of effect, if the recording
 // has any reservation.
-func (t *Timeline) eachAddressCall(yield func(*addressCall)) error {
+func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	var kind format.Strings
-	var spans []span
+	var spans []timeline.Span
 	reserves := false
-	for _, s := range t.memory {
-		kind = s.group.StringsInto("kind", kind)
-		if err := s.group.Err(); err != nil {
-			return t.wrap(err)
+	for _, s := range t.Memory {
+		kind = s.Group.StringsInto("kind", kind)
+		if err := s.Group.Err(); err != nil {
+			return t.Wrap(err)
 		}
 		if slices.ContainsFunc(kind.Dict, func(k string) bool { _, ok := addressKinds[k]; return ok }) {
 			spans = append(spans, s)
@@ -83,15 +84,15 @@ func (t *Timeline) eachAddressCall(yield func(*addressCall)) error {
 	if !reserves {
 		return nil
 	}
-	err := inOrder(spans, stream[addressCall]{
-		load: func(s span) ([]addressCall, error) { return t.loadAddressCalls(s.group) },
-		at:   func(c *addressCall) int64 { return c.atNs },
-		less: (*addressCall).before,
+	err := timeline.InOrder(spans, timeline.Stream[addressCall]{
+		Load: func(s timeline.Span) ([]addressCall, error) { return loadAddressCalls(t, s.Group) },
+		At:   func(c *addressCall) int64 { return c.atNs },
+		Less: (*addressCall).before,
 	}, func(c *addressCall) error { yield(c); return nil })
-	return t.wrap(err)
+	return t.Wrap(err)
 }
 
-func (t *Timeline) loadAddressCalls(g *format.Group) ([]addressCall, error) {
+func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, error) {
 	kind := g.Strings("kind")
 	start, dur, ptr, bytes := g.Int64("start_ns", nil), g.Int64("dur_ns", nil), g.Int64("ptr", nil), g.Int64("bytes", nil)
 	context := g.Int64("context", nil)
@@ -105,13 +106,13 @@ func (t *Timeline) loadAddressCalls(g *format.Group) ([]addressCall, error) {
 		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 || bytes[i] <= 0 || bytes[i] > ledger.AddressSpace {
 			continue
 		}
-		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.deviceOf(pid[i], context[i], device[i]), what}
+		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOf(pid[i], context[i], device[i]), what}
 		if what == addressReserve {
 			c.atNs = units.EndOf(start[i], dur[i])
 		}
 		rows = append(rows, c)
 	}
-	sortNearly(rows, (*addressCall).before)
+	timeline.SortNearly(rows, (*addressCall).before)
 	return rows, nil
 }
 

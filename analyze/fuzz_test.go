@@ -13,30 +13,33 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
 // everyReport runs all reports; it returns the first error.
 func everyReport(rec *format.Recording) error {
-	tl, err := New(rec)
+	tl, err := timeline.Open(rec)
 	if err != nil {
 		return err
 	}
 	for _, by := range []string{"site", "size"} {
-		leaks, err := tl.Leaks(query.Options{GroupBy: by})
+		leaks, err := Leaks(tl, query.Options{GroupBy: by})
 		if err != nil {
 			return err
 		}
-		summary, err := tl.Summary(query.Options{Filter: query.Filter{Devices: []int32{0}}})
+		summary, err := Summary(tl, query.Options{Filter: query.Filter{Devices: []int32{0}}})
 		if err != nil {
 			return err
 		}
-		stacks, err := tl.Stacks(query.Options{Sort: "site"})
+		stacks, err := Stacks(tl, query.Options{Sort: "site"})
 		if err != nil {
 			return err
 		}
-		rules, err := tl.Rules(RuleOptions{})
+		rules, err := CheckRules(tl, RuleOptions{})
 		if err != nil {
 			return err
 		}
@@ -49,27 +52,27 @@ func everyReport(rec *format.Recording) error {
 			}
 		}
 	}
-	p, _, _, err := tl.HeapProfile(query.Options{})
+	p, _, _, err := HeapProfile(tl, query.Options{})
 	if err != nil {
 		return err
 	}
 	if err := p.Write(io.Discard); err != nil {
 		return err
 	}
-	if _, err := tl.Memory(0); err != nil {
+	if _, err := state.ReadMemory(tl, 0); err != nil {
 		return err
 	}
-	if _, err := tl.Allocators(0); err != nil {
+	if _, err := state.ReadAllocators(tl, 0); err != nil {
 		return err
 	}
-	frag, pictures, err := tl.Fragmentation(FragOptions{Maps: true})
+	frag, pictures, err := Fragmentation(tl, FragOptions{Maps: true})
 	if err != nil {
 		return err
 	}
-	if _, err := tl.Hang(HangOptions{}); err != nil {
+	if _, err := Hang(tl, HangOptions{}); err != nil {
 		return err
 	}
-	oom, err := tl.OOM(query.Options{})
+	oom, err := OOM(tl, query.Options{})
 	if err != nil {
 		return err
 	}
@@ -85,7 +88,7 @@ func everyReport(rec *format.Recording) error {
 			return err
 		}
 	}
-	_, err = tl.Perfetto(io.Discard, PerfettoOptions{})
+	_, err = Perfetto(tl, io.Discard, PerfettoOptions{})
 	return err
 }
 
@@ -108,7 +111,7 @@ func FuzzAnalyze(f *testing.F) {
 		tp.add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: epoch + 60 + int64(i), Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 2 << 20, ReservedBytes: 2 << 20})
 	}
 	tp.memory(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
-	tp.alloc(80, 1, 0, 1<<30).Result = resultOutOfMemory
+	tp.alloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
 	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`})
 	tp.exit(42, second)
 	tp.record()
@@ -190,7 +193,7 @@ func TestRowsOfAnyValue(t *testing.T) {
 		kinds := []string{format.KindAlloc, format.KindFree, format.KindMap, format.KindUnmap, format.KindRetain, format.KindBorrow, format.KindReturn, format.KindAPI, format.KindLaunch, format.KindSync, format.KindStack, format.KindNVML, format.KindXid,
 			format.KindProcess, format.KindLost, format.KindDevice, "of a later version"}
 		memories := []string{"", format.MemoryDevice, format.MemoryPhysical, format.MemoryArray, format.MemoryIPC, format.MemoryExternal, format.MemoryRegistered, "of a later version"}
-		callNames := slices.Concat([]string{"", "memory", catalog.MetricMemoryUsed, hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(apiNames)))
+		callNames := slices.Concat([]string{"", "memory", catalog.MetricMemoryUsed, hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(timeline.APINames)))
 		for range 600 {
 			row := tp.add(format.Row{
 				Kind: kinds[r.IntN(len(kinds))], StartNs: wild(), DurNs: wild(), Pid: int32(wild()), Tid: int32(wild()), Device: int32(wild()),
@@ -210,7 +213,7 @@ func TestRowsOfAnyValue(t *testing.T) {
 		if err := everyReport(rec); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
-		tl, err := New(rec)
+		tl, err := timeline.Open(rec)
 		if err != nil {
 			t.Fatal(err)
 		}

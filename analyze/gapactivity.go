@@ -7,7 +7,9 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -15,10 +17,10 @@ import (
 
 // gapActivity is what the thread that ended a gap did in it.
 type gapActivity struct {
-	byCall  map[callName]int64 // ns inside of the gap, calls inside of others left out
-	longest callRow            // of these calls, without strings
-	mostNs  int64              // of longest, inside of the gap
-	site    string             // of longest
+	byCall  map[calls.Name]int64 // ns inside of the gap, calls inside of others left out
+	longest calls.Call           // of these calls, without strings
+	mostNs  int64                // of longest, inside of the gap
+	site    string               // of longest
 }
 
 // inCUDA is how much of the gap the thread was inside of calls.
@@ -42,8 +44,8 @@ func (u *gapUse) watch() error {
 	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for i := range u.list {
 		g := &u.list[i]
-		g.doing.byCall = make(map[callName]int64)
-		th := g.ended.thread()
+		g.doing.byCall = make(map[calls.Name]int64)
+		th := g.ended.Thread()
 		if watches[th] == nil {
 			watches[th] = new(gapWatch)
 		}
@@ -58,14 +60,14 @@ func (u *gapUse) watch() error {
 			w.until = append(w.until, latest)
 		}
 	}
-	for _, spans := range [][]span{u.t.calls, u.t.memory} {
+	for _, spans := range [][]timeline.Span{u.T.Calls, u.T.Memory} {
 		for _, s := range spans {
-			if len(u.list) == 0 || s.firstNs > whole.ToNs {
+			if len(u.list) == 0 || s.FirstNs > whole.ToNs {
 				continue
 			}
-			u.watchGroup(s.group, watches, gapTimes(u.list))
-			if err := s.group.Err(); err != nil {
-				return u.t.wrap(err)
+			u.watchGroup(s.Group, watches, gapTimes(u.list))
+			if err := s.Group.Err(); err != nil {
+				return u.T.Wrap(err)
 			}
 		}
 	}
@@ -92,37 +94,37 @@ func gapTimes(list []launchGap) []query.Window {
 
 // watchGroup reads when calls were, and the rest where some were in a gap.
 func (u *gapUse) watchGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
-	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
+	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
 	var hits []int
 	next := 0 // of times; calls are nearly in order
-	for i, start := range u.start {
+	for i, start := range u.Start {
 		for next > 0 && times[next-1].ToNs > start {
 			next--
 		}
 		for next < len(times) && times[next].ToNs <= start {
 			next++
 		}
-		if next < len(times) && times[next].FromNs < units.EndOf(start, u.dur[i]) {
+		if next < len(times) && times[next].FromNs < units.EndOf(start, u.Dur[i]) {
 			hits = append(hits, i)
 		}
 	}
 	if len(hits) == 0 {
 		return
 	}
-	u.kind, u.name, u.flags = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name), g.Int32("flags", u.flags)
-	u.pid, u.tid, u.parent = g.Int32("pid", u.pid), g.Int32("tid", u.tid), g.Int64("parent_start_ns", u.parent)
-	u.sites.read(g)
+	u.Kind, u.Name, u.Flags = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.Int32("flags", u.Flags)
+	u.Pid, u.Tid, u.Parent = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid), g.Int64("parent_start_ns", u.Parent)
+	u.Sites.Read(g)
 	if g.Err() != nil {
 		return
 	}
 	for _, i := range hits {
-		w := watches[origin.Thread{Pid: u.pid[i], Tid: u.tid[i]}]
-		if w == nil || u.parent[i] != 0 || u.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+		w := watches[origin.Thread{Pid: u.Pid[i], Tid: u.Tid[i]}]
+		if w == nil || u.Parent[i] != 0 || u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			continue
 		}
-		end := units.EndOf(u.start[i], u.dur[i])
-		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].fromNs >= end }) - 1; k >= 0 && w.until[k] > u.start[i]; k-- {
-			if w.gaps[k].toNs > u.start[i] {
+		end := units.EndOf(u.Start[i], u.Dur[i])
+		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].fromNs >= end }) - 1; k >= 0 && w.until[k] > u.Start[i]; k-- {
+			if w.gaps[k].toNs > u.Start[i] {
 				u.note(w.gaps[k], i, end)
 			}
 		}
@@ -132,11 +134,11 @@ func (u *gapUse) watchGroup(g *format.Group, watches map[origin.Thread]*gapWatch
 // note adds row i, a call that ends at endNs, to what was done in a gap.
 func (u *gapUse) note(g *launchGap, i int, endNs int64) {
 	a := &g.doing
-	ns := min(endNs, g.toNs) - max(u.start[i], g.fromNs)
-	a.byCall[callName{u.kind.At(i), u.name.At(i)}] += ns
-	if ns > a.mostNs || ns == a.mostNs && u.start[i] < a.longest.startNs {
-		a.mostNs, a.longest = ns, callRow{startNs: u.start[i], endNs: endNs, stack: u.sites.stack[i]}
-		a.site = u.names.List[u.sites.at(i)]
+	ns := min(endNs, g.toNs) - max(u.Start[i], g.fromNs)
+	a.byCall[calls.Name{Kind: u.Kind.At(i), Name: u.Name.At(i)}] += ns
+	if ns > a.mostNs || ns == a.mostNs && u.Start[i] < a.longest.StartNs {
+		a.mostNs, a.longest = ns, calls.Call{StartNs: u.Start[i], EndNs: endNs, Stack: u.Sites.Stack[i]}
+		a.site = u.Names.List[u.Sites.At(i)]
 	}
 }
 
@@ -146,10 +148,10 @@ const outsideCUDA = "outside CUDA"
 // most returns what took the largest part of a gap: a call, or what is in none.
 func (g *launchGap) most() (what string, ns int64) {
 	what, ns = outsideCUDA, max(0, g.durNs()-g.doing.inCUDA())
-	keys := slices.SortedFunc(maps.Keys(g.doing.byCall), func(a, b callName) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.kind, b.kind)) })
+	keys := slices.SortedFunc(maps.Keys(g.doing.byCall), func(a, b calls.Name) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
 	for _, k := range keys {
 		if n := g.doing.byCall[k]; n > ns {
-			what, ns = k.name, n
+			what, ns = k.Name, n
 		}
 	}
 	return what, ns
@@ -158,7 +160,7 @@ func (g *launchGap) most() (what string, ns int64) {
 // inKind is how much of a gap the thread was in calls of kinds.
 func (g *launchGap) inKind(kinds ...string) (ns int64) {
 	for k, n := range g.doing.byCall {
-		if slices.Contains(kinds, k.kind) {
+		if slices.Contains(kinds, k.Kind) {
 			ns += n
 		}
 	}
@@ -202,7 +204,7 @@ func (u *gapUse) gapTable() Table {
 	if !sampled {
 		hide(table.Columns, "gpu")
 	}
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	return table
 }
 
@@ -212,11 +214,11 @@ func (u *gapUse) gapRow(g *launchGap) Row {
 	copying := g.inKind(format.KindMemcpy, format.KindMemset)
 	other := g.inKind(format.KindAPI, format.KindLaunch)
 	inside := g.doing.inCUDA()
-	ended := cmp.Or(u.names.List[g.ended.kernel], u.names.List[g.ended.name])
-	evidence := fmt.Sprintf("thread %s was %s for %s of it", u.t.threadLabel(g.ended.thread()), where(what), units.Duration(ns))
-	stack := g.ended.stack
+	ended := cmp.Or(u.Names.List[g.ended.Kernel], u.Names.List[g.ended.Name])
+	evidence := fmt.Sprintf("thread %s was %s for %s of it", u.T.ThreadLabel(g.ended.Thread()), where(what), units.Duration(ns))
+	stack := g.ended.Stack
 	if what != outsideCUDA {
-		stack = g.doing.longest.stack
+		stack = g.doing.longest.Stack
 		evidence += ", called from"
 	} else {
 		evidence += "; the launch that ended it came from"
@@ -225,9 +227,9 @@ func (u *gapUse) gapRow(g *launchGap) Row {
 	if b := g.busy; b.ok {
 		gpu, busyMin, busyMax = b.word(), b.minPct, b.maxPct
 	}
-	return Row{stack: stack, Evidence: evidence, Cells: []any{g.durNs(), g.fromNs - u.t.Recording().FromNs, int64(g.track.pid), u.trackDevice(g.track), int64(g.ended.tid),
+	return Row{stack: stack, Evidence: evidence, Cells: []any{g.durNs(), g.fromNs - u.T.Recording().FromNs, int64(g.track.pid), u.trackDevice(g.track), int64(g.ended.Tid),
 		units.Percent(ns, g.durNs()), waiting, copying, inside - waiting - copying - other, other, max(0, g.durNs()-inside), gpu, busyMin, busyMax,
-		units.Known(g.doing.site), ended, u.names.List[g.ended.site], what}}
+		units.Known(g.doing.site), ended, u.Names.List[g.ended.Site], what}}
 }
 
 // where is what a thread did, as part of a sentence.

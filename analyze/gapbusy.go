@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
@@ -41,21 +42,21 @@ const utilizationNs = int64(1e9)
 
 // askSamples notes for the gaps that are told how busy the GPU was: of several devices of the process, the busiest one.
 func (u *gapUse) askSamples() {
-	samples := &gpuUse{t: u.t, window: u.t.Recording(), filter: new(query.Filter), devices: make(map[int32]map[string]*series)}
-	samples.collect()
+	samples := &metric.Devices{T: u.T, Window: u.T.Recording(), Filter: new(query.Filter), Devices: make(map[int32]map[string]*metric.Series)}
+	samples.Collect()
 	for i := range u.list {
 		g := &u.list[i]
 		for track := range u.tracks {
 			if track.pid != g.track.pid || track.device == allDevices || g.track.device != allDevices && track.device != g.track.device {
 				continue
 			}
-			index, paired := u.t.facts.nvmlDevice(track.pid, track.device)
+			index, paired := u.T.Facts.NVMLDevice(track.pid, track.device)
 			if !paired {
 				continue
 			}
-			b := samples.devices[index][catalog.MetricSMActive].busyByAverages(g.fromNs, g.toNs)
+			b := busyByAverages(samples.Devices[index][catalog.MetricSMActive], g.fromNs, g.toNs)
 			if !b.ok {
-				b = samples.devices[index][catalog.MetricGPUBusy].busyInside(g.fromNs, g.toNs)
+				b = busyInside(samples.Devices[index][catalog.MetricGPUBusy], g.fromNs, g.toNs)
 			}
 			if b.ok {
 				g.busy = gapBusy{max(g.busy.minPct, b.minPct), max(g.busy.maxPct, b.maxPct), true}
@@ -66,15 +67,15 @@ func (u *gapUse) askSamples() {
 
 // busyByAverages bounds how busy a device was. Each sample is the average since the one before: of the part of that time which lies
 // outside of the gap, nothing or everything may have been busy.
-func (s *series) busyByAverages(fromNs, toNs int64) gapBusy {
+func busyByAverages(s *metric.Series, fromNs, toNs int64) gapBusy {
 	if s == nil {
 		return gapBusy{}
 	}
 	var covered, low, high float64
-	for i := max(1, s.after(fromNs)); i < len(s.values) && s.atNs[i-1] < toNs; i++ {
-		span := float64(s.atNs[i] - s.atNs[i-1])
-		overlap := float64(min(toNs, s.atNs[i]) - max(fromNs, s.atNs[i-1]))
-		busy := min(1, max(0, s.values[i]/100)) * span
+	for i := max(1, seriesAfter(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
+		span := float64(s.AtNs[i] - s.AtNs[i-1])
+		overlap := float64(min(toNs, s.AtNs[i]) - max(fromNs, s.AtNs[i-1]))
+		busy := min(1, max(0, s.Values[i]/100)) * span
 		covered += overlap
 		low += max(0, busy-(span-overlap))
 		high += min(overlap, busy)
@@ -86,13 +87,13 @@ func (s *series) busyByAverages(fromNs, toNs int64) gapBusy {
 }
 
 // busyInside averages samples that are about nothing but the gap.
-func (s *series) busyInside(fromNs, toNs int64) gapBusy {
+func busyInside(s *metric.Series, fromNs, toNs int64) gapBusy {
 	if s == nil {
 		return gapBusy{}
 	}
 	var sum, n float64
-	for i := s.after(fromNs + utilizationNs - 1); i < len(s.values) && s.atNs[i] <= toNs; i++ {
-		sum += min(100, max(0, s.values[i]))
+	for i := seriesAfter(s, fromNs+utilizationNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
+		sum += min(100, max(0, s.Values[i]))
 		n++
 	}
 	if n == 0 {
@@ -101,7 +102,7 @@ func (s *series) busyInside(fromNs, toNs int64) gapBusy {
 	return gapBusy{sum / n, sum / n, true}
 }
 
-// after is the first sample later than a time.
-func (s *series) after(ns int64) int {
-	return sort.Search(len(s.atNs), func(i int) bool { return s.atNs[i] > ns })
+// seriesAfter is the first sample later than a time.
+func seriesAfter(s *metric.Series, ns int64) int {
+	return sort.Search(len(s.AtNs), func(i int) bool { return s.AtNs[i] > ns })
 }

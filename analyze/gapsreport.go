@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -36,7 +38,7 @@ var gapSizes = []struct {
 
 // gapUse looks for intervals without launches.
 type gapUse struct {
-	*callReader
+	*calls.Reader
 	minNs  int64
 	keep   int
 	tracks map[gapTrack]*trackGaps
@@ -62,7 +64,7 @@ type trackGaps struct {
 type launchGap struct {
 	track        gapTrack
 	fromNs, toNs int64
-	ended        callRow // the launch that ended it
+	ended        calls.Call // the launch that ended it
 	doing        gapActivity
 	busy         gapBusy
 }
@@ -79,12 +81,12 @@ func (g *launchGap) longer(o *launchGap) int {
 
 // Gaps reports intervals in which a process gave no work to the GPU: how many and how long, what the launching thread did in the
 // longest ones, and whether the GPU was idle. It returns a *SortError for a column that there is not.
-func (t *Timeline) Gaps(opt GapOptions) (*Report, error) {
-	if err := t.needs("gaps"); err != nil {
+func Gaps(t *timeline.Timeline, opt GapOptions) (*Report, error) {
+	if err := needClasses(t, "gaps"); err != nil {
 		return nil, err
 	}
-	u := newGapUse(t.newCallReader(&opt.Filter, format.KindLaunch), cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, mostGaps))
-	counts, err := t.countsWhile(func() error { return u.each(u.add) })
+	u := newGapUse(calls.NewReader(t, &opt.Filter, format.KindLaunch), cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, mostGaps))
+	counts, err := calls.CountsWhile(t, func() error { return u.Each(u.add) })
 	if err != nil {
 		return nil, err
 	}
@@ -93,12 +95,12 @@ func (t *Timeline) Gaps(opt GapOptions) (*Report, error) {
 	if err := u.watch(); err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "gaps", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	r := &Report{Command: "gaps", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
 	result := ""
 	if len(u.tracks) == 0 {
 		result = "no launches in the window"
-		if len(u.seen.Pids) > 0 {
-			r.NoMatch = u.seen.Explain(&opt.Filter)
+		if len(u.Seen.Pids) > 0 {
+			r.NoMatch = u.Seen.Explain(&opt.Filter)
 		}
 	}
 	r.Facts = fill(gapFacts, result, u.minNs)
@@ -107,24 +109,24 @@ func (t *Timeline) Gaps(opt GapOptions) (*Report, error) {
 	if err := gaps.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	t.addStacks(&gaps, &opt.Options)
+	addStacks(t, &gaps, &opt.Options)
 	r.Tables = []Table{u.trackTable(), u.sizeTable(), gaps}
 	return r, nil
 }
 
-func newGapUse(r *callReader, minNs int64, keep int) *gapUse {
-	return &gapUse{callReader: r, minNs: minNs, keep: keep, tracks: make(map[gapTrack]*trackGaps)}
+func newGapUse(r *calls.Reader, minNs int64, keep int) *gapUse {
+	return &gapUse{Reader: r, minNs: minNs, keep: keep, tracks: make(map[gapTrack]*trackGaps)}
 }
 
 // add looks at a launch. What did not run ends no gap: failed launches, and captured ones.
-func (u *gapUse) add(c *callRow) error {
-	if c.failed() || c.flags&(format.FlagCaptured|format.FlagAbandoned) != 0 {
+func (u *gapUse) add(c *calls.Call) error {
+	if c.Failed() || c.Flags&(format.FlagCaptured|format.FlagAbandoned) != 0 {
 		return nil
 	}
-	if last := &u.last; last.device == nil || last.track != (gapTrack{c.pid, c.device}) {
-		*last = lastTrack{gapTrack{c.pid, c.device}, u.track(gapTrack{c.pid, allDevices}, c.startNs), u.track(gapTrack{c.pid, c.device}, c.startNs)}
+	if last := &u.last; last.device == nil || last.track != (gapTrack{c.Pid, c.Device}) {
+		*last = lastTrack{gapTrack{c.Pid, c.Device}, u.track(gapTrack{c.Pid, allDevices}, c.StartNs), u.track(gapTrack{c.Pid, c.Device}, c.StartNs)}
 	}
-	u.launch(gapTrack{c.pid, allDevices}, u.last.process, c, &u.ofProcess)
+	u.launch(gapTrack{c.Pid, allDevices}, u.last.process, c, &u.ofProcess)
 	u.launch(u.last.track, u.last.device, c, &u.ofDevice)
 	return nil
 }
@@ -145,16 +147,16 @@ func (u *gapUse) track(track gapTrack, startNs int64) *trackGaps {
 	return s
 }
 
-func (u *gapUse) launch(track gapTrack, s *trackGaps, c *callRow, longest *[]launchGap) {
+func (u *gapUse) launch(track gapTrack, s *trackGaps, c *calls.Call, longest *[]launchGap) {
 	s.launches++
-	end := c.endNs
-	if c.flags&format.FlagNoReturn != 0 {
+	end := c.EndNs
+	if c.Flags&format.FlagNoReturn != 0 {
 		s.unreturned++
-		end = c.startNs
+		end = c.StartNs
 	}
-	blind := u.t.blindNs(s.untilNs, c.startNs)
+	blind := u.T.GapNs(s.untilNs, c.StartNs)
 	s.blindNs += blind
-	if between := c.startNs - s.untilNs; between > 0 && s.launches > 1 && blind == 0 {
+	if between := c.StartNs - s.untilNs; between > 0 && s.launches > 1 && blind == 0 {
 		size := 0
 		for between >= gapSizes[size].belowNs {
 			size++
@@ -163,14 +165,14 @@ func (u *gapUse) launch(track gapTrack, s *trackGaps, c *callRow, longest *[]lau
 		s.all[size].ns += between
 		if between >= u.minNs {
 			s.gaps.Add(between)
-			u.remember(longest, launchGap{track: track, fromNs: s.untilNs, toNs: c.startNs}, c)
+			u.remember(longest, launchGap{track: track, fromNs: s.untilNs, toNs: c.StartNs}, c)
 		}
 	}
-	s.untilNs = max(s.untilNs, min(end, u.window.ToNs))
+	s.untilNs = max(s.untilNs, min(end, u.Window.ToNs))
 }
 
 // remember keeps the longest gaps.
-func (u *gapUse) remember(longest *[]launchGap, g launchGap, c *callRow) {
+func (u *gapUse) remember(longest *[]launchGap, g launchGap, c *calls.Call) {
 	shorter := func(a, b launchGap) bool { return b.longer(&a) < 0 }
 	if len(*longest) < u.keep {
 		g.ended = *c
@@ -268,15 +270,15 @@ func (u *gapUse) trackTable() Table {
 	table := Table{Name: "processes", Title: "time without launches", Columns: trackColumns, Aside: true, Spare: []string{"gap_med_ns", "lead_ns"}}
 	for _, track := range u.sortedTracks() {
 		s := u.tracks[track]
-		end := u.window.ToNs
-		if exit := u.t.facts.processes[track.pid].ExitNs; exit > 0 {
+		end := u.Window.ToNs
+		if exit := u.T.Facts.Processes[track.pid].ExitNs; exit > 0 {
 			end = min(end, exit)
 		}
-		name, _ := u.t.processName(track.pid)
+		name, _ := u.T.ProcessName(track.pid)
 		table.Rows = append(table.Rows, Row{Cells: []any{s.gaps.Count, s.gaps.SumNs, units.Percent(s.gaps.SumNs, s.seenNs()), s.gaps.At(0.5), s.gaps.At(0.95), s.gaps.Most(),
-			s.launches, s.unreturned, s.firstNs - u.window.FromNs, max(0, end-s.untilNs), int64(track.pid), units.Known(name), u.trackDevice(track)}})
+			s.launches, s.unreturned, s.firstNs - u.Window.FromNs, max(0, end-s.untilNs), int64(track.pid), units.Known(name), u.trackDevice(track)}})
 	}
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	return table
 }
 
@@ -285,7 +287,7 @@ func (u *gapUse) trackDevice(track gapTrack) string {
 	if track.device == allDevices {
 		return "all"
 	}
-	return u.t.ordinalLabel(track.pid, track.device)
+	return u.T.OrdinalLabel(track.pid, track.device)
 }
 
 var sizeColumns = []Column{
@@ -308,6 +310,6 @@ func (u *gapUse) sizeTable() Table {
 			}
 		}
 	}
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	return table
 }

@@ -7,89 +7,52 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-const (
-	almostIdlePct   = 0.05 // GPM measures fractions: what is shown as 0.0 % is idle
-	worthTellingPct = 1.0  // less throttling is not worth a verdict
-	fullMemoryShare = 0.95
-)
+const worthTellingPct = 1.0 // less throttling is not worth a verdict
 
-// gpuUse is what the samples in the window say of each device.
-type gpuUse struct {
-	t       *Timeline
-	window  query.Window
-	filter  *query.Filter
-	devices map[int32]map[string]*series
-}
+const fullMemoryShare = 0.95
 
 // GPU reports what NVML said of the GPUs: how busy they were, what held them down, and in which health they are.
-func (t *Timeline) GPU(opt query.Options) (*Report, error) {
-	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
+func GPU(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
-	u := &gpuUse{t: t, window: opt.Window(t.Recording()), filter: &opt.Filter, devices: make(map[int32]map[string]*series)}
-	u.collect()
-	r := &Report{Command: "gpu", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
-	if len(u.devices) == 0 {
-		r.NoMatch = u.noSamples()
+	u := &metricpkg.Devices{T: t, Window: opt.Window(t.Recording()), Filter: &opt.Filter, Devices: make(map[int32]map[string]*metricpkg.Series)}
+	u.Collect()
+	r := &Report{Command: "gpu", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
+	if len(u.Devices) == 0 {
+		r.NoMatch = noSamples(u)
 	}
-	throttling, health := u.throttleTable(), u.healthTable()
-	verdicts := u.verdicts()
-	metrics := u.metricTable()
+	throttling, health := throttleTable(u), healthTable(u)
+	verdicts := gpuVerdicts(u)
+	metrics := metricTable(u)
 	if err := metrics.arrange("", opt.Top); err != nil {
 		return nil, err
 	}
-	r.Totals = u.totals(&verdicts)
-	r.Tables = []Table{verdicts, throttling, health, u.processTable(), metrics}
+	r.Totals = totalsOfGPUs(u, &verdicts)
+	r.Tables = []Table{verdicts, throttling, health, processTable(u), metrics}
 	return r, nil
 }
 
-// collect sorts the samples by device and metric. What is no number was not measured.
-func (u *gpuUse) collect() {
-	f := &u.t.facts
-	for _, s := range f.samples {
-		if s.atNs < u.window.FromNs || s.atNs > u.window.ToNs || math.IsNaN(s.value) || math.IsInf(s.value, 0) ||
-			len(u.filter.Devices) > 0 && !slices.Contains(u.filter.Devices, s.device) {
-			continue
-		}
-		of := u.devices[s.device]
-		if of == nil {
-			of = make(map[string]*series)
-			u.devices[s.device] = of
-		}
-		name := f.metrics.List[s.metric]
-		if of[name] == nil {
-			of[name] = new(series)
-		}
-		of[name].atNs, of[name].values = append(of[name].atNs, s.atNs), append(of[name].values, s.value)
-	}
-	for _, of := range u.devices {
-		for _, s := range of {
-			s.weigh()
-		}
-	}
-}
-
-func (u *gpuUse) noSamples() *query.NoMatch {
+func noSamples(u *metricpkg.Devices) *query.NoMatch {
 	devices := make(map[int32]bool)
-	for _, s := range u.t.facts.samples {
-		devices[s.device] = true
+	for _, s := range u.T.Facts.Samples {
+		devices[s.Device] = true
 	}
 	if len(devices) == 0 {
 		return nil
 	}
-	return query.FirstNoMatch(query.NewNoMatch("device", u.filter.Devices, devices, func(v int32) string { return strconv.Itoa(int(v)) }))
+	return query.FirstNoMatch(query.NewNoMatch("device", u.Filter.Devices, devices, func(v int32) string { return strconv.Itoa(int(v)) }))
 }
-
-// sorted lists the devices.
-func (u *gpuUse) sorted() []int32 { return slices.Sorted(maps.Keys(u.devices)) }
 
 var gpuMetricColumns = []Column{
 	gpuColumn, gpuNameColumn,
@@ -111,22 +74,22 @@ var (
 )
 
 // metricTable has a row per device and metric.
-func (u *gpuUse) metricTable() Table {
+func metricTable(u *metricpkg.Devices) Table {
 	table := Table{Name: "metrics", Title: "metrics", Columns: slices.Clone(gpuMetricColumns), Spare: []string{"samples", "min", "last", "p95", "course"}}
 	counters := false
-	for _, device := range u.sorted() {
-		of := u.devices[device]
+	for _, device := range u.Sorted() {
+		of := u.Devices[device]
 		for _, name := range slices.Sorted(maps.Keys(of)) {
 			s, unit := of[name], catalog.UnitOf(name)
 			value := func(v float64) any { return catalog.Measured{Value: v, Unit: unit} }
-			cells := []any{int64(device), u.t.gpuName(device), name, int64(len(s.values)), nil, nil, nil, nil, value(s.last()), nil, nil}
+			cells := []any{int64(device), u.T.GPUName(device), name, int64(len(s.Values)), nil, nil, nil, nil, value(s.Last()), nil, nil}
 			if name == catalog.MetricReasons { // a mask: what its bits say is told above
 			} else if catalog.IsCounter(name) {
-				cells[9], counters = value(s.grown()), true
+				cells[9], counters = value(s.Grown()), true
 			} else {
-				cells[4], cells[5], cells[6], cells[7] = value(slices.Min(s.values)), value(s.mean()), value(s.quantile(0.95)), value(slices.Max(s.values))
-				if slices.Min(s.values) != slices.Max(s.values) {
-					cells[10] = s.course(u.window)
+				cells[4], cells[5], cells[6], cells[7] = value(slices.Min(s.Values)), value(s.Mean()), value(s.Quantile(0.95)), value(slices.Max(s.Values))
+				if slices.Min(s.Values) != slices.Max(s.Values) {
+					cells[10] = s.Course(u.Window)
 				}
 			}
 			table.Rows = append(table.Rows, Row{Cells: cells})
@@ -138,33 +101,14 @@ func (u *gpuUse) metricTable() Table {
 	return table
 }
 
-// busy is how busy a device was, by the best metric that there is.
-type busy struct {
-	pct, idlePct float64
-	text         string // with both
-}
-
-// busyOf returns how busy a device was: GPM measures the SMs, utilization only says that some kernel ran.
-func (u *gpuUse) busyOf(device int32) (busy, bool) {
-	of := u.devices[device]
-	idle := func(v float64) bool { return v < almostIdlePct }
-	if s := of[catalog.MetricSMActive]; s != nil {
-		return busy{s.mean(), s.share(idle), "was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time"}, true
+// gpuEnergy returns the joules a device used and how that is known.
+func gpuEnergy(u *metricpkg.Devices, device int32) (joules float64, how string, ok bool) {
+	of := u.Devices[device]
+	if s := of[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
+		return s.Grown() / 1e3, "its energy counter", true
 	}
-	if s := of[catalog.MetricGPUBusy]; s != nil {
-		return busy{s.mean(), s.share(idle), "ran some kernel %.1f %% of the time (GPU utilization), idle %.1f %%"}, true
-	}
-	return busy{}, false
-}
-
-// energy returns the joules a device used and how that is known.
-func (u *gpuUse) energy(device int32) (joules float64, how string, ok bool) {
-	of := u.devices[device]
-	if s := of[catalog.MetricEnergy]; s != nil && len(s.values) > 1 {
-		return s.grown() / 1e3, "its energy counter", true
-	}
-	if s := of[catalog.MetricPower]; s != nil && len(s.values) > 1 {
-		return s.mean() / 1e3 * s.totalNs() / 1e9, "power samples", true
+	if s := of[catalog.MetricPower]; s != nil && len(s.Values) > 1 {
+		return s.Mean() / 1e3 * s.TotalNs() / 1e9, "power samples", true
 	}
 	return 0, "", false
 }
@@ -179,31 +123,31 @@ var gpuVerdictColumns = []Column{
 // Levels of verdicts.
 var verdictLevels = []string{"problem", "notice", "info"}
 
-// verdicts lists what stands out of each device, problems first.
-func (u *gpuUse) verdicts() Table {
+// gpuVerdicts lists what stands out of each device, problems first.
+func gpuVerdicts(u *metricpkg.Devices) Table {
 	table := Table{Name: "verdicts", Title: "what stands out", Columns: gpuVerdictColumns, Aside: true}
-	if len(u.t.facts.samples) == 0 {
+	if len(u.T.Facts.Samples) == 0 {
 		table.Rows = append(table.Rows, Row{Cells: []any{verdictLevels[1], nil, nil, "the recording has no NVML samples: nothing is known of the GPUs"}})
 	}
-	for _, device := range u.sorted() {
+	for _, device := range u.Sorted() {
 		add := func(level int, action, format string, args ...any) {
 			table.Rows = append(table.Rows, Row{Evidence: action,
-				Cells: []any{verdictLevels[level], int64(device), u.t.gpuName(device), fmt.Sprintf("GPU %d ", device) + fmt.Sprintf(format, args...)}})
+				Cells: []any{verdictLevels[level], int64(device), u.T.GPUName(device), fmt.Sprintf("GPU %d ", device) + fmt.Sprintf(format, args...)}})
 		}
-		if b, ok := u.busyOf(device); ok {
-			add(2, "", b.text, b.pct, b.idlePct)
+		if b, ok := u.BusyOf(device); ok {
+			add(2, "", b.Text, b.Pct, b.IdlePct)
 		}
-		u.throttleVerdict(device, add)
-		if joules, how, ok := u.energy(device); ok {
+		throttleVerdict(u, device, add)
+		if joules, how, ok := gpuEnergy(u, device); ok {
 			add(2, "", "used %s, by %s", jouleText(joules), how)
 		}
-		u.memoryVerdict(device, add)
-		for _, h := range u.health(device) {
+		memoryVerdict(u, device, add)
+		for _, h := range gpuHealthOf(u, device) {
 			if h.level < 2 {
 				add(h.level, h.action, "%s: %s", h.what, h.state)
 			}
 		}
-		if n := u.xids(device); n > 0 {
+		if n := gpuXids(u, device); n > 0 {
 			add(0, "gpurec analyze xid explains them", "had %s", units.Plural(n, "Xid"))
 		}
 	}
@@ -213,9 +157,6 @@ func (u *gpuUse) verdicts() Table {
 	})
 	return table
 }
-
-// gpuName is a device's name, nil if it is not known.
-func (t *Timeline) gpuName(device int32) any { return units.Known(t.facts.devices[device].name) }
 
 func jouleText(joules float64) string {
 	switch {
@@ -228,11 +169,11 @@ func jouleText(joules float64) string {
 }
 
 // memoryOf returns the memory of a device that was in use, and how much it has; nil if one of them is not known.
-func (u *gpuUse) memoryOf(device int32) (used *series, total float64) {
-	used = u.devices[device][catalog.MetricMemoryUsed]
-	total = float64(u.t.facts.devices[device].totalBytes)
-	if s := u.devices[device][catalog.MetricMemoryTotal]; s != nil {
-		total = s.last()
+func memoryOf(u *metricpkg.Devices, device int32) (used *metricpkg.Series, total float64) {
+	used = u.Devices[device][catalog.MetricMemoryUsed]
+	total = float64(u.T.Facts.Devices[device].TotalBytes)
+	if s := u.Devices[device][catalog.MetricMemoryTotal]; s != nil {
+		total = s.Last()
 	}
 	if total <= 0 {
 		return nil, 0
@@ -241,20 +182,20 @@ func (u *gpuUse) memoryOf(device int32) (used *series, total float64) {
 }
 
 // memoryVerdict tells of memory that was nearly full.
-func (u *gpuUse) memoryVerdict(device int32, add func(int, string, string, ...any)) {
-	used, total := u.memoryOf(device)
+func memoryVerdict(u *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
+	used, total := memoryOf(u, device)
 	if used == nil {
 		return
 	}
-	if most := slices.Max(used.values); most > fullMemoryShare*total {
+	if most := slices.Max(used.Values); most > fullMemoryShare*total {
 		add(1, "gpurec analyze memory --reconcile says who has it", "had at most %s of %s memory in use", units.Bytes(units.RoundInt(most)), units.Bytes(units.RoundInt(total)))
 	}
 }
 
-// xids counts the device's Xids in the window.
-func (u *gpuUse) xids(device int32) (n int64) {
-	for _, x := range u.t.facts.xids {
-		if x.device == device && !x.sxid && x.atNs >= u.window.FromNs && x.atNs <= u.window.ToNs {
+// gpuXids counts the device's Xids in the window.
+func gpuXids(u *metricpkg.Devices, device int32) (n int64) {
+	for _, x := range u.T.Facts.Xids {
+		if x.Device == device && !x.Sxid && x.AtNs >= u.Window.FromNs && x.AtNs <= u.Window.ToNs {
 			n++
 		}
 	}
@@ -275,77 +216,65 @@ var gpuProcessColumns = []Column{
 	{"decoder_avg_pct", "", UnitPercent, "the same for video decoding"},
 }
 
-// pidOnDevice is a process on a device.
-type pidOnDevice struct{ device, pid int32 }
-
 // processTable has a row per process on a device.
-func (u *gpuUse) processTable() Table {
+func processTable(u *metricpkg.Devices) Table {
 	table := Table{Name: "processes", Title: "processes on the GPUs", Columns: gpuProcessColumns, Aside: true}
-	found := u.processSeries()
-	keys := slices.SortedFunc(maps.Keys(found), func(a, b pidOnDevice) int { return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.pid, b.pid)) })
+	found := processSeries(u)
+	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pid, b.Pid))
+	})
 	for _, key := range keys {
 		of := found[key]
-		name, recorded := u.t.processName(key.pid)
+		name, recorded := u.T.ProcessName(key.Pid)
 		var last, most any
 		if s := of[catalog.MetricOfProcess]; s != nil {
-			last, most = units.RoundInt(s.last()), units.RoundInt(slices.Max(s.values))
+			last, most = units.RoundInt(s.Last()), units.RoundInt(slices.Max(s.Values))
 		}
 		avg := func(metric string) any {
 			if s := of[metric]; s != nil {
-				return s.mean()
+				return s.Mean()
 			}
 			return nil
 		}
 		var smMax any
 		if s := of[catalog.MetricSMOfPid]; s != nil {
-			smMax = slices.Max(s.values)
+			smMax = slices.Max(s.Values)
 		}
 		yes := "no"
 		if recorded {
 			yes = "yes"
 		}
-		table.Rows = append(table.Rows, Row{Cells: []any{int64(key.device), u.t.gpuName(key.device), int64(key.pid), units.Known(name), yes, last, most,
+		table.Rows = append(table.Rows, Row{Cells: []any{int64(key.Device), u.T.GPUName(key.Device), int64(key.Pid), units.Known(name), yes, last, most,
 			avg(catalog.MetricSMOfPid), smMax, avg(catalog.MetricMemoryOf), avg(catalog.MetricEncoderOf), avg(catalog.MetricDecoderOf)}})
 	}
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	return table
 }
 
 // processSeries sorts the samples about processes.
-func (u *gpuUse) processSeries() map[pidOnDevice]map[string]*series {
-	found := make(map[pidOnDevice]map[string]*series)
-	for _, s := range u.t.facts.processSamples {
-		if s.atNs < u.window.FromNs || s.atNs > u.window.ToNs || math.IsNaN(s.value) || math.IsInf(s.value, 0) || !u.passes(&s) {
+func processSeries(u *metricpkg.Devices) map[timeline.PidOnDevice]map[string]*metricpkg.Series {
+	found := make(map[timeline.PidOnDevice]map[string]*metricpkg.Series)
+	for _, s := range u.T.Facts.ProcessSamples {
+		if s.AtNs < u.Window.FromNs || s.AtNs > u.Window.ToNs || math.IsNaN(s.Value) || math.IsInf(s.Value, 0) || !u.Passes(&s) {
 			continue
 		}
-		key := pidOnDevice{s.device, s.pid}
+		key := timeline.PidOnDevice{Device: s.Device, Pid: s.Pid}
 		if found[key] == nil {
-			found[key] = make(map[string]*series)
+			found[key] = make(map[string]*metricpkg.Series)
 		}
-		name := u.t.facts.metrics.List[s.metric]
+		name := u.T.Facts.Metrics.List[s.Metric]
 		if found[key][name] == nil {
-			found[key][name] = new(series)
+			found[key][name] = new(metricpkg.Series)
 		}
 		one := found[key][name]
-		one.atNs, one.values = append(one.atNs, s.atNs), append(one.values, s.value)
+		one.AtNs, one.Values = append(one.AtNs, s.AtNs), append(one.Values, s.Value)
 	}
 	for _, of := range found {
 		for _, s := range of {
-			s.weigh()
+			s.Weigh()
 		}
 	}
 	return found
-}
-
-// passes is what of the filter is about processes and devices.
-func (u *gpuUse) passes(s *processSample) bool {
-	return (len(u.filter.Pids) == 0 || slices.Contains(u.filter.Pids, s.pid)) && (len(u.filter.Devices) == 0 || slices.Contains(u.filter.Devices, s.device))
-}
-
-// processName is a process's name, and whether it is one of those that were recorded.
-func (t *Timeline) processName(pid int32) (name string, recorded bool) {
-	p, recorded := t.facts.processes[pid]
-	return strings.TrimSpace(cmp.Or(p.Name, t.facts.others[pid])), recorded
 }
 
 var gpuTotals = []Column{
@@ -357,7 +286,7 @@ var gpuTotals = []Column{
 	{"uncorrected_ecc_errors", "uncorrected ECC errors", UnitCount, "by which the counters of uncorrected ECC errors rose in the window, all devices"},
 }
 
-func (u *gpuUse) totals(verdicts *Table) []Fact {
+func totalsOfGPUs(u *metricpkg.Devices, verdicts *Table) []Fact {
 	var problems int64
 	for _, r := range verdicts.Rows {
 		if r.Cells[0] == verdictLevels[0] {
@@ -365,20 +294,20 @@ func (u *gpuUse) totals(verdicts *Table) []Fact {
 		}
 	}
 	var busyMin, idleMax, throttledMax, energy, ecc any
-	for _, device := range u.sorted() {
-		if b, ok := u.busyOf(device); ok {
-			busyMin, idleMax = least(busyMin, b.pct), most(idleMax, b.idlePct)
+	for _, device := range u.Sorted() {
+		if b, ok := u.BusyOf(device); ok {
+			busyMin, idleMax = least(busyMin, b.Pct), most(idleMax, b.IdlePct)
 		}
-		if s := u.devices[device][catalog.MetricReasons]; s != nil {
-			throttledMax = most(throttledMax, s.share(isThrottled))
+		if s := u.Devices[device][catalog.MetricReasons]; s != nil {
+			throttledMax = most(throttledMax, s.Share(isThrottled))
 		}
-		if joules, _, ok := u.energy(device); ok {
+		if joules, _, ok := gpuEnergy(u, device); ok {
 			sum, _ := energy.(int64)
 			energy = sum + units.RoundInt(joules)
 		}
-		if s := u.devices[device]["ecc_uncorrected_volatile_errors"]; s != nil {
+		if s := u.Devices[device]["ecc_uncorrected_volatile_errors"]; s != nil {
 			sum, _ := ecc.(int64)
-			ecc = sum + units.RoundInt(s.grown())
+			ecc = sum + units.RoundInt(s.Grown())
 		}
 	}
 	return fill(gpuTotals, problems, busyMin, idleMax, throttledMax, energy, ecc)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -101,7 +102,7 @@ func machine(t testing.TB) *tape {
 }
 
 func TestGPUReport(t *testing.T) {
-	r, err := machine(t).timeline().GPU(query.Options{})
+	r, err := GPU(machine(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 		"while it idles": {query.Filter{Devices: []int32{1}, FromNs: epoch + 28*second}, 0, false},
 		"no device":      {query.Filter{Devices: []int32{5}}, 0, true},
 	} {
-		r, err := machine(t).timeline().GPU(query.Options{Filter: c.filter})
+		r, err := GPU(machine(t).timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +137,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 			t.Errorf("%s: busy %v %v, %v", name, got, ok, r.NoMatch)
 		}
 	}
-	r, err := newTape(t).timeline().GPU(query.Options{})
+	r, err := GPU(newTape(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,25 +157,25 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 		"all at one time":         {[]int64{3, 3}, []int64{0, 8}, 4, 8, 50, 8},
 		"a counter that is reset": {[]int64{0, 1, 2, 3}, []int64{5, 8, 1, 2}, 0, 0, 0, 5},
 	} {
-		var s series
+		var s metricpkg.Series
 		for i := range c.at {
-			s.atNs, s.values = append(s.atNs, c.at[i]*second), append(s.values, float64(c.values[i]))
+			s.AtNs, s.Values = append(s.AtNs, c.at[i]*second), append(s.Values, float64(c.values[i]))
 		}
-		s.weigh()
+		s.Weigh()
 		switch name {
 		case "a burst counts its time":
 			// The usual distance is a second, so that the long ones count for five.
-			if got, want := s.mean(), 9*(2*2.5+3)/(2*5.0+3); math.Abs(got-want) > 1e-9 {
+			if got, want := s.Mean(), 9*(2*2.5+3)/(2*5.0+3); math.Abs(got-want) > 1e-9 {
 				t.Errorf("%s: mean %v, want %v", name, got, want)
 			}
 		case "a counter that is reset":
 		default:
-			if s.mean() != c.mean || s.quantile(0.95) != c.p95 || s.share(func(v float64) bool { return v == 0 }) != c.zero {
-				t.Errorf("%s: mean %v, p95 %v, zero %v", name, s.mean(), s.quantile(0.95), s.share(func(v float64) bool { return v == 0 }))
+			if s.Mean() != c.mean || s.Quantile(0.95) != c.p95 || s.Share(func(v float64) bool { return v == 0 }) != c.zero {
+				t.Errorf("%s: mean %v, p95 %v, zero %v", name, s.Mean(), s.Quantile(0.95), s.Share(func(v float64) bool { return v == 0 }))
 			}
 		}
-		if s.grown() != c.grew {
-			t.Errorf("%s: grew by %v", name, s.grown())
+		if s.Grown() != c.grew {
+			t.Errorf("%s: grew by %v", name, s.Grown())
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -52,21 +53,21 @@ var throttleColumns = []Column{
 }
 
 // throttleTable has a row per device and reason that was seen.
-func (u *gpuUse) throttleTable() Table {
+func throttleTable(u *metricpkg.Devices) Table {
 	table := Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
 	counted := false
-	for _, device := range u.sorted() {
-		samples := u.devices[device][catalog.MetricReasons]
+	for _, device := range u.Sorted() {
+		samples := u.Devices[device][catalog.MetricReasons]
 		for i := range clockReasons {
 			c := &clockReasons[i]
 			var share, timeNs, count any
 			if samples != nil {
-				if pct := samples.share(hasBit(c.bit)); pct > 0 {
-					share, timeNs = pct, units.RoundInt(pct/100*samples.totalNs())
+				if pct := samples.Share(hasBit(c.bit)); pct > 0 {
+					share, timeNs = pct, units.RoundInt(pct/100*samples.TotalNs())
 				}
 			}
-			if s := u.devices[device][c.counter]; s != nil && len(s.values) > 1 && s.grown() > 0 {
-				count, counted = units.RoundInt(s.grown()), true
+			if s := u.Devices[device][c.counter]; s != nil && len(s.Values) > 1 && s.Grown() > 0 {
+				count, counted = units.RoundInt(s.Grown()), true
 			}
 			if share == nil && count == nil {
 				continue
@@ -78,7 +79,7 @@ func (u *gpuUse) throttleTable() Table {
 			if c.slows {
 				slows = "yes"
 			}
-			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.t.gpuName(device), c.name, share, timeNs, count, slows, c.meaning}})
+			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.T.GPUName(device), c.name, share, timeNs, count, slows, c.meaning}})
 		}
 	}
 	if !counted {
@@ -88,12 +89,12 @@ func (u *gpuUse) throttleTable() Table {
 }
 
 // throttleVerdict tells how long and why the clocks of a device were held down.
-func (u *gpuUse) throttleVerdict(device int32, add func(int, string, string, ...any)) {
-	samples := u.devices[device][catalog.MetricReasons]
+func throttleVerdict(u *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
+	samples := u.Devices[device][catalog.MetricReasons]
 	if samples == nil {
 		return
 	}
-	whole := samples.share(isThrottled)
+	whole := samples.Share(isThrottled)
 	if whole < worthTellingPct {
 		return
 	}
@@ -101,7 +102,7 @@ func (u *gpuUse) throttleVerdict(device int32, add func(int, string, string, ...
 	var parts, meanings []string
 	for i := range clockReasons {
 		c := &clockReasons[i]
-		pct := samples.share(hasBit(c.bit))
+		pct := samples.Share(hasBit(c.bit))
 		if !c.slows || pct < worthTellingPct {
 			continue
 		}
@@ -131,31 +132,31 @@ var healthColumns = []Column{
 }
 
 // healthTable has a row per device and check.
-func (u *gpuUse) healthTable() Table {
+func healthTable(u *metricpkg.Devices) Table {
 	table := Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
-	for _, device := range u.sorted() {
-		for _, h := range u.health(device) {
-			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.t.gpuName(device), verdictLevels[h.level], h.what, h.value, units.Known(h.action), h.state}})
+	for _, device := range u.Sorted() {
+		for _, h := range gpuHealthOf(u, device) {
+			table.Rows = append(table.Rows, Row{Cells: []any{int64(device), u.T.GPUName(device), verdictLevels[h.level], h.what, h.value, units.Known(h.action), h.state}})
 		}
 	}
 	return table
 }
 
-// health checks a device; what it does not tell is not judged.
-func (u *gpuUse) health(device int32) []healthState {
+// gpuHealthOf checks a device; what it does not tell is not judged.
+func gpuHealthOf(u *metricpkg.Devices, device int32) []healthState {
 	var list []healthState
-	of := u.devices[device]
+	of := u.Devices[device]
 	last := func(metric string) (v int64, rise int64, ok bool) {
 		s := of[metric]
 		if s == nil {
 			return 0, 0, false
 		}
-		return units.RoundInt(s.last()), units.RoundInt(s.grown()), true
+		return units.RoundInt(s.Last()), units.RoundInt(s.Grown()), true
 	}
 	add := func(level int, what string, value any, state, action string) {
 		list = append(list, healthState{what: what, state: state, action: action, level: level, value: value})
 	}
-	u.eccHealth(device, last, add)
+	eccHealth(u, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
 		add(0, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run NVIDIA's field diagnostics")
 	} else if v, _, ok := last("remapped_rows_pending"); ok && v > 0 {
@@ -181,9 +182,9 @@ func (u *gpuUse) health(device int32) []healthState {
 			add(2, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
 		}
 	}
-	u.linkHealth(device, last, add)
-	if s, limit := of[catalog.MetricHeat], u.t.facts.devices[device].fact.SlowdownCelsius; s != nil && limit > 0 {
-		hottest := units.RoundInt(slices.Max(s.values))
+	linkHealth(u, device, last, add)
+	if s, limit := of[catalog.MetricHeat], u.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
+		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
 			add(0, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
 		} else {
@@ -194,8 +195,8 @@ func (u *gpuUse) health(device int32) []healthState {
 }
 
 // eccHealth judges the counters of ECC errors.
-func (u *gpuUse) eccHealth(device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
-	if on := u.t.facts.devices[device].fact.ECC; on != nil && !*on {
+func eccHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	if on := u.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
 		add(1, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
 		return
 	}
@@ -221,25 +222,25 @@ func (u *gpuUse) eccHealth(device int32, last func(string) (int64, int64, bool),
 }
 
 // linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles: only what it never reached tells something.
-func (u *gpuUse) linkHealth(device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
-	fact, of := &u.t.facts.devices, u.devices[device]
+func linkHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	fact, of := &u.T.Facts.Devices, u.Devices[device]
 	for _, link := range []struct {
 		what, metric, unit string
 		most               int64
 	}{
-		{"PCIe generation", catalog.MetricPCIeGen, "", (*fact)[device].fact.PCIeGenerationMax},
-		{"PCIe width", catalog.MetricPCIeWidth, " lanes", (*fact)[device].fact.PCIeWidthMax},
+		{"PCIe generation", catalog.MetricPCIeGen, "", (*fact)[device].Fact.PCIeGenerationMax},
+		{"PCIe width", catalog.MetricPCIeWidth, " lanes", (*fact)[device].Fact.PCIeWidthMax},
 	} {
 		s := of[link.metric]
 		if s == nil || link.most <= 0 {
 			continue
 		}
-		high, low := units.RoundInt(slices.Max(s.values)), units.RoundInt(slices.Min(s.values))
-		switch b, ok := u.busyOf(device); {
-		case high < link.most && (!ok || b.idlePct < 100):
+		high, low := units.RoundInt(slices.Max(s.Values)), units.RoundInt(slices.Min(s.Values))
+		switch b, ok := u.BusyOf(device); {
+		case high < link.most && (!ok || b.IdlePct < 100):
 			add(1, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
 		case low < high:
-			add(2, link.what, units.RoundInt(s.last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
+			add(2, link.what, units.RoundInt(s.Last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
 		default:
 			add(2, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -116,18 +118,18 @@ var pollColumns = []Column{
 
 // Hang reports what processes and threads were doing at the end of the window: whether they hang, in what, and what led to it. It
 // returns a *SortError for a column that there is not.
-func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
-	if err := t.needs("hang"); err != nil {
+func Hang(t *timeline.Timeline, opt HangOptions) (*Report, error) {
+	if err := needClasses(t, "hang"); err != nil {
 		return nil, err
 	}
 	if opt.LongNs <= 0 {
 		opt.LongNs = DefaultLongNs
 	}
-	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
-	s := t.newHangScan(&opt)
+	s := newHangScan(t, &opt)
 	if err := s.scan(); err != nil {
 		return nil, err
 	}
@@ -140,10 +142,10 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 		return nil, err
 	}
 	states := s.states(polls)
-	r := &Report{Command: "hang", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes, Sentences: []string{"result", "advice", "look_at"}}
+	r := &Report{Command: "hang", Window: s.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes, Sentences: []string{"result", "advice", "look_at"}}
 	silent := s.withoutCalls()
-	if len(s.processes)+len(silent) == 0 && t.scan.events > 0 {
-		r.NoMatch = s.seen.Explain(&opt.Filter)
+	if len(s.processes)+len(silent) == 0 && t.Scan.Events > 0 {
+		r.NoMatch = s.Seen.Explain(&opt.Filter)
 	}
 	long := s.longTable()
 	result, advice := s.silence(silent, polls)
@@ -154,7 +156,7 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 	r.Totals = s.totals(states, len(silent), len(long.Rows))
 	processes, threads := s.processTable(states), s.threadTable(states)
 	launches := s.launchTable(states)
-	identities := t.processTable(&opt.Filter)
+	identities := newIdentityTable(t, &opt.Filter)
 	identities.Name, identities.Title = "identities", "identities of processes"
 	r.Tables = []Table{processes, threads, launches, long, polls.table()}
 	if len(identities.Rows) > 0 {
@@ -165,11 +167,11 @@ func (t *Timeline) Hang(opt HangOptions) (*Report, error) {
 		if table.Name == "threads" {
 			sort = opt.Sort
 		}
-		t.addRanks(table)
+		addRanks(t, table)
 		if err := table.arrange(sort, opt.Top); err != nil {
 			return nil, err
 		}
-		t.addStacks(table, &opt.Options)
+		addStacks(t, table, &opt.Options)
 	}
 	return r, nil
 }
@@ -203,26 +205,21 @@ func (s *hangScan) sentence(states []processState) string {
 			same++
 		}
 	}
-	text := fmt.Sprintf("%s: process %s", worst.state, s.t.pidLabel(worst.life.pid))
+	text := fmt.Sprintf("%s: process %s", worst.state, s.T.PidLabel(worst.life.pid))
 	if same > 1 {
-		text = fmt.Sprintf("%s: %d processes, such as %s", worst.state, same, s.t.pidLabel(worst.life.pid))
+		text = fmt.Sprintf("%s: %d processes, such as %s", worst.state, same, s.T.PidLabel(worst.life.pid))
 	}
 	return text + ", " + worst.evidence[0]
 }
 
 // lookAt names the process that is unlike its likes.
-func lookAt(t *Timeline, states []processState) string {
+func lookAt(t *timeline.Timeline, states []processState) string {
 	for i := range states {
 		if p := &states[i]; len(p.odd) > 0 {
-			return t.pidLabel(p.life.pid) + ": " + p.odd[0]
+			return t.PidLabel(p.life.pid) + ": " + p.odd[0]
 		}
 	}
 	return ""
-}
-
-// pidLabel is a process's number, name and rank.
-func (t *Timeline) pidLabel(pid int32) string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.processTitle(pid)))
 }
 
 func (s *hangScan) totals(states []processState, without, long int) []Fact {
@@ -272,7 +269,7 @@ func (s *hangScan) processTable(states []processState) Table {
 			said = append(said, units.Enumerated(trouble))
 		}
 		table.Rows = append(table.Rows, Row{Brief: p.state >= alive && len(p.odd) == 0, Evidence: strings.Join(append(said, confidenceText(p.level, p.reasons)), "; "), Cells: []any{
-			p.state.String(), p.silentNs, int64(p.life.pid), s.t.facts.processes[p.life.pid].Name, p.level, p.reasons, p.gpu.busyPct, p.gpu.smPct,
+			p.state.String(), p.silentNs, int64(p.life.pid), s.T.Facts.Processes[p.life.pid].Name, p.level, p.reasons, p.gpu.busyPct, p.gpu.smPct,
 			launchAgo, p.life.launches, p.life.calls, p.life.errors, trouble, group, units.Known(strings.Join(p.odd, "; ")), units.Known(s.lastKernel(p.life))}})
 	}
 	if !odd {
@@ -304,7 +301,7 @@ func (s *hangScan) threadTable(states []processState) Table {
 			table.Rows = append(table.Rows, Row{stack: d.stack, Brief: j.state >= idle && states[i].state < idle || j.state >= alive,
 				Evidence: strings.Join(append(slices.Clone(j.evidence), confidenceText(j.level, j.reasons)), "; "),
 				Cells: []any{j.state.String(), j.silentNs, j.level, j.reasons, int64(j.life.Pid), s.nameOf(j.life.Thread), open, d.name, units.Known(waits),
-					j.life.calls, j.perSec, j.pauseNs, s.t.siteOfCall(d.stack, d.site)}})
+					j.life.calls, j.perSec, j.pauseNs, s.T.SiteOfCall(d.stack, d.site)}})
 		}
 	}
 	rank := func(r Row) int { return slices.Index(hangStates(), r.Cells[0].(string)) }
@@ -340,7 +337,7 @@ func (s *hangScan) launchTable(states []processState) Table {
 				returned = "?"
 			}
 			table.Rows = append(table.Rows, Row{stack: d.stack, Brief: true, Cells: []any{int64(c.pid), query.StreamName(d.stream), s.endNs - c.startNs, s.kernelOf(c), gridText(d),
-				returned, units.Known(d.kernel), s.t.siteOfCall(d.stack, d.site)}})
+				returned, units.Known(d.kernel), s.T.SiteOfCall(d.stack, d.site)}})
 		}
 	}
 	return table
@@ -374,8 +371,8 @@ func (s *hangScan) longTable() Table {
 		if d.parentNs != 0 && met[entry{origin.Thread{Pid: c.pid, Tid: c.tid}, d.parentNs}] {
 			continue
 		}
-		table.Rows = append(table.Rows, Row{stack: d.stack, Brief: true, Cells: []any{c.endNs - c.startNs, c.startNs - s.t.Recording().FromNs, d.name, units.Known(s.waitsFor(c)),
-			int64(c.pid), s.nameOf(origin.Thread{Pid: c.pid, Tid: c.tid}), s.t.siteOfCall(d.stack, d.site)}})
+		table.Rows = append(table.Rows, Row{stack: d.stack, Brief: true, Cells: []any{c.endNs - c.startNs, c.startNs - s.T.Recording().FromNs, d.name, units.Known(s.waitsFor(c)),
+			int64(c.pid), s.nameOf(origin.Thread{Pid: c.pid, Tid: c.tid}), s.T.SiteOfCall(d.stack, d.site)}})
 	}
 	return table
 }

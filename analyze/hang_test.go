@@ -34,7 +34,7 @@ func (tp *tape) counted(at, dur int64, value float64) {
 
 func hang(t *testing.T, tp *tape, opt HangOptions) *Report {
 	t.Helper()
-	r, err := tp.timeline().Hang(opt)
+	r, err := Hang(tp.timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}

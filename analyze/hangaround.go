@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -39,14 +40,14 @@ const pollParts = 40
 // polls reads the counts of queries and who can have made them: processes that are silent, and in no call.
 func (s *hangScan) polls() (*pollUse, error) {
 	p := &pollUse{by: make(map[int32]bool), suspects: make(map[int32]*threadLife)}
-	silentFrom := s.window.FromNs
+	silentFrom := s.Window.FromNs
 	for pid, life := range s.processes {
-		if exitNs := s.t.facts.processes[pid].ExitNs; exitNs > 0 && exitNs <= s.endNs {
+		if exitNs := s.T.Facts.Processes[pid].ExitNs; exitNs > 0 && exitNs <= s.endNs {
 			continue
 		}
 		silentFrom = max(silentFrom, life.lastNs)
 		inCall := slices.ContainsFunc(life.threads, func(l *threadLife) bool { return len(l.open) > 0 })
-		if s.endNs-life.lastNs-s.t.blindNs(life.lastNs, s.endNs) < s.longNs || inCall {
+		if s.endNs-life.lastNs-s.T.GapNs(life.lastNs, s.endNs) < s.longNs || inCall {
 			continue
 		}
 		p.by[pid] = true
@@ -67,14 +68,14 @@ func (s *hangScan) polls() (*pollUse, error) {
 // readCounts reads the rows of counts.
 func (s *hangScan) readCounts(p *pollUse, silentFrom int64) error {
 	index := make(map[string]int)
-	for _, g := range s.t.rec.Groups() {
+	for _, g := range s.T.Rec.Groups() {
 		if g.Class() != format.ClassSample || !slices.Contains(g.Kinds(), format.KindCount) {
 			continue
 		}
 		kind, name := g.Strings("kind"), g.Strings("name")
 		start, dur, value := g.Int64("start_ns", nil), g.Int64("dur_ns", nil), g.Float64("value", nil)
 		if err := g.Err(); err != nil {
-			return s.t.wrap(err)
+			return s.T.Wrap(err)
 		}
 		for i, at := range start {
 			if kind.At(i) != format.KindCount || !(value[i] > 0) || math.IsInf(value[i], 0) || !strings.HasSuffix(catalog.BaseName(name.At(i)), "Query") {
@@ -86,12 +87,12 @@ func (s *hangScan) readCounts(p *pollUse, silentFrom int64) error {
 				index[name.At(i)] = k
 				p.rows = append(p.rows, pollRow{name: name.At(i), silentForNs: s.endNs - silentFrom})
 			}
-			p.rows[k].add(s.window, at, units.EndOf(at, dur[i]), value[i], silentFrom)
+			p.rows[k].add(s.Window, at, units.EndOf(at, dur[i]), value[i], silentFrom)
 		}
 	}
 	for i := range p.rows {
 		r := &p.rows[i]
-		r.before /= max(1e-9, float64(silentFrom-s.window.FromNs)/1e9)
+		r.before /= max(1e-9, float64(silentFrom-s.Window.FromNs)/1e9)
 		r.since /= max(1e-9, float64(r.silentForNs)/2e9)
 	}
 	slices.SortFunc(p.rows, func(a, b pollRow) int {
@@ -142,7 +143,7 @@ func (s *hangScan) askGPU(p *processState) {
 		return
 	}
 	d := s.of(call)
-	device, ok := s.t.facts.nvmlDevice(p.life.pid, s.t.deviceOf(p.life.pid, d.context, d.device))
+	device, ok := s.T.Facts.NVMLDevice(p.life.pid, s.T.DeviceOf(p.life.pid, d.context, d.device))
 	if !ok {
 		return
 	}
@@ -181,20 +182,20 @@ func (s *hangScan) reading(p *processState, busy float64) string {
 
 // mean is the average of a metric over the silent time, nil without samples. The first second counts only if there is no other.
 func (s *hangScan) mean(metric string, device int32, from int64) any {
-	id, ok := s.t.facts.metrics.Ids[metric]
+	id, ok := s.T.Facts.Metrics.Ids[metric]
 	if !ok {
 		return nil
 	}
 	for _, begin := range []int64{units.EndOf(from, utilizationLagNs), from} {
-		var of series
-		for _, sample := range s.t.facts.samples {
-			if sample.metric == id && sample.device == device && sample.atNs > begin && sample.atNs <= s.endNs && !math.IsNaN(sample.value) && !math.IsInf(sample.value, 0) {
-				of.atNs, of.values = append(of.atNs, sample.atNs), append(of.values, sample.value)
+		var of metricpkg.Series
+		for _, sample := range s.T.Facts.Samples {
+			if sample.Metric == id && sample.Device == device && sample.AtNs > begin && sample.AtNs <= s.endNs && !math.IsNaN(sample.Value) && !math.IsInf(sample.Value, 0) {
+				of.AtNs, of.Values = append(of.AtNs, sample.AtNs), append(of.Values, sample.Value)
 			}
 		}
-		if len(of.values) > 0 {
-			of.weigh()
-			return of.mean()
+		if len(of.Values) > 0 {
+			of.Weigh()
+			return of.Mean()
 		}
 	}
 	return nil
@@ -206,14 +207,14 @@ const troubleNs = 10_000_000_000
 // trouble says which Xids and errors a process had shortly before it made no progress any more, or since.
 func (s *hangScan) trouble(p *processState) (list []string) {
 	from := p.life.lastNs - troubleNs
-	for i := range s.t.facts.xids {
-		x := &s.t.facts.xids[i]
-		ofDevice := x.device >= 0 && x.pid == 0 && p.gpu.meaning != "" && x.device == p.gpu.device
-		if x.before || x.atNs < from || x.atNs > s.endNs || x.pid != p.life.pid && !ofDevice {
+	for i := range s.T.Facts.Xids {
+		x := &s.T.Facts.Xids[i]
+		ofDevice := x.Device >= 0 && x.Pid == 0 && p.gpu.meaning != "" && x.Device == p.gpu.device
+		if x.Before || x.AtNs < from || x.AtNs > s.endNs || x.Pid != p.life.pid && !ofDevice {
 			continue
 		}
-		e, _ := x.describe()
-		list = append(list, fmt.Sprintf("%s %d (%s) %s before", x.kind(), x.code, e.Name, units.Duration(s.endNs-x.atNs)))
+		e, _ := x.Describe()
+		list = append(list, fmt.Sprintf("%s %d (%s) %s before", x.Kind(), x.Code, e.Name, units.Duration(s.endNs-x.AtNs)))
 	}
 	if c := &p.life.lastError; p.life.errors > 0 && c.endNs >= from {
 		d := s.of(c)

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -19,8 +21,8 @@ import (
 // what it is in and what it did last: as much as there are threads and streams, however many calls there are. What stands in
 // the other columns of the few calls that are told of is read afterwards.
 type hangScan struct {
-	*callUse
-	spans     []span
+	*callspkg.Counter
+	spans     []timeline.Span
 	longNs    int64
 	endNs     int64 // the moment
 	parts     *windowParts
@@ -133,9 +135,9 @@ func (a *activity) longestPause(w query.Window) int64 {
 	return int64(float64(longest) * float64(w.DurNs()) / activityParts)
 }
 
-func (t *Timeline) newHangScan(opt *HangOptions) *hangScan {
-	u := t.newCallUse(&opt.Filter)
-	s := &hangScan{callUse: u, spans: slices.Concat(t.memory, t.calls), longNs: opt.LongNs, endNs: u.window.ToNs, parts: newWindowParts(u.window),
+func newHangScan(t *timeline.Timeline, opt *HangOptions) *hangScan {
+	u := callspkg.NewCounter(t, &opt.Filter)
+	s := &hangScan{Counter: u, spans: slices.Concat(t.Memory, t.Calls), longNs: opt.LongNs, endNs: u.Window.ToNs, parts: newWindowParts(u.Window),
 		threads: make(map[origin.Thread]*threadLife), processes: make(map[int32]*processLife), details: make(map[rowRef]*callDetail)}
 	return s
 }
@@ -143,13 +145,13 @@ func (t *Timeline) newHangScan(opt *HangOptions) *hangScan {
 // scan reads all calls.
 func (s *hangScan) scan() error {
 	for i := range s.spans {
-		g := s.spans[i].group
-		if s.spans[i].firstNs > s.endNs {
+		g := s.spans[i].Group
+		if s.spans[i].FirstNs > s.endNs {
 			continue
 		}
 		s.group(g, int32(i))
 		if err := g.Err(); err != nil {
-			return s.t.wrap(err)
+			return s.T.Wrap(err)
 		}
 	}
 	s.bridge()
@@ -159,7 +161,7 @@ func (s *hangScan) scan() error {
 // bridge takes threads that launch kernels to be lively where launches were not recorded, between their first and last call: else
 // the times without would look like pauses that are usual.
 func (s *hangScan) bridge() {
-	for _, w := range s.t.facts.sampling.NoLaunches {
+	for _, w := range s.T.Facts.Sampling.NoLaunches {
 		for _, l := range s.threads {
 			if from, to := max(w.FromNs, l.firstNs), min(w.ToNs, l.lastNs); l.launched && from < to {
 				l.lively.mark(s.parts, from, to)
@@ -169,30 +171,30 @@ func (s *hangScan) bridge() {
 }
 
 func (s *hangScan) group(g *format.Group, index int32) {
-	s.kind, s.name, s.kernel = g.StringsInto("kind", s.kind), g.StringsInto("name", s.name), format.Strings{}
-	if s.filter.Kernel != nil {
-		s.kernel = g.StringsInto("kernel", s.kernel)
+	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), format.Strings{}
+	if s.Filter.Kernel != nil {
+		s.Kernel = g.StringsInto("kernel", s.Kernel)
 	}
-	s.start, s.dur, s.stream = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur), g.Int64("stream", s.stream)
-	s.pid, s.tid = g.Int32("pid", s.pid), g.Int32("tid", s.tid)
-	s.result, s.flags = g.Int32("result", s.result), g.Int32("flags", s.flags)
-	pass := s.passes(g, s.kind, s.kernel)
-	isLaunch := make([]bool, len(s.kind.Dict))
-	for i, k := range s.kind.Dict {
+	s.Start, s.Dur, s.Stream = g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur), g.Int64("stream", s.Stream)
+	s.Pid, s.Tid = g.Int32("pid", s.Pid), g.Int32("tid", s.Tid)
+	s.Result, s.Flags = g.Int32("result", s.Result), g.Int32("flags", s.Flags)
+	pass := s.Passes(g, s.Kind, s.Kernel)
+	isLaunch := make([]bool, len(s.Kind.Dict))
+	for i, k := range s.Kind.Dict {
 		isLaunch[i] = k == format.KindLaunch
 	}
-	for i, start := range s.start {
+	for i, start := range s.Start {
 		if start > s.endNs || !pass(i) {
 			continue
 		}
-		c := callRef{rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start, pid: s.pid[i], tid: s.tid[i], flags: s.flags[i]}
+		c := callRef{rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start, pid: s.Pid[i], tid: s.Tid[i], flags: s.Flags[i]}
 		if c.flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
-			if c.endNs = units.EndOf(start, s.dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.endNs {
+			if c.endNs = units.EndOf(start, s.Dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.endNs {
 				c.endNs = math.MaxInt64
 			}
 		}
-		if c.endNs >= s.window.FromNs {
-			s.call(&c, i, isLaunch[s.kind.Index[i]])
+		if c.endNs >= s.Window.FromNs {
+			s.call(&c, i, isLaunch[s.Kind.Index[i]])
 		}
 	}
 }
@@ -242,18 +244,18 @@ func (s *hangScan) call(c *callRef, i int, isLaunch bool) {
 	if isLaunch && c.flags&format.FlagCaptured == 0 {
 		p.launches++
 		p.launchedNs = max(p.launchedNs, c.startNs)
-		list := p.streams[s.stream[i]]
+		list := p.streams[s.Stream[i]]
 		if more := lastOnes(list, c); len(more) > len(list) {
-			p.streams[s.stream[i]] = more
+			p.streams[s.Stream[i]] = more
 		}
 	}
-	if c.flags&noResult == 0 && isError(s.result[i]) && !catalog.IsQuestion(s.name.At(i), s.result[i]) {
+	if c.flags&timeline.NoResult == 0 && callspkg.IsError(s.Result[i]) && !catalog.IsQuestion(s.Name.At(i), s.Result[i]) {
 		if p.errors++; p.errors == 1 || c.endNs >= p.lastError.endNs {
 			p.lastError = *c
 		}
 	}
-	if dur := s.dur[i]; !c.isOpen() && c.endNs > c.startNs && dur >= int64(1e6) {
-		name := s.name.At(i)
+	if dur := s.Dur[i]; !c.isOpen() && c.endNs > c.startNs && dur >= int64(1e6) {
+		name := s.Name.At(i)
 		p.longest[name] = max(p.longest[name], dur)
 		if dur >= s.longNs {
 			s.keepLong(c)
@@ -318,13 +320,13 @@ func (s *hangScan) readDetails() error {
 		bySpan[ref.span] = append(bySpan[ref.span], ref.row)
 	}
 	for index, rows := range bySpan {
-		g := s.spans[index].group
+		g := s.spans[index].Group
 		for _, row := range rows {
 			*s.details[rowRef{index, row}] = callDetail{}
 		}
 		s.detailsOf(g, index, rows)
 		if err := g.Err(); err != nil {
-			return s.t.wrap(err)
+			return s.T.Wrap(err)
 		}
 	}
 	return nil
@@ -345,9 +347,9 @@ func (s *hangScan) detailsOf(g *format.Group, index int32, rows []int32) {
 		"stream": func(d *callDetail) *int64 { return &d.stream }, "ptr": func(d *callDetail) *int64 { return &d.ptr },
 		"context": func(d *callDetail) *int64 { return &d.context }, "parent_start_ns": func(d *callDetail) *int64 { return &d.parentNs },
 	} {
-		s.start = g.Int64(column, s.start)
+		s.Start = g.Int64(column, s.Start)
 		for _, row := range rows {
-			*to(s.details[rowRef{index, row}]) = s.start[row]
+			*to(s.details[rowRef{index, row}]) = s.Start[row]
 		}
 	}
 	for column, to := range map[string]func(*callDetail) *int32{
@@ -357,9 +359,9 @@ func (s *hangScan) detailsOf(g *format.Group, index int32, rows []int32) {
 		"grid_z": func(d *callDetail) *int32 { return &d.grid[2] }, "block_x": func(d *callDetail) *int32 { return &d.block[0] },
 		"block_y": func(d *callDetail) *int32 { return &d.block[1] }, "block_z": func(d *callDetail) *int32 { return &d.block[2] },
 	} {
-		s.flags = g.Int32(column, s.flags)
+		s.Flags = g.Int32(column, s.Flags)
 		for _, row := range rows {
-			*to(s.details[rowRef{index, row}]) = s.flags[row]
+			*to(s.details[rowRef{index, row}]) = s.Flags[row]
 		}
 	}
 }
@@ -378,23 +380,23 @@ func (l *threadLife) outermost() *callRef {
 // recordedOn returns the stream on which an event was recorded last before a moment, and when; false if that was not seen.
 func (s *hangScan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
 	for i := range s.spans {
-		g := s.spans[i].group
-		if s.spans[i].firstNs > beforeNs || !slices.Contains(g.Kinds(), format.KindAPI) {
+		g := s.spans[i].Group
+		if s.spans[i].FirstNs > beforeNs || !slices.Contains(g.Kinds(), format.KindAPI) {
 			continue
 		}
-		s.name = g.StringsInto("name", s.name)
-		records := make([]bool, len(s.name.Dict))
-		for k, n := range s.name.Dict {
+		s.Name = g.StringsInto("name", s.Name)
+		records := make([]bool, len(s.Name.Dict))
+		for k, n := range s.Name.Dict {
 			records[k] = strings.HasPrefix(n, "cuEventRecord")
 		}
 		if !slices.Contains(records, true) {
 			continue
 		}
-		s.start, s.dur, s.stream = g.Int64("start_ns", s.start), g.Int64("ptr", s.dur), g.Int64("stream", s.stream)
-		s.pid = g.Int32("pid", s.pid)
-		for k, at := range s.start {
-			if records[s.name.Index[k]] && s.pid[k] == pid && s.dur[k] == event && at <= beforeNs && (!ok || at >= atNs) {
-				stream, atNs, ok = s.stream[k], at, true
+		s.Start, s.Dur, s.Stream = g.Int64("start_ns", s.Start), g.Int64("ptr", s.Dur), g.Int64("stream", s.Stream)
+		s.Pid = g.Int32("pid", s.Pid)
+		for k, at := range s.Start {
+			if records[s.Name.Index[k]] && s.Pid[k] == pid && s.Dur[k] == event && at <= beforeNs && (!ok || at >= atNs) {
+				stream, atNs, ok = s.Stream[k], at, true
 			}
 		}
 	}

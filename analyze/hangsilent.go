@@ -14,14 +14,14 @@ import (
 
 // withoutCalls lists recorded processes that made no calls, and live.
 func (s *hangScan) withoutCalls() (list []int32) {
-	if len(s.filter.Tids)+len(s.filter.Devices)+len(s.filter.Streams) > 0 {
+	if len(s.Filter.Tids)+len(s.Filter.Devices)+len(s.Filter.Streams) > 0 {
 		return nil
 	}
-	for _, pid := range slices.Sorted(maps.Keys(s.t.facts.processes)) {
-		if len(s.filter.Pids) > 0 && !slices.Contains(s.filter.Pids, pid) {
+	for _, pid := range slices.Sorted(maps.Keys(s.T.Facts.Processes)) {
+		if len(s.Filter.Pids) > 0 && !slices.Contains(s.Filter.Pids, pid) {
 			continue
 		}
-		if exitNs := s.t.facts.processes[pid].ExitNs; s.processes[pid] == nil && (exitNs == 0 || exitNs > s.endNs) {
+		if exitNs := s.T.Facts.Processes[pid].ExitNs; s.processes[pid] == nil && (exitNs == 0 || exitNs > s.endNs) {
 			list = append(list, pid)
 		}
 	}
@@ -31,7 +31,7 @@ func (s *hangScan) withoutCalls() (list []int32) {
 func (s *hangScan) pidLabels(pids []int32) string {
 	var labels []string
 	for _, pid := range pids {
-		labels = append(labels, s.t.pidLabel(pid))
+		labels = append(labels, s.T.PidLabel(pid))
 	}
 	return strings.Join(labels, ", ")
 }
@@ -41,18 +41,18 @@ func (s *hangScan) silence(silent []int32, polls *pollUse) (result, advice strin
 	if len(silent) == 0 {
 		return "no call was recorded, and no process is known that runs on", ""
 	}
-	who, pid := "process "+s.t.pidLabel(silent[0]), silent[0]
+	who, pid := "process "+s.T.PidLabel(silent[0]), silent[0]
 	if n := len(silent); n > 1 {
-		who = fmt.Sprintf("%d processes, such as %s,", n, s.t.pidLabel(pid))
+		who = fmt.Sprintf("%d processes, such as %s,", n, s.T.PidLabel(pid))
 	}
 	advice = fmt.Sprintf("py-spy dump -p %d shows where it is in Python, cat /proc/%d/stack what it waits for in the kernel; next time record before it hangs: gpurec record -p PID --ring 10m", pid, pid)
-	switch lost := s.t.rec.Meta.Totals().Lost; {
+	switch lost := s.T.Rec.Meta.Totals().Lost; {
 	case lost > 0:
 		result = fmt.Sprintf("not known: no call was recorded, with %s lost", units.Plural(lost, "call"))
 	case polls.perSec >= pollsPerSecond:
 		result = fmt.Sprintf("polling: %s made no CUDA call but %s queries of events and streams a second: what is waited for began before the recording", who, units.Count(units.RoundInt(polls.perSec)))
 	default:
-		result = fmt.Sprintf("silent: %s made no CUDA call in the %s that were recorded: what hangs since before the recording is in a call that was not seen to begin", who, units.Duration(s.window.DurNs()))
+		result = fmt.Sprintf("silent: %s made no CUDA call in the %s that were recorded: what hangs since before the recording is in a call that was not seen to begin", who, units.Duration(s.Window.DurNs()))
 	}
 	return result, advice
 }

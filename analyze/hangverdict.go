@@ -84,7 +84,7 @@ func (j *judgement) lower(to, format string, args ...any) {
 //	polling  it makes no call that is recorded, but queries are counted that can be its own
 //	idle     it was busy, and makes no calls any more
 func (s *hangScan) judge(l *threadLife, polls *pollUse) judgement {
-	j := judgement{life: l, level: confidenceHigh, call: l.outermost(), silentNs: s.endNs - l.lastNs, pauseNs: l.lively.longestPause(s.window)}
+	j := judgement{life: l, level: confidenceHigh, call: l.outermost(), silentNs: s.endNs - l.lastNs, pauseNs: l.lively.longestPause(s.Window)}
 	if j.call == nil {
 		j.call = &l.last
 	}
@@ -92,9 +92,9 @@ func (s *hangScan) judge(l *threadLife, polls *pollUse) judgement {
 		j.perSec = float64(l.calls) / (float64(busy) / 1e9)
 	}
 	if l.launched {
-		j.blindNs = s.t.blindNs(l.lastNs, s.endNs)
+		j.blindNs = s.T.GapNs(l.lastNs, s.endNs)
 	}
-	exitNs := s.t.facts.processes[l.Pid].ExitNs
+	exitNs := s.T.Facts.Processes[l.Pid].ExitNs
 	switch {
 	case exitNs > 0 && exitNs <= s.endNs:
 		j.state = ended
@@ -167,7 +167,7 @@ func (s *hangScan) judgeSilent(j *judgement, polls *pollUse) {
 		}
 	}
 	if wasBusy && j.state != alive {
-		j.say("%s calls a second before that, without a pause of more than %s", units.RateText(j.perSec), units.Duration(j.pauseNs+int64(float64(s.window.DurNs())/activityParts)))
+		j.say("%s calls a second before that, without a pause of more than %s", units.RateText(j.perSec), units.Duration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)))
 	}
 	if j.blindNs > 0 {
 		j.say("for %s of it launches were not recorded (--max-overhead)", units.Duration(j.blindNs))
@@ -183,22 +183,22 @@ func (s *hangScan) judgeSilent(j *judgement, polls *pollUse) {
 func (s *hangScan) doubt(j *judgement) {
 	from := s.endNs - j.silentNs
 	var lostThen, lostAll int64
-	for _, l := range s.t.facts.lost {
-		lostAll += l.calls
-		if units.EndOf(l.startNs, l.durNs) >= from && l.startNs <= s.endNs {
-			lostThen += l.calls
+	for _, l := range s.T.Facts.Lost {
+		lostAll += l.Calls
+		if units.EndOf(l.StartNs, l.DurNs) >= from && l.StartNs <= s.endNs {
+			lostThen += l.Calls
 		}
 	}
-	switch lost := max(s.t.rec.Meta.Totals().Lost, lostAll); {
+	switch lost := max(s.T.Rec.Meta.Totals().Lost, lostAll); {
 	case lostThen > 0:
 		j.lower(confidenceLow, "%s lost in the silent time", units.Plural(lostThen, "call"))
 	case lost > 0 && lostAll == 0:
 		j.lower(confidenceMedium, "%s lost at unknown times", units.Plural(lost, "call"))
 	}
-	if n := len(s.t.rec.Damaged); n > 0 {
+	if n := len(s.T.Rec.Damaged); n > 0 {
 		j.lower(confidenceLow, "%s damaged", units.Plural(int64(n), "segment"))
 	}
-	if s.t.rec.Meta.Complete != format.CompleteYes && s.endNs >= s.t.scan.lastNs {
+	if s.T.Rec.Meta.Complete != format.CompleteYes && s.endNs >= s.T.Scan.LastNs {
 		j.lower(confidenceLow, "the recording is cut off: calls that were open at its end, and what came after, are not in it")
 	}
 }
@@ -254,7 +254,7 @@ func (s *hangScan) sum(p *processLife, polls *pollUse) processState {
 }
 
 func (s *hangScan) nameOf(th origin.Thread) string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.t.facts.threads[th]))
+	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.T.Facts.Threads[th]))
 }
 
 // states judges all processes, the worst first.
@@ -280,7 +280,7 @@ func (s *hangScan) compare(list []processState) {
 	for i := range list {
 		p := &list[i]
 		if p.life.launches > 0 && p.state != ended {
-			fact := s.t.facts.processes[p.life.pid]
+			fact := s.T.Facts.Processes[p.life.pid]
 			key := cmp.Or(fact.Exe, fact.Name)
 			groups[key] = append(groups[key], p)
 		}

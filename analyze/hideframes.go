@@ -8,11 +8,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// stackTableShown returns the frames of a stack as a report shows them, leaf first: at most limit
+// framesShown returns the frames of a stack as a report shows them, leaf first: at most limit
 // of them (0: all), and instead of those that rules hide and those beyond the limit
 // Frames that say how many. Every stack begins in CUDA: that needs no saying. Of a
 // stack that is hidden as a whole the first frame is shown nevertheless.
-func stackTableShown(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []Frame {
+func framesShown(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []Frame {
 	ids := s.Stacks[stack]
 	var list []Frame
 	n := 0

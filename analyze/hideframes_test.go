@@ -119,7 +119,7 @@ func lines(list []Frame) string {
 func shownFrames(frames []format.Frame, limit int, rules *query.FrameRules) []Frame {
 	s := &stack.Table{Stacks: make(map[int32][]int32), About: make(map[int32]stack.About)}
 	s.Add(&format.Row{StackID: 1, Frames: frames}, make(map[format.Frame]int32))
-	return stackTableShown(s, 1, limit, rules)
+	return framesShown(s, 1, limit, rules)
 }
 
 func TestStacksAreFolded(t *testing.T) {
@@ -303,7 +303,7 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	at(tp.alloc(second, 1, 0x1000, mib), 1, "")
 	tl := tp.timeline()
 	count := func(rules *query.FrameRules) int {
-		p, _, _, err := tl.HeapProfile(query.Options{Hide: rules})
+		p, _, _, err := HeapProfile(tl, query.Options{Hide: rules})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -84,7 +85,7 @@ type htmlPage struct {
 // HTML writes a recording as one page that needs no network and nothing else: verdicts, memory
 // and calls over time, flame graph, address maps, tables. Its size is bounded whatever the
 // recording. The errors are those of reading the recording and of out.
-func (t *Timeline) HTML(out io.Writer, opt HTMLOptions) (*HTMLStats, error) {
+func HTML(t *timeline.Timeline, out io.Writer, opt HTMLOptions) (*HTMLStats, error) {
 	opt.GroupBy, opt.Sort = "", ""
 	opt.Top = min(cmp.Or(opt.Top, DefaultHTMLRows), mostHTMLRows)
 	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, htmlStackFrames), htmlStackFrames)
@@ -117,7 +118,7 @@ func (t *Timeline) HTML(out io.Writer, opt HTMLOptions) (*HTMLStats, error) {
 
 // htmlBuilder gathers what a page is made of.
 type htmlBuilder struct {
-	t       *Timeline
+	t       *timeline.Timeline
 	opt     *HTMLOptions
 	reports map[string]*Report // by command
 	hits    []hit              // of all rules
@@ -133,7 +134,7 @@ type htmlBuilder struct {
 	failed   bool
 
 	// What the replay was for beside that.
-	program *programMemory
+	program *timeline.Program
 	books   *booksScan
 	frag    *fragScan // nil: nothing fragments
 	failing *failureScan
@@ -141,13 +142,13 @@ type htmlBuilder struct {
 
 // read makes the reports, in one replay what can be had of one.
 func (b *htmlBuilder) read() error {
-	b.calls = b.t.newCallsOverTime(&b.opt.Filter)
-	if err := both(b.replay, b.calls.scan); err != nil {
+	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
+	if err := timeline.Both(b.replay, b.calls.scan); err != nil {
 		return err
 	}
 	for _, s := range htmlSections {
 		for _, r := range s.reports {
-			if r.make == nil || r.skip != nil && r.skip(b) || len(b.t.missing(classesOfReport[r.command])) > 0 {
+			if r.make == nil || r.skip != nil && r.skip(b) || len(missingClasses(b.t, classesOfReport[r.command])) > 0 {
 				continue
 			}
 			b.opt.Progress(r.command)
@@ -165,21 +166,21 @@ func (b *htmlBuilder) read() error {
 func (b *htmlBuilder) replay() error {
 	b.opt.Progress("memory")
 	t, opt := b.t, &b.opt.Options
-	s, err := t.newSurvey(opt)
+	s, err := newSurvey(t, opt)
 	if err != nil {
 		return err
 	}
-	allocators := t.newAllocatorUse(&opt.Filter, s.window)
-	b.memory, b.flame, b.lines = t.newMomentScan(&opt.Filter), t.newFlameScan(&opt.Filter), t.newMemoryLines(&opt.Filter)
-	b.holders = t.newHolderScan(&MemoryOptions{Options: *opt, At: query.AtEnd, Reconcile: t.hasProcessSamples()})
-	b.books, b.failing = t.newBooksScan(&AllocatorOptions{Options: *opt}), s.failing
+	allocators := newAllocatorUse(t, &opt.Filter, s.window)
+	b.memory, b.flame, b.lines = newMomentScan(t, &opt.Filter), newFlameScan(t, &opt.Filter), newMemoryLines(t, &opt.Filter)
+	b.holders = newHolderScan(t, &MemoryOptions{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
+	b.books, b.failing = newBooksScan(t, &AllocatorOptions{Options: *opt}), s.failing
 	if !b.nothingFragments() {
-		b.frag = t.newFragScan(&FragOptions{Options: *opt})
+		b.frag = newFragScan(t, &FragOptions{Options: *opt})
 		if err := b.frag.findRanges(); err != nil {
 			return err
 		}
 	}
-	s.consumer = func(p *programMemory, c *ledger.Change) {
+	s.consumer = func(p *timeline.Program, c *ledger.Change) {
 		b.memory.consume(p, c)
 		b.flame.consume(p, c)
 		if c.Kind == ledger.AllocFailed {
@@ -207,16 +208,16 @@ func (b *htmlBuilder) replay() error {
 		return err
 	}
 	p := s.program
-	t.counts = p.counts()
-	b.frees = p.counts().Frees
+	t.Counts = p.Counts()
+	b.frees = p.Counts().Frees
 	b.program = p
-	p.allocators.All(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
+	p.Allocators.All(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
 	b.memory.finish()
 	b.lines.finish()
-	if b.hits, err = s.check(b.t.checkable(rules())); err != nil {
+	if b.hits, err = s.check(checkable(b.t, rules())); err != nil {
 		return err
 	}
-	b.reports["leaks"], err = t.leaksReport(s.leaks, allocators, p, opt)
+	b.reports["leaks"], err = leaksReport(t, s.leaks, allocators, p, opt)
 	return err
 }
 
@@ -238,8 +239,8 @@ func (b *htmlBuilder) fail(atNs int64) {
 func (b *htmlBuilder) page() (*htmlPage, error) {
 	quality := &b.reports["leaks"].Quality
 	p := &htmlPage{Name: units.OneLine(b.opt.Name), Quality: quality.String(), Facts: b.facts()}
-	p.Recorder = units.OneLine(b.t.rec.Meta.GpurecVersion)
-	for _, note := range slices.Concat(b.t.facts.notes, quality.notes()) {
+	p.Recorder = units.OneLine(b.t.Rec.Meta.GpurecVersion)
+	for _, note := range slices.Concat(b.t.Facts.Notes, quality.notes()) {
 		p.Notes = append(p.Notes, cutMiddle(units.OneLine(note), 2*longestText))
 	}
 	p.Notes = p.Notes[:min(mostMarks, len(p.Notes))]
@@ -267,7 +268,7 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 		p.Licences = append(p.Licences, asset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
-	p.Verdicts, p.Findings, p.Rules = b.verdicts(), b.findings(), len(b.t.checkable(rules()))
+	p.Verdicts, p.Findings, p.Rules = b.verdicts(), b.findings(), len(checkable(b.t, rules()))
 	p.Sections = b.sections()
 	return p, nil
 }
@@ -283,24 +284,24 @@ func asset(name string) string {
 
 func (b *htmlBuilder) data() ([]byte, error) {
 	t, w := b.t, b.opt.Window(b.t.Recording())
-	d := &htmlData{FromS: float64(t.sinceStart(w.FromNs)), ToS: float64(t.sinceStart(w.ToNs)),
-		Memory: []htmlMemory{}, Groups: []htmlGroup{}, GPUs: t.gpuData(&b.opt.Filter), Activity: b.calls.data()}
+	d := &htmlData{FromS: float64(sinceStart(t, w.FromNs)), ToS: float64(sinceStart(t, w.ToNs)),
+		Memory: []htmlMemory{}, Groups: []htmlGroup{}, GPUs: gpuData(t, &b.opt.Filter), Activity: b.calls.data()}
 	var all texts
 	b.memory.data(d, &all, b.opt.FrameRules())
 	b.lines.data(d)
-	root, _ := t.flame(b.flame, b.calls, b.opt.FrameRules(), &all)
+	root, _ := flame(t, b.flame, b.calls, b.opt.FrameRules(), &all)
 	if len(root.Children) > 0 {
 		d.Flame = &htmlFlame{flameMetrics, root}
 	}
-	d.Marks = t.marks(w, &b.failures)
+	d.Marks = pageMarks(t, w, &b.failures)
 	d.Texts = all.List
 	return d.script()
 }
 
 // facts are what the page says of the recording at its top.
 func (b *htmlBuilder) facts() []htmlFact {
-	t, m, w := b.t, &b.t.rec.Meta, b.t.Recording()
-	list := []htmlFact{{"processes", t.processesText()}, {"GPUs", t.devicesText()}, {"host", units.OneLine(m.Host)}, {"driver", units.OneLine(m.DriverVersion)},
+	t, m, w := b.t, &b.t.Rec.Meta, b.t.Recording()
+	list := []htmlFact{{"processes", processesText(t)}, {"GPUs", devicesText(t)}, {"host", units.OneLine(m.Host)}, {"driver", units.OneLine(m.DriverVersion)},
 		{"started", UnitTime.text(w.FromNs)}, {"duration", units.Duration(w.DurNs())}}
 	if win := b.opt.Window(w); win != w {
 		list = append(list, htmlFact{"shown", fmt.Sprintf("from %s to %s", query.Offset(win.FromNs, w), query.Offset(win.ToNs, w))})
@@ -317,12 +318,12 @@ func (b *htmlBuilder) facts() []htmlFact {
 // mostNamed is how many processes or devices are named one by one.
 const mostNamed = 12
 
-func (t *Timeline) processesText() string {
-	return shortList(t.facts.processes, func(pid int32) string { return t.pidLabel(pid) })
+func processesText(t *timeline.Timeline) string {
+	return shortList(t.Facts.Processes, func(pid int32) string { return t.PidLabel(pid) })
 }
 
-func (t *Timeline) devicesText() string {
-	return shortList(t.facts.devices, func(d int32) string { return t.deviceLabel(d) })
+func devicesText(t *timeline.Timeline) string {
+	return shortList(t.Facts.Devices, func(d int32) string { return t.DeviceLabel(d) })
 }
 
 // nothingFailed tells that a report about failed allocations has nothing to say.
@@ -330,11 +331,11 @@ func (b *htmlBuilder) nothingFailed() bool { return !b.failed }
 
 // nothingFragments tells that there is no memory that can fragment: segments, mapped addresses, pools.
 func (b *htmlBuilder) nothingFragments() bool {
-	if len(b.t.allocations) > 0 || len(b.t.pools(b.t.Recording(), new(query.Filter))) > 0 {
+	if len(b.t.Allocations) > 0 || len(b.t.Pools(b.t.Recording(), new(query.Filter))) > 0 {
 		return false
 	}
-	for _, s := range b.t.memory {
-		for _, kind := range s.group.Kinds() {
+	for _, s := range b.t.Memory {
+		for _, kind := range s.Group.Kinds() {
 			if kind == format.KindMap {
 				return false
 			}

@@ -14,14 +14,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
-func htmlOf(t *testing.T, tl *Timeline, opt HTMLOptions) string {
+func htmlOf(t *testing.T, tl *timeline.Timeline, opt HTMLOptions) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := tl.HTML(&page, opt); err != nil {
+	if _, err := HTML(tl, &page, opt); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()
@@ -73,8 +74,8 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 			states = append(states, state{epoch + at, total})
 		}
 		tl := tp.timeline()
-		scan := tl.newMomentScan(&query.Filter{})
-		if _, err := tl.replayProgram(scan.consume, nil, nil); err != nil {
+		scan := newMomentScan(tl, &query.Filter{})
+		if _, err := tl.ReplayProgram(scan.consume, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		scan.finish()

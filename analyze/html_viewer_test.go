@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -34,14 +35,14 @@ func chromium(t *testing.T) string {
 }
 
 // pageOf writes the page of a recording.
-func pageOf(t *testing.T, tl *Timeline) string {
+func pageOf(t *testing.T, tl *timeline.Timeline) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.html")
 	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tl.HTML(file, HTMLOptions{Name: "run.parquet"}); err != nil {
+	if _, err := HTML(tl, file, HTMLOptions{Name: "run.parquet"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -71,7 +72,7 @@ func TestChromiumShowsReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rec.Close()
-	large, err := New(rec)
+	large, err := timeline.Open(rec)
 	if err != nil {
 		t.Fatal(err)
 	}

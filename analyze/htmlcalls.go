@@ -1,13 +1,15 @@
 package analyze
 
 import (
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
 // callsOverTime counts calls by time and by stack in one pass over all of them.
 type callsOverTime struct {
-	*callUse
+	*calls.Counter
 	parts   buckets
 	counts  [len(activityNames)][htmlBuckets]int64
 	byStack map[int32]*stackTime
@@ -38,18 +40,18 @@ func activityOf(kind string) int {
 	return 4
 }
 
-func (t *Timeline) newCallsOverTime(f *query.Filter) *callsOverTime {
-	u := &callsOverTime{callUse: t.newCallUse(f), byStack: make(map[int32]*stackTime), kinds: make(map[string]int64)}
-	u.parts = buckets{u.window}
+func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
+	u := &callsOverTime{Counter: calls.NewCounter(t, f), byStack: make(map[int32]*stackTime), kinds: make(map[string]int64)}
+	u.parts = buckets{u.Window}
 	return u
 }
 
 func (u *callsOverTime) scan() error {
-	for _, spans := range [][]span{u.t.memory, u.t.calls} {
+	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
-			u.group(s.group)
-			if err := s.group.Err(); err != nil {
-				return u.t.wrap(err)
+			u.group(s.Group)
+			if err := s.Group.Err(); err != nil {
+				return u.T.Wrap(err)
 			}
 		}
 	}
@@ -57,28 +59,28 @@ func (u *callsOverTime) scan() error {
 }
 
 func (u *callsOverTime) group(g *format.Group) {
-	u.kind, u.kernel = g.StringsInto("kind", u.kind), format.Strings{}
-	if u.filter.Kernel != nil {
-		u.kernel = g.StringsInto("kernel", u.kernel)
+	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), format.Strings{}
+	if u.Filter.Kernel != nil {
+		u.Kernel = g.StringsInto("kernel", u.Kernel)
 	}
-	u.start, u.dur, u.parent = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur), g.Int64("parent_start_ns", u.parent)
-	u.flags, u.stack = g.Int32("flags", u.flags), g.Int32("stack_id", u.stack)
+	u.Start, u.Dur, u.parent = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur), g.Int64("parent_start_ns", u.parent)
+	u.Flags, u.stack = g.Int32("flags", u.Flags), g.Int32("stack_id", u.stack)
 	if g.Err() != nil {
 		return
 	}
-	pass := u.passes(g, u.kind, u.kernel)
-	activity, seen := make([]int, len(u.kind.Dict)), make([]int64, len(u.kind.Dict))
-	for i, k := range u.kind.Dict {
+	pass := u.Passes(g, u.Kind, u.Kernel)
+	activity, seen := make([]int, len(u.Kind.Dict)), make([]int64, len(u.Kind.Dict))
+	for i, k := range u.Kind.Dict {
 		activity[i] = activityOf(k)
 	}
 	var of *stackTime
 	last := int32(-1)
-	for i, start := range u.start {
+	for i, start := range u.Start {
 		b := u.parts.of(start)
 		if b < 0 || b == htmlBuckets || !pass(i) || u.parent[i] != 0 {
 			continue
 		}
-		kind := u.kind.Index[i]
+		kind := u.Kind.Index[i]
 		u.counts[activity[kind]][b]++
 		seen[kind]++
 		if of == nil || u.stack[i] != last {
@@ -89,11 +91,11 @@ func (u *callsOverTime) group(g *format.Group) {
 			}
 		}
 		of.calls++
-		if u.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
-			of.hostNs += max(0, u.dur[i])
+		if u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+			of.hostNs += max(0, u.Dur[i])
 		}
 	}
 	for i, n := range seen {
-		u.kinds[u.kind.Dict[i]] += n
+		u.kinds[u.Kind.Dict[i]] += n
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"strconv"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -116,7 +118,9 @@ func (t *texts) id(s string) int32 { return t.Names.ID(shortText(s)) }
 
 func shortText(s string) string { return cutMiddle(units.OneLine(s), longestText) }
 
-func (t *Timeline) sinceStart(ns int64) secs { return secs(float64(ns-t.Recording().FromNs) / 1e9) }
+func sinceStart(t *timeline.Timeline, ns int64) secs {
+	return secs(float64(ns-t.Recording().FromNs) / 1e9)
+}
 
 // Series and holders that a chart of memory has.
 const (
@@ -136,7 +140,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 			numbers[group] = n
 			about := &s.about[group]
 			g := htmlGroup{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
-			for _, f := range stackTableShown(&s.t.stacks, about.stack, htmlStackFrames, rules) {
+			for _, f := range framesShown(&s.t.Stacks, about.stack, htmlStackFrames, rules) {
 				g.Stack = append(g.Stack, all.id(f.text()))
 			}
 			d.Groups = append(d.Groups, g)
@@ -145,7 +149,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 	}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		series := s.devices[device]
-		m := htmlMemory{Title: shortText("GPU " + s.t.sharedLabel(device)), Lines: []htmlLine{}, device: device}
+		m := htmlMemory{Title: shortText("GPU " + s.t.SharedLabel(device)), Lines: []htmlLine{}, device: device}
 		if device == hostMemory {
 			m.Title = "host memory, pinned or registered"
 		}
@@ -157,7 +161,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 }
 
 // data fills in what the page tells of one device; false if it never had memory.
-func (s *momentSeries) data(m *htmlMemory, t *Timeline, number func(group int32) int32) bool {
+func (s *momentSeries) data(m *htmlMemory, t *timeline.Timeline, number func(group int32) int32) bool {
 	moments := s.list
 	shown := biggest(moments)
 	if len(shown) == 0 {
@@ -171,7 +175,7 @@ func (s *momentSeries) data(m *htmlMemory, t *Timeline, number func(group int32)
 	}
 	for k := range moments {
 		o := &moments[k]
-		m.T, m.Total = append(m.T, t.sinceStart(o.atNs)), append(m.Total, o.total)
+		m.T, m.Total = append(m.T, sinceStart(t, o.atNs)), append(m.Total, o.total)
 		if o.total > m.Total[m.Peak] {
 			m.Peak = k
 		}
@@ -204,10 +208,10 @@ func biggest(moments []memoryMoment) []int32 {
 	return groups[:min(mostSeries, len(groups))]
 }
 
-func (t *Timeline) line(name string, points []point, factor float64) htmlLine {
+func lineOfMetric(t *timeline.Timeline, name string, points []point, factor float64) htmlLine {
 	l := htmlLine{Name: name, T: []secs{}, V: []num{}}
 	for _, p := range points {
-		l.T, l.V = append(l.T, t.sinceStart(p.atNs)), append(l.V, num(p.value*factor))
+		l.T, l.V = append(l.T, sinceStart(t, p.atNs)), append(l.V, num(p.value*factor))
 	}
 	return l
 }
@@ -215,12 +219,12 @@ func (t *Timeline) line(name string, points []point, factor float64) htmlLine {
 // activityData are calls a second.
 func (u *callsOverTime) data() *htmlActivity {
 	a := new(htmlActivity)
-	width := float64(u.window.DurNs()) / htmlBuckets / 1e9
+	width := float64(u.Window.DurNs()) / htmlBuckets / 1e9
 	if width == 0 || len(u.byStack) == 0 {
 		return nil
 	}
 	for i := range htmlBuckets {
-		a.T = append(a.T, u.t.sinceStart(u.parts.start(i)))
+		a.T = append(a.T, sinceStart(u.T, u.parts.start(i)))
 	}
 	for k, name := range activityNames {
 		l := htmlLine{Name: name, T: []secs{}}
@@ -257,25 +261,25 @@ type chartMetric struct{ name, title string }
 const mostGPUs = 16
 
 // gpuData makes the charts of NVML's samples.
-func (t *Timeline) gpuData(f *query.Filter) (list []htmlGPU) {
+func gpuData(t *timeline.Timeline, f *query.Filter) (list []htmlGPU) {
 	w := f.Window(t.Recording())
-	u := &gpuUse{t: t, filter: f, window: w, devices: make(map[int32]map[string]*series)}
-	u.collect()
-	for _, device := range u.sorted()[:min(mostGPUs, len(u.devices))] {
-		g := htmlGPU{Title: shortText("GPU " + t.deviceLabel(device))}
+	u := &metricpkg.Devices{T: t, Filter: f, Window: w, Devices: make(map[int32]map[string]*metricpkg.Series)}
+	u.Collect()
+	for _, device := range u.Sorted()[:min(mostGPUs, len(u.Devices))] {
+		g := htmlGPU{Title: shortText("GPU " + t.DeviceLabel(device))}
 		for _, c := range gpuCharts {
 			chart := htmlChart{Title: c.title}
 			for _, metric := range c.metrics {
-				s, unit := u.devices[device][metric.name], catalog.UnitOf(metric.name)
-				if s == nil || len(s.values) < 2 {
+				s, unit := u.Devices[device][metric.name], catalog.UnitOf(metric.name)
+				if s == nil || len(s.Values) < 2 {
 					continue
 				}
 				curve := newCurve(w)
-				for i, at := range s.atNs {
-					curve.add(at, s.values[i])
+				for i, at := range s.AtNs {
+					curve.add(at, s.Values[i])
 				}
 				chart.Unit = unit.Name
-				chart.Lines = append(chart.Lines, t.line(metric.title, curve.finish(), unit.Factor))
+				chart.Lines = append(chart.Lines, lineOfMetric(t, metric.title, curve.finish(), unit.Factor))
 			}
 			if len(chart.Lines) > 0 {
 				g.Charts = append(g.Charts, chart)
@@ -291,25 +295,25 @@ func (t *Timeline) gpuData(f *query.Filter) (list []htmlGPU) {
 // mostMarks bounds the events that charts show.
 const mostMarks = 400
 
-// marks are the Xids, lost calls and failures in a window.
-func (t *Timeline) marks(w query.Window, failed *[htmlBuckets]failures) (list []htmlMark) {
+// pageMarks are the Xids, lost calls and failures in a window.
+func pageMarks(t *timeline.Timeline, w query.Window, failed *[htmlBuckets]failures) (list []htmlMark) {
 	add := func(ns int64, format string, args ...any) {
 		if ns >= w.FromNs && ns <= w.ToNs {
-			list = append(list, htmlMark{t.sinceStart(ns), fmt.Sprintf(format, args...)})
+			list = append(list, htmlMark{sinceStart(t, ns), fmt.Sprintf(format, args...)})
 		}
 	}
-	for i := range t.facts.xids {
-		x := &t.facts.xids[i]
-		add(x.atNs, "%s %d", x.kind(), x.code)
+	for i := range t.Facts.Xids {
+		x := &t.Facts.Xids[i]
+		add(x.AtNs, "%s %d", x.Kind(), x.Code)
 	}
 	for _, f := range failed {
 		if f.count > 0 {
 			add(f.firstNs, "%s failed", units.Plural(f.count, "allocation"))
 		}
 	}
-	for i := range t.facts.lost {
-		l := &t.facts.lost[i]
-		add(l.startNs, "%s lost", units.Plural(l.calls, units.OneLine(l.class)+" call"))
+	for i := range t.Facts.Lost {
+		l := &t.Facts.Lost[i]
+		add(l.StartNs, "%s lost", units.Plural(l.Calls, units.OneLine(l.Class)+" call"))
 	}
 	slices.SortStableFunc(list, func(a, b htmlMark) int { return cmp.Compare(a.T, b.T) })
 	return list[:min(mostMarks, len(list))]

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -50,7 +51,7 @@ type flameNode struct {
 
 // flameScan sums up memory by origin; memory of the host counts too.
 type flameScan struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
 
@@ -59,12 +60,12 @@ type flameScan struct {
 	peak      extreme
 }
 
-func (t *Timeline) newFlameScan(f *query.Filter) *flameScan {
+func newFlameScan(t *timeline.Timeline, f *query.Filter) *flameScan {
 	return &flameScan{t: t, filter: f, window: f.Window(t.Recording())}
 }
 
-func (s *flameScan) consume(_ *programMemory, c *ledger.Change) {
-	o := &s.t.origins.List[c.Block.Origin]
+func (s *flameScan) consume(_ *timeline.Program, c *ledger.Change) {
+	o := &s.t.Origins.List[c.Block.Origin]
 	if c.Kind == ledger.AllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
@@ -91,7 +92,7 @@ func (s *flameScan) consume(_ *programMemory, c *ledger.Change) {
 
 // flameBuilder makes one tree of stacks.
 type flameBuilder struct {
-	t     *Timeline
+	t     *timeline.Timeline
 	rules *query.FrameRules
 	texts *texts
 	root  *flameNode
@@ -109,7 +110,7 @@ type drawnFrame struct {
 func (b *flameBuilder) frame(id int32) drawnFrame {
 	d, ok := b.drawn[id]
 	if !ok {
-		f := &b.t.stacks.Frames[id]
+		f := &b.t.Stacks.Frames[id]
 		if _, d.hidden = b.rules.Hides(f); !d.hidden {
 			d.name, d.kind = b.texts.id(flameName(f)), flameKind(f)
 		}
@@ -156,21 +157,21 @@ func (b *flameBuilder) path(stack int32) []*flameNode {
 		at = next
 		nodes = append(nodes, at)
 	}
-	for _, id := range slices.Backward(b.t.stacks.Stacks[stack]) {
+	for _, id := range slices.Backward(b.t.Stacks.Stacks[stack]) {
 		if d := b.frame(id); !d.hidden && len(nodes) <= flameDepth {
 			child(d.name, d.kind)
 		}
 	}
 	if len(nodes) == 1 {
-		child(b.texts.id(cmp.Or(b.onlyHidden(stack), noStack)), flameOther)
+		child(b.texts.id(cmp.Or(b.onlyHidden(stack), timeline.NoStack)), flameOther)
 	}
 	return nodes
 }
 
 // onlyHidden names a stack of which all frames are hidden.
 func (b *flameBuilder) onlyHidden(stack int32) string {
-	if ids := b.t.stacks.Stacks[stack]; len(ids) > 0 {
-		return flameName(&b.t.stacks.Frames[ids[0]])
+	if ids := b.t.Stacks.Stacks[stack]; len(ids) > 0 {
+		return flameName(&b.t.Stacks.Frames[ids[0]])
 	}
 	return ""
 }
@@ -248,14 +249,14 @@ func (b *flameBuilder) json(n *flameNode, least float64) flameJSON {
 }
 
 // flame makes the tree of memory and calls.
-func (t *Timeline) flame(memory *flameScan, calls *callsOverTime, rules *query.FrameRules, texts *texts) (flameJSON, float64) {
+func flame(t *timeline.Timeline, memory *flameScan, calls *callsOverTime, rules *query.FrameRules, texts *texts) (flameJSON, float64) {
 	b := &flameBuilder{t: t, rules: rules, texts: texts, root: &flameNode{name: texts.id("everything"), kind: flameOther}, paths: make(map[int32][]*flameNode), drawn: make(map[int32]drawnFrame)}
 	for id := range memory.ever {
 		v := flameValues{atEnd: memory.now[id].bytes, allocatedBytes: memory.ever[id].bytes, allocations: memory.ever[id].blocks}
 		if id < len(memory.peak.held) {
 			v[atPeak] = memory.peak.held[id].bytes
 		}
-		b.add(t.origins.List[id].Stack, &v)
+		b.add(t.Origins.List[id].Stack, &v)
 	}
 	for _, stack := range slices.Sorted(maps.Keys(calls.byStack)) { // texts are numbered in this order
 		s := calls.byStack[stack]

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -47,7 +48,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 			}
 		}
 		if len(h.places) > 0 {
-			for _, f := range stackTableShown(&b.t.stacks, h.places[0].stack, htmlStackFrames, b.opt.FrameRules()) {
+			for _, f := range framesShown(&b.t.Stacks, h.places[0].stack, htmlStackFrames, b.opt.FrameRules()) {
 				v.Frames = append(v.Frames, shortText(f.text()))
 			}
 		}
@@ -60,7 +61,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 func brief(s string) string { return cutMiddle(units.OneLine(s), 2*longestText) }
 
 // text is a place with what is known of it.
-func (p *place) text(t *Timeline) string {
+func (p *place) text(t *timeline.Timeline) string {
 	var parts []string
 	if n, ok := p.count.(int64); ok && n > 1 {
 		parts = append(parts, units.Count(n)+" times")
@@ -127,8 +128,8 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 		}
 	}
 	var before int64
-	for i := range b.t.facts.xids {
-		if b.t.facts.xids[i].before {
+	for i := range b.t.Facts.Xids {
+		if b.t.Facts.Xids[i].Before {
 			before++
 		}
 	}

@@ -8,13 +8,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // memoryLines are totals that a chart of memory draws over what it stacks: what calls got from
 // the driver, what PyTorch's allocators have of it, what NVML counts.
 type memoryLines struct {
-	t       *Timeline
+	t       *timeline.Timeline
 	filter  *query.Filter
 	window  query.Window
 	drivers map[int32]*driverLine // by device
@@ -40,14 +41,14 @@ type torchPart struct {
 	seen caching.Totals
 }
 
-func (t *Timeline) newMemoryLines(f *query.Filter) *memoryLines {
+func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
 	return &memoryLines{t: t, filter: f, window: f.Window(t.Recording()), drivers: make(map[int32]*driverLine), torch: make(map[int32]*torchLine)}
 }
 
 // driver follows the driver's memory on devices.
 func (l *memoryLines) driver(c *ledger.Change) {
-	o := &l.t.origins.List[c.Block.Origin]
-	if c.Kind == ledger.AllocFailed || c.Block.Bytes < l.filter.MinBytes || !l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || l.t.onHost(c.Block.Origin) {
+	o := &l.t.Origins.List[c.Block.Origin]
+	if c.Kind == ledger.AllocFailed || c.Block.Bytes < l.filter.MinBytes || !l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || l.t.OnHost(c.Block.Origin) {
 		return
 	}
 	device := o.Device
@@ -121,10 +122,10 @@ func (l *memoryLines) data(d *htmlData) {
 			continue
 		}
 		if line := l.torch[m.device]; line != nil {
-			m.Lines = append(m.Lines, t.line("PyTorch reserved", line.reserved.finish(), 1), t.line("PyTorch allocated", line.allocated.finish(), 1))
+			m.Lines = append(m.Lines, lineOfMetric(t, "PyTorch reserved", line.reserved.finish(), 1), lineOfMetric(t, "PyTorch allocated", line.allocated.finish(), 1))
 		}
 		if line := l.drivers[m.device]; line != nil {
-			m.Lines = append(m.Lines, t.line("from the driver, by calls", line.finish(), 1))
+			m.Lines = append(m.Lines, lineOfMetric(t, "from the driver, by calls", line.finish(), 1))
 		}
 		m.Lines = append(m.Lines, l.nvml(m.device)...)
 	}
@@ -132,10 +133,10 @@ func (l *memoryLines) data(d *htmlData) {
 
 // nvml are the samples of the GPU that processes know as device, where the recording pairs them.
 func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
-	f := &l.t.facts
+	f := &l.t.Facts
 	gpus := make(map[int32]bool)
-	for _, pid := range slices.Sorted(maps.Keys(f.processes)) {
-		if index, ok := f.nvmlDevice(pid, device); ok {
+	for _, pid := range slices.Sorted(maps.Keys(f.Processes)) {
+		if index, ok := f.NVMLDevice(pid, device); ok {
 			gpus[index] = true
 		}
 	}
@@ -144,17 +145,17 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 	}
 	for index := range gpus {
 		if c := l.ofProcesses(index); c != nil {
-			lines = append(lines, l.t.line("the processes, by NVML", c.finish(), 1))
+			lines = append(lines, lineOfMetric(l.t, "the processes, by NVML", c.finish(), 1))
 		}
-		if id, ok := f.metrics.Ids[catalog.MetricMemoryUsed]; ok {
+		if id, ok := f.Metrics.Ids[catalog.MetricMemoryUsed]; ok {
 			c := newCurve(l.window)
-			for _, s := range f.samples {
-				if s.metric == id && s.device == index && s.atNs >= l.window.FromNs && s.atNs <= l.window.ToNs {
-					c.add(s.atNs, s.value)
+			for _, s := range f.Samples {
+				if s.Metric == id && s.Device == index && s.AtNs >= l.window.FromNs && s.AtNs <= l.window.ToNs {
+					c.add(s.AtNs, s.Value)
 				}
 			}
 			if points := c.finish(); len(points) > 0 {
-				lines = append(lines, l.t.line(fmt.Sprintf("all of GPU %d, by NVML", index), points, 1))
+				lines = append(lines, lineOfMetric(l.t, fmt.Sprintf("all of GPU %d, by NVML", index), points, 1))
 			}
 		}
 	}
@@ -163,26 +164,26 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 
 // ofProcesses sums up what NVML counts for the recorded processes on a GPU.
 func (l *memoryLines) ofProcesses(gpu int32) *curve {
-	f := &l.t.facts
-	id, ok := f.metrics.Ids[catalog.MetricOfProcess]
+	f := &l.t.Facts
+	id, ok := f.Metrics.Ids[catalog.MetricOfProcess]
 	if !ok {
 		return nil
 	}
 	var c *curve
 	last, sum := make(map[int32]float64), 0.0
-	for _, s := range f.processSamples {
-		if _, recorded := f.processes[s.pid]; s.metric != id || s.device != gpu || !recorded || s.atNs > l.window.ToNs || !(s.value >= 0) {
+	for _, s := range f.ProcessSamples {
+		if _, recorded := f.Processes[s.Pid]; s.Metric != id || s.Device != gpu || !recorded || s.AtNs > l.window.ToNs || !(s.Value >= 0) {
 			continue
 		}
-		sum += s.value - last[s.pid]
-		last[s.pid] = s.value
-		if s.atNs < l.window.FromNs {
+		sum += s.Value - last[s.Pid]
+		last[s.Pid] = s.Value
+		if s.AtNs < l.window.FromNs {
 			continue
 		}
 		if c == nil {
 			c = newCurve(l.window)
 		}
-		c.add(s.atNs, sum)
+		c.add(s.AtNs, sum)
 	}
 	return c
 }

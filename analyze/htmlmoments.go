@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -233,7 +234,7 @@ const hostMemory = math.MinInt32
 // no allocator's segment. It takes off what a process held when it ends: it shows what the
 // machine had.
 type momentScan struct {
-	t        *Timeline
+	t        *timeline.Timeline
 	filter   *query.Filter
 	window   query.Window
 	groups   origin.Names // by place and kind
@@ -248,18 +249,18 @@ type momentGroup struct {
 	stack        int32 // of the first one
 }
 
-func (t *Timeline) newMomentScan(f *query.Filter) *momentScan {
+func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
 	return &momentScan{t: t, filter: f, window: f.Window(t.Recording()), devices: make(map[int32]*momentSeries)}
 }
 
-func (s *momentScan) consume(_ *programMemory, c *ledger.Change) {
+func (s *momentScan) consume(_ *timeline.Program, c *ledger.Change) {
 	id := c.Block.Origin
-	o := &s.t.origins.List[id]
+	o := &s.t.Origins.List[id]
 	if c.Kind == ledger.AllocFailed || c.Block.Bytes < s.filter.MinBytes || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
 	group, device := s.group(id), o.Device
-	if s.t.onHost(id) {
+	if s.t.OnHost(id) {
 		device = hostMemory
 	}
 	series := s.devices[device]
@@ -277,10 +278,10 @@ func (s *momentScan) consume(_ *programMemory, c *ledger.Change) {
 func (s *momentScan) group(id int32) int32 {
 	s.byOrigin = units.Grow(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
-		site, memory := s.t.siteLabel(id), s.t.origins.Memory(id)
+		site, memory := s.t.SiteLabel(id), s.t.Origins.Memory(id)
 		group := s.groups.ID(memory + "\x00" + site)
 		if int(group) == len(s.about) {
-			s.about = append(s.about, momentGroup{site, memory, s.t.origins.List[id].Stack})
+			s.about = append(s.about, momentGroup{site, memory, s.t.Origins.List[id].Stack})
 		}
 		s.byOrigin[id] = group + 1
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -47,7 +48,7 @@ type reportOf struct {
 }
 
 // simple makes a report that takes nothing but Options.
-func simple(report func(*Timeline, query.Options) (*Report, error)) func(*htmlBuilder) (*Report, error) {
+func simple(report func(*timeline.Timeline, query.Options) (*Report, error)) func(*htmlBuilder) (*Report, error) {
 	return func(b *htmlBuilder) (*Report, error) { return report(b.t, b.opt.Options) }
 }
 
@@ -68,12 +69,12 @@ var htmlSections = []sectionOf{
 		empty: "The recording has no stacks."},
 	{id: "holders", title: "Who has the driver's memory", about: "What calls explain of what the driver counts, by library and place, at the end.",
 		reports: []reportOf{{command: "memory", make: func(b *htmlBuilder) (*Report, error) {
-			return b.t.memoryReport(b.holders, b.t.counts)
+			return memoryReport(b.t, b.holders, b.t.Counts)
 		}}}, empty: "The recording has no calls about the driver's memory."},
 	{id: "allocator", title: "PyTorch's allocator", about: "Its books, exactly.",
 		reports: []reportOf{{command: "allocator", tables: []string{"allocators", "peaks", "pools", "events"},
-			skip: func(b *htmlBuilder) bool { return len(b.t.allocations) == 0 },
-			make: func(b *htmlBuilder) (*Report, error) { return b.books.report(b.program.allocators, b.t.counts) }}}, empty: "No events of PyTorch's caching allocator were recorded."},
+			skip: func(b *htmlBuilder) bool { return len(b.t.Allocations) == 0 },
+			make: func(b *htmlBuilder) (*Report, error) { return b.books.report(b.program.Allocators, b.t.Counts) }}}, empty: "No events of PyTorch's caching allocator were recorded."},
 	{id: "frag", title: "Fragmentation and address map", about: "What is reserved and cannot be used, whose blocks keep it, and what addresses were used for over time.",
 		reports: []reportOf{{command: "frag", tables: []string{"spaces", "pins", "trends"}, skip: func(b *htmlBuilder) bool { return b.frag == nil }, make: (*htmlBuilder).fragmentation}},
 		empty:   "Nothing that can fragment is known: no caching allocator, no mapped addresses, no memory pool that the program asked about."},
@@ -81,28 +82,28 @@ var htmlSections = []sectionOf{
 		reports: []reportOf{{command: "oom", skip: (*htmlBuilder).nothingFailed, make: (*htmlBuilder).outOfMemory}}, empty: "No allocation failed."},
 	{id: "activity", title: "Calls over time", chart: "activity", about: "Calls a second. Durations everywhere are those of calls on the CPU, never of kernels on the GPU.", empty: "No calls in the window."},
 	{id: "kernels", title: "Kernels", about: "Which kernels were launched, how often and from where.",
-		reports: []reportOf{{command: "kernels", skip: without(format.KindLaunch), make: simple((*Timeline).Kernels)}}, empty: "No kernel was launched in the window."},
+		reports: []reportOf{{command: "kernels", skip: without(format.KindLaunch), make: simple(Kernels)}}, empty: "No kernel was launched in the window."},
 	{id: "api", title: "CUDA calls", about: "How often each function of the driver was called, and how long that took the CPU.",
-		reports: []reportOf{{command: "api", make: simple((*Timeline).API)}}, empty: "No calls in the window."},
+		reports: []reportOf{{command: "api", make: simple(API)}}, empty: "No calls in the window."},
 	{id: "copies", title: "Copies", about: "By direction, size and kind of host memory.",
-		reports: []reportOf{{command: "copies", skip: without(format.KindMemcpy), make: simple((*Timeline).Copies)}}, empty: "No copies in the window."},
+		reports: []reportOf{{command: "copies", skip: without(format.KindMemcpy), make: simple(Copies)}}, empty: "No copies in the window."},
 	{id: "sync", title: "Waiting", about: "Where threads waited for the GPU.",
-		reports: []reportOf{{command: "sync", skip: without(format.KindSync), make: simple((*Timeline).Sync)}}, empty: "No thread waited for the GPU in the window."},
+		reports: []reportOf{{command: "sync", skip: without(format.KindSync), make: simple(Sync)}}, empty: "No thread waited for the GPU in the window."},
 	{id: "gaps", title: "Gaps", about: "When a process gave the GPU nothing to do, and what it did then.",
-		reports: []reportOf{{command: "gaps", skip: without(format.KindLaunch), make: func(b *htmlBuilder) (*Report, error) { return b.t.Gaps(GapOptions{Options: b.opt.Options}) }}},
+		reports: []reportOf{{command: "gaps", skip: without(format.KindLaunch), make: func(b *htmlBuilder) (*Report, error) { return Gaps(b.t, GapOptions{Options: b.opt.Options}) }}},
 		empty:   "Nothing was launched in the window."},
 	{id: "gpu", title: "GPUs", chart: "gpus", about: "What NVML sampled: how busy the GPUs were, what held their clocks down, how healthy they are.",
-		reports: []reportOf{{command: "gpu", tables: []string{"verdicts", "throttling", "health", "processes"}, make: simple((*Timeline).GPU)}},
-		empty:   "The recording has no NVML samples.", nothing: func(b *htmlBuilder) bool { return len(b.t.facts.samples) == 0 }},
+		reports: []reportOf{{command: "gpu", tables: []string{"verdicts", "throttling", "health", "processes"}, make: simple(GPU)}},
+		empty:   "The recording has no NVML samples.", nothing: func(b *htmlBuilder) bool { return len(b.t.Facts.Samples) == 0 }},
 	{id: "hang", title: "Hangs", about: "What processes and threads did at the end.",
-		reports: []reportOf{{command: "hang", make: func(b *htmlBuilder) (*Report, error) { return b.t.Hang(HangOptions{Options: b.opt.Options}) }}}, empty: "No calls in the window."},
+		reports: []reportOf{{command: "hang", make: func(b *htmlBuilder) (*Report, error) { return Hang(b.t, HangOptions{Options: b.opt.Options}) }}}, empty: "No calls in the window."},
 	{id: "xid", title: "Xids", about: "Errors that the GPU's driver wrote down.",
-		reports: []reportOf{{command: "xid", make: simple((*Timeline).Xids)}}, empty: "The driver reported no error in the window, as far as it was watched: see the notes below."},
+		reports: []reportOf{{command: "xid", make: simple(Xids)}}, empty: "The driver reported no error in the window, as far as it was watched: see the notes below."},
 	{id: "errors", title: "Failed calls", about: "Which calls failed, and what that means.",
-		reports: []reportOf{{command: "errors", make: simple((*Timeline).Errors)}}, empty: "No call failed."},
+		reports: []reportOf{{command: "errors", make: simple(Errors)}}, empty: "No call failed."},
 	{id: "processes", title: "Processes", about: "Rank, job, container and cgroup of each process.",
 		reports: []reportOf{{command: "processes", make: func(b *htmlBuilder) (*Report, error) {
-			table := b.t.processTable(&b.opt.Filter)
+			table := newIdentityTable(b.t, &b.opt.Filter)
 			return &Report{Command: "processes", Tables: []Table{table}}, table.arrange("", b.opt.Top)
 		}}},
 		empty: "Nothing is recorded of the processes' ranks, jobs or containers, and their cgroup is the same."},
@@ -115,7 +116,7 @@ func sectionTitle(id string) string {
 
 // fragmentation keeps the address maps, too.
 func (b *htmlBuilder) fragmentation() (r *Report, err error) {
-	if err := b.frag.finish(b.program.allocators); err != nil {
+	if err := b.frag.finish(b.program.Allocators); err != nil {
 		return nil, err
 	}
 	r, b.maps, err = b.frag.report(b.program)
@@ -128,12 +129,12 @@ func (b *htmlBuilder) outOfMemory() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.t.oomReport(all, b.program, &b.opt.Options)
+	return oomReport(b.t, all, b.program, &b.opt.Options)
 }
 
 // hasProcessSamples reports whether NVML's counts of processes can be compared with calls.
-func (t *Timeline) hasProcessSamples() bool {
-	_, ok := t.facts.metrics.Ids[catalog.MetricOfProcess]
+func hasProcessSamples(t *timeline.Timeline) bool {
+	_, ok := t.Facts.Metrics.Ids[catalog.MetricOfProcess]
 	return ok
 }
 
@@ -173,7 +174,7 @@ func (b *htmlBuilder) sections() (list []htmlSection) {
 // whyEmpty says why a section has nothing to show.
 func (b *htmlBuilder) whyEmpty(of *sectionOf) string {
 	for _, r := range of.reports {
-		if err := b.t.needs(r.command); err != nil {
+		if err := needClasses(b.t, r.command); err != nil {
 			return "Not known: " + err.Error() + "."
 		}
 	}

@@ -201,7 +201,7 @@ func (s *momentScan) peaks(opt *query.Options) Table {
 	table := Table{Name: "peak", Title: "who held memory at the peak", Columns: peakHolderColumns}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		peak := s.devices[device].peak.moment()
-		where := s.t.sharedLabel(device)
+		where := s.t.SharedLabel(device)
 		if device == hostMemory {
 			where = "host"
 		}
@@ -214,7 +214,7 @@ func (s *momentScan) peaks(opt *query.Options) Table {
 		}
 	}
 	slices.SortStableFunc(table.Rows, func(a, b Row) int { return cmp.Or(compareCells(a.Cells[0], b.Cells[0])) })
-	s.t.addStacks(&table, opt)
+	addStacks(s.t, &table, opt)
 	return table
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -66,8 +67,8 @@ func TestReportsByIdentity(t *testing.T) {
 	tl := cluster(t).timeline()
 	opt := query.Options{Top: 20, MaxFrames: 12}
 	for name, make := range map[string]func() (*Report, error){
-		"identity.summary": func() (*Report, error) { return tl.Summary(opt) },
-		"identity.hang":    func() (*Report, error) { return tl.Hang(HangOptions{Options: opt}) },
+		"identity.summary": func() (*Report, error) { return Summary(tl, opt) },
+		"identity.hang":    func() (*Report, error) { return Hang(tl, HangOptions{Options: opt}) },
 	} {
 		r, err := make()
 		if err != nil {
@@ -83,14 +84,14 @@ func TestReportsByIdentity(t *testing.T) {
 		"pod":       "[(no pod) research/train-1 research/train-0]",
 		"cgroup":    "[/system.slice/monitor.service /kubepods/pod1/",
 	} {
-		leaks, err := tl.Leaks(query.Options{GroupBy: by, Top: 9})
+		leaks, err := Leaks(tl, query.Options{GroupBy: by, Top: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
 			t.Errorf("leaks by %s: got %s, want %s", by, got, want)
 		}
-		api, err := tl.API(query.Options{GroupBy: by})
+		api, err := API(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +110,7 @@ func TestRanksOfSeveralJobsAreApart(t *testing.T) {
 	tp.identify(42, rankOf(0, 2, "a"), nil)
 	tp.identify(43, rankOf(0, 2, "b"), nil)
 	tp.identify(44, rankOf(0, 2, ""), nil)
-	api, err := tp.timeline().API(query.Options{GroupBy: "rank"})
+	api, err := API(tp.timeline(), query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,28 +126,28 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 	container := strings.Repeat("0123456789abcdef", 4)
 	for name, c := range map[string]struct {
 		filter query.Filter
-		by     ProcessFilter
+		by     timeline.ProcessFilter
 		want   string // live bytes of the processes
 	}{
-		"all":             {by: ProcessFilter{}, want: "110 <nil>"},
-		"a rank":          {by: ProcessFilter{Ranks: []int32{1}}, want: "2 <nil>"},
-		"ranks":           {by: ProcessFilter{Ranks: []int32{0, 3, 9}}, want: "5 <nil>"},
-		"another rank":    {by: ProcessFilter{Ranks: []int32{9, 8}}, want: "0 no row matches --rank 9,8; the recording has ranks 0, 1, 2, 3"},
-		"a job":           {by: ProcessFilter{Jobs: []string{"demo"}}, want: "10 <nil>"},
-		"a job of Slurm":  {by: ProcessFilter{Jobs: []string{"77"}}, want: "10 <nil>"},
-		"another job":     {by: ProcessFilter{Jobs: []string{"dem", ""}}, want: "0 no row matches --job dem,; the recording has jobs demo"},
-		"a container":     {by: ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
-		"its whole id":    {by: ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
-		"no container":    {by: ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches --container ,ff; the recording has containers 0123456789ab, 1123456789ab"},
-		"rank and pid":    {query.Filter{Pids: []int32{42, 43}}, ProcessFilter{Ranks: []int32{1, 2}}, "2 <nil>"},
-		"rank, other pid": {query.Filter{Pids: []int32{42}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters together"},
-		"rank, no pid":    {query.Filter{Pids: []int32{7}}, ProcessFilter{Ranks: []int32{1}}, "0 no row matches --pid 7; the recording has pids 42, 43, 44, 45, 50"},
-		"rank and job":    {by: ProcessFilter{Ranks: []int32{1}, Jobs: []string{"other"}}, want: "0 no row matches --job other; the recording has jobs demo"},
+		"all":             {by: timeline.ProcessFilter{}, want: "110 <nil>"},
+		"a rank":          {by: timeline.ProcessFilter{Ranks: []int32{1}}, want: "2 <nil>"},
+		"ranks":           {by: timeline.ProcessFilter{Ranks: []int32{0, 3, 9}}, want: "5 <nil>"},
+		"another rank":    {by: timeline.ProcessFilter{Ranks: []int32{9, 8}}, want: "0 no row matches --rank 9,8; the recording has ranks 0, 1, 2, 3"},
+		"a job":           {by: timeline.ProcessFilter{Jobs: []string{"demo"}}, want: "10 <nil>"},
+		"a job of Slurm":  {by: timeline.ProcessFilter{Jobs: []string{"77"}}, want: "10 <nil>"},
+		"another job":     {by: timeline.ProcessFilter{Jobs: []string{"dem", ""}}, want: "0 no row matches --job dem,; the recording has jobs demo"},
+		"a container":     {by: timeline.ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
+		"its whole id":    {by: timeline.ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
+		"no container":    {by: timeline.ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches --container ,ff; the recording has containers 0123456789ab, 1123456789ab"},
+		"rank and pid":    {query.Filter{Pids: []int32{42, 43}}, timeline.ProcessFilter{Ranks: []int32{1, 2}}, "2 <nil>"},
+		"rank, other pid": {query.Filter{Pids: []int32{42}}, timeline.ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters together"},
+		"rank, no pid":    {query.Filter{Pids: []int32{7}}, timeline.ProcessFilter{Ranks: []int32{1}}, "0 no row matches --pid 7; the recording has pids 42, 43, 44, 45, 50"},
+		"rank and job":    {by: timeline.ProcessFilter{Ranks: []int32{1}, Jobs: []string{"other"}}, want: "0 no row matches --job other; the recording has jobs demo"},
 	} {
 		opt := query.Options{Filter: c.filter}
 		tl.Restrict(&opt.Filter, c.by)
 		tl.Restrict(&opt.Filter, c.by) // changes nothing
-		r, err := tl.Leaks(opt)
+		r, err := Leaks(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,28 +168,28 @@ func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
 	other.identify(45, rankOf(1, 2, "b"), nil)
 	f := query.Filter{Pids: []int32{42, 45}}
 	for tp, want := range map[*tape]int32{one: 42, other: 45} {
-		if tp.timeline().Restrict(&f, ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
+		if tp.timeline().Restrict(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
-	if one.timeline().Restrict(&f, ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.Choice != nil {
+	if one.timeline().Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.Choice != nil {
 		t.Errorf("got %v", f.Pids)
 	}
 }
 
 // allReports are the reports that tell of processes.
-func allReports(tl *Timeline) map[string]func(query.Options) (*Report, error) {
+func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
 	reports := machineReports(tl)
 	maps.Copy(reports, callReports(tl))
 	maps.Copy(reports, map[string]func(query.Options) (*Report, error){
-		"summary": tl.Summary, "leaks": tl.Leaks, "stacks": tl.Stacks, "oom": tl.OOM,
-		"rules": func(o query.Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) },
-		"hang":  func(o query.Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) },
+		"summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }, "leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "stacks": func(p0 query.Options) (*Report, error) { return Stacks(tl, p0) }, "oom": func(p0 query.Options) (*Report, error) { return OOM(tl, p0) },
+		"rules": func(o query.Options) (*Report, error) { return CheckRules(tl, RuleOptions{Options: o}) },
+		"hang":  func(o query.Options) (*Report, error) { return Hang(tl, HangOptions{Options: o}) },
 		"frag": func(o query.Options) (*Report, error) {
-			r, _, err := tl.Fragmentation(FragOptions{Options: o})
+			r, _, err := Fragmentation(tl, FragOptions{Options: o})
 			return r, err
 		},
-		"allocator": func(o query.Options) (*Report, error) { return tl.AllocatorReport(AllocatorOptions{Options: o}) },
+		"allocator": func(o query.Options) (*Report, error) { return AllocatorReport(tl, AllocatorOptions{Options: o}) },
 	})
 	return reports
 }
@@ -288,7 +289,9 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 		before.identify(42+i, rankOf(int(i), 4, "a"), nil)
 		after.identify(45-i, rankOf(int(i), 4, "b"), nil)
 	}
-	report := func(tl *Timeline, o query.Options) (*Report, error) { return tl.Hang(HangOptions{Options: o}) }
+	report := func(tl *timeline.Timeline, o query.Options) (*Report, error) {
+		return Hang(tl, HangOptions{Options: o})
+	}
 	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), query.Options{})
 	changed := make(map[string]string)
 	verdicts := cells(t, r, "processes", "verdict")
@@ -318,7 +321,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 	} {
 		tp := newTape(t)
 		tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1, Message: message})
-		p := tp.timeline().facts.processes[42]
+		p := tp.timeline().Facts.Processes[42]
 		if p.Exe != "/app/train" || p.ExitNs == 0 || p.Identity.Known() {
 			t.Errorf("%s: %+v", message, p)
 		}
@@ -351,7 +354,7 @@ func TestIdentityIsThatOfTheLastExec(t *testing.T) {
 	add := func(name, message string) {
 		tp.add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42, StartNs: epoch, Device: -1, Message: message})
 	}
-	rank := func() string { return tp.timeline().pidLabel(42) }
+	rank := func() string { return tp.timeline().PidLabel(42) }
 	add("sh", `{"exe":"/bin/sh","identity":{"rank":1,"sources":{"rank":"env SLURM_PROCID"}}}`)
 	add("train", `{"exe":"/app/train","identity":{"rank":8,"sources":{"rank":"env RANK"}}}`)
 	add("", `{"exit_ns":1790000059000000000}`)
@@ -373,13 +376,13 @@ func TestPageAndTraceNameRanks(t *testing.T) {
 		}
 	}
 	var trace bytes.Buffer
-	if _, err := tl.Perfetto(&trace, PerfettoOptions{}); err != nil {
+	if _, err := Perfetto(tl, &trace, PerfettoOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(trace.Bytes(), []byte("train rank 3")) {
 		t.Error("the trace lacks the rank")
 	}
-	p, _, _, err := tl.Profile(ProfileOptions{Type: "launches", RootBy: "rank"})
+	p, _, _, err := Profile(tl, ProfileOptions{Type: "launches", RootBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +406,7 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 		for i, m := range c.messages {
 			tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: int32(42 + i), StartNs: epoch, Device: -1, Message: m})
 		}
-		if table := tp.timeline().processTable(new(query.Filter)); len(table.Rows) != c.want {
+		if table := newIdentityTable(tp.timeline(), new(query.Filter)); len(table.Rows) != c.want {
 			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)
 		}
 	}

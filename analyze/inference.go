@@ -4,31 +4,8 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/sampling"
-	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
-
-// addInference keeps what was said last of a class and key.
-func (f *facts) addInference(i format.StackInference) {
-	for k := range f.inferences {
-		if o := &f.inferences[k]; o.Class == i.Class && o.Key == i.Key {
-			*o = i
-			return
-		}
-	}
-	f.inferences = append(f.inferences, i)
-}
-
-// inferred sums up all classes.
-func (f *facts) inferred() (sum format.StackInference) {
-	for _, i := range f.inferences {
-		sum.Inferred += i.Inferred
-		sum.Checked += i.Checked
-		sum.Wrong += i.Wrong
-		sum.WrongEstimated += i.WrongEstimated
-		sum.Busy += i.Busy
-	}
-	return sum
-}
 
 var inferenceColumns = []Column{
 	{"class", "CLASS", UnitText, "class of calls"},
@@ -41,12 +18,12 @@ var inferenceColumns = []Column{
 	{"key", "KEY", UnitText, "what calls must have in common for one's stack to be taken for the other's"},
 }
 
-func (f *facts) inferenceTable() Table {
+func inferenceTable(f *timeline.Facts) Table {
 	table := Table{Name: "inference", Title: "inferred stacks, and those that were unwound to check them", Columns: slices.Clone(inferenceColumns), Aside: true}
-	if sum := f.inferred(); sum.Busy == 0 {
+	if sum := f.Inferred(); sum.Busy == 0 {
 		hide(table.Columns, "busy")
 	}
-	for _, i := range f.inferences {
+	for _, i := range f.Inferences {
 		table.Rows = append(table.Rows, Row{Cells: []any{i.Class, i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, sampling.ErrorPct(&i), i.Busy, i.Key}})
 	}
 	return table

@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -41,11 +43,11 @@ var invalidFreeColumns = []Column{
 	{"site", "SITE", UnitText, "site of the failed free"},
 }
 
-// invalidFree are failed frees with the same verdict and sites. failedFree and freedMemory are
+// invalidFree are failed frees with the same verdict and sites. fault.FailedFree and fault.FreedMemory are
 // those of the first one.
 type invalidFree struct {
-	failedFree
-	freedMemory
+	fault.FailedFree
+	fault.FreedMemory
 	calls, lastNs        int64
 	allocatedAt, freedAt string // sites, "" if not known
 	level                string // confidence
@@ -55,31 +57,31 @@ type invalidFree struct {
 
 // invalidFrees classifies the failed frees among failed calls, and groups those that are the
 // program's fault: the worst verdict first, then by calls.
-func (t *Timeline) invalidFrees(u *errorUse, q *Quality) ([]invalidFree, error) {
-	found, err := t.classifyFrees(u.frees.list)
+func invalidFrees(t *timeline.Timeline, u *errorUse, q *Quality) ([]invalidFree, error) {
+	found, err := fault.ClassifyFrees(t, u.frees.List)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	type key struct {
-		verdict                     freeVerdict
+		verdict                     fault.FreeVerdict
 		allocatedAt, freedAt, right string
 		name, site, result          int32
 	}
 	groups := make(map[key]int)
 	var list []invalidFree
 	for i := range found {
-		f := invalidFree{failedFree: u.frees.list[i], freedMemory: found[i], calls: 1}
-		if f.verdict == freeRefused {
+		f := invalidFree{FailedFree: u.frees.List[i], FreedMemory: found[i], calls: 1}
+		if f.Verdict == fault.FreeRefused {
 			continue
 		}
-		f.lastNs = f.startNs
-		if f.allocated {
-			f.allocatedAt = t.siteLabel(f.block.Origin)
+		f.lastNs = f.StartNs
+		if f.Allocated {
+			f.allocatedAt = t.SiteLabel(f.Block.Origin)
 		}
-		if f.by != origin.None {
-			f.freedAt = t.siteLabel(f.by)
+		if f.By != origin.None {
+			f.freedAt = t.SiteLabel(f.By)
 		}
-		k := key{f.verdict, f.allocatedAt, f.freedAt, f.right, f.name, f.site, f.result}
+		k := key{f.Verdict, f.allocatedAt, f.freedAt, f.Right, f.Name, f.Site, f.Result}
 		at, ok := groups[k]
 		if !ok {
 			groups[k] = len(list)
@@ -87,39 +89,39 @@ func (t *Timeline) invalidFrees(u *errorUse, q *Quality) ([]invalidFree, error) 
 			continue
 		}
 		list[at].calls++
-		list[at].lastNs = max(list[at].lastNs, f.startNs)
+		list[at].lastNs = max(list[at].lastNs, f.StartNs)
 	}
-	started, err := t.recordedFromStart()
+	started, err := recordedFromStart(t)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
-		list[i].fromStart = started[list[i].pid]
+		list[i].fromStart = started[list[i].Pid]
 		list[i].trust(q)
 	}
 	slices.SortStableFunc(list, func(a, b invalidFree) int {
-		return cmp.Or(cmp.Compare(a.verdict, b.verdict), cmp.Compare(b.calls, a.calls))
+		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.calls, a.calls))
 	})
 	return list, nil
 }
 
 // recordedFromStart returns the processes that are recorded from their first call on.
-func (t *Timeline) recordedFromStart() (map[int32]bool, error) {
+func recordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
 	started := make(map[int32]bool)
 	var name format.Strings
 	var pid []int32
-	for _, s := range t.calls {
-		name = s.group.StringsInto("name", name)
+	for _, s := range t.Calls {
+		name = s.Group.StringsInto("name", name)
 		if first := slices.Index(name.Dict, "cuInit"); first >= 0 {
-			pid = s.group.Int32("pid", pid)
+			pid = s.Group.Int32("pid", pid)
 			for i := range pid {
 				if int(name.Index[i]) == first {
 					started[pid[i]] = true
 				}
 			}
 		}
-		if err := s.group.Err(); err != nil {
-			return nil, t.wrap(err)
+		if err := s.Group.Err(); err != nil {
+			return nil, t.Wrap(err)
 		}
 	}
 	return started, nil
@@ -144,7 +146,7 @@ func (f *invalidFree) trust(q *Quality) {
 	if n := q.DamagedSegments; n > 0 {
 		lower(confidenceLow, "%s damaged", units.Plural(n, "segment"))
 	}
-	if f.verdict != unknownPointer {
+	if f.Verdict != fault.UnknownPointer {
 		return
 	}
 	if !f.fromStart || q.DroppedEvents > 0 {
@@ -159,15 +161,15 @@ func (f *invalidFree) trust(q *Quality) {
 func blamed(list []invalidFree) map[errorKey]int64 {
 	calls := make(map[errorKey]int64)
 	for i := range list {
-		calls[errorKey{list[i].name, list[i].site, list[i].result}] += list[i].calls
+		calls[errorKey{list[i].Name, list[i].Site, list[i].Result}] += list[i].calls
 	}
 	return calls
 }
 
-// countFrees sums up the calls of a verdict, all of them for freeRefused.
-func countFrees(list []invalidFree, verdict freeVerdict) (n int64) {
+// countFrees sums up the calls of a verdict, all of them for fault.FreeRefused.
+func countFrees(list []invalidFree, verdict fault.FreeVerdict) (n int64) {
 	for i := range list {
-		if verdict == freeRefused || list[i].verdict == verdict {
+		if verdict == fault.FreeRefused || list[i].Verdict == verdict {
 			n += list[i].calls
 		}
 	}
@@ -175,30 +177,30 @@ func countFrees(list []invalidFree, verdict freeVerdict) (n int64) {
 }
 
 // evidence says in words what the verdict rests on.
-func (f *invalidFree) evidence(t *Timeline, name, site string) string {
+func (f *invalidFree) evidence(t *timeline.Timeline, name, site string) string {
 	at := func(ns int64) string { return units.Duration(ns - t.Recording().FromNs) }
 	made := "its allocation is not recorded"
-	if f.allocated {
+	if f.Allocated {
 		made = fmt.Sprintf("%s allocated %s at %s with %s (thread %d)", f.allocatedAt,
-			units.Bytes(f.block.Bytes), at(f.block.SinceNs), t.origins.Name(f.block.Origin),
-			t.origins.List[f.block.Origin].Tid)
+			units.Bytes(f.Block.Bytes), at(f.Block.SinceNs), t.Origins.Name(f.Block.Origin),
+			t.Origins.List[f.Block.Origin].Tid)
 	}
-	call := fmt.Sprintf("%s called %s at %s (thread %d)", site, name, at(f.startNs), f.tid)
+	call := fmt.Sprintf("%s called %s at %s (thread %d)", site, name, at(f.StartNs), f.Tid)
 	var text string
-	switch f.verdict {
-	case doubleFree:
+	switch f.Verdict {
+	case fault.DoubleFree:
 		text = fmt.Sprintf("%s; %s freed it at %s with %s (thread %d); %s, %s later", made, f.freedAt,
-			at(f.atNs), t.origins.Name(f.by), t.origins.List[f.by].Tid, call,
-			units.Duration(max(0, f.startNs-f.atNs)))
-	case insideBlock:
+			at(f.AtNs), t.Origins.Name(f.By), t.Origins.List[f.By].Tid, call,
+			units.Duration(max(0, f.StartNs-f.AtNs)))
+	case fault.InsideBlock:
 		text = fmt.Sprintf("%s; %s with an address %s behind its start; the block stays allocated",
-			made, call, units.Bytes(f.offset))
-	case wrongFunction:
+			made, call, units.Bytes(f.Offset))
+	case fault.WrongFunction:
 		text = fmt.Sprintf("%s; %s; free it with %s: it stays allocated until then",
-			made, call, f.right)
-	case contextEnded:
-		text = fmt.Sprintf("%s; its context ended at %s and freed it; %s", made, at(f.atNs), call)
-	case unknownPointer:
+			made, call, f.Right)
+	case fault.ContextEnded:
+		text = fmt.Sprintf("%s; its context ended at %s and freed it; %s", made, at(f.AtNs), call)
+	case fault.UnknownPointer:
 		text = fmt.Sprintf("%s; no recorded call of the process returned this address: %s",
 			call, f.mayBe())
 	}
@@ -217,7 +219,7 @@ func (f *invalidFree) mayBe() string {
 }
 
 // invalidFreeTable has a row per group.
-func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *query.Options) Table {
+func invalidFreeTable(t *timeline.Timeline, u *errorUse, list []invalidFree, opt *query.Options) Table {
 	table := Table{
 		Name: "invalid_frees", Title: "invalid frees: what failed frees are about",
 		Columns: invalidFreeColumns, Aside: true,
@@ -227,35 +229,35 @@ func (t *Timeline) invalidFreeTable(u *errorUse, list []invalidFree, opt *query.
 	since := func(ns int64) int64 { return ns - t.Recording().FromNs }
 	for i := range list {
 		f := &list[i]
-		name, site := u.names.List[f.name], u.names.List[f.site]
+		name, site := u.names.List[f.Name], u.names.List[f.Site]
 		var bytes, memory, offset, allocatedNs, allocatedTid, freedNs, freedTid, freedName any
-		if f.allocated {
-			o := &t.origins.List[f.block.Origin]
-			memory = units.Known(t.origins.Memory(f.block.Origin))
-			allocatedNs, allocatedTid = since(f.block.SinceNs), int64(o.Tid)
-			if f.block.Bytes > 0 {
-				bytes = f.block.Bytes
+		if f.Allocated {
+			o := &t.Origins.List[f.Block.Origin]
+			memory = units.Known(t.Origins.Memory(f.Block.Origin))
+			allocatedNs, allocatedTid = since(f.Block.SinceNs), int64(o.Tid)
+			if f.Block.Bytes > 0 {
+				bytes = f.Block.Bytes
 			}
 		}
-		if f.verdict == insideBlock {
-			offset = f.offset
+		if f.Verdict == fault.InsideBlock {
+			offset = f.Offset
 		}
-		if f.atNs > 0 {
-			freedNs = since(f.atNs)
+		if f.AtNs > 0 {
+			freedNs = since(f.AtNs)
 		}
-		if f.by != origin.None {
-			freedTid, freedName = int64(t.origins.List[f.by].Tid), t.origins.Name(f.by)
+		if f.By != origin.None {
+			freedTid, freedName = int64(t.Origins.List[f.By].Tid), t.Origins.Name(f.By)
 		}
-		table.Rows = append(table.Rows, Row{stack: f.stack, Evidence: f.evidence(t, name, site), Cells: []any{
-			f.calls, f.verdict.String(), name, bytes, memory, since(f.startNs), since(f.lastNs),
-			fmt.Sprintf("0x%x", uint64(f.ptr)), offset, allocatedNs, allocatedTid,
-			freedNs, freedTid, freedName, units.Known(f.right), int64(f.result), catalog.ResultName(f.result),
-			f.level, f.reasons, int64(f.pid), int64(f.tid), units.Known(f.allocatedAt), units.Known(f.freedAt), site,
+		table.Rows = append(table.Rows, Row{stack: f.Stack, Evidence: f.evidence(t, name, site), Cells: []any{
+			f.calls, f.Verdict.String(), name, bytes, memory, since(f.StartNs), since(f.lastNs),
+			fmt.Sprintf("0x%x", uint64(f.Ptr)), offset, allocatedNs, allocatedTid,
+			freedNs, freedTid, freedName, units.Known(f.Right), int64(f.Result), catalog.ResultName(f.Result),
+			f.level, f.reasons, int64(f.Pid), int64(f.Tid), units.Known(f.allocatedAt), units.Known(f.freedAt), site,
 		}})
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {
 		table.More, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]
 	}
-	t.addStacks(&table, opt)
+	addStacks(t, &table, opt)
 	return table
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -38,7 +40,7 @@ func (s *freeScript) frees(ptr int64, name ...string) *format.Row {
 // fails adds a free that fails at 3 s.
 func (s *freeScript) fails(ptr int64, name ...string) *format.Row {
 	r := s.named(at(s.free(3*second, us, ptr), 3, "cleanup (train.cc:30)"), name)
-	r.Result = resultInvalidValue
+	r.Result = fault.ResultInvalidValue
 	return r
 }
 
@@ -123,7 +125,7 @@ var invalidFreeCases = map[string]struct {
 	"registered memory": {func(s *freeScript) {
 		s.makes(freeAddress, mib, "cuMemHostRegister_v2", format.MemoryRegistered)
 		s.frees(freeAddress, "cuMemHostUnregister", format.MemoryRegistered)
-		s.fails(freeAddress, "cuMemHostUnregister", format.MemoryRegistered).Result = resultHostNotRegistered
+		s.fails(freeAddress, "cuMemHostUnregister", format.MemoryRegistered).Result = fault.ResultHostNotRegistered
 	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
 	"memory of a pool": {func(s *freeScript) {
 		s.makes(freeAddress, mib, "cuMemAllocAsync", format.MemoryAsync)
@@ -133,7 +135,7 @@ var invalidFreeCases = map[string]struct {
 	"an array": {func(s *freeScript) {
 		s.makes(0x55, mib, "cuArrayCreate_v2", format.MemoryArray)
 		s.frees(0x55, "cuArrayDestroy", format.MemoryArray)
-		s.fails(0x55, "cuArrayDestroy", format.MemoryArray).Result = resultInvalidHandle
+		s.fails(0x55, "cuArrayDestroy", format.MemoryArray).Result = fault.ResultInvalidHandle
 	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
 	"a handle": {func(s *freeScript) {
 		s.makes(0x77, 2*mib, "cuMemCreate", format.MemoryPhysical)
@@ -213,7 +215,7 @@ var invalidFreeCases = map[string]struct {
 	"after its context, without one": {func(s *freeScript) {
 		s.makes(freeAddress, mib).Context = 0xc0
 		s.call(format.KindAPI, "cuCtxDestroy_v2", 2*second, us).Ptr = 0xc0
-		s.fails(freeAddress).Result = resultContextDestroyed
+		s.fails(freeAddress).Result = fault.ResultContextDestroyed
 	}, "freed with its context", "load (train.cc:10), <nil>", ""},
 
 	"a wild pointer": {func(s *freeScript) { s.fails(freeAddress) }, "unknown pointer", "<nil>, <nil>",
@@ -252,11 +254,11 @@ var invalidFreeCases = map[string]struct {
 	"no context": {func(s *freeScript) {
 		s.makes(freeAddress, mib)
 		s.frees(freeAddress)
-		s.fails(freeAddress).Result = resultInvalidContext
+		s.fails(freeAddress).Result = fault.ResultInvalidContext
 	}, "", "", ""},
 	"the driver shuts down": {func(s *freeScript) {
 		s.makes(freeAddress, mib)
-		s.fails(freeAddress + 512).Result = resultDeinitialized
+		s.fails(freeAddress + 512).Result = calls.ResultDeinitialized
 	}, "", "", ""},
 	"cuMemFreeAsync of device memory": {func(s *freeScript) {
 		s.makes(freeAddress, mib)
@@ -277,7 +279,7 @@ func TestInvalidFrees(t *testing.T) {
 	for name, c := range invalidFreeCases {
 		s := newFreeScript(t)
 		c.script(s)
-		r, err := s.timeline().Errors(query.Options{})
+		r, err := Errors(s.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +321,7 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 	}
 	wild := s.fails(0x1234)
 	wild.Site = "other (train.cc:40)"
-	r, err := s.timeline().Errors(query.Options{})
+	r, err := Errors(s.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,14 +340,14 @@ func TestFailedFreesAreBounded(t *testing.T) {
 	s := newFreeScript(t)
 	s.makes(freeAddress, mib)
 	s.frees(freeAddress)
-	for i := range int64(maxFailedFrees + 5) {
+	for i := range int64(fault.MaxFailedFrees + 5) {
 		s.fails(freeAddress).StartNs += i * us
 	}
-	r, err := s.timeline().Errors(query.Options{})
+	r, err := Errors(s.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, _, _ := r.Number("double_frees"); n != maxFailedFrees {
+	if n, _, _ := r.Number("double_frees"); n != fault.MaxFailedFrees {
 		t.Errorf("%v double frees", n)
 	}
 	if got := fmt.Sprint(r.Facts[0].Value); got != "5 more failed frees are only counted as failed calls" {
@@ -366,7 +368,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 		s := newFreeScript(t)
 		invalidFreeCases["double free"].script(s)
 		c.change(s)
-		r, err := s.timeline().Errors(query.Options{})
+		r, err := Errors(s.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -390,7 +392,7 @@ func TestInvalidFreesReport(t *testing.T) {
 	s.call(format.KindAPI, "cuCtxDestroy_v2", 2*second, us).Ptr = 0xc0
 	s.fails(freeAddress + 30*mib)
 	s.fails(0x1234)
-	r, err := s.timeline().Errors(query.Options{Top: 20, MaxFrames: 12})
+	r, err := Errors(s.timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}

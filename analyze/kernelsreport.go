@@ -3,8 +3,10 @@ package analyze
 import (
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -19,9 +21,9 @@ const maxShapes = 100_000
 
 // kernelsUse sums up launches by kernel, shape, place and stream.
 type kernelsUse struct {
-	*callUse
+	*calls.Counter
 	names   origin.Names
-	sites   siteReader
+	sites   calls.SiteReader
 	counts  map[launchKey]*launchStats
 	recent  [1 << 12]recentLaunch // a cache in front of counts that most launches hit
 	graphs  map[launchGraph]*launchStats
@@ -131,16 +133,16 @@ func (s *launchShape) threads() int64 {
 
 // Kernels reports which kernels were launched, how often, in which sizes and from where. How long they ran on the GPU a recording
 // does not say. It returns a *SortError for a column that there is not.
-func (t *Timeline) Kernels(opt query.Options) (*Report, error) {
-	if err := t.needs("kernels"); err != nil {
+func Kernels(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	if err := needClasses(t, "kernels"); err != nil {
 		return nil, err
 	}
-	u := t.newKernelsUse(&opt.Filter)
-	counts, err := t.countsWhile(func() error {
-		for _, s := range t.calls {
-			u.group(s.group)
-			if err := s.group.Err(); err != nil {
-				return t.wrap(err)
+	u := newKernelsUse(t, &opt.Filter)
+	counts, err := calls.CountsWhile(t, func() error {
+		for _, s := range t.Calls {
+			u.group(s.Group)
+			if err := s.Group.Err(); err != nil {
+				return t.Wrap(err)
 			}
 		}
 		return nil
@@ -148,15 +150,15 @@ func (t *Timeline) Kernels(opt query.Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "kernels", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	r := &Report{Command: "kernels", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
 	result := ""
 	if len(u.counts)+len(u.graphs) == 0 {
 		result = "no launches in the window"
-		if len(u.seen.Pids) > 0 {
-			r.NoMatch = u.seen.Explain(&opt.Filter)
+		if len(u.Seen.Pids) > 0 {
+			r.NoMatch = u.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Facts = fill(kernelsFacts, result, u.work.String())
+	r.Facts = fill(kernelsFacts, result, u.Work.String())
 	table := u.table()
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
@@ -171,9 +173,9 @@ func (t *Timeline) Kernels(opt query.Options) (*Report, error) {
 	return r, nil
 }
 
-func (t *Timeline) newKernelsUse(f *query.Filter) *kernelsUse {
-	u := &kernelsUse{callUse: t.newCallUse(f), counts: make(map[launchKey]*launchStats), graphs: make(map[launchGraph]*launchStats), seconds: make(map[int64]int64)}
-	u.sites = siteReader{t: t, names: &u.names}
+func newKernelsUse(t *timeline.Timeline, f *query.Filter) *kernelsUse {
+	u := &kernelsUse{Counter: calls.NewCounter(t, f), counts: make(map[launchKey]*launchStats), graphs: make(map[launchGraph]*launchStats), seconds: make(map[int64]int64)}
+	u.sites = calls.SiteReader{T: t, Names: &u.names}
 	return u
 }
 
@@ -185,26 +187,26 @@ func (u *kernelsUse) group(g *format.Group) {
 	if g.Err() != nil {
 		return
 	}
-	launch, graph := u.launches(g)
-	pass := u.passes(g, u.kind, u.kernel)
-	kernels, began := u.names.All(u.kernel.Dict), u.t.Recording().FromNs
+	launch, graph := u.Launches(g)
+	pass := u.Passes(g, u.Kind, u.Kernel)
+	kernels, began := u.names.All(u.Kernel.Dict), u.T.Recording().FromNs
 	var second, ran int64 // launches in the second of the last one
-	for i, start := range u.start {
-		if !launch[u.kind.Index[i]] || start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+	for i, start := range u.Start {
+		if !launch[u.Kind.Index[i]] || start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
-		site := u.sites.at(i)
-		stream := launchStream{u.pid[i], u.t.deviceOf(u.pid[i], u.context[i], u.device[i]), u.stream[i]}
-		if graph[u.name.Index[i]] {
-			before := u.work.graphKernels
-			u.work.add(true, u.value[i], u.result[i], u.flags[i])
+		site := u.sites.At(i)
+		stream := launchStream{u.Pid[i], u.T.DeviceOf(u.Pid[i], u.Context[i], u.Device[i]), u.Stream[i]}
+		if graph[u.Name.Index[i]] {
+			before := u.Work.GraphKernels
+			u.Work.Add(true, u.Value[i], u.Result[i], u.Flags[i])
 			s := entry(u.graphs, launchGraph{stream, u.ptr[i], site})
 			u.count(s, i, nil)
-			s.graphKernels += u.work.graphKernels - before
+			s.graphKernels += u.Work.GraphKernels - before
 			continue
 		}
-		u.work.add(false, 0, u.result[i], u.flags[i])
-		shape := launchShape{kernels[u.kernel.Index[i]], u.shared[i], [3]int32{u.grid[0][i], u.grid[1][i], u.grid[2][i]}, [3]int32{u.block[0][i], u.block[1][i], u.block[2][i]}}
+		u.Work.Add(false, 0, u.Result[i], u.Flags[i])
+		shape := launchShape{kernels[u.Kernel.Index[i]], u.shared[i], [3]int32{u.grid[0][i], u.grid[1][i], u.grid[2][i]}, [3]int32{u.block[0][i], u.block[1][i], u.block[2][i]}}
 		if u.count(u.stats(&launchKey{stream, shape, site}), i, &shape) {
 			if now := (start - began) / 1e9; now != second {
 				u.ranIn(second, ran)
@@ -242,16 +244,16 @@ func (u *kernelsUse) stats(key *launchKey) *launchStats {
 }
 
 func (u *kernelsUse) read(g *format.Group) {
-	u.kind, u.name, u.kernel = g.StringsInto("kind", u.kind), g.StringsInto("name", u.name), g.StringsInto("kernel", u.kernel)
-	u.start, u.dur = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur)
-	u.result, u.flags = g.Int32("result", u.result), g.Int32("flags", u.flags)
-	u.pid, u.device = g.Int32("pid", u.pid), g.Int32("device", u.device)
-	u.context, u.stream, u.ptr = g.Int64("context", u.context), g.Int64("stream", u.stream), g.Int64("ptr", u.ptr)
+	u.Kind, u.Name, u.Kernel = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.StringsInto("kernel", u.Kernel)
+	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
+	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
+	u.Pid, u.Device = g.Int32("pid", u.Pid), g.Int32("device", u.Device)
+	u.Context, u.Stream, u.ptr = g.Int64("context", u.Context), g.Int64("stream", u.Stream), g.Int64("ptr", u.ptr)
 	for i, axis := range []string{"x", "y", "z"} {
 		u.grid[i], u.block[i] = g.Int32("grid_"+axis, u.grid[i]), g.Int32("block_"+axis, u.block[i])
 	}
 	u.shared = g.Int32("shared_bytes", u.shared)
-	u.sites.read(g)
+	u.sites.Read(g)
 }
 
 func entry[K comparable](of map[K]*launchStats, key K) *launchStats {
@@ -265,11 +267,11 @@ func entry[K comparable](of map[K]*launchStats, key K) *launchStats {
 
 // count adds row i, a launch of a shape or, without one, of a graph. It reports whether the launch ran, as far as is known.
 func (u *kernelsUse) count(s *launchStats, i int, shape *launchShape) bool {
-	flags := u.flags[i]
-	if flags&noResult == 0 {
+	flags := u.Flags[i]
+	if flags&timeline.NoResult == 0 {
 		s.timed++
-		s.hostNs = units.EndOf(s.hostNs, u.dur[i])
-		if isError(u.result[i]) {
+		s.hostNs = units.EndOf(s.hostNs, u.Dur[i])
+		if calls.IsError(u.Result[i]) {
 			s.errors++
 			return false
 		}
@@ -284,7 +286,7 @@ func (u *kernelsUse) count(s *launchStats, i int, shape *launchShape) bool {
 	if shape == nil {
 		s.scaled += sampling.Thousandth
 	} else {
-		s.scaled += u.weights.At(u.start[i])
+		s.scaled += u.Weights.At(u.Start[i])
 	}
 	if shape != nil && shape.known() {
 		s.sized++

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -82,7 +83,7 @@ func (u *kernelsUse) table() Table {
 		}
 		table.Rows = append(table.Rows, Row{Cells: []any{k.launches, units.Percent(k.launches, sum.launches), u.perSecond(sampling.Whole(k.scaled)), k.tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
 			k.timed, k.total(), k.avg(), k.estimated(), int64(len(k.sites)), u.site(k), units.Known(u.names.List[id]), short[id]}})
-		if u.weights != nil {
+		if u.Weights != nil {
 			row := &table.Rows[len(table.Rows)-1]
 			row.Cells = append(row.Cells, sampling.Whole(k.scaled))
 		}
@@ -98,7 +99,7 @@ func (u *kernelsUse) table() Table {
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[6], b.Cells[6]), compareCells(a.Cells[14], b.Cells[14]))
 	})
-	if u.weights != nil {
+	if u.Weights != nil {
 		table.moveLast(estimatedLaunches, 1)
 	}
 	return table
@@ -111,12 +112,12 @@ func (u *kernelsUse) kernels() map[int32]*launchGroup {
 
 // shortNames gives each kernel a short name of its own.
 func (u *kernelsUse) shortNames() map[int32]string {
-	byName := make(map[string]*callStats)
+	byName := make(map[string]*calls.Stats)
 	for key := range u.counts {
 		byName[u.names.List[key.kernel]] = nil
 	}
 	short := make(map[int32]string)
-	for full, s := range shortKernels(byName) {
+	for full, s := range calls.ShortKernels(byName) {
 		if full == "" {
 			s = catalog.UnknownKernel
 		}
@@ -135,10 +136,10 @@ func (u *kernelsUse) sum() (sum launchStats) {
 
 // perSecond is a rate over the window, nil if that has no length.
 func (u *kernelsUse) perSecond(n int64) any {
-	if u.window.DurNs() == 0 {
+	if u.Window.DurNs() == 0 {
 		return nil
 	}
-	return float64(n) / (float64(u.window.DurNs()) / 1e9)
+	return float64(n) / (float64(u.Window.DurNs()) / 1e9)
 }
 
 func (u *kernelsUse) totals() []Fact {
@@ -156,7 +157,7 @@ func (u *kernelsUse) totals() []Fact {
 	}
 	totals := fill(kernelsTotals, sum.launches, int64(len(u.kernels())), sum.tiny, units.Percent(sum.tiny, sum.launches), sum.captured, graphs, graphKernels, sum.errors,
 		u.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.total())
-	if u.weights != nil {
+	if u.Weights != nil {
 		totals = append(totals, estimateOf(estimatedLaunches, "launches by estimate", sum.scaled))
 	}
 	return totals
@@ -239,9 +240,9 @@ func (u *kernelsUse) streamTable() Table {
 	})
 	for _, key := range keys {
 		s := streams[key]
-		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(sampling.Whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.t.ordinalLabel(key.pid, key.device), query.StreamName(key.stream)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.launches, u.perSecond(sampling.Whole(s.scaled)), s.tiny, s.captured, s.errors, int64(key.pid), u.T.OrdinalLabel(key.pid, key.device), query.StreamName(key.stream)}})
 	}
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	return table
 }
 
@@ -272,6 +273,6 @@ func (u *kernelsUse) graphTable() Table {
 		}
 		return order
 	})
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	return table
 }

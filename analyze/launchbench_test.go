@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -72,7 +73,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	const launches = 100_000
 	path := filepath.Join(t.TempDir(), "launches.parquet")
 	writeLaunches(t, path, launches)
-	tl, err := New(openRecording(t, path))
+	tl, err := timeline.Open(openRecording(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tl.Perfetto(file, PerfettoOptions{}); err != nil {
+	if _, err := Perfetto(tl, file, PerfettoOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	size, err := file.Seek(0, io.SeekCurrent)
@@ -106,14 +107,14 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func benchManyLaunches(b *testing.B, run func(*Timeline) error) {
+func benchManyLaunches(b *testing.B, run func(*timeline.Timeline) error) {
 	path := launchRecording(b)
 	for b.Loop() {
 		rec, err := format.Open(path)
 		if err != nil {
 			b.Fatal(err)
 		}
-		tl, err := New(rec)
+		tl, err := timeline.Open(rec)
 		if err == nil {
 			err = run(tl)
 		}
@@ -128,9 +129,9 @@ func benchManyLaunches(b *testing.B, run func(*Timeline) error) {
 func BenchmarkPerfettoLaunches(b *testing.B) {
 	var written countingWriter
 	var slices int64
-	benchManyLaunches(b, func(tl *Timeline) error {
+	benchManyLaunches(b, func(tl *timeline.Timeline) error {
 		written = 0
-		stats, err := tl.Perfetto(&written, PerfettoOptions{})
+		stats, err := Perfetto(tl, &written, PerfettoOptions{})
 		if err == nil {
 			slices = 2 * stats.Calls
 		}
@@ -142,8 +143,8 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 
 // BenchmarkProfileLaunches measures the profile of a million launches.
 func BenchmarkProfileLaunches(b *testing.B) {
-	benchManyLaunches(b, func(tl *Timeline) error {
-		p, _, _, err := tl.Profile(ProfileOptions{Type: "launches"})
+	benchManyLaunches(b, func(tl *timeline.Timeline) error {
+		p, _, _, err := Profile(tl, ProfileOptions{Type: "launches"})
 		if err != nil {
 			return err
 		}

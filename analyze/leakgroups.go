@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
@@ -73,7 +74,7 @@ const (
 
 // leakScan feeds groups from the replay.
 type leakScan struct {
-	t        *Timeline
+	t        *timeline.Timeline
 	groups   []leakGroup
 	grouping *grouping
 	window   query.Window
@@ -91,32 +92,19 @@ type leakScan struct {
 
 // newLeakScan returns a scan that wants every change of a replay (consume) and, at
 // its end, what is live (finish).
-func (t *Timeline) newLeakScan(opt *query.Options) (*leakScan, error) {
-	by, err := t.groupBy(opt.GroupBy, &opt.Filter)
+func newLeakScan(t *timeline.Timeline, opt *query.Options) (*leakScan, error) {
+	by, err := groupBy(t, opt.GroupBy, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
-	by.suppress = t.newSuppressor(opt.Suppressions)
-	s := &leakScan{t: t, grouping: by, window: t.activity(&opt.Filter), step: -1}
+	by.suppress = newSuppressor(t, opt.Suppressions)
+	s := &leakScan{t: t, grouping: by, window: t.Activity(&opt.Filter), step: -1}
 	s.warmNs = s.window.FromNs + int64(warmupShare*float64(s.window.DurNs()))
 	s.nextNs = s.warmNs
 	return s, nil
 }
 
-// activity is the window that trends are judged in: from the first memory call or event, not
-// from the start of the recorder, to the end of the recording or of the last process.
-func (t *Timeline) activity(f *query.Filter) query.Window {
-	w := t.Recording()
-	if first, ok := t.firstMemoryNs(); ok {
-		w.FromNs = first
-	}
-	if end, ok := t.facts.allExited(); ok && end > w.FromNs && end < w.ToNs {
-		w.ToNs = end
-	}
-	return f.Window(w)
-}
-
-func (s *leakScan) consume(p *programMemory, c *ledger.Change) {
+func (s *leakScan) consume(p *timeline.Program, c *ledger.Change) {
 	if s.done {
 		return
 	}
@@ -142,13 +130,13 @@ func (s *leakScan) consume(p *programMemory, c *ledger.Change) {
 	}
 	s.matched = true
 	for int(i) >= len(s.groups) {
-		s.groups = append(s.groups, leakGroup{device: s.t.origins.List[c.Block.Origin].Device})
+		s.groups = append(s.groups, leakGroup{device: s.t.Origins.List[c.Block.Origin].Device})
 	}
 	s.change(&s.groups[i], c)
 }
 
 func (s *leakScan) change(g *leakGroup, c *ledger.Change) {
-	o := &s.t.origins.List[c.Block.Origin]
+	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.climb(o.Pid)
 	switch c.Kind {
 	case ledger.Allocated:
@@ -220,12 +208,12 @@ func (c *climb) checkpoint(step int) {
 
 // never accounts for a block that was not freed until atNs.
 func (s *leakScan) never(g *leakGroup, b *ledger.Block, atNs int64) {
-	o := &s.t.origins.List[b.Origin]
+	o := &s.t.Origins.List[b.Origin]
 	g.ages = append(g.ages, max(0, atNs-b.SinceNs))
 	if b.SinceNs <= s.warmNs {
 		g.startBytes += b.Bytes
 	}
-	if s.t.onHost(b.Origin) {
+	if s.t.OnHost(b.Origin) {
 		g.hostBytes += b.Bytes
 	}
 	if g.device != o.Device {
@@ -244,7 +232,7 @@ func (s *leakScan) suppress(b *ledger.Block) {
 }
 
 // finish closes the window with the memory as it is.
-func (s *leakScan) finish(p *programMemory) {
+func (s *leakScan) finish(p *timeline.Program) {
 	if s.done {
 		return
 	}
@@ -252,7 +240,7 @@ func (s *leakScan) finish(p *programMemory) {
 	for s.step < checkpoints {
 		s.checkpoint()
 	}
-	p.each(func(_ int64, b ledger.Block) {
+	p.Each(func(_ int64, b ledger.Block) {
 		if b.SinceNs < s.window.FromNs {
 			return
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -55,33 +55,33 @@ var leakTotals = []Column{
 
 // Leaks reports which places allocated memory that was not freed, and what that is:
 // see verdict. It returns a *GroupError or *SortError for options it cannot follow.
-func (t *Timeline) Leaks(opt query.Options) (*Report, error) {
-	if err := t.needs("leaks"); err != nil {
+func Leaks(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	if err := needClasses(t, "leaks"); err != nil {
 		return nil, err
 	}
-	s, err := t.newLeakScan(&opt)
+	s, err := newLeakScan(t, &opt)
 	if err != nil {
 		return nil, err
 	}
-	use := t.newAllocatorUse(&opt.Filter, s.window)
-	p, err := t.replayProgram(s.consume, nil, use.watch)
+	use := newAllocatorUse(t, &opt.Filter, s.window)
+	p, err := t.ReplayProgram(s.consume, nil, use.watch)
 	if err != nil {
 		return nil, err
 	}
-	return t.leaksReport(s, use, p, &opt)
+	return leaksReport(t, s, use, p, &opt)
 }
 
 // leaksReport is the report of a scan that has seen a replay.
-func (t *Timeline) leaksReport(s *leakScan, use *allocatorUse, p *programMemory, opt *query.Options) (*Report, error) {
+func leaksReport(t *timeline.Timeline, s *leakScan, use *allocatorUse, p *timeline.Program, opt *query.Options) (*Report, error) {
 	s.finish(p)
-	r := &Report{Command: "leaks", Window: s.window, Quality: t.programQuality(p)}
-	r.Facts, r.Notes = use.facts(p.allocators), r.Quality.notes()
-	if !s.matched && t.hasMemory() {
+	r := &Report{Command: "leaks", Window: s.window, Quality: programQuality(t, p)}
+	r.Facts, r.Notes = use.facts(p.Allocators), r.Quality.notes()
+	if !s.matched && t.HasMemory() {
 		r.NoMatch = s.grouping.seen.Explain(&opt.Filter)
 	}
 	rows := s.verdicts(&r.Quality)
 	r.Totals = s.totals(rows)
-	table := t.leakTable(s, rows, &r.Quality, opt.AllStacks || opt.AllFrames)
+	table := newLeakTable(t, s, rows, &r.Quality, opt.AllStacks || opt.AllFrames)
 	label := len(table.Columns) - 1
 	table.Columns = slices.Insert(table.Columns, label, leakCourse)
 	for i := range table.Rows {
@@ -92,7 +92,7 @@ func (t *Timeline) leaksReport(s *leakScan, use *allocatorUse, p *programMemory,
 		return nil, err
 	}
 	r.Tables = []Table{table}
-	t.addStacks(&r.Tables[0], opt)
+	addStacks(t, &r.Tables[0], opt)
 	if used := s.grouping.suppress.table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
 	}
@@ -104,7 +104,7 @@ func (s *leakScan) verdicts(q *Quality) []judged {
 	var rows []judged
 	for i := range s.groups {
 		if s.groups[i].allocs > 0 {
-			rows = append(rows, s.judge(i, q.lostFor(s.t.kindLabel(s.groups[i].memory))))
+			rows = append(rows, s.judge(i, q.lostFor(kindLabel(s.t, s.groups[i].memory))))
 		}
 	}
 	slices.SortFunc(rows, func(a, b judged) int {
@@ -114,7 +114,7 @@ func (s *leakScan) verdicts(q *Quality) []judged {
 	return rows
 }
 
-func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks bool) Table {
+func newLeakTable(t *timeline.Timeline, s *leakScan, rows []judged, q *Quality, allStacks bool) Table {
 	label := Column{s.grouping.by, groupTitle(s.grouping.by), UnitText, "where the memory was allocated, or what --group-by asks for"}
 	columns := append(slices.Clone(leakColumns), label)
 	table := Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
@@ -123,7 +123,7 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 	known := false
 	for i := range rows {
 		j := &rows[i]
-		oom := t.oomIn(j.device, j.growthOnDevice(), s.window.ToNs)
+		oom := oomIn(t, j.device, j.growthOnDevice(), s.window.ToNs)
 		known = known || oom != nil
 		rowLevel, rowReasons := j.confidence(level, reasons, s.window)
 		evidence := j.evidence() + "; confidence " + rowLevel
@@ -132,7 +132,7 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 		}
 		table.Rows = append(table.Rows, Row{
 			Cells: []any{j.verdict.String(), j.liveBytes, j.liveCount, j.allocs, units.Percent(j.frees, j.allocs), age(j),
-				units.RoundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.Tau, oom, rowLevel, rowReasons, t.kindLabel(j.memory), j.label},
+				units.RoundInt(j.perMin), j.frees, j.allocBytes, j.grown, j.trend.Tau, oom, rowLevel, rowReasons, kindLabel(t, j.memory), j.label},
 			Evidence: evidence,
 			Brief:    !allStacks && !j.verdict.isSuspect(),
 			stack:    j.stack(),
@@ -141,22 +141,22 @@ func (t *Timeline) leakTable(s *leakScan, rows []judged, q *Quality, allStacks b
 	if !known {
 		hide(table.Columns, "oom_in_ns")
 	}
-	if len(t.allocations) > 0 {
+	if len(t.Allocations) > 0 {
 		title(table.Columns, "memory_kind", "KIND")
 	}
 	return table
 }
 
 // addStacks fills in the stacks of the rows that are left after --top.
-func (t *Timeline) addStacks(table *Table, opt *query.Options) {
+func addStacks(t *timeline.Timeline, table *Table, opt *query.Options) {
 	limit := opt.MaxFrames
 	if opt.AllFrames {
 		limit = 0
 	}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		r.Stack = stackTableShown(&t.stacks, r.stack, limit, opt.FrameRules())
-		r.StackFrames = len(t.stacks.Stacks[r.stack])
+		r.Stack = framesShown(&t.Stacks, r.stack, limit, opt.FrameRules())
+		r.StackFrames = len(t.Stacks.Stacks[r.stack])
 	}
 }
 
@@ -181,11 +181,11 @@ func title(columns []Column, key, text string) {
 }
 
 // kindLabel names the kind of a group's memory.
-func (t *Timeline) kindLabel(memory int32) string {
+func kindLabel(t *timeline.Timeline, memory int32) string {
 	if memory == mixedKinds {
 		return "several"
 	}
-	return t.origins.Strings.List[memory]
+	return t.Origins.Strings.List[memory]
 }
 
 // growthOnDevice is the growth that eats up a device's memory, bytes per minute.
@@ -198,11 +198,11 @@ func (j *judged) growthOnDevice() float64 {
 
 // oomIn returns in how many ns a device is full at a growth in bytes per minute, or
 // nil when that is not known.
-func (t *Timeline) oomIn(device int32, perMin float64, atNs int64) any {
+func oomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
 	if perMin <= 0 {
 		return nil
 	}
-	total, used, ok := t.deviceUse(device, atNs)
+	total, used, ok := t.DeviceUse(device, atNs)
 	if !ok {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (s *leakScan) totals(rows []judged) []Fact {
 	}
 	var oom any
 	for device, growth := range onDevice {
-		if in := s.t.oomIn(device, growth, s.window.ToNs); in != nil && (oom == nil || in.(int64) < oom.(int64)) {
+		if in := oomIn(s.t, device, growth, s.window.ToNs); in != nil && (oom == nil || in.(int64) < oom.(int64)) {
 			oom = in
 		}
 	}
@@ -235,9 +235,6 @@ func (s *leakScan) totals(rows []judged) []Fact {
 	return fill(leakTotals, live, count, allocs, s.failed, s.peak, verdicts[growing], verdicts[exitLeak], verdicts[retained],
 		verdicts[startup], verdicts[churn], units.RoundInt(perMin), hidden.count, hidden.bytes, oom)
 }
-
-// onHost reports whether memory of the origin is the host's.
-func (t *Timeline) onHost(origin int32) bool { return ledger.IsHost(t.origins.Memory(origin)) }
 
 // lostFor is how many lost calls may have been frees of memory of a kind. Nobody knows how
 // many there were in segments that are damaged.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -15,7 +16,7 @@ import (
 // verdicts runs leaks and returns verdict by site.
 func verdicts(t *testing.T, tp *tape, opt query.Options) map[string]string {
 	t.Helper()
-	r, err := tp.timeline().Leaks(opt)
+	r, err := Leaks(tp.timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestVerdicts(t *testing.T) {
 			tp := newTape(t)
 			c.tape(tp)
 			if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
-				r, err := openTimeline(t, tp).Leaks(query.Options{})
+				r, err := Leaks(openTimeline(t, tp), query.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -150,9 +151,9 @@ func TestVerdicts(t *testing.T) {
 }
 
 // openTimeline opens what a tape has written already.
-func openTimeline(t *testing.T, tp *tape) *Timeline {
+func openTimeline(t *testing.T, tp *tape) *timeline.Timeline {
 	t.Helper()
-	tl, err := New(openRecording(t, tp.path))
+	tl, err := timeline.Open(openRecording(t, tp.path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func rendered(t *testing.T, r *Report, opt RenderOptions) []byte {
 
 func TestReportsLookAsBefore(t *testing.T) {
 	tl := training(t).timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -181,10 +182,10 @@ func TestReportsLookAsBefore(t *testing.T) {
 		golden(t, command+".narrow.table", rendered(t, r, RenderOptions{Width: 80}))
 	}
 	for _, by := range GroupNames() {
-		if slices.Contains(identityGroups, by) {
+		if slices.Contains(timeline.IdentityGroups, by) {
 			continue // this training has none
 		}
-		r, err := tl.Leaks(query.Options{GroupBy: by})
+		r, err := Leaks(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,11 +199,11 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 	var first []byte
 	for range 5 {
 		tl := tp.timeline()
-		leaks, err := tl.Leaks(query.Options{GroupBy: "size"})
+		leaks, err := Leaks(tl, query.Options{GroupBy: "size"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := tl.Summary(query.Options{})
+		summary, err := Summary(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +219,7 @@ func TestLeaksGroupsAddUp(t *testing.T) {
 	tl := training(t).timeline()
 	var want []Fact
 	for _, by := range GroupNames() {
-		r, err := tl.Leaks(query.Options{GroupBy: by})
+		r, err := Leaks(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +258,7 @@ func TestFilters(t *testing.T) {
 		"from":      {query.Filter{FromNs: epoch + 7*second}, []string{"site6", "site7"}},
 		"to":        {query.Filter{ToNs: epoch + 2*second + us}, []string{"site0", "site1"}},
 	} {
-		r, err := tl.Leaks(query.Options{Filter: c.f})
+		r, err := Leaks(tl, query.Options{Filter: c.f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +276,7 @@ func TestFilters(t *testing.T) {
 		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
 		"no row matches all filters together":                                {Pids: []int32{42}, Tids: []int32{107}},
 	} {
-		for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+		for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
 			r, err := make(query.Options{Filter: f})
 			if err != nil {
 				t.Fatal(err)
@@ -306,7 +307,7 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 	} {
 		tp := training(t)
 		c.change(tp)
-		r, err := tp.timeline().Leaks(query.Options{})
+		r, err := Leaks(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,11 +336,11 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	if err := errors.Join(w.Rotate(tp.meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	tl, err := New(openRecording(t, w.Dir()))
+	tl, err := timeline.Open(openRecording(t, w.Dir()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := tl.Leaks(query.Options{})
+	r, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,14 +355,14 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	tl := training(t).timeline()
 	var group *GroupError
-	if _, err := tl.Leaks(query.Options{GroupBy: "colour"}); !errors.As(err, &group) {
+	if _, err := Leaks(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &group) {
 		t.Errorf("group by colour: %v", err)
 	}
 	var sort *SortError
-	if _, err := tl.Leaks(query.Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
+	if _, err := Leaks(tl, query.Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
 		t.Errorf("sort by colour: %v", err)
 	}
-	r, err := tl.Leaks(query.Options{Sort: "allocs", Top: 2})
+	r, err := Leaks(tl, query.Options{Sort: "allocs", Top: 2})
 	if err != nil || len(r.Tables[0].Rows) != 2 || r.Tables[0].More != 3 || r.Tables[0].Rows[0].Cells[3].(int64) < r.Tables[0].Rows[1].Cells[3].(int64) {
 		t.Errorf("sort by allocs: %v, %+v", err, r.Tables[0])
 	}

@@ -3,8 +3,10 @@ package analyze
 import (
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -31,16 +33,16 @@ type allocLoop struct {
 // temporaryNs is how long memory lives at most that was allocated for a step: slower steps are not held up by allocating.
 const temporaryNs = int64(1e9)
 
-func (t *Timeline) newAllocLoops(f *query.Filter) *allocLoops {
-	by, _ := t.groupBy("site", f) // there is such a group
+func newAllocLoops(t *timeline.Timeline, f *query.Filter) *allocLoops {
+	by, _ := groupBy(t, "site", f) // there is such a group
 	return &allocLoops{grouping: by}
 }
 
 // isSlow reports whether memory of the origin is of a kind that takes the driver long to hand out.
-func (l *allocLoops) isSlow(t *Timeline, origin int32) bool {
+func (l *allocLoops) isSlow(t *timeline.Timeline, origin int32) bool {
 	for int(origin) >= len(l.slow) {
 		isSlow := false
-		switch t.origins.Memory(int32(len(l.slow))) {
+		switch t.Origins.Memory(int32(len(l.slow))) {
 		case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
 			isSlow = true
 		}
@@ -50,12 +52,12 @@ func (l *allocLoops) isSlow(t *Timeline, origin int32) bool {
 }
 
 // consume takes a change of memory as programs see it: the segments of their allocators are not among it.
-func (l *allocLoops) consume(p *programMemory, c *ledger.Change) {
+func (l *allocLoops) consume(p *timeline.Program, c *ledger.Change) {
 	b := &c.Block
 	if c.Kind != ledger.Freed || c.AtNs-b.SinceNs > temporaryNs {
 		return
 	}
-	if !l.isSlow(p.t, b.Origin) {
+	if !l.isSlow(p.T, b.Origin) {
 		return // pools and caches are for this
 	}
 	i, ok := l.grouping.of(b.Origin, b.Bytes)
@@ -74,9 +76,9 @@ func (l *allocLoops) consume(p *programMemory, c *ledger.Change) {
 
 // moduleUse looks for calls that load code, and for the first call of processes.
 type moduleUse struct {
-	*callUse
+	*calls.Counter
 	names  originpkg.Names
-	sites  siteReader
+	sites  calls.SiteReader
 	places map[int32]*moduleLoads // by site
 	inits  map[int32]bool         // processes that were recorded from their first call
 	middle int64                  // of the time in which the program did something
@@ -91,10 +93,10 @@ type moduleLoads struct {
 	name            int32
 }
 
-func (t *Timeline) newModuleUse(f *query.Filter) *moduleUse {
-	w := t.activity(f)
-	u := &moduleUse{callUse: t.newCallUse(f), places: make(map[int32]*moduleLoads), inits: make(map[int32]bool), middle: w.FromNs + w.DurNs()/2}
-	u.sites = siteReader{t: t, names: &u.names}
+func newModuleUse(t *timeline.Timeline, f *query.Filter) *moduleUse {
+	w := t.Activity(f)
+	u := &moduleUse{Counter: calls.NewCounter(t, f), places: make(map[int32]*moduleLoads), inits: make(map[int32]bool), middle: w.FromNs + w.DurNs()/2}
+	u.sites = calls.SiteReader{T: t, Names: &u.names}
 	return u
 }
 
@@ -105,47 +107,47 @@ func loadsCode(name string) bool {
 
 // group looks through a row group; most have no such call in their dictionary.
 func (u *moduleUse) group(g *format.Group) {
-	u.name = g.StringsInto("name", u.name)
-	load, init, any := make([]bool, len(u.name.Dict)), make([]bool, len(u.name.Dict)), false
-	for i, name := range u.name.Dict {
+	u.Name = g.StringsInto("name", u.Name)
+	load, init, any := make([]bool, len(u.Name.Dict)), make([]bool, len(u.Name.Dict)), false
+	for i, name := range u.Name.Dict {
 		load[i], init[i] = loadsCode(name), name == "cuInit"
 		any = any || load[i] || init[i]
 	}
 	if !any {
 		return
 	}
-	u.kind, u.kernel = g.StringsInto("kind", u.kind), format.Strings{}
-	u.start, u.dur, u.flags = g.Int64("start_ns", u.start), g.Int64("dur_ns", u.dur), g.Int32("flags", u.flags)
-	u.pid = g.Int32("pid", u.pid)
-	if u.filter.Kernel != nil {
-		u.kernel = g.StringsInto("kernel", u.kernel)
+	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), format.Strings{}
+	u.Start, u.Dur, u.Flags = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur), g.Int32("flags", u.Flags)
+	u.Pid = g.Int32("pid", u.Pid)
+	if u.Filter.Kernel != nil {
+		u.Kernel = g.StringsInto("kernel", u.Kernel)
 	}
-	u.sites.read(g)
-	pass := u.passes(g, u.kind, u.kernel)
+	u.sites.Read(g)
+	pass := u.Passes(g, u.Kind, u.Kernel)
 	if g.Err() != nil {
 		return
 	}
-	names := u.names.All(u.name.Dict)
-	for i, start := range u.start {
-		name := u.name.Index[i]
+	names := u.names.All(u.Name.Dict)
+	for i, start := range u.Start {
+		name := u.Name.Index[i]
 		if init[name] {
-			u.inits[u.pid[i]] = true
+			u.inits[u.Pid[i]] = true
 		}
-		if !load[name] || start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+		if !load[name] || start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
-		p := u.places[u.sites.at(i)]
+		p := u.places[u.sites.At(i)]
 		if p == nil {
-			p = &moduleLoads{firstNs: start, lastNs: start, stack: u.sites.stack[i], name: names[name]}
-			u.places[u.sites.at(i)] = p
+			p = &moduleLoads{firstNs: start, lastNs: start, stack: u.sites.Stack[i], name: names[name]}
+			u.places[u.sites.At(i)] = p
 		}
 		p.loads++
 		if start >= u.middle {
 			p.late++
 		}
 		p.firstNs, p.lastNs = min(p.firstNs, start), max(p.lastNs, start)
-		if u.flags[i]&noResult == 0 {
-			p.took = units.EndOf(p.took, u.dur[i])
+		if u.Flags[i]&timeline.NoResult == 0 {
+			p.took = units.EndOf(p.took, u.Dur[i])
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -79,13 +81,13 @@ func crashing(t testing.TB) *tape {
 		free := tp.free(3*second+10*ms+i*ms, us, 0x1000)
 		free.Result, free.Context = 700, 0xc1
 	}
-	tp.call(format.KindAPI, "cuDevicePrimaryCtxGetState", 3*second+20*ms, us).Result = resultDeinitialized
+	tp.call(format.KindAPI, "cuDevicePrimaryCtxGetState", 3*second+20*ms, us).Result = calls.ResultDeinitialized
 	for range 4 {
 		tp.call(format.KindAPI, "cuPointerGetAttribute", 1*second, us).Result = 1
-		tp.call(format.KindAPI, "cuEventQuery", 1*second, us).Result = resultNotReady
+		tp.call(format.KindAPI, "cuEventQuery", 1*second, us).Result = calls.ResultNotReady
 	}
 	oom := at(tp.alloc(1500*ms, 20*us, 0, 200<<30), 1, "scatter_add (train.cc:10)")
-	oom.Result = resultOutOfMemory
+	oom.Result = calls.ResultOutOfMemory
 	unknown := tp.launched(1600*ms, 0, "gemm<float>(int)", 7, 1)
 	unknown.Flags, unknown.Result = format.FlagNoReturn, 1
 	tp.xid(4*second, -1, 0, 20034, format.XidFact{PCI: "0000:c1:00.0", Text: "Fatal, Link 12 LTSSM Fault Up", Sources: []string{"kmsg"}}).Name = format.NameSXid
@@ -95,7 +97,7 @@ func crashing(t testing.TB) *tape {
 
 func TestReportsOfACrash(t *testing.T) {
 	tl := crashing(t).timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"xid": tl.Xids, "errors": tl.Errors} {
+	for command, make := range map[string]func(query.Options) (*Report, error){"xid": func(p0 query.Options) (*Report, error) { return Xids(tl, p0) }, "errors": func(p0 query.Options) (*Report, error) { return Errors(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +203,7 @@ func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
 		tp := newTape(t)
 		c.tape(tp)
 		fails(tp)
-		r, err := tp.timeline().Errors(query.Options{})
+		r, err := Errors(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +221,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 	tp.api("cuDevicePrimaryCtxReset_v2", 4*second, 0, 0)
 	tp.launched(5*second, us, "b", 7, 0)
 	tp.synced("cuStreamSynchronize", 6*second, us, 7, 719)
-	r, err := tp.timeline().Errors(query.Options{})
+	r, err := Errors(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +237,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 }
 
 func TestErrorClasses(t *testing.T) {
-	r, err := crashing(t).timeline().Errors(query.Options{})
+	r, err := Errors(crashing(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +250,7 @@ func TestErrorClasses(t *testing.T) {
 		t.Errorf("classes %s", got)
 	}
 	for _, o := range []query.Options{{Filter: query.Filter{Pids: []int32{7}}}, {Filter: query.Filter{Tids: []int32{7}}}} {
-		r, err := crashing(t).timeline().Errors(o)
+		r, err := Errors(crashing(t).timeline(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +325,7 @@ func TestXidsPassTheFilter(t *testing.T) {
 		"to a time":   {query.Filter{ToNs: epoch + 4*second}, "63 31 20034"},
 		"nobody":      {query.Filter{Pids: []int32{1}}, ""},
 	} {
-		r, err := crashing(t).timeline().Xids(query.Options{Filter: c.filter})
+		r, err := Xids(crashing(t).timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,12 +339,12 @@ func TestXidsPassTheFilter(t *testing.T) {
 }
 
 // reports are those of this file.
-func machineReports(tl *Timeline) map[string]func(query.Options) (*Report, error) {
+func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
 	return map[string]func(query.Options) (*Report, error){
-		"xid": tl.Xids, "errors": tl.Errors, "gpu": tl.GPU,
-		"memory": func(o query.Options) (*Report, error) { return tl.MemoryReport(MemoryOptions{Options: o}) },
+		"xid": func(p0 query.Options) (*Report, error) { return Xids(tl, p0) }, "errors": func(p0 query.Options) (*Report, error) { return Errors(tl, p0) }, "gpu": func(p0 query.Options) (*Report, error) { return GPU(tl, p0) },
+		"memory": func(o query.Options) (*Report, error) { return MemoryReport(tl, MemoryOptions{Options: o}) },
 		"reconcile": func(o query.Options) (*Report, error) {
-			return tl.MemoryReport(MemoryOptions{Options: o, Reconcile: true, At: query.AtEnd})
+			return MemoryReport(tl, MemoryOptions{Options: o, Reconcile: true, At: query.AtEnd})
 		},
 	}
 }
@@ -380,7 +382,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for tape, tl := range map[string]*Timeline{"crash": crashing(t).timeline(), "training": training(t).timeline(), "machine": machine(t).timeline(), "surface": surface(t).timeline()} {
+	for tape, tl := range map[string]*timeline.Timeline{"crash": crashing(t).timeline(), "training": training(t).timeline(), "machine": machine(t).timeline(), "surface": surface(t).timeline()} {
 		for name, make := range machineReports(tl) {
 			r, err := make(query.Options{})
 			if err != nil {
@@ -402,7 +404,7 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 		rec := tp.record()
 		var before map[string]string
 		for range 3 {
-			tl, err := New(rec)
+			tl, err := timeline.Open(rec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,7 +425,7 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 }
 
 func TestMachineReportsAreExplained(t *testing.T) {
-	for _, tl := range []*Timeline{crashing(t).timeline(), machine(t).timeline()} {
+	for _, tl := range []*timeline.Timeline{crashing(t).timeline(), machine(t).timeline()} {
 		for name, make := range machineReports(tl) {
 			r, err := make(query.Options{})
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -20,14 +21,14 @@ import (
 
 // account is what the driver counts for one process on one device, and what calls explain of it.
 type account struct {
-	pidOnDevice       // device is the NVML index
-	ordinal     int32 // of the device in the process
-	samples     []processSample
-	tracked     []int64 // live at each sample, as the calls say
-	pooled      []int64 // changes of pool memory until each sample
-	chosen      int     // sample nearest to the moment
-	made        []int64 // when contexts were made and code was loaded
-	firstMade   int64   // when the first context was made; 0: not seen
+	timeline.PidOnDevice       // device is the NVML index
+	ordinal              int32 // of the device in the process
+	samples              []timeline.ProcessSample
+	tracked              []int64 // live at each sample, as the calls say
+	pooled               []int64 // changes of pool memory until each sample
+	chosen               int     // sample nearest to the moment
+	made                 []int64 // when contexts were made and code was loaded
+	firstMade            int64   // when the first context was made; 0: not seen
 
 	live, pool int64 // at the moment that the replay has reached
 	next       int   // sample that it comes to next
@@ -36,16 +37,16 @@ type account struct {
 
 // reconciliation is the report of all accounts.
 type reconciliation struct {
-	t        *Timeline
+	t        *timeline.Timeline
 	atNs     int64
 	filter   *query.Filter
 	accounts []*account
-	byPair   map[pidOnDevice]*account // device is the ordinal
+	byPair   map[timeline.PidOnDevice]*account // device is the ordinal
 }
 
 // reconcile compares with the samples nearest to a moment.
-func (t *Timeline) reconcile(atNs int64, f *query.Filter) (*reconciliation, error) {
-	c := &reconciliation{t: t, atNs: atNs, filter: f, byPair: make(map[pidOnDevice]*account)}
+func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliation, error) {
+	c := &reconciliation{t: t, atNs: atNs, filter: f, byPair: make(map[timeline.PidOnDevice]*account)}
 	c.open()
 	if len(c.accounts) == 0 {
 		return c, nil
@@ -53,7 +54,7 @@ func (t *Timeline) reconcile(atNs int64, f *query.Filter) (*reconciliation, erro
 	if err := c.findMaking(); err != nil {
 		return nil, err
 	}
-	if _, err := t.replay(c.consume); err != nil {
+	if _, err := t.Replay(c.consume); err != nil {
 		return nil, err
 	}
 	for _, a := range c.accounts {
@@ -64,38 +65,40 @@ func (t *Timeline) reconcile(atNs int64, f *query.Filter) (*reconciliation, erro
 
 // open makes an account for every recorded process that NVML saw on a device.
 func (c *reconciliation) open() {
-	f := &c.t.facts
-	metric, ok := f.metrics.Ids[catalog.MetricOfProcess]
+	f := &c.t.Facts
+	metric, ok := f.Metrics.Ids[catalog.MetricOfProcess]
 	if !ok {
 		return
 	}
-	found := make(map[pidOnDevice]*account)
-	for _, s := range f.processSamples {
-		_, recorded := f.processes[s.pid]
-		key := pidOnDevice{s.device, s.pid}
-		if s.metric != metric || !recorded || math.IsNaN(s.value) || len(c.filter.Pids) > 0 && !slices.Contains(c.filter.Pids, s.pid) {
+	found := make(map[timeline.PidOnDevice]*account)
+	for _, s := range f.ProcessSamples {
+		_, recorded := f.Processes[s.Pid]
+		key := timeline.PidOnDevice{Device: s.Device, Pid: s.Pid}
+		if s.Metric != metric || !recorded || math.IsNaN(s.Value) || len(c.filter.Pids) > 0 && !slices.Contains(c.filter.Pids, s.Pid) {
 			continue
 		}
 		if found[key] == nil {
-			ordinal, paired := f.ordinalOf(s.pid, s.device)
+			ordinal, paired := f.OrdinalOf(s.Pid, s.Device)
 			if !paired || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, ordinal) {
 				continue
 			}
-			found[key] = &account{pidOnDevice: key, ordinal: ordinal, held: make(map[libraryPlace]int64)}
+			found[key] = &account{PidOnDevice: key, ordinal: ordinal, held: make(map[libraryPlace]int64)}
 		}
 		found[key].samples = append(found[key].samples, s)
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(found), func(a, b pidOnDevice) int { return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device)) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	}) {
 		a := found[key]
 		a.choose(c.atNs)
 		c.accounts = append(c.accounts, a)
-		c.byPair[pidOnDevice{a.ordinal, a.pid}] = a
+		c.byPair[timeline.PidOnDevice{Device: a.ordinal, Pid: a.Pid}] = a
 	}
 }
 
 // choose takes the sample nearest to a moment.
 func (a *account) choose(atNs int64) {
-	distance := func(i int) int64 { return max(a.samples[i].atNs-atNs, atNs-a.samples[i].atNs) }
+	distance := func(i int) int64 { return max(a.samples[i].AtNs-atNs, atNs-a.samples[i].AtNs) }
 	for i := range a.samples {
 		if distance(i) < distance(a.chosen) {
 			a.chosen = i
@@ -119,25 +122,25 @@ const contextStepNs = 100_000_000
 
 // findMaking notes when contexts were made and code was loaded.
 func (c *reconciliation) findMaking() error {
-	for i := range c.t.api.calls {
-		call := &c.t.api.calls[i]
-		if call.what != apiCreateContext && call.what != apiRetainPrimary {
+	for i := range c.t.API.Calls {
+		call := &c.t.API.Calls[i]
+		if call.Kind != timeline.APICreateContext && call.Kind != timeline.APIRetainPrimary {
 			continue
 		}
-		if a := c.byPair[pidOnDevice{call.device, call.pid}]; a != nil {
-			a.made = append(a.made, call.startNs, call.endNs)
-			for at := call.startNs + contextStepNs; at < call.endNs && at < call.startNs+1000*contextStepNs; at += contextStepNs {
+		if a := c.byPair[timeline.PidOnDevice{Device: call.Device, Pid: call.Pid}]; a != nil {
+			a.made = append(a.made, call.StartNs, call.EndNs)
+			for at := call.StartNs + contextStepNs; at < call.EndNs && at < call.StartNs+1000*contextStepNs; at += contextStepNs {
 				a.made = append(a.made, at)
 			}
-			if a.firstMade == 0 || call.startNs < a.firstMade {
-				a.firstMade = call.startNs
+			if a.firstMade == 0 || call.StartNs < a.firstMade {
+				a.firstMade = call.StartNs
 			}
 		}
 	}
-	s := &c.t.api
+	s := &c.t.API
 	var name format.Strings
-	for _, sp := range c.t.calls {
-		g := sp.group
+	for _, sp := range c.t.Calls {
+		g := sp.Group
 		name = g.StringsInto("name", name)
 		var makes []bool
 		for _, n := range name.Dict {
@@ -146,22 +149,22 @@ func (c *reconciliation) findMaking() error {
 		if !slices.Contains(makes, true) {
 			continue
 		}
-		s.pid, s.device, s.context = g.Int32("pid", s.pid), g.Int32("device", s.device), g.Int64("context", s.context)
-		s.start, s.dur = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur)
+		s.Pid, s.Device, s.Context = g.Int32("pid", s.Pid), g.Int32("device", s.Device), g.Int64("context", s.Context)
+		s.Start, s.Dur = g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur)
 		if err := g.Err(); err != nil {
-			return c.t.wrap(err)
+			return c.t.Wrap(err)
 		}
-		for i, start := range s.start {
+		for i, start := range s.Start {
 			if !makes[name.Index[i]] {
 				continue
 			}
-			a := c.byPair[pidOnDevice{c.t.deviceOf(s.pid[i], s.context[i], s.device[i]), s.pid[i]}]
+			a := c.byPair[timeline.PidOnDevice{Device: c.t.DeviceOf(s.Pid[i], s.Context[i], s.Device[i]), Pid: s.Pid[i]}]
 			if a == nil {
 				continue
 			}
 			// Thousands come at a time: what counts is whether there is one between two samples.
 			if n := len(a.made); n == 0 || start < a.made[n-1] || start > a.made[n-1]+1_000_000 {
-				a.made = append(a.made, start, units.EndOf(start, s.dur[i]))
+				a.made = append(a.made, start, units.EndOf(start, s.Dur[i]))
 			}
 		}
 	}
@@ -172,9 +175,9 @@ func (c *reconciliation) findMaking() error {
 }
 
 func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
-	o := &c.t.origins.List[ch.Block.Origin]
-	memory := c.t.origins.Memory(ch.Block.Origin)
-	a := c.byPair[pidOnDevice{o.Device, o.Pid}]
+	o := &c.t.Origins.List[ch.Block.Origin]
+	memory := c.t.Origins.Memory(ch.Block.Origin)
+	a := c.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]
 	if a == nil || ch.Kind == ledger.AllocFailed || ledger.IsHost(memory) {
 		return
 	}
@@ -184,13 +187,13 @@ func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
 		a.pool++
 	}
 	if a.next <= a.chosen {
-		a.held[libraryPlace{o.Device, memory, c.t.stacks.LibraryOf(o.Stack)}] += ledger.Signed(ch)
+		a.held[libraryPlace{o.Device, memory, c.t.Stacks.LibraryOf(o.Stack)}] += ledger.Signed(ch)
 	}
 }
 
 // pass notes what was live at the samples before a moment.
 func (a *account) pass(atNs int64) {
-	for ; a.next < len(a.samples) && a.samples[a.next].atNs < atNs; a.next++ {
+	for ; a.next < len(a.samples) && a.samples[a.next].AtNs < atNs; a.next++ {
 		a.tracked, a.pooled = append(a.tracked, a.live), append(a.pooled, a.pool)
 	}
 }
@@ -211,17 +214,17 @@ func (a *account) making() (m making) {
 			m.steps++
 		}
 	}
-	m.fromStart = a.firstMade != 0 && a.samples[0].atNs >= a.firstMade
+	m.fromStart = a.firstMade != 0 && a.samples[0].AtNs >= a.firstMade
 	if m.fromStart && a.pooled[0] == 0 {
-		add(a.firstMade, a.samples[0].atNs, units.RoundInt(a.samples[0].value)-a.tracked[0])
+		add(a.firstMade, a.samples[0].AtNs, units.RoundInt(a.samples[0].Value)-a.tracked[0])
 	}
 	for i := 1; i <= a.chosen; i++ {
 		if a.pooled[i] == a.pooled[i-1] {
-			grown := units.RoundInt(a.samples[i].value) - units.RoundInt(a.samples[i-1].value) - (a.tracked[i] - a.tracked[i-1])
-			add(a.samples[i-1].atNs, a.samples[i].atNs, grown)
+			grown := units.RoundInt(a.samples[i].Value) - units.RoundInt(a.samples[i-1].Value) - (a.tracked[i] - a.tracked[i-1])
+			add(a.samples[i-1].AtNs, a.samples[i].AtNs, grown)
 		}
 	}
-	rest := units.RoundInt(a.samples[a.chosen].value) - a.tracked[a.chosen]
+	rest := units.RoundInt(a.samples[a.chosen].Value) - a.tracked[a.chosen]
 	m.bytes = max(0, min(m.bytes, rest)) // what was given back since is not there any more
 	return m
 }
@@ -240,12 +243,12 @@ var reconcileColumns = []Column{
 func (c *reconciliation) table() Table {
 	table := Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: reconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
 	for _, a := range c.accounts {
-		nvml := units.RoundInt(a.samples[a.chosen].value)
+		nvml := units.RoundInt(a.samples[a.chosen].Value)
 		row := func(part string, memory, library any, bytes int64, evidence string) {
 			table.Rows = append(table.Rows, Row{Evidence: evidence,
-				Cells: []any{int64(a.pid), c.t.deviceLabel(a.device), memory, library, bytes, units.Percent(bytes, nvml), part}})
+				Cells: []any{int64(a.Pid), c.t.DeviceLabel(a.Device), memory, library, bytes, units.Percent(bytes, nvml), part}})
 		}
-		at := a.samples[a.chosen].atNs
+		at := a.samples[a.chosen].AtNs
 		row("nvml", nil, nil, nvml, fmt.Sprintf("NVML's sample at %s, nearest to the moment (%s)", units.Duration(at-c.t.Recording().FromNs), units.Duration(at-c.atNs)))
 		for _, place := range slices.SortedFunc(maps.Keys(a.held), func(x, y libraryPlace) int {
 			return cmp.Or(cmp.Compare(a.held[y], a.held[x]), strings.Compare(x.memory, y.memory), strings.Compare(x.library, y.library))
@@ -264,7 +267,7 @@ func (c *reconciliation) table() Table {
 			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: reserved minus used, as the program asked at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
 		}
 	}
-	c.t.addRanks(&table)
+	addRanks(c.t, &table)
 	return table
 }
 
@@ -302,10 +305,10 @@ func restEvidence(rest int64, m making) string {
 
 // unusedInPools is what pools of the process held and did not use when the program last asked until a moment.
 func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs int64, ok bool) {
-	for key, p := range c.t.pools(query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}, &query.Filter{Pids: []int32{a.pid}, Devices: []int32{a.ordinal}}) {
-		if key.pid == a.pid && p.reserved >= 0 && p.used >= 0 {
-			bytes += max(0, p.reserved-p.used)
-			atNs, ok = max(atNs, p.atNs), true
+	for key, p := range c.t.Pools(query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
+		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {
+			bytes += max(0, p.Reserved-p.Used)
+			atNs, ok = max(atNs, p.AtNs), true
 		}
 	}
 	return bytes, atNs, ok
@@ -314,7 +317,7 @@ func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs i
 func (c *reconciliation) totals() []Fact {
 	var nvml, rest int64
 	for _, a := range c.accounts {
-		used := units.RoundInt(a.samples[a.chosen].value)
+		used := units.RoundInt(a.samples[a.chosen].Value)
 		nvml += used
 		rest += used - a.tracked[a.chosen] - a.making().bytes
 	}
@@ -337,8 +340,8 @@ var deviceMemoryColumns = []Column{
 // momentOf is the moment for a device: that of the sample of a process on it, for that is asked for less often.
 func (c *reconciliation) momentOf(device int32) int64 {
 	for _, a := range c.accounts {
-		if a.device == device {
-			return a.samples[a.chosen].atNs
+		if a.Device == device {
+			return a.samples[a.chosen].AtNs
 		}
 	}
 	return c.atNs
@@ -347,81 +350,39 @@ func (c *reconciliation) momentOf(device int32) int64 {
 // deviceTable has what NVML says of each device at the moment: the processes on it, recorded or not.
 func (c *reconciliation) deviceTable() Table {
 	table := Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: deviceMemoryColumns, Aside: true, Spare: []string{"at_ns"}}
-	f := &c.t.facts
+	f := &c.t.Facts
 	start := c.t.Recording().FromNs
-	for _, device := range slices.Sorted(maps.Keys(f.devices)) {
-		used, ok := f.nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))
+	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
+		used, ok := f.Nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))
 		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
 			continue
 		}
-		label := c.t.deviceLabel(device)
-		row := func(part string, s sample) {
-			table.Rows = append(table.Rows, Row{Cells: []any{label, part, nil, nil, nil, units.RoundInt(s.value), s.atNs - start}})
+		label := c.t.DeviceLabel(device)
+		row := func(part string, s timeline.Sample) {
+			table.Rows = append(table.Rows, Row{Cells: []any{label, part, nil, nil, nil, units.RoundInt(s.Value), s.AtNs - start}})
 		}
-		if s, ok := f.nearest(catalog.MetricMemoryTotal, device, used.atNs); ok {
+		if s, ok := f.Nearest(catalog.MetricMemoryTotal, device, used.AtNs); ok {
 			row("total", s)
 		}
 		row("used", used)
-		if s, ok := f.nearest(catalog.MetricReserved, device, used.atNs); ok {
+		if s, ok := f.Nearest(catalog.MetricReserved, device, used.AtNs); ok {
 			row("reserved", s)
 		}
-		rest := units.RoundInt(used.value)
-		processes := f.processesAt(device, used.atNs)
+		rest := units.RoundInt(used.Value)
+		processes := f.ProcessesAt(device, used.AtNs)
 		for _, s := range processes {
-			name, recorded := c.t.processName(s.pid)
+			name, recorded := c.t.ProcessName(s.Pid)
 			yes := "no"
 			if recorded {
 				yes = "yes"
 			}
-			rest -= units.RoundInt(s.value)
-			table.Rows = append(table.Rows, Row{Cells: []any{label, "process", int64(s.pid), units.Known(name), yes, units.RoundInt(s.value), s.atNs - start}})
+			rest -= units.RoundInt(s.Value)
+			table.Rows = append(table.Rows, Row{Cells: []any{label, "process", int64(s.Pid), units.Known(name), yes, units.RoundInt(s.Value), s.AtNs - start}})
 		}
 		if len(processes) > 0 {
-			table.Rows = append(table.Rows, Row{Cells: []any{label, "rest", nil, nil, nil, rest, used.atNs - start}})
+			table.Rows = append(table.Rows, Row{Cells: []any{label, "rest", nil, nil, nil, rest, used.AtNs - start}})
 		}
 	}
-	c.t.addRanks(&table)
+	addRanks(c.t, &table)
 	return table
-}
-
-// nearest returns the sample of a metric of a device that is nearest to a moment.
-func (f *facts) nearest(metric string, device int32, atNs int64) (best sample, ok bool) {
-	id, known := f.metrics.Ids[metric]
-	if !known {
-		return best, false
-	}
-	for _, s := range f.samples {
-		if s.metric != id || s.device != device || math.IsNaN(s.value) {
-			continue
-		}
-		if !ok || max(s.atNs-atNs, atNs-s.atNs) < max(best.atNs-atNs, atNs-best.atNs) {
-			best, ok = s, true
-		}
-	}
-	return best, ok
-}
-
-// processMemoryFreshNs is how far from a moment a process's sample may be and still tell that the process was there: it is
-// taken every second.
-const processMemoryFreshNs = 3_000_000_000
-
-// processesAt returns the memory of the processes on a device around a moment, most of it first.
-func (f *facts) processesAt(device int32, atNs int64) []processSample {
-	id, known := f.metrics.Ids[catalog.MetricOfProcess]
-	if !known {
-		return nil
-	}
-	best := make(map[int32]processSample)
-	for _, s := range f.processSamples {
-		away := max(s.atNs-atNs, atNs-s.atNs)
-		if s.metric != id || s.device != device || math.IsNaN(s.value) || away > processMemoryFreshNs {
-			continue
-		}
-		if old, ok := best[s.pid]; !ok || away < max(old.atNs-atNs, atNs-old.atNs) {
-			best[s.pid] = s
-		}
-	}
-	return slices.SortedFunc(maps.Values(best), func(a, b processSample) int {
-		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.pid, b.pid))
-	})
 }

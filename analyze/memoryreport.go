@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -24,12 +26,12 @@ type MemoryOptions struct {
 }
 
 // MemoryReport reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
-func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
-	if err := t.needs("memory"); err != nil {
+func MemoryReport(t *timeline.Timeline, opt MemoryOptions) (*Report, error) {
+	if err := needClasses(t, "memory"); err != nil {
 		return nil, err
 	}
-	s := t.newHolderScan(&opt)
-	l, err := t.replay(s.consume)
+	s := newHolderScan(t, &opt)
+	l, err := t.Replay(s.consume)
 	if err != nil {
 		return nil, err
 	}
@@ -38,14 +40,14 @@ func (t *Timeline) MemoryReport(opt MemoryOptions) (*Report, error) {
 			return nil, err
 		}
 	}
-	return t.memoryReport(s, &l.Counts)
+	return memoryReport(t, s, &l.Counts)
 }
 
 // memoryReport is the report of a scan that has seen a replay.
-func (t *Timeline) memoryReport(s *holderScan, counts *ledger.Counts) (*Report, error) {
+func memoryReport(t *timeline.Timeline, s *holderScan, counts *ledger.Counts) (*Report, error) {
 	opt := s.opt
-	r := &Report{Command: "memory", Window: s.window, Quality: t.quality(counts), Notes: t.facts.notes}
-	if !s.matched && len(t.memory) > 0 {
+	r := &Report{Command: "memory", Window: s.window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
+	if !s.matched && len(t.Memory) > 0 {
 		r.NoMatch = s.seen.Explain(&opt.Filter)
 	}
 	r.Facts = s.facts()
@@ -53,14 +55,14 @@ func (t *Timeline) memoryReport(s *holderScan, counts *ledger.Counts) (*Report, 
 	if err := holders.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	t.addStacks(&holders, &opt.Options)
+	addStacks(t, &holders, &opt.Options)
 	levels := s.levelTable()
-	r.Tables = []Table{levels, s.libraryTable(), t.asidePools(s.window, &opt.Filter), holders}
+	r.Tables = []Table{levels, s.libraryTable(), asidePools(t, s.window, &opt.Filter), holders}
 	r.Totals = fill(memoryTotals[:3], s.heldBytes(), s.peak, s.use.failed())
 	if !opt.Reconcile {
 		return r, nil
 	}
-	c, err := t.reconcile(s.atNs, &opt.Filter)
+	c, err := reconcile(t, s.atNs, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +77,8 @@ func (t *Timeline) memoryReport(s *holderScan, counts *ledger.Counts) (*Report, 
 	return r, nil
 }
 
-func (t *Timeline) asidePools(w query.Window, f *query.Filter) Table {
-	table := t.poolTable(w, f)
+func asidePools(t *timeline.Timeline, w query.Window, f *query.Filter) Table {
+	table := poolTable(t, w, f)
 	table.Aside = true
 	return table
 }
@@ -91,7 +93,7 @@ func (m *memoryUse) failed() (n int64) {
 
 // holderScan follows who holds memory: by origin, which knows process, device, kind, stack and place.
 type holderScan struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	opt    *MemoryOptions
 	window query.Window
 	use    *memoryUse
@@ -103,7 +105,7 @@ type holderScan struct {
 	levels    map[libraryPlace]*memoryLevel
 	ofOrigin  []*memoryLevel
 
-	courses map[*memoryLevel]*course
+	courses map[*memoryLevel]*metric.Course
 
 	// What is live now, and how many changes led there; the most that was.
 	total, peak        int64
@@ -120,9 +122,9 @@ type libraryPlace struct {
 	memory, library string
 }
 
-func (t *Timeline) newHolderScan(opt *MemoryOptions) *holderScan {
-	s := &holderScan{t: t, opt: opt, window: opt.Window(t.Recording()), use: t.newMemoryUse(&opt.Filter), seen: query.NewCallers(),
-		levels: make(map[libraryPlace]*memoryLevel), courses: make(map[*memoryLevel]*course)}
+func newHolderScan(t *timeline.Timeline, opt *MemoryOptions) *holderScan {
+	s := &holderScan{t: t, opt: opt, window: opt.Window(t.Recording()), use: newMemoryUse(t, &opt.Filter), seen: query.NewCallers(),
+		levels: make(map[libraryPlace]*memoryLevel), courses: make(map[*memoryLevel]*metric.Course)}
 	s.atNs = s.window.ToNs
 	if opt.At == query.AtTime {
 		s.atNs = opt.AtNs
@@ -132,7 +134,7 @@ func (t *Timeline) newHolderScan(opt *MemoryOptions) *holderScan {
 
 func (s *holderScan) consume(_ *ledger.Ledger, c *ledger.Change) {
 	id := c.Block.Origin
-	o := &s.t.origins.List[id]
+	o := &s.t.Origins.List[id]
 	s.seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
 	kind, onDevice := s.use.consume(c)
 	if kind == nil || c.Kind == ledger.AllocFailed {
@@ -163,10 +165,10 @@ func (s *holderScan) follow(l *memoryLevel, atNs int64) {
 	}
 	c := s.courses[l]
 	if c == nil {
-		c = &course{window: s.window}
+		c = &metric.Course{Window: s.window}
 		s.courses[l] = c
 	}
-	c.set(atNs, l.live)
+	c.Set(atNs, l.live)
 }
 
 // levelTable has a row per device and kind.
@@ -178,7 +180,7 @@ func (s *holderScan) levelTable() Table {
 	for i, p := range s.use.places() {
 		var values any
 		if c := s.courses[s.use.at(p)]; c != nil {
-			values = c.values()
+			values = c.Values()
 		}
 		table.Rows[i].Cells = append(table.Rows[i].Cells, values)
 	}
@@ -206,9 +208,9 @@ func (s *holderScan) hold(c *ledger.Change) {
 // goToPeak replays again until the moment of the peak, which is known now.
 func (s *holderScan) goToPeak() error {
 	s.held = s.held[:0]
-	use := s.t.newMemoryUse(&s.opt.Filter)
+	use := newMemoryUse(s.t, &s.opt.Filter)
 	var changes int64
-	_, err := s.t.replay(func(_ *ledger.Ledger, c *ledger.Change) {
+	_, err := s.t.Replay(func(_ *ledger.Ledger, c *ledger.Change) {
 		if changes == s.peakAfter {
 			return
 		}
@@ -228,7 +230,7 @@ func (s *holderScan) goToPeak() error {
 func (s *holderScan) library(id int32) string {
 	s.libraries = units.Grow(s.libraries, id)
 	if s.libraries[id] == "" {
-		s.libraries[id] = s.t.stacks.LibraryOf(s.t.origins.List[id].Stack)
+		s.libraries[id] = s.t.Stacks.LibraryOf(s.t.Origins.List[id].Stack)
 	}
 	return s.libraries[id]
 }
@@ -236,7 +238,7 @@ func (s *holderScan) library(id int32) string {
 func (s *holderScan) level(id int32) *memoryLevel {
 	s.ofOrigin = units.Grow(s.ofOrigin, id)
 	if s.ofOrigin[id] == nil {
-		place := libraryPlace{s.t.origins.List[id].Device, s.t.origins.Memory(id), s.library(id)}
+		place := libraryPlace{s.t.Origins.List[id].Device, s.t.Origins.Memory(id), s.library(id)}
 		if s.levels[place] == nil {
 			s.levels[place] = new(memoryLevel)
 		}
@@ -248,7 +250,7 @@ func (s *holderScan) level(id int32) *memoryLevel {
 // heldBytes is what is held on devices.
 func (s *holderScan) heldBytes() (sum int64) {
 	for id, h := range s.held {
-		if !s.t.onHost(int32(id)) {
+		if !s.t.OnHost(int32(id)) {
 			sum += h.bytes
 		}
 	}
@@ -296,12 +298,12 @@ func (s *holderScan) libraryTable() Table {
 	table := Table{Name: "libraries", Title: "memory by the library that asked for it", Columns: columns, Aside: true, Spare: []string{"peak_at_ns"}}
 	held := make(map[libraryPlace]int64)
 	for id := range s.held {
-		place := libraryPlace{s.t.origins.List[id].Device, s.t.origins.Memory(int32(id)), s.library(int32(id))}
+		place := libraryPlace{s.t.Origins.List[id].Device, s.t.Origins.Memory(int32(id)), s.library(int32(id))}
 		held[place] += s.held[id].bytes
 	}
 	start := s.t.Recording().FromNs
 	for place, l := range s.levels {
-		table.Rows = append(table.Rows, Row{Cells: []any{s.t.sharedLabel(place.device), place.memory, place.library, l.peak, max(0, l.peakNs-start), held[place], l.live, l.allocs}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.t.SharedLabel(place.device), place.memory, place.library, l.peak, max(0, l.peakNs-start), held[place], l.live, l.allocs}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		return cmp.Or(compareCells(a.Cells[3], b.Cells[3]), compareCells(a.Cells[0], b.Cells[0]), compareCells(a.Cells[1], b.Cells[1]), compareCells(a.Cells[2], b.Cells[2]))
@@ -345,8 +347,8 @@ func (s *holderScan) holderTable() Table {
 		if h.blocks == 0 && h.bytes == 0 {
 			continue
 		}
-		o := &s.t.origins.List[id]
-		key := holderKey{o.Pid, o.Device, s.t.origins.Memory(int32(id)), s.library(int32(id)), s.t.siteLabel(int32(id))}
+		o := &s.t.Origins.List[id]
+		key := holderKey{o.Pid, o.Device, s.t.Origins.Memory(int32(id)), s.library(int32(id)), s.t.SiteLabel(int32(id))}
 		if found[key] == nil {
 			found[key] = new(holder)
 		}
@@ -363,8 +365,8 @@ func (s *holderScan) holderTable() Table {
 		if !ledger.IsHost(key.memory) {
 			share = units.Percent(h.bytes, all)
 		}
-		table.Rows = append(table.Rows, Row{stack: s.t.origins.List[h.origin].Stack, Evidence: fmt.Sprintf("%s of kind %s, asked for by %s", units.Plural(h.blocks, "allocation"), key.memory, key.library),
-			Cells: []any{h.bytes, share, h.blocks, s.t.deviceLabel(key.device), int64(key.pid), key.memory, key.library, key.site}})
+		table.Rows = append(table.Rows, Row{stack: s.t.Origins.List[h.origin].Stack, Evidence: fmt.Sprintf("%s of kind %s, asked for by %s", units.Plural(h.blocks, "allocation"), key.memory, key.library),
+			Cells: []any{h.bytes, share, h.blocks, s.t.DeviceLabel(key.device), int64(key.pid), key.memory, key.library, key.site}})
 	}
 	slices.SortFunc(table.Rows, func(a, b Row) int {
 		order := compareCells(a.Cells[0], b.Cells[0])
@@ -376,6 +378,6 @@ func (s *holderScan) holderTable() Table {
 	for i := range table.Rows {
 		table.Rows[i].Brief = i >= holderRowsWithStack && !s.opt.AllStacks && !s.opt.AllFrames
 	}
-	s.t.addRanks(&table)
+	addRanks(s.t, &table)
 	return table
 }

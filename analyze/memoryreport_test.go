@@ -6,18 +6,19 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
 func TestMemoryReport(t *testing.T) {
 	tl := machine(t).timeline()
-	r, err := tl.MemoryReport(MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}})
+	r, err := MemoryReport(tl, MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	goldens(t, r, "memory", 110)
-	r, err = tl.MemoryReport(MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
+	r, err = MemoryReport(tl, MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestHoldersAtAMoment(t *testing.T) {
 			"PyTorch device, PyTorch host, cuBLAS device"},
 	} {
 		tl := machine(t).timeline()
-		r, err := tl.MemoryReport(c.opt)
+		r, err := MemoryReport(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func TestWhoAskedForMemory(t *testing.T) {
 	}
 	tl := tp.timeline()
 	for id, want := range map[int32]string{1: "PyTorch", 2: "NCCL", 3: "own.so", 4: "Python", 5: stack.NoLibrary, 0: stack.NoLibrary} {
-		if got := tl.stacks.LibraryOf(id); got != want {
+		if got := tl.Stacks.LibraryOf(id); got != want {
 			t.Errorf("stack %d: %s, want %s", id, got, want)
 		}
 	}
@@ -110,7 +111,7 @@ func TestReconcile(t *testing.T) {
 					r.Value += float64(64 * mib)
 				}
 			}
-			for attribute, bytes := range map[float64]int64{poolReservedCurrent: 64 * mib, poolUsedCurrent: 20 * mib} {
+			for attribute, bytes := range map[float64]int64{timeline.PoolReservedCurrent: 64 * mib, timeline.PoolUsedCurrent: 20 * mib} {
 				pool := in(tp.api("cuMemPoolGetAttribute", 29*second, 0xf00, 0), 0xc1, 0)
 				pool.Bytes, pool.Value = bytes, attribute
 			}
@@ -118,7 +119,7 @@ func TestReconcile(t *testing.T) {
 	} {
 		tp := machine(t)
 		c.change(tp)
-		r, err := tp.timeline().MemoryReport(MemoryOptions{Reconcile: true, At: query.AtTime, AtNs: epoch + c.at})
+		r, err := MemoryReport(tp.timeline(), MemoryOptions{Reconcile: true, At: query.AtTime, AtNs: epoch + c.at})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,19 +138,19 @@ func TestReconcile(t *testing.T) {
 func TestDevicesArePairedByUUID(t *testing.T) {
 	tl := machine(t).timeline()
 	for ordinal, want := range map[int32]int32{0: 1, 1: -1, -1: -1} {
-		if got, ok := tl.facts.nvmlDevice(42, ordinal); got != want || ok != (want >= 0) {
+		if got, ok := tl.Facts.NVMLDevice(42, ordinal); got != want || ok != (want >= 0) {
 			t.Errorf("device %d of the process is %d, %v", ordinal, got, ok)
 		}
 	}
-	if got, ok := tl.facts.ordinalOf(42, 1); got != 0 || !ok {
+	if got, ok := tl.Facts.OrdinalOf(42, 1); got != 0 || !ok {
 		t.Errorf("GPU 1 is the process's %d, %v", got, ok)
 	}
-	if _, ok := tl.facts.ordinalOf(42, 0); ok {
+	if _, ok := tl.Facts.OrdinalOf(42, 0); ok {
 		t.Error("GPU 0 is one of the process's")
 	}
 	tp := newTape(t)
 	tp.add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", StartNs: epoch})
-	if got, ok := tp.timeline().facts.nvmlDevice(42, 0); got != 0 || !ok {
+	if got, ok := tp.timeline().Facts.NVMLDevice(42, 0); got != 0 || !ok {
 		t.Errorf("the only GPU is %d, %v", got, ok)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
@@ -13,7 +14,7 @@ import (
 // most. Unlike leaks it takes memory off when a process ends: it shows what the
 // machine had, not what a program left behind.
 type memoryUse struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
 	kinds  map[memoryPlace]*memoryLevel
@@ -30,7 +31,7 @@ type memoryLevel struct {
 	allocs, frees, failed int64
 }
 
-func (t *Timeline) newMemoryUse(f *query.Filter) *memoryUse {
+func newMemoryUse(t *timeline.Timeline, f *query.Filter) *memoryUse {
 	return &memoryUse{t: t, filter: f, window: f.Window(t.Recording()),
 		kinds: make(map[memoryPlace]*memoryLevel), total: make(map[int32]*memoryLevel)}
 }
@@ -38,11 +39,11 @@ func (t *Timeline) newMemoryUse(f *query.Filter) *memoryUse {
 // consume takes a change of the replay and returns the levels it moved; none if the
 // filter leaves it out.
 func (m *memoryUse) consume(c *ledger.Change) (kind, total *memoryLevel) {
-	o := &m.t.origins.List[c.Block.Origin]
+	o := &m.t.Origins.List[c.Block.Origin]
 	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || c.Block.Bytes < m.filter.MinBytes {
 		return nil, nil
 	}
-	place := memoryPlace{o.Device, m.t.origins.Memory(c.Block.Origin)}
+	place := memoryPlace{o.Device, m.t.Origins.Memory(c.Block.Origin)}
 	if kind = m.kinds[place]; kind == nil {
 		kind = new(memoryLevel)
 		m.kinds[place] = kind
@@ -125,7 +126,7 @@ func (m *memoryUse) table() Table {
 	start := m.t.Recording().FromNs
 	for _, p := range m.places() {
 		l := m.at(p)
-		table.Rows = append(table.Rows, Row{Cells: []any{m.t.deviceLabel(p.device), p.memory, l.peak, max(0, l.peakNs-start), l.live, l.allocs, l.frees, l.failed}})
+		table.Rows = append(table.Rows, Row{Cells: []any{m.t.DeviceLabel(p.device), p.memory, l.peak, max(0, l.peakNs-start), l.live, l.allocs, l.frees, l.failed}})
 	}
 	return table
 }

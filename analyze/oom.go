@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -90,21 +91,21 @@ const oomHolders = 5
 
 // OOM reports which allocations failed, why, and what became of the program. It returns
 // a *SortError for a column that there is not.
-func (t *Timeline) OOM(opt query.Options) (*Report, error) {
-	if err := t.needs("oom"); err != nil {
+func OOM(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	if err := needClasses(t, "oom"); err != nil {
 		return nil, err
 	}
-	all, p, err := t.failures()
+	all, p, err := readFailures(t)
 	if err != nil {
 		return nil, err
 	}
-	return t.oomReport(all, p, &opt)
+	return oomReport(t, all, p, &opt)
 }
 
 // oomReport is the report of failures that a replay has found.
-func (t *Timeline) oomReport(all []failure, p *programMemory, opt *query.Options) (*Report, error) {
-	r := &Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: t.programQuality(p), Notes: t.facts.notes}
-	chosen, rest, none := t.chooseFailures(all, &opt.Filter)
+func oomReport(t *timeline.Timeline, all []failure, p *timeline.Program, opt *query.Options) (*Report, error) {
+	r := &Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: programQuality(t, p), Notes: t.Facts.Notes}
+	chosen, rest, none := chooseFailures(t, all, &opt.Filter)
 	r.NoMatch = none
 	r.Facts = fill(oomFacts, "")
 	if len(all) == 0 {
@@ -115,25 +116,25 @@ func (t *Timeline) oomReport(all []failure, p *programMemory, opt *query.Options
 	var scenes []*scene
 	if len(chosen) > 0 {
 		var err error
-		if scenes, err = t.scenes(chosen); err != nil {
+		if scenes, err = readScenes(t, chosen); err != nil {
 			return nil, err
 		}
 	}
 	verdicts := judgeScenes(scenes, p, &r.Quality)
 	r.Totals = oomTotal(scenes, verdicts, rest)
-	table := t.failureTable(scenes, verdicts)
+	table := failureTable(t, scenes, verdicts)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	t.addStacks(&table, opt)
-	r.Tables = []Table{table, t.cachedTable(scenes, opt.Top), t.oomHolderTable(scenes, opt.Top)}
+	addStacks(t, &table, opt)
+	r.Tables = []Table{table, cachedTable(t, scenes, opt.Top), oomHolderTable(t, scenes, opt.Top)}
 	return r, nil
 }
 
 // judgeScenes says why each failure was one.
-func judgeScenes(scenes []*scene, p *programMemory, q *Quality) []oomVerdict {
-	frees := p.counts().Frees
-	p.allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
+func judgeScenes(scenes []*scene, p *timeline.Program, q *Quality) []oomVerdict {
+	frees := p.Counts().Frees
+	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := q.confidence(frees)
 	verdicts := make([]oomVerdict, len(scenes))
 	for i, sc := range scenes {
@@ -145,11 +146,11 @@ func judgeScenes(scenes []*scene, p *programMemory, q *Quality) []oomVerdict {
 
 // chooseFailures returns what the filter lets through, in order of time, and how many
 // are left out because there are too many: those that did no harm first.
-func (t *Timeline) chooseFailures(all []failure, filter *query.Filter) (chosen []*failure, rest int, none *query.NoMatch) {
+func chooseFailures(t *timeline.Timeline, all []failure, filter *query.Filter) (chosen []*failure, rest int, none *query.NoMatch) {
 	seen, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {
 		f := &all[i]
-		o := &t.origins.List[f.origin]
+		o := &t.Origins.List[f.origin]
 		seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
 		if f.atNs >= window.FromNs && f.atNs <= window.ToNs && f.requested >= filter.MinBytes && filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 			chosen = append(chosen, f)
@@ -185,13 +186,13 @@ func oomTotal(scenes []*scene, verdicts []oomVerdict, rest int) []Fact {
 		classes[oomLimit], classes[oomOtherProcess], classes[oomUnknown], also)
 }
 
-func (t *Timeline) failureTable(scenes []*scene, verdicts []oomVerdict) Table {
+func failureTable(t *timeline.Timeline, scenes []*scene, verdicts []oomVerdict) Table {
 	table := Table{Name: "failures", Title: "failed allocations", Columns: slices.Clone(oomColumns),
 		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"}}
 	anyAllocator, anyAlso := false, false
 	for i, sc := range scenes {
 		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].also
-		table.Rows = append(table.Rows, t.failureRow(sc, &verdicts[i]))
+		table.Rows = append(table.Rows, failureRow(t, sc, &verdicts[i]))
 	}
 	if !anyAlso {
 		hide(table.Columns, "also")
@@ -201,11 +202,11 @@ func (t *Timeline) failureTable(scenes []*scene, verdicts []oomVerdict) Table {
 			hide(table.Columns, key)
 		}
 	}
-	t.addRanks(&table)
+	addRanks(t, &table)
 	return table
 }
 
-func (t *Timeline) failureRow(sc *scene, v *oomVerdict) Row {
+func failureRow(t *timeline.Timeline, sc *scene, v *oomVerdict) Row {
 	var allocated, unused, largest, fragmented, reserved, active, told, free, freeAge, after, also, limitLeast, limitBelow any
 	if v.also {
 		also = oomFragmentation.String()
@@ -232,19 +233,19 @@ func (t *Timeline) failureRow(sc *scene, v *oomVerdict) Row {
 	}
 	return Row{
 		Evidence: sc.evidence(v),
-		stack:    t.origins.List[sc.origin].Stack,
+		stack:    t.Origins.List[sc.origin].Stack,
 		Cells: []any{sc.atNs - t.Recording().FromNs, v.class.String(), also, sc.outcome.String(), sc.requested, free, allocated, unused, largest, v.fits,
 			fragmented, limitLeast, limitBelow, reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.nvml, sc.free.nvmlAgeNs,
-			sc.free.others, sc.freedNext, after, v.confidence, v.reasons, t.askedBy(sc), t.deviceLabel(sc.device), int64(sc.pid), int64(sc.tid), t.siteLabel(sc.origin)},
+			sc.free.others, sc.freedNext, after, v.confidence, v.reasons, askedBy(t, sc), t.DeviceLabel(sc.device), int64(sc.pid), int64(sc.tid), t.SiteLabel(sc.origin)},
 	}
 }
 
 // askedBy names who was asked for memory: a framework's allocator, or the driver.
-func (t *Timeline) askedBy(sc *scene) string {
+func askedBy(t *timeline.Timeline, sc *scene) string {
 	if sc.byAllocator {
 		return "PyTorch"
 	}
-	return t.origins.Name(sc.origin)
+	return t.Origins.Name(sc.origin)
 }
 
 // evidence says in words what the verdict rests on.
@@ -273,7 +274,7 @@ func (sc *scene) evidence(v *oomVerdict) string {
 	return text
 }
 
-func (t *Timeline) cachedTable(scenes []*scene, top int) Table {
+func cachedTable(t *timeline.Timeline, scenes []*scene, top int) Table {
 	table := Table{Name: "cached", Title: "unused memory of PyTorch's allocator at the failures", Columns: cachedColumns, Aside: true, Spare: []string{"segments"}}
 	for _, sc := range scenes {
 		for i := range sc.cached {
@@ -289,7 +290,7 @@ func (t *Timeline) cachedTable(scenes []*scene, top int) Table {
 	return table
 }
 
-func (t *Timeline) oomHolderTable(scenes []*scene, top int) Table {
+func oomHolderTable(t *timeline.Timeline, scenes []*scene, top int) Table {
 	table := Table{Name: "holders", Title: "who held memory at the failures", Columns: oomHolderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
 	for _, sc := range scenes {
 		for _, h := range sc.holders[:min(oomHolders, len(sc.holders))] {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -56,7 +57,7 @@ func (s *torchScript) free(ptr, bytes int64) {
 func (s *torchScript) refused(bytes int64) *format.Row {
 	s.now += ms
 	r := at(s.tp.alloc(s.now, us, 0, bytes), 2, "forward (model.py:12)")
-	r.Result = resultOutOfMemory
+	r.Result = calls.ResultOutOfMemory
 	return r
 }
 
@@ -261,7 +262,7 @@ func TestOOMClasses(t *testing.T) {
 	for name, c := range oomCases {
 		s := newTorchScript(t)
 		c.script(s)
-		r, err := s.tp.timeline().OOM(query.Options{})
+		r, err := OOM(s.tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +316,7 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 		s := newTorchScript(t)
 		oomCases["gaps of 14 MiB"].script(s)
 		c.change(s)
-		r, err := s.tp.timeline().OOM(query.Options{})
+		r, err := OOM(s.tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +345,7 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 	s.allocated -= 6 * mib
 	s.refused(100 * mib)
 	s.oom(100*mib, 40*mib)
-	r, err := s.tp.timeline().OOM(query.Options{})
+	r, err := OOM(s.tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +391,7 @@ func oomTape(t testing.TB) *tape {
 }
 
 func TestOOMReport(t *testing.T) {
-	r, err := oomTape(t).timeline().OOM(query.Options{Top: 20, MaxFrames: 12})
+	r, err := OOM(oomTape(t).timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +416,7 @@ func limitedTape(t testing.TB) *tape {
 
 func TestOOMUnderALimit(t *testing.T) {
 	tl := limitedTape(t).timeline()
-	r, err := tl.OOM(query.Options{Top: 20, MaxFrames: 12})
+	r, err := OOM(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +476,7 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 		"other device":   {query.Filter{Devices: []int32{3}}, 0, "device"},
 		"nothing inside": {query.Filter{FromNs: epoch + 50*second}, 0, ""},
 	} {
-		r, err := oomTape(t).timeline().OOM(query.Options{Filter: c.filter})
+		r, err := OOM(oomTape(t).timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -498,7 +499,7 @@ func TestManyFailuresAreBounded(t *testing.T) {
 	}
 	s.now += second
 	s.refused(300 * mib)
-	r, err := s.tp.timeline().OOM(query.Options{})
+	r, err := OOM(s.tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,10 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -53,7 +55,7 @@ const retryNs = 10_000_000_000
 
 // failureScan finds failures and what became of them.
 type failureScan struct {
-	t       *Timeline
+	t       *timeline.Timeline
 	list    []failure
 	threads []failingThread // by origin.Table.Thread
 	number  int32
@@ -67,7 +69,7 @@ type failingThread struct {
 }
 
 func (s *failureScan) thread(origin int32) *failingThread {
-	n := s.t.origins.Thread[origin]
+	n := s.t.Origins.Thread[origin]
 	s.threads = units.Grow(s.threads, n)
 	return &s.threads[n]
 }
@@ -75,17 +77,17 @@ func (s *failureScan) thread(origin int32) *failingThread {
 // driver takes a change of the driver's memory.
 func (s *failureScan) driver(c *ledger.Change) {
 	switch {
-	case c.Kind == ledger.AllocFailed && c.Ptr == resultOutOfMemory:
+	case c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
 		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, failure{
 			number: s.number, atNs: c.AtNs, firstNs: c.AtNs, origin: c.By, requested: min(c.Block.Bytes, ledger.AddressSpace), asked: min(c.Block.Bytes, ledger.AddressSpace), calls: 1, deviceFree: -1,
-			stream: s.t.origins.List[c.By].Stream, outcome: nothingSince,
+			stream: s.t.Origins.List[c.By].Stream, outcome: nothingSince,
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
 	case c.Kind == ledger.Allocated && len(s.list) > 0:
-		s.got(c.By, c.Block.Bytes, c.AtNs, s.t.onHost(c.By))
+		s.got(c.By, c.Block.Bytes, c.AtNs, s.t.OnHost(c.By))
 	}
 }
 
@@ -94,7 +96,7 @@ func (s *failureScan) got(origin int32, bytes, atNs int64, host bool) {
 	th := s.thread(origin)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
 		f := &s.list[i]
-		if s.t.onHost(f.origin) != host {
+		if s.t.OnHost(f.origin) != host {
 			return false
 		}
 		if bytes < f.requested {
@@ -102,7 +104,7 @@ func (s *failureScan) got(origin int32, bytes, atNs int64, host bool) {
 			return false
 		}
 		f.outcome, f.outcomeNs = recovered, atNs
-		if bytes == f.requested && atNs-f.atNs < retryNs && s.t.origins.List[origin].Name == s.t.origins.List[f.origin].Name {
+		if bytes == f.requested && atNs-f.atNs < retryNs && s.t.Origins.List[origin].Name == s.t.Origins.List[f.origin].Name {
 			f.outcome = retried
 		}
 		return true
@@ -194,11 +196,11 @@ func (s *failureScan) join(th *failingThread, f *failure, isPart func(*failure) 
 // causes reports whether a refusal of the driver is one that an allocator's request met
 // with: on its device, recently, and of the same bytes, if they are known.
 func (s *failureScan) causes(f *failure, a *caching.Allocator, atNs, exact int64) bool {
-	o := &s.t.origins.List[f.origin]
+	o := &s.t.Origins.List[f.origin]
 	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > retryNs {
 		return false
 	}
-	switch s.t.origins.Memory(f.origin) {
+	switch s.t.Origins.Memory(f.origin) {
 	case format.MemoryPhysical:
 		return exact == 0
 	case format.MemoryDevice:
@@ -207,21 +209,21 @@ func (s *failureScan) causes(f *failure, a *caching.Allocator, atNs, exact int64
 	return false
 }
 
-// failures returns all failures of the recording in order of time.
-func (t *Timeline) failures() ([]failure, *programMemory, error) {
+// readFailures returns all failures of the recording in order of time.
+func readFailures(t *timeline.Timeline) ([]failure, *timeline.Program, error) {
 	s := &failureScan{t: t}
-	l, all, err := t.replayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.driver(c) }, s.allocator)
+	l, all, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.driver(c) }, s.allocator)
 	if err != nil {
 		return nil, nil, err
 	}
 	list, err := s.finish()
-	return list, &programMemory{t: t, driver: l, allocators: all}, err
+	return list, &timeline.Program{T: t, Driver: l, Allocators: all}, err
 }
 
 // finish returns what the replay has found, in order of time.
 func (s *failureScan) finish() ([]failure, error) {
 	list := slices.DeleteFunc(s.list, func(f failure) bool { return f.joined })
-	if err := s.t.settleFailures(list); err != nil {
+	if err := settleFailures(s.t, list); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(list, func(a, b failure) int { return int(a.number - b.number) })
@@ -230,27 +232,27 @@ func (s *failureScan) finish() ([]failure, error) {
 
 // settleFailures tells failures after which the thread worked from those after which it
 // did not, or its process ended.
-func (t *Timeline) settleFailures(list []failure) error {
+func settleFailures(t *timeline.Timeline, list []failure) error {
 	last := make(map[originpkg.Thread]int64) // start of the last work given to the GPU
 	for i := range list {
-		if o := &t.origins.List[list[i].origin]; list[i].outcome <= nothingSince {
+		if o := &t.Origins.List[list[i].origin]; list[i].outcome <= nothingSince {
 			last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] = 0
 		}
 	}
 	if len(last) == 0 {
 		return nil
 	}
-	if err := t.lastWork(last); err != nil {
+	if err := lastWork(t, last); err != nil {
 		return err
 	}
 	for i := range list {
 		f := &list[i]
-		o := &t.origins.List[f.origin]
+		o := &t.Origins.List[f.origin]
 		switch {
 		case f.outcome != nothingSince:
 		case last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] > f.atNs:
 			f.outcome = wentOn
-		case t.facts.processes[o.Pid].ExitNs > 0:
+		case t.Facts.Processes[o.Pid].ExitNs > 0:
 			f.outcome = endedThere
 		}
 	}
@@ -258,15 +260,15 @@ func (t *Timeline) settleFailures(list []failure) error {
 }
 
 // lastWork finds when each of the threads gave work to the GPU for the last time.
-func (t *Timeline) lastWork(last map[originpkg.Thread]int64) error {
+func lastWork(t *timeline.Timeline, last map[originpkg.Thread]int64) error {
 	var kind format.Strings
 	var start []int64
 	var pid, tid []int32
-	for _, s := range t.calls {
-		kind = s.group.StringsInto("kind", kind)
-		start, pid, tid = s.group.Int64("start_ns", start), s.group.Int32("pid", pid), s.group.Int32("tid", tid)
-		if err := s.group.Err(); err != nil {
-			return t.wrap(err)
+	for _, s := range t.Calls {
+		kind = s.Group.StringsInto("kind", kind)
+		start, pid, tid = s.Group.Int64("start_ns", start), s.Group.Int32("pid", pid), s.Group.Int32("tid", tid)
+		if err := s.Group.Err(); err != nil {
+			return t.Wrap(err)
 		}
 		work := make([]bool, len(kind.Dict))
 		for i, k := range kind.Dict {

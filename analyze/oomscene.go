@@ -9,8 +9,10 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -84,32 +86,32 @@ func (r cachedReason) String() string {
 
 // sceneScan looks at the scenes of failures in a second replay.
 type sceneScan struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	wanted map[int32]*scene // by failure.number
 	number int32
 	recent []*scene // of the last second
-	p      *programMemory
+	p      *timeline.Program
 	most   map[*caching.Allocator]int64 // most bytes that were reserved
 }
 
-// scenes replays the recording again and looks at what there was at failures.
-func (t *Timeline) scenes(list []*failure) ([]*scene, error) {
+// readScenes replays the recording again and looks at what there was at failures.
+func readScenes(t *timeline.Timeline, list []*failure) ([]*scene, error) {
 	s := &sceneScan{t: t, wanted: make(map[int32]*scene), most: make(map[*caching.Allocator]int64)}
 	scenes := make([]*scene, len(list))
 	for i, f := range list {
-		o := &t.origins.List[f.origin]
-		scenes[i] = &scene{failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.origins.Memory(f.origin)}
+		o := &t.Origins.List[f.origin]
+		scenes[i] = &scene{failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.origin)}
 		s.wanted[f.number] = scenes[i]
 	}
-	_, err := t.replayProgram(s.program, s.driver, s.allocator)
+	_, err := t.ReplayProgram(s.program, s.driver, s.allocator)
 	for _, sc := range scenes {
-		sc.free = t.freeAt(sc)
+		sc.free = freeAt(t, sc)
 	}
 	return scenes, err
 }
 
 func (s *sceneScan) driver(c *ledger.Change) {
-	if c.Kind == ledger.AllocFailed && c.Ptr == resultOutOfMemory {
+	if c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
 		s.next()
 	}
 }
@@ -120,7 +122,7 @@ func (s *sceneScan) allocator(a *caching.Allocator, c *caching.Change) {
 	}
 	if c.Op == caching.OutOfMemory && c.Block.Origin != originpkg.None {
 		if s.p == nil { // it is the first thing that happens
-			s.p = &programMemory{t: s.t, allocators: a.Set}
+			s.p = &timeline.Program{T: s.t, Allocators: a.Set}
 		}
 		s.next()
 	}
@@ -128,15 +130,15 @@ func (s *sceneScan) allocator(a *caching.Allocator, c *caching.Change) {
 
 // program takes a change of what the program has; the driver's come before driver hears
 // of them.
-func (s *sceneScan) program(p *programMemory, c *ledger.Change) {
+func (s *sceneScan) program(p *timeline.Program, c *ledger.Change) {
 	s.p = p
 	if c.Kind != ledger.Freed && c.Kind != ledger.FreedWithCtx || len(s.recent) == 0 {
 		return
 	}
 	s.recent = slices.DeleteFunc(s.recent, func(sc *scene) bool { return c.AtNs > sc.atNs+freedAfterNs })
-	o := &s.t.origins.List[c.Block.Origin]
+	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
-		if o.Pid == sc.pid && o.Device == sc.device && s.t.onHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
+		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
 			sc.freedNext += c.Block.Bytes
 		}
 	}
@@ -158,29 +160,29 @@ func (s *sceneScan) next() {
 // hold notes what places hold on the device of a failure, or of the host's memory.
 func (s *sceneScan) hold(sc *scene) {
 	var held []holding // by origin
-	s.p.each(func(_ int64, b ledger.Block) {
+	s.p.Each(func(_ int64, b ledger.Block) {
 		held = units.Grow(held, b.Origin)
 		held[b.Origin].bytes += b.Bytes
 		held[b.Origin].blocks++
 	})
 	type key struct{ memory, site string }
 	found := make(map[key]*holdingSite)
-	gpu, paired := s.t.facts.gpuOf(sc.pid, sc.device)
+	gpu, paired := s.t.Facts.GPUOf(sc.pid, sc.device)
 	for id, h := range held {
 		origin := int32(id)
-		o := &s.t.origins.List[origin]
-		if h.blocks == 0 || s.t.onHost(origin) != ledger.IsHost(sc.memory) {
+		o := &s.t.Origins.List[origin]
+		if h.blocks == 0 || s.t.OnHost(origin) != ledger.IsHost(sc.memory) {
 			continue
 		}
 		if o.Pid != sc.pid || o.Device != sc.device && !ledger.IsHost(sc.memory) {
-			if other, ok := s.t.facts.gpuOf(o.Pid, o.Device); paired && ok && other == gpu {
+			if other, ok := s.t.Facts.GPUOf(o.Pid, o.Device); paired && ok && other == gpu {
 				sc.tracked += h.bytes
 			}
 			continue
 		}
 		sc.tracked += h.bytes
 		sc.ownBytes += h.bytes
-		k := key{s.t.origins.Memory(origin), s.t.siteLabel(origin)}
+		k := key{s.t.Origins.Memory(origin), s.t.SiteLabel(origin)}
 		if found[k] == nil {
 			found[k] = &holdingSite{memory: k.memory, site: k.site}
 		}
@@ -196,10 +198,10 @@ func (s *sceneScan) hold(sc *scene) {
 }
 
 func (s *sceneScan) lookAtAllocator(sc *scene) {
-	if s.p.allocators == nil || ledger.IsHost(sc.memory) {
+	if s.p.Allocators == nil || ledger.IsHost(sc.memory) {
 		return
 	}
-	for _, a := range s.p.allocators.List {
+	for _, a := range s.p.Allocators.List {
 		if a == nil || a.Pid != sc.pid || a.Device != sc.device {
 			continue
 		}
@@ -326,7 +328,7 @@ func (sc *scene) reason(a *caching.Allocator, seg *caching.Segment, p *caching.P
 func (s *sceneScan) topHolder(p *cachedPart) string {
 	sites := make(map[string]int64)
 	for origin, bytes := range p.holders {
-		sites[s.t.blockSite(origin)] += bytes
+		sites[s.t.BlockSite(origin)] += bytes
 	}
 	best := ""
 	for _, site := range slices.Sorted(maps.Keys(sites)) {
@@ -335,14 +337,6 @@ func (s *sceneScan) topHolder(p *cachedPart) string {
 		}
 	}
 	return best
-}
-
-// blockSite is the place that allocated a block.
-func (t *Timeline) blockSite(origin int32) string {
-	if origin == originpkg.None {
-		return "(before the recording)"
-	}
-	return t.siteLabel(origin)
 }
 
 // freeMemory is what is known of a device's free memory at a moment. Ages are positive
@@ -364,7 +358,7 @@ const fromAllocator = "the allocator"
 
 // freeAt collects what is known, and takes the allocator's word before that of the
 // nearest other.
-func (t *Timeline) freeAt(sc *scene) freeMemory {
+func freeAt(t *timeline.Timeline, sc *scene) freeMemory {
 	var f freeMemory
 	take := func(bytes, ageNs int64, source string) {
 		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
@@ -374,23 +368,23 @@ func (t *Timeline) freeAt(sc *scene) freeMemory {
 	if sc.deviceFree >= 0 {
 		take(sc.deviceFree, 0, fromAllocator)
 	}
-	if s, ok := t.askedNear(sc.device, sc.atNs); ok {
-		f.asked, f.askedAgeNs, f.total = s.freeBytes, sc.atNs-s.atNs, s.totalBytes
-		take(s.freeBytes, sc.atNs-s.atNs, "cuMemGetInfo")
+	if s, ok := askedNear(t, sc.device, sc.atNs); ok {
+		f.asked, f.askedAgeNs, f.total = s.FreeBytes, sc.atNs-s.AtNs, s.TotalBytes
+		take(s.FreeBytes, sc.atNs-s.AtNs, "cuMemGetInfo")
 	}
-	index, paired := t.facts.nvmlDevice(sc.pid, sc.device)
+	index, paired := t.Facts.NVMLDevice(sc.pid, sc.device)
 	if !paired {
 		return f
 	}
-	if m, _, isMIG := t.facts.migOf(sc.pid, sc.device); isMIG { // samples are of the whole GPU
+	if m, _, isMIG := t.Facts.MIGOf(sc.pid, sc.device); isMIG { // samples are of the whole GPU
 		f.total = max(f.total, m.MemoryBytes)
 	} else {
-		f.total = max(f.total, t.facts.devices[index].totalBytes)
-		if s, ok := t.facts.nearest(catalog.MetricMemoryFree, index, sc.atNs); ok {
-			f.nvml, f.nvmlAgeNs = units.RoundInt(s.value), sc.atNs-s.atNs
-			take(units.RoundInt(s.value), sc.atNs-s.atNs, "NVML")
+		f.total = max(f.total, t.Facts.Devices[index].TotalBytes)
+		if s, ok := t.Facts.Nearest(catalog.MetricMemoryFree, index, sc.atNs); ok {
+			f.nvml, f.nvmlAgeNs = units.RoundInt(s.Value), sc.atNs-s.AtNs
+			take(units.RoundInt(s.Value), sc.atNs-s.AtNs, "NVML")
 		}
-		t.otherProcesses(&f, sc, index)
+		otherProcesses(t, &f, sc, index)
 	}
 	// A sample may be from before the memory was filled: what calls tell bounds it.
 	if most := max(0, f.total-sc.tracked); f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
@@ -402,25 +396,25 @@ func (t *Timeline) freeAt(sc *scene) freeMemory {
 // atMost is the source of a number that is only a bound.
 const atMost = "the device's memory without what is known to be used: there is no more"
 
-func (t *Timeline) otherProcesses(f *freeMemory, sc *scene, index int32) {
+func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *scene, index int32) {
 	var sum int64
-	for _, s := range t.facts.processesAt(index, sc.atNs) {
+	for _, s := range t.Facts.ProcessesAt(index, sc.atNs) {
 		f.others = sum
-		if s.pid == sc.pid {
+		if s.Pid == sc.pid {
 			continue
 		}
-		sum += units.RoundInt(s.value)
+		sum += units.RoundInt(s.Value)
 		f.others = sum
-		if name, _ := t.processName(s.pid); len(f.othersNamed) < 3 {
-			f.othersNamed = append(f.othersNamed, fmt.Sprintf("%d %s %s", s.pid, name, units.Bytes(units.RoundInt(s.value))))
+		if name, _ := t.ProcessName(s.Pid); len(f.othersNamed) < 3 {
+			f.othersNamed = append(f.othersNamed, fmt.Sprintf("%d %s %s", s.Pid, name, units.Bytes(units.RoundInt(s.Value))))
 		}
 	}
 }
 
 // askedNear returns the program's answer of cuMemGetInfo that is nearest to a moment.
-func (t *Timeline) askedNear(device int32, atNs int64) (best freeSample, ok bool) {
-	for _, s := range t.free {
-		if s.device == device && (!ok || max(s.atNs-atNs, atNs-s.atNs) < max(best.atNs-atNs, atNs-best.atNs)) {
+func askedNear(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
+	for _, s := range t.Free {
+		if s.Device == device && (!ok || max(s.AtNs-atNs, atNs-s.AtNs) < max(best.AtNs-atNs, atNs-best.AtNs)) {
 			best, ok = s, true
 		}
 	}

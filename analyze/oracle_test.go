@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -210,8 +211,8 @@ func (o *oracle) device(r *format.Row) int32 {
 				continue
 			}
 			if found >= 0 && found != c.Device {
-				found = severalDevices
-			} else if found != severalDevices {
+				found = timeline.SeveralDevices
+			} else if found != timeline.SeveralDevices {
 				found = c.Device
 			}
 		}

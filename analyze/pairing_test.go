@@ -57,13 +57,13 @@ func TestMIGDevicesArePaired(t *testing.T) {
 		8: "0 NVIDIA H100, samples of 1 true, reverse 0 false",
 		9: "0 NVIDIA H100, samples of 0 true, reverse 0 true",
 	} {
-		index, ok := tl.facts.nvmlDevice(pid, 0)
-		ordinal, back := tl.facts.ordinalOf(pid, 0)
-		if got := fmt.Sprintf("%s, samples of %d %v, reverse %d %v", tl.ordinalLabel(pid, 0), index, ok, ordinal, back); got != want {
+		index, ok := tl.Facts.NVMLDevice(pid, 0)
+		ordinal, back := tl.Facts.OrdinalOf(pid, 0)
+		if got := fmt.Sprintf("%s, samples of %d %v, reverse %d %v", tl.OrdinalLabel(pid, 0), index, ok, ordinal, back); got != want {
 			t.Errorf("process %d: %s, want %s", pid, got, want)
 		}
 	}
-	if m, _, ok := tl.facts.migOf(7, 0); !ok || m.UUID != "MIG-2222" {
+	if m, _, ok := tl.Facts.MIGOf(7, 0); !ok || m.UUID != "MIG-2222" {
 		t.Errorf("process 7 is on %+v", m)
 	}
 }
@@ -83,7 +83,7 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 			tp.nvml(device, second, catalog.MetricMemoryTotal, 80<<30)
 		}
 		tl := tp.timeline()
-		free := tl.freeAt(&scene{pid: 42, failure: &failure{atNs: epoch + second, deviceFree: -1}})
+		free := freeAt(tl, &scene{pid: 42, failure: &failure{atNs: epoch + second, deviceFree: -1}})
 		nvml := int64(-1)
 		if n, ok := free.nvml.(int64); ok {
 			nvml = n
@@ -91,7 +91,7 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 		if free.total != want.total || nvml != want.nvml {
 			t.Errorf("%s: %d of %d bytes are free, want %+v", uuid, nvml, free.total, want)
 		}
-		_, used, ok := tl.deviceUse(0, epoch+2*second)
+		_, used, ok := tl.DeviceUse(0, epoch+2*second)
 		if isMIG := strings.HasPrefix(uuid, "MIG"); ok == isMIG {
 			t.Errorf("%s: %g bytes are used, known %v", uuid, used, ok)
 		}

@@ -8,11 +8,12 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
-	"github.com/gpurec/gpurec/format"
 )
 
 // DefaultMaxSlices is how many slices the Perfetto UI shows with comfort: loading
@@ -58,20 +59,20 @@ type PerfettoStats struct {
 // Perfetto writes the recording as a trace for ui.perfetto.dev. It streams: packets
 // are in order of time and memory is bounded by the calls that overlap. The error is
 // one of reading the recording or of out.
-func (t *Timeline) Perfetto(out io.Writer, opt PerfettoOptions) (*PerfettoStats, error) {
+func Perfetto(t *timeline.Timeline, out io.Writer, opt PerfettoOptions) (*PerfettoStats, error) {
 	p := newTrace(t, out, opt)
 	var err error
-	if p.graphs, err = t.graphContents(); err != nil {
+	if p.graphs, err = graph.Read(t); err != nil {
 		return nil, err
 	}
 	p.w.begin(p.window.FromNs)
-	steps, counts := t.memorySteps(&p.filter)
+	steps, counts := memorySteps(t, &p.filter)
 	next, stop := iter.Pull(steps)
 	defer stop()
 	p.nextStep = next
 	p.step, p.hasStep = next()
-	if err := inOrder(slices.Concat(t.memory, t.calls), p.stream(), p.call); err != nil {
-		return nil, t.wrap(err)
+	if err := timeline.InOrder(slices.Concat(t.Memory, t.Calls), p.stream(), p.call); err != nil {
+		return nil, t.Wrap(err)
 	}
 	p.advance(p.window.ToNs)
 	p.endSlices()
@@ -82,8 +83,8 @@ func (t *Timeline) Perfetto(out io.Writer, opt PerfettoOptions) (*PerfettoStats,
 		return nil, err
 	}
 	p.w.end(p.window.ToNs)
-	p.stats.Quality = t.quality(&counts.counts)
-	if p.stats.Calls+p.stats.LeftOut == 0 && t.scan.events > 0 {
+	p.stats.Quality = qualityOf(t, &counts.counts)
+	if p.stats.Calls+p.stats.LeftOut == 0 && t.Scan.Events > 0 {
 		p.stats.NoMatch = p.seen.Explain(&p.filter)
 	}
 	return &p.stats, p.w.err
@@ -91,7 +92,7 @@ func (t *Timeline) Perfetto(out io.Writer, opt PerfettoOptions) (*PerfettoStats,
 
 // trace is a Perfetto trace being written.
 type trace struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	w      *traceWriter
 	filter query.Filter
 	window query.Window
@@ -101,7 +102,7 @@ type trace struct {
 	slices int64 // slices and instants of calls, of this part
 	full   bool  // a call was left out: so are all after it
 	more   func() (io.Writer, error)
-	graphs graphContents
+	graphs graph.Contents
 
 	traceTracks
 	ends     []sliceEnd // heap: slices that are open, the first to end in front
@@ -112,7 +113,7 @@ type trace struct {
 	nextStep func() (memoryStep, bool)
 	step     memoryStep
 	hasStep  bool
-	samples  []sample
+	samples  []timeline.Sample
 	marks    []mark
 }
 
@@ -148,23 +149,23 @@ type mark struct {
 	write func()
 }
 
-func newTrace(t *Timeline, out io.Writer, opt PerfettoOptions) *trace {
+func newTrace(t *timeline.Timeline, out io.Writer, opt PerfettoOptions) *trace {
 	p := &trace{
-		t: t, w: newTraceWriter(out, &t.stacks, t.rec.Meta.ClockOffsetNs), filter: opt.Filter,
+		t: t, w: newTraceWriter(out, &t.Stacks, t.Rec.Meta.ClockOffsetNs), filter: opt.Filter,
 		window: opt.Filter.Window(t.Recording()), max: opt.MaxSlices, more: opt.Next, seen: query.NewCallers(), stats: PerfettoStats{Parts: 1},
-		traceTracks: newTraceTracks(), levels: make(map[trackKey]levelNow), launches: make(map[launchNotes][]byte), samples: t.allSamples(),
+		traceTracks: newTraceTracks(), levels: make(map[trackKey]levelNow), launches: make(map[launchNotes][]byte), samples: allSamples(t),
 	}
-	for _, x := range t.facts.xids {
-		p.marks = append(p.marks, mark{x.atNs, func() {
-			p.instant(p.gpuTrack(x.device, "Xid errors"), fmt.Sprintf("Xid %d: %s", x.code, x.text))
-			p.w.finish(x.atNs)
+	for _, x := range t.Facts.Xids {
+		p.marks = append(p.marks, mark{x.AtNs, func() {
+			p.instant(p.gpuTrack(x.Device, "Xid errors"), fmt.Sprintf("Xid %d: %s", x.Code, x.Text))
+			p.w.finish(x.AtNs)
 		}})
 	}
-	for _, l := range t.facts.lost {
-		p.marks = append(p.marks, mark{l.startNs, func() {
-			p.instant(p.ownTrack(), fmt.Sprintf("%s %s calls lost", units.Count(l.calls), l.class))
-			p.w.note("interval_ns", annotationInt, uint64(l.durNs))
-			p.w.finish(l.startNs)
+	for _, l := range t.Facts.Lost {
+		p.marks = append(p.marks, mark{l.StartNs, func() {
+			p.instant(p.ownTrack(), fmt.Sprintf("%s %s calls lost", units.Count(l.Calls), l.Class))
+			p.w.note("interval_ns", annotationInt, uint64(l.DurNs))
+			p.w.finish(l.StartNs)
 		}})
 	}
 	p.marks = append(p.marks, p.samplingMarks()...)
@@ -184,7 +185,7 @@ func (p *trace) advance(atNs int64) {
 			next = min(next, p.step.atNs)
 		}
 		if len(p.samples) > 0 {
-			next = min(next, p.samples[0].atNs)
+			next = min(next, p.samples[0].AtNs)
 		}
 		if len(p.marks) > 0 {
 			next = min(next, p.marks[0].atNs)
@@ -209,7 +210,7 @@ func (p *trace) writeNext(ns int64) {
 	case p.hasStep && p.step.atNs == ns:
 		p.memoryStep(&p.step)
 		p.step, p.hasStep = p.nextStep()
-	case len(p.samples) > 0 && p.samples[0].atNs == ns:
+	case len(p.samples) > 0 && p.samples[0].AtNs == ns:
 		p.sample(&p.samples[0])
 		p.samples = p.samples[1:]
 	default:
@@ -258,9 +259,4 @@ func (p *trace) endSlices() {
 func (p *trace) instant(track uint64, name string) {
 	p.w.start(eventInstant, track)
 	p.w.name(name)
-}
-
-// isLane reports whether calls of the kind give a stream something to do.
-func isLane(kind string) bool {
-	return kind == format.KindLaunch || kind == format.KindMemcpy || kind == format.KindMemset
 }

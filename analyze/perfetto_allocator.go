@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
@@ -17,7 +18,7 @@ const levelInterval = 1_000_000
 
 // allocatorLevels are the totals of caching allocators as steps of a trace.
 type allocatorLevels struct {
-	t      *Timeline
+	t      *timeline.Timeline
 	filter *query.Filter
 	send   func(memoryStep)
 	shown  map[*caching.Allocator]shownTotals
@@ -29,7 +30,7 @@ type shownTotals struct {
 	totals caching.Totals
 }
 
-func newAllocatorLevels(t *Timeline, f *query.Filter, send func(memoryStep)) *allocatorLevels {
+func newAllocatorLevels(t *timeline.Timeline, f *query.Filter, send func(memoryStep)) *allocatorLevels {
 	return &allocatorLevels{t: t, filter: f, send: send, shown: make(map[*caching.Allocator]shownTotals)}
 }
 
@@ -52,7 +53,7 @@ func (l *allocatorLevels) consume(a *caching.Allocator, c *caching.Change) {
 
 func (l *allocatorLevels) show(a *caching.Allocator, atNs int64, last shownTotals, known bool) {
 	now, whose := a.Totals(), ""
-	if len(l.t.facts.processes) > 1 {
+	if len(l.t.Facts.Processes) > 1 {
 		whose = fmt.Sprintf(" of process %d", a.Pid)
 	}
 	step := func(what string, value, before int64) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	statepkg "github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -17,7 +18,7 @@ func TestTraceShowsAllocators(t *testing.T) {
 	}
 	tl := tp.timeline()
 	d, _ := traced(t, tl, PerfettoOptions{})
-	end, err := tl.Allocators(tl.Recording().ToNs)
+	end, err := statepkg.ReadAllocators(tl, tl.Recording().ToNs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -72,21 +74,21 @@ func (c *traceColumns) read(g *format.Group) {
 	}
 }
 
-// stream says how inOrder reads calls for the trace.
-func (p *trace) stream() stream[traceCall] {
+// stream says how timeline.InOrder reads calls for the trace.
+func (p *trace) stream() timeline.Stream[traceCall] {
 	var spare []*traceColumns
-	return stream[traceCall]{
-		load: func(s span) ([]traceCall, error) {
+	return timeline.Stream[traceCall]{
+		Load: func(s timeline.Span) ([]traceCall, error) {
 			c := new(traceColumns)
 			if n := len(spare); n > 0 {
 				c, spare = spare[n-1], spare[:n-1]
 			}
-			c.read(s.group)
-			if err := s.group.Err(); err != nil {
+			c.read(s.Group)
+			if err := s.Group.Err(); err != nil {
 				return nil, err
 			}
 			for i, d := range c.device {
-				c.device[i] = p.t.deviceOf(c.pid[i], c.context[i], d)
+				c.device[i] = p.t.DeviceOf(c.pid[i], c.context[i], d)
 			}
 			rows := p.selected(c)
 			if len(rows) == 0 {
@@ -94,9 +96,9 @@ func (p *trace) stream() stream[traceCall] {
 			}
 			return rows, nil
 		},
-		release: func(_ span, rows []traceCall) { spare = append(spare, rows[0].columns) },
-		at:      func(c *traceCall) int64 { return c.startNs },
-		less:    (*traceCall).before,
+		Release: func(_ timeline.Span, rows []traceCall) { spare = append(spare, rows[0].columns) },
+		At:      func(c *traceCall) int64 { return c.startNs },
+		Less:    (*traceCall).before,
 	}
 }
 
@@ -120,7 +122,7 @@ func (p *trace) selected(c *traceColumns) []traceCall {
 			rows = append(rows, call)
 		}
 	}
-	sortNearly(rows, (*traceCall).before)
+	timeline.SortNearly(rows, (*traceCall).before)
 	c.rows = rows
 	return rows
 }
@@ -130,8 +132,8 @@ func (p *trace) call(call *traceCall) error {
 	p.advance(call.startNs)
 	c, i := call.columns, int(call.row)
 	kind, flags := c.kind.At(i), c.flags[i]
-	failed := flags&noResult == 0 && isError(c.result[i])
-	lane := isLane(kind) && !failed
+	failed := flags&timeline.NoResult == 0 && calls.IsError(c.result[i])
+	lane := timeline.IsLane(kind) && !failed
 	needs := int64(1)
 	if lane {
 		needs = 2
@@ -230,8 +232,8 @@ func (p *trace) graph(c *traceColumns, i int, ns int64) {
 	}
 	p.w.note("graph", annotationPointer, uint64(c.ptr[i]))
 	holds := "not known: how it was made is not in the recording"
-	if v := p.graphs.at(c.pid[i], c.ptr[i], ns); v != nil && v.text != "" {
-		holds = v.text
+	if v := p.graphs.At(c.pid[i], c.ptr[i], ns); v != nil && v.Text != "" {
+		holds = v.Text
 	}
 	p.w.noteText("holds", holds)
 }
@@ -302,7 +304,7 @@ func (p *trace) encodeArguments(c *traceColumns, i int, kind string) {
 	number("bytes", c.bytes[i])
 	pointer("ptr", c.ptr[i])
 	pointer("src_ptr", c.src[i])
-	if c.stream[i] != 0 || isLane(kind) {
+	if c.stream[i] != 0 || timeline.IsLane(kind) {
 		w.noteText("stream", query.StreamName(c.stream[i]))
 	}
 	text("memory_kind", &c.memoryIDs, &c.memory)

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -21,9 +23,6 @@ type memoryStep struct {
 	bytes  int64 // asked for by the failed allocation
 }
 
-// allMemory is the level of all memory on a device; the host's is not.
-const allMemory = "all"
-
 // stepCounts is what a replay that ran as an iterator has to say at its end.
 type stepCounts struct {
 	counts ledger.Counts
@@ -32,10 +31,10 @@ type stepCounts struct {
 
 // memorySteps replays memory as an iterator over its levels. Its counts are whole
 // once it came to its end.
-func (t *Timeline) memorySteps(f *query.Filter) (iter.Seq[memoryStep], *stepCounts) {
+func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *stepCounts) {
 	done := new(stepCounts)
 	return func(yield func(memoryStep) bool) {
-		use := t.newMemoryUse(f)
+		use := newMemoryUse(t, f)
 		stopped := false
 		send := func(s memoryStep) {
 			if !stopped && !yield(s) {
@@ -51,15 +50,15 @@ func (t *Timeline) memorySteps(f *query.Filter) (iter.Seq[memoryStep], *stepCoun
 			clear(exits)
 		}
 		levels := newAllocatorLevels(t, f, send)
-		l, _, err := t.replayAll(func(_ *ledger.Ledger, c *ledger.Change) {
+		l, _, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) {
 			kind, total := use.consume(c)
 			if kind == nil {
 				return
 			}
-			o := &t.origins.List[c.Block.Origin]
-			s := memoryStep{atNs: c.AtNs, device: o.Device, memory: t.origins.Memory(c.Block.Origin), live: kind.live}
+			o := &t.Origins.List[c.Block.Origin]
+			s := memoryStep{atNs: c.AtNs, device: o.Device, memory: t.Origins.Memory(c.Block.Origin), live: kind.live}
 			all := s
-			all.memory = allMemory
+			all.memory = state.AllMemory
 			if total != nil {
 				all.live = total.live
 			}
@@ -74,7 +73,7 @@ func (t *Timeline) memorySteps(f *query.Filter) (iter.Seq[memoryStep], *stepCoun
 				exitNs = c.AtNs
 				exits[memoryPlace{s.device, s.memory}] = s
 				if total != nil {
-					exits[memoryPlace{s.device, allMemory}] = all
+					exits[memoryPlace{s.device, state.AllMemory}] = all
 				}
 			default:
 				flush()
@@ -119,22 +118,22 @@ func (p *trace) memoryStep(s *memoryStep) {
 	name := "live memory"
 	if s.what != "" {
 		name = s.what
-	} else if s.memory != allMemory {
+	} else if s.memory != state.AllMemory {
 		name += " (" + s.memory + ")"
 	}
 	p.level(at, trackKey{device: s.device, what: name}, byteCounter, float64(s.live))
 }
 
-func (p *trace) sample(s *sample) {
-	if !p.inWindow(s.atNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.device) {
+func (p *trace) sample(s *timeline.Sample) {
+	if !p.inWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
 		return
 	}
 	name, unit := deviceFree, byteCounter
-	if s.metric != metricDeviceFree {
-		metric := p.t.facts.metrics.List[s.metric]
+	if s.Metric != metricDeviceFree {
+		metric := p.t.Facts.Metrics.List[s.Metric]
 		name, unit = "NVML "+metric, counterUnit(metric)
 	}
-	p.level(s.atNs, trackKey{device: s.device, what: name}, unit, s.value)
+	p.level(s.AtNs, trackKey{device: s.Device, what: name}, unit, s.Value)
 }
 
 // level writes a value of a counter, and remembers it for the next part of the trace.
@@ -165,14 +164,14 @@ const deviceFree = "device free (cuMemGetInfo)"
 const metricDeviceFree = -1
 
 // allSamples returns the samples of NVML and of cuMemGetInfo in order of time.
-func (t *Timeline) allSamples() []sample {
-	if len(t.free) == 0 {
-		return t.facts.samples
+func allSamples(t *timeline.Timeline) []timeline.Sample {
+	if len(t.Free) == 0 {
+		return t.Facts.Samples
 	}
-	all := slices.Clone(t.facts.samples)
-	for _, s := range t.free {
-		all = append(all, sample{s.atNs, float64(s.freeBytes), metricDeviceFree, s.device})
+	all := slices.Clone(t.Facts.Samples)
+	for _, s := range t.Free {
+		all = append(all, timeline.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: metricDeviceFree, Device: s.Device})
 	}
-	slices.SortStableFunc(all, func(a, b sample) int { return cmp.Compare(a.atNs, b.atNs) })
+	slices.SortStableFunc(all, func(a, b timeline.Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	return all
 }

@@ -23,7 +23,7 @@ func (p *trace) nextPart(ns int64) error {
 		return err
 	}
 	p.stats.Parts++
-	p.w = newTraceWriter(out, &p.t.stacks, p.t.rec.Meta.ClockOffsetNs)
+	p.w = newTraceWriter(out, &p.t.Stacks, p.t.Rec.Meta.ClockOffsetNs)
 	p.traceTracks, p.ends, p.slices = newTraceTracks(), p.ends[:0], 0
 	clear(p.launches)
 	begin := ns

@@ -8,7 +8,7 @@ import (
 
 // samplingMarks say in a trace when launches, or their stacks, were not recorded.
 func (p *trace) samplingMarks() (marks []mark) {
-	s := &p.t.facts.sampling
+	s := &p.t.Facts.Sampling
 	end := p.t.Recording().ToNs
 	for _, kind := range []struct {
 		name  string

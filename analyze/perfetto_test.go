@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -207,10 +208,10 @@ func decode(t *testing.T, b []byte) *decoded {
 	return d
 }
 
-func traced(t *testing.T, tl *Timeline, opt PerfettoOptions) (*decoded, *PerfettoStats) {
+func traced(t *testing.T, tl *timeline.Timeline, opt PerfettoOptions) (*decoded, *PerfettoStats) {
 	t.Helper()
 	var b bytes.Buffer
-	stats, err := tl.Perfetto(&b, opt)
+	stats, err := Perfetto(tl, &b, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	for _, r := range tp.rows {
 		if c := format.ClassOf(r.Kind); c == format.ClassMemory || c == format.ClassCall {
 			calls[r.Name]++
-			if isLane(r.Kind) {
+			if timeline.IsLane(r.Kind) {
 				lanes++
 			}
 		}
@@ -254,8 +255,8 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	use := tl.newMemoryUse(&query.Filter{})
-	if _, err := tl.replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
+	use := newMemoryUse(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), use.total[0].peak; got != want {
@@ -310,8 +311,8 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 		if n := len(slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant })); n != unknown || n == 0 {
 			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
 		}
-		use := tl.newMemoryUse(&query.Filter{})
-		if _, err := tl.replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
+		use := newMemoryUse(tl, &query.Filter{})
+		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
 			t.Fatal(err)
 		}
 		for device, total := range use.total {
@@ -385,7 +386,7 @@ func TestTraceIsTheSameEveryTime(t *testing.T) {
 	var first []byte
 	for range 3 {
 		var b bytes.Buffer
-		if _, err := tp.timeline().Perfetto(&b, PerfettoOptions{}); err != nil {
+		if _, err := Perfetto(tp.timeline(), &b, PerfettoOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if first != nil && !bytes.Equal(first, b.Bytes()) {

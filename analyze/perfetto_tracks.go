@@ -76,7 +76,7 @@ func (p *trace) processTrack(pid int32) uint64 {
 		uuid = p.uuid()
 		p.processes[pid] = uuid
 		d := appendVarint(nil, 1, uint64(pid))
-		d = appendBytes(d, 6, units.ValidUTF8(p.t.processTitle(pid)))
+		d = appendBytes(d, 6, units.ValidUTF8(p.t.ProcessTitle(pid)))
 		p.w.track(uuid, 0, "", appendBytes(nil, trackProcess, d))
 	}
 	return uuid
@@ -92,7 +92,7 @@ func (p *trace) threadTrack(th origin.Thread) *threadTrack {
 	p.threads[th] = tr
 	d := appendVarint(nil, 1, uint64(th.Pid))
 	d = appendVarint(d, 2, uint64(th.Tid))
-	if name := p.t.facts.threads[th]; name != "" {
+	if name := p.t.Facts.Threads[th]; name != "" {
 		d = appendBytes(d, 5, units.ValidUTF8(name))
 	}
 	p.w.track(tr.uuid, 0, "", appendBytes(nil, trackThread, d))
@@ -134,7 +134,7 @@ func (p *trace) laneTrack(l lane) uint64 {
 	if l.captured {
 		name, kind = "captured on "+name, captureKind
 	}
-	if len(p.t.facts.processes) > 1 {
+	if len(p.t.Facts.Processes) > 1 {
 		name += fmt.Sprintf(" of process %d", l.pid)
 	}
 	uuid := p.track(trackKey{l.device, kind, l.pid, l.stream}, name+" ("+kind+")", nil)
@@ -194,7 +194,7 @@ func (p *trace) gpu(device int32) uint64 {
 	p.gpus[device] = uuid
 	name := "GPU (which is not known)"
 	if device >= 0 {
-		name = "GPU " + p.t.deviceLabel(device)
+		name = "GPU " + p.t.DeviceLabel(device)
 	}
 	p.w.track(uuid, 0, name, appendVarint(nil, trackChildOrdering, orderExplicit))
 	return uuid

@@ -22,7 +22,7 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tp.timeline().Perfetto(file, PerfettoOptions{}); err != nil {
+	if _, err := Perfetto(tp.timeline(), file, PerfettoOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -80,7 +81,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tl.Perfetto(file, PerfettoOptions{}); err != nil {
+	if _, err := Perfetto(tl, file, PerfettoOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -110,7 +111,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	for _, r := range tp.rows {
 		if c := format.ClassOf(r.Kind); c == format.ClassMemory || c == format.ClassCall {
 			want[r.Name]++
-			if isLane(r.Kind) {
+			if timeline.IsLane(r.Kind) {
 				lanes++
 			}
 		}
@@ -124,8 +125,8 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no slices of %v", want)
 	}
-	use := tl.newMemoryUse(&query.Filter{})
-	if _, err := tl.replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
+	use := newMemoryUse(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{
@@ -164,7 +165,7 @@ func jsonText(t *testing.T, v any) string {
 }
 
 func TestPerfettoReadsTheProfile(t *testing.T) {
-	p, _, _, err := training(t).timeline().HeapProfile(query.Options{})
+	p, _, _, err := HeapProfile(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 
 // The pprof program shows the profile as it was checked by eye once.
 func TestPprofReadsTheProfile(t *testing.T) {
-	p, _, _, err := training(t).timeline().HeapProfile(query.Options{})
+	p, _, _, err := HeapProfile(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

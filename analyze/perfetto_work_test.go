@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/graph"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -51,19 +53,19 @@ func TestGraphsSayWhatTheyHold(t *testing.T) {
 	tp := newTape(t)
 	capturedGraph(tp)
 	tl := tp.timeline()
-	graphs, err := tl.graphContents()
+	graphs, err := graph.Read(tl)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, v := range graphs[graphHandle{42, 0xb1}] {
-		got = append(got, v.text)
+	for _, v := range graphs[graph.Handle{Pid: 42, Handle: 0xb1}] {
+		got = append(got, v.Text)
 	}
 	if want := []string{"gemm ×2, side, copy DtoD, child", "child"}; !slices.Equal(got, want) || len(graphs) != 1 {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if v := graphs.at(42, 0xb1, epoch); v != nil {
-		t.Errorf("a graph holds %s before it is made", v.text)
+	if v := graphs.At(42, 0xb1, epoch); v != nil {
+		t.Errorf("a graph holds %s before it is made", v.Text)
 	}
 	d, _ := traced(t, tl, PerfettoOptions{})
 	lanes := make(map[string][]string)
@@ -108,13 +110,13 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	node("cuGraphDestroyNode", "", "", 0x99, 0) // of a graph that is not known
 	node("cuGraphExecUpdate_v2", "", "", 0xb1, 0xa1)
 	tp.call(format.KindLaunch, "cuGraphLaunch", 1000, 1).Ptr = 0xb1
-	graphs, err := tp.timeline().graphContents()
+	graphs, err := graph.Read(tp.timeline())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, v := range graphs[graphHandle{42, 0xb1}] {
-		got = append(got, v.text)
+	for _, v := range graphs[graph.Handle{Pid: 42, Handle: 0xb1}] {
+		got = append(got, v.Text)
 	}
 	const rest = "cuMemAllocAsync, copy, conditional, cuLaunchHostFunc"
 	want := []string{"gemm, relu, " + rest, "gemm, " + rest + ", gelu", "relu ×2, " + rest, "relu, " + rest,
@@ -133,7 +135,7 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tp.timeline().Perfetto(file, PerfettoOptions{}); err != nil {
+	if _, err := Perfetto(tp.timeline(), file, PerfettoOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -146,7 +148,7 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 			continue
 		}
 		names[r.Name]++
-		if isLane(r.Kind) && r.Result == 0 {
+		if timeline.IsLane(r.Kind) && r.Result == 0 {
 			lanes++
 		}
 		if r.Flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
@@ -196,10 +198,10 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 }
 
 // inParts writes a trace in parts.
-func inParts(t *testing.T, tl *Timeline, most int64) ([]*bytes.Buffer, *PerfettoStats) {
+func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, *PerfettoStats) {
 	t.Helper()
 	list := []*bytes.Buffer{new(bytes.Buffer)}
-	stats, err := tl.Perfetto(list[0], PerfettoOptions{MaxSlices: most, Next: func() (io.Writer, error) {
+	stats, err := Perfetto(tl, list[0], PerfettoOptions{MaxSlices: most, Next: func() (io.Writer, error) {
 		list = append(list, new(bytes.Buffer))
 		return list[len(list)-1], nil
 	}})
@@ -273,7 +275,7 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 			t.Errorf("part %d: %s", i+1, got)
 		}
 	}
-	if _, err := tl.Perfetto(io.Discard, PerfettoOptions{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }}); err == nil {
+	if _, err := Perfetto(tl, io.Discard, PerfettoOptions{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }}); err == nil {
 		t.Error("a part that cannot be begun is no error")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
@@ -57,7 +58,7 @@ var profileTypes = []profileType{
 // the size of one allocation or copy); the label state is open for calls that had not returned. All frames are in it but for those
 // that opt.Hide hides; kernels, graphs and copies are leaf frames that begin with [gpu]. NoMatch is set if the filter left nothing
 // over.
-func (t *Timeline) Profile(opt ProfileOptions) (p *profile.Profile, q Quality, none *query.NoMatch, err error) {
+func Profile(t *timeline.Timeline, opt ProfileOptions) (p *profile.Profile, q Quality, none *query.NoMatch, err error) {
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
 	if i < 0 {
 		return nil, q, nil, fmt.Errorf("no profile of %q; there are %s", opt.Type, strings.Join(ProfileTypes(), ", "))
@@ -66,11 +67,11 @@ func (t *Timeline) Profile(opt ProfileOptions) (p *profile.Profile, q Quality, n
 		return nil, q, nil, fmt.Errorf("no root frames by %q; there are %s", opt.RootBy, strings.Join(ProfileRoots(), ", "))
 	}
 	kind := &profileTypes[i]
-	b := t.newProfile(kind, &opt)
+	b := newProfile(t, kind, &opt)
 	if kind.calls != nil {
-		q, none, err = t.profileCalls(b, kind.calls, &opt)
+		q, none, err = profileCalls(t, b, kind.calls, &opt)
 	} else {
-		q, none, err = t.profileHeap(b, &opt)
+		q, none, err = profileHeap(t, b, &opt)
 	}
 	if err != nil {
 		return nil, q, nil, err
@@ -83,21 +84,21 @@ func (t *Timeline) Profile(opt ProfileOptions) (p *profile.Profile, q Quality, n
 }
 
 // HeapProfile returns the profile of memory at the end of the window.
-func (t *Timeline) HeapProfile(opt query.Options) (p *profile.Profile, q Quality, none *query.NoMatch, err error) {
-	return t.Profile(ProfileOptions{Options: opt, At: query.AtEnd})
+func HeapProfile(t *timeline.Timeline, opt query.Options) (p *profile.Profile, q Quality, none *query.NoMatch, err error) {
+	return Profile(t, ProfileOptions{Options: opt, At: query.AtEnd})
 }
 
 // newProfile begins a profile without samples.
-func (t *Timeline) newProfile(kind *profileType, opt *ProfileOptions) *profileBuilder {
+func newProfile(t *timeline.Timeline, kind *profileType, opt *ProfileOptions) *profileBuilder {
 	window := opt.Window(t.Recording())
 	if kind.calls == nil {
-		window = t.activity(&opt.Filter)
+		window = t.Activity(&opt.Filter)
 	}
 	p := &profile.Profile{
 		TimeNanos:     window.FromNs,
 		DurationNanos: window.DurNs(),
 		// No doc URL: trace_processor takes a profile with one for another format.
-		Comments: []string{kind.about + ", recorded by gpurec " + t.rec.Meta.GpurecVersion},
+		Comments: []string{kind.about + ", recorded by gpurec " + t.Rec.Meta.GpurecVersion},
 	}
 	for _, c := range kind.columns {
 		p.SampleType = append(p.SampleType, &profile.ValueType{Type: c.Key, Unit: profileUnit(c.Unit)})

@@ -10,6 +10,7 @@ import (
 	"github.com/google/pprof/profile"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -38,7 +39,7 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 		list = append(list, b.named(gpuModule, "[gpu] "+s.leaf))
 	}
 	if list = append(list, stack...); len(stack) == 0 {
-		list = append(list, b.named(ownModule, s.api), b.named(ownModule, noStack))
+		list = append(list, b.named(ownModule, s.api), b.named(ownModule, timeline.NoStack))
 	}
 	if b.rootBy != "" {
 		list = append(list, b.named(ownModule, b.root(s)))
@@ -50,7 +51,7 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 		NumLabel: map[string][]int64{"device": {int64(s.device)}, "pid": {int64(s.pid)}, "tid": {int64(s.tid)}},
 		NumUnit:  map[string][]string{"device": {"gpu"}, "pid": {"process"}, "tid": {"thread"}},
 	}
-	text := map[string]string{"thread": b.t.facts.threads[origin.Thread{Pid: s.pid, Tid: s.tid}], "device_name": b.t.facts.devices[s.device].name, "copy_kind": s.copyKind}
+	text := map[string]string{"thread": b.t.Facts.Threads[origin.Thread{Pid: s.pid, Tid: s.tid}], "device_name": b.t.Facts.Devices[s.device].Name, "copy_kind": s.copyKind}
 	if s.open {
 		text["state"] = "open"
 	}
@@ -69,26 +70,26 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 func (b *profileBuilder) root(s *profileSample) string {
 	switch b.rootBy {
 	case "thread":
-		return "thread " + b.t.threadLabel(origin.Thread{Pid: s.pid, Tid: s.tid})
+		return "thread " + b.t.ThreadLabel(origin.Thread{Pid: s.pid, Tid: s.tid})
 	case "stream":
-		if len(b.t.facts.processes) > 1 {
+		if len(b.t.Facts.Processes) > 1 {
 			return fmt.Sprintf("stream %s of process %d", query.StreamName(s.stream), s.pid)
 		}
 		return "stream " + query.StreamName(s.stream)
 	case "device":
-		return "GPU " + b.t.deviceLabel(s.device)
+		return "GPU " + b.t.DeviceLabel(s.device)
 	case "rank":
-		if rank, ok := b.t.facts.rank(s.pid); ok {
+		if rank, ok := b.t.Facts.Rank(s.pid); ok {
 			return fmt.Sprintf("rank %d", rank)
 		}
 		return "(no rank)"
 	}
-	return "process " + b.t.pidLabel(s.pid)
+	return "process " + b.t.PidLabel(s.pid)
 }
 
 // profileBuilder adds samples to a profile, and mappings, functions and locations, each once.
 type profileBuilder struct {
-	t         *Timeline
+	t         *timeline.Timeline
 	p         *profile.Profile
 	hide      *query.FrameRules
 	rootBy    string
@@ -111,18 +112,18 @@ func (b *profileBuilder) begin() {
 	b.locations = make(map[int32]*profile.Location)
 	b.stacks = make(map[int32][]*profile.Location)
 	b.synthetic = make(map[moduleFunction]*profile.Location)
-	b.mapping(b.t.program())
+	b.mapping(programFor(b.t))
 }
 
-// program is the module that the recorded program started in.
-func (t *Timeline) program() stackpkg.ModuleKey {
-	for i := range t.stacks.Frames {
-		if f := &t.stacks.Frames[i]; f.Func == "_start" && f.Module != "" {
+// programFor is the module that the recorded program started in.
+func programFor(t *timeline.Timeline) stackpkg.ModuleKey {
+	for i := range t.Stacks.Frames {
+		if f := &t.Stacks.Frames[i]; f.Func == "_start" && f.Module != "" {
 			return stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
 		}
 	}
-	for _, pid := range slices.Sorted(maps.Keys(t.facts.processes)) {
-		if exe := t.facts.processes[pid].Exe; exe != "" {
+	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
+		if exe := t.Facts.Processes[pid].Exe; exe != "" {
 			return stackpkg.ModuleKey{File: exe, BuildID: ""}
 		}
 	}
@@ -151,8 +152,8 @@ func (b *profileBuilder) mapping(key stackpkg.ModuleKey) *profile.Mapping {
 func (b *profileBuilder) stack(stack int32) []*profile.Location {
 	list, ok := b.stacks[stack]
 	if !ok {
-		for ids := b.t.stacks.Kept(stack, b.hide); len(ids) > 0; {
-			n := b.t.stacks.SameCode(ids)
+		for ids := b.t.Stacks.Kept(stack, b.hide); len(ids) > 0; {
+			n := b.t.Stacks.SameCode(ids)
 			list = append(list, b.code(ids[:n]))
 			ids = ids[n:]
 		}
@@ -166,7 +167,7 @@ func (b *profileBuilder) code(ids []int32) *profile.Location {
 	if l, ok := b.locations[ids[0]]; ok {
 		return l
 	}
-	f := &b.t.stacks.Frames[ids[0]]
+	f := &b.t.Stacks.Frames[ids[0]]
 	module := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
 	if f.Type == query.FramePython {
 		module = stackpkg.ModuleKey{File: pythonModule, BuildID: ""}
@@ -187,7 +188,7 @@ func (b *profileBuilder) code(ids []int32) *profile.Location {
 }
 
 func (b *profileBuilder) frame(id int32) profile.Line {
-	f := &b.t.stacks.Frames[id]
+	f := &b.t.Stacks.Frames[id]
 	name, system := query.FrameName(f), f.SystemName
 	if f.Type == query.FramePython {
 		system = f.Func

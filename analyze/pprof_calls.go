@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -82,7 +84,7 @@ type callValue struct{ calls, bytes, ns int64 }
 
 // callProfile sums up calls by what they have in common.
 type callProfile struct {
-	*callUse
+	*calls.Counter
 	of      *callProfileType
 	names   origin.Names
 	samples map[callKey]*callValue
@@ -96,30 +98,30 @@ type callProfile struct {
 }
 
 // profileCalls adds the calls of the window.
-func (t *Timeline) profileCalls(b *profileBuilder, of *callProfileType, opt *ProfileOptions) (q Quality, none *query.NoMatch, err error) {
-	p := &callProfile{callUse: t.newCallUse(&opt.Filter), of: of, samples: make(map[callKey]*callValue), sizes: make(map[callKey]int)}
-	counts, err := t.countsWhile(func() error { return p.scan(t.calls) })
+func profileCalls(t *timeline.Timeline, b *profileBuilder, of *callProfileType, opt *ProfileOptions) (q Quality, none *query.NoMatch, err error) {
+	p := &callProfile{Counter: calls.NewCounter(t, &opt.Filter), of: of, samples: make(map[callKey]*callValue), sizes: make(map[callKey]int)}
+	counts, err := calls.CountsWhile(t, func() error { return p.scan(t.Calls) })
 	if err == nil && of.kind == "" {
-		err = p.scan(t.memory)
+		err = p.scan(t.Memory)
 	}
 	if err != nil {
 		return q, nil, err
 	}
-	if len(p.samples) == 0 && len(p.seen.Pids) > 0 {
-		none = p.seen.Explain(&opt.Filter)
+	if len(p.samples) == 0 && len(p.Seen.Pids) > 0 {
+		none = p.Seen.Explain(&opt.Filter)
 	}
 	if p.timed < p.all {
 		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was recorded", units.Count(p.timed), units.Count(p.all)))
 	}
 	p.addTo(b)
-	return t.quality(counts), none, nil
+	return qualityOf(t, counts), none, nil
 }
 
-func (p *callProfile) scan(spans []span) error {
+func (p *callProfile) scan(spans []timeline.Span) error {
 	for _, s := range spans {
-		p.group(s.group)
-		if err := s.group.Err(); err != nil {
-			return p.t.wrap(err)
+		p.group(s.Group)
+		if err := s.Group.Err(); err != nil {
+			return p.T.Wrap(err)
 		}
 	}
 	return nil
@@ -133,26 +135,26 @@ func (p *callProfile) group(g *format.Group) {
 	if g.Err() != nil {
 		return
 	}
-	_, graph := p.launches(g)
-	pass := p.passes(g, p.kind, p.kernel)
-	kinds, apis, kernels, copies := p.names.All(p.kind.Dict), p.names.All(p.name.Dict), p.names.All(p.kernel.Dict), p.names.All(p.copyKind.Dict)
+	_, graph := p.Launches(g)
+	pass := p.Passes(g, p.Kind, p.Kernel)
+	kinds, apis, kernels, copies := p.names.All(p.Kind.Dict), p.names.All(p.Name.Dict), p.names.All(p.Kernel.Dict), p.names.All(p.copyKind.Dict)
 	var last callKey
 	var value *callValue
-	for i, start := range p.start {
-		if start < p.window.FromNs || start > p.window.ToNs || !p.wanted(i) || !pass(i) {
+	for i, start := range p.Start {
+		if start < p.Window.FromNs || start > p.Window.ToNs || !p.wanted(i) || !pass(i) {
 			continue
 		}
-		name := p.name.Index[i]
-		key := callKey{stack: p.stack[i], pid: p.pid[i], tid: p.tid[i], device: p.t.deviceOf(p.pid[i], p.context[i], p.device[i]), stream: p.stream[i],
-			kind: kinds[p.kind.Index[i]], name: apis[name], open: p.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0}
+		name := p.Name.Index[i]
+		key := callKey{stack: p.stack[i], pid: p.Pid[i], tid: p.Tid[i], device: p.T.DeviceOf(p.Pid[i], p.Context[i], p.Device[i]), stream: p.Stream[i],
+			kind: kinds[p.Kind.Index[i]], name: apis[name], open: p.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0}
 		if p.of.kind == format.KindLaunch {
-			key.kernel = kernels[p.kernel.Index[i]]
+			key.kernel = kernels[p.Kernel.Index[i]]
 		}
 		if p.of.bytes {
-			key.copyKind, key.bytes = copies[p.copyKind.Index[i]], max(0, p.bytes[i])
+			key.copyKind, key.bytes = copies[p.copyKind.Index[i]], max(0, p.Bytes[i])
 		}
 		if key.graph = p.of.kind == format.KindLaunch && graph[name]; key.graph {
-			key.kernels = int64(p.value[i])
+			key.kernels = int64(p.Value[i])
 		}
 		if value == nil || key != last {
 			last, value = key, p.sample(key)
@@ -162,39 +164,39 @@ func (p *callProfile) group(g *format.Group) {
 }
 
 func (p *callProfile) read(g *format.Group) {
-	p.kind, p.name = g.StringsInto("kind", p.kind), g.StringsInto("name", p.name)
-	p.start, p.dur = g.Int64("start_ns", p.start), g.Int64("dur_ns", p.dur)
-	p.result, p.flags = g.Int32("result", p.result), g.Int32("flags", p.flags)
-	p.pid, p.tid, p.device = g.Int32("pid", p.pid), g.Int32("tid", p.tid), g.Int32("device", p.device)
-	p.context, p.stream, p.parent = g.Int64("context", p.context), g.Int64("stream", p.stream), g.Int64("parent_start_ns", p.parent)
+	p.Kind, p.Name = g.StringsInto("kind", p.Kind), g.StringsInto("name", p.Name)
+	p.Start, p.Dur = g.Int64("start_ns", p.Start), g.Int64("dur_ns", p.Dur)
+	p.Result, p.Flags = g.Int32("result", p.Result), g.Int32("flags", p.Flags)
+	p.Pid, p.Tid, p.Device = g.Int32("pid", p.Pid), g.Int32("tid", p.Tid), g.Int32("device", p.Device)
+	p.Context, p.Stream, p.parent = g.Int64("context", p.Context), g.Int64("stream", p.Stream), g.Int64("parent_start_ns", p.parent)
 	p.stack = g.Int32("stack_id", p.stack)
-	p.kernel, p.copyKind = format.Strings{}, format.Strings{}
-	if p.of.kind == format.KindLaunch || p.filter.Kernel != nil {
-		p.kernel = g.StringsInto("kernel", p.kernel)
+	p.Kernel, p.copyKind = format.Strings{}, format.Strings{}
+	if p.of.kind == format.KindLaunch || p.Filter.Kernel != nil {
+		p.Kernel = g.StringsInto("kernel", p.Kernel)
 	}
 	if p.of.bytes {
-		p.bytes, p.copyKind = g.Int64("bytes", p.bytes), g.StringsInto("copy_kind", p.copyKind)
+		p.Bytes, p.copyKind = g.Int64("bytes", p.Bytes), g.StringsInto("copy_kind", p.copyKind)
 	}
 }
 
 // wanted reports whether row i is a call of the profile, whoever made it.
 func (p *callProfile) wanted(i int) bool {
-	if p.of.kind != "" && p.kind.At(i) != p.of.kind || p.of.wants != nil && !p.of.wants(p.name.At(i), p.parent[i] != 0) {
+	if p.of.kind != "" && p.Kind.At(i) != p.of.kind || p.of.wants != nil && !p.of.wants(p.Name.At(i), p.parent[i] != 0) {
 		return false
 	}
-	failed := p.flags[i]&noResult == 0 && isError(p.result[i])
-	return !p.of.ran || !failed && p.flags[i]&format.FlagCaptured == 0
+	failed := p.Flags[i]&timeline.NoResult == 0 && calls.IsError(p.Result[i])
+	return !p.of.ran || !failed && p.Flags[i]&format.FlagCaptured == 0
 }
 
 func (p *callProfile) count(v *callValue, i int) {
 	v.calls++
 	p.all++
 	if p.of.bytes {
-		v.bytes = units.EndOf(v.bytes, p.bytes[i])
+		v.bytes = units.EndOf(v.bytes, p.Bytes[i])
 	}
-	if p.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+	if p.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 		p.timed++
-		v.ns = units.EndOf(v.ns, p.dur[i])
+		v.ns = units.EndOf(v.ns, p.Dur[i])
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -75,9 +76,9 @@ func workload(t testing.TB) *tape {
 	return tp
 }
 
-func profileOf(t *testing.T, tl *Timeline, opt ProfileOptions) *profile.Profile {
+func profileOf(t *testing.T, tl *timeline.Timeline, opt ProfileOptions) *profile.Profile {
 	t.Helper()
-	p, q, none, err := tl.Profile(opt)
+	p, q, none, err := Profile(tl, opt)
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -135,7 +136,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	kernels, err := tl.Kernels(query.Options{})
+	kernels, err := Kernels(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +150,11 @@ func TestCallProfilesAddUp(t *testing.T) {
 			t.Errorf("%+v: %d launches, want %d", f, got[0], want)
 		}
 	}
-	if _, _, none, err := tl.Profile(ProfileOptions{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
+	if _, _, none, err := Profile(tl, ProfileOptions{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
 		t.Errorf("%v, %v", none, err)
 	}
 	for _, wrong := range []ProfileOptions{{Type: "cpu"}, {RootBy: "moon"}} {
-		if _, _, _, err := tl.Profile(wrong); err == nil {
+		if _, _, _, err := Profile(tl, wrong); err == nil {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
@@ -185,13 +186,13 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 		{At: query.AtPeak}, {At: query.AtTime, AtNs: epoch + 20*second}, {At: query.AtTime, AtNs: epoch + 59*second + 900*ms},
 		{At: query.AtPeak, Options: query.Options{Filter: query.Filter{ToNs: epoch + 10*second, FromNs: epoch + 5*second}}},
 	} {
-		r, err := tl.MemoryReport(opt)
+		r, err := MemoryReport(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		held, _, _ := r.Number("held_bytes")
 		var got int64
-		p, _, _, err := tl.Profile(ProfileOptions{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
+		p, _, _, err := Profile(tl, ProfileOptions{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
 		if err != nil {
 			t.Fatal(err)
 		}

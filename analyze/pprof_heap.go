@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -32,7 +33,7 @@ type heapValue struct{ allocs, allocBytes, live, liveBytes int64 }
 
 // heap sums up memory by who allocated it and by size.
 type heap struct {
-	t        *Timeline
+	t        *timeline.Timeline
 	grouping *grouping
 	window   query.Window
 	samples  map[heapKey]*heapValue
@@ -44,37 +45,37 @@ type heap struct {
 }
 
 // profileHeap adds the memory of the window at the moment that opt names.
-func (t *Timeline) profileHeap(b *profileBuilder, opt *ProfileOptions) (q Quality, none *query.NoMatch, err error) {
-	by, err := t.groupBy("site", &opt.Filter)
+func profileHeap(t *timeline.Timeline, b *profileBuilder, opt *ProfileOptions) (q Quality, none *query.NoMatch, err error) {
+	by, err := groupBy(t, "site", &opt.Filter)
 	if err != nil {
 		return q, nil, err
 	}
-	h := &heap{t: t, grouping: by, window: t.activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
+	h := &heap{t: t, grouping: by, window: t.Activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
 	consume := h.atEnd
 	switch opt.At {
 	case query.AtTime:
-		consume = func(_ *programMemory, c *ledger.Change) {
+		consume = func(_ *timeline.Program, c *ledger.Change) {
 			if c.AtNs <= opt.AtNs {
 				h.atMoment(c)
 			}
 		}
 		b.p.Comments = append(b.p.Comments, "in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the recording's start")
 	case query.AtPeak:
-		if _, err := t.replayProgram(h.findPeak, nil, nil); err != nil {
+		if _, err := t.ReplayProgram(h.findPeak, nil, nil); err != nil {
 			return q, nil, err
 		}
 		consume = h.untilPeak
 		b.p.Comments = append(b.p.Comments, "in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the recording's start")
 	}
-	memory, err := t.replayProgram(consume, nil, nil)
+	memory, err := t.ReplayProgram(consume, nil, nil)
 	if err != nil {
 		return q, nil, err
 	}
-	if len(h.samples) == 0 && t.hasMemory() {
+	if len(h.samples) == 0 && t.HasMemory() {
 		none = h.grouping.seen.Explain(&opt.Filter)
 	}
 	h.addTo(b)
-	return t.programQuality(memory), none, nil
+	return programQuality(t, memory), none, nil
 }
 
 // passes reports whether a change is one of memory that the filter lets through.
@@ -87,7 +88,7 @@ func (h *heap) passes(c *ledger.Change) bool {
 }
 
 // atEnd follows what the program allocated in the window and did not free.
-func (h *heap) atEnd(_ *programMemory, c *ledger.Change) {
+func (h *heap) atEnd(_ *timeline.Program, c *ledger.Change) {
 	if c.Block.SinceNs < h.window.FromNs || c.Kind == ledger.FreedByExit || !h.passes(c) {
 		return
 	}
@@ -117,8 +118,8 @@ func (h *heap) count(c *ledger.Change) {
 }
 
 // findPeak notes after how many changes most memory of devices was live.
-func (h *heap) findPeak(_ *programMemory, c *ledger.Change) {
-	if h.t.onHost(c.Block.Origin) || !h.passes(c) {
+func (h *heap) findPeak(_ *timeline.Program, c *ledger.Change) {
+	if h.t.OnHost(c.Block.Origin) || !h.passes(c) {
 		return
 	}
 	h.live += ledger.Signed(c)
@@ -129,12 +130,12 @@ func (h *heap) findPeak(_ *programMemory, c *ledger.Change) {
 }
 
 // untilPeak follows what is live until the peak, which findPeak has found.
-func (h *heap) untilPeak(_ *programMemory, c *ledger.Change) {
+func (h *heap) untilPeak(_ *timeline.Program, c *ledger.Change) {
 	if h.peakAfter == 0 {
 		return
 	}
 	h.atMoment(c)
-	if !h.t.onHost(c.Block.Origin) && h.passes(c) {
+	if !h.t.OnHost(c.Block.Origin) && h.passes(c) {
 		h.peakAfter--
 	}
 }
@@ -167,7 +168,7 @@ func (h *heap) addTo(b *profileBuilder) {
 	slices.SortFunc(keys, func(a, b heapKey) int {
 		return cmp.Or(cmp.Compare(a.origin, b.origin), cmp.Compare(a.bytes, b.bytes))
 	})
-	origins := &h.t.origins
+	origins := &h.t.Origins
 	for _, k := range keys {
 		o, v := &origins.List[k.origin], h.samples[k]
 		b.add(&profileSample{stack: o.Stack, api: origins.Name(k.origin), kind: origins.Memory(k.origin), pid: o.Pid, tid: o.Tid, device: o.Device, stream: o.Stream, bytes: k.bytes},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -67,7 +68,7 @@ func TestHeapProfileLooksAsBefore(t *testing.T) {
 		{Addr: 0x7fff12345678, Type: "jit"},
 	}
 	at(tp.alloc(40*second, us, 0x6000_0000_0000, 3*mib), 9, "step (train.py:88)")
-	p, q, none, err := tp.timeline().HeapProfile(query.Options{})
+	p, q, none, err := HeapProfile(tp.timeline(), query.Options{})
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -75,7 +76,7 @@ func TestHeapProfileLooksAsBefore(t *testing.T) {
 }
 
 func TestHeapProfileFollowsTheConventions(t *testing.T) {
-	p, _, _, err := training(t).timeline().HeapProfile(query.Options{})
+	p, _, _, err := HeapProfile(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +111,11 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	tp.exit(77, 50*ms)
 	tl := tp.timeline()
 	for _, f := range []query.Filter{{}, {Pids: []int32{77}}, {FromNs: epoch + 20*us}, {ToNs: epoch + 30*us}, {MinBytes: 1 << 19}} {
-		leaks, err := tl.Leaks(query.Options{Filter: f})
+		leaks, err := Leaks(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, _, err := tl.HeapProfile(query.Options{Filter: f})
+		p, _, _, err := HeapProfile(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,11 +146,11 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 func TestHeapProfileWithoutStacksStillNamesTheCall(t *testing.T) {
 	tp := newTape(t)
 	tp.alloc(1, 1, 0x1000, 64)
-	p, _, _, err := tp.timeline().HeapProfile(query.Options{})
+	p, _, _, err := HeapProfile(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(profileText(p)); !strings.Contains(text, "cuMemAlloc_v2") || !strings.Contains(text, noStack) {
+	if text := string(profileText(p)); !strings.Contains(text, "cuMemAlloc_v2") || !strings.Contains(text, timeline.NoStack) {
 		t.Error(text)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -38,22 +39,22 @@ var processColumns = []Column{
 	{"cgroups", "", UnitText, "/proc/PID/cgroup, whole"},
 }
 
-// processTable has a row per recorded process, by job and rank. It is empty if only their numbers
+// newIdentityTable has a row per recorded process, by job and rank. It is empty if only their numbers
 // and names tell processes apart.
-func (t *Timeline) processTable(f *query.Filter) Table {
+func newIdentityTable(t *timeline.Timeline, f *query.Filter) Table {
 	table := Table{Name: "processes", Title: "processes", Columns: slices.Clone(processColumns),
 		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"}}
-	if !t.facts.tellsProcesses() {
+	if !tellsProcesses(&t.Facts) {
 		return table
 	}
-	pids := slices.SortedFunc(maps.Keys(t.facts.processes), func(a, b int32) int {
-		jobA, jobB := t.facts.processes[a].Identity.Job, t.facts.processes[b].Identity.Job
+	pids := slices.SortedFunc(maps.Keys(t.Facts.Processes), func(a, b int32) int {
+		jobA, jobB := t.Facts.Processes[a].Identity.Job, t.Facts.Processes[b].Identity.Job
 		return cmp.Or(compareBools(jobA == "", jobB == ""), cmp.Compare(jobA, jobB),
-			cmp.Compare(t.facts.rankOrder(a), t.facts.rankOrder(b)), cmp.Compare(a, b))
+			cmp.Compare(rankOrder(&t.Facts, a), rankOrder(&t.Facts, b)), cmp.Compare(a, b))
 	})
 	for _, pid := range pids {
 		if len(f.Pids) == 0 || slices.Contains(f.Pids, pid) {
-			table.Rows = append(table.Rows, t.processRow(pid))
+			table.Rows = append(table.Rows, processRow(t, pid))
 		}
 	}
 	for i := range table.Columns {
@@ -66,22 +67,22 @@ func (t *Timeline) processTable(f *query.Filter) Table {
 }
 
 // tellsProcesses reports whether identities, containers or cgroups tell processes apart.
-func (f *facts) tellsProcesses() bool {
+func tellsProcesses(f *timeline.Facts) bool {
 	cgroups := make(map[string]bool)
-	for _, p := range f.processes {
+	for _, p := range f.Processes {
 		if p.Identity.Known() || p.ContainerID != "" {
 			return true
 		}
-		cgroups[cgroupPath(p.Cgroup)] = true
+		cgroups[timeline.CgroupPath(p.Cgroup)] = true
 	}
 	return len(cgroups) > 1
 }
 
 // ranksText lists the ranks of all processes.
-func (t *Timeline) ranksText() string {
+func ranksText(t *timeline.Timeline) string {
 	ranks := make(map[int32]bool)
-	for pid := range t.facts.processes {
-		if rank, ok := t.facts.rank(pid); ok {
+	for pid := range t.Facts.Processes {
+		if rank, ok := t.Facts.Rank(pid); ok {
 			ranks[rank] = true
 		}
 	}
@@ -93,15 +94,15 @@ func (t *Timeline) ranksText() string {
 }
 
 // rankOrder sorts processes by rank, those of an unknown one last.
-func (f *facts) rankOrder(pid int32) int64 {
-	if rank, ok := f.rank(pid); ok {
+func rankOrder(f *timeline.Facts, pid int32) int64 {
+	if rank, ok := f.Rank(pid); ok {
 		return int64(rank)
 	}
 	return math.MaxInt64
 }
 
-func (t *Timeline) processRow(pid int32) Row {
-	p := t.facts.processes[pid]
+func processRow(t *timeline.Timeline, pid int32) Row {
+	p := t.Facts.Processes[pid]
 	id := &p.Identity
 	sources := []string{}
 	for _, key := range slices.Sorted(maps.Keys(id.Sources)) {
@@ -117,7 +118,7 @@ func (t *Timeline) processRow(pid int32) Row {
 		number(id.LocalRank), number(id.LocalWorldSize), number(id.NodeRank), units.Known(id.Node),
 		units.Known(id.Job), number(id.Attempt), units.Known(id.SlurmJob), units.Known(id.SlurmStep),
 		number(id.SlurmTask), units.Known(id.SlurmArray), units.Known(id.Cluster),
-		units.Known(shortID(p.ContainerID)), units.Known(p.ContainerID),
-		units.Known(podName(id)), units.Known(id.Pod), units.Known(id.Namespace), units.Known(id.PodUID), sources,
-		units.Known(cgroupPath(p.Cgroup)), units.Known(p.Cgroup)}}
+		units.Known(timeline.ShortID(p.ContainerID)), units.Known(p.ContainerID),
+		units.Known(timeline.PodName(id)), units.Known(id.Pod), units.Known(id.Namespace), units.Known(id.PodUID), sources,
+		units.Known(timeline.CgroupPath(p.Cgroup)), units.Known(p.Cgroup)}}
 }

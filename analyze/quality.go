@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -67,35 +68,35 @@ type StackShare struct {
 	Pct    float64
 }
 
-// quality judges the recording after a replay.
-func (t *Timeline) quality(counts *ledger.Counts) Quality {
-	total := t.rec.Meta.Totals()
-	inferred := t.facts.inferred()
+// qualityOf judges the recording after a replay.
+func qualityOf(t *timeline.Timeline, counts *ledger.Counts) Quality {
+	total := t.Rec.Meta.Totals()
+	inferred := t.Facts.Inferred()
 	q := Quality{
-		Events:                t.scan.events,
-		LostEvents:            max(total.Lost, t.facts.lostCalls("")),
-		LostMemoryEvents:      max(t.rec.Meta.Calls[lostMemory].Lost, t.facts.lostCalls(lostMemory)),
+		Events:                t.Scan.Events,
+		LostEvents:            max(total.Lost, t.Facts.LostCalls("")),
+		LostMemoryEvents:      max(t.Rec.Meta.Calls[lostMemory].Lost, t.Facts.LostCalls(lostMemory)),
 		DroppedEvents:         total.Dropped,
 		UnmatchedFrees:        counts.UnmatchedFrees,
 		LostFrees:             counts.LostFrees,
-		OpenCalls:             t.scan.open,
-		AbandonedCalls:        t.scan.abandoned,
+		OpenCalls:             t.Scan.Open,
+		AbandonedCalls:        t.Scan.Abandoned,
 		UnknownAllocs:         counts.UnknownAllocs,
-		TruncatedTail:         t.rec.Meta.Complete != format.CompleteYes,
-		DamagedSegments:       int64(len(t.rec.Damaged)),
-		UnsymbolizedFramesPct: t.stacks.UnsymbolizedPct(),
+		TruncatedTail:         t.Rec.Meta.Complete != format.CompleteYes,
+		DamagedSegments:       int64(len(t.Rec.Damaged)),
+		UnsymbolizedFramesPct: t.Stacks.UnsymbolizedPct(),
 		StacksChecked:         inferred.Checked,
 		StacksWrong:           inferred.Wrong,
 		inferred:              inferred,
-		AllocatorEvents:       t.scan.allocatorEvents,
-		LostAllocatorEvents:   max(t.rec.Meta.Calls[lostAllocator].Lost, t.facts.lostCalls(lostAllocator)),
-		AllocatorsByReports:   t.facts.reported(),
-		Classes:               t.rec.Meta.Classes,
-		launches:              t.launchSampling(),
+		AllocatorEvents:       t.Scan.AllocatorEvents,
+		LostAllocatorEvents:   max(t.Rec.Meta.Calls[lostAllocator].Lost, t.Facts.LostCalls(lostAllocator)),
+		AllocatorsByReports:   t.Facts.Reported(),
+		Classes:               t.Rec.Meta.Classes,
+		launches:              t.Coverage(),
 		GPUTiming:             "none",
 	}
-	own := q.Events - t.scan.stacks[format.StackParent]
-	for status, n := range t.scan.stacks {
+	own := q.Events - t.Scan.Stacks[format.StackParent]
+	for status, n := range t.Scan.Stacks {
 		if status != format.StackParent {
 			q.StackShares = append(q.StackShares, StackShare{status, units.Percent(n, own)})
 		}
@@ -105,9 +106,9 @@ func (t *Timeline) quality(counts *ledger.Counts) Quality {
 }
 
 // programQuality judges the recording after a replay of what programs see.
-func (t *Timeline) programQuality(p *programMemory) Quality {
-	q := t.quality(p.counts())
-	p.allocators.All(func(a *caching.Allocator) {
+func programQuality(t *timeline.Timeline, p *timeline.Program) Quality {
+	q := qualityOf(t, p.Counts())
+	p.Allocators.All(func(a *caching.Allocator) {
 		q.AllocatorUnmatchedFrees += a.Counts.UnmatchedFrees
 		q.AllocatorLostFrees += a.Counts.LostFrees
 		q.AllocatorCompared += a.Check.Compared
@@ -188,7 +189,7 @@ func (q *Quality) facts() []Fact {
 	if len(q.Classes) > 0 {
 		facts = append(facts, fill(classesColumn, strings.Join(q.Classes, " "))...)
 	}
-	return append(facts, launchSamplingFacts(&q.launches)...)
+	return append(facts, samplingFacts(&q.launches)...)
 }
 
 // stacksPct is the share of calls with stacks in a state, nil if no call can have one.

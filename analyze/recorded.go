@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -34,18 +35,18 @@ var classesOfReport = map[string][]string{
 	"oom":     {format.RecordMemory},
 }
 
-// needs returns a *ClassError if the recording leaves out a class that the report needs.
-func (t *Timeline) needs(report string) error {
-	if missing := t.missing(classesOfReport[report]); len(missing) > 0 {
+// needClasses returns a *ClassError if the recording leaves out a class that the report needs.
+func needClasses(t *timeline.Timeline, report string) error {
+	if missing := missingClasses(t, classesOfReport[report]); len(missing) > 0 {
 		return &ClassError{report, missing}
 	}
 	return nil
 }
 
-// missing returns which of the classes the recording leaves out.
-func (t *Timeline) missing(classes []string) (missing []string) {
+// missingClasses returns which of the classes the recording leaves out.
+func missingClasses(t *timeline.Timeline, classes []string) (missing []string) {
 	for _, c := range classes {
-		if !slices.ContainsFunc(strings.Split(c, " or "), t.rec.Meta.Has) {
+		if !slices.ContainsFunc(strings.Split(c, " or "), t.Rec.Meta.Has) {
 			missing = append(missing, c)
 		}
 	}
@@ -77,6 +78,6 @@ var classesOfRule = map[string][]string{
 }
 
 // checkable returns those rules for which the recording has the calls.
-func (t *Timeline) checkable(chosen []*rule) []*rule {
-	return slices.DeleteFunc(slices.Clone(chosen), func(r *rule) bool { return len(t.missing(classesOfRule[r.id])) > 0 })
+func checkable(t *timeline.Timeline, chosen []*rule) []*rule {
+	return slices.DeleteFunc(slices.Clone(chosen), func(r *rule) bool { return len(missingClasses(t, classesOfRule[r.id])) > 0 })
 }

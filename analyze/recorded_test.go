@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -22,20 +23,26 @@ func TestEveryRuleSaysWhatItNeeds(t *testing.T) {
 
 // TestReportsRefuseWhatWasNotRecorded asks a recording of each class for every report.
 func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
-	reports := map[string]func(*Timeline, query.Options) error{
-		"kernels": func(tl *Timeline, o query.Options) error { _, err := tl.Kernels(o); return err },
-		"copies":  func(tl *Timeline, o query.Options) error { _, err := tl.Copies(o); return err },
-		"sync":    func(tl *Timeline, o query.Options) error { _, err := tl.Sync(o); return err },
-		"gaps":    func(tl *Timeline, o query.Options) error { _, err := tl.Gaps(GapOptions{Options: o}); return err },
-		"hang":    func(tl *Timeline, o query.Options) error { _, err := tl.Hang(HangOptions{Options: o}); return err },
-		"leaks":   func(tl *Timeline, o query.Options) error { _, err := tl.Leaks(o); return err },
-		"memory": func(tl *Timeline, o query.Options) error {
-			_, err := tl.MemoryReport(MemoryOptions{Options: o})
+	reports := map[string]func(*timeline.Timeline, query.Options) error{
+		"kernels": func(tl *timeline.Timeline, o query.Options) error { _, err := Kernels(tl, o); return err },
+		"copies":  func(tl *timeline.Timeline, o query.Options) error { _, err := Copies(tl, o); return err },
+		"sync":    func(tl *timeline.Timeline, o query.Options) error { _, err := Sync(tl, o); return err },
+		"gaps": func(tl *timeline.Timeline, o query.Options) error {
+			_, err := Gaps(tl, GapOptions{Options: o})
 			return err
 		},
-		"oom":     func(tl *Timeline, o query.Options) error { _, err := tl.OOM(o); return err },
-		"api":     func(tl *Timeline, o query.Options) error { _, err := tl.API(o); return err },
-		"summary": func(tl *Timeline, o query.Options) error { _, err := tl.Summary(o); return err },
+		"hang": func(tl *timeline.Timeline, o query.Options) error {
+			_, err := Hang(tl, HangOptions{Options: o})
+			return err
+		},
+		"leaks": func(tl *timeline.Timeline, o query.Options) error { _, err := Leaks(tl, o); return err },
+		"memory": func(tl *timeline.Timeline, o query.Options) error {
+			_, err := MemoryReport(tl, MemoryOptions{Options: o})
+			return err
+		},
+		"oom":     func(tl *timeline.Timeline, o query.Options) error { _, err := OOM(tl, o); return err },
+		"api":     func(tl *timeline.Timeline, o query.Options) error { _, err := API(tl, o); return err },
+		"summary": func(tl *timeline.Timeline, o query.Options) error { _, err := Summary(tl, o); return err },
 	}
 	for _, c := range []struct {
 		classes []string

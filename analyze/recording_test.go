@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	timelinepkg "github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -114,9 +116,9 @@ func openRecording(t testing.TB, path string) *format.Recording {
 	return rec
 }
 
-func (tp *tape) timeline() *Timeline {
+func (tp *tape) timeline() *timelinepkg.Timeline {
 	tp.t.Helper()
-	tl, err := New(tp.record())
+	tl, err := timelinepkg.Open(tp.record())
 	if err != nil {
 		tp.t.Fatal(err)
 	}
@@ -185,7 +187,7 @@ func training(t testing.TB) *tape {
 	}
 	tp.free(2*second, 10*us, 0x6f00_0000_0000) // from before the recording
 	failed := tp.alloc(30*second, 20*us, 0, 200<<30)
-	failed.Result = resultOutOfMemory
+	failed.Result = calls.ResultOutOfMemory
 	h := tp.alloc(700*ms, 500*us, 0x5555_0000_0000, 16*mib)
 	h.Name, h.MemoryKind, h.Tid = "cuMemHostAlloc", format.MemoryHost, 43
 	open := tp.call(format.KindSync, "cuStreamSynchronize", 59900*ms, 100*ms)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -15,11 +16,11 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // Colours change nothing but colours, and no other format has them.
 func TestOnlyJudgementsArePainted(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := tl.Leaks(query.Options{})
+	leaks, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, err := tl.GPU(query.Options{})
+	gpu, err := GPU(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,11 +49,11 @@ func TestOnlyJudgementsArePainted(t *testing.T) {
 // Without UTF-8 the output has the same shape in ASCII.
 func TestASCIIKeepsTheShape(t *testing.T) {
 	tl := training(t).timeline()
-	memory, err := tl.MemoryReport(MemoryOptions{})
+	memory, err := MemoryReport(tl, MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaks, err := tl.Leaks(query.Options{MaxFrames: 1})
+	leaks, err := Leaks(tl, query.Options{MaxFrames: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +71,12 @@ func TestASCIIKeepsTheShape(t *testing.T) {
 }
 
 func TestCourses(t *testing.T) {
-	c := &course{window: query.Window{FromNs: 1000, ToNs: 3000}}
+	c := &metric.Course{Window: query.Window{FromNs: 1000, ToNs: 3000}}
 	for _, v := range [][2]int64{{10, 5}, {1000, 7}, {1050, 1}, {1350, 9}, {1360, 2}, {2999, 4}, {3000, 8}} {
-		c.set(v[0], v[1])
+		c.Set(v[0], v[1])
 	}
 	want := []int64{7, 1, 1, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 8}
-	got := c.values()
+	got := c.Values()
 	for i := range want {
 		if len(got) != len(want) || got[i] != want[i] {
 			t.Fatalf("%v, want %v", got, want)
@@ -86,9 +87,9 @@ func TestCourses(t *testing.T) {
 			t.Errorf("%v: %q, want %q", values, got, want)
 		}
 	}
-	only := &course{window: query.Window{FromNs: 5, ToNs: 5}}
-	only.set(5, 3)
-	if got := only.values(); len(got) != courseSteps || got[0] != 3 || got[courseSteps-1] != 3 {
+	only := &metric.Course{Window: query.Window{FromNs: 5, ToNs: 5}}
+	only.Set(5, 3)
+	if got := only.Values(); len(got) != metric.CourseSteps || got[0] != 3 || got[metric.CourseSteps-1] != 3 {
 		t.Errorf("a moment: %v", got)
 	}
 }
@@ -96,7 +97,7 @@ func TestCourses(t *testing.T) {
 // What leaks draws is what its verdict is judged by, and a report of memory draws its peak.
 func TestReportsDrawWhatTheyTell(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := tl.Leaks(query.Options{})
+	leaks, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestReportsDrawWhatTheyTell(t *testing.T) {
 			t.Errorf("row %d does not look like one that %s: %v", i, want, floors)
 		}
 	}
-	memory, err := tl.MemoryReport(MemoryOptions{})
+	memory, err := MemoryReport(tl, MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

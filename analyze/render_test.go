@@ -37,19 +37,19 @@ func hostileTape(t *testing.T) *tape {
 func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 	tl := hostileTape(t).timeline()
 	for _, by := range GroupNames() {
-		leaks, err := tl.Leaks(query.Options{GroupBy: by})
+		leaks, err := Leaks(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := tl.Summary(query.Options{})
+		summary, err := Summary(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stacks, err := tl.Stacks(query.Options{})
+		stacks, err := Stacks(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules, err := tl.Rules(RuleOptions{})
+		rules, err := CheckRules(tl, RuleOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 			}
 		}
 	}
-	p, _, _, err := tl.HeapProfile(query.Options{})
+	p, _, _, err := HeapProfile(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func TestTablesFitTheWidth(t *testing.T) {
 	at(tp.alloc(50*second, 1, 0x1000, mib), 9, strings.Repeat("long ", 60))
 	tl := tp.timeline()
 	for _, width := range []int{80, 100, 132} {
-		rules := func(o query.Options) (*Report, error) { return tl.Rules(RuleOptions{Options: o}) }
-		for _, make := range []func(query.Options) (*Report, error){tl.Leaks, tl.Summary, tl.Stacks, rules} {
+		rules := func(o query.Options) (*Report, error) { return CheckRules(tl, RuleOptions{Options: o}) }
+		for _, make := range []func(query.Options) (*Report, error){func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }, func(p0 query.Options) (*Report, error) { return Stacks(tl, p0) }, rules} {
 			r, err := make(query.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -104,7 +104,7 @@ func TestTablesFitTheWidth(t *testing.T) {
 }
 
 func TestNoHeader(t *testing.T) {
-	r, err := training(t).timeline().Leaks(query.Options{})
+	r, err := Leaks(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,19 +158,19 @@ func TestUnits(t *testing.T) {
 
 func TestExplainNamesEveryColumn(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := tl.Leaks(query.Options{})
+	leaks, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary, err := tl.Summary(query.Options{})
+	summary, err := Summary(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stacks, err := tl.Stacks(query.Options{})
+	stacks, err := Stacks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := tl.Rules(RuleOptions{})
+	rules, err := CheckRules(tl, RuleOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -28,12 +30,12 @@ type outcome struct {
 	Returned  int64
 }
 
-func replayed(t *testing.T, tl *Timeline) outcome {
+func replayed(t *testing.T, tl *timeline.Timeline) outcome {
 	t.Helper()
 	o := outcome{Live: make(map[string]int64)}
 	var live int64
 	last := int64(math.MinInt64)
-	l, err := tl.replay(func(l *ledger.Ledger, c *ledger.Change) {
+	l, err := tl.Replay(func(l *ledger.Ledger, c *ledger.Change) {
 		if c.AtNs < last {
 			t.Fatalf("change at %d after one at %d", c.AtNs, last)
 		}
@@ -55,10 +57,10 @@ func replayed(t *testing.T, tl *Timeline) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for pid, i := range tl.origins.Pids {
+	for pid, i := range tl.Origins.Pids {
 		if int(i) < len(l.Processes) {
 			l.Processes[i].Each(func(ptr int64, b ledger.Block) {
-				o.Live[liveKey(pid, tl.origins.Memory(b.Origin), ptr)] = b.Bytes
+				o.Live[liveKey(pid, tl.Origins.Memory(b.Origin), ptr)] = b.Bytes
 			})
 		}
 	}
@@ -278,18 +280,18 @@ func shuffle(tp *tape, r *rand.Rand) {
 
 // checkMemoryState compares the exported state with the oracle, at the end and on the
 // way there.
-func checkMemoryState(t *testing.T, tl *Timeline, rows []*format.Row, want *outcome) {
+func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, want *outcome) {
 	t.Helper()
 	for _, until := range []int64{0, epoch + 5000, epoch + 20000} {
-		s, err := tl.Memory(until)
+		s, err := state.ReadMemory(tl, until)
 		if err != nil {
 			t.Fatal(err)
 		}
 		live := make(map[string]int64)
-		sums := make(map[totalKey]MemoryTotal)
+		sums := make(map[state.TotalKey]state.MemoryTotal)
 		for _, a := range s.Live {
 			live[liveKey(a.Pid, a.Kind, a.Ptr)] = a.Bytes
-			for _, key := range []totalKey{{a.Pid, a.Kind}, {0, a.Kind}} {
+			for _, key := range []state.TotalKey{{Pid: a.Pid, Kind: a.Kind}, {Pid: 0, Kind: a.Kind}} {
 				sum := sums[key]
 				sum.LiveBytes += a.Bytes
 				sum.LiveBlocks++
@@ -300,12 +302,12 @@ func checkMemoryState(t *testing.T, tl *Timeline, rows []*format.Row, want *outc
 			s.BorrowedOpened != want.Borrowed || s.BorrowedReturned != want.Returned) {
 			t.Errorf("got %+v\nwant %+v", s, want)
 		}
-		var device MemoryTotal
+		var device state.MemoryTotal
 		for _, total := range s.Totals {
-			if total.Kind == MemoryAll {
+			if total.Kind == state.MemoryAll {
 				continue
 			}
-			sum := sums[totalKey{total.Pid, total.Kind}]
+			sum := sums[state.TotalKey{Pid: total.Pid, Kind: total.Kind}]
 			if total.LiveBytes != sum.LiveBytes || total.LiveBlocks != sum.LiveBlocks || total.PeakBytes < total.LiveBytes ||
 				total.Allocs-total.Frees != total.LiveBlocks || total.AllocBytes-total.FreedBytes != total.LiveBytes {
 				t.Errorf("until %d: total %+v, the allocations sum up to %+v", until, total, sum)
@@ -315,7 +317,7 @@ func checkMemoryState(t *testing.T, tl *Timeline, rows []*format.Row, want *outc
 				device.Allocs += total.Allocs
 			}
 		}
-		if all := s.Total(0, MemoryAll); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
+		if all := s.Total(0, state.MemoryAll); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
 			t.Errorf("until %d: on devices %+v, the kinds sum up to %+v", until, all, device)
 		}
 	}
@@ -324,12 +326,12 @@ func checkMemoryState(t *testing.T, tl *Timeline, rows []*format.Row, want *outc
 func TestInOrderIsASort(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for round := range 50 {
-		var spans []span
+		var spans []timeline.Span
 		groups := make(map[int][]int64)
 		var want []int64
 		for g := range 1 + r.IntN(8) {
 			base := r.Int64N(1000)
-			s := span{index: g, firstNs: base}
+			s := timeline.Span{Index: g, FirstNs: base}
 			for range r.IntN(100) {
 				v := base + r.Int64N(int64(1+round*20))
 				groups[g] = append(groups[g], v)
@@ -340,15 +342,15 @@ func TestInOrderIsASort(t *testing.T) {
 		less := func(a, b *int64) bool { return *a < *b }
 		var got []int64
 		released := 0
-		err := inOrder(spans, stream[int64]{
-			load: func(s span) ([]int64, error) {
-				rows := slices.Clone(groups[s.index])
-				sortNearly(rows, less)
+		err := timeline.InOrder(spans, timeline.Stream[int64]{
+			Load: func(s timeline.Span) ([]int64, error) {
+				rows := slices.Clone(groups[s.Index])
+				timeline.SortNearly(rows, less)
 				return rows, nil
 			},
-			release: func(span, []int64) { released++ },
-			at:      func(v *int64) int64 { return *v },
-			less:    less,
+			Release: func(timeline.Span, []int64) { released++ },
+			At:      func(v *int64) int64 { return *v },
+			Less:    less,
 		}, func(v *int64) error { got = append(got, *v); return nil })
 		if err != nil {
 			t.Fatal(err)
@@ -372,7 +374,7 @@ func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
 		tp.alloc(1, 1, 0x1000, 64).Device = -1
 		tl := tp.timeline()
 		replayed(t, tl)
-		if got := tl.origins.List[0].Device; got != want {
+		if got := tl.Origins.List[0].Device; got != want {
 			t.Errorf("of %d devices: %d, want %d", devices, got, want)
 		}
 	}

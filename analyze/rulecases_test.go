@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -145,7 +147,7 @@ func ruleCases() map[string]ruleCase {
 		"out-of-memory": {
 			fires: func(tp *tape) {
 				tp.call(format.KindAPI, "cuMemGetInfo_v2", 59_990*ms, us).Bytes = 30 << 30
-				at(tp.alloc(59_993*ms, us, 0, 100<<30), 1, site).Result = resultOutOfMemory
+				at(tp.alloc(59_993*ms, us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory
 				tp.exit(42, 59_999*ms)
 			},
 			misses: func(tp *tape) { at(tp.alloc(59_990*ms, us, 0, 100<<30), 1, site).Result = 1 }, // another error
@@ -153,21 +155,21 @@ func ruleCases() map[string]ruleCase {
 		},
 		"oom-fragmentation": {
 			fires:  fragmented,
-			misses: func(tp *tape) { at(tp.alloc(59_990*ms, us, 0, 100<<30), 1, site).Result = resultOutOfMemory }, // too little in total
+			misses: func(tp *tape) { at(tp.alloc(59_990*ms, us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory }, // too little in total
 			where:  "forward (model.py:12)", severity: "notice", also: "out-of-memory",
 		},
 		"failed-alloc-in-loop": {
 			fires: func(tp *tape) {
 				every(tp, 20, 100*ms, func(_, ns int64) *format.Row {
 					r := tp.alloc(ns, us, 0, 100<<30)
-					r.Result = resultOutOfMemory
+					r.Result = calls.ResultOutOfMemory
 					return r
 				})
 			},
 			misses: func(tp *tape) { // smaller each time
 				every(tp, 5, 100*ms, func(i, ns int64) *format.Row {
 					r := tp.alloc(ns, us, 0, 100<<30-i<<30)
-					r.Result = resultOutOfMemory
+					r.Result = calls.ResultOutOfMemory
 					return r
 				})
 			},
@@ -204,7 +206,7 @@ func ruleCases() map[string]ruleCase {
 					at(tp.alloc(ns, us, 0x7d0000000000, mib), 2, "load_weights (train.cc:10)")
 					at(tp.free(ns+ms, us, 0x7d0000000000), 2, "load_weights (train.cc:20)")
 					r := tp.free(ns+2*ms, us, 0x7d0000000000)
-					r.Result = resultInvalidValue
+					r.Result = fault.ResultInvalidValue
 					return r
 				})
 			},
@@ -212,11 +214,11 @@ func ruleCases() map[string]ruleCase {
 				every(tp, 20, second, func(i, ns int64) *format.Row {
 					tp.free(ns, us, 0x7d0000000000+i*mib)
 					tp.alloc(ns+ms, us, 0x7c0000000000, mib)
-					tp.free(ns+2*ms, us, 0x7c0000000000).Result = resultInvalidValue
+					tp.free(ns+2*ms, us, 0x7c0000000000).Result = fault.ResultInvalidValue
 					tp.free(ns+3*ms, us, 0x7c0000000000)
-					tp.free(ns+4*ms, us, 0x7c0000000000).Result = resultDeinitialized
+					tp.free(ns+4*ms, us, 0x7c0000000000).Result = calls.ResultDeinitialized
 					r := tp.free(ns+5*ms, us, 0)
-					r.Result = resultInvalidValue
+					r.Result = fault.ResultInvalidValue
 					return r
 				})
 			},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -110,35 +111,35 @@ type RuleOptions struct {
 	Rules []string
 }
 
-// Rules checks a recording as experts do. It returns a *RuleError for a rule that there is not, and a *SortError for a column.
-func (t *Timeline) Rules(opt RuleOptions) (*Report, error) {
+// CheckRules checks a recording as experts do. It returns a *RuleError for a rule that there is not, and a *SortError for a column.
+func CheckRules(t *timeline.Timeline, opt RuleOptions) (*Report, error) {
 	opt.GroupBy = ""
 	chosen, err := chosenRules(opt.Rules)
 	if err != nil {
 		return nil, err
 	}
-	s, err := t.newSurvey(&opt.Options)
+	s, err := newSurvey(t, &opt.Options)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.run(nil, nil); err != nil {
 		return nil, err
 	}
-	checked := t.checkable(chosen)
+	checked := checkable(t, chosen)
 	hits, err := s.check(checked)
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "rules", Window: s.window, Quality: s.quality, Notes: append(slices.Clone(t.facts.notes), s.quality.notes()...)}
-	if len(s.calls.calls) == 0 && t.scan.events > 0 {
-		r.NoMatch = s.calls.seen.Explain(&opt.Filter)
+	r := &Report{Command: "rules", Window: s.window, Quality: s.quality, Notes: append(slices.Clone(t.Facts.Notes), s.quality.notes()...)}
+	if len(s.calls.Calls) == 0 && t.Scan.Events > 0 {
+		r.NoMatch = s.calls.Seen.Explain(&opt.Filter)
 	}
 	r.Facts, r.Totals = ruleFacts(checked, len(chosen)-len(checked), hits), ruleTotals(hits)
-	table, evidence := t.hitTable(hits), t.evidenceTable(hits, opt.Top)
+	table, evidence := hitTable(t, hits), evidenceTable(t, hits, opt.Top)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	t.addStacks(&table, &opt.Options)
+	addStacks(t, &table, &opt.Options)
 	r.Tables = []Table{table, evidence}
 	if used := s.leaks.grouping.suppress.table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
@@ -280,7 +281,7 @@ var hitColumns = []Column{
 }
 
 // hitTable has a row per hit.
-func (t *Timeline) hitTable(hits []hit) Table {
+func hitTable(t *timeline.Timeline, hits []hit) Table {
 	table := Table{Name: "hits", Title: "what experts would look at", Columns: hitColumns, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
 	for i := range hits {
 		h := &hits[i]
@@ -293,7 +294,7 @@ func (t *Timeline) hitTable(hits []hit) Table {
 		if len(h.places) > 0 {
 			stack = h.places[0].stack
 		}
-		more := "gpurec analyze " + h.rule.report + " " + shellWord(t.rec.Path)
+		more := "gpurec analyze " + h.rule.report + " " + shellWord(t.Rec.Path)
 		table.Rows = append(table.Rows, Row{stack: stack, Evidence: fmt.Sprintf("%s. %s C%s. More: %s", h.what, h.advice, confidenceText(h.level, h.reasons)[1:], more),
 			Cells: []any{h.rule.id, verdictLevels[h.severity], h.level, h.reasons, int64(len(h.places)), first, h.advice, more, h.what, where}})
 	}
@@ -337,7 +338,7 @@ var evidenceColumns = []Column{
 const mostPlaces = 5
 
 // evidenceTable has the rows of evidence of all hits.
-func (t *Timeline) evidenceTable(hits []hit, top int) Table {
+func evidenceTable(t *timeline.Timeline, hits []hit, top int) Table {
 	table := Table{Name: "evidence", Title: "evidence", Columns: evidenceColumns, Aside: true, Keys: []string{"rule", "where", "detail"}, Spare: []string{"last_ns", "first_ns", "bytes"}}
 	from := func(ns int64) any {
 		if ns == 0 {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -16,8 +18,8 @@ import (
 func checked(t *testing.T, tp *tape, opt RuleOptions) *Report {
 	t.Helper()
 	tl := tp.timeline()
-	tl.rec.Path = "run.parquet"
-	r, err := tl.Rules(opt)
+	tl.Rec.Path = "run.parquet"
+	r, err := CheckRules(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,9 +183,9 @@ func TestSeverityOfRules(t *testing.T) {
 		"the power cap half of the time": {func(tp *tape) {
 			tp.resample(catalog.MetricReasons, func(i int) float64 { return float64(4 * (i % 2)) })
 		}, "info throttling"},
-		"wild pointers, freed once": {func(tp *tape) { tp.free(30*second, us, 0x1000).Result = resultInvalidValue }, "notice invalid-free"},
+		"wild pointers, freed once": {func(tp *tape) { tp.free(30*second, us, 0x1000).Result = fault.ResultInvalidValue }, "notice invalid-free"},
 		"memory that was had in the end": {func(tp *tape) {
-			tp.alloc(30*second, us, 0, 20<<30).Result = resultOutOfMemory
+			tp.alloc(30*second, us, 0, 20<<30).Result = calls.ResultOutOfMemory
 			tp.alloc(31*second, us, 0x700000000000, 20<<30)
 			tp.free(32*second, us, 0x700000000000)
 		}, "notice out-of-memory"},
@@ -249,7 +251,7 @@ func TestRuleFilter(t *testing.T) {
 	if _, ok, isKnown := r.Number("xid"); ok || !isKnown {
 		t.Error("a rule that was not checked has a number")
 	}
-	_, err := tp.timeline().Rules(RuleOptions{Rules: []string{"groing-site"}})
+	_, err := CheckRules(tp.timeline(), RuleOptions{Rules: []string{"groing-site"}})
 	var unknown *RuleError
 	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
 		t.Error(err)
@@ -317,7 +319,7 @@ func TestRulesLookAsBefore(t *testing.T) {
 	goldens(t, checked(t, troubled(t), RuleOptions{Options: query.Options{Top: 20, MaxFrames: 12}}), "rules", 130)
 	golden(t, "rules.steady.table", rendered(t, checked(t, steady(t), RuleOptions{}), RenderOptions{Width: 130}))
 	tl := troubled(t).timeline()
-	r, err := tl.Summary(query.Options{Top: 20, MaxFrames: 12})
+	r, err := Summary(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}

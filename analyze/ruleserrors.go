@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -18,29 +19,29 @@ var ruleXid = rule{
 }
 
 func checkXid(s *survey) ([]hit, error) {
-	list := slices.DeleteFunc(s.t.xidsOf(s.filter, s.window), func(x xid) bool { return x.before })
+	list := slices.DeleteFunc(xidsOf(s.t, s.filter, s.window), func(x timeline.Xid) bool { return x.Before })
 	if len(list) == 0 {
 		return nil, nil
 	}
 	h := hit{severity: aProblem, level: confidenceHigh}
 	for i := range list {
 		x := &list[i]
-		e, known := x.describe()
+		e, known := x.Describe()
 		if !known {
-			h.lower(confidenceMedium, "this version of gpurec does not know %s %d", x.kind(), x.code)
+			h.lower(confidenceMedium, "this version of gpurec does not know %s %d", x.Kind(), x.Code)
 		}
-		where := x.pci
-		if x.device >= 0 {
-			where = s.gpuLabel(x.device)
+		where := x.Pci
+		if x.Device >= 0 {
+			where = s.gpuLabel(x.Device)
 		}
-		if x.pid != 0 {
-			where = strings.TrimSpace(where + ", process " + cmp.Or(s.t.pidLabel(x.pid), x.process))
+		if x.Pid != 0 {
+			where = strings.TrimSpace(where + ", process " + cmp.Or(s.t.PidLabel(x.Pid), x.Process))
 		}
-		h.places = append(h.places, place{where: where, count: int64(1), firstNs: x.atNs, lastNs: x.atNs, detail: strings.TrimSuffix(fmt.Sprintf("%s %d: %s: %s", x.kind(), x.code, e.Meaning, x.text), ": ")})
+		h.places = append(h.places, place{where: where, count: int64(1), firstNs: x.AtNs, lastNs: x.AtNs, detail: strings.TrimSuffix(fmt.Sprintf("%s %d: %s: %s", x.Kind(), x.Code, e.Meaning, x.Text), ": ")})
 	}
 	first := &list[0]
-	e, _ := first.describe()
-	h.what = fmt.Sprintf("%s %d (%s)", first.kind(), first.code, e.Name)
+	e, _ := first.Describe()
+	h.what = fmt.Sprintf("%s %d (%s)", first.Kind(), first.Code, e.Name)
 	if n := len(list) - 1; n > 0 {
 		h.what += fmt.Sprintf(" and %d more", n)
 	}
@@ -72,11 +73,11 @@ func checkHang(s *survey) ([]hit, error) {
 			if p.state != state {
 				continue
 			}
-			where, stack := s.t.pidLabel(p.life.pid), int32(0)
+			where, stack := s.t.PidLabel(p.life.pid), int32(0)
 			for k := range p.threads {
 				if j := &p.threads[k]; j.state == state {
 					d := s.hang.of(j.call)
-					where, stack = fmt.Sprintf("%s in process %s", s.t.siteOfCall(d.stack, d.site), where), d.stack
+					where, stack = fmt.Sprintf("%s in process %s", s.t.SiteOfCall(d.stack, d.site), where), d.stack
 					break
 				}
 			}
@@ -108,7 +109,7 @@ func (s *survey) lookAtOthers(h *hit, state hangState) {
 	odd := slices.DeleteFunc(slices.Clone(s.states), func(p processState) bool { return p.state == state || len(p.odd) == 0 })
 	for i := range odd {
 		p := &odd[i]
-		where := "process " + s.t.pidLabel(p.life.pid)
+		where := "process " + s.t.PidLabel(p.life.pid)
 		if i == 0 {
 			h.what += fmt.Sprintf("; look at %s: %s", where, p.odd[0])
 		}

@@ -3,6 +3,7 @@ package analyze
 import (
 	"fmt"
 
+	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -15,13 +16,13 @@ var ruleInvalidFree = rule{
 }
 
 // invalidFreeAdvice says what to do about a verdict.
-var invalidFreeAdvice = [numFreeVerdicts]string{
-	doubleFree: "Give the block one owner, and set the pointer to null where it is freed. " +
+var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
+	fault.DoubleFree: "Give the block one owner, and set the pointer to null where it is freed. " +
 		"Once its address is handed out again, the second free ends another block.",
-	insideBlock:    "Free the pointer that the allocation returned: the block stays allocated until then.",
-	wrongFunction:  "Free the memory with the function that belongs to its allocation: it stays allocated until then.",
-	contextEnded:   "Free memory before its context is destroyed or reset, or not at all: the context frees it.",
-	unknownPointer: "Look where the pointer comes from: another process, another allocator, or a variable that was never set.",
+	fault.InsideBlock:    "Free the pointer that the allocation returned: the block stays allocated until then.",
+	fault.WrongFunction:  "Free the memory with the function that belongs to its allocation: it stays allocated until then.",
+	fault.ContextEnded:   "Free memory before its context is destroyed or reset, or not at all: the context frees it.",
+	fault.UnknownPointer: "Look where the pointer comes from: another process, another allocator, or a variable that was never set.",
 }
 
 // checkInvalidFree makes a hit of the program's faults, and one of what may be harmless.
@@ -32,12 +33,12 @@ func checkInvalidFree(s *survey) ([]hit, error) {
 		var calls int64
 		for i := range s.frees {
 			f := &s.frees[i]
-			if (f.verdict >= contextEnded) != (severity == aNotice) {
+			if (f.Verdict >= fault.ContextEnded) != (severity == aNotice) {
 				continue
 			}
 			if len(h.places) == 0 {
 				h.level, h.reasons = f.level, f.reasons
-				h.advice = invalidFreeAdvice[f.verdict]
+				h.advice = invalidFreeAdvice[f.Verdict]
 			}
 			calls += f.calls
 			h.places = append(h.places, s.invalidFreePlace(f))
@@ -54,17 +55,17 @@ func checkInvalidFree(s *survey) ([]hit, error) {
 
 // invalidFreePlace is the evidence of some failed frees.
 func (s *survey) invalidFreePlace(f *invalidFree) place {
-	p := place{where: s.errors.names.List[f.site], stack: f.stack, count: f.calls,
-		firstNs: f.startNs, lastNs: f.lastNs}
-	if f.allocated && f.block.Bytes > 0 {
-		p.bytes = f.block.Bytes
+	p := place{where: s.errors.names.List[f.Site], stack: f.Stack, count: f.calls,
+		firstNs: f.StartNs, lastNs: f.lastNs}
+	if f.Allocated && f.Block.Bytes > 0 {
+		p.bytes = f.Block.Bytes
 	}
-	p.detail = fmt.Sprintf("%s, %s", f.verdict, s.errors.names.List[f.name])
+	p.detail = fmt.Sprintf("%s, %s", f.Verdict, s.errors.names.List[f.Name])
 	if f.freedAt != "" {
 		p.detail += ", freed before at " + f.freedAt
 	}
-	if f.right != "" {
-		p.detail += ", free it with " + f.right
+	if f.Right != "" {
+		p.detail += ", free it with " + f.Right
 	}
 	if f.allocatedAt != "" {
 		p.detail += ", allocated at " + f.allocatedAt

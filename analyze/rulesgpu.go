@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -41,27 +42,27 @@ const (
 // watchedGPUs are those that recorded processes launched on; all that were sampled, if that is not known.
 func (s *survey) watchedGPUs() []int32 {
 	if len(s.devices) == 0 {
-		return s.gpu.sorted()
+		return s.gpu.Sorted()
 	}
 	return slices.Sorted(maps.Keys(s.devices))
 }
 
 func (s *survey) gpuLabel(device int32) string {
-	return strings.TrimSpace(fmt.Sprintf("GPU %d %s", device, s.t.facts.devices[device].name))
+	return strings.TrimSpace(fmt.Sprintf("GPU %d %s", device, s.t.Facts.Devices[device].Name))
 }
 
 // sampledHit begins a hit that rests on samples.
-func (s *survey) sampledHit(severity int, samples *series, format string, args ...any) hit {
+func (s *survey) sampledHit(severity int, samples *metricpkg.Series, format string, args ...any) hit {
 	h := hit{severity: severity, what: fmt.Sprintf(format, args...), level: confidenceHigh}
-	if n := len(samples.values); n < someSamples {
+	if n := len(samples.Values); n < someSamples {
 		h.lower(confidenceMedium, "only %d samples", n)
 	}
 	return h
 }
 
 // enough returns a metric of a GPU while it was worked with, nil if there are too few samples of it.
-func (s *survey) enough(device int32, metric string) *series {
-	if of := s.working.devices[device][metric]; of != nil && len(of.values) >= fewSamples {
+func (s *survey) enough(device int32, metric string) *metricpkg.Series {
+	if of := s.working.Devices[device][metric]; of != nil && len(of.Values) >= fewSamples {
 		return of
 	}
 	return nil
@@ -82,30 +83,30 @@ const powerCapShare = 10.0
 func checkThrottling(s *survey) ([]hit, error) {
 	var hits []hit
 	for _, device := range s.watchedGPUs() {
-		samples := s.gpu.devices[device][catalog.MetricReasons]
-		if samples == nil || len(samples.values) < fewSamples {
+		samples := s.gpu.Devices[device][catalog.MetricReasons]
+		if samples == nil || len(samples.Values) < fewSamples {
 			continue
 		}
-		hard, capped := samples.share(hasBit(slowBits&^powerCapBit)), samples.share(hasBit(powerCapBit))
+		hard, capped := samples.Share(hasBit(slowBits&^powerCapBit)), samples.Share(hasBit(powerCapBit))
 		if hard < worthPct && capped < powerCapShare {
 			continue
 		}
-		h := s.sampledHit(aProblem, samples, "clocks held down %.1f%% of the time", samples.share(isThrottled))
+		h := s.sampledHit(aProblem, samples, "clocks held down %.1f%% of the time", samples.Share(isThrottled))
 		if hard < worthPct {
 			h.severity, h.advice = anInfo, "The power cap sets the pace: nothing is wrong, but a higher limit (nvidia-smi -pl), if the machine allows it, would be faster."
 		}
 		var names []string
 		for i := range clockReasons {
 			c := &clockReasons[i]
-			pct := samples.share(hasBit(c.bit))
+			pct := samples.Share(hasBit(c.bit))
 			if !c.slows || pct < worthPct {
 				continue
 			}
 			names = append(names, c.name)
 			is := hasBit(c.bit)
-			h.places = append(h.places, place{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: units.RoundInt(pct / 100 * samples.totalNs()),
-				firstNs: samples.atNs[slices.IndexFunc(samples.values, is)], lastNs: samples.atNs[lastIndex(samples.values, is)],
-				detail: fmt.Sprintf("%s %.1f%% of the time, over time %s", c.name, pct, samples.overTime(s.window, is))})
+			h.places = append(h.places, place{where: s.gpuLabel(device), count: int64(len(samples.Values)), ns: units.RoundInt(pct / 100 * samples.TotalNs()),
+				firstNs: samples.AtNs[slices.IndexFunc(samples.Values, is)], lastNs: samples.AtNs[lastIndex(samples.Values, is)],
+				detail: fmt.Sprintf("%s %.1f%% of the time, over time %s", c.name, pct, overTime(samples, s.window, is))})
 		}
 		h.what += ": " + units.Enumerated(names)
 		sortPlaces(h.places)
@@ -118,10 +119,10 @@ func checkThrottling(s *survey) ([]hit, error) {
 const overTimeParts = 20
 
 // overTime draws in which share of the samples of each part of the window the value is as asked for.
-func (s *series) overTime(w query.Window, is func(float64) bool) string {
+func overTime(s *metricpkg.Series, w query.Window, is func(float64) bool) string {
 	var all, hits [overTimeParts]float64
-	for i, v := range s.values {
-		part := max(0, min(int(float64(s.atNs[i]-w.FromNs)/float64(max(1, w.DurNs()))*overTimeParts), overTimeParts-1))
+	for i, v := range s.Values {
+		part := max(0, min(int(float64(s.AtNs[i]-w.FromNs)/float64(max(1, w.DurNs()))*overTimeParts), overTimeParts-1))
 		all[part]++
 		if is(v) {
 			hits[part]++
@@ -145,8 +146,8 @@ var ruleGPUIdle = rule{
 func checkGPUIdle(s *survey) ([]hit, error) {
 	var hits []hit
 	for _, device := range s.watchedGPUs() {
-		b, ok := s.working.busyOf(device)
-		if !ok || len(s.devices[device]) == 0 || b.idlePct < idleShare {
+		b, ok := s.working.BusyOf(device)
+		if !ok || len(s.devices[device]) == 0 || b.IdlePct < idleShare {
 			continue
 		}
 		samples := cmp.Or(s.enough(device, catalog.MetricSMActive), s.enough(device, catalog.MetricGPUBusy))
@@ -156,13 +157,13 @@ func checkGPUIdle(s *survey) ([]hit, error) {
 		if err := s.watchGaps(); err != nil {
 			return nil, err
 		}
-		h := s.sampledHit(aNotice, samples, "idle %.1f%% of the time between first and last launch", b.idlePct)
+		h := s.sampledHit(aNotice, samples, "idle %.1f%% of the time between first and last launch", b.IdlePct)
 		for _, track := range s.tracks(device) {
 			h.places = append(h.places, s.longestGaps(track)...)
 		}
 		sortPlaces(h.places)
-		h.places = append([]place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: units.RoundInt(b.idlePct / 100 * samples.totalNs()),
-			firstNs: s.working.window.FromNs, lastNs: s.working.window.ToNs, detail: "samples in which nothing ran"}}, h.places...)
+		h.places = append([]place{{where: s.gpuLabel(device), count: int64(len(samples.Values)), ns: units.RoundInt(b.IdlePct / 100 * samples.TotalNs()),
+			firstNs: s.working.Window.FromNs, lastNs: s.working.Window.ToNs, detail: "samples in which nothing ran"}}, h.places...)
 		hits = append(hits, h)
 	}
 	for _, track := range s.gaps.sortedTracks() {
@@ -203,7 +204,7 @@ func (s *survey) idleByGaps(track gapTrack) ([]hit, error) {
 
 // isSampled reports whether samples tell how busy the GPU of a track was.
 func (s *survey) isSampled(track gapTrack) bool {
-	index, ok := s.t.facts.nvmlDevice(track.pid, track.device)
+	index, ok := s.t.Facts.NVMLDevice(track.pid, track.device)
 	return ok && (s.enough(index, catalog.MetricSMActive) != nil || s.enough(index, catalog.MetricGPUBusy) != nil)
 }
 
@@ -217,10 +218,10 @@ func (s *survey) longestGaps(track gapTrack) []place {
 			continue
 		}
 		what, idle := g.mostIdle()
-		key := doing{what, s.gaps.names.List[g.ended.site]}
-		stack := g.ended.stack
+		key := doing{what, s.gaps.Names.List[g.ended.Site]}
+		stack := g.ended.Stack
 		if what != outsideCUDA {
-			key.site, stack = g.doing.site, g.doing.longest.stack
+			key.site, stack = g.doing.site, g.doing.longest.Stack
 		}
 		p := found[key]
 		if p == nil {
@@ -247,9 +248,9 @@ func (g *launchGap) mostIdle() (what string, ns int64) {
 	waiting := g.inKind(format.KindSync, format.KindMemcpy, format.KindMemset)
 	what, most := outsideCUDA, max(0, g.durNs()-g.doing.inCUDA())
 	for k, n := range g.doing.byCall {
-		isWait := k.kind == format.KindSync || k.kind == format.KindMemcpy || k.kind == format.KindMemset
-		if !isWait && (n > most || n == most && k.name < what) {
-			what, most = k.name, n
+		isWait := k.Kind == format.KindSync || k.Kind == format.KindMemcpy || k.Kind == format.KindMemset
+		if !isWait && (n > most || n == most && k.Name < what) {
+			what, most = k.Name, n
 		}
 	}
 	return what, max(0, g.durNs()-waiting)
@@ -273,24 +274,24 @@ func checkLowSM(s *survey) ([]hit, error) {
 		if samples == nil || len(s.devices[device]) == 0 {
 			continue
 		}
-		busy := samples.only(func(v float64) bool { return v >= almostIdlePct })
-		if len(busy.values) < fewSamples || busy.mean() >= lowActivity {
+		busy := seriesOnly(samples, func(v float64) bool { return v >= metricpkg.AlmostIdlePct })
+		if len(busy.Values) < fewSamples || busy.Mean() >= lowActivity {
 			continue
 		}
-		h := s.sampledHit(aNotice, busy, what, busy.mean())
-		h.places = []place{{where: s.gpuLabel(device), count: int64(len(busy.values)), ns: units.RoundInt(busy.totalNs()), firstNs: busy.atNs[0], lastNs: busy.atNs[len(busy.atNs)-1],
-			detail: fmt.Sprintf("at most %.1f%%, half of the time below %.1f%%", slices.Max(busy.values), busy.quantile(0.5))}}
+		h := s.sampledHit(aNotice, busy, what, busy.Mean())
+		h.places = []place{{where: s.gpuLabel(device), count: int64(len(busy.Values)), ns: units.RoundInt(busy.TotalNs()), firstNs: busy.AtNs[0], lastNs: busy.AtNs[len(busy.AtNs)-1],
+			detail: fmt.Sprintf("at most %.1f%%, half of the time below %.1f%%", slices.Max(busy.Values), busy.Quantile(0.5))}}
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// only returns the samples whose value is as asked for, with the time that each stands for.
-func (s *series) only(is func(float64) bool) *series {
-	o := new(series)
-	for i, v := range s.values {
+// seriesOnly returns the samples whose value is as asked for, with the time that each stands for.
+func seriesOnly(s *metricpkg.Series, is func(float64) bool) *metricpkg.Series {
+	o := new(metricpkg.Series)
+	for i, v := range s.Values {
 		if is(v) {
-			o.atNs, o.values, o.weights = append(o.atNs, s.atNs[i]), append(o.values, v), append(o.weights, s.weights[i])
+			o.AtNs, o.Values, o.Weights = append(o.AtNs, s.AtNs[i]), append(o.Values, v), append(o.Weights, s.Weights[i])
 		}
 	}
 	return o
@@ -300,17 +301,17 @@ func (s *series) only(is func(float64) bool) *series {
 type gpmMeans struct{ sm, occupancy, tensor, dram, arithmetic float64 }
 
 // means returns the averages of a GPU that was busy enough for the others to mean something.
-func (s *survey) means(device int32) (m gpmMeans, samples *series) {
+func (s *survey) means(device int32) (m gpmMeans, samples *metricpkg.Series) {
 	of := func(metric string) float64 {
 		if one := s.enough(device, metric); one != nil {
-			return one.mean()
+			return one.Mean()
 		}
 		return -1
 	}
-	if samples = s.enough(device, catalog.MetricSMActive); samples == nil || len(s.devices[device]) == 0 || samples.mean() < lowActivity {
+	if samples = s.enough(device, catalog.MetricSMActive); samples == nil || len(s.devices[device]) == 0 || samples.Mean() < lowActivity {
 		return m, nil
 	}
-	return gpmMeans{samples.mean(), of(catalog.MetricOccupancy), of(catalog.MetricTensor), of(catalog.MetricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
+	return gpmMeans{samples.Mean(), of(catalog.MetricOccupancy), of(catalog.MetricTensor), of(catalog.MetricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
 }
 
 // text is a GPU's averages in words.
@@ -371,8 +372,8 @@ func (s *survey) gpmHits(severity int, say func(gpmMeans) string) ([]hit, error)
 		}
 		if text := say(m); text != "" {
 			h := s.sampledHit(severity, samples, "%s", text)
-			h.places = []place{{where: s.gpuLabel(device), count: int64(len(samples.values)), ns: units.RoundInt(samples.totalNs()), firstNs: samples.atNs[0],
-				lastNs: samples.atNs[len(samples.atNs)-1], detail: m.text()}}
+			h.places = []place{{where: s.gpuLabel(device), count: int64(len(samples.Values)), ns: units.RoundInt(samples.TotalNs()), firstNs: samples.AtNs[0],
+				lastNs: samples.AtNs[len(samples.AtNs)-1], detail: m.text()}}
 			hits = append(hits, h)
 		}
 	}

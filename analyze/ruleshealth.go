@@ -17,7 +17,7 @@ var ruleGPUHealth = rule{
 func checkGPUHealth(s *survey) ([]hit, error) {
 	var hits []hit
 	used := s.watchedGPUs()
-	for _, device := range s.gpu.sorted() {
+	for _, device := range s.gpu.Sorted() {
 		hits = append(hits, s.healthHits(device, slices.Contains(used, device))...)
 	}
 	return hits, nil
@@ -28,7 +28,7 @@ func (s *survey) healthHits(device int32, used bool) (hits []hit) {
 	for _, severity := range []int{aProblem, aNotice} {
 		h := hit{severity: severity, level: confidenceHigh} // the GPU counts these itself
 		var said, actions []string
-		for _, state := range s.gpu.health(device) {
+		for _, state := range gpuHealthOf(s.gpu, device) {
 			if state.level != severity || severity == aNotice && !used {
 				continue
 			}

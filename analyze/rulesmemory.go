@@ -46,7 +46,7 @@ func checkGrowing(s *survey) ([]hit, error) {
 	}
 	var soonest any
 	for device, growth := range onDevice {
-		if in := s.t.oomIn(device, growth, s.leaks.window.ToNs); in != nil && (soonest == nil || in.(int64) < soonest.(int64)) {
+		if in := oomIn(s.t, device, growth, s.leaks.window.ToNs); in != nil && (soonest == nil || in.(int64) < soonest.(int64)) {
 			soonest = in
 		}
 	}
@@ -115,8 +115,8 @@ func checkAllocLoop(s *survey) ([]hit, error) {
 			continue
 		}
 		pairs += l.pairs
-		h.places = append(h.places, place{where: s.t.siteLabel(l.origin), stack: s.t.origins.List[l.origin].Stack, count: l.pairs, bytes: l.bytes, firstNs: l.firstNs, lastNs: l.lastNs,
-			detail: fmt.Sprintf("%s, freed within a second, %s times a second", s.t.origins.Name(l.origin), units.RateText(perSec))})
+		h.places = append(h.places, place{where: s.t.SiteLabel(l.origin), stack: s.t.Origins.List[l.origin].Stack, count: l.pairs, bytes: l.bytes, firstNs: l.firstNs, lastNs: l.lastNs,
+			detail: fmt.Sprintf("%s, freed within a second, %s times a second", s.t.Origins.Name(l.origin), units.RateText(perSec))})
 	}
 	if len(h.places) == 0 {
 		return nil, nil
@@ -186,7 +186,7 @@ func (s *survey) oomHit(order []int) hit {
 	h := hit{severity: aNotice, advice: s.scenes[order[0]].advice(first), level: first.confidence, reasons: first.reasons}
 	for _, i := range order {
 		sc := s.scenes[i]
-		h.places = append(h.places, place{where: s.t.siteLabel(sc.origin), stack: s.t.origins.List[sc.origin].Stack, count: int64(1), bytes: sc.requested, firstNs: sc.atNs, lastNs: sc.atNs,
+		h.places = append(h.places, place{where: s.t.SiteLabel(sc.origin), stack: s.t.Origins.List[sc.origin].Stack, count: int64(1), bytes: sc.requested, firstNs: sc.atNs, lastNs: sc.atNs,
 			detail: fmt.Sprintf("%s, then %s: %s", s.causes[i].name(), sc.outcome, s.causes[i].because)})
 	}
 	return h
@@ -262,10 +262,10 @@ func checkAllocRetry(s *survey) ([]hit, error) {
 	}
 	found := make(map[request]*place)
 	for _, f := range s.failures {
-		key := request{s.t.siteLabel(f.origin), f.requested}
+		key := request{s.t.SiteLabel(f.origin), f.requested}
 		p := found[key]
 		if p == nil {
-			p = &place{where: key.site, stack: s.t.origins.List[f.origin].Stack, count: int64(0), bytes: f.requested, firstNs: f.atNs}
+			p = &place{where: key.site, stack: s.t.Origins.List[f.origin].Stack, count: int64(0), bytes: f.requested, firstNs: f.atNs}
 			found[key] = p
 		}
 		p.count = p.count.(int64) + 1
@@ -297,20 +297,20 @@ var ruleMemoryFull = rule{
 func checkMemoryFull(s *survey) ([]hit, error) {
 	var hits []hit
 	for _, device := range s.watchedGPUs() {
-		used, total := s.gpu.memoryOf(device)
+		used, total := memoryOf(s.gpu, device)
 		if used == nil {
 			continue
 		}
 		high := func(v float64) bool { return v > fullMemoryShare*total }
-		at := slices.IndexFunc(used.values, high)
+		at := slices.IndexFunc(used.Values, high)
 		if at < 0 {
 			continue
 		}
-		most := units.RoundInt(slices.Max(used.values))
+		most := units.RoundInt(slices.Max(used.Values))
 		h := s.newHit(aNotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
 		h.reasons, h.level = nil, confidenceHigh // NVML loses no calls
-		h.places = []place{{where: s.gpuLabel(device), count: int64(len(used.values)), ns: units.RoundInt(used.share(high) / 100 * used.totalNs()), bytes: most, firstNs: used.atNs[at],
-			lastNs: used.atNs[lastIndex(used.values, high)], detail: fmt.Sprintf("more than 95%% in use %.1f%% of the time", used.share(high))}}
+		h.places = []place{{where: s.gpuLabel(device), count: int64(len(used.Values)), ns: units.RoundInt(used.Share(high) / 100 * used.TotalNs()), bytes: most, firstNs: used.AtNs[at],
+			lastNs: used.AtNs[lastIndex(used.Values, high)], detail: fmt.Sprintf("more than 95%% in use %.1f%% of the time", used.Share(high))}}
 		hits = append(hits, h)
 	}
 	return hits, nil

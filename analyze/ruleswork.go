@@ -37,7 +37,7 @@ func checkPageable(s *survey) ([]hit, error) {
 		if blocks {
 			detail += fmt.Sprintf("; %s of %s of 1 MiB and more returned no sooner than the data was there", units.Count(c.stuck), units.Count(c.telling))
 		}
-		h.places = append(h.places, place{where: s.copies.names.List[key.site], stack: c.stack, count: c.unpinned, ns: c.unpinnedNs, bytes: c.unpinnedBytes,
+		h.places = append(h.places, place{where: s.copies.Names.List[key.site], stack: c.stack, count: c.unpinned, ns: c.unpinnedNs, bytes: c.unpinnedBytes,
 			firstNs: c.firstNs, lastNs: c.lastNs, detail: detail})
 	}
 	if len(h.places) == 0 {
@@ -68,8 +68,8 @@ func checkSmallCopies(s *survey) ([]hit, error) {
 	var copies, bursts int64
 	for key, b := range s.copies.bursts {
 		copies, bursts = copies+b.copies, bursts+b.bursts
-		h.places = append(h.places, place{where: s.copies.names.List[key.site], stack: b.stack, count: b.copies, firstNs: b.firstNs, lastNs: b.lastNs,
-			detail: fmt.Sprintf("%s, the largest of %s, by thread %s", units.Plural(b.bursts, "burst"), units.Count(b.most), s.t.threadLabel(key.thread))})
+		h.places = append(h.places, place{where: s.copies.Names.List[key.site], stack: b.stack, count: b.copies, firstNs: b.firstNs, lastNs: b.lastNs,
+			detail: fmt.Sprintf("%s, the largest of %s, by thread %s", units.Plural(b.bursts, "burst"), units.Count(b.most), s.t.ThreadLabel(key.thread))})
 	}
 	if copies < burstsWorth {
 		return nil, nil
@@ -102,8 +102,8 @@ func checkSyncLoop(s *survey) ([]hit, error) {
 			continue
 		}
 		waits += w.loopWaits
-		h.places = append(h.places, place{where: s.waits.names.List[key.site], stack: w.stack, count: w.loopWaits, ns: w.took.Total(), firstNs: w.firstNs, lastNs: w.lastNs,
-			detail: fmt.Sprintf("%s, %s a second, %s on average", s.waits.names.List[key.name], units.RateText(float64(w.loopWaits)/(float64(max(1, span))/1e9)), UnitNs.text(w.took.Avg()))})
+		h.places = append(h.places, place{where: s.waits.Names.List[key.site], stack: w.stack, count: w.loopWaits, ns: w.took.Total(), firstNs: w.firstNs, lastNs: w.lastNs,
+			detail: fmt.Sprintf("%s, %s a second, %s on average", s.waits.Names.List[key.name], units.RateText(float64(w.loopWaits)/(float64(max(1, span))/1e9)), UnitNs.text(w.took.Avg()))})
 	}
 	if len(h.places) == 0 {
 		return nil, nil
@@ -223,12 +223,12 @@ func (s *survey) notBusy(track gapTrack, h *hit) (text string, bound bool) {
 	if pct >= noWaiting {
 		return "", false
 	}
-	if index, ok := s.t.facts.nvmlDevice(track.pid, track.device); ok {
+	if index, ok := s.t.Facts.NVMLDevice(track.pid, track.device); ok {
 		if samples := s.enough(index, catalog.MetricSMActive); samples != nil {
-			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.mean()), samples.mean() < lowActivity
+			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowActivity
 		}
 		if samples := s.enough(index, catalog.MetricGPUBusy); samples != nil {
-			return fmt.Sprintf("while a kernel runs %.0f%% of the time", samples.mean()), samples.mean() < lowActivity
+			return fmt.Sprintf("while a kernel runs %.0f%% of the time", samples.Mean()), samples.Mean() < lowActivity
 		}
 	}
 	h.lower(confidenceLow, "there are no samples of this GPU: it is not known how busy it was")

@@ -80,7 +80,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 			goldens(t, r, "sampled.kernels", 110)
 		}
 	}
-	summary, err := tl.Summary(query.Options{})
+	summary, err := Summary(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +88,14 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		t.Errorf("summary: kernels %s", got)
 	}
 	var trace bytes.Buffer
-	if _, err := tl.Perfetto(&trace, PerfettoOptions{}); err != nil || !bytes.Contains(trace.Bytes(), []byte("launches not recorded (--max-overhead)")) {
+	if _, err := Perfetto(tl, &trace, PerfettoOptions{}); err != nil || !bytes.Contains(trace.Bytes(), []byte("launches not recorded (--max-overhead)")) {
 		t.Errorf("the trace does not say it, %v", err)
 	}
 }
 
 // Where everything is recorded, reports are as they were.
 func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
-	r, err := working(t).timeline().Kernels(query.Options{})
+	r, err := Kernels(working(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +121,11 @@ func TestWeightsOfLaunches(t *testing.T) {
 		tp := newTape(t)
 		tp.leftOut(c.times...)
 		tl := tp.timeline()
-		w := tl.launchWeights(query.Window{FromNs: epoch + c.window.from, ToNs: epoch + c.window.to})
+		w := tl.LaunchWeights(query.Window{FromNs: epoch + c.window.from, ToNs: epoch + c.window.to})
 		var got []string
 		for s := int64(5); s < 60 && w != nil; s += 10 {
 			ns := epoch + s*second
-			if tl.blindNs(ns, ns+1) > 0 && name != "all of it" {
+			if tl.GapNs(ns, ns+1) > 0 && name != "all of it" {
 				got = append(got, "-")
 				continue
 			}
@@ -156,7 +156,7 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 		}
 	}
 	tp.leftOut(left{10 * second, 19 * second})
-	r, err := tp.timeline().Kernels(query.Options{})
+	r, err := Kernels(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 		tp.launched(ns*second, 10*us, "gemm", 7, 1)
 	}
 	tp.leftOut(left{2*second + 500*ms, 11*second + 500*ms})
-	r, err := tp.timeline().Gaps(GapOptions{MinGapNs: 1500 * ms})
+	r, err := Gaps(tp.timeline(), GapOptions{MinGapNs: 1500 * ms})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
@@ -102,10 +103,10 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *tape {
 }
 
 // stack returns the frames of stack 1 as text.
-func stackText(tl *Timeline) []string {
+func stackText(tl *timeline.Timeline) []string {
 	var list []string
-	for _, id := range tl.stacks.Stacks[1] {
-		f := &tl.stacks.Frames[id]
+	for _, id := range tl.Stacks.Stacks[1] {
+		f := &tl.Stacks.Frames[id]
 		list = append(list, fmt.Sprintf("%s %s:%d", query.FrameName(f), filepath.Base(f.File), f.Line))
 	}
 	return list
@@ -159,9 +160,9 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 }
 
 // checkSourceReports checks that reports show the place of the call.
-func checkSourceReports(t *testing.T, tl *Timeline, function string, depth int, place string) {
+func checkSourceReports(t *testing.T, tl *timeline.Timeline, function string, depth int, place string) {
 	t.Helper()
-	r, err := tl.Leaks(query.Options{})
+	r, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func checkSourceReports(t *testing.T, tl *Timeline, function string, depth int, 
 	if site := row.Cells[len(row.Cells)-1]; site != fmt.Sprintf("%s (%s)", function, place) {
 		t.Errorf("site %q, want %s (%s)", site, function, place)
 	}
-	prof, _, _, err := tl.HeapProfile(query.Options{})
+	prof, _, _, err := HeapProfile(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -17,7 +19,7 @@ import (
 // stackUse counts calls by the stack they came from and by what is known of it. It
 // holds a number per distinct stack and status, however many calls there are.
 type stackUse struct {
-	*callUse
+	*callspkg.Counter
 	counts   map[stackState]int64
 	all      int64 // calls counted
 	statuses origin.Names
@@ -31,37 +33,37 @@ type stackState struct{ stack, status int32 }
 
 // Stacks reports which stacks calls came from, how often, and how well they are known.
 // It returns a *SortError for a column that there is not.
-func (t *Timeline) Stacks(opt query.Options) (*Report, error) {
-	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
+func Stacks(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
-	u := &stackUse{callUse: t.newCallUse(&opt.Filter), counts: make(map[stackState]int64)}
+	u := &stackUse{Counter: callspkg.NewCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
 	if err := u.scan(); err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "stacks", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
-	if u.all == 0 && t.scan.events > 0 {
-		r.NoMatch = u.seen.Explain(&opt.Filter)
+	r := &Report{Command: "stacks", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
+	if u.all == 0 && t.Scan.Events > 0 {
+		r.NoMatch = u.Seen.Explain(&opt.Filter)
 	}
 	table, err := u.table(&opt)
 	if err != nil {
 		return nil, err
 	}
 	r.Totals = u.totals()
-	sum := t.facts.inferred()
+	sum := t.Facts.Inferred()
 	r.Facts = fill(stackFacts, sampling.InferenceText(&sum, u.with(format.StackInferred) > 0))
-	r.Tables = []Table{u.stateTable(), t.facts.inferenceTable(), u.endTable(), table}
+	r.Tables = []Table{u.stateTable(), inferenceTable(&t.Facts), u.endTable(), table}
 	return r, nil
 }
 
 // scan reads all calls, of memory and others.
 func (u *stackUse) scan() error {
-	for _, spans := range [][]span{u.t.memory, u.t.calls} {
+	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
-			u.group(s.group)
-			if err := s.group.Err(); err != nil {
-				return u.t.wrap(err)
+			u.group(s.Group)
+			if err := s.Group.Err(); err != nil {
+				return u.T.Wrap(err)
 			}
 		}
 	}
@@ -69,18 +71,18 @@ func (u *stackUse) scan() error {
 }
 
 func (u *stackUse) group(g *format.Group) {
-	u.kind, u.kernel = g.StringsInto("kind", u.kind), g.StringsInto("kernel", u.kernel)
-	u.start, u.stack = g.Int64("start_ns", u.start), g.Int32("stack_id", u.stack)
+	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), g.StringsInto("kernel", u.Kernel)
+	u.Start, u.stack = g.Int64("start_ns", u.Start), g.Int32("stack_id", u.stack)
 	u.status = g.StringsInto("stack_status", u.status)
 	statuses := make([]int32, len(u.status.Dict))
 	for i, s := range u.status.Dict {
 		statuses[i] = u.statuses.ID(cmp.Or(s, format.StackNone))
 	}
-	pass := u.passes(g, u.kind, u.kernel)
+	pass := u.Passes(g, u.Kind, u.Kernel)
 	var last stackState
 	var run int64 // calls of the same state in a row
-	for i, start := range u.start {
-		if start < u.window.FromNs || start > u.window.ToNs || !pass(i) {
+	for i, start := range u.Start {
+		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
 		state := stackState{u.stack[i], statuses[u.status.Index[i]]}
@@ -176,7 +178,7 @@ func (u *stackUse) table(opt *query.Options) (Table, error) {
 		row := u.row(id, counts[id])
 		table.Rows = append(table.Rows, row)
 		inferred = inferred || counts[id].inferred > 0
-		truncated = truncated || u.t.stacks.About[id].Reason != ""
+		truncated = truncated || u.T.Stacks.About[id].Reason != ""
 	}
 	if !inferred {
 		hide(table.Columns, "inferred_calls")
@@ -185,30 +187,30 @@ func (u *stackUse) table(opt *query.Options) (Table, error) {
 		hide(table.Columns, "reason")
 	}
 	slices.SortStableFunc(table.Rows, func(a, b Row) int { return compareCells(a.Cells[0], b.Cells[0]) })
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	if err := table.arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	u.t.addStacks(&table, opt)
+	addStacks(u.T, &table, opt)
 	return table, nil
 }
 
 func (u *stackUse) row(id int32, c *stackCount) Row {
-	about, found := u.t.stacks.About[id]
+	about, found := u.T.Stacks.About[id]
 	row := Row{stack: id}
 	if !found {
-		row.Cells = []any{c.calls, units.Percent(c.calls, u.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, noStack}
+		row.Cells = []any{c.calls, units.Percent(c.calls, u.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, timeline.NoStack}
 		return row
 	}
 	if about.Reason != "" {
 		row.Evidence = "truncated: " + stateMeaning(format.StackTruncated, about.Reason)
 	}
 	var call any
-	frames := u.t.stacks.Stacks[id]
+	frames := u.T.Stacks.Stacks[id]
 	if len(frames) > 0 {
-		call = query.FrameName(&u.t.stacks.Frames[frames[0]])
+		call = query.FrameName(&u.T.Stacks.Frames[frames[0]])
 	}
-	row.Cells = []any{c.calls, units.Percent(c.calls, u.all), about.Status, units.Known(about.Reason), c.inferred, c.nested, int64(len(frames)), int64(about.Pid), int64(id), call, u.t.siteOf(id)}
+	row.Cells = []any{c.calls, units.Percent(c.calls, u.all), about.Status, units.Known(about.Reason), c.inferred, c.nested, int64(len(frames)), int64(about.Pid), int64(id), call, u.T.SiteOf(id)}
 	return row
 }
 
@@ -286,7 +288,7 @@ func (u *stackUse) reason(s stackState) string {
 	if u.statuses.List[s.status] != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(u.t.stacks.About[s.stack].Reason, format.WhyOther)
+	return cmp.Or(u.T.Stacks.About[s.stack].Reason, format.WhyOther)
 }
 
 // stateTable has a row per state of calls' stacks.
@@ -330,7 +332,7 @@ const endRows = 5
 func (u *stackUse) endTable() Table {
 	groups := u.grouped(func(s stackState) (stackGroup, bool) {
 		reason := u.reason(s)
-		return stackGroup{stackTableEndsIn(&u.t.stacks, s.stack), reason}, reason != ""
+		return stackGroup{endsIn(&u.T.Stacks, s.stack), reason}, reason != ""
 	})
 	table := Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Aside: true}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
@@ -347,12 +349,12 @@ func (u *stackUse) endTable() Table {
 	return table
 }
 
-// stackTableEndsIn returns where the outermost frame of a stack lies that lies anywhere.
-func stackTableEndsIn(s *stackpkg.Table, stack int32) string {
+// endsIn returns where the outermost frame of a stack lies that lies anywhere.
+func endsIn(s *stackpkg.Table, stack int32) string {
 	for _, id := range slices.Backward(s.Stacks[stack]) {
 		if f := &s.Frames[id]; f.Module != "" || f.File != "" {
 			return cmp.Or(f.Module, f.File)
 		}
 	}
-	return noStack
+	return timeline.NoStack
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -62,7 +63,7 @@ func pytorch(t testing.TB) *tape {
 }
 
 func TestStacksLookAsBefore(t *testing.T) {
-	r, err := pytorch(t).timeline().Stacks(query.Options{Top: 6, MaxFrames: 8})
+	r, err := Stacks(pytorch(t).timeline(), query.Options{Top: 6, MaxFrames: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +74,9 @@ func TestStacksLookAsBefore(t *testing.T) {
 }
 
 // stackCalls returns the column of calls by stack.
-func stackCalls(t *testing.T, tl *Timeline, opt query.Options) string {
+func stackCalls(t *testing.T, tl *timeline.Timeline, opt query.Options) string {
 	t.Helper()
-	r, err := tl.Stacks(opt)
+	r, err := Stacks(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,17 +106,17 @@ func TestStacksFollowTheFilters(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if r, err := tl.Stacks(query.Options{Filter: query.Filter{Pids: []int32{7}}}); err != nil || r.NoMatch == nil {
+	if r, err := Stacks(tl, query.Options{Filter: query.Filter{Pids: []int32{7}}}); err != nil || r.NoMatch == nil {
 		t.Errorf("a filter that matches nothing: %v, %+v", err, r.NoMatch)
 	}
-	if _, err := tl.Stacks(query.Options{Sort: "colour"}); err == nil {
+	if _, err := Stacks(tl, query.Options{Sort: "colour"}); err == nil {
 		t.Error("sorted by colour")
 	}
 }
 
 func TestStackCountsAddUp(t *testing.T) {
 	tl := pytorch(t).timeline()
-	r, err := tl.Stacks(query.Options{})
+	r, err := Stacks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +136,8 @@ func TestStackCountsAddUp(t *testing.T) {
 		calls += float64(row.Cells[2].(int64))
 		share += row.Cells[3].(float64)
 	}
-	if all := number("calls"); sum != all || calls != all || all != float64(tl.scan.events) || share < 99.99 || share > 100.01 {
-		t.Errorf("%v calls, by totals %v, by states %v (%v%%), recorded %d", all, sum, calls, share, tl.scan.events)
+	if all := number("calls"); sum != all || calls != all || all != float64(tl.Scan.Events) || share < 99.99 || share > 100.01 {
+		t.Errorf("%v calls, by totals %v, by states %v (%v%%), recorded %d", all, sum, calls, share, tl.Scan.Events)
 	}
 	// Of 1083 calls 20 are nested and have no stack of their own.
 	for name, want := range map[string]float64{"stacks_inferred_pct": 100 * 936 / 1063., "stacks_truncated_pct": 100 * 40 / 1063., "stacks_none_pct": 100 / 1063.,
@@ -176,7 +177,7 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		for _, text := range c.notes {
 			tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
 		}
-		r, err := tp.timeline().Summary(query.Options{})
+		r, err := Summary(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +197,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
-	r, err := tp.timeline().Stacks(query.Options{})
+	r, err := Stacks(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	if want := fmt.Sprintf(`[{"list":"%s"}]`, stackCalls(t, tl, query.Options{})); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)
 	}
-	r, err := tl.Stacks(query.Options{})
+	r, err := Stacks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -51,39 +53,39 @@ var findingColumns = []Column{
 const summaryTop = 3
 
 // Summary reports what a recording holds and what stands out in it.
-func (t *Timeline) Summary(opt query.Options) (*Report, error) {
-	s, err := t.newSurvey(&opt)
+func Summary(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	s, err := newSurvey(t, &opt)
 	if err != nil {
 		return nil, err
 	}
 	leaks, calls := s.leaks, s.calls
-	use := t.newMemoryUse(&opt.Filter)
-	allocators := t.newAllocatorUse(&opt.Filter, leaks.window)
+	use := newMemoryUse(t, &opt.Filter)
+	allocators := newAllocatorUse(t, &opt.Filter, leaks.window)
 	if err := s.run(func(c *ledger.Change) { use.consume(c) }, allocators.watch); err != nil {
 		return nil, err
 	}
-	checked := t.checkable(rules())
+	checked := checkable(t, rules())
 	hits, err := s.check(checked)
 	if err != nil {
 		return nil, err
 	}
 	p, rows := s.program, s.verdicts
-	r := &Report{Command: "summary", Window: calls.window, Quality: s.quality}
-	r.Notes = append(slices.Clone(t.facts.notes), r.Quality.notes()...)
-	if len(calls.calls) == 0 && t.scan.events > 0 {
-		r.NoMatch = calls.seen.Explain(&opt.Filter)
+	r := &Report{Command: "summary", Window: calls.Window, Quality: s.quality}
+	r.Notes = append(slices.Clone(t.Facts.Notes), r.Quality.notes()...)
+	if len(calls.Calls) == 0 && t.Scan.Events > 0 {
+		r.NoMatch = calls.Seen.Explain(&opt.Filter)
 	}
-	r.Facts = append(t.summaryFacts(calls, p.driver, len(checked), hits), allocators.facts(p.allocators)...)
+	r.Facts = append(newSummaryFacts(t, calls, p.Driver, len(checked), hits), allocators.facts(p.Allocators)...)
 	r.Totals = leaks.totals(rows)
-	leakTable := t.leakTable(leaks, rows, &r.Quality, false)
-	callTable, kernelTable := calls.callTable(), calls.kernelTable()
+	leakTable := newLeakTable(t, leaks, rows, &r.Quality, false)
+	callTable, kernelTable := newCallTable(calls), newKernelTable(calls)
 	for table, top := range map[*Table]int{&leakTable: summaryTop, &callTable: summaryRows(opt.Top), &kernelTable: summaryRows(opt.Top)} {
 		if err := table.arrange("", top); err != nil {
 			return nil, err
 		}
 	}
-	r.Tables = []Table{shortHits(hits), t.findings(r, hits), use.table(), allocators.table(p.allocators), t.poolTable(r.Window, &opt.Filter), leakTable, callTable, kernelTable}
-	processes := t.processTable(&opt.Filter)
+	r.Tables = []Table{shortHits(hits), findings(t, r, hits), use.table(), allocators.table(p.Allocators), poolTable(t, r.Window, &opt.Filter), leakTable, callTable, kernelTable}
+	processes := newIdentityTable(t, &opt.Filter)
 	if err := processes.arrange("", summaryRows(opt.Top)); err != nil {
 		return nil, err
 	}
@@ -104,22 +106,22 @@ func summaryRows(top int) int {
 	return min(top, 10)
 }
 
-func (t *Timeline) summaryFacts(calls *callUse, l *ledger.Ledger, rulesChecked int, hits []hit) []Fact {
-	m := &t.rec.Meta
+func newSummaryFacts(t *timeline.Timeline, calls *callspkg.Counter, l *ledger.Ledger, rulesChecked int, hits []hit) []Fact {
+	m := &t.Rec.Meta
 	w := t.Recording()
 	var processes, devices []string
-	for _, pid := range slices.Sorted(maps.Keys(t.facts.processes)) {
-		name := t.pidLabel(pid)
-		for _, d := range t.facts.processes[pid].Devices {
-			if m, index, ok := t.facts.migOf(pid, d.Ordinal); ok {
-				name += " on " + t.facts.migLabel(m, index)
+	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
+		name := t.PidLabel(pid)
+		for _, d := range t.Facts.Processes[pid].Devices {
+			if m, index, ok := t.Facts.MIGOf(pid, d.Ordinal); ok {
+				name += " on " + t.Facts.MIGLabel(m, index)
 			}
 		}
 		processes = append(processes, name)
 	}
-	for _, d := range slices.Sorted(maps.Keys(t.facts.devices)) {
-		label := t.deviceLabel(d)
-		if parts := t.facts.migNames(d); parts != "" {
+	for _, d := range slices.Sorted(maps.Keys(t.Facts.Devices)) {
+		label := t.DeviceLabel(d)
+		if parts := t.Facts.MIGNames(d); parts != "" {
 			label += " (MIG: " + parts + ")"
 		}
 		devices = append(devices, label)
@@ -128,15 +130,15 @@ func (t *Timeline) summaryFacts(calls *callUse, l *ledger.Ledger, rulesChecked i
 	if m.CUDAVersion != "" {
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
-	sum, work, borrowed := calls.total(), &calls.work, l.BorrowTotals()
+	sum, work, borrowed := calls.Total(), &calls.Work, l.BorrowTotals()
 	counted, checked := ruleTotals(hits), ""
 	if len(hits) == 0 {
 		checked = fmt.Sprintf("none of %d found anything", rulesChecked)
 	}
 	return fill(summaryFacts, strings.Join(processes, ", "), strings.Join(devices, ", "), m.Host, driver,
 		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),
-		sum.errors, sum.open, calls.outOfMemory, t.xidsIn(calls.window),
-		work.String(), work.run(), work.launched, work.captured, work.graphLaunches, work.graphKernels,
+		sum.Errors, sum.Open, calls.OutOfMemory, xidsIn(t, calls.Window),
+		work.String(), work.Run(), work.Launched, work.Captured, work.GraphLaunches, work.GraphKernels,
 		l.BorrowedText(), borrowed.Opened, borrowed.Opened-borrowed.Returned, borrowed.Bytes,
 		graphText(&l.Counts), l.Counts.GraphAllocs, l.Counts.GraphBytes, checked, counted[1].Value, counted[2].Value)
 }
@@ -148,10 +150,10 @@ func graphText(c *ledger.Counts) string {
 	return fmt.Sprintf("%s in graphs, %s; not in live bytes", units.Plural(c.GraphAllocs, "allocation"), units.Bytes(c.GraphBytes))
 }
 
-func (t *Timeline) xidsIn(w query.Window) int64 {
+func xidsIn(t *timeline.Timeline, w query.Window) int64 {
 	var n int64
-	for _, x := range t.facts.xids {
-		if x.atNs >= w.FromNs && x.atNs <= w.ToNs {
+	for _, x := range t.Facts.Xids {
+		if x.AtNs >= w.FromNs && x.AtNs <= w.ToNs {
 			n++
 		}
 	}
@@ -159,7 +161,7 @@ func (t *Timeline) xidsIn(w query.Window) int64 {
 }
 
 // findings lists what else a reader should know at first: what no rule has found.
-func (t *Timeline) findings(r *Report, hits []hit) Table {
+func findings(t *timeline.Timeline, r *Report, hits []hit) Table {
 	table := Table{Name: "findings", Title: "findings", Columns: findingColumns}
 	found := func(r *rule) bool { return slices.ContainsFunc(hits, func(h hit) bool { return h.rule == r }) }
 	add := func(next, format string, args ...any) {
@@ -178,7 +180,7 @@ func (t *Timeline) findings(r *Report, hits []hit) Table {
 	if n := r.Quality.LostEvents; n > 0 {
 		add("", "%s lost: numbers are too low by that", units.Plural(n, "call"))
 	}
-	if d := t.rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
+	if d := t.Rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
 		add("", "the wall clock was set by %s during the recording", units.Duration(d))
 	}
 	return table

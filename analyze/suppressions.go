@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // suppressor applies suppressions to the stacks of one recording, and counts what they
 // hid. A nil suppressor suppresses nothing.
 type suppressor struct {
-	t       *Timeline
+	t       *timeline.Timeline
 	list    []query.Suppression
 	byStack map[int32]int32 // 1 + the suppression that matches; 0: none
 	bySite  map[string]int32
@@ -21,7 +22,7 @@ type suppressor struct {
 // suppressedMemory is live memory that a suppression hid.
 type suppressedMemory struct{ count, bytes int64 }
 
-func (t *Timeline) newSuppressor(s *query.Suppressions) *suppressor {
+func newSuppressor(t *timeline.Timeline, s *query.Suppressions) *suppressor {
 	if s == nil || len(s.Patterns) == 0 {
 		return nil
 	}
@@ -34,13 +35,13 @@ func (s *suppressor) of(origin int32) (int, bool) {
 	if s == nil {
 		return 0, false
 	}
-	stack := s.t.origins.List[origin].Stack
+	stack := s.t.Origins.List[origin].Stack
 	if stack == 0 {
-		return s.ofSite(s.t.siteLabel(origin))
+		return s.ofSite(s.t.SiteLabel(origin))
 	}
 	known, ok := s.byStack[stack]
 	if !ok {
-		known = s.ofFrames(s.t.stacks.Stacks[stack])
+		known = s.ofFrames(s.t.Stacks.Stacks[stack])
 		s.byStack[stack] = known
 	}
 	return int(known) - 1, known > 0
@@ -48,7 +49,7 @@ func (s *suppressor) of(origin int32) (int, bool) {
 
 func (s *suppressor) ofFrames(stack []int32) int32 {
 	for i := range s.list {
-		if slices.ContainsFunc(stack, func(id int32) bool { return s.list[i].MatchesFrame(&s.t.stacks.Frames[id]) }) {
+		if slices.ContainsFunc(stack, func(id int32) bool { return s.list[i].MatchesFrame(&s.t.Stacks.Frames[id]) }) {
 			return int32(i) + 1
 		}
 	}

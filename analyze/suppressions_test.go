@@ -90,7 +90,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		"what was freed is not listed": {"leak:^load_weights$\nleak:evaluate", "8 4294967296 ^load_weights$", 1},
 	} {
 		tl := training(t).timeline()
-		r, err := tl.Leaks(query.Options{Suppressions: parsedSuppressions(t, c.lines)})
+		r, err := Leaks(tl, query.Options{Suppressions: parsedSuppressions(t, c.lines)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	}
 	tp.exit(42, 20*second)
 	tl := tp.timeline()
-	r, err := tl.Leaks(query.Options{Suppressions: parsedSuppressions(t, "leak:^fill$\nleak:b.py")})
+	r, err := Leaks(tl, query.Options{Suppressions: parsedSuppressions(t, "leak:^fill$\nleak:b.py")})
 	if err != nil {
 		t.Fatal(err)
 	}

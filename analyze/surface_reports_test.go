@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -79,7 +81,7 @@ func surface(t *testing.T) *tape {
 		info := in(tp.api("cuMemGetInfo_v2", begin+7*ms, 0, 0), 0xd0, 0)
 		info.Bytes, info.Value = 100<<30-i*page, float64(140<<30)
 		pool := in(tp.api("cuMemPoolGetAttribute", begin+8*ms, 0xf00, 0), 0xd0, 0)
-		pool.Bytes, pool.Value = 64*mib, poolReservedCurrent
+		pool.Bytes, pool.Value = 64*mib, timeline.PoolReservedCurrent
 	}
 	in(at(tp.memory(format.KindAlloc, format.MemoryRegistered, 30*second, 0x550000000000, 32*mib), 2, "Staging::Staging (staging.cc:5)"), 0xd0, 0)
 	in(at(tp.memory(format.KindAlloc, format.MemoryArray, 31*second, 0x551000000000, 4*mib), 2, "Staging::Staging (staging.cc:5)"), 0xd0, 0)
@@ -93,7 +95,7 @@ func surface(t *testing.T) *tape {
 
 func TestReportsOfTheWholeSurface(t *testing.T) {
 	tl := surface(t).timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": tl.Leaks, "summary": tl.Summary} {
+	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +129,7 @@ func TestReportsOfTheWholeSurface(t *testing.T) {
 func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 	tl := training(t).timeline()
 	show := func(opt query.Options) string {
-		r, err := tl.Leaks(opt)
+		r, err := Leaks(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,11 +150,11 @@ func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 }
 
 func TestShortKernelNamesAreDifferent(t *testing.T) {
-	stats := make(map[string]*callStats)
+	stats := make(map[string]*calls.Stats)
 	for _, name := range []string{"k<A<long long, double>>", "k<A<int, float, int>>", "k<A<int, float, long>>", "k<B<int>>", "k<B<long>>", "gemm"} {
-		stats[name] = new(callStats)
+		stats[name] = new(calls.Stats)
 	}
-	got := shortKernels(stats)
+	got := calls.ShortKernels(stats)
 	want := map[string]string{"k<A<int, float, int>>": "k<A<...>> #1", "k<A<int, float, long>>": "k<A<...>> #2", "k<A<long long, double>>": "k<A<...>> #3",
 		"k<B<int>>": "k<B<int>>", "k<B<long>>": "k<B<long>>", "gemm": "gemm"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 )
@@ -427,7 +429,7 @@ func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
 			t.Errorf("%s: memory kind %s", c.Name, c.Memory)
 		}
 	}
-	for name := range apiNames {
+	for name := range timeline.APINames {
 		if !slices.ContainsFunc(bpf.Calls, func(c bpf.Call) bool { return c.Name == name }) {
 			t.Errorf("%s is not recorded", name)
 		}
@@ -447,7 +449,7 @@ func TestDeviceOfAContext(t *testing.T) {
 	}
 	in(tp.alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // another process's context
 	tp.create(80, 0x1010, 1).Value = 1
-	s, err := tp.timeline().Memory(0)
+	s, err := state.ReadMemory(tp.timeline(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

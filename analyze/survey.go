@@ -6,8 +6,12 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/hostmem"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -16,19 +20,19 @@ import (
 // survey is a recording looked at for everything at once: what the other reports are made of, gathered in one replay of memory and
 // one reading of all calls beside it. Rules and Summary are made of it.
 type survey struct {
-	t       *Timeline
+	t       *timeline.Timeline
 	filter  *query.Filter
 	window  query.Window
 	quality Quality
 	// consumer, if it is set, gets the changes of the program's memory too, so that who needs the same replay need not run another.
-	consumer func(*programMemory, *ledger.Change)
+	consumer func(*timeline.Program, *ledger.Change)
 
 	// Of the replay: memory as the program sees it.
-	program  *programMemory
+	program  *timeline.Program
 	leaks    *leakScan
 	verdicts []judged // of leaks, the worst first
 	loops    *allocLoops
-	host     *hostBlocks
+	host     *hostmem.Blocks
 	failing  *failureScan
 	failures []*failure // that are looked at
 	scenes   []*scene   // of failures
@@ -36,7 +40,7 @@ type survey struct {
 
 	// Of the calls.
 	columns format.Columns // of the row group that is looked at
-	calls   *callUse
+	calls   *calls.Counter
 	copies  *copyUse
 	waits   *waitUse
 	gaps    *gapUse
@@ -47,16 +51,16 @@ type survey struct {
 	hang    *hangScan
 	states  []processState
 
-	gpu *gpuUse // samples in the window
+	gpu *metric.Devices // samples in the window
 	// working are the samples while the recorded processes launched, for what is no use to know of other times.
-	working *gpuUse
+	working *metric.Devices
 	// devices are the GPUs, as NVML counts, that recorded processes launched on; empty if that is not known.
 	devices map[int32][]gapTrack
 	watched bool // gaps know what was done in them
 }
 
-func (t *Timeline) newSurvey(opt *query.Options) (*survey, error) {
-	leaks, err := t.newLeakScan(opt)
+func newSurvey(t *timeline.Timeline, opt *query.Options) (*survey, error) {
+	leaks, err := newLeakScan(t, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -64,18 +68,18 @@ func (t *Timeline) newSurvey(opt *query.Options) (*survey, error) {
 	// Copies want to know which host memory is pinned. That is known early if allocators' segments are looked for first, and only after
 	// the replay if they are not: then copies are read apart.
 	kinds := []string{format.KindLaunch, format.KindSync, format.KindMemcpy}
-	if len(t.allocations) == 0 {
+	if len(t.Allocations) == 0 {
 		kinds = kinds[:2]
 	}
-	reader := t.newCallReader(f, kinds...)
+	reader := calls.NewReader(t, f, kinds...)
 	copies := reader
-	if len(t.allocations) == 0 {
-		copies = t.newCallReader(f, format.KindMemcpy)
+	if len(t.Allocations) == 0 {
+		copies = calls.NewReader(t, f, format.KindMemcpy)
 	}
-	s := &survey{t: t, filter: f, window: reader.window, leaks: leaks, loops: t.newAllocLoops(f), host: newHostBlocks(), failing: &failureScan{t: t},
-		calls: t.newCallUse(f), waits: newWaitUse(reader, 1), gaps: newGapUse(reader, DefaultMinGapNs, mostGaps),
-		kernels: t.newKernelsUse(f), modules: t.newModuleUse(f), errors: t.newErrorUse(f),
-		hang: t.newHangScan(&HangOptions{Options: *opt, LongNs: DefaultLongNs})}
+	s := &survey{t: t, filter: f, window: reader.Window, leaks: leaks, loops: newAllocLoops(t, f), host: hostmem.New(), failing: &failureScan{t: t},
+		calls: calls.NewCounter(t, f), waits: newWaitUse(reader, 1), gaps: newGapUse(reader, DefaultMinGapNs, mostGaps),
+		kernels: newKernelsUse(t, f), modules: newModuleUse(t, f), errors: newErrorUse(t, f),
+		hang: newHangScan(t, &HangOptions{Options: *opt, LongNs: DefaultLongNs})}
 	s.copies = newCopyUse(copies, s.host)
 	return s, nil
 }
@@ -85,13 +89,13 @@ func (s *survey) run(use func(*ledger.Change), watch caching.Consumer) error {
 	// What runs at a time, on two cores, shares nothing that changes.
 	replay := func() error { return s.replay(use, watch) }
 	var err error
-	if len(s.t.allocations) > 0 {
-		search := func() error { return s.t.findSegments(func(c *ledger.Change) { s.host.note(s.t, c) }) }
-		if err = both(search, s.scanMemory); err == nil {
-			err = both(replay, s.scanCalls)
+	if len(s.t.Allocations) > 0 {
+		search := func() error { return s.t.FindSegments(func(c *ledger.Change) { s.host.Note(s.t, c) }) }
+		if err = timeline.Both(search, s.scanMemory); err == nil {
+			err = timeline.Both(replay, s.scanCalls)
 		}
-	} else if err = both(replay, func() error { return inTurn(s.scanCalls, s.scanMemory) }); err == nil {
-		err = s.copies.each(s.copies.add)
+	} else if err = timeline.Both(replay, func() error { return inTurn(s.scanCalls, s.scanMemory) }); err == nil {
+		err = s.copies.Each(s.copies.add)
 	}
 	if err != nil {
 		return err
@@ -99,14 +103,6 @@ func (s *survey) run(use func(*ledger.Change), watch caching.Consumer) error {
 	s.gaps.finish()
 	s.sample()
 	return inTurn(s.askMemory, s.askFrees, s.askHang)
-}
-
-// both runs two functions at a time.
-func both(a, b func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- a() }()
-	err := b()
-	return cmp.Or(<-done, err)
 }
 
 // inTurn runs functions until one fails.
@@ -120,15 +116,15 @@ func inTurn(list ...func() error) error {
 }
 
 func (s *survey) replay(use func(*ledger.Change), watch caching.Consumer) (err error) {
-	s.program, err = s.t.replayProgram(func(p *programMemory, c *ledger.Change) {
+	s.program, err = s.t.ReplayProgram(func(p *timeline.Program, c *ledger.Change) {
 		s.leaks.consume(p, c)
 		s.loops.consume(p, c)
 		if s.consumer != nil {
 			s.consumer(p, c)
 		}
 	}, func(c *ledger.Change) {
-		if len(s.t.allocations) == 0 {
-			s.host.note(s.t, c)
+		if len(s.t.Allocations) == 0 {
+			s.host.Note(s.t, c)
 		}
 		s.failing.driver(c)
 		if use != nil {
@@ -145,9 +141,9 @@ func (s *survey) replay(use func(*ledger.Change), watch caching.Consumer) (err e
 
 // scanMemory looks through memory calls as calls, in any order.
 func (s *survey) scanMemory() error {
-	for _, sp := range s.t.memory {
+	for _, sp := range s.t.Memory {
 		if err := s.scan(sp).Err(); err != nil {
-			return s.t.wrap(err)
+			return s.t.Wrap(err)
 		}
 	}
 	return nil
@@ -155,7 +151,7 @@ func (s *survey) scanMemory() error {
 
 // scanCalls looks through all other calls: through each row group, and through some calls in order of time.
 func (s *survey) scanCalls() error {
-	return s.waits.eachOf(func(sp span) *format.Group {
+	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
 		g := s.scan(sp)
 		s.kernels.group(g)
 		s.modules.group(g)
@@ -164,19 +160,19 @@ func (s *survey) scanCalls() error {
 }
 
 // scan looks through a row group, and returns it for others who want the same columns.
-func (s *survey) scan(sp span) *format.Group {
-	g := s.columns.Of(sp.group)
-	s.calls.group(g)
+func (s *survey) scan(sp timeline.Span) *format.Group {
+	g := s.columns.Of(sp.Group)
+	s.calls.Group(g)
 	s.errors.group(g)
-	if sp.firstNs <= s.hang.endNs {
-		s.hang.group(g, int32(slices.IndexFunc(s.hang.spans, func(o span) bool { return o.group == sp.group })))
+	if sp.FirstNs <= s.hang.endNs {
+		s.hang.group(g, int32(slices.IndexFunc(s.hang.spans, func(o timeline.Span) bool { return o.Group == sp.Group })))
 	}
 	return g
 }
 
 // ordered takes a call in its turn.
-func (s *survey) ordered(c *callRow) error {
-	switch s.waits.of[c.kind] {
+func (s *survey) ordered(c *calls.Call) error {
+	switch s.waits.Of[c.Kind] {
 	case format.KindLaunch:
 		return s.gaps.add(c)
 	case format.KindMemcpy:
@@ -191,13 +187,13 @@ func (s *survey) sample() {
 	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for track, launches := range s.gaps.tracks {
 		work.FromNs, work.ToNs = min(work.FromNs, launches.firstNs), max(work.ToNs, launches.untilNs)
-		if index, ok := s.t.facts.nvmlDevice(track.pid, track.device); ok && track.device != allDevices {
+		if index, ok := s.t.Facts.NVMLDevice(track.pid, track.device); ok && track.device != allDevices {
 			s.devices[index] = append(s.devices[index], track)
 		}
 	}
-	collected := func(w query.Window) *gpuUse {
-		u := &gpuUse{t: s.t, window: w, filter: s.filter, devices: make(map[int32]map[string]*series)}
-		u.collect()
+	collected := func(w query.Window) *metric.Devices {
+		u := &metric.Devices{T: s.t, Window: w, Filter: s.filter, Devices: make(map[int32]map[string]*metric.Series)}
+		u.Collect()
 		return u
 	}
 	s.gpu, s.working = collected(s.window), collected(work)
@@ -206,15 +202,15 @@ func (s *survey) sample() {
 // askMemory judges what the replay has found.
 func (s *survey) askMemory() error {
 	s.leaks.finish(s.program)
-	s.quality = s.t.programQuality(s.program)
+	s.quality = programQuality(s.t, s.program)
 	s.verdicts = s.leaks.verdicts(&s.quality)
 	all, err := s.failing.finish()
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	s.failures, _, _ = s.t.chooseFailures(all, s.filter)
+	s.failures, _, _ = chooseFailures(s.t, all, s.filter)
 	if len(s.failures) > 0 {
-		if s.scenes, err = s.t.scenes(s.failures); err != nil {
+		if s.scenes, err = readScenes(s.t, s.failures); err != nil {
 			return err
 		}
 		s.causes = judgeScenes(s.scenes, s.program, &s.quality)
@@ -224,7 +220,7 @@ func (s *survey) askMemory() error {
 
 // askFrees classifies the failed frees.
 func (s *survey) askFrees() (err error) {
-	s.frees, err = s.t.invalidFrees(s.errors, &s.quality)
+	s.frees, err = invalidFrees(s.t, s.errors, &s.quality)
 	return err
 }
 

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -25,11 +27,11 @@ const longestWaits = 1000
 
 // waitUse sums up the time that threads wait for the GPU.
 type waitUse struct {
-	*callReader
+	*calls.Reader
 	groups  map[waitKey]*waitStats
-	loops   map[waitLoop]*crowd
+	loops   map[waitLoop]*calls.BurstDetector
 	threads map[origin.Thread]*waitThread
-	longest []callRow // a heap: the shortest is first
+	longest []calls.Call // a heap: the shortest is first
 	keep    int
 }
 
@@ -65,23 +67,23 @@ func (w *waitThread) spanNs() int64 { return max(0, w.last-w.firstNs) }
 
 // Sync reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
 // returns a *SortError for a column that there is not.
-func (t *Timeline) Sync(opt query.Options) (*Report, error) {
-	if err := t.needs("sync"); err != nil {
+func Sync(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	if err := needClasses(t, "sync"); err != nil {
 		return nil, err
 	}
-	u := newWaitUse(t.newCallReader(&opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
-	counts, err := t.countsWhile(func() error { return u.each(u.add) })
+	u := newWaitUse(calls.NewReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
+	counts, err := calls.CountsWhile(t, func() error { return u.Each(u.add) })
 	if err != nil {
 		return nil, err
 	}
 	if err := u.measureThreads(); err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "sync", Window: u.window, Quality: t.quality(counts), Notes: t.facts.notes}
+	r := &Report{Command: "sync", Window: u.Window, Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
 	if r.Facts = fill(waitFacts, ""); len(u.groups) == 0 {
 		r.Facts[0].Value = "no waits in the window"
-		if len(u.seen.Pids) > 0 {
-			r.NoMatch = u.seen.Explain(&opt.Filter)
+		if len(u.Seen.Pids) > 0 {
+			r.NoMatch = u.Seen.Explain(&opt.Filter)
 		}
 	}
 	r.Totals = u.totals()
@@ -93,60 +95,60 @@ func (t *Timeline) Sync(opt query.Options) (*Report, error) {
 	if err := threads.arrange("", opt.Top); err != nil {
 		return nil, err
 	}
-	t.addStacks(&longest, &opt)
+	addStacks(t, &longest, &opt)
 	r.Tables = []Table{table, threads, longest}
 	return r, nil
 }
 
-func newWaitUse(r *callReader, keep int) *waitUse {
-	return &waitUse{callReader: r, groups: make(map[waitKey]*waitStats), loops: make(map[waitLoop]*crowd), threads: make(map[origin.Thread]*waitThread), keep: keep}
+func newWaitUse(r *calls.Reader, keep int) *waitUse {
+	return &waitUse{Reader: r, groups: make(map[waitKey]*waitStats), loops: make(map[waitLoop]*calls.BurstDetector), threads: make(map[origin.Thread]*waitThread), keep: keep}
 }
 
 // add counts a wait.
-func (u *waitUse) add(c *callRow) error {
-	if strings.Contains(u.names.List[c.name], "Query") {
+func (u *waitUse) add(c *calls.Call) error {
+	if strings.Contains(u.Names.List[c.Name], "Query") {
 		return nil
 	}
-	key := waitKey{c.name, c.site}
+	key := waitKey{c.Name, c.Site}
 	s := u.groups[key]
 	if s == nil {
-		s = &waitStats{threads: make(map[origin.Thread]bool), firstNs: c.startNs, stack: c.stack}
+		s = &waitStats{threads: make(map[origin.Thread]bool), firstNs: c.StartNs, stack: c.Stack}
 		u.groups[key] = s
 	}
-	th := u.threads[c.thread()]
+	th := u.threads[c.Thread()]
 	if th == nil {
-		th = &waitThread{firstNs: c.startNs, untilNs: c.startNs}
-		u.threads[c.thread()] = th
+		th = &waitThread{firstNs: c.StartNs, untilNs: c.StartNs}
+		u.threads[c.Thread()] = th
 	}
 	s.waits++
-	s.lastNs = c.startNs
-	s.threads[c.thread()] = true
+	s.lastNs = c.StartNs
+	s.threads[c.Thread()] = true
 	th.waits++
-	if c.nested {
+	if c.Nested {
 		s.nested++
 	}
-	loop := waitLoop{key, c.thread()}
+	loop := waitLoop{key, c.Thread()}
 	if u.loops[loop] == nil {
-		u.loops[loop] = new(crowd)
+		u.loops[loop] = new(calls.BurstDetector)
 	}
-	joined, began := u.loops[loop].add(c.startNs, loopWaits, loopNs)
+	joined, began := u.loops[loop].Add(c.StartNs, loopWaits, loopNs)
 	s.loopWaits += joined
 	if began {
 		s.loops++
 	}
-	if c.flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
-		if c.flags&format.FlagAbandoned != 0 {
+	if c.Flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+		if c.Flags&format.FlagAbandoned != 0 {
 			s.open++
 		}
 		return nil
 	}
-	th.cover(c, u.window)
-	if c.flags&format.FlagOpen != 0 {
+	th.cover(c, u.Window)
+	if c.Flags&format.FlagOpen != 0 {
 		s.open++
-		s.openNs = units.EndOf(s.openNs, c.endNs-c.startNs)
+		s.openNs = units.EndOf(s.openNs, c.EndNs-c.StartNs)
 	} else {
-		s.took.Add(c.endNs - c.startNs)
-		if isError(c.result) {
+		s.took.Add(c.EndNs - c.StartNs)
+		if calls.IsError(c.Result) {
 			s.errors++
 		}
 	}
@@ -155,15 +157,15 @@ func (u *waitUse) add(c *callRow) error {
 }
 
 // cover adds the part of a wait that lies in the window and in no earlier wait of the thread.
-func (w *waitThread) cover(c *callRow, window query.Window) {
-	end := min(c.endNs, window.ToNs)
-	w.waitNs += max(0, end-max(c.startNs, w.untilNs))
+func (w *waitThread) cover(c *calls.Call, window query.Window) {
+	end := min(c.EndNs, window.ToNs)
+	w.waitNs += max(0, end-max(c.StartNs, w.untilNs))
 	w.untilNs = max(w.untilNs, end)
 }
 
 // remember keeps the longest waits.
-func (u *waitUse) remember(c *callRow) {
-	shorter := func(a, b callRow) bool { return longer(&b, &a) < 0 }
+func (u *waitUse) remember(c *calls.Call) {
+	shorter := func(a, b calls.Call) bool { return longer(&b, &a) < 0 }
 	if len(u.longest) < u.keep {
 		u.longest = stats.HeapPush(u.longest, *c, shorter)
 	} else if longer(c, &u.longest[0]) < 0 {
@@ -173,8 +175,8 @@ func (u *waitUse) remember(c *callRow) {
 }
 
 // longer orders calls from long to short.
-func longer(a, b *callRow) int {
-	return cmp.Or(cmp.Compare(b.endNs-b.startNs, a.endNs-a.startNs), cmp.Compare(a.startNs, b.startNs), cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid))
+func longer(a, b *calls.Call) int {
+	return cmp.Or(cmp.Compare(b.EndNs-b.StartNs, a.EndNs-a.StartNs), cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 }
 
 // measureThreads finds out from when until when each thread that waits made calls.
@@ -185,21 +187,21 @@ func (u *waitUse) measureThreads() error {
 	for _, th := range u.threads {
 		th.last = th.untilNs
 	}
-	for _, spans := range [][]span{u.t.calls, u.t.memory} {
+	for _, spans := range [][]timeline.Span{u.T.Calls, u.T.Memory} {
 		for _, s := range spans {
-			u.start, u.dur = s.group.Int64("start_ns", u.start), s.group.Int64("dur_ns", u.dur)
-			u.pid, u.tid = s.group.Int32("pid", u.pid), s.group.Int32("tid", u.tid)
-			if err := s.group.Err(); err != nil {
-				return u.t.wrap(err)
+			u.Start, u.Dur = s.Group.Int64("start_ns", u.Start), s.Group.Int64("dur_ns", u.Dur)
+			u.Pid, u.Tid = s.Group.Int32("pid", u.Pid), s.Group.Int32("tid", u.Tid)
+			if err := s.Group.Err(); err != nil {
+				return u.T.Wrap(err)
 			}
 			var last origin.Thread
 			var th *waitThread
-			for i, start := range u.start {
-				if now := (origin.Thread{Pid: u.pid[i], Tid: u.tid[i]}); th == nil || now != last {
+			for i, start := range u.Start {
+				if now := (origin.Thread{Pid: u.Pid[i], Tid: u.Tid[i]}); th == nil || now != last {
 					last, th = now, u.threads[now]
 				}
-				if th != nil && start >= u.window.FromNs && start <= u.window.ToNs {
-					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(units.EndOf(start, u.dur[i]), u.window.ToNs))
+				if th != nil && start >= u.Window.FromNs && start <= u.Window.ToNs {
+					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(units.EndOf(start, u.Dur[i]), u.Window.ToNs))
 				}
 			}
 		}
@@ -283,10 +285,10 @@ func (u *waitUse) table() Table {
 		for th := range s.threads {
 			span = units.EndOf(span, u.threads[th].spanNs())
 		}
-		name := u.names.List[key.name]
+		name := u.Names.List[key.name]
 		open, errors = open+s.open, errors+s.errors
-		table.Rows = append(table.Rows, Row{Cells: []any{s.took.SumNs, units.Percent(s.took.SumNs, u.window.DurNs()), units.Percent(s.took.SumNs, span), s.waits, s.took.Avg(), s.took.At(0.95),
-			s.took.Most(), s.loopWaits, s.loops, int64(len(s.threads)), s.took.Count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, u.names.List[key.site]}})
+		table.Rows = append(table.Rows, Row{Cells: []any{s.took.SumNs, units.Percent(s.took.SumNs, u.Window.DurNs()), units.Percent(s.took.SumNs, span), s.waits, s.took.Avg(), s.took.At(0.95),
+			s.took.Most(), s.loopWaits, s.loops, int64(len(s.threads)), s.took.Count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, u.Names.List[key.site]}})
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
@@ -317,9 +319,9 @@ func (u *waitUse) threadTable() Table {
 	})
 	for _, key := range keys {
 		w := u.threads[key]
-		table.Rows = append(table.Rows, Row{Cells: []any{w.waitNs, units.Percent(w.waitNs, w.spanNs()), units.Percent(w.waitNs, u.window.DurNs()), w.spanNs(), w.waits, int64(key.Pid), u.t.threadLabel(key)}})
+		table.Rows = append(table.Rows, Row{Cells: []any{w.waitNs, units.Percent(w.waitNs, w.spanNs()), units.Percent(w.waitNs, u.Window.DurNs()), w.spanNs(), w.waits, int64(key.Pid), u.T.ThreadLabel(key)}})
 	}
-	u.t.addRanks(&table)
+	addRanks(u.T, &table)
 	return table
 }
 
@@ -339,30 +341,30 @@ const longestStacks = 3
 // longestTable lists the longest waits.
 func (u *waitUse) longestTable() Table {
 	table := Table{Name: "longest", Title: "longest waits", Columns: longestColumns, Aside: true, Spare: []string{"thread", "waited_for"}}
-	slices.SortFunc(u.longest, func(a, b callRow) int { return longer(&a, &b) })
-	start := u.t.Recording().FromNs
+	slices.SortFunc(u.longest, func(a, b calls.Call) int { return longer(&a, &b) })
+	start := u.T.Recording().FromNs
 	for i := range u.longest {
 		c := &u.longest[i]
 		state := "returned"
-		if c.flags&format.FlagOpen != 0 {
+		if c.Flags&format.FlagOpen != 0 {
 			state = "open"
 		}
-		name := u.names.List[c.name]
-		table.Rows = append(table.Rows, Row{stack: c.stack, Brief: i >= longestStacks, Cells: []any{c.endNs - c.startNs, c.startNs - start, state, name, u.target(c, waitsFor(name)),
-			u.t.threadLabel(c.thread()), u.names.List[c.site]}})
+		name := u.Names.List[c.Name]
+		table.Rows = append(table.Rows, Row{stack: c.Stack, Brief: i >= longestStacks, Cells: []any{c.EndNs - c.StartNs, c.StartNs - start, state, name, u.target(c, waitsFor(name)),
+			u.T.ThreadLabel(c.Thread()), u.Names.List[c.Site]}})
 	}
 	return table
 }
 
 // target names what a call waited for.
-func (u *waitUse) target(c *callRow, what string) string {
+func (u *waitUse) target(c *calls.Call, what string) string {
 	switch what {
 	case "stream":
-		return "stream " + query.StreamName(c.stream)
+		return "stream " + query.StreamName(c.Stream)
 	case "event":
-		return fmt.Sprintf("event 0x%x", uint64(c.ptr))
+		return fmt.Sprintf("event 0x%x", uint64(c.Ptr))
 	case "context":
-		return "context of device " + u.t.deviceLabel(c.device)
+		return "context of device " + u.T.DeviceLabel(c.Device)
 	}
 	return what
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -79,21 +80,21 @@ type TorchSnapshot struct {
 	Missing []string
 	Quality Quality
 
-	t       *Timeline
+	t       *timeline.Timeline
 	opt     TorchSnapshotOptions
 	devices []*snapshotDevice // by number; nil: no allocator
 	parts   []tracePart       // in order of their first event
 }
 
-// TorchSnapshot finds the state that a snapshot is of. Errors are a *ProcessesError and
+// NewTorchSnapshot finds the state that a snapshot is of. Errors are a *ProcessesError and
 // those of reading the recording.
-func (t *Timeline) TorchSnapshot(opt TorchSnapshotOptions) (*TorchSnapshot, error) {
+func NewTorchSnapshot(t *timeline.Timeline, opt TorchSnapshotOptions) (*TorchSnapshot, error) {
 	if opt.Hide == nil {
 		opt.Hide = new(query.FrameRules)
 	}
 	s := &TorchSnapshot{t: t, opt: opt, AtNs: opt.Window(t.Recording()).ToNs}
 	var err error
-	if s.Pid, err = t.oneAllocatorProcess(&opt.Filter); err != nil {
+	if s.Pid, err = oneAllocatorProcess(t, &opt.Filter); err != nil {
 		return nil, err
 	}
 	switch opt.At {
@@ -105,7 +106,7 @@ func (t *Timeline) TorchSnapshot(opt TorchSnapshotOptions) (*TorchSnapshot, erro
 		}
 	}
 	scan := snapshotScan{s: s, devices: make(map[*caching.Allocator]*snapshotDevice)}
-	l, all, err := t.replayAll(func(*ledger.Ledger, *ledger.Change) {}, scan.step)
+	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, scan.step)
 	if err != nil {
 		return nil, err
 	}
@@ -113,19 +114,19 @@ func (t *Timeline) TorchSnapshot(opt TorchSnapshotOptions) (*TorchSnapshot, erro
 	if err := s.countTrace(); err != nil {
 		return nil, err
 	}
-	s.Quality = t.quality(&l.Counts)
+	s.Quality = qualityOf(t, &l.Counts)
 	s.sumUp()
 	return s, nil
 }
 
 // oneAllocatorProcess returns the process whose allocators pass the filter.
-func (t *Timeline) oneAllocatorProcess(f *query.Filter) (int32, error) {
+func oneAllocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
 	pids, passing := make(map[int32]bool), make(map[int32]bool)
 	var pid, device []int32
-	for _, s := range t.allocations {
-		pid, device = s.group.Int32("pid", pid), s.group.Int32("device", device)
-		if err := s.group.Err(); err != nil {
-			return 0, t.wrap(err)
+	for _, s := range t.Allocations {
+		pid, device = s.Group.Int32("pid", pid), s.Group.Int32("device", device)
+		if err := s.Group.Err(); err != nil {
+			return 0, t.Wrap(err)
 		}
 		for i, p := range pid {
 			pids[p] = true
@@ -141,7 +142,7 @@ func (t *Timeline) oneAllocatorProcess(f *query.Filter) (int32, error) {
 	}
 	e := &ProcessesError{Pids: slices.Sorted(maps.Keys(pids)), Filtered: len(passing) == 0}
 	for _, p := range e.Pids {
-		e.Names = append(e.Names, t.facts.processes[p].Name)
+		e.Names = append(e.Names, t.Facts.Processes[p].Name)
 	}
 	return 0, e
 }
@@ -168,7 +169,7 @@ func (s *TorchSnapshot) findPeak() error {
 			peak, s.AtNs = sum, max(l.sinceNs, w.FromNs)
 		}
 	}
-	_, all, err := s.t.replayAll(func(*ledger.Ledger, *ledger.Change) {}, func(a *caching.Allocator, c *caching.Change) {
+	_, all, err := s.t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(a *caching.Allocator, c *caching.Change) {
 		if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
 			return
 		}
@@ -224,9 +225,9 @@ func (s *TorchSnapshot) sumUp() {
 			s.Missing = append(s.Missing, fmt.Sprintf("device %d: the trace has the last %s of %s events", number, units.Count(most), units.Count(d.events)))
 		}
 	}
-	for _, a := range s.t.facts.allocators {
+	for _, a := range s.t.Facts.Allocators {
 		for _, text := range []string{a.Missing, a.Limits} {
-			if a.pid == s.Pid && text != "" && !slices.Contains(s.Missing, text) {
+			if a.Pid == s.Pid && text != "" && !slices.Contains(s.Missing, text) {
 				s.Missing = append(s.Missing, text)
 			}
 		}
@@ -350,7 +351,7 @@ func (w *snapshotWriter) stackOf(origin int32) {
 		w.stack(0)
 		return
 	}
-	w.stack(w.s.t.origins.List[origin].Stack)
+	w.stack(w.s.t.Origins.List[origin].Stack)
 }
 
 // stack writes the frames of a stack, innermost first: a list that all its users share.
@@ -360,7 +361,7 @@ func (w *snapshotWriter) stack(id int32) {
 		return
 	}
 	w.list(func(item func()) {
-		for _, frame := range w.s.t.stacks.Kept(id, w.s.opt.Hide) {
+		for _, frame := range w.s.t.Stacks.Kept(id, w.s.opt.Hide) {
 			item()
 			w.frame(frame)
 		}
@@ -373,7 +374,7 @@ func (w *snapshotWriter) frame(id int32) {
 		w.again(n)
 		return
 	}
-	f := &w.s.t.stacks.Frames[id]
+	f := &w.s.t.Stacks.Frames[id]
 	w.dict(func() {
 		w.strItem("name", query.FrameName(f))
 		w.strItem("filename", cmp.Or(f.File, "??"))
@@ -385,8 +386,8 @@ func (w *snapshotWriter) frame(id int32) {
 // settings writes what the program was started with.
 func (w *snapshotWriter) settings() {
 	var conf string
-	for _, a := range w.s.t.facts.allocators {
-		if a.pid == w.s.Pid && a.Allocator == format.MemoryTorch {
+	for _, a := range w.s.t.Facts.Allocators {
+		if a.Pid == w.s.Pid && a.Allocator == format.MemoryTorch {
 			conf = a.Conf
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -157,9 +159,9 @@ type torchPickle struct {
 	External_annotations []any
 }
 
-func takeSnapshot(t testing.TB, tl *Timeline, opt TorchSnapshotOptions) (*TorchSnapshot, []byte) {
+func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt TorchSnapshotOptions) (*TorchSnapshot, []byte) {
 	t.Helper()
-	s, err := tl.TorchSnapshot(opt)
+	s, err := NewTorchSnapshot(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +203,7 @@ func TestSnapshotIsTheState(t *testing.T) {
 			}
 			var got torchPickle
 			unpickle(t, data, &got)
-			list, err := tl.Allocators(opt.AtNs)
+			list, err := state.ReadAllocators(tl, opt.AtNs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,10 +217,10 @@ func TestSnapshotIsTheState(t *testing.T) {
 }
 
 // compareSegments compares segments and blocks with the model's.
-func compareSegments(t *testing.T, got *torchPickle, want AllocatorState) {
+func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
 	t.Helper()
 	var sum caching.Totals
-	var blocks []AllocatorBlock
+	var blocks []state.Block
 	for i := range got.Segments {
 		g := &got.Segments[i]
 		r := want.Ranges[i]
@@ -242,7 +244,7 @@ func compareSegments(t *testing.T, got *torchPickle, want AllocatorState) {
 				own.Allocated += b.Size
 			}
 			w := want.Blocks[len(blocks)]
-			blocks = append(blocks, AllocatorBlock{Ptr: b.Address, Bytes: b.Size, Requested: b.Requested_size, SinceNs: w.SinceNs, Awaiting: b.State == "active_pending_free",
+			blocks = append(blocks, state.Block{Ptr: b.Address, Bytes: b.Size, Requested: b.Requested_size, SinceNs: w.SinceNs, Awaiting: b.State == "active_pending_free",
 				Stream: g.Stream, Pool: g.Segment_pool_id[1] - g.Segment_pool_id[0], StackID: int32(b.Frames[1].Line / 10), Site: w.Site, Tid: w.Tid})
 			if b.Frames[0] != (torchFrame{"record_trace", "??", 0}) || b.Frames[2] != (torchFrame{"<module>", "/app/train.py", 3}) {
 				t.Errorf("frames %v", b.Frames)
@@ -342,13 +344,13 @@ func TestSnapshotOptions(t *testing.T) {
 	tp, worlds := torchTape(t, 7, 400, func(w *torchWorld) { w.patient = true })
 	tl := tp.timeline()
 	var several *ProcessesError
-	if _, err := tl.TorchSnapshot(TorchSnapshotOptions{}); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) || several.Filtered {
+	if _, err := NewTorchSnapshot(tl, TorchSnapshotOptions{}); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) || several.Filtered {
 		t.Errorf("two processes: %v", err)
 	}
-	if _, err := tl.TorchSnapshot(TorchSnapshotOptions{Filter: query.Filter{Pids: []int32{5}}}); !errors.As(err, &several) || !several.Filtered {
+	if _, err := NewTorchSnapshot(tl, TorchSnapshotOptions{Filter: query.Filter{Pids: []int32{5}}}); !errors.As(err, &several) || !several.Filtered {
 		t.Errorf("no process: %v", err)
 	}
-	if _, err := newTape(t).timeline().TorchSnapshot(TorchSnapshotOptions{}); !errors.As(err, &several) || len(several.Pids) != 0 {
+	if _, err := NewTorchSnapshot(newTape(t).timeline(), TorchSnapshotOptions{}); !errors.As(err, &several) || len(several.Pids) != 0 {
 		t.Errorf("no allocator: %v", err)
 	}
 

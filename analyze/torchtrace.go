@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -45,7 +46,7 @@ func (s *TorchSnapshot) has(c *torchColumns, i int) bool {
 
 // tracePart is what one row group has of the traces.
 type tracePart struct {
-	span
+	timeline.Span
 	lastNs int64
 	events []int64 // by device
 }
@@ -53,12 +54,12 @@ type tracePart struct {
 // countTrace counts the events of each device's trace.
 func (s *TorchSnapshot) countTrace() error {
 	var c torchColumns
-	for _, span := range s.t.allocations {
-		c.read(span.group)
-		if err := span.group.Err(); err != nil {
-			return s.t.wrap(err)
+	for _, span := range s.t.Allocations {
+		c.read(span.Group)
+		if err := span.Group.Err(); err != nil {
+			return s.t.Wrap(err)
 		}
-		part := tracePart{span: span, lastNs: span.firstNs, events: make([]int64, len(s.devices))}
+		part := tracePart{Span: span, lastNs: span.FirstNs, events: make([]int64, len(s.devices))}
 		for i, device := range c.device {
 			if s.has(&c, i) && device >= 0 && int(device) < len(s.devices) && s.devices[device] != nil {
 				part.events[device]++
@@ -72,21 +73,21 @@ func (s *TorchSnapshot) countTrace() error {
 		}
 		s.parts = append(s.parts, part)
 	}
-	slices.SortStableFunc(s.parts, func(a, b tracePart) int { return cmp.Compare(a.firstNs, b.firstNs) })
+	slices.SortStableFunc(s.parts, func(a, b tracePart) int { return cmp.Compare(a.FirstNs, b.FirstNs) })
 	return nil
 }
 
 // newest returns the row groups with a device's trace without those at the beginning of
 // which nothing is to be written, and how many events of the others are not.
-func (s *TorchSnapshot) newest(device int32) (spans []span, skip int64) {
+func (s *TorchSnapshot) newest(device int32) (spans []timeline.Span, skip int64) {
 	parts := s.parts
 	skip = s.devices[device].leftOut
-	for len(parts) > 1 && parts[0].events[device] <= skip && parts[0].lastNs < parts[1].firstNs {
+	for len(parts) > 1 && parts[0].events[device] <= skip && parts[0].lastNs < parts[1].FirstNs {
 		skip -= parts[0].events[device]
 		parts = parts[1:]
 	}
 	for _, p := range parts {
-		spans = append(spans, p.span)
+		spans = append(spans, p.Span)
 	}
 	return spans, skip
 }
@@ -98,7 +99,7 @@ func (w *snapshotWriter) trace(device int32) (err error) {
 			return
 		}
 		spans, skip := w.s.newest(device)
-		err = w.s.t.wrap(inOrder(spans, w.s.stream(device), func(e *traceEvent) error {
+		err = w.s.t.Wrap(timeline.InOrder(spans, w.s.stream(device), func(e *traceEvent) error {
 			if skip > 0 {
 				skip--
 				return nil
@@ -131,15 +132,15 @@ func (w *snapshotWriter) entry(e *traceEvent) {
 	})
 }
 
-// stream says how inOrder reads the trace of a device.
-func (s *TorchSnapshot) stream(device int32) stream[traceEvent] {
+// stream says how timeline.InOrder reads the trace of a device.
+func (s *TorchSnapshot) stream(device int32) timeline.Stream[traceEvent] {
 	var c torchColumns
 	var ptr, streams []int64
 	var stack []int32
 	var value []float64
-	return stream[traceEvent]{
-		load: func(span span) ([]traceEvent, error) {
-			g := span.group
+	return timeline.Stream[traceEvent]{
+		Load: func(span timeline.Span) ([]traceEvent, error) {
+			g := span.Group
 			c.read(g)
 			ptr, streams, stack, value = g.Int64("ptr", ptr), g.Int64("stream", streams), g.Int32("stack_id", stack), g.Float64("value", value)
 			if err := g.Err(); err != nil {
@@ -156,10 +157,10 @@ func (s *TorchSnapshot) stream(device int32) stream[traceEvent] {
 				}
 				rows = append(rows, e)
 			}
-			sortNearly(rows, func(a, b *traceEvent) bool { return a.atNs < b.atNs })
+			timeline.SortNearly(rows, func(a, b *traceEvent) bool { return a.atNs < b.atNs })
 			return rows, nil
 		},
-		at:   func(e *traceEvent) int64 { return e.atNs },
-		less: func(a, b *traceEvent) bool { return a.atNs < b.atNs },
+		At:   func(e *traceEvent) int64 { return e.atNs },
+		Less: func(a, b *traceEvent) bool { return a.atNs < b.atNs },
 	}
 }

@@ -76,7 +76,7 @@ func (s *leakScan) judge(i int, lost int64) judged {
 		j.verdict = startup
 	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.window.DurNs()/2:
 		j.verdict = churn
-	case g.gone() && s.t.kindLabel(g.memory) != format.MemoryTorch: // Python keeps things until it ends
+	case g.gone() && kindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps things until it ends
 		j.verdict = exitLeak
 	default:
 		j.verdict = retained

@@ -269,8 +269,8 @@ func (s *madeUpSite) leakOfFew() {
 func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, wrong, missed int) {
 	t.Helper()
 	tl := p.tp.timeline()
-	tl.rec.Damaged = p.gaps
-	r, err := tl.Leaks(query.Options{})
+	tl.Rec.Damaged = p.gaps
+	r, err := Leaks(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,53 +1,17 @@
 package analyze
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
-	"github.com/gpurec/gpurec/format"
 )
-
-// xid is an error that the GPU's driver reported.
-type xid struct {
-	atNs        int64
-	device, pid int32
-	code        int64
-	sxid        bool // of an NVSwitch
-	pci         string
-	process     string
-	text        string
-	sources     []string
-	before      bool // the recording
-}
-
-func newXid(atNs int64, device, pid int32, name string, code float64, message string) xid {
-	x := xid{atNs: atNs, device: device, pid: pid, code: units.RoundInt(code), sxid: name == format.NameSXid, text: message}
-	var said format.XidFact
-	if strings.HasPrefix(message, "{") && json.Unmarshal([]byte(message), &said) == nil {
-		x.pci, x.process, x.text, x.sources, x.before = said.PCI, said.Process, said.Text, said.Sources, said.Before
-	}
-	return x
-}
-
-// kind is what the driver calls it.
-func (x *xid) kind() string {
-	if x.sxid {
-		return "SXid"
-	}
-	return "Xid"
-}
-
-func (x *xid) describe() (catalog.XidEntry, bool) {
-	if x.sxid {
-		return catalog.DescribeSXid(x.code)
-	}
-	return catalog.DescribeXid(x.code)
-}
 
 var xidColumns = []Column{
 	{"at_ns", "AT", UnitNs, "when, from the recording's start; negative: before it began, from the kernel's log"},
@@ -82,25 +46,25 @@ var xidTotals = []Column{
 }
 
 // Xids reports the errors that the GPU's driver wrote down, what they mean and what the process did just before.
-func (t *Timeline) Xids(opt query.Options) (*Report, error) {
-	counts, err := t.countsWhile(func() error { return nil }) // for the quality block
+func Xids(t *timeline.Timeline, opt query.Options) (*Report, error) {
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
-	faults, err := t.faults()
+	faults, err := fault.Find(t)
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Command: "xid", Window: opt.Window(t.Recording()), Quality: t.quality(counts), Notes: t.facts.notes}
-	list := t.xidsOf(&opt.Filter, r.Window)
-	if len(list) == 0 && len(t.facts.xids) > 0 {
-		r.NoMatch = t.noXid(&opt.Filter)
+	r := &Report{Command: "xid", Window: opt.Window(t.Recording()), Quality: qualityOf(t, counts), Notes: t.Facts.Notes}
+	list := xidsOf(t, &opt.Filter, r.Window)
+	if len(list) == 0 && len(t.Facts.Xids) > 0 {
+		r.NoMatch = noXid(t, &opt.Filter)
 	}
 	table := Table{Name: "xids", Title: "errors reported by the driver", Columns: slices.Clone(xidColumns), Spare: []string{"kind", "process", "error"}}
 	switches := false
 	for i := range list {
-		table.Rows = append(table.Rows, t.xidRow(&list[i], faults))
-		switches = switches || list[i].sxid
+		table.Rows = append(table.Rows, xidRow(t, &list[i], faults))
+		switches = switches || list[i].Sxid
 	}
 	if !switches {
 		hide(table.Columns, "kind")
@@ -109,11 +73,11 @@ func (t *Timeline) Xids(opt query.Options) (*Report, error) {
 	if r.Facts = fill(xidFacts, ""); len(list) == 0 {
 		r.Facts[0].Value = "the driver reported no error, as far as the recorder could see"
 	}
-	t.addRanks(&table)
+	addRanks(t, &table)
 	if err := table.arrange("", opt.Top); err != nil {
 		return nil, err
 	}
-	launches, err := t.launchesBeforeXids(list[:len(table.Rows)], &opt)
+	launches, err := launchesBeforeXids(t, list[:len(table.Rows)], &opt)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +86,11 @@ func (t *Timeline) Xids(opt query.Options) (*Report, error) {
 }
 
 // xidsOf returns the Xids that the filter lets through. Those before the recording are left out where --from says so.
-func (t *Timeline) xidsOf(f *query.Filter, w query.Window) []xid {
-	var list []xid
-	for _, x := range t.facts.xids {
-		early := x.atNs < w.FromNs && (f.FromNs != 0 || !x.before)
-		if early || x.atNs > w.ToNs || len(f.Pids) > 0 && !slices.Contains(f.Pids, x.pid) || len(f.Devices) > 0 && !slices.Contains(f.Devices, x.device) {
+func xidsOf(t *timeline.Timeline, f *query.Filter, w query.Window) []timeline.Xid {
+	var list []timeline.Xid
+	for _, x := range t.Facts.Xids {
+		early := x.AtNs < w.FromNs && (f.FromNs != 0 || !x.Before)
+		if early || x.AtNs > w.ToNs || len(f.Pids) > 0 && !slices.Contains(f.Pids, x.Pid) || len(f.Devices) > 0 && !slices.Contains(f.Devices, x.Device) {
 			continue
 		}
 		list = append(list, x)
@@ -134,68 +98,68 @@ func (t *Timeline) xidsOf(f *query.Filter, w query.Window) []xid {
 	return list
 }
 
-func (t *Timeline) noXid(f *query.Filter) *query.NoMatch {
+func noXid(t *timeline.Timeline, f *query.Filter) *query.NoMatch {
 	pids, devices := make(map[int32]bool), make(map[int32]bool)
-	for _, x := range t.facts.xids {
-		pids[x.pid], devices[x.device] = true, true
+	for _, x := range t.Facts.Xids {
+		pids[x.Pid], devices[x.Device] = true, true
 	}
 	return query.FirstNoMatch(f.NoProcess(pids), query.NewNoMatch("device", f.Devices, devices, query.PidText))
 }
 
-func (t *Timeline) xidRow(x *xid, faults []fault) Row {
-	e, inCatalogue := x.describe()
-	pid, process, device := t.xidProcess(x)
+func xidRow(t *timeline.Timeline, x *timeline.Xid, faults []fault.Fault) Row {
+	e, inCatalogue := x.Describe()
+	pid, process, device := xidProcess(t, x)
 	var failed, after any
-	if f := faultAfter(faults, x.pid, x.atNs); f != nil && x.pid != 0 && !x.before && !x.sxid {
-		failed, after = fmt.Sprintf("%s: %d %s", f.name, f.result, catalog.ResultName(f.result)), f.endNs-x.atNs
+	if f := fault.After(faults, x.Pid, x.AtNs); f != nil && x.Pid != 0 && !x.Before && !x.Sxid {
+		failed, after = fmt.Sprintf("%s: %d %s", f.Name, f.Result, catalog.ResultName(f.Result)), f.EndNs-x.AtNs
 	}
 	knows := int64(0)
 	if inCatalogue {
 		knows = 1
 	}
 	evidence := e.Meaning
-	if x.text != "" {
-		evidence += "; the driver says: " + strings.TrimSpace(x.text)
+	if x.Text != "" {
+		evidence += "; the driver says: " + strings.TrimSpace(x.Text)
 	}
 	evidence += "; what to do: " + e.Action
 	if failed != nil {
 		evidence += fmt.Sprintf("; noticed by %s, %s later: %s", failed, units.Duration(after.(int64)), "see analyze errors")
 	}
-	if len(x.sources) > 0 {
-		evidence += "; seen by " + units.Enumerated(x.sources)
+	if len(x.Sources) > 0 {
+		evidence += "; seen by " + units.Enumerated(x.Sources)
 	}
-	return Row{Evidence: evidence, Cells: []any{x.atNs - t.Recording().FromNs, x.atNs, device, x.kind(), x.code, pid, process, e.Causes.Names(), failed, after,
-		e.Meaning, e.Action, units.Known(x.text), units.Known(x.pci), x.sources, knows, e.Name}}
+	return Row{Evidence: evidence, Cells: []any{x.AtNs - t.Recording().FromNs, x.AtNs, device, x.Kind(), x.Code, pid, process, e.Causes.Names(), failed, after,
+		e.Meaning, e.Action, units.Known(x.Text), units.Known(x.Pci), x.Sources, knows, e.Name}}
 }
 
 // xidProcess names the process and the device of an Xid, as far as they are known.
-func (t *Timeline) xidProcess(x *xid) (pid, process, device any) {
-	if x.pid != 0 {
-		pid = int64(x.pid)
+func xidProcess(t *timeline.Timeline, x *timeline.Xid) (pid, process, device any) {
+	if x.Pid != 0 {
+		pid = int64(x.Pid)
 	}
-	name := x.process
-	if name == "" && x.pid != 0 {
-		name = t.facts.processes[x.pid].Name
+	name := x.Process
+	if name == "" && x.Pid != 0 {
+		name = t.Facts.Processes[x.Pid].Name
 	}
 	switch {
-	case x.device >= 0:
-		device = t.deviceLabel(x.device)
-	case x.pci != "":
-		device = x.pci
+	case x.Device >= 0:
+		device = t.DeviceLabel(x.Device)
+	case x.Pci != "":
+		device = x.Pci
 	}
 	return pid, units.Known(name), device
 }
 
-func xidSums(list []xid) []Fact {
+func xidSums(list []timeline.Xid) []Fact {
 	var xids, sxids, before, hardware, unknown int64
 	for i := range list {
-		e, inCatalogue := list[i].describe()
-		if list[i].sxid {
+		e, inCatalogue := list[i].Describe()
+		if list[i].Sxid {
 			sxids++
 		} else {
 			xids++
 		}
-		if list[i].before {
+		if list[i].Before {
 			before++
 		}
 		switch {
@@ -209,28 +173,28 @@ func xidSums(list []xid) []Fact {
 }
 
 // launchesBeforeXids lists what the processes of Xids launched before them.
-func (t *Timeline) launchesBeforeXids(list []xid, opt *query.Options) (Table, error) {
+func launchesBeforeXids(t *timeline.Timeline, list []timeline.Xid, opt *query.Options) (Table, error) {
 	table := Table{Name: "launches_before", Title: "launches before them that may still have been running, the last first", Columns: launchColumns, Aside: true, Keys: []string{},
 		Spare: []string{"tid"}}
-	var moments []moment
+	var moments []fault.Moment
 	for i := range list {
-		if x := &list[i]; x.pid != 0 && !x.before && !x.sxid {
-			moments = append(moments, moment{atNs: x.atNs, pid: x.pid})
+		if x := &list[i]; x.Pid != 0 && !x.Before && !x.Sxid {
+			moments = append(moments, fault.Moment{AtNs: x.AtNs, Pid: x.Pid})
 		}
 	}
-	launches, err := t.launchesBefore(moments, &opt.Filter)
+	launches, err := fault.LaunchesBefore(t, moments, &opt.Filter)
 	if err != nil {
 		return table, err
 	}
 	for i := range list {
 		x := &list[i]
-		if x.pid == 0 || x.before || x.sxid {
+		if x.Pid == 0 || x.Before || x.Sxid {
 			continue
 		}
-		before := fmt.Sprintf("Xid %d at %s", x.code, units.Duration(x.atNs-t.Recording().FromNs))
-		table.Rows = append(table.Rows, t.launchRows(before, x.atNs, launches[0])...)
+		before := fmt.Sprintf("Xid %d at %s", x.Code, units.Duration(x.AtNs-t.Recording().FromNs))
+		table.Rows = append(table.Rows, launchRows(t, before, x.AtNs, launches[0])...)
 		launches = launches[1:]
 	}
-	t.addStacks(&table, opt)
+	addStacks(t, &table, opt)
 	return table, nil
 }

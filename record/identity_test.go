@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -51,12 +52,12 @@ func TestRanksAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rec.Close()
-	tl, err := analyze.New(rec)
+	tl, err := timeline.Open(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	allocs := func(f query.Filter) float64 {
-		r, err := tl.Leaks(query.Options{Filter: f})
+		r, err := analyze.Leaks(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestRanksAreRecorded(t *testing.T) {
 	var sum float64
 	for rank, p := range ranks {
 		var f query.Filter
-		tl.Restrict(&f, analyze.ProcessFilter{Ranks: []int32{int32(rank)}})
+		tl.Restrict(&f, timeline.ProcessFilter{Ranks: []int32{int32(rank)}})
 		n := allocs(f)
 		if want := allocs(query.Filter{Pids: []int32{int32(p.pid())}}); n != want || n == 0 {
 			t.Errorf("rank %d: %v allocations, want %v", rank, n, want)
@@ -76,7 +77,7 @@ func TestRanksAreRecorded(t *testing.T) {
 	if all := allocs(query.Filter{}); sum != all {
 		t.Errorf("the ranks made %v allocations, all processes %v", sum, all)
 	}
-	byRank, err := tl.Leaks(query.Options{GroupBy: "rank"})
+	byRank, err := analyze.Leaks(tl, query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 )
@@ -22,7 +23,7 @@ type book struct {
 	// Streams and events in capture, with the stream that it began on: what is done
 	// there goes into a graph.
 	captured map[handle]int64
-	totals   map[string]*analyze.MemoryTotal // by "pid kind"
+	totals   map[string]*state.MemoryTotal // by "pid kind"
 }
 
 type bookKey struct {
@@ -41,10 +42,10 @@ func spaceOf(kind string) string {
 	return kind
 }
 
-func (b *book) total(pid int32, kind string) *analyze.MemoryTotal {
+func (b *book) total(pid int32, kind string) *state.MemoryTotal {
 	key := fmt.Sprint(pid, " ", kind)
 	if b.totals[key] == nil {
-		b.totals[key] = &analyze.MemoryTotal{Pid: pid, Kind: kind}
+		b.totals[key] = &state.MemoryTotal{Pid: pid, Kind: kind}
 	}
 	return b.totals[key]
 }
@@ -54,7 +55,7 @@ func (b *book) total(pid int32, kind string) *analyze.MemoryTotal {
 func replayLedger(ledger map[int32][]ledgerCall) *book {
 	b := &book{
 		live: make(map[bookKey]ledgerCall), refs: make(map[bookKey]int), maps: make(map[bookKey]ledgerCall),
-		totals: make(map[string]*analyze.MemoryTotal), captured: make(map[handle]int64),
+		totals: make(map[string]*state.MemoryTotal), captured: make(map[handle]int64),
 	}
 	table := make(map[string]bpf.Call)
 	for cookie := range bpf.NumCookies() {
@@ -187,11 +188,11 @@ func TestReplayEqualsTheLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rec.Close()
-	timeline, err := analyze.New(rec)
+	tl, err := timeline.Open(rec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := timeline.Memory(0)
+	got, err := state.ReadMemory(tl, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

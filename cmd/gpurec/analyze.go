@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ type analyzeFlags struct {
 	suppressions string
 
 	opt    query.Options
-	only   analyze.ProcessFilter
+	only   timeline.ProcessFilter
 	render analyze.RenderOptions
 
 	failIf  *analyze.Condition
@@ -67,7 +68,7 @@ means that a --fail-on condition held.`,
 				return unknownReport(cmd, args[0])
 			}
 		}
-		return f.report(args, (*analyze.Timeline).Summary)
+		return f.report(args, analyze.Summary)
 	}
 	f.addSummary(cmd.Flags())
 	cmd.AddCommand(append(subcommands(), newDiff())...)
@@ -88,7 +89,7 @@ func newSummary() *cobra.Command {
 		Long:    `summary is what analyze prints without a subcommand.`,
 		Example: `  gpurec analyze summary --from 10s --to 20s run.parquet`,
 		Args:    cobra.MaximumNArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Summary) },
+		RunE:    func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Summary) },
 	}
 	f.addSummary(cmd.Flags())
 	return cmd
@@ -129,7 +130,7 @@ frames of the stack; * is anything, ^ the beginning, $ the end, # begins a comme
   gpurec analyze leaks --rank 3 run.parquet
   gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Leaks) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Leaks) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)
@@ -285,7 +286,7 @@ func (f *analyzeFlags) times(recording query.Window) error {
 }
 
 // open opens the recording that args name, or the newest one here, and calls use.
-func (f *analyzeFlags) open(args []string, use func(path string, t *analyze.Timeline) error) error {
+func (f *analyzeFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
 		_, err := analyze.Explain(os.Stdout, f.command)
 		return err
@@ -297,7 +298,7 @@ func (f *analyzeFlags) open(args []string, use func(path string, t *analyze.Time
 }
 
 // read is open with flags that were checked.
-func (f *analyzeFlags) read(args []string, use func(path string, t *analyze.Timeline) error) error {
+func (f *analyzeFlags) read(args []string, use func(path string, t *timeline.Timeline) error) error {
 	var path string
 	if len(args) > 0 {
 		path = filepath.Clean(args[0])
@@ -323,7 +324,7 @@ func (f *analyzeFlags) read(args []string, use func(path string, t *analyze.Time
 	case format.CompleteNo:
 		warningf("%s is not finished: what came after its last segment is missing", path)
 	}
-	t, err := analyze.New(rec)
+	t, err := timeline.Open(rec)
 	if err != nil {
 		return explainOpen(path, err)
 	}
@@ -357,11 +358,11 @@ func newestRecording(dir string) (string, error) {
 }
 
 // report prints a report and applies --fail-on.
-func (f *analyzeFlags) report(args []string, make func(*analyze.Timeline, query.Options) (*analyze.Report, error)) error {
+func (f *analyzeFlags) report(args []string, make func(*timeline.Timeline, query.Options) (*analyze.Report, error)) error {
 	if f.against.path != "" && !f.explain {
 		return f.compare(args, make)
 	}
-	return f.open(args, func(path string, t *analyze.Timeline) error {
+	return f.open(args, func(path string, t *timeline.Timeline) error {
 		r, err := make(t, f.opt)
 		if err != nil {
 			return f.wrong(path, err)

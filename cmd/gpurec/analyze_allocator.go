@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
@@ -26,7 +27,7 @@ allocators count themselves.`,
 			if moments < 1 {
 				return usagef(f.help(), "--moments must be at least 1")
 			}
-			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
 				a := analyze.AllocatorOptions{Options: opt, Moments: moments}
 				for _, text := range times {
 					ns, err := query.ParseTime(text, t.Recording())
@@ -35,7 +36,7 @@ allocators count themselves.`,
 					}
 					a.Times = append(a.Times, ns)
 				}
-				return t.AllocatorReport(a)
+				return analyze.AllocatorReport(t, a)
 			})
 		},
 	}

@@ -20,7 +20,7 @@ recorded, TIMED says of how many the times are, and ~TOTAL is an estimate for al
   gpurec analyze api --group-by site --sort p99_ns run.parquet
   gpurec analyze api --fail-on 'errors>0' --format csv run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).API) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.API) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

@@ -18,7 +18,7 @@ within 10 ms by one thread.`,
   gpurec analyze copies --min-bytes 1MiB --sort bytes run.parquet
   gpurec analyze copies --fail-on 'bursts>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Copies) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Copies) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -32,13 +33,13 @@ func (c *comparison) Type() string          { return "FILE" }
 // compare prints a report on two recordings; the second one is that of args. Both are made at a time: half of the cores would wait.
 func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
 	var before, after *analyze.Side
-	err := f.open([]string{f.against.path}, func(path string, t *analyze.Timeline) error {
+	err := f.open([]string{f.against.path}, func(path string, t *timeline.Timeline) error {
 		opt := f.opt // times are changed for the second recording
 		ended := inBackground(func() (err error) {
 			before, err = f.side(path, t, make, opt)
 			return err
 		})
-		err := f.read(args, func(path string, t *analyze.Timeline) (err error) {
+		err := f.read(args, func(path string, t *timeline.Timeline) (err error) {
 			after, err = f.side(path, t, make, f.opt)
 			return err
 		})
@@ -55,8 +56,8 @@ func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
 }
 
 // side makes the report on one recording.
-func (f *analyzeFlags) side(path string, t *analyze.Timeline, make analyze.ReportFunc, opt query.Options) (*analyze.Side, error) {
-	s, err := t.Side(make, opt, f.against.per)
+func (f *analyzeFlags) side(path string, t *timeline.Timeline, make analyze.ReportFunc, opt query.Options) (*analyze.Side, error) {
+	s, err := analyze.NewSide(t, make, opt, f.against.per)
 	var none *analyze.NoStepsError
 	if errors.As(err, &none) {
 		return nil, usagef("gpurec analyze summary "+path, "--per: %s has %w", path, err)

@@ -22,7 +22,7 @@ ended with its context, or a pointer that no recorded call returned.`,
   gpurec analyze errors --pid 4242 --sort first_ns run.parquet
   gpurec analyze errors --fail-on 'asynchronous_errors>0 || double_frees>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Errors) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Errors) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

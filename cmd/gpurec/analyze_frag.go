@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
@@ -40,13 +41,13 @@ out.`,
 			if svg.path != "" && f.against.path != "" {
 				return usagef(f.help(), "--svg draws the maps of one recording, diff compares two")
 			}
-			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
 				o := analyze.FragOptions{Options: opt, Request: size, Maps: f.render.Format == "table"}
 				var err error
 				if o.At, o.AtNs, err = f.moment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
 					return nil, err
 				}
-				r, maps, err := t.Fragmentation(o)
+				r, maps, err := analyze.Fragmentation(t, o)
 				if err != nil || svg.path == "" {
 					return r, err
 				}

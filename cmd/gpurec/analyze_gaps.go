@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
@@ -26,8 +27,8 @@ idle by the samples of NVML.`,
 			if shortest <= 0 {
 				return usagef(f.help(), "--min-gap %v is not above 0", shortest)
 			}
-			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
-				return t.Gaps(analyze.GapOptions{Options: opt, MinGapNs: int64(shortest)})
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
+				return analyze.Gaps(t, analyze.GapOptions{Options: opt, MinGapNs: int64(shortest)})
 			})
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
@@ -28,8 +29,8 @@ recording makes no call in it: it is called silent, with where else to look.`,
 			if long <= 0 {
 				return usagef(f.help(), "--long must be more than 0")
 			}
-			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
-				return t.Hang(analyze.HangOptions{Options: opt, LongNs: int64(long)})
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
+				return analyze.Hang(t, analyze.HangOptions{Options: opt, LongNs: int64(long)})
 			})
 		},
 	}

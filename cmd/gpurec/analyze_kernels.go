@@ -17,7 +17,7 @@ are too small for a GPU. How long kernels ran on the GPU a recording does not sa
   gpurec analyze kernels --kernel gemm --from 10s --to 11s run.parquet
   gpurec analyze kernels --sort tiny_launches --fail-on 'tiny_pct>50' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Kernels) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Kernels) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

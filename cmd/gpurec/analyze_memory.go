@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
@@ -22,7 +23,7 @@ modules as far as the recording saw them grow, and what is not attributed.`,
   gpurec analyze memory --reconcile --at end run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
 				m := analyze.MemoryOptions{Options: opt, Reconcile: reconcile}
 				switch at {
 				case "peak":
@@ -35,7 +36,7 @@ modules as far as the recording saw them grow, and what is not attributed.`,
 						return nil, usagef(f.help(), "--at: %w", err)
 					}
 				}
-				return t.MemoryReport(m)
+				return analyze.MemoryReport(t, m)
 			})
 		},
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
@@ -61,7 +62,7 @@ NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
 	return cmd
 }
 
-func (f *traceFlags) perfetto(path string, t *analyze.Timeline) error {
+func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	parts := &traceParts{out: &f.out, name: f.out.name(path, ".pftrace")}
 	opt := analyze.PerfettoOptions{Filter: f.opt.Filter, MaxSlices: f.slices}
 	if f.split {
@@ -70,7 +71,7 @@ func (f *traceFlags) perfetto(path string, t *analyze.Timeline) error {
 			return err
 		}
 	}
-	stats, err := parts.write(func(w io.Writer) (*analyze.PerfettoStats, error) { return t.Perfetto(w, opt) })
+	stats, err := parts.write(func(w io.Writer) (*analyze.PerfettoStats, error) { return analyze.Perfetto(t, w, opt) })
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/pprof/profile"
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -50,13 +51,13 @@ func (f *profileFlags) check() error {
 }
 
 // profile makes the profile, and says what it is worth.
-func (f *profileFlags) profile(path string, t *analyze.Timeline) (*profile.Profile, *analyze.Report, error) {
+func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Profile, *analyze.Report, error) {
 	f.of.Options = f.opt
 	var err error
 	if f.of.At, f.of.AtNs, err = f.moment(f.at, t); err != nil {
 		return nil, nil, err
 	}
-	p, quality, noMatch, err := t.Profile(f.of)
+	p, quality, noMatch, err := analyze.Profile(t, f.of)
 	if err != nil {
 		return nil, nil, explainOpen(path, err)
 	}
@@ -92,7 +93,7 @@ until Ctrl-C: at :0 on a free port of this machine, for this machine only.`,
 			if serving && f.out.path != "" {
 				return usagef(f.help(), "--http writes no file: leave out -o %s", f.out.path)
 			}
-			return f.open(args, func(path string, t *analyze.Timeline) error {
+			return f.open(args, func(path string, t *timeline.Timeline) error {
 				if serving {
 					return f.serve(cmd.Context(), path, t, address)
 				}
@@ -114,7 +115,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-func (f *profileFlags) pprof(path string, t *analyze.Timeline) error {
+func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 	p, report, err := f.profile(path, t)
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func (f *profileFlags) pprof(path string, t *analyze.Timeline) error {
 }
 
 // serve shows the profile in pprof's web pages until the user ends it.
-func (f *profileFlags) serve(ctx context.Context, path string, t *analyze.Timeline, address string) error {
+func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timeline, address string) error {
 	p, report, err := f.profile(path, t)
 	if err != nil {
 		return err
@@ -165,7 +166,7 @@ speedscope.app opens it (in the browser: nothing is sent anywhere).`,
 			if err := f.check(); err != nil {
 				return err
 			}
-			return f.open(args, func(path string, t *analyze.Timeline) error { return f.folded(path, t, sampleType) })
+			return f.open(args, func(path string, t *timeline.Timeline) error { return f.folded(path, t, sampleType) })
 		},
 	}
 	f.add(cmd.Flags())
@@ -175,7 +176,7 @@ speedscope.app opens it (in the browser: nothing is sent anywhere).`,
 	return f.complete(cmd)
 }
 
-func (f *profileFlags) folded(path string, t *analyze.Timeline, sampleType string) error {
+func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType string) error {
 	p, report, err := f.profile(path, t)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -29,7 +30,7 @@ to a ticket, print it.`,
   gpurec analyze report --suppressions known.supp run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.open(args, func(path string, t *analyze.Timeline) error { return f.html(path, t, &out) })
+			return f.open(args, func(path string, t *timeline.Timeline) error { return f.html(path, t, &out) })
 		},
 	}
 	f.addFilter(cmd.Flags())
@@ -42,10 +43,10 @@ to a ticket, print it.`,
 	return cmd
 }
 
-func (f *analyzeFlags) html(path string, t *analyze.Timeline, out *outputFlags) error {
+func (f *analyzeFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
 	var stats *analyze.HTMLStats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
-		stats, err = t.HTML(w, analyze.HTMLOptions{Options: f.opt, Name: filepath.Base(path), Progress: progress()})
+		stats, err = analyze.HTML(t, w, analyze.HTMLOptions{Options: f.opt, Name: filepath.Base(path), Progress: progress()})
 		return err
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
@@ -33,8 +34,8 @@ number for each rule, such as growing_site: its rows of evidence.`,
   gpurec analyze rules --suppressions known.supp --format json run.parquet | jq '.hits[].rule'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.report(args, func(t *analyze.Timeline, opt query.Options) (*analyze.Report, error) {
-				r, err := t.Rules(analyze.RuleOptions{Options: opt, Rules: chosen})
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
+				r, err := analyze.CheckRules(t, analyze.RuleOptions{Options: opt, Rules: chosen})
 				var unknown *analyze.RuleError
 				if errors.As(err, &unknown) {
 					return nil, usagef(f.help(), "--rule: %w", err)

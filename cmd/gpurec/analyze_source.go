@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/symbolize"
 	"github.com/spf13/pflag"
 )
@@ -59,7 +59,7 @@ func (s *sourceFlags) check() error {
 }
 
 // apply adds lines to the frames of a recording and tells where there are none.
-func (s *sourceFlags) apply(t *analyze.Timeline) {
+func (s *sourceFlags) apply(t *timeline.Timeline) {
 	if s.finder == nil {
 		return
 	}

@@ -22,7 +22,7 @@ often an inferred stack was wrong.`,
   gpurec analyze stacks --kernel gemm --top 5 --max-frames 0
   gpurec analyze stacks --fail-on 'stacks_truncated_pct>5' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Stacks) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Stacks) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

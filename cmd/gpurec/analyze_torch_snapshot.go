@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/spf13/cobra"
 )
@@ -31,7 +32,7 @@ what is known, and says what is missing.`,
 			if opt.MaxTraceEntries < 0 {
 				return usagef(f.help(), "--max-trace-entries cannot be negative")
 			}
-			return f.open(args, func(path string, t *analyze.Timeline) error {
+			return f.open(args, func(path string, t *timeline.Timeline) error {
 				var err error
 				if opt.At, opt.AtNs, err = f.moment(at, t); err != nil {
 					return err
@@ -53,7 +54,7 @@ what is known, and says what is missing.`,
 }
 
 // moment reads a flag that says peak, end or a time.
-func (f *analyzeFlags) moment(text string, t *analyze.Timeline) (query.Moment, int64, error) {
+func (f *analyzeFlags) moment(text string, t *timeline.Timeline) (query.Moment, int64, error) {
 	switch text {
 	case "peak":
 		return query.AtPeak, 0, nil
@@ -67,9 +68,9 @@ func (f *analyzeFlags) moment(text string, t *analyze.Timeline) (query.Moment, i
 	return query.AtTime, ns, nil
 }
 
-func (f *analyzeFlags) torchSnapshot(path string, t *analyze.Timeline, out *outputFlags, opt analyze.TorchSnapshotOptions) error {
+func (f *analyzeFlags) torchSnapshot(path string, t *timeline.Timeline, out *outputFlags, opt analyze.TorchSnapshotOptions) error {
 	opt.Filter, opt.Hide = f.opt.Filter, f.opt.Hide
-	s, err := t.TorchSnapshot(opt)
+	s, err := analyze.NewTorchSnapshot(t, opt)
 	var processes *analyze.ProcessesError
 	switch {
 	case errors.As(err, &processes) && len(processes.Pids) == 0:

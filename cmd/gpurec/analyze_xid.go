@@ -17,7 +17,7 @@ it had launched before.`,
   gpurec analyze xid --format json run.parquet | jq '.xids[].action'
   gpurec analyze xid --fail-on 'hardware_xids>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, (*analyze.Timeline).Xids) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Xids) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

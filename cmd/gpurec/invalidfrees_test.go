@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -69,11 +70,11 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 		return nil, false, err
 	}
 	defer rec.Close()
-	timeline, err := analyze.New(rec)
+	tl, err := timeline.Open(rec)
 	if err != nil {
 		return nil, false, err
 	}
-	report, err := timeline.Errors(query.Options{})
+	report, err := analyze.Errors(tl, query.Options{})
 	if err != nil {
 		return nil, false, err
 	}
@@ -82,7 +83,7 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 		key := fmt.Sprintf("%s: %s, %s, %s", row["verdict"], functionOf(row["allocated_site"]), functionOf(row["freed_site"]), functionOf(row["site"]))
 		got[key] += row["calls"].(int64)
 	}
-	rules, err := timeline.Rules(analyze.RuleOptions{Rules: []string{"invalid-free"}})
+	rules, err := analyze.CheckRules(tl, analyze.RuleOptions{Rules: []string{"invalid-free"}})
 	if err != nil {
 		return nil, false, err
 	}

@@ -20,7 +20,7 @@ var mayImport = map[string][]string{
 	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
 	"record/identity": {"format"},
 	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
-	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
+	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
 
 	"analyze/units":          {},
 	"analyze/stats":          {"analyze/units"},
@@ -33,7 +33,15 @@ var mayImport = map[string][]string{
 	"analyze/model/ledger":   {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
 	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
 
-	"cmd/gpurec": {"format", "symbolize", "record", "analyze", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+	"analyze/model/timeline": {"format", "symbolize", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/query", "analyze/stats", "analyze/catalog", "analyze/units"},
+	"analyze/model/calls":    {"format", "symbolize", "analyze/model/timeline", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/query", "analyze/catalog", "analyze/units"},
+	"analyze/model/fault":    {"format", "analyze/model/timeline", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/ledger", "analyze/query", "analyze/stats", "analyze/catalog", "analyze/units"},
+	"analyze/model/graph":    {"format", "symbolize", "analyze/model/timeline", "analyze/catalog", "analyze/units"},
+	"analyze/model/hostmem":  {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/stats", "analyze/units"},
+	"analyze/model/metric":   {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/query", "analyze/stats", "analyze/catalog"},
+	"analyze/model/state":    {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/model/caching"},
+
+	"cmd/gpurec": {"format", "symbolize", "record", "analyze", "analyze/model/timeline", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 }
 
 const module = "github.com/gpurec/gpurec/"

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
@@ -28,9 +29,9 @@ func TestOOMUnderALimit(t *testing.T) {
 			rec, err := format.Open(path)
 			must(t, err)
 			defer rec.Close()
-			timeline, err := analyze.New(rec)
+			tl, err := timeline.Open(rec)
 			must(t, err)
-			report, err := timeline.OOM(query.Options{})
+			report, err := analyze.OOM(tl, query.Options{})
 			must(t, err)
 			rows := rowsOf(report, "failures")
 			if len(rows) != 2 || len(truth) != 2 {
@@ -52,15 +53,15 @@ func TestOOMUnderALimit(t *testing.T) {
 			if text := report.Tables[0].Rows[0].Evidence; !strings.Contains(text, "the request of 102.0 MiB would have fit into ") || !strings.Contains(text, "or without the limit of") {
 				t.Error(text)
 			}
-			checkFragmentationRule(t, timeline, strings.HasSuffix(conf, "True"))
+			checkFragmentationRule(t, tl, strings.HasSuffix(conf, "True"))
 		})
 	}
 }
 
 // checkFragmentationRule expects the rule to name the remedies against both.
-func checkFragmentationRule(t *testing.T, timeline *analyze.Timeline, expandable bool) {
+func checkFragmentationRule(t *testing.T, tl *timeline.Timeline, expandable bool) {
 	t.Helper()
-	rules, err := timeline.Rules(analyze.RuleOptions{Rules: []string{"oom-fragmentation"}})
+	rules, err := analyze.CheckRules(tl, analyze.RuleOptions{Rules: []string{"oom-fragmentation"}})
 	must(t, err)
 	hits := rowsOf(rules, "hits")
 	if len(hits) != 1 {

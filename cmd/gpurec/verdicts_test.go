@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
@@ -213,11 +214,11 @@ func (s *scenario) report(dir string) (*analyze.Report, error) {
 		return nil, err
 	}
 	defer rec.Close()
-	timeline, err := analyze.New(rec)
+	tl, err := timeline.Open(rec)
 	if err != nil {
 		return nil, err
 	}
-	return timeline.Leaks(query.Options{GroupBy: "function"})
+	return analyze.Leaks(tl, query.Options{GroupBy: "function"})
 }
 
 // record runs the scenario's program under the recorder, and returns the recording.

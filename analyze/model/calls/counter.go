@@ -1,0 +1,206 @@
+package calls
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+)
+
+// CUDA results that mean no failure: work is not done yet, and the driver is
+// shutting down because the process ends.
+const (
+	ResultOutOfMemory   = 2
+	ResultDeinitialized = 4
+	ResultNotReady      = 600
+)
+
+func IsError(result int32) bool {
+	return result != 0 && result != ResultDeinitialized && result != ResultNotReady
+}
+
+// Stats sums up calls of one kind and name.
+type Stats struct {
+	Calls, Errors, Open int64
+	Captured            int64 // put into a graph, not run
+	Timed               int64 // calls whose duration is known: of these are
+	HostNs, MaxNs       int64
+	Scaled              int64 // calls in thousandths, with launches that were not recorded
+}
+
+func (s *Stats) add(o *Stats) {
+	s.Calls += o.Calls
+	s.Errors += o.Errors
+	s.Open += o.Open
+	s.Captured += o.Captured
+	s.Timed += o.Timed
+	s.HostNs += o.HostNs
+	s.MaxNs = max(s.MaxNs, o.MaxNs)
+	s.Scaled += o.Scaled
+}
+
+type Name struct{ Kind, Name string }
+
+// Counter counts calls and kernels.
+type Counter struct {
+	T           *timeline.Timeline
+	Filter      *query.Filter
+	Window      query.Window
+	Calls       map[Name]*Stats
+	Kernels     map[string]*Stats
+	Work        KernelWork
+	Seen        *query.Callers
+	OutOfMemory int64
+	Weights     *sampling.Weights // nil if all launches are recorded
+
+	Start, Dur, Stream, Bytes       []int64
+	Context                         []int64
+	Pid, Tid, Device, Result, Flags []int32
+	Value                           []float64
+	Kind, Name, Kernel              format.Strings
+}
+
+func NewCounter(t *timeline.Timeline, f *query.Filter) *Counter {
+	window := f.Window(t.Recording())
+	return &Counter{T: t, Filter: f, Window: window, Seen: query.NewCallers(), Weights: t.LaunchWeights(window),
+		Calls: make(map[Name]*Stats), Kernels: make(map[string]*Stats)}
+}
+
+// Scan reads all calls, of memory and others.
+func (u *Counter) Scan() error {
+	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
+		for _, s := range spans {
+			u.Group(s.Group)
+			if err := s.Group.Err(); err != nil {
+				return u.T.Wrap(err)
+			}
+		}
+	}
+	return nil
+}
+
+func (u *Counter) Group(g *format.Group) {
+	u.Kind, u.Name, u.Kernel = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.StringsInto("kernel", u.Kernel)
+	kind, name, kernel := u.Kind, u.Name, u.Kernel
+	launch, graph := u.Launches(g)
+	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
+	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
+	pass := u.Passes(g, kind, kernel)
+	byName := make([]Stats, len(kind.Dict)*len(name.Dict))
+	byKernel, isKernel := make([]Stats, len(kernel.Dict)), make([]bool, len(kernel.Dict))
+	for i, name := range kernel.Dict {
+		isKernel[i] = name != ""
+	}
+	for i, start := range u.Start {
+		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
+			continue
+		}
+		one := Stats{Calls: 1, Scaled: sampling.Thousandth}
+		if u.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
+			one.Open = 1
+		} else if IsError(u.Result[i]) {
+			one.Errors = 1
+			if u.Result[i] == ResultOutOfMemory {
+				u.OutOfMemory++
+			}
+		}
+		if launch[kind.Index[i]] {
+			if u.Flags[i]&format.FlagCaptured != 0 {
+				one.Captured = 1
+			}
+			if graph[name.Index[i]] {
+				u.Work.Add(true, u.Value[i], u.Result[i], u.Flags[i])
+			} else {
+				u.Work.Add(false, 0, u.Result[i], u.Flags[i])
+				if u.Weights != nil && one.Captured == 0 {
+					one.Scaled = u.Weights.At(start)
+				}
+			}
+		}
+		if u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+			one.Timed = 1
+			one.HostNs = max(0, u.Dur[i])
+			one.MaxNs = one.HostNs
+		}
+		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].add(&one)
+		if k := kernel.Index[i]; isKernel[k] {
+			byKernel[k].add(&one)
+		}
+	}
+	for i := range byName {
+		merge(u.Calls, Name{kind.Dict[i/len(name.Dict)], name.Dict[i%len(name.Dict)]}, &byName[i])
+	}
+	for i := range byKernel {
+		if isKernel[i] {
+			merge(u.Kernels, kernel.Dict[i], &byKernel[i])
+		}
+	}
+}
+
+// Launches tells which kinds and names of the group are launches, and of graphs.
+func (u *Counter) Launches(g *format.Group) (kinds, graphs []bool) {
+	for _, k := range u.Kind.Dict {
+		kinds = append(kinds, k == format.KindLaunch)
+	}
+	for _, n := range u.Name.Dict {
+		graphs = append(graphs, catalog.BaseName(n) == "cuGraphLaunch")
+	}
+	if slices.Contains(graphs, true) {
+		u.Value = g.Float64("value", u.Value)
+	}
+	return kinds, graphs
+}
+
+func merge[K comparable](into map[K]*Stats, key K, s *Stats) {
+	if s.Calls == 0 {
+		return
+	}
+	if into[key] == nil {
+		into[key] = new(Stats)
+	}
+	into[key].add(s)
+}
+
+// Passes returns the filter for rows of the group; it reads only the columns that
+// the filter looks at. Without a filter by kernel it needs no names of kernels.
+func (u *Counter) Passes(g *format.Group, kind, kernel format.Strings) func(i int) bool {
+	f := u.Filter
+	byCaller := f.Callers()
+	if !byCaller && f.Kernel == nil && f.MinBytes == 0 {
+		return func(int) bool { return true }
+	}
+	kernels := make([]bool, len(kind.Dict)*len(kernel.Dict))
+	for i := range kernels {
+		kernels[i] = f.PassesKernel(kind.Dict[i/len(kernel.Dict)], kernel.Dict[i%len(kernel.Dict)])
+	}
+	if f.MinBytes > 0 {
+		u.Bytes = g.Int64("bytes", u.Bytes)
+	}
+	if byCaller {
+		u.Pid, u.Tid = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid)
+		u.Device, u.Stream = g.Int32("device", u.Device), g.Int64("stream", u.Stream)
+		u.Context = g.Int64("context", u.Context)
+	}
+	return func(i int) bool {
+		if byCaller {
+			device := u.T.DeviceOf(u.Pid[i], u.Context[i], u.Device[i])
+			u.Seen.Add(u.Pid[i], u.Tid[i], device, u.Stream[i])
+			if !f.PassesCaller(u.Pid[i], u.Tid[i], device, u.Stream[i]) {
+				return false
+			}
+		}
+		return (f.Kernel == nil || kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])]) && (f.MinBytes == 0 || f.PassesSize(kind.At(i), u.Bytes[i]))
+	}
+}
+
+// Total sums up all calls that passed.
+func (u *Counter) Total() Stats {
+	var sum Stats
+	for _, s := range u.Calls {
+		sum.add(s)
+	}
+	return sum
+}

@@ -1,0 +1,2 @@
+// Package calls reads calls one after the other, and counts them.
+package calls

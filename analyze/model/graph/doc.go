@@ -1,0 +1,2 @@
+// Package graph says what a CUDA graph holds.
+package graph

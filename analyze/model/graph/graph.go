@@ -1,0 +1,414 @@
+package graph
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// What a graph does when it runs is said by the calls that made it: those that stream capture put into it, and those that added nodes.
+// As in record, which counts the kernels, they are followed in the order in which they returned: a program orders its captures itself.
+
+// Handle is a stream, event, graph or executable graph of a process.
+type Handle struct {
+	Pid    int32
+	Handle int64
+}
+
+// Contents are the executable graphs of a recording, each as it was from a moment on.
+type Contents map[Handle][]*Version
+
+// Version is what an executable graph holds until the next version.
+type Version struct {
+	fromNs int64
+	nodes  graphNodes
+	Text   string
+}
+
+// graphNodes counts nodes of a graph by what they do, in the order in which that was first added.
+type graphNodes struct {
+	labels  []string
+	counts  map[string]int64
+	changed bool // nodes went, or became others, and it is not known which
+}
+
+func (n *graphNodes) add(label string, count int64) {
+	if n.counts == nil {
+		n.counts = make(map[string]int64)
+	}
+	if n.counts[label] == 0 {
+		n.labels = append(n.labels, label)
+	}
+	n.counts[label] += count
+}
+
+func (n *graphNodes) addAll(o *graphNodes) {
+	if o == nil {
+		return
+	}
+	for _, label := range o.labels {
+		n.add(label, o.counts[label])
+	}
+	n.changed = n.changed || o.changed
+}
+
+// replace takes one node with a label away and adds one with another, unless that is "".
+func (n *graphNodes) replace(old, label string) {
+	if n.counts[old]--; n.counts[old] <= 0 {
+		delete(n.counts, old)
+		n.labels = slices.DeleteFunc(n.labels, func(l string) bool { return l == old })
+	}
+	if label != "" {
+		n.add(label, 1)
+	}
+}
+
+// graphLabels is how many kinds of nodes are told of a graph.
+const graphLabels = 12
+
+// String lists the nodes: gemm ×24, copy DtoD, relu ×24.
+func (n *graphNodes) String() string {
+	var list []string
+	for i, label := range n.labels {
+		if i == graphLabels {
+			list = append(list, fmt.Sprintf("… and %d kinds more", len(n.labels)-i))
+			break
+		}
+		if count := n.counts[label]; count > 1 {
+			label += " ×" + units.Count(count)
+		}
+		list = append(list, label)
+	}
+	if n.changed {
+		list = append(list, "nodes changed since")
+	}
+	return strings.Join(list, ", ")
+}
+
+// At returns what an executable graph held at a moment; nil if its making was not recorded.
+func (c Contents) At(pid int32, exec, ns int64) *Version {
+	var found *Version
+	for _, v := range c[Handle{pid, exec}] {
+		if v.fromNs <= ns {
+			found = v
+		}
+	}
+	return found
+}
+
+// graphStep is a call that makes or changes a graph, or that was captured.
+type graphStep struct {
+	atNs                    int64
+	name, label             string
+	node                    string // the type of the node that cuGraphAddNode adds
+	pid                     int32
+	stream, ptr, src, child int64
+	captured                bool
+}
+
+// Read reads how the recording's graphs were made.
+func Read(t *timeline.Timeline) (Contents, error) {
+	var r graphReader
+	launched := false
+	for _, spans := range [][]timeline.Span{t.Calls, t.Memory} {
+		for _, s := range spans {
+			launched = r.read(s.Group) || launched
+			if err := s.Group.Err(); err != nil {
+				return nil, t.Wrap(err)
+			}
+		}
+		if !launched {
+			return nil, nil // no graph runs: what they hold does not matter
+		}
+	}
+	slices.SortStableFunc(r.steps, func(a, b graphStep) int { return cmp.Compare(a.atNs, b.atNs) })
+	m := graphMaker{streams: make(map[Handle]*graphCapture), events: make(map[Handle]*graphCapture),
+		graphs: make(map[Handle]*graphNodes), kernels: make(map[Handle]kernelNode), execs: make(Contents)}
+	for i := range r.steps {
+		m.step(&r.steps[i])
+	}
+	return m.execs, nil
+}
+
+// graphCalls are the calls that graphMaker knows.
+var graphCalls = map[string]bool{
+	"cuStreamBeginCapture": true, "cuStreamBeginCapture_v2": true, "cuStreamBeginCaptureToGraph": true, "cuStreamEndCapture": true,
+	"cuEventRecord": true, "cuEventRecordWithFlags": true, "cuStreamWaitEvent": true,
+	"cuGraphAddKernelNode_v2": true, "cuGraphAddMemcpyNode": true, "cuGraphAddMemsetNode": true, "cuGraphAddMemAllocNode": true, "cuGraphAddMemFreeNode": true,
+	"cuGraphAddChildGraphNode": true, "cuGraphClone": true,
+	"cuGraphAddKernelNode": true, "cuGraphAddNode": true, "cuGraphAddNode_v2": true, "cuGraphAddHostNode": true, "cuGraphDestroyNode": true,
+	"cuGraphKernelNodeSetParams": true, "cuGraphKernelNodeSetParams_v2": true, "cuGraphNodeSetParams": true,
+	"cuGraphExecKernelNodeSetParams": true, "cuGraphExecKernelNodeSetParams_v2": true, "cuGraphExecNodeSetParams": true,
+	"cuGraphNodeSetEnabled": true, "cuGraphInstantiate": true, "cuGraphExecUpdate": true,
+	"cuGraphInstantiate_v2": true, "cuGraphInstantiateWithFlags": true, "cuGraphInstantiateWithParams": true, "cuGraphExecUpdate_v2": true,
+	"cuGraphExecDestroy": true, "cuGraphDestroy": true,
+}
+
+// graphReader collects graphSteps.
+type graphReader struct {
+	steps []graphStep
+
+	name, kernel, copyKind, message format.Strings
+	start, dur, stream              []int64
+	ptr, src                        []int64
+	pid, result, flags              []int32
+	value                           []float64
+}
+
+// read looks through a row group. It reports whether a graph is launched there.
+func (r *graphReader) read(g *format.Group) (launched bool) {
+	r.name, r.flags = g.StringsInto("name", r.name), g.Int32("flags", r.flags)
+	known := make([]bool, len(r.name.Dict))
+	some, typed := false, false
+	for i, name := range r.name.Dict {
+		known[i] = graphCalls[catalog.BaseName(name)]
+		some = some || known[i]
+		typed = typed || isTypedNode(catalog.BaseName(name))
+		launched = launched || catalog.BaseName(name) == "cuGraphLaunch"
+	}
+	if !some && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
+		return launched
+	}
+	r.start, r.dur, r.stream = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur), g.Int64("stream", r.stream)
+	r.ptr, r.src = g.Int64("ptr", r.ptr), g.Int64("src_ptr", r.src)
+	r.pid, r.result, r.value = g.Int32("pid", r.pid), g.Int32("result", r.result), g.Float64("value", r.value)
+	r.kernel, r.copyKind = g.StringsInto("kernel", r.kernel), g.StringsInto("copy_kind", r.copyKind)
+	if typed {
+		r.message = g.StringsInto("message", r.message)
+	}
+	for i, flags := range r.flags {
+		captured := flags&format.FlagCaptured != 0
+		if !captured && !known[r.name.Index[i]] || flags&(format.FlagOpen|format.FlagAbandoned) != 0 || r.result[i] != 0 {
+			continue
+		}
+		s := graphStep{atNs: units.EndOf(r.start[i], r.dur[i]), name: catalog.BaseName(r.name.At(i)), pid: r.pid[i], stream: r.stream[i], ptr: r.ptr[i], src: r.src[i],
+			child: int64(r.value[i]), captured: captured}
+		s.label = nodeLabel(s.name, r.kernel.At(i), r.copyKind.At(i))
+		if isTypedNode(s.name) {
+			s.node = r.message.At(i)
+			s.label = typedLabel(s.node, s.label)
+		}
+		r.steps = append(r.steps, s)
+	}
+	return launched
+}
+
+// nodeLabel says what a call makes a graph do.
+func nodeLabel(name, kernel, copyKind string) string {
+	switch {
+	case kernel != "":
+		return symbolize.ShortKernel(kernel)
+	case strings.HasPrefix(name, "cuMemcpy"):
+		return strings.TrimSpace("copy " + copyKind)
+	case name == "cuGraphAddMemcpyNode":
+		return "copy"
+	case strings.HasPrefix(name, "cuMemset"), name == "cuGraphAddMemsetNode":
+		return "memset"
+	case name == "cuGraphAddMemAllocNode":
+		return "cuMemAllocAsync"
+	case name == "cuGraphAddMemFreeNode":
+		return "cuMemFreeAsync"
+	case name == "cuGraphAddHostNode":
+		return "cuLaunchHostFunc"
+	case strings.HasPrefix(name, "cuGraphAddKernelNode"), strings.Contains(name, "KernelNodeSetParams"), strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
+		return catalog.UnknownKernel
+	}
+	return name
+}
+
+// isTypedNode reports whether a call adds or changes a node whose type its row says.
+func isTypedNode(name string) bool {
+	switch name {
+	case "cuGraphAddNode", "cuGraphAddNode_v2", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams":
+		return true
+	}
+	return false
+}
+
+// typedLabel says what a node of a type makes a graph do; kernel is the label of its kernel.
+func typedLabel(node, kernel string) string {
+	switch node {
+	case "kernel":
+		if isTypedNode(kernel) {
+			return catalog.UnknownKernel // the row has no kernel: the label is the name of the function
+		}
+		return kernel
+	case "memcpy":
+		return "copy"
+	case "memset":
+		return "memset"
+	case "host":
+		return "cuLaunchHostFunc"
+	case "mem_alloc":
+		return "cuMemAllocAsync"
+	case "mem_free":
+		return "cuMemFreeAsync"
+	}
+	return node
+}
+
+// graphCapture is a graph that is being captured, by one stream or several that it forked to.
+type graphCapture struct{ nodes graphNodes }
+
+// kernelNode is a node of a graph that launches a kernel.
+type kernelNode struct {
+	graph Handle
+	label string
+}
+
+// graphMaker follows how graphs are made.
+type graphMaker struct {
+	streams, events map[Handle]*graphCapture
+	graphs          map[Handle]*graphNodes
+	kernels         map[Handle]kernelNode // that were added by hand
+	execs           Contents
+}
+
+func (m *graphMaker) graph(h Handle) *graphNodes {
+	if m.graphs[h] == nil {
+		m.graphs[h] = new(graphNodes)
+	}
+	return m.graphs[h]
+}
+
+func (m *graphMaker) step(s *graphStep) {
+	stream, ptr, src := Handle{s.pid, s.stream}, Handle{s.pid, s.ptr}, Handle{s.pid, s.src}
+	switch s.name {
+	case "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
+		m.streams[stream] = new(graphCapture)
+	case "cuStreamEndCapture":
+		m.endCapture(stream, ptr)
+	case "cuEventRecord", "cuEventRecordWithFlags":
+		delete(m.events, ptr)
+		if open := m.streams[stream]; open != nil {
+			m.events[ptr] = open
+		}
+	case "cuStreamWaitEvent":
+		if open := m.events[ptr]; open != nil {
+			m.streams[stream] = open
+		}
+	case "cuGraphAddKernelNode", "cuGraphAddKernelNode_v2":
+		m.addKernel(s, ptr, src)
+	case "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode", "cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphAddHostNode":
+		m.graph(src).add(s.label, 1)
+	case "cuGraphAddNode", "cuGraphAddNode_v2":
+		m.addTyped(s, ptr, src)
+	case "cuGraphDestroyNode":
+		m.change(ptr, "")
+	case "cuGraphKernelNodeSetParams", "cuGraphKernelNodeSetParams_v2", "cuGraphNodeSetParams":
+		if !isTypedNode(s.name) || s.node == "kernel" {
+			m.change(ptr, s.label)
+		}
+	case "cuGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2", "cuGraphExecNodeSetParams":
+		if !isTypedNode(s.name) || s.node == "kernel" {
+			m.changeExec(s, ptr, src)
+		}
+	case "cuGraphNodeSetEnabled":
+		m.changeExec(s, ptr, Handle{})
+	case "cuGraphAddChildGraphNode":
+		m.graph(src).addAll(m.graphs[Handle{s.pid, s.child}])
+	case "cuGraphClone":
+		m.graphs[ptr] = new(graphNodes)
+		m.graphs[ptr].addAll(m.graphs[src])
+	case "cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams",
+		"cuGraphExecUpdate", "cuGraphExecUpdate_v2":
+		m.instantiate(s.atNs, ptr, m.graphs[src])
+	case "cuGraphExecDestroy":
+		m.instantiate(s.atNs, ptr, nil)
+	case "cuGraphDestroy":
+		delete(m.graphs, ptr)
+	default:
+		if open := m.streams[stream]; s.captured && open != nil {
+			open.nodes.add(s.label, 1)
+		}
+	}
+}
+
+// addTyped adds what cuGraphAddNode adds.
+func (m *graphMaker) addTyped(s *graphStep, node, graph Handle) {
+	switch s.node {
+	case "graph":
+		m.graph(graph).addAll(m.graphs[Handle{s.pid, s.child}])
+	case "kernel":
+		m.addKernel(s, node, graph)
+	case "empty":
+	default:
+		m.graph(graph).add(s.label, 1)
+	}
+}
+
+func (m *graphMaker) addKernel(s *graphStep, node, graph Handle) {
+	m.graph(graph).add(s.label, 1)
+	m.kernels[node] = kernelNode{graph, s.label}
+}
+
+// change gives a kernel node of a graph another label, or "" if the node goes. The call does
+// not name the graph: if the node is not known, any graph of the process may have changed.
+func (m *graphMaker) change(node Handle, label string) {
+	known, ok := m.kernels[node]
+	if ok && m.graphs[known.graph] != nil {
+		m.graphs[known.graph].replace(known.label, label)
+		m.kernels[node] = kernelNode{known.graph, label}
+		if label == "" {
+			delete(m.kernels, node)
+		}
+		return
+	}
+	for h, nodes := range m.graphs {
+		if h.Pid == node.Pid {
+			nodes.changed = true
+		}
+	}
+}
+
+// changeExec begins a version of an executable graph in which a kernel node is another one.
+func (m *graphMaker) changeExec(s *graphStep, exec, node Handle) {
+	versions := m.execs[exec]
+	known, ok := m.kernels[node]
+	if len(versions) == 0 || ok && known.label == s.label {
+		return
+	}
+	last := &versions[len(versions)-1].nodes
+	if last.changed {
+		return
+	}
+	var nodes graphNodes
+	nodes.addAll(last)
+	if ok && nodes.counts[known.label] > 0 {
+		nodes.replace(known.label, s.label)
+	} else {
+		nodes.changed = true
+	}
+	m.instantiate(s.atNs, exec, &nodes)
+}
+
+// endCapture closes the capture that a stream takes part in; all its streams are ordinary again.
+func (m *graphMaker) endCapture(stream, graph Handle) {
+	open := m.streams[stream]
+	if open == nil {
+		return
+	}
+	m.graph(graph).addAll(&open.nodes)
+	for _, in := range []map[Handle]*graphCapture{m.streams, m.events} {
+		for h, other := range in {
+			if other == open {
+				delete(in, h)
+			}
+		}
+	}
+}
+
+// instantiate notes what an executable graph holds from a moment on.
+func (m *graphMaker) instantiate(atNs int64, exec Handle, nodes *graphNodes) {
+	v := &Version{fromNs: atNs}
+	v.nodes.addAll(nodes)
+	v.Text = v.nodes.String()
+	m.execs[exec] = append(m.execs[exec], v)
+}

@@ -1,0 +1,2 @@
+// Package hostmem follows pinned, registered and managed memory of the host.
+package hostmem

@@ -1,0 +1,118 @@
+package hostmem
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// hostBlock is memory that the CPU can reach and the recording knows: pinned, registered or managed.
+type hostBlock struct {
+	ptr, endPtr  int64
+	fromNs, toNs int64
+	pid          int32
+	managed      bool
+}
+
+// Blocks tells what kind of host memory a pointer is, at times that only go forward.
+type Blocks struct {
+	list   []hostBlock // in order of fromNs once all are known
+	open   map[hostPointer]int32
+	next   int               // of list: not yet live
+	ending []int32           // a heap of live ones, by toNs
+	live   map[int32][]int32 // by process: live ones in order of ptr
+}
+
+type hostPointer struct {
+	pid int32
+	ptr int64
+}
+
+// Read replays memory calls and notes when which host memory was live.
+func Read(t *timeline.Timeline) (*Blocks, *ledger.Counts, error) {
+	h := New()
+	l, err := t.Replay(func(l *ledger.Ledger, c *ledger.Change) { h.Note(t, c) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return h, &l.Counts, nil
+}
+
+func New() *Blocks {
+	return &Blocks{open: make(map[hostPointer]int32), live: make(map[int32][]int32)}
+}
+
+// Note takes a change of the driver's memory; all of them come before the first question.
+func (h *Blocks) Note(t *timeline.Timeline, c *ledger.Change) {
+	memory := t.Origins.Memory(c.Block.Origin)
+	if !ledger.IsHost(memory) && memory != format.MemoryManaged {
+		return
+	}
+	key := hostPointer{t.Origins.List[c.Block.Origin].Pid, c.Ptr}
+	switch c.Kind {
+	case ledger.AllocFailed:
+	case ledger.Allocated:
+		h.open[key] = int32(len(h.list))
+		h.list = append(h.list, hostBlock{c.Ptr, units.EndOf(c.Ptr, c.Block.Bytes), c.AtNs, units.EndOf(c.AtNs, 1<<62), key.pid, memory == format.MemoryManaged})
+	default:
+		if i, ok := h.open[key]; ok {
+			h.list[i].toNs = c.AtNs
+			delete(h.open, key)
+		}
+	}
+}
+
+// Words for the host's side of a copy.
+const (
+	HostPinned  = "pinned"
+	HostManaged = "managed"
+	HostUnknown = "unknown"
+)
+
+// At says what a process's pointer is at a time; times must not go back.
+func (h *Blocks) At(atNs int64, pid int32, ptr int64) string {
+	h.advance(atNs)
+	live := h.live[pid]
+	i := sort.Search(len(live), func(i int) bool { return h.list[live[i]].ptr > ptr })
+	if i == 0 || ptr >= h.list[live[i-1]].endPtr {
+		return HostUnknown
+	}
+	if h.list[live[i-1]].managed {
+		return HostManaged
+	}
+	return HostPinned
+}
+
+// advance makes live what is live at atNs.
+func (h *Blocks) advance(atNs int64) {
+	sooner := func(a, b int32) bool {
+		return cmp.Or(cmp.Compare(h.list[a].toNs, h.list[b].toNs), cmp.Compare(a, b)) < 0
+	}
+	for ; h.next < len(h.list) && h.list[h.next].fromNs <= atNs; h.next++ {
+		h.end(h.list[h.next].fromNs, sooner) // the same address may have ended just before
+		b := &h.list[h.next]
+		live := h.live[b.pid]
+		i := sort.Search(len(live), func(i int) bool { return h.list[live[i]].ptr >= b.ptr })
+		h.live[b.pid] = slices.Insert(live, i, int32(h.next))
+		h.ending = stats.HeapPush(h.ending, int32(h.next), sooner)
+	}
+	h.end(atNs, sooner)
+}
+
+// end takes off what has ended until atNs.
+func (h *Blocks) end(atNs int64, sooner func(a, b int32) bool) {
+	for len(h.ending) > 0 && h.list[h.ending[0]].toNs <= atNs {
+		gone := h.ending[0]
+		h.ending = stats.HeapPop(h.ending, sooner)
+		pid := h.list[gone].pid
+		if i := slices.Index(h.live[pid], gone); i >= 0 {
+			h.live[pid] = slices.Delete(h.live[pid], i, i+1)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package metric
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+)
+
+const AlmostIdlePct = 0.05 // GPM measures fractions: what is shown as 0.0 % is idle
+
+// Devices is what the samples in the window say of each device.
+type Devices struct {
+	T       *timeline.Timeline
+	Window  query.Window
+	Filter  *query.Filter
+	Devices map[int32]map[string]*Series
+}
+
+// Collect sorts the samples by device and metric. What is no number was not measured.
+func (u *Devices) Collect() {
+	f := &u.T.Facts
+	for _, s := range f.Samples {
+		if s.AtNs < u.Window.FromNs || s.AtNs > u.Window.ToNs || math.IsNaN(s.Value) || math.IsInf(s.Value, 0) ||
+			len(u.Filter.Devices) > 0 && !slices.Contains(u.Filter.Devices, s.Device) {
+			continue
+		}
+		of := u.Devices[s.Device]
+		if of == nil {
+			of = make(map[string]*Series)
+			u.Devices[s.Device] = of
+		}
+		name := f.Metrics.List[s.Metric]
+		if of[name] == nil {
+			of[name] = new(Series)
+		}
+		of[name].AtNs, of[name].Values = append(of[name].AtNs, s.AtNs), append(of[name].Values, s.Value)
+	}
+	for _, of := range u.Devices {
+		for _, s := range of {
+			s.Weigh()
+		}
+	}
+}
+
+// Sorted lists the devices.
+func (u *Devices) Sorted() []int32 { return slices.Sorted(maps.Keys(u.Devices)) }
+
+// Busy is how busy a device was, by the best metric that there is.
+type Busy struct {
+	Pct, IdlePct float64
+	Text         string // with both
+}
+
+// BusyOf returns how busy a device was: GPM measures the SMs, utilization only says that some kernel ran.
+func (u *Devices) BusyOf(device int32) (Busy, bool) {
+	of := u.Devices[device]
+	idle := func(v float64) bool { return v < AlmostIdlePct }
+	if s := of[catalog.MetricSMActive]; s != nil {
+		return Busy{s.Mean(), s.Share(idle), "was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time"}, true
+	}
+	if s := of[catalog.MetricGPUBusy]; s != nil {
+		return Busy{s.Mean(), s.Share(idle), "ran some kernel %.1f %% of the time (GPU utilization), idle %.1f %%"}, true
+	}
+	return Busy{}, false
+}
+
+// Passes is what of the filter is about processes and devices.
+func (u *Devices) Passes(s *timeline.ProcessSample) bool {
+	return (len(u.Filter.Pids) == 0 || slices.Contains(u.Filter.Pids, s.Pid)) && (len(u.Filter.Devices) == 0 || slices.Contains(u.Filter.Devices, s.Device))
+}

@@ -1,0 +1,2 @@
+// Package metric turns samples of NVML into series.
+package metric

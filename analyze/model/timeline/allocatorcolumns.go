@@ -1,0 +1,135 @@
+package timeline
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/format"
+)
+
+// allocatorColumns are the columns of one row group; the slices are used again.
+type allocatorColumns struct {
+	start, ptr, bytes, stream, context, pool []int64
+	allocated, reserved                      []int64
+	pid, tid, device, stack                  []int32
+	value                                    []float64
+	name, site, memory                       format.Strings
+	names, sites, memories                   []int32 // dictionary → origin.Table.Strings
+	whats                                    []caching.Op
+	known                                    []bool // dictionary of names: it means something
+}
+
+// scanAllocators notes where the events are and how many there are.
+func (t *Timeline) scanAllocators(g *format.Group, index int) {
+	s := &t.Scan
+	s.start = g.Int64("start_ns", s.start)
+	if len(s.start) == 0 {
+		return
+	}
+	first, last := slices.Min(s.start), slices.Max(s.start)
+	t.Allocations = append(t.Allocations, Span{Group: g, Index: index, FirstNs: first})
+	if s.Events+s.AllocatorEvents == 0 || first < s.firstNs {
+		s.firstNs = first
+	}
+	s.LastNs = max(s.LastNs, last)
+	s.AllocatorEvents += int64(len(s.start))
+}
+
+// StreamAllocators says how InOrder reads events: all, or only those that tell of segments,
+// which are few unless there are reports.
+func (t *Timeline) StreamAllocators(onlySegments bool) Stream[caching.Event] {
+	var c allocatorColumns
+	l := newLoader[caching.Event](t)
+	return Stream[caching.Event]{
+		ahead: func(s Span) (rows []caching.Event, begin func(), err error) {
+			if c.readNames(s.Group, onlySegments) {
+				rows = c.load(s.Group, l)
+			}
+			return rows, l.begin(func() { adoptEvents(l, rows) }), s.Group.Err()
+		},
+		Release: l.release,
+		At:      func(e *caching.Event) int64 { return e.AtNs },
+		Less:    func(a, b *caching.Event) bool { return a.AtNs < b.AtNs },
+	}
+}
+
+// readNames reads what the events of a group are, and reports whether any of them is
+// wanted.
+func (c *allocatorColumns) readNames(g *format.Group, onlySegments bool) bool {
+	c.name = g.StringsInto("name", c.name)
+	c.whats, c.known = c.whats[:0], c.known[:0]
+	for _, name := range c.name.Dict {
+		what, ok := caching.OpsByName[name]
+		c.whats, c.known = append(c.whats, what), append(c.known, ok && (!onlySegments || what.HasSegments()))
+	}
+	return slices.Contains(c.known, true)
+}
+
+func (c *allocatorColumns) read(g *format.Group, strings *origin.Names) {
+	c.start, c.ptr, c.bytes = g.Int64("start_ns", c.start), g.Int64("ptr", c.ptr), g.Int64("bytes", c.bytes)
+	c.stream, c.context, c.pool = g.Int64("stream", c.stream), g.Int64("context", c.context), g.Int64("src_ptr", c.pool)
+	c.allocated, c.reserved = g.Int64("allocated_bytes", c.allocated), g.Int64("reserved_bytes", c.reserved)
+	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
+	c.stack = g.Int32("stack_id", c.stack)
+	c.site, c.memory = g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
+	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
+	if slices.Contains(c.whats, caching.OutOfMemory) {
+		c.value = g.Float64("value", c.value)
+	}
+}
+
+// load returns the wanted events of a group, whose names have been read.
+func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []caching.Event {
+	wanted := 0
+	for _, name := range c.name.Index {
+		if c.known[name] {
+			wanted++
+		}
+	}
+	c.read(g, &l.origins.Strings)
+	if wanted == 0 || g.Err() != nil {
+		return nil
+	}
+	rows := l.rows(wanted)
+	isSorted, last := true, int64(math.MinInt64)
+	for i, start := range c.start {
+		name := c.name.Index[i]
+		if !c.known[name] {
+			continue
+		}
+		e := caching.Event{
+			AtNs: start, Ptr: c.ptr[i] & (1<<56 - 1), Bytes: min(max(0, c.bytes[i]), ledger.AddressSpace), Pool: c.pool[i], Stream: c.stream[i], Op: c.whats[name], Origin: origin.None,
+			Allocated: min(c.allocated[i], ledger.AddressSpace), Reserved: min(c.reserved[i], ledger.AddressSpace),
+			Allocator: l.allocators.ID(caching.Key{Pid: c.pid[i], Device: c.device[i]}),
+		}
+		if e.Op.IsBegin() {
+			e.Origin = l.origins.ID(origin.Origin{
+				Stream: c.stream[i], Context: c.context[i], Pid: c.pid[i], Tid: c.tid[i], Device: c.device[i], Stack: c.stack[i],
+				Name: c.names[name], Site: c.sites[c.site.Index[i]], Memory: c.memories[c.memory.Index[i]],
+			})
+		}
+		if e.Op == caching.OutOfMemory {
+			e.Ptr = int64(min(max(0, c.value[i]), ledger.AddressSpace))
+		}
+		rows = append(rows, e)
+		isSorted, last = isSorted && start >= last, start
+	}
+	if !isSorted {
+		SortNearly(rows, func(a, b *caching.Event) bool { return a.AtNs < b.AtNs })
+	}
+	return rows
+}
+
+// adoptEvents gives events the Timeline's numbers.
+func adoptEvents(l *loader[caching.Event], rows []caching.Event) {
+	for i := range rows {
+		e := &rows[i]
+		e.Allocator = l.adoptedAllocators[e.Allocator]
+		if e.Origin != origin.None {
+			e.Origin = l.adopted[e.Origin]
+		}
+	}
+}

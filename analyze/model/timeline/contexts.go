@@ -1,0 +1,218 @@
+package timeline
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// readEvents collects the events of a recording in order of time.
+func (t *Timeline) readEvents() error {
+	for _, e := range t.Facts.exits {
+		t.Events = append(t.Events, ledger.Event{AtNs: e.atNs, Pid: e.pid, Kind: ledger.EventExit})
+	}
+	ends, err := t.contextEnds()
+	if err != nil {
+		return err
+	}
+	t.Events = append(t.Events, ends...)
+	for i := range t.API.Calls {
+		c := &t.API.Calls[i]
+		switch {
+		case c.Kind == APIGraphAlloc:
+			t.Events = append(t.Events, ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes})
+		case c.Kind == APIMappedBuffer && c.ptr != 0:
+			t.Events = append(t.Events, ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedBuffer, Ptr: c.ptr})
+		case c.Kind == APIMappedArray && c.ptr != 0:
+			t.Events = append(t.Events, ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedArray, Ptr: c.ptr})
+		}
+	}
+	slices.SortStableFunc(t.Events, func(a, b ledger.Event) int {
+		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Kind, b.Kind))
+	})
+	return nil
+}
+
+// primaryKey names the primary context of a device in a process.
+type primaryKey struct{ pid, device int32 }
+
+// primary is what was seen of a primary context.
+type primary struct {
+	context int64 // its handle, always the same; 0: never retained here
+	refs    int64
+	resets  []int64
+	// ends are the releases that would be the last one if every retain was seen.
+	ends []ledger.Event
+	// idle is when the context cannot be in use if that is so: before the first
+	// retain, and from each of ends to the next retain.
+	idle []query.Window
+}
+
+// contextEnds returns when contexts ended. The last release of a primary context ends
+// it, too, but a process that is recorded while it runs has retained it before: then
+// it is used at times when it should not be.
+func (t *Timeline) contextEnds() ([]ledger.Event, error) {
+	var ends []ledger.Event
+	primaries := make(map[primaryKey]*primary)
+	attached := make(map[contextKey]int) // by cuCtxAttach; the last cuCtxDetach destroys the context
+	of := func(c *APICall) *primary {
+		key := primaryKey{c.Pid, c.Device}
+		if primaries[key] == nil {
+			primaries[key] = new(primary)
+		}
+		return primaries[key]
+	}
+	for i := range t.API.Calls {
+		c := &t.API.Calls[i]
+		switch c.Kind {
+		case APICreateContext:
+			t.madeHere[contextKey{c.Pid, c.ptr}] = true
+		case APIAttachContext:
+			attached[contextKey{c.Pid, c.ptr}]++
+		case APIDetachContext:
+			if key := (contextKey{c.Pid, c.ptr}); attached[key] > 0 {
+				attached[key]--
+			} else if c.ptr != 0 {
+				ends = append(ends, ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr})
+			}
+		case APIDestroyContext:
+			if c.ptr != 0 {
+				ends = append(ends, ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr})
+			}
+		case APIResetPrimary:
+			of(c).resets = append(of(c).resets, c.StartNs)
+		case APIRetainPrimary:
+			of(c).retain(c)
+		case APIReleasePrimary:
+			of(c).release(c)
+		}
+	}
+	for key, p := range primaries {
+		for _, at := range p.resets {
+			ends = append(ends, ledger.Event{AtNs: at, Pid: key.pid, Kind: ledger.EventContextEnd, Context: p.context, Device: key.device})
+		}
+	}
+	released, err := t.lastReleases(primaries)
+	if err != nil {
+		return nil, err
+	}
+	ends = append(ends, released...)
+	return ends, t.markLast(ends)
+}
+
+func (p *primary) retain(c *APICall) {
+	if p.context == 0 {
+		p.idle = append(p.idle, query.Window{FromNs: math.MinInt64, ToNs: c.StartNs - 1})
+	} else if p.refs == 0 && len(p.idle) > 0 {
+		p.idle[len(p.idle)-1].ToNs = c.StartNs - 1
+	}
+	p.context = c.ptr
+	p.refs++
+}
+
+func (p *primary) release(c *APICall) {
+	if p.refs == 0 {
+		return // retained before the recording
+	}
+	if p.refs--; p.refs == 0 {
+		p.ends = append(p.ends, ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: p.context, Device: c.Device})
+		p.idle = append(p.idle, query.Window{FromNs: c.EndNs + 1, ToNs: math.MaxInt64})
+	}
+}
+
+// lastReleases returns the ends of those primary contexts that were idle when they
+// should be.
+func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]ledger.Event, error) {
+	candidates := make(map[contextKey]*primary)
+	for key, p := range primaries {
+		if len(p.ends) > 0 {
+			candidates[contextKey{key.pid, p.context}] = p
+		}
+	}
+	if len(candidates) == 0 {
+		return nil, nil
+	}
+	err := t.uses(func(key contextKey, startNs int64) {
+		p := candidates[key]
+		if p != nil && slices.ContainsFunc(p.idle, func(w query.Window) bool { return startNs >= w.FromNs && startNs <= w.ToNs }) {
+			delete(candidates, key)
+		}
+	})
+	var ends []ledger.Event
+	for _, p := range candidates {
+		ends = append(ends, p.ends...)
+	}
+	return ends, err
+}
+
+// uses yields all calls that need a living context and succeeded.
+func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
+	s := &t.API
+	var kind, memory format.Strings
+	var needs []bool
+	for _, spans := range [][]Span{t.Memory, t.Calls} {
+		for _, sp := range spans {
+			g := sp.Group
+			kind, memory = g.StringsInto("kind", kind), g.StringsInto("memory_kind", memory)
+			s.Pid, s.Context, s.Start = g.Int32("pid", s.Pid), g.Int64("context", s.Context), g.Int64("start_ns", s.Start)
+			s.result, s.flags = g.Int32("result", s.result), g.Int32("flags", s.flags)
+			if err := g.Err(); err != nil {
+				return err
+			}
+			needs = needs[:0]
+			for _, k := range kind.Dict {
+				needs = append(needs, k == format.KindAlloc || IsLane(k))
+			}
+			for i, start := range s.Start {
+				unfinished := s.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0
+				if needs[kind.Index[i]] && s.result[i] == 0 && !unfinished && memory.At(i) != format.MemoryPhysical {
+					yield(contextKey{s.Pid[i], s.Context[i]}, start)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// markLast marks the ends of contexts after which their process allocates nothing.
+func (t *Timeline) markLast(ends []ledger.Event) error {
+	if len(ends) == 0 {
+		return nil
+	}
+	last := make(map[int32]int64) // pid → when its last allocation took effect
+	s := &t.API
+	var kind format.Strings
+	for _, sp := range t.Memory {
+		g := sp.Group
+		kind = g.StringsInto("kind", kind)
+		s.Pid, s.Start, s.Dur = g.Int32("pid", s.Pid), g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur)
+		s.result, s.flags = g.Int32("result", s.result), g.Int32("flags", s.flags)
+		if err := g.Err(); err != nil {
+			return err
+		}
+		for i, start := range s.Start {
+			if s.result[i] == 0 && s.flags[i]&(format.FlagOpen|format.FlagAbandoned) == 0 && kind.At(i) == format.KindAlloc {
+				last[s.Pid[i]] = max(last[s.Pid[i]], units.EndOf(start, s.Dur[i]))
+			}
+		}
+	}
+	for i := range ends {
+		ends[i].Last = last[ends[i].Pid] <= ends[i].AtNs
+	}
+	return nil
+}
+
+// EndedWith reports whether memory goes with a context that ends. Memory of which the
+// context is not known stays.
+func (t *Timeline) EndedWith(id int32, e *ledger.Event) bool {
+	o := &t.Origins.List[id]
+	if e.Context != 0 || o.Context == 0 {
+		return o.Context != 0 && o.Context == e.Context
+	}
+	return o.Device == e.Device && !t.madeHere[contextKey{o.Pid, o.Context}]
+}

@@ -1,0 +1,108 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// What programs ask the driver about memory is worth keeping: it counts what no call
+// allocated, too.
+
+// FreeSample is an answer of cuMemGetInfo.
+type FreeSample struct {
+	AtNs                  int64
+	Device                int32
+	FreeBytes, TotalBytes int64
+}
+
+// Attributes of cuMemPoolGetAttribute.
+const (
+	PoolReservedCurrent = 5
+	PoolUsedCurrent     = 7
+)
+
+// PoolKey names a memory pool.
+type PoolKey struct {
+	Pid  int32
+	Pool int64
+}
+
+// PoolState is what was last asked of a pool; -1 what was not asked.
+type PoolState struct {
+	Device         int32
+	Reserved, Used int64
+	AtNs           int64
+}
+
+// freeSamples returns the answers of cuMemGetInfo in order of time.
+func (t *Timeline) freeSamples() []FreeSample {
+	var list []FreeSample
+	for i := range t.API.Calls {
+		c := &t.API.Calls[i]
+		if total := units.RoundInt(c.value); c.Kind == APIMemGetInfo && total > 0 && c.bytes >= 0 && c.bytes <= total {
+			list = append(list, FreeSample{c.EndNs, t.DeviceOf(c.Pid, c.context, c.Device), c.bytes, total})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b FreeSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	return list
+}
+
+// DeviceUse returns the total and the used memory of a device at the last time until
+// toNs when NVML, or where there was none, the program looked.
+func (t *Timeline) DeviceUse(device int32, toNs int64) (total, used float64, ok bool) {
+	if _, isMIG := t.sharedMIG(device); !isMIG { // samples are of whole GPUs
+		total, ok = t.Facts.lastSample(catalog.MetricMemoryTotal, device, toNs)
+		if !ok {
+			total = float64(t.Facts.Devices[device].TotalBytes)
+		}
+		if used, ok = t.Facts.lastSample(catalog.MetricMemoryUsed, device, toNs); ok {
+			return total, used, total > 0
+		}
+	}
+	for _, s := range slices.Backward(t.Free) {
+		if s.Device == device && s.AtNs <= toNs {
+			return float64(s.TotalBytes), float64(s.TotalBytes - s.FreeBytes), true
+		}
+	}
+	return 0, 0, false
+}
+
+// Pools returns what was last known of memory pools in the window.
+func (t *Timeline) Pools(w query.Window, f *query.Filter) map[PoolKey]*PoolState {
+	devices := make(map[PoolKey]int32)
+	pools := make(map[PoolKey]*PoolState)
+	for i := range t.API.Calls {
+		c := &t.API.Calls[i]
+		key := PoolKey{c.Pid, c.ptr}
+		if c.Kind == APIPoolOfDevice && c.value >= 0 && c.value < ledger.MaxDevices {
+			devices[key] = int32(c.value)
+		}
+		attribute := units.RoundInt(c.value)
+		if c.Kind != APIPoolAttribute || attribute != PoolReservedCurrent && attribute != PoolUsedCurrent || c.EndNs < w.FromNs || c.EndNs > w.ToNs {
+			continue
+		}
+		device, ok := devices[key]
+		if !ok {
+			device = t.DeviceOf(c.Pid, c.context, c.Device)
+		}
+		if len(f.Pids) > 0 && !slices.Contains(f.Pids, c.Pid) || len(f.Devices) > 0 && !slices.Contains(f.Devices, device) {
+			continue
+		}
+		if pools[key] == nil {
+			pools[key] = &PoolState{Reserved: -1, Used: -1}
+		}
+		p := pools[key]
+		p.Device, p.AtNs = device, max(p.AtNs, c.EndNs)
+		if attribute == PoolReservedCurrent {
+			p.Reserved = max(0, c.bytes)
+		} else {
+			p.Used = max(0, c.bytes)
+		}
+	}
+	return pools
+}

@@ -1,0 +1,273 @@
+package timeline
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Facts are the rows of a recording that are neither calls nor stacks.
+type Facts struct {
+	Processes map[int32]Process
+	Threads   map[origin.Thread]string // names
+	Devices   map[int32]Device
+	// onlyDevice is the machine's GPU if it has one, else -1.
+	onlyDevice int32
+	exits      []exit // in order of time
+	Lost       []Loss
+	Notes      []string
+	Inferences []format.StackInference
+	Sampling   sampling.Switches
+	Samples    []Sample // in order of time
+	Metrics    origin.Names
+	// ProcessSamples are in order of time, others are the names they tell of processes.
+	ProcessSamples []ProcessSample
+	others         map[int32]string
+	Xids           []Xid
+	// Allocators that processes have, in the order of their notes.
+	Allocators     []AllocatorFact
+	allocatorRules map[int32]caching.Rules // by process
+
+	// HasRanks is set if the rank of any process is known, severalJobs if processes are of
+	// different jobs.
+	HasRanks, severalJobs bool
+}
+
+// AllocatorFact is what the recorder found out about a process's caching allocator.
+type AllocatorFact struct {
+	Pid int32
+	format.AllocatorFact
+}
+
+type Process struct {
+	Name    string          `json:"-"`
+	ExitNs  int64           `json:"exit_ns"`
+	Exe     string          `json:"exe"`
+	Devices []DeviceOrdinal `json:"devices"`
+	// Identity is the zero value if nothing is known of it.
+	Identity    format.Identity `json:"-"`
+	ContainerID string          `json:"container_id"`
+	Cgroup      string          `json:"cgroup"`
+}
+
+type Device struct {
+	Name       string
+	TotalBytes int64
+	Fact       format.DeviceFact
+}
+
+// exit is the end of a process.
+type exit struct {
+	atNs int64
+	pid  int32
+}
+
+// Loss is an interval in which calls of a class were lost.
+type Loss struct {
+	StartNs, DurNs int64
+	Class          string
+	Calls          int64
+}
+
+// Sample is one NVML sample; metric indexes facts.metrics.
+type Sample struct {
+	AtNs   int64
+	Value  float64
+	Metric int32
+	Device int32
+}
+
+// ProcessSample is one NVML sample about a process on a device, recorded or not.
+type ProcessSample struct {
+	Sample
+	Pid int32
+}
+
+func (t *Timeline) readFacts() error {
+	f := &t.Facts
+	f.Processes = make(map[int32]Process)
+	f.Threads = make(map[origin.Thread]string)
+	f.Devices = make(map[int32]Device)
+	f.others = make(map[int32]string)
+	f.allocatorRules = make(map[int32]caching.Rules)
+	if err := t.Rec.Rows(f.add, format.ClassFact); err != nil {
+		return err
+	}
+	for _, g := range t.Rec.Groups() {
+		if g.Class() == format.ClassSample {
+			f.addSamples(g)
+		}
+		if err := g.Err(); err != nil {
+			return err
+		}
+	}
+	f.compareIdentities()
+	f.Sampling.Finish()
+	f.onlyDevice = -1
+	if len(f.Devices) == 1 {
+		for d := range f.Devices {
+			f.onlyDevice = d
+		}
+	}
+	slices.SortFunc(f.exits, func(a, b exit) int {
+		return cmp.Or(cmp.Compare(a.atNs, b.atNs), cmp.Compare(a.pid, b.pid))
+	})
+	slices.SortStableFunc(f.Samples, func(a, b Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(f.ProcessSamples, func(a, b ProcessSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(f.Xids, func(a, b Xid) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(f.Lost, func(a, b Loss) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	return nil
+}
+
+func (f *Facts) add(r *format.Row) error {
+	switch r.Kind {
+	case format.KindProcess:
+		f.addProcess(r)
+	case format.KindThread:
+		f.Threads[origin.Thread{Pid: r.Pid, Tid: r.Tid}] = r.Name
+	case format.KindDevice:
+		var fact format.DeviceFact
+		_ = json.Unmarshal([]byte(r.Message), &fact) // without a UUID the device pairs with nothing
+		f.Devices[r.Device] = Device{r.Name, r.Bytes, fact}
+	case format.KindLost:
+		f.Lost = append(f.Lost, Loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
+	case format.KindNote:
+		if i, ok := sampling.ReadInference(r); ok {
+			f.addInference(i)
+		} else if r.Name == format.NoteAllocator {
+			f.addAllocator(r)
+		} else if r.Name == format.NoteSampling {
+			f.Sampling.Add(r)
+		} else {
+			f.Notes = append(f.Notes, r.Message)
+		}
+	}
+	return nil
+}
+
+// addAllocator reads the note about a process's allocator.
+func (f *Facts) addAllocator(r *format.Row) {
+	a := AllocatorFact{Pid: r.Pid}
+	if json.Unmarshal([]byte(r.Message), &a.AllocatorFact) != nil {
+		return
+	}
+	f.Allocators = append(f.Allocators, a)
+	f.allocatorRules[r.Pid] = caching.ParseRules(a.Conf)
+	for _, text := range []string{a.Missing, a.Limits} {
+		if text != "" && !slices.Contains(f.Notes, text) {
+			f.Notes = append(f.Notes, text)
+		}
+	}
+}
+
+// addSamples reads a row group of samples by column: of a long recording they are
+// many.
+func (f *Facts) addSamples(g *format.Group) {
+	kind, name := g.Strings("kind"), g.Strings("name")
+	start, value := g.Int64("start_ns", nil), g.Float64("value", nil)
+	device, pid := g.Int32("device", nil), g.Int32("pid", nil)
+	message := g.Strings("message")
+	metrics := f.Metrics.All(name.Dict)
+	for i, at := range start {
+		switch kind.At(i) {
+		case format.KindNVML:
+			s := Sample{at, value[i], metrics[name.Index[i]], device[i]}
+			if pid[i] == 0 {
+				f.Samples = append(f.Samples, s)
+				continue
+			}
+			f.ProcessSamples = append(f.ProcessSamples, ProcessSample{s, pid[i]})
+			if name := message.At(i); name != "" {
+				f.others[pid[i]] = name
+			}
+		case format.KindXid:
+			f.Xids = append(f.Xids, newXid(at, device[i], pid[i], name.At(i), value[i], message.At(i)))
+		}
+	}
+}
+
+// addProcess merges the rows of one process: its beginning and its end may be told
+// by different rows. What the message says beyond is for other readers.
+func (f *Facts) addProcess(r *format.Row) {
+	p := f.Processes[r.Pid]
+	if r.Name != "" {
+		p.Name = r.Name
+	}
+	var said Process
+	if r.Message != "" && json.Unmarshal([]byte(r.Message), &said) == nil {
+		if said.Exe != "" {
+			p.Exe, p.Identity = said.Exe, format.Identity{}
+		}
+		if id := readIdentity(r.Message); id.Known() {
+			p.Identity = id
+		}
+		p.ContainerID = cmp.Or(said.ContainerID, p.ContainerID)
+		p.Cgroup = cmp.Or(said.Cgroup, p.Cgroup)
+		if len(said.Devices) > 0 {
+			p.Devices = said.Devices
+		}
+		if said.ExitNs > 0 && said.ExitNs != p.ExitNs {
+			p.ExitNs = said.ExitNs
+			f.exits = append(f.exits, exit{said.ExitNs, r.Pid})
+		}
+	}
+	f.Processes[r.Pid] = p
+}
+
+// readIdentity reads the identity in a process's facts. One that cannot be read is unknown.
+func readIdentity(message string) format.Identity {
+	var said struct {
+		Identity format.Identity `json:"identity"`
+	}
+	if json.Unmarshal([]byte(message), &said) != nil {
+		return format.Identity{}
+	}
+	if rank := said.Identity.Rank; rank != nil && (*rank < 0 || *rank > math.MaxInt32) {
+		return format.Identity{} // of a damaged recording
+	}
+	return said.Identity
+}
+
+// LostCalls returns how many calls the rows say were lost, of one class or, for "",
+// of all.
+func (f *Facts) LostCalls(class string) int64 {
+	var n int64
+	for _, l := range f.Lost {
+		if class == "" || l.Class == class {
+			n += l.Calls
+		}
+	}
+	return n
+}
+
+// lastSample returns the newest value of a metric of a device until toNs.
+func (f *Facts) lastSample(metric string, device int32, toNs int64) (float64, bool) {
+	id, ok := f.Metrics.Ids[metric]
+	if !ok {
+		return 0, false
+	}
+	for _, s := range slices.Backward(f.Samples) {
+		if s.Metric == id && s.Device == device && s.AtNs <= toNs {
+			return s.Value, true
+		}
+	}
+	return 0, false
+}
+
+// allExited returns when the last process ended, if the end of every known process
+// was seen.
+func (f *Facts) allExited() (atNs int64, ok bool) {
+	for _, p := range f.Processes {
+		if p.ExitNs == 0 {
+			return 0, false
+		}
+		atNs = max(atNs, p.ExitNs)
+	}
+	return atNs, len(f.Processes) > 0
+}

@@ -1,0 +1,215 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+)
+
+// ProcessFilter chooses processes by their identity; the zero value chooses all of them. A list
+// that is not empty must hold the value of the process.
+type ProcessFilter struct {
+	Ranks []int32
+	// Jobs are names of jobs, or numbers or array names of Slurm jobs.
+	Jobs []string
+	// Containers are beginnings of container ids.
+	Containers []string
+}
+
+// processChoice is a ProcessFilter and what it chose of a recording.
+type processChoice struct {
+	ProcessFilter
+	facts *Facts
+	pids  []int32 // of the filter before
+}
+
+// noPid is the number of no process.
+const noPid = int32(-1)
+
+// Restrict narrows a filter to the processes of this recording that are chosen. A filter that was
+// restricted before is restricted anew. If no process is chosen, the filter lets nothing through
+// and reports explain it by their NoMatch.
+func (t *Timeline) Restrict(f *query.Filter, to ProcessFilter) {
+	if f.Choice != nil {
+		f.Pids, f.Choice = f.Choice.Pids, nil
+	}
+	if len(to.Ranks)+len(to.Jobs)+len(to.Containers) == 0 {
+		return
+	}
+	c := &processChoice{to, &t.Facts, f.Pids}
+	var pids []int32
+	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
+		if (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && c.has(pid) {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) == 0 {
+		pids = []int32{noPid}
+	}
+	f.Pids, f.Choice = pids, &query.Choice{Pids: f.Pids, NoMatch: c.noMatch}
+}
+
+// has reports whether the process is chosen.
+func (c *processChoice) has(pid int32) bool {
+	return c.hasRank(pid) && c.hasJob(pid) && c.hasContainer(pid)
+}
+
+func (c *processChoice) hasRank(pid int32) bool {
+	rank, ok := c.facts.Rank(pid)
+	return len(c.Ranks) == 0 || ok && slices.Contains(c.Ranks, rank)
+}
+
+func (c *processChoice) hasJob(pid int32) bool {
+	id := c.facts.Processes[pid].Identity
+	return len(c.Jobs) == 0 || slices.ContainsFunc(c.Jobs, func(job string) bool {
+		return job != "" && (job == id.Job || job == id.SlurmJob || job == id.SlurmArray)
+	})
+}
+
+func (c *processChoice) hasContainer(pid int32) bool {
+	id := c.facts.Processes[pid].ContainerID
+	return len(c.Containers) == 0 || slices.ContainsFunc(c.Containers, func(beginning string) bool {
+		return beginning != "" && strings.HasPrefix(id, strings.ToLower(beginning))
+	})
+}
+
+// query.NewNoMatch returns the condition that none of these processes fulfils, nil if each of them fulfils
+// every one or only their combination fails.
+func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
+	var ranks []string
+	for _, rank := range c.Ranks {
+		ranks = append(ranks, strconv.Itoa(int(rank)))
+	}
+	for _, condition := range []struct {
+		name   string
+		wanted []string
+		has    func(pid int32) bool
+		value  func(pid int32) string
+	}{
+		{"rank", ranks, c.hasRank, c.facts.rankText},
+		{"job", c.Jobs, c.hasJob, func(pid int32) string {
+			return c.facts.Processes[pid].Identity.Job
+		}},
+		{"container", c.Containers, c.hasContainer, func(pid int32) string {
+			return ShortID(c.facts.Processes[pid].ContainerID)
+		}},
+	} {
+		if len(condition.wanted) == 0 || anyOf(pids, condition.has) {
+			continue
+		}
+		var values []string
+		for _, pid := range slices.Sorted(maps.Keys(pids)) {
+			if v := condition.value(pid); v != "" && !slices.Contains(values, v) {
+				values = append(values, v)
+			}
+		}
+		slices.SortFunc(values, func(a, b string) int { // numbers by size
+			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+		})
+		return &query.NoMatch{Filter: condition.name, Wanted: condition.wanted, Has: query.AtMostNamed(values)}
+	}
+	return query.NewNoMatch("pid", c.pids, pids, query.PidText)
+}
+
+func anyOf(pids map[int32]bool, has func(int32) bool) bool {
+	for pid := range pids {
+		if has(pid) {
+			return true
+		}
+	}
+	return false
+}
+
+// Rank returns the rank of a process, if it is known.
+func (f *Facts) Rank(pid int32) (int32, bool) {
+	if rank := f.Processes[pid].Identity.Rank; rank != nil {
+		return int32(*rank), true
+	}
+	return 0, false
+}
+
+// rankText is the rank of a process, "" if it is not known.
+func (f *Facts) rankText(pid int32) string {
+	if rank, ok := f.Rank(pid); ok {
+		return strconv.Itoa(int(rank))
+	}
+	return ""
+}
+
+// compareIdentities sets what the identities of all processes say together.
+func (f *Facts) compareIdentities() {
+	jobs := make(map[string]bool)
+	for _, p := range f.Processes {
+		f.HasRanks = f.HasRanks || p.Identity.Rank != nil
+		if p.Identity.Job != "" {
+			jobs[p.Identity.Job] = true
+		}
+	}
+	f.severalJobs = len(jobs) > 1
+}
+
+// ShortID is the beginning of a container's id that engines show, too.
+func ShortID(id string) string { return id[:min(12, len(id))] }
+
+// IdentityGroups are groups by the identity of a process.
+var IdentityGroups = []string{"rank", "job", "container", "pod", "cgroup"}
+
+// IdentityLabel names the group of a process by one of IdentityGroups.
+func (t *Timeline) IdentityLabel(pid int32, by string) string {
+	p := t.Facts.Processes[pid]
+	label := ""
+	switch by {
+	case "rank":
+		if label = t.Facts.rankText(pid); label != "" && t.Facts.severalJobs {
+			label = strings.TrimSuffix(label+" of "+p.Identity.Job, " of ")
+		}
+	case "job":
+		label = p.Identity.Job
+	case "container":
+		label = ShortID(p.ContainerID)
+	case "pod":
+		label = PodName(&p.Identity)
+	case "cgroup":
+		label = CgroupPath(p.Cgroup)
+	}
+	if label == "" {
+		return "(no " + by + ")"
+	}
+	return label
+}
+
+// PodName is the pod with its namespace, or its UID if that is all that is known.
+func PodName(id *format.Identity) string {
+	if id.Pod != "" && id.Namespace != "" {
+		return id.Namespace + "/" + id.Pod
+	}
+	return cmp.Or(id.Pod, id.PodUID)
+}
+
+// CgroupPath returns the longest path of /proc/PID/cgroup, which has a line ID:CONTROLLERS:PATH
+// for each hierarchy.
+func CgroupPath(text string) string {
+	path := ""
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && len(parts[2]) > len(path) {
+			path = parts[2]
+		}
+	}
+	return path
+}
+
+// ProcessTitle is a process's name and its rank.
+func (t *Timeline) ProcessTitle(pid int32) string {
+	name, _ := t.ProcessName(pid)
+	if rank, ok := t.Facts.Rank(pid); ok {
+		name += fmt.Sprintf(" rank %d", rank)
+	}
+	return strings.TrimSpace(name)
+}

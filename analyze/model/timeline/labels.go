@@ -1,0 +1,140 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// ThreadLabel is a thread as people know it: process if there are several, number and name.
+func (t *Timeline) ThreadLabel(th originpkg.Thread) string {
+	label := fmt.Sprint(th.Tid)
+	if len(t.Facts.Processes) > 1 {
+		label = fmt.Sprintf("%d/%d", th.Pid, th.Tid)
+	}
+	if name := t.Facts.Threads[th]; name != "" {
+		label += " " + name
+	}
+	return label
+}
+
+// GPUName is a device's name, nil if it is not known.
+func (t *Timeline) GPUName(device int32) any { return units.Known(t.Facts.Devices[device].Name) }
+
+// PidOnDevice is a process on a device.
+type PidOnDevice struct{ Device, Pid int32 }
+
+// ProcessName is a process's name, and whether it is one of those that were recorded.
+func (t *Timeline) ProcessName(pid int32) (name string, recorded bool) {
+	p, recorded := t.Facts.Processes[pid]
+	return strings.TrimSpace(cmp.Or(p.Name, t.Facts.others[pid])), recorded
+}
+
+// NoStack is the place of calls whose stack was not recorded.
+const NoStack = "(no stack)"
+
+// SizeLabel has the exact number: sizes that look alike rounded are different.
+func SizeLabel(bytes int64) string { return fmt.Sprintf("%d B", bytes) }
+
+// OriginLabel names the group that an origin belongs to.
+func (t *Timeline) OriginLabel(id int32, by string) string {
+	o := &t.Origins.List[id]
+	switch by {
+	case "stack":
+		if o.Stack == 0 {
+			return NoStack
+		}
+		return fmt.Sprintf("%s #%d", t.SiteLabel(id), o.Stack)
+	case "function", "module":
+		f, ok := t.Stacks.UserFrame(o.Stack)
+		switch {
+		case !ok:
+			return NoStack
+		case by == "module" && f.Module == "":
+			return "(no module)"
+		case by == "module":
+			return f.Module
+		}
+		return query.FrameName(f)
+	case "thread":
+		if name := t.Facts.Threads[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}]; name != "" {
+			return fmt.Sprintf("%d %s", o.Tid, name)
+		}
+		return fmt.Sprint(o.Tid)
+	case "stream":
+		return query.StreamName(o.Stream)
+	case "device":
+		return t.OrdinalLabel(o.Pid, o.Device)
+	case "pid":
+		return t.PidLabel(o.Pid)
+	case "name":
+		return t.Origins.Name(id)
+	}
+	if slices.Contains(IdentityGroups, by) {
+		return t.IdentityLabel(o.Pid, by)
+	}
+	return t.SiteLabel(id)
+}
+
+// SiteLabel is the place in the program that made the calls.
+func (t *Timeline) SiteLabel(id int32) string {
+	if place, ok := t.Stacks.Placed[t.Origins.List[id].Stack]; ok {
+		return place
+	}
+	if site := t.Origins.Site(id); site != "" {
+		return site
+	}
+	return t.SiteOf(t.Origins.List[id].Stack)
+}
+
+// SiteOf is the place in the program that a stack stands for.
+func (t *Timeline) SiteOf(stack int32) string {
+	if place, ok := t.Stacks.Placed[stack]; ok {
+		return place
+	}
+	if site := t.Stacks.About[stack].Site; site != "" {
+		return site
+	}
+	f, ok := t.Stacks.UserFrame(stack)
+	if !ok {
+		return NoStack
+	}
+	return symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
+}
+
+func (t *Timeline) DeviceLabel(device int32) string {
+	if device < 0 {
+		return "(none)"
+	}
+	if name := t.Facts.Devices[device].Name; name != "" {
+		return fmt.Sprintf("%d %s", device, name)
+	}
+	return fmt.Sprint(device)
+}
+
+// SiteOfCall is the place in the program that made a call: from its stack's source lines, from the call itself, or chosen
+// from its stack.
+func (t *Timeline) SiteOfCall(stack int32, site string) string {
+	if place, ok := t.Stacks.Placed[stack]; ok {
+		return place
+	}
+	return cmp.Or(site, t.SiteOf(stack))
+}
+
+// OnHost reports whether memory of the origin is the host's.
+func (t *Timeline) OnHost(origin int32) bool { return ledger.IsHost(t.Origins.Memory(origin)) }
+
+// BlockSite is the place that allocated a block.
+func (t *Timeline) BlockSite(origin int32) string {
+	if origin == originpkg.None {
+		return "(before the recording)"
+	}
+	return t.SiteLabel(origin)
+}

@@ -1,0 +1,144 @@
+package timeline
+
+import (
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// memoryColumns are the columns of one row group; the slices are used again.
+type memoryColumns struct {
+	start, dur, ptr, bytes, stream  []int64
+	context, src                    []int64
+	pid, tid, device, result, flags []int32
+	stack                           []int32
+	value                           []float64
+	kind, name, site, memory        format.Strings
+	names, sites, memories          []int32        // dictionary → origin.Table.Strings
+	whats                           []ledger.Op    // dictionary of kinds
+	known                           []bool         // dictionary of kinds: it means something
+	spaces                          []ledger.Space // dictionary of memory kinds
+}
+
+// StreamMemory says how InOrder reads memory calls.
+func (t *Timeline) StreamMemory() Stream[ledger.Call] {
+	var c memoryColumns
+	l := newLoader[ledger.Call](t)
+	return Stream[ledger.Call]{
+		ahead: func(s Span) ([]ledger.Call, func(), error) {
+			rows, err := t.loadMemory(s.Group, &c, l)
+			return rows, l.begin(func() {
+				for i := range rows {
+					rows[i].Origin = l.adopted[rows[i].Origin]
+				}
+			}), err
+		},
+		Release: l.release,
+		At:      func(m *ledger.Call) int64 { return m.AtNs },
+		Less:    (*ledger.Call).Before,
+	}
+}
+
+func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[ledger.Call]) ([]ledger.Call, error) {
+	c.read(g, &l.origins.Strings)
+	if err := g.Err(); err != nil {
+		return nil, err
+	}
+	rows := l.rows(len(c.start))
+	for i := range c.start {
+		what, ok := c.what(i)
+		if !ok {
+			continue
+		}
+		m := ledger.Call{DurNs: max(0, c.dur[i]), Ptr: c.ptr[i], Bytes: max(0, c.bytes[i]), Op: what, Space: c.spaces[c.memory.Index[i]]}
+		if what == ledger.OpAlloc {
+			m.Bytes = min(m.Bytes, ledger.AddressSpace)
+		}
+		switch what {
+		case ledger.OpMap:
+			m.Handle = c.src[i]
+		case ledger.OpAllocFailed:
+			m.Handle = int64(c.result[i])
+		}
+		m.AtNs = c.start[i]
+		if !what.FromStart() {
+			m.AtNs = units.EndOf(c.start[i], c.dur[i])
+			m.DurNs = m.AtNs - c.start[i]
+		}
+		m.Origin = l.origins.ID(origin.Origin{
+			Stream: c.stream[i], Context: c.context[i], Pid: c.pid[i], Tid: c.tid[i], Device: t.deviceOfMemory(c, i, m.Space), Stack: c.stack[i],
+			Name: c.names[c.name.Index[i]], Site: c.sites[c.site.Index[i]], Memory: c.memories[c.memory.Index[i]],
+		})
+		rows = append(rows, m)
+	}
+	SortNearly(rows, (*ledger.Call).Before)
+	return rows, nil
+}
+
+// deviceOfMemory returns the device that row i is about. cuMemCreate names it: the
+// thread may have another one current, or none.
+func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space ledger.Space) int32 {
+	if space == ledger.SpacePhysical && c.whats[c.kind.Index[i]] == ledger.OpAlloc && c.flags[i]&format.FlagUnreadable == 0 {
+		if v := c.value[i]; v >= 0 && v < ledger.MaxDevices {
+			return int32(v)
+		}
+	}
+	return t.DeviceOf(c.pid[i], c.context[i], c.device[i])
+}
+
+// what tells what row i did to memory. Failed calls, and frees that had not
+// returned, changed nothing that is known.
+func (c *memoryColumns) what(i int) (ledger.Op, bool) {
+	kind := c.kind.Index[i]
+	unfinished := c.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0
+	captured := c.flags[i]&format.FlagCaptured != 0
+	what := c.whats[kind]
+	switch {
+	case !c.known[kind]:
+		return 0, false
+	case what != ledger.OpAlloc:
+		// Null is a pointer that may be freed, and no memory.
+		return what, !unfinished && !captured && c.result[i] == 0 && (c.ptr[i] != 0 || what != ledger.OpFree)
+	case unfinished:
+		return ledger.OpAllocUnknown, true
+	case c.result[i] != 0:
+		return ledger.OpAllocFailed, true
+	case c.ptr[i] == 0:
+		// cudaMalloc(0) succeeds with a null pointer: nothing was allocated.
+		return ledger.OpAllocUnknown, c.bytes[i] != 0 || c.flags[i]&format.FlagUnreadable != 0
+	case captured:
+		return ledger.OpGraphAlloc, true
+	}
+	return ledger.OpAlloc, true
+}
+
+func (c *memoryColumns) read(g *format.Group, strings *origin.Names) {
+	c.start, c.dur = g.Int64("start_ns", c.start), g.Int64("dur_ns", c.dur)
+	c.ptr, c.bytes, c.stream = g.Int64("ptr", c.ptr), g.Int64("bytes", c.bytes), g.Int64("stream", c.stream)
+	c.context = g.Int64("context", c.context)
+	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
+	c.result, c.flags, c.stack = g.Int32("result", c.result), g.Int32("flags", c.flags), g.Int32("stack_id", c.stack)
+	c.kind = g.StringsInto("kind", c.kind)
+	c.name, c.site, c.memory = g.StringsInto("name", c.name), g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
+	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
+	c.whats, c.known, c.spaces = c.whats[:0], c.known[:0], c.spaces[:0]
+	maps, physical := false, false
+	for _, k := range c.kind.Dict {
+		what, known := ledger.OpsByKind[k]
+		c.whats, c.known = append(c.whats, what), append(c.known, known)
+		maps = maps || known && what == ledger.OpMap
+	}
+	for _, m := range c.memory.Dict {
+		space := ledger.SpacesByMemory[m]
+		c.spaces = append(c.spaces, space)
+		physical = physical || space == ledger.SpacePhysical
+	}
+	// Most recordings have none of these.
+	if maps {
+		c.src = g.Int64("src_ptr", c.src)
+	}
+	if physical {
+		c.value = g.Float64("value", c.value)
+	}
+}

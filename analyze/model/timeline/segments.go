@@ -1,0 +1,53 @@
+package timeline
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Reported returns how many processes have allocators that are known by reports only.
+func (f *Facts) Reported() (n int64) {
+	pids := make(map[int32]bool)
+	for _, a := range f.Allocators {
+		if a.Source == format.SourceReports {
+			pids[a.Pid] = true
+		}
+	}
+	return int64(len(pids))
+}
+
+// Addressed is the driver's memory of a process that can be a segment, by address.
+type Addressed []addressedBlock
+
+type addressedBlock struct {
+	ptr, end int64
+	number   int32
+}
+
+// Note follows a change of the driver's memory.
+func (l *Addressed) Note(c *ledger.Change) {
+	i, found := slices.BinarySearchFunc(*l, c.Ptr, func(b addressedBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) })
+	switch {
+	case c.Kind == ledger.AllocFailed:
+	case c.Kind != ledger.Allocated && found:
+		*l = slices.Delete(*l, i, i+1)
+	case c.Kind == ledger.Allocated && !found && c.Block.Bytes >= caching.SmallSegment:
+		*l = slices.Insert(*l, i, addressedBlock{c.Ptr, units.EndOf(c.Ptr, c.Block.Bytes), c.Block.Number})
+	}
+}
+
+// Around returns what holds an address.
+func (l Addressed) Around(ptr int64) (number int32, ok bool) {
+	i, found := slices.BinarySearchFunc(l, ptr, func(b addressedBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) })
+	if !found {
+		i--
+	}
+	if i < 0 || ptr >= l[i].end {
+		return 0, false
+	}
+	return l[i].number, true
+}

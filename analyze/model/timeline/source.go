@@ -1,0 +1,71 @@
+package timeline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// AddSource gives native frames file and line from debug information, makes calls that were inlined frames of their own, and
+// names frames that the recorder could not name. Files are used only if they have the build id that was recorded. Frames that
+// have a line, as those of Python do, stay as they are. It is called before reports are made; the recording is not changed.
+func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
+	modules := make(map[stackpkg.ModuleKey][]int32)
+	for id := range t.Stacks.Frames {
+		f := &t.Stacks.Frames[id]
+		if f.Type == "native" && f.File == "" && strings.ContainsAny(f.Module, `/\`) {
+			key := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+			modules[key] = append(modules[key], int32(id))
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(modules), func(a, b stackpkg.ModuleKey) int {
+		return cmp.Or(cmp.Compare(len(modules[b]), len(modules[a])), cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+	})
+	summary := stackpkg.SourceSummary{Modules: len(keys)}
+	r := stackpkg.SourceReader{Stacks: &t.Stacks, Finder: finder, Instead: make(map[int32][]int32)}
+	var errs []error
+	for _, key := range keys {
+		found, err := r.Module(key, modules[key])
+		if !found {
+			summary.Without = append(summary.Without, key.File)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", symbolize.ModuleName(key.File), err))
+		}
+	}
+	summary.Err = errors.Join(errs...)
+	t.Stacks.Replace(r.Instead)
+	t.placeStacks()
+	return summary
+}
+
+// placeStacks notes for every stack whose place in the program has a line now what reports call that place, instead of what was
+// recorded.
+func (t *Timeline) placeStacks() {
+	t.Stacks.Placed = make(map[int32]string)
+	for stack := range t.Stacks.Stacks {
+		if f, ok := t.Stacks.UserFrame(stack); ok && f.Type == "native" && f.File != "" {
+			t.Stacks.Placed[stack] = symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
+		}
+	}
+}
+
+func (t *Timeline) readStacks() error {
+	t.Stacks.Stacks = make(map[int32][]int32)
+	t.Stacks.About = make(map[int32]stackpkg.About)
+	ids := make(map[format.Frame]int32)
+	return t.Rec.Rows(func(r *format.Row) error {
+		if r.Kind == format.KindStack {
+			t.Stacks.Add(r, ids)
+		}
+		return nil
+	}, format.ClassStack)
+}

@@ -1,0 +1,16 @@
+package timeline
+
+import "github.com/gpurec/gpurec/analyze/query"
+
+// Activity is the window that trends are judged in: from the first memory call or event, not
+// from the start of the recorder, to the end of the recording or of the last process.
+func (t *Timeline) Activity(f *query.Filter) query.Window {
+	w := t.Recording()
+	if first, ok := t.firstMemoryNs(); ok {
+		w.FromNs = first
+	}
+	if end, ok := t.Facts.allExited(); ok && end > w.FromNs && end < w.ToNs {
+		w.ToNs = end
+	}
+	return f.Window(w)
+}

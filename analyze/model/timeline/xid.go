@@ -1,0 +1,47 @@
+package timeline
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Xid is an error that the GPU's driver reported.
+type Xid struct {
+	AtNs        int64
+	Device, Pid int32
+	Code        int64
+	Sxid        bool // of an NVSwitch
+	Pci         string
+	Process     string
+	Text        string
+	Sources     []string
+	Before      bool // the recording
+}
+
+func newXid(atNs int64, device, pid int32, name string, code float64, message string) Xid {
+	x := Xid{AtNs: atNs, Device: device, Pid: pid, Code: units.RoundInt(code), Sxid: name == format.NameSXid, Text: message}
+	var said format.XidFact
+	if strings.HasPrefix(message, "{") && json.Unmarshal([]byte(message), &said) == nil {
+		x.Pci, x.Process, x.Text, x.Sources, x.Before = said.PCI, said.Process, said.Text, said.Sources, said.Before
+	}
+	return x
+}
+
+// Kind is what the driver calls it.
+func (x *Xid) Kind() string {
+	if x.Sxid {
+		return "SXid"
+	}
+	return "Xid"
+}
+
+func (x *Xid) Describe() (catalog.XidEntry, bool) {
+	if x.Sxid {
+		return catalog.DescribeSXid(x.Code)
+	}
+	return catalog.DescribeXid(x.Code)
+}
