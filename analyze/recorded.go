@@ -20,7 +20,7 @@ func (e *ClassError) Error() string {
 		e.Report, strings.Join(e.Missing, ", "))
 }
 
-// memoryOrAllocator stands for one of the two classes: either has the memory of a program.
+// memoryOrAllocator needs one of the two classes: either has the memory of a program.
 const memoryOrAllocator = format.RecordMemory + " or " + format.RecordAllocator
 
 // classesOfReport has the classes without which a report would be wrong or empty, by its name.

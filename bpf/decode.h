@@ -104,7 +104,7 @@ static __always_inline __u64 piece_of(__u64 count, __u64 at, __u64 piece)
 	return n > piece ? 0 : n;
 }
 
-/* Adds up the sizes of a batch, as far as 1,024 go. */
+/* Adds up the first 1,024 sizes of a batch. */
 static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64 sizes, __u64 count)
 {
 	for (__u32 piece = 0; piece < BATCH_PIECES; piece++) {
@@ -125,7 +125,7 @@ static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64
 }
 
 /*
- * Adds up the bytes of a batch of 3D copies, as far as 384 go. CUDA_MEMCPY3D_BATCH_OP (cuda.h
+ * Adds up the bytes of the first 384 copies of a batch of 3D copies. CUDA_MEMCPY3D_BATCH_OP (cuda.h
  * 12.8 to 13.0, checked with driver 580.159): source CUmemcpy3DOperand @0, target @40, width,
  * height, depth @80 .. @96. An operand: type u32 @0 (1 pointer, 2 array), pointer or array @8.
  * With an array the extent counts elements, whose size only the array knows: then the sum is 0.

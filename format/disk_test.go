@@ -134,7 +134,8 @@ func TestDroppedFilesStayUntilThatIsToldOnDisk(t *testing.T) {
 }
 
 // TestRecoverCountsWhatNeverCameToDisk: the metadata of one segment counts calls of others, and
-// calls that were on their way from the kernel: 7 of class sync.
+// calls that were on their way from the kernel: 7 of class sync. More may be lost than were seen
+// when seen calls were counted last: 1 of class api.
 func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
@@ -145,7 +146,7 @@ func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
 	if err := errors.Join(w.Write(ClassMemory, testRows(ClassMemory, 50)), w.Write(ClassCall, testRows(ClassCall, 100)), w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	books := map[string]CallCount{"memory": {Seen: 55, Recorded: 50, Lost: 5}, "copy": {Seen: 10, Recorded: 10}, "launch": {Seen: 130, Recorded: 130, Open: 2}, "sync": {Seen: 9, Lost: 2}}
+	books := map[string]CallCount{"memory": {Seen: 55, Recorded: 50, Lost: 5}, "copy": {Seen: 10, Recorded: 10}, "launch": {Seen: 130, Recorded: 130, Open: 2}, "sync": {Seen: 9, Lost: 2}, "api": {Seen: 3, Lost: 4}}
 	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{Calls: books}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
 	}
 	rec, _ := readAll(t, path)
 	got := rec.Meta.Totals()
-	if got.Recorded != 150 || got.Lost != 54 || got.Seen != 204 || rec.Meta.Calls["memory"] != books["memory"] {
+	if got.Recorded != 150 || got.Lost != 58 || got.Seen != 208 || rec.Meta.Calls["memory"] != books["memory"] {
 		t.Errorf("%+v", rec.Meta.Calls)
 	}
 }

@@ -72,6 +72,7 @@ func (m *Meta) admitMissing(rec *Recording) {
 		c.Open, c.Abandoned = min(c.Open, c.Recorded), min(c.Abandoned, c.Recorded)
 		*of -= n
 		c.Lost = max(c.Lost, c.Seen-c.Recorded-c.Dropped)
+		c.Seen = c.Recorded + c.Lost + c.Dropped // counted before the others
 		m.Calls[name] = c
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,11 +25,13 @@ func diskUse(dir string) (peak func() int64) {
 		var most int64
 		for !sleep(stop, 3*time.Millisecond) {
 			var sum int64
+			seen := make(map[uint64]bool) // a file has two names for a moment when it is finished
 			_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() {
 					return nil // deleted meanwhile
 				}
-				if info, err := d.Info(); err == nil {
+				if info, err := d.Info(); err == nil && !seen[info.Sys().(*syscall.Stat_t).Ino] {
+					seen[info.Sys().(*syscall.Stat_t).Ino] = true
 					sum += info.Size()
 				}
 				return nil

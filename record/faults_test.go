@@ -269,7 +269,7 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 			}
 		}
 		replace() // before
-		later, begin, laterLedger := simShell(t, dir, `exec $SIM/storm --calls 2000 --threads 1 --seed 5 --rate 1000 >/dev/null`)
+		later, begin, laterLedger := simShell(t, dir, `exec $SIM/storm --calls 4000 --threads 1 --seed 5 --rate 1000 >/dev/null`)
 		opt := testOptions(t, p.pid(), later.Process.Pid)
 		opt.WaitForLibrary = true
 		s := start(t, opt)
@@ -289,22 +289,28 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 		if n := compareAmongOthers(t, result.Output, readLedger(t, p.ledger, since)); n < 19000 {
 			t.Errorf("only %d calls through the old library", n)
 		}
-		calls := 0
-		for _, r := range recordedCalls(t, result.Output) {
-			for i := range r {
-				if r[i].Pid == int32(later.Process.Pid) {
-					calls++
-				}
-			}
+		notes := factRows(t, result.Output, format.KindNote)
+		late := slices.IndexFunc(notes, func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) })
+		if late < 0 {
+			t.Fatalf("no note says that the new library was attached to late: %+v", notes)
 		}
-		happened := 0
-		for _, thread := range readLedger(t, laterLedger, 0) {
-			happened += len(thread)
-		}
-		late := slices.ContainsFunc(factRows(t, result.Output, format.KindNote), func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) })
-		if calls < happened/2 || !late {
-			t.Errorf("%d of %d calls through the new library, noted as late: %v", calls, happened, late)
-		}
+		// From the note on, all calls are recorded.
+		compareFrom(t, result, readLedger(t, laterLedger, 0), notes[late].StartNs)
+	}
+}
+
+// compareFrom checks that a recording has every call of the ledger that began after fromNs, Unix ns.
+func compareFrom(t *testing.T, result Result, ledger map[int32][]ledgerCall, fromNs int64) {
+	t.Helper()
+	recorded, offset := recordedCalls(t, result.Output), result.Meta.ClockOffsetNs
+	for tid, calls := range ledger {
+		ledger[tid] = slices.DeleteFunc(calls, func(c ledgerCall) bool { return c.startNs+offset < fromNs })
+		recorded[tid] = slices.DeleteFunc(recorded[tid], func(r format.Row) bool {
+			return len(ledger[tid]) == 0 || r.StartNs+r.DurNs < ledger[tid][0].endNs+offset
+		})
+	}
+	if n, _ := compareThreads(t, recorded, ledger, offset); n == 0 {
+		t.Error("the program made no call after it was attached to")
 	}
 }
 

@@ -79,7 +79,7 @@ tests() {
 	if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
 		export GPUREC_MUST_RUN=1
 	fi
-	$go test -vet=off -timeout 8m ./record ./analyze ./...
+	$go test -vet=off -timeout 40m ./record ./analyze ./...
 }
 tests </dev/null &
 

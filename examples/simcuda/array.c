@@ -138,7 +138,7 @@ EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 	return END();
 }
 
-/* An image of another API: its bytes are charged to nobody. */
+/* An image of another API. Its bytes count as memory of no process. */
 static CUresult map_external(struct call *call, CUmipmappedArray *out, struct object *memory,
 			     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc)
 {

@@ -192,6 +192,29 @@ static int run_scenario(const struct scenario *s, const char *folder)
 	return -1;
 }
 
+/* Whether kernels take time in a scenario: it then compares with the clock. */
+static bool is_timed(const struct scenario *s)
+{
+	for (size_t i = 0; i < sizeof(s->environment) / sizeof(*s->environment) && s->environment[i]; i++)
+		if (!strncmp(s->environment[i], "SIMCUDA_KERNEL_US=", 18))
+			return true;
+	return false;
+}
+
+/*
+ * A busy machine may run a timed scenario too late for its upper bounds, so it has some tries.
+ * What is wrong fails every time.
+ */
+enum { TRIES = 10 };
+
+static int run_tries(const struct scenario *s, const char *folder)
+{
+	int passed = run_scenario(s, folder);
+	for (int i = 1; i < TRIES && passed < 0 && is_timed(s); i++)
+		passed = run_scenario(s, folder);
+	return passed;
+}
+
 int main(int argc, char **argv)
 {
 	char folder[] = "/tmp/simcuda-selftest-XXXXXX", command[64];
@@ -207,7 +230,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < SCENARIOS; i++) {
 		if (argc > 1 && strcmp(argv[1], scenarios[i].name))
 			continue;
-		int passed = run_scenario(&scenarios[i], folder);
+		int passed = run_tries(&scenarios[i], folder);
 		sum += passed > 0 ? passed : 0;
 		failed += passed < 0;
 	}

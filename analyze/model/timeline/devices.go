@@ -63,7 +63,7 @@ func (f *Facts) NVMLDevice(pid, ordinal int32) (int32, bool) {
 	return part.index, ok
 }
 
-// MIGOf returns the MIG device that a process's ordinal stands for.
+// MIGOf returns the MIG device of a process's ordinal.
 func (f *Facts) MIGOf(pid, ordinal int32) (m format.MIGDevice, index int32, ok bool) {
 	part, paired := f.GPUOf(pid, ordinal)
 	if !paired || part.mig == "" {
@@ -139,8 +139,8 @@ func (t *Timeline) OrdinalLabel(pid, ordinal int32) string {
 	return t.DeviceLabel(ordinal)
 }
 
-// sharedMIG reports whether an ordinal stands for a MIG device in some process, and returns its
-// label if it stands for the same one in every process that has the ordinal.
+// sharedMIG reports whether an ordinal is a MIG device in some process, and returns its label if
+// it is the same one in every process that has the ordinal.
 func (t *Timeline) sharedMIG(ordinal int32) (label string, isMIG bool) {
 	isSame := true
 	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
