@@ -206,32 +206,6 @@ func (f *recordFlags) check(command []string) error {
 	return nil
 }
 
-// checkClasses reads --record. PyTorch's allocator is recorded if it is among the classes, or if
-// --allocator asks for it.
-func (f *recordFlags) checkClasses() error {
-	for _, class := range f.classes {
-		if !slices.Contains(format.RecordClasses, class) {
-			return usagef("gpurec record --record memory,launch …", "--record %s: there are %s", class, strings.Join(format.RecordClasses, ", "))
-		}
-	}
-	if len(f.classes) == 0 {
-		return nil
-	}
-	slices.Sort(f.classes)
-	f.classes = slices.Compact(f.classes)
-	asked := slices.Contains(f.classes, format.RecordAllocator)
-	switch off := f.opt.Allocator == record.AllocatorOff; {
-	case asked && off:
-		return usagef("gpurec record --record allocator …", "--record allocator and --allocator=off contradict each other")
-	case !asked && f.allocatorSet && !off:
-		f.classes = append(f.classes, format.RecordAllocator)
-	case !asked:
-		f.opt.Allocator = record.AllocatorOff
-	}
-	f.opt.Classes = f.classes
-	return nil
-}
-
 // checkBounds reads --max-size and --ring.
 func (f *recordFlags) checkBounds() error {
 	size := func(flag, text string) error {
@@ -396,14 +370,6 @@ func (f *recordFlags) report(r record.Result) {
 		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
 			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), next, r.Output)
 	}
-}
-
-// ofClasses narrows a sentence about calls to those of --record.
-func ofClasses(classes []string) string {
-	if len(classes) == 0 {
-		return ""
-	}
-	return " of class " + strings.Join(classes, ", ")
 }
 
 // explain turns what record.Start says into a sentence and a command to paste.
