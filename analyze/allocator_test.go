@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -226,7 +227,7 @@ func TestAllocatorModelTakesAnything(t *testing.T) {
 				t.Errorf("seed %d: %d blocks and %d ranges at 40 addresses", seed, len(s.Blocks), len(s.Ranges))
 			}
 		}
-		if _, err := Leaks(tl, query.Options{}); err != nil {
+		if _, err := leaks.Run(tl, query.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}

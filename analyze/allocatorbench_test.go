@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -71,7 +72,7 @@ func BenchmarkAllocators(b *testing.B) {
 }
 
 func BenchmarkLeaksOfTensors(b *testing.B) {
-	benchAllocators(b, func(tl *timeline.Timeline) error { _, err := Leaks(tl, query.Options{Top: 20}); return err })
+	benchAllocators(b, func(tl *timeline.Timeline) error { _, err := leaks.Run(tl, query.Options{Top: 20}); return err })
 }
 
 // TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of

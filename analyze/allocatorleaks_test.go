@@ -7,10 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -62,9 +68,9 @@ func torchTraining(t testing.TB, conf torchConf, leak int64) (*tape, *torchWorld
 }
 
 // cell returns a value of a report's first table.
-func cell(t testing.TB, r *Report, row int, key string) any {
+func cell(t testing.TB, r *report.Report, row int, key string) any {
 	t.Helper()
-	i := slices.IndexFunc(r.Tables[0].Columns, func(c Column) bool { return c.Key == key })
+	i := slices.IndexFunc(r.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
 	if i < 0 || row >= len(r.Tables[0].Rows) {
 		t.Fatalf("no %s of row %d", key, row)
 	}
@@ -77,7 +83,7 @@ func TestLeaksOfTensors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp, w := torchTraining(t, conf, leak)
 			tl := tp.timeline()
-			r, err := Leaks(tl, query.Options{})
+			r, err := leaks.Run(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +138,7 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 				r.ReservedBytes += 22 * mib
 			}
 		}
-		got, err := Leaks(tp.timeline(), query.Options{})
+		got, err := leaks.Run(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +153,7 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 func TestAGrowingCacheIsNoLeak(t *testing.T) {
 	for _, conf := range []torchConf{{}, {expandable: true}} {
 		tp, _ := torchTraining(t, conf, 0)
-		r, err := Leaks(tp.timeline(), query.Options{})
+		r, err := leaks.Run(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,13 +166,13 @@ func TestAGrowingCacheIsNoLeak(t *testing.T) {
 func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 	tp, _ := torchTraining(t, torchConf{}, 3_000_000)
 	tl := tp.timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range []string{"table", "json"} {
-			golden(t, "torch."+command+"."+f, rendered(t, r, RenderOptions{Format: f, Width: 120}))
+			golden(t, "torch."+command+"."+f, rendered(t, r, render.Options{Format: f, Width: 120}))
 		}
 	}
 }
@@ -196,7 +202,7 @@ func TestFiltersOfTensors(t *testing.T) {
 		"from":      {query.Filter{FromNs: epoch + 20500*ms}, "def"},
 		"to":        {query.Filter{ToNs: epoch + 15*second}, "ab"},
 	} {
-		r, err := Leaks(tl, query.Options{Filter: c.f})
+		r, err := leaks.Run(tl, query.Options{Filter: c.f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,8 +215,8 @@ func TestFiltersOfTensors(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", name, got, c.want)
 		}
 	}
-	for _, by := range GroupNames() {
-		r, err := Leaks(tl, query.Options{GroupBy: by})
+	for _, by := range group.Names() {
+		r, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +257,7 @@ func TestConfidenceInTensors(t *testing.T) {
 	} {
 		tp, _ := torchTraining(t, torchConf{}, 3_000_000)
 		c.change(tp)
-		r, err := Leaks(tp.timeline(), query.Options{})
+		r, err := leaks.Run(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +278,7 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 	want := w.totals()
 	tp.exit(42, 60*second)
 	tl := tp.timeline()
-	r, err := Leaks(tl, query.Options{})
+	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +307,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 		w.free(w.held[0])
 	}
 	tp.exit(42, w.now+500*ms)
-	r, err := Leaks(tp.timeline(), query.Options{})
+	r, err := leaks.Run(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +322,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 
 func TestTensorsInProfiles(t *testing.T) {
 	tp, w := torchTraining(t, torchConf{expandable: true}, 3_000_000)
-	p, _, none, err := HeapProfile(tp.timeline(), query.Options{})
+	p, _, none, err := pprofpkg.BuildHeap(tp.timeline(), query.Options{})
 	if err != nil || none != nil {
 		t.Fatal(err, none)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -41,7 +42,7 @@ func trainer(t testing.TB) *tape {
 }
 
 func TestAllocatorReport(t *testing.T) {
-	r, err := AllocatorReport(trainer(t).timeline(), AllocatorOptions{Moments: 6})
+	r, err := allocator.Run(trainer(t).timeline(), allocator.Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,19 +53,19 @@ func TestAllocatorReportIsExact(t *testing.T) {
 	tp, worlds := torchTape(t, 400, 400, func(w *torchWorld) { w.conf = torchConf{expandable: w.pid == 77} })
 	tl := tp.timeline()
 	for _, w := range worlds {
-		opt := AllocatorOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}}
+		opt := allocator.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}}
 		for _, s := range w.samples {
 			opt.Times = append(opt.Times, epoch+s.atNs)
 		}
 		slices.Reverse(opt.Times) // their order does not count
-		r, err := AllocatorReport(tl, opt)
+		r, err := allocator.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var want, allocated []string
 		var peak int64
 		for _, s := range w.samples {
-			if text := fmt.Sprint(append([]any{epoch + s.atNs, s.atNs, int64(w.pid), int64(w.device)}, totalsCells(s.totals, false)...)); len(want) == 0 || want[len(want)-1] != text {
+			if text := fmt.Sprint(append([]any{epoch + s.atNs, s.atNs, int64(w.pid), int64(w.device)}, allocator.Cells(s.totals, false)...)); len(want) == 0 || want[len(want)-1] != text {
 				want = append(want, text) // a step without an event has no moment of its own
 			}
 			peak = max(peak, s.totals.Allocated)
@@ -98,18 +99,18 @@ func TestAllocatorReportIsExact(t *testing.T) {
 
 func TestAllocatorReportOfAWindow(t *testing.T) {
 	tl := trainer(t).timeline()
-	r, err := AllocatorReport(tl, AllocatorOptions{Options: query.Options{Filter: query.Filter{FromNs: epoch + 25*second, ToNs: epoch + 30*second}}, Moments: 1})
+	r, err := allocator.Run(tl, allocator.Options{Options: query.Options{Filter: query.Filter{FromNs: epoch + 25*second, ToNs: epoch + 30*second}}, Moments: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(cells(t, r, "moments", "allocated_bytes"), cells(t, r, "peaks", "allocated_bytes"), cells(t, r, "events", "action")); got != "[4194816] [4195840 4195840] [free_requested]" {
 		t.Error(got)
 	}
-	r, err = AllocatorReport(tl, AllocatorOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
+	r, err = allocator.Run(tl, allocator.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
 	if err != nil || r.NoMatch == nil || r.NoMatch.Filter != "pid" {
 		t.Errorf("%+v, %v", r.NoMatch, err)
 	}
-	r, err = AllocatorReport(newTape(t).timeline(), AllocatorOptions{})
+	r, err = allocator.Run(newTape(t).timeline(), allocator.Options{})
 	if err != nil || r.NoMatch != nil || len(r.Tables[0].Rows) != 0 {
 		t.Errorf("nothing recorded: %+v, %v", r, err)
 	}
@@ -119,7 +120,7 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 	tp := trainer(t)
 	tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1, Message: fmt.Sprintf(`{"exit_ns":%d}`, epoch+40*second)})
-	r, err := AllocatorReport(tp.timeline(), AllocatorOptions{Moments: 6})
+	r, err := allocator.Run(tp.timeline(), allocator.Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/torchsnapshot"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -25,7 +29,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tp, w := reportsTraining(t, conf, leak)
 			tl := tp.timeline()
-			r, err := Leaks(tl, query.Options{})
+			r, err := leaks.Run(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +72,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 func TestReportsWithoutALeak(t *testing.T) {
 	for _, conf := range []torchConf{{}, {expandable: true}} {
 		tp, _ := reportsTraining(t, conf, 0)
-		r, err := Leaks(tp.timeline(), query.Options{})
+		r, err := leaks.Run(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +110,7 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 func TestReportsSayWhatTheyLack(t *testing.T) {
 	tp, w := reportsTraining(t, torchConf{}, 3_000_000)
 	tl := tp.timeline()
-	r, err := AllocatorReport(tl, AllocatorOptions{})
+	r, err := allocator.Run(tl, allocator.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,14 +123,14 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	frag, pictures, err := Fragmentation(tl, FragOptions{})
+	frag, pictures, err := fragpkg.Run(tl, fragpkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") || !strings.Contains(lacks, "--allocator=auto") || len(pictures) != 0 || len(frag.Tables[0].Rows) != 0 {
 		t.Errorf("frag: %+v, %d maps, rows %v", frag.Facts, len(pictures), frag.Tables[0].Rows)
 	}
-	s, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtTime, AtNs: epoch + w.now})
+	s, data := takeSnapshot(t, tl, torchsnapshot.Options{At: query.AtTime, AtNs: epoch + w.now})
 	if text := strings.Join(s.Missing, "\n"); !strings.Contains(text, "put together from blocks that were reported") || !strings.Contains(text, "bytes asked for") {
 		t.Errorf("snapshot: %q", s.Missing)
 	}

@@ -10,9 +10,15 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	stackspkg "github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -228,16 +234,16 @@ func writePhysical(b *testing.B, path string, allocs int) {
 }
 
 func BenchmarkLeaks(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Leaks(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := leaks.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSummary(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Summary(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := summary.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkPprof(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		p, _, _, err := HeapProfile(tl, query.Options{})
+		p, _, _, err := pprofpkg.BuildHeap(tl, query.Options{})
 		if err != nil {
 			return err
 		}
@@ -247,15 +253,15 @@ func BenchmarkPprof(b *testing.B) {
 
 func BenchmarkPerfetto(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := Perfetto(tl, io.Discard, PerfettoOptions{})
+		_, err := perfetto.Write(tl, io.Discard, perfetto.Options{})
 		return err
 	})
 }
 
 func BenchmarkStacks(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Stacks(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := stackspkg.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkHTML(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := HTML(tl, io.Discard, HTMLOptions{}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := html.Write(tl, io.Discard, html.Options{}); return err })
 }

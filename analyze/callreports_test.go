@@ -15,18 +15,25 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/api"
+	copiespkg "github.com/gpurec/gpurec/analyze/report/copies"
+	gapspkg "github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/format"
 )
 
 // callReports are the reports on calls.
-func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
-	return map[string]func(query.Options) (*Report, error){
-		"api": func(p0 query.Options) (*Report, error) { return API(tl, p0) }, "kernels": func(p0 query.Options) (*Report, error) { return Kernels(tl, p0) }, "copies": func(p0 query.Options) (*Report, error) { return Copies(tl, p0) }, "sync": func(p0 query.Options) (*Report, error) { return Sync(tl, p0) },
-		"api.site":   func(o query.Options) (*Report, error) { o.GroupBy = "site"; return API(tl, o) },
-		"api.stack":  func(o query.Options) (*Report, error) { o.GroupBy = "stack"; return API(tl, o) },
-		"api.thread": func(o query.Options) (*Report, error) { o.GroupBy = "thread"; return API(tl, o) },
-		"api.stream": func(o query.Options) (*Report, error) { o.GroupBy = "stream"; return API(tl, o) },
-		"gaps":       func(o query.Options) (*Report, error) { return Gaps(tl, GapOptions{Options: o}) },
+func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
+	return map[string]func(query.Options) (*report.Report, error){
+		"api": func(p0 query.Options) (*report.Report, error) { return api.Run(tl, p0) }, "kernels": func(p0 query.Options) (*report.Report, error) { return kernels.Run(tl, p0) }, "copies": func(p0 query.Options) (*report.Report, error) { return copiespkg.Run(tl, p0) }, "sync": func(p0 query.Options) (*report.Report, error) { return waits.Run(tl, p0) },
+		"api.site":   func(o query.Options) (*report.Report, error) { o.GroupBy = "site"; return api.Run(tl, o) },
+		"api.stack":  func(o query.Options) (*report.Report, error) { o.GroupBy = "stack"; return api.Run(tl, o) },
+		"api.thread": func(o query.Options) (*report.Report, error) { o.GroupBy = "thread"; return api.Run(tl, o) },
+		"api.stream": func(o query.Options) (*report.Report, error) { o.GroupBy = "stream"; return api.Run(tl, o) },
+		"gaps":       func(o query.Options) (*report.Report, error) { return gapspkg.Run(tl, gapspkg.Options{Options: o}) },
 	}
 }
 
@@ -110,7 +117,7 @@ func TestReportsOfCalls(t *testing.T) {
 }
 
 // numbers compares values of a report for --fail-on with those computed by hand.
-func numbers(t *testing.T, r *Report, want map[string]float64) {
+func numbers(t *testing.T, r *report.Report, want map[string]float64) {
 	t.Helper()
 	for name, v := range want {
 		if got, ok, _ := r.Number(name); !ok || got != v {
@@ -139,7 +146,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		}
 		numbers(t, r, want)
 	}
-	copies, err := Copies(tl, query.Options{})
+	copies, err := copiespkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +157,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 	if got := strings.Join(cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown pinned" {
 		t.Errorf("host memory %s", got)
 	}
-	gaps, err := Gaps(tl, GapOptions{Options: query.Options{Top: 1}})
+	gaps, err := gapspkg.Run(tl, gapspkg.Options{Options: query.Options{Top: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,24 +172,24 @@ func TestBusyInAGap(t *testing.T) {
 	s := &metric.Series{AtNs: []int64{0, 500 * ms, 1000 * ms, 1500 * ms, 2000 * ms}, Values: []float64{90, 100, 0, 50, 100}}
 	for _, c := range []struct {
 		fromMs, toMs int64
-		want         gapBusy
+		want         gapspkg.GapBusy
 		word         string
 	}{
-		{500, 1000, gapBusy{0, 0, true}, gpuIdle},
-		{0, 500, gapBusy{100, 100, true}, gpuBusy},
-		{500, 1500, gapBusy{25, 25, true}, gpuPartly},
-		{1100, 1300, gapBusy{0, 100, true}, gpuUnsure}, // 250 ms of busy may be inside or outside of it
-		{2100, 2200, gapBusy{}, ""},                    // nobody looked
-		{1900, 2200, gapBusy{}, ""},                    // a third is covered
+		{500, 1000, gapspkg.GapBusy{MinPct: 0, MaxPct: 0, Ok: true}, gapspkg.GPUIdle},
+		{0, 500, gapspkg.GapBusy{MinPct: 100, MaxPct: 100, Ok: true}, gapspkg.GPUBusy},
+		{500, 1500, gapspkg.GapBusy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
+		{1100, 1300, gapspkg.GapBusy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure}, // 250 ms of busy may be inside or outside of it
+		{2100, 2200, gapspkg.GapBusy{}, ""},                                                // nobody looked
+		{1900, 2200, gapspkg.GapBusy{}, ""},                                                // a third is covered
 	} {
-		if got := busyByAverages(s, c.fromMs*ms, c.toMs*ms); got != c.want || got.word() != c.word {
-			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.word(), c.want, c.word)
+		if got := gapspkg.BusyByAverages(s, c.fromMs*ms, c.toMs*ms); got != c.want || got.Word() != c.word {
+			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.Word(), c.want, c.word)
 		}
 	}
-	if got := busyInside(s, 0, 1500*ms); got != (gapBusy{25, 25, true}) { // the seconds before 1.0 and 1.5 s
+	if got := gapspkg.BusyInside(s, 0, 1500*ms); got != (gapspkg.GapBusy{MinPct: 25, MaxPct: 25, Ok: true}) { // the seconds before 1.0 and 1.5 s
 		t.Errorf("by utilization %+v", got)
 	}
-	if got := busyInside((*metric.Series)(nil), 0, 1); got.ok {
+	if got := gapspkg.BusyInside((*metric.Series)(nil), 0, 1); got.Ok {
 		t.Error("busy without samples")
 	}
 }
@@ -274,7 +281,7 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				now := string(rendered(t, r, RenderOptions{Format: "json"}))
+				now := string(rendered(t, r, render.Options{Format: "json"}))
 				if old, ok := before[name]; ok && old != now {
 					t.Errorf("%s of %s differs:\n%s\n%s", name, tape, old, now)
 				}
@@ -286,14 +293,14 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 }
 
 // checkReport checks that a report can be shown anywhere and says how each value is computed.
-func checkReport(t *testing.T, name string, r *Report) {
+func checkReport(t *testing.T, name string, r *report.Report) {
 	t.Helper()
-	if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+	if !json.Valid(rendered(t, r, render.Options{Format: "json"})) {
 		t.Errorf("%s: not JSON", name)
 	}
 	for _, f := range []string{"table", "md"} {
 		for _, width := range []int{80, 100, 132} {
-			for line := range strings.Lines(string(rendered(t, r, RenderOptions{Format: f, Width: width}))) {
+			for line := range strings.Lines(string(rendered(t, r, render.Options{Format: f, Width: width}))) {
 				line = strings.TrimSuffix(line, "\n")
 				if n := utf8.RuneCountInString(line); f == "table" && n > width {
 					t.Errorf("%s at %d: a line of %d: %s", name, width, n, line)
@@ -308,7 +315,7 @@ func checkReport(t *testing.T, name string, r *Report) {
 	if ok, err := Explain(&b, r.Command); !ok || err != nil {
 		t.Fatalf("%s: %v %v", name, ok, err)
 	}
-	var columns []Column
+	var columns []report.Column
 	for _, table := range r.Tables {
 		columns = append(columns, table.Columns...)
 		for _, row := range table.Rows {
@@ -317,7 +324,7 @@ func checkReport(t *testing.T, name string, r *Report) {
 			}
 		}
 	}
-	for _, f := range append(append([]Fact{}, r.Facts...), r.Totals...) {
+	for _, f := range append(append([]report.Fact{}, r.Facts...), r.Totals...) {
 		columns = append(columns, f.Column)
 	}
 	for _, c := range columns {
@@ -328,31 +335,31 @@ func checkReport(t *testing.T, name string, r *Report) {
 }
 
 func BenchmarkAPI(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := API(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := api.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkAPIBySite(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := API(tl, query.Options{Top: 20, GroupBy: "site"})
+		_, err := api.Run(tl, query.Options{Top: 20, GroupBy: "site"})
 		return err
 	})
 }
 
 func BenchmarkKernels(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Kernels(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := kernels.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkCopies(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Copies(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := copiespkg.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSync(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Sync(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := waits.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkGaps(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := Gaps(tl, GapOptions{Options: query.Options{Top: 20}, MinGapNs: 1000})
+		_, err := gapspkg.Run(tl, gapspkg.Options{Options: query.Options{Top: 20}, MinGapNs: 1000})
 		return err
 	})
 }

@@ -12,6 +12,9 @@ import (
 	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	kernelspkg "github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
@@ -77,8 +80,8 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 		tp := randomCalls(t, seed)
 		tp.identify(42, format.Identity{Rank: numberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}}, map[string]any{"cgroup": "0::/a"})
 		tl := tp.timeline()
-		for _, by := range APIGroupNames() {
-			report, err := API(tl, query.Options{GroupBy: by, Filter: query.Filter{FromNs: epoch + second/2}})
+		for _, by := range api.GroupNames() {
+			report, err := api.Run(tl, query.Options{GroupBy: by, Filter: query.Filter{FromNs: epoch + second/2}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +126,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				c := row.Cells
 				key := c[17].(string)
 				if by == "stack" {
-					key += fmt.Sprint("|", row.stack)
+					key += fmt.Sprint("|", row.StackID)
 				} else if by == "thread" {
 					key += "|" + strings.Fields(strings.TrimPrefix(strings.TrimPrefix(c[18].(string), "42/"), "43/"))[0]
 				} else if by != "name" {
@@ -193,16 +196,16 @@ func TestSketch(t *testing.T) {
 func TestGapsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		report, err := Gaps(tp.timeline(), GapOptions{MinGapNs: 8 * ms})
+		report, err := gaps.Run(tp.timeline(), gaps.Options{MinGapNs: 8 * ms})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var want, got []string
 		for pid := int32(42); pid < 44; pid++ {
-			for _, device := range []int32{allDevices, 0, 1} {
+			for _, device := range []int32{gaps.AllDevices, 0, 1} {
 				var rows []*format.Row
 				for _, r := range tp.rows {
-					if r.Pid == pid && r.Kind == format.KindLaunch && (device == allDevices || r.Device == device) && r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
+					if r.Pid == pid && r.Kind == format.KindLaunch && (device == gaps.AllDevices || r.Device == device) && r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
 						(r.Result == 0 || r.Flags&format.FlagNoReturn != 0) {
 						rows = append(rows, r)
 					}
@@ -219,7 +222,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		}
 		for _, row := range report.Tables[2].Rows {
 			c := row.Cells
-			device := allDevices
+			device := gaps.AllDevices
 			if c[3] != "all" {
 				fmt.Sscan(c[3].(string), &device)
 			}
@@ -227,7 +230,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		}
 		slices.Sort(want)
 		slices.Sort(got)
-		if len(want) > mostGaps {
+		if len(want) > gaps.MostGaps {
 			t.Fatalf("%d gaps: not all are told", len(want))
 		}
 		if !slices.Equal(want, got) {
@@ -258,7 +261,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 			case r.Kind == format.KindLaunch && r.Name == "cuLaunchKernel":
 				if ran {
 					kernels["launches"]++
-					if r.GridX*r.BlockX < tinyThreads {
+					if r.GridX*r.BlockX < kernelspkg.TinyThreads {
 						kernels["tiny_launches"]++
 					}
 				} else if r.Flags&format.FlagCaptured != 0 {

@@ -14,44 +14,58 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	diffpkg "github.com/gpurec/gpurec/analyze/report/diff"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
+	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/format"
 )
 
 // safe checks that nothing in a report steers a terminal and that programs can read it.
-func safe(t *testing.T, r *Report) {
+func safe(t *testing.T, r *report.Report) {
 	t.Helper()
 	for _, f := range []string{"table", "md"} {
-		for _, c := range string(rendered(t, r, RenderOptions{Format: f, Width: 100})) {
+		for _, c := range string(rendered(t, r, render.Options{Format: f, Width: 100})) {
 			if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 				t.Fatalf("%s as %s: %q", r.Command, f, c)
 			}
 		}
 	}
-	if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+	if !json.Valid(rendered(t, r, render.Options{Format: "json"})) {
 		t.Error("not JSON")
 	}
-	if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, RenderOptions{Format: "csv"}))).ReadAll(); err != nil {
+	if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
 		t.Error(err)
 	}
 }
 
-func side(t *testing.T, tp *tape, path string, make ReportFunc, per string) *Side {
+func side(t *testing.T, tp *tape, path string, make diffpkg.ReportFunc, per string) *diffpkg.Side {
 	t.Helper()
-	p, err := ParsePer(per)
+	p, err := diffpkg.ParsePer(per)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSide(tp.timeline(), make, query.Options{MaxFrames: 12}, p)
+	s, err := diffpkg.NewSide(tp.timeline(), make, query.Options{MaxFrames: 12}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.path = path
+	s.Path = path
 	return s
 }
 
-func diff(t *testing.T, before, after *Side, opt query.Options) *Report {
+func diff(t *testing.T, before, after *diffpkg.Side, opt query.Options) *report.Report {
 	t.Helper()
-	r, err := Diff(before, after, opt)
+	r, err := diffpkg.Run(before, after, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +96,7 @@ func TestDiffByHand(t *testing.T) {
 		"step=^a$": "[changed new] [4 <nil>] [2.5 0.025] [-1.5 0.025] [-37.5 <nil>]",
 	} {
 		name := map[string]string{"": "calls", "second": "calls_per_second", "step=^a$": "calls_per_step"}[per]
-		r := diff(t, side(t, before, "before", Summary, per), side(t, after, "after", Summary, per), query.Options{})
+		r := diff(t, side(t, before, "before", summary.Run, per), side(t, after, "after", summary.Run, per), query.Options{})
 		got := fmt.Sprint(cells(t, r, "calls", "row"), cells(t, r, "calls", name+"_before"), cells(t, r, "calls", name+"_after"),
 			cells(t, r, "calls", name+"_change"), cells(t, r, "calls", name+"_change_pct"))
 		if got != want {
@@ -92,16 +106,16 @@ func TestDiffByHand(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	p, err := ParsePer("step=c")
+	p, err := diffpkg.ParsePer("step=c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var none *NoStepsError
-	if _, err := NewSide(before.timeline(), Summary, query.Options{}, p); !errors.As(err, &none) {
+	var none *diffpkg.NoStepsError
+	if _, err := diffpkg.NewSide(before.timeline(), summary.Run, query.Options{}, p); !errors.As(err, &none) {
 		t.Errorf("steps of a kernel that there is not: %v", err)
 	}
 	for _, text := range []string{"hour", "step", "step=("} {
-		if _, err := ParsePer(text); err == nil {
+		if _, err := diffpkg.ParsePer(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}
@@ -115,7 +129,7 @@ func TestDiffOfLeaks(t *testing.T) {
 	}
 	after.stack(9, "remember", "main", "_start")
 	after.meta.DriverVersion, after.meta.Stacks = "590.1", "dwarf"
-	a, b := side(t, before, "before.parquet", Leaks, ""), side(t, after, "after.parquet", Leaks, "")
+	a, b := side(t, before, "before.parquet", leakspkg.Run, ""), side(t, after, "after.parquet", leakspkg.Run, "")
 	r := diff(t, a, b, query.Options{Top: 20})
 	goldens(t, r, "diff", 110)
 	for name, want := range map[string]float64{"new_growing": 1, "new_exit_leak": 0, "growing_change": 1, "new": 1, "gone": 0, "changed": 0, "live_bytes_change": 1000 * float64(mib)} {
@@ -130,8 +144,8 @@ func TestDiffOfLeaks(t *testing.T) {
 	if status := cells(t, back, "leaks", "row"); status[len(status)-1] != "gone" {
 		t.Errorf("by change: %v", status)
 	}
-	var wrong *SortError
-	if _, err := Diff(a, b, query.Options{Sort: "colour"}); !errors.As(err, &wrong) {
+	var wrong *report.SortError
+	if _, err := diffpkg.Run(a, b, query.Options{Sort: "colour"}); !errors.As(err, &wrong) {
 		t.Error(err)
 	}
 	same := diff(t, a, a, query.Options{})
@@ -155,9 +169,9 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 		return tp
 	}
 	for _, by := range []string{"stack", "pid", "thread", "site"} {
-		leaks := func(tl *timeline.Timeline, opt query.Options) (*Report, error) {
+		leaks := func(tl *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			opt.GroupBy = by
-			return Leaks(tl, opt)
+			return leakspkg.Run(tl, opt)
 		}
 		r := diff(t, side(t, make(42, 1), "a", leaks, ""), side(t, make(77, 5), "b", leaks, ""), query.Options{})
 		for _, status := range cells(t, r, "leaks", "row") {
@@ -169,27 +183,27 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 }
 
 func TestEveryReportCanBeCompared(t *testing.T) {
-	reports := map[string]ReportFunc{
-		"summary": Summary, "leaks": Leaks, "stacks": Stacks, "errors": Errors, "xid": Xids,
-		"gpu": GPU, "oom": OOM,
-		"memory": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
-			return MemoryReport(t, MemoryOptions{Options: opt})
+	reports := map[string]diffpkg.ReportFunc{
+		"summary": summary.Run, "leaks": leakspkg.Run, "stacks": stacks.Run, "errors": cudaerrors.Run, "xid": xid.Run,
+		"gpu": gpu.Run, "oom": oom.Run,
+		"memory": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return memory.Run(t, memory.Options{Options: opt})
 		},
-		"hang": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
-			return Hang(t, HangOptions{Options: opt})
+		"hang": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return hangpkg.Run(t, hangpkg.Options{Options: opt})
 		},
-		"allocator": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
-			return AllocatorReport(t, AllocatorOptions{Options: opt})
+		"allocator": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return allocator.Run(t, allocator.Options{Options: opt})
 		},
-		"frag": func(t *timeline.Timeline, opt query.Options) (*Report, error) {
-			r, _, err := Fragmentation(t, FragOptions{Options: opt})
+		"frag": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			r, _, err := frag.Run(t, frag.Options{Options: opt})
 			return r, err
 		},
 	}
 	tapes := []*tape{training(t), hostileTape(t), crashing(t), newTape(t)}
 	for name, make := range reports {
 		for _, per := range []string{"", "second"} {
-			var sides []*Side
+			var sides []*diffpkg.Side
 			for i, tp := range tapes {
 				sides = append(sides, side(t, tp, fmt.Sprint(i, hostile), make, per))
 			}
@@ -215,7 +229,7 @@ func TestDiffAndHangAreExplained(t *testing.T) {
 			t.Errorf("%s: %v %v", command, ok, err)
 		}
 	}
-	r := hang(t, ranks(t), HangOptions{})
+	r := hang(t, ranks(t), hangpkg.Options{})
 	var b bytes.Buffer
 	if _, err := Explain(&b, "hang"); err != nil {
 		t.Fatal(err)
@@ -239,15 +253,15 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 		}
 	}
 	tp.meta.StartNs, tp.meta.EndNs = -1<<63, 1<<63-1
-	hung := func(t *timeline.Timeline, opt query.Options) (*Report, error) {
-		return Hang(t, HangOptions{Options: opt})
+	hung := func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+		return hangpkg.Run(t, hangpkg.Options{Options: opt})
 	}
-	for _, make := range []ReportFunc{hung, Leaks, Summary} {
+	for _, make := range []diffpkg.ReportFunc{hung, leakspkg.Run, summary.Run} {
 		a, b := side(t, tp, "a", make, "second"), side(t, newTape(t), "b", make, "second")
-		for _, r := range []*Report{diff(t, a, b, query.Options{}), diff(t, b, a, query.Options{})} {
+		for _, r := range []*report.Report{diff(t, a, b, query.Options{}), diff(t, b, a, query.Options{})} {
 			safe(t, r)
-			for _, f := range Formats() {
-				if err := Render(io.Discard, r, RenderOptions{Format: f}); err != nil {
+			for _, f := range render.Formats() {
+				if err := render.Write(io.Discard, r, render.Options{Format: f}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -11,6 +11,10 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/state"
 	querypkg "github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
@@ -76,8 +80,10 @@ func TestReportsEqualDuckDB(t *testing.T) {
 			queries = append(queries, sqlReports[i].sql(tp.path))
 		}
 		reports := callReports(tl)
-		reports["errors"] = func(p0 querypkg.Options) (*Report, error) { return Errors(tl, p0) }
-		reports["gaps"] = func(o querypkg.Options) (*Report, error) { return Gaps(tl, GapOptions{Options: o, MinGapNs: 8 * ms}) }
+		reports["errors"] = func(p0 querypkg.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }
+		reports["gaps"] = func(o querypkg.Options) (*report.Report, error) {
+			return gaps.Run(tl, gaps.Options{Options: o, MinGapNs: 8 * ms})
+		}
 		for i, answer := range inDuckDB(t, queries...) {
 			s := &sqlReports[i]
 			r, err := reports[s.name](querypkg.Options{})
@@ -90,7 +96,7 @@ func TestReportsEqualDuckDB(t *testing.T) {
 }
 
 // equalsSQL compares a table of a report with what DuckDB answered, both ways.
-func equalsSQL(t *testing.T, r *Report, table string, keys []string, answer string) {
+func equalsSQL(t *testing.T, r *report.Report, table string, keys []string, answer string) {
 	t.Helper()
 	var want []map[string]any
 	if err := json.Unmarshal([]byte(answer), &want); err != nil {
@@ -117,7 +123,7 @@ func equalsSQL(t *testing.T, r *Report, table string, keys []string, answer stri
 }
 
 // reportRows are the rows of a table by the keys of their columns, or the totals as one row.
-func reportRows(r *Report, table string) (rows []map[string]any) {
+func reportRows(r *report.Report, table string) (rows []map[string]any) {
 	if table == "totals" {
 		row := make(map[string]any)
 		for _, f := range r.Totals {
@@ -182,7 +188,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	world.row(format.AllocatorSnapshot, 0, 0, nil)
 	tp.meta.EndNs = epoch + world.now + second
 	tl := tp.timeline()
-	leaks, err := Leaks(tl, querypkg.Options{})
+	leaks, err := leakspkg.Run(tl, querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,14 +208,14 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	)
 	equalsSQL(t, leaks, "leaks", []string{"site"}, answers[0])
 	s := &states[0]
-	book := &Report{Totals: fill([]Column{{Key: "events"}, {Key: "allocated"}, {Key: "reserved"}, {Key: "failed"}, {Key: "allocations"}}, s.Events, s.Allocated, s.Reserved, s.OutOfMemory, s.Allocations)}
+	book := &report.Report{Totals: report.Fill([]report.Column{{Key: "events"}, {Key: "allocated"}, {Key: "reserved"}, {Key: "failed"}, {Key: "allocations"}}, s.Events, s.Allocated, s.Reserved, s.OutOfMemory, s.Allocations)}
 	equalsSQL(t, book, "totals", nil, answers[1])
 }
 
 // TestLiveMemoryByPlaceEqualsDuckDB is the same for the driver's memory.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 	tp := training(t)
-	leaks, err := Leaks(tp.timeline(), querypkg.Options{})
+	leaks, err := leakspkg.Run(tp.timeline(), querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

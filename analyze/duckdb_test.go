@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -59,7 +60,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 	for _, r := range tp.rows {
 		kinds[r.Kind]++
 	}
-	r, err := Leaks(tl, query.Options{})
+	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/query"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 )
 
 func TestConditions(t *testing.T) {
-	r, err := Leaks(training(t).timeline(), query.Options{})
+	r, err := leaks.Run(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,7 @@ func TestConditions(t *testing.T) {
 		"truncated_tail==1":                     false,
 		"unsymbolized_frames_pct>=0.5%":         false,
 	} {
-		c, err := ParseCondition(text)
+		c, err := reportpkg.ParseCondition(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -54,16 +56,16 @@ func TestConditionsThatAreWrong(t *testing.T) {
 		"growing>1e999":  "not a number",
 		"growing>NaN":    "not a number",
 	} {
-		if _, err := ParseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := reportpkg.ParseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	c, err := ParseCondition("growng>0")
+	c, err := reportpkg.ParseCondition("growng>0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var unknown *UnknownNameError
-	if _, _, err := c.Holds(&Report{}); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "lost_events") {
+	var unknown *reportpkg.UnknownNameError
+	if _, _, err := c.Holds(&reportpkg.Report{}); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "lost_events") {
 		t.Errorf("unknown name: %v", err)
 	}
 }
@@ -71,12 +73,12 @@ func TestConditionsThatAreWrong(t *testing.T) {
 func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
 	tp := newTape(t)
 	tp.alloc(1, 1, 0x1000, 64)
-	r, err := Leaks(tp.timeline(), query.Options{})
+	r, err := leaks.Run(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"oom_in_ns<1h", "oom_in_ns>=0", "oom_in_ns!=5"} {
-		c, err := ParseCondition(text)
+		c, err := reportpkg.ParseCondition(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,9 +92,9 @@ func FuzzFailOn(f *testing.F) {
 	for _, s := range []string{"growing>0", "live_bytes>100MiB || lost_events>0", "a>=1&&b<2", "x==1.5e3%", "||", "=", "a>.", "a>1\x00"} {
 		f.Add(s)
 	}
-	report := &Report{Totals: fill(leakTotals, int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), nil)}
+	report := &reportpkg.Report{Totals: reportpkg.Fill(leaks.LeakTotals, int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), nil)}
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := ParseCondition(text)
+		c, err := reportpkg.ParseCondition(text)
 		if (err == nil) == (c == nil) {
 			t.Fatalf("condition %v, error %v", c, err)
 		}

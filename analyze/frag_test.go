@@ -16,6 +16,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
+	oompkg "github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -31,9 +35,9 @@ type naiveSpace struct {
 func naiveSpaces(w *torchWorld) map[string]*naiveSpace {
 	found := make(map[string]*naiveSpace)
 	for _, s := range w.segments {
-		kind := spaceSegments
+		kind := fragpkg.SpaceSegments
 		if s.expandable {
-			kind = spaceExpandable
+			kind = fragpkg.SpaceExpandable
 		}
 		key := kind + ", pool " + caching.PoolName(s.pool)
 		if found[key] == nil {
@@ -125,7 +129,7 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 		for i := 0; i < 300 || w.last.Name == format.AllocatorAlloc; i++ {
 			w.step()
 		}
-		report, _, err := Fragmentation(tp.timeline(), FragOptions{At: query.AtEnd, Request: 3 * mib})
+		report, _, err := fragpkg.Run(tp.timeline(), fragpkg.Options{At: query.AtEnd, Request: 3 * mib})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,10 +153,10 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 	}
 }
 
-func compareSpace(t *testing.T, name string, columns []Column, row Row, n *naiveSpace, expandable bool) {
+func compareSpace(t *testing.T, name string, columns []reportpkg.Column, row reportpkg.Row, n *naiveSpace, expandable bool) {
 	t.Helper()
 	cell := func(key string) any {
-		return row.Cells[slices.IndexFunc(columns, func(c Column) bool { return c.Key == key })]
+		return row.Cells[slices.IndexFunc(columns, func(c reportpkg.Column) bool { return c.Key == key })]
 	}
 	var fits int64
 	for _, g := range n.gaps {
@@ -179,7 +183,7 @@ func compareSpace(t *testing.T, name string, columns []Column, row Row, n *naive
 	}
 }
 
-func comparePins(t *testing.T, r *Report, want map[string]int64) {
+func comparePins(t *testing.T, r *reportpkg.Report, want map[string]int64) {
 	t.Helper()
 	sites, kept := cells(t, r, "pins", "site"), cells(t, r, "pins", "kept_bytes")
 	if len(sites) != len(want) {
@@ -228,13 +232,13 @@ func fragTape(t testing.TB) *tape {
 }
 
 func TestFragmentationReport(t *testing.T) {
-	r, maps, err := Fragmentation(fragTape(t).timeline(), FragOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true})
+	r, maps, err := fragpkg.Run(fragTape(t).timeline(), fragpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	goldens(t, r, "frag", 110)
 	var picture bytes.Buffer
-	if err := WriteMaps(&picture, maps, epoch); err != nil {
+	if err := fragpkg.WriteMaps(&picture, maps, epoch); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "frag.svg", picture.Bytes())
@@ -248,7 +252,7 @@ func TestFragmentationReport(t *testing.T) {
 func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 	tl := fragTape(t).timeline()
 	for toNs, want := range map[int64]string{epoch + 31*second: "rising", 0: "steady", epoch + 46*second: "rose"} {
-		r, _, err := Fragmentation(tl, FragOptions{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
+		r, _, err := fragpkg.Run(tl, fragpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,16 +265,16 @@ func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 func TestFragmentationAtAMoment(t *testing.T) {
 	tl := fragTape(t).timeline()
 	for name, c := range map[string]struct {
-		opt  FragOptions
+		opt  fragpkg.Options
 		want int64 // MiB kept
 	}{
-		"worst":    {FragOptions{}, 30*14 + 40},
-		"the end":  {FragOptions{At: query.AtEnd}, 30*14 + 40},
-		"a time":   {FragOptions{At: query.AtTime, AtNs: epoch + 11500*ms}, 10 * 14},
-		"a window": {FragOptions{Options: query.Options{Filter: query.Filter{ToNs: epoch + 11500*ms}}}, 10 * 14},
-		"too late": {FragOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
+		"worst":    {fragpkg.Options{}, 30*14 + 40},
+		"the end":  {fragpkg.Options{At: query.AtEnd}, 30*14 + 40},
+		"a time":   {fragpkg.Options{At: query.AtTime, AtNs: epoch + 11500*ms}, 10 * 14},
+		"a window": {fragpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: epoch + 11500*ms}}}, 10 * 14},
+		"too late": {fragpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
 	} {
-		r, _, err := Fragmentation(tl, c.opt)
+		r, _, err := fragpkg.Run(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,11 +289,11 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	for i := range int64(50) {
 		tp.alloc(i*ms, us, 0x7f0000000000+i*64*mib, mib)
 	}
-	r, maps, err := Fragmentation(tp.timeline(), FragOptions{Maps: true})
+	r, maps, err := fragpkg.Run(tp.timeline(), fragpkg.Options{Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(rendered(t, r, RenderOptions{})); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing that can fragment is known") || !strings.Contains(text, "are addresses, not memory") {
+	if text := string(rendered(t, r, render.Options{})); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing that can fragment is known") || !strings.Contains(text, "are addresses, not memory") {
 		t.Errorf("%s", text)
 	}
 }
@@ -321,7 +325,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			}
 			largest, unused, hole = max(largest, hole), unused+hole, 0
 		}
-		report, _, err := Fragmentation(tp.timeline(), FragOptions{At: query.AtEnd})
+		report, _, err := fragpkg.Run(tp.timeline(), fragpkg.Options{At: query.AtEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,16 +353,16 @@ func TestForecastBeatsNoChange(t *testing.T) {
 		var wrong, steady float64
 		for range 20 {
 			var all []int64
-			for i := range mapMoments + mapMoments/4 {
+			for i := range fragpkg.MapMoments + fragpkg.MapMoments/4 {
 				all = append(all, int64(max(0, shapes[name](i))))
 			}
-			f, ok := stats.NewForecast(all[:mapMoments])
+			f, ok := stats.NewForecast(all[:fragpkg.MapMoments])
 			if !ok {
 				t.Fatal("no forecast")
 			}
-			truth := float64(all[mapMoments-1+f.HeldBack])
+			truth := float64(all[fragpkg.MapMoments-1+f.HeldBack])
 			wrong += math.Abs(float64(f.Next)-truth) / 20
-			steady += math.Abs(float64(all[mapMoments-1])-truth) / 20
+			steady += math.Abs(float64(all[fragpkg.MapMoments-1])-truth) / 20
 		}
 		t.Logf("%-8s mean error %6.1f MiB, no change %6.1f MiB", name, wrong/float64(mib), steady/float64(mib))
 		if (name == "rising" || name == "falling") && wrong > steady/4 || wrong > 1.5*steady+float64(4*mib) {
@@ -377,13 +381,13 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 			r.Name = hostile
 		}
 	}
-	_, maps, err := Fragmentation(tp.timeline(), FragOptions{})
+	_, maps, err := fragpkg.Run(tp.timeline(), fragpkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, list := range [][]AddressMap{nil, maps} {
+	for _, list := range [][]fragpkg.AddressMap{nil, maps} {
 		var b bytes.Buffer
-		if err := WriteMaps(&b, list, epoch); err != nil {
+		if err := fragpkg.WriteMaps(&b, list, epoch); err != nil {
 			t.Fatal(err)
 		}
 		d := xml.NewDecoder(&b)
@@ -416,15 +420,15 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			frag, _, err := Fragmentation(tl, FragOptions{Maps: true})
+			frag, _, err := fragpkg.Run(tl, fragpkg.Options{Maps: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			oom, err := OOM(tl, query.Options{})
+			oom, err := oompkg.Run(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			now := string(rendered(t, frag, RenderOptions{Format: "json"})) + string(rendered(t, oom, RenderOptions{Format: "json"}))
+			now := string(rendered(t, frag, render.Options{Format: "json"})) + string(rendered(t, oom, render.Options{Format: "json"}))
 			if cmp.Compare(before, "") > 0 && before != now {
 				t.Error("a report differs from the one before")
 			}
@@ -432,7 +436,7 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 			explained(t, frag)
 			explained(t, oom)
 			for _, width := range []int{80, 100, 132} {
-				for line := range strings.Lines(string(rendered(t, frag, RenderOptions{Width: width})) + string(rendered(t, oom, RenderOptions{Width: width}))) {
+				for line := range strings.Lines(string(rendered(t, frag, render.Options{Width: width})) + string(rendered(t, oom, render.Options{Width: width}))) {
 					if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
 						t.Errorf("at %d: a line of %d: %s", width, n, line)
 					}
@@ -443,7 +447,7 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 }
 
 // explained checks that --explain knows every column of a report.
-func explained(t *testing.T, r *Report) {
+func explained(t *testing.T, r *reportpkg.Report) {
 	t.Helper()
 	var b bytes.Buffer
 	if ok, err := Explain(&b, r.Command); !ok || err != nil {

@@ -13,10 +13,21 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	diffpkg "github.com/gpurec/gpurec/analyze/report/diff"
+	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
+	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	oompkg "github.com/gpurec/gpurec/analyze/report/oom"
+	rulespkg "github.com/gpurec/gpurec/analyze/report/rules"
+	stackspkg "github.com/gpurec/gpurec/analyze/report/stacks"
+	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -27,32 +38,32 @@ func everyReport(rec *format.Recording) error {
 		return err
 	}
 	for _, by := range []string{"site", "size"} {
-		leaks, err := Leaks(tl, query.Options{GroupBy: by})
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			return err
 		}
-		summary, err := Summary(tl, query.Options{Filter: query.Filter{Devices: []int32{0}}})
+		summary, err := summarypkg.Run(tl, query.Options{Filter: query.Filter{Devices: []int32{0}}})
 		if err != nil {
 			return err
 		}
-		stacks, err := Stacks(tl, query.Options{Sort: "site"})
+		stacks, err := stackspkg.Run(tl, query.Options{Sort: "site"})
 		if err != nil {
 			return err
 		}
-		rules, err := CheckRules(tl, RuleOptions{})
+		rules, err := rulespkg.Run(tl, rulespkg.Options{})
 		if err != nil {
 			return err
 		}
-		if err := Render(io.Discard, rules, RenderOptions{Width: 80}); err != nil {
+		if err := render.Write(io.Discard, rules, render.Options{Width: 80}); err != nil {
 			return err
 		}
-		for _, f := range Formats() {
-			if err := errors.Join(Render(io.Discard, stacks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, leaks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, summary, RenderOptions{Format: f})); err != nil {
+		for _, f := range render.Formats() {
+			if err := errors.Join(render.Write(io.Discard, stacks, render.Options{Format: f, Width: 80}), render.Write(io.Discard, leaks, render.Options{Format: f, Width: 80}), render.Write(io.Discard, summary, render.Options{Format: f})); err != nil {
 				return err
 			}
 		}
 	}
-	p, _, _, err := HeapProfile(tl, query.Options{})
+	p, _, _, err := pprofpkg.BuildHeap(tl, query.Options{})
 	if err != nil {
 		return err
 	}
@@ -65,18 +76,18 @@ func everyReport(rec *format.Recording) error {
 	if _, err := state.ReadAllocators(tl, 0); err != nil {
 		return err
 	}
-	frag, pictures, err := Fragmentation(tl, FragOptions{Maps: true})
+	frag, pictures, err := fragpkg.Run(tl, fragpkg.Options{Maps: true})
 	if err != nil {
 		return err
 	}
-	if _, err := Hang(tl, HangOptions{}); err != nil {
+	if _, err := hangpkg.Run(tl, hangpkg.Options{}); err != nil {
 		return err
 	}
-	oom, err := OOM(tl, query.Options{})
+	oom, err := oompkg.Run(tl, query.Options{})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(Render(io.Discard, frag, RenderOptions{Width: 80}), Render(io.Discard, oom, RenderOptions{Width: 80}), WriteMaps(io.Discard, pictures, 0)); err != nil {
+	if err := errors.Join(render.Write(io.Discard, frag, render.Options{Width: 80}), render.Write(io.Discard, oom, render.Options{Width: 80}), fragpkg.WriteMaps(io.Discard, pictures, 0)); err != nil {
 		return err
 	}
 	for _, make := range callReports(tl) {
@@ -84,11 +95,11 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
-		if err := Render(io.Discard, r, RenderOptions{Width: 80}); err != nil {
+		if err := render.Write(io.Discard, r, render.Options{Width: 80}); err != nil {
 			return err
 		}
 	}
-	_, err = Perfetto(tl, io.Discard, PerfettoOptions{})
+	_, err = perfetto.Write(tl, io.Discard, perfetto.Options{})
 	return err
 }
 
@@ -175,7 +186,7 @@ func FuzzExpressions(f *testing.F) {
 		if _, err := query.ParseStream(text); err == nil && text == "" {
 			t.Error("no text is a stream")
 		}
-		_, _ = ParsePer(text) // it is enough that these return
+		_, _ = diffpkg.ParsePer(text) // it is enough that these return
 		_, _ = query.ParseFrameRules([]string{text})
 	})
 }

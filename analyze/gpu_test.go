@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -102,7 +103,7 @@ func machine(t testing.TB) *tape {
 }
 
 func TestGPUReport(t *testing.T) {
-	r, err := GPU(machine(t).timeline(), query.Options{})
+	r, err := gpu.Run(machine(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 		"while it idles": {query.Filter{Devices: []int32{1}, FromNs: epoch + 28*second}, 0, false},
 		"no device":      {query.Filter{Devices: []int32{5}}, 0, true},
 	} {
-		r, err := GPU(machine(t).timeline(), query.Options{Filter: c.filter})
+		r, err := gpu.Run(machine(t).timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +138,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 			t.Errorf("%s: busy %v %v, %v", name, got, ok, r.NoMatch)
 		}
 	}
-	r, err := GPU(newTape(t).timeline(), query.Options{})
+	r, err := gpu.Run(newTape(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

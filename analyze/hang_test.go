@@ -7,6 +7,9 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -32,9 +35,9 @@ func (tp *tape) counted(at, dur int64, value float64) {
 	tp.add(format.Row{Kind: format.KindCount, Name: "cuEventQuery", StartNs: epoch + at, DurNs: dur, Value: value, Device: -1})
 }
 
-func hang(t *testing.T, tp *tape, opt HangOptions) *Report {
+func hang(t *testing.T, tp *tape, opt hangpkg.Options) *report.Report {
 	t.Helper()
-	r, err := Hang(tp.timeline(), opt)
+	r, err := hangpkg.Run(tp.timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +107,7 @@ func TestHangVerdicts(t *testing.T) {
 		tp := newTape(t)
 		tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1})
 		c.tape(tp)
-		r := hang(t, tp, HangOptions{})
+		r := hang(t, tp, hangpkg.Options{})
 		var got []string
 		levels := cells(t, r, "threads", "confidence")
 		for i, v := range cells(t, r, "threads", "verdict") {
@@ -150,7 +153,7 @@ func ranks(t testing.TB) *tape {
 }
 
 func TestTheRankThatIsMissingIsNamed(t *testing.T) {
-	r := hang(t, ranks(t), HangOptions{Options: query.Options{Top: 20, MaxFrames: 12}})
+	r := hang(t, ranks(t), hangpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	goldens(t, r, "hang", 110)
 	if got := fmt.Sprint(cells(t, r, "processes", "verdict"), cells(t, r, "processes", "pid")); got != "[hanging hanging hanging idle] [42 43 45 44]" {
 		t.Error(got)
@@ -160,7 +163,7 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 			t.Errorf("process %d: %s", i, odd)
 		}
 	}
-	if text := string(rendered(t, r, RenderOptions{})); !strings.Contains(text, "look at    44 train: it launched its last kernel 2.10s before") ||
+	if text := string(rendered(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: it launched its last kernel 2.10s before") ||
 		!strings.Contains(text, "those spin while a peer is missing") || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
 		t.Error(text)
 	}
@@ -174,7 +177,7 @@ func silentTape(t testing.TB) *tape {
 }
 
 func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
-	goldens(t, hang(t, silentTape(t), HangOptions{}), "hangsilent", 110)
+	goldens(t, hang(t, silentTape(t), hangpkg.Options{}), "hangsilent", 110)
 	for name, c := range map[string]struct {
 		tape func(*tape)
 		want string
@@ -192,7 +195,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 	} {
 		tp := silentTape(t)
 		c.tape(tp)
-		r := hang(t, tp, HangOptions{})
+		r := hang(t, tp, hangpkg.Options{})
 		result := fmt.Sprint(r.Facts[0].Value)
 		if !strings.HasPrefix(result, c.want) {
 			t.Errorf("%s: %s", name, result)
@@ -207,11 +210,11 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 	tp := silentTape(t)
 	tp.add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: epoch, Device: -1})
 	tp.working(44, 44, 0, 60*second, format.KindLaunch, "cuLaunchKernel")
-	r := hang(t, tp, HangOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
+	r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
 	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 eval made no CUDA call") {
 		t.Errorf("%v, %s", r.NoMatch, result)
 	}
-	if r = hang(t, tp, HangOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}}); r.NoMatch == nil {
+	if r = hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}}); r.NoMatch == nil {
 		t.Error("a process that nobody recorded matches")
 	}
 }
@@ -222,23 +225,23 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 	tp.call(format.KindSync, "cuStreamSynchronize", 10*second, 20*second)
 	tp.working(42, 42, 30*second, 60*second, format.KindLaunch, "cuLaunchKernel")
 	for to, want := range map[int64]string{5 * second: "alive", 25 * second: "hanging", 60 * second: "alive"} {
-		r := hang(t, tp, HangOptions{Options: query.Options{Filter: query.Filter{ToNs: epoch + to}}})
+		r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: epoch + to}}})
 		if got := cells(t, r, "threads", "verdict")[0]; got != want {
 			t.Errorf("at %v: %s, want %s", to/second, got, want)
 		}
 	}
-	r := hang(t, tp, HangOptions{})
+	r := hang(t, tp, hangpkg.Options{})
 	if got := cells(t, r, "long_calls", "dur_ns"); fmt.Sprint(got) != "[20000000000]" {
 		t.Error(got)
 	}
-	if n := len(cells(t, hang(t, tp, HangOptions{LongNs: 21 * second}), "long_calls", "dur_ns")); n != 0 {
+	if n := len(cells(t, hang(t, tp, hangpkg.Options{LongNs: 21 * second}), "long_calls", "dur_ns")); n != 0 {
 		t.Errorf("%d long calls", n)
 	}
 }
 
 func TestHangIsSafeAndFits(t *testing.T) {
 	for _, tp := range []*tape{hostileTape(t), ranks(t), newTape(t)} {
-		r := hang(t, tp, HangOptions{})
+		r := hang(t, tp, hangpkg.Options{})
 		safe(t, r)
 	}
 }

@@ -8,8 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	framespkg "github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -108,18 +112,18 @@ func backward() []format.Frame {
 }
 
 // lines shows a stack as text does.
-func lines(list []Frame) string {
+func lines(list []report.Frame) string {
 	var b strings.Builder
 	for _, f := range list {
-		b.WriteString(f.text() + "\n")
+		b.WriteString(render.Text(&f) + "\n")
 	}
 	return b.String()
 }
 
-func shownFrames(frames []format.Frame, limit int, rules *query.FrameRules) []Frame {
+func shownFrames(frames []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
 	s := &stack.Table{Stacks: make(map[int32][]int32), About: make(map[int32]stack.About)}
 	s.Add(&format.Row{StackID: 1, Frames: frames}, make(map[format.Frame]int32))
-	return framesShown(s, 1, limit, rules)
+	return framespkg.Shown(s, 1, limit, rules)
 }
 
 func TestStacksAreFolded(t *testing.T) {
@@ -303,13 +307,13 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	at(tp.alloc(second, 1, 0x1000, mib), 1, "")
 	tl := tp.timeline()
 	count := func(rules *query.FrameRules) int {
-		p, _, _, err := HeapProfile(tl, query.Options{Hide: rules})
+		p, _, _, err := pprofpkg.BuildHeap(tl, query.Options{Hide: rules})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return len(p.Sample[0].Location)
 	}
-	if all, few := count(nil), count(query.DefaultFrameRules); all != len(r.Frames) || few != len(named(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
+	if all, few := count(nil), count(query.DefaultFrameRules); all != len(r.Frames) || few != len(report.Named(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
 		t.Errorf("%d frames and %d", all, few)
 	}
 }

@@ -14,15 +14,17 @@ import (
 	"strings"
 	"testing"
 
+	htmlpkg "github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
 )
 
-func htmlOf(t *testing.T, tl *timeline.Timeline, opt HTMLOptions) string {
+func htmlOf(t *testing.T, tl *timeline.Timeline, opt htmlpkg.Options) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := HTML(tl, &page, opt); err != nil {
+	if _, err := htmlpkg.Write(tl, &page, opt); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()
@@ -74,12 +76,12 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 			states = append(states, state{epoch + at, total})
 		}
 		tl := tp.timeline()
-		scan := newMomentScan(tl, &query.Filter{})
-		if _, err := tl.ReplayProgram(scan.consume, nil, nil); err != nil {
+		scan := htmlpkg.NewMomentScan(tl, &query.Filter{})
+		if _, err := tl.ReplayProgram(scan.Consume, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		scan.finish()
-		s := scan.devices[0]
+		scan.Finish()
+		s := scan.Devices[0]
 		stateAt := func(ns int64) int64 {
 			i, found := slices.BinarySearchFunc(states, ns, func(s state, ns int64) int { return int(s.atNs - ns) })
 			if !found {
@@ -88,24 +90,24 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 			return states[i].total
 		}
 		kept := make(map[int64]bool)
-		for i, m := range s.list {
-			if i > 0 && m.atNs < s.list[i-1].atNs {
+		for i, m := range s.List {
+			if i > 0 && m.AtNs < s.List[i-1].AtNs {
 				t.Fatal("moments are in no order")
 			}
-			sum := m.rest.bytes
-			for _, h := range m.holders {
-				sum += h.bytes
+			sum := m.Rest.Bytes
+			for _, h := range m.Holders {
+				sum += h.Bytes
 			}
-			if want := stateAt(m.atNs); m.total != want || sum != want {
-				t.Fatalf("at %d: %d, holders %d, want %d", m.atNs, m.total, sum, want)
+			if want := stateAt(m.AtNs); m.Total != want || sum != want {
+				t.Fatalf("at %d: %d, holders %d, want %d", m.AtNs, m.Total, sum, want)
 			}
-			kept[int64(s.of(m.atNs))<<48|m.total] = true
+			kept[int64(s.Of(m.AtNs))<<48|m.Total] = true
 		}
 		most, least := make(map[int]int64), make(map[int]int64)
 		for _, st := range states[1:] {
-			b := s.of(st.atNs)
+			b := s.Of(st.atNs)
 			if _, ok := most[b]; !ok {
-				before := stateAt(max(s.start(b), epoch))
+				before := stateAt(max(s.Start(b), epoch))
 				most[b], least[b] = before, before
 			}
 			most[b], least[b] = max(most[b], st.total), min(least[b], st.total)
@@ -116,37 +118,37 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 			}
 		}
 		// Between moments a curve holds its value: at the end of an idle stretch it must be right.
-		for i, m := range s.list[:len(s.list)-1] {
-			if gap := s.list[i+1].atNs - 1; s.of(gap) > s.of(m.atNs)+1 && stateAt(s.start(s.of(gap))) != m.total {
-				t.Fatalf("after %d the curve stays at %d, but %d is live", m.atNs, m.total, stateAt(s.start(s.of(gap))))
+		for i, m := range s.List[:len(s.List)-1] {
+			if gap := s.List[i+1].AtNs - 1; s.Of(gap) > s.Of(m.AtNs)+1 && stateAt(s.Start(s.Of(gap))) != m.Total {
+				t.Fatalf("after %d the curve stays at %d, but %d is live", m.AtNs, m.Total, stateAt(s.Start(s.Of(gap))))
 			}
 		}
-		if peak := s.peak.moment(); peak.total != slices.MaxFunc(states, func(a, b state) int { return int(a.total - b.total) }).total {
-			t.Fatalf("peak %d", peak.total)
+		if peak := s.Peak.Moment(); peak.Total != slices.MaxFunc(states, func(a, b state) int { return int(a.total - b.total) }).total {
+			t.Fatalf("peak %d", peak.Total)
 		}
 	}
 }
 
 func TestCurveKeepsLowestAndHighest(t *testing.T) {
-	c := newCurve(query.Window{FromNs: 0, ToNs: 1000 * second})
+	c := htmlpkg.NewCurve(query.Window{FromNs: 0, ToNs: 1000 * second})
 	r := rand.New(rand.NewPCG(1, 2))
 	most, least := make(map[int]float64), make(map[int]float64)
 	for at := int64(0); at < 1000*second; at += 50 * ms {
 		v := r.NormFloat64()
-		c.add(at, v)
-		b := c.of(at)
+		c.Add(at, v)
+		b := c.Of(at)
 		if _, ok := most[b]; !ok {
 			most[b], least[b] = v, v
 		}
 		most[b], least[b] = max(most[b], v), min(least[b], v)
 	}
-	points := c.finish()
-	if len(points) > 3*htmlBuckets {
+	points := c.Finish()
+	if len(points) > 3*htmlpkg.HTMLBuckets {
 		t.Errorf("%d points", len(points))
 	}
 	for b := range most {
 		for _, want := range []float64{most[b], least[b]} {
-			if !slices.ContainsFunc(points, func(p point) bool { return p.value == want && c.of(p.atNs) == b }) {
+			if !slices.ContainsFunc(points, func(p htmlpkg.Point) bool { return p.Value == want && c.Of(p.AtNs) == b }) {
 				t.Fatalf("part %d lacks %g", b, want)
 			}
 		}
@@ -184,14 +186,14 @@ func hostilePage(t *testing.T) *tape {
 
 // TestHTMLEscapesNames checks that nothing that a program chose makes it into the page as markup.
 func TestHTMLEscapesNames(t *testing.T) {
-	page := htmlOf(t, hostilePage(t).timeline(), HTMLOptions{Name: hostileNames[0]})
+	page := htmlOf(t, hostilePage(t).timeline(), htmlpkg.Options{Name: hostileNames[0]})
 	for _, bad := range []string{"<script>alert", "<img", "onerror=alert(1)>", "<!--", "\x00", "\x1b", "\u202e", "\u2028", "ZgotmplZ"} {
 		if i := strings.Index(page, bad); i >= 0 {
 			t.Errorf("the page has %q: …%q…", bad, page[max(0, i-80):min(len(page), i+80)])
 		}
 	}
-	if scripts := strings.Count(page, "<script>"); scripts != len(htmlScripts) {
-		t.Errorf("%d scripts, want %d", scripts, len(htmlScripts))
+	if scripts := strings.Count(page, "<script>"); scripts != len(htmlpkg.HTMLScripts) {
+		t.Errorf("%d scripts, want %d", scripts, len(htmlpkg.HTMLScripts))
 	}
 	texts := fmt.Sprint(htmlDataOf(t, page)["texts"])
 	if !strings.Contains(texts, hostileNames[0]) || !strings.Contains(texts, `"><img src=x`) {
@@ -201,7 +203,7 @@ func TestHTMLEscapesNames(t *testing.T) {
 
 // TestHTMLForbidsTheNetwork checks the policy: scripts by their hashes, nothing else.
 func TestHTMLForbidsTheNetwork(t *testing.T) {
-	page := htmlOf(t, training(t).timeline(), HTMLOptions{Name: "run.parquet"})
+	page := htmlOf(t, training(t).timeline(), htmlpkg.Options{Name: "run.parquet"})
 	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
 	if policy == nil {
 		t.Fatal("no policy")
@@ -253,20 +255,20 @@ func TestHTMLIsBounded(t *testing.T) {
 		l.Kernel, l.StackID, l.Site, l.StackStatus = name, i+1, name, format.StackComplete
 	}
 	tl := tp.timeline()
-	if page := htmlOf(t, tl, HTMLOptions{}); len(page) > 3<<20 {
+	if page := htmlOf(t, tl, htmlpkg.Options{}); len(page) > 3<<20 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
-	if page := htmlOf(t, tl, HTMLOptions{Options: query.Options{Top: 1 << 20}}); len(page) > 5<<20 {
+	if page := htmlOf(t, tl, htmlpkg.Options{Options: query.Options{Top: 1 << 20}}); len(page) > 5<<20 {
 		t.Errorf("with all rows the page has %d bytes", len(page))
 	}
 }
 
 // TestHTMLOfLittle has nothing to show, and says so.
 func TestHTMLOfLittle(t *testing.T) {
-	page := htmlOf(t, newTape(t).timeline(), HTMLOptions{Name: "empty"})
-	for i := range htmlSections {
-		if s := &htmlSections[i]; !strings.Contains(page, `<section id="`+s.id+`" aria-labelledby="`+s.id+`-h" class="empty">`) {
-			t.Errorf("section %s is not said to be empty", s.id)
+	page := htmlOf(t, newTape(t).timeline(), htmlpkg.Options{Name: "empty"})
+	for i := range htmlpkg.HTMLSections {
+		if s := &htmlpkg.HTMLSections[i]; !strings.Contains(page, `<section id="`+s.Id+`" aria-labelledby="`+s.Id+`-h" class="empty">`) {
+			t.Errorf("section %s is not said to be empty", s.Id)
 		}
 	}
 }
@@ -278,9 +280,9 @@ func TestHTMLIsTheSameEachTime(t *testing.T) {
 		tp.stack(id+1, fmt.Sprintf("calls_%d", id), "main")
 		tp.launched(int64(id+1)*ms, us, "kernel", 0, id+1)
 	}
-	want := htmlOf(t, tp.timeline(), HTMLOptions{Name: "run.parquet"})
+	want := htmlOf(t, tp.timeline(), htmlpkg.Options{Name: "run.parquet"})
 	for range 5 {
-		if htmlOf(t, tp.timeline(), HTMLOptions{Name: "run.parquet"}) != want {
+		if htmlOf(t, tp.timeline(), htmlpkg.Options{Name: "run.parquet"}) != want {
 			t.Fatal("pages of one recording differ")
 		}
 	}
@@ -291,14 +293,14 @@ func TestHTMLTellsWhatRulesTell(t *testing.T) {
 	row := regexp.MustCompile(`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`)
 	for name, tp := range map[string]*tape{"troubled": troubled(t), "ranks": ranks(t), "training": training(t), "hostile": hostilePage(t), "steady": steady(t)} {
 		for _, opt := range []query.Options{{}, {Suppressions: parsedSuppressions(t, "leak:train_step")}} {
-			page := htmlOf(t, tp.timeline(), HTMLOptions{Options: opt, Name: "run.parquet"})
-			r := checked(t, tp, RuleOptions{Options: opt})
+			page := htmlOf(t, tp.timeline(), htmlpkg.Options{Options: opt, Name: "run.parquet"})
+			r := checked(t, tp, rules.Options{Options: opt})
 			var want, got []string
 			for i := range cells(t, r, "hits", "rule") {
 				var one []string
 				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
 					if v := cells(t, r, "hits", column)[i]; v != "<nil>" {
-						one = append(one, brief(v))
+						one = append(one, htmlpkg.Brief(v))
 					} else {
 						one = append(one, "")
 					}
@@ -321,21 +323,21 @@ func TestHTMLSaysWhatNoRuleTells(t *testing.T) {
 	fragmented(tp)
 	tp.call(format.KindAPI, "cuModuleLoadData", 59*second, us).Result = 209
 	tp.xid(-90*second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
-	page := htmlOf(t, tp.timeline(), HTMLOptions{Name: "run.parquet"})
+	page := htmlOf(t, tp.timeline(), htmlpkg.Options{Name: "run.parquet"})
 	for _, want := range []string{"2.0 GiB of 3.9 GiB reserved by process 42 cannot be used or given back: ", "1 call of cuModuleLoadData returned CUDA_ERROR_NO_BINARY_FOR_GPU, first at 59.00s", "1 Xid reported before the recording began"} {
 		if strings.Count(page, "<li>"+want) != 1 {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if page := htmlOf(t, steady(t).timeline(), HTMLOptions{Name: "run.parquet"}); strings.Contains(page, `class="findings"`) {
+	if page := htmlOf(t, steady(t).timeline(), htmlpkg.Options{Name: "run.parquet"}); strings.Contains(page, `class="findings"`) {
 		t.Error("a steady training has findings")
 	}
 }
 
 func TestEveryRuleHasASection(t *testing.T) {
-	for _, r := range rules() {
-		if r.section() == "" || r.section() == "verdicts" {
-			t.Errorf("%s: no section for analyze %s", r.id, r.report)
+	for _, r := range rules.All() {
+		if htmlpkg.Section(r) == "" || htmlpkg.Section(r) == "verdicts" {
+			t.Errorf("%s: no section for analyze %s", r.Id, r.Report)
 		}
 	}
 }
@@ -344,7 +346,7 @@ func TestEveryRuleHasASection(t *testing.T) {
 func TestHTMLLossWeakensVerdicts(t *testing.T) {
 	tp := training(t)
 	tp.add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: epoch + 5*second, DurNs: 100 * ms, Value: 1204, Device: -1})
-	page := htmlOf(t, tp.timeline(), HTMLOptions{})
+	page := htmlOf(t, tp.timeline(), htmlpkg.Options{})
 	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or free were lost")
 	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
 		t.Error("the loss does not stand above the verdicts")
@@ -356,14 +358,14 @@ func TestHTMLLossWeakensVerdicts(t *testing.T) {
 
 // TestHTMLLibrariesAreTheCommittedOnes checks what is embedded against the sums that scripts/weblibs.sh wrote.
 func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
-	sums := asset("web/lib/SHA256SUMS")
+	sums := htmlpkg.Asset("web/lib/SHA256SUMS")
 	found := 0
-	err := fs.WalkDir(web, "web/lib", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(htmlpkg.Web, "web/lib", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
 			return err
 		}
 		found++
-		if line := fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(asset(path))), d.Name()); !strings.Contains(sums, line) {
+		if line := fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(htmlpkg.Asset(path))), d.Name()); !strings.Contains(sums, line) {
 			t.Errorf("%s is another file than scripts/weblibs.sh fetched", path)
 		}
 		return nil
@@ -371,8 +373,8 @@ func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
 	if err != nil || found != strings.Count(sums, "\n") {
 		t.Errorf("%d files, %v", found, err)
 	}
-	for _, name := range htmlScripts {
-		if text := asset(name); strings.Contains(text, "</script") || strings.Contains(text, "<!--") || strings.Contains(text, "\r") {
+	for _, name := range htmlpkg.HTMLScripts {
+		if text := htmlpkg.Asset(name); strings.Contains(text, "</script") || strings.Contains(text, "<!--") || strings.Contains(text, "\r") {
 			t.Errorf("%s cannot stand in a page", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
@@ -42,7 +43,7 @@ func pageOf(t *testing.T, tl *timeline.Timeline) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := HTML(tl, file, HTMLOptions{Name: "run.parquet"}); err != nil {
+	if _, err := html.Write(tl, file, html.Options{Name: "run.parquet"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {

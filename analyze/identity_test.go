@@ -9,8 +9,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	apipkg "github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -66,16 +81,16 @@ func cluster(t testing.TB) *tape {
 func TestReportsByIdentity(t *testing.T) {
 	tl := cluster(t).timeline()
 	opt := query.Options{Top: 20, MaxFrames: 12}
-	for name, make := range map[string]func() (*Report, error){
-		"identity.summary": func() (*Report, error) { return Summary(tl, opt) },
-		"identity.hang":    func() (*Report, error) { return Hang(tl, HangOptions{Options: opt}) },
+	for name, make := range map[string]func() (*reportpkg.Report, error){
+		"identity.summary": func() (*reportpkg.Report, error) { return summary.Run(tl, opt) },
+		"identity.hang":    func() (*reportpkg.Report, error) { return hangpkg.Run(tl, hangpkg.Options{Options: opt}) },
 	} {
 		r, err := make()
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".table", rendered(t, r, RenderOptions{Width: 140}))
-		golden(t, name+".json", rendered(t, r, RenderOptions{Format: "json"}))
+		golden(t, name+".table", rendered(t, r, render.Options{Width: 140}))
+		golden(t, name+".json", rendered(t, r, render.Options{Format: "json"}))
 	}
 	for by, want := range map[string]string{
 		"rank":      "[(no rank) 3 2 1 0]",
@@ -84,14 +99,14 @@ func TestReportsByIdentity(t *testing.T) {
 		"pod":       "[(no pod) research/train-1 research/train-0]",
 		"cgroup":    "[/system.slice/monitor.service /kubepods/pod1/",
 	} {
-		leaks, err := Leaks(tl, query.Options{GroupBy: by, Top: 9})
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by, Top: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
 			t.Errorf("leaks by %s: got %s, want %s", by, got, want)
 		}
-		api, err := API(tl, query.Options{GroupBy: by})
+		api, err := apipkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +125,7 @@ func TestRanksOfSeveralJobsAreApart(t *testing.T) {
 	tp.identify(42, rankOf(0, 2, "a"), nil)
 	tp.identify(43, rankOf(0, 2, "b"), nil)
 	tp.identify(44, rankOf(0, 2, ""), nil)
-	api, err := API(tp.timeline(), query.Options{GroupBy: "rank"})
+	api, err := apipkg.Run(tp.timeline(), query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +162,7 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		opt := query.Options{Filter: c.filter}
 		tl.Restrict(&opt.Filter, c.by)
 		tl.Restrict(&opt.Filter, c.by) // changes nothing
-		r, err := Leaks(tl, opt)
+		r, err := leakspkg.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,18 +193,20 @@ func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
 }
 
 // allReports are the reports that tell of processes.
-func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
+func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*reportpkg.Report, error) {
 	reports := machineReports(tl)
 	maps.Copy(reports, callReports(tl))
-	maps.Copy(reports, map[string]func(query.Options) (*Report, error){
-		"summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }, "leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "stacks": func(p0 query.Options) (*Report, error) { return Stacks(tl, p0) }, "oom": func(p0 query.Options) (*Report, error) { return OOM(tl, p0) },
-		"rules": func(o query.Options) (*Report, error) { return CheckRules(tl, RuleOptions{Options: o}) },
-		"hang":  func(o query.Options) (*Report, error) { return Hang(tl, HangOptions{Options: o}) },
-		"frag": func(o query.Options) (*Report, error) {
-			r, _, err := Fragmentation(tl, FragOptions{Options: o})
+	maps.Copy(reports, map[string]func(query.Options) (*reportpkg.Report, error){
+		"summary": func(p0 query.Options) (*reportpkg.Report, error) { return summary.Run(tl, p0) }, "leaks": func(p0 query.Options) (*reportpkg.Report, error) { return leakspkg.Run(tl, p0) }, "stacks": func(p0 query.Options) (*reportpkg.Report, error) { return stacks.Run(tl, p0) }, "oom": func(p0 query.Options) (*reportpkg.Report, error) { return oom.Run(tl, p0) },
+		"rules": func(o query.Options) (*reportpkg.Report, error) { return rules.Run(tl, rules.Options{Options: o}) },
+		"hang":  func(o query.Options) (*reportpkg.Report, error) { return hangpkg.Run(tl, hangpkg.Options{Options: o}) },
+		"frag": func(o query.Options) (*reportpkg.Report, error) {
+			r, _, err := frag.Run(tl, frag.Options{Options: o})
 			return r, err
 		},
-		"allocator": func(o query.Options) (*Report, error) { return AllocatorReport(tl, AllocatorOptions{Options: o}) },
+		"allocator": func(o query.Options) (*reportpkg.Report, error) {
+			return allocator.Run(tl, allocator.Options{Options: o})
+		},
 	})
 	return reports
 }
@@ -234,13 +251,13 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 	}
 }
 
-func reportJSON(t *testing.T, make func(query.Options) (*Report, error)) (o map[string]any) {
+func reportJSON(t *testing.T, make func(query.Options) (*reportpkg.Report, error)) (o map[string]any) {
 	t.Helper()
 	r, err := make(query.Options{Top: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(rendered(t, r, RenderOptions{Format: "json"}), &o); err != nil {
+	if err := json.Unmarshal(rendered(t, r, render.Options{Format: "json"}), &o); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -277,7 +294,7 @@ func withoutRanks(text string) string {
 }
 
 func TestRowsCanBeSortedByRank(t *testing.T) {
-	r := hang(t, cluster(t), HangOptions{Options: query.Options{Sort: "rank"}})
+	r := hang(t, cluster(t), hangpkg.Options{Options: query.Options{Sort: "rank"}})
 	if got := fmt.Sprint(cells(t, r, "threads", "rank")); got != "[3 2 1 0 <nil>]" {
 		t.Error(got)
 	}
@@ -289,8 +306,8 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 		before.identify(42+i, rankOf(int(i), 4, "a"), nil)
 		after.identify(45-i, rankOf(int(i), 4, "b"), nil)
 	}
-	report := func(tl *timeline.Timeline, o query.Options) (*Report, error) {
-		return Hang(tl, HangOptions{Options: o})
+	report := func(tl *timeline.Timeline, o query.Options) (*reportpkg.Report, error) {
+		return hangpkg.Run(tl, hangpkg.Options{Options: o})
 	}
 	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), query.Options{})
 	changed := make(map[string]string)
@@ -341,7 +358,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		}
 		safe(t, r)
 	}
-	page := htmlOf(t, tl, HTMLOptions{})
+	page := htmlOf(t, tl, html.Options{})
 	for _, bad := range []string{"<script>alert", "<img", "<!--", "\x1b", "\u202e"} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page has %q", bad)
@@ -369,20 +386,20 @@ func TestIdentityIsThatOfTheLastExec(t *testing.T) {
 
 func TestPageAndTraceNameRanks(t *testing.T) {
 	tl := cluster(t).timeline()
-	page := htmlOf(t, tl, HTMLOptions{})
+	page := htmlOf(t, tl, html.Options{})
 	for _, want := range []string{"42 train rank 0, 43 train rank 1", `<section id="processes"`, "research/train-1", "1123456789ab"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
 	var trace bytes.Buffer
-	if _, err := Perfetto(tl, &trace, PerfettoOptions{}); err != nil {
+	if _, err := perfetto.Write(tl, &trace, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(trace.Bytes(), []byte("train rank 3")) {
 		t.Error("the trace lacks the rank")
 	}
-	p, _, _, err := Profile(tl, ProfileOptions{Type: "launches", RootBy: "rank"})
+	p, _, _, err := pprofpkg.Build(tl, pprofpkg.Options{Type: "launches", RootBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +423,7 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 		for i, m := range c.messages {
 			tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: int32(42 + i), StartNs: epoch, Device: -1, Message: m})
 		}
-		if table := newIdentityTable(tp.timeline(), new(query.Filter)); len(table.Rows) != c.want {
+		if table := processes.NewTable(tp.timeline(), new(query.Filter)); len(table.Rows) != c.want {
 			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)
 		}
 	}

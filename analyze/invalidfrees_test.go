@@ -8,6 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -279,7 +281,7 @@ func TestInvalidFrees(t *testing.T) {
 	for name, c := range invalidFreeCases {
 		s := newFreeScript(t)
 		c.script(s)
-		r, err := Errors(s.timeline(), query.Options{})
+		r, err := cudaerrors.Run(s.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +323,7 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 	}
 	wild := s.fails(0x1234)
 	wild.Site = "other (train.cc:40)"
-	r, err := Errors(s.timeline(), query.Options{})
+	r, err := cudaerrors.Run(s.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +345,7 @@ func TestFailedFreesAreBounded(t *testing.T) {
 	for i := range int64(fault.MaxFailedFrees + 5) {
 		s.fails(freeAddress).StartNs += i * us
 	}
-	r, err := Errors(s.timeline(), query.Options{})
+	r, err := cudaerrors.Run(s.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,15 +362,15 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 		change       func(*freeScript)
 		level, cause string
 	}{
-		"complete": {func(*freeScript) {}, confidenceHigh, ""},
+		"complete": {func(*freeScript) {}, report.ConfidenceHigh, ""},
 		"calls lost": {func(s *freeScript) {
-			s.add(format.Row{Kind: format.KindLost, Name: lostMemory, StartNs: epoch, Value: 3})
-		}, confidenceLow, "3 calls that allocate or free were lost"},
+			s.add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: epoch, Value: 3})
+		}, report.ConfidenceLow, "3 calls that allocate or free were lost"},
 	} {
 		s := newFreeScript(t)
 		invalidFreeCases["double free"].script(s)
 		c.change(s)
-		r, err := Errors(s.timeline(), query.Options{})
+		r, err := cudaerrors.Run(s.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,7 +394,7 @@ func TestInvalidFreesReport(t *testing.T) {
 	s.call(format.KindAPI, "cuCtxDestroy_v2", 2*second, us).Ptr = 0xc0
 	s.fails(freeAddress + 30*mib)
 	s.fails(0x1234)
-	r, err := Errors(s.timeline(), query.Options{Top: 20, MaxFrames: 12})
+	r, err := cudaerrors.Run(s.timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}

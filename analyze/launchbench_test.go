@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
@@ -82,7 +84,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Perfetto(tl, file, PerfettoOptions{}); err != nil {
+	if _, err := perfetto.Write(tl, file, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	size, err := file.Seek(0, io.SeekCurrent)
@@ -131,7 +133,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 	var slices int64
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
 		written = 0
-		stats, err := Perfetto(tl, &written, PerfettoOptions{})
+		stats, err := perfetto.Write(tl, &written, perfetto.Options{})
 		if err == nil {
 			slices = 2 * stats.Calls
 		}
@@ -144,7 +146,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 // BenchmarkProfileLaunches measures the profile of a million launches.
 func BenchmarkProfileLaunches(b *testing.B) {
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
-		p, _, _, err := Profile(tl, ProfileOptions{Type: "launches"})
+		p, _, _, err := pprofpkg.Build(tl, pprofpkg.Options{Type: "launches"})
 		if err != nil {
 			return err
 		}

@@ -10,13 +10,18 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	grouppkg "github.com/gpurec/gpurec/analyze/report/group"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
 // verdicts runs leaks and returns verdict by site.
 func verdicts(t *testing.T, tp *tape, opt query.Options) map[string]string {
 	t.Helper()
-	r, err := Leaks(tp.timeline(), opt)
+	r, err := leakspkg.Run(tp.timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +145,7 @@ func TestVerdicts(t *testing.T) {
 			tp := newTape(t)
 			c.tape(tp)
 			if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
-				r, err := Leaks(openTimeline(t, tp), query.Options{})
+				r, err := leakspkg.Run(openTimeline(t, tp), query.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -160,10 +165,10 @@ func openTimeline(t *testing.T, tp *tape) *timeline.Timeline {
 	return tl
 }
 
-func rendered(t *testing.T, r *Report, opt RenderOptions) []byte {
+func rendered(t *testing.T, r *report.Report, opt render.Options) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Render(&b, r, opt); err != nil {
+	if err := render.Write(&b, r, opt); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -171,25 +176,25 @@ func rendered(t *testing.T, r *Report, opt RenderOptions) []byte {
 
 func TestReportsLookAsBefore(t *testing.T) {
 	tl := training(t).timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range Formats() {
-			golden(t, command+"."+f, rendered(t, r, RenderOptions{Format: f}))
+		for _, f := range render.Formats() {
+			golden(t, command+"."+f, rendered(t, r, render.Options{Format: f}))
 		}
-		golden(t, command+".narrow.table", rendered(t, r, RenderOptions{Width: 80}))
+		golden(t, command+".narrow.table", rendered(t, r, render.Options{Width: 80}))
 	}
-	for _, by := range GroupNames() {
+	for _, by := range grouppkg.Names() {
 		if slices.Contains(timeline.IdentityGroups, by) {
 			continue // this training has none
 		}
-		r, err := Leaks(tl, query.Options{GroupBy: by})
+		r, err := leakspkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "leaks."+by+".csv", rendered(t, r, RenderOptions{Format: "csv"}))
+		golden(t, "leaks."+by+".csv", rendered(t, r, render.Options{Format: "csv"}))
 	}
 }
 
@@ -199,15 +204,15 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 	var first []byte
 	for range 5 {
 		tl := tp.timeline()
-		leaks, err := Leaks(tl, query.Options{GroupBy: "size"})
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: "size"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := Summary(tl, query.Options{})
+		summary, err := summarypkg.Run(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := append(rendered(t, leaks, RenderOptions{Format: "json"}), rendered(t, summary, RenderOptions{Format: "json"})...)
+		got := append(rendered(t, leaks, render.Options{Format: "json"}), rendered(t, summary, render.Options{Format: "json"})...)
 		if first != nil && !bytes.Equal(first, got) {
 			t.Fatal("two runs differ")
 		}
@@ -217,9 +222,9 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 
 func TestLeaksGroupsAddUp(t *testing.T) {
 	tl := training(t).timeline()
-	var want []Fact
-	for _, by := range GroupNames() {
-		r, err := Leaks(tl, query.Options{GroupBy: by})
+	var want []report.Fact
+	for _, by := range grouppkg.Names() {
+		r, err := leakspkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +263,7 @@ func TestFilters(t *testing.T) {
 		"from":      {query.Filter{FromNs: epoch + 7*second}, []string{"site6", "site7"}},
 		"to":        {query.Filter{ToNs: epoch + 2*second + us}, []string{"site0", "site1"}},
 	} {
-		r, err := Leaks(tl, query.Options{Filter: c.f})
+		r, err := leakspkg.Run(tl, query.Options{Filter: c.f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +281,7 @@ func TestFilters(t *testing.T) {
 		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
 		"no row matches all filters together":                                {Pids: []int32{42}, Tids: []int32{107}},
 	} {
-		for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
+		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
 			r, err := make(query.Options{Filter: f})
 			if err != nil {
 				t.Fatal(err)
@@ -307,7 +312,7 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 	} {
 		tp := training(t)
 		c.change(tp)
-		r, err := Leaks(tp.timeline(), query.Options{})
+		r, err := leakspkg.Run(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +345,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Leaks(tl, query.Options{})
+	r, err := leakspkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,15 +359,15 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 
 func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	tl := training(t).timeline()
-	var group *GroupError
-	if _, err := Leaks(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &group) {
+	var group *report.GroupError
+	if _, err := leakspkg.Run(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &group) {
 		t.Errorf("group by colour: %v", err)
 	}
-	var sort *SortError
-	if _, err := Leaks(tl, query.Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
+	var sort *report.SortError
+	if _, err := leakspkg.Run(tl, query.Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
 		t.Errorf("sort by colour: %v", err)
 	}
-	r, err := Leaks(tl, query.Options{Sort: "allocs", Top: 2})
+	r, err := leakspkg.Run(tl, query.Options{Sort: "allocs", Top: 2})
 	if err != nil || len(r.Tables[0].Rows) != 2 || r.Tables[0].More != 3 || r.Tables[0].Rows[0].Cells[3].(int64) < r.Tables[0].Rows[1].Cells[3].(int64) {
 		t.Errorf("sort by allocs: %v, %+v", err, r.Tables[0])
 	}

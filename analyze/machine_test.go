@@ -16,6 +16,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
+	"github.com/gpurec/gpurec/analyze/report/memory"
+	xidpkg "github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -97,7 +103,7 @@ func crashing(t testing.TB) *tape {
 
 func TestReportsOfACrash(t *testing.T) {
 	tl := crashing(t).timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"xid": func(p0 query.Options) (*Report, error) { return Xids(tl, p0) }, "errors": func(p0 query.Options) (*Report, error) { return Errors(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*reportpkg.Report, error){"xid": func(p0 query.Options) (*reportpkg.Report, error) { return xidpkg.Run(tl, p0) }, "errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -107,21 +113,21 @@ func TestReportsOfACrash(t *testing.T) {
 }
 
 // goldens compares a report with its files.
-func goldens(t *testing.T, r *Report, name string, width int) {
+func goldens(t *testing.T, r *reportpkg.Report, name string, width int) {
 	t.Helper()
-	golden(t, name+".table", rendered(t, r, RenderOptions{Width: width}))
-	golden(t, name+".json", rendered(t, r, RenderOptions{Format: "json"}))
-	golden(t, name+".csv", rendered(t, r, RenderOptions{Format: "csv"}))
+	golden(t, name+".table", rendered(t, r, render.Options{Width: width}))
+	golden(t, name+".json", rendered(t, r, render.Options{Format: "json"}))
+	golden(t, name+".csv", rendered(t, r, render.Options{Format: "csv"}))
 }
 
 // cells returns the values of a column of a table.
-func cells(t *testing.T, r *Report, table, key string) []string {
+func cells(t *testing.T, r *reportpkg.Report, table, key string) []string {
 	t.Helper()
 	for i := range r.Tables {
 		if r.Tables[i].Name != table {
 			continue
 		}
-		column := slices.IndexFunc(r.Tables[i].Columns, func(c Column) bool { return c.Key == key })
+		column := slices.IndexFunc(r.Tables[i].Columns, func(c reportpkg.Column) bool { return c.Key == key })
 		var list []string
 		for _, row := range r.Tables[i].Rows {
 			list = append(list, fmt.Sprint(row.Cells[column]))
@@ -203,7 +209,7 @@ func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
 		tp := newTape(t)
 		c.tape(tp)
 		fails(tp)
-		r, err := Errors(tp.timeline(), query.Options{})
+		r, err := cudaerrors.Run(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +227,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 	tp.api("cuDevicePrimaryCtxReset_v2", 4*second, 0, 0)
 	tp.launched(5*second, us, "b", 7, 0)
 	tp.synced("cuStreamSynchronize", 6*second, us, 7, 719)
-	r, err := Errors(tp.timeline(), query.Options{})
+	r, err := cudaerrors.Run(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +243,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 }
 
 func TestErrorClasses(t *testing.T) {
-	r, err := Errors(crashing(t).timeline(), query.Options{})
+	r, err := cudaerrors.Run(crashing(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +256,7 @@ func TestErrorClasses(t *testing.T) {
 		t.Errorf("classes %s", got)
 	}
 	for _, o := range []query.Options{{Filter: query.Filter{Pids: []int32{7}}}, {Filter: query.Filter{Tids: []int32{7}}}} {
-		r, err := Errors(crashing(t).timeline(), o)
+		r, err := cudaerrors.Run(crashing(t).timeline(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +331,7 @@ func TestXidsPassTheFilter(t *testing.T) {
 		"to a time":   {query.Filter{ToNs: epoch + 4*second}, "63 31 20034"},
 		"nobody":      {query.Filter{Pids: []int32{1}}, ""},
 	} {
-		r, err := Xids(crashing(t).timeline(), query.Options{Filter: c.filter})
+		r, err := xidpkg.Run(crashing(t).timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,12 +345,12 @@ func TestXidsPassTheFilter(t *testing.T) {
 }
 
 // reports are those of this file.
-func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
-	return map[string]func(query.Options) (*Report, error){
-		"xid": func(p0 query.Options) (*Report, error) { return Xids(tl, p0) }, "errors": func(p0 query.Options) (*Report, error) { return Errors(tl, p0) }, "gpu": func(p0 query.Options) (*Report, error) { return GPU(tl, p0) },
-		"memory": func(o query.Options) (*Report, error) { return MemoryReport(tl, MemoryOptions{Options: o}) },
-		"reconcile": func(o query.Options) (*Report, error) {
-			return MemoryReport(tl, MemoryOptions{Options: o, Reconcile: true, At: query.AtEnd})
+func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*reportpkg.Report, error) {
+	return map[string]func(query.Options) (*reportpkg.Report, error){
+		"xid": func(p0 query.Options) (*reportpkg.Report, error) { return xidpkg.Run(tl, p0) }, "errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) }, "gpu": func(p0 query.Options) (*reportpkg.Report, error) { return gpu.Run(tl, p0) },
+		"memory": func(o query.Options) (*reportpkg.Report, error) { return memory.Run(tl, memory.Options{Options: o}) },
+		"reconcile": func(o query.Options) (*reportpkg.Report, error) {
+			return memory.Run(tl, memory.Options{Options: o, Reconcile: true, At: query.AtEnd})
 		},
 	}
 }
@@ -365,20 +371,20 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 		}
 		for _, f := range []string{"table", "md"} {
 			for _, width := range []int{0, 40, 80} {
-				for _, c := range string(rendered(t, r, RenderOptions{Format: f, Width: width})) {
+				for _, c := range string(rendered(t, r, render.Options{Format: f, Width: width})) {
 					if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 						t.Fatalf("%s as %s: %q", name, f, c)
 					}
 				}
 			}
 		}
-		if md := string(rendered(t, r, RenderOptions{Format: "md"})); strings.Contains(md, "<script>") {
+		if md := string(rendered(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
 			t.Errorf("%s: HTML reaches the Markdown", name)
 		}
-		if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+		if !json.Valid(rendered(t, r, render.Options{Format: "json"})) {
 			t.Errorf("%s: not JSON", name)
 		}
-		if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, RenderOptions{Format: "csv"}))).ReadAll(); err != nil {
+		if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -389,7 +395,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, width := range []int{80, 100, 132} {
-				for line := range strings.Lines(string(rendered(t, r, RenderOptions{Width: width}))) {
+				for line := range strings.Lines(string(rendered(t, r, render.Options{Width: width}))) {
 					if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 						t.Errorf("%s of %s at %d: a line of %d: %s", name, tape, width, n, line)
 					}
@@ -414,7 +420,7 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				now[name] = string(rendered(t, r, RenderOptions{Format: "json"}))
+				now[name] = string(rendered(t, r, render.Options{Format: "json"}))
 				if before != nil && before[name] != now[name] {
 					t.Errorf("%s differs:\n%s\n%s", name, before[name], now[name])
 				}
@@ -435,7 +441,7 @@ func TestMachineReportsAreExplained(t *testing.T) {
 			if ok, err := Explain(&b, r.Command); !ok || err != nil {
 				t.Fatalf("%s: %v %v", name, ok, err)
 			}
-			var columns []Column
+			var columns []reportpkg.Column
 			for _, table := range r.Tables {
 				columns = append(columns, table.Columns...)
 				for _, row := range table.Rows {

@@ -8,17 +8,19 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
 )
 
 func TestMemoryReport(t *testing.T) {
 	tl := machine(t).timeline()
-	r, err := MemoryReport(tl, MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}})
+	r, err := memory.Run(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	goldens(t, r, "memory", 110)
-	r, err = MemoryReport(tl, MemoryOptions{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
+	r, err = memory.Run(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,20 +29,20 @@ func TestMemoryReport(t *testing.T) {
 
 func TestHoldersAtAMoment(t *testing.T) {
 	for name, c := range map[string]struct {
-		opt  MemoryOptions
+		opt  memory.Options
 		held int64
 		want string // libraries and bytes in MiB
 	}{
-		"the peak":   {MemoryOptions{}, 8*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
-		"the end":    {MemoryOptions{At: query.AtEnd}, 7*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
-		"a time":     {MemoryOptions{At: query.AtTime, AtNs: epoch + 2550*ms}, 512, "PyTorch device"},
-		"before all": {MemoryOptions{At: query.AtTime, AtNs: epoch}, 0, ""},
-		"a window":   {MemoryOptions{Options: query.Options{Filter: query.Filter{ToNs: epoch + 3200*ms}}}, 512 + 32, "PyTorch device, cuBLAS device"},
-		"from after the peak": {MemoryOptions{Options: query.Options{Filter: query.Filter{FromNs: epoch + 21*second}}}, 7*512 + 32,
+		"the peak":   {memory.Options{}, 8*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
+		"the end":    {memory.Options{At: query.AtEnd}, 7*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
+		"a time":     {memory.Options{At: query.AtTime, AtNs: epoch + 2550*ms}, 512, "PyTorch device"},
+		"before all": {memory.Options{At: query.AtTime, AtNs: epoch}, 0, ""},
+		"a window":   {memory.Options{Options: query.Options{Filter: query.Filter{ToNs: epoch + 3200*ms}}}, 512 + 32, "PyTorch device, cuBLAS device"},
+		"from after the peak": {memory.Options{Options: query.Options{Filter: query.Filter{FromNs: epoch + 21*second}}}, 7*512 + 32,
 			"PyTorch device, PyTorch host, cuBLAS device"},
 	} {
 		tl := machine(t).timeline()
-		r, err := MemoryReport(tl, c.opt)
+		r, err := memory.Run(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,7 @@ func TestWhoAskedForMemory(t *testing.T) {
 }
 
 // parts are the rows of the account as "part MiB".
-func parts(t *testing.T, r *Report) map[string]int64 {
+func parts(t *testing.T, r *report.Report) map[string]int64 {
 	list := make(map[string]int64)
 	for i := range r.Tables {
 		if r.Tables[i].Name == "reconcile" {
@@ -119,7 +121,7 @@ func TestReconcile(t *testing.T) {
 	} {
 		tp := machine(t)
 		c.change(tp)
-		r, err := MemoryReport(tp.timeline(), MemoryOptions{Reconcile: true, At: query.AtTime, AtNs: epoch + c.at})
+		r, err := memory.Run(tp.timeline(), memory.Options{Reconcile: true, At: query.AtTime, AtNs: epoch + c.at})
 		if err != nil {
 			t.Fatal(err)
 		}

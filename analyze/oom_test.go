@@ -9,6 +9,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	oompkg "github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -112,8 +115,8 @@ func (s *torchScript) launch() {
 // oomCase is a program that fails once, and what is to be said of it.
 type oomCase struct {
 	script  func(*torchScript)
-	class   oomClass
-	outcome aftermath
+	class   oompkg.OomClass
+	outcome oompkg.Aftermath
 	fits    string
 	calls   int64
 	says    string // part of the evidence
@@ -125,20 +128,20 @@ var oomCases = map[string]oomCase{
 		s.refused(300 * mib)
 		s.refused(300 * mib)
 		s.oom(300*mib, 100*mib)
-	}, oomCapacity, nothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver refused 2 times"},
+	}, oompkg.OomCapacity, oompkg.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver refused 2 times"},
 	"gaps of 14 MiB": {func(s *torchScript) {
 		s.sparse(40, 20*mib, 6*mib)
 		s.refused(300 * mib)
 		s.refused(300 * mib)
 		s.oom(300*mib, 200*mib)
 		s.launch()
-	}, oomFragmentation, wentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
+	}, oompkg.OomFragmentation, oompkg.WentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
 	"gaps of 90 MiB": {func(s *torchScript) {
 		s.sparse(9, 100*mib, 10*mib)
 		s.refused(300 * mib)
 		s.oom(300*mib, 100*mib)
 		s.tp.exit(42, 30*second)
-	}, oomFragmentation, endedThere, "yes", 1, "with expandable segments it would have fitted"},
+	}, oompkg.OomFragmentation, oompkg.EndedThere, "yes", 1, "with expandable segments it would have fitted"},
 	"gaps of another stream": {func(s *torchScript) {
 		s.stream = 0x77
 		s.sparse(4, 200*mib, 10*mib)
@@ -147,67 +150,67 @@ var oomCases = map[string]oomCase{
 		s.oom(150*mib, 100*mib)
 		s.segment(0x7e0000000000, 150*mib)
 		s.block(0x7e0000000000, 150*mib, "forward (model.py:12)")
-	}, oomFragmentation, recovered, "yes", 1, "largest piece has 190.0 MiB and is of no use here"},
+	}, oompkg.OomFragmentation, oompkg.Recovered, "yes", 1, "largest piece has 190.0 MiB and is of no use here"},
 	"memory fraction": {func(s *torchScript) {
 		s.sparse(2, 100*mib, 100*mib)
 		s.oom(100*mib, 800*mib)
 		s.launch()
-	}, oomLimit, wentOn, "no", 0, "gave up without asking the driver"},
+	}, oompkg.OomLimit, oompkg.WentOn, "no", 0, "gave up without asking the driver"},
 	"memory fraction, and gaps that are enough": {func(s *torchScript) {
 		s.sparse(40, 20*mib, 6*mib)
 		s.oom(300*mib, 700*mib)
 		s.launch()
-	}, oomLimit, wentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
+	}, oompkg.OomLimit, oompkg.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
 	"memory fraction, and large gaps": {func(s *torchScript) {
 		s.sparse(5, 110*mib, 10*mib)
 		s.oom(300*mib, 450*mib)
-	}, oomLimit, nothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
 	"memory fraction, and gaps that are just enough": {func(s *torchScript) {
 		s.sparse(10, 20*mib, 6*mib)
 		s.oom(140*mib, 700*mib)
-	}, oomLimit, nothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
 	"memory fraction, and gaps that are not enough": {func(s *torchScript) {
 		s.sparse(10, 20*mib, 6*mib)
 		s.oom(140*mib+512, 700*mib)
-	}, oomLimit, nothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a pool; "},
+	}, oompkg.OomLimit, oompkg.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a pool; "},
 	"memory fraction, and one large gap of another stream": {func(s *torchScript) {
 		s.stream = 0x77
 		s.sparse(1, 400*mib, 10*mib)
 		s.stream = 0
 		s.sparse2(10, 20*mib, 6*mib)
 		s.oom(300*mib, 400*mib)
-	}, oomLimit, nothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another stream, pool or size"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another stream, pool or size"},
 	"memory fraction, and gaps of several streams": {func(s *torchScript) {
 		s.stream = 0x77
 		s.sparse(10, 20*mib, 6*mib)
 		s.stream = 0
 		s.sparse2(10, 20*mib, 6*mib)
 		s.oom(200*mib, 400*mib)
-	}, oomLimit, nothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
 	"a fraction that was lowered": {func(s *torchScript) {
 		s.sparse2(1, 900*mib, mib)
 		s.free(0x7d0000000000, mib)
 		s.giveBack(0x7d0000000000, 900*mib)
 		s.sparse(10, 20*mib, 6*mib)
 		s.oom(100*mib, 700*mib)
-	}, oomLimit, nothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
 	"the driver's limit, and gaps that are enough": {func(s *torchScript) {
 		s.sparse(10, 20*mib, 6*mib)
 		s.refused(100 * mib)
 		s.oom(100*mib, 700*mib)
-	}, oomLimit, nothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or without the limit; with"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *torchScript) {
 		s.sparse(10, 20*mib, 6*mib)
 		s.asked(700 * mib)
 		at(s.refused(100*mib), 3, "init (train.py:1)")
-	}, oomLimit, nothingSince, "", 1, "the driver refused: a limit such as"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "", 1, "the driver refused: a limit such as"},
 	"another process": {func(s *torchScript) {
 		s.sparse(2, 100*mib, 100*mib)
 		s.used(42, "train", 200*mib)
 		s.used(99, "notebook", 700*mib)
 		s.refused(300 * mib)
 		s.oom(300*mib, 100*mib)
-	}, oomOtherProcess, nothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
+	}, oompkg.OomOtherProcess, oompkg.NothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
 	"cached by PyTorch, wanted by NCCL": {func(s *torchScript) {
 		s.sparse(9, 100*mib, 10*mib)
 		for i := range int64(9) {
@@ -216,7 +219,7 @@ var oomCases = map[string]oomCase{
 		s.asked(100 * mib)
 		at(s.refused(200*mib), 3, "init (train.py:1)")
 		s.launch()
-	}, oomCached, wentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
+	}, oompkg.OomCached, oompkg.WentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
 	"tried again by PyTorch": {func(s *torchScript) {
 		s.sparse(9, 100*mib, 10*mib)
 		for i := range int64(9) {
@@ -229,7 +232,7 @@ var oomCases = map[string]oomCase{
 		}
 		s.segment(0x7e0000000000, 300*mib)
 		s.block(0x7e0000000000, 299*mib, "forward (model.py:12)")
-	}, oomCached, retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it succeeded"},
+	}, oompkg.OomCached, oompkg.Retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it succeeded"},
 	"a plain program": {func(s *torchScript) {
 		s.tp.alloc(second, us, 0x7f0000000000, 900*mib)
 		s.now += second
@@ -237,32 +240,32 @@ var oomCases = map[string]oomCase{
 		s.refused(200 * mib)
 		s.tp.free(s.now+500*ms, us, 0x7f0000000000)
 		s.tp.alloc(s.now+12*second, us, 0x7f0000000000, 400*mib)
-	}, oomCapacity, recovered, "", 1, "900.0 MiB were freed within the next second"},
+	}, oompkg.OomCapacity, oompkg.Recovered, "", 1, "900.0 MiB were freed within the next second"},
 	"a sample from before the memory was filled": {func(s *torchScript) {
 		s.tp.nvml(0, s.now, catalog.MetricMemoryFree, float64(990*mib))
 		s.tp.alloc(s.now+ms, us, 0x7f0000000000, 900*mib)
 		s.now += 2 * ms
 		s.refused(200 * mib)
-	}, oomCapacity, nothingSince, "", 1, "at most 100.0 MiB free"},
+	}, oompkg.OomCapacity, oompkg.NothingSince, "", 1, "at most 100.0 MiB free"},
 	"a pool with a maximum": {func(s *torchScript) {
 		s.asked(800 * mib)
 		r := s.refused(200 * mib)
 		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
-	}, oomLimit, nothingSince, "", 1, "the pool may have a maximum"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "", 1, "the pool may have a maximum"},
 	"memory of the host": {func(s *torchScript) {
 		r := s.refused(200 * mib)
 		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
-	}, oomLimit, nothingSince, "", 1, "is the host's"},
+	}, oompkg.OomLimit, oompkg.NothingSince, "", 1, "is the host's"},
 	"nobody asked": {func(s *torchScript) {
 		s.refused(200 * mib)
-	}, oomUnknown, nothingSince, "", 1, "nobody asked how much was free"},
+	}, oompkg.OomUnknown, oompkg.NothingSince, "", 1, "nobody asked how much was free"},
 }
 
 func TestOOMClasses(t *testing.T) {
 	for name, c := range oomCases {
 		s := newTorchScript(t)
 		c.script(s)
-		r, err := OOM(s.tp.timeline(), query.Options{})
+		r, err := oompkg.Run(s.tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +283,7 @@ func TestOOMClasses(t *testing.T) {
 			t.Errorf("%s: %v of class %s", name, n, c.class)
 		}
 		also, said := "<nil>", 0.0
-		if c.class == oomLimit && strings.Contains(c.says, "would have fit") || name == "a fraction that was lowered" {
+		if c.class == oompkg.OomLimit && strings.Contains(c.says, "would have fit") || name == "a fraction that was lowered" {
 			also, said = "fragmentation", 1
 		}
 		if got := cells(t, r, "failures", "also"); got[0] != also {
@@ -298,25 +301,25 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 		want   string
 		reason string
 	}{
-		"complete": {func(*torchScript) {}, confidenceHigh, ""},
+		"complete": {func(*torchScript) {}, report.ConfidenceHigh, ""},
 		"lost events": {func(s *torchScript) {
-			s.tp.meta.Calls = map[string]format.CallCount{lostAllocator: {Lost: 3}}
-		}, confidenceLow, "3 events of the allocator were lost"},
+			s.tp.meta.Calls = map[string]format.CallCount{report.LostAllocator: {Lost: 3}}
+		}, report.ConfidenceLow, "3 events of the allocator were lost"},
 		"other totals": {func(s *torchScript) {
 			for _, r := range s.tp.rows[len(s.tp.rows)-40:] {
 				if r.Kind == format.KindAllocator {
 					r.AllocatedBytes += 1000 // no block is so much larger
 				}
 			}
-		}, confidenceLow, "the allocator counts other bytes"},
+		}, report.ConfidenceLow, "the allocator counts other bytes"},
 		"attached later": {func(s *torchScript) {
 			s.tp.rows = slices.DeleteFunc(s.tp.rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < epoch+second+30*ms })
-		}, confidenceMedium, "of the allocator's segments are older than the recording"},
+		}, report.ConfidenceMedium, "of the allocator's segments are older than the recording"},
 	} {
 		s := newTorchScript(t)
 		oomCases["gaps of 14 MiB"].script(s)
 		c.change(s)
-		r, err := OOM(s.tp.timeline(), query.Options{})
+		r, err := oompkg.Run(s.tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +348,7 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 	s.allocated -= 6 * mib
 	s.refused(100 * mib)
 	s.oom(100*mib, 40*mib)
-	r, err := OOM(s.tp.timeline(), query.Options{})
+	r, err := oompkg.Run(s.tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,9 +357,9 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 	for i := range reasons {
 		got[reasons[i]] = bytes[i] + " " + by[i]
 	}
-	for reason, want := range map[cachedReason]string{
-		otherClass: fmt.Sprint(3*mib/2, " bias (model.py:1)"), otherStream: fmt.Sprint(70*mib, " side (model.py:2)"), otherPool: fmt.Sprint(50*mib, " graph (model.py:3)"),
-		tooSmall: fmt.Sprint(42*mib, " keep (train.py:3)"), awaited: fmt.Sprint(6*mib, " keep (train.py:3)"),
+	for reason, want := range map[oompkg.CachedReason]string{
+		oompkg.OtherClass: fmt.Sprint(3*mib/2, " bias (model.py:1)"), oompkg.OtherStream: fmt.Sprint(70*mib, " side (model.py:2)"), oompkg.OtherPool: fmt.Sprint(50*mib, " graph (model.py:3)"),
+		oompkg.TooSmall: fmt.Sprint(42*mib, " keep (train.py:3)"), oompkg.Awaited: fmt.Sprint(6*mib, " keep (train.py:3)"),
 	} {
 		if got[reason.String()] != want {
 			t.Errorf("%s: %s, want %s", reason, got[reason.String()], want)
@@ -391,7 +394,7 @@ func oomTape(t testing.TB) *tape {
 }
 
 func TestOOMReport(t *testing.T) {
-	r, err := OOM(oomTape(t).timeline(), query.Options{Top: 20, MaxFrames: 12})
+	r, err := oompkg.Run(oomTape(t).timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +419,7 @@ func limitedTape(t testing.TB) *tape {
 
 func TestOOMUnderALimit(t *testing.T) {
 	tl := limitedTape(t).timeline()
-	r, err := OOM(tl, query.Options{Top: 20, MaxFrames: 12})
+	r, err := oompkg.Run(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +451,7 @@ func TestRulesNameBothSidesOfALimit(t *testing.T) {
 	} {
 		s := newTorchScript(t)
 		c.script(s)
-		r := checked(t, s.tp, RuleOptions{Rules: []string{"out-of-memory", "oom-fragmentation"}})
+		r := checked(t, s.tp, rules.Options{Rules: []string{"out-of-memory", "oom-fragmentation"}})
 		what, advice := cells(t, r, "hits", "what"), cells(t, r, "hits", "advice")
 		if len(what) == 0 || !strings.Contains(what[0], c.what) || !strings.Contains(advice[0], c.advice) {
 			t.Errorf("%s: %q %q", name, what, advice)
@@ -476,7 +479,7 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 		"other device":   {query.Filter{Devices: []int32{3}}, 0, "device"},
 		"nothing inside": {query.Filter{FromNs: epoch + 50*second}, 0, ""},
 	} {
-		r, err := OOM(oomTape(t).timeline(), query.Options{Filter: c.filter})
+		r, err := oompkg.Run(oomTape(t).timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -492,19 +495,19 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 // TestManyFailuresAreBounded: those that did harm are looked at first.
 func TestManyFailuresAreBounded(t *testing.T) {
 	s := newTorchScript(t)
-	for range 3 * maxScenes {
+	for range 3 * oompkg.MaxScenes {
 		s.refused(200 * mib)
 		s.tp.alloc(s.now+us*10, us, 0x7f0000000000, 200*mib)
 		s.tp.free(s.now+us*20, us, 0x7f0000000000)
 	}
 	s.now += second
 	s.refused(300 * mib)
-	r, err := OOM(s.tp.timeline(), query.Options{})
+	r, err := oompkg.Run(s.tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	outcomes := cells(t, r, "failures", "outcome")
-	if n, _, _ := r.Number("failures"); n != 3*maxScenes+1 || len(outcomes) != maxScenes || outcomes[maxScenes-1] != nothingSince.String() {
+	if n, _, _ := r.Number("failures"); n != 3*oompkg.MaxScenes+1 || len(outcomes) != oompkg.MaxScenes || outcomes[oompkg.MaxScenes-1] != oompkg.NothingSince.String() {
 		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
 	}
 }

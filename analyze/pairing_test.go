@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -83,13 +84,13 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 			tp.nvml(device, second, catalog.MetricMemoryTotal, 80<<30)
 		}
 		tl := tp.timeline()
-		free := freeAt(tl, &scene{pid: 42, failure: &failure{atNs: epoch + second, deviceFree: -1}})
+		free := oom.FreeAt(tl, &oom.Scene{Pid: 42, Failure: &oom.Failure{AtNs: epoch + second, DeviceFree: -1}})
 		nvml := int64(-1)
-		if n, ok := free.nvml.(int64); ok {
+		if n, ok := free.NVML.(int64); ok {
 			nvml = n
 		}
-		if free.total != want.total || nvml != want.nvml {
-			t.Errorf("%s: %d of %d bytes are free, want %+v", uuid, nvml, free.total, want)
+		if free.Total != want.total || nvml != want.nvml {
+			t.Errorf("%s: %d of %d bytes are free, want %+v", uuid, nvml, free.Total, want)
 		}
 		_, used, ok := tl.DeviceUse(0, epoch+2*second)
 		if isMIG := strings.HasPrefix(uuid, "MIG"); ok == isMIG {

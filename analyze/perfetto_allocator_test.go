@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	statepkg "github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
 )
@@ -17,7 +18,7 @@ func TestTraceShowsAllocators(t *testing.T) {
 		tp.add(format.Row{Kind: format.KindProcess, Pid: pid, Name: "python3"})
 	}
 	tl := tp.timeline()
-	d, _ := traced(t, tl, PerfettoOptions{})
+	d, _ := traced(t, tl, perfetto.Options{})
 	end, err := statepkg.ReadAllocators(tl, tl.Recording().ToNs)
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -99,23 +101,23 @@ func decode(t *testing.T, b []byte) *decoded {
 		}
 		return v
 	}
-	for i, p := range fields(t, b)[fieldTracePacket] {
+	for i, p := range fields(t, b)[perfetto.FieldTracePacket] {
 		m := fields(t, p.([]byte))
-		if number(m, fieldSequenceID) != sequenceID {
+		if number(m, perfetto.FieldSequenceID) != perfetto.SequenceID {
 			t.Fatalf("packet %d has no sequence", i)
 		}
-		if i == 0 && (number(m, fieldSequenceFlags) != sequenceCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
+		if i == 0 && (number(m, perfetto.FieldSequenceFlags) != perfetto.SequenceCleared || m[perfetto.FieldClockSnapshot] == nil || m[perfetto.FieldTracePacketDefaults] == nil) {
 			t.Fatal("the first packet does not open the sequence")
 		}
 		if i == 0 { // times are differences from here on
-			for _, c := range fields(t, m[fieldClockSnapshot][0].([]byte))[1] {
-				if c := fields(t, c.([]byte)); number(c, 1) == clockDelta && number(c, 3) == 1 {
+			for _, c := range fields(t, m[perfetto.FieldClockSnapshot][0].([]byte))[1] {
+				if c := fields(t, c.([]byte)); number(c, 1) == perfetto.ClockDelta && number(c, 3) == 1 {
 					clock = number(c, 2)
 				}
 			}
 		}
-		clock += number(m, fieldTimestamp)
-		for _, raw := range m[fieldInternedData] {
+		clock += number(m, perfetto.FieldTimestamp)
+		for _, raw := range m[perfetto.FieldInternedData] {
 			for table, entries := range fields(t, raw.([]byte)) {
 				for _, e := range entries {
 					entry := fields(t, e.([]byte))
@@ -126,7 +128,7 @@ func decode(t *testing.T, b []byte) *decoded {
 				}
 			}
 		}
-		if raw, ok := m[fieldTrackDescriptor]; ok {
+		if raw, ok := m[perfetto.FieldTrackDescriptor]; ok {
 			td := fields(t, raw[0].([]byte))
 			if parent := number(td, 5); parent != 0 && tracks[parent] == "" {
 				t.Fatalf("track %q has an unknown parent", text(td, 2))
@@ -135,22 +137,22 @@ func decode(t *testing.T, b []byte) *decoded {
 			if parent := number(td, 5); parent != 0 {
 				name = tracks[parent] + " / " + name
 			}
-			if raw, ok := td[trackProcess]; ok {
+			if raw, ok := td[perfetto.TrackProcess]; ok {
 				name = fmt.Sprintf("process %d", number(fields(t, raw[0].([]byte)), 1))
 			}
-			if raw, ok := td[trackThread]; ok {
+			if raw, ok := td[perfetto.TrackThread]; ok {
 				th := fields(t, raw[0].([]byte))
 				name = fmt.Sprintf("thread %d %d", number(th, 1), number(th, 2))
 			}
 			tracks[number(td, 1)] = name
-			counters[number(td, 1)] = td[trackCounter] != nil
+			counters[number(td, 1)] = td[perfetto.TrackCounter] != nil
 		}
-		raw, ok := m[fieldTrackEvent]
+		raw, ok := m[perfetto.FieldTrackEvent]
 		if !ok {
 			continue
 		}
 		e := fields(t, raw[0].([]byte))
-		ts, track := clock, number(e, fieldTrackUUID)
+		ts, track := clock, number(e, perfetto.FieldTrackUUID)
 		if ts < last {
 			t.Errorf("packet %d at %d comes after one at %d", i, ts, last)
 		}
@@ -158,31 +160,31 @@ func decode(t *testing.T, b []byte) *decoded {
 		if tracks[track] == "" {
 			t.Fatalf("event on unknown track %d", track)
 		}
-		switch number(e, fieldType) {
-		case eventCounter:
+		switch number(e, perfetto.FieldType) {
+		case perfetto.EventCounter:
 			if !counters[track] {
 				t.Fatalf("counter on track %q", tracks[track])
 			}
-			d.counters[tracks[track]] = append(d.counters[tracks[track]], int64(number(e, fieldCounterValue)))
-		case eventSliceBegin, eventInstant:
-			s := slice{track: tracks[track], startNs: int64(ts), name: text(lookup(fieldEventNames, number(e, fieldNameIID)), 2),
-				depth: len(open[track]), instant: number(e, fieldType) == eventInstant}
-			for _, c := range e[fieldCategoryIIDs] {
-				lookup(fieldEventCategories, c.(uint64))
+			d.counters[tracks[track]] = append(d.counters[tracks[track]], int64(number(e, perfetto.FieldCounterValue)))
+		case perfetto.EventSliceBegin, perfetto.EventInstant:
+			s := slice{track: tracks[track], startNs: int64(ts), name: text(lookup(perfetto.FieldEventNames, number(e, perfetto.FieldNameIID)), 2),
+				depth: len(open[track]), instant: number(e, perfetto.FieldType) == perfetto.EventInstant}
+			for _, c := range e[perfetto.FieldCategoryIIDs] {
+				lookup(perfetto.FieldEventCategories, c.(uint64))
 			}
-			for _, a := range e[fieldDebugAnnotations] {
+			for _, a := range e[perfetto.FieldDebugAnnotations] {
 				note := fields(t, a.([]byte))
-				lookup(fieldAnnotationNames, number(note, 1))
-				if id, ok := note[annotationStringIID]; ok {
-					lookup(fieldAnnotationValues, id[0].(uint64))
+				lookup(perfetto.FieldAnnotationNames, number(note, 1))
+				if id, ok := note[perfetto.AnnotationStringIID]; ok {
+					lookup(perfetto.FieldAnnotationValues, id[0].(uint64))
 				}
 				s.notes++
 			}
-			if id, ok := e[fieldCallstackIID]; ok {
-				for _, f := range lookup(fieldCallstacks, id[0].(uint64))[2] {
-					frame := lookup(fieldFrames, f.(uint64))
-					lookup(fieldFunctionNames, number(frame, 2))
-					lookup(fieldMappings, number(frame, 3))
+			if id, ok := e[perfetto.FieldCallstackIID]; ok {
+				for _, f := range lookup(perfetto.FieldCallstacks, id[0].(uint64))[2] {
+					frame := lookup(perfetto.FieldFrames, f.(uint64))
+					lookup(perfetto.FieldFunctionNames, number(frame, 2))
+					lookup(perfetto.FieldMappings, number(frame, 3))
 					s.stack++
 				}
 			}
@@ -190,7 +192,7 @@ func decode(t *testing.T, b []byte) *decoded {
 			if !s.instant {
 				open[track] = append(open[track], len(d.slices)-1)
 			}
-		case eventSliceEnd:
+		case perfetto.EventSliceEnd:
 			stack := open[track]
 			if len(stack) == 0 {
 				t.Fatalf("an end without a slice on %q", tracks[track])
@@ -208,10 +210,10 @@ func decode(t *testing.T, b []byte) *decoded {
 	return d
 }
 
-func traced(t *testing.T, tl *timeline.Timeline, opt PerfettoOptions) (*decoded, *PerfettoStats) {
+func traced(t *testing.T, tl *timeline.Timeline, opt perfetto.Options) (*decoded, *perfetto.Stats) {
 	t.Helper()
 	var b bytes.Buffer
-	stats, err := Perfetto(tl, &b, opt)
+	stats, err := perfetto.Write(tl, &b, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +233,7 @@ func (d *decoded) onThreads() (list []slice) {
 func TestTraceHoldsEveryCall(t *testing.T) {
 	tp := training(t)
 	tl := tp.timeline()
-	d, stats := traced(t, tl, PerfettoOptions{})
+	d, stats := traced(t, tl, perfetto.Options{})
 	calls := make(map[string]int)
 	lanes := 0
 	for _, r := range tp.rows {
@@ -255,11 +257,11 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	use := newMemoryUse(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
+	use := memory.NewMemoryUse(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), use.total[0].peak; got != want {
+	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), use.Total[0].Peak; got != want {
 		t.Errorf("counter's peak %d, ledger's %d", got, want)
 	}
 	if n := len(d.counters["GPU 0 NVIDIA H200 / NVML utilization_pct"]); n != 6 {
@@ -293,7 +295,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 		}
 		tp.exit(77, 20*us)
 		tl := tp.timeline()
-		d, _ := traced(t, tl, PerfettoOptions{})
+		d, _ := traced(t, tl, perfetto.Options{})
 		if len(d.onThreads()) != len(tp.rows)-1 {
 			t.Errorf("seed %d: %d slices of %d calls", seed, len(d.onThreads()), len(tp.rows)-1)
 		}
@@ -311,14 +313,14 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 		if n := len(slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant })); n != unknown || n == 0 {
 			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
 		}
-		use := newMemoryUse(tl, &query.Filter{})
-		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
+		use := memory.NewMemoryUse(tl, &query.Filter{})
+		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
 			t.Fatal(err)
 		}
-		for device, total := range use.total {
+		for device, total := range use.Total {
 			name := fmt.Sprintf("GPU %d / live memory", device)
 			values := d.counters[name]
-			if slices.Max(values) != total.peak || values[len(values)-1] != total.live {
+			if slices.Max(values) != total.Peak || values[len(values)-1] != total.Live {
 				t.Errorf("seed %d: %s: max %d last %d, ledger %+v", seed, name, slices.Max(values), values[len(values)-1], total)
 			}
 		}
@@ -327,8 +329,8 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 
 func TestTraceIsCutWhereItIsFull(t *testing.T) {
 	tl := training(t).timeline()
-	d, stats := traced(t, tl, PerfettoOptions{MaxSlices: 100})
-	all, whole := traced(t, tl, PerfettoOptions{})
+	d, stats := traced(t, tl, perfetto.Options{MaxSlices: 100})
+	all, whole := traced(t, tl, perfetto.Options{})
 	if n := len(d.slices) - 4; n > 100 { // an Xid, a failed allocation, an open call once more and the note are no calls
 		t.Errorf("%d slices and instants", n)
 	}
@@ -347,7 +349,7 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 func TestTraceOfAWindow(t *testing.T) {
 	tp := training(t)
 	f := query.Filter{FromNs: epoch + 10*second, ToNs: epoch + 11*second}
-	d, _ := traced(t, tp.timeline(), PerfettoOptions{Filter: f})
+	d, _ := traced(t, tp.timeline(), perfetto.Options{Filter: f})
 	offset := tp.meta.ClockOffsetNs
 	for _, s := range d.onThreads() {
 		if start := s.startNs + offset; start > f.ToNs || start+s.durNs < f.FromNs {
@@ -368,7 +370,7 @@ func TestTraceOfAWindow(t *testing.T) {
 func TestTraceShowsWhatIsMissing(t *testing.T) {
 	tp := training(t)
 	tp.add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: epoch + 5*second, DurNs: 100 * ms, Value: 1204, Device: -1})
-	d, _ := traced(t, tp.timeline(), PerfettoOptions{})
+	d, _ := traced(t, tp.timeline(), perfetto.Options{})
 	for _, want := range []string{"1,204 launch calls lost", "allocation failed: 200.0 GiB", "Xid 31: MMU fault"} {
 		if !slices.ContainsFunc(d.slices, func(s slice) bool { return s.name == want }) {
 			t.Errorf("no %q", want)
@@ -386,7 +388,7 @@ func TestTraceIsTheSameEveryTime(t *testing.T) {
 	var first []byte
 	for range 3 {
 		var b bytes.Buffer
-		if _, err := Perfetto(tp.timeline(), &b, PerfettoOptions{}); err != nil {
+		if _, err := perfetto.Write(tp.timeline(), &b, perfetto.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if first != nil && !bytes.Equal(first, b.Bytes()) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
 )
 
 // TestPerfettoUIShowsTracks opens a trace in Perfetto's own UI: an old one, which shows that a trace needs nothing that is new.
@@ -22,7 +23,7 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Perfetto(tp.timeline(), file, PerfettoOptions{}); err != nil {
+	if _, err := perfetto.Write(tp.timeline(), file, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {

@@ -10,9 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -81,7 +84,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Perfetto(tl, file, PerfettoOptions{}); err != nil {
+	if _, err := perfetto.Write(tl, file, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -125,12 +128,12 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no slices of %v", want)
 	}
-	use := newMemoryUse(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.consume(c) }); err != nil {
+	use := memory.NewMemoryUse(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{
-		2:  `[{"peak":` + jsonText(t, use.total[0].peak) + `}]`,
+		2:  `[{"peak":` + jsonText(t, use.Total[0].Peak) + `}]`,
 		3:  `[{"n":0}]`,
 		6:  `[{"n":` + jsonText(t, lanes) + `}]`,
 		7:  `[{"depth":1}]`,
@@ -165,7 +168,7 @@ func jsonText(t *testing.T, v any) string {
 }
 
 func TestPerfettoReadsTheProfile(t *testing.T) {
-	p, _, _, err := HeapProfile(training(t).timeline(), query.Options{})
+	p, _, _, err := pprofpkg.BuildHeap(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +191,7 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 
 // The pprof program shows the profile as it was checked by eye once.
 func TestPprofReadsTheProfile(t *testing.T) {
-	p, _, _, err := HeapProfile(training(t).timeline(), query.Options{})
+	p, _, _, err := pprofpkg.BuildHeap(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

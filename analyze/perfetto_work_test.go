@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
@@ -67,7 +68,7 @@ func TestGraphsSayWhatTheyHold(t *testing.T) {
 	if v := graphs.At(42, 0xb1, epoch); v != nil {
 		t.Errorf("a graph holds %s before it is made", v.Text)
 	}
-	d, _ := traced(t, tl, PerfettoOptions{})
+	d, _ := traced(t, tl, perfetto.Options{})
 	lanes := make(map[string][]string)
 	for _, s := range d.slices {
 		if _, track, ok := strings.Cut(s.track, " / "); ok {
@@ -135,7 +136,7 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Perfetto(tp.timeline(), file, PerfettoOptions{}); err != nil {
+	if _, err := perfetto.Write(tp.timeline(), file, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -198,10 +199,10 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 }
 
 // inParts writes a trace in parts.
-func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, *PerfettoStats) {
+func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, *perfetto.Stats) {
 	t.Helper()
 	list := []*bytes.Buffer{new(bytes.Buffer)}
-	stats, err := Perfetto(tl, list[0], PerfettoOptions{MaxSlices: most, Next: func() (io.Writer, error) {
+	stats, err := perfetto.Write(tl, list[0], perfetto.Options{MaxSlices: most, Next: func() (io.Writer, error) {
 		list = append(list, new(bytes.Buffer))
 		return list[len(list)-1], nil
 	}})
@@ -219,7 +220,7 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		r.Tid = int32(50 + i)
 	}
 	tl := tp.timeline()
-	whole, all := traced(t, tl, PerfettoOptions{})
+	whole, all := traced(t, tl, perfetto.Options{})
 	list, stats := inParts(t, tl, 500)
 	if stats.Calls != all.Calls || len(list) < 8 {
 		t.Fatalf("%d calls in %d parts, %d in one trace", stats.Calls, len(list), all.Calls)
@@ -275,7 +276,7 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 			t.Errorf("part %d: %s", i+1, got)
 		}
 	}
-	if _, err := Perfetto(tl, io.Discard, PerfettoOptions{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }}); err == nil {
+	if _, err := perfetto.Write(tl, io.Discard, perfetto.Options{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }}); err == nil {
 		t.Error("a part that cannot be begun is no error")
 	}
 }

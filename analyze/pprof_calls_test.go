@@ -9,8 +9,11 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	kernelspkg "github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -76,9 +79,9 @@ func workload(t testing.TB) *tape {
 	return tp
 }
 
-func profileOf(t *testing.T, tl *timeline.Timeline, opt ProfileOptions) *profile.Profile {
+func profileOf(t *testing.T, tl *timeline.Timeline, opt pprofpkg.Options) *profile.Profile {
 	t.Helper()
-	p, q, none, err := Profile(tl, opt)
+	p, q, none, err := pprofpkg.Build(tl, opt)
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -100,7 +103,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 	tp := workload(t)
 	tl := tp.timeline()
 	want := make(map[string][]int64)
-	for _, name := range ProfileTypes()[2:] {
+	for _, name := range pprofpkg.Types()[2:] {
 		want[name] = make([]int64, 2, 3)
 	}
 	want["copies"] = make([]int64, 3)
@@ -132,11 +135,11 @@ func TestCallProfilesAddUp(t *testing.T) {
 		}
 	}
 	for name, want := range want {
-		if got := sums(profileOf(t, tl, ProfileOptions{Type: name})); !slices.Equal(got, want) || got[0] == 0 {
+		if got := sums(profileOf(t, tl, pprofpkg.Options{Type: name})); !slices.Equal(got, want) || got[0] == 0 {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	kernels, err := Kernels(tl, query.Options{})
+	kernels, err := kernelspkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,15 +149,15 @@ func TestCallProfilesAddUp(t *testing.T) {
 		t.Errorf("%d launches, the report of kernels has %v and %v graphs", got, launches, graphs)
 	}
 	for f, want := range map[*query.Filter]int64{{Pids: []int32{77}}: 1, {Streams: []int64{8}}: 1, {FromNs: epoch + 391*ms}: 1, {ToNs: epoch}: 1} {
-		if got := sums(profileOf(t, tl, ProfileOptions{Type: "launches", Options: query.Options{Filter: *f}})); got[0] != want {
+		if got := sums(profileOf(t, tl, pprofpkg.Options{Type: "launches", Options: query.Options{Filter: *f}})); got[0] != want {
 			t.Errorf("%+v: %d launches, want %d", f, got[0], want)
 		}
 	}
-	if _, _, none, err := Profile(tl, ProfileOptions{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
+	if _, _, none, err := pprofpkg.Build(tl, pprofpkg.Options{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
 		t.Errorf("%v, %v", none, err)
 	}
-	for _, wrong := range []ProfileOptions{{Type: "cpu"}, {RootBy: "moon"}} {
-		if _, _, _, err := Profile(tl, wrong); err == nil {
+	for _, wrong := range []pprofpkg.Options{{Type: "cpu"}, {RootBy: "moon"}} {
+		if _, _, _, err := pprofpkg.Build(tl, wrong); err == nil {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
@@ -167,7 +170,7 @@ func TestProfilesBeginWithTheirRoot(t *testing.T) {
 		"device": {"GPU 0 NVIDIA H200"}, "pid": {"process 42 python3", "process 77 python3"},
 	} {
 		var got []string
-		for _, s := range profileOf(t, tl, ProfileOptions{Type: "launches", RootBy: by}).Sample {
+		for _, s := range profileOf(t, tl, pprofpkg.Options{Type: "launches", RootBy: by}).Sample {
 			got = append(got, s.Location[len(s.Location)-1].Line[0].Function.Name)
 		}
 		slices.Sort(got)
@@ -182,17 +185,17 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 	tp := training(t)
 	tp.exit(42, 59*second+800*ms)
 	tl := tp.timeline()
-	for _, opt := range []MemoryOptions{
+	for _, opt := range []memory.Options{
 		{At: query.AtPeak}, {At: query.AtTime, AtNs: epoch + 20*second}, {At: query.AtTime, AtNs: epoch + 59*second + 900*ms},
 		{At: query.AtPeak, Options: query.Options{Filter: query.Filter{ToNs: epoch + 10*second, FromNs: epoch + 5*second}}},
 	} {
-		r, err := MemoryReport(tl, opt)
+		r, err := memory.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		held, _, _ := r.Number("held_bytes")
 		var got int64
-		p, _, _, err := Profile(tl, ProfileOptions{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
+		p, _, _, err := pprofpkg.Build(tl, pprofpkg.Options{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,18 +208,18 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 			t.Errorf("%+v: %d in use, %v held", opt, got, held)
 		}
 	}
-	allocs := profileOf(t, tl, ProfileOptions{Type: "allocs", At: query.AtEnd})
-	if allocs.DefaultSampleType != "alloc_space" || !slices.Equal(sums(allocs), sums(profileOf(t, tl, ProfileOptions{Type: "heap", At: query.AtEnd}))) {
+	allocs := profileOf(t, tl, pprofpkg.Options{Type: "allocs", At: query.AtEnd})
+	if allocs.DefaultSampleType != "alloc_space" || !slices.Equal(sums(allocs), sums(profileOf(t, tl, pprofpkg.Options{Type: "heap", At: query.AtEnd}))) {
 		t.Error("allocs is not heap with another default")
 	}
 }
 
 // Folded stacks are read as flamegraph.pl and speedscope do: frames by semicolons, the value behind the last space.
 func TestFoldedStacksSayWhatTheProfileDoes(t *testing.T) {
-	p := profileOf(t, workload(t).timeline(), ProfileOptions{Type: "launches", RootBy: "thread"})
+	p := profileOf(t, workload(t).timeline(), pprofpkg.Options{Type: "launches", RootBy: "thread"})
 	for _, sampleType := range []string{"", "launches", "launch_cpu"} {
 		var b bytes.Buffer
-		lines, err := Folded(&b, p, sampleType)
+		lines, err := pprofpkg.Folded(&b, p, sampleType)
 		if err != nil || lines != bytes.Count(b.Bytes(), []byte("\n")) {
 			t.Fatal(lines, err)
 		}
@@ -232,14 +235,14 @@ func TestFoldedStacksSayWhatTheProfileDoes(t *testing.T) {
 			}
 			sum += n
 		}
-		if want := sums(p)[max(0, slices.Index(SampleTypes(p), sampleType))]; sum != want {
+		if want := sums(p)[max(0, slices.Index(pprofpkg.SampleTypes(p), sampleType))]; sum != want {
 			t.Errorf("%s: %d, want %d", sampleType, sum, want)
 		}
 		if sampleType == "" {
 			golden(t, "folded.txt", b.Bytes())
 		}
 	}
-	if _, err := Folded(&bytes.Buffer{}, p, "alloc_space"); err == nil || !strings.Contains(err.Error(), "launches, launch_cpu") {
+	if _, err := pprofpkg.Folded(&bytes.Buffer{}, p, "alloc_space"); err == nil || !strings.Contains(err.Error(), "launches, launch_cpu") {
 		t.Error(err)
 	}
 }

@@ -9,8 +9,11 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -68,7 +71,7 @@ func TestHeapProfileLooksAsBefore(t *testing.T) {
 		{Addr: 0x7fff12345678, Type: "jit"},
 	}
 	at(tp.alloc(40*second, us, 0x6000_0000_0000, 3*mib), 9, "step (train.py:88)")
-	p, q, none, err := HeapProfile(tp.timeline(), query.Options{})
+	p, q, none, err := pprofpkg.BuildHeap(tp.timeline(), query.Options{})
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -76,7 +79,7 @@ func TestHeapProfileLooksAsBefore(t *testing.T) {
 }
 
 func TestHeapProfileFollowsTheConventions(t *testing.T) {
-	p, _, _, err := HeapProfile(training(t).timeline(), query.Options{})
+	p, _, _, err := pprofpkg.BuildHeap(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,11 +114,11 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	tp.exit(77, 50*ms)
 	tl := tp.timeline()
 	for _, f := range []query.Filter{{}, {Pids: []int32{77}}, {FromNs: epoch + 20*us}, {ToNs: epoch + 30*us}, {MinBytes: 1 << 19}} {
-		leaks, err := Leaks(tl, query.Options{Filter: f})
+		leaks, err := leakspkg.Run(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, _, err := HeapProfile(tl, query.Options{Filter: f})
+		p, _, _, err := pprofpkg.BuildHeap(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +130,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		}
 		var want [4]int64
 		at := func(key string) int {
-			return slices.IndexFunc(leaks.Tables[0].Columns, func(c Column) bool { return c.Key == key })
+			return slices.IndexFunc(leaks.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
 		}
 		for _, row := range leaks.Tables[0].Rows {
 			for i, key := range []string{"allocs", "alloc_bytes", "live_count", "live_bytes"} {
@@ -137,7 +140,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		if got != want {
 			t.Errorf("%+v: profile %v, leaks %v", f, got, want)
 		}
-		if len(p.Sample) > 8*2*(exactSizes+64) {
+		if len(p.Sample) > 8*2*(pprofpkg.ExactSizes+64) {
 			t.Errorf("%d samples", len(p.Sample))
 		}
 	}
@@ -146,7 +149,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 func TestHeapProfileWithoutStacksStillNamesTheCall(t *testing.T) {
 	tp := newTape(t)
 	tp.alloc(1, 1, 0x1000, 64)
-	p, _, _, err := HeapProfile(tp.timeline(), query.Options{})
+	p, _, _, err := pprofpkg.BuildHeap(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

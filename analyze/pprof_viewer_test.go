@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -46,10 +47,10 @@ func pprof(t *testing.T, args ...string) []byte {
 func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	tp := workload(t)
 	tl := tp.timeline()
-	for _, name := range ProfileTypes()[2:] {
-		golden(t, "pprof."+name+".txt", pprof(t, "-top", profileFile(t, profileOf(t, tl, ProfileOptions{Type: name}))))
+	for _, name := range pprofpkg.Types()[2:] {
+		golden(t, "pprof."+name+".txt", pprof(t, "-top", profileFile(t, profileOf(t, tl, pprofpkg.Options{Type: name}))))
 	}
-	launches := profileFile(t, profileOf(t, tl, ProfileOptions{Type: "launches"}))
+	launches := profileFile(t, profileOf(t, tl, pprofpkg.Options{Type: "launches"}))
 	golden(t, "pprof.launches.tags.txt", pprof(t, "-tags", launches))
 	golden(t, "pprof.launches.raw.txt", pprof(t, "-raw", launches))
 	golden(t, "pprof.launches.lines.txt", pprof(t, "-traces", "-lines", "-focus=Mul", launches))
@@ -60,7 +61,7 @@ func TestPprofReadsProfilesOfCalls(t *testing.T) {
 		}
 	}
 	tp.path = filepath.Join(t.TempDir(), "after.parquet")
-	after := profileFile(t, profileOf(t, tp.timeline(), ProfileOptions{Type: "launches"}))
+	after := profileFile(t, profileOf(t, tp.timeline(), pprofpkg.Options{Type: "launches"}))
 	golden(t, "pprof.launches.diff.txt", pprof(t, "-top", "-diff_base="+launches, after))
 }
 
@@ -68,7 +69,7 @@ func TestPprofReadsProfilesOfCalls(t *testing.T) {
 func TestPerfettoReadsProfilesOfCalls(t *testing.T) {
 	tl := workload(t).timeline()
 	for _, name := range []string{"launches", "copies"} {
-		p := profileOf(t, tl, ProfileOptions{Type: name, RootBy: "device"})
+		p := profileOf(t, tl, pprofpkg.Options{Type: name, RootBy: "device"})
 		results := inPerfetto(t, profileFile(t, p), statsQuery, `select sample_type_type kind from __intrinsic_aggregate_profile order by id`,
 			`select distinct name from stack_profile_frame order by 1`,
 			`select cast(sum(s.value) as int) n from __intrinsic_aggregate_sample s join __intrinsic_aggregate_profile p on p.id = s.aggregate_profile_id

@@ -8,6 +8,11 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	gpupkg "github.com/gpurec/gpurec/analyze/report/gpu"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	memorypkg "github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -16,17 +21,17 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // Colours change nothing but colours, and no other format has them.
 func TestOnlyJudgementsArePainted(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := Leaks(tl, query.Options{})
+	leaks, err := leakspkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, err := GPU(tl, query.Options{})
+	gpu, err := gpupkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*Report{leaks, gpu} {
-		for _, format := range Formats() {
-			painted, bare := string(rendered(t, r, RenderOptions{Format: format, Width: 100, Color: true})), string(rendered(t, r, RenderOptions{Format: format, Width: 100}))
+	for _, r := range []*report.Report{leaks, gpu} {
+		for _, format := range render.Formats() {
+			painted, bare := string(rendered(t, r, render.Options{Format: format, Width: 100, Color: true})), string(rendered(t, r, render.Options{Format: format, Width: 100}))
 			if escapes.ReplaceAllString(painted, "") != bare {
 				t.Errorf("%s as %s: colours change the text", r.Command, format)
 			}
@@ -35,8 +40,8 @@ func TestOnlyJudgementsArePainted(t *testing.T) {
 			}
 		}
 	}
-	text := string(rendered(t, leaks, RenderOptions{Color: true}))
-	for _, want := range []string{red + "growing" + plain + "     2.3 GiB", yellow + "retained" + plain, "\nstartup ", "1. " + red + "growing" + plain + ": log_metrics"} {
+	text := string(rendered(t, leaks, render.Options{Color: true}))
+	for _, want := range []string{render.Red + "growing" + render.Plain + "     2.3 GiB", render.Yellow + "retained" + render.Plain, "\nstartup ", "1. " + render.Red + "growing" + render.Plain + ": log_metrics"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %q", want, text)
 		}
@@ -49,17 +54,17 @@ func TestOnlyJudgementsArePainted(t *testing.T) {
 // Without UTF-8 the output has the same shape in ASCII.
 func TestASCIIKeepsTheShape(t *testing.T) {
 	tl := training(t).timeline()
-	memory, err := MemoryReport(tl, MemoryOptions{})
+	memory, err := memorypkg.Run(tl, memorypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaks, err := Leaks(tl, query.Options{MaxFrames: 1})
+	leaks, err := leakspkg.Run(tl, query.Options{MaxFrames: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*Report{memory, leaks} {
+	for _, r := range []*report.Report{memory, leaks} {
 		for _, width := range []int{0, 80, 140} {
-			rich, poor := string(rendered(t, r, RenderOptions{Width: width})), string(rendered(t, r, RenderOptions{Width: width, ASCII: true}))
+			rich, poor := string(rendered(t, r, render.Options{Width: width})), string(rendered(t, r, render.Options{Width: width, ASCII: true}))
 			if strings.IndexFunc(poor, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0 {
 				t.Errorf("%s: not ASCII: %s", r.Command, poor)
 			}
@@ -97,20 +102,20 @@ func TestCourses(t *testing.T) {
 // What leaks draws is what its verdict is judged by, and a report of memory draws its peak.
 func TestReportsDrawWhatTheyTell(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := Leaks(tl, query.Options{})
+	leaks, err := leakspkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []any{"rises", "level", "level", "level", nil} {
 		floors, ok := cell(t, leaks, i, "floor_course_bytes").([]int64)
 		switch {
-		case want == nil && ok, want != nil && len(floors) != checkpoints:
+		case want == nil && ok, want != nil && len(floors) != leakspkg.Checkpoints:
 			t.Errorf("row %d: %v", i, floors)
-		case want == "rises" && floors[0] >= floors[checkpoints-1], want == "level" && floors[checkpoints/2] != floors[checkpoints-1]:
+		case want == "rises" && floors[0] >= floors[leakspkg.Checkpoints-1], want == "level" && floors[leakspkg.Checkpoints/2] != floors[leakspkg.Checkpoints-1]:
 			t.Errorf("row %d does not look like one that %s: %v", i, want, floors)
 		}
 	}
-	memory, err := MemoryReport(tl, MemoryOptions{})
+	memory, err := memorypkg.Run(tl, memorypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,16 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	rulespkg "github.com/gpurec/gpurec/analyze/report/rules"
+	stackspkg "github.com/gpurec/gpurec/analyze/report/stacks"
+	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -36,50 +45,50 @@ func hostileTape(t *testing.T) *tape {
 
 func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 	tl := hostileTape(t).timeline()
-	for _, by := range GroupNames() {
-		leaks, err := Leaks(tl, query.Options{GroupBy: by})
+	for _, by := range group.Names() {
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := Summary(tl, query.Options{})
+		summary, err := summarypkg.Run(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stacks, err := Stacks(tl, query.Options{})
+		stacks, err := stackspkg.Run(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules, err := CheckRules(tl, RuleOptions{})
+		rules, err := rulespkg.Run(tl, rulespkg.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range []*Report{leaks, summary, stacks, rules} {
+		for _, r := range []*report.Report{leaks, summary, stacks, rules} {
 			for _, f := range []string{"table", "md"} {
 				for _, width := range []int{0, 40, 80} {
-					for _, c := range string(rendered(t, r, RenderOptions{Format: f, Width: width})) {
+					for _, c := range string(rendered(t, r, render.Options{Format: f, Width: width})) {
 						if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 							t.Fatalf("%s by %s as %s: %q", r.Command, by, f, c)
 						}
 					}
 				}
 			}
-			if md := string(rendered(t, r, RenderOptions{Format: "md"})); strings.Contains(md, "<script>") {
+			if md := string(rendered(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
 				t.Error("HTML reaches the Markdown")
 			}
-			if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+			if !json.Valid(rendered(t, r, render.Options{Format: "json"})) {
 				t.Error("not JSON")
 			}
-			if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, RenderOptions{Format: "csv"}))).ReadAll(); err != nil {
+			if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	p, _, _, err := HeapProfile(tl, query.Options{})
+	p, _, _, err := pprofpkg.BuildHeap(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	throughFile(t, p)
-	traced(t, tl, PerfettoOptions{})
+	traced(t, tl, perfetto.Options{})
 }
 
 func TestTablesFitTheWidth(t *testing.T) {
@@ -88,13 +97,13 @@ func TestTablesFitTheWidth(t *testing.T) {
 	at(tp.alloc(50*second, 1, 0x1000, mib), 9, strings.Repeat("long ", 60))
 	tl := tp.timeline()
 	for _, width := range []int{80, 100, 132} {
-		rules := func(o query.Options) (*Report, error) { return CheckRules(tl, RuleOptions{Options: o}) }
-		for _, make := range []func(query.Options) (*Report, error){func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }, func(p0 query.Options) (*Report, error) { return Stacks(tl, p0) }, rules} {
+		rules := func(o query.Options) (*report.Report, error) { return rulespkg.Run(tl, rulespkg.Options{Options: o}) }
+		for _, make := range []func(query.Options) (*report.Report, error){func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return stackspkg.Run(tl, p0) }, rules} {
 			r, err := make(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for line := range strings.Lines(string(rendered(t, r, RenderOptions{Width: width}))) {
+			for line := range strings.Lines(string(rendered(t, r, render.Options{Width: width}))) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 					t.Errorf("%s at %d: a line of %d: %s", r.Command, width, n, line)
 				}
@@ -104,12 +113,12 @@ func TestTablesFitTheWidth(t *testing.T) {
 }
 
 func TestNoHeader(t *testing.T) {
-	r, err := Leaks(training(t).timeline(), query.Options{})
+	r, err := leakspkg.Run(training(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"table", "csv"} {
-		text := string(rendered(t, r, RenderOptions{Format: f, NoHeader: true}))
+		text := string(rendered(t, r, render.Options{Format: f, NoHeader: true}))
 		if !strings.HasPrefix(text, "growing") {
 			t.Errorf("%s begins with %q", f, text[:20])
 		}
@@ -117,8 +126,8 @@ func TestNoHeader(t *testing.T) {
 }
 
 func TestUnknownFormat(t *testing.T) {
-	var unknown *FormatError
-	if err := Render(&bytes.Buffer{}, &Report{}, RenderOptions{Format: "html"}); !errors.As(err, &unknown) {
+	var unknown *render.FormatError
+	if err := render.Write(&bytes.Buffer{}, &report.Report{}, render.Options{Format: "html"}); !errors.As(err, &unknown) {
 		t.Error(err)
 	}
 }
@@ -158,32 +167,32 @@ func TestUnits(t *testing.T) {
 
 func TestExplainNamesEveryColumn(t *testing.T) {
 	tl := training(t).timeline()
-	leaks, err := Leaks(tl, query.Options{})
+	leaks, err := leakspkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary, err := Summary(tl, query.Options{})
+	summary, err := summarypkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stacks, err := Stacks(tl, query.Options{})
+	stacks, err := stackspkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := CheckRules(tl, RuleOptions{})
+	rules, err := rulespkg.Run(tl, rulespkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*Report{leaks, summary, stacks, rules, {Command: "pprof"}, {Command: "perfetto"}} {
+	for _, r := range []*report.Report{leaks, summary, stacks, rules, {Command: "pprof"}, {Command: "perfetto"}} {
 		var b bytes.Buffer
 		if ok, err := Explain(&b, r.Command); !ok || err != nil {
 			t.Fatalf("%s: %v %v", r.Command, ok, err)
 		}
-		columns := make([]Column, 0, 64)
+		columns := make([]report.Column, 0, 64)
 		for _, table := range r.Tables {
 			columns = append(columns, table.Columns...)
 		}
-		for _, f := range append(append(r.Facts, r.Totals...), r.Quality.facts()...) {
+		for _, f := range append(append(r.Facts, r.Totals...), r.Quality.Facts()...) {
 			columns = append(columns, f.Column)
 		}
 		for _, c := range columns {

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -36,7 +37,7 @@ func steady(t testing.TB) *tape {
 		free := tp.free(begin+99*ms+500*us, us, 0x7e0000000000+step%4*mib)
 		free.Name, free.MemoryKind = "cuMemFreeAsync", format.MemoryAsync
 	}
-	tp.sampled(map[string]float64{catalog.MetricSMActive: 92, catalog.MetricOccupancy: 40, catalog.MetricTensor: 35, metricFP32: 25, catalog.MetricDRAM: 40, catalog.MetricReasons: 0,
+	tp.sampled(map[string]float64{catalog.MetricSMActive: 92, catalog.MetricOccupancy: 40, catalog.MetricTensor: 35, rules.MetricFP32: 25, catalog.MetricDRAM: 40, catalog.MetricReasons: 0,
 		catalog.MetricMemoryUsed: 80 << 30, catalog.MetricMemoryTotal: 140 << 30})
 	return tp
 }
@@ -284,9 +285,12 @@ func ruleCases() map[string]ruleCase {
 			where:  "GPU 1 NVIDIA H200", severity: "notice",
 		},
 		"tensor-cores-unused": {
-			fires:  func(tp *tape) { tp.resample(catalog.MetricTensor, always(0.2)) },
-			misses: func(tp *tape) { tp.resample(catalog.MetricTensor, always(0.2)); tp.resample(metricFP32, always(5)) }, // it waits for memory
-			where:  "GPU 1 NVIDIA H200", severity: "info",
+			fires: func(tp *tape) { tp.resample(catalog.MetricTensor, always(0.2)) },
+			misses: func(tp *tape) {
+				tp.resample(catalog.MetricTensor, always(0.2))
+				tp.resample(rules.MetricFP32, always(5))
+			}, // it waits for memory
+			where: "GPU 1 NVIDIA H200", severity: "info",
 		},
 		"tiny-kernels": {
 			fires: func(tp *tape) {

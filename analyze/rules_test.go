@@ -11,15 +11,19 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
 // checked applies rules to a made-up recording.
-func checked(t *testing.T, tp *tape, opt RuleOptions) *Report {
+func checked(t *testing.T, tp *tape, opt rules.Options) *report.Report {
 	t.Helper()
 	tl := tp.timeline()
 	tl.Rec.Path = "run.parquet"
-	r, err := CheckRules(tl, opt)
+	r, err := rules.Run(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +32,11 @@ func checked(t *testing.T, tp *tape, opt RuleOptions) *Report {
 
 func TestNothingFiresOnASteadyTraining(t *testing.T) {
 	tp := steady(t)
-	r := checked(t, tp, RuleOptions{})
+	r := checked(t, tp, rules.Options{})
 	if n := len(r.Tables[0].Rows); n > 0 {
-		t.Errorf("%d hits:\n%s", n, rendered(t, r, RenderOptions{}))
+		t.Errorf("%d hits:\n%s", n, rendered(t, r, render.Options{}))
 	}
-	numbers(t, r, map[string]float64{"hits": 0, "problems": 0, "rules_checked": float64(len(rules())), "growing_site": 0})
+	numbers(t, r, map[string]float64{"hits": 0, "problems": 0, "rules_checked": float64(len(rules.All())), "growing_site": 0})
 	// Nor if the recorder came late, NVML was off, or memory was pinned out of sight: the copies return at once.
 	for name, change := range map[string]func(*tape){
 		"late": func(tp *tape) {
@@ -44,32 +48,32 @@ func TestNothingFiresOnASteadyTraining(t *testing.T) {
 	} {
 		tp := steady(t)
 		change(tp)
-		if r := checked(t, tp, RuleOptions{}); len(r.Tables[0].Rows) > 0 {
-			t.Errorf("%s:\n%s", name, rendered(t, r, RenderOptions{}))
+		if r := checked(t, tp, rules.Options{}); len(r.Tables[0].Rows) > 0 {
+			t.Errorf("%s:\n%s", name, rendered(t, r, render.Options{}))
 		}
 	}
 }
 
 func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
 	cases := ruleCases()
-	for _, rule := range rules() {
-		c, ok := cases[rule.id]
+	for _, rule := range rules.All() {
+		c, ok := cases[rule.Id]
 		if !ok {
-			t.Errorf("%s has no case", rule.id)
+			t.Errorf("%s has no case", rule.Id)
 			continue
 		}
-		t.Run(rule.id, func(t *testing.T) {
+		t.Run(rule.Id, func(t *testing.T) {
 			tp := steady(t)
 			c.fires(tp)
-			r := checked(t, tp, RuleOptions{})
+			r := checked(t, tp, rules.Options{})
 			names := cells(t, r, "hits", "rule")
-			i := slices.Index(names, rule.id)
+			i := slices.Index(names, rule.Id)
 			if i < 0 {
-				t.Fatalf("does not fire; there are %v\n%s", names, rendered(t, r, RenderOptions{Width: 150}))
+				t.Fatalf("does not fire; there are %v\n%s", names, rendered(t, r, render.Options{Width: 150}))
 			}
 			for _, name := range names {
-				if name != rule.id && !slices.Contains(strings.Fields(c.also), name) {
-					t.Errorf("%s fires too:\n%s", name, rendered(t, r, RenderOptions{}))
+				if name != rule.Id && !slices.Contains(strings.Fields(c.also), name) {
+					t.Errorf("%s fires too:\n%s", name, rendered(t, r, render.Options{}))
 				}
 			}
 			if where := cells(t, r, "hits", "where")[i]; !strings.HasPrefix(where, c.where) {
@@ -78,21 +82,21 @@ func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
 			if severity := cells(t, r, "hits", "severity")[i]; severity != c.severity {
 				t.Errorf("severity %s, want %s", severity, c.severity)
 			}
-			if !slices.Contains(cells(t, r, "evidence", "rule"), rule.id) {
+			if !slices.Contains(cells(t, r, "evidence", "rule"), rule.Id) {
 				t.Error("no evidence")
 			}
 			if advice := cells(t, r, "hits", "advice")[i]; advice == "" || strings.Count(advice, ". ") > 1 {
 				t.Errorf("advice %q", advice)
 			}
-			if n, ok, _ := r.Number(strings.ReplaceAll(rule.id, "-", "_")); !ok || n < 1 {
+			if n, ok, _ := r.Number(strings.ReplaceAll(rule.Id, "-", "_")); !ok || n < 1 {
 				t.Errorf("--fail-on sees %v", n)
 			}
 
 			tp = steady(t)
 			c.misses(tp)
-			r = checked(t, tp, RuleOptions{Rules: []string{rule.id}})
+			r = checked(t, tp, rules.Options{Rules: []string{rule.Id}})
 			if len(r.Tables[0].Rows) > 0 {
-				t.Errorf("the near miss fires:\n%s", rendered(t, r, RenderOptions{}))
+				t.Errorf("the near miss fires:\n%s", rendered(t, r, render.Options{}))
 			}
 		})
 	}
@@ -138,7 +142,7 @@ func TestConfidenceOfRules(t *testing.T) {
 		}, "medium", "began after the program"},
 		"a free with calls lost": {"invalid-free", func(tp *tape) {
 			ruleCases()["invalid-free"].fires(tp)
-			tp.add(format.Row{Kind: format.KindLost, Name: lostMemory, StartNs: epoch + second, Value: 3})
+			tp.add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: epoch + second, Value: 3})
 		}, "medium", "3 calls that allocate or free were lost"},
 		"few samples": {"low-sm-activity", func(tp *tape) {
 			ruleCases()["low-sm-activity"].fires(tp)
@@ -151,7 +155,7 @@ func TestConfidenceOfRules(t *testing.T) {
 	} {
 		tp := steady(t)
 		c.change(tp)
-		r := checked(t, tp, RuleOptions{Rules: []string{c.rule}})
+		r := checked(t, tp, rules.Options{Rules: []string{c.rule}})
 		level, reasons := strings.Join(cells(t, r, "hits", "confidence"), ""), strings.Join(cells(t, r, "hits", "confidence_reasons"), "")
 		if level != c.level || !strings.Contains(reasons, c.reason) || c.reason == "" && len(reasons) > len("[]") {
 			t.Errorf("%s: %s %s", name, level, reasons)
@@ -196,7 +200,7 @@ func TestSeverityOfRules(t *testing.T) {
 	} {
 		tp := steady(t)
 		c.change(tp)
-		r := checked(t, tp, RuleOptions{})
+		r := checked(t, tp, rules.Options{})
 		var got []string
 		for i, rule := range cells(t, r, "hits", "rule") {
 			got = append(got, cells(t, r, "hits", "severity")[i]+" "+rule)
@@ -217,7 +221,7 @@ func TestIdleWithoutSamples(t *testing.T) {
 				tp.synced("cuStreamSynchronize", i*200*ms+ms, 190*ms, 7, 0)
 			}
 		}
-		names := cells(t, checked(t, tp, RuleOptions{}), "hits", "rule")
+		names := cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
 		if slices.Contains(names, "gpu-idle") == waits {
 			t.Errorf("%s: %v", name, names)
 		}
@@ -234,7 +238,7 @@ func TestLaunchBoundDoesNotWait(t *testing.T) {
 				tp.synced("cuStreamSynchronize", 2*second+i*100*ms, 50*ms, 7, 0)
 			}
 		}
-		names := cells(t, checked(t, tp, RuleOptions{}), "hits", "rule")
+		names := cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
 		if slices.Contains(names, "launch-bound") == waits {
 			t.Errorf("%s: %v", name, names)
 		}
@@ -243,7 +247,7 @@ func TestLaunchBoundDoesNotWait(t *testing.T) {
 
 func TestRuleFilter(t *testing.T) {
 	tp := training(t)
-	r := checked(t, tp, RuleOptions{Rules: []string{"growing-site", "hang"}})
+	r := checked(t, tp, rules.Options{Rules: []string{"growing-site", "hang"}})
 	if got := strings.Join(cells(t, r, "hits", "rule"), " "); got != "growing-site" {
 		t.Errorf("hits %s", got)
 	}
@@ -251,17 +255,17 @@ func TestRuleFilter(t *testing.T) {
 	if _, ok, isKnown := r.Number("xid"); ok || !isKnown {
 		t.Error("a rule that was not checked has a number")
 	}
-	_, err := CheckRules(tp.timeline(), RuleOptions{Rules: []string{"groing-site"}})
-	var unknown *RuleError
+	_, err := rules.Run(tp.timeline(), rules.Options{Rules: []string{"groing-site"}})
+	var unknown *rules.UnknownError
 	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
 		t.Error(err)
 	}
-	r = checked(t, training(t), RuleOptions{Options: query.Options{Suppressions: parsedSuppressions(t, "leak:log_metrics")}})
+	r = checked(t, training(t), rules.Options{Options: query.Options{Suppressions: parsedSuppressions(t, "leak:log_metrics")}})
 	numbers(t, r, map[string]float64{"growing_site": 0})
 	if got := cells(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
 		t.Errorf("suppressions used %s", got)
 	}
-	r = checked(t, training(t), RuleOptions{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
+	r = checked(t, training(t), rules.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
 	if r.NoMatch == nil || len(r.Tables[0].Rows) > 0 {
 		t.Errorf("nobody's hits: %v", r.NoMatch)
 	}
@@ -269,7 +273,7 @@ func TestRuleFilter(t *testing.T) {
 
 // Of ranks that hang, the one that they wait for is named, although it does not hang.
 func TestHangNamesTheRankThatIsMissing(t *testing.T) {
-	r := checked(t, ranks(t), RuleOptions{Rules: []string{"hang"}})
+	r := checked(t, ranks(t), rules.Options{Rules: []string{"hang"}})
 	if what := cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; look at process 44 train: it launched its last kernel 2.10s before the first of the 3 others did" {
 		t.Error(what)
 	}
@@ -282,24 +286,24 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
 		tp := steady(t)
 		ruleCases()["exit-leak"].fires(tp)
-		r := checked(t, tp, RuleOptions{Options: query.Options{Suppressions: parsedSuppressions(t, "leak:"+name)}})
+		r := checked(t, tp, rules.Options{Options: query.Options{Suppressions: parsedSuppressions(t, "leak:"+name)}})
 		numbers(t, r, map[string]float64{"exit_leak": want})
 	}
 }
 
 func TestRulesAreDescribed(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, r := range rules() {
-		if seen[r.id] || r.about == "" || r.report == "" || strings.ToLower(r.id) != r.id || strings.ContainsAny(r.id, "_ ") {
+	for _, r := range rules.All() {
+		if seen[r.Id] || r.About == "" || r.Report == "" || strings.ToLower(r.Id) != r.Id || strings.ContainsAny(r.Id, "_ ") {
 			t.Errorf("rule %+v", r)
 		}
-		seen[r.id] = true
+		seen[r.Id] = true
 	}
 }
 
 func TestShellWord(t *testing.T) {
 	for path, want := range map[string]string{"run.parquet": "run.parquet", "/a b": "'/a b'", "it's": `'it'\''s'`, "": "''", "$(x)": "'$(x)'"} {
-		if got := shellWord(path); got != want {
+		if got := rules.ShellWord(path); got != want {
 			t.Errorf("%q: %s, want %s", path, got, want)
 		}
 	}
@@ -316,12 +320,12 @@ func troubled(t testing.TB) *tape {
 }
 
 func TestRulesLookAsBefore(t *testing.T) {
-	goldens(t, checked(t, troubled(t), RuleOptions{Options: query.Options{Top: 20, MaxFrames: 12}}), "rules", 130)
-	golden(t, "rules.steady.table", rendered(t, checked(t, steady(t), RuleOptions{}), RenderOptions{Width: 130}))
+	goldens(t, checked(t, troubled(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}), "rules", 130)
+	golden(t, "rules.steady.table", rendered(t, checked(t, steady(t), rules.Options{}), render.Options{Width: 130}))
 	tl := troubled(t).timeline()
-	r, err := Summary(tl, query.Options{Top: 20, MaxFrames: 12})
+	r, err := summary.Run(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "rules.summary.table", rendered(t, r, RenderOptions{Width: 130}))
+	golden(t, "rules.summary.table", rendered(t, r, render.Options{Width: 130}))
 }

@@ -8,8 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -70,7 +76,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		}
 		numbers(t, r, want)
 		checkReport(t, name, r)
-		if text := string(rendered(t, r, RenderOptions{})); !strings.Contains(text, "launches recorded 11.0 of 60.0 s (--max-overhead)") {
+		if text := string(rendered(t, r, render.Options{})); !strings.Contains(text, "launches recorded 11.0 of 60.0 s (--max-overhead)") {
 			t.Errorf("%s does not say it:\n%s", name, text)
 		}
 		if !strings.Contains(strings.Join(r.Notes, "\n"), "launches recorded 11.0 of 60.0 s") {
@@ -80,7 +86,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 			goldens(t, r, "sampled.kernels", 110)
 		}
 	}
-	summary, err := Summary(tl, query.Options{})
+	summary, err := summarypkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,18 +94,18 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		t.Errorf("summary: kernels %s", got)
 	}
 	var trace bytes.Buffer
-	if _, err := Perfetto(tl, &trace, PerfettoOptions{}); err != nil || !bytes.Contains(trace.Bytes(), []byte("launches not recorded (--max-overhead)")) {
+	if _, err := perfetto.Write(tl, &trace, perfetto.Options{}); err != nil || !bytes.Contains(trace.Bytes(), []byte("launches not recorded (--max-overhead)")) {
 		t.Errorf("the trace does not say it, %v", err)
 	}
 }
 
 // Where everything is recorded, reports are as they were.
 func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
-	r, err := Kernels(working(t).timeline(), query.Options{})
+	r, err := kernels.Run(working(t).timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(rendered(t, r, RenderOptions{Format: "json"})); strings.Contains(text, "estimated_launches") || strings.Contains(text, "launches_recorded_ns") {
+	if text := string(rendered(t, r, render.Options{Format: "json"})); strings.Contains(text, "estimated_launches") || strings.Contains(text, "launches_recorded_ns") {
 		t.Error(text)
 	}
 }
@@ -156,7 +162,7 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 		}
 	}
 	tp.leftOut(left{10 * second, 19 * second})
-	r, err := Kernels(tp.timeline(), query.Options{})
+	r, err := kernels.Run(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +187,7 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkReport(t, name, r)
-		if l := r.Quality.launches; l.LaunchesNs < 0 || l.LaunchesNs > l.OfNs || l.StacksNs < 0 || l.StacksNs > l.OfNs {
+		if l := r.Quality.Launches; l.LaunchesNs < 0 || l.LaunchesNs > l.OfNs || l.StacksNs < 0 || l.StacksNs > l.OfNs {
 			t.Errorf("%s: %+v", name, l)
 		}
 	}
@@ -194,7 +200,7 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 		tp.launched(ns*second, 10*us, "gemm", 7, 1)
 	}
 	tp.leftOut(left{2*second + 500*ms, 11*second + 500*ms})
-	r, err := Gaps(tp.timeline(), GapOptions{MinGapNs: 1500 * ms})
+	r, err := gaps.Run(tp.timeline(), gaps.Options{MinGapNs: 1500 * ms})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,10 +241,10 @@ func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
 		tp := newTape(t)
 		tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1})
 		c.tape(tp)
-		r := hang(t, tp, HangOptions{})
+		r := hang(t, tp, hangpkg.Options{})
 		got := cells(t, r, "threads", "verdict")[0] + " " + cells(t, r, "threads", "confidence")[0]
 		if got != c.want {
-			t.Errorf("%s: %s, want %s\n%s", name, got, c.want, rendered(t, r, RenderOptions{}))
+			t.Errorf("%s: %s, want %s\n%s", name, got, c.want, rendered(t, r, render.Options{}))
 		}
 	}
 }

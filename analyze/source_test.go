@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -162,7 +164,7 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 // checkSourceReports checks that reports show the place of the call.
 func checkSourceReports(t *testing.T, tl *timeline.Timeline, function string, depth int, place string) {
 	t.Helper()
-	r, err := Leaks(tl, query.Options{})
+	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +172,7 @@ func checkSourceReports(t *testing.T, tl *timeline.Timeline, function string, de
 	if site := row.Cells[len(row.Cells)-1]; site != fmt.Sprintf("%s (%s)", function, place) {
 		t.Errorf("site %q, want %s (%s)", site, function, place)
 	}
-	prof, _, _, err := HeapProfile(tl, query.Options{})
+	prof, _, _, err := pprofpkg.BuildHeap(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

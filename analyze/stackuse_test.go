@@ -10,6 +10,9 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -63,20 +66,20 @@ func pytorch(t testing.TB) *tape {
 }
 
 func TestStacksLookAsBefore(t *testing.T) {
-	r, err := Stacks(pytorch(t).timeline(), query.Options{Top: 6, MaxFrames: 8})
+	r, err := stacks.Run(pytorch(t).timeline(), query.Options{Top: 6, MaxFrames: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range Formats() {
-		golden(t, "stacks."+f, rendered(t, r, RenderOptions{Format: f}))
+	for _, f := range render.Formats() {
+		golden(t, "stacks."+f, rendered(t, r, render.Options{Format: f}))
 	}
-	golden(t, "stacks.narrow.table", rendered(t, r, RenderOptions{Width: 80}))
+	golden(t, "stacks.narrow.table", rendered(t, r, render.Options{Width: 80}))
 }
 
 // stackCalls returns the column of calls by stack.
 func stackCalls(t *testing.T, tl *timeline.Timeline, opt query.Options) string {
 	t.Helper()
-	r, err := Stacks(tl, opt)
+	r, err := stacks.Run(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,17 +109,17 @@ func TestStacksFollowTheFilters(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if r, err := Stacks(tl, query.Options{Filter: query.Filter{Pids: []int32{7}}}); err != nil || r.NoMatch == nil {
+	if r, err := stacks.Run(tl, query.Options{Filter: query.Filter{Pids: []int32{7}}}); err != nil || r.NoMatch == nil {
 		t.Errorf("a filter that matches nothing: %v, %+v", err, r.NoMatch)
 	}
-	if _, err := Stacks(tl, query.Options{Sort: "colour"}); err == nil {
+	if _, err := stacks.Run(tl, query.Options{Sort: "colour"}); err == nil {
 		t.Error("sorted by colour")
 	}
 }
 
 func TestStackCountsAddUp(t *testing.T) {
 	tl := pytorch(t).timeline()
-	r, err := Stacks(tl, query.Options{})
+	r, err := stacks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +131,7 @@ func TestStackCountsAddUp(t *testing.T) {
 		return v
 	}
 	var sum float64
-	for _, status := range states {
+	for _, status := range stacks.States {
 		sum += number(status + "_calls")
 	}
 	var calls, share float64
@@ -177,7 +180,7 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		for _, text := range c.notes {
 			tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
 		}
-		r, err := Summary(tp.timeline(), query.Options{})
+		r, err := summary.Run(tp.timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +200,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
 	from(tp.call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
-	r, err := Stacks(tp.timeline(), query.Options{})
+	r, err := stacks.Run(tp.timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +213,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	if len(got) != 4+2+2 { // states, ends, stacks
 		t.Errorf("%q", got)
 	}
-	if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+	if !json.Valid(rendered(t, r, render.Options{Format: "json"})) {
 		t.Error("not JSON")
 	}
 }
@@ -226,7 +229,7 @@ func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	if want := fmt.Sprintf(`[{"list":"%s"}]`, stackCalls(t, tl, query.Options{})); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)
 	}
-	r, err := Stacks(tl, query.Options{})
+	r, err := stacks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 )
 
 func parsedSuppressions(t testing.TB, text string) *query.Suppressions {
@@ -90,7 +92,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		"what was freed is not listed": {"leak:^load_weights$\nleak:evaluate", "8 4294967296 ^load_weights$", 1},
 	} {
 		tl := training(t).timeline()
-		r, err := Leaks(tl, query.Options{Suppressions: parsedSuppressions(t, c.lines)})
+		r, err := leaks.Run(tl, query.Options{Suppressions: parsedSuppressions(t, c.lines)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +130,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	}
 	tp.exit(42, 20*second)
 	tl := tp.timeline()
-	r, err := Leaks(tl, query.Options{Suppressions: parsedSuppressions(t, "leak:^fill$\nleak:b.py")})
+	r, err := leaks.Run(tl, query.Options{Suppressions: parsedSuppressions(t, "leak:^fill$\nleak:b.py")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	if r.NoMatch != nil {
 		t.Errorf("%v", r.NoMatch)
 	}
-	golden(t, "suppressions.table", rendered(t, r, RenderOptions{Width: 110}))
+	golden(t, "suppressions.table", rendered(t, r, render.Options{Width: 110}))
 }
 
 // FuzzSuppressions: a file is read or refused with a line number, and what is read matches

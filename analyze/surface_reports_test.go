@@ -5,9 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -95,13 +100,13 @@ func surface(t *testing.T) *tape {
 
 func TestReportsOfTheWholeSurface(t *testing.T) {
 	tl := surface(t).timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "surface."+command+".table", rendered(t, r, RenderOptions{Width: 100}))
-		golden(t, "surface."+command+".json", rendered(t, r, RenderOptions{Format: "json"}))
+		golden(t, "surface."+command+".table", rendered(t, r, render.Options{Width: 100}))
+		golden(t, "surface."+command+".json", rendered(t, r, render.Options{Format: "json"}))
 		for name, want := range map[string]float64{"kernels_run": 396 + 400, "captured_launches": 4, "graph_launches": 100, "borrowed_opened": 2, "borrowed_open": 1,
 			"borrowed_bytes": float64(16 * mib), "graph_allocs": 1, "growing": 1} {
 			if got, _, known := r.Number(name); known && got != want || !known && command == "summary" {
@@ -112,16 +117,16 @@ func TestReportsOfTheWholeSurface(t *testing.T) {
 			t.Errorf("%s: out of memory in %v, though cuMemGetInfo tells what is free", command, oom)
 		}
 	}
-	d, _ := traced(t, tl, PerfettoOptions{})
+	d, _ := traced(t, tl, perfetto.Options{})
 	counters := make(map[string]int)
 	for track, values := range d.counters {
-		for _, name := range []string{deviceFree, "live memory (physical)", "live memory (registered)"} {
+		for _, name := range []string{perfetto.DeviceFree, "live memory (physical)", "live memory (registered)"} {
 			if strings.HasSuffix(track, name) {
 				counters[name] += len(values)
 			}
 		}
 	}
-	if counters[deviceFree] != 100 || counters["live memory (physical)"] != 100 || counters["live memory (registered)"] != 1 {
+	if counters[perfetto.DeviceFree] != 100 || counters["live memory (physical)"] != 100 || counters["live memory (registered)"] != 1 {
 		t.Errorf("counters %v", counters)
 	}
 }
@@ -129,14 +134,14 @@ func TestReportsOfTheWholeSurface(t *testing.T) {
 func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 	tl := training(t).timeline()
 	show := func(opt query.Options) string {
-		r, err := Leaks(tl, opt)
+		r, err := leaks.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r.Tables[0].Rows[4].Stack == nil {
 			t.Error("JSON lacks the stack of a churn row")
 		}
-		return string(rendered(t, r, RenderOptions{Width: 100}))
+		return string(rendered(t, r, render.Options{Width: 100}))
 	}
 	for name, text := range map[string]string{"by default": show(query.Options{}), "all stacks": show(query.Options{AllStacks: true}), "all frames": show(query.Options{AllFrames: true})} {
 		_, evidence, _ := strings.Cut(text, "\n\n")
@@ -177,7 +182,7 @@ func TestCutTextsStayDifferent(t *testing.T) {
 		for _, text := range c.texts {
 			rows = append(rows, []string{text})
 		}
-		cutCells(rows, []int{16})
+		render.CutCells(rows, []int{16})
 		var got []string
 		for _, row := range rows {
 			got = append(got, row[0])
@@ -199,11 +204,11 @@ func TestWrapped(t *testing.T) {
 		{"one two three", 3, ">one\n..two\n..three\n"},
 		{"", 8, ">\n"},
 	} {
-		if got := wrapped(c.text, ">", "..", c.width); got != c.want {
+		if got := render.Wrapped(c.text, ">", "..", c.width); got != c.want {
 			t.Errorf("%q at %d: %q, want %q", c.text, c.width, got, c.want)
 		}
 	}
-	if wrapped("日本語 日本語", "", "", 7) != "日本語 日本語\n" {
+	if render.Wrapped("日本語 日本語", "", "", 7) != "日本語 日本語\n" {
 		t.Error("width is counted in bytes")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/export/torchsnapshot"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -55,45 +56,45 @@ func TestPickle(t *testing.T) {
 	numbers := []int64{0, 1, 255, 256, 65535, 65536, math.MaxInt32, math.MaxInt32 + 1, math.MaxInt64, -1, math.MinInt32, math.MinInt32 - 1, math.MinInt64}
 	texts := []string{"", "x", strings.Repeat("long", 100), "größer", "broken \xff", "x"}
 	var b bytes.Buffer
-	p := newPickler(&b)
-	p.dict(func() {
-		p.str("numbers")
-		p.list(func(item func()) {
-			for range 3 * pickleBatch {
+	p := torchsnapshot.NewPickler(&b)
+	p.Dict(func() {
+		p.Str("numbers")
+		p.List(func(item func()) {
+			for range 3 * torchsnapshot.PickleBatch {
 				for _, n := range numbers {
 					item()
-					p.int(n)
+					p.Int(n)
 				}
 			}
 		})
-		p.str("texts")
-		p.list(func(item func()) {
+		p.Str("texts")
+		p.List(func(item func()) {
 			for _, s := range texts {
 				item()
-				p.str(s)
+				p.Str(s)
 			}
 		})
-		p.str("again")
-		p.list(func(item func()) {
+		p.Str("again")
+		p.List(func(item func()) {
 			item()
-			p.pair(1, -2)
-			n := p.memoize()
+			p.Pair(1, -2)
+			n := p.Memoize()
 			for range 300 { // numbers of more than a byte
 				item()
-				p.list(func(func()) {})
-				p.memoize()
+				p.List(func(func()) {})
+				p.Memoize()
 			}
 			item()
-			p.again(n)
+			p.Again(n)
 			item()
-			p.again(n + 300)
+			p.Again(n + 300)
 		})
-		p.str("float")
-		p.float(0.25)
-		p.boolItem("yes", true)
-		p.boolItem("no", false)
+		p.Str("float")
+		p.Float(0.25)
+		p.BoolItem("yes", true)
+		p.BoolItem("no", false)
 	})
-	if err := p.finish(); err != nil {
+	if err := p.Finish(); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -104,7 +105,7 @@ func TestPickle(t *testing.T) {
 		Yes, No bool
 	}
 	unpickle(t, b.Bytes(), &got)
-	if len(got.Numbers) != 3*pickleBatch*len(numbers) || !slices.Equal(got.Numbers[len(got.Numbers)-len(numbers):], numbers) {
+	if len(got.Numbers) != 3*torchsnapshot.PickleBatch*len(numbers) || !slices.Equal(got.Numbers[len(got.Numbers)-len(numbers):], numbers) {
 		t.Errorf("numbers: %v", got.Numbers[:len(numbers)])
 	}
 	texts[4] = "broken \ufffd"
@@ -117,9 +118,9 @@ func TestPickle(t *testing.T) {
 }
 
 func TestPickleTellsErrors(t *testing.T) {
-	p := newPickler(&failingWriter{})
-	p.str(strings.Repeat("x", 1<<20))
-	if err := p.finish(); !errors.Is(err, errDisk) {
+	p := torchsnapshot.NewPickler(&failingWriter{})
+	p.Str(strings.Repeat("x", 1<<20))
+	if err := p.Finish(); !errors.Is(err, errDisk) {
 		t.Error(err)
 	}
 }
@@ -159,9 +160,9 @@ type torchPickle struct {
 	External_annotations []any
 }
 
-func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt TorchSnapshotOptions) (*TorchSnapshot, []byte) {
+func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt torchsnapshot.Options) (*torchsnapshot.Snapshot, []byte) {
 	t.Helper()
-	s, err := NewTorchSnapshot(tl, opt)
+	s, err := torchsnapshot.New(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestSnapshotIsTheState(t *testing.T) {
 		tl := tp.timeline()
 		for _, w := range worlds {
 			sample := w.samples[len(w.samples)*3/4]
-			opt := TorchSnapshotOptions{At: query.AtTime, AtNs: epoch + sample.atNs, Filter: query.Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}
+			opt := torchsnapshot.Options{At: query.AtTime, AtNs: epoch + sample.atNs, Filter: query.Filter{Pids: []int32{w.pid}, Devices: []int32{w.device}}}
 			s, data := takeSnapshot(t, tl, opt)
 			if s.Totals != sample.totals || len(s.Missing) != 0 {
 				t.Fatalf("totals %+v, want %+v; missing %v", s.Totals, sample.totals, s.Missing)
@@ -305,7 +306,7 @@ func TestSnapshotOfARunningProgram(t *testing.T) {
 				continue
 			}
 			taken++
-			_, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtTime, AtNs: epoch + sample.atNs, Filter: query.Filter{Pids: []int32{w.pid}}})
+			_, data := takeSnapshot(t, tl, torchsnapshot.Options{At: query.AtTime, AtNs: epoch + sample.atNs, Filter: query.Filter{Pids: []int32{w.pid}}})
 			var got torchPickle
 			unpickle(t, data, &got)
 			compareOld(t, &got, &sample)
@@ -343,19 +344,19 @@ func compareOld(t *testing.T, got *torchPickle, want *torchSample) {
 func TestSnapshotOptions(t *testing.T) {
 	tp, worlds := torchTape(t, 7, 400, func(w *torchWorld) { w.patient = true })
 	tl := tp.timeline()
-	var several *ProcessesError
-	if _, err := NewTorchSnapshot(tl, TorchSnapshotOptions{}); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) || several.Filtered {
+	var several *torchsnapshot.ProcessesError
+	if _, err := torchsnapshot.New(tl, torchsnapshot.Options{}); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) || several.Filtered {
 		t.Errorf("two processes: %v", err)
 	}
-	if _, err := NewTorchSnapshot(tl, TorchSnapshotOptions{Filter: query.Filter{Pids: []int32{5}}}); !errors.As(err, &several) || !several.Filtered {
+	if _, err := torchsnapshot.New(tl, torchsnapshot.Options{Filter: query.Filter{Pids: []int32{5}}}); !errors.As(err, &several) || !several.Filtered {
 		t.Errorf("no process: %v", err)
 	}
-	if _, err := NewTorchSnapshot(newTape(t).timeline(), TorchSnapshotOptions{}); !errors.As(err, &several) || len(several.Pids) != 0 {
+	if _, err := torchsnapshot.New(newTape(t).timeline(), torchsnapshot.Options{}); !errors.As(err, &several) || len(several.Pids) != 0 {
 		t.Errorf("no allocator: %v", err)
 	}
 
 	w := worlds[2]
-	s, data := takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtPeak, Filter: query.Filter{Pids: []int32{w.pid}}, MaxTraceEntries: 10})
+	s, data := takeSnapshot(t, tl, torchsnapshot.Options{At: query.AtPeak, Filter: query.Filter{Pids: []int32{w.pid}}, MaxTraceEntries: 10})
 	var got torchPickle
 	unpickle(t, data, &got)
 	peak := slices.MaxFunc(w.samples, func(a, b torchSample) int { return int(a.totals.Allocated - b.totals.Allocated) })
@@ -365,7 +366,7 @@ func TestSnapshotOptions(t *testing.T) {
 	if last := got.Device_traces[0][9]; last.Time_us != s.AtNs/1000 || last.Action != "alloc" {
 		t.Errorf("the peak is after %+v", last)
 	}
-	_, data = takeSnapshot(t, tl, TorchSnapshotOptions{At: query.AtEnd, Filter: query.Filter{Pids: []int32{w.pid}, MinBytes: mib}})
+	_, data = takeSnapshot(t, tl, torchsnapshot.Options{At: query.AtEnd, Filter: query.Filter{Pids: []int32{w.pid}, MinBytes: mib}})
 	unpickle(t, data, &got)
 	for _, e := range got.Device_traces[0] {
 		if e.Size < mib && (e.Action == "alloc" || strings.HasPrefix(e.Action, "free")) {
@@ -385,7 +386,7 @@ func TestSnapshotReadByPyTorch(t *testing.T) {
 	}
 	tp, worlds := torchTape(t, 9, 400, func(w *torchWorld) { w.patient = true })
 	withStacks(tp)
-	s, data := takeSnapshot(t, tp.timeline(), TorchSnapshotOptions{At: query.AtPeak, Filter: query.Filter{Pids: []int32{42}}})
+	s, data := takeSnapshot(t, tp.timeline(), torchsnapshot.Options{At: query.AtPeak, Filter: query.Filter{Pids: []int32{42}}})
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -427,7 +428,7 @@ json.dump({"stats": viz.segsum(data), "trace": viz.trace(data), "active": of("se
 func TestSnapshotIsOfInstructionsThatTheViewerKnows(t *testing.T) {
 	tp, _ := torchTape(t, 10, 300, func(w *torchWorld) {})
 	withStacks(tp)
-	_, data := takeSnapshot(t, tp.timeline(), TorchSnapshotOptions{At: query.AtEnd, Filter: query.Filter{Pids: []int32{42}}})
+	_, data := takeSnapshot(t, tp.timeline(), torchsnapshot.Options{At: query.AtEnd, Filter: query.Filter{Pids: []int32{42}}})
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -444,27 +445,27 @@ func TestSnapshotIsOfInstructionsThatTheViewerKnows(t *testing.T) {
 func TestStretches(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var l stretches
+		var l torchsnapshot.Stretches
 		truth := make([]int64, 100) // stream by address, 0: none
 		for range 30 {
 			from := r.Int64N(90)
-			s := stretch{from: from, to: from + 1 + r.Int64N(10), stream: 1 + r.Int64N(2)}
+			s := torchsnapshot.Stretch{From: from, To: from + 1 + r.Int64N(10), Stream: 1 + r.Int64N(2)}
 			adding := r.IntN(3) > 0
 			if adding {
-				l.add(s)
+				l.Add(s)
 			} else {
-				l.remove(s.from, s.to)
+				l.Remove(s.From, s.To)
 			}
-			for a := s.from; a < s.to; a++ {
+			for a := s.From; a < s.To; a++ {
 				if !adding {
 					truth[a] = 0
 				} else if truth[a] == 0 {
-					truth[a] = s.stream
+					truth[a] = s.Stream
 				}
 			}
 			var bytes, want int64
 			for _, s := range l {
-				bytes += s.bytes()
+				bytes += s.Bytes()
 			}
 			for _, stream := range truth {
 				want += min(stream, 1)
@@ -473,11 +474,11 @@ func TestStretches(t *testing.T) {
 				t.Fatalf("%v is %d bytes, want %d", l, bytes, want)
 			}
 			for i, s := range l {
-				if s.from >= s.to || i > 0 && (l[i-1].to > s.from || l[i-1].to == s.from && l[i-1].stream == s.stream) {
+				if s.From >= s.To || i > 0 && (l[i-1].To > s.From || l[i-1].To == s.From && l[i-1].Stream == s.Stream) {
 					t.Fatalf("%v", l)
 				}
-				for a := s.from; a < s.to; a++ {
-					if truth[a] != s.stream {
+				for a := s.From; a < s.To; a++ {
+					if truth[a] != s.Stream {
 						t.Fatalf("%v, %v", l, truth)
 					}
 				}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -270,7 +272,7 @@ func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, w
 	t.Helper()
 	tl := p.tp.timeline()
 	tl.Rec.Damaged = p.gaps
-	r, err := Leaks(tl, query.Options{})
+	r, err := leakspkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +324,7 @@ func (p *madeUpProgram) lose(is func(*format.Row) bool) {
 	p.tp.rows = slices.DeleteFunc(p.tp.rows, func(r *format.Row) bool {
 		return (r.Kind == format.KindAlloc || r.Kind == format.KindFree) && is(r)
 	})
-	p.tp.add(format.Row{Kind: format.KindLost, Name: lostMemory, StartNs: epoch, Value: float64(before - len(p.tp.rows))})
+	p.tp.add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: epoch, Value: float64(before - len(p.tp.rows))})
 }
 
 func (p *madeUpProgram) loseSome() string {
