@@ -9,19 +9,19 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
-	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/export/torchsnapshot"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/api"
 	"github.com/gpurec/gpurec/analyze/report/copies"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
-	diffpkg "github.com/gpurec/gpurec/analyze/report/diff"
+	"github.com/gpurec/gpurec/analyze/report/diff"
 	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/gpu"
 	"github.com/gpurec/gpurec/analyze/report/group"
-	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -134,19 +134,19 @@ func Explain(out io.Writer, command string) (bool, error) {
 		section("no_errors", cudaerrors.QuietColumns...)
 		section("totals", cudaerrors.ErrorTotals...)
 	case "hang":
-		section("facts", hangpkg.HangFacts...)
-		section("processes", hangpkg.HangProcessColumns...)
-		section("threads", hangpkg.HangThreadColumns...)
-		section("launches", hangpkg.LastLaunchColumns...)
-		section("long_calls", hangpkg.LongCallColumns...)
-		section("polling", hangpkg.PollColumns...)
+		section("facts", hang.HangFacts...)
+		section("processes", hang.HangProcessColumns...)
+		section("threads", hang.HangThreadColumns...)
+		section("launches", hang.LastLaunchColumns...)
+		section("long_calls", hang.LongCallColumns...)
+		section("polling", hang.PollColumns...)
 		section("identities", processes.ProcessColumns...)
-		section("totals", hangpkg.HangTotals...)
+		section("totals", hang.HangTotals...)
 	case "diff":
-		section("facts", diffpkg.DiffFacts...)
-		section("setup", diffpkg.SetupColumns...)
-		section("names", diffpkg.DiffNames...)
-		section("totals", diffpkg.DiffTotals...)
+		section("facts", diff.DiffFacts...)
+		section("setup", diff.SetupColumns...)
+		section("names", diff.DiffNames...)
+		section("totals", diff.DiffTotals...)
 	case "memory":
 		section("facts", memory.MemoryFacts...)
 		section("levels", memory.LevelColumns...)
@@ -182,7 +182,7 @@ func Explain(out io.Writer, command string) (bool, error) {
 	case "report": // its other tables are those of the reports that they are named after
 		section("peak", html.PeakHolderColumns...)
 	case "pprof", "folded":
-		section("samples", pprofpkg.ProfileColumns()...)
+		section("samples", pprof.ProfileColumns()...)
 	case "perfetto":
 		section("tracks", perfetto.PerfettoColumns...)
 	default:

@@ -73,6 +73,8 @@ var mayImport = map[string][]string{
 
 	"analyze": {"analyze/report/...", "analyze/export/..."},
 
+	"analyze/analyzetest": {"format", "analyze/model/...", "analyze/query", "analyze/catalog", "analyze/units", "analyze/report", "analyze/render"},
+
 	"cmd/gpurec": {"format", "symbolize", "record", "analyze/...", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 }
 

@@ -10,8 +10,8 @@ import (
 // callsOverTime counts calls by time and by stack in one pass over all of them.
 type callsOverTime struct {
 	*calls.Counter
-	parts   Buckets
-	counts  [len(activityNames)][HTMLBuckets]int64
+	parts   buckets
+	counts  [len(activityNames)][htmlBuckets]int64
 	byStack map[int32]*stackTime
 	kinds   map[string]int64
 
@@ -42,7 +42,7 @@ func activityOf(kind string) int {
 
 func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 	u := &callsOverTime{Counter: calls.NewCounter(t, f), byStack: make(map[int32]*stackTime), kinds: make(map[string]int64)}
-	u.parts = Buckets{u.Window}
+	u.parts = buckets{u.Window}
 	return u
 }
 
@@ -76,8 +76,8 @@ func (u *callsOverTime) group(g *format.Group) {
 	var of *stackTime
 	last := int32(-1)
 	for i, start := range u.Start {
-		b := u.parts.Of(start)
-		if b < 0 || b == HTMLBuckets || !pass(i) || u.parent[i] != 0 {
+		b := u.parts.of(start)
+		if b < 0 || b == htmlBuckets || !pass(i) || u.parent[i] != 0 {
 			continue
 		}
 		kind := u.Kind.Index[i]

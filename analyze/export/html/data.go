@@ -133,7 +133,7 @@ const (
 // htmlStackFrames bounds the frames that are told of a stack.
 const htmlStackFrames = 40
 
-func (s *MomentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
+func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 	numbers := make(map[int32]int32) // group → its number in the page
 	number := func(group int32) int32 {
 		n, ok := numbers[group]
@@ -149,8 +149,8 @@ func (s *MomentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 		}
 		return n
 	}
-	for _, device := range slices.Sorted(maps.Keys(s.Devices)) {
-		series := s.Devices[device]
+	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
+		series := s.devices[device]
 		m := htmlMemory{Title: shortText("GPU " + s.t.SharedLabel(device)), Lines: []htmlLine{}, device: device}
 		if device == hostMemory {
 			m.Title = "host memory, pinned or registered"
@@ -163,8 +163,8 @@ func (s *MomentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 }
 
 // data fills in what the page tells of one device; false if it never had memory.
-func (s *MomentSeries) data(m *htmlMemory, t *timeline.Timeline, number func(group int32) int32) bool {
-	moments := s.List
+func (s *momentSeries) data(m *htmlMemory, t *timeline.Timeline, number func(group int32) int32) bool {
+	moments := s.list
 	shown := biggest(moments)
 	if len(shown) == 0 {
 		return false
@@ -177,43 +177,43 @@ func (s *MomentSeries) data(m *htmlMemory, t *timeline.Timeline, number func(gro
 	}
 	for k := range moments {
 		o := &moments[k]
-		m.T, m.Total = append(m.T, sinceStart(t, o.AtNs)), append(m.Total, o.Total)
-		if o.Total > m.Total[m.Peak] {
+		m.T, m.Total = append(m.T, sinceStart(t, o.atNs)), append(m.Total, o.total)
+		if o.total > m.Total[m.Peak] {
 			m.Peak = k
 		}
-		row, rest := make([]int64, 0, 3*mostHolders), o.Rest
-		for i, h := range o.Holders {
+		row, rest := make([]int64, 0, 3*mostHolders), o.rest
+		for i, h := range o.holders {
 			if n, ok := at[h.group]; ok {
-				m.Series[n][k] = h.Bytes
+				m.Series[n][k] = h.bytes
 			}
 			if i < mostHolders {
-				row = append(row, int64(number(h.group)), h.Bytes, h.blocks)
+				row = append(row, int64(number(h.group)), h.bytes, h.blocks)
 			} else {
-				rest.Bytes += h.Bytes
+				rest.bytes += h.bytes
 				rest.blocks += h.blocks
 			}
 		}
-		m.Held, m.Rest = append(m.Held, row), append(m.Rest, [2]int64{rest.Bytes, rest.blocks})
+		m.Held, m.Rest = append(m.Held, row), append(m.Rest, [2]int64{rest.bytes, rest.blocks})
 	}
 	return true
 }
 
 // biggest are the groups that ever held most.
-func biggest(moments []MemoryMoment) []int32 {
+func biggest(moments []memoryMoment) []int32 {
 	most := make(map[int32]int64)
 	for i := range moments {
-		for _, h := range moments[i].Holders {
-			most[h.group] = max(most[h.group], h.Bytes)
+		for _, h := range moments[i].holders {
+			most[h.group] = max(most[h.group], h.bytes)
 		}
 	}
 	groups := slices.SortedFunc(maps.Keys(most), func(a, b int32) int { return cmp.Or(cmp.Compare(most[b], most[a]), cmp.Compare(a, b)) })
 	return groups[:min(mostSeries, len(groups))]
 }
 
-func ofTimelineLine(t *timeline.Timeline, name string, points []Point, factor float64) htmlLine {
+func ofTimelineLine(t *timeline.Timeline, name string, points []point, factor float64) htmlLine {
 	l := htmlLine{Name: name, T: []secs{}, V: []num{}}
 	for _, p := range points {
-		l.T, l.V = append(l.T, sinceStart(t, p.AtNs)), append(l.V, num(p.Value*factor))
+		l.T, l.V = append(l.T, sinceStart(t, p.atNs)), append(l.V, num(p.value*factor))
 	}
 	return l
 }
@@ -221,12 +221,12 @@ func ofTimelineLine(t *timeline.Timeline, name string, points []Point, factor fl
 // activityData are calls a second.
 func (u *callsOverTime) data() *htmlActivity {
 	a := new(htmlActivity)
-	width := float64(u.Window.DurNs()) / HTMLBuckets / 1e9
+	width := float64(u.Window.DurNs()) / htmlBuckets / 1e9
 	if width == 0 || len(u.byStack) == 0 {
 		return nil
 	}
-	for i := range HTMLBuckets {
-		a.T = append(a.T, sinceStart(u.T, u.parts.Start(i)))
+	for i := range htmlBuckets {
+		a.T = append(a.T, sinceStart(u.T, u.parts.start(i)))
 	}
 	for k, name := range activityNames {
 		l := htmlLine{Name: name, T: []secs{}}
@@ -276,12 +276,12 @@ func gpuData(t *timeline.Timeline, f *query.Filter) (list []htmlGPU) {
 				if s == nil || len(s.Values) < 2 {
 					continue
 				}
-				curve := NewCurve(w)
+				curve := newCurve(w)
 				for i, at := range s.AtNs {
-					curve.Add(at, s.Values[i])
+					curve.add(at, s.Values[i])
 				}
 				chart.Unit = unit.Name
-				chart.Lines = append(chart.Lines, ofTimelineLine(t, metric.title, curve.Finish(), unit.Factor))
+				chart.Lines = append(chart.Lines, ofTimelineLine(t, metric.title, curve.finish(), unit.Factor))
 			}
 			if len(chart.Lines) > 0 {
 				g.Charts = append(g.Charts, chart)
@@ -297,8 +297,8 @@ func gpuData(t *timeline.Timeline, f *query.Filter) (list []htmlGPU) {
 // mostMarks bounds the events that charts show.
 const mostMarks = 400
 
-// marks are the Xids, lost calls and failures in a window.
-func marks(t *timeline.Timeline, w query.Window, failed *[HTMLBuckets]failures) (list []htmlMark) {
+// ofTimelineMarks are the Xids, lost calls and failures in a window.
+func ofTimelineMarks(t *timeline.Timeline, w query.Window, failed *[htmlBuckets]failures) (list []htmlMark) {
 	add := func(ns int64, format string, args ...any) {
 		if ns >= w.FromNs && ns <= w.ToNs {
 			list = append(list, htmlMark{sinceStart(t, ns), fmt.Sprintf(format, args...)})

@@ -55,9 +55,9 @@ type flameScan struct {
 	filter *query.Filter
 	window query.Window
 
-	now, ever []Held // by origin
+	now, ever []held // by origin
 	total     int64
-	peak      Extreme
+	peak      extreme
 }
 
 func newFlameScan(t *timeline.Timeline, f *query.Filter) *flameScan {
@@ -73,15 +73,15 @@ func (s *flameScan) consume(_ *timeline.Program, c *ledger.Change) {
 	s.now, s.ever = units.Grow(s.now, id), units.Grow(s.ever, id)
 	s.peak.touch(id)
 	if c.Kind != ledger.Allocated {
-		s.now[id].Bytes -= c.Block.Bytes
+		s.now[id].bytes -= c.Block.Bytes
 		s.now[id].blocks--
 		s.total -= c.Block.Bytes
 	} else {
-		s.now[id].Bytes += c.Block.Bytes
+		s.now[id].bytes += c.Block.Bytes
 		s.now[id].blocks++
 		s.total += c.Block.Bytes
 		if c.AtNs >= s.window.FromNs {
-			s.ever[id].Bytes += c.Block.Bytes
+			s.ever[id].bytes += c.Block.Bytes
 			s.ever[id].blocks++
 		}
 	}
@@ -252,9 +252,9 @@ func (b *flameBuilder) json(n *flameNode, least float64) flameJSON {
 func flame(t *timeline.Timeline, memory *flameScan, calls *callsOverTime, rules *query.FrameRules, texts *texts) (flameJSON, float64) {
 	b := &flameBuilder{t: t, rules: rules, texts: texts, root: &flameNode{name: texts.id("everything"), kind: flameOther}, paths: make(map[int32][]*flameNode), drawn: make(map[int32]drawnFrame)}
 	for id := range memory.ever {
-		v := flameValues{atEnd: memory.now[id].Bytes, allocatedBytes: memory.ever[id].Bytes, allocations: memory.ever[id].blocks}
+		v := flameValues{atEnd: memory.now[id].bytes, allocatedBytes: memory.ever[id].bytes, allocations: memory.ever[id].blocks}
 		if id < len(memory.peak.held) {
-			v[atPeak] = memory.peak.held[id].Bytes
+			v[atPeak] = memory.peak.held[id].bytes
 		}
 		b.add(t.Origins.List[id].Stack, &v)
 	}

@@ -35,7 +35,7 @@ const htmlPlaces = 3
 func (b *htmlBuilder) verdicts() (list []htmlHit) {
 	for i := range b.hits {
 		h := &b.hits[i]
-		v := htmlHit{Level: gpu.VerdictLevels[h.Severity], Rule: h.Rule.Id, Text: Brief(h.What), Advice: Brief(h.Advice), Section: Section(h.Rule),
+		v := htmlHit{Level: gpu.VerdictLevels[h.Severity], Rule: h.Rule.Id, Text: Brief(h.What), Advice: Brief(h.Advice), Section: ofRuleSection(h.Rule),
 			More: "gpurec analyze " + h.Rule.Report + " " + rules.ShellWord(units.OneLine(b.opt.Name))}
 		v.SectionTitle = sectionTitle(v.Section)
 		text := report.ConfidenceText(h.Level, h.Reasons)
@@ -90,13 +90,13 @@ func ofPlaceText(p *rules.Place, t *timeline.Timeline) string {
 	return p.Where + ": " + text
 }
 
-// Section is the part of the page that shows more of what a rule is about.
-func Section(r *rules.Rule) string {
+// ofRuleSection is the part of the page that shows more of what a rule is about.
+func ofRuleSection(r *rules.Rule) string {
 	command, _, _ := strings.Cut(r.Report, " ")
-	for i := range HTMLSections {
-		for _, of := range HTMLSections[i].reports {
+	for i := range htmlSections {
+		for _, of := range htmlSections[i].reports {
 			if of.command == command {
-				return HTMLSections[i].Id
+				return htmlSections[i].id
 			}
 		}
 	}

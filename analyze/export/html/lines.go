@@ -23,14 +23,14 @@ type memoryLines struct {
 }
 
 type driverLine struct {
-	*Curve
+	*curve
 	bytes int64
 }
 
 // torchLine sums up the allocators of a device. What one had before the recording is known at its
 // end only: then all points until then are raised by it.
 type torchLine struct {
-	reserved, allocated *Curve
+	reserved, allocated *curve
 	parts               []torchPart
 	sum                 caching.Totals
 	lastNs              int64
@@ -54,12 +54,12 @@ func (l *memoryLines) driver(c *ledger.Change) {
 	device := o.Device
 	line := l.drivers[device]
 	if line == nil {
-		line = &driverLine{Curve: NewCurve(l.window)}
-		line.Add(l.window.FromNs, 0)
+		line = &driverLine{curve: newCurve(l.window)}
+		line.add(l.window.FromNs, 0)
 		l.drivers[device] = line
 	}
 	line.bytes += ledger.Signed(c)
-	line.Add(c.AtNs, float64(line.bytes))
+	line.add(c.AtNs, float64(line.bytes))
 }
 
 // allocator is told of a change before it is made: the books are those since the change before.
@@ -69,7 +69,7 @@ func (l *memoryLines) allocator(a *caching.Allocator, c *caching.Change) {
 	}
 	line := l.torch[a.Device]
 	if line == nil {
-		line = &torchLine{reserved: NewCurve(l.window), allocated: NewCurve(l.window), lastNs: l.window.FromNs}
+		line = &torchLine{reserved: newCurve(l.window), allocated: newCurve(l.window), lastNs: l.window.FromNs}
 		l.torch[a.Device] = line
 	}
 	i := slices.IndexFunc(line.parts, func(p torchPart) bool { return p.a == a })
@@ -100,8 +100,8 @@ func (l *torchLine) update() {
 		l.sum.Allocated += p.a.Seen.Allocated - p.seen.Allocated
 		p.seen = p.a.Seen
 	}
-	l.reserved.Add(l.lastNs, float64(l.sum.Reserved))
-	l.allocated.Add(l.lastNs, float64(l.sum.Allocated))
+	l.reserved.add(l.lastNs, float64(l.sum.Reserved))
+	l.allocated.add(l.lastNs, float64(l.sum.Allocated))
 }
 
 func (l *memoryLines) finish() {
@@ -122,10 +122,10 @@ func (l *memoryLines) data(d *htmlData) {
 			continue
 		}
 		if line := l.torch[m.device]; line != nil {
-			m.Lines = append(m.Lines, ofTimelineLine(t, "PyTorch reserved", line.reserved.Finish(), 1), ofTimelineLine(t, "PyTorch allocated", line.allocated.Finish(), 1))
+			m.Lines = append(m.Lines, ofTimelineLine(t, "PyTorch reserved", line.reserved.finish(), 1), ofTimelineLine(t, "PyTorch allocated", line.allocated.finish(), 1))
 		}
 		if line := l.drivers[m.device]; line != nil {
-			m.Lines = append(m.Lines, ofTimelineLine(t, "from the driver, by calls", line.Finish(), 1))
+			m.Lines = append(m.Lines, ofTimelineLine(t, "from the driver, by calls", line.finish(), 1))
 		}
 		m.Lines = append(m.Lines, l.nvml(m.device)...)
 	}
@@ -145,16 +145,16 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 	}
 	for index := range gpus {
 		if c := l.ofProcesses(index); c != nil {
-			lines = append(lines, ofTimelineLine(l.t, "the processes, by NVML", c.Finish(), 1))
+			lines = append(lines, ofTimelineLine(l.t, "the processes, by NVML", c.finish(), 1))
 		}
 		if id, ok := f.Metrics.Ids[catalog.MetricMemoryUsed]; ok {
-			c := NewCurve(l.window)
+			c := newCurve(l.window)
 			for _, s := range f.Samples {
 				if s.Metric == id && s.Device == index && s.AtNs >= l.window.FromNs && s.AtNs <= l.window.ToNs {
-					c.Add(s.AtNs, s.Value)
+					c.add(s.AtNs, s.Value)
 				}
 			}
-			if points := c.Finish(); len(points) > 0 {
+			if points := c.finish(); len(points) > 0 {
 				lines = append(lines, ofTimelineLine(l.t, fmt.Sprintf("all of GPU %d, by NVML", index), points, 1))
 			}
 		}
@@ -163,13 +163,13 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 }
 
 // ofProcesses sums up what NVML counts for the recorded processes on a GPU.
-func (l *memoryLines) ofProcesses(gpu int32) *Curve {
+func (l *memoryLines) ofProcesses(gpu int32) *curve {
 	f := &l.t.Facts
 	id, ok := f.Metrics.Ids[catalog.MetricOfProcess]
 	if !ok {
 		return nil
 	}
-	var c *Curve
+	var c *curve
 	last, sum := make(map[int32]float64), 0.0
 	for _, s := range f.ProcessSamples {
 		if _, recorded := f.Processes[s.Pid]; s.Metric != id || s.Device != gpu || !recorded || s.AtNs > l.window.ToNs || !(s.Value >= 0) {
@@ -181,9 +181,9 @@ func (l *memoryLines) ofProcesses(gpu int32) *Curve {
 			continue
 		}
 		if c == nil {
-			c = NewCurve(l.window)
+			c = newCurve(l.window)
 		}
-		c.Add(s.AtNs, sum)
+		c.add(s.AtNs, sum)
 	}
 	return c
 }

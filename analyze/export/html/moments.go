@@ -13,44 +13,44 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// A page cannot hold what was live after each of millions of calls. MomentScan keeps, of each
-// of HTMLBuckets equal parts of the window, two moments exactly: that at which most was live
+// A page cannot hold what was live after each of millions of calls. momentScan keeps, of each
+// of htmlBuckets equal parts of the window, two moments exactly: that at which most was live
 // and that at which least was. So a curve through them touches every peak and every valley,
 // and who held memory at a peak is told as it was, not as an average.
 
-// HTMLBuckets is in how many parts the window is divided; a curve has at most twice as many points.
-const HTMLBuckets = 200
+// htmlBuckets is in how many parts the window is divided; a curve has at most twice as many points.
+const htmlBuckets = 200
 
 // keptHolders is how many holders of memory are kept of a moment; the rest is one sum.
 const keptHolders = 1000
 
-// Held is what one group of allocations holds.
-type Held struct{ Bytes, blocks int64 }
+// held is what one group of allocations holds.
+type held struct{ bytes, blocks int64 }
 
-// HeldBy is a group that holds memory at a moment.
-type HeldBy struct {
+// heldBy is a group that holds memory at a moment.
+type heldBy struct {
 	group int32
-	Held
+	held
 }
 
-// MemoryMoment is who held how much memory at a time.
-type MemoryMoment struct {
-	AtNs    int64
-	Total   int64
-	Holders []HeldBy // the largest first
-	Rest    Held     // of those that were not kept
+// memoryMoment is who held how much memory at a time.
+type memoryMoment struct {
+	atNs    int64
+	total   int64
+	holders []heldBy // the largest first
+	rest    held     // of those that were not kept
 }
 
-// Extreme is what groups held when most, or least, was live. To follow the highest of a rising
+// extreme is what groups held when most, or least, was live. To follow the highest of a rising
 // total without copying all groups at each step it notes which ones changed since.
-type Extreme struct {
+type extreme struct {
 	atNs, total int64
-	held        []Held
+	held        []held
 	changed     []int32
 	isChanged   []bool
 }
 
-func (e *Extreme) touch(group int32) {
+func (e *extreme) touch(group int32) {
 	for int(group) >= len(e.isChanged) {
 		e.isChanged = append(e.isChanged, false)
 	}
@@ -61,10 +61,10 @@ func (e *Extreme) touch(group int32) {
 }
 
 // take makes now the extreme.
-func (e *Extreme) take(atNs, total int64, now []Held) {
+func (e *extreme) take(atNs, total int64, now []held) {
 	e.atNs, e.total = atNs, total
 	for len(e.held) < len(now) {
-		e.held = append(e.held, Held{})
+		e.held = append(e.held, held{})
 	}
 	for _, g := range e.changed {
 		e.held[g], e.isChanged[g] = now[g], false
@@ -72,72 +72,72 @@ func (e *Extreme) take(atNs, total int64, now []Held) {
 	e.changed = e.changed[:0]
 }
 
-// Moment copies the extreme.
-func (e *Extreme) Moment() MemoryMoment {
-	m := MemoryMoment{AtNs: e.atNs, Total: e.total}
+// moment copies the extreme.
+func (e *extreme) moment() memoryMoment {
+	m := memoryMoment{atNs: e.atNs, total: e.total}
 	for g, h := range e.held {
-		if h.Bytes != 0 || h.blocks != 0 {
-			m.Holders = append(m.Holders, HeldBy{int32(g), h})
+		if h.bytes != 0 || h.blocks != 0 {
+			m.holders = append(m.holders, heldBy{int32(g), h})
 		}
 	}
-	slices.SortFunc(m.Holders, func(a, b HeldBy) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.group, b.group)) })
-	if len(m.Holders) > keptHolders {
-		for _, h := range m.Holders[keptHolders:] {
-			m.Rest.Bytes += h.Bytes
-			m.Rest.blocks += h.blocks
+	slices.SortFunc(m.holders, func(a, b heldBy) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.group, b.group)) })
+	if len(m.holders) > keptHolders {
+		for _, h := range m.holders[keptHolders:] {
+			m.rest.bytes += h.bytes
+			m.rest.blocks += h.blocks
 		}
-		m.Holders = slices.Clone(m.Holders[:keptHolders])
+		m.holders = slices.Clone(m.holders[:keptHolders])
 	}
 	return m
 }
 
-// Buckets divides a window.
-type Buckets struct{ window query.Window }
+// buckets divides a window.
+type buckets struct{ window query.Window }
 
-// Of returns the part that a moment is in, -1 before the window and HTMLBuckets after it.
-func (b Buckets) Of(ns int64) int {
+// of returns the part that a moment is in, -1 before the window and htmlBuckets after it.
+func (b buckets) of(ns int64) int {
 	switch d := b.window.DurNs(); {
 	case ns < b.window.FromNs:
 		return -1
 	case ns > b.window.ToNs:
-		return HTMLBuckets
-	case d < HTMLBuckets:
+		return htmlBuckets
+	case d < htmlBuckets:
 		return 0
 	default:
-		hi, lo := bits.Mul64(uint64(ns-b.window.FromNs), HTMLBuckets)
+		hi, lo := bits.Mul64(uint64(ns-b.window.FromNs), htmlBuckets)
 		n, _ := bits.Div64(hi, lo, uint64(d))
-		return min(HTMLBuckets-1, int(n))
+		return min(htmlBuckets-1, int(n))
 	}
 }
 
-// Start returns the first moment of a part.
-func (b Buckets) Start(i int) int64 {
-	whole, rest := b.window.DurNs()/HTMLBuckets, b.window.DurNs()%HTMLBuckets
-	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+HTMLBuckets-1)/HTMLBuckets
+// start returns the first moment of a part.
+func (b buckets) start(i int) int64 {
+	whole, rest := b.window.DurNs()/htmlBuckets, b.window.DurNs()%htmlBuckets
+	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+htmlBuckets-1)/htmlBuckets
 }
 
-// MomentSeries follows the memory of one device, or of the host.
-type MomentSeries struct {
-	Buckets
-	now      []Held // by group
+// momentSeries follows the memory of one device, or of the host.
+type momentSeries struct {
+	buckets
+	now      []held // by group
 	total    int64
 	bucket   int // that is being filled
 	moves    bool
 	settled  bool // the last moment is what is live now
-	most     Extreme
-	least    Extreme
-	Peak     Extreme
+	most     extreme
+	least    extreme
+	peak     extreme
 	hasPeak  bool
-	List     []MemoryMoment
+	list     []memoryMoment
 	finished bool
 }
 
-func newMomentSeries(w query.Window) *MomentSeries {
-	return &MomentSeries{Buckets: Buckets{w}, bucket: -1, settled: true}
+func newMomentSeries(w query.Window) *momentSeries {
+	return &momentSeries{buckets: buckets{w}, bucket: -1, settled: true}
 }
 
 // move changes what a group holds.
-func (s *MomentSeries) move(atNs int64, group int32, bytes, blocks int64) {
+func (s *momentSeries) move(atNs int64, group int32, bytes, blocks int64) {
 	if s.finished {
 		return
 	}
@@ -145,14 +145,14 @@ func (s *MomentSeries) move(atNs int64, group int32, bytes, blocks int64) {
 		s.finish()
 		return
 	}
-	s.advance(s.Of(atNs))
+	s.advance(s.of(atNs))
 	for int(group) >= len(s.now) {
-		s.now = append(s.now, Held{})
+		s.now = append(s.now, held{})
 	}
-	s.now[group].Bytes += bytes
+	s.now[group].bytes += bytes
 	s.now[group].blocks += blocks
 	s.total += bytes
-	for _, e := range []*Extreme{&s.most, &s.least, &s.Peak} {
+	for _, e := range []*extreme{&s.most, &s.least, &s.peak} {
 		e.touch(group)
 	}
 	if s.bucket < 0 {
@@ -165,13 +165,13 @@ func (s *MomentSeries) move(atNs int64, group int32, bytes, blocks int64) {
 	if s.total < s.least.total {
 		s.least.take(atNs, s.total, s.now)
 	}
-	if s.total > s.Peak.total {
-		s.Peak.take(atNs, s.total, s.now)
+	if s.total > s.peak.total {
+		s.peak.take(atNs, s.total, s.now)
 	}
 }
 
 // advance closes parts of the window that have passed.
-func (s *MomentSeries) advance(bucket int) {
+func (s *momentSeries) advance(bucket int) {
 	for s.bucket < bucket {
 		if s.bucket >= 0 {
 			s.close()
@@ -184,22 +184,22 @@ func (s *MomentSeries) advance(bucket int) {
 	}
 }
 
-func (s *MomentSeries) open() {
-	at := s.Start(s.bucket)
+func (s *momentSeries) open() {
+	at := s.start(s.bucket)
 	s.moves = false
 	s.most.take(at, s.total, s.now)
 	s.least.take(at, s.total, s.now)
 	if !s.hasPeak {
 		s.hasPeak = true
-		s.Peak.take(at, s.total, s.now)
+		s.peak.take(at, s.total, s.now)
 	}
 }
 
 // close keeps the moments of a part: where nothing moved one, if the curve does not go on as it was.
-func (s *MomentSeries) close() {
+func (s *momentSeries) close() {
 	if !s.moves {
-		if !s.settled || len(s.List) == 0 {
-			s.List = append(s.List, s.most.Moment())
+		if !s.settled || len(s.list) == 0 {
+			s.list = append(s.list, s.most.moment())
 		}
 		s.settled = true
 		return
@@ -208,39 +208,39 @@ func (s *MomentSeries) close() {
 	if second.atNs < first.atNs {
 		first, second = second, first
 	}
-	s.List = append(s.List, first.Moment())
+	s.list = append(s.list, first.moment())
 	if second.atNs != first.atNs {
-		s.List = append(s.List, second.Moment())
+		s.list = append(s.list, second.moment())
 	}
 	s.settled = false
 }
 
 // finish closes the window; the last moment is its end.
-func (s *MomentSeries) finish() {
+func (s *momentSeries) finish() {
 	if s.finished {
 		return
 	}
-	s.advance(HTMLBuckets - 1)
+	s.advance(htmlBuckets - 1)
 	s.close()
 	s.finished = true
 	s.most.take(s.window.ToNs, s.total, s.now)
-	s.List = append(s.List, s.most.Moment())
+	s.list = append(s.list, s.most.moment())
 }
 
-// hostMemory is the number under which MomentScan keeps the memory of the host.
+// hostMemory is the number under which momentScan keeps the memory of the host.
 const hostMemory = math.MinInt32
 
-// MomentScan follows memory as programs see it: tensors, and of the driver's memory what is
+// momentScan follows memory as programs see it: tensors, and of the driver's memory what is
 // no allocator's segment. It takes off what a process held when it ends: it shows what the
 // machine had.
-type MomentScan struct {
+type momentScan struct {
 	t        *timeline.Timeline
 	filter   *query.Filter
 	window   query.Window
 	groups   origin.Names // by place and kind
 	byOrigin []int32
 	about    []momentGroup
-	Devices  map[int32]*MomentSeries
+	devices  map[int32]*momentSeries
 }
 
 // momentGroup is what allocations of a group have in common.
@@ -249,11 +249,11 @@ type momentGroup struct {
 	stack        int32 // of the first one
 }
 
-func NewMomentScan(t *timeline.Timeline, f *query.Filter) *MomentScan {
-	return &MomentScan{t: t, filter: f, window: f.Window(t.Recording()), Devices: make(map[int32]*MomentSeries)}
+func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
+	return &momentScan{t: t, filter: f, window: f.Window(t.Recording()), devices: make(map[int32]*momentSeries)}
 }
 
-func (s *MomentScan) Consume(_ *timeline.Program, c *ledger.Change) {
+func (s *momentScan) consume(_ *timeline.Program, c *ledger.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
 	if c.Kind == ledger.AllocFailed || c.Block.Bytes < s.filter.MinBytes || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
@@ -263,10 +263,10 @@ func (s *MomentScan) Consume(_ *timeline.Program, c *ledger.Change) {
 	if s.t.OnHost(id) {
 		device = hostMemory
 	}
-	series := s.Devices[device]
+	series := s.devices[device]
 	if series == nil {
 		series = newMomentSeries(s.window)
-		s.Devices[device] = series
+		s.devices[device] = series
 	}
 	if c.Kind == ledger.Allocated {
 		series.move(c.AtNs, group, c.Block.Bytes, 1)
@@ -275,7 +275,7 @@ func (s *MomentScan) Consume(_ *timeline.Program, c *ledger.Change) {
 	}
 }
 
-func (s *MomentScan) group(id int32) int32 {
+func (s *momentScan) group(id int32) int32 {
 	s.byOrigin = units.Grow(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
 		site, memory := s.t.SiteLabel(id), s.t.Origins.Memory(id)
@@ -288,77 +288,77 @@ func (s *MomentScan) group(id int32) int32 {
 	return s.byOrigin[id] - 1
 }
 
-func (s *MomentScan) Finish() {
-	for _, series := range s.Devices {
+func (s *momentScan) finish() {
+	for _, series := range s.devices {
 		series.finish()
 	}
 }
 
-// Curve is a value over time, of each part of the window the lowest and the highest.
-type Curve struct {
-	Buckets
+// curve is a value over time, of each part of the window the lowest and the highest.
+type curve struct {
+	buckets
 	bucket int
-	lo, hi Point
+	lo, hi point
 	now    float64
-	points []Point
+	points []point
 }
 
-type Point struct {
-	AtNs  int64
-	Value float64
+type point struct {
+	atNs  int64
+	value float64
 }
 
-func NewCurve(w query.Window) *Curve { return &Curve{Buckets: Buckets{w}, bucket: -1} }
+func newCurve(w query.Window) *curve { return &curve{buckets: buckets{w}, bucket: -1} }
 
-// Add notes the value from a moment on; moments must not go back.
-func (c *Curve) Add(atNs int64, v float64) {
-	b := c.Of(max(atNs, c.window.FromNs))
-	if b >= HTMLBuckets {
+// add notes the value from a moment on; moments must not go back.
+func (c *curve) add(atNs int64, v float64) {
+	b := c.of(max(atNs, c.window.FromNs))
+	if b >= htmlBuckets {
 		return
 	}
-	p := Point{max(atNs, c.window.FromNs), v}
+	p := point{max(atNs, c.window.FromNs), v}
 	if b != c.bucket {
 		c.flush()
 		c.bucket, c.lo, c.hi = b, p, p
 	}
-	if v < c.lo.Value {
+	if v < c.lo.value {
 		c.lo = p
 	}
-	if v > c.hi.Value {
+	if v > c.hi.value {
 		c.hi = p
 	}
 	c.now = v
 }
 
-func (c *Curve) flush() {
+func (c *curve) flush() {
 	if c.bucket < 0 {
 		return
 	}
 	first, second := c.lo, c.hi
-	if second.AtNs < first.AtNs {
+	if second.atNs < first.atNs {
 		first, second = second, first
 	}
 	c.points = append(c.points, first)
-	if second.AtNs != first.AtNs {
+	if second.atNs != first.atNs {
 		c.points = append(c.points, second)
 	}
-	if c.now != second.Value { // what it goes on with
-		c.points = append(c.points, Point{c.Start(c.bucket + 1), c.now})
+	if c.now != second.value { // what it goes on with
+		c.points = append(c.points, point{c.start(c.bucket + 1), c.now})
 	}
 }
 
 // raise adds to all values so far.
-func (c *Curve) raise(by float64) {
+func (c *curve) raise(by float64) {
 	for i := range c.points {
-		c.points[i].Value += by
+		c.points[i].value += by
 	}
-	c.lo.Value += by
-	c.hi.Value += by
+	c.lo.value += by
+	c.hi.value += by
 	c.now += by
 }
 
-// Finish returns the curve.
-func (c *Curve) Finish() []Point {
+// finish returns the curve.
+func (c *curve) finish() []point {
 	c.flush()
 	c.bucket = -1
 	return c.points

@@ -35,10 +35,10 @@ import (
 // them, and draw charts from one block of JSON.
 
 //go:embed web
-var Web embed.FS
+var web embed.FS
 
-// HTMLScripts are run in this order.
-var HTMLScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/charts.js", "web/tables.js", "web/flame.js", "web/report.js"}
+// htmlScripts are run in this order.
+var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/charts.js", "web/tables.js", "web/flame.js", "web/report.js"}
 
 // htmlLicences are those of lib; they go where the libraries go.
 var htmlLicences = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/lib/d3-flame-graph.LICENSE"}
@@ -109,7 +109,7 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := template.ParseFS(Web, "web/report.html")
+	text, err := template.ParseFS(web, "web/report.html")
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
@@ -134,12 +134,12 @@ type htmlBuilder struct {
 	maps    []frag.AddressMap
 	frees   int64
 
-	memory   *MomentScan
+	memory   *momentScan
 	holders  *memory.HolderScan
 	flame    *flameScan
 	lines    *memoryLines
 	calls    *callsOverTime
-	failures [HTMLBuckets]failures
+	failures [htmlBuckets]failures
 	failed   bool
 
 	// What the replay was for beside that.
@@ -155,7 +155,7 @@ func (b *htmlBuilder) read() error {
 	if err := timeline.Both(b.replay, b.calls.scan); err != nil {
 		return err
 	}
-	for _, s := range HTMLSections {
+	for _, s := range htmlSections {
 		for _, r := range s.reports {
 			if r.make == nil || r.skip != nil && r.skip(b) || len(qualitypkg.Missing(b.t, qualitypkg.ClassesOfReport[r.command])) > 0 {
 				continue
@@ -180,7 +180,7 @@ func (b *htmlBuilder) replay() error {
 		return err
 	}
 	allocators := allocator.NewAllocatorUse(t, &opt.Filter, s.Window)
-	b.memory, b.flame, b.lines = NewMomentScan(t, &opt.Filter), newFlameScan(t, &opt.Filter), newMemoryLines(t, &opt.Filter)
+	b.memory, b.flame, b.lines = newMomentScan(t, &opt.Filter), newFlameScan(t, &opt.Filter), newMemoryLines(t, &opt.Filter)
 	b.holders = memory.NewHolderScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
 	b.books, b.failing = allocator.NewBooksScan(t, &allocator.Options{Options: *opt}), s.Failing
 	if !b.nothingFragments() {
@@ -190,7 +190,7 @@ func (b *htmlBuilder) replay() error {
 		}
 	}
 	s.Consumer = func(p *timeline.Program, c *ledger.Change) {
-		b.memory.Consume(p, c)
+		b.memory.consume(p, c)
 		b.flame.consume(p, c)
 		if c.Kind == ledger.AllocFailed {
 			b.fail(c.AtNs)
@@ -221,7 +221,7 @@ func (b *htmlBuilder) replay() error {
 	b.frees = p.Counts().Frees
 	b.program = p
 	p.Allocators.All(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
-	b.memory.Finish()
+	b.memory.finish()
 	b.lines.finish()
 	if b.hits, err = s.Check(rules.Checkable(b.t, rules.All())); err != nil {
 		return err
@@ -234,8 +234,8 @@ func (b *htmlBuilder) replay() error {
 type failures struct{ count, firstNs int64 }
 
 func (b *htmlBuilder) fail(atNs int64) {
-	part := (Buckets{b.memory.window}).Of(atNs)
-	if part < 0 || part == HTMLBuckets {
+	part := (buckets{b.memory.window}).of(atNs)
+	if part < 0 || part == htmlBuckets {
 		return
 	}
 	b.failed = true
@@ -263,18 +263,18 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 	}
 	p.Data = template.JS(data) // JSON as encoding/json writes it: no character of it ends a script
 	for _, name := range htmlStyles {
-		p.Styles = append(p.Styles, template.CSS(Asset(name)))
+		p.Styles = append(p.Styles, template.CSS(asset(name)))
 	}
 	sources := []string{"default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'", "form-action 'none'"}
 	hashes := []string{"script-src"}
-	for _, name := range HTMLScripts {
-		text := Asset(name)
+	for _, name := range htmlScripts {
+		text := asset(name)
 		p.Scripts = append(p.Scripts, template.JS(text))
 		sum := sha256.Sum256([]byte(text))
 		hashes = append(hashes, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
 	}
 	for _, name := range htmlLicences {
-		p.Licences = append(p.Licences, Asset(name))
+		p.Licences = append(p.Licences, asset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
 	p.Verdicts, p.Findings, p.Rules = b.verdicts(), b.findings(), len(rules.Checkable(b.t, rules.All()))
@@ -282,9 +282,9 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 	return p, nil
 }
 
-// Asset is an embedded file.
-func Asset(name string) string {
-	text, err := Web.ReadFile(name)
+// asset is an embedded file.
+func asset(name string) string {
+	text, err := web.ReadFile(name)
 	if err != nil {
 		panic("embedded file " + name + " is missing") // the binary was built without it: a mistake in this package
 	}
@@ -302,7 +302,7 @@ func (b *htmlBuilder) data() ([]byte, error) {
 	if len(root.Children) > 0 {
 		d.Flame = &htmlFlame{flameMetrics, root}
 	}
-	d.Marks = marks(t, w, &b.failures)
+	d.Marks = ofTimelineMarks(t, w, &b.failures)
 	d.Texts = all.List
 	return d.script()
 }

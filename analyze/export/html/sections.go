@@ -45,10 +45,10 @@ type htmlPart struct {
 	Unscripted bool
 }
 
-// SectionOf describes a section: of which reports it is made, which of their tables it shows,
+// sectionOf describes a section: of which reports it is made, which of their tables it shows,
 // and what it says where there is nothing to show.
-type SectionOf struct {
-	Id, title, about, chart string
+type sectionOf struct {
+	id, title, about, chart string
 	reports                 []reportOf
 	empty                   string
 	// nothing, if set, tells that there is nothing although a report has rows.
@@ -72,57 +72,57 @@ func without(kind string) func(*htmlBuilder) bool {
 	return func(b *htmlBuilder) bool { return b.calls.kinds[kind] == 0 }
 }
 
-// HTMLSections are the page, from top to bottom.
-var HTMLSections = []SectionOf{
-	{Id: "memory", title: "Memory over time", chart: "memory",
+// htmlSections are the page, from top to bottom.
+var htmlSections = []sectionOf{
+	{id: "memory", title: "Memory over time", chart: "memory",
 		about: "Live bytes by the place that allocated them, exact at each point: of every 200th part of the time those with most and with least. A click, or the arrow keys, tells who held what then.",
 		empty: "The recording has no calls or events about memory."},
-	{Id: "leaks", title: "Leaks", about: "What became of the memory that each place allocated.",
+	{id: "leaks", title: "Leaks", about: "What became of the memory that each place allocated.",
 		reports: []reportOf{{command: "leaks"}}, empty: "Nothing was allocated in the window."},
-	{Id: "flame", title: "Flame graph", chart: "flame",
+	{id: "flame", title: "Flame graph", chart: "flame",
 		about: "Stacks from the thread's start downwards, as wide as what they stand for. A click, or Enter, zooms; frames of CUDA, CPython and the inside of PyTorch are left out.",
 		empty: "The recording has no stacks."},
-	{Id: "holders", title: "Who has the driver's memory", about: "What calls explain of what the driver counts, by library and place, at the end.",
+	{id: "holders", title: "Who has the driver's memory", about: "What calls explain of what the driver counts, by library and place, at the end.",
 		reports: []reportOf{{command: "memory", make: func(b *htmlBuilder) (*reportpkg.Report, error) {
 			return memory.MemoryReport(b.t, b.holders, b.t.Counts)
 		}}}, empty: "The recording has no calls about the driver's memory."},
-	{Id: "allocator", title: "PyTorch's allocator", about: "Its books, exactly.",
+	{id: "allocator", title: "PyTorch's allocator", about: "Its books, exactly.",
 		reports: []reportOf{{command: "allocator", tables: []string{"allocators", "peaks", "pools", "events"},
 			skip: func(b *htmlBuilder) bool { return len(b.t.Allocations) == 0 },
 			make: func(b *htmlBuilder) (*reportpkg.Report, error) {
 				return b.books.Report(b.program.Allocators, b.t.Counts)
 			}}}, empty: "No events of PyTorch's caching allocator were recorded."},
-	{Id: "frag", title: "Fragmentation and address map", about: "What is reserved and cannot be used, whose blocks keep it, and what addresses were used for over time.",
+	{id: "frag", title: "Fragmentation and address map", about: "What is reserved and cannot be used, whose blocks keep it, and what addresses were used for over time.",
 		reports: []reportOf{{command: "frag", tables: []string{"spaces", "pins", "trends"}, skip: func(b *htmlBuilder) bool { return b.frag == nil }, make: (*htmlBuilder).fragmentation}},
 		empty:   "Nothing that can fragment is known: no caching allocator, no mapped addresses, no memory pool that the program asked about."},
-	{Id: "oom", title: "Out of memory", about: "Every allocation that failed, why, and who held the memory.",
+	{id: "oom", title: "Out of memory", about: "Every allocation that failed, why, and who held the memory.",
 		reports: []reportOf{{command: "oom", skip: (*htmlBuilder).nothingFailed, make: (*htmlBuilder).outOfMemory}}, empty: "No allocation failed."},
-	{Id: "activity", title: "Calls over time", chart: "activity", about: "Calls a second. Durations everywhere are those of calls on the CPU, never of kernels on the GPU.", empty: "No calls in the window."},
-	{Id: "kernels", title: "Kernels", about: "Which kernels were launched, how often and from where.",
+	{id: "activity", title: "Calls over time", chart: "activity", about: "Calls a second. Durations everywhere are those of calls on the CPU, never of kernels on the GPU.", empty: "No calls in the window."},
+	{id: "kernels", title: "Kernels", about: "Which kernels were launched, how often and from where.",
 		reports: []reportOf{{command: "kernels", skip: without(format.KindLaunch), make: simple(kernels.Run)}}, empty: "No kernel was launched in the window."},
-	{Id: "api", title: "CUDA calls", about: "How often each function of the driver was called, and how long that took the CPU.",
+	{id: "api", title: "CUDA calls", about: "How often each function of the driver was called, and how long that took the CPU.",
 		reports: []reportOf{{command: "api", make: simple(api.Run)}}, empty: "No calls in the window."},
-	{Id: "copies", title: "Copies", about: "By direction, size and kind of host memory.",
+	{id: "copies", title: "Copies", about: "By direction, size and kind of host memory.",
 		reports: []reportOf{{command: "copies", skip: without(format.KindMemcpy), make: simple(copies.Run)}}, empty: "No copies in the window."},
-	{Id: "sync", title: "Waiting", about: "Where threads waited for the GPU.",
+	{id: "sync", title: "Waiting", about: "Where threads waited for the GPU.",
 		reports: []reportOf{{command: "sync", skip: without(format.KindSync), make: simple(waits.Run)}}, empty: "No thread waited for the GPU in the window."},
-	{Id: "gaps", title: "Gaps", about: "When a process gave the GPU nothing to do, and what it did then.",
+	{id: "gaps", title: "Gaps", about: "When a process gave the GPU nothing to do, and what it did then.",
 		reports: []reportOf{{command: "gaps", skip: without(format.KindLaunch), make: func(b *htmlBuilder) (*reportpkg.Report, error) {
 			return gaps.Run(b.t, gaps.Options{Options: b.opt.Options})
 		}}},
 		empty: "Nothing was launched in the window."},
-	{Id: "gpu", title: "GPUs", chart: "gpus", about: "What NVML sampled: how busy the GPUs were, what held their clocks down, how healthy they are.",
+	{id: "gpu", title: "GPUs", chart: "gpus", about: "What NVML sampled: how busy the GPUs were, what held their clocks down, how healthy they are.",
 		reports: []reportOf{{command: "gpu", tables: []string{"verdicts", "throttling", "health", "processes"}, make: simple(gpu.Run)}},
 		empty:   "The recording has no NVML samples.", nothing: func(b *htmlBuilder) bool { return len(b.t.Facts.Samples) == 0 }},
-	{Id: "hang", title: "Hangs", about: "What processes and threads did at the end.",
+	{id: "hang", title: "Hangs", about: "What processes and threads did at the end.",
 		reports: []reportOf{{command: "hang", make: func(b *htmlBuilder) (*reportpkg.Report, error) {
 			return hang.Run(b.t, hang.Options{Options: b.opt.Options})
 		}}}, empty: "No calls in the window."},
-	{Id: "xid", title: "Xids", about: "Errors that the GPU's driver wrote down.",
+	{id: "xid", title: "Xids", about: "Errors that the GPU's driver wrote down.",
 		reports: []reportOf{{command: "xid", make: simple(xid.Run)}}, empty: "The driver reported no error in the window, as far as it was watched: see the notes below."},
-	{Id: "errors", title: "Failed calls", about: "Which calls failed, and what that means.",
+	{id: "errors", title: "Failed calls", about: "Which calls failed, and what that means.",
 		reports: []reportOf{{command: "errors", make: simple(cudaerrors.Run)}}, empty: "No call failed."},
-	{Id: "processes", title: "Processes", about: "Rank, job, container and cgroup of each process.",
+	{id: "processes", title: "Processes", about: "Rank, job, container and cgroup of each process.",
 		reports: []reportOf{{command: "processes", make: func(b *htmlBuilder) (*reportpkg.Report, error) {
 			table := processes.NewTable(b.t, &b.opt.Filter)
 			return &reportpkg.Report{Command: "processes", Tables: []reportpkg.Table{table}}, table.Arrange("", b.opt.Top)
@@ -131,8 +131,8 @@ var HTMLSections = []SectionOf{
 }
 
 func sectionTitle(id string) string {
-	i := slices.IndexFunc(HTMLSections, func(s SectionOf) bool { return s.Id == id })
-	return HTMLSections[i].title
+	i := slices.IndexFunc(htmlSections, func(s sectionOf) bool { return s.id == id })
+	return htmlSections[i].title
 }
 
 // fragmentation keeps the address maps, too.
@@ -164,15 +164,15 @@ const mostMaps = 8
 
 // sections fills in the page; a section without anything says why in a sentence.
 func (b *htmlBuilder) sections() (list []htmlSection) {
-	for i := range HTMLSections {
-		of := &HTMLSections[i]
-		s := htmlSection{ID: of.Id, Title: of.title, About: of.about, Chart: of.chart}
+	for i := range htmlSections {
+		of := &htmlSections[i]
+		s := htmlSection{ID: of.id, Title: of.title, About: of.about, Chart: of.chart}
 		for _, r := range of.reports {
 			if part, ok := r.part(b.reports[r.command]); ok {
 				s.Parts = append(s.Parts, part)
 			}
 		}
-		switch of.Id {
+		switch of.id {
 		case "memory":
 			if peaks := b.memory.peaks(&b.opt.Options); len(peaks.Rows) > 0 {
 				s.Parts = append(s.Parts, htmlPart{Unscripted: true, Tables: []htmlTable{html(&peaks, "memory")}})
@@ -185,7 +185,7 @@ func (b *htmlBuilder) sections() (list []htmlSection) {
 			}
 		}
 		if b.hasNothing(of, &s) {
-			s = htmlSection{ID: of.Id, Title: of.title, Empty: b.whyEmpty(of)}
+			s = htmlSection{ID: of.id, Title: of.title, Empty: b.whyEmpty(of)}
 		}
 		list = append(list, s)
 	}
@@ -193,7 +193,7 @@ func (b *htmlBuilder) sections() (list []htmlSection) {
 }
 
 // whyEmpty says why a section has nothing to show.
-func (b *htmlBuilder) whyEmpty(of *SectionOf) string {
+func (b *htmlBuilder) whyEmpty(of *sectionOf) string {
 	for _, r := range of.reports {
 		if err := quality.Needs(b.t, r.command); err != nil {
 			return "Not known: " + err.Error() + "."
@@ -203,13 +203,13 @@ func (b *htmlBuilder) whyEmpty(of *SectionOf) string {
 }
 
 // hasNothing tells whether there is nothing to show in a section.
-func (b *htmlBuilder) hasNothing(of *SectionOf, s *htmlSection) bool {
+func (b *htmlBuilder) hasNothing(of *sectionOf, s *htmlSection) bool {
 	switch {
 	case of.nothing != nil:
 		return of.nothing(b)
-	case of.Id == "flame":
+	case of.id == "flame":
 		return len(b.calls.byStack) == 0 && len(b.flame.ever) == 0
-	case of.Id == "activity":
+	case of.id == "activity":
 		return len(b.calls.byStack) == 0
 	}
 	return !slices.ContainsFunc(s.Parts, func(p htmlPart) bool { return len(p.Tables) > 0 })

@@ -201,20 +201,20 @@ func ofReportTable(r *report.Report, name string) *report.Table {
 }
 
 // peaks is the table of who held memory when most was live, for readers without scripts.
-func (s *MomentScan) peaks(opt *query.Options) report.Table {
+func (s *momentScan) peaks(opt *query.Options) report.Table {
 	table := report.Table{Name: "peak", Title: "who held memory at the peak", Columns: PeakHolderColumns}
-	for _, device := range slices.Sorted(maps.Keys(s.Devices)) {
-		peak := s.Devices[device].Peak.Moment()
+	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
+		peak := s.devices[device].peak.moment()
 		where := s.t.SharedLabel(device)
 		if device == hostMemory {
 			where = "host"
 		}
-		for i, h := range peak.Holders {
+		for i, h := range peak.holders {
 			if i == mostHolders {
 				break
 			}
 			about := &s.about[h.group]
-			table.Rows = append(table.Rows, report.Row{StackID: about.stack, Cells: []any{h.Bytes, units.Percent(h.Bytes, peak.Total), h.blocks, peak.AtNs - s.t.Recording().FromNs, where, about.memory, about.site}})
+			table.Rows = append(table.Rows, report.Row{StackID: about.stack, Cells: []any{h.bytes, units.Percent(h.bytes, peak.total), h.blocks, peak.atNs - s.t.Recording().FromNs, where, about.memory, about.site}})
 		}
 	}
 	slices.SortStableFunc(table.Rows, func(a, b report.Row) int { return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0])) })

@@ -66,9 +66,9 @@ func (c *traceColumns) read(g *format.Group) {
 		field  protowire.Number
 		column *format.Strings
 	}{
-		&c.nameIDs: {FieldEventNames, &c.name}, &c.kindIDs: {FieldEventCategories, &c.kind}, &c.kernelNameIDs: {FieldEventNames, &c.kernel},
-		&c.kernelIDs: {FieldAnnotationValues, &c.kernel}, &c.memoryIDs: {FieldAnnotationValues, &c.memory}, &c.copyIDs: {FieldAnnotationValues, &c.copy},
-		&c.statusIDs: {FieldAnnotationValues, &c.status},
+		&c.nameIDs: {fieldEventNames, &c.name}, &c.kindIDs: {fieldEventCategories, &c.kind}, &c.kernelNameIDs: {fieldEventNames, &c.kernel},
+		&c.kernelIDs: {fieldAnnotationValues, &c.kernel}, &c.memoryIDs: {fieldAnnotationValues, &c.memory}, &c.copyIDs: {fieldAnnotationValues, &c.copy},
+		&c.statusIDs: {fieldAnnotationValues, &c.status},
 	} {
 		ids.reset(nil, of.field, len(of.column.Dict))
 	}
@@ -159,7 +159,7 @@ func (p *trace) call(call *traceCall) error {
 	p.stats.Calls++
 	slice.thread = p.threadTrack(slice.who)
 	if flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 { // how long it took is not known
-		p.w.start(EventInstant, slice.thread.uuid)
+		p.w.start(eventInstant, slice.thread.uuid)
 	} else {
 		p.beginSlice(slice)
 	}
@@ -207,7 +207,7 @@ func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
 // lane writes the instant on the stream, or on that of what was captured, tied to the call by a flow.
 func (p *trace) lane(call *traceCall, kind string) {
 	c, i := call.columns, int(call.row)
-	p.w.start(EventInstant, p.laneTrack(lane{c.stream[i], c.pid[i], c.device[i], c.flags[i]&format.FlagCaptured != 0}))
+	p.w.start(eventInstant, p.laneTrack(lane{c.stream[i], c.pid[i], c.device[i], c.flags[i]&format.FlagCaptured != 0}))
 	switch {
 	case c.kernel.At(i) != "":
 		p.w.nameID(c.kernelNameIDs.at(p.w, &c.kernel, i))
@@ -285,7 +285,7 @@ func (p *trace) encodeArguments(c *traceColumns, i int, kind string) {
 	}
 	text := func(name string, ids *internedColumn, column *format.Strings) {
 		if column.At(i) != "" {
-			w.note(name, AnnotationStringIID, ids.at(w, column, i))
+			w.note(name, annotationStringIID, ids.at(w, column, i))
 		}
 	}
 	switch {

@@ -129,7 +129,7 @@ func (p *trace) sample(s *timeline.Sample) {
 	if !p.inWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
 		return
 	}
-	name, unit := DeviceFree, byteCounter
+	name, unit := deviceFree, byteCounter
 	if s.Metric != metricDeviceFree {
 		metric := p.t.Facts.Metrics.List[s.Metric]
 		name, unit = "NVML "+metric, counterUnit(metric)
@@ -158,8 +158,8 @@ func (p *trace) wait(ns int64, pid int32, step float64) {
 // waitingThreads is the counter of a process's threads that wait for the GPU.
 const waitingThreads = "threads waiting for the GPU"
 
-// DeviceFree is the counter of what programs were told is free.
-const DeviceFree = "device free (cuMemGetInfo)"
+// deviceFree is the counter of what programs were told is free.
+const deviceFree = "device free (cuMemGetInfo)"
 
 // metricDeviceFree is its number; those of NVML's metrics are not negative.
 const metricDeviceFree = -1

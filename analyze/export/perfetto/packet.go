@@ -15,63 +15,63 @@ import (
 // Fields of Perfetto's trace protocol that are written here. The names are those of
 // protos/perfetto/trace/*.proto; nobody publishes them as a Go package.
 const (
-	FieldTracePacket = 1 // Trace
+	fieldTracePacket = 1 // Trace
 
 	// TracePacket
-	FieldClockSnapshot         = 6
-	FieldTimestamp             = 8
-	FieldSequenceID            = 10
-	FieldTrackEvent            = 11
-	FieldInternedData          = 12
-	FieldSequenceFlags         = 13
-	FieldTrackDescriptor       = 60
-	FieldTracePacketDefaults   = 59
+	fieldClockSnapshot         = 6
+	fieldTimestamp             = 8
+	fieldSequenceID            = 10
+	fieldTrackEvent            = 11
+	fieldInternedData          = 12
+	fieldSequenceFlags         = 13
+	fieldTrackDescriptor       = 60
+	fieldTracePacketDefaults   = 59
 	fieldTimestampClockID      = 58 // also of TracePacketDefaults
 	fieldFirstPacketOnSequence = 87
 
 	// TrackEvent
-	FieldCategoryIIDs       = 3
-	FieldDebugAnnotations   = 4
-	FieldType               = 9
-	FieldNameIID            = 10
-	FieldTrackUUID          = 11
-	FieldCounterValue       = 30
+	fieldCategoryIIDs       = 3
+	fieldDebugAnnotations   = 4
+	fieldType               = 9
+	fieldNameIID            = 10
+	fieldTrackUUID          = 11
+	fieldCounterValue       = 30
 	fieldDoubleCounterValue = 44
 	fieldFlowIDs            = 47
 	fieldTerminatingFlowIDs = 48
-	FieldCallstackIID       = 56
+	fieldCallstackIID       = 56
 
 	// InternedData
-	FieldEventCategories  = 1
-	FieldEventNames       = 2
-	FieldAnnotationNames  = 3
-	FieldFunctionNames    = 5
-	FieldFrames           = 6
-	FieldCallstacks       = 7
+	fieldEventCategories  = 1
+	fieldEventNames       = 2
+	fieldAnnotationNames  = 3
+	fieldFunctionNames    = 5
+	fieldFrames           = 6
+	fieldCallstacks       = 7
 	fieldBuildIDs         = 16
 	fieldMappingPaths     = 17
 	fieldSourcePaths      = 18
-	FieldMappings         = 19
-	FieldAnnotationValues = 29
+	fieldMappings         = 19
+	fieldAnnotationValues = 29
 )
 
 // Values of TrackEvent.type and other enums.
 const (
-	EventSliceBegin = 1
-	EventSliceEnd   = 2
-	EventInstant    = 3
-	EventCounter    = 4
+	eventSliceBegin = 1
+	eventSliceEnd   = 2
+	eventInstant    = 3
+	eventCounter    = 4
 
 	clockRealtime  = 1
 	clockMonotonic = 3
 	clockBoottime  = 6
-	ClockDelta     = 64 // of our sequence: times are what has passed since the packet before
+	clockDelta     = 64 // of our sequence: times are what has passed since the packet before
 
-	SequenceCleared = 1 // SEQ_INCREMENTAL_STATE_CLEARED
+	sequenceCleared = 1 // SEQ_INCREMENTAL_STATE_CLEARED
 	sequenceNeeds   = 2 // SEQ_NEEDS_INCREMENTAL_STATE
 
 	// One writer writes everything, so one sequence is enough.
-	SequenceID = 1
+	sequenceID = 1
 )
 
 func appendVarint(b []byte, field protowire.Number, v uint64) []byte {
@@ -122,7 +122,7 @@ func (w *traceWriter) clock(ns int64) uint64 { return uint64(max(0, ns-w.offsetN
 
 // flush ends the packet that was put together.
 func (w *traceWriter) flush() {
-	w.buf = appendBytes(w.buf, FieldTracePacket, w.packet)
+	w.buf = appendBytes(w.buf, fieldTracePacket, w.packet)
 	w.packet = w.packet[:0]
 	if len(w.buf) >= traceBuffer {
 		w.drain()
@@ -141,19 +141,19 @@ func (w *traceWriter) drain() {
 // differences on CLOCK_MONOTONIC, and ties that clock to the others.
 func (w *traceWriter) begin(startNs int64) {
 	w.lastNs = w.clock(startNs)
-	w.packet = appendVarint(w.packet, FieldSequenceID, SequenceID)
-	w.packet = appendVarint(w.packet, FieldSequenceFlags, SequenceCleared)
+	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
+	w.packet = appendVarint(w.packet, fieldSequenceFlags, sequenceCleared)
 	w.packet = appendVarint(w.packet, fieldFirstPacketOnSequence, 1)
-	delta := appendVarint(appendVarint(appendVarint(nil, 1, ClockDelta), 2, w.lastNs), 3, 1) // is_incremental
-	w.packet = appendBytes(w.packet, FieldClockSnapshot, appendBytes(w.snapshot(startNs), 1, delta))
-	w.packet = appendBytes(w.packet, FieldTracePacketDefaults, appendVarint(nil, fieldTimestampClockID, ClockDelta))
+	delta := appendVarint(appendVarint(appendVarint(nil, 1, clockDelta), 2, w.lastNs), 3, 1) // is_incremental
+	w.packet = appendBytes(w.packet, fieldClockSnapshot, appendBytes(w.snapshot(startNs), 1, delta))
+	w.packet = appendBytes(w.packet, fieldTracePacketDefaults, appendVarint(nil, fieldTimestampClockID, clockDelta))
 	w.flush()
 }
 
 // end writes the last packet.
 func (w *traceWriter) end(endNs int64) {
-	w.packet = appendBytes(w.packet, FieldClockSnapshot, w.snapshot(endNs))
-	w.packet = appendVarint(w.packet, FieldSequenceID, SequenceID)
+	w.packet = appendBytes(w.packet, fieldClockSnapshot, w.snapshot(endNs))
+	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
 	w.flush()
 	w.drain()
 }
@@ -177,50 +177,50 @@ func (w *traceWriter) track(uuid, parent uint64, name string, rest []byte) {
 	if parent != 0 {
 		d = appendVarint(d, 5, parent)
 	}
-	w.packet = appendVarint(w.packet, FieldSequenceID, SequenceID)
-	w.packet = appendBytes(w.packet, FieldTrackDescriptor, append(d, rest...))
+	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
+	w.packet = appendBytes(w.packet, fieldTrackDescriptor, append(d, rest...))
 	w.flush()
 }
 
 // start begins a TrackEvent; the caller adds fields to w.event and ends it with
 // finish.
 func (w *traceWriter) start(what, track uint64) {
-	w.event = appendVarint(w.event[:0], FieldType, what)
-	w.event = appendVarint(w.event, FieldTrackUUID, track)
+	w.event = appendVarint(w.event[:0], fieldType, what)
+	w.event = appendVarint(w.event, fieldTrackUUID, track)
 }
 
 // finish ends an event. Times must not go back.
 func (w *traceWriter) finish(ns int64) {
 	w.stamp(ns)
-	w.packet = appendVarint(w.packet, FieldSequenceFlags, sequenceNeeds)
+	w.packet = appendVarint(w.packet, fieldSequenceFlags, sequenceNeeds)
 	if len(w.interned) > 0 {
-		w.packet = appendBytes(w.packet, FieldInternedData, w.interned)
+		w.packet = appendBytes(w.packet, fieldInternedData, w.interned)
 		w.interned = w.interned[:0]
 	}
-	w.packet = appendBytes(w.packet, FieldTrackEvent, w.event)
+	w.packet = appendBytes(w.packet, fieldTrackEvent, w.event)
 	w.flush()
 }
 
 // finishPlain is finish for events that name nothing interned.
 func (w *traceWriter) finishPlain(ns int64) {
 	w.stamp(ns)
-	w.packet = appendBytes(w.packet, FieldTrackEvent, w.event)
+	w.packet = appendBytes(w.packet, fieldTrackEvent, w.event)
 	w.flush()
 }
 
 // stamp gives the packet its time and sequence.
 func (w *traceWriter) stamp(ns int64) {
 	at := max(w.lastNs, w.clock(ns))
-	w.packet = appendVarint(w.packet, FieldTimestamp, at-w.lastNs)
-	w.packet = appendVarint(w.packet, FieldSequenceID, SequenceID)
+	w.packet = appendVarint(w.packet, fieldTimestamp, at-w.lastNs)
+	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
 	w.lastNs = at
 }
 
 // counter writes a value of a counter track.
 func (w *traceWriter) counter(ns int64, track uint64, value float64) {
-	w.start(EventCounter, track)
+	w.start(eventCounter, track)
 	if value == math.Trunc(value) && math.Abs(value) < 1<<53 {
-		w.event = appendVarint(w.event, FieldCounterValue, uint64(int64(value)))
+		w.event = appendVarint(w.event, fieldCounterValue, uint64(int64(value)))
 	} else {
 		w.event = appendFixed(w.event, fieldDoubleCounterValue, math.Float64bits(value))
 	}
@@ -243,15 +243,15 @@ func (w *traceWriter) intern(field protowire.Number, s string) uint64 {
 	return id
 }
 
-func (w *traceWriter) name(s string) { w.nameID(w.intern(FieldEventNames, units.ValidUTF8(s))) }
+func (w *traceWriter) name(s string) { w.nameID(w.intern(fieldEventNames, units.ValidUTF8(s))) }
 
-func (w *traceWriter) nameID(id uint64) { w.event = appendVarint(w.event, FieldNameIID, id) }
+func (w *traceWriter) nameID(id uint64) { w.event = appendVarint(w.event, fieldNameIID, id) }
 
 func (w *traceWriter) category(s string) {
-	w.categoryID(w.intern(FieldEventCategories, units.ValidUTF8(s)))
+	w.categoryID(w.intern(fieldEventCategories, units.ValidUTF8(s)))
 }
 
-func (w *traceWriter) categoryID(id uint64) { w.event = appendVarint(w.event, FieldCategoryIIDs, id) }
+func (w *traceWriter) categoryID(id uint64) { w.event = appendVarint(w.event, fieldCategoryIIDs, id) }
 
 // internedColumn remembers the numbers of a column's dictionary.
 type internedColumn struct {
@@ -283,7 +283,7 @@ const (
 	annotationBool      = 2
 	annotationInt       = 4
 	annotationPointer   = 7
-	AnnotationStringIID = 17
+	annotationStringIID = 17
 )
 
 // known is at, and 0 where the row has no value.
@@ -296,14 +296,14 @@ func (c *internedColumn) known(w *traceWriter, column *format.Strings, i int) ui
 
 // note adds a debug annotation with a value that is a varint.
 func (w *traceWriter) note(name string, field protowire.Number, value uint64) {
-	a := appendVarint(w.scratch[:0], 1, w.intern(FieldAnnotationNames, name))
+	a := appendVarint(w.scratch[:0], 1, w.intern(fieldAnnotationNames, name))
 	a = appendVarint(a, field, value)
-	w.event = appendBytes(w.event, FieldDebugAnnotations, a)
+	w.event = appendBytes(w.event, fieldDebugAnnotations, a)
 	w.scratch = a[:0]
 }
 
 func (w *traceWriter) noteText(name, value string) {
-	w.note(name, AnnotationStringIID, w.intern(FieldAnnotationValues, units.ValidUTF8(value)))
+	w.note(name, annotationStringIID, w.intern(fieldAnnotationValues, units.ValidUTF8(value)))
 }
 
 // callstack adds the stack to the event, if it was recorded.
@@ -320,9 +320,9 @@ func (w *traceWriter) callstack(stack int32) {
 		for i := len(frames) - 1; i >= 0; i-- { // Perfetto wants the root first
 			s = appendVarint(s, 2, w.frame(frames[i]))
 		}
-		w.interned = appendBytes(w.interned, FieldCallstacks, s)
+		w.interned = appendBytes(w.interned, fieldCallstacks, s)
 	}
-	w.event = appendVarint(w.event, FieldCallstackIID, id)
+	w.event = appendVarint(w.event, fieldCallstackIID, id)
 }
 
 func (w *traceWriter) frame(frame int32) uint64 {
@@ -333,14 +333,14 @@ func (w *traceWriter) frame(frame int32) uint64 {
 	w.frames[frame] = id
 	f := &w.table.Frames[frame]
 	b := appendVarint(nil, 1, id)
-	b = appendVarint(b, 2, w.intern(FieldFunctionNames, units.ValidUTF8(query.FrameName(f))))
+	b = appendVarint(b, 2, w.intern(fieldFunctionNames, units.ValidUTF8(query.FrameName(f))))
 	b = appendVarint(b, 3, w.mapping(f))
 	b = appendVarint(b, 4, uint64(f.Addr))
 	if f.File != "" {
 		b = appendVarint(b, 5, w.intern(fieldSourcePaths, units.ValidUTF8(f.File)))
 		b = appendVarint(b, 6, uint64(f.Line))
 	}
-	w.interned = appendBytes(w.interned, FieldFrames, b)
+	w.interned = appendBytes(w.interned, fieldFrames, b)
 	return id
 }
 
@@ -356,6 +356,6 @@ func (w *traceWriter) mapping(f *format.Frame) uint64 {
 		b = appendVarint(b, 2, w.intern(fieldBuildIDs, string(raw)))
 	}
 	b = appendVarint(b, 7, w.intern(fieldMappingPaths, units.ValidUTF8(f.Module)))
-	w.interned = appendBytes(w.interned, FieldMappings, b)
+	w.interned = appendBytes(w.interned, fieldMappings, b)
 	return id
 }

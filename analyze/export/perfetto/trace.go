@@ -233,7 +233,7 @@ func (p *trace) beginSlice(e sliceEnd) {
 	}
 	e.thread.open = append(e.thread.open, e.atNs)
 	p.ends = stats.HeapPush(p.ends, e, sliceEnd.before)
-	p.w.start(EventSliceBegin, e.thread.uuid)
+	p.w.start(eventSliceBegin, e.thread.uuid)
 }
 
 func (e sliceEnd) before(o sliceEnd) bool { return e.atNs < o.atNs }
@@ -243,7 +243,7 @@ func (p *trace) endSlice() {
 	p.ends = stats.HeapPop(p.ends, sliceEnd.before)
 	if e.thread != nil {
 		e.thread.open = e.thread.open[:len(e.thread.open)-1]
-		p.w.start(EventSliceEnd, e.thread.uuid)
+		p.w.start(eventSliceEnd, e.thread.uuid)
 		p.w.finishPlain(e.atNs)
 	}
 	if e.waits {
@@ -259,6 +259,6 @@ func (p *trace) endSlices() {
 
 // instant opens an instant event; the caller may add fields and finishes it.
 func (p *trace) instant(track uint64, name string) {
-	p.w.start(EventInstant, track)
+	p.w.start(eventInstant, track)
 	p.w.name(name)
 }

@@ -12,9 +12,9 @@ import (
 
 // Fields of TrackDescriptor beyond those that every track has.
 const (
-	TrackProcess       = 3
-	TrackThread        = 4
-	TrackCounter       = 8
+	trackProcess       = 3
+	trackThread        = 4
+	trackCounter       = 8
 	trackChildOrdering = 11
 	trackSiblingRank   = 12
 
@@ -77,7 +77,7 @@ func (p *trace) processTrack(pid int32) uint64 {
 		p.processes[pid] = uuid
 		d := appendVarint(nil, 1, uint64(pid))
 		d = appendBytes(d, 6, units.ValidUTF8(p.t.ProcessTitle(pid)))
-		p.w.track(uuid, 0, "", appendBytes(nil, TrackProcess, d))
+		p.w.track(uuid, 0, "", appendBytes(nil, trackProcess, d))
 	}
 	return uuid
 }
@@ -95,7 +95,7 @@ func (p *trace) threadTrack(th origin.Thread) *threadTrack {
 	if name := p.t.Facts.Threads[th]; name != "" {
 		d = appendBytes(d, 5, units.ValidUTF8(name))
 	}
-	p.w.track(tr.uuid, 0, "", appendBytes(nil, TrackThread, d))
+	p.w.track(tr.uuid, 0, "", appendBytes(nil, trackThread, d))
 	return tr
 }
 
@@ -165,7 +165,7 @@ func (p *trace) track(key trackKey, name string, counter []byte) uint64 {
 	p.tracks[key] = uuid
 	rest := appendVarint(nil, trackSiblingRank, gpuRank(key.what))
 	if counter != nil {
-		rest = appendBytes(rest, TrackCounter, counter)
+		rest = appendBytes(rest, trackCounter, counter)
 	}
 	p.w.track(uuid, parent, name, rest)
 	return uuid

@@ -209,7 +209,7 @@ func (p *callProfile) sample(key callKey) *callValue {
 	if p.of.bytes {
 		place := key
 		place.bytes = 0
-		if p.sizes[place] >= ExactSizes {
+		if p.sizes[place] >= exactSizes {
 			key.bytes = roundedSize(key.bytes)
 			if v, ok := p.samples[key]; ok {
 				return v

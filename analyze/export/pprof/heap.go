@@ -21,10 +21,10 @@ var heapColumns = []report.Column{
 	{Key: "inuse_space", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
 }
 
-// ExactSizes is how many different sizes a place may allocate before further ones
+// exactSizes is how many different sizes a place may allocate before further ones
 // are put together by powers of two: a sample per size of a program that allocates
 // random sizes would make the profile as long as the recording.
-const ExactSizes = 256
+const exactSizes = 256
 
 // heapKey is what one sample of the profile stands for.
 type heapKey struct {
@@ -148,7 +148,7 @@ func (h *heap) sample(key heapKey) *heapValue {
 		return v
 	}
 	h.sizes = units.Grow(h.sizes, key.origin)
-	if h.sizes[key.origin] >= ExactSizes {
+	if h.sizes[key.origin] >= exactSizes {
 		key.bytes = roundedSize(key.bytes)
 		if v, ok := h.samples[key]; ok {
 			return v

@@ -35,42 +35,42 @@ const (
 	pickleLongGet  = 'j'
 )
 
-// PickleBatch is how many items are added to a list at once, as Python does it: readers
+// pickleBatch is how many items are added to a list at once, as Python does it: readers
 // hold those on a stack.
-const PickleBatch = 1000
+const pickleBatch = 1000
 
-// Pickler writes values as Python's pickle, protocol 4. It holds no more than the
+// pickler writes values as Python's pickle, protocol 4. It holds no more than the
 // distinct strings, which it writes once. Errors of the writer are kept until finish.
-type Pickler struct {
+type pickler struct {
 	w       *bufio.Writer
 	memos   int32 // values that can be written again by their number
 	strings map[string]int32
 	scratch [9]byte
 }
 
-func NewPickler(w io.Writer) *Pickler {
-	p := &Pickler{w: bufio.NewWriterSize(w, 1<<16), strings: make(map[string]int32)}
+func newPickler(w io.Writer) *pickler {
+	p := &pickler{w: bufio.NewWriterSize(w, 1<<16), strings: make(map[string]int32)}
 	p.op(pickleProto, 4)
 	return p
 }
 
-// Finish ends the pickle; the value is the one that was written.
-func (p *Pickler) Finish() error {
+// finish ends the pickle; the value is the one that was written.
+func (p *pickler) finish() error {
 	p.op(pickleStop)
 	return p.w.Flush()
 }
 
-func (p *Pickler) op(code ...byte) { _, _ = p.w.Write(code) } // Flush has the error
+func (p *pickler) op(code ...byte) { _, _ = p.w.Write(code) } // Flush has the error
 
-// Memoize remembers the value written last and returns its number for again.
-func (p *Pickler) Memoize() int32 {
+// memoize remembers the value written last and returns its number for again.
+func (p *pickler) memoize() int32 {
 	p.op(pickleMemoize)
 	p.memos++
 	return p.memos - 1
 }
 
-// Again writes a value that was memoized: the same object, not an equal one.
-func (p *Pickler) Again(n int32) {
+// again writes a value that was memoized: the same object, not an equal one.
+func (p *pickler) again(n int32) {
 	if n < 256 {
 		p.op(pickleGet, byte(n))
 		return
@@ -78,9 +78,9 @@ func (p *Pickler) Again(n int32) {
 	p.op(append(p.scratch[:0], pickleLongGet, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))...)
 }
 
-func (p *Pickler) Str(s string) {
+func (p *pickler) str(s string) {
 	if n, ok := p.strings[s]; ok {
-		p.Again(n)
+		p.again(n)
 		return
 	}
 	text := units.ValidUTF8(s)
@@ -90,10 +90,10 @@ func (p *Pickler) Str(s string) {
 		p.op(binary.LittleEndian.AppendUint32(append(p.scratch[:0], pickleStr), uint32(len(text)))...)
 	}
 	_, _ = p.w.WriteString(text)
-	p.strings[s] = p.Memoize()
+	p.strings[s] = p.memoize()
 }
 
-func (p *Pickler) Int(n int64) {
+func (p *pickler) int(n int64) {
 	switch {
 	case n >= 0 && n < 1<<8:
 		p.op(pickleInt1, byte(n))
@@ -107,11 +107,11 @@ func (p *Pickler) Int(n int64) {
 	}
 }
 
-func (p *Pickler) Float(v float64) {
+func (p *pickler) float(v float64) {
 	p.op(binary.BigEndian.AppendUint64(append(p.scratch[:0], pickleFloat), math.Float64bits(v))...)
 }
 
-func (p *Pickler) bool(v bool) {
+func (p *pickler) bool(v bool) {
 	if v {
 		p.op(pickleTrue)
 	} else {
@@ -119,26 +119,26 @@ func (p *Pickler) bool(v bool) {
 	}
 }
 
-// Pair writes a tuple of two numbers.
-func (p *Pickler) Pair(a, b int64) {
-	p.Int(a)
-	p.Int(b)
+// pair writes a tuple of two numbers.
+func (p *pickler) pair(a, b int64) {
+	p.int(a)
+	p.int(b)
 	p.op(pickleTuple2)
 }
 
-// Dict writes a dictionary; fill writes keys and values in turn.
-func (p *Pickler) Dict(fill func()) {
+// dict writes a dictionary; fill writes keys and values in turn.
+func (p *pickler) dict(fill func()) {
 	p.op(pickleDict, pickleMark)
 	fill()
 	p.op(pickleSetItems)
 }
 
-// List writes a list; fill calls item before it writes each of its items.
-func (p *Pickler) List(fill func(item func())) {
+// list writes a list; fill calls item before it writes each of its items.
+func (p *pickler) list(fill func(item func())) {
 	p.op(pickleList, pickleMark)
 	n := 0
 	fill(func() {
-		if n++; n > PickleBatch {
+		if n++; n > pickleBatch {
 			p.op(pickleAppends, pickleMark)
 			n = 1
 		}
@@ -148,14 +148,14 @@ func (p *Pickler) List(fill func(item func())) {
 
 // Items of a dictionary.
 
-func (p *Pickler) strItem(key, value string)       { p.Str(key); p.Str(value) }
-func (p *Pickler) intItem(key string, value int64) { p.Str(key); p.Int(value) }
-func (p *Pickler) BoolItem(key string, value bool) { p.Str(key); p.bool(value) }
+func (p *pickler) strItem(key, value string)       { p.str(key); p.str(value) }
+func (p *pickler) intItem(key string, value int64) { p.str(key); p.int(value) }
+func (p *pickler) boolItem(key string, value bool) { p.str(key); p.bool(value) }
 
 // numbersItem writes a dictionary of numbers in order of its keys.
-func (p *Pickler) numbersItem(key string, keys []string, values []int64) {
-	p.Str(key)
-	p.Dict(func() {
+func (p *pickler) numbersItem(key string, keys []string, values []int64) {
+	p.str(key)
+	p.dict(func() {
 		for i, k := range slices.All(keys) {
 			p.intItem(k, values[i])
 		}

@@ -207,7 +207,7 @@ func (s *Snapshot) sumUp() {
 		var shown caching.Totals
 		for i := range d.segments {
 			g := &d.segments[i]
-			shown.Reserved += g.Bytes()
+			shown.Reserved += g.bytes()
 			for _, p := range g.pieces {
 				if p.State != caching.IsGap {
 					s.Blocks++
@@ -258,11 +258,11 @@ func (s *Snapshot) missing(number int, d *snapshotDevice, shown caching.Totals) 
 // Write writes the snapshot as Python's pickle. It reads the events again, once per
 // device, and holds none of them.
 func (s *Snapshot) Write(out io.Writer) error {
-	w := snapshotWriter{Pickler: NewPickler(out), s: s, frames: make(map[int32]int32), stacks: make(map[int32]int32)}
+	w := snapshotWriter{pickler: newPickler(out), s: s, frames: make(map[int32]int32), stacks: make(map[int32]int32)}
 	var err error
-	w.Dict(func() {
-		w.Str("segments")
-		w.List(func(item func()) {
+	w.dict(func() {
+		w.str("segments")
+		w.list(func(item func()) {
 			for number, d := range s.devices {
 				for i := range d.list() {
 					item()
@@ -270,24 +270,24 @@ func (s *Snapshot) Write(out io.Writer) error {
 				}
 			}
 		})
-		w.Str("device_traces")
-		w.List(func(item func()) {
+		w.str("device_traces")
+		w.list(func(item func()) {
 			for number := range s.devices {
 				item()
 				err = cmp.Or(err, w.trace(int32(number)))
 			}
 		})
-		w.Str("allocator_settings")
+		w.str("allocator_settings")
 		w.settings()
-		w.Str("external_annotations")
-		w.List(func(func()) {})
+		w.str("external_annotations")
+		w.list(func(func()) {})
 	})
-	return cmp.Or(err, w.Finish())
+	return cmp.Or(err, w.finish())
 }
 
 // snapshotWriter writes the parts of a snapshot.
 type snapshotWriter struct {
-	*Pickler
+	*pickler
 	s      *Snapshot
 	frames map[int32]int32 // what is written already, by its number in the pickle
 	stacks map[int32]int32
@@ -295,9 +295,9 @@ type snapshotWriter struct {
 
 func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 	var sum caching.Totals
-	large := g.Bytes() != caching.SmallSegment
+	large := g.bytes() != caching.SmallSegment
 	if g.expandable {
-		large = g.Bytes()%caching.LargeSegment == 0
+		large = g.bytes()%caching.LargeSegment == 0
 	}
 	for _, p := range g.pieces {
 		if p.State == caching.IsGap {
@@ -310,22 +310,22 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 			sum.Allocated += p.Size
 		}
 	}
-	w.Dict(func() {
+	w.dict(func() {
 		w.intItem("device", device)
-		w.intItem("address", g.From)
-		w.intItem("total_size", g.Bytes())
+		w.intItem("address", g.from)
+		w.intItem("total_size", g.bytes())
 		w.intItem("allocated_size", sum.Allocated)
 		w.intItem("active_size", sum.Active)
 		w.intItem("requested_size", sum.Requested)
-		w.intItem("stream", g.Stream)
+		w.intItem("stream", g.stream)
 		w.strItem("segment_type", map[bool]string{false: "small", true: "large"}[large])
-		w.Str("segment_pool_id")
-		w.Pair(max(0, -g.pool), max(0, g.pool))
-		w.BoolItem("is_expandable", g.expandable)
-		w.Str("frames")
+		w.str("segment_pool_id")
+		w.pair(max(0, -g.pool), max(0, g.pool))
+		w.boolItem("is_expandable", g.expandable)
+		w.str("frames")
 		w.stackOf(g.origin)
-		w.Str("blocks")
-		w.List(func(item func()) {
+		w.str("blocks")
+		w.list(func(item func()) {
 			for i := range g.pieces {
 				item()
 				w.block(&g.pieces[i])
@@ -337,12 +337,12 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 var blockStates = map[caching.PieceState]string{caching.IsGap: "inactive", caching.IsBlock: "active_allocated", caching.IsAwaiting: "active_pending_free"}
 
 func (w *snapshotWriter) block(p *caching.Piece) {
-	w.Dict(func() {
+	w.dict(func() {
 		w.intItem("address", p.Ptr)
 		w.intItem("size", p.Size)
 		w.intItem("requested_size", p.Requested)
 		w.strItem("state", blockStates[p.State])
-		w.Str("frames")
+		w.str("frames")
 		w.stackOf(p.Origin)
 	})
 }
@@ -359,30 +359,30 @@ func (w *snapshotWriter) stackOf(origin int32) {
 // stack writes the frames of a stack, innermost first: a list that all its users share.
 func (w *snapshotWriter) stack(id int32) {
 	if n, ok := w.stacks[id]; ok {
-		w.Again(n)
+		w.again(n)
 		return
 	}
-	w.List(func(item func()) {
+	w.list(func(item func()) {
 		for _, frame := range w.s.t.Stacks.Kept(id, w.s.opt.Hide) {
 			item()
 			w.frame(frame)
 		}
 	})
-	w.stacks[id] = w.Memoize()
+	w.stacks[id] = w.memoize()
 }
 
 func (w *snapshotWriter) frame(id int32) {
 	if n, ok := w.frames[id]; ok {
-		w.Again(n)
+		w.again(n)
 		return
 	}
 	f := &w.s.t.Stacks.Frames[id]
-	w.Dict(func() {
+	w.dict(func() {
 		w.strItem("name", query.FrameName(f))
 		w.strItem("filename", cmp.Or(f.File, "??"))
 		w.intItem("line", int64(f.Line))
 	})
-	w.frames[id] = w.Memoize()
+	w.frames[id] = w.memoize()
 }
 
 // settings writes what the program was started with.
@@ -402,10 +402,10 @@ func (w *snapshotWriter) settings() {
 	for i := range powers {
 		powers[i] = fmt.Sprint(1 << i) // MiB
 	}
-	w.Dict(func() {
+	w.dict(func() {
 		w.strItem("PYTORCH_CUDA_ALLOC_CONF", strings.TrimSpace(conf))
 		w.intItem("max_split_size", maxSplit)
-		w.BoolItem("expandable_segments", rules.Expandable)
+		w.boolItem("expandable_segments", rules.Expandable)
 		w.numbersItem("roundup_power2_divisions", powers, rules.Divisions[:])
 	})
 }

@@ -15,58 +15,58 @@ import (
 // of the old segments as can be known. A segment that is freed tells its bounds, and a
 // block that is freed tells of itself, so that both are known for all moments before.
 
-// Stretch is memory of an allocator that is contiguous.
-type Stretch struct {
-	From, To     int64 // to is not included
-	Stream, pool int64
+// stretch is memory of an allocator that is contiguous.
+type stretch struct {
+	from, to     int64 // to is not included
+	stream, pool int64
 	expandable   bool
 }
 
-func (s Stretch) Bytes() int64 { return s.To - s.From }
+func (s stretch) bytes() int64 { return s.to - s.from }
 
-// Stretches are such that do not overlap, in order of address.
-type Stretches []Stretch
+// stretches are such that do not overlap, in order of address.
+type stretches []stretch
 
 // around returns which stretches overlap addresses, or touch them.
-func (l Stretches) around(from, to int64) (first, end int) {
-	first, _ = slices.BinarySearchFunc(l, from, func(s Stretch, at int64) int { return cmp.Compare(s.To, at) })
-	for end = first; end < len(l) && l[end].From <= to; end++ {
+func (l stretches) around(from, to int64) (first, end int) {
+	first, _ = slices.BinarySearchFunc(l, from, func(s stretch, at int64) int { return cmp.Compare(s.to, at) })
+	for end = first; end < len(l) && l[end].from <= to; end++ {
 	}
 	return first, end
 }
 
 // without returns what is left of s outside of the list.
-func (l Stretches) without(s Stretch) Stretches {
-	var left Stretches
-	first, end := l.around(s.From, s.To)
+func (l stretches) without(s stretch) stretches {
+	var left stretches
+	first, end := l.around(s.from, s.to)
 	for _, o := range l[first:end] {
-		if o.From > s.From {
+		if o.from > s.from {
 			part := s
-			part.To = o.From
+			part.to = o.from
 			left = append(left, part)
 		}
-		s.From = max(s.From, o.To)
+		s.from = max(s.from, o.to)
 	}
-	if s.From < s.To {
+	if s.from < s.to {
 		left = append(left, s)
 	}
 	return left
 }
 
-// Add adds what is not there yet; what touches its equal becomes one with it.
-func (l *Stretches) Add(s Stretch) {
+// add adds what is not there yet; what touches its equal becomes one with it.
+func (l *stretches) add(s stretch) {
 	for _, part := range l.without(s) {
-		first, end := l.around(part.From, part.To)
+		first, end := l.around(part.from, part.to)
 		list := slices.Clone((*l)[first:end])
 		list = append(list, part)
-		slices.SortFunc(list, func(a, b Stretch) int { return cmp.Compare(a.From, b.From) })
+		slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 		merged := list[:1]
 		for _, next := range list[1:] {
 			last := &merged[len(merged)-1]
 			same := next
-			same.From, same.To = last.From, last.To
-			if last.To == next.From && *last == same {
-				last.To = next.To
+			same.from, same.to = last.from, last.to
+			if last.to == next.from && *last == same {
+				last.to = next.to
 			} else {
 				merged = append(merged, next)
 			}
@@ -75,12 +75,12 @@ func (l *Stretches) Add(s Stretch) {
 	}
 }
 
-// Remove takes addresses away.
-func (l *Stretches) Remove(from, to int64) {
+// remove takes addresses away.
+func (l *stretches) remove(from, to int64) {
 	first, end := l.around(from, to)
-	var left Stretches
+	var left stretches
 	for _, s := range (*l)[first:end] {
-		left = append(left, Stretches{{From: from, To: to}}.without(s)...)
+		left = append(left, stretches{{from: from, to: to}}.without(s)...)
 	}
 	*l = slices.Replace(*l, first, end, left...)
 }
@@ -88,7 +88,7 @@ func (l *Stretches) Remove(from, to int64) {
 // snapshotSegment is a segment, or a stretch of an expandable one, with the blocks and
 // gaps that it is made of, in order of address.
 type snapshotSegment struct {
-	Stretch
+	stretch
 	origin int32
 	pieces []caching.Piece
 }
@@ -100,9 +100,9 @@ type snapshotDevice struct {
 	totals   caching.Totals
 	segments []snapshotSegment // in order of address
 	strays   []caching.Piece   // blocks elsewhere
-	old      Stretches         // memory from before the recording, as far as blocks were there
-	oldWhole Stretches         // segments of it that were freed after the moment
-	came     Stretches         // memory that came after the moment
+	old      stretches         // memory from before the recording, as far as blocks were there
+	oldWhole stretches         // segments of it that were freed after the moment
+	came     stretches         // memory that came after the moment
 	events   int64             // of the trace
 	leftOut  int64             // of these, not written
 
@@ -140,10 +140,10 @@ func (n *snapshotScan) step(a *caching.Allocator, c *caching.Change) {
 	case caching.BlockFreeRequested, caching.BlockFreeCompleted, caching.BlockLost:
 		d.blockEnds(c)
 	case caching.SegmentAllocated, caching.SegmentMapped:
-		if s := (Stretch{From: c.Ptr, To: c.Ptr + c.Bytes}); d.taken {
-			d.came.Add(s)
+		if s := (stretch{from: c.Ptr, to: c.Ptr + c.Bytes}); d.taken {
+			d.came.add(s)
 		} else {
-			d.old.Remove(s.From, s.To)
+			d.old.remove(s.from, s.to)
 		}
 	case caching.SegmentFreed, caching.SegmentUnmapped:
 		d.segmentEnds(a, c)
@@ -157,13 +157,13 @@ func (d *snapshotDevice) take(a *caching.Allocator) {
 	d.taken = true
 	d.totals = a.Seen
 	for s := range a.Ranges() {
-		g := snapshotSegment{Stretch: Stretch{From: s.Ptr, To: s.Ptr, pool: s.Pool, expandable: s.IsStretch()}, origin: s.Origin}
+		g := snapshotSegment{stretch: stretch{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsStretch()}, origin: s.Origin}
 		for _, p := range a.Within(s) {
 			g.pieces = append(g.pieces, *p)
-			g.To = p.Ptr + p.Size
+			g.to = p.Ptr + p.Size
 		}
 		if len(g.pieces) > 0 {
-			g.Stream = g.pieces[0].Stream
+			g.stream = g.pieces[0].Stream
 			d.segments = append(d.segments, g)
 		}
 	}
@@ -192,8 +192,8 @@ func (d *snapshotDevice) blockEnds(c *caching.Change) {
 
 // addStray notes that there was memory where a stray is.
 func (d *snapshotDevice) addStray(p *caching.Piece) {
-	for _, part := range d.came.without(Stretch{From: p.Ptr, To: p.Ptr + p.Size, Stream: p.Stream, pool: p.Pool}) {
-		d.old.Add(part)
+	for _, part := range d.came.without(stretch{from: p.Ptr, to: p.Ptr + p.Size, stream: p.Stream, pool: p.Pool}) {
+		d.old.add(part)
 	}
 }
 
@@ -201,16 +201,16 @@ func (d *snapshotDevice) addStray(p *caching.Piece) {
 func (d *snapshotDevice) segmentEnds(a *caching.Allocator, c *caching.Change) {
 	switch {
 	case !d.taken:
-		d.old.Remove(c.Ptr, c.Ptr+c.Bytes)
+		d.old.remove(c.Ptr, c.Ptr+c.Bytes)
 	case !knows(a, c):
-		s := Stretch{From: c.Ptr, To: c.Ptr + c.Bytes, expandable: c.Op == caching.SegmentUnmapped}
-		if first, end := d.old.around(s.From+1, s.To-1); first < end {
-			s.Stream, s.pool = d.old[first].Stream, d.old[first].pool
+		s := stretch{from: c.Ptr, to: c.Ptr + c.Bytes, expandable: c.Op == caching.SegmentUnmapped}
+		if first, end := d.old.around(s.from+1, s.to-1); first < end {
+			s.stream, s.pool = d.old[first].stream, d.old[first].pool
 		}
 		for _, part := range d.came.without(s) {
 			d.oldWhole = append(d.oldWhole, d.oldWhole.without(part)...)
 		}
-		slices.SortFunc(d.oldWhole, func(a, b Stretch) int { return cmp.Compare(a.From, b.From) })
+		slices.SortFunc(d.oldWhole, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 	}
 }
 
@@ -267,28 +267,28 @@ func (n *snapshotScan) finish(all *caching.Set) {
 
 // addOld makes segments of what is known from before the recording.
 func (d *snapshotDevice) addOld() {
-	var known Stretches
+	var known stretches
 	for i := range d.segments {
-		known = append(known, d.segments[i].Stretch)
+		known = append(known, d.segments[i].stretch)
 	}
 	slices.SortFunc(d.strays, func(a, b caching.Piece) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	d.fillGaps()
-	for i, list := range []Stretches{d.oldWhole, d.old} {
-		var parts Stretches
+	for i, list := range []stretches{d.oldWhole, d.old} {
+		var parts stretches
 		for _, s := range list {
 			parts = append(parts, known.without(s)...)
 		}
 		for _, part := range parts {
-			d.segments = append(d.segments, snapshotSegment{Stretch: part, origin: origin.None, pieces: d.piecesOf(part)})
+			d.segments = append(d.segments, snapshotSegment{stretch: part, origin: origin.None, pieces: d.piecesOf(part)})
 			if i > 0 {
-				d.inferred += part.Bytes()
+				d.inferred += part.bytes()
 				d.inferredSegments++
 			}
 		}
 		known = append(known, parts...)
-		slices.SortFunc(known, func(a, b Stretch) int { return cmp.Compare(a.From, b.From) })
+		slices.SortFunc(known, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 	}
-	slices.SortFunc(d.segments, func(a, b snapshotSegment) int { return cmp.Compare(a.From, b.From) })
+	slices.SortFunc(d.segments, func(a, b snapshotSegment) int { return cmp.Compare(a.from, b.from) })
 }
 
 // fillGaps puts strays into known segments: where events were lost, a block can be in the
@@ -301,7 +301,7 @@ func (d *snapshotDevice) fillGaps() {
 		var list []caching.Piece
 		for _, p := range d.segments[i].pieces {
 			if p.State == caching.IsGap {
-				list = append(list, d.piecesOf(Stretch{From: p.Ptr, To: p.Ptr + p.Size})...)
+				list = append(list, d.piecesOf(stretch{from: p.Ptr, to: p.Ptr + p.Size})...)
 			} else {
 				list = append(list, p)
 			}
@@ -311,17 +311,17 @@ func (d *snapshotDevice) fillGaps() {
 }
 
 // piecesOf returns the strays in a stretch, with gaps between them.
-func (d *snapshotDevice) piecesOf(s Stretch) []caching.Piece {
+func (d *snapshotDevice) piecesOf(s stretch) []caching.Piece {
 	var list []caching.Piece
-	at := s.From
+	at := s.from
 	gap := func(to int64) {
 		if to > at {
 			list = append(list, caching.Piece{Ptr: at, Size: to - at, Origin: origin.None})
 		}
 	}
-	first, _ := slices.BinarySearchFunc(d.strays, s.From, func(p caching.Piece, from int64) int { return cmp.Compare(p.Ptr, from) })
+	first, _ := slices.BinarySearchFunc(d.strays, s.from, func(p caching.Piece, from int64) int { return cmp.Compare(p.Ptr, from) })
 	for _, p := range d.strays[first:] {
-		if p.Ptr+p.Size > s.To {
+		if p.Ptr+p.Size > s.to {
 			break
 		}
 		if p.Ptr >= at {
@@ -330,6 +330,6 @@ func (d *snapshotDevice) piecesOf(s Stretch) []caching.Piece {
 			at = p.Ptr + p.Size
 		}
 	}
-	gap(s.To)
+	gap(s.to)
 	return list
 }

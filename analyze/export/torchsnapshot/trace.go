@@ -94,7 +94,7 @@ func (s *Snapshot) newest(device int32) (spans []timeline.Span, skip int64) {
 
 // trace writes the trace of a device: its newest events, as many as are wanted.
 func (w *snapshotWriter) trace(device int32) (err error) {
-	w.List(func(item func()) {
+	w.list(func(item func()) {
 		if w.s.devices[device] == nil {
 			return
 		}
@@ -113,7 +113,7 @@ func (w *snapshotWriter) trace(device int32) (err error) {
 }
 
 func (w *snapshotWriter) entry(e *traceEvent) {
-	w.Dict(func() {
+	w.dict(func() {
 		w.strItem("action", caching.ActionsByOp[e.what])
 		if e.what == caching.OutOfMemory {
 			w.intItem("device_free", e.free)
@@ -126,7 +126,7 @@ func (w *snapshotWriter) entry(e *traceEvent) {
 		w.strItem("compile_context", "N/A") // PyTorch's word for none
 		w.strItem("user_metadata", "")
 		if e.stack != 0 {
-			w.Str("frames")
+			w.str("frames")
 			w.stack(e.stack)
 		}
 	})

@@ -240,9 +240,9 @@ var totalsColumns = []reportpkg.Column{
 	{Key: "allocations", Title: "BLOCKS", Unit: reportpkg.UnitCount, About: "blocks that the program has: allocation.all.current"},
 }
 
-// Cells are those of totalsColumns; of an allocator that is known by its reports, what those
+// cells are those of totalsColumns; of an allocator that is known by its reports, what those
 // do not tell is absent.
-func Cells(a caching.Totals, reports bool) []any {
+func cells(a caching.Totals, reports bool) []any {
 	if reports {
 		return []any{a.Allocated, a.Reserved, nil, nil, a.Reserved - a.Allocated, nil, nil, a.Allocations}
 	}
@@ -269,7 +269,7 @@ func (s *BooksScan) momentTable() reportpkg.Table {
 	for i, at := range s.times {
 		for _, b := range s.list {
 			if b.endNs == 0 || at < b.endNs {
-				table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), Cells(b.moments[i], b.a.Reports))})
+				table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), cells(b.moments[i], b.a.Reports))})
 			}
 		}
 	}
@@ -299,7 +299,7 @@ func (s *BooksScan) table() reportpkg.Table {
 	table := reportpkg.Table{Name: "allocators", Title: "at the end", Columns: BooksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
-		table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat(b.whose(), []any{units.Known(s.t.Facts.Processes[b.a.Pid].Name)}, Cells(b.end, b.a.Reports),
+		table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat(b.whose(), []any{units.Known(s.t.Facts.Processes[b.a.Pid].Name)}, cells(b.end, b.a.Reports),
 			[]any{b.endNs != 0, b.a.FromStart(), c.Events, k.Compared, k.Disagreed, k.WorstBytes, k.Resized, c.UnmatchedFrees, c.LostFrees})})
 	}
 	processes.AddRanks(s.t, &table)
@@ -318,7 +318,7 @@ func (s *BooksScan) peakTable() reportpkg.Table {
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
 			if p := &b.peaks[i]; p.atNs != 0 {
-				table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), Cells(p.totals, b.a.Reports))})
+				table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), cells(p.totals, b.a.Reports))})
 			}
 		}
 	}

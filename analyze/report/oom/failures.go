@@ -25,7 +25,7 @@ type Failure struct {
 	asked       int64 // bytes that the driver was asked for; 0: it was not asked
 	calls       int64 // of the driver that failed
 	returned    int64 // bytes that the allocator gave back to the driver in between
-	DeviceFree  int64 // as the allocator told; -1: it did not
+	deviceFree  int64 // as the allocator told; -1: it did not
 	pool        int64
 	stream      int64
 	Outcome     Aftermath
@@ -81,7 +81,7 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
-			number: s.number, AtNs: c.AtNs, firstNs: c.AtNs, Origin: c.By, Requested: min(c.Block.Bytes, ledger.AddressSpace), asked: min(c.Block.Bytes, ledger.AddressSpace), calls: 1, DeviceFree: -1,
+			number: s.number, AtNs: c.AtNs, firstNs: c.AtNs, Origin: c.By, Requested: min(c.Block.Bytes, ledger.AddressSpace), asked: min(c.Block.Bytes, ledger.AddressSpace), calls: 1, deviceFree: -1,
 			stream: s.T.Origins.List[c.By].Stream, Outcome: NothingSince,
 		})
 		s.number++
@@ -148,7 +148,7 @@ func (s *FailureScan) givenUp(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Block.Origin)
 	f := Failure{
 		number: s.number, AtNs: c.AtNs, firstNs: c.AtNs, Origin: c.Block.Origin, byAllocator: true, given: true, Requested: c.Block.Requested,
-		DeviceFree: c.DeviceFree, pool: c.Block.Pool, stream: c.Block.Stream, Outcome: NothingSince,
+		deviceFree: c.DeviceFree, pool: c.Block.Pool, stream: c.Block.Stream, Outcome: NothingSince,
 	}
 	s.number++
 	s.join(th, &f, func(part *Failure) bool { return s.causes(part, a, c.AtNs, 0) })

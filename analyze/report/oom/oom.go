@@ -226,8 +226,8 @@ func failureRow(t *timeline.Timeline, sc *Scene, v *OomVerdict) report.Row {
 		u, l := sc.Unused()
 		allocated, unused, largest, reserved, active = sc.totals.Allocated, u, l, sc.totals.Reserved, sc.totals.Active
 	}
-	if sc.DeviceFree >= 0 {
-		told = sc.DeviceFree
+	if sc.deviceFree >= 0 {
+		told = sc.deviceFree
 	}
 	if sc.free.source != "" && sc.onDevice() {
 		free, freeAge = sc.free.bytes, sc.free.ageNs
@@ -239,8 +239,8 @@ func failureRow(t *timeline.Timeline, sc *Scene, v *OomVerdict) report.Row {
 		Evidence: sc.evidence(v),
 		StackID:  t.Origins.List[sc.Origin].Stack,
 		Cells: []any{sc.AtNs - t.Recording().FromNs, v.Class.String(), also, sc.Outcome.String(), sc.Requested, free, allocated, unused, largest, v.Fits,
-			fragmented, limitLeast, limitBelow, reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.NVML, sc.free.nvmlAgeNs,
-			sc.free.others, sc.freedNext, after, v.Confidence, v.Reasons, askedBy(t, sc), t.DeviceLabel(sc.device), int64(sc.Pid), int64(sc.tid), t.SiteLabel(sc.Origin)},
+			fragmented, limitLeast, limitBelow, reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.nvml, sc.free.nvmlAgeNs,
+			sc.free.others, sc.freedNext, after, v.Confidence, v.Reasons, askedBy(t, sc), t.DeviceLabel(sc.device), int64(sc.pid), int64(sc.tid), t.SiteLabel(sc.Origin)},
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // Scene is a failure and what there was at that moment.
 type Scene struct {
 	*Failure
-	Pid, tid, device int32
+	pid, tid, device int32
 	memory           string // kind that was asked for
 
 	// Of the caching allocator of its process and device, if there is one.
@@ -43,7 +43,7 @@ type Scene struct {
 	ownBytes               int64 // of them, of the process
 
 	freedNext int64 // bytes that the process freed on the device within the next second
-	free      FreeMemory
+	free      freeMemory
 }
 
 // freedAfterNs is how long after a failure it counts what is freed.
@@ -101,12 +101,12 @@ func Scenes(t *timeline.Timeline, list []*Failure) ([]*Scene, error) {
 	scenes := make([]*Scene, len(list))
 	for i, f := range list {
 		o := &t.Origins.List[f.Origin]
-		scenes[i] = &Scene{Failure: f, Pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
+		scenes[i] = &Scene{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
 		s.wanted[f.number] = scenes[i]
 	}
 	_, err := t.ReplayProgram(s.program, s.driver, s.allocator)
 	for _, sc := range scenes {
-		sc.free = FreeAt(t, sc)
+		sc.free = freeAt(t, sc)
 	}
 	return scenes, err
 }
@@ -139,7 +139,7 @@ func (s *sceneScan) program(p *timeline.Program, c *ledger.Change) {
 	s.recent = slices.DeleteFunc(s.recent, func(sc *Scene) bool { return c.AtNs > sc.AtNs+freedAfterNs })
 	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
-		if o.Pid == sc.Pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
+		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
 			sc.freedNext += c.Block.Bytes
 		}
 	}
@@ -168,14 +168,14 @@ func (s *sceneScan) hold(sc *Scene) {
 	})
 	type key struct{ memory, site string }
 	found := make(map[key]*holdingSite)
-	gpu, paired := s.t.Facts.GPUOf(sc.Pid, sc.device)
+	gpu, paired := s.t.Facts.GPUOf(sc.pid, sc.device)
 	for id, h := range held {
 		origin := int32(id)
 		o := &s.t.Origins.List[origin]
 		if h.Blocks == 0 || s.t.OnHost(origin) != ledger.IsHost(sc.memory) {
 			continue
 		}
-		if o.Pid != sc.Pid || o.Device != sc.device && !ledger.IsHost(sc.memory) {
+		if o.Pid != sc.pid || o.Device != sc.device && !ledger.IsHost(sc.memory) {
 			if other, ok := s.t.Facts.GPUOf(o.Pid, o.Device); paired && ok && other == gpu {
 				sc.tracked += h.Bytes
 			}
@@ -203,7 +203,7 @@ func (s *sceneScan) lookAtAllocator(sc *Scene) {
 		return
 	}
 	for _, a := range s.p.Allocators.List {
-		if a == nil || a.Pid != sc.Pid || a.Device != sc.device {
+		if a == nil || a.Pid != sc.pid || a.Device != sc.device {
 			continue
 		}
 		sc.hasAllocator = true
@@ -340,16 +340,16 @@ func (s *sceneScan) topHolder(p *cachedPart) string {
 	return best
 }
 
-// FreeMemory is what is known of a device's free memory at a moment. Ages are positive
+// freeMemory is what is known of a device's free memory at a moment. Ages are positive
 // for what was asked before it.
-type FreeMemory struct {
+type freeMemory struct {
 	bytes  int64
 	ageNs  int64
 	source string // "" is not known
 
 	asked, askedAgeNs any // cuMemGetInfo
-	NVML, nvmlAgeNs   any
-	Total             int64 // of the device; 0 not known
+	nvml, nvmlAgeNs   any
+	total             int64 // of the device; 0 not known
 	others            any   // used by other processes
 	othersNamed       []string
 }
@@ -357,38 +357,38 @@ type FreeMemory struct {
 // fromAllocator is the source of numbers that PyTorch asked the driver for itself.
 const fromAllocator = "the allocator"
 
-// FreeAt collects what is known, and takes the allocator's word before that of the
+// freeAt collects what is known, and takes the allocator's word before that of the
 // nearest other.
-func FreeAt(t *timeline.Timeline, sc *Scene) FreeMemory {
-	var f FreeMemory
+func freeAt(t *timeline.Timeline, sc *Scene) freeMemory {
+	var f freeMemory
 	take := func(bytes, ageNs int64, source string) {
 		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
 			f.bytes, f.ageNs, f.source = bytes, ageNs, source
 		}
 	}
-	if sc.DeviceFree >= 0 {
-		take(sc.DeviceFree, 0, fromAllocator)
+	if sc.deviceFree >= 0 {
+		take(sc.deviceFree, 0, fromAllocator)
 	}
 	if s, ok := askedNear(t, sc.device, sc.AtNs); ok {
-		f.asked, f.askedAgeNs, f.Total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
+		f.asked, f.askedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
 		take(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
 	}
-	index, paired := t.Facts.NVMLDevice(sc.Pid, sc.device)
+	index, paired := t.Facts.NVMLDevice(sc.pid, sc.device)
 	if !paired {
 		return f
 	}
-	if m, _, isMIG := t.Facts.MIGOf(sc.Pid, sc.device); isMIG { // samples are of the whole GPU
-		f.Total = max(f.Total, m.MemoryBytes)
+	if m, _, isMIG := t.Facts.MIGOf(sc.pid, sc.device); isMIG { // samples are of the whole GPU
+		f.total = max(f.total, m.MemoryBytes)
 	} else {
-		f.Total = max(f.Total, t.Facts.Devices[index].TotalBytes)
+		f.total = max(f.total, t.Facts.Devices[index].TotalBytes)
 		if s, ok := t.Facts.Nearest(catalog.MetricMemoryFree, index, sc.AtNs); ok {
-			f.NVML, f.nvmlAgeNs = units.RoundInt(s.Value), sc.AtNs-s.AtNs
+			f.nvml, f.nvmlAgeNs = units.RoundInt(s.Value), sc.AtNs-s.AtNs
 			take(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
 		}
 		otherProcesses(t, &f, sc, index)
 	}
 	// A sample may be from before the memory was filled: what calls tell bounds it.
-	if most := max(0, f.Total-sc.tracked); f.Total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
+	if most := max(0, f.total-sc.tracked); f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
 		f.bytes, f.ageNs, f.source = most, 0, atMost
 	}
 	return f
@@ -397,11 +397,11 @@ func FreeAt(t *timeline.Timeline, sc *Scene) FreeMemory {
 // atMost is the source of a number that is only a bound.
 const atMost = "the device's memory without what is known to be used: there is no more"
 
-func otherProcesses(t *timeline.Timeline, f *FreeMemory, sc *Scene, index int32) {
+func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Scene, index int32) {
 	var sum int64
 	for _, s := range t.Facts.ProcessesAt(index, sc.AtNs) {
 		f.others = sum
-		if s.Pid == sc.Pid {
+		if s.Pid == sc.pid {
 			continue
 		}
 		sum += units.RoundInt(s.Value)

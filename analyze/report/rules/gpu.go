@@ -19,7 +19,7 @@ import (
 
 const metricFP64 = "gpm_fp64_active_percent"
 
-const MetricFP32 = "gpm_fp32_active_percent"
+const metricFP32 = "gpm_fp32_active_percent"
 
 const metricFP16 = "gpm_fp16_active_percent"
 
@@ -314,7 +314,7 @@ func (s *Survey) means(device int32) (m gpmMeans, samples *metricpkg.Series) {
 	if samples = s.enough(device, catalog.MetricSMActive); samples == nil || len(s.devices[device]) == 0 || samples.Mean() < lowActivity {
 		return m, nil
 	}
-	return gpmMeans{samples.Mean(), of(catalog.MetricOccupancy), of(catalog.MetricTensor), of(catalog.MetricDRAM), max(of(metricFP64), of(MetricFP32), of(metricFP16))}, samples
+	return gpmMeans{samples.Mean(), of(catalog.MetricOccupancy), of(catalog.MetricTensor), of(catalog.MetricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
 }
 
 // text is a GPU's averages in words.
