@@ -28,6 +28,7 @@ import (
 // analyzeFlags are the flags of analyze and its subcommands as they were typed.
 type analyzeFlags struct {
 	command  string
+	values   []reportpkg.Section // what an export writes; those of a report are in analyze.Reports
 	from, to string
 	streams  []string
 	minBytes string
@@ -77,13 +78,18 @@ means that a --fail-on condition held.`,
 		return f.report(args, summary.Run)
 	}
 	f.addSummary(cmd.Flags())
-	cmd.AddCommand(append(subcommands(), newDiff())...)
+	for _, newCommand := range analyzeCommands {
+		cmd.AddCommand(newCommand())
+	}
 	return cmd
 }
 
-// subcommands are all reports and exports. diff has the flags of those that are printed.
-func subcommands() []*cobra.Command {
-	return []*cobra.Command{newSummary(), newRules(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newReport(), newPprof(), newFolded(), newPerfetto(), newTorchSnapshot()}
+// analyzeCommands are the subcommands of analyze by name. The file of each adds it.
+var analyzeCommands = make(map[string]func() *cobra.Command)
+
+func init() {
+	analyzeCommands["summary"] = newSummary
+	analyzeCommands["leaks"] = newLeaks
 }
 
 // newSummary is what analyze does without a subcommand, by its own name.
@@ -215,6 +221,14 @@ func (f *analyzeFlags) help() string {
 	return "gpurec analyze " + f.command + " --help"
 }
 
+// sections are the tables and facts that --explain prints.
+func (f *analyzeFlags) sections() []reportpkg.Section {
+	if r := analyze.Named(f.command); r != nil {
+		return r.Sections
+	}
+	return f.values
+}
+
 // check reads the flags that need no recording, or says which one is wrong.
 func (f *analyzeFlags) check() error {
 	if err := render.CheckFormat(f.render.Format); err != nil {
@@ -294,8 +308,7 @@ func (f *analyzeFlags) times(recording query.Window) error {
 // open opens the recording that args name, or the newest one here, and calls use.
 func (f *analyzeFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
-		_, err := analyze.Explain(os.Stdout, f.command)
-		return err
+		return analyze.Explain(os.Stdout, f.sections())
 	}
 	if err := f.check(); err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["allocator"] = newAllocator }
+
 func newAllocator() *cobra.Command {
 	f := &analyzeFlags{command: "allocator"}
 	var times []string
@@ -37,7 +39,7 @@ allocators count themselves.`,
 					}
 					a.Times = append(a.Times, ns)
 				}
-				return allocator.Run(t, a)
+				return allocator.RunWith(t, a)
 			})
 		},
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["api"] = newAPI }
+
 func newAPI() *cobra.Command {
 	f := &analyzeFlags{command: "api"}
 	cmd := &cobra.Command{

@@ -5,6 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["copies"] = newCopies }
+
 func newCopies() *cobra.Command {
 	f := &analyzeFlags{command: "copies"}
 	cmd := &cobra.Command{

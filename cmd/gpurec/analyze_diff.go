@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
@@ -73,6 +72,8 @@ func inBackground(do func() error) <-chan error {
 	return ended
 }
 
+func init() { analyzeCommands["diff"] = newDiff }
+
 func newDiff() *cobra.Command {
 	var report, per string
 	var c comparison
@@ -104,11 +105,7 @@ which is a launch of a kernel.`,
 			return err
 		}
 		if explain := given["explain"]; explain != nil && len(explain.values) > 0 {
-			_, err := analyze.Explain(os.Stdout, "diff")
-			if err == nil {
-				_, err = analyze.Explain(os.Stdout, report)
-			}
-			return err
+			return errors.Join(analyze.Explain(os.Stdout, diff.Sections), analyze.Explain(os.Stdout, analyze.Named(report).Sections))
 		}
 		if len(args) != 2 {
 			return usagef("gpurec analyze diff --help", "diff compares two recordings, %d given", len(args))
@@ -134,9 +131,12 @@ which is a launch of a kernel.`,
 	return cmd
 }
 
-// reportCommands are new commands for all reports that can be compared.
-func reportCommands() []*cobra.Command {
-	return slices.DeleteFunc(subcommands(), func(c *cobra.Command) bool { return c.Flags().Lookup(comparisonFlag) == nil })
+// reportCommands are new commands for all reports: those can be compared.
+func reportCommands() (list []*cobra.Command) {
+	for _, r := range analyze.Reports {
+		list = append(list, analyzeCommands[r.Name]())
+	}
+	return list
 }
 
 func reportNamed(name string) (*cobra.Command, error) {

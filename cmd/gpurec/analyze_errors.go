@@ -5,6 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["errors"] = newErrors }
+
 func newErrors() *cobra.Command {
 	f := &analyzeFlags{command: "errors"}
 	cmd := &cobra.Command{

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["frag"] = newFrag }
+
 func newFrag() *cobra.Command {
 	f := &analyzeFlags{command: "frag"}
 	var at, request string
@@ -48,7 +50,7 @@ out.`,
 				if o.At, o.AtNs, err = f.moment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
 					return nil, err
 				}
-				r, maps, err := frag.Run(t, o)
+				r, maps, err := frag.RunWith(t, o)
 				if err != nil || svg.path == "" {
 					return r, err
 				}

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["gaps"] = newGaps }
+
 func newGaps() *cobra.Command {
 	f := &analyzeFlags{command: "gaps"}
 	var shortest time.Duration
@@ -29,7 +31,7 @@ idle by the samples of NVML.`,
 				return usagef(f.help(), "--min-gap %v is not above 0", shortest)
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				return gaps.Run(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
+				return gaps.RunWith(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
 			})
 		},
 	}

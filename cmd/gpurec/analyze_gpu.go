@@ -5,6 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["gpu"] = newGPU }
+
 func newGPU() *cobra.Command {
 	f := &analyzeFlags{command: "gpu"}
 	cmd := &cobra.Command{

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["hang"] = newHang }
+
 func newHang() *cobra.Command {
 	f := &analyzeFlags{command: "hang"}
 	var long time.Duration
@@ -31,7 +33,7 @@ recording makes no call in it: it is called silent, with where else to look.`,
 				return usagef(f.help(), "--long must be more than 0")
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				return hang.Run(t, hang.Options{Options: opt, LongNs: int64(long)})
+				return hang.RunWith(t, hang.Options{Options: opt, LongNs: int64(long)})
 			})
 		},
 	}

@@ -5,6 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["kernels"] = newKernels }
+
 func newKernels() *cobra.Command {
 	f := &analyzeFlags{command: "kernels"}
 	cmd := &cobra.Command{

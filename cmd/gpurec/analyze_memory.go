@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["memory"] = newMemory }
+
 func newMemory() *cobra.Command {
 	f := &analyzeFlags{command: "memory"}
 	var at string
@@ -37,7 +39,7 @@ modules as far as the recording saw them grow, and what is not attributed.`,
 						return nil, usagef(f.help(), "--at: %w", err)
 					}
 				}
-				return memory.Run(t, m)
+				return memory.RunWith(t, m)
 			})
 		},
 	}

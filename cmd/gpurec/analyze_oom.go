@@ -5,6 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["oom"] = newOOM }
+
 func newOOM() *cobra.Command {
 	f := &analyzeFlags{command: "oom"}
 	cmd := &cobra.Command{

@@ -25,8 +25,10 @@ type traceFlags struct {
 	split  bool
 }
 
+func init() { analyzeCommands["perfetto"] = newPerfetto }
+
 func newPerfetto() *cobra.Command {
-	f := &traceFlags{analyzeFlags: &analyzeFlags{command: "perfetto"}}
+	f := &traceFlags{analyzeFlags: &analyzeFlags{command: "perfetto", values: perfettopkg.Sections}}
 	cmd := &cobra.Command{
 		Use:   "perfetto [FILE]",
 		Short: "Write a trace for ui.perfetto.dev",

@@ -65,8 +65,10 @@ func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Prof
 	return p, &reportpkg.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
 }
 
+func init() { analyzeCommands["pprof"] = newPprof }
+
 func newPprof() *cobra.Command {
-	f := &profileFlags{analyzeFlags: &analyzeFlags{command: "pprof"}}
+	f := &profileFlags{analyzeFlags: &analyzeFlags{command: "pprof", values: pprofpkg.Sections}}
 	var address string
 	cmd := &cobra.Command{
 		Use:   "pprof [FILE]",
@@ -150,8 +152,10 @@ func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timel
 	return servePprof(ctx, p, address)
 }
 
+func init() { analyzeCommands["folded"] = newFolded }
+
 func newFolded() *cobra.Command {
-	f := &profileFlags{analyzeFlags: &analyzeFlags{command: "folded"}}
+	f := &profileFlags{analyzeFlags: &analyzeFlags{command: "folded", values: pprofpkg.Sections}}
 	var sampleType string
 	cmd := &cobra.Command{
 		Use:   "folded [FILE]",

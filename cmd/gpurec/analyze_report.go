@@ -14,8 +14,10 @@ import (
 	"golang.org/x/term"
 )
 
+func init() { analyzeCommands["report"] = newReport }
+
 func newReport() *cobra.Command {
-	f := &analyzeFlags{command: "report"}
+	f := &analyzeFlags{command: "report", values: htmlpkg.Sections}
 	var out outputFlags
 	cmd := &cobra.Command{
 		Use:   "report [FILE]",

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["rules"] = newRules }
+
 func newRules() *cobra.Command {
 	f := &analyzeFlags{command: "rules"}
 	var names, about []string
@@ -36,7 +38,7 @@ number for each rule, such as growing_site: its rows of evidence.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				r, err := rules.Run(t, rules.Options{Options: opt, Rules: chosen})
+				r, err := rules.RunWith(t, rules.Options{Options: opt, Rules: chosen})
 				var unknown *rules.UnknownError
 				if errors.As(err, &unknown) {
 					return nil, usagef(f.help(), "--rule: %w", err)

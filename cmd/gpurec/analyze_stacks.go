@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+func init() { analyzeCommands["stacks"] = newStacks }
+
 func newStacks() *cobra.Command {
 	f := &analyzeFlags{command: "stacks"}
 	cmd := &cobra.Command{

@@ -5,6 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["sync"] = newSync }
+
 func newSync() *cobra.Command {
 	f := &analyzeFlags{command: "sync"}
 	cmd := &cobra.Command{

@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["torch-snapshot"] = newTorchSnapshot }
+
 func newTorchSnapshot() *cobra.Command {
-	f := &analyzeFlags{command: "torch-snapshot"}
+	f := &analyzeFlags{command: "torch-snapshot", values: torchsnapshot.Sections}
 	var out outputFlags
 	var opt torchsnapshot.Options
 	var at string

@@ -5,6 +5,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["xid"] = newXid }
+
 func newXid() *cobra.Command {
 	f := &analyzeFlags{command: "xid"}
 	cmd := &cobra.Command{

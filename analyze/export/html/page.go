@@ -155,18 +155,16 @@ func (b *htmlBuilder) read() error {
 	if err := timeline.Both(b.replay, b.calls.scan); err != nil {
 		return err
 	}
-	for _, s := range htmlSections {
-		for _, r := range s.reports {
-			if r.make == nil || r.skip != nil && r.skip(b) || len(qualitypkg.Missing(b.t, qualitypkg.ClassesOfReport[r.command])) > 0 {
-				continue
-			}
-			b.opt.Progress(r.command)
-			report, err := r.make(b)
-			if err != nil {
-				return err
-			}
-			b.reports[r.command] = report
+	for _, s := range pageSections {
+		if s.make == nil || s.skip != nil && s.skip(b) || len(qualitypkg.Missing(b.t, qualitypkg.ClassesOfReport[s.command])) > 0 {
+			continue
 		}
+		b.opt.Progress(s.command)
+		r, err := s.make(b)
+		if err != nil {
+			return err
+		}
+		b.reports[s.command] = r
 	}
 	return nil
 }
