@@ -75,7 +75,11 @@ type Options struct {
 }
 
 // Start loads the profiler. It takes the kernel's verifier a second or two.
-func Start(opt Options) (_ *Unwinder, err error) {
+func Start(opt Options) (*Unwinder, error) {
+	return start(opt, intervals{monitor: 50 * time.Millisecond})
+}
+
+func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	otellog.SetLogger(*slog.New(slog.NewTextHandler(io.Discard, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	u := &Unwinder{opt: opt, cancel: cancel, processes: make(map[int]bool)}
@@ -87,7 +91,7 @@ func Start(opt Options) (_ *Unwinder, err error) {
 	python := interpreterconfig.NoInterpreters()
 	python.Python = interpreterconfig.AllInterpreters().Python
 	u.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
-		TraceReporter: &u.reporter, ExecutableReporter: &u.reporter, Intervals: intervals{},
+		TraceReporter: &u.reporter, ExecutableReporter: &u.reporter, Intervals: often,
 		InterpretersConfig: python, SamplesPerSecond: 1, KernelVersionCheck: true, LoadProbe: true,
 		ProbabilisticThreshold: tracer.ProbabilisticThresholdMax, IncludeEnvVars: libpf.Set[string]{},
 	})
@@ -138,9 +142,9 @@ func discard(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 
 // intervals are the profiler's. It looks for processes to synchronise at MonitorInterval,
 // when it also collects metrics of its own, which costs 0.4 ms.
-type intervals struct{}
+type intervals struct{ monitor time.Duration }
 
-func (intervals) MonitorInterval() time.Duration       { return 50 * time.Millisecond }
+func (i intervals) MonitorInterval() time.Duration     { return i.monitor }
 func (intervals) TracePollInterval() time.Duration     { return time.Second }
 func (intervals) PIDCleanupInterval() time.Duration    { return time.Minute }
 func (intervals) ExecutableUnloadDelay() time.Duration { return time.Hour }
