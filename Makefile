@@ -8,7 +8,7 @@ GO ?= go
 EVENTS ?= 1e6,1e7
 CC ?= cc
 CXX ?= c++
-# The unwinder's module is used with a few changes; scripts/workspace.sh says which.
+# The workspace replaces the unwinder's module by a patched copy: record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
 .PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu soak faults kernels kernels-arm64 generate check bench fuzz clean
