@@ -23,20 +23,21 @@ func Explain(out io.Writer, sections []report.Section) error {
 	for _, s := range slices.Concat(sections, commonSections) {
 		fmt.Fprintf(w, "%s\n", s.Title)
 		for _, c := range s.Columns {
-			explain(w, &c)
+			name := c.Key
+			if c.Title != "" && !strings.EqualFold(c.Title, c.Key) {
+				name += " (" + c.Title + ")"
+			}
+			explain(w, name, c.About)
 			// Processes have their rank beside their number.
 			if c.Key == "pid" && !slices.ContainsFunc(s.Columns, func(c report.Column) bool { return c.Key == processes.RankColumn.Key }) {
-				explain(w, &processes.RankColumn)
+				rank := &processes.RankColumn
+				explain(w, rank.Key+" ("+rank.Title+")", rank.About)
 			}
 		}
 	}
 	return w.Flush()
 }
 
-func explain(w io.Writer, c *report.Column) {
-	name := c.Key
-	if c.Title != "" && !strings.EqualFold(c.Title, c.Key) {
-		name += " (" + c.Title + ")"
-	}
-	fmt.Fprintf(w, "  %s\n      %s\n", name, c.About)
+func explain(w io.Writer, name, about string) {
+	fmt.Fprintf(w, "  %s\n      %s\n", name, about)
 }
