@@ -46,7 +46,9 @@ if (option("--shot")) {
 	if (rest.includes("--dark")) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
 	if (option("--at")) await page.$eval(option("--at"), (e) => e.scrollIntoView());
 	await page.waitForFunction(() => ![...document.querySelectorAll(".flame *")].some((e) => e.__transition)); // d3 draws in later frames
-	await (option("--only") ? await page.$(option("--only")) : page).screenshot({ path: option("--shot"), fullPage: rest.includes("--full") || undefined });
+	// Without captureBeyondViewport: false the page is narrow for a moment, and draws itself again.
+	const fullPage = rest.includes("--full") ? { fullPage: true, captureBeyondViewport: false } : {};
+	await (option("--only") ? await page.$(option("--only")) : page).screenshot({ path: option("--shot"), ...fullPage });
 	await browser.close();
 	process.exit(0);
 }
