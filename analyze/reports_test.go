@@ -80,13 +80,13 @@ func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
 func TestReportsShareATimeline(t *testing.T) {
 	for name, tape := range recordings {
 		t.Run(name, func(t *testing.T) {
-			tl := tape(t).Timeline()
+			tp := tape(t)
 			want := make(map[string][]byte)
-			for of, write := range writers(tl) {
+			for of, write := range writers(tp.Timeline()) {
 				want[of] = written(t, write)
 			}
 			var running sync.WaitGroup
-			for of, write := range writers(tl) {
+			for of, write := range writers(tp.Timeline()) { // a new one, which knows no origin yet
 				for range 2 {
 					running.Go(func() {
 						if got := written(t, write); !bytes.Equal(got, want[of]) {
