@@ -16,11 +16,15 @@ import (
 var mayImport = map[string][]string{
 	"format":          {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
 	"bpf":             {"github.com/cilium/ebpf"},
-	"symbolize":       {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
+	"symbolize":       {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
 	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
 	"record/identity": {"format"},
 	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
 	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
+
+	"symbolize/dwarf":   {"symbolize/elffile"},
+	"symbolize/elffile": {},
+	"symbolize/elftest": {}, // for tests
 
 	"analyze/units":          {},
 	"analyze/stats":          {"analyze/units"},

@@ -1,13 +1,15 @@
-package symbolize
+package dwarf
 
 import (
 	"cmp"
 	"debug/dwarf"
 	"errors"
 	"fmt"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// form is how an attribute's value is encoded: DW_FORM_* of DWARF 5, section 7.5.6, and of GNU.
+// form is the encoding of an attribute's value: DW_FORM_* of DWARF 5, section 7.5.6, and of GNU.
 type form uint16
 
 const (
@@ -54,8 +56,9 @@ const (
 	formGNUStrpAlt    form = 0x1f21
 )
 
-// value is an attribute's value as it stands: n is a number, an index or an offset, by the form. That of formString is the
-// offset of the string itself. The zero value is none.
+// value is an attribute's value before references are resolved: n is a number, an index or an
+// offset, depending on the form. The n of formString is the offset of the string itself. The zero
+// value means that the attribute is missing.
 type value struct {
 	form form
 	n    uint64
@@ -63,64 +66,65 @@ type value struct {
 
 func (v value) ok() bool { return v.form != 0 }
 
-// encoding is what the size of a value depends on.
+// encoding is the properties of a unit that the size of a value depends on.
 type encoding struct {
 	version     int
 	addressSize int
 	offsetSize  int // 8 in 64-bit DWARF, else 4
 }
 
-// value reads one value of a form. An unknown form fails the cursor: nobody knows where the next value begins.
-func (e encoding) value(c *cursor, f form, implicit int64) value {
+// value reads one value of a form. An unknown form sets c.Failed, since the start of the next value
+// is then unknown.
+func (e encoding) value(c *elffile.Cursor, f form, implicit int64) value {
 	v := value{form: f}
 	switch f {
 	case formAddr:
-		v.n = c.uint(e.addressSize)
+		v.n = c.Uint(e.addressSize)
 	case formData1, formFlag, formRef1, formStrx1, formAddrx1:
-		v.n = c.uint(1)
+		v.n = c.Uint(1)
 	case formData2, formRef2, formStrx1 + 1, formAddrx1 + 1:
-		v.n = c.uint(2)
+		v.n = c.Uint(2)
 	case formStrx1 + 2, formAddrx1 + 2:
-		v.n = c.uint(3)
+		v.n = c.Uint(3)
 	case formData4, formRef4, formRefSup4, formStrx4, formAddrx4:
-		v.n = c.uint(4)
+		v.n = c.Uint(4)
 	case formData8, formRef8, formRefSup8, formRefSig8:
-		v.n = c.uint(8)
+		v.n = c.Uint(8)
 	case formData16:
-		c.take(16)
+		c.Take(16)
 	case formUdata, formRefUdata, formStrx, formAddrx, formLoclistx, formRnglistx:
-		v.n = c.uleb()
+		v.n = c.Uleb()
 	case formSdata:
-		v.n = uint64(c.sleb())
+		v.n = uint64(c.Sleb())
 	case formImplicitConst:
 		v.n = uint64(implicit)
 	case formFlagPresent:
 		v.n = 1
 	case formStrp, formSecOffset, formLineStrp, formStrpSup, formGNURefAlt, formGNUStrpAlt:
-		v.n = c.uint(e.offsetSize)
+		v.n = c.Uint(e.offsetSize)
 	case formRefAddr:
-		v.n = c.uint(e.offsetSize)
+		v.n = c.Uint(e.offsetSize)
 		if e.version == 2 && e.addressSize > e.offsetSize {
-			v.n |= c.uint(e.addressSize-e.offsetSize) << (8 * e.offsetSize)
+			v.n |= c.Uint(e.addressSize-e.offsetSize) << (8 * e.offsetSize)
 		}
 	case formString:
-		v.n = uint64(c.at)
-		c.skipText()
+		v.n = uint64(c.At)
+		c.SkipText()
 	case formBlock1:
-		c.take(c.uint(1))
+		c.Take(c.Uint(1))
 	case formBlock2:
-		c.take(c.uint(2))
+		c.Take(c.Uint(2))
 	case formBlock4:
-		c.take(c.uint(4))
+		c.Take(c.Uint(4))
 	case formBlock, formExprloc:
-		c.take(c.uleb())
+		c.Take(c.Uleb())
 	case formIndirect:
-		if real := form(c.uleb()); real != formIndirect {
+		if real := form(c.Uleb()); real != formIndirect {
 			return e.value(c, real, 0)
 		}
-		c.failed = true
+		c.Failed = true
 	default:
-		c.failed = true
+		c.Failed = true
 	}
 	return v
 }
@@ -134,12 +138,12 @@ func (v value) isConstant() bool {
 	return false
 }
 
-// isAddressIndex reports whether the value counts entries of .debug_addr.
+// isAddressIndex reports whether the value is an index into .debug_addr.
 func (v value) isAddressIndex() bool {
 	return v.form == formAddrx || v.form >= formAddrx1 && v.form <= formAddrx4
 }
 
-// abbrev is the shape of the DIEs (debugging information entries) that name its code.
+// abbrev is the layout of the DIEs (debugging information entries) that refer to it by its code.
 type abbrev struct {
 	tag      dwarf.Tag
 	children bool
@@ -152,30 +156,32 @@ type field struct {
 	implicit int64
 }
 
-// maxFields bounds the fields of one table of abbreviations. GCC with link-time optimization gets to 20 thousand.
+// maxFields bounds the fields of one table of abbreviations. GCC with link-time optimization writes
+// 20 thousand.
 const maxFields = 1 << 20
 
 var errAbbrev = errors.New("damaged abbreviations")
 
-// readAbbrevs reads the table of abbreviations at offset: of one code, or with code 0 all.
-func (d *dwarfData) readAbbrevs(offset, code uint64) (map[uint64]abbrev, error) {
+// readAbbrevs reads the table of abbreviations at offset, all of it if code is 0, else the
+// abbreviation of that code only.
+func (d *Data) readAbbrevs(offset, code uint64) (map[uint64]abbrev, error) {
 	var table map[uint64]abbrev
 	var bad error
-	err := d.abbrev.parse(offset, func(c *cursor) {
+	err := d.abbrev.Parse(offset, func(c *elffile.Cursor) {
 		table, bad = make(map[uint64]abbrev), nil
-		for fields := 0; !c.failed; {
-			got := c.uleb()
+		for fields := 0; !c.Failed; {
+			got := c.Uleb()
 			if got == 0 {
 				return
 			}
-			a := abbrev{tag: dwarf.Tag(c.uleb()), children: c.uint(1) != 0}
-			for !c.failed {
-				f := field{attr: dwarf.Attr(c.uleb()), form: form(c.uleb())}
+			a := abbrev{tag: dwarf.Tag(c.Uleb()), children: c.Uint(1) != 0}
+			for !c.Failed {
+				f := field{attr: dwarf.Attr(c.Uleb()), form: form(c.Uleb())}
 				if f.attr == 0 && f.form == 0 {
 					break
 				}
 				if f.form == formImplicitConst {
-					f.implicit = c.sleb()
+					f.implicit = c.Sleb()
 				}
 				if fields++; fields > maxFields {
 					bad = errAbbrev

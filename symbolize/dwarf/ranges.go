@@ -1,11 +1,15 @@
-package symbolize
+package dwarf
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
+)
 
 var errRanges = errors.New("damaged list of address ranges")
 
-// eachRange calls use for every range of addresses of a DIE.
-func (d *dwarfData) eachRange(u *unit, e *die, use func(addressRange)) error {
+// eachRange calls use for every address range of a DIE.
+func (d *Data) eachRange(u *unit, e *die, use func(addressRange)) error {
 	if e.low.ok() && e.high.ok() {
 		low, err := d.address(u, e.low)
 		if err != nil {
@@ -34,7 +38,7 @@ func (d *dwarfData) eachRange(u *unit, e *die, use func(addressRange)) error {
 		if u.root.rngsBase.ok() {
 			base = u.root.rngsBase.n
 		}
-		offset, err := d.rngs.number(base+at*uint64(u.offsetSize), u.offsetSize)
+		offset, err := d.rngs.Number(base+at*uint64(u.offsetSize), u.offsetSize)
 		if err != nil {
 			return err
 		}
@@ -43,8 +47,8 @@ func (d *dwarfData) eachRange(u *unit, e *die, use func(addressRange)) error {
 	return d.newRanges(u, at, use)
 }
 
-// base is the address that the ranges of a unit count from.
-func (d *dwarfData) base(u *unit) uint64 {
+// base returns the address that the offsets in the unit's range lists are relative to.
+func (d *Data) base(u *unit) uint64 {
 	for _, v := range []value{u.root.low, u.root.entry} {
 		if addr, err := d.address(u, v); v.ok() && err == nil {
 			return addr
@@ -53,16 +57,22 @@ func (d *dwarfData) base(u *unit) uint64 {
 	return 0
 }
 
-// gather parses a list of ranges, which may need several attempts, and hands them over when it is whole.
-func (d *dwarfData) gather(s section, offset uint64, list func(c *cursor, add func(addressRange)) error, use func(addressRange)) error {
+// rangeParser reads a list of ranges and calls add for each of them.
+type rangeParser func(c *elffile.Cursor, add func(addressRange)) error
+
+// gather runs parse on a list of ranges, again with more bytes until these are enough, and then
+// calls use for every range.
+func (d *Data) gather(
+	s elffile.Section, offset uint64, parse rangeParser, use func(addressRange),
+) error {
 	if err := d.spend(listWork); err != nil {
 		return err
 	}
 	var found []addressRange
 	var failed error
-	err := s.parse(offset, func(c *cursor) {
+	err := s.Parse(offset, func(c *elffile.Cursor) {
 		found = found[:0]
-		failed = list(c, func(r addressRange) { found = append(found, r) })
+		failed = parse(c, func(r addressRange) { found = append(found, r) })
 	})
 	if failed != nil {
 		return failed
@@ -76,22 +86,22 @@ func (d *dwarfData) gather(s section, offset uint64, list func(c *cursor, add fu
 	return nil
 }
 
-// oldRanges reads a list of .debug_ranges, as until DWARF 4.
-func (d *dwarfData) oldRanges(u *unit, offset uint64, use func(addressRange)) error {
+// oldRanges reads a list of .debug_ranges, the encoding of DWARF 2 to 4.
+func (d *Data) oldRanges(u *unit, offset uint64, use func(addressRange)) error {
 	last := ^uint64(0) >> (64 - 8*u.addressSize)
-	return d.gather(d.ranges, offset, func(c *cursor, add func(addressRange)) error {
+	return d.gather(d.ranges, offset, func(c *elffile.Cursor, add func(addressRange)) error {
 		base := d.base(u)
-		for !c.failed {
+		for !c.Failed {
 			if err := d.spend(1); err != nil {
 				return err
 			}
-			low, high := c.uint(u.addressSize), c.uint(u.addressSize)
+			low, high := c.Uint(u.addressSize), c.Uint(u.addressSize)
 			switch {
 			case low == 0 && high == 0:
 				return nil
 			case low == last:
 				base = high
-			case low < high: // linkers leave "1, 1" for code that they dropped
+			case low < high: // linkers write "1, 1" for code that they removed
 				add(addressRange{base + low, base + high})
 			}
 		}
@@ -111,51 +121,51 @@ const (
 	rleStartLength
 )
 
-// newRanges reads a list of .debug_rnglists, as since DWARF 5.
-func (d *dwarfData) newRanges(u *unit, offset uint64, use func(addressRange)) error {
-	return d.gather(d.rngs, offset, func(c *cursor, add func(addressRange)) error {
+// newRanges reads a list of .debug_rnglists, the encoding of DWARF 5.
+func (d *Data) newRanges(u *unit, offset uint64, use func(addressRange)) error {
+	return d.gather(d.rngs, offset, func(c *elffile.Cursor, add func(addressRange)) error {
 		base := d.base(u)
-		// A base of 0 that the list itself sets is code that the linker dropped.
+		// A base of 0 that the list itself sets means code that the linker removed.
 		dropped := false
-		for !c.failed {
+		for !c.Failed {
 			if err := d.spend(1); err != nil {
 				return err
 			}
 			var low, high uint64
 			var err error
-			switch c.uint(1) {
+			switch c.Uint(1) {
 			case rleEndOfList:
 				return nil
 			case rleBaseAddressx:
-				base, err = d.indexedAddress(u, c.uleb())
+				base, err = d.indexedAddress(u, c.Uleb())
 				dropped = base == 0
 			case rleBaseAddress:
-				base = c.uint(u.addressSize)
+				base = c.Uint(u.addressSize)
 				dropped = base == 0
 			case rleOffsetPair:
-				low, high = c.uleb(), c.uleb()
+				low, high = c.Uleb(), c.Uleb()
 				if dropped {
 					continue
 				}
 				low, high = base+low, base+high
 			case rleStartxEndx:
-				first, second := c.uleb(), c.uleb()
+				first, second := c.Uleb(), c.Uleb()
 				var err2 error
 				low, err = d.indexedAddress(u, first)
 				high, err2 = d.indexedAddress(u, second)
 				err = errors.Join(err, err2)
 			case rleStartxLength:
-				low, err = d.indexedAddress(u, c.uleb())
-				high = low + c.uleb()
+				low, err = d.indexedAddress(u, c.Uleb())
+				high = low + c.Uleb()
 			case rleStartEnd:
-				low, high = c.uint(u.addressSize), c.uint(u.addressSize)
+				low, high = c.Uint(u.addressSize), c.Uint(u.addressSize)
 			case rleStartLength:
-				low = c.uint(u.addressSize)
-				high = low + c.uleb()
+				low = c.Uint(u.addressSize)
+				high = low + c.Uleb()
 			default:
 				return errRanges
 			}
-			if err != nil && !c.failed {
+			if err != nil && !c.Failed {
 				return err
 			}
 			if low < high {

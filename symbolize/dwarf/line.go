@@ -1,4 +1,4 @@
-package symbolize
+package dwarf
 
 import (
 	"bytes"
@@ -8,41 +8,43 @@ import (
 	"path"
 	"slices"
 	"sort"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// Limits on one line table. That of a unit with link-time optimization has some hundred thousand rows.
+// Limits on one line table. With link-time optimization one has some hundred thousand rows.
 const (
 	maxLineBytes = 256 << 20
 	maxRows      = 1 << 22
-	maxPathBytes = 16 << 20 // all names of files and folders
+	maxPathBytes = 16 << 20 // all names of files and directories
 )
 
 var errLines = errors.New("damaged line table")
 
-// lineTable says which line of which file the code of a unit comes from.
+// lineTable maps the code of a unit to files and lines.
 type lineTable struct {
 	dirs, files []string
-	fileDirs    []uint64
-	firstFile   uint64 // number of files[0]: 0 since DWARF 5, 1 before
+	fileDirs    []uint64 // for each of files, the index in dirs
+	firstFile   uint64   // number of files[0]: 0 since DWARF 5, 1 before
 	compDir     string
 	rows        []lineRow
 	sequences   []lineSequence // by address
 }
 
-// lineRow says that code from addr to the next row comes from that line; 0 is from no line.
+// lineRow maps the code from addr to the next row to a line; 0 means no line.
 type lineRow struct {
 	addr       uint64
 	file, line uint32
 }
 
-// lineSequence is rows[first:last], which describe code without gaps.
+// lineSequence is rows[first:last], which describe an address range without gaps.
 type lineSequence struct {
 	addressRange
 	first, last int
 }
 
 // lineTable returns the line table of a unit, read once.
-func (d *dwarfData) lineTable(u *unit) (*lineTable, error) {
+func (d *Data) lineTable(u *unit) (*lineTable, error) {
 	if u.lines == nil && u.linesErr == nil {
 		u.lines, u.linesErr = d.readLines(u)
 		if u.linesErr != nil {
@@ -52,28 +54,28 @@ func (d *dwarfData) lineTable(u *unit) (*lineTable, error) {
 	return u.lines, u.linesErr
 }
 
-func (d *dwarfData) readLines(u *unit) (*lineTable, error) {
+func (d *Data) readLines(u *unit) (*lineTable, error) {
 	t := &lineTable{firstFile: 1, compDir: d.text(u, u.root.compDir)}
 	if !u.root.lines.ok() {
 		return t, nil
 	}
 	offset := u.root.lines.n
 	enc := encoding{offsetSize: 4, addressSize: u.addressSize}
-	length, err := d.line.number(offset, 4)
+	length, err := d.line.Number(offset, 4)
 	offset += 4
 	if err == nil && length == 0xffffffff {
 		enc.offsetSize = 8
-		length, err = d.line.number(offset, 8)
+		length, err = d.line.Number(offset, 8)
 		offset += 8
 	}
 	if err != nil || length > maxLineBytes {
 		return nil, errLines
 	}
-	raw, err := d.line.bytes(offset, length)
+	raw, err := d.line.Bytes(offset, length)
 	if err != nil {
 		return nil, err
 	}
-	c := &cursor{data: raw}
+	c := &elffile.Cursor{Data: raw}
 	p := lineProgram{c: c, table: t, data: d}
 	if err := p.header(u, enc); err != nil {
 		return nil, err
@@ -104,7 +106,7 @@ func (t *lineTable) find(addr uint64) (lineRow, bool) {
 	return lineRow{}, false
 }
 
-// path returns the path of a file by number as the compiler saw it, "" for a number that is not there.
+// path returns the path of a file as the compiler saw it, "" for a number that does not exist.
 func (t *lineTable) path(file uint64) string {
 	i := file - t.firstFile
 	if i >= uint64(len(t.files)) {
@@ -124,11 +126,11 @@ func (t *lineTable) path(file uint64) string {
 	return path.Join(dir, name)
 }
 
-// lineProgram reads one line table: its header, then the program whose run makes the rows.
+// lineProgram reads one line table: its header, then the program that creates the rows.
 type lineProgram struct {
-	c     *cursor
+	c     *elffile.Cursor
 	table *lineTable
-	data  *dwarfData
+	data  *Data
 
 	minLength, lineRange, opcodeBase uint64
 	lineBase                         int64
@@ -136,70 +138,71 @@ type lineProgram struct {
 	pathBytes                        int
 }
 
-// header reads what stands before the program: DWARF 5, section 6.2.4.
+// header reads the header of the table: DWARF 5, section 6.2.4.
 func (p *lineProgram) header(u *unit, enc encoding) error {
 	c := p.c
-	enc.version = int(c.uint(2))
+	enc.version = int(c.Uint(2))
 	if enc.version < 2 || enc.version > 5 {
 		return fmt.Errorf("version %d", enc.version)
 	}
 	if enc.version >= 5 {
-		enc.addressSize = int(c.uint(1))
-		c.take(1) // size of segment selectors
+		enc.addressSize = int(c.Uint(1))
+		c.Take(1) // size of segment selectors
 	}
-	headerLength := c.uint(enc.offsetSize)
-	if c.failed || headerLength > uint64(len(c.data)-c.at) || enc.addressSize < 1 || enc.addressSize > 8 {
+	headerLength := c.Uint(enc.offsetSize)
+	if c.Failed || headerLength > uint64(len(c.Data)-c.At) ||
+		enc.addressSize < 1 || enc.addressSize > 8 {
 		return errLines
 	}
-	program := c.at + int(headerLength)
-	p.minLength = c.uint(1)
+	program := c.At + int(headerLength)
+	p.minLength = c.Uint(1)
 	if enc.version >= 4 {
-		c.take(1) // operations per instruction: more than one only on VLIW machines
+		c.Take(1) // operations per instruction: more than one only on VLIW machines
 	}
-	c.take(1) // whether rows are statements by default
-	p.lineBase = int64(int8(c.uint(1)))
-	p.lineRange = c.uint(1)
-	p.opcodeBase = c.uint(1)
+	c.Take(1) // whether rows are statements by default
+	p.lineBase = int64(int8(c.Uint(1)))
+	p.lineRange = c.Uint(1)
+	p.opcodeBase = c.Uint(1)
 	if p.lineRange == 0 || p.opcodeBase == 0 {
 		return errLines
 	}
-	p.operands = c.take(p.opcodeBase - 1)
+	p.operands = c.Take(p.opcodeBase - 1)
 	if enc.version < 5 {
 		p.oldFiles()
 	} else if err := p.files(u, enc); err != nil {
 		return err
 	}
-	if c.failed {
+	if c.Failed {
 		return errLines
 	}
-	c.at = program
+	c.At = program
 	return nil
 }
 
-// oldFiles reads the names of folders and files as they were until DWARF 4.
+// oldFiles reads the names of directories and files in the encoding of DWARF 2 to 4.
 func (p *lineProgram) oldFiles() {
 	c, t := p.c, p.table
 	t.dirs = []string{t.compDir}
 	for {
-		dir := c.text()
-		if dir == "" || c.failed {
+		dir := c.Text()
+		if dir == "" || c.Failed {
 			break
 		}
 		t.dirs = append(t.dirs, dir)
 	}
 	for {
-		name := c.text()
-		if name == "" || c.failed {
+		name := c.Text()
+		if name == "" || c.Failed {
 			return
 		}
 		t.files = append(t.files, name)
-		t.fileDirs = append(t.fileDirs, c.uleb())
-		c.uleb() // time
-		c.uleb() // size
+		t.fileDirs = append(t.fileDirs, c.Uleb())
+		c.Uleb() // time
+		c.Uleb() // size
 	}
 }
 
-// files reads the names of folders and files as they are since DWARF 5.
+// files reads the names of directories and files in the encoding of DWARF 5.
 func (p *lineProgram) files(u *unit, enc encoding) error {
 	dirs, _, err := p.entries(u, enc)
 	if err != nil {
@@ -211,7 +214,7 @@ func (p *lineProgram) files(u *unit, enc encoding) error {
 	return err
 }
 
-// entries reads a list of names, described by the formats in front of it.
+// entries reads a list of names. The list starts with the formats of its fields.
 func (p *lineProgram) entries(u *unit, enc encoding) (names []string, dirs []uint64, err error) {
 	const contentPath, contentDirectory = 1, 2
 	c := p.c
@@ -219,19 +222,20 @@ func (p *lineProgram) entries(u *unit, enc encoding) (names []string, dirs []uin
 		content uint64
 		form    form
 	}
-	formats := make([]format, c.uint(1))
+	formats := make([]format, c.Uint(1))
 	for i := range formats {
-		formats[i] = format{c.uleb(), form(c.uleb())}
+		formats[i] = format{c.Uleb(), form(c.Uleb())}
 	}
-	for left := c.uleb(); left > 0; left-- {
+	for left := c.Uleb(); left > 0; left-- {
 		var name string
 		var dir uint64
-		before := c.at
+		before := c.At
 		for _, f := range formats {
 			v := enc.value(c, f.form, 0)
 			switch {
 			case f.content == contentPath && v.form == formString:
-				raw, _, _ := bytes.Cut(c.data[min(v.n, uint64(len(c.data))):], []byte{0})
+				rest := c.Data[min(v.n, uint64(len(c.Data))):]
+				raw, _, _ := bytes.Cut(rest, []byte{0})
 				name = string(raw)
 			case f.content == contentPath:
 				name = p.data.text(u, v)
@@ -239,7 +243,7 @@ func (p *lineProgram) entries(u *unit, enc encoding) (names []string, dirs []uin
 				dir = v.n
 			}
 		}
-		if p.pathBytes += len(name); c.failed || c.at == before || p.pathBytes > maxPathBytes {
+		if p.pathBytes += len(name); c.Failed || c.At == before || p.pathBytes > maxPathBytes {
 			return nil, nil, errLines
 		}
 		names, dirs = append(names, name), append(dirs, dir)
@@ -264,16 +268,16 @@ const (
 	lneSetAddress  = 2
 )
 
-// run runs the program and keeps the rows where file or line change.
+// run runs the program and keeps the rows where the file or the line changes.
 func (p *lineProgram) run() error {
 	c, t := p.c, p.table
 	start := lineRow{file: 1, line: 1}
 	row, first := start, len(t.rows)
-	for c.at < len(c.data) {
+	for c.At < len(c.Data) {
 		if err := p.data.spend(1); err != nil {
 			return err
 		}
-		opcode := c.uint(1)
+		opcode := c.Uint(1)
 		switch {
 		case opcode >= p.opcodeBase:
 			adjusted := opcode - p.opcodeBase
@@ -281,32 +285,32 @@ func (p *lineProgram) run() error {
 			row.line += uint32(p.lineBase + int64(adjusted%p.lineRange))
 			p.emit(row, first)
 		case opcode == lnsExtended:
-			body := cursor{data: c.take(c.uleb())}
-			switch body.uint(1) {
+			body := elffile.Cursor{Data: c.Take(c.Uleb())}
+			switch body.Uint(1) {
 			case lneEndSequence:
 				p.endSequence(row.addr, first)
 				row, first = start, len(t.rows)
 			case lneSetAddress:
-				row.addr = body.uint(min(8, len(body.data)-body.at))
+				row.addr = body.Uint(min(8, len(body.Data)-body.At))
 			}
 		case opcode == lnsCopy:
 			p.emit(row, first)
 		case opcode == lnsAdvancePC:
-			row.addr += c.uleb() * p.minLength
+			row.addr += c.Uleb() * p.minLength
 		case opcode == lnsAdvanceLine:
-			row.line += uint32(c.sleb())
+			row.line += uint32(c.Sleb())
 		case opcode == lnsSetFile:
-			row.file = uint32(c.uleb())
+			row.file = uint32(c.Uleb())
 		case opcode == lnsConstAddPC:
 			row.addr += (255 - p.opcodeBase) / p.lineRange * p.minLength
 		case opcode == lnsFixedAdvancePC:
-			row.addr += c.uint(2)
+			row.addr += c.Uint(2)
 		default:
 			for range p.operands[opcode-1] {
-				c.uleb()
+				c.Uleb()
 			}
 		}
-		if c.failed || len(t.rows) > maxRows {
+		if c.Failed || len(t.rows) > maxRows {
 			return errLines
 		}
 	}
@@ -314,7 +318,8 @@ func (p *lineProgram) run() error {
 	return nil
 }
 
-// emit adds a row to the sequence that began at rows[first]. Of several rows at one address the last one counts.
+// emit adds a row to the sequence that began at rows[first]. Of several rows at one address it
+// keeps the last.
 func (p *lineProgram) emit(row lineRow, first int) {
 	rows := p.table.rows
 	if n := len(rows); n > first {
@@ -329,7 +334,8 @@ func (p *lineProgram) emit(row lineRow, first int) {
 	p.table.rows = append(rows, row)
 }
 
-// endSequence ends the sequence that began at rows[first], and forgets it if it describes code that the linker dropped.
+// endSequence ends the sequence that began at rows[first], and drops it if it describes code that
+// the linker removed.
 func (p *lineProgram) endSequence(end uint64, first int) {
 	t := p.table
 	if len(t.rows) > first {
