@@ -3,11 +3,11 @@ package format
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/gpurec/gpurec/format/output"
 	"github.com/parquet-go/parquet-go"
 )
 
@@ -19,12 +19,8 @@ const maxGroupRows = 128 << 10
 // folder of segments.
 const SegmentSuffix = ".d"
 
-// Owner says to whom files belong that are written with root's rights on behalf of
-// somebody else. The zero value leaves them to the process's own user.
-type Owner struct {
-	UID, GID int
-	Set      bool
-}
+// Owner is the user that the files of a recording belong to.
+type Owner = output.Owner
 
 // Options are the choices that Create has to make.
 type Options struct {
@@ -35,15 +31,17 @@ type Options struct {
 	Limits Limits
 }
 
+func (o Options) output() output.Options { return output.Options{Force: o.Force, Owner: o.Owner} }
+
 // ErrExists says that the output, or an unfinished recording of its name, is there.
-var ErrExists = fs.ErrExist
+var ErrExists = output.ErrExists
 
 // Writer makes a recording. Rows go to segment files in the folder PATH.d; Rotate
 // finishes them, so that a crash costs only what came after the last Rotate; Finish
 // merges them into PATH and removes the folder. Segments are brought to disk beside: that
 // one was not is told by a later call. A Writer is not safe for concurrent use.
 type Writer struct {
-	out     *Output
+	out     *output.Destination
 	path    string
 	dir     string
 	root    *os.Root // dir, wherever somebody moves it
@@ -88,7 +86,7 @@ func writerOptions() []parquet.WriterOption {
 
 // Create starts the recording that will be path. It makes the folder for the
 // segments and returns an error matching ErrExists if path or the folder exists
-// and opt.Force is not set, and *OutputError if either may not be written to. Then
+// and opt.Force is not set, and *output.Error if either may not be written to. Then
 // nothing was changed.
 func Create(path string, opt Options) (*Writer, error) {
 	out, err := openRecording(path, opt)
@@ -349,7 +347,7 @@ func (w *Writer) Close() error {
 func (w *Writer) removeFolder() error {
 	w.disk.wait()
 	_ = w.root.Close() // removeSegments opens it again
-	return errors.Join(removeSegments(w.out.folder, w.out.name+SegmentSuffix), w.out.Close())
+	return errors.Join(removeSegments(w.out.Folder(), w.out.Name()+SegmentSuffix), w.out.Close())
 }
 
 // Abort drops the recording: the folder and all that is in it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
@@ -60,8 +61,8 @@ func (o *outputFlags) name(recording, suffix string) string {
 }
 
 // create creates a file for the user behind sudo. What is at path is replaced by Commit.
-func (o *outputFlags) create(path string) (*format.OutputFile, error) {
-	file, err := format.CreateOutput(path, format.Options{Force: o.force, Owner: sudoOwner()})
+func (o *outputFlags) create(path string) (*output.File, error) {
+	file, err := output.Create(path, output.Options{Force: o.force, Owner: sudoOwner()})
 	if err != nil {
 		return nil, o.explain(err)
 	}
@@ -70,7 +71,7 @@ func (o *outputFlags) create(path string) (*format.OutputFile, error) {
 
 // check returns the error that create would return for what is at path, and changes nothing.
 func (o *outputFlags) check(path string) error {
-	out, err := format.OpenOutput(path, format.Options{Force: o.force, Owner: sudoOwner()})
+	out, err := output.Open(path, output.Options{Force: o.force, Owner: sudoOwner()})
 	if err != nil {
 		return o.explain(err)
 	}
@@ -84,7 +85,7 @@ func (o *outputFlags) explain(err error) error {
 		return refused
 	}
 	var path *fs.PathError
-	if errors.Is(err, format.ErrExists) && errors.As(err, &path) {
+	if errors.Is(err, output.ErrExists) && errors.As(err, &path) {
 		return &hintedError{fmt.Errorf("%s exists", path.Path), "the same command with --force, or with " + flag + " OTHER"}
 	}
 	return cmp.Or(explainFolder(flag, err), err)

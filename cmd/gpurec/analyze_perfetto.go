@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
 	"github.com/spf13/cobra"
 )
 
@@ -94,7 +94,7 @@ type traceParts struct {
 	out     *outputFlags
 	name    string // of the first
 	written []string
-	file    *format.OutputFile
+	file    *output.File
 	zip     *gzip.Writer
 }
 

@@ -14,13 +14,15 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":          {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
+	"format":          {"format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
 	"bpf":             {"github.com/cilium/ebpf"},
 	"symbolize":       {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
 	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
 	"record/identity": {"format"},
 	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
 	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
+
+	"format/output": {},
 
 	"symbolize/dwarf":   {"symbolize/elffile"},
 	"symbolize/elffile": {},
@@ -45,7 +47,7 @@ var mayImport = map[string][]string{
 	"analyze/model/metric":   {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/query", "analyze/stats", "analyze/catalog"},
 	"analyze/model/state":    {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/model/caching"},
 
-	"cmd/gpurec": {"format", "symbolize", "record", "analyze", "analyze/model/timeline", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+	"cmd/gpurec": {"format", "format/output", "symbolize", "record", "analyze", "analyze/model/timeline", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 }
 
 const module = "github.com/gpurec/gpurec/"

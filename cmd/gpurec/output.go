@@ -9,32 +9,33 @@ import (
 	"syscall"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
 )
 
 // explainOutput says why the file that a flag names is refused, and what to type instead. It
 // returns nil if the error is about something else. Without pipes the flag knows no "-".
 func explainOutput(flag string, pipes bool, err error) error {
-	var refused *format.OutputError
+	var refused *output.Error
 	if !errors.As(err, &refused) {
 		return nil
 	}
 	other := "the same command with " + flag + " OTHER"
 	switch refused.Problem {
-	case format.OutputIsFolder:
+	case output.IsFolder:
 		other = flag + " " + filepath.Join(refused.Path, "NAME")
-	case format.OutputNotRegular:
+	case output.NotRegular:
 		if pipes {
 			other = flag + " - > " + refused.Path
 		}
-	case format.OutputIsLink:
+	case output.IsLink:
 		if refused.Target != "" {
 			other = fmt.Sprintf("%s %s --force", flag, refused.Target)
 		} else if pipes {
 			other += ", or with " + flag + " - for standard output"
 		}
-	case format.OutputForeignFile:
+	case output.ForeignFile:
 		return &hintedError{fmt.Errorf("%w: %s replaces no file of another user", refused, flag), other}
-	case format.OutputForeignFolder:
+	case output.ForeignFolder:
 		return &hintedError{refused, flag + " " + safePlace(refused.Path)}
 	}
 	return &hintedError{fmt.Errorf("%w: %s needs a new name or a regular file", refused, flag), other}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
 	"github.com/gpurec/gpurec/record"
 )
 
@@ -33,7 +34,7 @@ type recordFlags struct {
 	attach    string
 	overhead  string
 	readyFile string
-	ready     *format.Output // of readyFile
+	ready     *output.Destination // of readyFile
 	ring      string
 	maxSize   string
 	classes   []string
@@ -408,7 +409,7 @@ func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
 		what = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))
 	}
 	again := "gpurec recover " + r.Unfinished
-	var refused *format.OutputError
+	var refused *output.Error
 	if errors.Is(err, format.ErrExists) || errors.As(err, &refused) { // the name was taken meanwhile
 		again += " -o OTHER.parquet"
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
 )
 
 // sudoOwner is the user behind sudo, to whom recordings belong.
@@ -31,7 +32,7 @@ func (f *recordFlags) openReady() (err error) {
 	if f.readyFile == "" {
 		return nil
 	}
-	f.ready, err = format.OpenOutput(f.readyFile, format.Options{Force: true, Owner: f.opt.Owner})
+	f.ready, err = output.Open(f.readyFile, output.Options{Force: true, Owner: f.opt.Owner})
 	return cmp.Or(explainOutput("--ready-file", false, err), explainFolder("--ready-file", err), err)
 }
 

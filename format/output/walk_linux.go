@@ -1,4 +1,4 @@
-package format
+package output
 
 import (
 	"fmt"
@@ -12,9 +12,9 @@ import (
 // maxFolderLinks bounds the links on the way to a folder, as the kernel does.
 const maxFolderLinks = 40
 
-// openOutputFolder opens the folder of an output. For root it must be one that no other user may
-// write to, and that no link of another user leads to; else the error is an *OutputError.
-func openOutputFolder(dir string, owner Owner) (*os.Root, error) {
+// openParent opens the folder of an output. For root it returns an *Error if another user may write
+// to the folder or owns a link on the way to it.
+func openParent(dir string, owner Owner) (*os.Root, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenRoot(dir)
 	}
@@ -29,12 +29,12 @@ func openOutputFolder(dir string, owner Owner) (*os.Root, error) {
 	return folder, nil
 }
 
-// trusts reports whether what belongs to a user may lead root to an output, or be replaced.
+// trusts reports whether root may follow links of a user, write to its folders and replace its files.
 func trusts(uid uint32, owner Owner) bool {
 	return int64(uid) == int64(os.Geteuid()) || owner.Set && int64(uid) == int64(owner.UID)
 }
 
-// stat returns owner and mode bits of a file.
+// stat returns the owner and the mode bits of a file.
 func stat(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
 
 // checkFolder applies root's rules to an open folder, which dir leads to.
@@ -67,12 +67,12 @@ func checkFolder(folder *os.Root, dir string, owner Owner) error {
 	return foreignFolder(why)
 }
 
-func foreignFolder(why string) *OutputError {
-	return &OutputError{Problem: OutputForeignFolder, What: "is not safe to write: " + why}
+func foreignFolder(why string) *Error {
+	return &Error{Problem: ForeignFolder, What: "is not safe to write: " + why}
 }
 
-// foreignFile says to which other user a file belongs in a folder where that user could not have
-// replaced it; "": to none, or its user has rights on the folder anyway.
+// foreignFile says which other user owns a file. It returns "" for a file of this user, and if the
+// folder's rights let its owner replace the file anyway.
 func foreignFile(file, folder fs.FileInfo, owner Owner) string {
 	matters := os.Geteuid() == 0 || stat(folder).Mode&syscall.S_ISVTX != 0
 	if uid := stat(file).Uid; matters && !trusts(uid, owner) {
@@ -81,7 +81,7 @@ func foreignFile(file, folder fs.FileInfo, owner Owner) string {
 	return ""
 }
 
-// walkTo opens a folder name by name, so that it sees every link on the way before it follows it.
+// walkTo opens a folder name by name, so that it checks every link on the way before it follows it.
 func walkTo(dir string, owner Owner) (*os.Root, error) {
 	start := "."
 	if filepath.IsAbs(dir) {
@@ -116,8 +116,8 @@ func walkTo(dir string, owner Owner) (*os.Root, error) {
 	return at, nil
 }
 
-// step opens the folder name in at. If name is a link it returns where that leads instead, and
-// neither if name leads nowhere else.
+// step opens the folder name in at. If name is a link, step returns its target instead. For "" and
+// "." it returns neither.
 func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, err error) {
 	switch name {
 	case "", ".":
@@ -143,6 +143,6 @@ func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, 
 		target, err = at.Readlink(name)
 		return nil, target, err
 	}
-	next, err = openFolder(at, name)
+	next, err = OpenFolder(at, name)
 	return next, "", err
 }
