@@ -105,7 +105,7 @@ func merge(rec *Recording, to *output.Destination, meta *Meta) (damaged []error,
 		}
 	}
 	meta.Cost.FileBytes = rec.Size()
-	if err := errors.Join(closeParquet(libraryWriter{out}, meta), file.Sync()); err != nil {
+	if err := errors.Join(closeParquet(out, meta), file.Sync()); err != nil {
 		file.Discard()
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}

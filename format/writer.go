@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gpurec/gpurec/format/columnwriter"
 	"github.com/gpurec/gpurec/format/output"
 	"github.com/parquet-go/parquet-go"
 )
@@ -49,9 +50,9 @@ type Writer struct {
 	opt     Options
 	seq     int
 	open    [numClasses]*segment
-	columns [numClasses]*columnWriter // used again for every segment
-	written int64                     // bytes in finished segments, also those on their way to disk
-	waiting []*segment                // finished and perhaps not on disk yet, the oldest first
+	columns [numClasses]*columnwriter.Writer[Row] // used again for every segment
+	written int64                                 // bytes in finished segments, also those on their way to disk
+	waiting []*segment                            // finished and perhaps not on disk yet, the oldest first
 
 	turn        int    // number of the next Rotate
 	turns       []turn // events that are finished, the oldest first; of a ring only
@@ -157,7 +158,7 @@ func (w *Writer) Write(c Class, rows []Row) error {
 		w.open[c] = s
 	}
 	s := w.open[c]
-	if err := s.rows.writeRows(rows); err != nil {
+	if _, err := s.rows.Write(rows); err != nil {
 		w.drop(c)
 		return &SegmentError{Segments: []LostSegment{{w.turn, c}}, Err: err}
 	}
@@ -182,32 +183,26 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	s := &segment{class: c, turn: w.turn, number: w.seq, file: w.disk.create(name), path: filepath.Join(w.dir, name)}
 	if c < ClassMemory {
 		options := append(writerOptions(), parquet.PageBufferSize(smallPageBytes)) // a buffer for each of 61 columns
-		s.rows = libraryWriter{parquet.NewGenericWriter[Row](s.file, options...)}
+		s.rows = parquet.NewGenericWriter[Row](s.file, options...)
 		return s, nil
 	}
 	if w.columns[c] == nil {
 		var err error
-		if w.columns[c], err = newColumnWriter(); err != nil {
+		if w.columns[c], err = columnwriter.New[Row](writerOptions()...); err != nil {
 			return nil, err
 		}
 	}
-	w.columns[c].reset(s.file)
+	w.columns[c].Reset(s.file)
 	s.rows = w.columns[c]
 	return s, nil
 }
 
-// rowWriter writes a Parquet file of rows: libraryWriter or columnWriter.
+// rowWriter writes a Parquet file of rows: a parquet.GenericWriter or, for rows without frames, a
+// columnwriter.Writer.
 type rowWriter interface {
-	writeRows(rows []Row) error
+	Write(rows []Row) (int, error)
 	SetKeyValueMetadata(key, value string)
 	Close() error
-}
-
-type libraryWriter struct{ *parquet.GenericWriter[Row] }
-
-func (w libraryWriter) writeRows(rows []Row) error {
-	_, err := w.GenericWriter.Write(rows)
-	return err
 }
 
 // Rotate finishes the open segments: their rows survive a crash once they are on disk, for

@@ -14,7 +14,7 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":          {"format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
+	"format":          {"format/columnwriter", "format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
 	"bpf":             {"github.com/cilium/ebpf"},
 	"symbolize":       {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
 	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
@@ -22,7 +22,8 @@ var mayImport = map[string][]string{
 	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
 	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
 
-	"format/output": {},
+	"format/columnwriter": {"github.com/parquet-go/parquet-go"},
+	"format/output":       {},
 
 	"symbolize/dwarf":   {"symbolize/elffile"},
 	"symbolize/elffile": {},

@@ -2,6 +2,7 @@ package output
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 )
@@ -20,7 +21,8 @@ func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) 
 	}
 	refused := &Error{Path: path, Problem: NotRegular}
 	if !info.IsDir() {
-		refused.What = "is " + kindOf(info.Mode()) + ", and " + what + "s need a folder of this name"
+		refused.What = fmt.Sprintf(
+			"is %s, and %ss need a folder of this name", kindOf(info.Mode()), what)
 		if info.Mode()&fs.ModeSymlink != 0 {
 			refused.What, _ = describeLink(path)
 		}
@@ -56,7 +58,8 @@ func OpenFolder(parent *os.Root, name string) (*os.Root, error) {
 	if err == nil {
 		var opened fs.FileInfo
 		if opened, err = root.Stat("."); err == nil && !os.SameFile(there, opened) {
-			err = &fs.PathError{Op: "open folder", Path: name, Err: errors.New("is a symbolic link")}
+			isLink := errors.New("is a symbolic link")
+			err = &fs.PathError{Op: "open folder", Path: name, Err: isLink}
 		}
 	}
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package output decides which files gpurec may write, creates them and replaces old ones.
 //
 // The rules hold for recordings and for every other file that gpurec writes. An output is a new
-// name or, with Options.Force, a regular file, which the new file replaces. The following is refused
-// before anything is created, changed or removed, with and without Force:
+// name or, with Options.Force, a regular file, which the new file replaces. The following is
+// refused before anything is created, changed or removed, with and without Force:
 //   - a device, a socket, a FIFO or a folder;
 //   - a symbolic link as the last part of the path, wherever it leads;
 //   - a file of another user: for root in every folder, for others in a sticky folder;

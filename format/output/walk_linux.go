@@ -29,7 +29,8 @@ func openParent(dir string, owner Owner) (*os.Root, error) {
 	return folder, nil
 }
 
-// trusts reports whether root may follow links of a user, write to its folders and replace its files.
+// trusts reports whether root may follow links of a user, write to its folders and replace its
+// files.
 func trusts(uid uint32, owner Owner) bool {
 	return int64(uid) == int64(os.Geteuid()) || owner.Set && int64(uid) == int64(owner.UID)
 }
@@ -137,8 +138,8 @@ func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, 
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		if uid := stat(info).Uid; !trusts(uid, owner) {
-			why := fmt.Sprintf("the symbolic link %s on the way there belongs to user %d", name, uid)
-			return nil, "", foreignFolder(why)
+			return nil, "", foreignFolder(fmt.Sprintf(
+				"the symbolic link %s on the way there belongs to user %d", name, uid))
 		}
 		target, err = at.Readlink(name)
 		return nil, target, err

@@ -1,19 +1,18 @@
-package format
+package columnwriter
 
 import (
 	"bytes"
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// layout is how the Parquet library writes rows: what columnWriter must do too, so that
-// merging copies its row groups byte for byte. It is read from a file of one row.
+// layout is how parquet-go writes rows of one type: the schema, and the encoding of each column. A
+// Writer does the same.
 type layout struct {
 	schema       []pq.SchemaElement
 	columnOrders []pq.ColumnOrder
@@ -25,22 +24,21 @@ type layout struct {
 // leaf is one column of the schema that has values.
 type leaf struct {
 	typ    parquet.Type
-	field  reflect.StructField // of Row; without meaning if inList
+	field  reflect.StructField // of the row type; for a column in a list, the list
 	inList bool
-	chunk  pq.ColumnMetaData // of one row
+	chunk  pq.ColumnMetaData // of a file with one row
 	page   pq.DataPageHeaderV2
-	// nothing is the encoded and compressed values of a page without any, and nothingBytes what
-	// they were before compression; of columns in lists.
-	nothing      []byte
-	nothingBytes int
+	// empty is the encoded and compressed content of a page without values, emptyBytes its
+	// size before compression. Only columns in lists have such pages.
+	empty      []byte
+	emptyBytes int
 }
 
-var rowLayout = sync.OnceValues(readLayout)
-
-func readLayout() (*layout, error) {
+// readLayout writes a file of one row with parquet-go and reads its layout.
+func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
 	var file bytes.Buffer
-	w := parquet.NewGenericWriter[Row](&file, writerOptions()...)
-	if _, err := w.Write(make([]Row, 1)); err != nil {
+	w := parquet.NewGenericWriter[R](&file, options...)
+	if _, err := w.Write(make([]R, 1)); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -51,10 +49,11 @@ func readLayout() (*layout, error) {
 		return nil, err
 	}
 	footer := pf.Metadata()
-	l := &layout{schema: footer.Schema, columnOrders: footer.ColumnOrders, createdBy: footer.CreatedBy, version: footer.Version}
+	l := &layout{schema: footer.Schema, columnOrders: footer.ColumnOrders,
+		createdBy: footer.CreatedBy, version: footer.Version}
 	fields := make(map[string]reflect.StructField)
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Row]()) {
-		fields[parquetName(f)] = f
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
+		fields[columnName(f)] = f
 	}
 	for i := range footer.RowGroups[0].Columns {
 		chunk := footer.RowGroups[0].Columns[i].MetaData
@@ -62,7 +61,8 @@ func readLayout() (*layout, error) {
 		if !ok {
 			return nil, fmt.Errorf("column %v is not in the schema", chunk.PathInSchema)
 		}
-		leaf := leaf{typ: column.Node.Type(), inList: column.MaxRepetitionLevel > 0, field: fields[chunk.PathInSchema[0]], chunk: chunk}
+		leaf := leaf{typ: column.Node.Type(), inList: column.MaxRepetitionLevel > 0,
+			field: fields[chunk.PathInSchema[0]], chunk: chunk}
 		if err := leaf.readPage(file.Bytes()); err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func readLayout() (*layout, error) {
 	return l, nil
 }
 
-// readPage reads the header of the column's only data page, and its values.
+// readPage reads the header and the values of the column's only data page.
 func (l *leaf) readPage(file []byte) error {
 	in := new(thrift.CompactProtocol).NewReaderFromBytes(file[l.chunk.DataPageOffset:])
 	var header pq.PageHeader
@@ -84,12 +84,12 @@ func (l *leaf) readPage(file []byte) error {
 	l.page = header.DataPageHeaderV2.V
 	page := file[int(l.chunk.DataPageOffset)+in.BytesRead():][:header.CompressedPageSize]
 	levels := int(l.page.RepetitionLevelsByteLength + l.page.DefinitionLevelsByteLength)
-	l.nothing, l.nothingBytes = page[levels:], int(header.UncompressedPageSize)-levels
+	l.empty, l.emptyBytes = page[levels:], int(header.UncompressedPageSize)-levels
 	return nil
 }
 
-// parquetName is the column that a field of Row is stored in.
-func parquetName(f reflect.StructField) string {
+// columnName returns the name of the column that a field of the row type is stored in.
+func columnName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("parquet"), ",")
 	return name
 }
