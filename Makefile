@@ -36,7 +36,7 @@ test: workspace simtorch ## run all tests that can run here; what is skipped say
 
 verdicts: workspace simtorch ## record programs of which it is known what leaks, and compare (root, no GPU)
 	GPUREC_VERDICTS=1 GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -run '^TestVerdicts$$'
-	GPUREC_VERDICTS=1 $(GO) test ./analyze -count=1 -v -run '^TestVerdictsOf'
+	GPUREC_VERDICTS=1 $(GO) test ./analyze/report/leaks -count=1 -v -run '^TestVerdictsOf'
 
 test-gpu: build ## compare a recording with what a program did on a real GPU
 	@bash scripts/test-gpu.sh

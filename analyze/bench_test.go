@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"bytes"
@@ -10,90 +10,18 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
-
-// benchRecording returns a recording of n calls: half of them allocs and frees of
-// eight threads at 500 places, half launches. It is kept in build/bench, so that only
-// the first run has the cost and the memory of writing it.
-func benchRecording(b testing.TB, n int) string {
-	b.Helper()
-	if n > 1_000_000 && os.Getenv("GPUREC_BENCH_LARGE") == "" {
-		b.Skip("set GPUREC_BENCH_LARGE=1; it writes a file of 100 MB first")
-	}
-	path := filepath.Join("..", "build", "bench", fmt.Sprintf("calls-%d.parquet", n))
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		b.Fatal(err)
-	}
-	w, err := format.Create(path, format.Options{Force: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	meta := format.Meta{StartNs: epoch, EndNs: epoch + int64(n)*us}
-	r := rand.New(rand.NewPCG(1, 1))
-	var memory, calls []format.Row
-	var live []int64
-	flush := func(least int) {
-		for c, rows := range map[format.Class]*[]format.Row{format.ClassMemory: &memory, format.ClassCall: &calls} {
-			if len(*rows) >= least {
-				if err := w.Write(c, *rows); err != nil {
-					b.Fatal(err)
-				}
-				*rows = (*rows)[:0]
-			}
-		}
-	}
-	var stacks []format.Row
-	for i := range int32(500) {
-		frames := make([]format.Frame, 30)
-		for k := range frames {
-			frames[k] = format.Frame{Func: fmt.Sprintf("function_%d_%d", i%50, k), Module: "/app/train", Addr: int64(k), Type: "native"}
-		}
-		stacks = append(stacks, format.Row{Kind: format.KindStack, StackID: i + 1, Frames: frames})
-	}
-	if err := w.Write(format.ClassStack, stacks); err != nil {
-		b.Fatal(err)
-	}
-	next := int64(0x7f0000000000)
-	for i := range n {
-		place := r.Int32N(500)
-		row := format.Row{StartNs: epoch + int64(i)*us + r.Int64N(2000), DurNs: 1000 + r.Int64N(20000), Pid: 42, Tid: 42 + r.Int32N(8), CPU: r.Int32N(16),
-			StackID: place + 1, StackStatus: format.StackComplete, Site: fmt.Sprintf("function_%d (train.py:%d)", place%50, place)}
-		switch {
-		case i%2 == 0:
-			row.Kind, row.Name, row.Kernel, row.GridX, row.BlockX = format.KindLaunch, "cuLaunchKernel", fmt.Sprint("kernel", place%100), 128, 256
-			calls = append(calls, row)
-		case len(live) > 100_000 || len(live) > 0 && r.IntN(100) < 49:
-			k := r.IntN(len(live))
-			row.Kind, row.Name, row.MemoryKind, row.Ptr = format.KindFree, "cuMemFree_v2", format.MemoryDevice, live[k]
-			live[k] = live[len(live)-1]
-			live = live[:len(live)-1]
-			memory = append(memory, row)
-		default:
-			next += 512
-			row.Kind, row.Name, row.MemoryKind, row.Ptr, row.Bytes = format.KindAlloc, "cuMemAlloc_v2", format.MemoryDevice, next, 512<<r.IntN(15)
-			live = append(live, next)
-			memory = append(memory, row)
-		}
-		flush(1000)
-		if i%500_000 == 499_999 {
-			if err := w.Rotate(meta); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	flush(1)
-	if err := w.Finish(meta); err != nil {
-		b.Fatal(err)
-	}
-	return path
-}
 
 // peakRSS returns the largest resident set of this process so far, in MiB; 0 where
 // that is not known.
@@ -127,7 +55,7 @@ func benchReport(b *testing.B, run func(*timeline.Timeline) error) {
 	}
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("%gM", float64(n)/1e6), func(b *testing.B) {
-			path := benchRecording(b, n)
+			path := analyzetest.BenchRecording(b, n)
 			for b.Loop() {
 				rec, err := format.Open(path)
 				if err != nil {
@@ -195,7 +123,7 @@ func writePhysical(b *testing.B, path string, allocs int) {
 	for i := range int64(most) {
 		free = append(free, i)
 	}
-	at := epoch
+	at := analyzetest.Epoch
 	var rows []format.Row
 	call := func(kind, memory string, ptr, bytes, src int64) {
 		at += 2000
@@ -222,22 +150,22 @@ func writePhysical(b *testing.B, path string, allocs int) {
 	if err := w.Write(format.ClassMemory, rows); err != nil {
 		b.Fatal(err)
 	}
-	if err := w.Finish(format.Meta{StartNs: epoch, EndNs: at}); err != nil {
+	if err := w.Finish(format.Meta{StartNs: analyzetest.Epoch, EndNs: at}); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func BenchmarkLeaks(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Leaks(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := leaks.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSummary(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Summary(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := summary.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkPprof(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		p, _, _, err := HeapProfile(tl, query.Options{})
+		p, _, _, err := pprof.BuildHeap(tl, query.Options{})
 		if err != nil {
 			return err
 		}
@@ -247,15 +175,15 @@ func BenchmarkPprof(b *testing.B) {
 
 func BenchmarkPerfetto(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := Perfetto(tl, io.Discard, PerfettoOptions{})
+		_, err := perfetto.Write(tl, io.Discard, perfetto.Options{})
 		return err
 	})
 }
 
 func BenchmarkStacks(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Stacks(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := stacks.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkHTML(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := HTML(tl, io.Discard, HTMLOptions{}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := html.Write(tl, io.Discard, html.Options{}); return err })
 }

@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -25,7 +26,7 @@ import (
 // second in ten, as at that rate they are. Once in ten steps something leaks, and NVML
 // is sampled at 10 Hz.
 const (
-	benchStep     = 30 * ms
+	benchStep     = 30 * analyzetest.Ms
 	benchAllocs   = 700 // each makes three events
 	benchLaunches = 1090
 	benchCopies   = 60
@@ -68,7 +69,7 @@ func TestWriteBenchTraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeTraining(t, path, n)
-	tl, err := timeline.Open(openRecording(t, path))
+	tl, err := timeline.Open(analyzetest.OpenRecording(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +104,8 @@ func writeTraining(t testing.TB, path string, n int) {
 	tw := &trainingWriter{t: t, w: w, r: rand.New(rand.NewPCG(3, 3))}
 	tw.write(format.ClassStack, benchStackRows())
 	steps := (n + benchRows - 1) / benchRows
-	seconds := int64(steps+10)*benchStep/second + 1
-	meta := format.Meta{GpurecVersion: "v0.0.0-bench", StartNs: epoch, EndNs: epoch + seconds*second, Stacks: "auto", Attach: "uprobe_multi"}
+	seconds := int64(steps+10)*benchStep/analyzetest.Second + 1
+	meta := format.Meta{GpurecVersion: "v0.0.0-bench", StartNs: analyzetest.Epoch, EndNs: analyzetest.Epoch + seconds*analyzetest.Second, Stacks: "auto", Attach: "uprobe_multi"}
 	tw.facts(seconds)
 	tw.prepare()
 	for i := range steps {
@@ -143,19 +144,19 @@ func benchSite(stack int32) string { return fmt.Sprintf("layer_%d (model.py:%d)"
 
 func (tw *trainingWriter) facts(seconds int64) {
 	facts := []format.Row{
-		{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: epoch, Device: -1, Message: `{"exe":"/usr/bin/python3.12"}`},
-		{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: epoch},
+		{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: `{"exe":"/usr/bin/python3.12"}`},
+		{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: analyzetest.Epoch},
 		{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Device: -1, Message: `{"allocator":"torch","library":"libc10_cuda.so"}`},
 	}
 	for i, name := range []string{"python3", "pt_autograd_0", "pt_data_pin"} {
-		facts = append(facts, format.Row{Kind: format.KindThread, Name: name, Pid: 42, Tid: 42 + int32(i), StartNs: epoch, Device: -1})
+		facts = append(facts, format.Row{Kind: format.KindThread, Name: name, Pid: 42, Tid: 42 + int32(i), StartNs: analyzetest.Epoch, Device: -1})
 	}
 	tw.write(format.ClassFact, facts)
 	var samples []format.Row
-	for at := int64(0); at < seconds*second; at += 100 * ms {
+	for at := int64(0); at < seconds*analyzetest.Second; at += 100 * analyzetest.Ms {
 		for m, metric := range []string{catalog.MetricMemoryUsed, catalog.MetricMemoryTotal, "utilization_gpu_pct", "utilization_memory_pct", "power_w", "temperature_c", "clock_sm_mhz", "clock_memory_mhz",
 			"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"} {
-			samples = append(samples, format.Row{Kind: format.KindNVML, Name: metric, StartNs: epoch + at, Value: float64(int64(m+1) * (40 + at/second%7))})
+			samples = append(samples, format.Row{Kind: format.KindNVML, Name: metric, StartNs: analyzetest.Epoch + at, Value: float64(int64(m+1) * (40 + at/analyzetest.Second%7))})
 		}
 		if len(samples) > 1000 {
 			tw.write(format.ClassSample, samples)
@@ -168,23 +169,23 @@ func (tw *trainingWriter) facts(seconds int64) {
 // prepare records the program's start and makes the step: the second of two equal ones, for
 // which PyTorch's allocator has all memory that it needs.
 func (tw *trainingWriter) prepare() {
-	tp := newTape(tw.t)
-	world := newTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, torchConf{})
-	world.capacity, world.driver = 1<<40, true
+	tp := analyzetest.NewTape(tw.t)
+	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
+	world.Capacity, world.Driver = 1<<40, true
 	for i := range int32(400) {
-		b := world.alloc(int64(i%8+1)<<20, torchSegment{})
-		at(b.row, 1990+i%10, benchSite(1990+i%10))
+		b := world.Alloc(int64(i%8+1)<<20, analyzetest.TorchSegment{})
+		analyzetest.At(b.Row, 1990+i%10, benchSite(1990+i%10))
 	}
 	trainingAllocs(world, rand.New(rand.NewPCG(2, 2)))
-	started := len(tp.rows)
+	started := len(tp.Rows)
 	trainingAllocs(world, rand.New(rand.NewPCG(2, 2)))
-	for i, row := range tp.rows[:started] {
-		row.StartNs, row.DurNs, row.Tid = epoch+int64(i)*10*us, min(row.DurNs, 5*us), 42
+	for i, row := range tp.Rows[:started] {
+		row.StartNs, row.DurNs, row.Tid = analyzetest.Epoch+int64(i)*10*analyzetest.Us, min(row.DurNs, 5*analyzetest.Us), 42
 		tw.rows[trainingClass(row)] = append(tw.rows[trainingClass(row)], *row)
 	}
 	tw.flush()
-	for i, row := range tp.rows[started:] {
-		row.StartNs, row.Tid = int64(i)*(benchStep-2*ms)/(3*benchAllocs), 42+row.StackID%2
+	for i, row := range tp.Rows[started:] {
+		row.StartNs, row.Tid = int64(i)*(benchStep-2*analyzetest.Ms)/(3*benchAllocs), 42+row.StackID%2
 		if row.Kind != format.KindAllocator || row.Name == format.AllocatorSegmentAlloc {
 			tw.t.Fatalf("the second step asks the driver: %+v", *row)
 		}
@@ -194,17 +195,17 @@ func (tw *trainingWriter) prepare() {
 }
 
 // trainingAllocs makes the blocks of one step: most live shortly, some to its end.
-func trainingAllocs(world *torchWorld, r *rand.Rand) {
-	first := len(world.held)
+func trainingAllocs(world *analyzetest.TorchWorld, r *rand.Rand) {
+	first := len(world.Held)
 	for range benchAllocs {
 		stack := 1201 + r.Int32N(700)
-		at(world.alloc(512<<r.IntN(14)+r.Int64N(512), torchSegment{}).row, stack, benchSite(stack))
-		for len(world.held) > first+200 {
-			world.free(world.held[first+r.IntN(len(world.held)-first)])
+		analyzetest.At(world.Alloc(512<<r.IntN(14)+r.Int64N(512), analyzetest.TorchSegment{}).Row, stack, benchSite(stack))
+		for len(world.Held) > first+200 {
+			world.Free(world.Held[first+r.IntN(len(world.Held)-first)])
 		}
 	}
-	for len(world.held) > first {
-		world.free(world.held[len(world.held)-1])
+	for len(world.Held) > first {
+		world.Free(world.Held[len(world.Held)-1])
 	}
 }
 
@@ -229,7 +230,7 @@ func (tw *trainingWriter) calls() {
 		case i < benchLaunches+benchCopies+benchMemsets:
 			row.Kind, row.Name, row.Bytes, row.Ptr = format.KindMemset, "cuMemsetD8Async", 4096, 0x7f1000000000+r.Int64N(1<<30)
 		case i < benchLaunches+benchCopies+benchMemsets+benchSyncs:
-			row.Kind, row.Name, row.DurNs, row.StackStatus = format.KindSync, "cuStreamSynchronize", 10*us, format.StackComplete
+			row.Kind, row.Name, row.DurNs, row.StackStatus = format.KindSync, "cuStreamSynchronize", 10*analyzetest.Us, format.StackComplete
 		case i < benchLaunches+benchCopies+benchMemsets+benchSyncs+benchOthers:
 			row.Kind, row.Name, row.Stream = format.KindAPI, "cuEventRecord", 7
 		default:
@@ -248,7 +249,7 @@ func (tw *trainingWriter) calls() {
 		calls = slices.Insert(calls, min(k, len(calls)), row, free)
 	}
 	for i := range calls {
-		calls[i].StartNs = int64(i) * (benchStep - 2*ms) / int64(len(calls))
+		calls[i].StartNs = int64(i) * (benchStep - 2*analyzetest.Ms) / int64(len(calls))
 	}
 	tw.step = append(tw.step, calls...)
 }
@@ -257,10 +258,10 @@ func trainingClass(r *format.Row) int { return int(format.ClassOf(r.Kind) - form
 
 // repeat writes step number i.
 func (tw *trainingWriter) repeat(i int64) {
-	begin := epoch + 100*ms + i*benchStep
-	timed := i*benchStep/second%10 == 0
+	begin := analyzetest.Epoch + 100*analyzetest.Ms + i*benchStep
+	timed := i*benchStep/analyzetest.Second%10 == 0
 	if i%10 == 0 {
-		tw.leak(begin-ms, i)
+		tw.leak(begin-analyzetest.Ms, i)
 	}
 	for k := range tw.step {
 		row := tw.step[k]

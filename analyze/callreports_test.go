@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"bytes"
@@ -9,64 +9,59 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/api"
+	copiespkg "github.com/gpurec/gpurec/analyze/report/copies"
+	gapspkg "github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/format"
 )
 
 // callReports are the reports on calls.
-func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
-	return map[string]func(query.Options) (*Report, error){
-		"api": func(p0 query.Options) (*Report, error) { return API(tl, p0) }, "kernels": func(p0 query.Options) (*Report, error) { return Kernels(tl, p0) }, "copies": func(p0 query.Options) (*Report, error) { return Copies(tl, p0) }, "sync": func(p0 query.Options) (*Report, error) { return Sync(tl, p0) },
-		"api.site":   func(o query.Options) (*Report, error) { o.GroupBy = "site"; return API(tl, o) },
-		"api.stack":  func(o query.Options) (*Report, error) { o.GroupBy = "stack"; return API(tl, o) },
-		"api.thread": func(o query.Options) (*Report, error) { o.GroupBy = "thread"; return API(tl, o) },
-		"api.stream": func(o query.Options) (*Report, error) { o.GroupBy = "stream"; return API(tl, o) },
-		"gaps":       func(o query.Options) (*Report, error) { return Gaps(tl, GapOptions{Options: o}) },
+func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
+	return map[string]func(query.Options) (*report.Report, error){
+		"api": func(p0 query.Options) (*report.Report, error) { return api.Run(tl, p0) }, "kernels": func(p0 query.Options) (*report.Report, error) { return kernels.Run(tl, p0) }, "copies": func(p0 query.Options) (*report.Report, error) { return copiespkg.Run(tl, p0) }, "sync": func(p0 query.Options) (*report.Report, error) { return waits.Run(tl, p0) },
+		"api.site":   func(o query.Options) (*report.Report, error) { o.GroupBy = "site"; return api.Run(tl, o) },
+		"api.stack":  func(o query.Options) (*report.Report, error) { o.GroupBy = "stack"; return api.Run(tl, o) },
+		"api.thread": func(o query.Options) (*report.Report, error) { o.GroupBy = "thread"; return api.Run(tl, o) },
+		"api.stream": func(o query.Options) (*report.Report, error) { o.GroupBy = "stream"; return api.Run(tl, o) },
+		"gaps":       func(o query.Options) (*report.Report, error) { return gapspkg.Run(tl, gapspkg.Options{Options: o}) },
 	}
 }
 
-// copied adds a copy.
-func (tp *tape) copied(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
-	r := tp.call(format.KindMemcpy, name, at, dur)
-	r.CopyKind, r.Ptr, r.SrcPtr, r.Bytes, r.Stream = kind, dst, src, bytes, 7
-	return r
-}
-
-// pinned adds an allocation of pinned memory that takes no time.
-func (tp *tape) pinned(at, ptr, bytes int64) *format.Row {
-	r := tp.memory(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
-	r.Name, r.DurNs = "cuMemHostAlloc", 0
-	return r
-}
-
 // working is a recording of 10 s with steps of 500 ms: a copy, launches, a wait, and once a second of data loading.
-func working(t testing.TB) *tape {
-	tp := newTape(t)
-	tp.meta.EndNs = epoch + 10*second
-	tp.gpus()
-	tp.stack(1, "launch_all", "train_step", "main", "_start")
-	tp.stack(2, "wait_for_loss", "train_step", "main", "_start")
-	tp.stack(3, "upload", "load_batch", "main", "_start")
-	tp.pinned(0, 0x500000, 2*mib)
+func working(t testing.TB) *analyzetest.Tape {
+	tp := analyzetest.NewTape(t)
+	tp.Meta.EndNs = analyzetest.Epoch + 10*analyzetest.Second
+	tp.Gpus()
+	tp.Stack(1, "launch_all", "train_step", "main", "_start")
+	tp.Stack(2, "wait_for_loss", "train_step", "main", "_start")
+	tp.Stack(3, "upload", "load_batch", "main", "_start")
+	tp.Pinned(0, 0x500000, 2*analyzetest.Mib)
 	for step := range int64(16) {
-		begin := step * 500 * ms
+		begin := step * 500 * analyzetest.Ms
 		if step >= 8 {
-			begin += second // from 4 s to 5 s nothing is launched: data is loaded
+			begin += analyzetest.Second // from 4 s to 5 s nothing is launched: data is loaded
 		}
-		at(tp.copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+ms, 20*us, 0x7f0000000000, 0x500000+4096, mib), 3, "upload (train.cc:10)")
-		at(tp.copied("cuMemcpyHtoD_v2", "HtoD", begin+2*ms, ms, 0x7f0000000000, 0x900000, 10*mib), 3, "upload (train.cc:10)")
+		analyzetest.At(tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+analyzetest.Ms, 20*analyzetest.Us, 0x7f0000000000, 0x500000+4096, analyzetest.Mib), 3, "upload (train.cc:10)")
+		analyzetest.At(tp.Copied("cuMemcpyHtoD_v2", "HtoD", begin+2*analyzetest.Ms, analyzetest.Ms, 0x7f0000000000, 0x900000, 10*analyzetest.Mib), 3, "upload (train.cc:10)")
 		for k := range int64(4) {
-			l := tp.launched(begin+10*ms+k*100*us, 10*us, []string{"gemm<float>(int)", "add"}[k%2], 7, 1)
+			l := tp.Launched(begin+10*analyzetest.Ms+k*100*analyzetest.Us, 10*analyzetest.Us, []string{"gemm<float>(int)", "add"}[k%2], 7, 1)
 			l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 128, 2, 1, 256, 1, 1
 			if k%2 == 1 {
 				l.GridX, l.GridY, l.BlockX, l.SharedBytes = 4, 1, 64, 2048
 			}
-			at(l, 1, "launch_all (train.cc:10)")
+			analyzetest.At(l, 1, "launch_all (train.cc:10)")
 			if step == 0 {
 				l.Flags = format.FlagCaptured
 			}
@@ -74,115 +69,105 @@ func working(t testing.TB) *tape {
 				l.Flags, l.DurNs = format.FlagNoReturn, 0
 			}
 		}
-		g := tp.call(format.KindLaunch, "cuGraphLaunch", begin+11*ms, 30*us)
+		g := tp.Call(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
 		g.Ptr, g.Value, g.Stream = 0x6000, 3, 9
-		at(tp.synced("cuStreamSynchronize", begin+12*ms, 400*ms, 7, 0), 2, "wait_for_loss (train.cc:10)")
+		analyzetest.At(tp.Synced("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0), 2, "wait_for_loss (train.cc:10)")
 	}
 	for i := range int64(60) { // small copies, 100 us apart: 6 ms
-		at(tp.copied("cuMemcpyDtoH_v2", "DtoH", 9500*ms+i*100*us, 10*us, 0x800000, 0x7f0000000000, 4), 3, "upload (train.cc:10)")
+		analyzetest.At(tp.Copied("cuMemcpyDtoH_v2", "DtoH", 9500*analyzetest.Ms+i*100*analyzetest.Us, 10*analyzetest.Us, 0x800000, 0x7f0000000000, 4), 3, "upload (train.cc:10)")
 	}
 	for i := range int64(30) { // waits, 10 ms apart
-		tp.synced("cuEventSynchronize", 9600*ms+i*10*ms, 5*ms, 0, 0).Ptr = 0xe0
+		tp.Synced("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
 	}
-	tp.synced("cuEventQuery", 9590*ms, us, 0, calls.ResultNotReady)
-	tp.call(format.KindLaunch, "cuLaunchKernel", 9599*ms, 5*us).Result = 1
-	open := tp.synced("cuCtxSynchronize", 9950*ms, 50*ms, 0, 0)
+	tp.Synced("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
+	tp.Call(format.KindLaunch, "cuLaunchKernel", 9599*analyzetest.Ms, 5*analyzetest.Us).Result = 1
+	open := tp.Synced("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
 	open.Flags = format.FlagOpen
 	for i := range int64(20) { // the second GPU of the machine, the first of the process
 		value := 80.0
 		if i == 9 || i == 10 { // of 4 s to 5 s
 			value = 0
 		}
-		tp.nvml(1, i*500*ms, catalog.MetricSMActive, value)
+		tp.NVML(1, i*500*analyzetest.Ms, catalog.MetricSMActive, value)
 	}
 	return tp
 }
 
 func TestReportsOfCalls(t *testing.T) {
-	tl := working(t).timeline()
+	tl := working(t).Timeline()
 	for name, make := range callReports(tl) {
 		r, err := make(query.Options{Top: 8, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		goldens(t, r, "calls."+name, 110)
-	}
-}
-
-// numbers compares values of a report for --fail-on with those computed by hand.
-func numbers(t *testing.T, r *Report, want map[string]float64) {
-	t.Helper()
-	for name, v := range want {
-		if got, ok, _ := r.Number(name); !ok || got != v {
-			t.Errorf("%s: %s = %v (%v), want %v", r.Command, name, got, ok, v)
-		}
+		analyzetest.Goldens(t, r, "calls."+name, 110)
 	}
 }
 
 func TestNumbersOfCallsByHand(t *testing.T) {
-	tl := working(t).timeline()
+	tl := working(t).Timeline()
 	for name, want := range map[string]map[string]float64{
 		// 16 steps of 2 copies, 4 launches, a graph and a wait; 60 copies, 30 waits, a query, a failed launch, an open wait, cuMemHostAlloc.
 		"api": {"calls": 16*8 + 60 + 30 + 1 + 1 + 1 + 1, "timed_calls": 222 - 7 - 1, "errors": 1, "open_calls": 1},
 		// Of 64 launches 4 are captured; half of the others have 4 x 64 threads.
 		"kernels": {"launches": 60, "captured_launches": 4, "tiny_launches": 30, "tiny_pct": 50, "graph_launches": 16, "graph_kernels": 48, "errors": 1, "kernels": 3,
 			"launches_per_second": 6, "peak_launches_per_second": 8, "timed_launches": 64 - 7 + 16 + 1},
-		"copies": {"copies": 32 + 60, "bytes": float64(16*11*mib + 240), "blocking_copies": 16 + 60, "unknown_memory_copies": 16 + 60, "bursts": 1, "burst_copies": 60,
-			"host_sum_ns": float64(16*(20*us+ms) + 60*10*us)},
-		"sync": {"waits": 16 + 30 + 1, "wait_sum_ns": float64(16*400*ms + 30*5*ms), "loops": 1, "loop_waits": 30, "open_waits": 1, "open_ns": float64(50 * ms)},
+		"copies": {"copies": 32 + 60, "bytes": float64(16*11*analyzetest.Mib + 240), "blocking_copies": 16 + 60, "unknown_memory_copies": 16 + 60, "bursts": 1, "burst_copies": 60,
+			"host_sum_ns": float64(16*(20*analyzetest.Us+analyzetest.Ms) + 60*10*analyzetest.Us)},
+		"sync": {"waits": 16 + 30 + 1, "wait_sum_ns": float64(16*400*analyzetest.Ms + 30*5*analyzetest.Ms), "loops": 1, "loop_waits": 30, "open_waits": 1, "open_ns": float64(50 * analyzetest.Ms)},
 		// Each graph is followed by a gap, but for the last; in the captured step the graph is all there is.
-		"gaps": {"gaps": 15, "gap_max_ns": float64(1500*ms - 1000*us - 30*us), "launches": 60 + 16, "idle_gaps": 0},
+		"gaps": {"gaps": 15, "gap_max_ns": float64(1500*analyzetest.Ms - 1000*analyzetest.Us - 30*analyzetest.Us), "launches": 60 + 16, "idle_gaps": 0},
 	} {
 		r, err := callReports(tl)[name](query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		numbers(t, r, want)
+		analyzetest.Numbers(t, r, want)
 	}
-	copies, err := Copies(tl, query.Options{})
+	copies, err := copiespkg.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// 10 MiB in 1 ms; small copies and async ones have none.
-	if got := strings.Join(cells(t, copies, "copies", "bandwidth_bytes_per_second"), " "); got != "10485760000 <nil> <nil>" {
+	if got := strings.Join(analyzetest.Cells(t, copies, "copies", "bandwidth_bytes_per_second"), " "); got != "10485760000 <nil> <nil>" {
 		t.Errorf("bandwidth %s", got)
 	}
-	if got := strings.Join(cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown pinned" {
+	if got := strings.Join(analyzetest.Cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown pinned" {
 		t.Errorf("host memory %s", got)
 	}
-	gaps, err := Gaps(tl, GapOptions{Options: query.Options{Top: 1}})
+	gaps, err := gapspkg.Run(tl, gapspkg.Options{Options: query.Options{Top: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"doing": "outside CUDA", "waiting_ns": "400000000", "copying_ns": "1020000", "gpu": "partly", "ended_by": "gemm<float>(int)", "device": "0 NVIDIA H200"} {
-		if got := strings.Join(cells(t, gaps, "gaps", key), " "); got != want {
+		if got := strings.Join(analyzetest.Cells(t, gaps, "gaps", key), " "); got != want {
 			t.Errorf("%s of the longest gap: %q, want %q", key, got, want)
 		}
 	}
 }
 
 func TestBusyInAGap(t *testing.T) {
-	s := &metric.Series{AtNs: []int64{0, 500 * ms, 1000 * ms, 1500 * ms, 2000 * ms}, Values: []float64{90, 100, 0, 50, 100}}
+	s := &metric.Series{AtNs: []int64{0, 500 * analyzetest.Ms, 1000 * analyzetest.Ms, 1500 * analyzetest.Ms, 2000 * analyzetest.Ms}, Values: []float64{90, 100, 0, 50, 100}}
 	for _, c := range []struct {
 		fromMs, toMs int64
-		want         gapBusy
+		want         gapspkg.GapBusy
 		word         string
 	}{
-		{500, 1000, gapBusy{0, 0, true}, gpuIdle},
-		{0, 500, gapBusy{100, 100, true}, gpuBusy},
-		{500, 1500, gapBusy{25, 25, true}, gpuPartly},
-		{1100, 1300, gapBusy{0, 100, true}, gpuUnsure}, // 250 ms of busy may be inside or outside of it
-		{2100, 2200, gapBusy{}, ""},                    // nobody looked
-		{1900, 2200, gapBusy{}, ""},                    // a third is covered
+		{500, 1000, gapspkg.GapBusy{MinPct: 0, MaxPct: 0, Ok: true}, gapspkg.GPUIdle},
+		{0, 500, gapspkg.GapBusy{MinPct: 100, MaxPct: 100, Ok: true}, gapspkg.GPUBusy},
+		{500, 1500, gapspkg.GapBusy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
+		{1100, 1300, gapspkg.GapBusy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure}, // 250 ms of busy may be inside or outside of it
+		{2100, 2200, gapspkg.GapBusy{}, ""},                                                // nobody looked
+		{1900, 2200, gapspkg.GapBusy{}, ""},                                                // a third is covered
 	} {
-		if got := busyByAverages(s, c.fromMs*ms, c.toMs*ms); got != c.want || got.word() != c.word {
-			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.word(), c.want, c.word)
+		if got := gapspkg.BusyByAverages(s, c.fromMs*analyzetest.Ms, c.toMs*analyzetest.Ms); got != c.want || got.Word() != c.word {
+			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.Word(), c.want, c.word)
 		}
 	}
-	if got := busyInside(s, 0, 1500*ms); got != (gapBusy{25, 25, true}) { // the seconds before 1.0 and 1.5 s
+	if got := gapspkg.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gapspkg.GapBusy{MinPct: 25, MaxPct: 25, Ok: true}) { // the seconds before 1.0 and 1.5 s
 		t.Errorf("by utilization %+v", got)
 	}
-	if got := busyInside((*metric.Series)(nil), 0, 1); got.ok {
+	if got := gapspkg.BusyInside((*metric.Series)(nil), 0, 1); got.Ok {
 		t.Error("busy without samples")
 	}
 }
@@ -218,31 +203,31 @@ func TestCrowd(t *testing.T) {
 }
 
 func TestHostMemoryOfCopies(t *testing.T) {
-	tp := newTape(t)
-	tp.pinned(10*ms, 0x1000, 0x1000)
-	tp.memory(format.KindAlloc, format.MemoryManaged, 10*ms, 0x8000, 0x1000)
-	free := tp.free(20*ms, us, 0x1000)
+	tp := analyzetest.NewTape(t)
+	tp.Pinned(10*analyzetest.Ms, 0x1000, 0x1000)
+	tp.Memory(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
+	free := tp.Free(20*analyzetest.Ms, analyzetest.Us, 0x1000)
 	free.Name, free.MemoryKind = "cuMemFreeHost", format.MemoryHost
-	tp.pinned(30*ms, 0x1800, 0x100)
+	tp.Pinned(30*analyzetest.Ms, 0x1800, 0x100)
 	var want []string
 	copied := func(at, ptr int64, host string) {
-		tp.copied("cuMemcpyHtoD_v2", "HtoD", at, us, 0x7f0000000000, ptr, int64(len(want)+1)*mib/8)
+		tp.Copied("cuMemcpyHtoD_v2", "HtoD", at, analyzetest.Us, 0x7f0000000000, ptr, int64(len(want)+1)*analyzetest.Mib/8)
 		want = append(want, host)
 	}
-	copied(5*ms, 0x1000, hostmem.HostUnknown)
-	copied(12*ms, 0x1000, hostmem.HostPinned)
-	copied(13*ms, 0x1fff, hostmem.HostPinned)
-	copied(14*ms, 0x2000, hostmem.HostUnknown)
-	copied(15*ms, 0x8800, hostmem.HostManaged)
-	copied(25*ms, 0x1800, hostmem.HostUnknown)
-	copied(35*ms, 0x1800, hostmem.HostPinned)
-	copied(36*ms, 0x1000, hostmem.HostUnknown)
-	host, _, err := hostmem.Read(tp.timeline())
+	copied(5*analyzetest.Ms, 0x1000, hostmem.HostUnknown)
+	copied(12*analyzetest.Ms, 0x1000, hostmem.HostPinned)
+	copied(13*analyzetest.Ms, 0x1fff, hostmem.HostPinned)
+	copied(14*analyzetest.Ms, 0x2000, hostmem.HostUnknown)
+	copied(15*analyzetest.Ms, 0x8800, hostmem.HostManaged)
+	copied(25*analyzetest.Ms, 0x1800, hostmem.HostUnknown)
+	copied(35*analyzetest.Ms, 0x1800, hostmem.HostPinned)
+	copied(36*analyzetest.Ms, 0x1000, hostmem.HostUnknown)
+	host, _, err := hostmem.Read(tp.Timeline())
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := 0
-	for _, r := range tp.rows {
+	for _, r := range tp.Rows {
 		if r.Kind == format.KindMemcpy {
 			if got := host.At(r.StartNs, 42, r.SrcPtr); got != want[i] {
 				t.Errorf("copy %d: %s, want %s", i, got, want[i])
@@ -250,19 +235,19 @@ func TestHostMemoryOfCopies(t *testing.T) {
 			i++
 		}
 	}
-	if got := host.At(epoch+40*ms, 43, 0x1800); got != hostmem.HostUnknown {
+	if got := host.At(analyzetest.Epoch+40*analyzetest.Ms, 43, 0x1800); got != hostmem.HostUnknown {
 		t.Errorf("of another process: %s", got)
 	}
 }
 
 func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
-	hostiles := hostileTape(t)
-	at(hostiles.call(format.KindSync, hostile, 4*second, 1), 1, hostile)
-	at(hostiles.copied(hostile, hostile, 5*second, 1, 1, 1, 1<<62), 1, hostile)
-	launch := at(hostiles.call(format.KindLaunch, "cuLaunchKernel", 6*second, 1<<62), 1, hostile)
-	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = hostile, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
-	for tape, tp := range map[string]*tape{"hostile": hostiles, "working": working(t), "training": training(t), "surface": surface(t), "crash": crashing(t), "empty": newTape(t)} {
-		rec := tp.record()
+	hostiles := analyzetest.HostileTape(t)
+	analyzetest.At(hostiles.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1), 1, analyzetest.Hostile)
+	analyzetest.At(hostiles.Copied(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62), 1, analyzetest.Hostile)
+	launch := analyzetest.At(hostiles.Call(format.KindLaunch, "cuLaunchKernel", 6*analyzetest.Second, 1<<62), 1, analyzetest.Hostile)
+	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = analyzetest.Hostile, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
+	for tape, tp := range map[string]*analyzetest.Tape{"hostile": hostiles, "working": working(t), "training": analyzetest.Training(t), "surface": analyzetest.Surface(t), "crash": analyzetest.Crashing(t), "empty": analyzetest.NewTape(t)} {
+		rec := tp.Record()
 		before := make(map[string]string)
 		for range 3 {
 			tl, err := timeline.Open(rec)
@@ -274,7 +259,7 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				now := string(rendered(t, r, RenderOptions{Format: "json"}))
+				now := string(analyzetest.Rendered(t, r, render.Options{Format: "json"}))
 				if old, ok := before[name]; ok && old != now {
 					t.Errorf("%s of %s differs:\n%s\n%s", name, tape, old, now)
 				}
@@ -286,14 +271,14 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 }
 
 // checkReport checks that a report can be shown anywhere and says how each value is computed.
-func checkReport(t *testing.T, name string, r *Report) {
+func checkReport(t *testing.T, name string, r *report.Report) {
 	t.Helper()
-	if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+	if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
 		t.Errorf("%s: not JSON", name)
 	}
 	for _, f := range []string{"table", "md"} {
 		for _, width := range []int{80, 100, 132} {
-			for line := range strings.Lines(string(rendered(t, r, RenderOptions{Format: f, Width: width}))) {
+			for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width}))) {
 				line = strings.TrimSuffix(line, "\n")
 				if n := utf8.RuneCountInString(line); f == "table" && n > width {
 					t.Errorf("%s at %d: a line of %d: %s", name, width, n, line)
@@ -305,10 +290,10 @@ func checkReport(t *testing.T, name string, r *Report) {
 		}
 	}
 	var b bytes.Buffer
-	if ok, err := Explain(&b, r.Command); !ok || err != nil {
+	if ok, err := analyze.Explain(&b, r.Command); !ok || err != nil {
 		t.Fatalf("%s: %v %v", name, ok, err)
 	}
-	var columns []Column
+	var columns []report.Column
 	for _, table := range r.Tables {
 		columns = append(columns, table.Columns...)
 		for _, row := range table.Rows {
@@ -317,7 +302,7 @@ func checkReport(t *testing.T, name string, r *Report) {
 			}
 		}
 	}
-	for _, f := range append(append([]Fact{}, r.Facts...), r.Totals...) {
+	for _, f := range append(append([]report.Fact{}, r.Facts...), r.Totals...) {
 		columns = append(columns, f.Column)
 	}
 	for _, c := range columns {
@@ -328,31 +313,31 @@ func checkReport(t *testing.T, name string, r *Report) {
 }
 
 func BenchmarkAPI(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := API(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := api.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkAPIBySite(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := API(tl, query.Options{Top: 20, GroupBy: "site"})
+		_, err := api.Run(tl, query.Options{Top: 20, GroupBy: "site"})
 		return err
 	})
 }
 
 func BenchmarkKernels(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Kernels(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := kernels.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkCopies(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Copies(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := copiespkg.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkSync(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := Sync(tl, query.Options{Top: 20}); return err })
+	benchReport(b, func(tl *timeline.Timeline) error { _, err := waits.Run(tl, query.Options{Top: 20}); return err })
 }
 
 func BenchmarkGaps(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := Gaps(tl, GapOptions{Options: query.Options{Top: 20}, MinGapNs: 1000})
+		_, err := gapspkg.Run(tl, gapspkg.Options{Options: query.Options{Top: 20}, MinGapNs: 1000})
 		return err
 	})
 }

@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"cmp"
@@ -9,27 +9,31 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	kernelspkg "github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
 
 // randomCalls is a recording of calls of all kinds by two processes of two threads each; calls of a thread follow each other.
-func randomCalls(t testing.TB, seed uint64) *tape {
-	tp := newTape(t)
-	tp.meta.EndNs = epoch + 20*second
-	tp.gpus()
+func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
+	tp := analyzetest.NewTape(t)
+	tp.Meta.EndNs = analyzetest.Epoch + 20*analyzetest.Second
+	tp.Gpus()
 	r := rand.New(rand.NewPCG(seed, 7))
 	calls := []struct{ kind, name string }{{format.KindLaunch, "cuLaunchKernel"}, {format.KindLaunch, "cuLaunchKernel"}, {format.KindLaunch, "cuGraphLaunch"},
 		{format.KindMemcpy, "cuMemcpyHtoD_v2"}, {format.KindMemcpy, "cuMemcpyDtoHAsync_v2"}, {format.KindSync, "cuStreamSynchronize"}, {format.KindSync, "cuEventQuery"},
 		{format.KindAPI, "cuEventRecord"}, {format.KindAlloc, "cuMemAlloc_v2"}}
 	for th := range int32(4) {
-		for now := r.Int64N(ms); now < 2*second; {
+		for now := r.Int64N(analyzetest.Ms); now < 2*analyzetest.Second; {
 			c := calls[r.IntN(len(calls))]
 			dur := int64(math.Exp(r.NormFloat64()*2 + 11)) // 60 us, from 100 ns to a second
-			row := tp.call(c.kind, c.name, now, dur)
+			row := tp.Call(c.kind, c.name, now, dur)
 			row.Pid, row.Tid = 42+th/2, 100+th
 			row.Stream, row.Site, row.Device = r.Int64N(3), fmt.Sprint("site ", r.IntN(5)), r.Int32N(2)
 			row.StackID = r.Int32N(4)
@@ -75,10 +79,10 @@ func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResult == 0 }
 func TestAPIEqualsAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		tp.identify(42, format.Identity{Rank: numberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}}, map[string]any{"cgroup": "0::/a"})
-		tl := tp.timeline()
-		for _, by := range APIGroupNames() {
-			report, err := API(tl, query.Options{GroupBy: by, Filter: query.Filter{FromNs: epoch + second/2}})
+		tp.Identify(42, format.Identity{Rank: analyzetest.NumberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}}, map[string]any{"cgroup": "0::/a"})
+		tl := tp.Timeline()
+		for _, by := range api.GroupNames() {
+			report, err := api.Run(tl, query.Options{GroupBy: by, Filter: query.Filter{FromNs: analyzetest.Epoch + analyzetest.Second/2}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,8 +91,8 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				took                []int64
 			}
 			want := make(map[string]*outcome)
-			for _, r := range tp.rows {
-				if r.Tid == 0 || r.StartNs < epoch+second/2 {
+			for _, r := range tp.Rows {
+				if r.Tid == 0 || r.StartNs < analyzetest.Epoch+analyzetest.Second/2 {
 					continue
 				}
 				key := r.Name + map[string]string{"name": "", "site": "|" + r.Site, "stack": fmt.Sprint("|", r.StackID), "thread": fmt.Sprint("|", r.Tid),
@@ -123,7 +127,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				c := row.Cells
 				key := c[17].(string)
 				if by == "stack" {
-					key += fmt.Sprint("|", row.stack)
+					key += fmt.Sprint("|", row.StackID)
 				} else if by == "thread" {
 					key += "|" + strings.Fields(strings.TrimPrefix(strings.TrimPrefix(c[18].(string), "42/"), "43/"))[0]
 				} else if by != "name" {
@@ -193,16 +197,16 @@ func TestSketch(t *testing.T) {
 func TestGapsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		report, err := Gaps(tp.timeline(), GapOptions{MinGapNs: 8 * ms})
+		report, err := gaps.Run(tp.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var want, got []string
 		for pid := int32(42); pid < 44; pid++ {
-			for _, device := range []int32{allDevices, 0, 1} {
+			for _, device := range []int32{gaps.AllDevices, 0, 1} {
 				var rows []*format.Row
-				for _, r := range tp.rows {
-					if r.Pid == pid && r.Kind == format.KindLaunch && (device == allDevices || r.Device == device) && r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
+				for _, r := range tp.Rows {
+					if r.Pid == pid && r.Kind == format.KindLaunch && (device == gaps.AllDevices || r.Device == device) && r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
 						(r.Result == 0 || r.Flags&format.FlagNoReturn != 0) {
 						rows = append(rows, r)
 					}
@@ -210,8 +214,8 @@ func TestGapsEqualAnOracle(t *testing.T) {
 				slices.SortFunc(rows, func(a, b *format.Row) int { return cmp.Compare(a.StartNs, b.StartNs) })
 				end := rows[0].StartNs
 				for _, r := range rows {
-					if r.StartNs-end >= 8*ms {
-						want = append(want, fmt.Sprintf("%d %d %d %d tid %d in CUDA %d", pid, device, end-epoch, r.StartNs-end, r.Tid, inCUDA(tp, r.Tid, end, r.StartNs)))
+					if r.StartNs-end >= 8*analyzetest.Ms {
+						want = append(want, fmt.Sprintf("%d %d %d %d tid %d in CUDA %d", pid, device, end-analyzetest.Epoch, r.StartNs-end, r.Tid, inCUDA(tp, r.Tid, end, r.StartNs)))
 					}
 					end = max(end, r.StartNs+r.DurNs)
 				}
@@ -219,7 +223,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		}
 		for _, row := range report.Tables[2].Rows {
 			c := row.Cells
-			device := allDevices
+			device := gaps.AllDevices
 			if c[3] != "all" {
 				fmt.Sscan(c[3].(string), &device)
 			}
@@ -227,7 +231,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		}
 		slices.Sort(want)
 		slices.Sort(got)
-		if len(want) > mostGaps {
+		if len(want) > gaps.MostGaps {
 			t.Fatalf("%d gaps: not all are told", len(want))
 		}
 		if !slices.Equal(want, got) {
@@ -237,8 +241,8 @@ func TestGapsEqualAnOracle(t *testing.T) {
 }
 
 // inCUDA is how long a thread was in calls between two times.
-func inCUDA(tp *tape, tid int32, fromNs, toNs int64) (ns int64) {
-	for _, r := range tp.rows {
+func inCUDA(tp *analyzetest.Tape, tid int32, fromNs, toNs int64) (ns int64) {
+	for _, r := range tp.Rows {
 		if r.Tid == tid && r.Flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 			ns += max(0, min(r.StartNs+r.DurNs, toNs)-max(r.StartNs, fromNs))
 		}
@@ -249,16 +253,16 @@ func inCUDA(tp *tape, tid int32, fromNs, toNs int64) (ns int64) {
 func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		tl := tp.timeline()
+		tl := tp.Timeline()
 		var kernels, copies, sync = map[string]float64{}, map[string]float64{}, map[string]float64{}
-		for _, r := range tp.rows {
+		for _, r := range tp.Rows {
 			failed := hasReturn(r) && r.Result != 0
 			ran := !(failed && r.Result != callspkg.ResultNotReady) && r.Flags&format.FlagCaptured == 0
 			switch {
 			case r.Kind == format.KindLaunch && r.Name == "cuLaunchKernel":
 				if ran {
 					kernels["launches"]++
-					if r.GridX*r.BlockX < tinyThreads {
+					if r.GridX*r.BlockX < kernelspkg.TinyThreads {
 						kernels["tiny_launches"]++
 					}
 				} else if r.Flags&format.FlagCaptured != 0 {
@@ -284,7 +288,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			numbers(t, r, want)
+			analyzetest.Numbers(t, r, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"encoding/json"
@@ -9,8 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	querypkg "github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
@@ -64,21 +69,23 @@ func (s *sqlReport) sql(path string) string {
 		return "list_sort(list(dur_ns) filter (TIMED))[cast(ceil(" + q + " * count(*) filter (TIMED)) as integer)]"
 	}
 	query := strings.NewReplacer("P50", quantile("0.5"), "P95", quantile("0.95"), "P99", quantile("0.99")).Replace(s.query)
-	return strings.NewReplacer("FROM", fmt.Sprintf("from read_parquet('%s')", path), "TIMED", "flags & 35 = 0", "ERROR", "result not in (0, 4, 600)", "EPOCH", fmt.Sprint(epoch)).Replace(query)
+	return strings.NewReplacer("FROM", fmt.Sprintf("from read_parquet('%s')", path), "TIMED", "flags & 35 = 0", "ERROR", "result not in (0, 4, 600)", "EPOCH", fmt.Sprint(analyzetest.Epoch)).Replace(query)
 }
 
 func TestReportsEqualDuckDB(t *testing.T) {
 	for seed := range uint64(3) {
 		tp := randomCalls(t, 100+seed)
-		tl := tp.timeline()
+		tl := tp.Timeline()
 		var queries []string
 		for i := range sqlReports {
-			queries = append(queries, sqlReports[i].sql(tp.path))
+			queries = append(queries, sqlReports[i].sql(tp.Path))
 		}
 		reports := callReports(tl)
-		reports["errors"] = func(p0 querypkg.Options) (*Report, error) { return Errors(tl, p0) }
-		reports["gaps"] = func(o querypkg.Options) (*Report, error) { return Gaps(tl, GapOptions{Options: o, MinGapNs: 8 * ms}) }
-		for i, answer := range inDuckDB(t, queries...) {
+		reports["errors"] = func(p0 querypkg.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }
+		reports["gaps"] = func(o querypkg.Options) (*report.Report, error) {
+			return gaps.Run(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
+		}
+		for i, answer := range analyzetest.InDuckDB(t, queries...) {
 			s := &sqlReports[i]
 			r, err := reports[s.name](querypkg.Options{})
 			if err != nil {
@@ -90,7 +97,7 @@ func TestReportsEqualDuckDB(t *testing.T) {
 }
 
 // equalsSQL compares a table of a report with what DuckDB answered, both ways.
-func equalsSQL(t *testing.T, r *Report, table string, keys []string, answer string) {
+func equalsSQL(t *testing.T, r *report.Report, table string, keys []string, answer string) {
 	t.Helper()
 	var want []map[string]any
 	if err := json.Unmarshal([]byte(answer), &want); err != nil {
@@ -117,7 +124,7 @@ func equalsSQL(t *testing.T, r *Report, table string, keys []string, answer stri
 }
 
 // reportRows are the rows of a table by the keys of their columns, or the totals as one row.
-func reportRows(r *Report, table string) (rows []map[string]any) {
+func reportRows(r *report.Report, table string) (rows []map[string]any) {
 	if table == "totals" {
 		row := make(map[string]any)
 		for _, f := range r.Totals {
@@ -174,15 +181,15 @@ func sameNumber(name string, got, want any) bool {
 // TestAllocatorEqualsDuckDB has DuckDB find what tensors are live, by place, and what the
 // allocator said last of its own books.
 func TestAllocatorEqualsDuckDB(t *testing.T) {
-	tp := newTape(t)
-	world := newTorchWorld(tp, rand.New(rand.NewPCG(9, 9)), 42, 0, torchConf{})
+	tp := analyzetest.NewTape(t)
+	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(9, 9)), 42, 0, analyzetest.TorchConf{})
 	for range 20_000 {
-		world.step()
+		world.Step()
 	}
-	world.row(format.AllocatorSnapshot, 0, 0, nil)
-	tp.meta.EndNs = epoch + world.now + second
-	tl := tp.timeline()
-	leaks, err := Leaks(tl, querypkg.Options{})
+	world.Row(format.AllocatorSnapshot, 0, 0, nil)
+	tp.Meta.EndNs = analyzetest.Epoch + world.Now + analyzetest.Second
+	tl := tp.Timeline()
+	leaks, err := leakspkg.Run(tl, querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +197,8 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	if err != nil || len(states) != 1 {
 		t.Fatalf("%v, %d allocators", err, len(states))
 	}
-	from := fmt.Sprintf("from read_parquet('%s') where kind = 'allocator'", tp.path)
-	answers := inDuckDB(t,
+	from := fmt.Sprintf("from read_parquet('%s') where kind = 'allocator'", tp.Path)
+	answers := analyzetest.InDuckDB(t,
 		`with event as (select name, site, bytes, row_number() over (partition by ptr order by start_ns desc) as n `+from+` and name in ('alloc', 'free_requested')),
 			began as (select site, count(*) as allocs, sum(bytes) as alloc_bytes `+from+` and name = 'alloc' group by site),
 			live as (select site, count(*) as n, sum(bytes) as bytes from event where n = 1 and name = 'alloc' group by site)
@@ -202,21 +209,21 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	)
 	equalsSQL(t, leaks, "leaks", []string{"site"}, answers[0])
 	s := &states[0]
-	book := &Report{Totals: fill([]Column{{Key: "events"}, {Key: "allocated"}, {Key: "reserved"}, {Key: "failed"}, {Key: "allocations"}}, s.Events, s.Allocated, s.Reserved, s.OutOfMemory, s.Allocations)}
+	book := &report.Report{Totals: report.Fill([]report.Column{{Key: "events"}, {Key: "allocated"}, {Key: "reserved"}, {Key: "failed"}, {Key: "allocations"}}, s.Events, s.Allocated, s.Reserved, s.OutOfMemory, s.Allocations)}
 	equalsSQL(t, book, "totals", nil, answers[1])
 }
 
 // TestLiveMemoryByPlaceEqualsDuckDB is the same for the driver's memory.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
-	tp := training(t)
-	leaks, err := Leaks(tp.timeline(), querypkg.Options{})
+	tp := analyzetest.Training(t)
+	leaks, err := leakspkg.Run(tp.Timeline(), querypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := inDuckDB(t, fmt.Sprintf(`with call as (select kind, bytes, if(site = '', '(no stack)', site) as place, ptr, if(kind = 'alloc', start_ns + dur_ns, start_ns) as effect
+	answers := analyzetest.InDuckDB(t, fmt.Sprintf(`with call as (select kind, bytes, if(site = '', '(no stack)', site) as place, ptr, if(kind = 'alloc', start_ns + dur_ns, start_ns) as effect
 			from read_parquet('%s') where kind in ('alloc', 'free') and result = 0 and flags & 3 = 0),
 		final as (select *, row_number() over (partition by ptr order by effect desc) as n, lead(kind) over (partition by ptr order by effect) as next from call)
 		select place as site, count(*) as allocs, count(*) filter (next = 'free') as frees, cast(coalesce(sum(bytes) filter (n = 1), 0) as bigint) as live_bytes, count(*) filter (n = 1) as live_count
-		from final where kind = 'alloc' group by place`, tp.path))
+		from final where kind = 'alloc' group by place`, tp.Path))
 	equalsSQL(t, leaks, "leaks", []string{"site"}, answers[0])
 }

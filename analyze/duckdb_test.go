@@ -1,44 +1,17 @@
-package analyze
+package analyze_test
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
-
-// duckdbScript prints the rows of each query as a line of JSON. It is written beside
-// the installed module, where node looks for it.
-const duckdbScript = `import { DuckDBInstance } from '@duckdb/node-api';
-const db = await (await DuckDBInstance.create()).connect();
-for (const sql of process.argv.slice(2)) {
-  const rows = (await db.runAndReadAll(sql)).getRowObjectsJson();
-  console.log(JSON.stringify(rows));
-}
-`
-
-func inDuckDB(t *testing.T, queries ...string) []string {
-	t.Helper()
-	module := tool(t, "duckdb", "node_modules", "@duckdb", "node-api")
-	script := filepath.Join(module, "..", "..", "..", "query.mjs")
-	if err := os.WriteFile(script, []byte(duckdbScript), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var results []string
-	for _, line := range node(t, append([]string{script}, queries...)...) {
-		results = append(results, string(line))
-	}
-	if len(results) != len(queries) {
-		t.Fatalf("%d answers to %d queries", len(results), len(queries))
-	}
-	return results
-}
 
 // liveBySQL replays memory as a query: the events of a pointer in order of effect,
 // and of each pointer the last one.
@@ -52,21 +25,21 @@ with events as (
 select cast(coalesce(sum(bytes), 0) as varchar) as live, cast(count(*) as varchar) as blocks from last where n = 1 and kind = 'alloc'`
 
 func TestDuckDBReadsTheRecording(t *testing.T) {
-	tp := training(t)
-	randomProgram(tp, rand.New(rand.NewPCG(5, 5)), 2000)
-	tl := tp.timeline()
+	tp := analyzetest.Training(t)
+	analyzetest.RandomProgram(tp, rand.New(rand.NewPCG(5, 5)), 2000)
+	tl := tp.Timeline()
 	kinds := make(map[string]int)
-	for _, r := range tp.rows {
+	for _, r := range tp.Rows {
 		kinds[r.Kind]++
 	}
-	r, err := Leaks(tl, query.Options{})
+	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := fmt.Sprintf("from read_parquet('%s')", tp.path)
-	got := inDuckDB(t,
+	from := fmt.Sprintf("from read_parquet('%s')", tp.Path)
+	got := analyzetest.InDuckDB(t,
 		"select kind, cast(count(*) as integer) as n "+from+" group by kind",
-		fmt.Sprintf(liveBySQL, tp.path),
+		fmt.Sprintf(liveBySQL, tp.Path),
 		"select cast(max(value) as bigint) as used "+from+" where kind = 'nvml' and name = 'memory_used_bytes'",
 		"select frames[1].func as leaf, len(frames) as n "+from+" where kind = 'stack' and stack_id = 3",
 		"select column_type as type "+"from (describe select start_ns, kind, value "+from+")",
@@ -89,7 +62,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 	}
 	for i, want := range map[int]string{
 		1: fmt.Sprintf(`[{"live":"%d","blocks":"%d"}]`, r.Totals[0].Value, r.Totals[1].Value),
-		2: fmt.Sprintf(`[{"used":"%d"}]`, 10<<30+5*240*mib),
+		2: fmt.Sprintf(`[{"used":"%d"}]`, 10<<30+5*240*analyzetest.Mib),
 		3: `[{"leaf":"cuMemAlloc_v2","n":"5"}]`,
 		4: `[{"type":"BIGINT"},{"type":"VARCHAR"},{"type":"DOUBLE"}]`,
 	} {
@@ -100,26 +73,26 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 }
 
 func TestDuckDBReadsSegments(t *testing.T) {
-	tp := training(t)
-	w, err := format.Create(tp.path, format.Options{})
+	tp := analyzetest.Training(t)
+	w, err := format.Create(tp.Path, format.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range tp.rows {
+	for i, r := range tp.Rows {
 		if err := w.Write(format.ClassOf(r.Kind), []format.Row{*r}); err != nil {
 			t.Fatal(err)
 		}
 		if i%1000 == 999 {
-			if err := w.Rotate(tp.meta); err != nil {
+			if err := w.Rotate(tp.Meta); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := errors.Join(w.Rotate(tp.meta), w.Flush()); err != nil {
+	if err := errors.Join(w.Rotate(tp.Meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	got := inDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from read_parquet('%s/*.parquet')", w.Dir()))
-	if want := fmt.Sprintf(`[{"n":%d}]`, len(tp.rows)); got[0] != want {
+	got := analyzetest.InDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from read_parquet('%s/*.parquet')", w.Dir()))
+	if want := fmt.Sprintf(`[{"n":%d}]`, len(tp.Rows)); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)
 	}
 }

@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"bytes"
@@ -12,11 +12,23 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report/diff"
+	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	oompkg "github.com/gpurec/gpurec/analyze/report/oom"
+	rulespkg "github.com/gpurec/gpurec/analyze/report/rules"
+	stackspkg "github.com/gpurec/gpurec/analyze/report/stacks"
+	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -27,32 +39,32 @@ func everyReport(rec *format.Recording) error {
 		return err
 	}
 	for _, by := range []string{"site", "size"} {
-		leaks, err := Leaks(tl, query.Options{GroupBy: by})
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			return err
 		}
-		summary, err := Summary(tl, query.Options{Filter: query.Filter{Devices: []int32{0}}})
+		summary, err := summarypkg.Run(tl, query.Options{Filter: query.Filter{Devices: []int32{0}}})
 		if err != nil {
 			return err
 		}
-		stacks, err := Stacks(tl, query.Options{Sort: "site"})
+		stacks, err := stackspkg.Run(tl, query.Options{Sort: "site"})
 		if err != nil {
 			return err
 		}
-		rules, err := CheckRules(tl, RuleOptions{})
+		rules, err := rulespkg.Run(tl, rulespkg.Options{})
 		if err != nil {
 			return err
 		}
-		if err := Render(io.Discard, rules, RenderOptions{Width: 80}); err != nil {
+		if err := render.Write(io.Discard, rules, render.Options{Width: 80}); err != nil {
 			return err
 		}
-		for _, f := range Formats() {
-			if err := errors.Join(Render(io.Discard, stacks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, leaks, RenderOptions{Format: f, Width: 80}), Render(io.Discard, summary, RenderOptions{Format: f})); err != nil {
+		for _, f := range render.Formats() {
+			if err := errors.Join(render.Write(io.Discard, stacks, render.Options{Format: f, Width: 80}), render.Write(io.Discard, leaks, render.Options{Format: f, Width: 80}), render.Write(io.Discard, summary, render.Options{Format: f})); err != nil {
 				return err
 			}
 		}
 	}
-	p, _, _, err := HeapProfile(tl, query.Options{})
+	p, _, _, err := pprof.BuildHeap(tl, query.Options{})
 	if err != nil {
 		return err
 	}
@@ -65,18 +77,18 @@ func everyReport(rec *format.Recording) error {
 	if _, err := state.ReadAllocators(tl, 0); err != nil {
 		return err
 	}
-	frag, pictures, err := Fragmentation(tl, FragOptions{Maps: true})
+	frag, pictures, err := fragpkg.Run(tl, fragpkg.Options{Maps: true})
 	if err != nil {
 		return err
 	}
-	if _, err := Hang(tl, HangOptions{}); err != nil {
+	if _, err := hang.Run(tl, hang.Options{}); err != nil {
 		return err
 	}
-	oom, err := OOM(tl, query.Options{})
+	oom, err := oompkg.Run(tl, query.Options{})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(Render(io.Discard, frag, RenderOptions{Width: 80}), Render(io.Discard, oom, RenderOptions{Width: 80}), WriteMaps(io.Discard, pictures, 0)); err != nil {
+	if err := errors.Join(render.Write(io.Discard, frag, render.Options{Width: 80}), render.Write(io.Discard, oom, render.Options{Width: 80}), fragpkg.WriteMaps(io.Discard, pictures, 0)); err != nil {
 		return err
 	}
 	for _, make := range callReports(tl) {
@@ -84,38 +96,38 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
-		if err := Render(io.Discard, r, RenderOptions{Width: 80}); err != nil {
+		if err := render.Write(io.Discard, r, render.Options{Width: 80}); err != nil {
 			return err
 		}
 	}
-	_, err = Perfetto(tl, io.Discard, PerfettoOptions{})
+	_, err = perfetto.Write(tl, io.Discard, perfetto.Options{})
 	return err
 }
 
 // FuzzAnalyze feeds damaged recordings to all reports: they give an error or a
 // result, and do not panic.
 func FuzzAnalyze(f *testing.F) {
-	tp := newTape(f)
-	tp.stack(1, "f", "main")
-	at(tp.alloc(1, 1, 0x1000, 64), 1, "f")
-	tp.free(5, 1, 0x1000)
-	tp.call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
-	tp.create(10, 0x1010, 64)
-	tp.mapAt(20, 0x3000, 64, 0x1010)
-	tp.unmap(30, 0x3000, 64)
-	tp.api("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
-	tp.add(format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: epoch, Value: 1})
-	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
+	tp := analyzetest.NewTape(f)
+	tp.Stack(1, "f", "main")
+	analyzetest.At(tp.Alloc(1, 1, 0x1000, 64), 1, "f")
+	tp.Free(5, 1, 0x1000)
+	tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
+	tp.Create(10, 0x1010, 64)
+	tp.MapAt(20, 0x3000, 64, 0x1010)
+	tp.Unmap(30, 0x3000, 64)
+	tp.API("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
+	tp.Add(format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: analyzetest.Epoch, Value: 1})
+	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
 	for i, name := range []string{format.AllocatorSegmentAlloc, format.AllocatorAlloc, format.AllocatorFreeRequested, format.AllocatorFreeCompleted,
 		format.AllocatorSegmentMap, format.AllocatorSegmentUnmap, format.AllocatorOOM} {
-		tp.add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: epoch + 60 + int64(i), Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 2 << 20, ReservedBytes: 2 << 20})
+		tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: analyzetest.Epoch + 60 + int64(i), Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 2 << 20, ReservedBytes: 2 << 20})
 	}
-	tp.memory(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
-	tp.alloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
-	tp.add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`})
-	tp.exit(42, second)
-	tp.record()
-	data, err := os.ReadFile(tp.path)
+	tp.Memory(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
+	tp.Alloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
+	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`})
+	tp.Exit(42, analyzetest.Second)
+	tp.Record()
+	data, err := os.ReadFile(tp.Path)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -151,12 +163,12 @@ func FuzzNotes(f *testing.F) {
 	f.Add(uint8(2), "", `{"uuid":"GPU-0","memory_bytes":-1}`)
 	f.Add(uint8(3), "31", `{"text":"x","pci":"0000:00:06"}`)
 	f.Fuzz(func(t *testing.T, kind uint8, name, message string) {
-		tp := newTape(t)
-		tp.alloc(1, 1, 0x1000, 64)
-		tp.add(format.Row{Kind: format.KindAllocator, Name: format.AllocatorAlloc, StartNs: epoch + 60, Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 3 << 20, ReservedBytes: 2 << 20})
-		tp.call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
-		tp.add(format.Row{Kind: kinds[int(kind)%len(kinds)], Name: name, Message: message, Pid: 42, StartNs: epoch + 5, Value: 31})
-		if err := everyReport(tp.record()); err != nil {
+		tp := analyzetest.NewTape(t)
+		tp.Alloc(1, 1, 0x1000, 64)
+		tp.Add(format.Row{Kind: format.KindAllocator, Name: format.AllocatorAlloc, StartNs: analyzetest.Epoch + 60, Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 3 << 20, ReservedBytes: 2 << 20})
+		tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
+		tp.Add(format.Row{Kind: kinds[int(kind)%len(kinds)], Name: name, Message: message, Pid: 42, StartNs: analyzetest.Epoch + 5, Value: 31})
+		if err := everyReport(tp.Record()); err != nil {
 			t.Errorf("%q %q: %v", name, message, err)
 		}
 	})
@@ -167,7 +179,7 @@ func FuzzExpressions(f *testing.F) {
 	for _, text := range []string{"12s", "2026-11-20T10:00:00Z", "1790000000000000000", "0x55d0", "step=a(b|c)*", "second", "torch", "-9223372036854775808ns"} {
 		f.Add(text)
 	}
-	window := query.Window{FromNs: epoch, ToNs: epoch + 60*second}
+	window := query.Window{FromNs: analyzetest.Epoch, ToNs: analyzetest.Epoch + 60*analyzetest.Second}
 	f.Fuzz(func(t *testing.T, text string) {
 		if ns, err := query.ParseTime(text, window); err == nil {
 			query.Offset(ns, window)
@@ -175,7 +187,7 @@ func FuzzExpressions(f *testing.F) {
 		if _, err := query.ParseStream(text); err == nil && text == "" {
 			t.Error("no text is a stream")
 		}
-		_, _ = ParsePer(text) // it is enough that these return
+		_, _ = diff.ParsePer(text) // it is enough that these return
 		_, _ = query.ParseFrameRules([]string{text})
 	})
 }
@@ -185,31 +197,31 @@ func TestRowsOfAnyValue(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		wild := func() int64 {
-			v := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, epoch, epoch + 60*second, 0x1000, r.Int64(), -r.Int64()}
+			v := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, analyzetest.Epoch, analyzetest.Epoch + 60*analyzetest.Second, 0x1000, r.Int64(), -r.Int64()}
 			return v[r.IntN(len(v))]
 		}
-		tp := newTape(t)
-		tp.meta.StartNs, tp.meta.EndNs, tp.meta.ClockOffsetNs = wild(), wild(), wild()
+		tp := analyzetest.NewTape(t)
+		tp.Meta.StartNs, tp.Meta.EndNs, tp.Meta.ClockOffsetNs = wild(), wild(), wild()
 		kinds := []string{format.KindAlloc, format.KindFree, format.KindMap, format.KindUnmap, format.KindRetain, format.KindBorrow, format.KindReturn, format.KindAPI, format.KindLaunch, format.KindSync, format.KindStack, format.KindNVML, format.KindXid,
 			format.KindProcess, format.KindLost, format.KindDevice, "of a later version"}
 		memories := []string{"", format.MemoryDevice, format.MemoryPhysical, format.MemoryArray, format.MemoryIPC, format.MemoryExternal, format.MemoryRegistered, "of a later version"}
-		callNames := slices.Concat([]string{"", "memory", catalog.MetricMemoryUsed, hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(timeline.APINames)))
+		callNames := slices.Concat([]string{"", "memory", catalog.MetricMemoryUsed, analyzetest.Hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(timeline.APINames)))
 		for range 600 {
-			row := tp.add(format.Row{
+			row := tp.Add(format.Row{
 				Kind: kinds[r.IntN(len(kinds))], StartNs: wild(), DurNs: wild(), Pid: int32(wild()), Tid: int32(wild()), Device: int32(wild()),
 				Stream: wild(), ParentStartNs: wild(), Result: int32(r.IntN(3)), Flags: int32(wild()), Ptr: wild(), Bytes: wild(), StackID: int32(r.IntN(4)),
 				Value: math.Float64frombits(r.Uint64()), Name: callNames[r.IntN(len(callNames))], Site: []string{"", "x"}[r.IntN(2)],
-				Context: wild(), SrcPtr: wild(), MemoryKind: memories[r.IntN(len(memories))], Kernel: []string{"", "k<a<b<c<d,e>>>>", hostile}[r.IntN(3)],
+				Context: wild(), SrcPtr: wild(), MemoryKind: memories[r.IntN(len(memories))], Kernel: []string{"", "k<a<b<c<d,e>>>>", analyzetest.Hostile}[r.IntN(3)],
 				Message: []string{"", "{", `{"exit_ns":1790000000000000000}`, `{"exit_ns":-5}`, "null"}[r.IntN(5)],
 			})
 			if row.Kind == format.KindStack {
 				row.Frames = make([]format.Frame, r.IntN(3))
 				for i := range row.Frames {
-					row.Frames[i] = format.Frame{Addr: wild(), Line: int32(wild()), Type: "native", Func: []string{"", hostile}[r.IntN(2)]}
+					row.Frames[i] = format.Frame{Addr: wild(), Line: int32(wild()), Type: "native", Func: []string{"", analyzetest.Hostile}[r.IntN(2)]}
 				}
 			}
 		}
-		rec := tp.record()
+		rec := tp.Record()
 		if err := everyReport(rec); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -217,6 +229,6 @@ func TestRowsOfAnyValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		replayed(t, tl)
+		analyzetest.Replayed(t, tl)
 	}
 }

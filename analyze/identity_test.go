@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"bytes"
@@ -9,73 +9,58 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	apipkg "github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
-func numberOf(n int) *int { return &n }
-
-// identify adds an identity to what the recording has of a process.
-func (tp *tape) identify(pid int32, id format.Identity, more map[string]any) {
-	tp.t.Helper()
-	for _, r := range tp.rows {
-		if r.Kind != format.KindProcess || r.Pid != pid {
-			continue
-		}
-		message := make(map[string]any)
-		if r.Message != "" {
-			if err := json.Unmarshal([]byte(r.Message), &message); err != nil {
-				tp.t.Fatal(err)
-			}
-		}
-		maps.Copy(message, more)
-		message["identity"] = id
-		text, err := json.Marshal(message)
-		if err != nil {
-			tp.t.Fatal(err)
-		}
-		r.Message = string(text)
-	}
-}
-
-// rankOf is the identity of a rank.
-func rankOf(rank, of int, job string) format.Identity {
-	return format.Identity{Rank: numberOf(rank), WorldSize: numberOf(of), LocalRank: numberOf(rank % 2), Job: job, Attempt: numberOf(1),
-		Sources: map[string]string{"rank": "env RANK", "world_size": "env WORLD_SIZE", "local_rank": "env LOCAL_RANK", "job": "cgroup", "attempt": "env TORCHELASTIC_RESTART_COUNT"}}
-}
-
 // cluster is a training of four ranks in pods of two jobs, and a process that is in none.
-func cluster(t testing.TB) *tape {
-	tp := ranks(t)
+func cluster(t testing.TB) *analyzetest.Tape {
+	tp := analyzetest.Ranks(t)
 	for pid := int32(42); pid < 46; pid++ {
 		rank := int(pid - 42)
-		id := rankOf(rank, 4, "demo")
+		id := analyzetest.RankOf(rank, 4, "demo")
 		id.SlurmJob, id.Pod, id.Namespace, id.Node = "77", fmt.Sprintf("train-%d", rank/2), "research", "node-1"
 		container := strings.Repeat(fmt.Sprintf("%d123456789abcdef", rank/2), 4)
-		tp.identify(pid, id, map[string]any{"container_id": container, "cgroup": "1:name=systemd:/\n0::/kubepods/pod" + fmt.Sprint(rank/2) + "/" + container})
-		a := tp.alloc(int64(rank)*ms, us, int64(pid)<<40, int64(rank+1)*mib)
+		tp.Identify(pid, id, map[string]any{"container_id": container, "cgroup": "1:name=systemd:/\n0::/kubepods/pod" + fmt.Sprint(rank/2) + "/" + container})
+		a := tp.Alloc(int64(rank)*analyzetest.Ms, analyzetest.Us, int64(pid)<<40, int64(rank+1)*analyzetest.Mib)
 		a.Pid, a.Tid = pid, pid
 	}
-	tp.add(format.Row{Kind: format.KindProcess, Name: "monitor", Pid: 50, StartNs: epoch, Device: -1, Message: `{"exe":"/bin/monitor","cgroup":"0::/system.slice/monitor.service"}`})
-	a := tp.alloc(9*ms, us, 50<<40, 100*mib)
+	tp.Add(format.Row{Kind: format.KindProcess, Name: "monitor", Pid: 50, StartNs: analyzetest.Epoch, Device: -1, Message: `{"exe":"/bin/monitor","cgroup":"0::/system.slice/monitor.service"}`})
+	a := tp.Alloc(9*analyzetest.Ms, analyzetest.Us, 50<<40, 100*analyzetest.Mib)
 	a.Pid, a.Tid = 50, 50
 	return tp
 }
 
 func TestReportsByIdentity(t *testing.T) {
-	tl := cluster(t).timeline()
+	tl := cluster(t).Timeline()
 	opt := query.Options{Top: 20, MaxFrames: 12}
-	for name, make := range map[string]func() (*Report, error){
-		"identity.summary": func() (*Report, error) { return Summary(tl, opt) },
-		"identity.hang":    func() (*Report, error) { return Hang(tl, HangOptions{Options: opt}) },
+	for name, make := range map[string]func() (*report.Report, error){
+		"identity.summary": func() (*report.Report, error) { return summary.Run(tl, opt) },
+		"identity.hang":    func() (*report.Report, error) { return hang.Run(tl, hang.Options{Options: opt}) },
 	} {
 		r, err := make()
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".table", rendered(t, r, RenderOptions{Width: 140}))
-		golden(t, name+".json", rendered(t, r, RenderOptions{Format: "json"}))
+		analyzetest.Golden(t, name+".table", analyzetest.Rendered(t, r, render.Options{Width: 140}))
+		analyzetest.Golden(t, name+".json", analyzetest.Rendered(t, r, render.Options{Format: "json"}))
 	}
 	for by, want := range map[string]string{
 		"rank":      "[(no rank) 3 2 1 0]",
@@ -84,20 +69,20 @@ func TestReportsByIdentity(t *testing.T) {
 		"pod":       "[(no pod) research/train-1 research/train-0]",
 		"cgroup":    "[/system.slice/monitor.service /kubepods/pod1/",
 	} {
-		leaks, err := Leaks(tl, query.Options{GroupBy: by, Top: 9})
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by, Top: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
+		if got := fmt.Sprint(analyzetest.Cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
 			t.Errorf("leaks by %s: got %s, want %s", by, got, want)
 		}
-		api, err := API(tl, query.Options{GroupBy: by})
+		api, err := apipkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := cells(t, api, "api", by)
+		got := analyzetest.Cells(t, api, "api", by)
 		slices.Sort(got)
-		also := cells(t, leaks, "leaks", by)
+		also := analyzetest.Cells(t, leaks, "leaks", by)
 		slices.Sort(also)
 		if got = slices.Compact(got); !slices.Equal(got, also) {
 			t.Errorf("api by %s: got %v, want %v", by, got, also)
@@ -106,15 +91,15 @@ func TestReportsByIdentity(t *testing.T) {
 }
 
 func TestRanksOfSeveralJobsAreApart(t *testing.T) {
-	tp := ranks(t)
-	tp.identify(42, rankOf(0, 2, "a"), nil)
-	tp.identify(43, rankOf(0, 2, "b"), nil)
-	tp.identify(44, rankOf(0, 2, ""), nil)
-	api, err := API(tp.timeline(), query.Options{GroupBy: "rank"})
+	tp := analyzetest.Ranks(t)
+	tp.Identify(42, analyzetest.RankOf(0, 2, "a"), nil)
+	tp.Identify(43, analyzetest.RankOf(0, 2, "b"), nil)
+	tp.Identify(44, analyzetest.RankOf(0, 2, ""), nil)
+	api, err := apipkg.Run(tp.Timeline(), query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := cells(t, api, "api", "rank")
+	got := analyzetest.Cells(t, api, "api", "rank")
 	slices.Sort(got)
 	if want := []string{"(no rank)", "0", "0 of a", "0 of b"}; !slices.Equal(slices.Compact(got), want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -122,7 +107,7 @@ func TestRanksOfSeveralJobsAreApart(t *testing.T) {
 }
 
 func TestProcessesAreChosenByIdentity(t *testing.T) {
-	tl := cluster(t).timeline()
+	tl := cluster(t).Timeline()
 	container := strings.Repeat("0123456789abcdef", 4)
 	for name, c := range map[string]struct {
 		filter query.Filter
@@ -147,7 +132,7 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		opt := query.Options{Filter: c.filter}
 		tl.Restrict(&opt.Filter, c.by)
 		tl.Restrict(&opt.Filter, c.by) // changes nothing
-		r, err := Leaks(tl, opt)
+		r, err := leakspkg.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,40 +141,40 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		if r.NoMatch != nil {
 			none = r.NoMatch.Error()
 		}
-		if got := fmt.Sprintf("%d %s", int64(live)/mib, none); got != c.want {
+		if got := fmt.Sprintf("%d %s", int64(live)/analyzetest.Mib, none); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
 }
 
 func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
-	one, other := ranks(t), ranks(t)
-	one.identify(42, rankOf(1, 2, "a"), nil)
-	other.identify(45, rankOf(1, 2, "b"), nil)
+	one, other := analyzetest.Ranks(t), analyzetest.Ranks(t)
+	one.Identify(42, analyzetest.RankOf(1, 2, "a"), nil)
+	other.Identify(45, analyzetest.RankOf(1, 2, "b"), nil)
 	f := query.Filter{Pids: []int32{42, 45}}
-	for tp, want := range map[*tape]int32{one: 42, other: 45} {
-		if tp.timeline().Restrict(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
+	for tp, want := range map[*analyzetest.Tape]int32{one: 42, other: 45} {
+		if tp.Timeline().Restrict(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
-	if one.timeline().Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.Choice != nil {
+	if one.Timeline().Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.Choice != nil {
 		t.Errorf("got %v", f.Pids)
 	}
 }
 
 // allReports are the reports that tell of processes.
-func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
+func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
 	reports := machineReports(tl)
 	maps.Copy(reports, callReports(tl))
-	maps.Copy(reports, map[string]func(query.Options) (*Report, error){
-		"summary": func(p0 query.Options) (*Report, error) { return Summary(tl, p0) }, "leaks": func(p0 query.Options) (*Report, error) { return Leaks(tl, p0) }, "stacks": func(p0 query.Options) (*Report, error) { return Stacks(tl, p0) }, "oom": func(p0 query.Options) (*Report, error) { return OOM(tl, p0) },
-		"rules": func(o query.Options) (*Report, error) { return CheckRules(tl, RuleOptions{Options: o}) },
-		"hang":  func(o query.Options) (*Report, error) { return Hang(tl, HangOptions{Options: o}) },
-		"frag": func(o query.Options) (*Report, error) {
-			r, _, err := Fragmentation(tl, FragOptions{Options: o})
+	maps.Copy(reports, map[string]func(query.Options) (*report.Report, error){
+		"summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }, "leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "stacks": func(p0 query.Options) (*report.Report, error) { return stacks.Run(tl, p0) }, "oom": func(p0 query.Options) (*report.Report, error) { return oom.Run(tl, p0) },
+		"rules": func(o query.Options) (*report.Report, error) { return rules.Run(tl, rules.Options{Options: o}) },
+		"hang":  func(o query.Options) (*report.Report, error) { return hang.Run(tl, hang.Options{Options: o}) },
+		"frag": func(o query.Options) (*report.Report, error) {
+			r, _, err := frag.Run(tl, frag.Options{Options: o})
 			return r, err
 		},
-		"allocator": func(o query.Options) (*Report, error) { return AllocatorReport(tl, AllocatorOptions{Options: o}) },
+		"allocator": func(o query.Options) (*report.Report, error) { return allocator.Run(tl, allocator.Options{Options: o}) },
 	})
 	return reports
 }
@@ -198,15 +183,15 @@ func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, 
 // column is all that differs.
 func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 	tables := make(map[string]bool)
-	for name, make := range map[string]func(testing.TB) *tape{"training": training, "crashing": crashing, "trainer": trainer, "frag": fragTape, "machine": machine,
-		"oom": oomTape, "workload": workload, "pytorch": pytorch, "troubled": troubled, "ranks": ranks, "sampled": sampled, "working": working} {
+	for name, make := range map[string]func(testing.TB) *analyzetest.Tape{"training": analyzetest.Training, "crashing": analyzetest.Crashing, "trainer": analyzetest.Trainer, "frag": analyzetest.FragTape, "machine": analyzetest.Machine,
+		"oom": analyzetest.OomTape, "workload": analyzetest.Workload, "pytorch": analyzetest.Pytorch, "troubled": analyzetest.Troubled, "ranks": analyzetest.Ranks, "sampled": sampled, "working": working} {
 		bare, ranked := make(t), make(t)
-		for _, r := range ranked.rows {
+		for _, r := range ranked.Rows {
 			if r.Kind == format.KindProcess {
-				ranked.identify(r.Pid, format.Identity{Rank: numberOf(90_000 + int(r.Pid)), Sources: map[string]string{"rank": "env RANK"}}, nil)
+				ranked.Identify(r.Pid, format.Identity{Rank: analyzetest.NumberOf(90_000 + int(r.Pid)), Sources: map[string]string{"rank": "env RANK"}}, nil)
 			}
 		}
-		bareReports, rankedReports := allReports(bare.timeline()), allReports(ranked.timeline())
+		bareReports, rankedReports := allReports(bare.Timeline()), allReports(ranked.Timeline())
 		for command := range bareReports {
 			before, after := reportJSON(t, bareReports[command]), reportJSON(t, rankedReports[command])
 			delete(after, "identities")
@@ -218,8 +203,8 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 					tables[command+" "+table] = true
 				}
 			}
-			want := strings.ReplaceAll(fmt.Sprint(before), bare.path, "run.parquet")
-			got := withoutRanks(strings.ReplaceAll(fmt.Sprint(after), ranked.path, "run.parquet"))
+			want := strings.ReplaceAll(fmt.Sprint(before), bare.Path, "run.parquet")
+			got := withoutRanks(strings.ReplaceAll(fmt.Sprint(after), ranked.Path, "run.parquet"))
 			if got != want {
 				at := 0
 				for at < min(len(got), len(want)) && got[at] == want[at] {
@@ -234,13 +219,13 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 	}
 }
 
-func reportJSON(t *testing.T, make func(query.Options) (*Report, error)) (o map[string]any) {
+func reportJSON(t *testing.T, make func(query.Options) (*report.Report, error)) (o map[string]any) {
 	t.Helper()
 	r, err := make(query.Options{Top: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(rendered(t, r, RenderOptions{Format: "json"}), &o); err != nil {
+	if err := json.Unmarshal(analyzetest.Rendered(t, r, render.Options{Format: "json"}), &o); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -277,38 +262,12 @@ func withoutRanks(text string) string {
 }
 
 func TestRowsCanBeSortedByRank(t *testing.T) {
-	r := hang(t, cluster(t), HangOptions{Options: query.Options{Sort: "rank"}})
-	if got := fmt.Sprint(cells(t, r, "threads", "rank")); got != "[3 2 1 0 <nil>]" {
+	r, err := hang.Run(cluster(t).Timeline(), hang.Options{Options: query.Options{Sort: "rank"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(analyzetest.Cells(t, r, "threads", "rank")); got != "[3 2 1 0 <nil>]" {
 		t.Error(got)
-	}
-}
-
-func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
-	before, after, bare := ranks(t), ranks(t), ranks(t)
-	for i := range int32(4) {
-		before.identify(42+i, rankOf(int(i), 4, "a"), nil)
-		after.identify(45-i, rankOf(int(i), 4, "b"), nil)
-	}
-	report := func(tl *timeline.Timeline, o query.Options) (*Report, error) {
-		return Hang(tl, HangOptions{Options: o})
-	}
-	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), query.Options{})
-	changed := make(map[string]string)
-	verdicts := cells(t, r, "processes", "verdict")
-	for i, rank := range cells(t, r, "processes", "rank") {
-		changed[rank] = verdicts[i]
-	}
-	if want := map[string]string{"0": "hanging", "1": "hanging -> idle", "2": "idle -> hanging", "3": "hanging"}; !maps.Equal(changed, want) {
-		t.Errorf("got %v, want %v", changed, want)
-	}
-	for _, sides := range [][2]*tape{{before, bare}, {bare, after}} {
-		r := diff(t, side(t, sides[0], "a", report, ""), side(t, sides[1], "b", report, ""), query.Options{})
-		if got := cells(t, r, "processes", "row"); slices.Contains(got, "new") || slices.Contains(got, "gone") {
-			t.Errorf("only one recording has ranks: %v", got)
-		}
-		if ranks := cells(t, r, "setup", "what"); !slices.Contains(ranks, "ranks") {
-			t.Errorf("different: %v", ranks)
-		}
 	}
 }
 
@@ -319,42 +278,45 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":-5,"sources":{"rank":"env RANK"}}}`,
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":9000000000,"sources":{"rank":"env RANK"}}}`,
 	} {
-		tp := newTape(t)
-		tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1, Message: message})
-		p := tp.timeline().Facts.Processes[42]
+		tp := analyzetest.NewTape(t)
+		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: message})
+		p := tp.Timeline().Facts.Processes[42]
 		if p.Exe != "/app/train" || p.ExitNs == 0 || p.Identity.Known() {
 			t.Errorf("%s: %+v", message, p)
 		}
 	}
-	tp := ranks(t)
-	for i, name := range hostileNames {
+	tp := analyzetest.Ranks(t)
+	for i, name := range analyzetest.HostileNames {
 		text := func(s string) string { return name + s }
-		tp.add(format.Row{Kind: format.KindProcess, Name: name, Pid: int32(100 + i), StartNs: epoch, Device: -1})
-		tp.identify(int32(100+i), format.Identity{Rank: numberOf(i), Job: name, Pod: text("p"), Node: text("n"), Namespace: name, Sources: map[string]string{name: name}},
+		tp.Add(format.Row{Kind: format.KindProcess, Name: name, Pid: int32(100 + i), StartNs: analyzetest.Epoch, Device: -1})
+		tp.Identify(int32(100+i), format.Identity{Rank: analyzetest.NumberOf(i), Job: name, Pod: text("p"), Node: text("n"), Namespace: name, Sources: map[string]string{name: name}},
 			map[string]any{"container_id": name, "cgroup": "0::" + name})
 	}
-	tl := tp.timeline()
+	tl := tp.Timeline()
 	for _, make := range allReports(tl) {
 		r, err := make(query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		safe(t, r)
+		analyzetest.Safe(t, r)
 	}
-	page := htmlOf(t, tl, HTMLOptions{})
+	var page bytes.Buffer
+	if _, err := html.Write(tl, &page, html.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	for _, bad := range []string{"<script>alert", "<img", "<!--", "\x1b", "\u202e"} {
-		if strings.Contains(page, bad) {
+		if strings.Contains(page.String(), bad) {
 			t.Errorf("the page has %q", bad)
 		}
 	}
 }
 
 func TestIdentityIsThatOfTheLastExec(t *testing.T) {
-	tp := newTape(t)
+	tp := analyzetest.NewTape(t)
 	add := func(name, message string) {
-		tp.add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42, StartNs: epoch, Device: -1, Message: message})
+		tp.Add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: message})
 	}
-	rank := func() string { return tp.timeline().PidLabel(42) }
+	rank := func() string { return tp.Timeline().PidLabel(42) }
 	add("sh", `{"exe":"/bin/sh","identity":{"rank":1,"sources":{"rank":"env SLURM_PROCID"}}}`)
 	add("train", `{"exe":"/app/train","identity":{"rank":8,"sources":{"rank":"env RANK"}}}`)
 	add("", `{"exit_ns":1790000059000000000}`)
@@ -368,21 +330,24 @@ func TestIdentityIsThatOfTheLastExec(t *testing.T) {
 }
 
 func TestPageAndTraceNameRanks(t *testing.T) {
-	tl := cluster(t).timeline()
-	page := htmlOf(t, tl, HTMLOptions{})
+	tl := cluster(t).Timeline()
+	var page bytes.Buffer
+	if _, err := html.Write(tl, &page, html.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{"42 train rank 0, 43 train rank 1", `<section id="processes"`, "research/train-1", "1123456789ab"} {
-		if !strings.Contains(page, want) {
+		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
 	var trace bytes.Buffer
-	if _, err := Perfetto(tl, &trace, PerfettoOptions{}); err != nil {
+	if _, err := perfetto.Write(tl, &trace, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(trace.Bytes(), []byte("train rank 3")) {
 		t.Error("the trace lacks the rank")
 	}
-	p, _, _, err := Profile(tl, ProfileOptions{Type: "launches", RootBy: "rank"})
+	p, _, _, err := pprof.Build(tl, pprof.Options{Type: "launches", RootBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,11 +367,11 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 		"in a container":       {[]string{`{"container_id":"0123"}`}, 1},
 		"with an identity":     {[]string{`{"identity":{"job":"x","sources":{"job":"cgroup"}}}`, `{}`}, 2},
 	} {
-		tp := newTape(t)
+		tp := analyzetest.NewTape(t)
 		for i, m := range c.messages {
-			tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: int32(42 + i), StartNs: epoch, Device: -1, Message: m})
+			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: int32(42 + i), StartNs: analyzetest.Epoch, Device: -1, Message: m})
 		}
-		if table := newIdentityTable(tp.timeline(), new(query.Filter)); len(table.Rows) != c.want {
+		if table := processes.NewTable(tp.Timeline(), new(query.Filter)); len(table.Rows) != c.want {
 			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)
 		}
 	}

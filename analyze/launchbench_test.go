@@ -1,4 +1,4 @@
-package analyze
+package analyze_test
 
 import (
 	"fmt"
@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
@@ -47,7 +50,7 @@ func writeLaunches(b testing.TB, path string, launches int) {
 		b.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(1, 1))
-	at := epoch
+	at := analyzetest.Epoch
 	rows := make([]format.Row, 0, 1000)
 	for range launches {
 		place := r.Int32N(500)
@@ -63,7 +66,7 @@ func writeLaunches(b testing.TB, path string, launches int) {
 			rows = rows[:0]
 		}
 	}
-	if err := w.Finish(format.Meta{StartNs: epoch, EndNs: at + ms}); err != nil {
+	if err := w.Finish(format.Meta{StartNs: analyzetest.Epoch, EndNs: at + analyzetest.Ms}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -73,7 +76,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	const launches = 100_000
 	path := filepath.Join(t.TempDir(), "launches.parquet")
 	writeLaunches(t, path, launches)
-	tl, err := timeline.Open(openRecording(t, path))
+	tl, err := timeline.Open(analyzetest.OpenRecording(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +85,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Perfetto(tl, file, PerfettoOptions{}); err != nil {
+	if _, err := perfetto.Write(tl, file, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	size, err := file.Seek(0, io.SeekCurrent)
@@ -92,9 +95,9 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	if size > 120*launches {
 		t.Errorf("%.1f bytes a launch", float64(size)/launches)
 	}
-	results := inPerfetto(t, trace, statsQuery, `select count(*) n from flow`, `select count(*) n from slice where name = 'cuLaunchKernel'`,
+	results := analyzetest.InPerfetto(t, trace, analyzetest.StatsQuery, `select count(*) n from flow`, `select count(*) n from slice where name = 'cuLaunchKernel'`,
 		`select count(*) n from __intrinsic_track_event_callstacks`, `select count(*) n from slice where dur < 0`)
-	if got, want := jsonText(t, results), fmt.Sprintf(`[[],[{"n":%d}],[{"n":%[1]d}],[{"n":%[1]d}],[{"n":0}]]`, launches); got != want {
+	if got, want := analyzetest.JsonText(t, results), fmt.Sprintf(`[[],[{"n":%d}],[{"n":%[1]d}],[{"n":%[1]d}],[{"n":0}]]`, launches); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -131,7 +134,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 	var slices int64
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
 		written = 0
-		stats, err := Perfetto(tl, &written, PerfettoOptions{})
+		stats, err := perfetto.Write(tl, &written, perfetto.Options{})
 		if err == nil {
 			slices = 2 * stats.Calls
 		}
@@ -144,7 +147,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 // BenchmarkProfileLaunches measures the profile of a million launches.
 func BenchmarkProfileLaunches(b *testing.B) {
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
-		p, _, _, err := Profile(tl, ProfileOptions{Type: "launches"})
+		p, _, _, err := pprof.Build(tl, pprof.Options{Type: "launches"})
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,9 @@
-package analyze
+package analyze_test
 
 import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,223 +11,130 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
+	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/format"
 )
 
-// nvml adds one sample of a device.
-func (tp *tape) nvml(device int32, at int64, metric string, value float64) *format.Row {
-	return tp.add(format.Row{Kind: format.KindNVML, Name: metric, StartNs: epoch + at, Device: device, Value: value})
-}
-
-// gpus adds two GPUs and a process that has the second one as its first.
-func (tp *tape) gpus() {
-	for i, uuid := range []string{"GPU-aaaa", "GPU-bbbb"} {
-		fact, err := json.Marshal(format.DeviceFact{UUID: uuid, PCIeGenerationMax: 5, PCIeWidthMax: 16, SlowdownCelsius: 87})
-		if err != nil {
-			tp.t.Fatal(err)
-		}
-		tp.add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Device: int32(i), Bytes: 140 << 30, StartNs: epoch, Message: string(fact)})
-	}
-	tp.add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: epoch, Device: -1,
-		Message: `{"exe":"/app/train","devices":[{"ordinal":0,"uuid":"GPU-bbbb","how":"CUDA_VISIBLE_DEVICES"}]}`})
-	tp.add(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: epoch, Device: -1})
-}
-
-// xid adds an error of the driver.
-func (tp *tape) xid(at int64, device, pid int32, code float64, fact format.XidFact) *format.Row {
-	text, err := json.Marshal(fact)
-	if err != nil {
-		tp.t.Fatal(err)
-	}
-	return tp.add(format.Row{Kind: format.KindXid, Name: format.NameXid, StartNs: epoch + at, Device: device, Pid: pid, Value: code, Message: string(text)})
-}
-
-// launched adds a launch in context 0xc1.
-func (tp *tape) launched(at, dur int64, kernel string, stream int64, stack int32) *format.Row {
-	r := tp.call(format.KindLaunch, "cuLaunchKernel", at, dur)
-	r.Kernel, r.Stream, r.Context, r.StackID, r.StackStatus = kernel, stream, 0xc1, stack, format.StackComplete
-	return r
-}
-
-// synced adds a synchronization in context 0xc1.
-func (tp *tape) synced(name string, at, dur, stream int64, result int32) *format.Row {
-	r := tp.call(format.KindSync, name, at, dur)
-	r.Stream, r.Context, r.Result = stream, 0xc1, result
-	return r
-}
-
-// crashing is a recording of a program that writes to an illegal address.
-func crashing(t testing.TB) *tape {
-	tp := newTape(t)
-	tp.gpus()
-	tp.stack(1, "scatter_add", "train_step", "main", "_start")
-	tp.stack(2, "wait_for_gpu", "train_step", "main", "_start")
-	tp.xid(-90*second, 0, 7, 63, format.XidFact{PCI: "0000:3b:00.0", Process: "old", Text: "Row Remapper: New row marked for remapping", Sources: []string{"kmsg"}, Before: true})
-	for i := range int64(20) {
-		tp.launched(second+i*ms, 8*us, "gemm<float>(int)", 7, 1)
-	}
-	tp.synced("cuStreamSynchronize", 2*second, ms, 7, 0)
-	tp.launched(3*second, 8*us, "gemm<float>(int)", 7, 1)
-	tp.launched(3*second+ms, 8*us, "scatter<float>(float*, int)", 9, 1)
-	tp.launched(3*second+2*ms, 8*us, "copy(float*)", 7, 1).Flags = format.FlagCaptured
-	tp.xid(3*second+5*ms, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Process: "train", Text: "Ch 0000000a, MMU Fault: ENGINE GRAPHICS GPC0", Sources: []string{"tracepoint", "kmsg"}})
-	at(tp.synced("cuStreamSynchronize", 3*second+4*ms, 3*ms, 7, 700), 2, "wait_for_gpu (train.cc:10)")
-	for i := range int64(3) {
-		free := tp.free(3*second+10*ms+i*ms, us, 0x1000)
-		free.Result, free.Context = 700, 0xc1
-	}
-	tp.call(format.KindAPI, "cuDevicePrimaryCtxGetState", 3*second+20*ms, us).Result = calls.ResultDeinitialized
-	for range 4 {
-		tp.call(format.KindAPI, "cuPointerGetAttribute", 1*second, us).Result = 1
-		tp.call(format.KindAPI, "cuEventQuery", 1*second, us).Result = calls.ResultNotReady
-	}
-	oom := at(tp.alloc(1500*ms, 20*us, 0, 200<<30), 1, "scatter_add (train.cc:10)")
-	oom.Result = calls.ResultOutOfMemory
-	unknown := tp.launched(1600*ms, 0, "gemm<float>(int)", 7, 1)
-	unknown.Flags, unknown.Result = format.FlagNoReturn, 1
-	tp.xid(4*second, -1, 0, 20034, format.XidFact{PCI: "0000:c1:00.0", Text: "Fatal, Link 12 LTSSM Fault Up", Sources: []string{"kmsg"}}).Name = format.NameSXid
-	tp.xid(5*second, 0, 0, 9999, format.XidFact{PCI: "0000:3b:00.0", Text: "new trouble", Sources: []string{"nvml"}})
-	return tp
-}
-
 func TestReportsOfACrash(t *testing.T) {
-	tl := crashing(t).timeline()
-	for command, make := range map[string]func(query.Options) (*Report, error){"xid": func(p0 query.Options) (*Report, error) { return Xids(tl, p0) }, "errors": func(p0 query.Options) (*Report, error) { return Errors(tl, p0) }} {
+	tl := analyzetest.Crashing(t).Timeline()
+	for command, make := range map[string]func(query.Options) (*reportpkg.Report, error){"xid": func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		goldens(t, r, command, 110)
+		analyzetest.Goldens(t, r, command, 110)
 	}
-}
-
-// goldens compares a report with its files.
-func goldens(t *testing.T, r *Report, name string, width int) {
-	t.Helper()
-	golden(t, name+".table", rendered(t, r, RenderOptions{Width: width}))
-	golden(t, name+".json", rendered(t, r, RenderOptions{Format: "json"}))
-	golden(t, name+".csv", rendered(t, r, RenderOptions{Format: "csv"}))
-}
-
-// cells returns the values of a column of a table.
-func cells(t *testing.T, r *Report, table, key string) []string {
-	t.Helper()
-	for i := range r.Tables {
-		if r.Tables[i].Name != table {
-			continue
-		}
-		column := slices.IndexFunc(r.Tables[i].Columns, func(c Column) bool { return c.Key == key })
-		var list []string
-		for _, row := range r.Tables[i].Rows {
-			list = append(list, fmt.Sprint(row.Cells[column]))
-		}
-		return list
-	}
-	t.Fatalf("no table %s", table)
-	return nil
 }
 
 func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
-	fails := func(tp *tape) { tp.synced("cuCtxSynchronize", 10*second, ms, 0, 719) }
+	fails := func(tp *analyzetest.Tape) {
+		tp.Synced("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
+	}
 	for name, c := range map[string]struct {
-		tape func(*tape)
+		tape func(*analyzetest.Tape)
 		want string
 	}{
-		"the last one first": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0)
-			tp.launched(2*second, us, "b", 7, 0)
+		"the last one first": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.Launched(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
 		}, "b a"},
-		"no more than five": {func(tp *tape) {
+		"no more than five": {func(tp *analyzetest.Tape) {
 			for i, k := range strings.Split("abcdefgh", "") {
-				tp.launched(int64(i+1)*second, us, k, 7, 0)
+				tp.Launched(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
 			}
 		}, "h g f e d"},
-		"out of order in the file": {func(tp *tape) {
+		"out of order in the file": {func(tp *analyzetest.Tape) {
 			for _, i := range []int64{8, 3, 1, 7, 2, 6, 4, 5} {
-				tp.launched(i*second, us, string(rune('a'+i-1)), 7, 0)
+				tp.Launched(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
 			}
 		}, "h g f e d"},
-		"a stream that was waited for is done": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0)
-			tp.launched(second, us, "b", 9, 0)
-			tp.synced("cuStreamSynchronize", 2*second, us, 7, 0)
-			tp.launched(3*second, us, "c", 7, 0)
+		"a stream that was waited for is done": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
+			tp.Launched(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
 		}, "c b"},
-		"a wait that failed proves nothing": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0)
-			tp.synced("cuStreamSynchronize", 2*second, us, 7, 1)
+		"a wait that failed proves nothing": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
 		}, "a"},
-		"a context that was waited for is done": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0)
-			tp.launched(second, us, "b", 9, 0)
-			tp.synced("cuCtxSynchronize", 2*second, us, 0, 0)
+		"a context that was waited for is done": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			tp.Synced("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 		}, ""},
-		"or by name": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0)
-			other := tp.synced("cuCtxSynchronize_v2", 2*second, us, 0, 0)
+		"or by name": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			other := tp.Synced("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 			other.Context, other.Ptr = 0xc2, 0xc1
 		}, ""},
-		"another one is another": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0)
-			tp.synced("cuCtxSynchronize_v2", 2*second, us, 0, 0).Ptr = 0xc2
+		"another one is another": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.Synced("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
 		}, "a"},
-		"launched while another thread waits": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0)
-			tp.synced("cuStreamSynchronize", second-ms, second, 7, 0).Tid = 43
+		"launched while another thread waits": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.Synced("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
 		}, "a"},
-		"a launch of another context is none": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0).Context = 0xc2
-			tp.launched(2*second, us, "b", 7, 0).Context = 0
+		"a launch of another context is none": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
+			tp.Launched(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
 		}, "b"},
-		"nor one of another process, one that failed, one that was captured, one after it": {func(tp *tape) {
-			tp.launched(second, us, "a", 7, 0).Pid = 43
-			tp.launched(second, us, "b", 7, 0).Result = 1
-			tp.launched(second, us, "c", 7, 0).Flags = format.FlagCaptured
-			tp.launched(11*second, us, "d", 7, 0)
+		"nor one of another process, one that failed, one that was captured, one after it": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
+			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
+			tp.Launched(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
+			tp.Launched(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
 		}, ""},
-		"one whose result is not known is": {func(tp *tape) {
-			r := tp.launched(second, 0, "a", 7, 0)
+		"one whose result is not known is": {func(tp *analyzetest.Tape) {
+			r := tp.Launched(analyzetest.Second, 0, "a", 7, 0)
 			r.Flags, r.Result = format.FlagNoReturn, 0
-			tp.synced("cuStreamSynchronize", 2*second, us, 7, 0).Tid = 43
+			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
 		}, "a"},
-		"until its own thread waited": {func(tp *tape) {
-			tp.launched(second, 0, "a", 7, 0).Flags = format.FlagNoReturn
-			tp.synced("cuStreamSynchronize", 2*second, us, 7, 0)
+		"until its own thread waited": {func(tp *analyzetest.Tape) {
+			tp.Launched(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
+			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
 		}, ""},
 	} {
-		tp := newTape(t)
+		tp := analyzetest.NewTape(t)
 		c.tape(tp)
 		fails(tp)
-		r, err := Errors(tp.timeline(), query.Options{})
+		r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(cells(t, r, "suspects", "kernel"), " "); got != c.want {
+		if got := strings.Join(analyzetest.Cells(t, r, "suspects", "kernel"), " "); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
 
 func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
-	tp := newTape(t)
-	tp.launched(second, us, "a", 7, 0)
-	tp.synced("cuStreamSynchronize", 2*second, us, 7, 700)
-	tp.synced("cuStreamSynchronize", 3*second, us, 7, 700)
-	tp.api("cuDevicePrimaryCtxReset_v2", 4*second, 0, 0)
-	tp.launched(5*second, us, "b", 7, 0)
-	tp.synced("cuStreamSynchronize", 6*second, us, 7, 719)
-	r, err := Errors(tp.timeline(), query.Options{})
+	tp := analyzetest.NewTape(t)
+	tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+	tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
+	tp.Synced("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
+	tp.API("cuDevicePrimaryCtxReset_v2", 4*analyzetest.Second, 0, 0)
+	tp.Launched(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
+	tp.Synced("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
+	r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(cells(t, r, "asynchronous", "result"), " "); got != "700 719" {
+	if got := strings.Join(analyzetest.Cells(t, r, "asynchronous", "result"), " "); got != "700 719" {
 		t.Errorf("faults %s: a context breaks once, until it is reset", got)
 	}
-	if got := strings.Join(cells(t, r, "suspects", "kernel"), " "); got != "a b a" {
+	if got := strings.Join(analyzetest.Cells(t, r, "suspects", "kernel"), " "); got != "a b a" {
 		t.Errorf("suspects %s", got)
 	}
 	if n, _, _ := r.Number("asynchronous_errors"); n != 2 {
@@ -237,7 +143,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 }
 
 func TestErrorClasses(t *testing.T) {
-	r, err := Errors(crashing(t).timeline(), query.Options{})
+	r, err := cudaerrors.Run(analyzetest.Crashing(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,11 +152,11 @@ func TestErrorClasses(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
-	if got := strings.Join(cells(t, r, "errors", "class"), " "); got != "asynchronous asynchronous memory question" {
+	if got := strings.Join(analyzetest.Cells(t, r, "errors", "class"), " "); got != "asynchronous asynchronous memory question" {
 		t.Errorf("classes %s", got)
 	}
 	for _, o := range []query.Options{{Filter: query.Filter{Pids: []int32{7}}}, {Filter: query.Filter{Tids: []int32{7}}}} {
-		r, err := Errors(crashing(t).timeline(), o)
+		r, err := cudaerrors.Run(analyzetest.Crashing(t).Timeline(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,15 +227,15 @@ func TestXidsPassTheFilter(t *testing.T) {
 		"all":         {query.Filter{}, "63 31 20034 9999"},
 		"a process":   {query.Filter{Pids: []int32{42}}, "31"},
 		"a device":    {query.Filter{Devices: []int32{0}}, "63 9999"},
-		"from a time": {query.Filter{FromNs: epoch + 1}, "31 20034 9999"},
-		"to a time":   {query.Filter{ToNs: epoch + 4*second}, "63 31 20034"},
+		"from a time": {query.Filter{FromNs: analyzetest.Epoch + 1}, "31 20034 9999"},
+		"to a time":   {query.Filter{ToNs: analyzetest.Epoch + 4*analyzetest.Second}, "63 31 20034"},
 		"nobody":      {query.Filter{Pids: []int32{1}}, ""},
 	} {
-		r, err := Xids(crashing(t).timeline(), query.Options{Filter: c.filter})
+		r, err := xid.Run(analyzetest.Crashing(t).Timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(cells(t, r, "xids", "code"), " "); got != c.want {
+		if got := strings.Join(analyzetest.Cells(t, r, "xids", "code"), " "); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		if (r.NoMatch != nil) != (c.want == "") {
@@ -339,25 +245,25 @@ func TestXidsPassTheFilter(t *testing.T) {
 }
 
 // reports are those of this file.
-func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*Report, error) {
-	return map[string]func(query.Options) (*Report, error){
-		"xid": func(p0 query.Options) (*Report, error) { return Xids(tl, p0) }, "errors": func(p0 query.Options) (*Report, error) { return Errors(tl, p0) }, "gpu": func(p0 query.Options) (*Report, error) { return GPU(tl, p0) },
-		"memory": func(o query.Options) (*Report, error) { return MemoryReport(tl, MemoryOptions{Options: o}) },
-		"reconcile": func(o query.Options) (*Report, error) {
-			return MemoryReport(tl, MemoryOptions{Options: o, Reconcile: true, At: query.AtEnd})
+func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*reportpkg.Report, error) {
+	return map[string]func(query.Options) (*reportpkg.Report, error){
+		"xid": func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) }, "gpu": func(p0 query.Options) (*reportpkg.Report, error) { return gpu.Run(tl, p0) },
+		"memory": func(o query.Options) (*reportpkg.Report, error) { return memory.Run(tl, memory.Options{Options: o}) },
+		"reconcile": func(o query.Options) (*reportpkg.Report, error) {
+			return memory.Run(tl, memory.Options{Options: o, Reconcile: true, At: query.AtEnd})
 		},
 	}
 }
 
 func TestMachineReportsAreSafeAndFit(t *testing.T) {
-	tp := hostileTape(t)
-	tp.add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 42, StartNs: epoch + 2, Value: 1e9, Message: hostile})
-	tp.add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 99, StartNs: epoch + 2, Value: 1e9, Message: hostile})
-	tp.nvml(0, 2, catalog.MetricMemoryUsed, 3e9)
-	tp.xid(3*second, 0, 42, 31, format.XidFact{PCI: hostile, Process: hostile, Text: hostile, Sources: []string{hostile}})
-	failed := at(tp.call(format.KindSync, hostile, 4*second, 1), 1, hostile)
+	tp := analyzetest.HostileTape(t)
+	tp.Add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 42, StartNs: analyzetest.Epoch + 2, Value: 1e9, Message: analyzetest.Hostile})
+	tp.Add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 99, StartNs: analyzetest.Epoch + 2, Value: 1e9, Message: analyzetest.Hostile})
+	tp.NVML(0, 2, catalog.MetricMemoryUsed, 3e9)
+	tp.Xid(3*analyzetest.Second, 0, 42, 31, format.XidFact{PCI: analyzetest.Hostile, Process: analyzetest.Hostile, Text: analyzetest.Hostile, Sources: []string{analyzetest.Hostile}})
+	failed := analyzetest.At(tp.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1), 1, analyzetest.Hostile)
 	failed.Result = 700
-	tl := tp.timeline()
+	tl := tp.Timeline()
 	for name, make := range machineReports(tl) {
 		r, err := make(query.Options{})
 		if err != nil {
@@ -365,31 +271,31 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 		}
 		for _, f := range []string{"table", "md"} {
 			for _, width := range []int{0, 40, 80} {
-				for _, c := range string(rendered(t, r, RenderOptions{Format: f, Width: width})) {
+				for _, c := range string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width})) {
 					if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 						t.Fatalf("%s as %s: %q", name, f, c)
 					}
 				}
 			}
 		}
-		if md := string(rendered(t, r, RenderOptions{Format: "md"})); strings.Contains(md, "<script>") {
+		if md := string(analyzetest.Rendered(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
 			t.Errorf("%s: HTML reaches the Markdown", name)
 		}
-		if !json.Valid(rendered(t, r, RenderOptions{Format: "json"})) {
+		if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
 			t.Errorf("%s: not JSON", name)
 		}
-		if _, err := csv.NewReader(bytes.NewReader(rendered(t, r, RenderOptions{Format: "csv"}))).ReadAll(); err != nil {
+		if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for tape, tl := range map[string]*timeline.Timeline{"crash": crashing(t).timeline(), "training": training(t).timeline(), "machine": machine(t).timeline(), "surface": surface(t).timeline()} {
+	for tape, tl := range map[string]*timeline.Timeline{"crash": analyzetest.Crashing(t).Timeline(), "training": analyzetest.Training(t).Timeline(), "machine": analyzetest.Machine(t).Timeline(), "surface": analyzetest.Surface(t).Timeline()} {
 		for name, make := range machineReports(tl) {
 			r, err := make(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, width := range []int{80, 100, 132} {
-				for line := range strings.Lines(string(rendered(t, r, RenderOptions{Width: width}))) {
+				for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Width: width}))) {
 					if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 						t.Errorf("%s of %s at %d: a line of %d: %s", name, tape, width, n, line)
 					}
@@ -400,8 +306,8 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 }
 
 func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
-	for _, tp := range []*tape{crashing(t), machine(t), surface(t), training(t)} {
-		rec := tp.record()
+	for _, tp := range []*analyzetest.Tape{analyzetest.Crashing(t), analyzetest.Machine(t), analyzetest.Surface(t), analyzetest.Training(t)} {
+		rec := tp.Record()
 		var before map[string]string
 		for range 3 {
 			tl, err := timeline.Open(rec)
@@ -414,7 +320,7 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				now[name] = string(rendered(t, r, RenderOptions{Format: "json"}))
+				now[name] = string(analyzetest.Rendered(t, r, render.Options{Format: "json"}))
 				if before != nil && before[name] != now[name] {
 					t.Errorf("%s differs:\n%s\n%s", name, before[name], now[name])
 				}
@@ -425,17 +331,17 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 }
 
 func TestMachineReportsAreExplained(t *testing.T) {
-	for _, tl := range []*timeline.Timeline{crashing(t).timeline(), machine(t).timeline()} {
+	for _, tl := range []*timeline.Timeline{analyzetest.Crashing(t).Timeline(), analyzetest.Machine(t).Timeline()} {
 		for name, make := range machineReports(tl) {
 			r, err := make(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var b bytes.Buffer
-			if ok, err := Explain(&b, r.Command); !ok || err != nil {
+			if ok, err := analyze.Explain(&b, r.Command); !ok || err != nil {
 				t.Fatalf("%s: %v %v", name, ok, err)
 			}
-			var columns []Column
+			var columns []reportpkg.Column
 			for _, table := range r.Tables {
 				columns = append(columns, table.Columns...)
 				for _, row := range table.Rows {

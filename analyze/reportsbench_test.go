@@ -1,6 +1,4 @@
-//go:build linux
-
-package analyze
+package analyze_test
 
 import (
 	"errors"

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -57,7 +57,7 @@ func TestRanksAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	allocs := func(f query.Filter) float64 {
-		r, err := analyze.Leaks(tl, query.Options{Filter: f})
+		r, err := leaks.Run(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestRanksAreRecorded(t *testing.T) {
 	if all := allocs(query.Filter{}); sum != all {
 		t.Errorf("the ranks made %v allocations, all processes %v", sum, all)
 	}
-	byRank, err := analyze.Leaks(tl, query.Options{GroupBy: "rank"})
+	byRank, err := leaks.Run(tl, query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}

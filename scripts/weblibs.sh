@@ -1,10 +1,10 @@
 #!/bin/sh
-# Fetches the libraries that draw in the HTML report into analyze/web/lib, at pinned
+# Fetches the libraries that draw in the HTML report into analyze/export/html/web/lib, at pinned
 # versions: uPlot (charts), d3-flame-graph and the d3 that it stands on. The result is
 # committed and embedded; this is how it came about, and how to take a newer version.
 set -eu
 
-cd "$(dirname "$0")/../analyze/web/lib"
+cd "$(dirname "$0")/../analyze/export/html/web/lib"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

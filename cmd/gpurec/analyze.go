@@ -14,6 +14,12 @@ import (
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	grouppkg "github.com/gpurec/gpurec/analyze/report/group"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,9 +43,9 @@ type analyzeFlags struct {
 
 	opt    query.Options
 	only   timeline.ProcessFilter
-	render analyze.RenderOptions
+	render render.Options
 
-	failIf  *analyze.Condition
+	failIf  *reportpkg.Condition
 	against comparison // of diff
 }
 
@@ -68,7 +74,7 @@ means that a --fail-on condition held.`,
 				return unknownReport(cmd, args[0])
 			}
 		}
-		return f.report(args, analyze.Summary)
+		return f.report(args, summary.Run)
 	}
 	f.addSummary(cmd.Flags())
 	cmd.AddCommand(append(subcommands(), newDiff())...)
@@ -89,7 +95,7 @@ func newSummary() *cobra.Command {
 		Long:    `summary is what analyze prints without a subcommand.`,
 		Example: `  gpurec analyze summary --from 10s --to 20s run.parquet`,
 		Args:    cobra.MaximumNArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Summary) },
+		RunE:    func(_ *cobra.Command, args []string) error { return f.report(args, summary.Run) },
 	}
 	f.addSummary(cmd.Flags())
 	return cmd
@@ -130,12 +136,12 @@ frames of the stack; * is anything, ^ the beginning, $ the end, # begins a comme
   gpurec analyze leaks --rank 3 run.parquet
   gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Leaks) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, leaks.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)
 	f.addReport(flags)
-	groups := analyze.GroupNames()
+	groups := grouppkg.Names()
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `WHAT`: "+strings.Join(groups, ", "))
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
 	f.addSuppressions(flags)
@@ -193,7 +199,7 @@ func (f *analyzeFlags) addKernel(flags *pflag.FlagSet) {
 
 // addReport adds the flags of reports that are printed.
 func (f *analyzeFlags) addReport(flags *pflag.FlagSet) {
-	flags.StringVar(&f.render.Format, "format", analyze.Formats()[0], "print as "+strings.Join(analyze.Formats(), ", "))
+	flags.StringVar(&f.render.Format, "format", render.Formats()[0], "print as "+strings.Join(render.Formats(), ", "))
 	flags.BoolVar(&f.render.NoHeader, "no-header", false, "leave out headings")
 	flags.StringVar(&f.color, "color", colorAuto, "paint verdicts `WHEN`: auto (on a terminal, unless NO_COLOR is set), always, never")
 	flags.IntVar(&f.opt.Top, "top", 20, "rows of a table; 0: all")
@@ -211,7 +217,7 @@ func (f *analyzeFlags) help() string {
 
 // check reads the flags that need no recording, or says which one is wrong.
 func (f *analyzeFlags) check() error {
-	if err := analyze.CheckFormat(f.render.Format); err != nil {
+	if err := render.CheckFormat(f.render.Format); err != nil {
 		if f.render.Format == "html" {
 			return usagef("gpurec analyze report", "--format html: a page has all reports together")
 		}
@@ -249,7 +255,7 @@ func (f *analyzeFlags) check() error {
 		return usagef(f.help(), "%w", err)
 	}
 	if f.failOn != "" {
-		if f.failIf, err = analyze.ParseCondition(f.failOn); err != nil {
+		if f.failIf, err = reportpkg.ParseCondition(f.failOn); err != nil {
 			return usagef(f.help(), "--fail-on: %w", err)
 		}
 	}
@@ -358,7 +364,7 @@ func newestRecording(dir string) (string, error) {
 }
 
 // report prints a report and applies --fail-on.
-func (f *analyzeFlags) report(args []string, make func(*timeline.Timeline, query.Options) (*analyze.Report, error)) error {
+func (f *analyzeFlags) report(args []string, make func(*timeline.Timeline, query.Options) (*reportpkg.Report, error)) error {
 	if f.against.path != "" && !f.explain {
 		return f.compare(args, make)
 	}
@@ -373,10 +379,10 @@ func (f *analyzeFlags) report(args []string, make func(*timeline.Timeline, query
 
 // wrong says which flag, or what about the recording, an error of a report is about.
 func (f *analyzeFlags) wrong(path string, err error) error {
-	var group *analyze.GroupError
-	var sort *analyze.SortError
+	var group *reportpkg.GroupError
+	var sort *reportpkg.SortError
 	var usage *usageError
-	var class *analyze.ClassError
+	var class *quality.ClassError
 	var hinted *hintedError // about an output
 	switch {
 	case err == nil:
@@ -396,10 +402,10 @@ func (f *analyzeFlags) wrong(path string, err error) error {
 }
 
 // print prints a report and applies --fail-on.
-func (f *analyzeFlags) print(r *analyze.Report) error {
+func (f *analyzeFlags) print(r *reportpkg.Report) error {
 	f.render.Width, f.render.Color, f.render.ASCII = terminal(os.Stdout, f.color)
 	var text bytes.Buffer
-	if err := analyze.Render(&text, r, f.render); err != nil {
+	if err := render.Write(&text, r, f.render); err != nil {
 		return err
 	}
 	failed, err := f.failed(r) // before printing: the condition may be wrong
@@ -422,7 +428,7 @@ func (f *analyzeFlags) print(r *analyze.Report) error {
 }
 
 // failed applies --fail-on: it returns the part of the condition that holds, or "".
-func (f *analyzeFlags) failed(r *analyze.Report) (because string, err error) {
+func (f *analyzeFlags) failed(r *reportpkg.Report) (because string, err error) {
 	if f.failIf == nil {
 		return "", nil
 	}
@@ -434,7 +440,7 @@ func (f *analyzeFlags) failed(r *analyze.Report) (because string, err error) {
 }
 
 // finish tells about a filter that matched nothing and about --fail-on.
-func (f *analyzeFlags) finish(r *analyze.Report, failed string) error {
+func (f *analyzeFlags) finish(r *reportpkg.Report, failed string) error {
 	if r.NoMatch != nil {
 		warningf("%v", r.NoMatch)
 	}

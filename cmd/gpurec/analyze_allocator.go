@@ -1,9 +1,10 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/spf13/cobra"
 )
 
@@ -27,8 +28,8 @@ allocators count themselves.`,
 			if moments < 1 {
 				return usagef(f.help(), "--moments must be at least 1")
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
-				a := analyze.AllocatorOptions{Options: opt, Moments: moments}
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+				a := allocator.Options{Options: opt, Moments: moments}
 				for _, text := range times {
 					ns, err := query.ParseTime(text, t.Recording())
 					if err != nil {
@@ -36,7 +37,7 @@ allocators count themselves.`,
 					}
 					a.Times = append(a.Times, ns)
 				}
-				return analyze.AllocatorReport(t, a)
+				return allocator.Run(t, a)
 			})
 		},
 	}
@@ -44,7 +45,7 @@ allocators count themselves.`,
 	f.addScope(flags)
 	f.addReport(flags)
 	flags.StringSliceVar(&times, "at", nil, "tell of `TIMES` instead: offsets such as 12s, Unix ns, or RFC 3339, with commas between")
-	flags.IntVar(&moments, "moments", analyze.DefaultMoments, "tell of `N` moments at equal distances")
+	flags.IntVar(&moments, "moments", allocator.DefaultMoments, "tell of `N` moments at equal distances")
 	f.opt.Top = 0 // moments are not ordered by weight
 	flags.Lookup("top").DefValue = "0"
 	return cmd

@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/api"
 	"github.com/spf13/cobra"
 )
 
@@ -20,13 +20,13 @@ recorded, TIMED says of how many the times are, and ~TOTAL is an estimate for al
   gpurec analyze api --group-by site --sort p99_ns run.parquet
   gpurec analyze api --fail-on 'errors>0' --format csv run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.API) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, api.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
-	groups := analyze.APIGroupNames()
+	groups := api.GroupNames()
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per call and `WHAT`: "+strings.Join(groups, ", "))
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: time)")
 	f.addFrames(flags)

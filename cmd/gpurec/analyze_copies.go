@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/copies"
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +18,7 @@ within 10 ms by one thread.`,
   gpurec analyze copies --min-bytes 1MiB --sort bytes run.parquet
   gpurec analyze copies --fail-on 'bursts>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Copies) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, copies.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/diff"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -19,7 +20,7 @@ import (
 // hidden flag --before, so that what can be reported can be compared.
 type comparison struct {
 	path string // of the recording that is compared with; "": no comparison
-	per  analyze.Per
+	per  diff.Per
 	sort string
 	top  int
 }
@@ -31,8 +32,8 @@ func (c *comparison) String() string        { return c.path }
 func (c *comparison) Type() string          { return "FILE" }
 
 // compare prints a report on two recordings; the second one is that of args. Both are made at a time: half of the cores would wait.
-func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
-	var before, after *analyze.Side
+func (f *analyzeFlags) compare(args []string, make diff.ReportFunc) error {
+	var before, after *diff.Side
 	err := f.open([]string{f.against.path}, func(path string, t *timeline.Timeline) error {
 		opt := f.opt // times are changed for the second recording
 		ended := inBackground(func() (err error) {
@@ -48,7 +49,7 @@ func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
 	if err != nil {
 		return err
 	}
-	r, err := analyze.Diff(before, after, query.Options{Sort: f.against.sort, Top: f.against.top})
+	r, err := diff.Run(before, after, query.Options{Sort: f.against.sort, Top: f.against.top})
 	if err != nil {
 		return f.wrong(f.against.path, err)
 	}
@@ -56,9 +57,9 @@ func (f *analyzeFlags) compare(args []string, make analyze.ReportFunc) error {
 }
 
 // side makes the report on one recording.
-func (f *analyzeFlags) side(path string, t *timeline.Timeline, make analyze.ReportFunc, opt query.Options) (*analyze.Side, error) {
-	s, err := analyze.NewSide(t, make, opt, f.against.per)
-	var none *analyze.NoStepsError
+func (f *analyzeFlags) side(path string, t *timeline.Timeline, make diff.ReportFunc, opt query.Options) (*diff.Side, error) {
+	s, err := diff.NewSide(t, make, opt, f.against.per)
+	var none *diff.NoStepsError
 	if errors.As(err, &none) {
 		return nil, usagef("gpurec analyze summary "+path, "--per: %s has %w", path, err)
 	}
@@ -115,7 +116,7 @@ which is a launch of a kernel.`,
 		if c.top < 0 {
 			return usagef("gpurec analyze diff --help", "--top cannot be negative")
 		}
-		if c.per, err = analyze.ParsePer(per); err != nil {
+		if c.per, err = diff.ParsePer(per); err != nil {
 			return usagef("gpurec analyze diff --help", "--per: %w", err)
 		}
 		if err := forward(sub, given); err != nil {

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/spf13/cobra"
 )
 
@@ -22,7 +22,7 @@ ended with its context, or a pointer that no recorded call returned.`,
   gpurec analyze errors --pid 4242 --sort first_ns run.parquet
   gpurec analyze errors --fail-on 'asynchronous_errors>0 || double_frees>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Errors) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, cudaerrors.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

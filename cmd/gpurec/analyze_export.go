@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/format/output"
 	"github.com/spf13/pflag"
@@ -92,7 +92,7 @@ func (o *outputFlags) explain(err error) error {
 }
 
 // exported ends a command that wrote a file: --fail-on sees the recording's quality.
-func (f *analyzeFlags) exported(r *analyze.Report) error {
+func (f *analyzeFlags) exported(r *report.Report) error {
 	failed, err := f.failed(r)
 	if err != nil {
 		return err

@@ -4,9 +4,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/spf13/cobra"
 )
 
@@ -41,17 +42,17 @@ out.`,
 			if svg.path != "" && f.against.path != "" {
 				return usagef(f.help(), "--svg draws the maps of one recording, diff compares two")
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
-				o := analyze.FragOptions{Options: opt, Request: size, Maps: f.render.Format == "table"}
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+				o := frag.Options{Options: opt, Request: size, Maps: f.render.Format == "table"}
 				var err error
 				if o.At, o.AtNs, err = f.moment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
 					return nil, err
 				}
-				r, maps, err := analyze.Fragmentation(t, o)
+				r, maps, err := frag.Run(t, o)
 				if err != nil || svg.path == "" {
 					return r, err
 				}
-				written, err := svg.write("", "", func(w io.Writer) error { return analyze.WriteMaps(w, maps, t.Recording().FromNs) })
+				written, err := svg.write("", "", func(w io.Writer) error { return frag.WriteMaps(w, maps, t.Recording().FromNs) })
 				if err != nil {
 					return nil, err
 				}

@@ -3,9 +3,10 @@ package main
 import (
 	"time"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/spf13/cobra"
 )
 
@@ -27,8 +28,8 @@ idle by the samples of NVML.`,
 			if shortest <= 0 {
 				return usagef(f.help(), "--min-gap %v is not above 0", shortest)
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
-				return analyze.Gaps(t, analyze.GapOptions{Options: opt, MinGapNs: int64(shortest)})
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+				return gaps.Run(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
 			})
 		},
 	}
@@ -37,7 +38,7 @@ idle by the samples of NVML.`,
 	f.addKernel(flags)
 	f.addReport(flags)
 	_ = flags.MarkHidden("min-bytes") // the flag exists; launches have no size
-	flags.DurationVar(&shortest, "min-gap", time.Duration(analyze.DefaultMinGapNs), "shortest `TIME` without launches that is a gap")
+	flags.DurationVar(&shortest, "min-gap", time.Duration(gaps.DefaultMinGapNs), "shortest `TIME` without launches that is a gap")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort gaps by `COLUMN` (default: length)")
 	f.addFrames(flags)
 	return cmd

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
 	"github.com/spf13/cobra"
 )
 
@@ -17,7 +17,7 @@ and every metric that was sampled. What stands out comes first.`,
   gpurec analyze gpu --device 0 --from 10s --to 20s run.parquet
   gpurec analyze gpu --fail-on 'problems>0 || idle_pct_max>50' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.GPU) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, gpu.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

@@ -3,9 +3,10 @@ package main
 import (
 	"time"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/spf13/cobra"
 )
 
@@ -29,8 +30,8 @@ recording makes no call in it: it is called silent, with where else to look.`,
 			if long <= 0 {
 				return usagef(f.help(), "--long must be more than 0")
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
-				return analyze.Hang(t, analyze.HangOptions{Options: opt, LongNs: int64(long)})
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+				return hang.Run(t, hang.Options{Options: opt, LongNs: int64(long)})
 			})
 		},
 	}
@@ -38,7 +39,7 @@ recording makes no call in it: it is called silent, with where else to look.`,
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
-	flags.DurationVar(&long, "long", time.Duration(analyze.DefaultLongNs), "calls and silences of `TIME` or longer are long")
+	flags.DurationVar(&long, "long", time.Duration(hang.DefaultLongNs), "calls and silences of `TIME` or longer are long")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort threads by `COLUMN` (default: verdict, then since when)")
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")

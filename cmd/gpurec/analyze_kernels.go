@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/spf13/cobra"
 )
 
@@ -17,7 +17,7 @@ are too small for a GPU. How long kernels ran on the GPU a recording does not sa
   gpurec analyze kernels --kernel gemm --from 10s --to 11s run.parquet
   gpurec analyze kernels --sort tiny_launches --fail-on 'tiny_pct>50' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Kernels) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, kernels.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/spf13/cobra"
 )
 
@@ -23,8 +24,8 @@ modules as far as the recording saw them grow, and what is not attributed.`,
   gpurec analyze memory --reconcile --at end run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
-				m := analyze.MemoryOptions{Options: opt, Reconcile: reconcile}
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+				m := memory.Options{Options: opt, Reconcile: reconcile}
 				switch at {
 				case "peak":
 				case "end":
@@ -36,7 +37,7 @@ modules as far as the recording saw them grow, and what is not attributed.`,
 						return nil, usagef(f.help(), "--at: %w", err)
 					}
 				}
-				return analyze.MemoryReport(t, m)
+				return memory.Run(t, m)
 			})
 		},
 	}

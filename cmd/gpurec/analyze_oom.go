@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/spf13/cobra"
 )
 
@@ -21,7 +21,7 @@ fragmentation in the column ALSO: expandable segments, or a higher limit, would 
   gpurec analyze oom --pid 4242 --top 3 run.parquet
   gpurec analyze oom --fail-on 'fatal>0 || fragmentation>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.OOM) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, oom.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

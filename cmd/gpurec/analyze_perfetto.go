@@ -9,9 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze"
+	perfettopkg "github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format/output"
 	"github.com/spf13/cobra"
 )
@@ -56,7 +57,7 @@ NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.source.add(cmd.Flags())
-	cmd.Flags().Int64Var(&f.slices, "max-slices", analyze.DefaultMaxSlices, "write at most `N` slices and instants of calls; 0: all")
+	cmd.Flags().Int64Var(&f.slices, "max-slices", perfettopkg.DefaultMaxSlices, "write at most `N` slices and instants of calls; 0: all")
 	cmd.Flags().BoolVar(&f.split, "split", false, "go on in further files instead of leaving calls out, each of --max-slices")
 	f.out.add(cmd.Flags(), ".pftrace")
 	return cmd
@@ -64,14 +65,14 @@ NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
 
 func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	parts := &traceParts{out: &f.out, name: f.out.name(path, ".pftrace")}
-	opt := analyze.PerfettoOptions{Filter: f.opt.Filter, MaxSlices: f.slices}
+	opt := perfettopkg.Options{Filter: f.opt.Filter, MaxSlices: f.slices}
 	if f.split {
 		opt.Next = parts.next
 		if err := parts.check(); err != nil {
 			return err
 		}
 	}
-	stats, err := parts.write(func(w io.Writer) (*analyze.PerfettoStats, error) { return analyze.Perfetto(t, w, opt) })
+	stats, err := parts.write(func(w io.Writer) (*perfettopkg.Stats, error) { return perfettopkg.Write(t, w, opt) })
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 		next = "open them one by one"
 	}
 	notef("%s calls -> %s; next: %s at https://ui.perfetto.dev", count(stats.Calls), parts, next)
-	return f.exported(&analyze.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
+	return f.exported(&report.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
 }
 
 // traceParts are the files of a trace.
@@ -99,7 +100,7 @@ type traceParts struct {
 }
 
 // write has the trace written to files, or to standard output. If that fails none of them is left.
-func (p *traceParts) write(trace func(io.Writer) (*analyze.PerfettoStats, error)) (stats *analyze.PerfettoStats, err error) {
+func (p *traceParts) write(trace func(io.Writer) (*perfettopkg.Stats, error)) (stats *perfettopkg.Stats, err error) {
 	if p.out.path == "-" {
 		p.written = []string{"standard output"}
 		_, err = p.out.write("", "", func(w io.Writer) (err error) {

@@ -9,8 +9,9 @@ import (
 	"strings"
 
 	"github.com/google/pprof/profile"
-	"github.com/gpurec/gpurec/analyze"
+	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -18,7 +19,7 @@ import (
 // profileFlags are the flags of pprof and folded, which write the same profiles.
 type profileFlags struct {
 	*analyzeFlags
-	of  analyze.ProfileOptions
+	of  pprofpkg.Options
 	at  string
 	out outputFlags
 }
@@ -26,7 +27,7 @@ type profileFlags struct {
 func (f *profileFlags) add(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
-	types, roots := analyze.ProfileTypes(), analyze.ProfileRoots()
+	types, roots := pprofpkg.Types(), pprofpkg.Roots()
 	flags.StringVar(&f.of.Type, "type", types[0], "`WHAT` to profile: "+strings.Join(types, ", "))
 	flags.StringVar(&f.at, "at", "end", "with heap and allocs, show what was in use at `TIME`: end, peak, an offset such as 12s, or RFC 3339")
 	flags.StringVar(&f.of.RootBy, "root-by", "", "put stacks under a frame for their `WHAT`: "+strings.Join(roots, ", "))
@@ -39,7 +40,7 @@ func (f *profileFlags) check() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
-	}{{"type", f.of.Type, analyze.ProfileTypes()}, {"root-by", f.of.RootBy, append(analyze.ProfileRoots(), "")}} {
+	}{{"type", f.of.Type, pprofpkg.Types()}, {"root-by", f.of.RootBy, append(pprofpkg.Roots(), "")}} {
 		if !slices.Contains(c.known, c.value) {
 			return usagef(f.help(), "--%s %s: there are %s", c.flag, c.value, strings.TrimSuffix(strings.Join(c.known, ", "), ", "))
 		}
@@ -51,17 +52,17 @@ func (f *profileFlags) check() error {
 }
 
 // profile makes the profile, and says what it is worth.
-func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Profile, *analyze.Report, error) {
+func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Profile, *reportpkg.Report, error) {
 	f.of.Options = f.opt
 	var err error
 	if f.of.At, f.of.AtNs, err = f.moment(f.at, t); err != nil {
 		return nil, nil, err
 	}
-	p, quality, noMatch, err := analyze.Profile(t, f.of)
+	p, quality, noMatch, err := pprofpkg.Build(t, f.of)
 	if err != nil {
 		return nil, nil, explainOpen(path, err)
 	}
-	return p, &analyze.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
+	return p, &reportpkg.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
 }
 
 func newPprof() *cobra.Command {
@@ -109,7 +110,7 @@ until Ctrl-C: at :0 on a free port of this machine, for this machine only.`,
 
 // complete has the shell complete what flags may be set to.
 func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
-	for flag, known := range map[string][]string{"type": analyze.ProfileTypes(), "root-by": analyze.ProfileRoots(), "at": {"end", "peak"}} {
+	for flag, known := range map[string][]string{"type": pprofpkg.Types(), "root-by": pprofpkg.Roots(), "at": {"end", "peak"}} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}
 	return cmd
@@ -181,12 +182,12 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	if err != nil {
 		return err
 	}
-	if known := analyze.SampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
+	if known := pprofpkg.SampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
 		return usagef(f.help(), "--sample-type %s: --type %s has %s", sampleType, f.of.Type, strings.Join(known, ", "))
 	}
 	var lines int
 	fill := func(w io.Writer) (err error) {
-		lines, err = analyze.Folded(w, p, sampleType)
+		lines, err = pprofpkg.Folded(w, p, sampleType)
 		return err
 	}
 	written := "standard output"

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze"
+	htmlpkg "github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -36,7 +37,7 @@ to a ticket, print it.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.addSuppressions(cmd.Flags())
-	cmd.Flags().IntVar(&f.opt.Top, "top", analyze.DefaultHTMLRows, "rows of a table, at most 500")
+	cmd.Flags().IntVar(&f.opt.Top, "top", htmlpkg.DefaultRows, "rows of a table, at most 500")
 	f.addHideFrames(cmd.Flags(), "leave out frames whose function, module or file matches `REGEX`, besides those of CUDA, CPython, libc and the inside of PyTorch; none: only what is named here")
 	f.source.add(cmd.Flags())
 	out.add(cmd.Flags(), ".html")
@@ -44,9 +45,9 @@ to a ticket, print it.`,
 }
 
 func (f *analyzeFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
-	var stats *analyze.HTMLStats
+	var stats *htmlpkg.Stats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
-		stats, err = analyze.HTML(t, w, analyze.HTMLOptions{Options: f.opt, Name: filepath.Base(path), Progress: progress()})
+		stats, err = htmlpkg.Write(t, w, htmlpkg.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()})
 		return err
 	})
 	if err != nil {
@@ -61,7 +62,7 @@ func (f *analyzeFlags) html(path string, t *timeline.Timeline, out *outputFlags)
 		found = count(int64(stats.Hits)) + " verdicts to look at"
 	}
 	notef("%s -> %s (%s); next: open it in a browser", found, written, formatSize(stats.Bytes))
-	return f.exported(&analyze.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch})
+	return f.exported(&report.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch})
 }
 
 // quietFor is how long work goes on before it is talked about.

@@ -4,16 +4,17 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/spf13/cobra"
 )
 
 func newRules() *cobra.Command {
 	f := &analyzeFlags{command: "rules"}
 	var names, about []string
-	for _, r := range analyze.Rules() {
+	for _, r := range rules.List() {
 		names = append(names, r.Name)
 		about = append(about, "  "+r.Name)
 	}
@@ -34,9 +35,9 @@ number for each rule, such as growing_site: its rows of evidence.`,
   gpurec analyze rules --suppressions known.supp --format json run.parquet | jq '.hits[].rule'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*analyze.Report, error) {
-				r, err := analyze.CheckRules(t, analyze.RuleOptions{Options: opt, Rules: chosen})
-				var unknown *analyze.RuleError
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+				r, err := rules.Run(t, rules.Options{Options: opt, Rules: chosen})
+				var unknown *rules.UnknownError
 				if errors.As(err, &unknown) {
 					return nil, usagef(f.help(), "--rule: %w", err)
 				}

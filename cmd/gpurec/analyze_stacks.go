@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -22,7 +22,7 @@ often an inferred stack was wrong.`,
   gpurec analyze stacks --kernel gemm --top 5 --max-frames 0
   gpurec analyze stacks --fail-on 'stacks_truncated_pct>5' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Stacks) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, stacks.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/spf13/cobra"
 )
 
@@ -17,7 +17,7 @@ second and more at one place), and the longest waits with their stacks.`,
   gpurec analyze sync --tid 4242 --sort max_ns run.parquet
   gpurec analyze sync --fail-on 'loop_waits>1000' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Sync) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, waits.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

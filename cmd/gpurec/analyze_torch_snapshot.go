@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/export/torchsnapshot"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/spf13/cobra"
 )
 
 func newTorchSnapshot() *cobra.Command {
 	f := &analyzeFlags{command: "torch-snapshot"}
 	var out outputFlags
-	var opt analyze.TorchSnapshotOptions
+	var opt torchsnapshot.Options
 	var at string
 	cmd := &cobra.Command{
 		Use:   "torch-snapshot [FILE]",
@@ -45,7 +46,7 @@ what is known, and says what is missing.`,
 	f.addScope(flags)
 	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave blocks below `SIZE` out of the trace")
 	flags.StringVar(&at, "at", "end", "show the state at `TIME`, and the trace up to it: peak (most bytes allocated), end, an offset such as 12s, Unix ns, or RFC 3339")
-	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", analyze.DefaultTraceEntries, "write the last `N` events of each device; 0: all")
+	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultTraceEntries, "write the last `N` events of each device; 0: all")
 	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose function, module or file matches `REGEX`; default: only the former; none: only the latter")
 	f.source.add(flags)
 	out.add(flags, ".pickle")
@@ -68,10 +69,10 @@ func (f *analyzeFlags) moment(text string, t *timeline.Timeline) (query.Moment, 
 	return query.AtTime, ns, nil
 }
 
-func (f *analyzeFlags) torchSnapshot(path string, t *timeline.Timeline, out *outputFlags, opt analyze.TorchSnapshotOptions) error {
+func (f *analyzeFlags) torchSnapshot(path string, t *timeline.Timeline, out *outputFlags, opt torchsnapshot.Options) error {
 	opt.Filter, opt.Hide = f.opt.Filter, f.opt.Hide
-	s, err := analyze.NewTorchSnapshot(t, opt)
-	var processes *analyze.ProcessesError
+	s, err := torchsnapshot.New(t, opt)
+	var processes *torchsnapshot.ProcessesError
 	switch {
 	case errors.As(err, &processes) && len(processes.Pids) == 0:
 		return &hintedError{fmt.Errorf("%s: %w", path, err), "gpurec analyze summary " + path}
@@ -91,5 +92,5 @@ func (f *analyzeFlags) torchSnapshot(path string, t *timeline.Timeline, out *out
 	after := time.Duration(s.AtNs - t.Recording().FromNs).Round(time.Microsecond)
 	notef("process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open it at https://pytorch.org/memory_viz",
 		s.Pid, after, formatSize(s.Totals.Allocated), formatSize(s.Totals.Reserved), count(s.Segments), count(s.Blocks), count(s.TraceEntries), written)
-	return f.exported(&analyze.Report{Command: f.command, Quality: s.Quality})
+	return f.exported(&report.Report{Command: f.command, Quality: s.Quality})
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/spf13/cobra"
 )
 
@@ -17,7 +17,7 @@ it had launched before.`,
   gpurec analyze xid --format json run.parquet | jq '.xids[].action'
   gpurec analyze xid --fail-on 'hardware_xids>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, analyze.Xids) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, xid.Run) },
 	}
 	flags := cmd.Flags()
 	f.addFilter(flags)

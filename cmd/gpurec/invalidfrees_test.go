@@ -10,9 +10,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -74,7 +76,7 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	report, err := analyze.Errors(tl, query.Options{})
+	report, err := cudaerrors.Run(tl, query.Options{})
 	if err != nil {
 		return nil, false, err
 	}
@@ -83,19 +85,19 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 		key := fmt.Sprintf("%s: %s, %s, %s", row["verdict"], functionOf(row["allocated_site"]), functionOf(row["freed_site"]), functionOf(row["site"]))
 		got[key] += row["calls"].(int64)
 	}
-	rules, err := analyze.CheckRules(tl, analyze.RuleOptions{Rules: []string{"invalid-free"}})
+	found, err := rules.Run(tl, rules.Options{Rules: []string{"invalid-free"}})
 	if err != nil {
 		return nil, false, err
 	}
-	for _, row := range rowsOf(rules, "hits") {
+	for _, row := range rowsOf(found, "hits") {
 		fires = fires || row["severity"] == "problem"
 	}
 	return got, fires, nil
 }
 
 // rowsOf returns the rows of a table by key of column.
-func rowsOf(r *analyze.Report, table string) (rows []map[string]any) {
-	at := slices.IndexFunc(r.Tables, func(t analyze.Table) bool { return t.Name == table })
+func rowsOf(r *report.Report, table string) (rows []map[string]any) {
+	at := slices.IndexFunc(r.Tables, func(t report.Table) bool { return t.Name == table })
 	for _, row := range r.Tables[at].Rows {
 		cells := make(map[string]any)
 		for i, c := range r.Tables[at].Columns {

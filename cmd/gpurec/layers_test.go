@@ -14,21 +14,12 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":          {"format/columnwriter", "format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
-	"bpf":             {"github.com/cilium/ebpf"},
-	"symbolize":       {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
-	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
-	"record/identity": {"format"},
-	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
-	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
-
-	"format/columnwriter": {"github.com/parquet-go/parquet-go"},
-	"format/output":       {},
-
-	"symbolize/dwarf":   {"symbolize/elffile"},
-	"symbolize/elffile": {},
-	"symbolize/elftest": {}, // for tests
-
+	"format":                 {"format/columnwriter", "format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
+	"bpf":                    {"github.com/cilium/ebpf"},
+	"symbolize":              {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
+	"record":                 {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
+	"record/identity":        {"format"},
+	"record/unwind":          {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
 	"analyze/units":          {},
 	"analyze/stats":          {"analyze/units"},
 	"analyze/catalog":        {"analyze/units"},
@@ -48,7 +39,71 @@ var mayImport = map[string][]string{
 	"analyze/model/metric":   {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/query", "analyze/stats", "analyze/catalog"},
 	"analyze/model/state":    {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/model/caching"},
 
-	"cmd/gpurec": {"format", "format/output", "symbolize", "record", "analyze", "analyze/model/timeline", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+	"format/columnwriter": {"github.com/parquet-go/parquet-go"},
+	"format/output":       {},
+
+	"symbolize/dwarf":   {"symbolize/elffile"},
+	"symbolize/elffile": {},
+	"symbolize/elftest": {}, // for tests
+
+	"analyze/report":           {"format", "analyze/model/sampling", "analyze/query", "analyze/catalog", "analyze/units"},
+	"analyze/report/quality":   append([]string{"analyze/report"}, belowReports...),
+	"analyze/report/frames":    append([]string{"analyze/report"}, belowReports...),
+	"analyze/report/group":     append([]string{"analyze/report"}, belowReports...),
+	"analyze/report/processes": append([]string{"analyze/report"}, belowReports...),
+
+	// A report uses no other report, but for those named here.
+	"analyze/report/allocator":  reportMayUse(),
+	"analyze/report/api":        reportMayUse(),
+	"analyze/report/copies":     reportMayUse(),
+	"analyze/report/cudaerrors": reportMayUse("xid"),
+	"analyze/report/diff":       reportMayUse(),
+	"analyze/report/frag":       reportMayUse(),
+	"analyze/report/gaps":       reportMayUse(),
+	"analyze/report/gpu":        reportMayUse(),
+	"analyze/report/hang":       reportMayUse(),
+	"analyze/report/kernels":    reportMayUse(),
+	"analyze/report/leaks":      reportMayUse("allocator"),
+	"analyze/report/memory":     reportMayUse(),
+	"analyze/report/oom":        reportMayUse("frag", "memory"),
+	"analyze/report/rules":      reportMayUse("copies", "cudaerrors", "gaps", "gpu", "hang", "kernels", "leaks", "oom", "waits", "xid"),
+	"analyze/report/stacks":     reportMayUse(),
+	"analyze/report/summary":    reportMayUse("allocator", "leaks", "memory", "rules"),
+	"analyze/report/waits":      reportMayUse(),
+	"analyze/report/xid":        reportMayUse(),
+
+	"analyze/render":               {"symbolize", "analyze/report", "analyze/units"},
+	"analyze/export/html":          reportMayUse("...", "analyze/render"),
+	"analyze/export/perfetto":      reportMayUse("memory", "google.golang.org/protobuf/encoding/protowire"),
+	"analyze/export/pprof":         reportMayUse("github.com/google/pprof/profile"),
+	"analyze/export/torchsnapshot": reportMayUse(),
+
+	"analyze": {"analyze/report/...", "analyze/export/..."},
+
+	"analyze/analyzetest": {"format", "analyze/model/...", "analyze/query", "analyze/catalog", "analyze/units", "analyze/report", "analyze/render"},
+
+	"cmd/gpurec": {"format", "format/output", "symbolize", "record", "analyze/...", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+}
+
+// belowReports is what every report may use.
+var belowReports = []string{
+	"format", "symbolize",
+	"analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching",
+	"analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state",
+	"analyze/query", "analyze/stats", "analyze/catalog", "analyze/units",
+}
+
+// reportMayUse lists what one report or export may use: what all may, and the reports and
+// modules named. A name without a slash is a report; "..." stands for all of them.
+func reportMayUse(others ...string) []string {
+	may := append([]string{"analyze/report", "analyze/report/quality", "analyze/report/frames", "analyze/report/group", "analyze/report/processes"}, belowReports...)
+	for _, o := range others {
+		if !strings.Contains(o, "/") {
+			o = "analyze/report/" + o
+		}
+		may = append(may, o)
+	}
+	return may
 }
 
 const module = "github.com/gpurec/gpurec/"
@@ -124,14 +179,17 @@ func isUnder(folder, in string) bool {
 }
 
 // isAllowed reports whether a path is of the standard library or on the list; a
-// listed module stands for its packages too.
+// listed module stands for its packages too, FOLDER/... for the folder and all in it.
 func isAllowed(dep string, allowed []string) bool {
 	first, _, _ := strings.Cut(dep, "/")
 	if !strings.Contains(first, ".") {
 		return true
 	}
 	if ours, ok := strings.CutPrefix(dep, module); ok {
-		return slices.Contains(allowed, ours)
+		return slices.ContainsFunc(allowed, func(a string) bool {
+			in, all := strings.CutSuffix(a, "/...")
+			return ours == a || all && isUnder(ours, in)
+		})
 	}
 	return slices.ContainsFunc(allowed, func(a string) bool { return dep == a || strings.HasPrefix(dep, a+"/") })
 }

@@ -13,9 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -31,7 +32,7 @@ func TestOOMUnderALimit(t *testing.T) {
 			defer rec.Close()
 			tl, err := timeline.Open(rec)
 			must(t, err)
-			report, err := analyze.OOM(tl, query.Options{})
+			report, err := oom.Run(tl, query.Options{})
 			must(t, err)
 			rows := rowsOf(report, "failures")
 			if len(rows) != 2 || len(truth) != 2 {
@@ -61,9 +62,9 @@ func TestOOMUnderALimit(t *testing.T) {
 // checkFragmentationRule expects the rule to name the remedies against both.
 func checkFragmentationRule(t *testing.T, tl *timeline.Timeline, expandable bool) {
 	t.Helper()
-	rules, err := analyze.CheckRules(tl, analyze.RuleOptions{Rules: []string{"oom-fragmentation"}})
+	found, err := rules.Run(tl, rules.Options{Rules: []string{"oom-fragmentation"}})
 	must(t, err)
-	hits := rowsOf(rules, "hits")
+	hits := rowsOf(found, "hits")
 	if len(hits) != 1 {
 		t.Fatalf("%d hits", len(hits))
 	}

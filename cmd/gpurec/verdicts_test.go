@@ -20,9 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -151,10 +152,10 @@ func needVerdicts(t *testing.T) {
 }
 
 // judge compares a report with the truth.
-func (s *scenario) judge(t *testing.T, r *analyze.Report, to *score) {
+func (s *scenario) judge(t *testing.T, r *report.Report, to *score) {
 	table := &r.Tables[0]
 	column := func(key string) int {
-		return slices.IndexFunc(table.Columns, func(c analyze.Column) bool { return c.Key == key })
+		return slices.IndexFunc(table.Columns, func(c report.Column) bool { return c.Key == key })
 	}
 	seen := make(map[string]bool)
 	for i := range table.Rows {
@@ -197,14 +198,14 @@ func (s *scenario) judge(t *testing.T, r *analyze.Report, to *score) {
 }
 
 // needSeen fails if a site is not in the report: then it proves nothing.
-func (s *scenario) needSeen(t *testing.T, r *analyze.Report, seen map[string]bool, site string) {
+func (s *scenario) needSeen(t *testing.T, r *report.Report, seen map[string]bool, site string) {
 	if !seen[site] && !s.damaged() {
 		t.Errorf("%s, %s: no row of %s, but of %q; %q", s.name, s.how, site, slices.Sorted(maps.Keys(seen)), r.Notes)
 	}
 }
 
 // report records the scenario and analyzes it.
-func (s *scenario) report(dir string) (*analyze.Report, error) {
+func (s *scenario) report(dir string) (*report.Report, error) {
 	output, err := s.record(dir)
 	if err != nil {
 		return nil, err
@@ -218,7 +219,7 @@ func (s *scenario) report(dir string) (*analyze.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return analyze.Leaks(tl, query.Options{GroupBy: "function"})
+	return leaks.Run(tl, query.Options{GroupBy: "function"})
 }
 
 // record runs the scenario's program under the recorder, and returns the recording.

@@ -1,6 +1,9 @@
 package ledger
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/model/addrmap"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -294,8 +297,7 @@ func (l *Ledger) event(e *Event, consume func(*Ledger, *Change)) {
 	h := l.OfProcess(originpkg.Numbered(l.origins.Pids, e.Pid))
 	switch e.Kind {
 	case EventExit:
-		h.Each(func(ptr int64, b Block) { l.emit(consume, FreedByExit, e.AtNs, ptr, b, b.Origin) })
-		*h = newHoldings()
+		l.endProcess(h, e, consume)
 	case EventContextEnd:
 		what := FreedWithCtx
 		if e.Last {
@@ -312,18 +314,42 @@ func (l *Ledger) event(e *Event, consume func(*Ledger, *Change)) {
 	}
 }
 
+// ending is a block that a process or a context takes with it when it ends.
+type ending struct {
+	ptr   int64
+	block Block
+}
+
+// endProcess ends all that a process has.
+func (l *Ledger) endProcess(h *Holdings, e *Event, consume func(*Ledger, *Change)) {
+	var ended []ending
+	h.Each(func(ptr int64, b Block) { ended = append(ended, ending{ptr, b}) })
+	l.end(ended, FreedByExit, e.AtNs, consume)
+	*h = newHoldings()
+}
+
 // endContext ends what was allocated in a context.
 func (l *Ledger) endContext(blocks *addrmap.Map[Block], e *Event, what ChangeKind, consume func(*Ledger, *Change)) {
-	var ended []int64
+	var ended []ending
 	blocks.Each(func(ptr int64, b Block) {
 		if l.endedWith(b.Origin, e) {
-			ended = append(ended, ptr)
+			ended = append(ended, ending{ptr, b})
 		}
 	})
-	for _, ptr := range ended {
-		b, _ := blocks.Get(ptr)
-		l.emit(consume, what, e.AtNs, ptr, b, b.Origin)
-		blocks.Delete(ptr)
+	l.end(ended, what, e.AtNs, consume)
+	for i := range ended {
+		blocks.Delete(ended[i].ptr)
+	}
+}
+
+// end emits the changes of blocks that end at the same moment, in the order in which they were allocated:
+// charts leave out some changes of a moment, and must leave out the same ones every time.
+func (l *Ledger) end(ended []ending, what ChangeKind, atNs int64, consume func(*Ledger, *Change)) {
+	slices.SortFunc(ended, func(a, b ending) int {
+		return cmp.Or(cmp.Compare(a.block.Number, b.block.Number), cmp.Compare(a.ptr, b.ptr))
+	})
+	for _, m := range ended {
+		l.emit(consume, what, atNs, m.ptr, m.block, m.block.Origin)
 	}
 }
 

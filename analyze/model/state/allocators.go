@@ -74,7 +74,7 @@ func ReadAllocators(t *timeline.Timeline, untilNs int64) ([]Allocator, error) {
 		at = math.MaxInt64 - 1
 	}
 	var states []Allocator
-	err := AtMoments(t, []int64{at}, func(_ int, a *caching.Allocator, ended bool) { states = append(states, newAllocator(t, a, ended)) },
+	err := AtMoments(t, []int64{at}, func(_ int, a *caching.Allocator, ended bool) { states = append(states, allocatorState(t, a, ended)) },
 		func(i int, a *caching.Allocator) { states[i].settle(a) })
 	sortAllocators(states)
 	return states, err
@@ -130,12 +130,12 @@ func AtMoments(t *timeline.Timeline, times []int64, see func(moment int, a *cach
 	return err
 }
 
-// newAllocator copies what is in an allocator; totals are only those seen.
-func newAllocator(t *timeline.Timeline, a *caching.Allocator, ended bool) Allocator {
+// allocatorState copies what is in an allocator; totals are only those seen.
+func allocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) Allocator {
 	s := Allocator{Pid: a.Pid, Device: a.Device, Totals: a.Seen, Ended: ended}
 	a.Each(func(p *caching.Piece) {
 		if p.Origin != origin.None {
-			s.Blocks = append(s.Blocks, newBlock(t, p))
+			s.Blocks = append(s.Blocks, allocatorBlock(t, p))
 		}
 	})
 	slices.SortFunc(s.Blocks, func(a, b Block) int { return cmp.Compare(a.Ptr, b.Ptr) })
@@ -153,7 +153,7 @@ func newAllocator(t *timeline.Timeline, a *caching.Allocator, ended bool) Alloca
 	return s
 }
 
-func newBlock(t *timeline.Timeline, p *caching.Piece) Block {
+func allocatorBlock(t *timeline.Timeline, p *caching.Piece) Block {
 	o := &t.Origins.List[p.Origin]
 	return Block{
 		Ptr: p.Ptr, Bytes: p.Size, Requested: p.Requested, SinceNs: p.SinceNs, Awaiting: p.State == caching.IsAwaiting,

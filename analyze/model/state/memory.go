@@ -68,7 +68,7 @@ func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 	done := false
 	finish := func(l *ledger.Ledger) {
 		done = true
-		l.Each(func(ptr int64, b ledger.Block) { s.Live = append(s.Live, newAllocation(t, ptr, b)) })
+		l.Each(func(ptr int64, b ledger.Block) { s.Live = append(s.Live, allocation(t, ptr, b)) })
 		s.count(l)
 	}
 	l, err := t.Replay(func(l *ledger.Ledger, c *ledger.Change) {
@@ -79,7 +79,7 @@ func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 			finish(l)
 			return
 		case c.Kind == ledger.FreedByExit:
-			s.Left = append(s.Left, newAllocation(t, c.Ptr, c.Block))
+			s.Left = append(s.Left, allocation(t, c.Ptr, c.Block))
 		}
 		for _, key := range TotalKeysOf(t, c.Block.Origin) {
 			if totals[key] == nil {
@@ -127,7 +127,7 @@ func (s *Memory) count(l *ledger.Ledger) {
 	s.BorrowedOpened, s.BorrowedReturned = borrowed.Opened, borrowed.Returned
 }
 
-func newAllocation(t *timeline.Timeline, ptr int64, b ledger.Block) Allocation {
+func allocation(t *timeline.Timeline, ptr int64, b ledger.Block) Allocation {
 	o := &t.Origins.List[b.Origin]
 	return Allocation{Pid: o.Pid, Kind: t.Origins.Memory(b.Origin), Ptr: ptr, Bytes: b.Bytes, Device: o.Device, Context: o.Context, SinceNs: b.SinceNs, StackID: o.Stack}
 }

@@ -5,8 +5,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // Nearest returns the sample of a metric of a device that is nearest to a moment.
@@ -49,4 +51,39 @@ func (f *Facts) ProcessesAt(device int32, atNs int64) []ProcessSample {
 	return slices.SortedFunc(maps.Values(best), func(a, b ProcessSample) int {
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Pid, b.Pid))
 	})
+}
+
+// TellsProcesses reports whether identities, containers or cgroups tell processes apart.
+func (f *Facts) TellsProcesses() bool {
+	cgroups := make(map[string]bool)
+	for _, p := range f.Processes {
+		if p.Identity.Known() || p.ContainerID != "" {
+			return true
+		}
+		cgroups[CgroupPath(p.Cgroup)] = true
+	}
+	return len(cgroups) > 1
+}
+
+// RanksText lists the ranks of all processes.
+func (t *Timeline) RanksText() string {
+	ranks := make(map[int32]bool)
+	for pid := range t.Facts.Processes {
+		if rank, ok := t.Facts.Rank(pid); ok {
+			ranks[rank] = true
+		}
+	}
+	var list []string
+	for _, rank := range slices.Sorted(maps.Keys(ranks)) {
+		list = append(list, query.PidText(rank))
+	}
+	return strings.Join(query.AtMostNamed(list), ", ")
+}
+
+// RankOrder sorts processes by rank, those of an unknown one last.
+func (f *Facts) RankOrder(pid int32) int64 {
+	if rank, ok := f.Rank(pid); ok {
+		return int64(rank)
+	}
+	return math.MaxInt64
 }

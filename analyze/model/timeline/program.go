@@ -184,7 +184,7 @@ func (s *segmentSearch) older(h *ledger.Holdings, a *caching.Allocator, reserved
 	return true
 }
 
-// analyze.fromAllocator reports whether a stack goes through PyTorch's caching allocator; known
+// oom.fromAllocator reports whether a stack goes through PyTorch's caching allocator; known
 // are the answers so far.
 func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
 	answer, ok := known[stack]

@@ -1,0 +1,39 @@
+package analyzetest
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+func NumberOf(n int) *int { return &n }
+
+// Identify adds an identity to what the recording has of a process.
+func (tp *Tape) Identify(pid int32, id format.Identity, more map[string]any) {
+	tp.t.Helper()
+	for _, r := range tp.Rows {
+		if r.Kind != format.KindProcess || r.Pid != pid {
+			continue
+		}
+		message := make(map[string]any)
+		if r.Message != "" {
+			if err := json.Unmarshal([]byte(r.Message), &message); err != nil {
+				tp.t.Fatal(err)
+			}
+		}
+		maps.Copy(message, more)
+		message["identity"] = id
+		text, err := json.Marshal(message)
+		if err != nil {
+			tp.t.Fatal(err)
+		}
+		r.Message = string(text)
+	}
+}
+
+// RankOf is the identity of a rank.
+func RankOf(rank, of int, job string) format.Identity {
+	return format.Identity{Rank: NumberOf(rank), WorldSize: NumberOf(of), LocalRank: NumberOf(rank % 2), Job: job, Attempt: NumberOf(1),
+		Sources: map[string]string{"rank": "env RANK", "world_size": "env WORLD_SIZE", "local_rank": "env LOCAL_RANK", "job": "cgroup", "attempt": "env TORCHELASTIC_RESTART_COUNT"}}
+}

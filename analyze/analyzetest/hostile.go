@@ -1,0 +1,55 @@
+package analyzetest
+
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Hostile is what a program could call itself and its functions.
+const Hostile = "evil\x1b[2J\x07\nname\u202egnp.exe\u2028|<script>`*\xff\x9b5m\ttab"
+
+func HostileTape(t *testing.T) *Tape {
+	tp := NewTape(t)
+	tp.Meta.Host, tp.Meta.Command = Hostile, []string{Hostile}
+	tp.Add(format.Row{Kind: format.KindProcess, Name: Hostile, Pid: 42, StartNs: Epoch})
+	tp.Add(format.Row{Kind: format.KindThread, Name: Hostile, Pid: 42, Tid: 42, StartNs: Epoch})
+	tp.Add(format.Row{Kind: format.KindDevice, Name: Hostile, StartNs: Epoch})
+	tp.Add(format.Row{Kind: format.KindXid, Value: 13, Message: Hostile, StartNs: Epoch + 1})
+	tp.Add(format.Row{Kind: format.KindNVML, Name: Hostile, Value: 13, StartNs: Epoch + 1})
+	tp.Stack(1, Hostile)
+	r := At(tp.Alloc(1, 1, 0x1000, 64), 1, Hostile)
+	r.Name, r.MemoryKind, r.StackStatus = Hostile, Hostile, Hostile
+	l := tp.Call(format.KindLaunch, Hostile, 5, 1)
+	l.Kernel = Hostile
+	return tp
+}
+
+// HostileNames are names that would end the script, the attribute or the page that they stand in.
+var HostileNames = []string{
+	`</script><script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'; alert(1); //`, `<!--<script>`, `{{.Data}}`, "]]>\u2028\u2029", "\x00\x1b[31m\x7f", "\u202egnp.exe", "\xff\xfe",
+	`javascript:alert(1)`, `&lt;b&gt;`, "`${alert(1)}`",
+}
+
+func HostilePage(t *testing.T) *Tape {
+	tp := NewTape(t)
+	tp.Meta.Host, tp.Meta.DriverVersion, tp.Meta.GpurecVersion = HostileNames[0], HostileNames[1], HostileNames[0]
+	for i, name := range HostileNames {
+		id := int32(i + 1)
+		tp.Add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42 + id, StartNs: Epoch, Device: -1, Message: `{"exe":"/x"}`})
+		tp.Add(format.Row{Kind: format.KindDevice, Name: name, Bytes: 1 << 36, StartNs: Epoch, Device: id})
+		tp.Add(format.Row{Kind: format.KindNote, Message: name, StartNs: Epoch, Device: -1})
+		tp.Stack(id, name, "main"+name)
+		for k := range int64(40) {
+			a := tp.Alloc(int64(i)*Ms+k*Second, Us, int64(1<<40)+k<<30+int64(i)<<24, 2<<20)
+			a.StackID, a.Site, a.StackStatus, a.Device, a.MemoryKind = id, name, format.StackComplete, id, format.MemoryDevice
+			l := tp.Call(format.KindLaunch, name, int64(i)*Ms+k*Second+500*Ms, Us)
+			l.Kernel, l.StackID, l.Site = name, id, name
+		}
+		failed := tp.Call(format.KindAPI, name, 50*Second, Us)
+		failed.Result, failed.Site = 1, name
+		tp.Xid(51*Second, id, 42, 31, format.XidFact{Text: name, Process: name})
+	}
+	tp.Gpus()
+	return tp
+}

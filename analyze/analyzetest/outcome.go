@@ -1,0 +1,130 @@
+package analyzetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Outcome is what a replay leaves behind.
+type Outcome struct {
+	Live      map[string]int64 // "pid kind ptr" → bytes
+	Left      int64            // ended with the process or its last context
+	Peak      int64            // of all memory
+	Unmatched int64
+	LostFrees int64
+	Unknown   int64
+	Failed    int64
+	Nested    int64
+	Allocs    int64
+	Frees     int64
+	Borrowed  int64
+	Returned  int64
+}
+
+func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
+	t.Helper()
+	o := Outcome{Live: make(map[string]int64)}
+	var live int64
+	last := int64(math.MinInt64)
+	l, err := tl.Replay(func(l *ledger.Ledger, c *ledger.Change) {
+		if c.AtNs < last {
+			t.Fatalf("change at %d after one at %d", c.AtNs, last)
+		}
+		last = c.AtNs
+		switch c.Kind {
+		case ledger.Allocated:
+			live += c.Block.Bytes
+		case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx, ledger.FreedByExit:
+			live -= c.Block.Bytes
+		}
+		if c.Kind == ledger.FreedByExit {
+			o.Left++
+		}
+		if live < 0 {
+			t.Fatal("negative live bytes")
+		}
+		o.Peak = max(o.Peak, live)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid, i := range tl.Origins.Pids {
+		if int(i) < len(l.Processes) {
+			l.Processes[i].Each(func(ptr int64, b ledger.Block) {
+				o.Live[LiveKey(pid, tl.Origins.Memory(b.Origin), ptr)] = b.Bytes
+			})
+		}
+	}
+	c := l.Counts
+	o.Unmatched, o.LostFrees, o.Unknown, o.Failed = c.UnmatchedFrees, c.LostFrees, c.UnknownAllocs, c.Failed
+	o.Nested, o.Allocs, o.Frees = c.Nested, c.Allocs, c.Frees
+	borrowed := l.BorrowTotals()
+	o.Borrowed, o.Returned = borrowed.Opened, borrowed.Returned
+	return o
+}
+
+// RandomProgram simulates threads of several processes on one allocator that hands
+// pointers out again as soon as they are free inside the driver: during the call
+// that frees them. It returns the rows in the order a recorder writes them.
+func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
+	type pointer struct{ pid, ptr int64 }
+	returned := make(map[pointer]int64) // live pointer → when its alloc has returned
+	released := make(map[pointer]int64) // freed pointer → when the driver had it back
+	threads := []origin.Thread{{Pid: 42, Tid: 42}, {Pid: 42, Tid: 43}, {Pid: 42, Tid: 44}, {Pid: 77, Tid: 77}}
+	clocks := make(map[origin.Thread]int64)
+	for _, th := range threads {
+		clocks[th] = r.Int64N(1000)
+	}
+	for range calls {
+		th := threads[0] // the thread that is behind the others goes on
+		for _, o := range threads {
+			if clocks[o] < clocks[th] {
+				th = o
+			}
+		}
+		start, dur := clocks[th]+1+r.Int64N(50), 2+r.Int64N(200)
+		clocks[th] = start + dur
+		var mine []pointer
+		for p, ns := range returned {
+			if p.pid == int64(th.Pid) && ns < start {
+				mine = append(mine, p)
+			}
+		}
+		slices.SortFunc(mine, func(a, b pointer) int { return int(a.ptr - b.ptr) })
+		var row *format.Row
+		switch k := r.IntN(20); {
+		case k == 0:
+			row = tp.Alloc(start, dur, 0, 1<<40)
+			row.Result = 2
+		case k == 1:
+			row = tp.Free(start, dur, 0x1000+r.Int64N(1<<20)*16) // from before the recording
+		case k < 11 || len(mine) == 0:
+			p := pointer{int64(th.Pid), 0x7f0000000000}
+			for ; ; p.ptr += 512 {
+				if _, live := returned[p]; !live && released[p] < start+dur {
+					break
+				}
+			}
+			returned[p] = start + dur
+			row = tp.Alloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
+		default:
+			p := mine[r.IntN(len(mine))]
+			delete(returned, p)
+			released[p] = start + 1 + r.Int64N(dur-1)
+			row = tp.Free(start, dur, p.ptr)
+		}
+		row.Pid, row.Tid, row.Device = th.Pid, th.Tid, r.Int32N(2)
+	}
+}
+
+func LiveKey(pid int32, kind string, ptr int64) string {
+	return fmt.Sprintf("%d %s %x", pid, kind, ptr)
+}

@@ -1,0 +1,153 @@
+package analyzetest
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// StackRow adds a stack with frames of its own.
+func (tp *Tape) StackRow(id int32, status, reason, site string, frames []format.Frame) {
+	tp.Add(format.Row{Kind: format.KindStack, Pid: 42, StackID: id, StackStatus: status, Message: reason, Site: site, Device: -1, Frames: frames})
+}
+
+// From gives a call its stack.
+func From(r *format.Row, stack int32, status string) *format.Row {
+	r.StackID, r.StackStatus = stack, status
+	return r
+}
+
+// Pytorch is a recording with stacks in every state.
+func Pytorch(t testing.TB) *Tape {
+	tp := NewTape(t)
+	tp.Add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
+	tp.Add(format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: Epoch})
+	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: Epoch, Message: `{"class":"launch","key":"call, then Python frames","inferred":930,"checked":640,"wrong":2,"wrong_estimated":62,"busy":1}`})
+	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: Epoch, Message: `{"class":"copy","key":"call","inferred":6,"checked":10,"wrong":5}`})
+	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: Epoch + 1, Message: `{"class":"copy","key":"call","inferred":6,"checked":60,"wrong":0}`})
+	add, mul := Forward(LaunchLeaf, Addition), Backward()
+	numba := Mixed("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
+	late := Mixed("libcuda.so.1 cuMemcpyHtoDAsync_v2", "libcudart.so.12 cudaMemcpyAsync", "/x/libdali.so dali::Copy")
+	tp.StackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
+	tp.StackRow(2, format.StackComplete, "", "", mul)
+	tp.StackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", Forward(AllocatorFrames, nil))
+	tp.StackRow(4, format.StackTruncated, format.WhyCode, "launch", numba)
+	tp.StackRow(5, format.StackTruncated, format.WhyMapping, "dali::Copy", late)
+	tp.StackRow(6, format.StackTruncated, format.WhyMapping, "dali::Copy", late[:2])
+	tp.StackRow(7, format.StackTruncated, "", "step (deep.py:5)", Mixed("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"))
+	tp.StackRow(8, format.StackFramePointer, "", "load", Mixed("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
+	for i := range int64(1000) {
+		l := From(tp.Call(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us), 1+int32(i%2), format.StackInferred)
+		l.Kernel, l.Stream = []string{"add", "mul"}[i%2], 7*(i%2)
+		if i < 64 {
+			l.StackStatus = format.StackComplete
+		}
+	}
+	for i := range int64(20) {
+		From(tp.Alloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
+		From(tp.Call(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
+		From(tp.Call(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
+		From(tp.Call(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
+	}
+	From(tp.Alloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
+	tp.Call(format.KindSync, "cuCtxSynchronize", 10*Second, Us)
+	From(tp.Call(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete) // the stack was lost
+	return tp
+}
+
+// TorchDir is where PyTorch is installed.
+const TorchDir = "/venv/lib/python3.12/site-packages/torch/"
+
+// libraries are the folders that libraries of mixed stacks lie in.
+var libraries = map[string]string{
+	"libcuda": "/usr/lib/x86_64-linux-gnu/", "libcudart": "/venv/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/",
+	"libtorch": TorchDir + "lib/", "libc10": TorchDir + "lib/", "libpython": "/usr/lib/",
+	"libc.so": "/usr/lib/x86_64-linux-gnu/", "libstdc++": "/usr/lib/x86_64-linux-gnu/",
+}
+
+var pythonLine = regexp.MustCompile(`^(\S+\.py|<frozen \w+>|<string>|<shim>):(\d+) (.+)$`)
+
+// Mixed makes frames of lines, leaf first: "FILE.py:LINE FUNCTION" of Python, "MODULE
+// FUNCTION" of machine code, "[jit] FUNCTION" of code in no file. Without a function a
+// frame has no name.
+func Mixed(lines ...string) []format.Frame {
+	var frames []format.Frame
+	for i, line := range lines {
+		if m := pythonLine.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.Atoi(m[2])
+			frames = append(frames, format.Frame{Func: m[3], File: m[1], Line: int32(n), Type: "python"})
+			continue
+		}
+		module, function, _ := strings.Cut(line, " ")
+		f := format.Frame{Func: function, SystemName: function, Module: module, Addr: int64(0x1000 + 16*i), Type: "native"}
+		if module == "[jit]" {
+			f.Module, f.Type = "", "jit"
+		}
+		longest := "" // libcudart begins as libcuda does
+		for prefix, dir := range libraries {
+			if strings.HasPrefix(module, prefix) && len(prefix) > len(longest) {
+				longest, f.Module = prefix, dir+module
+			}
+		}
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// Parts of stacks as CPython 3.12 and PyTorch 2.x make them, leaf first.
+var (
+	LaunchLeaf = []string{"libcuda.so.580.95.05 cuLaunchKernel", "libcudart.so.12 cudaLaunchKernel"}
+	// Addition is what an operation on tensors passes through, from the kernel's launch to its Python binding.
+	Addition = []string{
+		"libtorch_cuda.so at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>>",
+		"libtorch_cuda.so at::native::add_kernel",
+		"libtorch_cuda.so at::(anonymous namespace)::wrapper_CUDA_add_Tensor",
+		"libtorch_cuda.so c10::impl::wrap_kernel_functor_unboxed_<c10::impl::detail::WrapFunctionIntoFunctor_<c10::CompileTimeFunctionPointer<at::Tensor (at::Tensor const&, at::Tensor const&, c10::Scalar const&), &at::(anonymous namespace)::wrapper_CUDA_add_Tensor>>>::call",
+		"libtorch_cpu.so at::_ops::add_Tensor::redispatch",
+		"libtorch_cpu.so torch::autograd::VariableType::(anonymous namespace)::add_Tensor",
+		"libtorch_cpu.so at::_ops::add_Tensor::call",
+		"libtorch_python.so torch::autograd::THPVariable_add",
+	}
+	AllocatorFrames = []string{
+		"libcuda.so.580.95.05 cuMemAlloc_v2", "libcudart.so.12 ", "libcudart.so.12 cudaMalloc",
+		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block",
+		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc",
+		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate",
+		"libtorch_cpu.so at::detail::empty_generic",
+		"libtorch_cuda.so at::detail::empty_cuda",
+		"libtorch_cuda.so at::native::empty_strided_cuda",
+		"libtorch_cpu.so at::_ops::empty_strided::redispatch",
+		"libtorch_python.so torch::autograd::THPVariable_to",
+	}
+	// calling is one function of Python calling another through C.
+	calling = []string{"libpython3.12.so.1.0 method_vectorcall_VARARGS_KEYWORDS", "libpython3.12.so.1.0 _PyEval_EvalFrameDefault"}
+	module  = []string{
+		TorchDir + "nn/modules/module.py:1562 Module._call_impl", TorchDir + "nn/modules/module.py:1553 Module._wrapped_call_impl",
+		"libpython3.12.so.1.0 method_vectorcall", "libpython3.12.so.1.0 slot_tp_call", "libpython3.12.so.1.0 _PyObject_MakeTpCall",
+		"libpython3.12.so.1.0 _PyEval_EvalFrameDefault",
+	}
+	script = []string{"/app/train.py:88 train_step", "/app/train.py:120 main", "/app/train.py:131 <module>"}
+	start  = []string{
+		"libpython3.12.so.1.0 PyEval_EvalCode", "libpython3.12.so.1.0 ", "libpython3.12.so.1.0 _PyRun_SimpleFileObject", "libpython3.12.so.1.0 Py_RunMain",
+		"libc.so.6 ", "libc.so.6 __libc_start_main_impl", "/usr/bin/python3.12 _start",
+	}
+	engine = []string{
+		"libtorch_cpu.so torch::autograd::Node::operator()", "libtorch_cpu.so torch::autograd::Engine::evaluate_function",
+		"libtorch_cpu.so torch::autograd::Engine::thread_main", "libtorch_python.so torch::autograd::python::PythonEngine::thread_init",
+		"libstdc++.so.6 ", "libc.so.6 start_thread", "libc.so.6 __clone3",
+	}
+)
+
+// Forward is a model's layer called by its script.
+func Forward(leaf, operation []string) []format.Frame {
+	return Mixed(slices.Concat(leaf, operation, calling, []string{"/app/model.py:12 Block.forward"}, module,
+		[]string{TorchDir + "nn/modules/container.py:219 Sequential.forward"}, module, script, start)...)
+}
+
+func Backward() []format.Frame {
+	return Mixed(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so torch::autograd::generated::AddBackward0::apply"}, engine)...)
+}

@@ -1,0 +1,63 @@
+package analyzetest
+
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Working adds a thread that makes a call of a function every 100 ms.
+func (tp *Tape) Working(pid, tid int32, from, to int64, kind, name string) {
+	for at := from; at < to; at += 100 * Ms {
+		r := tp.Call(kind, name, at, Us)
+		r.Pid, r.Tid, r.Stream, r.Context = pid, tid, 7, 0xc1
+		if kind == format.KindLaunch {
+			r.Kernel, r.GridX, r.GridY, r.GridZ, r.BlockX, r.BlockY, r.BlockZ = "gemm<float>(int)", 64, 1, 1, 256, 1, 1
+		}
+	}
+}
+
+// Opened adds a call of a thread that has not returned at the end.
+func (tp *Tape) Opened(pid, tid int32, at int64, kind, name string) *format.Row {
+	r := tp.Call(kind, name, at, 60*Second-at)
+	r.Pid, r.Tid, r.Stream, r.Context, r.Flags = pid, tid, 7, 0xc1, format.FlagOpen
+	return r
+}
+
+func (tp *Tape) Counted(at, dur int64, value float64) {
+	tp.Add(format.Row{Kind: format.KindCount, Name: "cuEventQuery", StartNs: Epoch + at, DurNs: dur, Value: value, Device: -1})
+}
+
+// Ranks is a training of four, one of which goes to another place and never comes to the collective.
+func Ranks(t testing.TB) *Tape {
+	tp := NewTape(t)
+	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	tp.Stack(1, "all_reduce", "train_step", "main", "_start")
+	for pid := int32(42); pid < 46; pid++ {
+		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: Epoch, Device: -1, Message: `{"exe":"/app/train"}`})
+		tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: Epoch, Device: -1})
+		end := 40 * Second
+		if pid == 44 {
+			end = 38 * Second
+		}
+		tp.Working(pid, pid, int64(pid-42)*Ms, end, format.KindLaunch, "cuLaunchKernel")
+		if pid == 44 {
+			continue
+		}
+		l := tp.Call(format.KindLaunch, "cuLaunchKernelEx", end, Us)
+		l.Pid, l.Tid, l.Stream, l.Context, l.Kernel = pid, pid, 9, 0xc1, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+		e := tp.Call(format.KindAPI, "cuEventRecord", end+Ms, Us)
+		e.Pid, e.Tid, e.Stream, e.Context, e.Ptr = pid, pid, 9, 0xc1, 0xe1
+		w := At(tp.Opened(pid, pid, end+2*Ms, format.KindSync, "cuEventSynchronize"), 1, "all_reduce (train.cc:10)")
+		w.Ptr, w.Stream = 0xe1, 0
+	}
+	tp.Call(format.KindSync, "cuStreamSynchronize", 5*Second, 2*Second)
+	for i := range int64(60) {
+		tp.NVML(0, i*Second, catalog.MetricGPUBusy, 100)
+		tp.NVML(0, i*Second, catalog.MetricSMActive, 3)
+	}
+	tp.Xid(37*Second, 0, 44, 31, format.XidFact{Process: "train", Text: "MMU Fault", Sources: []string{"kmsg"}})
+	tp.Counted(0, 60*Second, 600)
+	return tp
+}

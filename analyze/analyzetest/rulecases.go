@@ -1,0 +1,402 @@
+package analyzetest
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Steady is a minute of a training as it should be, recorded from its first call: steps of 100 ms with ten launches, a copy of a
+// batch from pinned memory and one wait, on a GPU that is busy. Memory comes from a pool.
+func Steady(t testing.TB) *Tape {
+	tp := NewTape(t)
+	tp.Gpus()
+	tp.Stack(1, "train_step", "main", "_start")
+	tp.Stack(2, "load_weights", "main", "_start")
+	tp.Call(format.KindAPI, "cuInit", 0, Ms)
+	tp.Pinned(Ms, 0x500000, 64*Mib)
+	for i := range int64(60) { // warm-up: the model and its kernels
+		At(tp.Alloc(10*Ms+i*10*Ms, 100*Us, 0x7f0000000000+i*64*Mib, 64*Mib), 2, "load_weights (train.cc:10)")
+		At(tp.Call(format.KindAPI, "cuLibraryLoadData", 15*Ms+i*10*Ms, Ms), 2, "load_weights (train.cc:10)")
+	}
+	for step := range int64(590) {
+		begin := Second + step*100*Ms
+		block := tp.Alloc(begin, Us, 0x7e0000000000+step%4*Mib, Mib)
+		block.Name, block.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
+		At(tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+Us, 8*Us, 0x7f0000000000, 0x500000, 16*Mib), 1, "train_step (train.cc:10)")
+		for k := range int64(10) {
+			At(tp.Big(begin+Ms+k*9*Ms, "gemm<float>(int)"), 1, "train_step (train.cc:10)")
+		}
+		At(tp.Synced("cuStreamSynchronize", begin+93*Ms, 6*Ms, 7, 0), 1, "train_step (train.cc:10)")
+		free := tp.Free(begin+99*Ms+500*Us, Us, 0x7e0000000000+step%4*Mib)
+		free.Name, free.MemoryKind = "cuMemFreeAsync", format.MemoryAsync
+	}
+	tp.sampled(map[string]float64{catalog.MetricSMActive: 92, catalog.MetricOccupancy: 40, catalog.MetricTensor: 35, "gpm_fp32_active_percent": 25, catalog.MetricDRAM: 40, catalog.MetricReasons: 0,
+		catalog.MetricMemoryUsed: 80 << 30, catalog.MetricMemoryTotal: 140 << 30})
+	return tp
+}
+
+// Big adds a launch that fills a GPU.
+func (tp *Tape) Big(at int64, kernel string) *format.Row {
+	l := tp.Launched(at, 6*Us, kernel, 7, 1)
+	l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 528, 1, 1, 256, 1, 1
+	return l
+}
+
+// sampled adds samples of the GPU of the process, twice a second from the first second on.
+func (tp *Tape) sampled(metrics map[string]float64) {
+	for at := Second; at <= 60*Second; at += Second / 2 {
+		for _, name := range slices.Sorted(maps.Keys(metrics)) {
+			tp.NVML(1, at, name, metrics[name])
+		}
+	}
+}
+
+// Resample changes what samples of a metric say.
+func (tp *Tape) Resample(metric string, value func(i int) float64) {
+	i := 0
+	for _, r := range tp.Rows {
+		if r.Kind == format.KindNVML && r.Name == metric {
+			r.Value = value(i)
+			i++
+		}
+	}
+}
+
+func always(v float64) func(int) float64 { return func(int) float64 { return v } }
+
+// Without takes rows out of a recording.
+func (tp *Tape) Without(is func(*format.Row) bool) {
+	tp.Rows = slices.DeleteFunc(tp.Rows, is)
+}
+
+// RuleCase changes a steady training: fires has what the rule is about, misses only nearly. Other rules may fire too where also
+// names them: they are about the same trouble.
+type RuleCase struct {
+	Fires, Misses func(*Tape)
+	Where         string // begins the place that is blamed
+	Severity      string
+	Also          string
+}
+
+func RuleCases() map[string]RuleCase {
+	const site = "train_step (train.cc:10)"
+	// every does something n times, so many ns apart, from two seconds on.
+	every := func(tp *Tape, n int, apart int64, do func(i, ns int64) *format.Row) {
+		for i := range int64(n) {
+			At(do(i, 2*Second+i*apart), 1, site)
+		}
+	}
+	return map[string]RuleCase{
+		"xid": {
+			Fires:  func(tp *Tape) { tp.Xid(30*Second, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Text: "MMU Fault"}) },
+			Misses: func(tp *Tape) { tp.Xid(-90*Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true}) },
+			Where:  "GPU 1 NVIDIA H200, process 42 train", Severity: "problem",
+		},
+		"broken-context": {
+			Fires: func(tp *Tape) {
+				At(tp.Synced("cuStreamSynchronize", 59_950*Ms, Ms, 7, 0), 1, site).Result = 700
+				At(tp.Free(59_960*Ms, Us, 0x1000), 2, "load_weights (train.cc:10)").Result = 700
+			},
+			Misses: func(tp *Tape) { // an error of the call itself; not ready, and shutting down
+				for i, result := range []int32{1, 600, 4} {
+					At(tp.Synced("cuStreamSynchronize", 59_950*Ms+int64(i)*Ms, Us, 7, 0), 1, site).Result = result
+				}
+			},
+			Where: site, Severity: "problem",
+		},
+		"exit-leak": {
+			Fires: func(tp *Tape) {
+				every(tp, 20, Second, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+				tp.Exit(42, 59_999*Ms)
+			},
+			Misses: func(tp *Tape) { // the process goes on
+				every(tp, 20, Second, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+			},
+			Where: site, Severity: "info",
+		},
+		"gpu-health": {
+			Fires: func(tp *Tape) { tp.NVML(1, 30*Second, "remapped_rows_pending", 1) },
+			Misses: func(tp *Tape) { // what was put right, and what a GPU that nobody used cannot do
+				tp.NVML(1, 30*Second, "remapped_rows_pending", 0)
+				tp.NVML(1, 30*Second, "remapped_rows_uncorrectable", 1)
+				tp.NVML(1, 30*Second, "ecc_corrected_volatile_errors", 5)
+				tp.NVML(0, 30*Second, "pcie_replays", 3)
+				tp.NVML(0, 31*Second, "pcie_replays", 9)
+			},
+			Where: "GPU 1 NVIDIA H200", Severity: "problem",
+		},
+		"hang": {
+			Fires: func(tp *Tape) {
+				open := At(tp.Synced("cuCtxSynchronize", 60*Second, 20*Second, 7, 0), 1, site)
+				open.Flags = format.FlagOpen
+				tp.Meta.EndNs = Epoch + 80*Second
+			},
+			Misses: func(tp *Tape) { // it has just begun
+				open := At(tp.Synced("cuStreamSynchronize", 60*Second, 500*Ms, 7, 0), 1, site)
+				open.Flags = format.FlagOpen
+				tp.Meta.EndNs = Epoch + 60*Second + 500*Ms
+			},
+			Where: site + " in process 42 train", Severity: "problem",
+		},
+		"out-of-memory": {
+			Fires: func(tp *Tape) {
+				tp.Call(format.KindAPI, "cuMemGetInfo_v2", 59_990*Ms, Us).Bytes = 30 << 30
+				At(tp.Alloc(59_993*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory
+				tp.Exit(42, 59_999*Ms)
+			},
+			Misses: func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = 1 }, // another error
+			Where:  site, Severity: "problem",
+		},
+		"oom-fragmentation": {
+			Fires:  Fragmented,
+			Misses: func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory }, // too little in total
+			Where:  "forward (model.py:12)", Severity: "notice", Also: "out-of-memory",
+		},
+		"failed-alloc-in-loop": {
+			Fires: func(tp *Tape) {
+				every(tp, 20, 100*Ms, func(_, ns int64) *format.Row {
+					r := tp.Alloc(ns, Us, 0, 100<<30)
+					r.Result = calls.ResultOutOfMemory
+					return r
+				})
+			},
+			Misses: func(tp *Tape) { // smaller each time
+				every(tp, 5, 100*Ms, func(i, ns int64) *format.Row {
+					r := tp.Alloc(ns, Us, 0, 100<<30-i<<30)
+					r.Result = calls.ResultOutOfMemory
+					return r
+				})
+			},
+			Where: site, Severity: "notice", Also: "out-of-memory",
+		},
+		"unchecked-error": {
+			Fires: func(tp *Tape) {
+				every(tp, 5, Second, func(_, ns int64) *format.Row {
+					r := tp.Big(ns+50*Ms, "wide")
+					r.Result = 701
+					return r
+				})
+			},
+			Misses: func(tp *Tape) { // a question, twice an error, and one after which nothing is launched
+				every(tp, 500, 100*Ms, func(_, ns int64) *format.Row {
+					r := tp.Call(format.KindAPI, "cuPointerGetAttribute", ns, Us)
+					r.Result = 1
+					return r
+				})
+				every(tp, 2, Second, func(_, ns int64) *format.Row {
+					r := tp.Big(ns+50*Ms, "wide")
+					r.Result = 701
+					return r
+				})
+				for i := range int64(5) {
+					tp.Free(59_990*Ms+i*Us, Us, 0x1000).Result = 201
+				}
+			},
+			Where: site, Severity: "notice",
+		},
+		"invalid-free": {
+			Fires: func(tp *Tape) {
+				every(tp, 20, Second, func(_, ns int64) *format.Row {
+					At(tp.Alloc(ns, Us, 0x7d0000000000, Mib), 2, "load_weights (train.cc:10)")
+					At(tp.Free(ns+Ms, Us, 0x7d0000000000), 2, "load_weights (train.cc:20)")
+					r := tp.Free(ns+2*Ms, Us, 0x7d0000000000)
+					r.Result = fault.ResultInvalidValue
+					return r
+				})
+			},
+			Misses: func(tp *Tape) { // null; memory from before the recording; live memory, and again with success; an ended driver
+				every(tp, 20, Second, func(i, ns int64) *format.Row {
+					tp.Free(ns, Us, 0x7d0000000000+i*Mib)
+					tp.Alloc(ns+Ms, Us, 0x7c0000000000, Mib)
+					tp.Free(ns+2*Ms, Us, 0x7c0000000000).Result = fault.ResultInvalidValue
+					tp.Free(ns+3*Ms, Us, 0x7c0000000000)
+					tp.Free(ns+4*Ms, Us, 0x7c0000000000).Result = calls.ResultDeinitialized
+					r := tp.Free(ns+5*Ms, Us, 0)
+					r.Result = fault.ResultInvalidValue
+					return r
+				})
+			},
+			Where: site, Severity: "problem",
+		},
+		"growing-site": {
+			Fires: func(tp *Tape) {
+				every(tp, 500, 100*Ms, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+			},
+			Misses: func(tp *Tape) { // a cache that fills in half of the time
+				every(tp, 250, 100*Ms, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+			},
+			Where: site, Severity: "problem",
+		},
+		"memory-near-limit": {
+			Fires: func(tp *Tape) {
+				tp.Resample(catalog.MetricMemoryUsed, func(i int) float64 { return float64((80 + i/2) << 30) })
+			},
+			Misses: func(tp *Tape) { tp.Resample(catalog.MetricMemoryUsed, always(132<<30)) },
+			Where:  "GPU 1 NVIDIA H200", Severity: "notice",
+		},
+		"throttling": {
+			Fires: func(tp *Tape) {
+				tp.Resample(catalog.MetricReasons, func(i int) float64 { return float64(32 * (i / 100)) })
+			},
+			Misses: func(tp *Tape) {
+				tp.Resample(catalog.MetricReasons, func(i int) float64 { return float64(4*(i/110)) + 1 })
+			}, // the power cap, for 5 s; idle clocks
+			Where: "GPU 1 NVIDIA H200", Severity: "problem",
+		},
+		"gpu-idle": {
+			Fires: func(tp *Tape) {
+				tp.Resample(catalog.MetricSMActive, func(i int) float64 { return float64(92 * min(1, i%4)) })
+			},
+			Misses: func(tp *Tape) {
+				tp.Resample(catalog.MetricSMActive, func(i int) float64 { return float64(92 * min(1, i%6)) })
+			},
+			Where: "GPU 1 NVIDIA H200", Severity: "notice",
+		},
+		"launch-bound": {
+			Fires: func(tp *Tape) {
+				every(tp, 45_000, 90*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "small_step") })
+				tp.shorten(6500 * Ms)
+				tp.Resample(catalog.MetricSMActive, always(30))
+			},
+			Misses: func(tp *Tape) { // as many launches, and the GPU is busy
+				every(tp, 30_000, 90*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "small_step") })
+				tp.shorten(6 * Second)
+			},
+			Where: site, Severity: "notice", Also: "low-sm-activity",
+		},
+		"low-sm-activity": {
+			Fires:  func(tp *Tape) { tp.Resample(catalog.MetricSMActive, always(30)) },
+			Misses: func(tp *Tape) { tp.Resample(catalog.MetricSMActive, always(55)) },
+			Where:  "GPU 1 NVIDIA H200", Severity: "notice",
+		},
+		"low-occupancy": {
+			Fires: func(tp *Tape) {
+				tp.Resample(catalog.MetricOccupancy, always(15))
+				tp.Resample(catalog.MetricTensor, always(5))
+			},
+			Misses: func(tp *Tape) { tp.Resample(catalog.MetricOccupancy, always(15)) }, // with tensor cores at work it need not be more
+			Where:  "GPU 1 NVIDIA H200", Severity: "notice",
+		},
+		"tensor-cores-unused": {
+			Fires: func(tp *Tape) { tp.Resample(catalog.MetricTensor, always(0.2)) },
+			Misses: func(tp *Tape) {
+				tp.Resample(catalog.MetricTensor, always(0.2))
+				tp.Resample("gpm_fp32_active_percent", always(5))
+			}, // it waits for memory
+			Where: "GPU 1 NVIDIA H200", Severity: "info",
+		},
+		"tiny-kernels": {
+			Fires: func(tp *Tape) {
+				every(tp, 12_000, 400*Us, func(_, ns int64) *format.Row { r := tp.Big(ns, "add_scalar"); r.GridX = 1; return r })
+				tp.shorten(7 * Second)
+			},
+			Misses: func(tp *Tape) { // as many that are large
+				every(tp, 12_000, 400*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "add_scalar") })
+				tp.shorten(7 * Second)
+			},
+			Where: site, Severity: "notice",
+		},
+		"sync-in-loop": {
+			Fires: func(tp *Tape) {
+				every(tp, 10_000, Ms, func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) })
+				tp.shorten(12 * Second)
+			},
+			Misses: func(tp *Tape) { // 100 times a second, and a short storm
+				every(tp, 5000, 10*Ms, func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) })
+				every(tp, 1000, Us, func(_, ns int64) *format.Row { return tp.Synced("cuEventSynchronize", ns, Us, 0, 0) })
+			},
+			Where: site, Severity: "notice",
+		},
+		"alloc-in-loop": {
+			Fires: func(tp *Tape) {
+				every(tp, 5000, 10*Ms, func(_, ns int64) *format.Row {
+					tp.Free(ns+5*Ms, 50*Us, 0x7d0000000000)
+					return tp.Alloc(ns, 50*Us, 0x7d0000000000, Mib)
+				})
+			},
+			Misses: func(tp *Tape) { // ten times a second; blocks that live long; a pool
+				every(tp, 500, 100*Ms, func(_, ns int64) *format.Row {
+					tp.Free(ns+5*Ms, 50*Us, 0x7d0000000000)
+					return tp.Alloc(ns, 50*Us, 0x7d0000000000, Mib)
+				})
+				every(tp, 5000, 10*Ms, func(i, ns int64) *format.Row {
+					f := tp.Free(ns+5*Ms, Us, 0x7c0000000000)
+					a := tp.Alloc(ns, Us, 0x7c0000000000, Mib)
+					f.Name, f.MemoryKind, a.Name, a.MemoryKind = "cuMemFreeAsync", format.MemoryAsync, "cuMemAllocAsync", format.MemoryAsync
+					return a
+				})
+			},
+			Where: site, Severity: "notice",
+		},
+		"memcpy-async-pageable": {
+			Fires: func(tp *Tape) {
+				every(tp, 50, Second, func(_, ns int64) *format.Row {
+					return tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", ns+50*Ms, 2*Ms, 0x7f0000000000, 0x600000000000, 16*Mib)
+				})
+			},
+			Misses: func(tp *Tape) { // recorded late; they return before the data can be there, so that the memory must be pinned
+				tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
+				every(tp, 50, Second, func(_, ns int64) *format.Row {
+					return tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", ns+50*Ms, 8*Us, 0x7f0000000000, 0x600000000000, 16*Mib)
+				})
+			},
+			Where: site, Severity: "notice",
+		},
+		"small-copies": {
+			Fires: func(tp *Tape) {
+				every(tp, 600, 50*Us, func(_, ns int64) *format.Row {
+					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+				})
+			},
+			Misses: func(tp *Tape) { // as many, not so close together, and one burst
+				every(tp, 600, 5*Ms, func(_, ns int64) *format.Row {
+					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+				})
+				every(tp, 60, 50*Us, func(_, ns int64) *format.Row {
+					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns+10*Second, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+				})
+			},
+			Where: site, Severity: "notice",
+		},
+		"module-load-in-loop": {
+			Fires: func(tp *Tape) {
+				every(tp, 100, 500*Ms, func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) })
+			},
+			Misses: func(tp *Tape) { // a long warm-up
+				every(tp, 500, 50*Ms, func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) })
+			},
+			Where: site, Severity: "notice",
+		},
+	}
+}
+
+// shorten ends a recording, and what is in it, at a time.
+func (tp *Tape) shorten(to int64) {
+	tp.Meta.EndNs = Epoch + to
+	tp.Without(func(r *format.Row) bool { return r.StartNs > Epoch+to-Second/10 })
+}
+
+// Fragmented adds PyTorch's allocator with a request that finds enough memory in pieces.
+func Fragmented(tp *Tape) {
+	const segment = int64(0x7b0000000000)
+	tp.Stack(9, "forward", "main")
+	event := func(at int64, name string, ptr, bytes, allocated, reserved int64) *format.Row {
+		return tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + at, Pid: 42, Tid: 42, MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes,
+			StackID: 9, StackStatus: format.StackComplete, Site: "forward (model.py:12)", AllocatedBytes: allocated, ReservedBytes: reserved})
+	}
+	total := int64(0)
+	for i := range int64(10) {
+		ptr, at := segment+i*1024*Mib, 50*Second+i*10*Ms
+		event(at, format.AllocatorSegmentAlloc, ptr, 400*Mib, total, (i+1)*400*Mib)
+		event(at+Ms, format.AllocatorAlloc, ptr, 200*Mib, total, (i+1)*400*Mib)
+		total += 200 * Mib
+	}
+	event(51*Second, format.AllocatorOOM, 0, 1024*Mib, total, 4000*Mib).Value = float64(100 * Mib)
+	// The program catches it and goes on.
+}

@@ -1,0 +1,174 @@
+package analyzetest
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	timelinepkg "github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Epoch is when test recordings begin.
+const Epoch = int64(1_790_000_000_000_000_000)
+
+const (
+	Second = int64(time.Second)
+	Ms     = int64(time.Millisecond)
+	Us     = int64(time.Microsecond)
+	Mib    = int64(1) << 20
+)
+
+// Tape collects rows of a made-up recording. Its methods return the row, so that a
+// test can change what is special about it.
+type Tape struct {
+	t    testing.TB
+	Meta format.Meta
+	Rows []*format.Row
+	Path string
+}
+
+func NewTape(t testing.TB) *Tape {
+	return &Tape{t: t, Path: filepath.Join(t.TempDir(), "run.parquet"), Meta: format.Meta{
+		GpurecVersion: "v0.0.0-test", Command: []string{"gpurec", "record"}, Host: "box", StartNs: Epoch, EndNs: Epoch + 60*Second,
+		ClockOffsetNs: Epoch - 1000*Second, Stacks: "fp", Attach: "uprobe_multi",
+	}}
+}
+
+func (tp *Tape) Add(r format.Row) *format.Row {
+	tp.Rows = append(tp.Rows, &r)
+	return &r
+}
+
+// Call adds a call that starts at (from the beginning of the recording).
+func (tp *Tape) Call(kind, name string, at, dur int64) *format.Row {
+	return tp.Add(format.Row{Kind: kind, Name: name, StartNs: Epoch + at, DurNs: dur, Pid: 42, Tid: 42, StackStatus: format.StackNone})
+}
+
+func (tp *Tape) Alloc(at, dur, ptr, bytes int64) *format.Row {
+	r := tp.Call(format.KindAlloc, "cuMemAlloc_v2", at, dur)
+	r.Ptr, r.Bytes, r.MemoryKind = ptr, bytes, format.MemoryDevice
+	return r
+}
+
+func (tp *Tape) Free(at, dur, ptr int64) *format.Row {
+	r := tp.Call(format.KindFree, "cuMemFree_v2", at, dur)
+	r.Ptr, r.MemoryKind = ptr, format.MemoryDevice
+	return r
+}
+
+// Stack adds a stack whose frames are given leaf first, above a frame of libcuda.
+func (tp *Tape) Stack(id int32, functions ...string) {
+	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1})
+	r.Frames = []format.Frame{{Func: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Module: "/usr/lib/libcuda.so.1", BuildID: "c0da", Addr: 0x1000, Type: "native"}}
+	for i, f := range functions {
+		r.Frames = append(r.Frames, format.Frame{
+			Func: f, SystemName: f, File: "/src/train.cc", Line: int32(10 * (i + 1)), Module: "/app/train", BuildID: "beef", Addr: int64(0x2000 + 16*i), Type: "native",
+		})
+	}
+	for i := len(r.Frames) - 1; i >= 0; i-- {
+		r.Stack += r.Frames[i].Func + ";"
+	}
+}
+
+// At gives a call its place.
+func At(r *format.Row, stack int32, site string) *format.Row {
+	r.StackID, r.Site, r.StackStatus = stack, site, format.StackComplete
+	return r
+}
+
+// Record writes the recording and returns it opened.
+func (tp *Tape) Record() *format.Recording {
+	tp.t.Helper()
+	w, err := format.Create(tp.Path, format.Options{Force: true})
+	if err != nil {
+		tp.t.Fatal(err)
+	}
+	byClass := make(map[format.Class][]format.Row)
+	for _, r := range tp.Rows {
+		byClass[format.ClassOf(r.Kind)] = append(byClass[format.ClassOf(r.Kind)], *r)
+	}
+	for class, rows := range byClass {
+		if err := w.Write(class, rows); err != nil {
+			tp.t.Fatal(err)
+		}
+	}
+	if err := w.Finish(tp.Meta); err != nil {
+		tp.t.Fatal(err)
+	}
+	return OpenRecording(tp.t, tp.Path)
+}
+
+func OpenRecording(t testing.TB, path string) *format.Recording {
+	t.Helper()
+	rec, err := format.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rec.Close() })
+	return rec
+}
+
+func (tp *Tape) Timeline() *timelinepkg.Timeline {
+	tp.t.Helper()
+	tl, err := timelinepkg.Open(tp.Record())
+	if err != nil {
+		tp.t.Fatal(err)
+	}
+	return tl
+}
+
+// Training is a recording with everything in it: 60 s of steps of 100 ms.
+func Training(t testing.TB) *Tape {
+	tp := NewTape(t)
+	tp.Meta.Calls = map[string]format.CallCount{"memory": {Seen: 1, Recorded: 1}}
+	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1, Message: `{"exe":"/app/train"}`})
+	tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
+	tp.Add(format.Row{Kind: format.KindThread, Name: "loader", Pid: 42, Tid: 43, StartNs: Epoch, Device: -1})
+	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	tp.Stack(1, "load_weights", "main", "_start")
+	tp.Stack(2, "train_step", "main", "_start")
+	tp.Stack(3, "Cache::fill(int)", "train_step", "main", "_start")
+	tp.Stack(4, "log_metrics", "train_step", "main", "_start")
+	next := int64(0x7f00_0000_0000)
+	ptr := func(bytes int64) int64 { next += bytes + 512; return next }
+	for i := range int64(8) {
+		At(tp.Alloc(500*Ms+i*10*Ms, 300*Us, ptr(512*Mib), 512*Mib), 1, "load_weights (train.cc:10)")
+	}
+	for step := range int64(580) {
+		begin := 1500*Ms + step*100*Ms
+		work := ptr(64 * Mib)
+		At(tp.Alloc(begin, 200*Us, work, 64*Mib), 2, "train_step (train.cc:10)")
+		for k := range int64(3) {
+			l := tp.Call(format.KindLaunch, "cuLaunchKernel", begin+Ms+k*Ms, 8*Us)
+			l.Kernel, l.Stream, l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = "gemm<float>(int)", 7, 128, 1, 1, 256, 1, 1
+		}
+		tp.Call(format.KindSync, "cuStreamSynchronize", begin+5*Ms, 60*Ms)
+		tp.Free(begin+70*Ms, 100*Us, work)
+		if step < 100 {
+			At(tp.Alloc(begin+75*Ms, 100*Us, ptr(8*Mib), 8*Mib), 3, "Cache::fill(int) (train.cc:10)")
+		}
+		At(tp.Alloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)") // leaks
+	}
+	tp.Free(2*Second, 10*Us, 0x6f00_0000_0000) // from before the recording
+	failed := tp.Alloc(30*Second, 20*Us, 0, 200<<30)
+	failed.Result = calls.ResultOutOfMemory
+	h := tp.Alloc(700*Ms, 500*Us, 0x5555_0000_0000, 16*Mib)
+	h.Name, h.MemoryKind, h.Tid = "cuMemHostAlloc", format.MemoryHost, 43
+	open := tp.Call(format.KindSync, "cuStreamSynchronize", 59900*Ms, 100*Ms)
+	open.Flags = format.FlagOpen
+	for i := range int64(6) {
+		for name, v := range map[string]float64{catalog.MetricMemoryUsed: float64(10<<30 + i*240*Mib), catalog.MetricMemoryTotal: 140 << 30, "utilization_pct": 91.5} {
+			tp.Add(format.Row{Kind: format.KindNVML, Name: name, StartNs: Epoch + i*10*Second, Value: v})
+		}
+	}
+	tp.Add(format.Row{Kind: format.KindXid, StartNs: Epoch + 31*Second, Pid: 42, Value: 31, Message: "MMU fault"})
+	return tp
+}
+
+func (tp *Tape) Exit(pid int32, at int64) {
+	tp.Add(format.Row{Kind: format.KindProcess, Pid: pid, StartNs: Epoch, Device: -1, Message: fmt.Sprintf(`{"exit_ns":%d}`, Epoch+at)})
+}

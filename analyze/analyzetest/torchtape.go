@@ -1,0 +1,49 @@
+package analyzetest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/format"
+)
+
+// TorchTape runs allocators of several processes and devices and writes what they do
+// to one recording, in an order that is only nearly that of time.
+func TorchTape(t testing.TB, seed uint64, steps int, change func(*TorchWorld)) (*Tape, []*TorchWorld) {
+	r := rand.New(rand.NewPCG(seed, seed))
+	tp := NewTape(t)
+	var worlds []*TorchWorld
+	for _, key := range []caching.Key{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
+		conf := TorchConf{Expandable: r.IntN(2) == 0}
+		if r.IntN(3) == 0 {
+			conf.Divisions = 4
+		}
+		if r.IntN(3) == 0 && !conf.Expandable {
+			conf.maxSplit = 30 * Mib
+		}
+		w := NewTorchWorld(tp, r, key.Pid, key.Device, conf)
+		change(w)
+		for i := 0; i < steps || w.Last.Name == format.AllocatorAlloc; i++ {
+			w.Step()
+		}
+		worlds = append(worlds, w)
+	}
+	worlds[1].Conf = worlds[0].Conf
+	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int { return int(a.StartNs - b.StartNs) })
+	for i := range tp.Rows {
+		k := i + r.IntN(min(6, len(tp.Rows)-i))
+		tp.Rows[i], tp.Rows[k] = tp.Rows[k], tp.Rows[i]
+	}
+	return tp, worlds
+}
+
+func StateOf(list []state.Allocator, w *TorchWorld) state.Allocator {
+	i := slices.IndexFunc(list, func(s state.Allocator) bool { return s.Pid == w.Pid && s.Device == w.Device })
+	if i < 0 {
+		return state.Allocator{}
+	}
+	return list[i]
+}

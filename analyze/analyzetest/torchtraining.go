@@ -1,0 +1,72 @@
+package analyzetest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/format"
+)
+
+// TorchTraining is 60 s of a training loop on PyTorch's allocator: weights, activations
+// that come and go, a cache that fills in the first seconds, and, if asked for, a list
+// that keeps 3 MB of every step of 100 ms. The driver's calls are recorded, too, one
+// of which is not the allocator's.
+func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
+	tp := NewTape(t)
+	tp.Add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1, Message: `{"exe":"/usr/bin/python3"}`})
+	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"allocator":"torch","conf":"` + conf.String() + `"` + conf.Source() + `}`})
+	for i, f := range []string{"load", "forward", "cache", "keep"} {
+		tp.Stack(int32(i+1), f, "main", "_start")
+	}
+	w := NewTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, conf)
+	w.Driver, w.Capacity = true, 4000*Mib
+	get := func(bytes int64, stack int32, site string) *TorchBlock {
+		b := w.Alloc(bytes, TorchSegment{Stream: 7})
+		At(b.Row, stack, site)
+		w.Peak = max(w.Peak, w.requested)
+		return b
+	}
+	for range 20 {
+		get(50*Mib, 1, "load (train.py:10)")
+	}
+	w.Now += 3 * Us
+	own := At(tp.Alloc(w.Now, Us, 0x6f0000000000, 64*Mib), 1, "load (train.py:12)")
+	own.Stream = 7
+	for step := range int64(590) {
+		w.Now = Second + step*100*Ms
+		a := []*TorchBlock{get(40*Mib+step%7*Mib, 2, "forward (model.py:20)"), get(300_000, 2, "forward (model.py:20)")}
+		if step < 100 {
+			get(2*Mib, 3, "cache (cache.py:5)")
+		}
+		if leak > 0 {
+			get(leak, 4, "keep (train.py:42)")
+		}
+		w.Now += 50 * Ms
+		for _, b := range a {
+			w.Free(b)
+		}
+		if step == 300 {
+			w.emptyCache()
+		}
+	}
+	return tp, w
+}
+
+// Cell returns a value of a report's first table.
+func Cell(t testing.TB, r *report.Report, row int, key string) any {
+	t.Helper()
+	i := slices.IndexFunc(r.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
+	if i < 0 || row >= len(r.Tables[0].Rows) {
+		t.Fatalf("no %s of row %d", key, row)
+	}
+	return r.Tables[0].Rows[row].Cells[i]
+}
+
+// ReportsTraining is TorchTraining of which the recording has the allocator's reports only.
+func ReportsTraining(t *testing.T, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
+	conf.Reports = true
+	return TorchTraining(t, conf, leak)
+}

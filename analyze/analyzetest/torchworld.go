@@ -1,0 +1,496 @@
+package analyzetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/format"
+)
+
+// TorchWorld is a caching allocator of one process and device that works as PyTorch's
+// does, written with nothing but lists, and writes down its events as a recorder sees
+// them. Every operation is followed by a sample of its books.
+type TorchWorld struct {
+	tp          *Tape
+	R           *rand.Rand
+	Pid, Device int32
+	Now         int64 // from the beginning of the recording
+	Conf        TorchConf
+	Capacity    int64
+	Driver      bool // its calls of the driver are recorded
+	Silent      bool // its own totals are not known to the recorder
+	// Patient programs do not free a block right after its allocation, in which case
+	// nothing but the rules tells its size.
+	Patient bool
+
+	Segments []*TorchSegment
+	Held     []*TorchBlock // that the program has
+	nextVA   int64
+	Samples  []TorchSample
+	Last     *format.Row
+	Peak     int64 // most bytes requested, where a test keeps that up
+	// As the allocator counts them itself.
+	allocated, requested, active, allocations, reserved, cudaMallocs int64
+}
+
+type TorchConf struct {
+	Expandable bool
+	maxSplit   int64
+	Divisions  int64
+	Reports    bool // the allocator is known by its reports
+}
+
+// Source is what a note about the allocator says of that.
+func (c TorchConf) Source() string {
+	if !c.Reports {
+		return ""
+	}
+	return `,"source":"` + format.SourceReports + `","limits":"PyTorch's allocations are recorded without bytes asked for"`
+}
+
+func (c TorchConf) String() string {
+	text := fmt.Sprintf("garbage_collection_threshold:0.8,expandable_segments:%s", map[bool]string{true: "True", false: "False"}[c.Expandable])
+	if c.maxSplit > 0 {
+		text += fmt.Sprintf(",max_split_size_mb:%d", c.maxSplit>>20)
+	}
+	if c.Divisions > 0 {
+		text += fmt.Sprintf(", roundup_power2_divisions:%d", c.Divisions)
+	}
+	return text
+}
+
+// TorchSegment is memory of cudaMalloc, or the addresses of an expandable segment.
+type TorchSegment struct {
+	Ptr        int64
+	Stream     int64
+	Pool       int64
+	Small      bool
+	Expandable bool
+	Blocks     []*TorchBlock // by address, no holes
+}
+
+type TorchBlock struct {
+	segment         *TorchSegment
+	Ptr, Size       int64
+	requested       int64
+	InUse, Awaiting bool
+	Unmapped        bool
+	streams         bool // used on another stream
+	Row             *format.Row
+}
+
+func (b *TorchBlock) Free() bool { return !b.InUse && !b.Awaiting && !b.Unmapped }
+
+// TorchSample is the truth after an operation.
+type TorchSample struct {
+	AtNs   int64
+	Totals caching.Totals
+	Blocks map[int64]state.Block
+	After  string // the newest event
+}
+
+func NewTorchWorld(tp *Tape, r *rand.Rand, pid, device int32, conf TorchConf) *TorchWorld {
+	return &TorchWorld{tp: tp, R: r, Pid: pid, Device: device, Conf: conf, Capacity: 400 * Mib, nextVA: int64(0x7f0000000000) + int64(device)<<40, Now: 1000 + r.Int64N(100)}
+}
+
+// Row writes an event with the books as they are now.
+func (w *TorchWorld) Row(name string, ptr, bytes int64, s *TorchSegment) *format.Row {
+	w.Now += 1 + w.R.Int64N(40)
+	if w.Conf.Reports {
+		return w.report(name, ptr)
+	}
+	r := w.tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + w.Now, Pid: w.Pid, Tid: w.Pid + w.R.Int32N(3), Device: w.Device,
+		MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes, StackStatus: format.StackNone, AllocatedBytes: w.allocated, ReservedBytes: w.reserved})
+	if s != nil {
+		r.Stream, r.SrcPtr = s.Stream, s.Pool
+	}
+	if w.Silent {
+		r.AllocatedBytes, r.ReservedBytes = -1, -1
+	}
+	w.Last = r
+	return r
+}
+
+func (w *TorchWorld) round(size int64) int64 {
+	if d := w.Conf.Divisions; d > 1 && size > 512*d {
+		power := int64(1)
+		for power*2 <= size {
+			power *= 2
+		}
+		return (size + power/d - 1) / (power / d) * (power / d)
+	}
+	return max(512, (size+511)/512*512)
+}
+
+// Step makes one operation.
+func (w *TorchWorld) Step() {
+	switch n := w.R.IntN(100); {
+	case n < 48 || w.Last == nil || len(w.Held) == 0:
+		w.malloc()
+	case n < 90:
+		if b := w.Held[w.R.IntN(len(w.Held))]; !w.Patient || b.Row != w.Last {
+			w.Free(b)
+		}
+	case n < 95:
+		w.Held[w.R.IntN(len(w.Held))].streams = true
+	case n < 97:
+		w.complete(func(*TorchBlock) bool { return w.R.IntN(2) == 0 })
+	case n < 98:
+		w.emptyCache()
+	case n < 99:
+		last := w.Last
+		r := w.Row(format.AllocatorSnapshot, 0, 7, nil)
+		w.Last = last
+		r.Device = 0
+		if w.Device != 0 {
+			r.AllocatedBytes, r.ReservedBytes = 1, 2 // of another device, for all that a reader knows
+		}
+	default: // keep it from growing for ever
+		for len(w.Held) > 20 {
+			w.Free(w.Held[0]) // not the newest one
+		}
+	}
+	sample := TorchSample{AtNs: w.Now, Totals: w.Totals(), After: w.Last.Name}
+	if w.R.IntN(100) == 0 {
+		sample.Blocks = w.Blocks()
+	}
+	w.Samples = append(w.Samples, sample)
+}
+
+// report writes what an allocator known by its reports tells, if it does; bytes, and the books
+// after an alloc, are set by the caller.
+func (w *TorchWorld) report(name string, ptr int64) *format.Row {
+	name, ok := map[string]string{format.AllocatorAlloc: format.AllocatorReportedAlloc, format.AllocatorFreeRequested: format.AllocatorReportedFree}[name]
+	if !ok {
+		return new(format.Row)
+	}
+	return w.tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + w.Now, Pid: w.Pid, Tid: w.Pid, Device: w.Device,
+		MemoryKind: format.MemoryTorch, Ptr: ptr, StackStatus: format.StackNone, AllocatedBytes: w.allocated, ReservedBytes: w.reserved})
+}
+
+func (w *TorchWorld) malloc() {
+	sizes := []int64{1 + w.R.Int64N(2000), 1 + w.R.Int64N(Mib), Mib + w.R.Int64N(9*Mib), 1 + w.R.Int64N(60*Mib)}
+	want := sizes[w.R.IntN(len(sizes))]
+	if len(w.Held) > 300 {
+		want = 1 + w.R.Int64N(300)
+	}
+	pools := []int64{0, 0, 0, 0, 1, -2}
+	w.complete(func(*TorchBlock) bool { return w.R.IntN(6) == 0 })
+	if b := w.Alloc(want, TorchSegment{Stream: 0x100 * w.R.Int64N(3), Pool: pools[w.R.IntN(len(pools))]}); b != nil {
+		At(b.Row, 1+w.R.Int32N(3), fmt.Sprintf("site %d", w.R.IntN(5)))
+	}
+}
+
+// Alloc hands out a block on the stream and of the pool of a key, or nothing.
+func (w *TorchWorld) Alloc(want int64, key TorchSegment) *TorchBlock {
+	size := w.round(want)
+	key.Small = size <= Mib
+	b := w.bestFit(&key, size)
+	if b == nil {
+		if b = w.grow(&key, size); b == nil {
+			w.emptyCache()
+			b = w.grow(&key, size)
+		}
+	}
+	if b == nil {
+		w.Row(format.AllocatorOOM, 0, size, &key).Value = float64(w.Capacity - w.reserved)
+		return nil
+	}
+	remaining := b.Size - size
+	split := remaining > Mib && (w.Conf.maxSplit == 0 || size < w.Conf.maxSplit)
+	if key.Small || w.Conf.Expandable {
+		split = remaining >= 512
+	}
+	if remaining > 0 && !w.Conf.Expandable && w.R.IntN(20) == 0 && w.Patient && !w.Silent {
+		split = true // as when a graph's pool is brought back to an earlier state
+	}
+	if split {
+		w.insert(b, &TorchBlock{segment: b.segment, Ptr: b.Ptr + size, Size: remaining})
+		b.Size = size
+	}
+	b.InUse, b.requested = true, want
+	b.Row = w.Row(format.AllocatorAlloc, b.Ptr, want, b.segment)
+	w.allocated += b.Size
+	w.active += b.Size
+	w.requested += want
+	w.allocations++
+	if w.Conf.Reports {
+		b.Row.Bytes, b.Row.AllocatedBytes = b.Size, w.allocated
+	}
+	w.Held = append(w.Held, b)
+	return b
+}
+
+// bestFit returns the smallest free block that is large enough.
+func (w *TorchWorld) bestFit(key *TorchSegment, size int64) (best *TorchBlock) {
+	for _, s := range w.Segments {
+		if s.Stream != key.Stream || s.Pool != key.Pool || s.Small != key.Small || s.Expandable != w.Conf.Expandable {
+			continue
+		}
+		for _, b := range s.Blocks {
+			if b.Free() && b.Size >= size && (best == nil || b.Size < best.Size || b.Size == best.Size && b.Ptr < best.Ptr) {
+				best = b
+			}
+		}
+	}
+	if m := w.Conf.maxSplit; best != nil && m > 0 && (size < m && best.Size >= m || size >= m && best.Size >= size+20*Mib) {
+		return nil
+	}
+	return best
+}
+
+func (w *TorchWorld) grow(key *TorchSegment, size int64) *TorchBlock {
+	if w.Conf.Expandable {
+		return w.expand(key, size)
+	}
+	bytes := (size + 2*Mib - 1) / (2 * Mib) * (2 * Mib)
+	if key.Small {
+		bytes = 2 * Mib
+	} else if size < 10*Mib {
+		bytes = 20 * Mib
+	}
+	if w.reserved+bytes > w.Capacity {
+		return nil
+	}
+	s := *key
+	s.Ptr = w.nextVA
+	w.nextVA += bytes + w.R.Int64N(2)*2*Mib // next to each other, or not
+	s.Blocks = []*TorchBlock{{segment: &s, Ptr: s.Ptr, Size: bytes}}
+	w.Segments = append(w.Segments, &s)
+	w.reserved += bytes
+	w.cudaMallocs++
+	w.calls(func(ns int64) { w.call(w.tp.Alloc(ns, 5, s.Ptr, bytes)) })
+	At(w.Row(format.AllocatorSegmentAlloc, s.Ptr, bytes, &s), 4, "segment")
+	return s.Blocks[0]
+}
+
+// expand maps memory at the lowest address where there is room.
+func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
+	var s *TorchSegment
+	for _, o := range w.Segments {
+		if o.Expandable && o.Stream == key.Stream && o.Pool == key.Pool && o.Small == key.Small {
+			s = o
+		}
+	}
+	if s == nil {
+		c := *key
+		s = &c
+		s.Ptr, s.Expandable = w.nextVA, true
+		s.Blocks = []*TorchBlock{{segment: s, Ptr: s.Ptr, Size: w.Capacity + 200*Mib, Unmapped: true}}
+		w.nextVA += w.Capacity + 200*Mib
+		w.Segments = append(w.Segments, s)
+	}
+	granule := 20 * Mib
+	if s.Small {
+		granule = 2 * Mib
+	}
+	for i := 0; i < len(s.Blocks); i++ {
+		var room int64
+		for k := i; k < len(s.Blocks) && (s.Blocks[k].Free() || s.Blocks[k].Unmapped); k++ {
+			room += s.Blocks[k].Size
+		}
+		if room < size || room == s.Blocks[i].Size && s.Blocks[i].Free() {
+			continue
+		}
+		first := s.Blocks[i]
+		for have := int64(0); have < size; {
+			b := s.Blocks[i]
+			if !b.Unmapped {
+				have += b.Size
+				i++
+				continue
+			}
+			bytes := min(b.Size, (size-have+granule-1)/granule*granule)
+			if w.reserved+bytes > w.Capacity {
+				return nil
+			}
+			if bytes < b.Size {
+				w.insert(b, &TorchBlock{segment: s, Ptr: b.Ptr + bytes, Size: b.Size - bytes, Unmapped: true})
+				b.Size = bytes
+			}
+			b.Unmapped = false
+			w.reserved += bytes
+			w.mapPages(b.Ptr, bytes, granule)
+			At(w.Row(format.AllocatorSegmentMap, b.Ptr, bytes, s), 4, "segment")
+			have += bytes
+			i++
+			if b != first {
+				first.Size += b.Size
+				s.Blocks = slices.DeleteFunc(s.Blocks, func(o *TorchBlock) bool { return o == b })
+				i--
+			}
+			if i < len(s.Blocks) && s.Blocks[i].Free() {
+				have += s.Blocks[i].Size
+				first.Size += s.Blocks[i].Size
+				s.Blocks = slices.Delete(s.Blocks, i, i+1)
+			}
+		}
+		return first
+	}
+	return nil
+}
+
+// mapPages makes memory appear, page by page.
+func (w *TorchWorld) mapPages(from, bytes, page int64) {
+	for va := from; va < from+bytes; va += page {
+		w.calls(func(ns int64) { w.call(w.tp.Create(ns, va>>20, page)) })
+	}
+	for va := from; va < from+bytes; va += page {
+		w.calls(func(ns int64) { w.call(w.tp.MapAt(ns, va, page, va>>20)) })
+	}
+}
+
+// calls makes a call of the driver, if those are recorded.
+func (w *TorchWorld) calls(make func(ns int64)) {
+	if w.Driver {
+		w.Now += 10
+		make(w.Now - 8)
+	}
+}
+
+// call says who makes a call.
+func (w *TorchWorld) call(r *format.Row) {
+	At(r, 4, "segment")
+	r.Pid, r.Tid, r.Device = w.Pid, w.Pid, w.Device
+}
+
+func (w *TorchWorld) insert(after, b *TorchBlock) {
+	s := after.segment
+	s.Blocks = slices.Insert(s.Blocks, slices.Index(s.Blocks, after)+1, b)
+}
+
+func (w *TorchWorld) Free(b *TorchBlock) {
+	w.Held = slices.DeleteFunc(w.Held, func(o *TorchBlock) bool { return o == b })
+	b.InUse = false
+	w.allocated -= b.Size
+	w.allocations--
+	if r := w.Row(format.AllocatorFreeRequested, b.Ptr, b.requested, b.segment); w.Conf.Reports {
+		r.Bytes = b.Size
+	}
+	if b.streams {
+		b.Awaiting, b.streams = true, false
+		return
+	}
+	w.recycle(b)
+}
+
+// recycle makes a free block of one that nobody uses.
+func (w *TorchWorld) recycle(b *TorchBlock) {
+	w.Row(format.AllocatorFreeCompleted, b.Ptr, b.requested, b.segment)
+	b.Awaiting = false
+	w.active -= b.Size
+	w.requested -= b.requested
+	s := b.segment
+	for i := len(s.Blocks) - 1; i > 0; i-- {
+		if s.Blocks[i].Free() && s.Blocks[i-1].Free() {
+			s.Blocks[i-1].Size += s.Blocks[i].Size
+			s.Blocks = slices.Delete(s.Blocks, i, i+1)
+		}
+	}
+}
+
+// complete ends the waiting of blocks whose streams are done.
+func (w *TorchWorld) complete(done func(*TorchBlock) bool) {
+	for _, s := range w.Segments {
+		for _, b := range slices.Clone(s.Blocks) {
+			if b.Awaiting && done(b) {
+				w.recycle(b)
+			}
+		}
+	}
+}
+
+func (w *TorchWorld) emptyCache() {
+	w.complete(func(*TorchBlock) bool { return true })
+	for _, s := range slices.Clone(w.Segments) {
+		switch {
+		case s.Expandable:
+			w.unmap(s)
+		case len(s.Blocks) == 1 && s.Blocks[0].Free():
+			w.Row(format.AllocatorSegmentFree, s.Ptr, s.Blocks[0].Size, s)
+			w.calls(func(ns int64) { w.call(w.tp.Free(ns, 5, s.Ptr)) })
+			w.reserved -= s.Blocks[0].Size
+			w.cudaMallocs--
+			w.Segments = slices.DeleteFunc(w.Segments, func(o *TorchSegment) bool { return o == s })
+		}
+	}
+}
+
+func (w *TorchWorld) unmap(s *TorchSegment) {
+	granule := 20 * Mib
+	if s.Small {
+		granule = 2 * Mib
+	}
+	var blocks []*TorchBlock
+	add := func(b TorchBlock) {
+		if n := len(blocks); b.Size > 0 && n > 0 && b.Unmapped && blocks[n-1].Unmapped {
+			blocks[n-1].Size += b.Size
+		} else if b.Size > 0 {
+			blocks = append(blocks, &b)
+		}
+	}
+	for _, b := range s.Blocks {
+		from, to := (b.Ptr-s.Ptr+granule-1)/granule*granule+s.Ptr, (b.Ptr+b.Size-s.Ptr)/granule*granule+s.Ptr
+		if !b.Free() || from >= to {
+			if n := len(blocks); n > 0 && b.Unmapped && blocks[n-1].Unmapped {
+				blocks[n-1].Size += b.Size
+			} else {
+				blocks = append(blocks, b)
+			}
+			continue
+		}
+		w.reserved -= to - from
+		for va := from; va < to; va += granule {
+			w.calls(func(ns int64) { w.call(w.tp.Unmap(ns, va, granule)) })
+			w.calls(func(ns int64) { w.call(w.tp.Release(ns, va>>20)) })
+		}
+		w.Row(format.AllocatorSegmentUnmap, from, to-from, s)
+		add(TorchBlock{segment: s, Ptr: b.Ptr, Size: from - b.Ptr})
+		add(TorchBlock{segment: s, Ptr: from, Size: to - from, Unmapped: true})
+		add(TorchBlock{segment: s, Ptr: to, Size: b.Ptr + b.Size - to})
+	}
+	s.Blocks = blocks
+	if len(blocks) == 1 && blocks[0].Unmapped && w.R.IntN(2) == 0 {
+		w.Segments = slices.DeleteFunc(w.Segments, func(o *TorchSegment) bool { return o == s })
+	}
+}
+
+// Totals are the books, counted anew where that can be done.
+func (w *TorchWorld) Totals() caching.Totals {
+	t := caching.Totals{Reserved: w.reserved, Segments: w.cudaMallocs}
+	for _, s := range w.Segments {
+		for _, b := range s.Blocks {
+			if b.InUse {
+				t.Allocated += b.Size
+				t.Allocations++
+			}
+			if b.InUse || b.Awaiting {
+				t.Active += b.Size
+				t.Requested += b.requested
+			}
+			if b.Free() && len(s.Blocks) > 1 && !s.Expandable {
+				t.InactiveSplit += b.Size
+			}
+		}
+	}
+	if t.Allocated != w.allocated || t.Active != w.active || t.Requested != w.requested || t.Allocations != w.allocations {
+		w.tp.t.Fatalf("the test's allocator is wrong: %+v, counted %d %d %d %d", t, w.allocated, w.active, w.requested, w.allocations)
+	}
+	return t
+}
+
+func (w *TorchWorld) Blocks() map[int64]state.Block {
+	blocks := make(map[int64]state.Block)
+	for _, s := range w.Segments {
+		for _, b := range s.Blocks {
+			if b.InUse || b.Awaiting {
+				blocks[b.Ptr] = state.Block{Ptr: b.Ptr, Bytes: b.Size, Requested: b.requested, SinceNs: b.Row.StartNs, Awaiting: b.Awaiting,
+					Stream: s.Stream, Pool: s.Pool, StackID: b.Row.StackID, Site: b.Row.Site, Tid: b.Row.Tid}
+			}
+		}
+	}
+	return blocks
+}

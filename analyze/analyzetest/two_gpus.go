@@ -1,0 +1,98 @@
+package analyzetest
+
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/format"
+)
+
+// LibraryStack adds a stack through a runtime and a library.
+func (tp *Tape) LibraryStack(id int32, module, function string) {
+	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42})
+	r.Frames = []format.Frame{
+		{Func: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Module: "/usr/lib/libcuda.so.1", Type: "native"},
+		{Func: "cudaMalloc", SystemName: "cudaMalloc", Module: module, Type: "native"},
+		{Func: "", Module: "/opt/lib/libcudart.so.13", Addr: 0x100, Type: "native"},
+		{Func: function, SystemName: function, Module: module, Type: "native"},
+		{Func: "forward", File: "/app/model.py", Line: 12, Type: "python"},
+	}
+}
+
+// Machine is a recording of two GPUs, of which the second is used by a program that was started in it, and by another one.
+func Machine(t testing.TB) *Tape {
+	const mibF = float64(Mib)
+	tp := NewTape(t)
+	tp.Gpus()
+	tp.LibraryStack(1, "/opt/torch/lib/libtorch_cuda.so", "at::native::empty_cuda")
+	tp.LibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
+	tp.API("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
+	for i := range int64(8) {
+		a := In(At(tp.Alloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
+		_ = a
+	}
+	In(At(tp.Alloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
+	In(tp.Free(20*Second, Us, 0x7f0000000000), 0xc1, 0)
+	h := In(At(tp.Alloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
+	h.Name, h.MemoryKind = "cuMemHostAlloc", format.MemoryHost
+	tp.API("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
+	for i := range int64(31) {
+		now := i * Second
+		tp.NVML(0, now, catalog.MetricGPUBusy, 0)
+		tp.NVML(0, now, catalog.MetricMemoryUsed, 600*mibF)
+		tp.NVML(0, now, catalog.MetricPower, 75_000)
+		tp.NVML(1, now, catalog.MetricGPUBusy, 100)
+		sm := 95.0
+		if i >= 27 {
+			sm = 0
+		}
+		tp.NVML(1, now, catalog.MetricSMActive, sm)
+		reasons := 0.0
+		switch {
+		case i >= 28:
+			reasons = 1
+		case i >= 10 && i < 16:
+			reasons = 4
+		case i == 16:
+			reasons = 4 + 64
+		}
+		tp.NVML(1, now, catalog.MetricReasons, reasons)
+		tp.NVML(1, now, "throttled_power_nanoseconds", 1e9+1e6*float64(min(i, 17)))
+		tp.NVML(1, now, catalog.MetricEnergy, 5e9+600_000*float64(i))
+		tp.NVML(1, now, catalog.MetricPower, 600_000)
+		tp.NVML(1, now, catalog.MetricHeat, 50+float64(i))
+		tp.NVML(1, now, catalog.MetricMemoryTotal, float64(140<<30))
+		live := 512 * float64(min(8, max(0, i-2)))
+		if i > 20 {
+			live -= 512
+		}
+		if i > 2 {
+			live += 32
+		}
+		context := 0.0
+		if i >= 2 {
+			context = 520
+		}
+		if i >= 13 {
+			context += 30 // a module
+		}
+		if i >= 2 {
+			used := tp.NVML(1, now, catalog.MetricOfProcess, (context+live)*mibF)
+			used.Pid, used.Message = 42, "train"
+		}
+		other := tp.NVML(1, now, catalog.MetricOfProcess, 2000*mibF)
+		other.Pid, other.Message = 77, "other"
+		tp.NVML(1, now, catalog.MetricMemoryUsed, (context+live+2000+10)*mibF)
+		tp.NVML(1, now, catalog.MetricReserved, 500*mibF)
+		if i%10 == 0 {
+			for name, v := range map[string]float64{catalog.MetricPCIeGen: 5, catalog.MetricPCIeWidth: 8, "remapped_rows_pending": 1, "remapped_rows_failure": 0, "remapped_rows_uncorrectable": 1,
+				"remapped_rows_correctable": 0, "ecc_uncorrected_volatile_errors": float64(i / 10), "ecc_uncorrected_aggregate_errors": 7, "ecc_corrected_volatile_errors": 0,
+				"pcie_replays": 3, "new_metric_frobs": 12.5} {
+				tp.NVML(1, now, name, v)
+			}
+			sm := tp.NVML(1, now, catalog.MetricSMOfPid, 90)
+			sm.Pid, sm.Message = 42, "train"
+		}
+	}
+	return tp
+}

@@ -1,0 +1,110 @@
+package analyzetest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Tool returns the path of something that scripts/viewers.sh installs, or skips.
+func Tool(t *testing.T, elements ...string) string {
+	t.Helper()
+	path := InRoot(t, append([]string{"build", "tools"}, elements...)...)
+	if _, err := os.Stat(path); err != nil {
+		Skip(t, "%s is not installed: scripts/viewers.sh does it", path)
+	}
+	return path
+}
+
+// Node runs a script with node and returns the lines of its output.
+func Node(t *testing.T, args ...string) [][]byte {
+	t.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		Skip(t, "node is not installed")
+	}
+	cmd := exec.Command("node", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("node %s: %v\n%s", args[0], err, stderr.Bytes())
+	}
+	var lines [][]byte
+	in := bufio.NewScanner(bytes.NewReader(out))
+	in.Buffer(nil, 64<<20)
+	for in.Scan() {
+		lines = append(lines, bytes.Clone(in.Bytes()))
+	}
+	return lines
+}
+
+// InPerfetto loads a file into Perfetto's own engine and runs queries; a row is a
+// map from column to value.
+func InPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any {
+	t.Helper()
+	lines := Node(t, append([]string{InRoot(t, "scripts", "trace_processor.mjs"), Tool(t, "trace_processor"), path}, queries...)...)
+	if len(lines) != len(queries) {
+		t.Fatalf("%d answers to %d queries", len(lines), len(queries))
+	}
+	results := make([][]map[string]any, len(lines))
+	for i, line := range lines {
+		if err := json.Unmarshal(line, &results[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return results
+}
+
+const StatsQuery = `select name, value from stats where severity in ('error', 'data_loss') and value > 0`
+
+func JsonText(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Chromium finds a browser, or skips.
+func Chromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	Skip(t, "there is no Chromium: scripts/viewers.sh installs one, or CHROMIUM names it")
+	return ""
+}
+
+// duckdbScript prints the rows of each query as a line of JSON. It is written beside
+// the installed module, where node looks for it.
+const duckdbScript = `import { DuckDBInstance } from '@duckdb/node-api';
+const db = await (await DuckDBInstance.create()).connect();
+for (const sql of process.argv.slice(2)) {
+  const rows = (await db.runAndReadAll(sql)).getRowObjectsJson();
+  console.log(JSON.stringify(rows));
+}
+`
+
+func InDuckDB(t *testing.T, queries ...string) []string {
+	t.Helper()
+	module := Tool(t, "duckdb", "node_modules", "@duckdb", "node-api")
+	script := filepath.Join(module, "..", "..", "..", "query.mjs")
+	if err := os.WriteFile(script, []byte(duckdbScript), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var results []string
+	for _, line := range Node(t, append([]string{script}, queries...)...) {
+		results = append(results, string(line))
+	}
+	if len(results) != len(queries) {
+		t.Fatalf("%d answers to %d queries", len(results), len(queries))
+	}
+	return results
+}

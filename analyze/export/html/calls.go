@@ -1,0 +1,101 @@
+package html
+
+import (
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+)
+
+// callsOverTime counts calls by time and by stack in one pass over all of them.
+type callsOverTime struct {
+	*calls.Counter
+	parts   buckets
+	counts  [len(activityNames)][htmlBuckets]int64
+	byStack map[int32]*stackTime
+	kinds   map[string]int64
+
+	stack  []int32
+	parent []int64
+}
+
+// stackTime is what calls from one stack come to. Calls inside of others are not in it.
+type stackTime struct{ calls, hostNs int64 }
+
+// activityNames are the kinds of calls that a page tells apart over time.
+var activityNames = [...]string{"kernel and graph launches", "copies and fills", "memory calls", "waits", "other calls"}
+
+func activityOf(kind string) int {
+	switch kind {
+	case format.KindLaunch:
+		return 0
+	case format.KindMemcpy, format.KindMemset:
+		return 1
+	case format.KindSync:
+		return 3
+	}
+	if format.ClassOf(kind) == format.ClassMemory {
+		return 2
+	}
+	return 4
+}
+
+func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
+	u := &callsOverTime{Counter: calls.NewCounter(t, f), byStack: make(map[int32]*stackTime), kinds: make(map[string]int64)}
+	u.parts = buckets{u.Window}
+	return u
+}
+
+func (u *callsOverTime) scan() error {
+	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
+		for _, s := range spans {
+			u.group(s.Group)
+			if err := s.Group.Err(); err != nil {
+				return u.T.Wrap(err)
+			}
+		}
+	}
+	return nil
+}
+
+func (u *callsOverTime) group(g *format.Group) {
+	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), format.Strings{}
+	if u.Filter.Kernel != nil {
+		u.Kernel = g.StringsInto("kernel", u.Kernel)
+	}
+	u.Start, u.Dur, u.parent = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur), g.Int64("parent_start_ns", u.parent)
+	u.Flags, u.stack = g.Int32("flags", u.Flags), g.Int32("stack_id", u.stack)
+	if g.Err() != nil {
+		return
+	}
+	pass := u.Passes(g, u.Kind, u.Kernel)
+	activity, seen := make([]int, len(u.Kind.Dict)), make([]int64, len(u.Kind.Dict))
+	for i, k := range u.Kind.Dict {
+		activity[i] = activityOf(k)
+	}
+	var of *stackTime
+	last := int32(-1)
+	for i, start := range u.Start {
+		b := u.parts.of(start)
+		if b < 0 || b == htmlBuckets || !pass(i) || u.parent[i] != 0 {
+			continue
+		}
+		kind := u.Kind.Index[i]
+		u.counts[activity[kind]][b]++
+		seen[kind]++
+		if of == nil || u.stack[i] != last {
+			last = u.stack[i]
+			if of = u.byStack[last]; of == nil {
+				of = new(stackTime)
+				u.byStack[last] = of
+			}
+		}
+		of.calls++
+		if u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+			of.hostNs += max(0, u.Dur[i])
+		}
+	}
+	for i, n := range seen {
+		u.kinds[u.Kind.Dict[i]] += n
+	}
+}

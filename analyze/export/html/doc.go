@@ -1,0 +1,2 @@
+// Package html writes a recording as one self-contained HTML page.
+package html

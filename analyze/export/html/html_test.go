@@ -1,0 +1,305 @@
+package html
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/format"
+)
+
+func htmlOf(t *testing.T, tl *timeline.Timeline, opt Options) string {
+	t.Helper()
+	var page bytes.Buffer
+	if _, err := Write(tl, &page, opt); err != nil {
+		t.Fatal(err)
+	}
+	return page.String()
+}
+
+// htmlDataOf is the JSON that a page's charts are drawn from.
+func htmlDataOf(t *testing.T, page string) map[string]any {
+	t.Helper()
+	_, after, ok := strings.Cut(page, `<script type="application/json" id="data">`)
+	text, _, end := strings.Cut(after, "</script>")
+	if !ok || !end {
+		t.Fatal("the page has no data")
+	}
+	var data map[string]any
+	if err := json.Unmarshal([]byte(text), &data); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestHTMLKeepsMostAndLeast compares the moments of a page with the state after each call.
+func TestHTMLKeepsMostAndLeast(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 20 {
+		tp := analyzetest.NewTape(t)
+		type state struct{ atNs, total int64 }
+		states := []state{{tp.Meta.StartNs, 0}}
+		var live [][2]int64
+		next, at, total := int64(1<<40), int64(0), int64(0)
+		for range 3000 {
+			at += 1 + r.Int64N(20*analyzetest.Ms)
+			if r.IntN(40) == 0 {
+				at += r.Int64N(3 * analyzetest.Second) // nothing happens for some parts of the window
+			}
+			if at >= 59*analyzetest.Second {
+				break
+			}
+			if len(live) > 0 && r.IntN(100) < 45 {
+				k := r.IntN(len(live))
+				tp.Free(at, 0, live[k][0])
+				total -= live[k][1]
+				live = slices.Delete(live, k, k+1)
+			} else {
+				next += 1 << 30
+				b := 1 + r.Int64N(1<<20)
+				tp.Alloc(at, 0, next, b).Site = fmt.Sprint("site", r.IntN(30))
+				live, total = append(live, [2]int64{next, b}), total+b
+			}
+			states = append(states, state{analyzetest.Epoch + at, total})
+		}
+		tl := tp.Timeline()
+		scan := newMomentScan(tl, &query.Filter{})
+		if _, err := tl.ReplayProgram(scan.consume, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		scan.finish()
+		s := scan.devices[0]
+		stateAt := func(ns int64) int64 {
+			i, found := slices.BinarySearchFunc(states, ns, func(s state, ns int64) int { return int(s.atNs - ns) })
+			if !found {
+				i--
+			}
+			return states[i].total
+		}
+		kept := make(map[int64]bool)
+		for i, m := range s.list {
+			if i > 0 && m.atNs < s.list[i-1].atNs {
+				t.Fatal("moments are in no order")
+			}
+			sum := m.rest.bytes
+			for _, h := range m.holders {
+				sum += h.bytes
+			}
+			if want := stateAt(m.atNs); m.total != want || sum != want {
+				t.Fatalf("at %d: %d, holders %d, want %d", m.atNs, m.total, sum, want)
+			}
+			kept[int64(s.of(m.atNs))<<48|m.total] = true
+		}
+		most, least := make(map[int]int64), make(map[int]int64)
+		for _, st := range states[1:] {
+			b := s.of(st.atNs)
+			if _, ok := most[b]; !ok {
+				before := stateAt(max(s.start(b), analyzetest.Epoch))
+				most[b], least[b] = before, before
+			}
+			most[b], least[b] = max(most[b], st.total), min(least[b], st.total)
+		}
+		for b := range most {
+			if !kept[int64(b)<<48|most[b]] || !kept[int64(b)<<48|least[b]] {
+				t.Fatalf("part %d: most %d and least %d are not among the moments", b, most[b], least[b])
+			}
+		}
+		// Between moments a curve holds its value: at the end of an idle stretch it must be right.
+		for i, m := range s.list[:len(s.list)-1] {
+			if gap := s.list[i+1].atNs - 1; s.of(gap) > s.of(m.atNs)+1 && stateAt(s.start(s.of(gap))) != m.total {
+				t.Fatalf("after %d the curve stays at %d, but %d is live", m.atNs, m.total, stateAt(s.start(s.of(gap))))
+			}
+		}
+		if peak := s.peak.moment(); peak.total != slices.MaxFunc(states, func(a, b state) int { return int(a.total - b.total) }).total {
+			t.Fatalf("peak %d", peak.total)
+		}
+	}
+}
+
+func TestCurveKeepsLowestAndHighest(t *testing.T) {
+	c := newCurve(query.Window{FromNs: 0, ToNs: 1000 * analyzetest.Second})
+	r := rand.New(rand.NewPCG(1, 2))
+	most, least := make(map[int]float64), make(map[int]float64)
+	for at := int64(0); at < 1000*analyzetest.Second; at += 50 * analyzetest.Ms {
+		v := r.NormFloat64()
+		c.add(at, v)
+		b := c.of(at)
+		if _, ok := most[b]; !ok {
+			most[b], least[b] = v, v
+		}
+		most[b], least[b] = max(most[b], v), min(least[b], v)
+	}
+	points := c.finish()
+	if len(points) > 3*htmlBuckets {
+		t.Errorf("%d points", len(points))
+	}
+	for b := range most {
+		for _, want := range []float64{most[b], least[b]} {
+			if !slices.ContainsFunc(points, func(p point) bool { return p.value == want && c.of(p.atNs) == b }) {
+				t.Fatalf("part %d lacks %g", b, want)
+			}
+		}
+	}
+}
+
+// TestHTMLEscapesNames checks that nothing that a program chose makes it into the page as markup.
+func TestHTMLEscapesNames(t *testing.T) {
+	page := htmlOf(t, analyzetest.HostilePage(t).Timeline(), Options{Name: analyzetest.HostileNames[0]})
+	for _, bad := range []string{"<script>alert", "<img", "onerror=alert(1)>", "<!--", "\x00", "\x1b", "\u202e", "\u2028", "ZgotmplZ"} {
+		if i := strings.Index(page, bad); i >= 0 {
+			t.Errorf("the page has %q: …%q…", bad, page[max(0, i-80):min(len(page), i+80)])
+		}
+	}
+	if scripts := strings.Count(page, "<script>"); scripts != len(htmlScripts) {
+		t.Errorf("%d scripts, want %d", scripts, len(htmlScripts))
+	}
+	texts := fmt.Sprint(htmlDataOf(t, page)["texts"])
+	if !strings.Contains(texts, analyzetest.HostileNames[0]) || !strings.Contains(texts, `"><img src=x`) {
+		t.Error("the data lacks names as they are")
+	}
+}
+
+// TestHTMLForbidsTheNetwork checks the policy: scripts by their hashes, nothing else.
+func TestHTMLForbidsTheNetwork(t *testing.T) {
+	page := htmlOf(t, analyzetest.Training(t).Timeline(), Options{Name: "run.parquet"})
+	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
+	if policy == nil {
+		t.Fatal("no policy")
+	}
+	text := strings.ReplaceAll(strings.ReplaceAll(policy[1], "&#39;", "'"), "&#43;", "+")
+	for _, want := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("policy %q lacks %s", text, want)
+		}
+	}
+	for rest := page; ; {
+		_, after, ok := strings.Cut(rest, "<script>")
+		if !ok {
+			break
+		}
+		script, more, _ := strings.Cut(after, "</script>")
+		sum := sha256.Sum256([]byte(script))
+		if hash := base64.StdEncoding.EncodeToString(sum[:]); !strings.Contains(text, "'sha256-"+hash+"'") {
+			t.Errorf("the policy does not let script %.40q run", script)
+		}
+		rest = more
+	}
+	if m := regexp.MustCompile(`(?:src|href)="(?:https?:)?//[^"]*"`).FindString(page); m != "" {
+		t.Errorf("the page asks for %s", m)
+	}
+	for _, want := range []string{"<strong>growing-site</strong> grows by", "No copies in the window.", "nothing weakens them"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+// TestHTMLIsBounded has two thousand places with long names.
+func TestHTMLIsBounded(t *testing.T) {
+	tp := analyzetest.NewTape(t)
+	long := strings.Repeat("std::vector<std::pair<", 30)
+	for i := range int32(2000) {
+		name := fmt.Sprint("place", i, long)
+		functions := []string{name}
+		for k := range 20 {
+			functions = append(functions, fmt.Sprint("caller", i%50, "_", k, long))
+		}
+		tp.Stack(i+1, functions...)
+		for k := range int64(3) {
+			a := tp.Alloc(int64(i)*10*analyzetest.Ms+k*3*analyzetest.Second, analyzetest.Us, int64(1<<40)+int64(i)<<24+k<<22, 1<<20+int64(i))
+			a.StackID, a.Site, a.StackStatus = i+1, name, format.StackComplete
+		}
+		l := tp.Call(format.KindLaunch, "cuLaunchKernel", int64(i)*10*analyzetest.Ms, analyzetest.Us)
+		l.Kernel, l.StackID, l.Site, l.StackStatus = name, i+1, name, format.StackComplete
+	}
+	tl := tp.Timeline()
+	if page := htmlOf(t, tl, Options{}); len(page) > 3<<20 {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+	if page := htmlOf(t, tl, Options{Options: query.Options{Top: 1 << 20}}); len(page) > 5<<20 {
+		t.Errorf("with all rows the page has %d bytes", len(page))
+	}
+}
+
+// TestHTMLOfLittle has nothing to show, and says so.
+func TestHTMLOfLittle(t *testing.T) {
+	page := htmlOf(t, analyzetest.NewTape(t).Timeline(), Options{Name: "empty"})
+	for i := range htmlSections {
+		if s := &htmlSections[i]; !strings.Contains(page, `<section id="`+s.id+`" aria-labelledby="`+s.id+`-h" class="empty">`) {
+			t.Errorf("section %s is not said to be empty", s.id)
+		}
+	}
+}
+
+// TestHTMLIsTheSameEachTime writes the page of calls from many stacks several times.
+func TestHTMLIsTheSameEachTime(t *testing.T) {
+	tp := analyzetest.NewTape(t)
+	for id := range int32(20) {
+		tp.Stack(id+1, fmt.Sprintf("calls_%d", id), "main")
+		tp.Launched(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
+	}
+	want := htmlOf(t, tp.Timeline(), Options{Name: "run.parquet"})
+	for range 5 {
+		if htmlOf(t, tp.Timeline(), Options{Name: "run.parquet"}) != want {
+			t.Fatal("pages of one recording differ")
+		}
+	}
+}
+
+func TestEveryRuleHasASection(t *testing.T) {
+	for _, r := range rules.All() {
+		if ofRuleSection(r) == "" || ofRuleSection(r) == "verdicts" {
+			t.Errorf("%s: no section for analyze %s", r.Id, r.Report)
+		}
+	}
+}
+
+// TestHTMLLossWeakensVerdicts has the loss at the top.
+func TestHTMLLossWeakensVerdicts(t *testing.T) {
+	tp := analyzetest.Training(t)
+	tp.Add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch + 5*analyzetest.Second, DurNs: 100 * analyzetest.Ms, Value: 1204, Device: -1})
+	page := htmlOf(t, tp.Timeline(), Options{})
+	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or free were lost")
+	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
+		t.Error("the loss does not stand above the verdicts")
+	}
+	if marks := fmt.Sprint(htmlDataOf(t, page)["marks"]); !strings.Contains(marks, "1,204 memory calls lost") || !strings.Contains(marks, "1 allocation failed") {
+		t.Errorf("marks %s", marks)
+	}
+}
+
+// TestHTMLLibrariesAreTheCommittedOnes checks what is embedded against the sums that scripts/weblibs.sh wrote.
+func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
+	sums := asset("web/lib/SHA256SUMS")
+	found := 0
+	err := fs.WalkDir(web, "web/lib", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
+			return err
+		}
+		found++
+		if line := fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(asset(path))), d.Name()); !strings.Contains(sums, line) {
+			t.Errorf("%s is another file than scripts/weblibs.sh fetched", path)
+		}
+		return nil
+	})
+	if err != nil || found != strings.Count(sums, "\n") {
+		t.Errorf("%d files, %v", found, err)
+	}
+	for _, name := range htmlScripts {
+		if text := asset(name); strings.Contains(text, "</script") || strings.Contains(text, "<!--") || strings.Contains(text, "\r") {
+			t.Errorf("%s cannot stand in a page", name)
+		}
+	}
+}

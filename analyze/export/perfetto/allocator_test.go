@@ -1,0 +1,51 @@
+package perfetto
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	statepkg "github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/format"
+)
+
+// The counters of PyTorch's allocators end where their books do, and show nothing that
+// they have not held.
+func TestTraceShowsAllocators(t *testing.T) {
+	tp, worlds := analyzetest.TorchTape(t, 5, 400, func(*analyzetest.TorchWorld) {})
+	for _, pid := range []int32{42, 77} {
+		tp.Add(format.Row{Kind: format.KindProcess, Pid: pid, Name: "python3"})
+	}
+	tl := tp.Timeline()
+	d, _ := traced(t, tl, Options{})
+	end, err := statepkg.ReadAllocators(tl, tl.Recording().ToNs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range worlds {
+		state := analyzetest.StateOf(end, w)
+		for what, want := range map[string]int64{"allocated": state.Allocated, "reserved": state.Reserved, "requested": state.Requested} {
+			name := fmt.Sprintf("%s / PyTorch %s of process %d", gpuName(d, w.Device), what, w.Pid)
+			values := d.counters[name]
+			if len(values) == 0 || values[len(values)-1] != want || slices.Min(values) < 0 {
+				t.Errorf("%s: %v, ends with %d", name, values, want)
+			}
+		}
+	}
+}
+
+// gpuName is the name of a device's group of tracks.
+func gpuName(d *decoded, device int32) string {
+	for name := range d.counters {
+		var n int32
+		if _, err := fmt.Sscanf(name, "GPU %d", &n); err == nil && n == device {
+			for i := range name {
+				if name[i] == '/' {
+					return name[:i-1]
+				}
+			}
+		}
+	}
+	return fmt.Sprint("GPU ", device)
+}

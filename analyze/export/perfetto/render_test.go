@@ -1,0 +1,11 @@
+package perfetto
+
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+)
+
+func TestTraceOfAHostileRecordingIsValid(t *testing.T) {
+	traced(t, analyzetest.HostileTape(t).Timeline(), Options{})
+}

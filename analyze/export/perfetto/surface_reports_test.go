@@ -1,0 +1,24 @@
+package perfetto
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+)
+
+// TestTraceOfTheWholeSurface counts the counters of memory that only some programs have.
+func TestTraceOfTheWholeSurface(t *testing.T) {
+	d, _ := traced(t, analyzetest.Surface(t).Timeline(), Options{})
+	counters := make(map[string]int)
+	for track, values := range d.counters {
+		for _, name := range []string{deviceFree, "live memory (physical)", "live memory (registered)"} {
+			if strings.HasSuffix(track, name) {
+				counters[name] += len(values)
+			}
+		}
+	}
+	if counters[deviceFree] != 100 || counters["live memory (physical)"] != 100 || counters["live memory (registered)"] != 1 {
+		t.Errorf("counters %v", counters)
+	}
+}

@@ -1,0 +1,64 @@
+package perfetto
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/catalog"
+)
+
+// TestPerfettoUIShowsTracks opens a trace in Perfetto's own UI: an old one, which shows that a trace needs nothing that is new.
+func TestPerfettoUIShowsTracks(t *testing.T) {
+	ui, tools, browser := analyzetest.Tool(t, "perfetto_ui"), analyzetest.Tool(t, "puppeteer"), analyzetest.Chromium(t)
+	tp := analyzetest.Training(t)
+	for i := range int64(60) {
+		tp.NVML(0, i*analyzetest.Second, catalog.MetricGPUBusy, float64(i))
+	}
+	trace, shot := filepath.Join(t.TempDir(), "run.pftrace"), filepath.Join(t.TempDir(), "ui.png")
+	file, err := os.Create(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(tp.Timeline(), file, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lines := analyzetest.Node(t, analyzetest.InRoot(t, "scripts", "perfetto_ui.mjs"), ui, tools, browser, trace, shot)
+	if len(lines) != 1 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	t.Logf("%s", lines[0])
+	var seen struct {
+		Problems    []string `json:"problems"`
+		Tracks      []string `json:"tracks"`
+		Groups      []string `json:"groups"`
+		TraceErrors int      `json:"trace_errors"`
+		ShotBytes   int64    `json:"shot_bytes"`
+	}
+	if err := json.Unmarshal(lines[0], &seen); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range seen.Problems {
+		t.Error(p)
+	}
+	for _, want := range []string{"stream 7 (order of calls, not GPU time)", "live memory", "NVML gpu_utilization_percent", "train 42"} {
+		if !slices.Contains(seen.Tracks, want) {
+			t.Errorf("no track %q in %q", want, seen.Tracks)
+		}
+	}
+	if !slices.Contains(seen.Groups, "train 42") {
+		t.Errorf("no process in %q", seen.Groups)
+	}
+	if seen.TraceErrors > 0 {
+		t.Errorf("the UI counts %d errors in the trace", seen.TraceErrors)
+	}
+	if info, err := os.Stat(shot); err != nil || info.Size() == 0 || info.Size() != seen.ShotBytes {
+		t.Errorf("no picture: %v, %v", info, err)
+	}
+}

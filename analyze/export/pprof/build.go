@@ -1,0 +1,234 @@
+package pprof
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// Pseudo modules of frames that are in no ELF file.
+const (
+	pythonModule = "[python]" // Python code
+	gpuModule    = "[gpu]"    // kernels, graphs and copies
+	ownModule    = "[gpurec]" // what gpurec says itself
+)
+
+// profileSample is what one sample of a profile stands for.
+type profileSample struct {
+	stack                     int32
+	api, kind, copyKind, leaf string // leaf: what the GPU was asked to do, "" is nothing
+	pid, tid, device          int32
+	stream, bytes             int64 // bytes: size of one allocation or copy, 0 is none
+	open                      bool
+}
+
+// add adds a sample with its frames and labels.
+func (b *profileBuilder) add(s *profileSample, values ...int64) {
+	stack := b.stack(s.stack)
+	list := make([]*profile.Location, 0, len(stack)+3)
+	if s.leaf != "" {
+		list = append(list, b.named(gpuModule, "[gpu] "+s.leaf))
+	}
+	if list = append(list, stack...); len(stack) == 0 {
+		list = append(list, b.named(ownModule, s.api), b.named(ownModule, timeline.NoStack))
+	}
+	if b.rootBy != "" {
+		list = append(list, b.named(ownModule, b.root(s)))
+	}
+	sample := &profile.Sample{
+		Location: list,
+		Value:    values,
+		Label:    map[string][]string{"api": {units.ValidUTF8(s.api)}, "kind": {units.ValidUTF8(s.kind)}, "stream": {query.StreamName(s.stream)}},
+		NumLabel: map[string][]int64{"device": {int64(s.device)}, "pid": {int64(s.pid)}, "tid": {int64(s.tid)}},
+		NumUnit:  map[string][]string{"device": {"gpu"}, "pid": {"process"}, "tid": {"thread"}},
+	}
+	text := map[string]string{"thread": b.t.Facts.Threads[origin.Thread{Pid: s.pid, Tid: s.tid}], "device_name": b.t.Facts.Devices[s.device].Name, "copy_kind": s.copyKind}
+	if s.open {
+		text["state"] = "open"
+	}
+	for key, v := range text {
+		if v != "" {
+			sample.Label[key] = []string{units.ValidUTF8(v)}
+		}
+	}
+	if s.bytes != 0 {
+		sample.NumLabel["bytes"], sample.NumUnit["bytes"] = []int64{s.bytes}, []string{"bytes"}
+	}
+	b.p.Sample = append(b.p.Sample, sample)
+}
+
+// root names the frame below all others that --root-by asks for.
+func (b *profileBuilder) root(s *profileSample) string {
+	switch b.rootBy {
+	case "thread":
+		return "thread " + b.t.ThreadLabel(origin.Thread{Pid: s.pid, Tid: s.tid})
+	case "stream":
+		if len(b.t.Facts.Processes) > 1 {
+			return fmt.Sprintf("stream %s of process %d", query.StreamName(s.stream), s.pid)
+		}
+		return "stream " + query.StreamName(s.stream)
+	case "device":
+		return "GPU " + b.t.DeviceLabel(s.device)
+	case "rank":
+		if rank, ok := b.t.Facts.Rank(s.pid); ok {
+			return fmt.Sprintf("rank %d", rank)
+		}
+		return "(no rank)"
+	}
+	return "process " + b.t.PidLabel(s.pid)
+}
+
+// profileBuilder adds samples to a profile, and mappings, functions and locations, each once.
+type profileBuilder struct {
+	t         *timeline.Timeline
+	p         *profile.Profile
+	hide      *query.FrameRules
+	rootBy    string
+	mappings  map[stackpkg.ModuleKey]*profile.Mapping
+	functions map[functionKey]*profile.Function
+	locations map[int32]*profile.Location // by innermost frame of stack.Table
+	stacks    map[int32][]*profile.Location
+	synthetic map[moduleFunction]*profile.Location
+}
+
+// moduleFunction is a frame that has no address.
+type moduleFunction struct{ module, name string }
+
+type functionKey struct{ name, system, file string }
+
+// begin makes the first mapping, which pprof takes for the program itself.
+func (b *profileBuilder) begin() {
+	b.mappings = make(map[stackpkg.ModuleKey]*profile.Mapping)
+	b.functions = make(map[functionKey]*profile.Function)
+	b.locations = make(map[int32]*profile.Location)
+	b.stacks = make(map[int32][]*profile.Location)
+	b.synthetic = make(map[moduleFunction]*profile.Location)
+	b.mapping(program(b.t))
+}
+
+// program is the module that the recorded program started in.
+func program(t *timeline.Timeline) stackpkg.ModuleKey {
+	for i := range t.Stacks.Frames {
+		if f := &t.Stacks.Frames[i]; f.Func == "_start" && f.Module != "" {
+			return stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+		}
+	}
+	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
+		if exe := t.Facts.Processes[pid].Exe; exe != "" {
+			return stackpkg.ModuleKey{File: exe, BuildID: ""}
+		}
+	}
+	return stackpkg.ModuleKey{File: "[program]", BuildID: ""}
+}
+
+// mapping returns the mapping of a module. Recorded addresses are those of the ELF
+// file, which overlap between modules, so every mapping gets 2^48 bytes of its own.
+func (b *profileBuilder) mapping(key stackpkg.ModuleKey) *profile.Mapping {
+	if m, ok := b.mappings[key]; ok {
+		return m
+	}
+	id := uint64(len(b.p.Mapping) + 1)
+	m := &profile.Mapping{
+		ID: id, Start: id << 48, Limit: id<<48 + 1<<48, File: units.ValidUTF8(key.File), BuildID: units.ValidUTF8(key.BuildID),
+		// Everything was named when it was recorded; pprof must not try again with
+		// what files lie on this machine.
+		HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+	}
+	b.mappings[key] = m
+	b.p.Mapping = append(b.p.Mapping, m)
+	return m
+}
+
+// stack returns the locations of a stack, leaf first; none if it was not recorded.
+func (b *profileBuilder) stack(stack int32) []*profile.Location {
+	list, ok := b.stacks[stack]
+	if !ok {
+		for ids := b.t.Stacks.Kept(stack, b.hide); len(ids) > 0; {
+			n := b.t.Stacks.SameCode(ids)
+			list = append(list, b.code(ids[:n]))
+			ids = ids[n:]
+		}
+		b.stacks[stack] = list
+	}
+	return list
+}
+
+// code returns the location of one address, with the functions inlined there.
+func (b *profileBuilder) code(ids []int32) *profile.Location {
+	if l, ok := b.locations[ids[0]]; ok {
+		return l
+	}
+	f := &b.t.Stacks.Frames[ids[0]]
+	module := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+	if f.Type == query.FramePython {
+		module = stackpkg.ModuleKey{File: pythonModule, BuildID: ""}
+	} else if f.Module == "" {
+		module = stackpkg.ModuleKey{File: "[" + cmp.Or(f.Type, "unknown") + "]", BuildID: ""}
+	}
+	m := b.mapping(module)
+	addr := uint64(f.Addr) & (1<<48 - 1)
+	if f.Type == query.FramePython {
+		addr = uint64(len(b.p.Location) + 1) // it has none, and viewers take equal ones for the same code
+	}
+	l := b.location(m, m.Start+addr)
+	for _, id := range ids {
+		l.Line = append(l.Line, b.frame(id))
+	}
+	b.locations[ids[0]] = l
+	return l
+}
+
+func (b *profileBuilder) frame(id int32) profile.Line {
+	f := &b.t.Stacks.Frames[id]
+	name, system := query.FrameName(f), f.SystemName
+	if f.Type == query.FramePython {
+		system = f.Func
+		if f.File != "" {
+			name = fmt.Sprintf("%s (%s)", name, path.Base(f.File))
+		}
+	}
+	return profile.Line{Function: b.function(functionKey{name, system, f.File}), Line: int64(f.Line)}
+}
+
+// named returns a location for what has no address, in a pseudo module.
+func (b *profileBuilder) named(module, name string) *profile.Location {
+	key := moduleFunction{module, name}
+	if l, ok := b.synthetic[key]; ok {
+		return l
+	}
+	m := b.mapping(stackpkg.ModuleKey{File: module, BuildID: ""})
+	l := b.location(m, m.Start+uint64(len(b.synthetic))+1)
+	l.Line = []profile.Line{{Function: b.function(functionKey{name: name})}}
+	b.synthetic[key] = l
+	return l
+}
+
+func (b *profileBuilder) location(m *profile.Mapping, addr uint64) *profile.Location {
+	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: m, Address: addr}
+	b.p.Location = append(b.p.Location, l)
+	return l
+}
+
+func (b *profileBuilder) function(key functionKey) *profile.Function {
+	// With both names equal pprof takes the name for mangled and shortens it, until
+	// instances of one kernel template are all the same.
+	if key.system == key.name {
+		key.system = ""
+	}
+	fn, ok := b.functions[key]
+	if !ok {
+		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: units.ValidUTF8(key.name), SystemName: units.ValidUTF8(key.system), Filename: units.ValidUTF8(key.file)}
+		b.functions[key] = fn
+		b.p.Function = append(b.p.Function, fn)
+	}
+	return fn
+}

@@ -1,0 +1,270 @@
+package pprof
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+var launchProfileColumns = []report.Column{
+	{Key: "launches", Title: "", Unit: report.UnitCount, About: "kernel and graph launches in the window that ran: neither failed nor captured"},
+	{Key: "launch_cpu", Title: "", Unit: report.UnitNs, About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known"},
+}
+
+var apiProfileColumns = []report.Column{
+	{Key: "calls", Title: "", Unit: report.UnitCount, About: "calls that began in the window; those inside of another recorded call are part of that"},
+	{Key: "api_time", Title: "", Unit: report.UnitNs, About: "time that threads spent in these calls, working or waiting, until the end of the recording where they had not returned; of calls whose duration is known"},
+}
+
+var waitProfileColumns = []report.Column{
+	{Key: "waits", Title: "", Unit: report.UnitCount, About: "calls in the window that wait for the GPU; questions (cuStreamQuery, cuEventQuery) are no waits"},
+	{Key: "wait_time", Title: "", Unit: report.UnitNs, About: "time that threads spent in these, until the end of the recording where they had not returned"},
+}
+
+var copyProfileColumns = []report.Column{
+	{Key: "copies", Title: "", Unit: report.UnitCount, About: "copies in the window that were made: neither failed nor captured"},
+	{Key: "copied", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
+	{Key: "copy_cpu", Title: "", Unit: report.UnitNs, About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known"},
+}
+
+// callProfileType says which calls are in a profile.
+type callProfileType struct {
+	kind  string // "" is any
+	bytes bool   // the second value is of bytes
+	ran   bool   // only calls that ran: neither failed nor captured
+	wants func(name string, nested bool) bool
+	leaf  func(c *callSample) string // what the GPU was asked for; nil: nothing
+}
+
+var (
+	launchProfile = callProfileType{kind: format.KindLaunch, ran: true, leaf: workLeaf}
+	apiProfile    = callProfileType{wants: func(_ string, nested bool) bool { return !nested }}
+	waitProfile   = callProfileType{kind: format.KindSync, wants: func(name string, _ bool) bool { return !strings.Contains(name, "Query") }}
+	copyProfile   = callProfileType{kind: format.KindMemcpy, ran: true, bytes: true, leaf: func(c *callSample) string {
+		return "copy " + cmp.Or(c.copyKind, "in a direction that is not known")
+	}}
+)
+
+// workLeaf names the kernel, or says how many a graph holds.
+func workLeaf(c *callSample) string {
+	switch {
+	case c.graph && c.kernels > 0:
+		return "graph of " + units.Plural(c.kernels, "kernel")
+	case c.graph:
+		return "graph"
+	}
+	return cmp.Or(c.kernel, catalog.UnknownKernel)
+}
+
+// callKey is what calls of one sample have in common; strings are numbers of names.
+type callKey struct {
+	stream, bytes, kernels       int64
+	stack, pid, tid, device      int32
+	kind, name, kernel, copyKind int32
+	graph, open                  bool
+}
+
+// callSample is callKey in words.
+type callSample struct {
+	kernel, copyKind string
+	kernels          int64
+	graph            bool
+}
+
+type callValue struct{ calls, bytes, ns int64 }
+
+// callProfile sums up calls by what they have in common.
+type callProfile struct {
+	*calls.Counter
+	of      *callProfileType
+	names   origin.Names
+	samples map[callKey]*callValue
+	sizes   map[callKey]int // distinct sizes of calls that differ in nothing else
+	timed   int64
+	all     int64
+
+	stack    []int32
+	parent   []int64
+	copyKind format.Strings
+}
+
+// profileCalls adds the calls of the window.
+func profileCalls(t *timeline.Timeline, b *profileBuilder, of *callProfileType, opt *Options) (q report.Quality, none *query.NoMatch, err error) {
+	p := &callProfile{Counter: calls.NewCounter(t, &opt.Filter), of: of, samples: make(map[callKey]*callValue), sizes: make(map[callKey]int)}
+	counts, err := calls.CountsWhile(t, func() error { return p.scan(t.Calls) })
+	if err == nil && of.kind == "" {
+		err = p.scan(t.Memory)
+	}
+	if err != nil {
+		return q, nil, err
+	}
+	if len(p.samples) == 0 && len(p.Seen.Pids) > 0 {
+		none = p.Seen.Explain(&opt.Filter)
+	}
+	if p.timed < p.all {
+		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was recorded", units.Count(p.timed), units.Count(p.all)))
+	}
+	p.addTo(b)
+	return quality.OfRecording(t, counts), none, nil
+}
+
+func (p *callProfile) scan(spans []timeline.Span) error {
+	for _, s := range spans {
+		p.group(s.Group)
+		if err := s.Group.Err(); err != nil {
+			return p.T.Wrap(err)
+		}
+	}
+	return nil
+}
+
+func (p *callProfile) group(g *format.Group) {
+	if p.of.kind != "" && !slices.Contains(g.Kinds(), p.of.kind) {
+		return
+	}
+	p.read(g)
+	if g.Err() != nil {
+		return
+	}
+	_, graph := p.Launches(g)
+	pass := p.Passes(g, p.Kind, p.Kernel)
+	kinds, apis, kernels, copies := p.names.All(p.Kind.Dict), p.names.All(p.Name.Dict), p.names.All(p.Kernel.Dict), p.names.All(p.copyKind.Dict)
+	var last callKey
+	var value *callValue
+	for i, start := range p.Start {
+		if start < p.Window.FromNs || start > p.Window.ToNs || !p.wanted(i) || !pass(i) {
+			continue
+		}
+		name := p.Name.Index[i]
+		key := callKey{stack: p.stack[i], pid: p.Pid[i], tid: p.Tid[i], device: p.T.DeviceOf(p.Pid[i], p.Context[i], p.Device[i]), stream: p.Stream[i],
+			kind: kinds[p.Kind.Index[i]], name: apis[name], open: p.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0}
+		if p.of.kind == format.KindLaunch {
+			key.kernel = kernels[p.Kernel.Index[i]]
+		}
+		if p.of.bytes {
+			key.copyKind, key.bytes = copies[p.copyKind.Index[i]], max(0, p.Bytes[i])
+		}
+		if key.graph = p.of.kind == format.KindLaunch && graph[name]; key.graph {
+			key.kernels = int64(p.Value[i])
+		}
+		if value == nil || key != last {
+			last, value = key, p.sample(key)
+		}
+		p.count(value, i)
+	}
+}
+
+func (p *callProfile) read(g *format.Group) {
+	p.Kind, p.Name = g.StringsInto("kind", p.Kind), g.StringsInto("name", p.Name)
+	p.Start, p.Dur = g.Int64("start_ns", p.Start), g.Int64("dur_ns", p.Dur)
+	p.Result, p.Flags = g.Int32("result", p.Result), g.Int32("flags", p.Flags)
+	p.Pid, p.Tid, p.Device = g.Int32("pid", p.Pid), g.Int32("tid", p.Tid), g.Int32("device", p.Device)
+	p.Context, p.Stream, p.parent = g.Int64("context", p.Context), g.Int64("stream", p.Stream), g.Int64("parent_start_ns", p.parent)
+	p.stack = g.Int32("stack_id", p.stack)
+	p.Kernel, p.copyKind = format.Strings{}, format.Strings{}
+	if p.of.kind == format.KindLaunch || p.Filter.Kernel != nil {
+		p.Kernel = g.StringsInto("kernel", p.Kernel)
+	}
+	if p.of.bytes {
+		p.Bytes, p.copyKind = g.Int64("bytes", p.Bytes), g.StringsInto("copy_kind", p.copyKind)
+	}
+}
+
+// wanted reports whether row i is a call of the profile, whoever made it.
+func (p *callProfile) wanted(i int) bool {
+	if p.of.kind != "" && p.Kind.At(i) != p.of.kind || p.of.wants != nil && !p.of.wants(p.Name.At(i), p.parent[i] != 0) {
+		return false
+	}
+	failed := p.Flags[i]&timeline.NoResult == 0 && calls.IsError(p.Result[i])
+	return !p.of.ran || !failed && p.Flags[i]&format.FlagCaptured == 0
+}
+
+func (p *callProfile) count(v *callValue, i int) {
+	v.calls++
+	p.all++
+	if p.of.bytes {
+		v.bytes = units.EndOf(v.bytes, p.Bytes[i])
+	}
+	if p.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+		p.timed++
+		v.ns = units.EndOf(v.ns, p.Dur[i])
+	}
+}
+
+func (p *callProfile) sample(key callKey) *callValue {
+	if v, ok := p.samples[key]; ok {
+		return v
+	}
+	if p.of.bytes {
+		place := key
+		place.bytes = 0
+		if p.sizes[place] >= exactSizes {
+			key.bytes = roundedSize(key.bytes)
+			if v, ok := p.samples[key]; ok {
+				return v
+			}
+		}
+		p.sizes[place]++
+	}
+	v := new(callValue)
+	p.samples[key] = v
+	return v
+}
+
+func (p *callProfile) addTo(b *profileBuilder) {
+	keys := make([]callKey, 0, len(p.samples))
+	for k := range p.samples {
+		keys = append(keys, k)
+	}
+	names := p.names.List
+	slices.SortFunc(keys, func(a, b callKey) int {
+		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid), cmp.Compare(a.stack, b.stack), cmp.Compare(a.stream, b.stream), cmp.Compare(a.device, b.device),
+			strings.Compare(names[a.kind], names[b.kind]), strings.Compare(names[a.name], names[b.name]), p.compare(a.kernel, b.kernel), p.compare(a.copyKind, b.copyKind),
+			cmp.Compare(a.kernels, b.kernels), cmp.Compare(a.bytes, b.bytes), compareBool(a.open, b.open))
+	})
+	for _, k := range keys {
+		s := profileSample{stack: k.stack, api: names[k.name], kind: names[k.kind], pid: k.pid, tid: k.tid, device: k.device, stream: k.stream, bytes: k.bytes, open: k.open}
+		words := callSample{kernels: k.kernels, graph: k.graph}
+		if p.of.kind == format.KindLaunch {
+			words.kernel = names[k.kernel]
+		}
+		if p.of.bytes {
+			words.copyKind = names[k.copyKind]
+			s.copyKind = words.copyKind
+		}
+		if p.of.leaf != nil {
+			s.leaf = p.of.leaf(&words)
+		}
+		v := p.samples[k]
+		if p.of.bytes {
+			b.add(&s, v.calls, v.bytes, v.ns)
+		} else {
+			b.add(&s, v.calls, v.ns)
+		}
+	}
+}
+
+func (p *callProfile) compare(a, b int32) int {
+	return strings.Compare(p.names.List[a], p.names.List[b])
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

@@ -1,0 +1,186 @@
+package pprof
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	kernelspkg "github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/format"
+)
+
+func profileOf(t *testing.T, tl *timeline.Timeline, opt Options) *profile.Profile {
+	t.Helper()
+	p, q, none, err := Build(tl, opt)
+	if err != nil || none != nil || q.Events == 0 {
+		t.Fatal(err, none, q)
+	}
+	return throughFile(t, p)
+}
+
+func sums(p *profile.Profile) []int64 {
+	got := make([]int64, len(p.SampleType))
+	for _, s := range p.Sample {
+		for i, v := range s.Value {
+			got[i] += v
+		}
+	}
+	return got
+}
+
+// The sums of a profile are those of the rows that it is about.
+func TestCallProfilesAddUp(t *testing.T) {
+	tp := analyzetest.Workload(t)
+	tl := tp.Timeline()
+	want := make(map[string][]int64)
+	for _, name := range Types()[2:] {
+		want[name] = make([]int64, 2, 3)
+	}
+	want["copies"] = make([]int64, 3)
+	for _, r := range tp.Rows {
+		class := format.ClassOf(r.Kind)
+		if class != format.ClassCall && class != format.ClassMemory {
+			continue
+		}
+		ns := r.DurNs
+		if r.Flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+			ns = 0
+		}
+		add := func(name string, values ...int64) {
+			for i, v := range values {
+				want[name][i] += v
+			}
+		}
+		ran := r.Result == 0 && r.Flags&format.FlagCaptured == 0
+		switch {
+		case r.Kind == format.KindLaunch && ran:
+			add("launches", 1, ns)
+		case r.Kind == format.KindMemcpy && ran:
+			add("copies", 1, r.Bytes, ns)
+		case r.Kind == format.KindSync && !strings.Contains(r.Name, "Query"):
+			add("sync-time", 1, ns)
+		}
+		if r.ParentStartNs == 0 {
+			add("api-time", 1, ns)
+		}
+	}
+	for name, want := range want {
+		if got := sums(profileOf(t, tl, Options{Type: name})); !slices.Equal(got, want) || got[0] == 0 {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	kernels, err := kernelspkg.Run(tl, query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	launches, _, _ := kernels.Number("launches")
+	graphs, _, _ := kernels.Number("graph_launches")
+	if got := want["launches"][0]; got != int64(launches+graphs) {
+		t.Errorf("%d launches, the report of kernels has %v and %v graphs", got, launches, graphs)
+	}
+	for f, want := range map[*query.Filter]int64{{Pids: []int32{77}}: 1, {Streams: []int64{8}}: 1, {FromNs: analyzetest.Epoch + 391*analyzetest.Ms}: 1, {ToNs: analyzetest.Epoch}: 1} {
+		if got := sums(profileOf(t, tl, Options{Type: "launches", Options: query.Options{Filter: *f}})); got[0] != want {
+			t.Errorf("%+v: %d launches, want %d", f, got[0], want)
+		}
+	}
+	if _, _, none, err := Build(tl, Options{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
+		t.Errorf("%v, %v", none, err)
+	}
+	for _, wrong := range []Options{{Type: "cpu"}, {RootBy: "moon"}} {
+		if _, _, _, err := Build(tl, wrong); err == nil {
+			t.Errorf("%+v is accepted", wrong)
+		}
+	}
+}
+
+func TestProfilesBeginWithTheirRoot(t *testing.T) {
+	tl := analyzetest.Workload(t).Timeline()
+	for by, want := range map[string][]string{
+		"thread": {"thread 42/42 main", "thread 77/77 main"}, "stream": {"stream 7 of process 42", "stream 8 of process 77"},
+		"device": {"GPU 0 NVIDIA H200"}, "pid": {"process 42 python3", "process 77 python3"},
+	} {
+		var got []string
+		for _, s := range profileOf(t, tl, Options{Type: "launches", RootBy: by}).Sample {
+			got = append(got, s.Location[len(s.Location)-1].Line[0].Function.Name)
+		}
+		slices.Sort(got)
+		if got = slices.Compact(got); !slices.Equal(got, want) {
+			t.Errorf("by %s: %q, want %q", by, got, want)
+		}
+	}
+}
+
+// At a moment the profile holds what the report of memory says was held then.
+func TestHeapProfileAtAMoment(t *testing.T) {
+	tp := analyzetest.Training(t)
+	tp.Exit(42, 59*analyzetest.Second+800*analyzetest.Ms)
+	tl := tp.Timeline()
+	for _, opt := range []memory.Options{
+		{At: query.AtPeak}, {At: query.AtTime, AtNs: analyzetest.Epoch + 20*analyzetest.Second}, {At: query.AtTime, AtNs: analyzetest.Epoch + 59*analyzetest.Second + 900*analyzetest.Ms},
+		{At: query.AtPeak, Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 10*analyzetest.Second, FromNs: analyzetest.Epoch + 5*analyzetest.Second}}},
+	} {
+		r, err := memory.Run(tl, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, _, _ := r.Number("held_bytes")
+		var got int64
+		p, _, _, err := Build(tl, Options{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range throughFile(t, p).Sample {
+			if s.Label["kind"][0] == format.MemoryDevice {
+				got += s.Value[3]
+			}
+		}
+		if got != int64(held) {
+			t.Errorf("%+v: %d in use, %v held", opt, got, held)
+		}
+	}
+	allocs := profileOf(t, tl, Options{Type: "allocs", At: query.AtEnd})
+	if allocs.DefaultSampleType != "alloc_space" || !slices.Equal(sums(allocs), sums(profileOf(t, tl, Options{Type: "heap", At: query.AtEnd}))) {
+		t.Error("allocs is not heap with another default")
+	}
+}
+
+// Folded stacks are read as flamegraph.pl and speedscope do: frames by semicolons, the value behind the last space.
+func TestFoldedStacksSayWhatTheProfileDoes(t *testing.T) {
+	p := profileOf(t, analyzetest.Workload(t).Timeline(), Options{Type: "launches", RootBy: "thread"})
+	for _, sampleType := range []string{"", "launches", "launch_cpu"} {
+		var b bytes.Buffer
+		lines, err := Folded(&b, p, sampleType)
+		if err != nil || lines != bytes.Count(b.Bytes(), []byte("\n")) {
+			t.Fatal(lines, err)
+		}
+		var sum int64
+		for line := range strings.Lines(b.String()) { // as flamegraph.pl splits it
+			parts := regexp.MustCompile(`^(.*)\s+?(\d+(?:\.\d*)?)\n$`).FindStringSubmatch(line)
+			if parts == nil || len(strings.Split(parts[1], ";")) != 7 {
+				t.Fatalf("%q cannot be read", line)
+			}
+			n, err := strconv.ParseInt(parts[2], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+		if want := sums(p)[max(0, slices.Index(SampleTypes(p), sampleType))]; sum != want {
+			t.Errorf("%s: %d, want %d", sampleType, sum, want)
+		}
+		if sampleType == "" {
+			analyzetest.Golden(t, "folded.txt", b.Bytes())
+		}
+	}
+	if _, err := Folded(&bytes.Buffer{}, p, "alloc_space"); err == nil || !strings.Contains(err.Error(), "launches, launch_cpu") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,90 @@
+package pprof
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/format"
+)
+
+// profileFile writes a profile where pprof can read it.
+func profileFile(t *testing.T, p *profile.Profile) string {
+	t.Helper()
+	file, err := os.CreateTemp(t.TempDir(), "*.pb.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return file.Name()
+}
+
+// pprof runs the pprof program and returns what it prints.
+func pprof(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(analyzetest.Tool(t, "bin", "pprof"), args...)
+	cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+t.TempDir(), "TZ=UTC", "HOME="+t.TempDir())
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("pprof %v: %v\n%s", args, err, stderr.Bytes())
+	}
+	return out
+}
+
+// The pprof program shows profiles of calls as they were checked by eye once.
+func TestPprofReadsProfilesOfCalls(t *testing.T) {
+	tp := analyzetest.Workload(t)
+	tl := tp.Timeline()
+	for _, name := range Types()[2:] {
+		analyzetest.Golden(t, "pprof."+name+".txt", pprof(t, "-top", profileFile(t, profileOf(t, tl, Options{Type: name}))))
+	}
+	launches := profileFile(t, profileOf(t, tl, Options{Type: "launches"}))
+	analyzetest.Golden(t, "pprof.launches.tags.txt", pprof(t, "-tags", launches))
+	analyzetest.Golden(t, "pprof.launches.raw.txt", pprof(t, "-raw", launches))
+	analyzetest.Golden(t, "pprof.launches.lines.txt", pprof(t, "-traces", "-lines", "-focus=Mul", launches))
+
+	for _, r := range tp.Rows { // a second run that adds half as often, and no more copies
+		if r.Kernel == analyzetest.AddKernel && r.StartNs > analyzetest.Epoch+200*analyzetest.Ms {
+			r.Kind, r.Name, r.Kernel = format.KindAPI, "cuFuncGetAttribute", ""
+		}
+	}
+	tp.Path = filepath.Join(t.TempDir(), "after.parquet")
+	after := profileFile(t, profileOf(t, tp.Timeline(), Options{Type: "launches"}))
+	analyzetest.Golden(t, "pprof.launches.diff.txt", pprof(t, "-top", "-diff_base="+launches, after))
+}
+
+// Perfetto imports every type of profile, with all its frames.
+func TestPerfettoReadsProfilesOfCalls(t *testing.T) {
+	tl := analyzetest.Workload(t).Timeline()
+	for _, name := range []string{"launches", "copies"} {
+		p := profileOf(t, tl, Options{Type: name, RootBy: "device"})
+		results := analyzetest.InPerfetto(t, profileFile(t, p), analyzetest.StatsQuery, `select sample_type_type kind from __intrinsic_aggregate_profile order by id`,
+			`select distinct name from stack_profile_frame order by 1`,
+			`select cast(sum(s.value) as int) n from __intrinsic_aggregate_sample s join __intrinsic_aggregate_profile p on p.id = s.aggregate_profile_id
+				where p.sample_type_type = '`+name+`'`)
+		if len(results[0]) != 0 || len(results[1]) != len(p.SampleType) {
+			t.Errorf("%s: %v", name, results[:2])
+		}
+		frames := analyzetest.JsonText(t, results[2])
+		for _, want := range []string{"GPU 0 NVIDIA H200", "train; step (train.py)", "at::add(at::Tensor const\\u0026)", "[gpu] "} {
+			if !strings.Contains(frames, want) {
+				t.Errorf("%s: no frame %s in %s", name, want, frames)
+			}
+		}
+		if got, want := analyzetest.JsonText(t, results[3]), `[{"n":`+analyzetest.JsonText(t, sums(p)[0])+`}]`; got != want {
+			t.Errorf("%s: %s samples, want %s", name, got, want)
+		}
+	}
+}

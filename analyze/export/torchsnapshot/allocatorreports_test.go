@@ -1,0 +1,62 @@
+package torchsnapshot
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
+)
+
+// What reports do not tell is absent, and where that is all that a report is about, it says so.
+func TestReportsSayWhatTheyLack(t *testing.T) {
+	tp, w := analyzetest.ReportsTraining(t, analyzetest.TorchConf{}, 3_000_000)
+	tl := tp.Timeline()
+	r, err := allocator.Run(tl, allocator.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := w.Totals()
+	for key, want := range map[string]any{
+		"allocated_bytes": sum.Allocated, "reserved_bytes": sum.Reserved, "cached_bytes": sum.Reserved - sum.Allocated, "allocations": sum.Allocations, "from_start": true,
+		"requested_bytes": nil, "active_bytes": nil, "inactive_split_bytes": nil, "segments": nil, "disagreed_events": int64(0), "lost_frees": int64(0),
+	} {
+		if got := analyzetest.Cell(t, r, 0, key); got != want {
+			t.Errorf("%s is %v, want %v", key, got, want)
+		}
+	}
+	frag, pictures, err := fragpkg.Run(tl, fragpkg.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") || !strings.Contains(lacks, "--allocator=auto") || len(pictures) != 0 || len(frag.Tables[0].Rows) != 0 {
+		t.Errorf("frag: %+v, %d maps, rows %v", frag.Facts, len(pictures), frag.Tables[0].Rows)
+	}
+	s, data := takeSnapshot(t, tl, Options{At: query.AtTime, AtNs: analyzetest.Epoch + w.Now})
+	if text := strings.Join(s.Missing, "\n"); !strings.Contains(text, "put together from blocks that were reported") || !strings.Contains(text, "bytes asked for") {
+		t.Errorf("snapshot: %q", s.Missing)
+	}
+	var got torchPickle
+	unpickle(t, data, &got)
+	blocks := w.Blocks()
+	n, actions := 0, make(map[string]int64)
+	for _, g := range got.Segments {
+		for _, b := range g.Blocks {
+			if b.State == "inactive" {
+				continue
+			}
+			n++
+			if want := blocks[b.Address]; b.Size != want.Bytes || b.State != "active_allocated" {
+				t.Errorf("block %+v, want %+v", b, want)
+			}
+		}
+	}
+	for _, e := range got.Device_traces[0] {
+		actions[e.Action]++
+	}
+	if n != len(blocks) || len(actions) != 2 || actions["alloc"]-actions["free_completed"] != sum.Allocations {
+		t.Errorf("%d of %d blocks, trace %v", n, len(blocks), actions)
+	}
+}

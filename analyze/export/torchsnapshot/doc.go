@@ -1,0 +1,2 @@
+// Package torchsnapshot writes PyTorch's memory as a snapshot for pytorch.org/memory_viz.
+package torchsnapshot

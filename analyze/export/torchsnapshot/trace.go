@@ -1,0 +1,166 @@
+package torchsnapshot
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+// traceEvent is an event of an allocator as a snapshot's trace has it.
+type traceEvent struct {
+	atNs, ptr, bytes, stream int64
+	free                     int64 // of an out-of-memory: what the device had free, bytes
+	stack                    int32
+	what                     caching.Op
+}
+
+// torchColumns are the columns of one row group that decide whether an event is in the
+// trace.
+type torchColumns struct {
+	start, bytes []int64
+	pid, device  []int32
+	name         format.Strings
+	whats        []caching.Op
+	known        []bool
+}
+
+func (c *torchColumns) read(g *format.Group) {
+	c.start, c.bytes = g.Int64("start_ns", c.start), g.Int64("bytes", c.bytes)
+	c.pid, c.device = g.Int32("pid", c.pid), g.Int32("device", c.device)
+	c.name = g.StringsInto("name", c.name)
+	c.whats, c.known = c.whats[:0], c.known[:0]
+	for _, name := range c.name.Dict {
+		what, ok := caching.OpsByName[name]
+		c.whats, c.known = append(c.whats, what), append(c.known, ok)
+	}
+}
+
+// has reports whether event i is in the trace of its device.
+func (s *Snapshot) has(c *torchColumns, i int) bool {
+	n := c.name.Index[i]
+	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!c.whats[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
+}
+
+// tracePart is what one row group has of the traces.
+type tracePart struct {
+	timeline.Span
+	lastNs int64
+	events []int64 // by device
+}
+
+// countTrace counts the events of each device's trace.
+func (s *Snapshot) countTrace() error {
+	var c torchColumns
+	for _, span := range s.t.Allocations {
+		c.read(span.Group)
+		if err := span.Group.Err(); err != nil {
+			return s.t.Wrap(err)
+		}
+		part := tracePart{Span: span, lastNs: span.FirstNs, events: make([]int64, len(s.devices))}
+		for i, device := range c.device {
+			if s.has(&c, i) && device >= 0 && int(device) < len(s.devices) && s.devices[device] != nil {
+				part.events[device]++
+				part.lastNs = max(part.lastNs, c.start[i])
+			}
+		}
+		for device, n := range part.events {
+			if n > 0 {
+				s.devices[device].events += n
+			}
+		}
+		s.parts = append(s.parts, part)
+	}
+	slices.SortStableFunc(s.parts, func(a, b tracePart) int { return cmp.Compare(a.FirstNs, b.FirstNs) })
+	return nil
+}
+
+// newest returns the row groups with a device's trace without those at the beginning of
+// which nothing is to be written, and how many events of the others are not.
+func (s *Snapshot) newest(device int32) (spans []timeline.Span, skip int64) {
+	parts := s.parts
+	skip = s.devices[device].leftOut
+	for len(parts) > 1 && parts[0].events[device] <= skip && parts[0].lastNs < parts[1].FirstNs {
+		skip -= parts[0].events[device]
+		parts = parts[1:]
+	}
+	for _, p := range parts {
+		spans = append(spans, p.Span)
+	}
+	return spans, skip
+}
+
+// trace writes the trace of a device: its newest events, as many as are wanted.
+func (w *snapshotWriter) trace(device int32) (err error) {
+	w.list(func(item func()) {
+		if w.s.devices[device] == nil {
+			return
+		}
+		spans, skip := w.s.newest(device)
+		err = w.s.t.Wrap(timeline.InOrder(spans, w.s.stream(device), func(e *traceEvent) error {
+			if skip > 0 {
+				skip--
+				return nil
+			}
+			item()
+			w.entry(e)
+			return nil
+		}))
+	})
+	return err
+}
+
+func (w *snapshotWriter) entry(e *traceEvent) {
+	w.dict(func() {
+		w.strItem("action", caching.ActionsByOp[e.what])
+		if e.what == caching.OutOfMemory {
+			w.intItem("device_free", e.free)
+		} else {
+			w.intItem("addr", e.ptr)
+		}
+		w.intItem("size", e.bytes)
+		w.intItem("stream", e.stream)
+		w.intItem("time_us", e.atNs/1000)
+		w.strItem("compile_context", "N/A") // PyTorch's word for none
+		w.strItem("user_metadata", "")
+		if e.stack != 0 {
+			w.str("frames")
+			w.stack(e.stack)
+		}
+	})
+}
+
+// stream says how timeline.InOrder reads the trace of a device.
+func (s *Snapshot) stream(device int32) timeline.Stream[traceEvent] {
+	var c torchColumns
+	var ptr, streams []int64
+	var stack []int32
+	var value []float64
+	return timeline.Stream[traceEvent]{
+		Load: func(span timeline.Span) ([]traceEvent, error) {
+			g := span.Group
+			c.read(g)
+			ptr, streams, stack, value = g.Int64("ptr", ptr), g.Int64("stream", streams), g.Int32("stack_id", stack), g.Float64("value", value)
+			if err := g.Err(); err != nil {
+				return nil, err
+			}
+			var rows []traceEvent
+			for i, start := range c.start {
+				if c.device[i] != device || !s.has(&c, i) {
+					continue
+				}
+				e := traceEvent{atNs: start, ptr: ptr[i], bytes: c.bytes[i], stream: streams[i], stack: stack[i], what: c.whats[c.name.Index[i]]}
+				if e.what == caching.OutOfMemory {
+					e.free = int64(value[i])
+				}
+				rows = append(rows, e)
+			}
+			timeline.SortNearly(rows, func(a, b *traceEvent) bool { return a.atNs < b.atNs })
+			return rows, nil
+		},
+		At:   func(e *traceEvent) int64 { return e.atNs },
+		Less: func(a, b *traceEvent) bool { return a.atNs < b.atNs },
+	}
+}

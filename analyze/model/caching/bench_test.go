@@ -1,0 +1,103 @@
+package caching_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/format"
+)
+
+// allocatorRecording writes n events of a training loop: activations that come and go,
+// some 2,000 blocks live, at 200 places.
+func allocatorRecording(t testing.TB, n int) *format.Recording {
+	path := filepath.Join(t.TempDir(), "torch.parquet")
+	w, err := format.Create(path, format.Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := analyzetest.NewTape(t)
+	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
+	world.Capacity = 1 << 40
+	for written := 0; written < n; {
+		b := world.Alloc(512<<world.R.IntN(14), analyzetest.TorchSegment{})
+		place := world.R.Int32N(200)
+		analyzetest.At(b.Row, place+1, fmt.Sprintf("forward (model.py:%d)", place))
+		if len(world.Held) > 2000 {
+			world.Free(world.Held[world.R.IntN(len(world.Held))])
+		}
+		if len(tp.Rows) > 4000 {
+			var rows []format.Row
+			for _, r := range tp.Rows {
+				rows = append(rows, *r)
+			}
+			if err := w.Write(format.ClassAllocator, rows); err != nil {
+				t.Fatal(err)
+			}
+			written += len(rows)
+			tp.Rows = nil
+		}
+	}
+	if err := w.Finish(format.Meta{StartNs: analyzetest.Epoch, EndNs: analyzetest.Epoch + world.Now}); err != nil {
+		t.Fatal(err)
+	}
+	return analyzetest.OpenRecording(t, path)
+}
+
+func benchAllocators(b *testing.B, run func(*timeline.Timeline) error) {
+	const n = 200_000
+	rec := allocatorRecording(b, n)
+	for b.Loop() {
+		tl, err := timeline.Open(rec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := run(tl); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
+}
+
+func BenchmarkAllocators(b *testing.B) {
+	benchAllocators(b, func(tl *timeline.Timeline) error { _, err := state.ReadAllocators(tl, 0); return err })
+}
+
+func BenchmarkLeaksOfTensors(b *testing.B) {
+	benchAllocators(b, func(tl *timeline.Timeline) error { _, err := leaks.Run(tl, query.Options{Top: 20}); return err })
+}
+
+// TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of
+// row groups, but nothing for each.
+func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
+	var perEvent [2]float64
+	for i, n := range []int{20_000, 60_000} {
+		tl, err := timeline.Open(allocatorRecording(t, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, s, err := tl.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(*caching.Allocator, *caching.Change) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		perEvent[i] = float64(after.Mallocs-before.Mallocs) / float64(n)
+		if pieces := len(s.List[0].Pieces); pieces > 20_000 {
+			t.Errorf("%d pieces for some 2,000 blocks", pieces)
+		}
+	}
+	if perEvent[1] > 0.05 || perEvent[1] > perEvent[0] {
+		t.Errorf("%.3f allocations per event, %.3f in a shorter recording", perEvent[1], perEvent[0])
+	}
+}

@@ -1,0 +1,223 @@
+package caching_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestAllocatorModelIsExact(t *testing.T) {
+	for seed := range uint64(16) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			told := seed%4 != 3 // else the configuration must be learnt
+			same := analyzetest.TorchConf{Expandable: seed%2 == 0, Divisions: int64(seed % 3 * 4)}
+			tp, worlds := analyzetest.TorchTape(t, seed, 500, func(w *analyzetest.TorchWorld) {
+				if w.Pid == 42 {
+					w.Conf = same // it is the process's
+				}
+				w.Silent = seed%8 == 6
+				w.Patient = !told || seed%4 == 1
+			})
+			if told {
+				for _, w := range []*analyzetest.TorchWorld{worlds[0], worlds[2]} {
+					tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: w.Pid, Message: fmt.Sprintf(`{"conf":%q}`, w.Conf)})
+				}
+			}
+			tl := tp.Timeline()
+			for _, w := range worlds {
+				compareTotals(t, tl, w)
+				for i := range w.Samples {
+					if s := &w.Samples[i]; s.Blocks != nil {
+						compareBlocks(t, tl, w, s)
+					}
+				}
+			}
+		})
+	}
+}
+
+func compareTotals(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorld) {
+	t.Helper()
+	var times []int64
+	for _, s := range w.Samples {
+		times = append(times, analyzetest.Epoch+s.AtNs)
+	}
+	moments, err := state.AllocatorsAt(tl, times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range w.Samples {
+		s := &w.Samples[i]
+		if got := analyzetest.StateOf(moments[i], w); got.Totals != s.Totals {
+			t.Fatalf("pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v", w.Pid, w.Device, w.Conf, i, s.After, got.Totals, s.Totals)
+		}
+	}
+	end := analyzetest.StateOf(moments[len(moments)-1], w)
+	if end.Disagreed != 0 || end.UnmatchedFrees != 0 || end.LostFrees != 0 || end.FromStart == w.Silent || w.Silent != (end.Compared == 0) {
+		t.Errorf("pid %d device %d: %+v", w.Pid, w.Device, end)
+	}
+}
+
+func compareBlocks(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorld, s *analyzetest.TorchSample) {
+	t.Helper()
+	list, err := state.ReadAllocators(tl, analyzetest.Epoch+s.AtNs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := analyzetest.StateOf(list, w)
+	blocks := make(map[int64]state.Block)
+	for _, b := range got.Blocks {
+		blocks[b.Ptr] = b
+	}
+	if !reflect.DeepEqual(blocks, s.Blocks) {
+		for _, ptr := range slices.Sorted(maps.Keys(s.Blocks)) {
+			if blocks[ptr] != s.Blocks[ptr] {
+				t.Errorf("%x: got %+v, want %+v", ptr, blocks[ptr], s.Blocks[ptr])
+			}
+		}
+		t.Fatalf("%d blocks, want %d", len(blocks), len(s.Blocks))
+	}
+	var reserved, segments int64
+	last := int64(0)
+	for _, r := range got.Ranges {
+		reserved += r.Bytes
+		if !r.Expandable {
+			segments++
+		}
+		if r.Ptr < last {
+			t.Fatal("ranges overlap")
+		}
+		last = r.Ptr + r.Bytes
+	}
+	if reserved != s.Totals.Reserved || segments != s.Totals.Segments {
+		t.Fatalf("ranges of %d bytes, %d segments; want %+v", reserved, segments, s.Totals)
+	}
+}
+
+// TestAllocatorModelOfARunningProgram cuts the beginning off: what the allocator counts
+// itself is exact at once, differences of the rest are.
+func TestAllocatorModelOfARunningProgram(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			tp, worlds := analyzetest.TorchTape(t, 100+seed, 600, func(w *analyzetest.TorchWorld) {
+				w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0}
+				w.Patient = true
+			})
+			for _, w := range worlds[:2] {
+				tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: w.Pid, Message: fmt.Sprintf(`{"conf":%q}`, w.Conf)})
+			}
+			cut := analyzetest.Epoch + worlds[0].Samples[150].AtNs
+			tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut })
+			tl := tp.Timeline()
+			for _, w := range worlds {
+				w.Samples = slices.DeleteFunc(w.Samples, func(s analyzetest.TorchSample) bool { return analyzetest.Epoch+s.AtNs <= cut })
+				compareDifferences(t, tl, w)
+			}
+		})
+	}
+}
+
+func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorld) {
+	t.Helper()
+	var times []int64
+	for _, s := range w.Samples {
+		times = append(times, analyzetest.Epoch+s.AtNs)
+	}
+	moments, err := state.AllocatorsAt(tl, times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of blocks that were awaiting at the cut only the requested size is known, and which
+	// gaps there were then nobody tells.
+	since := func(now, then caching.Totals) caching.Totals {
+		return caching.Totals{Allocated: now.Allocated, Requested: now.Requested - then.Requested, Reserved: now.Reserved, Active: 0, InactiveSplit: 0, Segments: now.Segments - then.Segments, Allocations: now.Allocations - then.Allocations}
+	}
+	first := analyzetest.StateOf(moments[5], w).Totals
+	unsure := 0
+	for i, s := range w.Samples[5:] {
+		got := analyzetest.StateOf(moments[i+5], w)
+		if since(got.Totals, first) != since(s.Totals, w.Samples[5].Totals) {
+			// A block comes and next one of unknown size goes: of their sizes only the
+			// difference is known, and the moment between them is a guess.
+			if unsure++; s.After != format.AllocatorAlloc || unsure > len(w.Samples)/50 {
+				t.Fatalf("pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v", w.Pid, w.Device, w.Conf, i+5, s.After,
+					since(got.Totals, first), since(s.Totals, w.Samples[5].Totals))
+			}
+		}
+		if n := got.Totals; min(n.Allocated, n.Requested, n.Reserved, n.Active, n.InactiveSplit, n.Segments, n.Allocations) < 0 {
+			t.Fatalf("negative: %+v", n)
+		}
+	}
+	end := analyzetest.StateOf(moments[len(moments)-1], w)
+	if end.Disagreed != 0 || end.LostFrees != 0 || end.FromStart {
+		t.Errorf("pid %d device %d: %+v", w.Pid, w.Device, end)
+	}
+}
+
+// TestAllocatorModelTakesAnything feeds it events that no allocator sends: it does not
+// panic, does not run for ever and forgets what has ended.
+func TestAllocatorModelTakesAnything(t *testing.T) {
+	names := slices.Sorted(maps.Keys(caching.OpsByName))
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		tp := analyzetest.NewTape(t)
+		unit := []int64{512, analyzetest.Mib, 2 * analyzetest.Mib}[r.IntN(3)]
+		for i := range int64(3000) {
+			row := tp.Add(format.Row{Kind: format.KindAllocator, Name: names[r.IntN(len(names))], StartNs: analyzetest.Epoch + i, Pid: 42, Device: r.Int32N(2),
+				Ptr: r.Int64N(40) * unit, Bytes: r.Int64N(6) * unit, Stream: r.Int64N(2), SrcPtr: r.Int64N(2), AllocatedBytes: -1, ReservedBytes: -1})
+			if r.IntN(2) == 0 {
+				row.AllocatedBytes, row.ReservedBytes = r.Int64N(40)*unit, r.Int64N(40)*unit
+			}
+		}
+		tl := tp.Timeline()
+		list, err := state.ReadAllocators(tl, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if len(s.Blocks) > 40 || len(s.Ranges) > 80 {
+				t.Errorf("seed %d: %d blocks and %d ranges at 40 addresses", seed, len(s.Blocks), len(s.Ranges))
+			}
+		}
+		if _, err := leaks.Run(tl, query.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAllocatorRules(t *testing.T) {
+	list := caching.ParseRules("garbage_collection_threshold:0.8, roundup_power2_divisions:[256:1,512:2,1024:4,>:8],max_split_size_mb:128")
+	four := caching.ParseRules("roundup_power2_divisions:4")
+	for _, c := range []struct {
+		rules       caching.Rules
+		bytes, want int64
+	}{
+		{caching.Rules{}, 1, 512}, {caching.Rules{}, 513, 1024}, {caching.Rules{}, analyzetest.Mib + 1, analyzetest.Mib + 512},
+		{four, 1200, 1536}, {four, 4 * 512, 4 * 512}, {four, 2049, 2560}, {four, 5 * analyzetest.Mib, 5 * analyzetest.Mib}, {four, 5*analyzetest.Mib + 1, 6 * analyzetest.Mib},
+		{list, 255*analyzetest.Mib + 1, 255*analyzetest.Mib + 512}, {list, 513 * analyzetest.Mib, 768 * analyzetest.Mib}, {list, 1025 * analyzetest.Mib, 1280 * analyzetest.Mib}, {list, 4097 * analyzetest.Mib, 4608 * analyzetest.Mib},
+	} {
+		if got := c.rules.Round(c.bytes); got != c.want {
+			t.Errorf("%d bytes: %d, want %d (%+v)", c.bytes, got, c.want, c.rules)
+		}
+	}
+	if list.MaxSplit != 128*analyzetest.Mib || list.Expandable || !caching.ParseRules("expandable_segments:True").Expandable {
+		t.Errorf("%+v", list)
+	}
+	for _, odd := range []string{"", ":", "a", "a:", ":b", "roundup_power2_divisions:[", "roundup_power2_divisions:[:,>:,>:x,0:2,99999999999:2", ",,,", "max_split_size_mb:-1"} {
+		rules := caching.ParseRules(odd)
+		if rules.Round(5000) < 5000 {
+			t.Errorf("%q: %+v", odd, rules)
+		}
+	}
+}

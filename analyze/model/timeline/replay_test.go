@@ -1,0 +1,272 @@
+package timeline_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestReplay(t *testing.T) {
+	const p, q = 0x7f0000000000, 0x7f0000100000
+	for name, c := range map[string]struct {
+		tape func(*analyzetest.Tape)
+		want analyzetest.Outcome
+	}{
+		"alloc and free": {
+			func(tp *analyzetest.Tape) { tp.Alloc(1, 10, p, 100); tp.Free(20, 5, p) },
+			analyzetest.Outcome{Peak: 100, Allocs: 1, Frees: 1},
+		},
+		"another thread gets the pointer while the free is still returning": {
+			func(tp *analyzetest.Tape) {
+				tp.Alloc(1, 10, p, 100)
+				tp.Alloc(25, 10, p, 300).Tid = 43 // ends at 35
+				tp.Free(20, 50, p)                // 20 to 70
+			},
+			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
+		},
+		"a free of the same moment comes before the alloc": {
+			func(tp *analyzetest.Tape) {
+				tp.Alloc(1, 1, p, 100)
+				tp.Alloc(10, 10, p, 300).Tid = 43
+				tp.Free(20, 5, p)
+			},
+			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
+		},
+		"failed, open and abandoned calls change nothing": {
+			func(tp *analyzetest.Tape) {
+				tp.Alloc(1, 1, p, 100).Result = 2
+				tp.Alloc(2, 1, p, 100).Flags = format.FlagOpen
+				tp.Alloc(3, 1, p, 100).Flags = format.FlagAbandoned
+				tp.Alloc(4, 1, p, 100)
+				tp.Free(6, 1, p).Result = 1
+				tp.Free(7, 1, p).Flags = format.FlagOpen
+			},
+			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 100}, Peak: 100, Failed: 1, Unknown: 2, Allocs: 1},
+		},
+		"null pointers": {
+			func(tp *analyzetest.Tape) {
+				tp.Alloc(1, 1, 0, 0)
+				tp.Free(3, 1, 0)
+				tp.Alloc(5, 1, 0, 64).Flags = format.FlagUnreadable
+			},
+			analyzetest.Outcome{Unknown: 1},
+		},
+		"a free of an unknown pointer is memory from before": {
+			func(tp *analyzetest.Tape) { tp.Free(1, 1, p); tp.Alloc(5, 1, p, 100) },
+			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 100}, Peak: 100, Unmatched: 1, Allocs: 1},
+		},
+		"an alloc of a live pointer proves a lost free": {
+			func(tp *analyzetest.Tape) { tp.Alloc(1, 1, p, 100); tp.Alloc(50, 1, p, 60) },
+			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 60}, Peak: 100, LostFrees: 1, Allocs: 2},
+		},
+		"processes do not share pointers": {
+			func(tp *analyzetest.Tape) { tp.Alloc(1, 1, p, 100); tp.Alloc(5, 1, p, 60).Pid = 77; tp.Free(9, 1, p) },
+			analyzetest.Outcome{Live: map[string]int64{"77 device 7f0000000000": 60}, Peak: 160, Allocs: 2, Frees: 1},
+		},
+		"the end of a process frees what it holds": {
+			func(tp *analyzetest.Tape) {
+				tp.Alloc(1, 1, p, 100)
+				tp.Alloc(5, 1, p, 60).Pid = 77
+				tp.Exit(42, 50)
+				tp.Alloc(60, 1, q, 10) // the number is used again
+			},
+			analyzetest.Outcome{Live: map[string]int64{"77 device 7f0000000000": 60, "42 device 7f0000100000": 10}, Left: 1, Peak: 160, Allocs: 3},
+		},
+		"nested calls are the same memory": {
+			func(tp *analyzetest.Tape) {
+				tp.Alloc(2, 6, p, 100).ParentStartNs = analyzetest.Epoch + 1
+				tp.Alloc(1, 10, p, 100).Name = "cudaMalloc"
+				tp.Free(20, 10, p).Name = "cudaFree"
+				tp.Free(22, 5, p).ParentStartNs = analyzetest.Epoch + 20
+			},
+			analyzetest.Outcome{Peak: 100, Allocs: 1, Frees: 1, Nested: 2},
+		},
+		"a nested free does not end what another thread got meanwhile": {
+			func(tp *analyzetest.Tape) {
+				tp.Alloc(1, 1, p, 100)
+				tp.Free(20, 20, p)
+				tp.Free(22, 15, p).ParentStartNs = analyzetest.Epoch + 20
+				tp.Alloc(24, 4, p, 30).Tid = 43
+			},
+			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 30}, Peak: 100, Allocs: 2, Frees: 1, Nested: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tp := analyzetest.NewTape(t)
+			c.tape(tp)
+			if c.want.Live == nil {
+				c.want.Live = map[string]int64{}
+			}
+			if got := analyzetest.Replayed(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
+	for seed := range uint64(64) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		tp := analyzetest.NewTape(t)
+		w := newWorld(tp, r, 1+int(seed%3), 1+int(seed/3%4))
+		for range 600 {
+			w.step()
+		}
+		for i := range seed % 3 {
+			tp.Add(format.Row{Kind: format.KindDevice, Device: int32(i)})
+		}
+		// What a driver does has one right answer; what is recorded of it has the
+		// oracle's.
+		whole := oracleOutcome(tp.Rows)
+		if truth := w.live(); fmt.Sprint(whole.Live) != fmt.Sprint(truth) || whole.LostFrees != 0 {
+			t.Fatalf("seed %d: the oracle is wrong: %d lost frees, live\n%v\nin truth\n%v", seed, whole.LostFrees, whole.Live, truth)
+		}
+		if seed%4 == 1 { // and with calls lost
+			tp.Rows = slices.DeleteFunc(tp.Rows, func(*format.Row) bool { return r.IntN(10) == 0 })
+		}
+		if seed%4 == 3 { // and with the recorder started late, or at times deaf for references
+			from := analyzetest.Epoch + r.Int64N(30000)
+			tp.Rows = slices.DeleteFunc(tp.Rows, func(row *format.Row) bool {
+				return row.StartNs < from && row.Kind != format.KindProcess || row.Name == "cuDevicePrimaryCtxRetain" && seed%8 == 3
+			})
+		}
+		if seed%4 >= 2 { // and with contexts that are not known
+			for _, row := range tp.Rows {
+				if row.Kind != format.KindAPI && row.Kind != format.KindDevice && r.IntN(2) == 0 {
+					row.Device = -1
+					if r.IntN(2) == 0 {
+						row.Context = 0
+					}
+				}
+			}
+		}
+		shuffle(tp, r)
+		want := oracleOutcome(tp.Rows)
+		tl := tp.Timeline()
+		got := analyzetest.Replayed(t, tl)
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("seed %d:\ngot  %+v\nwant %+v", seed, got, want)
+		}
+		checkMemoryState(t, tl, tp.Rows, &want)
+	}
+}
+
+// shuffle puts rows in the order in which calls return, roughly, as they are written.
+func shuffle(tp *analyzetest.Tape, r *rand.Rand) {
+	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int {
+		return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs)
+	})
+	for range min(50, len(tp.Rows)-1) {
+		i := r.IntN(len(tp.Rows) - 1)
+		tp.Rows[i], tp.Rows[i+1] = tp.Rows[i+1], tp.Rows[i]
+	}
+}
+
+// checkMemoryState compares the exported state with the oracle, at the end and on the
+// way there.
+func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, want *analyzetest.Outcome) {
+	t.Helper()
+	for _, until := range []int64{0, analyzetest.Epoch + 5000, analyzetest.Epoch + 20000} {
+		s, err := state.ReadMemory(tl, until)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := make(map[string]int64)
+		sums := make(map[state.TotalKey]state.MemoryTotal)
+		for _, a := range s.Live {
+			live[analyzetest.LiveKey(a.Pid, a.Kind, a.Ptr)] = a.Bytes
+			for _, key := range []state.TotalKey{{Pid: a.Pid, Kind: a.Kind}, {Pid: 0, Kind: a.Kind}} {
+				sum := sums[key]
+				sum.LiveBytes += a.Bytes
+				sum.LiveBlocks++
+				sums[key] = sum
+			}
+		}
+		if until == 0 && (fmt.Sprint(live) != fmt.Sprint(want.Live) || int64(len(s.Left)) != want.Left || s.UnmatchedFrees != want.Unmatched || s.LostFrees != want.LostFrees ||
+			s.BorrowedOpened != want.Borrowed || s.BorrowedReturned != want.Returned) {
+			t.Errorf("got %+v\nwant %+v", s, want)
+		}
+		var device state.MemoryTotal
+		for _, total := range s.Totals {
+			if total.Kind == state.MemoryAll {
+				continue
+			}
+			sum := sums[state.TotalKey{Pid: total.Pid, Kind: total.Kind}]
+			if total.LiveBytes != sum.LiveBytes || total.LiveBlocks != sum.LiveBlocks || total.PeakBytes < total.LiveBytes ||
+				total.Allocs-total.Frees != total.LiveBlocks || total.AllocBytes-total.FreedBytes != total.LiveBytes {
+				t.Errorf("until %d: total %+v, the allocations sum up to %+v", until, total, sum)
+			}
+			if total.Pid == 0 && !ledger.IsHost(total.Kind) {
+				device.LiveBytes += total.LiveBytes
+				device.Allocs += total.Allocs
+			}
+		}
+		if all := s.Total(0, state.MemoryAll); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
+			t.Errorf("until %d: on devices %+v, the kinds sum up to %+v", until, all, device)
+		}
+	}
+}
+
+func TestInOrderIsASort(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	for round := range 50 {
+		var spans []timeline.Span
+		groups := make(map[int][]int64)
+		var want []int64
+		for g := range 1 + r.IntN(8) {
+			base := r.Int64N(1000)
+			s := timeline.Span{Index: g, FirstNs: base}
+			for range r.IntN(100) {
+				v := base + r.Int64N(int64(1+round*20))
+				groups[g] = append(groups[g], v)
+				want = append(want, v)
+			}
+			spans = append(spans, s)
+		}
+		less := func(a, b *int64) bool { return *a < *b }
+		var got []int64
+		released := 0
+		err := timeline.InOrder(spans, timeline.Stream[int64]{
+			Load: func(s timeline.Span) ([]int64, error) {
+				rows := slices.Clone(groups[s.Index])
+				timeline.SortNearly(rows, less)
+				return rows, nil
+			},
+			Release: func(timeline.Span, []int64) { released++ },
+			At:      func(v *int64) int64 { return *v },
+			Less:    less,
+		}, func(v *int64) error { got = append(got, *v); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Fatalf("round %d: not in order: %d rows, want %d", round, len(got), len(want))
+		}
+		if released != len(groups) {
+			t.Errorf("round %d: %d of %d groups released", round, released, len(groups))
+		}
+	}
+}
+
+func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
+	for devices, want := range map[int]int32{0: -1, 1: 3, 2: -1} {
+		tp := analyzetest.NewTape(t)
+		for i := range devices {
+			tp.Add(format.Row{Kind: format.KindDevice, Device: int32(3 + i)})
+		}
+		tp.Alloc(1, 1, 0x1000, 64).Device = -1
+		tl := tp.Timeline()
+		analyzetest.Replayed(t, tl)
+		if got := tl.Origins.List[0].Device; got != want {
+			t.Errorf("of %d devices: %d, want %d", devices, got, want)
+		}
+	}
+}

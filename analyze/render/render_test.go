@@ -1,0 +1,214 @@
+package render_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	rulespkg "github.com/gpurec/gpurec/analyze/report/rules"
+	stackspkg "github.com/gpurec/gpurec/analyze/report/stacks"
+	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
+	tl := analyzetest.HostileTape(t).Timeline()
+	for _, by := range group.Names() {
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		summary, err := summarypkg.Run(tl, query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stacks, err := stackspkg.Run(tl, query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, err := rulespkg.Run(tl, rulespkg.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []*report.Report{leaks, summary, stacks, rules} {
+			for _, f := range []string{"table", "md"} {
+				for _, width := range []int{0, 40, 80} {
+					for _, c := range string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width})) {
+						if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
+							t.Fatalf("%s by %s as %s: %q", r.Command, by, f, c)
+						}
+					}
+				}
+			}
+			if md := string(analyzetest.Rendered(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
+				t.Error("HTML reaches the Markdown")
+			}
+			if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
+				t.Error("not JSON")
+			}
+			if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestTablesFitTheWidth(t *testing.T) {
+	tp := analyzetest.Training(t)
+	tp.Stack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
+	analyzetest.At(tp.Alloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib), 9, strings.Repeat("long ", 60))
+	tl := tp.Timeline()
+	for _, width := range []int{80, 100, 132} {
+		rules := func(o query.Options) (*report.Report, error) { return rulespkg.Run(tl, rulespkg.Options{Options: o}) }
+		for _, make := range []func(query.Options) (*report.Report, error){func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return stackspkg.Run(tl, p0) }, rules} {
+			r, err := make(query.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Width: width}))) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+					t.Errorf("%s at %d: a line of %d: %s", r.Command, width, n, line)
+				}
+			}
+		}
+	}
+}
+
+func TestNoHeader(t *testing.T) {
+	r, err := leakspkg.Run(analyzetest.Training(t).Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"table", "csv"} {
+		text := string(analyzetest.Rendered(t, r, render.Options{Format: f, NoHeader: true}))
+		if !strings.HasPrefix(text, "growing") {
+			t.Errorf("%s begins with %q", f, text[:20])
+		}
+	}
+}
+
+func TestUnknownFormat(t *testing.T) {
+	var unknown *render.FormatError
+	if err := render.Write(&bytes.Buffer{}, &report.Report{}, render.Options{Format: "html"}); !errors.As(err, &unknown) {
+		t.Error(err)
+	}
+}
+
+func TestPlurals(t *testing.T) {
+	for singular, plural := range map[string]string{
+		"call": "calls", "process": "processes", "batch": "batches", "flush": "flushes", "box": "boxes", "memory": "memories", "query": "queries", "key": "keys",
+		"kind": "kinds", "more row": "more rows", "lost call": "lost calls", "Xid": "Xids", "site": "sites", "cache": "caches", "size": "sizes", "use": "uses", "allocation": "allocations",
+		"pass": "passes", "copy": "copies", "device": "devices",
+	} {
+		if got := units.PluralOf(singular); got != plural {
+			t.Errorf("plural of %s: %s, want %s", singular, got, plural)
+		}
+		if got := units.SingularOf(plural); got != singular {
+			t.Errorf("singular of %s: %s, want %s", plural, got, singular)
+		}
+	}
+	for n, want := range map[int64]string{0: "0 processes", 1: "1 process", 2: "2 processes", 1234: "1,234 processes"} {
+		if got := units.Plural(n, "process"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 B": units.Bytes(0), "1023 B": units.Bytes(1023), "1.0 KiB": units.Bytes(1024), "1.0 MiB": units.Bytes(1<<20 - 1), "-1.5 GiB": units.Bytes(-3 << 29),
+		"8388608.0 TiB": units.Bytes(1<<63 - 1),
+		"999ns":         units.Duration(999), "1.5us": units.Duration(1500), "-2.0ms": units.Duration(-2e6), "59.99s": units.Duration(59_990_000_000), "2m5s": units.Duration(125 * analyzetest.Second), "3h10m": units.Duration(11400 * analyzetest.Second),
+		"0": units.Count(0), "999": units.Count(999), "-1,000": units.Count(-1000), "1,234,567": units.Count(1234567), "-123": units.Count(-123),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestExplainNamesEveryColumn(t *testing.T) {
+	tl := analyzetest.Training(t).Timeline()
+	leaks, err := leakspkg.Run(tl, query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary, err := summarypkg.Run(tl, query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stacks, err := stackspkg.Run(tl, query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := rulespkg.Run(tl, rulespkg.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*report.Report{leaks, summary, stacks, rules, {Command: "pprof"}, {Command: "perfetto"}} {
+		var b bytes.Buffer
+		if ok, err := analyze.Explain(&b, r.Command); !ok || err != nil {
+			t.Fatalf("%s: %v %v", r.Command, ok, err)
+		}
+		columns := make([]report.Column, 0, 64)
+		for _, table := range r.Tables {
+			columns = append(columns, table.Columns...)
+		}
+		for _, f := range append(append(r.Facts, r.Totals...), r.Quality.Facts()...) {
+			columns = append(columns, f.Column)
+		}
+		for _, c := range columns {
+			if c.About == "" {
+				t.Errorf("%s: %s is not explained", r.Command, c.Key)
+			}
+			if !strings.Contains(b.String(), "  "+c.Key) && c.Key != "site" && c.Key != "finding" && c.Key != "next" {
+				t.Errorf("%s: %s is missing in --explain", r.Command, c.Key)
+			}
+		}
+	}
+	if ok, _ := analyze.Explain(&bytes.Buffer{}, "colours"); ok {
+		t.Error("explains a report that is not there")
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	w := query.Window{FromNs: analyzetest.Epoch, ToNs: analyzetest.Epoch + 60*analyzetest.Second}
+	for text, want := range map[string]int64{
+		"0s": analyzetest.Epoch, "12s": analyzetest.Epoch + 12*analyzetest.Second, "1m0.5s": analyzetest.Epoch + 60*analyzetest.Second + 500*analyzetest.Ms, "2026-09-21T14:13:21Z": analyzetest.Epoch + analyzetest.Second, "2026-09-21T16:13:20.5+02:00": analyzetest.Epoch + 500*analyzetest.Ms,
+	} {
+		if got, err := query.ParseTime(text, w); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+		if got, err := query.ParseTime(query.Offset(want, w), w); err != nil || got != want {
+			t.Errorf("%s does not survive Offset: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "12", "-3s", "yesterday", "2026-09-21"} {
+		if _, err := query.ParseTime(text, w); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+	for text, want := range map[string]int64{"0": 0, "7": 7, "0x55d0c0de1230": 0x55d0c0de1230, "0xffffffffffffffff": -1} {
+		if got, err := query.ParseStream(text); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+		if back := query.StreamName(want); back != text {
+			t.Errorf("stream %d is shown as %s", want, back)
+		}
+	}
+	if _, err := query.ParseStream("default"); err == nil {
+		t.Error("a stream named default is accepted")
+	}
+}

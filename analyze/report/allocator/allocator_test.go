@@ -1,0 +1,99 @@
+package allocator
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestAllocatorReport(t *testing.T) {
+	r, err := Run(analyzetest.Trainer(t).Timeline(), Options{Moments: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzetest.Goldens(t, r, "allocator", 120)
+}
+
+func TestAllocatorReportIsExact(t *testing.T) {
+	tp, worlds := analyzetest.TorchTape(t, 400, 400, func(w *analyzetest.TorchWorld) { w.Conf = analyzetest.TorchConf{Expandable: w.Pid == 77} })
+	tl := tp.Timeline()
+	for _, w := range worlds {
+		opt := Options{Options: query.Options{Filter: query.Filter{Pids: []int32{w.Pid}, Devices: []int32{w.Device}}}}
+		for _, s := range w.Samples {
+			opt.Times = append(opt.Times, analyzetest.Epoch+s.AtNs)
+		}
+		slices.Reverse(opt.Times) // their order does not count
+		r, err := Run(tl, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, allocated []string
+		var peak int64
+		for _, s := range w.Samples {
+			if text := fmt.Sprint(append([]any{analyzetest.Epoch + s.AtNs, s.AtNs, int64(w.Pid), int64(w.Device)}, cells(s.Totals, false)...)); len(want) == 0 || want[len(want)-1] != text {
+				want = append(want, text) // a step without an event has no moment of its own
+			}
+			peak = max(peak, s.Totals.Allocated)
+		}
+		var got []string
+		for _, row := range r.Tables[4].Rows {
+			got = append(got, fmt.Sprint(row.Cells))
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("pid %d device %d: %d moments, want %d", w.Pid, w.Device, len(got), len(want))
+		}
+		if allocated = analyzetest.Cells(t, r, "peaks", "allocated_bytes"); len(allocated) != 2 || allocated[0] < fmt.Sprint(peak) && len(allocated[0]) == len(fmt.Sprint(peak)) {
+			t.Errorf("peaks %v, a sample has %d", allocated, peak)
+		}
+		var events int64
+		for _, r := range tp.Rows {
+			if r.Name == format.AllocatorSnapshot && r.Pid == w.Pid && r.Device == w.Device {
+				events++ // changes nothing, and is not told
+			}
+		}
+		for _, n := range analyzetest.Cells(t, r, "events", "events") {
+			var v int64
+			_, _ = fmt.Sscan(n, &v)
+			events += v
+		}
+		if total := analyzetest.Cells(t, r, "allocators", "events"); len(total) != 1 || total[0] != fmt.Sprint(events) {
+			t.Errorf("%d events by action, %v in all", events, total)
+		}
+	}
+}
+
+func TestAllocatorReportOfAWindow(t *testing.T) {
+	tl := analyzetest.Trainer(t).Timeline()
+	r, err := Run(tl, Options{Options: query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + 25*analyzetest.Second, ToNs: analyzetest.Epoch + 30*analyzetest.Second}}, Moments: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(analyzetest.Cells(t, r, "moments", "allocated_bytes"), analyzetest.Cells(t, r, "peaks", "allocated_bytes"), analyzetest.Cells(t, r, "events", "action")); got != "[4194816] [4195840 4195840] [free_requested]" {
+		t.Error(got)
+	}
+	r, err = Run(tl, Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
+	if err != nil || r.NoMatch == nil || r.NoMatch.Filter != "pid" {
+		t.Errorf("%+v, %v", r.NoMatch, err)
+	}
+	r, err = Run(analyzetest.NewTape(t).Timeline(), Options{})
+	if err != nil || r.NoMatch != nil || len(r.Tables[0].Rows) != 0 {
+		t.Errorf("nothing recorded: %+v, %v", r, err)
+	}
+}
+
+// A process that ended has no moments afterwards; what it had then is its end.
+func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
+	tp := analyzetest.Trainer(t)
+	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: fmt.Sprintf(`{"exit_ns":%d}`, analyzetest.Epoch+40*analyzetest.Second)})
+	r, err := Run(tp.Timeline(), Options{Moments: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(analyzetest.Cells(t, r, "moments", "allocations"), analyzetest.Cells(t, r, "allocators", "allocated_bytes"), analyzetest.Cells(t, r, "allocators", "ended")); got != "[3 3 2] [4194304] [true]" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,172 @@
+package allocator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// AllocatorUse follows what caching allocators have, to its end and its peak in a
+// window.
+type AllocatorUse struct {
+	t      *timeline.Timeline
+	filter *query.Filter
+	window query.Window
+	levels map[*caching.Allocator]*allocatorLevel
+	// The allocator that was last at work: most events are of the same one as the event before.
+	last      *caching.Allocator
+	lastLevel *allocatorLevel
+}
+
+// allocatorLevel is what one allocator has; what was there before the recording is
+// not in totals yet, but in the peaks.
+type allocatorLevel struct {
+	totals                   caching.Totals
+	peakReserved, peakNs     int64 // of reserved bytes
+	peakAllocated            int64
+	allocs, frees, oom, last int64 // last is when the window's last event was
+	done                     bool
+}
+
+func NewAllocatorUse(t *timeline.Timeline, f *query.Filter, w query.Window) *AllocatorUse {
+	return &AllocatorUse{t: t, filter: f, window: w, levels: make(map[*caching.Allocator]*allocatorLevel)}
+}
+
+// wants reports whether the filter lets an allocator through. Its books know no
+// threads, streams and sizes.
+func (u *AllocatorUse) wants(a *caching.Allocator) bool {
+	f := u.filter
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
+}
+
+func (u *AllocatorUse) Watch(a *caching.Allocator, c *caching.Change) {
+	l := u.level(a)
+	if c.Op == caching.BlockResized || l.done {
+		return
+	}
+	u.see(l, a, c.AtNs)
+	ends := c.Op == caching.AllocatorEnd || c.Op == caching.BlockFreeRequested && u.t.TearsDown(a.Pid, c.AtNs)
+	if l.done = ends || c.AtNs > u.window.ToNs; l.done || c.AtNs < u.window.FromNs {
+		return
+	}
+	switch c.Op {
+	case caching.BlockAllocated:
+		l.allocs++
+	case caching.BlockFreeRequested, caching.BlockLost:
+		l.frees++
+	case caching.OutOfMemory:
+		l.oom++
+	}
+	l.last = c.AtNs
+}
+
+// level is what the allocator has.
+func (u *AllocatorUse) level(a *caching.Allocator) *allocatorLevel {
+	if u.last == a {
+		return u.lastLevel
+	}
+	l := u.levels[a]
+	if l == nil {
+		l = &allocatorLevel{peakReserved: -1}
+		u.levels[a] = l
+	}
+	u.last, u.lastLevel = a, l
+	return l
+}
+
+// see notes what an allocator had until now, since its last event.
+func (u *AllocatorUse) see(l *allocatorLevel, a *caching.Allocator, untilNs int64) {
+	l.totals = a.Seen
+	if untilNs < u.window.FromNs {
+		return
+	}
+	if reserved := a.Seen.Reserved + a.Before.Reserved; reserved > l.peakReserved {
+		l.peakReserved, l.peakNs = reserved, max(l.last, u.window.FromNs)
+	}
+	l.peakAllocated = max(l.peakAllocated, a.Seen.Allocated+a.Before.Allocated)
+}
+
+// finish returns the allocators that the filter lets through, in order of process and
+// device, each with what it had at the end of the window, or of its process.
+func (u *AllocatorUse) finish(s *caching.Set) []*caching.Allocator {
+	var list []*caching.Allocator
+	s.All(func(a *caching.Allocator) {
+		l := u.levels[a]
+		if l == nil || !u.wants(a) {
+			return
+		}
+		if !l.done {
+			u.see(l, a, u.window.ToNs)
+		}
+		list = append(list, a)
+	})
+	slices.SortStableFunc(list, func(a, b *caching.Allocator) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	})
+	return list
+}
+
+var AllocatorFacts = []report.Column{
+	{Key: "allocator", Title: "PyTorch's allocator", Unit: report.UnitText, About: "what PyTorch's caching allocators, one per process and device, have of the driver at the end of the window or of their process, and what of that they have handed out; --tid, --stream and --min-bytes do not count"},
+	{Key: "allocator_reserved_bytes", Title: "", Unit: report.UnitBytes, About: "bytes from the driver, as torch.cuda.memory_reserved() tells"},
+	{Key: "allocator_allocated_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of blocks handed out, as torch.cuda.memory_allocated() tells"},
+	{Key: "allocator_ooms", Title: "", Unit: report.UnitCount, About: "requests in the window that the allocators could not fulfil, whatever the program did then"},
+}
+
+// Facts sum up all allocators. The driver's memory behind them is in no row of leaks.
+func (u *AllocatorUse) Facts(s *caching.Set) []report.Fact {
+	list := u.finish(s)
+	if len(list) == 0 {
+		return report.Fill(AllocatorFacts, "", nil, nil, nil)
+	}
+	var sum caching.Totals
+	var oom int64
+	for _, a := range list {
+		sum = sum.Plus(u.levels[a].totals).Plus(a.Before)
+		oom += u.levels[a].oom
+	}
+	text := fmt.Sprintf("reserved %s, of which %s allocated", units.Bytes(sum.Reserved), units.Bytes(sum.Allocated))
+	if len(list) > 1 {
+		text += fmt.Sprintf(" (%d allocators)", len(list))
+	}
+	return report.Fill(AllocatorFacts, text, sum.Reserved, sum.Allocated, oom)
+}
+
+var AllocatorTableColumns = []report.Column{
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
+	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "bytes from the driver at the end of the window or of the process"},
+	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes, About: "bytes of blocks that the program has then"},
+	{Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes, About: "bytes that were asked for, of blocks that the program has or streams still use; without blocks from before the recording that were not freed in it"},
+	{Key: "peak_reserved_bytes", Title: "PEAK RESERVED", Unit: report.UnitBytes, About: "most bytes from the driver in the window"},
+	{Key: "peak_reserved_at_ns", Title: "AT", Unit: report.UnitNs, About: "when that was first, from the recording's start"},
+	{Key: "peak_allocated_bytes", Title: "PEAK ALLOCATED", Unit: report.UnitBytes, About: "most bytes of blocks in the window"},
+	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "blocks handed out in the window"},
+	{Key: "frees", Title: "FREES", Unit: report.UnitCount, About: "blocks given back in the window"},
+	{Key: "ooms", Title: "OOM", Unit: report.UnitCount, About: "requests in the window that could not be fulfilled"},
+}
+
+// Table has a row for each allocator.
+func (u *AllocatorUse) Table(s *caching.Set) report.Table {
+	table := report.Table{Name: "allocators", Title: "PyTorch's caching allocators", Columns: AllocatorTableColumns, Spare: []string{"peak_reserved_at_ns", "requested_bytes"}}
+	start := u.t.Recording().FromNs
+	for _, a := range u.finish(s) {
+		l := u.levels[a]
+		sum := l.totals.Plus(a.Before)
+		var requested any = sum.Requested
+		if a.Reports {
+			requested = nil // they do not tell it
+		}
+		table.Rows = append(table.Rows, report.Row{Cells: []any{int64(a.Pid), u.t.OrdinalLabel(a.Pid, a.Device), sum.Reserved, sum.Allocated, requested,
+			l.peakReserved, max(0, l.peakNs-start), l.peakAllocated, l.allocs, l.frees, l.oom}})
+	}
+	processes.AddRanks(u.t, &table)
+	return table
+}

@@ -1,0 +1,148 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Condition is a parsed --fail-on expression: comparisons of a report's numbers,
+// joined by && and || (&& binds tighter), such as
+//
+//	growing>0 || live_bytes>100MiB && lost_events==0
+type Condition struct {
+	any [][]comparison // one of these lists must hold entirely
+}
+
+type comparison struct {
+	name  string
+	op    string
+	value float64
+	text  string
+}
+
+// UnknownNameError says that an expression names a number the report does not have.
+type UnknownNameError struct {
+	Name  string
+	Known []string
+}
+
+func (e *UnknownNameError) Error() string {
+	return fmt.Sprintf("%q is no number of this report; it has %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// operators, longest first so that >= is not read as >.
+var operators = []string{">=", "<=", "==", "!=", ">", "<", "="}
+
+// ParseCondition reads a --fail-on expression.
+func ParseCondition(text string) (*Condition, error) {
+	c := new(Condition)
+	for _, alternative := range strings.Split(text, "||") {
+		var all []comparison
+		for _, part := range strings.Split(alternative, "&&") {
+			one, err := parseComparison(strings.TrimSpace(part))
+			if err != nil {
+				return nil, fmt.Errorf("read condition %q: %w", text, err)
+			}
+			all = append(all, one)
+		}
+		c.any = append(c.any, all)
+	}
+	return c, nil
+}
+
+func parseComparison(text string) (comparison, error) {
+	at := strings.IndexAny(text, "<>=!")
+	if at < 0 {
+		return comparison{}, fmt.Errorf("%q compares nothing: write it like growing>0", text)
+	}
+	name, rest := strings.TrimSpace(text[:at]), text[at:]
+	if !isName(name) {
+		return comparison{}, fmt.Errorf("%q is not the name of a number", name)
+	}
+	for _, op := range operators {
+		if after, ok := strings.CutPrefix(rest, op); ok {
+			v, err := parseNumber(strings.TrimSpace(after))
+			if err != nil {
+				return comparison{}, err
+			}
+			if op == "=" {
+				op = "=="
+			}
+			return comparison{name, op, v, text}, nil
+		}
+	}
+	return comparison{}, fmt.Errorf("%q has no operator: use one of > >= < <= == !=", text)
+}
+
+func isName(s string) bool {
+	for _, c := range s {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// multipliers are the units a number may have: sizes become bytes, times ns.
+var multipliers = map[string]float64{
+	"": 1, "%": 1, "b": 1,
+	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+	"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "min": 60e9, "h": 3600e9,
+}
+
+func parseNumber(text string) (float64, error) {
+	end := len(text)
+	for end > 0 && (text[end-1] < '0' || text[end-1] > '9') && text[end-1] != '.' {
+		end--
+	}
+	v, err := strconv.ParseFloat(text[:end], 64)
+	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
+		return 0, fmt.Errorf("%q is not a number", text)
+	}
+	factor, ok := multipliers[strings.ToLower(strings.TrimSpace(text[end:]))]
+	if !ok {
+		return 0, fmt.Errorf("%q has an unknown unit: use B, KiB, MiB, GiB, KB, MB, GB, ns, us, ms, s, min or h", text)
+	}
+	return v * factor, nil
+}
+
+// Holds reports whether the condition holds for the report, and which part of it. A
+// number that the recording does not tell fulfils no comparison. It returns an
+// *UnknownNameError for a name that the report does not have.
+func (c *Condition) Holds(r *Report) (holds bool, because string, err error) {
+	for _, all := range c.any {
+		met := true
+		var parts []string
+		for _, one := range all {
+			value, ok, known := r.Number(one.name)
+			if !known {
+				return false, "", &UnknownNameError{one.name, r.NumberNames()}
+			}
+			met = met && ok && one.holds(value)
+			parts = append(parts, fmt.Sprintf("%s (it is %s)", one.text, strconv.FormatFloat(value, 'f', -1, 64)))
+		}
+		if met && !holds {
+			holds, because = true, strings.Join(parts, " and ")
+		}
+	}
+	return holds, because, nil
+}
+
+func (c *comparison) holds(v float64) bool {
+	switch c.op {
+	case ">":
+		return v > c.value
+	case ">=":
+		return v >= c.value
+	case "<":
+		return v < c.value
+	case "<=":
+		return v <= c.value
+	case "!=":
+		return v != c.value
+	}
+	return v == c.value
+}

@@ -1,0 +1,2 @@
+// Package copies reports copies and fills: bytes, rates, pageable host memory.
+package copies

@@ -1,0 +1,403 @@
+package cudaerrors_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/format"
+)
+
+// freeScript writes a program that frees something wrongly.
+type freeScript struct{ *analyzetest.Tape }
+
+func newFreeScript(t testing.TB) *freeScript {
+	tp := analyzetest.NewTape(t)
+	tp.Stack(1, "load", "main")
+	tp.Stack(2, "drop", "main")
+	tp.Stack(3, "cleanup", "main")
+	tp.Call(format.KindAPI, "cuInit", 0, analyzetest.Us)
+	return &freeScript{tp}
+}
+
+// makes adds an allocation at 1 s, of another function if names are given.
+func (s *freeScript) makes(ptr, bytes int64, name ...string) *format.Row {
+	r := analyzetest.At(s.Alloc(analyzetest.Second, analyzetest.Us, ptr, bytes), 1, "load (train.cc:10)")
+	if len(name) > 0 {
+		r.Name, r.MemoryKind = name[0], name[1]
+	}
+	return r
+}
+
+// frees adds a free that succeeds at 2 s.
+func (s *freeScript) frees(ptr int64, name ...string) *format.Row {
+	return s.named(analyzetest.At(s.Free(2*analyzetest.Second, analyzetest.Us, ptr), 2, "drop (train.cc:20)"), name)
+}
+
+// fails adds a free that fails at 3 s.
+func (s *freeScript) fails(ptr int64, name ...string) *format.Row {
+	r := s.named(analyzetest.At(s.Free(3*analyzetest.Second, analyzetest.Us, ptr), 3, "cleanup (train.cc:30)"), name)
+	r.Result = fault.ResultInvalidValue
+	return r
+}
+
+// named gives a call its function, kind of memory, and kind of row.
+func (s *freeScript) named(r *format.Row, name []string) *format.Row {
+	if len(name) > 0 {
+		r.Name, r.MemoryKind = name[0], name[1]
+	}
+	if len(name) > 2 {
+		r.Kind = name[2]
+	}
+	return r
+}
+
+// virtual adds mapped memory: handle 0x77 at 0x10000.
+func (s *freeScript) virtual() {
+	s.named(analyzetest.At(s.Alloc(analyzetest.Second, analyzetest.Us, 0x10000, 2*analyzetest.Mib), 1, "load (train.cc:10)"), []string{"cuMemAddressReserve", "", format.KindReserve})
+	s.makes(0x77, 2*analyzetest.Mib, "cuMemCreate", format.MemoryPhysical)
+	m := s.named(s.Alloc(analyzetest.Second+analyzetest.Ms, analyzetest.Us, 0x10000, 2*analyzetest.Mib), []string{"cuMemMap", "", format.KindMap})
+	m.SrcPtr = 0x77
+}
+
+const freeAddress = int64(0x7f0000000000)
+
+// invalidFreeCases are programs with one failed free at 3 s; verdict "" says that it is none of
+// the pointer's fault.
+var invalidFreeCases = map[string]struct {
+	script  func(*freeScript)
+	verdict string
+	sites   string // allocation and first free
+	says    string
+}{
+	"double free": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress).Tid = 43
+		s.fails(freeAddress)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)",
+		"load (train.cc:10) allocated 1.0 MiB at 1.00s with cuMemAlloc_v2 (thread 42); drop (train.cc:20) freed it at 2.00s with cuMemFree_v2 (thread 43); " +
+			"cleanup (train.cc:30) called cuMemFree_v2 at 3.00s (thread 42), 1.00s later; confidence high"},
+	"memory from before the recording, freed twice": {func(s *freeScript) {
+		s.frees(freeAddress)
+		s.fails(freeAddress)
+	}, "double free", "<nil>, drop (train.cc:20)", "its allocation is not recorded; drop (train.cc:20) freed it"},
+	"freed twice, allocated again, freed": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.fails(freeAddress)
+		analyzetest.At(s.Alloc(4*analyzetest.Second, analyzetest.Us, freeAddress, analyzetest.Mib), 1, "load (train.cc:10)")
+		s.Free(5*analyzetest.Second, analyzetest.Us, freeAddress)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"freed twice, with another free of the address before": {func(s *freeScript) {
+		s.Free(500*analyzetest.Ms, analyzetest.Us, freeAddress)
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.fails(freeAddress)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", "freed it at 2.00s"},
+	"two threads free it at once": {func(s *freeScript) { // the one that wins enters later
+		s.makes(freeAddress, analyzetest.Mib)
+		r := s.frees(freeAddress)
+		r.StartNs, r.DurNs = analyzetest.Epoch+3*analyzetest.Second+analyzetest.Us, analyzetest.Us
+		r = s.fails(freeAddress)
+		r.DurNs, r.Tid = 5*analyzetest.Us, 43
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"handed out again while the call fails": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.fails(freeAddress).DurNs = 10 * analyzetest.Us
+		s.Alloc(3*analyzetest.Second+2*analyzetest.Us, analyzetest.Us, freeAddress, analyzetest.Mib).Tid = 43
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"a failing call inside the failing call": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.fails(freeAddress).DurNs = 10 * analyzetest.Us
+		r := s.fails(freeAddress)
+		r.StartNs += analyzetest.Us
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"pinned memory": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib, "cuMemHostAlloc", format.MemoryHost)
+		s.frees(freeAddress, "cuMemFreeHost", format.MemoryHost)
+		s.fails(freeAddress, "cuMemFreeHost", format.MemoryHost)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", "allocated 1.0 MiB at 1.00s with cuMemHostAlloc"},
+	"registered memory": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib, "cuMemHostRegister_v2", format.MemoryRegistered)
+		s.frees(freeAddress, "cuMemHostUnregister", format.MemoryRegistered)
+		s.fails(freeAddress, "cuMemHostUnregister", format.MemoryRegistered).Result = fault.ResultHostNotRegistered
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"memory of a pool": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib, "cuMemAllocAsync", format.MemoryAsync)
+		s.frees(freeAddress, "cuMemFreeAsync", format.MemoryAsync)
+		s.fails(freeAddress)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", "with cuMemFreeAsync"},
+	"an array": {func(s *freeScript) {
+		s.makes(0x55, analyzetest.Mib, "cuArrayCreate_v2", format.MemoryArray)
+		s.frees(0x55, "cuArrayDestroy", format.MemoryArray)
+		s.fails(0x55, "cuArrayDestroy", format.MemoryArray).Result = fault.ResultInvalidHandle
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"a handle": {func(s *freeScript) {
+		s.makes(0x77, 2*analyzetest.Mib, "cuMemCreate", format.MemoryPhysical)
+		s.frees(0x77, "cuMemRelease", format.MemoryPhysical)
+		s.fails(0x77, "cuMemRelease", format.MemoryPhysical)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"a handle that is still mapped": {func(s *freeScript) {
+		s.virtual()
+		s.frees(0x77, "cuMemRelease", format.MemoryPhysical)
+		s.fails(0x77, "cuMemRelease", format.MemoryPhysical)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
+	"a mapping": {func(s *freeScript) {
+		s.virtual()
+		s.frees(0x10000, "cuMemUnmap", "", format.KindUnmap).Bytes = 2 * analyzetest.Mib
+		s.fails(0x10000, "cuMemUnmap", "", format.KindUnmap)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", "allocated 2.0 MiB at 1.00s with cuMemCreate"},
+	"reserved addresses": {func(s *freeScript) {
+		s.named(s.makes(freeAddress, 2*analyzetest.Mib), []string{"cuMemAddressReserve", "", format.KindReserve})
+		s.frees(freeAddress, "cuMemAddressFree", "", format.KindUnreserve)
+		s.fails(freeAddress, "cuMemAddressFree", "", format.KindUnreserve)
+	}, "double free", "load (train.cc:10), drop (train.cc:20)", "with cuMemAddressReserve"},
+	"memory of another process": {func(s *freeScript) {
+		s.named(s.makes(freeAddress, 0), []string{"cuIpcOpenMemHandle_v2", format.MemoryIPC, format.KindBorrow})
+		s.frees(freeAddress, "cuIpcCloseMemHandle", format.MemoryIPC, format.KindReturn)
+		s.fails(freeAddress, "cuIpcCloseMemHandle", format.MemoryIPC, format.KindReturn)
+	}, "double free", "<nil>, drop (train.cc:20)", ""},
+
+	"inside a block": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.fails(freeAddress + 512)
+	}, "inside a block", "load (train.cc:10), <nil>", "with an address 512 B behind its start; the block stays allocated"},
+	"behind a block": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.fails(freeAddress + analyzetest.Mib)
+	}, "unknown pointer", "<nil>, <nil>", ""},
+	"inside a block that was freed": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.fails(freeAddress + 512)
+	}, "unknown pointer", "<nil>, <nil>", ""},
+
+	"cuMemFree of pinned memory": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib, "cuMemHostAlloc", format.MemoryHost)
+		s.fails(freeAddress)
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemFreeHost: it stays allocated until then"},
+	"cuMemFreeHost of device memory": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.fails(freeAddress, "cuMemFreeHost", format.MemoryHost)
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemFree: it stays allocated until then"},
+	"cuMemFreeHost of registered memory": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib, "cuMemHostRegister_v2", format.MemoryRegistered)
+		s.fails(freeAddress, "cuMemFreeHost", format.MemoryHost)
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemHostUnregister: it stays allocated until then"},
+	"cuMemFree of mapped memory": {func(s *freeScript) {
+		s.virtual()
+		s.fails(0x10000)
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemUnmap and cuMemRelease: it stays allocated until then"},
+	"cuMemFree of a handle": {func(s *freeScript) {
+		s.makes(0x77, 2*analyzetest.Mib, "cuMemCreate", format.MemoryPhysical)
+		s.fails(0x77)
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemRelease: it stays allocated until then"},
+	"cuMemFree of an array": {func(s *freeScript) {
+		s.makes(0x77, 2*analyzetest.Mib, "cuMipmappedArrayCreate", format.MemoryArray)
+		s.fails(0x77)
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMipmappedArrayDestroy: it stays allocated until then"},
+	"cuMemFree of another process's memory": {func(s *freeScript) {
+		s.named(s.makes(freeAddress, 0), []string{"cuIpcOpenMemHandle_v2", format.MemoryIPC, format.KindBorrow})
+		s.fails(freeAddress)
+	}, "wrong function", "<nil>, <nil>", "free it with cuIpcCloseMemHandle: it stays allocated until then"},
+
+	"after its context": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib).Context = 0xc0
+		r := s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us)
+		r.Ptr, r.Context = 0xc0, 0xc0
+		s.fails(freeAddress)
+	}, "freed with its context", "load (train.cc:10), <nil>", "its context ended at 2.00s and freed it"},
+	"after its context, without one": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib).Context = 0xc0
+		s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us).Ptr = 0xc0
+		s.fails(freeAddress).Result = fault.ResultContextDestroyed
+	}, "freed with its context", "load (train.cc:10), <nil>", ""},
+
+	"a wild pointer": {func(s *freeScript) { s.fails(freeAddress) }, "unknown pointer", "<nil>, <nil>",
+		"no recorded call of the process returned this address: it is of another process or of no allocation of CUDA"},
+	"an old pointer, or a wild one": {func(s *freeScript) {
+		s.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
+		s.fails(freeAddress)
+	}, "unknown pointer", "<nil>, <nil>", "it was allocated before the recording, or never; confidence low"},
+	"another process's pointer": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib).Pid = 43
+		s.fails(freeAddress)
+	}, "unknown pointer", "<nil>, <nil>", ""},
+	"the number of a process that ended": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.Exit(42, 2500*analyzetest.Ms)
+		s.fails(freeAddress)
+	}, "unknown pointer", "<nil>, <nil>", ""},
+
+	"live memory that the driver does not free": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.fails(freeAddress)
+	}, "", "", ""},
+	"tried again with success": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.fails(freeAddress).StartNs -= 2 * analyzetest.Second / 2
+		s.frees(freeAddress).StartNs += analyzetest.Second / 2
+	}, "", "", ""},
+	"null":               {func(s *freeScript) { s.fails(0) }, "", "", ""},
+	"memory from before": {func(s *freeScript) { s.frees(freeAddress) }, "", "", ""},
+	"a broken context": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.fails(freeAddress).Result = 700
+	}, "", "", ""},
+	"no context": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.frees(freeAddress)
+		s.fails(freeAddress).Result = fault.ResultInvalidContext
+	}, "", "", ""},
+	"the driver shuts down": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.fails(freeAddress + 512).Result = calls.ResultDeinitialized
+	}, "", "", ""},
+	"cuMemFreeAsync of device memory": {func(s *freeScript) {
+		s.makes(freeAddress, analyzetest.Mib)
+		s.fails(freeAddress, "cuMemFreeAsync", format.MemoryAsync)
+	}, "", "", ""},
+	"mapped addresses": {func(s *freeScript) {
+		s.virtual()
+		s.fails(0x10000, "cuMemAddressFree", "", format.KindUnreserve)
+	}, "", "", ""},
+	"memory of a graph": {func(s *freeScript) {
+		r := s.makes(freeAddress, analyzetest.Mib, "cuMemAllocAsync", format.MemoryAsync)
+		r.Flags = format.FlagCaptured
+		s.fails(freeAddress)
+	}, "", "", ""},
+}
+
+func TestInvalidFrees(t *testing.T) {
+	for name, c := range invalidFreeCases {
+		s := newFreeScript(t)
+		c.script(s)
+		r, err := cudaerrors.Run(s.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := analyzetest.Cells(t, r, "invalid_frees", "verdict")
+		if c.verdict == "" {
+			if len(got) > 0 {
+				t.Errorf("%s: %v", name, got)
+			}
+			continue
+		}
+		if len(got) != 1 || got[0] != c.verdict || analyzetest.Cells(t, r, "invalid_frees", "site")[0] != "cleanup (train.cc:30)" {
+			t.Errorf("%s: %v, want %s", name, got, c.verdict)
+			continue
+		}
+		if sites := analyzetest.Cells(t, r, "invalid_frees", "allocated_site")[0] + ", " + analyzetest.Cells(t, r, "invalid_frees", "freed_site")[0]; sites != c.sites {
+			t.Errorf("%s: sites %s, want %s", name, sites, c.sites)
+		}
+		if n, _, _ := r.Number("invalid_frees"); n != 1 {
+			t.Errorf("%s: %v invalid frees", name, n)
+		}
+		var evidence string
+		for _, table := range r.Tables {
+			if table.Name == "invalid_frees" {
+				evidence = table.Rows[0].Evidence
+			}
+		}
+		if !strings.Contains(evidence, c.says) {
+			t.Errorf("%s: %s\nwant %s", name, evidence, c.says)
+		}
+	}
+}
+
+func TestInvalidFreesAreGroupedBySites(t *testing.T) {
+	s := newFreeScript(t)
+	for i := range int64(10) {
+		for _, r := range []*format.Row{s.makes(freeAddress, analyzetest.Mib), s.frees(freeAddress), s.fails(freeAddress)} {
+			r.StartNs += i * 4 * analyzetest.Second
+		}
+	}
+	wild := s.fails(0x1234)
+	wild.Site = "other (train.cc:40)"
+	r, err := cudaerrors.Run(s.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(analyzetest.Cells(t, r, "invalid_frees", "calls"), analyzetest.Cells(t, r, "invalid_frees", "last_ns")); got != fmt.Sprintf("[10 1] [%d %d]", 39*analyzetest.Second, 3*analyzetest.Second) {
+		t.Errorf("groups %s", got)
+	}
+	for name, want := range map[string]float64{"invalid_frees": 11, "double_frees": 10, "failed_calls": 11} {
+		if got, _, _ := r.Number(name); got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestFailedFreesAreBounded: what is not kept is said.
+func TestFailedFreesAreBounded(t *testing.T) {
+	s := newFreeScript(t)
+	s.makes(freeAddress, analyzetest.Mib)
+	s.frees(freeAddress)
+	for i := range int64(fault.MaxFailedFrees + 5) {
+		s.fails(freeAddress).StartNs += i * analyzetest.Us
+	}
+	r, err := cudaerrors.Run(s.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _, _ := r.Number("double_frees"); n != fault.MaxFailedFrees {
+		t.Errorf("%v double frees", n)
+	}
+	if got := fmt.Sprint(r.Facts[0].Value); got != "5 more failed frees are only counted as failed calls" {
+		t.Errorf("result %q", got)
+	}
+}
+
+func TestConfidenceOfInvalidFrees(t *testing.T) {
+	for name, c := range map[string]struct {
+		change       func(*freeScript)
+		level, cause string
+	}{
+		"complete": {func(*freeScript) {}, report.ConfidenceHigh, ""},
+		"calls lost": {func(s *freeScript) {
+			s.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch, Value: 3})
+		}, report.ConfidenceLow, "3 calls that allocate or free were lost"},
+	} {
+		s := newFreeScript(t)
+		invalidFreeCases["double free"].script(s)
+		c.change(s)
+		r, err := cudaerrors.Run(s.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, why := analyzetest.Cells(t, r, "invalid_frees", "confidence")[0], analyzetest.Cells(t, r, "invalid_frees", "confidence_reasons")[0]; got != c.level || !strings.Contains(why, c.cause) {
+			t.Errorf("%s: %s %s", name, got, why)
+		}
+	}
+}
+
+func TestInvalidFreesReport(t *testing.T) {
+	s := newFreeScript(t)
+	for i := range int64(3) {
+		s.makes(freeAddress+i*2*analyzetest.Mib, analyzetest.Mib)
+		s.frees(freeAddress + i*2*analyzetest.Mib).Tid = 43
+		s.fails(freeAddress + i*2*analyzetest.Mib)
+	}
+	s.makes(freeAddress+20*analyzetest.Mib, analyzetest.Mib)
+	s.fails(freeAddress+20*analyzetest.Mib, "cuMemFreeHost", format.MemoryHost)
+	s.fails(freeAddress + 20*analyzetest.Mib + 4096)
+	s.makes(freeAddress+30*analyzetest.Mib, analyzetest.Mib).Context = 0xc0
+	s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us).Ptr = 0xc0
+	s.fails(freeAddress + 30*analyzetest.Mib)
+	s.fails(0x1234)
+	r, err := cudaerrors.Run(s.Timeline(), query.Options{Top: 20, MaxFrames: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzetest.Goldens(t, r, "invalidfrees", 130)
+}

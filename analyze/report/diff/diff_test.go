@@ -1,0 +1,226 @@
+package diff_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	diffpkg "github.com/gpurec/gpurec/analyze/report/diff"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/xid"
+	"github.com/gpurec/gpurec/format"
+)
+
+func side(t *testing.T, tp *analyzetest.Tape, path string, make diffpkg.ReportFunc, per string) *diffpkg.Side {
+	t.Helper()
+	p, err := diffpkg.ParsePer(per)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := diffpkg.NewSide(tp.Timeline(), make, query.Options{MaxFrames: 12}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Path = path
+	return s
+}
+
+func diff(t *testing.T, before, after *diffpkg.Side, opt query.Options) *report.Report {
+	t.Helper()
+	r, err := diffpkg.Run(before, after, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// launching is a recording of so many launches of two kernels a second, for some seconds.
+func launching(t *testing.T, seconds, a, b int64) *analyzetest.Tape {
+	tp := analyzetest.NewTape(t)
+	tp.Meta.EndNs = analyzetest.Epoch + seconds*analyzetest.Second
+	for s := range seconds {
+		for k, n := range []int64{a, b} {
+			for i := range n {
+				tp.Call(format.KindLaunch, "cuLaunchKernel", s*analyzetest.Second+i*analyzetest.Ms+int64(k)*analyzetest.Us, 2000).Kernel = []string{"a", "b"}[k]
+			}
+		}
+	}
+	return tp
+}
+
+func TestDiffByHand(t *testing.T) {
+	before, after := launching(t, 10, 1, 3), launching(t, 20, 2, 3)
+	after.Call(format.KindSync, "cuCtxSynchronize", analyzetest.Second, 5000)
+	after.Meta.DriverVersion = "590.1"
+	for per, want := range map[string]string{
+		"":         "[changed new] [40 <nil>] [100 1] [60 1] [150 <nil>]",
+		"second":   "[changed new] [4 <nil>] [5 0.05] [1 0.05] [25 <nil>]",
+		"step=^a$": "[changed new] [4 <nil>] [2.5 0.025] [-1.5 0.025] [-37.5 <nil>]",
+	} {
+		name := map[string]string{"": "calls", "second": "calls_per_second", "step=^a$": "calls_per_step"}[per]
+		r := diff(t, side(t, before, "before", summary.Run, per), side(t, after, "after", summary.Run, per), query.Options{})
+		got := fmt.Sprint(analyzetest.Cells(t, r, "calls", "row"), analyzetest.Cells(t, r, "calls", name+"_before"), analyzetest.Cells(t, r, "calls", name+"_after"),
+			analyzetest.Cells(t, r, "calls", name+"_change"), analyzetest.Cells(t, r, "calls", name+"_change_pct"))
+		if got != want {
+			t.Errorf("per %q: %s, want %s", per, got, want)
+		}
+		if got := fmt.Sprint(analyzetest.Cells(t, r, "setup", "what"), analyzetest.Cells(t, r, "setup", "after")); got != "[driver] [590.1]" {
+			t.Error(got)
+		}
+	}
+	p, err := diffpkg.ParsePer("step=c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none *diffpkg.NoStepsError
+	if _, err := diffpkg.NewSide(before.Timeline(), summary.Run, query.Options{}, p); !errors.As(err, &none) {
+		t.Errorf("steps of a kernel that there is not: %v", err)
+	}
+	for _, text := range []string{"hour", "step", "step=("} {
+		if _, err := diffpkg.ParsePer(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+func TestDiffOfLeaks(t *testing.T) {
+	before := analyzetest.Training(t)
+	after := analyzetest.Training(t)
+	for i := range int64(500) { // a new leak
+		analyzetest.At(after.Alloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7e00_0000_0000+i*4*analyzetest.Mib, 2*analyzetest.Mib), 9, "remember (train.cc:30)")
+	}
+	after.Stack(9, "remember", "main", "_start")
+	after.Meta.DriverVersion, after.Meta.Stacks = "590.1", "dwarf"
+	a, b := side(t, before, "before.parquet", leakspkg.Run, ""), side(t, after, "after.parquet", leakspkg.Run, "")
+	r := diff(t, a, b, query.Options{Top: 20})
+	analyzetest.Goldens(t, r, "diff", 110)
+	for name, want := range map[string]float64{"new_growing": 1, "new_exit_leak": 0, "growing_change": 1, "new": 1, "gone": 0, "changed": 0, "live_bytes_change": 1000 * float64(analyzetest.Mib)} {
+		if v, ok, known := r.Number(name); v != want || !ok || !known {
+			t.Errorf("%s is %v (%v, %v), want %v", name, v, ok, known, want)
+		}
+	}
+	back := diff(t, b, a, query.Options{Sort: "change"})
+	if v, _, _ := back.Number("gone_growing"); v != 1 {
+		t.Errorf("the other way round %v rows are no longer growing", v)
+	}
+	if status := analyzetest.Cells(t, back, "leaks", "row"); status[len(status)-1] != "gone" {
+		t.Errorf("by change: %v", status)
+	}
+	var wrong *report.SortError
+	if _, err := diffpkg.Run(a, b, query.Options{Sort: "colour"}); !errors.As(err, &wrong) {
+		t.Error(err)
+	}
+	same := diff(t, a, a, query.Options{})
+	if v, _, _ := same.Number("same"); v != float64(len(analyzetest.Cells(t, same, "leaks", "row"))) || len(same.Tables[0].Rows)+len(same.Tables[1].Rows) > 0 {
+		t.Errorf("a recording differs from itself: %v rows are the same", v)
+	}
+}
+
+// Numbers of stacks, threads, processes and streams are others in every recording.
+func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
+	make := func(pid int32, stack int32) *analyzetest.Tape {
+		tp := analyzetest.NewTape(t)
+		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
+		tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: analyzetest.Epoch, Device: -1})
+		tp.Stack(stack, "load", "main")
+		tp.Stack(stack+1, "load", "other", "main")
+		for i := range int32(2) {
+			r := analyzetest.At(tp.Alloc(analyzetest.Second+int64(i)*analyzetest.Ms, analyzetest.Us, 0x1000+int64(i)*analyzetest.Mib, analyzetest.Mib), stack+i, "load (train.cc:10)")
+			r.Pid, r.Tid, r.Stream = pid, pid, int64(pid)<<20
+		}
+		return tp
+	}
+	for _, by := range []string{"stack", "pid", "thread", "site"} {
+		leaks := func(tl *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			opt.GroupBy = by
+			return leakspkg.Run(tl, opt)
+		}
+		r := diff(t, side(t, make(42, 1), "a", leaks, ""), side(t, make(77, 5), "b", leaks, ""), query.Options{})
+		for _, status := range analyzetest.Cells(t, r, "leaks", "row") {
+			if status != "same" {
+				t.Errorf("by %s: %v", by, analyzetest.Cells(t, r, "leaks", "row"))
+			}
+		}
+	}
+}
+
+func TestEveryReportCanBeCompared(t *testing.T) {
+	reports := map[string]diffpkg.ReportFunc{
+		"summary": summary.Run, "leaks": leakspkg.Run, "stacks": stacks.Run, "errors": cudaerrors.Run, "xid": xid.Run,
+		"gpu": gpu.Run, "oom": oom.Run,
+		"memory": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return memory.Run(t, memory.Options{Options: opt})
+		},
+		"hang": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return hang.Run(t, hang.Options{Options: opt})
+		},
+		"allocator": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return allocator.Run(t, allocator.Options{Options: opt})
+		},
+		"frag": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			r, _, err := frag.Run(t, frag.Options{Options: opt})
+			return r, err
+		},
+	}
+	tapes := []*analyzetest.Tape{analyzetest.Training(t), analyzetest.HostileTape(t), analyzetest.Crashing(t), analyzetest.NewTape(t)}
+	for name, make := range reports {
+		for _, per := range []string{"", "second"} {
+			var sides []*diffpkg.Side
+			for i, tp := range tapes {
+				sides = append(sides, side(t, tp, fmt.Sprint(i, analyzetest.Hostile), make, per))
+			}
+			for _, a := range sides {
+				for _, b := range sides {
+					r := diff(t, a, b, query.Options{Top: 5})
+					if a == b {
+						if v, _, _ := r.Number("changed"); v != 0 {
+							t.Errorf("%s: a recording differs from itself", name)
+						}
+					}
+					analyzetest.Safe(t, r)
+				}
+			}
+		}
+	}
+}
+
+// Damaged files give an error or a result.
+func TestDiffOfRowsOfAnyValue(t *testing.T) {
+	tp := analyzetest.NewTape(t)
+	for i, v := range []int64{0, 1, -1, 1<<63 - 1, -1 << 63, analyzetest.Epoch} {
+		for k, kind := range []string{format.KindAlloc, format.KindLaunch, format.KindSync, format.KindCount, format.KindNVML} {
+			r := tp.Add(format.Row{Kind: kind, Name: analyzetest.Hostile, StartNs: v, DurNs: -v, Pid: int32(i), Tid: int32(v), Bytes: v, Flags: int32(v) ^ int32(k), Ptr: int64(i), Stream: v, Value: float64(v)})
+			r.Kernel = analyzetest.Hostile
+		}
+	}
+	tp.Meta.StartNs, tp.Meta.EndNs = -1<<63, 1<<63-1
+	hung := func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+		return hang.Run(t, hang.Options{Options: opt})
+	}
+	for _, make := range []diffpkg.ReportFunc{hung, leakspkg.Run, summary.Run} {
+		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTape(t), "b", make, "second")
+		for _, r := range []*report.Report{diff(t, a, b, query.Options{}), diff(t, b, a, query.Options{})} {
+			analyzetest.Safe(t, r)
+			for _, f := range render.Formats() {
+				if err := render.Write(io.Discard, r, render.Options{Format: f}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}

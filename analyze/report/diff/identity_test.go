@@ -1,0 +1,42 @@
+package diff_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+)
+
+func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
+	before, after, bare := analyzetest.Ranks(t), analyzetest.Ranks(t), analyzetest.Ranks(t)
+	for i := range int32(4) {
+		before.Identify(42+i, analyzetest.RankOf(int(i), 4, "a"), nil)
+		after.Identify(45-i, analyzetest.RankOf(int(i), 4, "b"), nil)
+	}
+	report := func(tl *timeline.Timeline, o query.Options) (*reportpkg.Report, error) {
+		return hang.Run(tl, hang.Options{Options: o})
+	}
+	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), query.Options{})
+	changed := make(map[string]string)
+	verdicts := analyzetest.Cells(t, r, "processes", "verdict")
+	for i, rank := range analyzetest.Cells(t, r, "processes", "rank") {
+		changed[rank] = verdicts[i]
+	}
+	if want := map[string]string{"0": "hanging", "1": "hanging -> idle", "2": "idle -> hanging", "3": "hanging"}; !maps.Equal(changed, want) {
+		t.Errorf("got %v, want %v", changed, want)
+	}
+	for _, sides := range [][2]*analyzetest.Tape{{before, bare}, {bare, after}} {
+		r := diff(t, side(t, sides[0], "a", report, ""), side(t, sides[1], "b", report, ""), query.Options{})
+		if got := analyzetest.Cells(t, r, "processes", "row"); slices.Contains(got, "new") || slices.Contains(got, "gone") {
+			t.Errorf("only one recording has ranks: %v", got)
+		}
+		if ranks := analyzetest.Cells(t, r, "setup", "what"); !slices.Contains(ranks, "ranks") {
+			t.Errorf("different: %v", ranks)
+		}
+	}
+}

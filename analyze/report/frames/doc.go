@@ -1,0 +1,2 @@
+// Package frames fills the stacks of rows.
+package frames

@@ -1,0 +1,83 @@
+package frames
+
+import (
+	"slices"
+
+	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Shown returns the frames of a stack as a report shows them, leaf first: at most limit
+// of them (0: all), and instead of those that rules hide and those beyond the limit
+// Frames that say how many. Every stack begins in CUDA: that needs no saying. Of a
+// stack that is hidden as a whole the first frame is shown nevertheless.
+func Shown(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []report.Frame {
+	ids := s.Stacks[stack]
+	var list []report.Frame
+	n := 0
+	for i, id := range ids {
+		f := &s.Frames[id]
+		of, hidden := rules.Hides(f)
+		switch {
+		case hidden && (of != query.OfCUDA || len(list) > 0):
+			list = fold(list, of)
+		case hidden:
+		case limit > 0 && n == limit:
+			return cutShort(list, len(ids)-i)
+		default:
+			list = append(list, reportFrame(f))
+			n++
+		}
+	}
+	if n > 0 || len(ids) == 0 {
+		return list
+	}
+	list = []report.Frame{reportFrame(&s.Frames[ids[0]])}
+	for _, id := range ids[1:] {
+		of, _ := rules.Hides(&s.Frames[id])
+		list = fold(list, of)
+	}
+	return list
+}
+
+func reportFrame(f *format.Frame) report.Frame {
+	return report.Frame{Func: query.FrameName(f), File: f.File, Line: f.Line, Module: f.Module}
+}
+
+// fold counts one more hidden frame behind those in the list.
+func fold(list []report.Frame, of string) []report.Frame {
+	if n := len(list); n == 0 || list[n-1].Folded == 0 {
+		list = append(list, report.Frame{})
+	}
+	last := &list[len(list)-1]
+	last.Folded++
+	if !slices.Contains(last.Of, of) {
+		last.Of = append(last.Of, of)
+	}
+	return list
+}
+
+// cutShort ends the list with so many more frames.
+func cutShort(list []report.Frame, more int) []report.Frame {
+	if n := len(list); n > 0 && list[n-1].Folded > 0 {
+		more += list[n-1].Folded
+		list = list[:n-1]
+	}
+	return append(list, report.Frame{Folded: more})
+}
+
+// Fill fills in the stacks of the rows that are left after --top.
+func Fill(t *timeline.Timeline, table *report.Table, opt *query.Options) {
+	limit := opt.MaxFrames
+	if opt.AllFrames {
+		limit = 0
+	}
+	for i := range table.Rows {
+		r := &table.Rows[i]
+		r.Stack = Shown(&t.Stacks, r.StackID, limit, opt.FrameRules())
+		r.StackFrames = len(t.Stacks.Stacks[r.StackID])
+	}
+}

@@ -1,0 +1,108 @@
+package gaps
+
+import (
+	"sort"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/query"
+)
+
+// Words for what the GPU did in a gap.
+const (
+	GPUIdle   = "idle"
+	GPUBusy   = "busy"
+	GPUPartly = "partly"
+	GPUUnsure = "unsure"
+)
+
+// GapBusy is how busy the GPU can have been in a gap, in percent of it; ok is false where samples do not tell.
+type GapBusy struct {
+	MinPct, MaxPct float64
+	Ok             bool
+}
+
+// Word is "" where samples do not tell.
+func (b GapBusy) Word() string {
+	switch {
+	case !b.Ok:
+		return ""
+	case b.MaxPct <= 5:
+		return GPUIdle
+	case b.MinPct >= 50:
+		return GPUBusy
+	case b.MinPct > 5 || b.MaxPct < 50:
+		return GPUPartly
+	}
+	return GPUUnsure
+}
+
+// utilizationNs is the longest that the driver averages its utilization over.
+const utilizationNs = int64(1e9)
+
+// AskSamples notes for the gaps that are told how busy the GPU was: of several devices of the process, the busiest one.
+func (u *GapUse) AskSamples() {
+	samples := &metric.Devices{T: u.T, Window: u.T.Recording(), Filter: new(query.Filter), Devices: make(map[int32]map[string]*metric.Series)}
+	samples.Collect()
+	for i := range u.List {
+		g := &u.List[i]
+		for track := range u.Tracks {
+			if track.Pid != g.Track.Pid || track.Device == AllDevices || g.Track.Device != AllDevices && track.Device != g.Track.Device {
+				continue
+			}
+			index, paired := u.T.Facts.NVMLDevice(track.Pid, track.Device)
+			if !paired {
+				continue
+			}
+			b := BusyByAverages(samples.Devices[index][catalog.MetricSMActive], g.FromNs, g.ToNs)
+			if !b.Ok {
+				b = BusyInside(samples.Devices[index][catalog.MetricGPUBusy], g.FromNs, g.ToNs)
+			}
+			if b.Ok {
+				g.Busy = GapBusy{max(g.Busy.MinPct, b.MinPct), max(g.Busy.MaxPct, b.MaxPct), true}
+			}
+		}
+	}
+}
+
+// BusyByAverages bounds how busy a device was. Each sample is the average since the one before: of the part of that time which lies
+// outside of the gap, nothing or everything may have been busy.
+func BusyByAverages(s *metric.Series, fromNs, toNs int64) GapBusy {
+	if s == nil {
+		return GapBusy{}
+	}
+	var covered, low, high float64
+	for i := max(1, after(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
+		span := float64(s.AtNs[i] - s.AtNs[i-1])
+		overlap := float64(min(toNs, s.AtNs[i]) - max(fromNs, s.AtNs[i-1]))
+		busy := min(1, max(0, s.Values[i]/100)) * span
+		covered += overlap
+		low += max(0, busy-(span-overlap))
+		high += min(overlap, busy)
+	}
+	if covered == 0 || covered < 0.5*float64(toNs-fromNs) {
+		return GapBusy{}
+	}
+	return GapBusy{100 * low / covered, 100 * high / covered, true}
+}
+
+// BusyInside averages samples that are about nothing but the gap.
+func BusyInside(s *metric.Series, fromNs, toNs int64) GapBusy {
+	if s == nil {
+		return GapBusy{}
+	}
+	var sum, n float64
+	for i := after(s, fromNs+utilizationNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
+		sum += min(100, max(0, s.Values[i]))
+		n++
+	}
+	if n == 0 {
+		return GapBusy{}
+	}
+	return GapBusy{sum / n, sum / n, true}
+}
+
+// after is the first sample later than a time.
+func after(s *metric.Series, ns int64) int {
+	return sort.Search(len(s.AtNs), func(i int) bool { return s.AtNs[i] > ns })
+}

@@ -1,0 +1,108 @@
+package group
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+)
+
+// Suppressor applies suppressions to the stacks of one recording, and counts what they
+// hid. A nil suppressor suppresses nothing.
+type Suppressor struct {
+	t       *timeline.Timeline
+	list    []query.Suppression
+	byStack map[int32]int32 // 1 + the suppression that matches; 0: none
+	bySite  map[string]int32
+	hidden  []SuppressedMemory // by suppression
+}
+
+// SuppressedMemory is live memory that a suppression hid.
+type SuppressedMemory struct{ Count, Bytes int64 }
+
+func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
+	if s == nil || len(s.Patterns) == 0 {
+		return nil
+	}
+	return &Suppressor{t: t, list: s.Patterns, byStack: make(map[int32]int32), bySite: make(map[string]int32), hidden: make([]SuppressedMemory, len(s.Patterns))}
+}
+
+// Of returns the first suppression that matches an allocation: a frame of its stack, or
+// the site alone where no stack was recorded; false if none does.
+func (s *Suppressor) Of(origin int32) (int, bool) {
+	if s == nil {
+		return 0, false
+	}
+	stack := s.t.Origins.List[origin].Stack
+	if stack == 0 {
+		return s.ofSite(s.t.SiteLabel(origin))
+	}
+	known, ok := s.byStack[stack]
+	if !ok {
+		known = s.ofFrames(s.t.Stacks.Stacks[stack])
+		s.byStack[stack] = known
+	}
+	return int(known) - 1, known > 0
+}
+
+func (s *Suppressor) ofFrames(stack []int32) int32 {
+	for i := range s.list {
+		if slices.ContainsFunc(stack, func(id int32) bool { return s.list[i].MatchesFrame(&s.t.Stacks.Frames[id]) }) {
+			return int32(i) + 1
+		}
+	}
+	return 0
+}
+
+func (s *Suppressor) ofSite(site string) (int, bool) {
+	known, ok := s.bySite[site]
+	if !ok {
+		known = int32(slices.IndexFunc(s.list, func(one query.Suppression) bool { return one.Matches(site) })) + 1
+		s.bySite[site] = known
+	}
+	return int(known) - 1, known > 0
+}
+
+// Never counts live memory that a suppression hides.
+func (s *Suppressor) Never(which int, b *ledger.Block) {
+	s.hidden[which].Count++
+	s.hidden[which].Bytes += b.Bytes
+}
+
+// Total sums up what was hidden.
+func (s *Suppressor) Total() (sum SuppressedMemory) {
+	if s == nil {
+		return sum
+	}
+	for _, h := range s.hidden {
+		sum.Count += h.Count
+		sum.Bytes += h.Bytes
+	}
+	return sum
+}
+
+var SuppressedColumns = []report.Column{
+	{Key: "count", Title: "count", Unit: report.UnitCount, About: "blocks that were live at the end and that the suppression hid: they are in no other number"},
+	{Key: "bytes", Title: "bytes", Unit: report.UnitCount, About: "bytes of these"},
+	{Key: "template", Title: "template", Unit: report.UnitText, About: "the suppression, as it stands in the file of --suppressions"},
+}
+
+// Table lists the suppressions that hid live memory, as LeakSanitizer does.
+func (s *Suppressor) Table() report.Table {
+	table := report.Table{Name: "suppressions_used", Title: "Suppressions used:", Columns: SuppressedColumns, Aside: true, Keys: []string{"template"}}
+	if s == nil {
+		return table
+	}
+	for i, h := range s.hidden {
+		if h.Count > 0 {
+			table.Rows = append(table.Rows, report.Row{Cells: []any{h.Count, h.Bytes, s.list[i].Text}})
+		}
+	}
+	slices.SortStableFunc(table.Rows, func(a, b report.Row) int {
+		return cmp.Or(report.CompareCells(a.Cells[1], b.Cells[1]), report.CompareCells(a.Cells[0], b.Cells[0]))
+	})
+	return table
+}

@@ -1,0 +1,195 @@
+package hang_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/format"
+)
+
+func hang(t *testing.T, tp *analyzetest.Tape, opt hangpkg.Options) *report.Report {
+	t.Helper()
+	r, err := hangpkg.Run(tp.Timeline(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestHangVerdicts(t *testing.T) {
+	const launch, sync = format.KindLaunch, format.KindSync
+	for name, c := range map[string]struct {
+		tape func(*analyzetest.Tape)
+		want string // of threads: verdict confidence
+	}{
+		"works to the end": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel") }, "alive high"},
+		"a call that does not end": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+		}, "hanging high"},
+		"a call that just began": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.Opened(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
+		}, "alive high"},
+		"such calls take long": {func(tp *analyzetest.Tape) {
+			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 20*analyzetest.Second)
+			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+		}, "waiting high"},
+		"three times as long": {func(tp *analyzetest.Tape) {
+			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
+			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+		}, "hanging high"},
+		"another thread goes on": {func(tp *analyzetest.Tape) {
+			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.Working(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+		}, "waiting high, alive high"},
+		"calls end": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel") }, "idle high"},
+		"pauses are usual": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
+			tp.Working(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
+		}, "alive high"},
+		"hardly ever did a thing": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel") }, "idle medium"},
+		"the process has ended": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
+			tp.Exit(42, analyzetest.Second)
+		}, "ended high"},
+		"asks in a loop": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.Counted(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
+		}, "polling high"},
+		"a watchdog asks": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.Counted(30*analyzetest.Second, 30*analyzetest.Second, 300)
+		}, "idle high"},
+		"asked while it was busy": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.Counted(0, 30*analyzetest.Second, 30e6)
+		}, "idle high"},
+		"calls were lost meanwhile": {func(tp *analyzetest.Tape) {
+			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 40*analyzetest.Second, DurNs: analyzetest.Second, Value: 7})
+		}, "hanging low"},
+		"calls were lost before": {func(tp *analyzetest.Tape) {
+			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, DurNs: analyzetest.Second, Value: 7})
+		}, "hanging high"},
+		"may be inside of a launch": {func(tp *analyzetest.Tape) {
+			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			r := tp.Call(launch, "cuLaunchKernel", 31*analyzetest.Second, 0)
+			r.Flags = format.FlagNoReturn
+		}, "idle medium"},
+	} {
+		tp := analyzetest.NewTape(t)
+		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
+		c.tape(tp)
+		r := hang(t, tp, hangpkg.Options{})
+		var got []string
+		levels := analyzetest.Cells(t, r, "threads", "confidence")
+		for i, v := range analyzetest.Cells(t, r, "threads", "verdict") {
+			got = append(got, v+" "+levels[i])
+		}
+		if s := strings.Join(got, ", "); s != c.want {
+			t.Errorf("%s: %s, want %s", name, s, c.want)
+		}
+	}
+}
+
+func TestTheRankThatIsMissingIsNamed(t *testing.T) {
+	r := hang(t, analyzetest.Ranks(t), hangpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
+	analyzetest.Goldens(t, r, "hang", 110)
+	if got := fmt.Sprint(analyzetest.Cells(t, r, "processes", "verdict"), analyzetest.Cells(t, r, "processes", "pid")); got != "[hanging hanging hanging idle] [42 43 45 44]" {
+		t.Error(got)
+	}
+	for i, odd := range analyzetest.Cells(t, r, "processes", "odd") {
+		if (odd != "<nil>") != (i == 3) {
+			t.Errorf("process %d: %s", i, odd)
+		}
+	}
+	if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: it launched its last kernel 2.10s before") ||
+		!strings.Contains(text, "those spin while a peer is missing") || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
+		t.Error(text)
+	}
+}
+
+// silentTape is a recording of a process that makes no call.
+func silentTape(t testing.TB) *analyzetest.Tape {
+	tp := analyzetest.NewTape(t)
+	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
+	return tp
+}
+
+func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
+	analyzetest.Goldens(t, hang(t, silentTape(t), hangpkg.Options{}), "hangsilent", 110)
+	for name, c := range map[string]struct {
+		tape func(*analyzetest.Tape)
+		want string
+	}{
+		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the 1m0s that were recorded"},
+		"two": {func(tp *analyzetest.Tape) {
+			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
+		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
+		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call but 1,000,000 queries"},
+		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 600) }, "silent: "},
+		"has ended":       {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, and no process is known that runs on"},
+		"calls were lost": {func(tp *analyzetest.Tape) {
+			tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
+		}, "not known: no call was recorded, with 7 calls lost"},
+	} {
+		tp := silentTape(t)
+		c.tape(tp)
+		r := hang(t, tp, hangpkg.Options{})
+		result := fmt.Sprint(r.Facts[0].Value)
+		if !strings.HasPrefix(result, c.want) {
+			t.Errorf("%s: %s", name, result)
+		}
+		if advice := fmt.Sprint(r.Facts[1].Value); strings.Contains(advice, "py-spy dump -p 42 ") == (name == "has ended") {
+			t.Errorf("%s: advice %q", name, advice)
+		}
+	}
+}
+
+func TestHangOfOneSilentProcess(t *testing.T) {
+	tp := silentTape(t)
+	tp.Add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
+	tp.Working(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
+	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 eval made no CUDA call") {
+		t.Errorf("%v, %s", r.NoMatch, result)
+	}
+	if r = hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}}); r.NoMatch == nil {
+		t.Error("a process that nobody recorded matches")
+	}
+}
+
+func TestHangLooksAtAnyMoment(t *testing.T) {
+	tp := analyzetest.NewTape(t)
+	tp.Working(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	tp.Call(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
+	tp.Working(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	for to, want := range map[int64]string{5 * analyzetest.Second: "alive", 25 * analyzetest.Second: "hanging", 60 * analyzetest.Second: "alive"} {
+		r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + to}}})
+		if got := analyzetest.Cells(t, r, "threads", "verdict")[0]; got != want {
+			t.Errorf("at %v: %s, want %s", to/analyzetest.Second, got, want)
+		}
+	}
+	r := hang(t, tp, hangpkg.Options{})
+	if got := analyzetest.Cells(t, r, "long_calls", "dur_ns"); fmt.Sprint(got) != "[20000000000]" {
+		t.Error(got)
+	}
+	if n := len(analyzetest.Cells(t, hang(t, tp, hangpkg.Options{LongNs: 21 * analyzetest.Second}), "long_calls", "dur_ns")); n != 0 {
+		t.Errorf("%d long calls", n)
+	}
+}
+
+func TestHangIsSafeAndFits(t *testing.T) {
+	for _, tp := range []*analyzetest.Tape{analyzetest.HostileTape(t), analyzetest.Ranks(t), analyzetest.NewTape(t)} {
+		r := hang(t, tp, hangpkg.Options{})
+		analyzetest.Safe(t, r)
+	}
+}

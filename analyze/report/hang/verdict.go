@@ -1,0 +1,364 @@
+package hang
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// HangState is what a thread or process was doing at the moment, the worst first.
+type HangState int
+
+const (
+	Hanging HangState = iota
+	Polling
+	Waiting
+	Idle
+	Alive
+	Ended
+	NumHangStates
+)
+
+func (s HangState) String() string {
+	return [...]string{"hanging", "polling", "waiting", "idle", "alive", "ended"}[s]
+}
+
+func hangStates() (list []string) {
+	for s := range NumHangStates {
+		list = append(list, s.String())
+	}
+	return list
+}
+
+const (
+	// patience is how many times longer than ever before a call or a pause must last to be told from work that is slow.
+	patience = 3
+	// pollsPerSecond is from how many queries a second on a program that does nothing else is called polling: watchdogs ask
+	// ten times a second.
+	pollsPerSecond = 100
+	// busyCalls and busyPerSecond are the least that a thread must have done to be called busy before it went silent.
+	busyCalls, busyPerSecond = 10, 1.0
+	// gpuBusyPct and gpuIdlePct are when a GPU is said to work all the time, or not at all.
+	gpuBusyPct, gpuIdlePct = 90, 5
+)
+
+// Judgement is the state of a thread with what speaks for it.
+type Judgement struct {
+	State    HangState
+	life     *ThreadLife
+	Call     *CallRef // open, or the last one
+	silentNs int64    // since when the thread makes no progress
+	perSec   float64  // calls a second before that
+	pauseNs  int64    // longest pause before that
+	blindNs  int64    // of silentNs, time in which launches were not recorded
+	evidence []string
+	level    string
+	reasons  []string
+}
+
+func (j *Judgement) say(format string, args ...any) {
+	j.evidence = append(j.evidence, fmt.Sprintf(format, args...))
+}
+
+// lower lowers the confidence.
+func (j *Judgement) lower(to, format string, args ...any) {
+	if j.level == report.ConfidenceHigh || to == report.ConfidenceLow {
+		j.level = to
+	}
+	j.reasons = append(j.reasons, fmt.Sprintf(format, args...))
+}
+
+// judge decides what a thread was doing. In this order:
+//
+//	ended    its process had ended
+//	hanging  it is in a call for at least LongNs, and three times as long as any call of that function before
+//	waiting  it is in a call for that long, but such calls have taken long before, or its process goes on in other threads
+//	alive    it is in a call for less than that, or its last call ended less than LongNs ago, or it has paused that long before
+//	polling  it makes no call that is recorded, but queries are counted that can be its own
+//	idle     it was busy, and makes no calls any more
+func (s *HangScan) judge(l *ThreadLife, polls *PollUse) Judgement {
+	j := Judgement{life: l, level: report.ConfidenceHigh, Call: l.outermost(), silentNs: s.EndNs - l.LastNs, pauseNs: l.lively.longestPause(s.Window)}
+	if j.Call == nil {
+		j.Call = &l.last
+	}
+	if busy := l.LastNs - l.FirstNs; busy > 0 {
+		j.perSec = float64(l.calls) / (float64(busy) / 1e9)
+	}
+	if l.launched {
+		j.blindNs = s.T.GapNs(l.LastNs, s.EndNs)
+	}
+	exitNs := s.T.Facts.Processes[l.Pid].ExitNs
+	switch {
+	case exitNs > 0 && exitNs <= s.EndNs:
+		j.State = Ended
+		j.say("its process ended %s before", units.Duration(s.EndNs-exitNs))
+		return j
+	case j.Call.isOpen():
+		s.judgeOpen(&j)
+	case j.silentNs < s.longNs:
+		j.State = Alive
+		j.say("its last call ended %s before", units.Duration(j.silentNs))
+	case j.silentNs-j.blindNs < s.longNs:
+		j.State = Alive
+		j.say("no call for %s, but for %s of that its launches were not recorded (--max-overhead)", units.Duration(j.silentNs), units.Duration(j.blindNs))
+		j.lower(report.ConfidenceLow, "launches were not recorded for most of the silent time")
+	default:
+		s.judgeSilent(&j, polls)
+	}
+	if j.State != Alive {
+		s.doubt(&j)
+	}
+	return j
+}
+
+func (s *HangScan) judgeOpen(j *Judgement) {
+	age := s.EndNs - j.Call.startNs
+	d, p := s.Of(j.Call), j.life.process
+	longest := p.longest[d.name]
+	j.silentNs = age
+	switch {
+	case age < s.longNs:
+		j.State = Alive
+		j.say("in %s for %s", d.name, units.Duration(age))
+		return
+	case age < patience*longest:
+		j.State = Waiting
+		j.say("in %s for %s; calls of it have taken up to %s before", d.name, units.Duration(age), units.Duration(longest))
+	case p.lastNs > j.Call.startNs && s.EndNs-p.lastNs < s.longNs:
+		j.State = Waiting
+		j.say("in %s for %s, while other threads of the process go on", d.name, units.Duration(age))
+	case longest > 0:
+		j.say("in %s for %s, %.0f times as long as any before (%s)", d.name, units.Duration(age), float64(age)/float64(longest), units.Duration(longest))
+	default:
+		j.say("in %s for %s; none of the process's calls of it that returned took a millisecond", d.name, units.Duration(age))
+	}
+	if inner := len(j.life.open) - 1; inner > 0 {
+		j.say("with %s inside of it", units.Plural(int64(inner), "more call"))
+	}
+}
+
+func (s *HangScan) judgeSilent(j *Judgement, polls *PollUse) {
+	unseen := j.Call.flags&format.FlagNoReturn != 0
+	wasBusy := j.life.calls >= busyCalls && j.perSec >= busyPerSecond
+	switch {
+	case polls.by[j.life.Pid] && j.life == polls.suspects[j.life.Pid]:
+		j.State = Polling
+		j.say("%s queries of events and streams a second are counted, and no other call", units.Count(units.RoundInt(polls.perSec)))
+		if len(polls.by) > 1 {
+			j.lower(report.ConfidenceLow, "queries are counted for all processes together, and %d can be the one", len(polls.by))
+		} else if len(s.Processes) > 1 {
+			j.lower(report.ConfidenceMedium, "queries are counted for all processes together")
+		}
+	case j.silentNs-j.blindNs < patience*j.pauseNs && !unseen:
+		j.State = Alive
+		j.say("no call for %s, but it has paused for %s before", units.Duration(j.silentNs), units.Duration(j.pauseNs))
+	default:
+		j.State = Idle
+		j.say("no call for %s", units.Duration(j.silentNs))
+		if !wasBusy {
+			j.lower(report.ConfidenceMedium, "it made no more than %s before", units.Plural(j.life.calls, "call"))
+		}
+	}
+	if wasBusy && j.State != Alive {
+		j.say("%s calls a second before that, without a pause of more than %s", units.RateText(j.perSec), units.Duration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)))
+	}
+	if j.blindNs > 0 {
+		j.say("for %s of it launches were not recorded (--max-overhead)", units.Duration(j.blindNs))
+		j.lower(report.ConfidenceMedium, "launches were not recorded for a part of the silent time")
+	}
+	if unseen {
+		j.say("it may be inside of its last call, %s, of which the return was not to be recorded", s.Of(j.Call).name)
+		j.lower(report.ConfidenceMedium, "the last call is a launch that was written at its entry")
+	}
+}
+
+// doubt lowers the confidence for what can have been missed.
+func (s *HangScan) doubt(j *Judgement) {
+	from := s.EndNs - j.silentNs
+	var lostThen, lostAll int64
+	for _, l := range s.T.Facts.Lost {
+		lostAll += l.Calls
+		if units.EndOf(l.StartNs, l.DurNs) >= from && l.StartNs <= s.EndNs {
+			lostThen += l.Calls
+		}
+	}
+	switch lost := max(s.T.Rec.Meta.Totals().Lost, lostAll); {
+	case lostThen > 0:
+		j.lower(report.ConfidenceLow, "%s lost in the silent time", units.Plural(lostThen, "call"))
+	case lost > 0 && lostAll == 0:
+		j.lower(report.ConfidenceMedium, "%s lost at unknown times", units.Plural(lost, "call"))
+	}
+	if n := len(s.T.Rec.Damaged); n > 0 {
+		j.lower(report.ConfidenceLow, "%s damaged", units.Plural(int64(n), "segment"))
+	}
+	if s.T.Rec.Meta.Complete != format.CompleteYes && s.EndNs >= s.T.Scan.LastNs {
+		j.lower(report.ConfidenceLow, "the recording is cut off: calls that were open at its end, and what came after, are not in it")
+	}
+}
+
+// ProcessState is the state of a process: of its threads, and against its likes.
+type ProcessState struct {
+	Life      *ProcessLife
+	State     HangState
+	Threads   []Judgement
+	SilentNs  int64
+	gpu       gpuSilence
+	Odd       []string // what tells it from the other processes of its group
+	group     int      // processes of the group
+	Evidence  []string
+	Level     string
+	Reasons   []string
+	waitingIn *CallRef // the open call that makes it hang or wait
+}
+
+func (p *ProcessState) say(format string, args ...any) {
+	p.Evidence = append(p.Evidence, fmt.Sprintf(format, args...))
+}
+
+// sum makes the state of a process from those of its threads.
+func (s *HangScan) sum(p *ProcessLife, polls *PollUse) ProcessState {
+	sum := ProcessState{Life: p, State: Ended, SilentNs: s.EndNs - p.lastNs, Level: report.ConfidenceHigh}
+	for _, l := range p.threads {
+		sum.SilentNs = min(sum.SilentNs, s.EndNs-l.LastNs) // entries are progress too
+	}
+	slices.SortFunc(p.threads, func(a, b *ThreadLife) int { return cmp.Compare(a.Tid, b.Tid) })
+	isAlive := false
+	for _, l := range p.threads {
+		j := s.judge(l, polls)
+		sum.Threads = append(sum.Threads, j)
+		isAlive = isAlive || j.State == Alive
+		if j.State < sum.State {
+			sum.State, sum.Level, sum.Reasons = j.State, j.level, j.reasons
+		}
+	}
+	if sum.State == Idle && isAlive {
+		sum.State, sum.Level, sum.Reasons = Alive, report.ConfidenceHigh, nil // threads that have done their work are no news
+	}
+	for i := range sum.Threads {
+		j := &sum.Threads[i]
+		if j.State == sum.State && len(sum.Evidence) == 0 {
+			sum.say("thread %s: %s", s.nameOf(j.life.Thread), j.evidence[0])
+			if j.Call.isOpen() {
+				sum.waitingIn = j.Call
+			}
+		}
+	}
+	return sum
+}
+
+func (s *HangScan) nameOf(th origin.Thread) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.T.Facts.Threads[th]))
+}
+
+// States judges all processes, the worst first.
+func (s *HangScan) States(polls *PollUse) []ProcessState {
+	var list []ProcessState
+	for _, pid := range slices.Sorted(maps.Keys(s.Processes)) {
+		p := s.sum(s.Processes[pid], polls)
+		if p.State < Alive {
+			s.askGPU(&p)
+		}
+		list = append(list, p)
+	}
+	s.compare(list)
+	slices.SortStableFunc(list, func(a, b ProcessState) int {
+		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(len(b.Odd), len(a.Odd)), cmp.Compare(b.SilentNs, a.SilentNs))
+	})
+	return list
+}
+
+// compare finds in groups of equal processes, such as the ranks of a training, those that are unlike the others.
+func (s *HangScan) compare(list []ProcessState) {
+	groups := make(map[string][]*ProcessState)
+	for i := range list {
+		p := &list[i]
+		if p.Life.Launches > 0 && p.State != Ended {
+			fact := s.T.Facts.Processes[p.Life.Pid]
+			key := cmp.Or(fact.Exe, fact.Name)
+			groups[key] = append(groups[key], p)
+		}
+	}
+	for _, group := range groups {
+		stuck := slices.ContainsFunc(group, func(p *ProcessState) bool { return p.State < Alive })
+		if len(group) < 2 || !stuck {
+			continue
+		}
+		for _, p := range group {
+			p.group = len(group)
+			p.Odd = s.oddness(p, group)
+		}
+		// Where most are odd, none is.
+		if odd := slices.DeleteFunc(slices.Clone(group), func(p *ProcessState) bool { return len(p.Odd) == 0 }); 2*len(odd) > len(group) {
+			for _, p := range odd {
+				p.Odd = nil
+			}
+		}
+	}
+}
+
+// oddness says what tells a process from all others of its group.
+func (s *HangScan) oddness(p *ProcessState, group []*ProcessState) (odd []string) {
+	firstOther, lastOther := int64(math.MaxInt64), int64(math.MinInt64)
+	othersWait, othersGoOn := true, true
+	kernel, same := "", true
+	for _, o := range group {
+		if o == p {
+			continue
+		}
+		firstOther, lastOther = min(firstOther, o.Life.LaunchedNs), max(lastOther, o.Life.LaunchedNs)
+		othersWait = othersWait && o.waitingIn != nil
+		othersGoOn = othersGoOn && o.State == Alive
+		last := s.lastKernel(o.Life)
+		same = same && last != "" && (kernel == "" || kernel == last)
+		kernel = last
+	}
+	first, they, goOn, wait := fmt.Sprintf("first of the %d others", len(group)-1), "they go on", fmt.Sprintf("the %d others go on", len(group)-1), fmt.Sprintf("the %d others wait", len(group)-1)
+	if len(group) == 2 {
+		first, they, goOn, wait = "other one", "that goes on", "the other one goes on", "the other one waits"
+	}
+	if d := firstOther - p.Life.LaunchedNs; d >= s.longNs {
+		text := fmt.Sprintf("it launched its last kernel %s before the %s did", units.Duration(d), first)
+		if s.EndNs-firstOther < s.longNs {
+			text += ", and " + they
+		}
+		odd = append(odd, text)
+	}
+	if othersWait && p.waitingIn == nil {
+		odd = append(odd, wait+" in a call, it does not")
+	}
+	if own := s.lastKernel(p.Life); same && len(group) > 2 && own != "" && own != kernel {
+		odd = append(odd, fmt.Sprintf("its last kernel is %s, that of the others %s", own, kernel))
+	}
+	if othersGoOn && p.State < Idle && len(odd) == 0 {
+		odd = append(odd, goOn)
+	}
+	return odd
+}
+
+// lastLaunch is the last launch of a process.
+func (p *ProcessLife) lastLaunch() *CallRef {
+	var last *CallRef
+	for _, stream := range slices.Sorted(maps.Keys(p.streams)) {
+		if c := &p.streams[stream][len(p.streams[stream])-1]; last == nil || c.startNs > last.startNs {
+			last = c
+		}
+	}
+	return last
+}
+
+// lastKernel names the kernel that a process launched last.
+func (s *HangScan) lastKernel(p *ProcessLife) string {
+	c := p.lastLaunch()
+	if c == nil {
+		return ""
+	}
+	return s.kernelOf(c)
+}

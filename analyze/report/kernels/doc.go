@@ -1,0 +1,2 @@
+// Package kernels reports launches of kernels and graphs.
+package kernels

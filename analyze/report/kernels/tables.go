@@ -1,0 +1,280 @@
+package kernels
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+var KernelsColumns = []report.Column{
+	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches in the window that ran, neither failed nor captured; what graphs run is not in it"},
+	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in all kernel launches; says nothing of GPU time"},
+	{Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio, About: "launches (estimated_launches, where some were left out) by the length of the window"},
+	{Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount, About: "of LAUNCHES, those of less than 8,192 threads (grid times block): they leave a large GPU almost empty"},
+	{Key: "threads_avg", Title: "THREADS", Unit: report.UnitCount, About: "average threads of a launch, grid times block"},
+	{Key: "shapes", Title: "SHAPES", Unit: report.UnitCount, About: "different grids, blocks and shared memory"},
+	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount, About: "launches that stream capture put into a graph instead"},
+	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
+	{Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount, About: "launches whose host time is known: HOST columns are of these"},
+	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "time that threads spent in timed launches, not GPU time"},
+	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average of that"},
+	{Key: "estimated_host_sum_ns", Title: "", Unit: report.UnitNs, About: "estimate: host_sum_ns if the other launches had taken as long on average"},
+	{Key: "sites", Title: "", Unit: report.UnitCount, About: "places in the program that launch it"},
+	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place with most of the launches, and how many others there are"},
+	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
+	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "name with template arguments folded, #n where that is the same for several kernels; (unknown) where the recording has no name"},
+}
+
+// summed adds up counts that have a key in common, and names for each the place that most of the launches come from.
+func summed[K comparable](u *KernelsUse, of func(LaunchKey) K) map[K]*launchGroup {
+	groups := make(map[K]*launchGroup)
+	for key, s := range u.Counts {
+		g := groups[of(key)]
+		if g == nil {
+			g = &launchGroup{sites: make(map[int32]int64), shapes: make(map[LaunchShape]bool)}
+			groups[of(key)] = g
+		}
+		g.Merge(s)
+		g.sites[key.Site] += s.Launches + s.captured + s.errors
+		g.shapes[key.LaunchShape] = true
+	}
+	return groups
+}
+
+// launchGroup are launches that are told together.
+type launchGroup struct {
+	LaunchStats
+	sites  map[int32]int64
+	shapes map[LaunchShape]bool
+}
+
+// site is the place that most of the launches come from, and how many others there are.
+func (u *KernelsUse) site(g *launchGroup) string {
+	best := int32(-1)
+	for site, n := range g.sites {
+		if best < 0 || n > g.sites[best] || n == g.sites[best] && u.Names.List[site] < u.Names.List[best] {
+			best = site
+		}
+	}
+	if len(g.sites) == 1 {
+		return u.Names.List[best]
+	}
+	return fmt.Sprintf("%s and %d more", u.Names.List[best], len(g.sites)-1)
+}
+
+// table has a row per kernel.
+func (u *KernelsUse) table() report.Table {
+	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(KernelsColumns),
+		Spare: []string{"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns"}}
+	kernels, sum := u.kernels(), u.sum()
+	short := u.shortNames()
+	for id, k := range kernels {
+		var threads any
+		if k.Sized > 0 {
+			threads = k.Threads / k.Sized
+		}
+		table.Rows = append(table.Rows, report.Row{Cells: []any{k.Launches, units.Percent(k.Launches, sum.Launches), u.perSecond(sampling.Whole(k.scaled)), k.Tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
+			k.timed, k.Total(), k.avg(), k.estimated(), int64(len(k.sites)), u.site(k), units.Known(u.Names.List[id]), short[id]}})
+		if u.Weights != nil {
+			row := &table.Rows[len(table.Rows)-1]
+			row.Cells = append(row.Cells, sampling.Whole(k.scaled))
+		}
+	}
+	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.Tiny} {
+		if n == 0 {
+			report.Hide(table.Columns, key)
+		}
+	}
+	if !u.untimed {
+		report.Hide(table.Columns, "timed_launches")
+	}
+	slices.SortFunc(table.Rows, func(a, b report.Row) int {
+		return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[6], b.Cells[6]), report.CompareCells(a.Cells[14], b.Cells[14]))
+	})
+	if u.Weights != nil {
+		table.MoveLast(report.EstimatedLaunches, 1)
+	}
+	return table
+}
+
+// kernels sums launches up by kernel.
+func (u *KernelsUse) kernels() map[int32]*launchGroup {
+	return summed(u, func(k LaunchKey) int32 { return k.Kernel })
+}
+
+// shortNames gives each kernel a short name of its own.
+func (u *KernelsUse) shortNames() map[int32]string {
+	byName := make(map[string]*calls.Stats)
+	for key := range u.Counts {
+		byName[u.Names.List[key.Kernel]] = nil
+	}
+	short := make(map[int32]string)
+	for full, s := range calls.ShortKernels(byName) {
+		if full == "" {
+			s = catalog.UnknownKernel
+		}
+		short[u.Names.Ids[full]] = s
+	}
+	return short
+}
+
+// sum adds up kernels; graphs are not in it, but in their table.
+func (u *KernelsUse) sum() (sum LaunchStats) {
+	for _, s := range u.Counts {
+		sum.Merge(s)
+	}
+	return sum
+}
+
+// perSecond is a rate over the window, nil if that has no length.
+func (u *KernelsUse) perSecond(n int64) any {
+	if u.Window.DurNs() == 0 {
+		return nil
+	}
+	return float64(n) / (float64(u.Window.DurNs()) / 1e9)
+}
+
+func (u *KernelsUse) totals() []report.Fact {
+	sum := u.sum()
+	var graphs, graphKernels, busiest int64
+	for _, g := range u.graphs {
+		graphs += g.Launches
+		graphKernels += g.graphKernels
+		sum.errors += g.errors
+		sum.timed += g.timed
+		sum.hostNs = units.EndOf(sum.hostNs, g.hostNs)
+	}
+	for _, n := range u.seconds {
+		busiest = max(busiest, n)
+	}
+	totals := report.Fill(KernelsTotals, sum.Launches, int64(len(u.kernels())), sum.Tiny, units.Percent(sum.Tiny, sum.Launches), sum.captured, graphs, graphKernels, sum.errors,
+		u.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.Total())
+	if u.Weights != nil {
+		totals = append(totals, report.EstimateOf(report.EstimatedLaunches, "launches by estimate", sum.scaled))
+	}
+	return totals
+}
+
+var ShapeColumns = []report.Column{
+	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches in the window that ran"},
+	{Key: "captured", Title: "", Unit: report.UnitCount, About: "launches that were captured"},
+	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "blocks"},
+	{Key: "block", Title: "BLOCK", Unit: report.UnitText, About: "threads of a block"},
+	{Key: "shared_bytes", Title: "SHARED", Unit: report.UnitBytes, About: "dynamic shared memory of a block"},
+	{Key: "threads", Title: "THREADS", Unit: report.UnitCount, About: "grid times block"},
+	{Key: "tiny", Title: "TINY", Unit: report.UnitText, About: "yes if that is less than 8,192"},
+	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place in the program with most of them, and how many others there are"},
+	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
+	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "as above"},
+}
+
+// shapeTable has a row per kernel and size of launch.
+func (u *KernelsUse) shapeTable() report.Table {
+	table := report.Table{Name: "shapes", Title: "sizes of launches", Columns: ShapeColumns, Aside: true, Spare: []string{"tiny", "site"}}
+	short := u.shortNames()
+	for shape, s := range summed(u, func(k LaunchKey) LaunchShape { return k.LaunchShape }) {
+		var threads any
+		tiny := "no"
+		if shape.known() {
+			threads = shape.threads()
+		}
+		if shape.tiny() {
+			tiny = "yes"
+		}
+		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Launches, s.captured, extent(shape.grid), extent(shape.block), int64(shape.shared), threads, tiny,
+			u.site(s), units.Known(u.Names.List[shape.Kernel]), short[shape.Kernel]}})
+	}
+	slices.SortFunc(table.Rows, func(a, b report.Row) int {
+		order := report.CompareCells(a.Cells[0], b.Cells[0])
+		for _, i := range []int{1, 9, 8, 5, 2, 3, 4} {
+			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
+		}
+		return order
+	})
+	return table
+}
+
+// extent writes a grid or block as x×y×z, without trailing ones.
+func extent(v [3]int32) string {
+	if v[0] == manySizes {
+		return "(others)"
+	}
+	text := fmt.Sprintf("%d×%d×%d", v[0], v[1], v[2])
+	for _, one := range []string{"×0", "×1"} {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, one), one)
+	}
+	return text
+}
+
+var KernelStreamColumns = []report.Column{
+	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "kernel and graph launches in the window that ran"},
+	{Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio, About: "these by the length of the window"},
+	{Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount, About: "of LAUNCHES, kernels of less than 8,192 threads"},
+	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount, About: "launches on the stream that were captured into a graph"},
+	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream handle; 0 is the default stream"},
+}
+
+// streamTable has a row per stream.
+func (u *KernelsUse) streamTable() report.Table {
+	table := report.Table{Name: "streams", Title: "launches by stream", Columns: KernelStreamColumns, Aside: true}
+	streams := summed(u, func(k LaunchKey) LaunchStream { return k.LaunchStream })
+	for key, g := range u.graphs {
+		if streams[key.LaunchStream] == nil {
+			streams[key.LaunchStream] = new(launchGroup)
+		}
+		streams[key.LaunchStream].Merge(g)
+	}
+	keys := slices.SortedFunc(maps.Keys(streams), func(a, b LaunchStream) int {
+		return cmp.Or(cmp.Compare(streams[b].Launches, streams[a].Launches), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device), cmp.Compare(a.stream, b.stream))
+	})
+	for _, key := range keys {
+		s := streams[key]
+		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Launches, u.perSecond(sampling.Whole(s.scaled)), s.Tiny, s.captured, s.errors, int64(key.Pid), u.T.OrdinalLabel(key.Pid, key.Device), query.StreamName(key.stream)}})
+	}
+	processes.AddRanks(u.T, &table)
+	return table
+}
+
+var GraphColumns = []report.Column{
+	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "times the graph ran in the window"},
+	{Key: "graph_kernels", Title: "KERNELS RUN", Unit: report.UnitCount, About: "kernels that it holds, times that, as far as its making was recorded; 0 where it was not"},
+	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
+	{Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount, About: "launches whose host time is known"},
+	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "time that threads spent in these, not GPU time"},
+	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average of that"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream it was launched on"},
+	{Key: "graph", Title: "GRAPH", Unit: report.UnitText, About: "handle of the executable graph"},
+	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place in the program that launches it"},
+}
+
+// graphTable has a row per graph, stream and place that launches it.
+func (u *KernelsUse) graphTable() report.Table {
+	table := report.Table{Name: "graphs", Title: "graphs", Columns: GraphColumns, Aside: true, Spare: []string{"timed_launches", "host_avg_ns", "errors"}}
+	for key, g := range u.graphs {
+		table.Rows = append(table.Rows, report.Row{Cells: []any{g.Launches, g.graphKernels, g.errors, g.timed, g.Total(), g.avg(),
+			int64(key.Pid), query.StreamName(key.stream), fmt.Sprintf("0x%x", uint64(key.graph)), u.Names.List[key.site]}})
+	}
+	slices.SortFunc(table.Rows, func(a, b report.Row) int {
+		order := 0
+		for _, i := range []int{0, 1, 6, 8, 7, 9, 4, 2, 3} {
+			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
+		}
+		return order
+	})
+	processes.AddRanks(u.T, &table)
+	return table
+}

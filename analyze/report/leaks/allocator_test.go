@@ -1,0 +1,281 @@
+package leaks_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestLeaksOfTensors(t *testing.T) {
+	const leak = 3_000_000
+	for name, conf := range map[string]analyzetest.TorchConf{"segments": {}, "expandable segments": {Expandable: true}} {
+		t.Run(name, func(t *testing.T) {
+			tp, w := analyzetest.TorchTraining(t, conf, leak)
+			tl := tp.Timeline()
+			r, err := leaks.Run(tl, query.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, want := range map[string]any{
+				"verdict": "growing", "site": "keep (train.py:42)", "memory_kind": format.MemoryTorch, "live_bytes": int64(590 * leak), "confidence": "high",
+			} {
+				if got := analyzetest.Cell(t, r, 0, key); got != want {
+					t.Errorf("%s is %v, want %v: %s", key, got, want, r.Tables[0].Rows[0].Evidence)
+				}
+			}
+			rate := float64(analyzetest.Cell(t, r, 0, "growth_bytes_per_min").(int64))
+			if want := float64(600 * leak); math.Abs(rate-want) > want/20 {
+				t.Errorf("grows by %.0f bytes/min, want %.0f", rate, want)
+			}
+			sum := w.Totals()
+			wantLive := sum.Requested + 64*analyzetest.Mib // of the program's own call
+			if got := r.Totals[0].Value; got != wantLive {
+				t.Errorf("%d bytes live, want %d", got, wantLive)
+			}
+			if got, _, _ := r.Number("peak_bytes"); got != float64(w.Peak+64*analyzetest.Mib) {
+				t.Errorf("peak of %.0f bytes, want %d", got, w.Peak+64*analyzetest.Mib)
+			}
+			want := "reserved " + units.Bytes(sum.Reserved) + ", of which " + units.Bytes(sum.Allocated) + " allocated"
+			if got := r.Facts[0].Value; got != want {
+				t.Errorf("allocator: %q, want %q", got, want)
+			}
+			for i := range r.Tables[0].Rows {
+				if site := analyzetest.Cell(t, r, i, "site"); site == "segment" {
+					t.Error("memory of segments is counted twice")
+				}
+			}
+			if v, _, _ := r.Number("growing"); v != 1 {
+				t.Errorf("%v rows grow", v)
+			}
+		})
+	}
+}
+
+// TestSegmentsFromBeforeTheAllocatorsEvents: they are known by their stacks, or because
+// they are as many bytes as the allocator had already.
+func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
+	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
+		tp, _ := analyzetest.TorchTraining(t, conf, 3_000_000)
+		r := tp.Add(format.Row{Kind: format.KindStack, StackID: 5, StackStatus: format.StackComplete, Device: -1})
+		for _, module := range []string{"/lib/libcudart.so.13", "/venv/torch/lib/libc10_cuda.so", "/venv/torch/lib/libtorch_cuda.so"} {
+			r.Frames = append(r.Frames, format.Frame{Func: "f", Module: module, Type: "native"})
+		}
+		analyzetest.At(tp.Alloc(0, 5, 0x6e0000000000, 2*analyzetest.Mib), 5, "at::empty")
+		tp.Alloc(20, 5, 0x6e0000400000, 20*analyzetest.Mib)
+		for _, r := range tp.Rows {
+			if r.Kind == format.KindAllocator {
+				r.ReservedBytes += 22 * analyzetest.Mib
+			}
+		}
+		got, err := leaks.Run(tp.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got.Tables[0].Rows {
+			if site := analyzetest.Cell(t, got, i, "site"); site == "at::empty" || site == timeline.NoStack || site == "segment" {
+				t.Errorf("%v: segments count as the program's memory", site)
+			}
+		}
+	}
+}
+
+func TestAGrowingCacheIsNoLeak(t *testing.T) {
+	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
+		tp, _ := analyzetest.TorchTraining(t, conf, 0)
+		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _, _ := r.Number("growing"); v != 0 {
+			t.Errorf("%s: %v rows grow: %v", conf, v, r.Tables[0].Rows[0].Cells)
+		}
+	}
+}
+
+func TestReportsOfTensorsLookAsBefore(t *testing.T) {
+	tp, _ := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
+	tl := tp.Timeline()
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
+		r, err := make(query.Options{Top: 20, MaxFrames: 12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []string{"table", "json"} {
+			analyzetest.Golden(t, "torch."+command+"."+f, analyzetest.Rendered(t, r, render.Options{Format: f, Width: 120}))
+		}
+	}
+}
+
+func TestFiltersOfTensors(t *testing.T) {
+	tp := analyzetest.NewTape(t)
+	r := rand.New(rand.NewPCG(1, 1))
+	for i, key := range []caching.Key{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
+		w := analyzetest.NewTorchWorld(tp, r, key.Pid, key.Device, analyzetest.TorchConf{})
+		for k := range int64(2) {
+			w.Now = int64(i+1)*10*analyzetest.Second + k*analyzetest.Second
+			b := w.Alloc(analyzetest.Mib<<k, analyzetest.TorchSegment{Stream: int64(7 + k)})
+			analyzetest.At(b.Row, 0, string(rune('a'+2*i+int(k)))).Tid = key.Pid
+		}
+	}
+	tl := tp.Timeline()
+	for name, c := range map[string]struct {
+		f    query.Filter
+		want string
+	}{
+		"none":      {query.Filter{}, "abcdef"},
+		"pid":       {query.Filter{Pids: []int32{77}}, "ef"},
+		"tid":       {query.Filter{Tids: []int32{42}}, "abcd"},
+		"device":    {query.Filter{Devices: []int32{1}}, "cd"},
+		"stream":    {query.Filter{Streams: []int64{8}}, "bdf"},
+		"min bytes": {query.Filter{MinBytes: 2 * analyzetest.Mib}, "bdf"},
+		"from":      {query.Filter{FromNs: analyzetest.Epoch + 20500*analyzetest.Ms}, "def"},
+		"to":        {query.Filter{ToNs: analyzetest.Epoch + 15*analyzetest.Second}, "ab"},
+	} {
+		r, err := leaks.Run(tl, query.Options{Filter: c.f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range r.Tables[0].Rows {
+			got = append(got, analyzetest.Cell(t, r, i, "site").(string))
+		}
+		slices.Sort(got)
+		if strings.Join(got, "") != c.want {
+			t.Errorf("%s: got %v, want %s", name, got, c.want)
+		}
+	}
+	for _, by := range group.Names() {
+		r, err := leaks.Run(tl, query.Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Totals[0].Value; got != 9*analyzetest.Mib {
+			t.Errorf("by %s: %d bytes live", by, got)
+		}
+	}
+}
+
+func TestConfidenceInTensors(t *testing.T) {
+	lost := func(n float64) func(*analyzetest.Tape) {
+		return func(tp *analyzetest.Tape) {
+			tp.Add(format.Row{Kind: format.KindLost, Name: "allocator", StartNs: analyzetest.Epoch, Value: n})
+		}
+	}
+	skip := func(every int) func(*analyzetest.Tape) {
+		return func(tp *analyzetest.Tape) {
+			n := 0
+			tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
+				if r.Kind != format.KindAllocator {
+					return false
+				}
+				n++
+				return n%every == every-1
+			})
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*analyzetest.Tape)
+		want   string
+	}{
+		"whole":                {func(*analyzetest.Tape) {}, "high"},
+		"few lost":             {lost(1), "medium"},
+		"many lost":            {lost(100), "low"},
+		"lost in the metadata": {func(tp *analyzetest.Tape) { tp.Meta.Calls = map[string]format.CallCount{"allocator": {Lost: 100}} }, "low"},
+		"one is missing":       {skip(3000), "medium"},
+		"many are missing":     {skip(50), "low"},
+	} {
+		tp, _ := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
+		c.change(tp)
+		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := analyzetest.Cell(t, r, 0, "confidence"); got != c.want {
+			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
+		}
+		if got := analyzetest.Cell(t, r, 0, "site"); got != "keep (train.py:42)" {
+			t.Errorf("%s: the first row is %v", name, got)
+		}
+		if disagrees := r.Quality.AllocatorDisagreed > 0; disagrees != (len(r.Notes) > 0) || name == "many are missing" && !disagrees {
+			t.Errorf("%s: disagrees %v, notes %v", name, disagrees, r.Notes)
+		}
+	}
+}
+
+func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
+	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
+	want := w.Totals()
+	tp.Exit(42, 60*analyzetest.Second)
+	tl := tp.Timeline()
+	r, err := leaks.Run(tl, query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := analyzetest.Cell(t, r, 0, "verdict"); got != "growing" {
+		t.Errorf("verdict %v: %s", got, r.Tables[0].Rows[0].Evidence)
+	}
+	if got := r.Facts[1].Value; got != want.Reserved {
+		t.Errorf("reserved %v at the end, want %d", got, want.Reserved)
+	}
+	list, err := state.ReadAllocators(tl, 0)
+	if err != nil || len(list) != 1 || !list[0].Ended || list[0].Totals != want {
+		t.Errorf("%v, %+v", err, list)
+	}
+	if len(list[0].Blocks) != int(want.Allocations) {
+		t.Errorf("%d blocks, want %d", len(list[0].Blocks), want.Allocations)
+	}
+}
+
+// TestAnInterpretersEndIsNoFree has a program whose interpreter frees everything when it
+// ends.
+func TestAnInterpretersEndIsNoFree(t *testing.T) {
+	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
+	want := w.Totals()
+	w.Now += 100 * analyzetest.Ms
+	for len(w.Held) > 0 {
+		w.Free(w.Held[0])
+	}
+	tp.Exit(42, w.Now+500*analyzetest.Ms)
+	r, err := leaks.Run(tp.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if analyzetest.Cell(t, r, 0, "verdict") != "growing" || analyzetest.Cell(t, r, 0, "live_bytes") != int64(590*3_000_000) {
+		t.Error(r.Tables[0].Rows[0])
+	}
+	// What the last step gave back cannot be told from the end.
+	if got := r.Facts[2].Value.(int64); got < want.Allocated || got > want.Allocated+50*analyzetest.Mib {
+		t.Errorf("%d bytes allocated at the end, want %d", got, want.Allocated)
+	}
+}
+
+func TestTensorsInProfiles(t *testing.T) {
+	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{Expandable: true}, 3_000_000)
+	p, _, none, err := pprof.BuildHeap(tp.Timeline(), query.Options{})
+	if err != nil || none != nil {
+		t.Fatal(err, none)
+	}
+	var live int64
+	for _, s := range p.Sample {
+		live += s.Value[3]
+	}
+	if want := w.Totals().Requested + 64*analyzetest.Mib; live != want {
+		t.Errorf("%d bytes in use, want %d", live, want)
+	}
+}

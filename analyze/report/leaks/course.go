@@ -1,0 +1,21 @@
+package leaks
+
+import "slices"
+
+// floorCourse is the course of the lowest live bytes of a group between checkpoints, which its verdict is judged by; nil if nothing
+// ever stayed.
+func (s *LeakScan) floorCourse(g *LeakGroup) any {
+	var sum []int64
+	for i := range g.climbs {
+		for step, floor := range s.series(&g.climbs[i]) {
+			if sum == nil {
+				sum = make([]int64, Checkpoints)
+			}
+			sum[min(step, Checkpoints-1)] += floor
+		}
+	}
+	if sum == nil || slices.Max(sum) == 0 {
+		return nil
+	}
+	return sum
+}

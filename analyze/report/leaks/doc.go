@@ -1,0 +1,2 @@
+// Package leaks reports which call sites keep memory, and judges whether they leak.
+package leaks

@@ -1,0 +1,395 @@
+package leaks_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	grouppkg "github.com/gpurec/gpurec/analyze/report/group"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/format"
+)
+
+// verdicts runs leaks and returns verdict by site.
+func verdicts(t *testing.T, tp *analyzetest.Tape, opt query.Options) map[string]string {
+	t.Helper()
+	r, err := leakspkg.Run(tp.Timeline(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for _, row := range r.Tables[0].Rows {
+		got[row.Cells[len(row.Cells)-1].(string)] = row.Cells[0].(string)
+	}
+	return got
+}
+
+func TestVerdicts(t *testing.T) {
+	const base = int64(0x7f0000000000)
+	// steps calls do for every step of 100 ms from 1 s until end.
+	steps := func(end int64, do func(i, at int64)) {
+		for i := int64(0); analyzetest.Second+i*100*analyzetest.Ms < end; i++ {
+			do(i, analyzetest.Second+i*100*analyzetest.Ms)
+		}
+	}
+	for name, c := range map[string]struct {
+		tape func(*analyzetest.Tape)
+		want string
+	}{
+		"a block of 1 MiB leaks every step": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+			})
+		}, "growing"},
+		"every second block leaks": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				if i%2 == 0 {
+					tp.Free(ns+analyzetest.Ms, analyzetest.Us, base+i*analyzetest.Mib)
+				}
+			})
+		}, "growing"},
+		"a leak under a large sawtooth": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base, 1<<30), 1, "x")
+				analyzetest.At(tp.Alloc(ns+analyzetest.Ms, analyzetest.Us, base+(1<<40)+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				tp.Free(ns+90*analyzetest.Ms, analyzetest.Us, base)
+			})
+		}, "growing"},
+		"a leak of one block every four seconds": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				if i%40 == 0 {
+					analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 32*analyzetest.Mib), 1, "x")
+				}
+			})
+		}, "growing"},
+		"a leak seen for three seconds": {func(tp *analyzetest.Tape) {
+			tp.Meta.EndNs = analyzetest.Epoch + 4*analyzetest.Second
+			steps(4*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+			})
+		}, "growing"},
+		"a leak until the process ends": {func(tp *analyzetest.Tape) {
+			steps(30*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+			})
+			tp.Exit(42, 30*analyzetest.Second)
+		}, "growing"},
+		"a leak in a process that ends before another": {func(tp *analyzetest.Tape) {
+			steps(30*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+			})
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base, 64), 1, "y").Pid = 77
+				tp.Free(ns+analyzetest.Us, analyzetest.Us, base).Pid = 77
+			})
+			tp.Exit(42, 30*analyzetest.Second)
+			tp.Add(format.Row{Kind: format.KindProcess, Pid: 77, StartNs: analyzetest.Epoch})
+		}, "growing"},
+		"a leak of 8 bytes a step is too small": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) { analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 8), 1, "x") })
+		}, "retained"},
+		"weights at the start": {func(tp *analyzetest.Tape) {
+			for i := range int64(50) {
+				analyzetest.At(tp.Alloc(analyzetest.Second+i*20*analyzetest.Ms, analyzetest.Us, base+i<<30, 1<<30), 1, "x")
+			}
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, 0x1000, 64), 1, "y")
+				tp.Free(ns+analyzetest.Us, analyzetest.Us, 0x1000)
+			})
+		}, "startup"},
+		"weights at the start, never freed before the end": {func(tp *analyzetest.Tape) {
+			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, base, 1<<30), 1, "x")
+			tp.Exit(42, 60*analyzetest.Second)
+		}, "startup"},
+		"balanced churn": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(_, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base, 64*analyzetest.Mib), 1, "x")
+				tp.Free(ns+50*analyzetest.Ms, analyzetest.Us, base)
+			})
+		}, "churn"},
+		"balanced churn with the last one live": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				if i > 0 {
+					tp.Free(ns+50*analyzetest.Ms, analyzetest.Us, base+(i-1)*analyzetest.Mib)
+				}
+			})
+		}, "churn"},
+		"a sawtooth of two periods": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				if i%250 == 249 {
+					for k := i - 249; k <= i; k++ {
+						tp.Free(ns+analyzetest.Ms+(k%250)*analyzetest.Us, analyzetest.Us, base+k*analyzetest.Mib)
+					}
+				}
+			})
+		}, "retained"},
+		"a cache that fills for 20 of 60 seconds": {func(tp *analyzetest.Tape) {
+			steps(20*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+			})
+		}, "retained"},
+		"a cache that fills for 40 of 60 seconds": {func(tp *analyzetest.Tape) {
+			steps(40*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+			})
+		}, "retained"},
+		"a ring that fills and then frees the oldest": {func(tp *analyzetest.Tape) {
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				if i >= 100 {
+					tp.Free(ns+analyzetest.Ms, analyzetest.Us, base+(i-100)*analyzetest.Mib)
+				}
+			})
+		}, "retained"},
+		"one block late": {func(tp *analyzetest.Tape) {
+			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
+			analyzetest.At(tp.Alloc(50*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
+		}, "retained"},
+		"one block, and then the process ends": {func(tp *analyzetest.Tape) {
+			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
+			analyzetest.At(tp.Alloc(30*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
+			tp.Exit(42, 60*analyzetest.Second)
+		}, "exit leak"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tp := analyzetest.NewTape(t)
+			c.tape(tp)
+			if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
+				r, err := leakspkg.Run(openTimeline(t, tp), query.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Errorf("got %q, want %q: %s", got, c.want, r.Tables[0].Rows[0].Evidence)
+			}
+		})
+	}
+}
+
+// openTimeline opens what a tape has written already.
+func openTimeline(t *testing.T, tp *analyzetest.Tape) *timeline.Timeline {
+	t.Helper()
+	tl, err := timeline.Open(analyzetest.OpenRecording(t, tp.Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl
+}
+
+func TestReportsLookAsBefore(t *testing.T) {
+	tl := analyzetest.Training(t).Timeline()
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
+		r, err := make(query.Options{Top: 20, MaxFrames: 12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range render.Formats() {
+			analyzetest.Golden(t, command+"."+f, analyzetest.Rendered(t, r, render.Options{Format: f}))
+		}
+		analyzetest.Golden(t, command+".narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))
+	}
+	for _, by := range grouppkg.Names() {
+		if slices.Contains(timeline.IdentityGroups, by) {
+			continue // this training has none
+		}
+		r, err := leakspkg.Run(tl, query.Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		analyzetest.Golden(t, "leaks."+by+".csv", analyzetest.Rendered(t, r, render.Options{Format: "csv"}))
+	}
+}
+
+func TestReportsAreTheSameEveryTime(t *testing.T) {
+	tp := analyzetest.Training(t)
+	tp.Exit(42, 60*analyzetest.Second)
+	var first []byte
+	for range 5 {
+		tl := tp.Timeline()
+		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: "size"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		summary, err := summarypkg.Run(tl, query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := append(analyzetest.Rendered(t, leaks, render.Options{Format: "json"}), analyzetest.Rendered(t, summary, render.Options{Format: "json"})...)
+		if first != nil && !bytes.Equal(first, got) {
+			t.Fatal("two runs differ")
+		}
+		first = got
+	}
+}
+
+func TestLeaksGroupsAddUp(t *testing.T) {
+	tl := analyzetest.Training(t).Timeline()
+	var want []report.Fact
+	for _, by := range grouppkg.Names() {
+		r, err := leakspkg.Run(tl, query.Options{GroupBy: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums := slices.Clone(r.Totals[:5]) // live bytes, blocks, allocs, failed, peak
+		if want != nil && fmt.Sprint(sums) != fmt.Sprint(want) {
+			t.Errorf("by %s: %v, want %v", by, sums, want)
+		}
+		want = sums
+		var live int64
+		for _, row := range r.Tables[0].Rows {
+			live += row.Cells[1].(int64)
+		}
+		if live != want[0].Value {
+			t.Errorf("by %s: rows sum up to %d, total says %v", by, live, want[0].Value)
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	const base = int64(0x7f0000000000)
+	tp := analyzetest.NewTape(t)
+	for i := range int64(8) {
+		r := analyzetest.At(tp.Alloc(analyzetest.Second*(i+1), analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib<<(i%2)), 1, fmt.Sprint("site", i))
+		r.Pid, r.Tid, r.Device, r.Stream = 42+int32(i/4), 100+int32(i), int32(i%2), i%4
+	}
+	tl := tp.Timeline()
+	for name, c := range map[string]struct {
+		f    query.Filter
+		want []string
+	}{
+		"pid":       {query.Filter{Pids: []int32{43}}, []string{"site4", "site5", "site6", "site7"}},
+		"tid":       {query.Filter{Tids: []int32{101, 106}}, []string{"site1", "site6"}},
+		"device":    {query.Filter{Devices: []int32{1}, Pids: []int32{42}}, []string{"site1", "site3"}},
+		"stream":    {query.Filter{Streams: []int64{3}}, []string{"site3", "site7"}},
+		"min bytes": {query.Filter{MinBytes: 2 * analyzetest.Mib, Pids: []int32{42}}, []string{"site1", "site3"}},
+		"from":      {query.Filter{FromNs: analyzetest.Epoch + 7*analyzetest.Second}, []string{"site6", "site7"}},
+		"to":        {query.Filter{ToNs: analyzetest.Epoch + 2*analyzetest.Second + analyzetest.Us}, []string{"site0", "site1"}},
+	} {
+		r, err := leakspkg.Run(tl, query.Options{Filter: c.f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, row := range r.Tables[0].Rows {
+			got = append(got, row.Cells[len(row.Cells)-1].(string))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) || r.NoMatch != nil {
+			t.Errorf("%s: got %v, want %v (no match: %v)", name, got, c.want, r.NoMatch)
+		}
+	}
+	for want, f := range map[string]query.Filter{
+		"no row matches --pid 7; the recording has pids 42, 43":              {Pids: []int32{7}},
+		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
+		"no row matches all filters together":                                {Pids: []int32{42}, Tids: []int32{107}},
+	} {
+		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
+			r, err := make(query.Options{Filter: f})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.NoMatch == nil || r.NoMatch.Error() != want {
+				t.Errorf("%s: got %v, want %q", command, r.NoMatch, want)
+			}
+		}
+	}
+}
+
+func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*analyzetest.Tape)
+		want   string
+	}{
+		"whole": {func(*analyzetest.Tape) {}, "high"},
+		"few lost": {func(tp *analyzetest.Tape) {
+			tp.Add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 1})
+		}, "medium"},
+		"many lost": {func(tp *analyzetest.Tape) {
+			tp.Add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 500})
+		}, "low"},
+		"other calls lost": {func(tp *analyzetest.Tape) {
+			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, Value: 500})
+		}, "high"},
+		"lost in the metadata": {func(tp *analyzetest.Tape) { tp.Meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}} }, "low"},
+		"unmatched frees": {func(tp *analyzetest.Tape) {
+			for i := range int64(200) {
+				tp.Free(40*analyzetest.Second+i, 0, 0x5000+i)
+			}
+		}, "medium"},
+		"an alloc with unknown pointer": {func(tp *analyzetest.Tape) {
+			tp.Alloc(50*analyzetest.Second, analyzetest.Second, 0, 64).Flags = format.FlagOpen
+		}, "medium"},
+	} {
+		tp := analyzetest.Training(t)
+		c.change(tp)
+		r, err := leakspkg.Run(tp.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Tables[0].Rows[0].Cells[12]; got != c.want {
+			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
+		}
+	}
+}
+
+func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
+	tp := analyzetest.Training(t)
+	w, err := format.Create(tp.Path, format.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range tp.Rows {
+		if err := w.Write(format.ClassOf(r.Kind), []format.Row{*r}); err != nil {
+			t.Fatal(err)
+		}
+		if i%500 == 0 {
+			if err := w.Rotate(tp.Meta); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(w.Rotate(tp.Meta), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	tl, err := timeline.Open(analyzetest.OpenRecording(t, w.Dir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := leakspkg.Run(tl, query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Quality.TruncatedTail || r.Tables[0].Rows[0].Cells[12] != "medium" {
+		t.Errorf("truncated %v, %s", r.Quality.TruncatedTail, r.Tables[0].Rows[0].Evidence)
+	}
+	if v, _, _ := r.Number("growing"); v != 1 {
+		t.Errorf("growing = %v", v)
+	}
+}
+
+func TestOptionsThatCannotBeFollowed(t *testing.T) {
+	tl := analyzetest.Training(t).Timeline()
+	var group *report.GroupError
+	if _, err := leakspkg.Run(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &group) {
+		t.Errorf("group by colour: %v", err)
+	}
+	var sort *report.SortError
+	if _, err := leakspkg.Run(tl, query.Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
+		t.Errorf("sort by colour: %v", err)
+	}
+	r, err := leakspkg.Run(tl, query.Options{Sort: "allocs", Top: 2})
+	if err != nil || len(r.Tables[0].Rows) != 2 || r.Tables[0].More != 3 || r.Tables[0].Rows[0].Cells[3].(int64) < r.Tables[0].Rows[1].Cells[3].(int64) {
+		t.Errorf("sort by allocs: %v, %+v", err, r.Tables[0])
+	}
+}

@@ -1,0 +1,48 @@
+package leaks_test
+
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/query"
+)
+
+func TestAContextAsArenaIsNoLeak(t *testing.T) {
+	arena := func(tp *analyzetest.Tape, keep int64) {
+		for i := range int64(50) {
+			context := 0xc0 + i
+			for k := range int64(10) {
+				analyzetest.In(analyzetest.At(tp.Alloc(analyzetest.Second+i*analyzetest.Second+k*10*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+k*analyzetest.Mib+i<<32, 8*analyzetest.Mib), 1, "x"), context, 0)
+			}
+			if i < keep {
+				tp.API("cuCtxDestroy_v2", analyzetest.Second+i*analyzetest.Second+500*analyzetest.Ms, context, 0)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		tape func(*analyzetest.Tape)
+		want string
+	}{
+		"a context per step, all destroyed but the last": {func(tp *analyzetest.Tape) { arena(tp, 49) }, "churn"},
+		"a context per step, none destroyed":             {func(tp *analyzetest.Tape) { arena(tp, 0) }, "growing"},
+		"one context, reset before the end": {func(tp *analyzetest.Tape) {
+			tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+			for i := range int64(500) {
+				analyzetest.In(analyzetest.At(tp.Alloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib), 1, "x"), 0xd0, 0)
+			}
+			tp.API("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
+			tp.Exit(42, 53*analyzetest.Second)
+		}, "growing"},
+		"one block, and a reset before the end": {func(tp *analyzetest.Tape) {
+			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, 0x1000, 8), 1, "y")
+			analyzetest.In(analyzetest.At(tp.Alloc(30*analyzetest.Second, analyzetest.Us, 0x2000, analyzetest.Mib), 1, "x"), 0xd0, 0)
+			tp.API("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
+		}, "exit leak"},
+	} {
+		tp := analyzetest.NewTape(t)
+		c.tape(tp)
+		if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package leaks
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Verdict is what a group of allocations is, worst first.
+type Verdict int
+
+const (
+	Growing Verdict = iota
+	ExitLeak
+	Retained
+	Startup
+	Churn
+	NumVerdicts
+)
+
+func (v Verdict) String() string {
+	return [...]string{"growing", "exit leak", "retained", "startup", "churn"}[v]
+}
+
+func verdictNames() (list []string) {
+	for v := range NumVerdicts {
+		list = append(list, v.String())
+	}
+	return list
+}
+
+// isSuspect reports whether somebody should look at memory with this verdict.
+func (v Verdict) isSuspect() bool { return v <= Retained }
+
+// Judged is a group with its verdict and the numbers behind it.
+type Judged struct {
+	*LeakGroup
+	Label     string
+	Verdict   Verdict
+	trend     stats.Trend // of the process whose floor moves most
+	seen      int         // checkpoints of that process
+	slowing   bool        // it would be growing if it were not slowing down
+	grown     int64       // rise of the floors by the trend over the series, bytes
+	PerMin    float64     // bytes
+	mayBeLost bool        // it would be growing if no frees could have been lost
+	noise     bool        // it would be growing if it rose by more than blocks that come and go may
+	medianAge int64       // ns
+}
+
+// judge decides what a group is; lost is how many frees of its blocks may be missing. In
+// this order:
+//
+//	growing    in at least one process the floor of its live bytes rises steadily from
+//	           some moment on until the end (grows)
+//	churn      nothing is left
+//	startup    nine tenths of what is left were allocated during the warm-up
+//	churn      nine tenths were freed, and half of the rest is younger than half
+//	           of the window
+//	exit leak  what is left was never freed before the process, or the last context
+//	           that it used, ended
+//	retained   the rest
+func (s *LeakScan) judge(i int, lost int64) Judged {
+	g := &s.groups[i]
+	j := Judged{LeakGroup: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
+	switch {
+	case s.grows(&j, lost):
+		j.Verdict = Growing
+	case g.LiveCount == 0:
+		j.Verdict = Churn
+	case float64(g.startBytes) >= 0.9*float64(g.LiveBytes):
+		j.Verdict = Startup
+	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.Window.DurNs()/2:
+		j.Verdict = Churn
+	case g.gone() && kindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps things until it ends
+		j.Verdict = ExitLeak
+	default:
+		j.Verdict = Retained
+	}
+	return j
+}
+
+// grows measures how a group's floors move and reports whether that is a leak: they rise
+// all along (trend.lasting) since they began to (rise), do not slow down as a cache that
+// fills does, and rise by at least 1 MiB and by 1 % of what the group has over the window,
+// or over a minute if the window is shorter. They must rise by more than blocks that come
+// and go do by chance (comingAndGoing). And it must not be that frees were lost: if every
+// lost call were a free of one of the group's blocks, half of the rise has to remain, and
+// half of that in the last quarter, which may be a full cache that seems to go on.
+func (s *LeakScan) grows(j *Judged, lost int64) bool {
+	block := float64(j.LiveBytes) / float64(max(1, j.LiveCount))
+	var rising, all []movement
+	for i := range j.climbs {
+		series := s.series(&j.climbs[i])
+		all = append(all, movement{stats.NewTrend(series), series})
+		switch t := stats.NewTrend(stats.Rise(series)); {
+		case !t.Lasting():
+		case t.Slowing(block):
+			j.slowing = true
+		default:
+			rising = append(rising, movement{t, series})
+		}
+	}
+	if len(rising) == 0 {
+		j.add(s, all)
+		return false
+	}
+	level := j.add(s, rising)
+	over := max(s.stepNs()*float64(j.trend.Steps), float64(time.Minute))
+	if j.PerMin/float64(time.Minute)*over < max(stats.MinGrowth, level/100) {
+		return false
+	}
+	j.noise = float64(j.grown) < j.comingAndGoing()
+	j.mayBeLost = 2*float64(lost)*block > min(float64(j.grown), j.trend.Recent)
+	return !j.noise && !j.mayBeLost
+}
+
+// movement is what a group's floors do in one process.
+type movement struct {
+	stats.Trend
+	series []int64
+}
+
+// add sums up movements and returns the level that they end at.
+func (j *Judged) add(s *LeakScan, movements []movement) (level float64) {
+	for i, m := range movements {
+		j.grown += units.RoundInt(m.Slope * float64(m.Steps))
+		j.PerMin += s.perMinute(m.Slope)
+		if n := len(m.series); n > 0 {
+			level += float64(m.series[n-1])
+		}
+		if i == 0 || math.Abs(m.Slope) > math.Abs(j.trend.Slope) {
+			j.trend, j.seen = m.Trend, len(m.series)
+		}
+	}
+	return level
+}
+
+// comingAndGoing is how much what is live may rise between two moments if blocks come and
+// go independently of each other: as many as are left now, twice the deviation of the
+// difference of two Poisson numbers. Where nothing was freed nothing goes, and few blocks
+// may as well be one that is replaced by a longer one again and again.
+func (g *LeakGroup) comingAndGoing() float64 {
+	if g.frees == 0 || g.LiveCount < fewBlocks {
+		return 0
+	}
+	return 2 * math.Sqrt(2*float64(g.LiveCount)) * float64(g.LiveBytes) / float64(g.LiveCount)
+}
+
+// fewBlocks is how many blocks are too few for statistics.
+const fewBlocks = 10
+
+// stepNs is the time between two checkpoints.
+func (s *LeakScan) stepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / Checkpoints }
+
+// perMinute turns a slope per checkpoint into one per minute.
+func (s *LeakScan) perMinute(slope float64) float64 {
+	if step := s.stepNs(); step > 0 {
+		return slope / step * float64(time.Minute)
+	}
+	return 0
+}
+
+// Evidence says in one sentence why the verdict is what it is.
+func (j *Judged) Evidence() string {
+	freed := fmt.Sprintf("%s of %s freed", units.Count(j.frees), units.Count(j.allocs))
+	switch j.Verdict {
+	case Growing:
+		return fmt.Sprintf("%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)", freed, units.Bytes(j.grown), j.trend.Steps, j.trend.Tau)
+	case ExitLeak:
+		return freed + j.doubt() + ", live when the process or its last context ended"
+	case Startup:
+		return fmt.Sprintf("%s, %.0f%% of the live bytes are from the first tenth of the window", freed, units.Percent(j.startBytes, j.LiveBytes))
+	}
+	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.Tau)
+}
+
+// doubt says why memory that rises is not said to grow.
+func (j *Judged) doubt() string {
+	switch {
+	case j.mayBeLost:
+		return ", rises, but by no more than lost frees would explain"
+	case j.noise:
+		return ", rises by no more than blocks that come and go may by chance"
+	case j.slowing:
+		return ", rises more and more slowly, as a cache that fills"
+	}
+	return ""
+}
+
+// Confidence lowers the recording's confidence for what is thin about one group.
+func (j *Judged) Confidence(level string, reasons []string, w query.Window) (string, []string) {
+	if j.Verdict == Churn {
+		return level, reasons
+	}
+	lower := func(reason string) {
+		if level == report.ConfidenceHigh {
+			level = report.ConfidenceMedium
+		}
+		reasons = append(reasons[:len(reasons):len(reasons)], reason)
+	}
+	if d := w.DurNs(); d < int64(10*time.Second) {
+		lower("only " + units.Duration(d) + " of activity was recorded")
+	}
+	if j.Verdict == Growing && j.allocs-j.frees < fewBlocks {
+		lower(fmt.Sprintf("only %d allocations are left", j.allocs-j.frees))
+	}
+	if j.Verdict == Growing && 2*j.trend.Steps <= j.seen {
+		lower(fmt.Sprintf("it rises in the last %d of %d checkpoints only", j.trend.Steps, j.seen))
+	}
+	return level, reasons
+}

@@ -1,0 +1,45 @@
+package memory
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+)
+
+var PoolColumns = []report.Column{
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU of the pool, or of the context that asked"},
+	{Key: "pid", Title: "PID", Unit: report.UnitText, About: "process"},
+	{Key: "pool", Title: "POOL", Unit: report.UnitText, About: "handle of the memory pool"},
+	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "memory the pool holds of the device, when the program last asked (cuMemPoolGetAttribute)"},
+	{Key: "used_bytes", Title: "USED", Unit: report.UnitBytes, About: "of that what is allocated, when the program last asked; what is freed stays in the pool until it is trimmed"},
+	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it last asked, from the recording's start"},
+}
+
+func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
+	table := report.Table{Name: "pools", Title: "memory pools, as the program last asked", Columns: PoolColumns, Spare: []string{"at_ns"}}
+	pools := t.Pools(w, f)
+	keys := slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))
+	})
+	for _, key := range keys {
+		p := pools[key]
+		table.Rows = append(table.Rows, report.Row{Cells: []any{t.OrdinalLabel(key.Pid, p.Device), fmt.Sprint(key.Pid), fmt.Sprintf("0x%x", uint64(key.Pool)),
+			asked(p.Reserved), asked(p.Used), max(0, p.AtNs-t.Recording().FromNs)}})
+	}
+	processes.AddRanks(t, &table)
+	return table
+}
+
+// asked is a number of bytes, or nothing where nobody asked for it.
+func asked(bytes int64) any {
+	if bytes < 0 {
+		return nil
+	}
+	return bytes
+}

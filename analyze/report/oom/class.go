@@ -1,0 +1,225 @@
+package oom
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// OomClass says why memory could not be had.
+type OomClass uint8
+
+const (
+	OomCapacity      OomClass = iota // not even all free memory would have been enough
+	OomFragmentation                 // enough is free in total, but no piece is large enough
+	OomCached                        // enough is free in whole pieces of a cache that the call could not reach
+	OomLimit                         // the device has enough free: somebody said no
+	OomOtherProcess                  // it would have been enough without other processes
+	OomUnknown
+	NumOOMClasses
+)
+
+func (c OomClass) String() string {
+	return [...]string{"capacity", "fragmentation", "cached", "limit", "other process", "unknown"}[c]
+}
+
+// OomVerdict is the class of a failure with what it rests on.
+type OomVerdict struct {
+	Class      OomClass
+	Because    string
+	Confidence string
+	Reasons    []string
+	Fits       any // see expandableFits
+	// also: class limit, and the request would have fit without fragmentation too.
+	Also bool
+}
+
+// need is how much the driver would have had to give.
+func (sc *Scene) need() int64 {
+	if sc.asked > 0 && !sc.Expandable {
+		return sc.asked
+	}
+	return sc.Requested
+}
+
+// Unused returns the bytes of gaps in the segments of the process's caching allocator.
+func (sc *Scene) Unused() (bytes, largest int64) {
+	for _, s := range sc.spaces {
+		bytes += s.Unused
+		largest = max(largest, s.Largest)
+	}
+	return bytes, largest
+}
+
+// expandableFits tells whether a request would have been met with expandable segments:
+// yes if all that is whole in PyTorch's own steps is enough, perhaps if all whole pages
+// are, else no; nil where that is no question. Blocks would lie in other places then.
+func (sc *Scene) expandableFits() any {
+	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
+		return nil
+	}
+	least := sc.whole
+	if !sc.HitOwnLimit() || sc.free.bytes < sc.need() { // below a limit only what went back could be had again
+		least += sc.free.bytes
+	}
+	most := least
+	for _, s := range sc.spaces {
+		least += s.SavedLeast
+		most += s.Saved
+	}
+	switch need := units.RoundUp(sc.Requested, caching.PageBytes); {
+	case least >= need:
+		return "yes"
+	case most >= need:
+		return "perhaps"
+	}
+	return "no"
+}
+
+// judge says of which class a failure is. In this order:
+//
+//	limit          memory of the host; or the device had enough free; also fragmentation if the
+//	               allocator's gaps were enough together
+//	cached         enough with whole segments of PyTorch's cache, which the driver gets
+//	               back only if PyTorch asks
+//	fragmentation  enough with all that is free in segments
+//	other process  enough with what other processes use
+//	capacity       the rest
+//	unknown        nobody tells what was free
+func (sc *Scene) judge() OomVerdict {
+	unused, _ := sc.Unused()
+	free, need := sc.free.bytes, sc.need()
+	others, _ := sc.free.others.(int64)
+	v := OomVerdict{Fits: sc.expandableFits()}
+	switch {
+	case !sc.onDevice():
+		v.Class = OomLimit
+		v.Because = fmt.Sprintf("memory of kind %s is the host's: what the host, a limit on locked memory or a cgroup allows counts, not the device", sc.memory)
+	case sc.free.source == "":
+		v.Class = OomUnknown
+		v.Because = "neither the program nor NVML asked how much was free"
+	case free >= need && sc.free.source == atMost:
+		v.Class = OomUnknown
+		v.Because = fmt.Sprintf("%s of the device are not known to be used, and nobody asked how much was free", units.Bytes(free))
+	case free >= need:
+		v.Class, v.Because, v.Also = OomLimit, sc.limitText(), sc.wouldFitInOnePiece()
+		v.Because += sc.underLimitText(v.Also)
+	case sc.whole > 0 && free+sc.whole >= need:
+		v.Class = OomCached
+		v.Because = fmt.Sprintf("%s were free, and %s more in whole segments of PyTorch's cache", units.Bytes(free), units.Bytes(sc.whole))
+	case unused > 0 && free+unused >= sc.Requested:
+		v.Class, v.Because = OomFragmentation, sc.fragmentedText(unused)
+	case others > 0 && free+unused+others >= need:
+		v.Class = OomOtherProcess
+		v.Because = fmt.Sprintf("%s free, and other processes used %s (%s)", sc.FreeText(), units.Bytes(others), strings.Join(sc.free.othersNamed, ", "))
+	default:
+		v.Class = OomCapacity
+		v.Because = fmt.Sprintf("%s free", sc.FreeText())
+		if sc.hasAllocator {
+			v.Because += fmt.Sprintf(", %s of the allocator's memory unused", units.Bytes(unused))
+		}
+	}
+	if text, ok := fitsText[v.Fits]; ok && (v.Class == OomFragmentation || v.Also) {
+		v.Because += text
+	}
+	return v
+}
+
+// fitsText says whether expandable segments would have helped against fragmentation.
+var fitsText = map[any]string{
+	"no":      "; expandable segments would not have helped: the pieces hold too few whole pages",
+	"perhaps": "; expandable segments would have helped if blocks had come to lie closer together: the pieces hold enough whole pages of 2 MiB, but not enough of the 20 MiB that PyTorch gives back at once",
+	"yes":     "; with expandable segments it would have fitted",
+}
+
+// FreeText says what was free on the device.
+func (sc *Scene) FreeText() string {
+	if sc.free.source == atMost {
+		return "at most " + units.Bytes(sc.free.bytes)
+	}
+	return units.Bytes(sc.free.bytes)
+}
+
+func (sc *Scene) limitText() string {
+	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
+	switch {
+	case sc.byAllocator && sc.calls == 0:
+		return free + ", and the allocator gave up without asking the driver: a limit on it, such as set_per_process_memory_fraction or one of a pool"
+	case sc.memory == format.MemoryAsync:
+		return free + ", and the driver refused: the pool may have a maximum"
+	}
+	return free + ", and the driver refused: a limit such as that of a MIG slice, a cgroup or a quota, or memory that came and went"
+}
+
+// wouldFitInOnePiece reports whether an allocator's gaps were enough for the request together, and
+// each of them too small. PyTorch's limit does not count then: it is about memory from the driver.
+func (sc *Scene) wouldFitInOnePiece() bool {
+	return sc.hasAllocator && sc.byAllocator && sc.size > 0 && sc.fragmented >= sc.size
+}
+
+// underLimitText says what a limit has to do with the allocator's unused memory.
+func (sc *Scene) underLimitText(wouldFit bool) string {
+	_, largest := sc.Unused()
+	switch {
+	case wouldFit:
+		return fmt.Sprintf("; the request of %s would have fit into %s of unused memory in one piece, or without the limit%s",
+			units.Bytes(sc.Requested), units.Bytes(sc.fragmented), sc.limitBounds())
+	case sc.byAllocator && largest >= sc.size && largest > 0:
+		return fmt.Sprintf("; an unused piece of %s is of no use here: it is of another stream, pool or size", units.Bytes(largest))
+	}
+	return ""
+}
+
+// limitBounds says between which bounds the allocator's limit lies, "" if nothing is known of it.
+func (sc *Scene) limitBounds() string {
+	switch {
+	case sc.limitBelow == 0:
+		return ""
+	case sc.limitLeast == 0:
+		return fmt.Sprintf(" of less than %s", units.Bytes(sc.limitBelow))
+	}
+	return fmt.Sprintf(" of %s to %s", units.Bytes(sc.limitLeast), units.Bytes(sc.limitBelow))
+}
+
+func (sc *Scene) fragmentedText(unused int64) string {
+	_, largest := sc.Unused()
+	text := fmt.Sprintf("%s of the device were free and %s unused in segments, but the largest piece has %s", units.Bytes(sc.free.bytes), units.Bytes(unused), units.Bytes(largest))
+	if largest >= sc.Requested {
+		text += " and is of no use here"
+	}
+	return text
+}
+
+// trust sets the confidence: the recording's, lowered for what is thin about one failure.
+func (v *OomVerdict) trust(sc *Scene, level string, reasons []string) {
+	reasons = reasons[:len(reasons):len(reasons)]
+	lower := func(to, reason string) {
+		if level == report.ConfidenceHigh || to == report.ConfidenceLow {
+			level = to
+		}
+		reasons = append(reasons, reason)
+	}
+	age := max(sc.free.ageNs, -sc.free.ageNs)
+	switch {
+	case !sc.onDevice():
+	case v.Class == OomUnknown:
+		lower(report.ConfidenceLow, "free memory is not known")
+	case sc.free.source == atMost:
+		lower(report.ConfidenceMedium, "free memory is only known by what calls allocated")
+	case age > 1_000_000_000:
+		lower(report.ConfidenceLow, fmt.Sprintf("free memory is as of %s away", units.Duration(age)))
+	case age > 50_000_000:
+		lower(report.ConfidenceMedium, fmt.Sprintf("free memory is as of %s away", units.Duration(age)))
+	}
+	d := frag.FragDetail{Spaces: sc.spaces, Unseen: sc.unseen}
+	level, reasons = d.Trust(level, reasons)
+	if v.Class == OomLimit && sc.byAllocator && sc.calls > 0 {
+		lower(report.ConfidenceLow, "the driver refused what it had free")
+	}
+	v.Confidence, v.Reasons = level, reasons
+}

@@ -1,0 +1,2 @@
+// Package oom reports failed allocations, and why each failed.
+package oom

@@ -1,0 +1,356 @@
+package oom_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/format"
+)
+
+// oomCase is a program that fails once, and what is to be said of it.
+type oomCase struct {
+	script  func(*analyzetest.TorchScript)
+	class   oom.OomClass
+	outcome oom.Aftermath
+	fits    string
+	calls   int64
+	says    string // part of the evidence
+}
+
+var oomCases = map[string]oomCase{
+	"more than there is": {func(s *analyzetest.TorchScript) {
+		s.Sparse(9, 100*analyzetest.Mib, 100*analyzetest.Mib)
+		s.Refused(300 * analyzetest.Mib)
+		s.Refused(300 * analyzetest.Mib)
+		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
+	}, oom.OomCapacity, oom.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver refused 2 times"},
+	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
+		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Refused(300 * analyzetest.Mib)
+		s.Refused(300 * analyzetest.Mib)
+		s.Oom(300*analyzetest.Mib, 200*analyzetest.Mib)
+		s.Launch()
+	}, oom.OomFragmentation, oom.WentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
+	"gaps of 90 MiB": {func(s *analyzetest.TorchScript) {
+		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
+		s.Refused(300 * analyzetest.Mib)
+		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
+		s.Tp.Exit(42, 30*analyzetest.Second)
+	}, oom.OomFragmentation, oom.EndedThere, "yes", 1, "with expandable segments it would have fitted"},
+	"gaps of another stream": {func(s *analyzetest.TorchScript) {
+		s.Stream = 0x77
+		s.Sparse(4, 200*analyzetest.Mib, 10*analyzetest.Mib)
+		s.Stream = 0
+		s.Refused(150 * analyzetest.Mib)
+		s.Oom(150*analyzetest.Mib, 100*analyzetest.Mib)
+		s.Segment(0x7e0000000000, 150*analyzetest.Mib)
+		s.Block(0x7e0000000000, 150*analyzetest.Mib, "forward (model.py:12)")
+	}, oom.OomFragmentation, oom.Recovered, "yes", 1, "largest piece has 190.0 MiB and is of no use here"},
+	"memory fraction": {func(s *analyzetest.TorchScript) {
+		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
+		s.Oom(100*analyzetest.Mib, 800*analyzetest.Mib)
+		s.Launch()
+	}, oom.OomLimit, oom.WentOn, "no", 0, "gave up without asking the driver"},
+	"memory fraction, and gaps that are enough": {func(s *analyzetest.TorchScript) {
+		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+		s.Launch()
+	}, oom.OomLimit, oom.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
+	"memory fraction, and large gaps": {func(s *analyzetest.TorchScript) {
+		s.Sparse(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
+		s.Oom(300*analyzetest.Mib, 450*analyzetest.Mib)
+	}, oom.OomLimit, oom.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
+	"memory fraction, and gaps that are just enough": {func(s *analyzetest.TorchScript) {
+		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Oom(140*analyzetest.Mib, 700*analyzetest.Mib)
+	}, oom.OomLimit, oom.NothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
+	"memory fraction, and gaps that are not enough": {func(s *analyzetest.TorchScript) {
+		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Oom(140*analyzetest.Mib+512, 700*analyzetest.Mib)
+	}, oom.OomLimit, oom.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a pool; "},
+	"memory fraction, and one large gap of another stream": {func(s *analyzetest.TorchScript) {
+		s.Stream = 0x77
+		s.Sparse(1, 400*analyzetest.Mib, 10*analyzetest.Mib)
+		s.Stream = 0
+		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Oom(300*analyzetest.Mib, 400*analyzetest.Mib)
+	}, oom.OomLimit, oom.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another stream, pool or size"},
+	"memory fraction, and gaps of several streams": {func(s *analyzetest.TorchScript) {
+		s.Stream = 0x77
+		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Stream = 0
+		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Oom(200*analyzetest.Mib, 400*analyzetest.Mib)
+	}, oom.OomLimit, oom.NothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
+	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
+		s.Sparse2(1, 900*analyzetest.Mib, analyzetest.Mib)
+		s.Free(0x7d0000000000, analyzetest.Mib)
+		s.GiveBack(0x7d0000000000, 900*analyzetest.Mib)
+		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
+	}, oom.OomLimit, oom.NothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
+	"the driver's limit, and gaps that are enough": {func(s *analyzetest.TorchScript) {
+		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Refused(100 * analyzetest.Mib)
+		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
+	}, oom.OomLimit, oom.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or without the limit; with"},
+	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
+		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.Asked(700 * analyzetest.Mib)
+		analyzetest.At(s.Refused(100*analyzetest.Mib), 3, "init (train.py:1)")
+	}, oom.OomLimit, oom.NothingSince, "", 1, "the driver refused: a limit such as"},
+	"another process": {func(s *analyzetest.TorchScript) {
+		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
+		s.Used(42, "train", 200*analyzetest.Mib)
+		s.Used(99, "notebook", 700*analyzetest.Mib)
+		s.Refused(300 * analyzetest.Mib)
+		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
+	}, oom.OomOtherProcess, oom.NothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
+	"cached by PyTorch, wanted by NCCL": {func(s *analyzetest.TorchScript) {
+		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
+		for i := range int64(9) {
+			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
+		}
+		s.Asked(100 * analyzetest.Mib)
+		analyzetest.At(s.Refused(200*analyzetest.Mib), 3, "init (train.py:1)")
+		s.Launch()
+	}, oom.OomCached, oom.WentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
+	"tried again by PyTorch": {func(s *analyzetest.TorchScript) {
+		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
+		for i := range int64(9) {
+			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
+		}
+		s.Asked(100 * analyzetest.Mib)
+		s.Refused(300 * analyzetest.Mib)
+		for i := range int64(3) {
+			s.GiveBack(0x7f0000000000+i*0x10000000, 100*analyzetest.Mib)
+		}
+		s.Segment(0x7e0000000000, 300*analyzetest.Mib)
+		s.Block(0x7e0000000000, 299*analyzetest.Mib, "forward (model.py:12)")
+	}, oom.OomCached, oom.Retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it succeeded"},
+	"a plain program": {func(s *analyzetest.TorchScript) {
+		s.Tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
+		s.Now += analyzetest.Second
+		s.Asked(100 * analyzetest.Mib)
+		s.Refused(200 * analyzetest.Mib)
+		s.Tp.Free(s.Now+500*analyzetest.Ms, analyzetest.Us, 0x7f0000000000)
+		s.Tp.Alloc(s.Now+12*analyzetest.Second, analyzetest.Us, 0x7f0000000000, 400*analyzetest.Mib)
+	}, oom.OomCapacity, oom.Recovered, "", 1, "900.0 MiB were freed within the next second"},
+	"a sample from before the memory was filled": {func(s *analyzetest.TorchScript) {
+		s.Tp.NVML(0, s.Now, catalog.MetricMemoryFree, float64(990*analyzetest.Mib))
+		s.Tp.Alloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
+		s.Now += 2 * analyzetest.Ms
+		s.Refused(200 * analyzetest.Mib)
+	}, oom.OomCapacity, oom.NothingSince, "", 1, "at most 100.0 MiB free"},
+	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
+		s.Asked(800 * analyzetest.Mib)
+		r := s.Refused(200 * analyzetest.Mib)
+		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
+	}, oom.OomLimit, oom.NothingSince, "", 1, "the pool may have a maximum"},
+	"memory of the host": {func(s *analyzetest.TorchScript) {
+		r := s.Refused(200 * analyzetest.Mib)
+		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
+	}, oom.OomLimit, oom.NothingSince, "", 1, "is the host's"},
+	"nobody asked": {func(s *analyzetest.TorchScript) {
+		s.Refused(200 * analyzetest.Mib)
+	}, oom.OomUnknown, oom.NothingSince, "", 1, "nobody asked how much was free"},
+}
+
+func TestOOMClasses(t *testing.T) {
+	for name, c := range oomCases {
+		s := analyzetest.NewTorchScript(t)
+		c.script(s)
+		r, err := oom.Run(s.Tp.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for column, want := range map[string]string{
+			"class": c.class.String(), "outcome": c.outcome.String(), "driver_calls": fmt.Sprint(c.calls), "expandable_fits": map[bool]string{true: "<nil>", false: c.fits}[c.fits == ""],
+		} {
+			if got := analyzetest.Cells(t, r, "failures", column); len(got) != 1 || got[0] != want {
+				t.Errorf("%s: %s %v, want %s", name, column, got, want)
+			}
+		}
+		if got := r.Tables[0].Rows[0].Evidence; !strings.Contains(got, c.says) {
+			t.Errorf("%s: %s", name, got)
+		}
+		if n, _, _ := r.Number(strings.ReplaceAll(c.class.String(), " ", "_")); n != 1 {
+			t.Errorf("%s: %v of class %s", name, n, c.class)
+		}
+		also, said := "<nil>", 0.0
+		if c.class == oom.OomLimit && strings.Contains(c.says, "would have fit") || name == "a fraction that was lowered" {
+			also, said = "fragmentation", 1
+		}
+		if got := analyzetest.Cells(t, r, "failures", "also"); got[0] != also {
+			t.Errorf("%s: also %v, want %s", name, got, also)
+		}
+		if n, _, _ := r.Number("fragmentation_under_limit"); n != said {
+			t.Errorf("%s: %v failures are fragmentation under a limit", name, n)
+		}
+	}
+}
+
+func TestOOMConfidenceGoesDown(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*analyzetest.TorchScript)
+		want   string
+		reason string
+	}{
+		"complete": {func(*analyzetest.TorchScript) {}, report.ConfidenceHigh, ""},
+		"lost events": {func(s *analyzetest.TorchScript) {
+			s.Tp.Meta.Calls = map[string]format.CallCount{report.LostAllocator: {Lost: 3}}
+		}, report.ConfidenceLow, "3 events of the allocator were lost"},
+		"other totals": {func(s *analyzetest.TorchScript) {
+			for _, r := range s.Tp.Rows[len(s.Tp.Rows)-40:] {
+				if r.Kind == format.KindAllocator {
+					r.AllocatedBytes += 1000 // no block is so much larger
+				}
+			}
+		}, report.ConfidenceLow, "the allocator counts other bytes"},
+		"attached later": {func(s *analyzetest.TorchScript) {
+			s.Tp.Rows = slices.DeleteFunc(s.Tp.Rows, func(r *format.Row) bool {
+				return r.Kind == format.KindAllocator && r.StartNs < analyzetest.Epoch+analyzetest.Second+30*analyzetest.Ms
+			})
+		}, report.ConfidenceMedium, "of the allocator's segments are older than the recording"},
+	} {
+		s := analyzetest.NewTorchScript(t)
+		oomCases["gaps of 14 MiB"].script(s)
+		c.change(s)
+		r, err := oom.Run(s.Tp.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := analyzetest.Cells(t, r, "failures", "confidence"); got[0] != c.want {
+			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
+		}
+		if got := r.Tables[0].Rows[0].Evidence; !strings.Contains(got, c.reason) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
+	s := analyzetest.NewTorchScript(t)
+	s.Segment(0x7e0000000000, 2*analyzetest.Mib)
+	s.Block(0x7e0000000000, analyzetest.Mib/2, "bias (model.py:1)")
+	s.Stream = 0x77
+	s.Segment(0x7d0000000000, 80*analyzetest.Mib)
+	s.Block(0x7d0000000000, 10*analyzetest.Mib, "side (model.py:2)")
+	s.Stream, s.Pool = 0, -3
+	s.Segment(0x7c0000000000, 60*analyzetest.Mib)
+	s.Block(0x7c0000000000, 10*analyzetest.Mib, "graph (model.py:3)")
+	s.Pool = 0
+	s.Sparse(3, 20*analyzetest.Mib, 6*analyzetest.Mib)
+	s.Row(format.AllocatorFreeRequested, 0x7f0000000000, 6*analyzetest.Mib).AllocatedBytes -= 6 * analyzetest.Mib
+	s.Allocated -= 6 * analyzetest.Mib
+	s.Refused(100 * analyzetest.Mib)
+	s.Oom(100*analyzetest.Mib, 40*analyzetest.Mib)
+	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	reasons, bytes, by := analyzetest.Cells(t, r, "cached", "reason"), analyzetest.Cells(t, r, "cached", "bytes"), analyzetest.Cells(t, r, "cached", "held_by")
+	for i := range reasons {
+		got[reasons[i]] = bytes[i] + " " + by[i]
+	}
+	for reason, want := range map[oom.CachedReason]string{
+		oom.OtherClass: fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"), oom.OtherStream: fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"), oom.OtherPool: fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
+		oom.TooSmall: fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"), oom.Awaited: fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
+	} {
+		if got[reason.String()] != want {
+			t.Errorf("%s: %s, want %s", reason, got[reason.String()], want)
+		}
+	}
+}
+
+func TestOOMReport(t *testing.T) {
+	r, err := oom.Run(analyzetest.OomTape(t).Timeline(), query.Options{Top: 20, MaxFrames: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzetest.Goldens(t, r, "oom", 110)
+	for name, want := range map[string]float64{"failures": 3, "fatal": 0, "retried": 1, "fragmentation": 1, "cached": 1, "limit": 1} {
+		if got, ok, _ := r.Number(name); !ok || got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+// limitedTape fails twice under a limit: the first request would fit into the unused memory in one
+// piece, the second would not.
+func limitedTape(t testing.TB) *analyzetest.Tape {
+	s := analyzetest.NewTorchScript(t)
+	s.Sparse(35, 200*analyzetest.Mib, 98*analyzetest.Mib)
+	s.Oom(2150*analyzetest.Mib, 130<<30)
+	s.Oom(4000*analyzetest.Mib, 130<<30)
+	s.Launch()
+	return s.Tp
+}
+
+func TestOOMUnderALimit(t *testing.T) {
+	tl := limitedTape(t).Timeline()
+	r, err := oom.Run(tl, query.Options{Top: 20, MaxFrames: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzetest.Goldens(t, r, "oomlimit", 130)
+	for name, want := range map[string]float64{"failures": 2, "limit": 2, "fragmentation": 0, "fragmentation_under_limit": 1} {
+		if got, ok, _ := r.Number(name); !ok || got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestOOMFollowsTheFilter(t *testing.T) {
+	for name, c := range map[string]struct {
+		filter query.Filter
+		want   int
+		blame  string
+	}{
+		"all":            {query.Filter{}, 3, ""},
+		"large ones":     {query.Filter{MinBytes: 100 * analyzetest.Mib}, 2, ""},
+		"the first":      {query.Filter{ToNs: analyzetest.Epoch + 2*analyzetest.Second}, 1, ""},
+		"other process":  {query.Filter{Pids: []int32{7}}, 0, "pid"},
+		"other device":   {query.Filter{Devices: []int32{3}}, 0, "device"},
+		"nothing inside": {query.Filter{FromNs: analyzetest.Epoch + 50*analyzetest.Second}, 0, ""},
+	} {
+		r, err := oom.Run(analyzetest.OomTape(t).Timeline(), query.Options{Filter: c.filter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.Tables[0].Rows); n != c.want {
+			t.Errorf("%s: %d rows, want %d", name, n, c.want)
+		}
+		if c.want == 0 && (r.NoMatch == nil || r.NoMatch.Filter != c.blame) {
+			t.Errorf("%s: %v", name, r.NoMatch)
+		}
+	}
+}
+
+// TestManyFailuresAreBounded: those that did harm are looked at first.
+func TestManyFailuresAreBounded(t *testing.T) {
+	s := analyzetest.NewTorchScript(t)
+	for range 3 * oom.MaxScenes {
+		s.Refused(200 * analyzetest.Mib)
+		s.Tp.Alloc(s.Now+analyzetest.Us*10, analyzetest.Us, 0x7f0000000000, 200*analyzetest.Mib)
+		s.Tp.Free(s.Now+analyzetest.Us*20, analyzetest.Us, 0x7f0000000000)
+	}
+	s.Now += analyzetest.Second
+	s.Refused(300 * analyzetest.Mib)
+	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := analyzetest.Cells(t, r, "failures", "outcome")
+	if n, _, _ := r.Number("failures"); n != 3*oom.MaxScenes+1 || len(outcomes) != oom.MaxScenes || outcomes[oom.MaxScenes-1] != oom.NothingSince.String() {
+		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
+	}
+}

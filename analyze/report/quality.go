@@ -1,0 +1,266 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// An allocator that is known by its reports only (format.SourceReports) has blocks and totals,
+// but no segments, pools and streams: all its blocks are strays, as those in segments from
+// before the recording are. Of a block the size is told and not what was asked for. A free
+// ends it at once. Reports come when the totals have changed already.
+
+// limitsText says what all of that means to a reader.
+const limitsText = "bytes are sizes of blocks, what was asked for rounded up; segments and what is unused in them, streams, pools and requests that failed are not known"
+
+// LostMemory is the class of calls whose loss makes the ledger wrong, as Meta.Calls
+// and the lost rows name it.
+const LostMemory = "memory"
+
+// LostAllocator is the same for events of caching allocators.
+const LostAllocator = "allocator"
+
+// Quality says what a recording does not know: every report carries it.
+type Quality struct {
+	Events           int64 // calls recorded
+	LostEvents       int64 // calls lost
+	LostMemoryEvents int64 // of those, calls that allocate or free
+	DroppedEvents    int64 // calls older than what a ring keeps
+	UnmatchedFrees   int64
+	LostFrees        int64
+	OpenCalls        int64
+	AbandonedCalls   int64
+	UnknownAllocs    int64 // allocations whose pointer is not known
+	TruncatedTail    bool
+	DamagedSegments  int64
+	// UnsymbolizedFramesPct is the share of stored frames without a function name.
+	UnsymbolizedFramesPct float64
+	// StackShares is the share of calls by state of their stack, in percent of those
+	// that can have one of their own: nested calls have that of the outer call.
+	StackShares []StackShare
+	// StacksChecked calls were unwound although their stack could be inferred; of
+	// these, StacksWrong had another one.
+	StacksChecked int64
+	StacksWrong   int64
+	// Inferred is what the recorder says of all inferred stacks.
+	Inferred format.StackInference
+	// AllocatorEvents are what caching allocators told, LostAllocatorEvents what they told
+	// and could not be recorded; neither is in Events.
+	AllocatorEvents     int64
+	LostAllocatorEvents int64
+	// Of AllocatorCompared events the model's allocated bytes were compared with what the
+	// allocator counts itself; AllocatorDisagreed times it had others, by up to
+	// AllocatorWorstBytes.
+	AllocatorCompared, AllocatorDisagreed, AllocatorWorstBytes int64
+	AllocatorUnmatchedFrees, AllocatorLostFrees                int64
+	// AllocatorsByReports processes have allocators of which only the reports are recorded.
+	AllocatorsByReports int64
+	// Classes are the classes of calls that were recorded; none: all.
+	Classes  []string
+	Launches sampling.Coverage
+	// GPUTiming says where GPU times come from: there are none so far.
+	GPUTiming string
+}
+
+// StackShare is the share of calls whose stack is in one state.
+type StackShare struct {
+	Status string
+	Pct    float64
+}
+
+// Notes are sentences about what a reader of reports on an allocator should know.
+func (q *Quality) Notes() (list []string) {
+	if q.AllocatorsByReports > 0 {
+		list = append(list, "PyTorch's allocator is known by its reports only: "+limitsText)
+	}
+	if q.AllocatorDisagreed == 0 {
+		return list
+	}
+	return append(list, fmt.Sprintf("what PyTorch's allocator counts itself differs from what its events come to at %s of %s, by up to %s: events were lost, or its version works in another way",
+		units.Count(q.AllocatorDisagreed), units.Plural(q.AllocatorCompared, "event"), units.Bytes(q.AllocatorWorstBytes)))
+}
+
+var QualityColumns = []Column{
+	{"events", "events", UnitCount, "calls in the recording"},
+	{"lost_events", "lost", UnitCount, "calls that happened but could not be recorded"},
+	{"lost_memory_events", "lost memory calls", UnitCount, "lost calls that allocate or free: what is live may be wrong by them"},
+	{"unmatched_frees", "unmatched frees", UnitCount, "frees of memory whose allocation is not in the recording: allocated before it began, or lost"},
+	{"lost_frees", "lost frees", UnitCount, "allocations that returned a pointer still counted as live: its free was not recorded"},
+	{"open_calls", "open", UnitCount, "calls that had not returned when the recording ended"},
+	{"abandoned_calls", "abandoned", UnitCount, "calls whose return was never seen although the thread went on"},
+	{"unknown_allocs", "unknown allocs", UnitCount, "allocations whose pointer is not known (open, abandoned or unreadable): not in any number of live bytes"},
+	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: its end may be missing"},
+	{"damaged_segments", "damaged segments", UnitCount, "segments that could not be read and were left out"},
+	{"unsymbolized_frames_pct", "frames without name", UnitPercent, "share of stored stack frames without a function name"},
+	{"allocator_events", "allocator events", UnitCount, "events of caching allocators (PyTorch's) in the recording; they are in no other number here"},
+	{"lost_allocator_events", "lost allocator events", UnitCount, "events of caching allocators that could not be recorded: what is live may be wrong by them"},
+	{"allocator_unmatched_frees", "", UnitCount, "frees of blocks that were allocated before the recording began, or whose allocation was lost"},
+	{"allocator_lost_frees", "lost allocator frees", UnitCount, "blocks and segments that must have ended, but their free was not recorded"},
+	{"allocator_compared", "", UnitCount, "events at which the model of the allocator was compared with what the allocator counts itself"},
+	{"allocator_disagreed", "allocator disagreements", UnitCount, "of those, events where the two had different bytes allocated or reserved; the model went on with the allocator's"},
+	{"allocator_worst_bytes", "", UnitBytes, "the largest such difference"},
+	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the thread's start, of those that can have one of their own (nested calls have that of the outer call); absent without such calls"},
+	{"stacks_inferred_pct", "", UnitPercent, "share of calls that were given the stack of an equal-looking call"},
+	{"stacks_truncated_pct", "", UnitPercent, "share of calls whose stack ends too early; gpurec analyze stacks says why"},
+	{"stacks_frame_pointer_pct", "", UnitPercent, "share of calls whose stack was walked by frame pointers: frames may be missing"},
+	{"stacks_none_pct", "", UnitPercent, "share of calls without a stack"},
+	{"stacks_checked", "", UnitCount, "calls that were unwound although their stack could be inferred"},
+	{"stacks_wrong", "", UnitCount, "of those, calls that came from another stack than assumed"},
+	{"stacks_wrong_pct", "", UnitPercent, "share of inferred stacks that are another call's, estimated from the checked ones; absent if none was checked"},
+}
+
+// droppedColumn is told of rings only.
+var droppedColumn = []Column{
+	{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the recording's start that it dropped to keep only the last part: memory held from then is not known"},
+}
+
+// reportsColumn is told only where an allocator is known by its reports.
+var reportsColumn = []Column{
+	{"allocators_by_reports", "processes with allocators known by reports only", UnitCount, "processes of which the recording has what PyTorch's allocator reports to profilers, not all that it does: " + limitsText},
+}
+
+// classesColumn is only there if not all classes were recorded.
+var classesColumn = []Column{
+	{"recorded_classes", "classes recorded", UnitText, "classes of calls that were recorded (--record), with spaces between; absent: all"},
+}
+
+func (q *Quality) Facts() []Fact {
+	facts := Fill(QualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
+		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
+		q.AllocatorEvents, q.LostAllocatorEvents, q.AllocatorUnmatchedFrees, q.AllocatorLostFrees, q.AllocatorCompared, q.AllocatorDisagreed, q.AllocatorWorstBytes,
+		q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
+		q.StacksChecked, q.StacksWrong, sampling.ErrorPct(&q.Inferred))
+	if q.DroppedEvents > 0 {
+		facts = append(facts, Fill(droppedColumn, q.DroppedEvents)...)
+	}
+	if q.AllocatorsByReports > 0 {
+		facts = append(facts, Fill(reportsColumn, q.AllocatorsByReports)...)
+	}
+	if len(q.Classes) > 0 {
+		facts = append(facts, Fill(classesColumn, strings.Join(q.Classes, " "))...)
+	}
+	return append(facts, ofLaunchSamplingFacts(&q.Launches)...)
+}
+
+// stacksPct is the share of calls with stacks in a state, nil if no call can have one.
+func (q *Quality) stacksPct(status string) any {
+	if len(q.StackShares) == 0 {
+		return nil
+	}
+	for _, s := range q.StackShares {
+		if s.Status == status {
+			return s.Pct
+		}
+	}
+	return 0.0
+}
+
+// String is the quality block as one line: what is as it should be is left out,
+// except that nothing was lost.
+func (q *Quality) String() string {
+	parts := []string{fmt.Sprintf("%s events, %s lost", units.Count(q.Events), units.Count(q.LostEvents))}
+	for _, f := range q.Facts()[2:] {
+		if f.Title == "" {
+			continue
+		}
+		switch v := f.Value.(type) {
+		case int64:
+			if v > 0 {
+				parts = append(parts, units.Count(v)+" "+f.Title)
+			}
+		case float64:
+			if v > 0 {
+				parts = append(parts, fmt.Sprintf("%.1f%% %s", v, f.Title))
+			}
+		case bool:
+			if v {
+				parts = append(parts, f.Title)
+			}
+		}
+	}
+	if len(q.Classes) > 0 {
+		parts = append(parts, "only "+units.Enumerated(q.Classes)+" calls recorded")
+	}
+	var stacks []string
+	for _, s := range q.StackShares {
+		stacks = append(stacks, fmt.Sprintf("%.0f%% %s", s.Pct, units.OneLine(s.Status)))
+	}
+	if len(stacks) > 0 {
+		parts = append(parts, "stacks "+strings.Join(stacks, " "))
+	}
+	if pct := sampling.ErrorPct(&q.Inferred); pct != nil {
+		parts = append(parts, fmt.Sprintf("inferred stacks %.2f%% wrong (%s of %s checked)", pct, units.Count(q.StacksWrong), units.Count(q.StacksChecked)))
+	} else if pct := q.stacksPct(format.StackInferred); pct != nil && pct != 0.0 {
+		parts = append(parts, "inferred stacks not checked")
+	}
+	if text := q.Launches.Text(); text != "" {
+		parts = append(parts, text)
+	}
+	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
+}
+
+// Confidence levels of a verdict.
+const (
+	ConfidenceHigh   = "high"
+	ConfidenceMedium = "medium"
+	ConfidenceLow    = "low"
+)
+
+// Confidence says how far verdicts about memory can be trusted, and why not
+// further. frees is how many frees were seen.
+func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
+	level = ConfidenceHigh
+	lower := func(to, format string, args ...any) {
+		if level == ConfidenceHigh || to == ConfidenceLow {
+			level = to
+		}
+		reasons = append(reasons, fmt.Sprintf(format, args...))
+	}
+	if n := q.LostMemoryEvents; n > 0 {
+		// One lost call in a thousand can still hide what a small site does.
+		if n*1000 > q.Events {
+			lower(ConfidenceLow, "%s calls that allocate or free were lost", units.Count(n))
+		} else {
+			lower(ConfidenceMedium, "%s calls that allocate or free were lost", units.Count(n))
+		}
+	}
+	if n := q.LostAllocatorEvents; n > 0 {
+		to := ConfidenceMedium
+		if n*1000 > q.AllocatorEvents {
+			to = ConfidenceLow
+		}
+		lower(to, "%s of the allocator were lost", units.Plural(n, "event"))
+	}
+	if n := q.AllocatorDisagreed; n > 0 {
+		to := ConfidenceMedium
+		if n*1000 > q.AllocatorCompared {
+			to = ConfidenceLow
+		}
+		lower(to, "the allocator counts other bytes than its events come to, %s", units.Plural(n, "time"))
+	}
+	if n := q.AllocatorLostFrees; n > 0 {
+		lower(ConfidenceMedium, "%s of the allocator were not recorded", units.Plural(n, "free"))
+	}
+	if q.LostFrees > 0 {
+		lower(ConfidenceMedium, "%s frees were not recorded", units.Count(q.LostFrees))
+	}
+	if q.DamagedSegments > 0 {
+		lower(ConfidenceLow, "%s segments are damaged", units.Count(q.DamagedSegments))
+	}
+	if q.TruncatedTail {
+		lower(ConfidenceMedium, "the recording was cut off")
+	}
+	// Some are normal when a running program is recorded; many mean that what is
+	// freed here was allocated out of sight.
+	if n := q.UnmatchedFrees; n*20 > frees+n {
+		lower(ConfidenceMedium, "%s frees of memory that was not seen allocated", units.Count(n))
+	}
+	if q.UnknownAllocs > 0 {
+		lower(ConfidenceMedium, "%s allocations with unknown pointer", units.Count(q.UnknownAllocs))
+	}
+	return level, reasons
+}

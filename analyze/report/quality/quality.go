@@ -1,0 +1,63 @@
+package quality
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// OfRecording judges the recording after a replay.
+func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
+	total := t.Rec.Meta.Totals()
+	inferred := t.Facts.Inferred()
+	q := report.Quality{
+		Events:                t.Scan.Events,
+		LostEvents:            max(total.Lost, t.Facts.LostCalls("")),
+		LostMemoryEvents:      max(t.Rec.Meta.Calls[report.LostMemory].Lost, t.Facts.LostCalls(report.LostMemory)),
+		DroppedEvents:         total.Dropped,
+		UnmatchedFrees:        counts.UnmatchedFrees,
+		LostFrees:             counts.LostFrees,
+		OpenCalls:             t.Scan.Open,
+		AbandonedCalls:        t.Scan.Abandoned,
+		UnknownAllocs:         counts.UnknownAllocs,
+		TruncatedTail:         t.Rec.Meta.Complete != format.CompleteYes,
+		DamagedSegments:       int64(len(t.Rec.Damaged)),
+		UnsymbolizedFramesPct: t.Stacks.UnsymbolizedPct(),
+		StacksChecked:         inferred.Checked,
+		StacksWrong:           inferred.Wrong,
+		Inferred:              inferred,
+		AllocatorEvents:       t.Scan.AllocatorEvents,
+		LostAllocatorEvents:   max(t.Rec.Meta.Calls[report.LostAllocator].Lost, t.Facts.LostCalls(report.LostAllocator)),
+		AllocatorsByReports:   t.Facts.Reported(),
+		Classes:               t.Rec.Meta.Classes,
+		Launches:              t.Coverage(),
+		GPUTiming:             "none",
+	}
+	own := q.Events - t.Scan.Stacks[format.StackParent]
+	for status, n := range t.Scan.Stacks {
+		if status != format.StackParent {
+			q.StackShares = append(q.StackShares, report.StackShare{Status: status, Pct: units.Percent(n, own)})
+		}
+	}
+	slices.SortFunc(q.StackShares, func(a, b report.StackShare) int { return strings.Compare(a.Status, b.Status) })
+	return q
+}
+
+// OfProgram judges the recording after a replay of what programs see.
+func OfProgram(t *timeline.Timeline, p *timeline.Program) report.Quality {
+	q := OfRecording(t, p.Counts())
+	p.Allocators.All(func(a *caching.Allocator) {
+		q.AllocatorUnmatchedFrees += a.Counts.UnmatchedFrees
+		q.AllocatorLostFrees += a.Counts.LostFrees
+		q.AllocatorCompared += a.Check.Compared
+		q.AllocatorDisagreed += a.Check.Disagreed
+		q.AllocatorWorstBytes = max(q.AllocatorWorstBytes, a.Check.WorstBytes)
+	})
+	return q
+}

@@ -1,0 +1,54 @@
+package quality
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+// ClassError says that a report needs calls that the recording leaves out (gpurec record --record).
+type ClassError struct {
+	Report  string
+	Missing []string // some of format.RecordClasses
+}
+
+func (e *ClassError) Error() string {
+	return fmt.Sprintf("%s needs calls of class %s, which this recording leaves out (it was made with --record)",
+		e.Report, strings.Join(e.Missing, ", "))
+}
+
+// MemoryOrAllocator stands for one of the two classes: either has the memory of a program.
+const MemoryOrAllocator = format.RecordMemory + " or " + format.RecordAllocator
+
+// ClassesOfReport has the classes without which a report would be wrong or empty, by its name.
+var ClassesOfReport = map[string][]string{
+	"kernels": {format.RecordLaunch},
+	"copies":  {format.RecordCopy},
+	"sync":    {format.RecordSync},
+	"gaps":    {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"hang":    {format.RecordLaunch, format.RecordSync},
+	"leaks":   {MemoryOrAllocator},
+	"memory":  {format.RecordMemory},
+	"oom":     {format.RecordMemory},
+}
+
+// Needs returns a *ClassError if the recording leaves out a class that the report needs.
+func Needs(t *timeline.Timeline, report string) error {
+	if missing := Missing(t, ClassesOfReport[report]); len(missing) > 0 {
+		return &ClassError{report, missing}
+	}
+	return nil
+}
+
+// Missing returns which of the classes the recording leaves out.
+func Missing(t *timeline.Timeline, classes []string) (missing []string) {
+	for _, c := range classes {
+		if !slices.ContainsFunc(strings.Split(c, " or "), t.Rec.Meta.Has) {
+			missing = append(missing, c)
+		}
+	}
+	return missing
+}

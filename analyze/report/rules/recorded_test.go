@@ -1,0 +1,103 @@
+package rules_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/copies"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/waits"
+	"github.com/gpurec/gpurec/format"
+)
+
+// TestEveryRuleSaysWhatItNeeds fails for a new rule that is in neither list.
+func TestEveryRuleSaysWhatItNeeds(t *testing.T) {
+	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"} // of any call, or of samples
+	for _, r := range rules.All() {
+		_, needs := rules.ClassesOfRule[r.Id]
+		if needs == slices.Contains(free, r.Id) {
+			t.Errorf("%s must be in classesOfRule, or in the list of this test", r.Id)
+		}
+	}
+}
+
+// TestReportsRefuseWhatWasNotRecorded asks a recording of each class for every report.
+func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
+	reports := map[string]func(*timeline.Timeline, query.Options) error{
+		"kernels": func(tl *timeline.Timeline, o query.Options) error { _, err := kernels.Run(tl, o); return err },
+		"copies":  func(tl *timeline.Timeline, o query.Options) error { _, err := copies.Run(tl, o); return err },
+		"sync":    func(tl *timeline.Timeline, o query.Options) error { _, err := waits.Run(tl, o); return err },
+		"gaps": func(tl *timeline.Timeline, o query.Options) error {
+			_, err := gaps.Run(tl, gaps.Options{Options: o})
+			return err
+		},
+		"hang": func(tl *timeline.Timeline, o query.Options) error {
+			_, err := hang.Run(tl, hang.Options{Options: o})
+			return err
+		},
+		"leaks": func(tl *timeline.Timeline, o query.Options) error { _, err := leaks.Run(tl, o); return err },
+		"memory": func(tl *timeline.Timeline, o query.Options) error {
+			_, err := memory.Run(tl, memory.Options{Options: o})
+			return err
+		},
+		"oom":     func(tl *timeline.Timeline, o query.Options) error { _, err := oom.Run(tl, o); return err },
+		"api":     func(tl *timeline.Timeline, o query.Options) error { _, err := api.Run(tl, o); return err },
+		"summary": func(tl *timeline.Timeline, o query.Options) error { _, err := summary.Run(tl, o); return err },
+	}
+	for _, c := range []struct {
+		classes []string
+		refused []string
+	}{
+		{nil, nil},
+		{[]string{format.RecordMemory}, []string{"copies", "gaps", "hang", "kernels", "sync"}},
+		{[]string{format.RecordAllocator}, []string{"copies", "gaps", "hang", "kernels", "memory", "oom", "sync"}},
+		{[]string{format.RecordLaunch, format.RecordSync}, []string{"copies", "gaps", "leaks", "memory", "oom"}},
+		{[]string{format.RecordCopy, format.RecordLaunch, format.RecordSync}, []string{"leaks", "memory", "oom"}},
+	} {
+		tp := analyzetest.Steady(t)
+		tp.Meta.Classes = c.classes
+		tl := tp.Timeline()
+		var refused []string
+		for name, report := range reports {
+			var missing *quality.ClassError
+			if err := report(tl, query.Options{}); errors.As(err, &missing) && missing.Report == name {
+				refused = append(refused, name)
+			} else if err != nil {
+				t.Errorf("%v: %s: %v", c.classes, name, err)
+			}
+		}
+		if slices.Sort(refused); !slices.Equal(refused, c.refused) {
+			t.Errorf("classes %v: %v are refused, want %v", c.classes, refused, c.refused)
+		}
+	}
+}
+
+// TestRulesWithoutTheirCallsAreNotChecked: what a rule cannot see is no clean result.
+func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
+	tp := analyzetest.Steady(t)
+	tp.Meta.Classes = []string{format.RecordMemory}
+	r := checked(t, tp, rules.Options{})
+	values := make(map[string]any)
+	for _, f := range r.Facts {
+		values[f.Key] = f.Value
+	}
+	if values["gpu_idle"] != nil || values["growing_site"] == nil {
+		t.Errorf("gpu_idle %v, growing_site %v: want absent and a number", values["gpu_idle"], values["growing_site"])
+	}
+	if n := values["rules_checked"].(int64); n >= int64(len(rules.All())) || n == 0 {
+		t.Errorf("%d rules are said to be checked", n)
+	}
+}

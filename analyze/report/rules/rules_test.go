@@ -1,0 +1,330 @@
+package rules_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/format"
+)
+
+// checked applies rules to a made-up recording.
+func checked(t *testing.T, tp *analyzetest.Tape, opt rules.Options) *report.Report {
+	t.Helper()
+	tl := tp.Timeline()
+	tl.Rec.Path = "run.parquet"
+	r, err := rules.Run(tl, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestNothingFiresOnASteadyTraining(t *testing.T) {
+	tp := analyzetest.Steady(t)
+	r := checked(t, tp, rules.Options{})
+	if n := len(r.Tables[0].Rows); n > 0 {
+		t.Errorf("%d hits:\n%s", n, analyzetest.Rendered(t, r, render.Options{}))
+	}
+	analyzetest.Numbers(t, r, map[string]float64{"hits": 0, "problems": 0, "rules_checked": float64(len(rules.All())), "growing_site": 0})
+	// Nor if the recorder came late, NVML was off, or memory was pinned out of sight: the copies return at once.
+	for name, change := range map[string]func(*analyzetest.Tape){
+		"late": func(tp *analyzetest.Tape) {
+			tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" || r.MemoryKind == format.MemoryHost })
+		},
+		"no NVML": func(tp *analyzetest.Tape) { tp.Without(func(r *format.Row) bool { return r.Kind == format.KindNVML }) },
+		"no launch": func(tp *analyzetest.Tape) {
+			tp.Without(func(r *format.Row) bool { return r.Kind == format.KindLaunch })
+		},
+		"nothing": func(tp *analyzetest.Tape) { tp.Rows = nil },
+	} {
+		tp := analyzetest.Steady(t)
+		change(tp)
+		if r := checked(t, tp, rules.Options{}); len(r.Tables[0].Rows) > 0 {
+			t.Errorf("%s:\n%s", name, analyzetest.Rendered(t, r, render.Options{}))
+		}
+	}
+}
+
+func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
+	cases := analyzetest.RuleCases()
+	for _, rule := range rules.All() {
+		c, ok := cases[rule.Id]
+		if !ok {
+			t.Errorf("%s has no case", rule.Id)
+			continue
+		}
+		t.Run(rule.Id, func(t *testing.T) {
+			tp := analyzetest.Steady(t)
+			c.Fires(tp)
+			r := checked(t, tp, rules.Options{})
+			names := analyzetest.Cells(t, r, "hits", "rule")
+			i := slices.Index(names, rule.Id)
+			if i < 0 {
+				t.Fatalf("does not fire; there are %v\n%s", names, analyzetest.Rendered(t, r, render.Options{Width: 150}))
+			}
+			for _, name := range names {
+				if name != rule.Id && !slices.Contains(strings.Fields(c.Also), name) {
+					t.Errorf("%s fires too:\n%s", name, analyzetest.Rendered(t, r, render.Options{}))
+				}
+			}
+			if where := analyzetest.Cells(t, r, "hits", "where")[i]; !strings.HasPrefix(where, c.Where) {
+				t.Errorf("blames %s, want %s", where, c.Where)
+			}
+			if severity := analyzetest.Cells(t, r, "hits", "severity")[i]; severity != c.Severity {
+				t.Errorf("severity %s, want %s", severity, c.Severity)
+			}
+			if !slices.Contains(analyzetest.Cells(t, r, "evidence", "rule"), rule.Id) {
+				t.Error("no evidence")
+			}
+			if advice := analyzetest.Cells(t, r, "hits", "advice")[i]; advice == "" || strings.Count(advice, ". ") > 1 {
+				t.Errorf("advice %q", advice)
+			}
+			if n, ok, _ := r.Number(strings.ReplaceAll(rule.Id, "-", "_")); !ok || n < 1 {
+				t.Errorf("--fail-on sees %v", n)
+			}
+
+			tp = analyzetest.Steady(t)
+			c.Misses(tp)
+			r = checked(t, tp, rules.Options{Rules: []string{rule.Id}})
+			if len(r.Tables[0].Rows) > 0 {
+				t.Errorf("the near miss fires:\n%s", analyzetest.Rendered(t, r, render.Options{}))
+			}
+		})
+	}
+}
+
+func TestConfidenceOfRules(t *testing.T) {
+	launchBound := func(tp *analyzetest.Tape) { analyzetest.RuleCases()["launch-bound"].Fires(tp) }
+	for name, c := range map[string]struct {
+		rule   string
+		change func(*analyzetest.Tape)
+		level  string
+		reason string
+	}{
+		"as it should be": {"launch-bound", launchBound, "high", ""},
+		"returns of some launches are not known": {"launch-bound", func(tp *analyzetest.Tape) {
+			launchBound(tp)
+			for i, r := range tp.Rows {
+				if r.Kernel == "small_step" && i%2 == 0 {
+					r.Flags, r.DurNs = format.FlagNoReturn, 0
+				}
+			}
+		}, "medium", "only the entry is known"},
+		"no samples": {"launch-bound", func(tp *analyzetest.Tape) {
+			launchBound(tp)
+			tp.Without(func(r *format.Row) bool { return r.Kind == format.KindNVML })
+		}, "low", "no samples"},
+		"a few calls lost": {"launch-bound", func(tp *analyzetest.Tape) {
+			launchBound(tp)
+			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 2000})
+		}, "medium", "2,000 calls lost"},
+		"many calls lost": {"launch-bound", func(tp *analyzetest.Tape) {
+			launchBound(tp)
+			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 20000})
+		}, "low", "20,000 calls lost"},
+		"stacks inferred badly": {"launch-bound", func(tp *analyzetest.Tape) {
+			launchBound(tp)
+			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"class":"launch","inferred":1000,"checked":100,"wrong":5,"wrong_estimated":50}`})
+		}, "medium", "5% of inferred stacks"},
+		"pageable, seen from the start": {"memcpy-async-pageable", func(tp *analyzetest.Tape) { analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
+		"pageable, seen from later on": {"memcpy-async-pageable", func(tp *analyzetest.Tape) {
+			analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp)
+			tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
+		}, "medium", "began after the program"},
+		"a free with calls lost": {"invalid-free", func(tp *analyzetest.Tape) {
+			analyzetest.RuleCases()["invalid-free"].Fires(tp)
+			tp.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
+		}, "medium", "3 calls that allocate or free were lost"},
+		"few samples": {"low-sm-activity", func(tp *analyzetest.Tape) {
+			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
+			tp.Without(func(r *format.Row) bool {
+				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(10*analyzetest.Second) != 0
+			})
+		}, "medium", "only 5 samples"},
+		"too few samples": {"low-sm-activity", func(tp *analyzetest.Tape) {
+			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
+			tp.Without(func(r *format.Row) bool {
+				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(20*analyzetest.Second) != 0
+			})
+		}, "", ""},
+	} {
+		tp := analyzetest.Steady(t)
+		c.change(tp)
+		r := checked(t, tp, rules.Options{Rules: []string{c.rule}})
+		level, reasons := strings.Join(analyzetest.Cells(t, r, "hits", "confidence"), ""), strings.Join(analyzetest.Cells(t, r, "hits", "confidence_reasons"), "")
+		if level != c.level || !strings.Contains(reasons, c.reason) || c.reason == "" && len(reasons) > len("[]") {
+			t.Errorf("%s: %s %s", name, level, reasons)
+		}
+	}
+}
+
+// Of the same trouble, how bad it is depends on what came of it.
+func TestSeverityOfRules(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*analyzetest.Tape)
+		want   string // hits
+	}{
+		"work in a broken context": {func(tp *analyzetest.Tape) {
+			for i := range int64(5) {
+				tp.Big(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
+			}
+		}, "problem broken-context, problem unchecked-error"},
+		"tidying up in a broken context": {func(tp *analyzetest.Tape) {
+			for i := range int64(50) {
+				tp.Free(59_950*analyzetest.Ms+i*analyzetest.Us, analyzetest.Us, 0x1000).Result = 700
+			}
+		}, "problem broken-context"},
+		"corrected errors": {func(tp *analyzetest.Tape) {
+			tp.NVML(1, 30*analyzetest.Second, "ecc_corrected_volatile_errors", 5)
+			tp.NVML(1, 31*analyzetest.Second, "ecc_corrected_volatile_errors", 6)
+		}, "notice gpu-health"},
+		"trouble of a GPU that nobody used": {func(tp *analyzetest.Tape) { tp.NVML(0, 30*analyzetest.Second, "remapped_rows_failure", 1) }, "problem gpu-health"},
+		"the power cap half of the time": {func(tp *analyzetest.Tape) {
+			tp.Resample(catalog.MetricReasons, func(i int) float64 { return float64(4 * (i % 2)) })
+		}, "info throttling"},
+		"wild pointers, freed once": {func(tp *analyzetest.Tape) {
+			tp.Free(30*analyzetest.Second, analyzetest.Us, 0x1000).Result = fault.ResultInvalidValue
+		}, "notice invalid-free"},
+		"memory that was had in the end": {func(tp *analyzetest.Tape) {
+			tp.Alloc(30*analyzetest.Second, analyzetest.Us, 0, 20<<30).Result = calls.ResultOutOfMemory
+			tp.Alloc(31*analyzetest.Second, analyzetest.Us, 0x700000000000, 20<<30)
+			tp.Free(32*analyzetest.Second, analyzetest.Us, 0x700000000000)
+		}, "notice out-of-memory"},
+		"polling": {func(tp *analyzetest.Tape) {
+			tp.Meta.EndNs = analyzetest.Epoch + 120*analyzetest.Second
+			tp.Counted(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
+		}, "notice hang"},
+	} {
+		tp := analyzetest.Steady(t)
+		c.change(tp)
+		r := checked(t, tp, rules.Options{})
+		var got []string
+		for i, rule := range analyzetest.Cells(t, r, "hits", "rule") {
+			got = append(got, analyzetest.Cells(t, r, "hits", "severity")[i]+" "+rule)
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %s, want %s", name, strings.Join(got, ", "), c.want)
+		}
+	}
+}
+
+// A GPU that idles is seen in the gaps alone where there is no NVML, if nobody waited for it.
+func TestIdleWithoutSamples(t *testing.T) {
+	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
+		tp := analyzetest.NewTape(t)
+		for i := range int64(200) {
+			tp.Big(i*200*analyzetest.Ms, "gemm")
+			if waits {
+				tp.Synced("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
+			}
+		}
+		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
+		if slices.Contains(names, "gpu-idle") == waits {
+			t.Errorf("%s: %v", name, names)
+		}
+	}
+}
+
+// A process that waits for the GPU is not held up by launching, however little of the GPU its kernels fill.
+func TestLaunchBoundDoesNotWait(t *testing.T) {
+	for name, waits := range map[string]bool{"it waits": true, "it does not": false} {
+		tp := analyzetest.Steady(t)
+		analyzetest.RuleCases()["launch-bound"].Fires(tp)
+		if waits {
+			for i := range int64(40) {
+				tp.Synced("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
+			}
+		}
+		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
+		if slices.Contains(names, "launch-bound") == waits {
+			t.Errorf("%s: %v", name, names)
+		}
+	}
+}
+
+func TestRuleFilter(t *testing.T) {
+	tp := analyzetest.Training(t)
+	r := checked(t, tp, rules.Options{Rules: []string{"growing-site", "hang"}})
+	if got := strings.Join(analyzetest.Cells(t, r, "hits", "rule"), " "); got != "growing-site" {
+		t.Errorf("hits %s", got)
+	}
+	analyzetest.Numbers(t, r, map[string]float64{"rules_checked": 2, "growing_site": 1, "hang": 0})
+	if _, ok, isKnown := r.Number("xid"); ok || !isKnown {
+		t.Error("a rule that was not checked has a number")
+	}
+	_, err := rules.Run(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
+	var unknown *rules.UnknownError
+	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
+		t.Error(err)
+	}
+	r = checked(t, analyzetest.Training(t), rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:log_metrics")}})
+	analyzetest.Numbers(t, r, map[string]float64{"growing_site": 0})
+	if got := analyzetest.Cells(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
+		t.Errorf("suppressions used %s", got)
+	}
+	r = checked(t, analyzetest.Training(t), rules.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
+	if r.NoMatch == nil || len(r.Tables[0].Rows) > 0 {
+		t.Errorf("nobody's hits: %v", r.NoMatch)
+	}
+}
+
+// Of ranks that hang, the one that they wait for is named, although it does not hang.
+func TestHangNamesTheRankThatIsMissing(t *testing.T) {
+	r := checked(t, analyzetest.Ranks(t), rules.Options{Rules: []string{"hang"}})
+	if what := analyzetest.Cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; look at process 44 train: it launched its last kernel 2.10s before the first of the 3 others did" {
+		t.Error(what)
+	}
+	if where := analyzetest.Cells(t, r, "evidence", "where"); len(where) != 4 || where[3] != "process 44 train" {
+		t.Errorf("evidence %v", where)
+	}
+}
+
+func TestSuppressionsHideExitLeaks(t *testing.T) {
+	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
+		tp := analyzetest.Steady(t)
+		analyzetest.RuleCases()["exit-leak"].Fires(tp)
+		r := checked(t, tp, rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:"+name)}})
+		analyzetest.Numbers(t, r, map[string]float64{"exit_leak": want})
+	}
+}
+
+func TestRulesAreDescribed(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, r := range rules.All() {
+		if seen[r.Id] || r.About == "" || r.Report == "" || strings.ToLower(r.Id) != r.Id || strings.ContainsAny(r.Id, "_ ") {
+			t.Errorf("rule %+v", r)
+		}
+		seen[r.Id] = true
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for path, want := range map[string]string{"run.parquet": "run.parquet", "/a b": "'/a b'", "it's": `'it'\''s'`, "": "''", "$(x)": "'$(x)'"} {
+		if got := rules.ShellWord(path); got != want {
+			t.Errorf("%q: %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestRulesLookAsBefore(t *testing.T) {
+	analyzetest.Goldens(t, checked(t, analyzetest.Troubled(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}), "rules", 130)
+	analyzetest.Golden(t, "rules.steady.table", analyzetest.Rendered(t, checked(t, analyzetest.Steady(t), rules.Options{}), render.Options{Width: 130}))
+	tl := analyzetest.Troubled(t).Timeline()
+	r, err := summary.Run(tl, query.Options{Top: 20, MaxFrames: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzetest.Golden(t, "rules.summary.table", analyzetest.Rendered(t, r, render.Options{Width: 130}))
+}

@@ -1,0 +1,286 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/hostmem"
+	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	copiespkg "github.com/gpurec/gpurec/analyze/report/copies"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/report/waits"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Survey is a recording looked at for everything at once: what the other reports are made of, gathered in one replay of memory and
+// one reading of all calls beside it. Rules and Summary are made of it.
+type Survey struct {
+	t       *timeline.Timeline
+	filter  *query.Filter
+	Window  query.Window
+	Quality report.Quality
+	// consumer, if it is set, gets the changes of the program's memory too, so that who needs the same replay need not run another.
+	Consumer func(*timeline.Program, *ledger.Change)
+
+	// Of the replay: memory as the program sees it.
+	Program  *timeline.Program
+	Leaks    *leakspkg.LeakScan
+	Verdicts []leakspkg.Judged // of leaks, the worst first
+	loops    *leakspkg.AllocLoops
+	host     *hostmem.Blocks
+	Failing  *oom.FailureScan
+	failures []*oom.Failure // that are looked at
+	scenes   []*oom.Scene   // of failures
+	causes   []oom.OomVerdict
+
+	// Of the calls.
+	columns format.Columns // of the row group that is looked at
+	Calls   *calls.Counter
+	copies  *copiespkg.CopyUse
+	waits   *waits.WaitUse
+	gaps    *gaps.GapUse
+	kernels *kernels.KernelsUse
+	modules *leakspkg.ModuleUse
+	errors  *cudaerrors.ErrorUse
+	frees   []cudaerrors.InvalidFree // of errors
+	hang    *hang.HangScan
+	states  []hang.ProcessState
+
+	gpu *metric.Devices // samples in the window
+	// working are the samples while the recorded processes launched, for what is no use to know of other times.
+	working *metric.Devices
+	// devices are the GPUs, as NVML counts, that recorded processes launched on; empty if that is not known.
+	devices map[int32][]gaps.GapTrack
+	watched bool // gaps know what was done in them
+}
+
+func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
+	leaks, err := leakspkg.NewLeakScan(t, opt)
+	if err != nil {
+		return nil, err
+	}
+	f := &opt.Filter
+	// Copies want to know which host memory is pinned. That is known early if allocators' segments are looked for first, and only after
+	// the replay if they are not: then copies are read apart.
+	kinds := []string{format.KindLaunch, format.KindSync, format.KindMemcpy}
+	if len(t.Allocations) == 0 {
+		kinds = kinds[:2]
+	}
+	reader := calls.NewReader(t, f, kinds...)
+	copies := reader
+	if len(t.Allocations) == 0 {
+		copies = calls.NewReader(t, f, format.KindMemcpy)
+	}
+	s := &Survey{t: t, filter: f, Window: reader.Window, Leaks: leaks, loops: leakspkg.NewAllocLoops(t, f), host: hostmem.New(), Failing: &oom.FailureScan{T: t},
+		Calls: calls.NewCounter(t, f), waits: waits.NewWaitUse(reader, 1), gaps: gaps.NewGapUse(reader, gaps.DefaultMinGapNs, gaps.MostGaps),
+		kernels: kernels.NewKernelsUse(t, f), modules: leakspkg.NewModuleUse(t, f), errors: cudaerrors.NewErrorUse(t, f),
+		hang: hang.NewHangScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs})}
+	s.copies = copiespkg.NewCopyUse(copies, s.host)
+	return s, nil
+}
+
+// Run reads the recording. use and watch, if they are set, get all changes of the driver's memory and of allocators.
+func (s *Survey) Run(use func(*ledger.Change), watch caching.Consumer) error {
+	// What runs at a time, on two cores, shares nothing that changes.
+	replay := func() error { return s.replay(use, watch) }
+	var err error
+	if len(s.t.Allocations) > 0 {
+		search := func() error { return s.t.FindSegments(func(c *ledger.Change) { s.host.Note(s.t, c) }) }
+		if err = timeline.Both(search, s.scanMemory); err == nil {
+			err = timeline.Both(replay, s.scanCalls)
+		}
+	} else if err = timeline.Both(replay, func() error { return inTurn(s.scanCalls, s.scanMemory) }); err == nil {
+		err = s.copies.Each(s.copies.Add)
+	}
+	if err != nil {
+		return err
+	}
+	s.gaps.Finish()
+	s.sample()
+	return inTurn(s.askMemory, s.askFrees, s.askHang)
+}
+
+// inTurn runs functions until one fails.
+func inTurn(list ...func() error) error {
+	for _, f := range list {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Survey) replay(use func(*ledger.Change), watch caching.Consumer) (err error) {
+	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *ledger.Change) {
+		s.Leaks.Consume(p, c)
+		s.loops.Consume(p, c)
+		if s.Consumer != nil {
+			s.Consumer(p, c)
+		}
+	}, func(c *ledger.Change) {
+		if len(s.t.Allocations) == 0 {
+			s.host.Note(s.t, c)
+		}
+		s.Failing.Driver(c)
+		if use != nil {
+			use(c)
+		}
+	}, func(a *caching.Allocator, c *caching.Change) {
+		s.Failing.Allocator(a, c)
+		if watch != nil {
+			watch(a, c)
+		}
+	})
+	return err
+}
+
+// scanMemory looks through memory calls as calls, in any order.
+func (s *Survey) scanMemory() error {
+	for _, sp := range s.t.Memory {
+		if err := s.scan(sp).Err(); err != nil {
+			return s.t.Wrap(err)
+		}
+	}
+	return nil
+}
+
+// scanCalls looks through all other calls: through each row group, and through some calls in order of time.
+func (s *Survey) scanCalls() error {
+	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
+		g := s.scan(sp)
+		s.kernels.Group(g)
+		s.modules.Group(g)
+		return g
+	}, s.ordered)
+}
+
+// scan looks through a row group, and returns it for others who want the same columns.
+func (s *Survey) scan(sp timeline.Span) *format.Group {
+	g := s.columns.Of(sp.Group)
+	s.Calls.Group(g)
+	s.errors.Group(g)
+	if sp.FirstNs <= s.hang.EndNs {
+		s.hang.Group(g, int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })))
+	}
+	return g
+}
+
+// ordered takes a call in its turn.
+func (s *Survey) ordered(c *calls.Call) error {
+	switch s.waits.Of[c.Kind] {
+	case format.KindLaunch:
+		return s.gaps.Add(c)
+	case format.KindMemcpy:
+		return s.copies.Add(c)
+	}
+	return s.waits.Add(c)
+}
+
+// sample sorts the samples, and finds the GPUs of the recorded processes.
+func (s *Survey) sample() {
+	s.devices = make(map[int32][]gaps.GapTrack)
+	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
+	for track, launches := range s.gaps.Tracks {
+		work.FromNs, work.ToNs = min(work.FromNs, launches.FirstNs), max(work.ToNs, launches.UntilNs)
+		if index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device); ok && track.Device != gaps.AllDevices {
+			s.devices[index] = append(s.devices[index], track)
+		}
+	}
+	collected := func(w query.Window) *metric.Devices {
+		u := &metric.Devices{T: s.t, Window: w, Filter: s.filter, Devices: make(map[int32]map[string]*metric.Series)}
+		u.Collect()
+		return u
+	}
+	s.gpu, s.working = collected(s.Window), collected(work)
+}
+
+// askMemory judges what the replay has found.
+func (s *Survey) askMemory() error {
+	s.Leaks.Finish(s.Program)
+	s.Quality = quality.OfProgram(s.t, s.Program)
+	s.Verdicts = s.Leaks.Verdicts(&s.Quality)
+	all, err := s.Failing.Finish()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	s.failures, _, _ = oom.ChooseFailures(s.t, all, s.filter)
+	if len(s.failures) > 0 {
+		if s.scenes, err = oom.Scenes(s.t, s.failures); err != nil {
+			return err
+		}
+		s.causes = oom.JudgeScenes(s.scenes, s.Program, &s.Quality)
+	}
+	return nil
+}
+
+// askFrees classifies the failed frees.
+func (s *Survey) askFrees() (err error) {
+	s.frees, err = cudaerrors.InvalidFrees(s.t, s.errors, &s.Quality)
+	return err
+}
+
+// askHang judges what the processes did at the end.
+func (s *Survey) askHang() error {
+	s.hang.Long = nil // they are no concern of rules
+	s.hang.WantAll()
+	polls, err := s.hang.Polls()
+	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
+		return err
+	}
+	s.states = s.hang.States(polls)
+	return nil
+}
+
+// watchGaps finds out what was done in the longest gaps.
+func (s *Survey) watchGaps() error {
+	if s.watched {
+		return nil
+	}
+	s.watched = true
+	s.gaps.AskSamples()
+	return s.gaps.Watch()
+}
+
+// fromStart reports whether all processes that made calls were recorded from their first one.
+func (s *Survey) fromStart() bool {
+	for pid := range s.hang.Processes {
+		if !s.modules.Inits[pid] {
+			return false
+		}
+	}
+	return len(s.hang.Processes) > 0
+}
+
+// spanNs is the time between the first and the last call of threads.
+func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
+	for th := range threads {
+		if life := s.hang.Threads[th]; life != nil {
+			ns = units.EndOf(ns, max(0, life.LastNs-life.FirstNs))
+		}
+	}
+	return ns
+}
+
+// tracks returns what recorded processes launched on a GPU, in order.
+func (s *Survey) tracks(device int32) []gaps.GapTrack {
+	list := slices.Clone(s.devices[device])
+	slices.SortFunc(list, func(a, b gaps.GapTrack) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	})
+	return list
+}

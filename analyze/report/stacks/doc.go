@@ -1,0 +1,2 @@
+// Package stacks reports the calls and their states by stack.
+package stacks

@@ -1,0 +1,85 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+func AsNumber(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
+}
+
+func ColumnOf(t *Table, key string) int {
+	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == key })
+}
+
+func CompareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// Text shows a value in its unit; what is not known is a dash.
+func (u Unit) Text(v any) string {
+	if n, ok := AsNumber(v); ok && u&UnitSigned != 0 {
+		u &^= UnitSigned
+		if n > 0 {
+			return "+" + u.Text(v)
+		}
+	}
+	switch v := v.(type) {
+	case nil:
+		return "-"
+	case string:
+		return units.OneLine(v)
+	case bool:
+		return strconv.FormatBool(v)
+	case []string:
+		return units.OneLine(strings.Join(v, "; "))
+	case []int64:
+		return units.Sparkline(v)
+	case []float64:
+		return units.Sparkline(v)
+	case catalog.Measured:
+		return v.Text()
+	case float64:
+		switch u {
+		case UnitPercent:
+			return strconv.FormatFloat(v, 'f', 1, 64)
+		case UnitBytes, UnitBytesRate:
+			return units.Bytes(units.RoundInt(v))
+		case UnitNs:
+			return units.Duration(units.RoundInt(v))
+		}
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case int64:
+		switch u {
+		case UnitBytes, UnitBytesRate:
+			return units.Bytes(v)
+		case UnitNs:
+			return units.Duration(v)
+		case UnitID:
+			return strconv.FormatInt(v, 10)
+		case UnitTime:
+			return time.Unix(0, v).UTC().Format(time.RFC3339)
+		}
+		return units.Count(v)
+	}
+	return fmt.Sprint(v)
+}

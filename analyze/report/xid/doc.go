@@ -1,0 +1,2 @@
+// Package xid reports Xids of the driver with the launches before them.
+package xid
