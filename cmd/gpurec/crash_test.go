@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -66,7 +67,7 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	must(t, storm.Process.Signal(syscall.Signal(0))) // the target goes on
 
 	code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
-	if code != exitOK {
+	if code != message.ExitOK {
 		t.Fatalf("recover: exit status %d", code)
 	}
 	rec, err := format.Open(output)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -222,7 +223,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
 		var r recording
 		var meta format.Meta
-		if code == exitOK {
+		if code == message.ExitOK {
 			r, meta = readRecording(t, output)
 		}
 		if r.lastNs == 0 {

@@ -20,9 +20,8 @@ import (
 	"unicode"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurec/gpurec/format"
+	"golang.org/x/sys/unix"
 )
 
 // escapes is what no terminal may be sent: a window title and a colour.
@@ -280,19 +279,4 @@ func checkRecordedBeside(t *testing.T, output string) {
 	if complete == 0 {
 		t.Error("no stack is complete: unwinding has given up")
 	}
-}
-
-// FuzzUnits parses sizes and shares as they are typed.
-func FuzzUnits(f *testing.F) {
-	for _, text := range []string{"64MiB", "9223372036854775807T", "1k", "5%", "NaN", "B"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if n, err := parseSize(text); err == nil && (n < 0 || formatSize(n) == "") {
-			t.Errorf("%q is %d bytes", text, n)
-		}
-		if pct, err := parsePercent(text); err == nil && !(pct >= 0.1 && pct <= 100) {
-			t.Errorf("%q is %v percent", text, pct)
-		}
-	})
 }

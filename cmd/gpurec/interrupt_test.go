@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"golang.org/x/sys/unix"
 )
 
 // probedByPerf are functions enough to compare, and few: perf uprobes go one by one.
@@ -50,7 +50,7 @@ func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 	expectLine(t, lines, "done")
 	must(t, r.cmd.Process.Signal(os.Interrupt))
 	r.await(r.output)
-	r.interruptedAgain(exitOK)
+	r.interruptedAgain(message.ExitOK)
 	must(t, storm.Process.Signal(syscall.Signal(0))) // the target goes on
 	stdin.Close()
 	must(t, storm.Wait()) // its ledger is written

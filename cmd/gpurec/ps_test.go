@@ -18,9 +18,9 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/record"
+	"golang.org/x/sys/unix"
 )
 
 var psNow = time.Unix(1_790_000_000, 0)
@@ -162,7 +162,7 @@ func TestPsOfAHostileProcess(t *testing.T) {
 	stdout, stderr, code := runHere(t, "ps")
 	took := time.Since(begin)
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^%d .*$`, pid)).FindString(stdout)
-	if code != exitOK || !strings.Contains(line, " ?]0;e?<script> ") {
+	if code != message.ExitOK || !strings.Contains(line, " ?]0;e?<script> ") {
 		t.Errorf("exit %d, %q, %.2000q", code, line, stderr)
 	}
 	if text := strings.ReplaceAll(stdout+stderr, "\n", ""); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -186,7 +186,7 @@ func TestRecordWithoutTargetOnATerminal(t *testing.T) {
 	must(t, slave.Close())
 	text := readTerminal(master) // until the program has ended
 	err = cmd.Wait()
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != message.ExitUsage {
 		t.Errorf("%v", err)
 	}
 	first := regexp.MustCompile(`(?m)^(\d+) `).FindStringSubmatch(text)

@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rogpeppe/go-internal/testscript"
-
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // TestMain lets scripts run this test binary as gpurec: a process of its own that
