@@ -158,9 +158,14 @@ func TestPsOfAHostileProcess(t *testing.T) {
 	program := startHostile(t, nil, dir)
 	program.mapFiles()
 	pid := program.cmd.Process.Pid
-	begin := time.Now()
-	stdout, stderr, code := runHere(t, "ps")
-	took := time.Since(begin)
+	var stdout, stderr string
+	var code int
+	took := time.Hour
+	for try := 0; try < 3 && took > 10*time.Second; try++ { // the machine may be busy
+		begin := time.Now()
+		stdout, stderr, code = runHere(t, "ps")
+		took = min(took, time.Since(begin))
+	}
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^%d .*$`, pid)).FindString(stdout)
 	if code != message.ExitOK || !strings.Contains(line, " ?]0;e?<script> ") {
 		t.Errorf("exit %d, %q, %.2000q", code, line, stderr)
@@ -208,13 +213,8 @@ func startLeak(t *testing.T, dir string, env []string) int {
 	cmd.Env = env
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil {
-			return cmd.Process.Pid
-		}
-	}
-	t.Fatal("the program does not start")
-	return 0
+	waitForFile(t, ready)
+	return cmd.Process.Pid
 }
 
 // openTerminal opens a pseudo-terminal of 200 columns.
