@@ -66,7 +66,8 @@ type Nearness struct {
 type SamplingCost struct {
 	Device  int   `json:"device"`  // NVML index
 	Samples int64 `json:"samples"` // times that metrics were asked for
-	// CPUNs is the CPU time of the thread that samples, WallNs what NVML's calls took; they mostly wait.
+	// CPUNs is the CPU time of the thread that samples, WallNs what NVML's calls took; they mostly
+	// wait.
 	CPUNs  int64 `json:"cpu_ns"`
 	WallNs int64 `json:"wall_ns"`
 	// Questions is the same by what was asked.

@@ -1,10 +1,9 @@
-// Package format is the recording: its row types, the Writer that makes it, the
-// Reader that opens it and its readable twin. FORMAT.md describes every column.
+// Package format writes and reads recordings. FORMAT.md describes every column.
 //
-// A recording is one Parquet file with one wide schema, told apart by the column
-// "kind". While it is being made it is a folder of finished segment files, so that
-// a crash costs at most the open segment; the same Reader opens both.
+// A recording is one Parquet file with one wide schema; the column "kind" tells the kinds of rows
+// apart. Until it is finished, a recording is a folder of finished segment files, so that a crash
+// loses at most the open segments. Open opens both. A Writer creates recordings, Recover finishes
+// one that was cut off, and Recording.WriteText prints one as text.
 //
-// The package knows Parquet and nothing of CUDA, BPF or processes: it stands on the
-// ground floor and imports no other folder of gpurec.
+// The package knows Parquet, but nothing about CUDA, BPF or processes.
 package format

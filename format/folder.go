@@ -8,58 +8,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gpurec/gpurec/format/output"
 )
 
-// openRecording checks a recording's name and that of its segments.
-func openRecording(path string, opt Options) (*Output, error) {
-	out, err := OpenOutput(path, opt)
+// openRecording checks the paths of a recording and of its folder of segments. An existing folder
+// must hold segments and nothing else.
+func openRecording(path string, opt Options) (*output.Destination, error) {
+	out, err := output.Open(path, opt.output())
 	if err != nil {
 		return nil, err
 	}
-	if err := out.checkSegments(); err != nil {
+	if err := out.CheckFolder(SegmentSuffix, "segment", isSegment); err != nil {
 		out.Close()
 		return nil, err
 	}
 	return out, nil
-}
-
-// checkSegments checks that the folder of segments can be made, or replaced: it then holds
-// segments and nothing else.
-func (o *Output) checkSegments() error {
-	path, name := o.path+SegmentSuffix, o.name+SegmentSuffix
-	info, err := o.folder.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return outputError(path, err)
-	}
-	refused := &OutputError{Path: path, Problem: OutputNotRegular}
-	if !info.IsDir() {
-		refused.What = "is " + kindOf(info.Mode()) + ", and segments need a folder of this name"
-		if info.Mode()&fs.ModeSymlink != 0 {
-			refused.What, _ = describeLink(path)
-		}
-		return refused
-	}
-	if refused.What = o.foreign(info); refused.What != "" {
-		refused.Problem = OutputForeignFile
-		return refused
-	}
-	if !o.opt.Force {
-		return &fs.PathError{Op: "create recording", Path: path, Err: ErrExists}
-	}
-	entries, err := fs.ReadDir(o.folder.FS(), name)
-	if err != nil {
-		return outputError(path, err)
-	}
-	for _, e := range entries {
-		if !isSegment(e) {
-			refused.What = "holds " + e.Name() + ", which is no segment"
-			return refused
-		}
-	}
-	return nil
 }
 
 // makeFolder makes the folder of segments, in place of an old one, and opens it. From then on
@@ -67,23 +31,23 @@ func (o *Output) checkSegments() error {
 // not go by names: what is written goes to this very folder, and files change hands when they
 // are open.
 func (w *Writer) makeFolder() (err error) {
-	parent, name := w.out.folder, w.out.name+SegmentSuffix
+	parent, name := w.out.Folder(), w.out.Name()+SegmentSuffix
 	if w.opt.Force {
 		if err := removeSegments(parent, name); err != nil {
-			return outputError(w.dir, err)
+			return output.WithPath(err, w.dir)
 		}
 	}
 	if err := parent.Mkdir(name, 0o700); err != nil {
-		return outputError(w.dir, err)
+		return output.WithPath(err, w.dir)
 	}
-	if w.root, err = openFolder(parent, name); err != nil {
+	if w.root, err = output.OpenFolder(parent, name); err != nil {
 		_ = parent.Remove(name) // the error that matters is already there
-		return outputError(w.dir, err)
+		return output.WithPath(err, w.dir)
 	}
 	if err := w.takeFolder(); err != nil {
 		w.root.Close()
 		_ = parent.Remove(name)
-		return outputError(w.dir, err)
+		return output.WithPath(err, w.dir)
 	}
 	w.disk = newDisk(w.root, w.own)
 	return nil
@@ -101,30 +65,10 @@ func (w *Writer) takeFolder() error {
 	return w.root.Chown(".", w.opt.Owner.UID, w.opt.Owner.GID)
 }
 
-// openFolder opens a folder of parent, but none that a link leads to.
-func openFolder(parent *os.Root, name string) (*os.Root, error) {
-	root, err := parent.OpenRoot(name + "/") // so that opening a FIFO does not wait
-	if err != nil {
-		return nil, err
-	}
-	there, err := parent.Lstat(name)
-	if err == nil {
-		var opened fs.FileInfo
-		if opened, err = root.Stat("."); err == nil && !os.SameFile(there, opened) {
-			err = &fs.PathError{Op: "open folder", Path: name, Err: errors.New("is a symbolic link")}
-		}
-	}
-	if err != nil {
-		root.Close()
-		return nil, err
-	}
-	return root, nil
-}
-
 // removeSegments deletes a folder of segments and nothing else: only files with names that a
 // Writer makes, then the folder if that left it empty.
 func removeSegments(parent *os.Root, name string) error {
-	root, err := openFolder(parent, name)
+	root, err := output.OpenFolder(parent, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

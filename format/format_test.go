@@ -35,6 +35,9 @@ func testRows(c Class, n int) []Row {
 	return rows
 }
 
+// oneRow is something to write.
+func oneRow() []Row { return []Row{{Kind: KindNote, Name: "n", Device: -1}} }
+
 func record(t *testing.T, path string, segments int, perSegment int) (*Writer, map[Class][]Row) {
 	t.Helper()
 	w, err := Create(path, Options{})

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/gpurec/gpurec/format/output"
 	"github.com/parquet-go/parquet-go"
 )
 
@@ -19,10 +20,10 @@ var ErrNoSegments = errors.New("holds no finished segment")
 // the folder dir into path and removes the folder. It returns one error per segment
 // that could not be read and was left out; the folder then stays. Calls that the metadata
 // holds as recorded and no segment has are lost. Existing files are replaced only if
-// opt.Force is set. An *OutputError says that path may not be written to; then nothing
+// opt.Force is set. An *output.Error says that path may not be written to; then nothing
 // was changed.
 func Recover(dir, path string, opt Options) (damaged []error, err error) {
-	out, err := OpenOutput(path, opt)
+	out, err := output.Open(path, opt.output())
 	if err != nil {
 		return nil, err
 	}
@@ -32,9 +33,9 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 		return nil, err
 	}
 	defer parent.Close()
-	root, err := openFolder(parent, filepath.Base(dir)) // a link's target is not removed
+	root, err := output.OpenFolder(parent, filepath.Base(dir)) // a link's target is not removed
 	if err != nil {
-		return nil, outputError(dir, err)
+		return nil, output.WithPath(err, dir)
 	}
 	rec, err := openSegments(root, dir)
 	root.Close()
@@ -90,7 +91,7 @@ func classOfCalls(name string) Class {
 
 // merge writes all readable segments into a new file: the row groups of calls byte
 // for byte, the small ones (facts, stacks, samples) joined into as few as possible.
-func merge(rec *Recording, to *Output, meta *Meta) (damaged []error, err error) {
+func merge(rec *Recording, to *output.Destination, meta *Meta) (damaged []error, err error) {
 	// In the folder of the final name: the segments may lie on a disk that is full.
 	file, err := to.Create()
 	if err != nil {
@@ -104,7 +105,7 @@ func merge(rec *Recording, to *Output, meta *Meta) (damaged []error, err error) 
 		}
 	}
 	meta.Cost.FileBytes = rec.Size()
-	if err := errors.Join(closeParquet(libraryWriter{out}, meta), file.Sync()); err != nil {
+	if err := errors.Join(closeParquet(out, meta), file.Sync()); err != nil {
 		file.Discard()
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}

@@ -73,7 +73,8 @@ type Meta struct {
 	// Attach says how the probes were attached: uprobe_multi or perf.
 	Attach string `json:"attach"`
 	Probes int    `json:"probes"`
-	// Classes are the classes of calls that were recorded, some of RecordClasses; none: all. Since 1.1.
+	// Classes are the classes of calls that were recorded, some of RecordClasses; none: all. Since
+	// 1.1.
 	Classes []string `json:"classes,omitempty"`
 	// Calls counts what happened per class of call, by the class's name.
 	Calls map[string]CallCount `json:"calls"`

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-)
 
-// oneRow is something to write.
-func oneRow() []Row { return []Row{{Kind: KindNote, Name: "n", Device: -1}} }
+	"github.com/gpurec/gpurec/format/output"
+)
 
 // statOf returns owner and mode of a file.
 func statOf(t *testing.T, path string) (uid uint32, mode os.FileMode) {
@@ -107,8 +106,8 @@ func TestForceRefusesALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, force := range []bool{false, true} {
-		var refused *OutputError
-		if _, err := Create(path, Options{Force: force}); !errors.As(err, &refused) || refused.Problem != OutputIsLink || refused.Target != precious {
+		var refused *output.Error
+		if _, err := Create(path, Options{Force: force}); !errors.As(err, &refused) || refused.Problem != output.IsLink || refused.Target != precious {
 			t.Errorf("force %v: %v", force, err)
 		}
 	}
@@ -146,7 +145,7 @@ func TestNameTakenMeanwhile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var refused *OutputError
+			var refused *output.Error
 			if err := w.Finish(Meta{}); !errors.Is(err, ErrExists) && !errors.As(err, &refused) {
 				t.Errorf("Finish: %v", err)
 			}
@@ -181,85 +180,6 @@ func TestOutputFolderThatIsReplaced(t *testing.T) {
 	for pattern, want := range map[string]int{"other/*": 0, "moved/*": 1, "moved/r.parquet": 1} {
 		if files, err := filepath.Glob(in(pattern)); err != nil || len(files) != want {
 			t.Errorf("%s: %v, %v", pattern, files, err)
-		}
-	}
-}
-
-// The way to a folder is walked as the kernel walks it, if no link belongs to another user.
-func TestWayToAnOutput(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root's way is walked")
-	}
-	dir := t.TempDir()
-	t.Chdir(dir)
-	const alice = 54321
-	if err := errors.Join(os.MkdirAll("a/b/c", 0o755), os.Symlink("b/c", "a/link"), os.Symlink(filepath.Join(dir, "a"), "absolute"), os.Symlink("loop", "loop"),
-		os.Symlink("a/b", "alice"), os.Lchown("alice", alice, alice), syscall.Mkfifo("fifo", 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	for way, c := range map[string]struct {
-		to    string // "": an error
-		owner Owner
-	}{
-		".": {to: "."}, "a//b/./c/": {to: "a/b/c"}, "a/link": {to: "a/b/c"}, "a/link/..": {to: "a/b"}, "absolute/link/../../": {to: "a"},
-		"../../../../../../../.." + dir: {to: "."}, dir + "/a/../a": {to: "a"}, "/proc/self/cwd/a": {to: "a"},
-		"/proc/self/root": {to: "/"}, "alice": {to: "a/b", owner: Owner{UID: alice, GID: alice, Set: true}},
-		"alice/": {}, "loop": {}, "fifo": {}, "fifo/": {}, "none": {},
-	} {
-		folder, err := openOutputFolder(way, c.owner)
-		if c.to == "" {
-			if err == nil {
-				t.Errorf("%s leads to %s", way, folder.Name())
-				folder.Close()
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", way, err)
-			continue
-		}
-		want, err := os.Stat(c.to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := folder.Stat("."); err != nil || !os.SameFile(got, want) {
-			t.Errorf("%s does not lead to %s, %v", way, c.to, err)
-		}
-		folder.Close()
-	}
-}
-
-// A file is complete when it gets its name, and what it replaces stays if it fails.
-func TestOutputFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	write := func(text string, force, commit bool) error {
-		file, err := CreateOutput(path, Options{Force: force})
-		if err != nil {
-			return err
-		}
-		_, err = file.WriteString(text)
-		if err != nil || !commit {
-			file.Discard()
-			return err
-		}
-		return file.Commit()
-	}
-	for _, step := range []struct {
-		text          string
-		force, commit bool
-		err           error
-		want          string
-	}{
-		{"0", false, false, nil, ""}, {"1", false, true, nil, "1"}, {"2", false, true, ErrExists, "1"}, {"3", true, false, nil, "1"}, {"4", true, true, nil, "4"},
-	} {
-		if err := write(step.text, step.force, step.commit); !errors.Is(err, step.err) {
-			t.Errorf("%+v: %v", step, err)
-		}
-		if text, _ := os.ReadFile(path); string(text) != step.want { // or there is none
-			t.Errorf("%+v: the file is %q", step, text)
-		}
-		if files, err := filepath.Glob(path + "*"); err != nil || len(files) > 1 {
-			t.Errorf("%+v: %v, %v", step, files, err)
 		}
 	}
 }

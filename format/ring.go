@@ -65,8 +65,8 @@ type kept struct {
 type DroppedTurn struct {
 	// Number is what Turn returned when these rows were written.
 	Number int
-	// LastNs is when the last dropped call or event of an allocator ended, if there were none the last
-	// sample: of those that ended later, none is dropped with it.
+	// LastNs is when the last dropped call or event of an allocator ended, if there were none the
+	// last sample: of those that ended later, none is dropped with it.
 	LastNs int64
 	// Rows are the dropped rows by the name of their class.
 	Rows map[string]int64
@@ -239,7 +239,7 @@ func (w *Writer) compactClass(c Class, parts []kept, meta *Meta, forget func(*Ro
 	one.first, one.last = parts[0].first, parts[len(parts)-1].last
 	name := fmt.Sprintf("%06d-%06d-%s.parquet", one.first, one.last, c)
 	one.path, one.file = filepath.Join(w.dir, name), w.disk.create(name)
-	out := libraryWriter{parquet.NewGenericWriter[Row](one.file, writerOptions()...)}
+	out := parquet.NewGenericWriter[Row](one.file, writerOptions()...)
 	for _, k := range parts {
 		if err := w.copyRows(out, k.path, c, forget); err != nil {
 			one.file.drop()
@@ -256,7 +256,7 @@ func (w *Writer) compactClass(c Class, parts []kept, meta *Meta, forget func(*Ro
 }
 
 // copyRows copies the rows of a segment but for those that forget is true for.
-func (w *Writer) copyRows(out libraryWriter, path string, c Class, forget func(*Row) bool) error {
+func (w *Writer) copyRows(out *parquet.GenericWriter[Row], path string, c Class, forget func(*Row) bool) error {
 	rec := &Recording{Path: path}
 	if err := rec.add(w.root.Open, filepath.Base(path), path); err != nil {
 		rec.Close()
@@ -300,8 +300,8 @@ func parseSegmentName(name string) (s segmentName, ok bool) {
 	return s, false
 }
 
-// withoutReplaced sorts segments as they were made and leaves out those whose rows a joined one holds:
-// the recorder was killed before it had deleted them.
+// withoutReplaced sorts segments as they were made and leaves out those whose rows a joined one
+// holds: the recorder was killed before it had deleted them.
 func withoutReplaced(all []segmentName) []segmentName {
 	slices.SortFunc(all, func(a, b segmentName) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.last, a.last))

@@ -3,11 +3,12 @@ package format
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/gpurec/gpurec/format/columnwriter"
+	"github.com/gpurec/gpurec/format/output"
 	"github.com/parquet-go/parquet-go"
 )
 
@@ -19,12 +20,8 @@ const maxGroupRows = 128 << 10
 // folder of segments.
 const SegmentSuffix = ".d"
 
-// Owner says to whom files belong that are written with root's rights on behalf of
-// somebody else. The zero value leaves them to the process's own user.
-type Owner struct {
-	UID, GID int
-	Set      bool
-}
+// Owner is the user that the files of a recording belong to.
+type Owner = output.Owner
 
 // Options are the choices that Create has to make.
 type Options struct {
@@ -35,15 +32,17 @@ type Options struct {
 	Limits Limits
 }
 
+func (o Options) output() output.Options { return output.Options{Force: o.Force, Owner: o.Owner} }
+
 // ErrExists says that the output, or an unfinished recording of its name, is there.
-var ErrExists = fs.ErrExist
+var ErrExists = output.ErrExists
 
 // Writer makes a recording. Rows go to segment files in the folder PATH.d; Rotate
 // finishes them, so that a crash costs only what came after the last Rotate; Finish
 // merges them into PATH and removes the folder. Segments are brought to disk beside: that
 // one was not is told by a later call. A Writer is not safe for concurrent use.
 type Writer struct {
-	out     *Output
+	out     *output.Destination
 	path    string
 	dir     string
 	root    *os.Root // dir, wherever somebody moves it
@@ -51,9 +50,9 @@ type Writer struct {
 	opt     Options
 	seq     int
 	open    [numClasses]*segment
-	columns [numClasses]*columnWriter // used again for every segment
-	written int64                     // bytes in finished segments, also those on their way to disk
-	waiting []*segment                // finished and perhaps not on disk yet, the oldest first
+	columns [numClasses]*columnwriter.Writer[Row] // used again for every segment
+	written int64                                 // bytes in finished segments, also those on their way to disk
+	waiting []*segment                            // finished and perhaps not on disk yet, the oldest first
 
 	turn        int    // number of the next Rotate
 	turns       []turn // events that are finished, the oldest first; of a ring only
@@ -88,7 +87,7 @@ func writerOptions() []parquet.WriterOption {
 
 // Create starts the recording that will be path. It makes the folder for the
 // segments and returns an error matching ErrExists if path or the folder exists
-// and opt.Force is not set, and *OutputError if either may not be written to. Then
+// and opt.Force is not set, and *output.Error if either may not be written to. Then
 // nothing was changed.
 func Create(path string, opt Options) (*Writer, error) {
 	out, err := openRecording(path, opt)
@@ -159,7 +158,7 @@ func (w *Writer) Write(c Class, rows []Row) error {
 		w.open[c] = s
 	}
 	s := w.open[c]
-	if err := s.rows.writeRows(rows); err != nil {
+	if _, err := s.rows.Write(rows); err != nil {
 		w.drop(c)
 		return &SegmentError{Segments: []LostSegment{{w.turn, c}}, Err: err}
 	}
@@ -184,32 +183,26 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	s := &segment{class: c, turn: w.turn, number: w.seq, file: w.disk.create(name), path: filepath.Join(w.dir, name)}
 	if c < ClassMemory {
 		options := append(writerOptions(), parquet.PageBufferSize(smallPageBytes)) // a buffer for each of 61 columns
-		s.rows = libraryWriter{parquet.NewGenericWriter[Row](s.file, options...)}
+		s.rows = parquet.NewGenericWriter[Row](s.file, options...)
 		return s, nil
 	}
 	if w.columns[c] == nil {
 		var err error
-		if w.columns[c], err = newColumnWriter(); err != nil {
+		if w.columns[c], err = columnwriter.New[Row](writerOptions()...); err != nil {
 			return nil, err
 		}
 	}
-	w.columns[c].reset(s.file)
+	w.columns[c].Reset(s.file)
 	s.rows = w.columns[c]
 	return s, nil
 }
 
-// rowWriter writes a Parquet file of rows: libraryWriter or columnWriter.
+// rowWriter writes a Parquet file of rows: a parquet.GenericWriter or, for rows without frames, a
+// columnwriter.Writer.
 type rowWriter interface {
-	writeRows(rows []Row) error
+	Write(rows []Row) (int, error)
 	SetKeyValueMetadata(key, value string)
 	Close() error
-}
-
-type libraryWriter struct{ *parquet.GenericWriter[Row] }
-
-func (w libraryWriter) writeRows(rows []Row) error {
-	_, err := w.GenericWriter.Write(rows)
-	return err
 }
 
 // Rotate finishes the open segments: their rows survive a crash once they are on disk, for
@@ -349,7 +342,7 @@ func (w *Writer) Close() error {
 func (w *Writer) removeFolder() error {
 	w.disk.wait()
 	_ = w.root.Close() // removeSegments opens it again
-	return errors.Join(removeSegments(w.out.folder, w.out.name+SegmentSuffix), w.out.Close())
+	return errors.Join(removeSegments(w.out.Folder(), w.out.Name()+SegmentSuffix), w.out.Close())
 }
 
 // Abort drops the recording: the folder and all that is in it.

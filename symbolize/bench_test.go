@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 // functionCount is a million; with -short, which only asks whether benchmarks run, less.
@@ -20,16 +22,17 @@ func functionCount() int {
 	return 1_000_000
 }
 
-// millionFunctions is a file with functionCount functions of 16 bytes and names of 60, as C++ has them, in no order.
+// millionFunctions is a file with functionCount functions of 16 bytes and names of 60, as C++ has
+// them, in no order.
 func millionFunctions() []byte {
 	count := functionCount()
-	s := synthetic{textSize: uint64(count) * 16}
+	s := elftest.Image{TextBytes: uint64(count) * 16}
 	for i := range count {
-		s.add(fmt.Sprintf("_ZN2at6native12_GLOBAL__N_120some_function_number_%09dEv", i), 0x1000+uint64(i)*16, 16, elf.STB_LOCAL)
+		s.Add(fmt.Sprintf("_ZN2at6native12_GLOBAL__N_120some_function_number_%09dEv", i), 0x1000+uint64(i)*16, 16, elf.STB_LOCAL)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	random.Shuffle(count, func(i, j int) { s.symbols[i], s.symbols[j] = s.symbols[j], s.symbols[i] })
-	return s.bytes()
+	random.Shuffle(count, func(i, j int) { s.Symbols[i], s.Symbols[j] = s.Symbols[j], s.Symbols[i] })
+	return s.Bytes()
 }
 
 func heapInUse() uint64 {
@@ -39,15 +42,15 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkOpenMillionFunctions reports what an object keeps per function, and all that opening it allocates, which is more than
-// it ever holds at a time.
+// BenchmarkOpenMillionFunctions reports what an object keeps per function, and all that opening it
+// allocates, which is more than it ever holds at a time.
 func BenchmarkOpenMillionFunctions(b *testing.B) {
 	raw := millionFunctions()
 	var o *Object
 	var total uint64
 	before := heapInUse()
 	for b.Loop() {
-		total = allocated(func() { o, _ = NewObject(bytes.NewReader(raw), int64(len(raw))) })
+		total = elftest.AllocatedBytes(func() { o, _ = NewObject(bytes.NewReader(raw), int64(len(raw))) })
 	}
 	b.ReportMetric(float64(heapInUse()-before)/float64(o.Len()), "B-kept/function")
 	b.ReportMetric(float64(total)/float64(o.Len()), "B-allocated/function")
@@ -81,31 +84,8 @@ func BenchmarkFindMillionFunctions(b *testing.B) {
 	b.ReportMetric(float64(kept)/float64(o.Len()), "B-index/function")
 }
 
-// BenchmarkFramesLargeSource looks up addresses all over the file that GPUREC_BENCH_SOURCE names.
-func BenchmarkFramesLargeSource(b *testing.B) {
-	path := os.Getenv("GPUREC_BENCH_SOURCE")
-	if path == "" {
-		b.Skip("GPUREC_BENCH_SOURCE names no file with debug information")
-	}
-	s := openSource(b, path)
-	before, start := heapInUse(), time.Now()
-	if _, err := s.Frames(0); err != nil { // reads the ranges of all units
-		b.Fatal(err)
-	}
-	first := time.Since(start)
-	random := rand.New(rand.NewPCG(1, 2))
-	for b.Loop() {
-		r := s.data.index[random.IntN(len(s.data.index))]
-		if _, err := s.Frames(r.low + random.Uint64N(r.high-r.low)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(first.Milliseconds()), "ms-first")
-	b.ReportMetric(float64(heapInUse()-before)/1e6, "MB-kept")
-	runtime.KeepAlive(s)
-}
-
-// largeLibrary is the largest shared library found where large ones use to lie; GPUREC_BENCH_LIBRARY names another.
+// largeLibrary is the largest shared library found where large ones use to lie;
+// GPUREC_BENCH_LIBRARY names another.
 func largeLibrary(b *testing.B) string {
 	if path := os.Getenv("GPUREC_BENCH_LIBRARY"); path != "" {
 		return path
@@ -121,7 +101,7 @@ func largeLibrary(b *testing.B) string {
 		}
 	}
 	if best == "" {
-		skip(b, "no shared library found")
+		elftest.Skip(b, "no shared library found")
 	}
 	return best
 }
@@ -153,7 +133,7 @@ func BenchmarkLookupLargeLibrary(b *testing.B) {
 		starts = append(starts, s.Start)
 	}
 	if len(starts) == 0 {
-		skip(b, "the library has no functions")
+		elftest.Skip(b, "the library has no functions")
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for b.Loop() {

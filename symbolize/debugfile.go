@@ -4,18 +4,21 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"iter"
 	"path/filepath"
 	"strings"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// Finder finds the files that have symbols or debug information of a module: the module itself and separate debug files, as
-// distributions and build systems put them down. The zero value looks on this machine only. It may be used by several
-// goroutines at once.
+// Finder finds the files that have symbols or debug information of a module: the module itself and
+// separate debug files, as distributions and build systems put them down. The zero value looks on
+// this machine only. It may be used by several goroutines at once.
 type Finder struct {
-	// Dirs are further folders: each is searched for .build-id/xx/yyy.debug and for files with the module's file name, with
-	// and without ".debug" behind it.
+	// Dirs are further folders: each is searched for .build-id/xx/yyy.debug and for files with the
+	// module's file name, with and without ".debug" behind it.
 	Dirs []string
 	// Debuginfod is asked last, for what is not found on this machine; nil is nobody.
 	Debuginfod *Debuginfod
@@ -23,10 +26,11 @@ type Finder struct {
 	root string // in front of all paths, for tests
 }
 
-// Files yields the paths of files that belong to the module with that path and GNU build id (hexadecimal digits, see
-// Object.BuildID), the module itself first, if it is still there. All have been checked to have this very build id, so without
-// one there are none. Files are looked for one by one: who stops early asks no server. At the end comes an error, without a
-// path, if a server failed.
+// Files yields the paths of files that belong to the module with that path and GNU build id
+// (hexadecimal digits, see Object.BuildID), the module itself first, if it is still there. All have
+// been checked to have this very build id, so without one there are none. Files are looked for one
+// by one: who stops early asks no server. At the end comes an error, without a path, if a server
+// failed.
 func (f *Finder) Files(module, buildID string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		raw, err := hex.DecodeString(buildID)
@@ -85,6 +89,16 @@ func (f *Finder) places(module, buildID string) iter.Seq[string] {
 	}
 }
 
+// ReadBuildID returns the GNU build id of an ELF file in hexadecimal digits, "" if it has none. It
+// does not read the file's symbols.
+func ReadBuildID(r io.ReaderAt, size int64) (string, error) {
+	f, err := elffile.New(r, size)
+	if err != nil {
+		return "", err
+	}
+	return f.BuildID(), nil
+}
+
 // fileBuildID returns the build id of the file at path, "" if that is no ELF file or has none.
 func fileBuildID(path string) string {
 	file, size, err := openRegular(path)
@@ -92,29 +106,30 @@ func fileBuildID(path string) string {
 		return ""
 	}
 	defer file.Close()
-	f, err := newELF(file, size)
+	f, err := elffile.New(file, size)
 	if err != nil {
 		return ""
 	}
-	return f.buildID()
+	return f.BuildID()
 }
 
-// debugLink returns the file name that a stripped file gives for its separate debug file, "" where there is none.
+// debugLink returns the file name that a stripped file gives for its separate debug file, "" where
+// there is none.
 func debugLink(path string) string {
 	file, size, err := openRegular(path)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	f, err := newELF(file, size)
+	f, err := elffile.New(file, size)
 	if err != nil {
 		return ""
 	}
-	section := f.sectionByName(".gnu_debuglink")
+	section := f.SectionByName(".gnu_debuglink")
 	if section == nil {
 		return ""
 	}
-	raw, err := f.read(section.Off, section.Size, 4<<10)
+	raw, err := f.Read(section.Off, section.Size, 4<<10)
 	if err != nil {
 		return ""
 	}

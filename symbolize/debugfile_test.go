@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 // found lists what a finder yields.
@@ -29,12 +31,12 @@ func found(t testing.TB, f *Finder, module, buildID string) []string {
 // splitProgram builds a stripped program, its debug file and an unrelated file.
 func splitProgram(t testing.TB) (stripped, debug, other, buildID string) {
 	t.Helper()
-	stripped = compileSource(t, "inlined.c", "-g")
-	other = compileSource(t, "inlined.c", "-g", "-O0")
+	stripped = compile(t, "inlined.c", "program", "-O2", "-Wl,--build-id=sha1", "-g")
+	other = compile(t, "inlined.c", "program", "-O2", "-Wl,--build-id=sha1", "-g", "-O0")
 	debug = filepath.Join(filepath.Dir(stripped), "program.debug")
-	command(t, "objcopy", "--only-keep-debug", stripped, debug)
-	command(t, "strip", "--strip-all", stripped)
-	command(t, "objcopy", "--add-gnu-debuglink="+debug, stripped)
+	elftest.Run(t, "objcopy", "--only-keep-debug", stripped, debug)
+	elftest.Run(t, "strip", "--strip-all", stripped)
+	elftest.Run(t, "objcopy", "--add-gnu-debuglink="+debug, stripped)
 	return stripped, debug, other, fileBuildID(stripped)
 }
 

@@ -22,8 +22,9 @@ const (
 	answerTime   = 30 * time.Second
 )
 
-// Debuginfod gets debug files by build id from debuginfod servers (https://sourceware.org/elfutils/Debuginfod.html), and keeps
-// them where the clients of elfutils and GDB keep theirs. It may be used by several goroutines at once.
+// Debuginfod gets debug files by build id from debuginfod servers
+// (https://sourceware.org/elfutils/Debuginfod.html), and keeps them where the clients of elfutils
+// and GDB keep theirs. It may be used by several goroutines at once.
 type Debuginfod struct {
 	urls   []string
 	cache  string
@@ -34,9 +35,9 @@ type Debuginfod struct {
 	down map[string]bool // servers that failed: asking them for each module again would take minutes
 }
 
-// NewDebuginfod returns a client that asks the servers in turn. It fails for URLs that are not of http or https and where no
-// folder can be found to keep files in: $DEBUGINFOD_CACHE_PATH, $XDG_CACHE_HOME/debuginfod_client or
-// ~/.cache/debuginfod_client. Nothing is sent before Fetch.
+// NewDebuginfod returns a client that asks the servers in turn. It fails for URLs that are not of
+// http or https and where no folder can be found to keep files in: $DEBUGINFOD_CACHE_PATH,
+// $XDG_CACHE_HOME/debuginfod_client or ~/.cache/debuginfod_client. Nothing is sent before Fetch.
 func NewDebuginfod(urls []string) (*Debuginfod, error) {
 	for _, text := range urls {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -73,9 +74,9 @@ func debuginfodCache() (string, error) {
 	return filepath.Join(home, ".cache", "debuginfod_client"), nil
 }
 
-// Fetch returns the path of the debug file with that build id (hexadecimal digits), from the cache or else from the first
-// server that has it. The error wraps fs.ErrNotExist if all servers answered and none has it. A server that fails is not asked
-// again.
+// Fetch returns the path of the debug file with that build id (hexadecimal digits), from the cache
+// or else from the first server that has it. The error wraps fs.ErrNotExist if all servers answered
+// and none has it. A server that fails is not asked again.
 func (d *Debuginfod) Fetch(buildID string) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// nameIndex finds functions by name: hashes in order, 8 bytes per function. Names themselves are compared in the file.
+// nameIndex finds functions by name: hashes in order, 8 bytes per function. Names themselves are
+// compared in the file.
 type nameIndex struct {
 	seed  maphash.Seed
 	slots []nameSlot
@@ -15,8 +16,9 @@ type nameIndex struct {
 // nameSlot says that the symbol of that number, counted over all tables, has a name of that hash.
 type nameSlot struct{ hash, symbol uint32 }
 
-// newNameIndex reads the names of all functions. It goes by symbols and not by entries, because those leave out functions that
-// another table has under another name. A table that cannot be read is not found in.
+// newNameIndex reads the names of all functions. It goes by symbols and not by entries, because
+// those leave out functions that another table has under another name. A table that cannot be read
+// is not found in.
 func newNameIndex(ts tables) *nameIndex {
 	count := 0
 	for _, t := range ts {
@@ -40,7 +42,8 @@ func newNameIndex(ts tables) *nameIndex {
 
 func (x *nameIndex) hash(name string) uint32 { return uint32(maphash.String(x.seed, name)) }
 
-// find returns the function of that name: of several a global one, then the one at the lowest address.
+// find returns the function of that name: of several a global one, then the one at the lowest
+// address.
 func (x *nameIndex) find(ts tables, name string) (Symbol, bool) {
 	// Static functions of one name are hundreds at most; more would be a file made to cost time.
 	const maxNamesakes = 4096

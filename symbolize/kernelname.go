@@ -7,13 +7,15 @@ import (
 const (
 	// maxFoldDepth is how deep template arguments are looked into for functors.
 	maxFoldDepth = 5
-	// foldedLength is the longest list of nested arguments that stays as it is: "<float>" says more than "<...>".
+	// foldedLength is the longest list of nested arguments that stays as it is: "<float>" says more
+	// than "<...>".
 	foldedLength = 8
 )
 
-// ShortKernel returns a short form of a kernel's demangled name for tables. Arguments of the kernel's template lose their
-// namespaces, and their own arguments are folded to "..." but for short ones and for functors and lambdas, by which kernels of
-// one template differ. Different kernels can have the same short form. A name that is not understood comes back as it is.
+// ShortKernel returns a short form of a kernel's demangled name for tables. Arguments of the
+// kernel's template lose their namespaces, and their own arguments are folded to "..." but for
+// short ones and for functors and lambdas, by which kernels of one template differ. Different
+// kernels can have the same short form. A name that is not understood comes back as it is.
 func ShortKernel(full string) string {
 	if !strings.ContainsAny(full, "<(") {
 		return full
@@ -26,7 +28,8 @@ func ShortKernel(full string) string {
 	return short
 }
 
-// shortPath shortens a qualified name, at level 0 the kernel's own, at level n an argument of nested templates.
+// shortPath shortens a qualified name, at level 0 the kernel's own, at level n an argument of
+// nested templates.
 func shortPath(name string, level int) (string, bool) {
 	if level > maxFoldDepth {
 		return "...", true
@@ -38,7 +41,8 @@ func shortPath(name string, level int) (string, bool) {
 	var b strings.Builder
 	for i, part := range parts {
 		last := i == len(parts)-1
-		// The call operator between a lambda and what is defined in it, and namespaces of arguments, say nothing.
+		// The call operator between a lambda and what is defined in it, and namespaces of
+		// arguments, say nothing.
 		if !last && (strings.HasPrefix(part, "operator()") || level > 0 && isIdentifier(part)) {
 			continue
 		}
@@ -54,7 +58,8 @@ func shortPath(name string, level int) (string, bool) {
 	return b.String(), true
 }
 
-// shortPart shortens what stands between two "::": a name with template arguments and parameters, or a lambda.
+// shortPart shortens what stands between two "::": a name with template arguments and parameters,
+// or a lambda.
 func shortPart(part string, level int, last bool) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(part); {
@@ -131,8 +136,8 @@ func shortList(list string, level int, fold bool) (string, bool) {
 	return strings.Join(short, ", "), true
 }
 
-// says reports whether an argument of an argument tells what the kernel computes: a functor or a lambda does, and what stands
-// alone, if it is short or a template that wraps another.
+// says reports whether an argument of an argument tells what the kernel computes: a functor or a
+// lambda does, and what stands alone, if it is short or a template that wraps another.
 func says(argument, short string, alone bool) bool {
 	if strings.Contains(argument, "{lambda") || strings.Contains(argument, "unctor") {
 		return true
@@ -140,7 +145,8 @@ func says(argument, short string, alone bool) bool {
 	return alone && (len(short) <= foldedLength || strings.Contains(argument, "<"))
 }
 
-// split cuts a text at a separator that stands outside of brackets. It returns false if brackets do not match.
+// split cuts a text at a separator that stands outside of brackets. It returns false if brackets do
+// not match.
 func split(s, separator string) (parts []string, ok bool) {
 	start := 0
 	for i := 0; i < len(s); {

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// lineReader reads lines of bounded length, unlike bufio.Scanner keeping a "\r" before the end and going on behind a line
-// that is too long.
+// lineReader reads lines of bounded length, unlike bufio.Scanner keeping a "\r" before the end and
+// going on behind a line that is too long.
 type lineReader struct {
 	r *bufio.Reader
 }
@@ -15,8 +15,9 @@ func newLineReader(r io.Reader, maxLine int) *lineReader {
 	return &lineReader{bufio.NewReaderSize(r, maxLine+1)}
 }
 
-// next returns the next line without its "\n", valid until the next call. whole is false for a line that is too long, which
-// is not returned, or that the end of the input cut off. The error is io.EOF behind the last line.
+// next returns the next line without its "\n", valid until the next call. whole is false for a line
+// that is too long, which is not returned, or that the end of the input cut off. The error is
+// io.EOF behind the last line.
 func (l *lineReader) next() (line []byte, whole bool, err error) {
 	line, err = l.r.ReadSlice('\n')
 	switch {

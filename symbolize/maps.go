@@ -17,33 +17,36 @@ type Mapping struct {
 	Start, End uint64
 	// Offset is where Start lies in the file, in bytes; 0 without a file.
 	Offset uint64
-	// Perms is the four letters of the kernel, such as "r-xp": read, write, execute, private or shared.
+	// Perms is the four letters of the kernel, such as "r-xp": read, write, execute, private or
+	// shared.
 	Perms string
-	// Dev is the device in hexadecimal, "major:minor", and Inode the file on it; "00:00" and 0 without a file.
+	// Dev is the device in hexadecimal, "major:minor", and Inode the file on it; "00:00" and 0
+	// without a file.
 	Dev   string
 	Inode uint64
-	// Path is the file as the process sees it (in a container: not as we do), a name of the kernel such as "[heap]", or
-	// empty for anonymous memory.
+	// Path is the file as the process sees it (in a container: not as we do), a name of the kernel
+	// such as "[heap]", or empty for anonymous memory.
 	Path string
-	// Deleted says that the file is no longer there under this path, which may name another file by now. The mapped one
-	// is still reachable as /proc/PID/map_files/START-END.
+	// Deleted says that the file is no longer there under this path, which may name another file by
+	// now. The mapped one is still reachable as /proc/PID/map_files/START-END.
 	Deleted bool
 }
 
 // Executable says whether code may run from the mapping.
 func (m Mapping) Executable() bool { return strings.IndexByte(m.Perms, 'x') >= 0 }
 
-// Limits of ReadMaps: a path is at most 4095 bytes, of which each may be escaped to 4; the kernel allows 65530 mappings
-// unless told otherwise, databases raise that to some 260 thousand.
+// Limits of ReadMaps: a path is at most 4095 bytes, of which each may be escaped to 4; the kernel
+// allows 65530 mappings unless told otherwise, databases raise that to some 260 thousand.
 const (
 	maxMapsLine = 32 << 10
 	maxMappings = 1 << 21
 	maxMapsText = 64 << 20 // of paths: a program can map a file under a name of 4 KiB as often as it may map
 )
 
-// ReadMaps parses what /proc/PID/maps holds, ordered by address. It fails at the first line that the kernel cannot have
-// written, and beyond 2 million mappings or 64 MiB of paths. Two things the kernel itself does not keep apart are read in the usual sense: a
-// file whose name ends in " (deleted)" looks deleted, and a backslash followed by 012 in a name becomes a newline.
+// ReadMaps parses what /proc/PID/maps holds, ordered by address. It fails at the first line that
+// the kernel cannot have written, and beyond 2 million mappings or 64 MiB of paths. Two things the
+// kernel itself does not keep apart are read in the usual sense: a file whose name ends in "
+// (deleted)" looks deleted, and a backslash followed by 012 in a name becomes a newline.
 func ReadMaps(r io.Reader) ([]Mapping, error) {
 	lines := newLineReader(r, maxMapsLine)
 	var maps []Mapping
@@ -84,7 +87,8 @@ func ReadMaps(r io.Reader) ([]Mapping, error) {
 	return maps, nil
 }
 
-// parseMapping parses "START-END PERMS OFFSET DEV INODE   PATH", the path and the spaces before it being optional.
+// parseMapping parses "START-END PERMS OFFSET DEV INODE   PATH", the path and the spaces before it
+// being optional.
 func parseMapping(line string) (Mapping, error) {
 	var m Mapping
 	var fields [5]string
@@ -115,7 +119,8 @@ func parseMapping(line string) (Mapping, error) {
 	return m, nil
 }
 
-// FindMapping returns the mapping around an address of the process, by binary search in maps as ReadMaps returns them.
+// FindMapping returns the mapping around an address of the process, by binary search in maps as
+// ReadMaps returns them.
 func FindMapping(maps []Mapping, addr uint64) (Mapping, bool) {
 	i := sort.Search(len(maps), func(i int) bool { return maps[i].Start > addr }) - 1
 	if i < 0 || addr >= maps[i].End {

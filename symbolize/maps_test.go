@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 func TestReadMaps(t *testing.T) {
@@ -86,7 +88,7 @@ func TestFindMapping(t *testing.T) {
 func TestReadMapsOfThisProcess(t *testing.T) {
 	file, err := os.Open("/proc/self/maps")
 	if err != nil {
-		skip(t, "no /proc/self/maps here: "+err.Error())
+		elftest.Skip(t, "no /proc/self/maps here: "+err.Error())
 	}
 	defer file.Close()
 	maps, err := ReadMaps(file)

@@ -13,20 +13,23 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// maxMiniDebugInfo bounds .gnu_debugdata, both compressed and not. It is a part of .symtab and .strtab,
-// which are 24 MB in libLLVM.
+// maxMiniDebugInfo bounds .gnu_debugdata, both compressed and not. It is a part of .symtab and
+// .strtab, which are 24 MB in libLLVM.
 const maxMiniDebugInfo = 64 << 20
 
 var errXZ = errors.New("not an xz stream")
 
-// xzCheckSize is the length of the check behind each block by the check id of the stream (xz file format 1.1, 2.1.1.2).
+// xzCheckSize is the length of the check behind each block by the check id of the stream (xz file
+// format 1.1, 2.1.1.2).
 var xzCheckSize = [16]int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}
 
-// decompressXZ unpacks one xz stream of at most limit bytes. It reads the container itself and leaves only the LZMA2 data
-// to the library: the library's xz reader allocates whatever dictionary a block asks for, up to 4 GiB each, before it
-// unpacks a byte. What stands behind the blocks (index, footer, padding) adds nothing and is not read.
+// decompressXZ unpacks one xz stream of at most limit bytes. It reads the container itself and
+// leaves only the LZMA2 data to the library: the library's xz reader allocates whatever dictionary
+// a block asks for, up to 4 GiB each, before it unpacks a byte. What stands behind the blocks
+// (index, footer, padding) adds nothing and is not read.
 func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
-	// The library indexes its buffers by what it decodes; no crash of it is known, but none is worth a recorder's life.
+	// The library indexes its buffers by what it decodes; no crash of it is known, but none is
+	// worth a recorder's life.
 	defer func() {
 		if r := recover(); r != nil {
 			raw, err = nil, fmt.Errorf("unpack LZMA2: %v", r)
@@ -55,8 +58,9 @@ type xzStream struct {
 	check byte
 	raw   bytes.Buffer
 	limit int // of raw, in bytes
-	// dictionaries is how many bytes of dictionary further blocks may ask for in sum. 64 MiB in blocks as small as xz makes
-	// them need less than 128 MiB; without a bound, empty blocks would have us clear gigabytes.
+	// dictionaries is how many bytes of dictionary further blocks may ask for in sum. 64 MiB in
+	// blocks as small as xz makes them need less than 128 MiB; without a bound, empty blocks would
+	// have us clear gigabytes.
 	dictionaries int64
 }
 
@@ -130,7 +134,8 @@ func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
 	return dictionary, length, nil
 }
 
-// verify compares a block with its check. Kinds of check that xz does not make by itself are taken on trust.
+// verify compares a block with its check. Kinds of check that xz does not make by itself are taken
+// on trust.
 func (x *xzStream) verify(raw, sum []byte) error {
 	var h hash.Hash
 	switch x.check {

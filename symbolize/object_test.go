@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 // nmFunction is one function as nm sees it.
@@ -25,7 +27,7 @@ type nmFunction struct {
 func nmFunctions(t *testing.T, path string, flags ...string) []nmFunction {
 	t.Helper()
 	var all []nmFunction
-	out := command(t, "nm", append(flags, "--format=sysv", "--defined-only", path)...)
+	out := elftest.Run(t, "nm", append(flags, "--format=sysv", "--defined-only", path)...)
 	for _, line := range strings.Split(out, "\n") {
 		f := strings.Split(line, "|")
 		if len(f) != 7 {
@@ -55,7 +57,8 @@ func nmFunctions(t *testing.T, path string, flags ...string) []nmFunction {
 	return all
 }
 
-// compareWithNM looks up the first, a middle and the last byte of every function and finds every name.
+// compareWithNM looks up the first, a middle and the last byte of every function and finds every
+// name.
 func compareWithNM(t *testing.T, o *Object, want []nmFunction) {
 	t.Helper()
 	if len(want) == 0 {
@@ -119,13 +122,13 @@ var variants = []struct {
 }
 
 func TestLookupAgreesWithNM(t *testing.T) {
-	needTools(t, "gcc", "g++", "readelf")
+	elftest.NeedTools(t, "gcc", "g++", "readelf")
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			path := compile(t, v.source, "program", append([]string{"-Wl,--build-id=sha1"}, v.flags...)...)
 			o := openObject(t, path)
 			compareWithNM(t, o, nmFunctions(t, path))
-			notes := command(t, "readelf", "-n", path)
+			notes := elftest.Run(t, "readelf", "-n", path)
 			want := ""
 			if m := regexp.MustCompile(`Build ID: (\w+)`).FindStringSubmatch(notes); m != nil {
 				want = m[1]
@@ -149,7 +152,7 @@ func TestStrippedLibraryKeepsDynamicFunctions(t *testing.T) {
 	if !ok {
 		t.Fatal("local_function not found before stripping")
 	}
-	command(t, "strip", "--strip-all", path)
+	elftest.Run(t, "strip", "--strip-all", path)
 	o := openObject(t, path)
 	compareWithNM(t, o, nmFunctions(t, path, "-D"))
 	if s, _, ok := o.Lookup(local.Start); ok && !s.Guessed {
@@ -159,7 +162,7 @@ func TestStrippedLibraryKeepsDynamicFunctions(t *testing.T) {
 
 func TestStrippedProgramHasNoFunctions(t *testing.T) {
 	path := compile(t, "functions.c", "program", "-static")
-	command(t, "strip", "--strip-all", path)
+	elftest.Run(t, "strip", "--strip-all", path)
 	o := openObject(t, path)
 	if o.Len() != 0 || len(o.Skipped()) != 0 {
 		t.Errorf("Len() = %d, Skipped() = %v", o.Len(), o.Skipped())
@@ -172,11 +175,11 @@ func TestStrippedProgramHasNoFunctions(t *testing.T) {
 	}
 }
 
-// miniDebugInfo does to a file what Fedora's find-debuginfo does: strips it and packs the symbols of the functions that
-// .dynsym lacks into .gnu_debugdata.
+// miniDebugInfo does to a file what Fedora's find-debuginfo does: strips it and packs the symbols
+// of the functions that .dynsym lacks into .gnu_debugdata.
 func miniDebugInfo(t *testing.T, path string) {
 	t.Helper()
-	needTools(t, "xz")
+	elftest.NeedTools(t, "xz")
 	folder := filepath.Dir(path)
 	in := func(name string) string { return filepath.Join(folder, name) }
 	dynamic := map[string]bool{}
@@ -194,12 +197,12 @@ func miniDebugInfo(t *testing.T, path string) {
 	if err := os.WriteFile(in("keep"), []byte(keep.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "objcopy", "--only-keep-debug", path, in("debug"))
-	command(t, "objcopy", "-S", "--remove-section", ".gdb_index", "--remove-section", ".comment",
+	elftest.Run(t, "objcopy", "--only-keep-debug", path, in("debug"))
+	elftest.Run(t, "objcopy", "-S", "--remove-section", ".gdb_index", "--remove-section", ".comment",
 		"--keep-symbols="+in("keep"), in("debug"), in("mini"))
-	command(t, "xz", in("mini"))
-	command(t, "strip", "--strip-all", path)
-	command(t, "objcopy", "--add-section", ".gnu_debugdata="+in("mini.xz"), path)
+	elftest.Run(t, "xz", in("mini"))
+	elftest.Run(t, "strip", "--strip-all", path)
+	elftest.Run(t, "objcopy", "--add-section", ".gnu_debugdata="+in("mini.xz"), path)
 }
 
 func TestMiniDebugInfoRestoresLocalFunctions(t *testing.T) {
@@ -226,8 +229,8 @@ func TestDebugFileRestoresLocalFunctions(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(debug), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "objcopy", "--only-keep-debug", path, debug)
-	command(t, "strip", "--strip-all", path)
+	elftest.Run(t, "objcopy", "--only-keep-debug", path, debug)
+	elftest.Run(t, "strip", "--strip-all", path)
 	o := openObject(t, path)
 	if _, ok := o.Find("local_function"); ok {
 		t.Fatal("local_function survived stripping")
@@ -309,39 +312,39 @@ func TestPreferredName(t *testing.T) {
 	const local, global, weak = elf.STB_LOCAL, elf.STB_GLOBAL, elf.STB_WEAK
 	tests := []struct {
 		name string
-		add  func(s *synthetic)
+		add  func(s *elftest.Image)
 		want string
 	}{
-		{"global before local", func(s *synthetic) { s.add("a", 0x1100, 16, local); s.add("global", 0x1100, 16, global) }, "global"},
-		{"weak like global", func(s *synthetic) { s.add("__write", 0x1100, 16, global); s.add("write", 0x1100, 16, weak) }, "write"},
-		{"sized before sizeless", func(s *synthetic) { s.add("a", 0x1100, 0, global); s.add("sized", 0x1100, 16, global) }, "sized"},
-		{"shortest", func(s *synthetic) { s.add("aaaa", 0x1100, 16, global); s.add("zz", 0x1100, 16, global) }, "zz"},
-		{"first in the alphabet", func(s *synthetic) { s.add("bb", 0x1100, 16, global); s.add("ab", 0x1100, 16, global) }, "ab"},
-		{"one that covers the address", func(s *synthetic) { s.add("a", 0x1100, 4, global); s.add("long", 0x1100, 16, local) }, "long"},
-		{"inner before outer", func(s *synthetic) { s.add("o", 0x10f0, 64, global); s.add("inner", 0x1100, 16, local) }, "inner"},
-		{"outer behind inner", func(s *synthetic) { s.add("o", 0x10f0, 64, global); s.add("inner", 0x1100, 2, local) }, "o"},
-		{"sizeless to the next", func(s *synthetic) { s.add("a", 0x1000, 0, global); s.add("b", 0x1200, 16, global) }, "a"},
-		{"sizeless not beyond the next", func(s *synthetic) { s.add("a", 0x1000, 0, global); s.add("b", 0x1100, 2, global) }, ""},
+		{"global before local", func(s *elftest.Image) { s.Add("a", 0x1100, 16, local); s.Add("global", 0x1100, 16, global) }, "global"},
+		{"weak like global", func(s *elftest.Image) { s.Add("__write", 0x1100, 16, global); s.Add("write", 0x1100, 16, weak) }, "write"},
+		{"sized before sizeless", func(s *elftest.Image) { s.Add("a", 0x1100, 0, global); s.Add("sized", 0x1100, 16, global) }, "sized"},
+		{"shortest", func(s *elftest.Image) { s.Add("aaaa", 0x1100, 16, global); s.Add("zz", 0x1100, 16, global) }, "zz"},
+		{"first in the alphabet", func(s *elftest.Image) { s.Add("bb", 0x1100, 16, global); s.Add("ab", 0x1100, 16, global) }, "ab"},
+		{"one that covers the address", func(s *elftest.Image) { s.Add("a", 0x1100, 4, global); s.Add("long", 0x1100, 16, local) }, "long"},
+		{"inner before outer", func(s *elftest.Image) { s.Add("o", 0x10f0, 64, global); s.Add("inner", 0x1100, 16, local) }, "inner"},
+		{"outer behind inner", func(s *elftest.Image) { s.Add("o", 0x10f0, 64, global); s.Add("inner", 0x1100, 2, local) }, "o"},
+		{"sizeless to the next", func(s *elftest.Image) { s.Add("a", 0x1000, 0, global); s.Add("b", 0x1200, 16, global) }, "a"},
+		{"sizeless not beyond the next", func(s *elftest.Image) { s.Add("a", 0x1000, 0, global); s.Add("b", 0x1100, 2, global) }, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			var s synthetic
+			var s elftest.Image
 			test.add(&s)
 			for range 2 { // in both orders of symbols
-				got, _, _ := open(t, s.bytes()).Lookup(0x1108)
+				got, _, _ := open(t, s.Bytes()).Lookup(0x1108)
 				if got.Name != test.want {
 					t.Errorf("Lookup = %q, want %q", got.Name, test.want)
 				}
-				slices.Reverse(s.symbols)
+				slices.Reverse(s.Symbols)
 			}
 		})
 	}
 }
 
 func TestSizelessFunctionEndsWithItsSection(t *testing.T) {
-	var s synthetic
-	s.add("last", 0x1f00, 0, elf.STB_GLOBAL)
-	o := open(t, s.bytes())
+	var s elftest.Image
+	s.Add("last", 0x1f00, 0, elf.STB_GLOBAL)
+	o := open(t, s.Bytes())
 	got, _, ok := o.Lookup(0x1fff)
 	if !ok || got != (Symbol{"last", 0x1f00, 0x100, true}) {
 		t.Errorf("Lookup = %+v, %v", got, ok)
@@ -352,11 +355,11 @@ func TestSizelessFunctionEndsWithItsSection(t *testing.T) {
 }
 
 func TestFindPrefersGlobal(t *testing.T) {
-	var s synthetic
-	s.add("twin", 0x1000, 16, elf.STB_LOCAL)
-	s.add("twin", 0x1100, 16, elf.STB_GLOBAL)
-	s.add("twin", 0x1200, 16, elf.STB_LOCAL)
-	if got, ok := open(t, s.bytes()).Find("twin"); !ok || got.Start != 0x1100 {
+	var s elftest.Image
+	s.Add("twin", 0x1000, 16, elf.STB_LOCAL)
+	s.Add("twin", 0x1100, 16, elf.STB_GLOBAL)
+	s.Add("twin", 0x1200, 16, elf.STB_LOCAL)
+	if got, ok := open(t, s.Bytes()).Find("twin"); !ok || got.Start != 0x1100 {
 		t.Errorf("Find = %+v, %v", got, ok)
 	}
 }

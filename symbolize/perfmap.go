@@ -19,8 +19,9 @@ const (
 	maxPerfMapBytes   = 256 << 20
 )
 
-// PerfMap is the functions that a process with a JIT (Node.js, Java, Python with perf support) says it made, as in
-// /tmp/perf-PID.map. It never changes: its methods may be called from several goroutines at once.
+// PerfMap is the functions that a process with a JIT (Node.js, Java, Python with perf support) says
+// it made, as in /tmp/perf-PID.map. It never changes: its methods may be called from several
+// goroutines at once.
 type PerfMap struct {
 	entries   []perfEntry
 	names     string
@@ -35,16 +36,17 @@ type perfEntry struct {
 	name, length uint32
 }
 
-// span says that addresses from start to the next span belong to an entry, or to none if it is negative.
+// span says that addresses from start to the next span belong to an entry, or to none if it is
+// negative.
 type span struct {
 	start uint64
 	entry int32
 }
 
-// ReadPerfMap parses lines "START SIZE NAME", both numbers in hexadecimal. Where functions overlap, the one further down
-// wins, since a JIT uses the memory of dropped code again. Lines of another form, over 4 KiB, or beyond 1 million (1<<20)
-// are skipped and counted; so is a last line without a newline, which the process may still be writing. It fails only if r
-// does.
+// ReadPerfMap parses lines "START SIZE NAME", both numbers in hexadecimal. Where functions overlap,
+// the one further down wins, since a JIT uses the memory of dropped code again. Lines of another
+// form, over 4 KiB, or beyond 1 million (1<<20) are skipped and counted; so is a last line without
+// a newline, which the process may still be writing. It fails only if r does.
 func ReadPerfMap(r io.Reader) (*PerfMap, error) {
 	limited := &io.LimitedReader{R: r, N: maxPerfMapBytes}
 	lines := newLineReader(limited, maxPerfMapLine)
@@ -90,8 +92,9 @@ func parseHex(text []byte) (uint64, error) {
 	return strconv.ParseUint(strings.TrimPrefix(string(text), "0x"), 16, 64)
 }
 
-// overlay cuts overlapping entries into spans of which each belongs to the last entry that covers it. It walks over all
-// ends of entries in order and keeps the entries open there in a heap, the last on top.
+// overlay cuts overlapping entries into spans of which each belongs to the last entry that covers
+// it. It walks over all ends of entries in order and keeps the entries open there in a heap, the
+// last on top.
 func overlay(entries []perfEntry) []span {
 	order := make([]int32, len(entries))
 	edges := make([]uint64, 0, 2*len(entries))
@@ -140,8 +143,8 @@ func (h *lastFirst) Pop() any {
 	return last
 }
 
-// Lookup returns the function at an address of the process and how many bytes addr lies behind its start. Symbol.Start and
-// Size are as written, even if a later function covers a part of it.
+// Lookup returns the function at an address of the process and how many bytes addr lies behind its
+// start. Symbol.Start and Size are as written, even if a later function covers a part of it.
 func (p *PerfMap) Lookup(addr uint64) (s Symbol, offset uint64, ok bool) {
 	i := sort.Search(len(p.spans), func(i int) bool { return p.spans[i].start > addr }) - 1
 	if i < 0 || p.spans[i].entry < 0 {
@@ -158,5 +161,6 @@ func (p *PerfMap) Len() int { return len(p.entries) }
 // Skipped returns the number of lines that were not used.
 func (p *PerfMap) Skipped() int { return p.skipped }
 
-// Truncated says that the input was longer than ReadPerfMap reads: over 1 million functions or 256 MiB.
+// Truncated says that the input was longer than ReadPerfMap reads: over 1 million functions or 256
+// MiB.
 func (p *PerfMap) Truncated() bool { return p.truncated }

@@ -16,18 +16,21 @@ type Caller struct {
 }
 
 var (
-	// plumbing are the libraries that stand between a program and the GPU, and the interpreter that runs it.
+	// plumbing are the libraries that stand between a program and the GPU, and the interpreter that
+	// runs it.
 	plumbing = regexp.MustCompile(`^(libcuda|libnvidia|libnvrtc|libnvJitLink|libcublas|libcudnn|libcufft|libcurand|libcusolver|libcusparse|libcutensor|libnccl` +
 		`|libc10|libtorch|libtriton|libpython|ld-linux|_ctypes|libffi|libgomp|libomp|libiomp|cuda_utils|__triton_launcher)[-.\w]*\.so` +
 		`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^python[23]?[\d.]*[a-z]?$`)
-	// frameworks are Python packages through which calls only pass, and the Python code that they write. What they have of
-	// machine code is plumbing, too.
+	// frameworks are Python packages through which calls only pass, and the Python code that they
+	// write. What they have of machine code is plumbing, too.
 	frameworks = regexp.MustCompile(`(^|/)(site|dist)-packages/(torch|torchvision|torchaudio|torchgen|functorch|triton|numpy|cupy|cupyx|cupy_backends|numba|numba_cuda` +
 		`|llvmlite|jax|jaxlib|tensorflow|keras|tensorrt|onnxruntime|nvidia|cuda|pycuda|rmm)/|/torchinductor_[^/]+/|^<(eval_with_key|__array_function__)`)
-	// stdlib is Python's own library. The unwinder names modules that the interpreter has built in after the module alone.
+	// stdlib is Python's own library. The unwinder names modules that the interpreter has built in
+	// after the module alone.
 	stdlib   = regexp.MustCompile(`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`)
 	packages = regexp.MustCompile(`/(site|dist)-packages/`)
-	// plumbingFunctions are those of a CUDA runtime that is linked into the program itself, and what starts it.
+	// plumbingFunctions are those of a CUDA runtime that is linked into the program itself, and
+	// what starts it.
 	plumbingFunctions = regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`)
 	// templates are functions of libraries that a compiler put into the program.
 	templates = regexp.MustCompile(`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind)::`)
@@ -36,16 +39,19 @@ var (
 	startedIn = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`)
 )
 
-// IsPlumbing reports whether a file, given by its path, is a library that calls only pass through on their way to the GPU.
+// IsPlumbing reports whether a file, given by its path, is a library that calls only pass through
+// on their way to the GPU.
 func IsPlumbing(module string) bool {
 	return plumbing.MatchString(ModuleName(module)) || frameworks.MatchString(module) || strings.Contains(module, "/lib-dynload/")
 }
 
-// ModuleName is the file name of a module's path; that may come from any system, so both separators count.
+// ModuleName is the file name of a module's path; that may come from any system, so both separators
+// count.
 func ModuleName(module string) string { return path.Base(strings.ReplaceAll(module, `\`, "/")) }
 
-// Ranks of frames as the place in the program that made a call, the best first. Of each the innermost
-// frame counts, but of frameworks and libraries the outermost: that is what the program asked for.
+// Ranks of frames as the place in the program that made a call, the best first. Of each the
+// innermost frame counts, but of frameworks and libraries the outermost: that is what the program
+// asked for.
 const (
 	rankScript   = iota // Python code that belongs to no framework
 	rankOwn             // machine code of the program
@@ -88,11 +94,12 @@ func pythonRank(c Caller) int {
 	return rankScript
 }
 
-// SiteFrame chooses the frame of a stack that stands for the place in the program that made the call. frame returns frame i, leaf
-// first; frame 0 is the called function itself. It is the innermost line of Python that belongs to no framework, or without such
-// the innermost frame of the program's own machine code. Where only frameworks and libraries are known it is the outermost frame
-// that says what they were asked for, not what starts threads and programs; or else the caller: frame 1. For a stack of one
-// frame it is 0, for none -1.
+// SiteFrame chooses the frame of a stack that stands for the place in the program that made the
+// call. frame returns frame i, leaf first; frame 0 is the called function itself. It is the
+// innermost line of Python that belongs to no framework, or without such the innermost frame of the
+// program's own machine code. Where only frameworks and libraries are known it is the outermost
+// frame that says what they were asked for, not what starts threads and programs; or else the
+// caller: frame 1. For a stack of one frame it is 0, for none -1.
 func SiteFrame(frames int, frame func(i int) Caller) int {
 	best, found := min(1, frames-1), rankNone
 	for i := 1; i < frames && found > rankScript; i++ {
@@ -103,8 +110,8 @@ func SiteFrame(frames int, frame func(i int) Caller) int {
 	return best
 }
 
-// IsStray reports whether a frame is an address that lies in no file and has no name: what a walk by frame pointers finds when it
-// went astray, or code made at run time of which nothing is known.
+// IsStray reports whether a frame is an address that lies in no file and has no name: what a walk
+// by frame pointers finds when it went astray, or code made at run time of which nothing is known.
 func IsStray(module, function string) bool {
 	return function == "" && !strings.ContainsAny(module, `/\`)
 }
@@ -120,7 +127,8 @@ func FrameName(function, module string, addr int64) string {
 	return fmt.Sprintf("0x%x", addr)
 }
 
-// PlaceName is the name of a frame with the line that it stands at: "step (train.py:12)"; only the name where no file is known.
+// PlaceName is the name of a frame with the line that it stands at: "step (train.py:12)"; only the
+// name where no file is known.
 func PlaceName(name, file string, line int32) string {
 	switch {
 	case file == "":

@@ -9,18 +9,25 @@ import (
 	"iter"
 	"slices"
 	"sort"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// table is the functions of one symbol section, sorted by address, in 16 bytes each. Names stay in the file and are read when
-// someone asks for one: those of a C++ library are ten times as long as what is kept here, and hardly any is ever asked for.
+// maxSymbols bounds the symbols of one section. libLLVM 22 has 260 thousand.
+const maxSymbols = 1 << 24
+
+// table is the functions of one symbol section, sorted by address, in 16 bytes each. Names stay in
+// the file and are read when someone asks for one: those of a C++ library are ten times as long as
+// what is kept here, and hardly any is ever asked for.
 type table struct {
-	file    *elfFile
+	file    *elffile.File
 	symbols *elf.Section64
 	names   *elf.Section64 // the string table
 	entries []entry
 }
 
-// entry is one function. Functions at one address stand in order of preference as far as that needs no name.
+// entry is one function. Functions at one address stand in order of preference as far as that needs
+// no name.
 type entry struct {
 	start uint64
 	name  uint32 // offset in the string table
@@ -38,9 +45,9 @@ func (e *entry) length() uint64 { return uint64(e.size & sizeMask) }
 
 func (e *entry) flags() uint32 { return e.size & (flagLocal | flagGuessed) }
 
-// compareEntries orders functions by address; at one address global before local, with a size before without, long before
-// short, since the long ones cover more. Weak counts as global: libc calls the names that people know weak ("write") and its
-// own ones global ("__write").
+// compareEntries orders functions by address; at one address global before local, with a size
+// before without, long before short, since the long ones cover more. Weak counts as global: libc
+// calls the names that people know weak ("write") and its own ones global ("__write").
 func compareEntries(a, b entry) int {
 	return cmp.Or(compareExtents(a, b), cmp.Compare(a.name, b.name))
 }
@@ -50,27 +57,27 @@ func compareExtents(a, b entry) int {
 	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.flags(), b.flags()), cmp.Compare(b.length(), a.length()))
 }
 
-// readTable reads the functions of the symbol section of type t that are not in the known tables yet; nil without an error if
-// the file has no such section. What counts is the extent: .dynsym repeats functions of .symtab, now and then with a version
-// behind the name or without.
-func (f *elfFile) readTable(typ elf.SectionType, known tables) (*table, error) {
-	section := f.sectionByType(typ)
+// readTable reads the functions of the symbol section of type t that are not in the known tables
+// yet; nil without an error if the file has no such section. What counts is the extent: .dynsym
+// repeats functions of .symtab, now and then with a version behind the name or without.
+func readTable(f *elffile.File, typ elf.SectionType, known tables) (*table, error) {
+	section := f.SectionByType(typ)
 	if section == nil {
 		return nil, nil
 	}
 	if section.Entsize != elf.Sym64Size {
 		return nil, fmt.Errorf("symbols of %d bytes, not %d", section.Entsize, elf.Sym64Size)
 	}
-	if uint64(section.Link) >= uint64(len(f.sections)) ||
-		elf.SectionType(f.sections[section.Link].Type) != elf.SHT_STRTAB {
+	if uint64(section.Link) >= uint64(len(f.Sections)) ||
+		elf.SectionType(f.Sections[section.Link].Type) != elf.SHT_STRTAB {
 		return nil, errors.New("symbols without a string table")
 	}
-	t := &table{file: f, symbols: section, names: &f.sections[section.Link]}
+	t := &table{file: f, symbols: section, names: &f.Sections[section.Link]}
 	if t.count() > maxSymbols {
 		return nil, fmt.Errorf("%d symbols are more than %d", t.count(), maxSymbols)
 	}
 	for _, s := range []*elf.Section64{t.symbols, t.names} {
-		if s.Off > f.size || s.Size > f.size-s.Off {
+		if !f.Has(s.Off, s.Size) {
 			return nil, errors.New("symbols or their names reach past the end of the file")
 		}
 	}
@@ -100,14 +107,14 @@ func (f *elfFile) readTable(typ elf.SectionType, known tables) (*table, error) {
 // count returns the number of symbols, functions or not.
 func (t *table) count() uint64 { return t.symbols.Size / elf.Sym64Size }
 
-// eachFunction reads the symbols piece by piece and calls use for every function that this file defines, with the number of
-// its symbol.
+// eachFunction reads the symbols piece by piece and calls use for every function that this file
+// defines, with the number of its symbol.
 func (t *table) eachFunction(use func(number uint64, e entry)) error {
 	const piece = 4096
 	raw := make([]byte, min(t.count(), piece)*elf.Sym64Size)
 	for done := uint64(0); done < t.count(); done += piece {
 		n := min(t.count()-done, piece)
-		if err := t.file.readInto(raw[:n*elf.Sym64Size], t.symbols.Off+done*elf.Sym64Size); err != nil {
+		if err := t.file.ReadInto(raw[:n*elf.Sym64Size], t.symbols.Off+done*elf.Sym64Size); err != nil {
 			return err
 		}
 		for i := range n {
@@ -122,7 +129,7 @@ func (t *table) eachFunction(use func(number uint64, e entry)) error {
 // function reads the symbol of that number once more.
 func (t *table) function(number uint64) (entry, bool) {
 	raw := make([]byte, elf.Sym64Size)
-	if err := t.file.readInto(raw, t.symbols.Off+number*elf.Sym64Size); err != nil {
+	if err := t.file.ReadInto(raw, t.symbols.Off+number*elf.Sym64Size); err != nil {
 		return entry{}, false
 	}
 	return t.decode(raw)
@@ -151,7 +158,7 @@ func (t *table) decode(raw []byte) (entry, bool) {
 	}
 	if size == 0 {
 		flags |= flagGuessed
-		if end := t.file.executableEnd(index, start); end > start {
+		if end := t.file.CodeEnd(index, start); end > start {
 			size = end - start
 		} else {
 			return entry{}, false
@@ -162,7 +169,7 @@ func (t *table) decode(raw []byte) (entry, bool) {
 
 // name reads the name of an entry; "" where it is empty or the file can no longer be read.
 func (t *table) name(e *entry) string {
-	return readString(t.file.r, t.names.Off+uint64(e.name), t.names.Off+t.names.Size)
+	return t.file.Text(t.names.Off+uint64(e.name), t.names.Off+t.names.Size)
 }
 
 // after returns the index of the first entry that starts behind vaddr.
@@ -175,10 +182,12 @@ func (t *table) from(vaddr uint64) int {
 	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start >= vaddr })
 }
 
-// covering returns the start of the entry around vaddr that starts last. nearest is the last start of any function before.
+// covering returns the start of the entry around vaddr that starts last. nearest is the last start
+// of any function before.
 func (t *table) covering(vaddr, nearest uint64) (start uint64, ok bool) {
-	// Functions inside functions (labels in assembly) are few and shallow; the bound keeps a crafted file, or an address
-	// behind the last of a thousand small functions, from costing a walk over all.
+	// Functions inside functions (labels in assembly) are few and shallow; the bound keeps a
+	// crafted file, or an address behind the last of a thousand small functions, from costing a
+	// walk over all.
 	const maxWalk = 256
 	next := t.after(vaddr)
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
@@ -194,7 +203,8 @@ func (t *table) covering(vaddr, nearest uint64) (start uint64, ok bool) {
 	return 0, false
 }
 
-// tables are all symbol tables of an object. A function stands in one of them only, unless its names differ in kind.
+// tables are all symbol tables of an object. A function stands in one of them only, unless its
+// names differ in kind.
 type tables []*table
 
 // have reports whether a table has a function of the same extent and kind.
@@ -207,7 +217,8 @@ func (ts tables) have(e entry) bool {
 	return false
 }
 
-// lookup returns the best function around vaddr: of those that cover it the ones that start last, of these the preferred one.
+// lookup returns the best function around vaddr: of those that cover it the ones that start last,
+// of these the preferred one.
 func (ts tables) lookup(vaddr uint64) (Symbol, bool) {
 	var nearest, start uint64
 	for _, t := range ts {
@@ -230,8 +241,9 @@ func (ts tables) lookup(vaddr uint64) (Symbol, bool) {
 	return Symbol{}, false
 }
 
-// named returns the functions at a start address that match, in order of preference. Identical functions folded by the linker
-// stand there in thousands, so of each table it looks at the first few only.
+// named returns the functions at a start address that match, in order of preference. Identical
+// functions folded by the linker stand there in thousands, so of each table it looks at the first
+// few only.
 func (ts tables) named(start uint64, match func(*entry) bool) []Symbol {
 	const maxAliases = 64
 	type alias struct {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/record"
 )
 
@@ -50,13 +51,13 @@ func TestReportOfRealRecordings(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("record: %v\n%s", err, out)
 		}
-		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code != exitOK {
+		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code != message.ExitOK {
 			t.Fatalf("report: exit status %d", code)
 		}
-		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code == exitOK {
+		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code == message.ExitOK {
 			t.Error("a report that is there is overwritten without --force")
 		}
-		if code := run(t.Context(), []string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording}); name == "leak" && code != exitFailOn {
+		if code := run(t.Context(), []string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording}); name == "leak" && code != message.ExitFailOn {
 			t.Errorf("a leak does not fail --fail-on: exit status %d", code)
 		}
 		look = append(look, page)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -157,7 +158,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		if code != want.code || !strings.Contains(stdout, want.stdout) || !strings.Contains(stderr, want.stderr) {
 			t.Errorf("gpurec %s: exit %d, want %d\nstdout: %s\nstderr: %s", line, code, want.code, stdout, stderr)
 		}
-		if code != exitOK && code != exitFailOn && stdout != "" {
+		if code != message.ExitOK && code != message.ExitFailOn && stdout != "" {
 			t.Errorf("gpurec %s fails and prints %q to standard output", line, stdout)
 		}
 	}
@@ -165,7 +166,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 
 func TestAnalyzeTakesTheNewestRecording(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if _, stderr, code := runHere(t, "analyze"); code != exitFailed || !strings.Contains(stderr, "no gpurec-*.parquet in this folder") {
+	if _, stderr, code := runHere(t, "analyze"); code != message.ExitFailed || !strings.Contains(stderr, "no gpurec-*.parquet in this folder") {
 		t.Errorf("empty folder: exit %d, %s", code, stderr)
 	}
 	for i, name := range []string{"gpurec-b-1.parquet", "gpurec-a-2.parquet", "other.parquet"} {
@@ -176,7 +177,7 @@ func TestAnalyzeTakesTheNewestRecording(t *testing.T) {
 		}
 	}
 	_, stderr, code := runHere(t, "analyze", "leaks")
-	if code != exitOK || !strings.Contains(stderr, "reading gpurec-a-2.parquet") {
+	if code != message.ExitOK || !strings.Contains(stderr, "reading gpurec-a-2.parquet") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -193,10 +194,10 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, stderr, code := runHere(t, "analyze", "pprof", "run.parquet"); code != exitFailed || !strings.Contains(stderr, "run.pb.gz exists") {
+	if _, stderr, code := runHere(t, "analyze", "pprof", "run.parquet"); code != message.ExitFailed || !strings.Contains(stderr, "run.pb.gz exists") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if _, stderr, code := runHere(t, "analyze", "pprof", "--force", "run.parquet"); code != exitOK {
+	if _, stderr, code := runHere(t, "analyze", "pprof", "--force", "run.parquet"); code != message.ExitOK {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	file, err := os.Open("run.pb.gz")
@@ -207,10 +208,10 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 	if p, err := profile.Parse(file); err != nil || len(p.Sample) != 1 || p.Sample[0].Value[3] != 600<<20 {
 		t.Errorf("profile: %v", err)
 	}
-	if stdout, _, code := runHere(t, "analyze", "pprof", "-o", "-", "run.parquet"); code != exitOK || !strings.HasPrefix(stdout, "\x1f\x8b") {
+	if stdout, _, code := runHere(t, "analyze", "pprof", "-o", "-", "run.parquet"); code != message.ExitOK || !strings.HasPrefix(stdout, "\x1f\x8b") {
 		t.Errorf("standard output: exit %d, %d bytes", code, len(stdout))
 	}
-	if _, _, code := runHere(t, "analyze", "perfetto", "-o", "run.pftrace.gz", "run.parquet"); code != exitOK {
+	if _, _, code := runHere(t, "analyze", "perfetto", "-o", "run.pftrace.gz", "run.parquet"); code != message.ExitOK {
 		t.Errorf("exit %d", code)
 	}
 	plain, err := os.ReadFile("run.pftrace")
@@ -233,13 +234,13 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 	if err := os.WriteFile("parts.2.pftrace", []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, code := runHere(t, "analyze", "perfetto", "--split", "--max-slices", "700", "-o", "parts.pftrace", "run.parquet"); code != exitFailed || !strings.Contains(stderr, "parts.2.pftrace exists") {
+	if _, stderr, code := runHere(t, "analyze", "perfetto", "--split", "--max-slices", "700", "-o", "parts.pftrace", "run.parquet"); code != message.ExitFailed || !strings.Contains(stderr, "parts.2.pftrace exists") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if files, err := filepath.Glob("parts*"); err != nil || len(files) != 1 || files[0] != "parts.2.pftrace" {
 		t.Errorf("%v are left, %v", files, err)
 	}
-	if _, _, code := runHere(t, "analyze", "perfetto", "-o", filepath.Join("absent", "run.pftrace"), "run.parquet"); code != exitFailed {
+	if _, _, code := runHere(t, "analyze", "perfetto", "-o", filepath.Join("absent", "run.pftrace"), "run.parquet"); code != message.ExitFailed {
 		t.Errorf("a folder that is not there: exit %d", code)
 	}
 }
@@ -257,11 +258,25 @@ func TestAnalyzeJSONIsOneObject(t *testing.T) {
 				GPUTiming string `json:"gpu_timing"`
 			} `json:"quality"`
 		}
-		if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitOK || stderr != "" {
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != message.ExitOK || stderr != "" {
 			t.Errorf("%v: exit %d, %v, %s", command, code, err, stderr)
 		}
 		if report.SchemaVersion != 1 || report.Quality.Events != 1200 || report.Quality.GPUTiming != "none" {
 			t.Errorf("%v: %+v", command, report)
 		}
+	}
+}
+
+func TestColorIsAFlag(t *testing.T) {
+	t.Chdir(t.TempDir())
+	leakyRecording(t, "run.parquet")
+	if stdout, _, _ := runHere(t, "analyze", "leaks", "--color", "always", "run.parquet"); !strings.Contains(stdout, "\x1b[31mgrowing\x1b[0m") {
+		t.Errorf("always: %q", stdout)
+	}
+	if stdout, _, _ := runHere(t, "analyze", "leaks", "run.parquet"); strings.Contains(stdout, "\x1b") {
+		t.Errorf("a file is painted: %q", stdout)
+	}
+	if _, stderr, code := runHere(t, "analyze", "leaks", "--color", "pink", "run.parquet"); code != message.ExitUsage || !strings.Contains(stderr, "--color pink: there are auto, always, never") {
+		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/record"
 	"github.com/spf13/cobra"
 )
@@ -30,7 +31,7 @@ Exit status 1 if recording would fail.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if calls && pid == 0 {
-				return usagef("sudo gpurec check -p PID --calls", "--calls needs a process: -p PID")
+				return message.Usagef("sudo gpurec check -p PID --calls", "--calls needs a process: -p PID")
 			}
 			return check(os.Stdout, pid, calls, record.Attach(attach))
 		},
@@ -60,7 +61,7 @@ func check(out io.Writer, pid int, calls bool, how record.Attach) error {
 				text += "; " + f.Without
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.What, verdict, strings.Map(printable, text))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.What, verdict, strings.Map(message.Printable, text))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -71,7 +72,7 @@ func check(out io.Writer, pid int, calls bool, how record.Attach) error {
 		}
 	}
 	if failed {
-		return &hintedError{errors.New("recording would fail here"), "run as root: sudo gpurec check"}
+		return message.WithHint(errors.New("recording would fail here"), "run as root: sudo gpurec check")
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func printCalls(out io.Writer, pid int) error {
 		return err
 	}
 	for _, t := range tables {
-		fmt.Fprintf(out, "\n%s\n", strings.Map(printable, t.Path))
+		fmt.Fprintf(out, "\n%s\n", strings.Map(message.Printable, t.Path))
 		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(w, "FUNCTION\tFILE OFFSET\tSKIPPED\tCOST")
 		for _, p := range t.Probes {

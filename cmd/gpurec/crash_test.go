@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -48,25 +49,20 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	recorder := exec.Command(gpurec, "record", "-p", fmt.Sprint(storm.Process.Pid), "-o", output, "--stacks", "fp", "--nvml-interval", "0", "--ready-file", ready)
 	recorder.Stderr = os.Stderr
 	must(t, recorder.Start())
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the recorder is not ready")
-		}
-	}
+	waitForFile(t, ready)
 	_, err = stdin.Write([]byte("x"))
 	must(t, err)
-	time.Sleep(7 * time.Second)
+	waitFor(t, "a second segment of calls is on disk", func() bool {
+		return len(segmentsOf(output, format.ClassCall)) >= 2
+	})
+	waitForCalls(t, ledger, 10_000) // calls that are not on disk yet
 	must(t, recorder.Process.Signal(syscall.SIGKILL))
 	killed := time.Now()
-	_ = recorder.Wait() // killed it was
-	time.Sleep(200 * time.Millisecond)
-	must(t, storm.Process.Signal(syscall.Signal(0))) // the target goes on
+	_ = recorder.Wait()           // killed it was
+	waitForCalls(t, ledger, 1000) // the target goes on
 
 	code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
-	if code != exitOK {
+	if code != message.ExitOK {
 		t.Fatalf("recover: exit status %d", code)
 	}
 	rec, err := format.Open(output)

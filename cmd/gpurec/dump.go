@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
 )
@@ -19,11 +20,11 @@ grep and diff. FILE may be the folder of an unfinished recording.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			rec, err := format.Open(args[0])
 			if err != nil {
-				return explainOpen(args[0], err)
+				return message.ExplainOpen(args[0], err)
 			}
 			defer rec.Close()
 			for _, d := range rec.Damaged {
-				warningf("left out: %v", d)
+				message.Warningf("left out: %v", d)
 			}
 			return rec.WriteText(os.Stdout)
 		},

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gpurec/gpurec/format"
 )
@@ -41,11 +40,12 @@ func TestFaultDiskStandsStill(t *testing.T) {
 	v := startVictim(t, rate)
 	output := filepath.Join(smallDisk(t), "r.parquet")
 	recorder := startRecorder(t, v, output, "--segment-interval", "1s")
-	time.Sleep(2 * time.Second)
+	waitForSegment(t, output, format.ClassCall)
 	must(t, exec.Command("fsfreeze", "-f", filepath.Dir(output)).Run())
-	time.Sleep(time.Duration(seconds) * time.Second)
+	waitForCalls(t, v.ledger, seconds*rate)
+	frozen := len(segmentsOf(output, format.ClassCall))
 	must(t, exec.Command("fsfreeze", "-u", filepath.Dir(output)).Run())
-	time.Sleep(time.Second)
+	waitFor(t, "segments go to disk again", func() bool { return len(segmentsOf(output, format.ClassCall)) > frozen })
 	must(t, recorder.Process.Signal(os.Interrupt))
 	must(t, recorder.Wait())
 	rec, err := format.Open(output)

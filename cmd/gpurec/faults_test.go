@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -42,14 +43,11 @@ func startVictim(t *testing.T, rate int) *victim {
 	v.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+v.ledger, "SIMCUDA_LEDGER_SYNC=1", "SIMCUDA_TIME=off", "SIMCUDA_STATE="+dir+"/state")
 	must(t, v.cmd.Start())
 	t.Cleanup(func() { _ = v.cmd.Process.Kill(); _ = v.cmd.Wait() })
-	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if info, err := os.Stat(v.ledger); err == nil && info.Size() > 100_000 {
-			return v
-		}
-		if time.Since(begin) > 20*time.Second {
-			t.Fatal("the program makes no calls")
-		}
-	}
+	waitFor(t, "the program makes calls", func() bool {
+		info, err := os.Stat(v.ledger)
+		return err == nil && info.Size() > 100_000
+	})
+	return v
 }
 
 // startRecorder starts gpurec on the victim and waits until all probes are in place.
@@ -66,13 +64,20 @@ func startRecorder(t *testing.T, v *victim, output string, args ...string) *exec
 	}
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil {
-			return cmd
-		}
-	}
-	t.Fatal("the recorder is not ready")
-	return nil
+	waitForFile(t, ready)
+	return cmd
+}
+
+// waitForSegment waits until a segment of a class is on disk.
+func waitForSegment(t *testing.T, output string, c format.Class) {
+	t.Helper()
+	waitFor(t, "a segment is on disk", func() bool { return len(segmentsOf(output, c)) > 0 })
+}
+
+// segmentsOf returns the paths of the finished segments of a class.
+func segmentsOf(output string, c format.Class) []string {
+	paths, _ := filepath.Glob(filepath.Join(output+format.SegmentSuffix, "*-"+c.String()+".parquet")) // the pattern is valid
+	return paths
 }
 
 // faultTimes is how often a fault is tried: quick here, often where scripts/faults.sh asks
@@ -211,8 +216,9 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		}
 		recorder := startRecorder(t, v, output, args...)
 		ready := time.Now()
-		if i == 0 {
-			time.Sleep(time.Second) // one of them has something to recover
+		if i == 0 { // one of them has something to recover
+			waitForSegment(t, output, format.ClassMemory)
+			waitForSegment(t, output, format.ClassCall)
 		}
 		time.Sleep(rand.N(1500 * time.Millisecond))
 		must(t, recorder.Process.Kill())
@@ -222,7 +228,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
 		var r recording
 		var meta format.Meta
-		if code == exitOK {
+		if code == message.ExitOK {
 			r, meta = readRecording(t, output)
 		}
 		if r.lastNs == 0 {
@@ -265,13 +271,13 @@ func TestFaultRecorderStopped(t *testing.T) {
 		v := startVictim(t, 20000)
 		output := filepath.Join(t.TempDir(), "r.parquet")
 		recorder := startRecorder(t, v, output, "--buffer", "256KiB")
-		time.Sleep(200 * time.Millisecond)
+		waitForCalls(t, v.ledger, 4000)
 		must(t, recorder.Process.Signal(syscall.SIGSTOP))
 		stopped := time.Now()
-		time.Sleep(700 * time.Millisecond)
+		waitForCalls(t, v.ledger, 14_000)
 		must(t, recorder.Process.Signal(syscall.SIGCONT))
 		resumed := time.Now()
-		time.Sleep(300 * time.Millisecond)
+		waitForCalls(t, v.ledger, 6000)
 		must(t, recorder.Process.Signal(os.Interrupt))
 		must(t, recorder.Wait())
 		r, meta := readRecording(t, output)

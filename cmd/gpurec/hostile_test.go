@@ -20,9 +20,8 @@ import (
 	"unicode"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurec/gpurec/format"
+	"golang.org/x/sys/unix"
 )
 
 // escapes is what no terminal may be sent: a window title and a colour.
@@ -213,7 +212,7 @@ func TestHostileProcess(t *testing.T) {
 
 	program := startHostile(t, []string{"LD_LIBRARY_PATH=" + pipes}, libs, escapes)
 
-	output, said := filepath.Join(dir, "r.parquet"), new(bytes.Buffer)
+	output, said := filepath.Join(dir, "r.parquet"), new(messages)
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)
 	recorder := exec.Command(gpurec, "record", "--wait", "-p", fmt.Sprint(v.cmd.Process.Pid), "-p", fmt.Sprint(program.cmd.Process.Pid), "-o", output,
@@ -225,35 +224,30 @@ func TestHostileProcess(t *testing.T) {
 	defer func() { _ = recorder.Process.Kill() }()
 	await := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		waitFor(t, what, func() bool {
 			select {
 			case err := <-ended:
 				t.Fatalf("the recorder has ended before %s: %v; it said:\n%.4000q", what, err, said)
 			default:
 			}
-			if time.Now().After(end) {
-				t.Fatalf("the recorder hangs before %s", what)
-			}
-		}
+			return ok()
+		})
 	}
 	await("it is ready", func() bool { _, err := os.Stat(output + ".ready"); return err == nil })
 	program.mapFiles()
-	time.Sleep(time.Second) // it looks at what was mapped
+	warned := []string{"warning: calls of process", "attach to", "libcuda.so.1"}
+	await("it has looked at what was mapped", func() bool { return said.has(warned...) })
+	waitForCalls(t, v.ledger, 2000) // of the other program, with stacks
 	must(t, recorder.Process.Signal(os.Interrupt))
 	select {
 	case err := <-ended:
 		must(t, err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the recorder does not end")
 	}
 	t.Logf("%s", said)
 	if strings.ContainsFunc(strings.ReplaceAll(said.String(), "\n", ""), func(r rune) bool { return !unicode.IsPrint(r) }) {
 		t.Errorf("the recorder writes to the terminal what it was told to: %q", said)
-	}
-	for _, want := range []string{"warning: calls of process", "attach to", "libcuda.so.1"} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("the recorder does not say %q", want)
-		}
 	}
 	if usage, ok := recorder.ProcessState.SysUsage().(*syscall.Rusage); !ok || usage.Maxrss > 600<<10 {
 		t.Errorf("the recorder took %d KiB of memory", usage.Maxrss)
@@ -280,19 +274,4 @@ func checkRecordedBeside(t *testing.T, output string) {
 	if complete == 0 {
 		t.Error("no stack is complete: unwinding has given up")
 	}
-}
-
-// FuzzUnits parses sizes and shares as they are typed.
-func FuzzUnits(f *testing.F) {
-	for _, text := range []string{"64MiB", "9223372036854775807T", "1k", "5%", "NaN", "B"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if n, err := parseSize(text); err == nil && (n < 0 || formatSize(n) == "") {
-			t.Errorf("%q is %d bytes", text, n)
-		}
-		if pct, err := parsePercent(text); err == nil && !(pct >= 0.1 && pct <= 100) {
-			t.Errorf("%q is %v percent", text, pct)
-		}
-	})
 }

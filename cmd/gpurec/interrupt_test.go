@@ -4,9 +4,7 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -15,12 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"golang.org/x/sys/unix"
 )
 
 // probedByPerf are functions enough to compare, and few: perf uprobes go one by one.
@@ -42,15 +39,15 @@ func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 	lines := bufio.NewReader(stdout)
 	expectLine(t, lines, "ready")
 	r := startPerfRecorder(t, dir, env, "-p", fmt.Sprint(storm.Process.Pid))
-	r.await(r.ready)
+	waitForFile(t, r.ready)
 	var since unix.Timespec // the program's set-up is not recorded
 	must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &since))
 	_, err = stdin.Write([]byte("x"))
 	must(t, err)
 	expectLine(t, lines, "done")
 	must(t, r.cmd.Process.Signal(os.Interrupt))
-	r.await(r.output)
-	r.interruptedAgain(exitOK)
+	waitForFile(t, r.output)
+	r.interruptedAgain(message.ExitOK)
 	must(t, storm.Process.Signal(syscall.Signal(0))) // the target goes on
 	stdin.Close()
 	must(t, storm.Wait()) // its ledger is written
@@ -66,7 +63,7 @@ func TestInterruptedByPerfExitsWithTheCommandsStatus(t *testing.T) {
 	dir, env := simEnvironment(t)
 	script := filepath.Join(dir, "simcuda/storm") + " --calls 2000 --threads 1 --seed 4 && exit 7"
 	r := startPerfRecorder(t, dir, env, "--", "sh", "-c", script)
-	r.await(r.output)
+	waitForFile(t, r.output)
 	r.interruptedAgain(7)
 	if recorded := r.compareWithLedger(dir, 0); recorded < 500 {
 		t.Errorf("only %d calls", recorded)
@@ -77,7 +74,7 @@ func TestInterruptedByPerfExitsWithTheCommandsStatus(t *testing.T) {
 type perfRecorder struct {
 	t             *testing.T
 	cmd           *exec.Cmd
-	stderr        strings.Builder
+	stderr        messages
 	output, ready string
 }
 
@@ -93,37 +90,18 @@ func startPerfRecorder(t *testing.T, dir string, env []string, what ...string) *
 	return r
 }
 
-// await waits for a file.
-func (r *perfRecorder) await(path string) {
-	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			r.t.Fatalf("there is no %s", path)
-		}
-	}
-}
-
 // interruptedAgain interrupts the removal of probes and expects an exit status.
 func (r *perfRecorder) interruptedAgain(status int) {
 	r.t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(r.output + format.SegmentSuffix); errors.Is(err, fs.ErrNotExist) {
-			break // the file is not only in its place, segments are not needed any more
-		}
-	}
-	time.Sleep(50 * time.Millisecond) // it says so
+	const finished = "the file is finished; taking"
+	waitFor(r.t, "the file is finished, and probes are being removed", func() bool { return r.stderr.has(finished) })
 	must(r.t, r.cmd.Process.Signal(os.Interrupt))
 	_ = r.cmd.Wait() // as below
 	if code := r.cmd.ProcessState.ExitCode(); code != status {
 		r.t.Errorf("exit status %d, want %d", code, status)
 	}
-	for _, said := range []string{"the file is finished; taking", "the kernel takes the other probes away"} {
-		if !strings.Contains(r.stderr.String(), said) {
-			r.t.Errorf("%q is not said, but:\n%s", said, r.stderr.String())
-		}
+	if said := "the kernel takes the other probes away"; !r.stderr.has(said) {
+		r.t.Errorf("%q is not said, but:\n%s", said, r.stderr.String())
 	}
 }
 

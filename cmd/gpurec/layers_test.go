@@ -14,9 +14,9 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":                 {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
+	"format":                 {"format/columnwriter", "format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
 	"bpf":                    {"github.com/cilium/ebpf"},
-	"symbolize":              {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
+	"symbolize":              {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
 	"record":                 {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
 	"record/identity":        {"format"},
 	"record/unwind":          {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
@@ -38,6 +38,13 @@ var mayImport = map[string][]string{
 	"analyze/model/hostmem":  {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/stats", "analyze/units"},
 	"analyze/model/metric":   {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/query", "analyze/stats", "analyze/catalog"},
 	"analyze/model/state":    {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/model/caching"},
+
+	"format/columnwriter": {"github.com/parquet-go/parquet-go"},
+	"format/output":       {},
+
+	"symbolize/dwarf":   {"symbolize/elffile"},
+	"symbolize/elffile": {},
+	"symbolize/elftest": {}, // for tests
 
 	"analyze/report":           {"format", "analyze/model/sampling", "analyze/query", "analyze/catalog", "analyze/units"},
 	"analyze/report/quality":   append([]string{"analyze/report"}, belowReports...),
@@ -75,7 +82,11 @@ var mayImport = map[string][]string{
 
 	"analyze/analyzetest": {"format", "analyze/model/...", "analyze/query", "analyze/catalog", "analyze/units", "analyze/report", "analyze/render"},
 
-	"cmd/gpurec": {"format", "symbolize", "record", "analyze/...", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+	"cmd/gpurec":          {"format", "format/output", "record", "analyze/units", "cmd/gpurec/analyze", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
+	"cmd/gpurec/analyze":  {"format", "format/output", "symbolize", "analyze/...", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+	"cmd/gpurec/message":  {"format", "format/output"},
+	"cmd/gpurec/size":     {},
+	"cmd/gpurec/terminal": {"golang.org/x/term"},
 }
 
 // belowReports is what every report may use.

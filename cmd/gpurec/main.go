@@ -11,6 +11,8 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/analyze"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/spf13/cobra"
 )
 
@@ -25,18 +27,18 @@ func run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return message.ExitOK
 	}
-	var status *exitStatus
+	var status *message.ExitStatus
 	if errors.As(err, &status) {
-		return status.code
+		return status.Code
 	}
-	printError(err)
-	var usage *usageError
+	message.PrintError(err)
+	var usage *message.UsageError
 	if errors.As(err, &usage) {
-		return exitUsage
+		return message.ExitUsage
 	}
-	return exitFailed
+	return message.ExitFailed
 }
 
 func newRoot() *cobra.Command {
@@ -58,9 +60,9 @@ every CUDA call with its stack into one Parquet file; analyze answers from it.`,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{err: err, hint: cmd.CommandPath() + " --help"}
+		return &message.UsageError{Err: err, Hint: cmd.CommandPath() + " --help"}
 	})
-	root.AddCommand(newRecord(), newPs(), newAnalyze(), newRecover(), newDump(), newCheck())
+	root.AddCommand(newRecord(), newPs(), analyze.New(), newRecover(), newDump(), newCheck())
 	asUsageErrors(root)
 	return root
 }
@@ -77,7 +79,7 @@ func asUsageErrors(cmd *cobra.Command) {
 						hint = c.CommandPath() + " " + names[0]
 					}
 				}
-				return &usageError{err: err, hint: hint}
+				return &message.UsageError{Err: err, Hint: hint}
 			}
 			return nil
 		}

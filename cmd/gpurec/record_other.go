@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 
-	"github.com/gpurec/gpurec/format"
 	"github.com/spf13/cobra"
 )
 
@@ -30,6 +29,3 @@ func newPs() *cobra.Command {
 func newCheck() *cobra.Command {
 	return recordingNeedsLinux("check", "Tell what can be recorded here (Linux only)")
 }
-
-// sudoOwner leaves files to the process's own user.
-func sudoOwner() format.Owner { return format.Owner{} }

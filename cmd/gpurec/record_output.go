@@ -4,21 +4,11 @@ package main
 
 import (
 	"cmp"
-	"os"
-	"strconv"
 
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
 )
-
-// sudoOwner is the user behind sudo, to whom recordings belong.
-func sudoOwner() format.Owner {
-	uid, uerr := strconv.Atoi(os.Getenv("SUDO_UID"))
-	gid, gerr := strconv.Atoi(os.Getenv("SUDO_GID"))
-	if os.Geteuid() != 0 || uerr != nil || gerr != nil {
-		return format.Owner{}
-	}
-	return format.Owner{UID: uid, GID: gid, Set: true}
-}
 
 // checkOutput returns the error that record.Start would return for the output.
 func (f *recordFlags) checkOutput() error {
@@ -31,8 +21,8 @@ func (f *recordFlags) openReady() (err error) {
 	if f.readyFile == "" {
 		return nil
 	}
-	f.ready, err = format.OpenOutput(f.readyFile, format.Options{Force: true, Owner: f.opt.Owner})
-	return cmp.Or(explainOutput("--ready-file", false, err), explainFolder("--ready-file", err), err)
+	f.ready, err = output.Open(f.readyFile, output.Options{Force: true, Owner: f.opt.Owner})
+	return cmp.Or(message.ExplainOutput("--ready-file", false, err), message.ExplainFolder("--ready-file", err), err)
 }
 
 // sayReady creates the file of --ready-file.

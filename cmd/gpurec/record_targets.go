@@ -12,11 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
-
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/cmd/gpurec/terminal"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // maxNamed bounds the processes that a message names.
@@ -28,18 +29,18 @@ func noTarget() error {
 	hint := "sudo gpurec record -p PID -d 10s"
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
 		list := record.ListProcesses(true)
-		width, _, _ := terminal(os.Stderr, colorNever)
+		width, _, _ := terminal.Inspect(os.Stderr, terminal.ColorNever)
 		if err := printPsTable(os.Stderr, list, time.Now(), width); err != nil {
 			return err
 		}
 		for _, note := range psNotes(list) {
-			notef("%s", note)
+			message.Notef("%s", note)
 		}
 		if len(list.Processes) > 0 {
 			hint = fmt.Sprintf("sudo gpurec record -p %d -d 10s", list.Processes[0].Pid)
 		}
 	}
-	return usagef(hint, "say what to record: -p PID, --all or -- COMMAND")
+	return message.Usagef(hint, "say what to record: -p PID, --all or -- COMMAND")
 }
 
 // lookAround counts the running processes that --all, --comm and --cgroup choose, and warns if
@@ -57,12 +58,12 @@ func (f *recordFlags) lookAround() error {
 	}
 	text, hint := f.unmatched(list, os.Args)
 	if f.narrowed() == "" {
-		notef("%s", text)
+		message.Notef("%s", text)
 	} else {
-		warningf("%s", text)
+		message.Warningf("%s", text)
 	}
 	if hint != "" {
-		hintf("%s", hint)
+		message.Hintf("%s", hint)
 	}
 	return nil
 }
@@ -144,7 +145,7 @@ func (f *recordFlags) instead(running []record.CUDAProcess, args []string) strin
 	return withFlag(args, "--cgroup", path)
 }
 
-func isUnprintable(r rune) bool { return printable(r) != r }
+func isUnprintable(r rune) bool { return message.Printable(r) != r }
 
 // mostFrequent returns the text that most processes have; of several the first.
 func mostFrequent(all []record.CUDAProcess, text func(record.CUDAProcess) string) string {
@@ -209,25 +210,25 @@ func pidFlags(pids []int) string {
 // announce says what is recorded from now on, and what will be missing.
 func (f *recordFlags) announce(session *record.Session) {
 	if n, how := session.Probes(); n == 0 {
-		notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", f.targets(session))
+		message.Notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", f.targets(session))
 	} else if f.opt.All && len(f.matching) == 0 {
-		notef("waiting for processes%s that use CUDA: %d probes by %s; Ctrl-C stops", f.narrowed(), n, how)
+		message.Notef("waiting for processes%s that use CUDA: %d probes by %s; Ctrl-C stops", f.narrowed(), n, how)
 	} else {
-		notef("attached to %s: %d probes by %s; Ctrl-C stops", f.targets(session), n, how)
+		message.Notef("attached to %s: %d probes by %s; Ctrl-C stops", f.targets(session), n, how)
 	}
 	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) && slices.Contains(f.classes, format.RecordMemory) {
-		notef("of PyTorch, memory calls show segments, not tensors; --record memory,allocator has both")
+		message.Notef("of PyTorch, memory calls show segments, not tensors; --record memory,allocator has both")
 	}
 	if err := session.StacksError(); errors.Is(err, record.ErrUnpatched) {
-		warningf("stacks are not complete: %v; build it with make build", err)
+		message.Warningf("stacks are not complete: %v; build it with make build", err)
 	} else if err != nil {
-		warningf("stacks are walked by frame pointers, frames will be missing: %v", err)
+		message.Warningf("stacks are walked by frame pointers, frames will be missing: %v", err)
 	}
 	if f.opt.NVMLInterval > 0 && !session.HasNVML() {
-		warningf("no NVML: GPU utilisation, memory and power will be missing from the recording")
+		message.Warningf("no NVML: GPU utilisation, memory and power will be missing from the recording")
 	}
 	if err := f.sayReady(); err != nil {
-		warningf("create --ready-file: %v", err)
+		message.Warningf("create --ready-file: %v", err)
 	}
 }
 
@@ -261,7 +262,7 @@ func (f *recordFlags) targets(session *record.Session) string {
 func registerTargetCompletions(cmd *cobra.Command) {
 	for flag, complete := range map[string]func(record.CUDAProcess) string{
 		"pid": func(p record.CUDAProcess) string {
-			return fmt.Sprintf("%d\t%s", p.Pid, strings.Map(printable, p.Command))
+			return fmt.Sprintf("%d\t%s", p.Pid, strings.Map(message.Printable, p.Command))
 		},
 		"comm":   func(p record.CUDAProcess) string { return p.Command },
 		"cgroup": func(p record.CUDAProcess) string { return p.Cgroup },

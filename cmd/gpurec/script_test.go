@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rogpeppe/go-internal/testscript"
-
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // TestMain lets scripts run this test binary as gpurec: a process of its own that
@@ -69,10 +68,9 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start":     startProgram,
-			"waitfor":   waitForFile,
+			"waitfor":   waitForText,
 			"recording": writeRecording,
 			"disk":      mountDisk,
-			"sleepms":   sleepMs,
 		},
 	})
 }
@@ -109,22 +107,15 @@ func killPrograms(dir string) {
 	}
 }
 
-// waitForFile waits until a file exists and, with a second argument, contains it.
-func waitForFile(ts *testscript.TestScript, neg bool, args []string) {
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+// waitForText waits until a file exists and, with a second argument, contains it.
+func waitForText(ts *testscript.TestScript, neg bool, args []string) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		data, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err == nil && (len(args) == 1 || strings.Contains(string(data), args[1])) {
 			return
 		}
 	}
 	ts.Fatalf("timed out waiting for %v", args)
-}
-
-func sleepMs(ts *testscript.TestScript, neg bool, args []string) {
-	var ms int
-	_, err := fmt.Sscan(args[0], &ms)
-	ts.Check(err)
-	time.Sleep(time.Duration(ms) * time.Millisecond)
 }
 
 // writeRecording makes a small recording, whole or spoilt: recording FILE KIND.

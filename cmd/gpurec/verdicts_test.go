@@ -4,7 +4,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -240,7 +242,7 @@ func (s *scenario) record(dir string) (string, error) {
 		args = append(args, "--buffer", "64KiB")
 	}
 	if s.how == "running" {
-		return output, recordRunning(gpurec, args, program, env)
+		return output, recordRunning(gpurec, args, program, env, filepath.Join(dir, "ledger.tsv"))
 	}
 	recorder := exec.Command(gpurec, append(append(args, "--"), program...)...)
 	recorder.Env = env
@@ -287,25 +289,17 @@ func cutOff(recorder *exec.Cmd, output string, recovered bool) (string, error) {
 	if err := recorder.Start(); err != nil {
 		return "", err
 	}
-	defer func() {
-		_ = recorder.Wait() // killed it was
-		_ = syscall.Kill(-recorder.Process.Pid, syscall.SIGKILL)
-	}()
+	defer func() { _ = syscall.Kill(-recorder.Process.Pid, syscall.SIGKILL) }()
 	segments := output + format.SegmentSuffix
-	memory := func() bool {
-		files, _ := filepath.Glob(filepath.Join(segments, "*"+format.ClassMemory.String()+"*.parquet"))
-		return len(files) > 0
-	}
-	for end := time.Now().Add(30 * time.Second); !memory(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); lengthOnDisk(segments) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			return "", fmt.Errorf("no segment with memory in %s", segments)
+			return "", fmt.Errorf("no 3 s of memory calls in %s", segments)
 		}
 	}
-	time.Sleep(3 * time.Second)
 	if err := recorder.Process.Kill(); err != nil {
 		return "", err
 	}
-	time.Sleep(100 * time.Millisecond)
+	_ = recorder.Wait() // killed it was
 	if !recovered {
 		return segments, nil
 	}
@@ -313,10 +307,28 @@ func cutOff(recorder *exec.Cmd, output string, recovered bool) (string, error) {
 	return output, err
 }
 
-// recordRunning attaches to a program that has used CUDA already.
-func recordRunning(gpurec string, args, program, env []string) error {
+// lengthOnDisk returns the time between the first memory call in the finished segments and the time
+// at which the last of them was finished; 0 if there is no memory call.
+func lengthOnDisk(segments string) time.Duration {
+	rec, err := format.Open(segments)
+	if err != nil {
+		return 0 // there is none yet
+	}
+	defer rec.Close()
+	for _, g := range rec.Groups() {
+		if g.Class() == format.ClassMemory {
+			start := slices.Min(g.Int64("start_ns", nil))
+			return time.Duration(rec.Meta.EndNs - start)
+		}
+	}
+	return 0
+}
+
+// recordRunning attaches to a program that has used CUDA already: it has made some hundred calls, by
+// its ledger.
+func recordRunning(gpurec string, args, program, env []string, ledger string) error {
 	target := exec.Command(program[0], append(program[1:], "--wait")...)
-	target.Env = env
+	target.Env = append(env, "SIMCUDA_LEDGER="+ledger, "SIMCUDA_LEDGER_SYNC=1")
 	stdin, err := target.StdinPipe()
 	if err != nil {
 		return err
@@ -335,6 +347,14 @@ func recordRunning(gpurec string, args, program, env []string) error {
 	if _, err := io.WriteString(stdin, "x"); err != nil {
 		return err
 	}
-	time.Sleep(500 * time.Millisecond)
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		text, err := os.ReadFile(ledger)
+		if calls := bytes.Count(text, []byte("\n")); err == nil && calls >= 300 {
+			break
+		}
+		if time.Now().After(end) {
+			return errors.New("the program does not use CUDA")
+		}
+	}
 	return quietly(exec.Command(gpurec, append(args, "-p", strconv.Itoa(target.Process.Pid))...))
 }

@@ -1,0 +1,135 @@
+package analyze
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/pprof/driver"
+	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+)
+
+func noSamples(kind string) error {
+	return fmt.Errorf("nothing to show: the profile of %s is empty", kind)
+}
+
+// servePprof shows a profile in pprof's own web pages at an address until ctx ends or the user presses Ctrl-C.
+func servePprof(ctx context.Context, p *profile.Profile, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if host == "" {
+		host = "localhost" // what programs of other machines must ask for by name
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return message.WithHint(fmt.Errorf("--http %s: %w", address, err), "gpurec analyze pprof --http :0")
+	}
+	defer listener.Close()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	at := listener.Addr().String()
+	return driver.PProf(&driver.Options{
+		// pprof finds its flags by this, and its profile by asking for the last argument.
+		Flagset: &pprofFlags{flag.NewFlagSet("pprof", flag.ContinueOnError), []string{"-http=" + at, "-no_browser", "-symbolize=none", "recording"}},
+		Fetch:   pprofProfile{p},
+		UI:      pprofUI{},
+		HTTPServer: func(args *driver.HTTPServerArgs) error {
+			message.Notef("serving pprof's web pages at http://%s/ui/; Ctrl-C stops", at)
+			return serveUntil(ctx, listener, pprofPages(args))
+		},
+	})
+}
+
+// pprofPages are pprof's pages below /ui/, where its links lead, and nothing for requests that name another host: a web page must
+// not read the profile by a name that it has pointed to this machine.
+func pprofPages(args *driver.HTTPServerArgs) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/ui/", http.StripPrefix("/ui", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if page := args.Handlers[r.URL.Path]; page != nil {
+			page.ServeHTTP(w, r)
+			return
+		}
+		http.NotFound(w, r)
+	})))
+	mux.Handle("/", http.RedirectHandler("/ui/", http.StatusTemporaryRedirect))
+	isLocal := net.ParseIP(args.Host).IsLoopback()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Host
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		if ip := net.ParseIP(strings.Trim(name, "[]")); isLocal && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			http.Error(w, "this address is for localhost only", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// serveUntil serves until ctx ends; requests that are being answered get a moment more.
+func serveUntil(ctx context.Context, listener net.Listener, pages http.Handler) error {
+	server := &http.Server{Handler: pages, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve pprof's web pages: %w", err)
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := server.Shutdown(last); errors.Is(err, context.DeadlineExceeded) {
+		server.Close()
+	}
+	<-done
+	return nil
+}
+
+// pprofProfile gives pprof the profile that it asks for.
+type pprofProfile struct{ p *profile.Profile }
+
+func (f pprofProfile) Fetch(string, time.Duration, time.Duration) (*profile.Profile, string, error) {
+	return f.p, "", nil
+}
+
+// pprofUI prints what pprof has to say as messages.
+type pprofUI struct{}
+
+func (pprofUI) ReadLine(string) (string, error) { return "", errors.New("no terminal") }
+func (pprofUI) Print(...any)                    {}
+func (pprofUI) PrintErr(args ...any) {
+	message.Warningf("pprof: %s", strings.TrimSpace(fmt.Sprint(args...)))
+}
+func (pprofUI) IsTerminal() bool                    { return false }
+func (pprofUI) WantBrowser() bool                   { return false }
+func (pprofUI) SetAutoComplete(func(string) string) {}
+
+// pprofFlags gives pprof its command line.
+type pprofFlags struct {
+	*flag.FlagSet
+	args []string
+}
+
+func (f *pprofFlags) ExtraUsage() string   { return "" }
+func (f *pprofFlags) AddExtraUsage(string) {}
+func (f *pprofFlags) StringList(name, value, usage string) *[]*string {
+	return &[]*string{f.String(name, value, usage)}
+}
+
+func (f *pprofFlags) Parse(func()) []string {
+	if err := f.FlagSet.Parse(f.args); err != nil {
+		return nil
+	}
+	return f.Args()
+}

@@ -1,0 +1,62 @@
+package analyze
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/spf13/cobra"
+)
+
+func init() { subcommands["rules"] = newRules }
+
+func newRules() *cobra.Command {
+	f := &reportFlags{command: "rules"}
+	var names, about []string
+	for _, r := range rules.List() {
+		names = append(names, r.Name)
+		about = append(about, "  "+r.Name)
+	}
+	var chosen []string
+	cmd := &cobra.Command{
+		Use:   "rules [FILE]",
+		Short: "Check a recording as experts do: what is wrong, why, and what to do about it",
+		Long: `rules checks a recording for what experts look at, the worst first: each hit with its
+evidence, its confidence, advice, and the command that shows more. The rules are
+
+` + strings.Join(about, "\n") + `
+
+--explain says when each of them fires. For --fail-on there are problems, notices, and a
+number for each rule, such as growing_site: its rows of evidence.`,
+		Example: `  gpurec analyze rules run.parquet
+  gpurec analyze rules --rule gpu-idle --rule launch-bound run.parquet
+  gpurec analyze rules --fail-on 'problems>0 || sync_in_loop>0' run.parquet
+  gpurec analyze rules --suppressions known.supp --format json run.parquet | jq '.hits[].rule'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+				r, err := rules.RunWith(t, rules.Options{Options: opt, Rules: chosen})
+				var unknown *rules.UnknownError
+				if errors.As(err, &unknown) {
+					return nil, message.Usagef(f.help(), "--rule: %w", err)
+				}
+				return r, err
+			})
+		},
+	}
+	flags := cmd.Flags()
+	f.addFilter(flags)
+	f.addKernel(flags)
+	f.addReport(flags)
+	flags.StringSliceVar(&chosen, "rule", nil, "check only rule `NAME`; may be given several times")
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: severity)")
+	f.addSuppressions(flags)
+	f.addFrames(flags)
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
+	_ = cmd.RegisterFlagCompletionFunc("rule", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}

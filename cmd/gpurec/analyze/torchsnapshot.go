@@ -1,0 +1,84 @@
+package analyze
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/export/torchsnapshot"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/spf13/cobra"
+)
+
+func init() { subcommands["torch-snapshot"] = newTorchSnapshot }
+
+func newTorchSnapshot() *cobra.Command {
+	f := &reportFlags{command: "torch-snapshot", values: torchsnapshot.Sections}
+	var out outputFlags
+	var opt torchsnapshot.Options
+	var at string
+	cmd := &cobra.Command{
+		Use:   "torch-snapshot [FILE]",
+		Short: "Write a memory snapshot for PyTorch's own viewer",
+		Long: `torch-snapshot writes what PyTorch's caching allocator had at a moment, and what it did
+until then, as torch.cuda.memory._dump_snapshot() would have: for the viewer at
+pytorch.org/memory_viz (in the browser: nothing is sent anywhere) and for
+torch/cuda/_memory_viz.py. Of a job that was running before the recording, it shows
+what is known, and says what is missing.`,
+		Example: `  gpurec analyze torch-snapshot -o snapshot.pickle run.parquet
+  gpurec analyze torch-snapshot --at peak -o - run.parquet | python3 -m torch.cuda._memory_viz stats -
+  gpurec analyze torch-snapshot --pid 4242 --at 12s --max-trace-entries 0 run.parquet`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if opt.MaxTraceEntries < 0 {
+				return message.Usagef(f.help(), "--max-trace-entries cannot be negative")
+			}
+			return f.open(args, func(path string, t *timeline.Timeline) error {
+				var err error
+				if opt.At, opt.AtNs, err = f.moment(at, t); err != nil {
+					return err
+				}
+				return f.torchSnapshot(path, t, &out, opt)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	f.addScope(flags)
+	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave blocks below `SIZE` out of the trace")
+	flags.StringVar(&at, "at", "end", "show the state at `TIME`, and the trace up to it: peak (most bytes allocated), end, an offset such as 12s, Unix ns, or RFC 3339")
+	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultTraceEntries, "write the last `N` events of each device; 0: all")
+	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose function, module or file matches `REGEX`; default: only the former; none: only the latter")
+	f.source.add(flags)
+	out.add(flags, ".pickle")
+	_ = cmd.RegisterFlagCompletionFunc("at", cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	return cmd
+}
+
+func (f *reportFlags) torchSnapshot(path string, t *timeline.Timeline, out *outputFlags, opt torchsnapshot.Options) error {
+	opt.Filter, opt.Hide = f.opt.Filter, f.opt.Hide
+	s, err := torchsnapshot.New(t, opt)
+	var processes *torchsnapshot.ProcessesError
+	switch {
+	case errors.As(err, &processes) && len(processes.Pids) == 0:
+		return message.WithHint(fmt.Errorf("%s: %w", path, err), "gpurec analyze summary "+path)
+	case errors.As(err, &processes):
+		return message.Usagef(fmt.Sprintf("gpurec analyze torch-snapshot --pid %d %s", processes.Pids[0], path), "%s: %w", path, err)
+	case err != nil:
+		return message.ExplainOpen(path, err)
+	}
+	written, err := out.write(path, ".pickle", s.Write)
+	if err != nil {
+		return err
+	}
+	for _, text := range s.Missing {
+		message.Notef("%s", text)
+	}
+	message.Notef("quality: %s", &s.Quality)
+	after := time.Duration(s.AtNs - t.Recording().FromNs).Round(time.Microsecond)
+	message.Notef("process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open it at https://pytorch.org/memory_viz",
+		s.Pid, after, units.Bytes(s.Totals.Allocated), units.Bytes(s.Totals.Reserved), units.Count(s.Segments), units.Count(s.Blocks), units.Count(s.TraceEntries), written)
+	return f.exported(&report.Report{Command: f.command, Quality: s.Quality})
+}

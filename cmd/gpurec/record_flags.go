@@ -1,0 +1,162 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/cmd/gpurec/size"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
+	"github.com/gpurec/gpurec/record"
+)
+
+// recordFlags are the flags of record as they were typed.
+type recordFlags struct {
+	opt       record.Options
+	pids      []int
+	buffer    string
+	attach    string
+	overhead  string
+	readyFile string
+	ready     *output.Destination // of readyFile
+	ring      string
+	maxSize   string
+	classes   []string
+	// allocatorSet is true if --allocator was given.
+	allocatorSet bool
+
+	noChildren bool
+	matching   []record.CUDAProcess // running ones that --all, --comm and --cgroup choose
+}
+
+var stackModes = []string{record.StacksAuto, record.StacksFull, record.StacksFP, record.StacksOff}
+
+var allocatorModes = []string{string(record.AllocatorAuto), string(record.AllocatorLight), string(record.AllocatorOff)}
+
+// allocatorFlag is the flag --allocator, which once was true or false and still may be.
+type allocatorFlag record.AllocatorMode
+
+func (f *allocatorFlag) String() string { return string(*f) }
+
+func (f *allocatorFlag) Type() string { return "string" }
+
+func (f *allocatorFlag) Set(value string) error {
+	if on, err := strconv.ParseBool(value); err == nil {
+		value = string(record.AllocatorOff)
+		if on {
+			value = string(record.AllocatorAuto)
+		}
+	}
+	if !slices.Contains(allocatorModes, value) {
+		return errors.New("auto, light or off")
+	}
+	*f = allocatorFlag(value)
+	return nil
+}
+
+// check turns the flags into options, or says which one is wrong.
+func (f *recordFlags) check(command []string) error {
+	const help = "gpurec record --help"
+	f.opt.All = f.opt.All || f.opt.Comm != "" || f.opt.Cgroup != ""
+	if len(f.pids) == 0 && len(command) == 0 && !f.opt.All {
+		return noTarget()
+	}
+	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
+		return message.Usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup choose processes themselves: leave out -p and COMMAND")
+	}
+	for _, pid := range f.pids {
+		if pid <= 0 {
+			return message.Usagef("gpurec ps", "-p %d is no process number", pid)
+		}
+	}
+	size, err := size.Parse(f.buffer)
+	if err != nil || size < 64<<10 || size > 1<<31 || bits.OnesCount64(uint64(size)) != 1 {
+		return message.Usagef("gpurec record --buffer 32MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is needed", f.buffer)
+	}
+	f.opt.BufferBytes = int(size)
+	switch {
+	case !slices.Contains(stackModes, f.opt.Stacks):
+		return message.Usagef(help, "--stacks %s: auto, full, fp or off", f.opt.Stacks)
+	case f.attach != "auto" && f.attach != "uprobe_multi" && f.attach != "perf":
+		return message.Usagef(help, "--attach %s: auto, uprobe_multi or perf", f.attach)
+	case f.opt.Duration < 0:
+		return message.Usagef(help, "-d %v is negative", f.opt.Duration)
+	case f.opt.NVMLInterval < 0 || f.opt.NVMLInterval > 0 && f.opt.NVMLInterval < time.Millisecond:
+		return message.Usagef(help, "--nvml-interval %v: 1ms or more, or 0 for none", f.opt.NVMLInterval)
+	case f.opt.SegmentInterval < 100*time.Millisecond:
+		return message.Usagef(help, "--segment-interval %v: 100ms or more", f.opt.SegmentInterval)
+	}
+	if f.overhead != "" {
+		if f.opt.MaxOverheadPct, err = parsePercent(f.overhead); err != nil {
+			return message.Usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: a share from 0.1%% to 100%% is needed", f.overhead)
+		}
+	}
+	if err := f.checkBounds(); err != nil {
+		return err
+	}
+	if err := f.checkClasses(); err != nil {
+		return err
+	}
+	if short := record.KernelComm(f.opt.Comm); short != f.opt.Comm {
+		message.Notef("process names have at most 15 characters: --comm %s is compared as %s", f.opt.Comm, short)
+		f.opt.Comm = short
+	}
+	f.opt.Attach = record.Attach(f.attach)
+	f.opt.Pids = f.pids
+	f.opt.Children = !f.noChildren
+	f.opt.Warn = func(text string) { message.Warningf("%s", text) }
+	f.opt.Owner = output.SudoOwner()
+	f.opt.Version, f.opt.CommandLine = version(), os.Args
+	return nil
+}
+
+// checkBounds reads --max-size and --ring.
+func (f *recordFlags) checkBounds() error {
+	setSize := func(flag, text string) error {
+		n, err := size.Parse(text)
+		if err != nil || n < format.MinMaxBytes {
+			return message.Usagef("gpurec record --"+flag+" 2GiB …", "--%s %s: a size of at least %s is needed", flag, text, units.Bytes(format.MinMaxBytes))
+		}
+		f.opt.MaxBytes = n
+		return nil
+	}
+	if f.maxSize != "" {
+		if err := setSize("max-size", f.maxSize); err != nil {
+			return err
+		}
+	}
+	if f.ring == "" {
+		return nil
+	}
+	f.opt.Ring = true
+	keep, err := time.ParseDuration(f.ring)
+	switch {
+	case err != nil && f.maxSize != "":
+		return message.Usagef("gpurec record --ring 10m --max-size 2GiB …", "--ring %s: a time is needed beside --max-size", f.ring)
+	case err != nil:
+		return setSize("ring", f.ring)
+	case keep < f.opt.SegmentInterval:
+		return message.Usagef("gpurec record --ring 10m …", "--ring %v: at least the --segment-interval, %v, is needed", keep, f.opt.SegmentInterval)
+	}
+	f.opt.RingFor = keep
+	return nil
+}
+
+// parsePercent reads a share such as 5% or 0.5, from 0.1 to 100 percent.
+func parsePercent(text string) (float64, error) {
+	pct, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !(pct >= 0.1 && pct <= 100) {
+		return 0, fmt.Errorf("%q is no share from 0.1%% to 100%%", text)
+	}
+	return pct, nil
+}

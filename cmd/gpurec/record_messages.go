@@ -1,0 +1,121 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/format/output"
+	"github.com/gpurec/gpurec/record"
+)
+
+// sayWhatTakesLong says why the recording has not begun yet.
+func (f *recordFlags) sayWhatTakesLong() {
+	if f.opt.Stacks == record.StacksAuto || f.opt.Stacks == record.StacksFull {
+		message.Notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
+	} else {
+		message.Notef("loading BPF programs and placing probes; what runs, runs on")
+	}
+}
+
+// report says what was recorded, what was lost, what it cost, and what to type next.
+func (f *recordFlags) report(r record.Result) {
+	total := r.Meta.Totals()
+	if total.Lost > 0 {
+		message.Warningf("%s of %s calls lost; reports will say so", units.Count(total.Lost), units.Count(total.Seen))
+		if r.Unfinished == "" {
+			message.Hintf("record again with --buffer %dMiB", max(1, min(int64(f.opt.BufferBytes)*4, 1<<31)>>20))
+		}
+	}
+	if total.Open > 0 {
+		message.Notef("%s calls had not returned at the end; they are recorded as open", units.Count(total.Open))
+	}
+	if total.Recorded == 0 {
+		message.Warningf("no CUDA call%s was made while recording", ofClasses(r.Meta.Classes))
+	}
+	if total.Dropped > 0 {
+		message.Notef("the recording is of the last %v; %s older calls were dropped (--ring)",
+			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), units.Count(total.Dropped))
+	}
+	c := r.Meta.Cost
+	perEvent := ""
+	if total.Recorded > 0 && r.Unfinished == "" {
+		perEvent = fmt.Sprintf(", %.1f bytes a call", float64(c.FileBytes)/float64(total.Recorded))
+	}
+	if c.BPFRuns > 0 {
+		perEvent += fmt.Sprintf(", %.0f ns in BPF a probe hit", float64(c.BPFRunNs)/float64(c.BPFRuns))
+	}
+	seconds := r.Elapsed.Seconds()
+	detach := ""
+	if c.DetachNs > 0 {
+		detach = fmt.Sprintf(", detach %v", time.Duration(c.DetachNs).Round(time.Millisecond))
+	}
+	message.Notef("own cost: attach %v%s, %.1f %% of a core, %s memory%s",
+		time.Duration(c.AttachNs).Round(time.Millisecond), detach,
+		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), units.Bytes(c.RSSBytes), perEvent)
+	if r.Unfinished == "" {
+		next := "leaks"
+		switch {
+		case len(r.Meta.Classes) > 0 && !r.Meta.Has(format.RecordMemory) && !r.Meta.Has(format.RecordAllocator):
+			next = "api"
+		case total.Recorded == 0 && len(r.Meta.Classes) == 0:
+			next = "hang"
+		}
+		message.Notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
+			units.Count(total.Recorded), seconds, units.Count(total.Lost), r.Output, units.Bytes(c.FileBytes), next, r.Output)
+	}
+}
+
+// explain turns what record.Start says into a sentence and a command to paste.
+func (f *recordFlags) explain(err error) error {
+	var (
+		process   *record.ProcessError
+		privilege *record.PrivilegeError
+		path      *fs.PathError
+		cgroup    *record.CgroupError
+	)
+	again := "sudo " + strings.Join(os.Args, " ")
+	switch {
+	case errors.Is(err, record.ErrNoProcess) && errors.As(err, &process):
+		return message.WithHint(fmt.Errorf("there is no process %d; %s", process.Pid, f.running()), "gpurec ps")
+	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process) && len(process.Children) > 0:
+		return message.WithHint(fmt.Errorf("%w, but %d of its children have", err, len(process.Children)),
+			"sudo gpurec record "+pidFlags(process.Children))
+	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process):
+		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", process.Pid))
+	case errors.As(err, &cgroup):
+		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), "gpurec ps --format json")
+	case errors.As(err, &privilege) || errors.Is(err, record.ErrNotPermitted):
+		return message.WithHint(err, again)
+	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
+		if strings.HasSuffix(path.Path, format.SegmentSuffix) {
+			return message.WithHint(fmt.Errorf("%s exists: a recording that was cut off", path.Path), "gpurec recover "+path.Path+", or --force")
+		}
+		return message.WithHint(fmt.Errorf("%s exists", path.Path), "-o OTHER.parquet, or --force")
+	}
+	return cmp.Or(message.ExplainOutput("-o", false, err), message.ExplainFolder("-o", err), err)
+}
+
+func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
+	what := err
+	if errors.Is(err, syscall.ENOSPC) {
+		what = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))
+	}
+	again := "gpurec recover " + r.Unfinished
+	var refused *output.Error
+	if errors.Is(err, format.ErrExists) || errors.As(err, &refused) { // the name was taken meanwhile
+		again += " -o OTHER.parquet"
+	}
+	return message.WithHint(fmt.Errorf("%w; what was written is in %s", what, r.Unfinished), again)
+}

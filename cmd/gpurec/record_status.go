@@ -1,0 +1,72 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/record"
+	"golang.org/x/sys/unix"
+)
+
+// statusLine shows how the recording goes: one line that renews itself on a
+// terminal, a line every ten seconds elsewhere.
+type statusLine struct {
+	session  *record.Session
+	terminal bool
+	begin    time.Time
+	last     record.Progress
+	lastAt   time.Time
+	quit     chan struct{}
+	done     chan struct{}
+}
+
+func newStatusLine(session *record.Session) *statusLine {
+	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
+	s := &statusLine{session: session, terminal: err == nil, begin: time.Now(), lastAt: time.Now(), quit: make(chan struct{}), done: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *statusLine) run() {
+	defer close(s.done)
+	every := 10 * time.Second
+	if s.terminal {
+		every = 500 * time.Millisecond
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.quit:
+			if s.terminal {
+				fmt.Fprint(os.Stderr, "\r\x1b[K")
+			}
+			return
+		case <-tick.C:
+			s.show()
+		}
+	}
+}
+
+func (s *statusLine) show() {
+	p, now := s.session.Progress(), time.Now()
+	rate := float64(p.Calls-s.last.Calls) / now.Sub(s.lastAt).Seconds()
+	s.last, s.lastAt = p, now
+	text := fmt.Sprintf("%v  %s calls  %s/s  %s lost  %s",
+		now.Sub(s.begin).Round(time.Second), units.Count(p.Calls), units.Count(int64(rate)), units.Count(p.Lost), units.Bytes(p.FileBytes))
+	if s.terminal {
+		fmt.Fprintf(os.Stderr, "\r\x1b[Kgpurec: %s", text)
+		return
+	}
+	message.Notef("%s", text)
+}
+
+func (s *statusLine) stop() {
+	close(s.quit)
+	<-s.done
+}

@@ -1,0 +1,95 @@
+package columnwriter
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	pq "github.com/parquet-go/parquet-go/format"
+)
+
+// layout is how parquet-go writes rows of one type: the schema, and the encoding of each column. A
+// Writer does the same.
+type layout struct {
+	schema       []pq.SchemaElement
+	columnOrders []pq.ColumnOrder
+	createdBy    string
+	version      int32
+	leaves       []leaf
+}
+
+// leaf is one column of the schema that has values.
+type leaf struct {
+	typ    parquet.Type
+	field  reflect.StructField // of the row type; for a column in a list, the list
+	inList bool
+	chunk  pq.ColumnMetaData // of a file with one row
+	page   pq.DataPageHeaderV2
+	// empty is the encoded and compressed content of a page without values, emptyBytes its
+	// size before compression. Only columns in lists have such pages.
+	empty      []byte
+	emptyBytes int
+}
+
+// readLayout writes a file of one row with parquet-go and reads its layout.
+func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
+	var file bytes.Buffer
+	w := parquet.NewGenericWriter[R](&file, options...)
+	if _, err := w.Write(make([]R, 1)); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	pf, err := parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
+	if err != nil {
+		return nil, err
+	}
+	footer := pf.Metadata()
+	l := &layout{schema: footer.Schema, columnOrders: footer.ColumnOrders,
+		createdBy: footer.CreatedBy, version: footer.Version}
+	fields := make(map[string]reflect.StructField)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
+		fields[columnName(f)] = f
+	}
+	for i := range footer.RowGroups[0].Columns {
+		chunk := footer.RowGroups[0].Columns[i].MetaData
+		column, ok := pf.Schema().Lookup(chunk.PathInSchema...)
+		if !ok {
+			return nil, fmt.Errorf("column %v is not in the schema", chunk.PathInSchema)
+		}
+		leaf := leaf{typ: column.Node.Type(), inList: column.MaxRepetitionLevel > 0,
+			field: fields[chunk.PathInSchema[0]], chunk: chunk}
+		if err := leaf.readPage(file.Bytes()); err != nil {
+			return nil, err
+		}
+		l.leaves = append(l.leaves, leaf)
+	}
+	return l, nil
+}
+
+// readPage reads the header and the values of the column's only data page.
+func (l *leaf) readPage(file []byte) error {
+	in := new(thrift.CompactProtocol).NewReaderFromBytes(file[l.chunk.DataPageOffset:])
+	var header pq.PageHeader
+	if err := thrift.NewDecoder(in).Decode(&header); err != nil {
+		return err
+	}
+	if !header.DataPageHeaderV2.Valid {
+		return fmt.Errorf("column %v: not a data page of version 2", l.chunk.PathInSchema)
+	}
+	l.page = header.DataPageHeaderV2.V
+	page := file[int(l.chunk.DataPageOffset)+in.BytesRead():][:header.CompressedPageSize]
+	levels := int(l.page.RepetitionLevelsByteLength + l.page.DefinitionLevelsByteLength)
+	l.empty, l.emptyBytes = page[levels:], int(header.UncompressedPageSize)-levels
+	return nil
+}
+
+// columnName returns the name of the column that a field of the row type is stored in.
+func columnName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("parquet"), ",")
+	return name
+}

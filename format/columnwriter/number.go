@@ -1,0 +1,158 @@
+package columnwriter
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/delta"
+)
+
+// numberColumn is a column of numbers with a dictionary. It compares floating point numbers by
+// their bits.
+type numberColumn[R any, T int32 | int64] struct {
+	at    uintptr
+	float bool
+	index index
+	dict  []T
+	last  int32 // number of the last value
+	// slots is a hash table with linear probing: 1 + the number of a value in dict, 0 for an
+	// empty slot. The seed is random, so that a hostile program cannot choose values that
+	// collide.
+	slots []int32
+	seed  uint64
+}
+
+func (c *numberColumn[R, T]) add(rows []R) {
+	if len(c.index.values) == 0 && len(c.dict) < 2 {
+		if len(c.dict) == 0 {
+			c.last = c.number(value[T](&rows[0], c.at))
+		}
+		n := 0
+		for n < len(rows) && value[T](&rows[n], c.at) == c.dict[0] {
+			n++
+		}
+		c.index.same += n
+		if rows = rows[n:]; len(rows) == 0 {
+			return
+		}
+	}
+	numbers := c.index.grow(len(rows))
+	last, before := c.last, c.dict[c.last]
+	for i := range rows {
+		if v := value[T](&rows[i], c.at); v != before {
+			last, before = c.number(v), v
+		}
+		numbers[i] = last
+	}
+	c.last = last
+}
+
+// number returns the number of a value in the dictionary.
+func (c *numberColumn[R, T]) number(v T) int32 {
+	if 2*len(c.dict) >= len(c.slots) {
+		c.rehash()
+	}
+	for slot := c.hash(v); ; slot = (slot + 1) & uint64(len(c.slots)-1) {
+		n := c.slots[slot]
+		if n == 0 {
+			c.dict = append(c.dict, v)
+			c.slots[slot] = int32(len(c.dict))
+			return int32(len(c.dict)) - 1
+		}
+		if c.dict[n-1] == v {
+			return n - 1
+		}
+	}
+}
+
+// hash returns the slot at which the search for a value begins.
+func (c *numberColumn[R, T]) hash(v T) uint64 {
+	h := (uint64(v) ^ c.seed) * 0x9e3779b97f4a7c15
+	return (h ^ h>>32) & uint64(len(c.slots)-1)
+}
+
+func (c *numberColumn[R, T]) rehash() {
+	c.slots = make([]int32, max(4*len(c.dict), 64))
+	for i, v := range c.dict {
+		slot := c.hash(v)
+		for c.slots[slot] != 0 {
+			slot = (slot + 1) & uint64(len(c.slots)-1)
+		}
+		c.slots[slot] = int32(i) + 1
+	}
+}
+
+func (c *numberColumn[R, T]) dictionary(dst []byte) ([]byte, int) {
+	for _, v := range c.dict {
+		if unsafe.Sizeof(v) == 4 {
+			dst = binary.LittleEndian.AppendUint32(dst, uint32(v))
+		} else {
+			dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
+		}
+	}
+	return dst, len(c.dict)
+}
+
+func (c *numberColumn[R, T]) data(dst []byte) ([]byte, error) { return c.index.encode(dst) }
+
+func (c *numberColumn[R, T]) bounds() (least, greatest parquet.Value) {
+	if c.float {
+		return floatBounds(c.dict)
+	}
+	low, high := c.dict[0], c.dict[0]
+	for _, v := range c.dict {
+		low, high = min(low, v), max(high, v)
+	}
+	return parquet.ValueOf(low), parquet.ValueOf(high)
+}
+
+// floatBounds leaves out NaNs, as the specification of Parquet requires.
+func floatBounds[T int32 | int64](bits []T) (least, greatest parquet.Value) {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, b := range bits {
+		if v := math.Float64frombits(uint64(b)); !math.IsNaN(v) {
+			low, high = min(low, v), max(high, v)
+		}
+	}
+	return parquet.DoubleValue(min(low, high)), parquet.DoubleValue(max(low, high))
+}
+
+func (c *numberColumn[R, T]) textBytes() int64 { return 0 }
+
+func (c *numberColumn[R, T]) reset() {
+	c.index.reset()
+	c.dict, c.last = c.dict[:0], 0
+	clear(c.slots)
+}
+
+// deltaColumn is a column of numbers stored as differences between neighbours.
+type deltaColumn[R any] struct {
+	at     uintptr
+	values []int64
+}
+
+func (c *deltaColumn[R]) add(rows []R) {
+	for i := range rows {
+		c.values = append(c.values, value[int64](&rows[i], c.at))
+	}
+}
+
+func (c *deltaColumn[R]) dictionary(dst []byte) ([]byte, int) { return dst, 0 }
+
+func (c *deltaColumn[R]) data(dst []byte) ([]byte, error) {
+	return new(delta.BinaryPackedEncoding).EncodeInt64(dst, c.values)
+}
+
+func (c *deltaColumn[R]) bounds() (least, greatest parquet.Value) {
+	low, high := c.values[0], c.values[0]
+	for _, v := range c.values {
+		low, high = min(low, v), max(high, v)
+	}
+	return parquet.Int64Value(low), parquet.Int64Value(high)
+}
+
+func (c *deltaColumn[R]) textBytes() int64 { return 0 }
+
+func (c *deltaColumn[R]) reset() { c.values = c.values[:0] }

@@ -1,0 +1,141 @@
+package columnwriter
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	pq "github.com/parquet-go/parquet-go/format"
+)
+
+// flush writes the open row group, unless it has no rows.
+func (w *Writer[R]) flush() error {
+	if w.rows == 0 {
+		return nil
+	}
+	group := pq.RowGroup{
+		NumRows: int64(w.rows), FileOffset: w.out.offset, Ordinal: int16(len(w.groups))}
+	indexes := make([]pq.ColumnIndex, len(w.columns))
+	offsets := make([]pq.OffsetIndex, len(w.columns))
+	for i, c := range w.columns {
+		chunk, err := w.writeChunk(&w.layout.leaves[i], c, &indexes[i], &offsets[i])
+		if err != nil {
+			return err
+		}
+		c.reset()
+		group.Columns = append(group.Columns, pq.ColumnChunk{MetaData: chunk})
+		group.TotalByteSize += chunk.TotalUncompressedSize
+		group.TotalCompressedSize += chunk.TotalCompressedSize
+	}
+	w.groups = append(w.groups, group)
+	w.indexes, w.offsets = append(w.indexes, indexes), append(w.offsets, offsets)
+	w.rows, w.textBytes = 0, 0
+	return nil
+}
+
+// writeChunk writes the pages of a column and fills its entries in the page indexes.
+func (w *Writer[R]) writeChunk(
+	l *leaf, c column[R], index *pq.ColumnIndex, offsets *pq.OffsetIndex,
+) (chunk pq.ColumnMetaData, err error) {
+	chunk = l.chunk
+	chunk.NumValues, chunk.TotalUncompressedSize, chunk.TotalCompressedSize = int64(w.rows), 0, 0
+	chunk.DictionaryPageOffset = 0
+	var distinct int
+	if w.plain, distinct = c.dictionary(w.plain[:0]); distinct > 0 {
+		chunk.DictionaryPageOffset = w.out.offset
+		header := pq.PageHeader{
+			Type: pq.DictionaryPage, UncompressedPageSize: int32(len(w.plain)),
+			DictionaryPageHeader: thrift.New(
+				pq.DictionaryPageHeader{NumValues: int32(distinct), Encoding: pq.Plain})}
+		if err := w.writePlain(&chunk, &header); err != nil {
+			return chunk, err
+		}
+	}
+	chunk.DataPageOffset = w.out.offset
+	page := l.page
+	page.NumValues, page.NumRows = int32(w.rows), int32(w.rows)
+	header := pq.PageHeader{Type: pq.DataPageV2}
+	if l.inList {
+		level := emptyLists(w.rows)
+		page.NumNulls = page.NumRows
+		page.RepetitionLevelsByteLength = int32(len(level))
+		page.DefinitionLevelsByteLength = int32(len(level))
+		header.DataPageHeaderV2 = thrift.New(page)
+		header.UncompressedPageSize = int32(2*len(level) + l.emptyBytes)
+		err = w.writePage(&chunk, &header, level, level, l.empty)
+	} else if w.plain, err = c.data(w.plain); err == nil {
+		header.DataPageHeaderV2 = thrift.New(page)
+		header.UncompressedPageSize = int32(len(w.plain))
+		err = w.writePlain(&chunk, &header)
+	}
+	if err != nil {
+		return chunk, err
+	}
+	offsets.PageLocations = []pq.PageLocation{{
+		Offset:             chunk.DataPageOffset,
+		CompressedPageSize: int32(w.out.offset - chunk.DataPageOffset)}}
+	w.describe(l, c, &chunk, index)
+	return chunk, nil
+}
+
+// emptyLists encodes the repetition or definition levels, all 0, of n empty lists.
+func emptyLists(n int) []byte {
+	return append(binary.AppendUvarint(nil, uint64(n)<<1), 0)
+}
+
+// writePlain writes a page with the content of w.plain, compressed.
+func (w *Writer[R]) writePlain(chunk *pq.ColumnMetaData, header *pq.PageHeader) (err error) {
+	if w.packed, err = w.codec.Encode(w.packed, w.plain); err != nil {
+		return err
+	}
+	return w.writePage(chunk, header, w.packed)
+}
+
+// writePage writes a page. It fills in the compressed size and the checksum in its header.
+func (w *Writer[R]) writePage(
+	chunk *pq.ColumnMetaData, header *pq.PageHeader, parts ...[]byte,
+) error {
+	checksum := uint32(0)
+	for _, p := range parts {
+		header.CompressedPageSize += int32(len(p))
+		checksum = crc32.Update(checksum, crc32.IEEETable, p)
+	}
+	header.CRC = int32(checksum)
+	begin := w.out.offset
+	if err := w.encoder.Encode(header); err != nil {
+		return err
+	}
+	chunk.TotalUncompressedSize += w.out.offset - begin + int64(header.UncompressedPageSize)
+	for _, p := range parts {
+		if _, err := w.out.Write(p); err != nil {
+			return err
+		}
+	}
+	chunk.TotalCompressedSize += w.out.offset - begin
+	return nil
+}
+
+// describe fills in the statistics of a column, which readers use without reading its pages.
+func (w *Writer[R]) describe(
+	l *leaf, c column[R], chunk *pq.ColumnMetaData, index *pq.ColumnIndex,
+) {
+	least, greatest := c.bounds()
+	chunk.Statistics = pq.Statistics{}
+	var nulls int64
+	if l.inList {
+		nulls = int64(w.rows)
+		levels := []int64{nulls, 0}
+		chunk.SizeStatistics = pq.SizeStatistics{
+			RepetitionLevelHistogram: levels, DefinitionLevelHistogram: levels}
+	} else {
+		chunk.Statistics.MinValue, chunk.Statistics.MaxValue = least.Bytes(), greatest.Bytes()
+		chunk.SizeStatistics = pq.SizeStatistics{UnencodedByteArrayDataBytes: c.textBytes()}
+	}
+	chunk.Statistics.NullCount = nulls
+	indexer := l.typ.NewColumnIndexer(parquet.DefaultColumnIndexSizeLimit)
+	indexer.IndexPage(int64(w.rows), nulls, least, greatest)
+	*index = indexer.ColumnIndex()
+	index.RepetitionLevelHistogram = chunk.SizeStatistics.RepetitionLevelHistogram
+	index.DefinitionLevelHistogram = chunk.SizeStatistics.DefinitionLevelHistogram
+}

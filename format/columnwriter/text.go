@@ -1,0 +1,157 @@
+package columnwriter
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unsafe"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/delta"
+)
+
+// maxTexts bounds the texts in a dictionary whose hash table is used again for the next row group.
+const maxTexts = 8 << 10
+
+// textColumn is a column of texts with a dictionary.
+type textColumn[R any] struct {
+	at      uintptr
+	kept    *int64
+	index   index
+	dict    []string
+	last    int32
+	numbers map[string]int32
+	// recent caches numbers by the address of the text: most texts are constants.
+	recent [64]struct {
+		text   string
+		number int32
+	}
+}
+
+func (c *textColumn[R]) add(rows []R) {
+	if len(c.index.values) == 0 && len(c.dict) < 2 {
+		if len(c.dict) == 0 {
+			c.last = c.number(value[string](&rows[0], c.at))
+		}
+		n := 0
+		for n < len(rows) && sameText(value[string](&rows[n], c.at), c.dict[0]) {
+			n++
+		}
+		c.index.same += n
+		if rows = rows[n:]; len(rows) == 0 {
+			return
+		}
+	}
+	numbers := c.index.grow(len(rows))
+	last, before := c.last, c.dict[c.last]
+	for i := range rows {
+		if v := value[string](&rows[i], c.at); !sameText(v, before) {
+			last = c.number(v)
+			before = c.dict[last]
+		}
+		numbers[i] = last
+	}
+	c.last = last
+}
+
+// sameText is == that compares the addresses of the texts first.
+func sameText(a, b string) bool {
+	return len(a) == len(b) && (unsafe.StringData(a) == unsafe.StringData(b) || a == b)
+}
+
+func (c *textColumn[R]) number(v string) int32 {
+	at := uintptr(unsafe.Pointer(unsafe.StringData(v)))
+	recent := &c.recent[(at>>3^at>>9^uintptr(len(v)))%uintptr(len(c.recent))]
+	// No other text has this address, since recent holds a reference to the memory.
+	if len(v) > 0 && len(recent.text) == len(v) &&
+		unsafe.StringData(recent.text) == unsafe.StringData(v) {
+		return recent.number
+	}
+	n, ok := c.numbers[v]
+	if !ok {
+		n = int32(len(c.dict))
+		c.dict = append(c.dict, v)
+		c.numbers[v] = n
+		*c.kept += int64(len(v))
+	}
+	recent.text, recent.number = v, n
+	return n
+}
+
+func (c *textColumn[R]) dictionary(dst []byte) ([]byte, int) {
+	for _, v := range c.dict {
+		dst = append(binary.LittleEndian.AppendUint32(dst, uint32(len(v))), v...)
+	}
+	return dst, len(c.dict)
+}
+
+func (c *textColumn[R]) data(dst []byte) ([]byte, error) { return c.index.encode(dst) }
+
+func (c *textColumn[R]) bounds() (least, greatest parquet.Value) {
+	low, high := c.dict[0], c.dict[0]
+	for _, v := range c.dict {
+		low, high = min(low, v), max(high, v)
+	}
+	return parquet.ByteArrayValue([]byte(low)), parquet.ByteArrayValue([]byte(high))
+}
+
+func (c *textColumn[R]) textBytes() int64 {
+	n := int64(c.index.same) * int64(len(c.dict[0]))
+	for _, i := range c.index.values {
+		n += int64(len(c.dict[i]))
+	}
+	return n
+}
+
+func (c *textColumn[R]) reset() {
+	c.index.reset()
+	clear(c.dict) // frees the texts
+	c.dict, c.last = c.dict[:0], 0
+	clear(c.recent[:])
+	if len(c.numbers) > maxTexts {
+		c.numbers = make(map[string]int32)
+	}
+	clear(c.numbers)
+}
+
+// plainTextColumn is a column of texts without a dictionary.
+type plainTextColumn[R any] struct {
+	at      uintptr
+	kept    *int64
+	bytes   []byte
+	offsets []uint32 // the start of each text in bytes, and the end of the last
+}
+
+func (c *plainTextColumn[R]) add(rows []R) {
+	for i := range rows {
+		v := value[string](&rows[i], c.at)
+		*c.kept += int64(len(v))
+		c.bytes = append(c.bytes, v...)
+		c.offsets = append(c.offsets, uint32(len(c.bytes)))
+	}
+}
+
+func (c *plainTextColumn[R]) dictionary(dst []byte) ([]byte, int) { return dst, 0 }
+
+func (c *plainTextColumn[R]) data(dst []byte) ([]byte, error) {
+	return new(delta.LengthByteArrayEncoding).EncodeByteArray(dst, c.bytes, c.offsets)
+}
+
+func (c *plainTextColumn[R]) bounds() (least, greatest parquet.Value) {
+	low, high := []byte{}, []byte{}
+	if len(c.bytes) > 0 {
+		for i, end := range c.offsets[1:] {
+			v := c.bytes[c.offsets[i]:end]
+			if i == 0 || bytes.Compare(v, low) < 0 {
+				low = v
+			}
+			if bytes.Compare(v, high) > 0 {
+				high = v
+			}
+		}
+	}
+	return parquet.ByteArrayValue(low), parquet.ByteArrayValue(high)
+}
+
+func (c *plainTextColumn[R]) textBytes() int64 { return int64(len(c.bytes)) }
+
+func (c *plainTextColumn[R]) reset() { c.bytes, c.offsets = c.bytes[:0], c.offsets[:1] }

@@ -1,0 +1,198 @@
+// Package columnwriter writes rows into Parquet files as parquet-go does, in a third of the time.
+//
+// It is for rows that come in hundreds of thousands a second and have the same value as the row
+// before in most columns. A file has the same schema, encodings and compression as one that
+// parquet-go writes with the same options, so that parquet-go can copy its row groups byte for byte
+// into another file. A row group has one page per column.
+package columnwriter
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	pq "github.com/parquet-go/parquet-go/format"
+)
+
+// maxGroupTextBytes ends a row group early, to bound the memory of its dictionaries: a hostile
+// program can make names as long as it likes.
+const maxGroupTextBytes = 8 << 20
+
+// magic is the first and the last word of a Parquet file.
+const magic = "PAR1"
+
+// Writer writes Parquet files with rows of type R, one file after the other. R is a struct of
+// int32, int64, float64 and string fields, and of slices, which must be empty in all rows. A Writer
+// is not safe for concurrent use.
+type Writer[R any] struct {
+	layout  *layout
+	codec   compress.Codec
+	maxRows int // of a row group
+	columns []column[R]
+	lists   []uintptr // offsets in R of slices
+
+	out       fileWriter
+	encoder   *thrift.Encoder
+	rows      int   // in the open row group
+	textBytes int64 // of the texts that the columns keep
+	metadata  []pq.KeyValue
+	groups    []pq.RowGroup
+	indexes   [][]pq.ColumnIndex // by row group and column
+	offsets   [][]pq.OffsetIndex // by row group and column
+
+	plain, packed []byte // buffers
+}
+
+// fileWriter counts the bytes of a file. It has no other method to write, so that none is missed.
+type fileWriter struct {
+	buffer *bufio.Writer
+	offset int64
+}
+
+func (w *fileWriter) Write(b []byte) (int, error) {
+	n, err := w.buffer.Write(b)
+	w.offset += int64(n)
+	return n, err
+}
+
+// New returns a Writer that uses the options that parquet.NewGenericWriter would use. It returns an
+// error if R has fields that it cannot write. Call Reset before the first Write.
+func New[R any](options ...parquet.WriterOption) (*Writer[R], error) {
+	config, err := parquet.NewWriterConfig(options...)
+	if err != nil {
+		return nil, err
+	}
+	l, err := readLayout[R](options)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer[R]{layout: l, codec: config.Compression, maxRows: int(config.MaxRowsPerRowGroup)}
+	w.out.buffer = bufio.NewWriterSize(nil, 64<<10)
+	w.encoder = thrift.NewEncoder(new(thrift.CompactProtocol).NewWriter(&w.out))
+	for i := range l.leaves {
+		leaf := &l.leaves[i]
+		c, err := newColumn[R](leaf, &w.textBytes)
+		if err != nil {
+			return nil, err
+		}
+		w.columns = append(w.columns, c)
+		if leaf.inList && !slices.Contains(w.lists, leaf.field.Offset) {
+			w.lists = append(w.lists, leaf.field.Offset)
+		}
+	}
+	return w, nil
+}
+
+// Reset begins a new file. It drops what was written since the last Close.
+func (w *Writer[R]) Reset(file io.Writer) {
+	for _, c := range w.columns {
+		c.reset()
+	}
+	w.out.buffer.Reset(file)
+	w.out.offset, w.rows, w.textBytes = 0, 0, 0
+	w.metadata, w.groups, w.indexes, w.offsets = nil, nil, nil, nil
+	_, _ = w.out.Write([]byte(magic)) // bufio returns an error again at the next write
+}
+
+// rowsPerAdd is the number of rows that all columns read in turn: few enough to stay in the CPU's
+// cache.
+const rowsPerAdd = 64
+
+// Write appends rows, and returns how many. It keeps no reference to the slice.
+func (w *Writer[R]) Write(rows []R) (int, error) {
+	written := 0
+	for written < len(rows) {
+		n := min(len(rows)-written, rowsPerAdd, w.maxRows-w.rows)
+		part := rows[written : written+n]
+		if w.hasElements(part) {
+			return written, errors.New("a row has elements in a list")
+		}
+		for _, c := range w.columns {
+			c.add(part)
+		}
+		w.rows += n
+		written += n
+		if w.rows == w.maxRows || w.textBytes > maxGroupTextBytes {
+			if err := w.flush(); err != nil {
+				return written, err
+			}
+		}
+	}
+	return written, nil
+}
+
+// hasElements reports whether a slice of any row has elements.
+func (w *Writer[R]) hasElements(rows []R) bool {
+	for _, at := range w.lists {
+		for i := range rows {
+			// The length is in the same place for elements of every type.
+			if len(value[[]struct{}](&rows[i], at)) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// SetKeyValueMetadata adds a pair to the metadata of the file.
+func (w *Writer[R]) SetKeyValueMetadata(key, value string) {
+	w.metadata = append(w.metadata, pq.KeyValue{Key: key, Value: value})
+}
+
+// Close writes the last row group, the page indexes and the footer. It does not close the io.Writer
+// that the file is written to.
+func (w *Writer[R]) Close() error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	footer := pq.FileMetaData{Version: w.layout.version, Schema: w.layout.schema,
+		RowGroups: w.groups, KeyValueMetadata: w.metadata,
+		CreatedBy: w.layout.createdBy, ColumnOrders: w.layout.columnOrders}
+	for i := range w.groups {
+		footer.NumRows += w.groups[i].NumRows
+	}
+	if err := w.writeIndexes(); err != nil {
+		return err
+	}
+	begin := w.out.offset
+	if err := w.encoder.Encode(&footer); err != nil {
+		return err
+	}
+	size := uint32(w.out.offset - begin)
+	end := append(binary.LittleEndian.AppendUint32(nil, size), magic...)
+	if _, err := w.out.Write(end); err != nil {
+		return err
+	}
+	return w.out.buffer.Flush()
+}
+
+// writeIndexes writes the column indexes of all row groups, then the offset indexes: readers expect
+// each kind in one piece.
+func (w *Writer[R]) writeIndexes() error {
+	for g := range w.groups {
+		for i := range w.columns {
+			chunk := &w.groups[g].Columns[i]
+			chunk.ColumnIndexOffset = w.out.offset
+			if err := w.encoder.Encode(&w.indexes[g][i]); err != nil {
+				return err
+			}
+			chunk.ColumnIndexLength = int32(w.out.offset - chunk.ColumnIndexOffset)
+		}
+	}
+	for g := range w.groups {
+		for i := range w.columns {
+			chunk := &w.groups[g].Columns[i]
+			chunk.OffsetIndexOffset = w.out.offset
+			if err := w.encoder.Encode(&w.offsets[g][i]); err != nil {
+				return err
+			}
+			chunk.OffsetIndexLength = int32(w.out.offset - chunk.OffsetIndexOffset)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package output
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+)
+
+// File is a file that is being written. It has a temporary name until Commit.
+type File struct {
+	*os.File
+	to        *Destination
+	temporary string // name in the folder of to
+	closesTo  bool
+}
+
+// Create opens a destination and creates a file there. Commit and Discard then close both.
+func Create(path string, opt Options) (*File, error) {
+	to, err := Open(path, opt)
+	if err != nil {
+		return nil, err
+	}
+	file, err := to.Create()
+	if err != nil {
+		to.Close()
+		return nil, err
+	}
+	file.closesTo = true
+	return file, nil
+}
+
+// maxNameBytes is the part of the output's name that a temporary name starts with, so that the
+// temporary name is not too long.
+const maxNameBytes = 200
+
+// Create creates a file, of mode 0600, in the folder. End it with Commit or Discard.
+func (d *Destination) Create() (*File, error) {
+	prefix := d.name[:min(len(d.name), maxNameBytes)]
+	for {
+		name := fmt.Sprintf("%s.%d.tmp", prefix, rand.Uint32())
+		file, err := d.folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, WithPath(err, d.path)
+		}
+		if owner := d.opt.Owner; owner.Set {
+			_ = file.Chown(owner.UID, owner.GID) // not every filesystem has owners
+		}
+		return &File{File: file, to: d, temporary: name}, nil
+	}
+}
+
+// Path returns the path that the file has after Commit.
+func (f *File) Path() string { return f.to.path }
+
+// Commit closes the file and gives it the output's name. If that fails, it removes the file. Errors
+// are those of Open.
+func (f *File) Commit() error {
+	err := f.Close()
+	if err == nil {
+		err = f.to.place(f.temporary)
+	}
+	if err != nil {
+		f.Discard()
+		return err
+	}
+	f.end()
+	return nil
+}
+
+// Discard closes and removes a file that was not committed.
+func (f *File) Discard() {
+	_ = f.Close() // it may be closed
+	_ = f.to.folder.Remove(f.temporary)
+	f.end()
+}
+
+func (f *File) end() {
+	if f.closesTo {
+		_ = f.to.Close() // only a folder
+	}
+}
+
+// place renames a file of the folder to the output's name. Without Force it creates a second name,
+// for which the kernel replaces nothing, and removes the first.
+func (d *Destination) place(temporary string) error {
+	if !d.opt.Force {
+		switch err := d.folder.Link(temporary, d.name); {
+		case err == nil:
+			if err := d.folder.Remove(temporary); err != nil {
+				return WithPath(err, d.path)
+			}
+			return nil
+		case errors.Is(err, fs.ErrExist):
+			return &fs.PathError{Op: "create", Path: d.path, Err: ErrExists}
+		} // or the filesystem has no hard links
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	if err := d.folder.Rename(temporary, d.name); err != nil {
+		return WithPath(err, d.path)
+	}
+	return nil
+}

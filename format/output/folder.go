@@ -1,0 +1,70 @@
+package output
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// CheckFolder applies the rules to a folder beside the output, whose name is the output's with a
+// suffix. An existing folder may be replaced with Force, if isOurs is true for all its entries. The
+// errors call such an entry what: "segment". CheckFolder changes nothing.
+func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) bool) error {
+	path, name := d.path+suffix, d.name+suffix
+	info, err := d.folder.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return WithPath(err, path)
+	}
+	refused := &Error{Path: path, Problem: NotRegular}
+	if !info.IsDir() {
+		refused.What = fmt.Sprintf(
+			"is %s, and %ss need a folder of this name", kindOf(info.Mode()), what)
+		if info.Mode()&fs.ModeSymlink != 0 {
+			refused.What, _ = describeLink(path)
+		}
+		return refused
+	}
+	if refused.What = d.foreign(info); refused.What != "" {
+		refused.Problem = ForeignFile
+		return refused
+	}
+	if !d.opt.Force {
+		return &fs.PathError{Op: "create recording", Path: path, Err: ErrExists}
+	}
+	entries, err := fs.ReadDir(d.folder.FS(), name)
+	if err != nil {
+		return WithPath(err, path)
+	}
+	for _, e := range entries {
+		if !isOurs(e) {
+			refused.What = "holds " + e.Name() + ", which is no " + what
+			return refused
+		}
+	}
+	return nil
+}
+
+// OpenFolder opens a folder of parent. It follows no link.
+func OpenFolder(parent *os.Root, name string) (*os.Root, error) {
+	root, err := parent.OpenRoot(name + "/") // so that opening a FIFO does not wait
+	if err != nil {
+		return nil, err
+	}
+	there, err := parent.Lstat(name)
+	if err == nil {
+		var opened fs.FileInfo
+		if opened, err = root.Stat("."); err == nil && !os.SameFile(there, opened) {
+			isLink := errors.New("is a symbolic link")
+			err = &fs.PathError{Op: "open folder", Path: name, Err: isLink}
+		}
+	}
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return root, nil
+}

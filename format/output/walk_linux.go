@@ -1,0 +1,149 @@
+package output
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxFolderLinks bounds the links on the way to a folder, as the kernel does.
+const maxFolderLinks = 40
+
+// openParent opens the folder of an output. For root it returns an *Error if another user may write
+// to the folder or owns a link on the way to it.
+func openParent(dir string, owner Owner) (*os.Root, error) {
+	if os.Geteuid() != 0 {
+		return os.OpenRoot(dir)
+	}
+	folder, err := walkTo(dir, owner)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFolder(folder, dir, owner); err != nil {
+		folder.Close()
+		return nil, err
+	}
+	return folder, nil
+}
+
+// trusts reports whether root may follow links of a user, write to its folders and replace its
+// files.
+func trusts(uid uint32, owner Owner) bool {
+	return int64(uid) == int64(os.Geteuid()) || owner.Set && int64(uid) == int64(owner.UID)
+}
+
+// stat returns the owner and the mode bits of a file.
+func stat(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
+
+// checkFolder applies root's rules to an open folder, which dir leads to.
+func checkFolder(folder *os.Root, dir string, owner Owner) error {
+	info, err := folder.Stat(".")
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	dir = filepath.Clean(dir)
+	var why string
+	st := stat(info)
+	switch isOwnGroup := owner.Set && owner.UID == owner.GID && int64(st.Gid) == int64(owner.GID); {
+	case !os.SameFile(info, named): // links in /proc lead elsewhere than they say
+		why = fmt.Sprintf("folder %s leads elsewhere than its links say", dir)
+	case !trusts(st.Uid, owner):
+		why = fmt.Sprintf("folder %s belongs to user %d", dir, st.Uid)
+	case st.Mode&syscall.S_ISVTX != 0:
+		return nil
+	case st.Mode&syscall.S_IWOTH != 0:
+		why = "everyone may replace files in folder " + dir
+	case st.Mode&syscall.S_IWGRP != 0 && !isOwnGroup:
+		why = fmt.Sprintf("group %d may replace files in folder %s", st.Gid, dir)
+	default:
+		return nil
+	}
+	return foreignFolder(why)
+}
+
+func foreignFolder(why string) *Error {
+	return &Error{Problem: ForeignFolder, What: "is not safe to write: " + why}
+}
+
+// foreignFile says which other user owns a file. It returns "" for a file of this user, and if the
+// folder's rights let its owner replace the file anyway.
+func foreignFile(file, folder fs.FileInfo, owner Owner) string {
+	matters := os.Geteuid() == 0 || stat(folder).Mode&syscall.S_ISVTX != 0
+	if uid := stat(file).Uid; matters && !trusts(uid, owner) {
+		return fmt.Sprintf("belongs to user %d", uid)
+	}
+	return ""
+}
+
+// walkTo opens a folder name by name, so that it checks every link on the way before it follows it.
+func walkTo(dir string, owner Owner) (*os.Root, error) {
+	start := "."
+	if filepath.IsAbs(dir) {
+		start = "/"
+	}
+	at, err := os.OpenRoot(start)
+	if err != nil {
+		return nil, err
+	}
+	rest := strings.Split(dir, "/")
+	for links := 0; len(rest) > 0; {
+		next, target, err := step(at, rest[0], owner)
+		if err == nil && target != "" {
+			if links++; links > maxFolderLinks {
+				err = &fs.PathError{Op: "open", Path: dir, Err: syscall.ELOOP}
+			} else if filepath.IsAbs(target) {
+				next, err = os.OpenRoot("/")
+			}
+		}
+		if err != nil {
+			at.Close()
+			return nil, err
+		}
+		if rest = rest[1:]; target != "" {
+			rest = append(strings.Split(target, "/"), rest...)
+		}
+		if next != nil {
+			at.Close()
+			at = next
+		}
+	}
+	return at, nil
+}
+
+// step opens the folder name in at. If name is a link, step returns its target instead. For "" and
+// "." it returns neither.
+func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, err error) {
+	switch name {
+	case "", ".":
+		return nil, "", nil
+	case "..": // which a Root does not leave
+		self, err := at.Open(".")
+		if err != nil {
+			return nil, "", err
+		}
+		defer self.Close()
+		next, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d/..", self.Fd()))
+		return next, "", err
+	}
+	info, err := at.Lstat(name)
+	if err != nil {
+		return nil, "", err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if uid := stat(info).Uid; !trusts(uid, owner) {
+			return nil, "", foreignFolder(fmt.Sprintf(
+				"the symbolic link %s on the way there belongs to user %d", name, uid))
+		}
+		target, err = at.Readlink(name)
+		return nil, target, err
+	}
+	next, err = OpenFolder(at, name)
+	return next, "", err
+}

@@ -1,0 +1,236 @@
+package dwarf
+
+import (
+	"debug/dwarf"
+	"errors"
+	"fmt"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
+)
+
+// ErrNone is the error of New for a file without DWARF.
+var ErrNone = errors.New("no debug information")
+
+// Data is the debug information of one ELF file, which it reads at each lookup. It keeps 24 bytes
+// for each address range of the file in memory, and up to 64 MiB of the units used last. A Data
+// must not be used by several goroutines at once.
+type Data struct {
+	info, abbrev, str, lineStr, line elffile.Section
+	addr, strOffsets, ranges, rngs   elffile.Section
+
+	units  []unitHeader
+	index  codeSpans   // address ranges of all units, by number of the unit
+	cached []*unitSlot // most recently used first
+	work   int         // what the current lookup has left of lookupWork
+}
+
+// unitSlot is a unit in the cache, or the error of reading it.
+type unitSlot struct {
+	number int
+	unit   *unit
+	err    error
+}
+
+// lookupWork bounds the work of one lookup. One unit of work is one DIE, one entry of a range list,
+// one field of an abbreviation or one row of a line table. Ten million of them take half a second.
+// Opening a unit costs unitWork and opening a list costs listWork, since both make system calls.
+// The first lookup needs most, because it reads the ranges of all units.
+const (
+	lookupWork = 1 << 26
+	unitWork   = 64
+	listWork   = 16
+)
+
+var errWork = errors.New("debug information that takes too long to read")
+
+// spend takes n from the work of the current lookup, and returns errWork if nothing is left.
+func (d *Data) spend(n int) error {
+	if d.work -= n; d.work < 0 {
+		return errWork
+	}
+	return nil
+}
+
+// New reads the headers of all units of a file. It returns ErrNone if the file has no DWARF.
+func New(f *elffile.File) (*Data, error) {
+	d := new(Data)
+	for name, into := range map[string]*elffile.Section{
+		".debug_info": &d.info, ".debug_abbrev": &d.abbrev, ".debug_str": &d.str,
+		".debug_line_str": &d.lineStr, ".debug_line": &d.line, ".debug_addr": &d.addr,
+		".debug_str_offsets": &d.strOffsets, ".debug_ranges": &d.ranges,
+		".debug_rnglists": &d.rngs,
+	} {
+		var err error
+		if *into, err = f.Section(name); err != nil {
+			return nil, err
+		}
+	}
+	if d.info.Size() == 0 {
+		return nil, ErrNone
+	}
+	return d, d.readUnits()
+}
+
+// unit returns a unit by number, from the cache if it is there.
+func (d *Data) unit(number int) (*unit, error) {
+	const most = 64 << 20 // bytes of units in the cache
+	for i, slot := range d.cached {
+		if slot.number == number {
+			copy(d.cached[1:], d.cached[:i])
+			d.cached[0] = slot
+			return slot.unit, slot.err
+		}
+	}
+	slot := &unitSlot{number: number}
+	slot.unit, slot.err = d.open(number, true)
+	d.cached = append([]*unitSlot{slot}, d.cached...)
+	size := 0
+	for i, s := range d.cached {
+		if s.unit != nil {
+			size += s.unit.size()
+		}
+		if i >= 2 && size > most {
+			clear(d.cached[i:])
+			d.cached = d.cached[:i]
+			break
+		}
+	}
+	return slot.unit, slot.err
+}
+
+// unitAt returns the unit that an offset of .debug_info lies in.
+func (d *Data) unitAt(offset uint64) (*unit, error) {
+	low, high := 0, len(d.units)
+	for low < high {
+		if mid := (low + high) / 2; d.units[mid].end > offset {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	if low == len(d.units) || offset < d.units[low].body {
+		return nil, errors.New("reference to outside of all units")
+	}
+	return d.unit(low)
+}
+
+// readIndex reads from the root DIEs which unit describes which addresses. It leaves out units that
+// it cannot read, so that the others stay usable.
+func (d *Data) readIndex() error {
+	d.index = codeSpans{}
+	for i := range d.units {
+		if !d.units[i].isCode() {
+			continue
+		}
+		u, err := d.open(i, false)
+		if errors.Is(err, errWork) {
+			return fmt.Errorf("read address ranges: %w", err)
+		}
+		if err != nil {
+			continue
+		}
+		err = d.eachRange(u, &u.root, func(r addressRange) {
+			if r.isCode() {
+				d.index = append(d.index, codeSpan{r, uint64(i)})
+			}
+		})
+		if errors.Is(err, errWork) || len(d.index) > maxSpans {
+			return fmt.Errorf("read address ranges: %w", errWork)
+		}
+	}
+	d.index.sort()
+	return nil
+}
+
+// readFunctions reads the functions of a unit and their address ranges into u.functions, once.
+func (d *Data) readFunctions(u *unit) error {
+	if u.parsed {
+		return nil
+	}
+	u.parsed = true
+	err := d.each(u, u.body, func(e *die) bool {
+		if e.tag != dwarf.TagSubprogram || !e.low.ok() && !e.ranges.ok() {
+			return true
+		}
+		// A damaged list of ranges makes only this function unknown.
+		err := d.eachRange(u, e, func(r addressRange) {
+			if r.isCode() {
+				u.functions = append(u.functions, codeSpan{r, e.offset})
+			}
+		})
+		return !errors.Is(err, errWork) && len(u.functions) < maxSpans
+	})
+	u.functions.sort()
+	return err
+}
+
+// text returns the string of a value, "" if the value is no string or cannot be read.
+func (d *Data) text(u *unit, v value) string {
+	switch {
+	case v.form == formString:
+		return d.info.Text(v.n)
+	case v.form == formStrp:
+		return d.str.Text(v.n)
+	case v.form == formLineStrp:
+		return d.lineStr.Text(v.n)
+	case v.form == formStrx || v.form >= formStrx1 && v.form <= formStrx4:
+		base := uint64(2 * u.offsetSize) // the size of the header, unless an attribute differs
+		if u.root.strBase.ok() {
+			base = u.root.strBase.n
+		}
+		offset, err := d.strOffsets.Number(base+v.n*uint64(u.offsetSize), u.offsetSize)
+		if err == nil {
+			return d.str.Text(offset)
+		}
+	}
+	return ""
+}
+
+// address returns the address of a value, which DWARF 5 may keep in .debug_addr.
+func (d *Data) address(u *unit, v value) (uint64, error) {
+	if !v.isAddressIndex() {
+		return v.n, nil
+	}
+	return d.indexedAddress(u, v.n)
+}
+
+// indexedAddress returns an entry of .debug_addr.
+func (d *Data) indexedAddress(u *unit, index uint64) (uint64, error) {
+	base := uint64(8)
+	if u.root.addrBase.ok() {
+		base = u.root.addrBase.n
+	}
+	return d.addr.Number(base+index*uint64(u.addressSize), u.addressSize)
+}
+
+// functionName returns the linkage name of a function or, if it has none, its plain name. The name
+// may stand in the DIE e itself, in the abstract function that e is an instance of, or in the
+// declaration that e defines.
+func (d *Data) functionName(u *unit, e die) string {
+	plain := ""
+	for range 8 { // more references than compilers chain
+		if name := d.text(u, e.linkage); name != "" {
+			return name
+		}
+		if plain == "" {
+			plain = d.text(u, e.name)
+		}
+		next := e.origin
+		if !next.ok() {
+			next = e.specification
+		}
+		if !next.ok() {
+			break
+		}
+		var err error
+		if u, err = d.unitAt(next.n); err != nil {
+			break
+		}
+		found := false
+		err = d.each(u, next.n, func(at *die) bool { e, found = *at, true; return false })
+		if err != nil || !found {
+			break
+		}
+	}
+	return plain
+}

@@ -1,0 +1,208 @@
+package dwarf
+
+import (
+	"cmp"
+	"debug/dwarf"
+	"errors"
+	"fmt"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
+)
+
+// form is the encoding of an attribute's value: DW_FORM_* of DWARF 5, section 7.5.6, and of GNU.
+type form uint16
+
+const (
+	formAddr          form = 0x01
+	formBlock2        form = 0x03
+	formBlock4        form = 0x04
+	formData2         form = 0x05
+	formData4         form = 0x06
+	formData8         form = 0x07
+	formString        form = 0x08
+	formBlock         form = 0x09
+	formBlock1        form = 0x0a
+	formData1         form = 0x0b
+	formFlag          form = 0x0c
+	formSdata         form = 0x0d
+	formStrp          form = 0x0e
+	formUdata         form = 0x0f
+	formRefAddr       form = 0x10
+	formRef1          form = 0x11
+	formRef2          form = 0x12
+	formRef4          form = 0x13
+	formRef8          form = 0x14
+	formRefUdata      form = 0x15
+	formIndirect      form = 0x16
+	formSecOffset     form = 0x17
+	formExprloc       form = 0x18
+	formFlagPresent   form = 0x19
+	formStrx          form = 0x1a
+	formAddrx         form = 0x1b
+	formRefSup4       form = 0x1c
+	formStrpSup       form = 0x1d
+	formData16        form = 0x1e
+	formLineStrp      form = 0x1f
+	formRefSig8       form = 0x20
+	formImplicitConst form = 0x21
+	formLoclistx      form = 0x22
+	formRnglistx      form = 0x23
+	formRefSup8       form = 0x24
+	formStrx1         form = 0x25
+	formStrx4         form = 0x28
+	formAddrx1        form = 0x29
+	formAddrx4        form = 0x2c
+	formGNURefAlt     form = 0x1f20
+	formGNUStrpAlt    form = 0x1f21
+)
+
+// value is an attribute's value before references are resolved: n is a number, an index or an
+// offset, depending on the form. The n of formString is the offset of the string itself. The zero
+// value means that the attribute is missing.
+type value struct {
+	form form
+	n    uint64
+}
+
+func (v value) ok() bool { return v.form != 0 }
+
+// encoding is the properties of a unit that the size of a value depends on.
+type encoding struct {
+	version     int
+	addressSize int
+	offsetSize  int // 8 in 64-bit DWARF, else 4
+}
+
+// value reads one value of a form. An unknown form sets c.Failed, since the start of the next value
+// is then unknown.
+func (e encoding) value(c *elffile.Cursor, f form, implicit int64) value {
+	v := value{form: f}
+	switch f {
+	case formAddr:
+		v.n = c.Uint(e.addressSize)
+	case formData1, formFlag, formRef1, formStrx1, formAddrx1:
+		v.n = c.Uint(1)
+	case formData2, formRef2, formStrx1 + 1, formAddrx1 + 1:
+		v.n = c.Uint(2)
+	case formStrx1 + 2, formAddrx1 + 2:
+		v.n = c.Uint(3)
+	case formData4, formRef4, formRefSup4, formStrx4, formAddrx4:
+		v.n = c.Uint(4)
+	case formData8, formRef8, formRefSup8, formRefSig8:
+		v.n = c.Uint(8)
+	case formData16:
+		c.Take(16)
+	case formUdata, formRefUdata, formStrx, formAddrx, formLoclistx, formRnglistx:
+		v.n = c.Uleb()
+	case formSdata:
+		v.n = uint64(c.Sleb())
+	case formImplicitConst:
+		v.n = uint64(implicit)
+	case formFlagPresent:
+		v.n = 1
+	case formStrp, formSecOffset, formLineStrp, formStrpSup, formGNURefAlt, formGNUStrpAlt:
+		v.n = c.Uint(e.offsetSize)
+	case formRefAddr:
+		v.n = c.Uint(e.offsetSize)
+		if e.version == 2 && e.addressSize > e.offsetSize {
+			v.n |= c.Uint(e.addressSize-e.offsetSize) << (8 * e.offsetSize)
+		}
+	case formString:
+		v.n = uint64(c.At)
+		c.SkipText()
+	case formBlock1:
+		c.Take(c.Uint(1))
+	case formBlock2:
+		c.Take(c.Uint(2))
+	case formBlock4:
+		c.Take(c.Uint(4))
+	case formBlock, formExprloc:
+		c.Take(c.Uleb())
+	case formIndirect:
+		if real := form(c.Uleb()); real != formIndirect {
+			return e.value(c, real, 0)
+		}
+		c.Failed = true
+	default:
+		c.Failed = true
+	}
+	return v
+}
+
+// isConstant reports whether the value is a plain number.
+func (v value) isConstant() bool {
+	switch v.form {
+	case formData1, formData2, formData4, formData8, formUdata, formSdata, formImplicitConst:
+		return true
+	}
+	return false
+}
+
+// isAddressIndex reports whether the value is an index into .debug_addr.
+func (v value) isAddressIndex() bool {
+	return v.form == formAddrx || v.form >= formAddrx1 && v.form <= formAddrx4
+}
+
+// abbrev is the layout of the DIEs (debugging information entries) that refer to it by its code.
+type abbrev struct {
+	tag      dwarf.Tag
+	children bool
+	fields   []field
+}
+
+type field struct {
+	attr     dwarf.Attr
+	form     form
+	implicit int64
+}
+
+// maxFields bounds the fields of one table of abbreviations. GCC with link-time optimization writes
+// 20 thousand.
+const maxFields = 1 << 20
+
+var errAbbrev = errors.New("damaged abbreviations")
+
+// readAbbrevs reads the table of abbreviations at offset, all of it if code is 0, else the
+// abbreviation of that code only.
+func (d *Data) readAbbrevs(offset, code uint64) (map[uint64]abbrev, error) {
+	var table map[uint64]abbrev
+	var bad error
+	err := d.abbrev.Parse(offset, func(c *elffile.Cursor) {
+		table, bad = make(map[uint64]abbrev), nil
+		for fields := 0; !c.Failed; {
+			got := c.Uleb()
+			if got == 0 {
+				return
+			}
+			a := abbrev{tag: dwarf.Tag(c.Uleb()), children: c.Uint(1) != 0}
+			for !c.Failed {
+				f := field{attr: dwarf.Attr(c.Uleb()), form: form(c.Uleb())}
+				if f.attr == 0 && f.form == 0 {
+					break
+				}
+				if f.form == formImplicitConst {
+					f.implicit = c.Sleb()
+				}
+				if fields++; fields > maxFields {
+					bad = errAbbrev
+				} else {
+					bad = d.spend(1)
+				}
+				if bad != nil {
+					return
+				}
+				a.fields = append(a.fields, f)
+			}
+			if code == 0 || got == code {
+				table[got] = a
+			}
+			if got == code {
+				return
+			}
+		}
+	})
+	if err = cmp.Or(bad, err); err != nil {
+		return nil, fmt.Errorf("read .debug_abbrev: %w", err)
+	}
+	return table, nil
+}

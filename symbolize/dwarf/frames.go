@@ -1,0 +1,109 @@
+package dwarf
+
+import (
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Frame is one function at an address: the function that the code belongs to, or a function that
+// the compiler inlined there.
+type Frame struct {
+	// Func is the linkage name (mangled for C++ and Rust), or the plain name if there is no
+	// linkage name, or "" if neither is known.
+	Func string
+	// File is the path as the compiler saw it, "" if it is not known.
+	File string
+	// Line counts from 1; 0 means that it is not known.
+	Line int
+	// Inlined is true if the function was inlined into the function of the next frame.
+	Inlined bool
+}
+
+// Frames returns the functions at an ELF virtual address, innermost first: the inlined functions,
+// then the function that contains them. For a return address, pass the address minus 1. Frames
+// returns no frames and no error for an address that the debug information does not describe. The
+// first call reads the address ranges of all units.
+func (d *Data) Frames(vaddr uint64) ([]Frame, error) {
+	d.work = lookupWork
+	if d.index == nil {
+		if err := d.readIndex(); err != nil {
+			return nil, err
+		}
+		d.work = lookupWork
+	}
+	number, ok := d.index.find(vaddr)
+	if !ok {
+		return nil, nil
+	}
+	u, err := d.unit(int(number))
+	if err != nil {
+		return nil, fmt.Errorf("read .debug_info: %w", err)
+	}
+	// What was read of a damaged unit before the damage is still used.
+	functionsErr := d.readFunctions(u)
+	chain, chainErr := d.callChain(u, vaddr)
+	lines, linesErr := d.lineTable(u)
+	frames := d.frames(u, chain, lines, vaddr)
+	if len(frames) == 0 {
+		return nil, errors.Join(functionsErr, chainErr, linesErr)
+	}
+	return frames, nil
+}
+
+// callChain returns the function around an address and the calls that were inlined there, outermost
+// first.
+func (d *Data) callChain(u *unit, vaddr uint64) ([]die, error) {
+	offset, ok := u.functions.find(vaddr)
+	if !ok {
+		return nil, nil
+	}
+	const deepest = 1000 // compilers inline some dozens deep
+	var chain []die
+	err := d.each(u, offset, func(e *die) bool {
+		switch {
+		case e.offset == offset:
+			chain = append(chain, *e)
+		case e.tag == dwarf.TagInlinedSubroutine && e.depth > chain[len(chain)-1].depth:
+			_ = d.eachRange(u, e, func(r addressRange) { // a damaged list covers nothing
+				if last := &chain[len(chain)-1]; r.has(vaddr) && last.offset != e.offset {
+					chain = append(chain, *e)
+				}
+			})
+		}
+		return len(chain) < deepest
+	})
+	return chain, err
+}
+
+// frames turns a chain of functions, outermost first, into frames. The innermost frame has the line
+// of the code at vaddr; every other frame has the line of the call that was inlined into it.
+func (d *Data) frames(u *unit, chain []die, lines *lineTable, vaddr uint64) []Frame {
+	if lines == nil {
+		lines = new(lineTable)
+	}
+	row, known := lines.find(vaddr)
+	if len(chain) == 0 && !known {
+		return nil
+	}
+	inner := Frame{Line: int(min(row.line, math.MaxInt32))}
+	if known {
+		inner.File = lines.path(uint64(row.file))
+	}
+	var frames []Frame
+	for i := len(chain) - 1; i >= 0; i-- {
+		e := &chain[i]
+		inner.Func = d.functionName(u, *e)
+		inner.Inlined = i > 0
+		frames = append(frames, inner)
+		inner = Frame{File: lines.path(e.callFile.n), Line: int(min(e.callLine.n, math.MaxInt32))}
+		if !e.callFile.ok() {
+			inner.File = ""
+		}
+	}
+	if len(chain) == 0 {
+		frames = append(frames, inner)
+	}
+	return frames
+}

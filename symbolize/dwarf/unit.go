@@ -1,0 +1,317 @@
+package dwarf
+
+import (
+	"cmp"
+	"debug/dwarf"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/gpurec/gpurec/symbolize/elffile"
+)
+
+// Limits on DWARF, far above what compilers write.
+const (
+	maxUnits = 1 << 20
+	maxSpans = 1 << 22 // address ranges of all units, or of the functions of one
+)
+
+// unitHeader is the position of a unit in .debug_info and its encoding.
+type unitHeader struct {
+	encoding
+	start, body, end uint64 // offsets of the header, of the first DIE, behind the last DIE
+	abbrevs          uint64 // offset in .debug_abbrev
+	typ              uint64 // DW_UT_*, 0 before DWARF 5
+}
+
+// addressRange is the addresses from low to high-1.
+type addressRange struct{ low, high uint64 }
+
+// isCode reports whether the range can be code. Linkers turn the ranges of code that they removed
+// into ranges that are empty or start at 0 or at the last addresses.
+func (r addressRange) isCode() bool { return r.low != 0 && r.low < r.high && r.high < 1<<63 }
+
+func (r addressRange) has(addr uint64) bool { return r.low <= addr && addr < r.high }
+
+// codeSpan maps an address range to a unit, given by its number, or to a DIE, given by its offset.
+type codeSpan struct {
+	addressRange
+	at uint64
+}
+
+// codeSpans is sorted by start address.
+type codeSpans []codeSpan
+
+func (s codeSpans) sort() {
+	slices.SortFunc(s, func(a, b codeSpan) int {
+		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(b.high, a.high))
+	})
+}
+
+// find returns the value of the span around addr that starts last.
+func (s codeSpans) find(addr uint64) (at uint64, ok bool) {
+	const maxWalk = 64 // ranges hardly ever nest
+	next := sort.Search(len(s), func(i int) bool { return s[i].low > addr })
+	for i := next - 1; i >= max(0, next-maxWalk); i-- {
+		if s[i].has(addr) {
+			return s[i].at, true
+		}
+	}
+	return 0, false
+}
+
+// die is one DIE with the attributes that hold code, names and source lines.
+type die struct {
+	offset   uint64
+	tag      dwarf.Tag
+	children bool
+	depth    int
+
+	low, high, ranges, entry    value
+	name, linkage               value
+	origin, specification       value // offsets in .debug_info
+	callFile, callLine          value
+	lines, compDir              value // of units only, like the next line
+	addrBase, strBase, rngsBase value
+}
+
+// attrMIPSLinkageName is the linkage name before DWARF 4.
+const attrMIPSLinkageName dwarf.Attr = 0x2007
+
+// field returns the field for an attribute, nil if die has none.
+func (d *die) field(attr dwarf.Attr) *value {
+	switch attr {
+	case dwarf.AttrLowpc:
+		return &d.low
+	case dwarf.AttrHighpc:
+		return &d.high
+	case dwarf.AttrRanges:
+		return &d.ranges
+	case dwarf.AttrEntrypc:
+		return &d.entry
+	case dwarf.AttrName:
+		return &d.name
+	case dwarf.AttrLinkageName, attrMIPSLinkageName:
+		return &d.linkage
+	case dwarf.AttrAbstractOrigin:
+		return &d.origin
+	case dwarf.AttrSpecification:
+		return &d.specification
+	case dwarf.AttrCallFile:
+		return &d.callFile
+	case dwarf.AttrCallLine:
+		return &d.callLine
+	case dwarf.AttrStmtList:
+		return &d.lines
+	case dwarf.AttrCompDir:
+		return &d.compDir
+	case dwarf.AttrAddrBase:
+		return &d.addrBase
+	case dwarf.AttrStrOffsetsBase:
+		return &d.strBase
+	case dwarf.AttrRnglistsBase:
+		return &d.rngsBase
+	}
+	return nil
+}
+
+// unit is one unit of .debug_info in memory.
+type unit struct {
+	unitHeader
+	table map[uint64]abbrev
+	root  die
+
+	functions codeSpans // by DIE; set by readFunctions
+	parsed    bool
+	lines     *lineTable // set by lineTable
+	linesErr  error
+}
+
+// size estimates the memory that the unit takes, in bytes.
+func (u *unit) size() int {
+	const unitSize = 1 << 10
+	n := unitSize + 128*len(u.table) + 24*len(u.functions)
+	if u.lines != nil {
+		n += 16*len(u.lines.rows) + 100*len(u.lines.files)
+	}
+	return n
+}
+
+// readUnitHeader reads the header at offset and checks that the unit ends within the section.
+func readUnitHeader(s elffile.Section, offset uint64) (unitHeader, error) {
+	raw, err := s.Bytes(offset, min(32, s.Size()-offset))
+	if err != nil {
+		return unitHeader{}, err
+	}
+	c := &elffile.Cursor{Data: raw}
+	u := unitHeader{start: offset, encoding: encoding{offsetSize: 4}}
+	length := c.Uint(4)
+	if length == 0xffffffff {
+		u.offsetSize = 8
+		length = c.Uint(8)
+	}
+	if left := s.Size() - offset - uint64(c.At); c.Failed || length > left {
+		return u, errors.New("a unit reaches past the end of .debug_info")
+	}
+	u.end = offset + uint64(c.At) + length
+	u.version = int(c.Uint(2))
+	if u.version >= 5 {
+		u.typ = c.Uint(1)
+		u.addressSize = int(c.Uint(1))
+		u.abbrevs = c.Uint(u.offsetSize)
+		const skeleton, splitCompile = 4, 5
+		if u.typ == skeleton || u.typ == splitCompile {
+			c.Take(8)
+		}
+	} else {
+		u.abbrevs = c.Uint(u.offsetSize)
+		u.addressSize = int(c.Uint(1))
+	}
+	u.body = offset + uint64(c.At)
+	known := u.version >= 2 && u.version <= 5 && u.addressSize >= 1 && u.addressSize <= 8
+	if c.Failed || u.body > u.end || !known {
+		u.version = 0 // not readable, but the next unit may be
+	}
+	return u, nil
+}
+
+// isCode reports whether the unit may describe code. Units of types, units that others import and
+// units of an unknown version do not.
+func (u *unitHeader) isCode() bool {
+	const compile, skeleton = 1, 4
+	return u.version != 0 && (u.version < 5 || u.typ == compile || u.typ == skeleton)
+}
+
+// readUnits reads the headers of all units, up to the first damaged one.
+func (d *Data) readUnits() error {
+	for offset := uint64(0); offset+4 <= d.info.Size(); {
+		u, err := readUnitHeader(d.info, offset)
+		if err != nil {
+			if len(d.units) > 0 {
+				return nil
+			}
+			return fmt.Errorf("read .debug_info: %w", err)
+		}
+		if len(d.units) == maxUnits {
+			return fmt.Errorf("more than %d units in .debug_info", maxUnits)
+		}
+		d.units = append(d.units, u)
+		offset = u.end
+	}
+	return nil
+}
+
+// open reads a unit by number and its root DIE. If whole is false, it reads only the abbreviation
+// of the root DIE.
+func (d *Data) open(number int, whole bool) (*unit, error) {
+	u := &unit{unitHeader: d.units[number]}
+	if u.version == 0 {
+		return nil, errors.New("unit of an unknown version")
+	}
+	if err := d.spend(unitWork); err != nil {
+		return nil, err
+	}
+	code := uint64(0)
+	if !whole {
+		raw, err := d.info.Bytes(u.body, min(10, u.end-u.body))
+		if err != nil {
+			return nil, err
+		}
+		code = (&elffile.Cursor{Data: raw}).Uleb()
+	}
+	var err error
+	if u.table, err = d.readAbbrevs(u.abbrevs, code); err != nil {
+		return nil, err
+	}
+	return u, d.each(u, u.body, func(e *die) bool { u.root = *e; return false })
+}
+
+// read reads the DIE at the cursor, which lies at that offset of .debug_info. The tag is 0 for the
+// entry that ends a list of children.
+func (e *die) read(u *unit, c *elffile.Cursor, offset uint64) {
+	*e = die{offset: offset}
+	start := uint64(c.At)
+	code := c.Uleb()
+	if code == 0 {
+		return
+	}
+	a, ok := u.table[code]
+	if !ok {
+		c.Failed = true
+		return
+	}
+	e.tag, e.children = a.tag, a.children
+	for i := range a.fields {
+		f := &a.fields[i]
+		v := u.value(c, f.form, f.implicit)
+		into := e.field(f.attr)
+		if into == nil {
+			continue
+		}
+		switch v.form {
+		case formString:
+			v.n += offset - start
+		case formRef1, formRef2, formRef4, formRef8, formRefUdata:
+			v.form, v.n = formRefAddr, v.n+u.start // relative to the header of the unit
+		}
+		isReference := f.attr == dwarf.AttrAbstractOrigin || f.attr == dwarf.AttrSpecification
+		if isReference && v.form != formRefAddr {
+			continue // into another file
+		}
+		*into = v
+	}
+}
+
+// each calls use for the DIE at an offset of .debug_info and for all DIEs below it, with their
+// depth below the first, until use returns false. It returns an error for damaged data and errWork
+// if the lookup has no work left.
+func (d *Data) each(u *unit, offset uint64, use func(*die) bool) error {
+	if offset < u.body || offset >= u.end {
+		return errors.New("reference to outside of a unit")
+	}
+	// Most trees are small. Large ones are read in pieces that grow.
+	const first, growth, usual, most = 1 << 10, 4, 256 << 10, 16 << 20
+	c := &elffile.Cursor{}
+	var e die
+	size := uint64(first)
+	for depth := 0; offset < u.end; {
+		if err := d.spend(1); err != nil {
+			return err
+		}
+		start := c.At
+		e.read(u, c, offset)
+		if c.Failed {
+			// The piece may end within a DIE: read a larger one, if there are more bytes.
+			if start == 0 && (uint64(len(c.Data)) >= min(most, u.end-offset)) {
+				return errors.New("damaged unit")
+			}
+			raw, err := d.info.Bytes(offset, min(size, u.end-offset))
+			if err != nil {
+				return err
+			}
+			*c = elffile.Cursor{Data: raw}
+			if size < usual || start == 0 {
+				size *= growth
+			}
+			continue
+		}
+		offset += uint64(c.At - start)
+		if e.tag == 0 {
+			if depth--; depth <= 0 {
+				return nil
+			}
+			continue
+		}
+		e.depth = depth
+		if !use(&e) {
+			return nil
+		}
+		if e.children {
+			depth++
+		} else if depth == 0 {
+			return nil
+		}
+	}
+	return nil
+}
