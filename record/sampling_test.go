@@ -160,7 +160,7 @@ func checkStretches(t *testing.T, rows map[int32][]format.Row, recorded []stretc
 // With perf uprobes only stacks are sampled, and the recording says so.
 func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	needKernel(t)
-	p := startSim(t, nil, "storm", "--calls", "60000", "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
+	p := startSim(t, nil, "storm", "--calls", endless, "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.Only = AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
@@ -170,9 +170,12 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		p.step()
-		p.expect("done")
+		for range 5 {
+			eventually(t, "stacks of launches are left out", func() bool { return skipsStacks(t, s) })
+			eventually(t, "stacks of launches are taken again", func() bool { return !skipsStacks(t, s) })
+		}
 	})
-	p.finish()
+	p.kill()
 	if text := strings.Join(warnings, "; "); !strings.Contains(text, "cannot be sampled with --attach perf") || !strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
 		t.Errorf("warned of %s", text)
 	}
@@ -183,6 +186,16 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	if bare < 100 || bare == launches {
 		t.Errorf("%d launches, %d without stack", launches, bare)
 	}
+}
+
+// skipsStacks reports whether the programs leave out the stacks of launches.
+func skipsStacks(t *testing.T, s *Session) bool {
+	t.Helper()
+	var skips uint8
+	if err := s.probes.objects.SkipStacks.Get(&skips); err != nil {
+		t.Fatal(err)
+	}
+	return skips == 1
 }
 
 // What a probe costs is measured: more than nothing, and not absurdly much.
@@ -209,12 +222,12 @@ func TestCostOfAnException(t *testing.T) {
 // recorded again. The third process has probes placed by process.
 func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	needMulti(t)
-	storm := func(calls int) *simProgram {
-		p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
+	storm := func(calls string) *simProgram {
+		p := startSim(t, nil, "storm", "--calls", calls, "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
 		p.expect("ready")
 		return p
 	}
-	long, short, _ := storm(80_000), storm(20_000), storm(1)
+	long, short, _ := storm(endless), storm(endless), storm("1")
 	opt := testOptions(t, long.pid(), short.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = AttachMulti, 0.1, false
 	opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
@@ -224,12 +237,13 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	result := runWhile(t, s, func() {
 		long.step()
 		short.step()
-		short.expect("done")
-		short.finish()
-		endNs = time.Now().UnixNano()
-		long.expect("done")
+		eventually(t, "launches are left out", func() bool { return leavesLaunchesOut(s) })
+		short.kill()
+		endNs = monotonic()
+		eventually(t, "the recorder notices the end", func() bool { return s.family.get(short.pid()) == nil })
+		eventually(t, "launches are recorded again", func() bool { return launchesRecordedSince(s) > endNs })
 	})
-	long.finish()
+	long.kill()
 	for _, note := range factRows(t, result.Output, format.KindNote) {
 		if (note.Name == noteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
 			t.Errorf("%s: %s", note.Name, note.Message)
@@ -237,7 +251,7 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	}
 	after := 0
 	for _, r := range recordedStretches(t, result.Output) {
-		if r.fromNs > endNs {
+		if r.fromNs > endNs+result.Meta.ClockOffsetNs {
 			after++
 		}
 	}
@@ -245,4 +259,22 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	if after < 1 || total.Lost != 0 || total.Seen != total.Recorded || total.Abandoned != 0 {
 		t.Errorf("%d times with launches after the end of a process; books %+v", after, total)
 	}
+}
+
+// leavesLaunchesOut reports whether the probes of launches are away.
+func leavesLaunchesOut(s *Session) bool {
+	s.probes.mu.Lock()
+	defer s.probes.mu.Unlock()
+	return s.probes.launches.away
+}
+
+// launchesRecordedSince returns the end of the last time without launches that has ended, on
+// CLOCK_MONOTONIC; 0 if there is none.
+func launchesRecordedSince(s *Session) (ns int64) {
+	s.scribe.missing.mu.Lock()
+	defer s.scribe.missing.mu.Unlock()
+	for _, missing := range s.scribe.missing.times {
+		ns = max(ns, missing.toNs)
+	}
+	return ns
 }

@@ -207,6 +207,18 @@ func finishAfter(t *testing.T, s *Session, do func()) Result {
 	return result
 }
 
+// endless is a number of calls that no storm reaches: its test kills it.
+const endless = "100000000000"
+
+// kill ends the program while it runs.
+func (p *simProgram) kill() {
+	p.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	_ = p.cmd.Wait() // "signal: killed" it was
+}
+
 // ledgerCall is one line of simcuda's ledger: what really happened.
 type ledgerCall struct {
 	startNs, endNs int64
@@ -350,10 +362,13 @@ func factRows(t *testing.T, path, kind string) []format.Row {
 	return rows
 }
 
+// eventuallyLimit is long enough for a machine whose processors are all busy with other work.
+const eventuallyLimit = 5 * time.Minute
+
 // eventually polls until ok, for what another process does in its own time.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(eventuallyLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
