@@ -101,9 +101,9 @@ func (s *Session) knowAllocator(libs []*library, p *process) {
 	if err != nil {
 		return // plain strings always encode
 	}
-	s.scribe.rows <- []format.Row{{
-		Kind: format.KindNote, Name: format.NoteAllocator, StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1, Message: string(text),
-	}}
+	s.scribe.send([]format.Row{{
+		Kind: format.KindNote, Name: format.NoteAllocator, StartNs: s.clock.now(), Pid: int32(p.pid), Device: -1, Message: string(text),
+	}})
 }
 
 // loadingTime is how long the dynamic loader may take from libc10_cuda.so to libc10.so,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -63,7 +64,7 @@ type probes struct {
 	launches launchLinks
 	getters  map[string]*linkPairs // by function
 	attached map[attachment]bool
-	count    int // places probed, entries and returns
+	count    atomic.Int64 // places probed, entries and returns
 	// owners are the processes of which a link is, if it is of one alone.
 	owners map[link.Link]int
 }
@@ -243,12 +244,9 @@ func (p *probes) attach(lib *library, pid int) error {
 	return nil
 }
 
-// placed returns how many places are probed, entries and returns.
-func (p *probes) placed() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.count
-}
+// placed returns how many places are probed, entries and returns. It does not wait for probes
+// that are being placed or removed, which can take seconds: the scribe asks at every rotation.
+func (p *probes) placed() int { return int(p.count.Load()) }
 
 // attachMulti makes one pair of links for all functions, and one for each that may be
 // dropped, as a whole or its return.
@@ -324,7 +322,7 @@ func (p *probes) linkMulti(executable *link.Executable, probes []Probe, pid int,
 	}
 	to.entries = append(to.entries, entries)
 	p.own(pid, entries)
-	p.count += len(entry.Addresses) + len(exit.Addresses)
+	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
 	return nil
 }
 
@@ -377,14 +375,14 @@ func (p *probes) attachPerf(lib *library, pid int) error {
 				return err
 			}
 			p.lasting.returns = append(p.lasting.returns, l)
-			p.count++
+			p.count.Add(1)
 		}
 		l, err := executable.Uprobe("", p.entryProgram(at.Cookie), opt)
 		if err != nil {
 			return err
 		}
 		p.lasting.entries = append(p.lasting.entries, l)
-		p.count++
+		p.count.Add(1)
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func (s *scribe) compact() {
 		exit, ended := b.exits[pid]
 		return ended && pid != 0 && exit < b.fromNs-int64(lateRows)
 	}
-	err := s.writer.Compact(s.meta(), func(r *format.Row) bool {
+	err := s.writer.Compact(s.metaNow(), func(r *format.Row) bool {
 		switch r.Kind {
 		case format.KindLost:
 			return r.StartNs+r.DurNs <= b.fromNs
@@ -161,9 +161,14 @@ func (s *scribe) compact() {
 	maps.DeleteFunc(b.exits, func(pid int32, _ int64) bool { return gone(pid) })
 }
 
-// settle finds out at the end, when nothing is written any more, what is on disk, and brings a
-// ring to what it may take.
-func (s *scribe) settle() {
+// settle writes the calls that have not returned, after wait. Then it finds out what is on disk,
+// and brings a ring to what it may take.
+func (s *scribe) settle(open []bpf.CudaEvent) {
+	for i := range open {
+		s.add(&open[i])
+	}
+	s.look()
+	s.renameThreads()
 	s.rotate()
 	s.sync()
 	if !s.bounds.limits.Ring || s.failed != nil {

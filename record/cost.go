@@ -34,7 +34,7 @@ func sampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 			return
 		}
 		ended := sleep(stop, on)
-		closeQuietly(stats)
+		_ = stats.Close() // an open one goes on measuring until the recorder ends
 		if ended || sleep(stop, every-on) {
 			return
 		}
@@ -49,9 +49,6 @@ func measureRunTimes() (stats io.Closer, err error) {
 	})
 	return stats, err
 }
-
-// closeQuietly closes what cannot fail in a way that matters.
-func closeQuietly(c io.Closer) { _ = c.Close() }
 
 // sleep waits and reports whether stop was closed meanwhile.
 func sleep(stop <-chan struct{}, d time.Duration) bool {

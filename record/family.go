@@ -251,7 +251,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) {
 			known.rename()
 			s.addUnwinding(known)
 			s.forgetAllocator(pid)
-			s.scribe.rows <- []format.Row{known.row(known.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
+			s.scribe.send([]format.Row{known.row(known.facts(s.gpus), s.clock.unix(birth.StartNs))})
 			s.attachLibraries(known)
 			return
 		}
@@ -266,7 +266,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) {
 		p.close()
 		return
 	}
-	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
+	s.scribe.send([]format.Row{p.row(p.facts(s.gpus), s.clock.unix(birth.StartNs))})
 	s.addUnwinding(p)
 	// What the family uses is probed for the newcomer before it can map it, hopefully.
 	for _, lib := range s.libraries {
@@ -285,7 +285,7 @@ func (s *Session) welcome(birth bpf.CudaProcessEvent) {
 // noteGone writes down a process that could not be looked at before it ended.
 func (s *Session) noteGone(birth bpf.CudaProcessEvent) {
 	gone := process{pid: int(birth.Pid), known: processFacts{ParentPid: int(birth.ParentPid), UID: -1}}
-	s.scribe.rows <- []format.Row{gone.exitRow(s.scribe.accounts.clock.now())}
+	s.scribe.send([]format.Row{gone.exitRow(s.clock.now())})
 }
 
 // noteUnseen writes down a process of which the recorder learns when it has ended already, or
@@ -300,16 +300,16 @@ func (s *Session) noteUnseen(birth bpf.CudaProcessEvent) {
 		return
 	}
 	defer p.close()
-	s.scribe.rows <- []format.Row{p.row(p.facts(s.gpus), s.scribe.accounts.clock.unix(birth.StartNs))}
+	s.scribe.send([]format.Row{p.row(p.facts(s.gpus), s.clock.unix(birth.StartNs))})
 }
 
 // noteLate writes down that calls of the process may be missing: it had the library
 // before it was probed.
 func (s *Session) noteLate(lib *library, p *process) {
-	s.scribe.rows <- []format.Row{{
-		Kind: format.KindNote, Name: "late_attach", StartNs: s.scribe.accounts.clock.now(), Pid: int32(p.pid), Device: -1,
+	s.scribe.send([]format.Row{{
+		Kind: format.KindNote, Name: "late_attach", StartNs: s.clock.now(), Pid: int32(p.pid), Device: -1,
 		Message: fmt.Sprintf("%s was mapped already when it was attached to; calls made before may be missing", lib.path),
-	}}
+	}})
 }
 
 // attachLibraries probes what the process has mapped by now. What cannot be probed is
@@ -357,8 +357,8 @@ func (s *Session) complain(p *process, failed ...error) {
 		s.notes = append(s.notes, row)
 		return
 	}
-	row.StartNs = s.scribe.accounts.clock.now()
-	s.scribe.rows <- []format.Row{row}
+	row.StartNs = s.clock.now()
+	s.scribe.send([]format.Row{row})
 }
 
 // scanLibraries attaches to libraries that were mapped since the last look and
@@ -409,7 +409,7 @@ func (s *Session) buryDead() bool {
 			living++
 			continue
 		}
-		s.scribe.rows <- []format.Row{p.exitRow(s.scribe.accounts.clock.now())}
+		s.scribe.send([]format.Row{p.exitRow(s.clock.now())})
 		s.probes.forget(p.pid)
 		s.forgetAllocator(p.pid)
 		if s.unwinder != nil {
@@ -422,7 +422,7 @@ func (s *Session) buryDead() bool {
 
 // lastFacts is what became of the processes, at the end of the recording.
 func (s *Session) lastFacts() []format.Row {
-	now := s.scribe.accounts.clock.now()
+	now := s.clock.now()
 	rows := s.inferenceNotes(now)
 	if n := s.probes.lostChanges(); n > 0 {
 		rows = append(rows, format.Row{

@@ -31,7 +31,7 @@ func (s *Session) Finish() (Result, error) {
 	s.endAllocators()
 	endErr := s.probes.end(detachGrace)
 	s.endNs = clockNs(unix.CLOCK_MONOTONIC)
-	s.scribe.accounts.endNs.CompareAndSwap(0, s.scribe.accounts.clock.now()) // or it was full before
+	s.scribe.endAt(s.clock.now())
 	endErr = errors.Join(endErr, s.probes.silence())
 	detachNs := time.Since(begin).Nanoseconds()
 	if s.probes.how == AttachPerf {
@@ -40,25 +40,16 @@ func (s *Session) Finish() (Result, error) {
 	s.helpers.Wait()
 	s.endMachine()
 	if rows := s.lastFacts(); len(rows) > 0 {
-		s.scribe.rows <- rows
+		s.scribe.send(rows)
 	}
-	err := errors.Join(endErr, s.drainRest())
-	close(s.scribe.rows)
-	<-s.scribe.done
-	err = errors.Join(err, s.scribe.pool.close(), s.addOpenCalls())
-	s.scribe.look()
-	s.scribe.renameThreads()
-	s.scribe.settle()
+	err := errors.Join(endErr, s.drainRest(), s.scribe.wait())
+	open, openErr := s.probes.openCalls() // their state stayed in the kernel when the probes went, or were silenced
+	markOpen(open, s.endNs)
+	s.scribe.settle(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
-	err = errors.Join(err, s.scribe.failed)
-	if err == nil {
-		err = s.scribe.writer.Finish(meta)
-	} else {
-		s.scribe.leave(meta, err)
-	}
-	if err != nil {
-		result.Unfinished = s.scribe.writer.Dir()
+	if err = s.scribe.finish(meta, errors.Join(err, openErr)); err != nil {
+		result.Unfinished = s.scribe.segments()
 		return result, err
 	}
 	s.finished.Store(true)
@@ -75,8 +66,7 @@ func (s *Session) Finished() bool { return s.finished.Load() }
 // what the session holds.
 func (s *Session) Close() error {
 	if s.scribe != nil {
-		s.scribe.stacks.close()
-		_ = s.scribe.writer.Close() // only a folder
+		s.scribe.close()
 	}
 	s.family.close()
 	s.cache.close()
@@ -110,17 +100,6 @@ func (s *Session) drainRest() error {
 	}
 }
 
-// addOpenCalls writes the calls that have not returned; their state stayed in the
-// kernel when the probes went, or were silenced.
-func (s *Session) addOpenCalls() error {
-	open, err := s.probes.openCalls()
-	markOpen(open, s.endNs)
-	for i := range open {
-		s.scribe.add(&open[i])
-	}
-	return err
-}
-
 // markOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
 func markOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
@@ -149,9 +128,9 @@ func knownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
-	meta := s.metaNow()
+	meta := s.scribe.metaNow()
 	meta.EndNs = s.scribe.accounts.endNs.Load()
-	meta.ClockStepNs = s.scribe.accounts.clock.stepNs()
+	meta.ClockStepNs = s.clock.stepNs()
 	cost := ownCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs

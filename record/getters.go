@@ -38,10 +38,10 @@ func (s *Session) dropGetters(stop <-chan struct{}) {
 			if rate < limit || !s.probes.dropGetter(name) {
 				continue
 			}
-			s.scribe.rows <- []format.Row{{
-				Kind: format.KindNote, Name: "getter", StartNs: s.scribe.accounts.clock.now(), Device: -1, Value: rate,
+			s.scribe.send([]format.Row{{
+				Kind: format.KindNote, Name: "getter", StartNs: s.clock.now(), Device: -1, Value: rate,
 				Message: fmt.Sprintf("%s was called %.0f times a second: from here on its calls are missing (--keep-getters keeps them)", name, rate),
-			}}
+			}})
 		}
 		last = calls
 	}

@@ -60,7 +60,7 @@ func (p *probes) linkLaunches(executable *link.Executable, probes []Probe, pid i
 	entry, exit := multiOptions(probes, pid)
 	p.launches.entries = append(p.launches.entries, launchLink{executable: executable, options: entry})
 	p.launches.returns = append(p.launches.returns, launchLink{executable: executable, options: exit})
-	p.count += len(entry.Addresses) + len(exit.Addresses)
+	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
 	return p.placeLaunches()
 }
 

@@ -16,7 +16,7 @@ import (
 
 // watchMachine starts what is recorded beside the calls: the GPUs and their errors.
 func (s *Session) watchMachine(c clock) {
-	s.machine = &rowSender{rows: s.scribe.rows}
+	s.machine = s.scribe.sender()
 	if s.nvml != nil {
 		s.helpers.Go(func() { s.nvml.run(c, s.opt.NVMLInterval, s.machine, s.stop) })
 	}

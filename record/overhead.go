@@ -147,8 +147,8 @@ type costMeter struct {
 
 // hitNs is what a hit has cost since the last look. Where the kernel measured no run
 // meanwhile, programs are taken to run as long as before.
-func (m *costMeter) hitNs(p *probes) float64 {
-	ns, runs := p.runTimes()
+// ns and runs are the programs' run times and runs, since they were loaded.
+func (m *costMeter) hitNs(ns, runs int64) float64 {
 	if d := runs - m.runs; d > 0 {
 		m.programNs = float64(ns-m.ns) / float64(d)
 	}

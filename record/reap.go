@@ -28,7 +28,7 @@ func (s *Session) reapThreads(stop <-chan struct{}) {
 	for !sleep(stop, reapInterval) {
 		if open := s.probes.reap(); len(open) > 0 {
 			markOpen(open, clockNs(unix.CLOCK_MONOTONIC))
-			s.scribe.orphans <- open
+			s.scribe.addOpen(open)
 		}
 	}
 }

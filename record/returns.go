@@ -55,7 +55,7 @@ func (p *probes) probeReturns() error {
 func (s *Session) spareReturns(stop <-chan struct{}) {
 	noted, policy := false, s.opt.returns
 	for !sleep(stop, policy.on/4) {
-		rate := s.scribe.launchRate.Load()
+		rate := s.scribe.launchesPerSecond()
 		if rate < policy.maxRate || s.launchesSampled.Load() {
 			continue
 		}
@@ -68,7 +68,7 @@ func (s *Session) spareReturns(stop <-chan struct{}) {
 			return
 		}
 		if err = errors.Join(err, s.probes.probeReturns()); err != nil {
-			s.scribe.rows <- []format.Row{{Kind: format.KindNote, Name: "returns", StartNs: s.scribe.accounts.clock.now(), Device: -1, Message: err.Error()}}
+			s.scribe.send([]format.Row{{Kind: format.KindNote, Name: "returns", StartNs: s.clock.now(), Device: -1, Message: err.Error()}})
 			return
 		}
 		if sleep(stop, policy.on) {
@@ -78,11 +78,11 @@ func (s *Session) spareReturns(stop <-chan struct{}) {
 }
 
 func (s *Session) noteReturns(rate int64) {
-	s.scribe.rows <- []format.Row{{
-		Kind: format.KindNote, Name: "returns", StartNs: s.scribe.accounts.clock.now(), Device: -1, Value: float64(rate),
+	s.scribe.send([]format.Row{{
+		Kind: format.KindNote, Name: "returns", StartNs: s.clock.now(), Device: -1, Value: float64(rate),
 		Message: fmt.Sprintf("a process launched %d kernels a second: from here on duration and result of launches are recorded for %v in every %v (--keep-returns: for all)",
 			rate, s.opt.returns.on, s.opt.returns.period),
-	}}
+	}})
 }
 
 // launchRate counts launches by process, to find the rate of the busiest one.

@@ -40,11 +40,11 @@ func (s *Session) govern(stop <-chan struct{}) {
 		return
 	}
 	for g.rebase(); !sleep(stop, s.opt.governor.look); {
-		rates, ok := s.askRates(stop)
+		rates, ok := s.scribe.askRates(stop)
 		if !ok {
 			return
 		}
-		m := loadOf(rates, g.meter.hitNs(s.probes))
+		m := loadOf(rates, g.meter.hitNs(s.probes.runTimes()))
 		if g.governor.next(m) {
 			g.note(g.governor.average(m), g.stuckText(m))
 		}
@@ -72,14 +72,13 @@ func (g *sampler) prepare() (err error) {
 		g.note(0, "--max-overhead counts the exceptions of probes only: run times of BPF programs cannot be measured: "+err.Error())
 		return nil
 	}
-	closeQuietly(stats)
-	return nil
+	return stats.Close()
 }
 
 // rebase begins a measurement.
 func (g *sampler) rebase() {
-	g.s.askRates(g.stop)
-	g.meter.hitNs(g.s.probes)
+	g.s.scribe.askRates(g.stop)
+	g.meter.hitNs(g.s.probes.runTimes())
 }
 
 // apply records or leaves out what the governor decided.
@@ -136,15 +135,15 @@ func (g *sampler) noteSwitch(what string, recorded bool, monotonicNs int64, pct 
 	if err != nil {
 		return // plain values always encode
 	}
-	g.s.scribe.rows <- []format.Row{{
-		Kind: format.KindNote, Name: format.NoteSampling, StartNs: g.s.scribe.accounts.clock.unix(uint64(monotonicNs)), Device: -1, Message: string(text),
-	}}
+	g.s.scribe.send([]format.Row{{
+		Kind: format.KindNote, Name: format.NoteSampling, StartNs: g.s.clock.unix(uint64(monotonicNs)), Device: -1, Message: string(text),
+	}})
 }
 
 // note tells the user, and readers of the recording.
 func (g *sampler) note(pct float64, text string) {
 	g.s.warn(text)
-	g.s.scribe.rows <- []format.Row{{Kind: format.KindNote, Name: noteOverhead, StartNs: g.s.scribe.accounts.clock.now(), Device: -1, Value: pct, Message: text}}
+	g.s.scribe.send([]format.Row{{Kind: format.KindNote, Name: noteOverhead, StartNs: g.s.clock.now(), Device: -1, Value: pct, Message: text}})
 }
 
 // share is how much of the time everything is recorded, in words.
@@ -170,18 +169,6 @@ func (g *sampler) stuckText(m load) string {
 		text += fmt.Sprintf(", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)", m.allocatorPct)
 	}
 	return text
-}
-
-// askRates returns the hits of the busiest thread since it was asked last; false if stop
-// was closed.
-func (s *Session) askRates(stop <-chan struct{}) (hitRates, bool) {
-	reply := make(chan hitRates, 1)
-	select {
-	case s.scribe.asks <- reply:
-		return <-reply, true
-	case <-stop:
-		return hitRates{}, false
-	}
 }
 
 // missingTimes are those in which launches are not recorded, on CLOCK_MONOTONIC, in order.

@@ -4,7 +4,6 @@ package record
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/unwind"
 )
 
 // batchRows is how many rows go to the writer at once: 4,096 x 320 bytes = 1.3 MiB.
@@ -28,8 +28,8 @@ type scribe struct {
 	names           kernelNames
 	threads         map[int32]*knownThread
 	captures        *captures
-	namesDistrusted bool // names read behind handles
-	meta            func() format.Meta
+	namesDistrusted bool               // names read behind handles
+	baseMeta        func() format.Meta // without what the scribe counts
 
 	chunks chan []byte // ring records, back to back
 	pool   *chunkPool
@@ -79,6 +79,36 @@ type Progress struct {
 	FileBytes int64 // finished segments
 }
 
+// scribeOptions are what a scribe works with.
+type scribeOptions struct {
+	writer   *format.Writer
+	probes   *probes
+	clock    clock
+	unwinder *unwind.Unwinder // nil: stacks are not unwound
+	pool     *chunkPool       // of the chunks; the scribe frees it
+	limits   format.Limits
+	// meta returns the metadata but for what the scribe counts. Any goroutine may call it.
+	meta func() format.Meta
+	// onFailure is called once, when the disk refuses; onFull once, at the greatest size.
+	onFailure func(error)
+	onFull    func()
+}
+
+func newScribe(opt scribeOptions) *scribe {
+	s := &scribe{
+		writer: opt.writer, accounts: newAccounts(opt.probes, opt.clock), stacks: newStackTable(opt.unwinder),
+		names: newKernelNames(), threads: make(map[int32]*knownThread), baseMeta: opt.meta,
+		chunks: make(chan []byte, maxChunks), pool: opt.pool, rows: make(chan []format.Row, 64),
+		asks: make(chan chan hitRates), orphans: make(chan []bpf.CudaEvent), done: make(chan struct{}),
+		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.limits), ended: make(map[int32]int64),
+		onFailure: opt.onFailure, onFull: opt.onFull,
+	}
+	s.captures = newCaptures(&s.missing)
+	s.progress.Store(new(Progress))
+	return s
+}
+
+// run writes what comes until the chunks and the rows have ended.
 func (s *scribe) run(rotateEvery time.Duration) {
 	defer close(s.done)
 	look := time.NewTicker(lossInterval)
@@ -158,101 +188,6 @@ func (s *scribe) look() {
 	}
 	p.FileBytes = s.writer.Bytes()
 	s.progress.Store(&p)
-}
-
-// rotate makes what was written so far safe against a crash, as soon as the disk has time.
-func (s *scribe) rotate() {
-	s.flush()
-	s.renameThreads()
-	s.forgetEnded()
-	s.dropOld()
-	turn := s.writer.Turn()
-	s.unsure = append(s.unsure, turnRows{turn, s.sinceRotate})
-	clear(s.sinceRotate[:])
-	if err := s.writer.Rotate(s.meta()); err != nil {
-		s.fail(err)
-	}
-	sure := s.writer.OnDisk()
-	s.unsure = slices.DeleteFunc(s.unsure, func(t turnRows) bool { return t.turn < sure })
-	s.endTurn(turn)
-}
-
-// sync waits until everything that was rotated is on disk, or known not to be.
-func (s *scribe) sync() {
-	if err := s.writer.Flush(); err != nil {
-		s.fail(err)
-	}
-}
-
-// leave tells in the folder of segments why there is no file, with books that are right: those
-// of the last rotation held what the disk refused. There may be no room even for that.
-func (s *scribe) leave(meta format.Meta, why error) {
-	_ = s.writer.Write(format.ClassFact, []format.Row{{
-		Kind: format.KindNote, Name: "unfinished", StartNs: meta.EndNs, Device: -1, Message: "the recording was not finished: " + why.Error(),
-	}})
-	_ = s.writer.Rotate(meta)
-	_ = s.writer.Flush()
-}
-
-// fail gives up writing: rows from here on count as lost, and so do those of the
-// segments that the error names.
-func (s *scribe) fail(err error) {
-	var segment *format.SegmentError
-	if errors.As(err, &segment) {
-		for _, lost := range segment.Segments {
-			s.forget(lost)
-		}
-	}
-	if s.failed == nil {
-		s.failed = err
-		s.onFailure(err)
-	}
-}
-
-// turnRows are the calls that one rotation finished, by class.
-type turnRows struct {
-	turn int
-	rows [bpf.CudaCallClassCLASS_COUNT]int64
-}
-
-// forget moves the calls of a lost segment from recorded to lost, and with those of an open one
-// what was gathered for it.
-func (s *scribe) forget(lost format.LostSegment) {
-	rows := &s.sinceRotate // of the next rotation
-	if i := slices.IndexFunc(s.unsure, func(t turnRows) bool { return t.turn == lost.Turn }); i >= 0 {
-		rows = &s.unsure[i].rows
-	} else if gathered := lost.Class - format.ClassMemory; lost.Class >= format.ClassMemory {
-		s.gathered[gathered] = s.gathered[gathered][:0]
-	}
-	for class := range rows {
-		if lost.Class == rowClass(bpf.CudaCallClass(class)) {
-			s.accounts.written[class] -= rows[class]
-			s.accounts.unwritten[class] += rows[class]
-			rows[class] = 0
-		}
-	}
-}
-
-func (s *scribe) write(c format.Class, rows []format.Row) {
-	if s.failed == nil && len(rows) > 0 {
-		s.put(c, rows)
-	}
-}
-
-// put writes rows, also after a failure.
-func (s *scribe) put(c format.Class, rows []format.Row) {
-	if err := s.writer.Write(c, rows); err != nil {
-		s.fail(err)
-	}
-}
-
-// flush hands gathered calls to the writer, also those from before a failure: they are in the
-// books as recorded.
-func (s *scribe) flush() {
-	for i := range s.gathered {
-		s.put(format.ClassMemory+format.Class(i), s.gathered[i])
-		s.gathered[i] = s.gathered[i][:0]
-	}
 }
 
 // decode reads ring records. Every record starts with its kind and is padded to 8

@@ -122,6 +122,7 @@ type Session struct {
 	machine   *rowSender // of what is recorded beside the calls
 	gpus      []gpuName
 	output    string
+	clock     clock
 	startNs   int64
 	endNs     int64 // on CLOCK_MONOTONIC: from when on no calls are recorded
 	finished  atomic.Bool
@@ -274,7 +275,7 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 func (s *Session) begin(writer *format.Writer) error {
 	c := newClock()
 	c.offsetNs += int64(s.opt.clockShift)
-	s.startNs = c.now()
+	s.clock, s.startNs = c, c.now()
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
 	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
 	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.how), s.opt.Classes
@@ -283,17 +284,12 @@ func (s *Session) begin(writer *format.Writer) error {
 	if err != nil {
 		return err
 	}
-	s.scribe = &scribe{
-		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
-		names: newKernelNames(), threads: make(map[int32]*knownThread), meta: s.metaNow,
-		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64), asks: make(chan chan hitRates), ratedAt: time.Now(),
-		done: make(chan struct{}), launches: newLaunchRate(),
+	s.scribe = newScribe(scribeOptions{
+		writer: writer, probes: s.probes, clock: c, unwinder: s.unwinder, pool: pool, limits: limitsOf(&s.opt),
+		meta:      s.metaNow,
 		onFailure: func(err error) { s.failures <- err },
-		bounds:    newBounds(limitsOf(&s.opt)), ended: make(map[int32]int64), orphans: make(chan []bpf.CudaEvent),
-		onFull: func() { s.full <- struct{}{} },
-	}
-	s.scribe.captures = newCaptures(&s.scribe.missing)
-	s.scribe.progress.Store(new(Progress))
+		onFull:    func() { s.full <- struct{}{} },
+	})
 	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, pool, s.births)
 	if err != nil {
 		return err
@@ -324,7 +320,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	go s.scribe.run(s.opt.SegmentInterval)
 	go s.drain.run()
 	if len(facts) > 0 {
-		s.scribe.rows <- facts
+		s.scribe.send(facts)
 	}
 	s.startHelpers(c)
 	s.costBase = ownCost() // what attaching took is told apart
@@ -361,22 +357,12 @@ func (s *Session) openNVML() {
 	}
 }
 
-// metaNow is the metadata as of now, for a segment.
+// metaNow returns the metadata as of now, without what the scribe counts.
 func (s *Session) metaNow() format.Meta {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	meta := s.meta
-	meta.EndNs = s.scribe.accounts.clock.now()
-	meta.Calls = s.scribe.accounts.calls()
 	meta.Probes = s.probes.placed()
-	b := &s.scribe.bounds
-	meta.Ring = b.ringMeta(s.startNs)
-	if b.fromNs != 0 {
-		meta.StartNs = b.fromNs
-	}
-	if b.endNs != 0 {
-		meta.EndNs, meta.MaxBytes = b.endNs, b.limits.MaxBytes
-	}
 	return meta
 }
 
@@ -400,7 +386,7 @@ func (s *Session) HasNVML() bool { return s.nvml != nil }
 func (s *Session) StacksError() error { return s.stacksErr }
 
 // Progress returns how far the recording is; safe for concurrent use.
-func (s *Session) Progress() Progress { return *s.scribe.progress.Load() }
+func (s *Session) Progress() Progress { return s.scribe.soFar() }
 
 // Processes returns number and name of every recorded process.
 func (s *Session) Processes() map[int]string {

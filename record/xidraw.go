@@ -54,7 +54,7 @@ func openXidRaw(c clock) (_ *xidRaw, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
-	defer closeQuietly(program) // the link keeps it
+	defer func() { _ = program.Close() }() // the link keeps it
 	if x.link, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "nvidia_dev_xid", Program: program}); err != nil {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
@@ -128,13 +128,13 @@ func (x *xidRaw) fd() int { return x.ring.FD() }
 
 func (x *xidRaw) close() {
 	if x.link != nil {
-		closeQuietly(x.link)
+		_ = x.link.Close()
 	}
 	if x.reader != nil {
-		closeQuietly(x.reader)
+		_ = x.reader.Close()
 	}
 	if x.ring != nil {
-		closeQuietly(x.ring)
+		_ = x.ring.Close()
 	}
 }
 
