@@ -231,26 +231,3 @@ func allocatorFacts(t *testing.T, path string) (facts []format.AllocatorFact) {
 	}
 	return facts
 }
-
-func TestRecordTraceIsRecognized(t *testing.T) {
-	const method = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace"
-	for _, test := range []struct {
-		parameters string
-		row        int
-		known      bool
-	}{
-		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>)", 0, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::shared_ptr<c10::GatheredContext>)", 1, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, int, std::shared_ptr<c10::GatheredContext>)", 1, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, std::shared_ptr<c10::GatheredContext>)", 0, false},
-		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, int, std::shared_ptr<c10::GatheredContext>)", 0, false},
-		{"", 0, false},
-	} {
-		if row, known := recordTraceRow(method + test.parameters); row != test.row || known != test.known {
-			t.Errorf("%s: row %d, %v", test.parameters, row, known)
-		}
-	}
-	if name := fmt.Sprintf("_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceE%s", "NS_"); !recordTrace.MatchString(name) {
-		t.Errorf("%s is not found", name)
-	}
-}

@@ -65,7 +65,7 @@ func (s *Session) renewAllocator(libs []*library, pid int) {
 	lib := firstOf(libs, allocatorLibrary)
 	if known, ok := s.allocators.known[pid]; ok && lib != nil && known != lib.id {
 		s.forgetAllocator(pid)
-		_ = s.probes.objects.Allocators.Delete(uint32(pid))
+		s.probes.dropAllocator(pid)
 	}
 }
 
@@ -123,7 +123,7 @@ func (w *allocatorWatch) isLoading(pid int) bool {
 // findTotals has the totals of a process's allocator recorded, or returns why they are not.
 func (s *Session) findTotals(lib, reports *library, pid int) (missing string) {
 	if at, ok := s.allocators.layouts[lib.id]; ok {
-		s.setLayout(pid, at)
+		s.probes.setTotals(pid, at)
 		return ""
 	}
 	link, err := s.probes.linkReports(reports, pid)
@@ -153,15 +153,36 @@ func (p *probes) linkReports(reports *library, pid int) (link.Link, error) {
 	return executable.Uprobe("", p.objects.AllocatorReport, &link.UprobeOptions{Address: at, PID: pid})
 }
 
-// setLayout says where the allocators of a process keep their totals, if it is record_trace
+// setTotals says where the allocators of a process keep their totals, if it is record_trace
 // that tells of them.
-func (s *Session) setLayout(pid int, at uint64) {
+func (p *probes) setTotals(pid int, at uint64) {
 	var a bpf.CudaProcessAllocator
-	if s.probes.objects.Allocators.Lookup(uint32(pid), &a) != nil {
+	if p.objects.Allocators.Lookup(uint32(pid), &a) != nil {
 		return // totals are -1, not known
 	}
 	a.AllocatedAt = at
-	_ = s.probes.objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // it may be gone
+	_ = p.objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // it may be gone
+}
+
+// findTotals returns where the allocators of a process keep their totals, if that is known
+// by now.
+func (p *probes) findTotals(pid int) (at uint64, ok bool) {
+	var seen bpf.CudaAllocatorSearch
+	if p.objects.AllocatorSearches.Lookup(uint32(pid), &seen) != nil {
+		return 0, false
+	}
+	return findLayout(&seen)
+}
+
+// forgetTotals forgets where the allocators of a process keep their totals.
+func (p *probes) forgetTotals(pid int) {
+	p.setTotals(pid, notFound)
+	_ = p.objects.AllocatorSearches.Delete(uint32(pid)) // there may be none
+}
+
+// dropAllocator forgets by what the allocator of a process is recorded.
+func (p *probes) dropAllocator(pid int) {
+	_ = p.objects.Allocators.Delete(uint32(pid)) // it may be gone already
 }
 
 // endSearches looks whether totals have been found, and uses them.
@@ -170,16 +191,12 @@ func (s *Session) endSearches() {
 	for pid, search := range w.searches {
 		at, found := w.layouts[search.library]
 		if !found {
-			var seen bpf.CudaAllocatorSearch
-			if s.probes.objects.AllocatorSearches.Lookup(uint32(pid), &seen) != nil {
-				continue
-			}
-			if at, found = findLayout(&seen); !found {
+			if at, found = s.probes.findTotals(pid); !found {
 				continue
 			}
 			w.layouts[search.library] = at
 		}
-		s.setLayout(pid, at)
+		s.probes.setTotals(pid, at)
 		_ = search.reports.Close() // one that cannot be closed goes with the recorder
 		delete(w.searches, pid)
 	}
@@ -194,8 +211,7 @@ func (s *Session) forgetAllocator(pid int) {
 	}
 	delete(w.known, pid)
 	delete(w.loading, pid)
-	s.setLayout(pid, notFound)
-	_ = s.probes.objects.AllocatorSearches.Delete(uint32(pid))
+	s.probes.forgetTotals(pid)
 }
 
 // endAllocators ends all searches.

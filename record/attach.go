@@ -206,6 +206,14 @@ func (p *probes) pause(on bool) error {
 	return nil
 }
 
+// skipStacks leaves out the stacks of launches, or takes them again.
+func (p *probes) skipStacks(on bool) error {
+	if err := p.objects.SkipStacks.Set(flag(on)); err != nil {
+		return fmt.Errorf("sample stacks of launches: %w", err)
+	}
+	return nil
+}
+
 // forget ends the recording of a process that is gone.
 func (p *probes) forget(pid int) {
 	_ = p.objects.Targets.Delete(uint32(pid)) // it may be gone already

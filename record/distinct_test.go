@@ -3,8 +3,11 @@
 package record
 
 import (
-	"fmt"
+	"os"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpurec/gpurec/format"
 )
@@ -62,37 +65,21 @@ func TestChainsAreToldApart(t *testing.T) {
 	}
 }
 
-func TestKernelNamesAreBounded(t *testing.T) {
-	names := newKernelNames()
-	text := textBytes + len("_Z1av") + len("a")
-	names.room = 10*handleBytes + text
-	for h := range uint64(10) {
-		if !names.add(kernelKey{1, h}, names.name([]byte("_Z1av")), false) {
-			t.Fatalf("no room for handle %d", h)
-		}
+// TestStacksOfANewProcessAreNamed makes the table look at a process before it has
+// loaded anything, as record -- COMMAND does, and then asks for its code.
+func TestStacksOfANewProcessAreNamed(t *testing.T) {
+	self := uint32(os.Getpid())
+	table := newStackTable(nil)
+	defer table.close()
+	space := table.space(self)
+	space.maps = nil                                  // as if the mappings had been read too early,
+	space.nextRefresh = time.Now().Add(1 * time.Hour) // and reading them had taken long
+	pc := uint64(reflect.ValueOf(TestStacksOfANewProcessAreNamed).Pointer())
+	chain, status := space.cut([]uint64{pc, pc + 1, 1 << 46})
+	if len(chain) != 2 || status != format.StackTruncated {
+		t.Errorf("chain %x, status %s", chain, status)
 	}
-	if name := names.byHandle[kernelKey{1, 3}]; name.display != "a" || name.mangled != "_Z1av" {
-		t.Errorf("name %v", name)
-	}
-	if names.add(kernelKey{1, 11}, names.name([]byte("_Z1av")), false) {
-		t.Error("an 11th handle, and room for 10")
-	}
-	names.room = text
-	if !names.add(kernelKey{1, 3}, names.name([]byte("_Z1bv")), false) || names.byHandle[kernelKey{1, 3}].display != "b" {
-		t.Error("a handle that is used again has no new name")
-	}
-	if names.add(kernelKey{1, 3}, names.name([]byte("_Z1cv")), false) {
-		t.Error("a third text, and room for two")
-	}
-	names.forget(map[int32]bool{1: true})
-	if names.room != maxNameBytes || len(names.byHandle)+len(names.texts) != 0 {
-		t.Errorf("room %d of %d after the process is gone", names.room, maxNameBytes)
-	}
-	for h := range uint64(5) {
-		names.add(kernelKey{2, h}, names.name(fmt.Appendf(nil, "k%d", h)), false)
-	}
-	names.forget(map[int32]bool{1: true})
-	if len(names.byHandle) != 5 || len(names.texts) != 5 {
-		t.Errorf("%d handles and %d texts, want 5", len(names.byHandle), len(names.texts))
+	if frame, _ := space.frame(pc, false); !strings.HasSuffix(frame.Module, "record.test") || frame.Addr == 0 {
+		t.Errorf("frame %+v", frame)
 	}
 }

@@ -30,9 +30,12 @@ func hostFacts(meta *format.Meta) {
 	}
 }
 
-// containerID is how container engines name the cgroup of a container: 64 hexadecimal
+// containerDigits is how container engines name the cgroup of a container: 64 hexadecimal
 // digits, with something around them that differs from engine to engine.
-var containerID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+var containerDigits = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// containerID returns the id of the container in the text of /proc/PID/cgroup, "" if there is none.
+func containerID(cgroup string) string { return containerDigits.FindString(cgroup) }
 
 // processFacts is the message of a row of kind process, as JSON.
 type processFacts struct {
@@ -70,7 +73,7 @@ func (p *process) facts(gpus []gpuName) processFacts {
 	}
 	if cgroup, err := os.ReadFile(p.path("cgroup")); err == nil {
 		f.Cgroup = strings.TrimSpace(string(cgroup))
-		f.ContainerID = containerID.FindString(f.Cgroup)
+		f.ContainerID = containerID(f.Cgroup)
 	}
 	if id := identity.Of(environ, f.Cgroup); id.Known() {
 		f.Identity = &id

@@ -129,7 +129,7 @@ func knownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta := s.scribe.metaNow()
-	meta.EndNs = s.scribe.accounts.endNs.Load()
+	meta.EndNs = s.scribe.endedNs()
 	meta.ClockStepNs = s.clock.stepNs()
 	cost := ownCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes

@@ -3,12 +3,9 @@
 package record
 
 import (
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
 // TestListHasWhatNVMLSays lists a program that computes on a GPU, and one that has the driver's
@@ -56,33 +53,5 @@ func TestListHasWhatNVMLSays(t *testing.T) {
 		if !strings.Contains(list.NVMLErr.Error(), says) {
 			t.Errorf("%q does not name %s", list.NVMLErr, says)
 		}
-	}
-}
-
-// TestListKeysHaveUnits holds the keys of the JSON for programs.
-func TestListKeysHaveUnits(t *testing.T) {
-	uid, percent, rank, bytes := 1000, 0, 0, int64(0)
-	p := CUDAProcess{Pid: 1, User: "u", UID: &uid, Command: "c", CommandLine: []string{"c"}, ContainerID: "i", Cgroup: "/", StartedUnixNs: 1,
-		GPUs: []GPUUse{{UUID: "GPU-1", Name: "n", MemoryBytes: &bytes, SMPercent: &percent}, {Index: 1}}}
-	p.Rank, p.WorldSize, p.LocalRank, p.Job = &rank, &uid, &rank, "j"
-	for _, c := range []struct {
-		process CUDAProcess
-		want    string
-	}{
-		{p, `{"pid":1,"user":"u","uid":1000,"command":"c","command_line":["c"],"gpus":[{"index":0,"uuid":"GPU-1","name":"n","memory_bytes":0,"sm_percent":0},{"index":1}],` +
-			`"rank":0,"world_size":1000,"local_rank":0,"job":"j","container_id":"i","cgroup":"/","started_unix_ns":1}`},
-		{CUDAProcess{Pid: 2, GPUs: []GPUUse{}}, `{"pid":2,"gpus":[]}`},
-		{CUDAProcess{Pid: 3}, `{"pid":3}`},
-	} {
-		if got, err := json.Marshal(c.process); err != nil || string(got) != c.want {
-			t.Errorf("%s, not %s: %v", got, c.want, err)
-		}
-	}
-}
-
-func TestMemoryOfMIGInstancesIsSummed(t *testing.T) {
-	memory := memoryByPid([]nvml.ProcessInfo{{Pid: 1, UsedGpuMemory: 5}, {Pid: 1, UsedGpuMemory: 6}, {Pid: 2, UsedGpuMemory: 7}, {Pid: 2, UsedGpuMemory: notAvailable}})
-	if len(memory) != 2 || memory[1] == nil || *memory[1] != 11 || memory[2] != nil {
-		t.Errorf("%v", memory)
 	}
 }

@@ -62,7 +62,7 @@ func (p *process) describe() CUDAProcess {
 	cgroup, _ := p.readOwn("cgroup", maxCgroupText) // "" if unreadable, as the next
 	environ, _ := p.readOwn("environ", maxEnvironment)
 	c.Cgroup, _ = cgroupPath(cgroup)
-	c.ContainerID = containerID.FindString(cgroup)
+	c.ContainerID = containerID(cgroup)
 	c.Identity = identity.Of(environ, cgroup)
 	return c
 }

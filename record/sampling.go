@@ -90,8 +90,8 @@ func (g *sampler) apply(pct float64) error {
 		return nil
 	}
 	if stacksAway != g.stacksAway {
-		if err := g.s.probes.objects.SkipStacks.Set(flag(stacksAway)); err != nil {
-			return fmt.Errorf("sample stacks of launches: %w", err)
+		if err := g.s.probes.skipStacks(stacksAway); err != nil {
+			return err
 		}
 		g.stacksAway = stacksAway
 		g.noteSwitch(format.SampledStacks, !stacksAway, clockNs(unix.CLOCK_MONOTONIC), pct)

@@ -241,7 +241,8 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 		short.kill()
 		endNs = monotonic()
 		eventually(t, "the recorder notices the end", func() bool { return s.family.get(short.pid()) == nil })
-		eventually(t, "launches are recorded again", func() bool { return launchesRecordedSince(s) > endNs })
+		eventually(t, "launches are left out again", func() bool { return leavesLaunchesOut(s) })
+		eventually(t, "launches are recorded again", func() bool { return !leavesLaunchesOut(s) })
 	})
 	long.kill()
 	for _, note := range factRows(t, result.Output, format.KindNote) {
@@ -261,20 +262,8 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	}
 }
 
-// leavesLaunchesOut reports whether the probes of launches are away.
+// leavesLaunchesOut reports whether launches are not recorded now.
 func leavesLaunchesOut(s *Session) bool {
-	s.probes.mu.Lock()
-	defer s.probes.mu.Unlock()
-	return s.probes.launches.away
-}
-
-// launchesRecordedSince returns the end of the last time without launches that has ended, on
-// CLOCK_MONOTONIC; 0 if there is none.
-func launchesRecordedSince(s *Session) (ns int64) {
-	s.scribe.missing.mu.Lock()
-	defer s.scribe.missing.mu.Unlock()
-	for _, missing := range s.scribe.missing.times {
-		ns = max(ns, missing.toNs)
-	}
-	return ns
+	now := monotonic()
+	return s.scribe.missing.meet(now, now+1)
 }

@@ -11,7 +11,7 @@ import (
 func (s *scribe) send(rows []format.Row) { s.rows <- rows }
 
 // sender returns what hands over rows without waiting.
-func (s *scribe) sender() *rowSender { return &rowSender{rows: s.rows} }
+func (s *scribe) sender() *rowSender { return newRowSender(s.rows) }
 
 // addOpen hands over calls that will not return.
 func (s *scribe) addOpen(calls []bpf.CudaEvent) { s.orphans <- calls }
@@ -27,6 +27,9 @@ func (s *scribe) askRates(stop <-chan struct{}) (hitRates, bool) {
 		return hitRates{}, false
 	}
 }
+
+// endedNs returns when the recording ended, in Unix ns; 0: it has not. Safe for concurrent use.
+func (s *scribe) endedNs() int64 { return s.accounts.endNs.Load() }
 
 // soFar returns how far the recording is; safe for concurrent use.
 func (s *scribe) soFar() Progress { return *s.progress.Load() }

@@ -18,6 +18,9 @@ type rowSender struct {
 	dropped int64 // rows
 }
 
+// newRowSender returns a sender into a channel.
+func newRowSender(rows chan<- []format.Row) *rowSender { return &rowSender{rows: rows} }
+
 // send hands over rows of one class, or counts them as dropped.
 func (s *rowSender) send(rows []format.Row) {
 	if len(rows) == 0 {

@@ -42,18 +42,7 @@ func (s *Session) watchXids(c clock) {
 		paths = *s.opt.xids
 	}
 	merger := newXidMerger(s.gpus)
-	var feeds []xidFeed
-	var missing []string
-	if k, err := openKmsg(paths.kmsg, c); err == nil {
-		feeds = append(feeds, k)
-	} else {
-		missing = append(missing, err.Error())
-	}
-	if f, err := openTracepoint(paths, c); err == nil {
-		feeds = append(feeds, f)
-	} else {
-		missing = append(missing, err.Error())
-	}
+	feeds, missing := openXidFeeds(paths, c)
 	if len(feeds) == 0 && s.nvml != nil {
 		if err := s.nvml.watchXids(c, merger, s.stop, &s.helpers); err != nil {
 			missing = append(missing, err.Error())
@@ -66,6 +55,22 @@ func (s *Session) watchXids(c clock) {
 		}})
 	}
 	s.helpers.Go(func() { followXids(c, feeds, merger, s.machine, s.stop) })
+}
+
+// openXidFeeds opens the kernel's log and the driver's tracepoint. For what cannot be opened,
+// missing says why.
+func openXidFeeds(paths xidPaths, c clock) (feeds []xidFeed, missing []string) {
+	if k, err := openKmsg(paths.kmsg, c); err == nil {
+		feeds = append(feeds, k)
+	} else {
+		missing = append(missing, err.Error())
+	}
+	if f, err := openTracepoint(paths, c); err == nil {
+		feeds = append(feeds, f)
+	} else {
+		missing = append(missing, err.Error())
+	}
+	return feeds, missing
 }
 
 // openTracepoint follows the driver's tracepoint in the way that there is.
