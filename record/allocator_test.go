@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // simtorchDir holds what `make simtorch` builds: PyTorch's allocator without PyTorch.
@@ -164,7 +166,7 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 	needKernel(t)
 	events := atLength(75_000, 150_000)
 	for _, test := range []struct{ name, conf, stacks string }{
-		{"default", "", StacksFP}, {"default/auto", "", StacksAuto}, {"expandable", "expandable_segments:True", StacksFP},
+		{"default", "", probe.StacksFP}, {"default/auto", "", probe.StacksAuto}, {"expandable", "expandable_segments:True", probe.StacksFP},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			opt := testOptions(t)
@@ -199,7 +201,7 @@ func TestOlderAllocatorIsUnderstood(t *testing.T) {
 func TestAllocatorIsLeftOutIfAsked(t *testing.T) {
 	needKernel(t)
 	opt := testOptions(t)
-	opt.Allocator = AllocatorOff
+	opt.Allocator = library.AllocatorOff
 	result, _ := recordTensors(t, opt, nil, "tensors", "--events", "5000", "--seed", "6")
 	if rows := allocatorRows(t, result.Output); len(rows) != 0 || result.Meta.Calls["memory"].Recorded == 0 {
 		t.Errorf("events of %d threads, calls %+v", len(rows), result.Meta.Calls)

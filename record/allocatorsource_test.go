@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // report is one line of simtorch's ledger about reportMemoryUsageToProfiler, as the row has it.
@@ -119,14 +121,14 @@ func TestReportsEqualTheLedger(t *testing.T) {
 	events := atLength(20_000, 100_000)
 	for _, test := range []struct {
 		name, variant string
-		mode          AllocatorMode
+		mode          library.AllocatorMode
 		stacks        string
 		warned        string // part of the one warning; "": none
 	}{
-		{"another name", "renamed/tensors", AllocatorAuto, StacksFP, "it has no function record_trace that could be probed"},
-		{"stripped/auto stacks", "stripped/tensors", AllocatorAuto, StacksAuto, "it has no function record_trace that could be probed"},
-		{"light", "tensors", AllocatorLight, StacksFP, ""},
-		{"light/older", "other/tensors", AllocatorLight, StacksFP, ""},
+		{"another name", "renamed/tensors", library.AllocatorAuto, probe.StacksFP, "it has no function record_trace that could be probed"},
+		{"stripped/auto stacks", "stripped/tensors", library.AllocatorAuto, probe.StacksAuto, "it has no function record_trace that could be probed"},
+		{"light", "tensors", library.AllocatorLight, probe.StacksFP, ""},
+		{"light/older", "other/tensors", library.AllocatorLight, probe.StacksFP, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var warnings []string
@@ -200,9 +202,9 @@ func TestReportsOfARunningProgram(t *testing.T) {
 // An allocator that nothing tells of is said to be missing, and CUDA's calls are recorded.
 func TestSilentAllocatorIsMissing(t *testing.T) {
 	needKernel(t)
-	for mode, why := range map[AllocatorMode]string{
-		AllocatorAuto:  "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
-		AllocatorLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
+	for mode, why := range map[library.AllocatorMode]string{
+		library.AllocatorAuto:  "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
+		library.AllocatorLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
 	} {
 		var warnings []string
 		opt := testOptions(t)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // TestClassesEqualTheLedger records the same program with some classes of calls, and compares
@@ -20,7 +22,7 @@ func TestClassesEqualTheLedger(t *testing.T) {
 			p := startSim(t, nil, "storm", "--calls", "20000", "--threads", "2", "--seed", "11", "--wait")
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Classes, opt.Allocator, opt.Stacks = classes, AllocatorOff, StacksOff
+			opt.Classes, opt.Allocator, opt.Stacks = classes, library.AllocatorOff, probe.StacksOff
 			s := start(t, opt)
 			var since int64
 			result := runWhile(t, s, func() {
@@ -54,7 +56,7 @@ func TestClassesEqualTheLedger(t *testing.T) {
 func isNamedIn(classes []string, name string) bool {
 	for cookie := range bpf.NumCookies() {
 		if call, exported, _, _ := bpf.ByCookie(uint16(cookie)); exported == name {
-			return isNeeded(call, classes)
+			return probe.IsNeeded(call, classes)
 		}
 	}
 	return false

@@ -9,8 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // Result is what a recording came to.
@@ -29,27 +32,27 @@ func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
 	s.endAllocators()
-	endErr := s.probes.end(detachGrace)
-	s.endNs = clockNs(unix.CLOCK_MONOTONIC)
-	s.scribe.endAt(s.clock.now())
-	endErr = errors.Join(endErr, s.probes.silence())
+	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
+	s.endNs = clock.Ns(unix.CLOCK_MONOTONIC)
+	s.scribe.EndAt(s.clock.NowNs())
+	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
-	if s.probes.how == AttachPerf {
+	if s.probes.How == privilege.AttachPerf {
 		detachNs = 0 // not known yet: Close detaches
 	}
 	s.helpers.Wait()
 	s.endMachine()
 	if rows := s.lastFacts(); len(rows) > 0 {
-		s.scribe.send(rows)
+		s.scribe.Send(rows)
 	}
-	err := errors.Join(endErr, s.drainRest(), s.scribe.wait())
-	open, openErr := s.probes.openCalls() // their state stayed in the kernel when the probes went, or were silenced
-	markOpen(open, s.endNs)
-	s.scribe.settle(open)
+	err := errors.Join(endErr, s.drainRest(), s.scribe.Wait())
+	open, openErr := s.probes.OpenCalls() // their state stayed in the kernel when the probes went, or were silenced
+	probe.MarkOpen(open, s.endNs)
+	s.scribe.Settle(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
-	if err = s.scribe.finish(meta, errors.Join(err, openErr)); err != nil {
-		result.Unfinished = s.scribe.segments()
+	if err = s.scribe.Finish(meta, errors.Join(err, openErr)); err != nil {
+		result.Unfinished = s.scribe.Segments()
 		return result, err
 	}
 	s.finished.Store(true)
@@ -66,12 +69,12 @@ func (s *Session) Finished() bool { return s.finished.Load() }
 // what the session holds.
 func (s *Session) Close() error {
 	if s.scribe != nil {
-		s.scribe.close()
+		s.scribe.Close()
 	}
 	s.family.close()
-	s.cache.close()
+	s.cache.Close()
 	if s.nvml != nil {
-		s.nvml.close()
+		s.nvml.Close()
 		s.nvml = nil
 	}
 	if s.unwinder != nil {
@@ -81,7 +84,7 @@ func (s *Session) Close() error {
 	if s.probes == nil {
 		return nil
 	}
-	err := s.probes.close()
+	err := s.probes.Close()
 	s.probes = nil
 	return err
 }
@@ -89,7 +92,7 @@ func (s *Session) Close() error {
 // drainRest empties the ring buffer; of processes that come with it the facts are noted.
 func (s *Session) drainRest() error {
 	done := make(chan error, 1)
-	go func() { done <- s.drain.finish() }()
+	go func() { done <- s.drain.Finish() }()
 	for {
 		select {
 		case birth := <-s.births:
@@ -100,40 +103,14 @@ func (s *Session) drainRest() error {
 	}
 }
 
-// markOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
-func markOpen(calls []bpf.CudaEvent, atNs int64) {
-	for i := range calls {
-		e := &calls[i]
-		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
-		e.DurNs = uint64(atNs) - e.StartNs
-		e.Ptr, e.Bytes = knownWhileOpen(e)
-	}
-}
-
-// knownWhileOpen returns pointer and bytes of a call that has not returned: not
-// those that come back through an out pointer.
-func knownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
-	call, _, _, ok := bpf.ByCookie(e.Call)
-	if !ok {
-		return 0, 0
-	}
-	if call.Ptr.From != uint8(bpf.CudaArgFromARG_OUT) {
-		ptr = e.Ptr
-	}
-	if call.Bytes.From != uint8(bpf.CudaArgFromARG_OUT) {
-		bytes = e.Bytes
-	}
-	return ptr, bytes
-}
-
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
-	meta := s.scribe.metaNow()
-	meta.EndNs = s.scribe.endedNs()
-	meta.ClockStepNs = s.clock.stepNs()
-	cost := ownCost()
+	meta := s.scribe.MetaNow()
+	meta.EndNs = s.scribe.EndedNs()
+	meta.ClockStepNs = s.clock.StepNs()
+	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
-	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.runTimes()
+	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.RunTimes()
 	return meta
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 func TestModulesOfTheProcessAreRecordedOnce(t *testing.T) {
@@ -16,7 +17,7 @@ func TestModulesOfTheProcessAreRecordedOnce(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", "1000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Stacks = StacksOff
+	opt.Stacks = probe.StacksOff
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		p.step()

@@ -11,20 +11,22 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/simtest"
+	"github.com/gpurec/gpurec/record/xid"
 )
 
 func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
 	needKernel(t)
-	answers := simNVML(t)
-	say(t, answers)
+	answers := simtest.NVML(t, simcudaDir)
+	simtest.Say(t, answers)
 	p := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "storm", "--calls", "10", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.NVMLInterval = 100 * time.Millisecond
-	opt.xids = &xidPaths{kmsg: filepath.Join(t.TempDir(), "none"), noBPF: true}
+	opt.xids = &xid.Paths{Kmsg: filepath.Join(t.TempDir(), "none"), NoBPF: true}
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
-		say(t, answers, "xid 79")
+		simtest.Say(t, answers, "xid 79")
 		time.Sleep(100 * time.Millisecond)
 	})
 	rows := factRows(t, result.Output, format.KindXid)
@@ -37,15 +39,15 @@ func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
 			notes = append(notes, r.Message)
 		}
 	}
-	if len(notes) != 1 || !strings.Contains(notes[0], "no such file") || !strings.Contains(notes[0], errNoTracefs.Error()) {
+	if len(notes) != 1 || !strings.Contains(notes[0], "no such file") || !strings.Contains(notes[0], "tracefs is not mounted") {
 		t.Errorf("notes: %q", notes)
 	}
 }
 
 func TestProcessesAndFactsAreRecorded(t *testing.T) {
 	needKernel(t)
-	answers := simNVML(t)
-	say(t, answers, "nvmlDeviceGetProcessUtilization 37 0 5 255", "nvmlDeviceGetNvLinkState:0 1", "nvmlDeviceGetNvLinkState:1 0")
+	answers := simtest.NVML(t, simcudaDir)
+	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization 37 0 5 255", "nvmlDeviceGetNvLinkState:0 1", "nvmlDeviceGetNvLinkState:1 0")
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	// The processes share their state with NVML.
 	state := "SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")

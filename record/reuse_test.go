@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
@@ -16,7 +18,7 @@ import (
 // The unwinder must have forgotten the first, or it takes the second for dead.
 func TestNumbersAreUsedAgain(t *testing.T) {
 	needKernel(t)
-	u, err := startUnwinding(unwindOptions(AttachAuto.onThisKernel()))
+	u, err := startUnwinding(unwindOptions(privilege.AttachAuto.OnThisKernel()))
 	if err != nil {
 		skip(t, err.Error())
 	}
@@ -28,8 +30,8 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 	pid := first.Process.Pid
 	know := func() (missing int) {
 		u.Add(pid)
-		p := process{pid: pid}
-		maps, err := p.maps()
+		p := process.Process{Pid: pid}
+		maps, err := p.Maps()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // noteOverhead is the name of notes on what probes cost and what is done about it.
@@ -21,39 +24,39 @@ const noteOverhead = "overhead"
 type sampler struct {
 	s                        *Session
 	stop                     <-chan struct{}
-	governor                 *governor
-	meter                    costMeter
+	governor                 *overhead.Governor
+	meter                    overhead.Meter
 	stacksAway, launchesAway bool
-	told                     governorStep // the furthest step that the user was told of
+	told                     overhead.Step // the furthest step that the user was told of
 }
 
 // govern keeps the overhead below opt.MaxOverheadPct, as far as that goes, until stop is
 // closed.
 func (s *Session) govern(stop <-chan struct{}) {
-	most := sampleLaunches
-	if s.probes.how != AttachMulti {
-		most = sampleStacks
+	most := overhead.SampleLaunches
+	if s.probes.How != privilege.AttachMulti {
+		most = overhead.SampleStacks
 	}
-	g := sampler{s: s, stop: stop, governor: newGovernor(s.opt.governor, s.opt.MaxOverheadPct, most)}
+	g := sampler{s: s, stop: stop, governor: overhead.NewGovernor(s.opt.governor, s.opt.MaxOverheadPct, most)}
 	if err := g.prepare(); err != nil {
 		g.note(0, "what a probe costs could not be measured, --max-overhead has no effect: "+err.Error())
 		return
 	}
-	for g.rebase(); !sleep(stop, s.opt.governor.look); {
-		rates, ok := s.scribe.askRates(stop)
+	for g.rebase(); !clock.Sleep(stop, s.opt.governor.Look); {
+		rates, ok := s.scribe.AskRates(stop)
 		if !ok {
 			return
 		}
-		m := loadOf(rates, g.meter.hitNs(s.probes.runTimes()))
-		if g.governor.next(m) {
-			g.note(g.governor.average(m), g.stuckText(m))
+		m := overhead.LoadOf(rates, g.meter.HitNs(s.probes.RunTimes()))
+		if g.governor.Next(m) {
+			g.note(g.governor.Average(m), g.stuckText(m))
 		}
-		if g.governor.step > g.told {
-			g.told = g.governor.step
-			g.note(m.overheadPct, g.stepText(m))
+		if g.governor.Step > g.told {
+			g.told = g.governor.Step
+			g.note(m.OverheadPct, g.stepText(m))
 		}
-		if err := g.apply(m.overheadPct); err != nil {
-			g.note(m.overheadPct, "sampling of launches ended: "+err.Error())
+		if err := g.apply(m.OverheadPct); err != nil {
+			g.note(m.OverheadPct, "sampling of launches ended: "+err.Error())
 			return
 		}
 	}
@@ -61,13 +64,13 @@ func (s *Session) govern(stop <-chan struct{}) {
 
 // prepare measures what can be measured beforehand.
 func (g *sampler) prepare() (err error) {
-	if g.meter.exceptionNs, err = g.s.probes.exceptionNs(); err != nil {
+	if g.meter.ExceptionNs, err = g.s.probes.ExceptionNs(); err != nil {
 		return err
 	}
-	if g.governor.most < sampleLaunches {
+	if g.governor.Most < overhead.SampleLaunches {
 		g.note(0, "--max-overhead samples stacks of launches only: launches themselves cannot be sampled with --attach perf, or before Linux 6.6")
 	}
-	stats, err := measureRunTimes()
+	stats, err := probe.MeasureRunTimes()
 	if err != nil {
 		g.note(0, "--max-overhead counts the exceptions of probes only: run times of BPF programs cannot be measured: "+err.Error())
 		return nil
@@ -77,24 +80,24 @@ func (g *sampler) prepare() (err error) {
 
 // rebase begins a measurement.
 func (g *sampler) rebase() {
-	g.s.scribe.askRates(g.stop)
-	g.meter.hitNs(g.s.probes.runTimes())
+	g.s.scribe.AskRates(g.stop)
+	g.meter.HitNs(g.s.probes.RunTimes())
 }
 
 // apply records or leaves out what the governor decided.
 func (g *sampler) apply(pct float64) error {
-	whole, step := g.governor.isWhole(), g.governor.step
-	g.s.launchesSampled.Store(step == sampleLaunches)
-	stacksAway, launchesAway := !whole, !whole && step == sampleLaunches
+	whole, step := g.governor.IsWhole(), g.governor.Step
+	g.s.launchesSampled.Store(step == overhead.SampleLaunches)
+	stacksAway, launchesAway := !whole, !whole && step == overhead.SampleLaunches
 	if stacksAway == g.stacksAway && launchesAway == g.launchesAway {
 		return nil
 	}
 	if stacksAway != g.stacksAway {
-		if err := g.s.probes.skipStacks(stacksAway); err != nil {
+		if err := g.s.probes.SkipStacks(stacksAway); err != nil {
 			return err
 		}
 		g.stacksAway = stacksAway
-		g.noteSwitch(format.SampledStacks, !stacksAway, clockNs(unix.CLOCK_MONOTONIC), pct)
+		g.noteSwitch(format.SampledStacks, !stacksAway, clock.Ns(unix.CLOCK_MONOTONIC), pct)
 	}
 	if launchesAway != g.launchesAway {
 		if err := g.switchLaunches(launchesAway, pct); err != nil {
@@ -107,26 +110,26 @@ func (g *sampler) apply(pct float64) error {
 
 // switchLaunches takes the probes of launches away or places them.
 func (g *sampler) switchLaunches(away bool, pct float64) error {
-	p, missing := g.s.probes, &g.s.scribe.missing
+	p, missing := g.s.probes, &g.s.scribe.Missing
 	if !away {
-		from, err := p.beginLaunches()
+		from, err := p.BeginLaunches()
 		if err != nil {
 			return err
 		}
 		g.launchesAway = false
-		missing.end(from)
+		missing.End(from)
 		g.noteSwitch(format.SampledCalls, true, from, pct)
-		sleep(g.stop, launchNotice)
+		clock.Sleep(g.stop, probe.LaunchNotice)
 		return nil
 	}
-	until, err := p.endLaunches()
+	until, err := p.EndLaunches()
 	if err != nil {
 		return err
 	}
 	g.launchesAway = true
-	missing.begin(until)
+	missing.Begin(until)
 	g.noteSwitch(format.SampledCalls, false, until, pct)
-	return p.dropLaunches(g.stop)
+	return p.DropLaunches(g.stop)
 }
 
 // noteSwitch writes down from when on something is recorded, or not.
@@ -135,73 +138,38 @@ func (g *sampler) noteSwitch(what string, recorded bool, monotonicNs int64, pct 
 	if err != nil {
 		return // plain values always encode
 	}
-	g.s.scribe.send([]format.Row{{
-		Kind: format.KindNote, Name: format.NoteSampling, StartNs: g.s.clock.unix(uint64(monotonicNs)), Device: -1, Message: string(text),
+	g.s.scribe.Send([]format.Row{{
+		Kind: format.KindNote, Name: format.NoteSampling, StartNs: g.s.clock.UnixNs(uint64(monotonicNs)), Device: -1, Message: string(text),
 	}})
 }
 
 // note tells the user, and readers of the recording.
 func (g *sampler) note(pct float64, text string) {
 	g.s.warn(text)
-	g.s.scribe.send([]format.Row{{Kind: format.KindNote, Name: noteOverhead, StartNs: g.s.clock.now(), Device: -1, Value: pct, Message: text}})
+	g.s.scribe.Send([]format.Row{{Kind: format.KindNote, Name: noteOverhead, StartNs: g.s.clock.NowNs(), Device: -1, Value: pct, Message: text}})
 }
 
 // share is how much of the time everything is recorded, in words.
 func (g *sampler) share() string {
 	p := g.s.opt.governor
-	return fmt.Sprintf("%v in %v", time.Duration(p.whole)*p.look, time.Duration(p.whole+p.spare)*p.look)
+	return fmt.Sprintf("%v in %v", time.Duration(p.Whole)*p.Look, time.Duration(p.Whole+p.Spare)*p.Look)
 }
 
-func (g *sampler) stepText(m load) string {
+func (g *sampler) stepText(m overhead.Load) string {
 	what := "stacks of kernel launches are taken"
-	if g.governor.step == sampleLaunches {
+	if g.governor.Step == overhead.SampleLaunches {
 		what = "kernel launches are recorded"
 	}
 	return fmt.Sprintf("probes cost the busiest thread about %.1f %% of its time: until that falls, %s for %s only (--max-overhead %g%%)",
-		m.overheadPct, what, g.share(), g.s.opt.MaxOverheadPct)
+		m.OverheadPct, what, g.share(), g.s.opt.MaxOverheadPct)
 }
 
 // stuckText says why the limit cannot be kept.
-func (g *sampler) stuckText(m load) string {
+func (g *sampler) stuckText(m overhead.Load) string {
 	text := fmt.Sprintf("probes still cost the busiest thread about %.1f %% of its time, more than --max-overhead %g%%: calls that are never left out about %.1f %%",
-		g.governor.average(m), g.s.opt.MaxOverheadPct, m.othersPct)
-	if m.allocatorPct > m.othersPct/4 {
-		text += fmt.Sprintf(", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)", m.allocatorPct)
+		g.governor.Average(m), g.s.opt.MaxOverheadPct, m.OthersPct)
+	if m.AllocatorPct > m.OthersPct/4 {
+		text += fmt.Sprintf(", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)", m.AllocatorPct)
 	}
 	return text
-}
-
-// missingTimes are those in which launches are not recorded, on CLOCK_MONOTONIC, in order.
-// The last one may not have ended.
-type missingTimes struct {
-	mu    sync.Mutex
-	times []missingTime
-}
-
-type missingTime struct{ fromNs, toNs int64 } // toNs 0: not ended
-
-func (m *missingTimes) begin(ns int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.times = append(m.times, missingTime{fromNs: ns})
-}
-
-func (m *missingTimes) end(ns int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.times[len(m.times)-1].toNs = ns
-}
-
-// meet reports whether launches were not recorded in some of the time.
-func (m *missingTimes) meet(fromNs, toNs int64) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := len(m.times) - 1; i >= 0; i-- {
-		if t := m.times[i]; t.toNs != 0 && t.toNs <= fromNs {
-			return false
-		} else if t.fromNs < toNs {
-			return true
-		}
-	}
-	return false
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // isSampled tells the launches that may be left out.
@@ -93,15 +96,15 @@ func withoutMissing(ledger map[int32][]ledgerCall, rows map[int32][]format.Row, 
 // says so, once, and no others; all other calls are there.
 func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 	needMulti(t)
-	for _, stacks := range []string{StacksFP, StacksAuto} {
+	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
 			const calls = 200_000
 			p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "3", "--seed", "5", "--rate", "40000", "--wait")
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = AttachMulti, stacks, false, 0.1
+			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
 			opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
-			opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+			opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
 				skip(t, err.Error())
@@ -163,8 +166,8 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", endless, "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.MaxOverheadPct, opt.Only = AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
-	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	opt.Attach, opt.MaxOverheadPct, opt.Only = privilege.AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
+	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 	var warnings []string
 	opt.Warn = func(text string) { warnings = append(warnings, text) }
 	s := start(t, opt)
@@ -192,7 +195,7 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 func skipsStacks(t *testing.T, s *Session) bool {
 	t.Helper()
 	var skips uint8
-	if err := s.probes.objects.SkipStacks.Get(&skips); err != nil {
+	if err := s.probes.Objects.SkipStacks.Get(&skips); err != nil {
 		t.Fatal(err)
 	}
 	return skips == 1
@@ -203,11 +206,11 @@ func TestCostOfAnException(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
 	p.expect("ready")
-	for _, how := range slices.Compact([]Attach{AttachAuto.onThisKernel(), AttachPerf}) {
+	for _, how := range slices.Compact([]privilege.Attach{privilege.AttachAuto.OnThisKernel(), privilege.AttachPerf}) {
 		opt := testOptions(t, p.pid())
 		opt.Attach, opt.Only = how, []string{"cuMemAlloc_v2"}
 		s := start(t, opt)
-		ns, err := s.probes.exceptionNs()
+		ns, err := s.probes.ExceptionNs()
 		if err != nil || ns < 50 || ns > 100_000 {
 			t.Errorf("%s: %.0f ns, %v", how, ns, err)
 		}
@@ -229,9 +232,9 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	}
 	long, short, _ := storm(endless), storm(endless), storm("1")
 	opt := testOptions(t, long.pid(), short.pid())
-	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = AttachMulti, 0.1, false
+	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
 	opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
-	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 	s := start(t, opt)
 	var endNs int64
 	result := runWhile(t, s, func() {
@@ -265,5 +268,5 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 // leavesLaunchesOut reports whether launches are not recorded now.
 func leavesLaunchesOut(s *Session) bool {
 	now := monotonic()
-	return s.scribe.missing.meet(now, now+1)
+	return s.scribe.Missing.Meets(now, now+1)
 }

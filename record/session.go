@@ -13,7 +13,19 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/nvml"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/ring"
+	"github.com/gpurec/gpurec/record/rows"
+	"github.com/gpurec/gpurec/record/scribe"
 	"github.com/gpurec/gpurec/record/unwind"
+	"github.com/gpurec/gpurec/record/xid"
 )
 
 // Options say what to record and how. Zero values are not defaults: DefaultOptions
@@ -34,7 +46,7 @@ type Options struct {
 	BufferBytes int
 	// Stacks is how stacks are taken: StacksAuto, StacksFull, StacksFP or StacksOff.
 	Stacks string
-	Attach Attach
+	Attach privilege.Attach
 	// NVMLInterval is the time between GPU samples, 0: none.
 	NVMLInterval time.Duration
 	// MaxBytes bounds what the recording takes on disk, segments and finished file together;
@@ -60,7 +72,7 @@ type Options struct {
 	// no limit.
 	MaxOverheadPct float64
 	// Allocator is how PyTorch's caching allocator is recorded.
-	Allocator AllocatorMode
+	Allocator library.AllocatorMode
 	// Classes are the classes of calls to record, some of format.RecordClasses; none: all.
 	// Without RecordAllocator among them, Allocator must be AllocatorOff.
 	Classes []string
@@ -77,9 +89,9 @@ type Options struct {
 	Only []string
 
 	returns   returnPolicy // of launches
-	governor  governorPolicy
-	knownSets int       // probeOptions.knownSets
-	xids      *xidPaths // tests: where Xids come from; nil: the system's
+	governor  overhead.Policy
+	knownSets int        // probe.Options.KnownSets
+	xids      *xid.Paths // tests: where Xids come from; nil: the system's
 	// clockShift is added to the wall clock as it was when the recording began.
 	clockShift time.Duration
 }
@@ -87,23 +99,24 @@ type Options struct {
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
-		BufferBytes: 32 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocator: AllocatorAuto,
-		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns, governor: defaultGovernor,
+		BufferBytes: 32 << 20, Stacks: probe.StacksAuto, Attach: privilege.AttachAuto, Children: true, Allocator: library.AllocatorAuto,
+		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns, governor: overhead.DefaultPolicy,
 	}
 }
 
 // scanInterval is how often a process is looked at for a libcuda that it maps: often
 // while there is none, seldom afterwards, because a look costs about a millisecond.
-const (
-	scanInterval   = 20 * time.Millisecond
-	rescanInterval = 2 * time.Second
-	// mappedDelay lets a program map what belongs together before it is looked at.
-	mappedDelay = 5 * time.Millisecond
-	// unwatchedInterval is the one where new mappings are not told by the kernel.
-	unwatchedInterval = 300 * time.Millisecond
-	detachGrace       = 100 * time.Millisecond
-	aliveInterval     = 100 * time.Millisecond
-)
+const scanInterval = 20 * time.Millisecond
+
+const rescanInterval = 2 * time.Second
+
+// mappedDelay lets a program map what belongs together before it is looked at.
+const mappedDelay = 5 * time.Millisecond
+
+// unwatchedInterval is the one where new mappings are not told by the kernel.
+const unwatchedInterval = 300 * time.Millisecond
+
+const aliveInterval = 100 * time.Millisecond
 
 // Session is a recording under way. Start begins it, Run goes on until it should
 // end, Finish ends it and makes the file, Close takes away what is left of it.
@@ -114,15 +127,15 @@ type Session struct {
 	remapped *pidSet          // processes with new executable mappings
 	// stacksErr says why stacks are not as complete as was asked for.
 	stacksErr error
-	probes    *probes
-	drain     *drain
-	scribe    *scribe
-	nvml      *telemetry
-	nvmlErr   error      // why the GPUs are not sampled
-	machine   *rowSender // of what is recorded beside the calls
-	gpus      []gpuName
+	probes    *probe.Probes
+	drain     *ring.Drain
+	scribe    *scribe.Scribe
+	nvml      *nvml.Sampler
+	nvmlErr   error        // why the GPUs are not sampled
+	machine   *rows.Sender // of what is recorded beside the calls
+	gpus      []host.GPU
 	output    string
-	clock     clock
+	clock     clock.Clock
 	startNs   int64
 	endNs     int64 // on CLOCK_MONOTONIC: from when on no calls are recorded
 	finished  atomic.Bool
@@ -136,9 +149,9 @@ type Session struct {
 	// followErr says why children are not followed.
 	followErr error
 	// crowded remembers for libraries whether processes use them that are not recorded.
-	crowded   map[fileID]bool
-	libraries []*library // probed for somebody
-	cache     *libraryCache
+	crowded   map[process.FileID]bool
+	libraries []*library.Library // probed for somebody
+	cache     *library.Cache
 
 	// complaints are the processes whose calls are missing for a reason that was told, and
 	// notes what is to be written down when the recording begins.
@@ -158,22 +171,22 @@ type Session struct {
 // or one of package os about the output. On an error nothing is left behind.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), full: make(chan struct{}, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), complaints: make(map[int]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
+		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), full: make(chan struct{}, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[process.FileID]bool), complaints: make(map[int]bool), family: newFamily(), cache: library.NewCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
 	}
 	defer func() {
 		if err != nil {
 			_ = s.Close() // the error that matters is already there
 		}
 	}()
-	s.opt.Comm = KernelComm(opt.Comm)
-	if err := CheckKernel(); err != nil {
+	s.opt.Comm = process.KernelComm(opt.Comm)
+	if err := host.CheckKernel(); err != nil {
 		return nil, err
 	}
 	if err := s.openProcesses(); err != nil {
 		return nil, err
 	}
-	how := opt.Attach.onThisKernel()
-	if err := CheckPrivileges(how); err != nil {
+	how := opt.Attach.OnThisKernel()
+	if err := privilege.Check(how); err != nil {
 		return nil, err
 	}
 	libraries, err := s.findLibraries()
@@ -204,11 +217,11 @@ func Start(opt Options) (_ *Session, err error) {
 }
 
 // attach loads the programs and places the probes.
-func (s *Session) attach(how Attach, targets []target) error {
-	only := cgroup{}
+func (s *Session) attach(how privilege.Attach, targets []target) error {
+	only := process.Cgroup{}
 	if s.opt.Cgroup != "" {
 		var err error
-		if only, err = openCgroup(s.opt.Cgroup); err != nil {
+		if only, err = process.OpenCgroup(s.opt.Cgroup); err != nil {
 			return err
 		}
 	}
@@ -218,41 +231,41 @@ func (s *Session) attach(how Attach, targets []target) error {
 	}
 	s.probes = probes
 	for _, p := range s.family.all() {
-		if err := probes.target(p.pid); err != nil {
+		if err := probes.Target(p.Pid); err != nil {
 			return err
 		}
 	}
 	if s.opt.Children {
-		s.followErr = probes.follow()
+		s.followErr = probes.Follow()
 		if err := s.adoptBorn(); err != nil {
 			return err
 		}
 	}
-	if err := probes.pause(true); err != nil {
+	if err := probes.Pause(true); err != nil {
 		return err
 	}
 	for _, t := range targets {
-		probes.tellBy(t.library, t.pid)
+		probes.SetAllocatorSource(t.library, t.pid)
 		if err := s.place(t.library, t.pid); err != nil && slices.Contains(s.asked(), t.pid) {
 			return err
-		} else if errors.Is(err, ErrNoProcess) {
+		} else if errors.Is(err, process.ErrNoProcess) {
 			continue // a child that has ended since
 		} else if err != nil {
-			s.complain(&process{pid: t.pid}, err)
+			s.complain(&process.Process{Pid: t.pid}, err)
 			continue
 		}
 		s.libraries = append(s.libraries, t.library)
 	}
-	return probes.pause(false)
+	return probes.Pause(false)
 }
 
-// loadProbes loads the programs. If stacks cannot be unwound, they are loaded again for
+// probe.Load loads the programs. If stacks cannot be unwound, they are loaded again for
 // stacks by frame pointers.
-func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
-	load := func() (*probes, error) {
-		return loadProbes(probeOptions{
-			how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
-			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.Only, classes: s.opt.Classes, knownSets: s.opt.knownSets,
+func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.Probes, error) {
+	load := func() (*probe.Probes, error) {
+		return probe.Load(probe.Options{
+			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
+			All: s.opt.All, Comm: s.opt.Comm, Cgroup: only, Functions: s.opt.Only, Classes: s.opt.Classes, KnownSets: s.opt.knownSets,
 		})
 	}
 	p, err := load()
@@ -261,48 +274,48 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 	}
 	if err == nil {
 		s.syncUnwinder(p)
-		if err = selfTest(p, s.unwinder); err == nil {
+		if err = probe.SelfTest(p, s.unwinder); err == nil {
 			return p, nil
 		}
-		_ = p.close() // nothing is attached
+		_ = p.Close() // nothing is attached
 	}
 	s.unwinder.Close()
-	s.unwinder, s.stacksErr, s.opt.Stacks = nil, err, StacksFP
+	s.unwinder, s.stacksErr, s.opt.Stacks = nil, err, probe.StacksFP
 	return load()
 }
 
 // begin starts the goroutines of the recording.
 func (s *Session) begin(writer *format.Writer) error {
-	c := newClock()
-	c.offsetNs += int64(s.opt.clockShift)
-	s.clock, s.startNs = c, c.now()
+	c := clock.New()
+	c.OffsetNs += int64(s.opt.clockShift)
+	s.clock, s.startNs = c, c.NowNs()
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
-	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
-	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.how), s.opt.Classes
-	hostFacts(&s.meta)
-	pool, err := newChunkPool()
+	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.OffsetNs
+	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.How), s.opt.Classes
+	host.Describe(&s.meta)
+	pool, err := ring.NewPool()
 	if err != nil {
 		return err
 	}
-	s.scribe = newScribe(scribeOptions{
-		writer: writer, probes: s.probes, clock: c, unwinder: s.unwinder, pool: pool, limits: limitsOf(&s.opt),
-		meta:      s.metaNow,
-		onFailure: func(err error) { s.failures <- err },
-		onFull:    func() { s.full <- struct{}{} },
+	s.scribe = scribe.New(scribe.Options{
+		Writer: writer, Probes: s.probes, Clock: c, Unwinder: s.unwinder, Pool: pool, Limits: limitsOf(&s.opt),
+		Meta:      s.metaNow,
+		OnFailure: func(err error) { s.failures <- err },
+		OnFull:    func() { s.full <- struct{}{} },
 	})
-	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, pool, s.births)
+	drain, err := ring.NewDrain(s.probes.Objects.Events, s.scribe.Chunks, pool, s.births)
 	if err != nil {
 		return err
 	}
 	s.drain = drain
 	var facts []format.Row
 	if s.nvml != nil {
-		facts = s.nvml.facts(s.startNs)
+		facts = s.nvml.Facts(s.startNs)
 	} else if s.nvmlErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "nvml", StartNs: s.startNs, Message: s.nvmlErr.Error(), Device: -1})
 	}
 	for _, p := range s.family.all() {
-		facts = append(facts, p.row(p.facts(s.gpus), s.startNs))
+		facts = append(facts, p.Row(p.ReadFacts(s.gpus), s.startNs))
 	}
 	if s.followErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "children", StartNs: s.startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
@@ -317,29 +330,29 @@ func (s *Session) begin(writer *format.Writer) error {
 	if s.stacksErr != nil {
 		facts = append(facts, format.Row{Kind: format.KindNote, Name: "stacks", StartNs: s.startNs, Message: "stacks are not complete: " + s.stacksErr.Error(), Device: -1})
 	}
-	go s.scribe.run(s.opt.SegmentInterval)
-	go s.drain.run()
+	go s.scribe.Run(s.opt.SegmentInterval)
+	go s.drain.Run()
 	if len(facts) > 0 {
-		s.scribe.send(facts)
+		s.scribe.Send(facts)
 	}
 	s.startHelpers(c)
-	s.costBase = ownCost() // what attaching took is told apart
+	s.costBase = overhead.OwnCost() // what attaching took is told apart
 	return nil
 }
 
 // startHelpers starts what runs beside the ring buffer.
-func (s *Session) startHelpers(c clock) {
-	statsOn, statsEvery := statsOn, statsEvery
+func (s *Session) startHelpers(c clock.Clock) {
+	statsOn, statsEvery := probe.StatsOn, probe.StatsEvery
 	if s.opt.MaxOverheadPct > 0 {
-		statsOn, statsEvery = statsOnGoverned, statsEveryGoverned
+		statsOn, statsEvery = probe.StatsOnGoverned, probe.StatsEveryGoverned
 		s.helpers.Go(func() { s.govern(s.stop) })
 	}
-	s.helpers.Go(func() { sampleRunTimes(s.stop, statsOn, statsEvery) })
+	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })
 	s.helpers.Go(func() { s.reapThreads(s.stop) })
 	if !s.opt.KeepGetters {
 		s.helpers.Go(func() { s.dropGetters(s.stop) })
 	}
-	if !s.opt.KeepReturns && s.probes.how == AttachMulti {
+	if !s.opt.KeepReturns && s.probes.How == privilege.AttachMulti {
 		s.helpers.Go(func() { s.spareReturns(s.stop) })
 	}
 	s.watchMachine(c)
@@ -351,9 +364,9 @@ func (s *Session) openNVML() {
 	if s.opt.NVMLInterval <= 0 {
 		return
 	}
-	if s.nvml, s.nvmlErr = openTelemetry(); s.nvmlErr == nil {
-		s.gpus = s.nvml.names()
-		s.meta.DriverVersion, s.meta.CUDAVersion = s.nvml.driver, s.nvml.cuda
+	if s.nvml, s.nvmlErr = nvml.Open(); s.nvmlErr == nil {
+		s.gpus = s.nvml.GPUs()
+		s.meta.DriverVersion, s.meta.CUDAVersion = s.nvml.DriverVersion, s.nvml.CUDAVersion
 	}
 }
 
@@ -362,7 +375,7 @@ func (s *Session) metaNow() format.Meta {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	meta := s.meta
-	meta.Probes = s.probes.placed()
+	meta.Probes = s.probes.Placed()
 	return meta
 }
 
@@ -377,7 +390,7 @@ func (s *Session) warn(text string) {
 func (s *Session) Output() string { return s.output }
 
 // Probes returns how many places are probed, and by which kernel interface.
-func (s *Session) Probes() (int, Attach) { return s.probes.placed(), s.probes.how }
+func (s *Session) Probes() (int, privilege.Attach) { return s.probes.Placed(), s.probes.How }
 
 // HasNVML reports whether the GPUs are sampled.
 func (s *Session) HasNVML() bool { return s.nvml != nil }
@@ -385,14 +398,17 @@ func (s *Session) HasNVML() bool { return s.nvml != nil }
 // StacksError says why stacks are not as complete as was asked for, nil if they are.
 func (s *Session) StacksError() error { return s.stacksErr }
 
+// Progress is what a recording has come to so far.
+type Progress = scribe.Progress
+
 // Progress returns how far the recording is; safe for concurrent use.
-func (s *Session) Progress() Progress { return s.scribe.soFar() }
+func (s *Session) Progress() Progress { return s.scribe.Progress() }
 
 // Processes returns number and name of every recorded process.
 func (s *Session) Processes() map[int]string {
 	names := make(map[int]string)
 	for _, p := range s.family.all() {
-		names[p.pid] = p.comm
+		names[p.Pid] = p.Comm
 	}
 	return names
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/process"
 )
 
 // TestMain fails the package if its tests leave file descriptors open, and removes what they share.
@@ -231,7 +232,7 @@ func TestWaitsForTheLibrary(t *testing.T) {
 	// A shell that becomes storm later: the same process, without libcuda at first.
 	cmd, begin, ledger := simShell(t, ownSimcuda(t), `exec $SIM/storm --calls 500 --threads 1 --seed 1 --rate 2000 >/dev/null`)
 	opt := testOptions(t, cmd.Process.Pid)
-	if _, err := Start(opt); !errors.Is(err, ErrNoLibrary) {
+	if _, err := Start(opt); !errors.Is(err, process.ErrNoLibrary) {
 		t.Fatalf("without --wait: %v", err)
 	}
 	opt.WaitForLibrary = true
@@ -261,8 +262,8 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		change func(*Options)
 		want   error
 	}{
-		{"no such process", func(o *Options) { o.Pids = []int{1 << 22} }, ErrNoProcess},
-		{"no libcuda", func(o *Options) { o.Pids, o.Children = []int{os.Getpid()}, false }, ErrNoLibrary},
+		{"no such process", func(o *Options) { o.Pids = []int{1 << 22} }, process.ErrNoProcess},
+		{"no libcuda", func(o *Options) { o.Pids, o.Children = []int{os.Getpid()}, false }, process.ErrNoLibrary},
 		{"output exists", func(o *Options) { o.Output = exists }, format.ErrExists},
 		{"no such folder", func(o *Options) { o.Output = t.TempDir() + "/none/x.parquet" }, os.ErrNotExist},
 	} {

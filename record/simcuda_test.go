@@ -19,24 +19,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // simcudaDir holds what `make simcuda` builds.
 const simcudaDir = "../build/simcuda"
 
 // skip skips a test, or fails it where everything has to run.
-func skip(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("GPUREC_MUST_RUN") == "1" {
-		t.Fatalf("must run, but %s", reason)
-	}
-	t.Skip(reason)
-}
+var skip = simtest.Skip
 
 // needKernel skips tests that attach to processes where that cannot be done.
 func needKernel(t *testing.T) {
 	t.Helper()
-	if err := CheckPrivileges(AttachAuto); err != nil {
+	if err := privilege.Check(privilege.AttachAuto); err != nil {
 		skip(t, err.Error())
 	}
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
@@ -48,7 +46,7 @@ func needKernel(t *testing.T) {
 func needMulti(t *testing.T) {
 	t.Helper()
 	needKernel(t)
-	if AttachAuto.onThisKernel() != AttachMulti {
+	if privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti {
 		skip(t, "this kernel has no uprobe_multi")
 	}
 }
@@ -161,7 +159,7 @@ func (p *simProgram) finish() {
 func testOptions(t *testing.T, pids ...int) Options {
 	opt := DefaultOptions()
 	// Complete stacks take seconds to start; tests of them ask for them.
-	opt.Stacks, opt.KeepGetters, opt.KeepReturns = StacksFP, true, true
+	opt.Stacks, opt.KeepGetters, opt.KeepReturns = probe.StacksFP, true, true
 	opt.Pids, opt.Output, opt.NVMLInterval = pids, filepath.Join(t.TempDir(), "r.parquet"), 0
 	return opt
 }
@@ -305,7 +303,7 @@ func base(s string) int {
 }
 
 // monotonic is the present on the ledger's clock.
-func monotonic() int64 { return clockNs(unix.CLOCK_MONOTONIC) }
+func monotonic() int64 { return clock.Ns(unix.CLOCK_MONOTONIC) }
 
 // recordedCalls reads the calls of a recording by thread, in order of their starts.
 func recordedCalls(t *testing.T, path string) map[int32][]format.Row {

@@ -14,13 +14,30 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":          {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
-	"bpf":             {"github.com/cilium/ebpf"},
-	"symbolize":       {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
-	"record":          {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
-	"record/identity": {"format"},
-	"record/unwind":   {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
-	"analyze":         {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
+	"format":    {"github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
+	"bpf":       {"github.com/cilium/ebpf"},
+	"symbolize": {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
+
+	"record":           {"format", "symbolize", "bpf", "record/clock", "record/host", "record/process", "record/library", "record/privilege", "record/rows", "record/ring", "record/overhead", "record/probe", "record/scribe", "record/xid", "record/nvml", "record/unwind", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/clock":     {"golang.org/x/sys"},
+	"record/host":      {"format", "record/clock", "golang.org/x/sys"},
+	"record/process":   {"format", "symbolize", "record/host", "record/identity", "golang.org/x/sys"},
+	"record/library":   {"format", "symbolize", "bpf", "record/process", "golang.org/x/arch", "golang.org/x/sys"},
+	"record/privilege": {"record/host", "record/process", "github.com/cilium/ebpf", "golang.org/x/sys", "kernel.org/pub/linux/libs/security/libcap/cap"},
+	"record/rows":      {"format"},
+	"record/ring":      {"bpf", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/stack":     {"format", "symbolize", "bpf", "record/process", "record/unwind", "golang.org/x/sys"},
+	"record/overhead":  {"format", "golang.org/x/sys"},
+	"record/probe":     {"format", "symbolize", "bpf", "record/clock", "record/library", "record/privilege", "record/process", "record/ring", "record/unwind", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/scribe":    {"format", "symbolize", "bpf", "record/clock", "record/overhead", "record/probe", "record/ring", "record/rows", "record/stack", "record/unwind"},
+	"record/xid":       {"format", "record/clock", "record/host", "record/rows", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/nvml":      {"format", "record/clock", "record/host", "record/rows", "record/xid", "github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
+	"record/ps":        {"format", "record/clock", "record/identity", "record/library", "record/nvml", "record/process", "golang.org/x/sys"},
+	"record/simtest":   {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
+	"record/identity":  {"format"},
+	"record/unwind":    {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
+
+	"analyze": {"format", "symbolize", "analyze/units", "analyze/stats", "analyze/catalog", "analyze/query", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state", "github.com/google/pprof/profile", "google.golang.org/protobuf/encoding/protowire"},
 
 	"analyze/units":          {},
 	"analyze/stats":          {"analyze/units"},
@@ -41,7 +58,7 @@ var mayImport = map[string][]string{
 	"analyze/model/metric":   {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/query", "analyze/stats", "analyze/catalog"},
 	"analyze/model/state":    {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/model/caching"},
 
-	"cmd/gpurec": {"format", "symbolize", "record", "analyze", "analyze/model/timeline", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
+	"cmd/gpurec": {"format", "symbolize", "record", "record/library", "record/nvml", "record/privilege", "record/probe", "record/process", "record/ps", "analyze", "analyze/model/timeline", "analyze/query", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term"},
 }
 
 const module = "github.com/gpurec/gpurec/"

@@ -23,6 +23,11 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/ps"
 )
 
 // recordFlags are the flags of record as they were typed.
@@ -41,15 +46,15 @@ type recordFlags struct {
 	allocatorSet bool
 
 	noChildren bool
-	matching   []record.CUDAProcess // running ones that --all, --comm and --cgroup choose
+	matching   []ps.Process // running ones that --all, --comm and --cgroup choose
 }
 
-var stackModes = []string{record.StacksAuto, record.StacksFull, record.StacksFP, record.StacksOff}
+var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
 
-var allocatorModes = []string{string(record.AllocatorAuto), string(record.AllocatorLight), string(record.AllocatorOff)}
+var allocatorModes = []string{string(library.AllocatorAuto), string(library.AllocatorLight), string(library.AllocatorOff)}
 
 // allocatorFlag is the flag --allocator, which once was true or false and still may be.
-type allocatorFlag record.AllocatorMode
+type allocatorFlag library.AllocatorMode
 
 func (f *allocatorFlag) String() string { return string(*f) }
 
@@ -57,9 +62,9 @@ func (f *allocatorFlag) Type() string { return "string" }
 
 func (f *allocatorFlag) Set(value string) error {
 	if on, err := strconv.ParseBool(value); err == nil {
-		value = string(record.AllocatorOff)
+		value = string(library.AllocatorOff)
 		if on {
-			value = string(record.AllocatorAuto)
+			value = string(library.AllocatorAuto)
 		}
 	}
 	if !slices.Contains(allocatorModes, value) {
@@ -121,14 +126,14 @@ wait for new ones. "gpurec ps" lists the processes that use CUDA.`,
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
 	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "`HOW` to record PyTorch's caching allocator: auto (every tensor, segments, out-of-memory; where PyTorch cannot be asked for that, as light), light (tensors by the size of their block, and totals: a third fewer events) or off")
-	flags.Lookup("allocator").NoOptDefVal = string(record.AllocatorAuto)
+	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorAuto)
 	flags.StringSliceVar(&f.classes, "record", nil, "record only these `CLASSES` of calls: "+strings.Join(format.RecordClasses, ",")+" (default: all)")
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
 	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 second in 10; all other calls always are (default: everything is recorded)")
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: not at all")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded to disk every `TIME`: what a crash costs at most")
-	flags.StringVar(&f.attach, "attach", string(record.AttachAuto), "how to attach: auto, uprobe_multi or perf")
+	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "how to attach: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
 	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
@@ -193,11 +198,11 @@ func (f *recordFlags) check(command []string) error {
 	if err := f.checkClasses(); err != nil {
 		return err
 	}
-	if short := record.KernelComm(f.opt.Comm); short != f.opt.Comm {
+	if short := process.KernelComm(f.opt.Comm); short != f.opt.Comm {
 		notef("process names have at most 15 characters: --comm %s is compared as %s", f.opt.Comm, short)
 		f.opt.Comm = short
 	}
-	f.opt.Attach = record.Attach(f.attach)
+	f.opt.Attach = privilege.Attach(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
 	f.opt.Warn = func(text string) { warningf("%s", text) }
@@ -252,7 +257,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 	}
 	if len(args) > 0 {
 		// Before the command is started; for processes, Start has more to say.
-		if err := record.CheckPrivileges(f.opt.Attach); err != nil {
+		if err := privilege.Check(f.opt.Attach); err != nil {
 			return f.explain(err)
 		}
 		if err := f.checkOutput(); err != nil {
@@ -282,7 +287,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 
 // sayWhatTakesLong says why the recording has not begun yet.
 func (f *recordFlags) sayWhatTakesLong() {
-	if f.opt.Stacks == record.StacksAuto || f.opt.Stacks == record.StacksFull {
+	if f.opt.Stacks == probe.StacksAuto || f.opt.Stacks == probe.StacksFull {
 		notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
 	} else {
 		notef("loading BPF programs and placing probes; what runs, runs on")
@@ -375,23 +380,23 @@ func (f *recordFlags) report(r record.Result) {
 // explain turns what record.Start says into a sentence and a command to paste.
 func (f *recordFlags) explain(err error) error {
 	var (
-		process   *record.ProcessError
-		privilege *record.PrivilegeError
-		path      *fs.PathError
-		cgroup    *record.CgroupError
+		wrong  *process.Error
+		denied *privilege.Error
+		path   *fs.PathError
+		cgroup *process.CgroupError
 	)
 	again := "sudo " + strings.Join(os.Args, " ")
 	switch {
-	case errors.Is(err, record.ErrNoProcess) && errors.As(err, &process):
-		return &hintedError{fmt.Errorf("there is no process %d; %s", process.Pid, f.running()), "gpurec ps"}
-	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process) && len(process.Children) > 0:
-		return &hintedError{fmt.Errorf("%w, but %d of its children have", err, len(process.Children)),
-			"sudo gpurec record " + pidFlags(process.Children)}
-	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process):
-		return &hintedError{fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", process.Pid)}
+	case errors.Is(err, process.ErrNoProcess) && errors.As(err, &wrong):
+		return &hintedError{fmt.Errorf("there is no process %d; %s", wrong.Pid, f.running()), "gpurec ps"}
+	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong) && len(wrong.Children) > 0:
+		return &hintedError{fmt.Errorf("%w, but %d of its children have", err, len(wrong.Children)),
+			"sudo gpurec record " + pidFlags(wrong.Children)}
+	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong):
+		return &hintedError{fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", wrong.Pid)}
 	case errors.As(err, &cgroup):
 		return &hintedError{fmt.Errorf("%w; %s", err, f.running()), "gpurec ps --format json"}
-	case errors.As(err, &privilege) || errors.Is(err, record.ErrNotPermitted):
+	case errors.As(err, &denied) || errors.Is(err, process.ErrNotPermitted):
 		return &hintedError{err, again}
 	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
 		if strings.HasSuffix(path.Path, format.SegmentSuffix) {

@@ -1,0 +1,31 @@
+//go:build linux
+
+package probe
+
+import "github.com/gpurec/gpurec/bpf"
+
+// MarkOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
+func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
+	for i := range calls {
+		e := &calls[i]
+		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
+		e.DurNs = uint64(atNs) - e.StartNs
+		e.Ptr, e.Bytes = KnownWhileOpen(e)
+	}
+}
+
+// KnownWhileOpen returns pointer and bytes of a call that has not returned: not
+// those that come back through an out pointer.
+func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
+	call, _, _, ok := bpf.ByCookie(e.Call)
+	if !ok {
+		return 0, 0
+	}
+	if call.Ptr.From != uint8(bpf.CudaArgFromARG_OUT) {
+		ptr = e.Ptr
+	}
+	if call.Bytes.From != uint8(bpf.CudaArgFromARG_OUT) {
+		bytes = e.Bytes
+	}
+	return ptr, bytes
+}
