@@ -31,10 +31,11 @@ type Result struct {
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
-	s.endAllocators()
+	s.targets.CloseSearches()
 	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
 	s.endNs = clock.Ns(unix.CLOCK_MONOTONIC)
-	s.scribe.EndAt(s.clock.NowNs())
+	scribe := s.pipeline.scribe
+	scribe.EndAt(s.clock.NowNs())
 	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
 	if s.probes.How == privilege.AttachPerf {
@@ -42,17 +43,17 @@ func (s *Session) Finish() (Result, error) {
 	}
 	s.helpers.Wait()
 	s.endMachine()
-	if rows := s.lastFacts(); len(rows) > 0 {
-		s.scribe.Send(rows)
+	if rows := s.lastRows(); len(rows) > 0 {
+		scribe.Send(rows)
 	}
-	err := errors.Join(endErr, s.drainRest(), s.scribe.Wait())
+	err := errors.Join(endErr, s.pipeline.empty(s.targets.OnLateProcessEvent))
 	open, openErr := s.probes.OpenCalls() // their state stayed in the kernel when the probes went, or were silenced
 	probe.MarkOpen(open, s.endNs)
-	s.scribe.Settle(open)
+	scribe.Settle(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
-	if err = s.scribe.Finish(meta, errors.Join(err, openErr)); err != nil {
-		result.Unfinished = s.scribe.Segments()
+	if err = scribe.Finish(meta, errors.Join(err, openErr)); err != nil {
+		result.Unfinished = scribe.Segments()
 		return result, err
 	}
 	s.finished.Store(true)
@@ -62,21 +63,25 @@ func (s *Session) Finish() (Result, error) {
 	return result, nil
 }
 
+// lastRows says what became of the processes, and how often inferred stacks were wrong.
+func (s *Session) lastRows() []format.Row {
+	now := s.clock.NowNs()
+	return append(s.inferenceNotes(now), s.targets.LastRows(now)...)
+}
+
 // Finished reports whether the file is complete; safe for concurrent use.
 func (s *Session) Finished() bool { return s.finished.Load() }
 
 // Close removes the probes that are still there, perf uprobes one after the other, and frees
 // what the session holds.
 func (s *Session) Close() error {
-	if s.scribe != nil {
-		s.scribe.Close()
+	if s.pipeline != nil {
+		s.pipeline.close()
 	}
-	s.family.close()
-	s.cache.Close()
-	if s.nvml != nil {
-		s.nvml.Close()
-		s.nvml = nil
+	if s.targets != nil {
+		s.targets.Close()
 	}
+	s.machine.close()
 	if s.unwinder != nil {
 		s.unwinder.Close()
 		s.unwinder = nil
@@ -89,24 +94,10 @@ func (s *Session) Close() error {
 	return err
 }
 
-// drainRest empties the ring buffer; of processes that come with it the facts are noted.
-func (s *Session) drainRest() error {
-	done := make(chan error, 1)
-	go func() { done <- s.drain.Finish() }()
-	for {
-		select {
-		case birth := <-s.births:
-			s.noteUnseen(birth)
-		case err := <-done:
-			return err
-		}
-	}
-}
-
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
-	meta := s.scribe.MetaNow()
-	meta.EndNs = s.scribe.EndedNs()
+	meta := s.pipeline.scribe.MetaNow()
+	meta.EndNs = s.pipeline.scribe.EndedNs()
 	meta.ClockStepNs = s.clock.StepNs()
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes

@@ -3,28 +3,105 @@
 package record
 
 import (
-	"github.com/gpurec/gpurec/record/clock"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/nvml"
+	"github.com/gpurec/gpurec/record/rows"
+	"github.com/gpurec/gpurec/record/xid"
 )
 
-// watchMachine starts what is recorded beside the calls: the GPUs and their errors.
-func (s *Session) watchMachine(c clock.Clock) {
-	s.machine = s.scribe.Sender()
-	if s.nvml != nil {
-		s.helpers.Go(func() { s.nvml.Run(c, s.opt.NVMLInterval, s.machine, s.stop) })
+// machine follows the GPUs and their errors beside the calls.
+type machine struct {
+	nvml *nvml.Sampler // nil: GPUs are not sampled
+	// nvmlErr says why GPUs are not sampled; nil if nobody asked for it.
+	nvmlErr error
+	gpus    []host.GPU
+	rows    *rows.Sender
+}
+
+// openMachine looks for GPUs. It comes before attaching, because nothing drains the
+// ring buffer meanwhile.
+func (s *Session) openMachine() {
+	if s.opt.NVMLInterval <= 0 {
+		return
 	}
-	s.watchXids(c)
-	s.helpers.Go(func() { s.noteModules(c, s.stop) })
+	m := &s.machine
+	if m.nvml, m.nvmlErr = nvml.Open(); m.nvmlErr == nil {
+		m.gpus = m.nvml.GPUs()
+		s.meta.DriverVersion, s.meta.CUDAVersion = m.nvml.DriverVersion, m.nvml.CUDAVersion
+	}
+}
+
+// facts are the rows of the GPUs, or a note why there are none.
+func (m *machine) facts(startNs int64) []format.Row {
+	switch {
+	case m.nvml != nil:
+		return m.nvml.Facts(startNs)
+	case m.nvmlErr != nil:
+		return []format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: startNs, Message: m.nvmlErr.Error(), Device: -1}}
+	}
+	return nil
+}
+
+// watchMachine starts the goroutines that sample GPUs, follow Xids and note mapped libraries.
+func (s *Session) watchMachine() {
+	m := &s.machine
+	m.rows = s.pipeline.scribe.Sender()
+	if m.nvml != nil {
+		s.helpers.Go(func() { m.nvml.Run(s.clock, s.opt.NVMLInterval, m.rows, s.stop) })
+	}
+	s.watchXids()
+	s.helpers.Go(func() { s.noteModules(s.clock, s.stop) })
 }
 
 // endMachine adds to the metadata what that took, when the helpers have ended.
 func (s *Session) endMachine() {
-	dropped := s.machine.Close()
+	dropped := s.machine.rows.Close()
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	s.meta.Cost.RowsDropped = dropped
-	if s.nvml != nil {
-		s.meta.Cost.Sampling = s.nvml.Costs()
+	if s.machine.nvml != nil {
+		s.meta.Cost.Sampling = s.machine.nvml.Costs()
 	}
 	s.meta.Clocks = append(s.meta.Clocks, host.ReadClocks())
+}
+
+// watchXids follows every source of Xids that there is, and notes what is missing.
+func (s *Session) watchXids() {
+	c, m, paths := s.clock, &s.machine, xid.SystemPaths
+	if s.opt.xids != nil {
+		paths = *s.opt.xids
+	}
+	merger := xid.NewMerger(m.gpus)
+	feeds, missing := xid.OpenFeeds(paths, c)
+	if len(feeds) == 0 && m.nvml != nil {
+		if err := m.nvml.WatchXids(c, merger, s.stop, &s.helpers); err != nil {
+			missing = append(missing, err.Error())
+		}
+	}
+	if len(missing) > 0 && m.hasDriver() {
+		m.rows.Send([]format.Row{{
+			Kind: format.KindNote, Name: "xids", StartNs: c.NowNs(), Device: -1,
+			Message: fmt.Sprintf("Xids are recorded without some sources: %s", strings.ReplaceAll(strings.Join(missing, "; "), "\n", "; ")),
+		}})
+	}
+	s.helpers.Go(func() { xid.Follow(c, feeds, merger, m.rows, s.stop) })
+}
+
+// hasDriver reports whether this host has NVIDIA's driver, and so can have Xids.
+func (m *machine) hasDriver() bool {
+	_, err := os.Stat("/proc/driver/nvidia")
+	return err == nil || len(m.gpus) > 0
+}
+
+// close closes NVML.
+func (m *machine) close() {
+	if m.nvml != nil {
+		m.nvml.Close()
+		m.nvml = nil
+	}
 }

@@ -24,7 +24,7 @@ const moduleInterval = 10 * time.Second
 func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
 	noted := make(map[process.FileID]bool)
 	for ended := false; ; ended = clock.Sleep(stop, moduleInterval) {
-		for _, p := range s.family.all() {
+		for _, p := range s.targets.All() {
 			maps, err := p.Maps()
 			if err != nil {
 				continue // it has ended
@@ -36,7 +36,7 @@ func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
 					rows = append(rows, row)
 				}
 			}
-			s.machine.Send(rows)
+			s.machine.rows.Send(rows)
 		}
 		if ended {
 			return

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/sampling"
 )
 
 // At high rates returns of launches are probed for a share of the time, and the recording
@@ -23,7 +24,7 @@ func TestReturnsOfLaunchesAreSpared(t *testing.T) {
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
 			opt.Attach, opt.Stacks, opt.KeepReturns = privilege.AttachMulti, stacks, false
-			opt.returns = returnPolicy{on: 200 * time.Millisecond, period: 500 * time.Millisecond, maxRate: 100}
+			opt.returns = sampling.Returns{On: 200 * time.Millisecond, Period: 500 * time.Millisecond, MaxRate: 100}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
 				skip(t, err.Error())

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/sampling"
 )
 
 // isSampled tells the launches that may be left out.
@@ -103,7 +104,7 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
 			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
-			opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
+			opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
 			opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
@@ -233,7 +234,7 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	long, short, _ := storm(endless), storm(endless), storm("1")
 	opt := testOptions(t, long.pid(), short.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
-	opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
+	opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
 	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 	s := start(t, opt)
 	var endNs int64
@@ -243,13 +244,13 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 		eventually(t, "launches are left out", func() bool { return leavesLaunchesOut(s) })
 		short.kill()
 		endNs = monotonic()
-		eventually(t, "the recorder notices the end", func() bool { return s.family.get(short.pid()) == nil })
+		eventually(t, "the recorder notices the end", func() bool { return s.targets.Get(short.pid()) == nil })
 		eventually(t, "launches are left out again", func() bool { return leavesLaunchesOut(s) })
 		eventually(t, "launches are recorded again", func() bool { return !leavesLaunchesOut(s) })
 	})
 	long.kill()
 	for _, note := range factRows(t, result.Output, format.KindNote) {
-		if (note.Name == noteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
+		if (note.Name == sampling.NoteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
 			t.Errorf("%s: %s", note.Name, note.Message)
 		}
 	}
@@ -268,5 +269,5 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 // leavesLaunchesOut reports whether launches are not recorded now.
 func leavesLaunchesOut(s *Session) bool {
 	now := monotonic()
-	return s.scribe.Missing.Meets(now, now+1)
+	return s.probes.Missing.Meets(now, now+1)
 }

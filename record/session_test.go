@@ -108,7 +108,7 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = p.cmd.Wait() // "signal: killed" it was
-		eventually(t, "the recorder notices the end", func() bool { return len(s.family.all()) == 0 })
+		eventually(t, "the recorder notices the end", func() bool { return len(s.targets.All()) == 0 })
 	})
 	recorded := recordedCalls(t, result.Output)
 	counted := countedCalls()

@@ -3,18 +3,14 @@
 package record
 
 import (
-	"debug/elf"
 	"encoding/json"
-	"io"
 	"os"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
-	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/scribe"
 	"github.com/gpurec/gpurec/record/unwind"
 )
@@ -26,8 +22,8 @@ func (s *Session) startUnwinder(how privilege.Attach) {
 		return
 	}
 	opt := unwindOptions(how)
-	opt.Mapped = s.remapped.add
-	for _, p := range s.family.all() {
+	opt.Mapped = s.targets.Mapped
+	for _, p := range s.targets.All() {
 		opt.Pids = append(opt.Pids, p.Pid)
 	}
 	s.unwinder, s.stacksErr = startUnwinding(opt)
@@ -52,62 +48,6 @@ func unwindOptions(how privilege.Attach) unwind.Options {
 		opt.AttachType = ebpf.AttachNone
 	}
 	return opt
-}
-
-// syncUnwinder waits until stacks of the processes can be unwound.
-func (s *Session) syncUnwinder(p *probe.Probes) {
-	end := time.Now().Add(probe.SyncTimeout)
-	for _, member := range s.family.all() {
-		maps, err := member.Maps()
-		if err != nil {
-			continue // it has ended
-		}
-		p.MapCode(member.Pid, maps)
-		var code []unwind.Mapping
-		for _, m := range maps {
-			if m.Executable() && m.Inode != 0 && isELF(member.MapFile(m)) {
-				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
-			}
-		}
-		s.unwinder.Sync(member.Pid, code, time.Until(end))
-	}
-}
-
-// isELF reports whether a file begins as ELF files do. Others may be mapped too, such as
-// code that a compiler wrote into a memfd; no unwind table is to be waited for.
-func isELF(path string) bool {
-	file, err := process.OpenRegular(path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	var magic [len(elf.ELFMAG)]byte
-	_, err = io.ReadFull(file, magic[:])
-	return err == nil && string(magic[:]) == elf.ELFMAG
-}
-
-// addUnwinding lets stacks of a process that came later be unwound.
-func (s *Session) addUnwinding(p *process.Process) {
-	if s.unwinder == nil {
-		return
-	}
-	s.unwinder.Add(p.Pid)
-	s.remapped.add(p.Pid)
-}
-
-// lookAtMapped looks where code lies in processes that have mapped some since the last
-// look, and whether it is to be probed.
-func (s *Session) lookAtMapped() {
-	for _, pid := range s.remapped.take() {
-		p := s.family.get(pid)
-		if p == nil {
-			continue
-		}
-		if maps, err := p.Maps(); err == nil { // or it has ended
-			s.probes.MapCode(pid, maps)
-		}
-		s.attachLibraries(p)
-	}
 }
 
 // inferenceNotes say how often inferred stacks were wrong, a row per class of calls.

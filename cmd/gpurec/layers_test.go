@@ -18,7 +18,7 @@ var mayImport = map[string][]string{
 	"bpf":       {"github.com/cilium/ebpf"},
 	"symbolize": {"format", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
 
-	"record":           {"format", "symbolize", "bpf", "record/clock", "record/host", "record/process", "record/library", "record/privilege", "record/rows", "record/ring", "record/overhead", "record/probe", "record/scribe", "record/xid", "record/nvml", "record/unwind", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record":           {"format", "bpf", "symbolize", "record/clock", "record/host", "record/process", "record/library", "record/privilege", "record/rows", "record/ring", "record/overhead", "record/probe", "record/sampling", "record/scribe", "record/target", "record/xid", "record/nvml", "record/unwind", "github.com/cilium/ebpf", "golang.org/x/sys"},
 	"record/clock":     {"golang.org/x/sys"},
 	"record/host":      {"format", "record/clock", "golang.org/x/sys"},
 	"record/process":   {"format", "symbolize", "record/host", "record/identity", "golang.org/x/sys"},
@@ -29,7 +29,9 @@ var mayImport = map[string][]string{
 	"record/stack":     {"format", "symbolize", "bpf", "record/process", "record/unwind", "golang.org/x/sys"},
 	"record/overhead":  {"format", "golang.org/x/sys"},
 	"record/probe":     {"format", "symbolize", "bpf", "record/clock", "record/library", "record/privilege", "record/process", "record/ring", "record/unwind", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/sampling":  {"format", "record/clock", "record/overhead", "record/privilege", "record/probe", "golang.org/x/sys"},
 	"record/scribe":    {"format", "symbolize", "bpf", "record/clock", "record/overhead", "record/probe", "record/ring", "record/rows", "record/stack", "record/unwind"},
+	"record/target":    {"format", "bpf", "record/clock", "record/host", "record/library", "record/privilege", "record/probe", "record/process", "record/unwind", "github.com/cilium/ebpf"},
 	"record/xid":       {"format", "record/clock", "record/host", "record/rows", "github.com/cilium/ebpf", "golang.org/x/sys"},
 	"record/nvml":      {"format", "record/clock", "record/host", "record/rows", "record/xid", "github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
 	"record/ps":        {"format", "record/clock", "record/identity", "record/library", "record/nvml", "record/process", "golang.org/x/sys"},

@@ -35,6 +35,9 @@ type Probes struct {
 	functions []string // probed alone, if not empty
 	classes   []string // probed alone, if not empty
 
+	// Missing are the times without launches.
+	Missing MissingTimes
+
 	mu       sync.Mutex
 	tracing  []link.Link
 	lasting  linkPairs

@@ -136,6 +136,7 @@ func (p *Probes) EndLaunches() (untilNs int64, err error) {
 	if err := p.Objects.LaunchesUntilNs.Set(uint64(untilNs)); err != nil {
 		return 0, fmt.Errorf("leave launches out: %w", err)
 	}
+	p.Missing.Begin(untilNs)
 	return untilNs, nil
 }
 
@@ -176,6 +177,7 @@ func (p *Probes) BeginLaunches() (fromNs int64, err error) {
 			return 0, fmt.Errorf("probe launches: %w", err)
 		}
 		if clock.Ns(unix.CLOCK_MONOTONIC) < fromNs { // else launches since then may have been left out
+			p.Missing.End(fromNs)
 			return fromNs, nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // captures follows stream capture, so that work put into a graph is told from work
@@ -18,7 +19,7 @@ type captures struct {
 	events  map[handle]*capture  // events recorded in a captured stream
 	graphs  map[handle]graphSize // of what was captured or added
 	execs   map[handle]graphSize // of instantiated graphs
-	missing *MissingTimes
+	missing *probe.MissingTimes
 }
 
 // graphSize is how many kernels a graph holds. It is not known if some of its launches may
@@ -45,7 +46,7 @@ type capture struct {
 	kernels int64
 }
 
-func newCaptures(missing *MissingTimes) *captures {
+func newCaptures(missing *probe.MissingTimes) *captures {
 	return &captures{
 		streams: make(map[handle]*capture), events: make(map[handle]*capture),
 		graphs: make(map[handle]graphSize), execs: make(map[handle]graphSize), missing: missing,

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // called makes a successful call for captures.
@@ -27,7 +28,7 @@ func TestGraphsCapturedWithoutLaunchesAreNotKnown(t *testing.T) {
 		beginNs, endNs uint64
 		want           int64
 	}{"before": {100, 200, 2}, "into": {950, 1100, 0}, "across": {900, 2100, 0}, "within": {1200, 1300, 0}, "out of": {1900, 2100, 0}, "after": {2000, 2100, 2}} {
-		var missing MissingTimes
+		var missing probe.MissingTimes
 		missing.Begin(1000)
 		missing.End(2000)
 		s := newCaptures(&missing)

@@ -51,10 +51,8 @@ type Scribe struct {
 	progress    atomic.Pointer[Progress]
 	// launchRate is how many kernels the busiest process launches in a second.
 	launchRate atomic.Int64
-	// Missing are times without launches.
-	Missing MissingTimes
-	rated   accountSums // when rates were asked for last
-	ratedAt time.Time
+	rated      accountSums // when rates were asked for last
+	ratedAt    time.Time
 
 	bounds  bounds
 	onFull  func()          // told once, when the recording has reached its size
@@ -109,7 +107,7 @@ func New(opt Options) *Scribe {
 		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.Limits), ended: make(map[int32]int64),
 		onFailure: opt.OnFailure, onFull: opt.OnFull,
 	}
-	s.captures = newCaptures(&s.Missing)
+	s.captures = newCaptures(&opt.Probes.Missing)
 	s.progress.Store(new(Progress))
 	return s
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package record
+package target
 
 import (
 	"encoding/json"
@@ -14,9 +14,9 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// allocatorWatch knows which recorded processes have a caching allocator, and finds where
-// the allocators keep their totals. It belongs to the goroutine of Session.Run.
-type allocatorWatch struct {
+// allocators knows which recorded processes have a caching allocator, and finds where the allocators
+// keep their totals.
+type allocators struct {
 	known    map[int]process.FileID    // process -> its allocator's library
 	loading  map[int]time.Time         // process -> when that was first seen without libc10.so
 	layouts  map[process.FileID]uint64 // as process_allocator.allocated_at
@@ -30,15 +30,15 @@ type layoutSearch struct {
 	reports link.Link
 }
 
-func newAllocatorWatch() allocatorWatch {
-	return allocatorWatch{
+func newAllocators() allocators {
+	return allocators{
 		known: make(map[int]process.FileID), loading: make(map[int]time.Time), layouts: make(map[process.FileID]uint64), searches: make(map[int]*layoutSearch),
 	}
 }
 
 // renewAllocator forgets the allocator of a process that has another one: where children are
 // not followed, nobody tells that it became another program.
-func (s *Session) renewAllocator(libs []*library.Library, pid int) {
+func (s *Set) renewAllocator(libs []*library.Library, pid int) {
 	lib := library.First(libs, library.Allocator)
 	if known, ok := s.allocators.known[pid]; ok && lib != nil && known != lib.ID {
 		s.forgetAllocator(pid)
@@ -46,9 +46,9 @@ func (s *Session) renewAllocator(libs []*library.Library, pid int) {
 	}
 }
 
-// knowAllocator takes note of the caching allocator that a process has mapped: what it is,
+// noteAllocator takes note of the caching allocator that a process has mapped: what it is,
 // what of it is recorded, and where it keeps its totals or how to find out.
-func (s *Session) knowAllocator(libs []*library.Library, p *process.Process) {
+func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	w := &s.allocators
 	lib, reports := library.First(libs, library.Allocator), library.First(libs, library.Reports)
 	if lib == nil || s.opt.Allocator == library.AllocatorOff || w.known[p.Pid] == lib.ID || reports == nil && w.isLoading(p.Pid) {
@@ -58,18 +58,18 @@ func (s *Session) knowAllocator(libs []*library.Library, p *process.Process) {
 	fact := format.AllocatorFact{
 		Allocator: format.MemoryTorch, Library: lib.Path, BuildID: lib.BuildID, Version: library.TorchVersion(p, lib.Path), Conf: library.AllocatorConf(p),
 	}
-	teller, why := s.opt.Allocator.ChooseSource(lib, reports)
+	source, why := s.opt.Allocator.ChooseSource(lib, reports)
 	switch {
-	case teller == nil:
+	case source == nil:
 		fact.Missing = library.MissingText(lib.Path, fact.Version, why)
-		s.warn(fact.Missing)
-	case s.probes.AllocatorSource(teller, p.Pid) == bpf.CudaAllocatorSourceSOURCE_REPORTS:
-		if teller == lib {
+		s.opt.Warn(fact.Missing)
+	case s.probes.AllocatorSource(source, p.Pid) == bpf.CudaAllocatorSourceSOURCE_REPORTS:
+		if source == lib {
 			why = "it was probed after the first report of the process"
 		}
 		fact.Source, fact.Limits = format.SourceReports, library.LimitsText(lib.Path, fact.Version, why)
 		if why != "" {
-			s.warn(fact.Limits)
+			s.opt.Warn(fact.Limits)
 		}
 	default:
 		fact.Source, fact.Missing = format.SourceTrace, s.findTotals(lib, reports, p.Pid)
@@ -78,7 +78,7 @@ func (s *Session) knowAllocator(libs []*library.Library, p *process.Process) {
 	if err != nil {
 		return // plain strings always encode
 	}
-	s.scribe.Send([]format.Row{{
+	s.send([]format.Row{{
 		Kind: format.KindNote, Name: format.NoteAllocator, StartNs: s.clock.NowNs(), Pid: int32(p.Pid), Device: -1, Message: string(text),
 	}})
 }
@@ -88,7 +88,7 @@ func (s *Session) knowAllocator(libs []*library.Library, p *process.Process) {
 const loadingTime = time.Second
 
 // isLoading reports whether a process without libc10.so may still be about to map it.
-func (w *allocatorWatch) isLoading(pid int) bool {
+func (w *allocators) isLoading(pid int) bool {
 	since, ok := w.loading[pid]
 	if !ok {
 		since = time.Now()
@@ -98,7 +98,7 @@ func (w *allocatorWatch) isLoading(pid int) bool {
 }
 
 // findTotals has the totals of a process's allocator recorded, or returns why they are not.
-func (s *Session) findTotals(lib, reports *library.Library, pid int) (missing string) {
+func (s *Set) findTotals(lib, reports *library.Library, pid int) (missing string) {
 	if at, ok := s.allocators.layouts[lib.ID]; ok {
 		s.probes.SetTotals(pid, at)
 		return ""
@@ -111,8 +111,8 @@ func (s *Session) findTotals(lib, reports *library.Library, pid int) (missing st
 	return ""
 }
 
-// endSearches looks whether totals have been found, and uses them.
-func (s *Session) endSearches() {
+// FinishSearches looks whether totals have been found, and uses them.
+func (s *Set) FinishSearches() {
 	w := &s.allocators
 	for pid, search := range w.searches {
 		at, found := w.layouts[search.library]
@@ -129,7 +129,7 @@ func (s *Session) endSearches() {
 }
 
 // forgetAllocator ends what is known of the allocator of a process.
-func (s *Session) forgetAllocator(pid int) {
+func (s *Set) forgetAllocator(pid int) {
 	w := &s.allocators
 	if search := w.searches[pid]; search != nil {
 		_ = search.reports.Close()
@@ -140,8 +140,8 @@ func (s *Session) forgetAllocator(pid int) {
 	s.probes.ForgetTotals(pid)
 }
 
-// endAllocators ends all searches.
-func (s *Session) endAllocators() {
+// CloseSearches ends all searches.
+func (s *Set) CloseSearches() {
 	for _, search := range s.allocators.searches {
 		_ = search.reports.Close()
 	}

@@ -1,11 +1,11 @@
 //go:build linux
 
-package scribe
+package probe
 
 import "sync"
 
-// MissingTimes are those in which launches are not recorded, on CLOCK_MONOTONIC, in order.
-// The last one may not have ended.
+// MissingTimes are the times in which launches are not recorded, on CLOCK_MONOTONIC, in order.
+// The last one may not have ended. Safe for concurrent use.
 type MissingTimes struct {
 	mu    sync.Mutex
 	times []missingTime
