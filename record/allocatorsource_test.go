@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/library"
@@ -167,11 +166,11 @@ func TestReportsOfARunningProgram(t *testing.T) {
 	needKernel(t)
 	p := startTensors(t, simtorch(t, "renamed/tensors"), "--events", "40000", "--threads", "2", "--seed", "8", "--rate", "15000", "--host", "5")
 	p.step()
-	time.Sleep(300 * time.Millisecond)
+	awaitLedger(t, p.ledger, 1000)
 	s := start(t, testOptions(t, p.pid()))
 	since, until := monotonic(), int64(0)
 	result := runWhile(t, s, func() {
-		time.Sleep(time.Second)
+		awaitCalls(t, s, 3000)
 		until = monotonic()
 	})
 	p.expect("done")

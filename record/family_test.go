@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/probe"
@@ -282,7 +281,6 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 		since = monotonic()
 		p.step()
 		p.expect("done")
-		time.Sleep(10 * time.Millisecond)
 	})
 	stdin.Close()
 	// The ledger has the numbers of the namespace, the recording those of the host.

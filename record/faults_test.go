@@ -55,7 +55,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 		opt := testOptions(t, p.pid())
 		opt.Output = filepath.Join(t.TempDir(), "r.parquet")
 		s := start(t, opt)
-		result := runWhile(t, s, func() { time.Sleep(20 * time.Millisecond) })
+		result := runWhile(t, s, func() { awaitCalls(t, s, 20) })
 		total := result.Meta.Totals()
 		if total.Seen != total.Recorded || total.Abandoned != 0 {
 			t.Fatalf("books: %+v", total)
@@ -64,7 +64,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 		os.Remove(result.Output)
 	}
 	seen := monotonic()
-	time.Sleep(100 * time.Millisecond)
+	awaitLedger(t, p.ledger, 1000)
 	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Fatalf("the program is gone: %v", err)
 	}
@@ -278,7 +278,7 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 		result := runWhile(t, s, func() {
 			since = monotonic()
 			p.step()
-			time.Sleep(100 * time.Millisecond)
+			awaitCalls(t, s, 1000)
 			replace() // meanwhile
 			begin()
 			p.expect("done")

@@ -266,7 +266,7 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	opt := testOptions(t, p.pid())
 	opt.Attach, opt.Only = privilege.AttachPerf, probedByPerf
 	s := start(t, opt)
-	result := finishAfter(t, s, func() { time.Sleep(500 * time.Millisecond) })
+	result := finishAfter(t, s, func() { awaitCalls(t, s, 1000) })
 	if entries, returns := s.probes.Links(); entries == 0 || returns == 0 || !s.Finished() {
 		t.Errorf("%d entries and %d returns are still probed; finished: %v", entries, returns, s.Finished())
 	}
@@ -306,17 +306,16 @@ func TestPerfUprobesSeeNothingAfterTheEnd(t *testing.T) {
 	defer s.Close()
 	result := finishAfter(t, s, func() {
 		command.Run()
-		time.Sleep(500 * time.Millisecond)
+		awaitCalls(t, s, 10)
+		awaitOpenCall(t, s, "cuStreamSynchronize", 0)
 	})
-	end := time.Now().Add(20 * time.Second)
-	for returned := false; !returned; time.Sleep(10 * time.Millisecond) {
-		ledger, err := os.ReadFile(os.Getenv("SIMCUDA_LEDGER"))
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("the call has not returned; %v", err)
-		}
-		returned = strings.Count(string(ledger), "\tcuStreamSynchronize\t0\t") == 2
+	if status, err := command.Wait(t.Context()); status != 0 || err != nil {
+		t.Fatalf("the recorded program failed: status %d, %v", status, err)
 	}
-	time.Sleep(10 * time.Millisecond) // the ledger is written just before
+	ledger, err := os.ReadFile(os.Getenv("SIMCUDA_LEDGER"))
+	if returned := strings.Count(string(ledger), "\tcuStreamSynchronize\t0\t"); err != nil || returned != 2 {
+		t.Fatalf("%d calls have returned, %v", returned, err)
+	}
 	if open, err := s.probes.OpenCalls(); len(open) != 1 || err != nil {
 		t.Errorf("%d calls are open, %v", len(open), err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,7 +70,10 @@ func withNumber(t *testing.T, pid int) *exec.Cmd {
 			t.Fatal(err)
 		}
 		if cmd.Process.Pid == pid {
-			time.Sleep(20 * time.Millisecond) // it becomes sleep
+			eventually(t, "the process sleeps", func() bool {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				return err == nil && strings.Contains(string(stat), "(sleep) S ")
+			})
 			return cmd
 		}
 		_ = cmd.Process.Kill()

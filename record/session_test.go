@@ -103,7 +103,7 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 	result := runWhile(t, s, func() {
 		since = monotonic()
 		p.step()
-		time.Sleep(300 * time.Millisecond)
+		awaitCalls(t, s, 2000)
 		if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestCallThatBlocksIsRecordedAsOpen(t *testing.T) {
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		command.Run()
-		time.Sleep(500 * time.Millisecond)
+		awaitOpenCall(t, s, "cuStreamSynchronize", 100*time.Millisecond)
 	})
 	calls := recordedCalls(t, result.Output)[int32(command.Pid())]
 	if len(calls) == 0 {

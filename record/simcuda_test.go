@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/privilege"
@@ -372,4 +373,51 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 	t.Fatalf("timed out: %s", what)
+}
+
+// awaitCalls waits until the BPF programs have seen n calls.
+func awaitCalls(t *testing.T, s *Session, n uint64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d calls are seen", n), func() bool {
+		var seen uint64
+		for class := range bpf.CudaCallClassCLASS_COUNT {
+			var perCPU []bpf.CudaClassStats
+			if err := s.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
+				t.Fatal(err)
+			}
+			for i := range perCPU {
+				seen += perCPU[i].Seen
+			}
+		}
+		return seen >= n
+	})
+}
+
+// awaitOpenCall waits until a call of this name has been open for a time.
+func awaitOpenCall(t *testing.T, s *Session, name string, since time.Duration) {
+	t.Helper()
+	eventually(t, name+" is open", func() bool {
+		open, err := s.probes.OpenCalls()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(open, func(e bpf.CudaEvent) bool {
+			_, called, _, _ := bpf.ByCookie(e.Call)
+			return called == name && monotonic()-int64(e.StartNs) > since.Nanoseconds()
+		})
+	})
+}
+
+// awaitLedger waits until a program has written n bytes more into its ledger.
+func awaitLedger(t *testing.T, path string, n int64) {
+	t.Helper()
+	size := func() int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0 // not there yet
+		}
+		return info.Size()
+	}
+	before := size()
+	eventually(t, "the ledger grows", func() bool { return size() >= before+n })
 }

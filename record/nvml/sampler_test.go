@@ -243,22 +243,35 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 		tel.Run(clock.New(), 5*time.Millisecond, rows.NewSender(sent), stop)
 		close(ended)
 	}()
-	time.Sleep(50 * time.Millisecond)
-	simtest.Say(t, answers, "0/nvmlDeviceGetPowerUsage lost", "1/nvmlDeviceGetPerformanceState unknown")
-	time.Sleep(100 * time.Millisecond)
-	close(stop)
-	<-ended
-	close(sent)
 	var notes []string
 	lastOf := map[int32]int64{}
-	for rows := range sent {
-		for _, r := range rows {
+	collect := func(sampled []format.Row) {
+		for _, r := range sampled {
 			if r.Kind == format.KindNote {
 				notes = append(notes, r.Message)
 			} else {
 				lastOf[r.Device] = max(lastOf[r.Device], r.StartNs)
 			}
 		}
+	}
+	collectUntil := func(ok func() bool) {
+		t.Helper()
+		for deadline := time.After(5 * time.Minute); !ok(); {
+			select {
+			case sampled := <-sent:
+				collect(sampled)
+			case <-deadline:
+				t.Fatalf("notes: %q, last rows of the devices at %v", notes, lastOf)
+			}
+		}
+	}
+	collectUntil(func() bool { return len(lastOf) == 2 })
+	simtest.Say(t, answers, "0/nvmlDeviceGetPowerUsage lost", "1/nvmlDeviceGetPerformanceState unknown")
+	collectUntil(func() bool { return len(notes) == 2 && lastOf[1]-lastOf[0] >= 50e6 })
+	close(stop)
+	<-ended
+	for len(sent) > 0 {
+		collect(<-sent)
 	}
 	slices.Sort(notes)
 	if len(notes) != 2 || !strings.HasPrefix(notes[0], "device 0 (GPU-") || !strings.HasSuffix(notes[0], "does not answer any more: GPU is lost") ||
