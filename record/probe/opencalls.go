@@ -2,7 +2,14 @@
 
 package probe
 
-import "github.com/gpurec/gpurec/bpf"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpurec/gpurec/bpf"
+)
 
 // MarkOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
 func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
@@ -28,4 +35,21 @@ func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 		bytes = e.Bytes
 	}
 	return ptr, bytes
+}
+
+// OpenCalls returns the calls that have not returned, outermost first per thread.
+func (p *Probes) OpenCalls() ([]bpf.CudaEvent, error) {
+	var (
+		open []bpf.CudaEvent
+		id   uint64
+		t    bpf.CudaThread
+	)
+	threads := p.Objects.Threads.Iterate()
+	for threads.Next(&id, &t) {
+		open = appendOpen(open, &t)
+	}
+	if err := threads.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, fmt.Errorf("read open calls: %w", err)
+	}
+	return open, nil
 }
