@@ -50,13 +50,14 @@ var mayImport = map[string][]string{
 	"analyze/model/ledger":   {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
 	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
 
-	"analyze/model/timeline": {"format", "symbolize", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/query", "analyze/stats", "analyze/catalog", "analyze/units"},
-	"analyze/model/calls":    {"format", "symbolize", "analyze/model/timeline", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/query", "analyze/catalog", "analyze/units"},
-	"analyze/model/fault":    {"format", "analyze/model/timeline", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/ledger", "analyze/query", "analyze/stats", "analyze/catalog", "analyze/units"},
-	"analyze/model/graph":    {"format", "symbolize", "analyze/model/timeline", "analyze/catalog", "analyze/units"},
-	"analyze/model/hostmem":  {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/stats", "analyze/units"},
-	"analyze/model/metric":   {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/query", "analyze/stats", "analyze/catalog"},
-	"analyze/model/state":    {"format", "analyze/model/timeline", "analyze/model/origin", "analyze/model/ledger", "analyze/model/caching"},
+	"analyze/model/facts":    {"format", "analyze/model/origin", "analyze/model/sampling", "analyze/model/caching", "analyze/catalog", "analyze/units"},
+	"analyze/model/timeline": {"format", "symbolize", "analyze/model/facts", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching", "analyze/query", "analyze/stats", "analyze/catalog", "analyze/units"},
+	"analyze/model/calls":    {"format", "symbolize", "analyze/model/timeline", "analyze/model/facts", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/query", "analyze/catalog", "analyze/units"},
+	"analyze/model/fault":    {"format", "analyze/model/timeline", "analyze/model/facts", "analyze/model/addrmap", "analyze/model/origin", "analyze/model/ledger", "analyze/query", "analyze/stats", "analyze/catalog", "analyze/units"},
+	"analyze/model/graph":    {"format", "symbolize", "analyze/model/timeline", "analyze/model/facts", "analyze/catalog", "analyze/units"},
+	"analyze/model/hostmem":  {"format", "analyze/model/timeline", "analyze/model/facts", "analyze/model/origin", "analyze/model/ledger", "analyze/stats", "analyze/units"},
+	"analyze/model/metric":   {"format", "analyze/model/timeline", "analyze/model/facts", "analyze/model/origin", "analyze/query", "analyze/stats", "analyze/catalog"},
+	"analyze/model/state":    {"format", "analyze/model/timeline", "analyze/model/facts", "analyze/model/origin", "analyze/model/ledger", "analyze/model/caching"},
 
 	"format/columnwriter": {"github.com/parquet-go/parquet-go"},
 	"format/output":       {},
@@ -112,7 +113,7 @@ var mayImport = map[string][]string{
 var belowReports = []string{
 	"format", "symbolize",
 	"analyze/model/addrmap", "analyze/model/origin", "analyze/model/sampling", "analyze/model/stack", "analyze/model/ledger", "analyze/model/caching",
-	"analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state",
+	"analyze/model/facts", "analyze/model/timeline", "analyze/model/calls", "analyze/model/fault", "analyze/model/graph", "analyze/model/hostmem", "analyze/model/metric", "analyze/model/state",
 	"analyze/query", "analyze/stats", "analyze/catalog", "analyze/units",
 }
 

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -125,7 +127,7 @@ func (p *trace) memoryStep(s *memoryStep) {
 	p.level(at, trackKey{device: s.device, what: name}, byteCounter, float64(s.live))
 }
 
-func (p *trace) sample(s *timeline.Sample) {
+func (p *trace) sample(s *facts.Sample) {
 	if !p.inWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
 		return
 	}
@@ -165,14 +167,14 @@ const deviceFree = "device free (cuMemGetInfo)"
 const metricDeviceFree = -1
 
 // allSamples returns the samples of NVML and of cuMemGetInfo in order of time.
-func allSamples(t *timeline.Timeline) []timeline.Sample {
+func allSamples(t *timeline.Timeline) []facts.Sample {
 	if len(t.Free) == 0 {
 		return t.Facts.Samples
 	}
 	all := slices.Clone(t.Facts.Samples)
 	for _, s := range t.Free {
-		all = append(all, timeline.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: metricDeviceFree, Device: s.Device})
+		all = append(all, facts.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: metricDeviceFree, Device: s.Device})
 	}
-	slices.SortStableFunc(all, func(a, b timeline.Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(all, func(a, b facts.Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	return all
 }

@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -116,7 +118,7 @@ type trace struct {
 	nextStep func() (memoryStep, bool)
 	step     memoryStep
 	hasStep  bool
-	samples  []timeline.Sample
+	samples  []facts.Sample
 	marks    []mark
 }
 

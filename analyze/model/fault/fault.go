@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -104,7 +106,7 @@ func (s *faultScan) group(g *format.Group) {
 const clockSlackNs = 100_000_000
 
 // XidOf returns the last Xid of the fault's process until the fault was noticed.
-func XidOf(f *timeline.Facts, fl *Fault) (*timeline.Xid, bool) {
+func XidOf(f *facts.Facts, fl *Fault) (*facts.Xid, bool) {
 	for i := len(f.Xids) - 1; i >= 0; i-- {
 		if x := &f.Xids[i]; !x.Sxid && x.Pid == fl.Pid && !x.Before && x.AtNs <= fl.EndNs+clockSlackNs {
 			return x, true

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -69,6 +71,6 @@ func (u *Devices) BusyOf(device int32) (Busy, bool) {
 }
 
 // Passes is what of the filter is about processes and devices.
-func (u *Devices) Passes(s *timeline.ProcessSample) bool {
+func (u *Devices) Passes(s *facts.ProcessSample) bool {
 	return (len(u.Filter.Pids) == 0 || slices.Contains(u.Filter.Pids, s.Pid)) && (len(u.Filter.Devices) == 0 || slices.Contains(u.Filter.Devices, s.Device))
 }

@@ -232,5 +232,5 @@ func (t *Timeline) DeviceOf(pid int32, context int64, device int32) int32 {
 	if d, ok := t.contexts[contextKey{pid, context}]; ok && d >= 0 {
 		return d
 	}
-	return t.Facts.onlyDevice
+	return t.Facts.OnlyDevice
 }

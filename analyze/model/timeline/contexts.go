@@ -13,8 +13,8 @@ import (
 
 // readEvents collects the events of a recording in order of time.
 func (t *Timeline) readEvents() error {
-	for _, e := range t.Facts.exits {
-		t.Events = append(t.Events, ledger.Event{AtNs: e.atNs, Pid: e.pid, Kind: ledger.EventExit})
+	for _, e := range t.Facts.Exits {
+		t.Events = append(t.Events, ledger.Event{AtNs: e.AtNs, Pid: e.Pid, Kind: ledger.EventExit})
 	}
 	ends, err := t.contextEnds()
 	if err != nil {

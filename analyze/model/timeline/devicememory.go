@@ -56,11 +56,11 @@ func (t *Timeline) freeSamples() []FreeSample {
 // toNs when NVML, or where there was none, the program looked.
 func (t *Timeline) DeviceUse(device int32, toNs int64) (total, used float64, ok bool) {
 	if _, isMIG := t.sharedMIG(device); !isMIG { // samples are of whole GPUs
-		total, ok = t.Facts.lastSample(catalog.MetricMemoryTotal, device, toNs)
+		total, ok = t.Facts.LastSample(catalog.MetricMemoryTotal, device, toNs)
 		if !ok {
 			total = float64(t.Facts.Devices[device].TotalBytes)
 		}
-		if used, ok = t.Facts.lastSample(catalog.MetricMemoryUsed, device, toNs); ok {
+		if used, ok = t.Facts.LastSample(catalog.MetricMemoryUsed, device, toNs); ok {
 			return total, used, total > 0
 		}
 	}

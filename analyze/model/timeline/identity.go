@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/format"
 )
 
 // ProcessFilter chooses processes by their identity; the zero value chooses all of them. A list
@@ -25,7 +25,7 @@ type ProcessFilter struct {
 // processChoice is a ProcessFilter and what it chose of a recording.
 type processChoice struct {
 	ProcessFilter
-	facts *Facts
+	facts *facts.Facts
 	pids  []int32 // of the filter before
 }
 
@@ -92,12 +92,12 @@ func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
 		has    func(pid int32) bool
 		value  func(pid int32) string
 	}{
-		{"rank", ranks, c.hasRank, c.facts.rankText},
+		{"rank", ranks, c.hasRank, c.facts.RankText},
 		{"job", c.Jobs, c.hasJob, func(pid int32) string {
 			return c.facts.Processes[pid].Identity.Job
 		}},
 		{"container", c.Containers, c.hasContainer, func(pid int32) string {
-			return ShortID(c.facts.Processes[pid].ContainerID)
+			return facts.ShortID(c.facts.Processes[pid].ContainerID)
 		}},
 	} {
 		if len(condition.wanted) == 0 || anyOf(pids, condition.has) {
@@ -126,37 +126,6 @@ func anyOf(pids map[int32]bool, has func(int32) bool) bool {
 	return false
 }
 
-// Rank returns the rank of a process, if it is known.
-func (f *Facts) Rank(pid int32) (int32, bool) {
-	if rank := f.Processes[pid].Identity.Rank; rank != nil {
-		return int32(*rank), true
-	}
-	return 0, false
-}
-
-// rankText is the rank of a process, "" if it is not known.
-func (f *Facts) rankText(pid int32) string {
-	if rank, ok := f.Rank(pid); ok {
-		return strconv.Itoa(int(rank))
-	}
-	return ""
-}
-
-// compareIdentities sets what the identities of all processes say together.
-func (f *Facts) compareIdentities() {
-	jobs := make(map[string]bool)
-	for _, p := range f.Processes {
-		f.HasRanks = f.HasRanks || p.Identity.Rank != nil
-		if p.Identity.Job != "" {
-			jobs[p.Identity.Job] = true
-		}
-	}
-	f.severalJobs = len(jobs) > 1
-}
-
-// ShortID is the beginning of a container's id that engines show, too.
-func ShortID(id string) string { return id[:min(12, len(id))] }
-
 // IdentityGroups are groups by the identity of a process.
 var IdentityGroups = []string{"rank", "job", "container", "pod", "cgroup"}
 
@@ -166,43 +135,22 @@ func (t *Timeline) IdentityLabel(pid int32, by string) string {
 	label := ""
 	switch by {
 	case "rank":
-		if label = t.Facts.rankText(pid); label != "" && t.Facts.severalJobs {
+		if label = t.Facts.RankText(pid); label != "" && t.Facts.SeveralJobs {
 			label = strings.TrimSuffix(label+" of "+p.Identity.Job, " of ")
 		}
 	case "job":
 		label = p.Identity.Job
 	case "container":
-		label = ShortID(p.ContainerID)
+		label = facts.ShortID(p.ContainerID)
 	case "pod":
-		label = PodName(&p.Identity)
+		label = facts.PodName(&p.Identity)
 	case "cgroup":
-		label = CgroupPath(p.Cgroup)
+		label = facts.CgroupPath(p.Cgroup)
 	}
 	if label == "" {
 		return "(no " + by + ")"
 	}
 	return label
-}
-
-// PodName is the pod with its namespace, or its UID if that is all that is known.
-func PodName(id *format.Identity) string {
-	if id.Pod != "" && id.Namespace != "" {
-		return id.Namespace + "/" + id.Pod
-	}
-	return cmp.Or(id.Pod, id.PodUID)
-}
-
-// CgroupPath returns the longest path of /proc/PID/cgroup, which has a line ID:CONTROLLERS:PATH
-// for each hierarchy.
-func CgroupPath(text string) string {
-	path := ""
-	for line := range strings.Lines(text) {
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(parts) == 3 && len(parts[2]) > len(path) {
-			path = parts[2]
-		}
-	}
-	return path
 }
 
 // ProcessTitle is a process's name and its rank.

@@ -34,7 +34,7 @@ type PidOnDevice struct{ Device, Pid int32 }
 // ProcessName is a process's name, and whether it is one of those that were recorded.
 func (t *Timeline) ProcessName(pid int32) (name string, recorded bool) {
 	p, recorded := t.Facts.Processes[pid]
-	return strings.TrimSpace(cmp.Or(p.Name, t.Facts.others[pid])), recorded
+	return strings.TrimSpace(cmp.Or(p.Name, t.Facts.Others[pid])), recorded
 }
 
 // NoStack is the place of calls whose stack was not recorded.
@@ -137,4 +137,9 @@ func (t *Timeline) BlockSite(origin int32) string {
 		return "(before the recording)"
 	}
 	return t.SiteLabel(origin)
+}
+
+// PidLabel is a process's number, name and rank.
+func (t *Timeline) PidLabel(pid int32) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.ProcessTitle(pid)))
 }

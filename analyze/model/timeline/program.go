@@ -41,7 +41,7 @@ func (t *Timeline) ReplayProgram(consume func(*Program, *ledger.Change), also fu
 	}
 	var err error
 	if len(t.Allocations) == 0 {
-		p.Allocators = caching.NewSet(&t.Allocators, t.Facts.allocatorRules)
+		p.Allocators = caching.NewSet(&t.Allocators, t.Facts.AllocatorRules)
 		p.Driver, err = t.Replay(onDriver)
 		return p, err
 	}
@@ -247,8 +247,8 @@ func (t *Timeline) TearsDown(pid int32, atNs int64) bool {
 // ending.
 func (t *Timeline) findTeardowns() map[int32]int64 {
 	found := make(map[int32]int64)
-	for _, e := range t.Facts.exits {
-		found[e.pid] = e.atNs - teardown
+	for _, e := range t.Facts.Exits {
+		found[e.Pid] = e.AtNs - teardown
 	}
 	var c allocatorColumns
 	for _, s := range t.Allocations {

@@ -10,29 +10,6 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// addInference keeps what was said last of a class and key.
-func (f *Facts) addInference(i format.StackInference) {
-	for k := range f.Inferences {
-		if o := &f.Inferences[k]; o.Class == i.Class && o.Key == i.Key {
-			*o = i
-			return
-		}
-	}
-	f.Inferences = append(f.Inferences, i)
-}
-
-// Inferred sums up all classes.
-func (f *Facts) Inferred() (sum format.StackInference) {
-	for _, i := range f.Inferences {
-		sum.Inferred += i.Inferred
-		sum.Checked += i.Checked
-		sum.Wrong += i.Wrong
-		sum.WrongEstimated += i.WrongEstimated
-		sum.Busy += i.Busy
-	}
-	return sum
-}
-
 // GapNs is for how much of a time launches were not recorded.
 func (t *Timeline) GapNs(fromNs, toNs int64) int64 {
 	return sampling.LengthIn(t.Facts.Sampling.NoLaunches, query.Window{FromNs: fromNs, ToNs: toNs})

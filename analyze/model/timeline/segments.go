@@ -6,19 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/units"
-	"github.com/gpurec/gpurec/format"
 )
-
-// Reported returns how many processes have allocators that are known by reports only.
-func (f *Facts) Reported() (n int64) {
-	pids := make(map[int32]bool)
-	for _, a := range f.Allocators {
-		if a.Source == format.SourceReports {
-			pids[a.Pid] = true
-		}
-	}
-	return int64(len(pids))
-}
 
 // Addressed is the driver's memory of a process that can be a segment, by address.
 type Addressed []addressedBlock

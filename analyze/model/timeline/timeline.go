@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
@@ -25,7 +26,7 @@ import (
 // comes before all that.
 type Timeline struct {
 	Rec     *format.Recording
-	Facts   Facts
+	Facts   facts.Facts
 	Stacks  stack.Table
 	Origins origin.Table
 	Scan    CallScan
@@ -52,9 +53,11 @@ type Timeline struct {
 func Open(rec *format.Recording) (*Timeline, error) {
 	t := &Timeline{Rec: rec, Origins: origin.NewTable(), madeHere: make(map[contextKey]bool), Allocators: caching.NewNumbers()}
 	t.Scan.Stacks = make(map[string]int64)
-	if err := t.readFacts(); err != nil {
+	f, err := facts.Read(rec)
+	if err != nil {
 		return nil, err
 	}
+	t.Facts = *f
 	if err := Both(t.scanCalls, t.readStacks); err != nil { // the two share nothing
 		return nil, err
 	}
@@ -98,7 +101,7 @@ func (t *Timeline) scanCalls() error {
 	}
 	t.API.sort()
 	for _, told := range slices.SortedFunc(maps.Keys(t.API.uuids), toldUUID.compare) {
-		t.Facts.learnUUID(told.pid, told.ordinal, told.uuid)
+		t.Facts.LearnUUID(told.pid, told.ordinal, told.uuid)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ func (t *Timeline) Activity(f *query.Filter) query.Window {
 	if first, ok := t.firstMemoryNs(); ok {
 		w.FromNs = first
 	}
-	if end, ok := t.Facts.allExited(); ok && end > w.FromNs && end < w.ToNs {
+	if end, ok := t.Facts.AllExited(); ok && end > w.FromNs && end < w.ToNs {
 		w.ToNs = end
 	}
 	return f.Window(w)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -25,7 +27,7 @@ import (
 type account struct {
 	timeline.PidOnDevice       // device is the NVML index
 	ordinal              int32 // of the device in the process
-	samples              []timeline.ProcessSample
+	samples              []facts.ProcessSample
 	tracked              []int64 // live at each sample, as the calls say
 	pooled               []int64 // changes of pool memory until each sample
 	chosen               int     // sample nearest to the moment
@@ -360,7 +362,7 @@ func (c *reconciliation) deviceTable() report.Table {
 			continue
 		}
 		label := c.t.DeviceLabel(device)
-		row := func(part string, s timeline.Sample) {
+		row := func(part string, s facts.Sample) {
 			table.Rows = append(table.Rows, report.Row{Cells: []any{label, part, nil, nil, nil, units.RoundInt(s.Value), s.AtNs - start}})
 		}
 		if s, ok := f.Nearest(catalog.MetricMemoryTotal, device, used.AtNs); ok {

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -82,7 +84,7 @@ func processRow(t *timeline.Timeline, pid int32) report.Row {
 		number(id.LocalRank), number(id.LocalWorldSize), number(id.NodeRank), units.Known(id.Node),
 		units.Known(id.Job), number(id.Attempt), units.Known(id.SlurmJob), units.Known(id.SlurmStep),
 		number(id.SlurmTask), units.Known(id.SlurmArray), units.Known(id.Cluster),
-		units.Known(timeline.ShortID(p.ContainerID)), units.Known(p.ContainerID),
-		units.Known(timeline.PodName(id)), units.Known(id.Pod), units.Known(id.Namespace), units.Known(id.PodUID), sources,
-		units.Known(timeline.CgroupPath(p.Cgroup)), units.Known(p.Cgroup)}}
+		units.Known(facts.ShortID(p.ContainerID)), units.Known(p.ContainerID),
+		units.Known(facts.PodName(id)), units.Known(id.Pod), units.Known(id.Namespace), units.Known(id.PodUID), sources,
+		units.Known(facts.CgroupPath(p.Cgroup)), units.Known(p.Cgroup)}}
 }

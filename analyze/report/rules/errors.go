@@ -6,8 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/gpurec/gpurec/analyze/report/hang"
@@ -23,7 +24,7 @@ var ruleXid = Rule{
 }
 
 func checkXid(s *Survey) ([]Hit, error) {
-	list := slices.DeleteFunc(xid.XidsOf(s.t, s.filter, s.Window), func(x timeline.Xid) bool { return x.Before })
+	list := slices.DeleteFunc(xid.XidsOf(s.t, s.filter, s.Window), func(x facts.Xid) bool { return x.Before })
 	if len(list) == 0 {
 		return nil, nil
 	}

@@ -3,8 +3,9 @@ package stacks
 import (
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/model/sampling"
-	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
@@ -19,7 +20,7 @@ var InferenceColumns = []report.Column{
 	{Key: "key", Title: "KEY", Unit: report.UnitText, About: "what calls must have in common for one's stack to be taken for the other's"},
 }
 
-func inferenceTable(f *timeline.Facts) report.Table {
+func inferenceTable(f *facts.Facts) report.Table {
 	table := report.Table{Name: "inference", Title: "inferred stacks, and those that were unwound to check them", Columns: slices.Clone(InferenceColumns), Aside: true}
 	if sum := f.Inferred(); sum.Busy == 0 {
 		report.Hide(table.Columns, "busy")

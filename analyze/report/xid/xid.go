@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
@@ -91,8 +93,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 }
 
 // XidsOf returns the Xids that the filter lets through. Those before the recording are left out where --from says so.
-func XidsOf(t *timeline.Timeline, f *query.Filter, w query.Window) []timeline.Xid {
-	var list []timeline.Xid
+func XidsOf(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
+	var list []facts.Xid
 	for _, x := range t.Facts.Xids {
 		early := x.AtNs < w.FromNs && (f.FromNs != 0 || !x.Before)
 		if early || x.AtNs > w.ToNs || len(f.Pids) > 0 && !slices.Contains(f.Pids, x.Pid) || len(f.Devices) > 0 && !slices.Contains(f.Devices, x.Device) {
@@ -111,7 +113,7 @@ func noXid(t *timeline.Timeline, f *query.Filter) *query.NoMatch {
 	return query.FirstNoMatch(f.NoProcess(pids), query.NewNoMatch("device", f.Devices, devices, query.PidText))
 }
 
-func xidRow(t *timeline.Timeline, x *timeline.Xid, faults []fault.Fault) report.Row {
+func xidRow(t *timeline.Timeline, x *facts.Xid, faults []fault.Fault) report.Row {
 	e, inCatalogue := x.Describe()
 	pid, process, device := xidProcess(t, x)
 	var failed, after any
@@ -138,7 +140,7 @@ func xidRow(t *timeline.Timeline, x *timeline.Xid, faults []fault.Fault) report.
 }
 
 // xidProcess names the process and the device of an Xid, as far as they are known.
-func xidProcess(t *timeline.Timeline, x *timeline.Xid) (pid, process, device any) {
+func xidProcess(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 	if x.Pid != 0 {
 		pid = int64(x.Pid)
 	}
@@ -155,7 +157,7 @@ func xidProcess(t *timeline.Timeline, x *timeline.Xid) (pid, process, device any
 	return pid, units.Known(name), device
 }
 
-func xidSums(list []timeline.Xid) []report.Fact {
+func xidSums(list []facts.Xid) []report.Fact {
 	var xids, sxids, before, hardware, unknown int64
 	for i := range list {
 		e, inCatalogue := list[i].Describe()
@@ -178,7 +180,7 @@ func xidSums(list []timeline.Xid) []report.Fact {
 }
 
 // launchesBeforeXids lists what the processes of Xids launched before them.
-func launchesBeforeXids(t *timeline.Timeline, list []timeline.Xid, opt *query.Options) (report.Table, error) {
+func launchesBeforeXids(t *timeline.Timeline, list []facts.Xid, opt *query.Options) (report.Table, error) {
 	table := report.Table{Name: "launches_before", Title: "launches before them that may still have been running, the last first", Columns: LaunchColumns, Aside: true, Keys: []string{},
 		Spare: []string{"tid"}}
 	var moments []fault.Moment

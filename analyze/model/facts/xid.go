@@ -1,4 +1,4 @@
-package timeline
+package facts
 
 import (
 	"encoding/json"

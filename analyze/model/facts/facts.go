@@ -1,4 +1,4 @@
-package timeline
+package facts
 
 import (
 	"cmp"
@@ -17,9 +17,9 @@ type Facts struct {
 	Processes map[int32]Process
 	Threads   map[origin.Thread]string // names
 	Devices   map[int32]Device
-	// onlyDevice is the machine's GPU if it has one, else -1.
-	onlyDevice int32
-	exits      []exit // in order of time
+	// OnlyDevice is the machine's GPU if it has one, else -1.
+	OnlyDevice int32
+	Exits      []Exit // in order of time
 	Lost       []Loss
 	Notes      []string
 	Inferences []format.StackInference
@@ -28,15 +28,15 @@ type Facts struct {
 	Metrics    origin.Names
 	// ProcessSamples are in order of time, others are the names they tell of processes.
 	ProcessSamples []ProcessSample
-	others         map[int32]string
+	Others         map[int32]string
 	Xids           []Xid
 	// Allocators that processes have, in the order of their notes.
 	Allocators     []AllocatorFact
-	allocatorRules map[int32]caching.Rules // by process
+	AllocatorRules map[int32]caching.Rules // by process
 
 	// HasRanks is set if the rank of any process is known, severalJobs if processes are of
 	// different jobs.
-	HasRanks, severalJobs bool
+	HasRanks, SeveralJobs bool
 }
 
 // AllocatorFact is what the recorder found out about a process's caching allocator.
@@ -62,10 +62,10 @@ type Device struct {
 	Fact       format.DeviceFact
 }
 
-// exit is the end of a process.
-type exit struct {
-	atNs int64
-	pid  int32
+// Exit is the end of a process.
+type Exit struct {
+	AtNs int64
+	Pid  int32
 }
 
 // Loss is an interval in which calls of a class were lost.
@@ -89,40 +89,41 @@ type ProcessSample struct {
 	Pid int32
 }
 
-func (t *Timeline) readFacts() error {
-	f := &t.Facts
+// Read reads the facts and samples of a recording.
+func Read(rec *format.Recording) (*Facts, error) {
+	f := new(Facts)
 	f.Processes = make(map[int32]Process)
 	f.Threads = make(map[origin.Thread]string)
 	f.Devices = make(map[int32]Device)
-	f.others = make(map[int32]string)
-	f.allocatorRules = make(map[int32]caching.Rules)
-	if err := t.Rec.Rows(f.add, format.ClassFact); err != nil {
-		return err
+	f.Others = make(map[int32]string)
+	f.AllocatorRules = make(map[int32]caching.Rules)
+	if err := rec.Rows(f.add, format.ClassFact); err != nil {
+		return nil, err
 	}
-	for _, g := range t.Rec.Groups() {
+	for _, g := range rec.Groups() {
 		if g.Class() == format.ClassSample {
 			f.addSamples(g)
 		}
 		if err := g.Err(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	f.compareIdentities()
 	f.Sampling.Finish()
-	f.onlyDevice = -1
+	f.OnlyDevice = -1
 	if len(f.Devices) == 1 {
 		for d := range f.Devices {
-			f.onlyDevice = d
+			f.OnlyDevice = d
 		}
 	}
-	slices.SortFunc(f.exits, func(a, b exit) int {
-		return cmp.Or(cmp.Compare(a.atNs, b.atNs), cmp.Compare(a.pid, b.pid))
+	slices.SortFunc(f.Exits, func(a, b Exit) int {
+		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid))
 	})
 	slices.SortStableFunc(f.Samples, func(a, b Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	slices.SortStableFunc(f.ProcessSamples, func(a, b ProcessSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	slices.SortStableFunc(f.Xids, func(a, b Xid) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	slices.SortStableFunc(f.Lost, func(a, b Loss) int { return cmp.Compare(a.StartNs, b.StartNs) })
-	return nil
+	return f, nil
 }
 
 func (f *Facts) add(r *format.Row) error {
@@ -158,7 +159,7 @@ func (f *Facts) addAllocator(r *format.Row) {
 		return
 	}
 	f.Allocators = append(f.Allocators, a)
-	f.allocatorRules[r.Pid] = caching.ParseRules(a.Conf)
+	f.AllocatorRules[r.Pid] = caching.ParseRules(a.Conf)
 	for _, text := range []string{a.Missing, a.Limits} {
 		if text != "" && !slices.Contains(f.Notes, text) {
 			f.Notes = append(f.Notes, text)
@@ -166,7 +167,7 @@ func (f *Facts) addAllocator(r *format.Row) {
 	}
 }
 
-// addSamples reads a row group of samples by column: of a long recording they are
+// AddSamples reads a row group of samples by column: of a long recording they are
 // many.
 func (f *Facts) addSamples(g *format.Group) {
 	kind, name := g.Strings("kind"), g.Strings("name")
@@ -184,7 +185,7 @@ func (f *Facts) addSamples(g *format.Group) {
 			}
 			f.ProcessSamples = append(f.ProcessSamples, ProcessSample{s, pid[i]})
 			if name := message.At(i); name != "" {
-				f.others[pid[i]] = name
+				f.Others[pid[i]] = name
 			}
 		case format.KindXid:
 			f.Xids = append(f.Xids, newXid(at, device[i], pid[i], name.At(i), value[i], message.At(i)))
@@ -214,7 +215,7 @@ func (f *Facts) addProcess(r *format.Row) {
 		}
 		if said.ExitNs > 0 && said.ExitNs != p.ExitNs {
 			p.ExitNs = said.ExitNs
-			f.exits = append(f.exits, exit{said.ExitNs, r.Pid})
+			f.Exits = append(f.Exits, Exit{said.ExitNs, r.Pid})
 		}
 	}
 	f.Processes[r.Pid] = p
@@ -246,8 +247,8 @@ func (f *Facts) LostCalls(class string) int64 {
 	return n
 }
 
-// lastSample returns the newest value of a metric of a device until toNs.
-func (f *Facts) lastSample(metric string, device int32, toNs int64) (float64, bool) {
+// LastSample returns the newest value of a metric of a device until toNs.
+func (f *Facts) LastSample(metric string, device int32, toNs int64) (float64, bool) {
 	id, ok := f.Metrics.Ids[metric]
 	if !ok {
 		return 0, false
@@ -260,9 +261,9 @@ func (f *Facts) lastSample(metric string, device int32, toNs int64) (float64, bo
 	return 0, false
 }
 
-// allExited returns when the last process ended, if the end of every known process
+// AllExited returns when the last process ended, if the end of every known process
 // was seen.
-func (f *Facts) allExited() (atNs int64, ok bool) {
+func (f *Facts) AllExited() (atNs int64, ok bool) {
 	for _, p := range f.Processes {
 		if p.ExitNs == 0 {
 			return 0, false
@@ -270,4 +271,38 @@ func (f *Facts) allExited() (atNs int64, ok bool) {
 		atNs = max(atNs, p.ExitNs)
 	}
 	return atNs, len(f.Processes) > 0
+}
+
+// addInference keeps what was said last of a class and key.
+func (f *Facts) addInference(i format.StackInference) {
+	for k := range f.Inferences {
+		if o := &f.Inferences[k]; o.Class == i.Class && o.Key == i.Key {
+			*o = i
+			return
+		}
+	}
+	f.Inferences = append(f.Inferences, i)
+}
+
+// Inferred sums up all classes.
+func (f *Facts) Inferred() (sum format.StackInference) {
+	for _, i := range f.Inferences {
+		sum.Inferred += i.Inferred
+		sum.Checked += i.Checked
+		sum.Wrong += i.Wrong
+		sum.WrongEstimated += i.WrongEstimated
+		sum.Busy += i.Busy
+	}
+	return sum
+}
+
+// Reported returns how many processes have allocators that are known by reports only.
+func (f *Facts) Reported() (n int64) {
+	pids := make(map[int32]bool)
+	for _, a := range f.Allocators {
+		if a.Source == format.SourceReports {
+			pids[a.Pid] = true
+		}
+	}
+	return int64(len(pids))
 }

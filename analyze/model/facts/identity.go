@@ -1,0 +1,61 @@
+package facts
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Rank returns the rank of a process, if it is known.
+func (f *Facts) Rank(pid int32) (int32, bool) {
+	if rank := f.Processes[pid].Identity.Rank; rank != nil {
+		return int32(*rank), true
+	}
+	return 0, false
+}
+
+// RankText is the rank of a process, "" if it is not known.
+func (f *Facts) RankText(pid int32) string {
+	if rank, ok := f.Rank(pid); ok {
+		return strconv.Itoa(int(rank))
+	}
+	return ""
+}
+
+// compareIdentities sets what the identities of all processes say together.
+func (f *Facts) compareIdentities() {
+	jobs := make(map[string]bool)
+	for _, p := range f.Processes {
+		f.HasRanks = f.HasRanks || p.Identity.Rank != nil
+		if p.Identity.Job != "" {
+			jobs[p.Identity.Job] = true
+		}
+	}
+	f.SeveralJobs = len(jobs) > 1
+}
+
+// ShortID is the beginning of a container's id that engines show, too.
+func ShortID(id string) string { return id[:min(12, len(id))] }
+
+// PodName is the pod with its namespace, or its UID if that is all that is known.
+func PodName(id *format.Identity) string {
+	if id.Pod != "" && id.Namespace != "" {
+		return id.Namespace + "/" + id.Pod
+	}
+	return cmp.Or(id.Pod, id.PodUID)
+}
+
+// CgroupPath returns the longest path of /proc/PID/cgroup, which has a line ID:CONTROLLERS:PATH
+// for each hierarchy.
+func CgroupPath(text string) string {
+	path := ""
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && len(parts[2]) > len(path) {
+			path = parts[2]
+		}
+	}
+	return path
+}
