@@ -39,7 +39,9 @@ initramfs() {
 	cp "$at/kernel/bin/busybox" "$tree/bin/"
 	cp $libraries/{ld-linux-aarch64.so.1,libc.so.6,libm.so.6,libdl.so.2,libpthread.so.0,libgcc_s.so.1} "$tree/lib/"
 	cp "$dir/gpurec" "$tree/repository/build/bin/"
-	cp "$dir/record.test" "$tree/repository/record/"
+	mkdir -p "$tree/repository/record/xid"
+	cp "$dir/tests/record.test" "$tree/repository/record/"
+	cp "$dir/tests/xid.test" "$tree/repository/record/xid/"
 	cp -R "$dir/simcuda" "$tree/repository/build/"
 	cat >"$tree/init" <<-SH
 		#!/bin/busybox sh
@@ -58,6 +60,9 @@ initramfs() {
 			../build/bin/gpurec analyze leaks /tmp/auto.parquet
 			./record.test -test.v -test.timeout 2h -test.run '$tests'
 			echo "tests end with status \$?"
+			cd xid
+			./xid.test -test.v -test.timeout 2h -test.run '$tests'
+			echo "tests of Xids end with status \$?"
 		} >/dev/console 2>&1
 		poweroff -f
 	SH
@@ -69,7 +74,8 @@ initramfs() {
 arm apt-get update
 export GOWORK=$PWD/build/go.work
 CGO_ENABLED=0 GOARCH=arm64 go build -o "$dir/gpurec" ./cmd/gpurec
-CGO_ENABLED=0 GOARCH=arm64 go test -c -o "$dir/record.test" ./record
+mkdir -p "$dir/tests"
+CGO_ENABLED=0 GOARCH=arm64 go test -c -o "$dir/tests/" ./record ./record/xid
 CC=aarch64-linux-gnu-gcc sh examples/simcuda/build.sh "$dir/simcuda"
 failed=()
 for version in "${versions[@]}"; do

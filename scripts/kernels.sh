@@ -129,7 +129,8 @@ table() {
 failed=()
 for version in "${versions[@]}"; do
 	fetch "$version"
-	GOWORK=$root/build/go.work go test -c -o "$dir/$version/record.test" ./record
+	mkdir -p "$dir/$version/tests"
+	GOWORK=$root/build/go.work go test -c -o "$dir/$version/tests/" ./record/...
 	initramfs "$dir/$version/kernel" "$dir/$version"
 	boot "$version"
 	if [ -n "$command" ]; then
