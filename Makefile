@@ -8,10 +8,10 @@ GO ?= go
 EVENTS ?= 1e6,1e7
 CC ?= cc
 CXX ?= c++
-# The unwinder's module is used with a few changes; scripts/workspace.sh says which.
+# The workspace replaces the unwinder's module by a patched copy: record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu soak faults kernels kernels-arm64 generate check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu soak faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -55,6 +55,10 @@ kernels-arm64: workspace ## load and record on emulated arm64, on Debian's kerne
 
 generate: workspace ## compile the BPF programs (Debian 12's clang-14 and libbpf-dev)
 	$(GO) generate ./bpf
+
+page: ## bundle the scripts of the HTML report and run their unit tests (node)
+	@sh scripts/bundle_page.sh
+	node --test analyze/export/html/web/test/*.test.js
 
 check: workspace ## all that CI runs: format, vet, lint, generated files, tests without skips
 	@bash scripts/check.sh

@@ -197,7 +197,7 @@ func TestSketch(t *testing.T) {
 func TestGapsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		report, err := gaps.Run(tp.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
+		report, err := gaps.RunWith(tp.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,7 @@
-// Package analyze answers questions from a recording: what leaks and where, what a
-// program did and when. It needs no GPU, no root and no Linux.
+// Package analyze lists the reports that answer questions from a recording: what leaks and
+// where, what a program did and when. It needs no GPU, no root and no Linux.
+//
+// A new report is a folder in report, a line in Reports, and a file in cmd/gpurec.
 //
 // All reports share one model, timeline.Timeline: the recording's facts and stacks, and
 // the replay of its memory calls in the order in which they took effect. A report lives in

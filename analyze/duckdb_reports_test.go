@@ -83,7 +83,7 @@ func TestReportsEqualDuckDB(t *testing.T) {
 		reports := callReports(tl)
 		reports["errors"] = func(p0 querypkg.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }
 		reports["gaps"] = func(o querypkg.Options) (*report.Report, error) {
-			return gaps.Run(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
+			return gaps.RunWith(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
 		}
 		for i, answer := range analyzetest.InDuckDB(t, queries...) {
 			s := &sqlReports[i]

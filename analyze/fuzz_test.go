@@ -51,7 +51,7 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
-		rules, err := rulespkg.Run(tl, rulespkg.Options{})
+		rules, err := rulespkg.RunWith(tl, rulespkg.Options{})
 		if err != nil {
 			return err
 		}
@@ -77,11 +77,11 @@ func everyReport(rec *format.Recording) error {
 	if _, err := state.ReadAllocators(tl, 0); err != nil {
 		return err
 	}
-	frag, pictures, err := fragpkg.Run(tl, fragpkg.Options{Maps: true})
+	frag, pictures, err := fragpkg.RunWith(tl, fragpkg.Options{Maps: true})
 	if err != nil {
 		return err
 	}
-	if _, err := hang.Run(tl, hang.Options{}); err != nil {
+	if _, err := hang.RunWith(tl, hang.Options{}); err != nil {
 		return err
 	}
 	oom, err := oompkg.Run(tl, query.Options{})

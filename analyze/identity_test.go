@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
@@ -17,15 +18,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	"github.com/gpurec/gpurec/analyze/report/allocator"
 	apipkg "github.com/gpurec/gpurec/analyze/report/api"
-	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
-	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/processes"
-	"github.com/gpurec/gpurec/analyze/report/rules"
-	"github.com/gpurec/gpurec/analyze/report/stacks"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
@@ -53,7 +49,7 @@ func TestReportsByIdentity(t *testing.T) {
 	opt := query.Options{Top: 20, MaxFrames: 12}
 	for name, make := range map[string]func() (*report.Report, error){
 		"identity.summary": func() (*report.Report, error) { return summary.Run(tl, opt) },
-		"identity.hang":    func() (*report.Report, error) { return hang.Run(tl, hang.Options{Options: opt}) },
+		"identity.hang":    func() (*report.Report, error) { return hang.RunWith(tl, hang.Options{Options: opt}) },
 	} {
 		r, err := make()
 		if err != nil {
@@ -162,20 +158,12 @@ func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
 	}
 }
 
-// allReports are the reports that tell of processes.
+// allReports are the reports of a recording by name.
 func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
-	reports := machineReports(tl)
-	maps.Copy(reports, callReports(tl))
-	maps.Copy(reports, map[string]func(query.Options) (*report.Report, error){
-		"summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }, "leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "stacks": func(p0 query.Options) (*report.Report, error) { return stacks.Run(tl, p0) }, "oom": func(p0 query.Options) (*report.Report, error) { return oom.Run(tl, p0) },
-		"rules": func(o query.Options) (*report.Report, error) { return rules.Run(tl, rules.Options{Options: o}) },
-		"hang":  func(o query.Options) (*report.Report, error) { return hang.Run(tl, hang.Options{Options: o}) },
-		"frag": func(o query.Options) (*report.Report, error) {
-			r, _, err := frag.Run(tl, frag.Options{Options: o})
-			return r, err
-		},
-		"allocator": func(o query.Options) (*report.Report, error) { return allocator.Run(tl, allocator.Options{Options: o}) },
-	})
+	reports := make(map[string]func(query.Options) (*report.Report, error))
+	for _, r := range analyze.Reports {
+		reports[r.Name] = func(o query.Options) (*report.Report, error) { return r.Run(tl, o) }
+	}
 	return reports
 }
 
@@ -183,8 +171,7 @@ func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.R
 // column is all that differs.
 func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 	tables := make(map[string]bool)
-	for name, make := range map[string]func(testing.TB) *analyzetest.Tape{"training": analyzetest.Training, "crashing": analyzetest.Crashing, "trainer": analyzetest.Trainer, "frag": analyzetest.FragTape, "machine": analyzetest.Machine,
-		"oom": analyzetest.OomTape, "workload": analyzetest.Workload, "pytorch": analyzetest.Pytorch, "troubled": analyzetest.Troubled, "ranks": analyzetest.Ranks, "sampled": sampled, "working": working} {
+	for name, make := range recordings {
 		bare, ranked := make(t), make(t)
 		for _, r := range ranked.Rows {
 			if r.Kind == format.KindProcess {
@@ -262,7 +249,7 @@ func withoutRanks(text string) string {
 }
 
 func TestRowsCanBeSortedByRank(t *testing.T) {
-	r, err := hang.Run(cluster(t).Timeline(), hang.Options{Options: query.Options{Sort: "rank"}})
+	r, err := hang.RunWith(cluster(t).Timeline(), hang.Options{Options: query.Options{Sort: "rank"}})
 	if err != nil {
 		t.Fatal(err)
 	}

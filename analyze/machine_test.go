@@ -11,7 +11,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -248,9 +247,11 @@ func TestXidsPassTheFilter(t *testing.T) {
 func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*reportpkg.Report, error) {
 	return map[string]func(query.Options) (*reportpkg.Report, error){
 		"xid": func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) }, "gpu": func(p0 query.Options) (*reportpkg.Report, error) { return gpu.Run(tl, p0) },
-		"memory": func(o query.Options) (*reportpkg.Report, error) { return memory.Run(tl, memory.Options{Options: o}) },
+		"memory": func(o query.Options) (*reportpkg.Report, error) {
+			return memory.RunWith(tl, memory.Options{Options: o})
+		},
 		"reconcile": func(o query.Options) (*reportpkg.Report, error) {
-			return memory.Run(tl, memory.Options{Options: o, Reconcile: true, At: query.AtEnd})
+			return memory.RunWith(tl, memory.Options{Options: o, Reconcile: true, At: query.AtEnd})
 		},
 	}
 }
@@ -326,38 +327,6 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 				}
 			}
 			before = now
-		}
-	}
-}
-
-func TestMachineReportsAreExplained(t *testing.T) {
-	for _, tl := range []*timeline.Timeline{analyzetest.Crashing(t).Timeline(), analyzetest.Machine(t).Timeline()} {
-		for name, make := range machineReports(tl) {
-			r, err := make(query.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var b bytes.Buffer
-			if ok, err := analyze.Explain(&b, r.Command); !ok || err != nil {
-				t.Fatalf("%s: %v %v", name, ok, err)
-			}
-			var columns []reportpkg.Column
-			for _, table := range r.Tables {
-				columns = append(columns, table.Columns...)
-				for _, row := range table.Rows {
-					if len(row.Cells) != len(table.Columns) {
-						t.Errorf("%s, %s: %d cells for %d columns", name, table.Name, len(row.Cells), len(table.Columns))
-					}
-				}
-			}
-			for _, f := range append(slices.Clone(r.Facts), r.Totals...) {
-				columns = append(columns, f.Column)
-			}
-			for _, c := range columns {
-				if c.About == "" || !strings.Contains(b.String(), "  "+c.Key) {
-					t.Errorf("%s: %s is not explained", name, c.Key)
-				}
-			}
 		}
 	}
 }

@@ -176,7 +176,7 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 		tp.Launched(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
 	}
 	tp.LeftOut(analyzetest.Left{From: 2*analyzetest.Second + 500*analyzetest.Ms, To: 11*analyzetest.Second + 500*analyzetest.Ms})
-	r, err := gaps.Run(tp.Timeline(), gaps.Options{MinGapNs: 1500 * analyzetest.Ms})
+	r, err := gaps.RunWith(tp.Timeline(), gaps.Options{MinGapNs: 1500 * analyzetest.Ms})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
 		tp := analyzetest.NewTape(t)
 		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
 		c.tape(tp)
-		r, err := hang.Run(tp.Timeline(), hang.Options{})
+		r, err := hang.RunWith(tp.Timeline(), hang.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/unwind"
 )
 
 // Finding is one thing that Check looked at.
@@ -107,6 +108,9 @@ func checkStacks(how Attach) Finding {
 		return f
 	}
 	f.Err = errors.Join(selfTest(p, u), p.close())
+	if f.Err == nil && !unwind.Patched() {
+		f.Err, f.Without = ErrUnpatched, "native frames are complete"
+	}
 	return f
 }
 

@@ -36,6 +36,9 @@ var stackModes = map[string]bpf.CudaStackMode{
 	StacksFP: bpf.CudaStackModeSTACKS_FRAME_POINTERS, StacksOff: bpf.CudaStackModeSTACKS_OFF,
 }
 
+// ErrUnpatched is the StacksError of a build in which stacks have no Python frames.
+var ErrUnpatched = unwind.ErrUnpatched
+
 // startUnwinder starts what complete stacks need. Where it cannot, stacks are walked by
 // frame pointers and stacksErr says why.
 func (s *Session) startUnwinder(how Attach) {
@@ -50,6 +53,8 @@ func (s *Session) startUnwinder(how Attach) {
 	s.unwinder, s.stacksErr = startUnwinding(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = StacksFP
+	} else if !unwind.Patched() {
+		s.stacksErr = ErrUnpatched
 	}
 }
 

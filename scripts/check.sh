@@ -22,6 +22,11 @@ else
 	echo "(no clang-14 or libbpf-dev: the BPF objects are taken as committed)"
 fi
 
+step "the page's bundle"
+before=$(sha256sum <analyze/export/html/web/bundle.js)
+sh scripts/bundle_page.sh
+[ "$before" = "$(sha256sum <analyze/export/html/web/bundle.js)" ] || fail "analyze/export/html/web/bundle.js is not what its modules make; commit what make page made"
+
 # What computes runs beside what mostly waits, with a lower priority: beside NAME runs that
 # function, and shows at the end what it said. Each has a process group of its own, so that
 # nothing is left behind.
@@ -60,6 +65,9 @@ make -s simtorch
 step "viewers and CPythons"
 bash scripts/viewers.sh
 bash scripts/pythons.sh
+
+step "the page's unit tests"
+said=$(node --test analyze/export/html/web/test/*.test.js) || fail "$said"
 
 self_tests() {
 	step "self-tests"

@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
@@ -38,7 +37,7 @@ func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules, err := rulespkg.Run(tl, rulespkg.Options{})
+		rules, err := rulespkg.RunWith(tl, rulespkg.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +70,9 @@ func TestTablesFitTheWidth(t *testing.T) {
 	analyzetest.At(tp.Alloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib), 9, strings.Repeat("long ", 60))
 	tl := tp.Timeline()
 	for _, width := range []int{80, 100, 132} {
-		rules := func(o query.Options) (*report.Report, error) { return rulespkg.Run(tl, rulespkg.Options{Options: o}) }
+		rules := func(o query.Options) (*report.Report, error) {
+			return rulespkg.RunWith(tl, rulespkg.Options{Options: o})
+		}
 		for _, make := range []func(query.Options) (*report.Report, error){func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return stackspkg.Run(tl, p0) }, rules} {
 			r, err := make(query.Options{})
 			if err != nil {
@@ -136,50 +137,6 @@ func TestUnits(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-	}
-}
-
-func TestExplainNamesEveryColumn(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
-	leaks, err := leakspkg.Run(tl, query.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	summary, err := summarypkg.Run(tl, query.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stacks, err := stackspkg.Run(tl, query.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := rulespkg.Run(tl, rulespkg.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range []*report.Report{leaks, summary, stacks, rules, {Command: "pprof"}, {Command: "perfetto"}} {
-		var b bytes.Buffer
-		if ok, err := analyze.Explain(&b, r.Command); !ok || err != nil {
-			t.Fatalf("%s: %v %v", r.Command, ok, err)
-		}
-		columns := make([]report.Column, 0, 64)
-		for _, table := range r.Tables {
-			columns = append(columns, table.Columns...)
-		}
-		for _, f := range append(append(r.Facts, r.Totals...), r.Quality.Facts()...) {
-			columns = append(columns, f.Column)
-		}
-		for _, c := range columns {
-			if c.About == "" {
-				t.Errorf("%s: %s is not explained", r.Command, c.Key)
-			}
-			if !strings.Contains(b.String(), "  "+c.Key) && c.Key != "site" && c.Key != "finding" && c.Key != "next" {
-				t.Errorf("%s: %s is missing in --explain", r.Command, c.Key)
-			}
-		}
-	}
-	if ok, _ := analyze.Explain(&bytes.Buffer{}, "colours"); ok {
-		t.Error("explains a report that is not there")
 	}
 }
 

@@ -55,7 +55,7 @@ func TestOnlyJudgementsArePainted(t *testing.T) {
 // Without UTF-8 the output has the same shape in ASCII.
 func TestASCIIKeepsTheShape(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
-	memory, err := memorypkg.Run(tl, memorypkg.Options{})
+	memory, err := memorypkg.RunWith(tl, memorypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestReportsDrawWhatTheyTell(t *testing.T) {
 			t.Errorf("row %d does not look like one that %s: %v", i, want, floors)
 		}
 	}
-	memory, err := memorypkg.Run(tl, memorypkg.Options{})
+	memory, err := memorypkg.RunWith(tl, memorypkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 		key := fmt.Sprintf("%s: %s, %s, %s", row["verdict"], functionOf(row["allocated_site"]), functionOf(row["freed_site"]), functionOf(row["site"]))
 		got[key] += row["calls"].(int64)
 	}
-	found, err := rules.Run(tl, rules.Options{Rules: []string{"invalid-free"}})
+	found, err := rules.RunWith(tl, rules.Options{Rules: []string{"invalid-free"}})
 	if err != nil {
 		return nil, false, err
 	}

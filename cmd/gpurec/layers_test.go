@@ -73,12 +73,12 @@ var mayImport = map[string][]string{
 	"analyze/report/xid":        reportMayUse(),
 
 	"analyze/render":               {"symbolize", "analyze/report", "analyze/units"},
-	"analyze/export/html":          reportMayUse("...", "analyze/render"),
+	"analyze/export/html":          reportMayUse("...", "analyze", "analyze/render"),
 	"analyze/export/perfetto":      reportMayUse("memory", "google.golang.org/protobuf/encoding/protowire"),
 	"analyze/export/pprof":         reportMayUse("github.com/google/pprof/profile"),
 	"analyze/export/torchsnapshot": reportMayUse(),
 
-	"analyze": {"analyze/report/...", "analyze/export/..."},
+	"analyze": {"analyze/model/timeline", "analyze/query", "analyze/report/..."},
 
 	"analyze/analyzetest": {"format", "analyze/model/...", "analyze/query", "analyze/catalog", "analyze/units", "analyze/report", "analyze/render"},
 
@@ -102,7 +102,7 @@ var belowReports = []string{
 func reportMayUse(others ...string) []string {
 	may := append([]string{"analyze/report", "analyze/report/quality", "analyze/report/frames", "analyze/report/group", "analyze/report/processes"}, belowReports...)
 	for _, o := range others {
-		if !strings.Contains(o, "/") {
+		if !strings.Contains(o, "/") && o != "analyze" {
 			o = "analyze/report/" + o
 		}
 		may = append(may, o)

@@ -62,7 +62,7 @@ func TestOOMUnderALimit(t *testing.T) {
 // checkFragmentationRule expects the rule to name the remedies against both.
 func checkFragmentationRule(t *testing.T, tl *timeline.Timeline, expandable bool) {
 	t.Helper()
-	found, err := rules.Run(tl, rules.Options{Rules: []string{"oom-fragmentation"}})
+	found, err := rules.RunWith(tl, rules.Options{Rules: []string{"oom-fragmentation"}})
 	must(t, err)
 	hits := rowsOf(found, "hits")
 	if len(hits) != 1 {

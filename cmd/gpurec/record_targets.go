@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -218,7 +219,9 @@ func (f *recordFlags) announce(session *record.Session) {
 	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) && slices.Contains(f.classes, format.RecordMemory) {
 		message.Notef("of PyTorch, memory calls show segments, not tensors; --record memory,allocator has both")
 	}
-	if err := session.StacksError(); err != nil {
+	if err := session.StacksError(); errors.Is(err, record.ErrUnpatched) {
+		message.Warningf("stacks are not complete: %v; build it with make build", err)
+	} else if err != nil {
 		message.Warningf("stacks are walked by frame pointers, frames will be missing: %v", err)
 	}
 	if f.opt.NVMLInterval > 0 && !session.HasNVML() {

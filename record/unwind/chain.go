@@ -27,6 +27,7 @@ const (
 	rodataMap     = ".rodata.var"
 	recordMap     = "per_cpu_records"
 	programsMap   = "perf_progs"
+	pythonsMap    = "py_procs"
 )
 
 const (
@@ -45,7 +46,10 @@ type chain struct {
 	programs *ebpf.Map // tail calls
 	record   *ebpf.Map // the stack being unwound, per CPU
 	rodata   *ebpf.Map
-	layout   Layout
+	// pythons is an empty map of interpreters in an unpatched build, else nil. The profiler has
+	// such a map only if it unwinds Python.
+	pythons *ebpf.Map
+	layout  Layout
 	// haveMaps is given the maps that the chain shares with the profiler, by their names.
 	haveMaps func(map[string]*ebpf.Map) error
 }
@@ -55,8 +59,9 @@ func (c *chain) Load(_ context.Context, registrar tracer.ProbeRegistrar, pc *tra
 	if err := features.HaveProgramHelper(ebpf.Kprobe, asm.FnLoop); err != nil {
 		return nil, fmt.Errorf("needs bpf_loop, Linux 5.17: %w", err)
 	}
-	slots := map[string]uint32{
-		entryProgram: c.opt.EntrySlot, nativeProgram: uint32(support.ProgUnwindNative), pythonProgram: uint32(support.ProgUnwindPython),
+	slots := map[string]uint32{entryProgram: c.opt.EntrySlot, nativeProgram: uint32(support.ProgUnwindNative)}
+	if Patched() {
+		slots[pythonProgram] = uint32(support.ProgUnwindPython)
 	}
 	names := make([]string, 0, len(slots))
 	for name := range slots {
@@ -96,6 +101,9 @@ func (c *chain) Load(_ context.Context, registrar tracer.ProbeRegistrar, pc *tra
 				shared[u.name] = m
 			}
 		}
+	}
+	if c.pythons != nil {
+		shared[pythonsMap] = c.pythons
 	}
 	if err := c.haveMaps(shared); err != nil {
 		return nil, err
@@ -164,6 +172,11 @@ func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
 		Name: "unwinders", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: numSlots,
 	}); err != nil {
 		return err
+	}
+	if !Patched() {
+		if c.pythons, err = ebpf.NewMap(full.Maps[pythonsMap]); err != nil {
+			return fmt.Errorf("%s: %w", pythonsMap, err)
+		}
 	}
 	constants := spec.Maps[rodataMap].Copy()
 	data := slices.Clone(constants.Contents[0].Value.([]byte))
@@ -251,7 +264,7 @@ func (c *chain) close() {
 	for _, p := range c.loaded {
 		p.Close()
 	}
-	for _, m := range []*ebpf.Map{c.programs, c.record, c.rodata} {
+	for _, m := range []*ebpf.Map{c.programs, c.record, c.rodata, c.pythons} {
 		if m != nil {
 			m.Close()
 		}

@@ -3,7 +3,8 @@
 // Package unwind takes complete stacks, Python and native frames in one, of the calls
 // that gpurec probes. The unwinding itself, in the kernel, through .eh_frame and CPython's
 // frames, is that of the OpenTelemetry eBPF profiler; this package is the only one that
-// knows that module, whose interface changes often.
+// knows that module, whose interface changes often. make builds it with the patches in
+// record/unwind/patches.
 //
 // The profiler's programs are loaded a second time, as a chain of our own: entered by a
 // tail call from our probe, ended by our program in the slot where the profiler has the
@@ -75,7 +76,11 @@ type Options struct {
 }
 
 // Start loads the profiler. It takes the kernel's verifier a second or two.
-func Start(opt Options) (_ *Unwinder, err error) {
+func Start(opt Options) (*Unwinder, error) {
+	return start(opt, intervals{monitor: 50 * time.Millisecond})
+}
+
+func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	otellog.SetLogger(*slog.New(slog.NewTextHandler(io.Discard, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	u := &Unwinder{opt: opt, cancel: cancel, processes: make(map[int]bool)}
@@ -84,11 +89,13 @@ func Start(opt Options) (_ *Unwinder, err error) {
 			u.Close()
 		}
 	}()
-	python := interpreterconfig.NoInterpreters()
-	python.Python = interpreterconfig.AllInterpreters().Python
+	interpreters := interpreterconfig.NoInterpreters()
+	if Patched() {
+		interpreters.Python = interpreterconfig.AllInterpreters().Python
+	}
 	u.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
-		TraceReporter: &u.reporter, ExecutableReporter: &u.reporter, Intervals: intervals{},
-		InterpretersConfig: python, SamplesPerSecond: 1, KernelVersionCheck: true, LoadProbe: true,
+		TraceReporter: &u.reporter, ExecutableReporter: &u.reporter, Intervals: often,
+		InterpretersConfig: interpreters, SamplesPerSecond: 1, KernelVersionCheck: true, LoadProbe: true,
 		ProbabilisticThreshold: tracer.ProbabilisticThresholdMax, IncludeEnvVars: libpf.Set[string]{},
 	})
 	if err != nil && strings.Contains(err.Error(), "rlimit") {
@@ -138,9 +145,9 @@ func discard(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 
 // intervals are the profiler's. It looks for processes to synchronise at MonitorInterval,
 // when it also collects metrics of its own, which costs 0.4 ms.
-type intervals struct{}
+type intervals struct{ monitor time.Duration }
 
-func (intervals) MonitorInterval() time.Duration       { return 50 * time.Millisecond }
+func (i intervals) MonitorInterval() time.Duration     { return i.monitor }
 func (intervals) TracePollInterval() time.Duration     { return time.Second }
 func (intervals) PIDCleanupInterval() time.Duration    { return time.Minute }
 func (intervals) ExecutableUnloadDelay() time.Duration { return time.Hour }
@@ -151,7 +158,8 @@ func (u *Unwinder) Programs() *ebpf.Map { return u.chain.programs }
 // Record is the record per CPU in which the chain leaves a stack.
 func (u *Unwinder) Record() *ebpf.Map { return u.chain.record }
 
-// Pythons maps a pid to the layout of its interpreter, the profiler's PyProcInfo.
+// Pythons maps a pid to the layout of its interpreter, the profiler's PyProcInfo. It is empty if
+// the build is not Patched.
 func (u *Unwinder) Pythons() *ebpf.Map { return u.pythons }
 
 // Layout returns the offsets for the programs at both ends.
@@ -168,7 +176,7 @@ func (u *Unwinder) SetStop(stop *ebpf.Program) error {
 // haveMaps takes the profiler's maps and has it read the processes' mappings, which takes
 // seconds and goes on while the chain is loaded.
 func (u *Unwinder) haveMaps(maps map[string]*ebpf.Map) error {
-	u.pidEvents, u.pages, u.pythons = maps["pid_events"], maps["pid_page_to_mapping_info"], maps["py_procs"]
+	u.pidEvents, u.pages, u.pythons = maps["pid_events"], maps["pid_page_to_mapping_info"], maps[pythonsMap]
 	for name, m := range maps {
 		if strings.HasPrefix(name, "exe_id_to_") {
 			u.tables = append(u.tables, m)

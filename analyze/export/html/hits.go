@@ -93,11 +93,9 @@ func ofPlaceText(p *rules.Place, t *timeline.Timeline) string {
 // ofRuleSection is the part of the page that shows more of what a rule is about.
 func ofRuleSection(r *rules.Rule) string {
 	command, _, _ := strings.Cut(r.Report, " ")
-	for i := range htmlSections {
-		for _, of := range htmlSections[i].reports {
-			if of.command == command {
-				return htmlSections[i].id
-			}
+	for i := range pageSections {
+		if pageSections[i].command == command {
+			return pageSections[i].ID
 		}
 	}
 	return "verdicts" // TestEveryRuleHasASection sees to it that there is none

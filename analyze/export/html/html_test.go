@@ -236,9 +236,9 @@ func TestHTMLIsBounded(t *testing.T) {
 // TestHTMLOfLittle has nothing to show, and says so.
 func TestHTMLOfLittle(t *testing.T) {
 	page := htmlOf(t, analyzetest.NewTape(t).Timeline(), Options{Name: "empty"})
-	for i := range htmlSections {
-		if s := &htmlSections[i]; !strings.Contains(page, `<section id="`+s.id+`" aria-labelledby="`+s.id+`-h" class="empty">`) {
-			t.Errorf("section %s is not said to be empty", s.id)
+	for i := range pageSections {
+		if s := &pageSections[i]; !strings.Contains(page, `<section id="`+s.ID+`" aria-labelledby="`+s.ID+`-h" class="empty">`) {
+			t.Errorf("section %s is not said to be empty", s.ID)
 		}
 	}
 }

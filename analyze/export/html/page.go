@@ -34,11 +34,11 @@ import (
 // say stands in it as HTML, so that it can be read without scripts; scripts sort and filter
 // them, and draw charts from one block of JSON.
 
-//go:embed web
+//go:embed web/report.html web/report.css web/bundle.js web/lib
 var web embed.FS
 
-// htmlScripts are run in this order.
-var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/charts.js", "web/tables.js", "web/flame.js", "web/report.js"}
+// htmlScripts run in this order. scripts/bundle_page.sh makes bundle.js from the modules in web/src.
+var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/bundle.js"}
 
 // htmlLicences are those of lib; they go where the libraries go.
 var htmlLicences = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/lib/d3-flame-graph.LICENSE"}
@@ -155,18 +155,16 @@ func (b *htmlBuilder) read() error {
 	if err := timeline.Both(b.replay, b.calls.scan); err != nil {
 		return err
 	}
-	for _, s := range htmlSections {
-		for _, r := range s.reports {
-			if r.make == nil || r.skip != nil && r.skip(b) || len(qualitypkg.Missing(b.t, qualitypkg.ClassesOfReport[r.command])) > 0 {
-				continue
-			}
-			b.opt.Progress(r.command)
-			report, err := r.make(b)
-			if err != nil {
-				return err
-			}
-			b.reports[r.command] = report
+	for _, s := range pageSections {
+		if s.make == nil || s.skip != nil && s.skip(b) || len(qualitypkg.Missing(b.t, qualitypkg.ClassesOfReport[s.command])) > 0 {
+			continue
 		}
+		b.opt.Progress(s.command)
+		r, err := s.make(b)
+		if err != nil {
+			return err
+		}
+		b.reports[s.command] = r
 	}
 	return nil
 }

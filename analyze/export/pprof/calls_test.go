@@ -127,7 +127,7 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 		{At: query.AtPeak}, {At: query.AtTime, AtNs: analyzetest.Epoch + 20*analyzetest.Second}, {At: query.AtTime, AtNs: analyzetest.Epoch + 59*analyzetest.Second + 900*analyzetest.Ms},
 		{At: query.AtPeak, Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 10*analyzetest.Second, FromNs: analyzetest.Epoch + 5*analyzetest.Second}}},
 	} {
-		r, err := memory.Run(tl, opt)
+		r, err := memory.RunWith(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 func TestReportsSayWhatTheyLack(t *testing.T) {
 	tp, w := analyzetest.ReportsTraining(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
-	r, err := allocator.Run(tl, allocator.Options{})
+	r, err := allocator.RunWith(tl, allocator.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	frag, pictures, err := fragpkg.Run(tl, fragpkg.Options{})
+	frag, pictures, err := fragpkg.RunWith(tl, fragpkg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

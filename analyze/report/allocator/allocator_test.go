@@ -11,7 +11,7 @@ import (
 )
 
 func TestAllocatorReport(t *testing.T) {
-	r, err := Run(analyzetest.Trainer(t).Timeline(), Options{Moments: 6})
+	r, err := RunWith(analyzetest.Trainer(t).Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 			opt.Times = append(opt.Times, analyzetest.Epoch+s.AtNs)
 		}
 		slices.Reverse(opt.Times) // their order does not count
-		r, err := Run(tl, opt)
+		r, err := RunWith(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,18 +68,18 @@ func TestAllocatorReportIsExact(t *testing.T) {
 
 func TestAllocatorReportOfAWindow(t *testing.T) {
 	tl := analyzetest.Trainer(t).Timeline()
-	r, err := Run(tl, Options{Options: query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + 25*analyzetest.Second, ToNs: analyzetest.Epoch + 30*analyzetest.Second}}, Moments: 1})
+	r, err := RunWith(tl, Options{Options: query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + 25*analyzetest.Second, ToNs: analyzetest.Epoch + 30*analyzetest.Second}}, Moments: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(analyzetest.Cells(t, r, "moments", "allocated_bytes"), analyzetest.Cells(t, r, "peaks", "allocated_bytes"), analyzetest.Cells(t, r, "events", "action")); got != "[4194816] [4195840 4195840] [free_requested]" {
 		t.Error(got)
 	}
-	r, err = Run(tl, Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
+	r, err = RunWith(tl, Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
 	if err != nil || r.NoMatch == nil || r.NoMatch.Filter != "pid" {
 		t.Errorf("%+v, %v", r.NoMatch, err)
 	}
-	r, err = Run(analyzetest.NewTape(t).Timeline(), Options{})
+	r, err = RunWith(analyzetest.NewTape(t).Timeline(), Options{})
 	if err != nil || r.NoMatch != nil || len(r.Tables[0].Rows) != 0 {
 		t.Errorf("nothing recorded: %+v, %v", r, err)
 	}
@@ -89,7 +89,7 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 	tp := analyzetest.Trainer(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: fmt.Sprintf(`{"exit_ns":%d}`, analyzetest.Epoch+40*analyzetest.Second)})
-	r, err := Run(tp.Timeline(), Options{Moments: 6})
+	r, err := RunWith(tp.Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

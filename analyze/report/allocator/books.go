@@ -30,10 +30,15 @@ type Options struct {
 	Moments int
 }
 
-// Run reports the books of PyTorch's caching allocators, exactly: at moments, at
+// Run is RunWith without options of its own.
+func Run(t *timeline.Timeline, opt query.Options) (*reportpkg.Report, error) {
+	return RunWith(t, Options{Options: opt})
+}
+
+// RunWith reports the books of PyTorch's caching allocators, exactly: at moments, at
 // the peaks and at the end, by pool and stream, and how far they agree with what the
 // allocators count themselves.
-func Run(t *timeline.Timeline, opt Options) (*reportpkg.Report, error) {
+func RunWith(t *timeline.Timeline, opt Options) (*reportpkg.Report, error) {
 	s := NewBooksScan(t, &opt)
 	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, s.Step)
 	if err != nil {

@@ -164,16 +164,16 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 		"summary": summary.Run, "leaks": leakspkg.Run, "stacks": stacks.Run, "errors": cudaerrors.Run, "xid": xid.Run,
 		"gpu": gpu.Run, "oom": oom.Run,
 		"memory": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			return memory.Run(t, memory.Options{Options: opt})
+			return memory.RunWith(t, memory.Options{Options: opt})
 		},
 		"hang": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			return hang.Run(t, hang.Options{Options: opt})
+			return hang.RunWith(t, hang.Options{Options: opt})
 		},
 		"allocator": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			return allocator.Run(t, allocator.Options{Options: opt})
+			return allocator.RunWith(t, allocator.Options{Options: opt})
 		},
 		"frag": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			r, _, err := frag.Run(t, frag.Options{Options: opt})
+			r, _, err := frag.RunWith(t, frag.Options{Options: opt})
 			return r, err
 		},
 	}
@@ -210,7 +210,7 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	}
 	tp.Meta.StartNs, tp.Meta.EndNs = -1<<63, 1<<63-1
 	hung := func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-		return hang.Run(t, hang.Options{Options: opt})
+		return hang.RunWith(t, hang.Options{Options: opt})
 	}
 	for _, make := range []diffpkg.ReportFunc{hung, leakspkg.Run, summary.Run} {
 		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTape(t), "b", make, "second")

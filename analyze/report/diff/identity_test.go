@@ -19,7 +19,7 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 		after.Identify(45-i, analyzetest.RankOf(int(i), 4, "b"), nil)
 	}
 	report := func(tl *timeline.Timeline, o query.Options) (*reportpkg.Report, error) {
-		return hang.Run(tl, hang.Options{Options: o})
+		return hang.RunWith(tl, hang.Options{Options: o})
 	}
 	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), query.Options{})
 	changed := make(map[string]string)

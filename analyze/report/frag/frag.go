@@ -135,9 +135,15 @@ var FragTotals = []reportpkg.Column{
 	{Key: "failures", Title: "failed requests", Unit: reportpkg.UnitCount, About: "requests that PyTorch's allocator could not meet in the window, at most 200"},
 }
 
-// Run reports where memory that is reserved cannot be used: see judgeSpace. It
+// Run is RunWith without options of its own, and without the maps.
+func Run(t *timeline.Timeline, opt query.Options) (*reportpkg.Report, error) {
+	r, _, err := RunWith(t, Options{Options: opt})
+	return r, err
+}
+
+// RunWith reports where memory that is reserved cannot be used: see judgeSpace. It
 // returns the address maps, too.
-func Run(t *timeline.Timeline, opt Options) (*reportpkg.Report, []AddressMap, error) {
+func RunWith(t *timeline.Timeline, opt Options) (*reportpkg.Report, []AddressMap, error) {
 	s := NewFragScan(t, &opt)
 	p, err := s.run()
 	if err != nil {

@@ -83,9 +83,14 @@ func (g *LaunchGap) longer(o *LaunchGap) int {
 	return cmp.Or(cmp.Compare(o.DurNs(), g.DurNs()), cmp.Compare(g.FromNs, o.FromNs), cmp.Compare(g.Track.Pid, o.Track.Pid), cmp.Compare(g.Track.Device, o.Track.Device))
 }
 
-// Run reports intervals in which a process gave no work to the GPU: how many and how long, what the launching thread did in the
+// Run is RunWith without options of its own.
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	return RunWith(t, Options{Options: opt})
+}
+
+// RunWith reports intervals in which a process gave no work to the GPU: how many and how long, what the launching thread did in the
 // longest ones, and whether the GPU was idle. It returns a *SortError for a column that there is not.
-func Run(t *timeline.Timeline, opt Options) (*report.Report, error) {
+func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := quality.Needs(t, "gaps"); err != nil {
 		return nil, err
 	}

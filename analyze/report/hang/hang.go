@@ -120,9 +120,14 @@ var PollColumns = []report.Column{
 	{Key: "over_time", Title: "OVER TIME", Unit: report.UnitText, About: "calls in 40 equal parts of the window, each against the most"},
 }
 
-// Run reports what processes and threads were doing at the end of the window: whether they hang, in what, and what led to it. It
+// Run is RunWith without options of its own.
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	return RunWith(t, Options{Options: opt})
+}
+
+// RunWith reports what processes and threads were doing at the end of the window: whether they hang, in what, and what led to it. It
 // returns a *SortError for a column that there is not.
-func Run(t *timeline.Timeline, opt Options) (*report.Report, error) {
+func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := quality.Needs(t, "hang"); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 func hang(t *testing.T, tp *analyzetest.Tape, opt hangpkg.Options) *report.Report {
 	t.Helper()
-	r, err := hangpkg.Run(tp.Timeline(), opt)
+	r, err := hangpkg.RunWith(tp.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}

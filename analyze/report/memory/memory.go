@@ -29,8 +29,13 @@ type Options struct {
 	Reconcile bool
 }
 
-// Run reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
-func Run(t *timeline.Timeline, opt Options) (*report.Report, error) {
+// Run is RunWith without options of its own.
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	return RunWith(t, Options{Options: opt})
+}
+
+// RunWith reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
+func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := quality.Needs(t, "memory"); err != nil {
 		return nil, err
 	}

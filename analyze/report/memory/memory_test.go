@@ -16,12 +16,12 @@ import (
 
 func TestMemoryReport(t *testing.T) {
 	tl := analyzetest.Machine(t).Timeline()
-	r, err := memory.Run(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
+	r, err := memory.RunWith(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	analyzetest.Goldens(t, r, "memory", 110)
-	r, err = memory.Run(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
+	r, err = memory.RunWith(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestHoldersAtAMoment(t *testing.T) {
 			"PyTorch device, PyTorch host, cuBLAS device"},
 	} {
 		tl := analyzetest.Machine(t).Timeline()
-		r, err := memory.Run(tl, c.opt)
+		r, err := memory.RunWith(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestReconcile(t *testing.T) {
 	} {
 		tp := analyzetest.Machine(t)
 		c.change(tp)
-		r, err := memory.Run(tp.Timeline(), memory.Options{Reconcile: true, At: query.AtTime, AtNs: analyzetest.Epoch + c.at})
+		r, err := memory.RunWith(tp.Timeline(), memory.Options{Reconcile: true, At: query.AtTime, AtNs: analyzetest.Epoch + c.at})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,16 +41,16 @@ func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
 		"copies":  func(tl *timeline.Timeline, o query.Options) error { _, err := copies.Run(tl, o); return err },
 		"sync":    func(tl *timeline.Timeline, o query.Options) error { _, err := waits.Run(tl, o); return err },
 		"gaps": func(tl *timeline.Timeline, o query.Options) error {
-			_, err := gaps.Run(tl, gaps.Options{Options: o})
+			_, err := gaps.RunWith(tl, gaps.Options{Options: o})
 			return err
 		},
 		"hang": func(tl *timeline.Timeline, o query.Options) error {
-			_, err := hang.Run(tl, hang.Options{Options: o})
+			_, err := hang.RunWith(tl, hang.Options{Options: o})
 			return err
 		},
 		"leaks": func(tl *timeline.Timeline, o query.Options) error { _, err := leaks.Run(tl, o); return err },
 		"memory": func(tl *timeline.Timeline, o query.Options) error {
-			_, err := memory.Run(tl, memory.Options{Options: o})
+			_, err := memory.RunWith(tl, memory.Options{Options: o})
 			return err
 		},
 		"oom":     func(tl *timeline.Timeline, o query.Options) error { _, err := oom.Run(tl, o); return err },

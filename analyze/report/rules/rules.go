@@ -114,8 +114,13 @@ type Options struct {
 	Rules []string
 }
 
-// Run checks a recording as experts do. It returns a *RuleError for a rule that there is not, and a *SortError for a column.
-func Run(t *timeline.Timeline, opt Options) (*report.Report, error) {
+// Run checks all rules, as RunWith does.
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	return RunWith(t, Options{Options: opt})
+}
+
+// RunWith checks a recording as experts do. It returns a *RuleError for a rule that there is not, and a *SortError for a column.
+func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	opt.GroupBy = ""
 	chosen, err := chosenRules(opt.Rules)
 	if err != nil {

@@ -24,7 +24,7 @@ func checked(t *testing.T, tp *analyzetest.Tape, opt rules.Options) *report.Repo
 	t.Helper()
 	tl := tp.Timeline()
 	tl.Rec.Path = "run.parquet"
-	r, err := rules.Run(tl, opt)
+	r, err := rules.RunWith(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestRuleFilter(t *testing.T) {
 	if _, ok, isKnown := r.Number("xid"); ok || !isKnown {
 		t.Error("a rule that was not checked has a number")
 	}
-	_, err := rules.Run(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
+	_, err := rules.RunWith(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
 	var unknown *rules.UnknownError
 	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
 		t.Error(err)

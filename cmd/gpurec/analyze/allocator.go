@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["allocator"] = newAllocator }
+
 func newAllocator() *cobra.Command {
-	f := &reportFlags{command: "allocator"}
+	f := &analyzeFlags{command: "allocator"}
 	var times []string
 	var moments int
 	cmd := &cobra.Command{
@@ -38,7 +40,7 @@ allocators count themselves.`,
 					}
 					a.Times = append(a.Times, ns)
 				}
-				return allocator.Run(t, a)
+				return allocator.RunWith(t, a)
 			})
 		},
 	}

@@ -14,7 +14,7 @@ import (
 
 // New returns the command analyze with all its subcommands.
 func New() *cobra.Command {
-	f := &reportFlags{command: "summary"}
+	f := &analyzeFlags{command: "summary"}
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE]",
 		Short: "Answer questions from a recording",
@@ -41,18 +41,20 @@ means that a --fail-on condition held.`,
 		return f.report(args, summary.Run)
 	}
 	f.addSummary(cmd.Flags())
-	cmd.AddCommand(append(subcommands(), newDiff())...)
+	for _, newCommand := range analyzeCommands {
+		cmd.AddCommand(newCommand())
+	}
 	return cmd
 }
 
-// subcommands are all reports and exports. diff has the flags of those that are printed.
-func subcommands() []*cobra.Command {
-	return []*cobra.Command{newSummary(), newRules(), newLeaks(), newMemory(), newFrag(), newOOM(), newStacks(), newErrors(), newHang(), newGPU(), newXid(), newAllocator(), newAPI(), newKernels(), newCopies(), newSync(), newGaps(), newReport(), newPprof(), newFolded(), newPerfetto(), newTorchSnapshot()}
-}
+// analyzeCommands are the subcommands of analyze by name. The file of each adds it.
+var analyzeCommands = make(map[string]func() *cobra.Command)
+
+func init() { analyzeCommands["summary"] = newSummary }
 
 // newSummary is what analyze does without a subcommand, by its own name.
 func newSummary() *cobra.Command {
-	f := &reportFlags{command: "summary"}
+	f := &analyzeFlags{command: "summary"}
 	cmd := &cobra.Command{
 		Use:     "summary [FILE]",
 		Short:   "Tell what a recording holds and what stands out in it",
@@ -65,7 +67,7 @@ func newSummary() *cobra.Command {
 	return cmd
 }
 
-func (f *reportFlags) addSummary(flags *pflag.FlagSet) {
+func (f *analyzeFlags) addSummary(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)

@@ -7,8 +7,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["api"] = newAPI }
+
 func newAPI() *cobra.Command {
-	f := &reportFlags{command: "api"}
+	f := &analyzeFlags{command: "api"}
 	cmd := &cobra.Command{
 		Use:   "api [FILE]",
 		Short: "Show how often each CUDA call was made, how long it took, and how often it failed",

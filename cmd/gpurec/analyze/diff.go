@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
@@ -33,7 +32,7 @@ func (c *comparison) String() string        { return c.path }
 func (c *comparison) Type() string          { return "FILE" }
 
 // compare prints a report on two recordings; the second one is that of args. Both are made at a time: half of the cores would wait.
-func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
+func (f *analyzeFlags) compare(args []string, make diff.ReportFunc) error {
 	var before, after *diff.Side
 	err := f.open([]string{f.against.path}, func(path string, t *timeline.Timeline) error {
 		opt := f.opt // times are changed for the second recording
@@ -58,7 +57,7 @@ func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
 }
 
 // side makes the report on one recording.
-func (f *reportFlags) side(path string, t *timeline.Timeline, make diff.ReportFunc, opt query.Options) (*diff.Side, error) {
+func (f *analyzeFlags) side(path string, t *timeline.Timeline, make diff.ReportFunc, opt query.Options) (*diff.Side, error) {
 	s, err := diff.NewSide(t, make, opt, f.against.per)
 	var none *diff.NoStepsError
 	if errors.As(err, &none) {
@@ -73,6 +72,8 @@ func inBackground(do func() error) <-chan error {
 	go func() { ended <- do() }()
 	return ended
 }
+
+func init() { analyzeCommands["diff"] = newDiff }
 
 func newDiff() *cobra.Command {
 	var report, per string
@@ -105,11 +106,7 @@ which is a launch of a kernel.`,
 			return err
 		}
 		if explain := given["explain"]; explain != nil && len(explain.values) > 0 {
-			_, err := analyze.Explain(os.Stdout, "diff")
-			if err == nil {
-				_, err = analyze.Explain(os.Stdout, report)
-			}
-			return err
+			return errors.Join(analyze.Explain(os.Stdout, diff.Sections), analyze.Explain(os.Stdout, analyze.Named(report).Sections))
 		}
 		if len(args) != 2 {
 			return message.Usagef("gpurec analyze diff --help", "diff compares two recordings, %d given", len(args))
@@ -135,9 +132,12 @@ which is a launch of a kernel.`,
 	return cmd
 }
 
-// reportCommands are new commands for all reports that can be compared.
-func reportCommands() []*cobra.Command {
-	return slices.DeleteFunc(subcommands(), func(c *cobra.Command) bool { return c.Flags().Lookup(comparisonFlag) == nil })
+// reportCommands are new commands for all reports: those can be compared.
+func reportCommands() (list []*cobra.Command) {
+	for _, r := range analyze.Reports {
+		list = append(list, analyzeCommands[r.Name]())
+	}
+	return list
 }
 
 func reportNamed(name string) (*cobra.Command, error) {

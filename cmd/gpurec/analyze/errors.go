@@ -5,8 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["errors"] = newErrors }
+
 func newErrors() *cobra.Command {
-	f := &reportFlags{command: "errors"}
+	f := &analyzeFlags{command: "errors"}
 	cmd := &cobra.Command{
 		Use:   "errors [FILE]",
 		Short: "Show which CUDA calls failed, where, and what that means",

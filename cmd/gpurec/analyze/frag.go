@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["frag"] = newFrag }
+
 func newFrag() *cobra.Command {
-	f := &reportFlags{command: "frag"}
+	f := &analyzeFlags{command: "frag"}
 	var at, request string
 	svg := outputFlags{flag: "--svg"}
 	cmd := &cobra.Command{
@@ -51,7 +53,7 @@ out.`,
 				if o.At, o.AtNs, err = f.moment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
 					return nil, err
 				}
-				r, maps, err := frag.Run(t, o)
+				r, maps, err := frag.RunWith(t, o)
 				if err != nil || svg.path == "" {
 					return r, err
 				}

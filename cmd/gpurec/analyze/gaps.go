@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["gaps"] = newGaps }
+
 func newGaps() *cobra.Command {
-	f := &reportFlags{command: "gaps"}
+	f := &analyzeFlags{command: "gaps"}
 	var shortest time.Duration
 	cmd := &cobra.Command{
 		Use:   "gaps [FILE]",
@@ -30,7 +32,7 @@ idle by the samples of NVML.`,
 				return message.Usagef(f.help(), "--min-gap %v is not above 0", shortest)
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				return gaps.Run(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
+				return gaps.RunWith(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
 			})
 		},
 	}

@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["hang"] = newHang }
+
 func newHang() *cobra.Command {
-	f := &reportFlags{command: "hang"}
+	f := &analyzeFlags{command: "hang"}
 	var long time.Duration
 	cmd := &cobra.Command{
 		Use:   "hang [FILE]",
@@ -32,7 +34,7 @@ recording makes no call in it: it is called silent, with where else to look.`,
 				return message.Usagef(f.help(), "--long must be more than 0")
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				return hang.Run(t, hang.Options{Options: opt, LongNs: int64(long)})
+				return hang.RunWith(t, hang.Options{Options: opt, LongNs: int64(long)})
 			})
 		},
 	}

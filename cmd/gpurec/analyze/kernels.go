@@ -5,8 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["kernels"] = newKernels }
+
 func newKernels() *cobra.Command {
-	f := &reportFlags{command: "kernels"}
+	f := &analyzeFlags{command: "kernels"}
 	cmd := &cobra.Command{
 		Use:   "kernels [FILE]",
 		Short: "Show which kernels were launched, how often, in which sizes, and from where",

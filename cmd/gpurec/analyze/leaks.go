@@ -8,8 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["leaks"] = newLeaks }
+
 func newLeaks() *cobra.Command {
-	f := &reportFlags{command: "leaks"}
+	f := &analyzeFlags{command: "leaks"}
 	cmd := &cobra.Command{
 		Use:   "leaks [FILE]",
 		Short: "Show which places allocate memory that is not freed, and what that is",

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["memory"] = newMemory }
+
 func newMemory() *cobra.Command {
-	f := &reportFlags{command: "memory"}
+	f := &analyzeFlags{command: "memory"}
 	var at string
 	var reconcile bool
 	cmd := &cobra.Command{
@@ -38,7 +40,7 @@ modules as far as the recording saw them grow, and what is not attributed.`,
 						return nil, message.Usagef(f.help(), "--at: %w", err)
 					}
 				}
-				return memory.Run(t, m)
+				return memory.RunWith(t, m)
 			})
 		},
 	}

@@ -5,8 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["oom"] = newOOM }
+
 func newOOM() *cobra.Command {
-	f := &reportFlags{command: "oom"}
+	f := &analyzeFlags{command: "oom"}
 	cmd := &cobra.Command{
 		Use:   "oom [FILE]",
 		Short: "Show why allocations failed, who held the memory, and what became of the program",

@@ -21,14 +21,16 @@ import (
 
 // traceFlags are the flags of perfetto.
 type traceFlags struct {
-	*reportFlags
+	*analyzeFlags
 	out    outputFlags
 	slices int64
 	split  bool
 }
 
+func init() { analyzeCommands["perfetto"] = newPerfetto }
+
 func newPerfetto() *cobra.Command {
-	f := &traceFlags{reportFlags: &reportFlags{command: "perfetto"}}
+	f := &traceFlags{analyzeFlags: &analyzeFlags{command: "perfetto", values: perfettopkg.Sections}}
 	cmd := &cobra.Command{
 		Use:   "perfetto [FILE]",
 		Short: "Write a trace for ui.perfetto.dev",

@@ -16,8 +16,10 @@ import (
 	"golang.org/x/term"
 )
 
+func init() { analyzeCommands["report"] = newReport }
+
 func newReport() *cobra.Command {
-	f := &reportFlags{command: "report"}
+	f := &analyzeFlags{command: "report", values: htmlpkg.Sections}
 	var out outputFlags
 	cmd := &cobra.Command{
 		Use:   "report [FILE]",
@@ -46,7 +48,7 @@ to a ticket, print it.`,
 	return cmd
 }
 
-func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
+func (f *analyzeFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
 	var stats *htmlpkg.Stats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
 		stats, err = htmlpkg.Write(t, w, htmlpkg.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()})

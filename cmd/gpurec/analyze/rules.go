@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["rules"] = newRules }
+
 func newRules() *cobra.Command {
-	f := &reportFlags{command: "rules"}
+	f := &analyzeFlags{command: "rules"}
 	var names, about []string
 	for _, r := range rules.List() {
 		names = append(names, r.Name)
@@ -37,7 +39,7 @@ number for each rule, such as growing_site: its rows of evidence.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				r, err := rules.Run(t, rules.Options{Options: opt, Rules: chosen})
+				r, err := rules.RunWith(t, rules.Options{Options: opt, Rules: chosen})
 				var unknown *rules.UnknownError
 				if errors.As(err, &unknown) {
 					return nil, message.Usagef(f.help(), "--rule: %w", err)

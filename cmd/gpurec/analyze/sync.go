@@ -5,8 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["sync"] = newSync }
+
 func newSync() *cobra.Command {
-	f := &reportFlags{command: "sync"}
+	f := &analyzeFlags{command: "sync"}
 	cmd := &cobra.Command{
 		Use:   "sync [FILE]",
 		Short: "Show where threads wait for the GPU, for how long, and for what",

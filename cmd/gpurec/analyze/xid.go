@@ -5,8 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+func init() { analyzeCommands["xid"] = newXid }
+
 func newXid() *cobra.Command {
-	f := &reportFlags{command: "xid"}
+	f := &analyzeFlags{command: "xid"}
 	cmd := &cobra.Command{
 		Use:   "xid [FILE]",
 		Short: "Explain the errors that the GPU's driver reported, and show what was launched before",

@@ -1,0 +1,195 @@
+// A chart over time, drawn by uPlot, with a legend that shows and hides its series.
+import { element, themeColour } from "./dom.js";
+import { uPlot } from "./libraries.js";
+import { marksPlugin } from "./marks.js";
+import { byteSteps, secondsTick, timeRange, valueRange } from "./scales.js";
+import { extent, indexAt, mergeLines, stackOn } from "./series.js";
+import { textOfUnit } from "./text.js";
+
+/**
+ * @typedef {object} Series
+ * @property {string} name
+ * @property {number[]} t seconds, ascending
+ * @property {?number[]} v
+ * @property {string} colour name of a CSS variable
+ * @property {boolean} [stacked] lies on the stacked series before it
+ * @property {number[]} [dash] lengths of dashes and gaps, in pixels
+ * @property {boolean} [off] is hidden at first
+ *
+ * @typedef {object} ChartOptions
+ * @property {string} title
+ * @property {string} unit a unit of textOfUnit
+ * @property {number} height pixels
+ * @property {Series[]} series
+ * @property {import("./data.js").ReportData} data its window and marks are those of the chart
+ * @property {function(number): void} [onPick] gets the time, in seconds, of a click or key
+ * @property {number[]} [stops] times at which the arrow keys stop; without it, all points
+ */
+
+export class Chart {
+	/**
+	 * @param {HTMLElement} parent
+	 * @param {ChartOptions} options
+	 */
+	constructor(parent, { title, unit, height, series, data, onPick, stops }) {
+		Object.assign(this, { unit, height, series, data, onPick, stops });
+		this.text = textOfUnit(unit);
+		this.hidden = new Set(series.flatMap((s, i) => (s.off ? [i] : [])));
+		this.plot = element("div", {
+			className: "plot", tabIndex: 0, role: "img", "aria-label": `${title}: ${this.describe()}`,
+		});
+		this.entries = series.map((s, i) => this.makeEntry(s, i));
+		const items = this.entries.map(({ button }) => element("li", {}, button));
+		parent.append(this.plot, element("ul", { className: "legend" }, ...items));
+		this.plot.addEventListener("keydown", (e) => this.onKey(e));
+		this.draw();
+	}
+
+	/** Returns the ranges of all series, for those who do not see the chart. */
+	describe() {
+		return this.series.map((s) => {
+			const range = extent(s.v);
+			return range ? `${s.name} from ${this.text(range.min)} to ${this.text(range.max)}` : s.name;
+		}).join("; ");
+	}
+
+	/** Makes the button of the legend that shows and hides a series. */
+	makeEntry(series, i) {
+		const swatch = element("span", { className: series.stacked ? "swatch" : "swatch stroke" });
+		const value = element("span", { className: "value" });
+		const name = element("span", { className: "name", text: series.name });
+		const button = element("button", { type: "button", title: series.name }, swatch, name, value);
+		const showState = () => button.setAttribute("aria-pressed", String(!this.hidden.has(i)));
+		showState();
+		button.addEventListener("click", () => {
+			if (!this.hidden.delete(i)) this.hidden.add(i);
+			showState();
+			this.draw();
+		});
+		return { button, swatch, value };
+	}
+
+	/** Draws the chart in the present width and theme. */
+	draw() {
+		const width = Math.max(240, this.plot.clientWidth);
+		const selected = this.u?.cursor.idx;
+		this.u?.destroy();
+		this.merged = mergeLines(this.series, this.data.from, this.data.to);
+		const { values, series, bands } = this.layers();
+		const options = { ...this.plotOptions(), width, height: this.height, series, bands };
+		this.u = new uPlot(options, values, this.plot);
+		this.showValues(selected);
+	}
+
+	/** Returns what uPlot draws: values, how to draw them, and the bands between stacked series. */
+	layers() {
+		const values = [this.merged[0]], series = [{}], bands = [];
+		let below = null, last = -1;
+		this.series.forEach((s, i) => {
+			const colour = themeColour(s.colour), show = !this.hidden.has(i);
+			this.entries[i].swatch.style.background = colour;
+			let line = this.merged[i + 1];
+			if (s.stacked && show) {
+				below = line = stackOn(line, below);
+				if (last >= 0) bands.push({ series: [i + 1, last + 1] });
+				last = i;
+			}
+			values.push(line);
+			series.push(seriesOptions(s, colour, show));
+		});
+		return { values, series, bands };
+	}
+
+	plotOptions() {
+		const { from, to, marks } = this.data;
+		const grid = { stroke: themeColour("--grid"), width: 1 };
+		const font = "11px system-ui, sans-serif";
+		const axis = { stroke: themeColour("--dim"), grid, ticks: grid, font };
+		const steps = this.unit.startsWith("bytes") ? { incrs: byteSteps } : {};
+		return {
+			legend: { show: false },
+			cursor: {
+				y: false, points: { show: false }, drag: { x: true, y: false }, sync: { key: "time" },
+			},
+			scales: {
+				x: { time: false, range: (_, min, max) => timeRange(min, max, from, to) },
+				y: { range: (_, min, max) => valueRange(min, max) },
+			},
+			axes: [
+				{ ...axis, size: 30, values: (_, ticks) => ticks.map(secondsTick) },
+				{ ...axis, size: 78, values: (_, ticks) => ticks.map(this.text), ...steps },
+			],
+			plugins: [marksPlugin(marks)],
+			hooks: {
+				setCursor: [(u) => this.showValues(u.cursor.idx)],
+				ready: [(u) => this.listen(u)],
+			},
+		};
+	}
+
+	/** Reports clicks to onPick. A drag zooms and is no click. */
+	listen(u) {
+		let downX = 0;
+		u.over.addEventListener("mousedown", (e) => { downX = e.clientX; });
+		u.over.addEventListener("click", (e) => {
+			const isClick = Math.abs(e.clientX - downX) < 4, { idx } = u.cursor;
+			if (isClick && idx != null) this.onPick?.(u.data[0][idx]);
+		});
+	}
+
+	/** Shows the values of a point in the legend; none if idx is null or undefined. */
+	showValues(idx) {
+		this.entries.forEach(({ value }, i) => {
+			const v = idx == null ? null : this.merged[i + 1][idx];
+			value.textContent = v == null ? "" : this.text(v);
+		});
+	}
+
+	/** Moves the cursor by the arrow keys, Home and End; Escape shows the whole window. */
+	onKey(e) {
+		if (e.key === "Escape") {
+			this.u.setScale("x", { min: this.data.from, max: this.data.to });
+			return;
+		}
+		const times = this.merged[0], stops = this.stops ?? times;
+		const stop = stopAfterKey(e, indexAt(stops, times[this.u.cursor.idx ?? 0]), stops.length - 1);
+		if (stop === null) return;
+		e.preventDefault();
+		this.moveTo(indexAt(times, stops[stop]));
+	}
+
+	moveTo(idx) {
+		const t = this.merged[0][idx];
+		this.u.setCursor({ left: this.u.valToPos(t, "x"), top: 10 }, false);
+		this.u.cursor.idx = idx;
+		this.showValues(idx);
+		this.onPick?.(t);
+	}
+}
+
+function seriesOptions(series, colour, show) {
+	return {
+		label: series.name, show, stroke: colour, dash: series.dash,
+		width: series.stacked ? 0.7 : 1.3, fill: series.stacked ? colour + "cc" : undefined,
+		paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, spanGaps: true,
+	};
+}
+
+/**
+ * Returns the stop that a key leads to; null for other keys. Shift moves by ten.
+ *
+ * @param {{key: string, shiftKey: boolean}} event
+ * @param {number} stop the present one
+ * @param {number} last
+ * @returns {?number}
+ */
+export function stopAfterKey({ key, shiftKey }, stop, last) {
+	const step = shiftKey ? 10 : 1;
+	switch (key) {
+	case "ArrowRight": return Math.min(last, stop + step);
+	case "ArrowLeft": return Math.max(0, stop - step);
+	case "Home": return 0;
+	case "End": return last;
+	}
+	return null;
+}

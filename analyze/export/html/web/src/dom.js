@@ -1,0 +1,45 @@
+// Elements and colours of the page.
+
+/**
+ * Makes an element. An attribute is a property of the element where there is one of that name;
+ * text is its text.
+ *
+ * @param {string} tag
+ * @param {Object<string, *>} attributes
+ * @param {...(Node | string)} children
+ * @returns {HTMLElement}
+ */
+export function element(tag, attributes = {}, ...children) {
+	const e = document.createElement(tag);
+	for (const [name, value] of Object.entries(attributes)) {
+		if (name === "text") e.textContent = value;
+		else if (name in e) e[name] = value;
+		else e.setAttribute(name, value);
+	}
+	e.append(...children);
+	return e;
+}
+
+/**
+ * Makes a button.
+ *
+ * @param {string} text
+ * @param {function(): void} onClick
+ * @param {Object<string, *>} attributes
+ * @returns {HTMLElement}
+ */
+export function button(text, onClick, attributes = {}) {
+	const e = element("button", { type: "button", text, ...attributes });
+	e.addEventListener("click", onClick);
+	return e;
+}
+
+/**
+ * Returns a colour of the current theme.
+ *
+ * @param {string} name of a CSS variable: --c0
+ * @returns {string}
+ */
+export function themeColour(name) {
+	return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}

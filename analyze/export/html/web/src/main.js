@@ -1,0 +1,55 @@
+// Starts the page: tables first, then charts, then what follows the window and the printer.
+import { drawActivity } from "./activity.js";
+import { parseReport } from "./data.js";
+import { drawFlame } from "./flame.js";
+import { drawGPUs } from "./gpus.js";
+import { drawMemory } from "./memory.js";
+import { followSections } from "./navigation.js";
+import { enhanceTables } from "./tables.js";
+import { Theme } from "./theme.js";
+
+const panels = { memory: drawMemory, activity: drawActivity, gpus: drawGPUs, flame: drawFlame };
+const resizeDelayMs = 120;
+const paperWidth = "680px";
+
+/** All that is drawn again after a change of width or theme. */
+const charts = new Set();
+const theme = new Theme(document.getElementById("theme"), redraw);
+
+function redraw() {
+	for (const chart of charts) chart.draw();
+}
+
+function drawPanels() {
+	const data = parseReport(document.getElementById("data").textContent);
+	for (const box of document.querySelectorAll("[data-chart]")) {
+		panels[box.dataset.chart](box, data, charts);
+	}
+}
+
+function followWidth() {
+	let width = innerWidth, timer;
+	addEventListener("resize", () => {
+		if (innerWidth === width || theme.isPrinting) return;
+		width = innerWidth;
+		clearTimeout(timer);
+		timer = setTimeout(redraw, resizeDelayMs);
+	});
+}
+
+function setPrinting(isPrinting) {
+	if (isPrinting === theme.isPrinting) return;
+	document.querySelector("main").style.width = isPrinting ? paperWidth : "";
+	theme.setPrinting(isPrinting);
+	for (const chart of charts) if (!chart.screenOnly) chart.draw();
+}
+
+for (const e of document.querySelectorAll(".scripted")) e.hidden = false;
+for (const e of document.querySelectorAll(".unscripted")) e.hidden = true;
+enhanceTables();
+drawPanels();
+followWidth();
+addEventListener("beforeprint", () => setPrinting(true));
+addEventListener("afterprint", () => setPrinting(false));
+followSections();
+document.documentElement.dataset.ready = String(Math.round(performance.now()));

@@ -1,0 +1,97 @@
+// The panel of memory over time: a chart, and who held memory at the moment that was picked.
+import { Chart } from "./chart.js";
+import { holdersAt } from "./data.js";
+import { button, element } from "./dom.js";
+import { memorySeries } from "./memoryseries.js";
+import { indexAt } from "./series.js";
+import { bytesText, countText, percentText, secondsText } from "./text.js";
+
+const keysHint = "Drag to zoom, double-click to see all; arrow keys move from point to point.";
+const envelopeHint = "Memory swings too fast to be drawn: areas are the most of each part " +
+	"of the time, the dotted line is the least.";
+
+/**
+ * Draws the panel. It is empty if nothing held memory.
+ *
+ * @param {HTMLElement} box
+ * @param {import("./data.js").ReportData} data
+ * @param {Set<Chart>} charts gets the chart that is shown
+ */
+export function drawMemory(box, data, charts) {
+	if (data.memory.length > 0) new MemoryPanel(box, data, charts);
+}
+
+class MemoryPanel {
+	constructor(box, data, charts) {
+		Object.assign(this, { data, charts });
+		this.place = element("div");
+		this.detail = element("div", { className: "detail", role: "status" });
+		box.append(this.makeTools(), this.place, this.detail);
+		this.show(data.memory[0]);
+	}
+
+	makeTools() {
+		const tools = element("div", { className: "tools" });
+		if (this.data.memory.length > 1) tools.append(...this.makeDeviceChoice());
+		tools.append(
+			button("Who held it at the peak", () => this.showHolders(this.memory.peak)),
+			button("… at the end", () => this.showHolders(this.memory.t.length - 1)),
+			element("span", { text: keysHint }));
+		return tools;
+	}
+
+	makeDeviceChoice() {
+		const options = this.data.memory.map((m, i) => element("option", { value: i, text: m.title }));
+		const choice = element("select", { id: "device" }, ...options);
+		choice.addEventListener("change", () => this.show(this.data.memory[choice.value]));
+		return [element("label", { text: "Memory of ", htmlFor: "device" }), choice];
+	}
+
+	/** Shows the memory of a device, at its peak. */
+	show(memory) {
+		this.memory = memory;
+		const { series, isEnvelope } = memorySeries(this.data, memory);
+		this.place.replaceChildren();
+		if (isEnvelope) {
+			this.place.append(element("p", { className: "about", text: envelopeHint }));
+		}
+		this.charts.delete(this.chart);
+		this.chart = new Chart(this.place, {
+			title: "Memory over time", unit: "bytes", height: 320, series, data: this.data,
+			stops: memory.t, onPick: (t) => this.showHolders(indexAt(memory.t, t)),
+		});
+		this.charts.add(this.chart);
+		this.showHolders(memory.peak);
+	}
+
+	/** Shows who held memory at the moment of index k. */
+	showHolders(k) {
+		const { t, total, peak, title } = this.memory;
+		const at = secondsText(t[k]) + (k === peak ? ", the peak" : "");
+		const table = holdersTable(holdersAt(this.data, this.memory, k), total[k]);
+		this.detail.replaceChildren(
+			element("h3", { text: `Held at ${at}: ${bytesText(total[k])}, ${title}` }),
+			element("div", { className: "scroll" }, table));
+	}
+}
+
+function holdersTable(holders, totalBytes) {
+	const heads = ["Held", "Share%", "Count", "Kind", "Site"].map((text, i) =>
+		element("th", { scope: "col", className: i < 3 ? "n" : "", text }));
+	return element("table", { className: "data" },
+		element("thead", {}, element("tr", {}, ...heads)),
+		element("tbody", {}, ...holders.map((holder) => holderRow(holder, totalBytes))));
+}
+
+function holderRow({ bytes, blocks, kind, site, frames }, totalBytes) {
+	const number = (text) => element("td", { className: "n", text });
+	return element("tr", {}, number(bytesText(bytes)), number(percentText(bytes, totalBytes)),
+		number(countText(blocks)), element("td", { text: kind }),
+		element("td", { className: "label" }, frames.length > 0 ? siteWithStack(site, frames) : site));
+}
+
+function siteWithStack(site, frames) {
+	const items = frames.map((text) => element("li", { text }));
+	return element("details", {},
+		element("summary", { text: site }), element("ol", { className: "stack" }, ...items));
+}

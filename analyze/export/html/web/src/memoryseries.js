@@ -1,0 +1,54 @@
+// The series of the chart of memory.
+import { groupName, restBytes, restName } from "./data.js";
+import { envelope, extent } from "./series.js";
+
+const stackColours = 9, lineColours = 5;
+
+// A line that is higher than this many peaks is hidden at first: it would flatten the others.
+const farAbove = 3;
+
+/**
+ * Returns the series of the memory of a device: a stacked series per group, one for the rest, and
+ * other totals as lines. Memory that swings is shown as its envelope.
+ *
+ * @param {import("./data.js").ReportData} data
+ * @param {import("./data.js").Memory} memory
+ * @returns {{series: import("./chart.js").Series[], isEnvelope: boolean}}
+ */
+export function memorySeries(data, memory) {
+	const outline = envelope(memory, data.from, data.to);
+	const most = (v) => ({ t: outline.t, v: outline.at.map((k) => (k < 0 ? 0 : v[k])) });
+	const points = (v) => (outline ? most(v) : { t: memory.t, v });
+	const series = memory.shown.map((group, i) => ({
+		name: groupName(data, group, memory.shown), ...points(memory.series[i]),
+		colour: stackColour(i), stacked: true,
+	}));
+	const rest = restBytes(memory);
+	if (rest.some((v) => v > 0)) {
+		series.push({ name: restName, ...points(rest), colour: "--rest", stacked: true });
+	}
+	if (outline) series.push(leastSeries(outline));
+	const peakBytes = extent(memory.total)?.max ?? 0;
+	memory.lines.forEach((line, i) => series.push(totalSeries(line, i, peakBytes)));
+	return { series, isEnvelope: outline !== null };
+}
+
+/**
+ * Returns the colour of a series of a chart.
+ *
+ * @param {number} i index of the series; colours repeat
+ * @returns {string} name of a CSS variable
+ */
+export const stackColour = (i) => `--c${i % stackColours}`;
+
+function leastSeries({ t, least }) {
+	return { name: "least in each part of the time", t, v: least, colour: "--text", dash: [2, 3] };
+}
+
+function totalSeries(line, i, peakBytes) {
+	const isDetail = line.name === "PyTorch allocated" || line.name.startsWith("all of");
+	return {
+		...line, colour: `--l${i % lineColours}`, dash: line.name.endsWith("NVML") ? [6, 4] : undefined,
+		off: isDetail || extent(line.v)?.max > farAbove * peakBytes,
+	};
+}

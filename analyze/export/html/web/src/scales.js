@@ -1,0 +1,40 @@
+// Ranges and ticks of the axes of charts.
+
+/**
+ * The distances of ticks on an axis of bytes: powers of two, so that labels are whole.
+ *
+ * @type {number[]}
+ */
+export const byteSteps = Array.from({ length: 51 }, (_, i) => 2 ** i);
+
+/**
+ * Returns the range of the time axis: the zoomed range, or all if that is empty.
+ *
+ * @param {?number} min seconds
+ * @param {?number} max seconds
+ * @param {number} fromS start of the window, in seconds
+ * @param {number} toS end of the window, in seconds
+ * @returns {[number, number]}
+ */
+export const timeRange = (min, max, fromS, toS) => (max > min ? [min, max] : [fromS, toS]);
+
+/**
+ * Returns the range of a value axis. It contains 0 and leaves room above the largest value.
+ *
+ * @param {?number} min least value; null or NaN if there is none
+ * @param {?number} max largest value; null or NaN if there is none
+ * @returns {[number, number]}
+ */
+export function valueRange(min, max) {
+	const bottom = Number.isFinite(min) ? Math.min(0, min) : 0;
+	const top = Number.isFinite(max) && max > 0 ? max * 1.06 : 1;
+	return [bottom, top];
+}
+
+/**
+ * Returns the label of a tick on the time axis.
+ *
+ * @param {number} s seconds
+ * @returns {string}
+ */
+export const secondsTick = (s) => `${Number(s.toFixed(6))} s`;

@@ -1,0 +1,10 @@
+package torchsnapshot
+
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+)
+
+// Sections are the values that it writes, as --explain prints them.
+var Sections = []report.Section{
+	{Title: "snapshot", Columns: SnapshotColumns},
+}

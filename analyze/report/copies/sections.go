@@ -1,0 +1,23 @@
+package copies
+
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Sections are the tables and facts of the report, as --explain prints them.
+var Sections = []report.Section{
+	{Title: "facts", Columns: CopyFacts},
+	{Title: "bursts", Columns: BurstColumns},
+	{Title: "copies", Columns: CopyColumns},
+	{Title: "sites", Columns: CopyPlaceColumns},
+	{Title: "totals", Columns: CopyTotals},
+}
+
+// Page is the section of the HTML page.
+var Page = report.Page{
+	Title: "Copies",
+	About: "By direction, size and kind of host memory.",
+	Empty: "No copies in the window.",
+	Kind:  format.KindMemcpy,
+}

@@ -1,0 +1,23 @@
+package gaps
+
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Sections are the tables and facts of the report, as --explain prints them.
+var Sections = []report.Section{
+	{Title: "facts", Columns: GapFacts},
+	{Title: "processes", Columns: TrackColumns},
+	{Title: "distribution", Columns: SizeColumns},
+	{Title: "gaps", Columns: GapColumns},
+	{Title: "totals", Columns: GapTotals},
+}
+
+// Page is the section of the HTML page.
+var Page = report.Page{
+	Title: "Gaps",
+	About: "When a process gave the GPU nothing to do, and what it did then.",
+	Empty: "Nothing was launched in the window.",
+	Kind:  format.KindLaunch,
+}

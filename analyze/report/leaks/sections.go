@@ -1,0 +1,24 @@
+package leaks
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/group"
+)
+
+// Sections are the tables and facts of the report, as --explain prints them.
+var Sections = []report.Section{
+	{Title: "facts", Columns: allocator.AllocatorFacts},
+	{Title: "rows", Columns: slices.Concat(LeakColumns, []report.Column{LeakCourse})},
+	{Title: "totals", Columns: LeakTotals},
+	{Title: "suppressions_used", Columns: group.SuppressedColumns},
+}
+
+// Page is the section of the HTML page.
+var Page = report.Page{
+	Title: "Leaks",
+	About: "What became of the memory that each place allocated.",
+	Empty: "Nothing was allocated in the window.",
+}

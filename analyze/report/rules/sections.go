@@ -1,0 +1,17 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
+)
+
+// Sections are the tables and facts of the report, as --explain prints them.
+var Sections = []report.Section{
+	{Title: "facts", Columns: slices.Concat(RuleFactColumns, RuleColumns())},
+	{Title: "hits", Columns: HitColumns},
+	{Title: "evidence", Columns: EvidenceColumns},
+	{Title: "suppressions_used", Columns: group.SuppressedColumns},
+	{Title: "totals", Columns: RuleTotalColumns},
+}

@@ -1,0 +1,64 @@
+package analyze
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/copies"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/waits"
+	"github.com/gpurec/gpurec/analyze/report/xid"
+)
+
+// Report is a question that a recording can be asked.
+type Report struct {
+	Name     string           // as typed: gpurec analyze NAME
+	Sections []report.Section // what --explain prints
+	Page     report.Page      // its section of the HTML page
+	// Run answers the question with the options that all reports have.
+	Run func(*timeline.Timeline, query.Options) (*report.Report, error)
+}
+
+// Reports are all reports, those with a section of the HTML page in the order of the page.
+var Reports = []Report{
+	{"summary", summary.Sections, report.Page{}, summary.Run},
+	{"rules", rules.Sections, report.Page{}, rules.Run},
+	{"leaks", leaks.Sections, leaks.Page, leaks.Run},
+	{"memory", memory.Sections, memory.Page, memory.Run},
+	{"allocator", allocator.Sections, allocator.Page, allocator.Run},
+	{"frag", frag.Sections, frag.Page, frag.Run},
+	{"oom", oom.Sections, oom.Page, oom.Run},
+	{"kernels", kernels.Sections, kernels.Page, kernels.Run},
+	{"api", api.Sections, api.Page, api.Run},
+	{"copies", copies.Sections, copies.Page, copies.Run},
+	{"sync", waits.Sections, waits.Page, waits.Run},
+	{"gaps", gaps.Sections, gaps.Page, gaps.Run},
+	{"gpu", gpu.Sections, gpu.Page, gpu.Run},
+	{"hang", hang.Sections, hang.Page, hang.Run},
+	{"xid", xid.Sections, xid.Page, xid.Run},
+	{"errors", cudaerrors.Sections, cudaerrors.Page, cudaerrors.Run},
+	{"stacks", stacks.Sections, report.Page{}, stacks.Run},
+}
+
+// Named returns the report of a name, or nil if there is none.
+func Named(name string) *Report {
+	if i := slices.IndexFunc(Reports, func(r Report) bool { return r.Name == name }); i >= 0 {
+		return &Reports[i]
+	}
+	return nil
+}

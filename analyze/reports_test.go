@@ -1,0 +1,69 @@
+package analyze_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+)
+
+// recordings are of many kinds, so that together they fill every table of every report.
+var recordings = map[string]func(testing.TB) *analyzetest.Tape{
+	"training": analyzetest.Training, "crashing": analyzetest.Crashing, "trainer": analyzetest.Trainer, "frag": analyzetest.FragTape,
+	"machine": analyzetest.Machine, "oom": analyzetest.OomTape, "workload": analyzetest.Workload, "pytorch": analyzetest.Pytorch,
+	"troubled": analyzetest.Troubled, "ranks": analyzetest.Ranks, "sampled": sampled, "working": working,
+}
+
+func TestEveryReportIsExplained(t *testing.T) {
+	for name, tape := range recordings {
+		tl := tape(t).Timeline()
+		for _, of := range analyze.Reports {
+			r, err := of.Run(tl, query.Options{})
+			if err != nil {
+				t.Fatalf("%s of %s: %v", of.Name, name, err)
+			}
+			if r.Command != of.Name {
+				t.Errorf("%s calls itself %s", of.Name, r.Command)
+			}
+			checkExplained(t, of, r)
+		}
+	}
+}
+
+// named are the columns whose name says all: the place of a row, and the lines of a summary that
+// stand for a whole report.
+var named = []string{"site", "finding", "next"}
+
+// checkExplained compares what a report holds with what --explain says of it.
+func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := analyze.Explain(&text, of.Sections); err != nil {
+		t.Fatal(err)
+	}
+	var columns []report.Column
+	for _, table := range r.Tables {
+		columns = append(columns, table.Columns...)
+		for _, row := range table.Rows {
+			if len(row.Cells) != len(table.Columns) {
+				t.Errorf("%s, %s: %d cells for %d columns", of.Name, table.Name, len(row.Cells), len(table.Columns))
+			}
+		}
+	}
+	for _, f := range slices.Concat(r.Facts, r.Totals, r.Quality.Facts()) {
+		columns = append(columns, f.Column)
+	}
+	for _, c := range columns {
+		if slices.Contains(named, c.Key) {
+			continue
+		}
+		if c.About == "" || !strings.Contains(text.String(), "\n  "+c.Key) {
+			t.Errorf("%s does not explain %s", of.Name, c.Key)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+const (
+	unpatched      = "no Python frames: gpurec was built without the patches of its unwinder"
+	needsPrivilege = "this build of gpurec needs CAP_SYS_RESOURCE to unwind"
+)
+
+// TestPythonFramesNeedThePatches records a Python program by builds with and without the patches
+// of the unwinder. An unpatched build records no Python frames, and says so at the start of a
+// recording, in the recording, and in check.
+func TestPythonFramesNeedThePatches(t *testing.T) {
+	needVerdicts(t)
+	patched, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	must(t, err)
+	t.Run("patched", func(t *testing.T) {
+		frames, said := pythonFrames(t, patched)
+		if frames == 0 || strings.Contains(said, "stacks are") {
+			t.Errorf("%d Python frames; it says %s", frames, said)
+		}
+	})
+	t.Run("without the marker", func(t *testing.T) { // unwinds with the privileges of a patched build
+		expectUnpatched(t, buildWithoutMarker(t), unpatched)
+	})
+	t.Run("without the workspace", func(t *testing.T) {
+		want := needsPrivilege
+		if readStatus("/proc/self/status")["CapEff"]&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+			want = unpatched
+		}
+		expectUnpatched(t, buildGpurec(t, "off"), want)
+	})
+}
+
+// buildGpurec builds the program in the workspace, or in none if that is "off".
+func buildGpurec(t *testing.T, workspace string, flags ...string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "gpurec")
+	cmd := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), ".")...)
+	cmd.Env = append(os.Environ(), "GOWORK="+workspace)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// buildWithoutMarker builds the program with all patches but the one that marks the copy.
+func buildWithoutMarker(t *testing.T) (path string) {
+	t.Helper()
+	build, err := filepath.Abs("../../build")
+	must(t, err)
+	marker := filepath.Join(build, "workspace/ebpf-profiler/tracer/gpurec.go")
+	if _, err := os.Stat(marker); err != nil {
+		t.Fatalf("%v: make workspace", err)
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	must(t, os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace": {%q: ""}}`, marker), 0o600))
+	return buildGpurec(t, filepath.Join(build, "go.work"), "-overlay", overlay)
+}
+
+// expectUnpatched records with an unpatched build, which must give the reason.
+func expectUnpatched(t *testing.T, gpurec, reason string) {
+	t.Helper()
+	frames, said := pythonFrames(t, gpurec)
+	if frames != 0 {
+		t.Errorf("%d Python frames", frames)
+	}
+	for _, message := range []string{"warning: stacks are ", "note of the recording: stacks are not complete: " + reason} {
+		if !strings.Contains(said, message) {
+			t.Errorf("it does not say %q: %s", message, said)
+		}
+	}
+	if strings.Count(said, reason) < 2 {
+		t.Errorf("the warning does not say %q: %s", reason, said)
+	}
+	out, err := exec.Command(gpurec, "check").Output()
+	must(t, err)
+	if !strings.Contains(string(out), reason) {
+		t.Errorf("check does not say %q: %s", reason, out)
+	}
+}
+
+// pythonFrames records a Python program, and returns the number of Python frames in all stacks, and
+// what the recorder and the recording say.
+func pythonFrames(t *testing.T, gpurec string) (frames int, said string) {
+	t.Helper()
+	dir, env := simEnvironment(t)
+	path := filepath.Join(dir, "r.parquet")
+	cmd := exec.Command(gpurec, "record", "--nvml-interval", "0", "-o", path, "--",
+		"python3", "-B", "../../examples/simtorch/leak_hook.py", "--steps", "100", "--step-ms", "5")
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	said = string(out)
+	rec, err := format.Open(path)
+	must(t, err)
+	defer rec.Close()
+	must(t, rec.Rows(func(r *format.Row) error {
+		if r.Kind == format.KindNote {
+			said += "note of the recording: " + r.Message + "\n"
+		}
+		for i := range r.Frames {
+			if r.Frames[i].Type == "python" {
+				frames++
+			}
+		}
+		return nil
+	}, format.ClassFact, format.ClassStack))
+	return frames, said
+}

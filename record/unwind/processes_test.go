@@ -1,0 +1,70 @@
+//go:build linux
+
+package unwind
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// startTest starts an Unwinder that looks for processes every millisecond, or skips the test.
+func startTest(t *testing.T) *Unwinder {
+	t.Helper()
+	u, err := start(Options{AttachType: ebpf.AttachNone, EntrySlot: 20}, intervals{monitor: time.Millisecond})
+	if err != nil && os.Getenv("GPUREC_MUST_RUN") != "1" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatalf("must run, but %v", err)
+	}
+	t.Cleanup(u.Close)
+	return u
+}
+
+// TestProcessesComeAndGo adds and forgets processes while the profiler collects its metrics. Under
+// -race it finds unsynchronized access inside the profiler.
+func TestProcessesComeAndGo(t *testing.T) {
+	u := startTest(t)
+	for range 100 {
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		u.Add(cmd.Process.Pid)
+		missing := u.Sync(cmd.Process.Pid, codeOf(t, cmd.Process.Pid), 30*time.Second)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		u.Forget(cmd.Process.Pid)
+		if missing > 0 {
+			t.Fatalf("%d mappings of process %d are not known", missing, cmd.Process.Pid)
+		}
+	}
+}
+
+// codeOf returns the files that a process has mapped as code.
+func codeOf(t *testing.T, pid int) []Mapping {
+	t.Helper()
+	file, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	maps, err := symbolize.ReadMaps(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code []Mapping
+	for _, m := range maps {
+		if m.Executable() && m.Inode != 0 {
+			code = append(code, Mapping{Start: m.Start, End: m.End})
+		}
+	}
+	return code
+}
