@@ -2,13 +2,20 @@ package analyze_test
 
 import (
 	"bytes"
+	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
@@ -66,4 +73,68 @@ func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
 			t.Errorf("%s does not explain %s", of.Name, c.Key)
 		}
 	}
+}
+
+// TestReportsShareATimeline runs all reports and exports at once on one Timeline. Under the race
+// detector it shows that they share only what none of them changes.
+func TestReportsShareATimeline(t *testing.T) {
+	for name, tape := range recordings {
+		t.Run(name, func(t *testing.T) {
+			tp := tape(t)
+			want := make(map[string][]byte)
+			for of, write := range writers(tp.Timeline()) {
+				want[of] = written(t, write)
+			}
+			var running sync.WaitGroup
+			for of, write := range writers(tp.Timeline()) { // a new one, which knows no origin yet
+				for range 2 {
+					running.Go(func() {
+						if got := written(t, write); !bytes.Equal(got, want[of]) {
+							t.Errorf("%s differs beside others", of)
+						}
+					})
+				}
+			}
+			running.Wait()
+		})
+	}
+}
+
+// writers write all reports and exports of a recording.
+func writers(tl *timeline.Timeline) map[string]func(io.Writer) error {
+	list := map[string]func(io.Writer) error{
+		"page": func(w io.Writer) error {
+			_, err := html.Write(tl, w, html.Options{Name: "run.parquet"})
+			return err
+		},
+		"perfetto": func(w io.Writer) error {
+			_, err := perfetto.Write(tl, w, perfetto.Options{})
+			return err
+		},
+		"pprof": func(w io.Writer) error {
+			p, _, _, err := pprof.Build(tl, pprof.Options{})
+			if err != nil {
+				return err
+			}
+			return p.WriteUncompressed(w)
+		},
+	}
+	for _, of := range analyze.Reports {
+		list[of.Name] = func(w io.Writer) error {
+			r, err := of.Run(tl, query.Options{})
+			if err != nil {
+				return err
+			}
+			return render.Write(w, r, render.Options{Format: "json"})
+		}
+	}
+	return list
+}
+
+func written(t *testing.T, write func(io.Writer) error) []byte {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		t.Error(err)
+	}
+	return b.Bytes()
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // simtorchDir holds what `make simtorch` builds: PyTorch's allocator without PyTorch.
@@ -164,7 +166,7 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 	needKernel(t)
 	events := atLength(75_000, 150_000)
 	for _, test := range []struct{ name, conf, stacks string }{
-		{"default", "", StacksFP}, {"default/auto", "", StacksAuto}, {"expandable", "expandable_segments:True", StacksFP},
+		{"default", "", probe.StacksFP}, {"default/auto", "", probe.StacksAuto}, {"expandable", "expandable_segments:True", probe.StacksFP},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			opt := testOptions(t)
@@ -199,7 +201,7 @@ func TestOlderAllocatorIsUnderstood(t *testing.T) {
 func TestAllocatorIsLeftOutIfAsked(t *testing.T) {
 	needKernel(t)
 	opt := testOptions(t)
-	opt.Allocator = AllocatorOff
+	opt.Allocator = library.AllocatorOff
 	result, _ := recordTensors(t, opt, nil, "tensors", "--events", "5000", "--seed", "6")
 	if rows := allocatorRows(t, result.Output); len(rows) != 0 || result.Meta.Calls["memory"].Recorded == 0 {
 		t.Errorf("events of %d threads, calls %+v", len(rows), result.Meta.Calls)
@@ -230,27 +232,4 @@ func allocatorFacts(t *testing.T, path string) (facts []format.AllocatorFact) {
 		facts = append(facts, fact)
 	}
 	return facts
-}
-
-func TestRecordTraceIsRecognized(t *testing.T) {
-	const method = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace"
-	for _, test := range []struct {
-		parameters string
-		row        int
-		known      bool
-	}{
-		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>)", 0, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::shared_ptr<c10::GatheredContext>)", 1, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, int, std::shared_ptr<c10::GatheredContext>)", 1, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, std::shared_ptr<c10::GatheredContext>)", 0, false},
-		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, int, std::shared_ptr<c10::GatheredContext>)", 0, false},
-		{"", 0, false},
-	} {
-		if row, known := recordTraceRow(method + test.parameters); row != test.row || known != test.known {
-			t.Errorf("%s: row %d, %v", test.parameters, row, known)
-		}
-	}
-	if name := fmt.Sprintf("_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceE%s", "NS_"); !recordTrace.MatchString(name) {
-		t.Errorf("%s is not found", name)
-	}
 }

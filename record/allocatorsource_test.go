@@ -11,9 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // report is one line of simtorch's ledger about reportMemoryUsageToProfiler, as the row has it.
@@ -119,14 +120,14 @@ func TestReportsEqualTheLedger(t *testing.T) {
 	events := atLength(20_000, 100_000)
 	for _, test := range []struct {
 		name, variant string
-		mode          AllocatorMode
+		mode          library.AllocatorMode
 		stacks        string
 		warned        string // part of the one warning; "": none
 	}{
-		{"another name", "renamed/tensors", AllocatorAuto, StacksFP, "it has no function record_trace that could be probed"},
-		{"stripped/auto stacks", "stripped/tensors", AllocatorAuto, StacksAuto, "it has no function record_trace that could be probed"},
-		{"light", "tensors", AllocatorLight, StacksFP, ""},
-		{"light/older", "other/tensors", AllocatorLight, StacksFP, ""},
+		{"another name", "renamed/tensors", library.AllocatorAuto, probe.StacksFP, "it has no function record_trace that could be probed"},
+		{"stripped/auto stacks", "stripped/tensors", library.AllocatorAuto, probe.StacksAuto, "it has no function record_trace that could be probed"},
+		{"light", "tensors", library.AllocatorLight, probe.StacksFP, ""},
+		{"light/older", "other/tensors", library.AllocatorLight, probe.StacksFP, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var warnings []string
@@ -165,11 +166,11 @@ func TestReportsOfARunningProgram(t *testing.T) {
 	needKernel(t)
 	p := startTensors(t, simtorch(t, "renamed/tensors"), "--events", "40000", "--threads", "2", "--seed", "8", "--rate", "15000", "--host", "5")
 	p.step()
-	time.Sleep(300 * time.Millisecond)
+	awaitLedger(t, p.ledger, 1000)
 	s := start(t, testOptions(t, p.pid()))
 	since, until := monotonic(), int64(0)
 	result := runWhile(t, s, func() {
-		time.Sleep(time.Second)
+		awaitCalls(t, s, 3000)
 		until = monotonic()
 	})
 	p.expect("done")
@@ -200,9 +201,9 @@ func TestReportsOfARunningProgram(t *testing.T) {
 // An allocator that nothing tells of is said to be missing, and CUDA's calls are recorded.
 func TestSilentAllocatorIsMissing(t *testing.T) {
 	needKernel(t)
-	for mode, why := range map[AllocatorMode]string{
-		AllocatorAuto:  "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
-		AllocatorLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
+	for mode, why := range map[library.AllocatorMode]string{
+		library.AllocatorAuto:  "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
+		library.AllocatorLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
 	} {
 		var warnings []string
 		opt := testOptions(t)
@@ -329,48 +330,5 @@ func copyFile(t *testing.T, from, to string) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestAllocatorTeller(t *testing.T) {
-	good, bad := &library{kind: allocatorLibrary}, &library{kind: allocatorLibrary, missing: "no trace"}
-	reports, silent := &library{kind: reportLibrary}, &library{kind: reportLibrary, missing: "no reports"}
-	for _, test := range []struct {
-		mode               AllocatorMode
-		allocator, reports *library
-		teller             *library
-		why                string
-	}{
-		{AllocatorAuto, good, reports, good, ""},
-		{AllocatorAuto, good, nil, good, ""},
-		{AllocatorAuto, bad, reports, reports, "no trace"},
-		{AllocatorAuto, bad, silent, nil, "no trace; no reports"},
-		{AllocatorAuto, bad, nil, nil, "no trace"},
-		{AllocatorLight, good, reports, reports, ""},
-		{AllocatorLight, good, silent, nil, "no reports"},
-		{AllocatorLight, good, nil, nil, "libc10.so is not mapped"},
-	} {
-		if teller, why := test.mode.teller(test.allocator, test.reports); teller != test.teller || why != test.why {
-			t.Errorf("%+v: %+v, %q", test, teller, why)
-		}
-		driver := &library{kind: driverLibrary}
-		libs := []*library{driver, test.allocator}
-		if test.reports != nil {
-			libs = append(libs, test.reports)
-		}
-		want := []*library{driver}
-		if test.teller != nil {
-			want = append(want, test.teller)
-		}
-		if got := test.mode.wanted(libs); !slices.Equal(got, want) {
-			t.Errorf("%+v: %d libraries are probed", test, len(got))
-		}
-		if got := AllocatorOff.wanted(libs); !slices.Equal(got, libs[:1]) {
-			t.Errorf("off: %d libraries are probed", len(got))
-		}
-	}
-	// A program with libc10.so alone has no allocator of CUDA's.
-	if got := AllocatorLight.wanted([]*library{reports}); len(got) != 0 {
-		t.Error("libc10.so without libc10_cuda.so is probed")
 	}
 }

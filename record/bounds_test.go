@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
 )
 
 // testBytes is half of what the command line takes: reached sooner, and harder to keep to.
@@ -23,7 +24,7 @@ func diskUse(dir string) (peak func() int64) {
 	stop, done := make(chan struct{}), make(chan int64)
 	go func() {
 		var most int64
-		for !sleep(stop, 3*time.Millisecond) {
+		for !clock.Sleep(stop, 3*time.Millisecond) {
 			var sum int64
 			seen := make(map[uint64]bool) // a file has two names for a moment when it is finished
 			_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // pythonsDir holds what scripts/pythons.sh gathers.
@@ -142,7 +143,7 @@ func TestStacksOfNativeProgramsAreComplete(t *testing.T) {
 	for _, name := range []string{"chain", "chain-stripped", "chain-fixed"} {
 		programs = append(programs, &chainProgram{name: name, args: []string{filepath.Join(dir, name), "EXPECTED", filepath.Join(dir, "late.so")}})
 	}
-	result := recordPrograms(t, StacksFull, programs)
+	result := recordPrograms(t, probe.StacksFull, programs)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) { own.compareChains(t, result.Output, p).report(t) })
 	}
@@ -155,7 +156,7 @@ func TestStacksOfPythonAreComplete(t *testing.T) {
 	for name, python := range pythons(t) {
 		programs = append(programs, &chainProgram{name: name, args: []string{python, script(t, "chain.py"), filepath.Join(dir, "chains.so"), "EXPECTED"}})
 	}
-	result := recordPrograms(t, StacksFull, programs)
+	result := recordPrograms(t, probe.StacksFull, programs)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) { own.compareChains(t, result.Output, p).report(t) })
 	}
@@ -175,7 +176,7 @@ func TestStacksOfTrainingAreRight(t *testing.T) {
 		}
 	}
 	for _, name := range names {
-		for _, stacks := range []string{StacksFull, StacksAuto} {
+		for _, stacks := range []string{probe.StacksFull, probe.StacksAuto} {
 			t.Run(name+"/"+stacks, func(t *testing.T) {
 				var programs []*chainProgram
 				for _, variant := range []string{"plain", "recursive", "random"} {

@@ -11,6 +11,13 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/record/unwind"
+
+	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/nvml"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/process"
 )
 
 // Finding is one thing that Check looked at.
@@ -26,12 +33,12 @@ type Finding struct {
 
 // Check tells what recording in this way would find here, and about process pid if
 // that is not 0. It attaches to nothing.
-func Check(pid int, how Attach) []Finding {
-	how = how.onThisKernel()
+func Check(pid int, how privilege.Attach) []Finding {
+	how = how.OnThisKernel()
 	findings := []Finding{
-		{What: "kernel", Needed: true, Text: "Linux " + osRelease(), Err: CheckKernel()},
+		{What: "kernel", Needed: true, Text: "Linux " + host.Release(), Err: host.CheckKernel()},
 		checkAttach(how),
-		{What: "privileges", Needed: true, Text: "enough for " + string(how), Err: CheckPrivileges(how)},
+		{What: "privileges", Needed: true, Text: "enough for " + string(how), Err: privilege.Check(how)},
 		checkPrograms(how),
 		checkFollow(how),
 		checkStacks(how),
@@ -47,54 +54,54 @@ func Check(pid int, how Attach) []Finding {
 
 // checkAllocators tells of the caching allocator of a process whether it can be recorded.
 func checkAllocators(pid int) []Finding {
-	p, err := openProcess(pid)
+	p, err := process.Open(pid)
 	if err != nil {
 		return nil // checkProcess says so
 	}
-	defer p.close()
-	cache := newLibraryCache()
-	defer cache.close()
-	libs, err := cache.libraries(p)
+	defer p.Close()
+	cache := library.NewCache()
+	defer cache.Close()
+	libs, err := cache.Mapped(p)
 	if err != nil {
 		return nil
 	}
-	lib := firstOf(libs, allocatorLibrary)
+	lib := library.First(libs, library.Allocator)
 	if lib == nil {
 		return nil
 	}
-	version := torchVersion(p, lib.path)
+	version := library.TorchVersion(p, lib.Path)
 	f := Finding{What: "PyTorch", Text: strings.TrimSpace(version + " every tensor is recorded")}
-	switch teller, why := AllocatorAuto.teller(lib, firstOf(libs, reportLibrary)); {
+	switch teller, why := library.AllocatorAuto.ChooseSource(lib, library.First(libs, library.Reports)); {
 	case teller == nil:
-		f.Err = errors.New(missingAllocator(lib.path, version, why))
+		f.Err = errors.New(library.MissingText(lib.Path, version, why))
 	case why != "":
-		f.Text += "; " + limitedAllocator(lib.path, version, why)
+		f.Text += "; " + library.LimitsText(lib.Path, version, why)
 	}
 	return []Finding{f}
 }
 
-func checkAttach(how Attach) Finding {
+func checkAttach(how privilege.Attach) Finding {
 	f := Finding{What: "uprobe_multi", Text: "one link for all functions", Without: "perf uprobes are used: removing them takes 0.05 to 0.3 s each"}
-	if how != AttachMulti {
+	if how != privilege.AttachMulti {
 		f.Err = errors.New("not used: the kernel has it from Linux 6.6 on")
 	}
 	return f
 }
 
 // checkPrograms loads the BPF programs and drops them again.
-func checkPrograms(how Attach) Finding {
+func checkPrograms(how privilege.Attach) Finding {
 	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
-	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16, stacks: StacksFP})
+	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
 	if err != nil {
 		f.Err = err
 		return f
 	}
-	f.Err = p.close()
+	f.Err = p.Close()
 	return f
 }
 
 // checkStacks starts the unwinder and has it prove itself.
-func checkStacks(how Attach) Finding {
+func checkStacks(how privilege.Attach) Finding {
 	f := Finding{What: "stacks", Text: "complete, Python and C++", Without: "stacks are walked by frame pointers: most frames of Python and PyTorch are missing"}
 	u, err := startUnwinding(unwindOptions(how))
 	if err != nil {
@@ -102,12 +109,12 @@ func checkStacks(how Attach) Finding {
 		return f
 	}
 	defer u.Close()
-	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16, stacks: StacksAuto, unwinder: u})
+	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksAuto, Unwinder: u})
 	if err != nil {
 		f.Err = err
 		return f
 	}
-	f.Err = errors.Join(selfTest(p, u), p.close())
+	f.Err = errors.Join(probe.SelfTest(p, u), p.Close())
 	if f.Err == nil && !unwind.Patched() {
 		f.Err, f.Without = ErrUnpatched, "native frames are complete"
 	}
@@ -115,26 +122,26 @@ func checkStacks(how Attach) Finding {
 }
 
 // checkFollow tries whether children of recorded processes can be followed.
-func checkFollow(how Attach) Finding {
+func checkFollow(how privilege.Attach) Finding {
 	f := Finding{What: "children", Text: "are followed from their first call", Without: "child processes are not recorded"}
-	p, err := loadProbes(probeOptions{how: how, bufferBytes: 1 << 16})
+	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16})
 	if err != nil {
 		f.Err = err
 		return f
 	}
-	f.Err = errors.Join(p.follow(), p.close())
+	f.Err = errors.Join(p.Follow(), p.Close())
 	return f
 }
 
 func checkNVML() Finding {
 	f := Finding{What: "NVML", Without: "no GPU utilisation, memory or power in recordings"}
-	t, err := openTelemetry()
+	t, err := nvml.Open()
 	if err != nil {
 		f.Err = err
 		return f
 	}
-	defer t.close()
-	f.Text = fmt.Sprintf("driver %s, CUDA %s, %d GPUs", t.driver, t.cuda, len(t.facts(0)))
+	defer t.Close()
+	f.Text = fmt.Sprintf("driver %s, CUDA %s, %d GPUs", t.DriverVersion, t.CUDAVersion, len(t.Facts(0)))
 	return f
 }
 
@@ -170,45 +177,45 @@ func checkProcess(pid int) Finding {
 // CallTable says what would be probed in one library.
 type CallTable struct {
 	Path    string
-	Probes  []Probe
+	Probes  []library.Probe
 	Missing []string // functions of the table that the library does not export
 }
 
 // Calls returns, for every libcuda and caching allocator that the process has mapped, what
 // would be probed in it. Errors are those of Start about processes.
 func Calls(pid int) ([]CallTable, error) {
-	p, err := openProcess(pid)
+	p, err := process.Open(pid)
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
-	if err := p.checkAccess(); err != nil {
+	defer p.Close()
+	if err := privilege.CheckAccess(p); err != nil {
 		return nil, err
 	}
-	cache := newLibraryCache()
-	defer cache.close()
-	libs, err := cache.libraries(p)
+	cache := library.NewCache()
+	defer cache.Close()
+	libs, err := cache.Mapped(p)
 	if err != nil {
 		return nil, err
 	}
-	if firstOf(libs, driverLibrary) == nil {
-		return nil, &ProcessError{Pid: pid, Comm: p.comm, Err: ErrNoLibrary}
+	if library.First(libs, library.Driver) == nil {
+		return nil, &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoLibrary}
 	}
 	tables := make([]CallTable, 0, len(libs))
-	for _, lib := range AllocatorAuto.wanted(libs) {
-		tables = append(tables, lib.table())
+	for _, lib := range library.AllocatorAuto.Wanted(libs) {
+		tables = append(tables, tableOf(lib))
 	}
 	return tables, nil
 }
 
-func (l *library) table() CallTable {
-	t := CallTable{Path: l.path, Probes: l.probes}
-	if l.kind != driverLibrary {
+func tableOf(l *library.Library) CallTable {
+	t := CallTable{Path: l.Path, Probes: l.Probes}
+	if l.Kind != library.Driver {
 		return t
 	}
 	for i := range bpf.Calls {
 		name := bpf.Calls[i].Name
-		if !slices.ContainsFunc(l.probes, func(p Probe) bool { return p.Symbol == name }) {
+		if !slices.ContainsFunc(l.Probes, func(p library.Probe) bool { return p.Symbol == name }) {
 			t.Missing = append(t.Missing, name)
 		}
 	}

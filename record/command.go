@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -126,60 +124,4 @@ func groupsOf(owner format.Owner) ([]uint32, error) {
 		groups = append(groups, g)
 	}
 	return groups, nil
-}
-
-// candidates returns the libcuda files that the process, or a program it
-// starts, could load: probes placed before it maps one miss no call. Where it looks
-// is told by its environment and by the folders of its own root.
-func (c *libraryCache) candidates(p *process) []*library {
-	var dirs []string
-	if environ, err := p.readOwn("environ", maxEnvironment); err == nil {
-		for kv := range strings.SplitSeq(environ, "\x00") {
-			if path, ok := strings.CutPrefix(kv, "LD_LIBRARY_PATH="); ok {
-				dirs = append(dirs, filepath.SplitList(path)...)
-			}
-		}
-	}
-	dirs = append(dirs, cachedLibraryDirs()...)
-	dirs = append(dirs, "/usr/lib/"+multiarch(), "/lib/"+multiarch(), "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/local/cuda/compat", "/usr/lib/wsl/lib")
-	var found []*library
-	for _, dir := range dirs {
-		path := filepath.Join(dir, "libcuda.so.1")
-		var file *os.File
-		var err error
-		if filepath.IsAbs(dir) {
-			file, err = p.openRegular(path, 0)
-		} else {
-			file, err = openRegular(filepath.Join(p.path("cwd"), path))
-		}
-		if err != nil {
-			continue
-		}
-		if lib, err := c.take(file, path); err == nil && !slices.Contains(found, lib) {
-			found = append(found, lib)
-		}
-	}
-	return found
-}
-
-// cachedLibraryDirs asks the dynamic linker's cache for folders with a libcuda.
-func cachedLibraryDirs() []string {
-	out, err := exec.Command("/sbin/ldconfig", "-p").Output()
-	if err != nil {
-		return nil
-	}
-	var dirs []string
-	for line := range strings.Lines(string(out)) {
-		if name, path, ok := strings.Cut(line, " => "); ok && strings.HasPrefix(strings.TrimSpace(name), "libcuda.so.1 ") {
-			dirs = append(dirs, filepath.Dir(strings.TrimSpace(path)))
-		}
-	}
-	return dirs
-}
-
-func multiarch() string {
-	if runtime.GOARCH == "arm64" {
-		return "aarch64-linux-gnu"
-	}
-	return "x86_64-linux-gnu"
 }

@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/process"
 )
 
 // ownSimcuda copies simcuda, so that no other process uses the same library.
@@ -87,16 +89,14 @@ func TestChildrenAreCompleteBesideNeighbours(t *testing.T) {
 	dir := ownSimcuda(t)
 	neighbour, begin, _ := simShell(t, dir, `$SIM/storm --calls 1000000000 --threads 1 --seed 1 --rate 1000 >/dev/null`)
 	begin()
-	eventually(t, "the neighbour uses the library", func() bool { return len(descendants([]int{neighbour.Process.Pid})) > 0 })
+	eventually(t, "the neighbour uses the library", func() bool { return len(process.Descendants([]int{neighbour.Process.Pid})) > 0 })
 	// Children start as real ones do: they take their time before their first call.
 	cmd, begin, ledger := simShell(t, dir, `for seed in 1 2 3 4; do (sleep 0.5; exec $SIM/storm --calls 5000 --threads 2 --seed $seed) >/dev/null & done; wait`)
 	opt := testOptions(t, cmd.Process.Pid)
 	opt.WaitForLibrary = true
 	s := start(t, opt)
-	for key := range s.probes.attached {
-		if key.pid == everyProcess {
-			t.Error("probes are placed that the neighbour hits too")
-		}
+	if slices.Contains(s.probes.AttachedPids(), probe.EveryProcess) {
+		t.Error("probes are placed that the neighbour hits too")
 	}
 	result := runWhile(t, s, func() {
 		begin()
@@ -136,10 +136,8 @@ func TestNeighboursArePassedOver(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", "5000", "--threads", "1", "--seed", "2", "--wait")
 	p.expect("ready")
 	s := start(t, testOptions(t, p.pid()))
-	for key := range s.probes.attached { // the neighbour makes the library crowded
-		if key.pid == everyProcess {
-			t.Error("probes are placed that the neighbour hits too")
-		}
+	if slices.Contains(s.probes.AttachedPids(), probe.EveryProcess) { // the neighbour makes the library crowded
+		t.Error("probes are placed that the neighbour hits too")
 	}
 	var since int64
 	result := runWhile(t, s, func() {
@@ -191,7 +189,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 			path = rest
 		}
 	}
-	if _, err := cgroupRoot(); err != nil { // a machine with cgroup v1
+	if _, err := process.CgroupRoot(); err != nil { // a machine with cgroup v1
 		dir := t.TempDir()
 		if err := syscall.Mount("none", dir, "cgroup2", 0, ""); err != nil {
 			skip(t, "cannot mount cgroup v2: "+err.Error())
@@ -236,7 +234,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 			compareAmongOthers(t, result.Output, readLedger(t, p.ledger, since))
 		})
 	}
-	if _, err := openCgroup("/does/not/exist"); err == nil {
+	if _, err := process.OpenCgroup("/does/not/exist"); err == nil {
 		t.Error("a cgroup that does not exist was found")
 	}
 }
@@ -273,7 +271,7 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 	if inner := p.expect("ready"); inner != "1" {
 		t.Fatalf("the program thinks it is process %s", inner)
 	}
-	children := descendants([]int{cmd.Process.Pid})
+	children := process.Descendants([]int{cmd.Process.Pid})
 	if len(children) != 1 {
 		t.Fatalf("children of unshare: %v", children)
 	}
@@ -283,7 +281,6 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 		since = monotonic()
 		p.step()
 		p.expect("done")
-		time.Sleep(10 * time.Millisecond)
 	})
 	stdin.Close()
 	// The ledger has the numbers of the namespace, the recording those of the host.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/process"
 )
 
 // faultTimes is how often a fault is tried: quick here, often where scripts/faults.sh asks
@@ -54,7 +55,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 		opt := testOptions(t, p.pid())
 		opt.Output = filepath.Join(t.TempDir(), "r.parquet")
 		s := start(t, opt)
-		result := runWhile(t, s, func() { time.Sleep(20 * time.Millisecond) })
+		result := runWhile(t, s, func() { awaitCalls(t, s, 20) })
 		total := result.Meta.Totals()
 		if total.Seen != total.Recorded || total.Abandoned != 0 {
 			t.Fatalf("books: %+v", total)
@@ -63,7 +64,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 		os.Remove(result.Output)
 	}
 	seen := monotonic()
-	time.Sleep(100 * time.Millisecond)
+	awaitLedger(t, p.ledger, 1000)
 	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Fatalf("the program is gone: %v", err)
 	}
@@ -150,7 +151,7 @@ func TestFaultChildrenBornWhileAttaching(t *testing.T) {
 		cmd, begin, ledger := simShell(t, ownSimcuda(t), `
 			for i in $(seq 25); do $SIM/storm --calls 4000 --threads 1 --seed $i --rate 1000 >/dev/null & $SIM/storm --calls 10 --threads 1 >/dev/null & sleep 0.02; done; wait`)
 		begin()
-		eventually(t, "there are children", func() bool { return len(descendants([]int{cmd.Process.Pid})) > 4 })
+		eventually(t, "there are children", func() bool { return len(process.Descendants([]int{cmd.Process.Pid})) > 4 })
 		opt := testOptions(t, cmd.Process.Pid)
 		opt.WaitForLibrary = true
 		s := start(t, opt)
@@ -225,7 +226,7 @@ func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 		opt := testOptions(t, p.pid())
 		s, err := Start(opt)
 		if err != nil {
-			if !errors.Is(err, ErrNoProcess) && !errors.Is(err, ErrNoLibrary) {
+			if !errors.Is(err, process.ErrNoProcess) && !errors.Is(err, process.ErrNoLibrary) {
 				t.Errorf("attaching to a process that dies: %v", err)
 			}
 			if _, err := os.Stat(opt.Output + format.SegmentSuffix); err == nil {
@@ -277,7 +278,7 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 		result := runWhile(t, s, func() {
 			since = monotonic()
 			p.step()
-			time.Sleep(100 * time.Millisecond)
+			awaitCalls(t, s, 1000)
 			replace() // meanwhile
 			begin()
 			p.expect("done")
@@ -370,14 +371,14 @@ func TestStateOfDeadThreadsIsTakenAway(t *testing.T) {
 	since := monotonic()
 	result := runWhile(t, s, func() {
 		p.step()
-		eventually(t, "the kernel keeps state of the threads", func() bool { return len(s.probes.threadIDs()) >= 8 })
-		if open := s.probes.reap(); len(open) != 0 || len(s.probes.threadIDs()) < 8 {
+		eventually(t, "the kernel keeps state of the threads", func() bool { return len(s.probes.ThreadIDs()) >= 8 })
+		if open := s.probes.Reap(); len(open) != 0 || len(s.probes.ThreadIDs()) < 8 {
 			t.Error("state of threads that live was taken away")
 		}
 		p.expect("done")
 		p.finish()
-		if open := s.probes.reap(); len(open) != 0 || len(s.probes.threadIDs()) != 0 {
-			t.Errorf("%d open calls, %d threads left", len(open), len(s.probes.threadIDs()))
+		if open := s.probes.Reap(); len(open) != 0 || len(s.probes.ThreadIDs()) != 0 {
+			t.Errorf("%d open calls, %d threads left", len(open), len(s.probes.ThreadIDs()))
 		}
 	})
 	compare(t, result.Output, readLedger(t, p.ledger, since))

@@ -9,8 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // Result is what a recording came to.
@@ -28,37 +31,29 @@ type Result struct {
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
-	s.endAllocators()
-	endErr := s.probes.end(detachGrace)
-	s.endNs = clockNs(unix.CLOCK_MONOTONIC)
-	s.scribe.accounts.endNs.CompareAndSwap(0, s.scribe.accounts.clock.now()) // or it was full before
-	endErr = errors.Join(endErr, s.probes.silence())
+	s.targets.CloseSearches()
+	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
+	s.endNs = clock.Ns(unix.CLOCK_MONOTONIC)
+	scribe := s.pipeline.scribe
+	scribe.EndAt(s.clock.NowNs())
+	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
-	if s.probes.how == AttachPerf {
+	if s.probes.How == privilege.AttachPerf {
 		detachNs = 0 // not known yet: Close detaches
 	}
 	s.helpers.Wait()
 	s.endMachine()
-	if rows := s.lastFacts(); len(rows) > 0 {
-		s.scribe.rows <- rows
+	if rows := s.lastRows(); len(rows) > 0 {
+		scribe.Send(rows)
 	}
-	err := errors.Join(endErr, s.drainRest())
-	close(s.scribe.rows)
-	<-s.scribe.done
-	err = errors.Join(err, s.scribe.pool.close(), s.addOpenCalls())
-	s.scribe.look()
-	s.scribe.renameThreads()
-	s.scribe.settle()
+	err := errors.Join(endErr, s.pipeline.empty(s.targets.OnLateProcessEvent))
+	open, openErr := s.probes.OpenCalls() // their state stayed in the kernel when the probes went, or were silenced
+	probe.MarkOpen(open, s.endNs)
+	scribe.Settle(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
-	err = errors.Join(err, s.scribe.failed)
-	if err == nil {
-		err = s.scribe.writer.Finish(meta)
-	} else {
-		s.scribe.leave(meta, err)
-	}
-	if err != nil {
-		result.Unfinished = s.scribe.writer.Dir()
+	if err = scribe.Finish(meta, errors.Join(err, openErr)); err != nil {
+		result.Unfinished = scribe.Segments()
 		return result, err
 	}
 	s.finished.Store(true)
@@ -68,22 +63,25 @@ func (s *Session) Finish() (Result, error) {
 	return result, nil
 }
 
+// lastRows says what became of the processes, and how often inferred stacks were wrong.
+func (s *Session) lastRows() []format.Row {
+	now := s.clock.NowNs()
+	return append(s.inferenceNotes(now), s.targets.LastRows(now)...)
+}
+
 // Finished reports whether the file is complete; safe for concurrent use.
 func (s *Session) Finished() bool { return s.finished.Load() }
 
 // Close removes the probes that are still there, perf uprobes one after the other, and frees
 // what the session holds.
 func (s *Session) Close() error {
-	if s.scribe != nil {
-		s.scribe.stacks.close()
-		_ = s.scribe.writer.Close() // only a folder
+	if s.pipeline != nil {
+		s.pipeline.close()
 	}
-	s.family.close()
-	s.cache.close()
-	if s.nvml != nil {
-		s.nvml.close()
-		s.nvml = nil
+	if s.targets != nil {
+		s.targets.Close()
 	}
+	s.machine.close()
 	if s.unwinder != nil {
 		s.unwinder.Close()
 		s.unwinder = nil
@@ -91,70 +89,19 @@ func (s *Session) Close() error {
 	if s.probes == nil {
 		return nil
 	}
-	err := s.probes.close()
+	err := s.probes.Close()
 	s.probes = nil
 	return err
 }
 
-// drainRest empties the ring buffer; of processes that come with it the facts are noted.
-func (s *Session) drainRest() error {
-	done := make(chan error, 1)
-	go func() { done <- s.drain.finish() }()
-	for {
-		select {
-		case birth := <-s.births:
-			s.noteUnseen(birth)
-		case err := <-done:
-			return err
-		}
-	}
-}
-
-// addOpenCalls writes the calls that have not returned; their state stayed in the
-// kernel when the probes went, or were silenced.
-func (s *Session) addOpenCalls() error {
-	open, err := s.probes.openCalls()
-	markOpen(open, s.endNs)
-	for i := range open {
-		s.scribe.add(&open[i])
-	}
-	return err
-}
-
-// markOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
-func markOpen(calls []bpf.CudaEvent, atNs int64) {
-	for i := range calls {
-		e := &calls[i]
-		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
-		e.DurNs = uint64(atNs) - e.StartNs
-		e.Ptr, e.Bytes = knownWhileOpen(e)
-	}
-}
-
-// knownWhileOpen returns pointer and bytes of a call that has not returned: not
-// those that come back through an out pointer.
-func knownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
-	call, _, _, ok := bpf.ByCookie(e.Call)
-	if !ok {
-		return 0, 0
-	}
-	if call.Ptr.From != uint8(bpf.CudaArgFromARG_OUT) {
-		ptr = e.Ptr
-	}
-	if call.Bytes.From != uint8(bpf.CudaArgFromARG_OUT) {
-		bytes = e.Bytes
-	}
-	return ptr, bytes
-}
-
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
-	meta := s.metaNow()
-	meta.EndNs = s.scribe.accounts.endNs.Load()
-	meta.ClockStepNs = s.scribe.accounts.clock.stepNs()
-	cost := ownCost()
+	meta := s.pipeline.scribe.MetaNow()
+	meta.EndNs = s.pipeline.scribe.EndedNs()
+	meta.ClockStepNs = s.clock.StepNs()
+	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
-	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.runTimes()
+	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.RunTimes()
 	return meta
 }

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/process"
 )
 
 // TestCodeMadeAtRunTimeIsNamed records a call from code that only the program's perf map
@@ -32,13 +35,13 @@ func TestCodeMadeAtRunTimeIsNamed(t *testing.T) {
 			p := startSim(t, nil, command[0], command[1:]...)
 			p.expect("ready")
 			pid := p.pid()
-			if children := descendants([]int{pid}); len(children) > 1 {
+			if children := process.Descendants([]int{pid}); len(children) > 1 {
 				t.Fatalf("children of %v: %v", command, children)
 			} else if len(children) == 1 {
 				pid = children[0]
 			}
 			opt := testOptions(t, pid)
-			opt.Stacks = StacksFP
+			opt.Stacks = probe.StacksFP
 			result := runWhile(t, start(t, opt), func() {
 				p.step()
 				p.expect("done")

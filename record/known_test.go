@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // TestStacksOfMorePlacesThanAreKnown records calls from 64 places with room for all of them and
@@ -37,7 +38,7 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 			p := startSim(t, nil, program, fmt.Sprint(calls))
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Stacks, opt.knownSets = StacksAuto, c.sets
+			opt.Stacks, opt.knownSets = probe.StacksAuto, c.sets
 			s := start(t, opt)
 			result := runWhile(t, s, func() {
 				p.step()

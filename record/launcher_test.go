@@ -11,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/process"
 )
 
 // launcher is a shell without libcuda and, two generations below it, two programs that use CUDA.
@@ -50,8 +53,8 @@ func startLauncher(t *testing.T, dir string) *launcher {
 			return strings.HasPrefix(string(out), "ready")
 		})
 	}
-	l.workers = driverUsers(descendants([]int{cmd.Process.Pid}))
-	if len(l.workers) != 2 || len(descendants([]int{cmd.Process.Pid})) != 4 {
+	l.workers = library.DriverUsers(process.Descendants([]int{cmd.Process.Pid}))
+	if len(l.workers) != 2 || len(process.Descendants([]int{cmd.Process.Pid})) != 4 {
 		t.Fatalf("workers %v", l.workers)
 	}
 	return l
@@ -111,8 +114,8 @@ func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 	opt := testOptions(t, l.cmd.Process.Pid)
 	opt.Children = false
 	_, err := Start(opt)
-	var of *ProcessError
-	if !errors.Is(err, ErrNoLibrary) || !errors.As(err, &of) || of.Pid != l.cmd.Process.Pid || !slices.Equal(of.Children, l.workers) {
+	var of *process.Error
+	if !errors.Is(err, process.ErrNoLibrary) || !errors.As(err, &of) || of.Pid != l.cmd.Process.Pid || !slices.Equal(of.Children, l.workers) {
 		t.Errorf("%v: %+v, workers %v", err, of, l.workers)
 	}
 }

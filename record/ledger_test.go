@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -192,7 +193,7 @@ func TestEveryCallEqualsTheLedger(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "7", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Attach = AttachMulti
+	opt.Attach = privilege.AttachMulti
 	s := start(t, opt)
 	var since int64
 	result := runWhile(t, s, func() {
@@ -221,7 +222,7 @@ func TestPerfUprobesRecordTheSame(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", "50000", "--threads", "2", "--seed", "7", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.Only = AttachPerf, probedByPerf
+	opt.Attach, opt.Only = privilege.AttachPerf, probedByPerf
 	s := start(t, opt)
 	var since int64
 	result := runWhile(t, s, func() {
@@ -263,11 +264,11 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	p.expect("ready")
 	p.step()
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.Only = AttachPerf, probedByPerf
+	opt.Attach, opt.Only = privilege.AttachPerf, probedByPerf
 	s := start(t, opt)
-	result := finishAfter(t, s, func() { time.Sleep(500 * time.Millisecond) })
-	if links := s.probes.lasting; len(links.entries) == 0 || len(links.returns) == 0 || !s.Finished() {
-		t.Errorf("%d entries and %d returns are still probed; finished: %v", len(links.entries), len(links.returns), s.Finished())
+	result := finishAfter(t, s, func() { awaitCalls(t, s, 1000) })
+	if entries, returns := s.probes.Links(); entries == 0 || returns == 0 || !s.Finished() {
+		t.Errorf("%d entries and %d returns are still probed; finished: %v", entries, returns, s.Finished())
 	}
 	if meta := metaOf(t, result.Output); meta.Complete != format.CompleteYes || meta.Cost.DetachNs != 0 {
 		t.Errorf("while probes are there: complete %q, detached in %v", meta.Complete, time.Duration(meta.Cost.DetachNs))
@@ -300,23 +301,22 @@ func TestPerfUprobesSeeNothingAfterTheEnd(t *testing.T) {
 	command := startSimCommand(t, []string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=200000", "SIMCUDA_LEDGER_SYNC=1"}, "leak", "--steps", "1")
 	defer command.Kill()
 	opt := testOptions(t)
-	opt.Command, opt.Attach, opt.Only = command, AttachPerf, []string{"cuStreamSynchronize", "cuLaunchKernel"}
+	opt.Command, opt.Attach, opt.Only = command, privilege.AttachPerf, []string{"cuStreamSynchronize", "cuLaunchKernel"}
 	s := start(t, opt)
 	defer s.Close()
 	result := finishAfter(t, s, func() {
 		command.Run()
-		time.Sleep(500 * time.Millisecond)
+		awaitCalls(t, s, 10)
+		awaitOpenCall(t, s, "cuStreamSynchronize", 0)
 	})
-	end := time.Now().Add(20 * time.Second)
-	for returned := false; !returned; time.Sleep(10 * time.Millisecond) {
-		ledger, err := os.ReadFile(os.Getenv("SIMCUDA_LEDGER"))
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("the call has not returned; %v", err)
-		}
-		returned = strings.Count(string(ledger), "\tcuStreamSynchronize\t0\t") == 2
+	if status, err := command.Wait(t.Context()); status != 0 || err != nil {
+		t.Fatalf("the recorded program failed: status %d, %v", status, err)
 	}
-	time.Sleep(10 * time.Millisecond) // the ledger is written just before
-	if open, err := s.probes.openCalls(); len(open) != 1 || err != nil {
+	ledger, err := os.ReadFile(os.Getenv("SIMCUDA_LEDGER"))
+	if returned := strings.Count(string(ledger), "\tcuStreamSynchronize\t0\t"); err != nil || returned != 2 {
+		t.Fatalf("%d calls have returned, %v", returned, err)
+	}
+	if open, err := s.probes.OpenCalls(); len(open) != 1 || err != nil {
 		t.Errorf("%d calls are open, %v", len(open), err)
 	}
 	if total := result.Meta.Totals(); total.Open != 1 || total.Recorded != 10 || total.Seen != total.Recorded {

@@ -3,100 +3,105 @@
 package record
 
 import (
-	"bufio"
+	"fmt"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/nvml"
+	"github.com/gpurec/gpurec/record/rows"
+	"github.com/gpurec/gpurec/record/xid"
 )
 
-// watchMachine starts what is recorded beside the calls: the GPUs and their errors.
-func (s *Session) watchMachine(c clock) {
-	s.machine = &rowSender{rows: s.scribe.rows}
-	if s.nvml != nil {
-		s.helpers.Go(func() { s.nvml.run(c, s.opt.NVMLInterval, s.machine, s.stop) })
+// machine follows the GPUs and their errors beside the calls.
+type machine struct {
+	nvml *nvml.Sampler // nil: GPUs are not sampled
+	// nvmlErr says why GPUs are not sampled; nil if nobody asked for it.
+	nvmlErr error
+	gpus    []host.GPU
+	rows    *rows.Sender
+}
+
+// openMachine looks for GPUs. It comes before attaching, because nothing drains the
+// ring buffer meanwhile.
+func (s *Session) openMachine() {
+	if s.opt.NVMLInterval <= 0 {
+		return
 	}
-	s.watchXids(c)
-	s.helpers.Go(func() { s.noteModules(c, s.stop) })
+	m := &s.machine
+	if m.nvml, m.nvmlErr = nvml.Open(); m.nvmlErr == nil {
+		m.gpus = m.nvml.GPUs()
+		s.meta.DriverVersion, s.meta.CUDAVersion = m.nvml.DriverVersion, m.nvml.CUDAVersion
+	}
+}
+
+// facts are the rows of the GPUs, or a note why there are none.
+func (m *machine) facts(startNs int64) []format.Row {
+	switch {
+	case m.nvml != nil:
+		return m.nvml.Facts(startNs)
+	case m.nvmlErr != nil:
+		return []format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: startNs, Message: m.nvmlErr.Error(), Device: -1}}
+	}
+	return nil
+}
+
+// watchMachine starts the goroutines that sample GPUs, follow Xids and note mapped libraries.
+func (s *Session) watchMachine() {
+	m := &s.machine
+	m.rows = s.pipeline.scribe.Sender()
+	if m.nvml != nil {
+		s.helpers.Go(func() { m.nvml.Run(s.clock, s.opt.NVMLInterval, m.rows, s.stop) })
+	}
+	s.watchXids()
+	s.helpers.Go(func() { s.noteModules(s.clock, s.stop) })
 }
 
 // endMachine adds to the metadata what that took, when the helpers have ended.
 func (s *Session) endMachine() {
-	dropped := s.machine.close()
+	dropped := s.machine.rows.Close()
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	s.meta.Cost.RowsDropped = dropped
-	if s.nvml != nil {
-		s.meta.Cost.Sampling = s.nvml.costs()
+	if s.machine.nvml != nil {
+		s.meta.Cost.Sampling = s.machine.nvml.Costs()
 	}
-	s.meta.Clocks = append(s.meta.Clocks, readClocks())
+	s.meta.Clocks = append(s.meta.Clocks, host.ReadClocks())
 }
 
-// machineFacts describes the host.
-func machineFacts() format.Machine {
-	m := format.Machine{CPUs: runtime.NumCPU(), CPU: cpuModel()}
-	if online, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil {
-		if n := countList(strings.TrimSpace(string(online))); n > 0 {
-			m.CPUs = n // of the machine; this process may be allowed fewer
+// watchXids follows every source of Xids that there is, and notes what is missing.
+func (s *Session) watchXids() {
+	c, m, paths := s.clock, &s.machine, xid.SystemPaths
+	if s.opt.xids != nil {
+		paths = *s.opt.xids
+	}
+	merger := xid.NewMerger(m.gpus)
+	feeds, missing := xid.OpenFeeds(paths, c)
+	if len(feeds) == 0 && m.nvml != nil {
+		if err := m.nvml.WatchXids(c, merger, s.stop, &s.helpers); err != nil {
+			missing = append(missing, err.Error())
 		}
 	}
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err == nil {
-		m.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
+	if len(missing) > 0 && m.hasDriver() {
+		m.rows.Send([]format.Row{{
+			Kind: format.KindNote, Name: "xids", StartNs: c.NowNs(), Device: -1,
+			Message: fmt.Sprintf("Xids are recorded without some sources: %s", strings.ReplaceAll(strings.Join(missing, "; "), "\n", "; ")),
+		}})
 	}
-	return m
+	s.helpers.Go(func() { xid.Follow(c, feeds, merger, m.rows, s.stop) })
 }
 
-// cpuModel is the name of the first CPU; arm64 kernels have none.
-func cpuModel() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if name, value, _ := strings.Cut(lines.Text(), ":"); strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+// hasDriver reports whether this host has NVIDIA's driver, and so can have Xids.
+func (m *machine) hasDriver() bool {
+	_, err := os.Stat("/proc/driver/nvidia")
+	return err == nil || len(m.gpus) > 0
 }
 
-// countList counts what a list of the kernel names, such as 0-3,8.
-func countList(list string) int {
-	n := 0
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		from, err := strconv.Atoi(first)
-		if err != nil {
-			return 0
-		}
-		to := from
-		if isRange {
-			if to, err = strconv.Atoi(last); err != nil {
-				return 0
-			}
-		}
-		n += to - from + 1
+// close closes NVML.
+func (m *machine) close() {
+	if m.nvml != nil {
+		m.nvml.Close()
+		m.nvml = nil
 	}
-	return n
-}
-
-// readClocks reads the kernel's clocks together. Of several readings the one taken in
-// the shortest time is the most exact.
-func readClocks() format.ClockSnapshot {
-	var best format.ClockSnapshot
-	for i := range 16 {
-		before := clockNs(unix.CLOCK_MONOTONIC)
-		wall, boot := clockNs(unix.CLOCK_REALTIME), clockNs(unix.CLOCK_BOOTTIME)
-		took := clockNs(unix.CLOCK_MONOTONIC) - before
-		if i == 0 || took < best.UncertainNs {
-			best = format.ClockSnapshot{MonotonicNs: before + took/2, RealtimeNs: wall, BoottimeNs: boot, UncertainNs: took}
-		}
-	}
-	return best
 }

@@ -5,30 +5,19 @@ package record
 import (
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
 )
-
-func TestCPUListsAreCounted(t *testing.T) {
-	for list, want := range map[string]int{"0": 1, "0-3": 4, "0-3,8,10-11": 7, "": 0, "x": 0, "1-y": 0} {
-		if got := countList(list); got != want {
-			t.Errorf("%q: %d, want %d", list, got, want)
-		}
-	}
-}
 
 func TestModulesOfTheProcessAreRecordedOnce(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "1000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Stacks = StacksOff
+	opt.Stacks = probe.StacksOff
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		p.step()
@@ -50,36 +39,5 @@ func TestModulesOfTheProcessAreRecordedOnce(t *testing.T) {
 		if found[name] != 1 {
 			t.Errorf("%s is recorded %d times, modules: %v", name, found[name], found)
 		}
-	}
-}
-
-func TestThreadsThatRenameThemselvesAreNamedAgain(t *testing.T) {
-	runtime.LockOSThread() // and it ends with the goroutine, as it has another name then
-	path := filepath.Join(t.TempDir(), "r.parquet")
-	writer, err := format.Create(path, format.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &scribe{writer: writer, accounts: &accounts{clock: newClock()}, threads: make(map[int32]*knownThread)}
-	name := func(name string) {
-		if err := os.WriteFile("/proc/thread-self/comm", []byte(name), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	name("first")
-	s.noteThread(int32(os.Getpid()), int32(unix.Gettid()))
-	s.renameThreads()
-	name("second")
-	s.renameThreads()
-	s.renameThreads()
-	if err := writer.Finish(format.Meta{}); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, r := range factRows(t, path, format.KindThread) {
-		names = append(names, r.Name)
-	}
-	if !slices.Equal(names, []string{"first", "second"}) {
-		t.Errorf("names: %q", names)
 	}
 }

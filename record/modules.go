@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -19,22 +21,22 @@ const moduleInterval = 10 * time.Second
 // noteModules writes down which ELF files the processes have mapped, until stop is
 // closed, and once more then. Stacks name only those that calls come through; with
 // these the program can be told apart from another build of it.
-func (s *Session) noteModules(c clock, stop <-chan struct{}) {
-	noted := make(map[fileID]bool)
-	for ended := false; ; ended = sleep(stop, moduleInterval) {
-		for _, p := range s.family.all() {
-			maps, err := p.maps()
+func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
+	noted := make(map[process.FileID]bool)
+	for ended := false; ; ended = clock.Sleep(stop, moduleInterval) {
+		for _, p := range s.targets.All() {
+			maps, err := p.Maps()
 			if err != nil {
 				continue // it has ended
 			}
 			var rows []format.Row
 			for _, m := range maps {
-				if row, ok := p.moduleRow(m, noted); ok {
-					row.StartNs = c.now()
+				if row, ok := moduleRow(p, m, noted); ok {
+					row.StartNs = c.NowNs()
 					rows = append(rows, row)
 				}
 			}
-			s.machine.send(rows)
+			s.machine.rows.Send(rows)
 		}
 		if ended {
 			return
@@ -43,19 +45,19 @@ func (s *Session) noteModules(c clock, stop <-chan struct{}) {
 }
 
 // moduleRow describes a mapped ELF file that was not noted yet.
-func (p *process) moduleRow(m symbolize.Mapping, noted map[fileID]bool) (row format.Row, ok bool) {
+func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID]bool) (row format.Row, ok bool) {
 	if !m.Executable() || m.Inode == 0 {
 		return row, false
 	}
-	path := p.mapFile(m)
+	path := p.MapFile(m)
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil { // without CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
-		path = p.path("root") + m.Path
+		path = p.Path("root") + m.Path
 		if unix.Stat(path, &st) != nil {
 			return row, false
 		}
 	}
-	id := fileID{dev: uint64(st.Dev), inode: st.Ino}
+	id := process.FileID{Dev: uint64(st.Dev), Inode: st.Ino}
 	if noted[id] {
 		return row, false
 	}
@@ -63,7 +65,7 @@ func (p *process) moduleRow(m symbolize.Mapping, noted map[fileID]bool) (row for
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return row, false
 	}
-	file, err := p.openMapped(m)
+	file, err := p.OpenMapped(m)
 	if err != nil {
 		return row, false
 	}
@@ -78,5 +80,5 @@ func (p *process) moduleRow(m symbolize.Mapping, noted map[fileID]bool) (row for
 	if err != nil {
 		message = nil // a string always encodes
 	}
-	return format.Row{Kind: format.KindModule, Pid: int32(p.pid), Name: m.Path, Bytes: st.Size, Message: string(message), Device: -1}, true
+	return format.Row{Kind: format.KindModule, Pid: int32(p.Pid), Name: m.Path, Bytes: st.Size, Message: string(message), Device: -1}, true
 }

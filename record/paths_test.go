@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
 )
 
 // TestNativePathsAreToldApart records calls whose stacks differ only far up: every one
@@ -29,7 +30,7 @@ func TestNativePathsAreToldApart(t *testing.T) {
 	p := startSim(t, nil, program, fmt.Sprint(calls))
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Stacks = StacksAuto
+	opt.Stacks = probe.StacksAuto
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		p.step()

@@ -3,214 +3,52 @@
 package record
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// Capability is a Linux capability by number, see capabilities(7).
-type Capability int
-
-// String returns the capability's name as capabilities(7) has it.
-func (c Capability) String() string {
-	if name, ok := capabilityNames[c]; ok {
-		return name
-	}
-	return "capability " + strconv.Itoa(int(c))
+// lastingCapabilities are what a recording needs when everything is attached: links to
+// what is mapped later and maps of the programs (BPF, PERFMON); mappings, environment,
+// root and mapped files of processes of other users, and their perf maps (SYS_PTRACE,
+// CHECKPOINT_RESTORE, DAC_READ_SEARCH).
+var lastingCapabilities = []privilege.Capability{
+	unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_DAC_READ_SEARCH,
 }
 
-var capabilityNames = map[Capability]string{
-	unix.CAP_BPF:                "CAP_BPF",
-	unix.CAP_PERFMON:            "CAP_PERFMON",
-	unix.CAP_SYS_ADMIN:          "CAP_SYS_ADMIN",
-	unix.CAP_SYS_PTRACE:         "CAP_SYS_PTRACE",
-	unix.CAP_CHECKPOINT_RESTORE: "CAP_CHECKPOINT_RESTORE",
-	unix.CAP_SYSLOG:             "CAP_SYSLOG",
-}
-
-// PrivilegeError says which capabilities are missing for what.
-type PrivilegeError struct {
-	What    string
-	Missing []Capability
-	Have    []Capability // of those that gpurec knows to use
-}
-
-func (e *PrivilegeError) Error() string {
-	text := e.What + " needs " + joinCapabilities(e.Missing)
-	if len(e.Have) > 0 {
-		text += " (have " + joinCapabilities(e.Have) + ")"
-	}
-	return text
-}
-
-func joinCapabilities(all []Capability) string {
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = c.String()
-	}
-	return strings.Join(names, ", ")
-}
-
-// capabilities is the effective set of this process, one bit each.
-type capabilities uint64
-
-func (c capabilities) has(want Capability) bool { return c>>want&1 == 1 }
-
-func (c capabilities) known() []Capability {
-	var have []Capability
-	for _, k := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYSLOG} {
-		if c.has(k) {
-			have = append(have, k)
-		}
-	}
-	return have
-}
-
-// effectiveCapabilities reads the capabilities of this process.
-func effectiveCapabilities() (capabilities, error) {
-	file, err := os.Open("/proc/self/status")
-	if err != nil {
-		return 0, fmt.Errorf("read own capabilities: %w", err)
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), "CapEff:"); ok {
-			bits, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read own capabilities: %w", err)
-			}
-			return capabilities(bits), nil
-		}
-	}
-	return 0, fmt.Errorf("read own capabilities: no CapEff line in /proc/self/status")
-}
-
-// CheckPrivileges returns a *PrivilegeError if this process lacks what attaching in
-// this way needs.
-//
-// Loading the programs takes CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN stands for both;
-// Linux 5.8, commit a17b53c4a4b5). A uprobe_multi link needs no more. A perf uprobe
-// needs CAP_SYS_ADMIN since commit ba677dbe77af (2025, also in 6.6.y and 6.12.y).
-func CheckPrivileges(how Attach) error {
-	have, err := effectiveCapabilities()
-	if err != nil {
-		return err
-	}
-	if missing := have.missing(how.onThisKernel()); len(missing) > 0 {
-		return &PrivilegeError{What: "attaching probes by " + string(how.onThisKernel()), Missing: missing, Have: have.known()}
+// DropPrivileges gives up, on all threads and for good, every capability that the
+// recording can do without from now on, and the right to gain any by executing a
+// program. It is for a process that does nothing else: whoever calls it could not
+// Start another recording. After an error some may be left.
+func (s *Session) DropPrivileges() error {
+	if err := privilege.Drop(s.neededCapabilities()); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	return nil
 }
 
-func (c capabilities) missing(how Attach) []Capability {
-	if c.has(unix.CAP_SYS_ADMIN) {
-		return nil
+// neededCapabilities returns those that stay: in effect, and at hand for the thread
+// that needs one for a moment.
+func (s *Session) neededCapabilities() (effective, atHand []privilege.Capability) {
+	effective = append(effective, lastingCapabilities...)
+	if s.probes.How == privilege.AttachPerf {
+		effective = append(effective, unix.CAP_SYS_ADMIN)
 	}
-	if how == AttachPerf {
-		return []Capability{unix.CAP_SYS_ADMIN}
+	if s.opt.Command != nil { // it may be another user's, and signals are passed on to it
+		effective = append(effective, unix.CAP_KILL)
 	}
-	var missing []Capability
-	for _, need := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON} {
-		if !c.has(need) {
-			missing = append(missing, need)
-		}
+	if other := s.opt.Owner.Set && s.opt.Owner.UID != os.Geteuid(); other || !isOwnFolder(filepath.Dir(s.output)) {
+		effective = append(effective, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER)
 	}
-	return missing
+	return effective, []privilege.Capability{unix.CAP_SYS_ADMIN} // run times of programs: see probe.MeasureRunTimes
 }
 
-// explainLoad makes a *PrivilegeError of the kernel's refusal to load BPF programs or to make
-// their maps, if the capabilities for that are missing: what the kernel says has other causes too.
-func (c capabilities) explainLoad(err error) error {
-	missing := c.missing(AttachMulti)
-	if len(missing) == 0 || !errors.Is(err, unix.EPERM) {
-		return err
-	}
-	return &PrivilegeError{What: "loading BPF programs", Missing: missing, Have: c.known()}
-}
-
-// checkUnwinding returns a *PrivilegeError if this process lacks what unwinding needs
-// beyond attaching: addresses of the kernel's symbols (CAP_SYSLOG) and the files that
-// processes have mapped (CAP_CHECKPOINT_RESTORE, for which CAP_SYS_ADMIN stands too).
-func checkUnwinding() error {
-	have, err := effectiveCapabilities()
-	if err != nil {
-		return err
-	}
-	var missing []Capability
-	if !have.has(unix.CAP_SYSLOG) {
-		missing = append(missing, unix.CAP_SYSLOG)
-	}
-	if !have.has(unix.CAP_CHECKPOINT_RESTORE) && !have.has(unix.CAP_SYS_ADMIN) {
-		missing = append(missing, unix.CAP_CHECKPOINT_RESTORE)
-	}
-	if len(missing) > 0 {
-		return &PrivilegeError{What: "unwinding", Missing: missing, Have: have.known()}
-	}
-	return nil
-}
-
-// checkAccess returns a *PrivilegeError if /proc of a process of another user is
-// closed to us.
-func (p *process) checkAccess() error {
-	file, err := os.Open(p.path("maps"))
-	if err == nil {
-		var b [1]byte
-		_, err = file.Read(b[:]) // open succeeds, reading is what ptrace access guards
-		file.Close()
-	}
-	if err == nil || !os.IsPermission(err) && err != unix.EPERM {
-		return nil
-	}
-	have, cerr := effectiveCapabilities()
-	if cerr == nil && !have.has(unix.CAP_SYS_PTRACE) {
-		return &PrivilegeError{
-			What:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.pid, p.comm),
-			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.known(),
-		}
-	}
-	return p.wrap(err)
-}
-
-// minKernel is what the BPF programs need: bpf_get_attach_cookie for uprobes came
-// with Linux 5.15 (commit 7adfc6c9b315).
-var minKernel = [2]int{5, 15}
-
-// KernelError says that the running kernel is too old.
-type KernelError struct{ Release string }
-
-func (e *KernelError) Error() string {
-	return fmt.Sprintf("this kernel is Linux %s, recording needs %d.%d or newer", e.Release, minKernel[0], minKernel[1])
-}
-
-// CheckKernel returns a *KernelError if the running kernel is too old to record.
-func CheckKernel() error { return checkRelease(osRelease()) }
-
-func checkRelease(release string) error {
-	if olderThan(release, minKernel[0], minKernel[1]) {
-		return &KernelError{Release: release}
-	}
-	return nil
-}
-
-// olderThan compares a kernel release with a version. One that is no number we know
-// is not older: let the kernel speak for itself.
-func olderThan(release string, major, minor int) bool {
-	var have [2]int
-	if _, err := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); err != nil {
-		return false
-	}
-	return have[0] < major || have[0] == major && have[1] < minor
-}
-
-func osRelease() string {
-	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(uts.Release[:])
+// isOwnFolder reports whether we may write there without any capability.
+func isOwnFolder(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&unix.S_IWUSR != 0
 }

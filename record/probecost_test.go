@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -32,7 +34,7 @@ type worker struct {
 // startWorker compiles a program of testdata and starts it.
 func startWorker(b *testing.B, source string, env []string, args ...string) *worker {
 	b.Helper()
-	if err := CheckPrivileges(AttachAuto); err != nil {
+	if err := privilege.Check(privilege.AttachAuto); err != nil {
 		b.Skip(err.Error())
 	}
 	program := filepath.Join(b.TempDir(), source)
@@ -120,7 +122,7 @@ func BenchmarkProbe(b *testing.B) {
 	for _, instruction := range []string{"push", "nop5", "nop", "endbr64", "sub", "mov", "jump", "call"} {
 		b.Run(instruction, func(b *testing.B) {
 			w := startWorker(b, "instructions", nil, instruction)
-			if AttachAuto.onThisKernel() != AttachMulti {
+			if privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti {
 				b.Skip("this kernel has no uprobe_multi")
 			}
 			b.Run("bare", w.bench)
@@ -157,8 +159,8 @@ func BenchmarkAttach(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, how := range []Attach{AttachMulti, AttachPerf} {
-		if how == AttachMulti && AttachAuto.onThisKernel() != AttachMulti || how == AttachPerf && testing.Short() {
+	for _, how := range []privilege.Attach{privilege.AttachMulti, privilege.AttachPerf} {
+		if how == privilege.AttachMulti && privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti || how == privilege.AttachPerf && testing.Short() {
 			continue
 		}
 		for _, n := range counts {
@@ -167,9 +169,9 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-func benchmarkAttach(b *testing.B, executable *link.Executable, how Attach, offsets []uint64) {
+func benchmarkAttach(b *testing.B, executable *link.Executable, how privilege.Attach, offsets []uint64) {
 	attachType := ebpf.AttachNone
-	if how == AttachMulti {
+	if how == privilege.AttachMulti {
 		attachType = ebpf.AttachTraceUprobeMulti
 	}
 	program := noProgram(b, attachType)
@@ -183,7 +185,7 @@ func benchmarkAttach(b *testing.B, executable *link.Executable, how Attach, offs
 			}
 			links = append(links, l)
 		}
-		if how == AttachMulti {
+		if how == privilege.AttachMulti {
 			place(executable.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: offsets}))
 		} else {
 			for _, at := range offsets {
@@ -218,7 +220,7 @@ func BenchmarkLaunch(b *testing.B) {
 		name    string
 		stacks  string
 		returns bool
-	}{{"off", StacksOff, false}, {"fp", StacksFP, false}, {"auto", StacksAuto, false}, {"full", StacksFull, false}, {"auto,keep-returns", StacksAuto, true}}
+	}{{"off", probe.StacksOff, false}, {"fp", probe.StacksFP, false}, {"auto", probe.StacksAuto, false}, {"full", probe.StacksFull, false}, {"auto,keep-returns", probe.StacksAuto, true}}
 	if testing.Short() {
 		modes = modes[:1]
 	}

@@ -14,6 +14,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// handle is a CUDA handle of a process.
+type handle struct {
+	pid uint32
+	h   int64
+}
+
 // book is the memory of processes as the ledger has it: replayed call by call, with
 // plain maps, and with the ledger's own times.
 type book struct {
@@ -82,7 +88,7 @@ func replayLedger(ledger map[int32][]ledgerCall) *book {
 // capture follows stream capture and reports whether a call went into a graph.
 func (b *book) capture(c ledgerCall, call bpf.Call) bool {
 	pid := uint32(c.pid)
-	stream, event := handle{pid, uint64(c.stream)}, handle{pid, uint64(c.ptr)}
+	stream, event := handle{pid, c.stream}, handle{pid, c.ptr}
 	if c.result != 0 {
 		return false
 	}

@@ -8,20 +8,23 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/sampling"
 )
 
 // At high rates returns of launches are probed for a share of the time, and the recording
 // is as complete as with them: every launch once, those without return marked.
 func TestReturnsOfLaunchesAreSpared(t *testing.T) {
 	needMulti(t)
-	for _, stacks := range []string{StacksFP, StacksAuto} {
+	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
 			const calls = 90_000
 			p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "3", "--seed", "11", "--rate", "40000", "--wait")
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Attach, opt.Stacks, opt.KeepReturns = AttachMulti, stacks, false
-			opt.returns = returnPolicy{on: 200 * time.Millisecond, period: 500 * time.Millisecond, maxRate: 100}
+			opt.Attach, opt.Stacks, opt.KeepReturns = privilege.AttachMulti, stacks, false
+			opt.returns = sampling.Returns{On: 200 * time.Millisecond, Period: 500 * time.Millisecond, MaxRate: 100}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
 				skip(t, err.Error())
@@ -66,7 +69,7 @@ func checkSpared(t *testing.T, path string) {
 	if with < 100 || without < 1000 {
 		t.Errorf("%d launches with and %d without return", with, without)
 	}
-	if stacks := metaOf(t, path).Stacks; bare > 0 && stacks != StacksOff {
+	if stacks := metaOf(t, path).Stacks; bare > 0 && stacks != probe.StacksOff {
 		t.Errorf("%d launches without stack", bare)
 	}
 	notes := 0

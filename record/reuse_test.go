@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
@@ -16,7 +19,7 @@ import (
 // The unwinder must have forgotten the first, or it takes the second for dead.
 func TestNumbersAreUsedAgain(t *testing.T) {
 	needKernel(t)
-	u, err := startUnwinding(unwindOptions(AttachAuto.onThisKernel()))
+	u, err := startUnwinding(unwindOptions(privilege.AttachAuto.OnThisKernel()))
 	if err != nil {
 		skip(t, err.Error())
 	}
@@ -28,8 +31,8 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 	pid := first.Process.Pid
 	know := func() (missing int) {
 		u.Add(pid)
-		p := process{pid: pid}
-		maps, err := p.maps()
+		p := process.Process{Pid: pid}
+		maps, err := p.Maps()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +70,10 @@ func withNumber(t *testing.T, pid int) *exec.Cmd {
 			t.Fatal(err)
 		}
 		if cmd.Process.Pid == pid {
-			time.Sleep(20 * time.Millisecond) // it becomes sleep
+			eventually(t, "the process sleeps", func() bool {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				return err == nil && strings.Contains(string(stat), "(sleep) S ")
+			})
 			return cmd
 		}
 		_ = cmd.Process.Kill()

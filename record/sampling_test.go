@@ -13,6 +13,10 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/sampling"
 )
 
 // isSampled tells the launches that may be left out.
@@ -93,15 +97,15 @@ func withoutMissing(ledger map[int32][]ledgerCall, rows map[int32][]format.Row, 
 // says so, once, and no others; all other calls are there.
 func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 	needMulti(t)
-	for _, stacks := range []string{StacksFP, StacksAuto} {
+	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
 			const calls = 200_000
 			p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "3", "--seed", "5", "--rate", "40000", "--wait")
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = AttachMulti, stacks, false, 0.1
-			opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
-			opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
+			opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
+			opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
 				skip(t, err.Error())
@@ -160,19 +164,22 @@ func checkStretches(t *testing.T, rows map[int32][]format.Row, recorded []stretc
 // With perf uprobes only stacks are sampled, and the recording says so.
 func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	needKernel(t)
-	p := startSim(t, nil, "storm", "--calls", "60000", "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
+	p := startSim(t, nil, "storm", "--calls", endless, "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.MaxOverheadPct, opt.Only = AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
-	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	opt.Attach, opt.MaxOverheadPct, opt.Only = privilege.AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
+	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 	var warnings []string
 	opt.Warn = func(text string) { warnings = append(warnings, text) }
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		p.step()
-		p.expect("done")
+		for range 5 {
+			eventually(t, "stacks of launches are left out", func() bool { return skipsStacks(t, s) })
+			eventually(t, "stacks of launches are taken again", func() bool { return !skipsStacks(t, s) })
+		}
 	})
-	p.finish()
+	p.kill()
 	if text := strings.Join(warnings, "; "); !strings.Contains(text, "cannot be sampled with --attach perf") || !strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
 		t.Errorf("warned of %s", text)
 	}
@@ -185,16 +192,26 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	}
 }
 
+// skipsStacks reports whether the programs leave out the stacks of launches.
+func skipsStacks(t *testing.T, s *Session) bool {
+	t.Helper()
+	var skips uint8
+	if err := s.probes.Objects.SkipStacks.Get(&skips); err != nil {
+		t.Fatal(err)
+	}
+	return skips == 1
+}
+
 // What a probe costs is measured: more than nothing, and not absurdly much.
 func TestCostOfAnException(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
 	p.expect("ready")
-	for _, how := range slices.Compact([]Attach{AttachAuto.onThisKernel(), AttachPerf}) {
+	for _, how := range slices.Compact([]privilege.Attach{privilege.AttachAuto.OnThisKernel(), privilege.AttachPerf}) {
 		opt := testOptions(t, p.pid())
 		opt.Attach, opt.Only = how, []string{"cuMemAlloc_v2"}
 		s := start(t, opt)
-		ns, err := s.probes.exceptionNs()
+		ns, err := s.probes.ExceptionNs()
 		if err != nil || ns < 50 || ns > 100_000 {
 			t.Errorf("%s: %.0f ns, %v", how, ns, err)
 		}
@@ -209,35 +226,37 @@ func TestCostOfAnException(t *testing.T) {
 // recorded again. The third process has probes placed by process.
 func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	needMulti(t)
-	storm := func(calls int) *simProgram {
-		p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
+	storm := func(calls string) *simProgram {
+		p := startSim(t, nil, "storm", "--calls", calls, "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
 		p.expect("ready")
 		return p
 	}
-	long, short, _ := storm(80_000), storm(20_000), storm(1)
+	long, short, _ := storm(endless), storm(endless), storm("1")
 	opt := testOptions(t, long.pid(), short.pid())
-	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = AttachMulti, 0.1, false
-	opt.returns = returnPolicy{on: 100 * time.Millisecond, period: 300 * time.Millisecond, maxRate: 100}
-	opt.governor = governorPolicy{look: 100 * time.Millisecond, whole: 1, spare: 2, patience: 2, calm: 2, back: 0.7}
+	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
+	opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
+	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 	s := start(t, opt)
 	var endNs int64
 	result := runWhile(t, s, func() {
 		long.step()
 		short.step()
-		short.expect("done")
-		short.finish()
-		endNs = time.Now().UnixNano()
-		long.expect("done")
+		eventually(t, "launches are left out", func() bool { return leavesLaunchesOut(s) })
+		short.kill()
+		endNs = monotonic()
+		eventually(t, "the recorder notices the end", func() bool { return s.targets.Get(short.pid()) == nil })
+		eventually(t, "launches are left out again", func() bool { return leavesLaunchesOut(s) })
+		eventually(t, "launches are recorded again", func() bool { return !leavesLaunchesOut(s) })
 	})
-	long.finish()
+	long.kill()
 	for _, note := range factRows(t, result.Output, format.KindNote) {
-		if (note.Name == noteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
+		if (note.Name == sampling.NoteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
 			t.Errorf("%s: %s", note.Name, note.Message)
 		}
 	}
 	after := 0
 	for _, r := range recordedStretches(t, result.Output) {
-		if r.fromNs > endNs {
+		if r.fromNs > endNs+result.Meta.ClockOffsetNs {
 			after++
 		}
 	}
@@ -245,4 +264,10 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	if after < 1 || total.Lost != 0 || total.Seen != total.Recorded || total.Abandoned != 0 {
 		t.Errorf("%d times with launches after the end of a process; books %+v", after, total)
 	}
+}
+
+// leavesLaunchesOut reports whether launches are not recorded now.
+func leavesLaunchesOut(s *Session) bool {
+	now := monotonic()
+	return s.probes.Missing.Meets(now, now+1)
 }

@@ -3,10 +3,13 @@
 package record
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
@@ -14,29 +17,35 @@ import (
 // that is never entered.
 func TestUnwinderProvesItself(t *testing.T) {
 	needKernel(t)
-	u, err := unwind.Start(unwindOptions(AttachAuto.onThisKernel()))
+	u, err := unwind.Start(unwindOptions(privilege.AttachAuto.OnThisKernel()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	p, err := loadProbes(probeOptions{how: AttachAuto.onThisKernel(), bufferBytes: 1 << 20, stacks: StacksFull, unwinder: u})
+	p, err := probe.Load(probe.Options{How: privilege.AttachAuto.OnThisKernel(), BufferBytes: 1 << 20, Stacks: probe.StacksFull, Unwinder: u})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
-	if err := selfTest(p, u); err != nil {
+	defer p.Close()
+	if err := probe.SelfTest(p, u); err != nil {
 		t.Error(err)
 	}
-	if calls := newAccounts(p, newClock()).calls(); len(calls) != 0 {
-		t.Errorf("the self-test left traces in the books: %v", calls)
+	for class := range bpf.CudaCallClassCLASS_COUNT {
+		var perCPU []bpf.CudaClassStats
+		if err := p.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(perCPU, func(s bpf.CudaClassStats) bool { return s != bpf.CudaClassStats{} }) {
+			t.Errorf("the self-test was counted: %+v", perCPU)
+		}
 	}
-	if open, err := p.openCalls(); err != nil || len(open) != 0 {
+	if open, err := p.OpenCalls(); err != nil || len(open) != 0 {
 		t.Errorf("open calls: %v, %v", open, err)
 	}
 	if err := u.Programs().Delete(uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY)); err != nil {
 		t.Fatal(err)
 	}
-	if err := selfTest(p, u); err == nil || !strings.Contains(err.Error(), "no stack was unwound") {
+	if err := probe.SelfTest(p, u); err == nil || !strings.Contains(err.Error(), "no stack was unwound") {
 		t.Errorf("without the unwinder's programs: %v", err)
 	}
 }

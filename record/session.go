@@ -3,187 +3,81 @@
 package record
 
 import (
-	"context"
-	"errors"
+	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/sampling"
+	"github.com/gpurec/gpurec/record/scribe"
+	"github.com/gpurec/gpurec/record/target"
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Options say what to record and how. Zero values are not defaults: DefaultOptions
-// has those.
-type Options struct {
-	// Pids are the processes to record.
-	Pids []int
-	// Command is a held program to record as well; it may be nil.
-	Command *Command
-	// Duration ends the recording; 0: it ends with the context or the processes.
-	Duration time.Duration
-	// Output is the file to write; "" makes a name from process and time in Folder.
-	Output string
-	Folder string
-	Force  bool
-	Owner  format.Owner
-	// BufferBytes is the size of the ring buffer, a power of two from 64 KiB.
-	BufferBytes int
-	// Stacks is how stacks are taken: StacksAuto, StacksFull, StacksFP or StacksOff.
-	Stacks string
-	Attach Attach
-	// NVMLInterval is the time between GPU samples, 0: none.
-	NVMLInterval time.Duration
-	// MaxBytes bounds what the recording takes on disk, segments and finished file together;
-	// then it ends. 0: no bound, else at least format.MinMaxBytes.
-	MaxBytes int64
-	// Ring keeps only the last RingFor (0: of any age), within MaxBytes.
-	Ring    bool
-	RingFor time.Duration
-	// SegmentInterval is what a crash costs at most.
-	SegmentInterval time.Duration
-	// WaitForLibrary waits for processes that have not loaded libcuda yet.
-	WaitForLibrary bool
-	// Children records the processes' children, those of now and those to come.
-	Children bool
-	// All records every process on the machine that uses CUDA; Pids is then empty.
-	All bool
-	// KeepGetters goes on probing getters however often they are called.
-	KeepGetters bool
-	// KeepReturns goes on probing the returns of launches however many there are.
-	KeepReturns bool
-	// MaxOverheadPct is how much of its time, in percent, probes may cost the thread that
-	// they cost most: above it, launches of kernels are recorded for part of the time. 0:
-	// no limit.
-	MaxOverheadPct float64
-	// Allocator is how PyTorch's caching allocator is recorded.
-	Allocator AllocatorMode
-	// Classes are the classes of calls to record, some of format.RecordClasses; none: all.
-	// Without RecordAllocator among them, Allocator must be AllocatorOff.
-	Classes []string
-	// Warn is told in a sentence what will be missing from the recording, while it runs, by
-	// any goroutine; it may be nil.
-	Warn func(text string)
-	// Comm and Cgroup narrow All: processes of this name (15 characters, as in
-	// /proc/PID/comm), processes in this cgroup v2 or below it.
-	Comm, Cgroup string
-	Version      string
-	CommandLine  []string
-
-	// Only probes these functions alone, if there are any. For tests, as what is below.
-	Only []string
-
-	returns   returnPolicy // of launches
-	governor  governorPolicy
-	knownSets int       // probeOptions.knownSets
-	xids      *xidPaths // tests: where Xids come from; nil: the system's
-	// clockShift is added to the wall clock as it was when the recording began.
-	clockShift time.Duration
-}
-
-// DefaultOptions returns the options that the command line starts from.
-func DefaultOptions() Options {
-	return Options{
-		BufferBytes: 32 << 20, Stacks: StacksAuto, Attach: AttachAuto, Children: true, Allocator: AllocatorAuto,
-		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: defaultReturns, governor: defaultGovernor,
-	}
-}
-
-// scanInterval is how often a process is looked at for a libcuda that it maps: often
-// while there is none, seldom afterwards, because a look costs about a millisecond.
-const (
-	scanInterval   = 20 * time.Millisecond
-	rescanInterval = 2 * time.Second
-	// mappedDelay lets a program map what belongs together before it is looked at.
-	mappedDelay = 5 * time.Millisecond
-	// unwatchedInterval is the one where new mappings are not told by the kernel.
-	unwatchedInterval = 300 * time.Millisecond
-	detachGrace       = 100 * time.Millisecond
-	aliveInterval     = 100 * time.Millisecond
-)
-
 // Session is a recording under way. Start begins it, Run goes on until it should
-// end, Finish ends it and makes the file, Close takes away what is left of it.
+// end, Finish ends it and makes the file, Close releases the rest. It starts the parts of the
+// recorder and ends them in order; doc.go lists their goroutines.
 type Session struct {
 	opt      Options
-	family   family
+	targets  *target.Set
 	unwinder *unwind.Unwinder // nil: stacks are not unwound
-	remapped *pidSet          // processes with new executable mappings
 	// stacksErr says why stacks are not as complete as was asked for.
 	stacksErr error
-	probes    *probes
-	drain     *drain
-	scribe    *scribe
-	nvml      *telemetry
-	nvmlErr   error      // why the GPUs are not sampled
-	machine   *rowSender // of what is recorded beside the calls
-	gpus      []gpuName
+	probes    *probe.Probes
+	pipeline  *pipeline // nil until the recording begins
+	sampler   sampling.Sampler
+	machine   machine
 	output    string
-	startNs   int64
+	clock     clock.Clock
+	startNs   int64 // Unix ns
 	endNs     int64 // on CLOCK_MONOTONIC: from when on no calls are recorded
 	finished  atomic.Bool
 	costBase  format.Cost
 
-	stop     chan struct{} // ends the helpers
-	helpers  sync.WaitGroup
-	failures chan error
-	full     chan struct{} // the recording has reached its size
-	births   chan bpf.CudaProcessEvent
-	// followErr says why children are not followed.
-	followErr error
-	// crowded remembers for libraries whether processes use them that are not recorded.
-	crowded   map[fileID]bool
-	libraries []*library // probed for somebody
-	cache     *libraryCache
-
-	// complaints are the processes whose calls are missing for a reason that was told, and
-	// notes what is to be written down when the recording begins.
-	complaints map[int]bool
-	notes      []format.Row
-
-	allocators allocatorWatch
-	// launchesSampled is set while probes of launches come and go.
-	launchesSampled atomic.Bool
+	stop    chan struct{}  // closed to end the helpers
+	helpers sync.WaitGroup // goroutines besides the pipeline's
 
 	metaMu sync.Mutex
 	meta   format.Meta
 }
 
-// Start attaches to the processes and begins to record. What it says is wrong:
-// *ProcessError, *PrivilegeError, *KernelError, an error matching format.ErrExists,
-// or one of package os about the output. On an error nothing is left behind.
+// Start attaches to the processes and begins to record. It returns *process.Error,
+// *process.CgroupError, *privilege.Error, *host.KernelError, an error that matches
+// format.ErrExists, or one of package os about the output. On an error everything is released.
 func Start(opt Options) (_ *Session, err error) {
-	s := &Session{
-		opt: opt, stop: make(chan struct{}), failures: make(chan error, 1), full: make(chan struct{}, 1), births: make(chan bpf.CudaProcessEvent, 4096), crowded: make(map[fileID]bool), complaints: make(map[int]bool), family: newFamily(), cache: newLibraryCache(), remapped: newPidSet(), allocators: newAllocatorWatch(),
-	}
+	s := &Session{opt: opt, stop: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = s.Close() // the error that matters is already there
 		}
 	}()
-	s.opt.Comm = KernelComm(opt.Comm)
-	if err := CheckKernel(); err != nil {
+	if err := host.CheckKernel(); err != nil {
 		return nil, err
 	}
-	if err := s.openProcesses(); err != nil {
+	if s.targets, err = target.Open(s.opt.targets(s.warn)); err != nil {
 		return nil, err
 	}
-	how := opt.Attach.onThisKernel()
-	if err := CheckPrivileges(how); err != nil {
+	how := opt.Attach.OnThisKernel()
+	if err := privilege.Check(how); err != nil {
 		return nil, err
 	}
-	libraries, err := s.findLibraries()
+	libraries, err := s.targets.Libraries()
 	if err != nil {
 		return nil, err
 	}
 	s.output = opt.Output
 	if s.output == "" {
-		s.output = filepath.Join(opt.Folder, s.family.defaultOutput(time.Now().Format("20060102-150405")))
+		s.output = filepath.Join(opt.Folder, s.defaultOutput(time.Now()))
 	}
-	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner, Limits: limitsOf(&opt)})
+	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner, Limits: opt.limits()})
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +86,7 @@ func Start(opt Options) (_ *Session, err error) {
 			_ = writer.Abort() // as above
 		}
 	}()
-	s.openNVML()
+	s.openMachine()
 	begin := time.Now()
 	s.startUnwinder(how)
 	if err := s.attach(how, libraries); err != nil {
@@ -202,12 +96,21 @@ func Start(opt Options) (_ *Session, err error) {
 	return s, s.begin(writer)
 }
 
+// defaultOutput names the recording after the first process.
+func (s *Session) defaultOutput(now time.Time) string {
+	comm, pid := "all", os.Getpid()
+	if p := s.targets.Oldest(); p != nil {
+		comm, pid = p.Comm, p.Pid
+	}
+	return defaultOutput(comm, pid, now.Format("20060102-150405"))
+}
+
 // attach loads the programs and places the probes.
-func (s *Session) attach(how Attach, targets []target) error {
-	only := cgroup{}
+func (s *Session) attach(how privilege.Attach, libraries []target.Library) error {
+	only := process.Cgroup{}
 	if s.opt.Cgroup != "" {
 		var err error
-		if only, err = openCgroup(s.opt.Cgroup); err != nil {
+		if only, err = process.OpenCgroup(s.opt.Cgroup); err != nil {
 			return err
 		}
 	}
@@ -216,42 +119,17 @@ func (s *Session) attach(how Attach, targets []target) error {
 		return err
 	}
 	s.probes = probes
-	for _, p := range s.family.all() {
-		if err := probes.target(p.pid); err != nil {
-			return err
-		}
-	}
-	if s.opt.Children {
-		s.followErr = probes.follow()
-		if err := s.adoptBorn(); err != nil {
-			return err
-		}
-	}
-	if err := probes.pause(true); err != nil {
-		return err
-	}
-	for _, t := range targets {
-		probes.tellBy(t.library, t.pid)
-		if err := s.place(t.library, t.pid); err != nil && slices.Contains(s.asked(), t.pid) {
-			return err
-		} else if errors.Is(err, ErrNoProcess) {
-			continue // a child that has ended since
-		} else if err != nil {
-			s.complain(&process{pid: t.pid}, err)
-			continue
-		}
-		s.libraries = append(s.libraries, t.library)
-	}
-	return probes.pause(false)
+	return s.targets.Attach(probes, s.unwinder, libraries)
 }
 
 // loadProbes loads the programs. If stacks cannot be unwound, they are loaded again for
 // stacks by frame pointers.
-func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
-	load := func() (*probes, error) {
-		return loadProbes(probeOptions{
-			how: how, bufferBytes: s.opt.BufferBytes, stacks: s.opt.Stacks, unwinder: s.unwinder,
-			all: s.opt.All, comm: s.opt.Comm, cgroup: only, functions: s.opt.Only, classes: s.opt.Classes, knownSets: s.opt.knownSets,
+func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.Probes, error) {
+	load := func() (*probe.Probes, error) {
+		return probe.Load(probe.Options{
+			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
+			All: s.opt.All, Comm: process.KernelComm(s.opt.Comm), Cgroup: only,
+			Functions: s.opt.Only, Classes: s.opt.Classes, KnownSets: s.opt.knownSets,
 		})
 	}
 	p, err := load()
@@ -259,124 +137,83 @@ func (s *Session) loadProbes(how Attach, only cgroup) (*probes, error) {
 		return p, err
 	}
 	if err == nil {
-		s.syncUnwinder(p)
-		if err = selfTest(p, s.unwinder); err == nil {
+		s.targets.AwaitUnwinding(p, s.unwinder)
+		if err = probe.SelfTest(p, s.unwinder); err == nil {
 			return p, nil
 		}
-		_ = p.close() // nothing is attached
+		_ = p.Close() // nothing is attached
 	}
 	s.unwinder.Close()
-	s.unwinder, s.stacksErr, s.opt.Stacks = nil, err, StacksFP
+	s.unwinder, s.stacksErr, s.opt.Stacks = nil, err, probe.StacksFP
 	return load()
 }
 
 // begin starts the goroutines of the recording.
 func (s *Session) begin(writer *format.Writer) error {
-	c := newClock()
-	c.offsetNs += int64(s.opt.clockShift)
-	s.startNs = c.now()
+	s.clock = clock.New()
+	s.clock.OffsetNs += int64(s.opt.clockShift)
+	s.startNs = s.clock.NowNs()
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
-	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, c.offsetNs
-	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.how), s.opt.Classes
-	hostFacts(&s.meta)
-	pool, err := newChunkPool()
+	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, s.clock.OffsetNs
+	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.How), s.opt.Classes
+	host.Describe(&s.meta)
+	var err error
+	s.pipeline, err = newPipeline(scribe.Options{
+		Writer: writer, Probes: s.probes, Clock: s.clock, Unwinder: s.unwinder, Limits: s.opt.limits(), Meta: s.metaNow,
+	})
 	if err != nil {
 		return err
 	}
-	s.scribe = &scribe{
-		writer: writer, accounts: newAccounts(s.probes, c), stacks: newStackTable(s.unwinder),
-		names: newKernelNames(), threads: make(map[int32]*knownThread), meta: s.metaNow,
-		chunks: make(chan []byte, maxChunks), pool: pool, rows: make(chan []format.Row, 64), asks: make(chan chan hitRates), ratedAt: time.Now(),
-		done: make(chan struct{}), launches: newLaunchRate(),
-		onFailure: func(err error) { s.failures <- err },
-		bounds:    newBounds(limitsOf(&s.opt)), ended: make(map[int32]int64), orphans: make(chan []bpf.CudaEvent),
-		onFull: func() { s.full <- struct{}{} },
+	rows := s.firstRows()
+	s.pipeline.run(s.opt.SegmentInterval)
+	if len(rows) > 0 {
+		s.pipeline.scribe.Send(rows)
 	}
-	s.scribe.captures = newCaptures(&s.scribe.missing)
-	s.scribe.progress.Store(new(Progress))
-	drain, err := newDrain(s.probes.objects.Events, s.scribe.chunks, pool, s.births)
-	if err != nil {
-		return err
-	}
-	s.drain = drain
-	var facts []format.Row
-	if s.nvml != nil {
-		facts = s.nvml.facts(s.startNs)
-	} else if s.nvmlErr != nil {
-		facts = append(facts, format.Row{Kind: format.KindNote, Name: "nvml", StartNs: s.startNs, Message: s.nvmlErr.Error(), Device: -1})
-	}
-	for _, p := range s.family.all() {
-		facts = append(facts, p.row(p.facts(s.gpus), s.startNs))
-	}
-	if s.followErr != nil {
-		facts = append(facts, format.Row{Kind: format.KindNote, Name: "children", StartNs: s.startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
-	}
-	if len(s.opt.Classes) > 0 {
-		s.notes = append(s.notes, format.Row{Kind: format.KindNote, Name: "classes", Device: -1, Message: classNote(s.opt.Classes)})
-	}
-	for _, note := range s.notes {
-		note.StartNs = s.startNs
-		facts = append(facts, note)
-	}
-	if s.stacksErr != nil {
-		facts = append(facts, format.Row{Kind: format.KindNote, Name: "stacks", StartNs: s.startNs, Message: "stacks are not complete: " + s.stacksErr.Error(), Device: -1})
-	}
-	go s.scribe.run(s.opt.SegmentInterval)
-	go s.drain.run()
-	if len(facts) > 0 {
-		s.scribe.rows <- facts
-	}
-	s.startHelpers(c)
-	s.costBase = ownCost() // what attaching took is told apart
+	s.startHelpers()
+	s.costBase = overhead.OwnCost() // what attaching took is told apart
 	return nil
 }
 
-// startHelpers starts what runs beside the ring buffer.
-func (s *Session) startHelpers(c clock) {
-	statsOn, statsEvery := statsOn, statsEvery
-	if s.opt.MaxOverheadPct > 0 {
-		statsOn, statsEvery = statsOnGoverned, statsEveryGoverned
-		s.helpers.Go(func() { s.govern(s.stop) })
+// firstRows are the facts and notes that a recording begins with.
+func (s *Session) firstRows() []format.Row {
+	rows := append(s.machine.facts(s.startNs), s.targets.Begin(s.clock, s.machine.gpus, s.pipeline.scribe.Send, s.startNs)...)
+	note := func(name, text string) {
+		rows = append(rows, format.Row{Kind: format.KindNote, Name: name, StartNs: s.startNs, Device: -1, Message: text})
 	}
-	s.helpers.Go(func() { sampleRunTimes(s.stop, statsOn, statsEvery) })
+	if len(s.opt.Classes) > 0 {
+		note("classes", classNote(s.opt.Classes))
+	}
+	if s.stacksErr != nil {
+		note("stacks", "stacks are not complete: "+s.stacksErr.Error())
+	}
+	return rows
+}
+
+// startHelpers starts the goroutines besides the pipeline's. They end when s.stop is closed.
+func (s *Session) startHelpers() {
+	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.scribe, Clock: s.clock, Warn: s.warn}
+	statsOn, statsEvery := probe.StatsOn, probe.StatsEvery
+	if s.opt.MaxOverheadPct > 0 {
+		statsOn, statsEvery = probe.StatsOnGoverned, probe.StatsEveryGoverned
+		s.helpers.Go(func() { s.sampler.LimitOverhead(s.opt.governor, s.opt.MaxOverheadPct, s.stop) })
+	}
+	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })
 	s.helpers.Go(func() { s.reapThreads(s.stop) })
 	if !s.opt.KeepGetters {
-		s.helpers.Go(func() { s.dropGetters(s.stop) })
+		s.helpers.Go(func() { s.sampler.DropGetters(s.opt.getters(), s.stop) })
 	}
-	if !s.opt.KeepReturns && s.probes.how == AttachMulti {
-		s.helpers.Go(func() { s.spareReturns(s.stop) })
+	if !s.opt.KeepReturns && s.probes.How == privilege.AttachMulti {
+		s.helpers.Go(func() { s.sampler.SampleReturns(s.opt.returns, s.stop) })
 	}
-	s.watchMachine(c)
+	s.watchMachine()
 }
 
-// openNVML looks for GPUs. It comes before attaching, because nothing drains the
-// ring buffer meanwhile.
-func (s *Session) openNVML() {
-	if s.opt.NVMLInterval <= 0 {
-		return
-	}
-	if s.nvml, s.nvmlErr = openTelemetry(); s.nvmlErr == nil {
-		s.gpus = s.nvml.names()
-		s.meta.DriverVersion, s.meta.CUDAVersion = s.nvml.driver, s.nvml.cuda
-	}
-}
-
-// metaNow is the metadata as of now, for a segment.
+// metaNow returns the metadata as of now, without what the scribe counts.
 func (s *Session) metaNow() format.Meta {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	meta := s.meta
-	meta.EndNs = s.scribe.accounts.clock.now()
-	meta.Calls = s.scribe.accounts.calls()
-	meta.Probes = s.probes.placed()
-	b := &s.scribe.bounds
-	meta.Ring = b.ringMeta(s.startNs)
-	if b.fromNs != 0 {
-		meta.StartNs = b.fromNs
-	}
-	if b.endNs != 0 {
-		meta.EndNs, meta.MaxBytes = b.endNs, b.limits.MaxBytes
-	}
+	meta.Probes = s.probes.Placed()
 	return meta
 }
 
@@ -391,78 +228,25 @@ func (s *Session) warn(text string) {
 func (s *Session) Output() string { return s.output }
 
 // Probes returns how many places are probed, and by which kernel interface.
-func (s *Session) Probes() (int, Attach) { return s.probes.placed(), s.probes.how }
+func (s *Session) Probes() (int, privilege.Attach) { return s.probes.Placed(), s.probes.How }
 
 // HasNVML reports whether the GPUs are sampled.
-func (s *Session) HasNVML() bool { return s.nvml != nil }
+func (s *Session) HasNVML() bool { return s.machine.nvml != nil }
 
 // StacksError says why stacks are not as complete as was asked for, nil if they are.
 func (s *Session) StacksError() error { return s.stacksErr }
 
+// Progress is what a recording has come to so far.
+type Progress = scribe.Progress
+
 // Progress returns how far the recording is; safe for concurrent use.
-func (s *Session) Progress() Progress { return *s.scribe.progress.Load() }
+func (s *Session) Progress() Progress { return s.pipeline.scribe.Progress() }
 
 // Processes returns number and name of every recorded process.
 func (s *Session) Processes() map[int]string {
 	names := make(map[int]string)
-	for _, p := range s.family.all() {
-		names[p.pid] = p.comm
+	for _, p := range s.targets.All() {
+		names[p.Pid] = p.Comm
 	}
 	return names
 }
-
-// End says why Run returned.
-type End string
-
-// Reasons for the end of a recording.
-const (
-	EndDuration  End = "the time is over"
-	EndProcesses End = "the process has ended"
-	EndContext   End = "it was stopped"
-	EndSize      End = "the recording has reached its greatest size"
-)
-
-// Run records until ctx is done, the duration is over or all processes have ended.
-// An error means that the recording cannot go on, a full disk for example; what was
-// written before is kept. Finish must be called in every case.
-func (s *Session) Run(ctx context.Context) (End, error) {
-	if s.opt.Duration > 0 {
-		timeout, cancel := context.WithTimeoutCause(ctx, s.opt.Duration, errDuration)
-		defer cancel()
-		ctx = timeout
-	}
-	alive := time.NewTicker(aliveInterval)
-	defer alive.Stop()
-	scan := time.NewTimer(0)
-	defer scan.Stop()
-	mapped := time.NewTimer(0)
-	defer mapped.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), errDuration) {
-				return EndDuration, nil
-			}
-			return EndContext, nil
-		case err := <-s.failures:
-			return "", err
-		case <-s.full:
-			return EndSize, nil
-		case <-s.remapped.news:
-			mapped.Reset(mappedDelay)
-		case <-mapped.C:
-			s.lookAtMapped()
-		case <-alive.C:
-			s.endSearches()
-			if s.buryDead() && !s.opt.All {
-				return EndProcesses, nil
-			}
-		case birth := <-s.births:
-			s.welcome(birth)
-		case <-scan.C:
-			scan.Reset(s.scanLibraries())
-		}
-	}
-}
-
-var errDuration = errors.New("duration over")

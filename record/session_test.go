@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/process"
 )
 
 // TestMain fails the package if its tests leave file descriptors open, and removes what they share.
@@ -102,12 +103,12 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 	result := runWhile(t, s, func() {
 		since = monotonic()
 		p.step()
-		time.Sleep(300 * time.Millisecond)
+		awaitCalls(t, s, 2000)
 		if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		_ = p.cmd.Wait() // "signal: killed" it was
-		eventually(t, "the recorder notices the end", func() bool { return len(s.family.all()) == 0 })
+		eventually(t, "the recorder notices the end", func() bool { return len(s.targets.All()) == 0 })
 	})
 	recorded := recordedCalls(t, result.Output)
 	counted := countedCalls()
@@ -156,7 +157,7 @@ func TestCallThatBlocksIsRecordedAsOpen(t *testing.T) {
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		command.Run()
-		time.Sleep(500 * time.Millisecond)
+		awaitOpenCall(t, s, "cuStreamSynchronize", 100*time.Millisecond)
 	})
 	calls := recordedCalls(t, result.Output)[int32(command.Pid())]
 	if len(calls) == 0 {
@@ -231,7 +232,7 @@ func TestWaitsForTheLibrary(t *testing.T) {
 	// A shell that becomes storm later: the same process, without libcuda at first.
 	cmd, begin, ledger := simShell(t, ownSimcuda(t), `exec $SIM/storm --calls 500 --threads 1 --seed 1 --rate 2000 >/dev/null`)
 	opt := testOptions(t, cmd.Process.Pid)
-	if _, err := Start(opt); !errors.Is(err, ErrNoLibrary) {
+	if _, err := Start(opt); !errors.Is(err, process.ErrNoLibrary) {
 		t.Fatalf("without --wait: %v", err)
 	}
 	opt.WaitForLibrary = true
@@ -261,8 +262,8 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		change func(*Options)
 		want   error
 	}{
-		{"no such process", func(o *Options) { o.Pids = []int{1 << 22} }, ErrNoProcess},
-		{"no libcuda", func(o *Options) { o.Pids, o.Children = []int{os.Getpid()}, false }, ErrNoLibrary},
+		{"no such process", func(o *Options) { o.Pids = []int{1 << 22} }, process.ErrNoProcess},
+		{"no libcuda", func(o *Options) { o.Pids, o.Children = []int{os.Getpid()}, false }, process.ErrNoLibrary},
 		{"output exists", func(o *Options) { o.Output = exists }, format.ErrExists},
 		{"no such folder", func(o *Options) { o.Output = t.TempDir() + "/none/x.parquet" }, os.ErrNotExist},
 	} {

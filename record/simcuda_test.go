@@ -18,25 +18,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // simcudaDir holds what `make simcuda` builds.
 const simcudaDir = "../build/simcuda"
 
 // skip skips a test, or fails it where everything has to run.
-func skip(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("GPUREC_MUST_RUN") == "1" {
-		t.Fatalf("must run, but %s", reason)
-	}
-	t.Skip(reason)
-}
+var skip = simtest.Skip
 
 // needKernel skips tests that attach to processes where that cannot be done.
 func needKernel(t *testing.T) {
 	t.Helper()
-	if err := CheckPrivileges(AttachAuto); err != nil {
+	if err := privilege.Check(privilege.AttachAuto); err != nil {
 		skip(t, err.Error())
 	}
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
@@ -48,7 +47,7 @@ func needKernel(t *testing.T) {
 func needMulti(t *testing.T) {
 	t.Helper()
 	needKernel(t)
-	if AttachAuto.onThisKernel() != AttachMulti {
+	if privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti {
 		skip(t, "this kernel has no uprobe_multi")
 	}
 }
@@ -161,7 +160,7 @@ func (p *simProgram) finish() {
 func testOptions(t *testing.T, pids ...int) Options {
 	opt := DefaultOptions()
 	// Complete stacks take seconds to start; tests of them ask for them.
-	opt.Stacks, opt.KeepGetters, opt.KeepReturns = StacksFP, true, true
+	opt.Stacks, opt.KeepGetters, opt.KeepReturns = probe.StacksFP, true, true
 	opt.Pids, opt.Output, opt.NVMLInterval = pids, filepath.Join(t.TempDir(), "r.parquet"), 0
 	return opt
 }
@@ -205,6 +204,18 @@ func finishAfter(t *testing.T, s *Session, do func()) Result {
 		t.Fatalf("finish: %v", err)
 	}
 	return result
+}
+
+// endless is a number of calls that no storm reaches: its test kills it.
+const endless = "100000000000"
+
+// kill ends the program while it runs.
+func (p *simProgram) kill() {
+	p.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	_ = p.cmd.Wait() // "signal: killed" it was
 }
 
 // ledgerCall is one line of simcuda's ledger: what really happened.
@@ -293,7 +304,7 @@ func base(s string) int {
 }
 
 // monotonic is the present on the ledger's clock.
-func monotonic() int64 { return clockNs(unix.CLOCK_MONOTONIC) }
+func monotonic() int64 { return clock.Ns(unix.CLOCK_MONOTONIC) }
 
 // recordedCalls reads the calls of a recording by thread, in order of their starts.
 func recordedCalls(t *testing.T, path string) map[int32][]format.Row {
@@ -350,13 +361,63 @@ func factRows(t *testing.T, path, kind string) []format.Row {
 	return rows
 }
 
+// eventuallyLimit is long enough for a machine whose processors are all busy with other work.
+const eventuallyLimit = 5 * time.Minute
+
 // eventually polls until ok, for what another process does in its own time.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(eventuallyLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
 	t.Fatalf("timed out: %s", what)
+}
+
+// awaitCalls waits until the BPF programs have seen n calls.
+func awaitCalls(t *testing.T, s *Session, n uint64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d calls are seen", n), func() bool {
+		var seen uint64
+		for class := range bpf.CudaCallClassCLASS_COUNT {
+			var perCPU []bpf.CudaClassStats
+			if err := s.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
+				t.Fatal(err)
+			}
+			for i := range perCPU {
+				seen += perCPU[i].Seen
+			}
+		}
+		return seen >= n
+	})
+}
+
+// awaitOpenCall waits until a call of this name has been open for a time.
+func awaitOpenCall(t *testing.T, s *Session, name string, since time.Duration) {
+	t.Helper()
+	eventually(t, name+" is open", func() bool {
+		open, err := s.probes.OpenCalls()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(open, func(e bpf.CudaEvent) bool {
+			_, called, _, _ := bpf.ByCookie(e.Call)
+			return called == name && monotonic()-int64(e.StartNs) > since.Nanoseconds()
+		})
+	})
+}
+
+// awaitLedger waits until a program has written n bytes more into its ledger.
+func awaitLedger(t *testing.T, path string, n int64) {
+	t.Helper()
+	size := func() int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0 // not there yet
+		}
+		return info.Size()
+	}
+	before := size()
+	eventually(t, "the ledger grows", func() bool { return size() >= before+n })
 }

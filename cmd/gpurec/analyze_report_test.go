@@ -13,7 +13,8 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
-	"github.com/gpurec/gpurec/record"
+
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // TestReportOfRealRecordings records programs on simcuda and simtorch, makes their pages, and looks
@@ -27,7 +28,7 @@ func TestReportOfRealRecordings(t *testing.T) {
 		}
 	}
 	for _, path := range []string{filepath.Join(sim, "leak"), filepath.Join(torch, "tensors"), tools, browser} {
-		if _, err := os.Stat(path); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+		if _, err := os.Stat(path); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 			if os.Getenv("GPUREC_MUST_RUN") == "1" {
 				t.Fatalf("must run, but attaching is not permitted or there is no %q", path)
 			}

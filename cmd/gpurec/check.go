@@ -12,7 +12,10 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/record"
+
 	"github.com/spf13/cobra"
+
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 func newCheck() *cobra.Command {
@@ -33,17 +36,17 @@ Exit status 1 if recording would fail.`,
 			if calls && pid == 0 {
 				return message.Usagef("sudo gpurec check -p PID --calls", "--calls needs a process: -p PID")
 			}
-			return check(os.Stdout, pid, calls, record.Attach(attach))
+			return check(os.Stdout, pid, calls, privilege.Attach(attach))
 		},
 	}
 	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "look at process `PID` too")
 	cmd.Flags().BoolVar(&calls, "calls", false, "print the table of probed functions")
-	cmd.Flags().StringVar(&attach, "attach", string(record.AttachAuto), "way to attach to check: auto, uprobe_multi or perf")
+	cmd.Flags().StringVar(&attach, "attach", string(privilege.AttachAuto), "way to attach to check: auto, uprobe_multi or perf")
 	return cmd
 }
 
 // check prints the findings and returns an error if recording would fail.
-func check(out io.Writer, pid int, calls bool, how record.Attach) error {
+func check(out io.Writer, pid int, calls bool, how privilege.Attach) error {
 	failed := false
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, f := range record.Check(pid, how) {

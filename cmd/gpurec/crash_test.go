@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // TestKilledRecorderLosesAtMostFiveSeconds kills the recorder with signal 9 in the
@@ -23,7 +23,7 @@ import (
 // up to some moment less than five seconds before the kill is there, call by call.
 func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	sim := simcudaDir()
-	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // victim is a program that calls all the time, with a ledger that is up to date.
@@ -31,7 +31,7 @@ type victim struct {
 func startVictim(t *testing.T, rate int) *victim {
 	t.Helper()
 	sim := simcudaDir()
-	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
 		}

@@ -16,8 +16,9 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // probedByPerf are functions enough to compare, and few: perf uprobes go one by one.
@@ -153,7 +154,7 @@ func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded in
 // It skips where nothing can be attached.
 func simEnvironment(t *testing.T) (dir string, env []string) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(simcudaDir(), "storm")); err != nil || record.CheckPrivileges(record.AttachPerf) != nil {
+	if _, err := os.Stat(filepath.Join(simcudaDir(), "storm")); err != nil || privilege.Check(privilege.AttachPerf) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
 		}

@@ -14,12 +14,31 @@ import (
 // and modules listed for it, beside the standard library. Folders are named without
 // the module path. A new folder needs a line here and in ARCHITECTURE.md.
 var mayImport = map[string][]string{
-	"format":                 {"format/columnwriter", "format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
-	"bpf":                    {"github.com/cilium/ebpf"},
-	"symbolize":              {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
-	"record":                 {"format", "symbolize", "bpf", "record/identity", "record/unwind", "github.com/cilium/ebpf", "github.com/NVIDIA/go-nvml", "golang.org/x/sys", "golang.org/x/arch", "kernel.org/pub/linux/libs/security/libcap/cap"},
-	"record/identity":        {"format"},
-	"record/unwind":          {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
+	"format":    {"format/columnwriter", "format/output", "github.com/parquet-go/parquet-go", "github.com/klauspost/compress/zstd"},
+	"bpf":       {"github.com/cilium/ebpf"},
+	"symbolize": {"symbolize/dwarf", "symbolize/elffile", "github.com/ianlancetaylor/demangle", "github.com/ulikunitz/xz"},
+
+	"record":           {"format", "bpf", "symbolize", "record/clock", "record/host", "record/process", "record/library", "record/privilege", "record/rows", "record/ring", "record/overhead", "record/probe", "record/sampling", "record/scribe", "record/target", "record/xid", "record/nvml", "record/unwind", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/clock":     {"golang.org/x/sys"},
+	"record/host":      {"format", "record/clock", "golang.org/x/sys"},
+	"record/process":   {"format", "symbolize", "record/host", "record/identity", "golang.org/x/sys"},
+	"record/library":   {"format", "symbolize", "bpf", "record/process", "golang.org/x/arch", "golang.org/x/sys"},
+	"record/privilege": {"record/host", "record/process", "github.com/cilium/ebpf", "golang.org/x/sys", "kernel.org/pub/linux/libs/security/libcap/cap"},
+	"record/rows":      {"format"},
+	"record/ring":      {"bpf", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/stack":     {"format", "symbolize", "bpf", "record/process", "record/unwind", "golang.org/x/sys"},
+	"record/overhead":  {"format", "golang.org/x/sys"},
+	"record/probe":     {"format", "symbolize", "bpf", "record/clock", "record/library", "record/privilege", "record/process", "record/ring", "record/unwind", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/sampling":  {"format", "record/clock", "record/overhead", "record/privilege", "record/probe", "golang.org/x/sys"},
+	"record/scribe":    {"format", "symbolize", "bpf", "record/clock", "record/overhead", "record/probe", "record/ring", "record/rows", "record/stack", "record/unwind"},
+	"record/target":    {"format", "bpf", "record/clock", "record/host", "record/library", "record/privilege", "record/probe", "record/process", "record/unwind", "github.com/cilium/ebpf"},
+	"record/xid":       {"format", "record/clock", "record/host", "record/rows", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/nvml":      {"format", "record/clock", "record/host", "record/rows", "record/xid", "github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
+	"record/ps":        {"format", "record/clock", "record/identity", "record/library", "record/nvml", "record/process", "golang.org/x/sys"},
+	"record/simtest":   {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
+	"record/identity":  {"format"},
+	"record/unwind":    {"format", "go.opentelemetry.io/ebpf-profiler", "github.com/cilium/ebpf", "github.com/elastic/go-perf"},
+
 	"analyze/units":          {},
 	"analyze/stats":          {"analyze/units"},
 	"analyze/catalog":        {"analyze/units"},
@@ -82,7 +101,7 @@ var mayImport = map[string][]string{
 
 	"analyze/analyzetest": {"format", "analyze/model/...", "analyze/query", "analyze/catalog", "analyze/units", "analyze/report", "analyze/render"},
 
-	"cmd/gpurec":          {"format", "format/output", "record", "analyze/units", "cmd/gpurec/analyze", "cmd/gpurec/command", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
+	"cmd/gpurec":          {"format", "format/output", "record", "record/library", "record/nvml", "record/privilege", "record/probe", "record/process", "record/ps", "analyze/units", "cmd/gpurec/analyze", "cmd/gpurec/command", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 	"cmd/gpurec/analyze":  {"format", "format/output", "symbolize", "analyze/...", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 	"cmd/gpurec/command":  {"cmd/gpurec/message", "github.com/spf13/cobra"},
 	"cmd/gpurec/message":  {"format", "format/output"},

@@ -15,8 +15,9 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // otherUser is a user that nothing of the tests belongs to.
@@ -99,7 +100,7 @@ func snapshot(t *testing.T, dir string) string {
 // needOutputs skips the test where devices cannot be made or nothing can be attached.
 func needOutputs(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 || record.CheckPrivileges(record.AttachAuto) != nil {
+	if os.Geteuid() != 0 || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("must run, but this is not root")
 		}

@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // TestRecorderDropsPrivileges: once it is ready, no thread of the recorder has more than
@@ -25,7 +26,7 @@ import (
 // as under sudo, and so is the recording.
 func TestRecorderDropsPrivileges(t *testing.T) {
 	sim := simcudaDir()
-	if _, err := os.Stat(filepath.Join(sim, "torchrun")); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+	if _, err := os.Stat(filepath.Join(sim, "torchrun")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
 		}

@@ -18,8 +18,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/cmd/gpurec/terminal"
-	"github.com/gpurec/gpurec/record"
 	"github.com/spf13/cobra"
+
+	"github.com/gpurec/gpurec/record/nvml"
+	"github.com/gpurec/gpurec/record/ps"
 )
 
 var psFormats = []string{"table", "json", "csv"}
@@ -60,7 +62,7 @@ Exit status 0 also if no process uses CUDA.`,
 
 // listProcesses prints the list to standard output and what it lacks to standard error.
 func listProcesses(format string) error {
-	list := record.ListProcesses(true)
+	list := ps.List(true)
 	notes := psNotes(list)
 	for _, note := range notes {
 		message.Notef("%s", note)
@@ -77,7 +79,7 @@ func listProcesses(format string) error {
 }
 
 // psNotes returns sentences on what the list lacks, and that it is empty.
-func psNotes(list record.ProcessList) []string {
+func psNotes(list ps.Listing) []string {
 	var notes []string
 	if len(list.Processes) == 0 {
 		notes = append(notes, "no process uses CUDA now")
@@ -122,12 +124,12 @@ func processes(n int) string {
 
 // psLine is a process on one of its GPUs; use is nil for one that is on none.
 type psLine struct {
-	*record.CUDAProcess
-	use *record.GPUUse
+	*ps.Process
+	use *nvml.GPUUse
 }
 
 // psLines returns a line for each process and GPU, ordered by GPU and pid.
-func psLines(list record.ProcessList) []psLine {
+func psLines(list ps.Listing) []psLine {
 	var lines []psLine
 	for i := range list.Processes {
 		p := &list.Processes[i]
@@ -145,7 +147,7 @@ func psLines(list record.ProcessList) []psLine {
 }
 
 // printPsTable prints a table for people, cut to width characters; 0 is no limit.
-func printPsTable(out io.Writer, list record.ProcessList, now time.Time, width int) error {
+func printPsTable(out io.Writer, list ps.Listing, now time.Time, width int) error {
 	if len(list.Processes) == 0 {
 		return nil
 	}
@@ -226,15 +228,15 @@ func age(d time.Duration) string {
 
 // printPsJSON prints one object: processes, notes as on standard error, and the number of
 // processes of other users that were not looked at.
-func printPsJSON(out io.Writer, list record.ProcessList, notes []string) error {
+func printPsJSON(out io.Writer, list ps.Listing, notes []string) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(struct {
-		Processes   []record.CUDAProcess `json:"processes"`
-		NotLookedAt int                  `json:"not_looked_at"`
-		Notes       []string             `json:"notes"`
-	}{append([]record.CUDAProcess{}, list.Processes...), list.Denied, append([]string{}, notes...)})
+		Processes   []ps.Process `json:"processes"`
+		NotLookedAt int          `json:"not_looked_at"`
+		Notes       []string     `json:"notes"`
+	}{append([]ps.Process{}, list.Processes...), list.Denied, append([]string{}, notes...)})
 }
 
 var psColumns = []string{
@@ -243,13 +245,13 @@ var psColumns = []string{
 }
 
 // printPsCSV prints a line for each process and GPU; unknown values are empty.
-func printPsCSV(out io.Writer, list record.ProcessList) error {
+func printPsCSV(out io.Writer, list ps.Listing) error {
 	w := csv.NewWriter(out)
 	if err := w.Write(psColumns); err != nil {
 		return err
 	}
 	for _, l := range psLines(list) {
-		use, index, memory, started := record.GPUUse{}, "", "", ""
+		use, index, memory, started := nvml.GPUUse{}, "", "", ""
 		if l.use != nil {
 			use, index = *l.use, strconv.Itoa(l.use.Index)
 		}

@@ -19,25 +19,27 @@ import (
 	"unicode"
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
-	"github.com/gpurec/gpurec/record"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/nvml"
+	"github.com/gpurec/gpurec/record/ps"
 )
 
 var psNow = time.Unix(1_790_000_000, 0)
 
 // psList is a list with everything known of one process, nothing of another, and a hostile one.
-func psList() record.ProcessList {
+func psList() ps.Listing {
 	ptr := func(n int) *int { return &n }
 	bytes := int64(3 << 30)
-	full := record.CUDAProcess{
+	full := ps.Process{
 		Pid: 4242, User: "ada", UID: ptr(1000), Command: "python3", CommandLine: []string{"python3", "train.py"},
-		GPUs:        []record.GPUUse{{Index: 0, UUID: "GPU-a", Name: "NVIDIA H200", MemoryBytes: &bytes, SMPercent: ptr(0)}, {Index: 1, UUID: "GPU-b", Name: "NVIDIA H200"}},
+		GPUs:        []nvml.GPUUse{{Index: 0, UUID: "GPU-a", Name: "NVIDIA H200", MemoryBytes: &bytes, SMPercent: ptr(0)}, {Index: 1, UUID: "GPU-b", Name: "NVIDIA H200"}},
 		ContainerID: strings.Repeat("0123456789abcdef", 4), Cgroup: "/docker/x", StartedUnixNs: psNow.Add(-195 * time.Minute).UnixNano(),
 	}
 	full.Rank, full.WorldSize, full.LocalRank, full.Job = ptr(3), ptr(8), ptr(1), "1234"
-	second := record.CUDAProcess{Pid: 17, User: "bob", Command: "a.out", GPUs: full.GPUs[1:], StartedUnixNs: psNow.UnixNano()}
+	second := ps.Process{Pid: 17, User: "bob", Command: "a.out", GPUs: full.GPUs[1:], StartedUnixNs: psNow.UnixNano()}
 	second.Rank = ptr(0)
-	return record.ProcessList{Processes: []record.CUDAProcess{
+	return ps.Listing{Processes: []ps.Process{
 		full, second,
 		{Pid: 18, UID: ptr(77), Command: "=\x1b[31m\n\xff", CommandLine: []string{"<script>", "ü\t" + escapes}},
 	}}
@@ -63,7 +65,7 @@ func TestPsTable(t *testing.T) {
 		}
 	}
 	got.Reset()
-	must(t, printPsTable(&got, record.ProcessList{}, psNow, 0))
+	must(t, printPsTable(&got, ps.Listing{}, psNow, 0))
 	if got.Len() != 0 {
 		t.Errorf("nothing is %q", got.String())
 	}
@@ -105,7 +107,7 @@ func TestPsJSON(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	out.Reset()
-	must(t, printPsJSON(&out, record.ProcessList{}, nil))
+	must(t, printPsJSON(&out, ps.Listing{}, nil))
 	const empty = "{\n  \"processes\": [],\n  \"not_looked_at\": 0,\n  \"notes\": []\n}\n"
 	if out.String() != empty {
 		t.Errorf("nothing is %s", out.String())
@@ -117,7 +119,7 @@ func TestPsNotes(t *testing.T) {
 	if notes := psNotes(list); notes != nil {
 		t.Errorf("%q", notes)
 	}
-	notes := psNotes(record.ProcessList{
+	notes := psNotes(ps.Listing{
 		Unseen: 1, Denied: 3, Unanswered: []int{7}, NVMLErr: errors.Join(errors.New("GPU 0 is lost"), errors.New("GPU 1 too")),
 	})
 	denied := "3 processes could not be looked at: permission denied"

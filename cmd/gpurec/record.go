@@ -14,6 +14,8 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/spf13/cobra"
 )
 
@@ -69,14 +71,14 @@ wait for new ones. "gpurec ps" lists the processes that use CUDA.`,
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
 	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "`HOW` to record PyTorch's caching allocator: auto (every tensor, segments, out-of-memory; where PyTorch cannot be asked for that, as light), light (tensors by the size of their block, and totals: a third fewer events) or off")
-	flags.Lookup("allocator").NoOptDefVal = string(record.AllocatorAuto)
+	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorAuto)
 	flags.StringSliceVar(&f.classes, "record", nil, "record only these `CLASSES` of calls: "+strings.Join(format.RecordClasses, ",")+" (default: all)")
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
 	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 second in 10; all other calls always are (default: everything is recorded)")
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: not at all")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded to disk every `TIME`: what a crash costs at most")
-	flags.StringVar(&f.attach, "attach", string(record.AttachAuto), "how to attach: auto, uprobe_multi or perf")
+	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "how to attach: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
 	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
@@ -112,7 +114,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 	}
 	if len(args) > 0 {
 		// Before the command is started; for processes, Start has more to say.
-		if err := record.CheckPrivileges(f.opt.Attach); err != nil {
+		if err := privilege.Check(f.opt.Attach); err != nil {
 			return f.explain(err)
 		}
 		if err := f.checkOutput(); err != nil {

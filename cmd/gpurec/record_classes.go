@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/library"
 )
 
 // checkClasses reads --record. PyTorch's allocator is recorded if it is among the classes, or if
@@ -25,13 +25,13 @@ func (f *recordFlags) checkClasses() error {
 	slices.Sort(f.classes)
 	f.classes = slices.Compact(f.classes)
 	asked := slices.Contains(f.classes, format.RecordAllocator)
-	switch off := f.opt.Allocator == record.AllocatorOff; {
+	switch off := f.opt.Allocator == library.AllocatorOff; {
 	case asked && off:
 		return message.Usagef("gpurec record --record allocator …", "--record allocator and --allocator=off contradict each other")
 	case !asked && f.allocatorSet && !off:
 		f.classes = append(f.classes, format.RecordAllocator)
 	case !asked:
-		f.opt.Allocator = record.AllocatorOff
+		f.opt.Allocator = library.AllocatorOff
 	}
 	f.opt.Classes = f.classes
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // untilInterrupted returns a context that the first Ctrl-C or SIGTERM ends. A second
@@ -55,7 +56,7 @@ func (f *recordFlags) untilInterrupted(ctx context.Context, session *record.Sess
 // kernel, which does it when this process ends: no sooner, but nobody has to stay for it.
 func takeProbesAway(session *record.Session, leave <-chan struct{}) {
 	n, how := session.Probes()
-	slow := how == record.AttachPerf && n > 0
+	slow := how == privilege.AttachPerf && n > 0
 	if slow {
 		text := ""
 		if session.Finished() {

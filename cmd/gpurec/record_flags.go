@@ -12,6 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/probe"
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/ps"
+
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/cmd/gpurec/size"
@@ -36,15 +42,15 @@ type recordFlags struct {
 	allocatorSet bool
 
 	noChildren bool
-	matching   []record.CUDAProcess // running ones that --all, --comm and --cgroup choose
+	matching   []ps.Process // running ones that --all, --comm and --cgroup choose
 }
 
-var stackModes = []string{record.StacksAuto, record.StacksFull, record.StacksFP, record.StacksOff}
+var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
 
-var allocatorModes = []string{string(record.AllocatorAuto), string(record.AllocatorLight), string(record.AllocatorOff)}
+var allocatorModes = []string{string(library.AllocatorAuto), string(library.AllocatorLight), string(library.AllocatorOff)}
 
 // allocatorFlag is the flag --allocator, which once was true or false and still may be.
-type allocatorFlag record.AllocatorMode
+type allocatorFlag library.AllocatorMode
 
 func (f *allocatorFlag) String() string { return string(*f) }
 
@@ -52,9 +58,9 @@ func (f *allocatorFlag) Type() string { return "string" }
 
 func (f *allocatorFlag) Set(value string) error {
 	if on, err := strconv.ParseBool(value); err == nil {
-		value = string(record.AllocatorOff)
+		value = string(library.AllocatorOff)
 		if on {
-			value = string(record.AllocatorAuto)
+			value = string(library.AllocatorAuto)
 		}
 	}
 	if !slices.Contains(allocatorModes, value) {
@@ -107,11 +113,11 @@ func (f *recordFlags) check(command []string) error {
 	if err := f.checkClasses(); err != nil {
 		return err
 	}
-	if short := record.KernelComm(f.opt.Comm); short != f.opt.Comm {
+	if short := process.KernelComm(f.opt.Comm); short != f.opt.Comm {
 		message.Notef("process names have at most 15 characters: --comm %s is compared as %s", f.opt.Comm, short)
 		f.opt.Comm = short
 	}
-	f.opt.Attach = record.Attach(f.attach)
+	f.opt.Attach = privilege.Attach(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
 	f.opt.Warn = func(text string) { message.Warningf("%s", text) }

@@ -13,6 +13,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/process"
+
+	"github.com/gpurec/gpurec/record/probe"
+
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
@@ -22,7 +27,7 @@ import (
 
 // sayWhatTakesLong says why the recording has not begun yet.
 func (f *recordFlags) sayWhatTakesLong() {
-	if f.opt.Stacks == record.StacksAuto || f.opt.Stacks == record.StacksFull {
+	if f.opt.Stacks == probe.StacksAuto || f.opt.Stacks == probe.StacksFull {
 		message.Notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
 	} else {
 		message.Notef("loading BPF programs and placing probes; what runs, runs on")
@@ -80,23 +85,23 @@ func (f *recordFlags) report(r record.Result) {
 // explain turns what record.Start says into a sentence and a command to paste.
 func (f *recordFlags) explain(err error) error {
 	var (
-		process   *record.ProcessError
-		privilege *record.PrivilegeError
-		path      *fs.PathError
-		cgroup    *record.CgroupError
+		wrong  *process.Error
+		denied *privilege.Error
+		path   *fs.PathError
+		cgroup *process.CgroupError
 	)
 	again := "sudo " + strings.Join(os.Args, " ")
 	switch {
-	case errors.Is(err, record.ErrNoProcess) && errors.As(err, &process):
-		return message.WithHint(fmt.Errorf("there is no process %d; %s", process.Pid, f.running()), "gpurec ps")
-	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process) && len(process.Children) > 0:
-		return message.WithHint(fmt.Errorf("%w, but %d of its children have", err, len(process.Children)),
-			"sudo gpurec record "+pidFlags(process.Children))
-	case errors.Is(err, record.ErrNoLibrary) && errors.As(err, &process):
-		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", process.Pid))
+	case errors.Is(err, process.ErrNoProcess) && errors.As(err, &wrong):
+		return message.WithHint(fmt.Errorf("there is no wrong %d; %s", wrong.Pid, f.running()), "gpurec ps")
+	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong) && len(wrong.Children) > 0:
+		return message.WithHint(fmt.Errorf("%w, but %d of its children have", err, len(wrong.Children)),
+			"sudo gpurec record "+pidFlags(wrong.Children))
+	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong):
+		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", wrong.Pid))
 	case errors.As(err, &cgroup):
 		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), "gpurec ps --format json")
-	case errors.As(err, &privilege) || errors.Is(err, record.ErrNotPermitted):
+	case errors.As(err, &denied) || errors.Is(err, process.ErrNotPermitted):
 		return message.WithHint(err, again)
 	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
 		if strings.HasSuffix(path.Path, format.SegmentSuffix) {

@@ -18,6 +18,9 @@ import (
 	"github.com/gpurec/gpurec/record"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/ps"
 )
 
 // maxNamed bounds the processes that a message names.
@@ -28,7 +31,7 @@ const maxNamed = 5
 func noTarget() error {
 	hint := "sudo gpurec record -p PID -d 10s"
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
-		list := record.ListProcesses(true)
+		list := ps.List(true)
 		width, _, _ := terminal.Inspect(os.Stderr, terminal.ColorNever)
 		if err := printPsTable(os.Stderr, list, time.Now(), width); err != nil {
 			return err
@@ -47,12 +50,12 @@ func noTarget() error {
 // there are none. Its error is that of an impossible --cgroup.
 func (f *recordFlags) lookAround() error {
 	if f.opt.Cgroup != "" {
-		if err := record.CheckCgroup(f.opt.Cgroup); err != nil {
+		if err := process.CheckCgroup(f.opt.Cgroup); err != nil {
 			return f.explain(err)
 		}
 	}
-	list := record.ListProcesses(false)
-	f.matching = slices.DeleteFunc(slices.Clone(list.Processes), func(p record.CUDAProcess) bool { return !f.matches(&p) })
+	list := ps.List(false)
+	f.matching = slices.DeleteFunc(slices.Clone(list.Processes), func(p ps.Process) bool { return !f.matches(&p) })
 	if len(f.matching) > 0 {
 		return nil
 	}
@@ -70,7 +73,7 @@ func (f *recordFlags) lookAround() error {
 
 // unmatched says that no running process is to be recorded, and which ones use CUDA instead. The
 // hint is this command line for those, "" if there are none.
-func (f *recordFlags) unmatched(list record.ProcessList, args []string) (text, hint string) {
+func (f *recordFlags) unmatched(list ps.Listing, args []string) (text, hint string) {
 	wanted, denied := f.narrowed(), ""
 	if list.Denied > 0 {
 		denied = "; " + notLookedAt(list.Denied)
@@ -86,7 +89,7 @@ func (f *recordFlags) unmatched(list record.ProcessList, args []string) (text, h
 }
 
 // matches reports whether --comm and --cgroup choose the process.
-func (f *recordFlags) matches(p *record.CUDAProcess) bool {
+func (f *recordFlags) matches(p *ps.Process) bool {
 	return (f.opt.Comm == "" || p.Command == f.opt.Comm) && (f.opt.Cgroup == "" || p.IsIn(f.opt.Cgroup))
 }
 
@@ -104,7 +107,7 @@ func (f *recordFlags) narrowed() string {
 
 // name names processes by pid and name and, with --cgroup, by cgroup: the first five, and how many
 // there are besides.
-func (f *recordFlags) name(all []record.CUDAProcess) string {
+func (f *recordFlags) name(all []ps.Process) string {
 	var names []string
 	for _, p := range all {
 		text := fmt.Sprintf("%d (%s)", p.Pid, p.Command)
@@ -126,19 +129,19 @@ func firstOf(texts []string) string {
 
 // instead returns the command line args for processes that run: with the name or the cgroup that most
 // of them have, or else with the first one's pid.
-func (f *recordFlags) instead(running []record.CUDAProcess, args []string) string {
+func (f *recordFlags) instead(running []ps.Process, args []string) string {
 	byPid := fmt.Sprintf("sudo gpurec record -p %d", running[0].Pid)
 	switch {
 	case f.opt.Comm != "" && f.opt.Cgroup != "":
 		return byPid
 	case f.opt.Comm != "":
-		name := mostFrequent(running, func(p record.CUDAProcess) string { return p.Command })
+		name := mostFrequent(running, func(p ps.Process) string { return p.Command })
 		if name == "" || strings.ContainsFunc(name, isUnprintable) {
 			return byPid
 		}
 		return withFlag(args, "--comm", name)
 	}
-	path := mostFrequent(running, func(p record.CUDAProcess) string { return p.Cgroup })
+	path := mostFrequent(running, func(p ps.Process) string { return p.Cgroup })
 	if path == "" || path == "/" || strings.ContainsFunc(path, isUnprintable) {
 		return byPid
 	}
@@ -148,7 +151,7 @@ func (f *recordFlags) instead(running []record.CUDAProcess, args []string) strin
 func isUnprintable(r rune) bool { return message.Printable(r) != r }
 
 // mostFrequent returns the text that most processes have; of several the first.
-func mostFrequent(all []record.CUDAProcess, text func(record.CUDAProcess) string) string {
+func mostFrequent(all []ps.Process, text func(ps.Process) string) string {
 	count, best := make(map[string]int), ""
 	for _, p := range all {
 		count[text(p)]++
@@ -191,7 +194,7 @@ func shellQuote(text string) string {
 
 // running says in a sentence which processes use CUDA.
 func (f *recordFlags) running() string {
-	list := record.ListProcesses(false)
+	list := ps.List(false)
 	if len(list.Processes) == 0 {
 		return "no process uses CUDA now"
 	}
@@ -260,16 +263,16 @@ func (f *recordFlags) targets(session *record.Session) string {
 
 // registerTargetCompletions completes -p, --comm and --cgroup by the processes that use CUDA now.
 func registerTargetCompletions(cmd *cobra.Command) {
-	for flag, complete := range map[string]func(record.CUDAProcess) string{
-		"pid": func(p record.CUDAProcess) string {
+	for flag, complete := range map[string]func(ps.Process) string{
+		"pid": func(p ps.Process) string {
 			return fmt.Sprintf("%d\t%s", p.Pid, strings.Map(message.Printable, p.Command))
 		},
-		"comm":   func(p record.CUDAProcess) string { return p.Command },
-		"cgroup": func(p record.CUDAProcess) string { return p.Cgroup },
+		"comm":   func(p ps.Process) string { return p.Command },
+		"cgroup": func(p ps.Process) string { return p.Cgroup },
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { // all exist
 			var values []string
-			for _, p := range record.ListProcesses(false).Processes {
+			for _, p := range ps.List(false).Processes {
 				value := complete(p)
 				if value != "" && !strings.ContainsFunc(strings.Replace(value, "\t", "", 1), isUnprintable) && !slices.Contains(values, value) {
 					values = append(values, value)

@@ -7,22 +7,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/ps"
 )
 
 func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
-	python := func(pids ...int) (all []record.CUDAProcess) {
+	python := func(pids ...int) (all []ps.Process) {
 		for _, pid := range pids {
-			all = append(all, record.CUDAProcess{Pid: pid, Command: "python", Cgroup: "/job 1"})
+			all = append(all, ps.Process{Pid: pid, Command: "python", Cgroup: "/job 1"})
 		}
 		return all
 	}
-	train := record.CUDAProcess{Pid: 17, Command: "train"}
-	hostile := record.CUDAProcess{Pid: 18, Command: "a;$(id)'", Cgroup: "/$(id)"}
-	steering := record.CUDAProcess{Pid: 19, Command: "\x1b[31m", Cgroup: "/\x1b"}
+	train := ps.Process{Pid: 17, Command: "train"}
+	hostile := ps.Process{Pid: 18, Command: "a;$(id)'", Cgroup: "/$(id)"}
+	steering := ps.Process{Pid: 19, Command: "\x1b[31m", Cgroup: "/\x1b"}
 	for _, c := range []struct {
 		args       string // of record
-		running    []record.CUDAProcess
+		running    []ps.Process
 		text, hint string
 	}{
 		{"--all", nil, "no process uses CUDA yet; recording waits for the first", ""},
@@ -31,15 +31,15 @@ func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
 			"--comm python3 -d 10s", python(4242, 4243), "no process named python3 uses CUDA; these do: 4242 (python), 4243 (python); recording waits for new ones named python3",
 			"sudo gpurec record --comm python -d 10s",
 		},
-		{"--comm=python3", append([]record.CUDAProcess{train}, python(1, 2, 3, 4, 5, 6)...), "1 (python), 2 (python), 3 (python), 4 (python) and 2 more;", "sudo gpurec record --comm=python"},
-		{"--comm x", []record.CUDAProcess{hostile}, "these do: 18 (a;$(id)')", `sudo gpurec record --comm 'a;$(id)'\'''`},
-		{"--comm x", []record.CUDAProcess{steering}, "", "sudo gpurec record -p 19"},
+		{"--comm=python3", append([]ps.Process{train}, python(1, 2, 3, 4, 5, 6)...), "1 (python), 2 (python), 3 (python), 4 (python) and 2 more;", "sudo gpurec record --comm=python"},
+		{"--comm x", []ps.Process{hostile}, "these do: 18 (a;$(id)')", `sudo gpurec record --comm 'a;$(id)'\'''`},
+		{"--comm x", []ps.Process{steering}, "", "sudo gpurec record -p 19"},
 		{
 			"--cgroup /x -o r.parquet", python(7), "no process in cgroup /x uses CUDA; these do: 7 (python) in /job 1; recording waits for new ones in cgroup /x",
 			"sudo gpurec record --cgroup '/job 1' -o r.parquet",
 		},
-		{"--cgroup /x", []record.CUDAProcess{hostile}, "18 (a;$(id)') in /$(id);", "sudo gpurec record --cgroup '/$(id)'"},
-		{"--cgroup /x", []record.CUDAProcess{train}, "these do: 17 (train);", "sudo gpurec record -p 17"},
+		{"--cgroup /x", []ps.Process{hostile}, "18 (a;$(id)') in /$(id);", "sudo gpurec record --cgroup '/$(id)'"},
+		{"--cgroup /x", []ps.Process{train}, "these do: 17 (train);", "sudo gpurec record -p 17"},
 		{"--comm python --cgroup /x", python(7), "no process named python in cgroup /x uses CUDA;", "sudo gpurec record -p 7"},
 	} {
 		f := new(recordFlags)
@@ -53,7 +53,7 @@ func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
 				f.opt.Cgroup = args[i+1]
 			}
 		}
-		text, hint := f.unmatched(record.ProcessList{Processes: c.running}, args)
+		text, hint := f.unmatched(ps.Listing{Processes: c.running}, args)
 		if !strings.Contains(text, c.text) || hint != c.hint {
 			t.Errorf("%s: %q, hint %q", c.args, text, hint)
 		}

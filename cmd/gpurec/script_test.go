@@ -14,8 +14,9 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // TestMain lets scripts run this test binary as gpurec: a process of its own that
@@ -60,7 +61,7 @@ func TestScripts(t *testing.T) {
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
 			_, serr := os.Stat(filepath.Join(simcudaDir(), "libcuda.so.1"))
-			err := record.CheckPrivileges(record.AttachAuto)
+			err := privilege.Check(privilege.AttachAuto)
 			if (serr != nil || err != nil) && os.Getenv("GPUREC_MUST_RUN") == "1" {
 				return false, fmt.Errorf("must run, but simcuda: %v, privileges: %v", serr, err)
 			}

@@ -27,7 +27,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // verdictsDir holds the programs of which it is known what leaks, and the table of them.
@@ -144,7 +144,7 @@ func TestVerdicts(t *testing.T) {
 func needVerdicts(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"../../build/simcuda/verdicts", "../../build/simtorch/libc10_cuda.so"} {
-		if _, err := os.Stat(path); err != nil || record.CheckPrivileges(record.AttachAuto) != nil {
+		if _, err := os.Stat(path); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 			if os.Getenv("GPUREC_MUST_RUN") == "1" {
 				t.Fatalf("must run, but attaching is not permitted or there is no %s", path)
 			}

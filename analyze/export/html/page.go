@@ -95,6 +95,7 @@ type htmlPage struct {
 // and calls over time, flame graph, address maps, tables. Its size is bounded whatever the
 // recording. The errors are those of reading the recording and of out.
 func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
+	t = t.View()
 	opt.GroupBy, opt.Sort = "", ""
 	opt.Top = min(cmp.Or(opt.Top, DefaultRows), mostHTMLRows)
 	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, htmlStackFrames), htmlStackFrames)

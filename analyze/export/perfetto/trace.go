@@ -62,6 +62,7 @@ type Stats struct {
 // are in order of time and memory is bounded by the calls that overlap. The error is
 // one of reading the recording or of out.
 func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
+	t = t.View()
 	p := newTrace(t, out, opt)
 	var err error
 	if p.graphs, err = graph.Read(t); err != nil {

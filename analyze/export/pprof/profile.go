@@ -60,6 +60,7 @@ var profileTypes = []profileType{
 // that opt.Hide hides; kernels, graphs and copies are leaf frames that begin with [gpu]. NoMatch is set if the filter left nothing
 // over.
 func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
+	t = t.View()
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
 	if i < 0 {
 		return nil, q, nil, fmt.Errorf("no profile of %q; there are %s", opt.Type, strings.Join(Types(), ", "))

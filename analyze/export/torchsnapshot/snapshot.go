@@ -91,6 +91,7 @@ type Snapshot struct {
 // New finds the state that a snapshot is of. Errors are a *ProcessesError and
 // those of reading the recording.
 func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
+	t = t.View()
 	if opt.Hide == nil {
 		opt.Hide = new(query.FrameRules)
 	}

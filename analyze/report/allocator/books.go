@@ -39,6 +39,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*reportpkg.Report, error) {
 // the peaks and at the end, by pool and stream, and how far they agree with what the
 // allocators count themselves.
 func RunWith(t *timeline.Timeline, opt Options) (*reportpkg.Report, error) {
+	t = t.View()
 	s := NewBooksScan(t, &opt)
 	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, s.Step)
 	if err != nil {

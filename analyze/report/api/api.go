@@ -98,6 +98,7 @@ var APITotals = []report.Column{
 // Run reports how often each function of the driver was called and how long that took, as nsys does. It returns a *GroupError or
 // *SortError for options it cannot follow.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	u := &apiUse{Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
 		groups: make(map[apiKey]*apiGroup), identities: make(map[int32]int64)}
 	if !slices.Contains(GroupNames(), u.by) {

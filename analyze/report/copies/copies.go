@@ -100,6 +100,7 @@ type Burst struct {
 // Run reports copies by direction, size, kind of host memory and way of calling, and bursts of small ones. It returns a
 // *SortError for a column that there is not.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "copies"); err != nil {
 		return nil, err
 	}

@@ -116,6 +116,7 @@ func ErrorClass(name string, result int32) string {
 // Run reports which calls failed, what that means, and of errors that come from earlier work what was launched before. It
 // returns a *SortError for a column that there is not.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err

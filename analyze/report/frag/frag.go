@@ -144,6 +144,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*reportpkg.Report, error) {
 // RunWith reports where memory that is reserved cannot be used: see judgeSpace. It
 // returns the address maps, too.
 func RunWith(t *timeline.Timeline, opt Options) (*reportpkg.Report, []AddressMap, error) {
+	t = t.View()
 	s := NewFragScan(t, &opt)
 	p, err := s.run()
 	if err != nil {

@@ -91,6 +91,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // RunWith reports intervals in which a process gave no work to the GPU: how many and how long, what the launching thread did in the
 // longest ones, and whether the GPU was idle. It returns a *SortError for a column that there is not.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "gaps"); err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ const FullMemoryShare = 0.95
 
 // Run reports what NVML said of the GPUs: how busy they were, what held them down, and in which health they are.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err

@@ -128,6 +128,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // RunWith reports what processes and threads were doing at the end of the window: whether they hang, in what, and what led to it. It
 // returns a *SortError for a column that there is not.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "hang"); err != nil {
 		return nil, err
 	}

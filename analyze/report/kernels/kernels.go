@@ -136,6 +136,7 @@ func (s *LaunchShape) threads() int64 {
 // Run reports which kernels were launched, how often, in which sizes and from where. How long they ran on the GPU a recording
 // does not say. It returns a *SortError for a column that there is not.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "kernels"); err != nil {
 		return nil, err
 	}

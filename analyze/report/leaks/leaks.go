@@ -61,6 +61,7 @@ var LeakTotals = []report.Column{
 // Run reports which places allocated memory that was not freed, and what that is:
 // see verdict. It returns a *GroupError or *SortError for options it cannot follow.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "leaks"); err != nil {
 		return nil, err
 	}

@@ -36,6 +36,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 
 // RunWith reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "memory"); err != nil {
 		return nil, err
 	}

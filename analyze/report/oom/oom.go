@@ -96,6 +96,7 @@ const oomHolders = 5
 // Run reports which allocations failed, why, and what became of the program. It returns
 // a *SortError for a column that there is not.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "oom"); err != nil {
 		return nil, err
 	}

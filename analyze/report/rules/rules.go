@@ -121,6 +121,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 
 // RunWith checks a recording as experts do. It returns a *RuleError for a rule that there is not, and a *SortError for a column.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+	t = t.View()
 	opt.GroupBy = ""
 	chosen, err := chosenRules(opt.Rules)
 	if err != nil {

@@ -38,6 +38,7 @@ type stackState struct{ stack, status int32 }
 // Run reports which stacks calls came from, how often, and how well they are known.
 // It returns a *SortError for a column that there is not.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err

@@ -60,6 +60,7 @@ const summaryTop = 3
 
 // Run reports what a recording holds and what stands out in it.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	s, err := rules.NewSurvey(t, &opt)
 	if err != nil {
 		return nil, err

@@ -72,6 +72,7 @@ func (w *WaitThread) spanNs() int64 { return max(0, w.last-w.firstNs) }
 // Run reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
 // returns a *SortError for a column that there is not.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	if err := quality.Needs(t, "sync"); err != nil {
 		return nil, err
 	}

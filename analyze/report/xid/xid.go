@@ -51,6 +51,7 @@ var XidTotals = []report.Column{
 
 // Run reports the errors that the GPU's driver wrote down, what they mean and what the process did just before.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
 	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["allocator"] = newAllocator }
+func init() { subcommands["allocator"] = newAllocator }
 
 func newAllocator() *cobra.Command {
-	f := &analyzeFlags{command: "allocator"}
+	f := &reportFlags{command: "allocator"}
 	var times []string
 	var moments int
 	cmd := &cobra.Command{

@@ -14,7 +14,7 @@ import (
 
 // New returns the command analyze with all its subcommands.
 func New() *cobra.Command {
-	f := &analyzeFlags{command: "summary"}
+	f := &reportFlags{command: "summary"}
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE]",
 		Short: "Answer questions from a recording",
@@ -41,20 +41,20 @@ means that a --fail-on condition held.`,
 		return f.report(args, summary.Run)
 	}
 	f.addSummary(cmd.Flags())
-	for _, newCommand := range analyzeCommands {
+	for _, newCommand := range subcommands {
 		cmd.AddCommand(newCommand())
 	}
 	return cmd
 }
 
-// analyzeCommands are the subcommands of analyze by name. The file of each adds it.
-var analyzeCommands = make(map[string]func() *cobra.Command)
+// subcommands make the subcommands by name. The file of each adds it.
+var subcommands = make(map[string]func() *cobra.Command)
 
-func init() { analyzeCommands["summary"] = newSummary }
+func init() { subcommands["summary"] = newSummary }
 
 // newSummary is what analyze does without a subcommand, by its own name.
 func newSummary() *cobra.Command {
-	f := &analyzeFlags{command: "summary"}
+	f := &reportFlags{command: "summary"}
 	cmd := &cobra.Command{
 		Use:     "summary [FILE]",
 		Short:   "Tell what a recording holds and what stands out in it",
@@ -67,7 +67,7 @@ func newSummary() *cobra.Command {
 	return cmd
 }
 
-func (f *analyzeFlags) addSummary(flags *pflag.FlagSet) {
+func (f *reportFlags) addSummary(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["api"] = newAPI }
+func init() { subcommands["api"] = newAPI }
 
 func newAPI() *cobra.Command {
-	f := &analyzeFlags{command: "api"}
+	f := &reportFlags{command: "api"}
 	cmd := &cobra.Command{
 		Use:   "api [FILE]",
 		Short: "Show how often each CUDA call was made, how long it took, and how often it failed",

@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["copies"] = newCopies }
+func init() { subcommands["copies"] = newCopies }
 
 func newCopies() *cobra.Command {
-	f := &analyzeFlags{command: "copies"}
+	f := &reportFlags{command: "copies"}
 	cmd := &cobra.Command{
 		Use:   "copies [FILE]",
 		Short: "Show copies by direction, size and host memory, and bursts of small ones",

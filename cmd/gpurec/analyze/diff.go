@@ -32,7 +32,7 @@ func (c *comparison) String() string        { return c.path }
 func (c *comparison) Type() string          { return "FILE" }
 
 // compare prints a report on two recordings; the second one is that of args. Both are made at a time: half of the cores would wait.
-func (f *analyzeFlags) compare(args []string, make diff.ReportFunc) error {
+func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
 	var before, after *diff.Side
 	err := f.open([]string{f.against.path}, func(path string, t *timeline.Timeline) error {
 		opt := f.opt // times are changed for the second recording
@@ -57,7 +57,7 @@ func (f *analyzeFlags) compare(args []string, make diff.ReportFunc) error {
 }
 
 // side makes the report on one recording.
-func (f *analyzeFlags) side(path string, t *timeline.Timeline, make diff.ReportFunc, opt query.Options) (*diff.Side, error) {
+func (f *reportFlags) side(path string, t *timeline.Timeline, make diff.ReportFunc, opt query.Options) (*diff.Side, error) {
 	s, err := diff.NewSide(t, make, opt, f.against.per)
 	var none *diff.NoStepsError
 	if errors.As(err, &none) {
@@ -73,7 +73,7 @@ func inBackground(do func() error) <-chan error {
 	return ended
 }
 
-func init() { analyzeCommands["diff"] = newDiff }
+func init() { subcommands["diff"] = newDiff }
 
 func newDiff() *cobra.Command {
 	var report, per string
@@ -135,7 +135,7 @@ which is a launch of a kernel.`,
 // reportCommands are new commands for all reports: those can be compared.
 func reportCommands() (list []*cobra.Command) {
 	for _, r := range analyze.Reports {
-		list = append(list, analyzeCommands[r.Name]())
+		list = append(list, subcommands[r.Name]())
 	}
 	return list
 }

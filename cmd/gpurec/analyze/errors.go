@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["errors"] = newErrors }
+func init() { subcommands["errors"] = newErrors }
 
 func newErrors() *cobra.Command {
-	f := &analyzeFlags{command: "errors"}
+	f := &reportFlags{command: "errors"}
 	cmd := &cobra.Command{
 		Use:   "errors [FILE]",
 		Short: "Show which CUDA calls failed, where, and what that means",

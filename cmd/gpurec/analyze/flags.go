@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
@@ -19,8 +18,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// analyzeFlags are the flags of analyze and its subcommands as they were typed.
-type analyzeFlags struct {
+// reportFlags are the flags of analyze and its subcommands as they were typed.
+type reportFlags struct {
 	command  string
 	values   []reportpkg.Section // what an export writes; those of a report are in analyze.Reports
 	from, to string
@@ -45,7 +44,7 @@ type analyzeFlags struct {
 }
 
 // addFilter adds the flags that all reports of calls have.
-func (f *analyzeFlags) addFilter(flags *pflag.FlagSet) {
+func (f *reportFlags) addFilter(flags *pflag.FlagSet) {
 	f.addScope(flags)
 	flags.Int32SliceVar(&f.opt.Tids, "tid", nil, "only thread `TID`")
 	flags.StringSliceVar(&f.streams, "stream", nil, "only stream `HANDLE`")
@@ -53,7 +52,7 @@ func (f *analyzeFlags) addFilter(flags *pflag.FlagSet) {
 }
 
 // addScope adds the flags that all reports have.
-func (f *analyzeFlags) addScope(flags *pflag.FlagSet) {
+func (f *reportFlags) addScope(flags *pflag.FlagSet) {
 	flags.StringVar(&f.from, "from", "", "leave out what was before `TIME`: an offset such as 12s, or RFC 3339")
 	flags.StringVar(&f.to, "to", "", "leave out what was after `TIME`")
 	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; may be given several times")
@@ -65,12 +64,12 @@ func (f *analyzeFlags) addScope(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.explain, "explain", false, "print how each value is computed, and nothing else")
 }
 
-func (f *analyzeFlags) addSuppressions(flags *pflag.FlagSet) {
+func (f *reportFlags) addSuppressions(flags *pflag.FlagSet) {
 	flags.StringVar(&f.suppressions, "suppressions", "", "leave out memory that `FILE` names, in lines leak:PATTERN as LeakSanitizer has them")
 }
 
 // readSuppressions reads the file of --suppressions.
-func (f *analyzeFlags) readSuppressions() error {
+func (f *reportFlags) readSuppressions() error {
 	if f.suppressions == "" {
 		return nil
 	}
@@ -85,12 +84,12 @@ func (f *analyzeFlags) readSuppressions() error {
 	return nil
 }
 
-func (f *analyzeFlags) addKernel(flags *pflag.FlagSet) {
+func (f *reportFlags) addKernel(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kernel, "kernel", "", "leave out launches of kernels that do not match `REGEX`")
 }
 
 // addReport adds the flags of reports that are printed.
-func (f *analyzeFlags) addReport(flags *pflag.FlagSet) {
+func (f *reportFlags) addReport(flags *pflag.FlagSet) {
 	flags.StringVar(&f.render.Format, "format", render.Formats()[0], "print as "+strings.Join(render.Formats(), ", "))
 	flags.BoolVar(&f.render.NoHeader, "no-header", false, "leave out headings")
 	flags.StringVar(&f.color, "color", terminal.ColorAuto, "paint verdicts `WHEN`: auto (on a terminal, unless NO_COLOR is set), always, never")
@@ -100,23 +99,15 @@ func (f *analyzeFlags) addReport(flags *pflag.FlagSet) {
 }
 
 // help is the command that explains the flags.
-func (f *analyzeFlags) help() string {
+func (f *reportFlags) help() string {
 	if f.command == "summary" {
 		return "gpurec analyze --help"
 	}
 	return "gpurec analyze " + f.command + " --help"
 }
 
-// sections are the tables and facts that --explain prints.
-func (f *analyzeFlags) sections() []reportpkg.Section {
-	if r := analyze.Named(f.command); r != nil {
-		return r.Sections
-	}
-	return f.values
-}
-
 // check reads the flags that need no recording, or says which one is wrong.
-func (f *analyzeFlags) check() error {
+func (f *reportFlags) check() error {
 	if err := render.CheckFormat(f.render.Format); err != nil {
 		if f.render.Format == "html" {
 			return message.Usagef("gpurec analyze report", "--format html: a page has all reports together")
@@ -168,7 +159,7 @@ func (f *analyzeFlags) check() error {
 }
 
 // times reads --from and --to, which may count from the recording's start.
-func (f *analyzeFlags) times(recording query.Window) error {
+func (f *reportFlags) times(recording query.Window) error {
 	for _, b := range []struct {
 		flag, text string
 		ns         *int64
@@ -192,7 +183,7 @@ func (f *analyzeFlags) times(recording query.Window) error {
 }
 
 // moment reads a flag that says peak, end or a time.
-func (f *analyzeFlags) moment(text string, t *timeline.Timeline) (query.Moment, int64, error) {
+func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.Moment, int64, error) {
 	switch text {
 	case "peak":
 		return query.AtPeak, 0, nil
@@ -207,18 +198,18 @@ func (f *analyzeFlags) moment(text string, t *timeline.Timeline) (query.Moment, 
 }
 
 // addFrames adds the flags of reports that show stacks.
-func (f *analyzeFlags) addFrames(flags *pflag.FlagSet) {
+func (f *reportFlags) addFrames(flags *pflag.FlagSet) {
 	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "frames shown of a stack; 0: all")
 	f.addHideFrames(flags, "fold frames whose function, module or file matches `REGEX`, besides those of CUDA, CPython, libc and the inside of PyTorch; none: fold only what is named here; may be given several times")
 	f.source.add(flags)
 }
 
-func (f *analyzeFlags) addHideFrames(flags *pflag.FlagSet, usage string) {
+func (f *reportFlags) addHideFrames(flags *pflag.FlagSet, usage string) {
 	flags.StringArrayVar(&f.hideFrames, "hide-frames", nil, usage)
 }
 
 // frameRules reads --hide-frames.
-func (f *analyzeFlags) frameRules() error {
+func (f *reportFlags) frameRules() error {
 	if len(f.hideFrames) == 0 {
 		return nil
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["frag"] = newFrag }
+func init() { subcommands["frag"] = newFrag }
 
 func newFrag() *cobra.Command {
-	f := &analyzeFlags{command: "frag"}
+	f := &reportFlags{command: "frag"}
 	var at, request string
 	svg := outputFlags{flag: "--svg"}
 	cmd := &cobra.Command{

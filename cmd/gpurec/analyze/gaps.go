@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["gaps"] = newGaps }
+func init() { subcommands["gaps"] = newGaps }
 
 func newGaps() *cobra.Command {
-	f := &analyzeFlags{command: "gaps"}
+	f := &reportFlags{command: "gaps"}
 	var shortest time.Duration
 	cmd := &cobra.Command{
 		Use:   "gaps [FILE]",

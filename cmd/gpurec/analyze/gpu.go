@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["gpu"] = newGPU }
+func init() { subcommands["gpu"] = newGPU }
 
 func newGPU() *cobra.Command {
-	f := &analyzeFlags{command: "gpu"}
+	f := &reportFlags{command: "gpu"}
 	cmd := &cobra.Command{
 		Use:   "gpu [FILE]",
 		Short: "Show how busy the GPUs were, what held them down, and in which health they are",

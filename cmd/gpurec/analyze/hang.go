@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["hang"] = newHang }
+func init() { subcommands["hang"] = newHang }
 
 func newHang() *cobra.Command {
-	f := &analyzeFlags{command: "hang"}
+	f := &reportFlags{command: "hang"}
 	var long time.Duration
 	cmd := &cobra.Command{
 		Use:   "hang [FILE]",

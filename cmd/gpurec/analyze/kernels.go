@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["kernels"] = newKernels }
+func init() { subcommands["kernels"] = newKernels }
 
 func newKernels() *cobra.Command {
-	f := &analyzeFlags{command: "kernels"}
+	f := &reportFlags{command: "kernels"}
 	cmd := &cobra.Command{
 		Use:   "kernels [FILE]",
 		Short: "Show which kernels were launched, how often, in which sizes, and from where",

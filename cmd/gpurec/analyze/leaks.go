@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["leaks"] = newLeaks }
+func init() { subcommands["leaks"] = newLeaks }
 
 func newLeaks() *cobra.Command {
-	f := &analyzeFlags{command: "leaks"}
+	f := &reportFlags{command: "leaks"}
 	cmd := &cobra.Command{
 		Use:   "leaks [FILE]",
 		Short: "Show which places allocate memory that is not freed, and what that is",

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["memory"] = newMemory }
+func init() { subcommands["memory"] = newMemory }
 
 func newMemory() *cobra.Command {
-	f := &analyzeFlags{command: "memory"}
+	f := &reportFlags{command: "memory"}
 	var at string
 	var reconcile bool
 	cmd := &cobra.Command{

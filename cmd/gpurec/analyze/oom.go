@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["oom"] = newOOM }
+func init() { subcommands["oom"] = newOOM }
 
 func newOOM() *cobra.Command {
-	f := &analyzeFlags{command: "oom"}
+	f := &reportFlags{command: "oom"}
 	cmd := &cobra.Command{
 		Use:   "oom [FILE]",
 		Short: "Show why allocations failed, who held the memory, and what became of the program",

@@ -21,16 +21,16 @@ import (
 
 // traceFlags are the flags of perfetto.
 type traceFlags struct {
-	*analyzeFlags
+	*reportFlags
 	out    outputFlags
 	slices int64
 	split  bool
 }
 
-func init() { analyzeCommands["perfetto"] = newPerfetto }
+func init() { subcommands["perfetto"] = newPerfetto }
 
 func newPerfetto() *cobra.Command {
-	f := &traceFlags{analyzeFlags: &analyzeFlags{command: "perfetto", values: perfettopkg.Sections}}
+	f := &traceFlags{reportFlags: &reportFlags{command: "perfetto", values: perfettopkg.Sections}}
 	cmd := &cobra.Command{
 		Use:   "perfetto [FILE]",
 		Short: "Write a trace for ui.perfetto.dev",

@@ -20,7 +20,7 @@ import (
 
 // profileFlags are the flags of pprof and folded, which write the same profiles.
 type profileFlags struct {
-	*analyzeFlags
+	*reportFlags
 	of  pprofpkg.Options
 	at  string
 	out outputFlags
@@ -67,10 +67,10 @@ func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Prof
 	return p, &reportpkg.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
 }
 
-func init() { analyzeCommands["pprof"] = newPprof }
+func init() { subcommands["pprof"] = newPprof }
 
 func newPprof() *cobra.Command {
-	f := &profileFlags{analyzeFlags: &analyzeFlags{command: "pprof", values: pprofpkg.Sections}}
+	f := &profileFlags{reportFlags: &reportFlags{command: "pprof", values: pprofpkg.Sections}}
 	var address string
 	cmd := &cobra.Command{
 		Use:   "pprof [FILE]",
@@ -154,10 +154,10 @@ func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timel
 	return servePprof(ctx, p, address)
 }
 
-func init() { analyzeCommands["folded"] = newFolded }
+func init() { subcommands["folded"] = newFolded }
 
 func newFolded() *cobra.Command {
-	f := &profileFlags{analyzeFlags: &analyzeFlags{command: "folded", values: pprofpkg.Sections}}
+	f := &profileFlags{reportFlags: &reportFlags{command: "folded", values: pprofpkg.Sections}}
 	var sampleType string
 	cmd := &cobra.Command{
 		Use:   "folded [FILE]",

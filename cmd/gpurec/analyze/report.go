@@ -16,10 +16,10 @@ import (
 	"golang.org/x/term"
 )
 
-func init() { analyzeCommands["report"] = newReport }
+func init() { subcommands["report"] = newReport }
 
 func newReport() *cobra.Command {
-	f := &analyzeFlags{command: "report", values: htmlpkg.Sections}
+	f := &reportFlags{command: "report", values: htmlpkg.Sections}
 	var out outputFlags
 	cmd := &cobra.Command{
 		Use:   "report [FILE]",
@@ -48,7 +48,7 @@ to a ticket, print it.`,
 	return cmd
 }
 
-func (f *analyzeFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
+func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
 	var stats *htmlpkg.Stats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
 		stats, err = htmlpkg.Write(t, w, htmlpkg.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()})

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["rules"] = newRules }
+func init() { subcommands["rules"] = newRules }
 
 func newRules() *cobra.Command {
-	f := &analyzeFlags{command: "rules"}
+	f := &reportFlags{command: "rules"}
 	var names, about []string
 	for _, r := range rules.List() {
 		names = append(names, r.Name)

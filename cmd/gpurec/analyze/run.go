@@ -21,7 +21,7 @@ import (
 )
 
 // open opens the recording that args name, or the newest one here, and calls use.
-func (f *analyzeFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
+func (f *reportFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
 		return analyze.Explain(os.Stdout, f.sections())
 	}
@@ -31,8 +31,16 @@ func (f *analyzeFlags) open(args []string, use func(path string, t *timeline.Tim
 	return f.read(args, use)
 }
 
+// sections are the tables and facts that --explain prints.
+func (f *reportFlags) sections() []reportpkg.Section {
+	if r := analyze.Named(f.command); r != nil {
+		return r.Sections
+	}
+	return f.values
+}
+
 // read is open with flags that were checked.
-func (f *analyzeFlags) read(args []string, use func(path string, t *timeline.Timeline) error) error {
+func (f *reportFlags) read(args []string, use func(path string, t *timeline.Timeline) error) error {
 	var path string
 	if len(args) > 0 {
 		path = filepath.Clean(args[0])
@@ -92,7 +100,7 @@ func newestRecording(dir string) (string, error) {
 }
 
 // report prints a report and applies --fail-on.
-func (f *analyzeFlags) report(args []string, make func(*timeline.Timeline, query.Options) (*reportpkg.Report, error)) error {
+func (f *reportFlags) report(args []string, make func(*timeline.Timeline, query.Options) (*reportpkg.Report, error)) error {
 	if f.against.path != "" && !f.explain {
 		return f.compare(args, make)
 	}
@@ -106,7 +114,7 @@ func (f *analyzeFlags) report(args []string, make func(*timeline.Timeline, query
 }
 
 // wrong says which flag, or what about the recording, an error of a report is about.
-func (f *analyzeFlags) wrong(path string, err error) error {
+func (f *reportFlags) wrong(path string, err error) error {
 	var group *reportpkg.GroupError
 	var sort *reportpkg.SortError
 	var usage *message.UsageError
@@ -130,7 +138,7 @@ func (f *analyzeFlags) wrong(path string, err error) error {
 }
 
 // print prints a report and applies --fail-on.
-func (f *analyzeFlags) print(r *reportpkg.Report) error {
+func (f *reportFlags) print(r *reportpkg.Report) error {
 	f.render.Width, f.render.Color, f.render.ASCII = terminal.Inspect(os.Stdout, f.color)
 	var text bytes.Buffer
 	if err := render.Write(&text, r, f.render); err != nil {
@@ -156,7 +164,7 @@ func (f *analyzeFlags) print(r *reportpkg.Report) error {
 }
 
 // failed applies --fail-on: it returns the part of the condition that holds, or "".
-func (f *analyzeFlags) failed(r *reportpkg.Report) (because string, err error) {
+func (f *reportFlags) failed(r *reportpkg.Report) (because string, err error) {
 	if f.failIf == nil {
 		return "", nil
 	}
@@ -168,7 +176,7 @@ func (f *analyzeFlags) failed(r *reportpkg.Report) (because string, err error) {
 }
 
 // finish tells about a filter that matched nothing and about --fail-on.
-func (f *analyzeFlags) finish(r *reportpkg.Report, failed string) error {
+func (f *reportFlags) finish(r *reportpkg.Report, failed string) error {
 	if r.NoMatch != nil {
 		message.Warningf("%v", r.NoMatch)
 	}
@@ -180,7 +188,7 @@ func (f *analyzeFlags) finish(r *reportpkg.Report, failed string) error {
 }
 
 // exported ends a command that wrote a file: --fail-on sees the recording's quality.
-func (f *analyzeFlags) exported(r *reportpkg.Report) error {
+func (f *reportFlags) exported(r *reportpkg.Report) error {
 	failed, err := f.failed(r)
 	if err != nil {
 		return err

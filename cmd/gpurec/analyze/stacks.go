@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["stacks"] = newStacks }
+func init() { subcommands["stacks"] = newStacks }
 
 func newStacks() *cobra.Command {
-	f := &analyzeFlags{command: "stacks"}
+	f := &reportFlags{command: "stacks"}
 	cmd := &cobra.Command{
 		Use:   "stacks [FILE]",
 		Short: "Show from where the CUDA driver is called, how often, and how well that is known",

@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["sync"] = newSync }
+func init() { subcommands["sync"] = newSync }
 
 func newSync() *cobra.Command {
-	f := &analyzeFlags{command: "sync"}
+	f := &reportFlags{command: "sync"}
 	cmd := &cobra.Command{
 		Use:   "sync [FILE]",
 		Short: "Show where threads wait for the GPU, for how long, and for what",

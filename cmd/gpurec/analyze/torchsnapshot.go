@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["torch-snapshot"] = newTorchSnapshot }
+func init() { subcommands["torch-snapshot"] = newTorchSnapshot }
 
 func newTorchSnapshot() *cobra.Command {
-	f := &analyzeFlags{command: "torch-snapshot", values: torchsnapshot.Sections}
+	f := &reportFlags{command: "torch-snapshot", values: torchsnapshot.Sections}
 	var out outputFlags
 	var opt torchsnapshot.Options
 	var at string
@@ -57,7 +57,7 @@ what is known, and says what is missing.`,
 	return cmd
 }
 
-func (f *analyzeFlags) torchSnapshot(path string, t *timeline.Timeline, out *outputFlags, opt torchsnapshot.Options) error {
+func (f *reportFlags) torchSnapshot(path string, t *timeline.Timeline, out *outputFlags, opt torchsnapshot.Options) error {
 	opt.Filter, opt.Hide = f.opt.Filter, f.opt.Hide
 	s, err := torchsnapshot.New(t, opt)
 	var processes *torchsnapshot.ProcessesError

@@ -5,10 +5,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { analyzeCommands["xid"] = newXid }
+func init() { subcommands["xid"] = newXid }
 
 func newXid() *cobra.Command {
-	f := &analyzeFlags{command: "xid"}
+	f := &reportFlags{command: "xid"}
 	cmd := &cobra.Command{
 		Use:   "xid [FILE]",
 		Short: "Explain the errors that the GPU's driver reported, and show what was launched before",

@@ -1,0 +1,3 @@
+// Package clock converts times of CLOCK_MONOTONIC, which the BPF programs use, to Unix time. All
+// times are in ns.
+package clock

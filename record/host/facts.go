@@ -1,0 +1,24 @@
+//go:build linux
+
+package host
+
+import (
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Describe fills in what the metadata says about the machine.
+func Describe(meta *format.Meta) {
+	meta.Arch = runtime.GOARCH
+	meta.OSRelease = Release()
+	meta.Machine, meta.Clocks = machineFacts(), []format.ClockSnapshot{ReadClocks()}
+	if host, err := os.Hostname(); err == nil {
+		meta.Host = host
+	}
+	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		meta.BootID = strings.TrimSpace(string(id))
+	}
+}

@@ -1,0 +1,122 @@
+//go:build linux
+
+package library
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// allocatorName is the file that PyTorch's caching allocator is in.
+var allocatorName = regexp.MustCompile(`^libc10_cuda(-[0-9a-f]+)?\.so$`)
+
+// recordTrace is how the function by which the allocator tells what it does begins, mangled:
+// c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace, or the same
+// without Native, which came with PyTorch 2.0.
+var recordTrace = regexp.MustCompile(`^_ZN3c104cuda20CUDACachingAllocator(6Native)?\d*.*DeviceCachingAllocator12record_traceE`)
+
+// recordTraceParameters are the parameter lists that the rows of bpf.Allocators decode. The device
+// is an int or, later, a signed char; both are read by their lowest byte. What follows is not
+// looked at.
+var recordTraceParameters = []*regexp.Regexp{
+	regexp.MustCompile(`^\(c10::[\w:]+::TraceEntry::Action, unsigned long, unsigned long, CUstream_st\*, (int|signed char), std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>\)$`),
+	regexp.MustCompile(`^\(c10::[\w:]+::TraceEntry::Action, (unsigned )?long, unsigned long, CUstream_st\*, (int|signed char), std::shared_ptr<c10::GatheredContext>\)$`),
+}
+
+// chooseAllocator returns where record_trace is to be probed, or why it is not.
+func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
+	machine, err := machineOf(code)
+	if err != nil {
+		return nil, "", err
+	}
+	missing = "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2"
+	for symbol := range object.Symbols() {
+		if !recordTrace.MatchString(symbol.Name) {
+			continue
+		}
+		full := symbolize.DemangleFull(symbol.Name)
+		row, known := recordTraceRow(full)
+		if !known {
+			missing = "gpurec knows record_trace of PyTorch 2.2 to 2.11, not " + full
+			continue
+		}
+		offset, ok := object.FileOffset(symbol.Start)
+		if !ok {
+			continue
+		}
+		text := make([]byte, 32)
+		n, err := code.ReadAt(text, int64(offset))
+		if n == 0 {
+			return nil, "", err
+		}
+		skip, emulated := probeOffset(machine, text[:n])
+		return []Probe{{
+			Symbol: format.SourceTrace, Cookie: bpf.AllocatorCookie(row), FileOffset: offset + uint64(skip), Skipped: skip, Emulated: emulated,
+		}}, "", nil
+	}
+	return nil, missing, nil
+}
+
+// recordTraceRow returns the row of bpf.Allocators for a demangled name with its parameters.
+func recordTraceRow(full string) (row int, known bool) {
+	_, parameters, _ := strings.Cut(full, "record_trace")
+	for row, list := range recordTraceParameters {
+		if list.MatchString(parameters) {
+			return row, true
+		}
+	}
+	return 0, false
+}
+
+// TorchVersion reads the version of the PyTorch that a library belongs to, "" if it does not
+// say: it stands in a file beside the folder of libraries.
+func TorchVersion(p *process.Process, library string) string {
+	file, err := p.OpenRegular(filepath.Join(filepath.Dir(library), "..", "version.py"), 0)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	text, err := process.ReadAtMost(file, 64<<10) // it has some hundred bytes
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, "__version__ = "); ok {
+			return strings.Trim(strings.TrimSpace(value), `'"`)
+		}
+	}
+	return ""
+}
+
+// AllocatorConf is the allocator's configuration in the environment of the process.
+func AllocatorConf(p *process.Process) string {
+	environ, err := p.ReadFile("environ", process.MaxEnvironment)
+	if err != nil {
+		return ""
+	}
+	conf := ""
+	for kv := range strings.SplitSeq(environ, "\x00") {
+		for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="} { // the second, newer name wins
+			if value, ok := strings.CutPrefix(kv, name); ok && (conf == "" || name == "PYTORCH_ALLOC_CONF=") {
+				conf = value
+			}
+		}
+	}
+	return conf
+}
+
+// MissingText says in a sentence why the events of an allocator are not recorded.
+func MissingText(path, version, why string) string {
+	if version != "" {
+		path += " of PyTorch " + version
+	}
+	return fmt.Sprintf("PyTorch's allocations are not recorded, only CUDA's: %s: %s", path, why)
+}

@@ -1,0 +1,56 @@
+//go:build linux
+
+package library
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// DriverUsers returns those of the processes that have libcuda mapped.
+func DriverUsers(pids []int) []int {
+	var users []int
+	for _, pid := range pids {
+		if uses, err := MapsDriver((&process.Process{Pid: pid})); err == nil && uses {
+			users = append(users, pid)
+		}
+	}
+	return users
+}
+
+const maxMapsText = 256 << 20 // 65,530 mappings, the default limit, under names of 4 KiB
+
+// MapsDriver reports whether the process has libcuda mapped as code. It reads no more of the
+// mappings than needed for that.
+func MapsDriver(p *process.Process) (bool, error) {
+	file, err := os.Open(p.Path("maps"))
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	lines := bufio.NewReaderSize(io.LimitReader(file, maxMapsText), 64<<10)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if bytes.Contains(line, []byte("/libcuda.so")) && isDriverMapping(line) {
+			return true, nil
+		}
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// isDriverMapping reports whether a line of /proc/PID/maps is of libcuda's code.
+func isDriverMapping(line []byte) bool {
+	maps, err := symbolize.ReadMaps(bytes.NewReader(line))
+	return err == nil && len(maps) == 1 && maps[0].Executable() && libcudaName.MatchString(filepath.Base(maps[0].Path))
+}

@@ -1,0 +1,202 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// Facts returns a row of kind device per GPU.
+func (t *Sampler) Facts(now int64) []format.Row {
+	var rows []format.Row
+	for _, g := range t.devices {
+		fact := g.fact()
+		fact.Topology = t.topology(g)
+		message, err := json.Marshal(fact)
+		if err != nil {
+			continue // strings and numbers always encode
+		}
+		rows = append(rows, format.Row{
+			Kind: format.KindDevice, StartNs: now, Device: int32(g.index), Name: g.name, Bytes: int64(g.total), Message: string(message),
+		})
+	}
+	return rows
+}
+
+// ask returns what a function of NVML says, and nothing if the driver has it not or the
+// device does not support it.
+func ask[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
+	if !has(symbol) {
+		return v, false
+	}
+	v, ret := read()
+	return v, ret == nvml.SUCCESS
+}
+
+// put stores a number that NVML says.
+func put[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
+	if v, ok := ask(symbol, read); ok {
+		*into = int64(v)
+	}
+}
+
+// enabled returns what NVML says of a switch, nil if nothing.
+func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
+	state, ok := ask(symbol, read)
+	if !ok {
+		return nil
+	}
+	on := state == nvml.FEATURE_ENABLED
+	return &on
+}
+
+func (g *gpu) fact() format.DeviceFact {
+	d := g.handle
+	f := format.DeviceFact{UUID: g.uuid, PCI: g.pci}
+	f.Serial, _ = ask("nvmlDeviceGetSerial", d.GetSerial)
+	f.VBIOS, _ = ask("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
+	if has("nvmlDeviceGetCudaComputeCapability") {
+		if major, minor, ret := d.GetCudaComputeCapability(); ret == nvml.SUCCESS {
+			f.ComputeCapability = strconv.Itoa(major) + "." + strconv.Itoa(minor)
+		}
+	}
+	put(&f.Cores, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	put(&f.MemoryBusBits, "nvmlDeviceGetMemoryBusWidth", d.GetMemoryBusWidth)
+	if bar1, ok := ask("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo); ok {
+		f.BAR1Bytes = int64(bar1.Bar1Total)
+	}
+	if mode, ok := ask("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
+		f.ComputeMode = computeModes[mode]
+	}
+	f.PersistenceMode = enabled("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
+	f.ECC = enabled("nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+		current, _, ret := d.GetEccMode()
+		return current, ret
+	})
+	put(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
+	put(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
+	g.limits(&f)
+	f.MIG, f.MIGDevices = g.isDivided, g.parts
+	f.NVLinks = g.nvlinks()
+	return f
+}
+
+var computeModes = map[nvml.ComputeMode]string{
+	nvml.COMPUTEMODE_DEFAULT: "default", nvml.COMPUTEMODE_EXCLUSIVE_THREAD: "exclusive_thread",
+	nvml.COMPUTEMODE_PROHIBITED: "prohibited", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive_process",
+}
+
+// limits fills in what power, temperature and clocks can be at most.
+func (g *gpu) limits(f *format.DeviceFact) {
+	d := g.handle
+	put(&f.PowerLimitDefaultMilliwatts, "nvmlDeviceGetPowerManagementDefaultLimit", d.GetPowerManagementDefaultLimit)
+	if has("nvmlDeviceGetPowerManagementLimitConstraints") {
+		if lowest, highest, ret := d.GetPowerManagementLimitConstraints(); ret == nvml.SUCCESS {
+			f.PowerLimitMinMilliwatts, f.PowerLimitMaxMilliwatts = int64(lowest), int64(highest)
+		}
+	}
+	threshold := func(into *int64, which nvml.TemperatureThresholds) {
+		put(into, "nvmlDeviceGetTemperatureThreshold", func() (uint32, nvml.Return) { return d.GetTemperatureThreshold(which) })
+	}
+	threshold(&f.SlowdownCelsius, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN)
+	threshold(&f.ShutdownCelsius, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN)
+	clock := func(into *int64, which nvml.ClockType) {
+		put(into, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.GetMaxClockInfo(which) })
+	}
+	clock(&f.MaxGraphicsClockMHz, nvml.CLOCK_GRAPHICS)
+	clock(&f.MaxSMClockMHz, nvml.CLOCK_SM)
+	clock(&f.MaxMemoryClockMHz, nvml.CLOCK_MEM)
+	clock(&f.MaxVideoClockMHz, nvml.CLOCK_VIDEO)
+}
+
+// openMIG asks whether and how the device is divided.
+func (g *gpu) openMIG() {
+	g.isDivided = enabled("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
+		current, _, ret := g.handle.GetMigMode()
+		return nvml.EnableState(current), ret
+	})
+	if g.isDivided == nil || !*g.isDivided || !has("nvmlDeviceGetMaxMigDeviceCount") || !has("nvmlDeviceGetMigDeviceHandleByIndex") {
+		return
+	}
+	n, ret := g.handle.GetMaxMigDeviceCount()
+	if ret != nvml.SUCCESS {
+		return
+	}
+	for i := range n {
+		part, ret := g.handle.GetMigDeviceHandleByIndex(i)
+		if ret != nvml.SUCCESS {
+			continue // fewer are there than could be
+		}
+		m := format.MIGDevice{GPUInstance: -1, ComputeInstance: -1}
+		m.UUID, _ = ask("nvmlDeviceGetUUID", part.GetUUID)
+		m.Name, _ = ask("nvmlDeviceGetName", part.GetName)
+		put(&m.GPUInstance, "nvmlDeviceGetGpuInstanceId", part.GetGpuInstanceId)
+		put(&m.ComputeInstance, "nvmlDeviceGetComputeInstanceId", part.GetComputeInstanceId)
+		if memory, ok := ask("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
+			m.MemoryBytes = int64(memory.Total)
+		}
+		g.parts = append(g.parts, m)
+	}
+}
+
+func (g *gpu) nvlinks() []format.NVLink {
+	if !has("nvmlDeviceGetNvLinkState") {
+		return nil
+	}
+	var links []format.NVLink
+	for link := range nvml.NVLINK_MAX_LINKS {
+		state, ret := g.handle.GetNvLinkState(link)
+		if ret != nvml.SUCCESS {
+			break
+		}
+		l := format.NVLink{Link: link, Active: state == nvml.FEATURE_ENABLED}
+		if l.Active && has("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
+			if remote, ret := g.handle.GetNvLinkRemotePciInfo(link); ret == nvml.SUCCESS {
+				l.Remote = pciName(text(remote.BusId[:]))
+			}
+		}
+		links = append(links, l)
+	}
+	return links
+}
+
+var topologyLevels = map[nvml.GpuTopologyLevel]string{
+	nvml.TOPOLOGY_INTERNAL: "board", nvml.TOPOLOGY_SINGLE: "switch", nvml.TOPOLOGY_MULTIPLE: "switches",
+	nvml.TOPOLOGY_HOSTBRIDGE: "host_bridge", nvml.TOPOLOGY_NODE: "numa_node", nvml.TOPOLOGY_SYSTEM: "system",
+}
+
+// topology returns how near the other GPUs are.
+func (t *Sampler) topology(g *gpu) []format.Nearness {
+	if !has("nvmlDeviceGetTopologyCommonAncestor") {
+		return nil
+	}
+	var near []format.Nearness
+	for _, other := range t.devices {
+		if other == g {
+			continue
+		}
+		if level, ret := g.handle.GetTopologyCommonAncestor(other.handle); ret == nvml.SUCCESS {
+			near = append(near, format.Nearness{Device: other.index, Between: topologyLevels[level]})
+		}
+	}
+	return near
+}
+
+// pciName is a PCI address as Linux writes it, 0000:3b:00.0; NVML has more digits.
+func pciName(bus string) string {
+	domain, rest, found := strings.Cut(strings.ToLower(bus), ":")
+	if !found {
+		return strings.ToLower(bus)
+	}
+	if n, err := strconv.ParseUint(domain, 16, 32); err == nil {
+		domain = strconv.FormatUint(n, 16)
+		domain = strings.Repeat("0", max(0, 4-len(domain))) + domain
+	}
+	return domain + ":" + rest
+}

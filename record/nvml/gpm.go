@@ -1,0 +1,94 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"math"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+)
+
+// gpmMetrics are what NVML's GPU performance monitoring says of a device between two
+// samples: real activity, from outside and without a profiler. As it is an average over
+// all of the time between, nothing is missed by asking seldom. Hopper and later.
+var gpmMetrics = []struct {
+	name string
+	id   nvml.GpmMetricId
+}{
+	{"gpm_graphics_active_percent", nvml.GPM_METRIC_GRAPHICS_UTIL},
+	{"gpm_sm_active_percent", nvml.GPM_METRIC_SM_UTIL},
+	{"gpm_sm_occupancy_percent", nvml.GPM_METRIC_SM_OCCUPANCY},
+	{"gpm_integer_active_percent", nvml.GPM_METRIC_INTEGER_UTIL},
+	{"gpm_tensor_active_percent", nvml.GPM_METRIC_ANY_TENSOR_UTIL},
+	{"gpm_tensor_fp64_active_percent", nvml.GPM_METRIC_DFMA_TENSOR_UTIL},
+	{"gpm_tensor_fp16_active_percent", nvml.GPM_METRIC_HMMA_TENSOR_UTIL},
+	{"gpm_tensor_integer_active_percent", nvml.GPM_METRIC_IMMA_TENSOR_UTIL},
+	{"gpm_dram_bandwidth_percent", nvml.GPM_METRIC_DRAM_BW_UTIL},
+	{"gpm_fp64_active_percent", nvml.GPM_METRIC_FP64_UTIL},
+	{"gpm_fp32_active_percent", nvml.GPM_METRIC_FP32_UTIL},
+	{"gpm_fp16_active_percent", nvml.GPM_METRIC_FP16_UTIL},
+	{"gpm_pcie_tx_mebibytes_per_second", nvml.GPM_METRIC_PCIE_TX_PER_SEC},
+	{"gpm_pcie_rx_mebibytes_per_second", nvml.GPM_METRIC_PCIE_RX_PER_SEC},
+	{"gpm_nvlink_rx_mebibytes_per_second", nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
+	{"gpm_nvlink_tx_mebibytes_per_second", nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
+}
+
+// gpm holds two samples of a device's counters, used in turns.
+type gpm struct {
+	gpu     *gpu
+	samples [2]nvml.GpmSample
+	latest  int  // of samples
+	begun   bool // the latest is there
+	request gpmRequest
+}
+
+// gpmQuestions returns the question for GPM, if the device has it.
+func (g *gpu) gpmQuestions() []*question {
+	for _, symbol := range []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmMetricsGet"} {
+		if !has(symbol) {
+			return nil
+		}
+	}
+	if !supportsGPM(g.handle) {
+		return nil
+	}
+	m := &gpm{gpu: g}
+	for i := range m.samples { // they live as long as NVML is loaded
+		var ret nvml.Return
+		if m.samples[i], ret = nvml.GpmSampleAlloc(); ret != nvml.SUCCESS {
+			return nil
+		}
+	}
+	return []*question{{name: "gpm", every: perGPM, ask: m.ask}}
+}
+
+// ask takes a sample and returns what happened since the one before; there is nothing
+// to return the first time.
+func (m *gpm) ask(c clock.Clock) ([]format.Row, nvml.Return) {
+	before, now := m.samples[m.latest], m.samples[1-m.latest]
+	start := c.NowNs()
+	if ret := now.Get(m.gpu.handle); ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	first := !m.begun
+	m.latest, m.begun = 1-m.latest, true
+	if first {
+		return nil, nvml.SUCCESS
+	}
+	if ret := m.request.get(before, now); ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	dur := c.NowNs() - start
+	rows := make([]format.Row, 0, len(gpmMetrics))
+	for i, g := range gpmMetrics {
+		value, ret := m.request.metric(i)
+		if ret != nvml.SUCCESS || math.IsNaN(value) {
+			continue // a device has some of the pipes only
+		}
+		rows = append(rows, m.gpu.row(start, dur, g.name, value))
+	}
+	return rows, nvml.SUCCESS
+}

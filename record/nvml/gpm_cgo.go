@@ -1,0 +1,78 @@
+//go:build linux && cgo
+
+package nvml
+
+/*
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+
+// nvmlGpmMetricsGet_t, version 1, as nvml.h has it.
+struct gpm_metric {
+	unsigned int id, result;
+	double value;
+	const char *short_name, *long_name, *unit;
+};
+struct gpm_metrics {
+	unsigned int version, count;
+	void *sample1, *sample2;
+	struct gpm_metric metrics[210];
+};
+
+// nvmlGpmSupport_t, version 1.
+struct gpm_support { unsigned int version, supported; };
+
+static int get_gpm_support(void *device, struct gpm_support *s)
+{
+	int (*query)(void *, struct gpm_support *) = (int (*)(void *, struct gpm_support *))dlsym(RTLD_DEFAULT, "nvmlGpmQueryDeviceSupport");
+	return query ? query(device, s) : 13; // NVML_ERROR_FUNCTION_NOT_FOUND
+}
+
+static int get_gpm_metrics(struct gpm_metrics *m)
+{
+	int (*get)(struct gpm_metrics *) = (int (*)(struct gpm_metrics *))dlsym(RTLD_DEFAULT, "nvmlGpmMetricsGet");
+	return get ? get(m) : 13;
+}
+*/
+import "C"
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// Two functions are called here and not through go-nvml (v0.13.0-1): of one its struct
+// names a type that cgo numbers differently from one version of Go to the next, so that
+// the metrics behind the first end up elsewhere; the other it asks for a version that
+// drivers do not know.
+
+// supportsGPM reports whether a device has performance monitoring.
+func supportsGPM(d nvml.Device) bool {
+	s := C.struct_gpm_support{version: 1}
+	return nvml.Return(C.get_gpm_support(handleOf(d), &s)) == nvml.SUCCESS && s.supported != 0
+}
+
+// gpmRequest is the argument of nvmlGpmMetricsGet.
+type gpmRequest struct{ c C.struct_gpm_metrics }
+
+func (r *gpmRequest) get(before, now nvml.GpmSample) nvml.Return {
+	r.c.version, r.c.count = 1, C.uint(len(gpmMetrics))
+	r.c.sample1, r.c.sample2 = handleOf(before), handleOf(now)
+	for i, m := range gpmMetrics {
+		r.c.metrics[i].id = C.uint(m.id)
+	}
+	return nvml.Return(C.get_gpm_metrics(&r.c))
+}
+
+// metric returns the value of gpmMetrics[i].
+func (r *gpmRequest) metric(i int) (float64, nvml.Return) {
+	return float64(r.c.metrics[i].value), nvml.Return(r.c.metrics[i].result)
+}
+
+// handleOf is the pointer that NVML gave for a device or a sample, the only field of
+// its type in go-nvml.
+func handleOf(wrapped any) unsafe.Pointer {
+	return reflect.ValueOf(wrapped).Field(0).UnsafePointer()
+}

@@ -1,0 +1,53 @@
+//go:build linux && !cgo
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/rows"
+	"github.com/gpurec/gpurec/record/xid"
+)
+
+// ErrNoNVML says why there are no GPU samples.
+var ErrNoNVML = errors.New("no NVML")
+
+// Sampler is empty in a build without cgo, which NVML needs.
+type Sampler struct{ DriverVersion, CUDAVersion string }
+
+// Users returns an error that matches ErrNoNVML.
+func Users(time.Duration) ([]User, error) {
+	_, err := Open()
+	return nil, err
+}
+
+// Open returns an error that matches ErrNoNVML.
+func Open() (*Sampler, error) {
+	return nil, fmt.Errorf("%w: this gpurec was built with CGO_ENABLED=0", ErrNoNVML)
+}
+
+// GPUs returns nil.
+func (t *Sampler) GPUs() []host.GPU { return nil }
+
+// Facts returns nil.
+func (t *Sampler) Facts(int64) []format.Row { return nil }
+
+// Run does nothing.
+func (t *Sampler) Run(clock.Clock, time.Duration, *rows.Sender, <-chan struct{}) {}
+
+// Costs returns nil.
+func (t *Sampler) Costs() []format.SamplingCost { return nil }
+
+// WatchXids does nothing.
+func (t *Sampler) WatchXids(clock.Clock, *xid.Merger, <-chan struct{}, *sync.WaitGroup) error {
+	return nil
+}
+
+// Close does nothing.
+func (t *Sampler) Close() {}

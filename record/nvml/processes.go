@@ -1,0 +1,161 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+)
+
+// processQuestions returns what is asked about the processes on the device: all that
+// the driver tells of, also those that are not recorded, for they share its memory.
+func (g *gpu) processQuestions() []*question {
+	var questions []*question
+	if lists := g.processLists(); len(lists) > 0 {
+		questions = append(questions, &question{name: "process_used_memory_bytes", every: perSecond, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+			return g.processMemory(c, lists)
+		}})
+	}
+	if has("nvmlDeviceGetProcessUtilization") {
+		u := &processUse{gpu: g}
+		if _, ret := u.ask(clock.Clock{}); ret == nvml.SUCCESS {
+			questions = append(questions, &question{name: "process_utilization", every: slow, ask: u.ask})
+		}
+	}
+	return questions
+}
+
+type processList func(nvml.Device) ([]nvml.ProcessInfo, nvml.Return)
+
+// namedList is a function of NVML that lists processes on a device.
+type namedList struct {
+	symbol string
+	list   processList
+}
+
+// computeLists list processes that use CUDA, by themselves or through MPS.
+var computeLists = []namedList{
+	{"nvmlDeviceGetComputeRunningProcesses", nvml.Device.GetComputeRunningProcesses},
+	{"nvmlDeviceGetMPSComputeRunningProcesses", nvml.Device.GetMPSComputeRunningProcesses},
+}
+
+var graphicsList = namedList{"nvmlDeviceGetGraphicsRunningProcesses", nvml.Device.GetGraphicsRunningProcesses}
+
+// isInLibrary reports whether this driver's NVML has the function, in any version.
+func (l namedList) isInLibrary() bool {
+	return has(l.symbol) || has(l.symbol+"_v2") || has(l.symbol+"_v3")
+}
+
+// processLists returns the lists that the device has: by how processes use it. One that
+// uses it in several ways is in several lists, with the same memory in each.
+func (g *gpu) processLists() []processList {
+	var lists []processList
+	for _, l := range append(slices.Clone(computeLists), graphicsList) {
+		if !l.isInLibrary() {
+			continue
+		}
+		if _, ret := l.list(g.handle); ret == nvml.SUCCESS {
+			lists = append(lists, l.list)
+		}
+	}
+	return lists
+}
+
+// notAvailable is what NVML says instead of a process's memory when it cannot know.
+const notAvailable = ^uint64(0)
+
+func (g *gpu) processMemory(c clock.Clock, lists []processList) ([]format.Row, nvml.Return) {
+	start := c.NowNs()
+	used := make(map[uint32]uint64)
+	for _, list := range lists {
+		infos, ret := list(g.handle)
+		if ret != nvml.SUCCESS {
+			return nil, ret
+		}
+		seen := make(map[uint32]uint64)
+		for _, p := range infos {
+			if p.UsedGpuMemory != notAvailable {
+				seen[p.Pid] += p.UsedGpuMemory // one entry per MIG instance
+			}
+		}
+		for pid, bytes := range seen {
+			used[pid] = max(used[pid], bytes)
+		}
+	}
+	dur := c.NowNs() - start
+	rows := make([]format.Row, 0, len(used))
+	for pid, bytes := range used {
+		rows = append(rows, g.processRow(start, dur, pid, "process_used_memory_bytes", float64(bytes)))
+	}
+	return rows, nvml.SUCCESS
+}
+
+func (g *gpu) processRow(start, dur int64, pid uint32, name string, value float64) format.Row {
+	row := g.row(start, dur, name, value)
+	row.Pid, row.Message = int32(pid), commOf(pid)
+	return row
+}
+
+// commOf is a process's name, "" if it is gone or not to be seen from here.
+func commOf(pid uint32) string {
+	comm, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/comm")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(comm), "\n")
+}
+
+// processUse asks for the utilization samples that the driver keeps per process.
+type processUse struct {
+	gpu    *gpu
+	lastUs uint64 // time of the newest sample seen, by the driver's clock
+}
+
+func (u *processUse) ask(c clock.Clock) ([]format.Row, nvml.Return) {
+	start := c.NowNs()
+	samples, ret := u.samples()
+	if ret != nvml.SUCCESS {
+		return nil, ret
+	}
+	dur := c.NowNs() - start
+	step := c.StepNs() // the driver's clock is CLOCK_REALTIME
+	var rows []format.Row
+	for _, s := range samples {
+		if s.TimeStamp <= u.lastUs || s.Pid == 0 {
+			continue
+		}
+		at := int64(s.TimeStamp)*1000 - step
+		for _, v := range []struct {
+			name  string
+			value uint32
+		}{
+			{"process_sm_utilization_percent", s.SmUtil}, {"process_memory_utilization_percent", s.MemUtil},
+			{"process_encoder_utilization_percent", s.EncUtil}, {"process_decoder_utilization_percent", s.DecUtil},
+		} {
+			if v.value <= 100 { // drivers have been seen to tell more: not measured
+				rows = append(rows, u.gpu.processRow(at, dur, s.Pid, v.name, float64(v.value)))
+			}
+		}
+	}
+	for _, s := range samples {
+		u.lastUs = max(u.lastUs, s.TimeStamp)
+	}
+	return rows, nvml.SUCCESS
+}
+
+// samples returns what the driver has since the newest sample seen; that it has nothing
+// is no error.
+func (u *processUse) samples() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+	samples, ret := u.gpu.handle.GetProcessUtilization(u.lastUs)
+	if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INSUFFICIENT_SIZE {
+		return nil, nvml.SUCCESS
+	}
+	return samples, ret
+}

@@ -1,0 +1,118 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// Users asks NVML which processes compute on which GPU, and how busy each kept its SMs within
+// the last window. The users of some GPUs can come with an error about others. It can block for
+// minutes where a GPU has fallen off the bus.
+func Users(window time.Duration) ([]User, error) {
+	if ret := nvml.Init(); ret != nvml.SUCCESS {
+		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
+	}
+	defer nvml.Shutdown()
+	n, ret := nvml.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVML(ret))
+	}
+	var users []User
+	var failed []error
+	for i := range n {
+		g, err := identifyGPU(i)
+		if err == nil {
+			var of []User
+			of, err = g.users(window)
+			users = append(users, of...)
+		}
+		failed = append(failed, err)
+	}
+	return users, errors.Join(failed...)
+}
+
+// users returns the processes that compute on the device, ordered by pid.
+func (g *gpu) users(window time.Duration) ([]User, error) {
+	memory := make(map[uint32]*int64) // nil: unknown
+	listed := false
+	for _, l := range computeLists {
+		if !l.isInLibrary() {
+			continue
+		}
+		infos, ret := l.list(g.handle)
+		if ret == nvml.ERROR_NOT_SUPPORTED {
+			continue
+		}
+		if ret != nvml.SUCCESS {
+			return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVML(ret))
+		}
+		listed = true
+		for pid, bytes := range memoryByPid(infos) {
+			if have := memory[pid]; have == nil || bytes != nil && *bytes > *have {
+				memory[pid] = bytes
+			}
+		}
+	}
+	if !listed {
+		return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVML(nvml.ERROR_NOT_SUPPORTED))
+	}
+	busy := g.smPercents(window)
+	users := make([]User, 0, len(memory))
+	for _, pid := range slices.Sorted(maps.Keys(memory)) {
+		use := GPUUse{Index: g.index, UUID: g.uuid, Name: g.name, MemoryBytes: memory[pid]}
+		if percent, ok := busy[pid]; ok {
+			use.SMPercent = &percent
+		}
+		users = append(users, User{Pid: int(pid), Use: use})
+	}
+	return users, nil
+}
+
+// memoryByPid sums the memory of a list's processes: a MIG device has an entry per instance. It is
+// nil where NVML does not know all of it.
+func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
+	memory := make(map[uint32]*int64)
+	unknown := make(map[uint32]bool)
+	for _, p := range infos {
+		if memory[p.Pid] == nil {
+			memory[p.Pid] = new(int64)
+		}
+		*memory[p.Pid] += int64(p.UsedGpuMemory)
+		unknown[p.Pid] = unknown[p.Pid] || p.UsedGpuMemory == notAvailable
+	}
+	for pid, is := range unknown {
+		if is {
+			memory[pid] = nil
+		}
+	}
+	return memory
+}
+
+// smPercents returns each process's newest SM utilization of the last window, in percent. It has
+// no entry for processes without a sample, and is empty where the device takes none.
+func (g *gpu) smPercents(window time.Duration) map[uint32]int {
+	if !has("nvmlDeviceGetProcessUtilization") {
+		return nil
+	}
+	u := processUse{gpu: g, lastUs: uint64(time.Now().Add(-window).UnixMicro())}
+	samples, ret := u.samples()
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	newest := make(map[uint32]uint64)
+	percents := make(map[uint32]int)
+	for _, s := range samples {
+		if s.TimeStamp <= u.lastUs || s.TimeStamp < newest[s.Pid] || s.SmUtil > 100 { // see processUse
+			continue
+		}
+		newest[s.Pid], percents[s.Pid] = s.TimeStamp, int(s.SmUtil)
+	}
+	return percents
+}

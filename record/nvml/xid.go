@@ -1,0 +1,68 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/xid"
+)
+
+// eventWaitMs is how long a wait for an event lasts at most, so that the end of the
+// recording is noticed.
+const eventWaitMs = 200
+
+// WatchXids has NVML tell of Xids, where the kernel may not be asked: it knows the code
+// and the device, but neither the process nor the text.
+func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struct{}, helpers *sync.WaitGroup) error {
+	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"} {
+		if !has(symbol) {
+			return errors.New("this NVML has no events")
+		}
+	}
+	set, ret := nvml.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		return fmt.Errorf("make a set of NVML events: %s", explainNVML(ret))
+	}
+	registered := 0
+	for _, g := range t.devices {
+		if ret := g.handle.RegisterEvents(nvml.EventTypeXidCriticalError, set); ret == nvml.SUCCESS {
+			registered++
+		}
+	}
+	if registered == 0 {
+		set.Free()
+		return errors.New("no device tells NVML of Xids")
+	}
+	helpers.Go(func() {
+		defer set.Free()
+		for {
+			event, ret := set.Wait(eventWaitMs)
+			if ret == nvml.SUCCESS && event.EventType == nvml.EventTypeXidCriticalError {
+				merger.Add(xid.Sighting{Source: xid.SourceNVML, AtNs: c.NowNs(), PCI: t.pciOf(event.Device), Code: int32(event.EventData)}, c.NowNs())
+			} else if ret != nvml.SUCCESS && ret != nvml.ERROR_TIMEOUT {
+				return // a GPU is lost, which sampling notes
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	return nil
+}
+
+// pciOf is the PCI address of a device; handles cannot be compared.
+func (t *Sampler) pciOf(d nvml.Device) string {
+	pci, ret := d.GetPciInfo()
+	if ret != nvml.SUCCESS {
+		return ""
+	}
+	return pciName(text(pci.BusId[:]))
+}

@@ -1,0 +1,134 @@
+//go:build linux
+
+package overhead
+
+import "time"
+
+// The governor bounds what a recording costs the program: measured once a second, and where
+// it is too much, launches of kernels are recorded in full for some seconds only. First
+// their stacks are sampled, then launches themselves. Memory calls, events of allocators,
+// copies, waits and all other calls are always recorded.
+
+// Policy says how the governor goes about it.
+type Policy struct {
+	// Look is the time between two measurements; all else is in such times.
+	Look time.Duration
+	// Whole of every whole+spare looks is everything recorded.
+	Whole, Spare int
+	// Patience is how many looks in a row too much, or little enough, is needed to change.
+	Patience, Calm int
+	// Back is the share of the limit below which launches are recorded as before.
+	Back float64
+}
+
+// DefaultPolicy looks every second and records launches in full for one second in ten.
+var DefaultPolicy = Policy{Look: time.Second, Whole: 1, Spare: 9, Patience: 3, Calm: 2, Back: 0.7}
+
+// Step is what is sampled.
+type Step int
+
+const (
+	SampleNothing  Step = iota
+	SampleStacks        // of launches
+	SampleLaunches      // and their stacks
+)
+
+// Load is what one look measured.
+type Load struct {
+	// OverheadPct is the share of its time that probes cost the thread that they cost
+	// most, othersPct what of that is neither a launch nor can be sampled, allocatorPct
+	// what of that is an allocator's event; of 100.
+	OverheadPct, OthersPct, AllocatorPct float64
+	// hitNs is what one hit cost.
+	hitNs float64
+}
+
+// Governor decides from measurements what is sampled.
+type Governor struct {
+	policy   Policy
+	limitPct float64
+	Most     Step // that is possible
+
+	Step        Step
+	at          int // looks since the last change of step
+	over, under int // looks in a row
+	// wholePct and wholeNs are of the last look in which everything was recorded, bare is
+	// the share of the cost of a hit that is left without stacks.
+	wholePct, wholeNs, bare float64
+	// stuck is set once the limit cannot be kept.
+	stuck bool
+}
+
+// NewGovernor returns a governor that samples nothing yet and goes no further than most.
+func NewGovernor(policy Policy, limitPct float64, most Step) *Governor {
+	return &Governor{policy: policy, limitPct: limitPct, Most: most, bare: 1}
+}
+
+// IsWhole reports whether everything is recorded until the next look. A step begins with
+// the looks in which it samples.
+func (g *Governor) IsWhole() bool {
+	return g.Step == SampleNothing || g.at%(g.policy.Whole+g.policy.Spare) >= g.policy.Spare
+}
+
+// Next takes the measurement of the time until now and decides about the time until the
+// next look. It reports whether the limit turned out not to be kept, once.
+func (g *Governor) Next(m Load) (gaveUp bool) {
+	whole, was := g.IsWhole(), g.Step
+	g.at++
+	if whole {
+		g.wholePct, g.wholeNs = m.OverheadPct, m.hitNs
+	}
+	switch {
+	case whole && g.Step != SampleNothing:
+		g.relax(m)
+	case g.Average(m) > g.limitPct:
+		gaveUp = g.tighten()
+	default:
+		g.over = 0
+		if g.Step == SampleStacks && g.wholeNs > 0 && m.hitNs > 0 {
+			g.bare = min(1, m.hitNs/g.wholeNs)
+		}
+	}
+	if g.Step != was {
+		g.at, g.over, g.under = 0, 0, 0
+	}
+	return gaveUp
+}
+
+// Average is what the step costs over a whole period.
+func (g *Governor) Average(m Load) float64 {
+	if g.Step == SampleNothing {
+		return m.OverheadPct
+	}
+	whole, spare := float64(g.policy.Whole), float64(g.policy.Spare)
+	return (whole*g.wholePct + spare*m.OverheadPct) / (whole + spare)
+}
+
+// tighten notes a look with too much, and goes a step on after some of them.
+func (g *Governor) tighten() (gaveUp bool) {
+	if g.over++; g.over < g.policy.Patience {
+		return false
+	}
+	if g.Step < g.Most {
+		g.Step++
+		return false
+	}
+	gaveUp = !g.stuck
+	g.stuck = true
+	return gaveUp
+}
+
+// relax looks, where everything was recorded, whether the step before would be enough.
+func (g *Governor) relax(m Load) {
+	pct := m.OverheadPct
+	if g.Step == SampleLaunches {
+		pct *= g.bare
+	}
+	if pct >= g.policy.Back*g.limitPct {
+		g.under = 0
+		return
+	}
+	if g.under++; g.under >= g.policy.Calm {
+		g.Step--
+	}
+}

@@ -1,0 +1,89 @@
+//go:build linux
+
+package overhead
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// constant is a program whose calls cost that much, in percent: launches, of which stacks
+// are a share, and others.
+type constant struct{ launches, stacks, others float64 }
+
+// measured is what a look sees while that much is recorded.
+func (c constant) measured(step Step, whole bool) Load {
+	launches, ns := c.launches, 2000.0
+	switch {
+	case whole:
+	case step == SampleLaunches:
+		launches = 0
+	case step == SampleStacks:
+		launches -= c.stacks
+		ns *= launches / c.launches
+	}
+	return Load{OverheadPct: launches + c.others, OthersPct: c.others, hitNs: ns}
+}
+
+// steps lets a governor watch programs for some looks each, and writes its steps down: one
+// letter per look, n(othing), s(tacks), l(aunches) sampled; upper case where everything is
+// recorded, and ! where it gave up.
+func steps(g *Governor, looks int, programs ...constant) string {
+	var b strings.Builder
+	for _, c := range programs {
+		for range looks {
+			letter := string("nsl"[g.Step])
+			if g.IsWhole() {
+				letter = strings.ToUpper(letter)
+			}
+			gaveUp := g.Next(c.measured(g.Step, g.IsWhole()))
+			b.WriteString(letter)
+			if gaveUp {
+				b.WriteByte('!')
+			}
+		}
+	}
+	return b.String()
+}
+
+func TestGovernorPolicy(t *testing.T) {
+	cheap := constant{launches: 3}
+	for name, c := range map[string]struct {
+		limit    float64
+		most     Step
+		looks    int
+		programs []constant
+		want     string
+	}{
+		"below the limit":   {5, SampleLaunches, 12, []constant{cheap}, "NNNNNNNNNNNN"},
+		"a moment above it": {5, SampleLaunches, 2, []constant{{launches: 20}, cheap, {launches: 20}, cheap}, "NNNNNNNN"},
+		"stacks are enough": {5, SampleLaunches, 25, []constant{{launches: 8, stacks: 5}},
+			"NNN" + "sssssssssS" + "sssssssssS" + "ss"},
+		"launches too": {5, SampleLaunches, 17, []constant{{launches: 20, stacks: 5}},
+			"NNN" + "sss" + "lllllllllL" + "l"},
+		"launches cannot be": {5, SampleStacks, 17, []constant{{launches: 20, stacks: 5}},
+			"NNN" + "sss!ssssssS" + "ssss"},
+		"others are too much alone": {5, SampleLaunches, 22, []constant{{launches: 20, stacks: 5, others: 12}},
+			"NNN" + "sss" + "lll!llllllL" + "llllll"},
+		"back when it falls": {5, SampleLaunches, 40, []constant{{launches: 20, stacks: 10}, cheap},
+			"NNN" + "sss" + strings.Repeat("lllllllllL", 3) + "llll" + "lllllL" + "lllllllllL" + "sssssssssS" + "sssssssssS" + "NNNN"},
+		"not back for less than a third below": {5, SampleLaunches, 30, []constant{{launches: 8, stacks: 5}, {launches: 4}},
+			"NNN" + strings.Repeat("sssssssssS", 5) + "sssssss"},
+		"back at once where nothing runs": {5, SampleLaunches, 23, []constant{{launches: 8, stacks: 5}, {}},
+			"NNN" + strings.Repeat("sssssssssS", 4) + "NNN"},
+	} {
+		g := NewGovernor(DefaultPolicy, c.limit, c.most)
+		if got := steps(g, c.looks, c.programs...); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+	}
+}
+
+// What the governor adds up is what the cost of a hit and their number come to.
+func TestLoadOfHits(t *testing.T) {
+	l := LoadOf(Rates{Launches: 20_000, Allocator: 5_000, Others: 1_000}, 2000)
+	if got := fmt.Sprintf("%.2f %.2f %.2f", l.OverheadPct, l.OthersPct, l.AllocatorPct); got != "5.20 1.20 1.00" {
+		t.Errorf("got %s", got)
+	}
+}

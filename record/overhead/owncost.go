@@ -1,0 +1,22 @@
+//go:build linux
+
+package overhead
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// OwnCost returns the recorder's CPU time since start (as OwnCost itself returned
+// it) and its peak memory.
+func OwnCost() format.Cost {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		return format.Cost{}
+	}
+	return format.Cost{
+		CPUNs:    usage.Utime.Nano() + usage.Stime.Nano(),
+		RSSBytes: usage.Maxrss << 10, // Linux counts in KiB
+	}
+}

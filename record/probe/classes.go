@@ -1,0 +1,86 @@
+//go:build linux
+
+package probe
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// classOfPrefix has the class of calls that the BPF programs count as "api", by the beginning of
+// their names. The first match counts.
+var classOfPrefix = []struct{ prefix, class string }{
+	{"cuLaunch", format.RecordLaunch},
+	{"cuGraphics", format.RecordMemory}, // graphics interop maps memory of other APIs
+	{"cuGraph", format.RecordGraph},
+	{"cuStreamBeginCapture", format.RecordGraph}, {"cuStreamEndCapture", format.RecordGraph}, {"cuStreamIsCapturing", format.RecordGraph},
+	{"cuStream", format.RecordStream}, {"cuEvent", format.RecordStream}, {"cuGreenCtxStream", format.RecordStream},
+	{"cuModule", format.RecordModule}, {"cuLibrary", format.RecordModule}, {"cuLink", format.RecordModule},
+	{"cuFunc", format.RecordModule}, {"cuKernel", format.RecordModule},
+	{"cuMem", format.RecordMemory}, {"cuMulticast", format.RecordMemory}, {"cuIpc", format.RecordMemory},
+	{"cuImportExternalSemaphore", format.RecordStream}, {"cuSignalExternal", format.RecordStream},
+	{"cuWaitExternal", format.RecordStream}, {"cuDestroyExternalSemaphore", format.RecordStream},
+	{"cuImportExternalMemory", format.RecordMemory}, {"cuExternalMemory", format.RecordMemory},
+	{"cuDestroyExternalMemory", format.RecordMemory}, {"cuDeviceGetDefaultMemPool", format.RecordMemory},
+	{"cuDeviceGetMemPool", format.RecordMemory}, {"cuDeviceSetMemPool", format.RecordMemory}, {"cuCtxSetLimit", format.RecordMemory},
+	// Contexts, devices and checkpoints say whose memory and launches those are: always recorded.
+	{"cuInit", ""}, {"cuCtx", ""}, {"cuDevice", ""}, {"cuGreenCtx", ""}, {"cuCheckpoint", ""},
+	{"cuGLCtx", ""}, {"cuVDPAUCtx", ""},
+}
+
+// classOf returns the class that a call belongs to for Options.Classes, "" for calls that are
+// always recorded; ok is false for a call that has no class yet.
+func classOf(call *bpf.Call) (class string, ok bool) {
+	switch call.Class {
+	case bpf.CudaCallClassCLASS_MEMORY:
+		return format.RecordMemory, true
+	case bpf.CudaCallClassCLASS_LAUNCH:
+		return format.RecordLaunch, true
+	case bpf.CudaCallClassCLASS_COPY:
+		return format.RecordCopy, true
+	case bpf.CudaCallClassCLASS_SYNC:
+		return format.RecordSync, true
+	case bpf.CudaCallClassCLASS_ALLOCATOR:
+		return format.RecordAllocator, true
+	}
+	for _, p := range classOfPrefix {
+		if strings.HasPrefix(call.Name, p.prefix) {
+			return p.class, true
+		}
+	}
+	return "", false
+}
+
+// IsNeeded reports whether a recording of these classes needs the call: it belongs to one of
+// them, or says what calls of one of them mean. No classes are all.
+func IsNeeded(call *bpf.Call, classes []string) bool {
+	if len(classes) == 0 {
+		return true
+	}
+	class, _ := classOf(call)
+	if class == "" || slices.Contains(classes, class) {
+		return true
+	}
+	has := func(list ...string) bool {
+		return slices.ContainsFunc(list, func(c string) bool { return slices.Contains(classes, c) })
+	}
+	switch {
+	case call.Memory != "": // nodes of graphs that allocate
+		return has(format.RecordMemory)
+	case isCaptureCall(call.Name): // a call into a capturing stream does not run
+		return has(format.RecordMemory, format.RecordLaunch, format.RecordCopy, format.RecordGraph)
+	case class == format.RecordModule: // names of kernels
+		namesKernels := call.Meaning == bpf.NewFunction || call.Effect == bpf.CudaCallEffectEFFECT_UNLOAD
+		return namesKernels && has(format.RecordLaunch, format.RecordGraph)
+	}
+	return false
+}
+
+// isCaptureCall reports whether the call decides which streams capture (package scribe).
+func isCaptureCall(name string) bool {
+	return strings.HasPrefix(name, "cuStreamBeginCapture") || name == "cuStreamEndCapture" ||
+		strings.HasPrefix(name, "cuEventRecord") || name == "cuStreamWaitEvent"
+}

@@ -1,0 +1,69 @@
+//go:build linux
+
+package probe
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// FuzzCodeMap makes the programs' table of code of any mappings.
+func FuzzCodeMap(f *testing.F) {
+	f.Add("00400000-00452000 r-xp 00000000 08:02 173521 /usr/bin/a\n7f0000000000-7f0000001000 r-xp 0 00:00 0\n")
+	f.Add("0-ffffffffffffffff r-xp 0 08:02 1 /a\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if maps, err := symbolize.ReadMaps(strings.NewReader(text)); err == nil {
+			codeMap(maps)
+		}
+	})
+}
+
+// TestEveryCallHasAClass fails for a new row of the table whose name begins like none before.
+func TestEveryCallHasAClass(t *testing.T) {
+	for i := range bpf.Calls {
+		class, ok := classOf(&bpf.Calls[i])
+		if !ok || class != "" && !slices.Contains(format.RecordClasses, class) {
+			t.Errorf("%s is of class %q: add the beginning of its name to classOfPrefix", bpf.Calls[i].Name, class)
+		}
+	}
+	for i := range bpf.Allocators {
+		if class, _ := classOf(&bpf.Allocators[i]); class != format.RecordAllocator {
+			t.Errorf("%s is of class %q", bpf.Allocators[i].Name, class)
+		}
+	}
+}
+
+func TestWhatAClassNeeds(t *testing.T) {
+	for _, c := range []struct {
+		class   string
+		with    []string
+		without []string
+	}{
+		{format.RecordMemory, []string{"cuMemAlloc_v2", "cuMemFreeAsync", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset_v2", "cuGraphAddMemAllocNode",
+			"cuStreamBeginCapture_v2", "cuEventRecord", "cuMemGetInfo_v2", "cuCtxSetCurrent", "cuMemHostAlloc", "cuArrayCreate_v2"},
+			[]string{"cuLaunchKernel", "cuMemcpyAsync", "cuMemsetD8_v2", "cuStreamSynchronize", "cuModuleLoadData", "cuGraphLaunch", "cuStreamCreate", "cuEventQuery", "cuKernelGetFunction"}},
+		{format.RecordLaunch, []string{"cuLaunchKernel", "cuGraphLaunch", "cuModuleGetFunction", "cuKernelGetFunction", "cuModuleUnload", "cuStreamEndCapture", "cuLaunchHostFunc"},
+			[]string{"cuMemAlloc_v2", "cuMemcpyAsync", "cuModuleLoadData", "cuStreamSynchronize", "cuEventCreate"}},
+		{format.RecordCopy, []string{"cuMemcpyAsync", "cuMemsetD8_v2", "cuStreamWaitEvent"}, []string{"cuLaunchKernel", "cuMemAlloc_v2"}},
+		{format.RecordSync, []string{"cuStreamSynchronize", "cuEventQuery", "cuCtxCreate_v2"}, []string{"cuEventRecord", "cuLaunchKernel"}},
+		{format.RecordModule, []string{"cuModuleLoadData", "cuLinkCreate_v2", "cuFuncGetName"}, []string{"cuLaunchKernel", "cuStreamCreate"}},
+		{format.RecordStream, []string{"cuStreamCreate", "cuEventRecord"}, []string{"cuStreamSynchronize", "cuMemAlloc_v2"}},
+		{format.RecordGraph, []string{"cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuGraphAddMemAllocNode"}, []string{"cuGraphLaunch", "cuMemAlloc_v2"}},
+	} {
+		for i := range bpf.Calls {
+			call := &bpf.Calls[i]
+			need := IsNeeded(call, []string{c.class})
+			if slices.Contains(c.with, call.Name) && !need || slices.Contains(c.without, call.Name) && need {
+				t.Errorf("--record %s: %s is needed: %v", c.class, call.Name, need)
+			}
+			if !IsNeeded(call, nil) || !IsNeeded(call, format.RecordClasses) {
+				t.Errorf("%s is not recorded by default", call.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,48 @@
+//go:build linux
+
+package probe
+
+import (
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// MapCode tells the programs where code of a process lies.
+func (p *Probes) MapCode(pid int, mappings []symbolize.Mapping) {
+	// Without it, or with an old one, native paths are not told apart: that is measured.
+	_ = p.Objects.CodeMaps.Put(uint32(pid), codeMap(mappings))
+}
+
+// codeMap is where code of a process lies, as the programs need it to tell what may be a
+// return address.
+func codeMap(mappings []symbolize.Mapping) *bpf.CudaCodeMap {
+	const unitBits = 21
+	m := new(bpf.CudaCodeMap)
+	units := uint64(len(m.Units) * 64)
+	// The window lies below the end of the highest library: there are the others.
+	var top uint64
+	for _, mapping := range mappings {
+		if mapping.Executable() && mapping.Inode != 0 && mapping.End > top {
+			top = mapping.End
+		}
+	}
+	last := top >> unitBits
+	first := last - min(last, units-1)
+	m.Base = first << unitBits
+	for _, mapping := range mappings {
+		if !mapping.Executable() {
+			continue
+		}
+		if mapping.End <= m.Base && mapping.Inode != 0 {
+			if m.ProgramStart == 0 {
+				m.ProgramStart = mapping.Start
+			}
+			m.ProgramEnd = mapping.End
+		}
+		from, to := max(mapping.Start>>unitBits, first), min((mapping.End-1)>>unitBits, first+units-1)
+		for unit := from; unit <= to; unit++ {
+			m.Units[(unit-first)/64] |= 1 << ((unit - first) % 64)
+		}
+	}
+	return m
+}

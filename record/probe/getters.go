@@ -1,0 +1,45 @@
+//go:build linux
+
+package probe
+
+import (
+	"errors"
+	"time"
+
+	"github.com/gpurec/gpurec/bpf"
+)
+
+// GetterCalls returns how often each getter has been called.
+func (p *Probes) GetterCalls() map[string]uint64 {
+	calls := make(map[string]uint64)
+	for cookie := range bpf.NumCookies() {
+		call, _, _, _ := bpf.ByCookie(uint16(cookie))
+		if !call.Getter {
+			continue
+		}
+		var cpus []uint64
+		if p.Objects.Counts.Lookup(uint32(cookie), &cpus) == nil {
+			for _, n := range cpus {
+				calls[call.Name] += n
+			}
+		}
+	}
+	return calls
+}
+
+// DropGetter removes the probes of a getter; it reports whether there were any. Calls
+// under way return before their return probe goes.
+func (p *Probes) DropGetter(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	links := p.getters[name]
+	delete(p.getters, name)
+	if links == nil {
+		return false
+	}
+	err := closeLinks(links.entries)
+	time.Sleep(10 * time.Millisecond)
+	// A link that cannot be closed goes with the process: there is nothing to be done.
+	_ = errors.Join(err, closeLinks(links.returns))
+	return true
+}

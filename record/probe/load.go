@@ -1,0 +1,92 @@
+//go:build linux
+
+package probe
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/unwind"
+)
+
+// Options are what the BPF programs are set to.
+type Options struct {
+	How         privilege.Attach
+	BufferBytes int
+	Stacks      string
+	Unwinder    *unwind.Unwinder // nil if stacks are not unwound
+	All         bool             // record every process ...
+	Comm        string           // ... of this name, if it is not empty
+	Cgroup      process.Cgroup   // ... below this one, if it is not zero
+	Functions   []string         // all, if empty
+	Classes     []string         // of calls, some of format.RecordClasses; all, if empty
+	KnownSets   int              // of which known stacks are kept, a power of two; 0: all that there are
+}
+
+// Load loads the BPF programs and fills the table of calls.
+func Load(opt Options) (*Probes, error) {
+	how, bufferBytes := opt.How, opt.BufferBytes
+	spec, err := bpf.LoadCuda()
+	if err != nil {
+		return nil, fmt.Errorf("read BPF programs: %w", err)
+	}
+	p := &Probes{How: how, functions: opt.Functions, classes: opt.Classes, attached: make(map[attachment]bool), getters: make(map[string]*linkPairs), owners: make(map[link.Link]int)}
+	for _, program := range spec.Programs {
+		program.AttachType = p.attachType()
+	}
+	spec.Maps["events"].MaxEntries = uint32(bufferBytes)
+	replace := make(map[string]*ebpf.Map)
+	if opt.Unwinder != nil {
+		replace = unwindMaps(opt.Unwinder)
+		if err := spec.Variables["task_thread_pointer"].Set(opt.Unwinder.Layout().ThreadPointer); err != nil {
+			return nil, fmt.Errorf("set BPF variables: %w", err)
+		}
+	}
+	if err := errors.Join(spec.Variables["take_stacks"].Set(uint8(stackModes[opt.Stacks])), spec.Variables["record_all"].Set(flag(opt.All)),
+		spec.Variables["only_comm"].Set(commBytes(opt.Comm)), spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
+		spec.Variables["only_cgroup_level"].Set(opt.Cgroup.Level),
+		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4)), opt.limitKnown(spec)); err != nil {
+		return nil, fmt.Errorf("set BPF variables: %w", err)
+	}
+	if err := spec.LoadAndAssign(&p.Objects, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
+		err = fmt.Errorf("load BPF programs: %w", err)
+		if have, cerr := privilege.Effective(); cerr == nil {
+			err = have.ExplainLoad(err)
+		}
+		return nil, err
+	}
+	if opt.Unwinder != nil {
+		if err := p.endUnwinding(opt); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	for cookie := range bpf.NumCookies() + len(bpf.Allocators) {
+		call, _, _, _ := bpf.ByCookie(uint16(cookie))
+		if err := p.Objects.Calls.Put(uint32(cookie), call.Spec()); err != nil {
+			p.Close()
+			return nil, fmt.Errorf("fill table of calls: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// attachType is that of all programs that are attached to functions, or called by those.
+func (p *Probes) attachType() ebpf.AttachType {
+	if p.How == privilege.AttachPerf {
+		return ebpf.AttachNone
+	}
+	return ebpf.AttachTraceUprobeMulti
+}
+
+// commBytes is a process name as the kernel keeps it: 15 characters and a 0.
+func commBytes(name string) (b [16]byte) {
+	copy(b[:15], name)
+	return b
+}

@@ -1,0 +1,55 @@
+//go:build linux
+
+package probe
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpurec/gpurec/bpf"
+)
+
+// MarkOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
+func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
+	for i := range calls {
+		e := &calls[i]
+		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
+		e.DurNs = uint64(atNs) - e.StartNs
+		e.Ptr, e.Bytes = KnownWhileOpen(e)
+	}
+}
+
+// KnownWhileOpen returns pointer and bytes of a call that has not returned: not
+// those that come back through an out pointer.
+func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
+	call, _, _, ok := bpf.ByCookie(e.Call)
+	if !ok {
+		return 0, 0
+	}
+	if call.Ptr.From != uint8(bpf.CudaArgFromARG_OUT) {
+		ptr = e.Ptr
+	}
+	if call.Bytes.From != uint8(bpf.CudaArgFromARG_OUT) {
+		bytes = e.Bytes
+	}
+	return ptr, bytes
+}
+
+// OpenCalls returns the calls that have not returned, outermost first per thread.
+func (p *Probes) OpenCalls() ([]bpf.CudaEvent, error) {
+	var (
+		open []bpf.CudaEvent
+		id   uint64
+		t    bpf.CudaThread
+	)
+	threads := p.Objects.Threads.Iterate()
+	for threads.Next(&id, &t) {
+		open = appendOpen(open, &t)
+	}
+	if err := threads.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, fmt.Errorf("read open calls: %w", err)
+	}
+	return open, nil
+}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package probe
+
+import (
+	"io"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/privilege"
+)
+
+// Run times of BPF programs are measured in samples, because measuring costs some
+// 40 ns a run: StatsOn out of every StatsEvery.
+const (
+	StatsOn    = time.Second
+	StatsEvery = 10 * time.Second
+)
+
+// Where the overhead is governed, it is that share of every second.
+const (
+	StatsOnGoverned    = 100 * time.Millisecond
+	StatsEveryGoverned = time.Second
+)
+
+// SampleRunTimes has the kernel measure the programs for on of every period until stop is
+// closed. Without the right to do so it does nothing.
+func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
+	for {
+		stats, err := MeasureRunTimes()
+		if err != nil {
+			return
+		}
+		ended := clock.Sleep(stop, on)
+		_ = stats.Close() // an open one goes on measuring until the recorder ends
+		if ended || clock.Sleep(stop, every-on) {
+			return
+		}
+	}
+}
+
+// MeasureRunTimes has the kernel measure BPF programs until what it returns is closed.
+func MeasureRunTimes() (stats io.Closer, err error) {
+	err = privilege.With(unix.CAP_SYS_ADMIN, func() error {
+		stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+		return err
+	})
+	return stats, err
+}
+
+// RunTimes returns the measured run time of the programs and the runs it covers.
+func (p *Probes) RunTimes() (ns, runs int64) {
+	for _, prog := range []*ebpf.Program{p.Objects.CallEnter, p.Objects.LaunchEnter, p.Objects.AllocatorEnter, p.Objects.CallExit} {
+		stats, err := prog.Stats()
+		if err != nil {
+			continue
+		}
+		ns += int64(stats.Runtime)
+		runs += int64(stats.RunCount)
+	}
+	return ns, runs
+}

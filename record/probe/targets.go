@@ -1,0 +1,83 @@
+//go:build linux
+
+package probe
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpurec/gpurec/bpf"
+)
+
+// flag is a boolean as the BPF programs have it.
+func flag(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Follow has children of targets become targets before they run. It fails on kernels
+// without BTF.
+func (p *Probes) Follow() error {
+	replace := map[string]*ebpf.Map{"events": p.Objects.Events, "targets": p.Objects.Targets, "allocators": p.Objects.Allocators}
+	spec, err := bpf.LoadProcess()
+	if err != nil {
+		return fmt.Errorf("read BPF programs: %w", err)
+	}
+	spec.Maps["events"].MaxEntries = p.Objects.Events.MaxEntries()
+	if err := spec.LoadAndAssign(&p.process, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
+		return fmt.Errorf("load BPF programs that follow children: %w", err)
+	}
+	for _, program := range []*ebpf.Program{p.process.ProcessFork, p.process.ProcessExec} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: program})
+		if err != nil {
+			return fmt.Errorf("attach to process events: %w", err)
+		}
+		p.tracing = append(p.tracing, l)
+	}
+	return nil
+}
+
+// LostChanges returns how many forks and execs user space was not told of.
+func (p *Probes) LostChanges() uint64 {
+	var n uint64
+	if v := p.process.LostChanges; v == nil || v.Get(&n) != nil {
+		return 0
+	}
+	return n
+}
+
+// Pause has the programs see no calls, or see them again. Calls under way are seen to return.
+func (p *Probes) Pause(on bool) error {
+	if err := p.Objects.Paused.Set(flag(on)); err != nil {
+		return fmt.Errorf("pause the BPF programs: %w", err)
+	}
+	return nil
+}
+
+// SkipStacks leaves out the stacks of launches, or takes them again.
+func (p *Probes) SkipStacks(on bool) error {
+	if err := p.Objects.SkipStacks.Set(flag(on)); err != nil {
+		return fmt.Errorf("sample stacks of launches: %w", err)
+	}
+	return nil
+}
+
+// Forget ends the recording of a process that is gone.
+func (p *Probes) Forget(pid int) {
+	_ = p.Objects.Targets.Delete(uint32(pid)) // it may be gone already
+	_ = p.Objects.CodeMaps.Delete(uint32(pid))
+	_ = p.Objects.Allocators.Delete(uint32(pid))
+	p.unlink(pid)
+}
+
+// Target lets the programs record the process.
+func (p *Probes) Target(pid int) error {
+	if err := p.Objects.Targets.Put(uint32(pid), uint32(1)); err != nil {
+		return fmt.Errorf("add process %d: %w", pid, err)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/unwind"
+)
+
+// Ways of taking stacks, in Options.Stacks.
+const (
+	StacksAuto = "auto" // unwound, or inferred for calls that come in masses
+	StacksFull = "full" // unwound, every one
+	StacksFP   = "fp"   // walked by frame pointers
+	StacksOff  = "off"
+)
+
+// SyncTimeout is how long attaching waits until stacks of a process can be unwound:
+// unwind tables of 400 MB libraries take seconds to read.
+const SyncTimeout = 10 * time.Second
+
+// stackModes are the BPF programs' names for them.
+var stackModes = map[string]bpf.CudaStackMode{
+	StacksAuto: bpf.CudaStackModeSTACKS_AUTO, StacksFull: bpf.CudaStackModeSTACKS_FULL,
+	StacksFP: bpf.CudaStackModeSTACKS_FRAME_POINTERS, StacksOff: bpf.CudaStackModeSTACKS_OFF,
+}
+
+// unwindMaps are the maps that the programs share with the unwinder.
+func unwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{"unwinders": u.Programs(), "python_processes": u.Pythons()}
+}
+
+// limitKnown has programs know fewer stacks, if they are to.
+func (opt *Options) limitKnown(spec *ebpf.CollectionSpec) error {
+	if opt.KnownSets == 0 {
+		return nil
+	}
+	return spec.Variables["known_last"].Set(uint32(opt.KnownSets - 1))
+}
+
+// endUnwinding loads the program at the end of the unwinder's.
+func (p *Probes) endUnwinding(opt Options) error {
+	u := opt.Unwinder
+	spec, err := bpf.LoadUnwind()
+	if err != nil {
+		return fmt.Errorf("read BPF programs: %w", err)
+	}
+	layout := u.Layout()
+	for name, offset := range map[string]uint32{
+		"record_error": layout.Error, "record_pc": layout.PC, "record_words": layout.Words,
+		"record_kernel_words": layout.KernelWords, "record_data": layout.Data,
+	} {
+		err = errors.Join(err, spec.Variables[name].Set(offset))
+	}
+	if err := errors.Join(err, spec.Variables["wakeup_bytes"].Set(uint64(opt.BufferBytes/4)), opt.limitKnown(spec)); err != nil {
+		return fmt.Errorf("set BPF variables: %w", err)
+	}
+	for _, program := range spec.Programs {
+		program.AttachType = p.attachType()
+	}
+	spec.Maps["unwind_record"].ValueSize = u.Record().ValueSize()
+	spec.Maps["events"].MaxEntries = p.Objects.Events.MaxEntries()
+	o := &p.Objects
+	err = spec.LoadAndAssign(&p.unwind, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
+		"unwind_record": u.Record(), "unwinding": o.Unwinding, "threads": o.Threads, "events": o.Events, "calls": o.Calls, "stats": o.Stats,
+		"stacks_sent": o.StacksSent, "known_stacks": o.KnownStacks, "known_paths": o.KnownPaths,
+		"code_maps": o.CodeMaps, "stack_pieces": o.StackPieces,
+	}})
+	if err != nil {
+		return fmt.Errorf("load BPF programs that end unwinding: %w", err)
+	}
+	return u.SetStop(p.unwind.UnwindStop)
+}
+
+// Inferences returns how often the stacks of a class were inferred, checked and wrong.
+func (p *Probes) Inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
+	for class := range sums {
+		var cpus []bpf.CudaClassStats
+		if p.Objects.Stats.Lookup(uint32(class), &cpus) != nil {
+			continue
+		}
+		for i := range cpus {
+			c := &cpus[i].Inference
+			for level, n := range c.Inferred {
+				sums[class].Inferred[level] += n
+			}
+			sums[class].Checked += c.Checked
+			sums[class].Wrong += c.Wrong
+			sums[class].WrongWeight += c.WrongWeight
+			sums[class].Busy += c.Busy
+		}
+	}
+	return sums
+}

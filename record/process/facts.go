@@ -1,0 +1,116 @@
+//go:build linux
+
+package process
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/identity"
+)
+
+// containerDigits is how container engines name the cgroup of a container: 64 hexadecimal
+// digits, with something around them that differs from engine to engine.
+var containerDigits = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// ContainerID returns the id of the container in the text of /proc/PID/cgroup, "" if there is none.
+func ContainerID(cgroup string) string { return containerDigits.FindString(cgroup) }
+
+// Facts is the message of a row of kind process, as JSON.
+type Facts struct {
+	ParentPid   int      `json:"parent_pid"`
+	Exe         string   `json:"exe,omitempty"`
+	CommandLine []string `json:"command_line,omitempty"`
+	UID         int      `json:"uid"`
+	// NamespacePids are the process's numbers from this pid namespace inwards.
+	NamespacePids []string `json:"namespace_pids,omitempty"`
+	Cgroup        string   `json:"cgroup,omitempty"`
+	ContainerID   string   `json:"container_id,omitempty"`
+	StartBootNs   int64    `json:"start_boottime_ns"`
+	// Identity is the process's part in its job; nil if nothing tells one.
+	Identity *format.Identity `json:"identity,omitempty"`
+	// Devices pairs the process's device ordinals with GPUs.
+	Devices []deviceFact `json:"devices,omitempty"`
+	// ExitNs is when the process was seen to have ended, Unix ns; absent if it ran on.
+	ExitNs int64 `json:"exit_ns,omitempty"`
+}
+
+// ReadFacts reads what is known of the process; what cannot be read stays empty. They
+// are kept for when it is gone.
+func (p *Process) ReadFacts(gpus []host.GPU) Facts {
+	environ, err := p.ReadFile("environ", MaxEnvironment)
+	if err != nil {
+		environ = ""
+	}
+	f := Facts{StartBootNs: p.StartNs, UID: -1, Devices: devicesOf(environ, gpus)}
+	defer func() { p.Known = f }()
+	if exe, err := os.Readlink(p.Path("exe")); err == nil {
+		f.Exe = exe
+	}
+	if line, err := p.ReadFile("cmdline", maxCommandLine); err == nil {
+		f.CommandLine = strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
+	}
+	if cgroup, err := os.ReadFile(p.Path("cgroup")); err == nil {
+		f.Cgroup = strings.TrimSpace(string(cgroup))
+		f.ContainerID = ContainerID(f.Cgroup)
+	}
+	if id := identity.Of(environ, f.Cgroup); id.Known() {
+		f.Identity = &id
+	}
+	var st unix.Stat_t
+	if unix.Stat(p.Path("."), &st) == nil {
+		f.UID = int(st.Uid)
+	}
+	f.NamespacePids = p.namespacePids()
+	if stat, err := os.ReadFile(p.Path("stat")); err == nil {
+		f.ParentPid = parentOf(stat)
+	}
+	return f
+}
+
+// namespacePids are the numbers of the process, in our pid namespace first, in its own last.
+func (p *Process) namespacePids() []string {
+	status, err := os.ReadFile(p.Path("status"))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(status)) {
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return strings.Fields(pids)
+		}
+	}
+	return nil
+}
+
+// OwnPid is the number that the process has for itself.
+func (p *Process) OwnPid() string {
+	if pids := p.namespacePids(); len(pids) > 0 {
+		return pids[len(pids)-1]
+	}
+	return strconv.Itoa(p.Pid)
+}
+
+// ExitRow says that the process has ended.
+func (p *Process) ExitRow(now int64) format.Row {
+	f := p.Known
+	f.ExitNs = now
+	return p.Row(f, now)
+}
+
+// Row returns the row of kind process of these facts. startNs is in Unix ns.
+func (p *Process) Row(f Facts, startNs int64) format.Row {
+	text, err := json.Marshal(f)
+	if err != nil {
+		text = nil // plain strings and numbers always encode
+	}
+	return format.Row{
+		Kind: format.KindProcess, StartNs: startNs, Pid: int32(p.Pid), Tid: int32(p.Pid), Name: p.Comm, Message: string(text), Device: -1,
+	}
+}

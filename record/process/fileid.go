@@ -1,0 +1,23 @@
+//go:build linux
+
+package process
+
+import "golang.org/x/sys/unix"
+
+// FileID names a file for good, whatever paths lead to it.
+type FileID struct{ Dev, Inode uint64 }
+
+// HasMapped reports whether the process has the file mapped.
+func (p *Process) HasMapped(id FileID) bool {
+	maps, err := p.Maps()
+	if err != nil {
+		return false
+	}
+	for _, m := range maps {
+		var st unix.Stat_t
+		if m.Inode == id.Inode && m.Executable() && unix.Stat(p.MapFile(m), &st) == nil && uint64(st.Dev) == id.Dev {
+			return true
+		}
+	}
+	return false
+}

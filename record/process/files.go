@@ -1,0 +1,91 @@
+//go:build linux
+
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// What a process keeps in its own memory can be as long as it likes: prctl(PR_SET_MM_MAP)
+// makes terabytes of it. The kernel takes 6 MiB of arguments and environment at an exec.
+const (
+	MaxEnvironment = 8 << 20
+	maxCommandLine = 128 << 10 // in a recording
+)
+
+var errNotRegular = errors.New("is not a regular file")
+
+// OpenRegular opens a file that somebody else may have put there. A pipe or a device is
+// not opened, for that could wait for ever, or set something off.
+func OpenRegular(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return reopen(fd, path)
+}
+
+// OpenRegular opens a file by its path as the process sees it. Links lead to where they
+// lead for the process: never out of its root into ours.
+func (p *Process) OpenRegular(path string, flags int) (*os.File, error) {
+	root, err := unix.Open(p.Path("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: p.Path("root"), Err: err}
+	}
+	defer unix.Close(root)
+	fd, err := unix.Openat2(root, path, &unix.OpenHow{
+		Flags: uint64(unix.O_PATH | unix.O_CLOEXEC | flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return reopen(fd, path)
+}
+
+// OpenMapped opens the file behind a mapping.
+func (p *Process) OpenMapped(m symbolize.Mapping) (*os.File, error) {
+	file, err := OpenRegular(p.MapFile(m))
+	if err != nil && !errors.Is(err, errNotRegular) {
+		// Without CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE map_files is closed.
+		return p.OpenRegular(m.Path, 0)
+	}
+	return file, err
+}
+
+// reopen opens for reading what fd refers to, and closes fd.
+func reopen(fd int, path string) (*os.File, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &os.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// ReadAtMost returns the beginning of a file, limit bytes at most.
+func ReadAtMost(file io.Reader, limit int64) (string, error) {
+	var text strings.Builder
+	_, err := io.Copy(&text, io.LimitReader(file, limit))
+	return text.String(), err
+}
+
+// ReadFile returns the beginning of a file under /proc/PID that holds memory of the process.
+func (p *Process) ReadFile(name string, limit int64) (string, error) {
+	file, err := os.Open(p.Path(name))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	return ReadAtMost(file, limit)
+}

@@ -1,0 +1,48 @@
+//go:build linux
+
+package process
+
+import "testing"
+
+func TestParseStat(t *testing.T) {
+	comm, start := parseStat([]byte("42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 12345 20 21"))
+	if comm != "a) b (c" || start != 123_450_000_000 {
+		t.Errorf("%q %d", comm, start)
+	}
+	if comm, start := parseStat([]byte("garbage")); comm != "" || start != 0 {
+		t.Errorf("%q %d", comm, start)
+	}
+}
+
+// FuzzStat parses /proc/PID/stat, in which a process chooses its name. Nothing may panic.
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("1 (a) b) S 7 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4242 1"))
+	f.Add([]byte("1 (\x1b]0;) ("))
+	f.Fuzz(func(t *testing.T, stat []byte) {
+		parseStat(stat)
+		parentOf(stat)
+	})
+}
+
+func TestCgroupPaths(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/\n": "/", "12:cpu:/a\n0::/user.slice/a b\n": "/user.slice/a b", "4:memory:/docker/x\n": "", "": "",
+	} {
+		if got, ok := CgroupPath(text); got != want || ok != (want != "") {
+			t.Errorf("%q: %q %v", text, got, ok)
+		}
+	}
+	for path, below := range map[string]bool{"/a/b": true, "/a/b/c": true, "/a/bc": false, "/a": false} {
+		if IsBelow(path, "a/b/") != below || !IsBelow(path, "/") {
+			t.Errorf("%s", path)
+		}
+	}
+}
+
+func TestKernelComm(t *testing.T) {
+	for name, want := range map[string]string{"python": "python", "exactly15bytes_": "exactly15bytes_", "torchrun-launcher": "torchrun-launch", "": ""} {
+		if got := KernelComm(name); got != want {
+			t.Errorf("%q: %q", name, got)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Package ps lists the processes that use CUDA now.
+package ps

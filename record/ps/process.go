@@ -1,0 +1,99 @@
+//go:build linux
+
+package ps
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/identity"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/process"
+)
+
+// Bounds of what is read of a process for a list, in bytes.
+const maxListedCommandLine = 16 << 10
+
+const maxCgroupText = 64 << 10
+
+// lookAtProcess reads a process under /proc. It may block while the kernel has its memory locked.
+func lookAtProcess(pid int, listed bool) look {
+	if pid == os.Getpid() { // NVML loads libcuda to learn its version
+		return look{}
+	}
+	uses, err := library.MapsDriver((&process.Process{Pid: pid}))
+	if errors.Is(err, fs.ErrPermission) && !listed {
+		return look{denied: true}
+	}
+	if !uses && !listed {
+		return look{}
+	}
+	p, err := process.Open(pid)
+	if err != nil {
+		return look{} // it has ended
+	}
+	defer p.Close()
+	described := describe(p)
+	return look{process: described, uses: p.Alive()}
+}
+
+// describe reads what the list says of a process besides its GPUs.
+func describe(p *process.Process) Process {
+	c := Process{Pid: p.Pid, Command: p.Comm, StartedUnixNs: startedUnixNs(p.StartNs)}
+	if line, err := p.ReadFile("cmdline", maxListedCommandLine); err == nil {
+		c.CommandLine = splitCommandLine(line)
+	}
+	var st unix.Stat_t
+	if unix.Stat(p.Path("."), &st) == nil {
+		uid := int(st.Uid)
+		c.UID, c.User = &uid, userName(uid)
+	}
+	cgroup, _ := p.ReadFile("cgroup", maxCgroupText) // "" if unreadable, as the next
+	environ, _ := p.ReadFile("environ", process.MaxEnvironment)
+	c.Cgroup, _ = process.CgroupPath(cgroup)
+	c.ContainerID = process.ContainerID(cgroup)
+	c.Identity = identity.Of(environ, cgroup)
+	return c
+}
+
+// splitCommandLine splits the text of /proc/PID/cmdline into arguments, without empty ones at the
+// end; nil if there are none.
+func splitCommandLine(text string) []string {
+	if text = strings.TrimRight(text, "\x00"); text == "" {
+		return nil
+	}
+	return strings.Split(text, "\x00")
+}
+
+// userName returns the name of a user, "" if the UID has none.
+func userName(uid int) string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+// startedUnixNs converts a start on CLOCK_BOOTTIME to Unix time. Both are known to 10 ms; 0 stays 0.
+func startedUnixNs(bootNs int64) int64 {
+	if bootNs == 0 {
+		return 0
+	}
+	const resolution = int64(1e9 / process.UserHz)
+	started := clock.Ns(unix.CLOCK_REALTIME) - clock.Ns(unix.CLOCK_BOOTTIME) + bootNs
+	return (started + resolution/2) / resolution * resolution
+}
+
+// isHostPidNamespace reports whether this process is in the machine's first pid namespace.
+func isHostPidNamespace() bool {
+	const first = 0xEFFFFFFC // PROC_PID_INIT_INO, include/linux/proc_ns.h
+	var st unix.Stat_t
+	return unix.Stat("/proc/self/ns/pid", &st) == nil && st.Ino == first
+}

@@ -1,0 +1,60 @@
+//go:build linux && cgo
+
+package record
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/record/ps"
+	"github.com/gpurec/gpurec/record/simtest"
+)
+
+// TestListHasWhatNVMLSays lists a program that computes on a GPU, and one that has the driver's
+// library mapped and uses no GPU.
+func TestListHasWhatNVMLSays(t *testing.T) {
+	answers := simtest.NVML(t, simcudaDir)
+	t.Setenv("SIMCUDA_DEVICES", "2")
+	p := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "storm", "--calls", "100", "--wait")
+	p.expect("ready")
+	idle := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "torchrun", "--wait")
+	idle.expect("ready")
+	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization 71 33 0 0")
+	list := ps.List(true)
+	got, without := listed(list, p.pid()), listed(list, idle.pid())
+	if list.NVMLErr != nil || got == nil || without == nil {
+		t.Fatalf("%+v", list)
+	}
+	if len(got.GPUs) != 2 { // storm uses both
+		t.Fatalf("%+v", got.GPUs)
+	}
+	for i, use := range got.GPUs {
+		if use.Index != i || use.Name != "SimCUDA GPU" || !strings.HasPrefix(use.UUID, "GPU-") {
+			t.Errorf("%+v", use)
+		}
+		if use.MemoryBytes == nil || *use.MemoryBytes <= 0 && i == 0 || use.SMPercent == nil || *use.SMPercent != 71 {
+			t.Errorf("%+v", use)
+		}
+	}
+	if without.GPUs == nil || len(without.GPUs) != 0 {
+		t.Errorf("a process without memory is on %v", without.GPUs)
+	}
+
+	// What the driver does not support is absent, not 0.
+	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization not_supported")
+	list = ps.List(true)
+	if use := listed(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {
+		t.Errorf("%+v", use)
+	}
+	simtest.Say(t, answers, "nvmlDeviceGetComputeRunningProcesses_v3 lost", "nvmlDeviceGetComputeRunningProcesses_v2 lost")
+	list = ps.List(true)
+	if list.NVMLErr == nil || listed(list, p.pid()).GPUs != nil {
+		t.Errorf("%v: %+v", list.NVMLErr, listed(list, p.pid()))
+	}
+	for _, says := range []string{"GPU 0", "GPU 1"} {
+		if !strings.Contains(list.NVMLErr.Error(), says) {
+			t.Errorf("%q does not name %s", list.NVMLErr, says)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Package ring drains the ring buffer of the BPF programs into chunks of memory.
+package ring

@@ -1,0 +1,98 @@
+//go:build linux
+
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/gpurec/gpurec/bpf"
+)
+
+// pollInterval bounds how long records wait in the ring buffer; 32 MiB hold
+// 245,000 calls, so 5 ms are safe to 45 million calls a second.
+const pollInterval = 5 * time.Millisecond
+
+// Drain empties the ring buffer into chunks for the scribe until stop is closed and
+// the buffer is empty. It only copies: nothing it does may take long.
+type Drain struct {
+	reader *ringbuf.Reader
+	births chan<- bpf.CudaProcessEvent // processes, which cannot wait for the scribe
+	chunks chan<- []byte
+	pool   *Pool
+	stop   chan struct{}
+	done   chan struct{}
+	err    error
+}
+
+// NewDrain opens the ring buffer. Run sends chunks of records of calls, stacks and names; events of
+// processes go to births at once.
+func NewDrain(events *ebpf.Map, chunks chan<- []byte, pool *Pool, births chan<- bpf.CudaProcessEvent) (*Drain, error) {
+	reader, err := ringbuf.NewReader(events)
+	if err != nil {
+		return nil, fmt.Errorf("open ring buffer: %w", err)
+	}
+	return &Drain{reader: reader, births: births, chunks: chunks, pool: pool, stop: make(chan struct{}), done: make(chan struct{})}, nil
+}
+
+// Run drains the ring buffer until Finish is called. It closes the channel of chunks when it ends.
+func (d *Drain) Run() {
+	defer close(d.done)
+	defer close(d.chunks)
+	var record ringbuf.Record
+	chunk := d.pool.get()
+	for {
+		d.reader.SetDeadline(time.Now().Add(pollInterval))
+		// Everything there is now, then up to pollInterval of waiting for more.
+		for {
+			err := d.reader.ReadInto(&record)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				d.err = fmt.Errorf("read ring buffer: %w", err)
+				return
+			}
+			if isBirth(record.RawSample) {
+				d.births <- *(*bpf.CudaProcessEvent)(unsafe.Pointer(&record.RawSample[0]))
+				continue
+			}
+			if len(chunk)+len(record.RawSample)+8 > cap(chunk) {
+				d.chunks <- chunk
+				chunk = d.pool.get()
+			}
+			chunk = append(chunk, record.RawSample...)
+			for len(chunk)%8 != 0 { // the scribe reads records in place
+				chunk = append(chunk, 0)
+			}
+		}
+		if len(chunk) > 0 {
+			d.chunks <- chunk
+			chunk = d.pool.get()
+		}
+		select {
+		case <-d.stop:
+			if d.reader.AvailableBytes() == 0 {
+				return
+			}
+		default:
+		}
+	}
+}
+
+func isBirth(sample []byte) bool {
+	return len(sample) >= int(unsafe.Sizeof(bpf.CudaProcessEvent{})) && bpf.CudaRecordKind(sample[0]) == bpf.CudaRecordKindRECORD_PROCESS
+}
+
+// Finish takes out what is left and waits for run to end.
+func (d *Drain) Finish() error {
+	close(d.stop)
+	<-d.done
+	return errors.Join(d.err, d.reader.Close())
+}

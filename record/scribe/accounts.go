@@ -1,0 +1,172 @@
+//go:build linux
+
+package scribe
+
+import (
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/probe"
+)
+
+// ClassNames are the names of the call classes in Meta.Calls and in rows of kind
+// lost, by bpf.CudaCallClass.
+var ClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
+	bpf.CudaCallClassCLASS_MEMORY: "memory",
+	bpf.CudaCallClassCLASS_LAUNCH: "launch",
+	bpf.CudaCallClassCLASS_COPY:   "copy",
+	bpf.CudaCallClassCLASS_SYNC:   "sync",
+	bpf.CudaCallClassCLASS_API:    "api",
+
+	bpf.CudaCallClassCLASS_ALLOCATOR: "allocator",
+}
+
+var lossReasons = [bpf.CudaLossReasonLOSS_REASONS]string{
+	bpf.CudaLossReasonLOSS_RING_FULL: "ring buffer full",
+	bpf.CudaLossReasonLOSS_THREADS:   "too many threads",
+	bpf.CudaLossReasonLOSS_DEPTH:     "calls nested too deep",
+}
+
+// lossInterval is the shortest time between two looks at the loss counters; rows of
+// kind lost are that exact about when.
+const lossInterval = 100 * time.Millisecond
+
+// accounts keeps the books: what the kernel saw and lost, what was written.
+type accounts struct {
+	probes *probe.Probes
+	clock  clock.Clock
+	// last is what the kernel's counters said at the last look, per class.
+	last   [bpf.CudaCallClassCLASS_COUNT]bpf.CudaClassStats
+	lastNs int64 // Unix ns
+	// endNs is when the probes went, 0: not yet. Nothing happens after it. It is set by
+	// the session while the scribe may be looking.
+	endNs  atomic.Int64
+	counts []uint64
+	// written counts rows handed to the writer, per class.
+	written   [bpf.CudaCallClassCLASS_COUNT]int64
+	open      [bpf.CudaCallClassCLASS_COUNT]int64
+	abandoned [bpf.CudaCallClassCLASS_COUNT]int64
+	counted   [bpf.CudaCallClassCLASS_COUNT]int64
+	unwritten [bpf.CudaCallClassCLASS_COUNT]int64 // drained, but the disk refused them
+	dropped   books                               // of the above, what a ring has no longer
+	// after and lostAfter are calls that came after the recording had reached its size.
+	full             bool
+	after, lostAfter [bpf.CudaCallClassCLASS_COUNT]int64
+}
+
+func newAccounts(p *probe.Probes, c clock.Clock) *accounts {
+	return &accounts{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumCookies())}
+}
+
+// look reads the kernel's counters and returns rows of kind lost and count for what
+// has changed since the last look.
+func (a *accounts) look() ([]format.Row, error) {
+	now := a.clock.NowNs()
+	if end := a.endNs.Load(); end != 0 {
+		now = end
+	}
+	a.lastNs = min(a.lastNs, now) // a look may have come between the end and its being noted
+	var rows []format.Row
+	for class := range a.last {
+		var perCPU []bpf.CudaClassStats
+		if err := a.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
+			return nil, fmt.Errorf("read loss counters: %w", err)
+		}
+		sum := sumStats(perCPU)
+		for why, n := range sum.Lost {
+			d := n - a.last[class].Lost[why]
+			if a.full {
+				a.lostAfter[class] += int64(d)
+			} else if d > 0 {
+				rows = append(rows, format.Row{
+					Kind: format.KindLost, Name: ClassNames[class], Message: lossReasons[why],
+					StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
+				})
+			}
+		}
+		a.last[class] = sum
+	}
+	counted, err := a.lookCounts(now)
+	a.lastNs = now
+	return append(rows, counted...), err
+}
+
+func sumStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
+	var sum bpf.CudaClassStats
+	for _, s := range perCPU {
+		sum.Seen += s.Seen
+		sum.Emitted += s.Emitted
+		sum.Abandoned += s.Abandoned
+		for why, n := range s.Lost {
+			sum.Lost[why] += n
+		}
+	}
+	return sum
+}
+
+// lookCounts returns rows for the calls that are only counted.
+func (a *accounts) lookCounts(now int64) ([]format.Row, error) {
+	var rows []format.Row
+	for cookie := range a.counts {
+		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		if !call.CountOnly {
+			continue
+		}
+		var perCPU []uint64
+		if err := a.probes.Objects.Counts.Lookup(uint32(cookie), &perCPU); err != nil {
+			return nil, fmt.Errorf("read call counts: %w", err)
+		}
+		var sum uint64
+		for _, n := range perCPU {
+			sum += n
+		}
+		if d := sum - a.counts[cookie]; d > 0 && !a.full {
+			rows = append(rows, format.Row{
+				Kind: format.KindCount, Name: name, StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
+			})
+			a.counted[call.Class] += int64(d)
+		}
+		a.counts[cookie] = sum
+	}
+	return rows, nil
+}
+
+// end closes the books at a time, as if the probes had gone then.
+func (a *accounts) end(atNs int64) {
+	a.full = true
+	a.endNs.Store(atNs)
+}
+
+// books returns what was counted so far, a ring's dropped calls included.
+func (a *accounts) books() books {
+	b := books{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted}
+	for class := range a.last {
+		b.lost[class] = a.unwritten[class] - a.lostAfter[class]
+		for _, n := range a.last[class].Lost {
+			b.lost[class] += int64(n)
+		}
+	}
+	return b
+}
+
+// Calls returns the account of every class as of the last look.
+func (a *accounts) calls() map[string]format.CallCount {
+	calls := make(map[string]format.CallCount)
+	b, d := a.books(), &a.dropped
+	b.add(d, -1)
+	for class, name := range ClassNames {
+		c := format.CallCount{
+			Seen:     int64(a.last[class].Seen) - a.after[class] - a.lostAfter[class],
+			Recorded: b.written[class], Open: b.open[class], Abandoned: b.abandoned[class], Lost: b.lost[class], Counted: b.counted[class],
+			Dropped: d.written[class] + d.lost[class],
+		}
+		calls[name] = c
+	}
+	maps.DeleteFunc(calls, func(_ string, c format.CallCount) bool { return c == format.CallCount{} })
+	return calls
+}

@@ -1,0 +1,50 @@
+//go:build linux
+
+package scribe
+
+import (
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// allocatorActions are the names of what allocators do, by bpf.CudaAllocatorAction.
+var allocatorActions = [...]string{
+	bpf.CudaAllocatorActionACTION_ALLOC:          format.AllocatorAlloc,
+	bpf.CudaAllocatorActionACTION_FREE_REQUESTED: format.AllocatorFreeRequested,
+	bpf.CudaAllocatorActionACTION_FREE_COMPLETED: format.AllocatorFreeCompleted,
+	bpf.CudaAllocatorActionACTION_SEGMENT_ALLOC:  format.AllocatorSegmentAlloc,
+	bpf.CudaAllocatorActionACTION_SEGMENT_FREE:   format.AllocatorSegmentFree,
+	bpf.CudaAllocatorActionACTION_SEGMENT_MAP:    format.AllocatorSegmentMap,
+	bpf.CudaAllocatorActionACTION_SEGMENT_UNMAP:  format.AllocatorSegmentUnmap,
+	bpf.CudaAllocatorActionACTION_SNAPSHOT:       format.AllocatorSnapshot,
+	bpf.CudaAllocatorActionACTION_OOM:            format.AllocatorOOM,
+}
+
+// interpretAllocator moves what read_allocator (allocator.h) noted to where the row has it.
+func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
+	interpretTotals(row, e)
+	row.Name = "other"
+	if int(e.Grid[0]) < len(allocatorActions) {
+		row.Name = allocatorActions[e.Grid[0]]
+	}
+	if row.Name == format.AllocatorOOM {
+		row.Value, row.Ptr = float64(e.Ptr), 0
+	}
+}
+
+// interpretReport moves what read_report noted to where the row has it.
+func interpretReport(row *format.Row, e *bpf.CudaEvent) {
+	interpretTotals(row, e)
+	row.Name = format.AllocatorReportedAlloc
+	if row.Bytes < 0 {
+		row.Name, row.Bytes = format.AllocatorReportedFree, -row.Bytes
+	}
+}
+
+// interpretTotals does what is common to all events of allocators.
+func interpretTotals(row *format.Row, e *bpf.CudaEvent) {
+	row.Flags &^= format.FlagNoReturn // an event takes no time
+	row.Context = 0
+	row.AllocatedBytes = int64(e.Grid[1]) | int64(e.Grid[2])<<32
+	row.ReservedBytes = int64(e.Block[0]) | int64(e.Block[1])<<32
+}

@@ -1,0 +1,226 @@
+//go:build linux
+
+package scribe
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+)
+
+// fill makes the row of one call. The row's memory is used again: every column that
+// a call row has is set.
+func (s *Scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name string) {
+	*row = format.Row{
+		Kind: call.Kind, Name: name, MemoryKind: call.Memory, CopyKind: call.Copy,
+		StartNs: s.accounts.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
+		Pid: int32(e.Pid), Tid: int32(e.Tid), CPU: int32(e.Cpu), Device: int32(e.Device),
+		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: rowFlags(e.Flags),
+		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
+	}
+	if s.captures.note(e, call) {
+		row.Flags |= format.FlagCaptured
+	}
+	if e.ParentNs != 0 {
+		row.ParentStartNs = s.accounts.clock.UnixNs(e.ParentNs)
+	}
+	s.interpret(row, e, call)
+	row.StackStatus = format.StackNone
+	if e.StackId != 0 {
+		stack := s.stacks.Get(e.StackId)
+		row.StackID, row.Site = stack.ID, stack.Site
+		row.StackStatus = stack.Status
+		if stack.ID != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_INFERRED) {
+			row.StackStatus = format.StackInferred
+		}
+		if stack.ID != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_PARENT) {
+			row.StackStatus = format.StackParent
+		}
+	}
+}
+
+// interpret moves the members of an event to where the row has them.
+func (s *Scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
+	switch call.Meaning {
+	case bpf.Launch:
+		grid(row, e)
+		row.Function, row.SrcPtr = int64(e.Src), 0
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
+	case bpf.LaunchList:
+		grid(row, e)
+		row.Function, row.SrcPtr = int64(e.Src), 0
+		row.Value, row.Bytes = float64(e.Bytes), 0
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
+	case bpf.NewFunction:
+		row.Function, row.Ptr, row.Bytes, row.SrcPtr = int64(e.Ptr), int64(e.Bytes), 0, 0
+		if row.Function == 0 {
+			return
+		}
+		name, known := s.names.byHandle[kernelKey{e.Pid, e.Ptr}]
+		if of, ok := s.names.byHandle[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
+			name, known = of, true // the function of a named kernel
+			s.learnName(e.Pid, e.Ptr, e.StartNs, name, false)
+		}
+		if known {
+			row.Kernel = name.display
+		}
+	case bpf.OfFunction:
+		row.Function, row.Ptr = int64(e.Ptr), 0
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Ptr}].display
+	case bpf.KernelNode:
+		grid(row, e)
+		row.Function, row.Bytes = int64(e.Bytes), 0
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
+	case bpf.GraphNode:
+		s.interpretNode(row, e)
+	case bpf.OnDevice:
+		row.Device, row.Bytes = int32(e.Bytes), 0
+	case bpf.UUID:
+		row.Device, row.Bytes = int32(e.Bytes), 0
+		if e.Result == 0 {
+			row.Message = uuidText(e)
+		}
+	case bpf.FreeOfTotal:
+		row.Value, row.SrcPtr = float64(e.Src), 0
+	case bpf.ElapsedTime:
+		row.Value, row.Bytes = float64(math.Float32frombits(uint32(e.Bytes))), 0
+	case bpf.Pitched:
+		width := int64(e.Grid[0]) | int64(e.Grid[1])<<32
+		if e.Result == 0 {
+			width = int64(e.Bytes)
+		}
+		row.Bytes, row.SrcPtr = width*int64(e.Src), 0
+	case bpf.Array:
+		row.Bytes = arrayBytes(e)
+	case bpf.AllocatorEvent:
+		interpretAllocator(row, e)
+	case bpf.AllocatorReport:
+		interpretReport(row, e)
+	case bpf.CopyByType:
+		row.CopyKind = copyKind(e.Grid[2], e.Block[0])
+	default:
+		if call.Name == "cuGraphLaunch" {
+			row.Value = float64(s.captures.kernels(handle{e.Pid, e.Ptr}))
+			return
+		}
+		row.Value = float64(valueOfEvent(e))
+	}
+}
+
+// valueOfEvent returns the number that the row of the table calls value.
+func valueOfEvent(e *bpf.CudaEvent) uint64 { return uint64(e.Grid[0]) | uint64(e.Grid[1])<<32 }
+
+// Types of graph nodes that mean more than their name: CUgraphNodeType.
+const (
+	nodeKernel      = 0
+	nodeGraph       = 4
+	nodeMemAlloc    = 10
+	nodeMemFree     = 11
+	nodeConditional = 13
+)
+
+// nodeTypes are the names of CUgraphNodeType.
+var nodeTypes = [...]string{
+	nodeKernel: "kernel", 1: "memcpy", 2: "memset", 3: "host", nodeGraph: "graph", 5: "empty",
+	6: "wait_event", 7: "event_record", 8: "ext_semas_signal", 9: "ext_semas_wait",
+	nodeMemAlloc: "mem_alloc", nodeMemFree: "mem_free", 12: "batch_mem_op", nodeConditional: "conditional",
+}
+
+// nodeType returns the CUgraphNodeType of a CUgraphNodeParams, -1 if it could not be read.
+func nodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
+
+// interpretNode fills the row of a call with CUgraphNodeParams, by the type of the node.
+func (s *Scribe) interpretNode(row *format.Row, e *bpf.CudaEvent) {
+	kind := nodeType(e)
+	switch {
+	case kind < 0:
+	case kind < int64(len(nodeTypes)):
+		row.Message = nodeTypes[kind]
+	default:
+		row.Message = fmt.Sprintf("type %d", kind)
+	}
+	switch kind {
+	case nodeKernel:
+		grid(row, e)
+		row.Function, row.Bytes = int64(e.Bytes), 0
+		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
+	case nodeGraph:
+		row.Value = float64(valueOfEvent(e))
+	case nodeMemAlloc, nodeMemFree:
+		row.MemoryKind = format.MemoryGraph
+	}
+}
+
+func grid(row *format.Row, e *bpf.CudaEvent) {
+	row.GridX, row.GridY, row.GridZ = int32(e.Grid[0]), int32(e.Grid[1]), int32(e.Grid[2])
+	row.BlockX, row.BlockY, row.BlockZ = int32(e.Block[0]), int32(e.Block[1]), int32(e.Block[2])
+	row.SharedBytes = int32(e.SharedBytes)
+}
+
+// uuidText writes a device's UUID as NVML and nvidia-smi do.
+func uuidText(e *bpf.CudaEvent) string {
+	var b [16]byte
+	for i, word := range []uint32{e.Grid[0], e.Grid[1], e.Grid[2], e.Block[0]} {
+		binary.LittleEndian.PutUint32(b[4*i:], word)
+	}
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// arrayBytes is the size of an array: width, height and depth (0 counts as 1) times
+// channels times the size of an element by CUarray_format; 0 for a format that is
+// not known. Mipmapped arrays: of their largest level.
+func arrayBytes(e *bpf.CudaEvent) int64 {
+	element := map[uint32]int64{
+		0x01: 1, 0x02: 2, 0x03: 4, // unsigned int 8, 16, 32
+		0x08: 1, 0x09: 2, 0x0a: 4, // signed int 8, 16, 32
+		0x10: 2, 0x20: 4, // half, float
+	}[e.Grid[2]]
+	return int64(e.Bytes) * max(int64(e.Grid[0]), 1) * max(int64(e.Grid[1]), 1) * int64(e.Block[0]) * element
+}
+
+// copyKind names the direction by CUmemorytype of source and target.
+func copyKind(source, target uint32) string {
+	letter := func(memoryType uint32) string {
+		switch memoryType {
+		case 1:
+			return "H"
+		case 2:
+			return "D"
+		case 3:
+			return "A"
+		}
+		return "U" // unified: host or device
+	}
+	return letter(source) + "to" + letter(target)
+}
+
+// rowFlags translates the kernel's flags; the numbers of the file stay when those of
+// the kernel change.
+func rowFlags(flags uint8) int32 {
+	var row int32
+	for _, pair := range [...]struct {
+		kernel bpf.CudaEventFlags
+		row    int32
+	}{
+		{bpf.CudaEventFlagsEVENT_OPEN, format.FlagOpen},
+		{bpf.CudaEventFlagsEVENT_ABANDONED, format.FlagAbandoned},
+		{bpf.CudaEventFlagsEVENT_UNREADABLE, format.FlagUnreadable},
+		{bpf.CudaEventFlagsEVENT_NO_RETURN, format.FlagNoReturn},
+	} {
+		if flags&uint8(pair.kernel) != 0 {
+			row |= pair.row
+		}
+	}
+	return row
+}
+
+// addStack writes the rows of a stack seen for the first time.
+func (s *Scribe) addStack(rows []format.Row) {
+	for i := range rows {
+		rows[i].StartNs = s.accounts.clock.NowNs()
+		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
+	}
+}

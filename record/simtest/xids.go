@@ -1,0 +1,100 @@
+//go:build linux
+
+package simtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Xids is a kernel log and a tracefs in a folder. Text written to their files is read as it would
+// be from the real ones.
+type Xids struct {
+	// LogPath and TracefsPaths are where the log and the tracefs are; the first one is missing.
+	LogPath      string
+	TracefsPaths []string
+	// LogFile and TraceFile are the ends to write to, InstancePath the recorder's folder in the tracefs.
+	LogFile, TraceFile *os.File
+	InstancePath       string
+}
+
+// NewXids makes a log and a tracefs, with a stale instance of a recorder that has ended.
+func NewXids(t *testing.T) *Xids {
+	t.Helper()
+	dir := t.TempDir()
+	f := &Xids{LogPath: filepath.Join(dir, "kmsg"), TracefsPaths: []string{filepath.Join(dir, "missing"), dir}}
+	instance := func(pid int) string { return filepath.Join(dir, "instances", "gpurec-xid-"+strconv.Itoa(pid)) }
+	f.InstancePath = instance(os.Getpid())
+	stale := instance(1<<22 + 1) // no process has such a number
+	for _, folder := range []string{filepath.Join(dir, "events/nvidia/nvidia_dev_xid"), filepath.Join(f.InstancePath, "events/nvidia/nvidia_dev_xid"), stale} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"trace_clock", "events/nvidia/nvidia_dev_xid/enable"} {
+		if err := os.WriteFile(filepath.Join(f.InstancePath, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(path string) *os.File {
+		if err := syscall.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		return file
+	}
+	f.LogFile, f.TraceFile = open(f.LogPath), open(filepath.Join(f.InstancePath, "trace_pipe"))
+	return f
+}
+
+// AwaitRead waits until everything in a pipe has been read.
+func AwaitRead(t *testing.T, pipe *os.File) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
+		switch n, err := unix.IoctlGetInt(int(pipe.Fd()), unix.TIOCINQ); {
+		case err != nil:
+			t.Fatal(err)
+		case n == 0:
+			return
+		case time.Now().After(end):
+			t.Fatalf("%d bytes of %s were not read", n, pipe.Name())
+		}
+	}
+}
+
+// AtMost returns d, or half of the time since the machine was started where that is less:
+// nothing is older than the kernel's clock.
+func (f *Xids) AtMost(d time.Duration) time.Duration {
+	return min(d, time.Duration(monotonic()/2))
+}
+
+// Log writes a line into the kernel's log, ago before now.
+func (f *Xids) Log(text string, ago time.Duration) {
+	fmt.Fprintf(f.LogFile, "6,1,%d,-;%s\n SUBSYSTEM=pci\n", (monotonic()-ago.Nanoseconds())/1000, text)
+}
+
+// Trace writes a line into the trace pipe.
+func (f *Xids) Trace(text string) {
+	now := monotonic()
+	fmt.Fprintf(f.TraceFile, "  prog-7  [000] d..1. %5d.%06d: nvidia_dev_xid: %s\n", now/1e9, now%1e9/1e3, text)
+}
+
+// monotonic is CLOCK_MONOTONIC in ns.
+func monotonic() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // the clock is there on every Linux
+	}
+	return now.Nano()
+}

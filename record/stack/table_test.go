@@ -1,0 +1,85 @@
+//go:build linux
+
+package stack
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestDistinctStacksAreBounded(t *testing.T) {
+	table := NewTable(nil)
+	table.room = 3 * (stackBytes + idBytes)
+	keep := func(id uint64, pid uint32) []format.Row {
+		return table.keep(id, table.keys.ofAddresses(pid, []uint64{id}), format.Row{Pid: int32(pid), StackStatus: format.StackComplete})
+	}
+	for id := range uint64(3) {
+		if rows := keep(id, 7); len(rows) != 1 || rows[0].Kind != format.KindStack || rows[0].StackID != int32(id)+1 {
+			t.Fatalf("stack %d: %v", id, rows)
+		}
+	}
+	if rows := keep(3, 7); len(rows) != 1 || rows[0].Kind != format.KindNote {
+		t.Errorf("full: %v, want a note", rows)
+	}
+	if rows := keep(4, 7); len(rows) != 0 {
+		t.Errorf("full, told: %v", rows)
+	}
+	if rows := table.remember(5, table.Get(0)); len(rows) != 0 || table.Get(5) != &noStack {
+		t.Errorf("another number of a known stack was kept without room for it")
+	}
+	if table.Get(3) != &noStack || table.Get(2).ID != 3 {
+		t.Error("stacks that are known, or not, are mixed up")
+	}
+	table.Forget(map[int32]bool{7: true})
+	if table.room != 3*(stackBytes+idBytes) || len(table.stacks)+len(table.chains) != 0 {
+		t.Errorf("room %d after the process is gone", table.room)
+	}
+	if rows := keep(6, 8); len(rows) != 1 || rows[0].StackID != 4 {
+		t.Errorf("after the process is gone: %v", rows)
+	}
+}
+
+func TestChainsAreToldApart(t *testing.T) {
+	keys := newChainHasher()
+	frames := func(f ...format.Frame) chainKey { return keys.ofFrames(1, "", f) }
+	a, b := format.Frame{Func: "a", File: "b"}, format.Frame{Func: "ab"}
+	seen := make(map[chainKey]string)
+	for name, key := range map[string]chainKey{
+		"a": frames(a), "b": frames(b), "ab": frames(a, b), "ba": frames(b, a), "line": frames(format.Frame{Func: "a", File: "b", Line: 1}),
+		"addr": frames(format.Frame{Func: "a", File: "b", Addr: 1}), "cut": keys.ofFrames(1, "depth", []format.Frame{a}), "pid": keys.ofFrames(2, "", []format.Frame{a}),
+		"1": keys.ofAddresses(1, []uint64{1}), "1, 2": keys.ofAddresses(1, []uint64{1, 2}), "1 of 2": keys.ofAddresses(2, []uint64{1}),
+	} {
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s have the same key", name, other)
+		}
+		seen[key] = name
+	}
+	again := keys.ofFrames(1, "", []format.Frame{a, b})
+	if seen[again] != "ab" {
+		t.Error("the same chain has two keys")
+	}
+}
+
+// TestStacksOfANewProcessAreNamed makes the table look at a process before it has
+// loaded anything, as record -- COMMAND does, and then asks for its code.
+func TestStacksOfANewProcessAreNamed(t *testing.T) {
+	self := uint32(os.Getpid())
+	table := NewTable(nil)
+	defer table.Close()
+	space := table.space(self)
+	space.maps = nil                                  // as if the mappings had been read too early,
+	space.nextRefresh = time.Now().Add(1 * time.Hour) // and reading them had taken long
+	pc := uint64(reflect.ValueOf(TestStacksOfANewProcessAreNamed).Pointer())
+	chain, status := space.cut([]uint64{pc, pc + 1, 1 << 46})
+	if len(chain) != 2 || status != format.StackTruncated {
+		t.Errorf("chain %x, status %s", chain, status)
+	}
+	if frame, _ := space.frame(pc, false); !strings.HasSuffix(frame.Module, "stack.test") || frame.Addr == 0 {
+		t.Errorf("frame %+v", frame)
+	}
+}

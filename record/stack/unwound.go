@@ -1,0 +1,81 @@
+//go:build linux
+
+package stack
+
+import (
+	"unsafe"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/unwind"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// AddUnwound names the frames of an unwound stack and returns the rows for it, as add
+// does. Stacks that differ only in the instruction within a Python line are one.
+func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
+	unwound := t.unwinder.Frames(int(e.Pid), words[min(int(e.KernelWords), len(words)):])
+	var rows []format.Row
+	frames := make([]format.Frame, 0, len(unwound))
+	for i := range unwound {
+		frame, m := t.unwoundFrame(&unwound[i])
+		if m != nil && !m.noted {
+			m.noted = true
+			rows = append(rows, m.row(int32(e.Pid)))
+		}
+		frames = append(frames, frame)
+	}
+	status, why := format.StackComplete, ""
+	if e.Error != 0 {
+		status, why = format.StackTruncated, unwind.Why(e.Error)
+		if last, here := t.brokenAt(e); here != "" {
+			why = here
+			frames = append(frames, last...)
+		}
+	}
+	key := t.keys.ofFrames(e.Pid, why, frames)
+	if known, ok := t.chains[key]; ok {
+		return append(rows, t.remember(e.StackId, known)...)
+	}
+	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames})...)
+}
+
+// brokenAt looks at the code in which unwinding ended. If that tells more than the error,
+// it returns the reason, and the frame itself where a compiler left its name.
+func (t *Table) brokenAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
+	space := t.space(e.Pid)
+	m, ok := symbolize.FindMapping(space.maps, e.StopPc)
+	switch {
+	case ok && m.Path == "[uprobes]":
+		return nil, format.WhyProbe
+	case !ok || m.Inode != 0 || !m.Executable():
+		return nil, ""
+	}
+	frame, _ := space.jitFrame(format.Frame{Type: "native", Addr: int64(e.StopPc)}, e.StopPc, m)
+	return []format.Frame{frame}, format.WhyCode
+}
+
+// unwoundFrame names one frame.
+func (t *Table) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
+	if f.Python {
+		return format.Frame{Func: f.Function, SystemName: f.Function, File: f.File, Line: int32(f.Line), Type: "python"}, nil
+	}
+	frame := format.Frame{Type: "native", Addr: int64(f.Addr)}
+	if f.Module == nil {
+		return frame, nil
+	}
+	mod, ok := t.unwound[f.Module]
+	if !ok {
+		mod = &module{path: f.Module.Path, file: f.Module.File}
+		t.unwound[f.Module] = mod
+	}
+	frame.Module = mod.path
+	if object := mod.load(); object != nil {
+		frame.BuildID = object.BuildID()
+		nameFrame(&frame, object)
+	}
+	return frame, mod
+}
+
+// Records are read in place, so their members must lie as the kernel's do.
+var _ = [1]struct{}{}[unsafe.Sizeof(bpf.CudaUnwoundEvent{})-32]

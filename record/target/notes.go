@@ -1,0 +1,61 @@
+//go:build linux
+
+package target
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/process"
+)
+
+// maxWarnings bounds for how many processes it is told that they could not be probed: each costs a
+// line and a row, and a program can start any number of them.
+const maxWarnings = 100
+
+// warnUnprobed tells once per process why calls of it are missing.
+func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
+	if s.unprobed[p.Pid] || len(s.unprobed) == maxWarnings {
+		return
+	}
+	s.unprobed[p.Pid] = true
+	var why []string
+	for _, err := range failed {
+		if of := (*process.Error)(nil); errors.As(err, &of) {
+			err = of.Err
+		}
+		if err != nil {
+			why = append(why, strings.ReplaceAll(err.Error(), "\n", ", "))
+		}
+	}
+	message := fmt.Sprintf("calls of process %d (%s) are missing: %s", p.Pid, p.Comm, strings.Join(why, "; "))
+	if len(s.unprobed) == maxWarnings {
+		message += "; of further processes this is not told"
+	}
+	s.opt.Warn(message)
+	row := format.Row{Kind: format.KindNote, Name: "attach", Pid: int32(p.Pid), Device: -1, Message: message}
+	if s.send == nil { // the recording begins later
+		s.notes = append(s.notes, row)
+		return
+	}
+	row.StartNs = s.clock.NowNs()
+	s.send([]format.Row{row})
+}
+
+// noteGone notes a process that ended before it could be looked at.
+func (s *Set) noteGone(e bpf.CudaProcessEvent) {
+	gone := process.Process{Pid: int(e.Pid), Known: process.Facts{ParentPid: int(e.ParentPid), UID: -1}}
+	s.send([]format.Row{gone.ExitRow(s.clock.NowNs())})
+}
+
+// noteLate notes that calls of the process may be missing: it had the library before it was probed.
+func (s *Set) noteLate(lib *library.Library, p *process.Process) {
+	s.send([]format.Row{{
+		Kind: format.KindNote, Name: "late_attach", StartNs: s.clock.NowNs(), Pid: int32(p.Pid), Device: -1,
+		Message: fmt.Sprintf("%s was mapped already when it was attached to; calls made before may be missing", lib.Path),
+	}})
+}

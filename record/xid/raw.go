@@ -1,0 +1,180 @@
+//go:build linux
+
+package xid
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/gpurec/gpurec/record/clock"
+)
+
+// rawTracepoint follows the driver's tracepoint for Xids by a BPF program, where tracefs is not
+// mounted. The tracepoint's arguments are the PCI device, the code and the text.
+type rawTracepoint struct {
+	ring   *ebpf.Map
+	reader *ringbuf.Reader
+	link   link.Link
+	clock  clock.Clock
+}
+
+// What the program sends: time and code, then the names of the device and the text, each
+// ending with a NUL.
+const (
+	rawXidDevice = 16
+	rawXidText   = 48
+	rawXidSize   = 512
+)
+
+// openRaw attaches to the tracepoint.
+func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
+	offset, err := deviceNameOffset()
+	if err != nil {
+		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
+	}
+	x := &rawTracepoint{clock: c}
+	defer func() {
+		if err != nil {
+			x.close()
+		}
+	}()
+	if x.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "xids", Type: ebpf.RingBuf, MaxEntries: 64 << 10}); err != nil {
+		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "xid", Type: ebpf.RawTracepoint, License: "GPL", Instructions: xidProgram(x.ring, offset),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
+	}
+	defer func() { _ = program.Close() }() // the link keeps it
+	if x.link, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "nvidia_dev_xid", Program: program}); err != nil {
+		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
+	}
+	x.reader, err = ringbuf.NewReader(x.ring)
+	if err != nil {
+		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
+	}
+	x.reader.SetDeadline(time.Unix(1, 0)) // never wait
+	return x, nil
+}
+
+// CheckProgram reports whether the kernel accepts the program for the tracepoint. Where the driver
+// is not loaded, and the program is accepted, the error matches os.ErrNotExist.
+func CheckProgram() error {
+	x, err := openRaw(clock.New())
+	if err == nil {
+		x.close()
+	}
+	return err
+}
+
+// deviceNameOffset returns where in this kernel's struct pci_dev the pointer to the
+// device's name lies: dev.kobj.name.
+func deviceNameOffset() (uint32, error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return 0, err
+	}
+	var offset uint32
+	for _, field := range []struct{ in, name string }{{"pci_dev", "dev"}, {"device", "kobj"}, {"kobject", "name"}} {
+		var s *btf.Struct
+		if err := spec.TypeByName(field.in, &s); err != nil {
+			return 0, err
+		}
+		found := false
+		for _, m := range s.Members {
+			if m.Name == field.name {
+				offset, found = offset+m.Offset.Bytes(), true
+			}
+		}
+		if !found {
+			return 0, fmt.Errorf("struct %s has no %s", field.in, field.name)
+		}
+	}
+	return offset, nil
+}
+
+// xidProgram sends one record per Xid.
+func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
+	readString := func(to, size int32) asm.Instructions { // from r3
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R7), asm.Add.Imm(asm.R1, to), asm.Mov.Imm(asm.R2, size), asm.FnProbeReadKernelStr.Call(),
+		}
+	}
+	p := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMapPtr(asm.R1, ring.FD()), asm.Mov.Imm(asm.R2, rawXidSize), asm.Mov.Imm(asm.R3, 0), asm.FnRingbufReserve.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.Mov.Reg(asm.R7, asm.R0),
+		asm.FnKtimeGetNs.Call(),
+		asm.StoreMem(asm.R7, 0, asm.R0, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord),
+		asm.StoreMem(asm.R7, 8, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R6, 16, asm.DWord),
+	}
+	p = append(p, readString(rawXidText, rawXidSize-rawXidText)...)
+	p = append(p,
+		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord), asm.Add.Imm(asm.R3, int32(nameOffset)),
+		asm.Mov.Reg(asm.R1, asm.R7), asm.Add.Imm(asm.R1, rawXidDevice), asm.Mov.Imm(asm.R2, 8), asm.FnProbeReadKernel.Call(),
+		asm.LoadMem(asm.R3, asm.R7, rawXidDevice, asm.DWord),
+	)
+	p = append(p, readString(rawXidDevice, rawXidText-rawXidDevice)...)
+	return append(p,
+		asm.Mov.Reg(asm.R1, asm.R7), asm.Mov.Imm(asm.R2, 0), asm.FnRingbufSubmit.Call(),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
+		asm.Return(),
+	)
+}
+
+func (x *rawTracepoint) fd() int { return x.ring.FD() }
+
+func (x *rawTracepoint) close() {
+	if x.link != nil {
+		_ = x.link.Close()
+	}
+	if x.reader != nil {
+		_ = x.reader.Close()
+	}
+	if x.ring != nil {
+		_ = x.ring.Close()
+	}
+}
+
+// read returns the Xids that have come.
+func (x *rawTracepoint) read() (seen []Sighting, ended bool) {
+	for {
+		record, err := x.reader.Read()
+		if err != nil {
+			return seen, errors.Is(err, ringbuf.ErrClosed)
+		}
+		if s, monotonicNs, ok := decodeRawXid(record.RawSample); ok {
+			s.AtNs = x.clock.UnixNs(monotonicNs)
+			seen = append(seen, s)
+		}
+	}
+}
+
+func decodeRawXid(raw []byte) (s Sighting, monotonicNs uint64, ok bool) {
+	if len(raw) < rawXidSize {
+		return s, 0, false
+	}
+	until := func(b []byte) string {
+		b, _, _ = bytes.Cut(b, []byte{0})
+		return string(b)
+	}
+	s = Sighting{
+		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clip(until(raw[rawXidText:])),
+		Code: int32(binary.NativeEndian.Uint32(raw[8:])), // of 8 bytes, on the little endian machines that gpurec runs on
+	}
+	return s, binary.NativeEndian.Uint64(raw), true
+}

@@ -1,0 +1,137 @@
+//go:build linux
+
+package xid
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/clock"
+)
+
+// trace follows the driver's tracepoint for Xids through tracefs, in an instance of
+// our own that disturbs no other tracer.
+type trace struct {
+	instance string
+	pipe     int
+	clock    clock.Clock
+	rest     string // a line that has not come to its end
+}
+
+// errNoTracefs says that tracefs is not mounted; gpurec changes nothing on the host, so
+// it does not mount it either.
+var errNoTracefs = errors.New("tracefs is not mounted on /sys/kernel/tracing")
+
+// openTrace follows the tracepoint in the first of the places where tracefs is.
+func openTrace(roots []string, c clock.Clock) (*trace, error) {
+	for _, root := range roots {
+		if _, err := os.Stat(filepath.Join(root, "events")); err != nil {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(root, "events/nvidia/nvidia_dev_xid")); err != nil {
+			return nil, errors.New("the driver has no tracepoint nvidia:nvidia_dev_xid")
+		}
+		return openInstance(root, c)
+	}
+	return nil, errNoTracefs
+}
+
+func openInstance(root string, c clock.Clock) (_ *trace, err error) {
+	removeStale(filepath.Join(root, "instances"))
+	t := &trace{instance: filepath.Join(root, "instances", instanceName(os.Getpid())), pipe: -1, clock: c}
+	if err := os.Mkdir(t.instance, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("make a tracing instance: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	if err := t.set("trace_clock", "mono"); err != nil {
+		return nil, err
+	}
+	if err := t.set("events/nvidia/nvidia_dev_xid/enable", "1"); err != nil {
+		return nil, err
+	}
+	pipe := filepath.Join(t.instance, "trace_pipe")
+	if t.pipe, err = unix.Open(pipe, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open %s: %w", pipe, err)
+	}
+	return t, nil
+}
+
+const instancePrefix = "gpurec-xid-"
+
+func instanceName(pid int) string { return instancePrefix + strconv.Itoa(pid) }
+
+// removeStale removes the instances of recorders that were killed.
+func removeStale(instances string) {
+	entries, err := os.ReadDir(instances)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		number, ours := strings.CutPrefix(e.Name(), instancePrefix)
+		pid, err := strconv.Atoi(number)
+		if ours && err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			_ = unix.Rmdir(filepath.Join(instances, e.Name())) // or somebody else does
+		}
+	}
+}
+
+func (t *trace) set(file, value string) error {
+	path := filepath.Join(t.instance, file)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("trace Xids: %w", err)
+	}
+	_, err = f.WriteString(value)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("trace Xids: %w", err)
+	}
+	return nil
+}
+
+func (t *trace) fd() int { return t.pipe }
+
+// close removes the instance, which ends its tracing.
+func (t *trace) close() {
+	if t.pipe >= 0 {
+		unix.Close(t.pipe)
+	}
+	_ = t.set("events/nvidia/nvidia_dev_xid/enable", "0") // removing it does so as well
+	_ = unix.Rmdir(t.instance)
+}
+
+// read returns the Xids that have come.
+func (t *trace) read() (seen []Sighting, ended bool) {
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := unix.Read(t.pipe, buffer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return seen, false
+		case err != nil, n == 0:
+			return seen, true
+		}
+		lines := strings.Split(t.rest+string(buffer[:n]), "\n")
+		t.rest = lines[len(lines)-1]
+		if len(t.rest) > len(buffer) {
+			t.rest = "" // no line is that long
+		}
+		for _, line := range lines[:len(lines)-1] {
+			if s, monotonicNs, ok := parseTraceXid(line); ok {
+				s.AtNs = t.clock.UnixNs(uint64(monotonicNs))
+				seen = append(seen, s)
+			}
+		}
+	}
+}
