@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock turns the kernel's monotonic times into Unix time with one offset for the
-// whole recording, so that durations and order stay exact when the wall clock steps.
+// Clock converts CLOCK_MONOTONIC to Unix time with one offset for the whole recording. Durations
+// and order stay exact when the wall clock steps.
 type Clock struct{ OffsetNs int64 }
 
 // New returns a Clock with the offset of now.
@@ -30,7 +30,7 @@ func monotonicOffset() int64 {
 	return offset
 }
 
-// Ns reads a clock of the kernel, such as unix.CLOCK_MONOTONIC.
+// Ns returns the time of a clock of the kernel, such as unix.CLOCK_MONOTONIC, in ns.
 func Ns(id int32) int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(id, &ts); err != nil {
@@ -39,16 +39,16 @@ func Ns(id int32) int64 {
 	return ts.Nano()
 }
 
-// UnixNs converts CLOCK_MONOTONIC to the recording's Unix time.
+// UnixNs converts a time of CLOCK_MONOTONIC, in ns, to Unix ns.
 func (c Clock) UnixNs(monotonicNs uint64) int64 { return int64(monotonicNs) + c.OffsetNs }
 
-// NowNs is the present on the recording's clock.
+// NowNs returns the present in Unix ns on the recording's clock.
 func (c Clock) NowNs() int64 { return Ns(unix.CLOCK_MONOTONIC) + c.OffsetNs }
 
-// StepNs is how far the wall clock has moved away from the recording's clock.
+// StepNs returns how far the wall clock has moved away from the recording's clock, in ns.
 func (c Clock) StepNs() int64 { return monotonicOffset() - c.OffsetNs }
 
-// Sleep waits and reports whether stop was closed meanwhile.
+// Sleep waits for d, or until stop is closed. It reports whether stop was closed.
 func Sleep(stop <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-stop:

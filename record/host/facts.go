@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Describe fills in what the metadata says about the machine.
+// Describe sets the fields of the metadata that describe the machine.
 func Describe(meta *format.Meta) {
 	meta.Arch = runtime.GOARCH
 	meta.OSRelease = Release()

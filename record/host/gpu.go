@@ -4,7 +4,7 @@ package host
 
 import "github.com/gpurec/gpurec/format"
 
-// GPU is what a pairing needs of a GPU; in the order of NVML.
+// GPU names a GPU. Lists of GPUs are in the order of NVML.
 type GPU struct {
 	UUID, Name string
 	PCI        string // 0000:3b:00.0
@@ -13,7 +13,8 @@ type GPU struct {
 	Parts      []format.MIGDevice
 }
 
-// Enumerated returns what CUDA sees of a GPU that is visible; "": nothing, or not what.
+// Enumerated returns the UUID of the device that CUDA enumerates for a visible GPU: its own, or
+// that of a MIG device. "" means none, or that it is unknown.
 func (g *GPU) Enumerated() (uuid string, isMIG bool) {
 	switch {
 	case len(g.Parts) > 0:

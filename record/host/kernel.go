@@ -30,8 +30,8 @@ func checkRelease(release string) error {
 	return nil
 }
 
-// OlderThan compares a kernel release with a version. One that is no number we know
-// is not older: let the kernel speak for itself.
+// OlderThan reports whether a kernel release is older than a version. A release without a number
+// is not: the kernel refuses what it does not have.
 func OlderThan(release string, major, minor int) bool {
 	var have [2]int
 	if _, err := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); err != nil {

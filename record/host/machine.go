@@ -65,8 +65,8 @@ func countList(list string) int {
 	return n
 }
 
-// ReadClocks reads the kernel's clocks together. Of several readings the one taken in
-// the shortest time is the most exact.
+// ReadClocks reads the kernel's clocks together. It returns the most exact of 16 readings, the one
+// that took the least time.
 func ReadClocks() format.ClockSnapshot {
 	var best format.ClockSnapshot
 	for i := range 16 {

@@ -76,8 +76,8 @@ func recordTraceRow(full string) (row int, known bool) {
 	return 0, false
 }
 
-// TorchVersion reads the version of the PyTorch that a library belongs to, "" if it does not
-// say: it stands in a file beside the folder of libraries.
+// TorchVersion returns the version of PyTorch that a library belongs to, "" if it is unknown. It
+// reads the file version.py near the library.
 func TorchVersion(p *process.Process, library string) string {
 	file, err := p.OpenRegular(filepath.Join(filepath.Dir(library), "..", "version.py"), 0)
 	if err != nil {
@@ -96,7 +96,8 @@ func TorchVersion(p *process.Process, library string) string {
 	return ""
 }
 
-// AllocatorConf is the allocator's configuration in the environment of the process.
+// AllocatorConf returns the configuration of PyTorch's allocator in the environment of the
+// process, "" if there is none.
 func AllocatorConf(p *process.Process) string {
 	environ, err := p.ReadFile("environ", process.MaxEnvironment)
 	if err != nil {
@@ -113,7 +114,7 @@ func AllocatorConf(p *process.Process) string {
 	return conf
 }
 
-// MissingText says in a sentence why the events of an allocator are not recorded.
+// MissingText returns a sentence on why the events of an allocator are not recorded.
 func MissingText(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version

@@ -13,9 +13,9 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Candidates returns the libcuda files that the process, or a program it
-// starts, could load: probes placed before it maps one miss no call. Where it looks
-// is told by its environment and by the folders of its own root.
+// Candidates returns the libcuda files that the process, or a program that it starts, could load.
+// It searches the folders that the environment and the root of the process name. Probes placed
+// before a library is mapped miss no call.
 func (c *Cache) Candidates(p *process.Process) []*Library {
 	var dirs []string
 	if environ, err := p.ReadFile("environ", process.MaxEnvironment); err == nil {

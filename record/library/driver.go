@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// DriverUsers returns those of the processes that have libcuda mapped.
+// DriverUsers returns the processes that have libcuda mapped.
 func DriverUsers(pids []int) []int {
 	var users []int
 	for _, pid := range pids {

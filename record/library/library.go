@@ -20,7 +20,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Kind says what a library is probed for.
+// Kind says which of the probed libraries a file is.
 type Kind uint8
 
 const (
@@ -42,10 +42,11 @@ func kindOf(name string) (kind Kind, ok bool) {
 	return 0, false
 }
 
-// Library is one file of libcuda, of a caching allocator or of its reports, and where to probe it.
+// Library is a file of libcuda, of a caching allocator or of its reports, with the places to
+// probe.
 type Library struct {
 	ID      process.FileID
-	Path    string // for messages: as the target sees it
+	Path    string // in the root of the process, for messages
 	BuildID string
 	file    *os.File
 	Probes  []Probe
@@ -53,10 +54,10 @@ type Library struct {
 	err error // why it cannot be read, and is not tried again
 
 	Kind    Kind
-	Missing string // not libcuda's: why it cannot be probed
+	Missing string // why an allocator's library cannot be probed; "" for libcuda
 }
 
-// Probe is one place of a library, probed at entry and perhaps at return.
+// Probe is a place to probe in a library.
 type Probe struct {
 	Symbol     string
 	Cookie     uint16
@@ -65,31 +66,31 @@ type Probe struct {
 	// Emulated is whether the kernel emulates the instruction; one that it has to
 	// single-step costs ten times as much (8.9 µs against 0.7 µs on an H200 machine).
 	Emulated bool
-	Return   bool
+	Return   bool // the return is probed, too
 }
 
-// Executable is a path by which the kernel finds exactly this file, whatever became of
-// the one by which it was found.
+// Executable returns a path by which the kernel opens exactly this file, also after it was renamed
+// or deleted.
 func (l *Library) Executable() string { return fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()) }
 
 var libcudaName = regexp.MustCompile(`^libcuda\.so(\.[0-9.]+)?$`)
 
-// Cache holds every such file that was met, open: reading its symbols takes
-// milliseconds, and the process through which it was found may be gone when it is to
-// be probed. Safe for concurrent use.
+// Cache holds the libraries that were found, open. Reading the symbols of one takes milliseconds,
+// and the process through which it was found may have ended when it is probed. Safe for concurrent
+// use.
 type Cache struct {
 	mu    sync.Mutex
 	known map[process.FileID]*Library
 }
 
-// NewCache returns an empty Cache. It is not safe for concurrent use.
+// NewCache returns an empty Cache.
 func NewCache() *Cache { return &Cache{known: make(map[process.FileID]*Library)} }
 
 // maxLibraries bounds the files that are kept open: a process may make as many as it likes.
 const maxLibraries = 128
 
-// Mapped finds what could be probed of the libraries that the process has mapped. With
-// an error come those that can be probed nevertheless.
+// Mapped returns the libraries to probe that the process has mapped. With an error it returns
+// those that can be probed nevertheless.
 func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 	maps, err := p.Maps()
 	if err != nil {

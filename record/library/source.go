@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AllocatorMode says by which of its functions PyTorch's caching allocator is recorded.
+// AllocatorMode selects the functions by which PyTorch's caching allocator is recorded.
 type AllocatorMode string
 
 // Ways to record an allocator. No process is ever recorded in two.
@@ -62,8 +62,8 @@ func chooseReports(object *symbolize.Object, code *os.File) (probes []Probe, mis
 	}}, ""
 }
 
-// Wanted returns which of the libraries that a process has mapped are probed for it: of its
-// allocator the one that tells of it, never two.
+// Wanted returns the mapped libraries that are to be probed for a process: of its allocator one
+// source, never both.
 func (m AllocatorMode) Wanted(libs []*Library) []*Library {
 	var teller *Library
 	if allocator := First(libs, Allocator); allocator != nil && m != AllocatorOff {
@@ -72,8 +72,8 @@ func (m AllocatorMode) Wanted(libs []*Library) []*Library {
 	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool { return l.Kind != Driver && l != teller })
 }
 
-// ChooseSource returns which of the two libraries tells of an allocator, nil if none does, and why
-// it is not the allocator's own. reports is nil if that is not mapped.
+// ChooseSource returns the library whose functions are probed for an allocator, nil if there is
+// none. why says why it is not the allocator's own. reports is nil if libc10 is not mapped.
 func (m AllocatorMode) ChooseSource(allocator, reports *Library) (lib *Library, why string) {
 	switch {
 	case m != AllocatorLight && allocator.Missing == "":
@@ -96,7 +96,7 @@ func First(libs []*Library, kind Kind) *Library {
 	return nil
 }
 
-// Source is by what an allocator is recorded that this library tells of.
+// Source returns the source of allocator events that the library is.
 func (l *Library) Source() bpf.CudaAllocatorSource {
 	if l.Kind == Reports {
 		return bpf.CudaAllocatorSourceSOURCE_REPORTS
@@ -107,8 +107,8 @@ func (l *Library) Source() bpf.CudaAllocatorSource {
 // reportsLack is what reports do not tell.
 const reportsLack = "bytes asked for, streams, pools, segments, requests that failed, and when streams are done with a block"
 
-// LimitsText says in a sentence that an allocator is recorded by its reports, and what
-// is not known for that.
+// LimitsText returns a sentence on what is unknown of an allocator that is recorded by its
+// reports.
 func LimitsText(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version

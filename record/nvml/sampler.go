@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Sampler samples the GPUs through NVML, each in a thread of its own: a call about a
-// GPU that has fallen off the bus can take minutes, and must hold up nobody else.
+// Sampler samples the GPUs through NVML. Each has a thread of its own: a call about a GPU that has
+// fallen off the bus can take minutes.
 type Sampler struct {
 	devices       []*gpu
 	DriverVersion string
@@ -59,7 +59,7 @@ var ErrNoNVML = errors.New("no NVML")
 // stuckAfter is how long the end of a recording waits for a call of NVML.
 const stuckAfter = 3 * time.Second
 
-// Open loads NVML and looks at the devices; the error matches ErrNoNVML.
+// Open loads NVML and looks up the devices. An error matches ErrNoNVML.
 func Open() (*Sampler, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
@@ -134,7 +134,7 @@ func openGPU(index int) (*gpu, error) {
 	return g, nil
 }
 
-// GPUs returns what the GPUs are called, in NVML's order.
+// GPUs returns the GPUs in the order of NVML.
 func (t *Sampler) GPUs() []host.GPU {
 	names := make([]host.GPU, 0, len(t.devices))
 	for _, g := range t.devices {
@@ -230,7 +230,7 @@ func (g *gpu) note(c clock.Clock, q *question, ret nvml.Return, sender *rows.Sen
 	sender.Send([]format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: c.NowNs(), Device: int32(g.index), Message: says}})
 }
 
-// Costs returns what sampling took, by device; not to be called before run has ended.
+// Costs returns the cost of sampling by device, after Run.
 func (t *Sampler) Costs() []format.SamplingCost {
 	if t.stuck {
 		return nil
@@ -247,7 +247,7 @@ func (t *Sampler) Costs() []format.SamplingCost {
 	return costs
 }
 
-// Close gives NVML back, unless a thread is in it.
+// Close shuts NVML down, unless a call about a lost GPU hangs.
 func (t *Sampler) Close() {
 	if !t.stuck {
 		nvml.Shutdown()

@@ -12,9 +12,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Users asks NVML which processes compute on which GPU, and how busy each kept its SMs within
-// the last window. The users of some GPUs can come with an error about others. It can block for
-// minutes where a GPU has fallen off the bus.
+// Users returns the processes on each GPU, with their share of SM time within the last window.
+// With an error about some GPUs it returns the users of others. It can block for minutes for a GPU
+// that has fallen off the bus.
 func Users(window time.Duration) ([]User, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))

@@ -17,8 +17,9 @@ import (
 // recording is noticed.
 const eventWaitMs = 200
 
-// WatchXids has NVML tell of Xids, where the kernel may not be asked: it knows the code
-// and the device, but neither the process nor the text.
+// WatchXids adds the Xids that NVML reports to the merger until stop is closed. It is for systems
+// where the kernel's sources cannot be read. NVML knows code and device, but neither process nor
+// text.
 func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struct{}, helpers *sync.WaitGroup) error {
 	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"} {
 		if !has(symbol) {

@@ -9,22 +9,23 @@ import "time"
 // their stacks are sampled, then launches themselves. Memory calls, events of allocators,
 // copies, waits and all other calls are always recorded.
 
-// Policy says how the governor goes about it.
+// Policy sets the pace of a Governor.
 type Policy struct {
 	// Look is the time between two measurements; all else is in such times.
 	Look time.Duration
-	// Whole of every whole+spare looks is everything recorded.
+	// Whole of every Whole+Spare looks record everything.
 	Whole, Spare int
-	// Patience is how many looks in a row too much, or little enough, is needed to change.
+	// Patience is the number of looks in a row above the limit after which more is sampled, Calm
+	// that of looks below it after which less is.
 	Patience, Calm int
-	// Back is the share of the limit below which launches are recorded as before.
+	// Back is the share of the limit, from 0 to 1, below which less is sampled.
 	Back float64
 }
 
 // DefaultPolicy looks every second and records launches in full for one second in ten.
 var DefaultPolicy = Policy{Look: time.Second, Whole: 1, Spare: 9, Patience: 3, Calm: 2, Back: 0.7}
 
-// Step is what is sampled.
+// Step says what is sampled.
 type Step int
 
 const (
@@ -33,17 +34,17 @@ const (
 	SampleLaunches      // and their stacks
 )
 
-// Load is what one look measured.
+// Load is the measurement of one look.
 type Load struct {
-	// OverheadPct is the share of its time that probes cost the thread that they cost
-	// most, othersPct what of that is neither a launch nor can be sampled, allocatorPct
-	// what of that is an allocator's event; of 100.
+	// OverheadPct is the share of its time, in percent, that the busiest thread spends in
+	// probes. OthersPct is the part of it that cannot be sampled, AllocatorPct the part of that
+	// for events of an allocator.
 	OverheadPct, OthersPct, AllocatorPct float64
 	// hitNs is what one hit cost.
 	hitNs float64
 }
 
-// Governor decides from measurements what is sampled.
+// Governor decides from measurements what is sampled. It is not safe for concurrent use.
 type Governor struct {
 	policy   Policy
 	limitPct float64
@@ -59,19 +60,20 @@ type Governor struct {
 	stuck bool
 }
 
-// NewGovernor returns a governor that samples nothing yet and goes no further than most.
+// NewGovernor returns a Governor that keeps the overhead below limitPct percent. It begins with
+// sampling nothing and goes no further than most.
 func NewGovernor(policy Policy, limitPct float64, most Step) *Governor {
 	return &Governor{policy: policy, limitPct: limitPct, Most: most, bare: 1}
 }
 
-// IsWhole reports whether everything is recorded until the next look. A step begins with
-// the looks in which it samples.
+// IsWhole reports whether everything is recorded until the next look. A step begins with the looks
+// in which it samples.
 func (g *Governor) IsWhole() bool {
 	return g.Step == SampleNothing || g.at%(g.policy.Whole+g.policy.Spare) >= g.policy.Spare
 }
 
-// Next takes the measurement of the time until now and decides about the time until the
-// next look. It reports whether the limit turned out not to be kept, once.
+// Next takes the measurement of the time since the last look and decides on the time until the
+// next one. It returns true once: when it turns out that the limit cannot be kept.
 func (g *Governor) Next(m Load) (gaveUp bool) {
 	whole, was := g.IsWhole(), g.Step
 	g.at++
@@ -95,7 +97,7 @@ func (g *Governor) Next(m Load) (gaveUp bool) {
 	return gaveUp
 }
 
-// Average is what the step costs over a whole period.
+// Average returns the overhead over a whole period of the step, in percent.
 func (g *Governor) Average(m Load) float64 {
 	if g.Step == SampleNothing {
 		return m.OverheadPct

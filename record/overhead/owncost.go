@@ -8,8 +8,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// OwnCost returns the recorder's CPU time since start (as OwnCost itself returned
-// it) and its peak memory.
+// OwnCost returns the CPU time of this process, in ns, and its peak memory, in bytes.
 func OwnCost() format.Cost {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// Attach says by which kernel interface probes are placed.
+// Attach selects the kernel interface by which probes are placed.
 type Attach string
 
 // Ways to attach. AttachAuto takes the best that the kernel has.
@@ -24,7 +24,7 @@ const (
 	AttachPerf Attach = "perf"
 )
 
-// OnThisKernel returns the way to attach on this kernel if asked for AttachAuto.
+// OnThisKernel returns the way to attach; for AttachAuto, the best that this kernel has.
 func (a Attach) OnThisKernel() Attach {
 	if a != AttachAuto && a != "" {
 		return a

@@ -11,7 +11,8 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Drop leaves this process the given capabilities, as far as it has them.
+// Drop gives up, on all threads, every capability but these: effective ones stay in effect, those
+// at hand stay permitted.
 func Drop(effective, atHand []Capability) error {
 	have, keep := cap.GetProc(), cap.NewSet()
 	var bounded []cap.Value
@@ -46,8 +47,8 @@ func Drop(effective, atHand []Capability) error {
 	return keep.SetProc()
 }
 
-// With runs do with a capability in effect that is at hand, on this thread
-// only. Where it is not at hand do runs without it.
+// With runs do on this thread with a permitted capability in effect. Without that capability it
+// runs do all the same.
 func With(c Capability, do func() error) error {
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

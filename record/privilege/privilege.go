@@ -35,7 +35,7 @@ var capabilityNames = map[Capability]string{
 	unix.CAP_SYSLOG:             "CAP_SYSLOG",
 }
 
-// Error says which capabilities are missing for what.
+// Error reports missing capabilities.
 type Error struct {
 	What    string
 	Missing []Capability
@@ -59,7 +59,7 @@ func joinCapabilities(all []Capability) string {
 	return strings.Join(names, ", ")
 }
 
-// Set is the effective set of this process, one bit each.
+// Set is a set of capabilities, one bit each.
 type Set uint64
 
 func (c Set) has(want Capability) bool { return c>>want&1 == 1 }
@@ -74,7 +74,7 @@ func (c Set) known() []Capability {
 	return have
 }
 
-// Effective reads the capabilities of this process.
+// Effective returns the effective capabilities of this process.
 func Effective() (Set, error) {
 	file, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -93,12 +93,11 @@ func Effective() (Set, error) {
 	return 0, fmt.Errorf("read own capabilities: no CapEff line in /proc/self/status")
 }
 
-// Check returns a *PrivilegeError if this process lacks what attaching in
-// this way needs.
+// Check returns an *Error if this process lacks a capability for attaching in this way.
 //
-// Loading the programs takes CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN stands for both;
-// Linux 5.8, commit a17b53c4a4b5). A uprobe_multi link needs no more. A perf uprobe
-// needs CAP_SYS_ADMIN since commit ba677dbe77af (2025, also in 6.6.y and 6.12.y).
+// Loading the programs takes CAP_BPF and CAP_PERFMON, for which CAP_SYS_ADMIN stands (Linux 5.8,
+// commit a17b53c4a4b5). A uprobe_multi link needs no more. A perf uprobe needs CAP_SYS_ADMIN since
+// commit ba677dbe77af (2025, also in 6.6.y and 6.12.y).
 func Check(how Attach) error {
 	have, err := Effective()
 	if err != nil {
@@ -126,8 +125,8 @@ func (c Set) missing(how Attach) []Capability {
 	return missing
 }
 
-// ExplainLoad makes a *PrivilegeError of the kernel's refusal to load BPF programs or to make
-// their maps, if the capabilities for that are missing: what the kernel says has other causes too.
+// ExplainLoad turns the kernel's refusal to load BPF programs or to make their maps into an *Error
+// if the capabilities for that are missing. Other errors are returned as they are.
 func (c Set) ExplainLoad(err error) error {
 	missing := c.missing(AttachMulti)
 	if len(missing) == 0 || !errors.Is(err, unix.EPERM) {
@@ -136,9 +135,9 @@ func (c Set) ExplainLoad(err error) error {
 	return &Error{What: "loading BPF programs", Missing: missing, Have: c.known()}
 }
 
-// CheckUnwinding returns a *PrivilegeError if this process lacks what unwinding needs
-// beyond attaching: addresses of the kernel's symbols (CAP_SYSLOG) and the files that
-// processes have mapped (CAP_CHECKPOINT_RESTORE, for which CAP_SYS_ADMIN stands too).
+// CheckUnwinding returns an *Error if this process lacks a capability that unwinding needs besides
+// those of attaching: CAP_SYSLOG for addresses of the kernel's symbols, and CAP_CHECKPOINT_RESTORE
+// or CAP_SYS_ADMIN for files that processes have mapped.
 func CheckUnwinding() error {
 	have, err := Effective()
 	if err != nil {
@@ -157,8 +156,7 @@ func CheckUnwinding() error {
 	return nil
 }
 
-// CheckAccess returns a *PrivilegeError if /proc of a process of another user is
-// closed to us.
+// CheckAccess returns an *Error if this process may not read /proc of a process of another user.
 func CheckAccess(p *process.Process) error {
 	file, err := os.Open(p.Path("maps"))
 	if err == nil {

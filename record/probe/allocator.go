@@ -17,8 +17,8 @@ import (
 // notFound is NOT_FOUND of event.h.
 const notFound = ^uint64(0)
 
-// SetAllocatorSource has the allocator of a process recorded by what this library tells, unless its
-// first event was faster.
+// SetAllocatorSource records the allocator of a process by the functions of this library, unless
+// an event of it came before.
 func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
 	if lib.Kind == library.Driver || pid == EveryProcess {
 		return
@@ -27,7 +27,8 @@ func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
 	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // else the first event will tell
 }
 
-// AllocatorSource returns by what the allocator of a process is recorded; lib is what was to tell.
+// AllocatorSource returns the source by which the allocator of a process is recorded; that of lib
+// if there was no event yet.
 func (p *Probes) AllocatorSource(lib *library.Library, pid int) bpf.CudaAllocatorSource {
 	var a bpf.CudaProcessAllocator
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
@@ -36,7 +37,8 @@ func (p *Probes) AllocatorSource(lib *library.Library, pid int) bpf.CudaAllocato
 	return bpf.CudaAllocatorSource(a.Source)
 }
 
-// LinkReports has the reports of one process compared with its allocator objects.
+// LinkReports probes the reports of one process, to find the totals of its allocators. The caller
+// closes the link.
 func (p *Probes) LinkReports(reports *library.Library, pid int) (link.Link, error) {
 	if reports == nil {
 		return nil, errors.New("libc10.so is not mapped")
@@ -55,8 +57,8 @@ func (p *Probes) LinkReports(reports *library.Library, pid int) (link.Link, erro
 	return executable.Uprobe("", p.Objects.AllocatorReport, &link.UprobeOptions{Address: at, PID: pid})
 }
 
-// SetTotals says where the allocators of a process keep their totals, if it is record_trace
-// that tells of them.
+// SetTotals sets the offset at which the allocators of a process keep their totals. It has no
+// effect without an allocator that is recorded by record_trace.
 func (p *Probes) SetTotals(pid int, at uint64) {
 	var a bpf.CudaProcessAllocator
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
@@ -66,8 +68,8 @@ func (p *Probes) SetTotals(pid int, at uint64) {
 	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // it may be gone
 }
 
-// FindTotals returns where the allocators of a process keep their totals, if that is known
-// by now.
+// FindTotals returns the offset at which the allocators of a process keep their totals, once it is
+// known.
 func (p *Probes) FindTotals(pid int) (at uint64, ok bool) {
 	var seen bpf.CudaAllocatorSearch
 	if p.Objects.AllocatorSearches.Lookup(uint32(pid), &seen) != nil {
@@ -82,7 +84,7 @@ func (p *Probes) ForgetTotals(pid int) {
 	_ = p.Objects.AllocatorSearches.Delete(uint32(pid)) // there may be none
 }
 
-// DropAllocator forgets by what the allocator of a process is recorded.
+// DropAllocator removes the source by which the allocator of a process is recorded.
 func (p *Probes) DropAllocator(pid int) {
 	_ = p.Objects.Allocators.Delete(uint32(pid)) // it may be gone already
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// Attach places the probes of a library for one process; for one it has already, or has
-// tried, it does nothing. Returns are probed before entries, so that no entry lacks its return.
+// Attach places the probes of a library for one process, or for all with EveryProcess. It does
+// nothing if that was done or tried before. Returns are probed before entries, so that no entry
+// lacks its return.
 func (p *Probes) Attach(lib *library.Library, pid int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -59,8 +59,8 @@ func callNs() float64 {
 	return rounds[len(rounds)/2]
 }
 
-// ExceptionNs measures what a probe costs without what its program does, in ns. Entries are
-// measured; a return costs about as much.
+// ExceptionNs measures the cost of a probe without its program, in ns. It measures an entry; a
+// return costs about as much.
 func (p *Probes) ExceptionNs() (float64, error) {
 	maps, err := (&process.Process{Pid: os.Getpid()}).Maps()
 	if err != nil {

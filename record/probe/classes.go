@@ -54,8 +54,8 @@ func classOf(call *bpf.Call) (class string, ok bool) {
 	return "", false
 }
 
-// IsNeeded reports whether a recording of these classes needs the call: it belongs to one of
-// them, or says what calls of one of them mean. No classes are all.
+// IsNeeded reports whether a recording of these classes needs the call: it belongs to one of them,
+// or gives meaning to calls of one of them. No classes are all classes.
 func IsNeeded(call *bpf.Call, classes []string) bool {
 	if len(classes) == 0 {
 		return true

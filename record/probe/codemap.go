@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// MapCode tells the programs where code of a process lies.
+// MapCode gives the programs the address ranges of code of a process.
 func (p *Probes) MapCode(pid int, mappings []symbolize.Mapping) {
 	// Without it, or with an old one, native paths are not told apart: that is measured.
 	_ = p.Objects.CodeMaps.Put(uint32(pid), codeMap(mappings))

@@ -18,8 +18,8 @@ import (
 // DetachGrace is how long the end of a recording waits for calls in flight.
 const DetachGrace = 100 * time.Millisecond
 
-// WaitForOpenCalls lets no further call be recorded and waits until those under way have returned or
-// the grace period is over. Then silence can follow, however long it takes.
+// WaitForOpenCalls stops recording new calls and waits, grace at most, until those in flight have
+// returned. StopEvents may follow.
 func (p *Probes) WaitForOpenCalls(grace time.Duration) error {
 	if err := p.Pause(true); err != nil {
 		return err
@@ -32,9 +32,8 @@ func (p *Probes) WaitForOpenCalls(grace time.Duration) error {
 	return nil
 }
 
-// StopEvents sees to it that nothing comes from the programs any more. Links of uprobe_multi it
-// removes. Perf uprobes would take too long: their programs are told that the recording has
-// ended, and detach can follow when it has been written.
+// StopEvents ends all events of the programs. It removes links of uprobe_multi. Perf uprobes stay,
+// because removing them takes long: their programs return at once, and Close removes them.
 func (p *Probes) StopEvents() error {
 	if p.How == privilege.AttachMulti {
 		return p.detach()

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// GetterCalls returns how often each getter has been called.
+// GetterCalls returns how often each getter was called, by its name.
 func (p *Probes) GetterCalls() map[string]uint64 {
 	calls := make(map[string]uint64)
 	for cookie := range bpf.NumCookies() {
@@ -27,8 +27,8 @@ func (p *Probes) GetterCalls() map[string]uint64 {
 	return calls
 }
 
-// DropGetter removes the probes of a getter; it reports whether there were any. Calls
-// under way return before their return probe goes.
+// DropGetter removes the probes of a getter. It reports whether there were any. Calls in flight
+// return before their return probe is removed.
 func (p *Probes) DropGetter(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -125,12 +125,12 @@ func awaitsReturn(e bpf.CudaEvent) bool {
 	return ok && call.ReturnSpared() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
-// LaunchNotice is how long before its time a switch of launches is told to the programs:
-// longer than a thread of the recorder waits for a processor, mostly.
+// LaunchNotice is how long before a switch of launches the programs get its time. It is longer
+// than the recorder usually waits for a processor.
 const LaunchNotice = 20 * time.Millisecond
 
-// EndLaunches has the programs see no launches from a time on, on CLOCK_MONOTONIC, that it
-// returns. Launches before it are all recorded. Then dropLaunches can follow.
+// EndLaunches makes the programs ignore launches from a time on, which it returns, on
+// CLOCK_MONOTONIC. All launches before are recorded. DropLaunches may follow.
 func (p *Probes) EndLaunches() (untilNs int64, err error) {
 	untilNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchNotice.Nanoseconds()
 	if err := p.Objects.LaunchesUntilNs.Set(uint64(untilNs)); err != nil {
@@ -144,7 +144,7 @@ func (p *Probes) EndLaunches() (untilNs int64, err error) {
 // the returns of launches probed that are to be left out.
 const dropGrace = time.Second
 
-// DropLaunches takes the probes of launches away, after endLaunches.
+// DropLaunches removes the probes of launches, after EndLaunches.
 func (p *Probes) DropLaunches(stop <-chan struct{}) error {
 	if clock.Sleep(stop, LaunchNotice) {
 		return nil
@@ -162,7 +162,8 @@ func (p *Probes) DropLaunches(stop <-chan struct{}) error {
 	return remove(p.launches.returns)
 }
 
-// BeginLaunches probes launches again. It returns from when on they are all recorded.
+// BeginLaunches probes launches again. It returns the time from which on all are recorded, on
+// CLOCK_MONOTONIC.
 func (p *Probes) BeginLaunches() (fromNs int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

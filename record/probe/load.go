@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Options are what the BPF programs are set to.
+// Options configure the BPF programs.
 type Options struct {
 	How         privilege.Attach
 	BufferBytes int
@@ -29,7 +29,7 @@ type Options struct {
 	KnownSets   int              // of which known stacks are kept, a power of two; 0: all that there are
 }
 
-// Load loads the BPF programs and fills the table of calls.
+// Load loads the BPF programs. An error is a *privilege.Error if capabilities are missing.
 func Load(opt Options) (*Probes, error) {
 	how, bufferBytes := opt.How, opt.BufferBytes
 	spec, err := bpf.LoadCuda()

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// MarkOpen makes of calls as they were entered calls that are open at a time, on CLOCK_MONOTONIC.
+// MarkOpen turns calls as they were entered into calls that are open at a time on CLOCK_MONOTONIC.
 func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
 		e := &calls[i]
@@ -21,8 +21,8 @@ func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
 	}
 }
 
-// KnownWhileOpen returns pointer and bytes of a call that has not returned: not
-// those that come back through an out pointer.
+// KnownWhileOpen returns pointer and bytes of a call that has not returned. They are 0 where they
+// come back through an out pointer.
 func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 	call, _, _, ok := bpf.ByCookie(e.Call)
 	if !ok {
@@ -37,7 +37,7 @@ func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 	return ptr, bytes
 }
 
-// OpenCalls returns the calls that have not returned, outermost first per thread.
+// OpenCalls returns the calls that have not returned, the outermost first per thread.
 func (p *Probes) OpenCalls() ([]bpf.CudaEvent, error) {
 	var (
 		open []bpf.CudaEvent

@@ -15,8 +15,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Probes holds the loaded BPF programs and what they are attached to. The links keep
-// the probes in place; dropping them, also by dying, removes the probes.
+// Probes holds the BPF programs and their links. The kernel removes the probes with the links,
+// also when the recorder dies. Safe for concurrent use.
 type Probes struct {
 	How     privilege.Attach
 	Objects bpf.CudaObjects
@@ -52,8 +52,8 @@ type attachment struct {
 	pid int
 }
 
-// EveryProcess stands for a pid: probes that every process on the machine hits. Only
-// targets are recorded, but the others pay the price of a probe too.
+// EveryProcess is the pid of probes that every process hits. Only targets are recorded, but other
+// processes pay for the probes, too.
 const EveryProcess = 0
 
 // AttachedPids returns the processes for which libraries are probed, in any order, EveryProcess among

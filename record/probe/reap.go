@@ -18,11 +18,11 @@ import (
 // What the kernel and the probes keep of threads and processes is taken away when they are
 // gone: a recorder of programs that start others would run out of room after some days.
 
-// ReapInterval is how often threads are looked for that are gone. The kernel has room for
+// ReapInterval is the time between searches for threads that have ended. The kernel has room for
 // the state of 65,536: so many may end in that time.
 const ReapInterval = 10 * time.Second
 
-// Reap deletes the state of threads that are gone and returns the calls that they were in.
+// Reap deletes the state of threads that have ended, and returns the calls that they were in.
 func (p *Probes) Reap() []bpf.CudaEvent {
 	var open []bpf.CudaEvent
 	for _, id := range p.ThreadIDs() {
@@ -37,7 +37,8 @@ func (p *Probes) Reap() []bpf.CudaEvent {
 	return open
 }
 
-// ThreadIDs are the threads that the kernel keeps state of, pid<<32|tid.
+// ThreadIDs returns the threads that the kernel keeps state of, as pid<<32|tid. An ID may occur
+// twice.
 func (p *Probes) ThreadIDs() []uint64 {
 	var ids []uint64
 	var id uint64

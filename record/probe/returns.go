@@ -10,8 +10,8 @@ import (
 // returnsGrace is for launches under way, which may wait for room in a full queue.
 const returnsGrace = 10 * time.Millisecond
 
-// SkipReturns ends the probing of returns of launches: first calls are sent at their
-// entry, then, when those before have returned, the probes go. stop ends the wait.
+// SkipReturns removes the probes of returns of launches. Calls are sent at their entry first; the
+// probes go when earlier launches have returned. Closing stop ends the wait.
 func (p *Probes) SkipReturns(stop <-chan struct{}) error {
 	if err := p.Objects.SkipReturns.Set(uint8(1)); err != nil {
 		return fmt.Errorf("send launches at their entry: %w", err)
@@ -25,7 +25,7 @@ func (p *Probes) SkipReturns(stop <-chan struct{}) error {
 	return remove(p.launches.returns)
 }
 
-// ProbeReturns begins the probing of returns again.
+// ProbeReturns probes the returns of launches again.
 func (p *Probes) ProbeReturns() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

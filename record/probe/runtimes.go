@@ -26,8 +26,8 @@ const (
 	StatsEveryGoverned = time.Second
 )
 
-// SampleRunTimes has the kernel measure the programs for on of every period until stop is
-// closed. Without the right to do so it does nothing.
+// SampleRunTimes measures the run times of BPF programs for on of every period until stop is
+// closed. Without the capability it returns at once.
 func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 	for {
 		stats, err := MeasureRunTimes()
@@ -42,7 +42,8 @@ func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 	}
 }
 
-// MeasureRunTimes has the kernel measure BPF programs until what it returns is closed.
+// MeasureRunTimes makes the kernel measure the run times of BPF programs until stats is closed. It
+// needs CAP_SYS_ADMIN.
 func MeasureRunTimes() (stats io.Closer, err error) {
 	err = privilege.With(unix.CAP_SYS_ADMIN, func() error {
 		stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
@@ -51,7 +52,7 @@ func MeasureRunTimes() (stats io.Closer, err error) {
 	return stats, err
 }
 
-// RunTimes returns the measured run time of the programs and the runs it covers.
+// RunTimes returns the measured run time of the programs, in ns, and the runs that it covers.
 func (p *Probes) RunTimes() (ns, runs int64) {
 	for _, prog := range []*ebpf.Program{p.Objects.CallEnter, p.Objects.LaunchEnter, p.Objects.AllocatorEnter, p.Objects.CallExit} {
 		stats, err := prog.Stats()

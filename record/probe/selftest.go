@@ -48,7 +48,7 @@ var selfTestDepth = 0
 // leaf is probed, at its first instruction.
 var selfTestChain = []string{"probe.selfTestLeaf", "probe.selfTestOuter", "runtime.goexit"}
 
-// SelfTest unwinds a stack of this process and returns what was wrong with it.
+// SelfTest unwinds a known stack of this process and returns what was wrong with the result.
 func SelfTest(p *Probes, u *unwind.Unwinder) error {
 	chain, err := ownStack(p, u)
 	if err != nil {

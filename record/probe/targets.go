@@ -19,8 +19,7 @@ func flag(b bool) uint8 {
 	return 0
 }
 
-// Follow has children of targets become targets before they run. It fails on kernels
-// without BTF.
+// Follow makes children of targets targets before they run. It fails on kernels without BTF.
 func (p *Probes) Follow() error {
 	replace := map[string]*ebpf.Map{"events": p.Objects.Events, "targets": p.Objects.Targets, "allocators": p.Objects.Allocators}
 	spec, err := bpf.LoadProcess()
@@ -41,7 +40,7 @@ func (p *Probes) Follow() error {
 	return nil
 }
 
-// LostChanges returns how many forks and execs user space was not told of.
+// LostChanges returns how many forks and execs were not reported.
 func (p *Probes) LostChanges() uint64 {
 	var n uint64
 	if v := p.process.LostChanges; v == nil || v.Get(&n) != nil {
@@ -50,7 +49,7 @@ func (p *Probes) LostChanges() uint64 {
 	return n
 }
 
-// Pause has the programs see no calls, or see them again. Calls under way are seen to return.
+// Pause stops recording new calls, or resumes it. Returns of calls in flight are still recorded.
 func (p *Probes) Pause(on bool) error {
 	if err := p.Objects.Paused.Set(flag(on)); err != nil {
 		return fmt.Errorf("pause the BPF programs: %w", err)
@@ -66,7 +65,7 @@ func (p *Probes) SkipStacks(on bool) error {
 	return nil
 }
 
-// Forget ends the recording of a process that is gone.
+// Forget removes the state and the links of a process that has ended.
 func (p *Probes) Forget(pid int) {
 	_ = p.Objects.Targets.Delete(uint32(pid)) // it may be gone already
 	_ = p.Objects.CodeMaps.Delete(uint32(pid))
@@ -74,7 +73,7 @@ func (p *Probes) Forget(pid int) {
 	p.unlink(pid)
 }
 
-// Target lets the programs record the process.
+// Target adds a process to those that the programs record.
 func (p *Probes) Target(pid int) error {
 	if err := p.Objects.Targets.Put(uint32(pid), uint32(1)); err != nil {
 		return fmt.Errorf("add process %d: %w", pid, err)

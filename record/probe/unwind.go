@@ -21,8 +21,8 @@ const (
 	StacksOff  = "off"
 )
 
-// SyncTimeout is how long attaching waits until stacks of a process can be unwound:
-// unwind tables of 400 MB libraries take seconds to read.
+// SyncTimeout bounds how long attaching waits for unwind tables: those of 400 MB libraries take
+// seconds to read.
 const SyncTimeout = 10 * time.Second
 
 // stackModes are the BPF programs' names for them.
@@ -78,7 +78,7 @@ func (p *Probes) endUnwinding(opt Options) error {
 	return u.SetStop(p.unwind.UnwindStop)
 }
 
-// Inferences returns how often the stacks of a class were inferred, checked and wrong.
+// Inferences returns how often stacks were inferred, checked and wrong, by class of call.
 func (p *Probes) Inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
 	for class := range sums {
 		var cpus []bpf.CudaClassStats

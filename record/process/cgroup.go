@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup names a control group as BPF programs see it: its number and how deep it
-// lies below the root.
+// Cgroup identifies a cgroup for BPF programs, by its number and its depth below the root.
 type Cgroup struct {
 	ID    uint64
 	Level uint32
 }
 
-// CgroupError says that a cgroup to record cannot be used.
+// CgroupError reports a cgroup that cannot be recorded.
 type CgroupError struct {
 	Path string
 	Err  error
@@ -49,7 +48,7 @@ func CgroupRoot() (string, error) {
 	return "", errNoCgroup2
 }
 
-// OpenCgroup finds a cgroup by its path as in /proc/PID/cgroup.
+// OpenCgroup looks up a cgroup by its path, as in /proc/PID/cgroup. An error is a *CgroupError.
 func OpenCgroup(path string) (Cgroup, error) {
 	root, err := CgroupRoot()
 	if err != nil {
@@ -91,13 +90,13 @@ func CgroupPath(text string) (path string, ok bool) {
 	return "", false
 }
 
-// IsBelow reports whether a cgroup's path is the given one or below it.
+// IsBelow reports whether the path of a cgroup is root or lies below it.
 func IsBelow(path, root string) bool {
 	root = strings.TrimSuffix(filepath.Clean("/"+root), "/")
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// CheckCgroup returns a *CgroupError if Options.Cgroup cannot be this path.
+// CheckCgroup returns a *CgroupError if no cgroup v2 has this path.
 func CheckCgroup(path string) error {
 	_, err := OpenCgroup(path)
 	return err

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Descendants returns the processes of now that have one of the pids as an ancestor.
+// Descendants returns the running processes that have one of the pids as an ancestor, in order.
 func Descendants(pids []int) []int {
 	parents := make(map[int]int)
 	for _, pid := range AllPids() {

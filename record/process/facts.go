@@ -20,10 +20,10 @@ import (
 // digits, with something around them that differs from engine to engine.
 var containerDigits = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
-// ContainerID returns the id of the container in the text of /proc/PID/cgroup, "" if there is none.
+// ContainerID returns the container ID in the text of /proc/PID/cgroup, "" if there is none.
 func ContainerID(cgroup string) string { return containerDigits.FindString(cgroup) }
 
-// Facts is the message of a row of kind process, as JSON.
+// Facts is the JSON message of a row of kind process.
 type Facts struct {
 	ParentPid   int      `json:"parent_pid"`
 	Exe         string   `json:"exe,omitempty"`
@@ -42,8 +42,8 @@ type Facts struct {
 	ExitNs int64 `json:"exit_ns,omitempty"`
 }
 
-// ReadFacts reads what is known of the process; what cannot be read stays empty. They
-// are kept for when it is gone.
+// ReadFacts reads the facts of the process and keeps them in Known. What cannot be read stays
+// empty.
 func (p *Process) ReadFacts(gpus []host.GPU) Facts {
 	environ, err := p.ReadFile("environ", MaxEnvironment)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *Process) namespacePids() []string {
 	return nil
 }
 
-// OwnPid is the number that the process has for itself.
+// OwnPid returns the number of the process in its own pid namespace.
 func (p *Process) OwnPid() string {
 	if pids := p.namespacePids(); len(pids) > 0 {
 		return pids[len(pids)-1]
@@ -97,7 +97,7 @@ func (p *Process) OwnPid() string {
 	return strconv.Itoa(p.Pid)
 }
 
-// ExitRow says that the process has ended.
+// ExitRow returns the row of kind process for the end of the process. now is in Unix ns.
 func (p *Process) ExitRow(now int64) format.Row {
 	f := p.Known
 	f.ExitNs = now

@@ -4,7 +4,7 @@ package process
 
 import "golang.org/x/sys/unix"
 
-// FileID names a file for good, whatever paths lead to it.
+// FileID identifies a file, whatever its paths are.
 type FileID struct{ Dev, Inode uint64 }
 
 // HasMapped reports whether the process has the file mapped.

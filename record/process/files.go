@@ -23,8 +23,8 @@ const (
 
 var errNotRegular = errors.New("is not a regular file")
 
-// OpenRegular opens a file that somebody else may have put there. A pipe or a device is
-// not opened, for that could wait for ever, or set something off.
+// OpenRegular opens a file that another user may have put there. It refuses pipes and devices,
+// because opening one can block or have an effect.
 func OpenRegular(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -33,8 +33,8 @@ func OpenRegular(path string) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// OpenRegular opens a file by its path as the process sees it. Links lead to where they
-// lead for the process: never out of its root into ours.
+// OpenRegular opens a regular file by its path as the process sees it. Links never lead out of the
+// root of the process.
 func (p *Process) OpenRegular(path string, flags int) (*os.File, error) {
 	root, err := unix.Open(p.Path("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -73,14 +73,15 @@ func reopen(fd int, path string) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// ReadAtMost returns the beginning of a file, limit bytes at most.
+// ReadAtMost returns the first limit bytes of a file.
 func ReadAtMost(file io.Reader, limit int64) (string, error) {
 	var text strings.Builder
 	_, err := io.Copy(&text, io.LimitReader(file, limit))
 	return text.String(), err
 }
 
-// ReadFile returns the beginning of a file under /proc/PID that holds memory of the process.
+// ReadFile returns the first limit bytes of a file under /proc/PID that shows memory of the
+// process.
 func (p *Process) ReadFile(name string, limit int64) (string, error) {
 	file, err := os.Open(p.Path(name))
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Errors about the process to record, wrapped in a *ProcessError.
+// Errors about the process to record, wrapped in an *Error.
 var (
 	// ErrNoProcess: there is no process of that number, or it has ended.
 	ErrNoProcess = errors.New("no such process")
 	// ErrNoLibrary: the process has not loaded libcuda.so.1.
 	ErrNoLibrary = errors.New("has not loaded libcuda.so.1")
-	// ErrNotPermitted: the process belongs to somebody else.
+	// ErrNotPermitted: the process belongs to another user.
 	ErrNotPermitted = errors.New("belongs to another user")
 )
 
@@ -48,18 +48,18 @@ func (e *Error) Error() string {
 // Unwrap returns what is wrong.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Process is one process being recorded, seen through /proc.
+// Process is a recorded process, read through /proc.
 type Process struct {
 	Pid     int
 	Comm    string
-	StartNs int64 // CLOCK_BOOTTIME; with pid it names the process for good
+	StartNs int64 // CLOCK_BOOTTIME; with Pid it identifies the process
 	pidfd   int
 	exited  bool
 	Known   Facts // as last read
 }
 
-// Open looks the process up; the pidfd keeps its number from being mistaken
-// for that of a later process.
+// Open looks up a process. Its pidfd keeps the number from being taken for a later process. An
+// error is a *Error that matches ErrNoProcess. Close closes the pidfd.
 func Open(pid int) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -126,7 +126,7 @@ func parentOf(stat []byte) int {
 	return parent
 }
 
-// Rename reads the process's name again, after an exec.
+// Rename reads the name of the process again, after an exec.
 func (p *Process) Rename() {
 	if stat, err := os.ReadFile(p.Path("stat")); err == nil {
 		p.Comm, _ = parseStat(stat)
@@ -150,7 +150,7 @@ func (p *Process) Maps() ([]symbolize.Mapping, error) {
 	return maps, nil
 }
 
-// Wrap says what an error from /proc means for this process.
+// Wrap returns an error of /proc as an *Error of this process.
 func (p *Process) Wrap(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
@@ -161,8 +161,8 @@ func (p *Process) Wrap(err error) error {
 	return &Error{Pid: p.Pid, Comm: p.Comm, Err: err}
 }
 
-// MapFile is the path under which the kernel opens exactly the file that is mapped,
-// also when it was deleted or lies in another mount namespace.
+// MapFile returns a path by which the kernel opens exactly the mapped file, also if it was deleted
+// or lies in another mount namespace.
 func (p *Process) MapFile(m symbolize.Mapping) string {
 	return p.Path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }

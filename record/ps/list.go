@@ -39,7 +39,7 @@ func (p *Process) IsIn(cgroup string) bool {
 	return p.Cgroup != "" && process.IsBelow(p.Cgroup, cgroup)
 }
 
-// Listing is the result of ListProcesses.
+// Listing is the result of List.
 type Listing struct {
 	// Processes are ordered by their first GPU, those without one last, then by pid.
 	Processes []Process
@@ -68,7 +68,7 @@ var errNoneOfContainer = errors.New("NVML lists no process of this container")
 var errNVMLHangs = fmt.Errorf("NVML did not answer within %v", listPatience)
 
 const (
-	// listPatience is how long ListProcesses waits for processes and for NVML.
+	// listPatience is how long List waits for processes and for NVML.
 	listPatience = 3 * time.Second
 	// smWindow is the age up to which a sample of SM utilization counts as of now.
 	smWindow = 3 * time.Second
@@ -76,9 +76,9 @@ const (
 	maxLooks = 64
 )
 
-// List returns the processes that use CUDA now, without this one. With gpus it asks NVML
-// for GPUs, memory and SM utilization; else CUDAProcess.GPUs is nil. It attaches to nothing, needs
-// no privilege for the user's own processes, and returns within 6 s whatever processes do.
+// List returns the processes that use CUDA now, without this one. With gpus it asks NVML for GPUs,
+// memory and SM utilization; else Process.GPUs is nil. It attaches to nothing, needs no privilege
+// for the user's own processes, and returns within 6 s.
 func List(gpus bool) Listing {
 	l := lister{
 		pids: process.AllPids, look: lookAtProcess, ask: func() ([]nvml.User, error) { return nvml.Users(smWindow) },
@@ -87,7 +87,7 @@ func List(gpus bool) Listing {
 	return l.list(gpus)
 }
 
-// lister holds what ListProcesses reads; tests replace it.
+// lister holds what List reads; tests replace it.
 type lister struct {
 	pids func() []int
 	// look reads a process. If it is not listed by NVML, it must have libcuda mapped.

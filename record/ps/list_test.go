@@ -112,7 +112,7 @@ func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	}
 }
 
-func BenchmarkListProcesses(b *testing.B) {
+func BenchmarkList(b *testing.B) {
 	for b.Loop() {
 		List(false)
 	}

@@ -19,26 +19,26 @@ import (
 // 245,000 calls, so 5 ms are safe to 45 million calls a second.
 const pollInterval = 5 * time.Millisecond
 
-// Drain empties the ring buffer into chunks for the scribe until stop is closed and
-// the buffer is empty. It only copies: nothing it does may take long.
+// Drain copies records from the ring buffer into chunks. It does nothing else, so that the buffer
+// never fills up because of it.
 type Drain struct {
-	reader *ringbuf.Reader
-	births chan<- bpf.CudaProcessEvent // processes, which cannot wait for the scribe
-	chunks chan<- []byte
-	pool   *Pool
-	stop   chan struct{}
-	done   chan struct{}
-	err    error
+	reader        *ringbuf.Reader
+	processEvents chan<- bpf.CudaProcessEvent // cannot wait for the scribe
+	chunks        chan<- []byte
+	pool          *Pool
+	stop          chan struct{}
+	done          chan struct{}
+	err           error
 }
 
-// NewDrain opens the ring buffer. Run sends chunks of records of calls, stacks and names; events of
-// processes go to births at once.
-func NewDrain(events *ebpf.Map, chunks chan<- []byte, pool *Pool, births chan<- bpf.CudaProcessEvent) (*Drain, error) {
+// NewDrain opens the ring buffer. Run sends chunks of records of calls, stacks and names to
+// chunks, and events of processes to processEvents.
+func NewDrain(events *ebpf.Map, chunks chan<- []byte, pool *Pool, processEvents chan<- bpf.CudaProcessEvent) (*Drain, error) {
 	reader, err := ringbuf.NewReader(events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
-	return &Drain{reader: reader, births: births, chunks: chunks, pool: pool, stop: make(chan struct{}), done: make(chan struct{})}, nil
+	return &Drain{reader: reader, processEvents: processEvents, chunks: chunks, pool: pool, stop: make(chan struct{}), done: make(chan struct{})}, nil
 }
 
 // Run drains the ring buffer until Finish is called. It closes the channel of chunks when it ends.
@@ -59,8 +59,8 @@ func (d *Drain) Run() {
 				d.err = fmt.Errorf("read ring buffer: %w", err)
 				return
 			}
-			if isBirth(record.RawSample) {
-				d.births <- *(*bpf.CudaProcessEvent)(unsafe.Pointer(&record.RawSample[0]))
+			if isProcessEvent(record.RawSample) {
+				d.processEvents <- *(*bpf.CudaProcessEvent)(unsafe.Pointer(&record.RawSample[0]))
 				continue
 			}
 			if len(chunk)+len(record.RawSample)+8 > cap(chunk) {
@@ -86,11 +86,11 @@ func (d *Drain) Run() {
 	}
 }
 
-func isBirth(sample []byte) bool {
+func isProcessEvent(sample []byte) bool {
 	return len(sample) >= int(unsafe.Sizeof(bpf.CudaProcessEvent{})) && bpf.CudaRecordKind(sample[0]) == bpf.CudaRecordKindRECORD_PROCESS
 }
 
-// Finish takes out what is left and waits for run to end.
+// Finish drains the rest and waits for Run to end.
 func (d *Drain) Finish() error {
 	close(d.stop)
 	<-d.done

@@ -15,9 +15,9 @@ const (
 	MaxChunks = 64
 )
 
-// Pool is the memory of what is on its way from drain to scribe. It lies outside of
-// Go's heap, which is held small: there, a scribe that falls behind would leave no room
-// for garbage, and collecting all the time would let it fall behind further.
+// Pool holds the memory of chunks between the Drain and the scribe. It lies outside of the Go
+// heap, whose limit is low: a scribe that is behind would otherwise spend its time collecting
+// garbage. One goroutine takes chunks, another one returns them.
 type Pool struct {
 	mapped []byte // for MaxChunks, one in the hands of each side
 	unused []byte
@@ -29,7 +29,7 @@ type Pool struct {
 // hotChunks are as many as wait while the scribe keeps up.
 const hotChunks = 8
 
-// NewPool reserves addresses; memory is taken when a chunk is filled first.
+// NewPool reserves addresses. Memory is used when a chunk is first filled.
 func NewPool() (*Pool, error) {
 	const size = (MaxChunks + 2) * chunkBytes
 	mapped, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
@@ -64,7 +64,7 @@ func (p *Pool) get() []byte {
 	return chunk
 }
 
-// Put gives a chunk back.
+// Put returns a chunk to the pool.
 func (p *Pool) Put(chunk []byte) {
 	select {
 	case p.hot <- chunk[:0]:
@@ -74,5 +74,5 @@ func (p *Pool) Put(chunk []byte) {
 	}
 }
 
-// Close gives the memory back, when no chunk is in use any more.
+// Close frees the memory. No chunk may be in use any more.
 func (p *Pool) Close() error { return unix.Munmap(p.mapped) }

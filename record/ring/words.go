@@ -4,7 +4,8 @@ package ring
 
 import "unsafe"
 
-// Words are the words that follow the header of an unwound stack; there may be none.
+// Words returns the n words that follow the header of an unwound stack, fewer if the record is
+// shorter.
 func Words(after []byte, n int) []uint64 {
 	if n = min(n, len(after)/8); n == 0 {
 		return nil

@@ -8,9 +8,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sender hands rows of the machine to the scribe without ever waiting for it: who
-// samples must keep its pace, and a scribe that is behind has the ring buffer to empty.
-// Safe for concurrent use, also after close.
+// Sender hands rows to the goroutine that writes them, and never waits: it drops rows when that is
+// behind. Samplers keep their pace this way. Safe for concurrent use, also after Close.
 type Sender struct {
 	mu      sync.Mutex
 	rows    chan<- []format.Row
@@ -18,10 +17,10 @@ type Sender struct {
 	dropped int64 // rows
 }
 
-// NewSender returns a sender into a channel.
+// NewSender returns a Sender into a channel, which the caller closes after Close.
 func NewSender(rows chan<- []format.Row) *Sender { return &Sender{rows: rows} }
 
-// Send hands over rows of one class, or counts them as dropped.
+// Send hands over rows of one class, or drops and counts them.
 func (s *Sender) Send(rows []format.Row) {
 	if len(rows) == 0 {
 		return
@@ -38,8 +37,8 @@ func (s *Sender) Send(rows []format.Row) {
 	s.dropped += int64(len(rows))
 }
 
-// Close ends the sending, so that the channel can be closed, and returns how many rows
-// were dropped.
+// Close ends the sending, so that the channel can be closed. It returns the number of dropped
+// rows.
 func (s *Sender) Close() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

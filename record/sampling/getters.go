@@ -22,8 +22,8 @@ type Getters struct {
 // contexts of busy threads.
 var DefaultGetters = Getters{MaxRate: 2000, FirstLook: 100 * time.Millisecond, Interval: time.Second}
 
-// GettersAlone is for recordings without launches: their other calls are few, and getters would be
-// their price.
+// GettersAlone is for recordings without launches. Their other calls are few, and probes of
+// getters would be most of their cost.
 var GettersAlone = Getters{MaxRate: 200, FirstLook: 100 * time.Millisecond, Interval: time.Second}
 
 // DropGetters removes the probes of getters that are called more often than the policy allows.

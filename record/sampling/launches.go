@@ -17,7 +17,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// NoteOverhead is the name of notes on what probes cost and what is done about it.
+// NoteOverhead is the name of notes on the cost of probes and what is sampled for it.
 const NoteOverhead = "overhead"
 
 // limiter does what the governor decides, and writes it down.

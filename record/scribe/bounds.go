@@ -161,8 +161,8 @@ func (s *Scribe) compact() {
 	maps.DeleteFunc(b.exits, func(pid int32, _ int64) bool { return gone(pid) })
 }
 
-// Settle writes the calls that have not returned, after wait. Then it finds out what is on disk,
-// and brings a ring to what it may take.
+// Settle writes the calls that have not returned, after Wait. It waits for the disk, and drops
+// what a ring has no room for.
 func (s *Scribe) Settle(open []bpf.CudaEvent) {
 	for i := range open {
 		s.add(&open[i])

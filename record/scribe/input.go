@@ -9,17 +9,18 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Send hands over rows of one class; it waits while the scribe is behind.
+// Send hands over rows of one class; it waits while the Scribe is behind. Safe for concurrent use
+// until Wait.
 func (s *Scribe) Send(rows []format.Row) { s.rows <- rows }
 
-// Sender returns what hands over rows without waiting.
+// Sender returns a Sender, which drops rows instead of waiting.
 func (s *Scribe) Sender() *rows.Sender { return rows.NewSender(s.rows) }
 
-// AddOpen hands over calls that will not return.
+// AddOpen hands over calls that will not return; it may wait. Safe for concurrent use until Wait.
 func (s *Scribe) AddOpen(calls []bpf.CudaEvent) { s.orphans <- calls }
 
-// AskRates returns the hits of the busiest thread since it was asked last; false if stop
-// was closed.
+// AskRates returns the hits of the busiest thread since the last call; false if stop was closed.
+// Safe for concurrent use.
 func (s *Scribe) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
 	reply := make(chan overhead.Rates, 1)
 	select {
@@ -33,8 +34,9 @@ func (s *Scribe) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
 // EndedNs returns when the recording ended, in Unix ns; 0: it has not. Safe for concurrent use.
 func (s *Scribe) EndedNs() int64 { return s.accounts.endNs.Load() }
 
-// Progress returns how far the recording is; safe for concurrent use.
+// Progress returns the progress of the recording, 100 ms old at most. Safe for concurrent use.
 func (s *Scribe) Progress() Progress { return *s.progress.Load() }
 
-// LaunchesPerSecond returns the rate of the process that launches most; safe for concurrent use.
+// LaunchesPerSecond returns the rate of the process that launches most kernels. Safe for
+// concurrent use.
 func (s *Scribe) LaunchesPerSecond() int64 { return s.launchRate.Load() }

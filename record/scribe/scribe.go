@@ -22,10 +22,9 @@ import (
 // batchRows is how many rows go to the writer at once: 4,096 x 320 bytes = 1.3 MiB.
 const batchRows = 4096
 
-// Scribe turns what the ring buffer brought into rows and writes them. It runs in a
-// goroutine of its own, so that symbol tables, compression and the disk never keep
-// the ring buffer from being drained; everything it holds belongs to that goroutine,
-// except progress.
+// Scribe decodes what the ring buffer brought into rows and writes them. It has a goroutine of its
+// own, so that symbol tables, compression and the disk never delay the drain. Its state belongs to
+// that goroutine until Wait returns, and to the caller afterwards.
 type Scribe struct {
 	writer          *format.Writer
 	accounts        *accounts
@@ -74,7 +73,7 @@ func rowClass(class bpf.CudaCallClass) format.Class {
 	return format.ClassCall
 }
 
-// Progress is what a recording has come to so far.
+// Progress counts what was recorded so far.
 type Progress struct {
 	Calls     int64 // written
 	Counted   int64 // only counted
@@ -82,7 +81,7 @@ type Progress struct {
 	FileBytes int64 // finished segments
 }
 
-// Options are what a scribe works with.
+// Options are the parts that a Scribe works with.
 type Options struct {
 	Writer   *format.Writer
 	Probes   *probe.Probes
@@ -92,7 +91,7 @@ type Options struct {
 	Limits   format.Limits
 	// Meta returns the metadata but for what the scribe counts. Any goroutine may call it.
 	Meta func() format.Meta
-	// OnFailure is called once, when the disk refuses; onFull once, at the greatest size.
+	// OnFailure is called once, when the disk refuses; OnFull once, at the greatest size.
 	OnFailure func(error)
 	OnFull    func()
 }
@@ -112,7 +111,8 @@ func New(opt Options) *Scribe {
 	return s
 }
 
-// Run writes what comes until the chunks and the rows have ended.
+// Run writes what comes until the chunks and the rows have ended. Segments are finished every
+// rotateEvery.
 func (s *Scribe) Run(rotateEvery time.Duration) {
 	defer close(s.done)
 	look := time.NewTicker(lossInterval)

@@ -34,8 +34,8 @@ func (s *Scribe) sync() {
 	}
 }
 
-// Finish makes the file, after settle, or leaves the segments if there was an error, its own
-// or the caller's, and returns that.
+// Finish writes the file, after Settle. With an error, of its own or err, it keeps the segments
+// and returns the error.
 func (s *Scribe) Finish(meta format.Meta, err error) error {
 	if err = errors.Join(err, s.failed); err == nil {
 		return s.writer.Finish(meta)
@@ -47,7 +47,7 @@ func (s *Scribe) Finish(meta format.Meta, err error) error {
 // Segments returns the folder of segments.
 func (s *Scribe) Segments() string { return s.writer.Dir() }
 
-// Close frees what the scribe holds, after wait.
+// Close frees what the Scribe holds, after Wait.
 func (s *Scribe) Close() {
 	s.stacks.Close()
 	_ = s.writer.Close() // only a folder
@@ -124,7 +124,7 @@ func (s *Scribe) flush() {
 	}
 }
 
-// MetaNow returns the metadata as of now.
+// MetaNow returns the metadata as of now, after Wait.
 func (s *Scribe) MetaNow() format.Meta {
 	meta, b := s.baseMeta(), &s.bounds
 	meta.Ring = b.ringMeta(meta.StartNs)
@@ -139,11 +139,12 @@ func (s *Scribe) MetaNow() format.Meta {
 	return meta
 }
 
-// EndAt sets when the probes went, in Unix ns, unless the recording was full before.
+// EndAt sets the end of the recording, in Unix ns, unless it was full before. Safe for concurrent
+// use.
 func (s *Scribe) EndAt(ns int64) { s.accounts.endNs.CompareAndSwap(0, ns) }
 
-// Wait ends the scribe's goroutine, once all chunks have come, and frees the pool. No rows
-// may be sent any more.
+// Wait waits for Run to end and frees the pool. All chunks must have been sent, and no rows may be
+// sent any more.
 func (s *Scribe) Wait() error {
 	close(s.rows)
 	<-s.done

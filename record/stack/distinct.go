@@ -97,7 +97,7 @@ func (t *Table) full() []format.Row {
 		Message: "there were more distinct stacks than gpurec keeps: calls whose stacks are new from here on have none"}}
 }
 
-// Forget drops what is known of processes that are gone.
+// Forget drops the stacks of processes that have ended.
 func (t *Table) Forget(gone map[int32]bool) {
 	maps.DeleteFunc(t.spaces, func(pid uint32, _ *addressSpace) bool { return gone[int32(pid)] })
 	maps.DeleteFunc(t.stacks, func(_ uint64, s *Info) bool { return t.leaves(gone[s.pid], idBytes) })

@@ -21,8 +21,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Table gives every distinct stack a small number and names its frames while
-// the process lives. Only the scribe uses it.
+// Table numbers distinct stacks and names their frames while the process lives.
 type Table struct {
 	stacks map[uint64]*Info   // by the kernel's hash
 	chains map[chainKey]*Info // by process and addresses, after cutting
@@ -37,7 +36,7 @@ type Table struct {
 	unwound  map[*unwind.Module]*module
 }
 
-// Info is what an event needs of its stack.
+// Info is what the row of a call says about its stack.
 type Info struct {
 	ID     int32
 	pid    int32
@@ -58,7 +57,7 @@ func NewTable(unwinder *unwind.Unwinder) *Table {
 // next hit.
 var noStack = Info{Status: format.StackNone}
 
-// Get returns what is known of a stack by its number in the BPF programs; never nil.
+// Get returns a stack by its number in the BPF programs; never nil.
 func (t *Table) Get(id uint64) *Info {
 	if s, ok := t.stacks[id]; ok {
 		return s
@@ -66,9 +65,8 @@ func (t *Table) Get(id uint64) *Info {
 	return &noStack
 }
 
-// Add names the frames and returns the stack's row, preceded by rows of the modules
-// that were not seen before. Chains that differ only in what lies behind the point
-// where the walk went astray are one stack.
+// Add names the frames of a stack and returns its row, after rows of modules that are new. Chains
+// that differ only behind the point where the walk failed are one stack.
 func (t *Table) Add(e *bpf.CudaStackEvent) []format.Row {
 	space := t.space(e.Pid)
 	chain, status := space.cut(callChain(e))
@@ -193,7 +191,8 @@ func (t *Table) space(pid uint32) *addressSpace {
 	return s
 }
 
-// Renew drops what was known of a process's addresses and reads it again.
+// Renew drops the mappings of a process, which has another program or is new, and reads them
+// again.
 func (t *Table) Renew(pid uint32) {
 	delete(t.spaces, pid)
 	t.space(pid)

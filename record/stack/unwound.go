@@ -11,8 +11,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddUnwound names the frames of an unwound stack and returns the rows for it, as add
-// does. Stacks that differ only in the instruction within a Python line are one.
+// AddUnwound names the frames of an unwound stack and returns rows as Add does. Stacks that differ
+// only in the instruction within a Python line are one.
 func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
 	unwound := t.unwinder.Frames(int(e.Pid), words[min(int(e.KernelWords), len(words)):])
 	var rows []format.Row

@@ -111,7 +111,7 @@ func (s *Set) findTotals(lib, reports *library.Library, pid int) (missing string
 	return ""
 }
 
-// FinishSearches looks whether totals have been found, and uses them.
+// FinishSearches uses the totals of allocators that have been found.
 func (s *Set) FinishSearches() {
 	w := &s.allocators
 	for pid, search := range w.searches {
@@ -140,7 +140,7 @@ func (s *Set) forgetAllocator(pid int) {
 	s.probes.ForgetTotals(pid)
 }
 
-// CloseSearches ends all searches.
+// CloseSearches ends the searches for the totals of allocators.
 func (s *Set) CloseSearches() {
 	for _, search := range s.allocators.searches {
 		_ = search.reports.Close()

@@ -16,8 +16,8 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Attach lets the programs record the processes, follows their children, and places the probes of
-// libraries. unwinder is nil where stacks are not unwound.
+// Attach makes the processes targets of the programs, follows their children, and places the
+// probes of the libraries. unwinder is nil if stacks are not unwound.
 func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries []Library) error {
 	s.probes, s.unwinder = probes, unwinder
 	for _, p := range s.All() {
@@ -128,7 +128,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	s.attachLibraries(p)
 }
 
-// OnLateProcessEvent notes a process that was born before the recording ended, and is not in the set.
+// OnLateProcessEvent notes a process that was born before the recording ended and was never added.
 func (s *Set) OnLateProcessEvent(e bpf.CudaProcessEvent) {
 	if e.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) || s.Get(int(e.Pid)) != nil {
 		return
@@ -160,7 +160,8 @@ func (s *Set) ReapExited() (left bool) {
 	return left
 }
 
-// LastRows returns what became of the processes, at the end of the recording.
+// LastRows returns the rows of processes that have ended, and a note on lost forks and execs. It
+// is for the end of the recording.
 func (s *Set) LastRows(nowNs int64) []format.Row {
 	var rows []format.Row
 	if n := s.probes.LostChanges(); n > 0 {

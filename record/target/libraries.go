@@ -22,7 +22,7 @@ const (
 	unwatchedInterval = 300 * time.Millisecond
 )
 
-// Library is a library to probe for a process, or for all with probe.EveryProcess.
+// Library is a library to probe for the process Pid, or for all with probe.EveryProcess.
 type Library struct {
 	*library.Library
 	Pid int
@@ -137,7 +137,8 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
 	return nil
 }
 
-// Scan attaches to libraries that were mapped since the last look, and returns when to look again.
+// Scan probes libraries that were mapped since the last look. It returns the time until the next
+// look.
 func (s *Set) Scan() time.Duration {
 	next := rescanInterval
 	switch {

@@ -64,13 +64,17 @@ type Set struct {
 }
 
 // Open looks up the processes that are asked for, and their children of now. An error is a
-// *process.Error or a *privilege.Error; Close must be called in every case.
+// *process.Error or a *privilege.Error.
 func Open(opt Options) (*Set, error) {
 	s := &Set{
 		opt: opt, members: make(map[int]*process.Process), mapped: newPidSet(), cache: library.NewCache(),
 		mappedByOthers: make(map[process.FileID]bool), unprobed: make(map[int]bool), allocators: newAllocators(),
 	}
-	return s, s.open()
+	if err := s.open(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // asked are the processes that the options name.

@@ -15,11 +15,10 @@ import (
 // Mapped notes that a process has new executable mappings. Safe for concurrent use.
 func (s *Set) Mapped(pid int) { s.mapped.add(pid) }
 
-// News has an element when Mapped was called since OnMapped was.
+// News returns a channel that has an element if Mapped was called since OnMapped was.
 func (s *Set) News() <-chan struct{} { return s.mapped.news }
 
-// OnMapped looks where code lies in processes that have mapped some since the last look, and whether
-// it is to be probed.
+// OnMapped reads the mappings of processes that Mapped named, and probes new libraries.
 func (s *Set) OnMapped() {
 	for _, pid := range s.mapped.take() {
 		p := s.Get(pid)

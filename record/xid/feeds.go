@@ -12,17 +12,17 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Paths says where the kernel tells of Xids.
+// Paths are the files of the kernel's log and tracefs.
 type Paths struct {
 	Kmsg    string
 	Tracefs []string
 	NoBPF   bool // do not try by BPF what tracefs does not give
 }
 
-// SystemPaths are where the kernel has them.
+// SystemPaths are the paths of a running system.
 var SystemPaths = Paths{Kmsg: "/dev/kmsg", Tracefs: []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}}
 
-// Feed is a file that Xids come from.
+// Feed is a source of Xids in the kernel.
 type Feed interface {
 	fd() int
 	// read returns what has come without waiting; ended says that no more will.
@@ -66,8 +66,8 @@ func openTracepoint(paths Paths, c clock.Clock) (Feed, error) {
 	return nil, errors.Join(err, bpfErr)
 }
 
-// Follow writes down what the feeds tell until stop is closed, and what they have
-// told by then.
+// Follow sends the rows of Xids until stop is closed, and then those that have come by then. It
+// closes the feeds.
 func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, stop <-chan struct{}) {
 	defer func() {
 		for _, f := range feeds {

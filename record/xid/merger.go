@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// Sighting is what one source says of an Xid.
+// Sighting is a report of an Xid by one source.
 type Sighting struct {
 	Source  string
 	AtNs    int64 // Unix ns
@@ -38,9 +38,8 @@ const (
 // the recorder reads the log.
 const sameXid = time.Second
 
-// Merger makes one row of what several sources say about an Xid. A source that
-// reports a code twice means two Xids, so the nth report of one source is paired with
-// the nth of another. Safe for concurrent use.
+// Merger merges reports of several sources into one row per Xid. The nth report of a code by one
+// source is paired with the nth of another. Safe for concurrent use.
 type Merger struct {
 	devices map[string]int32 // NVML index by PCI address without function
 
@@ -54,7 +53,7 @@ type pendingXid struct {
 	arrivedNs int64
 }
 
-// NewMerger returns a Merger of errors on these GPUs. It is safe for concurrent use.
+// NewMerger returns a Merger of Xids on these GPUs.
 func NewMerger(gpus []host.GPU) *Merger {
 	m := &Merger{devices: make(map[string]int32)}
 	for _, g := range gpus {
@@ -63,7 +62,7 @@ func NewMerger(gpus []host.GPU) *Merger {
 	return m
 }
 
-// Add takes what a source said, at the time now.
+// Add takes a report. now is in Unix ns.
 func (m *Merger) Add(s Sighting, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
