@@ -102,8 +102,9 @@ var mayImport = map[string][]string{
 
 	"analyze/analyzetest": {"format", "analyze/model/...", "analyze/query", "analyze/catalog", "analyze/units", "analyze/report", "analyze/render"},
 
-	"cmd/gpurec":          {"format", "format/output", "record", "record/library", "record/nvml", "record/privilege", "record/probe", "record/process", "record/ps", "analyze/units", "cmd/gpurec/analyze", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
+	"cmd/gpurec":          {"format", "format/output", "record", "record/library", "record/nvml", "record/privilege", "record/probe", "record/process", "record/ps", "analyze/units", "cmd/gpurec/analyze", "cmd/gpurec/command", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/spf13/cobra", "golang.org/x/sys", "golang.org/x/term"},
 	"cmd/gpurec/analyze":  {"format", "format/output", "symbolize", "analyze/...", "cmd/gpurec/message", "cmd/gpurec/size", "cmd/gpurec/terminal", "github.com/google/pprof", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+	"cmd/gpurec/command":  {"cmd/gpurec/message", "github.com/spf13/cobra"},
 	"cmd/gpurec/message":  {"format", "format/output"},
 	"cmd/gpurec/size":     {},
 	"cmd/gpurec/terminal": {"golang.org/x/term"},

@@ -7,12 +7,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"runtime/debug"
 
 	"github.com/gpurec/gpurec/cmd/gpurec/analyze"
-	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/cmd/gpurec/command"
 	"github.com/spf13/cobra"
 )
 
@@ -22,24 +21,7 @@ func main() {
 
 // run executes one command line and returns its exit code: 0 done, 1 failed,
 // 2 wrong usage, 3 a --fail-on condition held; after record -- COMMAND its status.
-func run(ctx context.Context, args []string) int {
-	root := newRoot()
-	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return message.ExitOK
-	}
-	var status *message.ExitStatus
-	if errors.As(err, &status) {
-		return status.Code
-	}
-	message.PrintError(err)
-	var usage *message.UsageError
-	if errors.As(err, &usage) {
-		return message.ExitUsage
-	}
-	return message.ExitFailed
-}
+func run(ctx context.Context, args []string) int { return command.Run(ctx, newRoot(), args) }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
@@ -51,42 +33,14 @@ every CUDA call with its stack into one Parquet file; analyze answers from it.`,
   sudo gpurec record -p 4242 -d 60s          # record a running process
   sudo gpurec record -- python3 train.py     # or from its first instruction
   gpurec analyze leaks                       # which function leaks?`,
-		Version:       version(),
-		SilenceErrors: true,
+		Version: version(),
 		// Three edits away is still meant: recrod, anaylse.
 		SuggestionsMinimumDistance: 3,
-		SilenceUsage:               true,
 		Args:                       cobra.NoArgs,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &message.UsageError{Err: err, Hint: cmd.CommandPath() + " --help"}
-	})
 	root.AddCommand(newRecord(), newPs(), analyze.New(), newRecover(), newDump(), newCheck())
-	asUsageErrors(root)
 	return root
-}
-
-// asUsageErrors makes wrong arguments of every command, unknown subcommands among
-// them, usage errors with a hint.
-func asUsageErrors(cmd *cobra.Command) {
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				hint := c.CommandPath() + " --help"
-				if c.HasAvailableSubCommands() && len(args) > 0 {
-					if names := c.SuggestionsFor(args[0]); len(names) > 0 {
-						hint = c.CommandPath() + " " + names[0]
-					}
-				}
-				return &message.UsageError{Err: err, Hint: hint}
-			}
-			return nil
-		}
-	}
-	for _, sub := range cmd.Commands() {
-		asUsageErrors(sub)
-	}
 }
 
 // version returns the module version that go install recorded, or the commit.

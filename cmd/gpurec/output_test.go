@@ -132,8 +132,6 @@ func TestOutputsThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	finished, unfinished := outputRecordings(t, dir)
 	places := outputPlaces(t, dir)
-	gpurec, err := exec.LookPath("gpurec") // this test binary: a recorder drops its privileges
-	must(t, err)
 	commands := map[string][]string{
 		"record -o":           {"record", "-o", "PATH", "--", "touch", filepath.Join(dir, "started")},
 		"record -p -o":        {"record", "--wait", "-p", fmt.Sprint(os.Getpid()), "-d", "100ms", "-o", "PATH"},
@@ -150,14 +148,7 @@ func TestOutputsThatAreRefused(t *testing.T) {
 	before := snapshot(t, dir)
 	refuse := func(what string, p place, args []string) {
 		t.Helper()
-		stderr, code := "", 0
-		if args[0] == "record" {
-			cmd := exec.Command(gpurec, args...)
-			out, _ := cmd.CombinedOutput() // the exit code says it
-			stderr, code = string(out), cmd.ProcessState.ExitCode()
-		} else {
-			_, stderr, code = runHere(t, args...)
-		}
+		_, stderr, code := runGpurec(t, args...)
 		if code != message.ExitFailed || !strings.Contains(stderr, "error: "+p.path+" ") || !strings.Contains(stderr, p.says) || strings.Count(stderr, "error: ") != 1 || !strings.Contains(stderr, "hint: ") {
 			t.Errorf("%s: exit status %d, want %q:\n%s", what, code, p.says, stderr)
 		}

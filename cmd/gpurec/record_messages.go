@@ -93,7 +93,7 @@ func (f *recordFlags) explain(err error) error {
 	again := "sudo " + strings.Join(os.Args, " ")
 	switch {
 	case errors.Is(err, process.ErrNoProcess) && errors.As(err, &wrong):
-		return message.WithHint(fmt.Errorf("there is no wrong %d; %s", wrong.Pid, f.running()), "gpurec ps")
+		return message.WithHint(fmt.Errorf("there is no process %d; %s", wrong.Pid, f.running()), "gpurec ps")
 	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong) && len(wrong.Children) > 0:
 		return message.WithHint(fmt.Errorf("%w, but %d of its children have", err, len(wrong.Children)),
 			"sudo gpurec record "+pidFlags(wrong.Children))

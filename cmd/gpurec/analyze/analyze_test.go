@@ -1,4 +1,4 @@
-package main
+package analyze
 
 import (
 	"compress/gzip"
@@ -12,9 +12,26 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
+	"github.com/gpurec/gpurec/cmd/gpurec/command"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 )
+
+// TestMain lets tests run this test binary as gpurec: a process of its own that can be interrupted.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"gpurec": func() { os.Exit(run(context.Background(), os.Args[1:])) },
+	})
+}
+
+// run runs a command line of gpurec, of which there is only analyze.
+func run(ctx context.Context, args []string) int {
+	root := &cobra.Command{Use: "gpurec"}
+	root.AddCommand(New())
+	return command.Run(ctx, root, args)
+}
 
 // runHere runs a command line in the current folder of the test and returns what it
 // printed and its exit code.
