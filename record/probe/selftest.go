@@ -137,7 +137,9 @@ func (p *Probes) probeOwn(fileOffset uint64) (remove func() error, err error) {
 	}, nil
 }
 
-// readOwnStack takes the stack out of the ring buffer and names its functions.
+// readOwnStack takes the stack out of the ring buffer and names its functions. It empties the
+// buffer: where Go has to grow the stack, as under the race detector, it enters the function twice,
+// and the first entry would be recorded as a call that never returned.
 func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error) {
 	reader, err := ringbuf.NewReader(p.Objects.Events)
 	if err != nil {
@@ -145,13 +147,17 @@ func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error)
 	}
 	defer reader.Close()
 	reader.SetDeadline(time.Now())
+	var chain []string
 	for {
 		record, err := reader.Read()
-		if err != nil {
+		if err != nil && chain == nil {
 			return nil, errors.New("no stack was unwound")
+		} else if err != nil {
+			return chain, nil
 		}
 		e := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&record.RawSample[0]))
-		if len(record.RawSample) < int(unsafe.Sizeof(*e)) || bpf.CudaRecordKind(e.Kind) != bpf.CudaRecordKindRECORD_UNWOUND {
+		isStack := len(record.RawSample) >= int(unsafe.Sizeof(*e)) && bpf.CudaRecordKind(e.Kind) == bpf.CudaRecordKindRECORD_UNWOUND
+		if !isStack || chain != nil {
 			continue
 		}
 		words := ring.Words(record.RawSample[unsafe.Sizeof(*e):], int(e.Words))
@@ -159,13 +165,12 @@ func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error)
 		if len(frames) == 0 {
 			return nil, fmt.Errorf("the stack has no frames (%s, error %d)", unwind.Why(e.Error), e.Error)
 		}
-		chain := make([]string, len(frames))
-		for i, f := range frames { // Go knows its functions without symbols
-			chain[i] = "?"
+		for _, f := range frames { // Go knows its functions without symbols
+			name := "?"
 			if fn := runtime.FuncForPC(uintptr(leaf + f.Addr - frames[0].Addr)); fn != nil {
-				chain[i] = fn.Name()
+				name = fn.Name()
 			}
+			chain = append(chain, name)
 		}
-		return chain, nil
 	}
 }
