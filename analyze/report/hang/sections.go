@@ -13,7 +13,7 @@ var Sections = []report.Section{
 	{Title: "launches", Columns: LastLaunchColumns},
 	{Title: "long_calls", Columns: LongCallColumns},
 	{Title: "polling", Columns: PollColumns},
-	{Title: "identities", Columns: processes.ProcessColumns},
+	{Title: "identities", Columns: processes.Columns},
 	{Title: "totals", Columns: HangTotals},
 }
 
