@@ -40,7 +40,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // allocators count themselves.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
-	s := NewBooksScan(t, &opt)
+	s := NewScan(t, &opt)
 	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, s.Step)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 }
 
 // Report is the report of a scan that has seen a replay.
-func (s *BooksScan) Report(all *caching.Set, counts *ledger.Counts) (*report.Report, error) {
+func (s *Scan) Report(all *caching.Set, counts *ledger.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)
 	r := &report.Report{Command: "allocator", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
@@ -66,20 +66,20 @@ func (s *BooksScan) Report(all *caching.Set, counts *ledger.Counts) (*report.Rep
 	return r, nil
 }
 
-// BooksScan follows the books of allocators. What was there before the recording is known
+// Scan follows the books of allocators. What was there before the recording is known
 // only at the end; until then all totals are without it.
-type BooksScan struct {
+type Scan struct {
 	t      *timeline.Timeline
 	opt    *Options
 	window query.Window
 	times  []int64 // rising
 	seen   *query.Callers
-	books  map[*caching.Allocator]*books
-	list   []*books // in order of process and device
+	books  map[*caching.Allocator]*allocatorStats
+	list   []*allocatorStats // in order of process and device
 }
 
-// books are what is told of one allocator.
-type books struct {
+// allocatorStats are what is told of one allocator.
+type allocatorStats struct {
 	a       *caching.Allocator
 	lastNs  int64 // its last event
 	firstNs int64
@@ -106,8 +106,8 @@ type torchPool struct{ pool, stream int64 }
 // poolUse is what a pool has for a stream.
 type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
 
-func NewBooksScan(t *timeline.Timeline, opt *Options) *BooksScan {
-	s := &BooksScan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), books: make(map[*caching.Allocator]*books)}
+func NewScan(t *timeline.Timeline, opt *Options) *Scan {
+	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), books: make(map[*caching.Allocator]*allocatorStats)}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
 	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
 		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n
@@ -118,13 +118,13 @@ func NewBooksScan(t *timeline.Timeline, opt *Options) *BooksScan {
 	return s
 }
 
-func (s *BooksScan) Step(a *caching.Allocator, c *caching.Change) {
+func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 	b, met := s.books[a]
 	switch {
 	case !met:
 		s.seen.Add(a.Pid, 0, a.Device, 0)
 		if s.opt.PassesAllocator(a.Pid, a.Device) {
-			b = &books{a: a, firstNs: c.AtNs}
+			b = &allocatorStats{a: a, firstNs: c.AtNs}
 			if c.AtNs > s.window.FromNs { // what was there before may have been the most
 				b.peaks = [2]peak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
 			}
@@ -154,7 +154,7 @@ func (s *BooksScan) Step(a *caching.Allocator, c *caching.Change) {
 
 // see notes what an allocator had from its last event until untilNs, when it had
 // another one.
-func (s *BooksScan) see(b *books, untilNs int64) {
+func (s *Scan) see(b *allocatorStats, untilNs int64) {
 	now := b.a.Seen
 	for len(b.moments) < len(s.times) && s.times[len(b.moments)] < untilNs {
 		if at := s.times[len(b.moments)]; at < b.firstNs {
@@ -181,7 +181,7 @@ func (s *BooksScan) see(b *books, untilNs int64) {
 }
 
 // finish ends the books, and puts in what was there before the recording.
-func (s *BooksScan) finish(all *caching.Set) {
+func (s *Scan) finish(all *caching.Set) {
 	all.All(func(a *caching.Allocator) {
 		b := s.books[a]
 		if b == nil {
@@ -199,7 +199,7 @@ func (s *BooksScan) finish(all *caching.Set) {
 		}
 		s.list = append(s.list, b)
 	})
-	slices.SortStableFunc(s.list, func(x, y *books) int {
+	slices.SortStableFunc(s.list, func(x, y *allocatorStats) int {
 		return cmp.Or(cmp.Compare(x.a.Pid, y.a.Pid), cmp.Compare(x.a.Device, y.a.Device))
 	})
 }
@@ -275,19 +275,19 @@ var ownerColumns = []report.Column{
 }
 
 // ownerValues returns the values of ownerColumns.
-func (b *books) ownerValues() report.Values {
+func (b *allocatorStats) ownerValues() report.Values {
 	return report.Values{"pid": int64(b.a.Pid), "device": int64(b.a.Device)}
 }
 
-var MomentColumns = slices.Concat(
+var momentColumns = slices.Concat(
 	[]report.Column{
 		{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "a moment, Unix ns; events of that moment are included"},
 		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
 	}, ownerColumns, totalsColumns)
 
 // momentTable has a row per moment and allocator, as long as its process lives.
-func (s *BooksScan) momentTable() report.Table {
-	table := report.Table{Name: "moments", Title: "over time", Columns: MomentColumns, Spare: spareTotals}
+func (s *Scan) momentTable() report.Table {
+	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, Spare: spareTotals}
 	start := s.t.Recording().FromNs
 	for i, at := range s.times {
 		for _, b := range s.list {
@@ -303,7 +303,7 @@ func (s *BooksScan) momentTable() report.Table {
 // spareTotals are columns of books that narrow terminals do without.
 var spareTotals = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
 
-var BooksColumns = slices.Concat(ownerColumns, []report.Column{
+var allocatorColumns = slices.Concat(ownerColumns, []report.Column{
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
 }, totalsColumns, []report.Column{
 	{Key: "ended", Title: "", Unit: report.UnitRatio, About: "true if the process ended: the values are what it had then"},
@@ -318,8 +318,8 @@ var BooksColumns = slices.Concat(ownerColumns, []report.Column{
 })
 
 // table has a row per allocator, at the end of the window.
-func (s *BooksScan) table() report.Table {
-	table := report.Table{Name: "allocators", Title: "at the end", Columns: BooksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
+func (s *Scan) table() report.Table {
+	table := report.Table{Name: "allocators", Title: "at the end", Columns: allocatorColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
 		table.Add(report.Join(b.ownerValues(), totalsValues(b.end, b.a.Reports), report.Values{
@@ -339,14 +339,14 @@ func (s *BooksScan) table() report.Table {
 	return table
 }
 
-var PeakColumns = slices.Concat([]report.Column{
+var peakColumns = slices.Concat([]report.Column{
 	{Key: "peak_of", Title: "PEAK OF", Unit: report.UnitText, About: "allocated or reserved bytes: the first moment of the window at which they were highest"},
 	{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "that moment, Unix ns"},
 	{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
 }, ownerColumns, totalsColumns)
 
-func (s *BooksScan) peakTable() report.Table {
-	table := report.Table{Name: "peaks", Title: "at the peaks", Columns: PeakColumns, Spare: spareTotals, Aside: true}
+func (s *Scan) peakTable() report.Table {
+	table := report.Table{Name: "peaks", Title: "at the peaks", Columns: peakColumns, Spare: spareTotals, Aside: true}
 	start := s.t.Recording().FromNs
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
@@ -359,14 +359,14 @@ func (s *BooksScan) peakTable() report.Table {
 	return table
 }
 
-var EventColumns = slices.Concat(ownerColumns, []report.Column{
+var eventColumns = slices.Concat(ownerColumns, []report.Column{
 	{Key: "action", Title: "ACTION", Unit: report.UnitText, About: "what the allocator did, in PyTorch's words; that somebody took a snapshot is not told"},
 	{Key: "events", Title: "EVENTS", Unit: report.UnitCount, About: "how often it did in the window"},
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "sum of the bytes: of blocks as asked for, of segments their size"},
 })
 
-func (s *BooksScan) eventTable() report.Table {
-	table := report.Table{Name: "events", Title: "events", Columns: EventColumns, Aside: true}
+func (s *Scan) eventTable() report.Table {
+	table := report.Table{Name: "events", Title: "events", Columns: eventColumns, Aside: true}
 	for _, b := range s.list {
 		for op, n := range b.actions {
 			if n.events > 0 {
@@ -378,7 +378,7 @@ func (s *BooksScan) eventTable() report.Table {
 	return table
 }
 
-var PoolUseColumns = slices.Concat(ownerColumns, []report.Column{
+var poolColumns = slices.Concat(ownerColumns, []report.Column{
 	{Key: "pool", Title: "POOL", Unit: report.UnitText, About: "default; private n, asked for by the program (PyTorch's pool (0, n)); graph n, of a captured graph (pool (n, 0))"},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream that the memory is for"},
 	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "bytes from the driver at the end; without segments from before the recording"},
@@ -389,8 +389,8 @@ var PoolUseColumns = slices.Concat(ownerColumns, []report.Column{
 })
 
 // poolTable has a row per pool and stream, largest first.
-func (s *BooksScan) poolTable() report.Table {
-	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: PoolUseColumns, Aside: true}
+func (s *Scan) poolTable() report.Table {
+	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: poolColumns, Aside: true}
 	for _, b := range s.list {
 		if b.a.Reports {
 			continue // reports name neither
@@ -415,14 +415,14 @@ func (s *BooksScan) poolTable() report.Table {
 	return table
 }
 
-var BooksFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "agreement", Title: "agreement", Unit: report.UnitText, About: "how far the model agrees with the totals of allocated and reserved bytes that the allocators keep themselves"},
 	{Key: "seen_from", Title: "seen from", Unit: report.UnitText, About: "whether the recording has the allocators' first events"},
 }
 
-func (s *BooksScan) facts() []report.Fact {
+func (s *Scan) facts() []report.Fact {
 	if len(s.list) == 0 {
-		return report.Facts(BooksFacts, report.Values{
+		return report.Facts(factColumns, report.Values{
 			"agreement": "the recording has no events of PyTorch's caching allocator that pass the filter",
 			"seen_from": "",
 		})
@@ -439,20 +439,20 @@ func (s *BooksScan) facts() []report.Fact {
 	if sum.late > 0 {
 		from = fmt.Sprintf("a later moment in %d of %d allocators: allocated and reserved bytes are exact, the rest lacks what was there before and was not freed; see --explain", sum.late, len(s.list))
 	}
-	return report.Facts(BooksFacts, report.Values{
+	return report.Facts(factColumns, report.Values{
 		"agreement": agreement,
 		"seen_from": from,
 	})
 }
 
-// booksSum is what is summed up over allocators.
-type booksSum struct {
+// statsSum is what is summed up over allocators.
+type statsSum struct {
 	end                                   caching.Totals
 	compared, disagreed, worst, late, oom int64
 }
 
-func (s *BooksScan) sum() booksSum {
-	var sum booksSum
+func (s *Scan) sum() statsSum {
+	var sum statsSum
 	for _, b := range s.list {
 		k := &b.a.Check
 		sum.end = sum.end.Plus(b.end)
@@ -467,7 +467,7 @@ func (s *BooksScan) sum() booksSum {
 	return sum
 }
 
-var BooksTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "allocated_bytes", Title: "allocated", Unit: report.UnitBytes, About: "of all allocators, at the end of the window or of their process"},
 	{Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes, About: "of all allocators, then"},
 	{Key: "cached_bytes", Title: "cached", Unit: report.UnitBytes, About: "of all allocators, then"},
@@ -478,9 +478,9 @@ var BooksTotals = []report.Column{
 	{Key: "late_allocators", Title: "seen late", Unit: report.UnitCount, About: "allocators of which the recording does not have the first event"},
 }
 
-func (s *BooksScan) totals() []report.Fact {
+func (s *Scan) totals() []report.Fact {
 	sum := s.sum()
-	return report.Facts(BooksTotals, report.Values{
+	return report.Facts(totalColumns, report.Values{
 		"allocated_bytes":        sum.end.Allocated,
 		"reserved_bytes":         sum.end.Reserved,
 		"cached_bytes":           sum.end.Reserved - sum.end.Active,

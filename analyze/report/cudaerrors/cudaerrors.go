@@ -22,11 +22,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ErrorUse counts calls that returned an error, by function, result and place.
-type ErrorUse struct {
+// Scan counts calls that returned an error, by function, result and place.
+type Scan struct {
 	*callspkg.Counter
-	Groups map[ErrorKey]*ErrorGroup
-	quiet  map[ErrorKey]*ErrorGroup // results that are no failure; without place
+	Groups map[Key]*Group
+	quiet  map[Key]*Group // results that are no failure; without place
 	Names  origin.Names
 	frees  fault.FailedFrees
 
@@ -34,21 +34,21 @@ type ErrorUse struct {
 	site  format.Strings
 }
 
-// ErrorKey is what calls have in common; name and site index ErrorUse.Names.
-type ErrorKey struct {
+// Key is what calls have in common; name and site index Scan.Names.
+type Key struct {
 	Name, Site int32
 	Result     int32
 }
 
-// ErrorGroup is what was counted of them.
-type ErrorGroup struct {
+// Group is what was counted of them.
+type Group struct {
 	Calls, nested   int64
 	FirstNs, LastNs int64 // entries
 	Stack           int32 // of the first one
 	Threads         map[origin.Thread]int64
 }
 
-var ErrorColumns = []report.Column{
+var errorColumns = []report.Column{
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window and returned this"},
 	{Key: "class", Title: "CLASS", Unit: report.UnitText, About: "asynchronous: of work given to the GPU earlier, the call only noticed it, and every later call in the context returns it too; memory: out of memory; call: about the call itself; question: programs ask that way and expect to be told no"},
 	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "function of the CUDA driver"},
@@ -64,7 +64,7 @@ var ErrorColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-var QuietColumns = []report.Column{
+var quietColumns = []report.Column{
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window and returned this"},
 	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "function of the CUDA driver"},
 	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "the CUresult"},
@@ -72,7 +72,7 @@ var QuietColumns = []report.Column{
 	{Key: "meaning", Title: "WHY IT IS NONE", Unit: report.UnitText, About: "what it means"},
 }
 
-var FaultColumns = []report.Column{
+var faultColumns = []report.Column{
 	{Key: "at_ns", Title: "NOTICED", Unit: report.UnitNs, About: "return of the first call that noticed it, from the recording's start"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "thread of that call"},
@@ -84,11 +84,11 @@ var FaultColumns = []report.Column{
 	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "its name in CUDA's headers"},
 }
 
-var ErrorFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell, or not all"},
 }
 
-var ErrorTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "failed_calls", Title: "failed calls", Unit: report.UnitCount, About: "calls that returned an error, questions included"},
 	{Key: "asynchronous_errors", Title: "asynchronous", Unit: report.UnitCount, About: "contexts that an asynchronous error broke"},
 	{Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount, About: "calls that returned CUDA_ERROR_OUT_OF_MEMORY"},
@@ -99,18 +99,18 @@ var ErrorTotals = []report.Column{
 }
 
 // Classes of errors, the worst first.
-var ErrorClasses = []string{"asynchronous", "memory", "call", "question"}
+var Classes = []string{"asynchronous", "memory", "call", "question"}
 
-func ErrorClass(name string, result int32) string {
+func ClassOf(name string, result int32) string {
 	switch {
 	case catalog.IsAsynchronous(result):
-		return ErrorClasses[0]
+		return Classes[0]
 	case result == callspkg.ResultOutOfMemory:
-		return ErrorClasses[1]
+		return Classes[1]
 	case catalog.IsQuestion(name, result):
-		return ErrorClasses[3]
+		return Classes[3]
 	}
-	return ErrorClasses[2]
+	return Classes[2]
 }
 
 // Run reports which calls failed, what that means, and of errors that come from earlier work what was launched before. It
@@ -121,7 +121,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := NewErrorUse(t, &opt.Filter)
+	u := NewScan(t, &opt.Filter)
 	if err := u.scan(); err != nil {
 		return nil, err
 	}
@@ -155,18 +155,18 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-func NewErrorUse(t *timeline.Timeline, f *query.Filter) *ErrorUse {
-	return &ErrorUse{Counter: callspkg.NewCounter(t, f), Groups: make(map[ErrorKey]*ErrorGroup), quiet: make(map[ErrorKey]*ErrorGroup)}
+func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
+	return &Scan{Counter: callspkg.NewCounter(t, f), Groups: make(map[Key]*Group), quiet: make(map[Key]*Group)}
 }
 
 // matched reports whether the filter let any caller through, failed or not.
-func (u *ErrorUse) matched() bool {
+func (u *Scan) matched() bool {
 	n := u.Seen.Explain(u.Filter)
 	return n.Filter == ""
 }
 
 // scan reads the results of all calls, and the rest where some are not success.
-func (u *ErrorUse) scan() error {
+func (u *Scan) scan() error {
 	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
 			u.Group(s.Group)
@@ -178,7 +178,7 @@ func (u *ErrorUse) scan() error {
 	return nil
 }
 
-func (u *ErrorUse) Group(g *format.Group) {
+func (u *Scan) Group(g *format.Group) {
 	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
 	if !u.Filter.Callers() && !slices.ContainsFunc(u.Result, func(r int32) bool { return r != 0 }) {
 		return
@@ -195,7 +195,7 @@ func (u *ErrorUse) Group(g *format.Group) {
 		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) || u.Result[i] == 0 || u.Flags[i]&timeline.NoResult != 0 {
 			continue
 		}
-		key := ErrorKey{Name: names[u.Name.Index[i]], Result: u.Result[i]}
+		key := Key{Name: names[u.Name.Index[i]], Result: u.Result[i]}
 		groups := u.quiet
 		if callspkg.IsError(u.Result[i]) {
 			groups = u.Groups
@@ -205,14 +205,14 @@ func (u *ErrorUse) Group(g *format.Group) {
 		}
 		e := groups[key]
 		if e == nil {
-			e = &ErrorGroup{FirstNs: start, LastNs: start, Stack: u.stack[i], Threads: make(map[origin.Thread]int64)}
+			e = &Group{FirstNs: start, LastNs: start, Stack: u.stack[i], Threads: make(map[origin.Thread]int64)}
 			groups[key] = e
 		}
 		e.add(start, u.stack[i], origin.Thread{Pid: u.Pid[i], Tid: u.Tid[i]}, parent[i] != 0)
 	}
 }
 
-func (e *ErrorGroup) add(startNs int64, stack int32, th origin.Thread, nested bool) {
+func (e *Group) add(startNs int64, stack int32, th origin.Thread, nested bool) {
 	e.Calls++
 	if nested {
 		e.nested++
@@ -224,7 +224,7 @@ func (e *ErrorGroup) add(startNs int64, stack int32, th origin.Thread, nested bo
 	}
 }
 
-func (u *ErrorUse) facts() []report.Fact {
+func (u *Scan) facts() []report.Fact {
 	result := ""
 	switch {
 	case len(u.Groups) == 0:
@@ -232,14 +232,14 @@ func (u *ErrorUse) facts() []report.Fact {
 	case u.frees.LeftOut > 0:
 		result = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(u.frees.LeftOut))
 	}
-	return report.Facts(ErrorFacts, report.Values{"result": result})
+	return report.Facts(factColumns, report.Values{"result": result})
 }
 
-func (u *ErrorUse) totals(faults int, frees []InvalidFree) []report.Fact {
+func (u *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
 	var failed, memory, questions, quiet int64
 	for key, e := range u.Groups {
 		failed += e.Calls
-		switch ErrorClass(u.Names.List[key.Name], key.Result) {
+		switch ClassOf(u.Names.List[key.Name], key.Result) {
 		case "memory":
 			memory += e.Calls
 		case "question":
@@ -249,7 +249,7 @@ func (u *ErrorUse) totals(faults int, frees []InvalidFree) []report.Fact {
 	for _, e := range u.quiet {
 		quiet += e.Calls
 	}
-	return report.Facts(ErrorTotals, report.Values{
+	return report.Facts(totalColumns, report.Values{
 		"failed_calls":        failed,
 		"asynchronous_errors": int64(faults),
 		"out_of_memory":       memory,
@@ -261,15 +261,15 @@ func (u *ErrorUse) totals(faults int, frees []InvalidFree) []report.Fact {
 }
 
 // table has a row per function, result and place: the worst class first, then by calls.
-func (u *ErrorUse) table(opt *query.Options) (report.Table, error) {
-	table := report.Table{Name: "errors", Title: "failed calls", Columns: ErrorColumns, Spare: []string{"thread_count", "last_ns", "processes", "class"}}
+func (u *Scan) table(opt *query.Options) (report.Table, error) {
+	table := report.Table{Name: "errors", Title: "failed calls", Columns: errorColumns, Spare: []string{"thread_count", "last_ns", "processes", "class"}}
 	start := u.T.Recording().FromNs
 	for key, e := range u.Groups {
 		name := u.Names.List[key.Name]
 		processes, threads := threadNames(u.T, e.Threads)
 		row := table.Add(report.Values{
 			"calls":        e.Calls,
-			"class":        ErrorClass(name, key.Result),
+			"class":        ClassOf(name, key.Result),
 			"name":         name,
 			"result":       int64(key.Result),
 			"result_name":  catalog.ResultName(key.Result),
@@ -284,7 +284,7 @@ func (u *ErrorUse) table(opt *query.Options) (report.Table, error) {
 		})
 		row.StackID, row.Evidence = e.Stack, catalog.ResultMeaning(key.Result)
 	}
-	rank := func(r *report.Row) int { return slices.Index(ErrorClasses, table.Cell(r, "class").(string)) }
+	rank := func(r *report.Row) int { return slices.Index(Classes, table.Cell(r, "class").(string)) }
 	order := table.Compare("calls", "name", "-result", "site")
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), order(a, b))
@@ -315,8 +315,8 @@ func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes
 }
 
 // quietTable has a row per function and result that is no failure.
-func (u *ErrorUse) quietTable() report.Table {
-	table := report.Table{Name: "no_errors", Title: "results that are no error", Columns: QuietColumns, Aside: true}
+func (u *Scan) quietTable() report.Table {
+	table := report.Table{Name: "no_errors", Title: "results that are no error", Columns: quietColumns, Aside: true}
 	for key, e := range u.quiet {
 		table.Add(report.Values{
 			"calls":       e.Calls,
@@ -332,7 +332,7 @@ func (u *ErrorUse) quietTable() report.Table {
 
 // faultTable has a row per context that an asynchronous error broke.
 func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Table {
-	table := report.Table{Name: "asynchronous", Title: "errors of earlier work, where they were noticed first", Columns: FaultColumns, Aside: true, Spare: []string{"context", "device", "tid"}}
+	table := report.Table{Name: "asynchronous", Title: "errors of earlier work, where they were noticed first", Columns: faultColumns, Aside: true, Spare: []string{"context", "device", "tid"}}
 	for i := range faults {
 		f := &faults[i]
 		var context, lastXid any

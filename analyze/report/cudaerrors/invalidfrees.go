@@ -16,7 +16,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-var InvalidFreeColumns = []report.Column{
+var invalidFreeColumns = []report.Column{
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "failed frees that began in the window, with this verdict and these sites"},
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "double free: freed before, and not allocated again since; inside a block: behind the start of a live block; " +
 		"wrong function: the memory is live, and another function frees it; freed with its context: the context ended first; " +
@@ -59,7 +59,7 @@ type InvalidFree struct {
 
 // InvalidFrees classifies the failed frees among failed calls, and groups those that are the
 // program's fault: the worst verdict first, then by calls.
-func InvalidFrees(t *timeline.Timeline, u *ErrorUse, q *report.Quality) ([]InvalidFree, error) {
+func InvalidFrees(t *timeline.Timeline, u *Scan, q *report.Quality) ([]InvalidFree, error) {
 	found, err := fault.ClassifyFrees(t, u.frees.List)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -159,11 +159,11 @@ func (f *InvalidFree) trust(q *report.Quality) {
 	}
 }
 
-// Blamed returns the number of invalid frees among the failed calls of each group of ErrorUse.
-func Blamed(list []InvalidFree) map[ErrorKey]int64 {
-	calls := make(map[ErrorKey]int64)
+// CountByKey returns the number of invalid frees among the failed calls of each group of Scan.
+func CountByKey(list []InvalidFree) map[Key]int64 {
+	calls := make(map[Key]int64)
 	for i := range list {
-		calls[ErrorKey{list[i].Name, list[i].Site, list[i].Result}] += list[i].Calls
+		calls[Key{list[i].Name, list[i].Site, list[i].Result}] += list[i].Calls
 	}
 	return calls
 }
@@ -221,10 +221,10 @@ func (f *InvalidFree) mayBe() string {
 }
 
 // invalidFreeTable has a row per group.
-func invalidFreeTable(t *timeline.Timeline, u *ErrorUse, list []InvalidFree, opt *query.Options) report.Table {
+func invalidFreeTable(t *timeline.Timeline, u *Scan, list []InvalidFree, opt *query.Options) report.Table {
 	table := report.Table{
 		Name: "invalid_frees", Title: "invalid frees: what failed frees are about",
-		Columns: InvalidFreeColumns, Aside: true,
+		Columns: invalidFreeColumns, Aside: true,
 		Keys:  []string{"verdict", "name", "allocated_site", "freed_site", "site"},
 		Spare: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
 	}

@@ -40,11 +40,11 @@ const (
 	spacePool         = "memory pool"
 )
 
-func String(k caching.SpaceKind) string {
+func spaceName(k caching.SpaceKind) string {
 	return [...]string{SpaceSegments, SpaceExpandable, spaceReservations}[k]
 }
 
-var SpaceColumns = []report.Column{
+var spaceColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "fragmented: blocks keep at least 20% of the reserved bytes, and more than a segment of 20 MiB, from going back to the driver; idle: a pool holds that much unused; fine: less; addresses: no memory is lost, holes in reserved addresses are addresses"},
 	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "memory from the driver; of reserved addresses their length; of pools as the program last asked"},
 	{Key: "active_bytes", Title: "ACTIVE", Unit: report.UnitBytes, About: "bytes in blocks that the program has or streams still use; mapped bytes; of pools what is allocated"},
@@ -71,7 +71,7 @@ var SpaceColumns = []report.Column{
 	{Key: "space", Title: "WHERE", Unit: report.UnitText, About: "segments and expandable segments of PyTorch's allocator, by pool; reserved addresses; or a memory pool of the driver"},
 }
 
-var PinColumns = []report.Column{
+var pinColumns = []report.Column{
 	{Key: "alone_bytes", Title: "ALONE", Unit: report.UnitBytes, About: "bytes of gaps that only blocks of this place keep: they could go back if these were freed"},
 	{Key: "kept_bytes", Title: "KEPT", Unit: report.UnitBytes, About: "bytes of gaps in segments that have a block of this place; places share segments, so that the sum is more than what is kept"},
 	{Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount, About: "segments that are kept"},
@@ -83,7 +83,7 @@ var PinColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that allocated the blocks"},
 }
 
-var FragTrendColumns = []report.Column{
+var trendColumns = []report.Column{
 	{Key: "direction", Title: "TREND", Unit: report.UnitText, About: "of the kept bytes at 48 moments of the window (of reserved addresses: of holes outside of the largest): rising (tau >= 0.8, and still in the last quarter), rose (tau >= 0.8, but not in the last quarter any more), falling (tau <= -0.8) or steady"},
 	{Key: "first_bytes", Title: "FIRST", Unit: report.UnitBytes, About: "kept at the first moment with memory"},
 	{Key: "peak_bytes", Title: "MOST", Unit: report.UnitBytes, About: "most kept at a moment"},
@@ -99,7 +99,7 @@ var FragTrendColumns = []report.Column{
 	{Key: "owner", Title: "OF", Unit: report.UnitText, About: "PyTorch's allocator, or reserved addresses"},
 }
 
-var FragMomentColumns = []report.Column{
+var momentColumns = []report.Column{
 	{Key: "at_ns", Title: "", Unit: report.UnitNs, About: "moment, from the recording's start"},
 	{Key: "reserved_bytes", Title: "", Unit: report.UnitBytes, About: "as in spaces, all of one owner together"},
 	{Key: "active_bytes", Title: "", Unit: report.UnitBytes, About: "as in spaces"},
@@ -111,18 +111,18 @@ var FragMomentColumns = []report.Column{
 	{Key: "owner", Title: "", Unit: report.UnitText, About: "PyTorch's allocator, or reserved addresses"},
 }
 
-var FragFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing that can fragment"},
 	{Key: "pools", Title: "pools", Unit: report.UnitText, About: "what is known of memory pools"},
 	{Key: "note", Title: "note", Unit: report.UnitText, About: "what is not in this report"},
 }
 
-// LacksFact is told only where an allocator is known by its reports.
-var LacksFact = []report.Column{
+// lacksColumns is told only where an allocator is known by its reports.
+var lacksColumns = []report.Column{
 	{Key: "lacks", Title: "lacks", Unit: report.UnitText, About: "what of PyTorch's allocator the recording lacks"},
 }
 
-var FragTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "kept_bytes", Title: "kept", Unit: report.UnitBytes, About: "sum of KEPT"},
 	{Key: "unused_bytes", Title: "unused", Unit: report.UnitBytes, About: "sum of UNUSED, without reserved addresses"},
 	{Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes, About: "sum of RESERVED, without reserved addresses"},
@@ -144,7 +144,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // returns the address maps, too.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, error) {
 	t = t.View()
-	s := NewFragScan(t, &opt)
+	s := NewScan(t, &opt)
 	p, err := s.run()
 	if err != nil {
 		return nil, nil, err
@@ -153,7 +153,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, e
 }
 
 // Report is the report of a scan that has seen a replay.
-func (s *FragScan) Report(p *timeline.Program) (*report.Report, []AddressMap, error) {
+func (s *Scan) Report(p *timeline.Program) (*report.Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{Command: "frag", Window: s.window, Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
 	owners := s.sorted()
@@ -178,7 +178,7 @@ func (s *FragScan) Report(p *timeline.Program) (*report.Report, []AddressMap, er
 	r.Tables = []report.Table{spaces, pins, trends, s.momentTable(owners)}
 	var pictures []AddressMap
 	for _, o := range owners {
-		if !slices.ContainsFunc(o.levels, func(l fragLevel) bool { return l.reserved > 0 }) {
+		if !slices.ContainsFunc(o.levels, func(l usage) bool { return l.reserved > 0 }) {
 			continue // it had memory only between moments
 		}
 		o.picture.Title, o.picture.Failures = s.ownerTitle(o), o.failures
@@ -190,14 +190,14 @@ func (s *FragScan) Report(p *timeline.Program) (*report.Report, []AddressMap, er
 	return r, pictures, nil
 }
 
-func (o *fragOwner) name() string {
+func (o *owner) name() string {
 	if o.reservations {
 		return spaceReservations
 	}
 	return "PyTorch's allocator"
 }
 
-func (s *FragScan) ownerTitle(o *fragOwner) string {
+func (s *Scan) ownerTitle(o *owner) string {
 	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.PidLabel(o.pid), s.t.OrdinalLabel(o.pid, o.device))
 }
 
@@ -212,8 +212,8 @@ func fragmentedBy(kept, reserved int64) bool {
 }
 
 // spaceTable returns a table with a row per space and memory pool, most kept bytes first.
-func (s *FragScan) spaceTable(findings []spaceFinding, level string, reasons []string) report.Table {
-	table := report.Table{Name: "spaces", Title: "memory that is handed out in parts", Columns: SpaceColumns, Spare: []string{"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio"}}
+func (s *Scan) spaceTable(findings []spaceFinding, level string, reasons []string) report.Table {
+	table := report.Table{Name: "spaces", Title: "memory that is handed out in parts", Columns: spaceColumns, Spare: []string{"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio"}}
 	for i := range findings {
 		s.addSpace(&table, &findings[i])
 	}
@@ -223,7 +223,7 @@ func (s *FragScan) spaceTable(findings []spaceFinding, level string, reasons []s
 }
 
 // addSpace adds the row of a space.
-func (s *FragScan) addSpace(table *report.Table, f *spaceFinding) {
+func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 	sp, o := f.Space, f.owner
 	row := table.Add(report.Values{
 		"verdict":              f.verdict,
@@ -257,14 +257,14 @@ func (s *FragScan) addSpace(table *report.Table, f *spaceFinding) {
 // spaceFinding is a space of an owner, with its verdict.
 type spaceFinding struct {
 	*caching.Space
-	owner    *fragOwner
+	owner    *owner
 	verdict  string
 	where    string // as in the column "space"
 	internal int64  // bytes by which blocks are larger than requested
 	level    string // confidence
 	reasons  []string
 
-	// Cells that are nil where they do not apply: see SpaceColumns.
+	// Cells that are nil where they do not apply: see spaceColumns.
 	request, unusable, blowUp, saved, savedLeast any
 }
 
@@ -278,7 +278,7 @@ const (
 
 // findSpaces returns the spaces of all owners that the filter lets through. level and reasons are
 // the confidence of the recording.
-func (s *FragScan) findSpaces(owners []*fragOwner, level string, reasons []string) []spaceFinding {
+func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spaceFinding {
 	var findings []spaceFinding
 	for _, o := range owners {
 		if o.detail == nil {
@@ -287,7 +287,7 @@ func (s *FragScan) findSpaces(owners []*fragOwner, level string, reasons []strin
 		for _, sp := range o.detail.Spaces {
 			if sp.Reserved+sp.Active > 0 && sp.Reserved >= s.opt.MinBytes {
 				f := spaceFinding{Space: sp, owner: o}
-				f.level, f.reasons = o.detail.Trust(level, reasons)
+				f.level, f.reasons = LowerConfidence(o.detail.Spaces, o.detail.Unseen, level, reasons)
 				f.judge(cmp.Or(s.opt.Request, o.largest))
 				findings = append(findings, f)
 			}
@@ -302,7 +302,7 @@ func (s *FragScan) findSpaces(owners []*fragOwner, level string, reasons []strin
 //	fragmented  blocks keep at least fragmentedShare of the reserved bytes, and more than a segment
 //	fine        the rest
 func (f *spaceFinding) judge(request int64) {
-	f.verdict, f.where = verdictFine, String(f.Kind)
+	f.verdict, f.where = verdictFine, spaceName(f.Kind)
 	switch {
 	case f.Kind == caching.InReservation:
 		f.verdict = verdictAddresses
@@ -327,15 +327,16 @@ func (f *spaceFinding) judge(request int64) {
 	}
 }
 
-// Trust lowers the confidence where an allocator has segments that were not seen to come.
-func (d *FragDetail) Trust(level string, reasons []string) (string, []string) {
-	strays := slices.ContainsFunc(d.Spaces, func(s *caching.Space) bool { return s.Strays > 0 })
-	if d.Unseen == 0 && !strays {
+// LowerConfidence lowers the confidence in what is known of an allocator, if some of its blocks
+// lie in segments from before the recording; unseenBytes is the size of those segments.
+func LowerConfidence(spaces []*caching.Space, unseenBytes int64, level string, reasons []string) (string, []string) {
+	strays := slices.ContainsFunc(spaces, func(s *caching.Space) bool { return s.Strays > 0 })
+	if unseenBytes == 0 && !strays {
 		return level, reasons
 	}
 	reason := "some blocks lie in segments from before the recording"
-	if d.Unseen > 0 {
-		reason = units.Bytes(d.Unseen) + " of the allocator's segments are older than the recording"
+	if unseenBytes > 0 {
+		reason = units.Bytes(unseenBytes) + " of the allocator's segments are older than the recording"
 	}
 	if level == report.ConfidenceHigh {
 		level = report.ConfidenceMedium
@@ -364,7 +365,7 @@ func (f *spaceFinding) inWords() string {
 }
 
 // addPools adds a row per memory pool of the driver of which the program asked how much it holds.
-func (s *FragScan) addPools(table *report.Table, level string, reasons []string) {
+func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 	pools := s.t.Pools(s.window, &s.opt.Filter)
 	for _, key := range slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))
@@ -417,8 +418,8 @@ func judgePool(unused, reserved int64) string {
 	return verdictFine
 }
 
-func (s *FragScan) pinTable(owners []*fragOwner) report.Table {
-	table := report.Table{Name: "pins", Title: "whose blocks keep segments", Columns: PinColumns, Aside: true, Spare: []string{"pid", "device", "blocks"}}
+func (s *Scan) pinTable(owners []*owner) report.Table {
+	table := report.Table{Name: "pins", Title: "whose blocks keep segments", Columns: pinColumns, Aside: true, Spare: []string{"pid", "device", "blocks"}}
 	for _, o := range owners {
 		if o.detail == nil {
 			continue
@@ -453,7 +454,7 @@ func (s *FragScan) pinTable(owners []*fragOwner) report.Table {
 
 // trend is the course of what blocks of an owner keep: a value per moment at which it had memory.
 type trend struct {
-	owner  *fragOwner
+	owner  *owner
 	series []int64
 	stats.Forecast
 	foretold bool // there are enough moments for a forecast
@@ -465,7 +466,7 @@ func (t *trend) isRising() bool {
 }
 
 // findTrends returns the trends of the owners that had memory at a moment.
-func findTrends(owners []*fragOwner) []trend {
+func findTrends(owners []*owner) []trend {
 	var trends []trend
 	for _, o := range owners {
 		if _, series := o.series(); len(series) > 0 {
@@ -478,8 +479,8 @@ func findTrends(owners []*fragOwner) []trend {
 }
 
 // trendTable returns a table with a row per trend.
-func (s *FragScan) trendTable(trends []trend) report.Table {
-	table := report.Table{Name: "trends", Title: "what blocks keep, over time", Columns: FragTrendColumns, Aside: true, Spare: []string{"pid", "device", "first_bytes", "peak_bytes"}}
+func (s *Scan) trendTable(trends []trend) report.Table {
+	table := report.Table{Name: "trends", Title: "what blocks keep, over time", Columns: trendColumns, Aside: true, Spare: []string{"pid", "device", "first_bytes", "peak_bytes"}}
 	step := float64(s.window.DurNs()) / MapMoments
 	for i := range trends {
 		t, o := &trends[i], trends[i].owner
@@ -511,8 +512,8 @@ func (s *FragScan) trendTable(trends []trend) report.Table {
 	return table
 }
 
-func (s *FragScan) momentTable(owners []*fragOwner) report.Table {
-	table := report.Table{Name: "moments", Title: "moments", Columns: FragMomentColumns, Aside: true}
+func (s *Scan) momentTable(owners []*owner) report.Table {
+	table := report.Table{Name: "moments", Title: "moments", Columns: momentColumns, Aside: true}
 	for _, o := range owners {
 		for i, l := range o.levels {
 			table.Add(report.Values{
@@ -532,7 +533,7 @@ func (s *FragScan) momentTable(owners []*fragOwner) report.Table {
 	return table
 }
 
-func (s *FragScan) facts(rows int) []report.Fact {
+func (s *Scan) facts(rows int) []report.Fact {
 	result, pools := "", ""
 	var lacks []report.Fact
 	if rows == 0 {
@@ -540,14 +541,14 @@ func (s *FragScan) facts(rows int) []report.Fact {
 	}
 	if s.reports {
 		result = ""
-		lacks = report.Facts(LacksFact, report.Values{
+		lacks = report.Facts(lacksColumns, report.Values{
 			"lacks": "the segments of PyTorch's allocator, and what lies unused in them, are not in this recording, which has its reports only; " + caching.RecordSegments,
 		})
 	}
 	if s.pools {
 		pools = "how much of the device a memory pool holds is known only where the program asked for its attributes"
 	}
-	return append(lacks, report.Facts(FragFacts, report.Values{
+	return append(lacks, report.Facts(factColumns, report.Values{
 		"result": result,
 		"pools":  pools,
 		"note":   "holes between allocations of cuMemAlloc are addresses, not memory: they are in nothing here",
@@ -555,7 +556,7 @@ func (s *FragScan) facts(rows int) []report.Fact {
 }
 
 // totals sums up the spaces, owners and trends.
-func (s *FragScan) totals(spaces *report.Table, owners []*fragOwner, trends []trend) []report.Fact {
+func (s *Scan) totals(spaces *report.Table, owners []*owner, trends []trend) []report.Fact {
 	var kept, unused, reserved, saved, fragmented, rising, failures int64
 	var external, share any
 	for i := range spaces.Rows {
@@ -587,7 +588,7 @@ func (s *FragScan) totals(spaces *report.Table, owners []*fragOwner, trends []tr
 	if reserved > 0 {
 		share = units.Percent(kept, reserved)
 	}
-	return report.Facts(FragTotals, report.Values{
+	return report.Facts(totalColumns, report.Values{
 		"kept_bytes":         kept,
 		"unused_bytes":       unused,
 		"reserved_bytes":     reserved,

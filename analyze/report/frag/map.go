@@ -109,7 +109,7 @@ const shades = 6
 // shadeChars are the shades in text.
 var shadeChars = [shades]string{" ", "·", "░", "▒", "▓", "█"}
 
-var MapColumns = []report.Column{
+var mapColumns = []report.Column{
 	{Key: "address", Title: "ADDRESS", Unit: report.UnitText, About: "where the stretch begins"},
 	{Key: "use", Title: "TIME →   █ used, ▓ ▒ ░ partly, · reserved and empty, x failed", Unit: report.UnitText, About: "a character per moment"},
 }
@@ -119,7 +119,7 @@ const mapRows = 24
 
 // table is the map in text.
 func (m *AddressMap) table(name string) report.Table {
-	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: MapColumns, Aside: true}
+	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Aside: true}
 	var marks strings.Builder
 	for k := range m.Moments {
 		if m.failedAt(k) {

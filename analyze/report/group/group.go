@@ -87,5 +87,5 @@ func (g *Grouping) decide(id int32) int32 {
 	return g.Labels.ID(g.t.OriginLabel(id, g.By)) + 1
 }
 
-// GroupTitle is the heading of the column that names groups.
-func GroupTitle(by string) string { return strings.ToUpper(by) }
+// Title is the heading of the column that names groups.
+func Title(by string) string { return strings.ToUpper(by) }

@@ -16,17 +16,17 @@ type Suppressor struct {
 	list    []query.Suppression
 	byStack map[int32]int32 // 1 + the suppression that matches; 0: none
 	bySite  map[string]int32
-	hidden  []SuppressedMemory // by suppression
+	hidden  []hiddenMemory // by suppression
 }
 
-// SuppressedMemory is live memory that a suppression hid.
-type SuppressedMemory struct{ Count, Bytes int64 }
+// hiddenMemory is live memory that a suppression hid.
+type hiddenMemory struct{ Count, Bytes int64 }
 
 func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 	if s == nil || len(s.Patterns) == 0 {
 		return nil
 	}
-	return &Suppressor{t: t, list: s.Patterns, byStack: make(map[int32]int32), bySite: make(map[string]int32), hidden: make([]SuppressedMemory, len(s.Patterns))}
+	return &Suppressor{t: t, list: s.Patterns, byStack: make(map[int32]int32), bySite: make(map[string]int32), hidden: make([]hiddenMemory, len(s.Patterns))}
 }
 
 // Of returns the first suppression that matches an allocation: a frame of its stack, or
@@ -65,14 +65,14 @@ func (s *Suppressor) ofSite(site string) (int, bool) {
 	return int(known) - 1, known > 0
 }
 
-// Never counts live memory that a suppression hides.
-func (s *Suppressor) Never(which int, b *ledger.Block) {
+// Count counts live memory that a suppression hides.
+func (s *Suppressor) Count(which int, b *ledger.Block) {
 	s.hidden[which].Count++
 	s.hidden[which].Bytes += b.Bytes
 }
 
 // Total sums up what was hidden.
-func (s *Suppressor) Total() (sum SuppressedMemory) {
+func (s *Suppressor) Total() (sum hiddenMemory) {
 	if s == nil {
 		return sum
 	}

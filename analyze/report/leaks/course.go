@@ -4,10 +4,10 @@ import "slices"
 
 // floorCourse is the course of the lowest live bytes of a group between checkpoints, which its verdict is judged by; nil if nothing
 // ever stayed.
-func (s *LeakScan) floorCourse(g *LeakGroup) any {
+func (s *Scan) floorCourse(g *groupStats) any {
 	var sum []int64
-	for i := range g.climbs {
-		for step, floor := range s.series(&g.climbs[i]) {
+	for i := range g.trackers {
+		for step, floor := range s.series(&g.trackers[i]) {
 			if sum == nil {
 				sum = make([]int64, Checkpoints)
 			}

@@ -17,14 +17,14 @@ const Checkpoints = 20
 // allocated there and stays is no leak.
 const warmupShare = 0.1
 
-// LeakGroup is what the memory allocated at one place did.
-type LeakGroup struct {
+// groupStats is what the memory allocated at one place did.
+type groupStats struct {
 	allocs, frees int64
 	allocBytes    int64
 	LiveBytes     int64
 	LiveCount     int64
-	climbs        []climb // by process
-	last          int     // the climb that changed last
+	trackers      []floorTracker // by process
+	last          int            // the climb that changed last
 
 	// What was never freed, known at the end of the window.
 	ages       []int64
@@ -37,10 +37,10 @@ type LeakGroup struct {
 	firstStack int32
 }
 
-// climb is how a group's memory in one process goes up and down. Processes are looked at
+// floorTracker is how a group's memory in one process goes up and down. Processes are looked at
 // one by one because memory ends with its process: a job that leaves to its end what it
 // has is no leak, however many such jobs follow each other.
-type climb struct {
+type floorTracker struct {
 	pid       int32
 	liveBytes int64
 	liveCount int64
@@ -54,16 +54,16 @@ type climb struct {
 	floors []int64
 }
 
-// climb returns the group's climb in a process.
-func (g *LeakGroup) climb(pid int32) *climb {
-	if g.last < len(g.climbs) && g.climbs[g.last].pid == pid {
-		return &g.climbs[g.last]
+// floorTracker returns the group's climb in a process.
+func (g *groupStats) climb(pid int32) *floorTracker {
+	if g.last < len(g.trackers) && g.trackers[g.last].pid == pid {
+		return &g.trackers[g.last]
 	}
-	if g.last = slices.IndexFunc(g.climbs, func(c climb) bool { return c.pid == pid }); g.last < 0 {
-		g.last = len(g.climbs)
-		g.climbs = append(g.climbs, climb{pid: pid})
+	if g.last = slices.IndexFunc(g.trackers, func(c floorTracker) bool { return c.pid == pid }); g.last < 0 {
+		g.last = len(g.trackers)
+		g.trackers = append(g.trackers, floorTracker{pid: pid})
 	}
-	return &g.climbs[g.last]
+	return &g.trackers[g.last]
 }
 
 // mixedDevices marks a group with memory on several devices, mixedKinds one with
@@ -73,10 +73,10 @@ const (
 	mixedKinds   = -1
 )
 
-// LeakScan feeds groups from the replay.
-type LeakScan struct {
+// Scan feeds groups from the replay.
+type Scan struct {
 	t        *timeline.Timeline
-	groups   []LeakGroup
+	groups   []groupStats
 	Grouping *group.Grouping
 	Window   query.Window
 	warmNs   int64 // end of the warm-up
@@ -91,21 +91,21 @@ type LeakScan struct {
 	done     bool
 }
 
-// NewLeakScan returns a scan that wants every change of a replay (consume) and, at
+// NewScan returns a scan that wants every change of a replay (consume) and, at
 // its end, what is live (finish).
-func NewLeakScan(t *timeline.Timeline, opt *query.Options) (*LeakScan, error) {
+func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	by, err := group.New(t, opt.GroupBy, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
 	by.Suppress = group.NewSuppressor(t, opt.Suppressions)
-	s := &LeakScan{t: t, Grouping: by, Window: t.Activity(&opt.Filter), step: -1}
+	s := &Scan{t: t, Grouping: by, Window: t.Activity(&opt.Filter), step: -1}
 	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
 	s.nextNs = s.warmNs
 	return s, nil
 }
 
-func (s *LeakScan) Consume(p *timeline.Program, c *ledger.Change) {
+func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	if s.done {
 		return
 	}
@@ -131,12 +131,12 @@ func (s *LeakScan) Consume(p *timeline.Program, c *ledger.Change) {
 	}
 	s.matched = true
 	for int(i) >= len(s.groups) {
-		s.groups = append(s.groups, LeakGroup{Device: s.t.Origins.List[c.Block.Origin].Device})
+		s.groups = append(s.groups, groupStats{Device: s.t.Origins.List[c.Block.Origin].Device})
 	}
 	s.change(&s.groups[i], c)
 }
 
-func (s *LeakScan) change(g *LeakGroup, c *ledger.Change) {
+func (s *Scan) change(g *groupStats, c *ledger.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.climb(o.Pid)
 	switch c.Kind {
@@ -178,15 +178,15 @@ func (s *LeakScan) change(g *LeakGroup, c *ledger.Change) {
 }
 
 // checkpointNs is the time of checkpoint i; 0 is the end of the warm-up.
-func (s *LeakScan) checkpointNs(i int) int64 {
+func (s *Scan) checkpointNs(i int) int64 {
 	return s.warmNs + int64(float64(s.Window.ToNs-s.warmNs)*float64(i)/Checkpoints)
 }
 
 // checkpoint ends an interval for all groups; the first ends the warm-up.
-func (s *LeakScan) checkpoint() {
+func (s *Scan) checkpoint() {
 	for i := range s.groups {
-		for k := range s.groups[i].climbs {
-			s.groups[i].climbs[k].checkpoint(s.step)
+		for k := range s.groups[i].trackers {
+			s.groups[i].trackers[k].checkpoint(s.step)
 		}
 	}
 	s.step++
@@ -197,7 +197,7 @@ func (s *LeakScan) checkpoint() {
 }
 
 // checkpoint notes the floor of the interval that ends, unless that is the warm-up.
-func (c *climb) checkpoint(step int) {
+func (c *floorTracker) checkpoint(step int) {
 	if step >= 0 && (c.floors != nil || c.floor != 0) {
 		if c.floors == nil {
 			c.floors = make([]int64, step, Checkpoints)
@@ -208,7 +208,7 @@ func (c *climb) checkpoint(step int) {
 }
 
 // never accounts for a block that was not freed until atNs.
-func (s *LeakScan) never(g *LeakGroup, b *ledger.Block, atNs int64) {
+func (s *Scan) never(g *groupStats, b *ledger.Block, atNs int64) {
 	o := &s.t.Origins.List[b.Origin]
 	g.ages = append(g.ages, max(0, atNs-b.SinceNs))
 	if b.SinceNs <= s.warmNs {
@@ -227,13 +227,13 @@ func (s *LeakScan) never(g *LeakGroup, b *ledger.Block, atNs int64) {
 }
 
 // suppress counts a block that a suppression hides and that was not freed.
-func (s *LeakScan) suppress(b *ledger.Block) {
+func (s *Scan) suppress(b *ledger.Block) {
 	which, _ := s.Grouping.Suppress.Of(b.Origin)
-	s.Grouping.Suppress.Never(which, b)
+	s.Grouping.Suppress.Count(which, b)
 }
 
 // Finish closes the window with the memory as it is.
-func (s *LeakScan) Finish(p *timeline.Program) {
+func (s *Scan) Finish(p *timeline.Program) {
 	if s.done {
 		return
 	}
@@ -258,7 +258,7 @@ func (s *LeakScan) Finish(p *timeline.Program) {
 }
 
 // series returns the floors until the process ended.
-func (s *LeakScan) series(c *climb) []int64 {
+func (s *Scan) series(c *floorTracker) []int64 {
 	if c.liveCount == 0 || c.exited < c.liveCount {
 		return c.floors
 	}
@@ -271,11 +271,11 @@ func (s *LeakScan) series(c *climb) []int64 {
 }
 
 // gone reports whether all that the group had not freed went with its processes.
-func (g *LeakGroup) gone() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
+func (g *groupStats) gone() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
 
 // Stack returns the stack that most of the live bytes came from, or that of the
 // first allocation.
-func (g *LeakGroup) Stack() int32 {
+func (g *groupStats) Stack() int32 {
 	best, most := g.firstStack, int64(-1)
 	for id, bytes := range g.stacks {
 		if bytes > most || bytes == most && id < best {

@@ -18,9 +18,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// LeakColumns are the columns of the table of leaks; the one that names the group
+// Columns are the columns of the table of leaks; the one that names the group
 // is added by leakTable.
-var LeakColumns = []report.Column{
+var Columns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "growing: the lowest live bytes of a process between checkpoints (20 after a warm-up of 10%) rise all along since they began to (tau >= 0.8, at least 5 rises), still in the last quarter, in the second half at no less than half the slope of the first, by at least 1 MiB and 1% of what is live, per window or per minute if the window is shorter, by more than blocks that come and go do by chance, and by twice what lost frees would explain, in the last quarter too; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of PyTorch are retained then); retained: what else is live"},
 	{Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes, About: "bytes allocated in the window that the program had not freed at its end, or when its process or the last context of that ended"},
 	{Key: "live_count", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind LIVE"},
@@ -38,10 +38,10 @@ var LeakColumns = []report.Column{
 	{Key: "memory_kind", Title: "", Unit: report.UnitText, About: "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator handed out, with the bytes that were asked for) and so on; several if the row has several"},
 }
 
-// LeakCourse is what the verdict is judged by, drawn.
-var LeakCourse = report.Column{Key: "floor_course_bytes", Title: "OVER TIME", Unit: report.UnitCourse, About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak rises to the end, a cache levels off; absent where nothing stayed"}
+// courseColumn is what the verdict is judged by, drawn.
+var courseColumn = report.Column{Key: "floor_course_bytes", Title: "OVER TIME", Unit: report.UnitCourse, About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak rises to the end, a cache levels off; absent where nothing stayed"}
 
-var LeakTotals = []report.Column{
+var TotalColumns = []report.Column{
 	{Key: "live_bytes", Title: "live", Unit: report.UnitBytes, About: "sum of LIVE over all rows"},
 	{Key: "live_count", Title: "blocks", Unit: report.UnitCount, About: "sum of COUNT over all rows"},
 	{Key: "allocs", Title: "allocs", Unit: report.UnitCount, About: "sum of ALLOCS over all rows"},
@@ -65,20 +65,22 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := quality.Needs(t, "leaks"); err != nil {
 		return nil, err
 	}
-	s, err := NewLeakScan(t, &opt)
+	s, err := NewScan(t, &opt)
 	if err != nil {
 		return nil, err
 	}
-	use := allocator.NewAllocatorUse(t, &opt.Filter, s.Window)
+	use := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
 	p, err := t.ReplayProgram(s.Consume, nil, use.Watch)
 	if err != nil {
 		return nil, err
 	}
-	return LeaksReport(t, s, use, p, &opt)
+	return s.Report(p, use, &opt)
 }
 
-// LeaksReport is the report of a scan that has seen a replay.
-func LeaksReport(t *timeline.Timeline, s *LeakScan, use *allocator.AllocatorUse, p *timeline.Program, opt *query.Options) (*report.Report, error) {
+// Report returns the report after a replay: p is the program's memory at the end of the replay,
+// and use has watched its allocators. It returns a *SortError for an unknown opt.Sort.
+func (s *Scan) Report(p *timeline.Program, use *allocator.TotalsScan, opt *query.Options) (*report.Report, error) {
+	t := s.t
 	s.Finish(p)
 	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgram(t, p)}
 	r.Facts, r.Notes = use.Facts(p.Allocators), r.Quality.Notes()
@@ -100,14 +102,14 @@ func LeaksReport(t *timeline.Timeline, s *LeakScan, use *allocator.AllocatorUse,
 }
 
 // Verdicts judges all groups, the worst first.
-func (s *LeakScan) Verdicts(q *report.Quality) []Judged {
-	var rows []Judged
+func (s *Scan) Verdicts(q *report.Quality) []Finding {
+	var rows []Finding
 	for i := range s.groups {
 		if s.groups[i].allocs > 0 {
 			rows = append(rows, s.judge(i, lostFor(q, kindLabel(s.t, s.groups[i].memory))))
 		}
 	}
-	slices.SortFunc(rows, func(a, b Judged) int {
+	slices.SortFunc(rows, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
 			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label))
 	})
@@ -117,17 +119,17 @@ func (s *LeakScan) Verdicts(q *report.Quality) []Judged {
 // TableOptions choose what a table of leaks shows.
 type TableOptions struct {
 	AllStacks bool // stacks of all rows in text, not only of those that may be leaks
-	Courses   bool // the column LeakCourse
+	Courses   bool // the column courseColumn
 }
 
 // Table returns a table with a row per group, in the order of rows.
-func (s *LeakScan) Table(rows []Judged, q *report.Quality, opt TableOptions) report.Table {
-	label := report.Column{Key: s.Grouping.By, Title: group.GroupTitle(s.Grouping.By), Unit: report.UnitText, About: "where the memory was allocated, or what --group-by asks for"}
-	table := report.Table{Name: "leaks", Title: "leaks", Columns: slices.Clone(LeakColumns), Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
+func (s *Scan) Table(rows []Finding, q *report.Quality, opt TableOptions) report.Table {
+	label := report.Column{Key: s.Grouping.By, Title: group.Title(s.Grouping.By), Unit: report.UnitText, About: "where the memory was allocated, or what --group-by asks for"}
+	table := report.Table{Name: "leaks", Title: "leaks", Columns: slices.Clone(Columns), Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
 		Keys: []string{s.Grouping.By}, Verdicts: verdictNames()}
 	if opt.Courses {
-		table.Columns = append(table.Columns, LeakCourse)
-		table.Spare = slices.Insert(table.Spare, 2, LeakCourse.Key)
+		table.Columns = append(table.Columns, courseColumn)
+		table.Spare = slices.Insert(table.Spare, 2, courseColumn.Key)
 	}
 	table.Columns = append(table.Columns, label)
 	level, reasons := q.Confidence(s.Frees)
@@ -156,7 +158,7 @@ func (s *LeakScan) Table(rows []Judged, q *report.Quality, opt TableOptions) rep
 			s.Grouping.By:          j.Label,
 		}
 		if opt.Courses {
-			values[LeakCourse.Key] = s.floorCourse(j.LeakGroup)
+			values[courseColumn.Key] = s.floorCourse(j.groupStats)
 		}
 		row := table.Add(values)
 		row.Evidence = j.Evidence() + "; " + report.ConfidenceText(rowLevel, rowReasons)
@@ -173,7 +175,7 @@ func (s *LeakScan) Table(rows []Judged, q *report.Quality, opt TableOptions) rep
 }
 
 // age is the median age, or nothing where nothing is live.
-func age(j *Judged) any {
+func age(j *Finding) any {
 	if j.LiveCount == 0 {
 		return nil
 	}
@@ -189,7 +191,7 @@ func kindLabel(t *timeline.Timeline, memory int32) string {
 }
 
 // GrowthOnDevice is the growth that eats up a device's memory, bytes per minute.
-func (j *Judged) GrowthOnDevice() float64 {
+func (j *Finding) GrowthOnDevice() float64 {
 	if j.Verdict != Growing || j.hostBytes > 0 {
 		return 0
 	}
@@ -209,10 +211,10 @@ func OomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
 	return units.RoundInt(max(0, total-used) / perMin * float64(time.Minute))
 }
 
-func (s *LeakScan) Totals(rows []Judged) []report.Fact {
+func (s *Scan) Totals(rows []Finding) []report.Fact {
 	var live, count, allocs int64
 	var perMin float64
-	var verdicts [NumVerdicts]int64
+	var verdicts [numVerdicts]int64
 	onDevice := make(map[int32]float64)
 	for i := range rows {
 		j := &rows[i]
@@ -232,7 +234,7 @@ func (s *LeakScan) Totals(rows []Judged) []report.Fact {
 		}
 	}
 	hidden := s.Grouping.Suppress.Total()
-	return report.Facts(LeakTotals, report.Values{
+	return report.Facts(TotalColumns, report.Values{
 		"live_bytes":           live,
 		"live_count":           count,
 		"allocs":               allocs,

@@ -21,7 +21,7 @@ const (
 	Retained
 	Startup
 	Churn
-	NumVerdicts
+	numVerdicts
 )
 
 func (v Verdict) String() string {
@@ -29,7 +29,7 @@ func (v Verdict) String() string {
 }
 
 func verdictNames() (list []string) {
-	for v := range NumVerdicts {
+	for v := range numVerdicts {
 		list = append(list, v.String())
 	}
 	return list
@@ -38,9 +38,9 @@ func verdictNames() (list []string) {
 // isSuspect reports whether somebody should look at memory with this verdict.
 func (v Verdict) isSuspect() bool { return v <= Retained }
 
-// Judged is a group with its verdict and the numbers behind it.
-type Judged struct {
-	*LeakGroup
+// Finding is a group with its verdict and the numbers behind it.
+type Finding struct {
+	*groupStats
 	Label     string
 	Verdict   Verdict
 	trend     stats.Trend // of the process whose floor moves most
@@ -65,9 +65,9 @@ type Judged struct {
 //	exit leak  what is left was never freed before the process, or the last context
 //	           that it used, ended
 //	retained   the rest
-func (s *LeakScan) judge(i int, lost int64) Judged {
+func (s *Scan) judge(i int, lost int64) Finding {
 	g := &s.groups[i]
-	j := Judged{LeakGroup: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
+	j := Finding{groupStats: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
 	switch {
 	case s.grows(&j, lost):
 		j.Verdict = Growing
@@ -92,11 +92,11 @@ func (s *LeakScan) judge(i int, lost int64) Judged {
 // and go do by chance (comingAndGoing). And it must not be that frees were lost: if every
 // lost call were a free of one of the group's blocks, half of the rise has to remain, and
 // half of that in the last quarter, which may be a full cache that seems to go on.
-func (s *LeakScan) grows(j *Judged, lost int64) bool {
+func (s *Scan) grows(j *Finding, lost int64) bool {
 	block := float64(j.LiveBytes) / float64(max(1, j.LiveCount))
 	var rising, all []movement
-	for i := range j.climbs {
-		series := s.series(&j.climbs[i])
+	for i := range j.trackers {
+		series := s.series(&j.trackers[i])
 		all = append(all, movement{stats.NewTrend(series), series})
 		switch t := stats.NewTrend(stats.Rise(series)); {
 		case !t.Lasting():
@@ -127,7 +127,7 @@ type movement struct {
 }
 
 // add sums up movements and returns the level that they end at.
-func (j *Judged) add(s *LeakScan, movements []movement) (level float64) {
+func (j *Finding) add(s *Scan, movements []movement) (level float64) {
 	for i, m := range movements {
 		j.grown += units.RoundInt(m.Slope * float64(m.Steps))
 		j.PerMin += s.perMinute(m.Slope)
@@ -145,7 +145,7 @@ func (j *Judged) add(s *LeakScan, movements []movement) (level float64) {
 // go independently of each other: as many as are left now, twice the deviation of the
 // difference of two Poisson numbers. Where nothing was freed nothing goes, and few blocks
 // may as well be one that is replaced by a longer one again and again.
-func (g *LeakGroup) comingAndGoing() float64 {
+func (g *groupStats) comingAndGoing() float64 {
 	if g.frees == 0 || g.LiveCount < fewBlocks {
 		return 0
 	}
@@ -156,10 +156,10 @@ func (g *LeakGroup) comingAndGoing() float64 {
 const fewBlocks = 10
 
 // stepNs is the time between two checkpoints.
-func (s *LeakScan) stepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / Checkpoints }
+func (s *Scan) stepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / Checkpoints }
 
 // perMinute turns a slope per checkpoint into one per minute.
-func (s *LeakScan) perMinute(slope float64) float64 {
+func (s *Scan) perMinute(slope float64) float64 {
 	if step := s.stepNs(); step > 0 {
 		return slope / step * float64(time.Minute)
 	}
@@ -167,7 +167,7 @@ func (s *LeakScan) perMinute(slope float64) float64 {
 }
 
 // Evidence says in one sentence why the verdict is what it is.
-func (j *Judged) Evidence() string {
+func (j *Finding) Evidence() string {
 	freed := fmt.Sprintf("%s of %s freed", units.Count(j.frees), units.Count(j.allocs))
 	switch j.Verdict {
 	case Growing:
@@ -181,7 +181,7 @@ func (j *Judged) Evidence() string {
 }
 
 // doubt says why memory that rises is not said to grow.
-func (j *Judged) doubt() string {
+func (j *Finding) doubt() string {
 	switch {
 	case j.mayBeLost:
 		return ", rises, but by no more than lost frees would explain"
@@ -194,7 +194,7 @@ func (j *Judged) doubt() string {
 }
 
 // Confidence lowers the recording's confidence for what is thin about one group.
-func (j *Judged) Confidence(level string, reasons []string, w query.Window) (string, []string) {
+func (j *Finding) Confidence(level string, reasons []string, w query.Window) (string, []string) {
 	if j.Verdict == Churn {
 		return level, reasons
 	}

@@ -38,7 +38,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := quality.Needs(t, "memory"); err != nil {
 		return nil, err
 	}
-	s := NewHolderScan(t, &opt)
+	s := NewScan(t, &opt)
 	l, err := t.Replay(s.Consume)
 	if err != nil {
 		return nil, err
@@ -48,12 +48,13 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 			return nil, err
 		}
 	}
-	return MemoryReport(t, s, &l.Counts)
+	return s.Report(&l.Counts)
 }
 
-// MemoryReport is the report of a scan that has seen a replay.
-func MemoryReport(t *timeline.Timeline, s *HolderScan, counts *ledger.Counts) (*report.Report, error) {
-	opt := s.opt
+// Report returns the report after a replay, which counted counts. It returns a *SortError for an
+// unknown Options.Sort.
+func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
+	t, opt := s.t, s.opt
 	r := &report.Report{Command: "memory", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
 	if !s.matched && len(t.Memory) > 0 {
 		r.NoMatch = s.seen.Explain(&opt.Filter)
@@ -66,7 +67,7 @@ func MemoryReport(t *timeline.Timeline, s *HolderScan, counts *ledger.Counts) (*
 	frames.Fill(t, &holders, &opt.Options)
 	levels := s.levelTable()
 	r.Tables = []report.Table{levels, s.libraryTable(), asidePools(t, s.window, &opt.Filter), holders}
-	r.Totals = report.Facts(MemoryTotals, report.Values{
+	r.Totals = report.Facts(totalColumns, report.Values{
 		"held_bytes":    s.heldBytes(),
 		"peak_bytes":    s.peak,
 		"failed_allocs": s.use.failed(),
@@ -96,28 +97,28 @@ func asidePools(t *timeline.Timeline, w query.Window, f *query.Filter) report.Ta
 }
 
 // failed counts the allocations that failed.
-func (m *MemoryUse) failed() (n int64) {
+func (m *LevelScan) failed() (n int64) {
 	for _, l := range m.kinds {
 		n += l.failed
 	}
 	return n
 }
 
-// HolderScan follows who holds memory: by origin, which knows process, device, kind, stack and place.
-type HolderScan struct {
+// Scan follows who holds memory: by origin, which knows process, device, kind, stack and place.
+type Scan struct {
 	t      *timeline.Timeline
 	opt    *Options
 	window query.Window
-	use    *MemoryUse
+	use    *LevelScan
 	seen   *query.Callers
 
 	matched   bool
 	atNs      int64 // the moment of which holders are told
 	libraries []string
-	levels    map[libraryPlace]*MemoryLevel
-	ofOrigin  []*MemoryLevel
+	levels    map[libraryPlace]*Level
+	ofOrigin  []*Level
 
-	courses map[*MemoryLevel]*metric.Course
+	courses map[*Level]*metric.Course
 
 	// What is live now, and how many changes led there; the most that was.
 	total, peak        int64
@@ -134,9 +135,9 @@ type libraryPlace struct {
 	memory, library string
 }
 
-func NewHolderScan(t *timeline.Timeline, opt *Options) *HolderScan {
-	s := &HolderScan{t: t, opt: opt, window: opt.Window(t.Recording()), use: NewMemoryUse(t, &opt.Filter), seen: query.NewCallers(),
-		levels: make(map[libraryPlace]*MemoryLevel), courses: make(map[*MemoryLevel]*metric.Course)}
+func NewScan(t *timeline.Timeline, opt *Options) *Scan {
+	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), use: NewLevelScan(t, &opt.Filter), seen: query.NewCallers(),
+		levels: make(map[libraryPlace]*Level), courses: make(map[*Level]*metric.Course)}
 	s.atNs = s.window.ToNs
 	if opt.At == query.AtTime {
 		s.atNs = opt.AtNs
@@ -144,7 +145,7 @@ func NewHolderScan(t *timeline.Timeline, opt *Options) *HolderScan {
 	return s
 }
 
-func (s *HolderScan) Consume(_ *ledger.Ledger, c *ledger.Change) {
+func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
 	s.seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
@@ -171,7 +172,7 @@ func (s *HolderScan) Consume(_ *ledger.Ledger, c *ledger.Change) {
 }
 
 // follow notes how much is live.
-func (s *HolderScan) follow(l *MemoryLevel, atNs int64) {
+func (s *Scan) follow(l *Level, atNs int64) {
 	if l == nil {
 		return
 	}
@@ -184,8 +185,8 @@ func (s *HolderScan) follow(l *MemoryLevel, atNs int64) {
 }
 
 // levelTable has a row per device and kind.
-func (s *HolderScan) levelTable() report.Table {
-	table := report.Table{Name: "levels", Title: "memory by device and kind", Columns: slices.Concat(UseColumns, []report.Column{levelCourse}), Aside: true, Spare: []string{"peak_at_ns", levelCourse.Key}}
+func (s *Scan) levelTable() report.Table {
+	table := report.Table{Name: "levels", Title: "memory by device and kind", Columns: slices.Concat(LevelColumns, []report.Column{levelCourse}), Aside: true, Spare: []string{"peak_at_ns", levelCourse.Key}}
 	for _, p := range s.use.places() {
 		values := s.use.values(p)
 		values[levelCourse.Key] = nil
@@ -201,7 +202,7 @@ func (s *HolderScan) levelTable() report.Table {
 var levelCourse = report.Column{Key: "live_course_bytes", Title: "OVER TIME", Unit: report.UnitCourse, About: "most live bytes in each twentieth of the window, from 0 to the highest of them"}
 
 // hold notes what is held at the moment that is told of.
-func (s *HolderScan) hold(c *ledger.Change) {
+func (s *Scan) hold(c *ledger.Change) {
 	if s.opt.At != query.AtPeak && c.AtNs > s.atNs {
 		return
 	}
@@ -216,9 +217,9 @@ func (s *HolderScan) hold(c *ledger.Change) {
 }
 
 // goToPeak replays again until the moment of the peak, which is known now.
-func (s *HolderScan) goToPeak() error {
+func (s *Scan) goToPeak() error {
 	s.held = s.held[:0]
-	use := NewMemoryUse(s.t, &s.opt.Filter)
+	use := NewLevelScan(s.t, &s.opt.Filter)
 	var changes int64
 	_, err := s.t.Replay(func(_ *ledger.Ledger, c *ledger.Change) {
 		if changes == s.peakAfter {
@@ -237,7 +238,7 @@ func (s *HolderScan) goToPeak() error {
 }
 
 // library names who asked for memory of an origin.
-func (s *HolderScan) library(id int32) string {
+func (s *Scan) library(id int32) string {
 	s.libraries = units.Grow(s.libraries, id)
 	if s.libraries[id] == "" {
 		s.libraries[id] = s.t.Stacks.LibraryOf(s.t.Origins.List[id].Stack)
@@ -245,12 +246,12 @@ func (s *HolderScan) library(id int32) string {
 	return s.libraries[id]
 }
 
-func (s *HolderScan) level(id int32) *MemoryLevel {
+func (s *Scan) level(id int32) *Level {
 	s.ofOrigin = units.Grow(s.ofOrigin, id)
 	if s.ofOrigin[id] == nil {
 		place := libraryPlace{s.t.Origins.List[id].Device, s.t.Origins.Memory(id), s.library(id)}
 		if s.levels[place] == nil {
-			s.levels[place] = new(MemoryLevel)
+			s.levels[place] = new(Level)
 		}
 		s.ofOrigin[id] = s.levels[place]
 	}
@@ -258,7 +259,7 @@ func (s *HolderScan) level(id int32) *MemoryLevel {
 }
 
 // heldBytes is what is held on devices.
-func (s *HolderScan) heldBytes() (sum int64) {
+func (s *Scan) heldBytes() (sum int64) {
 	for id, h := range s.held {
 		if !s.t.OnHost(int32(id)) {
 			sum += h.Bytes
@@ -267,14 +268,14 @@ func (s *HolderScan) heldBytes() (sum int64) {
 	return sum
 }
 
-var MemoryFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "at", Title: "holders at", Unit: report.UnitText, About: "the moment of which holders are told: the peak of memory on all devices together, the end of the window or a time; offset from the recording's start"},
 	{Key: "at_ns", Title: "", Unit: report.UnitNs, About: "the same, from the recording's start"},
 	{Key: "async", Title: "async memory", Unit: report.UnitText, About: "what is known of memory pools"},
 	{Key: "reconcile", Title: "reconcile", Unit: report.UnitText, About: "why there is nothing to compare with (with --reconcile)"},
 }
 
-var MemoryTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "held_bytes", Title: "held", Unit: report.UnitBytes, About: "memory on devices that is live at that moment: neither host nor registered"},
 	{Key: "peak_bytes", Title: "peak", Unit: report.UnitBytes, About: "most memory live on all devices together in the window"},
 	{Key: "failed_allocs", Title: "failed allocs", Unit: report.UnitCount, About: "allocations that returned an error"},
@@ -288,7 +289,7 @@ var reconcileTotalColumns = []report.Column{
 }
 
 // facts returns the facts of the report; reconciled says why there is nothing to reconcile with.
-func (s *HolderScan) facts(reconciled string) []report.Fact {
+func (s *Scan) facts(reconciled string) []report.Fact {
 	offset := s.atNs - s.t.Recording().FromNs
 	at := map[query.Moment]string{query.AtPeak: "the peak, ", query.AtEnd: "the end, ", query.AtTime: ""}[s.opt.At] + units.Duration(offset)
 	pools := ""
@@ -297,7 +298,7 @@ func (s *HolderScan) facts(reconciled string) []report.Fact {
 			pools = "lies in pools that keep what is freed; how much they hold of the device only a program that asks for pool attributes lets know: see memory pools"
 		}
 	}
-	return report.Facts(MemoryFacts, report.Values{
+	return report.Facts(factColumns, report.Values{
 		"at":        at,
 		"at_ns":     offset,
 		"async":     pools,
@@ -305,7 +306,7 @@ func (s *HolderScan) facts(reconciled string) []report.Fact {
 	})
 }
 
-var LevelColumns = slices.Concat(UseColumns, []report.Column{levelCourse}, libraryColumns)
+var levelSectionColumns = slices.Concat(LevelColumns, []report.Column{levelCourse}, libraryColumns)
 
 var libraryColumns = []report.Column{
 	{Key: "library", Title: "LIBRARY", Unit: report.UnitText, About: "who asked the driver: the library or program of the innermost frame outside of libcuda and the CUDA runtime"},
@@ -313,8 +314,8 @@ var libraryColumns = []report.Column{
 }
 
 // libraryTable has a row per device, kind and library.
-func (s *HolderScan) libraryTable() report.Table {
-	columns := report.Pick(slices.Concat(UseColumns, libraryColumns), "device", "memory_kind", "library", "peak_bytes", "peak_at_ns", "held_bytes", "live_bytes", "allocs")
+func (s *Scan) libraryTable() report.Table {
+	columns := report.Pick(slices.Concat(LevelColumns, libraryColumns), "device", "memory_kind", "library", "peak_bytes", "peak_at_ns", "held_bytes", "live_bytes", "allocs")
 	table := report.Table{Name: "libraries", Title: "memory by the library that asked for it", Columns: columns, Aside: true, Spare: []string{"peak_at_ns"}}
 	held := make(map[libraryPlace]int64)
 	for id := range s.held {
@@ -338,7 +339,7 @@ func (s *HolderScan) libraryTable() report.Table {
 	return table
 }
 
-var HolderColumns = []report.Column{
+var holderColumns = []report.Column{
 	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes live at the moment"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of HELD in all memory on devices that was live then; absent for memory of the host"},
 	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD"},
@@ -363,8 +364,8 @@ type holder struct {
 }
 
 // holderTable has a row per process, device, kind, library and place that holds memory.
-func (s *HolderScan) holderTable() report.Table {
-	table := report.Table{Name: "holders", Title: "who held memory", Columns: HolderColumns, Spare: []string{"blocks", "device", "pid"}}
+func (s *Scan) holderTable() report.Table {
+	table := report.Table{Name: "holders", Title: "who held memory", Columns: holderColumns, Spare: []string{"blocks", "device", "pid"}}
 	found := make(map[holderKey]*holder)
 	for id := range s.held {
 		h := s.held[id]

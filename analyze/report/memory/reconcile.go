@@ -231,7 +231,7 @@ func (a *account) making() (m making) {
 	return m
 }
 
-var ReconcileColumns = []report.Column{
+var reconcileColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "recorded process"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts; paired with the process's ordinal by UUID"},
 	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of tracked memory"},
@@ -243,7 +243,7 @@ var ReconcileColumns = []report.Column{
 
 // table has the parts of each account.
 func (c *reconciliation) table() report.Table {
-	table := report.Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: ReconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
+	table := report.Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: reconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
 	for _, a := range c.accounts {
 		nvml := units.RoundInt(a.samples[a.chosen].Value)
 		row := func(part string, memory, library any, bytes int64, evidence string) {
@@ -344,7 +344,7 @@ func (c *reconciliation) totals() []report.Fact {
 	})
 }
 
-var DeviceMemoryColumns = []report.Column{
+var deviceColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts"},
 	{Key: "part", Title: "PART", Unit: report.UnitText, About: "total, used and reserved (the driver's and the firmware's own, not in used) of the device; process: recorded or another one; rest: used, but of no process that the driver tells"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
@@ -366,7 +366,7 @@ func (c *reconciliation) momentOf(device int32) int64 {
 
 // deviceTable has what NVML says of each device at the moment: the processes on it, recorded or not.
 func (c *reconciliation) deviceTable() report.Table {
-	table := report.Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: DeviceMemoryColumns, Aside: true, Spare: []string{"at_ns"}}
+	table := report.Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: deviceColumns, Aside: true, Spare: []string{"at_ns"}}
 	f := &c.t.Facts
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
 		used, ok := f.Nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))

@@ -16,7 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var OomColumns = []report.Column{
+var failureColumns = []report.Column{
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when the driver refused, or PyTorch's allocator gave up; from the recording's start"},
 	{Key: "class", Title: "CLASS", Unit: report.UnitText, About: "capacity: not even all free memory would have been enough; fragmentation: free memory of the device and unused memory in PyTorch's segments together are enough, but no piece is; cached: whole segments of PyTorch's cache are; limit: the device had enough free, so that a limit of the allocator, a pool, a MIG slice or a cgroup said no, or the memory is the host's; other process: it is enough together with what other processes use; unknown: nobody tells what was free"},
 	{Key: "also", Title: "ALSO", Unit: report.UnitText, About: "fragmentation: class limit, and the request would have fit into the allocator's unused memory too, had it been in one piece; else absent"},
@@ -54,7 +54,7 @@ var OomColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that asked"},
 }
 
-var CachedColumns = []report.Column{
+var cachedColumns = []report.Column{
 	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "failure that this belongs to, as in failures"},
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of PyTorch's segments that no block has"},
 	{Key: "pieces", Title: "PIECES", Unit: report.UnitCount, About: "in how many pieces"},
@@ -64,7 +64,7 @@ var CachedColumns = []report.Column{
 	{Key: "held_by", Title: "HELD BY", Unit: report.UnitText, About: "the place whose blocks lie in the segments with most of it"},
 }
 
-var OomHolderColumns = []report.Column{
+var holderColumns = []report.Column{
 	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "failure that this belongs to, as in failures"},
 	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes that the place held; of PyTorch's blocks as asked for"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in all that the process held there"},
@@ -73,11 +73,11 @@ var OomHolderColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the allocations"},
 }
 
-var OomFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell, or not all"},
 }
 
-var OomTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "failures", Title: "failures", Unit: report.UnitCount, About: "allocations that failed, those included that succeeded when tried again"},
 	{Key: "fatal", Title: "without recovery", Unit: report.UnitCount, About: "failures after which the thread did nothing more"},
 	{Key: "retried", Title: "retried", Unit: report.UnitCount, About: "failures of which the program saw nothing but lost time"},
@@ -90,8 +90,8 @@ var OomTotals = []report.Column{
 	{Key: "fragmentation_under_limit", Title: "fragmentation under a limit", Unit: report.UnitCount, About: "of class limit, failures that are fragmentation too: see also"},
 }
 
-// oomHolders is how many holders are told of one failure.
-const oomHolders = 5
+// shownHolders is how many holders are told of one failure.
+const shownHolders = 5
 
 // Run reports which allocations failed, why, and what became of the program. It returns
 // a *SortError for a column that there is not.
@@ -104,39 +104,39 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return OomReport(t, all, p, &opt)
+	return NewReport(t, all, p, &opt)
 }
 
-// OomReport is the report of failures that a replay has found.
-func OomReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
+// NewReport is the report of failures that a replay has found.
+func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
 	r := &report.Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
-	chosen, rest, none := ChooseFailures(t, all, &opt.Filter)
+	chosen, rest, none := Choose(t, all, &opt.Filter)
 	r.NoMatch = none
 	r.Facts = facts(len(all), rest)
-	var scenes []*Scene
+	var scenes []*Context
 	if len(chosen) > 0 {
 		var err error
-		if scenes, err = Scenes(t, chosen); err != nil {
+		if scenes, err = Contexts(t, chosen); err != nil {
 			return nil, err
 		}
 	}
-	verdicts := JudgeScenes(scenes, p, &r.Quality)
-	r.Totals = oomTotal(scenes, verdicts, rest)
+	verdicts := Judge(scenes, p, &r.Quality)
+	r.Totals = totals(scenes, verdicts, rest)
 	table := failureTable(t, scenes, verdicts)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
 	frames.Fill(t, &table, opt)
-	r.Tables = []report.Table{table, cachedTable(t, scenes, opt.Top), oomHolderTable(t, scenes, opt.Top)}
+	r.Tables = []report.Table{table, cachedTable(t, scenes, opt.Top), holderTable(t, scenes, opt.Top)}
 	return r, nil
 }
 
-// JudgeScenes says why each failure was one.
-func JudgeScenes(scenes []*Scene, p *timeline.Program, q *report.Quality) []OomVerdict {
+// Judge says why each failure was one.
+func Judge(scenes []*Context, p *timeline.Program, q *report.Quality) []Verdict {
 	frees := p.Counts().Frees
 	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := q.Confidence(frees)
-	verdicts := make([]OomVerdict, len(scenes))
+	verdicts := make([]Verdict, len(scenes))
 	for i, sc := range scenes {
 		verdicts[i] = sc.judge()
 		verdicts[i].trust(sc, level, reasons)
@@ -144,9 +144,9 @@ func JudgeScenes(scenes []*Scene, p *timeline.Program, q *report.Quality) []OomV
 	return verdicts
 }
 
-// ChooseFailures returns what the filter lets through, in order of time, and how many
+// Choose returns what the filter lets through, in order of time, and how many
 // are left out because there are too many: those that did no harm first.
-func ChooseFailures(t *timeline.Timeline, all []Failure, filter *query.Filter) (chosen []*Failure, rest int, none *query.NoMatch) {
+func Choose(t *timeline.Timeline, all []Failure, filter *query.Filter) (chosen []*Failure, rest int, none *query.NoMatch) {
 	seen, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {
 		f := &all[i]
@@ -159,9 +159,9 @@ func ChooseFailures(t *timeline.Timeline, all []Failure, filter *query.Filter) (
 	if len(chosen) == 0 && len(all) > 0 {
 		none = seen.Explain(filter)
 	}
-	if rest = len(chosen) - MaxScenes; rest > 0 {
+	if rest = len(chosen) - MaxContexts; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.Outcome, b.Outcome) })
-		chosen = chosen[:MaxScenes]
+		chosen = chosen[:MaxContexts]
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.number, b.number) })
 	}
 	return chosen, max(0, rest), none
@@ -176,11 +176,11 @@ func facts(failures, rest int) []report.Fact {
 	case rest > 0:
 		result = fmt.Sprintf("%s more are only counted", units.Plural(int64(rest), "failure"))
 	}
-	return report.Facts(OomFacts, report.Values{"result": result})
+	return report.Facts(factColumns, report.Values{"result": result})
 }
 
-func oomTotal(scenes []*Scene, verdicts []OomVerdict, rest int) []report.Fact {
-	var classes [NumOOMClasses]int64
+func totals(scenes []*Context, verdicts []Verdict, rest int) []report.Fact {
+	var classes [NumClasses]int64
 	var fatal, again, also int64
 	for i, sc := range scenes {
 		classes[verdicts[i].Class]++
@@ -194,22 +194,22 @@ func oomTotal(scenes []*Scene, verdicts []OomVerdict, rest int) []report.Fact {
 			again++
 		}
 	}
-	return report.Facts(OomTotals, report.Values{
+	return report.Facts(totalColumns, report.Values{
 		"failures":                  int64(len(scenes) + rest),
 		"fatal":                     fatal,
 		"retried":                   again,
-		"capacity":                  classes[OomCapacity],
-		"fragmentation":             classes[OomFragmentation],
-		"cached":                    classes[OomCached],
-		"limit":                     classes[OomLimit],
-		"other_process":             classes[OomOtherProcess],
-		"unknown":                   classes[OomUnknown],
+		"capacity":                  classes[Capacity],
+		"fragmentation":             classes[Fragmentation],
+		"cached":                    classes[Cached],
+		"limit":                     classes[Limit],
+		"other_process":             classes[OtherProcess],
+		"unknown":                   classes[Unknown],
 		"fragmentation_under_limit": also,
 	})
 }
 
-func failureTable(t *timeline.Timeline, scenes []*Scene, verdicts []OomVerdict) report.Table {
-	table := report.Table{Name: "failures", Title: "failed allocations", Columns: slices.Clone(OomColumns),
+func failureTable(t *timeline.Timeline, scenes []*Context, verdicts []Verdict) report.Table {
+	table := report.Table{Name: "failures", Title: "failed allocations", Columns: slices.Clone(failureColumns),
 		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"}}
 	anyAllocator, anyAlso := false, false
 	for i, sc := range scenes {
@@ -229,12 +229,12 @@ func failureTable(t *timeline.Timeline, scenes []*Scene, verdicts []OomVerdict) 
 }
 
 // addFailure adds the row of a failure.
-func addFailure(t *timeline.Timeline, table *report.Table, sc *Scene, v *OomVerdict) {
+func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdict) {
 	var allocated, unused, largest, fragmented, reserved, active, told, free, freeAge, after, also, limitLeast, limitBelow any
 	if v.Also {
-		also = OomFragmentation.String()
+		also = Fragmentation.String()
 	}
-	if sc.limitBelow > 0 && v.Class == OomLimit {
+	if sc.limitBelow > 0 && v.Class == Limit {
 		limitBelow = sc.limitBelow
 		if sc.limitLeast > 0 {
 			limitLeast = sc.limitLeast
@@ -295,7 +295,7 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Scene, v *OomVerd
 }
 
 // askedBy names who was asked for memory: a framework's allocator, or the driver.
-func askedBy(t *timeline.Timeline, sc *Scene) string {
+func askedBy(t *timeline.Timeline, sc *Context) string {
 	if sc.byAllocator {
 		return "PyTorch"
 	}
@@ -303,7 +303,7 @@ func askedBy(t *timeline.Timeline, sc *Scene) string {
 }
 
 // evidence says in words what the verdict rests on.
-func (sc *Scene) evidence(v *OomVerdict) string {
+func (sc *Context) evidence(v *Verdict) string {
 	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.Requested), v.Because)}
 	if sc.byAllocator && sc.calls > 0 {
 		parts = append(parts, fmt.Sprintf("the driver refused %s, %s were given back in between", units.Plural(sc.calls, "time"), units.Bytes(sc.returned)))
@@ -328,8 +328,8 @@ func (sc *Scene) evidence(v *OomVerdict) string {
 	return text
 }
 
-func cachedTable(t *timeline.Timeline, scenes []*Scene, top int) report.Table {
-	table := report.Table{Name: "cached", Title: "unused memory of PyTorch's allocator at the failures", Columns: CachedColumns, Aside: true, Spare: []string{"segments"}}
+func cachedTable(t *timeline.Timeline, scenes []*Context, top int) report.Table {
+	table := report.Table{Name: "cached", Title: "unused memory of PyTorch's allocator at the failures", Columns: cachedColumns, Aside: true, Spare: []string{"segments"}}
 	for _, sc := range scenes {
 		for i := range sc.cached {
 			c := &sc.cached[i]
@@ -352,10 +352,10 @@ func cachedTable(t *timeline.Timeline, scenes []*Scene, top int) report.Table {
 	return table
 }
 
-func oomHolderTable(t *timeline.Timeline, scenes []*Scene, top int) report.Table {
-	table := report.Table{Name: "holders", Title: "who held memory at the failures", Columns: OomHolderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
+func holderTable(t *timeline.Timeline, scenes []*Context, top int) report.Table {
+	table := report.Table{Name: "holders", Title: "who held memory at the failures", Columns: holderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
 	for _, sc := range scenes {
-		for _, h := range sc.holders[:min(oomHolders, len(sc.holders))] {
+		for _, h := range sc.holders[:min(shownHolders, len(sc.holders))] {
 			table.Add(report.Values{
 				"failure_ns":  sc.AtNs - t.Recording().FromNs,
 				"bytes":       h.Bytes,

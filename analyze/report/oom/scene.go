@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Scene is a failure and what there was at that moment.
-type Scene struct {
+// Context is a failure and what there was at that moment.
+type Context struct {
 	*Failure
 	pid, tid, device int32
 	memory           string // kind that was asked for
@@ -49,8 +49,8 @@ type Scene struct {
 // freedAfterNs is how long after a failure it counts what is freed.
 const freedAfterNs = 1_000_000_000
 
-// MaxScenes bounds the failures of which the scene is looked at.
-const MaxScenes = 200
+// MaxContexts bounds the failures of which the scene is looked at.
+const MaxContexts = 200
 
 // holdingSite is what one place holds.
 type holdingSite struct {
@@ -85,23 +85,23 @@ func (r CachedReason) String() string {
 		"whole segments", "large enough"}[r]
 }
 
-// sceneScan looks at the scenes of failures in a second replay.
-type sceneScan struct {
+// contextScan looks at the scenes of failures in a second replay.
+type contextScan struct {
 	t      *timeline.Timeline
-	wanted map[int32]*Scene // by failure.number
+	wanted map[int32]*Context // by failure.number
 	number int32
-	recent []*Scene // of the last second
+	recent []*Context // of the last second
 	p      *timeline.Program
 	most   map[*caching.Allocator]int64 // most bytes that were reserved
 }
 
-// Scenes replays the recording again and looks at what there was at failures.
-func Scenes(t *timeline.Timeline, list []*Failure) ([]*Scene, error) {
-	s := &sceneScan{t: t, wanted: make(map[int32]*Scene), most: make(map[*caching.Allocator]int64)}
-	scenes := make([]*Scene, len(list))
+// Contexts replays the recording again and looks at what there was at failures.
+func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
+	s := &contextScan{t: t, wanted: make(map[int32]*Context), most: make(map[*caching.Allocator]int64)}
+	scenes := make([]*Context, len(list))
 	for i, f := range list {
 		o := &t.Origins.List[f.Origin]
-		scenes[i] = &Scene{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
+		scenes[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
 		s.wanted[f.number] = scenes[i]
 	}
 	_, err := t.ReplayProgram(s.program, s.driver, s.allocator)
@@ -111,13 +111,13 @@ func Scenes(t *timeline.Timeline, list []*Failure) ([]*Scene, error) {
 	return scenes, err
 }
 
-func (s *sceneScan) driver(c *ledger.Change) {
+func (s *contextScan) driver(c *ledger.Change) {
 	if c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
 		s.next()
 	}
 }
 
-func (s *sceneScan) allocator(a *caching.Allocator, c *caching.Change) {
+func (s *contextScan) allocator(a *caching.Allocator, c *caching.Change) {
 	if c.Op == caching.SegmentAllocated || c.Op == caching.SegmentMapped {
 		s.most[a] = max(s.most[a], a.Totals().Reserved+c.Bytes)
 	}
@@ -131,12 +131,12 @@ func (s *sceneScan) allocator(a *caching.Allocator, c *caching.Change) {
 
 // program takes a change of what the program has; the driver's come before driver hears
 // of them.
-func (s *sceneScan) program(p *timeline.Program, c *ledger.Change) {
+func (s *contextScan) program(p *timeline.Program, c *ledger.Change) {
 	s.p = p
 	if c.Kind != ledger.Freed && c.Kind != ledger.FreedWithCtx || len(s.recent) == 0 {
 		return
 	}
-	s.recent = slices.DeleteFunc(s.recent, func(sc *Scene) bool { return c.AtNs > sc.AtNs+freedAfterNs })
+	s.recent = slices.DeleteFunc(s.recent, func(sc *Context) bool { return c.AtNs > sc.AtNs+freedAfterNs })
 	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
 		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
@@ -145,7 +145,7 @@ func (s *sceneScan) program(p *timeline.Program, c *ledger.Change) {
 	}
 }
 
-func (s *sceneScan) next() {
+func (s *contextScan) next() {
 	sc := s.wanted[s.number]
 	s.number++
 	if sc == nil {
@@ -159,7 +159,7 @@ func (s *sceneScan) next() {
 }
 
 // hold notes what places hold on the device of a failure, or of the host's memory.
-func (s *sceneScan) hold(sc *Scene) {
+func (s *contextScan) hold(sc *Context) {
 	var held []memory.Holding // by origin
 	s.p.Each(func(_ int64, b ledger.Block) {
 		held = units.Grow(held, b.Origin)
@@ -198,7 +198,7 @@ func (s *sceneScan) hold(sc *Scene) {
 	})
 }
 
-func (s *sceneScan) lookAtAllocator(sc *Scene) {
+func (s *contextScan) lookAtAllocator(sc *Context) {
 	if s.p.Allocators == nil || ledger.IsHost(sc.memory) {
 		return
 	}
@@ -220,7 +220,7 @@ func (s *sceneScan) lookAtAllocator(sc *Scene) {
 
 // boundLimit sets the bounds of the allocator's limit. It reserved most bytes before, and would not
 // reserve a segment for the request. If the two contradict each other, the limit was lowered.
-func (sc *Scene) boundLimit(rules *caching.Rules, most int64) {
+func (sc *Context) boundLimit(rules *caching.Rules, most int64) {
 	if !sc.HitOwnLimit() {
 		return
 	}
@@ -233,10 +233,10 @@ func (sc *Scene) boundLimit(rules *caching.Rules, most int64) {
 }
 
 // HitOwnLimit reports whether an allocator gave up without asking the driver.
-func (sc *Scene) HitOwnLimit() bool { return sc.byAllocator && sc.given && sc.calls == 0 }
+func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.given && sc.calls == 0 }
 
 // sortCached tells for each gap why the request could not use it.
-func (s *sceneScan) sortCached(sc *Scene, a *caching.Allocator) {
+func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 	parts := make(map[CachedReason]*cachedPart)
 	at := func(r CachedReason) *cachedPart {
 		if parts[r] == nil {
@@ -257,7 +257,7 @@ func (s *sceneScan) sortCached(sc *Scene, a *caching.Allocator) {
 	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
-func (s *sceneScan) sortSegment(sc *Scene, a *caching.Allocator, seg *caching.Segment, at func(CachedReason) *cachedPart) {
+func (s *contextScan) sortSegment(sc *Context, a *caching.Allocator, seg *caching.Segment, at func(CachedReason) *cachedPart) {
 	empty := !seg.IsStretch() && seg.Used == 0
 	counted := make(map[CachedReason]bool)
 	var parts []*cachedPart
@@ -306,7 +306,7 @@ func (s *sceneScan) sortSegment(sc *Scene, a *caching.Allocator, seg *caching.Se
 }
 
 // reason says why a gap is of no use to the request of a scene.
-func (sc *Scene) reason(a *caching.Allocator, seg *caching.Segment, p *caching.Piece, empty bool) CachedReason {
+func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching.Piece, empty bool) CachedReason {
 	small := a.Rules.Round(sc.Requested) <= caching.SmallRequest
 	switch {
 	case !sc.byAllocator && empty, empty && p.Size < sc.Requested:
@@ -326,7 +326,7 @@ func (sc *Scene) reason(a *caching.Allocator, seg *caching.Segment, p *caching.P
 }
 
 // topHolder is the place whose blocks keep most of a part.
-func (s *sceneScan) topHolder(p *cachedPart) string {
+func (s *contextScan) topHolder(p *cachedPart) string {
 	sites := make(map[string]int64)
 	for origin, bytes := range p.holders {
 		sites[s.t.BlockSite(origin)] += bytes
@@ -359,7 +359,7 @@ const fromAllocator = "the allocator"
 
 // freeAt collects what is known, and takes the allocator's word before that of the
 // nearest other.
-func freeAt(t *timeline.Timeline, sc *Scene) freeMemory {
+func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 	var f freeMemory
 	take := func(bytes, ageNs int64, source string) {
 		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
@@ -397,7 +397,7 @@ func freeAt(t *timeline.Timeline, sc *Scene) freeMemory {
 // atMost is the source of a number that is only a bound.
 const atMost = "the device's memory without what is known to be used: there is no more"
 
-func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Scene, index int32) {
+func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int32) {
 	var sum int64
 	for _, s := range t.Facts.ProcessesAt(index, sc.AtNs) {
 		f.others = sum
@@ -423,6 +423,6 @@ func askedNear(t *timeline.Timeline, device int32, atNs int64) (best timeline.Fr
 }
 
 // onDevice reports whether memory of a device was asked for.
-func (sc *Scene) onDevice() bool {
+func (sc *Context) onDevice() bool {
 	return !ledger.IsHost(sc.memory) && sc.memory != format.MemoryManaged
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ClassesOfRule has what a rule needs to find something, by its id. Rules that are not here
+// NeededClasses has what a rule needs to find something, by its id. Rules that are not here
 // need no calls of one class in particular.
-var ClassesOfRule = map[string][]string{
+var NeededClasses = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
 	"out-of-memory":         {format.RecordMemory},
 	"oom-fragmentation":     {format.RecordMemory},
@@ -34,5 +34,5 @@ var ClassesOfRule = map[string][]string{
 
 // Checkable returns those rules for which the recording has the calls.
 func Checkable(t *timeline.Timeline, chosen []*Rule) []*Rule {
-	return slices.DeleteFunc(slices.Clone(chosen), func(r *Rule) bool { return len(quality.Missing(t, ClassesOfRule[r.Id])) > 0 })
+	return slices.DeleteFunc(slices.Clone(chosen), func(r *Rule) bool { return len(quality.Missing(t, NeededClasses[r.ID])) > 0 })
 }

@@ -25,7 +25,7 @@ const worthPct = 1.0
 
 // Rule is one check. Its id is stable: scripts and people's notes name it.
 type Rule struct {
-	Id string
+	ID string
 	// About says when it fires, with its thresholds.
 	About string
 	// Report is the name of the report that shows more.
@@ -66,7 +66,7 @@ const (
 // All are all rules, in the order in which hits of equal severity are told: what ends programs first, then what costs most.
 func All() []*Rule {
 	return []*Rule{
-		&ruleXid, &ruleBrokenContext, &RuleHang, &RuleOOM, &ruleOOMFragmentation, &ruleAllocRetry, &RuleInvalidFree, &RuleUncheckedError, &ruleGrowing, &ruleExitLeak, &ruleMemoryFull,
+		&ruleXid, &ruleBrokenContext, &Hang, &OOM, &ruleOOMFragmentation, &ruleAllocRetry, &InvalidFree, &UncheckedError, &ruleGrowing, &ruleExitLeak, &ruleMemoryFull,
 		&ruleGPUHealth, &ruleThrottling, &ruleGPUIdle, &ruleLaunchBound, &ruleLowSM, &ruleLowOccupancy, &ruleTensorUnused,
 		&ruleTinyKernels, &ruleSyncLoop, &ruleAllocLoop, &rulePageable, &ruleSmallCopies, &ruleModuleLoop,
 	}
@@ -78,7 +78,7 @@ type Info struct{ Name, About string }
 // List lists the rules.
 func List() (list []Info) {
 	for _, r := range All() {
-		list = append(list, Info{r.Id, r.About})
+		list = append(list, Info{r.ID, r.About})
 	}
 	return list
 }
@@ -98,14 +98,14 @@ func chosenRules(names []string) ([]*Rule, error) {
 	all := All()
 	var known []string
 	for _, r := range all {
-		known = append(known, r.Id)
+		known = append(known, r.ID)
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
 			return nil, &UnknownError{name, known}
 		}
 	}
-	return slices.DeleteFunc(all, func(r *Rule) bool { return len(names) > 0 && !slices.Contains(names, r.Id) }), nil
+	return slices.DeleteFunc(all, func(r *Rule) bool { return len(names) > 0 && !slices.Contains(names, r.ID) }), nil
 }
 
 // Options shape the report of rules.
@@ -254,7 +254,7 @@ func facts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 
 // column is the number of places that a rule blames, for --fail-on.
 func (r *Rule) column() report.Column {
-	return report.Column{Key: strings.ReplaceAll(r.Id, "-", "_"), Title: "", Unit: report.UnitCount, About: "rows of evidence of " + r.Id + ", 0: it did not fire, absent: it was not checked. " + r.About}
+	return report.Column{Key: strings.ReplaceAll(r.ID, "-", "_"), Title: "", Unit: report.UnitCount, About: "rows of evidence of " + r.ID + ", 0: it did not fire, absent: it was not checked. " + r.About}
 }
 
 // ruleColumns explain all rules.
@@ -319,7 +319,7 @@ func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 		}
 		more := "gpurec analyze " + h.Rule.Report + " " + ShellWord(t.Rec.Path)
 		row := table.Add(report.Values{
-			"rule":               h.Rule.Id,
+			"rule":               h.Rule.ID,
 			"severity":           gpu.VerdictLevels[h.Severity],
 			"confidence":         h.Level,
 			"confidence_reasons": h.Reasons,
@@ -389,7 +389,7 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 			}
 			p := &h.Places[k]
 			table.Add(report.Values{
-				"rule":     h.Rule.Id,
+				"rule":     h.Rule.ID,
 				"count":    p.Count,
 				"time_ns":  p.Ns,
 				"bytes":    p.Bytes,
@@ -419,7 +419,7 @@ func ShortHits(hits []Hit) report.Table {
 		h := &hits[i]
 		table.Add(report.Values{
 			"severity":   gpu.VerdictLevels[h.Severity],
-			"rule":       h.Rule.Id,
+			"rule":       h.Rule.ID,
 			"what":       h.What,
 			"confidence": h.Level,
 			"where":      h.Where(),

@@ -66,8 +66,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	leaks, calls := s.Leaks, s.Calls
-	use := memory.NewMemoryUse(t, &opt.Filter)
-	allocators := allocator.NewAllocatorUse(t, &opt.Filter, leaks.Window)
+	use := memory.NewLevelScan(t, &opt.Filter)
+	allocators := allocator.NewTotalsScan(t, &opt.Filter, leaks.Window)
 	if err := s.Run(func(c *ledger.Change) { use.Consume(c) }, allocators.Watch); err != nil {
 		return nil, err
 	}
@@ -206,10 +206,10 @@ func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.T
 		v, _, _ := r.Number(name)
 		return int64(v)
 	}
-	if n := number("out_of_memory"); n > 0 && !found(&rules.RuleOOM) {
+	if n := number("out_of_memory"); n > 0 && !found(&rules.OOM) {
 		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", units.Plural(n, "call"))
 	}
-	if n := number("unfinished_calls"); n > 0 && !found(&rules.RuleHang) {
+	if n := number("unfinished_calls"); n > 0 && !found(&rules.Hang) {
 		add("perfetto", "%s had not returned at the end", units.Plural(n, "call"))
 	}
 	if n := r.Quality.LostEvents; n > 0 {
