@@ -402,25 +402,3 @@ func (s *Scan) sorted() []*owner {
 		return order
 	})
 }
-
-// series returns the kept bytes of an owner at the moments from the first on at which it
-// had memory; of reservations the bytes outside of the largest hole.
-func (o *owner) series() (first int, list []int64) {
-	first = slices.IndexFunc(o.levels, func(l usage) bool { return l.reserved > 0 })
-	if first < 0 {
-		return 0, nil
-	}
-	for _, l := range o.levels[first:] {
-		v := l.kept
-		if o.reservations {
-			v = l.unused - l.largest
-		}
-		list = append(list, v)
-	}
-	if o.ended { // what was after the end of the process is no trend
-		for len(list) > 0 && o.levels[first+len(list)-1].reserved == 0 {
-			list = list[:len(list)-1]
-		}
-	}
-	return first, list
-}

@@ -1,10 +1,14 @@
 package leaks
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/stats"
@@ -51,6 +55,36 @@ type Finding struct {
 	mayBeLost bool        // it would be growing if no frees could have been lost
 	noise     bool        // it would be growing if it rose by more than blocks that come and go may
 	medianAge int64       // ns
+}
+
+// Verdicts judges all groups, the worst first.
+func (s *Scan) Verdicts(q *report.Quality) []Finding {
+	var rows []Finding
+	for i := range s.groups {
+		if s.groups[i].allocs > 0 {
+			rows = append(rows, s.judge(i, lostFor(q, kindLabel(s.t, s.groups[i].memory))))
+		}
+	}
+	slices.SortFunc(rows, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
+			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label))
+	})
+	return rows
+}
+
+// lostFor is how many lost calls may have been frees of memory of a kind. Nobody knows how
+// many there were in segments that are damaged.
+func lostFor(q *report.Quality, kind string) int64 {
+	if q.DamagedSegments > 0 {
+		return math.MaxInt64
+	}
+	switch kind {
+	case format.MemoryTorch:
+		return q.LostAllocatorEvents
+	case "several":
+		return q.LostMemoryEvents + q.LostAllocatorEvents
+	}
+	return q.LostMemoryEvents
 }
 
 // judge decides what a group is; lost is how many frees of its blocks may be missing. In
@@ -214,4 +248,25 @@ func (j *Finding) Confidence(level string, reasons []string, w query.Window) (st
 		lower(fmt.Sprintf("it rises in the last %d of %d checkpoints only", j.trend.Steps, j.seen))
 	}
 	return level, reasons
+}
+
+// GrowthOnDevice is the growth that eats up a device's memory, bytes per minute.
+func (j *Finding) GrowthOnDevice() float64 {
+	if j.Verdict != Growing || j.hostBytes > 0 {
+		return 0
+	}
+	return j.PerMin
+}
+
+// OomIn returns in how many ns a device is full at a growth in bytes per minute, or
+// nil when that is not known.
+func OomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
+	if perMin <= 0 {
+		return nil
+	}
+	total, used, ok := t.DeviceUse(device, atNs)
+	if !ok {
+		return nil
+	}
+	return units.RoundInt(max(0, total-used) / perMin * float64(time.Minute))
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -37,6 +38,19 @@ type Verdict struct {
 	Fits       any // see expandableFits
 	// also: class limit, and the request would have fit without fragmentation too.
 	Also bool
+}
+
+// Judge says why each failure was one.
+func Judge(scenes []*Context, p *timeline.Program, q *report.Quality) []Verdict {
+	frees := p.Counts().Frees
+	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
+	level, reasons := q.Confidence(frees)
+	verdicts := make([]Verdict, len(scenes))
+	for i, sc := range scenes {
+		verdicts[i] = sc.judge()
+		verdicts[i].trust(sc, level, reasons)
+	}
+	return verdicts
 }
 
 // need is how much the driver would have had to give.
@@ -221,4 +235,30 @@ func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 		lower(report.ConfidenceLow, "the driver refused what it had free")
 	}
 	v.Confidence, v.Reasons = level, reasons
+}
+
+// evidence says in words what the verdict rests on.
+func (sc *Context) evidence(v *Verdict) string {
+	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.Requested), v.Because)}
+	if sc.byAllocator && sc.calls > 0 {
+		parts = append(parts, fmt.Sprintf("the driver refused %s, %s were given back in between", units.Plural(sc.calls, "time"), units.Bytes(sc.returned)))
+	}
+	if len(sc.holders) > 0 {
+		h := sc.holders[0]
+		parts = append(parts, fmt.Sprintf("%s held most, %s in %s", h.site, units.Bytes(h.Bytes), units.Plural(h.Blocks, "block")))
+	}
+	switch sc.Outcome {
+	case Retried:
+		parts = append(parts, fmt.Sprintf("it succeeded %s later", units.Duration(sc.outcomeNs-sc.firstNs)))
+	case Recovered:
+		parts = append(parts, fmt.Sprintf("the thread got as much %s later", units.Duration(sc.outcomeNs-sc.AtNs)))
+	}
+	if sc.freedNext > 0 {
+		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedNext)))
+	}
+	text := strings.Join(parts, "; ") + "; confidence " + v.Confidence
+	if len(v.Reasons) > 0 {
+		text += ": " + strings.Join(v.Reasons, ", ")
+	}
+	return text
 }

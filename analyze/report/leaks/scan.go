@@ -17,6 +17,38 @@ const Checkpoints = 20
 // allocated there and stays is no leak.
 const warmupShare = 0.1
 
+// Scan feeds groups from the replay.
+type Scan struct {
+	t        *timeline.Timeline
+	groups   []groupStats
+	Grouping *group.Grouping
+	Window   query.Window
+	warmNs   int64 // end of the warm-up
+	step     int   // checkpoints passed; -1 before the end of the warm-up
+	nextNs   int64 // time of the next checkpoint
+	live     int64
+	peak     int64
+	peakNs   int64
+	matched  bool
+	Frees    int64
+	failed   int64
+	done     bool
+}
+
+// NewScan returns a scan that wants every change of a replay (consume) and, at
+// its end, what is live (finish).
+func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
+	by, err := group.New(t, opt.GroupBy, &opt.Filter)
+	if err != nil {
+		return nil, err
+	}
+	by.Suppress = group.NewSuppressor(t, opt.Suppressions)
+	s := &Scan{t: t, Grouping: by, Window: t.Activity(&opt.Filter), step: -1}
+	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
+	s.nextNs = s.warmNs
+	return s, nil
+}
+
 // groupStats is what the memory allocated at one place did.
 type groupStats struct {
 	allocs, frees int64
@@ -72,38 +104,6 @@ const (
 	mixedDevices = -2
 	mixedKinds   = -1
 )
-
-// Scan feeds groups from the replay.
-type Scan struct {
-	t        *timeline.Timeline
-	groups   []groupStats
-	Grouping *group.Grouping
-	Window   query.Window
-	warmNs   int64 // end of the warm-up
-	step     int   // checkpoints passed; -1 before the end of the warm-up
-	nextNs   int64 // time of the next checkpoint
-	live     int64
-	peak     int64
-	peakNs   int64
-	matched  bool
-	Frees    int64
-	failed   int64
-	done     bool
-}
-
-// NewScan returns a scan that wants every change of a replay (consume) and, at
-// its end, what is live (finish).
-func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
-	by, err := group.New(t, opt.GroupBy, &opt.Filter)
-	if err != nil {
-		return nil, err
-	}
-	by.Suppress = group.NewSuppressor(t, opt.Suppressions)
-	s := &Scan{t: t, Grouping: by, Window: t.Activity(&opt.Filter), step: -1}
-	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
-	s.nextNs = s.warmNs
-	return s, nil
-}
 
 func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	if s.done {

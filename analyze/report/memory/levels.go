@@ -82,6 +82,14 @@ func (l *Level) move(c *ledger.Change, fromNs int64) {
 	}
 }
 
+// failed counts the allocations that failed.
+func (m *LevelScan) failed() (n int64) {
+	for _, l := range m.kinds {
+		n += l.failed
+	}
+	return n
+}
+
 var LevelColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the context that allocated"},
 	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "device, async (stream-ordered, from a pool), managed, array, physical (handles of cuMemCreate: live until released and mapped nowhere), host (pinned) or registered (the program's own, pinned); all is the sum of what is on the device: neither host nor registered"},

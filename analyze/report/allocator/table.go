@@ -4,234 +4,29 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
-	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
-	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// DefaultMoments is how many moments AllocatorReport tells of if no times are named.
-const DefaultMoments = 20
-
-// Options shape the report of caching allocators. Of the filter's conditions
-// only those on time, process and device count.
-type Options struct {
-	query.Options
-	// Times are moments to tell of, Unix ns. Without any, there are Moments of them, at
-	// equal distances up to the end of the window; 0: DefaultMoments.
-	Times   []int64
-	Moments int
+var factColumns = []report.Column{
+	{Key: "agreement", Title: "agreement", Unit: report.UnitText, About: "how far the model agrees with the totals of allocated and reserved bytes that the allocators keep themselves"},
+	{Key: "seen_from", Title: "seen from", Unit: report.UnitText, About: "whether the recording has the allocators' first events"},
 }
 
-// Run is RunWith without options of its own.
-func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	return RunWith(t, Options{Options: opt})
-}
-
-// RunWith reports the books of PyTorch's caching allocators, exactly: at moments, at
-// the peaks and at the end, by pool and stream, and how far they agree with what the
-// allocators count themselves.
-func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.View()
-	s := NewScan(t, &opt)
-	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, s.Step)
-	if err != nil {
-		return nil, err
-	}
-	return s.Report(all, &l.Counts)
-}
-
-// Report is the report of a scan that has seen a replay.
-func (s *Scan) Report(all *caching.Set, counts *ledger.Counts) (*report.Report, error) {
-	t, opt := s.t, s.opt
-	s.finish(all)
-	r := &report.Report{Command: "allocator", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if len(s.list) == 0 && len(t.Allocations) > 0 {
-		r.NoMatch = s.seen.Explain(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
-	}
-	r.Facts = s.facts()
-	moments := s.momentTable()
-	if err := moments.Arrange(opt.Sort, opt.Top); err != nil {
-		return nil, err
-	}
-	r.Tables = []report.Table{s.table(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
-	r.Totals = s.totals()
-	return r, nil
-}
-
-// Scan follows the books of allocators. What was there before the recording is known
-// only at the end; until then all totals are without it.
-type Scan struct {
-	t      *timeline.Timeline
-	opt    *Options
-	window query.Window
-	times  []int64 // rising
-	seen   *query.Callers
-	books  map[*caching.Allocator]*allocatorStats
-	list   []*allocatorStats // in order of process and device
-}
-
-// allocatorStats are what is told of one allocator.
-type allocatorStats struct {
-	a       *caching.Allocator
-	lastNs  int64 // its last event
-	firstNs int64
-	endNs   int64 // when its process ended; 0: not
-	moments []caching.Totals
-	end     caching.Totals
-	closed  bool    // the end of the window is passed
-	peaks   [2]peak // of allocated and reserved bytes
-	actions [caching.LookedAt + 1]actionCount
-	pools   map[torchPool]*poolUse // at the end
-}
-
-// peak is the moment of the most bytes of something.
-type peak struct {
-	atNs   int64
-	totals caching.Totals
-}
-
-// actionCount counts events of one kind in the window.
-type actionCount struct{ events, bytes int64 }
-
-type torchPool struct{ pool, stream int64 }
-
-// poolUse is what a pool has for a stream.
-type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
-
-func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), books: make(map[*caching.Allocator]*allocatorStats)}
-	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
-	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
-		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n
-		for i := int64(1); i <= n; i++ {
-			s.times = append(s.times, s.window.FromNs+whole*i+rest*i/n)
-		}
-	}
-	return s
-}
-
-func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
-	b, met := s.books[a]
-	switch {
-	case !met:
-		s.seen.Add(a.Pid, 0, a.Device, 0)
-		if s.opt.PassesAllocator(a.Pid, a.Device) {
-			b = &allocatorStats{a: a, firstNs: c.AtNs}
-			if c.AtNs > s.window.FromNs { // what was there before may have been the most
-				b.peaks = [2]peak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
-			}
-		}
-		s.books[a] = b // nil: the filter leaves it out
-	case b != nil && c.Op != caching.BlockResized:
-		s.see(b, c.AtNs)
-	}
-	if b == nil || c.Op == caching.BlockResized {
-		return
-	}
-	b.lastNs = c.AtNs
-	switch {
-	case c.Op == caching.AllocatorEnd:
-		b.endNs = c.AtNs
-		s.see(b, math.MaxInt64)
-	case c.Op <= caching.LookedAt && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
-		n := &b.actions[c.Op]
-		n.events++
-		if c.Op.IsSegment() {
-			n.bytes += c.Bytes
-		} else {
-			n.bytes += c.Block.Requested
-		}
-	}
-}
-
-// see notes what an allocator had from its last event until untilNs, when it had
-// another one.
-func (s *Scan) see(b *allocatorStats, untilNs int64) {
-	now := b.a.Seen
-	for len(b.moments) < len(s.times) && s.times[len(b.moments)] < untilNs {
-		if at := s.times[len(b.moments)]; at < b.firstNs {
-			b.moments = append(b.moments, caching.Totals{})
-			continue
-		}
-		b.moments = append(b.moments, now)
-	}
-	if b.lastNs <= s.window.ToNs && untilNs > s.window.FromNs {
-		for i, bytes := range [2]int64{now.Allocated, now.Reserved} {
-			p := &b.peaks[i]
-			if p.atNs == 0 || bytes > [2]int64{p.totals.Allocated, p.totals.Reserved}[i] {
-				*p = peak{max(b.lastNs, s.window.FromNs), now}
-			}
-		}
-	}
-	if !b.closed && untilNs > s.window.ToNs {
-		b.closed = true
-		if b.lastNs <= s.window.ToNs {
-			b.end = now
-			b.pools = ofAllocatorPoolUse(b.a)
-		}
-	}
-}
-
-// finish ends the books, and puts in what was there before the recording.
-func (s *Scan) finish(all *caching.Set) {
-	all.All(func(a *caching.Allocator) {
-		b := s.books[a]
-		if b == nil {
-			return
-		}
-		if b.endNs == 0 {
-			s.see(b, math.MaxInt64)
-		}
-		for i := range b.moments {
-			b.moments[i] = b.moments[i].Plus(a.Before)
-		}
-		b.end = b.end.Plus(a.Before)
-		for i := range b.peaks {
-			b.peaks[i].totals = b.peaks[i].totals.Plus(a.Before)
-		}
-		s.list = append(s.list, b)
-	})
-	slices.SortStableFunc(s.list, func(x, y *allocatorStats) int {
-		return cmp.Or(cmp.Compare(x.a.Pid, y.a.Pid), cmp.Compare(x.a.Device, y.a.Device))
-	})
-}
-
-// ofAllocatorPoolUse sums up what an allocator has by pool and stream.
-func ofAllocatorPoolUse(a *caching.Allocator) map[torchPool]*poolUse {
-	pools := make(map[torchPool]*poolUse)
-	of := func(p *caching.Piece) *poolUse {
-		key := torchPool{p.Pool, p.Stream}
-		if pools[key] == nil {
-			pools[key] = new(poolUse)
-		}
-		return pools[key]
-	}
-	for s := range a.Ranges() {
-		for _, p := range a.Within(s) {
-			of(p).reserved += p.Size
-		}
-	}
-	a.Each(func(p *caching.Piece) {
-		u := of(p)
-		u.blocks++
-		if p.State == caching.IsBlock {
-			u.allocated += p.Size
-		} else {
-			u.awaiting += p.Size
-		}
-		if p.Segment == caching.StraySegment {
-			u.old += p.Size
-		}
-	})
-	return pools
+var totalColumns = []report.Column{
+	{Key: "allocated_bytes", Title: "allocated", Unit: report.UnitBytes, About: "of all allocators, at the end of the window or of their process"},
+	{Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes, About: "of all allocators, then"},
+	{Key: "cached_bytes", Title: "cached", Unit: report.UnitBytes, About: "of all allocators, then"},
+	{Key: "ooms", Title: "out of memory", Unit: report.UnitCount, About: "requests in the window that could not be fulfilled"},
+	{Key: "compared_events", Title: "compared events", Unit: report.UnitCount, About: "of all allocators, in the whole recording"},
+	{Key: "disagreed_events", Title: "disagreed", Unit: report.UnitCount, About: "of all allocators, in the whole recording"},
+	{Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes, About: "the largest difference"},
+	{Key: "late_allocators", Title: "seen late", Unit: report.UnitCount, About: "allocators of which the recording does not have the first event"},
 }
 
 // totalsColumns are the columns of an allocator's books.
@@ -277,27 +72,6 @@ var ownerColumns = []report.Column{
 // ownerValues returns the values of ownerColumns.
 func (b *allocatorStats) ownerValues() report.Values {
 	return report.Values{"pid": int64(b.a.Pid), "device": int64(b.a.Device)}
-}
-
-var momentColumns = slices.Concat(
-	[]report.Column{
-		{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "a moment, Unix ns; events of that moment are included"},
-		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
-	}, ownerColumns, totalsColumns)
-
-// momentTable has a row per moment and allocator, as long as its process lives.
-func (s *Scan) momentTable() report.Table {
-	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, Spare: spareTotals}
-	start := s.t.Recording().FromNs
-	for i, at := range s.times {
-		for _, b := range s.list {
-			if b.endNs == 0 || at < b.endNs {
-				table.Add(report.Join(report.Values{"at_ns": at, "offset_ns": at - start}, b.ownerValues(), totalsValues(b.moments[i], b.a.Reports)))
-			}
-		}
-	}
-	processes.AddRanks(s.t, &table)
-	return table
 }
 
 // spareTotals are columns of books that narrow terminals do without.
@@ -415,9 +189,25 @@ func (s *Scan) poolTable() report.Table {
 	return table
 }
 
-var factColumns = []report.Column{
-	{Key: "agreement", Title: "agreement", Unit: report.UnitText, About: "how far the model agrees with the totals of allocated and reserved bytes that the allocators keep themselves"},
-	{Key: "seen_from", Title: "seen from", Unit: report.UnitText, About: "whether the recording has the allocators' first events"},
+var momentColumns = slices.Concat(
+	[]report.Column{
+		{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "a moment, Unix ns; events of that moment are included"},
+		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
+	}, ownerColumns, totalsColumns)
+
+// momentTable has a row per moment and allocator, as long as its process lives.
+func (s *Scan) momentTable() report.Table {
+	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, Spare: spareTotals}
+	start := s.t.Recording().FromNs
+	for i, at := range s.times {
+		for _, b := range s.list {
+			if b.endNs == 0 || at < b.endNs {
+				table.Add(report.Join(report.Values{"at_ns": at, "offset_ns": at - start}, b.ownerValues(), totalsValues(b.moments[i], b.a.Reports)))
+			}
+		}
+	}
+	processes.AddRanks(s.t, &table)
+	return table
 }
 
 func (s *Scan) facts() []report.Fact {
@@ -443,39 +233,6 @@ func (s *Scan) facts() []report.Fact {
 		"agreement": agreement,
 		"seen_from": from,
 	})
-}
-
-// statsSum is what is summed up over allocators.
-type statsSum struct {
-	end                                   caching.Totals
-	compared, disagreed, worst, late, oom int64
-}
-
-func (s *Scan) sum() statsSum {
-	var sum statsSum
-	for _, b := range s.list {
-		k := &b.a.Check
-		sum.end = sum.end.Plus(b.end)
-		sum.compared += k.Compared
-		sum.disagreed += k.Disagreed
-		sum.worst = max(sum.worst, k.WorstBytes)
-		sum.oom += b.actions[caching.OutOfMemory].events
-		if !b.a.FromStart() {
-			sum.late++
-		}
-	}
-	return sum
-}
-
-var totalColumns = []report.Column{
-	{Key: "allocated_bytes", Title: "allocated", Unit: report.UnitBytes, About: "of all allocators, at the end of the window or of their process"},
-	{Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes, About: "of all allocators, then"},
-	{Key: "cached_bytes", Title: "cached", Unit: report.UnitBytes, About: "of all allocators, then"},
-	{Key: "ooms", Title: "out of memory", Unit: report.UnitCount, About: "requests in the window that could not be fulfilled"},
-	{Key: "compared_events", Title: "compared events", Unit: report.UnitCount, About: "of all allocators, in the whole recording"},
-	{Key: "disagreed_events", Title: "disagreed", Unit: report.UnitCount, About: "of all allocators, in the whole recording"},
-	{Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes, About: "the largest difference"},
-	{Key: "late_allocators", Title: "seen late", Unit: report.UnitCount, About: "allocators of which the recording does not have the first event"},
 }
 
 func (s *Scan) totals() []report.Fact {
