@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -14,14 +14,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Classes of errors, the worst first.
+// Classes are the classes of errors, the worst first. The column "class" explains them.
 var Classes = []string{"asynchronous", "memory", "call", "question"}
 
+// ClassOf returns the class of a result, a CUresult, of the function with this name.
 func ClassOf(name string, result int32) string {
 	switch {
 	case catalog.IsAsynchronous(result):
 		return Classes[0]
-	case result == callspkg.ResultOutOfMemory:
+	case result == calls.ResultOutOfMemory:
 		return Classes[1]
 	case catalog.IsQuestion(name, result):
 		return Classes[3]
@@ -29,22 +30,23 @@ func ClassOf(name string, result int32) string {
 	return Classes[2]
 }
 
-// InvalidFree are failed frees with the same verdict and sites. fault.FailedFree and fault.FreedMemory are
-// those of the first one.
+// InvalidFree is a group of failed frees with the same verdict, sites and result. FailedFree and
+// FreedMemory are those of its first call.
 type InvalidFree struct {
 	fault.FailedFree
 	fault.FreedMemory
-	Calls, LastNs        int64
-	AllocatedAt, FreedAt string // sites, "" if not known
-	Level                string // confidence
-	Reasons              []string
-	fromStart            bool // the process is recorded from its first call
+	Calls                int64
+	LastNs               int64    // entry of the last call, Unix ns
+	AllocatedAt, FreedAt string   // call sites; "" if not known
+	Level                string   // confidence
+	Reasons              []string // what lowers the confidence
+	fromStart            bool     // the recording has the first call of the process
 }
 
-// InvalidFrees classifies the failed frees among failed calls, and groups those that are the
-// program's fault: the worst verdict first, then by calls.
-func InvalidFrees(t *timeline.Timeline, u *Scan, q *report.Quality) ([]InvalidFree, error) {
-	found, err := fault.ClassifyFrees(t, u.frees.List)
+// InvalidFrees classifies the failed frees of a scan and groups those that are the program's
+// fault: the worst verdict first, then by calls.
+func InvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFree, error) {
+	found, err := fault.ClassifyFrees(t, s.frees.List)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -56,7 +58,7 @@ func InvalidFrees(t *timeline.Timeline, u *Scan, q *report.Quality) ([]InvalidFr
 	groups := make(map[key]int)
 	var list []InvalidFree
 	for i := range found {
-		f := InvalidFree{FailedFree: u.frees.List[i], FreedMemory: found[i], Calls: 1}
+		f := InvalidFree{FailedFree: s.frees.List[i], FreedMemory: found[i], Calls: 1}
 		if f.Verdict == fault.FreeRefused {
 			continue
 		}
@@ -91,7 +93,7 @@ func InvalidFrees(t *timeline.Timeline, u *Scan, q *report.Quality) ([]InvalidFr
 	return list, nil
 }
 
-// trust sets the confidence.
+// trust sets the confidence and what lowers it.
 func (f *InvalidFree) trust(q *report.Quality) {
 	f.Level = report.ConfidenceHigh
 	lower := func(to, format string, args ...any) {
@@ -121,7 +123,7 @@ func (f *InvalidFree) trust(q *report.Quality) {
 	}
 }
 
-// CountByKey returns the number of invalid frees among the failed calls of each group of Scan.
+// CountByKey returns the number of invalid frees in each group of Scan.Groups.
 func CountByKey(list []InvalidFree) map[Key]int64 {
 	calls := make(map[Key]int64)
 	for i := range list {
@@ -130,7 +132,7 @@ func CountByKey(list []InvalidFree) map[Key]int64 {
 	return calls
 }
 
-// countFrees sums up the calls of a verdict, all of them for fault.FreeRefused.
+// countFrees returns the number of calls with a verdict; of all calls for fault.FreeRefused.
 func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	for i := range list {
 		if verdict == fault.FreeRefused || list[i].Verdict == verdict {
@@ -140,7 +142,7 @@ func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	return n
 }
 
-// evidence says in words what the verdict rests on.
+// evidence returns what the verdict rests on, in words.
 func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
 	at := func(ns int64) string { return units.Duration(ns - t.Recording().FromNs) }
 	made := "its allocation is not recorded"
@@ -174,7 +176,7 @@ func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
 	return text + "; " + report.ConfidenceText(f.Level, f.Reasons)
 }
 
-// mayBe says what an unknown pointer can be.
+// mayBe returns what an unknown pointer may be, in words.
 func (f *InvalidFree) mayBe() string {
 	if f.Level == report.ConfidenceHigh {
 		return "it is of another process or of no allocation of CUDA"

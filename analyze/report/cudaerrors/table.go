@@ -98,18 +98,19 @@ var totalColumns = []report.Column{
 	{Key: "double_frees", Title: "double frees", Unit: report.UnitCount, About: "of invalid_frees, those of memory that was freed before"},
 }
 
-func (u *Scan) facts() []report.Fact {
+// facts says whether any call failed, and how many failed frees were not classified.
+func (s *Scan) facts() []report.Fact {
 	result := ""
 	switch {
-	case len(u.Groups) == 0:
+	case len(s.Groups) == 0:
 		result = "no call returned an error"
-	case u.frees.LeftOut > 0:
-		result = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(u.frees.LeftOut))
+	case s.frees.LeftOut > 0:
+		result = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(s.frees.LeftOut))
 	}
 	return report.Facts(factColumns, report.Values{"result": result})
 }
 
-// faultTable has a row per context that an asynchronous error broke.
+// faultTable returns a table with a row per context that an asynchronous error broke.
 func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Table {
 	table := report.Table{Name: "asynchronous", Title: "errors of earlier work, where they were noticed first", Columns: faultColumns, Aside: true, Spare: []string{"context", "device", "tid"}}
 	for i := range faults {
@@ -144,82 +145,26 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 	return table
 }
 
-// suspectTable lists the launches before faults.
-func suspectTable(t *timeline.Timeline, faults []fault.Fault, opt *query.Options) (report.Table, error) {
+// suspectTable returns a table with a row per launch; launches are those of launchesBefore.
+func suspectTable(t *timeline.Timeline, faults []fault.Fault, launches [][]fault.Launch, opt *query.Options) report.Table {
 	table := report.Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: xid.LaunchColumns, Aside: true, Keys: []string{}, Spare: []string{"tid"}}
-	moments := make([]fault.Moment, len(faults))
-	for i, f := range faults {
-		moments[i] = fault.Moment{AtNs: f.EndNs, Pid: f.Pid, Context: f.Context}
-	}
-	launches, err := fault.LaunchesBefore(t, moments, &opt.Filter)
-	if err != nil {
-		return table, err
-	}
 	for i := range faults {
-		f := &faults[i]
-		xid.AddLaunches(t, &table, f.Label(t), f.EndNs, launches[i])
+		xid.AddLaunches(t, &table, faults[i].Label(t), faults[i].EndNs, launches[i])
 	}
 	frames.Fill(t, &table, opt)
-	return table, nil
+	return table
 }
 
-// invalidFreeTable has a row per group.
-func invalidFreeTable(t *timeline.Timeline, u *Scan, list []InvalidFree, opt *query.Options) report.Table {
+// invalidFreeTable returns a table with a row per group of invalid frees.
+func invalidFreeTable(t *timeline.Timeline, s *Scan, list []InvalidFree, opt *query.Options) report.Table {
 	table := report.Table{
 		Name: "invalid_frees", Title: "invalid frees: what failed frees are about",
 		Columns: invalidFreeColumns, Aside: true,
 		Keys:  []string{"verdict", "name", "allocated_site", "freed_site", "site"},
 		Spare: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
 	}
-	since := func(ns int64) int64 { return ns - t.Recording().FromNs }
 	for i := range list {
-		f := &list[i]
-		name, site := u.Names.List[f.Name], u.Names.List[f.Site]
-		var bytes, memory, offset, allocatedNs, allocatedTid, freedNs, freedTid, freedName any
-		if f.Allocated {
-			o := &t.Origins.List[f.Block.Origin]
-			memory = units.Known(t.Origins.Memory(f.Block.Origin))
-			allocatedNs, allocatedTid = since(f.Block.SinceNs), int64(o.Tid)
-			if f.Block.Bytes > 0 {
-				bytes = f.Block.Bytes
-			}
-		}
-		if f.Verdict == fault.InsideBlock {
-			offset = f.Offset
-		}
-		if f.AtNs > 0 {
-			freedNs = since(f.AtNs)
-		}
-		if f.By != origin.None {
-			freedTid, freedName = int64(t.Origins.List[f.By].Tid), t.Origins.Name(f.By)
-		}
-		row := table.Add(report.Values{
-			"calls":              f.Calls,
-			"verdict":            f.Verdict.String(),
-			"name":               name,
-			"bytes":              bytes,
-			"memory_kind":        memory,
-			"first_ns":           since(f.StartNs),
-			"last_ns":            since(f.LastNs),
-			"address":            fmt.Sprintf("0x%x", uint64(f.Ptr)),
-			"offset_bytes":       offset,
-			"allocated_ns":       allocatedNs,
-			"allocated_tid":      allocatedTid,
-			"freed_ns":           freedNs,
-			"freed_tid":          freedTid,
-			"freed_name":         freedName,
-			"right_function":     units.Known(f.Right),
-			"result":             int64(f.Result),
-			"result_name":        catalog.ResultName(f.Result),
-			"confidence":         f.Level,
-			"confidence_reasons": f.Reasons,
-			"pid":                int64(f.Pid),
-			"tid":                int64(f.Tid),
-			"allocated_site":     units.Known(f.AllocatedAt),
-			"freed_site":         units.Known(f.FreedAt),
-			"site":               site,
-		})
-		row.StackID, row.Evidence = f.Stack, f.evidence(t, name, site)
+		s.addInvalidFree(&table, &list[i])
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {
 		table.More, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]
@@ -228,13 +173,66 @@ func invalidFreeTable(t *timeline.Timeline, u *Scan, list []InvalidFree, opt *qu
 	return table
 }
 
-// table has a row per function, result and place: the worst class first, then by calls.
-func (u *Scan) table(opt *query.Options) (report.Table, error) {
+// addInvalidFree adds the row of a group of invalid frees.
+func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
+	t := s.T
+	since := func(ns int64) int64 { return ns - t.Recording().FromNs }
+	name, site := s.Names.List[f.Name], s.Names.List[f.Site]
+	var bytes, memory, offset, allocatedNs, allocatedTid, freedNs, freedTid, freedName any
+	if f.Allocated {
+		o := &t.Origins.List[f.Block.Origin]
+		memory = units.Known(t.Origins.Memory(f.Block.Origin))
+		allocatedNs, allocatedTid = since(f.Block.SinceNs), int64(o.Tid)
+		if f.Block.Bytes > 0 {
+			bytes = f.Block.Bytes
+		}
+	}
+	if f.Verdict == fault.InsideBlock {
+		offset = f.Offset
+	}
+	if f.AtNs > 0 {
+		freedNs = since(f.AtNs)
+	}
+	if f.By != origin.None {
+		freedTid, freedName = int64(t.Origins.List[f.By].Tid), t.Origins.Name(f.By)
+	}
+	row := table.Add(report.Values{
+		"calls":              f.Calls,
+		"verdict":            f.Verdict.String(),
+		"name":               name,
+		"bytes":              bytes,
+		"memory_kind":        memory,
+		"first_ns":           since(f.StartNs),
+		"last_ns":            since(f.LastNs),
+		"address":            fmt.Sprintf("0x%x", uint64(f.Ptr)),
+		"offset_bytes":       offset,
+		"allocated_ns":       allocatedNs,
+		"allocated_tid":      allocatedTid,
+		"freed_ns":           freedNs,
+		"freed_tid":          freedTid,
+		"freed_name":         freedName,
+		"right_function":     units.Known(f.Right),
+		"result":             int64(f.Result),
+		"result_name":        catalog.ResultName(f.Result),
+		"confidence":         f.Level,
+		"confidence_reasons": f.Reasons,
+		"pid":                int64(f.Pid),
+		"tid":                int64(f.Tid),
+		"allocated_site":     units.Known(f.AllocatedAt),
+		"freed_site":         units.Known(f.FreedAt),
+		"site":               site,
+	})
+	row.StackID, row.Evidence = f.Stack, f.evidence(t, name, site)
+}
+
+// table returns a table with a row per function, result and call site: the worst class first,
+// then by calls.
+func (s *Scan) table(opt *query.Options) (report.Table, error) {
 	table := report.Table{Name: "errors", Title: "failed calls", Columns: errorColumns, Spare: []string{"thread_count", "last_ns", "processes", "class"}}
-	start := u.T.Recording().FromNs
-	for key, e := range u.Groups {
-		name := u.Names.List[key.Name]
-		processes, threads := threadNames(u.T, e.Threads)
+	start := s.T.Recording().FromNs
+	for key, e := range s.Groups {
+		name := s.Names.List[key.Name]
+		processes, threads := threadNames(s.T, e.Threads)
 		row := table.Add(report.Values{
 			"calls":        e.Calls,
 			"class":        ClassOf(name, key.Result),
@@ -248,7 +246,7 @@ func (u *Scan) table(opt *query.Options) (report.Table, error) {
 			"thread_count": int64(len(e.Threads)),
 			"nested_calls": e.nested,
 			"meaning":      catalog.ResultMeaning(key.Result),
-			"site":         u.Names.List[key.Site],
+			"site":         s.Names.List[key.Site],
 		})
 		row.StackID, row.Evidence = e.Stack, catalog.ResultMeaning(key.Result)
 	}
@@ -260,11 +258,11 @@ func (u *Scan) table(opt *query.Options) (report.Table, error) {
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	frames.Fill(u.T, &table, opt)
+	frames.Fill(s.T, &table, opt)
 	return table, nil
 }
 
-// threadNames lists the processes and the busiest threads of a set.
+// threadNames returns the ids of the processes that made calls, and the threads with most calls.
 func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes, threads []string) {
 	const most = 8
 	list := slices.SortedFunc(maps.Keys(calls), func(a, b origin.Thread) int {
@@ -282,13 +280,13 @@ func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes
 	return processes, threads
 }
 
-// quietTable has a row per function and result that is no failure.
-func (u *Scan) quietTable() report.Table {
+// quietTable returns a table with a row per function and result that is not an error.
+func (s *Scan) quietTable() report.Table {
 	table := report.Table{Name: "no_errors", Title: "results that are no error", Columns: quietColumns, Aside: true}
-	for key, e := range u.quiet {
+	for key, e := range s.quiet {
 		table.Add(report.Values{
 			"calls":       e.Calls,
-			"name":        u.Names.List[key.Name],
+			"name":        s.Names.List[key.Name],
 			"result":      int64(key.Result),
 			"result_name": catalog.ResultName(key.Result),
 			"meaning":     catalog.ResultMeaning(key.Result),
@@ -298,18 +296,19 @@ func (u *Scan) quietTable() report.Table {
 	return table
 }
 
-func (u *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
+// totals sums up the groups; faults is the number of asynchronous errors.
+func (s *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
 	var failed, memory, questions, quiet int64
-	for key, e := range u.Groups {
+	for key, e := range s.Groups {
 		failed += e.Calls
-		switch ClassOf(u.Names.List[key.Name], key.Result) {
+		switch ClassOf(s.Names.List[key.Name], key.Result) {
 		case "memory":
 			memory += e.Calls
 		case "question":
 			questions += e.Calls
 		}
 	}
-	for _, e := range u.quiet {
+	for _, e := range s.quiet {
 		quiet += e.Calls
 	}
 	return report.Facts(totalColumns, report.Values{
