@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Suppressor applies suppressions to the stacks of one recording, and counts what they
-// hid. A nil suppressor suppresses nothing.
+// Suppressor applies suppressions to the stacks of one recording, and counts the live memory that
+// they hide. A nil Suppressor suppresses nothing.
 type Suppressor struct {
 	t       *timeline.Timeline
 	list    []query.Suppression
@@ -19,9 +19,10 @@ type Suppressor struct {
 	hidden  []hiddenMemory // by suppression
 }
 
-// hiddenMemory is live memory that a suppression hid.
+// hiddenMemory is the live memory that a suppression hides: blocks and bytes.
 type hiddenMemory struct{ Count, Bytes int64 }
 
+// NewSuppressor returns a suppressor of s, nil if s has no patterns.
 func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 	if s == nil || len(s.Patterns) == 0 {
 		return nil
@@ -29,8 +30,8 @@ func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 	return &Suppressor{t: t, list: s.Patterns, byStack: make(map[int32]int32), bySite: make(map[string]int32), hidden: make([]hiddenMemory, len(s.Patterns))}
 }
 
-// Of returns the first suppression that matches an allocation: a frame of its stack, or
-// the site alone where no stack was recorded; false if none does.
+// Of returns the index of the first suppression that matches an allocation: any frame of its stack,
+// or its call site if no stack was recorded. It returns false if none matches.
 func (s *Suppressor) Of(origin int32) (int, bool) {
 	if s == nil {
 		return 0, false
@@ -65,13 +66,13 @@ func (s *Suppressor) ofSite(site string) (int, bool) {
 	return int(known) - 1, known > 0
 }
 
-// Count counts live memory that a suppression hides.
+// Count adds a live block to those that a suppression hides.
 func (s *Suppressor) Count(which int, b *ledger.Block) {
 	s.hidden[which].Count++
 	s.hidden[which].Bytes += b.Bytes
 }
 
-// Total sums up what was hidden.
+// Total returns the sum of all hidden memory.
 func (s *Suppressor) Total() (sum hiddenMemory) {
 	if s == nil {
 		return sum
@@ -83,13 +84,15 @@ func (s *Suppressor) Total() (sum hiddenMemory) {
 	return sum
 }
 
+// SuppressedColumns are the columns of Suppressor.Table.
 var SuppressedColumns = []report.Column{
 	{Key: "count", Title: "count", Unit: report.UnitCount, About: "blocks that were live at the end and that the suppression hid: they are in no other number"},
 	{Key: "bytes", Title: "bytes", Unit: report.UnitCount, About: "bytes of these"},
 	{Key: "template", Title: "template", Unit: report.UnitText, About: "the suppression, as it stands in the file of --suppressions"},
 }
 
-// Table lists the suppressions that hid live memory, as LeakSanitizer does.
+// Table returns a table of the suppressions that hide live memory, like the summary of
+// LeakSanitizer.
 func (s *Suppressor) Table() report.Table {
 	table := report.Table{Name: "suppressions_used", Title: "Suppressions used:", Columns: SuppressedColumns, Aside: true, Keys: []string{"template"}}
 	if s == nil {

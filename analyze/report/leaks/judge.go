@@ -16,15 +16,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Verdict is what a group of allocations is, worst first.
+// Verdict classifies a group of allocations, the worst first.
 type Verdict int
 
 const (
-	Growing Verdict = iota
-	ExitLeak
-	Retained
-	Startup
-	Churn
+	Growing  Verdict = iota // its live bytes rise until the end
+	ExitLeak                // its process or context ended without freeing it
+	Retained                // it is live, and none of the others
+	Startup                 // nearly all of it was allocated during the warm-up
+	Churn                   // nearly all of it was freed
 	numVerdicts
 )
 
@@ -39,41 +39,43 @@ func verdictNames() (list []string) {
 	return list
 }
 
-// isSuspect reports whether somebody should look at memory with this verdict.
+// isSuspect reports whether memory with this verdict may be a leak.
 func (v Verdict) isSuspect() bool { return v <= Retained }
 
-// Finding is a group with its verdict and the numbers behind it.
+// Finding is a group with its verdict and the numbers that the verdict rests on.
 type Finding struct {
 	*groupStats
-	Label     string
+	Label     string // name of the group
 	Verdict   Verdict
 	trend     stats.Trend // of the process whose floor moves most
 	seen      int         // checkpoints of that process
-	slowing   bool        // it would be growing if it were not slowing down
-	grown     int64       // rise of the floors by the trend over the series, bytes
-	PerMin    float64     // bytes
-	mayBeLost bool        // it would be growing if no frees could have been lost
-	noise     bool        // it would be growing if it rose by more than blocks that come and go may
-	medianAge int64       // ns
+	grown     int64       // bytes by which the floors rise, by the slope
+	PerMin    float64     // growth in bytes per minute
+	medianAge int64       // of the unfreed blocks, ns
+
+	// Why a group that rises is not growing.
+	slowing   bool // it rises more and more slowly
+	noise     bool // it rises by no more than blocks that come and go may by chance
+	mayBeLost bool // it rises by no more than lost frees would explain
 }
 
-// Verdicts judges all groups, the worst first.
-func (s *Scan) Verdicts(q *report.Quality) []Finding {
-	var rows []Finding
+// Findings judges all groups with allocations: the worst verdict first, then by live bytes.
+func (s *Scan) Findings(q *report.Quality) []Finding {
+	var findings []Finding
 	for i := range s.groups {
 		if s.groups[i].allocs > 0 {
-			rows = append(rows, s.judge(i, lostFor(q, kindLabel(s.t, s.groups[i].memory))))
+			findings = append(findings, s.judge(i, lostFor(q, kindLabel(s.t, s.groups[i].memory))))
 		}
 	}
-	slices.SortFunc(rows, func(a, b Finding) int {
+	slices.SortFunc(findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
 			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label))
 	})
-	return rows
+	return findings
 }
 
-// lostFor is how many lost calls may have been frees of memory of a kind. Nobody knows how
-// many there were in segments that are damaged.
+// lostFor returns the number of lost calls that may have been frees of memory of a kind. The number
+// of calls in damaged segments is not known: it counts as infinite.
 func lostFor(q *report.Quality, kind string) int64 {
 	if q.DamagedSegments > 0 {
 		return math.MaxInt64
@@ -87,18 +89,17 @@ func lostFor(q *report.Quality, kind string) int64 {
 	return q.LostMemoryEvents
 }
 
-// judge decides what a group is; lost is how many frees of its blocks may be missing. In
-// this order:
+// judge returns the verdict of group i; lost is the number of frees of its blocks that may be
+// missing. The first of these that holds:
 //
 //	growing    in at least one process the floor of its live bytes rises steadily from
-//	           some moment on until the end (grows)
+//	           some moment until the end (grows)
 //	churn      nothing is left
-//	startup    nine tenths of what is left were allocated during the warm-up
-//	churn      nine tenths were freed, and half of the rest is younger than half
-//	           of the window
-//	exit leak  what is left was never freed before the process, or the last context
-//	           that it used, ended
-//	retained   the rest
+//	startup    nine tenths of the bytes that are left were allocated during the warm-up
+//	churn      nine tenths of the blocks were freed, and half of the rest is younger than
+//	           half of the window
+//	exit leak  the process, or the last context that it used, ended with the rest
+//	retained   anything else
 func (s *Scan) judge(i int, lost int64) Finding {
 	g := &s.groups[i]
 	j := Finding{groupStats: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
@@ -111,7 +112,7 @@ func (s *Scan) judge(i int, lost int64) Finding {
 		j.Verdict = Startup
 	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.Window.DurNs()/2:
 		j.Verdict = Churn
-	case g.gone() && kindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps things until it ends
+	case g.allExited() && kindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps things until it ends
 		j.Verdict = ExitLeak
 	default:
 		j.Verdict = Retained
@@ -119,13 +120,16 @@ func (s *Scan) judge(i int, lost int64) Finding {
 	return j
 }
 
-// grows measures how a group's floors move and reports whether that is a leak: they rise
-// all along (trend.lasting) since they began to (rise), do not slow down as a cache that
-// fills does, and rise by at least 1 MiB and by 1 % of what the group has over the window,
-// or over a minute if the window is shorter. They must rise by more than blocks that come
-// and go do by chance (comingAndGoing). And it must not be that frees were lost: if every
-// lost call were a free of one of the group's blocks, half of the rise has to remain, and
-// half of that in the last quarter, which may be a full cache that seems to go on.
+// grows measures how the floors of a group move, and reports whether that is a leak. All of these
+// must hold in at least one process:
+//   - The floors rise all along (stats.Trend.Lasting) since they began to rise (stats.Rise).
+//   - They do not slow down, as a cache that fills does.
+//   - They rise by at least 1 MiB and 1 % of the group's memory over the window, or over a minute
+//     if the window is shorter.
+//   - They rise by more than blocks that come and go do by chance (comingAndGoing).
+//   - Lost frees do not explain the rise. If every lost call were a free of one of the group's
+//     blocks, half of the rise must remain, and half of that in the last quarter, which may be a
+//     full cache that seems to go on.
 func (s *Scan) grows(j *Finding, lost int64) bool {
 	block := float64(j.LiveBytes) / float64(max(1, j.LiveCount))
 	var rising, all []movement
@@ -154,13 +158,13 @@ func (s *Scan) grows(j *Finding, lost int64) bool {
 	return !j.noise && !j.mayBeLost
 }
 
-// movement is what a group's floors do in one process.
+// movement is the course of a group's floors in one process.
 type movement struct {
 	stats.Trend
 	series []int64
 }
 
-// add sums up movements and returns the level that they end at.
+// add adds up movements, and returns the bytes at which they end.
 func (j *Finding) add(s *Scan, movements []movement) (level float64) {
 	for i, m := range movements {
 		j.grown += units.RoundInt(m.Slope * float64(m.Steps))
@@ -175,10 +179,10 @@ func (j *Finding) add(s *Scan, movements []movement) (level float64) {
 	return level
 }
 
-// comingAndGoing is how much what is live may rise between two moments if blocks come and
-// go independently of each other: as many as are left now, twice the deviation of the
-// difference of two Poisson numbers. Where nothing was freed nothing goes, and few blocks
-// may as well be one that is replaced by a longer one again and again.
+// comingAndGoing returns the bytes by which live memory may rise between two moments by chance, if
+// blocks come and go independently of each other: twice the standard deviation of the difference
+// of two Poisson numbers whose mean is the number of blocks that are left. It is 0 where nothing
+// was freed, and for few blocks: these may be one that is replaced by a larger one again and again.
 func (g *groupStats) comingAndGoing() float64 {
 	if g.frees == 0 || g.LiveCount < fewBlocks {
 		return 0
@@ -186,13 +190,13 @@ func (g *groupStats) comingAndGoing() float64 {
 	return 2 * math.Sqrt(2*float64(g.LiveCount)) * float64(g.LiveBytes) / float64(g.LiveCount)
 }
 
-// fewBlocks is how many blocks are too few for statistics.
+// fewBlocks is the number of blocks below which statistics say nothing.
 const fewBlocks = 10
 
-// stepNs is the time between two checkpoints.
+// stepNs returns the time between two checkpoints, ns.
 func (s *Scan) stepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / Checkpoints }
 
-// perMinute turns a slope per checkpoint into one per minute.
+// perMinute converts a slope per checkpoint to one per minute.
 func (s *Scan) perMinute(slope float64) float64 {
 	if step := s.stepNs(); step > 0 {
 		return slope / step * float64(time.Minute)
@@ -200,7 +204,7 @@ func (s *Scan) perMinute(slope float64) float64 {
 	return 0
 }
 
-// Evidence says in one sentence why the verdict is what it is.
+// Evidence returns what the verdict rests on, in one sentence.
 func (j *Finding) Evidence() string {
 	freed := fmt.Sprintf("%s of %s freed", units.Count(j.frees), units.Count(j.allocs))
 	switch j.Verdict {
@@ -214,7 +218,7 @@ func (j *Finding) Evidence() string {
 	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.Tau)
 }
 
-// doubt says why memory that rises is not said to grow.
+// doubt returns why memory that rises does not have the verdict growing, in words.
 func (j *Finding) doubt() string {
 	switch {
 	case j.mayBeLost:
@@ -227,7 +231,8 @@ func (j *Finding) doubt() string {
 	return ""
 }
 
-// Confidence lowers the recording's confidence for what is thin about one group.
+// Confidence returns the confidence in the verdict: level and reasons are those of the recording,
+// and few blocks, checkpoints or seconds lower them.
 func (j *Finding) Confidence(level string, reasons []string, w query.Window) (string, []string) {
 	if j.Verdict == Churn {
 		return level, reasons
@@ -250,7 +255,8 @@ func (j *Finding) Confidence(level string, reasons []string, w query.Window) (st
 	return level, reasons
 }
 
-// GrowthOnDevice is the growth that eats up a device's memory, bytes per minute.
+// GrowthOnDevice returns the growth of device memory, bytes per minute; 0 for other verdicts than
+// Growing and for host memory.
 func (j *Finding) GrowthOnDevice() float64 {
 	if j.Verdict != Growing || j.hostBytes > 0 {
 		return 0
@@ -258,8 +264,8 @@ func (j *Finding) GrowthOnDevice() float64 {
 	return j.PerMin
 }
 
-// OomIn returns in how many ns a device is full at a growth in bytes per minute, or
-// nil when that is not known.
+// OomIn returns the time until a device is full, an int64 in ns, if memory grows by perMin bytes per
+// minute from atNs on. It returns nil if nothing grows or the free memory is not known.
 func OomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
 	if perMin <= 0 {
 		return nil

@@ -9,8 +9,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports which places allocated memory that was not freed, and what that is:
-// see verdict. It returns a *GroupError or *SortError for options it cannot follow.
+// Run reports the memory that call sites, or the groups of opt.GroupBy, allocated and did not
+// free, with a verdict for each: see Scan.judge. It returns a *report.GroupError for an unknown
+// opt.GroupBy and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "leaks"); err != nil {
@@ -29,7 +30,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 }
 
 // Report returns the report after a replay: p is the program's memory at the end of the replay,
-// and use has watched its allocators. It returns a *SortError for an unknown opt.Sort.
+// and use has watched its allocators. It returns a *report.SortError for an unknown opt.Sort.
 func (s *Scan) Report(p *timeline.Program, use *allocator.TotalsScan, opt *query.Options) (*report.Report, error) {
 	t := s.t
 	s.Finish(p)
@@ -38,9 +39,9 @@ func (s *Scan) Report(p *timeline.Program, use *allocator.TotalsScan, opt *query
 	if !s.matched && t.HasMemory() {
 		r.NoMatch = s.Grouping.Seen.Explain(&opt.Filter)
 	}
-	rows := s.Verdicts(&r.Quality)
-	r.Totals = s.Totals(rows)
-	table := s.Table(rows, &r.Quality, TableOptions{AllStacks: opt.AllStacks || opt.AllFrames, Courses: true})
+	findings := s.Findings(&r.Quality)
+	r.Totals = s.Totals(findings)
+	table := s.Table(findings, &r.Quality, TableOptions{AllStacks: opt.AllStacks || opt.AllFrames, Courses: true})
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}

@@ -10,14 +10,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/group"
 )
 
-// Checkpoints is how many times live memory is looked at after the warm-up.
+// Checkpoints is the number of intervals after the warm-up whose lowest live bytes are kept.
 const Checkpoints = 20
 
-// warmupShare is the part of the window in which a program sets itself up: what is
-// allocated there and stays is no leak.
+// warmupShare is the share of the window in which a program sets itself up. Memory that is
+// allocated there and stays is not a leak.
 const warmupShare = 0.1
 
-// Scan feeds groups from the replay.
+// Scan counts, by group, the memory that a program allocates and frees. It takes the changes of a
+// replay (Consume) and then the memory at its end (Finish). It is not safe for concurrent use.
 type Scan struct {
 	t        *timeline.Timeline
 	groups   []groupStats
@@ -35,8 +36,8 @@ type Scan struct {
 	done     bool
 }
 
-// NewScan returns a scan that wants every change of a replay (consume) and, at
-// its end, what is live (finish).
+// NewScan returns a scan of the memory that opt.Filter lets through. It returns a
+// *report.GroupError for an unknown opt.GroupBy.
 func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	by, err := group.New(t, opt.GroupBy, &opt.Filter)
 	if err != nil {
@@ -49,45 +50,44 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	return s, nil
 }
 
-// groupStats is what the memory allocated at one place did.
+// groupStats counts the allocations of one group, such as a call site.
 type groupStats struct {
 	allocs, frees int64
 	allocBytes    int64
 	LiveBytes     int64
 	LiveCount     int64
 	trackers      []floorTracker // by process
-	last          int            // the climb that changed last
+	last          int            // index of the tracker that changed last
 
-	// What was never freed, known at the end of the window.
-	ages       []int64
-	startBytes int64 // allocated during the warm-up
-	hostBytes  int64
-	exited     int64           // blocks whose process ended
-	stacks     map[int32]int64 // bytes by stack
+	// Of the blocks that were never freed; complete after Finish.
+	ages       []int64         // ns, sorted by Finish
+	startBytes int64           // bytes allocated during the warm-up
+	hostBytes  int64           // bytes of host memory
+	exited     int64           // number of blocks that the end of their process or context freed
+	stacks     map[int32]int64 // bytes by stack id
 	Device     int32           // of all blocks, or mixedDevices
-	memory     int32           // kind of all blocks in origin.Table.Strings, or mixedKinds
-	firstStack int32
+	memory     int32           // kind of all blocks, an index of origin.Table.Strings, or mixedKinds
+	firstStack int32           // stack id of the first allocation
 }
 
-// floorTracker is how a group's memory in one process goes up and down. Processes are looked at
-// one by one because memory ends with its process: a job that leaves to its end what it
-// has is no leak, however many such jobs follow each other.
+// floorTracker follows the live bytes of a group in one process. Processes are followed one by
+// one because memory ends with its process: a job that frees nothing before it ends does not leak,
+// however many such jobs follow each other.
 type floorTracker struct {
 	pid       int32
 	liveBytes int64
 	liveCount int64
-	exited    int64 // blocks whose process ended, which stay in the above
-	exitNs    int64
-	// floor is the lowest live bytes since the last checkpoint, floors those at the
-	// checkpoints so far; leading zeros are left out until there is another value.
-	// The floor tells a leak from a sawtooth: what is allocated and freed within a
-	// step comes and goes above it.
+	exited    int64 // of liveCount, blocks that the end of the process or its context freed
+	exitNs    int64 // when that was, Unix ns
+	// floor is the lowest live bytes since the last checkpoint. floors has one value per
+	// checkpoint so far; it stays nil while all values are 0. The floor tells a leak from a
+	// sawtooth: memory that is allocated and freed between two checkpoints does not raise it.
 	floor  int64
 	floors []int64
 }
 
-// floorTracker returns the group's climb in a process.
-func (g *groupStats) climb(pid int32) *floorTracker {
+// tracker returns the tracker of a process.
+func (g *groupStats) tracker(pid int32) *floorTracker {
 	if g.last < len(g.trackers) && g.trackers[g.last].pid == pid {
 		return &g.trackers[g.last]
 	}
@@ -98,13 +98,12 @@ func (g *groupStats) climb(pid int32) *floorTracker {
 	return &g.trackers[g.last]
 }
 
-// mixedDevices marks a group with memory on several devices, mixedKinds one with
-// memory of several kinds.
 const (
-	mixedDevices = -2
-	mixedKinds   = -1
+	mixedDevices = -2 // the group has memory on several devices
+	mixedKinds   = -1 // the group has memory of several kinds
 )
 
+// Consume takes the next change of a replay.
 func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	if s.done {
 		return
@@ -136,9 +135,10 @@ func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	s.change(&s.groups[i], c)
 }
 
+// change counts a change of a block of the group.
 func (s *Scan) change(g *groupStats, c *ledger.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
-	in := g.climb(o.Pid)
+	in := g.tracker(o.Pid)
 	switch c.Kind {
 	case ledger.Allocated:
 		if g.allocs == 0 {
@@ -166,23 +166,23 @@ func (s *Scan) change(g *groupStats, c *ledger.Change) {
 		in.floor = min(in.floor, in.liveBytes)
 		s.live -= c.Block.Bytes
 	case ledger.FreedByExit:
-		// The program did not free it: to leaks it stays what it was.
+		// The program did not free the block: it stays live in this report.
 		g.exited++
 		in.exited++
 		in.exitNs = max(in.exitNs, c.AtNs)
 		s.live -= c.Block.Bytes
-		s.never(g, &c.Block, c.AtNs)
+		s.addUnfreed(g, &c.Block, c.AtNs)
 	case ledger.AllocFailed:
 		s.failed++
 	}
 }
 
-// checkpointNs is the time of checkpoint i; 0 is the end of the warm-up.
+// checkpointNs returns the time of checkpoint i, Unix ns. Checkpoint 0 is the end of the warm-up.
 func (s *Scan) checkpointNs(i int) int64 {
 	return s.warmNs + int64(float64(s.Window.ToNs-s.warmNs)*float64(i)/Checkpoints)
 }
 
-// checkpoint ends an interval for all groups; the first ends the warm-up.
+// checkpoint ends an interval for all groups. The first interval is the warm-up.
 func (s *Scan) checkpoint() {
 	for i := range s.groups {
 		for k := range s.groups[i].trackers {
@@ -196,7 +196,7 @@ func (s *Scan) checkpoint() {
 	}
 }
 
-// checkpoint notes the floor of the interval that ends, unless that is the warm-up.
+// checkpoint keeps the floor of the interval that ends, unless that is the warm-up.
 func (c *floorTracker) checkpoint(step int) {
 	if step >= 0 && (c.floors != nil || c.floor != 0) {
 		if c.floors == nil {
@@ -207,8 +207,8 @@ func (c *floorTracker) checkpoint(step int) {
 	c.floor = c.liveBytes
 }
 
-// never accounts for a block that was not freed until atNs.
-func (s *Scan) never(g *groupStats, b *ledger.Block, atNs int64) {
+// addUnfreed counts a block that the program had not freed at atNs, Unix ns.
+func (s *Scan) addUnfreed(g *groupStats, b *ledger.Block, atNs int64) {
 	o := &s.t.Origins.List[b.Origin]
 	g.ages = append(g.ages, max(0, atNs-b.SinceNs))
 	if b.SinceNs <= s.warmNs {
@@ -226,13 +226,13 @@ func (s *Scan) never(g *groupStats, b *ledger.Block, atNs int64) {
 	g.stacks[o.Stack] += b.Bytes
 }
 
-// suppress counts a block that a suppression hides and that was not freed.
+// suppress counts an unfreed block that a suppression hides.
 func (s *Scan) suppress(b *ledger.Block) {
 	which, _ := s.Grouping.Suppress.Of(b.Origin)
 	s.Grouping.Suppress.Count(which, b)
 }
 
-// Finish closes the window with the memory as it is.
+// Finish ends the window: p is the program's memory at its end. Later calls do nothing.
 func (s *Scan) Finish(p *timeline.Program) {
 	if s.done {
 		return
@@ -247,7 +247,7 @@ func (s *Scan) Finish(p *timeline.Program) {
 		}
 		i, ok := s.Grouping.Of(b.Origin, b.Bytes)
 		if ok && int(i) < len(s.groups) {
-			s.never(&s.groups[i], &b, s.Window.ToNs)
+			s.addUnfreed(&s.groups[i], &b, s.Window.ToNs)
 		} else if !ok && s.Grouping.Suppressed(b.Origin, b.Bytes) {
 			s.suppress(&b)
 		}
@@ -257,7 +257,7 @@ func (s *Scan) Finish(p *timeline.Program) {
 	}
 }
 
-// series returns the floors until the process ended.
+// series returns the floors up to the end of the process.
 func (s *Scan) series(c *floorTracker) []int64 {
 	if c.liveCount == 0 || c.exited < c.liveCount {
 		return c.floors
@@ -270,11 +270,12 @@ func (s *Scan) series(c *floorTracker) []int64 {
 	return c.floors
 }
 
-// gone reports whether all that the group had not freed went with its processes.
-func (g *groupStats) gone() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
+// allExited reports whether the end of processes or contexts freed all that the group had not
+// freed itself.
+func (g *groupStats) allExited() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
 
-// Stack returns the stack that most of the live bytes came from, or that of the
-// first allocation.
+// Stack returns the id of the stack with most of the unfreed bytes, or of the first allocation if
+// all was freed.
 func (g *groupStats) Stack() int32 {
 	best, most := g.firstStack, int64(-1)
 	for id, bytes := range g.stacks {

@@ -9,8 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Columns are the columns of the table of leaks; the one that names the group
-// is added by leakTable.
+// Columns are the columns of the table of leaks. Scan.Table adds one that names the group.
 var Columns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "growing: the lowest live bytes of a process between checkpoints (20 after a warm-up of 10%) rise all along since they began to (tau >= 0.8, at least 5 rises), still in the last quarter, in the second half at no less than half the slope of the first, by at least 1 MiB and 1% of what is live, per window or per minute if the window is shorter, by more than blocks that come and go do by chance, and by twice what lost frees would explain, in the last quarter too; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of PyTorch are retained then); retained: what else is live"},
 	{Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes, About: "bytes allocated in the window that the program had not freed at its end, or when its process or the last context of that ended"},
@@ -29,9 +28,10 @@ var Columns = []report.Column{
 	{Key: "memory_kind", Title: "", Unit: report.UnitText, About: "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator handed out, with the bytes that were asked for) and so on; several if the row has several"},
 }
 
-// courseColumn is what the verdict is judged by, drawn.
+// courseColumn draws the floors that the verdict rests on.
 var courseColumn = report.Column{Key: "floor_course_bytes", Title: "OVER TIME", Unit: report.UnitCourse, About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak rises to the end, a cache levels off; absent where nothing stayed"}
 
+// TotalColumns are those of Scan.Totals.
 var TotalColumns = []report.Column{
 	{Key: "live_bytes", Title: "live", Unit: report.UnitBytes, About: "sum of LIVE over all rows"},
 	{Key: "live_count", Title: "blocks", Unit: report.UnitCount, About: "sum of COUNT over all rows"},
@@ -52,11 +52,11 @@ var TotalColumns = []report.Column{
 // TableOptions choose what a table of leaks shows.
 type TableOptions struct {
 	AllStacks bool // stacks of all rows in text, not only of those that may be leaks
-	Courses   bool // the column courseColumn
+	Courses   bool // a column with the course of the floors
 }
 
-// Table returns a table with a row per group, in the order of rows.
-func (s *Scan) Table(rows []Finding, q *report.Quality, opt TableOptions) report.Table {
+// Table returns a table with a row per finding, in the same order.
+func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) report.Table {
 	label := report.Column{Key: s.Grouping.By, Title: group.Title(s.Grouping.By), Unit: report.UnitText, About: "where the memory was allocated, or what --group-by asks for"}
 	table := report.Table{Name: "leaks", Title: "leaks", Columns: slices.Clone(Columns), Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
 		Keys: []string{s.Grouping.By}, Verdicts: verdictNames()}
@@ -67,8 +67,8 @@ func (s *Scan) Table(rows []Finding, q *report.Quality, opt TableOptions) report
 	table.Columns = append(table.Columns, label)
 	level, reasons := q.Confidence(s.Frees)
 	forecast := false
-	for i := range rows {
-		j := &rows[i]
+	for i := range findings {
+		j := &findings[i]
 		oom := OomIn(s.t, j.Device, j.GrowthOnDevice(), s.Window.ToNs)
 		forecast = forecast || oom != nil
 		rowLevel, rowReasons := j.Confidence(level, reasons, s.Window)
@@ -107,7 +107,7 @@ func (s *Scan) Table(rows []Finding, q *report.Quality, opt TableOptions) report
 	return table
 }
 
-// age is the median age, or nothing where nothing is live.
+// age returns the median age of the unfreed blocks, nil if there are none.
 func age(j *Finding) any {
 	if j.LiveCount == 0 {
 		return nil
@@ -115,7 +115,7 @@ func age(j *Finding) any {
 	return j.medianAge
 }
 
-// kindLabel names the kind of a group's memory.
+// kindLabel returns the name of the kind of a group's memory.
 func kindLabel(t *timeline.Timeline, memory int32) string {
 	if memory == mixedKinds {
 		return "several"
@@ -123,8 +123,8 @@ func kindLabel(t *timeline.Timeline, memory int32) string {
 	return t.Origins.Strings.List[memory]
 }
 
-// floorCourse is the course of the lowest live bytes of a group between checkpoints, which its verdict is judged by; nil if nothing
-// ever stayed.
+// floorCourse returns the floors of a group, of all its processes together, as an []int64; nil if
+// all of them are 0.
 func (s *Scan) floorCourse(g *groupStats) any {
 	var sum []int64
 	for i := range g.trackers {
@@ -141,13 +141,14 @@ func (s *Scan) floorCourse(g *groupStats) any {
 	return sum
 }
 
-func (s *Scan) Totals(rows []Finding) []report.Fact {
+// Totals sums up all findings.
+func (s *Scan) Totals(findings []Finding) []report.Fact {
 	var live, count, allocs int64
 	var perMin float64
 	var verdicts [numVerdicts]int64
 	onDevice := make(map[int32]float64)
-	for i := range rows {
-		j := &rows[i]
+	for i := range findings {
+		j := &findings[i]
 		live += j.LiveBytes
 		count += j.LiveCount
 		allocs += j.allocs

@@ -27,8 +27,8 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 	onDevice := make(map[int32]float64)
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
 	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
-	for i := range s.Verdicts {
-		j := &s.Verdicts[i]
+	for i := range s.Findings {
+		j := &s.Findings[i]
 		if j.Verdict != leaks.Growing {
 			continue
 		}
@@ -72,8 +72,8 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
 	h := Hit{Severity: SeverityInfo, Level: report.ConfidenceHigh}
 	var bytes, blocks int64
-	for i := range s.Verdicts {
-		j := &s.Verdicts[i]
+	for i := range s.Findings {
+		j := &s.Findings[i]
 		if j.Verdict != leaks.ExitLeak {
 			continue
 		}

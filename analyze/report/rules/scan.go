@@ -40,7 +40,7 @@ type Survey struct {
 	// Of the replay: memory as the program sees it.
 	Program  *timeline.Program
 	Leaks    *leakspkg.Scan
-	Verdicts []leakspkg.Finding // of leaks, the worst first
+	Findings []leakspkg.Finding // of Leaks, the worst first
 	loops    *allocLoops
 	host     *hostmem.Blocks
 	Failing  *oom.FailureScan
@@ -213,7 +213,7 @@ func (s *Survey) sample() {
 func (s *Survey) askMemory() error {
 	s.Leaks.Finish(s.Program)
 	s.Quality = quality.OfProgram(s.t, s.Program)
-	s.Verdicts = s.Leaks.Verdicts(&s.Quality)
+	s.Findings = s.Leaks.Findings(&s.Quality)
 	all, err := s.Failing.Finish()
 	if err != nil || len(all) == 0 {
 		return err

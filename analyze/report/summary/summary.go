@@ -32,7 +32,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, rows := s.Program, s.Verdicts
+	p, rows := s.Program, s.Findings
 	r := &report.Report{Command: "summary", Window: calls.Window, Quality: s.Quality}
 	r.Notes = append(slices.Clone(t.Facts.Notes), r.Quality.Notes()...)
 	if len(calls.Calls) == 0 && t.Scan.Events > 0 {
