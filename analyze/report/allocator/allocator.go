@@ -9,27 +9,28 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// DefaultMoments is how many moments AllocatorReport tells of if no times are named.
+// DefaultMoments is the number of moments in the report if Options sets neither Times nor Moments.
 const DefaultMoments = 20
 
-// Options shape the report of caching allocators. Of the filter's conditions
-// only those on time, process and device count.
+// Options shape the report of caching allocators. The conditions of the filter on threads, streams
+// and sizes have no effect.
 type Options struct {
 	query.Options
-	// Times are moments to tell of, Unix ns. Without any, there are Moments of them, at
-	// equal distances up to the end of the window; 0: DefaultMoments.
-	Times   []int64
+	// Times are the moments to report, Unix ns, in any order.
+	Times []int64
+	// Moments is the number of moments if Times is empty: they are at equal distances up to the end
+	// of the window. 0 stands for DefaultMoments.
 	Moments int
 }
 
-// Run is RunWith without options of its own.
+// Run reports as RunWith does, at DefaultMoments moments.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith reports the books of PyTorch's caching allocators, exactly: at moments, at
-// the peaks and at the end, by pool and stream, and how far they agree with what the
-// allocators count themselves.
+// RunWith reports the totals of PyTorch's caching allocators at moments, at their peaks and at the
+// end, by pool and stream, and whether these agree with the totals that the allocators recorded
+// themselves. It returns a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	s := NewScan(t, &opt)
@@ -40,7 +41,8 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	return s.Report(all, &l.Counts)
 }
 
-// Report is the report of a scan that has seen a replay.
+// Report returns the report after a replay: all are its allocators, counts its counters. It returns
+// a *report.SortError for an unknown Options.Sort.
 func (s *Scan) Report(all *caching.Set, counts *ledger.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)

@@ -10,48 +10,51 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// Scan follows the books of allocators. What was there before the recording is known
-// only at the end; until then all totals are without it.
+// Scan follows the totals of caching allocators. Memory from before the recording is known only at
+// the end of a replay: finish adds it to all totals. A Scan is not safe for concurrent use.
 type Scan struct {
 	t      *timeline.Timeline
 	opt    *Options
 	window query.Window
-	times  []int64 // rising
+	times  []int64 // moments, Unix ns, rising
 	seen   *query.Callers
-	books  map[*caching.Allocator]*allocatorStats
-	list   []*allocatorStats // in order of process and device
+	stats  map[*caching.Allocator]*allocatorStats // nil: the filter leaves it out
+	list   []*allocatorStats                      // set by finish, by process and device
 }
 
-// allocatorStats are what is told of one allocator.
+// allocatorStats are the totals of one allocator at the moments, its peaks and the end.
 type allocatorStats struct {
 	a       *caching.Allocator
-	lastNs  int64 // its last event
-	firstNs int64
-	endNs   int64 // when its process ended; 0: not
+	lastNs  int64 // its last event so far, Unix ns
+	firstNs int64 // its first event, Unix ns
+	endNs   int64 // when its process ended, Unix ns; 0: it did not
 	moments []caching.Totals
-	end     caching.Totals
-	closed  bool    // the end of the window is passed
-	peaks   [2]peak // of allocated and reserved bytes
+	end     caching.Totals // at the end of the window
+	closed  bool           // end and pools are set
+	peaks   [2]peak        // of allocated and reserved bytes
 	actions [caching.LookedAt + 1]actionCount
 	pools   map[torchPool]*poolUse // at the end
 }
 
-// peak is the moment of the most bytes of something.
+// peak is the first moment with the most bytes.
 type peak struct {
-	atNs   int64
+	atNs   int64 // Unix ns; 0: none yet
 	totals caching.Totals
 }
 
-// actionCount counts events of one kind in the window.
+// actionCount counts events of one kind in the window, and sums up their bytes.
 type actionCount struct{ events, bytes int64 }
 
+// torchPool is a pool and a stream of it.
 type torchPool struct{ pool, stream int64 }
 
-// poolUse is what a pool has for a stream.
+// poolUse is the memory of a pool for a stream. All but blocks are bytes; old is that of blocks in
+// segments from before the recording.
 type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
 
+// NewScan returns a scan of the allocators that opt.Filter lets through.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), books: make(map[*caching.Allocator]*allocatorStats)}
+	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), stats: make(map[*caching.Allocator]*allocatorStats)}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
 	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
 		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n
@@ -62,8 +65,9 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	return s
 }
 
+// Step takes the next change of an allocator.
 func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
-	b, met := s.books[a]
+	b, met := s.stats[a]
 	switch {
 	case !met:
 		s.seen.Add(a.Pid, 0, a.Device, 0)
@@ -73,7 +77,7 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 				b.peaks = [2]peak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
 			}
 		}
-		s.books[a] = b // nil: the filter leaves it out
+		s.stats[a] = b // nil: the filter leaves it out
 	case b != nil && c.Op != caching.BlockResized:
 		s.see(b, c.AtNs)
 	}
@@ -96,8 +100,8 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// see notes what an allocator had from its last event until untilNs, when it had
-// another one.
+// see keeps the totals of an allocator where they are needed between its last event and untilNs,
+// the time of its next one.
 func (s *Scan) see(b *allocatorStats, untilNs int64) {
 	now := b.a.Seen
 	for len(b.moments) < len(s.times) && s.times[len(b.moments)] < untilNs {
@@ -119,15 +123,15 @@ func (s *Scan) see(b *allocatorStats, untilNs int64) {
 		b.closed = true
 		if b.lastNs <= s.window.ToNs {
 			b.end = now
-			b.pools = ofAllocatorPoolUse(b.a)
+			b.pools = usePerPool(b.a)
 		}
 	}
 }
 
-// finish ends the books, and puts in what was there before the recording.
+// finish ends the replay, adds the memory from before the recording, and sets s.list.
 func (s *Scan) finish(all *caching.Set) {
 	all.All(func(a *caching.Allocator) {
-		b := s.books[a]
+		b := s.stats[a]
 		if b == nil {
 			return
 		}
@@ -148,8 +152,8 @@ func (s *Scan) finish(all *caching.Set) {
 	})
 }
 
-// ofAllocatorPoolUse sums up what an allocator has by pool and stream.
-func ofAllocatorPoolUse(a *caching.Allocator) map[torchPool]*poolUse {
+// usePerPool sums up the memory of an allocator by pool and stream.
+func usePerPool(a *caching.Allocator) map[torchPool]*poolUse {
 	pools := make(map[torchPool]*poolUse)
 	of := func(p *caching.Piece) *poolUse {
 		key := torchPool{p.Pool, p.Stream}
@@ -178,7 +182,7 @@ func ofAllocatorPoolUse(a *caching.Allocator) map[torchPool]*poolUse {
 	return pools
 }
 
-// statsSum is what is summed up over allocators.
+// statsSum are the sums over all allocators; late counts those whose first event is not recorded.
 type statsSum struct {
 	end                                   caching.Totals
 	compared, disagreed, worst, late, oom int64

@@ -29,7 +29,7 @@ var totalColumns = []report.Column{
 	{Key: "late_allocators", Title: "seen late", Unit: report.UnitCount, About: "allocators of which the recording does not have the first event"},
 }
 
-// totalsColumns are the columns of an allocator's books.
+// totalsColumns are the columns of caching.Totals.
 var totalsColumns = []report.Column{
 	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes, About: "bytes of blocks that the program has: allocated_bytes.all.current of torch.cuda.memory_stats()"},
 	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "bytes from the driver: reserved_bytes.all.current"},
@@ -74,7 +74,7 @@ func (b *allocatorStats) ownerValues() report.Values {
 	return report.Values{"pid": int64(b.a.Pid), "device": int64(b.a.Device)}
 }
 
-// spareTotals are columns of books that narrow terminals do without.
+// spareTotals are the columns that text leaves out first.
 var spareTotals = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
 
 var allocatorColumns = slices.Concat(ownerColumns, []report.Column{
@@ -91,7 +91,7 @@ var allocatorColumns = slices.Concat(ownerColumns, []report.Column{
 	{Key: "lost_frees", Title: "", Unit: report.UnitCount, About: "blocks and segments that ended unseen: events were lost"},
 })
 
-// table has a row per allocator, at the end of the window.
+// table returns a table with a row per allocator, at the end of the window.
 func (s *Scan) table() report.Table {
 	table := report.Table{Name: "allocators", Title: "at the end", Columns: allocatorColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
 	for _, b := range s.list {
@@ -119,6 +119,8 @@ var peakColumns = slices.Concat([]report.Column{
 	{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
 }, ownerColumns, totalsColumns)
 
+// peakTable returns a table with two rows per allocator: at its peak of allocated and of reserved
+// bytes.
 func (s *Scan) peakTable() report.Table {
 	table := report.Table{Name: "peaks", Title: "at the peaks", Columns: peakColumns, Spare: spareTotals, Aside: true}
 	start := s.t.Recording().FromNs
@@ -139,6 +141,7 @@ var eventColumns = slices.Concat(ownerColumns, []report.Column{
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "sum of the bytes: of blocks as asked for, of segments their size"},
 })
 
+// eventTable returns a table with a row per allocator and kind of event.
 func (s *Scan) eventTable() report.Table {
 	table := report.Table{Name: "events", Title: "events", Columns: eventColumns, Aside: true}
 	for _, b := range s.list {
@@ -162,7 +165,7 @@ var poolColumns = slices.Concat(ownerColumns, []report.Column{
 	{Key: "blocks", Title: "BLOCKS", Unit: report.UnitCount, About: "blocks that the program has or streams use"},
 })
 
-// poolTable has a row per pool and stream, largest first.
+// poolTable returns a table with a row per pool and stream, largest first.
 func (s *Scan) poolTable() report.Table {
 	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: poolColumns, Aside: true}
 	for _, b := range s.list {
@@ -195,7 +198,7 @@ var momentColumns = slices.Concat(
 		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
 	}, ownerColumns, totalsColumns)
 
-// momentTable has a row per moment and allocator, as long as its process lives.
+// momentTable returns a table with a row per moment and allocator, until its process ends.
 func (s *Scan) momentTable() report.Table {
 	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, Spare: spareTotals}
 	start := s.t.Recording().FromNs
@@ -210,6 +213,7 @@ func (s *Scan) momentTable() report.Table {
 	return table
 }
 
+// facts says how exact the totals are.
 func (s *Scan) facts() []report.Fact {
 	if len(s.list) == 0 {
 		return report.Facts(factColumns, report.Values{
@@ -235,6 +239,7 @@ func (s *Scan) facts() []report.Fact {
 	})
 }
 
+// totals sums up all allocators at the end.
 func (s *Scan) totals() []report.Fact {
 	sum := s.sum()
 	return report.Facts(totalColumns, report.Values{

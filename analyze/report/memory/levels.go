@@ -11,9 +11,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// LevelScan follows how much memory is live, by device and kind, and when it was
-// most. Unlike leaks it takes memory off when a process ends: it shows what the
-// machine had, not what a program left behind.
+// LevelScan follows the live memory and its peak, by device and kind. Unlike in leaks, memory ends
+// with its process: levels are the memory of the machine. It is not safe for concurrent use.
 type LevelScan struct {
 	t      *timeline.Timeline
 	filter *query.Filter
@@ -22,23 +21,27 @@ type LevelScan struct {
 	Total  map[int32]*Level // by device, without host memory
 }
 
+// Place is a device and a kind of memory; the kind "all" is all memory on the device.
 type Place struct {
 	Device int32
 	Memory string
 }
 
+// Level is the memory of a place: live and peak bytes, and the calls in the window.
 type Level struct {
 	Live, Peak, peakNs    int64
 	allocs, frees, failed int64
 }
 
+// NewLevelScan returns a scan of the memory that the filter lets through.
 func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 	return &LevelScan{t: t, filter: f, window: f.Window(t.Recording()),
 		kinds: make(map[Place]*Level), Total: make(map[int32]*Level)}
 }
 
-// Consume takes a change of the replay and returns the levels it moved; none if the
-// filter leaves it out.
+// Consume takes the next change of a replay. It returns the levels that the change moved: that of
+// its device and kind, and that of all memory on the device, which is nil for host memory. Both are
+// nil if the change does not pass the filter.
 func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 	o := &m.t.Origins.List[c.Block.Origin]
 	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || c.Block.Bytes < m.filter.MinBytes {
@@ -61,6 +64,7 @@ func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 	return kind, total
 }
 
+// move counts a change; fromNs is the start of the window, Unix ns.
 func (l *Level) move(c *ledger.Change, fromNs int64) {
 	inside := int64(0)
 	if c.AtNs >= fromNs {
@@ -82,7 +86,7 @@ func (l *Level) move(c *ledger.Change, fromNs int64) {
 	}
 }
 
-// failed counts the allocations that failed.
+// failed returns the number of allocations that failed in the window.
 func (m *LevelScan) failed() (n int64) {
 	for _, l := range m.kinds {
 		n += l.failed
@@ -90,6 +94,7 @@ func (m *LevelScan) failed() (n int64) {
 	return n
 }
 
+// LevelColumns are the columns of LevelScan.Table.
 var LevelColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the context that allocated"},
 	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "device, async (stream-ordered, from a pool), managed, array, physical (handles of cuMemCreate: live until released and mapped nowhere), host (pinned) or registered (the program's own, pinned); all is the sum of what is on the device: neither host nor registered"},
@@ -101,7 +106,7 @@ var LevelColumns = []report.Column{
 	{Key: "failed_allocs", Title: "FAILED", Unit: report.UnitCount, About: "allocations that returned an error"},
 }
 
-// places lists the rows of the table.
+// places returns the places of the table, in the order of its rows.
 func (m *LevelScan) places() []Place {
 	var places []Place
 	perDevice := make(map[int32]int)
@@ -130,6 +135,7 @@ func (m *LevelScan) at(p Place) *Level {
 	return m.Total[p.Device]
 }
 
+// Table returns a table with a row per place.
 func (m *LevelScan) Table() report.Table {
 	table := report.Table{Name: "memory", Title: "memory", Columns: LevelColumns, Spare: []string{"peak_at_ns"}}
 	for _, p := range m.places() {

@@ -12,20 +12,22 @@ import (
 // Options shape the report of memory.
 type Options struct {
 	query.Options
-	// At is the moment of which holders are told: MemoryAtPeak, MemoryAtEnd or MemoryAtTime.
+	// At selects the moment whose holders the report shows.
 	At query.Moment
-	// AtNs is that moment for MemoryAtTime, Unix ns.
+	// AtNs is that moment for query.AtTime, Unix ns.
 	AtNs int64
-	// Reconcile compares with what NVML says of the processes and devices.
+	// Reconcile compares the memory of calls with NVML's numbers for the processes and devices.
 	Reconcile bool
 }
 
-// Run is RunWith without options of its own.
+// Run reports as RunWith does, at the peak and without Reconcile.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith reports who holds how much memory, and with Reconcile how that compares with what the driver counts.
+// RunWith reports which call sites hold how much memory at a moment, and with Reconcile how that
+// compares with NVML's numbers. It returns a *report.SortError for an unknown opt.Sort, and an error
+// if the recording has no memory calls.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "memory"); err != nil {
@@ -44,8 +46,8 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	return s.Report(&l.Counts)
 }
 
-// Report returns the report after a replay, which counted counts. It returns a *SortError for an
-// unknown Options.Sort.
+// Report returns the report after a replay; counts are those of the replay. It returns a
+// *report.SortError for an unknown Options.Sort.
 func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{Command: "memory", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
@@ -72,7 +74,7 @@ func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range r.Tables { // what is asked for now is the comparison
+	for i := range r.Tables { // the comparison is the main table now
 		r.Tables[i].Aside = true
 	}
 	if len(c.accounts) == 0 {

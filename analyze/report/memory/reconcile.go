@@ -15,35 +15,34 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// The driver counts all memory of a process on a device; the calls that were recorded say what most of it is. What is left is
-// the context and the code of modules where the recording saw the process grow by them, and otherwise not attributed.
-
-// account is what the driver counts for one process on one device, and what calls explain of it.
+// account compares the memory that the driver counts for one process on one device with the memory
+// that recorded calls explain. Part of the rest is the context and the code of modules, where the
+// process grew around calls that make them. What remains is not attributed.
 type account struct {
-	timeline.PidOnDevice       // device is the NVML index
+	timeline.PidOnDevice       // Device is the NVML index
 	ordinal              int32 // of the device in the process
 	samples              []timeline.ProcessSample
-	tracked              []int64 // live at each sample, as the calls say
-	pooled               []int64 // changes of pool memory until each sample
-	chosen               int     // sample nearest to the moment
-	made                 []int64 // when contexts were made and code was loaded
-	firstMade            int64   // when the first context was made; 0: not seen
+	tracked              []int64 // live bytes by recorded calls, at each sample
+	pooled               []int64 // number of changes of pool memory until each sample
+	chosen               int     // index of the sample nearest to the moment
+	made                 []int64 // times at which contexts were made or code was loaded, Unix ns
+	firstMade            int64   // when the first context was made, Unix ns; 0: not recorded
 
-	live, pool int64 // at the moment that the replay has reached
-	next       int   // sample that it comes to next
+	live, pool int64 // live bytes and pool changes at the current change of the replay
+	next       int   // index of the next sample
 	held       map[libraryPlace]int64
 }
 
-// reconciliation is the report of all accounts.
+// reconciliation holds the accounts of all recorded processes.
 type reconciliation struct {
 	t        *timeline.Timeline
 	atNs     int64
 	filter   *query.Filter
 	accounts []*account
-	byPair   map[timeline.PidOnDevice]*account // device is the ordinal
+	byPair   map[timeline.PidOnDevice]*account // Device is the ordinal in the process
 }
 
-// reconcile compares with the samples nearest to a moment.
+// reconcile fills the accounts, for the samples nearest to atNs, Unix ns.
 func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliation, error) {
 	c := &reconciliation{t: t, atNs: atNs, filter: f, byPair: make(map[timeline.PidOnDevice]*account)}
 	c.open()
@@ -62,7 +61,7 @@ func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliati
 	return c, nil
 }
 
-// open makes an account for every recorded process that NVML saw on a device.
+// open creates an account for each recorded process and device with samples.
 func (c *reconciliation) open() {
 	f := &c.t.Facts
 	metric, ok := f.Metrics.Ids[catalog.MetricOfProcess]
@@ -95,7 +94,7 @@ func (c *reconciliation) open() {
 	}
 }
 
-// choose takes the sample nearest to a moment.
+// choose finds the sample nearest to atNs.
 func (a *account) choose(atNs int64) {
 	distance := func(i int) int64 { return max(a.samples[i].AtNs-atNs, atNs-a.samples[i].AtNs) }
 	for i := range a.samples {
@@ -105,8 +104,8 @@ func (a *account) choose(atNs int64) {
 	}
 }
 
-// makesCode are calls after which the driver may have brought code to the GPU: with lazy loading, its default since CUDA 12.2,
-// not the module is loaded, but each function when it is asked for.
+// makesCode reports whether a call may load code to the GPU. With lazy loading, the default since
+// CUDA 12.2, the driver loads each function when the program asks for it, not the whole module.
 func makesCode(name string) bool {
 	for _, prefix := range []string{"cuModuleLoad", "cuLibraryLoad", "cuModuleGetFunction", "cuLibraryGetKernel", "cuKernelGetFunction", "cuLinkComplete"} {
 		if strings.HasPrefix(name, prefix) {
@@ -116,10 +115,11 @@ func makesCode(name string) bool {
 	return false
 }
 
-// contextStepNs divides the making of a context, which may take longer than from one sample to the next.
+// contextStepNs splits calls that make a context: these may last longer than the time between two
+// samples.
 const contextStepNs = 100_000_000
 
-// findMaking notes when contexts were made and code was loaded.
+// findMaking finds the times at which contexts were made and code was loaded.
 func (c *reconciliation) findMaking() error {
 	for i := range c.t.API.Calls {
 		call := &c.t.API.Calls[i]
@@ -173,6 +173,7 @@ func (c *reconciliation) findMaking() error {
 	return nil
 }
 
+// consume takes the next change of a replay.
 func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
 	o := &c.t.Origins.List[ch.Block.Origin]
 	memory := c.t.Origins.Memory(ch.Block.Origin)
@@ -190,21 +191,23 @@ func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
 	}
 }
 
-// pass notes what was live at the samples before a moment.
+// pass sets the live bytes of the samples before atNs.
 func (a *account) pass(atNs int64) {
 	for ; a.next < len(a.samples) && a.samples[a.next].AtNs < atNs; a.next++ {
 		a.tracked, a.pooled = append(a.tracked, a.live), append(a.pooled, a.pool)
 	}
 }
 
-// making is the growth of a process that contexts and code explain, and from how many pairs of samples that is known.
+// making is the growth of a process that contexts and code explain: bytes, and the number of pairs
+// of samples with such growth.
 type making struct {
 	bytes, steps int64
 	fromStart    bool // the first context was made in the recording
 }
 
-// making adds up by how much the driver's count grew beyond what was allocated, between samples around calls that make a
-// context or load code. Where pools were used in between it is not known whose the growth is.
+// making adds up the growth of the driver's count beyond the bytes that calls allocated, between
+// samples around calls that make a context or load code. Samples with changes of pool memory in
+// between do not count: pools may have grown too.
 func (a *account) making() (m making) {
 	add := func(fromNs, toNs, grown int64) {
 		i, _ := slices.BinarySearch(a.made, fromNs)
@@ -224,11 +227,12 @@ func (a *account) making() (m making) {
 		}
 	}
 	rest := units.RoundInt(a.samples[a.chosen].Value) - a.tracked[a.chosen]
-	m.bytes = max(0, min(m.bytes, rest)) // what was given back since is not there any more
+	m.bytes = max(0, min(m.bytes, rest)) // some of it may have been freed since
 	return m
 }
 
-// unusedInPools is what pools of the process held and did not use when the program last asked until a moment.
+// unusedInPools returns the bytes that pools of the process had reserved and did not use, when the
+// program last asked before untilNs, and when that was. It returns false if the program did not ask.
 func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs int64, ok bool) {
 	for key, p := range c.t.Pools(query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
 		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {

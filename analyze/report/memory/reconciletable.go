@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// reconcileColumns are the columns of reconciliation.table.
 var reconcileColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "recorded process"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts; paired with the process's ordinal by UUID"},
@@ -25,7 +26,7 @@ var reconcileColumns = []report.Column{
 	{Key: "part", Title: "PART", Unit: report.UnitText, About: "nvml: what the driver counts for the process; tracked: memory that calls allocated and did not free until that sample; context and modules; not attributed: the rest; unused in pools is part of the rest and known only as of when the program asked"},
 }
 
-// table has the parts of each account.
+// table returns a table with a row per part of each account.
 func (c *reconciliation) table() report.Table {
 	table := report.Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: reconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
 	for _, a := range c.accounts {
@@ -64,6 +65,7 @@ func (c *reconciliation) table() report.Table {
 	return table
 }
 
+// trackedEvidence says what the bytes of a kind of memory may miss, in words; "" for most kinds.
 func trackedEvidence(memory string) string {
 	switch memory {
 	case format.MemoryManaged:
@@ -76,6 +78,7 @@ func trackedEvidence(memory string) string {
 	return ""
 }
 
+// String says how the growth is known, in words.
 func (m making) String() string {
 	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or load code in between", units.Plural(m.steps, "pair")+" of samples")
 	if m.fromStart {
@@ -84,6 +87,7 @@ func (m making) String() string {
 	return text + "; the context was made before the recording"
 }
 
+// restEvidence says what memory that is not attributed may be, in words.
 func restEvidence(rest int64, m making) string {
 	switch {
 	case rest == 0:
@@ -96,6 +100,7 @@ func restEvidence(rest int64, m making) string {
 	return "rounding of allocations to pages, unused memory of pools, and what the driver allocates for itself"
 }
 
+// totals sums up all accounts; the values are nil if there are none.
 func (c *reconciliation) totals() []report.Fact {
 	var nvml, rest int64
 	for _, a := range c.accounts {
@@ -127,7 +132,8 @@ var deviceColumns = []report.Column{
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when that sample was taken, from the recording's start"},
 }
 
-// deviceTable has what NVML says of each device at the moment: the processes on it, recorded or not.
+// deviceTable returns a table with NVML's numbers for each device at the moment, and for the
+// processes on it, recorded or not.
 func (c *reconciliation) deviceTable() report.Table {
 	table := report.Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: deviceColumns, Aside: true, Spare: []string{"at_ns"}}
 	f := &c.t.Facts
@@ -182,7 +188,8 @@ func (c *reconciliation) addDevice(table *report.Table, device int32, used timel
 	}
 }
 
-// momentOf is the moment for a device: that of the sample of a process on it, for that is asked for less often.
+// momentOf returns the moment for a device, Unix ns: that of the chosen sample of a process on it,
+// as processes are sampled less often than devices.
 func (c *reconciliation) momentOf(device int32) int64 {
 	for _, a := range c.accounts {
 		if a.Device == device {

@@ -16,29 +16,29 @@ type Scan struct {
 	use    *LevelScan
 	seen   *query.Callers
 
-	matched   bool
-	atNs      int64 // the moment of which holders are told
-	libraries []string
+	matched   bool     // a change passed the filter
+	atNs      int64    // the moment of the holders, Unix ns
+	libraries []string // by origin
 	levels    map[libraryPlace]*Level
-	ofOrigin  []*Level
+	ofOrigin  []*Level // the level of each origin
 
 	courses map[*Level]*metric.Course
 
-	// What is live now, and how many changes led there; the most that was.
-	total, peak        int64
-	changes, peakAfter int64
-	held               []Holding
+	total, peak        int64     // live bytes on devices, now and at most
+	changes, peakAfter int64     // changes of device memory so far, and until the peak
+	held               []Holding // at atNs, by origin
 }
 
-// Holding is what calls of one origin hold.
+// Holding is the live memory of one origin or call site.
 type Holding struct{ Bytes, Blocks int64 }
 
-// libraryPlace is where and for whom memory is.
+// libraryPlace is a device, a kind of memory and the library that asked for it.
 type libraryPlace struct {
 	device          int32
 	memory, library string
 }
 
+// NewScan returns a scan of the memory that opt.Filter lets through.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), use: NewLevelScan(t, &opt.Filter), seen: query.NewCallers(),
 		levels: make(map[libraryPlace]*Level), courses: make(map[*Level]*metric.Course)}
@@ -49,6 +49,7 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	return s
 }
 
+// Consume takes the next change of a replay.
 func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
@@ -75,7 +76,7 @@ func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
 	}
 }
 
-// follow notes how much is live.
+// follow adds the live bytes of a level, which may be nil, to its course.
 func (s *Scan) follow(l *Level, atNs int64) {
 	if l == nil {
 		return
@@ -88,7 +89,7 @@ func (s *Scan) follow(l *Level, atNs int64) {
 	c.Set(atNs, l.Live)
 }
 
-// hold notes what is held at the moment that is told of.
+// hold counts a change up to the moment of the holders.
 func (s *Scan) hold(c *ledger.Change) {
 	if s.opt.At != query.AtPeak && c.AtNs > s.atNs {
 		return
@@ -103,7 +104,7 @@ func (s *Scan) hold(c *ledger.Change) {
 	}
 }
 
-// goToPeak replays again until the moment of the peak, which is known now.
+// goToPeak replays the recording again, up to the peak that Consume has found.
 func (s *Scan) goToPeak() error {
 	s.held = s.held[:0]
 	use := NewLevelScan(s.t, &s.opt.Filter)
@@ -124,7 +125,7 @@ func (s *Scan) goToPeak() error {
 	return err
 }
 
-// library names who asked for memory of an origin.
+// library returns the library that asked for the memory of an origin.
 func (s *Scan) library(id int32) string {
 	s.libraries = units.Grow(s.libraries, id)
 	if s.libraries[id] == "" {
@@ -133,6 +134,7 @@ func (s *Scan) library(id int32) string {
 	return s.libraries[id]
 }
 
+// level returns the level of the device, kind and library of an origin.
 func (s *Scan) level(id int32) *Level {
 	s.ofOrigin = units.Grow(s.ofOrigin, id)
 	if s.ofOrigin[id] == nil {
@@ -145,7 +147,7 @@ func (s *Scan) level(id int32) *Level {
 	return s.ofOrigin[id]
 }
 
-// heldBytes is what is held on devices.
+// heldBytes returns the bytes that are held on devices.
 func (s *Scan) heldBytes() (sum int64) {
 	for id, h := range s.held {
 		if !s.t.OnHost(int32(id)) {

@@ -50,12 +50,13 @@ func (s *Scan) facts(reconciled string) []report.Fact {
 	})
 }
 
+// levelSectionColumns explain the tables of levels and libraries.
 var levelSectionColumns = slices.Concat(LevelColumns, []report.Column{levelCourse}, libraryColumns)
 
-// levelCourse is live memory, drawn.
+// levelCourse draws live memory over time.
 var levelCourse = report.Column{Key: "live_course_bytes", Title: "OVER TIME", Unit: report.UnitCourse, About: "most live bytes in each twentieth of the window, from 0 to the highest of them"}
 
-// levelTable has a row per device and kind.
+// levelTable returns a table with a row per device and kind.
 func (s *Scan) levelTable() report.Table {
 	table := report.Table{Name: "levels", Title: "memory by device and kind", Columns: slices.Concat(LevelColumns, []report.Column{levelCourse}), Aside: true, Spare: []string{"peak_at_ns", levelCourse.Key}}
 	for _, p := range s.use.places() {
@@ -74,7 +75,7 @@ var libraryColumns = []report.Column{
 	{Key: "held_bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes live at the moment that holders are told of"},
 }
 
-// libraryTable has a row per device, kind and library.
+// libraryTable returns a table with a row per device, kind and library.
 func (s *Scan) libraryTable() report.Table {
 	columns := report.Pick(slices.Concat(LevelColumns, libraryColumns), "device", "memory_kind", "library", "peak_bytes", "peak_at_ns", "held_bytes", "live_bytes", "allocs")
 	table := report.Table{Name: "libraries", Title: "memory by the library that asked for it", Columns: columns, Aside: true, Spare: []string{"peak_at_ns"}}
@@ -111,20 +112,21 @@ var holderColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the allocation"},
 }
 
-// holderKey is who holds memory.
+// holderKey identifies a row of the table of holders.
 type holderKey struct {
 	pid, device           int32
 	memory, library, site string
 }
 
-// holder is what somebody holds; origin is the one with most of it.
+// holder is the memory of a row; origin is the one with most of it, biggest bytes.
 type holder struct {
 	Holding
 	origin  int32
 	biggest int64
 }
 
-// holderTable has a row per process, device, kind, library and place that holds memory.
+// holderTable returns a table with a row per process, device, kind, library and call site that
+// holds memory.
 func (s *Scan) holderTable() report.Table {
 	table := report.Table{Name: "holders", Title: "who held memory", Columns: holderColumns, Spare: []string{"blocks", "device", "pid"}}
 	found := make(map[holderKey]*holder)
