@@ -16,25 +16,26 @@ import (
 // Options shape the report of fragmentation.
 type Options struct {
 	query.Options
-	// Request is the size of which it is told how much free memory could serve it, bytes;
-	// 0: the largest one that the owner of the memory was asked for.
+	// Request is the size of a request, bytes: the report says how much unused memory could serve
+	// it. 0 stands for the largest request that the program made.
 	Request int64
-	// At is the moment that is told of; MemoryAtPeak is that at which most was kept by
-	// blocks. AtNs is the moment for MemoryAtTime, Unix ns.
-	At   query.Moment
+	// At selects the moment to report. query.AtPeak is the one at which blocks kept most bytes.
+	At query.Moment
+	// AtNs is the moment for query.AtTime, Unix ns.
 	AtNs int64
-	// Maps adds address maps to the report, as text.
+	// Maps adds address maps to the report, as tables of characters.
 	Maps bool
 }
 
-// Run is RunWith without options of its own, and without the maps.
+// Run reports as RunWith does, for the largest request, at the peak and without maps.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r, _, err := RunWith(t, Options{Options: opt})
 	return r, err
 }
 
-// RunWith reports where memory that is reserved cannot be used: see judgeSpace. It
-// returns the address maps, too.
+// RunWith reports reserved memory that cannot be used, with a verdict for each space: see
+// spaceFinding.judge. It also returns the address maps, one per owner that had memory at a moment. It
+// returns a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, error) {
 	t = t.View()
 	s := NewScan(t, &opt)
@@ -45,7 +46,8 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, e
 	return s.Report(p)
 }
 
-// Report is the report of a scan that has seen a replay.
+// Report returns the report and the address maps after a replay; p is the program at its end. It
+// returns a *report.SortError for an unknown Options.Sort.
 func (s *Scan) Report(p *timeline.Program) (*report.Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{Command: "frag", Window: s.window, Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}

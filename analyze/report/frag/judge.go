@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Where memory is handed out in parts, as the report calls it.
+// Kinds of spaces, as in the column "space".
 const (
 	SpaceSegments     = "segments"
 	SpaceExpandable   = "expandable segments"
@@ -19,6 +19,7 @@ const (
 	spacePool         = "memory pool"
 )
 
+// spaceName returns the name of a kind of spaces.
 func spaceName(k caching.SpaceKind) string {
 	return [...]string{SpaceSegments, SpaceExpandable, spaceReservations}[k]
 }
@@ -37,7 +38,7 @@ type spaceFinding struct {
 	owner    *owner
 	verdict  string
 	where    string // as in the column "space"
-	internal int64  // bytes by which blocks are larger than requested
+	internal int64  // bytes by which blocks are larger than their requests
 	level    string // confidence
 	reasons  []string
 
@@ -53,10 +54,10 @@ func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spa
 		if o.detail == nil {
 			continue
 		}
-		for _, sp := range o.detail.Spaces {
+		for _, sp := range o.detail.spaces {
 			if sp.Reserved+sp.Active > 0 && sp.Reserved >= s.opt.MinBytes {
 				f := spaceFinding{Space: sp, owner: o}
-				f.level, f.reasons = LowerConfidence(o.detail.Spaces, o.detail.Unseen, level, reasons)
+				f.level, f.reasons = LowerConfidence(o.detail.spaces, o.detail.unseen, level, reasons)
 				f.judge(cmp.Or(s.opt.Request, o.largest))
 				findings = append(findings, f)
 			}
@@ -67,9 +68,9 @@ func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spa
 
 // judge sets the verdict and what depends on the size of a request, bytes; 0 if there is none:
 //
-//	addresses   reserved addresses: their holes are no memory
+//	addresses   reserved addresses: their holes are not memory
 //	fragmented  blocks keep at least fragmentedShare of the reserved bytes, and more than a segment
-//	fine        the rest
+//	fine        anything else
 func (f *spaceFinding) judge(request int64) {
 	f.verdict, f.where = verdictFine, spaceName(f.Kind)
 	switch {
@@ -102,6 +103,7 @@ const (
 	fragmentedBytes = caching.LargeSegment
 )
 
+// fragmentedBy reports whether a space is fragmented: kept and reserved are bytes.
 func fragmentedBy(kept, reserved int64) bool {
 	return kept >= fragmentedBytes && float64(kept) >= fragmentedShare*float64(reserved)
 }
@@ -131,12 +133,12 @@ func LowerConfidence(spaces []*caching.Space, unseenBytes int64, level string, r
 	return level, append(reasons[:len(reasons):len(reasons)], reason)
 }
 
-// evidence says in words what the verdict rests on.
+// evidence returns what the verdict rests on, in words.
 func (f *spaceFinding) evidence() string {
 	return f.inWords() + "; " + report.ConfidenceText(f.level, f.reasons)
 }
 
-// inWords says in words what the numbers of a space mean.
+// inWords returns the numbers of the space, in words.
 func (f *spaceFinding) inWords() string {
 	if f.Kind == caching.InReservation {
 		return fmt.Sprintf("%s of %s are mapped, in %s; the largest hole has %s", units.Bytes(f.Active), units.Bytes(f.Reserved), units.Plural(f.Blocks, "mapping"), units.Bytes(f.Largest))
@@ -151,12 +153,12 @@ func (f *spaceFinding) inWords() string {
 	return text
 }
 
-// trend is the course of what blocks of an owner keep: a value per moment at which it had memory.
+// trend is the course of the bytes that blocks of an owner keep, see owner.series.
 type trend struct {
 	owner  *owner
 	series []int64
 	stats.Forecast
-	foretold bool // there are enough moments for a forecast
+	foretold bool // the series is long enough for a forecast
 }
 
 // isRising reports whether the trend counts as rising: lasting, and by at least 1 MiB.
@@ -177,8 +179,8 @@ func findTrends(owners []*owner) []trend {
 	return trends
 }
 
-// series returns the kept bytes of an owner at the moments from the first on at which it
-// had memory; of reservations the bytes outside of the largest hole.
+// series returns the bytes that blocks keep, at each moment from the first one with memory, which is
+// an index of Scan.moments. Of reserved addresses it returns the bytes of holes outside the largest.
 func (o *owner) series() (first int, list []int64) {
 	first = slices.IndexFunc(o.levels, func(l usage) bool { return l.reserved > 0 })
 	if first < 0 {
@@ -191,7 +193,7 @@ func (o *owner) series() (first int, list []int64) {
 		}
 		list = append(list, v)
 	}
-	if o.ended { // what was after the end of the process is no trend
+	if o.ended { // the end of the process is not part of the trend
 		for len(list) > 0 && o.levels[first+len(list)-1].reserved == 0 {
 			list = list[:len(list)-1]
 		}

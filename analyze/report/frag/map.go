@@ -10,31 +10,28 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// AddressMap shows what addresses of one allocator were used for over time: a grid of
-// stretches of addresses by moments. Addresses that the allocator never had are left
-// out.
+// AddressMap shows the use of the addresses of one owner over time, as a grid of stretches of
+// addresses by moments. It leaves out addresses that the owner never had.
 type AddressMap struct {
 	Title   string
 	Moments []int64 // Unix ns, rising
-	// Ptr is where each stretch begins, in rising order, and Bytes how much of the
-	// allocator's memory it stands for.
+	// Ptr has the start of each stretch, rising, and Bytes the length of all of them.
 	Ptr   []int64
 	Bytes int64
-	// Reserved and Used are the bytes of stretch i that were reserved and used at moment k.
+	// Reserved[i][k] and Used[i][k] are the reserved and used bytes of stretch i at moment k.
 	Reserved, Used [][]int64
 	Failures       []int64 // when allocations failed, Unix ns
 
 	ranges addressRanges
-	before []int64 // bytes of the ranges before each
+	before []int64 // sum of the bytes of the ranges before each range
 }
 
-// mapStretches is the number of stretches in a map, MapMoments that of moments: 48 fit a
-// terminal of 80 columns together with an address.
-const (
-	mapStretches = 96
-	MapMoments   = 48
-)
+const mapStretches = 96 // stretches of a map
 
+// MapMoments is the number of moments of a map. A row with an address fits into 80 columns.
+const MapMoments = 48
+
+// newAddressMap returns an empty map of the ranges, which are sorted and joined.
 func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	m := &AddressMap{Moments: moments, ranges: ranges}
 	var total int64
@@ -54,7 +51,7 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	return m
 }
 
-// add notes that bytes at an address are reserved at a moment, and whether used.
+// add marks bytes at an address as reserved at a moment, and as used if used is set.
 func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
 	m.spread(moment, ptr, bytes, m.Reserved)
 	if used {
@@ -62,9 +59,10 @@ func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
 	}
 }
 
-// use notes that bytes at an address, which were added, are used.
+// use marks bytes at an address, which were added before, as used.
 func (m *AddressMap) use(moment int, ptr, bytes int64) { m.spread(moment, ptr, bytes, m.Used) }
 
+// spread adds bytes at an address to the stretches of a grid at a moment.
 func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].end > ptr })
 	if i == len(m.ranges) || ptr < m.ranges[i].start || moment >= len(m.Moments) {
@@ -79,7 +77,7 @@ func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
 	}
 }
 
-// failedAt reports whether an allocation failed between a moment and the one before.
+// failedAt reports whether an allocation failed between the previous moment and this one.
 func (m *AddressMap) failedAt(moment int) bool {
 	for _, ns := range m.Failures {
 		if ns <= m.Moments[moment] && (moment == 0 || ns > m.Moments[moment-1]) {
@@ -89,8 +87,8 @@ func (m *AddressMap) failedAt(moment int) bool {
 	return false
 }
 
-// shade is how a part of a map looks: 0 not reserved, 1 reserved and empty, up to
-// shades-1 full.
+// shade returns the shade of a part of a map with this many bytes: 0 is not reserved, 1 is reserved
+// and empty, shades-1 is full.
 func shade(reserved, used, of int64) int {
 	switch {
 	case reserved*2 < of && used == 0:
@@ -111,10 +109,10 @@ var mapColumns = []report.Column{
 	{Key: "use", Title: "TIME →   █ used, ▓ ▒ ░ partly, · reserved and empty, x failed", Unit: report.UnitText, About: "a character per moment"},
 }
 
-// mapRows is how many rows a map has in text.
+// mapRows is the most rows that a map has in text.
 const mapRows = 24
 
-// table is the map in text.
+// table returns the map as a table of characters.
 func (m *AddressMap) table(name string) report.Table {
 	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Aside: true}
 	var marks strings.Builder

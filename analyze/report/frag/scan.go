@@ -15,68 +15,68 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ownerKey names who hands out memory in parts: a caching allocator, or a program that
-// maps memory into addresses which it reserved.
+// ownerKey identifies an owner of memory that is handed out in parts: a caching allocator, or a
+// program that maps memory into reserved addresses.
 type ownerKey struct {
 	pid, device  int32
 	reservations bool
 }
 
-// owner is what was seen of an owner.
+// owner is an allocator or a program with reserved addresses, and its memory over time.
 type owner struct {
 	ownerKey
-	levels   []usage // at the moments so far
-	detail   *snapshot
+	levels   []usage   // at the moments so far
+	detail   *snapshot // at the moment of the report, as far as it is known; may be nil
 	picture  *AddressMap
 	failures []int64 // when requests failed, Unix ns
-	// largest is the largest request, in bytes.
-	largest int64
-	ended   bool
+	largest  int64   // largest request, bytes
+	ended    bool    // its process ended
 }
 
-// usage is what an owner has at a moment, all its spaces together.
+// usage sums up the spaces of an owner at a moment, bytes. largest is the largest gap.
 type usage struct{ reserved, active, unused, kept, largest int64 }
 
-// snapshot is what an owner has at the moment that is told of.
+// snapshot is the memory of an owner at the moment of the report.
 type snapshot struct {
-	atNs   int64
+	atNs   int64 // Unix ns
 	level  usage
-	Spaces []*caching.Space
-	Unseen int64
+	spaces []*caching.Space
+	unseen int64 // bytes of segments from before the recording
 	pins   []*pin
 }
 
-// pin is a place whose blocks keep memory from going back to the driver.
+// pin is a call site whose blocks keep memory from going back to the driver.
 type pin struct {
 	site             string
-	live, blocks     int64
-	segments         int64
-	kept, alone      int64
-	oldestNs         int64
-	stack            int32
-	segment, counted int64 // last segment, last gap
+	live, blocks     int64 // bytes and number of the blocks
+	segments         int64 // segments that they keep
+	kept, alone      int64 // bytes of gaps that they keep, and that only they keep
+	oldestNs         int64 // when the oldest block was allocated, Unix ns
+	stack            int32 // stack id of one of them
+	segment, counted int64 // last segment and last gap that were counted
 }
 
-// Scan looks at owners at moments.
+// Scan surveys the memory of owners at moments. It is not safe for concurrent use.
 type Scan struct {
 	t       *timeline.Timeline
 	opt     *Options
 	window  query.Window
-	moments []int64
+	moments []int64 // Unix ns, rising
 	owners  map[ownerKey]*owner
-	ranges  map[ownerKey]addressRanges
+	ranges  map[ownerKey]addressRanges // addresses at which each owner ever had memory
 	seen    *query.Callers
 	pools   bool // memory of pools was allocated
 	reports bool // an allocator is known by its reports only
-	looks   int  // at failures
+	looks   int  // failures at which an owner was surveyed
 
-	last      *caching.Allocator // that ownerOf was asked for
+	last      *caching.Allocator // of the last ownerOf
 	lastOwner *owner
 }
 
-// maxFailureLooks bounds the failures at which owners are looked at beside the moments.
+// maxFailureLooks bounds the failures at which owners are surveyed, in addition to the moments.
 const maxFailureLooks = 200
 
+// NewScan returns a scan of MapMoments moments of the window, and of opt.AtNs for query.AtTime.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{t: t, opt: opt, window: t.Activity(&opt.Filter), owners: make(map[ownerKey]*owner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
 	for i := range int64(MapMoments) {
@@ -103,7 +103,8 @@ func (s *Scan) run() (*timeline.Program, error) {
 	return &timeline.Program{T: s.t, Driver: l, Allocators: all}, s.Finish(all)
 }
 
-// Finish looks at owners at the moments after the last change.
+// Finish surveys the owners at the moments after the last change, and reserved addresses at all
+// moments.
 func (s *Scan) Finish(all *caching.Set) error {
 	for _, a := range all.List {
 		if a != nil && !a.Reports {
@@ -123,7 +124,7 @@ func (s *Scan) Finish(all *caching.Set) error {
 	return nil
 }
 
-// FindRanges notes at which addresses each allocator ever had memory.
+// FindRanges finds the addresses at which each allocator ever had memory. Call it before a replay.
 func (s *Scan) FindRanges() error {
 	err := timeline.InOrder(s.t.Allocations, s.t.StreamAllocators(true), func(e *caching.Event) error {
 		key := s.t.Allocators.Keys[e.Allocator]
@@ -138,7 +139,8 @@ func (s *Scan) FindRanges() error {
 	return s.t.Wrap(err)
 }
 
-// addRange keeps the list short where addresses are used again and again.
+// addRange adds a range of addresses. It keeps the list short where addresses are used again and
+// again.
 func (s *Scan) addRange(key ownerKey, r addressRange) {
 	list := append(s.ranges[key], r)
 	if len(list) == cap(list) && len(list) >= 1<<12 {
@@ -147,6 +149,7 @@ func (s *Scan) addRange(key ownerKey, r addressRange) {
 	s.ranges[key] = list
 }
 
+// wants reports whether the filter lets a process and device through.
 func (s *Scan) wants(pid, device int32) bool {
 	f := &s.opt.Filter
 	s.seen.Add(pid, pid, device, 0)
@@ -166,6 +169,7 @@ func (s *Scan) owner(key ownerKey) *owner {
 	return o
 }
 
+// ownerOf returns the owner of an allocator, nil if the filter leaves it out.
 func (s *Scan) ownerOf(a *caching.Allocator) *owner {
 	if s.last != a { // most events are of the same one as the event before
 		s.last, s.lastOwner = a, s.owner(ownerKey{a.Pid, a.Device, false})
@@ -173,14 +177,15 @@ func (s *Scan) ownerOf(a *caching.Allocator) *owner {
 	return s.lastOwner
 }
 
+// Driver takes the next change of the driver's memory.
 func (s *Scan) Driver(c *ledger.Change) {
 	if c.Kind == ledger.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
 		s.pools = true
 	}
 }
 
-// Watch takes the changes of allocators. Each is looked at when its own next event
-// comes: that may correct the size of its newest block.
+// Watch takes the next change of an allocator. An allocator is surveyed at its next event after a
+// moment, which may correct the size of its newest block.
 func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
 	if a.Reports {
 		s.reports = true
@@ -213,7 +218,7 @@ func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// until looks at an owner at all moments before one.
+// until surveys an owner at the moments before ns, Unix ns.
 func (s *Scan) until(o *owner, a *caching.Allocator, ns int64) {
 	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
 		moment := len(o.levels)
@@ -228,6 +233,7 @@ func (s *Scan) until(o *owner, a *caching.Allocator, ns int64) {
 	}
 }
 
+// levelOf sums up spaces.
 func levelOf(spaces []*caching.Space) (l usage) {
 	for _, s := range spaces {
 		l.reserved += s.Reserved
@@ -239,7 +245,7 @@ func levelOf(spaces []*caching.Space) (l usage) {
 	return l
 }
 
-// wanted reports whether the moment is the one to tell of, as far as is known.
+// wanted reports whether this is the moment of the report, by what is known so far.
 func (s *Scan) wanted(o *owner, atNs int64, l usage) bool {
 	if l.reserved == 0 && l.active == 0 {
 		return false
@@ -257,14 +263,14 @@ func (s *Scan) wanted(o *owner, atNs int64, l usage) bool {
 	return cmp.Or(cmp.Compare(l.kept, d.kept), cmp.Compare(l.reserved, d.reserved)) > 0
 }
 
-// detail keeps what there is now, if this is the moment.
+// detail takes a snapshot if this is the moment of the report.
 func (s *Scan) detail(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
 	if l := levelOf(spaces); s.wanted(o, atNs, l) {
-		o.detail = &snapshot{atNs: atNs, level: l, Spaces: spaces, Unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
+		o.detail = &snapshot{atNs: atNs, level: l, spaces: spaces, unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
 	}
 }
 
-// pinsOf finds the places whose blocks keep gaps.
+// pinsOf returns the call sites whose blocks keep gaps, most bytes first.
 func (s *Scan) pinsOf(a *caching.Allocator) []*pin {
 	found := make(map[string]*pin)
 	met := make(map[int32]bool) // blocks
@@ -301,7 +307,7 @@ func (s *Scan) pinsOf(a *caching.Allocator) []*pin {
 	})
 }
 
-// pinOf returns the place that allocated a block.
+// pinOf returns the call site that allocated a block.
 func (s *Scan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
 	site := s.t.BlockSite(p.Origin)
 	if found[site] == nil {
@@ -313,7 +319,7 @@ func (s *Scan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
 	return found[site]
 }
 
-// watchReservations looks at reserved addresses that are not those of allocators.
+// watchReservations surveys, at all moments, the reserved addresses that no allocator uses.
 func (s *Scan) watchReservations() error {
 	ofAllocators := make(map[int32]addressRanges)
 	for key, r := range s.ranges {
@@ -323,7 +329,7 @@ func (s *Scan) watchReservations() error {
 		ofAllocators[pid] = r.joined()
 	}
 	err := eachAddressCall(s.t, func(c *addressCall) {
-		if c.what == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
+		if c.op == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
 			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, units.EndOf(c.ptr, c.bytes)})
 		}
 	})
@@ -352,6 +358,7 @@ func (s *Scan) watchReservations() error {
 	return err
 }
 
+// lookAtReservations surveys the reservations at a moment, an index of s.moments.
 func (s *Scan) lookAtReservations(now reservations, moment int) {
 	atNs := s.moments[moment]
 	spaces := make(map[ownerKey]*caching.Space)
@@ -384,12 +391,12 @@ func (s *Scan) lookAtReservations(now reservations, moment int) {
 		l := levelOf(list)
 		o.levels = append(o.levels, l)
 		if s.wanted(o, atNs, l) {
-			o.detail = &snapshot{atNs: atNs, level: l, Spaces: list}
+			o.detail = &snapshot{atNs: atNs, level: l, spaces: list}
 		}
 	}
 }
 
-// sorted returns the owners in order of process and device.
+// sorted returns the owners by process and device.
 func (s *Scan) sorted() []*owner {
 	return slices.SortedFunc(maps.Values(s.owners), func(a, b *owner) int {
 		order := cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device))

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Sizes of the picture in pixels.
+// Sizes of the picture, in pixels.
 const (
 	svgCell   = 12 // width of a moment
 	svgRow    = 5  // height of a stretch
@@ -20,8 +20,8 @@ const (
 
 var shadeColours = [shades]string{"#ffffff", "#e4e9f0", "#b9d0ea", "#7fabd9", "#4180be", "#12508f"}
 
-// WriteMaps draws address maps, one below the other, as an SVG picture. start is the
-// recording's start, from which times are counted. The error is one of out.
+// WriteMaps writes address maps to out as an SVG picture, one below the other. Times are relative to
+// startNs, the start of the recording, Unix ns. The only errors are those of out.
 func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 	w := bufio.NewWriter(out)
 	height := svgTop
@@ -43,9 +43,11 @@ func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 	return w.Flush()
 }
 
+// height returns the height of the map in pixels.
 func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBottom }
 
-// draw writes one map; neighbours of the same shade are one rectangle. Its class is the shade, so that a page can colour it.
+// draw writes one map. Neighbours of the same shade are one rectangle. The class of a rectangle is
+// its shade, so that a page can colour it.
 func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
 	_ = xml.EscapeText(w, []byte(units.OneLine(units.ValidUTF8(m.Title)))) // errors stay in the buffer, for Flush
@@ -73,6 +75,7 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(w, `<text x="%d" y="%d">dark: used; pale: reserved and empty; white: not reserved; red: an allocation failed</text>`+"\n</g>\n", svgLeft, bottom+30)
 }
 
+// drawFailures draws a line at the time of each failure.
 func (m *AddressMap) drawFailures(w *bufio.Writer) {
 	if len(m.Moments) < 2 {
 		return

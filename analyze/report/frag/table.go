@@ -20,7 +20,7 @@ var factColumns = []report.Column{
 	{Key: "note", Title: "note", Unit: report.UnitText, About: "what is not in this report"},
 }
 
-// lacksColumns is told only where an allocator is known by its reports.
+// lacksColumns is the fact of recordings with an allocator that is known by its reports only.
 var lacksColumns = []report.Column{
 	{Key: "lacks", Title: "lacks", Unit: report.UnitText, About: "what of PyTorch's allocator the recording lacks"},
 }
@@ -104,6 +104,7 @@ var totalColumns = []report.Column{
 	{Key: "failures", Title: "failed requests", Unit: report.UnitCount, About: "requests that PyTorch's allocator could not meet in the window, at most 200"},
 }
 
+// name returns the name of the owner, as in the column "owner".
 func (o *owner) name() string {
 	if o.reservations {
 		return spaceReservations
@@ -111,6 +112,7 @@ func (o *owner) name() string {
 	return "PyTorch's allocator"
 }
 
+// ownerTitle returns the title of the owner's address map.
 func (s *Scan) ownerTitle(o *owner) string {
 	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.PidLabel(o.pid), s.t.OrdinalLabel(o.pid, o.device))
 }
@@ -147,7 +149,7 @@ func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 		"extents":              sp.Extents,
 		"blocks":               sp.Blocks,
 		"gaps":                 int64(len(sp.Gaps)),
-		"unseen_bytes":         o.detail.Unseen,
+		"unseen_bytes":         o.detail.unseen,
 		"at_ns":                o.detail.atNs - s.t.Recording().FromNs,
 		"confidence":           f.level,
 		"confidence_reasons":   f.reasons,
@@ -204,6 +206,7 @@ func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 	}
 }
 
+// pinTable returns a table with a row per call site whose blocks keep segments.
 func (s *Scan) pinTable(owners []*owner) report.Table {
 	table := report.Table{Name: "pins", Title: "whose blocks keep segments", Columns: pinColumns, Aside: true, Spare: []string{"pid", "device", "blocks"}}
 	for _, o := range owners {
@@ -272,6 +275,7 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 	return table
 }
 
+// momentTable returns a table with a row per owner and moment.
 func (s *Scan) momentTable(owners []*owner) report.Table {
 	table := report.Table{Name: "moments", Title: "moments", Columns: momentColumns, Aside: true}
 	for _, o := range owners {
@@ -293,6 +297,7 @@ func (s *Scan) momentTable(owners []*owner) report.Table {
 	return table
 }
 
+// facts says what the report lacks; rows is the number of spaces and pools.
 func (s *Scan) facts(rows int) []report.Fact {
 	result, pools := "", ""
 	var lacks []report.Fact
