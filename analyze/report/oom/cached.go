@@ -8,26 +8,26 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 )
 
-// cachedPart is free memory of a caching allocator that a request could not use, and why.
+// cachedPart is unused memory of a caching allocator, and the reason why a request could not use it.
 type cachedPart struct {
 	reason                 CachedReason
 	bytes, pieces, largest int64
 	segments               int64
-	holders                map[int32]int64 // origins of blocks → bytes of gaps in their segments
-	heldBy                 string          // the place with most of that
+	holders                map[int32]int64 // bytes of gaps in the segments of blocks, by their origin
+	heldBy                 string          // call site with most of these bytes
 }
 
-// CachedReason says why free memory of a caching allocator is of no use to a request.
+// CachedReason says why a request could not use memory of a caching allocator.
 type CachedReason uint8
 
 const (
-	TooSmall    CachedReason = iota // the right pool and stream, but no piece is large enough
-	OtherClass                      // segments for small blocks, or for others
-	OtherStream                     // of another stream
-	OtherPool                       // of a private pool, or the default one
-	Awaited                         // given back by the program, but a stream still uses it
-	GoesBack                        // whole segments, which go back to the driver when the allocator retries
-	LargeEnough                     // a piece is large enough: the model cannot tell why it was not used
+	TooSmall    CachedReason = iota // no piece of the right pool and stream is large enough
+	OtherClass                      // its segments are for blocks of another size class
+	OtherStream                     // it is for another stream
+	OtherPool                       // it is in another pool
+	Awaited                         // the program freed it, but a stream still uses it
+	GoesBack                        // whole segments: they go back to the driver before a retry
+	LargeEnough                     // none: a piece is large enough
 )
 
 func (r CachedReason) String() string {
@@ -35,7 +35,7 @@ func (r CachedReason) String() string {
 		"whole segments", "large enough"}[r]
 }
 
-// sortCached tells for each gap why the request could not use it.
+// sortCached sets Context.cached: the gaps of an allocator by reason.
 func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 	parts := make(map[CachedReason]*cachedPart)
 	at := func(r CachedReason) *cachedPart {
@@ -57,6 +57,7 @@ func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
+// sortSegment adds the gaps of a segment to the parts that at returns.
 func (s *contextScan) sortSegment(sc *Context, a *caching.Allocator, seg *caching.Segment, at func(CachedReason) *cachedPart) {
 	empty := !seg.IsStretch() && seg.Used == 0
 	counted := make(map[CachedReason]bool)
@@ -80,7 +81,7 @@ func (s *contextScan) sortSegment(sc *Context, a *caching.Allocator, seg *cachin
 			}
 			if empty {
 				sc.whole += p.Size
-			} else if seg.IsStretch() && !sc.given { // before it gives up, the allocator gives back what it can
+			} else if seg.IsStretch() && !sc.abandoned { // before it gives up, the allocator gives back what it can
 				sc.whole += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
 			}
 		}
@@ -105,7 +106,7 @@ func (s *contextScan) sortSegment(sc *Context, a *caching.Allocator, seg *cachin
 	}
 }
 
-// reason says why a gap is of no use to the request of a scene.
+// reason returns why the request could not use a gap; empty means that its segment has no blocks.
 func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching.Piece, empty bool) CachedReason {
 	small := a.Rules.Round(sc.Requested) <= caching.SmallRequest
 	switch {
@@ -125,7 +126,7 @@ func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching
 	return LargeEnough
 }
 
-// topHolder is the place whose blocks keep most of a part.
+// topHolder returns the call site whose blocks keep most of a part.
 func (s *contextScan) topHolder(p *cachedPart) string {
 	sites := make(map[string]int64)
 	for origin, bytes := range p.holders {

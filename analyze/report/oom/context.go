@@ -15,78 +15,80 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Context is a failure and what there was at that moment.
+// Context is a failure and the memory at its moment.
 type Context struct {
 	*Failure
 	pid, tid, device int32
-	memory           string // kind that was asked for
+	memory           string // kind of the requested memory
 
 	// Of the caching allocator of its process and device, if there is one.
 	hasAllocator bool
 	totals       caching.Totals
-	unseen       int64 // reserved bytes of which the segments are older than the recording
+	unseen       int64 // reserved bytes of segments from before the recording
 	spaces       []*caching.Space
 	cached       []cachedPart
-	whole        int64 // bytes of segments without blocks, or whole steps of expandable ones that it may still give back
+	whole        int64 // bytes that it may give back: segments without blocks, whole steps of expandable ones
 	Expandable   bool
-	// size is the block that was requested, rounded as the allocator does. fragmented are the bytes of
-	// gaps between blocks that are smaller than that.
+	// size is the size of the requested block, rounded as the allocator does. fragmented is the sum of
+	// the gaps between blocks that are smaller, bytes.
 	size, fragmented int64
 	// The allocator's limit lies in [limitLeast, limitBelow) if it gave up without asking the driver.
 	// limitLeast is 0 if it is not known.
 	limitLeast, limitBelow int64
-	tracked                int64 // bytes live on the device, as calls of recorded processes tell
+	tracked                int64 // live bytes on the device by the calls of all recorded processes
 	holders                []holdingSite
-	ownBytes               int64 // of them, of the process
+	ownBytes               int64 // of tracked, those of the process
 
 	freedNext int64 // bytes that the process freed on the device within the next second
 	free      freeMemory
 }
 
-// freedAfterNs is how long after a failure it counts what is freed.
+// freedAfterNs is the time after a failure in which frees count as Context.freedNext, ns.
 const freedAfterNs = 1_000_000_000
 
-// MaxContexts bounds the failures of which the scene is looked at.
+// MaxContexts bounds the failures whose context is examined.
 const MaxContexts = 200
 
-// holdingSite is what one place holds.
+// holdingSite is the live memory of one kind and call site.
 type holdingSite struct {
 	memory.Holding
 	memory, site string
 }
 
-// contextScan looks at the scenes of failures in a second replay.
+// contextScan examines the context of failures in a second replay.
 type contextScan struct {
 	t      *timeline.Timeline
 	wanted map[int32]*Context // by failure.number
 	number int32
-	recent []*Context // of the last second
+	recent []*Context // failures of the last freedAfterNs
 	p      *timeline.Program
-	most   map[*caching.Allocator]int64 // most bytes that were reserved
+	most   map[*caching.Allocator]int64 // peak of reserved bytes
 }
 
-// Contexts replays the recording again and looks at what there was at failures.
+// Contexts replays the recording again and returns the context of each failure.
 func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
 	s := &contextScan{t: t, wanted: make(map[int32]*Context), most: make(map[*caching.Allocator]int64)}
-	scenes := make([]*Context, len(list))
+	contexts := make([]*Context, len(list))
 	for i, f := range list {
 		o := &t.Origins.List[f.Origin]
-		scenes[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
-		s.wanted[f.number] = scenes[i]
+		contexts[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
+		s.wanted[f.number] = contexts[i]
 	}
 	_, err := t.ReplayProgram(s.program, s.driver, s.allocator)
-	for _, sc := range scenes {
+	for _, sc := range contexts {
 		sc.free = freeAt(t, sc)
 	}
-	return scenes, err
+	return contexts, err
 }
 
+// driver takes the next change of the driver's memory.
 func (s *contextScan) driver(c *ledger.Change) {
 	if c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
 		s.next()
 	}
 }
 
+// allocator takes the next change of an allocator.
 func (s *contextScan) allocator(a *caching.Allocator, c *caching.Change) {
 	if c.Op == caching.SegmentAllocated || c.Op == caching.SegmentMapped {
 		s.most[a] = max(s.most[a], a.Totals().Reserved+c.Bytes)
@@ -99,8 +101,8 @@ func (s *contextScan) allocator(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// program takes a change of what the program has; the driver's come before driver hears
-// of them.
+// program takes the next change of the program's memory. It sees a change of the driver before
+// driver does.
 func (s *contextScan) program(p *timeline.Program, c *ledger.Change) {
 	s.p = p
 	if c.Kind != ledger.Freed && c.Kind != ledger.FreedWithCtx || len(s.recent) == 0 {
@@ -115,6 +117,7 @@ func (s *contextScan) program(p *timeline.Program, c *ledger.Change) {
 	}
 }
 
+// next examines the next failure of the recording, if it was chosen.
 func (s *contextScan) next() {
 	sc := s.wanted[s.number]
 	s.number++
@@ -128,7 +131,7 @@ func (s *contextScan) next() {
 	}
 }
 
-// hold notes what places hold on the device of a failure, or of the host's memory.
+// hold sets the holders of memory on the device of a failure, or of host memory.
 func (s *contextScan) hold(sc *Context) {
 	var held []memory.Holding // by origin
 	s.p.Each(func(_ int64, b ledger.Block) {
@@ -168,6 +171,7 @@ func (s *contextScan) hold(sc *Context) {
 	})
 }
 
+// lookAtAllocator sets what is known of the allocator of the process and device.
 func (s *contextScan) lookAtAllocator(sc *Context) {
 	if s.p.Allocators == nil || ledger.IsHost(sc.memory) {
 		return
@@ -188,8 +192,9 @@ func (s *contextScan) lookAtAllocator(sc *Context) {
 	}
 }
 
-// boundLimit sets the bounds of the allocator's limit. It reserved most bytes before, and would not
-// reserve a segment for the request. If the two contradict each other, the limit was lowered.
+// boundLimit sets the bounds of the allocator's limit: most is the peak of its reserved bytes. The
+// limit is below the reserved bytes and a segment for the request. If the two contradict each other,
+// the limit was lowered.
 func (sc *Context) boundLimit(rules *caching.Rules, most int64) {
 	if !sc.HitOwnLimit() {
 		return
@@ -202,10 +207,10 @@ func (sc *Context) boundLimit(rules *caching.Rules, most int64) {
 	}
 }
 
-// HitOwnLimit reports whether an allocator gave up without asking the driver.
-func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.given && sc.calls == 0 }
+// HitOwnLimit reports whether the allocator gave up without asking the driver.
+func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned && sc.calls == 0 }
 
-// onDevice reports whether memory of a device was asked for.
+// onDevice reports whether the request was for device memory.
 func (sc *Context) onDevice() bool {
 	return !ledger.IsHost(sc.memory) && sc.memory != format.MemoryManaged
 }

@@ -8,25 +8,24 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// freeMemory is what is known of a device's free memory at a moment. Ages are positive
-// for what was asked before it.
+// freeMemory is the free memory of a device at a moment, by its sources. An age is the time from a
+// source's answer to the moment, ns; it is negative for later answers.
 type freeMemory struct {
 	bytes  int64
 	ageNs  int64
-	source string // "" is not known
+	source string // "": not known
 
 	asked, askedAgeNs any // cuMemGetInfo
 	nvml, nvmlAgeNs   any
-	total             int64 // of the device; 0 not known
-	others            any   // used by other processes
+	total             int64 // bytes of the device; 0: not known
+	others            any   // bytes that other processes use, an int64
 	othersNamed       []string
 }
 
-// fromAllocator is the source of numbers that PyTorch asked the driver for itself.
+// fromAllocator is the source of numbers in the events of PyTorch's allocator.
 const fromAllocator = "the allocator"
 
-// freeAt collects what is known, and takes the allocator's word before that of the
-// nearest other.
+// freeAt returns the free memory at a failure: by the allocator, or else by the nearest other source.
 func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 	var f freeMemory
 	take := func(bytes, ageNs int64, source string) {
@@ -55,16 +54,17 @@ func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 		}
 		otherProcesses(t, &f, sc, index)
 	}
-	// A sample may be from before the memory was filled: what calls tell bounds it.
+	// A sample may be from before the memory was filled. Tracked memory bounds it.
 	if most := max(0, f.total-sc.tracked); f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
 		f.bytes, f.ageNs, f.source = most, 0, atMost
 	}
 	return f
 }
 
-// atMost is the source of a number that is only a bound.
+// atMost is the source of an upper bound.
 const atMost = "the device's memory without what is known to be used: there is no more"
 
+// otherProcesses sets the memory of other processes on a GPU, an NVML index.
 func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int32) {
 	var sum int64
 	for _, s := range t.Facts.ProcessesAt(index, sc.AtNs) {
@@ -80,7 +80,7 @@ func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int3
 	}
 }
 
-// askedNear returns the program's answer of cuMemGetInfo that is nearest to a moment.
+// askedNear returns the answer of cuMemGetInfo that is nearest to atNs.
 func askedNear(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
 	for _, s := range t.Free {
 		if s.Device == device && (!ok || max(s.AtNs-atNs, atNs-s.AtNs) < max(best.AtNs-atNs, atNs-best.AtNs)) {

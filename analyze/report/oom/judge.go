@@ -12,48 +12,49 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Class says why memory could not be had.
+// Class is the reason of a failure.
 type Class uint8
 
 const (
-	Capacity      Class = iota // not even all free memory would have been enough
-	Fragmentation              // enough is free in total, but no piece is large enough
-	Cached                     // enough is free in whole pieces of a cache that the call could not reach
-	Limit                      // the device has enough free: somebody said no
-	OtherProcess               // it would have been enough without other processes
-	Unknown
-	NumClasses
+	Capacity      Class = iota // all free memory together was not enough
+	Fragmentation              // enough was free in total, but no piece was large enough
+	Cached                     // enough was free in PyTorch's cache, which the call could not use
+	Limit                      // the device had enough free: a limit refused the request
+	OtherProcess               // enough with the memory of other processes
+	Unknown                    // the free memory is not known
+	NumClasses                 // number of classes
 )
 
 func (c Class) String() string {
 	return [...]string{"capacity", "fragmentation", "cached", "limit", "other process", "unknown"}[c]
 }
 
-// Verdict is the class of a failure with what it rests on.
+// Verdict is the class of a failure, and what it rests on.
 type Verdict struct {
 	Class      Class
 	Because    string
 	Confidence string
 	Reasons    []string
-	Fits       any // see expandableFits
-	// also: class limit, and the request would have fit without fragmentation too.
+	Fits       any // would it have fit with expandable segments? See Context.expandableFits
+	// Also is set if the class is Limit and the request would have fit into unused memory in one
+	// piece.
 	Also bool
 }
 
-// Judge says why each failure was one.
-func Judge(scenes []*Context, p *timeline.Program, q *report.Quality) []Verdict {
+// Judge returns a verdict for each failure; p is the program at the end of the replay.
+func Judge(contexts []*Context, p *timeline.Program, q *report.Quality) []Verdict {
 	frees := p.Counts().Frees
 	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := q.Confidence(frees)
-	verdicts := make([]Verdict, len(scenes))
-	for i, sc := range scenes {
+	verdicts := make([]Verdict, len(contexts))
+	for i, sc := range contexts {
 		verdicts[i] = sc.judge()
 		verdicts[i].trust(sc, level, reasons)
 	}
 	return verdicts
 }
 
-// need is how much the driver would have had to give.
+// need returns the bytes that the driver would have had to give.
 func (sc *Context) need() int64 {
 	if sc.asked > 0 && !sc.Expandable {
 		return sc.asked
@@ -61,7 +62,7 @@ func (sc *Context) need() int64 {
 	return sc.Requested
 }
 
-// Unused returns the bytes of gaps in the segments of the process's caching allocator.
+// Unused returns the sum of the gaps in the segments of the process's allocator, and the largest.
 func (sc *Context) Unused() (bytes, largest int64) {
 	for _, s := range sc.spaces {
 		bytes += s.Unused
@@ -70,9 +71,10 @@ func (sc *Context) Unused() (bytes, largest int64) {
 	return bytes, largest
 }
 
-// expandableFits tells whether a request would have been met with expandable segments:
-// yes if all that is whole in PyTorch's own steps is enough, perhaps if all whole pages
-// are, else no; nil where that is no question. Blocks would lie in other places then.
+// expandableFits returns whether the request would have fit with expandable segments: "yes" if the
+// whole steps of 20 MiB in gaps are enough, "perhaps" if the whole pages of 2 MiB are, else "no". It
+// returns nil if these segments are on, or the request was not to an allocator. Blocks would have
+// other addresses then.
 func (sc *Context) expandableFits() any {
 	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
 		return nil
@@ -95,16 +97,17 @@ func (sc *Context) expandableFits() any {
 	return "no"
 }
 
-// judge says of which class a failure is. In this order:
+// judge returns the verdict of a failure. The first of these that holds:
 //
-//	limit          memory of the host; or the device had enough free; also fragmentation if the
-//	               allocator's gaps were enough together
-//	cached         enough with whole segments of PyTorch's cache, which the driver gets
-//	               back only if PyTorch asks
-//	fragmentation  enough with all that is free in segments
-//	other process  enough with what other processes use
-//	capacity       the rest
-//	unknown        nobody tells what was free
+//	limit          the request was for host memory, or the device had enough free; also
+//	               fragmentation if the gaps of the allocator were enough together
+//	cached         enough with whole segments of PyTorch's cache, which go back to the driver
+//	               only if PyTorch is asked
+//	fragmentation  enough with all gaps of segments
+//	other process  enough with the memory of other processes
+//	capacity       not enough with all of that
+//
+// It is unknown if the free memory is not known.
 func (sc *Context) judge() Verdict {
 	unused, _ := sc.Unused()
 	free, need := sc.free.bytes, sc.need()
@@ -144,14 +147,14 @@ func (sc *Context) judge() Verdict {
 	return v
 }
 
-// fitsText says whether expandable segments would have helped against fragmentation.
+// fitsText has the texts of Verdict.Fits for failures by fragmentation.
 var fitsText = map[any]string{
 	"no":      "; expandable segments would not have helped: the pieces hold too few whole pages",
 	"perhaps": "; expandable segments would have helped if blocks had come to lie closer together: the pieces hold enough whole pages of 2 MiB, but not enough of the 20 MiB that PyTorch gives back at once",
 	"yes":     "; with expandable segments it would have fitted",
 }
 
-// FreeText says what was free on the device.
+// FreeText returns the free memory of the device, in words.
 func (sc *Context) FreeText() string {
 	if sc.free.source == atMost {
 		return "at most " + units.Bytes(sc.free.bytes)
@@ -159,6 +162,7 @@ func (sc *Context) FreeText() string {
 	return units.Bytes(sc.free.bytes)
 }
 
+// limitText says which limit may have refused the request, in words.
 func (sc *Context) limitText() string {
 	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
 	switch {
@@ -170,13 +174,13 @@ func (sc *Context) limitText() string {
 	return free + ", and the driver refused: a limit such as that of a MIG slice, a cgroup or a quota, or memory that came and went"
 }
 
-// wouldFitInOnePiece reports whether an allocator's gaps were enough for the request together, and
-// each of them too small. PyTorch's limit does not count then: it is about memory from the driver.
+// wouldFitInOnePiece reports whether the gaps of the allocator were enough for the request together,
+// and each of them too small. PyTorch's limit does not apply to gaps.
 func (sc *Context) wouldFitInOnePiece() bool {
 	return sc.hasAllocator && sc.byAllocator && sc.size > 0 && sc.fragmented >= sc.size
 }
 
-// underLimitText says what a limit has to do with the allocator's unused memory.
+// underLimitText says why unused memory of the allocator did not help, in words.
 func (sc *Context) underLimitText(wouldFit bool) string {
 	_, largest := sc.Unused()
 	switch {
@@ -189,7 +193,7 @@ func (sc *Context) underLimitText(wouldFit bool) string {
 	return ""
 }
 
-// limitBounds says between which bounds the allocator's limit lies, "" if nothing is known of it.
+// limitBounds returns the bounds of the allocator's limit, in words; "" if they are not known.
 func (sc *Context) limitBounds() string {
 	switch {
 	case sc.limitBelow == 0:
@@ -200,6 +204,7 @@ func (sc *Context) limitBounds() string {
 	return fmt.Sprintf(" of %s to %s", units.Bytes(sc.limitLeast), units.Bytes(sc.limitBelow))
 }
 
+// fragmentedText says how the free memory was fragmented, in words.
 func (sc *Context) fragmentedText(unused int64) string {
 	_, largest := sc.Unused()
 	text := fmt.Sprintf("%s of the device were free and %s unused in segments, but the largest piece has %s", units.Bytes(sc.free.bytes), units.Bytes(unused), units.Bytes(largest))
@@ -209,7 +214,8 @@ func (sc *Context) fragmentedText(unused int64) string {
 	return text
 }
 
-// trust sets the confidence: the recording's, lowered for what is thin about one failure.
+// trust sets the confidence: level and reasons are those of the recording, and gaps in what is known
+// of the failure lower them.
 func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 	reasons = reasons[:len(reasons):len(reasons)]
 	lower := func(to, reason string) {
@@ -237,7 +243,7 @@ func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 	v.Confidence, v.Reasons = level, reasons
 }
 
-// evidence says in words what the verdict rests on.
+// evidence returns what the verdict rests on, in words.
 func (sc *Context) evidence(v *Verdict) string {
 	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.Requested), v.Because)}
 	if sc.byAllocator && sc.calls > 0 {

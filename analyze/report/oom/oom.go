@@ -11,8 +11,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports which allocations failed, why, and what became of the program. It returns
-// a *SortError for a column that there is not.
+// Run reports the allocations that failed, why each failed (see Context.judge), and what the program
+// did afterwards. It returns a *report.SortError for an unknown opt.Sort, and an error if the
+// recording has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "oom"); err != nil {
@@ -25,32 +26,34 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return NewReport(t, all, p, &opt)
 }
 
-// NewReport is the report of failures that a replay has found.
+// NewReport returns the report of all failures of a recording; p is the program at its end. It
+// returns a *report.SortError for an unknown opt.Sort.
 func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
 	r := &report.Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
 	chosen, rest, none := Choose(t, all, &opt.Filter)
 	r.NoMatch = none
 	r.Facts = facts(len(all), rest)
-	var scenes []*Context
+	var contexts []*Context
 	if len(chosen) > 0 {
 		var err error
-		if scenes, err = Contexts(t, chosen); err != nil {
+		if contexts, err = Contexts(t, chosen); err != nil {
 			return nil, err
 		}
 	}
-	verdicts := Judge(scenes, p, &r.Quality)
-	r.Totals = totals(scenes, verdicts, rest)
-	table := failureTable(t, scenes, verdicts)
+	verdicts := Judge(contexts, p, &r.Quality)
+	r.Totals = totals(contexts, verdicts, rest)
+	table := failureTable(t, contexts, verdicts)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
 	frames.Fill(t, &table, opt)
-	r.Tables = []report.Table{table, cachedTable(t, scenes, opt.Top), holderTable(t, scenes, opt.Top)}
+	r.Tables = []report.Table{table, cachedTable(t, contexts, opt.Top), holderTable(t, contexts, opt.Top)}
 	return r, nil
 }
 
-// Choose returns what the filter lets through, in order of time, and how many
-// are left out because there are too many: those that did no harm first.
+// Choose returns the failures that pass the filter, in order of time, but no more than MaxContexts:
+// it leaves out those with the least harm, and returns their number as rest. none explains why no
+// failure passes; it is nil otherwise.
 func Choose(t *timeline.Timeline, all []Failure, filter *query.Filter) (chosen []*Failure, rest int, none *query.NoMatch) {
 	seen, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {

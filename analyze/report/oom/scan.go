@@ -12,48 +12,48 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Failure is memory that somebody asked for and did not get: a call of the driver, or a
-// request to a caching allocator with all the calls that it made in vain.
+// Failure is a failed allocation: a call of the driver, or a request to a caching allocator with all
+// the failed calls that the allocator made for it.
 type Failure struct {
-	number      int32 // how many calls and requests failed before
-	AtNs        int64 // of a request: when it was given up; else when the first call failed
-	firstNs     int64 // when the driver refused first
-	Origin      int32 // who asked
-	byAllocator bool
-	given       bool  // byAllocator: given up with an error, not only tried again
-	Requested   int64 // bytes that the program asked for
+	number      int32 // number of calls and requests that failed before
+	AtNs        int64 // when the allocator gave up, or else when the first call failed, Unix ns
+	firstNs     int64 // when the driver refused first, Unix ns
+	Origin      int32 // of the request, an index of Timeline.Origins
+	byAllocator bool  // the request was to a caching allocator
+	abandoned   bool  // the allocator gave up, and did not only try again
+	Requested   int64 // bytes that the program requested
 	asked       int64 // bytes that the driver was asked for; 0: it was not asked
-	calls       int64 // of the driver that failed
+	calls       int64 // number of failed calls of the driver
 	returned    int64 // bytes that the allocator gave back to the driver in between
-	deviceFree  int64 // as the allocator told; -1: it did not
-	pool        int64
-	stream      int64
+	deviceFree  int64 // free bytes of the device by the allocator; -1: not known
+	pool        int64 // of the request
+	stream      int64 // of the request
 	Outcome     Outcome
-	outcomeNs   int64 // when the thread had memory again; 0: it had not
-	joined      bool  // it is part of another one
+	outcomeNs   int64 // when the thread got memory again, Unix ns; 0: it did not
+	joined      bool  // it is part of another failure
 }
 
-// Outcome is what became of the program after a failure, the worst first.
+// Outcome is what the thread did after a failure, the worst first.
 type Outcome uint8
 
 const (
-	Ended        Outcome = iota // nothing more from the thread, and the process ended
-	NothingSince                // nothing more from the thread
-	WentOn                      // the thread got less, or worked without
-	Recovered                   // the thread got as much later
-	Retried                     // cached memory was given back, and the same request succeeded
+	Ended        Outcome = iota // it did nothing more, and its process ended
+	NothingSince                // it did nothing more
+	WentOn                      // it got less memory, or gave work to the GPU
+	Recovered                   // it got as much memory later
+	Retried                     // the same request succeeded after cached memory was freed
 )
 
 func (o Outcome) String() string {
 	return [...]string{"ended", "nothing since", "went on", "recovered", "retried"}[o]
 }
 
-// retryNs is how soon the same request must succeed to be a retry, and how old a refusal
-// of the driver may be to be the cause of an allocator's. Freeing a device's memory in
-// between takes long.
+// retryNs is the longest time, in ns, after which the same request counts as a retry, and after
+// which a failed call of the driver counts as part of an allocator's request. It is long because an
+// allocator frees its cached memory in between.
 const retryNs = 10_000_000_000
 
-// FailureScan finds failures and what became of them.
+// FailureScan finds failures and their outcome. T must be set. It is not safe for concurrent use.
 type FailureScan struct {
 	T       *timeline.Timeline
 	list    []Failure
@@ -61,20 +61,21 @@ type FailureScan struct {
 	number  int32
 }
 
-// failingThread is what is known of a thread's failures so far.
+// failingThread has the failures of a thread so far, as indexes of FailureScan.list.
 type failingThread struct {
-	pending []int32 // refusals by the driver that may be part of a request
-	open    []int32 // failures after which it has not got as much
-	grown   int32   // 1 + the failure that a new segment has made good, until the block is told
+	pending []int32 // failed calls that may be part of a request
+	open    []int32 // failures after which the thread has not got as much
+	retried int32   // 1 + the failure that a new segment ended, until its block is known; 0: none
 }
 
+// thread returns the failures of the thread of an origin.
 func (s *FailureScan) thread(origin int32) *failingThread {
 	n := s.T.Origins.Thread[origin]
 	s.threads = units.Grow(s.threads, n)
 	return &s.threads[n]
 }
 
-// Driver takes a change of the driver's memory.
+// Driver takes the next change of the driver's memory.
 func (s *FailureScan) Driver(c *ledger.Change) {
 	switch {
 	case c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
@@ -91,7 +92,7 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 	}
 }
 
-// got notes that a thread got memory.
+// got sets the outcome of failures whose thread got memory now.
 func (s *FailureScan) got(origin int32, bytes, atNs int64, host bool) {
 	th := s.thread(origin)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
@@ -111,12 +112,12 @@ func (s *FailureScan) got(origin int32, bytes, atNs int64, host bool) {
 	})
 }
 
-// Allocator takes a change of a caching allocator.
+// Allocator takes the next change of a caching allocator.
 func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 	switch c.Op {
 	case caching.OutOfMemory:
 		if c.Block.Origin != originpkg.None {
-			s.givenUp(a, c)
+			s.abandoned(a, c)
 		}
 	case caching.SegmentFreed, caching.SegmentUnmapped:
 		if len(s.list) > 0 && c.Origin != originpkg.None {
@@ -126,28 +127,28 @@ func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 		}
 	case caching.SegmentAllocated, caching.SegmentMapped:
 		if len(s.list) > 0 && c.Origin != originpkg.None {
-			s.madeGood(a, c)
+			s.retried(a, c)
 		}
 	case caching.BlockAllocated:
 		if len(s.list) == 0 || c.Block.Origin == originpkg.None {
 			return
 		}
 		th := s.thread(c.Block.Origin)
-		if th.grown > 0 {
-			f := &s.list[th.grown-1]
+		if th.retried > 0 {
+			f := &s.list[th.retried-1]
 			f.Requested, f.pool, f.stream = c.Block.Requested, c.Block.Pool, c.Block.Stream
-			th.grown = 0
+			th.retried = 0
 		}
 		th.pending = th.pending[:0]
 		s.got(c.Block.Origin, c.Block.Requested, c.AtNs, false)
 	}
 }
 
-// givenUp joins an allocator's request with the calls that it made in vain.
-func (s *FailureScan) givenUp(a *caching.Allocator, c *caching.Change) {
+// abandoned adds the failure of an allocator that gave up, with the failed calls that it made.
+func (s *FailureScan) abandoned(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Block.Origin)
 	f := Failure{
-		number: s.number, AtNs: c.AtNs, firstNs: c.AtNs, Origin: c.Block.Origin, byAllocator: true, given: true, Requested: c.Block.Requested,
+		number: s.number, AtNs: c.AtNs, firstNs: c.AtNs, Origin: c.Block.Origin, byAllocator: true, abandoned: true, Requested: c.Block.Requested,
 		deviceFree: c.DeviceFree, pool: c.Block.Pool, stream: c.Block.Stream, Outcome: NothingSince,
 	}
 	s.number++
@@ -156,8 +157,8 @@ func (s *FailureScan) givenUp(a *caching.Allocator, c *caching.Change) {
 	s.list = append(s.list, f)
 }
 
-// madeGood ends a request that was refused at first.
-func (s *FailureScan) madeGood(a *caching.Allocator, c *caching.Change) {
+// retried ends a request that failed at first and now got a segment.
+func (s *FailureScan) retried(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Origin)
 	exact := c.Bytes
 	if c.Op == caching.SegmentMapped {
@@ -173,10 +174,10 @@ func (s *FailureScan) madeGood(a *caching.Allocator, c *caching.Change) {
 	s.join(th, &f, func(part *Failure) bool { return s.causes(part, a, c.AtNs, exact) })
 	f.joined = false
 	s.list[first] = f
-	th.grown = first + 1
+	th.retried = first + 1
 }
 
-// join adds the pending refusals that are part of a failure to it, and forgets them.
+// join adds to a failure the pending calls that are part of it, and removes them from the thread.
 func (s *FailureScan) join(th *failingThread, f *Failure, isPart func(*Failure) bool) {
 	for _, i := range th.pending {
 		part := &s.list[i]
@@ -193,8 +194,8 @@ func (s *FailureScan) join(th *failingThread, f *Failure, isPart func(*Failure) 
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool { return s.list[i].joined })
 }
 
-// causes reports whether a refusal of the driver is one that an allocator's request met
-// with: on its device, recently, and of the same bytes, if they are known.
+// causes reports whether a failed call of the driver belongs to a request of an allocator: it is
+// recent, on the same device, and for exact bytes unless exact is 0.
 func (s *FailureScan) causes(f *Failure, a *caching.Allocator, atNs, exact int64) bool {
 	o := &s.T.Origins.List[f.Origin]
 	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > retryNs {
@@ -209,7 +210,7 @@ func (s *FailureScan) causes(f *Failure, a *caching.Allocator, atNs, exact int64
 	return false
 }
 
-// failures returns all failures of the recording in order of time.
+// failures replays the recording and returns its failures in order of time.
 func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
 	s := &FailureScan{T: t}
 	l, all, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.Driver(c) }, s.Allocator)
@@ -220,7 +221,7 @@ func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
 	return list, &timeline.Program{T: t, Driver: l, Allocators: all}, err
 }
 
-// Finish returns what the replay has found, in order of time.
+// Finish returns the failures of a replay in order of time.
 func (s *FailureScan) Finish() ([]Failure, error) {
 	list := slices.DeleteFunc(s.list, func(f Failure) bool { return f.joined })
 	if err := settleFailures(s.T, list); err != nil {
@@ -230,8 +231,8 @@ func (s *FailureScan) Finish() ([]Failure, error) {
 	return list, nil
 }
 
-// settleFailures tells failures after which the thread worked from those after which it
-// did not, or its process ended.
+// settleFailures sets the outcome of failures after which the thread got no memory: it went on if it
+// gave work to the GPU.
 func settleFailures(t *timeline.Timeline, list []Failure) error {
 	last := make(map[originpkg.Thread]int64) // start of the last work given to the GPU
 	for i := range list {
@@ -259,7 +260,7 @@ func settleFailures(t *timeline.Timeline, list []Failure) error {
 	return nil
 }
 
-// lastWork finds when each of the threads gave work to the GPU for the last time.
+// lastWork sets the start of the last work that each thread of the map gave to the GPU, Unix ns.
 func lastWork(t *timeline.Timeline, last map[originpkg.Thread]int64) error {
 	var kind format.Strings
 	var start []int64

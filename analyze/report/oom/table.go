@@ -96,11 +96,12 @@ func facts(failures, rest int) []report.Fact {
 	return report.Facts(factColumns, report.Values{"result": result})
 }
 
-func failureTable(t *timeline.Timeline, scenes []*Context, verdicts []Verdict) report.Table {
+// failureTable returns a table with a row per failure.
+func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict) report.Table {
 	table := report.Table{Name: "failures", Title: "failed allocations", Columns: slices.Clone(failureColumns),
 		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"}}
 	anyAllocator, anyAlso := false, false
-	for i, sc := range scenes {
+	for i, sc := range contexts {
 		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].Also
 		addFailure(t, &table, sc, &verdicts[i])
 	}
@@ -182,7 +183,7 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 	row.Evidence, row.StackID = sc.evidence(v), t.Origins.List[sc.Origin].Stack
 }
 
-// askedBy names who was asked for memory: a framework's allocator, or the driver.
+// askedBy returns the name of the allocator, or of the function of the driver, that was asked.
 func askedBy(t *timeline.Timeline, sc *Context) string {
 	if sc.byAllocator {
 		return "PyTorch"
@@ -190,9 +191,10 @@ func askedBy(t *timeline.Timeline, sc *Context) string {
 	return t.Origins.Name(sc.Origin)
 }
 
-func cachedTable(t *timeline.Timeline, scenes []*Context, top int) report.Table {
+// cachedTable returns a table with a row per failure and reason why cached memory was of no use.
+func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
 	table := report.Table{Name: "cached", Title: "unused memory of PyTorch's allocator at the failures", Columns: cachedColumns, Aside: true, Spare: []string{"segments"}}
-	for _, sc := range scenes {
+	for _, sc := range contexts {
 		for i := range sc.cached {
 			c := &sc.cached[i]
 			var by any
@@ -214,12 +216,13 @@ func cachedTable(t *timeline.Timeline, scenes []*Context, top int) report.Table 
 	return table
 }
 
-// shownHolders is how many holders are told of one failure.
+// shownHolders is the number of holders in the table for each failure.
 const shownHolders = 5
 
-func holderTable(t *timeline.Timeline, scenes []*Context, top int) report.Table {
+// holderTable returns a table with a row per failure and call site that held most memory.
+func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
 	table := report.Table{Name: "holders", Title: "who held memory at the failures", Columns: holderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
-	for _, sc := range scenes {
+	for _, sc := range contexts {
 		for _, h := range sc.holders[:min(shownHolders, len(sc.holders))] {
 			table.Add(report.Values{
 				"failure_ns":  sc.AtNs - t.Recording().FromNs,
@@ -235,10 +238,11 @@ func holderTable(t *timeline.Timeline, scenes []*Context, top int) report.Table 
 	return table
 }
 
-func totals(scenes []*Context, verdicts []Verdict, rest int) []report.Fact {
+// totals sums up all failures; rest is the number of those without a context.
+func totals(contexts []*Context, verdicts []Verdict, rest int) []report.Fact {
 	var classes [NumClasses]int64
 	var fatal, again, also int64
-	for i, sc := range scenes {
+	for i, sc := range contexts {
 		classes[verdicts[i].Class]++
 		if verdicts[i].Also {
 			also++
@@ -251,7 +255,7 @@ func totals(scenes []*Context, verdicts []Verdict, rest int) []report.Fact {
 		}
 	}
 	return report.Facts(totalColumns, report.Values{
-		"failures":                  int64(len(scenes) + rest),
+		"failures":                  int64(len(contexts) + rest),
 		"fatal":                     fatal,
 		"retried":                   again,
 		"capacity":                  classes[Capacity],

@@ -108,7 +108,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// lookAtOthers adds the processes that are unlike those that hang: what these wait for is mostly there.
+// lookAtOthers adds the processes that differ from those that hang: these mostly wait for them.
 func (s *Survey) lookAtOthers(h *Hit, state hang.HangState) {
 	odd := slices.DeleteFunc(slices.Clone(s.states), func(p hang.ProcessState) bool { return p.State == state || len(p.Odd) == 0 })
 	for i := range odd {
@@ -155,7 +155,8 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// ignoredErrors is how often a call must fail in the same way before its result is said not to be looked at: programs may try twice.
+// ignoredErrors is the number of equal failures from which on a program seems to ignore them. It may
+// try twice.
 const ignoredErrors = 3
 
 var UncheckedError = Rule{
@@ -207,7 +208,7 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// oom.WentOn reports whether a process launched kernels after a call of it had failed.
+// wentOn reports whether a process launched kernels after its call had failed.
 func (s *Survey) wentOn(e *cudaerrors.Group) bool {
 	for th := range e.Threads {
 		if p := s.hang.Processes[th.Pid]; p != nil && p.Launches > 0 && p.LaunchedNs > e.FirstNs {
@@ -217,7 +218,7 @@ func (s *Survey) wentOn(e *cudaerrors.Group) bool {
 	return false
 }
 
-// unseenResults says that more calls may have failed than were seen to.
+// unseenResults adds a reason if the results of some launches are not known.
 func (s *Survey) unseenResults(h *Hit) {
 	var launches, unknown int64
 	for _, track := range s.gaps.Tracks {

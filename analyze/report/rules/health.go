@@ -26,7 +26,8 @@ func checkGPUHealth(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// healthHits has a hit for the problems of a GPU, and one for its notices if the recorded processes used it.
+// healthHits returns a hit for the problems of a GPU, and one for its notices if the recorded
+// processes used it.
 func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
 	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity, Level: report.ConfidenceHigh} // the GPU counts these itself
@@ -52,7 +53,7 @@ func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
 	return hits
 }
 
-// sentence makes one of a phrase.
+// sentence returns a phrase as a sentence.
 func sentence(phrase string) string {
 	if phrase == "" || strings.HasPrefix(phrase, "nvidia-smi") {
 		return phrase + "."

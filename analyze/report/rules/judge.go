@@ -15,8 +15,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// NeededClasses has what a rule needs to find something, by its id. Rules that are not here
-// need no calls of one class in particular.
+// NeededClasses has the classes of events that a rule needs to find something, by its ID. Rules that
+// are not listed need no class in particular.
 var NeededClasses = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
 	"out-of-memory":         {format.RecordMemory},
@@ -39,12 +39,12 @@ var NeededClasses = map[string][]string{
 	"module-load-in-loop":   {format.RecordModule},
 }
 
-// Checkable returns those rules for which the recording has the calls.
+// Checkable returns the rules whose classes of events are in the recording.
 func Checkable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 	return slices.DeleteFunc(slices.Clone(chosen), func(r *Rule) bool { return len(quality.Missing(t, NeededClasses[r.ID])) > 0 })
 }
 
-// Check applies rules; the worst hits come first.
+// Check returns the hits of the chosen rules, the worst first. The Survey must have run.
 func (s *Survey) Check(chosen []*Rule) ([]Hit, error) {
 	var hits []Hit
 	for _, r := range chosen {
@@ -62,15 +62,12 @@ func (s *Survey) Check(chosen []*Rule) ([]Hit, error) {
 	return hits, nil
 }
 
-// A rule is something that experts look for in a recording. It is a function of a survey: rules compute nothing of which there is a
-// report, they say when what the report counts is worth somebody's time. Each rule has its own thresholds, as constants beside it
-// that say where they come from. Most of them ask for worthPct of the time: what costs less is not worth a change of a program.
-
-// worthPct is from which share of the time on something is worth telling, %: windows of one and the same training differ by more.
+// worthPct is the share of time, %, below which most rules find nothing: it is not worth a change of
+// a program, and windows of the same training differ by more.
 const worthPct = 1.0
 
-// newHit begins a hit with the confidence that the recording as a whole deserves where calls are counted: a loss of a few changes no
-// rate, and an inferred stack may be another call's.
+// newHit returns a hit without places, with the confidence of the recording where calls are counted.
+// A few lost calls do not lower it: they change no rate.
 func (s *Survey) newHit(severity int, format string, args ...any) Hit {
 	h := Hit{Severity: severity, What: fmt.Sprintf(format, args...), Level: report.ConfidenceHigh}
 	q := &s.Quality
@@ -89,7 +86,7 @@ func (s *Survey) newHit(severity int, format string, args ...any) Hit {
 	return h
 }
 
-// lower lowers the confidence.
+// lower lowers the confidence to a level, and adds a reason.
 func (h *Hit) lower(to, format string, args ...any) {
 	if h.Level == report.ConfidenceHigh || to == report.ConfidenceLow {
 		h.Level = to
@@ -97,29 +94,30 @@ func (h *Hit) lower(to, format string, args ...any) {
 	h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
 }
 
-// bySite lowers the confidence of hits that blame places of calls whose stacks are inferred.
+// bySite lowers the confidence of a hit that names call sites, if inferred stacks may be wrong.
 func (s *Survey) bySite(h *Hit) {
 	if pct, ok := sampling.ErrorPct(&s.Quality.Inferred).(float64); ok && pct >= worthPct {
 		h.lower(report.ConfidenceMedium, "%.0f%% of inferred stacks are another call's", pct)
 	}
 }
 
-// onlyEntries says of which share of launches only the entry is known.
+// onlyEntries lowers the confidence if the return of some launches was not recorded; unknown is
+// their number.
 func (s *Survey) onlyEntries(h *Hit, unknown, launches int64) {
 	if unknown > 0 {
 		h.lower(report.ConfidenceMedium, "of %.0f%% of the launches only the entry is known", units.Percent(unknown, launches))
 	}
 }
 
-// sortPlaces puts places with most time first, then most calls.
+// sortPlaces sorts places by time, calls and bytes, from large to small.
 func sortPlaces(list []Place) {
 	slices.SortFunc(list, func(a, b Place) int {
 		return cmp.Or(report.CompareCells(a.Ns, b.Ns), report.CompareCells(a.Count, b.Count), report.CompareCells(a.Bytes, b.Bytes), strings.Compare(a.Where, b.Where), strings.Compare(a.Detail, b.Detail))
 	})
 }
 
-// isWork reports whether a call gives work to the GPU, or gets memory for it: what a program does that goes on, and not one that
-// tidies up.
+// isWork reports whether a call gives work to the GPU, or gets memory for it. A program that cleans
+// up does neither.
 func isWork(name string) bool {
 	for _, prefix := range []string{"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuMemAlloc", "cuMemCreate"} {
 		if strings.HasPrefix(name, prefix) {
@@ -129,7 +127,7 @@ func isWork(name string) bool {
 	return false
 }
 
-// CountBySeverity returns how many hits there are of each severity.
+// CountBySeverity returns the number of hits of each severity.
 func CountBySeverity(hits []Hit) (n [NumSeverities]int64) {
 	for i := range hits {
 		n[hits[i].Severity]++

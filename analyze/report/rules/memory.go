@@ -91,8 +91,8 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// loopPairs and loopPairsPerSecond make allocating and freeing a loop: steps of training take 20 ms and more, so that 50 pairs a
-	// second are at least one in every step.
+	// loopPairs and loopPairsPerSecond are the allocations with a free from which on they count as a
+	// loop. Steps of training take 20 ms and more: 50 a second are at least one in each step.
 	loopPairs          = 100
 	loopPairsPerSecond = 50.0
 )
@@ -137,7 +137,7 @@ var OOM = Rule{
 	check:  checkOOM,
 }
 
-// oomAdvice says what to do about failures of a class.
+// oomAdvice has the advice for each class.
 var oomAdvice = [oom.NumClasses]string{
 	oom.Capacity:      "The model and its data do not fit: take a smaller batch, checkpoint activations, or find what holds most (gpurec analyze memory --at peak).",
 	oom.Fragmentation: "Enough was free, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
@@ -148,22 +148,22 @@ var oomAdvice = [oom.NumClasses]string{
 }
 
 func checkOOM(s *Survey) ([]Hit, error) {
-	if len(s.scenes) == 0 {
+	if len(s.contexts) == 0 {
 		return nil, nil
 	}
-	order := make([]int, len(s.scenes))
+	order := make([]int, len(s.contexts))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.scenes[a].Outcome, s.scenes[b].Outcome) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.contexts[a].Outcome, s.contexts[b].Outcome) })
 	worst := order[0]
 	h := s.oomHit(order)
-	if s.scenes[worst].Outcome <= oom.NothingSince {
+	if s.contexts[worst].Outcome <= oom.NothingSince {
 		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
-	for i, sc := range s.scenes {
+	for i, sc := range s.contexts {
 		classes[verdictName(&s.causes[i])]++
 		if sc.Outcome <= oom.NothingSince {
 			fatal++
@@ -177,26 +177,27 @@ func checkOOM(s *Survey) ([]Hit, error) {
 			}
 		}
 	}
-	h.What = fmt.Sprintf("%s failed for want of memory (%s)", units.Plural(int64(len(s.scenes)), "allocation"), strings.Join(parts, ", "))
+	h.What = fmt.Sprintf("%s failed for want of memory (%s)", units.Plural(int64(len(s.contexts)), "allocation"), strings.Join(parts, ", "))
 	if fatal > 0 {
 		h.What += fmt.Sprintf(", %d without recovery", fatal)
 	}
 	return []Hit{h}, nil
 }
 
-// oomHit has the failures of some numbers as evidence, and confidence and advice of the first.
+// oomHit returns a hit with these failures, indexes of s.contexts, as evidence. Its confidence and
+// advice are those of the first.
 func (s *Survey) oomHit(order []int) Hit {
 	first := &s.causes[order[0]]
-	h := Hit{Severity: SeverityNotice, Advice: advice(s.scenes[order[0]], first), Level: first.Confidence, Reasons: first.Reasons}
+	h := Hit{Severity: SeverityNotice, Advice: advice(s.contexts[order[0]], first), Level: first.Confidence, Reasons: first.Reasons}
 	for _, i := range order {
-		sc := s.scenes[i]
+		sc := s.contexts[i]
 		h.Places = append(h.Places, Place{Where: s.t.SiteLabel(sc.Origin), Stack: s.t.Origins.List[sc.Origin].Stack, Count: int64(1), Bytes: sc.Requested, FirstNs: sc.AtNs, lastNs: sc.AtNs,
 			Detail: fmt.Sprintf("%s, then %s: %s", verdictName(&s.causes[i]), sc.Outcome, s.causes[i].Because)})
 	}
 	return h
 }
 
-// verdictName is the class, and what else it is.
+// verdictName returns the class of a failure, with fragmentation if it is that too.
 func verdictName(v *oom.Verdict) string {
 	if v.Also {
 		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
@@ -204,7 +205,7 @@ func verdictName(v *oom.Verdict) string {
 	return v.Class.String()
 }
 
-// advice says what to do about a failure. Against fragmentation under a limit there are two remedies.
+// advice returns what to do about a failure. There are two remedies for fragmentation under a limit.
 func advice(sc *oom.Context, v *oom.Verdict) string {
 	if !v.Also {
 		return oomAdvice[v.Class]
@@ -229,7 +230,7 @@ var ruleOOMFragmentation = Rule{
 
 func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	var order []int
-	for i := range s.scenes {
+	for i := range s.contexts {
 		if v := &s.causes[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.Also {
 			order = append(order, i)
 		}
@@ -238,7 +239,7 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 		return nil, nil
 	}
 	h := s.oomHit(order)
-	first := s.scenes[order[0]]
+	first := s.contexts[order[0]]
 	unused, largest := first.Unused()
 	h.What = fmt.Sprintf("%s could not be had with %s free and %s unused in segments (largest piece %s)", units.Bytes(first.Requested), first.FreeText(), units.Bytes(unused), units.Bytes(largest))
 	if s.causes[order[0]].Also {
@@ -247,9 +248,9 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// retriesInVain is how often the same request must be refused at one place to be a loop: PyTorch's own second and third try are one
-// failure with the first.
-const retriesInVain = 3
+// minRetries is the number of equal failed requests at one call site that count as a loop. PyTorch's
+// own second and third try are part of the first.
+const minRetries = 3
 
 var ruleAllocRetry = Rule{
 	ID:     "failed-alloc-in-loop",
@@ -277,7 +278,7 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 	}
 	h := s.newHit(SeverityNotice, "")
 	for _, p := range found {
-		if p.Count.(int64) >= retriesInVain {
+		if p.Count.(int64) >= minRetries {
 			p.Detail = fmt.Sprintf("%s refused again and again, over %s", units.Bytes(p.Bytes.(int64)), units.Duration(p.lastNs-p.FirstNs))
 			h.Places = append(h.Places, *p)
 		}
@@ -320,7 +321,7 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// lastIndex is that of the last value that is as asked for; one is.
+// lastIndex returns the index of the last value for which is returns true, 0 if there is none.
 func lastIndex(values []float64, is func(float64) bool) int {
 	for i := len(values) - 1; i > 0; i-- {
 		if is(values[i]) {

@@ -11,35 +11,34 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/frames"
 )
 
-// Rule is one check. Its id is stable: scripts and people's notes name it.
+// Rule is a check for a problem that experts look for in a recording. It is a function of a Survey:
+// rules compute nothing that no report computes, they decide which of it deserves attention. The
+// thresholds of a rule are constants next to it, with their reasons.
 type Rule struct {
-	ID string
-	// About says when it fires, with its thresholds.
-	About string
-	// Report is the name of the report that shows more.
-	Report string
-	// advice says what to do, in at most two sentences.
-	advice string
+	ID     string // stable: scripts may use it
+	About  string // when it fires, with its thresholds
+	Report string // name of the report that shows more
+	advice string // what to do, in at most two sentences
 	check  func(*Survey) ([]Hit, error)
 }
 
-// Hit is what a rule has found.
+// Hit is a finding of a rule.
 type Hit struct {
 	Rule     *Rule
 	Severity int // index into gpu.VerdictLevels
 	What     string
-	Advice   string // if it is not the rule's
-	Places   []Place
-	Level    string // confidence
-	Reasons  []string
+	Advice   string   // that of the rule, unless the rule has set another one
+	Places   []Place  // the most important one first
+	Level    string   // confidence
+	Reasons  []string // what lowers the confidence
 }
 
-// Place is a row of evidence: where it is, and numbers of it. What is not known is nil.
+// Place is a row of evidence. Count, Ns and Bytes are nil or an int64.
 type Place struct {
 	Where            string // site, GPU or process
-	Stack            int32
+	Stack            int32  // stack id; 0: none
 	Count, Ns, Bytes any
-	FirstNs, lastNs  int64 // Unix ns; 0: it has no time
+	FirstNs, lastNs  int64 // Unix ns; 0: no time
 	Detail           string
 }
 
@@ -51,7 +50,8 @@ const (
 	NumSeverities
 )
 
-// All are all rules, in the order in which hits of equal severity are told: what ends programs first, then what costs most.
+// All returns all rules, in the order of their hits of equal severity: failures first, then losses
+// of time.
 func All() []*Rule {
 	return []*Rule{
 		&ruleXid, &ruleBrokenContext, &Hang, &OOM, &ruleOOMFragmentation, &ruleAllocRetry, &InvalidFree, &UncheckedError, &ruleGrowing, &ruleExitLeak, &ruleMemoryFull,
@@ -60,10 +60,10 @@ func All() []*Rule {
 	}
 }
 
-// Info describes a rule to people.
+// Info describes a rule.
 type Info struct{ Name, About string }
 
-// List lists the rules.
+// List returns a description of each rule, in the order of All.
 func List() (list []Info) {
 	for _, r := range All() {
 		list = append(list, Info{r.ID, r.About})
@@ -71,7 +71,7 @@ func List() (list []Info) {
 	return list
 }
 
-// UnknownError says that there is no rule of a name.
+// UnknownError reports a name that no rule has.
 type UnknownError struct {
 	Name  string
 	Known []string
@@ -81,7 +81,8 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("there is no rule %q; there are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// chosenRules returns the rules of some names, all of them for none.
+// chosenRules returns the rules with these names, all rules if there are no names. It returns an
+// *UnknownError for a name that no rule has.
 func chosenRules(names []string) ([]*Rule, error) {
 	all := All()
 	var known []string
@@ -99,16 +100,17 @@ func chosenRules(names []string) ([]*Rule, error) {
 // Options shape the report of rules.
 type Options struct {
 	query.Options
-	// Rules are the names of the rules that are checked; none: all.
+	// Rules are the names of the rules to check; empty: all.
 	Rules []string
 }
 
-// Run checks all rules, as RunWith does.
+// Run reports as RunWith does, for all rules.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith checks a recording as experts do. It returns a *RuleError for a rule that there is not, and a *SortError for a column.
+// RunWith checks a recording against rules. It returns an *UnknownError for an unknown name in
+// opt.Rules and a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	opt.GroupBy = ""

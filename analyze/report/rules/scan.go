@@ -27,14 +27,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Survey is a recording looked at for everything at once: what the other reports are made of, gathered in one replay of memory and
-// one reading of all calls beside it. Rules and Summary are made of it.
+// Survey runs the scans of many reports in one replay of memory and one reading of all calls. The
+// rules, the summary and the HTML page use it. It is not safe for concurrent use.
 type Survey struct {
 	t       *timeline.Timeline
 	filter  *query.Filter
 	Window  query.Window
 	Quality report.Quality
-	// consumer, if it is set, gets the changes of the program's memory too, so that who needs the same replay need not run another.
+	// Consumer, if set, also takes the changes of the program's memory, so that the same replay serves
+	// another report.
 	Consumer func(*timeline.Program, *ledger.Change)
 
 	// Of the replay: memory as the program sees it.
@@ -44,12 +45,12 @@ type Survey struct {
 	loops    *allocLoops
 	host     *hostmem.Blocks
 	Failing  *oom.FailureScan
-	failures []*oom.Failure // that are looked at
-	scenes   []*oom.Context // of failures
+	failures []*oom.Failure // chosen ones
+	contexts []*oom.Context // of failures
 	causes   []oom.Verdict
 
 	// Of the calls.
-	columns format.Columns // of the row group that is looked at
+	columns format.Columns // of the current row group
 	Calls   *calls.Counter
 	copies  *copiespkg.CopyUse
 	waits   *waits.WaitUse
@@ -62,21 +63,25 @@ type Survey struct {
 	states  []hang.ProcessState
 
 	gpu *metric.Devices // samples in the window
-	// working are the samples while the recorded processes launched, for what is no use to know of other times.
+	// working are the samples between the first and the last launch of the recorded processes.
 	working *metric.Devices
-	// devices are the GPUs, as NVML counts, that recorded processes launched on; empty if that is not known.
+	// devices has the launches of recorded processes by GPU, an NVML index. It is empty if the GPUs of
+	// the processes are not known.
 	devices map[int32][]gaps.GapTrack
-	watched bool // gaps know what was done in them
+	watched bool // watchGaps has run
 }
 
+// NewSurvey returns a survey of what opt.Filter lets through. It returns a *report.GroupError for an
+// unknown opt.GroupBy.
 func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	leaks, err := leakspkg.NewScan(t, opt)
 	if err != nil {
 		return nil, err
 	}
 	f := &opt.Filter
-	// Copies want to know which host memory is pinned. That is known early if allocators' segments are looked for first, and only after
-	// the replay if they are not: then copies are read apart.
+	// Copies need to know which host memory is pinned. A search for the segments of allocators finds
+	// that before the calls are read. Without such a search it is known after the replay only: copies
+	// are read again then.
 	kinds := []string{format.KindLaunch, format.KindSync, format.KindMemcpy}
 	if len(t.Allocations) == 0 {
 		kinds = kinds[:2]
@@ -94,9 +99,10 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	return s, nil
 }
 
-// Run reads the recording. use and watch, if they are set, get all changes of the driver's memory and of allocators.
+// Run reads the recording. use and watch may be nil; they take all changes of the driver's memory and
+// of allocators. Run calls them from one goroutine at a time.
 func (s *Survey) Run(use func(*ledger.Change), watch caching.Consumer) error {
-	// What runs at a time, on two cores, shares nothing that changes.
+	// The functions that run at the same time share no state that changes.
 	replay := func() error { return s.replay(use, watch) }
 	var err error
 	if len(s.t.Allocations) > 0 {
@@ -125,6 +131,7 @@ func inTurn(list ...func() error) error {
 	return nil
 }
 
+// replay runs the scans of memory.
 func (s *Survey) replay(use func(*ledger.Change), watch caching.Consumer) (err error) {
 	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *ledger.Change) {
 		s.Leaks.Consume(p, c)
@@ -149,7 +156,7 @@ func (s *Survey) replay(use func(*ledger.Change), watch caching.Consumer) (err e
 	return err
 }
 
-// scanMemory looks through memory calls as calls, in any order.
+// scanMemory reads the memory calls, in any order.
 func (s *Survey) scanMemory() error {
 	for _, sp := range s.t.Memory {
 		if err := s.scan(sp).Err(); err != nil {
@@ -159,7 +166,7 @@ func (s *Survey) scanMemory() error {
 	return nil
 }
 
-// scanCalls looks through all other calls: through each row group, and through some calls in order of time.
+// scanCalls reads all other calls: each row group, and some kinds of calls in order of time.
 func (s *Survey) scanCalls() error {
 	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
 		g := s.scan(sp)
@@ -169,7 +176,7 @@ func (s *Survey) scanCalls() error {
 	}, s.ordered)
 }
 
-// scan looks through a row group, and returns it for others who want the same columns.
+// scan reads a row group, and returns it with its columns cached.
 func (s *Survey) scan(sp timeline.Span) *format.Group {
 	g := s.columns.Of(sp.Group)
 	s.Calls.Group(g)
@@ -180,7 +187,7 @@ func (s *Survey) scan(sp timeline.Span) *format.Group {
 	return g
 }
 
-// ordered takes a call in its turn.
+// ordered takes the next call in order of time.
 func (s *Survey) ordered(c *calls.Call) error {
 	switch s.waits.Of[c.Kind] {
 	case format.KindLaunch:
@@ -191,7 +198,7 @@ func (s *Survey) ordered(c *calls.Call) error {
 	return s.waits.Add(c)
 }
 
-// sample sorts the samples, and finds the GPUs of the recorded processes.
+// sample collects the samples, and finds the GPUs of the recorded processes.
 func (s *Survey) sample() {
 	s.devices = make(map[int32][]gaps.GapTrack)
 	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
@@ -209,7 +216,7 @@ func (s *Survey) sample() {
 	s.gpu, s.working = collected(s.Window), collected(work)
 }
 
-// askMemory judges what the replay has found.
+// askMemory judges the memory and the failures that the replay has found.
 func (s *Survey) askMemory() error {
 	s.Leaks.Finish(s.Program)
 	s.Quality = quality.OfProgram(s.t, s.Program)
@@ -220,10 +227,10 @@ func (s *Survey) askMemory() error {
 	}
 	s.failures, _, _ = oom.Choose(s.t, all, s.filter)
 	if len(s.failures) > 0 {
-		if s.scenes, err = oom.Contexts(s.t, s.failures); err != nil {
+		if s.contexts, err = oom.Contexts(s.t, s.failures); err != nil {
 			return err
 		}
-		s.causes = oom.Judge(s.scenes, s.Program, &s.Quality)
+		s.causes = oom.Judge(s.contexts, s.Program, &s.Quality)
 	}
 	return nil
 }
@@ -234,9 +241,9 @@ func (s *Survey) askFrees() (err error) {
 	return err
 }
 
-// askHang judges what the processes did at the end.
+// askHang judges the state of the processes at the end.
 func (s *Survey) askHang() error {
-	s.hang.Long = nil // they are no concern of rules
+	s.hang.Long = nil // rules do not use long calls
 	s.hang.WantAll()
 	polls, err := s.hang.Polls()
 	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
@@ -246,7 +253,7 @@ func (s *Survey) askHang() error {
 	return nil
 }
 
-// watchGaps finds out what was done in the longest gaps.
+// watchGaps finds what the CPU did in the longest gaps.
 func (s *Survey) watchGaps() error {
 	if s.watched {
 		return nil
@@ -256,7 +263,7 @@ func (s *Survey) watchGaps() error {
 	return s.gaps.Watch()
 }
 
-// fromStart reports whether all processes that made calls were recorded from their first one.
+// fromStart reports whether the recording has the first call of all processes.
 func (s *Survey) fromStart() bool {
 	for pid := range s.hang.Processes {
 		if !s.modules.Inits[pid] {
@@ -266,7 +273,7 @@ func (s *Survey) fromStart() bool {
 	return len(s.hang.Processes) > 0
 }
 
-// spanNs is the time between the first and the last call of threads.
+// spanNs returns the sum of the times between the first and the last call of each thread, ns.
 func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
 	for th := range threads {
 		if life := s.hang.Threads[th]; life != nil {
@@ -276,7 +283,7 @@ func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
 	return ns
 }
 
-// tracks returns what recorded processes launched on a GPU, in order.
+// tracks returns the tracks of launches on a GPU, by process and device.
 func (s *Survey) tracks(device int32) []gaps.GapTrack {
 	list := slices.Clone(s.devices[device])
 	slices.SortFunc(list, func(a, b gaps.GapTrack) int {

@@ -16,8 +16,8 @@ var factColumns = []report.Column{
 	{Key: "rules_checked", Title: "", Unit: report.UnitCount, About: "rules that were checked"},
 }
 
-// facts returns the result, and the number of places of every rule. unchecked is the number of
-// chosen rules that this recording has no calls for.
+// facts returns the result, and the number of places of each rule. unchecked is the number of chosen
+// rules whose events are not in the recording.
 func facts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	var result []string
 	if len(hits) == 0 {
@@ -46,12 +46,12 @@ func facts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	return list
 }
 
-// column is the number of places that a rule blames, for --fail-on.
+// column returns the column of the number of places of a rule, for --fail-on.
 func (r *Rule) column() report.Column {
 	return report.Column{Key: strings.ReplaceAll(r.ID, "-", "_"), Title: "", Unit: report.UnitCount, About: "rows of evidence of " + r.ID + ", 0: it did not fire, absent: it was not checked. " + r.About}
 }
 
-// ruleColumns explain all rules.
+// ruleColumns returns the columns of all rules.
 func ruleColumns() (list []report.Column) {
 	for _, r := range All() {
 		list = append(list, r.column())
@@ -72,7 +72,7 @@ var hitColumns = []report.Column{
 	{Key: "where", Title: "WHERE", Unit: report.UnitText, About: "the place in the program, GPU or process with most of it"},
 }
 
-// hitTable has a row per hit.
+// hitTable returns a table with a row per hit.
 func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	table := report.Table{Name: "hits", Title: "what experts would look at", Columns: hitColumns, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
 	for i := range hits {
@@ -104,7 +104,7 @@ func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	return table
 }
 
-// Where is the place with most of a hit, and how many more there are.
+// Where returns the most important place, and the number of others, in words; nil if there is none.
 func (h *Hit) Where() any {
 	switch n := len(h.Places); {
 	case n == 0 || h.Places[0].Where == "":
@@ -115,7 +115,7 @@ func (h *Hit) Where() any {
 	return h.Places[0].Where
 }
 
-// ShellWord quotes a path for a shell, if it needs it.
+// ShellWord returns a path as a word of a shell command, quoted if necessary.
 func ShellWord(path string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+,:@%=", r)
@@ -137,10 +137,10 @@ var evidenceColumns = []report.Column{
 	{Key: "where", Title: "WHERE", Unit: report.UnitText, About: "place in the program, GPU or process"},
 }
 
-// mostPlaces is how many rows of evidence are told of a hit, unless all rows are asked for.
+// mostPlaces is the most rows of evidence of a hit, unless Options.Top is 0.
 const mostPlaces = 5
 
-// evidenceTable has the rows of evidence of all hits.
+// evidenceTable returns a table with a row per place of each hit.
 func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	table := report.Table{Name: "evidence", Title: "evidence", Columns: evidenceColumns, Aside: true, Keys: []string{"rule", "where", "detail"}, Spare: []string{"last_ns", "first_ns", "bytes"}}
 	from := func(ns int64) any {
@@ -172,6 +172,7 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	return table
 }
 
+// ShortHitColumns are the columns of ShortHits.
 var ShortHitColumns = []report.Column{
 	{Key: "severity", Title: "SEVERITY", Unit: report.UnitText, About: "problem, notice or info: see analyze rules"},
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
@@ -180,7 +181,7 @@ var ShortHitColumns = []report.Column{
 	{Key: "where", Title: "WHERE", Unit: report.UnitText, About: "the place in the program, GPU or process with most of it"},
 }
 
-// ShortHits has one line per hit.
+// ShortHits returns a table with a row per hit, for the summary.
 func ShortHits(hits []Hit) report.Table {
 	table := report.Table{Name: "hits", Title: "what experts would look at; gpurec analyze rules says why, and what to do", Columns: ShortHitColumns,
 		Lead: true, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
@@ -204,6 +205,7 @@ var totalColumns = []report.Column{
 	{Key: "infos", Title: "infos", Unit: report.UnitCount, About: "hits of severity info: worth knowing"},
 }
 
+// totals counts the hits.
 func totals(hits []Hit) []report.Fact {
 	n := CountBySeverity(hits)
 	return report.Facts(totalColumns, report.Values{

@@ -14,7 +14,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/rules"
 )
 
-// Run reports what a recording holds and what stands out in it.
+// Run reports what the recording contains, the hits of all rules, and the top rows of the tables of
+// other reports.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	s, err := rules.NewSurvey(t, &opt)
@@ -38,7 +39,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if len(calls.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = calls.Seen.Explain(&opt.Filter)
 	}
-	r.Facts = append(summaryFacts(t, calls, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
+	r.Facts = append(facts(t, calls, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
 	r.Totals = leaks.Totals(rows)
 	leakTable := leaks.Table(rows, &r.Quality, leakspkg.TableOptions{})
 	functions, kernels := callTable(calls), kernelTable(calls)
@@ -61,10 +62,10 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-// summaryTop is how many rows the summary shows of a table that has its own report.
+// summaryTop is the number of rows of a table that has its own report.
 const summaryTop = 3
 
-// summaryRows is how many calls and kernels the summary shows.
+// summaryRows returns the number of calls, kernels and processes in the summary; 0: all.
 func summaryRows(top int) int {
 	if top == 0 {
 		return 0

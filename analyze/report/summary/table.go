@@ -48,7 +48,8 @@ var factColumns = []report.Column{
 	{Key: "notices", Title: "", Unit: report.UnitCount, About: "hits of severity notice"},
 }
 
-func summaryFacts(t *timeline.Timeline, calls *callspkg.Counter, l *ledger.Ledger, rulesChecked int, hits []rules.Hit) []report.Fact {
+// facts describes the recording and what it contains.
+func facts(t *timeline.Timeline, calls *callspkg.Counter, l *ledger.Ledger, rulesChecked int, hits []rules.Hit) []report.Fact {
 	m := &t.Rec.Meta
 	w := t.Recording()
 	var processes, devices []string
@@ -108,6 +109,7 @@ func summaryFacts(t *timeline.Timeline, calls *callspkg.Counter, l *ledger.Ledge
 	})
 }
 
+// graphText returns the memory of graphs, in words; "" if there is none.
 func graphText(c *ledger.Counts) string {
 	if c.GraphAllocs == 0 {
 		return ""
@@ -115,6 +117,7 @@ func graphText(c *ledger.Counts) string {
 	return fmt.Sprintf("%s in graphs, %s; not in live bytes", units.Plural(c.GraphAllocs, "allocation"), units.Bytes(c.GraphBytes))
 }
 
+// xidsIn returns the number of Xids in a window.
 func xidsIn(t *timeline.Timeline, w query.Window) int64 {
 	var n int64
 	for _, x := range t.Facts.Xids {
@@ -130,7 +133,7 @@ var findingColumns = []report.Column{
 	{Key: "next", Title: "NEXT", Unit: report.UnitText, About: "the report that shows more"},
 }
 
-// findings lists what else a reader should know at first: what no rule has found.
+// findings returns a table of problems that no rule checks, or whose rule found nothing.
 func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.Table {
 	table := report.Table{Name: "findings", Title: "findings", Columns: findingColumns}
 	found := func(r *rules.Rule) bool {
