@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// unpinnedCopies is how many copies of a place are looked at before they are judged.
+// unpinnedCopies is the number of copies below which a call site is not judged.
 const unpinnedCopies = 10
 
 var rulePageable = Rule{
@@ -56,7 +56,7 @@ func checkPageable(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// burstsWorth is how many copies in bursts are worth telling: at some 10 us each, 5 ms.
+// burstsWorth is the number of copies in bursts that is worth a hit: at some 10 us each, 5 ms.
 const burstsWorth = 500
 
 var ruleSmallCopies = Rule{
@@ -84,8 +84,8 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// waitBubbleNs is what a wait costs beside the waiting, as an estimate: until the thread runs again and its next launch reaches a GPU
-// that has nothing to do meanwhile.
+// waitBubbleNs is an estimate of the time that a wait costs in addition to the waiting, ns: the GPU is
+// idle until the thread runs again and its next launch arrives.
 const waitBubbleNs = 20_000
 
 var ruleSyncLoop = Rule{
@@ -118,9 +118,10 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// tinyPerSecond is from how many tiny launches a second on: at some 5 us each, in which the GPU does next to nothing, 1 % of the time.
+	// tinyPerSecond is the least number of tiny launches a second: at some 5 us each, 1 % of the time.
 	tinyPerSecond = 2000.0
-	// tinyShare is which share of all launches they have at least, %: a few small kernels between large ones are as it should be.
+	// tinyShare is their least share of all launches, %. A few small kernels between large ones are
+	// normal.
 	tinyShare = 50.0
 )
 
@@ -165,14 +166,15 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// boundPerSecond is from how many launches a second on a thread can be kept busy by them: in PyTorch one takes 20 us of Python and
-	// C++ and more, but a loop in C some 3 us.
+	// boundPerSecond is the number of launches a second that can keep a thread busy. In PyTorch one
+	// takes 20 us of Python and C++ or more, in a loop in C some 3 us.
 	boundPerSecond = 5000.0
-	// closeShare is which share of the launches come within 100 us of the one before, %, and boundLaunches how many there are at least.
+	// closeShare is the least share of launches, %, within 100 us of the one before. boundLaunches is
+	// their least number.
 	closeShare    = 80.0
 	boundLaunches = 5000
-	// noWaiting is how much of its time a process that is held up by launching waits for the GPU at most, %: the last launches of each
-	// step have to be waited for in any program that looks at its loss.
+	// noWaiting is the largest share of time, %, that such a process waits for the GPU. Any program that
+	// reads its loss waits for the last launches of each step.
 	noWaiting = 20.0
 )
 
@@ -214,7 +216,8 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// notBusy reports whether the process of a track did not wait for the GPU, and the GPU had time left.
+// notBusy reports whether the process of a track did not wait for the GPU, and the GPU was idle part of
+// the time.
 func (s *Survey) notBusy(track gaps.GapTrack, h *Hit) (text string, bound bool) {
 	var waited int64
 	for th, w := range s.waits.Threads {
@@ -239,7 +242,7 @@ func (s *Survey) notBusy(track gaps.GapTrack, h *Hit) (text string, bound bool) 
 	return fmt.Sprintf("and the process waits for the GPU %.1f%% of that time", pct), true
 }
 
-// launchSites are the places that launch on a track, as evidence.
+// launchSites returns the call sites that launch on a track, as evidence.
 func (s *Survey) launchSites(track gaps.GapTrack) []Place {
 	found := make(map[int32]*kernels.LaunchStats)
 	for key, l := range s.kernels.Counts {
@@ -257,7 +260,7 @@ func (s *Survey) launchSites(track gaps.GapTrack) []Place {
 	return list
 }
 
-// lateLoads is how many loads of code in the second half of the time are a loop.
+// lateLoads is the number of loads of code in the second half of the time that count as a loop.
 const lateLoads = 20
 
 var ruleModuleLoop = Rule{
