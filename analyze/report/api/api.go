@@ -23,26 +23,26 @@ func GroupNames() []string {
 	return append([]string{"name", "site", "stack", "thread", "stream"}, timeline.IdentityGroups...)
 }
 
-// apiUse sums up calls by function and by what else they are grouped by.
-type apiUse struct {
+// scan sums up calls by function and by what else they are grouped by.
+type scan struct {
 	*calls.Counter
 	by     string
-	groups map[apiKey]*apiGroup
+	groups map[groupKey]*callGroup
 	names  origin.Names
 	sites  calls.SiteReader
 	// identities are the groups of processes, where calls are grouped by these.
 	identities map[int32]int64
 }
 
-// apiKey is what calls have in common: the function, and a site, stack, thread or stream of a
+// groupKey is what calls have in common: the function, and a site, stack, thread or stream of a
 // process, or a value of the identity of processes.
-type apiKey struct {
+type groupKey struct {
 	name, pid int32
 	group     int64
 }
 
-// apiGroup is what was counted of them.
-type apiGroup struct {
+// callGroup is what was counted of them.
+type callGroup struct {
 	calls, errors, open, nested int64
 	scaled                      int64 // calls in thousandths, with what was not recorded
 	openNs                      int64 // so far
@@ -51,7 +51,7 @@ type apiGroup struct {
 	returned                    stats.Durations
 }
 
-var APIColumns = []report.Column{
+var callColumns = []report.Column{
 	{Key: "time_pct", Title: "TIME%", Unit: report.UnitPercent, About: "share of estimated_total_ns in that of all rows, as in nsys; time of calls inside of other calls counts for both"},
 	{Key: "total_ns", Title: "TOTAL TIME", Unit: report.UnitNs, About: "sum of the time that threads spent in these calls, of TIMED calls only; CPU time, waiting or working, not GPU time, and threads add up"},
 	{Key: "estimated_total_ns", Title: "~TOTAL", Unit: report.UnitNs, About: "estimate: what total_ns would be if the calls that returned unseen had taken as long on average as the timed ones; equal to total_ns where all are timed"},
@@ -72,8 +72,8 @@ var APIColumns = []report.Column{
 	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "function of the CUDA driver"},
 }
 
-// APIGroupColumns are the last column of a table that is grouped.
-var APIGroupColumns = []report.Column{
+// groupColumns are the last column of a table that is grouped.
+var groupColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "with --group-by site or stack: the frame of the program's own code that made the call, of stacks with their number"},
 	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "with --group-by thread: thread and its name"},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "with --group-by stream: process and stream handle; 0 is the default stream, and calls without a stream are there too"},
@@ -84,9 +84,9 @@ var APIGroupColumns = []report.Column{
 	{Key: "cgroup", Title: "CGROUP", Unit: report.UnitText, About: "with --group-by cgroup: longest path in the process's cgroups"},
 }
 
-var APIFacts = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
+var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
 
-var APITotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "calls", Title: "calls", Unit: report.UnitCount, About: "calls that began in the window"},
 	{Key: "timed_calls", Title: "timed", Unit: report.UnitCount, About: "of these, calls whose duration is known"},
 	{Key: "total_ns", Title: "time", Unit: report.UnitNs, About: "sum of the durations of timed calls"},
@@ -99,81 +99,81 @@ var APITotals = []report.Column{
 // *SortError for options it cannot follow.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	u := &apiUse{Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
-		groups: make(map[apiKey]*apiGroup), identities: make(map[int32]int64)}
-	if !slices.Contains(GroupNames(), u.by) {
+	sc := &scan{Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
+		groups: make(map[groupKey]*callGroup), identities: make(map[int32]int64)}
+	if !slices.Contains(GroupNames(), sc.by) {
 		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
 	}
-	u.sites = calls.SiteReader{T: t, Names: &u.names}
-	counts, err := calls.CountsWhile(t, func() error { return u.scan(t.Calls) })
+	sc.sites = calls.SiteReader{T: t, Names: &sc.names}
+	counts, err := calls.CountsWhile(t, func() error { return sc.read(t.Calls) })
 	if err == nil {
-		err = u.scan(t.Memory)
+		err = sc.read(t.Memory)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "api", Window: u.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if r.Facts = report.Fill(APIFacts, ""); len(u.groups) == 0 {
+	r := &report.Report{Command: "api", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	if r.Facts = report.Fill(factColumns, ""); len(sc.groups) == 0 {
 		r.Facts[0].Value = "no calls in the window"
-		if len(u.Seen.Pids) > 0 {
-			r.NoMatch = u.Seen.Explain(&opt.Filter)
+		if len(sc.Seen.Pids) > 0 {
+			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	table, err := u.table(&opt)
+	table, err := sc.table(&opt)
 	if err != nil {
 		return nil, err
 	}
-	r.Totals, r.Tables = u.totals(), []report.Table{table}
+	r.Totals, r.Tables = sc.totals(), []report.Table{table}
 	return r, nil
 }
 
-func (u *apiUse) scan(spans []timeline.Span) error {
+func (sc *scan) read(spans []timeline.Span) error {
 	for _, s := range spans {
-		u.group(s.Group)
+		sc.addGroup(s.Group)
 		if err := s.Group.Err(); err != nil {
-			return u.T.Wrap(err)
+			return sc.T.Wrap(err)
 		}
 	}
 	return nil
 }
 
-func (u *apiUse) group(g *format.Group) {
-	u.Kind, u.Name = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name)
-	u.Kernel = format.Strings{}
-	if u.Filter.Kernel != nil {
-		u.Kernel = g.StringsInto("kernel", u.Kernel)
+func (sc *scan) addGroup(g *format.Group) {
+	sc.Kind, sc.Name = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name)
+	sc.Kernel = format.Strings{}
+	if sc.Filter.Kernel != nil {
+		sc.Kernel = g.StringsInto("kernel", sc.Kernel)
 	}
-	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
-	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
+	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
+	sc.Result, sc.Flags = g.Int32("result", sc.Result), g.Int32("flags", sc.Flags)
 	parent := g.Int64("parent_start_ns", nil)
-	keys := u.keys(g)
-	pass := u.Passes(g, u.Kind, u.Kernel)
-	names := u.names.All(u.Name.Dict)
-	launch, graph := u.Launches(g)
-	var last apiKey
-	var group *apiGroup
-	for i, start := range u.Start {
-		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
+	keys := sc.keys(g)
+	pass := sc.Passes(g, sc.Kind, sc.Kernel)
+	names := sc.names.All(sc.Name.Dict)
+	launch, graph := sc.Launches(g)
+	var last groupKey
+	var group *callGroup
+	for i, start := range sc.Start {
+		if start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
 		}
 		key := keys(i)
-		key.name = names[u.Name.Index[i]]
+		key.name = names[sc.Name.Index[i]]
 		if group == nil || key != last {
 			last = key
-			if group = u.groups[key]; group == nil {
-				group = &apiGroup{kind: u.Kind.At(i)}
-				if u.by == "stack" {
-					group.stack = u.sites.Stack[i]
+			if group = sc.groups[key]; group == nil {
+				group = &callGroup{kind: sc.Kind.At(i)}
+				if sc.by == "stack" {
+					group.stack = sc.sites.Stack[i]
 				}
-				u.groups[key] = group
+				sc.groups[key] = group
 			}
 		}
 		if parent[i] != 0 {
 			group.nested++
 		}
-		group.add(u.Dur[i], u.Result[i], u.Flags[i])
-		if u.Weights != nil && launch[u.Kind.Index[i]] && !graph[u.Name.Index[i]] && u.Flags[i]&format.FlagCaptured == 0 {
-			group.scaled += u.Weights.At(start)
+		group.add(sc.Dur[i], sc.Result[i], sc.Flags[i])
+		if sc.Weights != nil && launch[sc.Kind.Index[i]] && !graph[sc.Name.Index[i]] && sc.Flags[i]&format.FlagCaptured == 0 {
+			group.scaled += sc.Weights.At(start)
 		} else {
 			group.scaled += sampling.Thousandth
 		}
@@ -181,39 +181,39 @@ func (u *apiUse) group(g *format.Group) {
 }
 
 // keys returns what tells the group of a row apart from others, beside the function.
-func (u *apiUse) keys(g *format.Group) func(i int) apiKey {
-	switch u.by {
+func (sc *scan) keys(g *format.Group) func(i int) groupKey {
+	switch sc.by {
 	case "site":
-		u.sites.Read(g)
-		return func(i int) apiKey { return apiKey{group: int64(u.sites.At(i))} }
+		sc.sites.Read(g)
+		return func(i int) groupKey { return groupKey{group: int64(sc.sites.At(i))} }
 	case "stack":
-		u.sites.Read(g)
-		return func(i int) apiKey { return apiKey{group: int64(u.sites.Stack[i])} }
+		sc.sites.Read(g)
+		return func(i int) groupKey { return groupKey{group: int64(sc.sites.Stack[i])} }
 	case "thread":
-		u.Pid, u.Tid = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid)
-		return func(i int) apiKey { return apiKey{pid: u.Pid[i], group: int64(u.Tid[i])} }
+		sc.Pid, sc.Tid = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid)
+		return func(i int) groupKey { return groupKey{pid: sc.Pid[i], group: int64(sc.Tid[i])} }
 	case "stream":
-		u.Pid, u.Stream = g.Int32("pid", u.Pid), g.Int64("stream", u.Stream)
-		return func(i int) apiKey { return apiKey{pid: u.Pid[i], group: u.Stream[i]} }
+		sc.Pid, sc.Stream = g.Int32("pid", sc.Pid), g.Int64("stream", sc.Stream)
+		return func(i int) groupKey { return groupKey{pid: sc.Pid[i], group: sc.Stream[i]} }
 	}
-	if slices.Contains(timeline.IdentityGroups, u.by) {
-		u.Pid = g.Int32("pid", u.Pid)
-		return func(i int) apiKey { return apiKey{group: u.identity(u.Pid[i])} }
+	if slices.Contains(timeline.IdentityGroups, sc.by) {
+		sc.Pid = g.Int32("pid", sc.Pid)
+		return func(i int) groupKey { return groupKey{group: sc.identity(sc.Pid[i])} }
 	}
-	return func(int) apiKey { return apiKey{} }
+	return func(int) groupKey { return groupKey{} }
 }
 
 // identity returns the number of the group of a process.
-func (u *apiUse) identity(pid int32) int64 {
-	group, ok := u.identities[pid]
+func (sc *scan) identity(pid int32) int64 {
+	group, ok := sc.identities[pid]
 	if !ok {
-		group = int64(u.names.ID(u.T.IdentityLabel(pid, u.by)))
-		u.identities[pid] = group
+		group = int64(sc.names.ID(sc.T.IdentityLabel(pid, sc.by)))
+		sc.identities[pid] = group
 	}
 	return group
 }
 
-func (a *apiGroup) add(durNs int64, result, flags int32) {
+func (a *callGroup) add(durNs int64, result, flags int32) {
 	a.calls++
 	switch {
 	case flags&format.FlagAbandoned != 0:
@@ -231,12 +231,12 @@ func (a *apiGroup) add(durNs int64, result, flags int32) {
 }
 
 // estimatedNs is the time of all calls that returned, nil if that of none is known.
-func (a *apiGroup) estimatedNs() any { return a.returned.Estimated(sampling.Whole(a.scaled) - a.open) }
+func (a *callGroup) estimatedNs() any { return a.returned.Estimated(sampling.Whole(a.scaled) - a.open) }
 
-func (u *apiUse) totals() []report.Fact {
-	var sum apiGroup
+func (sc *scan) totals() []report.Fact {
+	var sum callGroup
 	var estimated int64
-	for _, a := range u.groups {
+	for _, a := range sc.groups {
 		sum.calls += a.calls
 		sum.scaled += a.scaled
 		sum.errors += a.errors
@@ -247,38 +247,38 @@ func (u *apiUse) totals() []report.Fact {
 		}
 	}
 	var estimate any
-	if sum.returned.Count+sum.open < sum.calls || u.Weights != nil {
+	if sum.returned.Count+sum.open < sum.calls || sc.Weights != nil {
 		estimate = estimated
 	}
-	totals := report.Fill(APITotals, sum.calls, sum.returned.Count, sum.returned.SumNs, estimate, sum.errors, sum.open)
-	if u.Weights != nil {
+	totals := report.Fill(totalColumns, sum.calls, sum.returned.Count, sum.returned.SumNs, estimate, sum.errors, sum.open)
+	if sc.Weights != nil {
 		totals = append(totals, report.EstimateOf(report.EstimatedCalls, "calls by estimate", sum.scaled))
 	}
 	return totals
 }
 
 // table has a row per function and group, those with the most time first.
-func (u *apiUse) table(opt *query.Options) (report.Table, error) {
-	table := report.Table{Name: "api", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(APIColumns),
+func (sc *scan) table(opt *query.Options) (report.Table, error) {
+	table := report.Table{Name: "api", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(callColumns),
 		Spare: []string{"stddev_ns", "p95_ns", "open_ns", "min_ns", "med_ns", "avg_ns", "p99_ns", "open_calls", "timed_calls", "max_ns"}}
-	if c, ok := u.groupColumn(); ok {
+	if c, ok := sc.groupColumn(); ok {
 		table.Columns = append(table.Columns, c)
 	}
 	var all int64
-	for _, a := range u.groups {
+	for _, a := range sc.groups {
 		if ns, ok := a.estimatedNs().(int64); ok {
 			all = units.EndOf(all, ns)
 		}
 	}
 	untimed, open := false, false
-	for key, a := range u.groups {
-		table.Rows = append(table.Rows, u.row(key, a, all))
+	for key, a := range sc.groups {
+		table.Rows = append(table.Rows, sc.row(key, a, all))
 		untimed = untimed || a.returned.Count+a.open < a.calls
 		open = open || a.open > 0
 	}
 	if !untimed {
 		report.Hide(table.Columns, "timed_calls")
-		if u.Weights == nil {
+		if sc.Weights == nil {
 			report.Hide(table.Columns, "estimated_total_ns")
 		}
 	}
@@ -288,24 +288,24 @@ func (u *apiUse) table(opt *query.Options) (report.Table, error) {
 	}
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		order := cmp.Or(report.CompareCells(a.Cells[2], b.Cells[2]), report.CompareCells(a.Cells[3], b.Cells[3]))
-		for i := len(APIColumns) - 1; i < len(a.Cells); i++ {
+		for i := len(callColumns) - 1; i < len(a.Cells); i++ {
 			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
 		}
 		return cmp.Or(order, cmp.Compare(a.StackID, b.StackID))
 	})
-	if u.Weights != nil {
-		table.MoveLast(report.EstimatedCalls, slices.IndexFunc(APIColumns, func(c report.Column) bool { return c.Key == "calls" })+1)
+	if sc.Weights != nil {
+		table.MoveLast(report.EstimatedCalls, slices.IndexFunc(callColumns, func(c report.Column) bool { return c.Key == "calls" })+1)
 	}
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	if u.by == "stack" {
-		frames.Fill(u.T, &table, opt)
+	if sc.by == "stack" {
+		frames.Fill(sc.T, &table, opt)
 	}
 	return table, nil
 }
 
-func (u *apiUse) row(key apiKey, a *apiGroup, all int64) report.Row {
+func (sc *scan) row(key groupKey, a *callGroup, all int64) report.Row {
 	d := &a.returned
 	var pct, openNs any
 	if ns, ok := a.estimatedNs().(int64); ok && all > 0 {
@@ -315,31 +315,31 @@ func (u *apiUse) row(key apiKey, a *apiGroup, all int64) report.Row {
 		openNs = a.openNs
 	}
 	row := report.Row{StackID: a.stack, Cells: []any{pct, d.Total(), a.estimatedNs(), a.calls, d.Count, d.Avg(), d.At(0.5), d.Least(), d.Most(), d.Stddev(),
-		d.At(0.95), d.At(0.99), a.errors, a.open, openNs, a.nested, a.kind, u.names.List[key.name]}}
-	switch u.by {
+		d.At(0.95), d.At(0.99), a.errors, a.open, openNs, a.nested, a.kind, sc.names.List[key.name]}}
+	switch sc.by {
 	case "site", "rank", "job", "container", "pod", "cgroup":
-		row.Cells = append(row.Cells, u.names.List[key.group])
+		row.Cells = append(row.Cells, sc.names.List[key.group])
 	case "stack":
 		label := timeline.NoStack
 		if key.group != 0 {
-			label = fmt.Sprintf("%s #%d", u.T.SiteOf(int32(key.group)), key.group)
+			label = fmt.Sprintf("%s #%d", sc.T.SiteOf(int32(key.group)), key.group)
 		}
 		row.Cells = append(row.Cells, label)
 	case "thread":
-		row.Cells = append(row.Cells, u.T.ThreadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)}))
+		row.Cells = append(row.Cells, sc.T.ThreadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)}))
 	case "stream":
 		row.Cells = append(row.Cells, fmt.Sprintf("%d: %s", key.pid, query.StreamName(key.group)))
 	}
-	if u.Weights != nil {
+	if sc.Weights != nil {
 		row.Cells = append(row.Cells, sampling.Whole(a.scaled))
 	}
 	return row
 }
 
-func (u *apiUse) groupColumn() (report.Column, bool) {
-	i := slices.IndexFunc(APIGroupColumns, func(c report.Column) bool { return c.Key == u.by || c.Key == "site" && u.by == "stack" })
+func (sc *scan) groupColumn() (report.Column, bool) {
+	i := slices.IndexFunc(groupColumns, func(c report.Column) bool { return c.Key == sc.by || c.Key == "site" && sc.by == "stack" })
 	if i < 0 {
 		return report.Column{}, false
 	}
-	return APIGroupColumns[i], true
+	return groupColumns[i], true
 }

@@ -40,33 +40,33 @@ var copySizes = []struct {
 
 // Words for how a copy is called.
 const (
-	copyBlocking = "blocking"
-	copyAsync    = "async"
+	modeBlocking = "blocking"
+	modeAsync    = "async"
 )
 
-// CopyUse sums up copies.
-type CopyUse struct {
+// Scan sums up copies.
+type Scan struct {
 	*calls.Reader
-	host   *hostmem.Blocks
-	groups map[copyKey]*CopyStats
-	Places map[CopyPlace]*CopyStats
-	crowds map[origin.Thread]*copyCrowd
-	Bursts map[BurstKey]*Burst
+	host    *hostmem.Blocks
+	groups  map[groupKey]*copyStats
+	Sites   map[siteKey]*copyStats
+	threads map[origin.Thread]*threadBursts
+	Bursts  map[burstKey]*burst
 }
 
-// copyKey is what copies have in common.
-type copyKey struct {
+// groupKey is what copies have in common.
+type groupKey struct {
 	direction, mode, host string
 	size                  int
 }
 
-type CopyPlace struct {
+type siteKey struct {
 	Site            int32
 	Direction, mode string
 }
 
-// CopyStats is what was counted of copies.
-type CopyStats struct {
+// copyStats is what was counted of copies.
+type copyStats struct {
 	copies, captured, errors, open int64
 	bytes                          int64 // of copies that were made
 	took                           stats.Durations
@@ -79,19 +79,19 @@ type CopyStats struct {
 	Stack                               int32
 }
 
-// copyCrowd follows the small copies of a thread.
-type copyCrowd struct {
+// threadBursts follows the small copies of a thread.
+type threadBursts struct {
 	calls.BurstDetector
-	burst *Burst
+	burst *burst
 }
 
-type BurstKey struct {
+type burstKey struct {
 	Thread origin.Thread
 	Site   int32
 }
 
-// Burst sums up bursts of a thread that became bursts at one place.
-type Burst struct {
+// burst sums up bursts of a thread that became bursts at one place.
+type burst struct {
 	Bursts, Copies, now, Most int64
 	FirstNs, LastNs           int64
 	Stack                     int32
@@ -108,23 +108,23 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := NewCopyUse(calls.NewReader(t, &opt.Filter, format.KindMemcpy), host)
-	if err := u.Each(u.Add); err != nil {
+	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindMemcpy), host)
+	if err := sc.Each(sc.Add); err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "copies", Window: u.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if r.Facts = report.Fill(CopyFacts, ""); len(u.groups) == 0 {
+	r := &report.Report{Command: "copies", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	if r.Facts = report.Fill(factColumns, ""); len(sc.groups) == 0 {
 		r.Facts[0].Value = "no copies in the window"
-		if len(u.Seen.Pids) > 0 {
-			r.NoMatch = u.Seen.Explain(&opt.Filter)
+		if len(sc.Seen.Pids) > 0 {
+			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Totals = u.totals()
-	table := u.table()
+	r.Totals = sc.totals()
+	table := sc.table()
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	bursts, places := u.burstTable(), u.placeTable()
+	bursts, places := sc.burstTable(), sc.siteTable()
 	for _, aside := range []*report.Table{&bursts, &places} {
 		if err := aside.Arrange("", opt.Top); err != nil {
 			return nil, err
@@ -135,63 +135,63 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-func NewCopyUse(r *calls.Reader, host *hostmem.Blocks) *CopyUse {
-	return &CopyUse{Reader: r, host: host, groups: make(map[copyKey]*CopyStats), Places: make(map[CopyPlace]*CopyStats),
-		crowds: make(map[origin.Thread]*copyCrowd), Bursts: make(map[BurstKey]*Burst)}
+func NewScan(r *calls.Reader, host *hostmem.Blocks) *Scan {
+	return &Scan{Reader: r, host: host, groups: make(map[groupKey]*copyStats), Sites: make(map[siteKey]*copyStats),
+		threads: make(map[origin.Thread]*threadBursts), Bursts: make(map[burstKey]*burst)}
 }
 
 // Add counts a copy.
-func (u *CopyUse) Add(c *calls.Call) error {
-	name := u.Names.List[c.Name]
-	key := copyKey{direction: cmp.Or(u.Names.List[c.CopyKind], "unknown"), mode: copyBlocking}
+func (sc *Scan) Add(c *calls.Call) error {
+	name := sc.Names.List[c.Name]
+	key := groupKey{direction: cmp.Or(sc.Names.List[c.CopyKind], "unknown"), mode: modeBlocking}
 	if strings.Contains(name, "Async") {
-		key.mode = copyAsync
+		key.mode = modeAsync
 	}
-	key.host = u.hostOf(key.direction, c)
+	key.host = sc.hostOf(key.direction, c)
 	for key.size < len(copySizes)-1 && c.Bytes >= copySizes[key.size].below {
 		key.size++
 	}
-	if u.groups[key] == nil {
-		u.groups[key] = new(CopyStats)
+	if sc.groups[key] == nil {
+		sc.groups[key] = new(copyStats)
 	}
-	u.groups[key].add(c, key.bandwidth(c))
-	place := CopyPlace{c.Site, key.direction, key.mode}
-	if u.Places[place] == nil {
-		u.Places[place] = &CopyStats{Stack: c.Stack, FirstNs: c.StartNs}
+	sc.groups[key].add(c, key.bandwidth(c))
+	place := siteKey{c.Site, key.direction, key.mode}
+	if sc.Sites[place] == nil {
+		sc.Sites[place] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
 	}
-	u.Places[place].add(c, key.bandwidth(c))
-	if key.mode == copyAsync && key.host == hostmem.HostUnknown {
-		u.Places[place].unpin(c)
+	sc.Sites[place].add(c, key.bandwidth(c))
+	if key.mode == modeAsync && key.host == hostmem.HostUnknown {
+		sc.Sites[place].unpin(c)
 	}
 	if c.Bytes < burstBytes && c.Flags&format.FlagCaptured == 0 && !c.Failed() {
-		u.small(c)
+		sc.addSmall(c)
 	}
 	return nil
 }
 
 // hostOf says what is known of the host's side of a copy; "" if it has none.
-func (u *CopyUse) hostOf(direction string, c *calls.Call) string {
+func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 	switch {
 	case strings.HasPrefix(direction, "H"):
-		return u.host.At(c.StartNs, c.Pid, c.Src)
+		return sc.host.At(c.StartNs, c.Pid, c.Src)
 	case strings.HasSuffix(direction, "toH"):
-		return u.host.At(c.StartNs, c.Pid, c.Ptr)
+		return sc.host.At(c.StartNs, c.Pid, c.Ptr)
 	case direction == "unknown" || strings.Contains(direction, "U"):
-		if known := u.host.At(c.StartNs, c.Pid, c.Src); known != hostmem.HostUnknown {
+		if known := sc.host.At(c.StartNs, c.Pid, c.Src); known != hostmem.HostUnknown {
 			return known
 		}
-		return u.host.At(c.StartNs, c.Pid, c.Ptr)
+		return sc.host.At(c.StartNs, c.Pid, c.Ptr)
 	}
 	return ""
 }
 
 // bandwidth reports whether the call's time is that of its copy: it waits for it, and the copy is large enough to be most of it.
-func (k *copyKey) bandwidth(c *calls.Call) bool {
+func (k *groupKey) bandwidth(c *calls.Call) bool {
 	host := strings.HasPrefix(k.direction, "H") || strings.HasSuffix(k.direction, "toH") // copies on a device do not block
-	return host && k.mode == copyBlocking && c.Bytes >= bandwidthMinBytes && c.EndNs > c.StartNs
+	return host && k.mode == modeBlocking && c.Bytes >= bandwidthMinBytes && c.EndNs > c.StartNs
 }
 
-func (s *CopyStats) add(c *calls.Call, bandwidth bool) {
+func (s *copyStats) add(c *calls.Call, bandwidth bool) {
 	s.copies++
 	s.LastNs = max(s.LastNs, c.StartNs)
 	if c.Flags&(format.FlagOpen|format.FlagAbandoned) != 0 {
@@ -216,7 +216,7 @@ func (s *CopyStats) add(c *calls.Call, bandwidth bool) {
 }
 
 // unpin counts an async copy with host memory that is not known to be pinned.
-func (s *CopyStats) unpin(c *calls.Call) {
+func (s *copyStats) unpin(c *calls.Call) {
 	if c.Bytes < bandwidthMinBytes || c.Failed() || c.Flags&format.FlagCaptured != 0 {
 		return
 	}
@@ -234,7 +234,7 @@ func (s *CopyStats) unpin(c *calls.Call) {
 	}
 }
 
-func (s *CopyStats) merge(o *CopyStats) {
+func (s *copyStats) merge(o *copyStats) {
 	s.copies += o.copies
 	s.captured += o.captured
 	s.errors += o.errors
@@ -245,7 +245,7 @@ func (s *CopyStats) merge(o *CopyStats) {
 }
 
 // rate is the bandwidth seen from the host, nil where the times do not tell it.
-func (s *CopyStats) rate() any {
+func (s *copyStats) rate() any {
 	if s.meaningfulNs == 0 {
 		return nil
 	}
@@ -253,22 +253,22 @@ func (s *CopyStats) rate() any {
 }
 
 // small follows a thread's small copies.
-func (u *CopyUse) small(c *calls.Call) {
-	crowd := u.crowds[c.Thread()]
+func (sc *Scan) addSmall(c *calls.Call) {
+	crowd := sc.threads[c.Thread()]
 	if crowd == nil {
-		crowd = new(copyCrowd)
-		u.crowds[c.Thread()] = crowd
+		crowd = new(threadBursts)
+		sc.threads[c.Thread()] = crowd
 	}
 	joined, began := crowd.Add(c.StartNs, burstCopies, burstNs)
 	if joined == 0 {
 		return
 	}
 	if began {
-		key := BurstKey{c.Thread(), c.Site}
-		if u.Bursts[key] == nil {
-			u.Bursts[key] = &Burst{Stack: c.Stack, FirstNs: c.StartNs}
+		key := burstKey{c.Thread(), c.Site}
+		if sc.Bursts[key] == nil {
+			sc.Bursts[key] = &burst{Stack: c.Stack, FirstNs: c.StartNs}
 		}
-		crowd.burst = u.Bursts[key]
+		crowd.burst = sc.Bursts[key]
 		crowd.burst.Bursts++
 		crowd.burst.now = 0
 	}
@@ -279,9 +279,9 @@ func (u *CopyUse) small(c *calls.Call) {
 	b.Most = max(b.Most, b.now)
 }
 
-var CopyFacts = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
+var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
 
-var CopyTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "copies", Title: "copies", Unit: report.UnitCount, About: "copies that began in the window"},
 	{Key: "bytes", Title: "copied", Unit: report.UnitBytes, About: "bytes of those that were made: neither failed nor captured"},
 	{Key: "host_sum_ns", Title: "host time", Unit: report.UnitNs, About: "time that threads spent in copies whose duration is known"},
@@ -294,26 +294,26 @@ var CopyTotals = []report.Column{
 	{Key: "open_copies", Title: "open", Unit: report.UnitCount, About: "copies that were not seen to return"},
 }
 
-func (u *CopyUse) totals() []report.Fact {
-	var sum CopyStats
+func (sc *Scan) totals() []report.Fact {
+	var sum copyStats
 	var blocking, unknown, bursts, inBursts int64
-	for key, s := range u.groups {
+	for key, s := range sc.groups {
 		sum.merge(s)
-		if key.mode == copyBlocking {
+		if key.mode == modeBlocking {
 			blocking += s.copies
 		}
 		if key.host == hostmem.HostUnknown {
 			unknown += s.copies
 		}
 	}
-	for _, b := range u.Bursts {
+	for _, b := range sc.Bursts {
 		bursts += b.Bursts
 		inBursts += b.Copies
 	}
-	return report.Fill(CopyTotals, sum.copies, sum.bytes, sum.took.SumNs, sum.took.Count, blocking, unknown, bursts, inBursts, sum.errors, sum.open)
+	return report.Fill(totalColumns, sum.copies, sum.bytes, sum.took.SumNs, sum.took.Count, blocking, unknown, bursts, inBursts, sum.errors, sum.open)
 }
 
-var CopyColumns = []report.Column{
+var groupColumns = []report.Column{
 	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "copies that began in the window"},
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of those that were made: neither failed nor captured"},
 	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "time that threads spent in these calls, of TIMED ones; of async copies it is the time to hand them over"},
@@ -331,10 +331,10 @@ var CopyColumns = []report.Column{
 }
 
 // table has a row per direction, size, memory and mode.
-func (u *CopyUse) table() report.Table {
-	table := report.Table{Name: "copies", Title: "copies by time spent in them on the CPU", Columns: slices.Clone(CopyColumns), Spare: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"}}
+func (sc *Scan) table() report.Table {
+	table := report.Table{Name: "copies", Title: "copies by time spent in them on the CPU", Columns: slices.Clone(groupColumns), Spare: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"}}
 	var captured, errors, open int64
-	for key, s := range u.groups {
+	for key, s := range sc.groups {
 		captured, errors, open = captured+s.captured, errors+s.errors, open+s.open
 		table.Rows = append(table.Rows, report.Row{Cells: []any{s.copies, s.bytes, s.took.Total(), s.took.Count, s.took.Avg(), s.took.At(0.95), s.rate(), s.captured, s.errors, s.open,
 			key.mode, units.Known(key.host), copySizes[key.size].name, key.direction}})
@@ -354,7 +354,7 @@ func (u *CopyUse) table() report.Table {
 	return table
 }
 
-var BurstColumns = []report.Column{
+var burstColumns = []report.Column{
 	{Key: "bursts", Title: "BURSTS", Unit: report.UnitCount, About: "bursts: at least 50 copies below 4 KiB within 10 ms by one thread; a burst goes on while that holds"},
 	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "copies in them"},
 	{Key: "copies_max", Title: "LARGEST", Unit: report.UnitCount, About: "copies of the largest one"},
@@ -363,11 +363,11 @@ var BurstColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place in the program of that copy; others may take part in a burst"},
 }
 
-func (u *CopyUse) burstTable() report.Table {
-	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: BurstColumns, Aside: true}
-	start := u.T.Recording().FromNs
-	for key, b := range u.Bursts {
-		table.Rows = append(table.Rows, report.Row{StackID: b.Stack, Cells: []any{b.Bursts, b.Copies, b.Most, b.FirstNs - start, u.T.ThreadLabel(key.Thread), u.Names.List[key.Site]}})
+func (sc *Scan) burstTable() report.Table {
+	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Aside: true}
+	start := sc.T.Recording().FromNs
+	for key, b := range sc.Bursts {
+		table.Rows = append(table.Rows, report.Row{StackID: b.Stack, Cells: []any{b.Bursts, b.Copies, b.Most, b.FirstNs - start, sc.T.ThreadLabel(key.Thread), sc.Names.List[key.Site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		return cmp.Or(report.CompareCells(a.Cells[1], b.Cells[1]), report.CompareCells(a.Cells[4], b.Cells[4]), report.CompareCells(a.Cells[5], b.Cells[5]))
@@ -375,7 +375,7 @@ func (u *CopyUse) burstTable() report.Table {
 	return table
 }
 
-var CopyPlaceColumns = []report.Column{
+var siteColumns = []report.Column{
 	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "time that threads spent in these calls, of timed ones"},
 	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "copies that began in the window"},
 	{Key: "timed_copies", Title: "TIMED", Unit: report.UnitCount, About: "copies whose duration is known"},
@@ -386,11 +386,11 @@ var CopyPlaceColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-// placeTable has a row per place in the program, direction and mode.
-func (u *CopyUse) placeTable() report.Table {
-	table := report.Table{Name: "sites", Title: "copies by place in the program", Columns: CopyPlaceColumns, Aside: true, Spare: []string{"timed_copies"}}
-	for key, s := range u.Places {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.took.Total(), s.copies, s.took.Count, s.bytes, s.rate(), key.Direction, key.mode, u.Names.List[key.Site]}})
+// siteTable has a row per place in the program, direction and mode.
+func (sc *Scan) siteTable() report.Table {
+	table := report.Table{Name: "sites", Title: "copies by place in the program", Columns: siteColumns, Aside: true, Spare: []string{"timed_copies"}}
+	for key, s := range sc.Sites {
+		table.Rows = append(table.Rows, report.Row{Cells: []any{s.took.Total(), s.copies, s.took.Count, s.bytes, s.rate(), key.Direction, key.mode, sc.Names.List[key.Site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		order := 0

@@ -81,7 +81,7 @@ func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Per) 
 	return s, nil
 }
 
-var SetupColumns = []report.Column{
+var setupColumns = []report.Column{
 	{Key: "what", Title: "DIFFERENT", Unit: report.UnitText, About: "what the two recordings do not have in common; numbers can differ because of it"},
 	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "in the first recording"},
 	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
@@ -134,7 +134,7 @@ func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (i
 	return n, nil
 }
 
-var DiffFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "report", Title: "report", Unit: report.UnitText, About: "the report that is compared"},
 	{Key: "before", Title: "before", Unit: report.UnitText, About: "first recording, and the length of its window"},
 	{Key: "after", Title: "after", Unit: report.UnitText, About: "second recording, and the length of its window"},
@@ -142,15 +142,15 @@ var DiffFacts = []report.Column{
 	{Key: "not_compared", Title: "not compared", Unit: report.UnitText, About: "tables whose rows have no counterpart: they are events, or are about one recording"},
 }
 
-var DiffTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "changed", Title: "changed rows", Unit: report.UnitCount, About: "rows that both recordings have and that are different in some number or word"},
 	{Key: "new", Title: "new", Unit: report.UnitCount, About: "rows that only the second recording has"},
 	{Key: "gone", Title: "gone", Unit: report.UnitCount, About: "rows that only the first recording has"},
 	{Key: "same", Title: "same", Unit: report.UnitCount, About: "rows that are equal"},
 }
 
-// DiffNames explains the names that a comparison makes of those of a report.
-var DiffNames = []report.Column{
+// nameColumns explains the names that a comparison makes of those of a report.
+var nameColumns = []report.Column{
 	{Key: "row", Title: "ROW", Unit: report.UnitText, About: "new, gone, changed or same"},
 	{Key: "<column>_before", Title: "BEFORE", Unit: report.UnitText, About: "the column in the first recording; of the columns with numbers the first that is not left out for width is shown"},
 	{Key: "<column>_after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
@@ -187,7 +187,7 @@ func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 		r.Tables = append(r.Tables, d.join(&a.Tables[at], after))
 	}
 	r.Totals = d.totals()
-	r.Facts = append(report.Fill(DiffFacts, b.Command, before.said(), after.said(), d.per(), strings.Join(skipped, ", ")), d.numbers...)
+	r.Facts = append(report.Fill(factColumns, b.Command, before.said(), after.said(), d.per(), strings.Join(skipped, ", ")), d.numbers...)
 	return r, arrangeAny(r.Tables, opt.Sort, opt.Top)
 }
 
@@ -196,7 +196,7 @@ func (s *Side) said() string { return s.Path + ", " + units.Duration(s.report.Wi
 
 // setupTable has what differs between the recordings.
 func setupTable(before, after *Side) report.Table {
-	table := report.Table{Name: "setup", Title: "different about the recordings", Columns: SetupColumns, Aside: true}
+	table := report.Table{Name: "setup", Title: "different about the recordings", Columns: setupColumns, Aside: true}
 	for i, f := range before.setup {
 		if was, is := f.Value.(string), after.setup[i].Value.(string); was != is {
 			table.Rows = append(table.Rows, report.Row{Cells: []any{f.Key, units.Known(was), units.Known(is)}})

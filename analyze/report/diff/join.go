@@ -192,7 +192,7 @@ func (d *differ) numberTable() report.Table {
 }
 
 func (d *differ) totals() []report.Fact {
-	return append(report.Fill(DiffTotals, d.changed, d.fresh, d.gone, d.ok), d.verdicts...)
+	return append(report.Fill(totalColumns, d.changed, d.fresh, d.gone, d.ok), d.verdicts...)
 }
 
 // pair is a row of two recordings; one of them may have none.

@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// GapActivity is what the thread that ended a gap did in it.
-type GapActivity struct {
+// activity is what the thread that ended a gap did in it.
+type activity struct {
 	ByCall  map[calls.Name]int64 // ns inside of the gap, calls inside of others left out
 	Longest calls.Call           // of these calls, without strings
 	mostNs  int64                // of longest, inside of the gap
@@ -26,7 +26,7 @@ type GapActivity struct {
 }
 
 // InCUDA is how much of the gap the thread was inside of calls.
-func (a *GapActivity) InCUDA() (ns int64) {
+func (a *activity) InCUDA() (ns int64) {
 	for _, n := range a.ByCall {
 		ns += n
 	}
@@ -35,17 +35,17 @@ func (a *GapActivity) InCUDA() (ns int64) {
 
 // gapWatch are the gaps that one thread ended.
 type gapWatch struct {
-	gaps []*LaunchGap // in order of fromNs
+	gaps []*Gap // in order of fromNs
 	// until is the latest end of the gaps up to each.
 	until []int64
 }
 
-// Watch looks at the calls of the threads in the gaps that are told.
-func (u *GapUse) Watch() error {
+// FindCPUActivity looks at the calls of the threads in the gaps that are told.
+func (sc *Scan) FindCPUActivity() error {
 	watches := make(map[origin.Thread]*gapWatch)
 	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
-	for i := range u.List {
-		g := &u.List[i]
+	for i := range sc.List {
+		g := &sc.List[i]
 		g.Doing.ByCall = make(map[calls.Name]int64)
 		th := g.Ended.Thread()
 		if watches[th] == nil {
@@ -55,21 +55,21 @@ func (u *GapUse) Watch() error {
 		whole = query.Window{FromNs: min(whole.FromNs, g.FromNs), ToNs: max(whole.ToNs, g.ToNs)}
 	}
 	for _, w := range watches {
-		slices.SortFunc(w.gaps, func(a, b *LaunchGap) int { return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b)) })
+		slices.SortFunc(w.gaps, func(a, b *Gap) int { return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b)) })
 		latest := int64(0)
 		for _, g := range w.gaps {
 			latest = max(latest, g.ToNs)
 			w.until = append(w.until, latest)
 		}
 	}
-	for _, spans := range [][]timeline.Span{u.T.Calls, u.T.Memory} {
+	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
-			if len(u.List) == 0 || s.FirstNs > whole.ToNs {
+			if len(sc.List) == 0 || s.FirstNs > whole.ToNs {
 				continue
 			}
-			u.watchGroup(s.Group, watches, gapTimes(u.List))
+			sc.readGroup(s.Group, watches, gapTimes(sc.List))
 			if err := s.Group.Err(); err != nil {
-				return u.T.Wrap(err)
+				return sc.T.Wrap(err)
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (u *GapUse) Watch() error {
 }
 
 // gapTimes joins gaps to the stretches of time that any of them covers, in order.
-func gapTimes(list []LaunchGap) []query.Window {
+func gapTimes(list []Gap) []query.Window {
 	var times []query.Window
 	for _, g := range list {
 		times = append(times, query.Window{FromNs: g.FromNs, ToNs: g.ToNs})
@@ -94,53 +94,53 @@ func gapTimes(list []LaunchGap) []query.Window {
 	return joined
 }
 
-// watchGroup reads when calls were, and the rest where some were in a gap.
-func (u *GapUse) watchGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
-	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
+// readGroup reads when calls were, and the rest where some were in a gap.
+func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
+	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	var hits []int
 	next := 0 // of times; calls are nearly in order
-	for i, start := range u.Start {
+	for i, start := range sc.Start {
 		for next > 0 && times[next-1].ToNs > start {
 			next--
 		}
 		for next < len(times) && times[next].ToNs <= start {
 			next++
 		}
-		if next < len(times) && times[next].FromNs < units.EndOf(start, u.Dur[i]) {
+		if next < len(times) && times[next].FromNs < units.EndOf(start, sc.Dur[i]) {
 			hits = append(hits, i)
 		}
 	}
 	if len(hits) == 0 {
 		return
 	}
-	u.Kind, u.Name, u.Flags = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.Int32("flags", u.Flags)
-	u.Pid, u.Tid, u.Parent = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid), g.Int64("parent_start_ns", u.Parent)
-	u.Sites.Read(g)
+	sc.Kind, sc.Name, sc.Flags = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name), g.Int32("flags", sc.Flags)
+	sc.Pid, sc.Tid, sc.Parent = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid), g.Int64("parent_start_ns", sc.Parent)
+	sc.Sites.Read(g)
 	if g.Err() != nil {
 		return
 	}
 	for _, i := range hits {
-		w := watches[origin.Thread{Pid: u.Pid[i], Tid: u.Tid[i]}]
-		if w == nil || u.Parent[i] != 0 || u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+		w := watches[origin.Thread{Pid: sc.Pid[i], Tid: sc.Tid[i]}]
+		if w == nil || sc.Parent[i] != 0 || sc.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			continue
 		}
-		end := units.EndOf(u.Start[i], u.Dur[i])
-		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1; k >= 0 && w.until[k] > u.Start[i]; k-- {
-			if w.gaps[k].ToNs > u.Start[i] {
-				u.note(w.gaps[k], i, end)
+		end := units.EndOf(sc.Start[i], sc.Dur[i])
+		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1; k >= 0 && w.until[k] > sc.Start[i]; k-- {
+			if w.gaps[k].ToNs > sc.Start[i] {
+				sc.note(w.gaps[k], i, end)
 			}
 		}
 	}
 }
 
 // note adds row i, a call that ends at endNs, to what was done in a gap.
-func (u *GapUse) note(g *LaunchGap, i int, endNs int64) {
+func (sc *Scan) note(g *Gap, i int, endNs int64) {
 	a := &g.Doing
-	ns := min(endNs, g.ToNs) - max(u.Start[i], g.FromNs)
-	a.ByCall[calls.Name{Kind: u.Kind.At(i), Name: u.Name.At(i)}] += ns
-	if ns > a.mostNs || ns == a.mostNs && u.Start[i] < a.Longest.StartNs {
-		a.mostNs, a.Longest = ns, calls.Call{StartNs: u.Start[i], EndNs: endNs, Stack: u.Sites.Stack[i]}
-		a.Site = u.Names.List[u.Sites.At(i)]
+	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)
+	a.ByCall[calls.Name{Kind: sc.Kind.At(i), Name: sc.Name.At(i)}] += ns
+	if ns > a.mostNs || ns == a.mostNs && sc.Start[i] < a.Longest.StartNs {
+		a.mostNs, a.Longest = ns, calls.Call{StartNs: sc.Start[i], EndNs: endNs, Stack: sc.Sites.Stack[i]}
+		a.Site = sc.Names.List[sc.Sites.At(i)]
 	}
 }
 
@@ -148,7 +148,7 @@ func (u *GapUse) note(g *LaunchGap, i int, endNs int64) {
 const OutsideCUDA = "outside CUDA"
 
 // most returns what took the largest part of a gap: a call, or what is in none.
-func (g *LaunchGap) most() (what string, ns int64) {
+func (g *Gap) most() (what string, ns int64) {
 	what, ns = OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
 	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
 	for _, k := range keys {
@@ -160,7 +160,7 @@ func (g *LaunchGap) most() (what string, ns int64) {
 }
 
 // InKind is how much of a gap the thread was in calls of kinds.
-func (g *LaunchGap) InKind(kinds ...string) (ns int64) {
+func (g *Gap) InKind(kinds ...string) (ns int64) {
 	for k, n := range g.Doing.ByCall {
 		if slices.Contains(kinds, k.Kind) {
 			ns += n
@@ -169,7 +169,7 @@ func (g *LaunchGap) InKind(kinds ...string) (ns int64) {
 	return ns
 }
 
-var GapColumns = []report.Column{
+var gapColumns = []report.Column{
 	{Key: "dur_ns", Title: "GAP", Unit: report.UnitNs, About: "length of the gap"},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it began, from the recording's start"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
@@ -194,11 +194,11 @@ var GapColumns = []report.Column{
 const gapStacks = 3
 
 // gapTable lists the longest gaps.
-func (u *GapUse) gapTable() report.Table {
-	table := report.Table{Name: "gaps", Title: "longest gaps", Columns: slices.Clone(GapColumns), Spare: []string{"tid", "pid", "device", "doing_pct"}}
+func (sc *Scan) gapTable() report.Table {
+	table := report.Table{Name: "gaps", Title: "longest gaps", Columns: slices.Clone(gapColumns), Spare: []string{"tid", "pid", "device", "doing_pct"}}
 	sampled := false
-	for i := range u.List {
-		row := u.gapRow(&u.List[i])
+	for i := range sc.List {
+		row := sc.gapRow(&sc.List[i])
 		row.Brief = i >= gapStacks
 		table.Rows = append(table.Rows, row)
 		sampled = sampled || row.Cells[11] != nil
@@ -206,18 +206,18 @@ func (u *GapUse) gapTable() report.Table {
 	if !sampled {
 		report.Hide(table.Columns, "gpu")
 	}
-	processes.AddRanks(u.T, &table)
+	processes.AddRanks(sc.T, &table)
 	return table
 }
 
-func (u *GapUse) gapRow(g *LaunchGap) report.Row {
+func (sc *Scan) gapRow(g *Gap) report.Row {
 	what, ns := g.most()
 	waiting := g.InKind(format.KindSync)
 	copying := g.InKind(format.KindMemcpy, format.KindMemset)
 	other := g.InKind(format.KindAPI, format.KindLaunch)
 	inside := g.Doing.InCUDA()
-	ended := cmp.Or(u.Names.List[g.Ended.Kernel], u.Names.List[g.Ended.Name])
-	evidence := fmt.Sprintf("thread %s was %s for %s of it", u.T.ThreadLabel(g.Ended.Thread()), Where(what), units.Duration(ns))
+	ended := cmp.Or(sc.Names.List[g.Ended.Kernel], sc.Names.List[g.Ended.Name])
+	evidence := fmt.Sprintf("thread %s was %s for %s of it", sc.T.ThreadLabel(g.Ended.Thread()), Where(what), units.Duration(ns))
 	stack := g.Ended.Stack
 	if what != OutsideCUDA {
 		stack = g.Doing.Longest.Stack
@@ -229,9 +229,9 @@ func (u *GapUse) gapRow(g *LaunchGap) report.Row {
 	if b := g.Busy; b.Ok {
 		gpu, busyMin, busyMax = b.Word(), b.MinPct, b.MaxPct
 	}
-	return report.Row{StackID: stack, Evidence: evidence, Cells: []any{g.DurNs(), g.FromNs - u.T.Recording().FromNs, int64(g.Track.Pid), u.trackDevice(g.Track), int64(g.Ended.Tid),
+	return report.Row{StackID: stack, Evidence: evidence, Cells: []any{g.DurNs(), g.FromNs - sc.T.Recording().FromNs, int64(g.Track.Pid), sc.trackDevice(g.Track), int64(g.Ended.Tid),
 		units.Percent(ns, g.DurNs()), waiting, copying, inside - waiting - copying - other, other, max(0, g.DurNs()-inside), gpu, busyMin, busyMax,
-		units.Known(g.Doing.Site), ended, u.Names.List[g.Ended.Site], what}}
+		units.Known(g.Doing.Site), ended, sc.Names.List[g.Ended.Site], what}}
 }
 
 // Where is what a thread did, as part of a sentence.

@@ -16,14 +16,14 @@ const (
 	GPUUnsure = "unsure"
 )
 
-// GapBusy is how busy the GPU can have been in a gap, in percent of it; ok is false where samples do not tell.
-type GapBusy struct {
+// Busy is how busy the GPU can have been in a gap, in percent of it; ok is false where samples do not tell.
+type Busy struct {
 	MinPct, MaxPct float64
 	Ok             bool
 }
 
 // Word is "" where samples do not tell.
-func (b GapBusy) Word() string {
+func (b Busy) Word() string {
 	switch {
 	case !b.Ok:
 		return ""
@@ -40,17 +40,17 @@ func (b GapBusy) Word() string {
 // utilizationNs is the longest that the driver averages its utilization over.
 const utilizationNs = int64(1e9)
 
-// AskSamples notes for the gaps that are told how busy the GPU was: of several devices of the process, the busiest one.
-func (u *GapUse) AskSamples() {
-	samples := &metric.Devices{T: u.T, Window: u.T.Recording(), Filter: new(query.Filter), Devices: make(map[int32]map[string]*metric.Series)}
+// FindGPUActivity notes for the gaps that are told how busy the GPU was: of several devices of the process, the busiest one.
+func (sc *Scan) FindGPUActivity() {
+	samples := &metric.Devices{T: sc.T, Window: sc.T.Recording(), Filter: new(query.Filter), Devices: make(map[int32]map[string]*metric.Series)}
 	samples.Collect()
-	for i := range u.List {
-		g := &u.List[i]
-		for track := range u.Tracks {
+	for i := range sc.List {
+		g := &sc.List[i]
+		for track := range sc.Tracks {
 			if track.Pid != g.Track.Pid || track.Device == AllDevices || g.Track.Device != AllDevices && track.Device != g.Track.Device {
 				continue
 			}
-			index, paired := u.T.Facts.NVMLDevice(track.Pid, track.Device)
+			index, paired := sc.T.Facts.NVMLDevice(track.Pid, track.Device)
 			if !paired {
 				continue
 			}
@@ -59,7 +59,7 @@ func (u *GapUse) AskSamples() {
 				b = BusyInside(samples.Devices[index][catalog.MetricGPUBusy], g.FromNs, g.ToNs)
 			}
 			if b.Ok {
-				g.Busy = GapBusy{max(g.Busy.MinPct, b.MinPct), max(g.Busy.MaxPct, b.MaxPct), true}
+				g.Busy = Busy{max(g.Busy.MinPct, b.MinPct), max(g.Busy.MaxPct, b.MaxPct), true}
 			}
 		}
 	}
@@ -67,9 +67,9 @@ func (u *GapUse) AskSamples() {
 
 // BusyByAverages bounds how busy a device was. Each sample is the average since the one before: of the part of that time which lies
 // outside of the gap, nothing or everything may have been busy.
-func BusyByAverages(s *metric.Series, fromNs, toNs int64) GapBusy {
+func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
-		return GapBusy{}
+		return Busy{}
 	}
 	var covered, low, high float64
 	for i := max(1, after(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
@@ -81,15 +81,15 @@ func BusyByAverages(s *metric.Series, fromNs, toNs int64) GapBusy {
 		high += min(overlap, busy)
 	}
 	if covered == 0 || covered < 0.5*float64(toNs-fromNs) {
-		return GapBusy{}
+		return Busy{}
 	}
-	return GapBusy{100 * low / covered, 100 * high / covered, true}
+	return Busy{100 * low / covered, 100 * high / covered, true}
 }
 
 // BusyInside averages samples that are about nothing but the gap.
-func BusyInside(s *metric.Series, fromNs, toNs int64) GapBusy {
+func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
-		return GapBusy{}
+		return Busy{}
 	}
 	var sum, n float64
 	for i := after(s, fromNs+utilizationNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
@@ -97,9 +97,9 @@ func BusyInside(s *metric.Series, fromNs, toNs int64) GapBusy {
 		n++
 	}
 	if n == 0 {
-		return GapBusy{}
+		return Busy{}
 	}
-	return GapBusy{sum / n, sum / n, true}
+	return Busy{sum / n, sum / n, true}
 }
 
 // after is the first sample later than a time.

@@ -37,7 +37,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		r.NoMatch = noSamples(u)
 	}
 	throttling, health := throttleTable(u), healthTable(u)
-	verdicts := ofGPUUseVerdicts(u)
+	verdicts := verdictTable(u)
 	metrics := metricTable(u)
 	if err := metrics.Arrange("", opt.Top); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func noSamples(u *metricpkg.Devices) *query.NoMatch {
 	return query.FirstNoMatch(query.NewNoMatch("device", u.Filter.Devices, devices, func(v int32) string { return strconv.Itoa(int(v)) }))
 }
 
-var GPUMetricColumns = []report.Column{
+var metricColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{Key: "metric", Title: "METRIC", Unit: report.UnitText, About: "what was sampled; its name ends in the unit of the numbers, see format/FORMAT.md"},
 	{Key: "samples", Title: "SAMPLES", Unit: report.UnitCount, About: "samples in the window"},
@@ -79,7 +79,7 @@ var (
 
 // metricTable has a row per device and metric.
 func metricTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "metrics", Title: "metrics", Columns: slices.Clone(GPUMetricColumns), Spare: []string{"samples", "min", "last", "p95", "course"}}
+	table := report.Table{Name: "metrics", Title: "metrics", Columns: slices.Clone(metricColumns), Spare: []string{"samples", "min", "last", "p95", "course"}}
 	counters := false
 	for _, device := range u.Sorted() {
 		of := u.Devices[device]
@@ -105,8 +105,8 @@ func metricTable(u *metricpkg.Devices) report.Table {
 	return table
 }
 
-// ofGPUUseEnergy returns the joules a device used and how that is known.
-func ofGPUUseEnergy(u *metricpkg.Devices, device int32) (joules float64, how string, ok bool) {
+// energyOf returns the joules a device used and how that is known.
+func energyOf(u *metricpkg.Devices, device int32) (joules float64, how string, ok bool) {
 	of := u.Devices[device]
 	if s := of[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
 		return s.Grown() / 1e3, "its energy counter", true
@@ -117,7 +117,7 @@ func ofGPUUseEnergy(u *metricpkg.Devices, device int32) (joules float64, how str
 	return 0, "", false
 }
 
-var GPUVerdictColumns = []report.Column{
+var verdictColumns = []report.Column{
 	{Key: "level", Title: "LEVEL", Unit: report.UnitText, About: "problem: somebody should do something; notice: worth knowing; info"},
 	{Key: "device", Title: "", Unit: report.UnitID, About: "GPU, as NVML counts"},
 	gpuNameColumn,
@@ -127,9 +127,9 @@ var GPUVerdictColumns = []report.Column{
 // Levels of verdicts.
 var VerdictLevels = []string{"problem", "notice", "info"}
 
-// ofGPUUseVerdicts lists what stands out of each device, problems first.
-func ofGPUUseVerdicts(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "verdicts", Title: "what stands out", Columns: GPUVerdictColumns, Aside: true}
+// verdictTable lists what stands out of each device, problems first.
+func verdictTable(u *metricpkg.Devices) report.Table {
+	table := report.Table{Name: "verdicts", Title: "what stands out", Columns: verdictColumns, Aside: true}
 	if len(u.T.Facts.Samples) == 0 {
 		table.Rows = append(table.Rows, report.Row{Cells: []any{VerdictLevels[1], nil, nil, "the recording has no NVML samples: nothing is known of the GPUs"}})
 	}
@@ -142,7 +142,7 @@ func ofGPUUseVerdicts(u *metricpkg.Devices) report.Table {
 			add(2, "", b.Text, b.Pct, b.IdlePct)
 		}
 		throttleVerdict(u, device, add)
-		if joules, how, ok := ofGPUUseEnergy(u, device); ok {
+		if joules, how, ok := energyOf(u, device); ok {
 			add(2, "", "used %s, by %s", jouleText(joules), how)
 		}
 		memoryVerdict(u, device, add)
@@ -206,7 +206,7 @@ func xids(u *metricpkg.Devices, device int32) (n int64) {
 	return n
 }
 
-var GPUProcessColumns = []report.Column{
+var processColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process that uses the GPU"},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
@@ -222,7 +222,7 @@ var GPUProcessColumns = []report.Column{
 
 // processTable has a row per process on a device.
 func processTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: GPUProcessColumns, Aside: true}
+	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Aside: true}
 	found := processSeries(u)
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pid, b.Pid))
@@ -281,7 +281,7 @@ func processSeries(u *metricpkg.Devices) map[timeline.PidOnDevice]map[string]*me
 	return found
 }
 
-var GPUTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "problems", Title: "problems", Unit: report.UnitCount, About: "verdicts of level problem"},
 	{Key: "busy_pct_min", Title: "% busy at least", Unit: report.UnitPercent, About: "busy of the device that was least busy; absent without samples"},
 	{Key: "idle_pct_max", Title: "% idle at most", Unit: report.UnitPercent, About: "idle of the device that was most idle"},
@@ -305,7 +305,7 @@ func totals(u *metricpkg.Devices, verdicts *report.Table) []report.Fact {
 		if s := u.Devices[device][catalog.MetricReasons]; s != nil {
 			throttledMax = report.Most(throttledMax, s.Share(IsThrottled))
 		}
-		if joules, _, ok := ofGPUUseEnergy(u, device); ok {
+		if joules, _, ok := energyOf(u, device); ok {
 			sum, _ := energy.(int64)
 			energy = sum + units.RoundInt(joules)
 		}
@@ -314,5 +314,5 @@ func totals(u *metricpkg.Devices, verdicts *report.Table) []report.Fact {
 			ecc = sum + units.RoundInt(s.Grown())
 		}
 	}
-	return report.Fill(GPUTotals, problems, busyMin, idleMax, throttledMax, energy, ecc)
+	return report.Fill(totalColumns, problems, busyMin, idleMax, throttledMax, energy, ecc)
 }

@@ -43,7 +43,7 @@ func HasBit(bits int64) func(float64) bool {
 
 var IsThrottled = HasBit(SlowBits)
 
-var ThrottleColumns = []report.Column{
+var throttleColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{Key: "reason", Title: "REASON", Unit: report.UnitText, About: "what determined the clocks, a bit of clock_event_reasons; several at a time are possible"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of the sampled time in which the bit was set, by the samples; absent if the GPU does not tell"},
@@ -55,7 +55,7 @@ var ThrottleColumns = []report.Column{
 
 // throttleTable has a row per device and reason that was seen.
 func throttleTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(ThrottleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
+	table := report.Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
 	counted := false
 	for _, device := range u.Sorted() {
 		samples := u.Devices[device][catalog.MetricReasons]
@@ -116,14 +116,14 @@ func throttleVerdict(u *metricpkg.Devices, device int32, add func(int, string, s
 	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, units.Enumerated(parts))
 }
 
-// HealthState is one thing about a device's health; level indexes VerdictLevels.
-type HealthState struct {
+// healthCheck is one thing about a device's health; level indexes VerdictLevels.
+type healthCheck struct {
 	What, State, Action string
 	Level               int
 	value               any
 }
 
-var HealthColumns = []report.Column{
+var healthColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{Key: "level", Title: "LEVEL", Unit: report.UnitText, About: "problem: somebody should do something; notice: worth knowing; info: as it should be"},
 	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "what was looked at"},
@@ -134,7 +134,7 @@ var HealthColumns = []report.Column{
 
 // healthTable has a row per device and check.
 func healthTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "health", Title: "health", Columns: HealthColumns, Aside: true}
+	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
 	for _, device := range u.Sorted() {
 		for _, h := range Health(u, device) {
 			table.Rows = append(table.Rows, report.Row{Cells: []any{int64(device), u.T.GPUName(device), VerdictLevels[h.Level], h.What, h.value, units.Known(h.Action), h.State}})
@@ -144,8 +144,8 @@ func healthTable(u *metricpkg.Devices) report.Table {
 }
 
 // Health checks a device; what it does not tell is not judged.
-func Health(u *metricpkg.Devices, device int32) []HealthState {
-	var list []HealthState
+func Health(u *metricpkg.Devices, device int32) []healthCheck {
+	var list []healthCheck
 	of := u.Devices[device]
 	last := func(metric string) (v int64, rise int64, ok bool) {
 		s := of[metric]
@@ -155,7 +155,7 @@ func Health(u *metricpkg.Devices, device int32) []HealthState {
 		return units.RoundInt(s.Last()), units.RoundInt(s.Grown()), true
 	}
 	add := func(level int, what string, value any, state, action string) {
-		list = append(list, HealthState{What: what, State: state, Action: action, Level: level, value: value})
+		list = append(list, healthCheck{What: what, State: state, Action: action, Level: level, value: value})
 	}
 	eccHealth(u, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {

@@ -15,14 +15,14 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// PollUse is what is known of queries that are only counted, for all processes together.
-type PollUse struct {
+// pollCounts is what is known of queries that are only counted, for all processes together.
+type pollCounts struct {
 	rows []pollRow
 	// perSec is how many a second there were in the later half of the silent time, by whom of the processes they can be, and which of its
 	// threads: the one that was last seen.
 	perSec   float64
 	by       map[int32]bool
-	suspects map[int32]*ThreadLife
+	suspects map[int32]*threadLife
 }
 
 // pollRow is one function that is counted.
@@ -37,21 +37,21 @@ type pollRow struct {
 // pollParts is in how many parts of the window queries are told of.
 const pollParts = 40
 
-// Polls reads the counts of queries and who can have made them: processes that are silent, and in no call.
-func (s *HangScan) Polls() (*PollUse, error) {
-	p := &PollUse{by: make(map[int32]bool), suspects: make(map[int32]*ThreadLife)}
+// ReadPolls reads the counts of queries and who can have made them: processes that are silent, and in no call.
+func (s *Scan) ReadPolls() (*pollCounts, error) {
+	p := &pollCounts{by: make(map[int32]bool), suspects: make(map[int32]*threadLife)}
 	silentFrom := s.Window.FromNs
 	for pid, life := range s.Processes {
 		if exitNs := s.T.Facts.Processes[pid].ExitNs; exitNs > 0 && exitNs <= s.EndNs {
 			continue
 		}
 		silentFrom = max(silentFrom, life.lastNs)
-		inCall := slices.ContainsFunc(life.threads, func(l *ThreadLife) bool { return len(l.open) > 0 })
+		inCall := slices.ContainsFunc(life.threads, func(l *threadLife) bool { return len(l.open) > 0 })
 		if s.EndNs-life.lastNs-s.T.GapNs(life.lastNs, s.EndNs) < s.longNs || inCall {
 			continue
 		}
 		p.by[pid] = true
-		p.suspects[pid] = slices.MaxFunc(life.threads, func(a, b *ThreadLife) int {
+		p.suspects[pid] = slices.MaxFunc(life.threads, func(a, b *threadLife) int {
 			return cmp.Or(cmp.Compare(a.LastNs, b.LastNs), cmp.Compare(b.Tid, a.Tid))
 		})
 	}
@@ -66,7 +66,7 @@ func (s *HangScan) Polls() (*PollUse, error) {
 }
 
 // readCounts reads the rows of counts.
-func (s *HangScan) readCounts(p *PollUse, silentFrom int64) error {
+func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 	index := make(map[string]int)
 	for _, g := range s.T.Rec.Groups() {
 		if g.Class() != format.ClassSample || !slices.Contains(g.Kinds(), format.KindCount) {
@@ -134,7 +134,7 @@ type gpuSilence struct {
 const utilizationLagNs = 1_000_000_000
 
 // askGPU looks what the GPU of a silent process did, and what that means.
-func (s *HangScan) askGPU(p *ProcessState) {
+func (s *Scan) askGPU(p *ProcessVerdict) {
 	call := p.waitingIn
 	if call == nil {
 		call = p.Life.lastLaunch()
@@ -142,7 +142,7 @@ func (s *HangScan) askGPU(p *ProcessState) {
 	if call == nil {
 		return
 	}
-	d := s.Of(call)
+	d := s.Details(call)
 	device, ok := s.T.Facts.NVMLDevice(p.Life.Pid, s.T.DeviceOf(p.Life.Pid, d.context, d.device))
 	if !ok {
 		return
@@ -163,7 +163,7 @@ func (s *HangScan) askGPU(p *ProcessState) {
 }
 
 // reading says what it means that a GPU was that busy.
-func (s *HangScan) reading(p *ProcessState, busy float64) string {
+func (s *Scan) reading(p *ProcessVerdict, busy float64) string {
 	kernel := s.lastKernel(p.Life)
 	switch {
 	case busy >= gpuBusyPct && strings.Contains(strings.ToLower(kernel), "nccl"):
@@ -181,7 +181,7 @@ func (s *HangScan) reading(p *ProcessState, busy float64) string {
 }
 
 // mean is the average of a metric over the silent time, nil without samples. The first second counts only if there is no other.
-func (s *HangScan) mean(metric string, device int32, from int64) any {
+func (s *Scan) mean(metric string, device int32, from int64) any {
 	id, ok := s.T.Facts.Metrics.Ids[metric]
 	if !ok {
 		return nil
@@ -205,7 +205,7 @@ func (s *HangScan) mean(metric string, device int32, from int64) any {
 const troubleNs = 10_000_000_000
 
 // trouble says which Xids and errors a process had shortly before it made no progress any more, or since.
-func (s *HangScan) trouble(p *ProcessState) (list []string) {
+func (s *Scan) trouble(p *ProcessVerdict) (list []string) {
 	from := p.Life.lastNs - troubleNs
 	for i := range s.T.Facts.Xids {
 		x := &s.T.Facts.Xids[i]
@@ -217,15 +217,15 @@ func (s *HangScan) trouble(p *ProcessState) (list []string) {
 		list = append(list, fmt.Sprintf("%s %d (%s) %s before", x.Kind(), x.Code, e.Name, units.Duration(s.EndNs-x.AtNs)))
 	}
 	if c := &p.Life.lastError; p.Life.errors > 0 && c.endNs >= from {
-		d := s.Of(c)
+		d := s.Details(c)
 		list = append(list, fmt.Sprintf("%s returned %d %s %s before", d.name, d.result, catalog.ResultName(d.result), units.Duration(s.EndNs-c.endNs)))
 	}
 	return list
 }
 
 // kernelOf names what a launch launches.
-func (s *HangScan) kernelOf(c *CallRef) string {
-	d := s.Of(c)
+func (s *Scan) kernelOf(c *callRef) string {
+	d := s.Details(c)
 	if d.kernel == "" {
 		return d.name
 	}
@@ -233,8 +233,8 @@ func (s *HangScan) kernelOf(c *CallRef) string {
 }
 
 // waits.waitsFor says what a call waits for, as far as it tells.
-func (s *HangScan) waitsFor(c *CallRef) string {
-	d := s.Of(c)
+func (s *Scan) waitsFor(c *callRef) string {
+	d := s.Details(c)
 	switch name := catalog.BaseName(d.name); {
 	case name == "cuEventSynchronize":
 		text := fmt.Sprintf("event 0x%x", uint64(d.ptr))

@@ -29,7 +29,7 @@ type Options struct {
 // DefaultLongNs is what HangOptions.LongNs is if it is not set.
 const DefaultLongNs = int64(time.Second)
 
-var HangFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "result", Title: "result", Unit: report.UnitText, About: "the verdict in one sentence: the worst state of a process"},
 	{Key: "advice", Title: "what to do", Unit: report.UnitText, About: "where to look if no process made a call"},
 	{Key: "look_at", Title: "look at", Unit: report.UnitText, About: "the process that is unlike the others of its group, and in what"},
@@ -37,7 +37,7 @@ var HangFacts = []report.Column{
 	{Key: "without_calls", Title: "without calls", Unit: report.UnitText, About: "recorded processes that run on and made no call: one that began before the recording, and has not returned, cannot be seen"},
 }
 
-var HangTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "hanging", Title: "hanging", Unit: report.UnitCount, About: "processes in state hanging"},
 	{Key: "polling", Title: "polling", Unit: report.UnitCount, About: "processes in state polling"},
 	{Key: "waiting", Title: "waiting", Unit: report.UnitCount, About: "processes in state waiting"},
@@ -56,7 +56,7 @@ const stateAbout = "hanging: in a call for --long (1 s) or longer, and three tim
 	"polling: 100 queries a second and more are counted, and nothing else; " +
 	"idle: no call for --long or longer, three times as long as any pause before; alive; ended. Of a process: the worst of its threads; threads that are done do not count while others go on"
 
-var HangProcessColumns = []report.Column{
+var processColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
 	{Key: "silent_ns", Title: "SILENT", Unit: report.UnitNs, About: "since the last call of the process returned, or the call began that it is in"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
@@ -75,7 +75,7 @@ var HangProcessColumns = []report.Column{
 	{Key: "last_kernel", Title: "LAST KERNEL", Unit: report.UnitText, About: "kernel that it launched last"},
 }
 
-var HangThreadColumns = []report.Column{
+var threadColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
 	{Key: "since_ns", Title: "SINCE", Unit: report.UnitNs, About: "how long it has been in the call, or since its last call ended"},
 	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low"},
@@ -91,7 +91,7 @@ var HangThreadColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-var LongCallColumns = []report.Column{
+var longCallColumns = []report.Column{
 	{Key: "dur_ns", Title: "TOOK", Unit: report.UnitNs, About: "duration of the call"},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "its entry, from the recording's start"},
 	{Key: "call", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver; calls inside of another long one are left out"},
@@ -101,7 +101,7 @@ var LongCallColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-var LastLaunchColumns = []report.Column{
+var launchColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream"},
 	{Key: "before_ns", Title: "BEFORE", Unit: report.UnitNs, About: "from the launch to the moment"},
@@ -112,7 +112,7 @@ var LastLaunchColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the launch"},
 }
 
-var PollColumns = []report.Column{
+var pollColumns = []report.Column{
 	{Key: "name", Title: "QUERY", Unit: report.UnitText, About: "function that is only counted, of all processes together"},
 	{Key: "since_per_second", Title: "SILENT/s", Unit: report.UnitRatio, About: "calls a second in the later half of the silent time, which begins with the last call of any process"},
 	{Key: "before_per_second", Title: "BEFORE/s", Unit: report.UnitRatio, About: "calls a second before that"},
@@ -139,19 +139,19 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := NewHangScan(t, &opt)
-	if err := s.scan(); err != nil {
+	s := NewScan(t, &opt)
+	if err := s.read(); err != nil {
 		return nil, err
 	}
 	s.WantAll()
 	if err := s.ReadDetails(); err != nil {
 		return nil, err
 	}
-	polls, err := s.Polls()
+	polls, err := s.ReadPolls()
 	if err != nil {
 		return nil, err
 	}
-	states := s.States(polls)
+	states := s.Judge(polls)
 	r := &report.Report{Command: "hang", Window: s.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes, Sentences: []string{"result", "advice", "look_at"}}
 	silent := s.withoutCalls()
 	if len(s.Processes)+len(silent) == 0 && t.Scan.Events > 0 {
@@ -162,7 +162,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if len(states) > 0 {
 		result, advice = s.sentence(states), ""
 	}
-	r.Facts = report.Fill(HangFacts, result, advice, lookAt(t, states), s.EndNs-t.Recording().FromNs, s.pidLabels(silent))
+	r.Facts = report.Fill(factColumns, result, advice, lookAt(t, states), s.EndNs-t.Recording().FromNs, s.pidLabels(silent))
 	r.Totals = s.totals(states, len(silent), len(long.Rows))
 	processes, threads := s.processTable(states), s.threadTable(states)
 	launches := s.launchTable(states)
@@ -187,7 +187,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 }
 
 // WantAll asks for the details of everything that may be told.
-func (s *HangScan) WantAll() {
+func (s *Scan) WantAll() {
 	s.want(s.Long...)
 	for _, l := range s.Threads {
 		s.want(l.last)
@@ -204,7 +204,7 @@ func (s *HangScan) WantAll() {
 }
 
 // sentence is the verdict on processes that made calls.
-func (s *HangScan) sentence(states []ProcessState) string {
+func (s *Scan) sentence(states []ProcessVerdict) string {
 	worst := &states[0]
 	if worst.State >= Alive {
 		return fmt.Sprintf("nothing hangs: %s", units.Plural(int64(len(states)), "process")+", all alive or ended")
@@ -223,7 +223,7 @@ func (s *HangScan) sentence(states []ProcessState) string {
 }
 
 // lookAt names the process that is unlike its likes.
-func lookAt(t *timeline.Timeline, states []ProcessState) string {
+func lookAt(t *timeline.Timeline, states []ProcessVerdict) string {
 	for i := range states {
 		if p := &states[i]; len(p.Odd) > 0 {
 			return t.PidLabel(p.Life.Pid) + ": " + p.Odd[0]
@@ -232,8 +232,8 @@ func lookAt(t *timeline.Timeline, states []ProcessState) string {
 	return ""
 }
 
-func (s *HangScan) totals(states []ProcessState, without, long int) []report.Fact {
-	var counts [NumHangStates]int64
+func (s *Scan) totals(states []ProcessVerdict, without, long int) []report.Fact {
+	var counts [numStates]int64
 	var odd, open, silent int64
 	for i := range states {
 		p := &states[i]
@@ -250,11 +250,11 @@ func (s *HangScan) totals(states []ProcessState, without, long int) []report.Fac
 			}
 		}
 	}
-	return report.Fill(HangTotals, counts[Hanging], counts[Polling], counts[Waiting], counts[Idle], counts[Alive], counts[Ended], int64(without), odd, open, int64(long), silent)
+	return report.Fill(totalColumns, counts[Hanging], counts[Polling], counts[Waiting], counts[Idle], counts[Alive], counts[Ended], int64(without), odd, open, int64(long), silent)
 }
 
-func (s *HangScan) processTable(states []ProcessState) report.Table {
-	table := report.Table{Name: "processes", Title: "processes", Columns: slices.Clone(HangProcessColumns), Aside: true, Keys: []string{"process"}, Verdicts: hangStates(),
+func (s *Scan) processTable(states []ProcessVerdict) report.Table {
+	table := report.Table{Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Aside: true, Keys: []string{"process"}, Verdicts: stateNames(),
 		Spare: []string{"errors", "sm_active_pct", "launches", "confidence", "last_kernel"}}
 	odd := false
 	for i := range states {
@@ -288,12 +288,12 @@ func (s *HangScan) processTable(states []ProcessState) report.Table {
 	return table
 }
 
-func (s *HangScan) threadTable(states []ProcessState) report.Table {
-	table := report.Table{Name: "threads", Title: "threads", Columns: HangThreadColumns, Keys: []string{"thread"}, Spare: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"}}
+func (s *Scan) threadTable(states []ProcessVerdict) report.Table {
+	table := report.Table{Name: "threads", Title: "threads", Columns: threadColumns, Keys: []string{"thread"}, Spare: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"}}
 	for i := range states {
 		for k := range states[i].Threads {
 			j := &states[i].Threads[k]
-			d := s.Of(j.Call)
+			d := s.Details(j.Call)
 			open, waits := "no", ""
 			switch {
 			case j.Call.isOpen():
@@ -307,7 +307,7 @@ func (s *HangScan) threadTable(states []ProcessState) report.Table {
 					j.life.calls, j.perSec, j.pauseNs, s.T.SiteOfCall(d.Stack, d.Site)}})
 		}
 	}
-	rank := func(r report.Row) int { return slices.Index(hangStates(), r.Cells[0].(string)) }
+	rank := func(r report.Row) int { return slices.Index(stateNames(), r.Cells[0].(string)) }
 	slices.SortStableFunc(table.Rows, func(a, b report.Row) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), report.CompareCells(a.Cells[1], b.Cells[1]), -report.CompareCells(a.Cells[4], b.Cells[4]))
 	})
@@ -315,23 +315,23 @@ func (s *HangScan) threadTable(states []ProcessState) report.Table {
 }
 
 // launchTable has the last launches of processes that are stuck, or unlike others, by stream: those used last first.
-func (s *HangScan) launchTable(states []ProcessState) report.Table {
-	table := report.Table{Name: "launches", Title: "last launches by stream, the last first", Columns: LastLaunchColumns, Aside: true, Keys: []string{}}
+func (s *Scan) launchTable(states []ProcessVerdict) report.Table {
+	table := report.Table{Name: "launches", Title: "last launches by stream, the last first", Columns: launchColumns, Aside: true, Keys: []string{}}
 	for i := range states {
 		p := &states[i]
 		if p.State >= Alive && len(p.Odd) == 0 {
 			continue
 		}
-		var launches []CallRef
+		var launches []callRef
 		for _, list := range p.Life.streams {
 			launches = append(launches, list...)
 		}
-		slices.SortFunc(launches, func(a, b CallRef) int {
+		slices.SortFunc(launches, func(a, b callRef) int {
 			return cmp.Or(cmp.Compare(b.startNs, a.startNs), cmp.Compare(a.tid, b.tid), cmp.Compare(a.row, b.row))
 		})
 		for k := range launches {
 			c := &launches[k]
-			d := s.Of(c)
+			d := s.Details(c)
 			returned := "yes"
 			switch {
 			case c.isOpen():
@@ -347,7 +347,7 @@ func (s *HangScan) launchTable(states []ProcessState) report.Table {
 }
 
 // gridText is a launch's blocks and threads; a graph has none of its own.
-func gridText(d *CallDetail) any {
+func gridText(d *callDetails) any {
 	if d.grid == [3]int32{} {
 		return nil
 	}
@@ -355,8 +355,8 @@ func gridText(d *CallDetail) any {
 }
 
 // longTable has the long calls that returned, without those inside of others.
-func (s *HangScan) longTable() report.Table {
-	table := report.Table{Name: "long_calls", Title: "calls that took long", Columns: LongCallColumns, Aside: true, Keys: []string{}, Spare: []string{"pid"}}
+func (s *Scan) longTable() report.Table {
+	table := report.Table{Name: "long_calls", Title: "calls that took long", Columns: longCallColumns, Aside: true, Keys: []string{}, Spare: []string{"pid"}}
 	type entry struct {
 		origin.Thread
 		ns int64
@@ -365,12 +365,12 @@ func (s *HangScan) longTable() report.Table {
 	for i := range s.Long {
 		met[entry{origin.Thread{Pid: s.Long[i].pid, Tid: s.Long[i].tid}, s.Long[i].startNs}] = true
 	}
-	slices.SortFunc(s.Long, func(a, b CallRef) int {
+	slices.SortFunc(s.Long, func(a, b callRef) int {
 		return cmp.Or(cmp.Compare(b.endNs-b.startNs, a.endNs-a.startNs), cmp.Compare(a.startNs, b.startNs), cmp.Compare(a.tid, b.tid))
 	})
 	for i := range s.Long {
 		c := &s.Long[i]
-		d := s.Of(c)
+		d := s.Details(c)
 		if d.parentNs != 0 && met[entry{origin.Thread{Pid: c.pid, Tid: c.tid}, d.parentNs}] {
 			continue
 		}
@@ -380,8 +380,8 @@ func (s *HangScan) longTable() report.Table {
 	return table
 }
 
-func (p *PollUse) table() report.Table {
-	table := report.Table{Name: "polling", Title: "queries that are only counted, of all processes together", Columns: PollColumns, Aside: true}
+func (p *pollCounts) table() report.Table {
+	table := report.Table{Name: "polling", Title: "queries that are only counted, of all processes together", Columns: pollColumns, Aside: true}
 	for i := range p.rows {
 		r := &p.rows[i]
 		table.Rows = append(table.Rows, report.Row{Cells: []any{r.name, r.since, r.before, units.RoundInt(r.total), units.Sparkline(r.overTime[:])}})

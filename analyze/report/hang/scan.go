@@ -17,46 +17,46 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// HangScan looks once through the calls until a moment, and keeps of each thread and process no more than when it did something,
+// Scan looks once through the calls until a moment, and keeps of each thread and process no more than when it did something,
 // what it is in and what it did last: as much as there are threads and streams, however many calls there are. What stands in
 // the other columns of the few calls that are told of is read afterwards.
-type HangScan struct {
+type Scan struct {
 	*callspkg.Counter
 	Spans     []timeline.Span
 	longNs    int64
 	EndNs     int64 // the moment
 	parts     *windowParts
-	Threads   map[origin.Thread]*ThreadLife
-	Processes map[int32]*ProcessLife
-	Long      []CallRef // a heap of the longest calls that returned: the shortest is first
-	details   map[rowRef]*CallDetail
+	Threads   map[origin.Thread]*threadLife
+	Processes map[int32]*processLife
+	Long      []callRef // a heap of the longest calls that returned: the shortest is first
+	details   map[rowRef]*callDetails
 
 	// The last thread that was looked up: most rows are of the same one as the row before.
 	thread origin.Thread
-	life   *ThreadLife
+	life   *threadLife
 }
 
-// rowRef is a row of a recording: which of HangScan.Spans, and which row of it.
+// rowRef is a row of a recording: which of Scan.Spans, and which row of it.
 type rowRef struct{ span, row int32 }
 
-// CallRef is a call, in short.
-type CallRef struct {
+// callRef is a call, in short.
+type callRef struct {
 	rowRef
 	startNs, endNs int64 // endNs: math.MaxInt64 if it had not returned
 	pid, tid       int32
 	flags          int32
 }
 
-func (c *CallRef) isOpen() bool { return c.endNs == math.MaxInt64 }
+func (c *callRef) isOpen() bool { return c.endNs == math.MaxInt64 }
 
-// ThreadLife is what a thread did.
-type ThreadLife struct {
+// threadLife is what a thread did.
+type threadLife struct {
 	origin.Thread
-	process         *ProcessLife
+	process         *processLife
 	calls           int64
 	FirstNs, LastNs int64 // first entry, last entry or return
-	last            CallRef
-	open            []CallRef // in no order
+	last            callRef
+	open            []callRef // in no order
 	lively          activity
 	launched        bool // kernels, that is calls that may not have been recorded
 }
@@ -64,15 +64,15 @@ type ThreadLife struct {
 // maxOpen bounds the open calls that are kept of a thread: what is nested deeper says no more.
 const maxOpen = 16
 
-// ProcessLife is what a process did.
-type ProcessLife struct {
+// processLife is what a process did.
+type processLife struct {
 	Pid                         int32
 	calls, Launches, errors     int64
 	firstNs, lastNs, LaunchedNs int64
-	threads                     []*ThreadLife
-	streams                     map[int64][]CallRef // the last launches by stream, the earliest first
+	threads                     []*threadLife
+	streams                     map[int64][]callRef // the last launches by stream, the earliest first
 	longest                     map[string]int64    // by function, the longest call that returned, if it took a millisecond or more
-	lastError                   CallRef
+	lastError                   callRef
 }
 
 // launchesPerStream is how many launches are told of each stream.
@@ -135,32 +135,32 @@ func (a *activity) longestPause(w query.Window) int64 {
 	return int64(float64(longest) * float64(w.DurNs()) / activityParts)
 }
 
-func NewHangScan(t *timeline.Timeline, opt *Options) *HangScan {
+func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	u := callspkg.NewCounter(t, &opt.Filter)
-	s := &HangScan{Counter: u, Spans: slices.Concat(t.Memory, t.Calls), longNs: opt.LongNs, EndNs: u.Window.ToNs, parts: newWindowParts(u.Window),
-		Threads: make(map[origin.Thread]*ThreadLife), Processes: make(map[int32]*ProcessLife), details: make(map[rowRef]*CallDetail)}
+	s := &Scan{Counter: u, Spans: slices.Concat(t.Memory, t.Calls), longNs: opt.LongNs, EndNs: u.Window.ToNs, parts: newWindowParts(u.Window),
+		Threads: make(map[origin.Thread]*threadLife), Processes: make(map[int32]*processLife), details: make(map[rowRef]*callDetails)}
 	return s
 }
 
 // scan reads all calls.
-func (s *HangScan) scan() error {
+func (s *Scan) read() error {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
 		if s.Spans[i].FirstNs > s.EndNs {
 			continue
 		}
-		s.Group(g, int32(i))
+		s.AddGroup(g, int32(i))
 		if err := g.Err(); err != nil {
 			return s.T.Wrap(err)
 		}
 	}
-	s.bridge()
+	s.bridgeSampling()
 	return nil
 }
 
-// bridge takes threads that launch kernels to be lively where launches were not recorded, between their first and last call: else
+// bridgeSampling takes threads that launch kernels to be lively where launches were not recorded, between their first and last call: else
 // the times without would look like pauses that are usual.
-func (s *HangScan) bridge() {
+func (s *Scan) bridgeSampling() {
 	for _, w := range s.T.Facts.Sampling.NoLaunches {
 		for _, l := range s.Threads {
 			if from, to := max(w.FromNs, l.FirstNs), min(w.ToNs, l.LastNs); l.launched && from < to {
@@ -170,7 +170,7 @@ func (s *HangScan) bridge() {
 	}
 }
 
-func (s *HangScan) Group(g *format.Group, index int32) {
+func (s *Scan) AddGroup(g *format.Group, index int32) {
 	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), format.Strings{}
 	if s.Filter.Kernel != nil {
 		s.Kernel = g.StringsInto("kernel", s.Kernel)
@@ -187,20 +187,20 @@ func (s *HangScan) Group(g *format.Group, index int32) {
 		if start > s.EndNs || !pass(i) {
 			continue
 		}
-		c := CallRef{rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start, pid: s.Pid[i], tid: s.Tid[i], flags: s.Flags[i]}
+		c := callRef{rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start, pid: s.Pid[i], tid: s.Tid[i], flags: s.Flags[i]}
 		if c.flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 			if c.endNs = units.EndOf(start, s.Dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.EndNs {
 				c.endNs = math.MaxInt64
 			}
 		}
 		if c.endNs >= s.Window.FromNs {
-			s.call(&c, i, isLaunch[s.Kind.Index[i]])
+			s.addCall(&c, i, isLaunch[s.Kind.Index[i]])
 		}
 	}
 }
 
 // lifeOf returns the thread that made a call.
-func (s *HangScan) lifeOf(th origin.Thread, startNs int64) *ThreadLife {
+func (s *Scan) lifeOf(th origin.Thread, startNs int64) *threadLife {
 	if s.life != nil && s.thread == th {
 		return s.life
 	}
@@ -208,10 +208,10 @@ func (s *HangScan) lifeOf(th origin.Thread, startNs int64) *ThreadLife {
 	if life == nil {
 		p := s.Processes[th.Pid]
 		if p == nil {
-			p = &ProcessLife{Pid: th.Pid, firstNs: startNs, lastNs: startNs, LaunchedNs: math.MinInt64, streams: make(map[int64][]CallRef), longest: make(map[string]int64)}
+			p = &processLife{Pid: th.Pid, firstNs: startNs, lastNs: startNs, LaunchedNs: math.MinInt64, streams: make(map[int64][]callRef), longest: make(map[string]int64)}
 			s.Processes[th.Pid] = p
 		}
-		life = &ThreadLife{Thread: th, process: p, FirstNs: startNs, LastNs: startNs}
+		life = &threadLife{Thread: th, process: p, FirstNs: startNs, LastNs: startNs}
 		p.threads = append(p.threads, life)
 		s.Threads[th] = life
 	}
@@ -220,7 +220,7 @@ func (s *HangScan) lifeOf(th origin.Thread, startNs int64) *ThreadLife {
 }
 
 // call notes the call of row i.
-func (s *HangScan) call(c *CallRef, i int, isLaunch bool) {
+func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 	life := s.lifeOf(origin.Thread{Pid: c.pid, Tid: c.tid}, c.startNs)
 	p := life.process
 	life.calls++
@@ -264,7 +264,7 @@ func (s *HangScan) call(c *CallRef, i int, isLaunch bool) {
 }
 
 // lastOnes adds a call to the last ones of a stream, which are in order of time.
-func lastOnes(list []CallRef, c *CallRef) []CallRef {
+func lastOnes(list []callRef, c *callRef) []callRef {
 	if len(list) == launchesPerStream && c.startNs < list[0].startNs {
 		return list
 	}
@@ -281,8 +281,8 @@ func lastOnes(list []CallRef, c *CallRef) []CallRef {
 }
 
 // keepLong notes a call that took long, if it is among the longest.
-func (s *HangScan) keepLong(c *CallRef) {
-	shorter := func(a, b CallRef) bool {
+func (s *Scan) keepLong(c *callRef) {
+	shorter := func(a, b callRef) bool {
 		return cmp.Or(cmp.Compare(a.endNs-a.startNs, b.endNs-b.startNs), cmp.Compare(b.startNs, a.startNs), cmp.Compare(b.tid, a.tid)) < 0
 	}
 	if len(s.Long) < longCalls {
@@ -293,8 +293,8 @@ func (s *HangScan) keepLong(c *CallRef) {
 	}
 }
 
-// CallDetail is what else is known of a call.
-type CallDetail struct {
+// callDetails is what else is known of a call.
+type callDetails struct {
 	kind, name, kernel, Site string
 	stream, ptr, context     int64
 	parentNs                 int64
@@ -304,17 +304,17 @@ type CallDetail struct {
 }
 
 // want notes calls whose details are needed.
-func (s *HangScan) want(calls ...CallRef) {
+func (s *Scan) want(calls ...callRef) {
 	for i := range calls {
-		s.details[calls[i].rowRef] = new(CallDetail)
+		s.details[calls[i].rowRef] = new(callDetails)
 	}
 }
 
-// Of returns the details of a call that was wanted.
-func (s *HangScan) Of(c *CallRef) *CallDetail { return s.details[c.rowRef] }
+// Details returns the details of a call that was wanted.
+func (s *Scan) Details(c *callRef) *callDetails { return s.details[c.rowRef] }
 
 // ReadDetails reads the details that are wanted, row group by row group.
-func (s *HangScan) ReadDetails() error {
+func (s *Scan) ReadDetails() error {
 	bySpan := make(map[int32][]int32)
 	for ref := range s.details {
 		bySpan[ref.span] = append(bySpan[ref.span], ref.row)
@@ -322,7 +322,7 @@ func (s *HangScan) ReadDetails() error {
 	for index, rows := range bySpan {
 		g := s.Spans[index].Group
 		for _, row := range rows {
-			*s.details[rowRef{index, row}] = CallDetail{}
+			*s.details[rowRef{index, row}] = callDetails{}
 		}
 		s.detailsOf(g, index, rows)
 		if err := g.Err(); err != nil {
@@ -332,32 +332,32 @@ func (s *HangScan) ReadDetails() error {
 	return nil
 }
 
-func (s *HangScan) detailsOf(g *format.Group, index int32, rows []int32) {
-	texts := func(column string, to func(*CallDetail) *string) {
+func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
+	texts := func(column string, to func(*callDetails) *string) {
 		values := g.Strings(column)
 		for _, row := range rows {
 			*to(s.details[rowRef{index, row}]) = values.At(int(row))
 		}
 	}
-	texts("kind", func(d *CallDetail) *string { return &d.kind })
-	texts("name", func(d *CallDetail) *string { return &d.name })
-	texts("kernel", func(d *CallDetail) *string { return &d.kernel })
-	texts("site", func(d *CallDetail) *string { return &d.Site })
-	for column, to := range map[string]func(*CallDetail) *int64{
-		"stream": func(d *CallDetail) *int64 { return &d.stream }, "ptr": func(d *CallDetail) *int64 { return &d.ptr },
-		"context": func(d *CallDetail) *int64 { return &d.context }, "parent_start_ns": func(d *CallDetail) *int64 { return &d.parentNs },
+	texts("kind", func(d *callDetails) *string { return &d.kind })
+	texts("name", func(d *callDetails) *string { return &d.name })
+	texts("kernel", func(d *callDetails) *string { return &d.kernel })
+	texts("site", func(d *callDetails) *string { return &d.Site })
+	for column, to := range map[string]func(*callDetails) *int64{
+		"stream": func(d *callDetails) *int64 { return &d.stream }, "ptr": func(d *callDetails) *int64 { return &d.ptr },
+		"context": func(d *callDetails) *int64 { return &d.context }, "parent_start_ns": func(d *callDetails) *int64 { return &d.parentNs },
 	} {
 		s.Start = g.Int64(column, s.Start)
 		for _, row := range rows {
 			*to(s.details[rowRef{index, row}]) = s.Start[row]
 		}
 	}
-	for column, to := range map[string]func(*CallDetail) *int32{
-		"device": func(d *CallDetail) *int32 { return &d.device }, "result": func(d *CallDetail) *int32 { return &d.result },
-		"stack_id": func(d *CallDetail) *int32 { return &d.Stack }, "flags": func(d *CallDetail) *int32 { return &d.flags },
-		"grid_x": func(d *CallDetail) *int32 { return &d.grid[0] }, "grid_y": func(d *CallDetail) *int32 { return &d.grid[1] },
-		"grid_z": func(d *CallDetail) *int32 { return &d.grid[2] }, "block_x": func(d *CallDetail) *int32 { return &d.block[0] },
-		"block_y": func(d *CallDetail) *int32 { return &d.block[1] }, "block_z": func(d *CallDetail) *int32 { return &d.block[2] },
+	for column, to := range map[string]func(*callDetails) *int32{
+		"device": func(d *callDetails) *int32 { return &d.device }, "result": func(d *callDetails) *int32 { return &d.result },
+		"stack_id": func(d *callDetails) *int32 { return &d.Stack }, "flags": func(d *callDetails) *int32 { return &d.flags },
+		"grid_x": func(d *callDetails) *int32 { return &d.grid[0] }, "grid_y": func(d *callDetails) *int32 { return &d.grid[1] },
+		"grid_z": func(d *callDetails) *int32 { return &d.grid[2] }, "block_x": func(d *callDetails) *int32 { return &d.block[0] },
+		"block_y": func(d *callDetails) *int32 { return &d.block[1] }, "block_z": func(d *callDetails) *int32 { return &d.block[2] },
 	} {
 		s.Flags = g.Int32(column, s.Flags)
 		for _, row := range rows {
@@ -367,8 +367,8 @@ func (s *HangScan) detailsOf(g *format.Group, index int32, rows []int32) {
 }
 
 // outermost returns the open call of a thread that the others are inside of.
-func (l *ThreadLife) outermost() *CallRef {
-	var first *CallRef
+func (l *threadLife) outermost() *callRef {
+	var first *callRef
 	for i := range l.open {
 		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
 			first = c
@@ -378,7 +378,7 @@ func (l *ThreadLife) outermost() *CallRef {
 }
 
 // recordedOn returns the stream on which an event was recorded last before a moment, and when; false if that was not seen.
-func (s *HangScan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
+func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
 		if s.Spans[i].FirstNs > beforeNs || !slices.Contains(g.Kinds(), format.KindAPI) {

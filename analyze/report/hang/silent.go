@@ -9,11 +9,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// A process that hangs since before the recording makes no call in it, and the call that it is in was not seen to begin. Of such
+// A process that hangs since before the recording makes no call in it, and the call that it is in was not seen to begin. Details such
 // a process is told that it is silent, and where else to look.
 
 // withoutCalls lists recorded processes that made no calls, and live.
-func (s *HangScan) withoutCalls() (list []int32) {
+func (s *Scan) withoutCalls() (list []int32) {
 	if len(s.Filter.Tids)+len(s.Filter.Devices)+len(s.Filter.Streams) > 0 {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (s *HangScan) withoutCalls() (list []int32) {
 	return list
 }
 
-func (s *HangScan) pidLabels(pids []int32) string {
+func (s *Scan) pidLabels(pids []int32) string {
 	var labels []string
 	for _, pid := range pids {
 		labels = append(labels, s.T.PidLabel(pid))
@@ -37,7 +37,7 @@ func (s *HangScan) pidLabels(pids []int32) string {
 }
 
 // silence is the verdict where no process made a call, and what to do then.
-func (s *HangScan) silence(silent []int32, polls *PollUse) (result, advice string) {
+func (s *Scan) silence(silent []int32, polls *pollCounts) (result, advice string) {
 	if len(silent) == 0 {
 		return "no call was recorded, and no process is known that runs on", ""
 	}

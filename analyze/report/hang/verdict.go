@@ -14,25 +14,25 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// HangState is what a thread or process was doing at the moment, the worst first.
-type HangState int
+// State is what a thread or process was doing at the moment, the worst first.
+type State int
 
 const (
-	Hanging HangState = iota
+	Hanging State = iota
 	Polling
 	Waiting
 	Idle
 	Alive
 	Ended
-	NumHangStates
+	numStates
 )
 
-func (s HangState) String() string {
+func (s State) String() string {
 	return [...]string{"hanging", "polling", "waiting", "idle", "alive", "ended"}[s]
 }
 
-func hangStates() (list []string) {
-	for s := range NumHangStates {
+func stateNames() (list []string) {
+	for s := range numStates {
 		list = append(list, s.String())
 	}
 	return list
@@ -50,11 +50,11 @@ const (
 	gpuBusyPct, gpuIdlePct = 90, 5
 )
 
-// Judgement is the state of a thread with what speaks for it.
-type Judgement struct {
-	State    HangState
-	life     *ThreadLife
-	Call     *CallRef // open, or the last one
+// threadVerdict is the state of a thread with what speaks for it.
+type threadVerdict struct {
+	State    State
+	life     *threadLife
+	Call     *callRef // open, or the last one
 	silentNs int64    // since when the thread makes no progress
 	perSec   float64  // calls a second before that
 	pauseNs  int64    // longest pause before that
@@ -64,12 +64,12 @@ type Judgement struct {
 	reasons  []string
 }
 
-func (j *Judgement) say(format string, args ...any) {
+func (j *threadVerdict) say(format string, args ...any) {
 	j.evidence = append(j.evidence, fmt.Sprintf(format, args...))
 }
 
 // lower lowers the confidence.
-func (j *Judgement) lower(to, format string, args ...any) {
+func (j *threadVerdict) lower(to, format string, args ...any) {
 	if j.level == report.ConfidenceHigh || to == report.ConfidenceLow {
 		j.level = to
 	}
@@ -84,8 +84,8 @@ func (j *Judgement) lower(to, format string, args ...any) {
 //	alive    it is in a call for less than that, or its last call ended less than LongNs ago, or it has paused that long before
 //	polling  it makes no call that is recorded, but queries are counted that can be its own
 //	idle     it was busy, and makes no calls any more
-func (s *HangScan) judge(l *ThreadLife, polls *PollUse) Judgement {
-	j := Judgement{life: l, level: report.ConfidenceHigh, Call: l.outermost(), silentNs: s.EndNs - l.LastNs, pauseNs: l.lively.longestPause(s.Window)}
+func (s *Scan) judgeThread(l *threadLife, polls *pollCounts) threadVerdict {
+	j := threadVerdict{life: l, level: report.ConfidenceHigh, Call: l.outermost(), silentNs: s.EndNs - l.LastNs, pauseNs: l.lively.longestPause(s.Window)}
 	if j.Call == nil {
 		j.Call = &l.last
 	}
@@ -119,9 +119,9 @@ func (s *HangScan) judge(l *ThreadLife, polls *PollUse) Judgement {
 	return j
 }
 
-func (s *HangScan) judgeOpen(j *Judgement) {
+func (s *Scan) judgeOpen(j *threadVerdict) {
 	age := s.EndNs - j.Call.startNs
-	d, p := s.Of(j.Call), j.life.process
+	d, p := s.Details(j.Call), j.life.process
 	longest := p.longest[d.name]
 	j.silentNs = age
 	switch {
@@ -145,7 +145,7 @@ func (s *HangScan) judgeOpen(j *Judgement) {
 	}
 }
 
-func (s *HangScan) judgeSilent(j *Judgement, polls *PollUse) {
+func (s *Scan) judgeSilent(j *threadVerdict, polls *pollCounts) {
 	unseen := j.Call.flags&format.FlagNoReturn != 0
 	wasBusy := j.life.calls >= busyCalls && j.perSec >= busyPerSecond
 	switch {
@@ -175,13 +175,13 @@ func (s *HangScan) judgeSilent(j *Judgement, polls *PollUse) {
 		j.lower(report.ConfidenceMedium, "launches were not recorded for a part of the silent time")
 	}
 	if unseen {
-		j.say("it may be inside of its last call, %s, of which the return was not to be recorded", s.Of(j.Call).name)
+		j.say("it may be inside of its last call, %s, of which the return was not to be recorded", s.Details(j.Call).name)
 		j.lower(report.ConfidenceMedium, "the last call is a launch that was written at its entry")
 	}
 }
 
 // doubt lowers the confidence for what can have been missed.
-func (s *HangScan) doubt(j *Judgement) {
+func (s *Scan) doubt(j *threadVerdict) {
 	from := s.EndNs - j.silentNs
 	var lostThen, lostAll int64
 	for _, l := range s.T.Facts.Lost {
@@ -204,11 +204,11 @@ func (s *HangScan) doubt(j *Judgement) {
 	}
 }
 
-// ProcessState is the state of a process: of its threads, and against its likes.
-type ProcessState struct {
-	Life      *ProcessLife
-	State     HangState
-	Threads   []Judgement
+// ProcessVerdict is the state of a process: of its threads, and against its likes.
+type ProcessVerdict struct {
+	Life      *processLife
+	State     State
+	Threads   []threadVerdict
 	SilentNs  int64
 	gpu       gpuSilence
 	Odd       []string // what tells it from the other processes of its group
@@ -216,23 +216,23 @@ type ProcessState struct {
 	Evidence  []string
 	Level     string
 	Reasons   []string
-	waitingIn *CallRef // the open call that makes it hang or wait
+	waitingIn *callRef // the open call that makes it hang or wait
 }
 
-func (p *ProcessState) say(format string, args ...any) {
+func (p *ProcessVerdict) say(format string, args ...any) {
 	p.Evidence = append(p.Evidence, fmt.Sprintf(format, args...))
 }
 
 // sum makes the state of a process from those of its threads.
-func (s *HangScan) sum(p *ProcessLife, polls *PollUse) ProcessState {
-	sum := ProcessState{Life: p, State: Ended, SilentNs: s.EndNs - p.lastNs, Level: report.ConfidenceHigh}
+func (s *Scan) judgeProcess(p *processLife, polls *pollCounts) ProcessVerdict {
+	sum := ProcessVerdict{Life: p, State: Ended, SilentNs: s.EndNs - p.lastNs, Level: report.ConfidenceHigh}
 	for _, l := range p.threads {
 		sum.SilentNs = min(sum.SilentNs, s.EndNs-l.LastNs) // entries are progress too
 	}
-	slices.SortFunc(p.threads, func(a, b *ThreadLife) int { return cmp.Compare(a.Tid, b.Tid) })
+	slices.SortFunc(p.threads, func(a, b *threadLife) int { return cmp.Compare(a.Tid, b.Tid) })
 	isAlive := false
 	for _, l := range p.threads {
-		j := s.judge(l, polls)
+		j := s.judgeThread(l, polls)
 		sum.Threads = append(sum.Threads, j)
 		isAlive = isAlive || j.State == Alive
 		if j.State < sum.State {
@@ -254,30 +254,30 @@ func (s *HangScan) sum(p *ProcessLife, polls *PollUse) ProcessState {
 	return sum
 }
 
-func (s *HangScan) nameOf(th origin.Thread) string {
+func (s *Scan) nameOf(th origin.Thread) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.T.Facts.Threads[th]))
 }
 
-// States judges all processes, the worst first.
-func (s *HangScan) States(polls *PollUse) []ProcessState {
-	var list []ProcessState
+// Judge judges all processes, the worst first.
+func (s *Scan) Judge(polls *pollCounts) []ProcessVerdict {
+	var list []ProcessVerdict
 	for _, pid := range slices.Sorted(maps.Keys(s.Processes)) {
-		p := s.sum(s.Processes[pid], polls)
+		p := s.judgeProcess(s.Processes[pid], polls)
 		if p.State < Alive {
 			s.askGPU(&p)
 		}
 		list = append(list, p)
 	}
 	s.compare(list)
-	slices.SortStableFunc(list, func(a, b ProcessState) int {
+	slices.SortStableFunc(list, func(a, b ProcessVerdict) int {
 		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(len(b.Odd), len(a.Odd)), cmp.Compare(b.SilentNs, a.SilentNs))
 	})
 	return list
 }
 
 // compare finds in groups of equal processes, such as the ranks of a training, those that are unlike the others.
-func (s *HangScan) compare(list []ProcessState) {
-	groups := make(map[string][]*ProcessState)
+func (s *Scan) compare(list []ProcessVerdict) {
+	groups := make(map[string][]*ProcessVerdict)
 	for i := range list {
 		p := &list[i]
 		if p.Life.Launches > 0 && p.State != Ended {
@@ -287,7 +287,7 @@ func (s *HangScan) compare(list []ProcessState) {
 		}
 	}
 	for _, group := range groups {
-		stuck := slices.ContainsFunc(group, func(p *ProcessState) bool { return p.State < Alive })
+		stuck := slices.ContainsFunc(group, func(p *ProcessVerdict) bool { return p.State < Alive })
 		if len(group) < 2 || !stuck {
 			continue
 		}
@@ -296,7 +296,7 @@ func (s *HangScan) compare(list []ProcessState) {
 			p.Odd = s.oddness(p, group)
 		}
 		// Where most are odd, none is.
-		if odd := slices.DeleteFunc(slices.Clone(group), func(p *ProcessState) bool { return len(p.Odd) == 0 }); 2*len(odd) > len(group) {
+		if odd := slices.DeleteFunc(slices.Clone(group), func(p *ProcessVerdict) bool { return len(p.Odd) == 0 }); 2*len(odd) > len(group) {
 			for _, p := range odd {
 				p.Odd = nil
 			}
@@ -305,7 +305,7 @@ func (s *HangScan) compare(list []ProcessState) {
 }
 
 // oddness says what tells a process from all others of its group.
-func (s *HangScan) oddness(p *ProcessState, group []*ProcessState) (odd []string) {
+func (s *Scan) oddness(p *ProcessVerdict, group []*ProcessVerdict) (odd []string) {
 	firstOther, lastOther := int64(math.MaxInt64), int64(math.MinInt64)
 	othersWait, othersGoOn := true, true
 	kernel, same := "", true
@@ -344,8 +344,8 @@ func (s *HangScan) oddness(p *ProcessState, group []*ProcessState) (odd []string
 }
 
 // lastLaunch is the last launch of a process.
-func (p *ProcessLife) lastLaunch() *CallRef {
-	var last *CallRef
+func (p *processLife) lastLaunch() *callRef {
+	var last *callRef
 	for _, stream := range slices.Sorted(maps.Keys(p.streams)) {
 		if c := &p.streams[stream][len(p.streams[stream])-1]; last == nil || c.startNs > last.startNs {
 			last = c
@@ -355,7 +355,7 @@ func (p *ProcessLife) lastLaunch() *CallRef {
 }
 
 // lastKernel names the kernel that a process launched last.
-func (s *HangScan) lastKernel(p *ProcessLife) string {
+func (s *Scan) lastKernel(p *processLife) string {
 	c := p.lastLaunch()
 	if c == nil {
 		return ""

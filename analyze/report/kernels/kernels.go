@@ -21,12 +21,12 @@ const TinyThreads = 8192
 // maxShapes bounds the shapes that are told apart: programs with sizes that change all the time have any number of them.
 const maxShapes = 100_000
 
-// KernelsUse sums up launches by kernel, shape, place and stream.
-type KernelsUse struct {
+// Scan sums up launches by kernel, shape, place and stream.
+type Scan struct {
 	*calls.Counter
 	Names   origin.Names
 	sites   calls.SiteReader
-	Counts  map[LaunchKey]*LaunchStats
+	Counts  map[launchKey]*LaunchStats
 	recent  [1 << 12]recentLaunch // a cache in front of counts that most launches hit
 	graphs  map[launchGraph]*LaunchStats
 	seconds map[int64]int64 // launches that ran, by second of the recording
@@ -37,21 +37,21 @@ type KernelsUse struct {
 	ptr         []int64
 }
 
-// LaunchKey is what launches of kernels have in common.
-type LaunchKey struct {
-	LaunchStream
-	LaunchShape
+// launchKey is what launches of kernels have in common.
+type launchKey struct {
+	launchStream
+	launchShape
 	Site int32
 }
 
-// recentLaunch is an entry of KernelsUse.Counts.
+// recentLaunch is an entry of Scan.Counts.
 type recentLaunch struct {
-	key   LaunchKey
+	key   launchKey
 	stats *LaunchStats
 }
 
-// LaunchShape is a kernel with the size it is launched in.
-type LaunchShape struct {
+// launchShape is a kernel with the size it is launched in.
+type launchShape struct {
 	Kernel, shared int32
 	grid, block    [3]int32
 }
@@ -59,14 +59,14 @@ type LaunchShape struct {
 // manySizes stands in a grid for those beyond maxShapes.
 const manySizes = -1
 
-type LaunchStream struct {
+type launchStream struct {
 	Pid, Device int32
 	stream      int64
 }
 
 // launchGraph is a graph that is launched.
 type launchGraph struct {
-	LaunchStream
+	launchStream
 	graph int64
 	site  int32
 }
@@ -117,13 +117,13 @@ func (s *LaunchStats) estimated() any {
 }
 
 // known reports whether the size of the launch could be read.
-func (s *LaunchShape) known() bool { return s.grid[0] > 0 && s.block[0] > 0 }
+func (s *launchShape) known() bool { return s.grid[0] > 0 && s.block[0] > 0 }
 
 // tiny reports whether the launch is too small for a GPU.
-func (s *LaunchShape) tiny() bool { return s.known() && s.threads() < TinyThreads }
+func (s *launchShape) tiny() bool { return s.known() && s.threads() < TinyThreads }
 
 // threads is how many threads the launch has, at least one.
-func (s *LaunchShape) threads() int64 {
+func (s *launchShape) threads() int64 {
 	n := int64(1)
 	for _, v := range [6]int32{s.grid[0], s.grid[1], s.grid[2], s.block[0], s.block[1], s.block[2]} {
 		if n *= int64(max(1, v)); n > 1<<31 { // enough: the product of crafted numbers would not fit
@@ -140,10 +140,10 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := quality.Needs(t, "kernels"); err != nil {
 		return nil, err
 	}
-	u := NewKernelsUse(t, &opt.Filter)
+	sc := NewScan(t, &opt.Filter)
 	counts, err := calls.CountsWhile(t, func() error {
 		for _, s := range t.Calls {
-			u.Group(s.Group)
+			sc.AddGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
 				return t.Wrap(err)
 			}
@@ -153,21 +153,21 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "kernels", Window: u.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{Command: "kernels", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
 	result := ""
-	if len(u.Counts)+len(u.graphs) == 0 {
+	if len(sc.Counts)+len(sc.graphs) == 0 {
 		result = "no launches in the window"
-		if len(u.Seen.Pids) > 0 {
-			r.NoMatch = u.Seen.Explain(&opt.Filter)
+		if len(sc.Seen.Pids) > 0 {
+			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Facts = report.Fill(KernelsFacts, result, u.Work.String())
-	table := u.table()
+	r.Facts = report.Fill(factColumns, result, sc.Work.String())
+	table := sc.table()
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	r.Totals = u.totals()
-	r.Tables = []report.Table{table, u.shapeTable(), u.streamTable(), u.graphTable()}
+	r.Totals = sc.totals()
+	r.Tables = []report.Table{table, sc.shapeTable(), sc.streamTable(), sc.graphTable()}
 	for i := range r.Tables[1:] {
 		if err := r.Tables[1+i].Arrange("", opt.Top); err != nil {
 			return nil, err
@@ -176,87 +176,87 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-func NewKernelsUse(t *timeline.Timeline, f *query.Filter) *KernelsUse {
-	u := &KernelsUse{Counter: calls.NewCounter(t, f), Counts: make(map[LaunchKey]*LaunchStats), graphs: make(map[launchGraph]*LaunchStats), seconds: make(map[int64]int64)}
-	u.sites = calls.SiteReader{T: t, Names: &u.Names}
-	return u
+func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
+	sc := &Scan{Counter: calls.NewCounter(t, f), Counts: make(map[launchKey]*LaunchStats), graphs: make(map[launchGraph]*LaunchStats), seconds: make(map[int64]int64)}
+	sc.sites = calls.SiteReader{T: t, Names: &sc.Names}
+	return sc
 }
 
-func (u *KernelsUse) Group(g *format.Group) {
+func (sc *Scan) AddGroup(g *format.Group) {
 	if !slices.Contains(g.Kinds(), format.KindLaunch) {
 		return
 	}
-	u.read(g)
+	sc.read(g)
 	if g.Err() != nil {
 		return
 	}
-	launch, graph := u.Launches(g)
-	pass := u.Passes(g, u.Kind, u.Kernel)
-	kernels, began := u.Names.All(u.Kernel.Dict), u.T.Recording().FromNs
+	launch, graph := sc.Launches(g)
+	pass := sc.Passes(g, sc.Kind, sc.Kernel)
+	kernels, began := sc.Names.All(sc.Kernel.Dict), sc.T.Recording().FromNs
 	var second, ran int64 // launches in the second of the last one
-	for i, start := range u.Start {
-		if !launch[u.Kind.Index[i]] || start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
+	for i, start := range sc.Start {
+		if !launch[sc.Kind.Index[i]] || start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
 		}
-		site := u.sites.At(i)
-		stream := LaunchStream{u.Pid[i], u.T.DeviceOf(u.Pid[i], u.Context[i], u.Device[i]), u.Stream[i]}
-		if graph[u.Name.Index[i]] {
-			before := u.Work.GraphKernels
-			u.Work.Add(true, u.Value[i], u.Result[i], u.Flags[i])
-			s := Entry(u.graphs, launchGraph{stream, u.ptr[i], site})
-			u.count(s, i, nil)
-			s.graphKernels += u.Work.GraphKernels - before
+		site := sc.sites.At(i)
+		stream := launchStream{sc.Pid[i], sc.T.DeviceOf(sc.Pid[i], sc.Context[i], sc.Device[i]), sc.Stream[i]}
+		if graph[sc.Name.Index[i]] {
+			before := sc.Work.GraphKernels
+			sc.Work.Add(true, sc.Value[i], sc.Result[i], sc.Flags[i])
+			s := Entry(sc.graphs, launchGraph{stream, sc.ptr[i], site})
+			sc.count(s, i, nil)
+			s.graphKernels += sc.Work.GraphKernels - before
 			continue
 		}
-		u.Work.Add(false, 0, u.Result[i], u.Flags[i])
-		shape := LaunchShape{kernels[u.Kernel.Index[i]], u.shared[i], [3]int32{u.grid[0][i], u.grid[1][i], u.grid[2][i]}, [3]int32{u.block[0][i], u.block[1][i], u.block[2][i]}}
-		if u.count(u.stats(&LaunchKey{stream, shape, site}), i, &shape) {
+		sc.Work.Add(false, 0, sc.Result[i], sc.Flags[i])
+		shape := launchShape{kernels[sc.Kernel.Index[i]], sc.shared[i], [3]int32{sc.grid[0][i], sc.grid[1][i], sc.grid[2][i]}, [3]int32{sc.block[0][i], sc.block[1][i], sc.block[2][i]}}
+		if sc.count(sc.stats(&launchKey{stream, shape, site}), i, &shape) {
 			if now := (start - began) / 1e9; now != second {
-				u.ranIn(second, ran)
+				sc.ranIn(second, ran)
 				second, ran = now, 0
 			}
 			ran++
 		}
 	}
-	u.ranIn(second, ran)
+	sc.ranIn(second, ran)
 }
 
-func (u *KernelsUse) ranIn(second, launches int64) {
+func (sc *Scan) ranIn(second, launches int64) {
 	if launches > 0 {
-		u.seconds[second] += launches
+		sc.seconds[second] += launches
 	}
 }
 
 // stats finds where launches are counted.
-func (u *KernelsUse) stats(key *LaunchKey) *LaunchStats {
+func (sc *Scan) stats(key *launchKey) *LaunchStats {
 	mixed := uint32(key.Kernel)*0x9e3779b1 ^ uint32(key.Site)*0x85ebca6b ^ uint32(key.grid[0]+key.grid[1]<<10+key.block[0]<<20)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f
-	slot := &u.recent[mixed>>20]
+	slot := &sc.recent[mixed>>20]
 	if slot.stats != nil && slot.key == *key {
 		return slot.stats
 	}
-	s := u.Counts[*key]
+	s := sc.Counts[*key]
 	if s == nil {
 		counted := *key
-		if len(u.Counts) >= maxShapes {
-			counted.LaunchShape = LaunchShape{Kernel: key.Kernel, grid: [3]int32{manySizes}}
+		if len(sc.Counts) >= maxShapes {
+			counted.launchShape = launchShape{Kernel: key.Kernel, grid: [3]int32{manySizes}}
 		}
-		s = Entry(u.Counts, counted)
+		s = Entry(sc.Counts, counted)
 	}
 	*slot = recentLaunch{*key, s}
 	return s
 }
 
-func (u *KernelsUse) read(g *format.Group) {
-	u.Kind, u.Name, u.Kernel = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.StringsInto("kernel", u.Kernel)
-	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
-	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
-	u.Pid, u.Device = g.Int32("pid", u.Pid), g.Int32("device", u.Device)
-	u.Context, u.Stream, u.ptr = g.Int64("context", u.Context), g.Int64("stream", u.Stream), g.Int64("ptr", u.ptr)
+func (sc *Scan) read(g *format.Group) {
+	sc.Kind, sc.Name, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name), g.StringsInto("kernel", sc.Kernel)
+	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
+	sc.Result, sc.Flags = g.Int32("result", sc.Result), g.Int32("flags", sc.Flags)
+	sc.Pid, sc.Device = g.Int32("pid", sc.Pid), g.Int32("device", sc.Device)
+	sc.Context, sc.Stream, sc.ptr = g.Int64("context", sc.Context), g.Int64("stream", sc.Stream), g.Int64("ptr", sc.ptr)
 	for i, axis := range []string{"x", "y", "z"} {
-		u.grid[i], u.block[i] = g.Int32("grid_"+axis, u.grid[i]), g.Int32("block_"+axis, u.block[i])
+		sc.grid[i], sc.block[i] = g.Int32("grid_"+axis, sc.grid[i]), g.Int32("block_"+axis, sc.block[i])
 	}
-	u.shared = g.Int32("shared_bytes", u.shared)
-	u.sites.Read(g)
+	sc.shared = g.Int32("shared_bytes", sc.shared)
+	sc.sites.Read(g)
 }
 
 func Entry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
@@ -269,17 +269,17 @@ func Entry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
 }
 
 // count adds row i, a launch of a shape or, without one, of a graph. It reports whether the launch ran, as far as is known.
-func (u *KernelsUse) count(s *LaunchStats, i int, shape *LaunchShape) bool {
-	flags := u.Flags[i]
+func (sc *Scan) count(s *LaunchStats, i int, shape *launchShape) bool {
+	flags := sc.Flags[i]
 	if flags&timeline.NoResult == 0 {
 		s.timed++
-		s.hostNs = units.EndOf(s.hostNs, u.Dur[i])
-		if calls.IsError(u.Result[i]) {
+		s.hostNs = units.EndOf(s.hostNs, sc.Dur[i])
+		if calls.IsError(sc.Result[i]) {
 			s.errors++
 			return false
 		}
 	} else if flags&format.FlagNoReturn != 0 {
-		u.untimed = true
+		sc.untimed = true
 	}
 	if flags&format.FlagCaptured != 0 {
 		s.captured++
@@ -289,7 +289,7 @@ func (u *KernelsUse) count(s *LaunchStats, i int, shape *LaunchShape) bool {
 	if shape == nil {
 		s.scaled += sampling.Thousandth
 	} else {
-		s.scaled += u.Weights.At(u.Start[i])
+		s.scaled += sc.Weights.At(sc.Start[i])
 	}
 	if shape != nil && shape.known() {
 		s.Sized++
@@ -301,12 +301,12 @@ func (u *KernelsUse) count(s *LaunchStats, i int, shape *LaunchShape) bool {
 	return true
 }
 
-var KernelsFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"},
 	{Key: "kernels_text", Title: "kernels", Unit: report.UnitText, About: "kernels that ran by launches and by graphs, and that were only captured; of launches known to have worked"},
 }
 
-var KernelsTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "launches", Title: "launches", Unit: report.UnitCount, About: "kernel launches in the window that ran: neither failed nor captured; those whose result is not known are in it"},
 	{Key: "kernels", Title: "kernels", Unit: report.UnitCount, About: "different kernels, by name"},
 	{Key: "tiny_launches", Title: "tiny", Unit: report.UnitCount, About: "launches of less than 8,192 threads"},

@@ -16,7 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var KernelsColumns = []report.Column{
+var kernelColumns = []report.Column{
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches in the window that ran, neither failed nor captured; what graphs run is not in it"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in all kernel launches; says nothing of GPU time"},
 	{Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio, About: "launches (estimated_launches, where some were left out) by the length of the window"},
@@ -36,17 +36,17 @@ var KernelsColumns = []report.Column{
 }
 
 // summed adds up counts that have a key in common, and names for each the place that most of the launches come from.
-func summed[K comparable](u *KernelsUse, of func(LaunchKey) K) map[K]*launchGroup {
+func summed[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
 	groups := make(map[K]*launchGroup)
-	for key, s := range u.Counts {
+	for key, s := range sc.Counts {
 		g := groups[of(key)]
 		if g == nil {
-			g = &launchGroup{sites: make(map[int32]int64), shapes: make(map[LaunchShape]bool)}
+			g = &launchGroup{sites: make(map[int32]int64), shapes: make(map[launchShape]bool)}
 			groups[of(key)] = g
 		}
 		g.Merge(s)
 		g.sites[key.Site] += s.Launches + s.captured + s.errors
-		g.shapes[key.LaunchShape] = true
+		g.shapes[key.launchShape] = true
 	}
 	return groups
 }
@@ -55,37 +55,37 @@ func summed[K comparable](u *KernelsUse, of func(LaunchKey) K) map[K]*launchGrou
 type launchGroup struct {
 	LaunchStats
 	sites  map[int32]int64
-	shapes map[LaunchShape]bool
+	shapes map[launchShape]bool
 }
 
 // site is the place that most of the launches come from, and how many others there are.
-func (u *KernelsUse) site(g *launchGroup) string {
+func (sc *Scan) site(g *launchGroup) string {
 	best := int32(-1)
 	for site, n := range g.sites {
-		if best < 0 || n > g.sites[best] || n == g.sites[best] && u.Names.List[site] < u.Names.List[best] {
+		if best < 0 || n > g.sites[best] || n == g.sites[best] && sc.Names.List[site] < sc.Names.List[best] {
 			best = site
 		}
 	}
 	if len(g.sites) == 1 {
-		return u.Names.List[best]
+		return sc.Names.List[best]
 	}
-	return fmt.Sprintf("%s and %d more", u.Names.List[best], len(g.sites)-1)
+	return fmt.Sprintf("%s and %d more", sc.Names.List[best], len(g.sites)-1)
 }
 
 // table has a row per kernel.
-func (u *KernelsUse) table() report.Table {
-	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(KernelsColumns),
+func (sc *Scan) table() report.Table {
+	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns),
 		Spare: []string{"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns"}}
-	kernels, sum := u.kernels(), u.sum()
-	short := u.shortNames()
+	kernels, sum := sc.kernels(), sc.sum()
+	short := sc.shortNames()
 	for id, k := range kernels {
 		var threads any
 		if k.Sized > 0 {
 			threads = k.Threads / k.Sized
 		}
-		table.Rows = append(table.Rows, report.Row{Cells: []any{k.Launches, units.Percent(k.Launches, sum.Launches), u.perSecond(sampling.Whole(k.scaled)), k.Tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
-			k.timed, k.Total(), k.avg(), k.estimated(), int64(len(k.sites)), u.site(k), units.Known(u.Names.List[id]), short[id]}})
-		if u.Weights != nil {
+		table.Rows = append(table.Rows, report.Row{Cells: []any{k.Launches, units.Percent(k.Launches, sum.Launches), sc.perSecond(sampling.Whole(k.scaled)), k.Tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
+			k.timed, k.Total(), k.avg(), k.estimated(), int64(len(k.sites)), sc.site(k), units.Known(sc.Names.List[id]), short[id]}})
+		if sc.Weights != nil {
 			row := &table.Rows[len(table.Rows)-1]
 			row.Cells = append(row.Cells, sampling.Whole(k.scaled))
 		}
@@ -95,77 +95,77 @@ func (u *KernelsUse) table() report.Table {
 			report.Hide(table.Columns, key)
 		}
 	}
-	if !u.untimed {
+	if !sc.untimed {
 		report.Hide(table.Columns, "timed_launches")
 	}
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[6], b.Cells[6]), report.CompareCells(a.Cells[14], b.Cells[14]))
 	})
-	if u.Weights != nil {
+	if sc.Weights != nil {
 		table.MoveLast(report.EstimatedLaunches, 1)
 	}
 	return table
 }
 
 // kernels sums launches up by kernel.
-func (u *KernelsUse) kernels() map[int32]*launchGroup {
-	return summed(u, func(k LaunchKey) int32 { return k.Kernel })
+func (sc *Scan) kernels() map[int32]*launchGroup {
+	return summed(sc, func(k launchKey) int32 { return k.Kernel })
 }
 
 // shortNames gives each kernel a short name of its own.
-func (u *KernelsUse) shortNames() map[int32]string {
+func (sc *Scan) shortNames() map[int32]string {
 	byName := make(map[string]*calls.Stats)
-	for key := range u.Counts {
-		byName[u.Names.List[key.Kernel]] = nil
+	for key := range sc.Counts {
+		byName[sc.Names.List[key.Kernel]] = nil
 	}
 	short := make(map[int32]string)
 	for full, s := range calls.ShortKernels(byName) {
 		if full == "" {
 			s = catalog.UnknownKernel
 		}
-		short[u.Names.Ids[full]] = s
+		short[sc.Names.Ids[full]] = s
 	}
 	return short
 }
 
 // sum adds up kernels; graphs are not in it, but in their table.
-func (u *KernelsUse) sum() (sum LaunchStats) {
-	for _, s := range u.Counts {
+func (sc *Scan) sum() (sum LaunchStats) {
+	for _, s := range sc.Counts {
 		sum.Merge(s)
 	}
 	return sum
 }
 
 // perSecond is a rate over the window, nil if that has no length.
-func (u *KernelsUse) perSecond(n int64) any {
-	if u.Window.DurNs() == 0 {
+func (sc *Scan) perSecond(n int64) any {
+	if sc.Window.DurNs() == 0 {
 		return nil
 	}
-	return float64(n) / (float64(u.Window.DurNs()) / 1e9)
+	return float64(n) / (float64(sc.Window.DurNs()) / 1e9)
 }
 
-func (u *KernelsUse) totals() []report.Fact {
-	sum := u.sum()
+func (sc *Scan) totals() []report.Fact {
+	sum := sc.sum()
 	var graphs, graphKernels, busiest int64
-	for _, g := range u.graphs {
+	for _, g := range sc.graphs {
 		graphs += g.Launches
 		graphKernels += g.graphKernels
 		sum.errors += g.errors
 		sum.timed += g.timed
 		sum.hostNs = units.EndOf(sum.hostNs, g.hostNs)
 	}
-	for _, n := range u.seconds {
+	for _, n := range sc.seconds {
 		busiest = max(busiest, n)
 	}
-	totals := report.Fill(KernelsTotals, sum.Launches, int64(len(u.kernels())), sum.Tiny, units.Percent(sum.Tiny, sum.Launches), sum.captured, graphs, graphKernels, sum.errors,
-		u.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.Total())
-	if u.Weights != nil {
+	totals := report.Fill(totalColumns, sum.Launches, int64(len(sc.kernels())), sum.Tiny, units.Percent(sum.Tiny, sum.Launches), sum.captured, graphs, graphKernels, sum.errors,
+		sc.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.Total())
+	if sc.Weights != nil {
 		totals = append(totals, report.EstimateOf(report.EstimatedLaunches, "launches by estimate", sum.scaled))
 	}
 	return totals
 }
 
-var ShapeColumns = []report.Column{
+var shapeColumns = []report.Column{
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches in the window that ran"},
 	{Key: "captured", Title: "", Unit: report.UnitCount, About: "launches that were captured"},
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "blocks"},
@@ -179,10 +179,10 @@ var ShapeColumns = []report.Column{
 }
 
 // shapeTable has a row per kernel and size of launch.
-func (u *KernelsUse) shapeTable() report.Table {
-	table := report.Table{Name: "shapes", Title: "sizes of launches", Columns: ShapeColumns, Aside: true, Spare: []string{"tiny", "site"}}
-	short := u.shortNames()
-	for shape, s := range summed(u, func(k LaunchKey) LaunchShape { return k.LaunchShape }) {
+func (sc *Scan) shapeTable() report.Table {
+	table := report.Table{Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Aside: true, Spare: []string{"tiny", "site"}}
+	short := sc.shortNames()
+	for shape, s := range summed(sc, func(k launchKey) launchShape { return k.launchShape }) {
 		var threads any
 		tiny := "no"
 		if shape.known() {
@@ -192,7 +192,7 @@ func (u *KernelsUse) shapeTable() report.Table {
 			tiny = "yes"
 		}
 		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Launches, s.captured, extent(shape.grid), extent(shape.block), int64(shape.shared), threads, tiny,
-			u.site(s), units.Known(u.Names.List[shape.Kernel]), short[shape.Kernel]}})
+			sc.site(s), units.Known(sc.Names.List[shape.Kernel]), short[shape.Kernel]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		order := report.CompareCells(a.Cells[0], b.Cells[0])
@@ -216,7 +216,7 @@ func extent(v [3]int32) string {
 	return text
 }
 
-var KernelStreamColumns = []report.Column{
+var streamColumns = []report.Column{
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "kernel and graph launches in the window that ran"},
 	{Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio, About: "these by the length of the window"},
 	{Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount, About: "of LAUNCHES, kernels of less than 8,192 threads"},
@@ -228,27 +228,27 @@ var KernelStreamColumns = []report.Column{
 }
 
 // streamTable has a row per stream.
-func (u *KernelsUse) streamTable() report.Table {
-	table := report.Table{Name: "streams", Title: "launches by stream", Columns: KernelStreamColumns, Aside: true}
-	streams := summed(u, func(k LaunchKey) LaunchStream { return k.LaunchStream })
-	for key, g := range u.graphs {
-		if streams[key.LaunchStream] == nil {
-			streams[key.LaunchStream] = new(launchGroup)
+func (sc *Scan) streamTable() report.Table {
+	table := report.Table{Name: "streams", Title: "launches by stream", Columns: streamColumns, Aside: true}
+	streams := summed(sc, func(k launchKey) launchStream { return k.launchStream })
+	for key, g := range sc.graphs {
+		if streams[key.launchStream] == nil {
+			streams[key.launchStream] = new(launchGroup)
 		}
-		streams[key.LaunchStream].Merge(g)
+		streams[key.launchStream].Merge(g)
 	}
-	keys := slices.SortedFunc(maps.Keys(streams), func(a, b LaunchStream) int {
+	keys := slices.SortedFunc(maps.Keys(streams), func(a, b launchStream) int {
 		return cmp.Or(cmp.Compare(streams[b].Launches, streams[a].Launches), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device), cmp.Compare(a.stream, b.stream))
 	})
 	for _, key := range keys {
 		s := streams[key]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Launches, u.perSecond(sampling.Whole(s.scaled)), s.Tiny, s.captured, s.errors, int64(key.Pid), u.T.OrdinalLabel(key.Pid, key.Device), query.StreamName(key.stream)}})
+		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Launches, sc.perSecond(sampling.Whole(s.scaled)), s.Tiny, s.captured, s.errors, int64(key.Pid), sc.T.OrdinalLabel(key.Pid, key.Device), query.StreamName(key.stream)}})
 	}
-	processes.AddRanks(u.T, &table)
+	processes.AddRanks(sc.T, &table)
 	return table
 }
 
-var GraphColumns = []report.Column{
+var graphColumns = []report.Column{
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "times the graph ran in the window"},
 	{Key: "graph_kernels", Title: "KERNELS RUN", Unit: report.UnitCount, About: "kernels that it holds, times that, as far as its making was recorded; 0 where it was not"},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
@@ -262,11 +262,11 @@ var GraphColumns = []report.Column{
 }
 
 // graphTable has a row per graph, stream and place that launches it.
-func (u *KernelsUse) graphTable() report.Table {
-	table := report.Table{Name: "graphs", Title: "graphs", Columns: GraphColumns, Aside: true, Spare: []string{"timed_launches", "host_avg_ns", "errors"}}
-	for key, g := range u.graphs {
+func (sc *Scan) graphTable() report.Table {
+	table := report.Table{Name: "graphs", Title: "graphs", Columns: graphColumns, Aside: true, Spare: []string{"timed_launches", "host_avg_ns", "errors"}}
+	for key, g := range sc.graphs {
 		table.Rows = append(table.Rows, report.Row{Cells: []any{g.Launches, g.graphKernels, g.errors, g.timed, g.Total(), g.avg(),
-			int64(key.Pid), query.StreamName(key.stream), fmt.Sprintf("0x%x", uint64(key.graph)), u.Names.List[key.site]}})
+			int64(key.Pid), query.StreamName(key.stream), fmt.Sprintf("0x%x", uint64(key.graph)), sc.Names.List[key.site]}})
 	}
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		order := 0
@@ -275,6 +275,6 @@ func (u *KernelsUse) graphTable() report.Table {
 		}
 		return order
 	})
-	processes.AddRanks(u.T, &table)
+	processes.AddRanks(sc.T, &table)
 	return table
 }

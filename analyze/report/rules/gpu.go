@@ -180,7 +180,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 }
 
 // idleByGaps judges a track of which there are no samples.
-func (s *Survey) idleByGaps(track gaps.GapTrack) ([]Hit, error) {
+func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
 	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < idleSpanNs || launches.Gaps.SumNs < int64(idleShare/100*float64(span)) {
@@ -206,13 +206,13 @@ func (s *Survey) idleByGaps(track gaps.GapTrack) ([]Hit, error) {
 }
 
 // isSampled reports whether samples tell how busy the GPU of a track was.
-func (s *Survey) isSampled(track gaps.GapTrack) bool {
+func (s *Survey) isSampled(track gaps.Track) bool {
 	index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device)
 	return ok && (s.enough(index, catalog.MetricSMActive) != nil || s.enough(index, catalog.MetricGPUBusy) != nil)
 }
 
 // longestGaps are the longest gaps of a track as evidence, those that the thread spent at one place together.
-func (s *Survey) longestGaps(track gaps.GapTrack) []Place {
+func (s *Survey) longestGaps(track gaps.Track) []Place {
 	type doing struct{ what, site string }
 	found := make(map[doing]*Place)
 	for i := range s.gaps.List {
@@ -247,7 +247,7 @@ func (s *Survey) longestGaps(track gaps.GapTrack) []Place {
 }
 
 // mostIdle is the time in a gap in which the thread neither waited for the GPU nor copied, and what it did most of that.
-func mostIdle(g *gaps.LaunchGap) (what string, ns int64) {
+func mostIdle(g *gaps.Gap) (what string, ns int64) {
 	waiting := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
 	what, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
 	for k, n := range g.Doing.ByCall {

@@ -51,21 +51,21 @@ type Survey struct {
 	// Of the calls.
 	columns format.Columns // of the row group that is looked at
 	Calls   *calls.Counter
-	copies  *copiespkg.CopyUse
-	waits   *waits.WaitUse
-	gaps    *gaps.GapUse
-	kernels *kernels.KernelsUse
+	copies  *copiespkg.Scan
+	waits   *waits.Scan
+	gaps    *gaps.Scan
+	kernels *kernels.Scan
 	modules *leakspkg.ModuleUse
 	errors  *cudaerrors.ErrorUse
 	frees   []cudaerrors.InvalidFree // of errors
-	hang    *hang.HangScan
-	states  []hang.ProcessState
+	hang    *hang.Scan
+	states  []hang.ProcessVerdict
 
 	gpu *metric.Devices // samples in the window
 	// working are the samples while the recorded processes launched, for what is no use to know of other times.
 	working *metric.Devices
 	// devices are the GPUs, as NVML counts, that recorded processes launched on; empty if that is not known.
-	devices map[int32][]gaps.GapTrack
+	devices map[int32][]gaps.Track
 	watched bool // gaps know what was done in them
 }
 
@@ -87,10 +87,10 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 		copies = calls.NewReader(t, f, format.KindMemcpy)
 	}
 	s := &Survey{t: t, filter: f, Window: reader.Window, Leaks: leaks, loops: leakspkg.NewAllocLoops(t, f), host: hostmem.New(), Failing: &oom.FailureScan{T: t},
-		Calls: calls.NewCounter(t, f), waits: waits.NewWaitUse(reader, 1), gaps: gaps.NewGapUse(reader, gaps.DefaultMinGapNs, gaps.MostGaps),
-		kernels: kernels.NewKernelsUse(t, f), modules: leakspkg.NewModuleUse(t, f), errors: cudaerrors.NewErrorUse(t, f),
-		hang: hang.NewHangScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs})}
-	s.copies = copiespkg.NewCopyUse(copies, s.host)
+		Calls: calls.NewCounter(t, f), waits: waits.NewScan(reader, 1), gaps: gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
+		kernels: kernels.NewScan(t, f), modules: leakspkg.NewModuleUse(t, f), errors: cudaerrors.NewErrorUse(t, f),
+		hang: hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs})}
+	s.copies = copiespkg.NewScan(copies, s.host)
 	return s, nil
 }
 
@@ -110,7 +110,7 @@ func (s *Survey) Run(use func(*ledger.Change), watch caching.Consumer) error {
 	if err != nil {
 		return err
 	}
-	s.gaps.Finish()
+	s.gaps.SelectLongest()
 	s.sample()
 	return inTurn(s.askMemory, s.askFrees, s.askHang)
 }
@@ -163,7 +163,7 @@ func (s *Survey) scanMemory() error {
 func (s *Survey) scanCalls() error {
 	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
 		g := s.scan(sp)
-		s.kernels.Group(g)
+		s.kernels.AddGroup(g)
 		s.modules.Group(g)
 		return g
 	}, s.ordered)
@@ -175,7 +175,7 @@ func (s *Survey) scan(sp timeline.Span) *format.Group {
 	s.Calls.Group(g)
 	s.errors.Group(g)
 	if sp.FirstNs <= s.hang.EndNs {
-		s.hang.Group(g, int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })))
+		s.hang.AddGroup(g, int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })))
 	}
 	return g
 }
@@ -193,7 +193,7 @@ func (s *Survey) ordered(c *calls.Call) error {
 
 // sample sorts the samples, and finds the GPUs of the recorded processes.
 func (s *Survey) sample() {
-	s.devices = make(map[int32][]gaps.GapTrack)
+	s.devices = make(map[int32][]gaps.Track)
 	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for track, launches := range s.gaps.Tracks {
 		work.FromNs, work.ToNs = min(work.FromNs, launches.FirstNs), max(work.ToNs, launches.UntilNs)
@@ -238,11 +238,11 @@ func (s *Survey) askFrees() (err error) {
 func (s *Survey) askHang() error {
 	s.hang.Long = nil // they are no concern of rules
 	s.hang.WantAll()
-	polls, err := s.hang.Polls()
+	polls, err := s.hang.ReadPolls()
 	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
 		return err
 	}
-	s.states = s.hang.States(polls)
+	s.states = s.hang.Judge(polls)
 	return nil
 }
 
@@ -252,8 +252,8 @@ func (s *Survey) watchGaps() error {
 		return nil
 	}
 	s.watched = true
-	s.gaps.AskSamples()
-	return s.gaps.Watch()
+	s.gaps.FindGPUActivity()
+	return s.gaps.FindCPUActivity()
 }
 
 // fromStart reports whether all processes that made calls were recorded from their first one.
@@ -277,9 +277,9 @@ func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
 }
 
 // tracks returns what recorded processes launched on a GPU, in order.
-func (s *Survey) tracks(device int32) []gaps.GapTrack {
+func (s *Survey) tracks(device int32) []gaps.Track {
 	list := slices.Clone(s.devices[device])
-	slices.SortFunc(list, func(a, b gaps.GapTrack) int {
+	slices.SortFunc(list, func(a, b gaps.Track) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	})
 	return list

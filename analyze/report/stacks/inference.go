@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-var InferenceColumns = []report.Column{
+var inferenceColumns = []report.Column{
 	{Key: "class", Title: "CLASS", Unit: report.UnitText, About: "class of calls"},
 	{Key: "inferred", Title: "INFERRED", Unit: report.UnitCount, About: "calls of the whole recording with the stack of an equal-looking call"},
 	{Key: "checked", Title: "CHECKED", Unit: report.UnitCount, About: "calls that could have had one, were chosen at random and unwound instead to check it"},
@@ -20,7 +20,7 @@ var InferenceColumns = []report.Column{
 }
 
 func inferenceTable(f *timeline.Facts) report.Table {
-	table := report.Table{Name: "inference", Title: "inferred stacks, and those that were unwound to check them", Columns: slices.Clone(InferenceColumns), Aside: true}
+	table := report.Table{Name: "inference", Title: "inferred stacks, and those that were unwound to check them", Columns: slices.Clone(inferenceColumns), Aside: true}
 	if sum := f.Inferred(); sum.Busy == 0 {
 		report.Hide(table.Columns, "busy")
 	}

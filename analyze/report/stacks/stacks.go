@@ -20,9 +20,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// stackUse counts calls by the stack they came from and by what is known of it. It
+// scan counts calls by the stack they came from and by what is known of it. It
 // holds a number per distinct stack and status, however many calls there are.
-type stackUse struct {
+type scan struct {
 	*callspkg.Counter
 	counts   map[stackState]int64
 	all      int64 // calls counted
@@ -32,7 +32,7 @@ type stackUse struct {
 	status format.Strings
 }
 
-// stackState is a stack and what a call says of it; status indexes stackUse.statuses.
+// stackState is a stack and what a call says of it; status indexes scan.statuses.
 type stackState struct{ stack, status int32 }
 
 // Run reports which stacks calls came from, how often, and how well they are known.
@@ -43,82 +43,82 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &stackUse{Counter: callspkg.NewCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
-	if err := u.scan(); err != nil {
+	sc := &scan{Counter: callspkg.NewCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
+	if err := sc.read(); err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "stacks", Window: u.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if u.all == 0 && t.Scan.Events > 0 {
-		r.NoMatch = u.Seen.Explain(&opt.Filter)
+	r := &report.Report{Command: "stacks", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	if sc.all == 0 && t.Scan.Events > 0 {
+		r.NoMatch = sc.Seen.Explain(&opt.Filter)
 	}
-	table, err := u.table(&opt)
+	table, err := sc.table(&opt)
 	if err != nil {
 		return nil, err
 	}
-	r.Totals = u.totals()
+	r.Totals = sc.totals()
 	sum := t.Facts.Inferred()
-	r.Facts = report.Fill(StackFacts, sampling.InferenceText(&sum, u.with(format.StackInferred) > 0))
-	r.Tables = []report.Table{u.stateTable(), inferenceTable(&t.Facts), u.endTable(), table}
+	r.Facts = report.Fill(factColumns, sampling.InferenceText(&sum, sc.with(format.StackInferred) > 0))
+	r.Tables = []report.Table{sc.stateTable(), inferenceTable(&t.Facts), sc.endTable(), table}
 	return r, nil
 }
 
 // scan reads all calls, of memory and others.
-func (u *stackUse) scan() error {
-	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
+func (sc *scan) read() error {
+	for _, spans := range [][]timeline.Span{sc.T.Memory, sc.T.Calls} {
 		for _, s := range spans {
-			u.group(s.Group)
+			sc.addGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
-				return u.T.Wrap(err)
+				return sc.T.Wrap(err)
 			}
 		}
 	}
 	return nil
 }
 
-func (u *stackUse) group(g *format.Group) {
-	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), g.StringsInto("kernel", u.Kernel)
-	u.Start, u.stack = g.Int64("start_ns", u.Start), g.Int32("stack_id", u.stack)
-	u.status = g.StringsInto("stack_status", u.status)
-	statuses := make([]int32, len(u.status.Dict))
-	for i, s := range u.status.Dict {
-		statuses[i] = u.statuses.ID(cmp.Or(s, format.StackNone))
+func (sc *scan) addGroup(g *format.Group) {
+	sc.Kind, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("kernel", sc.Kernel)
+	sc.Start, sc.stack = g.Int64("start_ns", sc.Start), g.Int32("stack_id", sc.stack)
+	sc.status = g.StringsInto("stack_status", sc.status)
+	statuses := make([]int32, len(sc.status.Dict))
+	for i, s := range sc.status.Dict {
+		statuses[i] = sc.statuses.ID(cmp.Or(s, format.StackNone))
 	}
-	pass := u.Passes(g, u.Kind, u.Kernel)
+	pass := sc.Passes(g, sc.Kind, sc.Kernel)
 	var last stackState
 	var run int64 // calls of the same state in a row
-	for i, start := range u.Start {
-		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
+	for i, start := range sc.Start {
+		if start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
 		}
-		state := stackState{u.stack[i], statuses[u.status.Index[i]]}
+		state := stackState{sc.stack[i], statuses[sc.status.Index[i]]}
 		if state != last && run > 0 {
-			u.counts[last] += run
+			sc.counts[last] += run
 			run = 0
 		}
 		last = state
 		run++
-		u.all++
+		sc.all++
 	}
 	if run > 0 {
-		u.counts[last] += run
+		sc.counts[last] += run
 	}
 }
 
 // with returns how many calls have a stack of the status.
-func (u *stackUse) with(status string) (n int64) {
-	for state, calls := range u.counts {
-		if u.statuses.List[state.status] == status {
+func (sc *scan) with(status string) (n int64) {
+	for state, calls := range sc.counts {
+		if sc.statuses.List[state.status] == status {
 			n += calls
 		}
 	}
 	return n
 }
 
-var StackFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "inference", Title: "inferred stacks", Unit: report.UnitText, About: "how often the recorder was wrong when it took the stack of an equal-looking call, measured by unwinding a share of these calls nevertheless"},
 }
 
-var StackTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "calls", Title: "calls", Unit: report.UnitCount, About: "calls that began in the window"},
 	{Key: "stacks", Title: "distinct stacks", Unit: report.UnitCount, About: "different stacks of these"},
 	{Key: "complete_calls", Title: "complete", Unit: report.UnitCount, About: "calls whose stack was unwound to the thread's start"},
@@ -129,18 +129,18 @@ var StackTotals = []report.Column{
 	{Key: "none_calls", Title: "without stack", Unit: report.UnitCount, About: "calls without a stack"},
 }
 
-func (u *stackUse) totals() []report.Fact {
+func (sc *scan) totals() []report.Fact {
 	distinct := make(map[int32]bool)
-	for state := range u.counts {
+	for state := range sc.counts {
 		if state.stack != 0 {
 			distinct[state.stack] = true
 		}
 	}
-	return report.Fill(StackTotals, u.all, int64(len(distinct)), u.with(format.StackComplete), u.with(format.StackInferred), u.with(format.StackTruncated),
-		u.with(format.StackFramePointer), u.with(format.StackParent), u.with(format.StackNone))
+	return report.Fill(totalColumns, sc.all, int64(len(distinct)), sc.with(format.StackComplete), sc.with(format.StackInferred), sc.with(format.StackTruncated),
+		sc.with(format.StackFramePointer), sc.with(format.StackParent), sc.with(format.StackNone))
 }
 
-var StackColumns = []report.Column{
+var stackColumns = []report.Column{
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls from this stack that began in the window, nested ones included"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of CALLS in all calls of the window, also of those without stack"},
 	{Key: "status", Title: "STATUS", Unit: report.UnitText, About: "complete: unwound to the thread's start; truncated: it ends too early, see WHY; frame_pointer: walked by frame pointers, frames may be missing"},
@@ -158,9 +158,9 @@ var StackColumns = []report.Column{
 type stackCount struct{ calls, inferred, nested int64 }
 
 // table has a row per stack, with those frames that are to be shown.
-func (u *stackUse) table(opt *query.Options) (report.Table, error) {
+func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	counts := make(map[int32]*stackCount)
-	for state, calls := range u.counts {
+	for state, calls := range sc.counts {
 		if state.stack == 0 {
 			continue
 		}
@@ -170,20 +170,20 @@ func (u *stackUse) table(opt *query.Options) (report.Table, error) {
 			counts[state.stack] = c
 		}
 		c.calls += calls
-		switch u.statuses.List[state.status] {
+		switch sc.statuses.List[state.status] {
 		case format.StackInferred:
 			c.inferred += calls
 		case format.StackParent:
 			c.nested += calls
 		}
 	}
-	table := report.Table{Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(StackColumns), Spare: []string{"pid", "depth", "inferred_calls"}}
+	table := report.Table{Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(stackColumns), Spare: []string{"pid", "depth", "inferred_calls"}}
 	var inferred, truncated bool
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
-		row := u.row(id, counts[id])
+		row := sc.row(id, counts[id])
 		table.Rows = append(table.Rows, row)
 		inferred = inferred || counts[id].inferred > 0
-		truncated = truncated || u.T.Stacks.About[id].Reason != ""
+		truncated = truncated || sc.T.Stacks.About[id].Reason != ""
 	}
 	if !inferred {
 		report.Hide(table.Columns, "inferred_calls")
@@ -192,34 +192,34 @@ func (u *stackUse) table(opt *query.Options) (report.Table, error) {
 		report.Hide(table.Columns, "reason")
 	}
 	slices.SortStableFunc(table.Rows, func(a, b report.Row) int { return report.CompareCells(a.Cells[0], b.Cells[0]) })
-	processes.AddRanks(u.T, &table)
+	processes.AddRanks(sc.T, &table)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	framespkg.Fill(u.T, &table, opt)
+	framespkg.Fill(sc.T, &table, opt)
 	return table, nil
 }
 
-func (u *stackUse) row(id int32, c *stackCount) report.Row {
-	about, found := u.T.Stacks.About[id]
+func (sc *scan) row(id int32, c *stackCount) report.Row {
+	about, found := sc.T.Stacks.About[id]
 	row := report.Row{StackID: id}
 	if !found {
-		row.Cells = []any{c.calls, units.Percent(c.calls, u.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, timeline.NoStack}
+		row.Cells = []any{c.calls, units.Percent(c.calls, sc.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, timeline.NoStack}
 		return row
 	}
 	if about.Reason != "" {
 		row.Evidence = "truncated: " + stateMeaning(format.StackTruncated, about.Reason)
 	}
 	var call any
-	frames := u.T.Stacks.Stacks[id]
+	frames := sc.T.Stacks.Stacks[id]
 	if len(frames) > 0 {
-		call = query.FrameName(&u.T.Stacks.Frames[frames[0]])
+		call = query.FrameName(&sc.T.Stacks.Frames[frames[0]])
 	}
-	row.Cells = []any{c.calls, units.Percent(c.calls, u.all), about.Status, units.Known(about.Reason), c.inferred, c.nested, int64(len(frames)), int64(about.Pid), int64(id), call, u.T.SiteOf(id)}
+	row.Cells = []any{c.calls, units.Percent(c.calls, sc.all), about.Status, units.Known(about.Reason), c.inferred, c.nested, int64(len(frames)), int64(about.Pid), int64(id), call, sc.T.SiteOf(id)}
 	return row
 }
 
-var StateColumns = []report.Column{
+var stateColumns = []report.Column{
 	{Key: "status", Title: "STATUS", Unit: report.UnitText, About: "what calls say of their stack"},
 	{Key: "reason", Title: "WHY", Unit: report.UnitText, About: "why it is truncated, in a word; MEANING says it in a sentence"},
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window with such a stack"},
@@ -270,9 +270,9 @@ type stackGroup struct{ first, second string }
 type groupCount struct{ calls, stacks int64 }
 
 // grouped counts calls and stacks by what of says of them; false leaves them out.
-func (u *stackUse) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
+func (sc *scan) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
 	groups := make(map[stackGroup]*groupCount)
-	for state, calls := range u.counts {
+	for state, calls := range sc.counts {
 		key, ok := of(state)
 		if !ok {
 			continue
@@ -289,20 +289,20 @@ func (u *stackUse) grouped(of func(stackState) (stackGroup, bool)) map[stackGrou
 }
 
 // reason returns why a call's stack is truncated, "" if it is not.
-func (u *stackUse) reason(s stackState) string {
-	if u.statuses.List[s.status] != format.StackTruncated {
+func (sc *scan) reason(s stackState) string {
+	if sc.statuses.List[s.status] != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(u.T.Stacks.About[s.stack].Reason, format.WhyOther)
+	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.WhyOther)
 }
 
 // stateTable has a row per state of calls' stacks.
-func (u *stackUse) stateTable() report.Table {
-	groups := u.grouped(func(s stackState) (stackGroup, bool) {
-		return stackGroup{u.statuses.List[s.status], u.reason(s)}, true
+func (sc *scan) stateTable() report.Table {
+	groups := sc.grouped(func(s stackState) (stackGroup, bool) {
+		return stackGroup{sc.statuses.List[s.status], sc.reason(s)}, true
 	})
-	table := report.Table{Name: "states", Title: "calls by what is known of their stack", Columns: slices.Clone(StateColumns), Aside: true}
-	if u.with(format.StackTruncated) == 0 {
+	table := report.Table{Name: "states", Title: "calls by what is known of their stack", Columns: slices.Clone(stateColumns), Aside: true}
+	if sc.with(format.StackTruncated) == 0 {
 		report.Hide(table.Columns, "reason")
 	}
 	rank := func(status string) int { // states of a later version come last
@@ -317,12 +317,12 @@ func (u *stackUse) stateTable() report.Table {
 	})
 	for _, k := range keys {
 		n := groups[k]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{k.first, units.Known(k.second), n.calls, units.Percent(n.calls, u.all), n.stacks, stateMeaning(k.first, k.second)}})
+		table.Rows = append(table.Rows, report.Row{Cells: []any{k.first, units.Known(k.second), n.calls, units.Percent(n.calls, sc.all), n.stacks, stateMeaning(k.first, k.second)}})
 	}
 	return table
 }
 
-var EndColumns = []report.Column{
+var endColumns = []report.Column{
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window whose stack is truncated there"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of CALLS in all calls with a truncated stack"},
 	{Key: "stacks", Title: "STACKS", Unit: report.UnitCount, About: "distinct stacks of these calls"},
@@ -334,12 +334,12 @@ var EndColumns = []report.Column{
 const endRows = 5
 
 // endTable has a row per module that truncated stacks end in.
-func (u *stackUse) endTable() report.Table {
-	groups := u.grouped(func(s stackState) (stackGroup, bool) {
-		reason := u.reason(s)
-		return stackGroup{endsIn(&u.T.Stacks, s.stack), reason}, reason != ""
+func (sc *scan) endTable() report.Table {
+	groups := sc.grouped(func(s stackState) (stackGroup, bool) {
+		reason := sc.reason(s)
+		return stackGroup{endsIn(&sc.T.Stacks, s.stack), reason}, reason != ""
 	})
-	table := report.Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: EndColumns, Aside: true}
+	table := report.Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Aside: true}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
 		return cmp.Or(cmp.Compare(groups[b].calls, groups[a].calls), strings.Compare(a.first, b.first), strings.Compare(a.second, b.second))
 	})
@@ -349,7 +349,7 @@ func (u *stackUse) endTable() report.Table {
 			break
 		}
 		n := groups[k]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{n.calls, units.Percent(n.calls, u.with(format.StackTruncated)), n.stacks, k.second, k.first}})
+		table.Rows = append(table.Rows, report.Row{Cells: []any{n.calls, units.Percent(n.calls, sc.with(format.StackTruncated)), n.stacks, k.second, k.first}})
 	}
 	return table
 }

@@ -29,26 +29,26 @@ const (
 // longestWaits is how many waits are told one by one if --top does not bound them.
 const longestWaits = 1000
 
-// WaitUse sums up the time that threads wait for the GPU.
-type WaitUse struct {
+// Scan sums up the time that threads wait for the GPU.
+type Scan struct {
 	*calls.Reader
-	Groups  map[WaitKey]*WaitStats
-	loops   map[waitLoop]*calls.BurstDetector
-	Threads map[origin.Thread]*WaitThread
+	Groups  map[callSite]*siteWaits
+	loops   map[loopKey]*calls.BurstDetector
+	Threads map[origin.Thread]*threadWaits
 	longest []calls.Call // a heap: the shortest is first
 	keep    int
 }
 
-// WaitKey is what waits have in common.
-type WaitKey struct{ Name, Site int32 }
+// callSite is what waits have in common.
+type callSite struct{ Name, Site int32 }
 
-type waitLoop struct {
-	WaitKey
+type loopKey struct {
+	callSite
 	thread origin.Thread
 }
 
-// WaitStats is what was counted of waits.
-type WaitStats struct {
+// siteWaits is what was counted of waits.
+type siteWaits struct {
 	waits, open, errors, nested int64
 	openNs                      int64
 	loops, LoopWaits            int64
@@ -58,8 +58,8 @@ type WaitStats struct {
 	Threads                     map[origin.Thread]bool
 }
 
-// WaitThread is a thread that waits.
-type WaitThread struct {
+// threadWaits is a thread that waits.
+type threadWaits struct {
 	waits         int64
 	WaitNs        int64 // of the window, waits inside of others counted once
 	untilNs       int64 // end of the last one
@@ -67,7 +67,7 @@ type WaitThread struct {
 }
 
 // spanNs is the time between the first and the last call of the thread.
-func (w *WaitThread) spanNs() int64 { return max(0, w.last-w.firstNs) }
+func (w *threadWaits) spanNs() int64 { return max(0, w.last-w.firstNs) }
 
 // Run reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
 // returns a *SortError for a column that there is not.
@@ -76,27 +76,27 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := quality.Needs(t, "sync"); err != nil {
 		return nil, err
 	}
-	u := NewWaitUse(calls.NewReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
-	counts, err := calls.CountsWhile(t, func() error { return u.Each(u.Add) })
+	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
+	counts, err := calls.CountsWhile(t, func() error { return sc.Each(sc.Add) })
 	if err != nil {
 		return nil, err
 	}
-	if err := u.measureThreads(); err != nil {
+	if err := sc.measureThreads(); err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "sync", Window: u.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if r.Facts = report.Fill(WaitFacts, ""); len(u.Groups) == 0 {
+	r := &report.Report{Command: "sync", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	if r.Facts = report.Fill(factColumns, ""); len(sc.Groups) == 0 {
 		r.Facts[0].Value = "no waits in the window"
-		if len(u.Seen.Pids) > 0 {
-			r.NoMatch = u.Seen.Explain(&opt.Filter)
+		if len(sc.Seen.Pids) > 0 {
+			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Totals = u.totals()
-	table := u.table()
+	r.Totals = sc.totals()
+	table := sc.table()
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	threads, longest := u.threadTable(), u.longestTable()
+	threads, longest := sc.threadTable(), sc.longestTable()
 	if err := threads.Arrange("", opt.Top); err != nil {
 		return nil, err
 	}
@@ -105,25 +105,25 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-func NewWaitUse(r *calls.Reader, keep int) *WaitUse {
-	return &WaitUse{Reader: r, Groups: make(map[WaitKey]*WaitStats), loops: make(map[waitLoop]*calls.BurstDetector), Threads: make(map[origin.Thread]*WaitThread), keep: keep}
+func NewScan(r *calls.Reader, keep int) *Scan {
+	return &Scan{Reader: r, Groups: make(map[callSite]*siteWaits), loops: make(map[loopKey]*calls.BurstDetector), Threads: make(map[origin.Thread]*threadWaits), keep: keep}
 }
 
 // Add counts a wait.
-func (u *WaitUse) Add(c *calls.Call) error {
-	if strings.Contains(u.Names.List[c.Name], "Query") {
+func (sc *Scan) Add(c *calls.Call) error {
+	if strings.Contains(sc.Names.List[c.Name], "Query") {
 		return nil
 	}
-	key := WaitKey{c.Name, c.Site}
-	s := u.Groups[key]
+	key := callSite{c.Name, c.Site}
+	s := sc.Groups[key]
 	if s == nil {
-		s = &WaitStats{Threads: make(map[origin.Thread]bool), FirstNs: c.StartNs, Stack: c.Stack}
-		u.Groups[key] = s
+		s = &siteWaits{Threads: make(map[origin.Thread]bool), FirstNs: c.StartNs, Stack: c.Stack}
+		sc.Groups[key] = s
 	}
-	th := u.Threads[c.Thread()]
+	th := sc.Threads[c.Thread()]
 	if th == nil {
-		th = &WaitThread{firstNs: c.StartNs, untilNs: c.StartNs}
-		u.Threads[c.Thread()] = th
+		th = &threadWaits{firstNs: c.StartNs, untilNs: c.StartNs}
+		sc.Threads[c.Thread()] = th
 	}
 	s.waits++
 	s.LastNs = c.StartNs
@@ -132,11 +132,11 @@ func (u *WaitUse) Add(c *calls.Call) error {
 	if c.Nested {
 		s.nested++
 	}
-	loop := waitLoop{key, c.Thread()}
-	if u.loops[loop] == nil {
-		u.loops[loop] = new(calls.BurstDetector)
+	loop := loopKey{key, c.Thread()}
+	if sc.loops[loop] == nil {
+		sc.loops[loop] = new(calls.BurstDetector)
 	}
-	joined, began := u.loops[loop].Add(c.StartNs, LoopWaits, loopNs)
+	joined, began := sc.loops[loop].Add(c.StartNs, LoopWaits, loopNs)
 	s.LoopWaits += joined
 	if began {
 		s.loops++
@@ -147,7 +147,7 @@ func (u *WaitUse) Add(c *calls.Call) error {
 		}
 		return nil
 	}
-	th.cover(c, u.Window)
+	th.cover(c, sc.Window)
 	if c.Flags&format.FlagOpen != 0 {
 		s.open++
 		s.openNs = units.EndOf(s.openNs, c.EndNs-c.StartNs)
@@ -157,25 +157,25 @@ func (u *WaitUse) Add(c *calls.Call) error {
 			s.errors++
 		}
 	}
-	u.remember(c)
+	sc.remember(c)
 	return nil
 }
 
 // cover adds the part of a wait that lies in the window and in no earlier wait of the thread.
-func (w *WaitThread) cover(c *calls.Call, window query.Window) {
+func (w *threadWaits) cover(c *calls.Call, window query.Window) {
 	end := min(c.EndNs, window.ToNs)
 	w.WaitNs += max(0, end-max(c.StartNs, w.untilNs))
 	w.untilNs = max(w.untilNs, end)
 }
 
 // remember keeps the longest waits.
-func (u *WaitUse) remember(c *calls.Call) {
+func (sc *Scan) remember(c *calls.Call) {
 	shorter := func(a, b calls.Call) bool { return longer(&b, &a) < 0 }
-	if len(u.longest) < u.keep {
-		u.longest = stats.HeapPush(u.longest, *c, shorter)
-	} else if longer(c, &u.longest[0]) < 0 {
-		u.longest[0] = *c
-		stats.HeapFix(u.longest, shorter)
+	if len(sc.longest) < sc.keep {
+		sc.longest = stats.HeapPush(sc.longest, *c, shorter)
+	} else if longer(c, &sc.longest[0]) < 0 {
+		sc.longest[0] = *c
+		stats.HeapFix(sc.longest, shorter)
 	}
 }
 
@@ -185,28 +185,28 @@ func longer(a, b *calls.Call) int {
 }
 
 // measureThreads finds out from when until when each thread that waits made calls.
-func (u *WaitUse) measureThreads() error {
-	if len(u.Threads) == 0 {
+func (sc *Scan) measureThreads() error {
+	if len(sc.Threads) == 0 {
 		return nil
 	}
-	for _, th := range u.Threads {
+	for _, th := range sc.Threads {
 		th.last = th.untilNs
 	}
-	for _, spans := range [][]timeline.Span{u.T.Calls, u.T.Memory} {
+	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
-			u.Start, u.Dur = s.Group.Int64("start_ns", u.Start), s.Group.Int64("dur_ns", u.Dur)
-			u.Pid, u.Tid = s.Group.Int32("pid", u.Pid), s.Group.Int32("tid", u.Tid)
+			sc.Start, sc.Dur = s.Group.Int64("start_ns", sc.Start), s.Group.Int64("dur_ns", sc.Dur)
+			sc.Pid, sc.Tid = s.Group.Int32("pid", sc.Pid), s.Group.Int32("tid", sc.Tid)
 			if err := s.Group.Err(); err != nil {
-				return u.T.Wrap(err)
+				return sc.T.Wrap(err)
 			}
 			var last origin.Thread
-			var th *WaitThread
-			for i, start := range u.Start {
-				if now := (origin.Thread{Pid: u.Pid[i], Tid: u.Tid[i]}); th == nil || now != last {
-					last, th = now, u.Threads[now]
+			var th *threadWaits
+			for i, start := range sc.Start {
+				if now := (origin.Thread{Pid: sc.Pid[i], Tid: sc.Tid[i]}); th == nil || now != last {
+					last, th = now, sc.Threads[now]
 				}
-				if th != nil && start >= u.Window.FromNs && start <= u.Window.ToNs {
-					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(units.EndOf(start, u.Dur[i]), u.Window.ToNs))
+				if th != nil && start >= sc.Window.FromNs && start <= sc.Window.ToNs {
+					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(units.EndOf(start, sc.Dur[i]), sc.Window.ToNs))
 				}
 			}
 		}
@@ -214,9 +214,9 @@ func (u *WaitUse) measureThreads() error {
 	return nil
 }
 
-var WaitFacts = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
+var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
 
-var WaitTotals = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "waits", Title: "waits", Unit: report.UnitCount, About: "waits that began in the window; questions such as cuEventQuery are none"},
 	{Key: "wait_sum_ns", Title: "waited", Unit: report.UnitNs, About: "sum of the durations of waits that returned; threads add up"},
 	{Key: "wait_union_pct_max", Title: "% of its time, the thread that waited most", Unit: report.UnitPercent, About: "share of the time between its first and last recorded call that a thread waited, of the thread with the highest share"},
@@ -227,9 +227,9 @@ var WaitTotals = []report.Column{
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "waits that returned an error"},
 }
 
-func (u *WaitUse) totals() []report.Fact {
-	var sum WaitStats
-	for _, s := range u.Groups {
+func (sc *Scan) totals() []report.Fact {
+	var sum siteWaits
+	for _, s := range sc.Groups {
 		sum.waits += s.waits
 		sum.Took.Merge(&s.Took)
 		sum.loops += s.loops
@@ -239,15 +239,15 @@ func (u *WaitUse) totals() []report.Fact {
 		sum.errors += s.errors
 	}
 	var highest any
-	for _, th := range u.Threads {
+	for _, th := range sc.Threads {
 		if span := th.spanNs(); span > 0 {
 			highest = report.Most(highest, units.Percent(th.WaitNs, span))
 		}
 	}
-	return report.Fill(WaitTotals, sum.waits, sum.Took.SumNs, highest, sum.loops, sum.LoopWaits, sum.open, sum.openNs, sum.errors)
+	return report.Fill(totalColumns, sum.waits, sum.Took.SumNs, highest, sum.loops, sum.LoopWaits, sum.open, sum.openNs, sum.errors)
 }
 
-var WaitColumns = []report.Column{
+var callColumns = []report.Column{
 	{Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs, About: "sum of the durations of those that returned; threads add up"},
 	{Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent, About: "wait_sum_ns by the length of the window; above 100 where several threads wait at a time"},
 	{Key: "threads_pct", Title: "THREADS%", Unit: report.UnitPercent, About: "wait_sum_ns by the time between first and last recorded call of the threads that wait here, in the window"},
@@ -282,18 +282,18 @@ func waitsFor(name string) string {
 }
 
 // table has a row per call and place.
-func (u *WaitUse) table() report.Table {
-	table := report.Table{Name: "sync", Title: "waits by call and place", Columns: slices.Clone(WaitColumns), Spare: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"}}
+func (sc *Scan) table() report.Table {
+	table := report.Table{Name: "sync", Title: "waits by call and place", Columns: slices.Clone(callColumns), Spare: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"}}
 	var open, errors int64
-	for key, s := range u.Groups {
+	for key, s := range sc.Groups {
 		var span int64
 		for th := range s.Threads {
-			span = units.EndOf(span, u.Threads[th].spanNs())
+			span = units.EndOf(span, sc.Threads[th].spanNs())
 		}
-		name := u.Names.List[key.Name]
+		name := sc.Names.List[key.Name]
 		open, errors = open+s.open, errors+s.errors
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Took.SumNs, units.Percent(s.Took.SumNs, u.Window.DurNs()), units.Percent(s.Took.SumNs, span), s.waits, s.Took.Avg(), s.Took.At(0.95),
-			s.Took.Most(), s.LoopWaits, s.loops, int64(len(s.Threads)), s.Took.Count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, u.Names.List[key.Site]}})
+		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Took.SumNs, units.Percent(s.Took.SumNs, sc.Window.DurNs()), units.Percent(s.Took.SumNs, span), s.waits, s.Took.Avg(), s.Took.At(0.95),
+			s.Took.Most(), s.LoopWaits, s.loops, int64(len(s.Threads)), s.Took.Count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, sc.Names.List[key.Site]}})
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
@@ -306,7 +306,7 @@ func (u *WaitUse) table() report.Table {
 	return table
 }
 
-var WaitThreadColumns = []report.Column{
+var threadColumns = []report.Column{
 	{Key: "wait_ns", Title: "WAITED", Unit: report.UnitNs, About: "time in which the thread waited, inside of the window; open waits are in it, waits inside of others count once"},
 	{Key: "thread_pct", Title: "THREAD%", Unit: report.UnitPercent, About: "share of the time between its first and last recorded call in the window"},
 	{Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent, About: "share of the window"},
@@ -317,20 +317,20 @@ var WaitThreadColumns = []report.Column{
 }
 
 // threadTable has a row per thread that waits.
-func (u *WaitUse) threadTable() report.Table {
-	table := report.Table{Name: "threads", Title: "threads by time waited", Columns: WaitThreadColumns, Aside: true}
-	keys := slices.SortedFunc(maps.Keys(u.Threads), func(a, b origin.Thread) int {
-		return cmp.Or(cmp.Compare(u.Threads[b].WaitNs, u.Threads[a].WaitNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
+func (sc *Scan) threadTable() report.Table {
+	table := report.Table{Name: "threads", Title: "threads by time waited", Columns: threadColumns, Aside: true}
+	keys := slices.SortedFunc(maps.Keys(sc.Threads), func(a, b origin.Thread) int {
+		return cmp.Or(cmp.Compare(sc.Threads[b].WaitNs, sc.Threads[a].WaitNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 	})
 	for _, key := range keys {
-		w := u.Threads[key]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{w.WaitNs, units.Percent(w.WaitNs, w.spanNs()), units.Percent(w.WaitNs, u.Window.DurNs()), w.spanNs(), w.waits, int64(key.Pid), u.T.ThreadLabel(key)}})
+		w := sc.Threads[key]
+		table.Rows = append(table.Rows, report.Row{Cells: []any{w.WaitNs, units.Percent(w.WaitNs, w.spanNs()), units.Percent(w.WaitNs, sc.Window.DurNs()), w.spanNs(), w.waits, int64(key.Pid), sc.T.ThreadLabel(key)}})
 	}
-	processes.AddRanks(u.T, &table)
+	processes.AddRanks(sc.T, &table)
 	return table
 }
 
-var LongestColumns = []report.Column{
+var longestColumns = []report.Column{
 	{Key: "dur_ns", Title: "WAITED", Unit: report.UnitNs, About: "how long it took; of an open one, until the end of the recording"},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it began, from the recording's start"},
 	{Key: "state", Title: "", Unit: report.UnitText, About: "returned, or open"},
@@ -344,32 +344,32 @@ var LongestColumns = []report.Column{
 const longestStacks = 3
 
 // longestTable lists the longest waits.
-func (u *WaitUse) longestTable() report.Table {
-	table := report.Table{Name: "longest", Title: "longest waits", Columns: LongestColumns, Aside: true, Spare: []string{"thread", "waited_for"}}
-	slices.SortFunc(u.longest, func(a, b calls.Call) int { return longer(&a, &b) })
-	start := u.T.Recording().FromNs
-	for i := range u.longest {
-		c := &u.longest[i]
+func (sc *Scan) longestTable() report.Table {
+	table := report.Table{Name: "longest", Title: "longest waits", Columns: longestColumns, Aside: true, Spare: []string{"thread", "waited_for"}}
+	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return longer(&a, &b) })
+	start := sc.T.Recording().FromNs
+	for i := range sc.longest {
+		c := &sc.longest[i]
 		state := "returned"
 		if c.Flags&format.FlagOpen != 0 {
 			state = "open"
 		}
-		name := u.Names.List[c.Name]
-		table.Rows = append(table.Rows, report.Row{StackID: c.Stack, Brief: i >= longestStacks, Cells: []any{c.EndNs - c.StartNs, c.StartNs - start, state, name, u.target(c, waitsFor(name)),
-			u.T.ThreadLabel(c.Thread()), u.Names.List[c.Site]}})
+		name := sc.Names.List[c.Name]
+		table.Rows = append(table.Rows, report.Row{StackID: c.Stack, Brief: i >= longestStacks, Cells: []any{c.EndNs - c.StartNs, c.StartNs - start, state, name, sc.target(c, waitsFor(name)),
+			sc.T.ThreadLabel(c.Thread()), sc.Names.List[c.Site]}})
 	}
 	return table
 }
 
 // target names what a call waited for.
-func (u *WaitUse) target(c *calls.Call, what string) string {
+func (sc *Scan) target(c *calls.Call, what string) string {
 	switch what {
 	case "stream":
 		return "stream " + query.StreamName(c.Stream)
 	case "event":
 		return fmt.Sprintf("event 0x%x", uint64(c.Ptr))
 	case "context":
-		return "context of device " + u.T.DeviceLabel(c.Device)
+		return "context of device " + sc.T.DeviceLabel(c.Device)
 	}
 	return what
 }
