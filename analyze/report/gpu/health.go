@@ -7,140 +7,14 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
-	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 )
-
-// ClockReasons are the bits of clock_event_reasons, as NVML defines them; slows are those that mean that the GPU could not
-// run as fast as it was asked to.
-var ClockReasons = []struct {
-	Bit     int64
-	Name    string
-	Slows   bool
-	counter string // of how long, where the driver counts
-	meaning string
-}{
-	{1, "gpu idle", false, "", "nothing runs: clocks are low to save power"},
-	{2, "applications clocks setting", false, "", "somebody set these clocks (nvidia-smi -ac)"},
-	{4, "sw power cap", true, "throttled_power_nanoseconds", "the power limit is reached: usual under full load; a higher limit (nvidia-smi -pl), if the board has one, gives higher clocks"},
-	{8, "hw slowdown", true, "", "the board pulled the clocks down by half or more: too hot, or an external power brake"},
-	{16, "sync boost", false, "throttled_sync_boost_nanoseconds", "it waits for the slowest GPU of its sync boost group"},
-	{32, "sw thermal slowdown", true, "throttled_thermal_nanoseconds", "GPU or memory is above its working temperature: check the cooling"},
-	{64, "hw thermal slowdown", true, "throttled_hardware_thermal_nanoseconds", "the GPU is too hot and the board pulled the clocks down: check the cooling now"},
-	{128, "hw power brake slowdown", true, "throttled_power_brake_nanoseconds", "the power supply asked for less: check it and the power budget of the rack"},
-	{256, "display clock setting", false, "", "the clocks are those of the display"},
-}
-
-// SlowBits are the bits of all reasons that slow the GPU down, PowerCapBit the one of them that is usual under full load.
-const (
-	SlowBits    = 4 | 8 | 32 | 64 | 128
-	PowerCapBit = 4
-)
-
-func HasBit(bits int64) func(float64) bool {
-	return func(v float64) bool { return units.RoundInt(v)&bits != 0 }
-}
-
-var IsThrottled = HasBit(SlowBits)
-
-var throttleColumns = []report.Column{
-	gpuColumn, gpuNameColumn,
-	{Key: "reason", Title: "REASON", Unit: report.UnitText, About: "what determined the clocks, a bit of clock_event_reasons; several at a time are possible"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of the sampled time in which the bit was set, by the samples; absent if the GPU does not tell"},
-	{Key: "time_ns", Title: "TIME", Unit: report.UnitNs, About: "that share of the time between the first and last sample"},
-	{Key: "counted_ns", Title: "COUNTED", Unit: report.UnitNs, About: "the same by the driver's own counter, which sees what lies between samples; absent where it has none"},
-	{Key: "slows", Title: "SLOWS", Unit: report.UnitText, About: "yes if it keeps the GPU from running as fast as it could"},
-	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "what it means and what to do"},
-}
-
-// throttleTable has a row per device and reason that was seen.
-func throttleTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
-	counted := false
-	for _, device := range u.Sorted() {
-		samples := u.Devices[device][catalog.MetricReasons]
-		for i := range ClockReasons {
-			c := &ClockReasons[i]
-			var share, timeNs, count any
-			if samples != nil {
-				if pct := samples.Share(HasBit(c.Bit)); pct > 0 {
-					share, timeNs = pct, units.RoundInt(pct/100*samples.TotalNs())
-				}
-			}
-			if s := u.Devices[device][c.counter]; s != nil && len(s.Values) > 1 && s.Grown() > 0 {
-				count, counted = units.RoundInt(s.Grown()), true
-			}
-			if share == nil && count == nil {
-				continue
-			}
-			if share == nil && samples != nil {
-				share, timeNs = 0.0, int64(0)
-			}
-			slows := "no"
-			if c.Slows {
-				slows = "yes"
-			}
-			table.Rows = append(table.Rows, report.Row{Cells: []any{int64(device), u.T.GPUName(device), c.Name, share, timeNs, count, slows, c.meaning}})
-		}
-	}
-	if !counted {
-		report.Hide(table.Columns, "counted_ns")
-	}
-	return table
-}
-
-// throttleVerdict tells how long and why the clocks of a device were held down.
-func throttleVerdict(u *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
-	samples := u.Devices[device][catalog.MetricReasons]
-	if samples == nil {
-		return
-	}
-	whole := samples.Share(IsThrottled)
-	if whole < worthTellingPct {
-		return
-	}
-	level := 1 // the power cap alone is how a GPU under full load works
-	var parts, meanings []string
-	for i := range ClockReasons {
-		c := &ClockReasons[i]
-		pct := samples.Share(HasBit(c.Bit))
-		if !c.Slows || pct < worthTellingPct {
-			continue
-		}
-		if c.Bit != PowerCapBit {
-			level = 0
-		}
-		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Name, pct))
-		meanings = append(meanings, c.Name+": "+c.meaning)
-	}
-	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, units.Enumerated(parts))
-}
 
 // healthCheck is one thing about a device's health; level indexes VerdictLevels.
 type healthCheck struct {
 	What, State, Action string
 	Level               int
 	value               any
-}
-
-var healthColumns = []report.Column{
-	gpuColumn, gpuNameColumn,
-	{Key: "level", Title: "LEVEL", Unit: report.UnitText, About: "problem: somebody should do something; notice: worth knowing; info: as it should be"},
-	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "what was looked at"},
-	{Key: "value", Title: "VALUE", Unit: report.UnitRatio, About: "the number behind it: the last sample"},
-	{Key: "action", Title: "", Unit: report.UnitText, About: "what to do"},
-	{Key: "state", Title: "STATE", Unit: report.UnitText, About: "what it says, in words"},
-}
-
-// healthTable has a row per device and check.
-func healthTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
-	for _, device := range u.Sorted() {
-		for _, h := range Health(u, device) {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{int64(device), u.T.GPUName(device), VerdictLevels[h.Level], h.What, h.value, units.Known(h.Action), h.State}})
-		}
-	}
-	return table
 }
 
 // Health checks a device; what it does not tell is not judged.

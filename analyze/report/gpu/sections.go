@@ -1,6 +1,8 @@
 package gpu
 
-import "github.com/gpurec/gpurec/analyze/report"
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+)
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{

@@ -2,16 +2,14 @@ package hang
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
-	"sort"
-	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
-	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -64,6 +62,17 @@ type threadLife struct {
 // maxOpen bounds the open calls that are kept of a thread: what is nested deeper says no more.
 const maxOpen = 16
 
+// outermost returns the open call of a thread that the others are inside of.
+func (l *threadLife) outermost() *callRef {
+	var first *callRef
+	for i := range l.open {
+		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
+			first = c
+		}
+	}
+	return first
+}
+
 // processLife is what a process did.
 type processLife struct {
 	Pid                         int32
@@ -75,65 +84,22 @@ type processLife struct {
 	lastError                   callRef
 }
 
+// lastLaunch is the last launch of a process.
+func (p *processLife) lastLaunch() *callRef {
+	var last *callRef
+	for _, stream := range slices.Sorted(maps.Keys(p.streams)) {
+		if c := &p.streams[stream][len(p.streams[stream])-1]; last == nil || c.startNs > last.startNs {
+			last = c
+		}
+	}
+	return last
+}
+
 // launchesPerStream is how many launches are told of each stream.
 const launchesPerStream = 3
 
 // longCalls is how many long calls are kept.
 const longCalls = 1000
-
-// activity is in which parts of a window something happened.
-type activity [4]uint64
-
-const activityParts = 256
-
-func (a *activity) mark(p *windowParts, fromNs, toNs int64) {
-	first, last := p.of(fromNs), p.of(toNs)
-	for i := first; i <= last; i++ {
-		a[i/64] |= 1 << (i % 64)
-	}
-}
-
-// windowParts are the parts of a window. It finds the one of a time that is near the time before without a division.
-type windowParts struct {
-	window query.Window
-	begins [activityParts + 1]int64 // the last one is the window's end
-	part   int                      // that was asked for last
-}
-
-func newWindowParts(w query.Window) *windowParts {
-	p := &windowParts{window: w}
-	for i := range p.begins {
-		p.begins[i] = w.FromNs + int64(sort.Search(int(w.DurNs()), func(ns int) bool { return partOf(w, w.FromNs+int64(ns)) >= i }))
-	}
-	return p
-}
-
-func (p *windowParts) of(ns int64) int {
-	if ns < p.begins[p.part] || ns >= p.begins[p.part+1] {
-		p.part = partOf(p.window, ns)
-	}
-	return p.part
-}
-
-func partOf(w query.Window, ns int64) int {
-	part := float64(ns-w.FromNs) / float64(max(1, w.DurNs())) * activityParts
-	return int(max(0, min(part, activityParts-1)))
-}
-
-// longestPause is the longest time between two parts with activity, to within a part or two.
-func (a *activity) longestPause(w query.Window) int64 {
-	last, longest := -1, 0
-	for i := range activityParts {
-		if a[i/64]>>(i%64)&1 == 0 {
-			continue
-		}
-		if last >= 0 {
-			longest = max(longest, i-last-1)
-		}
-		last = i
-	}
-	return int64(float64(longest) * float64(w.DurNs()) / activityParts)
-}
 
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	u := callspkg.NewCounter(t, &opt.Filter)
@@ -291,114 +257,4 @@ func (s *Scan) keepLong(c *callRef) {
 		s.Long[0] = *c
 		stats.HeapFix(s.Long, shorter)
 	}
-}
-
-// callDetails is what else is known of a call.
-type callDetails struct {
-	kind, name, kernel, Site string
-	stream, ptr, context     int64
-	parentNs                 int64
-	device, result, Stack    int32
-	flags                    int32
-	grid, block              [3]int32
-}
-
-// want notes calls whose details are needed.
-func (s *Scan) want(calls ...callRef) {
-	for i := range calls {
-		s.details[calls[i].rowRef] = new(callDetails)
-	}
-}
-
-// Details returns the details of a call that was wanted.
-func (s *Scan) Details(c *callRef) *callDetails { return s.details[c.rowRef] }
-
-// ReadDetails reads the details that are wanted, row group by row group.
-func (s *Scan) ReadDetails() error {
-	bySpan := make(map[int32][]int32)
-	for ref := range s.details {
-		bySpan[ref.span] = append(bySpan[ref.span], ref.row)
-	}
-	for index, rows := range bySpan {
-		g := s.Spans[index].Group
-		for _, row := range rows {
-			*s.details[rowRef{index, row}] = callDetails{}
-		}
-		s.detailsOf(g, index, rows)
-		if err := g.Err(); err != nil {
-			return s.T.Wrap(err)
-		}
-	}
-	return nil
-}
-
-func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
-	texts := func(column string, to func(*callDetails) *string) {
-		values := g.Strings(column)
-		for _, row := range rows {
-			*to(s.details[rowRef{index, row}]) = values.At(int(row))
-		}
-	}
-	texts("kind", func(d *callDetails) *string { return &d.kind })
-	texts("name", func(d *callDetails) *string { return &d.name })
-	texts("kernel", func(d *callDetails) *string { return &d.kernel })
-	texts("site", func(d *callDetails) *string { return &d.Site })
-	for column, to := range map[string]func(*callDetails) *int64{
-		"stream": func(d *callDetails) *int64 { return &d.stream }, "ptr": func(d *callDetails) *int64 { return &d.ptr },
-		"context": func(d *callDetails) *int64 { return &d.context }, "parent_start_ns": func(d *callDetails) *int64 { return &d.parentNs },
-	} {
-		s.Start = g.Int64(column, s.Start)
-		for _, row := range rows {
-			*to(s.details[rowRef{index, row}]) = s.Start[row]
-		}
-	}
-	for column, to := range map[string]func(*callDetails) *int32{
-		"device": func(d *callDetails) *int32 { return &d.device }, "result": func(d *callDetails) *int32 { return &d.result },
-		"stack_id": func(d *callDetails) *int32 { return &d.Stack }, "flags": func(d *callDetails) *int32 { return &d.flags },
-		"grid_x": func(d *callDetails) *int32 { return &d.grid[0] }, "grid_y": func(d *callDetails) *int32 { return &d.grid[1] },
-		"grid_z": func(d *callDetails) *int32 { return &d.grid[2] }, "block_x": func(d *callDetails) *int32 { return &d.block[0] },
-		"block_y": func(d *callDetails) *int32 { return &d.block[1] }, "block_z": func(d *callDetails) *int32 { return &d.block[2] },
-	} {
-		s.Flags = g.Int32(column, s.Flags)
-		for _, row := range rows {
-			*to(s.details[rowRef{index, row}]) = s.Flags[row]
-		}
-	}
-}
-
-// outermost returns the open call of a thread that the others are inside of.
-func (l *threadLife) outermost() *callRef {
-	var first *callRef
-	for i := range l.open {
-		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
-			first = c
-		}
-	}
-	return first
-}
-
-// recordedOn returns the stream on which an event was recorded last before a moment, and when; false if that was not seen.
-func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
-	for i := range s.Spans {
-		g := s.Spans[i].Group
-		if s.Spans[i].FirstNs > beforeNs || !slices.Contains(g.Kinds(), format.KindAPI) {
-			continue
-		}
-		s.Name = g.StringsInto("name", s.Name)
-		records := make([]bool, len(s.Name.Dict))
-		for k, n := range s.Name.Dict {
-			records[k] = strings.HasPrefix(n, "cuEventRecord")
-		}
-		if !slices.Contains(records, true) {
-			continue
-		}
-		s.Start, s.Dur, s.Stream = g.Int64("start_ns", s.Start), g.Int64("ptr", s.Dur), g.Int64("stream", s.Stream)
-		s.Pid = g.Int32("pid", s.Pid)
-		for k, at := range s.Start {
-			if records[s.Name.Index[k]] && s.Pid[k] == pid && s.Dur[k] == event && at <= beforeNs && (!ok || at >= atNs) {
-				stream, atNs, ok = s.Stream[k], at, true
-			}
-		}
-	}
-	return stream, atNs, ok
 }

@@ -7,148 +7,53 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// keyNames are the columns that say what a row is about where a table does not declare its keys. Numbers of processes, threads
-// and handles are not among them: they are others in every recording.
-var keyNames = []string{"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream", "size", "size_bucket",
-	"direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason", "status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
-	"rank", "job", "container", "pod", "cgroup"}
+var factColumns = []report.Column{
+	{Key: "report", Title: "report", Unit: report.UnitText, About: "the report that is compared"},
+	{Key: "before", Title: "before", Unit: report.UnitText, About: "first recording, and the length of its window"},
+	{Key: "after", Title: "after", Unit: report.UnitText, About: "second recording, and the length of its window"},
+	{Key: "per", Title: "per", Unit: report.UnitText, About: "by what counts, bytes and times are divided, and how many that are; shares, rates, extremes and moments are not divided"},
+	{Key: "not_compared", Title: "not compared", Unit: report.UnitText, About: "tables whose rows have no counterpart: they are events, or are about one recording"},
+}
 
-// keyColumns are the indices of the columns that say what a row is about.
-func keyColumns(t *report.Table) (list []int) {
-	names := t.Keys
-	if names == nil {
-		names = keyNames
-	}
-	for i, c := range t.Columns {
-		if slices.Contains(names, c.Key) {
-			list = append(list, i)
+var totalColumns = []report.Column{
+	{Key: "changed", Title: "changed rows", Unit: report.UnitCount, About: "rows that both recordings have and that are different in some number or word"},
+	{Key: "new", Title: "new", Unit: report.UnitCount, About: "rows that only the second recording has"},
+	{Key: "gone", Title: "gone", Unit: report.UnitCount, About: "rows that only the first recording has"},
+	{Key: "same", Title: "same", Unit: report.UnitCount, About: "rows that are equal"},
+}
+
+// nameColumns explains the names that a comparison makes of those of a report.
+var nameColumns = []report.Column{
+	{Key: "row", Title: "ROW", Unit: report.UnitText, About: "new, gone, changed or same"},
+	{Key: "<column>_before", Title: "BEFORE", Unit: report.UnitText, About: "the column in the first recording; of the columns with numbers the first that is not left out for width is shown"},
+	{Key: "<column>_after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
+	{Key: "<column>_change", Title: "CHANGE", Unit: report.UnitText, About: "after - before; a new row was 0 before, a gone one is 0 after, and what is unknown has no change. +/- columns are the changes of further columns"},
+	{Key: "<column>_change_pct", Title: "CHANGE%", Unit: report.UnitPercent, About: "that, in percent of before; absent where before is 0"},
+	{Key: "<column>_per_second_..., _per_step_...", Title: "", Unit: report.UnitText, About: "the same with --per"},
+	{Key: "<total>_before, _after, _change, _change_pct", Title: "", Unit: report.UnitText, About: "the same of facts and totals of the report; for --fail-on"},
+	{Key: "new_<verdict>", Title: "", Unit: report.UnitCount, About: "rows with this verdict in the second recording that had another one, or were not there, in the first: new_growing"},
+	{Key: "gone_<verdict>", Title: "", Unit: report.UnitCount, About: "rows with this verdict in the first recording that have another one, or are not there, in the second"},
+}
+
+var setupColumns = []report.Column{
+	{Key: "what", Title: "DIFFERENT", Unit: report.UnitText, About: "what the two recordings do not have in common; numbers can differ because of it"},
+	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "in the first recording"},
+	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
+}
+
+// setupTable has what differs between the recordings.
+func setupTable(before, after *Side) report.Table {
+	table := report.Table{Name: "setup", Title: "different about the recordings", Columns: setupColumns, Aside: true}
+	for i, f := range before.setup {
+		if was, is := f.Value.(string), after.setup[i].Value.(string); was != is {
+			table.Rows = append(table.Rows, report.Row{Cells: []any{f.Key, units.Known(was), units.Known(is)}})
 		}
 	}
-	return list
-}
-
-// keysIn is keyColumns without those that the other table lacks: only one recording may have ranks.
-func keysIn(t *report.Table, other *report.Table) []int {
-	return slices.DeleteFunc(keyColumns(t), func(i int) bool {
-		return report.ColumnOf(other, t.Columns[i].Key) < 0
-	})
-}
-
-// isComparable reports whether rows of the table can be paired, and have numbers.
-func isComparable(t *report.Table) bool {
-	return len(keyColumns(t)) > 0 && slices.ContainsFunc(t.Columns, func(c report.Column) bool { return isMeasure(&c) })
-}
-
-// isMeasure reports whether values of a column of two recordings can be subtracted: they are no names and no moments.
-func isMeasure(c *report.Column) bool {
-	switch c.Unit {
-	case report.UnitText, report.UnitTime, report.UnitID, report.UnitCourse:
-		return false
-	case report.UnitNs:
-		return !has(c, "at", "first", "last", "moment")
-	}
-	return true
-}
-
-// isSum reports whether a value grows with the length of a recording.
-func isSum(c *report.Column) bool {
-	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
-		!has(c, "max", "min", "med", "median", "avg", "mean", "p50", "p90", "p95", "p99", "stddev", "age", "in", "per", "largest", "longest", "shortest", "peak", "first", "last", "depth", "dur", "stacks", "threads", "processes", "devices")
-}
-
-// has reports whether the key has one of the words.
-func has(c *report.Column, words ...string) bool {
-	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
-}
-
-// differ joins tables and sums up what it finds.
-type differ struct {
-	before, after            *Side
-	changed, fresh, gone, ok int64
-	numbers                  []report.Fact // of both reports, for programs
-	verdicts                 []report.Fact
-}
-
-// per says by what numbers are divided.
-func (d *differ) per() string {
-	if d.after.amount == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s: before %s, after %s", d.after.per.unit, units.RateText(d.before.amount), units.RateText(d.after.amount))
-}
-
-// name is the key of a column in a comparison.
-func (d *differ) name(c *report.Column) string {
-	if d.after.amount > 0 && isSum(c) {
-		return c.Key + "_per_" + d.after.per.unit
-	}
-	return c.Key
-}
-
-// value is a cell as it is compared: divided if that is asked for, and nil if it is no number.
-func (s *Side) value(c *report.Column, v any) any {
-	var n float64
-	switch v := v.(type) {
-	case int64:
-		if s.amount == 0 || !isSum(c) {
-			return v
-		}
-		n = float64(v)
-	case float64:
-		n = v
-	case catalog.Measured:
-		n = v.Value
-	case bool:
-		if v {
-			return int64(1)
-		}
-		return int64(0)
-	default:
-		return nil
-	}
-	if s.amount > 0 && isSum(c) {
-		n /= s.amount
-	}
-	if math.IsNaN(n) || math.IsInf(n, 0) {
-		return nil
-	}
-	return n
-}
-
-// difference is after - before, and that in percent of before; what is not known has none.
-func difference(before, after any) (diff, pct any) {
-	was, wasNumber := report.AsNumber(before)
-	is, isNumber := report.AsNumber(after)
-	if !wasNumber || !isNumber {
-		return nil, nil
-	}
-	if was != 0 {
-		if p := 100 * (is - was) / math.Abs(was); !math.IsInf(p, 0) {
-			pct = p
-		}
-	}
-	a, whole := before.(int64)
-	b, alsoWhole := after.(int64)
-	if whole && alsoWhole && (b-a < 0) == (b < a) { // no overflow
-		return b - a, pct
-	}
-	if diff := is - was; !math.IsInf(diff, 0) {
-		return diff, pct
-	}
-	return nil, pct
-}
-
-// signed is a unit for differences.
-func signed(u report.Unit) report.Unit {
-	if u == report.UnitText {
-		return u
-	}
-	return u | report.UnitSigned
+	return table
 }
 
 // columns are before, after, change and change in percent of a column; main ones are shown.
@@ -189,63 +94,6 @@ func (d *differ) numberTable() report.Table {
 		}
 	}
 	return table
-}
-
-func (d *differ) totals() []report.Fact {
-	return append(report.Fill(totalColumns, d.changed, d.fresh, d.gone, d.ok), d.verdicts...)
-}
-
-// pair is a row of two recordings; one of them may have none.
-type pair struct{ before, after *report.Row }
-
-// pairs finds counterparts: rows with equal keys, the first with the first.
-func pairs(a, b *report.Table) []pair {
-	index := make(map[string][]int)
-	var list []pair
-	keysOfA, keysOfB := keysIn(a, b), keysIn(b, a)
-	for i := range a.Rows {
-		key := keyOf(a, &a.Rows[i], keysOfA)
-		index[key] = append(index[key], len(list))
-		list = append(list, pair{before: &a.Rows[i]})
-	}
-	for i := range b.Rows {
-		key := keyOf(b, &b.Rows[i], keysOfB)
-		if at := index[key]; len(at) > 0 {
-			list[at[0]].after, index[key] = &b.Rows[i], at[1:]
-			continue
-		}
-		list = append(list, pair{after: &b.Rows[i]})
-	}
-	return list
-}
-
-// keyOf is what a row is about. The number of a stack or process is another one in every recording: instead of it counts what
-// frames the stack has, and what the process or thread is called.
-func keyOf(t *report.Table, r *report.Row, keys []int) string {
-	var b strings.Builder
-	for _, i := range keys {
-		text := fmt.Sprint(r.Cells[i])
-		switch t.Columns[i].Key {
-		case "stack":
-			if at := strings.LastIndex(text, " #"); at >= 0 {
-				text = text[:at]
-			}
-			for _, f := range report.Named(r.Stack) {
-				text += "\x00" + f.Func
-			}
-		case "pid", "thread":
-			if number, name, ok := strings.Cut(text, " "); ok && strings.Trim(number, "0123456789/") == "" {
-				text = name
-			}
-		case "stream":
-			if strings.HasPrefix(text, "0x") {
-				text = "(a stream)"
-			}
-		}
-		b.WriteString(text)
-		b.WriteByte(1)
-	}
-	return b.String()
 }
 
 // join compares the rows of a table.
@@ -440,37 +288,4 @@ func (j *joined) hideSame() {
 			t.Columns[at].Title = ""
 		}
 	}
-}
-
-// verdictCount counts rows that got or lost a verdict.
-type verdictCount struct {
-	names     []string
-	got, left map[string]int64
-}
-
-func newVerdictCount(t *report.Table) *verdictCount {
-	return &verdictCount{slices.Clone(t.Verdicts), make(map[string]int64), make(map[string]int64)}
-}
-
-func (v *verdictCount) add(was, is any) {
-	before, _ := was.(string)
-	after, _ := is.(string)
-	for _, s := range []string{before, after} {
-		if s != "" && !slices.Contains(v.names, s) {
-			v.names = append(v.names, s)
-		}
-	}
-	if before != after {
-		v.got[after]++
-		v.left[before]++
-	}
-}
-
-func (v *verdictCount) facts() (list []report.Fact) {
-	for _, name := range v.names {
-		key := strings.ReplaceAll(name, " ", "_")
-		list = append(list, report.Fact{Column: report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got the verdict"}, Value: v.got[name]},
-			report.Fact{Column: report.Column{Key: "gone_" + key, Title: "no longer " + name, Unit: report.UnitCount, About: "rows that lost the verdict"}, Value: v.left[name]})
-	}
-	return list
 }

@@ -1,12 +1,49 @@
 package gaps
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sort"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 )
+
+// OutsideCUDA is what a thread does that is in no call of the driver.
+const OutsideCUDA = "outside CUDA"
+
+// most returns what took the largest part of a gap: a call, or what is in none.
+func (g *Gap) most() (what string, ns int64) {
+	what, ns = OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
+	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
+	for _, k := range keys {
+		if n := g.Doing.ByCall[k]; n > ns {
+			what, ns = k.Name, n
+		}
+	}
+	return what, ns
+}
+
+// InKind is how much of a gap the thread was in calls of kinds.
+func (g *Gap) InKind(kinds ...string) (ns int64) {
+	for k, n := range g.Doing.ByCall {
+		if slices.Contains(kinds, k.Kind) {
+			ns += n
+		}
+	}
+	return ns
+}
+
+// Where is what a thread did, as part of a sentence.
+func Where(what string) string {
+	if what == OutsideCUDA {
+		return what
+	}
+	return "in " + what
+}
 
 // Words for what the GPU did in a gap.
 const (

@@ -7,14 +7,53 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 )
+
+var factColumns = []report.Column{
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"},
+	{Key: "kernels_text", Title: "kernels", Unit: report.UnitText, About: "kernels that ran by launches and by graphs, and that were only captured; of launches known to have worked"},
+}
+
+var totalColumns = []report.Column{
+	{Key: "launches", Title: "launches", Unit: report.UnitCount, About: "kernel launches in the window that ran: neither failed nor captured; those whose result is not known are in it"},
+	{Key: "kernels", Title: "kernels", Unit: report.UnitCount, About: "different kernels, by name"},
+	{Key: "tiny_launches", Title: "tiny", Unit: report.UnitCount, About: "launches of less than 8,192 threads"},
+	{Key: "tiny_pct", Title: "% tiny", Unit: report.UnitPercent, About: "share of these in launches"},
+	{Key: "captured_launches", Title: "captured", Unit: report.UnitCount, About: "launches that stream capture put into a graph instead of running them"},
+	{Key: "graph_launches", Title: "graph launches", Unit: report.UnitCount, About: "graphs run"},
+	{Key: "graph_kernels", Title: "kernels by graphs", Unit: report.UnitCount, About: "kernels in those, as far as the making of the graphs was recorded"},
+	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "launches that returned an error"},
+	{Key: "launches_per_second", Title: "launches/s", Unit: report.UnitRatio, About: "launches (estimated_launches, where some were left out) by the length of the window"},
+	{Key: "peak_launches_per_second", Title: "launches in the busiest second", Unit: report.UnitCount, About: "most launches in one second of the recording"},
+	{Key: "timed_launches", Title: "timed", Unit: report.UnitCount, About: "launches, graphs too, whose host time is known"},
+	{Key: "host_sum_ns", Title: "host time of these", Unit: report.UnitNs, About: "time that threads spent in timed launches; CPU time, not GPU time"},
+}
+
+func (sc *Scan) totals() []report.Fact {
+	sum := sc.sum()
+	var graphs, graphKernels, busiest int64
+	for _, g := range sc.graphs {
+		graphs += g.Launches
+		graphKernels += g.graphKernels
+		sum.errors += g.errors
+		sum.timed += g.timed
+		sum.hostNs = units.EndOf(sum.hostNs, g.hostNs)
+	}
+	for _, n := range sc.seconds {
+		busiest = max(busiest, n)
+	}
+	totals := report.Fill(totalColumns, sum.Launches, int64(len(sc.kernels())), sum.Tiny, units.Percent(sum.Tiny, sum.Launches), sum.captured, graphs, graphKernels, sum.errors,
+		sc.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.Total())
+	if sc.Weights != nil {
+		totals = append(totals, report.EstimateOf(report.EstimatedLaunches, "launches by estimate", sum.scaled))
+	}
+	return totals
+}
 
 var kernelColumns = []report.Column{
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches in the window that ran, neither failed nor captured; what graphs run is not in it"},
@@ -33,43 +72,6 @@ var kernelColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place with most of the launches, and how many others there are"},
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
 	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "name with template arguments folded, #n where that is the same for several kernels; (unknown) where the recording has no name"},
-}
-
-// summed adds up counts that have a key in common, and names for each the place that most of the launches come from.
-func summed[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
-	groups := make(map[K]*launchGroup)
-	for key, s := range sc.Counts {
-		g := groups[of(key)]
-		if g == nil {
-			g = &launchGroup{sites: make(map[int32]int64), shapes: make(map[launchShape]bool)}
-			groups[of(key)] = g
-		}
-		g.Merge(s)
-		g.sites[key.Site] += s.Launches + s.captured + s.errors
-		g.shapes[key.launchShape] = true
-	}
-	return groups
-}
-
-// launchGroup are launches that are told together.
-type launchGroup struct {
-	LaunchStats
-	sites  map[int32]int64
-	shapes map[launchShape]bool
-}
-
-// site is the place that most of the launches come from, and how many others there are.
-func (sc *Scan) site(g *launchGroup) string {
-	best := int32(-1)
-	for site, n := range g.sites {
-		if best < 0 || n > g.sites[best] || n == g.sites[best] && sc.Names.List[site] < sc.Names.List[best] {
-			best = site
-		}
-	}
-	if len(g.sites) == 1 {
-		return sc.Names.List[best]
-	}
-	return fmt.Sprintf("%s and %d more", sc.Names.List[best], len(g.sites)-1)
 }
 
 // table has a row per kernel.
@@ -105,64 +107,6 @@ func (sc *Scan) table() report.Table {
 		table.MoveLast(report.EstimatedLaunches, 1)
 	}
 	return table
-}
-
-// kernels sums launches up by kernel.
-func (sc *Scan) kernels() map[int32]*launchGroup {
-	return summed(sc, func(k launchKey) int32 { return k.Kernel })
-}
-
-// shortNames gives each kernel a short name of its own.
-func (sc *Scan) shortNames() map[int32]string {
-	byName := make(map[string]*calls.Stats)
-	for key := range sc.Counts {
-		byName[sc.Names.List[key.Kernel]] = nil
-	}
-	short := make(map[int32]string)
-	for full, s := range calls.ShortKernels(byName) {
-		if full == "" {
-			s = catalog.UnknownKernel
-		}
-		short[sc.Names.Ids[full]] = s
-	}
-	return short
-}
-
-// sum adds up kernels; graphs are not in it, but in their table.
-func (sc *Scan) sum() (sum LaunchStats) {
-	for _, s := range sc.Counts {
-		sum.Merge(s)
-	}
-	return sum
-}
-
-// perSecond is a rate over the window, nil if that has no length.
-func (sc *Scan) perSecond(n int64) any {
-	if sc.Window.DurNs() == 0 {
-		return nil
-	}
-	return float64(n) / (float64(sc.Window.DurNs()) / 1e9)
-}
-
-func (sc *Scan) totals() []report.Fact {
-	sum := sc.sum()
-	var graphs, graphKernels, busiest int64
-	for _, g := range sc.graphs {
-		graphs += g.Launches
-		graphKernels += g.graphKernels
-		sum.errors += g.errors
-		sum.timed += g.timed
-		sum.hostNs = units.EndOf(sum.hostNs, g.hostNs)
-	}
-	for _, n := range sc.seconds {
-		busiest = max(busiest, n)
-	}
-	totals := report.Fill(totalColumns, sum.Launches, int64(len(sc.kernels())), sum.Tiny, units.Percent(sum.Tiny, sum.Launches), sum.captured, graphs, graphKernels, sum.errors,
-		sc.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.Total())
-	if sc.Weights != nil {
-		totals = append(totals, report.EstimateOf(report.EstimatedLaunches, "launches by estimate", sum.scaled))
-	}
-	return totals
 }
 
 var shapeColumns = []report.Column{
