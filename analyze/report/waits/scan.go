@@ -13,31 +13,32 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Waits of one thread at one place that are so close together are a loop.
+// A loop is LoopWaits or more waits of one thread at one call site within loopNs.
 const (
 	LoopWaits = 20
 	loopNs    = int64(1e9)
 )
 
-// Scan sums up the time that threads wait for the GPU.
+// Scan sums up the time that threads wait for the GPU, in one pass over the synchronizations.
 type Scan struct {
 	*calls.Reader
 	Groups  map[callSite]*siteWaits
 	loops   map[loopKey]*calls.BurstDetector
 	Threads map[origin.Thread]*threadWaits
 	longest []calls.Call // a heap: the shortest is first
-	keep    int
+	keep    int          // calls in longest, at most
 }
 
-// callSite is what waits have in common.
+// callSite is a function and the place that calls it, as indices of Names.
 type callSite struct{ Name, Site int32 }
 
+// loopKey is where loops are looked for.
 type loopKey struct {
 	callSite
 	thread origin.Thread
 }
 
-// siteWaits is what was counted of waits.
+// siteWaits sums up the waits of one call site.
 type siteWaits struct {
 	waits, open, errors, nested int64
 	openNs                      int64
@@ -48,22 +49,29 @@ type siteWaits struct {
 	Threads                     map[origin.Thread]bool
 }
 
-// threadWaits is a thread that waits.
+// threadWaits sums up the waits of one thread.
 type threadWaits struct {
-	waits         int64
-	WaitNs        int64 // of the window, waits inside of others counted once
-	untilNs       int64 // end of the last one
-	firstNs, last int64 // first and last that is recorded of it, inside of the window
+	waits           int64
+	WaitNs          int64 // time in the window; waits inside of others count once
+	untilNs         int64 // end of the last wait
+	firstNs, lastNs int64 // first and last recorded call of the thread in the window
 }
 
 // spanNs is the time between the first and the last call of the thread.
-func (w *threadWaits) spanNs() int64 { return max(0, w.last-w.firstNs) }
+func (w *threadWaits) spanNs() int64 { return max(0, w.lastNs-w.firstNs) }
 
+// NewScan returns a Scan that keeps the longest waits one by one, at most keep of them.
 func NewScan(r *calls.Reader, keep int) *Scan {
-	return &Scan{Reader: r, Groups: make(map[callSite]*siteWaits), loops: make(map[loopKey]*calls.BurstDetector), Threads: make(map[origin.Thread]*threadWaits), keep: keep}
+	return &Scan{
+		Reader:  r,
+		Groups:  make(map[callSite]*siteWaits),
+		loops:   make(map[loopKey]*calls.BurstDetector),
+		Threads: make(map[origin.Thread]*threadWaits),
+		keep:    keep,
+	}
 }
 
-// Add counts a wait.
+// Add counts a wait. Queries are left out.
 func (sc *Scan) Add(c *calls.Call) error {
 	if strings.Contains(sc.Names.List[c.Name], "Query") {
 		return nil
@@ -135,16 +143,17 @@ func (sc *Scan) remember(c *calls.Call) {
 
 // longer orders calls from long to short.
 func longer(a, b *calls.Call) int {
-	return cmp.Or(cmp.Compare(b.EndNs-b.StartNs, a.EndNs-a.StartNs), cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
+	return cmp.Or(cmp.Compare(b.EndNs-b.StartNs, a.EndNs-a.StartNs),
+		cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 }
 
-// measureThreads finds out from when until when each thread that waits made calls.
+// measureThreads finds the first and the last call of each thread that waits.
 func (sc *Scan) measureThreads() error {
 	if len(sc.Threads) == 0 {
 		return nil
 	}
 	for _, th := range sc.Threads {
-		th.last = th.untilNs
+		th.lastNs = th.untilNs
 	}
 	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
@@ -160,7 +169,8 @@ func (sc *Scan) measureThreads() error {
 					last, th = now, sc.Threads[now]
 				}
 				if th != nil && start >= sc.Window.FromNs && start <= sc.Window.ToNs {
-					th.firstNs, th.last = min(th.firstNs, start), max(th.last, min(units.EndOf(start, sc.Dur[i]), sc.Window.ToNs))
+					th.firstNs = min(th.firstNs, start)
+					th.lastNs = max(th.lastNs, min(units.EndOf(start, sc.Dur[i]), sc.Window.ToNs))
 				}
 			}
 		}

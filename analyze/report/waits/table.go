@@ -16,10 +16,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// longestWaits is how many waits are told one by one if --top does not bound them.
+// longestWaits bounds the rows of the longest waits where --top does not.
 const longestWaits = 1000
 
-// longestStacks is of how many of the longest waits text shows the stack.
+// longestStacks is the number of longest waits whose stack text shows.
 const longestStacks = 3
 
 var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
@@ -52,7 +52,16 @@ func (sc *Scan) totals() []report.Fact {
 			highest = report.Most(highest, units.Percent(th.WaitNs, span))
 		}
 	}
-	return report.Fill(totalColumns, sum.waits, sum.Took.SumNs, highest, sum.loops, sum.LoopWaits, sum.open, sum.openNs, sum.errors)
+	return report.Facts(totalColumns, report.Values{
+		"waits":              sum.waits,
+		"wait_sum_ns":        sum.Took.SumNs,
+		"wait_union_pct_max": highest,
+		"loops":              sum.loops,
+		"loop_waits":         sum.LoopWaits,
+		"open_waits":         sum.open,
+		"open_ns":            sum.openNs,
+		"errors":             sum.errors,
+	})
 }
 
 var callColumns = []report.Column{
@@ -76,29 +85,52 @@ var callColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-// table has a row per call and place.
+// table has a row per function and call site.
 func (sc *Scan) table() report.Table {
-	table := report.Table{Name: "sync", Title: "waits by call and place", Columns: slices.Clone(callColumns), Spare: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"}}
+	table := report.Table{
+		Name: "sync", Title: "waits by call and place", Columns: slices.Clone(callColumns),
+		Spare: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"},
+	}
 	var open, errors int64
 	for key, s := range sc.Groups {
-		var span int64
-		for th := range s.Threads {
-			span = units.EndOf(span, sc.Threads[th].spanNs())
-		}
-		name := sc.Names.List[key.Name]
 		open, errors = open+s.open, errors+s.errors
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Took.SumNs, units.Percent(s.Took.SumNs, sc.Window.DurNs()), units.Percent(s.Took.SumNs, span), s.waits, s.Took.Avg(), s.Took.At(0.95),
-			s.Took.Most(), s.LoopWaits, s.loops, int64(len(s.Threads)), s.Took.Count, s.open, s.openNs, s.errors, s.nested, waitsFor(name), name, sc.Names.List[key.Site]}})
+		sc.addRow(&table, key, s)
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
 			report.Hide(table.Columns, name)
 		}
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[3], b.Cells[3]), report.CompareCells(a.Cells[16], b.Cells[16]), report.CompareCells(a.Cells[17], b.Cells[17]))
-	})
+	table.Sort("wait_sum_ns", "waits", "name", "site")
 	return table
+}
+
+func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
+	var span int64
+	for th := range s.Threads {
+		span = units.EndOf(span, sc.Threads[th].spanNs())
+	}
+	name := sc.Names.List[key.Name]
+	table.Add(report.Values{
+		"wait_sum_ns":  s.Took.SumNs,
+		"window_pct":   units.Percent(s.Took.SumNs, sc.Window.DurNs()),
+		"threads_pct":  units.Percent(s.Took.SumNs, span),
+		"waits":        s.waits,
+		"avg_ns":       s.Took.Avg(),
+		"p95_ns":       s.Took.At(0.95),
+		"max_ns":       s.Took.Most(),
+		"loop_waits":   s.LoopWaits,
+		"loops":        s.loops,
+		"threads":      int64(len(s.Threads)),
+		"timed_waits":  s.Took.Count,
+		"open_waits":   s.open,
+		"open_ns":      s.openNs,
+		"errors":       s.errors,
+		"nested_waits": s.nested,
+		"waits_for":    waitsFor(name),
+		"name":         name,
+		"site":         sc.Names.List[key.Site],
+	})
 }
 
 var threadColumns = []report.Column{
@@ -119,7 +151,15 @@ func (sc *Scan) threadTable() report.Table {
 	})
 	for _, key := range keys {
 		w := sc.Threads[key]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{w.WaitNs, units.Percent(w.WaitNs, w.spanNs()), units.Percent(w.WaitNs, sc.Window.DurNs()), w.spanNs(), w.waits, int64(key.Pid), sc.T.ThreadLabel(key)}})
+		table.Add(report.Values{
+			"wait_ns":    w.WaitNs,
+			"thread_pct": units.Percent(w.WaitNs, w.spanNs()),
+			"window_pct": units.Percent(w.WaitNs, sc.Window.DurNs()),
+			"thread_ns":  w.spanNs(),
+			"waits":      w.waits,
+			"pid":        int64(key.Pid),
+			"thread":     sc.T.ThreadLabel(key),
+		})
 	}
 	processes.AddRanks(sc.T, &table)
 	return table
@@ -147,8 +187,16 @@ func (sc *Scan) longestTable() report.Table {
 			state = "open"
 		}
 		name := sc.Names.List[c.Name]
-		table.Rows = append(table.Rows, report.Row{StackID: c.Stack, Brief: i >= longestStacks, Cells: []any{c.EndNs - c.StartNs, c.StartNs - start, state, name, sc.target(c, waitsFor(name)),
-			sc.T.ThreadLabel(c.Thread()), sc.Names.List[c.Site]}})
+		row := table.Add(report.Values{
+			"dur_ns":     c.EndNs - c.StartNs,
+			"at_ns":      c.StartNs - start,
+			"state":      state,
+			"name":       name,
+			"waited_for": sc.target(c, waitsFor(name)),
+			"thread":     sc.T.ThreadLabel(c.Thread()),
+			"site":       sc.Names.List[c.Site],
+		})
+		row.StackID, row.Brief = c.Stack, i >= longestStacks
 	}
 	return table
 }

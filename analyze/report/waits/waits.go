@@ -12,8 +12,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Run reports where threads wait for the GPU, for how long and for what. Questions (cuStreamQuery, cuEventQuery) are no waits. It
-// returns a *SortError for a column that there is not.
+// Run reports where threads wait for the GPU, for how long and for what. Queries (cuStreamQuery,
+// cuEventQuery) are not waits. Run returns a *ClassError if the recording lacks the calls that it
+// needs, and a *SortError for an unknown column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "sync"); err != nil {
@@ -28,13 +29,14 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	r := &report.Report{Command: "sync", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if r.Facts = report.Fill(factColumns, ""); len(sc.Groups) == 0 {
-		r.Facts[0].Value = "no waits in the window"
+	result := ""
+	if len(sc.Groups) == 0 {
+		result = "no waits in the window"
 		if len(sc.Seen.Pids) > 0 {
 			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Totals = sc.totals()
+	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()
 	table := sc.table()
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
