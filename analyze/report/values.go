@@ -127,3 +127,17 @@ func InsertAfter(columns []Column, key string, c Column) []Column {
 	}
 	return slices.Insert(slices.Clone(columns), at+1, c)
 }
+
+// InsertColumn adds a column behind the column with this key, and sets its cell in each row to
+// the result of value. It panics if there is no column with this key.
+func (t *Table) InsertColumn(after string, c Column, value func(r *Row) any) {
+	at := t.mustFind(after) + 1
+	cells := make([]any, len(t.Rows))
+	for i := range t.Rows {
+		cells[i] = value(&t.Rows[i])
+	}
+	t.Columns = slices.Insert(slices.Clone(t.Columns), at, c)
+	for i := range t.Rows {
+		t.Rows[i].Cells = slices.Insert(slices.Clone(t.Rows[i].Cells), at, cells[i])
+	}
+}

@@ -87,3 +87,14 @@ func TestInsertAfterLeavesTheColumnsAlone(t *testing.T) {
 		t.Errorf("%v and %v, want %v", got, columns, want)
 	}
 }
+
+func TestInsertColumnFillsEveryRow(t *testing.T) {
+	table := report.Table{Columns: columns}
+	table.Add(report.Values{"bytes": int64(2), "site": "a"})
+	table.Add(report.Values{"bytes": int64(3), "site": "b"})
+	table.InsertColumn("bytes", report.Column{Key: "twice_bytes"}, func(r *report.Row) any { return 2 * table.Cell(r, "bytes").(int64) })
+	got := fmt.Sprint(table.Rows[0].Cells, table.Rows[1].Cells, table.Columns[1].Key, len(columns))
+	if want := "[2 4 a] [3 6 b] twice_bytes 2"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
