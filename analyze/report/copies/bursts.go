@@ -5,32 +5,33 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// threadBursts follows the small copies of a thread.
+// threadBursts finds the bursts of a thread.
 type threadBursts struct {
 	calls.BurstDetector
-	burst *burst
+	burst *burst // that the last copy was part of
 }
 
+// burstKey is the thread of bursts, and the call site of the copy that made them bursts.
 type burstKey struct {
 	Thread origin.Thread
 	Site   int32
 }
 
-// burst sums up bursts of a thread that became bursts at one place.
+// burst sums up the bursts of a thread that became bursts at one call site.
 type burst struct {
 	Bursts, Copies, now, Most int64
 	FirstNs, LastNs           int64
 	Stack                     int32
 }
 
-// small follows a thread's small copies.
+// addSmall counts a small copy if it is part of a burst.
 func (sc *Scan) addSmall(c *calls.Call) {
-	crowd := sc.threads[c.Thread()]
-	if crowd == nil {
-		crowd = new(threadBursts)
-		sc.threads[c.Thread()] = crowd
+	th := sc.threads[c.Thread()]
+	if th == nil {
+		th = new(threadBursts)
+		sc.threads[c.Thread()] = th
 	}
-	joined, began := crowd.Add(c.StartNs, burstCopies, burstNs)
+	joined, began := th.Add(c.StartNs, burstCopies, burstNs)
 	if joined == 0 {
 		return
 	}
@@ -39,11 +40,11 @@ func (sc *Scan) addSmall(c *calls.Call) {
 		if sc.Bursts[key] == nil {
 			sc.Bursts[key] = &burst{Stack: c.Stack, FirstNs: c.StartNs}
 		}
-		crowd.burst = sc.Bursts[key]
-		crowd.burst.Bursts++
-		crowd.burst.now = 0
+		th.burst = sc.Bursts[key]
+		th.burst.Bursts++
+		th.burst.now = 0
 	}
-	b := crowd.burst
+	b := th.burst
 	b.LastNs = c.StartNs
 	b.Copies += joined
 	b.now += joined

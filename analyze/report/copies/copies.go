@@ -11,8 +11,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Run reports copies by direction, size, kind of host memory and way of calling, and bursts of small ones. It returns a
-// *SortError for a column that there is not.
+// Run reports copies by direction, size, kind of host memory and mode of the call, and bursts of
+// small copies. It returns a *ClassError if the recording lacks the calls that it needs, and a
+// *SortError for an unknown column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "copies"); err != nil {
@@ -27,24 +28,25 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	r := &report.Report{Command: "copies", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if r.Facts = report.Fill(factColumns, ""); len(sc.groups) == 0 {
-		r.Facts[0].Value = "no copies in the window"
+	result := ""
+	if len(sc.groups) == 0 {
+		result = "no copies in the window"
 		if len(sc.Seen.Pids) > 0 {
 			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Totals = sc.totals()
+	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()
 	table := sc.table()
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	bursts, places := sc.burstTable(), sc.siteTable()
-	for _, aside := range []*report.Table{&bursts, &places} {
+	bursts, sites := sc.burstTable(), sc.siteTable()
+	for _, aside := range []*report.Table{&bursts, &sites} {
 		if err := aside.Arrange("", opt.Top); err != nil {
 			return nil, err
 		}
 	}
 	frames.Fill(t, &bursts, &opt)
-	r.Tables = []report.Table{bursts, table, places}
+	r.Tables = []report.Table{bursts, table, sites}
 	return r, nil
 }

@@ -13,32 +13,45 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// What makes a burst of small copies, and from which size on a copy's time says something of bandwidth: below, the time is
-// that of the call.
+// A burst is burstCopies or more copies of less than burstBytes by one thread within burstNs.
 const (
-	burstCopies       = 50
-	burstBytes        = 4 << 10
-	burstNs           = int64(10e6)
-	bandwidthMinBytes = 64 << 10
-	// stuckMinBytes is from which size on a copy's time tells whether the call waited for it, and linkBytesPerNs what no link between
-	// host and GPU exceeds: PCIe 5.0 with 16 lanes has 63 GB/s. 1 MiB takes 16 us there, and a call that only hands it over 5 us.
+	burstCopies = 50
+	burstBytes  = 4 << 10
+	burstNs     = int64(10e6)
+)
+
+// bandwidthMinBytes is the least size of copies whose host time says something of bandwidth. Below
+// it, the time is that of the call.
+const bandwidthMinBytes = 64 << 10
+
+// stuckMinBytes is the least size of copies whose host time says whether the call waited for the
+// copy. linkBytesPerNs is more than any link between host and GPU moves: PCIe 5.0 with 16 lanes
+// has 63 GB/s. There, 1 MiB takes 16 us, and a call that only enqueues the copy takes 5 us.
+const (
 	stuckMinBytes  = 1 << 20
 	linkBytesPerNs = 64
 )
 
-// copySizes are the buckets of sizes, each up to its bound.
+// copySizes are the buckets of sizes; below is the bound of each, not included.
 var copySizes = []struct {
 	below int64
 	name  string
-}{{4 << 10, "< 4 KiB"}, {64 << 10, "4 KiB to 64 KiB"}, {1 << 20, "64 KiB to 1 MiB"}, {16 << 20, "1 MiB to 16 MiB"}, {256 << 20, "16 MiB to 256 MiB"}, {1<<63 - 1, ">= 256 MiB"}}
+}{
+	{4 << 10, "< 4 KiB"},
+	{64 << 10, "4 KiB to 64 KiB"},
+	{1 << 20, "64 KiB to 1 MiB"},
+	{16 << 20, "1 MiB to 16 MiB"},
+	{256 << 20, "16 MiB to 256 MiB"},
+	{1<<63 - 1, ">= 256 MiB"},
+}
 
-// Words for how a copy is called.
+// Modes of copies, by the function that is called.
 const (
 	modeBlocking = "blocking"
 	modeAsync    = "async"
 )
 
-// Scan sums up copies.
+// Scan sums up copies, in one pass over them.
 type Scan struct {
 	*calls.Reader
 	host    *hostmem.Blocks
@@ -48,34 +61,43 @@ type Scan struct {
 	Bursts  map[burstKey]*burst
 }
 
-// groupKey is what copies have in common.
+// groupKey is what the copies of a row have in common.
 type groupKey struct {
 	direction, mode, host string
 	size                  int
 }
 
+// siteKey is a call site, as an index of Names, with the direction and mode of its copies.
 type siteKey struct {
 	Site            int32
 	Direction, mode string
 }
 
-// copyStats is what was counted of copies.
+// copyStats sums up copies.
 type copyStats struct {
 	copies, captured, errors, open int64
-	bytes                          int64 // of copies that were made
+	bytes                          int64 // of copies that were made: neither failed nor captured
 	took                           stats.Durations
-	meaningfulBytes, meaningfulNs  int64 // of those whose host time is that of the copy
-	// Async copies of 64 KiB and more with host memory that is not known to be pinned; of these, those large enough to tell
-	// whether the call waited, and those that did.
+	// Copies whose host time is that of the copy: bandwidth is computed from these.
+	measuredBytes, measuredNs int64
+	// Async copies of 64 KiB and more with host memory that is not known to be pinned. Telling
+	// ones are large enough to show whether the call waited for the copy; Stuck ones waited.
 	Unpinned, UnpinnedBytes, UnpinnedNs int64
 	Telling, Stuck                      int64
 	FirstNs, LastNs                     int64 // entries
 	Stack                               int32
 }
 
+// NewScan returns a Scan that looks up the host's side of copies in host.
 func NewScan(r *calls.Reader, host *hostmem.Blocks) *Scan {
-	return &Scan{Reader: r, host: host, groups: make(map[groupKey]*copyStats), Sites: make(map[siteKey]*copyStats),
-		threads: make(map[origin.Thread]*threadBursts), Bursts: make(map[burstKey]*burst)}
+	return &Scan{
+		Reader:  r,
+		host:    host,
+		groups:  make(map[groupKey]*copyStats),
+		Sites:   make(map[siteKey]*copyStats),
+		threads: make(map[origin.Thread]*threadBursts),
+		Bursts:  make(map[burstKey]*burst),
+	}
 }
 
 // Add counts a copy.
@@ -93,13 +115,13 @@ func (sc *Scan) Add(c *calls.Call) error {
 		sc.groups[key] = new(copyStats)
 	}
 	sc.groups[key].add(c, key.bandwidth(c))
-	place := siteKey{c.Site, key.direction, key.mode}
-	if sc.Sites[place] == nil {
-		sc.Sites[place] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
+	site := siteKey{c.Site, key.direction, key.mode}
+	if sc.Sites[site] == nil {
+		sc.Sites[site] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
 	}
-	sc.Sites[place].add(c, key.bandwidth(c))
+	sc.Sites[site].add(c, key.bandwidth(c))
 	if key.mode == modeAsync && key.host == hostmem.HostUnknown {
-		sc.Sites[place].unpin(c)
+		sc.Sites[site].addUnpinned(c)
 	}
 	if c.Bytes < burstBytes && c.Flags&format.FlagCaptured == 0 && !c.Failed() {
 		sc.addSmall(c)
@@ -107,7 +129,7 @@ func (sc *Scan) Add(c *calls.Call) error {
 	return nil
 }
 
-// hostOf says what is known of the host's side of a copy; "" if it has none.
+// hostOf returns the kind of host memory of a copy, "" if no side of it is on the host.
 func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 	switch {
 	case strings.HasPrefix(direction, "H"):
@@ -123,7 +145,8 @@ func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 	return ""
 }
 
-// bandwidth reports whether the call's time is that of its copy: it waits for it, and the copy is large enough to be most of it.
+// bandwidth reports whether the call's time is that of its copy: the call waits for the copy, and
+// the copy is large enough to be most of the time.
 func (k *groupKey) bandwidth(c *calls.Call) bool {
 	host := strings.HasPrefix(k.direction, "H") || strings.HasSuffix(k.direction, "toH") // copies on a device do not block
 	return host && k.mode == modeBlocking && c.Bytes >= bandwidthMinBytes && c.EndNs > c.StartNs
@@ -148,13 +171,13 @@ func (s *copyStats) add(c *calls.Call, bandwidth bool) {
 	default:
 		s.bytes = units.EndOf(s.bytes, c.Bytes)
 		if bandwidth && c.Timed() {
-			s.meaningfulBytes, s.meaningfulNs = units.EndOf(s.meaningfulBytes, c.Bytes), units.EndOf(s.meaningfulNs, c.EndNs-c.StartNs)
+			s.measuredBytes, s.measuredNs = units.EndOf(s.measuredBytes, c.Bytes), units.EndOf(s.measuredNs, c.EndNs-c.StartNs)
 		}
 	}
 }
 
-// unpin counts an async copy with host memory that is not known to be pinned.
-func (s *copyStats) unpin(c *calls.Call) {
+// addUnpinned counts an async copy with host memory that is not known to be pinned.
+func (s *copyStats) addUnpinned(c *calls.Call) {
 	if c.Bytes < bandwidthMinBytes || c.Failed() || c.Flags&format.FlagCaptured != 0 {
 		return
 	}
@@ -179,13 +202,13 @@ func (s *copyStats) merge(o *copyStats) {
 	s.open += o.open
 	s.bytes = units.EndOf(s.bytes, o.bytes)
 	s.took.Merge(&o.took)
-	s.meaningfulBytes, s.meaningfulNs = units.EndOf(s.meaningfulBytes, o.meaningfulBytes), units.EndOf(s.meaningfulNs, o.meaningfulNs)
+	s.measuredBytes, s.measuredNs = units.EndOf(s.measuredBytes, o.measuredBytes), units.EndOf(s.measuredNs, o.measuredNs)
 }
 
-// rate is the bandwidth seen from the host, nil where the times do not tell it.
+// rate is the bandwidth in bytes a second as seen from the host, nil where no copy shows it.
 func (s *copyStats) rate() any {
-	if s.meaningfulNs == 0 {
+	if s.measuredNs == 0 {
 		return nil
 	}
-	return catalog.Measured{Value: float64(s.meaningfulBytes) / (float64(s.meaningfulNs) / 1e9), Unit: catalog.UnitOf("_bytes_per_second")}
+	return catalog.Measured{Value: float64(s.measuredBytes) / (float64(s.measuredNs) / 1e9), Unit: catalog.UnitOf("_bytes_per_second")}
 }

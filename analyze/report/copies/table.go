@@ -1,7 +1,6 @@
 package copies
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
@@ -40,7 +39,18 @@ func (sc *Scan) totals() []report.Fact {
 		bursts += b.Bursts
 		inBursts += b.Copies
 	}
-	return report.Fill(totalColumns, sum.copies, sum.bytes, sum.took.SumNs, sum.took.Count, blocking, unknown, bursts, inBursts, sum.errors, sum.open)
+	return report.Facts(totalColumns, report.Values{
+		"copies":                sum.copies,
+		"bytes":                 sum.bytes,
+		"host_sum_ns":           sum.took.SumNs,
+		"timed_copies":          sum.took.Count,
+		"blocking_copies":       blocking,
+		"unknown_memory_copies": unknown,
+		"bursts":                bursts,
+		"burst_copies":          inBursts,
+		"errors":                sum.errors,
+		"open_copies":           sum.open,
+	})
 }
 
 var groupColumns = []report.Column{
@@ -62,25 +72,36 @@ var groupColumns = []report.Column{
 
 // table has a row per direction, size, memory and mode.
 func (sc *Scan) table() report.Table {
-	table := report.Table{Name: "copies", Title: "copies by time spent in them on the CPU", Columns: slices.Clone(groupColumns), Spare: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"}}
+	table := report.Table{
+		Name: "copies", Title: "copies by time spent in them on the CPU", Columns: slices.Clone(groupColumns),
+		Spare: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"},
+	}
 	var captured, errors, open int64
 	for key, s := range sc.groups {
 		captured, errors, open = captured+s.captured, errors+s.errors, open+s.open
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.copies, s.bytes, s.took.Total(), s.took.Count, s.took.Avg(), s.took.At(0.95), s.rate(), s.captured, s.errors, s.open,
-			key.mode, units.Known(key.host), copySizes[key.size].name, key.direction}})
+		table.Add(report.Values{
+			"copies":                     s.copies,
+			"bytes":                      s.bytes,
+			"host_sum_ns":                s.took.Total(),
+			"timed_copies":               s.took.Count,
+			"host_avg_ns":                s.took.Avg(),
+			"host_p95_ns":                s.took.At(0.95),
+			"bandwidth_bytes_per_second": s.rate(),
+			"captured":                   s.captured,
+			"errors":                     s.errors,
+			"open_copies":                s.open,
+			"mode":                       key.mode,
+			"host_memory":                units.Known(key.host),
+			"size":                       copySizes[key.size].name,
+			"direction":                  key.direction,
+		})
 	}
 	for name, n := range map[string]int64{"captured": captured, "errors": errors, "open_copies": open} {
 		if n == 0 {
 			report.Hide(table.Columns, name)
 		}
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		order := report.CompareCells(a.Cells[2], b.Cells[2])
-		for _, i := range []int{1, 0, 13, 12, 11, 10} {
-			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
-		}
-		return order
-	})
+	table.Sort("host_sum_ns", "bytes", "copies", "direction", "size", "host_memory", "mode")
 	return table
 }
 
@@ -93,15 +114,22 @@ var burstColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place in the program of that copy; others may take part in a burst"},
 }
 
+// burstTable has a row per thread and call site with bursts.
 func (sc *Scan) burstTable() report.Table {
 	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Aside: true}
 	start := sc.T.Recording().FromNs
 	for key, b := range sc.Bursts {
-		table.Rows = append(table.Rows, report.Row{StackID: b.Stack, Cells: []any{b.Bursts, b.Copies, b.Most, b.FirstNs - start, sc.T.ThreadLabel(key.Thread), sc.Names.List[key.Site]}})
+		row := table.Add(report.Values{
+			"bursts":     b.Bursts,
+			"copies":     b.Copies,
+			"copies_max": b.Most,
+			"first_ns":   b.FirstNs - start,
+			"thread":     sc.T.ThreadLabel(key.Thread),
+			"site":       sc.Names.List[key.Site],
+		})
+		row.StackID = b.Stack
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[1], b.Cells[1]), report.CompareCells(a.Cells[4], b.Cells[4]), report.CompareCells(a.Cells[5], b.Cells[5]))
-	})
+	table.Sort("copies", "thread", "site")
 	return table
 }
 
@@ -116,18 +144,24 @@ var siteColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-// siteTable has a row per place in the program, direction and mode.
+// siteTable has a row per call site, direction and mode.
 func (sc *Scan) siteTable() report.Table {
-	table := report.Table{Name: "sites", Title: "copies by place in the program", Columns: siteColumns, Aside: true, Spare: []string{"timed_copies"}}
-	for key, s := range sc.Sites {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.took.Total(), s.copies, s.took.Count, s.bytes, s.rate(), key.Direction, key.mode, sc.Names.List[key.Site]}})
+	table := report.Table{
+		Name: "sites", Title: "copies by place in the program", Columns: siteColumns, Aside: true,
+		Spare: []string{"timed_copies"},
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		order := 0
-		for _, i := range []int{0, 3, 1, 7, 5, 6} {
-			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
-		}
-		return order
-	})
+	for key, s := range sc.Sites {
+		table.Add(report.Values{
+			"host_sum_ns":                s.took.Total(),
+			"copies":                     s.copies,
+			"timed_copies":               s.took.Count,
+			"bytes":                      s.bytes,
+			"bandwidth_bytes_per_second": s.rate(),
+			"direction":                  key.Direction,
+			"mode":                       key.mode,
+			"site":                       sc.Names.List[key.Site],
+		})
+	}
+	table.Sort("host_sum_ns", "bytes", "copies", "site", "direction", "mode")
 	return table
 }
