@@ -11,13 +11,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// GroupNames lists what Options.GroupBy may be for API, the default first.
+// GroupNames returns the values that Options.GroupBy can have for this report, the default first.
 func GroupNames() []string {
 	return append([]string{"name", "site", "stack", "thread", "stream"}, timeline.IdentityGroups...)
 }
 
-// Run reports how often each function of the driver was called and how long that took, as nsys does. It returns a *GroupError or
-// *SortError for options it cannot follow.
+// Run reports how often each function of the driver was called and how long that took, as nsys
+// does. It returns a *GroupError or *SortError for an unknown group or column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	sc := &scan{Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
@@ -34,8 +34,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	r := &report.Report{Command: "api", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if r.Facts = report.Fill(factColumns, ""); len(sc.groups) == 0 {
-		r.Facts[0].Value = "no calls in the window"
+	result := ""
+	if len(sc.groups) == 0 {
+		result = "no calls in the window"
 		if len(sc.Seen.Pids) > 0 {
 			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
@@ -44,6 +45,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Totals, r.Tables = sc.totals(), []report.Table{table}
+	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()
+	r.Tables = []report.Table{table}
 	return r, nil
 }

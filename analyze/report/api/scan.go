@@ -12,34 +12,35 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// scan sums up calls by function and by what else they are grouped by.
+// scan sums up calls by function and group, in one pass over them.
 type scan struct {
 	*calls.Counter
 	by     string
 	groups map[groupKey]*callGroup
 	names  origin.Names
 	sites  calls.SiteReader
-	// identities are the groups of processes, where calls are grouped by these.
+	// identities are the groups of processes, where calls are grouped by rank, job or the like.
 	identities map[int32]int64
 }
 
-// groupKey is what calls have in common: the function, and a site, stack, thread or stream of a
-// process, or a value of the identity of processes.
+// groupKey is what the calls of a row have in common: the function, and a site, stack, thread or
+// stream of a process, or the rank, job or the like of processes.
 type groupKey struct {
 	name, pid int32
 	group     int64
 }
 
-// callGroup is what was counted of them.
+// callGroup sums up the calls of a row.
 type callGroup struct {
 	calls, errors, open, nested int64
-	scaled                      int64 // calls in thousandths, with what was not recorded
-	openNs                      int64 // so far
-	stack                       int32 // of the first one
+	scaled                      int64 // calls in thousandths, with those that were not recorded
+	openNs                      int64 // time in open calls until the recording's end
+	stack                       int32 // of the first call
 	kind                        string
 	returned                    stats.Durations
 }
 
+// read counts the calls of spans.
 func (sc *scan) read(spans []timeline.Span) error {
 	for _, s := range spans {
 		sc.addGroup(s.Group)
@@ -50,6 +51,7 @@ func (sc *scan) read(spans []timeline.Span) error {
 	return nil
 }
 
+// addGroup counts the calls of a row group.
 func (sc *scan) addGroup(g *format.Group) {
 	sc.Kind, sc.Name = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name)
 	sc.Kernel = format.Strings{}
@@ -93,7 +95,7 @@ func (sc *scan) addGroup(g *format.Group) {
 	}
 }
 
-// keys returns what tells the group of a row apart from others, beside the function.
+// keys returns a function that returns the key of a row, without the function's name.
 func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 	switch sc.by {
 	case "site":
@@ -116,7 +118,7 @@ func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 	return func(int) groupKey { return groupKey{} }
 }
 
-// identity returns the number of the group of a process.
+// identity returns the group of a process as an index of names.
 func (sc *scan) identity(pid int32) int64 {
 	group, ok := sc.identities[pid]
 	if !ok {
@@ -143,5 +145,7 @@ func (a *callGroup) add(durNs int64, result, flags int32) {
 	}
 }
 
-// estimatedNs is the time of all calls that returned, nil if that of none is known.
-func (a *callGroup) estimatedNs() any { return a.returned.Estimated(sampling.Whole(a.scaled) - a.open) }
+// estimatedNs estimates the time of all calls that returned; nil if no duration is known.
+func (a *callGroup) estimatedNs() any {
+	return a.returned.Estimated(sampling.Whole(a.scaled) - a.open)
+}

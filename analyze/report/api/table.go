@@ -42,7 +42,14 @@ func (sc *scan) totals() []report.Fact {
 	if sum.returned.Count+sum.open < sum.calls || sc.Weights != nil {
 		estimate = estimated
 	}
-	totals := report.Fill(totalColumns, sum.calls, sum.returned.Count, sum.returned.SumNs, estimate, sum.errors, sum.open)
+	totals := report.Facts(totalColumns, report.Values{
+		"calls":              sum.calls,
+		"timed_calls":        sum.returned.Count,
+		"total_ns":           sum.returned.SumNs,
+		"estimated_total_ns": estimate,
+		"errors":             sum.errors,
+		"open_calls":         sum.open,
+	})
 	if sc.Weights != nil {
 		totals = append(totals, report.EstimateOf(report.EstimatedCalls, "calls by estimate", sum.scaled))
 	}
@@ -70,7 +77,7 @@ var callColumns = []report.Column{
 	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "function of the CUDA driver"},
 }
 
-// groupColumns are the last column of a table that is grouped.
+// groupColumns are the last column of grouped tables, one for each way to group.
 var groupColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "with --group-by site or stack: the frame of the program's own code that made the call, of stacks with their number"},
 	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "with --group-by thread: thread and its name"},
@@ -84,10 +91,19 @@ var groupColumns = []report.Column{
 
 // table has a row per function and group, those with the most time first.
 func (sc *scan) table(opt *query.Options) (report.Table, error) {
-	table := report.Table{Name: "api", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(callColumns),
-		Spare: []string{"stddev_ns", "p95_ns", "open_ns", "min_ns", "med_ns", "avg_ns", "p99_ns", "open_calls", "timed_calls", "max_ns"}}
-	if c, ok := sc.groupColumn(); ok {
-		table.Columns = append(table.Columns, c)
+	table := report.Table{
+		Name: "api", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(callColumns),
+		Spare: []string{"stddev_ns", "p95_ns", "open_ns", "min_ns", "med_ns", "avg_ns", "p99_ns", "open_calls", "timed_calls", "max_ns"},
+	}
+	order := []string{"estimated_total_ns", "calls", "name"}
+	group, isGrouped := sc.groupColumn()
+	if isGrouped {
+		table.Columns = append(table.Columns, group)
+		order = append(order, group.Key)
+	}
+	if sc.Weights != nil {
+		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
+		order = append(order, report.EstimatedCalls.Key)
 	}
 	var all int64
 	for _, a := range sc.groups {
@@ -95,32 +111,18 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 			all = units.EndOf(all, ns)
 		}
 	}
-	untimed, open := false, false
 	for key, a := range sc.groups {
-		table.Rows = append(table.Rows, sc.row(key, a, all))
-		untimed = untimed || a.returned.Count+a.open < a.calls
-		open = open || a.open > 0
-	}
-	if !untimed {
-		report.Hide(table.Columns, "timed_calls")
-		if sc.Weights == nil {
-			report.Hide(table.Columns, "estimated_total_ns")
+		values := sc.values(key, a, all)
+		if isGrouped {
+			values[group.Key] = sc.groupLabel(key)
 		}
+		table.Add(values).StackID = a.stack
 	}
-	if !open {
-		report.Hide(table.Columns, "open_calls")
-		report.Hide(table.Columns, "open_ns")
-	}
+	sc.hideEmpty(table.Columns)
+	byColumns := table.Compare(order...)
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		order := cmp.Or(report.CompareCells(a.Cells[2], b.Cells[2]), report.CompareCells(a.Cells[3], b.Cells[3]))
-		for i := len(callColumns) - 1; i < len(a.Cells); i++ {
-			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
-		}
-		return cmp.Or(order, cmp.Compare(a.StackID, b.StackID))
+		return cmp.Or(byColumns(a, b), cmp.Compare(a.StackID, b.StackID))
 	})
-	if sc.Weights != nil {
-		table.MoveLast(report.EstimatedCalls, slices.IndexFunc(callColumns, func(c report.Column) bool { return c.Key == "calls" })+1)
-	}
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
@@ -130,7 +132,27 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	return table, nil
 }
 
-func (sc *scan) row(key groupKey, a *callGroup, all int64) report.Row {
+// hideEmpty hides the columns on calls without a duration and on open calls if there are none.
+func (sc *scan) hideEmpty(columns []report.Column) {
+	untimed, open := false, false
+	for _, a := range sc.groups {
+		untimed = untimed || a.returned.Count+a.open < a.calls
+		open = open || a.open > 0
+	}
+	if !untimed {
+		report.Hide(columns, "timed_calls")
+		if sc.Weights == nil {
+			report.Hide(columns, "estimated_total_ns")
+		}
+	}
+	if !open {
+		report.Hide(columns, "open_calls")
+		report.Hide(columns, "open_ns")
+	}
+}
+
+// values returns the values of a row but its group. all is the time of all rows, ns.
+func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
 	d := &a.returned
 	var pct, openNs any
 	if ns, ok := a.estimatedNs().(int64); ok && all > 0 {
@@ -139,30 +161,55 @@ func (sc *scan) row(key groupKey, a *callGroup, all int64) report.Row {
 	if a.open > 0 {
 		openNs = a.openNs
 	}
-	row := report.Row{StackID: a.stack, Cells: []any{pct, d.Total(), a.estimatedNs(), a.calls, d.Count, d.Avg(), d.At(0.5), d.Least(), d.Most(), d.Stddev(),
-		d.At(0.95), d.At(0.99), a.errors, a.open, openNs, a.nested, a.kind, sc.names.List[key.name]}}
-	switch sc.by {
-	case "site", "rank", "job", "container", "pod", "cgroup":
-		row.Cells = append(row.Cells, sc.names.List[key.group])
-	case "stack":
-		label := timeline.NoStack
-		if key.group != 0 {
-			label = fmt.Sprintf("%s #%d", sc.T.SiteOf(int32(key.group)), key.group)
-		}
-		row.Cells = append(row.Cells, label)
-	case "thread":
-		row.Cells = append(row.Cells, sc.T.ThreadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)}))
-	case "stream":
-		row.Cells = append(row.Cells, fmt.Sprintf("%d: %s", key.pid, query.StreamName(key.group)))
+	values := report.Values{
+		"time_pct":           pct,
+		"total_ns":           d.Total(),
+		"estimated_total_ns": a.estimatedNs(),
+		"calls":              a.calls,
+		"timed_calls":        d.Count,
+		"avg_ns":             d.Avg(),
+		"med_ns":             d.At(0.5),
+		"min_ns":             d.Least(),
+		"max_ns":             d.Most(),
+		"stddev_ns":          d.Stddev(),
+		"p95_ns":             d.At(0.95),
+		"p99_ns":             d.At(0.99),
+		"errors":             a.errors,
+		"open_calls":         a.open,
+		"open_ns":            openNs,
+		"nested_calls":       a.nested,
+		"kind":               a.kind,
+		"name":               sc.names.List[key.name],
 	}
 	if sc.Weights != nil {
-		row.Cells = append(row.Cells, sampling.Whole(a.scaled))
+		values[report.EstimatedCalls.Key] = sampling.Whole(a.scaled)
 	}
-	return row
+	return values
 }
 
+// groupLabel returns the cell of the group column.
+func (sc *scan) groupLabel(key groupKey) string {
+	switch sc.by {
+	case "stack":
+		if key.group == 0 {
+			return timeline.NoStack
+		}
+		return fmt.Sprintf("%s #%d", sc.T.SiteOf(int32(key.group)), key.group)
+	case "thread":
+		return sc.T.ThreadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)})
+	case "stream":
+		return fmt.Sprintf("%d: %s", key.pid, query.StreamName(key.group))
+	}
+	return sc.names.List[key.group] // of a site, rank, job, container, pod or cgroup
+}
+
+// groupColumn returns the column of the groups, false if calls are grouped by function alone.
 func (sc *scan) groupColumn() (report.Column, bool) {
-	i := slices.IndexFunc(groupColumns, func(c report.Column) bool { return c.Key == sc.by || c.Key == "site" && sc.by == "stack" })
+	key := sc.by
+	if key == "stack" {
+		key = "site"
+	}
+	i := slices.IndexFunc(groupColumns, func(c report.Column) bool { return c.Key == key })
 	if i < 0 {
 		return report.Column{}, false
 	}

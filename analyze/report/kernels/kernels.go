@@ -8,8 +8,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports which kernels were launched, how often, in which sizes and from where. How long they ran on the GPU a recording
-// does not say. It returns a *SortError for a column that there is not.
+// Run reports which kernels were launched, how often, in which sizes and from where. A recording
+// does not have the time that they ran on the GPU. Run returns a *ClassError if the recording
+// lacks the calls that it needs, and a *SortError for an unknown column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "kernels"); err != nil {
@@ -36,17 +37,18 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Facts = report.Fill(factColumns, result, sc.Work.String())
+	r.Facts = report.Facts(factColumns, report.Values{"result": result, "kernels_text": sc.Work.String()})
 	table := sc.table()
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	r.Totals = sc.totals()
-	r.Tables = []report.Table{table, sc.shapeTable(), sc.streamTable(), sc.graphTable()}
-	for i := range r.Tables[1:] {
-		if err := r.Tables[1+i].Arrange("", opt.Top); err != nil {
+	shapes, streams, graphs := sc.shapeTable(), sc.streamTable(), sc.graphTable()
+	for _, aside := range []*report.Table{&shapes, &streams, &graphs} {
+		if err := aside.Arrange("", opt.Top); err != nil {
 			return nil, err
 		}
 	}
+	r.Totals = sc.totals()
+	r.Tables = []report.Table{table, shapes, streams, graphs}
 	return r, nil
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TinyThreads is below how many threads a launch is tiny: a GPU of 100 SMs and more has room for 200,000 at a time, so that such a
-// kernel fills less than 4 % of it and costs about as much to launch as to run.
+// TinyThreads bounds tiny launches: they have fewer threads. A GPU of 100 SMs and more runs
+// 200,000 threads at a time. A tiny launch fills less than 4 % of it, and costs about as much to
+// launch as to run.
 const TinyThreads = 8192
 
-// maxShapes bounds the shapes that are told apart: programs with sizes that change all the time have any number of them.
+// maxShapes bounds the keys of Scan.Counts: a program may launch each kernel in ever new sizes.
 const maxShapes = 100_000
 
-// Scan sums up launches by kernel, shape, place and stream.
+// Scan sums up launches by kernel, shape, call site and stream, in one pass over them.
 type Scan struct {
 	*calls.Counter
 	Names   origin.Names
@@ -35,46 +36,55 @@ type Scan struct {
 	ptr         []int64
 }
 
-// launchKey is what launches of kernels have in common.
+// launchKey is what launches of kernels that are counted together have in common. Site is an
+// index of Scan.Names.
 type launchKey struct {
 	launchStream
 	launchShape
 	Site int32
 }
 
-// recentLaunch is an entry of Scan.Counts.
+// recentLaunch is a cached entry of Scan.Counts.
 type recentLaunch struct {
 	key   launchKey
 	stats *LaunchStats
 }
 
-// launchShape is a kernel with the size it is launched in.
+// launchShape is a kernel, an index of Scan.Names, with the size of its launch.
 type launchShape struct {
 	Kernel, shared int32
 	grid, block    [3]int32
 }
 
-// manySizes stands in a grid for those beyond maxShapes.
+// manySizes in a grid marks the shape that stands for all shapes beyond maxShapes.
 const manySizes = -1
 
+// launchStream is a stream of a process on one of its devices.
 type launchStream struct {
 	Pid, Device int32
 	stream      int64
 }
 
-// launchGraph is a graph that is launched.
+// launchGraph is a graph with the stream and the call site that launch it.
 type launchGraph struct {
 	launchStream
 	graph int64
 	site  int32
 }
 
+// NewScan returns a Scan of the launches that pass the filter.
 func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
-	sc := &Scan{Counter: calls.NewCounter(t, f), Counts: make(map[launchKey]*LaunchStats), graphs: make(map[launchGraph]*LaunchStats), seconds: make(map[int64]int64)}
+	sc := &Scan{
+		Counter: calls.NewCounter(t, f),
+		Counts:  make(map[launchKey]*LaunchStats),
+		graphs:  make(map[launchGraph]*LaunchStats),
+		seconds: make(map[int64]int64),
+	}
 	sc.sites = calls.SiteReader{T: t, Names: &sc.Names}
 	return sc
 }
 
+// AddGroup counts the launches of a row group. If the group cannot be read, its Err says why.
 func (sc *Scan) AddGroup(g *format.Group) {
 	if !slices.Contains(g.Kinds(), format.KindLaunch) {
 		return
@@ -86,7 +96,7 @@ func (sc *Scan) AddGroup(g *format.Group) {
 	launch, graph := sc.Launches(g)
 	pass := sc.Passes(g, sc.Kind, sc.Kernel)
 	kernels, began := sc.Names.All(sc.Kernel.Dict), sc.T.Recording().FromNs
-	var second, ran int64 // launches in the second of the last one
+	var second, ran int64 // ran: launches so far in the second of the last launch
 	for i, start := range sc.Start {
 		if !launch[sc.Kind.Index[i]] || start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
@@ -102,7 +112,12 @@ func (sc *Scan) AddGroup(g *format.Group) {
 			continue
 		}
 		sc.Work.Add(false, 0, sc.Result[i], sc.Flags[i])
-		shape := launchShape{kernels[sc.Kernel.Index[i]], sc.shared[i], [3]int32{sc.grid[0][i], sc.grid[1][i], sc.grid[2][i]}, [3]int32{sc.block[0][i], sc.block[1][i], sc.block[2][i]}}
+		shape := launchShape{
+			Kernel: kernels[sc.Kernel.Index[i]],
+			shared: sc.shared[i],
+			grid:   [3]int32{sc.grid[0][i], sc.grid[1][i], sc.grid[2][i]},
+			block:  [3]int32{sc.block[0][i], sc.block[1][i], sc.block[2][i]},
+		}
 		if sc.count(sc.stats(&launchKey{stream, shape, site}), i, &shape) {
 			if now := (start - began) / 1e9; now != second {
 				sc.ranIn(second, ran)
@@ -114,15 +129,17 @@ func (sc *Scan) AddGroup(g *format.Group) {
 	sc.ranIn(second, ran)
 }
 
+// ranIn counts launches that ran in a second of the recording.
 func (sc *Scan) ranIn(second, launches int64) {
 	if launches > 0 {
 		sc.seconds[second] += launches
 	}
 }
 
-// stats finds where launches are counted.
+// stats returns the entry of Counts for a key, or that of its kernel's other shapes.
 func (sc *Scan) stats(key *launchKey) *LaunchStats {
-	mixed := uint32(key.Kernel)*0x9e3779b1 ^ uint32(key.Site)*0x85ebca6b ^ uint32(key.grid[0]+key.grid[1]<<10+key.block[0]<<20)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f
+	mixed := uint32(key.Kernel)*0x9e3779b1 ^ uint32(key.Site)*0x85ebca6b ^
+		uint32(key.grid[0]+key.grid[1]<<10+key.block[0]<<20)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f
 	slot := &sc.recent[mixed>>20]
 	if slot.stats != nil && slot.key == *key {
 		return slot.stats
@@ -139,6 +156,7 @@ func (sc *Scan) stats(key *launchKey) *LaunchStats {
 	return s
 }
 
+// read reads the columns of a row group.
 func (sc *Scan) read(g *format.Group) {
 	sc.Kind, sc.Name, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name), g.StringsInto("kernel", sc.Kernel)
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
@@ -152,7 +170,8 @@ func (sc *Scan) read(g *format.Group) {
 	sc.sites.Read(g)
 }
 
-// count adds row i, a launch of a shape or, without one, of a graph. It reports whether the launch ran, as far as is known.
+// count adds row i: a launch of a kernel, or of a graph if shape is nil. It reports whether the
+// launch ran, as far as is known.
 func (sc *Scan) count(s *LaunchStats, i int, shape *launchShape) bool {
 	flags := sc.Flags[i]
 	if flags&timeline.NoResult == 0 {
@@ -188,10 +207,10 @@ func (sc *Scan) count(s *LaunchStats, i int, shape *launchShape) bool {
 // known reports whether the size of the launch could be read.
 func (s *launchShape) known() bool { return s.grid[0] > 0 && s.block[0] > 0 }
 
-// tiny reports whether the launch is too small for a GPU.
+// tiny reports whether the launch has fewer than TinyThreads threads.
 func (s *launchShape) tiny() bool { return s.known() && s.threads() < TinyThreads }
 
-// threads is how many threads the launch has, at least one.
+// threads returns the number of threads of the launch, at least 1.
 func (s *launchShape) threads() int64 {
 	n := int64(1)
 	for _, v := range [6]int32{s.grid[0], s.grid[1], s.grid[2], s.block[0], s.block[1], s.block[2]} {

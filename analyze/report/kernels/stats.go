@@ -9,15 +9,20 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// LaunchStats is what was counted of launches.
+// LaunchStats sums up launches.
 type LaunchStats struct {
-	Launches, captured, errors int64 // launches: that ran, as far as is known
-	Sized, Tiny, Threads       int64 // of launches: whose size is known, that are tiny; threads of all of them
-	scaled                     int64 // launches in thousandths, with those that were not recorded
-	graphKernels               int64
-	timed, hostNs              int64 // time in those whose duration is known
+	Launches int64 // that ran, as far as is known: neither failed nor captured
+	Sized    int64 // of Launches, those of known size
+	Tiny     int64 // of Launches, those of less than TinyThreads threads
+	Threads  int64 // of all sized launches together
+
+	captured, errors int64
+	scaled           int64 // Launches in thousandths, with those that were not recorded
+	graphKernels     int64 // kernels that launches of graphs ran
+	timed, hostNs    int64 // launches of known duration, and the time spent in them
 }
 
+// Merge adds the launches of o.
 func (s *LaunchStats) Merge(o *LaunchStats) {
 	s.Launches += o.Launches
 	s.scaled += o.scaled
@@ -31,7 +36,7 @@ func (s *LaunchStats) Merge(o *LaunchStats) {
 	s.hostNs = units.EndOf(s.hostNs, o.hostNs)
 }
 
-// Total and avg are nil where no duration is known.
+// Total returns the time spent in launches of known duration, ns; nil if there are none.
 func (s *LaunchStats) Total() any {
 	if s.timed == 0 {
 		return nil
@@ -39,6 +44,7 @@ func (s *LaunchStats) Total() any {
 	return s.hostNs
 }
 
+// avg returns the average time of a launch, ns; nil if no duration is known.
 func (s *LaunchStats) avg() any {
 	if s.timed == 0 {
 		return nil
@@ -46,14 +52,16 @@ func (s *LaunchStats) avg() any {
 	return s.hostNs / s.timed
 }
 
-// estimated is what total would be if the other launches had taken as long.
+// estimated returns what Total would be if the other launches had taken as long on average.
 func (s *LaunchStats) estimated() any {
 	if s.timed == 0 {
 		return nil
 	}
-	return units.RoundInt(float64(s.hostNs) / float64(s.timed) * float64(sampling.Whole(s.scaled)+s.captured+s.errors))
+	all := sampling.Whole(s.scaled) + s.captured + s.errors
+	return units.RoundInt(float64(s.hostNs) / float64(s.timed) * float64(all))
 }
 
+// Entry returns the statistics of a key, which it adds to the map if it is new.
 func Entry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
 	s := of[key]
 	if s == nil {
@@ -63,14 +71,14 @@ func Entry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
 	return s
 }
 
-// launchGroup are launches that are told together.
+// launchGroup sums up the launches of a row.
 type launchGroup struct {
 	LaunchStats
-	sites  map[int32]int64
+	sites  map[int32]int64 // launches by call site
 	shapes map[launchShape]bool
 }
 
-// summed adds up counts that have a key in common, and names for each the place that most of the launches come from.
+// summed groups the launches by a part of their key.
 func summed[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
 	groups := make(map[K]*launchGroup)
 	for key, s := range sc.Counts {
@@ -86,7 +94,7 @@ func summed[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
 	return groups
 }
 
-// site is the place that most of the launches come from, and how many others there are.
+// site returns the call site of most of the launches, and the number of other sites.
 func (sc *Scan) site(g *launchGroup) string {
 	best := int32(-1)
 	for site, n := range g.sites {
@@ -100,7 +108,7 @@ func (sc *Scan) site(g *launchGroup) string {
 	return fmt.Sprintf("%s and %d more", sc.Names.List[best], len(g.sites)-1)
 }
 
-// kernels sums launches up by kernel.
+// kernels sums up the launches by kernel.
 func (sc *Scan) kernels() map[int32]*launchGroup {
 	return summed(sc, func(k launchKey) int32 { return k.Kernel })
 }
@@ -121,7 +129,7 @@ func (sc *Scan) shortNames() map[int32]string {
 	return short
 }
 
-// sum adds up kernels; graphs are not in it, but in their table.
+// sum adds up the launches of all kernels. Launches of graphs are not in it.
 func (sc *Scan) sum() (sum LaunchStats) {
 	for _, s := range sc.Counts {
 		sum.Merge(s)
@@ -129,7 +137,7 @@ func (sc *Scan) sum() (sum LaunchStats) {
 	return sum
 }
 
-// perSecond is a rate over the window, nil if that has no length.
+// perSecond returns n by the seconds of the window, nil if the window is empty.
 func (sc *Scan) perSecond(n int64) any {
 	if sc.Window.DurNs() == 0 {
 		return nil

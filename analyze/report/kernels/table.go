@@ -47,8 +47,20 @@ func (sc *Scan) totals() []report.Fact {
 	for _, n := range sc.seconds {
 		busiest = max(busiest, n)
 	}
-	totals := report.Fill(totalColumns, sum.Launches, int64(len(sc.kernels())), sum.Tiny, units.Percent(sum.Tiny, sum.Launches), sum.captured, graphs, graphKernels, sum.errors,
-		sc.perSecond(sampling.Whole(sum.scaled)), busiest, sum.timed, sum.Total())
+	totals := report.Facts(totalColumns, report.Values{
+		"launches":                 sum.Launches,
+		"kernels":                  int64(len(sc.kernels())),
+		"tiny_launches":            sum.Tiny,
+		"tiny_pct":                 units.Percent(sum.Tiny, sum.Launches),
+		"captured_launches":        sum.captured,
+		"graph_launches":           graphs,
+		"graph_kernels":            graphKernels,
+		"errors":                   sum.errors,
+		"launches_per_second":      sc.perSecond(sampling.Whole(sum.scaled)),
+		"peak_launches_per_second": busiest,
+		"timed_launches":           sum.timed,
+		"host_sum_ns":              sum.Total(),
+	})
 	if sc.Weights != nil {
 		totals = append(totals, report.EstimateOf(report.EstimatedLaunches, "launches by estimate", sum.scaled))
 	}
@@ -76,21 +88,19 @@ var kernelColumns = []report.Column{
 
 // table has a row per kernel.
 func (sc *Scan) table() report.Table {
-	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns),
-		Spare: []string{"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns"}}
+	table := report.Table{
+		Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns),
+		Spare: []string{"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns"},
+	}
+	if sc.Weights != nil {
+		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
+	}
 	kernels, sum := sc.kernels(), sc.sum()
 	short := sc.shortNames()
 	for id, k := range kernels {
-		var threads any
-		if k.Sized > 0 {
-			threads = k.Threads / k.Sized
-		}
-		table.Rows = append(table.Rows, report.Row{Cells: []any{k.Launches, units.Percent(k.Launches, sum.Launches), sc.perSecond(sampling.Whole(k.scaled)), k.Tiny, threads, int64(len(k.shapes)), k.captured, k.errors,
-			k.timed, k.Total(), k.avg(), k.estimated(), int64(len(k.sites)), sc.site(k), units.Known(sc.Names.List[id]), short[id]}})
-		if sc.Weights != nil {
-			row := &table.Rows[len(table.Rows)-1]
-			row.Cells = append(row.Cells, sampling.Whole(k.scaled))
-		}
+		values := sc.kernelValues(k, &sum)
+		values["kernel"], values["kernel_short"] = units.Known(sc.Names.List[id]), short[id]
+		table.Add(values)
 	}
 	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.Tiny} {
 		if n == 0 {
@@ -100,13 +110,36 @@ func (sc *Scan) table() report.Table {
 	if !sc.untimed {
 		report.Hide(table.Columns, "timed_launches")
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[6], b.Cells[6]), report.CompareCells(a.Cells[14], b.Cells[14]))
-	})
-	if sc.Weights != nil {
-		table.MoveLast(report.EstimatedLaunches, 1)
-	}
+	table.Sort("launches", "captured", "kernel")
 	return table
+}
+
+// kernelValues returns the values of a kernel but its names.
+func (sc *Scan) kernelValues(k *launchGroup, sum *LaunchStats) report.Values {
+	var threads any
+	if k.Sized > 0 {
+		threads = k.Threads / k.Sized
+	}
+	values := report.Values{
+		"launches":              k.Launches,
+		"share_pct":             units.Percent(k.Launches, sum.Launches),
+		"launches_per_second":   sc.perSecond(sampling.Whole(k.scaled)),
+		"tiny_launches":         k.Tiny,
+		"threads_avg":           threads,
+		"shapes":                int64(len(k.shapes)),
+		"captured":              k.captured,
+		"errors":                k.errors,
+		"timed_launches":        k.timed,
+		"host_sum_ns":           k.Total(),
+		"host_avg_ns":           k.avg(),
+		"estimated_host_sum_ns": k.estimated(),
+		"sites":                 int64(len(k.sites)),
+		"site":                  sc.site(k),
+	}
+	if sc.Weights != nil {
+		values[report.EstimatedLaunches.Key] = sampling.Whole(k.scaled)
+	}
+	return values
 }
 
 var shapeColumns = []report.Column{
@@ -135,27 +168,31 @@ func (sc *Scan) shapeTable() report.Table {
 		if shape.tiny() {
 			tiny = "yes"
 		}
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Launches, s.captured, extent(shape.grid), extent(shape.block), int64(shape.shared), threads, tiny,
-			sc.site(s), units.Known(sc.Names.List[shape.Kernel]), short[shape.Kernel]}})
+		table.Add(report.Values{
+			"launches":     s.Launches,
+			"captured":     s.captured,
+			"grid":         extent(shape.grid),
+			"block":        extent(shape.block),
+			"shared_bytes": int64(shape.shared),
+			"threads":      threads,
+			"tiny":         tiny,
+			"site":         sc.site(s),
+			"kernel":       units.Known(sc.Names.List[shape.Kernel]),
+			"kernel_short": short[shape.Kernel],
+		})
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		order := report.CompareCells(a.Cells[0], b.Cells[0])
-		for _, i := range []int{1, 9, 8, 5, 2, 3, 4} {
-			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
-		}
-		return order
-	})
+	table.Sort("launches", "captured", "kernel_short", "kernel", "threads", "grid", "block", "shared_bytes")
 	return table
 }
 
-// extent writes a grid or block as x×y×z, without trailing ones.
+// extent formats a grid or block as x×y×z, without trailing ones.
 func extent(v [3]int32) string {
 	if v[0] == manySizes {
 		return "(others)"
 	}
 	text := fmt.Sprintf("%d×%d×%d", v[0], v[1], v[2])
-	for _, one := range []string{"×0", "×1"} {
-		text = strings.TrimSuffix(strings.TrimSuffix(text, one), one)
+	for _, last := range []string{"×0", "×1"} {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, last), last)
 	}
 	return text
 }
@@ -186,7 +223,16 @@ func (sc *Scan) streamTable() report.Table {
 	})
 	for _, key := range keys {
 		s := streams[key]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Launches, sc.perSecond(sampling.Whole(s.scaled)), s.Tiny, s.captured, s.errors, int64(key.Pid), sc.T.OrdinalLabel(key.Pid, key.Device), query.StreamName(key.stream)}})
+		table.Add(report.Values{
+			"launches":            s.Launches,
+			"launches_per_second": sc.perSecond(sampling.Whole(s.scaled)),
+			"tiny_launches":       s.Tiny,
+			"captured":            s.captured,
+			"errors":              s.errors,
+			"pid":                 int64(key.Pid),
+			"device":              sc.T.OrdinalLabel(key.Pid, key.Device),
+			"stream":              query.StreamName(key.stream),
+		})
 	}
 	processes.AddRanks(sc.T, &table)
 	return table
@@ -205,20 +251,24 @@ var graphColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place in the program that launches it"},
 }
 
-// graphTable has a row per graph, stream and place that launches it.
+// graphTable has a row per graph, stream and call site that launches it.
 func (sc *Scan) graphTable() report.Table {
 	table := report.Table{Name: "graphs", Title: "graphs", Columns: graphColumns, Aside: true, Spare: []string{"timed_launches", "host_avg_ns", "errors"}}
 	for key, g := range sc.graphs {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{g.Launches, g.graphKernels, g.errors, g.timed, g.Total(), g.avg(),
-			int64(key.Pid), query.StreamName(key.stream), fmt.Sprintf("0x%x", uint64(key.graph)), sc.Names.List[key.site]}})
+		table.Add(report.Values{
+			"launches":       g.Launches,
+			"graph_kernels":  g.graphKernels,
+			"errors":         g.errors,
+			"timed_launches": g.timed,
+			"host_sum_ns":    g.Total(),
+			"host_avg_ns":    g.avg(),
+			"pid":            int64(key.Pid),
+			"stream":         query.StreamName(key.stream),
+			"graph":          fmt.Sprintf("0x%x", uint64(key.graph)),
+			"site":           sc.Names.List[key.site],
+		})
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		order := 0
-		for _, i := range []int{0, 1, 6, 8, 7, 9, 4, 2, 3} {
-			order = cmp.Or(order, report.CompareCells(a.Cells[i], b.Cells[i]))
-		}
-		return order
-	})
+	table.Sort("launches", "graph_kernels", "pid", "graph", "stream", "site", "host_sum_ns", "errors", "timed_launches")
 	processes.AddRanks(sc.T, &table)
 	return table
 }
