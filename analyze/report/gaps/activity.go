@@ -13,15 +13,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// activity is what the thread that ended a gap did in it.
+// activity is what a thread did in a gap that it ended.
 type activity struct {
-	ByCall  map[calls.Name]int64 // ns inside of the gap, calls inside of others left out
-	Longest calls.Call           // of these calls, without strings
-	mostNs  int64                // of longest, inside of the gap
-	Site    string               // of longest
+	ByCall  map[calls.Name]int64 // ns in the gap by function, without calls inside of others
+	Longest calls.Call           // the longest of these calls, without strings
+	mostNs  int64                // ns of Longest in the gap
+	Site    string               // call site of Longest
 }
 
-// InCUDA is how much of the gap the thread was inside of calls.
+// InCUDA returns the time that the thread spent in calls, ns.
 func (a *activity) InCUDA() (ns int64) {
 	for _, n := range a.ByCall {
 		ns += n
@@ -31,12 +31,11 @@ func (a *activity) InCUDA() (ns int64) {
 
 // gapWatch are the gaps that one thread ended.
 type gapWatch struct {
-	gaps []*Gap // in order of fromNs
-	// until is the latest end of the gaps up to each.
-	until []int64
+	gaps  []*Gap  // in order of FromNs
+	until []int64 // latest end of the gaps up to each
 }
 
-// FindCPUActivity looks at the calls of the threads in the gaps that are told.
+// FindCPUActivity fills Doing of the gaps in List: the calls of the threads that ended them.
 func (sc *Scan) FindCPUActivity() error {
 	watches := make(map[origin.Thread]*gapWatch)
 	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
@@ -51,12 +50,7 @@ func (sc *Scan) FindCPUActivity() error {
 		whole = query.Window{FromNs: min(whole.FromNs, g.FromNs), ToNs: max(whole.ToNs, g.ToNs)}
 	}
 	for _, w := range watches {
-		slices.SortFunc(w.gaps, func(a, b *Gap) int { return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b)) })
-		latest := int64(0)
-		for _, g := range w.gaps {
-			latest = max(latest, g.ToNs)
-			w.until = append(w.until, latest)
-		}
+		w.order()
 	}
 	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
@@ -72,7 +66,19 @@ func (sc *Scan) FindCPUActivity() error {
 	return nil
 }
 
-// gapTimes joins gaps to the stretches of time that any of them covers, in order.
+// order sorts the gaps, and notes until when each and those before it last.
+func (w *gapWatch) order() {
+	slices.SortFunc(w.gaps, func(a, b *Gap) int {
+		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b))
+	})
+	latest := int64(0)
+	for _, g := range w.gaps {
+		latest = max(latest, g.ToNs)
+		w.until = append(w.until, latest)
+	}
+}
+
+// gapTimes returns the times that any of the gaps covers, in order and without overlaps.
 func gapTimes(list []Gap) []query.Window {
 	var times []query.Window
 	for _, g := range list {
@@ -90,7 +96,8 @@ func gapTimes(list []Gap) []query.Window {
 	return joined
 }
 
-// readGroup reads when calls were, and the rest where some were in a gap.
+// readGroup notes the calls of a row group that were in a gap. It reads more than the times only if
+// there are any.
 func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	var hits []int
@@ -129,7 +136,7 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, 
 	}
 }
 
-// note adds row i, a call that ends at endNs, to what was done in a gap.
+// note adds row i, a call that ends at endNs, to the activity in a gap.
 func (sc *Scan) note(g *Gap, i int, endNs int64) {
 	a := &g.Doing
 	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)

@@ -12,36 +12,38 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// DefaultMinGapNs is the shortest interval without launches that counts as a gap if nothing else is said: what a step of training
-// takes to be prepared is mostly less.
+// DefaultMinGapNs is the shortest interval without launches that counts as a gap by default, ns. To
+// prepare a step of training mostly takes less.
 const DefaultMinGapNs = int64(1e6)
 
-// Options shape the report of gaps.
+// Options are the options of the report.
 type Options struct {
 	query.Options
-	// MinGapNs is the shortest interval that is a gap, ns; 0 is DefaultMinGapNs.
+	// MinGapNs is the shortest interval that is a gap, ns. 0 means DefaultMinGapNs.
 	MinGapNs int64
 }
 
-// AllDevices is the device of a gap in which a process launched nothing on any device.
+// AllDevices is the device of the Track for all devices of a process together.
 const AllDevices = int32(-2)
 
-// DefaultTop is how many gaps are told one by one if --top does not bound them.
+// DefaultTop bounds the rows of the longest gaps where --top does not.
 const DefaultTop = 1000
 
-// Run is RunWith without options of its own.
+// Run is RunWith with the default of MinGapNs.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith reports intervals in which a process gave no work to the GPU: how many and how long, what the launching thread did in the
-// longest ones, and whether the GPU was idle. It returns a *SortError for a column that there is not.
+// RunWith reports intervals in which a process launched nothing: their number and length, what the
+// launching thread did in the longest ones, and whether the GPU was idle. It returns a *ClassError
+// if the recording lacks the calls that it needs, and a *SortError for an unknown column.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "gaps"); err != nil {
 		return nil, err
 	}
-	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindLaunch), cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, DefaultTop))
+	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindLaunch),
+		cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, DefaultTop))
 	counts, err := calls.CountsWhile(t, func() error { return sc.Each(sc.Add) })
 	if err != nil {
 		return nil, err
@@ -59,7 +61,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.Explain(&opt.Filter)
 		}
 	}
-	r.Facts = report.Fill(factColumns, result, sc.minNs)
+	r.Facts = report.Facts(factColumns, report.Values{"result": result, "min_gap_ns": sc.minNs})
 	r.Totals = sc.totals()
 	gaps := sc.gapTable()
 	if err := gaps.Arrange(opt.Sort, opt.Top); err != nil {

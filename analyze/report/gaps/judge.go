@@ -12,13 +12,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// OutsideCUDA is what a thread does that is in no call of the driver.
+// OutsideCUDA is the activity of a thread that is in no call of the driver.
 const OutsideCUDA = "outside CUDA"
 
-// most returns what took the largest part of a gap: a call, or what is in none.
+// most returns the activity that took the largest part of a gap: a function, or OutsideCUDA.
 func (g *Gap) most() (what string, ns int64) {
 	what, ns = OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
-	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
+	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
 	for _, k := range keys {
 		if n := g.Doing.ByCall[k]; n > ns {
 			what, ns = k.Name, n
@@ -27,7 +29,7 @@ func (g *Gap) most() (what string, ns int64) {
 	return what, ns
 }
 
-// InKind is how much of a gap the thread was in calls of kinds.
+// InKind returns the time of a gap that the thread spent in calls of these kinds, ns.
 func (g *Gap) InKind(kinds ...string) (ns int64) {
 	for k, n := range g.Doing.ByCall {
 		if slices.Contains(kinds, k.Kind) {
@@ -37,7 +39,7 @@ func (g *Gap) InKind(kinds ...string) (ns int64) {
 	return ns
 }
 
-// Where is what a thread did, as part of a sentence.
+// Where returns an activity as part of a sentence.
 func Where(what string) string {
 	if what == OutsideCUDA {
 		return what
@@ -45,7 +47,7 @@ func Where(what string) string {
 	return "in " + what
 }
 
-// Words for what the GPU did in a gap.
+// States of the GPU in a gap; see the column gpu.
 const (
 	GPUIdle   = "idle"
 	GPUBusy   = "busy"
@@ -53,13 +55,14 @@ const (
 	GPUUnsure = "unsure"
 )
 
-// Busy is how busy the GPU can have been in a gap, in percent of it; ok is false where samples do not tell.
+// Busy bounds the share of a gap in which the GPU was busy, in percent. Ok is false if the samples
+// do not show it.
 type Busy struct {
 	MinPct, MaxPct float64
 	Ok             bool
 }
 
-// Word is "" where samples do not tell.
+// Word returns the state of the GPU in one word, "" if the samples do not show it.
 func (b Busy) Word() string {
 	switch {
 	case !b.Ok:
@@ -74,10 +77,10 @@ func (b Busy) Word() string {
 	return GPUUnsure
 }
 
-// utilizationNs is the longest that the driver averages its utilization over.
+// utilizationNs is the longest time over which the driver averages its utilization.
 const utilizationNs = int64(1e9)
 
-// FindGPUActivity notes for the gaps that are told how busy the GPU was: of several devices of the process, the busiest one.
+// FindGPUActivity fills Busy of the gaps in List: that of the busiest device of the track.
 func (sc *Scan) FindGPUActivity() {
 	samples := &metric.Devices{T: sc.T, Window: sc.T.Recording(), Filter: new(query.Filter), Devices: make(map[int32]map[string]*metric.Series)}
 	samples.Collect()
@@ -102,8 +105,8 @@ func (sc *Scan) FindGPUActivity() {
 	}
 }
 
-// BusyByAverages bounds how busy a device was. Each sample is the average since the one before: of the part of that time which lies
-// outside of the gap, nothing or everything may have been busy.
+// BusyByAverages bounds how busy a device was between two moments. Each sample is the average since
+// the one before. The part of that time outside of the gap may have been busy or not.
 func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
 		return Busy{}
@@ -123,7 +126,7 @@ func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 	return Busy{100 * low / covered, 100 * high / covered, true}
 }
 
-// BusyInside averages samples that are about nothing but the gap.
+// BusyInside averages the samples whose time lies in the gap.
 func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
 		return Busy{}
@@ -139,7 +142,7 @@ func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
 	return Busy{sum / n, sum / n, true}
 }
 
-// after is the first sample later than a time.
+// after returns the index of the first sample later than a time.
 func after(s *metric.Series, ns int64) int {
 	return sort.Search(len(s.AtNs), func(i int) bool { return s.AtNs[i] > ns })
 }

@@ -10,13 +10,21 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Lengths are the bounds of the distribution, ns.
+// Lengths are the buckets of the distribution; BelowNs is the bound of each, not included.
 var Lengths = []struct {
 	BelowNs int64
 	name    string
-}{{10e3, "< 10us"}, {100e3, "10us to 100us"}, {1e6, "100us to 1ms"}, {10e6, "1ms to 10ms"}, {100e6, "10ms to 100ms"}, {1e9, "100ms to 1s"}, {1<<63 - 1, ">= 1s"}}
+}{
+	{10e3, "< 10us"},
+	{100e3, "10us to 100us"},
+	{1e6, "100us to 1ms"},
+	{10e6, "1ms to 10ms"},
+	{100e6, "10ms to 100ms"},
+	{1e9, "100ms to 1s"},
+	{1<<63 - 1, ">= 1s"},
+}
 
-// Scan looks for intervals without launches.
+// Scan finds intervals without launches, in one pass over the launches.
 type Scan struct {
 	*calls.Reader
 	minNs  int64
@@ -25,64 +33,73 @@ type Scan struct {
 	last   lastTrack
 	// The longest gaps, heaps with the shortest first: of processes, and of their devices.
 	ofProcess, ofDevice []Gap
-	List                []Gap // those that are told, the longest first
+	List                []Gap // those to list, the longest first; see SelectLongest
 }
 
-// Track is what launches are looked for on: a device of a process, or all of them.
+// Track is a device of a process, or all of its devices together (AllDevices).
 type Track struct{ Pid, Device int32 }
 
-// trackGaps is what was found on one.
+// trackGaps sums up the gaps of a track.
 type trackGaps struct {
 	Launches, Unreturned int64
-	blindNs              int64 // between first and last launch, without recording of launches
-	FirstNs, UntilNs     int64 // entry of the first launch; return of the last one so far, entry where that is not known
+	blindNs              int64 // between first and last launch, in which launches were not recorded
+	FirstNs              int64 // entry of the first launch
+	UntilNs              int64 // return of the last launch so far, entry where that is not known
 	Gaps                 stats.Durations
 	All                  [7]struct{ Count, ns int64 } // intervals of any size by Lengths
 }
 
-// Gap is an interval without launches.
+// Gap is an interval without launches on a track.
 type Gap struct {
 	Track        Track
 	FromNs, ToNs int64
-	Ended        calls.Call // the launch that ended it
+	Ended        calls.Call // the launch that ended the gap
 	Doing        activity
 	Busy         Busy
 }
 
-// seenNs is the time between the first and the last launch in which launches were recorded.
+// seenNs is the time between the first and last launch, without times in which launches were not
+// recorded.
 func (s *trackGaps) seenNs() int64 { return s.UntilNs - s.FirstNs - s.blindNs }
 
+// DurNs returns the length of the gap, ns.
 func (g *Gap) DurNs() int64 { return g.ToNs - g.FromNs }
 
 // longer orders gaps from long to short.
 func (g *Gap) longer(o *Gap) int {
-	return cmp.Or(cmp.Compare(o.DurNs(), g.DurNs()), cmp.Compare(g.FromNs, o.FromNs), cmp.Compare(g.Track.Pid, o.Track.Pid), cmp.Compare(g.Track.Device, o.Track.Device))
+	return cmp.Or(cmp.Compare(o.DurNs(), g.DurNs()), cmp.Compare(g.FromNs, o.FromNs),
+		cmp.Compare(g.Track.Pid, o.Track.Pid), cmp.Compare(g.Track.Device, o.Track.Device))
 }
 
+// NewScan returns a Scan for gaps of at least minNs, which lists at most keep of them.
 func NewScan(r *calls.Reader, minNs int64, keep int) *Scan {
 	return &Scan{Reader: r, minNs: minNs, keep: keep, Tracks: make(map[Track]*trackGaps)}
 }
 
-// Add looks at a launch. What did not run ends no gap: failed launches, and captured ones.
+// Add counts a launch. Launches that did not run end no gap: failed and captured ones.
 func (sc *Scan) Add(c *calls.Call) error {
 	if c.Failed() || c.Flags&(format.FlagCaptured|format.FlagAbandoned) != 0 {
 		return nil
 	}
 	if last := &sc.last; last.device == nil || last.track != (Track{c.Pid, c.Device}) {
-		*last = lastTrack{Track{c.Pid, c.Device}, sc.track(Track{c.Pid, AllDevices}, c.StartNs), sc.track(Track{c.Pid, c.Device}, c.StartNs)}
+		*last = lastTrack{
+			track:   Track{c.Pid, c.Device},
+			process: sc.track(Track{c.Pid, AllDevices}, c.StartNs),
+			device:  sc.track(Track{c.Pid, c.Device}, c.StartNs),
+		}
 	}
 	sc.launch(Track{c.Pid, AllDevices}, sc.last.process, c, &sc.ofProcess)
 	sc.launch(sc.last.track, sc.last.device, c, &sc.ofDevice)
 	return nil
 }
 
-// lastTrack is what the launch before belonged to: most belong to the same.
+// lastTrack caches the track of the previous launch: most launches are on the same one.
 type lastTrack struct {
 	track           Track
 	process, device *trackGaps
 }
 
-// track returns a track, which begins now if it is new.
+// track returns the entry of a track; a new one begins at startNs.
 func (sc *Scan) track(track Track, startNs int64) *trackGaps {
 	s := sc.Tracks[track]
 	if s == nil {
@@ -92,6 +109,7 @@ func (sc *Scan) track(track Track, startNs int64) *trackGaps {
 	return s
 }
 
+// launch adds a launch to one track, and the gap that it ends.
 func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap) {
 	s.Launches++
 	end := c.EndNs
@@ -116,7 +134,7 @@ func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap)
 	s.UntilNs = max(s.UntilNs, min(end, sc.Window.ToNs))
 }
 
-// remember keeps the longest gaps.
+// remember keeps a gap if it is among the longest.
 func (sc *Scan) remember(longest *[]Gap, g Gap, c *calls.Call) {
 	shorter := func(a, b Gap) bool { return b.longer(&a) < 0 }
 	if len(*longest) < sc.keep {
@@ -129,7 +147,8 @@ func (sc *Scan) remember(longest *[]Gap, g Gap, c *calls.Call) {
 	}
 }
 
-// SelectLongest chooses the gaps that are told. A process with one device has the same gaps there as altogether: they are told once.
+// SelectLongest fills List, after the last Add. A process with one device has the same gaps there
+// as on all devices together: they are listed once.
 func (sc *Scan) SelectLongest() {
 	devices := make(map[int32]int)
 	for track := range sc.Tracks {
@@ -153,7 +172,9 @@ func (sc *Scan) SelectLongest() {
 	sc.List = sc.List[:min(len(sc.List), sc.keep)]
 }
 
-// SortedTracks lists the tracks, those of a process together.
+// SortedTracks returns the tracks by process and device.
 func (sc *Scan) SortedTracks() []Track {
-	return slices.SortedFunc(maps.Keys(sc.Tracks), func(a, b Track) int { return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device)) })
+	return slices.SortedFunc(maps.Keys(sc.Tracks), func(a, b Track) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	})
 }

@@ -45,7 +45,15 @@ func (sc *Scan) totals() []report.Fact {
 			busy++
 		}
 	}
-	return report.Fill(totalColumns, sum.Count, sum.SumNs, sum.Most(), units.Percent(sum.SumNs, span), launches, idle, busy)
+	return report.Facts(totalColumns, report.Values{
+		"gaps":       sum.Count,
+		"gap_sum_ns": sum.SumNs,
+		"gap_max_ns": sum.Most(),
+		"gap_pct":    units.Percent(sum.SumNs, span),
+		"launches":   launches,
+		"idle_gaps":  idle,
+		"busy_gaps":  busy,
+	})
 }
 
 var trackColumns = []report.Column{
@@ -74,8 +82,21 @@ func (sc *Scan) trackTable() report.Table {
 			end = min(end, exit)
 		}
 		name, _ := sc.T.ProcessName(track.Pid)
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Gaps.Count, s.Gaps.SumNs, units.Percent(s.Gaps.SumNs, s.seenNs()), s.Gaps.At(0.5), s.Gaps.At(0.95), s.Gaps.Most(),
-			s.Launches, s.Unreturned, s.FirstNs - sc.Window.FromNs, max(0, end-s.UntilNs), int64(track.Pid), units.Known(name), sc.trackDevice(track)}})
+		table.Add(report.Values{
+			"gaps":                s.Gaps.Count,
+			"gap_sum_ns":          s.Gaps.SumNs,
+			"gap_pct":             units.Percent(s.Gaps.SumNs, s.seenNs()),
+			"gap_med_ns":          s.Gaps.At(0.5),
+			"gap_p95_ns":          s.Gaps.At(0.95),
+			"gap_max_ns":          s.Gaps.Most(),
+			"launches":            s.Launches,
+			"unreturned_launches": s.Unreturned,
+			"lead_ns":             s.FirstNs - sc.Window.FromNs,
+			"tail_ns":             max(0, end-s.UntilNs),
+			"pid":                 int64(track.Pid),
+			"process":             units.Known(name),
+			"device":              sc.trackDevice(track),
+		})
 	}
 	processes.AddRanks(sc.T, &table)
 	return table
@@ -104,9 +125,17 @@ func (sc *Scan) lengthTable() report.Table {
 	for _, track := range sc.SortedTracks() {
 		s := sc.Tracks[track]
 		for i, n := range s.All {
-			if n.Count > 0 {
-				table.Rows = append(table.Rows, report.Row{Cells: []any{Lengths[i].name, n.Count, n.ns, units.Percent(n.ns, s.seenNs()), int64(track.Pid), sc.trackDevice(track)}})
+			if n.Count == 0 {
+				continue
 			}
+			table.Add(report.Values{
+				"length":    Lengths[i].name,
+				"intervals": n.Count,
+				"total_ns":  n.ns,
+				"span_pct":  units.Percent(n.ns, s.seenNs()),
+				"pid":       int64(track.Pid),
+				"device":    sc.trackDevice(track),
+			})
 		}
 	}
 	processes.AddRanks(sc.T, &table)
@@ -134,7 +163,7 @@ var gapColumns = []report.Column{
 	{Key: "doing", Title: "DOING", Unit: report.UnitText, About: "what the thread did most of the gap: a function of the CUDA driver, or outside CUDA (Python, data loading, anything)"},
 }
 
-// gapStacks is of how many of the gaps text shows the stack.
+// gapStacks is the number of gaps whose stack text shows.
 const gapStacks = 3
 
 // gapTable lists the longest gaps.
@@ -142,10 +171,11 @@ func (sc *Scan) gapTable() report.Table {
 	table := report.Table{Name: "gaps", Title: "longest gaps", Columns: slices.Clone(gapColumns), Spare: []string{"tid", "pid", "device", "doing_pct"}}
 	sampled := false
 	for i := range sc.List {
-		row := sc.gapRow(&sc.List[i])
+		g := &sc.List[i]
+		row := table.Add(sc.gapValues(g))
+		row.StackID, row.Evidence = sc.gapEvidence(g)
 		row.Brief = i >= gapStacks
-		table.Rows = append(table.Rows, row)
-		sampled = sampled || row.Cells[11] != nil
+		sampled = sampled || g.Busy.Ok
 	}
 	if !sampled {
 		report.Hide(table.Columns, "gpu")
@@ -154,26 +184,44 @@ func (sc *Scan) gapTable() report.Table {
 	return table
 }
 
-func (sc *Scan) gapRow(g *Gap) report.Row {
+func (sc *Scan) gapValues(g *Gap) report.Values {
 	what, ns := g.most()
 	waiting := g.InKind(format.KindSync)
 	copying := g.InKind(format.KindMemcpy, format.KindMemset)
 	other := g.InKind(format.KindAPI, format.KindLaunch)
 	inside := g.Doing.InCUDA()
-	ended := cmp.Or(sc.Names.List[g.Ended.Kernel], sc.Names.List[g.Ended.Name])
-	evidence := fmt.Sprintf("thread %s was %s for %s of it", sc.T.ThreadLabel(g.Ended.Thread()), Where(what), units.Duration(ns))
-	stack := g.Ended.Stack
-	if what != OutsideCUDA {
-		stack = g.Doing.Longest.Stack
-		evidence += ", called from"
-	} else {
-		evidence += "; the launch that ended it came from"
-	}
 	var gpu, busyMin, busyMax any
 	if b := g.Busy; b.Ok {
 		gpu, busyMin, busyMax = b.Word(), b.MinPct, b.MaxPct
 	}
-	return report.Row{StackID: stack, Evidence: evidence, Cells: []any{g.DurNs(), g.FromNs - sc.T.Recording().FromNs, int64(g.Track.Pid), sc.trackDevice(g.Track), int64(g.Ended.Tid),
-		units.Percent(ns, g.DurNs()), waiting, copying, inside - waiting - copying - other, other, max(0, g.DurNs()-inside), gpu, busyMin, busyMax,
-		units.Known(g.Doing.Site), ended, sc.Names.List[g.Ended.Site], what}}
+	return report.Values{
+		"dur_ns":           g.DurNs(),
+		"at_ns":            g.FromNs - sc.T.Recording().FromNs,
+		"pid":              int64(g.Track.Pid),
+		"device":           sc.trackDevice(g.Track),
+		"tid":              int64(g.Ended.Tid),
+		"doing_pct":        units.Percent(ns, g.DurNs()),
+		"waiting_ns":       waiting,
+		"copying_ns":       copying,
+		"memory_ns":        inside - waiting - copying - other,
+		"other_cuda_ns":    other,
+		"outside_ns":       max(0, g.DurNs()-inside),
+		"gpu":              gpu,
+		"gpu_busy_min_pct": busyMin,
+		"gpu_busy_max_pct": busyMax,
+		"call_site":        units.Known(g.Doing.Site),
+		"ended_by":         cmp.Or(sc.Names.List[g.Ended.Kernel], sc.Names.List[g.Ended.Name]),
+		"ended_site":       sc.Names.List[g.Ended.Site],
+		"doing":            what,
+	}
+}
+
+// gapEvidence says what the thread did in a gap, and returns the stack that shows it.
+func (sc *Scan) gapEvidence(g *Gap) (stack int32, text string) {
+	what, ns := g.most()
+	text = fmt.Sprintf("thread %s was %s for %s of it", sc.T.ThreadLabel(g.Ended.Thread()), Where(what), units.Duration(ns))
+	if what == OutsideCUDA {
+		return g.Ended.Stack, text + "; the launch that ended it came from"
+	}
+	return g.Doing.Longest.Stack, text + ", called from"
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// scan counts calls by the stack they came from and by what is known of it. It
-// holds a number per distinct stack and status, however many calls there are.
+// scan counts calls by their stack and by its state. It holds a number for each distinct stack and
+// state, however many calls there are.
 type scan struct {
 	*callspkg.Counter
 	counts   map[stackState]int64
@@ -23,10 +23,11 @@ type scan struct {
 	status format.Strings
 }
 
-// stackState is a stack and what a call says of it; status indexes scan.statuses.
+// stackState is a stack with the state that calls give for it. status is an index of
+// scan.statuses.
 type stackState struct{ stack, status int32 }
 
-// scan reads all calls, of memory and others.
+// read counts all calls, of memory and others.
 func (sc *scan) read() error {
 	for _, spans := range [][]timeline.Span{sc.T.Memory, sc.T.Calls} {
 		for _, s := range spans {
@@ -39,6 +40,7 @@ func (sc *scan) read() error {
 	return nil
 }
 
+// addGroup counts the calls of a row group.
 func (sc *scan) addGroup(g *format.Group) {
 	sc.Kind, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("kernel", sc.Kernel)
 	sc.Start, sc.stack = g.Int64("start_ns", sc.Start), g.Int32("stack_id", sc.stack)
@@ -68,7 +70,7 @@ func (sc *scan) addGroup(g *format.Group) {
 	}
 }
 
-// with returns how many calls have a stack of the status.
+// with returns the number of calls whose stack has the status.
 func (sc *scan) with(status string) (n int64) {
 	for state, calls := range sc.counts {
 		if sc.statuses.List[state.status] == status {
@@ -78,16 +80,39 @@ func (sc *scan) with(status string) (n int64) {
 	return n
 }
 
-// stackCount is what was counted of one stack.
+// stackCount counts the calls from one stack.
 type stackCount struct{ calls, inferred, nested int64 }
 
-// stackGroup are stacks that are counted together, by two words.
+// countStacks counts the calls from each stack.
+func (sc *scan) countStacks() map[int32]*stackCount {
+	counts := make(map[int32]*stackCount)
+	for state, calls := range sc.counts {
+		if state.stack == 0 {
+			continue
+		}
+		c := counts[state.stack]
+		if c == nil {
+			c = new(stackCount)
+			counts[state.stack] = c
+		}
+		c.calls += calls
+		switch sc.statuses.List[state.status] {
+		case format.StackInferred:
+			c.inferred += calls
+		case format.StackParent:
+			c.nested += calls
+		}
+	}
+	return counts
+}
+
+// stackGroup is what the stacks of a row have in common, such as status and reason.
 type stackGroup struct{ first, second string }
 
-// groupCount counts calls and stacks of a group.
+// groupCount counts the calls and stacks of a group.
 type groupCount struct{ calls, stacks int64 }
 
-// grouped counts calls and stacks by what of says of them; false leaves them out.
+// grouped counts calls and stacks by the group that of returns; false leaves them out.
 func (sc *scan) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
 	groups := make(map[stackGroup]*groupCount)
 	for state, calls := range sc.counts {
@@ -106,7 +131,7 @@ func (sc *scan) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*
 	return groups
 }
 
-// reason returns why a call's stack is truncated, "" if it is not.
+// reason returns why a stack is truncated, "" if it is not.
 func (sc *scan) reason(s stackState) string {
 	if sc.statuses.List[s.status] != format.StackTruncated {
 		return ""
@@ -114,7 +139,7 @@ func (sc *scan) reason(s stackState) string {
 	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.WhyOther)
 }
 
-// endsIn returns where the outermost frame of a stack lies that lies anywhere.
+// endsIn returns the module or file of the outermost frame that has one.
 func endsIn(s *stackpkg.Table, stack int32) string {
 	for _, id := range slices.Backward(s.Stacks[stack]) {
 		if f := &s.Frames[id]; f.Module != "" || f.File != "" {

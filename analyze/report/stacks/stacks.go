@@ -10,8 +10,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Run reports which stacks calls came from, how often, and how well they are known.
-// It returns a *SortError for a column that there is not.
+// Run reports which stacks calls came from, how often, and how well the stacks are known. It
+// returns a *SortError for an unknown column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // for the quality block
@@ -32,7 +32,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	r.Totals = sc.totals()
 	sum := t.Facts.Inferred()
-	r.Facts = report.Fill(factColumns, sampling.InferenceText(&sum, sc.with(format.StackInferred) > 0))
+	r.Facts = report.Facts(factColumns, report.Values{
+		"inference": sampling.InferenceText(&sum, sc.with(format.StackInferred) > 0),
+	})
 	r.Tables = []report.Table{sc.stateTable(), inferenceTable(&t.Facts), sc.endTable(), table}
 	return r, nil
 }

@@ -20,7 +20,7 @@ var stateColumns = []report.Column{
 	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "what that means"},
 }
 
-// stateTable has a row per state of calls' stacks.
+// stateTable has a row per state of stacks.
 func (sc *scan) stateTable() report.Table {
 	groups := sc.grouped(func(s stackState) (stackGroup, bool) {
 		return stackGroup{sc.statuses.List[s.status], sc.reason(s)}, true
@@ -41,15 +41,25 @@ func (sc *scan) stateTable() report.Table {
 	})
 	for _, k := range keys {
 		n := groups[k]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{k.first, units.Known(k.second), n.calls, units.Percent(n.calls, sc.all), n.stacks, stateMeaning(k.first, k.second)}})
+		table.Add(report.Values{
+			"status":    k.first,
+			"reason":    units.Known(k.second),
+			"calls":     n.calls,
+			"share_pct": units.Percent(n.calls, sc.all),
+			"stacks":    n.stacks,
+			"meaning":   stateMeaning(k.first, k.second),
+		})
 	}
 	return table
 }
 
-// States are the states of stacks in the order in which they are told.
-var States = []string{format.StackComplete, format.StackInferred, format.StackTruncated, format.StackFramePointer, format.StackParent, format.StackNone}
+// States are the states of stacks, in the order of the table.
+var States = []string{
+	format.StackComplete, format.StackInferred, format.StackTruncated,
+	format.StackFramePointer, format.StackParent, format.StackNone,
+}
 
-// stateMeaning says what a state of a stack means.
+// stateMeaning explains a state of stacks, and the reason of a truncated one.
 func stateMeaning(status, reason string) string {
 	switch status {
 	case format.StackComplete:

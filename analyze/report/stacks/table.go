@@ -38,8 +38,16 @@ func (sc *scan) totals() []report.Fact {
 			distinct[state.stack] = true
 		}
 	}
-	return report.Fill(totalColumns, sc.all, int64(len(distinct)), sc.with(format.StackComplete), sc.with(format.StackInferred), sc.with(format.StackTruncated),
-		sc.with(format.StackFramePointer), sc.with(format.StackParent), sc.with(format.StackNone))
+	return report.Facts(totalColumns, report.Values{
+		"calls":               sc.all,
+		"stacks":              int64(len(distinct)),
+		"complete_calls":      sc.with(format.StackComplete),
+		"inferred_calls":      sc.with(format.StackInferred),
+		"truncated_calls":     sc.with(format.StackTruncated),
+		"frame_pointer_calls": sc.with(format.StackFramePointer),
+		"parent_calls":        sc.with(format.StackParent),
+		"none_calls":          sc.with(format.StackNone),
+	})
 }
 
 var stackColumns = []report.Column{
@@ -56,31 +64,16 @@ var stackColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-// table has a row per stack, with those frames that are to be shown.
+// table has a row per stack, with the frames to show.
 func (sc *scan) table(opt *query.Options) (report.Table, error) {
-	counts := make(map[int32]*stackCount)
-	for state, calls := range sc.counts {
-		if state.stack == 0 {
-			continue
-		}
-		c := counts[state.stack]
-		if c == nil {
-			c = new(stackCount)
-			counts[state.stack] = c
-		}
-		c.calls += calls
-		switch sc.statuses.List[state.status] {
-		case format.StackInferred:
-			c.inferred += calls
-		case format.StackParent:
-			c.nested += calls
-		}
+	counts := sc.countStacks()
+	table := report.Table{
+		Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(stackColumns),
+		Spare: []string{"pid", "depth", "inferred_calls"},
 	}
-	table := report.Table{Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(stackColumns), Spare: []string{"pid", "depth", "inferred_calls"}}
 	var inferred, truncated bool
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
-		row := sc.row(id, counts[id])
-		table.Rows = append(table.Rows, row)
+		sc.addRow(&table, id, counts[id])
 		inferred = inferred || counts[id].inferred > 0
 		truncated = truncated || sc.T.Stacks.About[id].Reason != ""
 	}
@@ -90,7 +83,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	if !truncated {
 		report.Hide(table.Columns, "reason")
 	}
-	slices.SortStableFunc(table.Rows, func(a, b report.Row) int { return report.CompareCells(a.Cells[0], b.Cells[0]) })
+	table.Sort("calls")
 	processes.AddRanks(sc.T, &table)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
@@ -99,23 +92,35 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	return table, nil
 }
 
-func (sc *scan) row(id int32, c *stackCount) report.Row {
-	about, found := sc.T.Stacks.About[id]
-	row := report.Row{StackID: id}
-	if !found {
-		row.Cells = []any{c.calls, units.Percent(c.calls, sc.all), nil, nil, c.inferred, c.nested, nil, nil, int64(id), nil, timeline.NoStack}
-		return row
+func (sc *scan) addRow(table *report.Table, id int32, c *stackCount) {
+	values := report.Values{
+		"calls":          c.calls,
+		"share_pct":      units.Percent(c.calls, sc.all),
+		"status":         nil,
+		"reason":         nil,
+		"inferred_calls": c.inferred,
+		"nested_calls":   c.nested,
+		"depth":          nil,
+		"pid":            nil,
+		"stack_id":       int64(id),
+		"call":           nil,
+		"site":           timeline.NoStack,
 	}
-	if about.Reason != "" {
-		row.Evidence = "truncated: " + stateMeaning(format.StackTruncated, about.Reason)
+	evidence := ""
+	if about, found := sc.T.Stacks.About[id]; found {
+		values["status"], values["reason"] = about.Status, units.Known(about.Reason)
+		frames := sc.T.Stacks.Stacks[id]
+		values["depth"], values["pid"] = int64(len(frames)), int64(about.Pid)
+		if len(frames) > 0 {
+			values["call"] = query.FrameName(&sc.T.Stacks.Frames[frames[0]])
+		}
+		values["site"] = sc.T.SiteOf(id)
+		if about.Reason != "" {
+			evidence = "truncated: " + stateMeaning(format.StackTruncated, about.Reason)
+		}
 	}
-	var call any
-	frames := sc.T.Stacks.Stacks[id]
-	if len(frames) > 0 {
-		call = query.FrameName(&sc.T.Stacks.Frames[frames[0]])
-	}
-	row.Cells = []any{c.calls, units.Percent(c.calls, sc.all), about.Status, units.Known(about.Reason), c.inferred, c.nested, int64(len(frames)), int64(about.Pid), int64(id), call, sc.T.SiteOf(id)}
-	return row
+	row := table.Add(values)
+	row.StackID, row.Evidence = id, evidence
 }
 
 var endColumns = []report.Column{
@@ -126,7 +131,7 @@ var endColumns = []report.Column{
 	{Key: "module", Title: "LAST MODULE", Unit: report.UnitText, About: "module, or Python file, of the outermost frame that lies in one"},
 }
 
-// endRows is how many places where truncated stacks end are told.
+// endRows bounds the rows of the modules that truncated stacks end in.
 const endRows = 5
 
 // endTable has a row per module that truncated stacks end in.
@@ -145,7 +150,13 @@ func (sc *scan) endTable() report.Table {
 			break
 		}
 		n := groups[k]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{n.calls, units.Percent(n.calls, sc.with(format.StackTruncated)), n.stacks, k.second, k.first}})
+		table.Add(report.Values{
+			"calls":     n.calls,
+			"share_pct": units.Percent(n.calls, sc.with(format.StackTruncated)),
+			"stacks":    n.stacks,
+			"reason":    k.second,
+			"module":    k.first,
+		})
 	}
 	return table
 }
@@ -161,13 +172,23 @@ var inferenceColumns = []report.Column{
 	{Key: "key", Title: "KEY", Unit: report.UnitText, About: "what calls must have in common for one's stack to be taken for the other's"},
 }
 
+// inferenceTable has a row per class of calls whose stacks can be inferred.
 func inferenceTable(f *timeline.Facts) report.Table {
 	table := report.Table{Name: "inference", Title: "inferred stacks, and those that were unwound to check them", Columns: slices.Clone(inferenceColumns), Aside: true}
 	if sum := f.Inferred(); sum.Busy == 0 {
 		report.Hide(table.Columns, "busy")
 	}
 	for _, i := range f.Inferences {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{i.Class, i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, sampling.ErrorPct(&i), i.Busy, i.Key}})
+		table.Add(report.Values{
+			"class":           i.Class,
+			"inferred":        i.Inferred,
+			"checked":         i.Checked,
+			"wrong":           i.Wrong,
+			"wrong_estimated": i.WrongEstimated,
+			"error_pct":       sampling.ErrorPct(&i),
+			"busy":            i.Busy,
+			"key":             i.Key,
+		})
 	}
 	return table
 }
