@@ -128,6 +128,19 @@ func InsertAfter(columns []Column, key string, c Column) []Column {
 	return slices.Insert(slices.Clone(columns), at+1, c)
 }
 
+// Pick returns the columns with these keys, in this order. It panics if there is no such column.
+func Pick(columns []Column, keys ...string) []Column {
+	picked := make([]Column, len(keys))
+	for i, key := range keys {
+		at := slices.IndexFunc(columns, func(c Column) bool { return c.Key == key })
+		if at < 0 {
+			panic(fmt.Sprintf("report: no column %q", key))
+		}
+		picked[i] = columns[at]
+	}
+	return picked
+}
+
 // InsertColumn adds a column behind the column with this key, and sets its cell in each row to
 // the result of value. It panics if there is no column with this key.
 func (t *Table) InsertColumn(after string, c Column, value func(r *Row) any) {

@@ -65,6 +65,7 @@ func TestValuesAndColumnsMustMatch(t *testing.T) {
 		"cell":       {func() { table.Cell(&report.Row{Cells: []any{1, 2}}, "sit") }, []string{"sites", `"sit"`}},
 		"sort":       {func() { table.Sort("-sit") }, []string{"sites", `"sit"`}},
 		"insert":     {func() { report.InsertAfter(columns, "sit", report.Column{}) }, []string{`"sit"`}},
+		"pick":       {func() { report.Pick(columns, "bytes", "sit") }, []string{`"sit"`}},
 		"join":       {func() { report.Join(report.Values{"site": 1}, report.Values{"site": 1}) }, []string{"site"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,13 +89,19 @@ func TestInsertAfterLeavesTheColumnsAlone(t *testing.T) {
 	}
 }
 
+func TestPickFollowsItsKeys(t *testing.T) {
+	if got, want := report.Pick(columns, "site", "bytes"), []report.Column{{Key: "site"}, {Key: "bytes"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 func TestInsertColumnFillsEveryRow(t *testing.T) {
 	table := report.Table{Columns: columns}
 	table.Add(report.Values{"bytes": int64(2), "site": "a"})
 	table.Add(report.Values{"bytes": int64(3), "site": "b"})
 	table.InsertColumn("bytes", report.Column{Key: "twice_bytes"}, func(r *report.Row) any { return 2 * table.Cell(r, "bytes").(int64) })
 	got := fmt.Sprint(table.Rows[0].Cells, table.Rows[1].Cells, table.Columns[1].Key, len(columns))
-	if want := "[2 4 a] [3 6 b] twice_bytes 2"; got != want {
+	if want := "[2 4 a] [3 6 b]twice_bytes2"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -104,7 +104,7 @@ func ofRuleSection(r *rules.Rule) string {
 // attention counts the hits that are more than information.
 func (b *htmlBuilder) attention() (n int) {
 	for i := range b.hits {
-		if b.hits[i].Severity < rules.AnInfo {
+		if b.hits[i].Severity < rules.SeverityInfo {
 			n++
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -31,14 +31,14 @@ type Options struct {
 }
 
 // Run is RunWith without options of its own.
-func Run(t *timeline.Timeline, opt query.Options) (*reportpkg.Report, error) {
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
 // RunWith reports the books of PyTorch's caching allocators, exactly: at moments, at
 // the peaks and at the end, by pool and stream, and how far they agree with what the
 // allocators count themselves.
-func RunWith(t *timeline.Timeline, opt Options) (*reportpkg.Report, error) {
+func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	s := NewBooksScan(t, &opt)
 	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, s.Step)
@@ -49,10 +49,10 @@ func RunWith(t *timeline.Timeline, opt Options) (*reportpkg.Report, error) {
 }
 
 // Report is the report of a scan that has seen a replay.
-func (s *BooksScan) Report(all *caching.Set, counts *ledger.Counts) (*reportpkg.Report, error) {
+func (s *BooksScan) Report(all *caching.Set, counts *ledger.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)
-	r := &reportpkg.Report{Command: "allocator", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{Command: "allocator", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
 	if len(s.list) == 0 && len(t.Allocations) > 0 {
 		r.NoMatch = s.seen.Explain(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
 	}
@@ -61,7 +61,7 @@ func (s *BooksScan) Report(all *caching.Set, counts *ledger.Counts) (*reportpkg.
 	if err := moments.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	r.Tables = []reportpkg.Table{s.table(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
+	r.Tables = []report.Table{s.table(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
 	r.Totals = s.totals()
 	return r, nil
 }
@@ -235,47 +235,64 @@ func ofAllocatorPoolUse(a *caching.Allocator) map[torchPool]*poolUse {
 }
 
 // totalsColumns are the columns of an allocator's books.
-var totalsColumns = []reportpkg.Column{
-	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: reportpkg.UnitBytes, About: "bytes of blocks that the program has: allocated_bytes.all.current of torch.cuda.memory_stats()"},
-	{Key: "reserved_bytes", Title: "RESERVED", Unit: reportpkg.UnitBytes, About: "bytes from the driver: reserved_bytes.all.current"},
-	{Key: "requested_bytes", Title: "REQUESTED", Unit: reportpkg.UnitBytes, About: "bytes asked for, of blocks in use by program or streams: requested_bytes.all.current"},
-	{Key: "active_bytes", Title: "ACTIVE", Unit: reportpkg.UnitBytes, About: "bytes of blocks in use by program or streams: active_bytes.all.current"},
-	{Key: "cached_bytes", Title: "CACHED", Unit: reportpkg.UnitBytes, About: "reserved bytes that are not active; of an allocator that is known by its reports, that are not allocated"},
-	{Key: "inactive_split_bytes", Title: "SPLIT", Unit: reportpkg.UnitBytes, About: "of cached bytes, those in segments that have blocks in use, which therefore cannot go back to the driver; without expandable segments: inactive_split_bytes.all.current"},
-	{Key: "segments", Title: "SEGMENTS", Unit: reportpkg.UnitCount, About: "pieces of memory from the driver, without expandable segments: segment.all.current"},
-	{Key: "allocations", Title: "BLOCKS", Unit: reportpkg.UnitCount, About: "blocks that the program has: allocation.all.current"},
+var totalsColumns = []report.Column{
+	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes, About: "bytes of blocks that the program has: allocated_bytes.all.current of torch.cuda.memory_stats()"},
+	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "bytes from the driver: reserved_bytes.all.current"},
+	{Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes, About: "bytes asked for, of blocks in use by program or streams: requested_bytes.all.current"},
+	{Key: "active_bytes", Title: "ACTIVE", Unit: report.UnitBytes, About: "bytes of blocks in use by program or streams: active_bytes.all.current"},
+	{Key: "cached_bytes", Title: "CACHED", Unit: report.UnitBytes, About: "reserved bytes that are not active; of an allocator that is known by its reports, that are not allocated"},
+	{Key: "inactive_split_bytes", Title: "SPLIT", Unit: report.UnitBytes, About: "of cached bytes, those in segments that have blocks in use, which therefore cannot go back to the driver; without expandable segments: inactive_split_bytes.all.current"},
+	{Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount, About: "pieces of memory from the driver, without expandable segments: segment.all.current"},
+	{Key: "allocations", Title: "BLOCKS", Unit: report.UnitCount, About: "blocks that the program has: allocation.all.current"},
 }
 
-// cells are those of totalsColumns; of an allocator that is known by its reports, what those
-// do not tell is absent.
-func cells(a caching.Totals, reports bool) []any {
-	if reports {
-		return []any{a.Allocated, a.Reserved, nil, nil, a.Reserved - a.Allocated, nil, nil, a.Allocations}
+// totalsValues returns the values of totalsColumns. An allocator that is known by its reports tells
+// only some of them.
+func totalsValues(t caching.Totals, byReports bool) report.Values {
+	v := report.Values{
+		"allocated_bytes":      t.Allocated,
+		"reserved_bytes":       t.Reserved,
+		"requested_bytes":      t.Requested,
+		"active_bytes":         t.Active,
+		"cached_bytes":         t.Reserved - t.Active,
+		"inactive_split_bytes": t.InactiveSplit,
+		"segments":             t.Segments,
+		"allocations":          t.Allocations,
 	}
-	return []any{a.Allocated, a.Reserved, a.Requested, a.Active, a.Reserved - a.Active, a.InactiveSplit, a.Segments, a.Allocations}
+	if byReports {
+		v["cached_bytes"] = t.Reserved - t.Allocated
+		for _, key := range []string{"requested_bytes", "active_bytes", "inactive_split_bytes", "segments"} {
+			v[key] = nil
+		}
+	}
+	return v
 }
 
-var whoseColumns = []reportpkg.Column{
-	{Key: "pid", Title: "PID", Unit: reportpkg.UnitID, About: "process"},
-	{Key: "device", Title: "DEVICE", Unit: reportpkg.UnitID, About: "CUDA device of the process"},
+// ownerColumns name the allocator of a row.
+var ownerColumns = []report.Column{
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitID, About: "CUDA device of the process"},
 }
 
-func (b *books) whose() []any { return []any{int64(b.a.Pid), int64(b.a.Device)} }
+// ownerValues returns the values of ownerColumns.
+func (b *books) ownerValues() report.Values {
+	return report.Values{"pid": int64(b.a.Pid), "device": int64(b.a.Device)}
+}
 
 var MomentColumns = slices.Concat(
-	[]reportpkg.Column{
-		{Key: "at_ns", Title: "", Unit: reportpkg.UnitTime, About: "a moment, Unix ns; events of that moment are included"},
-		{Key: "offset_ns", Title: "AT", Unit: reportpkg.UnitNs, About: "the same, from the recording's start"},
-	}, whoseColumns, totalsColumns)
+	[]report.Column{
+		{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "a moment, Unix ns; events of that moment are included"},
+		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
+	}, ownerColumns, totalsColumns)
 
 // momentTable has a row per moment and allocator, as long as its process lives.
-func (s *BooksScan) momentTable() reportpkg.Table {
-	table := reportpkg.Table{Name: "moments", Title: "over time", Columns: MomentColumns, Spare: spareTotals}
+func (s *BooksScan) momentTable() report.Table {
+	table := report.Table{Name: "moments", Title: "over time", Columns: MomentColumns, Spare: spareTotals}
 	start := s.t.Recording().FromNs
 	for i, at := range s.times {
 		for _, b := range s.list {
 			if b.endNs == 0 || at < b.endNs {
-				table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat([]any{at, at - start}, b.whose(), cells(b.moments[i], b.a.Reports))})
+				table.Add(report.Join(report.Values{"at_ns": at, "offset_ns": at - start}, b.ownerValues(), totalsValues(b.moments[i], b.a.Reports)))
 			}
 		}
 	}
@@ -286,45 +303,55 @@ func (s *BooksScan) momentTable() reportpkg.Table {
 // spareTotals are columns of books that narrow terminals do without.
 var spareTotals = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
 
-var BooksColumns = slices.Concat(whoseColumns, []reportpkg.Column{
-	{Key: "process", Title: "PROCESS", Unit: reportpkg.UnitText, About: "its name"},
-}, totalsColumns, []reportpkg.Column{
-	{Key: "ended", Title: "", Unit: reportpkg.UnitRatio, About: "true if the process ended: the values are what it had then"},
-	{Key: "from_start", Title: "", Unit: reportpkg.UnitRatio, About: "true if the recording has the allocator's first event: all values are exact. Otherwise allocated_bytes and reserved_bytes are, the others lack blocks and segments from before the recording that were not freed in it, and their changes are exact but for inactive_split_bytes"},
-	{Key: "events", Title: "", Unit: reportpkg.UnitCount, About: "events of the allocator in the recording"},
-	{Key: "compared_events", Title: "", Unit: reportpkg.UnitCount, About: "events that tell the allocator's own totals of allocated and reserved bytes; in the report they are compared with the model, one by one"},
-	{Key: "disagreed_events", Title: "", Unit: reportpkg.UnitCount, About: "of those, events at which the model had others; it goes on with the allocator's"},
-	{Key: "worst_difference_bytes", Title: "", Unit: reportpkg.UnitBytes, About: "the largest such difference"},
-	{Key: "resized_blocks", Title: "", Unit: reportpkg.UnitCount, About: "blocks of another size, by the allocator's totals, than its rules say"},
-	{Key: "unmatched_frees", Title: "", Unit: reportpkg.UnitCount, About: "frees of blocks from before the recording"},
-	{Key: "lost_frees", Title: "", Unit: reportpkg.UnitCount, About: "blocks and segments that ended unseen: events were lost"},
+var BooksColumns = slices.Concat(ownerColumns, []report.Column{
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
+}, totalsColumns, []report.Column{
+	{Key: "ended", Title: "", Unit: report.UnitRatio, About: "true if the process ended: the values are what it had then"},
+	{Key: "from_start", Title: "", Unit: report.UnitRatio, About: "true if the recording has the allocator's first event: all values are exact. Otherwise allocated_bytes and reserved_bytes are, the others lack blocks and segments from before the recording that were not freed in it, and their changes are exact but for inactive_split_bytes"},
+	{Key: "events", Title: "", Unit: report.UnitCount, About: "events of the allocator in the recording"},
+	{Key: "compared_events", Title: "", Unit: report.UnitCount, About: "events that tell the allocator's own totals of allocated and reserved bytes; in the report they are compared with the model, one by one"},
+	{Key: "disagreed_events", Title: "", Unit: report.UnitCount, About: "of those, events at which the model had others; it goes on with the allocator's"},
+	{Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes, About: "the largest such difference"},
+	{Key: "resized_blocks", Title: "", Unit: report.UnitCount, About: "blocks of another size, by the allocator's totals, than its rules say"},
+	{Key: "unmatched_frees", Title: "", Unit: report.UnitCount, About: "frees of blocks from before the recording"},
+	{Key: "lost_frees", Title: "", Unit: report.UnitCount, About: "blocks and segments that ended unseen: events were lost"},
 })
 
 // table has a row per allocator, at the end of the window.
-func (s *BooksScan) table() reportpkg.Table {
-	table := reportpkg.Table{Name: "allocators", Title: "at the end", Columns: BooksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
+func (s *BooksScan) table() report.Table {
+	table := report.Table{Name: "allocators", Title: "at the end", Columns: BooksColumns, Spare: append([]string{"process"}, spareTotals[:4]...), Aside: true}
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
-		table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat(b.whose(), []any{units.Known(s.t.Facts.Processes[b.a.Pid].Name)}, cells(b.end, b.a.Reports),
-			[]any{b.endNs != 0, b.a.FromStart(), c.Events, k.Compared, k.Disagreed, k.WorstBytes, k.Resized, c.UnmatchedFrees, c.LostFrees})})
+		table.Add(report.Join(b.ownerValues(), totalsValues(b.end, b.a.Reports), report.Values{
+			"process":                units.Known(s.t.Facts.Processes[b.a.Pid].Name),
+			"ended":                  b.endNs != 0,
+			"from_start":             b.a.FromStart(),
+			"events":                 c.Events,
+			"compared_events":        k.Compared,
+			"disagreed_events":       k.Disagreed,
+			"worst_difference_bytes": k.WorstBytes,
+			"resized_blocks":         k.Resized,
+			"unmatched_frees":        c.UnmatchedFrees,
+			"lost_frees":             c.LostFrees,
+		}))
 	}
 	processes.AddRanks(s.t, &table)
 	return table
 }
 
-var PeakColumns = slices.Concat([]reportpkg.Column{
-	{Key: "peak_of", Title: "PEAK OF", Unit: reportpkg.UnitText, About: "allocated or reserved bytes: the first moment of the window at which they were highest"},
-	{Key: "at_ns", Title: "", Unit: reportpkg.UnitTime, About: "that moment, Unix ns"},
-	{Key: "offset_ns", Title: "AT", Unit: reportpkg.UnitNs, About: "the same, from the recording's start"},
-}, whoseColumns, totalsColumns)
+var PeakColumns = slices.Concat([]report.Column{
+	{Key: "peak_of", Title: "PEAK OF", Unit: report.UnitText, About: "allocated or reserved bytes: the first moment of the window at which they were highest"},
+	{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "that moment, Unix ns"},
+	{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
+}, ownerColumns, totalsColumns)
 
-func (s *BooksScan) peakTable() reportpkg.Table {
-	table := reportpkg.Table{Name: "peaks", Title: "at the peaks", Columns: PeakColumns, Spare: spareTotals, Aside: true}
+func (s *BooksScan) peakTable() report.Table {
+	table := report.Table{Name: "peaks", Title: "at the peaks", Columns: PeakColumns, Spare: spareTotals, Aside: true}
 	start := s.t.Recording().FromNs
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
 			if p := &b.peaks[i]; p.atNs != 0 {
-				table.Rows = append(table.Rows, reportpkg.Row{Cells: slices.Concat([]any{name, p.atNs, p.atNs - start}, b.whose(), cells(p.totals, b.a.Reports))})
+				table.Add(report.Join(report.Values{"peak_of": name, "at_ns": p.atNs, "offset_ns": p.atNs - start}, b.ownerValues(), totalsValues(p.totals, b.a.Reports)))
 			}
 		}
 	}
@@ -332,18 +359,18 @@ func (s *BooksScan) peakTable() reportpkg.Table {
 	return table
 }
 
-var EventColumns = slices.Concat(whoseColumns, []reportpkg.Column{
-	{Key: "action", Title: "ACTION", Unit: reportpkg.UnitText, About: "what the allocator did, in PyTorch's words; that somebody took a snapshot is not told"},
-	{Key: "events", Title: "EVENTS", Unit: reportpkg.UnitCount, About: "how often it did in the window"},
-	{Key: "bytes", Title: "BYTES", Unit: reportpkg.UnitBytes, About: "sum of the bytes: of blocks as asked for, of segments their size"},
+var EventColumns = slices.Concat(ownerColumns, []report.Column{
+	{Key: "action", Title: "ACTION", Unit: report.UnitText, About: "what the allocator did, in PyTorch's words; that somebody took a snapshot is not told"},
+	{Key: "events", Title: "EVENTS", Unit: report.UnitCount, About: "how often it did in the window"},
+	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "sum of the bytes: of blocks as asked for, of segments their size"},
 })
 
-func (s *BooksScan) eventTable() reportpkg.Table {
-	table := reportpkg.Table{Name: "events", Title: "events", Columns: EventColumns, Aside: true}
+func (s *BooksScan) eventTable() report.Table {
+	table := report.Table{Name: "events", Title: "events", Columns: EventColumns, Aside: true}
 	for _, b := range s.list {
-		for what, n := range b.actions {
+		for op, n := range b.actions {
 			if n.events > 0 {
-				table.Rows = append(table.Rows, reportpkg.Row{Cells: append(b.whose(), caching.ActionsByOp[caching.Op(what)], n.events, n.bytes)})
+				table.Add(report.Join(b.ownerValues(), report.Values{"action": caching.ActionsByOp[caching.Op(op)], "events": n.events, "bytes": n.bytes}))
 			}
 		}
 	}
@@ -351,19 +378,19 @@ func (s *BooksScan) eventTable() reportpkg.Table {
 	return table
 }
 
-var PoolUseColumns = slices.Concat(whoseColumns, []reportpkg.Column{
-	{Key: "pool", Title: "POOL", Unit: reportpkg.UnitText, About: "default; private n, asked for by the program (PyTorch's pool (0, n)); graph n, of a captured graph (pool (n, 0))"},
-	{Key: "stream", Title: "STREAM", Unit: reportpkg.UnitText, About: "stream that the memory is for"},
-	{Key: "reserved_bytes", Title: "RESERVED", Unit: reportpkg.UnitBytes, About: "bytes from the driver at the end; without segments from before the recording"},
-	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: reportpkg.UnitBytes, About: "bytes of blocks that the program has, as far as their allocation was seen"},
-	{Key: "awaiting_bytes", Title: "AWAITING", Unit: reportpkg.UnitBytes, About: "bytes of blocks that the program gave back and a stream still uses"},
-	{Key: "cached_bytes", Title: "CACHED", Unit: reportpkg.UnitBytes, About: "bytes of gaps between the blocks"},
-	{Key: "blocks", Title: "BLOCKS", Unit: reportpkg.UnitCount, About: "blocks that the program has or streams use"},
+var PoolUseColumns = slices.Concat(ownerColumns, []report.Column{
+	{Key: "pool", Title: "POOL", Unit: report.UnitText, About: "default; private n, asked for by the program (PyTorch's pool (0, n)); graph n, of a captured graph (pool (n, 0))"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream that the memory is for"},
+	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "bytes from the driver at the end; without segments from before the recording"},
+	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes, About: "bytes of blocks that the program has, as far as their allocation was seen"},
+	{Key: "awaiting_bytes", Title: "AWAITING", Unit: report.UnitBytes, About: "bytes of blocks that the program gave back and a stream still uses"},
+	{Key: "cached_bytes", Title: "CACHED", Unit: report.UnitBytes, About: "bytes of gaps between the blocks"},
+	{Key: "blocks", Title: "BLOCKS", Unit: report.UnitCount, About: "blocks that the program has or streams use"},
 })
 
 // poolTable has a row per pool and stream, largest first.
-func (s *BooksScan) poolTable() reportpkg.Table {
-	table := reportpkg.Table{Name: "pools", Title: "pools and streams at the end", Columns: PoolUseColumns, Aside: true}
+func (s *BooksScan) poolTable() report.Table {
+	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: PoolUseColumns, Aside: true}
 	for _, b := range s.list {
 		if b.a.Reports {
 			continue // reports name neither
@@ -373,22 +400,32 @@ func (s *BooksScan) poolTable() reportpkg.Table {
 		})
 		for _, key := range keys {
 			u := b.pools[key]
-			table.Rows = append(table.Rows, reportpkg.Row{Cells: append(b.whose(), caching.PoolName(key.pool), query.StreamName(key.stream), u.reserved, u.allocated, u.awaiting,
-				u.reserved-(u.allocated+u.awaiting-u.old), u.blocks)})
+			table.Add(report.Join(b.ownerValues(), report.Values{
+				"pool":            caching.PoolName(key.pool),
+				"stream":          query.StreamName(key.stream),
+				"reserved_bytes":  u.reserved,
+				"allocated_bytes": u.allocated,
+				"awaiting_bytes":  u.awaiting,
+				"cached_bytes":    u.reserved - (u.allocated + u.awaiting - u.old),
+				"blocks":          u.blocks,
+			}))
 		}
 	}
 	processes.AddRanks(s.t, &table)
 	return table
 }
 
-var BooksFacts = []reportpkg.Column{
-	{Key: "agreement", Title: "agreement", Unit: reportpkg.UnitText, About: "how far the model agrees with the totals of allocated and reserved bytes that the allocators keep themselves"},
-	{Key: "seen_from", Title: "seen from", Unit: reportpkg.UnitText, About: "whether the recording has the allocators' first events"},
+var BooksFacts = []report.Column{
+	{Key: "agreement", Title: "agreement", Unit: report.UnitText, About: "how far the model agrees with the totals of allocated and reserved bytes that the allocators keep themselves"},
+	{Key: "seen_from", Title: "seen from", Unit: report.UnitText, About: "whether the recording has the allocators' first events"},
 }
 
-func (s *BooksScan) facts() []reportpkg.Fact {
+func (s *BooksScan) facts() []report.Fact {
 	if len(s.list) == 0 {
-		return reportpkg.Fill(BooksFacts, "the recording has no events of PyTorch's caching allocator that pass the filter", "")
+		return report.Facts(BooksFacts, report.Values{
+			"agreement": "the recording has no events of PyTorch's caching allocator that pass the filter",
+			"seen_from": "",
+		})
 	}
 	sum := s.sum()
 	agreement := fmt.Sprintf("%s compared with the allocator's own totals, all equal", units.Plural(sum.compared, "event"))
@@ -402,7 +439,10 @@ func (s *BooksScan) facts() []reportpkg.Fact {
 	if sum.late > 0 {
 		from = fmt.Sprintf("a later moment in %d of %d allocators: allocated and reserved bytes are exact, the rest lacks what was there before and was not freed; see --explain", sum.late, len(s.list))
 	}
-	return reportpkg.Fill(BooksFacts, agreement, from)
+	return report.Facts(BooksFacts, report.Values{
+		"agreement": agreement,
+		"seen_from": from,
+	})
 }
 
 // booksSum is what is summed up over allocators.
@@ -427,18 +467,27 @@ func (s *BooksScan) sum() booksSum {
 	return sum
 }
 
-var BooksTotals = []reportpkg.Column{
-	{Key: "allocated_bytes", Title: "allocated", Unit: reportpkg.UnitBytes, About: "of all allocators, at the end of the window or of their process"},
-	{Key: "reserved_bytes", Title: "reserved", Unit: reportpkg.UnitBytes, About: "of all allocators, then"},
-	{Key: "cached_bytes", Title: "cached", Unit: reportpkg.UnitBytes, About: "of all allocators, then"},
-	{Key: "ooms", Title: "out of memory", Unit: reportpkg.UnitCount, About: "requests in the window that could not be fulfilled"},
-	{Key: "compared_events", Title: "compared events", Unit: reportpkg.UnitCount, About: "of all allocators, in the whole recording"},
-	{Key: "disagreed_events", Title: "disagreed", Unit: reportpkg.UnitCount, About: "of all allocators, in the whole recording"},
-	{Key: "worst_difference_bytes", Title: "", Unit: reportpkg.UnitBytes, About: "the largest difference"},
-	{Key: "late_allocators", Title: "seen late", Unit: reportpkg.UnitCount, About: "allocators of which the recording does not have the first event"},
+var BooksTotals = []report.Column{
+	{Key: "allocated_bytes", Title: "allocated", Unit: report.UnitBytes, About: "of all allocators, at the end of the window or of their process"},
+	{Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes, About: "of all allocators, then"},
+	{Key: "cached_bytes", Title: "cached", Unit: report.UnitBytes, About: "of all allocators, then"},
+	{Key: "ooms", Title: "out of memory", Unit: report.UnitCount, About: "requests in the window that could not be fulfilled"},
+	{Key: "compared_events", Title: "compared events", Unit: report.UnitCount, About: "of all allocators, in the whole recording"},
+	{Key: "disagreed_events", Title: "disagreed", Unit: report.UnitCount, About: "of all allocators, in the whole recording"},
+	{Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes, About: "the largest difference"},
+	{Key: "late_allocators", Title: "seen late", Unit: report.UnitCount, About: "allocators of which the recording does not have the first event"},
 }
 
-func (s *BooksScan) totals() []reportpkg.Fact {
+func (s *BooksScan) totals() []report.Fact {
 	sum := s.sum()
-	return reportpkg.Fill(BooksTotals, sum.end.Allocated, sum.end.Reserved, sum.end.Reserved-sum.end.Active, sum.oom, sum.compared, sum.disagreed, sum.worst, sum.late)
+	return report.Facts(BooksTotals, report.Values{
+		"allocated_bytes":        sum.end.Allocated,
+		"reserved_bytes":         sum.end.Reserved,
+		"cached_bytes":           sum.end.Reserved - sum.end.Active,
+		"ooms":                   sum.oom,
+		"compared_events":        sum.compared,
+		"disagreed_events":       sum.disagreed,
+		"worst_difference_bytes": sum.worst,
+		"late_allocators":        sum.late,
+	})
 }

@@ -124,7 +124,12 @@ var AllocatorFacts = []report.Column{
 func (u *AllocatorUse) Facts(s *caching.Set) []report.Fact {
 	list := u.finish(s)
 	if len(list) == 0 {
-		return report.Fill(AllocatorFacts, "", nil, nil, nil)
+		return report.Facts(AllocatorFacts, report.Values{
+			"allocator":                 "",
+			"allocator_reserved_bytes":  nil,
+			"allocator_allocated_bytes": nil,
+			"allocator_ooms":            nil,
+		})
 	}
 	var sum caching.Totals
 	var oom int64
@@ -136,7 +141,12 @@ func (u *AllocatorUse) Facts(s *caching.Set) []report.Fact {
 	if len(list) > 1 {
 		text += fmt.Sprintf(" (%d allocators)", len(list))
 	}
-	return report.Fill(AllocatorFacts, text, sum.Reserved, sum.Allocated, oom)
+	return report.Facts(AllocatorFacts, report.Values{
+		"allocator":                 text,
+		"allocator_reserved_bytes":  sum.Reserved,
+		"allocator_allocated_bytes": sum.Allocated,
+		"allocator_ooms":            oom,
+	})
 }
 
 var AllocatorTableColumns = []report.Column{
@@ -164,8 +174,19 @@ func (u *AllocatorUse) Table(s *caching.Set) report.Table {
 		if a.Reports {
 			requested = nil // they do not tell it
 		}
-		table.Rows = append(table.Rows, report.Row{Cells: []any{int64(a.Pid), u.t.OrdinalLabel(a.Pid, a.Device), sum.Reserved, sum.Allocated, requested,
-			l.peakReserved, max(0, l.peakNs-start), l.peakAllocated, l.allocs, l.frees, l.oom}})
+		table.Add(report.Values{
+			"pid":                  int64(a.Pid),
+			"device":               u.t.OrdinalLabel(a.Pid, a.Device),
+			"reserved_bytes":       sum.Reserved,
+			"allocated_bytes":      sum.Allocated,
+			"requested_bytes":      requested,
+			"peak_reserved_bytes":  l.peakReserved,
+			"peak_reserved_at_ns":  max(0, l.peakNs-start),
+			"peak_allocated_bytes": l.peakAllocated,
+			"allocs":               l.allocs,
+			"frees":                l.frees,
+			"ooms":                 l.oom,
+		})
 	}
 	processes.AddRanks(u.t, &table)
 	return table

@@ -17,7 +17,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/frames"
 	processespkg "github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/quality"
-	xidpkg "github.com/gpurec/gpurec/analyze/report/xid"
+	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -141,11 +141,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	r.Totals = u.totals(len(faults), frees)
-	if r.Facts = report.Fill(ErrorFacts, ""); len(u.Groups) == 0 {
-		r.Facts[0].Value = "no call returned an error"
-	} else if n := u.frees.LeftOut; n > 0 {
-		r.Facts[0].Value = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(n))
-	}
+	r.Facts = u.facts()
 	table, err := u.table(&opt)
 	if err != nil {
 		return nil, err
@@ -228,6 +224,17 @@ func (e *ErrorGroup) add(startNs int64, stack int32, th origin.Thread, nested bo
 	}
 }
 
+func (u *ErrorUse) facts() []report.Fact {
+	result := ""
+	switch {
+	case len(u.Groups) == 0:
+		result = "no call returned an error"
+	case u.frees.LeftOut > 0:
+		result = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(u.frees.LeftOut))
+	}
+	return report.Facts(ErrorFacts, report.Values{"result": result})
+}
+
 func (u *ErrorUse) totals(faults int, frees []InvalidFree) []report.Fact {
 	var failed, memory, questions, quiet int64
 	for key, e := range u.Groups {
@@ -242,7 +249,15 @@ func (u *ErrorUse) totals(faults int, frees []InvalidFree) []report.Fact {
 	for _, e := range u.quiet {
 		quiet += e.Calls
 	}
-	return report.Fill(ErrorTotals, failed, int64(faults), memory, questions, quiet, countFrees(frees, fault.FreeRefused), countFrees(frees, fault.DoubleFree))
+	return report.Facts(ErrorTotals, report.Values{
+		"failed_calls":        failed,
+		"asynchronous_errors": int64(faults),
+		"out_of_memory":       memory,
+		"questions":           questions,
+		"no_errors":           quiet,
+		"invalid_frees":       countFrees(frees, fault.FreeRefused),
+		"double_frees":        countFrees(frees, fault.DoubleFree),
+	})
 }
 
 // table has a row per function, result and place: the worst class first, then by calls.
@@ -252,14 +267,27 @@ func (u *ErrorUse) table(opt *query.Options) (report.Table, error) {
 	for key, e := range u.Groups {
 		name := u.Names.List[key.Name]
 		processes, threads := threadNames(u.T, e.Threads)
-		table.Rows = append(table.Rows, report.Row{StackID: e.Stack, Evidence: catalog.ResultMeaning(key.Result), Cells: []any{
-			e.Calls, ErrorClass(name, key.Result), name, int64(key.Result), catalog.ResultName(key.Result), e.FirstNs - start, e.LastNs - start,
-			processes, threads, int64(len(e.Threads)), e.nested, catalog.ResultMeaning(key.Result), u.Names.List[key.Site]}})
+		row := table.Add(report.Values{
+			"calls":        e.Calls,
+			"class":        ErrorClass(name, key.Result),
+			"name":         name,
+			"result":       int64(key.Result),
+			"result_name":  catalog.ResultName(key.Result),
+			"first_ns":     e.FirstNs - start,
+			"last_ns":      e.LastNs - start,
+			"processes":    processes,
+			"threads":      threads,
+			"thread_count": int64(len(e.Threads)),
+			"nested_calls": e.nested,
+			"meaning":      catalog.ResultMeaning(key.Result),
+			"site":         u.Names.List[key.Site],
+		})
+		row.StackID, row.Evidence = e.Stack, catalog.ResultMeaning(key.Result)
 	}
+	rank := func(r *report.Row) int { return slices.Index(ErrorClasses, table.Cell(r, "class").(string)) }
+	order := table.Compare("calls", "name", "-result", "site")
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		rank := func(r report.Row) int { return slices.Index(ErrorClasses, r.Cells[1].(string)) }
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[2], b.Cells[2]),
-			-report.CompareCells(a.Cells[3], b.Cells[3]), report.CompareCells(a.Cells[12], b.Cells[12]))
+		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), order(a, b))
 	})
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
@@ -290,11 +318,15 @@ func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes
 func (u *ErrorUse) quietTable() report.Table {
 	table := report.Table{Name: "no_errors", Title: "results that are no error", Columns: QuietColumns, Aside: true}
 	for key, e := range u.quiet {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{e.Calls, u.Names.List[key.Name], int64(key.Result), catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result)}})
+		table.Add(report.Values{
+			"calls":       e.Calls,
+			"name":        u.Names.List[key.Name],
+			"result":      int64(key.Result),
+			"result_name": catalog.ResultName(key.Result),
+			"meaning":     catalog.ResultMeaning(key.Result),
+		})
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[1], b.Cells[1]), -report.CompareCells(a.Cells[2], b.Cells[2]))
-	})
+	table.Sort("calls", "name", "-result")
 	return table
 }
 
@@ -303,19 +335,28 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 	table := report.Table{Name: "asynchronous", Title: "errors of earlier work, where they were noticed first", Columns: FaultColumns, Aside: true, Spare: []string{"context", "device", "tid"}}
 	for i := range faults {
 		f := &faults[i]
-		var context, xid any
+		var context, lastXid any
 		if f.Context != 0 {
 			context = fmt.Sprintf("0x%x", uint64(f.Context))
 		}
 		evidence := catalog.ResultMeaning(f.Result) + fmt.Sprintf("; it happened in work that was given to the GPU before %s was called or while it waited: the launches that are listed are suspects, "+
 			"the last ones first; every later call in this context returns the same", f.Name)
 		if x, ok := fault.XidOf(&t.Facts, f); ok {
-			xid = fmt.Sprintf("%d, %s before", x.Code, units.Duration(f.EndNs-x.AtNs))
+			lastXid = fmt.Sprintf("%d, %s before", x.Code, units.Duration(f.EndNs-x.AtNs))
 			e, _ := x.Describe()
 			evidence += fmt.Sprintf("; the driver reported Xid %d (%s) of this process: %s", x.Code, e.Name, strings.TrimSpace(x.Text))
 		}
-		table.Rows = append(table.Rows, report.Row{Evidence: evidence, Cells: []any{f.EndNs - t.Recording().FromNs, int64(f.Pid), int64(f.Tid), context, t.OrdinalLabel(f.Pid, f.Device),
-			f.Name, int64(f.Result), xid, catalog.ResultName(f.Result)}})
+		table.Add(report.Values{
+			"at_ns":       f.EndNs - t.Recording().FromNs,
+			"pid":         int64(f.Pid),
+			"tid":         int64(f.Tid),
+			"context":     context,
+			"device":      t.OrdinalLabel(f.Pid, f.Device),
+			"call":        f.Name,
+			"result":      int64(f.Result),
+			"xid":         lastXid,
+			"result_name": catalog.ResultName(f.Result),
+		}).Evidence = evidence
 	}
 	if top > 0 && len(table.Rows) > top {
 		table.More, table.Rows = len(table.Rows)-top, table.Rows[:top]
@@ -326,7 +367,7 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 
 // suspectTable lists the launches before faults.
 func suspectTable(t *timeline.Timeline, faults []fault.Fault, opt *query.Options) (report.Table, error) {
-	table := report.Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: xidpkg.LaunchColumns, Aside: true, Keys: []string{}, Spare: []string{"tid"}}
+	table := report.Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: xid.LaunchColumns, Aside: true, Keys: []string{}, Spare: []string{"tid"}}
 	moments := make([]fault.Moment, len(faults))
 	for i, f := range faults {
 		moments[i] = fault.Moment{AtNs: f.EndNs, Pid: f.Pid, Context: f.Context}
@@ -337,7 +378,7 @@ func suspectTable(t *timeline.Timeline, faults []fault.Fault, opt *query.Options
 	}
 	for i := range faults {
 		f := &faults[i]
-		table.Rows = append(table.Rows, xidpkg.LaunchRows(t, f.Label(t), f.EndNs, launches[i])...)
+		xid.AddLaunches(t, &table, f.Label(t), f.EndNs, launches[i])
 	}
 	frames.Fill(t, &table, opt)
 	return table, nil

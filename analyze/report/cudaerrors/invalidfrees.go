@@ -250,12 +250,33 @@ func invalidFreeTable(t *timeline.Timeline, u *ErrorUse, list []InvalidFree, opt
 		if f.By != origin.None {
 			freedTid, freedName = int64(t.Origins.List[f.By].Tid), t.Origins.Name(f.By)
 		}
-		table.Rows = append(table.Rows, report.Row{StackID: f.Stack, Evidence: f.evidence(t, name, site), Cells: []any{
-			f.Calls, f.Verdict.String(), name, bytes, memory, since(f.StartNs), since(f.LastNs),
-			fmt.Sprintf("0x%x", uint64(f.Ptr)), offset, allocatedNs, allocatedTid,
-			freedNs, freedTid, freedName, units.Known(f.Right), int64(f.Result), catalog.ResultName(f.Result),
-			f.Level, f.Reasons, int64(f.Pid), int64(f.Tid), units.Known(f.AllocatedAt), units.Known(f.FreedAt), site,
-		}})
+		row := table.Add(report.Values{
+			"calls":              f.Calls,
+			"verdict":            f.Verdict.String(),
+			"name":               name,
+			"bytes":              bytes,
+			"memory_kind":        memory,
+			"first_ns":           since(f.StartNs),
+			"last_ns":            since(f.LastNs),
+			"address":            fmt.Sprintf("0x%x", uint64(f.Ptr)),
+			"offset_bytes":       offset,
+			"allocated_ns":       allocatedNs,
+			"allocated_tid":      allocatedTid,
+			"freed_ns":           freedNs,
+			"freed_tid":          freedTid,
+			"freed_name":         freedName,
+			"right_function":     units.Known(f.Right),
+			"result":             int64(f.Result),
+			"result_name":        catalog.ResultName(f.Result),
+			"confidence":         f.Level,
+			"confidence_reasons": f.Reasons,
+			"pid":                int64(f.Pid),
+			"tid":                int64(f.Tid),
+			"allocated_site":     units.Known(f.AllocatedAt),
+			"freed_site":         units.Known(f.FreedAt),
+			"site":               site,
+		})
+		row.StackID, row.Evidence = f.Stack, f.evidence(t, name, site)
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {
 		table.More, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]

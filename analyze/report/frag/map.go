@@ -129,7 +129,10 @@ func (m *AddressMap) table(name string) report.Table {
 		}
 	}
 	if len(m.Failures) > 0 {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{"failed", marks.String()}})
+		table.Add(report.Values{
+			"address": "failed",
+			"use":     marks.String(),
+		})
 	}
 	each := (len(m.Ptr) + mapRows - 1) / mapRows
 	for i := 0; i < len(m.Ptr); i += each {
@@ -143,7 +146,10 @@ func (m *AddressMap) table(name string) report.Table {
 			}
 			line.WriteString(shadeChars[shade(reserved, used, m.Bytes*int64(last-i))])
 		}
-		table.Rows = append(table.Rows, report.Row{Cells: []any{fmt.Sprintf("0x%x", m.Ptr[i]), line.String()}})
+		table.Add(report.Values{
+			"address": fmt.Sprintf("0x%x", m.Ptr[i]),
+			"use":     line.String(),
+		})
 	}
 	return table
 }

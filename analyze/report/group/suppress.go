@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
@@ -98,11 +97,13 @@ func (s *Suppressor) Table() report.Table {
 	}
 	for i, h := range s.hidden {
 		if h.Count > 0 {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{h.Count, h.Bytes, s.list[i].Text}})
+			table.Add(report.Values{
+				"count":    h.Count,
+				"bytes":    h.Bytes,
+				"template": s.list[i].Text,
+			})
 		}
 	}
-	slices.SortStableFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[1], b.Cells[1]), report.CompareCells(a.Cells[0], b.Cells[0]))
-	})
+	table.Sort("bytes", "count")
 	return table
 }

@@ -13,7 +13,7 @@ var Sections = []report.Section{
 	{Title: "launches", Columns: launchColumns},
 	{Title: "long_calls", Columns: longCallColumns},
 	{Title: "polling", Columns: pollColumns},
-	{Title: "identities", Columns: processes.ProcessColumns},
+	{Title: "identities", Columns: processes.Columns},
 	{Title: "totals", Columns: totalColumns},
 }
 

@@ -87,13 +87,7 @@ func LeaksReport(t *timeline.Timeline, s *LeakScan, use *allocator.AllocatorUse,
 	}
 	rows := s.Verdicts(&r.Quality)
 	r.Totals = s.Totals(rows)
-	table := LeakTable(t, s, rows, &r.Quality, opt.AllStacks || opt.AllFrames)
-	label := len(table.Columns) - 1
-	table.Columns = slices.Insert(table.Columns, label, LeakCourse)
-	for i := range table.Rows {
-		table.Rows[i].Cells = slices.Insert(table.Rows[i].Cells, label, s.floorCourse(rows[i].LeakGroup))
-	}
-	table.Spare = slices.Insert(table.Spare, 2, LeakCourse.Key)
+	table := s.Table(rows, &r.Quality, TableOptions{AllStacks: opt.AllStacks || opt.AllFrames, Courses: true})
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
@@ -120,34 +114,59 @@ func (s *LeakScan) Verdicts(q *report.Quality) []Judged {
 	return rows
 }
 
-func LeakTable(t *timeline.Timeline, s *LeakScan, rows []Judged, q *report.Quality, allStacks bool) report.Table {
+// TableOptions choose what a table of leaks shows.
+type TableOptions struct {
+	AllStacks bool // stacks of all rows in text, not only of those that may be leaks
+	Courses   bool // the column LeakCourse
+}
+
+// Table returns a table with a row per group, in the order of rows.
+func (s *LeakScan) Table(rows []Judged, q *report.Quality, opt TableOptions) report.Table {
 	label := report.Column{Key: s.Grouping.By, Title: group.GroupTitle(s.Grouping.By), Unit: report.UnitText, About: "where the memory was allocated, or what --group-by asks for"}
-	columns := append(slices.Clone(LeakColumns), label)
-	table := report.Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
+	table := report.Table{Name: "leaks", Title: "leaks", Columns: slices.Clone(LeakColumns), Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
 		Keys: []string{s.Grouping.By}, Verdicts: verdictNames()}
+	if opt.Courses {
+		table.Columns = append(table.Columns, LeakCourse)
+		table.Spare = slices.Insert(table.Spare, 2, LeakCourse.Key)
+	}
+	table.Columns = append(table.Columns, label)
 	level, reasons := q.Confidence(s.Frees)
-	known := false
+	forecast := false
 	for i := range rows {
 		j := &rows[i]
-		oom := OomIn(t, j.Device, j.GrowthOnDevice(), s.Window.ToNs)
-		known = known || oom != nil
+		oom := OomIn(s.t, j.Device, j.GrowthOnDevice(), s.Window.ToNs)
+		forecast = forecast || oom != nil
 		rowLevel, rowReasons := j.Confidence(level, reasons, s.Window)
-		evidence := j.Evidence() + "; confidence " + rowLevel
-		if len(rowReasons) > 0 {
-			evidence += ": " + strings.Join(rowReasons, ", ")
+		values := report.Values{
+			"verdict":              j.Verdict.String(),
+			"live_bytes":           j.LiveBytes,
+			"live_count":           j.LiveCount,
+			"allocs":               j.allocs,
+			"freed_pct":            units.Percent(j.frees, j.allocs),
+			"age_median_ns":        age(j),
+			"growth_bytes_per_min": units.RoundInt(j.PerMin),
+			"frees":                j.frees,
+			"alloc_bytes":          j.allocBytes,
+			"grown_bytes":          j.grown,
+			"tau":                  j.trend.Tau,
+			"oom_in_ns":            oom,
+			"confidence":           rowLevel,
+			"confidence_reasons":   rowReasons,
+			"memory_kind":          kindLabel(s.t, j.memory),
+			s.Grouping.By:          j.Label,
 		}
-		table.Rows = append(table.Rows, report.Row{
-			Cells: []any{j.Verdict.String(), j.LiveBytes, j.LiveCount, j.allocs, units.Percent(j.frees, j.allocs), age(j),
-				units.RoundInt(j.PerMin), j.frees, j.allocBytes, j.grown, j.trend.Tau, oom, rowLevel, rowReasons, kindLabel(t, j.memory), j.Label},
-			Evidence: evidence,
-			Brief:    !allStacks && !j.Verdict.isSuspect(),
-			StackID:  j.Stack(),
-		})
+		if opt.Courses {
+			values[LeakCourse.Key] = s.floorCourse(j.LeakGroup)
+		}
+		row := table.Add(values)
+		row.Evidence = j.Evidence() + "; " + report.ConfidenceText(rowLevel, rowReasons)
+		row.Brief = !opt.AllStacks && !j.Verdict.isSuspect()
+		row.StackID = j.Stack()
 	}
-	if !known {
+	if !forecast {
 		report.Hide(table.Columns, "oom_in_ns")
 	}
-	if len(t.Allocations) > 0 {
+	if len(s.t.Allocations) > 0 {
 		report.Title(table.Columns, "memory_kind", "KIND")
 	}
 	return table
@@ -213,8 +232,22 @@ func (s *LeakScan) Totals(rows []Judged) []report.Fact {
 		}
 	}
 	hidden := s.Grouping.Suppress.Total()
-	return report.Fill(LeakTotals, live, count, allocs, s.failed, s.peak, verdicts[Growing], verdicts[ExitLeak], verdicts[Retained],
-		verdicts[Startup], verdicts[Churn], units.RoundInt(perMin), hidden.Count, hidden.Bytes, oom)
+	return report.Facts(LeakTotals, report.Values{
+		"live_bytes":           live,
+		"live_count":           count,
+		"allocs":               allocs,
+		"failed_allocs":        s.failed,
+		"peak_bytes":           s.peak,
+		"growing":              verdicts[Growing],
+		"exit_leaks":           verdicts[ExitLeak],
+		"retained":             verdicts[Retained],
+		"startup":              verdicts[Startup],
+		"churn":                verdicts[Churn],
+		"growth_bytes_per_min": units.RoundInt(perMin),
+		"suppressed_blocks":    hidden.Count,
+		"suppressed_bytes":     hidden.Bytes,
+		"oom_in_ns":            oom,
+	})
 }
 
 // lostFor is how many lost calls may have been frees of memory of a kind. Nobody knows how

@@ -1,10 +1,8 @@
 package memory
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/metric"
@@ -60,7 +58,7 @@ func MemoryReport(t *timeline.Timeline, s *HolderScan, counts *ledger.Counts) (*
 	if !s.matched && len(t.Memory) > 0 {
 		r.NoMatch = s.seen.Explain(&opt.Filter)
 	}
-	r.Facts = s.facts()
+	r.Facts = s.facts("")
 	holders := s.holderTable()
 	if err := holders.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
@@ -68,7 +66,11 @@ func MemoryReport(t *timeline.Timeline, s *HolderScan, counts *ledger.Counts) (*
 	frames.Fill(t, &holders, &opt.Options)
 	levels := s.levelTable()
 	r.Tables = []report.Table{levels, s.libraryTable(), asidePools(t, s.window, &opt.Filter), holders}
-	r.Totals = report.Fill(MemoryTotals[:3], s.heldBytes(), s.peak, s.use.failed())
+	r.Totals = report.Facts(MemoryTotals, report.Values{
+		"held_bytes":    s.heldBytes(),
+		"peak_bytes":    s.peak,
+		"failed_allocs": s.use.failed(),
+	})
 	if !opt.Reconcile {
 		return r, nil
 	}
@@ -80,7 +82,7 @@ func MemoryReport(t *timeline.Timeline, s *HolderScan, counts *ledger.Counts) (*
 		r.Tables[i].Aside = true
 	}
 	if len(c.accounts) == 0 {
-		r.Facts[3].Value = "the recording has no samples of what the driver counts for the recorded processes, or does not pair their devices"
+		r.Facts = s.facts("the recording has no samples of what the driver counts for the recorded processes, or does not pair their devices")
 	}
 	r.Tables = append([]report.Table{c.table(), c.deviceTable()}, r.Tables...)
 	r.Totals = append(r.Totals, c.totals()...)
@@ -183,16 +185,14 @@ func (s *HolderScan) follow(l *MemoryLevel, atNs int64) {
 
 // levelTable has a row per device and kind.
 func (s *HolderScan) levelTable() report.Table {
-	table := s.use.Table()
-	table.Name, table.Title, table.Aside = "levels", "memory by device and kind", true
-	table.Columns = append(slices.Clone(table.Columns), levelCourse)
-	table.Spare = append(table.Spare, levelCourse.Key)
-	for i, p := range s.use.places() {
-		var values any
+	table := report.Table{Name: "levels", Title: "memory by device and kind", Columns: slices.Concat(UseColumns, []report.Column{levelCourse}), Aside: true, Spare: []string{"peak_at_ns", levelCourse.Key}}
+	for _, p := range s.use.places() {
+		values := s.use.values(p)
+		values[levelCourse.Key] = nil
 		if c := s.courses[s.use.at(p)]; c != nil {
-			values = c.Values()
+			values[levelCourse.Key] = c.Values()
 		}
-		table.Rows[i].Cells = append(table.Rows[i].Cells, values)
+		table.Add(values)
 	}
 	return table
 }
@@ -278,12 +278,17 @@ var MemoryTotals = []report.Column{
 	{Key: "held_bytes", Title: "held", Unit: report.UnitBytes, About: "memory on devices that is live at that moment: neither host nor registered"},
 	{Key: "peak_bytes", Title: "peak", Unit: report.UnitBytes, About: "most memory live on all devices together in the window"},
 	{Key: "failed_allocs", Title: "failed allocs", Unit: report.UnitCount, About: "allocations that returned an error"},
+}
+
+// reconcileTotalColumns are the totals that Options.Reconcile adds.
+var reconcileTotalColumns = []report.Column{
 	{Key: "nvml_process_bytes", Title: "NVML", Unit: report.UnitBytes, About: "memory that the driver counts for the recorded processes, nearest samples to the moment (with --reconcile)"},
 	{Key: "attributed_pct", Title: "attributed %", Unit: report.UnitPercent, About: "share of nvml_process_bytes that is tracked memory, or context and modules (with --reconcile)"},
 	{Key: "not_attributed_bytes", Title: "not attributed", Unit: report.UnitBytes, About: "the rest (with --reconcile); negative if more was allocated than the driver counts"},
 }
 
-func (s *HolderScan) facts() []report.Fact {
+// facts returns the facts of the report; reconciled says why there is nothing to reconcile with.
+func (s *HolderScan) facts(reconciled string) []report.Fact {
 	offset := s.atNs - s.t.Recording().FromNs
 	at := map[query.Moment]string{query.AtPeak: "the peak, ", query.AtEnd: "the end, ", query.AtTime: ""}[s.opt.At] + units.Duration(offset)
 	pools := ""
@@ -292,10 +297,15 @@ func (s *HolderScan) facts() []report.Fact {
 			pools = "lies in pools that keep what is freed; how much they hold of the device only a program that asks for pool attributes lets know: see memory pools"
 		}
 	}
-	return report.Fill(MemoryFacts, at, offset, pools, "")
+	return report.Facts(MemoryFacts, report.Values{
+		"at":        at,
+		"at_ns":     offset,
+		"async":     pools,
+		"reconcile": reconciled,
+	})
 }
 
-var LevelColumns = append(append(slices.Clone(UseColumns), levelCourse), libraryColumns...)
+var LevelColumns = slices.Concat(UseColumns, []report.Column{levelCourse}, libraryColumns)
 
 var libraryColumns = []report.Column{
 	{Key: "library", Title: "LIBRARY", Unit: report.UnitText, About: "who asked the driver: the library or program of the innermost frame outside of libcuda and the CUDA runtime"},
@@ -304,7 +314,7 @@ var libraryColumns = []report.Column{
 
 // libraryTable has a row per device, kind and library.
 func (s *HolderScan) libraryTable() report.Table {
-	columns := []report.Column{UseColumns[0], UseColumns[1], libraryColumns[0], UseColumns[2], UseColumns[3], libraryColumns[1], UseColumns[4], UseColumns[5]}
+	columns := report.Pick(slices.Concat(UseColumns, libraryColumns), "device", "memory_kind", "library", "peak_bytes", "peak_at_ns", "held_bytes", "live_bytes", "allocs")
 	table := report.Table{Name: "libraries", Title: "memory by the library that asked for it", Columns: columns, Aside: true, Spare: []string{"peak_at_ns"}}
 	held := make(map[libraryPlace]int64)
 	for id := range s.held {
@@ -313,11 +323,18 @@ func (s *HolderScan) libraryTable() report.Table {
 	}
 	start := s.t.Recording().FromNs
 	for place, l := range s.levels {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.t.SharedLabel(place.device), place.memory, place.library, l.Peak, max(0, l.peakNs-start), held[place], l.Live, l.allocs}})
+		table.Add(report.Values{
+			"device":      s.t.SharedLabel(place.device),
+			"memory_kind": place.memory,
+			"library":     place.library,
+			"peak_bytes":  l.Peak,
+			"peak_at_ns":  max(0, l.peakNs-start),
+			"held_bytes":  held[place],
+			"live_bytes":  l.Live,
+			"allocs":      l.allocs,
+		})
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[3], b.Cells[3]), report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[1], b.Cells[1]), report.CompareCells(a.Cells[2], b.Cells[2]))
-	})
+	table.Sort("peak_bytes", "device", "memory_kind", "library")
 	return table
 }
 
@@ -372,16 +389,19 @@ func (s *HolderScan) holderTable() report.Table {
 		if !ledger.IsHost(key.memory) {
 			share = units.Percent(h.Bytes, all)
 		}
-		table.Rows = append(table.Rows, report.Row{StackID: s.t.Origins.List[h.origin].Stack, Evidence: fmt.Sprintf("%s of kind %s, asked for by %s", units.Plural(h.Blocks, "allocation"), key.memory, key.library),
-			Cells: []any{h.Bytes, share, h.Blocks, s.t.DeviceLabel(key.device), int64(key.pid), key.memory, key.library, key.site}})
+		row := table.Add(report.Values{
+			"bytes":       h.Bytes,
+			"share_pct":   share,
+			"blocks":      h.Blocks,
+			"device":      s.t.DeviceLabel(key.device),
+			"pid":         int64(key.pid),
+			"memory_kind": key.memory,
+			"library":     key.library,
+			"site":        key.site,
+		})
+		row.StackID, row.Evidence = s.t.Origins.List[h.origin].Stack, fmt.Sprintf("%s of kind %s, asked for by %s", units.Plural(h.Blocks, "allocation"), key.memory, key.library)
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		order := report.CompareCells(a.Cells[0], b.Cells[0])
-		for _, i := range []int{7, 6, 5, 3} {
-			order = cmp.Or(order, strings.Compare(a.Cells[i].(string), b.Cells[i].(string)))
-		}
-		return cmp.Or(order, -report.CompareCells(a.Cells[4], b.Cells[4]))
-	})
+	table.Sort("bytes", "site", "library", "memory_kind", "device", "-pid")
 	for i := range table.Rows {
 		table.Rows[i].Brief = i >= report.HolderRowsWithStack && !s.opt.AllStacks && !s.opt.AllFrames
 	}

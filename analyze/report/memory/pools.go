@@ -29,8 +29,14 @@ func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Tab
 	})
 	for _, key := range keys {
 		p := pools[key]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{t.OrdinalLabel(key.Pid, p.Device), fmt.Sprint(key.Pid), fmt.Sprintf("0x%x", uint64(key.Pool)),
-			asked(p.Reserved), asked(p.Used), max(0, p.AtNs-t.Recording().FromNs)}})
+		table.Add(report.Values{
+			"device":         t.OrdinalLabel(key.Pid, p.Device),
+			"pid":            fmt.Sprint(key.Pid),
+			"pool":           fmt.Sprintf("0x%x", uint64(key.Pool)),
+			"reserved_bytes": asked(p.Reserved),
+			"used_bytes":     asked(p.Used),
+			"at_ns":          max(0, p.AtNs-t.Recording().FromNs),
+		})
 	}
 	processes.AddRanks(t, &table)
 	return table

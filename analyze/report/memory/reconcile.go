@@ -247,8 +247,15 @@ func (c *reconciliation) table() report.Table {
 	for _, a := range c.accounts {
 		nvml := units.RoundInt(a.samples[a.chosen].Value)
 		row := func(part string, memory, library any, bytes int64, evidence string) {
-			table.Rows = append(table.Rows, report.Row{Evidence: evidence,
-				Cells: []any{int64(a.Pid), c.t.DeviceLabel(a.Device), memory, library, bytes, units.Percent(bytes, nvml), part}})
+			table.Add(report.Values{
+				"pid":         int64(a.Pid),
+				"device":      c.t.DeviceLabel(a.Device),
+				"memory_kind": memory,
+				"library":     library,
+				"bytes":       bytes,
+				"share_pct":   units.Percent(bytes, nvml),
+				"part":        part,
+			}).Evidence = evidence
 		}
 		at := a.samples[a.chosen].AtNs
 		row("nvml", nil, nil, nvml, fmt.Sprintf("NVML's sample at %s, nearest to the moment (%s)", units.Duration(at-c.t.Recording().FromNs), units.Duration(at-c.atNs)))
@@ -324,9 +331,17 @@ func (c *reconciliation) totals() []report.Fact {
 		rest += used - a.tracked[a.chosen] - a.making().bytes
 	}
 	if len(c.accounts) == 0 {
-		return report.Fill(MemoryTotals[3:], nil, nil, nil)
+		return report.Facts(reconcileTotalColumns, report.Values{
+			"nvml_process_bytes":   nil,
+			"attributed_pct":       nil,
+			"not_attributed_bytes": nil,
+		})
 	}
-	return report.Fill(MemoryTotals[3:], nvml, 100-units.Percent(max(rest, -rest), nvml), rest)
+	return report.Facts(reconcileTotalColumns, report.Values{
+		"nvml_process_bytes":   nvml,
+		"attributed_pct":       100 - units.Percent(max(rest, -rest), nvml),
+		"not_attributed_bytes": rest,
+	})
 }
 
 var DeviceMemoryColumns = []report.Column{
@@ -353,38 +368,53 @@ func (c *reconciliation) momentOf(device int32) int64 {
 func (c *reconciliation) deviceTable() report.Table {
 	table := report.Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: DeviceMemoryColumns, Aside: true, Spare: []string{"at_ns"}}
 	f := &c.t.Facts
-	start := c.t.Recording().FromNs
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
 		used, ok := f.Nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))
 		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
 			continue
 		}
-		label := c.t.DeviceLabel(device)
-		row := func(part string, s timeline.Sample) {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{label, part, nil, nil, nil, units.RoundInt(s.Value), s.AtNs - start}})
-		}
-		if s, ok := f.Nearest(catalog.MetricMemoryTotal, device, used.AtNs); ok {
-			row("total", s)
-		}
-		row("used", used)
-		if s, ok := f.Nearest(catalog.MetricReserved, device, used.AtNs); ok {
-			row("reserved", s)
-		}
-		rest := units.RoundInt(used.Value)
-		processes := f.ProcessesAt(device, used.AtNs)
-		for _, s := range processes {
-			name, recorded := c.t.ProcessName(s.Pid)
-			yes := "no"
-			if recorded {
-				yes = "yes"
-			}
-			rest -= units.RoundInt(s.Value)
-			table.Rows = append(table.Rows, report.Row{Cells: []any{label, "process", int64(s.Pid), units.Known(name), yes, units.RoundInt(s.Value), s.AtNs - start}})
-		}
-		if len(processes) > 0 {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{label, "rest", nil, nil, nil, rest, used.AtNs - start}})
-		}
+		c.addDevice(&table, device, used)
 	}
 	processespkg.AddRanks(c.t, &table)
 	return table
+}
+
+// addDevice adds the rows of a device; used is the sample of its used memory.
+func (c *reconciliation) addDevice(table *report.Table, device int32, used timeline.Sample) {
+	f := &c.t.Facts
+	label, start := c.t.DeviceLabel(device), c.t.Recording().FromNs
+	add := func(part string, bytes, atNs int64, pid, process, recorded any) {
+		table.Add(report.Values{
+			"device":   label,
+			"part":     part,
+			"pid":      pid,
+			"process":  process,
+			"recorded": recorded,
+			"bytes":    bytes,
+			"at_ns":    atNs - start,
+		})
+	}
+	addSample := func(part string, s timeline.Sample) { add(part, units.RoundInt(s.Value), s.AtNs, nil, nil, nil) }
+	if s, ok := f.Nearest(catalog.MetricMemoryTotal, device, used.AtNs); ok {
+		addSample("total", s)
+	}
+	addSample("used", used)
+	if s, ok := f.Nearest(catalog.MetricReserved, device, used.AtNs); ok {
+		addSample("reserved", s)
+	}
+	rest := units.RoundInt(used.Value)
+	processes := f.ProcessesAt(device, used.AtNs)
+	for _, s := range processes {
+		name, isRecorded := c.t.ProcessName(s.Pid)
+		recorded := "no"
+		if isRecorded {
+			recorded = "yes"
+		}
+		bytes := units.RoundInt(s.Value)
+		rest -= bytes
+		add("process", bytes, s.AtNs, int64(s.Pid), units.Known(name), recorded)
+	}
+	if len(processes) > 0 {
+		add("rest", rest, used.AtNs, nil, nil, nil)
+	}
 }

@@ -124,10 +124,23 @@ func (m *MemoryUse) at(p MemoryPlace) *MemoryLevel {
 
 func (m *MemoryUse) Table() report.Table {
 	table := report.Table{Name: "memory", Title: "memory", Columns: UseColumns, Spare: []string{"peak_at_ns"}}
-	start := m.t.Recording().FromNs
 	for _, p := range m.places() {
-		l := m.at(p)
-		table.Rows = append(table.Rows, report.Row{Cells: []any{m.t.DeviceLabel(p.Device), p.Memory, l.Peak, max(0, l.peakNs-start), l.Live, l.allocs, l.frees, l.failed}})
+		table.Add(m.values(p))
 	}
 	return table
+}
+
+// values returns the row of a place, with the columns UseColumns.
+func (m *MemoryUse) values(p MemoryPlace) report.Values {
+	l := m.at(p)
+	return report.Values{
+		"device":        m.t.DeviceLabel(p.Device),
+		"memory_kind":   p.Memory,
+		"peak_bytes":    l.Peak,
+		"peak_at_ns":    max(0, l.peakNs-m.t.Recording().FromNs),
+		"live_bytes":    l.Live,
+		"allocs":        l.allocs,
+		"frees":         l.frees,
+		"failed_allocs": l.failed,
+	}
 }

@@ -112,12 +112,7 @@ func OomReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 	r := &report.Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
 	chosen, rest, none := ChooseFailures(t, all, &opt.Filter)
 	r.NoMatch = none
-	r.Facts = report.Fill(OomFacts, "")
-	if len(all) == 0 {
-		r.Facts[0].Value = "no allocation failed"
-	} else if rest > 0 {
-		r.Facts[0].Value = fmt.Sprintf("%s more are only counted", units.Plural(int64(rest), "failure"))
-	}
+	r.Facts = facts(len(all), rest)
 	var scenes []*Scene
 	if len(chosen) > 0 {
 		var err error
@@ -172,6 +167,18 @@ func ChooseFailures(t *timeline.Timeline, all []Failure, filter *query.Filter) (
 	return chosen, max(0, rest), none
 }
 
+// facts says whether anything failed, and how many failures are in no table; rest is their number.
+func facts(failures, rest int) []report.Fact {
+	result := ""
+	switch {
+	case failures == 0:
+		result = "no allocation failed"
+	case rest > 0:
+		result = fmt.Sprintf("%s more are only counted", units.Plural(int64(rest), "failure"))
+	}
+	return report.Facts(OomFacts, report.Values{"result": result})
+}
+
 func oomTotal(scenes []*Scene, verdicts []OomVerdict, rest int) []report.Fact {
 	var classes [NumOOMClasses]int64
 	var fatal, again, also int64
@@ -187,8 +194,18 @@ func oomTotal(scenes []*Scene, verdicts []OomVerdict, rest int) []report.Fact {
 			again++
 		}
 	}
-	return report.Fill(OomTotals, int64(len(scenes)+rest), fatal, again, classes[OomCapacity], classes[OomFragmentation], classes[OomCached],
-		classes[OomLimit], classes[OomOtherProcess], classes[OomUnknown], also)
+	return report.Facts(OomTotals, report.Values{
+		"failures":                  int64(len(scenes) + rest),
+		"fatal":                     fatal,
+		"retried":                   again,
+		"capacity":                  classes[OomCapacity],
+		"fragmentation":             classes[OomFragmentation],
+		"cached":                    classes[OomCached],
+		"limit":                     classes[OomLimit],
+		"other_process":             classes[OomOtherProcess],
+		"unknown":                   classes[OomUnknown],
+		"fragmentation_under_limit": also,
+	})
 }
 
 func failureTable(t *timeline.Timeline, scenes []*Scene, verdicts []OomVerdict) report.Table {
@@ -197,7 +214,7 @@ func failureTable(t *timeline.Timeline, scenes []*Scene, verdicts []OomVerdict) 
 	anyAllocator, anyAlso := false, false
 	for i, sc := range scenes {
 		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].Also
-		table.Rows = append(table.Rows, failureRow(t, sc, &verdicts[i]))
+		addFailure(t, &table, sc, &verdicts[i])
 	}
 	if !anyAlso {
 		report.Hide(table.Columns, "also")
@@ -211,7 +228,8 @@ func failureTable(t *timeline.Timeline, scenes []*Scene, verdicts []OomVerdict) 
 	return table
 }
 
-func failureRow(t *timeline.Timeline, sc *Scene, v *OomVerdict) report.Row {
+// addFailure adds the row of a failure.
+func addFailure(t *timeline.Timeline, table *report.Table, sc *Scene, v *OomVerdict) {
 	var allocated, unused, largest, fragmented, reserved, active, told, free, freeAge, after, also, limitLeast, limitBelow any
 	if v.Also {
 		also = OomFragmentation.String()
@@ -236,13 +254,44 @@ func failureRow(t *timeline.Timeline, sc *Scene, v *OomVerdict) report.Row {
 	if sc.outcomeNs > 0 {
 		after = sc.outcomeNs - sc.AtNs
 	}
-	return report.Row{
-		Evidence: sc.evidence(v),
-		StackID:  t.Origins.List[sc.Origin].Stack,
-		Cells: []any{sc.AtNs - t.Recording().FromNs, v.Class.String(), also, sc.Outcome.String(), sc.Requested, free, allocated, unused, largest, v.Fits,
-			fragmented, limitLeast, limitBelow, reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.nvml, sc.free.nvmlAgeNs,
-			sc.free.others, sc.freedNext, after, v.Confidence, v.Reasons, askedBy(t, sc), t.DeviceLabel(sc.device), int64(sc.pid), int64(sc.tid), t.SiteLabel(sc.Origin)},
-	}
+	row := table.Add(report.Values{
+		"at_ns":                   sc.AtNs - t.Recording().FromNs,
+		"class":                   v.Class.String(),
+		"also":                    also,
+		"outcome":                 sc.Outcome.String(),
+		"requested_bytes":         sc.Requested,
+		"free_bytes":              free,
+		"allocated_bytes":         allocated,
+		"unused_bytes":            unused,
+		"largest_gap_bytes":       largest,
+		"expandable_fits":         v.Fits,
+		"fragmented_bytes":        fragmented,
+		"limit_least_bytes":       limitLeast,
+		"limit_below_bytes":       limitBelow,
+		"reserved_bytes":          reserved,
+		"active_bytes":            active,
+		"returned_bytes":          sc.returned,
+		"driver_calls":            sc.calls,
+		"driver_bytes":            sc.asked,
+		"free_source":             sc.free.source,
+		"free_age_ns":             freeAge,
+		"allocator_free_bytes":    told,
+		"asked_free_bytes":        sc.free.asked,
+		"asked_age_ns":            sc.free.askedAgeNs,
+		"nvml_free_bytes":         sc.free.nvml,
+		"nvml_age_ns":             sc.free.nvmlAgeNs,
+		"other_processes_bytes":   sc.free.others,
+		"freed_next_second_bytes": sc.freedNext,
+		"recovered_after_ns":      after,
+		"confidence":              v.Confidence,
+		"confidence_reasons":      v.Reasons,
+		"asked_by":                askedBy(t, sc),
+		"device":                  t.DeviceLabel(sc.device),
+		"pid":                     int64(sc.pid),
+		"tid":                     int64(sc.tid),
+		"site":                    t.SiteLabel(sc.Origin),
+	})
+	row.Evidence, row.StackID = sc.evidence(v), t.Origins.List[sc.Origin].Stack
 }
 
 // askedBy names who was asked for memory: a framework's allocator, or the driver.
@@ -288,7 +337,15 @@ func cachedTable(t *timeline.Timeline, scenes []*Scene, top int) report.Table {
 			if c.heldBy != "" {
 				by = c.heldBy
 			}
-			table.Rows = append(table.Rows, report.Row{Cells: []any{sc.AtNs - t.Recording().FromNs, c.bytes, c.pieces, c.largest, c.segments, c.reason.String(), by}})
+			table.Add(report.Values{
+				"failure_ns":    sc.AtNs - t.Recording().FromNs,
+				"bytes":         c.bytes,
+				"pieces":        c.pieces,
+				"largest_bytes": c.largest,
+				"segments":      c.segments,
+				"reason":        c.reason.String(),
+				"held_by":       by,
+			})
 		}
 	}
 	_ = table.Arrange("", top) // no column is asked for
@@ -299,7 +356,14 @@ func oomHolderTable(t *timeline.Timeline, scenes []*Scene, top int) report.Table
 	table := report.Table{Name: "holders", Title: "who held memory at the failures", Columns: OomHolderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
 	for _, sc := range scenes {
 		for _, h := range sc.holders[:min(oomHolders, len(sc.holders))] {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{sc.AtNs - t.Recording().FromNs, h.Bytes, units.Percent(h.Bytes, sc.ownBytes), h.Blocks, h.memory, h.site}})
+			table.Add(report.Values{
+				"failure_ns":  sc.AtNs - t.Recording().FromNs,
+				"bytes":       h.Bytes,
+				"share_pct":   units.Percent(h.Bytes, sc.ownBytes),
+				"blocks":      h.Blocks,
+				"memory_kind": h.memory,
+				"site":        h.site,
+			})
 		}
 	}
 	_ = table.Arrange("", top)

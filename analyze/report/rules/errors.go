@@ -23,11 +23,11 @@ var ruleXid = Rule{
 }
 
 func checkXid(s *Survey) ([]Hit, error) {
-	list := slices.DeleteFunc(xid.XidsOf(s.t, s.filter, s.Window), func(x timeline.Xid) bool { return x.Before })
+	list := slices.DeleteFunc(xid.Select(s.t, s.filter, s.Window), func(x timeline.Xid) bool { return x.Before })
 	if len(list) == 0 {
 		return nil, nil
 	}
-	h := Hit{Severity: AProblem, Level: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
 	for i := range list {
 		x := &list[i]
 		e, known := x.Describe()
@@ -68,9 +68,9 @@ var RuleHang = Rule{
 func checkHang(s *Survey) ([]Hit, error) {
 	var hits []Hit
 	for _, state := range []hang.State{hang.Hanging, hang.Polling} {
-		h := Hit{Severity: AProblem, Level: report.ConfidenceHigh}
+		h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
 		if state == hang.Polling {
-			h.Severity = ANotice
+			h.Severity = SeverityNotice
 		}
 		for i := range s.states {
 			p := &s.states[i]
@@ -134,7 +134,7 @@ var ruleBrokenContext = Rule{
 }
 
 func checkBrokenContext(s *Survey) ([]Hit, error) {
-	h := s.newHit(AProblem, "")
+	h := s.newHit(SeverityProblem, "")
 	h.Level, h.Reasons = report.ConfidenceHigh, nil // what was returned is known, whatever else was lost
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
@@ -168,7 +168,7 @@ var RuleUncheckedError = Rule{
 }
 
 func checkUncheckedError(s *Survey) ([]Hit, error) {
-	broken, ignored := s.newHit(AProblem, ""), s.newHit(ANotice, "")
+	broken, ignored := s.newHit(SeverityProblem, ""), s.newHit(SeverityNotice, "")
 	invalid := cudaerrors.Blamed(s.frees)
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
@@ -196,7 +196,7 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 			failed += p.Count.(int64)
 		}
 		h.What = fmt.Sprintf("%s failed, and the program went on", units.Plural(failed, "call"))
-		if h.Severity == AProblem {
+		if h.Severity == SeverityProblem {
 			h.What = fmt.Sprintf("%s failed in a context that an error had broken before, and the program went on", units.Plural(failed, "call"))
 		} else {
 			h.lower(report.ConfidenceMedium, "a program may expect such a failure")

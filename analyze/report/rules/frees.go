@@ -29,12 +29,12 @@ var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
 // checkInvalidFree makes a hit of the program's faults, and one of what may be harmless.
 func checkInvalidFree(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, severity := range []int{AProblem, ANotice} {
+	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity}
 		var calls int64
 		for i := range s.frees {
 			f := &s.frees[i]
-			if (f.Verdict >= fault.ContextEnded) != (severity == ANotice) {
+			if (f.Verdict >= fault.ContextEnded) != (severity == SeverityNotice) {
 				continue
 			}
 			if len(h.Places) == 0 {

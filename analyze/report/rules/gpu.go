@@ -94,9 +94,9 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		if hard < worthPct && capped < powerCapShare {
 			continue
 		}
-		h := s.sampledHit(AProblem, samples, "clocks held down %.1f%% of the time", samples.Share(gpu.IsThrottled))
+		h := s.sampledHit(SeverityProblem, samples, "clocks held down %.1f%% of the time", samples.Share(gpu.IsThrottled))
 		if hard < worthPct {
-			h.Severity, h.Advice = AnInfo, "The power cap sets the pace: nothing is wrong, but a higher limit (nvidia-smi -pl), if the machine allows it, would be faster."
+			h.Severity, h.Advice = SeverityInfo, "The power cap sets the pace: nothing is wrong, but a higher limit (nvidia-smi -pl), if the machine allows it, would be faster."
 		}
 		var names []string
 		for i := range gpu.ClockReasons {
@@ -160,7 +160,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 		if err := s.watchGaps(); err != nil {
 			return nil, err
 		}
-		h := s.sampledHit(ANotice, samples, "idle %.1f%% of the time between first and last launch", b.IdlePct)
+		h := s.sampledHit(SeverityNotice, samples, "idle %.1f%% of the time between first and last launch", b.IdlePct)
 		for _, track := range s.tracks(device) {
 			h.Places = append(h.Places, s.longestGaps(track)...)
 		}
@@ -197,7 +197,7 @@ func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 		}
 	}
 	if pct := units.Percent(idle, span); pct >= idleShare {
-		h := s.newHit(ANotice, "no work, and nobody waiting for it, %.1f%% of the time between first and last launch", pct)
+		h := s.newHit(SeverityNotice, "no work, and nobody waiting for it, %.1f%% of the time between first and last launch", pct)
 		h.lower(report.ConfidenceLow, "there are no samples of this GPU: it may have been busy with earlier work")
 		h.Places = s.longestGaps(track)
 		return []Hit{h}, nil
@@ -281,7 +281,7 @@ func checkLowSM(s *Survey) ([]Hit, error) {
 		if len(busy.Values) < fewSamples || busy.Mean() >= lowActivity {
 			continue
 		}
-		h := s.sampledHit(ANotice, busy, what, busy.Mean())
+		h := s.sampledHit(SeverityNotice, busy, what, busy.Mean())
 		h.Places = []Place{{Where: s.gpuLabel(device), Count: int64(len(busy.Values)), Ns: units.RoundInt(busy.TotalNs()), FirstNs: busy.AtNs[0], lastNs: busy.AtNs[len(busy.AtNs)-1],
 			Detail: fmt.Sprintf("at most %.1f%%, half of the time below %.1f%%", slices.Max(busy.Values), busy.Quantile(0.5))}}
 		hits = append(hits, h)
@@ -340,7 +340,7 @@ var ruleLowOccupancy = Rule{
 }
 
 func checkLowOccupancy(s *Survey) ([]Hit, error) {
-	return s.gpmHits(ANotice, func(m gpmMeans) string {
+	return s.gpmHits(SeverityNotice, func(m gpmMeans) string {
 		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancy || m.tensor >= goodTensor || m.dram >= goodDRAM {
 			return ""
 		}
@@ -357,7 +357,7 @@ var ruleTensorUnused = Rule{
 }
 
 func checkTensorUnused(s *Survey) ([]Hit, error) {
-	return s.gpmHits(AnInfo, func(m gpmMeans) string {
+	return s.gpmHits(SeverityInfo, func(m gpmMeans) string {
 		if m.tensor < 0 || m.tensor >= noTensor || m.arithmetic < someArithmetic {
 			return ""
 		}

@@ -28,11 +28,11 @@ func checkGPUHealth(s *Survey) ([]Hit, error) {
 
 // healthHits has a hit for the problems of a GPU, and one for its notices if the recorded processes used it.
 func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
-	for _, severity := range []int{AProblem, ANotice} {
+	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity, Level: report.ConfidenceHigh} // the GPU counts these itself
 		var said, actions []string
 		for _, state := range gpu.Health(s.gpu, device) {
-			if state.Level != severity || severity == ANotice && !used {
+			if state.Level != severity || severity == SeverityNotice && !used {
 				continue
 			}
 			text := state.What + ": " + state.State

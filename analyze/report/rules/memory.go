@@ -26,7 +26,7 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 	var perMin float64
 	onDevice := make(map[int32]float64)
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
-	h := Hit{Severity: AProblem, Level: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
 	for i := range s.Verdicts {
 		j := &s.Verdicts[i]
 		if j.Verdict != leaks.Growing {
@@ -70,7 +70,7 @@ var ruleExitLeak = Rule{
 
 func checkExitLeak(s *Survey) ([]Hit, error) {
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
-	h := Hit{Severity: AnInfo, Level: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityInfo, Level: report.ConfidenceHigh}
 	var bytes, blocks int64
 	for i := range s.Verdicts {
 		j := &s.Verdicts[i]
@@ -107,7 +107,7 @@ var ruleAllocLoop = Rule{
 }
 
 func checkAllocLoop(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var pairs int64
 	for i := range s.loops.Sites {
 		l := &s.loops.Sites[i]
@@ -159,7 +159,7 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	worst := order[0]
 	h := s.oomHit(order)
 	if s.scenes[worst].Outcome <= oom.NothingSince {
-		h.Severity = AProblem
+		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
@@ -187,7 +187,7 @@ func checkOOM(s *Survey) ([]Hit, error) {
 // oomHit has the failures of some numbers as evidence, and confidence and advice of the first.
 func (s *Survey) oomHit(order []int) Hit {
 	first := &s.causes[order[0]]
-	h := Hit{Severity: ANotice, Advice: advice(s.scenes[order[0]], first), Level: first.Confidence, Reasons: first.Reasons}
+	h := Hit{Severity: SeverityNotice, Advice: advice(s.scenes[order[0]], first), Level: first.Confidence, Reasons: first.Reasons}
 	for _, i := range order {
 		sc := s.scenes[i]
 		h.Places = append(h.Places, Place{Where: s.t.SiteLabel(sc.Origin), Stack: s.t.Origins.List[sc.Origin].Stack, Count: int64(1), Bytes: sc.Requested, FirstNs: sc.AtNs, lastNs: sc.AtNs,
@@ -275,7 +275,7 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 		p.Count = p.Count.(int64) + 1
 		p.lastNs = f.AtNs
 	}
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	for _, p := range found {
 		if p.Count.(int64) >= retriesInVain {
 			p.Detail = fmt.Sprintf("%s refused again and again, over %s", units.Bytes(p.Bytes.(int64)), units.Duration(p.lastNs-p.FirstNs))
@@ -311,7 +311,7 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 			continue
 		}
 		most := units.RoundInt(slices.Max(used.Values))
-		h := s.newHit(ANotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
+		h := s.newHit(SeverityNotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
 		h.Reasons, h.Level = nil, report.ConfidenceHigh // NVML loses no calls
 		h.Places = []Place{{Where: s.gpuLabel(device), Count: int64(len(used.Values)), Ns: units.RoundInt(used.Share(high) / 100 * used.TotalNs()), Bytes: most, FirstNs: used.AtNs[at],
 			lastNs: used.AtNs[lastIndex(used.Values, high)], Detail: fmt.Sprintf("more than 95%% in use %.1f%% of the time", used.Share(high))}}

@@ -55,11 +55,12 @@ type Place struct {
 	Detail           string
 }
 
-// Severities, as gpu.VerdictLevels has them.
+// Severities of hits, which index gpu.VerdictLevels.
 const (
-	AProblem = iota
-	ANotice
-	AnInfo
+	SeverityProblem = iota
+	SeverityNotice
+	SeverityInfo
+	NumSeverities
 )
 
 // All are all rules, in the order in which hits of equal severity are told: what ends programs first, then what costs most.
@@ -143,7 +144,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if len(s.Calls.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Calls.Seen.Explain(&opt.Filter)
 	}
-	r.Facts, r.Totals = ruleFacts(checked, len(chosen)-len(checked), hits), RuleTotals(hits)
+	r.Facts, r.Totals = facts(checked, len(chosen)-len(checked), hits), totals(hits)
 	table, evidence := hitTable(t, hits), evidenceTable(t, hits, opt.Top)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
@@ -216,14 +217,14 @@ func sortPlaces(list []Place) {
 	})
 }
 
-var RuleFactColumns = []report.Column{
+var factColumns = []report.Column{
 	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if nothing was found, or not all rules were checked"},
 	{Key: "rules_checked", Title: "", Unit: report.UnitCount, About: "rules that were checked"},
 }
 
-// ruleFacts has the result, and a number for every rule. Of the rules, unchecked could not be
-// applied to this recording.
-func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
+// facts returns the result, and the number of places of every rule. unchecked is the number of
+// chosen rules that this recording has no calls for.
+func facts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	var result []string
 	if len(hits) == 0 {
 		result = append(result, fmt.Sprintf("no rule of %d found anything", len(checked)))
@@ -231,7 +232,10 @@ func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	if unchecked > 0 {
 		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked: the recording leaves out the calls they need (--record)")
 	}
-	facts := report.Fill(RuleFactColumns, strings.Join(result, "; "), int64(len(checked)))
+	list := report.Facts(factColumns, report.Values{
+		"result":        strings.Join(result, "; "),
+		"rules_checked": int64(len(checked)),
+	})
 	for _, r := range All() {
 		var places any
 		if slices.Contains(checked, r) {
@@ -243,9 +247,9 @@ func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 			}
 			places = n
 		}
-		facts = append(facts, report.Fact{Column: r.column(), Value: places})
+		list = append(list, report.Fact{Column: r.column(), Value: places})
 	}
-	return facts
+	return list
 }
 
 // column is the number of places that a rule blames, for --fail-on.
@@ -253,30 +257,40 @@ func (r *Rule) column() report.Column {
 	return report.Column{Key: strings.ReplaceAll(r.Id, "-", "_"), Title: "", Unit: report.UnitCount, About: "rows of evidence of " + r.Id + ", 0: it did not fire, absent: it was not checked. " + r.About}
 }
 
-// RuleColumns explain all rules.
-func RuleColumns() (list []report.Column) {
+// ruleColumns explain all rules.
+func ruleColumns() (list []report.Column) {
 	for _, r := range All() {
 		list = append(list, r.column())
 	}
 	return list
 }
 
-var RuleTotalColumns = []report.Column{
+var totalColumns = []report.Column{
 	{Key: "hits", Title: "hits", Unit: report.UnitCount, About: "rules that found something; of GPUs, per GPU"},
 	{Key: "problems", Title: "problems", Unit: report.UnitCount, About: "hits of severity problem: the program fails, hangs or leaks, or a GPU is in trouble"},
 	{Key: "notices", Title: "notices", Unit: report.UnitCount, About: "hits of severity notice: it costs time or memory"},
 	{Key: "infos", Title: "infos", Unit: report.UnitCount, About: "hits of severity info: worth knowing"},
 }
 
-func RuleTotals(hits []Hit) []report.Fact {
-	var n [3]int64
+// CountBySeverity returns how many hits there are of each severity.
+func CountBySeverity(hits []Hit) (n [NumSeverities]int64) {
 	for i := range hits {
 		n[hits[i].Severity]++
 	}
-	return report.Fill(RuleTotalColumns, int64(len(hits)), n[AProblem], n[ANotice], n[AnInfo])
+	return n
 }
 
-var HitColumns = []report.Column{
+func totals(hits []Hit) []report.Fact {
+	n := CountBySeverity(hits)
+	return report.Facts(totalColumns, report.Values{
+		"hits":     int64(len(hits)),
+		"problems": n[SeverityProblem],
+		"notices":  n[SeverityNotice],
+		"infos":    n[SeverityInfo],
+	})
+}
+
+var hitColumns = []report.Column{
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
 	{Key: "severity", Title: "SEVERITY", Unit: report.UnitText, About: "problem: the program fails, hangs or leaks, or a GPU is in trouble; notice: it costs time or memory; info: worth knowing"},
 	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low"},
@@ -291,7 +305,7 @@ var HitColumns = []report.Column{
 
 // hitTable has a row per hit.
 func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
-	table := report.Table{Name: "hits", Title: "what experts would look at", Columns: HitColumns, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
+	table := report.Table{Name: "hits", Title: "what experts would look at", Columns: hitColumns, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
 	for i := range hits {
 		h := &hits[i]
 		where, stack, first := h.Where(), int32(0), any(nil)
@@ -304,8 +318,19 @@ func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 			stack = h.Places[0].Stack
 		}
 		more := "gpurec analyze " + h.Rule.Report + " " + ShellWord(t.Rec.Path)
-		table.Rows = append(table.Rows, report.Row{StackID: stack, Evidence: fmt.Sprintf("%s. %s C%s. More: %s", h.What, h.Advice, report.ConfidenceText(h.Level, h.Reasons)[1:], more),
-			Cells: []any{h.Rule.Id, gpu.VerdictLevels[h.Severity], h.Level, h.Reasons, int64(len(h.Places)), first, h.Advice, more, h.What, where}})
+		row := table.Add(report.Values{
+			"rule":               h.Rule.Id,
+			"severity":           gpu.VerdictLevels[h.Severity],
+			"confidence":         h.Level,
+			"confidence_reasons": h.Reasons,
+			"places":             int64(len(h.Places)),
+			"first_ns":           first,
+			"advice":             h.Advice,
+			"more":               more,
+			"what":               h.What,
+			"where":              where,
+		})
+		row.StackID, row.Evidence = stack, fmt.Sprintf("%s. %s C%s. More: %s", h.What, h.Advice, report.ConfidenceText(h.Level, h.Reasons)[1:], more)
 	}
 	return table
 }
@@ -332,7 +357,7 @@ func ShellWord(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-var EvidenceColumns = []report.Column{
+var evidenceColumns = []report.Column{
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "the rule that it is evidence for"},
 	{Key: "count", Title: "COUNT", Unit: report.UnitCount, About: "calls, blocks or samples"},
 	{Key: "time_ns", Title: "TIME", Unit: report.UnitNs, About: "time that it took or lasted, of calls whose duration is known"},
@@ -348,7 +373,7 @@ const mostPlaces = 5
 
 // evidenceTable has the rows of evidence of all hits.
 func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
-	table := report.Table{Name: "evidence", Title: "evidence", Columns: EvidenceColumns, Aside: true, Keys: []string{"rule", "where", "detail"}, Spare: []string{"last_ns", "first_ns", "bytes"}}
+	table := report.Table{Name: "evidence", Title: "evidence", Columns: evidenceColumns, Aside: true, Keys: []string{"rule", "where", "detail"}, Spare: []string{"last_ns", "first_ns", "bytes"}}
 	from := func(ns int64) any {
 		if ns == 0 {
 			return nil
@@ -363,13 +388,22 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 				break
 			}
 			p := &h.Places[k]
-			table.Rows = append(table.Rows, report.Row{Cells: []any{h.Rule.Id, p.Count, p.Ns, p.Bytes, from(p.FirstNs), from(p.lastNs), units.Known(p.Detail), units.Known(p.Where)}})
+			table.Add(report.Values{
+				"rule":     h.Rule.Id,
+				"count":    p.Count,
+				"time_ns":  p.Ns,
+				"bytes":    p.Bytes,
+				"first_ns": from(p.FirstNs),
+				"last_ns":  from(p.lastNs),
+				"detail":   units.Known(p.Detail),
+				"where":    units.Known(p.Where),
+			})
 		}
 	}
 	return table
 }
 
-var SummaryHitColumns = []report.Column{
+var ShortHitColumns = []report.Column{
 	{Key: "severity", Title: "SEVERITY", Unit: report.UnitText, About: "problem, notice or info: see analyze rules"},
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
 	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "what was found"},
@@ -379,11 +413,17 @@ var SummaryHitColumns = []report.Column{
 
 // ShortHits has one line per hit.
 func ShortHits(hits []Hit) report.Table {
-	table := report.Table{Name: "hits", Title: "what experts would look at; gpurec analyze rules says why, and what to do", Columns: SummaryHitColumns,
+	table := report.Table{Name: "hits", Title: "what experts would look at; gpurec analyze rules says why, and what to do", Columns: ShortHitColumns,
 		Lead: true, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
 	for i := range hits {
 		h := &hits[i]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{gpu.VerdictLevels[h.Severity], h.Rule.Id, h.What, h.Level, h.Where()}})
+		table.Add(report.Values{
+			"severity":   gpu.VerdictLevels[h.Severity],
+			"rule":       h.Rule.Id,
+			"what":       h.What,
+			"confidence": h.Level,
+			"where":      h.Where(),
+		})
 	}
 	return table
 }

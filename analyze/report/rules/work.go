@@ -28,7 +28,7 @@ var rulePageable = Rule{
 }
 
 func checkPageable(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	fromStart := s.fromStart()
 	var copies, bytes int64
 	for key, c := range s.copies.Sites {
@@ -68,7 +68,7 @@ var ruleSmallCopies = Rule{
 }
 
 func checkSmallCopies(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var copies, bursts int64
 	for key, b := range s.copies.Bursts {
 		copies, bursts = copies+b.Copies, bursts+b.Bursts
@@ -98,7 +98,7 @@ var ruleSyncLoop = Rule{
 }
 
 func checkSyncLoop(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var waits int64
 	for key, w := range s.waits.Groups {
 		span := s.spanNs(w.Threads)
@@ -151,7 +151,7 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 	if perSec < tinyPerSecond || units.Percent(sum.Tiny, sum.Sized) < tinyShare {
 		return nil, nil
 	}
-	h := s.newHit(ANotice, "%.0f%% of %s launches are tiny, %s a second", units.Percent(sum.Tiny, sum.Sized), units.Count(sum.Launches), units.RateText(perSec))
+	h := s.newHit(SeverityNotice, "%.0f%% of %s launches are tiny, %s a second", units.Percent(sum.Tiny, sum.Sized), units.Count(sum.Launches), units.RateText(perSec))
 	for key, l := range found {
 		h.Places = append(h.Places, Place{Where: s.kernels.Names.List[key.site], Count: l.Tiny, Ns: l.Total(),
 			Detail: fmt.Sprintf("%s, %s threads on average", symbolize.ShortKernel(s.kernels.Names.List[key.kernel]), units.Count(l.Threads/max(1, l.Sized)))})
@@ -200,7 +200,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		if track.Device == gaps.AllDevices || l.Launches < boundLaunches || perSec < boundPerSecond || units.Percent(l.Launches-apart, l.Launches) < closeShare {
 			continue
 		}
-		h := s.newHit(ANotice, "")
+		h := s.newHit(SeverityNotice, "")
 		text, bound := s.notBusy(track, &h)
 		if !bound {
 			continue
@@ -269,7 +269,7 @@ var ruleModuleLoop = Rule{
 }
 
 func checkModuleLoop(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var loads int64
 	for site, m := range s.modules.Places {
 		if m.Late < lateLoads || 2*m.Late < m.Loads-m.Late {

@@ -1,16 +1,15 @@
 package summary
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-var CallColumns = []report.Column{
+// callColumns are those of the table of calls; launches that were sampled add EstimatedCalls.
+var callColumns = []report.Column{
 	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver"},
 	{Key: "kind", Title: "KIND", Unit: report.UnitText, About: "alloc, free, launch, memcpy, memset, sync or api"},
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window"},
@@ -21,26 +20,33 @@ var CallColumns = []report.Column{
 	{Key: "host_max_ns", Title: "HOST MAX", Unit: report.UnitNs, About: "longest of these calls"},
 }
 
-func ofCallUseCallTable(u *calls.Counter) report.Table {
-	table := report.Table{Name: "calls", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(CallColumns), Spare: []string{"host_max_ns", "timed"}}
-	spared := false
-	for n, s := range u.Calls {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{n.Name, n.Kind, s.Calls, s.Errors, s.Open, s.Timed, s.HostNs, s.MaxNs}})
-		if u.Weights != nil {
-			row := &table.Rows[len(table.Rows)-1]
-			row.Cells = append(row.Cells, sampling.Whole(s.Scaled))
-		}
-		spared = spared || s.Timed+s.Open < s.Calls
+// callTable returns a table with a row per function of the driver.
+func callTable(u *calls.Counter) report.Table {
+	table := report.Table{Name: "calls", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(callColumns), Spare: []string{"host_max_ns", "timed"}}
+	if u.Weights != nil {
+		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
 	}
-	if !spared {
+	untimed := false
+	for n, s := range u.Calls {
+		values := report.Values{
+			"name":        n.Name,
+			"kind":        n.Kind,
+			"calls":       s.Calls,
+			"errors":      s.Errors,
+			"unfinished":  s.Open,
+			"timed":       s.Timed,
+			"host_sum_ns": s.HostNs,
+			"host_max_ns": s.MaxNs,
+		}
+		if u.Weights != nil {
+			values[report.EstimatedCalls.Key] = sampling.Whole(s.Scaled)
+		}
+		table.Add(values)
+		untimed = untimed || s.Timed+s.Open < s.Calls
+	}
+	if !untimed {
 		report.Hide(table.Columns, "timed")
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[6], b.Cells[6]), report.CompareCells(a.Cells[2], b.Cells[2]),
-			strings.Compare(a.Cells[0].(string), b.Cells[0].(string)), strings.Compare(a.Cells[1].(string), b.Cells[1].(string)))
-	})
-	if u.Weights != nil {
-		table.MoveLast(report.EstimatedCalls, 3)
-	}
+	table.Sort("host_sum_ns", "calls", "name", "kind")
 	return table
 }

@@ -1,16 +1,15 @@
 package summary
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-var KernelColumns = []report.Column{
+// kernelColumns are those of the table of kernels; launches that were sampled add EstimatedLaunches.
+var kernelColumns = []report.Column{
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches of the kernel in the window that ran; how long it ran on the GPU is not known, and what graphs launch is not in it"},
 	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount, About: "launches that stream capture put into a graph instead"},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
@@ -19,26 +18,32 @@ var KernelColumns = []report.Column{
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
 }
 
-func ofCallUseKernelTable(u *calls.Counter) report.Table {
-	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(KernelColumns)}
+// kernelTable returns a table with a row per kernel.
+func kernelTable(u *calls.Counter) report.Table {
+	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns)}
+	if u.Weights != nil {
+		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
+	}
 	short := calls.ShortKernels(u.Kernels)
 	captured := false
 	for name, s := range u.Kernels {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{s.Calls - s.Captured, s.Captured, s.Errors, s.HostNs, short[name], name}})
-		if u.Weights != nil {
-			row := &table.Rows[len(table.Rows)-1]
-			row.Cells = append(row.Cells, sampling.Whole(s.Scaled)-s.Captured)
+		values := report.Values{
+			"launches":     s.Calls - s.Captured,
+			"captured":     s.Captured,
+			"errors":       s.Errors,
+			"host_sum_ns":  s.HostNs,
+			"kernel_short": short[name],
+			"kernel":       name,
 		}
+		if u.Weights != nil {
+			values[report.EstimatedLaunches.Key] = sampling.Whole(s.Scaled) - s.Captured
+		}
+		table.Add(values)
 		captured = captured || s.Captured > 0
 	}
 	if !captured {
 		report.Hide(table.Columns, "captured")
 	}
-	slices.SortFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0]), report.CompareCells(a.Cells[1], b.Cells[1]), strings.Compare(a.Cells[5].(string), b.Cells[5].(string)))
-	})
-	if u.Weights != nil {
-		table.MoveLast(report.EstimatedLaunches, 1)
-	}
+	table.Sort("launches", "captured", "kernel")
 	return table
 }

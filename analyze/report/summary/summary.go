@@ -20,7 +20,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var SummaryFacts = []report.Column{
+var factColumns = []report.Column{
 	{Key: "processes", Title: "processes", Unit: report.UnitText, About: "recorded processes"},
 	{Key: "devices", Title: "devices", Unit: report.UnitText, About: "GPUs"},
 	{Key: "host", Title: "host", Unit: report.UnitText, About: "machine that was recorded"},
@@ -84,14 +84,14 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	r.Facts = append(summaryFacts(t, calls, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
 	r.Totals = leaks.Totals(rows)
-	leakTable := leakspkg.LeakTable(t, leaks, rows, &r.Quality, false)
-	callTable, kernelTable := ofCallUseCallTable(calls), ofCallUseKernelTable(calls)
-	for table, top := range map[*report.Table]int{&leakTable: summaryTop, &callTable: summaryRows(opt.Top), &kernelTable: summaryRows(opt.Top)} {
+	leakTable := leaks.Table(rows, &r.Quality, leakspkg.TableOptions{})
+	functions, kernels := callTable(calls), kernelTable(calls)
+	for table, top := range map[*report.Table]int{&leakTable: summaryTop, &functions: summaryRows(opt.Top), &kernels: summaryRows(opt.Top)} {
 		if err := table.Arrange("", top); err != nil {
 			return nil, err
 		}
 	}
-	r.Tables = []report.Table{rules.ShortHits(hits), findings(t, r, hits), use.Table(), allocators.Table(p.Allocators), memory.PoolTable(t, r.Window, &opt.Filter), leakTable, callTable, kernelTable}
+	r.Tables = []report.Table{rules.ShortHits(hits), findings(t, r, hits), use.Table(), allocators.Table(p.Allocators), memory.PoolTable(t, r.Window, &opt.Filter), leakTable, functions, kernels}
 	processes := processespkg.NewTable(t, &opt.Filter)
 	if err := processes.Arrange("", summaryRows(opt.Top)); err != nil {
 		return nil, err
@@ -138,16 +138,39 @@ func summaryFacts(t *timeline.Timeline, calls *callspkg.Counter, l *ledger.Ledge
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
 	sum, work, borrowed := calls.Total(), &calls.Work, l.BorrowTotals()
-	counted, checked := rules.RuleTotals(hits), ""
+	severities, checked := rules.CountBySeverity(hits), ""
 	if len(hits) == 0 {
 		checked = fmt.Sprintf("none of %d found anything", rulesChecked)
 	}
-	return report.Fill(SummaryFacts, strings.Join(processes, ", "), strings.Join(devices, ", "), m.Host, driver,
-		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),
-		sum.Errors, sum.Open, calls.OutOfMemory, xidsIn(t, calls.Window),
-		work.String(), work.Run(), work.Launched, work.Captured, work.GraphLaunches, work.GraphKernels,
-		l.BorrowedText(), borrowed.Opened, borrowed.Opened-borrowed.Returned, borrowed.Bytes,
-		graphText(&l.Counts), l.Counts.GraphAllocs, l.Counts.GraphBytes, checked, counted[1].Value, counted[2].Value)
+	return report.Facts(factColumns, report.Values{
+		"processes":         strings.Join(processes, ", "),
+		"devices":           strings.Join(devices, ", "),
+		"host":              m.Host,
+		"driver":            driver,
+		"recorded_by":       strings.TrimSpace(m.GpurecVersion + " " + strings.Join(m.Command, " ")),
+		"start_ns":          w.FromNs,
+		"dur_ns":            w.DurNs(),
+		"call_errors":       sum.Errors,
+		"unfinished_calls":  sum.Open,
+		"out_of_memory":     calls.OutOfMemory,
+		"xids":              xidsIn(t, calls.Window),
+		"kernels":           work.String(),
+		"kernels_run":       work.Run(),
+		"kernels_launched":  work.Launched,
+		"captured_launches": work.Captured,
+		"graph_launches":    work.GraphLaunches,
+		"graph_kernels":     work.GraphKernels,
+		"borrowed":          l.BorrowedText(),
+		"borrowed_opened":   borrowed.Opened,
+		"borrowed_open":     borrowed.Opened - borrowed.Returned,
+		"borrowed_bytes":    borrowed.Bytes,
+		"graph_memory":      graphText(&l.Counts),
+		"graph_allocs":      l.Counts.GraphAllocs,
+		"graph_alloc_bytes": l.Counts.GraphBytes,
+		"rules":             checked,
+		"problems":          severities[rules.SeverityProblem],
+		"notices":           severities[rules.SeverityNotice],
+	})
 }
 
 func graphText(c *ledger.Counts) string {
@@ -174,7 +197,10 @@ func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.T
 		return slices.ContainsFunc(hits, func(h rules.Hit) bool { return h.Rule == r })
 	}
 	add := func(next, format string, args ...any) {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{fmt.Sprintf(format, args...), next}})
+		table.Add(report.Values{
+			"finding": fmt.Sprintf(format, args...),
+			"next":    next,
+		})
 	}
 	number := func(name string) int64 {
 		v, _, _ := r.Number(name)
