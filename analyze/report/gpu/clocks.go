@@ -4,13 +4,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// ClockReasons are the bits of clock_event_reasons, as NVML defines them; slows are those that mean that the GPU could not
-// run as fast as it was asked to.
+// ClockReasons are the bits of clock_event_reasons, as NVML defines them. Slows is true for reasons
+// that keep the GPU from running as fast as it could.
 var ClockReasons = []struct {
 	Bit     int64
 	Name    string
 	Slows   bool
-	counter string // of how long, where the driver counts
+	counter string // metric of the driver's own count of the time, ns; "" if it has none
 	meaning string
 }{
 	{1, "gpu idle", false, "", "nothing runs: clocks are low to save power"},
@@ -24,14 +24,17 @@ var ClockReasons = []struct {
 	{256, "display clock setting", false, "", "the clocks are those of the display"},
 }
 
-// SlowBits are the bits of all reasons that slow the GPU down, PowerCapBit the one of them that is usual under full load.
+// SlowBits are the bits of the reasons that slow the GPU down. PowerCapBit is the one of them that
+// is usual under full load.
 const (
 	SlowBits    = 4 | 8 | 32 | 64 | 128
 	PowerCapBit = 4
 )
 
+// HasBit returns a function that reports whether a sample of clock_event_reasons has one of bits.
 func HasBit(bits int64) func(float64) bool {
 	return func(v float64) bool { return units.RoundInt(v)&bits != 0 }
 }
 
+// IsThrottled reports whether a sample of clock_event_reasons has one of SlowBits.
 var IsThrottled = HasBit(SlowBits)

@@ -12,58 +12,68 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports what NVML said of the GPUs: how busy they were, what held them down, and in which health they are.
+// Run reports what NVML sampled of the GPUs: how busy they were, what throttled them, and their
+// health. It returns no rows for a recording without samples.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
 	if err != nil {
 		return nil, err
 	}
-	u := &metricpkg.Devices{T: t, Window: opt.Window(t.Recording()), Filter: &opt.Filter, Devices: make(map[int32]map[string]*metricpkg.Series)}
-	u.Collect()
-	r := &report.Report{Command: "gpu", Window: u.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
-	if len(u.Devices) == 0 {
-		r.NoMatch = noSamples(u)
+	gpus := &metricpkg.Devices{
+		T:       t,
+		Window:  opt.Window(t.Recording()),
+		Filter:  &opt.Filter,
+		Devices: make(map[int32]map[string]*metricpkg.Series),
 	}
-	throttling, health := throttleTable(u), healthTable(u)
-	verdicts := verdictTable(u)
-	metrics := metricTable(u)
+	gpus.Collect()
+	r := &report.Report{Command: "gpu", Window: gpus.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	if len(gpus.Devices) == 0 {
+		r.NoMatch = noSamples(gpus)
+	}
+	found := verdicts(gpus)
+	metrics := metricTable(gpus)
 	if err := metrics.Arrange("", opt.Top); err != nil {
 		return nil, err
 	}
-	r.Totals = totals(u, &verdicts)
-	r.Tables = []report.Table{verdicts, throttling, health, processTable(u), metrics}
+	r.Totals = totals(gpus, found)
+	r.Tables = []report.Table{
+		verdictTable(found), throttleTable(gpus), healthTable(gpus), processTable(gpus), metrics,
+	}
 	return r, nil
 }
 
-func noSamples(u *metricpkg.Devices) *query.NoMatch {
+// noSamples explains why no sample passes the filter, nil if the recording has none.
+func noSamples(gpus *metricpkg.Devices) *query.NoMatch {
 	devices := make(map[int32]bool)
-	for _, s := range u.T.Facts.Samples {
+	for _, s := range gpus.T.Facts.Samples {
 		devices[s.Device] = true
 	}
 	if len(devices) == 0 {
 		return nil
 	}
-	return query.FirstNoMatch(query.NewNoMatch("device", u.Filter.Devices, devices, func(v int32) string { return strconv.Itoa(int(v)) }))
+	name := func(device int32) string { return strconv.Itoa(int(device)) }
+	return query.FirstNoMatch(query.NewNoMatch("device", gpus.Filter.Devices, devices, name))
 }
 
-// processSeries sorts the samples about processes.
-func processSeries(u *metricpkg.Devices) map[timeline.PidOnDevice]map[string]*metricpkg.Series {
+// processSeries returns the series of samples about processes, by metric.
+func processSeries(gpus *metricpkg.Devices) map[timeline.PidOnDevice]map[string]*metricpkg.Series {
 	found := make(map[timeline.PidOnDevice]map[string]*metricpkg.Series)
-	for _, s := range u.T.Facts.ProcessSamples {
-		if s.AtNs < u.Window.FromNs || s.AtNs > u.Window.ToNs || math.IsNaN(s.Value) || math.IsInf(s.Value, 0) || !u.Passes(&s) {
+	for _, s := range gpus.T.Facts.ProcessSamples {
+		if s.AtNs < gpus.Window.FromNs || s.AtNs > gpus.Window.ToNs || !gpus.Passes(&s) ||
+			math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
 			continue
 		}
 		key := timeline.PidOnDevice{Device: s.Device, Pid: s.Pid}
 		if found[key] == nil {
 			found[key] = make(map[string]*metricpkg.Series)
 		}
-		name := u.T.Facts.Metrics.List[s.Metric]
+		name := gpus.T.Facts.Metrics.List[s.Metric]
 		if found[key][name] == nil {
 			found[key][name] = new(metricpkg.Series)
 		}
-		one := found[key][name]
-		one.AtNs, one.Values = append(one.AtNs, s.AtNs), append(one.Values, s.Value)
+		series := found[key][name]
+		series.AtNs, series.Values = append(series.AtNs, s.AtNs), append(series.Values, s.Value)
 	}
 	for _, of := range found {
 		for _, s := range of {

@@ -10,17 +10,17 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// healthCheck is one thing about a device's health; level indexes VerdictLevels.
+// healthCheck is the result of one check of a device. Level is an index of VerdictLevels.
 type healthCheck struct {
 	What, State, Action string
 	Level               int
 	value               any
 }
 
-// Health checks a device; what it does not tell is not judged.
-func Health(u *metricpkg.Devices, device int32) []healthCheck {
+// Health checks a device. Checks whose metrics were not sampled are left out.
+func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 	var list []healthCheck
-	of := u.Devices[device]
+	of := gpus.Devices[device]
 	last := func(metric string) (v int64, rise int64, ok bool) {
 		s := of[metric]
 		if s == nil {
@@ -31,18 +31,18 @@ func Health(u *metricpkg.Devices, device int32) []healthCheck {
 	add := func(level int, what string, value any, state, action string) {
 		list = append(list, healthCheck{What: what, State: state, Action: action, Level: level, value: value})
 	}
-	eccHealth(u, device, last, add)
+	eccHealth(gpus, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
-		add(0, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run NVIDIA's field diagnostics")
+		add(problem, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run NVIDIA's field diagnostics")
 	} else if v, _, ok := last("remapped_rows_pending"); ok && v > 0 {
-		add(0, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it (nvidia-smi -r)")
+		add(problem, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it (nvidia-smi -r)")
 	} else if ok {
 		bad, _, _ := last("remapped_rows_uncorrectable")
 		good, _, _ := last("remapped_rows_correctable")
 		if bad+good == 0 {
-			add(2, "row remapping", int64(0), "no row of memory was ever remapped", "")
+			add(info, "row remapping", int64(0), "no row of memory was ever remapped", "")
 		} else {
-			add(2, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
+			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
 		}
 	}
 	if v, _, ok := last("retired_pages_pending"); ok {
@@ -50,29 +50,29 @@ func Health(u *metricpkg.Devices, device int32) []healthCheck {
 		two, _, _ := last("retired_pages_double_bit")
 		switch {
 		case v > 0:
-			add(0, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset it, or reboot")
+			add(problem, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset it, or reboot")
 		case one+two > 60:
-			add(0, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
+			add(problem, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
 		default:
-			add(2, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
+			add(info, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
 		}
 	}
-	linkHealth(u, device, last, add)
-	if s, limit := of[catalog.MetricHeat], u.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
+	linkHealth(gpus, device, last, add)
+	if s, limit := of[catalog.MetricHeat], gpus.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
 		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
-			add(0, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
+			add(problem, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
 		} else {
-			add(2, "temperature", hottest, fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest), "")
+			add(info, "temperature", hottest, fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest), "")
 		}
 	}
 	return list
 }
 
 // eccHealth judges the counters of ECC errors.
-func eccHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
-	if on := u.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
-		add(1, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
+func eccHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	if on := gpus.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
+		add(notice, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
 		return
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
@@ -80,25 +80,25 @@ func eccHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int
 		life := fmt.Sprintf("%s in the GPU's life", units.Count(whole))
 		switch {
 		case rise > 0:
-			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
+			add(problem, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
 		case v > 0:
-			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
+			add(problem, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
 		default:
-			add(2, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
+			add(info, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
 		}
 	}
 	if v, rise, ok := last("ecc_corrected_volatile_errors"); ok {
-		level, action := 2, ""
+		level, action := info, ""
 		if rise > 0 {
-			level, action = 1, "nothing was lost; watch whether it goes on"
+			level, action = notice, "nothing was lost; watch whether it goes on"
 		}
 		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the recording", units.Plural(v, "error"), units.Count(rise)), action)
 	}
 }
 
 // linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles: only what it never reached tells something.
-func linkHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
-	fact, of := &u.T.Facts.Devices, u.Devices[device]
+func linkHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	fact, of := &gpus.T.Facts.Devices, gpus.Devices[device]
 	for _, link := range []struct {
 		what, metric, unit string
 		most               int64
@@ -111,17 +111,17 @@ func linkHealth(u *metricpkg.Devices, device int32, last func(string) (int64, in
 			continue
 		}
 		high, low := units.RoundInt(slices.Max(s.Values)), units.RoundInt(slices.Min(s.Values))
-		switch b, ok := u.BusyOf(device); {
+		switch b, ok := gpus.BusyOf(device); {
 		case high < link.most && (!ok || b.IdlePct < 100):
-			add(1, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
+			add(notice, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
 		case low < high:
-			add(2, link.what, units.RoundInt(s.Last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
+			add(info, link.what, units.RoundInt(s.Last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
 		default:
-			add(2, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
+			add(info, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}
 	}
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
-		add(1, "PCIe replays", rise, units.Plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
+		add(notice, "PCIe replays", rise, units.Plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
 	}
 	// Links of Hopper and later correct bits all the time (two H200s under NCCL: 3,250 CRC and 5,774 ECC data errors for 23 GiB, not one
 	// replay); what costs something is sent again.
@@ -138,8 +138,8 @@ func linkHealth(u *metricpkg.Devices, device int32, last func(string) (int64, in
 	}
 	switch {
 	case again == 0 && sum > 0:
-		add(2, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the link: nothing was sent again", "")
+		add(info, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the link: nothing was sent again", "")
 	case again > 0:
-		add(1, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
+		add(notice, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
 	}
 }

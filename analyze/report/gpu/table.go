@@ -2,13 +2,13 @@ package gpu
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -23,31 +23,38 @@ var totalColumns = []report.Column{
 	{Key: "uncorrected_ecc_errors", Title: "uncorrected ECC errors", Unit: report.UnitCount, About: "by which the counters of uncorrected ECC errors rose in the window, all devices"},
 }
 
-func totals(u *metricpkg.Devices, verdicts *report.Table) []report.Fact {
+func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
 	var problems int64
-	for _, r := range verdicts.Rows {
-		if r.Cells[0] == VerdictLevels[0] {
+	for i := range verdicts {
+		if verdicts[i].level == problem {
 			problems++
 		}
 	}
 	var busyMin, idleMax, throttledMax, energy, ecc any
-	for _, device := range u.Sorted() {
-		if b, ok := u.BusyOf(device); ok {
+	for _, device := range gpus.Sorted() {
+		if b, ok := gpus.BusyOf(device); ok {
 			busyMin, idleMax = report.Least(busyMin, b.Pct), report.Most(idleMax, b.IdlePct)
 		}
-		if s := u.Devices[device][catalog.MetricReasons]; s != nil {
+		if s := gpus.Devices[device][catalog.MetricReasons]; s != nil {
 			throttledMax = report.Most(throttledMax, s.Share(IsThrottled))
 		}
-		if joules, _, ok := energyOf(u, device); ok {
+		if joules, _, ok := energyOf(gpus, device); ok {
 			sum, _ := energy.(int64)
 			energy = sum + units.RoundInt(joules)
 		}
-		if s := u.Devices[device]["ecc_uncorrected_volatile_errors"]; s != nil {
+		if s := gpus.Devices[device]["ecc_uncorrected_volatile_errors"]; s != nil {
 			sum, _ := ecc.(int64)
 			ecc = sum + units.RoundInt(s.Grown())
 		}
 	}
-	return report.Fill(totalColumns, problems, busyMin, idleMax, throttledMax, energy, ecc)
+	return report.Facts(totalColumns, report.Values{
+		"problems":               problems,
+		"busy_pct_min":           busyMin,
+		"idle_pct_max":           idleMax,
+		"throttled_pct_max":      throttledMax,
+		"energy_joules":          energy,
+		"uncorrected_ecc_errors": ecc,
+	})
 }
 
 var verdictColumns = []report.Column{
@@ -57,38 +64,17 @@ var verdictColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "what stands out, with its evidence: busy by gpm_sm_active_percent, or gpu_utilization_percent where the GPU has no GPM; idle: samples of it below 0.05%; throttled by clock_event_reasons; energy by the GPU's counter, or power times time where it has none"},
 }
 
-// verdictTable lists what stands out of each device, problems first.
-func verdictTable(u *metricpkg.Devices) report.Table {
+// verdictTable has a row per verdict.
+func verdictTable(verdicts []verdict) report.Table {
 	table := report.Table{Name: "verdicts", Title: "what stands out", Columns: verdictColumns, Aside: true}
-	if len(u.T.Facts.Samples) == 0 {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{VerdictLevels[1], nil, nil, "the recording has no NVML samples: nothing is known of the GPUs"}})
+	for i := range verdicts {
+		v := &verdicts[i]
+		values := report.Values{"level": VerdictLevels[v.level], "device": nil, "device_name": nil, "verdict": v.text}
+		if v.device >= 0 {
+			values["device"], values["device_name"] = int64(v.device), v.name
+		}
+		table.Add(values).Evidence = v.action
 	}
-	for _, device := range u.Sorted() {
-		add := func(level int, action, format string, args ...any) {
-			table.Rows = append(table.Rows, report.Row{Evidence: action,
-				Cells: []any{VerdictLevels[level], int64(device), u.T.GPUName(device), fmt.Sprintf("GPU %d ", device) + fmt.Sprintf(format, args...)}})
-		}
-		if b, ok := u.BusyOf(device); ok {
-			add(2, "", b.Text, b.Pct, b.IdlePct)
-		}
-		throttleVerdict(u, device, add)
-		if joules, how, ok := energyOf(u, device); ok {
-			add(2, "", "used %s, by %s", jouleText(joules), how)
-		}
-		memoryVerdict(u, device, add)
-		for _, h := range Health(u, device) {
-			if h.Level < 2 {
-				add(h.Level, h.Action, "%s: %s", h.What, h.State)
-			}
-		}
-		if n := xids(u, device); n > 0 {
-			add(0, "gpurec analyze xid explains them", "had %s", units.Plural(n, "Xid"))
-		}
-	}
-	slices.SortStableFunc(table.Rows, func(a, b report.Row) int {
-		rank := func(r report.Row) int { return slices.Index(VerdictLevels, r.Cells[0].(string)) }
-		return cmp.Compare(rank(a), rank(b))
-	})
 	return table
 }
 
@@ -103,39 +89,56 @@ var throttleColumns = []report.Column{
 }
 
 // throttleTable has a row per device and reason that was seen.
-func throttleTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
+func throttleTable(gpus *metricpkg.Devices) report.Table {
+	table := report.Table{
+		Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns),
+		Aside: true, Spare: []string{"slows", "time_ns"},
+	}
 	counted := false
-	for _, device := range u.Sorted() {
-		samples := u.Devices[device][catalog.MetricReasons]
+	for _, device := range gpus.Sorted() {
 		for i := range ClockReasons {
 			c := &ClockReasons[i]
-			var share, timeNs, count any
-			if samples != nil {
-				if pct := samples.Share(HasBit(c.Bit)); pct > 0 {
-					share, timeNs = pct, units.RoundInt(pct/100*samples.TotalNs())
-				}
-			}
-			if s := u.Devices[device][c.counter]; s != nil && len(s.Values) > 1 && s.Grown() > 0 {
+			share, timeNs := throttledTime(gpus.Devices[device][catalog.MetricReasons], c.Bit)
+			var count any
+			if s := gpus.Devices[device][c.counter]; s != nil && len(s.Values) > 1 && s.Grown() > 0 {
 				count, counted = units.RoundInt(s.Grown()), true
 			}
-			if share == nil && count == nil {
+			if isSeen := share != nil && share != 0.0; !isSeen && count == nil {
 				continue
-			}
-			if share == nil && samples != nil {
-				share, timeNs = 0.0, int64(0)
 			}
 			slows := "no"
 			if c.Slows {
 				slows = "yes"
 			}
-			table.Rows = append(table.Rows, report.Row{Cells: []any{int64(device), u.T.GPUName(device), c.Name, share, timeNs, count, slows, c.meaning}})
+			table.Add(report.Values{
+				"device":      int64(device),
+				"device_name": gpus.T.GPUName(device),
+				"reason":      c.Name,
+				"share_pct":   share,
+				"time_ns":     timeNs,
+				"counted_ns":  count,
+				"slows":       slows,
+				"meaning":     c.meaning,
+			})
 		}
 	}
 	if !counted {
 		report.Hide(table.Columns, "counted_ns")
 	}
 	return table
+}
+
+// throttledTime returns the share of the sampled time in which a bit was set, a float64 in percent,
+// and that time, an int64 in ns. Both are nil without samples.
+func throttledTime(samples *metricpkg.Series, bit int64) (sharePct, timeNs any) {
+	if samples == nil {
+		return nil, nil
+	}
+	pct := samples.Share(HasBit(bit))
+	if !(pct > 0) {
+		return 0.0, int64(0)
+	}
+	return pct, units.RoundInt(pct / 100 * samples.TotalNs())
 }
 
 var healthColumns = []report.Column{
@@ -148,11 +151,19 @@ var healthColumns = []report.Column{
 }
 
 // healthTable has a row per device and check.
-func healthTable(u *metricpkg.Devices) report.Table {
+func healthTable(gpus *metricpkg.Devices) report.Table {
 	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
-	for _, device := range u.Sorted() {
-		for _, h := range Health(u, device) {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{int64(device), u.T.GPUName(device), VerdictLevels[h.Level], h.What, h.value, units.Known(h.Action), h.State}})
+	for _, device := range gpus.Sorted() {
+		for _, h := range Health(gpus, device) {
+			table.Add(report.Values{
+				"device":      int64(device),
+				"device_name": gpus.T.GPUName(device),
+				"level":       VerdictLevels[h.Level],
+				"check":       h.What,
+				"value":       h.value,
+				"action":      units.Known(h.Action),
+				"state":       h.State,
+			})
 		}
 	}
 	return table
@@ -173,15 +184,15 @@ var processColumns = []report.Column{
 }
 
 // processTable has a row per process on a device.
-func processTable(u *metricpkg.Devices) report.Table {
+func processTable(gpus *metricpkg.Devices) report.Table {
 	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Aside: true}
-	found := processSeries(u)
+	found := processSeries(gpus)
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pid, b.Pid))
 	})
 	for _, key := range keys {
 		of := found[key]
-		name, recorded := u.T.ProcessName(key.Pid)
+		name, recorded := gpus.T.ProcessName(key.Pid)
 		var last, most any
 		if s := of[catalog.MetricOfProcess]; s != nil {
 			last, most = units.RoundInt(s.Last()), units.RoundInt(slices.Max(s.Values))
@@ -196,14 +207,26 @@ func processTable(u *metricpkg.Devices) report.Table {
 		if s := of[catalog.MetricSMOfPid]; s != nil {
 			smMax = slices.Max(s.Values)
 		}
-		yes := "no"
+		recordedText := "no"
 		if recorded {
-			yes = "yes"
+			recordedText = "yes"
 		}
-		table.Rows = append(table.Rows, report.Row{Cells: []any{int64(key.Device), u.T.GPUName(key.Device), int64(key.Pid), units.Known(name), yes, last, most,
-			avg(catalog.MetricSMOfPid), smMax, avg(catalog.MetricMemoryOf), avg(catalog.MetricEncoderOf), avg(catalog.MetricDecoderOf)}})
+		table.Add(report.Values{
+			"device":            int64(key.Device),
+			"device_name":       gpus.T.GPUName(key.Device),
+			"pid":               int64(key.Pid),
+			"process":           units.Known(name),
+			"recorded":          recordedText,
+			"memory_last_bytes": last,
+			"memory_max_bytes":  most,
+			"sm_avg_pct":        avg(catalog.MetricSMOfPid),
+			"sm_max_pct":        smMax,
+			"memory_avg_pct":    avg(catalog.MetricMemoryOf),
+			"encoder_avg_pct":   avg(catalog.MetricEncoderOf),
+			"decoder_avg_pct":   avg(catalog.MetricDecoderOf),
+		})
 	}
-	processes.AddRanks(u.T, &table)
+	processes.AddRanks(gpus.T, &table)
 	return table
 }
 
@@ -220,36 +243,59 @@ var metricColumns = []report.Column{
 	{Key: "course", Title: "OVER TIME", Unit: report.UnitCourse, About: "average in each twentieth of the window, or the last one before where there is no sample, from 0 to the highest; absent for counters and masks, and where it never changes"},
 }
 
-// gpuColumn and gpuNameColumn say which GPU a row is about.
+// gpuColumn and gpuNameColumn identify the GPU of a row.
 var (
 	gpuColumn     = report.Column{Key: "device", Title: "GPU", Unit: report.UnitID, About: "GPU, as NVML counts"}
 	gpuNameColumn = report.Column{Key: "device_name", Title: "", Unit: report.UnitText, About: "its name"}
 )
 
 // metricTable has a row per device and metric.
-func metricTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "metrics", Title: "metrics", Columns: slices.Clone(metricColumns), Spare: []string{"samples", "min", "last", "p95", "course"}}
+func metricTable(gpus *metricpkg.Devices) report.Table {
+	table := report.Table{
+		Name: "metrics", Title: "metrics", Columns: slices.Clone(metricColumns),
+		Spare: []string{"samples", "min", "last", "p95", "course"},
+	}
 	counters := false
-	for _, device := range u.Sorted() {
-		of := u.Devices[device]
+	for _, device := range gpus.Sorted() {
+		of := gpus.Devices[device]
 		for _, name := range slices.Sorted(maps.Keys(of)) {
-			s, unit := of[name], catalog.UnitOf(name)
-			value := func(v float64) any { return catalog.Measured{Value: v, Unit: unit} }
-			cells := []any{int64(device), u.T.GPUName(device), name, int64(len(s.Values)), nil, nil, nil, nil, value(s.Last()), nil, nil}
-			if name == catalog.MetricReasons { // a mask: what its bits say is told above
-			} else if catalog.IsCounter(name) {
-				cells[9], counters = value(s.Grown()), true
-			} else {
-				cells[4], cells[5], cells[6], cells[7] = value(slices.Min(s.Values)), value(s.Mean()), value(s.Quantile(0.95)), value(slices.Max(s.Values))
-				if slices.Min(s.Values) != slices.Max(s.Values) {
-					cells[10] = s.Course(u.Window)
-				}
-			}
-			table.Rows = append(table.Rows, report.Row{Cells: cells})
+			values := metricValues(of[name], name, gpus.Window)
+			values["device"], values["device_name"] = int64(device), gpus.T.GPUName(device)
+			table.Add(values)
+			counters = counters || catalog.IsCounter(name)
 		}
 	}
 	if !counters {
 		report.Hide(table.Columns, "rise")
 	}
 	return table
+}
+
+// metricValues returns the values of a metric: those that fit its kind, nil for the others.
+func metricValues(s *metricpkg.Series, name string, window query.Window) report.Values {
+	unit := catalog.UnitOf(name)
+	value := func(v float64) any { return catalog.Measured{Value: v, Unit: unit} }
+	values := report.Values{
+		"metric":  name,
+		"samples": int64(len(s.Values)),
+		"min":     nil,
+		"avg":     nil,
+		"p95":     nil,
+		"max":     nil,
+		"last":    value(s.Last()),
+		"rise":    nil,
+		"course":  nil,
+	}
+	switch least, most := slices.Min(s.Values), slices.Max(s.Values); {
+	case name == catalog.MetricReasons: // a mask: the table of throttling has its bits
+	case catalog.IsCounter(name):
+		values["rise"] = value(s.Grown())
+	default:
+		values["min"], values["avg"] = value(least), value(s.Mean())
+		values["p95"], values["max"] = value(s.Quantile(0.95)), value(most)
+		if least != most {
+			values["course"] = s.Course(window)
+		}
+	}
+	return values
 }
