@@ -6,11 +6,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// activity is in which parts of a window something happened.
+// activity is a set of parts of a window: those in which a thread was in a call.
 type activity [4]uint64
 
+// activityParts is the number of parts of a window.
 const activityParts = 256
 
+// mark adds the parts from one moment to another.
 func (a *activity) mark(p *windowParts, fromNs, toNs int64) {
 	first, last := p.of(fromNs), p.of(toNs)
 	for i := first; i <= last; i++ {
@@ -18,11 +20,12 @@ func (a *activity) mark(p *windowParts, fromNs, toNs int64) {
 	}
 }
 
-// windowParts are the parts of a window. It finds the one of a time that is near the time before without a division.
+// windowParts finds the part of a moment. It needs no division for moments in the same part as the
+// one before.
 type windowParts struct {
 	window query.Window
 	begins [activityParts + 1]int64 // the last one is the window's end
-	part   int                      // that was asked for last
+	part   int                      // the part found last
 }
 
 func newWindowParts(w query.Window) *windowParts {
@@ -40,12 +43,13 @@ func (p *windowParts) of(ns int64) int {
 	return p.part
 }
 
+// partOf computes the part of a moment.
 func partOf(w query.Window, ns int64) int {
 	part := float64(ns-w.FromNs) / float64(max(1, w.DurNs())) * activityParts
 	return int(max(0, min(part, activityParts-1)))
 }
 
-// longestPause is the longest time between two parts with activity, to within a part or two.
+// longestPause returns the longest time between two active parts, ns, to within two parts.
 func (a *activity) longestPause(w query.Window) int64 {
 	last, longest := -1, 0
 	for i := range activityParts {

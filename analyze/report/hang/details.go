@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// callDetails is what else is known of a call.
+// callDetails are the columns of a call that callRef lacks.
 type callDetails struct {
 	kind, name, kernel, Site string
 	stream, ptr, context     int64
@@ -23,7 +23,7 @@ type callDetails struct {
 	grid, block              [3]int32
 }
 
-// WantAll asks for the details of everything that may be told.
+// WantAll asks for the details of every call that the report may show.
 func (s *Scan) WantAll() {
 	s.want(s.Long...)
 	for _, l := range s.Threads {
@@ -40,17 +40,17 @@ func (s *Scan) WantAll() {
 	}
 }
 
-// want notes calls whose details are needed.
+// want asks for the details of calls.
 func (s *Scan) want(calls ...callRef) {
 	for i := range calls {
 		s.details[calls[i].rowRef] = new(callDetails)
 	}
 }
 
-// Details returns the details of a call that was wanted.
+// Details returns the details of a call, after ReadDetails. It is nil for a call that was not wanted.
 func (s *Scan) Details(c *callRef) *callDetails { return s.details[c.rowRef] }
 
-// ReadDetails reads the details that are wanted, row group by row group.
+// ReadDetails reads the details of all calls that were wanted, row group by row group.
 func (s *Scan) ReadDetails() error {
 	bySpan := make(map[int32][]int32)
 	for ref := range s.details {
@@ -69,6 +69,7 @@ func (s *Scan) ReadDetails() error {
 	return nil
 }
 
+// detailsOf reads the details of some rows of a row group, column by column.
 func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
 	texts := func(column string, to func(*callDetails) *string) {
 		values := g.Strings(column)
@@ -103,7 +104,8 @@ func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
 	}
 }
 
-// recordedOn returns the stream on which an event was recorded last before a moment, and when; false if that was not seen.
+// recordedOn returns the stream on which an event was last recorded (cuEventRecord) before a moment,
+// and when. ok is false if no such call is in the recording.
 func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
@@ -129,7 +131,7 @@ func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64,
 	return stream, atNs, ok
 }
 
-// kernelOf names what a launch launches.
+// kernelOf returns the short name of the kernel of a launch, or the function that was called.
 func (s *Scan) kernelOf(c *callRef) string {
 	d := s.Details(c)
 	if d.kernel == "" {
@@ -138,7 +140,7 @@ func (s *Scan) kernelOf(c *callRef) string {
 	return symbolize.ShortKernel(d.kernel)
 }
 
-// lastKernel names the kernel that a process launched last.
+// lastKernel returns the name of the kernel that a process launched last, "" without launches.
 func (s *Scan) lastKernel(p *processLife) string {
 	c := p.lastLaunch()
 	if c == nil {
@@ -147,7 +149,7 @@ func (s *Scan) lastKernel(p *processLife) string {
 	return s.kernelOf(c)
 }
 
-// waits.waitsFor says what a call waits for, as far as it tells.
+// waitsFor says what a call waits for, "" if its columns do not show it.
 func (s *Scan) waitsFor(c *callRef) string {
 	d := s.Details(c)
 	switch name := catalog.BaseName(d.name); {
@@ -169,6 +171,7 @@ func (s *Scan) waitsFor(c *callRef) string {
 	return ""
 }
 
+// nameOf returns the number and name of a thread.
 func (s *Scan) nameOf(th origin.Thread) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.T.Facts.Threads[th]))
 }

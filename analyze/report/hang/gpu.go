@@ -10,18 +10,18 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// gpuSilence is what a process's GPU did while the process did nothing.
+// gpuSilence is the activity of a process's GPU while the process was silent.
 type gpuSilence struct {
 	device  int32
-	busyPct any // float64: share of the time in which a kernel ran; nil: not known
-	smPct   any // float64: SMs active
-	meaning string
+	busyPct any    // share of the time in which a kernel ran, a float64; nil: not known
+	smPct   any    // share of SMs that were active, a float64; nil: not known
+	meaning string // a sentence for the evidence
 }
 
-// utilizationLagNs is how long after its work a GPU may still be said to be busy: NVML's sampling period.
+// utilizationLagNs is how long NVML may report a GPU as busy after its work: its sampling period.
 const utilizationLagNs = 1_000_000_000
 
-// askGPU looks what the GPU of a silent process did, and what that means.
+// askGPU fills in what the GPU of a silent process did, and what that means.
 func (s *Scan) askGPU(p *ProcessVerdict) {
 	call := p.waitingIn
 	if call == nil {
@@ -36,7 +36,11 @@ func (s *Scan) askGPU(p *ProcessVerdict) {
 		return
 	}
 	from := s.EndNs - p.SilentNs
-	p.gpu = gpuSilence{device: device, busyPct: s.mean(catalog.MetricGPUBusy, device, from), smPct: s.mean(catalog.MetricSMActive, device, from)}
+	p.gpu = gpuSilence{
+		device:  device,
+		busyPct: s.mean(catalog.MetricGPUBusy, device, from),
+		smPct:   s.mean(catalog.MetricSMActive, device, from),
+	}
 	busy, ok := p.gpu.busyPct.(float64)
 	if !ok {
 		if busy, ok = p.gpu.smPct.(float64); !ok {
@@ -50,7 +54,7 @@ func (s *Scan) askGPU(p *ProcessVerdict) {
 	p.gpu.meaning += s.reading(p, busy)
 }
 
-// reading says what it means that a GPU was that busy.
+// reading explains the utilization of the GPU of a silent process, in percent.
 func (s *Scan) reading(p *ProcessVerdict, busy float64) string {
 	kernel := s.lastKernel(p.Life)
 	switch {
@@ -68,7 +72,8 @@ func (s *Scan) reading(p *ProcessVerdict, busy float64) string {
 	return ": neither the process nor its GPU does anything; look at the CPU: data loading, locks, network"
 }
 
-// mean is the average of a metric over the silent time, nil without samples. The first second counts only if there is no other.
+// mean returns the average of a metric over the silent time, nil without samples. The first second
+// counts only if there is no other.
 func (s *Scan) mean(metric string, device int32, from int64) any {
 	id, ok := s.T.Facts.Metrics.Ids[metric]
 	if !ok {
@@ -77,7 +82,8 @@ func (s *Scan) mean(metric string, device int32, from int64) any {
 	for _, begin := range []int64{units.EndOf(from, utilizationLagNs), from} {
 		var of metricpkg.Series
 		for _, sample := range s.T.Facts.Samples {
-			if sample.Metric == id && sample.Device == device && sample.AtNs > begin && sample.AtNs <= s.EndNs && !math.IsNaN(sample.Value) && !math.IsInf(sample.Value, 0) {
+			if sample.Metric == id && sample.Device == device && sample.AtNs > begin && sample.AtNs <= s.EndNs &&
+				!math.IsNaN(sample.Value) && !math.IsInf(sample.Value, 0) {
 				of.AtNs, of.Values = append(of.AtNs, sample.AtNs), append(of.Values, sample.Value)
 			}
 		}
@@ -89,10 +95,10 @@ func (s *Scan) mean(metric string, device int32, from int64) any {
 	return nil
 }
 
-// troubleNs is how long before the last progress errors may have led to it.
+// troubleNs is the time before the last progress in which an error may have caused the hang.
 const troubleNs = 10_000_000_000
 
-// trouble says which Xids and errors a process had shortly before it made no progress any more, or since.
+// trouble returns the Xids and the last error of a process from troubleNs before its last progress on.
 func (s *Scan) trouble(p *ProcessVerdict) (list []string) {
 	from := p.Life.lastNs - troubleNs
 	for i := range s.T.Facts.Xids {

@@ -8,9 +8,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// State is what a thread or process was doing at the moment, the worst first.
+// State is what a thread or process was doing at the end of the window.
 type State int
 
+// States, the worst first. The column verdict explains them.
 const (
 	Hanging State = iota
 	Polling
@@ -25,6 +26,7 @@ func (s State) String() string {
 	return [...]string{"hanging", "polling", "waiting", "idle", "alive", "ended"}[s]
 }
 
+// stateNames returns the names of the states, the worst first.
 func stateNames() (list []string) {
 	for s := range numStates {
 		list = append(list, s.String())
@@ -33,23 +35,26 @@ func stateNames() (list []string) {
 }
 
 const (
-	// patience is how many times longer than ever before a call or a pause must last to be told from work that is slow.
+	// patience is the factor by which a call or pause must exceed the longest one before, to be told
+	// from work that is slow.
 	patience = 3
-	// pollsPerSecond is from how many queries a second on a program that does nothing else is called polling: watchdogs ask
-	// ten times a second.
+	// pollsPerSecond is the least number of queries a second that makes a program without other
+	// calls polling. Watchdogs query ten times a second.
 	pollsPerSecond = 100
-	// busyCalls and busyPerSecond are the least that a thread must have done to be called busy before it went silent.
+	// A thread that made at least busyCalls, and busyPerSecond calls a second, was busy before it
+	// went silent.
 	busyCalls, busyPerSecond = 10, 1.0
-	// gpuBusyPct and gpuIdlePct are when a GPU is said to work all the time, or not at all.
+	// gpuBusyPct and gpuIdlePct bound the utilization of a GPU that works all the time, and of one
+	// that does not work at all.
 	gpuBusyPct, gpuIdlePct = 90, 5
 )
 
-// threadVerdict is the state of a thread with what speaks for it.
+// threadVerdict is the state of a thread with its evidence.
 type threadVerdict struct {
 	State    State
 	life     *threadLife
-	Call     *callRef // open, or the last one
-	silentNs int64    // since when the thread makes no progress
+	Call     *callRef // the outermost open call, or the last one
+	silentNs int64    // time without progress until the moment
 	perSec   float64  // calls a second before that
 	pauseNs  int64    // longest pause before that
 	blindNs  int64    // of silentNs, time in which launches were not recorded
@@ -58,11 +63,12 @@ type threadVerdict struct {
 	reasons  []string
 }
 
+// say adds a sentence to the evidence.
 func (j *threadVerdict) say(format string, args ...any) {
 	j.evidence = append(j.evidence, fmt.Sprintf(format, args...))
 }
 
-// lower lowers the confidence.
+// lower lowers the confidence to a level, for a reason.
 func (j *threadVerdict) lower(to, format string, args ...any) {
 	if j.level == report.ConfidenceHigh || to == report.ConfidenceLow {
 		j.level = to
@@ -70,7 +76,7 @@ func (j *threadVerdict) lower(to, format string, args ...any) {
 	j.reasons = append(j.reasons, fmt.Sprintf(format, args...))
 }
 
-// judge decides what a thread was doing. In this order:
+// judgeThread decides what a thread was doing, in this order:
 //
 //	ended    its process had ended
 //	hanging  it is in a call for at least LongNs, and three times as long as any call of that function before
@@ -79,7 +85,10 @@ func (j *threadVerdict) lower(to, format string, args ...any) {
 //	polling  it makes no call that is recorded, but queries are counted that can be its own
 //	idle     it was busy, and makes no calls any more
 func (s *Scan) judgeThread(l *threadLife, polls *pollCounts) threadVerdict {
-	j := threadVerdict{life: l, level: report.ConfidenceHigh, Call: l.outermost(), silentNs: s.EndNs - l.LastNs, pauseNs: l.lively.longestPause(s.Window)}
+	j := threadVerdict{
+		life: l, level: report.ConfidenceHigh, Call: l.outermost(),
+		silentNs: s.EndNs - l.LastNs, pauseNs: l.active.longestPause(s.Window),
+	}
 	if j.Call == nil {
 		j.Call = &l.last
 	}
@@ -113,6 +122,7 @@ func (s *Scan) judgeThread(l *threadLife, polls *pollCounts) threadVerdict {
 	return j
 }
 
+// judgeOpen judges a thread that is in a call.
 func (s *Scan) judgeOpen(j *threadVerdict) {
 	age := s.EndNs - j.Call.startNs
 	d, p := s.Details(j.Call), j.life.process
@@ -139,6 +149,7 @@ func (s *Scan) judgeOpen(j *threadVerdict) {
 	}
 }
 
+// judgeSilent judges a thread that is in no call and made none for LongNs or longer.
 func (s *Scan) judgeSilent(j *threadVerdict, polls *pollCounts) {
 	unseen := j.Call.flags&format.FlagNoReturn != 0
 	wasBusy := j.life.calls >= busyCalls && j.perSec >= busyPerSecond
@@ -174,7 +185,7 @@ func (s *Scan) judgeSilent(j *threadVerdict, polls *pollCounts) {
 	}
 }
 
-// doubt lowers the confidence for what can have been missed.
+// doubt lowers the confidence for lost calls and damaged or missing parts of the recording.
 func (s *Scan) doubt(j *threadVerdict) {
 	from := s.EndNs - j.silentNs
 	var lostThen, lostAll int64

@@ -12,29 +12,31 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// pollCounts is what is known of queries that are only counted, for all processes together.
+// pollCounts are the counts of queries (cuStreamQuery, cuEventQuery), which are counted for all
+// processes together instead of recorded one by one.
 type pollCounts struct {
-	rows []pollRow
-	// perSec is how many a second there were in the later half of the silent time, by whom of the processes they can be, and which of its
-	// threads: the one that was last seen.
-	perSec   float64
+	rows   []pollRow
+	perSec float64 // queries a second in the later half of the silent time
+	// by are the processes that may have made these queries. suspects are, of each of them, the
+	// thread that was last seen.
 	by       map[int32]bool
 	suspects map[int32]*threadLife
 }
 
-// pollRow is one function that is counted.
+// pollRow is the counts of one function.
 type pollRow struct {
 	name          string
 	total         float64 // in the window
-	before, since float64 // a second, before the silent time and in the later half of it
+	before, since float64 // queries a second before the silent time, and in its later half
 	overTime      [pollParts]float64
 	silentForNs   int64
 }
 
-// pollParts is in how many parts of the window queries are told of.
+// pollParts is the number of parts of the window for which queries are shown.
 const pollParts = 40
 
-// ReadPolls reads the counts of queries and who can have made them: processes that are silent, and in no call.
+// ReadPolls reads the counts of queries, and finds who can have made them: processes that are silent
+// and in no call.
 func (s *Scan) ReadPolls() (*pollCounts, error) {
 	p := &pollCounts{by: make(map[int32]bool), suspects: make(map[int32]*threadLife)}
 	silentFrom := s.Window.FromNs
@@ -62,7 +64,7 @@ func (s *Scan) ReadPolls() (*pollCounts, error) {
 	return p, err
 }
 
-// readCounts reads the rows of counts.
+// readCounts reads the counts. silentFrom is when the silent time began, Unix ns.
 func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 	index := make(map[string]int)
 	for _, g := range s.T.Rec.Groups() {
@@ -75,7 +77,8 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 			return s.T.Wrap(err)
 		}
 		for i, at := range start {
-			if kind.At(i) != format.KindCount || !(value[i] > 0) || math.IsInf(value[i], 0) || !strings.HasSuffix(catalog.BaseName(name.At(i)), "Query") {
+			if kind.At(i) != format.KindCount || !(value[i] > 0) || math.IsInf(value[i], 0) ||
+				!strings.HasSuffix(catalog.BaseName(name.At(i)), "Query") {
 				continue
 			}
 			k, ok := index[name.At(i)]
@@ -98,7 +101,7 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 	return nil
 }
 
-// add spreads the calls of an interval evenly over it.
+// add counts the calls of an interval as if they were spread evenly over it.
 func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentFrom int64) {
 	share := func(from, to int64) float64 {
 		if toNs <= fromNs {
@@ -111,7 +114,7 @@ func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentF
 	}
 	r.total += share(w.FromNs, w.ToNs)
 	r.before += share(w.FromNs, silentFrom)
-	r.since += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs) // who stopped asking does not poll
+	r.since += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs) // the later half: a program that stopped querying does not poll
 	step := float64(w.DurNs()) / pollParts
 	for i := range r.overTime {
 		from := w.FromNs + int64(float64(i)*step)

@@ -12,26 +12,27 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// ProcessVerdict is the state of a process: of its threads, and against its likes.
+// ProcessVerdict is the state of a process, from its threads and from the processes of its group.
 type ProcessVerdict struct {
 	Life      *processLife
 	State     State
 	Threads   []threadVerdict
 	SilentNs  int64
 	gpu       gpuSilence
-	Odd       []string // what tells it from the other processes of its group
-	group     int      // processes of the group
+	Odd       []string // differences from all other processes of its group
+	group     int      // number of processes of its group
 	Evidence  []string
 	Level     string
 	Reasons   []string
-	waitingIn *callRef // the open call that makes it hang or wait
+	waitingIn *callRef // the open call that decides the state; nil if there is none
 }
 
+// say adds a sentence to the evidence.
 func (p *ProcessVerdict) say(format string, args ...any) {
 	p.Evidence = append(p.Evidence, fmt.Sprintf(format, args...))
 }
 
-// Judge judges all processes, the worst first.
+// Judge returns a verdict for each process, the worst first.
 func (s *Scan) Judge(polls *pollCounts) []ProcessVerdict {
 	var list []ProcessVerdict
 	for _, pid := range slices.Sorted(maps.Keys(s.Processes)) {
@@ -48,7 +49,7 @@ func (s *Scan) Judge(polls *pollCounts) []ProcessVerdict {
 	return list
 }
 
-// sum makes the state of a process from those of its threads.
+// judgeProcess judges a process by the verdicts of its threads.
 func (s *Scan) judgeProcess(p *processLife, polls *pollCounts) ProcessVerdict {
 	sum := ProcessVerdict{Life: p, State: Ended, SilentNs: s.EndNs - p.lastNs, Level: report.ConfidenceHigh}
 	for _, l := range p.threads {
@@ -79,7 +80,7 @@ func (s *Scan) judgeProcess(p *processLife, polls *pollCounts) ProcessVerdict {
 	return sum
 }
 
-// compare finds in groups of equal processes, such as the ranks of a training, those that are unlike the others.
+// compare finds the outliers in groups of equal processes, such as the ranks of a training.
 func (s *Scan) compare(list []ProcessVerdict) {
 	groups := make(map[string][]*ProcessVerdict)
 	for i := range list {
@@ -108,7 +109,7 @@ func (s *Scan) compare(list []ProcessVerdict) {
 	}
 }
 
-// oddness says what tells a process from all others of its group.
+// oddness returns the differences of a process from all others of its group.
 func (s *Scan) oddness(p *ProcessVerdict, group []*ProcessVerdict) (odd []string) {
 	firstOther, lastOther := int64(math.MaxInt64), int64(math.MinInt64)
 	othersWait, othersGoOn := true, true
@@ -124,7 +125,8 @@ func (s *Scan) oddness(p *ProcessVerdict, group []*ProcessVerdict) (odd []string
 		same = same && last != "" && (kernel == "" || kernel == last)
 		kernel = last
 	}
-	first, they, goOn, wait := fmt.Sprintf("first of the %d others", len(group)-1), "they go on", fmt.Sprintf("the %d others go on", len(group)-1), fmt.Sprintf("the %d others wait", len(group)-1)
+	first, they := fmt.Sprintf("first of the %d others", len(group)-1), "they go on"
+	goOn, wait := fmt.Sprintf("the %d others go on", len(group)-1), fmt.Sprintf("the %d others wait", len(group)-1)
 	if len(group) == 2 {
 		first, they, goOn, wait = "other one", "that goes on", "the other one goes on", "the other one waits"
 	}
@@ -147,15 +149,15 @@ func (s *Scan) oddness(p *ProcessVerdict, group []*ProcessVerdict) (odd []string
 	return odd
 }
 
-// sentence is the verdict on processes that made calls.
-func (s *Scan) sentence(states []ProcessVerdict) string {
-	worst := &states[0]
+// sentence returns the verdict on the processes that made calls.
+func (s *Scan) sentence(verdicts []ProcessVerdict) string {
+	worst := &verdicts[0]
 	if worst.State >= Alive {
-		return fmt.Sprintf("nothing hangs: %s", units.Plural(int64(len(states)), "process")+", all alive or ended")
+		return fmt.Sprintf("nothing hangs: %s, all alive or ended", units.Plural(int64(len(verdicts)), "process"))
 	}
 	same := 0
-	for i := range states {
-		if states[i].State == worst.State {
+	for i := range verdicts {
+		if verdicts[i].State == worst.State {
 			same++
 		}
 	}
@@ -166,10 +168,10 @@ func (s *Scan) sentence(states []ProcessVerdict) string {
 	return text + ", " + worst.Evidence[0]
 }
 
-// lookAt names the process that is unlike its likes.
-func lookAt(t *timeline.Timeline, states []ProcessVerdict) string {
-	for i := range states {
-		if p := &states[i]; len(p.Odd) > 0 {
+// lookAt returns the first outlier of a group of processes, and its first difference.
+func lookAt(t *timeline.Timeline, verdicts []ProcessVerdict) string {
+	for i := range verdicts {
+		if p := &verdicts[i]; len(p.Odd) > 0 {
 			return t.PidLabel(p.Life.Pid) + ": " + p.Odd[0]
 		}
 	}

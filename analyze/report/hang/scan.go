@@ -15,9 +15,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Scan looks once through the calls until a moment, and keeps of each thread and process no more than when it did something,
-// what it is in and what it did last: as much as there are threads and streams, however many calls there are. What stands in
-// the other columns of the few calls that are told of is read afterwards.
+// Scan reads the calls until a moment in one pass. Of each thread and process it keeps the times of
+// its calls, the open calls and the last ones. Its size grows with the number of threads and
+// streams, not with the number of calls. The details of the few calls that a report shows are read
+// afterwards: see WantAll and ReadDetails.
 type Scan struct {
 	*callspkg.Counter
 	Spans     []timeline.Span
@@ -26,21 +27,21 @@ type Scan struct {
 	parts     *windowParts
 	Threads   map[origin.Thread]*threadLife
 	Processes map[int32]*processLife
-	Long      []callRef // a heap of the longest calls that returned: the shortest is first
+	Long      []callRef // a heap of the longest calls that returned; the shortest is first
 	details   map[rowRef]*callDetails
 
-	// The last thread that was looked up: most rows are of the same one as the row before.
+	// A cache of the last thread: most rows are of the same thread as the row before.
 	thread origin.Thread
 	life   *threadLife
 }
 
-// rowRef is a row of a recording: which of Scan.Spans, and which row of it.
+// rowRef is a row of a recording: the index of its span in Scan.Spans, and its row in the span.
 type rowRef struct{ span, row int32 }
 
-// callRef is a call, in short.
+// callRef is a call without its details.
 type callRef struct {
 	rowRef
-	startNs, endNs int64 // endNs: math.MaxInt64 if it had not returned
+	startNs, endNs int64 // endNs is math.MaxInt64 if the call had not returned
 	pid, tid       int32
 	flags          int32
 }
@@ -55,14 +56,14 @@ type threadLife struct {
 	FirstNs, LastNs int64 // first entry, last entry or return
 	last            callRef
 	open            []callRef // in no order
-	lively          activity
-	launched        bool // kernels, that is calls that may not have been recorded
+	active          activity
+	launched        bool // it launched kernels: calls that sampling may leave out
 }
 
-// maxOpen bounds the open calls that are kept of a thread: what is nested deeper says no more.
+// maxOpen bounds the open calls that are kept of a thread. Calls nested deeper add nothing.
 const maxOpen = 16
 
-// outermost returns the open call of a thread that the others are inside of.
+// outermost returns the open call of a thread that its other open calls are inside of, or nil.
 func (l *threadLife) outermost() *callRef {
 	var first *callRef
 	for i := range l.open {
@@ -80,11 +81,11 @@ type processLife struct {
 	firstNs, lastNs, LaunchedNs int64
 	threads                     []*threadLife
 	streams                     map[int64][]callRef // the last launches by stream, the earliest first
-	longest                     map[string]int64    // by function, the longest call that returned, if it took a millisecond or more
+	longest                     map[string]int64    // ns of the longest call that returned, by function; from 1 ms on
 	lastError                   callRef
 }
 
-// lastLaunch is the last launch of a process.
+// lastLaunch returns the last launch of a process, or nil.
 func (p *processLife) lastLaunch() *callRef {
 	var last *callRef
 	for _, stream := range slices.Sorted(maps.Keys(p.streams)) {
@@ -95,20 +96,28 @@ func (p *processLife) lastLaunch() *callRef {
 	return last
 }
 
-// launchesPerStream is how many launches are told of each stream.
+// launchesPerStream is the number of last launches that are kept of each stream.
 const launchesPerStream = 3
 
-// longCalls is how many long calls are kept.
+// longCalls bounds the long calls that are kept.
 const longCalls = 1000
 
+// NewScan returns a Scan of the calls that pass the filter, until the end of the window.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	u := callspkg.NewCounter(t, &opt.Filter)
-	s := &Scan{Counter: u, Spans: slices.Concat(t.Memory, t.Calls), longNs: opt.LongNs, EndNs: u.Window.ToNs, parts: newWindowParts(u.Window),
-		Threads: make(map[origin.Thread]*threadLife), Processes: make(map[int32]*processLife), details: make(map[rowRef]*callDetails)}
-	return s
+	counter := callspkg.NewCounter(t, &opt.Filter)
+	return &Scan{
+		Counter:   counter,
+		Spans:     slices.Concat(t.Memory, t.Calls),
+		longNs:    opt.LongNs,
+		EndNs:     counter.Window.ToNs,
+		parts:     newWindowParts(counter.Window),
+		Threads:   make(map[origin.Thread]*threadLife),
+		Processes: make(map[int32]*processLife),
+		details:   make(map[rowRef]*callDetails),
+	}
 }
 
-// scan reads all calls.
+// read reads all calls.
 func (s *Scan) read() error {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
@@ -124,18 +133,20 @@ func (s *Scan) read() error {
 	return nil
 }
 
-// bridgeSampling takes threads that launch kernels to be lively where launches were not recorded, between their first and last call: else
-// the times without would look like pauses that are usual.
+// bridgeSampling marks threads that launch kernels as active in times in which launches were not
+// recorded, between their first and last call. Else these times would count as usual pauses.
 func (s *Scan) bridgeSampling() {
 	for _, w := range s.T.Facts.Sampling.NoLaunches {
 		for _, l := range s.Threads {
 			if from, to := max(w.FromNs, l.FirstNs), min(w.ToNs, l.LastNs); l.launched && from < to {
-				l.lively.mark(s.parts, from, to)
+				l.active.mark(s.parts, from, to)
 			}
 		}
 	}
 }
 
+// AddGroup adds the calls of a row group: that of the span with this index in Spans. If the group
+// cannot be read, its Err says why.
 func (s *Scan) AddGroup(g *format.Group, index int32) {
 	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), format.Strings{}
 	if s.Filter.Kernel != nil {
@@ -153,7 +164,10 @@ func (s *Scan) AddGroup(g *format.Group, index int32) {
 		if start > s.EndNs || !pass(i) {
 			continue
 		}
-		c := callRef{rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start, pid: s.Pid[i], tid: s.Tid[i], flags: s.Flags[i]}
+		c := callRef{
+			rowRef: rowRef{index, int32(i)}, startNs: start, endNs: start,
+			pid: s.Pid[i], tid: s.Tid[i], flags: s.Flags[i],
+		}
 		if c.flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 			if c.endNs = units.EndOf(start, s.Dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.EndNs {
 				c.endNs = math.MaxInt64
@@ -174,7 +188,10 @@ func (s *Scan) lifeOf(th origin.Thread, startNs int64) *threadLife {
 	if life == nil {
 		p := s.Processes[th.Pid]
 		if p == nil {
-			p = &processLife{Pid: th.Pid, firstNs: startNs, lastNs: startNs, LaunchedNs: math.MinInt64, streams: make(map[int64][]callRef), longest: make(map[string]int64)}
+			p = &processLife{
+				Pid: th.Pid, firstNs: startNs, lastNs: startNs, LaunchedNs: math.MinInt64,
+				streams: make(map[int64][]callRef), longest: make(map[string]int64),
+			}
 			s.Processes[th.Pid] = p
 		}
 		life = &threadLife{Thread: th, process: p, FirstNs: startNs, LastNs: startNs}
@@ -185,7 +202,7 @@ func (s *Scan) lifeOf(th origin.Thread, startNs int64) *threadLife {
 	return life
 }
 
-// call notes the call of row i.
+// addCall adds the call of row i.
 func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 	life := s.lifeOf(origin.Thread{Pid: c.pid, Tid: c.tid}, c.startNs)
 	p := life.process
@@ -205,13 +222,13 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 		life.last = *c
 	}
 	life.LastNs = max(life.LastNs, seenNs)
-	life.lively.mark(s.parts, c.startNs, seenNs)
+	life.active.mark(s.parts, c.startNs, seenNs)
 	life.launched = life.launched || isLaunch
 	if isLaunch && c.flags&format.FlagCaptured == 0 {
 		p.Launches++
 		p.LaunchedNs = max(p.LaunchedNs, c.startNs)
 		list := p.streams[s.Stream[i]]
-		if more := lastOnes(list, c); len(more) > len(list) {
+		if more := addLast(list, c); len(more) > len(list) {
 			p.streams[s.Stream[i]] = more
 		}
 	}
@@ -229,8 +246,8 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 	}
 }
 
-// lastOnes adds a call to the last ones of a stream, which are in order of time.
-func lastOnes(list []callRef, c *callRef) []callRef {
+// addLast adds a launch to the last ones of a stream, which are in order of time.
+func addLast(list []callRef, c *callRef) []callRef {
 	if len(list) == launchesPerStream && c.startNs < list[0].startNs {
 		return list
 	}
@@ -246,7 +263,7 @@ func lastOnes(list []callRef, c *callRef) []callRef {
 	return list
 }
 
-// keepLong notes a call that took long, if it is among the longest.
+// keepLong keeps a long call if it is among the longest.
 func (s *Scan) keepLong(c *callRef) {
 	shorter := func(a, b callRef) bool {
 		return cmp.Or(cmp.Compare(a.endNs-a.startNs, b.endNs-b.startNs), cmp.Compare(b.startNs, a.startNs), cmp.Compare(b.tid, a.tid)) < 0

@@ -9,10 +9,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// A process that hangs since before the recording makes no call in it, and the call that it is in was not seen to begin. Details such
-// a process is told that it is silent, and where else to look.
+// A process that was already hung when recording started makes no calls: the call that it is in began
+// before the recording. It is reported as silent, with advice where else to look.
 
-// withoutCalls lists recorded processes that made no calls, and live.
+// withoutCalls returns the recorded processes that made no call and had not ended.
 func (s *Scan) withoutCalls() (list []int32) {
 	if len(s.Filter.Tids)+len(s.Filter.Devices)+len(s.Filter.Streams) > 0 {
 		return nil
@@ -28,6 +28,7 @@ func (s *Scan) withoutCalls() (list []int32) {
 	return list
 }
 
+// pidLabels returns the labels of processes, with commas between.
 func (s *Scan) pidLabels(pids []int32) string {
 	var labels []string
 	for _, pid := range pids {
@@ -36,7 +37,7 @@ func (s *Scan) pidLabels(pids []int32) string {
 	return strings.Join(labels, ", ")
 }
 
-// silence is the verdict where no process made a call, and what to do then.
+// silence returns the verdict for a recording in which no process made a call, and the advice.
 func (s *Scan) silence(silent []int32, polls *pollCounts) (result, advice string) {
 	if len(silent) == 0 {
 		return "no call was recorded, and no process is known that runs on", ""

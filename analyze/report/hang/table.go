@@ -35,11 +35,28 @@ var totalColumns = []report.Column{
 	{Key: "silent_max_ns", Title: "silent at most", Unit: report.UnitNs, About: "longest silence of a process that had not ended"},
 }
 
-func (s *Scan) totals(states []ProcessVerdict, without, long int) []report.Fact {
+// facts returns the verdict in a sentence, the advice, and where to look.
+func (s *Scan) facts(verdicts []ProcessVerdict, silent []int32, polls *pollCounts) []report.Fact {
+	result, advice := s.silence(silent, polls)
+	if len(verdicts) > 0 {
+		result, advice = s.sentence(verdicts), ""
+	}
+	return report.Facts(factColumns, report.Values{
+		"result":        result,
+		"advice":        advice,
+		"look_at":       lookAt(s.T, verdicts),
+		"moment_ns":     s.EndNs - s.T.Recording().FromNs,
+		"without_calls": s.pidLabels(silent),
+	})
+}
+
+// totals counts the verdicts. without and long are the numbers of processes without calls and of long
+// calls.
+func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fact {
 	var counts [numStates]int64
 	var odd, open, silent int64
-	for i := range states {
-		p := &states[i]
+	for i := range verdicts {
+		p := &verdicts[i]
 		counts[p.State]++
 		if len(p.Odd) > 0 {
 			odd++
@@ -53,7 +70,19 @@ func (s *Scan) totals(states []ProcessVerdict, without, long int) []report.Fact 
 			}
 		}
 	}
-	return report.Fill(totalColumns, counts[Hanging], counts[Polling], counts[Waiting], counts[Idle], counts[Alive], counts[Ended], int64(without), odd, open, int64(long), silent)
+	return report.Facts(totalColumns, report.Values{
+		"hanging":       counts[Hanging],
+		"polling":       counts[Polling],
+		"waiting":       counts[Waiting],
+		"idle":          counts[Idle],
+		"alive":         counts[Alive],
+		"ended":         counts[Ended],
+		"silent":        int64(without),
+		"odd_processes": odd,
+		"open_calls":    open,
+		"long_calls":    int64(long),
+		"silent_max_ns": silent,
+	})
 }
 
 const stateAbout = "hanging: in a call for --long (1 s) or longer, and three times as long as any call of that function of the process before; " +
@@ -80,39 +109,68 @@ var processColumns = []report.Column{
 	{Key: "last_kernel", Title: "LAST KERNEL", Unit: report.UnitText, About: "kernel that it launched last"},
 }
 
-func (s *Scan) processTable(states []ProcessVerdict) report.Table {
-	table := report.Table{Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Aside: true, Keys: []string{"process"}, Verdicts: stateNames(),
-		Spare: []string{"errors", "sm_active_pct", "launches", "confidence", "last_kernel"}}
+// processTable has a row per process.
+func (s *Scan) processTable(verdicts []ProcessVerdict) report.Table {
+	table := report.Table{
+		Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Aside: true,
+		Keys: []string{"process"}, Verdicts: stateNames(),
+		Spare: []string{"errors", "sm_active_pct", "launches", "confidence", "last_kernel"},
+	}
 	odd := false
-	for i := range states {
-		p := &states[i]
-		trouble := s.trouble(p)
-		odd = odd || len(p.Odd) > 0
-		var launchAgo, group any
-		if p.Life.Launches > 0 {
-			launchAgo = s.EndNs - p.Life.LaunchedNs
-		}
-		if p.group > 1 {
-			group = int64(p.group)
-		}
-		said := slices.Clone(p.Evidence)
-		if p.gpu.meaning != "" {
-			said = append(said, p.gpu.meaning)
-		}
-		if len(p.Odd) > 0 {
-			said = append(said, fmt.Sprintf("unlike the others of its %d: %s", p.group, units.Enumerated(p.Odd)))
-		}
-		if len(trouble) > 0 {
-			said = append(said, units.Enumerated(trouble))
-		}
-		table.Rows = append(table.Rows, report.Row{Brief: p.State >= Alive && len(p.Odd) == 0, Evidence: strings.Join(append(said, report.ConfidenceText(p.Level, p.Reasons)), "; "), Cells: []any{
-			p.State.String(), p.SilentNs, int64(p.Life.Pid), s.T.Facts.Processes[p.Life.Pid].Name, p.Level, p.Reasons, p.gpu.busyPct, p.gpu.smPct,
-			launchAgo, p.Life.Launches, p.Life.calls, p.Life.errors, trouble, group, units.Known(strings.Join(p.Odd, "; ")), units.Known(s.lastKernel(p.Life))}})
+	for i := range verdicts {
+		s.addProcess(&table, &verdicts[i])
+		odd = odd || len(verdicts[i].Odd) > 0
 	}
 	if !odd {
 		report.Hide(table.Columns, "odd")
 	}
 	return table
+}
+
+func (s *Scan) addProcess(table *report.Table, p *ProcessVerdict) {
+	trouble := s.trouble(p)
+	var launchAgo, group any
+	if p.Life.Launches > 0 {
+		launchAgo = s.EndNs - p.Life.LaunchedNs
+	}
+	if p.group > 1 {
+		group = int64(p.group)
+	}
+	row := table.Add(report.Values{
+		"verdict":            p.State.String(),
+		"silent_ns":          p.SilentNs,
+		"pid":                int64(p.Life.Pid),
+		"process":            s.T.Facts.Processes[p.Life.Pid].Name,
+		"confidence":         p.Level,
+		"confidence_reasons": p.Reasons,
+		"gpu_busy_pct":       p.gpu.busyPct,
+		"sm_active_pct":      p.gpu.smPct,
+		"launch_ago_ns":      launchAgo,
+		"launches":           p.Life.Launches,
+		"calls":              p.Life.calls,
+		"errors":             p.Life.errors,
+		"trouble":            trouble,
+		"group_processes":    group,
+		"odd":                units.Known(strings.Join(p.Odd, "; ")),
+		"last_kernel":        units.Known(s.lastKernel(p.Life)),
+	})
+	row.Brief, row.Evidence = p.State >= Alive && len(p.Odd) == 0, processEvidence(p, trouble)
+}
+
+// processEvidence returns what speaks for a verdict: threads, GPU, the other processes of the group,
+// and errors.
+func processEvidence(p *ProcessVerdict, trouble []string) string {
+	parts := slices.Clone(p.Evidence)
+	if p.gpu.meaning != "" {
+		parts = append(parts, p.gpu.meaning)
+	}
+	if len(p.Odd) > 0 {
+		parts = append(parts, fmt.Sprintf("unlike the others of its %d: %s", p.group, units.Enumerated(p.Odd)))
+	}
+	if len(trouble) > 0 {
+		parts = append(parts, units.Enumerated(trouble))
+	}
+	return strings.Join(append(parts, report.ConfidenceText(p.Level, p.Reasons)), "; ")
 }
 
 var threadColumns = []report.Column{
@@ -131,30 +189,55 @@ var threadColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
 }
 
-func (s *Scan) threadTable(states []ProcessVerdict) report.Table {
-	table := report.Table{Name: "threads", Title: "threads", Columns: threadColumns, Keys: []string{"thread"}, Spare: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"}}
-	for i := range states {
-		for k := range states[i].Threads {
-			j := &states[i].Threads[k]
-			d := s.Details(j.Call)
-			open, waits := "no", ""
-			switch {
-			case j.Call.isOpen():
-				open, waits = "yes", s.waitsFor(j.Call)
-			case j.Call.flags&format.FlagNoReturn != 0:
-				open = "maybe"
-			}
-			table.Rows = append(table.Rows, report.Row{StackID: d.Stack, Brief: j.State >= Idle && states[i].State < Idle || j.State >= Alive,
-				Evidence: strings.Join(append(slices.Clone(j.evidence), report.ConfidenceText(j.level, j.reasons)), "; "),
-				Cells: []any{j.State.String(), j.silentNs, j.level, j.reasons, int64(j.life.Pid), s.nameOf(j.life.Thread), open, d.name, units.Known(waits),
-					j.life.calls, j.perSec, j.pauseNs, s.T.SiteOfCall(d.Stack, d.Site)}})
+// threadTable has a row per thread, the worst first.
+func (s *Scan) threadTable(verdicts []ProcessVerdict) report.Table {
+	table := report.Table{
+		Name: "threads", Title: "threads", Columns: threadColumns, Keys: []string{"thread"},
+		Spare: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"},
+	}
+	for i := range verdicts {
+		for k := range verdicts[i].Threads {
+			s.addThread(&table, &verdicts[i].Threads[k], verdicts[i].State)
 		}
 	}
-	rank := func(r report.Row) int { return slices.Index(stateNames(), r.Cells[0].(string)) }
+	rank := func(r report.Row) int {
+		return slices.Index(stateNames(), table.Cell(&r, "verdict").(string))
+	}
+	byColumns := table.Compare("since_ns", "-pid")
 	slices.SortStableFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), report.CompareCells(a.Cells[1], b.Cells[1]), -report.CompareCells(a.Cells[4], b.Cells[4]))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), byColumns(a, b))
 	})
 	return table
+}
+
+// addThread adds the row of a thread; process is the state of its process.
+func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
+	d := s.Details(j.Call)
+	open, waits := "no", ""
+	switch {
+	case j.Call.isOpen():
+		open, waits = "yes", s.waitsFor(j.Call)
+	case j.Call.flags&format.FlagNoReturn != 0:
+		open = "maybe"
+	}
+	row := table.Add(report.Values{
+		"verdict":            j.State.String(),
+		"since_ns":           j.silentNs,
+		"confidence":         j.level,
+		"confidence_reasons": j.reasons,
+		"pid":                int64(j.life.Pid),
+		"thread":             s.nameOf(j.life.Thread),
+		"open":               open,
+		"call":               d.name,
+		"waits_for":          units.Known(waits),
+		"calls":              j.life.calls,
+		"calls_per_second":   j.perSec,
+		"pause_max_ns":       j.pauseNs,
+		"site":               s.T.SiteOfCall(d.Stack, d.Site),
+	})
+	row.StackID = d.Stack
+	row.Brief = j.State >= Idle && process < Idle || j.State >= Alive
+	row.Evidence = strings.Join(append(slices.Clone(j.evidence), report.ConfidenceText(j.level, j.reasons)), "; ")
 }
 
 var launchColumns = []report.Column{
@@ -168,11 +251,15 @@ var launchColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the launch"},
 }
 
-// launchTable has the last launches of processes that are stuck, or unlike others, by stream: those used last first.
-func (s *Scan) launchTable(states []ProcessVerdict) report.Table {
-	table := report.Table{Name: "launches", Title: "last launches by stream, the last first", Columns: launchColumns, Aside: true, Keys: []string{}}
-	for i := range states {
-		p := &states[i]
+// launchTable has the last launches of processes that are stuck, or unlike others, by stream. The last
+// launch of a process is the first.
+func (s *Scan) launchTable(verdicts []ProcessVerdict) report.Table {
+	table := report.Table{
+		Name: "launches", Title: "last launches by stream, the last first", Columns: launchColumns,
+		Aside: true, Keys: []string{},
+	}
+	for i := range verdicts {
+		p := &verdicts[i]
 		if p.State >= Alive && len(p.Odd) == 0 {
 			continue
 		}
@@ -184,23 +271,35 @@ func (s *Scan) launchTable(states []ProcessVerdict) report.Table {
 			return cmp.Or(cmp.Compare(b.startNs, a.startNs), cmp.Compare(a.tid, b.tid), cmp.Compare(a.row, b.row))
 		})
 		for k := range launches {
-			c := &launches[k]
-			d := s.Details(c)
-			returned := "yes"
-			switch {
-			case c.isOpen():
-				returned = "no"
-			case c.flags&(format.FlagNoReturn|format.FlagAbandoned) != 0:
-				returned = "?"
-			}
-			table.Rows = append(table.Rows, report.Row{StackID: d.Stack, Brief: true, Cells: []any{int64(c.pid), query.StreamName(d.stream), s.EndNs - c.startNs, s.kernelOf(c), gridText(d),
-				returned, units.Known(d.kernel), s.T.SiteOfCall(d.Stack, d.Site)}})
+			s.addLaunch(&table, &launches[k])
 		}
 	}
 	return table
 }
 
-// gridText is a launch's blocks and threads; a graph has none of its own.
+func (s *Scan) addLaunch(table *report.Table, c *callRef) {
+	d := s.Details(c)
+	returned := "yes"
+	switch {
+	case c.isOpen():
+		returned = "no"
+	case c.flags&(format.FlagNoReturn|format.FlagAbandoned) != 0:
+		returned = "?"
+	}
+	row := table.Add(report.Values{
+		"pid":          int64(c.pid),
+		"stream":       query.StreamName(d.stream),
+		"before_ns":    s.EndNs - c.startNs,
+		"kernel_short": s.kernelOf(c),
+		"grid":         gridText(d),
+		"returned":     returned,
+		"kernel":       units.Known(d.kernel),
+		"site":         s.T.SiteOfCall(d.Stack, d.Site),
+	})
+	row.StackID, row.Brief = d.Stack, true
+}
+
+// gridText returns the blocks and threads of a launch, nil for a graph.
 func gridText(d *callDetails) any {
 	if d.grid == [3]int32{} {
 		return nil
@@ -220,7 +319,10 @@ var longCallColumns = []report.Column{
 
 // longTable has the long calls that returned, without those inside of others.
 func (s *Scan) longTable() report.Table {
-	table := report.Table{Name: "long_calls", Title: "calls that took long", Columns: longCallColumns, Aside: true, Keys: []string{}, Spare: []string{"pid"}}
+	table := report.Table{
+		Name: "long_calls", Title: "calls that took long", Columns: longCallColumns,
+		Aside: true, Keys: []string{}, Spare: []string{"pid"},
+	}
 	type entry struct {
 		origin.Thread
 		ns int64
@@ -230,16 +332,26 @@ func (s *Scan) longTable() report.Table {
 		met[entry{origin.Thread{Pid: s.Long[i].pid, Tid: s.Long[i].tid}, s.Long[i].startNs}] = true
 	}
 	slices.SortFunc(s.Long, func(a, b callRef) int {
-		return cmp.Or(cmp.Compare(b.endNs-b.startNs, a.endNs-a.startNs), cmp.Compare(a.startNs, b.startNs), cmp.Compare(a.tid, b.tid))
+		return cmp.Or(cmp.Compare(b.endNs-b.startNs, a.endNs-a.startNs),
+			cmp.Compare(a.startNs, b.startNs), cmp.Compare(a.tid, b.tid))
 	})
 	for i := range s.Long {
 		c := &s.Long[i]
 		d := s.Details(c)
-		if d.parentNs != 0 && met[entry{origin.Thread{Pid: c.pid, Tid: c.tid}, d.parentNs}] {
+		thread := origin.Thread{Pid: c.pid, Tid: c.tid}
+		if d.parentNs != 0 && met[entry{thread, d.parentNs}] {
 			continue
 		}
-		table.Rows = append(table.Rows, report.Row{StackID: d.Stack, Brief: true, Cells: []any{c.endNs - c.startNs, c.startNs - s.T.Recording().FromNs, d.name, units.Known(s.waitsFor(c)),
-			int64(c.pid), s.nameOf(origin.Thread{Pid: c.pid, Tid: c.tid}), s.T.SiteOfCall(d.Stack, d.Site)}})
+		row := table.Add(report.Values{
+			"dur_ns":    c.endNs - c.startNs,
+			"at_ns":     c.startNs - s.T.Recording().FromNs,
+			"call":      d.name,
+			"waits_for": units.Known(s.waitsFor(c)),
+			"pid":       int64(c.pid),
+			"thread":    s.nameOf(thread),
+			"site":      s.T.SiteOfCall(d.Stack, d.Site),
+		})
+		row.StackID, row.Brief = d.Stack, true
 	}
 	return table
 }
@@ -252,11 +364,21 @@ var pollColumns = []report.Column{
 	{Key: "over_time", Title: "OVER TIME", Unit: report.UnitText, About: "calls in 40 equal parts of the window, each against the most"},
 }
 
+// table has a row per function that is counted.
 func (p *pollCounts) table() report.Table {
-	table := report.Table{Name: "polling", Title: "queries that are only counted, of all processes together", Columns: pollColumns, Aside: true}
+	table := report.Table{
+		Name: "polling", Title: "queries that are only counted, of all processes together",
+		Columns: pollColumns, Aside: true,
+	}
 	for i := range p.rows {
 		r := &p.rows[i]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{r.name, r.since, r.before, units.RoundInt(r.total), units.Sparkline(r.overTime[:])}})
+		table.Add(report.Values{
+			"name":              r.name,
+			"since_per_second":  r.since,
+			"before_per_second": r.before,
+			"calls":             units.RoundInt(r.total),
+			"over_time":         units.Sparkline(r.overTime[:]),
+		})
 	}
 	return table
 }
