@@ -11,12 +11,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Run compares a report on two recordings: rows of tables are paired by the columns that say what they are about, several with
-// equal ones in their order. Rows are ordered by the size of their change. Of opt only Sort and Top are used; it returns a
-// *SortError for a column that no table has.
+// Run compares a report on two recordings. Rows of tables are paired by the columns that say what they
+// are about; several rows with equal values in these are paired in their order. Rows are ordered by
+// the size of their change. Of opt only Sort and Top are used. Run returns a *SortError for a column
+// that no table has.
 func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 	a, b := before.report, after.report
-	r := &report.Report{Command: "diff", Window: b.Window, Quality: b.Quality, Before: &a.Quality, NoMatch: cmp.Or(b.NoMatch, a.NoMatch)}
+	r := &report.Report{
+		Command: "diff", Window: b.Window, Quality: b.Quality, Before: &a.Quality, NoMatch: cmp.Or(b.NoMatch, a.NoMatch),
+	}
 	for _, n := range a.Notes {
 		r.Notes = append(r.Notes, "before: "+n)
 	}
@@ -36,19 +39,25 @@ func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 		r.Tables = append(r.Tables, d.join(&a.Tables[at], after))
 	}
 	r.Totals = d.totals()
-	r.Facts = append(report.Fill(factColumns, b.Command, before.said(), after.said(), d.per(), strings.Join(skipped, ", ")), d.numbers...)
+	r.Facts = append(report.Facts(factColumns, report.Values{
+		"report":       b.Command,
+		"before":       before.label(),
+		"after":        after.label(),
+		"per":          d.per(),
+		"not_compared": strings.Join(skipped, ", "),
+	}), d.numbers...)
 	return r, arrangeAny(r.Tables, opt.Sort, opt.Top)
 }
 
-// differ joins tables and sums up what it finds.
+// differ compares the tables and numbers of two reports, and counts what it finds.
 type differ struct {
 	before, after            *Side
-	changed, fresh, gone, ok int64
-	numbers                  []report.Fact // of both reports, for programs
-	verdicts                 []report.Fact
+	changed, fresh, gone, ok int64         // rows
+	numbers                  []report.Fact // comparisons of facts and totals
+	verdicts                 []report.Fact // rows that got or lost a verdict
 }
 
-// per says by what numbers are divided.
+// per says by what numbers are divided, "" if they are not.
 func (d *differ) per() string {
 	if d.after.amount == 0 {
 		return ""
@@ -57,16 +66,22 @@ func (d *differ) per() string {
 }
 
 func (d *differ) totals() []report.Fact {
-	return append(report.Fill(totalColumns, d.changed, d.fresh, d.gone, d.ok), d.verdicts...)
+	return append(report.Facts(totalColumns, report.Values{
+		"changed": d.changed,
+		"new":     d.fresh,
+		"gone":    d.gone,
+		"same":    d.ok,
+	}), d.verdicts...)
 }
 
-// arrangeAny sorts all tables that have the column, and cuts them; setup and numbers stay whole.
+// arrangeAny sorts all tables that have the column, and cuts them to top rows. The tables setup and
+// numbers stay whole. It returns a *SortError if no table has the column.
 func arrangeAny(tables []report.Table, by string, top int) error {
 	var wrong error
 	sorted := false
 	for i := range tables {
 		t := &tables[i]
-		if i < 2 {
+		if t.Name == setupName || t.Name == numbersName {
 			continue
 		}
 		err := t.Arrange(by, 0)

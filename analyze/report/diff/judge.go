@@ -9,7 +9,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// isMeasure reports whether values of a column of two recordings can be subtracted: they are no names and no moments.
+// isMeasure reports whether the values of a column in two recordings can be subtracted: names,
+// moments and courses cannot.
 func isMeasure(c *report.Column) bool {
 	switch c.Unit {
 	case report.UnitText, report.UnitTime, report.UnitID, report.UnitCourse:
@@ -23,23 +24,42 @@ func isMeasure(c *report.Column) bool {
 // isSum reports whether a value grows with the length of a recording.
 func isSum(c *report.Column) bool {
 	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
-		!has(c, "max", "min", "med", "median", "avg", "mean", "p50", "p90", "p95", "p99", "stddev", "age", "in", "per", "largest", "longest", "shortest", "peak", "first", "last", "depth", "dur", "stacks", "threads", "processes", "devices")
+		!has(c, "max", "min", "med", "median", "avg", "mean", "p50", "p90", "p95", "p99", "stddev", "age", "in", "per",
+			"largest", "longest", "shortest", "peak", "first", "last", "depth", "dur", "stacks", "threads", "processes", "devices")
 }
 
-// has reports whether the key has one of the words.
+// has reports whether the key of a column has one of the words.
 func has(c *report.Column, words ...string) bool {
 	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
 }
 
-// name is the key of a column in a comparison.
-func (d *differ) name(c *report.Column) string {
-	if d.after.amount > 0 && isSum(c) {
-		return c.Key + "_per_" + d.after.per.unit
-	}
-	return c.Key
+// measure is a column of numbers, with the keys of the columns that compare it.
+type measure struct {
+	report.Column
+	before, after, change, changePct string
 }
 
-// value is a cell as it is compared: divided if that is asked for, and nil if it is no number.
+// measure returns the keys that compare a column, or a fact. isTaken reports whether the report
+// itself has a column or fact of a key, such as launches_per_second.
+func (d *differ) measure(c report.Column, isTaken func(key string) bool) measure {
+	name := c.Key
+	if unit := d.after.per.unit; d.after.amount > 0 && isSum(&c) {
+		if name += "_per_" + unit; isTaken(name) {
+			name = c.Key + "_by_" + unit
+		}
+	}
+	return measure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct"}
+}
+
+// values returns the numbers of both recordings, the change from one number to another, and the
+// change in percent.
+func (m *measure) values(was, is, from, to any) report.Values {
+	diff, pct := difference(from, to)
+	return report.Values{m.before: was, m.after: is, m.change: diff, m.changePct: pct}
+}
+
+// value returns the number of a cell, divided by seconds or steps if it is a sum and that is asked
+// for; nil if the cell is no number.
 func (s *Side) value(c *report.Column, v any) any {
 	var n float64
 	switch v := v.(type) {
@@ -69,7 +89,7 @@ func (s *Side) value(c *report.Column, v any) any {
 	return n
 }
 
-// difference is after - before, and that in percent of before; what is not known has none.
+// difference returns after - before, and that in percent of before; nil where it is not known.
 func difference(before, after any) (diff, pct any) {
 	was, wasNumber := report.AsNumber(before)
 	is, isNumber := report.AsNumber(after)
@@ -92,7 +112,7 @@ func difference(before, after any) (diff, pct any) {
 	return nil, pct
 }
 
-// signed is a unit for differences.
+// signed returns the unit of differences of values in a unit.
 func signed(u report.Unit) report.Unit {
 	if u == report.UnitText {
 		return u
@@ -103,13 +123,15 @@ func signed(u report.Unit) report.Unit {
 // verdictCount counts rows that got or lost a verdict.
 type verdictCount struct {
 	names     []string
-	got, left map[string]int64
+	got, left map[string]int64 // rows, by verdict
 }
 
+// newVerdictCount returns a count that begins with the verdicts of a table.
 func newVerdictCount(t *report.Table) *verdictCount {
 	return &verdictCount{slices.Clone(t.Verdicts), make(map[string]int64), make(map[string]int64)}
 }
 
+// add counts a row with a verdict in each recording, nil if it has none.
 func (v *verdictCount) add(was, is any) {
 	before, _ := was.(string)
 	after, _ := is.(string)
@@ -124,11 +146,13 @@ func (v *verdictCount) add(was, is any) {
 	}
 }
 
+// facts returns two totals for each verdict.
 func (v *verdictCount) facts() (list []report.Fact) {
 	for _, name := range v.names {
 		key := strings.ReplaceAll(name, " ", "_")
-		list = append(list, report.Fact{Column: report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got the verdict"}, Value: v.got[name]},
-			report.Fact{Column: report.Column{Key: "gone_" + key, Title: "no longer " + name, Unit: report.UnitCount, About: "rows that lost the verdict"}, Value: v.left[name]})
+		got := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got the verdict"}
+		left := report.Column{Key: "gone_" + key, Title: "no longer " + name, Unit: report.UnitCount, About: "rows that lost the verdict"}
+		list = append(list, report.Fact{Column: got, Value: v.got[name]}, report.Fact{Column: left, Value: v.left[name]})
 	}
 	return list
 }

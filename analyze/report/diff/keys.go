@@ -8,46 +8,53 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// keyNames are the columns that say what a row is about where a table does not declare its keys. Numbers of processes, threads
-// and handles are not among them: they are others in every recording.
-var keyNames = []string{"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream", "size", "size_bucket",
-	"direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason", "status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
-	"rank", "job", "container", "pod", "cgroup"}
+// keyNames are the keys of columns that say what a row is about, for tables without Keys. Numbers of
+// processes and threads, and handles, are not among them: they differ between recordings.
+var keyNames = []string{
+	"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream",
+	"size", "size_bucket", "direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason",
+	"status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
+	"rank", "job", "container", "pod", "cgroup",
+}
 
-// keyColumns are the indices of the columns that say what a row is about.
-func keyColumns(t *report.Table) (list []int) {
+// keyColumns returns the columns that say what a row is about.
+func keyColumns(t *report.Table) (list []report.Column) {
 	names := t.Keys
 	if names == nil {
 		names = keyNames
 	}
-	for i, c := range t.Columns {
+	for _, c := range t.Columns {
 		if slices.Contains(names, c.Key) {
-			list = append(list, i)
+			list = append(list, c)
 		}
 	}
 	return list
 }
 
-// keysIn is keyColumns without those that the other table lacks: only one recording may have ranks.
-func keysIn(t *report.Table, other *report.Table) []int {
-	return slices.DeleteFunc(keyColumns(t), func(i int) bool {
-		return report.ColumnOf(other, t.Columns[i].Key) < 0
-	})
+// commonKeys returns the keys of the keyColumns that another table has too: ranks, for example, may
+// be known of one recording only.
+func commonKeys(t, other *report.Table) (keys []string) {
+	for _, c := range keyColumns(t) {
+		if report.ColumnOf(other, c.Key) >= 0 {
+			keys = append(keys, c.Key)
+		}
+	}
+	return keys
 }
 
-// isComparable reports whether rows of the table can be paired, and have numbers.
+// isComparable reports whether the rows of a table can be paired, and have numbers.
 func isComparable(t *report.Table) bool {
 	return len(keyColumns(t)) > 0 && slices.ContainsFunc(t.Columns, func(c report.Column) bool { return isMeasure(&c) })
 }
 
-// pair is a row of two recordings; one of them may have none.
+// pair is a row of each recording. One of the two may be nil.
 type pair struct{ before, after *report.Row }
 
-// pairs finds counterparts: rows with equal keys, the first with the first.
+// pairs pairs the rows of two tables with equal keys, the first with the first.
 func pairs(a, b *report.Table) []pair {
 	index := make(map[string][]int)
 	var list []pair
-	keysOfA, keysOfB := keysIn(a, b), keysIn(b, a)
+	keysOfA, keysOfB := commonKeys(a, b), commonKeys(b, a)
 	for i := range a.Rows {
 		key := keyOf(a, &a.Rows[i], keysOfA)
 		index[key] = append(index[key], len(list))
@@ -64,13 +71,13 @@ func pairs(a, b *report.Table) []pair {
 	return list
 }
 
-// keyOf is what a row is about. The number of a stack or process is another one in every recording: instead of it counts what
-// frames the stack has, and what the process or thread is called.
-func keyOf(t *report.Table, r *report.Row, keys []int) string {
+// keyOf returns what a row is about, as text to compare. Numbers of stacks and processes differ
+// between recordings: the frames of the stack, and the name of the process or thread, replace them.
+func keyOf(t *report.Table, r *report.Row, keys []string) string {
 	var b strings.Builder
-	for _, i := range keys {
-		text := fmt.Sprint(r.Cells[i])
-		switch t.Columns[i].Key {
+	for _, key := range keys {
+		text := fmt.Sprint(t.Cell(r, key))
+		switch key {
 		case "stack":
 			if at := strings.LastIndex(text, " #"); at >= 0 {
 				text = text[:at]

@@ -15,13 +15,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Per says by what the numbers of a comparison are divided: nothing (the zero value), seconds, or steps.
+// Per is what the numbers of a comparison are divided by: nothing (the zero value), seconds, or steps.
 type Per struct {
 	unit   string
-	kernel *regexp.Regexp // a launch of such a kernel is a step
+	kernel *regexp.Regexp // each launch of such a kernel is a step
 }
 
-// ParsePer reads second, or step=REGEX of a kernel that is launched once a step.
+// ParsePer parses "second", or "step=REGEX" with the name of a kernel that is launched once a step.
 func ParsePer(text string) (Per, error) {
 	if text == "" || text == "second" {
 		return Per{unit: text}, nil
@@ -37,7 +37,7 @@ func ParsePer(text string) (Per, error) {
 	return Per{"step", kernel}, nil
 }
 
-// NoStepsError says that no launch of a recording is a step.
+// NoStepsError is returned for a recording without a launch of the kernel that marks steps.
 type NoStepsError struct{ Kernel string }
 
 func (e *NoStepsError) Error() string {
@@ -47,17 +47,18 @@ func (e *NoStepsError) Error() string {
 // ReportFunc makes a report of a recording.
 type ReportFunc func(*timeline.Timeline, query.Options) (*report.Report, error)
 
-// Side is one of the two recordings of a comparison: the report on it, and what it was made on. It needs the recording no more.
+// Side is one of the two recordings of a comparison: the report on it, and its setup. It does not
+// need the recording any more.
 type Side struct {
 	Path   string
 	report *report.Report
-	setup  []report.Fact
+	setup  map[string]string // by setupNames
 	per    Per
-	amount float64 // seconds or steps that numbers are divided by; 0: they are not
+	amount float64 // seconds or steps to divide by; 0: numbers are not divided
 }
 
-// NewSide makes a report for a comparison. Of the options, Sort and Top are those of the comparison, not of the report. It returns
-// a *NoStepsError if there is nothing to divide by.
+// NewSide makes the report for one side of a comparison. Sort and Top of the options are not used:
+// they belong to the comparison. It returns a *NoStepsError if there is nothing to divide by.
 func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Per) (*Side, error) {
 	opt.Sort, opt.Top = "", 0
 	r, err := make(t, opt)
@@ -80,8 +81,14 @@ func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Per) 
 	return s, nil
 }
 
-// setup is what a recording was made on, and how.
-func setup(t *timeline.Timeline) []report.Fact {
+// setupNames are the names of what setup returns, in the order of the table.
+var setupNames = []string{
+	"driver", "CUDA", "GPUs", "framework", "stacks", "host", "CPU", "kernel", "gpurec", "attached by",
+	"processes", "ranks", "complete",
+}
+
+// setup returns the machine and software of a recording, and how it was made, by setupNames.
+func setup(t *timeline.Timeline) map[string]string {
 	m := &t.Rec.Meta
 	var gpus, frameworks []string
 	counts := make(map[string]int)
@@ -96,18 +103,25 @@ func setup(t *timeline.Timeline) []report.Fact {
 	}
 	slices.Sort(gpus)
 	slices.Sort(frameworks)
-	var list []report.Fact
-	for _, f := range [][2]string{{"driver", m.DriverVersion}, {"CUDA", m.CUDAVersion}, {"GPUs", strings.Join(gpus, ", ")},
-		{"framework", strings.Join(slices.Compact(frameworks), ", ")}, {"stacks", m.Stacks}, {"host", m.Host}, {"CPU", m.Machine.CPU},
-		{"kernel", strings.TrimSpace(m.OSRelease + " " + m.Arch)}, {"gpurec", m.GpurecVersion}, {"attached by", m.Attach},
-		{"processes", units.Plural(int64(len(t.Facts.Processes)), "process")}, {"ranks", t.RanksText()},
-		{"complete", m.Complete}} {
-		list = append(list, report.Fact{Column: report.Column{Key: f[0]}, Value: f[1]})
+	return map[string]string{
+		"driver":      m.DriverVersion,
+		"CUDA":        m.CUDAVersion,
+		"GPUs":        strings.Join(gpus, ", "),
+		"framework":   strings.Join(slices.Compact(frameworks), ", "),
+		"stacks":      m.Stacks,
+		"host":        m.Host,
+		"CPU":         m.Machine.CPU,
+		"kernel":      strings.TrimSpace(m.OSRelease + " " + m.Arch),
+		"gpurec":      m.GpurecVersion,
+		"attached by": m.Attach,
+		"processes":   units.Plural(int64(len(t.Facts.Processes)), "process"),
+		"ranks":       t.RanksText(),
+		"complete":    m.Complete,
 	}
-	return list
 }
 
-// launchesOf counts launches of kernels of a name, and runs of graphs where the call is called that.
+// launchesOf counts the launches of kernels whose name matches, and the launches of graphs if the
+// name of the function does.
 func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (int64, error) {
 	u := calls.NewCounter(t, f)
 	if err := u.Scan(); err != nil {
@@ -127,5 +141,5 @@ func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (i
 	return n, nil
 }
 
-// said names a recording.
-func (s *Side) said() string { return s.Path + ", " + units.Duration(s.report.Window.DurNs()) }
+// label returns the path of the recording and the length of its window.
+func (s *Side) label() string { return s.Path + ", " + units.Duration(s.report.Window.DurNs()) }

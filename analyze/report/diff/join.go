@@ -1,0 +1,253 @@
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/report"
+)
+
+// joined is the comparison of two tables while it is made.
+type joined struct {
+	*differ
+	a, b     *report.Table
+	atA, atB map[string]int  // indices of columns, by key
+	keys     []report.Column // columns of b that say what a row is about
+	words    []report.Column // further columns of b with text that both tables show
+	measures []measure       // columns of b with numbers that both tables have
+	main     string          // key of the measure that is shown in full
+	target   report.Table
+}
+
+// moreShown is the number of measures beside the main one whose change is shown.
+const moreShown = 3
+
+// join compares the rows of two tables.
+func (d *differ) join(a, b *report.Table) report.Table {
+	j := joined{differ: d, a: a, b: b, atA: positions(a), atB: positions(b), keys: keyColumns(b)}
+	j.chooseColumns()
+	j.target = report.Table{Name: b.Name, Title: b.Title, Aside: b.Aside}
+	j.addColumns()
+	verdicts := newVerdictCount(b)
+	for _, p := range pairs(a, b) {
+		j.addRow(p, verdicts)
+	}
+	if j.verdicts == nil { // the first table with verdicts is what a report is about
+		j.verdicts = verdicts.facts()
+	}
+	j.order()
+	j.hideSame()
+	return j.target
+}
+
+// positions returns the indices of the columns of a table, by key.
+func positions(t *report.Table) map[string]int {
+	at := make(map[string]int, len(t.Columns))
+	for i, c := range t.Columns {
+		at[c.Key] = i
+	}
+	return at
+}
+
+// chooseColumns fills in the words and measures, and the main measure: the first that is shown
+// whatever the width.
+func (j *joined) chooseColumns() {
+	isTaken := func(key string) bool { return report.ColumnOf(j.b, key) >= 0 }
+	for _, c := range j.b.Columns {
+		_, isCommon := j.atA[c.Key]
+		isKey := slices.ContainsFunc(j.keys, func(k report.Column) bool { return k.Key == c.Key })
+		isShown := c.Title != "" && !slices.Contains(j.b.Spare, c.Key)
+		switch {
+		case isKey || !isCommon:
+		case isMeasure(&c):
+			j.measures = append(j.measures, j.measure(c, isTaken))
+			if j.main == "" && isShown {
+				j.main = c.Key
+			}
+		case c.Unit == report.UnitText && isShown:
+			j.words = append(j.words, c)
+		}
+	}
+	if j.main == "" && len(j.measures) > 0 {
+		j.main = j.measures[0].Key
+	}
+}
+
+// addColumns adds the columns of the comparison: whether a row changed, words and measures of both
+// recordings, and what the row is about.
+func (j *joined) addColumns() {
+	t := &j.target
+	t.Columns = []report.Column{{Key: "row", Title: "ROW", Unit: report.UnitText, About: "new, gone, changed or same"}}
+	var labels []report.Column
+	for _, w := range j.words {
+		t.Columns = append(t.Columns,
+			report.Column{Key: w.Key + "_before", Unit: report.UnitText, About: "before: " + w.About},
+			report.Column{Key: w.Key + "_after", Unit: report.UnitText, About: "after: " + w.About})
+		labels = append(labels, report.Column{Key: w.Key, Title: w.Title, Unit: report.UnitText, About: "before -> after"})
+	}
+	shown := 0
+	for i := range j.measures {
+		m := &j.measures[i]
+		columns := m.columns(m.Key == j.main)
+		if m.Key != j.main && m.Title != "" && shown < moreShown && !slices.Contains(j.b.Spare, m.Key) {
+			shown++
+			report.Title(columns, m.change, changeTitle+m.Title)
+			t.Spare = slices.Insert(t.Spare, 0, m.change)
+		}
+		t.Columns = append(t.Columns, columns...)
+	}
+	t.Columns = slices.Concat(t.Columns, labels, j.keys)
+}
+
+// changeTitle begins the titles of the changes of measures beside the main one.
+const changeTitle = "+/- "
+
+// addRow adds a pair, and counts whether it changed.
+func (j *joined) addRow(p pair, verdicts *verdictCount) {
+	values := make(report.Values, len(j.target.Columns))
+	differs := p.before == nil || p.after == nil
+	for _, w := range j.words {
+		was, is := j.cellsOf(p, w.Key)
+		differs = j.addWord(values, w.Key, was, is) || differs
+		if w.Key == "verdict" {
+			verdicts.add(was, is)
+		}
+	}
+	for i := range j.measures {
+		differs = j.addMeasure(values, &j.measures[i], p) || differs
+	}
+	values["row"] = j.count(p, differs)
+	for _, c := range j.keys {
+		if p.after != nil {
+			values[c.Key] = cell(p.after, j.atB, c.Key)
+		} else {
+			values[c.Key] = cell(p.before, j.atA, c.Key)
+		}
+	}
+	row, of := j.target.Add(values), cmp.Or(p.after, p.before)
+	row.Stack, row.StackFrames, row.Brief = of.Stack, of.StackFrames, of.Brief || !differs
+	if len(of.Stack) > 0 || of.Evidence != "" {
+		row.Evidence = evidenceOf(p)
+	}
+}
+
+// cellsOf returns the cells of a pair in a column, nil in a row that is not there.
+func (j *joined) cellsOf(p pair, key string) (was, is any) {
+	return cell(p.before, j.atA, key), cell(p.after, j.atB, key)
+}
+
+// cell returns the value of a row in the column of a key; nil if there is no row, or no such column.
+func cell(r *report.Row, at map[string]int, key string) any {
+	if i, ok := at[key]; ok && r != nil {
+		return r.Cells[i]
+	}
+	return nil
+}
+
+// addWord adds the values of a word, and reports whether it changed.
+func (j *joined) addWord(values report.Values, key string, was, is any) bool {
+	values[key+"_before"], values[key+"_after"] = was, is
+	label := report.UnitText.Text(is)
+	if is == nil {
+		label = report.UnitText.Text(was)
+	}
+	differs := was != nil && is != nil && fmt.Sprint(was) != fmt.Sprint(is)
+	if differs {
+		label = report.UnitText.Text(was) + wordChange + report.UnitText.Text(is)
+	}
+	values[key] = label
+	return differs
+}
+
+// wordChange stands between the two values of a word that changed.
+const wordChange = " -> "
+
+// addMeasure adds the values of a measure, and reports whether it changed. A row that is not there
+// counts as 0.
+func (j *joined) addMeasure(values report.Values, m *measure, p pair) bool {
+	was, is := j.cellsOf(p, m.Key)
+	was, is = j.before.value(&m.Column, was), j.after.value(&m.Column, is)
+	from, to := was, is
+	if p.before == nil {
+		from = int64(0)
+	}
+	if p.after == nil {
+		to = int64(0)
+	}
+	maps.Copy(values, m.values(was, is, from, to))
+	n, ok := report.AsNumber(values[m.change])
+	return ok && n != 0 || (was == nil) != (is == nil)
+}
+
+// count counts a pair, and returns what happened to the row.
+func (j *joined) count(p pair, differs bool) string {
+	switch {
+	case p.before == nil:
+		j.fresh++
+		return "new"
+	case p.after == nil:
+		j.gone++
+		return "gone"
+	case differs:
+		j.changed++
+		return "changed"
+	}
+	j.ok++
+	return "same"
+}
+
+// evidenceOf returns the evidence of both rows.
+func evidenceOf(p pair) string {
+	switch {
+	case p.before == nil:
+		return p.after.Evidence
+	case p.after == nil:
+		return p.before.Evidence
+	case p.before.Evidence == p.after.Evidence:
+		return p.after.Evidence
+	}
+	return "before: " + p.before.Evidence + "; after: " + p.after.Evidence
+}
+
+// order sorts the rows by the size of the change of the main measure, unknown changes last.
+func (j *joined) order() {
+	for i := range j.measures {
+		if j.measures[i].Key != j.main {
+			continue
+		}
+		at := report.ColumnOf(&j.target, j.measures[i].change)
+		slices.SortStableFunc(j.target.Rows, func(a, b report.Row) int {
+			x, ok := report.AsNumber(a.Cells[at])
+			y, also := report.AsNumber(b.Cells[at])
+			return cmp.Or(-report.CompareBools(ok, also), cmp.Compare(math.Abs(y), math.Abs(x)))
+		})
+	}
+}
+
+// hideSame removes the titles of columns that have no change in any row, except verdicts.
+func (j *joined) hideSame() {
+	t := &j.target
+	for i := range t.Columns {
+		c := &t.Columns[i]
+		isChanged := slices.ContainsFunc(t.Rows, func(r report.Row) bool {
+			n, ok := report.AsNumber(r.Cells[i])
+			return ok && n != 0
+		})
+		if strings.HasPrefix(c.Title, changeTitle) && !isChanged {
+			c.Title = ""
+		}
+	}
+	for _, w := range j.words {
+		at := report.ColumnOf(t, w.Key)
+		isChanged := slices.ContainsFunc(t.Rows, func(r report.Row) bool {
+			return strings.Contains(r.Cells[at].(string), wordChange)
+		})
+		if w.Key != "verdict" && !isChanged {
+			report.Hide(t.Columns, w.Key)
+		}
+	}
+}
