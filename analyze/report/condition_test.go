@@ -93,7 +93,7 @@ func FuzzFailOn(f *testing.F) {
 	for _, s := range []string{"growing>0", "live_bytes>100MiB || lost_events>0", "a>=1&&b<2", "x==1.5e3%", "||", "=", "a>.", "a>1\x00"} {
 		f.Add(s)
 	}
-	report := &reportpkg.Report{Totals: reportpkg.Fill(leaks.LeakTotals, int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), nil)}
+	report := &reportpkg.Report{Totals: reportpkg.Fill(leaks.TotalColumns, int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), nil)}
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := reportpkg.ParseCondition(text)
 		if (err == nil) == (c == nil) {

@@ -36,7 +36,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		var peak int64
 		for _, s := range w.Samples {
 			var row report.Table
-			row.Columns = MomentColumns
+			row.Columns = momentColumns
 			row.Add(report.Join(report.Values{"at_ns": analyzetest.Epoch + s.AtNs, "offset_ns": s.AtNs, "pid": int64(w.Pid), "device": int64(w.Device)}, totalsValues(s.Totals, false)))
 			if text := fmt.Sprint(row.Rows[0].Cells); len(want) == 0 || want[len(want)-1] != text {
 				want = append(want, text) // a step without an event has no moment of its own

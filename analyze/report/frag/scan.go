@@ -22,11 +22,11 @@ type ownerKey struct {
 	reservations bool
 }
 
-// fragOwner is what was seen of an owner.
-type fragOwner struct {
+// owner is what was seen of an owner.
+type owner struct {
 	ownerKey
-	levels   []fragLevel // at the moments so far
-	detail   *FragDetail
+	levels   []usage // at the moments so far
+	detail   *snapshot
 	picture  *AddressMap
 	failures []int64 // when requests failed, Unix ns
 	// largest is the largest request, in bytes.
@@ -34,13 +34,13 @@ type fragOwner struct {
 	ended   bool
 }
 
-// fragLevel is what an owner has at a moment, all its spaces together.
-type fragLevel struct{ reserved, active, unused, kept, largest int64 }
+// usage is what an owner has at a moment, all its spaces together.
+type usage struct{ reserved, active, unused, kept, largest int64 }
 
-// FragDetail is what an owner has at the moment that is told of.
-type FragDetail struct {
+// snapshot is what an owner has at the moment that is told of.
+type snapshot struct {
 	atNs   int64
-	level  fragLevel
+	level  usage
 	Spaces []*caching.Space
 	Unseen int64
 	pins   []*pin
@@ -57,13 +57,13 @@ type pin struct {
 	segment, counted int64 // last segment, last gap
 }
 
-// FragScan looks at owners at moments.
-type FragScan struct {
+// Scan looks at owners at moments.
+type Scan struct {
 	t       *timeline.Timeline
 	opt     *Options
 	window  query.Window
 	moments []int64
-	owners  map[ownerKey]*fragOwner
+	owners  map[ownerKey]*owner
 	ranges  map[ownerKey]addressRanges
 	seen    *query.Callers
 	pools   bool // memory of pools was allocated
@@ -71,14 +71,14 @@ type FragScan struct {
 	looks   int  // at failures
 
 	last      *caching.Allocator // that ownerOf was asked for
-	lastOwner *fragOwner
+	lastOwner *owner
 }
 
 // maxFailureLooks bounds the failures at which owners are looked at beside the moments.
 const maxFailureLooks = 200
 
-func NewFragScan(t *timeline.Timeline, opt *Options) *FragScan {
-	s := &FragScan{t: t, opt: opt, window: t.Activity(&opt.Filter), owners: make(map[ownerKey]*fragOwner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
+func NewScan(t *timeline.Timeline, opt *Options) *Scan {
+	s := &Scan{t: t, opt: opt, window: t.Activity(&opt.Filter), owners: make(map[ownerKey]*owner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
 	for i := range int64(MapMoments) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMoments))
 	}
@@ -92,7 +92,7 @@ func NewFragScan(t *timeline.Timeline, opt *Options) *FragScan {
 }
 
 // run replays the recording.
-func (s *FragScan) run() (*timeline.Program, error) {
+func (s *Scan) run() (*timeline.Program, error) {
 	if err := s.FindRanges(); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *FragScan) run() (*timeline.Program, error) {
 }
 
 // Finish looks at owners at the moments after the last change.
-func (s *FragScan) Finish(all *caching.Set) error {
+func (s *Scan) Finish(all *caching.Set) error {
 	for _, a := range all.List {
 		if a != nil && !a.Reports {
 			if o := s.ownerOf(a); o != nil {
@@ -117,14 +117,14 @@ func (s *FragScan) Finish(all *caching.Set) error {
 	}
 	for _, o := range s.owners {
 		for len(o.levels) < len(s.moments) {
-			o.levels = append(o.levels, fragLevel{})
+			o.levels = append(o.levels, usage{})
 		}
 	}
 	return nil
 }
 
 // FindRanges notes at which addresses each allocator ever had memory.
-func (s *FragScan) FindRanges() error {
+func (s *Scan) FindRanges() error {
 	err := timeline.InOrder(s.t.Allocations, s.t.StreamAllocators(true), func(e *caching.Event) error {
 		key := s.t.Allocators.Keys[e.Allocator]
 		if e.Op == caching.SegmentAllocated || e.Op == caching.SegmentMapped {
@@ -139,7 +139,7 @@ func (s *FragScan) FindRanges() error {
 }
 
 // addRange keeps the list short where addresses are used again and again.
-func (s *FragScan) addRange(key ownerKey, r addressRange) {
+func (s *Scan) addRange(key ownerKey, r addressRange) {
 	list := append(s.ranges[key], r)
 	if len(list) == cap(list) && len(list) >= 1<<12 {
 		list = list.joined()
@@ -147,33 +147,33 @@ func (s *FragScan) addRange(key ownerKey, r addressRange) {
 	s.ranges[key] = list
 }
 
-func (s *FragScan) wants(pid, device int32) bool {
+func (s *Scan) wants(pid, device int32) bool {
 	f := &s.opt.Filter
 	s.seen.Add(pid, pid, device, 0)
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }
 
 // owner returns the owner of a key, nil if the filter leaves it out.
-func (s *FragScan) owner(key ownerKey) *fragOwner {
+func (s *Scan) owner(key ownerKey) *owner {
 	if o, ok := s.owners[key]; ok {
 		return o
 	}
 	if !s.wants(key.pid, key.device) {
 		return nil
 	}
-	o := &fragOwner{ownerKey: key, picture: newAddressMap(s.ranges[key], s.moments)}
+	o := &owner{ownerKey: key, picture: newAddressMap(s.ranges[key], s.moments)}
 	s.owners[key] = o
 	return o
 }
 
-func (s *FragScan) ownerOf(a *caching.Allocator) *fragOwner {
+func (s *Scan) ownerOf(a *caching.Allocator) *owner {
 	if s.last != a { // most events are of the same one as the event before
 		s.last, s.lastOwner = a, s.owner(ownerKey{a.Pid, a.Device, false})
 	}
 	return s.lastOwner
 }
 
-func (s *FragScan) Driver(c *ledger.Change) {
+func (s *Scan) Driver(c *ledger.Change) {
 	if c.Kind == ledger.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
 		s.pools = true
 	}
@@ -181,7 +181,7 @@ func (s *FragScan) Driver(c *ledger.Change) {
 
 // Watch takes the changes of allocators. Each is looked at when its own next event
 // comes: that may correct the size of its newest block.
-func (s *FragScan) Watch(a *caching.Allocator, c *caching.Change) {
+func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
 	if a.Reports {
 		s.reports = true
 		return
@@ -214,7 +214,7 @@ func (s *FragScan) Watch(a *caching.Allocator, c *caching.Change) {
 }
 
 // until looks at an owner at all moments before one.
-func (s *FragScan) until(o *fragOwner, a *caching.Allocator, ns int64) {
+func (s *Scan) until(o *owner, a *caching.Allocator, ns int64) {
 	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
 		moment := len(o.levels)
 		spaces := a.Survey(nil)
@@ -228,7 +228,7 @@ func (s *FragScan) until(o *fragOwner, a *caching.Allocator, ns int64) {
 	}
 }
 
-func levelOf(spaces []*caching.Space) (l fragLevel) {
+func levelOf(spaces []*caching.Space) (l usage) {
 	for _, s := range spaces {
 		l.reserved += s.Reserved
 		l.active += s.Active
@@ -240,7 +240,7 @@ func levelOf(spaces []*caching.Space) (l fragLevel) {
 }
 
 // wanted reports whether the moment is the one to tell of, as far as is known.
-func (s *FragScan) wanted(o *fragOwner, atNs int64, l fragLevel) bool {
+func (s *Scan) wanted(o *owner, atNs int64, l usage) bool {
 	if l.reserved == 0 && l.active == 0 {
 		return false
 	}
@@ -258,14 +258,14 @@ func (s *FragScan) wanted(o *fragOwner, atNs int64, l fragLevel) bool {
 }
 
 // detail keeps what there is now, if this is the moment.
-func (s *FragScan) detail(o *fragOwner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
+func (s *Scan) detail(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
 	if l := levelOf(spaces); s.wanted(o, atNs, l) {
-		o.detail = &FragDetail{atNs: atNs, level: l, Spaces: spaces, Unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
+		o.detail = &snapshot{atNs: atNs, level: l, Spaces: spaces, Unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
 	}
 }
 
 // pinsOf finds the places whose blocks keep gaps.
-func (s *FragScan) pinsOf(a *caching.Allocator) []*pin {
+func (s *Scan) pinsOf(a *caching.Allocator) []*pin {
 	found := make(map[string]*pin)
 	met := make(map[int32]bool) // blocks
 	var gaps int64
@@ -302,7 +302,7 @@ func (s *FragScan) pinsOf(a *caching.Allocator) []*pin {
 }
 
 // pinOf returns the place that allocated a block.
-func (s *FragScan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
+func (s *Scan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
 	site := s.t.BlockSite(p.Origin)
 	if found[site] == nil {
 		found[site] = &pin{site: site, oldestNs: p.SinceNs}
@@ -314,7 +314,7 @@ func (s *FragScan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
 }
 
 // watchReservations looks at reserved addresses that are not those of allocators.
-func (s *FragScan) watchReservations() error {
+func (s *Scan) watchReservations() error {
 	ofAllocators := make(map[int32]addressRanges)
 	for key, r := range s.ranges {
 		ofAllocators[key.pid] = append(ofAllocators[key.pid], r...)
@@ -352,7 +352,7 @@ func (s *FragScan) watchReservations() error {
 	return err
 }
 
-func (s *FragScan) lookAtReservations(now reservations, moment int) {
+func (s *Scan) lookAtReservations(now reservations, moment int) {
 	atNs := s.moments[moment]
 	spaces := make(map[ownerKey]*caching.Space)
 	for pid, list := range now {
@@ -384,14 +384,14 @@ func (s *FragScan) lookAtReservations(now reservations, moment int) {
 		l := levelOf(list)
 		o.levels = append(o.levels, l)
 		if s.wanted(o, atNs, l) {
-			o.detail = &FragDetail{atNs: atNs, level: l, Spaces: list}
+			o.detail = &snapshot{atNs: atNs, level: l, Spaces: list}
 		}
 	}
 }
 
 // sorted returns the owners in order of process and device.
-func (s *FragScan) sorted() []*fragOwner {
-	return slices.SortedFunc(maps.Values(s.owners), func(a, b *fragOwner) int {
+func (s *Scan) sorted() []*owner {
+	return slices.SortedFunc(maps.Values(s.owners), func(a, b *owner) int {
 		order := cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device))
 		if order == 0 && a.reservations != b.reservations {
 			if a.reservations {
@@ -401,26 +401,4 @@ func (s *FragScan) sorted() []*fragOwner {
 		}
 		return order
 	})
-}
-
-// series returns the kept bytes of an owner at the moments from the first on at which it
-// had memory; of reservations the bytes outside of the largest hole.
-func (o *fragOwner) series() (first int, list []int64) {
-	first = slices.IndexFunc(o.levels, func(l fragLevel) bool { return l.reserved > 0 })
-	if first < 0 {
-		return 0, nil
-	}
-	for _, l := range o.levels[first:] {
-		v := l.kept
-		if o.reservations {
-			v = l.unused - l.largest
-		}
-		list = append(list, v)
-	}
-	if o.ended { // what was after the end of the process is no trend
-		for len(list) > 0 && o.levels[first+len(list)-1].reserved == 0 {
-			list = list[:len(list)-1]
-		}
-	}
-	return first, list
 }

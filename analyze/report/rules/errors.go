@@ -16,7 +16,7 @@ import (
 )
 
 var ruleXid = Rule{
-	Id:     "xid",
+	ID:     "xid",
 	About:  "the driver reported an error of a GPU or NVSwitch during the recording",
 	Report: "xid",
 	check:  checkXid,
@@ -56,8 +56,8 @@ func checkXid(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-var RuleHang = Rule{
-	Id: "hang",
+var Hang = Rule{
+	ID: "hang",
 	About: "at the end of the recording a process hangs in a call for 1 s or longer, three times as long as any before (a problem), or does nothing but ask whether work is done (a notice): " +
 		"verdicts hanging and polling of analyze hang",
 	Report: "hang",
@@ -126,7 +126,7 @@ func (s *Survey) lookAtOthers(h *Hit, state hang.State) {
 }
 
 var ruleBrokenContext = Rule{
-	Id:     "broken-context",
+	ID:     "broken-context",
 	About:  "a call returned an asynchronous error, such as an illegal address: work given to the GPU earlier failed, and every later call of the context fails too",
 	Report: "errors",
 	advice: "Run it under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1: the call that noticed the error is not the one that caused it.",
@@ -138,7 +138,7 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 	h.Level, h.Reasons = report.ConfidenceHigh, nil // what was returned is known, whatever else was lost
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
-		if cudaerrors.ErrorClass(name, key.Result) == cudaerrors.ErrorClasses[0] {
+		if cudaerrors.ClassOf(name, key.Result) == cudaerrors.Classes[0] {
 			h.Places = append(h.Places, Place{Where: s.errors.Names.List[key.Site], Stack: e.Stack, Count: e.Calls, FirstNs: e.FirstNs, lastNs: e.LastNs,
 				Detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result))})
 		}
@@ -158,8 +158,8 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 // ignoredErrors is how often a call must fail in the same way before its result is said not to be looked at: programs may try twice.
 const ignoredErrors = 3
 
-var RuleUncheckedError = Rule{
-	Id: "unchecked-error",
+var UncheckedError = Rule{
+	ID: "unchecked-error",
 	About: "a call fails 3 times or more in the same way at one place, and its threads go on: calls that give work or get memory after an asynchronous error broke the context (a problem), " +
 		"or others, if the process launched kernels afterwards (a notice). Out of memory, calls by which programs ask for something, and invalid frees do not count",
 	Report: "errors",
@@ -169,10 +169,10 @@ var RuleUncheckedError = Rule{
 
 func checkUncheckedError(s *Survey) ([]Hit, error) {
 	broken, ignored := s.newHit(SeverityProblem, ""), s.newHit(SeverityNotice, "")
-	invalid := cudaerrors.Blamed(s.frees)
+	invalid := cudaerrors.CountByKey(s.frees)
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
-		class := cudaerrors.ErrorClass(name, key.Result)
+		class := cudaerrors.ClassOf(name, key.Result)
 		h := &ignored
 		switch {
 		case e.Calls < ignoredErrors:
@@ -208,7 +208,7 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 }
 
 // oom.WentOn reports whether a process launched kernels after a call of it had failed.
-func (s *Survey) wentOn(e *cudaerrors.ErrorGroup) bool {
+func (s *Survey) wentOn(e *cudaerrors.Group) bool {
 	for th := range e.Threads {
 		if p := s.hang.Processes[th.Pid]; p != nil && p.Launches > 0 && p.LaunchedNs > e.FirstNs {
 			return true

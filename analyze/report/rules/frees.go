@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var RuleInvalidFree = Rule{
-	Id: "invalid-free",
+var InvalidFree = Rule{
+	ID: "invalid-free",
 	About: "a free failed because of its pointer, by analyze errors: freed twice, inside a live block, or by the wrong function (a problem); " +
 		"freed with its context, or never returned by a recorded call (a notice)",
 	Report: "errors",

@@ -72,7 +72,7 @@ func (s *Survey) enough(device int32, metric string) *metricpkg.Series {
 }
 
 var ruleThrottling = Rule{
-	Id: "throttling",
+	ID: "throttling",
 	About: "the clocks of a GPU were held down at least 1% of the time by temperature, power brake or hardware slowdown: a problem; " +
 		"at least 10% by the power cap alone: an info, for it is how a GPU under full load works",
 	Report: "gpu",
@@ -138,7 +138,7 @@ func overTime(s *metricpkg.Series, w query.Window, is func(float64) bool) string
 }
 
 var ruleGPUIdle = Rule{
-	Id: "gpu-idle",
+	ID: "gpu-idle",
 	About: "a GPU was idle at least 20% of the time between the first and the last launch of the recorded processes, by GPM (SM activity) or GPU utilization; " +
 		"without samples: at least 20% of that time lies in gaps of 1 ms and more between launches, in which the thread did not wait for the GPU",
 	Report: "gaps",
@@ -260,7 +260,7 @@ func mostIdle(g *gaps.Gap) (what string, ns int64) {
 }
 
 var ruleLowSM = Rule{
-	Id:     "low-sm-activity",
+	ID:     "low-sm-activity",
 	About:  "while a GPU ran something, less than 50% of its SMs were active on average (GPM; without it: kernels ran less than 50% of the time), between the first and the last launch",
 	Report: "gpu",
 	advice: "Give it more work at a time: larger batches, several streams, or fewer and larger kernels.",
@@ -332,7 +332,7 @@ func (m gpmMeans) text() string {
 }
 
 var ruleLowOccupancy = Rule{
-	Id:     "low-occupancy",
+	ID:     "low-occupancy",
 	About:  "active SMs have less than 25% of the warps that they have room for, and neither tensor cores (10%) nor memory bandwidth (50%) are used well; of GPUs whose SMs are active 50% of the time and more (GPM)",
 	Report: "gpu",
 	advice: "Too few threads are resident to hide latency: look for kernels with small grids, many registers or much shared memory (gpurec analyze kernels).",
@@ -349,7 +349,7 @@ func checkLowOccupancy(s *Survey) ([]Hit, error) {
 }
 
 var ruleTensorUnused = Rule{
-	Id:     "tensor-cores-unused",
+	ID:     "tensor-cores-unused",
 	About:  "tensor cores are active less than 1% of the time although other pipes for arithmetic are 20% and more; of GPUs whose SMs are active 50% of the time and more (GPM)",
 	Report: "gpu",
 	advice: "If these are matrix products, bfloat16 (autocast) or TF32 (torch.set_float32_matmul_precision('high')) would use tensor cores.",

@@ -10,7 +10,7 @@ import (
 )
 
 var ruleGPUHealth = Rule{
-	Id: "gpu-health",
+	ID: "gpu-health",
 	About: "a check of health of analyze gpu is not as it should be: uncorrected ECC errors, rows to be remapped, pages to be retired, too hot (a problem, of any GPU that was sampled); " +
 		"corrected ECC errors, PCIe below what it can, packets sent again, ECC off (a notice, of GPUs that the recorded processes used)",
 	Report: "gpu",

@@ -14,7 +14,7 @@ import (
 )
 
 var ruleGrowing = Rule{
-	Id:     "growing-site",
+	ID:     "growing-site",
 	About:  "memory of a place in the program grows: verdict growing of analyze leaks, with its suppressions",
 	Report: "leaks",
 	advice: "Look for what keeps these blocks: a list, a cache without a bound, a graph of autograd that is still referred to.",
@@ -27,8 +27,8 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 	onDevice := make(map[int32]float64)
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
 	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
-	for i := range s.Verdicts {
-		j := &s.Verdicts[i]
+	for i := range s.Findings {
+		j := &s.Findings[i]
 		if j.Verdict != leaks.Growing {
 			continue
 		}
@@ -61,7 +61,7 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 }
 
 var ruleExitLeak = Rule{
-	Id:     "exit-leak",
+	ID:     "exit-leak",
 	About:  "memory of the driver was live when its process, or the last context of that, ended: verdict exit leak of analyze leaks, with its suppressions. An info: the driver takes it back",
 	Report: "leaks",
 	advice: "It harms nobody unless the same code runs in a program that lives longer; free it, or name the place in --suppressions.",
@@ -72,8 +72,8 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
 	h := Hit{Severity: SeverityInfo, Level: report.ConfidenceHigh}
 	var bytes, blocks int64
-	for i := range s.Verdicts {
-		j := &s.Verdicts[i]
+	for i := range s.Findings {
+		j := &s.Findings[i]
 		if j.Verdict != leaks.ExitLeak {
 			continue
 		}
@@ -98,7 +98,7 @@ const (
 )
 
 var ruleAllocLoop = Rule{
-	Id: "alloc-in-loop",
+	ID: "alloc-in-loop",
 	About: "a place allocates device, managed or pinned memory of the driver and frees it within a second, at least 100 times and 50 times a second. " +
 		"Pools (cuMemAllocAsync) and PyTorch's allocator do not count",
 	Report: "leaks",
@@ -130,21 +130,21 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-var RuleOOM = Rule{
-	Id:     "out-of-memory",
+var OOM = Rule{
+	ID:     "out-of-memory",
 	About:  "an allocation failed for want of memory, by analyze oom; a problem if the thread did nothing more afterwards, else a notice",
 	Report: "oom",
 	check:  checkOOM,
 }
 
 // oomAdvice says what to do about failures of a class.
-var oomAdvice = [oom.NumOOMClasses]string{
-	oom.OomCapacity:      "The model and its data do not fit: take a smaller batch, checkpoint activations, or find what holds most (gpurec analyze memory --at peak).",
-	oom.OomFragmentation: "Enough was free, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-	oom.OomCached:        "Memory lay in PyTorch's cache that this call could not reach: call torch.cuda.empty_cache() before it, or bound the cache.",
-	oom.OomLimit:         "A limit said no, not the device: look for set_per_process_memory_fraction, the limit of a pool, a MIG slice or a cgroup.",
-	oom.OomOtherProcess:  "Other processes hold the memory: see who they are (gpurec analyze memory --reconcile).",
-	oom.OomUnknown:       "Nobody asked how much was free: record with NVML to know.",
+var oomAdvice = [oom.NumClasses]string{
+	oom.Capacity:      "The model and its data do not fit: take a smaller batch, checkpoint activations, or find what holds most (gpurec analyze memory --at peak).",
+	oom.Fragmentation: "Enough was free, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+	oom.Cached:        "Memory lay in PyTorch's cache that this call could not reach: call torch.cuda.empty_cache() before it, or bound the cache.",
+	oom.Limit:         "A limit said no, not the device: look for set_per_process_memory_fraction, the limit of a pool, a MIG slice or a cgroup.",
+	oom.OtherProcess:  "Other processes hold the memory: see who they are (gpurec analyze memory --reconcile).",
+	oom.Unknown:       "Nobody asked how much was free: record with NVML to know.",
 }
 
 func checkOOM(s *Survey) ([]Hit, error) {
@@ -164,16 +164,16 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	classes := make(map[string]int64)
 	fatal := int64(0)
 	for i, sc := range s.scenes {
-		classes[ofOomVerdictName(&s.causes[i])]++
+		classes[verdictName(&s.causes[i])]++
 		if sc.Outcome <= oom.NothingSince {
 			fatal++
 		}
 	}
 	var parts []string
-	for class := range oom.NumOOMClasses {
-		for _, v := range []oom.OomVerdict{{Class: class}, {Class: class, Also: true}} {
-			if n := classes[ofOomVerdictName(&v)]; n > 0 {
-				parts = append(parts, fmt.Sprintf("%s %d", ofOomVerdictName(&v), n))
+	for class := range oom.NumClasses {
+		for _, v := range []oom.Verdict{{Class: class}, {Class: class, Also: true}} {
+			if n := classes[verdictName(&v)]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%s %d", verdictName(&v), n))
 			}
 		}
 	}
@@ -191,21 +191,21 @@ func (s *Survey) oomHit(order []int) Hit {
 	for _, i := range order {
 		sc := s.scenes[i]
 		h.Places = append(h.Places, Place{Where: s.t.SiteLabel(sc.Origin), Stack: s.t.Origins.List[sc.Origin].Stack, Count: int64(1), Bytes: sc.Requested, FirstNs: sc.AtNs, lastNs: sc.AtNs,
-			Detail: fmt.Sprintf("%s, then %s: %s", ofOomVerdictName(&s.causes[i]), sc.Outcome, s.causes[i].Because)})
+			Detail: fmt.Sprintf("%s, then %s: %s", verdictName(&s.causes[i]), sc.Outcome, s.causes[i].Because)})
 	}
 	return h
 }
 
-// ofOomVerdictName is the class, and what else it is.
-func ofOomVerdictName(v *oom.OomVerdict) string {
+// verdictName is the class, and what else it is.
+func verdictName(v *oom.Verdict) string {
 	if v.Also {
-		return fmt.Sprintf("%s and %s", v.Class, oom.OomFragmentation)
+		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
 	}
 	return v.Class.String()
 }
 
 // advice says what to do about a failure. Against fragmentation under a limit there are two remedies.
-func advice(sc *oom.Scene, v *oom.OomVerdict) string {
+func advice(sc *oom.Context, v *oom.Verdict) string {
 	if !v.Also {
 		return oomAdvice[v.Class]
 	}
@@ -221,7 +221,7 @@ func advice(sc *oom.Scene, v *oom.OomVerdict) string {
 }
 
 var ruleOOMFragmentation = Rule{
-	Id:     "oom-fragmentation",
+	ID:     "oom-fragmentation",
 	About:  "an allocation failed although enough memory was free: in pieces, or in PyTorch's cache (classes fragmentation and cached of analyze oom, and limit where it is fragmentation too)",
 	Report: "frag",
 	check:  checkOOMFragmentation,
@@ -230,7 +230,7 @@ var ruleOOMFragmentation = Rule{
 func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	var order []int
 	for i := range s.scenes {
-		if v := &s.causes[i]; v.Class == oom.OomFragmentation || v.Class == oom.OomCached || v.Also {
+		if v := &s.causes[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.Also {
 			order = append(order, i)
 		}
 	}
@@ -252,7 +252,7 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 const retriesInVain = 3
 
 var ruleAllocRetry = Rule{
-	Id:     "failed-alloc-in-loop",
+	ID:     "failed-alloc-in-loop",
 	About:  "the same request for memory is refused at one place 3 times or more",
 	Report: "oom",
 	advice: "Trying again without freeing anything does not help, and each refusal takes milliseconds. Give something back first, or give up.",
@@ -291,7 +291,7 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 }
 
 var ruleMemoryFull = Rule{
-	Id:     "memory-near-limit",
+	ID:     "memory-near-limit",
 	About:  "more than 95% of a GPU's memory was in use, by NVML",
 	Report: "memory --reconcile",
 	advice: "The next larger batch, or another process, fails. What lies in PyTorch's cache counts as used: analyze allocator tells it from what is needed.",

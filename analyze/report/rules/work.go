@@ -19,7 +19,7 @@ import (
 const unpinnedCopies = 10
 
 var rulePageable = Rule{
-	Id: "memcpy-async-pageable",
+	ID: "memcpy-async-pageable",
 	About: "10 async copies or more of one place, of 64 KiB and more each, with host memory that is not known to be pinned. Memory may have been pinned before the recording: unless the " +
 		"processes were recorded from their first call, at least half of the copies of 1 MiB and more must have taken as long as the fastest link (64 GB/s) takes, which pinned ones do not",
 	Report: "copies",
@@ -60,7 +60,7 @@ func checkPageable(s *Survey) ([]Hit, error) {
 const burstsWorth = 500
 
 var ruleSmallCopies = Rule{
-	Id:     "small-copies",
+	ID:     "small-copies",
 	About:  "at least 500 copies of less than 4 KiB in bursts of 50 and more within 10 ms by one thread, as analyze copies counts them",
 	Report: "copies",
 	advice: "Each copy costs some 10 us, however small. Put the values into one buffer and copy that.",
@@ -89,7 +89,7 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 const waitBubbleNs = 20_000
 
 var ruleSyncLoop = Rule{
-	Id: "sync-in-loop",
+	ID: "sync-in-loop",
 	About: "waits of one place in loops (20 and more within a second by one thread, as analyze sync counts them) come so often that the pauses which they make, " +
 		"20 us each, are 1% of the time of the threads: 500 a second",
 	Report: "sync",
@@ -125,7 +125,7 @@ const (
 )
 
 var ruleTinyKernels = Rule{
-	Id:     "tiny-kernels",
+	ID:     "tiny-kernels",
 	About:  "at least half of the launches have fewer than 8,192 threads, as analyze kernels counts them, and there are 2,000 of these a second and more",
 	Report: "kernels",
 	advice: "Such kernels mostly cost more to launch than to run. Fuse them (torch.compile, foreach optimizers), batch the work, or put the launches into a CUDA graph.",
@@ -177,7 +177,7 @@ const (
 )
 
 var ruleLaunchBound = Rule{
-	Id: "launch-bound",
+	ID: "launch-bound",
 	About: "5,000 launches a second and more, 80% of them within 100 us of the one before, of a process that waits for the GPU less than 20% of that time, " +
 		"while less than 50% of the GPU is busy (SM activity by GPM, else GPU utilization, if it was sampled)",
 	Report: "gaps",
@@ -261,7 +261,7 @@ func (s *Survey) launchSites(track gaps.Track) []Place {
 const lateLoads = 20
 
 var ruleModuleLoop = Rule{
-	Id:     "module-load-in-loop",
+	ID:     "module-load-in-loop",
 	About:  "a place loads code (cuModuleLoad..., cuLibraryLoad...) 20 times and more in the second half of the time, and half as often as in the first: no warm-up",
 	Report: "api --group-by site",
 	advice: "Loading code takes milliseconds and can wait for the GPU. Keep the module, or the compiled function, and look why it is compiled or loaded again.",

@@ -1,47 +1,47 @@
-package leaks
+package rules
 
 import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
-	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	grouppkg "github.com/gpurec/gpurec/analyze/report/group"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// Some calls are meant for the beginning of a program, and are slow: what they do in a loop
-// is looked at here.
-
-// AllocLoops counts by place what is allocated from the driver and freed again soon.
-type AllocLoops struct {
-	grouping *grouppkg.Grouping
-	Sites    []AllocLoop
+// allocLoops finds places that allocate memory of the driver and free it again soon. Such calls
+// are slow and belong at the start of a program.
+type allocLoops struct {
+	grouping *group.Grouping
+	Sites    []allocLoop
 	slow     []bool // by origin
 }
 
-// AllocLoop is what one place allocated.
-type AllocLoop struct {
+// allocLoop is the memory that one place allocated and freed again soon.
+type allocLoop struct {
 	Pairs           int64 // allocations that were freed within temporaryNs
 	Bytes           int64 // of these
 	FirstNs, LastNs int64 // when the first and the last of these was allocated
 	Origin          int32 // of the first
 }
 
-// temporaryNs is how long memory lives at most that was allocated for a step: slower steps are not held up by allocating.
+// temporaryNs is the longest life of memory that counts as allocated for a step, in ns. Slower
+// steps are not held up by allocating.
 const temporaryNs = int64(1e9)
 
-func NewAllocLoops(t *timeline.Timeline, f *query.Filter) *AllocLoops {
-	by, _ := grouppkg.New(t, "site", f) // there is such a group
-	return &AllocLoops{grouping: by}
+// newAllocLoops returns a scan of changes that pass the filter.
+func newAllocLoops(t *timeline.Timeline, f *query.Filter) *allocLoops {
+	by, _ := group.New(t, "site", f) // there is such a group
+	return &allocLoops{grouping: by}
 }
 
-// isSlow reports whether memory of the origin is of a kind that takes the driver long to hand out.
-func (l *AllocLoops) isSlow(t *timeline.Timeline, origin int32) bool {
-	for int(origin) >= len(l.slow) {
+// isSlow reports whether the driver takes long to hand out memory of the origin with this id.
+func (l *allocLoops) isSlow(t *timeline.Timeline, id int32) bool {
+	for int(id) >= len(l.slow) {
 		isSlow := false
 		switch t.Origins.Memory(int32(len(l.slow))) {
 		case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
@@ -49,11 +49,12 @@ func (l *AllocLoops) isSlow(t *timeline.Timeline, origin int32) bool {
 		}
 		l.slow = append(l.slow, isSlow)
 	}
-	return l.slow[origin]
+	return l.slow[id]
 }
 
-// Consume takes a change of memory as programs see it: the segments of their allocators are not among it.
-func (l *AllocLoops) Consume(p *timeline.Program, c *ledger.Change) {
+// Consume takes a change of the program's memory. Segments of caching allocators are not part of
+// that memory.
+func (l *allocLoops) Consume(p *timeline.Program, c *ledger.Change) {
 	b := &c.Block
 	if c.Kind != ledger.Freed || c.AtNs-b.SinceNs > temporaryNs {
 		return
@@ -75,18 +76,19 @@ func (l *AllocLoops) Consume(p *timeline.Program, c *ledger.Change) {
 	s.FirstNs, s.LastNs = min(s.FirstNs, b.SinceNs), max(s.LastNs, b.SinceNs)
 }
 
-// ModuleUse looks for calls that load code, and for the first call of processes.
-type ModuleUse struct {
+// moduleScan counts calls that load code, and finds processes that were recorded from their
+// first call.
+type moduleScan struct {
 	*calls.Counter
-	Names  originpkg.Names
+	Names  origin.Names
 	sites  calls.SiteReader
-	Places map[int32]*ModuleLoads // by site
+	Places map[int32]*moduleLoads // by site
 	Inits  map[int32]bool         // processes that were recorded from their first call
 	middle int64                  // of the time in which the program did something
 }
 
-// ModuleLoads are the loads of one place.
-type ModuleLoads struct {
+// moduleLoads are the loads of one place.
+type moduleLoads struct {
 	Loads, Late     int64 // late: in the second half of the time
 	FirstNs, LastNs int64
 	Took            int64 // ns, of those that returned
@@ -94,9 +96,10 @@ type ModuleLoads struct {
 	Name            int32
 }
 
-func NewModuleUse(t *timeline.Timeline, f *query.Filter) *ModuleUse {
+// newModuleScan returns a scan of calls that pass the filter.
+func newModuleScan(t *timeline.Timeline, f *query.Filter) *moduleScan {
 	w := t.Activity(f)
-	u := &ModuleUse{Counter: calls.NewCounter(t, f), Places: make(map[int32]*ModuleLoads), Inits: make(map[int32]bool), middle: w.FromNs + w.DurNs()/2}
+	u := &moduleScan{Counter: calls.NewCounter(t, f), Places: make(map[int32]*moduleLoads), Inits: make(map[int32]bool), middle: w.FromNs + w.DurNs()/2}
 	u.sites = calls.SiteReader{T: t, Names: &u.Names}
 	return u
 }
@@ -106,8 +109,8 @@ func loadsCode(name string) bool {
 	return strings.HasPrefix(name, "cuModuleLoad") || strings.HasPrefix(name, "cuLibraryLoad")
 }
 
-// Group looks through a row group; most have no such call in their dictionary.
-func (u *ModuleUse) Group(g *format.Group) {
+// Group reads a row group. Most have no such call in their dictionary.
+func (u *moduleScan) Group(g *format.Group) {
 	u.Name = g.StringsInto("name", u.Name)
 	load, init, any := make([]bool, len(u.Name.Dict)), make([]bool, len(u.Name.Dict)), false
 	for i, name := range u.Name.Dict {
@@ -139,7 +142,7 @@ func (u *ModuleUse) Group(g *format.Group) {
 		}
 		p := u.Places[u.sites.At(i)]
 		if p == nil {
-			p = &ModuleLoads{FirstNs: start, LastNs: start, Stack: u.sites.Stack[i], Name: names[name]}
+			p = &moduleLoads{FirstNs: start, LastNs: start, Stack: u.sites.Stack[i], Name: names[name]}
 			u.Places[u.sites.At(i)] = p
 		}
 		p.Loads++

@@ -39,14 +39,14 @@ type Survey struct {
 
 	// Of the replay: memory as the program sees it.
 	Program  *timeline.Program
-	Leaks    *leakspkg.LeakScan
-	Verdicts []leakspkg.Judged // of leaks, the worst first
-	loops    *leakspkg.AllocLoops
+	Leaks    *leakspkg.Scan
+	Findings []leakspkg.Finding // of Leaks, the worst first
+	loops    *allocLoops
 	host     *hostmem.Blocks
 	Failing  *oom.FailureScan
 	failures []*oom.Failure // that are looked at
-	scenes   []*oom.Scene   // of failures
-	causes   []oom.OomVerdict
+	scenes   []*oom.Context // of failures
+	causes   []oom.Verdict
 
 	// Of the calls.
 	columns format.Columns // of the row group that is looked at
@@ -55,8 +55,8 @@ type Survey struct {
 	waits   *waits.Scan
 	gaps    *gaps.Scan
 	kernels *kernels.Scan
-	modules *leakspkg.ModuleUse
-	errors  *cudaerrors.ErrorUse
+	modules *moduleScan
+	errors  *cudaerrors.Scan
 	frees   []cudaerrors.InvalidFree // of errors
 	hang    *hang.Scan
 	states  []hang.ProcessVerdict
@@ -70,7 +70,7 @@ type Survey struct {
 }
 
 func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
-	leaks, err := leakspkg.NewLeakScan(t, opt)
+	leaks, err := leakspkg.NewScan(t, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +86,9 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	if len(t.Allocations) == 0 {
 		copies = calls.NewReader(t, f, format.KindMemcpy)
 	}
-	s := &Survey{t: t, filter: f, Window: reader.Window, Leaks: leaks, loops: leakspkg.NewAllocLoops(t, f), host: hostmem.New(), Failing: &oom.FailureScan{T: t},
+	s := &Survey{t: t, filter: f, Window: reader.Window, Leaks: leaks, loops: newAllocLoops(t, f), host: hostmem.New(), Failing: &oom.FailureScan{T: t},
 		Calls: calls.NewCounter(t, f), waits: waits.NewScan(reader, 1), gaps: gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
-		kernels: kernels.NewScan(t, f), modules: leakspkg.NewModuleUse(t, f), errors: cudaerrors.NewErrorUse(t, f),
+		kernels: kernels.NewScan(t, f), modules: newModuleScan(t, f), errors: cudaerrors.NewScan(t, f),
 		hang: hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs})}
 	s.copies = copiespkg.NewScan(copies, s.host)
 	return s, nil
@@ -213,17 +213,17 @@ func (s *Survey) sample() {
 func (s *Survey) askMemory() error {
 	s.Leaks.Finish(s.Program)
 	s.Quality = quality.OfProgram(s.t, s.Program)
-	s.Verdicts = s.Leaks.Verdicts(&s.Quality)
+	s.Findings = s.Leaks.Findings(&s.Quality)
 	all, err := s.Failing.Finish()
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	s.failures, _, _ = oom.ChooseFailures(s.t, all, s.filter)
+	s.failures, _, _ = oom.Choose(s.t, all, s.filter)
 	if len(s.failures) > 0 {
-		if s.scenes, err = oom.Scenes(s.t, s.failures); err != nil {
+		if s.scenes, err = oom.Contexts(s.t, s.failures); err != nil {
 			return err
 		}
-		s.causes = oom.JudgeScenes(s.scenes, s.Program, &s.Quality)
+		s.causes = oom.Judge(s.scenes, s.Program, &s.Quality)
 	}
 	return nil
 }

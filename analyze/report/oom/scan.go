@@ -28,23 +28,23 @@ type Failure struct {
 	deviceFree  int64 // as the allocator told; -1: it did not
 	pool        int64
 	stream      int64
-	Outcome     Aftermath
+	Outcome     Outcome
 	outcomeNs   int64 // when the thread had memory again; 0: it had not
 	joined      bool  // it is part of another one
 }
 
-// Aftermath is what became of the program after a failure, the worst first.
-type Aftermath uint8
+// Outcome is what became of the program after a failure, the worst first.
+type Outcome uint8
 
 const (
-	EndedThere   Aftermath = iota // nothing more from the thread, and the process ended
-	NothingSince                  // nothing more from the thread
-	WentOn                        // the thread got less, or worked without
-	Recovered                     // the thread got as much later
-	Retried                       // cached memory was given back, and the same request succeeded
+	Ended        Outcome = iota // nothing more from the thread, and the process ended
+	NothingSince                // nothing more from the thread
+	WentOn                      // the thread got less, or worked without
+	Recovered                   // the thread got as much later
+	Retried                     // cached memory was given back, and the same request succeeded
 )
 
-func (o Aftermath) String() string {
+func (o Outcome) String() string {
 	return [...]string{"ended", "nothing since", "went on", "recovered", "retried"}[o]
 }
 
@@ -253,7 +253,7 @@ func settleFailures(t *timeline.Timeline, list []Failure) error {
 		case last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] > f.AtNs:
 			f.Outcome = WentOn
 		case t.Facts.Processes[o.Pid].ExitNs > 0:
-			f.Outcome = EndedThere
+			f.Outcome = Ended
 		}
 	}
 	return nil

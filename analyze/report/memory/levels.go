@@ -11,42 +11,45 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// MemoryUse follows how much memory is live, by device and kind, and when it was
-// most. Unlike leaks it takes memory off when a process ends: it shows what the
-// machine had, not what a program left behind.
-type MemoryUse struct {
+// LevelScan follows the live memory and its peak, by device and kind. Unlike in leaks, memory ends
+// with its process: levels are the memory of the machine. It is not safe for concurrent use.
+type LevelScan struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
-	kinds  map[MemoryPlace]*MemoryLevel
-	Total  map[int32]*MemoryLevel // by device, without host memory
+	kinds  map[Place]*Level
+	Total  map[int32]*Level // by device, without host memory
 }
 
-type MemoryPlace struct {
+// Place is a device and a kind of memory; the kind "all" is all memory on the device.
+type Place struct {
 	Device int32
 	Memory string
 }
 
-type MemoryLevel struct {
+// Level is the memory of a place: live and peak bytes, and the calls in the window.
+type Level struct {
 	Live, Peak, peakNs    int64
 	allocs, frees, failed int64
 }
 
-func NewMemoryUse(t *timeline.Timeline, f *query.Filter) *MemoryUse {
-	return &MemoryUse{t: t, filter: f, window: f.Window(t.Recording()),
-		kinds: make(map[MemoryPlace]*MemoryLevel), Total: make(map[int32]*MemoryLevel)}
+// NewLevelScan returns a scan of the memory that the filter lets through.
+func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
+	return &LevelScan{t: t, filter: f, window: f.Window(t.Recording()),
+		kinds: make(map[Place]*Level), Total: make(map[int32]*Level)}
 }
 
-// Consume takes a change of the replay and returns the levels it moved; none if the
-// filter leaves it out.
-func (m *MemoryUse) Consume(c *ledger.Change) (kind, total *MemoryLevel) {
+// Consume takes the next change of a replay. It returns the levels that the change moved: that of
+// its device and kind, and that of all memory on the device, which is nil for host memory. Both are
+// nil if the change does not pass the filter.
+func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 	o := &m.t.Origins.List[c.Block.Origin]
 	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || c.Block.Bytes < m.filter.MinBytes {
 		return nil, nil
 	}
-	place := MemoryPlace{o.Device, m.t.Origins.Memory(c.Block.Origin)}
+	place := Place{o.Device, m.t.Origins.Memory(c.Block.Origin)}
 	if kind = m.kinds[place]; kind == nil {
-		kind = new(MemoryLevel)
+		kind = new(Level)
 		m.kinds[place] = kind
 	}
 	kind.move(c, m.window.FromNs)
@@ -54,14 +57,15 @@ func (m *MemoryUse) Consume(c *ledger.Change) (kind, total *MemoryLevel) {
 		return kind, nil
 	}
 	if total = m.Total[o.Device]; total == nil {
-		total = new(MemoryLevel)
+		total = new(Level)
 		m.Total[o.Device] = total
 	}
 	total.move(c, m.window.FromNs)
 	return kind, total
 }
 
-func (l *MemoryLevel) move(c *ledger.Change, fromNs int64) {
+// move counts a change; fromNs is the start of the window, Unix ns.
+func (l *Level) move(c *ledger.Change, fromNs int64) {
 	inside := int64(0)
 	if c.AtNs >= fromNs {
 		inside = 1
@@ -82,7 +86,16 @@ func (l *MemoryLevel) move(c *ledger.Change, fromNs int64) {
 	}
 }
 
-var UseColumns = []report.Column{
+// failed returns the number of allocations that failed in the window.
+func (m *LevelScan) failed() (n int64) {
+	for _, l := range m.kinds {
+		n += l.failed
+	}
+	return n
+}
+
+// LevelColumns are the columns of LevelScan.Table.
+var LevelColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the context that allocated"},
 	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "device, async (stream-ordered, from a pool), managed, array, physical (handles of cuMemCreate: live until released and mapped nowhere), host (pinned) or registered (the program's own, pinned); all is the sum of what is on the device: neither host nor registered"},
 	{Key: "peak_bytes", Title: "PEAK", Unit: report.UnitBytes, About: "most bytes live at a time in the window; memory allocated before the recording is not in it"},
@@ -93,9 +106,9 @@ var UseColumns = []report.Column{
 	{Key: "failed_allocs", Title: "FAILED", Unit: report.UnitCount, About: "allocations that returned an error"},
 }
 
-// places lists the rows of the table.
-func (m *MemoryUse) places() []MemoryPlace {
-	var places []MemoryPlace
+// places returns the places of the table, in the order of its rows.
+func (m *LevelScan) places() []Place {
+	var places []Place
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
@@ -105,33 +118,34 @@ func (m *MemoryUse) places() []MemoryPlace {
 	}
 	for device, n := range perDevice {
 		if n > 1 {
-			places = append(places, MemoryPlace{device, "all"})
+			places = append(places, Place{device, "all"})
 		}
 	}
-	slices.SortFunc(places, func(a, b MemoryPlace) int {
+	slices.SortFunc(places, func(a, b Place) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), strings.Compare(a.Memory, b.Memory))
 	})
 	return places
 }
 
 // at returns the level of a place.
-func (m *MemoryUse) at(p MemoryPlace) *MemoryLevel {
+func (m *LevelScan) at(p Place) *Level {
 	if l := m.kinds[p]; l != nil {
 		return l
 	}
 	return m.Total[p.Device]
 }
 
-func (m *MemoryUse) Table() report.Table {
-	table := report.Table{Name: "memory", Title: "memory", Columns: UseColumns, Spare: []string{"peak_at_ns"}}
+// Table returns a table with a row per place.
+func (m *LevelScan) Table() report.Table {
+	table := report.Table{Name: "memory", Title: "memory", Columns: LevelColumns, Spare: []string{"peak_at_ns"}}
 	for _, p := range m.places() {
 		table.Add(m.values(p))
 	}
 	return table
 }
 
-// values returns the row of a place, with the columns UseColumns.
-func (m *MemoryUse) values(p MemoryPlace) report.Values {
+// values returns the row of a place, with the columns LevelColumns.
+func (m *LevelScan) values(p Place) report.Values {
 	l := m.at(p)
 	return report.Values{
 		"device":        m.t.DeviceLabel(p.Device),

@@ -13,21 +13,21 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// AllocatorUse follows what caching allocators have, to its end and its peak in a
-// window.
-type AllocatorUse struct {
+// TotalsScan follows the memory of caching allocators: at the end of a window, and at its peak. It
+// is not safe for concurrent use.
+type TotalsScan struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
-	levels map[*caching.Allocator]*allocatorLevel
-	// The allocator that was last at work: most events are of the same one as the event before.
+	levels map[*caching.Allocator]*allocatorTotals
+	// The allocator of the last event: most events have the same one as the event before.
 	last      *caching.Allocator
-	lastLevel *allocatorLevel
+	lastLevel *allocatorTotals
 }
 
-// allocatorLevel is what one allocator has; what was there before the recording is
-// not in totals yet, but in the peaks.
-type allocatorLevel struct {
+// allocatorTotals is the memory of one allocator. Memory from before the recording is part of the
+// peaks, and not of totals.
+type allocatorTotals struct {
 	totals                   caching.Totals
 	peakReserved, peakNs     int64 // of reserved bytes
 	peakAllocated            int64
@@ -35,18 +35,20 @@ type allocatorLevel struct {
 	done                     bool
 }
 
-func NewAllocatorUse(t *timeline.Timeline, f *query.Filter, w query.Window) *AllocatorUse {
-	return &AllocatorUse{t: t, filter: f, window: w, levels: make(map[*caching.Allocator]*allocatorLevel)}
+// NewTotalsScan returns a scan of the window for the allocators that the filter lets through.
+func NewTotalsScan(t *timeline.Timeline, f *query.Filter, w query.Window) *TotalsScan {
+	return &TotalsScan{t: t, filter: f, window: w, levels: make(map[*caching.Allocator]*allocatorTotals)}
 }
 
-// wants reports whether the filter lets an allocator through. Its books know no
-// threads, streams and sizes.
-func (u *AllocatorUse) wants(a *caching.Allocator) bool {
+// wants reports whether the filter lets an allocator through. Its conditions on threads, streams and
+// sizes have no effect.
+func (u *TotalsScan) wants(a *caching.Allocator) bool {
 	f := u.filter
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
 }
 
-func (u *AllocatorUse) Watch(a *caching.Allocator, c *caching.Change) {
+// Watch takes the next change of an allocator.
+func (u *TotalsScan) Watch(a *caching.Allocator, c *caching.Change) {
 	l := u.level(a)
 	if c.Op == caching.BlockResized || l.done {
 		return
@@ -67,22 +69,22 @@ func (u *AllocatorUse) Watch(a *caching.Allocator, c *caching.Change) {
 	l.last = c.AtNs
 }
 
-// level is what the allocator has.
-func (u *AllocatorUse) level(a *caching.Allocator) *allocatorLevel {
+// level returns the memory of an allocator so far.
+func (u *TotalsScan) level(a *caching.Allocator) *allocatorTotals {
 	if u.last == a {
 		return u.lastLevel
 	}
 	l := u.levels[a]
 	if l == nil {
-		l = &allocatorLevel{peakReserved: -1}
+		l = &allocatorTotals{peakReserved: -1}
 		u.levels[a] = l
 	}
 	u.last, u.lastLevel = a, l
 	return l
 }
 
-// see notes what an allocator had until now, since its last event.
-func (u *AllocatorUse) see(l *allocatorLevel, a *caching.Allocator, untilNs int64) {
+// see keeps the totals that an allocator had from its last event until untilNs.
+func (u *TotalsScan) see(l *allocatorTotals, a *caching.Allocator, untilNs int64) {
 	l.totals = a.Seen
 	if untilNs < u.window.FromNs {
 		return
@@ -93,9 +95,9 @@ func (u *AllocatorUse) see(l *allocatorLevel, a *caching.Allocator, untilNs int6
 	l.peakAllocated = max(l.peakAllocated, a.Seen.Allocated+a.Before.Allocated)
 }
 
-// finish returns the allocators that the filter lets through, in order of process and
-// device, each with what it had at the end of the window, or of its process.
-func (u *AllocatorUse) finish(s *caching.Set) []*caching.Allocator {
+// finish returns the allocators that the filter lets through, by process and device, after it has
+// set their totals at the end of the window or of their process.
+func (u *TotalsScan) finish(s *caching.Set) []*caching.Allocator {
 	var list []*caching.Allocator
 	s.All(func(a *caching.Allocator) {
 		l := u.levels[a]
@@ -113,18 +115,19 @@ func (u *AllocatorUse) finish(s *caching.Set) []*caching.Allocator {
 	return list
 }
 
-var AllocatorFacts = []report.Column{
+// TotalsFactColumns are those of TotalsScan.Facts.
+var TotalsFactColumns = []report.Column{
 	{Key: "allocator", Title: "PyTorch's allocator", Unit: report.UnitText, About: "what PyTorch's caching allocators, one per process and device, have of the driver at the end of the window or of their process, and what of that they have handed out; --tid, --stream and --min-bytes do not count"},
 	{Key: "allocator_reserved_bytes", Title: "", Unit: report.UnitBytes, About: "bytes from the driver, as torch.cuda.memory_reserved() tells"},
 	{Key: "allocator_allocated_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of blocks handed out, as torch.cuda.memory_allocated() tells"},
 	{Key: "allocator_ooms", Title: "", Unit: report.UnitCount, About: "requests in the window that the allocators could not fulfil, whatever the program did then"},
 }
 
-// Facts sum up all allocators. The driver's memory behind them is in no row of leaks.
-func (u *AllocatorUse) Facts(s *caching.Set) []report.Fact {
+// Facts sums up all allocators after a replay.
+func (u *TotalsScan) Facts(s *caching.Set) []report.Fact {
 	list := u.finish(s)
 	if len(list) == 0 {
-		return report.Facts(AllocatorFacts, report.Values{
+		return report.Facts(TotalsFactColumns, report.Values{
 			"allocator":                 "",
 			"allocator_reserved_bytes":  nil,
 			"allocator_allocated_bytes": nil,
@@ -141,7 +144,7 @@ func (u *AllocatorUse) Facts(s *caching.Set) []report.Fact {
 	if len(list) > 1 {
 		text += fmt.Sprintf(" (%d allocators)", len(list))
 	}
-	return report.Facts(AllocatorFacts, report.Values{
+	return report.Facts(TotalsFactColumns, report.Values{
 		"allocator":                 text,
 		"allocator_reserved_bytes":  sum.Reserved,
 		"allocator_allocated_bytes": sum.Allocated,
@@ -149,7 +152,8 @@ func (u *AllocatorUse) Facts(s *caching.Set) []report.Fact {
 	})
 }
 
-var AllocatorTableColumns = []report.Column{
+// TotalsTableColumns are the columns of TotalsScan.Table.
+var TotalsTableColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
 	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "bytes from the driver at the end of the window or of the process"},
@@ -163,9 +167,9 @@ var AllocatorTableColumns = []report.Column{
 	{Key: "ooms", Title: "OOM", Unit: report.UnitCount, About: "requests in the window that could not be fulfilled"},
 }
 
-// Table has a row for each allocator.
-func (u *AllocatorUse) Table(s *caching.Set) report.Table {
-	table := report.Table{Name: "allocators", Title: "PyTorch's caching allocators", Columns: AllocatorTableColumns, Spare: []string{"peak_reserved_at_ns", "requested_bytes"}}
+// Table returns a table with a row per allocator, after a replay.
+func (u *TotalsScan) Table(s *caching.Set) report.Table {
+	table := report.Table{Name: "allocators", Title: "PyTorch's caching allocators", Columns: TotalsTableColumns, Spare: []string{"peak_reserved_at_ns", "requested_bytes"}}
 	start := u.t.Recording().FromNs
 	for _, a := range u.finish(s) {
 		l := u.levels[a]

@@ -5,32 +5,33 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// OomClass says why memory could not be had.
-type OomClass uint8
+// Class says why memory could not be had.
+type Class uint8
 
 const (
-	OomCapacity      OomClass = iota // not even all free memory would have been enough
-	OomFragmentation                 // enough is free in total, but no piece is large enough
-	OomCached                        // enough is free in whole pieces of a cache that the call could not reach
-	OomLimit                         // the device has enough free: somebody said no
-	OomOtherProcess                  // it would have been enough without other processes
-	OomUnknown
-	NumOOMClasses
+	Capacity      Class = iota // not even all free memory would have been enough
+	Fragmentation              // enough is free in total, but no piece is large enough
+	Cached                     // enough is free in whole pieces of a cache that the call could not reach
+	Limit                      // the device has enough free: somebody said no
+	OtherProcess               // it would have been enough without other processes
+	Unknown
+	NumClasses
 )
 
-func (c OomClass) String() string {
+func (c Class) String() string {
 	return [...]string{"capacity", "fragmentation", "cached", "limit", "other process", "unknown"}[c]
 }
 
-// OomVerdict is the class of a failure with what it rests on.
-type OomVerdict struct {
-	Class      OomClass
+// Verdict is the class of a failure with what it rests on.
+type Verdict struct {
+	Class      Class
 	Because    string
 	Confidence string
 	Reasons    []string
@@ -39,8 +40,21 @@ type OomVerdict struct {
 	Also bool
 }
 
+// Judge says why each failure was one.
+func Judge(scenes []*Context, p *timeline.Program, q *report.Quality) []Verdict {
+	frees := p.Counts().Frees
+	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
+	level, reasons := q.Confidence(frees)
+	verdicts := make([]Verdict, len(scenes))
+	for i, sc := range scenes {
+		verdicts[i] = sc.judge()
+		verdicts[i].trust(sc, level, reasons)
+	}
+	return verdicts
+}
+
 // need is how much the driver would have had to give.
-func (sc *Scene) need() int64 {
+func (sc *Context) need() int64 {
 	if sc.asked > 0 && !sc.Expandable {
 		return sc.asked
 	}
@@ -48,7 +62,7 @@ func (sc *Scene) need() int64 {
 }
 
 // Unused returns the bytes of gaps in the segments of the process's caching allocator.
-func (sc *Scene) Unused() (bytes, largest int64) {
+func (sc *Context) Unused() (bytes, largest int64) {
 	for _, s := range sc.spaces {
 		bytes += s.Unused
 		largest = max(largest, s.Largest)
@@ -59,7 +73,7 @@ func (sc *Scene) Unused() (bytes, largest int64) {
 // expandableFits tells whether a request would have been met with expandable segments:
 // yes if all that is whole in PyTorch's own steps is enough, perhaps if all whole pages
 // are, else no; nil where that is no question. Blocks would lie in other places then.
-func (sc *Scene) expandableFits() any {
+func (sc *Context) expandableFits() any {
 	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
 		return nil
 	}
@@ -91,40 +105,40 @@ func (sc *Scene) expandableFits() any {
 //	other process  enough with what other processes use
 //	capacity       the rest
 //	unknown        nobody tells what was free
-func (sc *Scene) judge() OomVerdict {
+func (sc *Context) judge() Verdict {
 	unused, _ := sc.Unused()
 	free, need := sc.free.bytes, sc.need()
 	others, _ := sc.free.others.(int64)
-	v := OomVerdict{Fits: sc.expandableFits()}
+	v := Verdict{Fits: sc.expandableFits()}
 	switch {
 	case !sc.onDevice():
-		v.Class = OomLimit
+		v.Class = Limit
 		v.Because = fmt.Sprintf("memory of kind %s is the host's: what the host, a limit on locked memory or a cgroup allows counts, not the device", sc.memory)
 	case sc.free.source == "":
-		v.Class = OomUnknown
+		v.Class = Unknown
 		v.Because = "neither the program nor NVML asked how much was free"
 	case free >= need && sc.free.source == atMost:
-		v.Class = OomUnknown
+		v.Class = Unknown
 		v.Because = fmt.Sprintf("%s of the device are not known to be used, and nobody asked how much was free", units.Bytes(free))
 	case free >= need:
-		v.Class, v.Because, v.Also = OomLimit, sc.limitText(), sc.wouldFitInOnePiece()
+		v.Class, v.Because, v.Also = Limit, sc.limitText(), sc.wouldFitInOnePiece()
 		v.Because += sc.underLimitText(v.Also)
 	case sc.whole > 0 && free+sc.whole >= need:
-		v.Class = OomCached
+		v.Class = Cached
 		v.Because = fmt.Sprintf("%s were free, and %s more in whole segments of PyTorch's cache", units.Bytes(free), units.Bytes(sc.whole))
 	case unused > 0 && free+unused >= sc.Requested:
-		v.Class, v.Because = OomFragmentation, sc.fragmentedText(unused)
+		v.Class, v.Because = Fragmentation, sc.fragmentedText(unused)
 	case others > 0 && free+unused+others >= need:
-		v.Class = OomOtherProcess
+		v.Class = OtherProcess
 		v.Because = fmt.Sprintf("%s free, and other processes used %s (%s)", sc.FreeText(), units.Bytes(others), strings.Join(sc.free.othersNamed, ", "))
 	default:
-		v.Class = OomCapacity
+		v.Class = Capacity
 		v.Because = fmt.Sprintf("%s free", sc.FreeText())
 		if sc.hasAllocator {
 			v.Because += fmt.Sprintf(", %s of the allocator's memory unused", units.Bytes(unused))
 		}
 	}
-	if text, ok := fitsText[v.Fits]; ok && (v.Class == OomFragmentation || v.Also) {
+	if text, ok := fitsText[v.Fits]; ok && (v.Class == Fragmentation || v.Also) {
 		v.Because += text
 	}
 	return v
@@ -138,14 +152,14 @@ var fitsText = map[any]string{
 }
 
 // FreeText says what was free on the device.
-func (sc *Scene) FreeText() string {
+func (sc *Context) FreeText() string {
 	if sc.free.source == atMost {
 		return "at most " + units.Bytes(sc.free.bytes)
 	}
 	return units.Bytes(sc.free.bytes)
 }
 
-func (sc *Scene) limitText() string {
+func (sc *Context) limitText() string {
 	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
 	switch {
 	case sc.byAllocator && sc.calls == 0:
@@ -158,12 +172,12 @@ func (sc *Scene) limitText() string {
 
 // wouldFitInOnePiece reports whether an allocator's gaps were enough for the request together, and
 // each of them too small. PyTorch's limit does not count then: it is about memory from the driver.
-func (sc *Scene) wouldFitInOnePiece() bool {
+func (sc *Context) wouldFitInOnePiece() bool {
 	return sc.hasAllocator && sc.byAllocator && sc.size > 0 && sc.fragmented >= sc.size
 }
 
 // underLimitText says what a limit has to do with the allocator's unused memory.
-func (sc *Scene) underLimitText(wouldFit bool) string {
+func (sc *Context) underLimitText(wouldFit bool) string {
 	_, largest := sc.Unused()
 	switch {
 	case wouldFit:
@@ -176,7 +190,7 @@ func (sc *Scene) underLimitText(wouldFit bool) string {
 }
 
 // limitBounds says between which bounds the allocator's limit lies, "" if nothing is known of it.
-func (sc *Scene) limitBounds() string {
+func (sc *Context) limitBounds() string {
 	switch {
 	case sc.limitBelow == 0:
 		return ""
@@ -186,7 +200,7 @@ func (sc *Scene) limitBounds() string {
 	return fmt.Sprintf(" of %s to %s", units.Bytes(sc.limitLeast), units.Bytes(sc.limitBelow))
 }
 
-func (sc *Scene) fragmentedText(unused int64) string {
+func (sc *Context) fragmentedText(unused int64) string {
 	_, largest := sc.Unused()
 	text := fmt.Sprintf("%s of the device were free and %s unused in segments, but the largest piece has %s", units.Bytes(sc.free.bytes), units.Bytes(unused), units.Bytes(largest))
 	if largest >= sc.Requested {
@@ -196,7 +210,7 @@ func (sc *Scene) fragmentedText(unused int64) string {
 }
 
 // trust sets the confidence: the recording's, lowered for what is thin about one failure.
-func (v *OomVerdict) trust(sc *Scene, level string, reasons []string) {
+func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 	reasons = reasons[:len(reasons):len(reasons)]
 	lower := func(to, reason string) {
 		if level == report.ConfidenceHigh || to == report.ConfidenceLow {
@@ -207,7 +221,7 @@ func (v *OomVerdict) trust(sc *Scene, level string, reasons []string) {
 	age := max(sc.free.ageNs, -sc.free.ageNs)
 	switch {
 	case !sc.onDevice():
-	case v.Class == OomUnknown:
+	case v.Class == Unknown:
 		lower(report.ConfidenceLow, "free memory is not known")
 	case sc.free.source == atMost:
 		lower(report.ConfidenceMedium, "free memory is only known by what calls allocated")
@@ -216,10 +230,35 @@ func (v *OomVerdict) trust(sc *Scene, level string, reasons []string) {
 	case age > 50_000_000:
 		lower(report.ConfidenceMedium, fmt.Sprintf("free memory is as of %s away", units.Duration(age)))
 	}
-	d := frag.FragDetail{Spaces: sc.spaces, Unseen: sc.unseen}
-	level, reasons = d.Trust(level, reasons)
-	if v.Class == OomLimit && sc.byAllocator && sc.calls > 0 {
+	level, reasons = frag.LowerConfidence(sc.spaces, sc.unseen, level, reasons)
+	if v.Class == Limit && sc.byAllocator && sc.calls > 0 {
 		lower(report.ConfidenceLow, "the driver refused what it had free")
 	}
 	v.Confidence, v.Reasons = level, reasons
+}
+
+// evidence says in words what the verdict rests on.
+func (sc *Context) evidence(v *Verdict) string {
+	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.Requested), v.Because)}
+	if sc.byAllocator && sc.calls > 0 {
+		parts = append(parts, fmt.Sprintf("the driver refused %s, %s were given back in between", units.Plural(sc.calls, "time"), units.Bytes(sc.returned)))
+	}
+	if len(sc.holders) > 0 {
+		h := sc.holders[0]
+		parts = append(parts, fmt.Sprintf("%s held most, %s in %s", h.site, units.Bytes(h.Bytes), units.Plural(h.Blocks, "block")))
+	}
+	switch sc.Outcome {
+	case Retried:
+		parts = append(parts, fmt.Sprintf("it succeeded %s later", units.Duration(sc.outcomeNs-sc.firstNs)))
+	case Recovered:
+		parts = append(parts, fmt.Sprintf("the thread got as much %s later", units.Duration(sc.outcomeNs-sc.AtNs)))
+	}
+	if sc.freedNext > 0 {
+		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedNext)))
+	}
+	text := strings.Join(parts, "; ") + "; confidence " + v.Confidence
+	if len(v.Reasons) > 0 {
+		text += ": " + strings.Join(v.Reasons, ", ")
+	}
+	return text
 }
