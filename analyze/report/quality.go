@@ -113,40 +113,59 @@ var QualityColumns = []Column{
 	{"stacks_wrong_pct", "", UnitPercent, "share of inferred stacks that are another call's, estimated from the checked ones; absent if none was checked"},
 }
 
-// droppedColumn is told of rings only.
-var droppedColumn = []Column{
-	{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the recording's start that it dropped to keep only the last part: memory held from then is not known"},
-}
+// droppedColumn is only there for rings.
+var droppedColumn = Column{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the recording's start that it dropped to keep only the last part: memory held from then is not known"}
 
-// reportsColumn is told only where an allocator is known by its reports.
-var reportsColumn = []Column{
-	{"allocators_by_reports", "processes with allocators known by reports only", UnitCount, "processes of which the recording has what PyTorch's allocator reports to profilers, not all that it does: " + limitsText},
-}
+// reportsColumn is only there if an allocator is known by its reports.
+var reportsColumn = Column{"allocators_by_reports", "processes with allocators known by reports only", UnitCount, "processes of which the recording has what PyTorch's allocator reports to profilers, not all that it does: " + limitsText}
 
 // classesColumn is only there if not all classes were recorded.
-var classesColumn = []Column{
-	{"recorded_classes", "classes recorded", UnitText, "classes of calls that were recorded (--record), with spaces between; absent: all"},
-}
+var classesColumn = Column{"recorded_classes", "classes recorded", UnitText, "classes of calls that were recorded (--record), with spaces between; absent: all"}
 
+// Facts returns the quality block as facts. Those of rings, of allocators known by reports, of
+// --record and of sampled launches are only there where they apply.
 func (q *Quality) Facts() []Fact {
-	facts := Fill(QualityColumns, q.Events, q.LostEvents, q.LostMemoryEvents, q.UnmatchedFrees, q.LostFrees, q.OpenCalls,
-		q.AbandonedCalls, q.UnknownAllocs, q.TruncatedTail, q.DamagedSegments, q.UnsymbolizedFramesPct,
-		q.AllocatorEvents, q.LostAllocatorEvents, q.AllocatorUnmatchedFrees, q.AllocatorLostFrees, q.AllocatorCompared, q.AllocatorDisagreed, q.AllocatorWorstBytes,
-		q.stacksPct(format.StackComplete), q.stacksPct(format.StackInferred), q.stacksPct(format.StackTruncated), q.stacksPct(format.StackFramePointer), q.stacksPct(format.StackNone),
-		q.StacksChecked, q.StacksWrong, sampling.ErrorPct(&q.Inferred))
+	facts := Facts(QualityColumns, Values{
+		"events":                    q.Events,
+		"lost_events":               q.LostEvents,
+		"lost_memory_events":        q.LostMemoryEvents,
+		"unmatched_frees":           q.UnmatchedFrees,
+		"lost_frees":                q.LostFrees,
+		"open_calls":                q.OpenCalls,
+		"abandoned_calls":           q.AbandonedCalls,
+		"unknown_allocs":            q.UnknownAllocs,
+		"truncated_tail":            q.TruncatedTail,
+		"damaged_segments":          q.DamagedSegments,
+		"unsymbolized_frames_pct":   q.UnsymbolizedFramesPct,
+		"allocator_events":          q.AllocatorEvents,
+		"lost_allocator_events":     q.LostAllocatorEvents,
+		"allocator_unmatched_frees": q.AllocatorUnmatchedFrees,
+		"allocator_lost_frees":      q.AllocatorLostFrees,
+		"allocator_compared":        q.AllocatorCompared,
+		"allocator_disagreed":       q.AllocatorDisagreed,
+		"allocator_worst_bytes":     q.AllocatorWorstBytes,
+		"stacks_complete_pct":       q.stacksPct(format.StackComplete),
+		"stacks_inferred_pct":       q.stacksPct(format.StackInferred),
+		"stacks_truncated_pct":      q.stacksPct(format.StackTruncated),
+		"stacks_frame_pointer_pct":  q.stacksPct(format.StackFramePointer),
+		"stacks_none_pct":           q.stacksPct(format.StackNone),
+		"stacks_checked":            q.StacksChecked,
+		"stacks_wrong":              q.StacksWrong,
+		"stacks_wrong_pct":          sampling.ErrorPct(&q.Inferred),
+	})
 	if q.DroppedEvents > 0 {
-		facts = append(facts, Fill(droppedColumn, q.DroppedEvents)...)
+		facts = append(facts, Fact{droppedColumn, q.DroppedEvents})
 	}
 	if q.AllocatorsByReports > 0 {
-		facts = append(facts, Fill(reportsColumn, q.AllocatorsByReports)...)
+		facts = append(facts, Fact{reportsColumn, q.AllocatorsByReports})
 	}
 	if len(q.Classes) > 0 {
-		facts = append(facts, Fill(classesColumn, strings.Join(q.Classes, " "))...)
+		facts = append(facts, Fact{classesColumn, strings.Join(q.Classes, " ")})
 	}
-	return append(facts, ofLaunchSamplingFacts(&q.Launches)...)
+	return append(facts, launchSamplingFacts(&q.Launches)...)
 }
 
-// stacksPct is the share of calls with stacks in a state, nil if no call can have one.
+// stacksPct returns the share of calls whose stack is in a state, nil if no call can have one.
 func (q *Quality) stacksPct(status string) any {
 	if len(q.StackShares) == 0 {
 		return nil
@@ -159,12 +178,12 @@ func (q *Quality) stacksPct(status string) any {
 	return 0.0
 }
 
-// String is the quality block as one line: what is as it should be is left out,
-// except that nothing was lost.
+// String returns the quality block as one line: the events and lost events, and other numbers that
+// are not as they should be.
 func (q *Quality) String() string {
 	parts := []string{fmt.Sprintf("%s events, %s lost", units.Count(q.Events), units.Count(q.LostEvents))}
-	for _, f := range q.Facts()[2:] {
-		if f.Title == "" {
+	for _, f := range q.Facts() {
+		if f.Title == "" || f.Key == "events" || f.Key == "lost_events" {
 			continue
 		}
 		switch v := f.Value.(type) {

@@ -159,12 +159,3 @@ func (r *Report) numbers() []Fact {
 	}
 	return list
 }
-
-// Fill makes facts of columns and their values, in order.
-func Fill(columns []Column, values ...any) []Fact {
-	facts := make([]Fact, len(columns))
-	for i, c := range columns {
-		facts[i] = Fact{c, values[i]}
-	}
-	return facts
-}

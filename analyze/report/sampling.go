@@ -1,8 +1,6 @@
 package report
 
 import (
-	"slices"
-
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 )
 
@@ -26,19 +24,16 @@ func EstimateOf(c Column, title string, thousandths int64) Fact {
 	return Fact{c, sampling.Whole(thousandths)}
 }
 
-func ofLaunchSamplingFacts(l *sampling.Coverage) []Fact {
+// launchSamplingFacts returns the facts of a recording in which launches were sampled; none for
+// others.
+func launchSamplingFacts(l *sampling.Coverage) []Fact {
 	if !l.Sampled {
 		return nil
 	}
-	return Fill(SamplingColumns, l.LaunchesNs, l.StacksNs, l.MaxPct, l.OverheadPct)
-}
-
-// MoveLast gives the last column of a table another place; its rows are in order by then.
-func (t *Table) MoveLast(c Column, to int) {
-	t.Columns = slices.Insert(slices.Clone(t.Columns), to, c)
-	for i := range t.Rows {
-		cells := t.Rows[i].Cells
-		last := len(cells) - 1
-		t.Rows[i].Cells = slices.Insert(cells[:last:last], to, cells[last])
-	}
+	return Facts(SamplingColumns, Values{
+		"launches_recorded_ns":      l.LaunchesNs,
+		"launch_stacks_recorded_ns": l.StacksNs,
+		"max_overhead_pct":          l.MaxPct,
+		"overhead_seen_pct":         l.OverheadPct,
+	})
 }

@@ -67,7 +67,7 @@ var Hang = Rule{
 
 func checkHang(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, state := range []hang.HangState{hang.Hanging, hang.Polling} {
+	for _, state := range []hang.State{hang.Hanging, hang.Polling} {
 		h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
 		if state == hang.Polling {
 			h.Severity = SeverityNotice
@@ -80,7 +80,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 			where, stack := s.t.PidLabel(p.Life.Pid), int32(0)
 			for k := range p.Threads {
 				if j := &p.Threads[k]; j.State == state {
-					d := s.hang.Of(j.Call)
+					d := s.hang.Details(j.Call)
 					where, stack = fmt.Sprintf("%s in process %s", s.t.SiteOfCall(d.Stack, d.Site), where), d.Stack
 					break
 				}
@@ -109,8 +109,8 @@ func checkHang(s *Survey) ([]Hit, error) {
 }
 
 // lookAtOthers adds the processes that differ from those that hang: these mostly wait for them.
-func (s *Survey) lookAtOthers(h *Hit, state hang.HangState) {
-	odd := slices.DeleteFunc(slices.Clone(s.states), func(p hang.ProcessState) bool { return p.State == state || len(p.Odd) == 0 })
+func (s *Survey) lookAtOthers(h *Hit, state hang.State) {
+	odd := slices.DeleteFunc(slices.Clone(s.states), func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Odd) == 0 })
 	for i := range odd {
 		p := &odd[i]
 		where := "process " + s.t.PidLabel(p.Life.Pid)

@@ -186,7 +186,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 }
 
 // idleByGaps judges a track without samples by its gaps.
-func (s *Survey) idleByGaps(track gaps.GapTrack) ([]Hit, error) {
+func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
 	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < idleSpanNs || launches.Gaps.SumNs < int64(idleShare/100*float64(span)) {
@@ -212,14 +212,14 @@ func (s *Survey) idleByGaps(track gaps.GapTrack) ([]Hit, error) {
 }
 
 // isSampled reports whether there are samples of the GPU of a track.
-func (s *Survey) isSampled(track gaps.GapTrack) bool {
+func (s *Survey) isSampled(track gaps.Track) bool {
 	index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device)
 	return ok && (s.enough(index, catalog.MetricSMActive) != nil || s.enough(index, catalog.MetricGPUBusy) != nil)
 }
 
 // longestGaps returns the longest gaps of a track as evidence. Gaps at the same call site are one
 // place.
-func (s *Survey) longestGaps(track gaps.GapTrack) []Place {
+func (s *Survey) longestGaps(track gaps.Track) []Place {
 	type doing struct{ what, site string }
 	found := make(map[doing]*Place)
 	for i := range s.gaps.List {
@@ -255,7 +255,7 @@ func (s *Survey) longestGaps(track gaps.GapTrack) []Place {
 
 // mostIdle returns the time in a gap, ns, in which the thread neither waited for the GPU nor copied,
 // and what it did for most of that time.
-func mostIdle(g *gaps.LaunchGap) (what string, ns int64) {
+func mostIdle(g *gaps.Gap) (what string, ns int64) {
 	waiting := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
 	what, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
 	for k, n := range g.Doing.ByCall {

@@ -52,22 +52,22 @@ type Survey struct {
 	// Of the calls.
 	columns format.Columns // of the current row group
 	Calls   *calls.Counter
-	copies  *copiespkg.CopyUse
-	waits   *waits.WaitUse
-	gaps    *gaps.GapUse
-	kernels *kernels.KernelsUse
+	copies  *copiespkg.Scan
+	waits   *waits.Scan
+	gaps    *gaps.Scan
+	kernels *kernels.Scan
 	modules *moduleScan
 	errors  *cudaerrors.Scan
 	frees   []cudaerrors.InvalidFree // of errors
-	hang    *hang.HangScan
-	states  []hang.ProcessState
+	hang    *hang.Scan
+	states  []hang.ProcessVerdict
 
 	gpu *metric.Devices // samples in the window
 	// working are the samples between the first and the last launch of the recorded processes.
 	working *metric.Devices
 	// devices has the launches of recorded processes by GPU, an NVML index. It is empty if the GPUs of
 	// the processes are not known.
-	devices map[int32][]gaps.GapTrack
+	devices map[int32][]gaps.Track
 	watched bool // watchGaps has run
 }
 
@@ -92,10 +92,10 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 		copies = calls.NewReader(t, f, format.KindMemcpy)
 	}
 	s := &Survey{t: t, filter: f, Window: reader.Window, Leaks: leaks, loops: newAllocLoops(t, f), host: hostmem.New(), Failing: &oom.FailureScan{T: t},
-		Calls: calls.NewCounter(t, f), waits: waits.NewWaitUse(reader, 1), gaps: gaps.NewGapUse(reader, gaps.DefaultMinGapNs, gaps.MostGaps),
-		kernels: kernels.NewKernelsUse(t, f), modules: newModuleScan(t, f), errors: cudaerrors.NewScan(t, f),
-		hang: hang.NewHangScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs})}
-	s.copies = copiespkg.NewCopyUse(copies, s.host)
+		Calls: calls.NewCounter(t, f), waits: waits.NewScan(reader, 1), gaps: gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
+		kernels: kernels.NewScan(t, f), modules: newModuleScan(t, f), errors: cudaerrors.NewScan(t, f),
+		hang: hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs})}
+	s.copies = copiespkg.NewScan(copies, s.host)
 	return s, nil
 }
 
@@ -116,7 +116,7 @@ func (s *Survey) Run(use func(*ledger.Change), watch caching.Consumer) error {
 	if err != nil {
 		return err
 	}
-	s.gaps.Finish()
+	s.gaps.SelectLongest()
 	s.sample()
 	return inTurn(s.askMemory, s.askFrees, s.askHang)
 }
@@ -170,7 +170,7 @@ func (s *Survey) scanMemory() error {
 func (s *Survey) scanCalls() error {
 	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
 		g := s.scan(sp)
-		s.kernels.Group(g)
+		s.kernels.AddGroup(g)
 		s.modules.Group(g)
 		return g
 	}, s.ordered)
@@ -182,7 +182,7 @@ func (s *Survey) scan(sp timeline.Span) *format.Group {
 	s.Calls.Group(g)
 	s.errors.Group(g)
 	if sp.FirstNs <= s.hang.EndNs {
-		s.hang.Group(g, int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })))
+		s.hang.AddGroup(g, int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })))
 	}
 	return g
 }
@@ -200,7 +200,7 @@ func (s *Survey) ordered(c *calls.Call) error {
 
 // sample collects the samples, and finds the GPUs of the recorded processes.
 func (s *Survey) sample() {
-	s.devices = make(map[int32][]gaps.GapTrack)
+	s.devices = make(map[int32][]gaps.Track)
 	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for track, launches := range s.gaps.Tracks {
 		work.FromNs, work.ToNs = min(work.FromNs, launches.FirstNs), max(work.ToNs, launches.UntilNs)
@@ -245,11 +245,11 @@ func (s *Survey) askFrees() (err error) {
 func (s *Survey) askHang() error {
 	s.hang.Long = nil // rules do not use long calls
 	s.hang.WantAll()
-	polls, err := s.hang.Polls()
+	polls, err := s.hang.ReadPolls()
 	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
 		return err
 	}
-	s.states = s.hang.States(polls)
+	s.states = s.hang.Judge(polls)
 	return nil
 }
 
@@ -259,8 +259,8 @@ func (s *Survey) watchGaps() error {
 		return nil
 	}
 	s.watched = true
-	s.gaps.AskSamples()
-	return s.gaps.Watch()
+	s.gaps.FindGPUActivity()
+	return s.gaps.FindCPUActivity()
 }
 
 // fromStart reports whether the recording has the first call of all processes.
@@ -284,9 +284,9 @@ func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
 }
 
 // tracks returns the tracks of launches on a GPU, by process and device.
-func (s *Survey) tracks(device int32) []gaps.GapTrack {
+func (s *Survey) tracks(device int32) []gaps.Track {
 	list := slices.Clone(s.devices[device])
-	slices.SortFunc(list, func(a, b gaps.GapTrack) int {
+	slices.SortFunc(list, func(a, b gaps.Track) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	})
 	return list

@@ -31,7 +31,7 @@ func checkPageable(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	fromStart := s.fromStart()
 	var copies, bytes int64
-	for key, c := range s.copies.Places {
+	for key, c := range s.copies.Sites {
 		blocks := c.Telling >= unpinnedCopies && 2*c.Stuck >= c.Telling
 		if c.Unpinned < unpinnedCopies || !blocks && (!fromStart || c.Telling >= unpinnedCopies) {
 			continue
@@ -193,7 +193,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		l := s.gaps.Tracks[track]
 		apart := int64(0)
 		for i, n := range l.All {
-			if gaps.GapSizes[i].BelowNs > 100e3 {
+			if gaps.Lengths[i].BelowNs > 100e3 {
 				apart += n.Count
 			}
 		}
@@ -218,7 +218,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 
 // notBusy reports whether the process of a track did not wait for the GPU, and the GPU was idle part of
 // the time.
-func (s *Survey) notBusy(track gaps.GapTrack, h *Hit) (text string, bound bool) {
+func (s *Survey) notBusy(track gaps.Track, h *Hit) (text string, bound bool) {
 	var waited int64
 	for th, w := range s.waits.Threads {
 		if th.Pid == track.Pid {
@@ -243,7 +243,7 @@ func (s *Survey) notBusy(track gaps.GapTrack, h *Hit) (text string, bound bool) 
 }
 
 // launchSites returns the call sites that launch on a track, as evidence.
-func (s *Survey) launchSites(track gaps.GapTrack) []Place {
+func (s *Survey) launchSites(track gaps.Track) []Place {
 	found := make(map[int32]*kernels.LaunchStats)
 	for key, l := range s.kernels.Counts {
 		if key.Pid == track.Pid && key.Device == track.Device {
