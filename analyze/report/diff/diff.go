@@ -11,10 +11,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Run compares a report on two recordings. Rows of tables are paired by the columns that say what they
-// are about; several rows with equal values in these are paired in their order. Rows are ordered by
-// the size of their change. Of opt only Sort and Top are used. Run returns a *SortError for a column
-// that no table has.
+// Run compares a report on two recordings. Rows of tables are paired by the columns that say what
+// they are about; several rows with equal values in these are paired in their order. Rows are
+// ordered by the size of their change. Of opt only Sort and Top are used. Run returns a *SortError
+// for a column that no table has.
 func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 	a, b := before.report, after.report
 	r := &report.Report{

@@ -140,7 +140,8 @@ func (j *joined) cellsOf(p pair, key string) (was, is any) {
 	return cell(p.before, j.atA, key), cell(p.after, j.atB, key)
 }
 
-// cell returns the value of a row in the column of a key; nil if there is no row, or no such column.
+// cell returns the value of a row in the column of a key; nil if there is no row, or no such
+// column.
 func cell(r *report.Row, at map[string]int, key string) any {
 	if i, ok := at[key]; ok && r != nil {
 		return r.Cells[i]
@@ -163,7 +164,7 @@ func (j *joined) addWord(values report.Values, key string, was, is any) bool {
 	return differs
 }
 
-// wordChange stands between the two values of a word that changed.
+// wordChange separates the two values of a word that changed.
 const wordChange = " -> "
 
 // addMeasure adds the values of a measure, and reports whether it changed. A row that is not there

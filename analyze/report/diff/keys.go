@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// keyNames are the keys of columns that say what a row is about, for tables without Keys. Numbers of
-// processes and threads, and handles, are not among them: they differ between recordings.
+// keyNames are the keys of columns that say what a row is about, for tables without Keys. Numbers
+// of processes and threads, and handles, are not among them: they differ between recordings.
 var keyNames = []string{
 	"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream",
 	"size", "size_bucket", "direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason",

@@ -15,7 +15,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Per is what the numbers of a comparison are divided by: nothing (the zero value), seconds, or steps.
+// Per is what the numbers of a comparison are divided by: nothing (the zero value), seconds, or
+// steps.
 type Per struct {
 	unit   string
 	kernel *regexp.Regexp // each launch of such a kernel is a step
@@ -40,6 +41,7 @@ func ParsePer(text string) (Per, error) {
 // NoStepsError is returned for a recording without a launch of the kernel that marks steps.
 type NoStepsError struct{ Kernel string }
 
+// Error names the pattern that no kernel matches.
 func (e *NoStepsError) Error() string {
 	return fmt.Sprintf("no launch of a kernel that matches %q", e.Kernel)
 }

@@ -96,7 +96,8 @@ func eccHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, 
 	}
 }
 
-// linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles: only what it never reached tells something.
+// linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles, so that only a speed that
+// was never reached is worth a notice.
 func linkHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
 	fact, of := &gpus.T.Facts.Devices, gpus.Devices[device]
 	for _, link := range []struct {
@@ -123,8 +124,9 @@ func linkHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64,
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
 		add(notice, "PCIe replays", rise, units.Plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
 	}
-	// Links of Hopper and later correct bits all the time (two H200s under NCCL: 3,250 CRC and 5,774 ECC data errors for 23 GiB, not one
-	// replay); what costs something is sent again.
+	// Links of Hopper and later correct bits all the time: two H200s under NCCL had 3,250 CRC and
+	// 5,774 ECC data errors for 23 GiB, and not one replay. Only packets sent again cost
+	// throughput.
 	var errors []string
 	var sum, again int64
 	for _, kind := range []string{"recovery", "replay", "crc_flit", "crc_data", "ecc_data"} {

@@ -27,7 +27,7 @@ const (
 	info
 )
 
-// verdict is one thing that stands out of a device, or of the recording (device -1).
+// verdict is a remarkable fact about a device, or about the recording (device -1).
 type verdict struct {
 	level  int // index of VerdictLevels
 	device int32
@@ -36,7 +36,7 @@ type verdict struct {
 	action string // what to do
 }
 
-// verdicts returns what stands out of each device, problems first.
+// verdicts returns the verdicts on all devices, problems first.
 func verdicts(gpus *metricpkg.Devices) (list []verdict) {
 	if len(gpus.T.Facts.Samples) == 0 {
 		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples: nothing is known of the GPUs"})
@@ -90,8 +90,8 @@ func jouleText(joules float64) string {
 	return fmt.Sprintf("%.0f J", joules)
 }
 
-// MemoryOf returns the memory in use on a device over time and its total memory, bytes; nil and 0 if
-// one of them is not known.
+// MemoryOf returns the memory in use on a device over time and its total memory, bytes; nil and 0
+// if one of them is not known.
 func MemoryOf(gpus *metricpkg.Devices, device int32) (used *metricpkg.Series, total float64) {
 	used = gpus.Devices[device][catalog.MetricMemoryUsed]
 	total = float64(gpus.T.Facts.Devices[device].TotalBytes)

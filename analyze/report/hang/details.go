@@ -47,7 +47,8 @@ func (s *Scan) want(calls ...callRef) {
 	}
 }
 
-// Details returns the details of a call, after ReadDetails. It is nil for a call that was not wanted.
+// Details returns the details of a call, after ReadDetails. It is nil for a call that was not
+// wanted.
 func (s *Scan) Details(c *callRef) *callDetails { return s.details[c.rowRef] }
 
 // ReadDetails reads the details of all calls that were wanted, row group by row group.
@@ -104,8 +105,8 @@ func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
 	}
 }
 
-// recordedOn returns the stream on which an event was last recorded (cuEventRecord) before a moment,
-// and when. ok is false if no such call is in the recording.
+// recordedOn returns the stream on which an event was last recorded (cuEventRecord) before a
+// moment, and when. ok is false if no such call is in the recording.
 func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
 	for i := range s.Spans {
 		g := s.Spans[i].Group

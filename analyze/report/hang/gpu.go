@@ -98,7 +98,8 @@ func (s *Scan) mean(metric string, device int32, from int64) any {
 // troubleNs is the time before the last progress in which an error may have caused the hang.
 const troubleNs = 10_000_000_000
 
-// trouble returns the Xids and the last error of a process from troubleNs before its last progress on.
+// trouble returns the Xids and the last error of a process from troubleNs before its last progress
+// on.
 func (s *Scan) trouble(p *ProcessVerdict) (list []string) {
 	from := p.Life.lastNs - troubleNs
 	for i := range s.T.Facts.Xids {

@@ -27,9 +27,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith reports what processes and threads were doing at the end of the window: whether they hang,
-// in which call, and what led to it. It returns a *ClassError if the recording lacks the calls that
-// it needs, and a *SortError for an unknown column.
+// RunWith reports what processes and threads were doing at the end of the window: whether they
+// hang, in which call, and what led to it. It returns a *ClassError if the recording lacks the
+// calls that it needs, and a *SortError for an unknown column.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "hang"); err != nil {

@@ -22,6 +22,7 @@ const (
 	numStates
 )
 
+// String returns the name of the state, as in the column verdict.
 func (s State) String() string {
 	return [...]string{"hanging", "polling", "waiting", "idle", "alive", "ended"}[s]
 }
@@ -35,8 +36,8 @@ func stateNames() (list []string) {
 }
 
 const (
-	// patience is the factor by which a call or pause must exceed the longest one before, to be told
-	// from work that is slow.
+	// patience is the factor by which a call or pause must exceed the longest one before it. It
+	// separates hangs from slow work.
 	patience = 3
 	// pollsPerSecond is the least number of queries a second that makes a program without other
 	// calls polling. Watchdogs query ten times a second.

@@ -35,8 +35,8 @@ type pollRow struct {
 // pollParts is the number of parts of the window for which queries are shown.
 const pollParts = 40
 
-// ReadPolls reads the counts of queries, and finds who can have made them: processes that are silent
-// and in no call.
+// ReadPolls reads the counts of queries, and finds who can have made them: processes that are
+// silent and in no call.
 func (s *Scan) ReadPolls() (*pollCounts, error) {
 	p := &pollCounts{by: make(map[int32]bool), suspects: make(map[int32]*threadLife)}
 	silentFrom := s.Window.FromNs

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// A process that was already hung when recording started makes no calls: the call that it is in began
-// before the recording. It is reported as silent, with advice where else to look.
+// A process that was already hung when recording started makes no calls: the call that it is in
+// began before the recording. It is reported as silent, with advice where else to look.
 
 // withoutCalls returns the recorded processes that made no call and had not ended.
 func (s *Scan) withoutCalls() (list []int32) {

@@ -50,8 +50,8 @@ func (s *Scan) facts(verdicts []ProcessVerdict, silent []int32, polls *pollCount
 	})
 }
 
-// totals counts the verdicts. without and long are the numbers of processes without calls and of long
-// calls.
+// totals counts the verdicts. without and long are the numbers of processes without calls and of
+// long calls.
 func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fact {
 	var counts [numStates]int64
 	var odd, open, silent int64
@@ -157,8 +157,8 @@ func (s *Scan) addProcess(table *report.Table, p *ProcessVerdict) {
 	row.Brief, row.Evidence = p.State >= Alive && len(p.Odd) == 0, processEvidence(p, trouble)
 }
 
-// processEvidence returns what speaks for a verdict: threads, GPU, the other processes of the group,
-// and errors.
+// processEvidence returns what speaks for a verdict: threads, GPU, the other processes of the
+// group, and errors.
 func processEvidence(p *ProcessVerdict, trouble []string) string {
 	parts := slices.Clone(p.Evidence)
 	if p.gpu.meaning != "" {
@@ -251,8 +251,8 @@ var launchColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the launch"},
 }
 
-// launchTable has the last launches of processes that are stuck, or unlike others, by stream. The last
-// launch of a process is the first.
+// launchTable has the last launches of processes that are stuck, or unlike others, by stream. The
+// last launch of a process is the first.
 func (s *Scan) launchTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
 		Name: "launches", Title: "last launches by stream, the last first", Columns: launchColumns,

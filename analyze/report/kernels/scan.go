@@ -56,7 +56,7 @@ type launchShape struct {
 	grid, block    [3]int32
 }
 
-// manySizes in a grid marks the shape that stands for all shapes beyond maxShapes.
+// manySizes in a grid marks the common entry of all shapes beyond maxShapes.
 const manySizes = -1
 
 // launchStream is a stream of a process on one of its devices.

@@ -32,7 +32,7 @@ type Scan struct {
 // callSite is a function and the place that calls it, as indices of Names.
 type callSite struct{ Name, Site int32 }
 
-// loopKey is where loops are looked for.
+// loopKey is what the waits of a loop have in common.
 type loopKey struct {
 	callSite
 	thread origin.Thread
