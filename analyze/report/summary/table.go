@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -49,7 +48,7 @@ var factColumns = []report.Column{
 }
 
 // facts describes the recording and what it contains.
-func facts(t *timeline.Timeline, calls *callspkg.Counter, l *ledger.Ledger, rulesChecked int, hits []rules.Hit) []report.Fact {
+func facts(t *timeline.Timeline, calls *calls.Counter, l *ledger.Ledger, rulesChecked int, hits []rules.Hit) []report.Fact {
 	m := &t.Rec.Meta
 	w := t.Recording()
 	var processes, devices []string
