@@ -148,21 +148,21 @@ func TestBusyInAGap(t *testing.T) {
 	s := &metric.Series{AtNs: []int64{0, 500 * analyzetest.Ms, 1000 * analyzetest.Ms, 1500 * analyzetest.Ms, 2000 * analyzetest.Ms}, Values: []float64{90, 100, 0, 50, 100}}
 	for _, c := range []struct {
 		fromMs, toMs int64
-		want         gapspkg.GapBusy
+		want         gapspkg.Busy
 		word         string
 	}{
-		{500, 1000, gapspkg.GapBusy{MinPct: 0, MaxPct: 0, Ok: true}, gapspkg.GPUIdle},
-		{0, 500, gapspkg.GapBusy{MinPct: 100, MaxPct: 100, Ok: true}, gapspkg.GPUBusy},
-		{500, 1500, gapspkg.GapBusy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
-		{1100, 1300, gapspkg.GapBusy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure}, // 250 ms of busy may be inside or outside of it
-		{2100, 2200, gapspkg.GapBusy{}, ""},                                                // nobody looked
-		{1900, 2200, gapspkg.GapBusy{}, ""},                                                // a third is covered
+		{500, 1000, gapspkg.Busy{MinPct: 0, MaxPct: 0, Ok: true}, gapspkg.GPUIdle},
+		{0, 500, gapspkg.Busy{MinPct: 100, MaxPct: 100, Ok: true}, gapspkg.GPUBusy},
+		{500, 1500, gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
+		{1100, 1300, gapspkg.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure}, // 250 ms of busy may be inside or outside of it
+		{2100, 2200, gapspkg.Busy{}, ""},                                                // nobody looked
+		{1900, 2200, gapspkg.Busy{}, ""},                                                // a third is covered
 	} {
 		if got := gapspkg.BusyByAverages(s, c.fromMs*analyzetest.Ms, c.toMs*analyzetest.Ms); got != c.want || got.Word() != c.word {
 			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.Word(), c.want, c.word)
 		}
 	}
-	if got := gapspkg.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gapspkg.GapBusy{MinPct: 25, MaxPct: 25, Ok: true}) { // the seconds before 1.0 and 1.5 s
+	if got := gapspkg.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}) { // the seconds before 1.0 and 1.5 s
 		t.Errorf("by utilization %+v", got)
 	}
 	if got := gapspkg.BusyInside((*metric.Series)(nil), 0, 1); got.Ok {

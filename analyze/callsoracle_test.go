@@ -231,7 +231,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		}
 		slices.Sort(want)
 		slices.Sort(got)
-		if len(want) > gaps.MostGaps {
+		if len(want) > gaps.DefaultTop {
 			t.Fatalf("%d gaps: not all are told", len(want))
 		}
 		if !slices.Equal(want, got) {

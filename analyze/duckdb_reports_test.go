@@ -209,7 +209,13 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	)
 	equalsSQL(t, leaks, "leaks", []string{"site"}, answers[0])
 	s := &states[0]
-	book := &report.Report{Totals: report.Fill([]report.Column{{Key: "events"}, {Key: "allocated"}, {Key: "reserved"}, {Key: "failed"}, {Key: "allocations"}}, s.Events, s.Allocated, s.Reserved, s.OutOfMemory, s.Allocations)}
+	book := new(report.Report)
+	for key, n := range map[string]int64{
+		"events": s.Events, "allocated": s.Allocated, "reserved": s.Reserved,
+		"failed": s.OutOfMemory, "allocations": s.Allocations,
+	} {
+		book.Totals = append(book.Totals, report.Fact{Column: report.Column{Key: key}, Value: n})
+	}
 	equalsSQL(t, book, "totals", nil, answers[1])
 }
 

@@ -1,5 +1,58 @@
 package report
 
+import "cmp"
+
+// AsNumber returns a cell as a number. ok is false for a cell that is no int64 or float64.
+func AsNumber(v any) (n float64, ok bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
+}
+
+// CompareCells orders the cells of a column as tables show them: numbers from large to small, text
+// from a to z, nil last. Cells of different types, or of other types, are equal.
+func CompareCells(a, b any) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	switch a := a.(type) {
+	case int64:
+		if b, ok := b.(int64); ok {
+			return cmp.Compare(b, a)
+		}
+	case float64:
+		if b, ok := b.(float64); ok {
+			return cmp.Compare(b, a)
+		}
+	case string:
+		if b, ok := b.(string); ok {
+			return cmp.Compare(a, b)
+		}
+	}
+	return 0
+}
+
+// CompareBools orders false before true.
+func CompareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// Least returns the smaller of a cell and a number, as a float64; the number if the cell is nil.
 func Least(v any, w float64) any {
 	if old, ok := v.(float64); ok && old < w {
 		return old
@@ -7,6 +60,7 @@ func Least(v any, w float64) any {
 	return w
 }
 
+// Most returns the larger of a cell and a number, as a float64; the number if the cell is nil.
 func Most(v any, w float64) any {
 	if old, ok := v.(float64); ok && old > w {
 		return old

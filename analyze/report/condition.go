@@ -22,17 +22,19 @@ type comparison struct {
 	text  string
 }
 
-// UnknownNameError says that an expression names a number the report does not have.
+// UnknownNameError is returned for an expression with a number Name that the report does not have.
+// Known are the numbers that it has.
 type UnknownNameError struct {
 	Name  string
 	Known []string
 }
 
+// Error lists the known names.
 func (e *UnknownNameError) Error() string {
 	return fmt.Sprintf("%q is no number of this report; it has %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// operators, longest first so that >= is not read as >.
+// operators are in order of length, so that >= is not read as >.
 var operators = []string{">=", "<=", "==", "!=", ">", "<", "="}
 
 // ParseCondition reads a --fail-on expression.
@@ -85,7 +87,7 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// multipliers are the units a number may have: sizes become bytes, times ns.
+// multipliers are the units that a number may have. They convert sizes to bytes and times to ns.
 var multipliers = map[string]float64{
 	"": 1, "%": 1, "b": 1,
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
@@ -109,9 +111,9 @@ func parseNumber(text string) (float64, error) {
 	return v * factor, nil
 }
 
-// Holds reports whether the condition holds for the report, and which part of it. A
-// number that the recording does not tell fulfils no comparison. It returns an
-// *UnknownNameError for a name that the report does not have.
+// Holds reports whether the condition holds for the report, and which part of it holds. A number
+// that is not known fulfils no comparison. Holds returns an *UnknownNameError for a name that the
+// report does not have.
 func (c *Condition) Holds(r *Report) (holds bool, because string, err error) {
 	for _, all := range c.any {
 		met := true

@@ -1,6 +1,18 @@
 package report
 
-// Named returns the frames of a list that stand for themselves.
+// Frame is a frame of a stack in a report, or the place of several frames that are not shown.
+type Frame struct {
+	Func   string `json:"func"`
+	File   string `json:"file,omitempty"`
+	Line   int32  `json:"line,omitempty"`
+	Module string `json:"module,omitempty"`
+	// Folded is the number of frames that are not shown here, 0 for a frame. Of are the libraries
+	// that they belong to. Without Of, they are the frames beyond a limit.
+	Folded int      `json:"-"`
+	Of     []string `json:"-"`
+}
+
+// Named returns the frames of a list without the places of frames that are not shown.
 func Named(list []Frame) []Frame {
 	frames := make([]Frame, 0, len(list))
 	for _, f := range list {

@@ -1,13 +1,15 @@
 package report
 
-import "github.com/gpurec/gpurec/analyze/query"
+import (
+	"github.com/gpurec/gpurec/analyze/query"
+)
 
-// SchemaVersion is the version of the JSON that reports are rendered to: it grows
-// when a key changes its meaning or goes away, not when one is added.
+// SchemaVersion is the version of the JSON of reports. It grows when a key changes its meaning or
+// is removed, not when one is added.
 const SchemaVersion = 1
 
-// Report is the answer to one question, as values: what it looks like is decided by
-// Render.
+// Report is the answer to one question, as values. Package render writes it as text, JSON, CSV or
+// Markdown.
 type Report struct {
 	Command string
 	Window  query.Window
@@ -15,87 +17,76 @@ type Report struct {
 	Facts  []Fact
 	Totals []Fact
 	Tables []Table
-	// Sentences are the keys of facts that text breaks into lines instead of cutting them.
+	// Sentences are the keys of facts that text breaks into lines instead of cutting them off.
 	Sentences []string
 	// Notes are sentences about what the report could not show.
 	Notes []string
-	// NoMatch is set when the filter left nothing over.
+	// NoMatch explains why nothing passes the filter; nil if something does.
 	NoMatch *query.NoMatch
 	Quality Quality
-	// Before is the quality of the recording that Diff compares with; nil in other reports.
+	// Before is the quality of the first recording of a comparison; nil in other reports.
 	Before *Quality
 }
 
-// Fact is one named value.
+// Fact is a named value. Row lists the types of values.
 type Fact struct {
 	Column
 	Value any
 }
 
-// Table is a list of equal things.
+// Table is a list of things of one kind.
 type Table struct {
 	Name    string // key in JSON
 	Title   string // heading in text, where a report has several tables
 	Columns []Column
 	Rows    []Row
-	// Spare are the keys of columns that text leaves out, in this order, where a
-	// line would not fit the width.
+	// Spare are the keys of columns that text leaves out, in this order, until a line fits the
+	// width.
 	Spare []string
-	// More is how many rows --top left out.
+	// More is the number of rows that --top left out.
 	More int
-	// Lead tables are what a reader should see before all else: text shows them above the facts.
+	// Lead tables come first: text shows them above the facts.
 	Lead bool
-	// Aside tables sum up another one; CSV leaves them out.
+	// Aside tables sum up another table. CSV leaves them out.
 	Aside bool
-	// Keys are the keys of the columns that say what a row is about in any recording: by
-	// them Diff finds its counterpart. nil: those columns that diff.keyNames lists; empty: rows
-	// are events of one recording.
+	// Keys are the keys of the columns that say what a row is about: package diff pairs the rows of
+	// two recordings by them. nil means the usual ones (diff.keyNames). An empty list means that
+	// rows are events of one recording, without counterparts.
 	Keys []string
-	// Verdicts are the values that its column verdict can have, as far as Diff is to count
-	// rows that got or lost one.
+	// Verdicts are those values of its column verdict for which a comparison counts the rows that
+	// got or lost it.
 	Verdicts []string
 }
 
-// Row is one row of a Table. A cell is an int64, a float64, a string, a []string, of a course
-// an []int64 or []float64, or nil for a value that is not known; its column says in which unit.
+// Row is a row of a Table. Cells has a value for each column: an int64, float64, string, []string,
+// bool or catalog.Measured, an []int64 or []float64 for a course over time, or nil if the value is
+// not known. The column has the unit.
 type Row struct {
 	Cells []any
-	// Stack is shown under the table: leaf first. StackFrames is how many frames it
-	// has in the recording.
+	// Stack is shown under the table, leaf first. StackFrames is its number of frames in the
+	// recording.
 	Stack       []Frame
 	StackFrames int
-	// Evidence says in words why the row says what it says.
+	// Evidence explains in a sentence what the row is based on.
 	Evidence string
 	// Brief rows are shown in text without their stack and evidence.
 	Brief bool
 
-	StackID int32 // id of Stack, until it is filled in
-}
-
-// Frame is one frame of a stack in a report, or stands for several that are not shown.
-type Frame struct {
-	Func   string `json:"func"`
-	File   string `json:"file,omitempty"`
-	Line   int32  `json:"line,omitempty"`
-	Module string `json:"module,omitempty"`
-	// Folded, if it is not 0, is how many frames are not shown here, and Of what they
-	// are part of. Without Of they are those beyond a limit.
-	Folded int      `json:"-"`
-	Of     []string `json:"-"`
+	StackID int32 // id of the stack in the recording, from which Stack is filled in
 }
 
 // Column describes the values of a column or fact.
 type Column struct {
-	// Key is the name in JSON, CSV, --sort and --fail-on; it ends in the unit.
+	// Key is the name in JSON, CSV, --sort and --fail-on. It ends in the unit.
 	Key string
-	// Title is the heading in text; a column without one is not in tables.
+	// Title is the heading in text. Text does not show a column without one.
 	Title string
 	Unit  Unit
-	// About says how the value is computed.
+	// About defines the value, for --explain.
 	About string
 }
 
-// Unit says how text shows a value; JSON and CSV have the bare number.
+// Unit is the unit of a value, by which text formats it. JSON and CSV have the bare number.
 type Unit uint8
 
 // Units of values.
@@ -109,15 +100,15 @@ const (
 	UnitPercent        // 0 to 100
 	UnitRatio          // a bare fraction
 	UnitID             // a number that is a name
-	UnitCourse         // a list of values at equal steps of time; text draws it from 0 to the highest
+	UnitCourse         // values at equal steps of time; text draws them from 0 to the highest
 
-	// UnitSigned is added to the unit of differences: they are shown with their sign.
+	// UnitSigned is a bit of the units of differences, which text shows with their sign.
 	UnitSigned Unit = 1 << 7
 )
 
-// Number returns the report's value of that name for --fail-on: a fact, a total or
-// a count of the quality block. known is false if the report has no such value at
-// all, ok if the recording does not tell it.
+// Number returns a number of the report by its key, for --fail-on: a total, a fact or a number of
+// the quality block. known is false if the report has no such number. ok is false if its value is
+// nil.
 func (r *Report) Number(name string) (value float64, ok, known bool) {
 	for _, f := range r.numbers() {
 		if f.Key != name {
@@ -139,7 +130,7 @@ func (r *Report) Number(name string) (value float64, ok, known bool) {
 	return 0, false, false
 }
 
-// NumberNames lists the names that Number knows.
+// NumberNames returns the keys that Number knows.
 func (r *Report) NumberNames() []string {
 	var list []string
 	for _, f := range r.numbers() {
@@ -158,13 +149,4 @@ func (r *Report) numbers() []Fact {
 		}
 	}
 	return list
-}
-
-// Fill makes facts of columns and their values, in order.
-func Fill(columns []Column, values ...any) []Fact {
-	facts := make([]Fact, len(columns))
-	for i, c := range columns {
-		facts[i] = Fact{c, values[i]}
-	}
-	return facts
 }

@@ -1,12 +1,10 @@
 package report
 
 import (
-	"slices"
-
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 )
 
-// SamplingColumns are part of the quality of recordings in which launches were sampled.
+// SamplingColumns are the facts of the quality block of recordings in which launches were sampled.
 var SamplingColumns = []Column{
 	{"launches_recorded_ns", "", UnitNs, "time of the recording in which launches of kernels were recorded; in this and the three below absent, unless --max-overhead made the recorder leave some out. Launches of graphs and all other calls are always recorded"},
 	{"launch_stacks_recorded_ns", "", UnitNs, "time in which stacks of these launches were recorded too"},
@@ -14,31 +12,29 @@ var SamplingColumns = []Column{
 	{"overhead_seen_pct", "", UnitPercent, "most that they cost by the recorder's measurement, at a switch"},
 }
 
-// EstimatedLaunches and EstimatedCalls are columns and totals of recordings in which launches were sampled.
+// EstimatedLaunches and EstimatedCalls are columns and totals of reports on recordings in which
+// launches were sampled.
 var (
 	EstimatedLaunches = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimate, only where --max-overhead left some out: launches if in the times without there were as many for every other call as just before and after (where there are fewer than 30 other calls: as many a second)"}
 	EstimatedCalls    = Column{"estimated_calls", "~CALLS", UnitCount, "estimate: calls with the launches that --max-overhead left out, if in the times without there were as many for every other call as just before and after (where there are fewer than 30 other calls: as many a second)"}
 )
 
-// EstimateOf is an estimate as a total.
+// EstimateOf returns an estimate, in thousandths, as a total.
 func EstimateOf(c Column, title string, thousandths int64) Fact {
 	c.Title = title
 	return Fact{c, sampling.Whole(thousandths)}
 }
 
-func ofLaunchSamplingFacts(l *sampling.Coverage) []Fact {
+// launchSamplingFacts returns the facts of a recording in which launches were sampled; none for
+// others.
+func launchSamplingFacts(l *sampling.Coverage) []Fact {
 	if !l.Sampled {
 		return nil
 	}
-	return Fill(SamplingColumns, l.LaunchesNs, l.StacksNs, l.MaxPct, l.OverheadPct)
-}
-
-// MoveLast gives the last column of a table another place; its rows are in order by then.
-func (t *Table) MoveLast(c Column, to int) {
-	t.Columns = slices.Insert(slices.Clone(t.Columns), to, c)
-	for i := range t.Rows {
-		cells := t.Rows[i].Cells
-		last := len(cells) - 1
-		t.Rows[i].Cells = slices.Insert(cells[:last:last], to, cells[last])
-	}
+	return Facts(SamplingColumns, Values{
+		"launches_recorded_ns":      l.LaunchesNs,
+		"launch_stacks_recorded_ns": l.StacksNs,
+		"max_overhead_pct":          l.MaxPct,
+		"overhead_seen_pct":         l.OverheadPct,
+	})
 }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,31 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-func AsNumber(v any) (float64, bool) {
-	switch v := v.(type) {
-	case int64:
-		return float64(v), true
-	case float64:
-		return v, true
-	}
-	return 0, false
-}
-
-func ColumnOf(t *Table, key string) int {
-	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == key })
-}
-
-func CompareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
-// Text shows a value in its unit; what is not known is a dash.
+// Text formats a value in its unit. A nil is a dash.
 func (u Unit) Text(v any) string {
 	if n, ok := AsNumber(v); ok && u&UnitSigned != 0 {
 		u &^= UnitSigned

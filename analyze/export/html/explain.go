@@ -6,5 +6,5 @@ import (
 
 // Sections are the values that it writes, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "peak", Columns: PeakHolderColumns},
+	{Title: "peak", Columns: peakColumns},
 }

@@ -35,7 +35,7 @@ const htmlPlaces = 3
 func (b *htmlBuilder) verdicts() (list []htmlHit) {
 	for i := range b.hits {
 		h := &b.hits[i]
-		v := htmlHit{Level: gpu.VerdictLevels[h.Severity], Rule: h.Rule.Id, Text: Brief(h.What), Advice: Brief(h.Advice), Section: ofRuleSection(h.Rule),
+		v := htmlHit{Level: gpu.VerdictLevels[h.Severity], Rule: h.Rule.ID, Text: Brief(h.What), Advice: Brief(h.Advice), Section: ofRuleSection(h.Rule),
 			More: "gpurec analyze " + h.Rule.Report + " " + rules.ShellWord(units.OneLine(b.opt.Name))}
 		v.SectionTitle = sectionTitle(v.Section)
 		text := report.ConfidenceText(h.Level, h.Reasons)
@@ -104,7 +104,7 @@ func ofRuleSection(r *rules.Rule) string {
 // attention counts the hits that are more than information.
 func (b *htmlBuilder) attention() (n int) {
 	for i := range b.hits {
-		if b.hits[i].Severity < rules.AnInfo {
+		if b.hits[i].Severity < rules.SeverityInfo {
 			n++
 		}
 	}
@@ -126,7 +126,7 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 	for i := range errors.Rows {
 		r := &errors.Rows[i]
 		n, _ := ofTableCell(errors, r, "calls").(int64)
-		if ofTableText(errors, r, "class") == "call" && !b.fired(&rules.RuleUncheckedError) && !b.isInvalidFree(ofTableText(errors, r, "name"), ofTableText(errors, r, "site")) {
+		if ofTableText(errors, r, "class") == "call" && !b.fired(&rules.UncheckedError) && !b.isInvalidFree(ofTableText(errors, r, "name"), ofTableText(errors, r, "site")) {
 			add("errors", "%s of %s returned %s, first at %s: too few for a rule, or the program ended with it", units.Plural(n, "call"), ofTableText(errors, r, "name"), ofTableText(errors, r, "result_name"), ofTableText(errors, r, "first_ns"))
 		}
 	}
@@ -145,7 +145,7 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 // isInvalidFree reports whether the rule invalid-free speaks of a function's failures at a site.
 func (b *htmlBuilder) isInvalidFree(name, site string) bool {
 	frees := ofReportTable(b.reports["errors"], "invalid_frees")
-	return b.fired(&rules.RuleInvalidFree) && slices.ContainsFunc(frees.Rows, func(r report.Row) bool {
+	return b.fired(&rules.InvalidFree) && slices.ContainsFunc(frees.Rows, func(r report.Row) bool {
 		return ofTableText(frees, &r, "name") == name && ofTableText(frees, &r, "site") == site
 	})
 }

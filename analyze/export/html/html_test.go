@@ -261,7 +261,7 @@ func TestHTMLIsTheSameEachTime(t *testing.T) {
 func TestEveryRuleHasASection(t *testing.T) {
 	for _, r := range rules.All() {
 		if ofRuleSection(r) == "" || ofRuleSection(r) == "verdicts" {
-			t.Errorf("%s: no section for analyze %s", r.Id, r.Report)
+			t.Errorf("%s: no section for analyze %s", r.ID, r.Report)
 		}
 	}
 }

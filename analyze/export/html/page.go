@@ -20,7 +20,6 @@ import (
 	reportpkg "github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/frag"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	qualitypkg "github.com/gpurec/gpurec/analyze/report/quality"
@@ -136,7 +135,7 @@ type htmlBuilder struct {
 	frees   int64
 
 	memory   *momentScan
-	holders  *memory.HolderScan
+	holders  *memory.Scan
 	flame    *flameScan
 	lines    *memoryLines
 	calls    *callsOverTime
@@ -145,8 +144,8 @@ type htmlBuilder struct {
 
 	// What the replay was for beside that.
 	program *timeline.Program
-	books   *allocator.BooksScan
-	frag    *frag.FragScan // nil: nothing fragments
+	books   *allocator.Scan
+	frag    *frag.Scan // nil: nothing fragments
 	failing *oom.FailureScan
 }
 
@@ -178,12 +177,12 @@ func (b *htmlBuilder) replay() error {
 	if err != nil {
 		return err
 	}
-	allocators := allocator.NewAllocatorUse(t, &opt.Filter, s.Window)
+	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
 	b.memory, b.flame, b.lines = newMomentScan(t, &opt.Filter), newFlameScan(t, &opt.Filter), newMemoryLines(t, &opt.Filter)
-	b.holders = memory.NewHolderScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
-	b.books, b.failing = allocator.NewBooksScan(t, &allocator.Options{Options: *opt}), s.Failing
+	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
+	b.books, b.failing = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failing
 	if !b.nothingFragments() {
-		b.frag = frag.NewFragScan(t, &frag.Options{Options: *opt})
+		b.frag = frag.NewScan(t, &frag.Options{Options: *opt})
 		if err := b.frag.FindRanges(); err != nil {
 			return err
 		}
@@ -225,7 +224,7 @@ func (b *htmlBuilder) replay() error {
 	if b.hits, err = s.Check(rules.Checkable(b.t, rules.All())); err != nil {
 		return err
 	}
-	b.reports["leaks"], err = leakspkg.LeaksReport(t, s.Leaks, allocators, p, opt)
+	b.reports["leaks"], err = s.Leaks.Report(p, allocators, opt)
 	return err
 }
 

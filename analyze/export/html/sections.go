@@ -11,7 +11,6 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/quality"
@@ -67,7 +66,7 @@ var charts = map[string]sectionOf{
 var inOnePass = map[string]sectionOf{
 	"leaks": {},
 	"memory": {make: func(b *htmlBuilder) (*report.Report, error) {
-		return memory.MemoryReport(b.t, b.holders, b.t.Counts)
+		return b.holders.Report(b.t.Counts)
 	}},
 	"allocator": {
 		make: func(b *htmlBuilder) (*report.Report, error) {
@@ -142,7 +141,7 @@ func (b *htmlBuilder) outOfMemory() (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return oom.OomReport(b.t, all, b.program, &b.opt.Options)
+	return oom.NewReport(b.t, all, b.program, &b.opt.Options)
 }
 
 // hasProcessSamples reports whether NVML's counts of processes can be compared with calls.

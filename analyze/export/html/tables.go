@@ -1,7 +1,6 @@
 package html
 
 import (
-	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -200,9 +199,10 @@ func ofReportTable(r *report.Report, name string) *report.Table {
 	return new(report.Table)
 }
 
-// peaks is the table of who held memory when most was live, for readers without scripts.
+// peaks returns the table of the holders of memory at the peak of each device, for readers without
+// scripts.
 func (s *momentScan) peaks(opt *query.Options) report.Table {
-	table := report.Table{Name: "peak", Title: "who held memory at the peak", Columns: PeakHolderColumns}
+	table := report.Table{Name: "peak", Title: "who held memory at the peak", Columns: peakColumns}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		peak := s.devices[device].peak.moment()
 		where := s.t.SharedLabel(device)
@@ -214,15 +214,24 @@ func (s *momentScan) peaks(opt *query.Options) report.Table {
 				break
 			}
 			about := &s.about[h.group]
-			table.Rows = append(table.Rows, report.Row{StackID: about.stack, Cells: []any{h.bytes, units.Percent(h.bytes, peak.total), h.blocks, peak.atNs - s.t.Recording().FromNs, where, about.memory, about.site}})
+			row := table.Add(report.Values{
+				"bytes":       h.bytes,
+				"share_pct":   units.Percent(h.bytes, peak.total),
+				"blocks":      h.blocks,
+				"at_ns":       peak.atNs - s.t.Recording().FromNs,
+				"device":      where,
+				"memory_kind": about.memory,
+				"site":        about.site,
+			})
+			row.StackID = about.stack
 		}
 	}
-	slices.SortStableFunc(table.Rows, func(a, b report.Row) int { return cmp.Or(report.CompareCells(a.Cells[0], b.Cells[0])) })
+	table.Sort("bytes")
 	frames.Fill(s.t, &table, opt)
 	return table
 }
 
-var PeakHolderColumns = []report.Column{
+var peakColumns = []report.Column{
 	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes live when most was live on that device, or of the host's pinned memory"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of HELD in all that was live there then"},
 	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD; of PyTorch tensors"},

@@ -37,14 +37,14 @@ type stepCounts struct {
 func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *stepCounts) {
 	done := new(stepCounts)
 	return func(yield func(memoryStep) bool) {
-		use := memory.NewMemoryUse(t, f)
+		use := memory.NewLevelScan(t, f)
 		stopped := false
 		send := func(s memoryStep) {
 			if !stopped && !yield(s) {
 				stopped = true
 			}
 		}
-		exits := make(map[memory.MemoryPlace]memoryStep) // levels that the end of a process or context is changing
+		exits := make(map[memory.Place]memoryStep) // levels that the end of a process or context is changing
 		exitNs := int64(0)
 		flush := func() {
 			for _, p := range sortedPlaces(exits) {
@@ -74,9 +74,9 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 					flush()
 				}
 				exitNs = c.AtNs
-				exits[memory.MemoryPlace{Device: s.device, Memory: s.memory}] = s
+				exits[memory.Place{Device: s.device, Memory: s.memory}] = s
 				if total != nil {
-					exits[memory.MemoryPlace{Device: s.device, Memory: state.AllMemory}] = all
+					exits[memory.Place{Device: s.device, Memory: state.AllMemory}] = all
 				}
 			default:
 				flush()
@@ -94,12 +94,12 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 	}, done
 }
 
-func sortedPlaces(m map[memory.MemoryPlace]memoryStep) []memory.MemoryPlace {
-	var list []memory.MemoryPlace
+func sortedPlaces(m map[memory.Place]memoryStep) []memory.Place {
+	var list []memory.Place
 	for p := range m {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b memory.MemoryPlace) int {
+	slices.SortFunc(list, func(a, b memory.Place) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Memory, b.Memory))
 	})
 	return list

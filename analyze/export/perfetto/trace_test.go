@@ -257,7 +257,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	use := memory.NewMemoryUse(tl, &query.Filter{})
+	use := memory.NewLevelScan(tl, &query.Filter{})
 	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 		if n := len(slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant })); n != unknown || n == 0 {
 			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
 		}
-		use := memory.NewMemoryUse(tl, &query.Filter{})
+		use := memory.NewLevelScan(tl, &query.Filter{})
 		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no slices of %v", want)
 	}
-	use := memory.NewMemoryUse(tl, &query.Filter{})
+	use := memory.NewLevelScan(tl, &query.Filter{})
 	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ type FailedFree struct {
 	Ptr            int64
 	Pid, Tid       int32
 	Stack, Result  int32
-	Name, Site     int32 // index cudaerrors.ErrorUse.Names
+	Name, Site     int32 // index cudaerrors.Scan.Names
 	target         freeTarget
 	memory         string // kind of memory that the function frees
 }

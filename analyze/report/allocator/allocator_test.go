@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -34,7 +35,10 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		var want, allocated []string
 		var peak int64
 		for _, s := range w.Samples {
-			if text := fmt.Sprint(append([]any{analyzetest.Epoch + s.AtNs, s.AtNs, int64(w.Pid), int64(w.Device)}, cells(s.Totals, false)...)); len(want) == 0 || want[len(want)-1] != text {
+			var row report.Table
+			row.Columns = momentColumns
+			row.Add(report.Join(report.Values{"at_ns": analyzetest.Epoch + s.AtNs, "offset_ns": s.AtNs, "pid": int64(w.Pid), "device": int64(w.Device)}, totalsValues(s.Totals, false)))
+			if text := fmt.Sprint(row.Rows[0].Cells); len(want) == 0 || want[len(want)-1] != text {
 				want = append(want, text) // a step without an event has no moment of its own
 			}
 			peak = max(peak, s.Totals.Allocated)

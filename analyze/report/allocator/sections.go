@@ -1,16 +1,18 @@
 package allocator
 
-import "github.com/gpurec/gpurec/analyze/report"
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+)
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: BooksFacts},
-	{Title: "moments", Columns: MomentColumns},
-	{Title: "allocators", Columns: BooksColumns},
-	{Title: "peaks", Columns: PeakColumns},
-	{Title: "events", Columns: EventColumns},
-	{Title: "pools", Columns: PoolUseColumns},
-	{Title: "totals", Columns: BooksTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "moments", Columns: momentColumns},
+	{Title: "allocators", Columns: allocatorColumns},
+	{Title: "peaks", Columns: peakColumns},
+	{Title: "events", Columns: eventColumns},
+	{Title: "pools", Columns: poolColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

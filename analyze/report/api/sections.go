@@ -8,9 +8,9 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: APIFacts},
-	{Title: "api", Columns: slices.Concat(APIColumns, APIGroupColumns)},
-	{Title: "totals", Columns: APITotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "api", Columns: slices.Concat(callColumns, groupColumns)},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

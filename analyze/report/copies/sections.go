@@ -7,11 +7,11 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: CopyFacts},
-	{Title: "bursts", Columns: BurstColumns},
-	{Title: "copies", Columns: CopyColumns},
-	{Title: "sites", Columns: CopyPlaceColumns},
-	{Title: "totals", Columns: CopyTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "bursts", Columns: burstColumns},
+	{Title: "copies", Columns: groupColumns},
+	{Title: "sites", Columns: siteColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

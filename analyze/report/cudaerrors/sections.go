@@ -7,13 +7,13 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: ErrorFacts},
-	{Title: "asynchronous", Columns: FaultColumns},
+	{Title: "facts", Columns: factColumns},
+	{Title: "asynchronous", Columns: faultColumns},
 	{Title: "suspects", Columns: xid.LaunchColumns},
-	{Title: "invalid_frees", Columns: InvalidFreeColumns},
-	{Title: "errors", Columns: ErrorColumns},
-	{Title: "no_errors", Columns: QuietColumns},
-	{Title: "totals", Columns: ErrorTotals},
+	{Title: "invalid_frees", Columns: invalidFreeColumns},
+	{Title: "errors", Columns: errorColumns},
+	{Title: "no_errors", Columns: quietColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
@@ -12,16 +13,21 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/copies"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	diffpkg "github.com/gpurec/gpurec/analyze/report/diff"
 	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/gpu"
 	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
 	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/stacks"
 	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/format"
 )
@@ -162,7 +168,7 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 func TestEveryReportCanBeCompared(t *testing.T) {
 	reports := map[string]diffpkg.ReportFunc{
 		"summary": summary.Run, "leaks": leakspkg.Run, "stacks": stacks.Run, "errors": cudaerrors.Run, "xid": xid.Run,
-		"gpu": gpu.Run, "oom": oom.Run,
+		"gpu": gpu.Run, "oom": oom.Run, "api": api.Run, "kernels": kernels.Run, "copies": copies.Run, "sync": waits.Run, "gaps": gaps.Run,
 		"memory": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			return memory.RunWith(t, memory.Options{Options: opt})
 		},
@@ -193,6 +199,9 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 						}
 					}
 					analyzetest.Safe(t, r)
+					if keys := r.NumberNames(); len(keys) != len(slices.Compact(slices.Sorted(slices.Values(keys)))) {
+						t.Errorf("%s per %q: a number has the name of another: %q", name, per, keys)
+					}
 				}
 			}
 		}

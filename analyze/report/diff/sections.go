@@ -6,8 +6,8 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: DiffFacts},
-	{Title: "setup", Columns: SetupColumns},
-	{Title: "names", Columns: DiffNames},
-	{Title: "totals", Columns: DiffTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "setup", Columns: setupColumns},
+	{Title: "names", Columns: nameColumns},
+	{Title: "totals", Columns: totalColumns},
 }

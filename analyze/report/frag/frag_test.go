@@ -137,13 +137,13 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 		table := report.Tables[0]
 		want := naiveSpaces(w)
 		for _, row := range table.Rows {
-			where := row.Cells[len(row.Cells)-1].(string)
+			where := table.Cell(&row, "space").(string)
 			n := want[where]
 			if n == nil {
 				t.Fatalf("seed %d: %s is not there", seed, where)
 			}
 			delete(want, where)
-			compareSpace(t, fmt.Sprintf("seed %d, %s", seed, where), table.Columns, row, n, w.Conf.Expandable)
+			compareSpace(t, fmt.Sprintf("seed %d, %s", seed, where), &table, &row, n, w.Conf.Expandable)
 		}
 		for where := range want {
 			t.Errorf("seed %d: %s is missing", seed, where)
@@ -154,11 +154,9 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 	}
 }
 
-func compareSpace(t *testing.T, name string, columns []reportpkg.Column, row reportpkg.Row, n *naiveSpace, expandable bool) {
+func compareSpace(t *testing.T, name string, table *reportpkg.Table, row *reportpkg.Row, n *naiveSpace, expandable bool) {
 	t.Helper()
-	cell := func(key string) any {
-		return row.Cells[slices.IndexFunc(columns, func(c reportpkg.Column) bool { return c.Key == key })]
-	}
+	cell := func(key string) any { return table.Cell(row, key) }
 	var fits int64
 	for _, g := range n.gaps {
 		if g >= 3*analyzetest.Mib {

@@ -1,10 +1,7 @@
 package frag
 
 import (
-	"bufio"
-	"encoding/xml"
 	"fmt"
-	"io"
 	"sort"
 	"strings"
 
@@ -13,31 +10,28 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// AddressMap shows what addresses of one allocator were used for over time: a grid of
-// stretches of addresses by moments. Addresses that the allocator never had are left
-// out.
+// AddressMap shows the use of the addresses of one owner over time, as a grid of stretches of
+// addresses by moments. It leaves out addresses that the owner never had.
 type AddressMap struct {
 	Title   string
 	Moments []int64 // Unix ns, rising
-	// Ptr is where each stretch begins, in rising order, and Bytes how much of the
-	// allocator's memory it stands for.
+	// Ptr has the start of each stretch, rising, and Bytes the length of all of them.
 	Ptr   []int64
 	Bytes int64
-	// Reserved and Used are the bytes of stretch i that were reserved and used at moment k.
+	// Reserved[i][k] and Used[i][k] are the reserved and used bytes of stretch i at moment k.
 	Reserved, Used [][]int64
 	Failures       []int64 // when allocations failed, Unix ns
 
 	ranges addressRanges
-	before []int64 // bytes of the ranges before each
+	before []int64 // sum of the bytes of the ranges before each range
 }
 
-// mapStretches is the number of stretches in a map, MapMoments that of moments: 48 fit a
-// terminal of 80 columns together with an address.
-const (
-	mapStretches = 96
-	MapMoments   = 48
-)
+const mapStretches = 96 // stretches of a map
 
+// MapMoments is the number of moments of a map. A row with an address fits into 80 columns.
+const MapMoments = 48
+
+// newAddressMap returns an empty map of the ranges, which are sorted and joined.
 func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	m := &AddressMap{Moments: moments, ranges: ranges}
 	var total int64
@@ -57,7 +51,7 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	return m
 }
 
-// add notes that bytes at an address are reserved at a moment, and whether used.
+// add marks bytes at an address as reserved at a moment, and as used if used is set.
 func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
 	m.spread(moment, ptr, bytes, m.Reserved)
 	if used {
@@ -65,9 +59,10 @@ func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
 	}
 }
 
-// use notes that bytes at an address, which were added, are used.
+// use marks bytes at an address, which were added before, as used.
 func (m *AddressMap) use(moment int, ptr, bytes int64) { m.spread(moment, ptr, bytes, m.Used) }
 
+// spread adds bytes at an address to the stretches of a grid at a moment.
 func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].end > ptr })
 	if i == len(m.ranges) || ptr < m.ranges[i].start || moment >= len(m.Moments) {
@@ -82,7 +77,7 @@ func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
 	}
 }
 
-// failedAt reports whether an allocation failed between a moment and the one before.
+// failedAt reports whether an allocation failed between the previous moment and this one.
 func (m *AddressMap) failedAt(moment int) bool {
 	for _, ns := range m.Failures {
 		if ns <= m.Moments[moment] && (moment == 0 || ns > m.Moments[moment-1]) {
@@ -92,8 +87,8 @@ func (m *AddressMap) failedAt(moment int) bool {
 	return false
 }
 
-// shade is how a part of a map looks: 0 not reserved, 1 reserved and empty, up to
-// shades-1 full.
+// shade returns the shade of a part of a map with this many bytes: 0 is not reserved, 1 is reserved
+// and empty, shades-1 is full.
 func shade(reserved, used, of int64) int {
 	switch {
 	case reserved*2 < of && used == 0:
@@ -109,17 +104,17 @@ const shades = 6
 // shadeChars are the shades in text.
 var shadeChars = [shades]string{" ", "·", "░", "▒", "▓", "█"}
 
-var MapColumns = []report.Column{
+var mapColumns = []report.Column{
 	{Key: "address", Title: "ADDRESS", Unit: report.UnitText, About: "where the stretch begins"},
 	{Key: "use", Title: "TIME →   █ used, ▓ ▒ ░ partly, · reserved and empty, x failed", Unit: report.UnitText, About: "a character per moment"},
 }
 
-// mapRows is how many rows a map has in text.
+// mapRows is the most rows that a map has in text.
 const mapRows = 24
 
-// table is the map in text.
+// table returns the map as a table of characters.
 func (m *AddressMap) table(name string) report.Table {
-	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: MapColumns, Aside: true}
+	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Aside: true}
 	var marks strings.Builder
 	for k := range m.Moments {
 		if m.failedAt(k) {
@@ -129,7 +124,10 @@ func (m *AddressMap) table(name string) report.Table {
 		}
 	}
 	if len(m.Failures) > 0 {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{"failed", marks.String()}})
+		table.Add(report.Values{
+			"address": "failed",
+			"use":     marks.String(),
+		})
 	}
 	each := (len(m.Ptr) + mapRows - 1) / mapRows
 	for i := 0; i < len(m.Ptr); i += each {
@@ -143,85 +141,10 @@ func (m *AddressMap) table(name string) report.Table {
 			}
 			line.WriteString(shadeChars[shade(reserved, used, m.Bytes*int64(last-i))])
 		}
-		table.Rows = append(table.Rows, report.Row{Cells: []any{fmt.Sprintf("0x%x", m.Ptr[i]), line.String()}})
+		table.Add(report.Values{
+			"address": fmt.Sprintf("0x%x", m.Ptr[i]),
+			"use":     line.String(),
+		})
 	}
 	return table
-}
-
-// Sizes of the picture in pixels.
-const (
-	svgCell   = 12 // width of a moment
-	svgRow    = 5  // height of a stretch
-	svgLeft   = 130
-	svgTop    = 40
-	svgBottom = 40
-)
-
-var shadeColours = [shades]string{"#ffffff", "#e4e9f0", "#b9d0ea", "#7fabd9", "#4180be", "#12508f"}
-
-// WriteMaps draws address maps, one below the other, as an SVG picture. start is the
-// recording's start, from which times are counted. The error is one of out.
-func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
-	w := bufio.NewWriter(out)
-	height := svgTop
-	for i := range maps {
-		height += maps[i].height()
-	}
-	width := svgLeft + MapMoments*svgCell + 30
-	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n", width, height, width, height)
-	fmt.Fprintf(w, `<rect class="bg" width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	if len(maps) == 0 {
-		fmt.Fprintf(w, `<text x="10" y="24">no memory that can fragment is known</text>`+"\n")
-	}
-	y := 0
-	for i := range maps {
-		maps[i].draw(w, y, startNs)
-		y += maps[i].height()
-	}
-	fmt.Fprintln(w, "</svg>")
-	return w.Flush()
-}
-
-func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBottom }
-
-// draw writes one map; neighbours of the same shade are one rectangle. Its class is the shade, so that a page can colour it.
-func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
-	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
-	_ = xml.EscapeText(w, []byte(units.OneLine(units.ValidUTF8(m.Title)))) // errors stay in the buffer, for Flush
-	fmt.Fprintf(w, "</text>\n")
-	for i := range m.Ptr {
-		top := svgTop + i*svgRow
-		if i%8 == 0 {
-			fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" font-family="monospace">0x%x</text>`+"\n", svgLeft-8, top+svgRow+3, m.Ptr[i])
-		}
-		for k := 0; k < len(m.Moments); {
-			s, from := shade(m.Reserved[i][k], m.Used[i][k], m.Bytes), k
-			for k < len(m.Moments) && shade(m.Reserved[i][k], m.Used[i][k], m.Bytes) == s {
-				k++
-			}
-			if s > 0 {
-				fmt.Fprintf(w, `<rect class="s%d" x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", s, svgLeft+from*svgCell, top, (k-from)*svgCell, svgRow, shadeColours[s])
-			}
-		}
-	}
-	m.drawFailures(w)
-	bottom := svgTop + len(m.Ptr)*svgRow
-	for k := 0; k < len(m.Moments); k += 8 {
-		fmt.Fprintf(w, `<text x="%d" y="%d">%s</text>`+"\n", svgLeft+k*svgCell, bottom+14, units.Duration(m.Moments[k]-startNs))
-	}
-	fmt.Fprintf(w, `<text x="%d" y="%d">dark: used; pale: reserved and empty; white: not reserved; red: an allocation failed</text>`+"\n</g>\n", svgLeft, bottom+30)
-}
-
-func (m *AddressMap) drawFailures(w *bufio.Writer) {
-	if len(m.Moments) < 2 {
-		return
-	}
-	first, last := m.Moments[0]-(m.Moments[1]-m.Moments[0]), m.Moments[len(m.Moments)-1]
-	for _, ns := range m.Failures {
-		if ns < first || ns > last {
-			continue
-		}
-		x := svgLeft + float64(ns-first)/float64(last-first)*float64(len(m.Moments)*svgCell)
-		fmt.Fprintf(w, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#d02020"/>`+"\n", x, svgTop-6, x, svgTop+len(m.Ptr)*svgRow)
-	}
 }

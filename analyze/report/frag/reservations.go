@@ -12,15 +12,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// reservation is a stretch of addresses that a program reserved (cuMemAddressReserve),
-// with what is mapped there.
+// reservation is a range of addresses that a program reserved (cuMemAddressReserve), with the memory
+// that is mapped there.
 type reservation struct {
 	ptr, end int64
 	device   int32
 	mapped   ledger.Mappings
 }
 
-// survey measures the mapped and unmapped parts.
+// survey adds the mapped and unmapped parts to a space.
 func (r *reservation) survey(s *caching.Space) {
 	s.Extents++
 	s.Reserved += r.end - r.ptr
@@ -38,35 +38,37 @@ func (r *reservation) survey(s *caching.Space) {
 	}
 }
 
-// addressCall is a call about addresses that succeeded.
+// addressCall is a successful call that reserves, maps, unmaps or frees addresses.
 type addressCall struct {
 	atNs, ptr, bytes int64
 	pid, device      int32
-	what             addressWhat
+	op               addressOp
 }
 
-type addressWhat uint8
+// addressOp is the effect of an addressCall. Of calls at the same time, the lower one comes first.
+type addressOp uint8
 
 const (
-	addressUnmap addressWhat = iota // what ends comes first
+	addressUnmap addressOp = iota
 	addressUnreserve
 	addressReserve
 	addressMap
 )
 
-var addressKinds = map[string]addressWhat{
+var addressKinds = map[string]addressOp{
 	format.KindUnmap: addressUnmap, format.KindUnreserve: addressUnreserve, format.KindReserve: addressReserve, format.KindMap: addressMap,
 }
 
+// before orders calls by the time of their effect.
 func (c *addressCall) before(o *addressCall) bool {
 	if c.atNs != o.atNs {
 		return c.atNs < o.atNs
 	}
-	return c.what < o.what
+	return c.op < o.op
 }
 
-// eachAddressCall yields the calls about addresses in order of effect, if the recording
-// has any reservation.
+// eachAddressCall yields the address calls in order of effect. It yields none if the recording has no
+// reservation.
 func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	var kind format.Strings
 	var spans []timeline.Span
@@ -92,6 +94,7 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	return t.Wrap(err)
 }
 
+// loadAddressCalls returns the address calls of a row group, in order of effect.
 func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, error) {
 	kind := g.Strings("kind")
 	start, dur, ptr, bytes := g.Int64("start_ns", nil), g.Int64("dur_ns", nil), g.Int64("ptr", nil), g.Int64("bytes", nil)
@@ -102,12 +105,12 @@ func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, err
 	}
 	var rows []addressCall
 	for i := range start {
-		what, ok := addressKinds[kind.At(i)]
+		op, ok := addressKinds[kind.At(i)]
 		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 || bytes[i] <= 0 || bytes[i] > ledger.AddressSpace {
 			continue
 		}
-		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOf(pid[i], context[i], device[i]), what}
-		if what == addressReserve {
+		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOf(pid[i], context[i], device[i]), op}
+		if op == addressReserve {
 			c.atNs = units.EndOf(start[i], dur[i])
 		}
 		rows = append(rows, c)
@@ -116,25 +119,26 @@ func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, err
 	return rows, nil
 }
 
-// reservations are those of all processes at a moment.
-type reservations map[int32][]*reservation // by process, in order of address
+// reservations has the current reservations of each process, by address.
+type reservations map[int32][]*reservation
 
-// find returns the place of the first reservation of a process that ends behind ptr.
+// find returns the index of the first reservation of a process that ends behind ptr.
 func (r reservations) find(pid int32, ptr int64) int {
 	list := r[pid]
 	return sort.Search(len(list), func(i int) bool { return list[i].end > ptr })
 }
 
+// apply takes the next call.
 func (r reservations) apply(c *addressCall) {
 	list := r[c.pid]
 	at := r.find(c.pid, c.ptr)
 	end := units.EndOf(c.ptr, c.bytes)
 	inside := at < len(list) && list[at].ptr <= c.ptr && end <= list[at].end
-	switch c.what {
+	switch c.op {
 	case addressReserve:
 		last := at
 		for last < len(list) && list[last].ptr < end {
-			last++ // its end was lost
+			last++ // the call that freed it was lost
 		}
 		list = slices.Delete(list, at, last)
 		r[c.pid] = slices.Insert(list, at, &reservation{ptr: c.ptr, end: end, device: c.device})
@@ -154,13 +158,13 @@ func (r reservations) apply(c *addressCall) {
 	}
 }
 
-// addressRange is [start, end).
+// addressRange is the range [start, end).
 type addressRange struct{ start, end int64 }
 
-// addressRanges are ranges in order, none touching another one once they are joined.
+// addressRanges is a list of ranges. After joined it is sorted, and no range touches another one.
 type addressRanges []addressRange
 
-// joined sorts the ranges and makes one of those that touch.
+// joined returns the ranges sorted, with those that touch joined. It reorders r.
 func (r addressRanges) joined() addressRanges {
 	slices.SortFunc(r, func(a, b addressRange) int { return cmp.Compare(a.start, b.start) })
 	var list addressRanges

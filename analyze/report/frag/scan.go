@@ -15,70 +15,70 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ownerKey names who hands out memory in parts: a caching allocator, or a program that
-// maps memory into addresses which it reserved.
+// ownerKey identifies an owner of memory that is handed out in parts: a caching allocator, or a
+// program that maps memory into reserved addresses.
 type ownerKey struct {
 	pid, device  int32
 	reservations bool
 }
 
-// fragOwner is what was seen of an owner.
-type fragOwner struct {
+// owner is an allocator or a program with reserved addresses, and its memory over time.
+type owner struct {
 	ownerKey
-	levels   []fragLevel // at the moments so far
-	detail   *FragDetail
+	levels   []usage   // at the moments so far
+	detail   *snapshot // at the moment of the report, as far as it is known; may be nil
 	picture  *AddressMap
 	failures []int64 // when requests failed, Unix ns
-	// largest is the largest request, in bytes.
-	largest int64
-	ended   bool
+	largest  int64   // largest request, bytes
+	ended    bool    // its process ended
 }
 
-// fragLevel is what an owner has at a moment, all its spaces together.
-type fragLevel struct{ reserved, active, unused, kept, largest int64 }
+// usage sums up the spaces of an owner at a moment, bytes. largest is the largest gap.
+type usage struct{ reserved, active, unused, kept, largest int64 }
 
-// FragDetail is what an owner has at the moment that is told of.
-type FragDetail struct {
-	atNs   int64
-	level  fragLevel
-	Spaces []*caching.Space
-	Unseen int64
+// snapshot is the memory of an owner at the moment of the report.
+type snapshot struct {
+	atNs   int64 // Unix ns
+	level  usage
+	spaces []*caching.Space
+	unseen int64 // bytes of segments from before the recording
 	pins   []*pin
 }
 
-// pin is a place whose blocks keep memory from going back to the driver.
+// pin is a call site whose blocks keep memory from going back to the driver.
 type pin struct {
 	site             string
-	live, blocks     int64
-	segments         int64
-	kept, alone      int64
-	oldestNs         int64
-	stack            int32
-	segment, counted int64 // last segment, last gap
+	live, blocks     int64 // bytes and number of the blocks
+	segments         int64 // segments that they keep
+	kept, alone      int64 // bytes of gaps that they keep, and that only they keep
+	oldestNs         int64 // when the oldest block was allocated, Unix ns
+	stack            int32 // stack id of one of them
+	segment, counted int64 // last segment and last gap that were counted
 }
 
-// FragScan looks at owners at moments.
-type FragScan struct {
+// Scan surveys the memory of owners at moments. It is not safe for concurrent use.
+type Scan struct {
 	t       *timeline.Timeline
 	opt     *Options
 	window  query.Window
-	moments []int64
-	owners  map[ownerKey]*fragOwner
-	ranges  map[ownerKey]addressRanges
+	moments []int64 // Unix ns, rising
+	owners  map[ownerKey]*owner
+	ranges  map[ownerKey]addressRanges // addresses at which each owner ever had memory
 	seen    *query.Callers
 	pools   bool // memory of pools was allocated
 	reports bool // an allocator is known by its reports only
-	looks   int  // at failures
+	looks   int  // failures at which an owner was surveyed
 
-	last      *caching.Allocator // that ownerOf was asked for
-	lastOwner *fragOwner
+	last      *caching.Allocator // of the last ownerOf
+	lastOwner *owner
 }
 
-// maxFailureLooks bounds the failures at which owners are looked at beside the moments.
+// maxFailureLooks bounds the failures at which owners are surveyed, in addition to the moments.
 const maxFailureLooks = 200
 
-func NewFragScan(t *timeline.Timeline, opt *Options) *FragScan {
-	s := &FragScan{t: t, opt: opt, window: t.Activity(&opt.Filter), owners: make(map[ownerKey]*fragOwner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
+// NewScan returns a scan of MapMoments moments of the window, and of opt.AtNs for query.AtTime.
+func NewScan(t *timeline.Timeline, opt *Options) *Scan {
+	s := &Scan{t: t, opt: opt, window: t.Activity(&opt.Filter), owners: make(map[ownerKey]*owner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
 	for i := range int64(MapMoments) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMoments))
 	}
@@ -92,7 +92,7 @@ func NewFragScan(t *timeline.Timeline, opt *Options) *FragScan {
 }
 
 // run replays the recording.
-func (s *FragScan) run() (*timeline.Program, error) {
+func (s *Scan) run() (*timeline.Program, error) {
 	if err := s.FindRanges(); err != nil {
 		return nil, err
 	}
@@ -103,8 +103,9 @@ func (s *FragScan) run() (*timeline.Program, error) {
 	return &timeline.Program{T: s.t, Driver: l, Allocators: all}, s.Finish(all)
 }
 
-// Finish looks at owners at the moments after the last change.
-func (s *FragScan) Finish(all *caching.Set) error {
+// Finish surveys the owners at the moments after the last change, and reserved addresses at all
+// moments.
+func (s *Scan) Finish(all *caching.Set) error {
 	for _, a := range all.List {
 		if a != nil && !a.Reports {
 			if o := s.ownerOf(a); o != nil {
@@ -117,14 +118,14 @@ func (s *FragScan) Finish(all *caching.Set) error {
 	}
 	for _, o := range s.owners {
 		for len(o.levels) < len(s.moments) {
-			o.levels = append(o.levels, fragLevel{})
+			o.levels = append(o.levels, usage{})
 		}
 	}
 	return nil
 }
 
-// FindRanges notes at which addresses each allocator ever had memory.
-func (s *FragScan) FindRanges() error {
+// FindRanges finds the addresses at which each allocator ever had memory. Call it before a replay.
+func (s *Scan) FindRanges() error {
 	err := timeline.InOrder(s.t.Allocations, s.t.StreamAllocators(true), func(e *caching.Event) error {
 		key := s.t.Allocators.Keys[e.Allocator]
 		if e.Op == caching.SegmentAllocated || e.Op == caching.SegmentMapped {
@@ -138,8 +139,9 @@ func (s *FragScan) FindRanges() error {
 	return s.t.Wrap(err)
 }
 
-// addRange keeps the list short where addresses are used again and again.
-func (s *FragScan) addRange(key ownerKey, r addressRange) {
+// addRange adds a range of addresses. It keeps the list short where addresses are used again and
+// again.
+func (s *Scan) addRange(key ownerKey, r addressRange) {
 	list := append(s.ranges[key], r)
 	if len(list) == cap(list) && len(list) >= 1<<12 {
 		list = list.joined()
@@ -147,41 +149,44 @@ func (s *FragScan) addRange(key ownerKey, r addressRange) {
 	s.ranges[key] = list
 }
 
-func (s *FragScan) wants(pid, device int32) bool {
+// wants reports whether the filter lets a process and device through.
+func (s *Scan) wants(pid, device int32) bool {
 	f := &s.opt.Filter
 	s.seen.Add(pid, pid, device, 0)
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }
 
 // owner returns the owner of a key, nil if the filter leaves it out.
-func (s *FragScan) owner(key ownerKey) *fragOwner {
+func (s *Scan) owner(key ownerKey) *owner {
 	if o, ok := s.owners[key]; ok {
 		return o
 	}
 	if !s.wants(key.pid, key.device) {
 		return nil
 	}
-	o := &fragOwner{ownerKey: key, picture: newAddressMap(s.ranges[key], s.moments)}
+	o := &owner{ownerKey: key, picture: newAddressMap(s.ranges[key], s.moments)}
 	s.owners[key] = o
 	return o
 }
 
-func (s *FragScan) ownerOf(a *caching.Allocator) *fragOwner {
+// ownerOf returns the owner of an allocator, nil if the filter leaves it out.
+func (s *Scan) ownerOf(a *caching.Allocator) *owner {
 	if s.last != a { // most events are of the same one as the event before
 		s.last, s.lastOwner = a, s.owner(ownerKey{a.Pid, a.Device, false})
 	}
 	return s.lastOwner
 }
 
-func (s *FragScan) Driver(c *ledger.Change) {
+// Driver takes the next change of the driver's memory.
+func (s *Scan) Driver(c *ledger.Change) {
 	if c.Kind == ledger.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
 		s.pools = true
 	}
 }
 
-// Watch takes the changes of allocators. Each is looked at when its own next event
-// comes: that may correct the size of its newest block.
-func (s *FragScan) Watch(a *caching.Allocator, c *caching.Change) {
+// Watch takes the next change of an allocator. An allocator is surveyed at its next event after a
+// moment, which may correct the size of its newest block.
+func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
 	if a.Reports {
 		s.reports = true
 		return
@@ -213,8 +218,8 @@ func (s *FragScan) Watch(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// until looks at an owner at all moments before one.
-func (s *FragScan) until(o *fragOwner, a *caching.Allocator, ns int64) {
+// until surveys an owner at the moments before ns, Unix ns.
+func (s *Scan) until(o *owner, a *caching.Allocator, ns int64) {
 	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
 		moment := len(o.levels)
 		spaces := a.Survey(nil)
@@ -228,7 +233,8 @@ func (s *FragScan) until(o *fragOwner, a *caching.Allocator, ns int64) {
 	}
 }
 
-func levelOf(spaces []*caching.Space) (l fragLevel) {
+// levelOf sums up spaces.
+func levelOf(spaces []*caching.Space) (l usage) {
 	for _, s := range spaces {
 		l.reserved += s.Reserved
 		l.active += s.Active
@@ -239,8 +245,8 @@ func levelOf(spaces []*caching.Space) (l fragLevel) {
 	return l
 }
 
-// wanted reports whether the moment is the one to tell of, as far as is known.
-func (s *FragScan) wanted(o *fragOwner, atNs int64, l fragLevel) bool {
+// wanted reports whether this is the moment of the report, by what is known so far.
+func (s *Scan) wanted(o *owner, atNs int64, l usage) bool {
 	if l.reserved == 0 && l.active == 0 {
 		return false
 	}
@@ -257,15 +263,15 @@ func (s *FragScan) wanted(o *fragOwner, atNs int64, l fragLevel) bool {
 	return cmp.Or(cmp.Compare(l.kept, d.kept), cmp.Compare(l.reserved, d.reserved)) > 0
 }
 
-// detail keeps what there is now, if this is the moment.
-func (s *FragScan) detail(o *fragOwner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
+// detail takes a snapshot if this is the moment of the report.
+func (s *Scan) detail(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
 	if l := levelOf(spaces); s.wanted(o, atNs, l) {
-		o.detail = &FragDetail{atNs: atNs, level: l, Spaces: spaces, Unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
+		o.detail = &snapshot{atNs: atNs, level: l, spaces: spaces, unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
 	}
 }
 
-// pinsOf finds the places whose blocks keep gaps.
-func (s *FragScan) pinsOf(a *caching.Allocator) []*pin {
+// pinsOf returns the call sites whose blocks keep gaps, most bytes first.
+func (s *Scan) pinsOf(a *caching.Allocator) []*pin {
 	found := make(map[string]*pin)
 	met := make(map[int32]bool) // blocks
 	var gaps int64
@@ -301,8 +307,8 @@ func (s *FragScan) pinsOf(a *caching.Allocator) []*pin {
 	})
 }
 
-// pinOf returns the place that allocated a block.
-func (s *FragScan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
+// pinOf returns the call site that allocated a block.
+func (s *Scan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
 	site := s.t.BlockSite(p.Origin)
 	if found[site] == nil {
 		found[site] = &pin{site: site, oldestNs: p.SinceNs}
@@ -313,8 +319,8 @@ func (s *FragScan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
 	return found[site]
 }
 
-// watchReservations looks at reserved addresses that are not those of allocators.
-func (s *FragScan) watchReservations() error {
+// watchReservations surveys, at all moments, the reserved addresses that no allocator uses.
+func (s *Scan) watchReservations() error {
 	ofAllocators := make(map[int32]addressRanges)
 	for key, r := range s.ranges {
 		ofAllocators[key.pid] = append(ofAllocators[key.pid], r...)
@@ -323,7 +329,7 @@ func (s *FragScan) watchReservations() error {
 		ofAllocators[pid] = r.joined()
 	}
 	err := eachAddressCall(s.t, func(c *addressCall) {
-		if c.what == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
+		if c.op == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
 			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, units.EndOf(c.ptr, c.bytes)})
 		}
 	})
@@ -352,7 +358,8 @@ func (s *FragScan) watchReservations() error {
 	return err
 }
 
-func (s *FragScan) lookAtReservations(now reservations, moment int) {
+// lookAtReservations surveys the reservations at a moment, an index of s.moments.
+func (s *Scan) lookAtReservations(now reservations, moment int) {
 	atNs := s.moments[moment]
 	spaces := make(map[ownerKey]*caching.Space)
 	for pid, list := range now {
@@ -384,14 +391,14 @@ func (s *FragScan) lookAtReservations(now reservations, moment int) {
 		l := levelOf(list)
 		o.levels = append(o.levels, l)
 		if s.wanted(o, atNs, l) {
-			o.detail = &FragDetail{atNs: atNs, level: l, Spaces: list}
+			o.detail = &snapshot{atNs: atNs, level: l, spaces: list}
 		}
 	}
 }
 
-// sorted returns the owners in order of process and device.
-func (s *FragScan) sorted() []*fragOwner {
-	return slices.SortedFunc(maps.Values(s.owners), func(a, b *fragOwner) int {
+// sorted returns the owners by process and device.
+func (s *Scan) sorted() []*owner {
+	return slices.SortedFunc(maps.Values(s.owners), func(a, b *owner) int {
 		order := cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device))
 		if order == 0 && a.reservations != b.reservations {
 			if a.reservations {
@@ -401,26 +408,4 @@ func (s *FragScan) sorted() []*fragOwner {
 		}
 		return order
 	})
-}
-
-// series returns the kept bytes of an owner at the moments from the first on at which it
-// had memory; of reservations the bytes outside of the largest hole.
-func (o *fragOwner) series() (first int, list []int64) {
-	first = slices.IndexFunc(o.levels, func(l fragLevel) bool { return l.reserved > 0 })
-	if first < 0 {
-		return 0, nil
-	}
-	for _, l := range o.levels[first:] {
-		v := l.kept
-		if o.reservations {
-			v = l.unused - l.largest
-		}
-		list = append(list, v)
-	}
-	if o.ended { // what was after the end of the process is no trend
-		for len(list) > 0 && o.levels[first+len(list)-1].reserved == 0 {
-			list = list[:len(list)-1]
-		}
-	}
-	return first, list
 }

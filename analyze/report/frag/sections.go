@@ -8,13 +8,13 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(LacksFact, FragFacts)},
-	{Title: "spaces", Columns: SpaceColumns},
-	{Title: "pins", Columns: PinColumns},
-	{Title: "trends", Columns: FragTrendColumns},
-	{Title: "moments", Columns: FragMomentColumns},
-	{Title: "maps", Columns: MapColumns},
-	{Title: "totals", Columns: FragTotals},
+	{Title: "facts", Columns: slices.Concat(lacksColumns, factColumns)},
+	{Title: "spaces", Columns: spaceColumns},
+	{Title: "pins", Columns: pinColumns},
+	{Title: "trends", Columns: trendColumns},
+	{Title: "moments", Columns: momentColumns},
+	{Title: "maps", Columns: mapColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

@@ -10,10 +10,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Shown returns the frames of a stack as a report shows them, leaf first: at most limit
-// of them (0: all), and instead of those that rules hide and those beyond the limit
-// Frames that say how many. Every stack begins in CUDA: that needs no saying. Of a
-// stack that is hidden as a whole the first frame is shown nevertheless.
+// Shown returns the frames of a stack as a report shows them, leaf first: at most limit frames (0:
+// all). A Frame with the number of frames replaces those that rules hide, and those beyond the
+// limit. Frames of CUDA at the leaf are left out without a number: every stack has them. A stack
+// that is hidden as a whole keeps its first frame.
 func Shown(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []report.Frame {
 	ids := s.Stacks[stack]
 	var list []report.Frame
@@ -47,7 +47,7 @@ func reportFrame(f *format.Frame) report.Frame {
 	return report.Frame{Func: query.FrameName(f), File: f.File, Line: f.Line, Module: f.Module}
 }
 
-// fold counts one more hidden frame behind those in the list.
+// fold adds a hidden frame to the list.
 func fold(list []report.Frame, of string) []report.Frame {
 	if n := len(list); n == 0 || list[n-1].Folded == 0 {
 		list = append(list, report.Frame{})
@@ -60,7 +60,7 @@ func fold(list []report.Frame, of string) []report.Frame {
 	return list
 }
 
-// cutShort ends the list with so many more frames.
+// cutShort ends the list with the number of frames beyond the limit.
 func cutShort(list []report.Frame, more int) []report.Frame {
 	if n := len(list); n > 0 && list[n-1].Folded > 0 {
 		more += list[n-1].Folded
@@ -69,7 +69,8 @@ func cutShort(list []report.Frame, more int) []report.Frame {
 	return append(list, report.Frame{Folded: more})
 }
 
-// Fill fills in the stacks of the rows that are left after --top.
+// Fill sets the stacks of the rows of a table from their StackID. Call it after Arrange, which
+// drops rows.
 func Fill(t *timeline.Timeline, table *report.Table, opt *query.Options) {
 	limit := opt.MaxFrames
 	if opt.AllFrames {

@@ -2,8 +2,6 @@ package gaps
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"slices"
 	"sort"
 
@@ -11,22 +9,20 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/analyze/report"
-	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// GapActivity is what the thread that ended a gap did in it.
-type GapActivity struct {
-	ByCall  map[calls.Name]int64 // ns inside of the gap, calls inside of others left out
-	Longest calls.Call           // of these calls, without strings
-	mostNs  int64                // of longest, inside of the gap
-	Site    string               // of longest
+// activity is what a thread did in a gap that it ended.
+type activity struct {
+	ByCall  map[calls.Name]int64 // ns in the gap by function, without calls inside of others
+	Longest calls.Call           // the longest of these calls, without strings
+	mostNs  int64                // ns of Longest in the gap
+	Site    string               // call site of Longest
 }
 
-// InCUDA is how much of the gap the thread was inside of calls.
-func (a *GapActivity) InCUDA() (ns int64) {
+// InCUDA returns the time that the thread spent in calls, ns.
+func (a *activity) InCUDA() (ns int64) {
 	for _, n := range a.ByCall {
 		ns += n
 	}
@@ -35,17 +31,16 @@ func (a *GapActivity) InCUDA() (ns int64) {
 
 // gapWatch are the gaps that one thread ended.
 type gapWatch struct {
-	gaps []*LaunchGap // in order of fromNs
-	// until is the latest end of the gaps up to each.
-	until []int64
+	gaps  []*Gap  // in order of FromNs
+	until []int64 // latest end of the gaps up to each
 }
 
-// Watch looks at the calls of the threads in the gaps that are told.
-func (u *GapUse) Watch() error {
+// FindCPUActivity fills Doing of the gaps in List: the calls of the threads that ended them.
+func (sc *Scan) FindCPUActivity() error {
 	watches := make(map[origin.Thread]*gapWatch)
 	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
-	for i := range u.List {
-		g := &u.List[i]
+	for i := range sc.List {
+		g := &sc.List[i]
 		g.Doing.ByCall = make(map[calls.Name]int64)
 		th := g.Ended.Thread()
 		if watches[th] == nil {
@@ -55,29 +50,36 @@ func (u *GapUse) Watch() error {
 		whole = query.Window{FromNs: min(whole.FromNs, g.FromNs), ToNs: max(whole.ToNs, g.ToNs)}
 	}
 	for _, w := range watches {
-		slices.SortFunc(w.gaps, func(a, b *LaunchGap) int { return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b)) })
-		latest := int64(0)
-		for _, g := range w.gaps {
-			latest = max(latest, g.ToNs)
-			w.until = append(w.until, latest)
-		}
+		w.order()
 	}
-	for _, spans := range [][]timeline.Span{u.T.Calls, u.T.Memory} {
+	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
-			if len(u.List) == 0 || s.FirstNs > whole.ToNs {
+			if len(sc.List) == 0 || s.FirstNs > whole.ToNs {
 				continue
 			}
-			u.watchGroup(s.Group, watches, gapTimes(u.List))
+			sc.readGroup(s.Group, watches, gapTimes(sc.List))
 			if err := s.Group.Err(); err != nil {
-				return u.T.Wrap(err)
+				return sc.T.Wrap(err)
 			}
 		}
 	}
 	return nil
 }
 
-// gapTimes joins gaps to the stretches of time that any of them covers, in order.
-func gapTimes(list []LaunchGap) []query.Window {
+// order sorts the gaps, and notes until when each and those before it last.
+func (w *gapWatch) order() {
+	slices.SortFunc(w.gaps, func(a, b *Gap) int {
+		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b))
+	})
+	latest := int64(0)
+	for _, g := range w.gaps {
+		latest = max(latest, g.ToNs)
+		w.until = append(w.until, latest)
+	}
+}
+
+// gapTimes returns the times that any of the gaps covers, in order and without overlaps.
+func gapTimes(list []Gap) []query.Window {
 	var times []query.Window
 	for _, g := range list {
 		times = append(times, query.Window{FromNs: g.FromNs, ToNs: g.ToNs})
@@ -94,150 +96,53 @@ func gapTimes(list []LaunchGap) []query.Window {
 	return joined
 }
 
-// watchGroup reads when calls were, and the rest where some were in a gap.
-func (u *GapUse) watchGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
-	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
+// readGroup notes the calls of a row group that were in a gap. It reads more than the times only if
+// there are any.
+func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
+	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	var hits []int
 	next := 0 // of times; calls are nearly in order
-	for i, start := range u.Start {
+	for i, start := range sc.Start {
 		for next > 0 && times[next-1].ToNs > start {
 			next--
 		}
 		for next < len(times) && times[next].ToNs <= start {
 			next++
 		}
-		if next < len(times) && times[next].FromNs < units.EndOf(start, u.Dur[i]) {
+		if next < len(times) && times[next].FromNs < units.EndOf(start, sc.Dur[i]) {
 			hits = append(hits, i)
 		}
 	}
 	if len(hits) == 0 {
 		return
 	}
-	u.Kind, u.Name, u.Flags = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.Int32("flags", u.Flags)
-	u.Pid, u.Tid, u.Parent = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid), g.Int64("parent_start_ns", u.Parent)
-	u.Sites.Read(g)
+	sc.Kind, sc.Name, sc.Flags = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name), g.Int32("flags", sc.Flags)
+	sc.Pid, sc.Tid, sc.Parent = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid), g.Int64("parent_start_ns", sc.Parent)
+	sc.Sites.Read(g)
 	if g.Err() != nil {
 		return
 	}
 	for _, i := range hits {
-		w := watches[origin.Thread{Pid: u.Pid[i], Tid: u.Tid[i]}]
-		if w == nil || u.Parent[i] != 0 || u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+		w := watches[origin.Thread{Pid: sc.Pid[i], Tid: sc.Tid[i]}]
+		if w == nil || sc.Parent[i] != 0 || sc.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			continue
 		}
-		end := units.EndOf(u.Start[i], u.Dur[i])
-		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1; k >= 0 && w.until[k] > u.Start[i]; k-- {
-			if w.gaps[k].ToNs > u.Start[i] {
-				u.note(w.gaps[k], i, end)
+		end := units.EndOf(sc.Start[i], sc.Dur[i])
+		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1; k >= 0 && w.until[k] > sc.Start[i]; k-- {
+			if w.gaps[k].ToNs > sc.Start[i] {
+				sc.note(w.gaps[k], i, end)
 			}
 		}
 	}
 }
 
-// note adds row i, a call that ends at endNs, to what was done in a gap.
-func (u *GapUse) note(g *LaunchGap, i int, endNs int64) {
+// note adds row i, a call that ends at endNs, to the activity in a gap.
+func (sc *Scan) note(g *Gap, i int, endNs int64) {
 	a := &g.Doing
-	ns := min(endNs, g.ToNs) - max(u.Start[i], g.FromNs)
-	a.ByCall[calls.Name{Kind: u.Kind.At(i), Name: u.Name.At(i)}] += ns
-	if ns > a.mostNs || ns == a.mostNs && u.Start[i] < a.Longest.StartNs {
-		a.mostNs, a.Longest = ns, calls.Call{StartNs: u.Start[i], EndNs: endNs, Stack: u.Sites.Stack[i]}
-		a.Site = u.Names.List[u.Sites.At(i)]
+	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)
+	a.ByCall[calls.Name{Kind: sc.Kind.At(i), Name: sc.Name.At(i)}] += ns
+	if ns > a.mostNs || ns == a.mostNs && sc.Start[i] < a.Longest.StartNs {
+		a.mostNs, a.Longest = ns, calls.Call{StartNs: sc.Start[i], EndNs: endNs, Stack: sc.Sites.Stack[i]}
+		a.Site = sc.Names.List[sc.Sites.At(i)]
 	}
-}
-
-// OutsideCUDA is what a thread does that is in no call of the driver.
-const OutsideCUDA = "outside CUDA"
-
-// most returns what took the largest part of a gap: a call, or what is in none.
-func (g *LaunchGap) most() (what string, ns int64) {
-	what, ns = OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
-	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
-	for _, k := range keys {
-		if n := g.Doing.ByCall[k]; n > ns {
-			what, ns = k.Name, n
-		}
-	}
-	return what, ns
-}
-
-// InKind is how much of a gap the thread was in calls of kinds.
-func (g *LaunchGap) InKind(kinds ...string) (ns int64) {
-	for k, n := range g.Doing.ByCall {
-		if slices.Contains(kinds, k.Kind) {
-			ns += n
-		}
-	}
-	return ns
-}
-
-var GapColumns = []report.Column{
-	{Key: "dur_ns", Title: "GAP", Unit: report.UnitNs, About: "length of the gap"},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it began, from the recording's start"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device without launches; all: none of several had any"},
-	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "thread that made the launch that ended the gap: DOING is about it"},
-	{Key: "doing_pct", Title: "OF IT%", Unit: report.UnitPercent, About: "share of DOING in the gap"},
-	{Key: "waiting_ns", Title: "", Unit: report.UnitNs, About: "time of the thread in synchronizations, in the gap"},
-	{Key: "copying_ns", Title: "", Unit: report.UnitNs, About: "in copies and fills"},
-	{Key: "memory_ns", Title: "", Unit: report.UnitNs, About: "in calls that allocate, free or map memory"},
-	{Key: "other_cuda_ns", Title: "", Unit: report.UnitNs, About: "in other calls of the driver"},
-	{Key: "outside_ns", Title: "", Unit: report.UnitNs, About: "in none"},
-	{Key: "gpu", Title: "GPU", Unit: report.UnitText, About: "idle: the GPU was busy for at most 5% of the gap, by samples that cover at least half of it; busy: at least 50%; partly; unsure: the samples reach too far beyond the gap; absent where samples do not tell. Busy can be earlier work of the process, or another process"},
-	{Key: "gpu_busy_min_pct", Title: "", Unit: report.UnitPercent, About: "least that the GPU can have been busy in the gap, given gpm_sm_active_percent: a sample is an average of half a second, of which a part may lie outside of the gap; without GPM, the mean of gpu_utilization_percent of samples whose second lies in the gap"},
-	{Key: "gpu_busy_max_pct", Title: "", Unit: report.UnitPercent, About: "most that it can have been busy"},
-	{Key: "call_site", Title: "", Unit: report.UnitText, About: "place in the program of the longest call in the gap"},
-	{Key: "ended_by", Title: "ENDED BY", Unit: report.UnitText, About: "kernel, or call, that was launched at its end"},
-	{Key: "ended_site", Title: "LAUNCHED AT", Unit: report.UnitText, About: "place in the program of that launch"},
-	{Key: "doing", Title: "DOING", Unit: report.UnitText, About: "what the thread did most of the gap: a function of the CUDA driver, or outside CUDA (Python, data loading, anything)"},
-}
-
-// gapStacks is of how many of the gaps text shows the stack.
-const gapStacks = 3
-
-// gapTable lists the longest gaps.
-func (u *GapUse) gapTable() report.Table {
-	table := report.Table{Name: "gaps", Title: "longest gaps", Columns: slices.Clone(GapColumns), Spare: []string{"tid", "pid", "device", "doing_pct"}}
-	sampled := false
-	for i := range u.List {
-		row := u.gapRow(&u.List[i])
-		row.Brief = i >= gapStacks
-		table.Rows = append(table.Rows, row)
-		sampled = sampled || row.Cells[11] != nil
-	}
-	if !sampled {
-		report.Hide(table.Columns, "gpu")
-	}
-	processes.AddRanks(u.T, &table)
-	return table
-}
-
-func (u *GapUse) gapRow(g *LaunchGap) report.Row {
-	what, ns := g.most()
-	waiting := g.InKind(format.KindSync)
-	copying := g.InKind(format.KindMemcpy, format.KindMemset)
-	other := g.InKind(format.KindAPI, format.KindLaunch)
-	inside := g.Doing.InCUDA()
-	ended := cmp.Or(u.Names.List[g.Ended.Kernel], u.Names.List[g.Ended.Name])
-	evidence := fmt.Sprintf("thread %s was %s for %s of it", u.T.ThreadLabel(g.Ended.Thread()), Where(what), units.Duration(ns))
-	stack := g.Ended.Stack
-	if what != OutsideCUDA {
-		stack = g.Doing.Longest.Stack
-		evidence += ", called from"
-	} else {
-		evidence += "; the launch that ended it came from"
-	}
-	var gpu, busyMin, busyMax any
-	if b := g.Busy; b.Ok {
-		gpu, busyMin, busyMax = b.Word(), b.MinPct, b.MaxPct
-	}
-	return report.Row{StackID: stack, Evidence: evidence, Cells: []any{g.DurNs(), g.FromNs - u.T.Recording().FromNs, int64(g.Track.Pid), u.trackDevice(g.Track), int64(g.Ended.Tid),
-		units.Percent(ns, g.DurNs()), waiting, copying, inside - waiting - copying - other, other, max(0, g.DurNs()-inside), gpu, busyMin, busyMax,
-		units.Known(g.Doing.Site), ended, u.Names.List[g.Ended.Site], what}}
-}
-
-// Where is what a thread did, as part of a sentence.
-func Where(what string) string {
-	if what == OutsideCUDA {
-		return what
-	}
-	return "in " + what
 }

@@ -7,11 +7,11 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: GapFacts},
-	{Title: "processes", Columns: TrackColumns},
-	{Title: "distribution", Columns: SizeColumns},
-	{Title: "gaps", Columns: GapColumns},
-	{Title: "totals", Columns: GapTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "processes", Columns: trackColumns},
+	{Title: "distribution", Columns: lengthColumns},
+	{Title: "gaps", Columns: gapColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

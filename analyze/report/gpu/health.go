@@ -7,146 +7,20 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
-	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// ClockReasons are the bits of clock_event_reasons, as NVML defines them; slows are those that mean that the GPU could not
-// run as fast as it was asked to.
-var ClockReasons = []struct {
-	Bit     int64
-	Name    string
-	Slows   bool
-	counter string // of how long, where the driver counts
-	meaning string
-}{
-	{1, "gpu idle", false, "", "nothing runs: clocks are low to save power"},
-	{2, "applications clocks setting", false, "", "somebody set these clocks (nvidia-smi -ac)"},
-	{4, "sw power cap", true, "throttled_power_nanoseconds", "the power limit is reached: usual under full load; a higher limit (nvidia-smi -pl), if the board has one, gives higher clocks"},
-	{8, "hw slowdown", true, "", "the board pulled the clocks down by half or more: too hot, or an external power brake"},
-	{16, "sync boost", false, "throttled_sync_boost_nanoseconds", "it waits for the slowest GPU of its sync boost group"},
-	{32, "sw thermal slowdown", true, "throttled_thermal_nanoseconds", "GPU or memory is above its working temperature: check the cooling"},
-	{64, "hw thermal slowdown", true, "throttled_hardware_thermal_nanoseconds", "the GPU is too hot and the board pulled the clocks down: check the cooling now"},
-	{128, "hw power brake slowdown", true, "throttled_power_brake_nanoseconds", "the power supply asked for less: check it and the power budget of the rack"},
-	{256, "display clock setting", false, "", "the clocks are those of the display"},
-}
-
-// SlowBits are the bits of all reasons that slow the GPU down, PowerCapBit the one of them that is usual under full load.
-const (
-	SlowBits    = 4 | 8 | 32 | 64 | 128
-	PowerCapBit = 4
-)
-
-func HasBit(bits int64) func(float64) bool {
-	return func(v float64) bool { return units.RoundInt(v)&bits != 0 }
-}
-
-var IsThrottled = HasBit(SlowBits)
-
-var ThrottleColumns = []report.Column{
-	gpuColumn, gpuNameColumn,
-	{Key: "reason", Title: "REASON", Unit: report.UnitText, About: "what determined the clocks, a bit of clock_event_reasons; several at a time are possible"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of the sampled time in which the bit was set, by the samples; absent if the GPU does not tell"},
-	{Key: "time_ns", Title: "TIME", Unit: report.UnitNs, About: "that share of the time between the first and last sample"},
-	{Key: "counted_ns", Title: "COUNTED", Unit: report.UnitNs, About: "the same by the driver's own counter, which sees what lies between samples; absent where it has none"},
-	{Key: "slows", Title: "SLOWS", Unit: report.UnitText, About: "yes if it keeps the GPU from running as fast as it could"},
-	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "what it means and what to do"},
-}
-
-// throttleTable has a row per device and reason that was seen.
-func throttleTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(ThrottleColumns), Aside: true, Spare: []string{"slows", "time_ns"}}
-	counted := false
-	for _, device := range u.Sorted() {
-		samples := u.Devices[device][catalog.MetricReasons]
-		for i := range ClockReasons {
-			c := &ClockReasons[i]
-			var share, timeNs, count any
-			if samples != nil {
-				if pct := samples.Share(HasBit(c.Bit)); pct > 0 {
-					share, timeNs = pct, units.RoundInt(pct/100*samples.TotalNs())
-				}
-			}
-			if s := u.Devices[device][c.counter]; s != nil && len(s.Values) > 1 && s.Grown() > 0 {
-				count, counted = units.RoundInt(s.Grown()), true
-			}
-			if share == nil && count == nil {
-				continue
-			}
-			if share == nil && samples != nil {
-				share, timeNs = 0.0, int64(0)
-			}
-			slows := "no"
-			if c.Slows {
-				slows = "yes"
-			}
-			table.Rows = append(table.Rows, report.Row{Cells: []any{int64(device), u.T.GPUName(device), c.Name, share, timeNs, count, slows, c.meaning}})
-		}
-	}
-	if !counted {
-		report.Hide(table.Columns, "counted_ns")
-	}
-	return table
-}
-
-// throttleVerdict tells how long and why the clocks of a device were held down.
-func throttleVerdict(u *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
-	samples := u.Devices[device][catalog.MetricReasons]
-	if samples == nil {
-		return
-	}
-	whole := samples.Share(IsThrottled)
-	if whole < worthTellingPct {
-		return
-	}
-	level := 1 // the power cap alone is how a GPU under full load works
-	var parts, meanings []string
-	for i := range ClockReasons {
-		c := &ClockReasons[i]
-		pct := samples.Share(HasBit(c.Bit))
-		if !c.Slows || pct < worthTellingPct {
-			continue
-		}
-		if c.Bit != PowerCapBit {
-			level = 0
-		}
-		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Name, pct))
-		meanings = append(meanings, c.Name+": "+c.meaning)
-	}
-	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, units.Enumerated(parts))
-}
-
-// HealthState is one thing about a device's health; level indexes VerdictLevels.
-type HealthState struct {
+// healthCheck is the result of one check of a device. Level is an index of VerdictLevels.
+type healthCheck struct {
 	What, State, Action string
 	Level               int
 	value               any
 }
 
-var HealthColumns = []report.Column{
-	gpuColumn, gpuNameColumn,
-	{Key: "level", Title: "LEVEL", Unit: report.UnitText, About: "problem: somebody should do something; notice: worth knowing; info: as it should be"},
-	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "what was looked at"},
-	{Key: "value", Title: "VALUE", Unit: report.UnitRatio, About: "the number behind it: the last sample"},
-	{Key: "action", Title: "", Unit: report.UnitText, About: "what to do"},
-	{Key: "state", Title: "STATE", Unit: report.UnitText, About: "what it says, in words"},
-}
-
-// healthTable has a row per device and check.
-func healthTable(u *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "health", Title: "health", Columns: HealthColumns, Aside: true}
-	for _, device := range u.Sorted() {
-		for _, h := range Health(u, device) {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{int64(device), u.T.GPUName(device), VerdictLevels[h.Level], h.What, h.value, units.Known(h.Action), h.State}})
-		}
-	}
-	return table
-}
-
-// Health checks a device; what it does not tell is not judged.
-func Health(u *metricpkg.Devices, device int32) []HealthState {
-	var list []HealthState
-	of := u.Devices[device]
+// Health checks a device. Checks whose metrics were not sampled are left out.
+func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
+	var list []healthCheck
+	of := gpus.Devices[device]
 	last := func(metric string) (v int64, rise int64, ok bool) {
 		s := of[metric]
 		if s == nil {
@@ -155,20 +29,20 @@ func Health(u *metricpkg.Devices, device int32) []HealthState {
 		return units.RoundInt(s.Last()), units.RoundInt(s.Grown()), true
 	}
 	add := func(level int, what string, value any, state, action string) {
-		list = append(list, HealthState{What: what, State: state, Action: action, Level: level, value: value})
+		list = append(list, healthCheck{What: what, State: state, Action: action, Level: level, value: value})
 	}
-	eccHealth(u, device, last, add)
+	eccHealth(gpus, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
-		add(0, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run NVIDIA's field diagnostics")
+		add(problem, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run NVIDIA's field diagnostics")
 	} else if v, _, ok := last("remapped_rows_pending"); ok && v > 0 {
-		add(0, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it (nvidia-smi -r)")
+		add(problem, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it (nvidia-smi -r)")
 	} else if ok {
 		bad, _, _ := last("remapped_rows_uncorrectable")
 		good, _, _ := last("remapped_rows_correctable")
 		if bad+good == 0 {
-			add(2, "row remapping", int64(0), "no row of memory was ever remapped", "")
+			add(info, "row remapping", int64(0), "no row of memory was ever remapped", "")
 		} else {
-			add(2, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
+			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
 		}
 	}
 	if v, _, ok := last("retired_pages_pending"); ok {
@@ -176,29 +50,29 @@ func Health(u *metricpkg.Devices, device int32) []HealthState {
 		two, _, _ := last("retired_pages_double_bit")
 		switch {
 		case v > 0:
-			add(0, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset it, or reboot")
+			add(problem, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset it, or reboot")
 		case one+two > 60:
-			add(0, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
+			add(problem, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
 		default:
-			add(2, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
+			add(info, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
 		}
 	}
-	linkHealth(u, device, last, add)
-	if s, limit := of[catalog.MetricHeat], u.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
+	linkHealth(gpus, device, last, add)
+	if s, limit := of[catalog.MetricHeat], gpus.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
 		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
-			add(0, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
+			add(problem, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
 		} else {
-			add(2, "temperature", hottest, fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest), "")
+			add(info, "temperature", hottest, fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest), "")
 		}
 	}
 	return list
 }
 
 // eccHealth judges the counters of ECC errors.
-func eccHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
-	if on := u.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
-		add(1, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
+func eccHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	if on := gpus.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
+		add(notice, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
 		return
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
@@ -206,25 +80,26 @@ func eccHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int
 		life := fmt.Sprintf("%s in the GPU's life", units.Count(whole))
 		switch {
 		case rise > 0:
-			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
+			add(problem, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
 		case v > 0:
-			add(0, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
+			add(problem, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
 		default:
-			add(2, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
+			add(info, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
 		}
 	}
 	if v, rise, ok := last("ecc_corrected_volatile_errors"); ok {
-		level, action := 2, ""
+		level, action := info, ""
 		if rise > 0 {
-			level, action = 1, "nothing was lost; watch whether it goes on"
+			level, action = notice, "nothing was lost; watch whether it goes on"
 		}
 		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the recording", units.Plural(v, "error"), units.Count(rise)), action)
 	}
 }
 
-// linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles: only what it never reached tells something.
-func linkHealth(u *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
-	fact, of := &u.T.Facts.Devices, u.Devices[device]
+// linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles, so that only a speed that
+// was never reached is worth a notice.
+func linkHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+	fact, of := &gpus.T.Facts.Devices, gpus.Devices[device]
 	for _, link := range []struct {
 		what, metric, unit string
 		most               int64
@@ -237,20 +112,21 @@ func linkHealth(u *metricpkg.Devices, device int32, last func(string) (int64, in
 			continue
 		}
 		high, low := units.RoundInt(slices.Max(s.Values)), units.RoundInt(slices.Min(s.Values))
-		switch b, ok := u.BusyOf(device); {
+		switch b, ok := gpus.BusyOf(device); {
 		case high < link.most && (!ok || b.IdlePct < 100):
-			add(1, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
+			add(notice, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
 		case low < high:
-			add(2, link.what, units.RoundInt(s.Last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
+			add(info, link.what, units.RoundInt(s.Last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
 		default:
-			add(2, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
+			add(info, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}
 	}
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
-		add(1, "PCIe replays", rise, units.Plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
+		add(notice, "PCIe replays", rise, units.Plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
 	}
-	// Links of Hopper and later correct bits all the time (two H200s under NCCL: 3,250 CRC and 5,774 ECC data errors for 23 GiB, not one
-	// replay); what costs something is sent again.
+	// Links of Hopper and later correct bits all the time: two H200s under NCCL had 3,250 CRC and
+	// 5,774 ECC data errors for 23 GiB, and not one replay. Only packets sent again cost
+	// throughput.
 	var errors []string
 	var sum, again int64
 	for _, kind := range []string{"recovery", "replay", "crc_flit", "crc_data", "ecc_data"} {
@@ -264,8 +140,8 @@ func linkHealth(u *metricpkg.Devices, device int32, last func(string) (int64, in
 	}
 	switch {
 	case again == 0 && sum > 0:
-		add(2, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the link: nothing was sent again", "")
+		add(info, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the link: nothing was sent again", "")
 	case again > 0:
-		add(1, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
+		add(notice, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
 	}
 }

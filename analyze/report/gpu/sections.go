@@ -1,15 +1,17 @@
 package gpu
 
-import "github.com/gpurec/gpurec/analyze/report"
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+)
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "verdicts", Columns: GPUVerdictColumns},
-	{Title: "metrics", Columns: GPUMetricColumns},
-	{Title: "throttling", Columns: ThrottleColumns},
-	{Title: "health", Columns: HealthColumns},
-	{Title: "processes", Columns: GPUProcessColumns},
-	{Title: "totals", Columns: GPUTotals},
+	{Title: "verdicts", Columns: verdictColumns},
+	{Title: "metrics", Columns: metricColumns},
+	{Title: "throttling", Columns: throttleColumns},
+	{Title: "health", Columns: healthColumns},
+	{Title: "processes", Columns: processColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

@@ -10,25 +10,28 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Names lists what memory can be grouped by, the default first.
+// Names returns the names that New knows, the default first.
 func Names() []string {
 	return append([]string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"},
 		timeline.IdentityGroups...)
 }
 
-// Grouping puts allocations into numbered groups, by origin or by size.
+// Grouping numbers groups of allocations, by a property of their origin or by size. It is not safe
+// for concurrent use.
 type Grouping struct {
 	t      *timeline.Timeline
 	Filter *query.Filter
-	By     string
+	By     string // one of Names
 
-	Labels   originpkg.Names
-	byOrigin []int32         // group + 1; 0 is not decided yet, -1 is filtered out, -2 suppressed
-	bySize   map[int64]int32 // set when grouping by size
+	Labels   originpkg.Names // names of the groups
+	byOrigin []int32         // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
+	bySize   map[int64]int32 // nil unless By is "size"
 	Seen     *query.Callers
-	Suppress *Suppressor // nil: nothing is
+	Suppress *Suppressor // hides allocations; may be nil
 }
 
+// New returns a grouping of what the filter lets through; "" is the first of Names. It returns a
+// *report.GroupError for an unknown name.
 func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, error) {
 	if by == "" {
 		by = Names()[0]
@@ -43,7 +46,8 @@ func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, erro
 	return g, nil
 }
 
-// Of returns the group of an allocation; false if the filter leaves it out.
+// Of returns the group of an allocation of an origin, an index of Timeline.Origins. It returns
+// false if the filter or a suppression leaves the allocation out.
 func (g *Grouping) Of(origin int32, bytes int64) (int32, bool) {
 	for int(origin) >= len(g.byOrigin) {
 		g.byOrigin = append(g.byOrigin, 0)
@@ -67,11 +71,12 @@ func (g *Grouping) Of(origin int32, bytes int64) (int32, bool) {
 	return group, true
 }
 
-// Suppressed reports whether an allocation that of left out would be in a group if it were not suppressed.
+// Suppressed reports whether it was a suppression that made Of leave an allocation out.
 func (g *Grouping) Suppressed(origin int32, bytes int64) bool {
 	return g.byOrigin[origin] == -2 && bytes >= g.Filter.MinBytes
 }
 
+// decide returns the value of byOrigin for an origin.
 func (g *Grouping) decide(id int32) int32 {
 	o := &g.t.Origins.List[id]
 	g.Seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
@@ -87,5 +92,5 @@ func (g *Grouping) decide(id int32) int32 {
 	return g.Labels.ID(g.t.OriginLabel(id, g.By)) + 1
 }
 
-// GroupTitle is the heading of the column that names groups.
-func GroupTitle(by string) string { return strings.ToUpper(by) }
+// Title returns the heading of the column that names groups.
+func Title(by string) string { return strings.ToUpper(by) }

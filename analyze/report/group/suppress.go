@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/ledger"
@@ -10,28 +9,29 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Suppressor applies suppressions to the stacks of one recording, and counts what they
-// hid. A nil suppressor suppresses nothing.
+// Suppressor applies suppressions to the stacks of one recording, and counts the live memory that
+// they hide. A nil Suppressor suppresses nothing.
 type Suppressor struct {
 	t       *timeline.Timeline
 	list    []query.Suppression
 	byStack map[int32]int32 // 1 + the suppression that matches; 0: none
 	bySite  map[string]int32
-	hidden  []SuppressedMemory // by suppression
+	hidden  []hiddenMemory // by suppression
 }
 
-// SuppressedMemory is live memory that a suppression hid.
-type SuppressedMemory struct{ Count, Bytes int64 }
+// hiddenMemory is the live memory that a suppression hides: blocks and bytes.
+type hiddenMemory struct{ Count, Bytes int64 }
 
+// NewSuppressor returns a suppressor of s, nil if s has no patterns.
 func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 	if s == nil || len(s.Patterns) == 0 {
 		return nil
 	}
-	return &Suppressor{t: t, list: s.Patterns, byStack: make(map[int32]int32), bySite: make(map[string]int32), hidden: make([]SuppressedMemory, len(s.Patterns))}
+	return &Suppressor{t: t, list: s.Patterns, byStack: make(map[int32]int32), bySite: make(map[string]int32), hidden: make([]hiddenMemory, len(s.Patterns))}
 }
 
-// Of returns the first suppression that matches an allocation: a frame of its stack, or
-// the site alone where no stack was recorded; false if none does.
+// Of returns the index of the first suppression that matches an allocation: any frame of its stack,
+// or its call site if no stack was recorded. It returns false if none matches.
 func (s *Suppressor) Of(origin int32) (int, bool) {
 	if s == nil {
 		return 0, false
@@ -66,14 +66,14 @@ func (s *Suppressor) ofSite(site string) (int, bool) {
 	return int(known) - 1, known > 0
 }
 
-// Never counts live memory that a suppression hides.
-func (s *Suppressor) Never(which int, b *ledger.Block) {
+// Count adds a live block to those that a suppression hides.
+func (s *Suppressor) Count(which int, b *ledger.Block) {
 	s.hidden[which].Count++
 	s.hidden[which].Bytes += b.Bytes
 }
 
-// Total sums up what was hidden.
-func (s *Suppressor) Total() (sum SuppressedMemory) {
+// Total returns the sum of all hidden memory.
+func (s *Suppressor) Total() (sum hiddenMemory) {
 	if s == nil {
 		return sum
 	}
@@ -84,13 +84,15 @@ func (s *Suppressor) Total() (sum SuppressedMemory) {
 	return sum
 }
 
+// SuppressedColumns are the columns of Suppressor.Table.
 var SuppressedColumns = []report.Column{
 	{Key: "count", Title: "count", Unit: report.UnitCount, About: "blocks that were live at the end and that the suppression hid: they are in no other number"},
 	{Key: "bytes", Title: "bytes", Unit: report.UnitCount, About: "bytes of these"},
 	{Key: "template", Title: "template", Unit: report.UnitText, About: "the suppression, as it stands in the file of --suppressions"},
 }
 
-// Table lists the suppressions that hid live memory, as LeakSanitizer does.
+// Table returns a table of the suppressions that hide live memory, like the summary of
+// LeakSanitizer.
 func (s *Suppressor) Table() report.Table {
 	table := report.Table{Name: "suppressions_used", Title: "Suppressions used:", Columns: SuppressedColumns, Aside: true, Keys: []string{"template"}}
 	if s == nil {
@@ -98,11 +100,13 @@ func (s *Suppressor) Table() report.Table {
 	}
 	for i, h := range s.hidden {
 		if h.Count > 0 {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{h.Count, h.Bytes, s.list[i].Text}})
+			table.Add(report.Values{
+				"count":    h.Count,
+				"bytes":    h.Bytes,
+				"template": s.list[i].Text,
+			})
 		}
 	}
-	slices.SortStableFunc(table.Rows, func(a, b report.Row) int {
-		return cmp.Or(report.CompareCells(a.Cells[1], b.Cells[1]), report.CompareCells(a.Cells[0], b.Cells[0]))
-	})
+	table.Sort("bytes", "count")
 	return table
 }

@@ -7,14 +7,14 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: HangFacts},
-	{Title: "processes", Columns: HangProcessColumns},
-	{Title: "threads", Columns: HangThreadColumns},
-	{Title: "launches", Columns: LastLaunchColumns},
-	{Title: "long_calls", Columns: LongCallColumns},
-	{Title: "polling", Columns: PollColumns},
-	{Title: "identities", Columns: processes.ProcessColumns},
-	{Title: "totals", Columns: HangTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "processes", Columns: processColumns},
+	{Title: "threads", Columns: threadColumns},
+	{Title: "launches", Columns: launchColumns},
+	{Title: "long_calls", Columns: longCallColumns},
+	{Title: "polling", Columns: pollColumns},
+	{Title: "identities", Columns: processes.Columns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

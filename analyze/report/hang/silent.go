@@ -9,11 +9,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// A process that hangs since before the recording makes no call in it, and the call that it is in was not seen to begin. Of such
-// a process is told that it is silent, and where else to look.
+// A process that was already hung when recording started makes no calls: the call that it is in
+// began before the recording. It is reported as silent, with advice where else to look.
 
-// withoutCalls lists recorded processes that made no calls, and live.
-func (s *HangScan) withoutCalls() (list []int32) {
+// withoutCalls returns the recorded processes that made no call and had not ended.
+func (s *Scan) withoutCalls() (list []int32) {
 	if len(s.Filter.Tids)+len(s.Filter.Devices)+len(s.Filter.Streams) > 0 {
 		return nil
 	}
@@ -28,7 +28,8 @@ func (s *HangScan) withoutCalls() (list []int32) {
 	return list
 }
 
-func (s *HangScan) pidLabels(pids []int32) string {
+// pidLabels returns the labels of processes, with commas between.
+func (s *Scan) pidLabels(pids []int32) string {
 	var labels []string
 	for _, pid := range pids {
 		labels = append(labels, s.T.PidLabel(pid))
@@ -36,8 +37,8 @@ func (s *HangScan) pidLabels(pids []int32) string {
 	return strings.Join(labels, ", ")
 }
 
-// silence is the verdict where no process made a call, and what to do then.
-func (s *HangScan) silence(silent []int32, polls *PollUse) (result, advice string) {
+// silence returns the verdict for a recording in which no process made a call, and the advice.
+func (s *Scan) silence(silent []int32, polls *pollCounts) (result, advice string) {
 	if len(silent) == 0 {
 		return "no call was recorded, and no process is known that runs on", ""
 	}

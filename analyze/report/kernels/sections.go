@@ -7,12 +7,12 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: KernelsFacts},
-	{Title: "kernels", Columns: KernelsColumns},
-	{Title: "shapes", Columns: ShapeColumns},
-	{Title: "streams", Columns: KernelStreamColumns},
-	{Title: "graphs", Columns: GraphColumns},
-	{Title: "totals", Columns: KernelsTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "kernels", Columns: kernelColumns},
+	{Title: "shapes", Columns: shapeColumns},
+	{Title: "streams", Columns: streamColumns},
+	{Title: "graphs", Columns: graphColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

@@ -1,99 +1,47 @@
 package leaks
 
 import (
-	"cmp"
-	"math"
-	"slices"
-	"strings"
-	"time"
-
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/frames"
-	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
-	"github.com/gpurec/gpurec/analyze/units"
-	"github.com/gpurec/gpurec/format"
 )
 
-// LeakColumns are the columns of the table of leaks; the one that names the group
-// is added by leakTable.
-var LeakColumns = []report.Column{
-	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "growing: the lowest live bytes of a process between checkpoints (20 after a warm-up of 10%) rise all along since they began to (tau >= 0.8, at least 5 rises), still in the last quarter, in the second half at no less than half the slope of the first, by at least 1 MiB and 1% of what is live, per window or per minute if the window is shorter, by more than blocks that come and go do by chance, and by twice what lost frees would explain, in the last quarter too; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of PyTorch are retained then); retained: what else is live"},
-	{Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes, About: "bytes allocated in the window that the program had not freed at its end, or when its process or the last context of that ended"},
-	{Key: "live_count", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind LIVE"},
-	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "allocations in the window"},
-	{Key: "freed_pct", Title: "FREED%", Unit: report.UnitPercent, About: "share of ALLOCS that was freed"},
-	{Key: "age_median_ns", Title: "AGE(med)", Unit: report.UnitNs, About: "median age of the live allocations at the end of the window"},
-	{Key: "growth_bytes_per_min", Title: "GROWTH/min", Unit: report.UnitBytesRate, About: "Theil-Sen slope of the lowest live bytes between checkpoints, per minute; of what grows, since it began to"},
-	{Key: "frees", Title: "", Unit: report.UnitCount, About: "frees of ALLOCS, those included that were not recorded but must have happened"},
-	{Key: "alloc_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of ALLOCS"},
-	{Key: "grown_bytes", Title: "", Unit: report.UnitBytes, About: "rise of the lowest live bytes over the checkpoints, by the slope"},
-	{Key: "tau", Title: "", Unit: report.UnitRatio, About: "Mann-Kendall tau of the lowest live bytes: 1 only rises, -1 only falls"},
-	{Key: "oom_in_ns", Title: "OOM IN", Unit: report.UnitNs, About: "(memory of the device - memory used at NVML's last sample, or where there is none at the program's last cuMemGetInfo) / growth of the row; absent without either, for host memory and for rows that do not grow"},
-	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers the confidence: lost calls, a cut-off recording, unmatched frees, a short window"},
-	{Key: "memory_kind", Title: "", Unit: report.UnitText, About: "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator handed out, with the bytes that were asked for) and so on; several if the row has several"},
-}
-
-// LeakCourse is what the verdict is judged by, drawn.
-var LeakCourse = report.Column{Key: "floor_course_bytes", Title: "OVER TIME", Unit: report.UnitCourse, About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak rises to the end, a cache levels off; absent where nothing stayed"}
-
-var LeakTotals = []report.Column{
-	{Key: "live_bytes", Title: "live", Unit: report.UnitBytes, About: "sum of LIVE over all rows"},
-	{Key: "live_count", Title: "blocks", Unit: report.UnitCount, About: "sum of COUNT over all rows"},
-	{Key: "allocs", Title: "allocs", Unit: report.UnitCount, About: "sum of ALLOCS over all rows"},
-	{Key: "failed_allocs", Title: "failed allocs", Unit: report.UnitCount, About: "allocations that returned an error"},
-	{Key: "peak_bytes", Title: "peak", Unit: report.UnitBytes, About: "most bytes live at a time"},
-	{Key: "growing", Title: "growing", Unit: report.UnitCount, About: "rows with verdict growing"},
-	{Key: "exit_leaks", Title: "exit leaks", Unit: report.UnitCount, About: "rows with verdict exit leak"},
-	{Key: "retained", Title: "retained", Unit: report.UnitCount, About: "rows with verdict retained"},
-	{Key: "startup", Title: "startup", Unit: report.UnitCount, About: "rows with verdict startup"},
-	{Key: "churn", Title: "churn", Unit: report.UnitCount, About: "rows with verdict churn"},
-	{Key: "growth_bytes_per_min", Title: "growth/min", Unit: report.UnitBytesRate, About: "sum of GROWTH/min over growing rows"},
-	{Key: "suppressed_blocks", Title: "suppressed blocks", Unit: report.UnitCount, About: "blocks that were live at the end and that --suppressions leaves out of everything else"},
-	{Key: "suppressed_bytes", Title: "suppressed", Unit: report.UnitBytes, About: "bytes of these"},
-	{Key: "oom_in_ns", Title: "out of memory in", Unit: report.UnitNs, About: "soonest device: (memory - memory used at NVML's last sample or the program's last cuMemGetInfo) / growth of its growing rows"},
-}
-
-// Run reports which places allocated memory that was not freed, and what that is:
-// see verdict. It returns a *GroupError or *SortError for options it cannot follow.
+// Run reports the memory that call sites, or the groups of opt.GroupBy, allocated and did not
+// free, with a verdict for each: see Scan.judge. It returns a *report.GroupError for an unknown
+// opt.GroupBy and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "leaks"); err != nil {
 		return nil, err
 	}
-	s, err := NewLeakScan(t, &opt)
+	s, err := NewScan(t, &opt)
 	if err != nil {
 		return nil, err
 	}
-	use := allocator.NewAllocatorUse(t, &opt.Filter, s.Window)
+	use := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
 	p, err := t.ReplayProgram(s.Consume, nil, use.Watch)
 	if err != nil {
 		return nil, err
 	}
-	return LeaksReport(t, s, use, p, &opt)
+	return s.Report(p, use, &opt)
 }
 
-// LeaksReport is the report of a scan that has seen a replay.
-func LeaksReport(t *timeline.Timeline, s *LeakScan, use *allocator.AllocatorUse, p *timeline.Program, opt *query.Options) (*report.Report, error) {
+// Report returns the report after a replay: p is the program's memory at the end of the replay,
+// and use has watched its allocators. It returns a *report.SortError for an unknown opt.Sort.
+func (s *Scan) Report(p *timeline.Program, use *allocator.TotalsScan, opt *query.Options) (*report.Report, error) {
+	t := s.t
 	s.Finish(p)
 	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgram(t, p)}
 	r.Facts, r.Notes = use.Facts(p.Allocators), r.Quality.Notes()
 	if !s.matched && t.HasMemory() {
 		r.NoMatch = s.Grouping.Seen.Explain(&opt.Filter)
 	}
-	rows := s.Verdicts(&r.Quality)
-	r.Totals = s.Totals(rows)
-	table := LeakTable(t, s, rows, &r.Quality, opt.AllStacks || opt.AllFrames)
-	label := len(table.Columns) - 1
-	table.Columns = slices.Insert(table.Columns, label, LeakCourse)
-	for i := range table.Rows {
-		table.Rows[i].Cells = slices.Insert(table.Rows[i].Cells, label, s.floorCourse(rows[i].LeakGroup))
-	}
-	table.Spare = slices.Insert(table.Spare, 2, LeakCourse.Key)
+	findings := s.Findings(&r.Quality)
+	r.Totals = s.Totals(findings)
+	table := s.Table(findings, &r.Quality, TableOptions{AllStacks: opt.AllStacks || opt.AllFrames, Courses: true})
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
@@ -103,131 +51,4 @@ func LeaksReport(t *timeline.Timeline, s *LeakScan, use *allocator.AllocatorUse,
 		r.Tables = append(r.Tables, used)
 	}
 	return r, nil
-}
-
-// Verdicts judges all groups, the worst first.
-func (s *LeakScan) Verdicts(q *report.Quality) []Judged {
-	var rows []Judged
-	for i := range s.groups {
-		if s.groups[i].allocs > 0 {
-			rows = append(rows, s.judge(i, lostFor(q, kindLabel(s.t, s.groups[i].memory))))
-		}
-	}
-	slices.SortFunc(rows, func(a, b Judged) int {
-		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
-			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label))
-	})
-	return rows
-}
-
-func LeakTable(t *timeline.Timeline, s *LeakScan, rows []Judged, q *report.Quality, allStacks bool) report.Table {
-	label := report.Column{Key: s.Grouping.By, Title: group.GroupTitle(s.Grouping.By), Unit: report.UnitText, About: "where the memory was allocated, or what --group-by asks for"}
-	columns := append(slices.Clone(LeakColumns), label)
-	table := report.Table{Name: "leaks", Title: "leaks", Columns: columns, Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
-		Keys: []string{s.Grouping.By}, Verdicts: verdictNames()}
-	level, reasons := q.Confidence(s.Frees)
-	known := false
-	for i := range rows {
-		j := &rows[i]
-		oom := OomIn(t, j.Device, j.GrowthOnDevice(), s.Window.ToNs)
-		known = known || oom != nil
-		rowLevel, rowReasons := j.Confidence(level, reasons, s.Window)
-		evidence := j.Evidence() + "; confidence " + rowLevel
-		if len(rowReasons) > 0 {
-			evidence += ": " + strings.Join(rowReasons, ", ")
-		}
-		table.Rows = append(table.Rows, report.Row{
-			Cells: []any{j.Verdict.String(), j.LiveBytes, j.LiveCount, j.allocs, units.Percent(j.frees, j.allocs), age(j),
-				units.RoundInt(j.PerMin), j.frees, j.allocBytes, j.grown, j.trend.Tau, oom, rowLevel, rowReasons, kindLabel(t, j.memory), j.Label},
-			Evidence: evidence,
-			Brief:    !allStacks && !j.Verdict.isSuspect(),
-			StackID:  j.Stack(),
-		})
-	}
-	if !known {
-		report.Hide(table.Columns, "oom_in_ns")
-	}
-	if len(t.Allocations) > 0 {
-		report.Title(table.Columns, "memory_kind", "KIND")
-	}
-	return table
-}
-
-// age is the median age, or nothing where nothing is live.
-func age(j *Judged) any {
-	if j.LiveCount == 0 {
-		return nil
-	}
-	return j.medianAge
-}
-
-// kindLabel names the kind of a group's memory.
-func kindLabel(t *timeline.Timeline, memory int32) string {
-	if memory == mixedKinds {
-		return "several"
-	}
-	return t.Origins.Strings.List[memory]
-}
-
-// GrowthOnDevice is the growth that eats up a device's memory, bytes per minute.
-func (j *Judged) GrowthOnDevice() float64 {
-	if j.Verdict != Growing || j.hostBytes > 0 {
-		return 0
-	}
-	return j.PerMin
-}
-
-// OomIn returns in how many ns a device is full at a growth in bytes per minute, or
-// nil when that is not known.
-func OomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
-	if perMin <= 0 {
-		return nil
-	}
-	total, used, ok := t.DeviceUse(device, atNs)
-	if !ok {
-		return nil
-	}
-	return units.RoundInt(max(0, total-used) / perMin * float64(time.Minute))
-}
-
-func (s *LeakScan) Totals(rows []Judged) []report.Fact {
-	var live, count, allocs int64
-	var perMin float64
-	var verdicts [NumVerdicts]int64
-	onDevice := make(map[int32]float64)
-	for i := range rows {
-		j := &rows[i]
-		live += j.LiveBytes
-		count += j.LiveCount
-		allocs += j.allocs
-		verdicts[j.Verdict]++
-		if j.Verdict == Growing {
-			perMin += j.PerMin
-			onDevice[j.Device] += j.GrowthOnDevice()
-		}
-	}
-	var oom any
-	for device, growth := range onDevice {
-		if in := OomIn(s.t, device, growth, s.Window.ToNs); in != nil && (oom == nil || in.(int64) < oom.(int64)) {
-			oom = in
-		}
-	}
-	hidden := s.Grouping.Suppress.Total()
-	return report.Fill(LeakTotals, live, count, allocs, s.failed, s.peak, verdicts[Growing], verdicts[ExitLeak], verdicts[Retained],
-		verdicts[Startup], verdicts[Churn], units.RoundInt(perMin), hidden.Count, hidden.Bytes, oom)
-}
-
-// lostFor is how many lost calls may have been frees of memory of a kind. Nobody knows how
-// many there were in segments that are damaged.
-func lostFor(q *report.Quality, kind string) int64 {
-	if q.DamagedSegments > 0 {
-		return math.MaxInt64
-	}
-	switch kind {
-	case format.MemoryTorch:
-		return q.LostAllocatorEvents
-	case "several":
-		return q.LostMemoryEvents + q.LostAllocatorEvents
-	}
-	return q.LostMemoryEvents
 }

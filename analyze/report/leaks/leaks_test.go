@@ -27,10 +27,16 @@ func verdicts(t *testing.T, tp *analyzetest.Tape, opt query.Options) map[string]
 		t.Fatal(err)
 	}
 	got := make(map[string]string)
-	for _, row := range r.Tables[0].Rows {
-		got[row.Cells[len(row.Cells)-1].(string)] = row.Cells[0].(string)
+	verdicts := analyzetest.Cells(t, r, "leaks", "verdict")
+	for i, label := range labels(t, r) {
+		got[label] = verdicts[i]
 	}
 	return got
+}
+
+// labels are the names of the groups, in the order of the rows.
+func labels(t *testing.T, r *report.Report) []string {
+	return analyzetest.Cells(t, r, "leaks", r.Tables[0].Keys[0])
 }
 
 func TestVerdicts(t *testing.T) {
@@ -247,8 +253,9 @@ func TestLeaksGroupsAddUp(t *testing.T) {
 		}
 		want = sums
 		var live int64
-		for _, row := range r.Tables[0].Rows {
-			live += row.Cells[1].(int64)
+		table := &r.Tables[0]
+		for i := range table.Rows {
+			live += table.Cell(&table.Rows[i], "live_bytes").(int64)
 		}
 		if live != want[0].Value {
 			t.Errorf("by %s: rows sum up to %d, total says %v", by, live, want[0].Value)
@@ -280,10 +287,7 @@ func TestFilters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []string
-		for _, row := range r.Tables[0].Rows {
-			got = append(got, row.Cells[len(row.Cells)-1].(string))
-		}
+		got := labels(t, r)
 		slices.Sort(got)
 		if !slices.Equal(got, c.want) || r.NoMatch != nil {
 			t.Errorf("%s: got %v, want %v (no match: %v)", name, got, c.want, r.NoMatch)
@@ -337,7 +341,7 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := r.Tables[0].Rows[0].Cells[12]; got != c.want {
+		if got := analyzetest.Cells(t, r, "leaks", "confidence")[0]; got != c.want {
 			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
 		}
 	}
@@ -370,7 +374,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Quality.TruncatedTail || r.Tables[0].Rows[0].Cells[12] != "medium" {
+	if !r.Quality.TruncatedTail || analyzetest.Cells(t, r, "leaks", "confidence")[0] != "medium" {
 		t.Errorf("truncated %v, %s", r.Quality.TruncatedTail, r.Tables[0].Rows[0].Evidence)
 	}
 	if v, _, _ := r.Number("growing"); v != 1 {
@@ -389,7 +393,12 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 		t.Errorf("sort by colour: %v", err)
 	}
 	r, err := leakspkg.Run(tl, query.Options{Sort: "allocs", Top: 2})
-	if err != nil || len(r.Tables[0].Rows) != 2 || r.Tables[0].More != 3 || r.Tables[0].Rows[0].Cells[3].(int64) < r.Tables[0].Rows[1].Cells[3].(int64) {
-		t.Errorf("sort by allocs: %v, %+v", err, r.Tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &r.Tables[0]
+	allocs := func(row int) int64 { return table.Cell(&table.Rows[row], "allocs").(int64) }
+	if len(table.Rows) != 2 || table.More != 3 || allocs(0) < allocs(1) {
+		t.Errorf("sort by allocs: %+v", table)
 	}
 }

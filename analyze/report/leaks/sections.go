@@ -10,9 +10,9 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: allocator.AllocatorFacts},
-	{Title: "rows", Columns: slices.Concat(LeakColumns, []report.Column{LeakCourse})},
-	{Title: "totals", Columns: LeakTotals},
+	{Title: "facts", Columns: allocator.TotalsFactColumns},
+	{Title: "rows", Columns: slices.Concat(Columns, []report.Column{courseColumn})},
+	{Title: "totals", Columns: TotalColumns},
 	{Title: "suppressions_used", Columns: group.SuppressedColumns},
 }
 

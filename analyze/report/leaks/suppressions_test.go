@@ -91,9 +91,10 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		var used []string
 		var blocks int64
 		for _, table := range r.Tables[1:] {
-			for _, row := range table.Rows {
-				blocks += row.Cells[0].(int64)
-				used = append(used, fmt.Sprint(row.Cells[0], " ", row.Cells[1], " ", row.Cells[2]))
+			for i := range table.Rows {
+				cell := func(key string) any { return table.Cell(&table.Rows[i], key) }
+				blocks += cell("count").(int64)
+				used = append(used, fmt.Sprint(cell("count"), " ", cell("bytes"), " ", cell("template")))
 			}
 		}
 		got := strings.Join(used, "; ")

@@ -79,8 +79,10 @@ func parts(t *testing.T, r *report.Report) map[string]int64 {
 	list := make(map[string]int64)
 	for i := range r.Tables {
 		if r.Tables[i].Name == "reconcile" {
-			for _, row := range r.Tables[i].Rows {
-				list[row.Cells[6].(string)] += row.Cells[4].(int64) / analyzetest.Mib
+			table := &r.Tables[i]
+			for k := range table.Rows {
+				row := &table.Rows[k]
+				list[table.Cell(row, "part").(string)] += table.Cell(row, "bytes").(int64) / analyzetest.Mib
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/processes"
 )
 
+// PoolColumns are the columns of PoolTable.
 var PoolColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU of the pool, or of the context that asked"},
 	{Key: "pid", Title: "PID", Unit: report.UnitText, About: "process"},
@@ -21,6 +22,8 @@ var PoolColumns = []report.Column{
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it last asked, from the recording's start"},
 }
 
+// PoolTable returns a table with a row per memory pool of the driver whose attributes the program
+// asked for in the window.
 func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
 	table := report.Table{Name: "pools", Title: "memory pools, as the program last asked", Columns: PoolColumns, Spare: []string{"at_ns"}}
 	pools := t.Pools(w, f)
@@ -29,14 +32,20 @@ func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Tab
 	})
 	for _, key := range keys {
 		p := pools[key]
-		table.Rows = append(table.Rows, report.Row{Cells: []any{t.OrdinalLabel(key.Pid, p.Device), fmt.Sprint(key.Pid), fmt.Sprintf("0x%x", uint64(key.Pool)),
-			asked(p.Reserved), asked(p.Used), max(0, p.AtNs-t.Recording().FromNs)}})
+		table.Add(report.Values{
+			"device":         t.OrdinalLabel(key.Pid, p.Device),
+			"pid":            fmt.Sprint(key.Pid),
+			"pool":           fmt.Sprintf("0x%x", uint64(key.Pool)),
+			"reserved_bytes": asked(p.Reserved),
+			"used_bytes":     asked(p.Used),
+			"at_ns":          max(0, p.AtNs-t.Recording().FromNs),
+		})
 	}
 	processes.AddRanks(t, &table)
 	return table
 }
 
-// asked is a number of bytes, or nothing where nobody asked for it.
+// asked returns a number of bytes, nil if it is negative: the program did not ask for it.
 func asked(bytes int64) any {
 	if bytes < 0 {
 		return nil

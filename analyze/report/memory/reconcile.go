@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -14,41 +13,38 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/analyze/report"
-	processespkg "github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// The driver counts all memory of a process on a device; the calls that were recorded say what most of it is. What is left is
-// the context and the code of modules where the recording saw the process grow by them, and otherwise not attributed.
-
-// account is what the driver counts for one process on one device, and what calls explain of it.
+// account compares the memory that the driver counts for one process on one device with the memory
+// that recorded calls explain. Part of the rest is the context and the code of modules, where the
+// process grew around calls that make them. What remains is not attributed.
 type account struct {
-	timeline.PidOnDevice       // device is the NVML index
+	timeline.PidOnDevice       // Device is the NVML index
 	ordinal              int32 // of the device in the process
 	samples              []facts.ProcessSample
-	tracked              []int64 // live at each sample, as the calls say
-	pooled               []int64 // changes of pool memory until each sample
-	chosen               int     // sample nearest to the moment
-	made                 []int64 // when contexts were made and code was loaded
-	firstMade            int64   // when the first context was made; 0: not seen
+	tracked              []int64 // live bytes by recorded calls, at each sample
+	pooled               []int64 // number of changes of pool memory until each sample
+	chosen               int     // index of the sample nearest to the moment
+	made                 []int64 // times at which contexts were made or code was loaded, Unix ns
+	firstMade            int64   // when the first context was made, Unix ns; 0: not recorded
 
-	live, pool int64 // at the moment that the replay has reached
-	next       int   // sample that it comes to next
+	live, pool int64 // live bytes and pool changes at the current change of the replay
+	next       int   // index of the next sample
 	held       map[libraryPlace]int64
 }
 
-// reconciliation is the report of all accounts.
+// reconciliation holds the accounts of all recorded processes.
 type reconciliation struct {
 	t        *timeline.Timeline
 	atNs     int64
 	filter   *query.Filter
 	accounts []*account
-	byPair   map[timeline.PidOnDevice]*account // device is the ordinal
+	byPair   map[timeline.PidOnDevice]*account // Device is the ordinal in the process
 }
 
-// reconcile compares with the samples nearest to a moment.
+// reconcile fills the accounts, for the samples nearest to atNs, Unix ns.
 func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliation, error) {
 	c := &reconciliation{t: t, atNs: atNs, filter: f, byPair: make(map[timeline.PidOnDevice]*account)}
 	c.open()
@@ -67,7 +63,7 @@ func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliati
 	return c, nil
 }
 
-// open makes an account for every recorded process that NVML saw on a device.
+// open creates an account for each recorded process and device with samples.
 func (c *reconciliation) open() {
 	f := &c.t.Facts
 	metric, ok := f.Metrics.Ids[catalog.MetricOfProcess]
@@ -100,7 +96,7 @@ func (c *reconciliation) open() {
 	}
 }
 
-// choose takes the sample nearest to a moment.
+// choose finds the sample nearest to atNs.
 func (a *account) choose(atNs int64) {
 	distance := func(i int) int64 { return max(a.samples[i].AtNs-atNs, atNs-a.samples[i].AtNs) }
 	for i := range a.samples {
@@ -110,8 +106,8 @@ func (a *account) choose(atNs int64) {
 	}
 }
 
-// makesCode are calls after which the driver may have brought code to the GPU: with lazy loading, its default since CUDA 12.2,
-// not the module is loaded, but each function when it is asked for.
+// makesCode reports whether a call may load code to the GPU. With lazy loading, the default since
+// CUDA 12.2, the driver loads each function when the program asks for it, not the whole module.
 func makesCode(name string) bool {
 	for _, prefix := range []string{"cuModuleLoad", "cuLibraryLoad", "cuModuleGetFunction", "cuLibraryGetKernel", "cuKernelGetFunction", "cuLinkComplete"} {
 		if strings.HasPrefix(name, prefix) {
@@ -121,10 +117,11 @@ func makesCode(name string) bool {
 	return false
 }
 
-// contextStepNs divides the making of a context, which may take longer than from one sample to the next.
+// contextStepNs splits calls that make a context: these may last longer than the time between two
+// samples.
 const contextStepNs = 100_000_000
 
-// findMaking notes when contexts were made and code was loaded.
+// findMaking finds the times at which contexts were made and code was loaded.
 func (c *reconciliation) findMaking() error {
 	for i := range c.t.API.Calls {
 		call := &c.t.API.Calls[i]
@@ -178,6 +175,7 @@ func (c *reconciliation) findMaking() error {
 	return nil
 }
 
+// consume takes the next change of a replay.
 func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
 	o := &c.t.Origins.List[ch.Block.Origin]
 	memory := c.t.Origins.Memory(ch.Block.Origin)
@@ -195,21 +193,23 @@ func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
 	}
 }
 
-// pass notes what was live at the samples before a moment.
+// pass sets the live bytes of the samples before atNs.
 func (a *account) pass(atNs int64) {
 	for ; a.next < len(a.samples) && a.samples[a.next].AtNs < atNs; a.next++ {
 		a.tracked, a.pooled = append(a.tracked, a.live), append(a.pooled, a.pool)
 	}
 }
 
-// making is the growth of a process that contexts and code explain, and from how many pairs of samples that is known.
+// making is the growth of a process that contexts and code explain: bytes, and the number of pairs
+// of samples with such growth.
 type making struct {
 	bytes, steps int64
 	fromStart    bool // the first context was made in the recording
 }
 
-// making adds up by how much the driver's count grew beyond what was allocated, between samples around calls that make a
-// context or load code. Where pools were used in between it is not known whose the growth is.
+// making adds up the growth of the driver's count beyond the bytes that calls allocated, between
+// samples around calls that make a context or load code. Samples with changes of pool memory in
+// between do not count: pools may have grown too.
 func (a *account) making() (m making) {
 	add := func(fromNs, toNs, grown int64) {
 		i, _ := slices.BinarySearch(a.made, fromNs)
@@ -229,85 +229,12 @@ func (a *account) making() (m making) {
 		}
 	}
 	rest := units.RoundInt(a.samples[a.chosen].Value) - a.tracked[a.chosen]
-	m.bytes = max(0, min(m.bytes, rest)) // what was given back since is not there any more
+	m.bytes = max(0, min(m.bytes, rest)) // some of it may have been freed since
 	return m
 }
 
-var ReconcileColumns = []report.Column{
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "recorded process"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts; paired with the process's ordinal by UUID"},
-	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of tracked memory"},
-	{Key: "library", Title: "LIBRARY", Unit: report.UnitText, About: "who asked for it"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in what the driver counts"},
-	{Key: "part", Title: "PART", Unit: report.UnitText, About: "nvml: what the driver counts for the process; tracked: memory that calls allocated and did not free until that sample; context and modules; not attributed: the rest; unused in pools is part of the rest and known only as of when the program asked"},
-}
-
-// table has the parts of each account.
-func (c *reconciliation) table() report.Table {
-	table := report.Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: ReconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
-	for _, a := range c.accounts {
-		nvml := units.RoundInt(a.samples[a.chosen].Value)
-		row := func(part string, memory, library any, bytes int64, evidence string) {
-			table.Rows = append(table.Rows, report.Row{Evidence: evidence,
-				Cells: []any{int64(a.Pid), c.t.DeviceLabel(a.Device), memory, library, bytes, units.Percent(bytes, nvml), part}})
-		}
-		at := a.samples[a.chosen].AtNs
-		row("nvml", nil, nil, nvml, fmt.Sprintf("NVML's sample at %s, nearest to the moment (%s)", units.Duration(at-c.t.Recording().FromNs), units.Duration(at-c.atNs)))
-		for _, place := range slices.SortedFunc(maps.Keys(a.held), func(x, y libraryPlace) int {
-			return cmp.Or(cmp.Compare(a.held[y], a.held[x]), strings.Compare(x.memory, y.memory), strings.Compare(x.library, y.library))
-		}) {
-			if a.held[place] != 0 {
-				row("tracked", place.memory, place.library, a.held[place], trackedEvidence(place.memory))
-			}
-		}
-		m := a.making()
-		if m.bytes > 0 {
-			row("context and modules", nil, nil, m.bytes, m.String())
-		}
-		rest := nvml - a.tracked[a.chosen] - m.bytes
-		row("not attributed", nil, nil, rest, restEvidence(rest, m))
-		if unused, askedNs, ok := c.unusedInPools(a, at); ok {
-			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: reserved minus used, as the program asked at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
-		}
-	}
-	processespkg.AddRanks(c.t, &table)
-	return table
-}
-
-func trackedEvidence(memory string) string {
-	switch memory {
-	case format.MemoryManaged:
-		return "calls; at most that: its pages may lie in the host's memory"
-	case format.MemoryAsync:
-		return "calls; it lies in pools, which hold more than that"
-	case format.MemoryPhysical:
-		return "calls: handles of cuMemCreate that are not released, or mapped"
-	}
-	return ""
-}
-
-func (m making) String() string {
-	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or load code in between", units.Plural(m.steps, "pair")+" of samples")
-	if m.fromStart {
-		return text + "; the first context was made in the recording"
-	}
-	return text + "; the context was made before the recording"
-}
-
-func restEvidence(rest int64, m making) string {
-	switch {
-	case rest == 0:
-		return ""
-	case rest < 0:
-		return "more was allocated than the driver counts: managed memory in the host, or a sample that is older than the last allocations"
-	case !m.fromStart:
-		return "the context, and what was loaded and allocated before the recording, are in it; also rounding to pages and unused memory of pools"
-	}
-	return "rounding of allocations to pages, unused memory of pools, and what the driver allocates for itself"
-}
-
-// unusedInPools is what pools of the process held and did not use when the program last asked until a moment.
+// unusedInPools returns the bytes that pools of the process had reserved and did not use, when the
+// program last asked before untilNs, and when that was. It returns false if the program did not ask.
 func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs int64, ok bool) {
 	for key, p := range c.t.Pools(query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
 		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {
@@ -316,77 +243,4 @@ func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs i
 		}
 	}
 	return bytes, atNs, ok
-}
-
-func (c *reconciliation) totals() []report.Fact {
-	var nvml, rest int64
-	for _, a := range c.accounts {
-		used := units.RoundInt(a.samples[a.chosen].Value)
-		nvml += used
-		rest += used - a.tracked[a.chosen] - a.making().bytes
-	}
-	if len(c.accounts) == 0 {
-		return report.Fill(MemoryTotals[3:], nil, nil, nil)
-	}
-	return report.Fill(MemoryTotals[3:], nvml, 100-units.Percent(max(rest, -rest), nvml), rest)
-}
-
-var DeviceMemoryColumns = []report.Column{
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts"},
-	{Key: "part", Title: "PART", Unit: report.UnitText, About: "total, used and reserved (the driver's and the firmware's own, not in used) of the device; process: recorded or another one; rest: used, but of no process that the driver tells"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
-	{Key: "recorded", Title: "RECORDED", Unit: report.UnitText, About: "yes if its calls are in the recording"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes, by NVML's sample nearest to the moment; of processes nearest to that of the device"},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when that sample was taken, from the recording's start"},
-}
-
-// momentOf is the moment for a device: that of the sample of a process on it, for that is asked for less often.
-func (c *reconciliation) momentOf(device int32) int64 {
-	for _, a := range c.accounts {
-		if a.Device == device {
-			return a.samples[a.chosen].AtNs
-		}
-	}
-	return c.atNs
-}
-
-// deviceTable has what NVML says of each device at the moment: the processes on it, recorded or not.
-func (c *reconciliation) deviceTable() report.Table {
-	table := report.Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: DeviceMemoryColumns, Aside: true, Spare: []string{"at_ns"}}
-	f := &c.t.Facts
-	start := c.t.Recording().FromNs
-	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
-		used, ok := f.Nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))
-		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
-			continue
-		}
-		label := c.t.DeviceLabel(device)
-		row := func(part string, s facts.Sample) {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{label, part, nil, nil, nil, units.RoundInt(s.Value), s.AtNs - start}})
-		}
-		if s, ok := f.Nearest(catalog.MetricMemoryTotal, device, used.AtNs); ok {
-			row("total", s)
-		}
-		row("used", used)
-		if s, ok := f.Nearest(catalog.MetricReserved, device, used.AtNs); ok {
-			row("reserved", s)
-		}
-		rest := units.RoundInt(used.Value)
-		processes := f.ProcessesAt(device, used.AtNs)
-		for _, s := range processes {
-			name, recorded := c.t.ProcessName(s.Pid)
-			yes := "no"
-			if recorded {
-				yes = "yes"
-			}
-			rest -= units.RoundInt(s.Value)
-			table.Rows = append(table.Rows, report.Row{Cells: []any{label, "process", int64(s.Pid), units.Known(name), yes, units.RoundInt(s.Value), s.AtNs - start}})
-		}
-		if len(processes) > 0 {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{label, "rest", nil, nil, nil, rest, used.AtNs - start}})
-		}
-	}
-	processespkg.AddRanks(c.t, &table)
-	return table
 }

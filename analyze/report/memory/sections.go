@@ -1,16 +1,20 @@
 package memory
 
-import "github.com/gpurec/gpurec/analyze/report"
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/report"
+)
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: MemoryFacts},
-	{Title: "levels", Columns: LevelColumns},
-	{Title: "holders", Columns: HolderColumns},
+	{Title: "facts", Columns: factColumns},
+	{Title: "levels", Columns: levelSectionColumns},
+	{Title: "holders", Columns: holderColumns},
 	{Title: "pools", Columns: PoolColumns},
-	{Title: "reconcile", Columns: ReconcileColumns},
-	{Title: "devices", Columns: DeviceMemoryColumns},
-	{Title: "totals", Columns: MemoryTotals},
+	{Title: "reconcile", Columns: reconcileColumns},
+	{Title: "devices", Columns: deviceColumns},
+	{Title: "totals", Columns: slices.Concat(totalColumns, reconcileTotalColumns)},
 }
 
 // Page is the section of the HTML page.

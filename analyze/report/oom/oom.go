@@ -2,99 +2,18 @@ package oom
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/frames"
-	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/quality"
-	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var OomColumns = []report.Column{
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when the driver refused, or PyTorch's allocator gave up; from the recording's start"},
-	{Key: "class", Title: "CLASS", Unit: report.UnitText, About: "capacity: not even all free memory would have been enough; fragmentation: free memory of the device and unused memory in PyTorch's segments together are enough, but no piece is; cached: whole segments of PyTorch's cache are; limit: the device had enough free, so that a limit of the allocator, a pool, a MIG slice or a cgroup said no, or the memory is the host's; other process: it is enough together with what other processes use; unknown: nobody tells what was free"},
-	{Key: "also", Title: "ALSO", Unit: report.UnitText, About: "fragmentation: class limit, and the request would have fit into the allocator's unused memory too, had it been in one piece; else absent"},
-	{Key: "outcome", Title: "THEN", Unit: report.UnitText, About: "what the same thread did afterwards: retried (the same request succeeded after cached memory was given back: no error reached the program), recovered (it got as much later), went on (it got less, or gave work to the GPU), nothing since, ended (and the process ended)"},
-	{Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes, About: "bytes asked for; PyTorch tells those of a request that it gives up rounded to 512"},
-	{Key: "free_bytes", Title: "FREE", Unit: report.UnitBytes, About: "what the device had free: as PyTorch's allocator tells, else the nearest answer of cuMemGetInfo or sample of NVML, bounded by the device's memory without what calls have allocated; absent for memory of the host"},
-	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes, About: "blocks of PyTorch's allocator for this process and device that the program had then"},
-	{Key: "unused_bytes", Title: "UNUSED", Unit: report.UnitBytes, About: "bytes in segments of that allocator that were not in blocks; see the table cached"},
-	{Key: "largest_gap_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest of these gaps"},
-	{Key: "expandable_fits", Title: "EXPANDABLE", Unit: report.UnitText, About: "would it have fitted with expandable segments? yes: free memory and what is whole in gaps in PyTorch's steps of 20 MiB is enough; perhaps: all whole pages of 2 MiB are; absent if they are on, or PyTorch's allocator did not ask"},
-	{Key: "fragmented_bytes", Title: "", Unit: report.UnitBytes, About: "of UNUSED, gaps between blocks that are smaller than the request"},
-	{Key: "limit_least_bytes", Title: "", Unit: report.UnitBytes, About: "bytes that the allocator's limit allows at least: the most it had reserved; absent unless it gave up without asking the driver, and if the limit was lowered meanwhile"},
-	{Key: "limit_below_bytes", Title: "", Unit: report.UnitBytes, About: "bytes below which that limit lies: reserved, and a segment for the request"},
-	{Key: "reserved_bytes", Title: "", Unit: report.UnitBytes, About: "memory that allocator had of the driver"},
-	{Key: "active_bytes", Title: "", Unit: report.UnitBytes, About: "allocated, and given back but still used by a stream"},
-	{Key: "returned_bytes", Title: "", Unit: report.UnitBytes, About: "what that allocator gave back to the driver before it gave up, or succeeded"},
-	{Key: "driver_calls", Title: "", Unit: report.UnitCount, About: "calls of the driver that failed for this request"},
-	{Key: "driver_bytes", Title: "", Unit: report.UnitBytes, About: "bytes that the driver was asked for; 0: it was not asked"},
-	{Key: "free_source", Title: "", Unit: report.UnitText, About: "where FREE is from"},
-	{Key: "free_age_ns", Title: "", Unit: report.UnitNs, About: "how old FREE was; negative if it was asked afterwards"},
-	{Key: "allocator_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory as PyTorch's allocator tells it with the failure"},
-	{Key: "asked_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory by the nearest cuMemGetInfo"},
-	{Key: "asked_age_ns", Title: "", Unit: report.UnitNs, About: "how old that was"},
-	{Key: "nvml_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory by NVML's nearest sample"},
-	{Key: "nvml_age_ns", Title: "", Unit: report.UnitNs, About: "how old that was"},
-	{Key: "other_processes_bytes", Title: "", Unit: report.UnitBytes, About: "memory of other processes on the device, by NVML's nearest samples"},
-	{Key: "freed_next_second_bytes", Title: "", Unit: report.UnitBytes, About: "bytes that the process freed on the device within a second afterwards"},
-	{Key: "recovered_after_ns", Title: "", Unit: report.UnitNs, About: "how long it took until the thread got memory again"},
-	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers the confidence: lost calls, a model that differs from the allocator's own totals, segments from before the recording, an old sample of free memory"},
-	{Key: "asked_by", Title: "BY", Unit: report.UnitText, About: "PyTorch, or the function of the driver"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "tid", Title: "", Unit: report.UnitID, About: "thread"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that asked"},
-}
-
-var CachedColumns = []report.Column{
-	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "failure that this belongs to, as in failures"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of PyTorch's segments that no block has"},
-	{Key: "pieces", Title: "PIECES", Unit: report.UnitCount, About: "in how many pieces"},
-	{Key: "largest_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest of them"},
-	{Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount, About: "in how many segments, or stretches of expandable ones"},
-	{Key: "reason", Title: "WHY OF NO USE", Unit: report.UnitText, About: "too small pieces; for blocks of another size (segments for blocks up to 1 MiB, or for others); of another stream; in another pool; still used by a stream; whole segments (the driver gets them when the allocator asks again)"},
-	{Key: "held_by", Title: "HELD BY", Unit: report.UnitText, About: "the place whose blocks lie in the segments with most of it"},
-}
-
-var OomHolderColumns = []report.Column{
-	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "failure that this belongs to, as in failures"},
-	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes that the place held; of PyTorch's blocks as asked for"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in all that the process held there"},
-	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD"},
-	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of memory; torch: blocks of PyTorch's allocator"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the allocations"},
-}
-
-var OomFacts = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell, or not all"},
-}
-
-var OomTotals = []report.Column{
-	{Key: "failures", Title: "failures", Unit: report.UnitCount, About: "allocations that failed, those included that succeeded when tried again"},
-	{Key: "fatal", Title: "without recovery", Unit: report.UnitCount, About: "failures after which the thread did nothing more"},
-	{Key: "retried", Title: "retried", Unit: report.UnitCount, About: "failures of which the program saw nothing but lost time"},
-	{Key: "capacity", Title: "capacity", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "fragmentation", Title: "fragmentation", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "cached", Title: "cached", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "limit", Title: "limit", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "other_process", Title: "other process", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "unknown", Title: "unknown", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "fragmentation_under_limit", Title: "fragmentation under a limit", Unit: report.UnitCount, About: "of class limit, failures that are fragmentation too: see also"},
-}
-
-// oomHolders is how many holders are told of one failure.
-const oomHolders = 5
-
-// Run reports which allocations failed, why, and what became of the program. It returns
-// a *SortError for a column that there is not.
+// Run reports the allocations that failed, why each failed (see Context.judge), and what the program
+// did afterwards. It returns a *report.SortError for an unknown opt.Sort, and an error if the
+// recording has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Needs(t, "oom"); err != nil {
@@ -104,54 +23,38 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return OomReport(t, all, p, &opt)
+	return NewReport(t, all, p, &opt)
 }
 
-// OomReport is the report of failures that a replay has found.
-func OomReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
+// NewReport returns the report of all failures of a recording; p is the program at its end. It
+// returns a *report.SortError for an unknown opt.Sort.
+func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
 	r := &report.Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
-	chosen, rest, none := ChooseFailures(t, all, &opt.Filter)
+	chosen, rest, none := Choose(t, all, &opt.Filter)
 	r.NoMatch = none
-	r.Facts = report.Fill(OomFacts, "")
-	if len(all) == 0 {
-		r.Facts[0].Value = "no allocation failed"
-	} else if rest > 0 {
-		r.Facts[0].Value = fmt.Sprintf("%s more are only counted", units.Plural(int64(rest), "failure"))
-	}
-	var scenes []*Scene
+	r.Facts = facts(len(all), rest)
+	var contexts []*Context
 	if len(chosen) > 0 {
 		var err error
-		if scenes, err = Scenes(t, chosen); err != nil {
+		if contexts, err = Contexts(t, chosen); err != nil {
 			return nil, err
 		}
 	}
-	verdicts := JudgeScenes(scenes, p, &r.Quality)
-	r.Totals = oomTotal(scenes, verdicts, rest)
-	table := failureTable(t, scenes, verdicts)
+	verdicts := Judge(contexts, p, &r.Quality)
+	r.Totals = totals(contexts, verdicts, rest)
+	table := failureTable(t, contexts, verdicts)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
 	frames.Fill(t, &table, opt)
-	r.Tables = []report.Table{table, cachedTable(t, scenes, opt.Top), oomHolderTable(t, scenes, opt.Top)}
+	r.Tables = []report.Table{table, cachedTable(t, contexts, opt.Top), holderTable(t, contexts, opt.Top)}
 	return r, nil
 }
 
-// JudgeScenes says why each failure was one.
-func JudgeScenes(scenes []*Scene, p *timeline.Program, q *report.Quality) []OomVerdict {
-	frees := p.Counts().Frees
-	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
-	level, reasons := q.Confidence(frees)
-	verdicts := make([]OomVerdict, len(scenes))
-	for i, sc := range scenes {
-		verdicts[i] = sc.judge()
-		verdicts[i].trust(sc, level, reasons)
-	}
-	return verdicts
-}
-
-// ChooseFailures returns what the filter lets through, in order of time, and how many
-// are left out because there are too many: those that did no harm first.
-func ChooseFailures(t *timeline.Timeline, all []Failure, filter *query.Filter) (chosen []*Failure, rest int, none *query.NoMatch) {
+// Choose returns the failures that pass the filter, in order of time, but no more than MaxContexts:
+// it leaves out those with the least harm, and returns their number as rest. none explains why no
+// failure passes; it is nil otherwise.
+func Choose(t *timeline.Timeline, all []Failure, filter *query.Filter) (chosen []*Failure, rest int, none *query.NoMatch) {
 	seen, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {
 		f := &all[i]
@@ -164,144 +67,10 @@ func ChooseFailures(t *timeline.Timeline, all []Failure, filter *query.Filter) (
 	if len(chosen) == 0 && len(all) > 0 {
 		none = seen.Explain(filter)
 	}
-	if rest = len(chosen) - MaxScenes; rest > 0 {
+	if rest = len(chosen) - MaxContexts; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.Outcome, b.Outcome) })
-		chosen = chosen[:MaxScenes]
+		chosen = chosen[:MaxContexts]
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.number, b.number) })
 	}
 	return chosen, max(0, rest), none
-}
-
-func oomTotal(scenes []*Scene, verdicts []OomVerdict, rest int) []report.Fact {
-	var classes [NumOOMClasses]int64
-	var fatal, again, also int64
-	for i, sc := range scenes {
-		classes[verdicts[i].Class]++
-		if verdicts[i].Also {
-			also++
-		}
-		switch {
-		case sc.Outcome <= NothingSince:
-			fatal++
-		case sc.Outcome == Retried:
-			again++
-		}
-	}
-	return report.Fill(OomTotals, int64(len(scenes)+rest), fatal, again, classes[OomCapacity], classes[OomFragmentation], classes[OomCached],
-		classes[OomLimit], classes[OomOtherProcess], classes[OomUnknown], also)
-}
-
-func failureTable(t *timeline.Timeline, scenes []*Scene, verdicts []OomVerdict) report.Table {
-	table := report.Table{Name: "failures", Title: "failed allocations", Columns: slices.Clone(OomColumns),
-		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"}}
-	anyAllocator, anyAlso := false, false
-	for i, sc := range scenes {
-		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].Also
-		table.Rows = append(table.Rows, failureRow(t, sc, &verdicts[i]))
-	}
-	if !anyAlso {
-		report.Hide(table.Columns, "also")
-	}
-	if !anyAllocator {
-		for _, key := range []string{"allocated_bytes", "unused_bytes", "largest_gap_bytes", "expandable_fits"} {
-			report.Hide(table.Columns, key)
-		}
-	}
-	processes.AddRanks(t, &table)
-	return table
-}
-
-func failureRow(t *timeline.Timeline, sc *Scene, v *OomVerdict) report.Row {
-	var allocated, unused, largest, fragmented, reserved, active, told, free, freeAge, after, also, limitLeast, limitBelow any
-	if v.Also {
-		also = OomFragmentation.String()
-	}
-	if sc.limitBelow > 0 && v.Class == OomLimit {
-		limitBelow = sc.limitBelow
-		if sc.limitLeast > 0 {
-			limitLeast = sc.limitLeast
-		}
-	}
-	if sc.hasAllocator {
-		fragmented = sc.fragmented
-		u, l := sc.Unused()
-		allocated, unused, largest, reserved, active = sc.totals.Allocated, u, l, sc.totals.Reserved, sc.totals.Active
-	}
-	if sc.deviceFree >= 0 {
-		told = sc.deviceFree
-	}
-	if sc.free.source != "" && sc.onDevice() {
-		free, freeAge = sc.free.bytes, sc.free.ageNs
-	}
-	if sc.outcomeNs > 0 {
-		after = sc.outcomeNs - sc.AtNs
-	}
-	return report.Row{
-		Evidence: sc.evidence(v),
-		StackID:  t.Origins.List[sc.Origin].Stack,
-		Cells: []any{sc.AtNs - t.Recording().FromNs, v.Class.String(), also, sc.Outcome.String(), sc.Requested, free, allocated, unused, largest, v.Fits,
-			fragmented, limitLeast, limitBelow, reserved, active, sc.returned, sc.calls, sc.asked, sc.free.source, freeAge, told, sc.free.asked, sc.free.askedAgeNs, sc.free.nvml, sc.free.nvmlAgeNs,
-			sc.free.others, sc.freedNext, after, v.Confidence, v.Reasons, askedBy(t, sc), t.DeviceLabel(sc.device), int64(sc.pid), int64(sc.tid), t.SiteLabel(sc.Origin)},
-	}
-}
-
-// askedBy names who was asked for memory: a framework's allocator, or the driver.
-func askedBy(t *timeline.Timeline, sc *Scene) string {
-	if sc.byAllocator {
-		return "PyTorch"
-	}
-	return t.Origins.Name(sc.Origin)
-}
-
-// evidence says in words what the verdict rests on.
-func (sc *Scene) evidence(v *OomVerdict) string {
-	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.Requested), v.Because)}
-	if sc.byAllocator && sc.calls > 0 {
-		parts = append(parts, fmt.Sprintf("the driver refused %s, %s were given back in between", units.Plural(sc.calls, "time"), units.Bytes(sc.returned)))
-	}
-	if len(sc.holders) > 0 {
-		h := sc.holders[0]
-		parts = append(parts, fmt.Sprintf("%s held most, %s in %s", h.site, units.Bytes(h.Bytes), units.Plural(h.Blocks, "block")))
-	}
-	switch sc.Outcome {
-	case Retried:
-		parts = append(parts, fmt.Sprintf("it succeeded %s later", units.Duration(sc.outcomeNs-sc.firstNs)))
-	case Recovered:
-		parts = append(parts, fmt.Sprintf("the thread got as much %s later", units.Duration(sc.outcomeNs-sc.AtNs)))
-	}
-	if sc.freedNext > 0 {
-		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedNext)))
-	}
-	text := strings.Join(parts, "; ") + "; confidence " + v.Confidence
-	if len(v.Reasons) > 0 {
-		text += ": " + strings.Join(v.Reasons, ", ")
-	}
-	return text
-}
-
-func cachedTable(t *timeline.Timeline, scenes []*Scene, top int) report.Table {
-	table := report.Table{Name: "cached", Title: "unused memory of PyTorch's allocator at the failures", Columns: CachedColumns, Aside: true, Spare: []string{"segments"}}
-	for _, sc := range scenes {
-		for i := range sc.cached {
-			c := &sc.cached[i]
-			var by any
-			if c.heldBy != "" {
-				by = c.heldBy
-			}
-			table.Rows = append(table.Rows, report.Row{Cells: []any{sc.AtNs - t.Recording().FromNs, c.bytes, c.pieces, c.largest, c.segments, c.reason.String(), by}})
-		}
-	}
-	_ = table.Arrange("", top) // no column is asked for
-	return table
-}
-
-func oomHolderTable(t *timeline.Timeline, scenes []*Scene, top int) report.Table {
-	table := report.Table{Name: "holders", Title: "who held memory at the failures", Columns: OomHolderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
-	for _, sc := range scenes {
-		for _, h := range sc.holders[:min(oomHolders, len(sc.holders))] {
-			table.Rows = append(table.Rows, report.Row{Cells: []any{sc.AtNs - t.Recording().FromNs, h.Bytes, units.Percent(h.Bytes, sc.ownBytes), h.Blocks, h.memory, h.site}})
-		}
-	}
-	_ = table.Arrange("", top)
-	return table
 }

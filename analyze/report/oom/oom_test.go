@@ -17,8 +17,8 @@ import (
 // oomCase is a program that fails once, and what is to be said of it.
 type oomCase struct {
 	script  func(*analyzetest.TorchScript)
-	class   oom.OomClass
-	outcome oom.Aftermath
+	class   oom.Class
+	outcome oom.Outcome
 	fits    string
 	calls   int64
 	says    string // part of the evidence
@@ -30,20 +30,20 @@ var oomCases = map[string]oomCase{
 		s.Refused(300 * analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.OomCapacity, oom.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver refused 2 times"},
+	}, oom.Capacity, oom.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver refused 2 times"},
 	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 200*analyzetest.Mib)
 		s.Launch()
-	}, oom.OomFragmentation, oom.WentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
+	}, oom.Fragmentation, oom.WentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
 	"gaps of 90 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Tp.Exit(42, 30*analyzetest.Second)
-	}, oom.OomFragmentation, oom.EndedThere, "yes", 1, "with expandable segments it would have fitted"},
+	}, oom.Fragmentation, oom.Ended, "yes", 1, "with expandable segments it would have fitted"},
 	"gaps of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(4, 200*analyzetest.Mib, 10*analyzetest.Mib)
@@ -52,67 +52,67 @@ var oomCases = map[string]oomCase{
 		s.Oom(150*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Segment(0x7e0000000000, 150*analyzetest.Mib)
 		s.Block(0x7e0000000000, 150*analyzetest.Mib, "forward (model.py:12)")
-	}, oom.OomFragmentation, oom.Recovered, "yes", 1, "largest piece has 190.0 MiB and is of no use here"},
+	}, oom.Fragmentation, oom.Recovered, "yes", 1, "largest piece has 190.0 MiB and is of no use here"},
 	"memory fraction": {func(s *analyzetest.TorchScript) {
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 800*analyzetest.Mib)
 		s.Launch()
-	}, oom.OomLimit, oom.WentOn, "no", 0, "gave up without asking the driver"},
+	}, oom.Limit, oom.WentOn, "no", 0, "gave up without asking the driver"},
 	"memory fraction, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 		s.Launch()
-	}, oom.OomLimit, oom.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
+	}, oom.Limit, oom.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
 	"memory fraction, and large gaps": {func(s *analyzetest.TorchScript) {
 		s.Sparse(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 450*analyzetest.Mib)
-	}, oom.OomLimit, oom.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
+	}, oom.Limit, oom.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
 	"memory fraction, and gaps that are just enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.OomLimit, oom.NothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
+	}, oom.Limit, oom.NothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
 	"memory fraction, and gaps that are not enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib+512, 700*analyzetest.Mib)
-	}, oom.OomLimit, oom.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a pool; "},
+	}, oom.Limit, oom.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a pool; "},
 	"memory fraction, and one large gap of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(1, 400*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
 		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.OomLimit, oom.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another stream, pool or size"},
+	}, oom.Limit, oom.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another stream, pool or size"},
 	"memory fraction, and gaps of several streams": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Stream = 0
 		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(200*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.OomLimit, oom.NothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
+	}, oom.Limit, oom.NothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
 	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
 		s.Sparse2(1, 900*analyzetest.Mib, analyzetest.Mib)
 		s.Free(0x7d0000000000, analyzetest.Mib)
 		s.GiveBack(0x7d0000000000, 900*analyzetest.Mib)
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.OomLimit, oom.NothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
+	}, oom.Limit, oom.NothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
 	"the driver's limit, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Refused(100 * analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.OomLimit, oom.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or without the limit; with"},
+	}, oom.Limit, oom.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Asked(700 * analyzetest.Mib)
 		analyzetest.At(s.Refused(100*analyzetest.Mib), 3, "init (train.py:1)")
-	}, oom.OomLimit, oom.NothingSince, "", 1, "the driver refused: a limit such as"},
+	}, oom.Limit, oom.NothingSince, "", 1, "the driver refused: a limit such as"},
 	"another process": {func(s *analyzetest.TorchScript) {
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Used(42, "train", 200*analyzetest.Mib)
 		s.Used(99, "notebook", 700*analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.OomOtherProcess, oom.NothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
+	}, oom.OtherProcess, oom.NothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
 	"cached by PyTorch, wanted by NCCL": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
@@ -121,7 +121,7 @@ var oomCases = map[string]oomCase{
 		s.Asked(100 * analyzetest.Mib)
 		analyzetest.At(s.Refused(200*analyzetest.Mib), 3, "init (train.py:1)")
 		s.Launch()
-	}, oom.OomCached, oom.WentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
+	}, oom.Cached, oom.WentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
 	"tried again by PyTorch": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
@@ -134,7 +134,7 @@ var oomCases = map[string]oomCase{
 		}
 		s.Segment(0x7e0000000000, 300*analyzetest.Mib)
 		s.Block(0x7e0000000000, 299*analyzetest.Mib, "forward (model.py:12)")
-	}, oom.OomCached, oom.Retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it succeeded"},
+	}, oom.Cached, oom.Retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it succeeded"},
 	"a plain program": {func(s *analyzetest.TorchScript) {
 		s.Tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += analyzetest.Second
@@ -142,25 +142,25 @@ var oomCases = map[string]oomCase{
 		s.Refused(200 * analyzetest.Mib)
 		s.Tp.Free(s.Now+500*analyzetest.Ms, analyzetest.Us, 0x7f0000000000)
 		s.Tp.Alloc(s.Now+12*analyzetest.Second, analyzetest.Us, 0x7f0000000000, 400*analyzetest.Mib)
-	}, oom.OomCapacity, oom.Recovered, "", 1, "900.0 MiB were freed within the next second"},
+	}, oom.Capacity, oom.Recovered, "", 1, "900.0 MiB were freed within the next second"},
 	"a sample from before the memory was filled": {func(s *analyzetest.TorchScript) {
 		s.Tp.NVML(0, s.Now, catalog.MetricMemoryFree, float64(990*analyzetest.Mib))
 		s.Tp.Alloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += 2 * analyzetest.Ms
 		s.Refused(200 * analyzetest.Mib)
-	}, oom.OomCapacity, oom.NothingSince, "", 1, "at most 100.0 MiB free"},
+	}, oom.Capacity, oom.NothingSince, "", 1, "at most 100.0 MiB free"},
 	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
 		s.Asked(800 * analyzetest.Mib)
 		r := s.Refused(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
-	}, oom.OomLimit, oom.NothingSince, "", 1, "the pool may have a maximum"},
+	}, oom.Limit, oom.NothingSince, "", 1, "the pool may have a maximum"},
 	"memory of the host": {func(s *analyzetest.TorchScript) {
 		r := s.Refused(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
-	}, oom.OomLimit, oom.NothingSince, "", 1, "is the host's"},
+	}, oom.Limit, oom.NothingSince, "", 1, "is the host's"},
 	"nobody asked": {func(s *analyzetest.TorchScript) {
 		s.Refused(200 * analyzetest.Mib)
-	}, oom.OomUnknown, oom.NothingSince, "", 1, "nobody asked how much was free"},
+	}, oom.Unknown, oom.NothingSince, "", 1, "nobody asked how much was free"},
 }
 
 func TestOOMClasses(t *testing.T) {
@@ -185,7 +185,7 @@ func TestOOMClasses(t *testing.T) {
 			t.Errorf("%s: %v of class %s", name, n, c.class)
 		}
 		also, said := "<nil>", 0.0
-		if c.class == oom.OomLimit && strings.Contains(c.says, "would have fit") || name == "a fraction that was lowered" {
+		if c.class == oom.Limit && strings.Contains(c.says, "would have fit") || name == "a fraction that was lowered" {
 			also, said = "fragmentation", 1
 		}
 		if got := analyzetest.Cells(t, r, "failures", "also"); got[0] != also {
@@ -338,7 +338,7 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 // TestManyFailuresAreBounded: those that did harm are looked at first.
 func TestManyFailuresAreBounded(t *testing.T) {
 	s := analyzetest.NewTorchScript(t)
-	for range 3 * oom.MaxScenes {
+	for range 3 * oom.MaxContexts {
 		s.Refused(200 * analyzetest.Mib)
 		s.Tp.Alloc(s.Now+analyzetest.Us*10, analyzetest.Us, 0x7f0000000000, 200*analyzetest.Mib)
 		s.Tp.Free(s.Now+analyzetest.Us*20, analyzetest.Us, 0x7f0000000000)
@@ -350,7 +350,7 @@ func TestManyFailuresAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcomes := analyzetest.Cells(t, r, "failures", "outcome")
-	if n, _, _ := r.Number("failures"); n != 3*oom.MaxScenes+1 || len(outcomes) != oom.MaxScenes || outcomes[oom.MaxScenes-1] != oom.NothingSince.String() {
+	if n, _, _ := r.Number("failures"); n != 3*oom.MaxContexts+1 || len(outcomes) != oom.MaxContexts || outcomes[oom.MaxContexts-1] != oom.NothingSince.String() {
 		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
 	}
 }

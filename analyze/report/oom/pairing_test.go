@@ -84,7 +84,7 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 			tp.NVML(device, analyzetest.Second, catalog.MetricMemoryTotal, 80<<30)
 		}
 		tl := tp.Timeline()
-		free := freeAt(tl, &Scene{pid: 42, Failure: &Failure{AtNs: analyzetest.Epoch + analyzetest.Second, deviceFree: -1}})
+		free := freeAt(tl, &Context{pid: 42, Failure: &Failure{AtNs: analyzetest.Epoch + analyzetest.Second, deviceFree: -1}})
 		nvml := int64(-1)
 		if n, ok := free.nvml.(int64); ok {
 			nvml = n

@@ -1,14 +1,16 @@
 package oom
 
-import "github.com/gpurec/gpurec/analyze/report"
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+)
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: OomFacts},
-	{Title: "failures", Columns: OomColumns},
-	{Title: "cached", Columns: CachedColumns},
-	{Title: "holders", Columns: OomHolderColumns},
-	{Title: "totals", Columns: OomTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "failures", Columns: failureColumns},
+	{Title: "cached", Columns: cachedColumns},
+	{Title: "holders", Columns: holderColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

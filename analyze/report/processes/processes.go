@@ -13,7 +13,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var ProcessColumns = []report.Column{
+// Columns are the columns of the table of processes.
+var Columns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
 	{Key: "rank", Title: "RANK", Unit: report.UnitID, About: "its rank in the job, from 0"},
@@ -40,10 +41,10 @@ var ProcessColumns = []report.Column{
 	{Key: "cgroups", Title: "", Unit: report.UnitText, About: "/proc/PID/cgroup, whole"},
 }
 
-// NewTable has a row per recorded process, by job and rank. It is empty if only their numbers
-// and names tell processes apart.
+// NewTable returns a table with a row per recorded process that passes the filter, by job and
+// rank. It has no rows if nothing but process ids and names is known.
 func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
-	table := report.Table{Name: "processes", Title: "processes", Columns: slices.Clone(ProcessColumns),
+	table := report.Table{Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
 		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"}}
 	if !t.Facts.TellsProcesses() {
 		return table
@@ -55,19 +56,20 @@ func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	})
 	for _, pid := range pids {
 		if len(f.Pids) == 0 || slices.Contains(f.Pids, pid) {
-			table.Rows = append(table.Rows, processRow(t, pid))
+			addProcess(t, &table, pid)
 		}
 	}
-	for i := range table.Columns {
-		tells := func(r report.Row) bool { return r.Cells[i] != nil && r.Cells[i] != "/" }
-		if !slices.ContainsFunc(table.Rows, tells) {
-			table.Columns[i].Title = ""
+	for _, c := range slices.Clone(table.Columns) {
+		hasValue := func(r report.Row) bool { v := table.Cell(&r, c.Key); return v != nil && v != "/" }
+		if !slices.ContainsFunc(table.Rows, hasValue) {
+			report.Hide(table.Columns, c.Key)
 		}
 	}
 	return table
 }
 
-func processRow(t *timeline.Timeline, pid int32) report.Row {
+// addProcess adds the row of a process.
+func addProcess(t *timeline.Timeline, table *report.Table, pid int32) {
 	p := t.Facts.Processes[pid]
 	id := &p.Identity
 	sources := []string{}
@@ -80,11 +82,30 @@ func processRow(t *timeline.Timeline, pid int32) report.Row {
 		}
 		return int64(*n)
 	}
-	return report.Row{Cells: []any{int64(pid), units.Known(p.Name), number(id.Rank), number(id.WorldSize),
-		number(id.LocalRank), number(id.LocalWorldSize), number(id.NodeRank), units.Known(id.Node),
-		units.Known(id.Job), number(id.Attempt), units.Known(id.SlurmJob), units.Known(id.SlurmStep),
-		number(id.SlurmTask), units.Known(id.SlurmArray), units.Known(id.Cluster),
-		units.Known(facts.ShortID(p.ContainerID)), units.Known(p.ContainerID),
-		units.Known(facts.PodName(id)), units.Known(id.Pod), units.Known(id.Namespace), units.Known(id.PodUID), sources,
-		units.Known(facts.CgroupPath(p.Cgroup)), units.Known(p.Cgroup)}}
+	table.Add(report.Values{
+		"pid":              int64(pid),
+		"process":          units.Known(p.Name),
+		"rank":             number(id.Rank),
+		"world_size":       number(id.WorldSize),
+		"local_rank":       number(id.LocalRank),
+		"local_world_size": number(id.LocalWorldSize),
+		"node_rank":        number(id.NodeRank),
+		"node":             units.Known(id.Node),
+		"job":              units.Known(id.Job),
+		"attempt":          number(id.Attempt),
+		"slurm_job":        units.Known(id.SlurmJob),
+		"slurm_step":       units.Known(id.SlurmStep),
+		"slurm_task":       number(id.SlurmTask),
+		"slurm_array":      units.Known(id.SlurmArray),
+		"cluster":          units.Known(id.Cluster),
+		"container":        units.Known(facts.ShortID(p.ContainerID)),
+		"container_id":     units.Known(p.ContainerID),
+		"pod":              units.Known(facts.PodName(id)),
+		"pod_name":         units.Known(id.Pod),
+		"namespace":        units.Known(id.Namespace),
+		"pod_uid":          units.Known(id.PodUID),
+		"sources":          sources,
+		"cgroup":           units.Known(facts.CgroupPath(p.Cgroup)),
+		"cgroups":          units.Known(p.Cgroup),
+	})
 }

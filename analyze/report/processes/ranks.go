@@ -9,40 +9,37 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
+// RankColumn is the column that AddRanks adds.
 var RankColumn = report.Column{Key: "rank", Title: "RANK", Unit: report.UnitID,
 	About: "rank of the process in its job; the column is there if the rank of any process is known"}
 
-// AddRanks puts a column with the rank behind that with the process, if any process has a rank. It
-// changes tables once, and only those that have such a column.
+// AddRanks adds RankColumn behind the column "pid" of each table, if any process of the recording
+// has a rank. It leaves a table alone that has no column "pid", or a column "rank" already.
 func AddRanks(t *timeline.Timeline, tables ...*report.Table) {
 	if !t.Facts.HasRanks {
 		return
 	}
 	for _, table := range tables {
 		at := report.ColumnOf(table, "pid")
-		if at < 0 || report.ColumnOf(table, "rank") >= 0 {
+		if at < 0 || report.ColumnOf(table, RankColumn.Key) >= 0 {
 			continue
 		}
 		column := RankColumn
 		if table.Columns[at].Title == "" {
 			column.Title = ""
 		}
-		table.Columns = slices.Insert(slices.Clone(table.Columns), at+1, column)
-		for i := range table.Rows {
-			cells := slices.Clone(table.Rows[i].Cells)
-			table.Rows[i].Cells = slices.Insert(cells, at+1, rankOfCell(t, cells[at]))
-		}
+		table.InsertColumn("pid", column, func(r *report.Row) any { return rankOf(t, table.Cell(r, "pid")) })
 		if spare := slices.Index(table.Spare, "pid"); spare >= 0 {
-			table.Spare = slices.Insert(slices.Clone(table.Spare), spare+1, "rank")
+			table.Spare = slices.Insert(slices.Clone(table.Spare), spare+1, RankColumn.Key)
 		}
 		if len(table.Keys) > 0 { // ranks are the same in other recordings
-			table.Keys = append(slices.Clone(table.Keys), "rank")
+			table.Keys = append(slices.Clone(table.Keys), RankColumn.Key)
 		}
 	}
 }
 
-// rankOfCell is the rank of the process that a cell names, nil if it is not known.
-func rankOfCell(t *timeline.Timeline, cell any) any {
+// rankOf returns the rank of the process whose id is in a cell, nil if it is not known.
+func rankOf(t *timeline.Timeline, cell any) any {
 	pid, err := strconv.ParseInt(fmt.Sprint(cell), 10, 32)
 	if err != nil {
 		return nil

@@ -1,3 +1,3 @@
-// Package quality says how far a recording can be trusted: what was lost, which classes of events
-// were recorded, and what a report needs.
+// Package quality measures how far a recording can be trusted: lost calls, classes of calls that
+// were not recorded, and the classes that a report needs.
 package quality

@@ -12,7 +12,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// OfRecording judges the recording after a replay.
+// OfRecording returns the quality of a recording. counts are those of a replay of its driver
+// memory.
 func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
 	total := t.Rec.Meta.Totals()
 	inferred := t.Facts.Inferred()
@@ -49,7 +50,8 @@ func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
 	return q
 }
 
-// OfProgram judges the recording after a replay of what programs see.
+// OfProgram returns the quality of a recording after a replay of driver memory and caching
+// allocators.
 func OfProgram(t *timeline.Timeline, p *timeline.Program) report.Quality {
 	q := OfRecording(t, p.Counts())
 	p.Allocators.All(func(a *caching.Allocator) {

@@ -9,21 +9,24 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ClassError says that a report needs calls that the recording leaves out (gpurec record --record).
+// ClassError is returned for a report that needs calls which the recording leaves out (gpurec
+// record --record).
 type ClassError struct {
 	Report  string
 	Missing []string // some of format.RecordClasses
 }
 
+// Error names the report and the missing classes.
 func (e *ClassError) Error() string {
 	return fmt.Sprintf("%s needs calls of class %s, which this recording leaves out (it was made with --record)",
 		e.Report, strings.Join(e.Missing, ", "))
 }
 
-// MemoryOrAllocator stands for one of the two classes: either has the memory of a program.
+// MemoryOrAllocator is satisfied by either of the two classes: both have the memory of a program.
 const MemoryOrAllocator = format.RecordMemory + " or " + format.RecordAllocator
 
-// ClassesOfReport has the classes without which a report would be wrong or empty, by its name.
+// ClassesOfReport are the classes of calls without which a report would be wrong or empty, by the
+// name of the report.
 var ClassesOfReport = map[string][]string{
 	"kernels": {format.RecordLaunch},
 	"copies":  {format.RecordCopy},
@@ -43,7 +46,7 @@ func Needs(t *timeline.Timeline, report string) error {
 	return nil
 }
 
-// Missing returns which of the classes the recording leaves out.
+// Missing returns those of the classes that the recording leaves out.
 func Missing(t *timeline.Timeline, classes []string) (missing []string) {
 	for _, c := range classes {
 		if !slices.ContainsFunc(strings.Split(c, " or "), t.Rec.Meta.Has) {

@@ -17,18 +17,18 @@ import (
 )
 
 var ruleXid = Rule{
-	Id:     "xid",
+	ID:     "xid",
 	About:  "the driver reported an error of a GPU or NVSwitch during the recording",
 	Report: "xid",
 	check:  checkXid,
 }
 
 func checkXid(s *Survey) ([]Hit, error) {
-	list := slices.DeleteFunc(xid.XidsOf(s.t, s.filter, s.Window), func(x facts.Xid) bool { return x.Before })
+	list := slices.DeleteFunc(xid.Select(s.t, s.filter, s.Window), func(x facts.Xid) bool { return x.Before })
 	if len(list) == 0 {
 		return nil, nil
 	}
-	h := Hit{Severity: AProblem, Level: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
 	for i := range list {
 		x := &list[i]
 		e, known := x.Describe()
@@ -57,8 +57,8 @@ func checkXid(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-var RuleHang = Rule{
-	Id: "hang",
+var Hang = Rule{
+	ID: "hang",
 	About: "at the end of the recording a process hangs in a call for 1 s or longer, three times as long as any before (a problem), or does nothing but ask whether work is done (a notice): " +
 		"verdicts hanging and polling of analyze hang",
 	Report: "hang",
@@ -68,10 +68,10 @@ var RuleHang = Rule{
 
 func checkHang(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, state := range []hang.HangState{hang.Hanging, hang.Polling} {
-		h := Hit{Severity: AProblem, Level: report.ConfidenceHigh}
+	for _, state := range []hang.State{hang.Hanging, hang.Polling} {
+		h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
 		if state == hang.Polling {
-			h.Severity = ANotice
+			h.Severity = SeverityNotice
 		}
 		for i := range s.states {
 			p := &s.states[i]
@@ -81,7 +81,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 			where, stack := s.t.PidLabel(p.Life.Pid), int32(0)
 			for k := range p.Threads {
 				if j := &p.Threads[k]; j.State == state {
-					d := s.hang.Of(j.Call)
+					d := s.hang.Details(j.Call)
 					where, stack = fmt.Sprintf("%s in process %s", s.t.SiteOfCall(d.Stack, d.Site), where), d.Stack
 					break
 				}
@@ -109,9 +109,9 @@ func checkHang(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// lookAtOthers adds the processes that are unlike those that hang: what these wait for is mostly there.
-func (s *Survey) lookAtOthers(h *Hit, state hang.HangState) {
-	odd := slices.DeleteFunc(slices.Clone(s.states), func(p hang.ProcessState) bool { return p.State == state || len(p.Odd) == 0 })
+// lookAtOthers adds the processes that differ from those that hang: these mostly wait for them.
+func (s *Survey) lookAtOthers(h *Hit, state hang.State) {
+	odd := slices.DeleteFunc(slices.Clone(s.states), func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Odd) == 0 })
 	for i := range odd {
 		p := &odd[i]
 		where := "process " + s.t.PidLabel(p.Life.Pid)
@@ -127,7 +127,7 @@ func (s *Survey) lookAtOthers(h *Hit, state hang.HangState) {
 }
 
 var ruleBrokenContext = Rule{
-	Id:     "broken-context",
+	ID:     "broken-context",
 	About:  "a call returned an asynchronous error, such as an illegal address: work given to the GPU earlier failed, and every later call of the context fails too",
 	Report: "errors",
 	advice: "Run it under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1: the call that noticed the error is not the one that caused it.",
@@ -135,11 +135,11 @@ var ruleBrokenContext = Rule{
 }
 
 func checkBrokenContext(s *Survey) ([]Hit, error) {
-	h := s.newHit(AProblem, "")
+	h := s.newHit(SeverityProblem, "")
 	h.Level, h.Reasons = report.ConfidenceHigh, nil // what was returned is known, whatever else was lost
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
-		if cudaerrors.ErrorClass(name, key.Result) == cudaerrors.ErrorClasses[0] {
+		if cudaerrors.ClassOf(name, key.Result) == cudaerrors.Classes[0] {
 			h.Places = append(h.Places, Place{Where: s.errors.Names.List[key.Site], Stack: e.Stack, Count: e.Calls, FirstNs: e.FirstNs, lastNs: e.LastNs,
 				Detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result))})
 		}
@@ -156,11 +156,12 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// ignoredErrors is how often a call must fail in the same way before its result is said not to be looked at: programs may try twice.
+// ignoredErrors is the number of equal failures from which on a program seems to ignore them. It may
+// try twice.
 const ignoredErrors = 3
 
-var RuleUncheckedError = Rule{
-	Id: "unchecked-error",
+var UncheckedError = Rule{
+	ID: "unchecked-error",
 	About: "a call fails 3 times or more in the same way at one place, and its threads go on: calls that give work or get memory after an asynchronous error broke the context (a problem), " +
 		"or others, if the process launched kernels afterwards (a notice). Out of memory, calls by which programs ask for something, and invalid frees do not count",
 	Report: "errors",
@@ -169,11 +170,11 @@ var RuleUncheckedError = Rule{
 }
 
 func checkUncheckedError(s *Survey) ([]Hit, error) {
-	broken, ignored := s.newHit(AProblem, ""), s.newHit(ANotice, "")
-	invalid := cudaerrors.Blamed(s.frees)
+	broken, ignored := s.newHit(SeverityProblem, ""), s.newHit(SeverityNotice, "")
+	invalid := cudaerrors.CountByKey(s.frees)
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
-		class := cudaerrors.ErrorClass(name, key.Result)
+		class := cudaerrors.ClassOf(name, key.Result)
 		h := &ignored
 		switch {
 		case e.Calls < ignoredErrors:
@@ -197,7 +198,7 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 			failed += p.Count.(int64)
 		}
 		h.What = fmt.Sprintf("%s failed, and the program went on", units.Plural(failed, "call"))
-		if h.Severity == AProblem {
+		if h.Severity == SeverityProblem {
 			h.What = fmt.Sprintf("%s failed in a context that an error had broken before, and the program went on", units.Plural(failed, "call"))
 		} else {
 			h.lower(report.ConfidenceMedium, "a program may expect such a failure")
@@ -208,8 +209,8 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// oom.WentOn reports whether a process launched kernels after a call of it had failed.
-func (s *Survey) wentOn(e *cudaerrors.ErrorGroup) bool {
+// wentOn reports whether a process launched kernels after its call had failed.
+func (s *Survey) wentOn(e *cudaerrors.Group) bool {
 	for th := range e.Threads {
 		if p := s.hang.Processes[th.Pid]; p != nil && p.Launches > 0 && p.LaunchedNs > e.FirstNs {
 			return true
@@ -218,7 +219,7 @@ func (s *Survey) wentOn(e *cudaerrors.ErrorGroup) bool {
 	return false
 }
 
-// unseenResults says that more calls may have failed than were seen to.
+// unseenResults adds a reason if the results of some launches are not known.
 func (s *Survey) unseenResults(h *Hit) {
 	var launches, unknown int64
 	for _, track := range s.gaps.Tracks {

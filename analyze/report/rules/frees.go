@@ -8,15 +8,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var RuleInvalidFree = Rule{
-	Id: "invalid-free",
+var InvalidFree = Rule{
+	ID: "invalid-free",
 	About: "a free failed because of its pointer, by analyze errors: freed twice, inside a live block, or by the wrong function (a problem); " +
 		"freed with its context, or never returned by a recorded call (a notice)",
 	Report: "errors",
 	check:  checkInvalidFree,
 }
 
-// invalidFreeAdvice says what to do about a verdict.
+// invalidFreeAdvice has the advice for each verdict.
 var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
 	fault.DoubleFree: "Give the block one owner, and set the pointer to null where it is freed. " +
 		"Once its address is handed out again, the second free ends another block.",
@@ -26,15 +26,15 @@ var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
 	fault.UnknownPointer: "Look where the pointer comes from: another process, another allocator, or a variable that was never set.",
 }
 
-// checkInvalidFree makes a hit of the program's faults, and one of what may be harmless.
+// checkInvalidFree returns a hit for faults of the program, and one for frees that may be harmless.
 func checkInvalidFree(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, severity := range []int{AProblem, ANotice} {
+	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity}
 		var calls int64
 		for i := range s.frees {
 			f := &s.frees[i]
-			if (f.Verdict >= fault.ContextEnded) != (severity == ANotice) {
+			if (f.Verdict >= fault.ContextEnded) != (severity == SeverityNotice) {
 				continue
 			}
 			if len(h.Places) == 0 {
@@ -54,7 +54,7 @@ func checkInvalidFree(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// invalidFreePlace is the evidence of some failed frees.
+// invalidFreePlace returns the evidence of a group of invalid frees.
 func (s *Survey) invalidFreePlace(f *cudaerrors.InvalidFree) Place {
 	p := Place{Where: s.errors.Names.List[f.Site], Stack: f.Stack, Count: f.Calls,
 		FirstNs: f.StartNs, lastNs: f.LastNs}

@@ -24,25 +24,29 @@ const metricFP32 = "gpm_fp32_active_percent"
 const metricFP16 = "gpm_fp16_active_percent"
 
 const (
-	// fewSamples is below how many nothing is said, someSamples below how many the confidence is lowered. GPM is asked twice a second.
+	// With fewer than fewSamples rules find nothing. With fewer than someSamples the confidence is
+	// lower. GPM is sampled twice a second.
 	fewSamples, someSamples = 4, 10
-	// idleShare is from which share of the time on a GPU that is used is said to idle, %.
+	// idleShare is the share of time, %, from which on a used GPU counts as idle.
 	idleShare = 20.0
-	// idleSpanNs is for how long a process must have launched for its pauses to be judged without samples: shorter ones are a start.
+	// idleSpanNs is the shortest time between first and last launch, ns, for which gaps are judged
+	// without samples. A shorter one is the start of a program.
 	idleSpanNs = int64(5e9)
-	// lowActivity is below how much a GPU is said to be used badly, %: nsys's rule for GPU utilization has the same default.
+	// lowActivity is the activity, %, below which a GPU is used badly. It is the default of nsys's rule
+	// for GPU utilization.
 	lowActivity = 50.0
-	// lowOccupancy, % of the warps that an active SM has room for: its four schedulers need some four warps each to hide the latency of
-	// arithmetic, 16 of 64.
+	// lowOccupancy is the share, %, of the warps that an active SM has room for. Its four schedulers
+	// need some four warps each to hide the latency of arithmetic: 16 of 64.
 	lowOccupancy = 25.0
-	// Kernels that use tensor cores or the bandwidth of memory well need no occupancy.
+	// Kernels need no occupancy if their activity of tensor cores or memory, %, is this high.
 	goodTensor, goodDRAM = 10.0, 50.0
-	// noTensor is below how much tensor cores are not used, someArithmetic from which activity of the other pipes on kernels do so much
-	// arithmetic that it could matter: below, they wait for memory. Both %.
+	// Below noTensor, %, tensor cores are not used. From someArithmetic, %, of the other pipes on, they
+	// could matter: below it, kernels wait for memory.
 	noTensor, someArithmetic = 1.0, 20.0
 )
 
-// watchedGPUs are those that recorded processes launched on; all that were sampled, if that is not known.
+// watchedGPUs returns the GPUs that recorded processes launched on, or all sampled GPUs if these are
+// not known.
 func (s *Survey) watchedGPUs() []int32 {
 	if len(s.devices) == 0 {
 		return s.gpu.Sorted()
@@ -50,11 +54,12 @@ func (s *Survey) watchedGPUs() []int32 {
 	return slices.Sorted(maps.Keys(s.devices))
 }
 
+// gpuLabel returns the index and name of a GPU.
 func (s *Survey) gpuLabel(device int32) string {
 	return strings.TrimSpace(fmt.Sprintf("GPU %d %s", device, s.t.Facts.Devices[device].Name))
 }
 
-// sampledHit begins a hit that rests on samples.
+// sampledHit returns a hit without places that rests on samples.
 func (s *Survey) sampledHit(severity int, samples *metricpkg.Series, format string, args ...any) Hit {
 	h := Hit{Severity: severity, What: fmt.Sprintf(format, args...), Level: report.ConfidenceHigh}
 	if n := len(samples.Values); n < someSamples {
@@ -63,7 +68,8 @@ func (s *Survey) sampledHit(severity int, samples *metricpkg.Series, format stri
 	return h
 }
 
-// enough returns a metric of a GPU while it was worked with, nil if there are too few samples of it.
+// enough returns the samples of a metric while the recorded processes launched, nil if there are too
+// few.
 func (s *Survey) enough(device int32, metric string) *metricpkg.Series {
 	if of := s.working.Devices[device][metric]; of != nil && len(of.Values) >= fewSamples {
 		return of
@@ -72,7 +78,7 @@ func (s *Survey) enough(device int32, metric string) *metricpkg.Series {
 }
 
 var ruleThrottling = Rule{
-	Id: "throttling",
+	ID: "throttling",
 	About: "the clocks of a GPU were held down at least 1% of the time by temperature, power brake or hardware slowdown: a problem; " +
 		"at least 10% by the power cap alone: an info, for it is how a GPU under full load works",
 	Report: "gpu",
@@ -80,7 +86,7 @@ var ruleThrottling = Rule{
 	check:  checkThrottling,
 }
 
-// powerCapShare is from which share of the time on the power cap is worth telling, %.
+// powerCapShare is the share of time at the power cap, %, below which it is not worth a hit.
 const powerCapShare = 10.0
 
 func checkThrottling(s *Survey) ([]Hit, error) {
@@ -94,9 +100,9 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		if hard < worthPct && capped < powerCapShare {
 			continue
 		}
-		h := s.sampledHit(AProblem, samples, "clocks held down %.1f%% of the time", samples.Share(gpu.IsThrottled))
+		h := s.sampledHit(SeverityProblem, samples, "clocks held down %.1f%% of the time", samples.Share(gpu.IsThrottled))
 		if hard < worthPct {
-			h.Severity, h.Advice = AnInfo, "The power cap sets the pace: nothing is wrong, but a higher limit (nvidia-smi -pl), if the machine allows it, would be faster."
+			h.Severity, h.Advice = SeverityInfo, "The power cap sets the pace: nothing is wrong, but a higher limit (nvidia-smi -pl), if the machine allows it, would be faster."
 		}
 		var names []string
 		for i := range gpu.ClockReasons {
@@ -118,10 +124,10 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// overTimeParts is in how many parts of the window something is shown over time.
+// overTimeParts is the number of parts of the window that overTime shows.
 const overTimeParts = 20
 
-// overTime draws in which share of the samples of each part of the window the value is as asked for.
+// overTime draws, for each part of the window, the share of samples for which is returns true.
 func overTime(s *metricpkg.Series, w query.Window, is func(float64) bool) string {
 	var all, hits [overTimeParts]float64
 	for i, v := range s.Values {
@@ -138,7 +144,7 @@ func overTime(s *metricpkg.Series, w query.Window, is func(float64) bool) string
 }
 
 var ruleGPUIdle = Rule{
-	Id: "gpu-idle",
+	ID: "gpu-idle",
 	About: "a GPU was idle at least 20% of the time between the first and the last launch of the recorded processes, by GPM (SM activity) or GPU utilization; " +
 		"without samples: at least 20% of that time lies in gaps of 1 ms and more between launches, in which the thread did not wait for the GPU",
 	Report: "gaps",
@@ -160,7 +166,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 		if err := s.watchGaps(); err != nil {
 			return nil, err
 		}
-		h := s.sampledHit(ANotice, samples, "idle %.1f%% of the time between first and last launch", b.IdlePct)
+		h := s.sampledHit(SeverityNotice, samples, "idle %.1f%% of the time between first and last launch", b.IdlePct)
 		for _, track := range s.tracks(device) {
 			h.Places = append(h.Places, s.longestGaps(track)...)
 		}
@@ -179,8 +185,8 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// idleByGaps judges a track of which there are no samples.
-func (s *Survey) idleByGaps(track gaps.GapTrack) ([]Hit, error) {
+// idleByGaps judges a track without samples by its gaps.
+func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
 	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < idleSpanNs || launches.Gaps.SumNs < int64(idleShare/100*float64(span)) {
@@ -197,7 +203,7 @@ func (s *Survey) idleByGaps(track gaps.GapTrack) ([]Hit, error) {
 		}
 	}
 	if pct := units.Percent(idle, span); pct >= idleShare {
-		h := s.newHit(ANotice, "no work, and nobody waiting for it, %.1f%% of the time between first and last launch", pct)
+		h := s.newHit(SeverityNotice, "no work, and nobody waiting for it, %.1f%% of the time between first and last launch", pct)
 		h.lower(report.ConfidenceLow, "there are no samples of this GPU: it may have been busy with earlier work")
 		h.Places = s.longestGaps(track)
 		return []Hit{h}, nil
@@ -205,14 +211,15 @@ func (s *Survey) idleByGaps(track gaps.GapTrack) ([]Hit, error) {
 	return nil, nil
 }
 
-// isSampled reports whether samples tell how busy the GPU of a track was.
-func (s *Survey) isSampled(track gaps.GapTrack) bool {
+// isSampled reports whether there are samples of the GPU of a track.
+func (s *Survey) isSampled(track gaps.Track) bool {
 	index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device)
 	return ok && (s.enough(index, catalog.MetricSMActive) != nil || s.enough(index, catalog.MetricGPUBusy) != nil)
 }
 
-// longestGaps are the longest gaps of a track as evidence, those that the thread spent at one place together.
-func (s *Survey) longestGaps(track gaps.GapTrack) []Place {
+// longestGaps returns the longest gaps of a track as evidence. Gaps at the same call site are one
+// place.
+func (s *Survey) longestGaps(track gaps.Track) []Place {
 	type doing struct{ what, site string }
 	found := make(map[doing]*Place)
 	for i := range s.gaps.List {
@@ -246,8 +253,9 @@ func (s *Survey) longestGaps(track gaps.GapTrack) []Place {
 	return list
 }
 
-// mostIdle is the time in a gap in which the thread neither waited for the GPU nor copied, and what it did most of that.
-func mostIdle(g *gaps.LaunchGap) (what string, ns int64) {
+// mostIdle returns the time in a gap, ns, in which the thread neither waited for the GPU nor copied,
+// and what it did for most of that time.
+func mostIdle(g *gaps.Gap) (what string, ns int64) {
 	waiting := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
 	what, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
 	for k, n := range g.Doing.ByCall {
@@ -260,7 +268,7 @@ func mostIdle(g *gaps.LaunchGap) (what string, ns int64) {
 }
 
 var ruleLowSM = Rule{
-	Id:     "low-sm-activity",
+	ID:     "low-sm-activity",
 	About:  "while a GPU ran something, less than 50% of its SMs were active on average (GPM; without it: kernels ran less than 50% of the time), between the first and the last launch",
 	Report: "gpu",
 	advice: "Give it more work at a time: larger batches, several streams, or fewer and larger kernels.",
@@ -281,7 +289,7 @@ func checkLowSM(s *Survey) ([]Hit, error) {
 		if len(busy.Values) < fewSamples || busy.Mean() >= lowActivity {
 			continue
 		}
-		h := s.sampledHit(ANotice, busy, what, busy.Mean())
+		h := s.sampledHit(SeverityNotice, busy, what, busy.Mean())
 		h.Places = []Place{{Where: s.gpuLabel(device), Count: int64(len(busy.Values)), Ns: units.RoundInt(busy.TotalNs()), FirstNs: busy.AtNs[0], lastNs: busy.AtNs[len(busy.AtNs)-1],
 			Detail: fmt.Sprintf("at most %.1f%%, half of the time below %.1f%%", slices.Max(busy.Values), busy.Quantile(0.5))}}
 		hits = append(hits, h)
@@ -289,7 +297,7 @@ func checkLowSM(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// only returns the samples whose value is as asked for, with the time that each stands for.
+// only returns the samples for which is returns true, with the time that each stands for.
 func only(s *metricpkg.Series, is func(float64) bool) *metricpkg.Series {
 	o := new(metricpkg.Series)
 	for i, v := range s.Values {
@@ -300,10 +308,10 @@ func only(s *metricpkg.Series, is func(float64) bool) *metricpkg.Series {
 	return o
 }
 
-// gpmMeans are averages of GPM's metrics of a busy GPU, %; a metric that was not sampled is -1.
+// gpmMeans are averages of GPM metrics of a busy GPU, %; -1 for a metric without samples.
 type gpmMeans struct{ sm, occupancy, tensor, dram, arithmetic float64 }
 
-// means returns the averages of a GPU that was busy enough for the others to mean something.
+// means returns the averages of a GPU while its SMs were busy.
 func (s *Survey) means(device int32) (m gpmMeans, samples *metricpkg.Series) {
 	of := func(metric string) float64 {
 		if one := s.enough(device, metric); one != nil {
@@ -317,7 +325,7 @@ func (s *Survey) means(device int32) (m gpmMeans, samples *metricpkg.Series) {
 	return gpmMeans{samples.Mean(), of(catalog.MetricOccupancy), of(catalog.MetricTensor), of(catalog.MetricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
 }
 
-// text is a GPU's averages in words.
+// text returns the averages in words.
 func (m gpmMeans) text() string {
 	var parts []string
 	for _, p := range []struct {
@@ -332,7 +340,7 @@ func (m gpmMeans) text() string {
 }
 
 var ruleLowOccupancy = Rule{
-	Id:     "low-occupancy",
+	ID:     "low-occupancy",
 	About:  "active SMs have less than 25% of the warps that they have room for, and neither tensor cores (10%) nor memory bandwidth (50%) are used well; of GPUs whose SMs are active 50% of the time and more (GPM)",
 	Report: "gpu",
 	advice: "Too few threads are resident to hide latency: look for kernels with small grids, many registers or much shared memory (gpurec analyze kernels).",
@@ -340,7 +348,7 @@ var ruleLowOccupancy = Rule{
 }
 
 func checkLowOccupancy(s *Survey) ([]Hit, error) {
-	return s.gpmHits(ANotice, func(m gpmMeans) string {
+	return s.gpmHits(SeverityNotice, func(m gpmMeans) string {
 		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancy || m.tensor >= goodTensor || m.dram >= goodDRAM {
 			return ""
 		}
@@ -349,7 +357,7 @@ func checkLowOccupancy(s *Survey) ([]Hit, error) {
 }
 
 var ruleTensorUnused = Rule{
-	Id:     "tensor-cores-unused",
+	ID:     "tensor-cores-unused",
 	About:  "tensor cores are active less than 1% of the time although other pipes for arithmetic are 20% and more; of GPUs whose SMs are active 50% of the time and more (GPM)",
 	Report: "gpu",
 	advice: "If these are matrix products, bfloat16 (autocast) or TF32 (torch.set_float32_matmul_precision('high')) would use tensor cores.",
@@ -357,7 +365,7 @@ var ruleTensorUnused = Rule{
 }
 
 func checkTensorUnused(s *Survey) ([]Hit, error) {
-	return s.gpmHits(AnInfo, func(m gpmMeans) string {
+	return s.gpmHits(SeverityInfo, func(m gpmMeans) string {
 		if m.tensor < 0 || m.tensor >= noTensor || m.arithmetic < someArithmetic {
 			return ""
 		}
@@ -365,7 +373,7 @@ func checkTensorUnused(s *Survey) ([]Hit, error) {
 	})
 }
 
-// gpmHits has a hit for each GPU of whose averages something is to be said.
+// gpmHits returns a hit for each GPU for whose averages say returns a text.
 func (s *Survey) gpmHits(severity int, say func(gpmMeans) string) ([]Hit, error) {
 	var hits []Hit
 	for _, device := range s.watchedGPUs() {

@@ -10,7 +10,7 @@ import (
 )
 
 var ruleGPUHealth = Rule{
-	Id: "gpu-health",
+	ID: "gpu-health",
 	About: "a check of health of analyze gpu is not as it should be: uncorrected ECC errors, rows to be remapped, pages to be retired, too hot (a problem, of any GPU that was sampled); " +
 		"corrected ECC errors, PCIe below what it can, packets sent again, ECC off (a notice, of GPUs that the recorded processes used)",
 	Report: "gpu",
@@ -26,13 +26,14 @@ func checkGPUHealth(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// healthHits has a hit for the problems of a GPU, and one for its notices if the recorded processes used it.
+// healthHits returns a hit for the problems of a GPU, and one for its notices if the recorded
+// processes used it.
 func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
-	for _, severity := range []int{AProblem, ANotice} {
+	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity, Level: report.ConfidenceHigh} // the GPU counts these itself
 		var said, actions []string
 		for _, state := range gpu.Health(s.gpu, device) {
-			if state.Level != severity || severity == ANotice && !used {
+			if state.Level != severity || severity == SeverityNotice && !used {
 				continue
 			}
 			text := state.What + ": " + state.State
@@ -52,7 +53,7 @@ func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
 	return hits
 }
 
-// sentence makes one of a phrase.
+// sentence returns a phrase as a sentence.
 func sentence(phrase string) string {
 	if phrase == "" || strings.HasPrefix(phrase, "nvidia-smi") {
 		return phrase + "."

@@ -14,7 +14,7 @@ import (
 )
 
 var ruleGrowing = Rule{
-	Id:     "growing-site",
+	ID:     "growing-site",
 	About:  "memory of a place in the program grows: verdict growing of analyze leaks, with its suppressions",
 	Report: "leaks",
 	advice: "Look for what keeps these blocks: a list, a cache without a bound, a graph of autograd that is still referred to.",
@@ -26,9 +26,9 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 	var perMin float64
 	onDevice := make(map[int32]float64)
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
-	h := Hit{Severity: AProblem, Level: report.ConfidenceHigh}
-	for i := range s.Verdicts {
-		j := &s.Verdicts[i]
+	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
+	for i := range s.Findings {
+		j := &s.Findings[i]
 		if j.Verdict != leaks.Growing {
 			continue
 		}
@@ -61,7 +61,7 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 }
 
 var ruleExitLeak = Rule{
-	Id:     "exit-leak",
+	ID:     "exit-leak",
 	About:  "memory of the driver was live when its process, or the last context of that, ended: verdict exit leak of analyze leaks, with its suppressions. An info: the driver takes it back",
 	Report: "leaks",
 	advice: "It harms nobody unless the same code runs in a program that lives longer; free it, or name the place in --suppressions.",
@@ -70,10 +70,10 @@ var ruleExitLeak = Rule{
 
 func checkExitLeak(s *Survey) ([]Hit, error) {
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
-	h := Hit{Severity: AnInfo, Level: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityInfo, Level: report.ConfidenceHigh}
 	var bytes, blocks int64
-	for i := range s.Verdicts {
-		j := &s.Verdicts[i]
+	for i := range s.Findings {
+		j := &s.Findings[i]
 		if j.Verdict != leaks.ExitLeak {
 			continue
 		}
@@ -91,14 +91,14 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// loopPairs and loopPairsPerSecond make allocating and freeing a loop: steps of training take 20 ms and more, so that 50 pairs a
-	// second are at least one in every step.
+	// loopPairs and loopPairsPerSecond are the allocations with a free from which on they count as a
+	// loop. Steps of training take 20 ms and more: 50 a second are at least one in each step.
 	loopPairs          = 100
 	loopPairsPerSecond = 50.0
 )
 
 var ruleAllocLoop = Rule{
-	Id: "alloc-in-loop",
+	ID: "alloc-in-loop",
 	About: "a place allocates device, managed or pinned memory of the driver and frees it within a second, at least 100 times and 50 times a second. " +
 		"Pools (cuMemAllocAsync) and PyTorch's allocator do not count",
 	Report: "leaks",
@@ -107,7 +107,7 @@ var ruleAllocLoop = Rule{
 }
 
 func checkAllocLoop(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var pairs int64
 	for i := range s.loops.Sites {
 		l := &s.loops.Sites[i]
@@ -130,82 +130,83 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-var RuleOOM = Rule{
-	Id:     "out-of-memory",
+var OOM = Rule{
+	ID:     "out-of-memory",
 	About:  "an allocation failed for want of memory, by analyze oom; a problem if the thread did nothing more afterwards, else a notice",
 	Report: "oom",
 	check:  checkOOM,
 }
 
-// oomAdvice says what to do about failures of a class.
-var oomAdvice = [oom.NumOOMClasses]string{
-	oom.OomCapacity:      "The model and its data do not fit: take a smaller batch, checkpoint activations, or find what holds most (gpurec analyze memory --at peak).",
-	oom.OomFragmentation: "Enough was free, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-	oom.OomCached:        "Memory lay in PyTorch's cache that this call could not reach: call torch.cuda.empty_cache() before it, or bound the cache.",
-	oom.OomLimit:         "A limit said no, not the device: look for set_per_process_memory_fraction, the limit of a pool, a MIG slice or a cgroup.",
-	oom.OomOtherProcess:  "Other processes hold the memory: see who they are (gpurec analyze memory --reconcile).",
-	oom.OomUnknown:       "Nobody asked how much was free: record with NVML to know.",
+// oomAdvice has the advice for each class.
+var oomAdvice = [oom.NumClasses]string{
+	oom.Capacity:      "The model and its data do not fit: take a smaller batch, checkpoint activations, or find what holds most (gpurec analyze memory --at peak).",
+	oom.Fragmentation: "Enough was free, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+	oom.Cached:        "Memory lay in PyTorch's cache that this call could not reach: call torch.cuda.empty_cache() before it, or bound the cache.",
+	oom.Limit:         "A limit said no, not the device: look for set_per_process_memory_fraction, the limit of a pool, a MIG slice or a cgroup.",
+	oom.OtherProcess:  "Other processes hold the memory: see who they are (gpurec analyze memory --reconcile).",
+	oom.Unknown:       "Nobody asked how much was free: record with NVML to know.",
 }
 
 func checkOOM(s *Survey) ([]Hit, error) {
-	if len(s.scenes) == 0 {
+	if len(s.contexts) == 0 {
 		return nil, nil
 	}
-	order := make([]int, len(s.scenes))
+	order := make([]int, len(s.contexts))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.scenes[a].Outcome, s.scenes[b].Outcome) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.contexts[a].Outcome, s.contexts[b].Outcome) })
 	worst := order[0]
 	h := s.oomHit(order)
-	if s.scenes[worst].Outcome <= oom.NothingSince {
-		h.Severity = AProblem
+	if s.contexts[worst].Outcome <= oom.NothingSince {
+		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
-	for i, sc := range s.scenes {
-		classes[ofOomVerdictName(&s.causes[i])]++
+	for i, sc := range s.contexts {
+		classes[verdictName(&s.causes[i])]++
 		if sc.Outcome <= oom.NothingSince {
 			fatal++
 		}
 	}
 	var parts []string
-	for class := range oom.NumOOMClasses {
-		for _, v := range []oom.OomVerdict{{Class: class}, {Class: class, Also: true}} {
-			if n := classes[ofOomVerdictName(&v)]; n > 0 {
-				parts = append(parts, fmt.Sprintf("%s %d", ofOomVerdictName(&v), n))
+	for class := range oom.NumClasses {
+		for _, v := range []oom.Verdict{{Class: class}, {Class: class, Also: true}} {
+			if n := classes[verdictName(&v)]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%s %d", verdictName(&v), n))
 			}
 		}
 	}
-	h.What = fmt.Sprintf("%s failed for want of memory (%s)", units.Plural(int64(len(s.scenes)), "allocation"), strings.Join(parts, ", "))
+	h.What = fmt.Sprintf("%s failed for want of memory (%s)", units.Plural(int64(len(s.contexts)), "allocation"), strings.Join(parts, ", "))
 	if fatal > 0 {
 		h.What += fmt.Sprintf(", %d without recovery", fatal)
 	}
 	return []Hit{h}, nil
 }
 
-// oomHit has the failures of some numbers as evidence, and confidence and advice of the first.
+// oomHit returns a hit with these failures, indexes of s.contexts, as evidence. Its confidence and
+// advice are those of the first.
 func (s *Survey) oomHit(order []int) Hit {
 	first := &s.causes[order[0]]
-	h := Hit{Severity: ANotice, Advice: advice(s.scenes[order[0]], first), Level: first.Confidence, Reasons: first.Reasons}
+	h := Hit{Severity: SeverityNotice, Advice: advice(s.contexts[order[0]], first), Level: first.Confidence, Reasons: first.Reasons}
 	for _, i := range order {
-		sc := s.scenes[i]
+		sc := s.contexts[i]
 		h.Places = append(h.Places, Place{Where: s.t.SiteLabel(sc.Origin), Stack: s.t.Origins.List[sc.Origin].Stack, Count: int64(1), Bytes: sc.Requested, FirstNs: sc.AtNs, lastNs: sc.AtNs,
-			Detail: fmt.Sprintf("%s, then %s: %s", ofOomVerdictName(&s.causes[i]), sc.Outcome, s.causes[i].Because)})
+			Detail: fmt.Sprintf("%s, then %s: %s", verdictName(&s.causes[i]), sc.Outcome, s.causes[i].Because)})
 	}
 	return h
 }
 
-// ofOomVerdictName is the class, and what else it is.
-func ofOomVerdictName(v *oom.OomVerdict) string {
+// verdictName returns the class of a failure, with fragmentation if it is that too.
+func verdictName(v *oom.Verdict) string {
 	if v.Also {
-		return fmt.Sprintf("%s and %s", v.Class, oom.OomFragmentation)
+		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
 	}
 	return v.Class.String()
 }
 
-// advice says what to do about a failure. Against fragmentation under a limit there are two remedies.
-func advice(sc *oom.Scene, v *oom.OomVerdict) string {
+// advice returns what to do about a failure. There are two remedies for fragmentation under a limit.
+func advice(sc *oom.Context, v *oom.Verdict) string {
 	if !v.Also {
 		return oomAdvice[v.Class]
 	}
@@ -221,7 +222,7 @@ func advice(sc *oom.Scene, v *oom.OomVerdict) string {
 }
 
 var ruleOOMFragmentation = Rule{
-	Id:     "oom-fragmentation",
+	ID:     "oom-fragmentation",
 	About:  "an allocation failed although enough memory was free: in pieces, or in PyTorch's cache (classes fragmentation and cached of analyze oom, and limit where it is fragmentation too)",
 	Report: "frag",
 	check:  checkOOMFragmentation,
@@ -229,8 +230,8 @@ var ruleOOMFragmentation = Rule{
 
 func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	var order []int
-	for i := range s.scenes {
-		if v := &s.causes[i]; v.Class == oom.OomFragmentation || v.Class == oom.OomCached || v.Also {
+	for i := range s.contexts {
+		if v := &s.causes[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.Also {
 			order = append(order, i)
 		}
 	}
@@ -238,7 +239,7 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 		return nil, nil
 	}
 	h := s.oomHit(order)
-	first := s.scenes[order[0]]
+	first := s.contexts[order[0]]
 	unused, largest := first.Unused()
 	h.What = fmt.Sprintf("%s could not be had with %s free and %s unused in segments (largest piece %s)", units.Bytes(first.Requested), first.FreeText(), units.Bytes(unused), units.Bytes(largest))
 	if s.causes[order[0]].Also {
@@ -247,12 +248,12 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// retriesInVain is how often the same request must be refused at one place to be a loop: PyTorch's own second and third try are one
-// failure with the first.
-const retriesInVain = 3
+// minRetries is the number of equal failed requests at one call site that count as a loop. PyTorch's
+// own second and third try are part of the first.
+const minRetries = 3
 
 var ruleAllocRetry = Rule{
-	Id:     "failed-alloc-in-loop",
+	ID:     "failed-alloc-in-loop",
 	About:  "the same request for memory is refused at one place 3 times or more",
 	Report: "oom",
 	advice: "Trying again without freeing anything does not help, and each refusal takes milliseconds. Give something back first, or give up.",
@@ -275,9 +276,9 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 		p.Count = p.Count.(int64) + 1
 		p.lastNs = f.AtNs
 	}
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	for _, p := range found {
-		if p.Count.(int64) >= retriesInVain {
+		if p.Count.(int64) >= minRetries {
 			p.Detail = fmt.Sprintf("%s refused again and again, over %s", units.Bytes(p.Bytes.(int64)), units.Duration(p.lastNs-p.FirstNs))
 			h.Places = append(h.Places, *p)
 		}
@@ -291,7 +292,7 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 }
 
 var ruleMemoryFull = Rule{
-	Id:     "memory-near-limit",
+	ID:     "memory-near-limit",
 	About:  "more than 95% of a GPU's memory was in use, by NVML",
 	Report: "memory --reconcile",
 	advice: "The next larger batch, or another process, fails. What lies in PyTorch's cache counts as used: analyze allocator tells it from what is needed.",
@@ -311,7 +312,7 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 			continue
 		}
 		most := units.RoundInt(slices.Max(used.Values))
-		h := s.newHit(ANotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
+		h := s.newHit(SeverityNotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
 		h.Reasons, h.Level = nil, report.ConfidenceHigh // NVML loses no calls
 		h.Places = []Place{{Where: s.gpuLabel(device), Count: int64(len(used.Values)), Ns: units.RoundInt(used.Share(high) / 100 * used.TotalNs()), Bytes: most, FirstNs: used.AtNs[at],
 			lastNs: used.AtNs[lastIndex(used.Values, high)], Detail: fmt.Sprintf("more than 95%% in use %.1f%% of the time", used.Share(high))}}
@@ -320,7 +321,7 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// lastIndex is that of the last value that is as asked for; one is.
+// lastIndex returns the index of the last value for which is returns true, 0 if there is none.
 func lastIndex(values []float64, is func(float64) bool) int {
 	for i := len(values) - 1; i > 0; i-- {
 		if is(values[i]) {

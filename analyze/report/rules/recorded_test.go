@@ -27,9 +27,9 @@ import (
 func TestEveryRuleSaysWhatItNeeds(t *testing.T) {
 	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"} // of any call, or of samples
 	for _, r := range rules.All() {
-		_, needs := rules.ClassesOfRule[r.Id]
-		if needs == slices.Contains(free, r.Id) {
-			t.Errorf("%s must be in classesOfRule, or in the list of this test", r.Id)
+		_, needs := rules.NeededClasses[r.ID]
+		if needs == slices.Contains(free, r.ID) {
+			t.Errorf("%s must be in classesOfRule, or in the list of this test", r.ID)
 		}
 	}
 }

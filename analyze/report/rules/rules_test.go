@@ -60,22 +60,22 @@ func TestNothingFiresOnASteadyTraining(t *testing.T) {
 func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
 	cases := analyzetest.RuleCases()
 	for _, rule := range rules.All() {
-		c, ok := cases[rule.Id]
+		c, ok := cases[rule.ID]
 		if !ok {
-			t.Errorf("%s has no case", rule.Id)
+			t.Errorf("%s has no case", rule.ID)
 			continue
 		}
-		t.Run(rule.Id, func(t *testing.T) {
+		t.Run(rule.ID, func(t *testing.T) {
 			tp := analyzetest.Steady(t)
 			c.Fires(tp)
 			r := checked(t, tp, rules.Options{})
 			names := analyzetest.Cells(t, r, "hits", "rule")
-			i := slices.Index(names, rule.Id)
+			i := slices.Index(names, rule.ID)
 			if i < 0 {
 				t.Fatalf("does not fire; there are %v\n%s", names, analyzetest.Rendered(t, r, render.Options{Width: 150}))
 			}
 			for _, name := range names {
-				if name != rule.Id && !slices.Contains(strings.Fields(c.Also), name) {
+				if name != rule.ID && !slices.Contains(strings.Fields(c.Also), name) {
 					t.Errorf("%s fires too:\n%s", name, analyzetest.Rendered(t, r, render.Options{}))
 				}
 			}
@@ -85,19 +85,19 @@ func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
 			if severity := analyzetest.Cells(t, r, "hits", "severity")[i]; severity != c.Severity {
 				t.Errorf("severity %s, want %s", severity, c.Severity)
 			}
-			if !slices.Contains(analyzetest.Cells(t, r, "evidence", "rule"), rule.Id) {
+			if !slices.Contains(analyzetest.Cells(t, r, "evidence", "rule"), rule.ID) {
 				t.Error("no evidence")
 			}
 			if advice := analyzetest.Cells(t, r, "hits", "advice")[i]; advice == "" || strings.Count(advice, ". ") > 1 {
 				t.Errorf("advice %q", advice)
 			}
-			if n, ok, _ := r.Number(strings.ReplaceAll(rule.Id, "-", "_")); !ok || n < 1 {
+			if n, ok, _ := r.Number(strings.ReplaceAll(rule.ID, "-", "_")); !ok || n < 1 {
 				t.Errorf("--fail-on sees %v", n)
 			}
 
 			tp = analyzetest.Steady(t)
 			c.Misses(tp)
-			r = checked(t, tp, rules.Options{Rules: []string{rule.Id}})
+			r = checked(t, tp, rules.Options{Rules: []string{rule.ID}})
 			if len(r.Tables[0].Rows) > 0 {
 				t.Errorf("the near miss fires:\n%s", analyzetest.Rendered(t, r, render.Options{}))
 			}
@@ -303,10 +303,10 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 func TestRulesAreDescribed(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, r := range rules.All() {
-		if seen[r.Id] || r.About == "" || r.Report == "" || strings.ToLower(r.Id) != r.Id || strings.ContainsAny(r.Id, "_ ") {
+		if seen[r.ID] || r.About == "" || r.Report == "" || strings.ToLower(r.ID) != r.ID || strings.ContainsAny(r.ID, "_ ") {
 			t.Errorf("rule %+v", r)
 		}
-		seen[r.Id] = true
+		seen[r.ID] = true
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(RuleFactColumns, RuleColumns())},
-	{Title: "hits", Columns: HitColumns},
-	{Title: "evidence", Columns: EvidenceColumns},
+	{Title: "facts", Columns: slices.Concat(factColumns, ruleColumns())},
+	{Title: "hits", Columns: hitColumns},
+	{Title: "evidence", Columns: evidenceColumns},
 	{Title: "suppressions_used", Columns: group.SuppressedColumns},
-	{Title: "totals", Columns: RuleTotalColumns},
+	{Title: "totals", Columns: totalColumns},
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// unpinnedCopies is how many copies of a place are looked at before they are judged.
+// unpinnedCopies is the number of copies below which a call site is not judged.
 const unpinnedCopies = 10
 
 var rulePageable = Rule{
-	Id: "memcpy-async-pageable",
+	ID: "memcpy-async-pageable",
 	About: "10 async copies or more of one place, of 64 KiB and more each, with host memory that is not known to be pinned. Memory may have been pinned before the recording: unless the " +
 		"processes were recorded from their first call, at least half of the copies of 1 MiB and more must have taken as long as the fastest link (64 GB/s) takes, which pinned ones do not",
 	Report: "copies",
@@ -28,10 +28,10 @@ var rulePageable = Rule{
 }
 
 func checkPageable(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	fromStart := s.fromStart()
 	var copies, bytes int64
-	for key, c := range s.copies.Places {
+	for key, c := range s.copies.Sites {
 		blocks := c.Telling >= unpinnedCopies && 2*c.Stuck >= c.Telling
 		if c.Unpinned < unpinnedCopies || !blocks && (!fromStart || c.Telling >= unpinnedCopies) {
 			continue
@@ -56,11 +56,11 @@ func checkPageable(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// burstsWorth is how many copies in bursts are worth telling: at some 10 us each, 5 ms.
+// burstsWorth is the number of copies in bursts that is worth a hit: at some 10 us each, 5 ms.
 const burstsWorth = 500
 
 var ruleSmallCopies = Rule{
-	Id:     "small-copies",
+	ID:     "small-copies",
 	About:  "at least 500 copies of less than 4 KiB in bursts of 50 and more within 10 ms by one thread, as analyze copies counts them",
 	Report: "copies",
 	advice: "Each copy costs some 10 us, however small. Put the values into one buffer and copy that.",
@@ -68,7 +68,7 @@ var ruleSmallCopies = Rule{
 }
 
 func checkSmallCopies(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var copies, bursts int64
 	for key, b := range s.copies.Bursts {
 		copies, bursts = copies+b.Copies, bursts+b.Bursts
@@ -84,12 +84,12 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// waitBubbleNs is what a wait costs beside the waiting, as an estimate: until the thread runs again and its next launch reaches a GPU
-// that has nothing to do meanwhile.
+// waitBubbleNs is an estimate of the time that a wait costs in addition to the waiting, ns: the GPU is
+// idle until the thread runs again and its next launch arrives.
 const waitBubbleNs = 20_000
 
 var ruleSyncLoop = Rule{
-	Id: "sync-in-loop",
+	ID: "sync-in-loop",
 	About: "waits of one place in loops (20 and more within a second by one thread, as analyze sync counts them) come so often that the pauses which they make, " +
 		"20 us each, are 1% of the time of the threads: 500 a second",
 	Report: "sync",
@@ -98,7 +98,7 @@ var ruleSyncLoop = Rule{
 }
 
 func checkSyncLoop(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var waits int64
 	for key, w := range s.waits.Groups {
 		span := s.spanNs(w.Threads)
@@ -118,14 +118,15 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// tinyPerSecond is from how many tiny launches a second on: at some 5 us each, in which the GPU does next to nothing, 1 % of the time.
+	// tinyPerSecond is the least number of tiny launches a second: at some 5 us each, 1 % of the time.
 	tinyPerSecond = 2000.0
-	// tinyShare is which share of all launches they have at least, %: a few small kernels between large ones are as it should be.
+	// tinyShare is their least share of all launches, %. A few small kernels between large ones are
+	// normal.
 	tinyShare = 50.0
 )
 
 var ruleTinyKernels = Rule{
-	Id:     "tiny-kernels",
+	ID:     "tiny-kernels",
 	About:  "at least half of the launches have fewer than 8,192 threads, as analyze kernels counts them, and there are 2,000 of these a second and more",
 	Report: "kernels",
 	advice: "Such kernels mostly cost more to launch than to run. Fuse them (torch.compile, foreach optimizers), batch the work, or put the launches into a CUDA graph.",
@@ -151,7 +152,7 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 	if perSec < tinyPerSecond || units.Percent(sum.Tiny, sum.Sized) < tinyShare {
 		return nil, nil
 	}
-	h := s.newHit(ANotice, "%.0f%% of %s launches are tiny, %s a second", units.Percent(sum.Tiny, sum.Sized), units.Count(sum.Launches), units.RateText(perSec))
+	h := s.newHit(SeverityNotice, "%.0f%% of %s launches are tiny, %s a second", units.Percent(sum.Tiny, sum.Sized), units.Count(sum.Launches), units.RateText(perSec))
 	for key, l := range found {
 		h.Places = append(h.Places, Place{Where: s.kernels.Names.List[key.site], Count: l.Tiny, Ns: l.Total(),
 			Detail: fmt.Sprintf("%s, %s threads on average", symbolize.ShortKernel(s.kernels.Names.List[key.kernel]), units.Count(l.Threads/max(1, l.Sized)))})
@@ -165,19 +166,20 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// boundPerSecond is from how many launches a second on a thread can be kept busy by them: in PyTorch one takes 20 us of Python and
-	// C++ and more, but a loop in C some 3 us.
+	// boundPerSecond is the number of launches a second that can keep a thread busy. In PyTorch one
+	// takes 20 us of Python and C++ or more, in a loop in C some 3 us.
 	boundPerSecond = 5000.0
-	// closeShare is which share of the launches come within 100 us of the one before, %, and boundLaunches how many there are at least.
+	// closeShare is the least share of launches, %, within 100 us of the one before. boundLaunches is
+	// their least number.
 	closeShare    = 80.0
 	boundLaunches = 5000
-	// noWaiting is how much of its time a process that is held up by launching waits for the GPU at most, %: the last launches of each
-	// step have to be waited for in any program that looks at its loss.
+	// noWaiting is the largest share of time, %, that such a process waits for the GPU. Any program that
+	// reads its loss waits for the last launches of each step.
 	noWaiting = 20.0
 )
 
 var ruleLaunchBound = Rule{
-	Id: "launch-bound",
+	ID: "launch-bound",
 	About: "5,000 launches a second and more, 80% of them within 100 us of the one before, of a process that waits for the GPU less than 20% of that time, " +
 		"while less than 50% of the GPU is busy (SM activity by GPM, else GPU utilization, if it was sampled)",
 	Report: "gaps",
@@ -191,7 +193,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		l := s.gaps.Tracks[track]
 		apart := int64(0)
 		for i, n := range l.All {
-			if gaps.GapSizes[i].BelowNs > 100e3 {
+			if gaps.Lengths[i].BelowNs > 100e3 {
 				apart += n.Count
 			}
 		}
@@ -200,7 +202,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		if track.Device == gaps.AllDevices || l.Launches < boundLaunches || perSec < boundPerSecond || units.Percent(l.Launches-apart, l.Launches) < closeShare {
 			continue
 		}
-		h := s.newHit(ANotice, "")
+		h := s.newHit(SeverityNotice, "")
 		text, bound := s.notBusy(track, &h)
 		if !bound {
 			continue
@@ -214,8 +216,9 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// notBusy reports whether the process of a track did not wait for the GPU, and the GPU had time left.
-func (s *Survey) notBusy(track gaps.GapTrack, h *Hit) (text string, bound bool) {
+// notBusy reports whether the process of a track did not wait for the GPU, and the GPU was idle part of
+// the time.
+func (s *Survey) notBusy(track gaps.Track, h *Hit) (text string, bound bool) {
 	var waited int64
 	for th, w := range s.waits.Threads {
 		if th.Pid == track.Pid {
@@ -239,8 +242,8 @@ func (s *Survey) notBusy(track gaps.GapTrack, h *Hit) (text string, bound bool) 
 	return fmt.Sprintf("and the process waits for the GPU %.1f%% of that time", pct), true
 }
 
-// launchSites are the places that launch on a track, as evidence.
-func (s *Survey) launchSites(track gaps.GapTrack) []Place {
+// launchSites returns the call sites that launch on a track, as evidence.
+func (s *Survey) launchSites(track gaps.Track) []Place {
 	found := make(map[int32]*kernels.LaunchStats)
 	for key, l := range s.kernels.Counts {
 		if key.Pid == track.Pid && key.Device == track.Device {
@@ -257,11 +260,11 @@ func (s *Survey) launchSites(track gaps.GapTrack) []Place {
 	return list
 }
 
-// lateLoads is how many loads of code in the second half of the time are a loop.
+// lateLoads is the number of loads of code in the second half of the time that count as a loop.
 const lateLoads = 20
 
 var ruleModuleLoop = Rule{
-	Id:     "module-load-in-loop",
+	ID:     "module-load-in-loop",
 	About:  "a place loads code (cuModuleLoad..., cuLibraryLoad...) 20 times and more in the second half of the time, and half as often as in the first: no warm-up",
 	Report: "api --group-by site",
 	advice: "Loading code takes milliseconds and can wait for the GPU. Keep the module, or the compiled function, and look why it is compiled or loaded again.",
@@ -269,7 +272,7 @@ var ruleModuleLoop = Rule{
 }
 
 func checkModuleLoop(s *Survey) ([]Hit, error) {
-	h := s.newHit(ANotice, "")
+	h := s.newHit(SeverityNotice, "")
 	var loads int64
 	for site, m := range s.modules.Places {
 		if m.Late < lateLoads || 2*m.Late < m.Loads-m.Late {

@@ -6,10 +6,10 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: StackFacts},
-	{Title: "states", Columns: StateColumns},
-	{Title: "inference", Columns: InferenceColumns},
-	{Title: "truncated_in", Columns: EndColumns},
-	{Title: "stacks", Columns: StackColumns},
-	{Title: "totals", Columns: StackTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "states", Columns: stateColumns},
+	{Title: "inference", Columns: inferenceColumns},
+	{Title: "truncated_in", Columns: endColumns},
+	{Title: "stacks", Columns: stackColumns},
+	{Title: "totals", Columns: totalColumns},
 }

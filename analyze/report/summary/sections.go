@@ -14,15 +14,15 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(SummaryFacts, allocator.AllocatorFacts)},
-	{Title: "hits", Columns: rules.SummaryHitColumns},
-	{Title: "memory", Columns: memory.UseColumns},
-	{Title: "allocators", Columns: allocator.AllocatorTableColumns},
+	{Title: "facts", Columns: slices.Concat(factColumns, allocator.TotalsFactColumns)},
+	{Title: "hits", Columns: rules.ShortHitColumns},
+	{Title: "memory", Columns: memory.LevelColumns},
+	{Title: "allocators", Columns: allocator.TotalsTableColumns},
 	{Title: "pools", Columns: memory.PoolColumns},
-	{Title: "leaks", Columns: leaks.LeakColumns},
-	{Title: "calls", Columns: CallColumns},
-	{Title: "kernels", Columns: KernelColumns},
-	{Title: "processes", Columns: processes.ProcessColumns},
+	{Title: "leaks", Columns: leaks.Columns},
+	{Title: "calls", Columns: callColumns},
+	{Title: "kernels", Columns: kernelColumns},
+	{Title: "processes", Columns: processes.Columns},
 	{Title: "suppressions_used", Columns: group.SuppressedColumns},
-	{Title: "totals", Columns: leaks.LeakTotals},
+	{Title: "totals", Columns: leaks.TotalColumns},
 }

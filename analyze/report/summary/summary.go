@@ -1,13 +1,8 @@
 package summary
 
 import (
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
-	"time"
 
-	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -17,48 +12,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	processespkg "github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/rules"
-	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var SummaryFacts = []report.Column{
-	{Key: "processes", Title: "processes", Unit: report.UnitText, About: "recorded processes"},
-	{Key: "devices", Title: "devices", Unit: report.UnitText, About: "GPUs"},
-	{Key: "host", Title: "host", Unit: report.UnitText, About: "machine that was recorded"},
-	{Key: "driver", Title: "driver", Unit: report.UnitText, About: "NVIDIA driver and the CUDA version it supports"},
-	{Key: "recorded_by", Title: "recorded by", Unit: report.UnitText, About: "version and command line of the recorder"},
-	{Key: "start_ns", Title: "started", Unit: report.UnitTime, About: "start of the recording"},
-	{Key: "dur_ns", Title: "duration", Unit: report.UnitNs, About: "length of the recording"},
-	{Key: "call_errors", Title: "errors", Unit: report.UnitCount, About: "calls that returned an error, in the window"},
-	{Key: "unfinished_calls", Title: "open calls", Unit: report.UnitCount, About: "calls that were not seen to return, in the window"},
-	{Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount, About: "calls that returned CUDA_ERROR_OUT_OF_MEMORY, in the window"},
-	{Key: "xids", Title: "Xid errors", Unit: report.UnitCount, About: "Xid errors of any device, in the window"},
-	{Key: "kernels", Title: "kernels", Unit: report.UnitText, About: "kernels that ran and were captured, in the window; the numbers are below"},
-	{Key: "kernels_run", Title: "", Unit: report.UnitCount, About: "kernels_launched + graph_kernels"},
-	{Key: "kernels_launched", Title: "", Unit: report.UnitCount, About: "kernel launches that succeeded and were not captured"},
-	{Key: "captured_launches", Title: "", Unit: report.UnitCount, About: "kernel launches that stream capture put into a graph instead of running them"},
-	{Key: "graph_launches", Title: "", Unit: report.UnitCount, About: "graphs run"},
-	{Key: "graph_kernels", Title: "", Unit: report.UnitCount, About: "kernels in those graphs, as far as their making was recorded"},
-	{Key: "borrowed", Title: "borrowed", Unit: report.UnitText, About: "memory of other processes and APIs that was opened here, by kind (ipc, external, physical: an imported handle); it is in no other number"},
-	{Key: "borrowed_opened", Title: "", Unit: report.UnitCount, About: "how often memory was borrowed"},
-	{Key: "borrowed_open", Title: "", Unit: report.UnitCount, About: "of those, not given back before the end of the recording or of the process"},
-	{Key: "borrowed_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of borrowed_opened, where the call says how much"},
-	{Key: "graph_memory", Title: "graph memory", Unit: report.UnitText, About: "memory that graphs allocate when they run; it is in no number of live bytes"},
-	{Key: "graph_allocs", Title: "", Unit: report.UnitCount, About: "allocations in graphs"},
-	{Key: "graph_alloc_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of those, each counted once"},
-	{Key: "rules", Title: "rules", Unit: report.UnitText, About: "set if no rule of analyze rules found anything"},
-	{Key: "problems", Title: "", Unit: report.UnitCount, About: "hits of severity problem: see analyze rules"},
-	{Key: "notices", Title: "", Unit: report.UnitCount, About: "hits of severity notice"},
-}
-
-var findingColumns = []report.Column{
-	{Key: "finding", Title: "FINDING", Unit: report.UnitText, About: "what stands out; rows are ordered by weight"},
-	{Key: "next", Title: "NEXT", Unit: report.UnitText, About: "the report that shows more"},
-}
-
-// summaryTop is how many rows the summary shows of a table that has its own report.
-const summaryTop = 3
-
-// Run reports what a recording holds and what stands out in it.
+// Run reports what the recording contains, the hits of all rules, and the top rows of the tables of
+// other reports.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	s, err := rules.NewSurvey(t, &opt)
@@ -66,8 +23,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	leaks, calls := s.Leaks, s.Calls
-	use := memory.NewMemoryUse(t, &opt.Filter)
-	allocators := allocator.NewAllocatorUse(t, &opt.Filter, leaks.Window)
+	use := memory.NewLevelScan(t, &opt.Filter)
+	allocators := allocator.NewTotalsScan(t, &opt.Filter, leaks.Window)
 	if err := s.Run(func(c *ledger.Change) { use.Consume(c) }, allocators.Watch); err != nil {
 		return nil, err
 	}
@@ -76,22 +33,22 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, rows := s.Program, s.Verdicts
+	p, rows := s.Program, s.Findings
 	r := &report.Report{Command: "summary", Window: calls.Window, Quality: s.Quality}
 	r.Notes = append(slices.Clone(t.Facts.Notes), r.Quality.Notes()...)
 	if len(calls.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = calls.Seen.Explain(&opt.Filter)
 	}
-	r.Facts = append(summaryFacts(t, calls, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
+	r.Facts = append(facts(t, calls, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
 	r.Totals = leaks.Totals(rows)
-	leakTable := leakspkg.LeakTable(t, leaks, rows, &r.Quality, false)
-	callTable, kernelTable := ofCallUseCallTable(calls), ofCallUseKernelTable(calls)
-	for table, top := range map[*report.Table]int{&leakTable: summaryTop, &callTable: summaryRows(opt.Top), &kernelTable: summaryRows(opt.Top)} {
+	leakTable := leaks.Table(rows, &r.Quality, leakspkg.TableOptions{})
+	functions, kernels := callTable(calls), kernelTable(calls)
+	for table, top := range map[*report.Table]int{&leakTable: summaryTop, &functions: summaryRows(opt.Top), &kernels: summaryRows(opt.Top)} {
 		if err := table.Arrange("", top); err != nil {
 			return nil, err
 		}
 	}
-	r.Tables = []report.Table{rules.ShortHits(hits), findings(t, r, hits), use.Table(), allocators.Table(p.Allocators), memory.PoolTable(t, r.Window, &opt.Filter), leakTable, callTable, kernelTable}
+	r.Tables = []report.Table{rules.ShortHits(hits), findings(t, r, hits), use.Table(), allocators.Table(p.Allocators), memory.PoolTable(t, r.Window, &opt.Filter), leakTable, functions, kernels}
 	processes := processespkg.NewTable(t, &opt.Filter)
 	if err := processes.Arrange("", summaryRows(opt.Top)); err != nil {
 		return nil, err
@@ -105,92 +62,13 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-// summaryRows is how many calls and kernels the summary shows.
+// summaryTop is the number of rows of a table that has its own report.
+const summaryTop = 3
+
+// summaryRows returns the number of calls, kernels and processes in the summary; 0: all.
 func summaryRows(top int) int {
 	if top == 0 {
 		return 0
 	}
 	return min(top, 10)
-}
-
-func summaryFacts(t *timeline.Timeline, calls *callspkg.Counter, l *ledger.Ledger, rulesChecked int, hits []rules.Hit) []report.Fact {
-	m := &t.Rec.Meta
-	w := t.Recording()
-	var processes, devices []string
-	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
-		name := t.PidLabel(pid)
-		for _, d := range t.Facts.Processes[pid].Devices {
-			if m, index, ok := t.Facts.MIGOf(pid, d.Ordinal); ok {
-				name += " on " + t.Facts.MIGLabel(m, index)
-			}
-		}
-		processes = append(processes, name)
-	}
-	for _, d := range slices.Sorted(maps.Keys(t.Facts.Devices)) {
-		label := t.DeviceLabel(d)
-		if parts := t.Facts.MIGNames(d); parts != "" {
-			label += " (MIG: " + parts + ")"
-		}
-		devices = append(devices, label)
-	}
-	driver := m.DriverVersion
-	if m.CUDAVersion != "" {
-		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
-	}
-	sum, work, borrowed := calls.Total(), &calls.Work, l.BorrowTotals()
-	counted, checked := rules.RuleTotals(hits), ""
-	if len(hits) == 0 {
-		checked = fmt.Sprintf("none of %d found anything", rulesChecked)
-	}
-	return report.Fill(SummaryFacts, strings.Join(processes, ", "), strings.Join(devices, ", "), m.Host, driver,
-		strings.TrimSpace(m.GpurecVersion+" "+strings.Join(m.Command, " ")), w.FromNs, w.DurNs(),
-		sum.Errors, sum.Open, calls.OutOfMemory, xidsIn(t, calls.Window),
-		work.String(), work.Run(), work.Launched, work.Captured, work.GraphLaunches, work.GraphKernels,
-		l.BorrowedText(), borrowed.Opened, borrowed.Opened-borrowed.Returned, borrowed.Bytes,
-		graphText(&l.Counts), l.Counts.GraphAllocs, l.Counts.GraphBytes, checked, counted[1].Value, counted[2].Value)
-}
-
-func graphText(c *ledger.Counts) string {
-	if c.GraphAllocs == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s in graphs, %s; not in live bytes", units.Plural(c.GraphAllocs, "allocation"), units.Bytes(c.GraphBytes))
-}
-
-func xidsIn(t *timeline.Timeline, w query.Window) int64 {
-	var n int64
-	for _, x := range t.Facts.Xids {
-		if x.AtNs >= w.FromNs && x.AtNs <= w.ToNs {
-			n++
-		}
-	}
-	return n
-}
-
-// findings lists what else a reader should know at first: what no rule has found.
-func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.Table {
-	table := report.Table{Name: "findings", Title: "findings", Columns: findingColumns}
-	found := func(r *rules.Rule) bool {
-		return slices.ContainsFunc(hits, func(h rules.Hit) bool { return h.Rule == r })
-	}
-	add := func(next, format string, args ...any) {
-		table.Rows = append(table.Rows, report.Row{Cells: []any{fmt.Sprintf(format, args...), next}})
-	}
-	number := func(name string) int64 {
-		v, _, _ := r.Number(name)
-		return int64(v)
-	}
-	if n := number("out_of_memory"); n > 0 && !found(&rules.RuleOOM) {
-		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", units.Plural(n, "call"))
-	}
-	if n := number("unfinished_calls"); n > 0 && !found(&rules.RuleHang) {
-		add("perfetto", "%s had not returned at the end", units.Plural(n, "call"))
-	}
-	if n := r.Quality.LostEvents; n > 0 {
-		add("", "%s lost: numbers are too low by that", units.Plural(n, "call"))
-	}
-	if d := t.Rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
-		add("", "the wall clock was set by %s during the recording", units.Duration(d))
-	}
-	return table
 }

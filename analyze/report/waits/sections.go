@@ -7,11 +7,11 @@ import (
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: WaitFacts},
-	{Title: "sync", Columns: WaitColumns},
-	{Title: "threads", Columns: WaitThreadColumns},
-	{Title: "longest", Columns: LongestColumns},
-	{Title: "totals", Columns: WaitTotals},
+	{Title: "facts", Columns: factColumns},
+	{Title: "sync", Columns: callColumns},
+	{Title: "threads", Columns: threadColumns},
+	{Title: "longest", Columns: longestColumns},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
+// LaunchColumns are the columns of a table of launches before an error, see AddLaunches.
 var LaunchColumns = []report.Column{
 	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "what the launch came before"},
 	{Key: "before_ns", Title: "TIME BEFORE", Unit: report.UnitNs, About: "from the launch's entry to that"},
@@ -22,16 +23,18 @@ var LaunchColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the launch"},
 }
 
-// LaunchRows has a row per launch before something that happened at atNs; the stack of the last one is for text.
-func LaunchRows(t *timeline.Timeline, before string, atNs int64, launches []fault.Launch) []report.Row {
-	var rows []report.Row
+// AddLaunches adds a row per launch before an error at atNs, Unix ns, to a table with the columns
+// LaunchColumns; before names that error. Text shows the stack of the first launch only.
+func AddLaunches(t *timeline.Timeline, table *report.Table, before string, atNs int64, launches []fault.Launch) {
 	from := t.Recording().FromNs
 	if len(launches) > 0 {
 		from = launches[0].StartNs
 	}
-	if blind := t.GapNs(from, atNs); blind > 0 {
-		text := fmt.Sprintf("(launches were not recorded for %s of the time before)", units.Duration(blind))
-		rows = append(rows, report.Row{Brief: true, Cells: []any{before, nil, text, nil, nil, nil, nil, nil}})
+	if gap := t.GapNs(from, atNs); gap > 0 {
+		text := fmt.Sprintf("(launches were not recorded for %s of the time before)", units.Duration(gap))
+		table.Add(report.Values{
+			"before": before, "before_ns": nil, "kernel_short": text, "stream": nil, "tid": nil, "kernel": nil, "call": nil, "site": nil,
+		}).Brief = true
 	}
 	for i := range launches {
 		l := &launches[i]
@@ -39,10 +42,16 @@ func LaunchRows(t *timeline.Timeline, before string, atNs int64, launches []faul
 		if l.Kernel == "" {
 			short = l.Name
 		}
-		rows = append(rows, report.Row{
-			Cells: []any{before, atNs - l.StartNs, short, query.StreamName(l.Stream), int64(l.Tid), units.Known(l.Kernel), l.Name, t.SiteOfCall(l.Stack, l.Site)},
-			Brief: i > 0, StackID: l.Stack,
+		row := table.Add(report.Values{
+			"before":       before,
+			"before_ns":    atNs - l.StartNs,
+			"kernel_short": short,
+			"stream":       query.StreamName(l.Stream),
+			"tid":          int64(l.Tid),
+			"kernel":       units.Known(l.Kernel),
+			"call":         l.Name,
+			"site":         t.SiteOfCall(l.Stack, l.Site),
 		})
+		row.Brief, row.StackID = i > 0, l.Stack
 	}
-	return rows
 }

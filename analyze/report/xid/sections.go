@@ -1,13 +1,15 @@
 package xid
 
-import "github.com/gpurec/gpurec/analyze/report"
+import (
+	"github.com/gpurec/gpurec/analyze/report"
+)
 
 // Sections are the tables and facts of the report, as --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: XidFacts},
-	{Title: "xids", Columns: XidColumns},
+	{Title: "facts", Columns: factColumns},
+	{Title: "xids", Columns: columns},
 	{Title: "launches_before", Columns: LaunchColumns},
-	{Title: "totals", Columns: XidTotals},
+	{Title: "totals", Columns: totalColumns},
 }
 
 // Page is the section of the HTML page.

@@ -1,0 +1,151 @@
+package api
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// scan sums up calls by function and group, in one pass over them.
+type scan struct {
+	*calls.Counter
+	by     string
+	groups map[groupKey]*callGroup
+	names  origin.Names
+	sites  calls.SiteReader
+	// identities are the groups of processes, where calls are grouped by rank, job or the like.
+	identities map[int32]int64
+}
+
+// groupKey is what the calls of a row have in common: the function, and a site, stack, thread or
+// stream of a process, or the rank, job or the like of processes.
+type groupKey struct {
+	name, pid int32
+	group     int64
+}
+
+// callGroup sums up the calls of a row.
+type callGroup struct {
+	calls, errors, open, nested int64
+	scaled                      int64 // calls in thousandths, with those that were not recorded
+	openNs                      int64 // time in open calls until the recording's end
+	stack                       int32 // of the first call
+	kind                        string
+	returned                    stats.Durations
+}
+
+// read counts the calls of spans.
+func (sc *scan) read(spans []timeline.Span) error {
+	for _, s := range spans {
+		sc.addGroup(s.Group)
+		if err := s.Group.Err(); err != nil {
+			return sc.T.Wrap(err)
+		}
+	}
+	return nil
+}
+
+// addGroup counts the calls of a row group.
+func (sc *scan) addGroup(g *format.Group) {
+	sc.Kind, sc.Name = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name)
+	sc.Kernel = format.Strings{}
+	if sc.Filter.Kernel != nil {
+		sc.Kernel = g.StringsInto("kernel", sc.Kernel)
+	}
+	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
+	sc.Result, sc.Flags = g.Int32("result", sc.Result), g.Int32("flags", sc.Flags)
+	parent := g.Int64("parent_start_ns", nil)
+	keys := sc.keys(g)
+	pass := sc.Passes(g, sc.Kind, sc.Kernel)
+	names := sc.names.All(sc.Name.Dict)
+	launch, graph := sc.Launches(g)
+	var last groupKey
+	var group *callGroup
+	for i, start := range sc.Start {
+		if start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
+			continue
+		}
+		key := keys(i)
+		key.name = names[sc.Name.Index[i]]
+		if group == nil || key != last {
+			last = key
+			if group = sc.groups[key]; group == nil {
+				group = &callGroup{kind: sc.Kind.At(i)}
+				if sc.by == "stack" {
+					group.stack = sc.sites.Stack[i]
+				}
+				sc.groups[key] = group
+			}
+		}
+		if parent[i] != 0 {
+			group.nested++
+		}
+		group.add(sc.Dur[i], sc.Result[i], sc.Flags[i])
+		if sc.Weights != nil && launch[sc.Kind.Index[i]] && !graph[sc.Name.Index[i]] && sc.Flags[i]&format.FlagCaptured == 0 {
+			group.scaled += sc.Weights.At(start)
+		} else {
+			group.scaled += sampling.Thousandth
+		}
+	}
+}
+
+// keys returns a function that returns the key of a row, without the function's name.
+func (sc *scan) keys(g *format.Group) func(i int) groupKey {
+	switch sc.by {
+	case "site":
+		sc.sites.Read(g)
+		return func(i int) groupKey { return groupKey{group: int64(sc.sites.At(i))} }
+	case "stack":
+		sc.sites.Read(g)
+		return func(i int) groupKey { return groupKey{group: int64(sc.sites.Stack[i])} }
+	case "thread":
+		sc.Pid, sc.Tid = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid)
+		return func(i int) groupKey { return groupKey{pid: sc.Pid[i], group: int64(sc.Tid[i])} }
+	case "stream":
+		sc.Pid, sc.Stream = g.Int32("pid", sc.Pid), g.Int64("stream", sc.Stream)
+		return func(i int) groupKey { return groupKey{pid: sc.Pid[i], group: sc.Stream[i]} }
+	}
+	if slices.Contains(timeline.IdentityGroups, sc.by) {
+		sc.Pid = g.Int32("pid", sc.Pid)
+		return func(i int) groupKey { return groupKey{group: sc.identity(sc.Pid[i])} }
+	}
+	return func(int) groupKey { return groupKey{} }
+}
+
+// identity returns the group of a process as an index of names.
+func (sc *scan) identity(pid int32) int64 {
+	group, ok := sc.identities[pid]
+	if !ok {
+		group = int64(sc.names.ID(sc.T.IdentityLabel(pid, sc.by)))
+		sc.identities[pid] = group
+	}
+	return group
+}
+
+func (a *callGroup) add(durNs int64, result, flags int32) {
+	a.calls++
+	switch {
+	case flags&format.FlagAbandoned != 0:
+		a.open++
+	case flags&format.FlagOpen != 0:
+		a.open++
+		a.openNs = units.EndOf(a.openNs, durNs)
+	case flags&format.FlagNoReturn != 0:
+	default:
+		a.returned.Add(durNs)
+		if calls.IsError(result) {
+			a.errors++
+		}
+	}
+}
+
+// estimatedNs estimates the time of all calls that returned; nil if no duration is known.
+func (a *callGroup) estimatedNs() any {
+	return a.returned.Estimated(sampling.Whole(a.scaled) - a.open)
+}

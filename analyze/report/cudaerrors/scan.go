@@ -1,0 +1,150 @@
+package cudaerrors
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Scan counts calls that returned an error, by function, result and call site. It is not safe for
+// concurrent use.
+type Scan struct {
+	*calls.Counter
+	Groups map[Key]*Group
+	quiet  map[Key]*Group // results that are not errors, such as "not ready"; Key.Site is 0
+	Names  origin.Names   // functions and call sites
+	frees  fault.FailedFrees
+
+	stack []int32
+	site  format.Strings
+}
+
+// Key is what the calls of a group have in common.
+type Key struct {
+	Name, Site int32 // function and call site, indexes of Scan.Names
+	Result     int32 // CUresult
+}
+
+// Group is a number of calls with the same Key.
+type Group struct {
+	Calls           int64
+	nested          int64 // of Calls, those made inside another recorded call
+	FirstNs, LastNs int64 // entry of the first and the last call, Unix ns
+	Stack           int32 // stack id of the first call
+	Threads         map[origin.Thread]int64
+}
+
+// NewScan returns a scan of the calls that pass the filter.
+func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
+	return &Scan{Counter: calls.NewCounter(t, f), Groups: make(map[Key]*Group), quiet: make(map[Key]*Group)}
+}
+
+// matched reports whether any call passed the filter, whatever it returned.
+func (s *Scan) matched() bool {
+	n := s.Seen.Explain(s.Filter)
+	return n.Filter == ""
+}
+
+// scan reads all calls of the recording.
+func (s *Scan) scan() error {
+	for _, spans := range [][]timeline.Span{s.T.Memory, s.T.Calls} {
+		for _, span := range spans {
+			s.Group(span.Group)
+			if err := span.Group.Err(); err != nil {
+				return s.T.Wrap(err)
+			}
+		}
+	}
+	return nil
+}
+
+// Group reads a row group. If all of its calls succeeded, it reads their results only.
+func (s *Scan) Group(g *format.Group) {
+	s.Result, s.Flags = g.Int32("result", s.Result), g.Int32("flags", s.Flags)
+	if !s.Filter.Callers() && !slices.ContainsFunc(s.Result, func(r int32) bool { return r != 0 }) {
+		return
+	}
+	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), g.StringsInto("kernel", s.Kernel)
+	s.site = g.StringsInto("site", s.site)
+	s.Start, s.stack = g.Int64("start_ns", s.Start), g.Int32("stack_id", s.stack)
+	s.Pid, s.Tid = g.Int32("pid", s.Pid), g.Int32("tid", s.Tid)
+	parent := g.Int64("parent_start_ns", nil)
+	pass := s.Passes(g, s.Kind, s.Kernel)
+	names := s.Names.All(s.Name.Dict)
+	s.frees.Next()
+	for i, start := range s.Start {
+		if start < s.Window.FromNs || start > s.Window.ToNs || !pass(i) || s.Result[i] == 0 || s.Flags[i]&timeline.NoResult != 0 {
+			continue
+		}
+		key := Key{Name: names[s.Name.Index[i]], Result: s.Result[i]}
+		groups := s.quiet
+		if calls.IsError(s.Result[i]) {
+			groups = s.Groups
+			key.Site = s.Names.ID(s.T.SiteOfCall(s.stack[i], s.site.At(i)))
+			s.frees.Add(g, i, s.Kind.At(i), fault.FailedFree{StartNs: start, Pid: s.Pid[i], Tid: s.Tid[i], Stack: s.stack[i],
+				Result: s.Result[i], Name: key.Name, Site: key.Site})
+		}
+		e := groups[key]
+		if e == nil {
+			e = &Group{FirstNs: start, LastNs: start, Stack: s.stack[i], Threads: make(map[origin.Thread]int64)}
+			groups[key] = e
+		}
+		e.add(start, s.stack[i], origin.Thread{Pid: s.Pid[i], Tid: s.Tid[i]}, parent[i] != 0)
+	}
+}
+
+func (e *Group) add(startNs int64, stack int32, th origin.Thread, nested bool) {
+	e.Calls++
+	if nested {
+		e.nested++
+	}
+	e.Threads[th]++
+	e.LastNs = max(e.LastNs, startNs)
+	if startNs < e.FirstNs {
+		e.FirstNs, e.Stack = startNs, stack
+	}
+}
+
+// recordedFromStart returns the processes whose first call, cuInit, is in the recording.
+func recordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
+	started := make(map[int32]bool)
+	var name format.Strings
+	var pid []int32
+	for _, s := range t.Calls {
+		name = s.Group.StringsInto("name", name)
+		if first := slices.Index(name.Dict, "cuInit"); first >= 0 {
+			pid = s.Group.Int32("pid", pid)
+			for i := range pid {
+				if int(name.Index[i]) == first {
+					started[pid[i]] = true
+				}
+			}
+		}
+		if err := s.Group.Err(); err != nil {
+			return nil, t.Wrap(err)
+		}
+	}
+	return started, nil
+}
+
+// findFaults returns the asynchronous errors that pass the filter.
+func (s *Scan) findFaults() ([]fault.Fault, error) {
+	faults, err := fault.Find(s.T)
+	return slices.DeleteFunc(faults, func(f fault.Fault) bool {
+		return f.StartNs < s.Window.FromNs || f.StartNs > s.Window.ToNs || !s.Filter.PassesCaller(f.Pid, f.Tid, f.Device, f.Stream)
+	}), err
+}
+
+// launchesBefore returns the launches before each fault.
+func launchesBefore(t *timeline.Timeline, faults []fault.Fault, f *query.Filter) ([][]fault.Launch, error) {
+	moments := make([]fault.Moment, len(faults))
+	for i, f := range faults {
+		moments[i] = fault.Moment{AtNs: f.EndNs, Pid: f.Pid, Context: f.Context}
+	}
+	return fault.LaunchesBefore(t, moments, f)
+}

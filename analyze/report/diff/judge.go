@@ -1,0 +1,158 @@
+package diff
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/report"
+)
+
+// isMeasure reports whether the values of a column in two recordings can be subtracted: names,
+// moments and courses cannot.
+func isMeasure(c *report.Column) bool {
+	switch c.Unit {
+	case report.UnitText, report.UnitTime, report.UnitID, report.UnitCourse:
+		return false
+	case report.UnitNs:
+		return !has(c, "at", "first", "last", "moment")
+	}
+	return true
+}
+
+// isSum reports whether a value grows with the length of a recording.
+func isSum(c *report.Column) bool {
+	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
+		!has(c, "max", "min", "med", "median", "avg", "mean", "p50", "p90", "p95", "p99", "stddev", "age", "in", "per",
+			"largest", "longest", "shortest", "peak", "first", "last", "depth", "dur", "stacks", "threads", "processes", "devices")
+}
+
+// has reports whether the key of a column has one of the words.
+func has(c *report.Column, words ...string) bool {
+	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
+}
+
+// measure is a column of numbers, with the keys of the columns that compare it.
+type measure struct {
+	report.Column
+	before, after, change, changePct string
+}
+
+// measure returns the keys that compare a column, or a fact. isTaken reports whether the report
+// itself has a column or fact of a key, such as launches_per_second.
+func (d *differ) measure(c report.Column, isTaken func(key string) bool) measure {
+	name := c.Key
+	if unit := d.after.per.unit; d.after.amount > 0 && isSum(&c) {
+		if name += "_per_" + unit; isTaken(name) {
+			name = c.Key + "_by_" + unit
+		}
+	}
+	return measure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct"}
+}
+
+// values returns the numbers of both recordings, the change from one number to another, and the
+// change in percent.
+func (m *measure) values(was, is, from, to any) report.Values {
+	diff, pct := difference(from, to)
+	return report.Values{m.before: was, m.after: is, m.change: diff, m.changePct: pct}
+}
+
+// value returns the number of a cell, divided by seconds or steps if it is a sum and that is asked
+// for; nil if the cell is no number.
+func (s *Side) value(c *report.Column, v any) any {
+	var n float64
+	switch v := v.(type) {
+	case int64:
+		if s.amount == 0 || !isSum(c) {
+			return v
+		}
+		n = float64(v)
+	case float64:
+		n = v
+	case catalog.Measured:
+		n = v.Value
+	case bool:
+		if v {
+			return int64(1)
+		}
+		return int64(0)
+	default:
+		return nil
+	}
+	if s.amount > 0 && isSum(c) {
+		n /= s.amount
+	}
+	if math.IsNaN(n) || math.IsInf(n, 0) {
+		return nil
+	}
+	return n
+}
+
+// difference returns after - before, and that in percent of before; nil where it is not known.
+func difference(before, after any) (diff, pct any) {
+	was, wasNumber := report.AsNumber(before)
+	is, isNumber := report.AsNumber(after)
+	if !wasNumber || !isNumber {
+		return nil, nil
+	}
+	if was != 0 {
+		if p := 100 * (is - was) / math.Abs(was); !math.IsInf(p, 0) {
+			pct = p
+		}
+	}
+	a, whole := before.(int64)
+	b, alsoWhole := after.(int64)
+	if whole && alsoWhole && (b-a < 0) == (b < a) { // no overflow
+		return b - a, pct
+	}
+	if diff := is - was; !math.IsInf(diff, 0) {
+		return diff, pct
+	}
+	return nil, pct
+}
+
+// signed returns the unit of differences of values in a unit.
+func signed(u report.Unit) report.Unit {
+	if u == report.UnitText {
+		return u
+	}
+	return u | report.UnitSigned
+}
+
+// verdictCount counts rows that got or lost a verdict.
+type verdictCount struct {
+	names     []string
+	got, left map[string]int64 // rows, by verdict
+}
+
+// newVerdictCount returns a count that begins with the verdicts of a table.
+func newVerdictCount(t *report.Table) *verdictCount {
+	return &verdictCount{slices.Clone(t.Verdicts), make(map[string]int64), make(map[string]int64)}
+}
+
+// add counts a row with a verdict in each recording, nil if it has none.
+func (v *verdictCount) add(was, is any) {
+	before, _ := was.(string)
+	after, _ := is.(string)
+	for _, s := range []string{before, after} {
+		if s != "" && !slices.Contains(v.names, s) {
+			v.names = append(v.names, s)
+		}
+	}
+	if before != after {
+		v.got[after]++
+		v.left[before]++
+	}
+}
+
+// facts returns two totals for each verdict.
+func (v *verdictCount) facts() (list []report.Fact) {
+	for _, name := range v.names {
+		key := strings.ReplaceAll(name, " ", "_")
+		got := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got the verdict"}
+		left := report.Column{Key: "gone_" + key, Title: "no longer " + name, Unit: report.UnitCount, About: "rows that lost the verdict"}
+		list = append(list, report.Fact{Column: got, Value: v.got[name]}, report.Fact{Column: left, Value: v.left[name]})
+	}
+	return list
+}

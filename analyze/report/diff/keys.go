@@ -1,0 +1,101 @@
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/report"
+)
+
+// keyNames are the keys of columns that say what a row is about, for tables without Keys. Numbers
+// of processes and threads, and handles, are not among them: they differ between recordings.
+var keyNames = []string{
+	"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream",
+	"size", "size_bucket", "direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason",
+	"status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
+	"rank", "job", "container", "pod", "cgroup",
+}
+
+// keyColumns returns the columns that say what a row is about.
+func keyColumns(t *report.Table) (list []report.Column) {
+	names := t.Keys
+	if names == nil {
+		names = keyNames
+	}
+	for _, c := range t.Columns {
+		if slices.Contains(names, c.Key) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// commonKeys returns the keys of the keyColumns that another table has too: ranks, for example, may
+// be known of one recording only.
+func commonKeys(t, other *report.Table) (keys []string) {
+	for _, c := range keyColumns(t) {
+		if report.ColumnOf(other, c.Key) >= 0 {
+			keys = append(keys, c.Key)
+		}
+	}
+	return keys
+}
+
+// isComparable reports whether the rows of a table can be paired, and have numbers.
+func isComparable(t *report.Table) bool {
+	return len(keyColumns(t)) > 0 && slices.ContainsFunc(t.Columns, func(c report.Column) bool { return isMeasure(&c) })
+}
+
+// pair is a row of each recording. One of the two may be nil.
+type pair struct{ before, after *report.Row }
+
+// pairs pairs the rows of two tables with equal keys, the first with the first.
+func pairs(a, b *report.Table) []pair {
+	index := make(map[string][]int)
+	var list []pair
+	keysOfA, keysOfB := commonKeys(a, b), commonKeys(b, a)
+	for i := range a.Rows {
+		key := keyOf(a, &a.Rows[i], keysOfA)
+		index[key] = append(index[key], len(list))
+		list = append(list, pair{before: &a.Rows[i]})
+	}
+	for i := range b.Rows {
+		key := keyOf(b, &b.Rows[i], keysOfB)
+		if at := index[key]; len(at) > 0 {
+			list[at[0]].after, index[key] = &b.Rows[i], at[1:]
+			continue
+		}
+		list = append(list, pair{after: &b.Rows[i]})
+	}
+	return list
+}
+
+// keyOf returns what a row is about, as text to compare. Numbers of stacks and processes differ
+// between recordings: the frames of the stack, and the name of the process or thread, replace them.
+func keyOf(t *report.Table, r *report.Row, keys []string) string {
+	var b strings.Builder
+	for _, key := range keys {
+		text := fmt.Sprint(t.Cell(r, key))
+		switch key {
+		case "stack":
+			if at := strings.LastIndex(text, " #"); at >= 0 {
+				text = text[:at]
+			}
+			for _, f := range report.Named(r.Stack) {
+				text += "\x00" + f.Func
+			}
+		case "pid", "thread":
+			if number, name, ok := strings.Cut(text, " "); ok && strings.Trim(number, "0123456789/") == "" {
+				text = name
+			}
+		case "stream":
+			if strings.HasPrefix(text, "0x") {
+				text = "(a stream)"
+			}
+		}
+		b.WriteString(text)
+		b.WriteByte(1)
+	}
+	return b.String()
+}

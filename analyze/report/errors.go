@@ -1,0 +1,30 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// GroupError is returned for a report that cannot be grouped by Name. Known are the names that it
+// can be grouped by.
+type GroupError struct {
+	Name  string
+	Known []string
+}
+
+// Error lists the known names.
+func (e *GroupError) Error() string {
+	return fmt.Sprintf("cannot group by %q; there are %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// SortError is returned for a table without a column Name to sort by. Known are the keys of its
+// columns.
+type SortError struct {
+	Name  string
+	Known []string
+}
+
+// Error lists the known keys.
+func (e *SortError) Error() string {
+	return fmt.Sprintf("no column %q to sort by; there are %s", e.Name, strings.Join(e.Known, ", "))
+}

@@ -1,0 +1,91 @@
+package frag
+
+import (
+	"bufio"
+	"encoding/xml"
+	"fmt"
+	"io"
+
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// Sizes of the picture, in pixels.
+const (
+	svgCell   = 12 // width of a moment
+	svgRow    = 5  // height of a stretch
+	svgLeft   = 130
+	svgTop    = 40
+	svgBottom = 40
+)
+
+var shadeColours = [shades]string{"#ffffff", "#e4e9f0", "#b9d0ea", "#7fabd9", "#4180be", "#12508f"}
+
+// WriteMaps writes address maps to out as an SVG picture, one below the other. Times are relative to
+// startNs, the start of the recording, Unix ns. The only errors are those of out.
+func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
+	w := bufio.NewWriter(out)
+	height := svgTop
+	for i := range maps {
+		height += maps[i].height()
+	}
+	width := svgLeft + MapMoments*svgCell + 30
+	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n", width, height, width, height)
+	fmt.Fprintf(w, `<rect class="bg" width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	if len(maps) == 0 {
+		fmt.Fprintf(w, `<text x="10" y="24">no memory that can fragment is known</text>`+"\n")
+	}
+	y := 0
+	for i := range maps {
+		maps[i].draw(w, y, startNs)
+		y += maps[i].height()
+	}
+	fmt.Fprintln(w, "</svg>")
+	return w.Flush()
+}
+
+// height returns the height of the map in pixels.
+func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBottom }
+
+// draw writes one map. Neighbours of the same shade are one rectangle. The class of a rectangle is
+// its shade, so that a page can colour it.
+func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
+	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
+	_ = xml.EscapeText(w, []byte(units.OneLine(units.ValidUTF8(m.Title)))) // errors stay in the buffer, for Flush
+	fmt.Fprintf(w, "</text>\n")
+	for i := range m.Ptr {
+		top := svgTop + i*svgRow
+		if i%8 == 0 {
+			fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" font-family="monospace">0x%x</text>`+"\n", svgLeft-8, top+svgRow+3, m.Ptr[i])
+		}
+		for k := 0; k < len(m.Moments); {
+			s, from := shade(m.Reserved[i][k], m.Used[i][k], m.Bytes), k
+			for k < len(m.Moments) && shade(m.Reserved[i][k], m.Used[i][k], m.Bytes) == s {
+				k++
+			}
+			if s > 0 {
+				fmt.Fprintf(w, `<rect class="s%d" x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", s, svgLeft+from*svgCell, top, (k-from)*svgCell, svgRow, shadeColours[s])
+			}
+		}
+	}
+	m.drawFailures(w)
+	bottom := svgTop + len(m.Ptr)*svgRow
+	for k := 0; k < len(m.Moments); k += 8 {
+		fmt.Fprintf(w, `<text x="%d" y="%d">%s</text>`+"\n", svgLeft+k*svgCell, bottom+14, units.Duration(m.Moments[k]-startNs))
+	}
+	fmt.Fprintf(w, `<text x="%d" y="%d">dark: used; pale: reserved and empty; white: not reserved; red: an allocation failed</text>`+"\n</g>\n", svgLeft, bottom+30)
+}
+
+// drawFailures draws a line at the time of each failure.
+func (m *AddressMap) drawFailures(w *bufio.Writer) {
+	if len(m.Moments) < 2 {
+		return
+	}
+	first, last := m.Moments[0]-(m.Moments[1]-m.Moments[0]), m.Moments[len(m.Moments)-1]
+	for _, ns := range m.Failures {
+		if ns < first || ns > last {
+			continue
+		}
+		x := svgLeft + float64(ns-first)/float64(last-first)*float64(len(m.Moments)*svgCell)
+		fmt.Fprintf(w, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#d02020"/>`+"\n", x, svgTop-6, x, svgTop+len(m.Ptr)*svgRow)
+	}
+}

@@ -1,0 +1,148 @@
+package gaps
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/query"
+)
+
+// OutsideCUDA is the activity of a thread that is in no call of the driver.
+const OutsideCUDA = "outside CUDA"
+
+// most returns the activity that took the largest part of a gap: a function, or OutsideCUDA.
+func (g *Gap) most() (what string, ns int64) {
+	what, ns = OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
+	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	})
+	for _, k := range keys {
+		if n := g.Doing.ByCall[k]; n > ns {
+			what, ns = k.Name, n
+		}
+	}
+	return what, ns
+}
+
+// InKind returns the time of a gap that the thread spent in calls of these kinds, ns.
+func (g *Gap) InKind(kinds ...string) (ns int64) {
+	for k, n := range g.Doing.ByCall {
+		if slices.Contains(kinds, k.Kind) {
+			ns += n
+		}
+	}
+	return ns
+}
+
+// Where returns an activity as part of a sentence.
+func Where(what string) string {
+	if what == OutsideCUDA {
+		return what
+	}
+	return "in " + what
+}
+
+// States of the GPU in a gap; see the column gpu.
+const (
+	GPUIdle   = "idle"
+	GPUBusy   = "busy"
+	GPUPartly = "partly"
+	GPUUnsure = "unsure"
+)
+
+// Busy bounds the share of a gap in which the GPU was busy, in percent. Ok is false if the samples
+// do not show it.
+type Busy struct {
+	MinPct, MaxPct float64
+	Ok             bool
+}
+
+// Word returns the state of the GPU in one word, "" if the samples do not show it.
+func (b Busy) Word() string {
+	switch {
+	case !b.Ok:
+		return ""
+	case b.MaxPct <= 5:
+		return GPUIdle
+	case b.MinPct >= 50:
+		return GPUBusy
+	case b.MinPct > 5 || b.MaxPct < 50:
+		return GPUPartly
+	}
+	return GPUUnsure
+}
+
+// utilizationNs is the longest time over which the driver averages its utilization.
+const utilizationNs = int64(1e9)
+
+// FindGPUActivity fills Busy of the gaps in List: that of the busiest device of the track.
+func (sc *Scan) FindGPUActivity() {
+	samples := &metric.Devices{T: sc.T, Window: sc.T.Recording(), Filter: new(query.Filter), Devices: make(map[int32]map[string]*metric.Series)}
+	samples.Collect()
+	for i := range sc.List {
+		g := &sc.List[i]
+		for track := range sc.Tracks {
+			if track.Pid != g.Track.Pid || track.Device == AllDevices || g.Track.Device != AllDevices && track.Device != g.Track.Device {
+				continue
+			}
+			index, paired := sc.T.Facts.NVMLDevice(track.Pid, track.Device)
+			if !paired {
+				continue
+			}
+			b := BusyByAverages(samples.Devices[index][catalog.MetricSMActive], g.FromNs, g.ToNs)
+			if !b.Ok {
+				b = BusyInside(samples.Devices[index][catalog.MetricGPUBusy], g.FromNs, g.ToNs)
+			}
+			if b.Ok {
+				g.Busy = Busy{max(g.Busy.MinPct, b.MinPct), max(g.Busy.MaxPct, b.MaxPct), true}
+			}
+		}
+	}
+}
+
+// BusyByAverages bounds how busy a device was between two moments. Each sample is the average since
+// the one before. The part of that time outside of the gap may have been busy or not.
+func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
+	if s == nil {
+		return Busy{}
+	}
+	var covered, low, high float64
+	for i := max(1, after(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
+		span := float64(s.AtNs[i] - s.AtNs[i-1])
+		overlap := float64(min(toNs, s.AtNs[i]) - max(fromNs, s.AtNs[i-1]))
+		busy := min(1, max(0, s.Values[i]/100)) * span
+		covered += overlap
+		low += max(0, busy-(span-overlap))
+		high += min(overlap, busy)
+	}
+	if covered == 0 || covered < 0.5*float64(toNs-fromNs) {
+		return Busy{}
+	}
+	return Busy{100 * low / covered, 100 * high / covered, true}
+}
+
+// BusyInside averages the samples whose time lies in the gap.
+func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
+	if s == nil {
+		return Busy{}
+	}
+	var sum, n float64
+	for i := after(s, fromNs+utilizationNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
+		sum += min(100, max(0, s.Values[i]))
+		n++
+	}
+	if n == 0 {
+		return Busy{}
+	}
+	return Busy{sum / n, sum / n, true}
+}
+
+// after returns the index of the first sample later than a time.
+func after(s *metric.Series, ns int64) int {
+	return sort.Search(len(s.AtNs), func(i int) bool { return s.AtNs[i] > ns })
+}

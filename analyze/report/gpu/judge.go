@@ -1,0 +1,154 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// minThrottledPct is the least share of throttled time that makes a verdict.
+const minThrottledPct = 1.0
+
+// FullMemoryShare is the share of a device's memory in use above which it counts as full.
+const FullMemoryShare = 0.95
+
+// VerdictLevels are the levels of verdicts, the worst first.
+var VerdictLevels = []string{"problem", "notice", "info"}
+
+// Indices of VerdictLevels.
+const (
+	problem = iota
+	notice
+	info
+)
+
+// verdict is a remarkable fact about a device, or about the recording (device -1).
+type verdict struct {
+	level  int // index of VerdictLevels
+	device int32
+	name   any // of the device: a string, nil if not known
+	text   string
+	action string // what to do
+}
+
+// verdicts returns the verdicts on all devices, problems first.
+func verdicts(gpus *metricpkg.Devices) (list []verdict) {
+	if len(gpus.T.Facts.Samples) == 0 {
+		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples: nothing is known of the GPUs"})
+	}
+	for _, device := range gpus.Sorted() {
+		add := func(level int, action, format string, args ...any) {
+			text := fmt.Sprintf("GPU %d ", device) + fmt.Sprintf(format, args...)
+			list = append(list, verdict{level, device, gpus.T.GPUName(device), text, action})
+		}
+		if b, ok := gpus.BusyOf(device); ok {
+			add(info, "", b.Text, b.Pct, b.IdlePct)
+		}
+		throttleVerdict(gpus, device, add)
+		if joules, how, ok := energyOf(gpus, device); ok {
+			add(info, "", "used %s, by %s", jouleText(joules), how)
+		}
+		memoryVerdict(gpus, device, add)
+		for _, h := range Health(gpus, device) {
+			if h.Level < info {
+				add(h.Level, h.Action, "%s: %s", h.What, h.State)
+			}
+		}
+		if n := xids(gpus, device); n > 0 {
+			add(problem, "gpurec analyze xid explains them", "had %s", units.Plural(n, "Xid"))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b verdict) int { return cmp.Compare(a.level, b.level) })
+	return list
+}
+
+// energyOf returns the energy that a device used in the window, and where the number comes from.
+func energyOf(gpus *metricpkg.Devices, device int32) (joules float64, how string, ok bool) {
+	of := gpus.Devices[device]
+	if s := of[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
+		return s.Grown() / 1e3, "its energy counter", true
+	}
+	if s := of[catalog.MetricPower]; s != nil && len(s.Values) > 1 {
+		return s.Mean() / 1e3 * s.TotalNs() / 1e9, "power samples", true
+	}
+	return 0, "", false
+}
+
+// jouleText formats an energy in J, Wh or kWh.
+func jouleText(joules float64) string {
+	switch {
+	case joules >= 3.6e6:
+		return fmt.Sprintf("%.2f kWh", joules/3.6e6)
+	case joules >= 3.6e3:
+		return fmt.Sprintf("%.1f Wh", joules/3.6e3)
+	}
+	return fmt.Sprintf("%.0f J", joules)
+}
+
+// MemoryOf returns the memory in use on a device over time and its total memory, bytes; nil and 0
+// if one of them is not known.
+func MemoryOf(gpus *metricpkg.Devices, device int32) (used *metricpkg.Series, total float64) {
+	used = gpus.Devices[device][catalog.MetricMemoryUsed]
+	total = float64(gpus.T.Facts.Devices[device].TotalBytes)
+	if s := gpus.Devices[device][catalog.MetricMemoryTotal]; s != nil {
+		total = s.Last()
+	}
+	if total <= 0 {
+		return nil, 0
+	}
+	return used, total
+}
+
+// memoryVerdict adds a notice for a device whose memory was nearly full.
+func memoryVerdict(gpus *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
+	used, total := MemoryOf(gpus, device)
+	if used == nil {
+		return
+	}
+	if most := slices.Max(used.Values); most > FullMemoryShare*total {
+		add(notice, "gpurec analyze memory --reconcile says who has it", "had at most %s of %s memory in use",
+			units.Bytes(units.RoundInt(most)), units.Bytes(units.RoundInt(total)))
+	}
+}
+
+// xids counts the device's Xids in the window.
+func xids(gpus *metricpkg.Devices, device int32) (n int64) {
+	for _, x := range gpus.T.Facts.Xids {
+		if x.Device == device && !x.Sxid && x.AtNs >= gpus.Window.FromNs && x.AtNs <= gpus.Window.ToNs {
+			n++
+		}
+	}
+	return n
+}
+
+// throttleVerdict adds a verdict for a device that was throttled.
+func throttleVerdict(gpus *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
+	samples := gpus.Devices[device][catalog.MetricReasons]
+	if samples == nil {
+		return
+	}
+	whole := samples.Share(IsThrottled)
+	if whole < minThrottledPct {
+		return
+	}
+	level := notice // the power cap alone is usual under full load
+	var parts, meanings []string
+	for i := range ClockReasons {
+		c := &ClockReasons[i]
+		pct := samples.Share(HasBit(c.Bit))
+		if !c.Slows || pct < minThrottledPct {
+			continue
+		}
+		if c.Bit != PowerCapBit {
+			level = problem
+		}
+		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Name, pct))
+		meanings = append(meanings, c.Name+": "+c.meaning)
+	}
+	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, units.Enumerated(parts))
+}

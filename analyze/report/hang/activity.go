@@ -1,0 +1,65 @@
+package hang
+
+import (
+	"sort"
+
+	"github.com/gpurec/gpurec/analyze/query"
+)
+
+// activity is a set of parts of a window: those in which a thread was in a call.
+type activity [4]uint64
+
+// activityParts is the number of parts of a window.
+const activityParts = 256
+
+// mark adds the parts from one moment to another.
+func (a *activity) mark(p *windowParts, fromNs, toNs int64) {
+	first, last := p.of(fromNs), p.of(toNs)
+	for i := first; i <= last; i++ {
+		a[i/64] |= 1 << (i % 64)
+	}
+}
+
+// windowParts finds the part of a moment. It needs no division for moments in the same part as the
+// one before.
+type windowParts struct {
+	window query.Window
+	begins [activityParts + 1]int64 // the last one is the window's end
+	part   int                      // the part found last
+}
+
+func newWindowParts(w query.Window) *windowParts {
+	p := &windowParts{window: w}
+	for i := range p.begins {
+		p.begins[i] = w.FromNs + int64(sort.Search(int(w.DurNs()), func(ns int) bool { return partOf(w, w.FromNs+int64(ns)) >= i }))
+	}
+	return p
+}
+
+func (p *windowParts) of(ns int64) int {
+	if ns < p.begins[p.part] || ns >= p.begins[p.part+1] {
+		p.part = partOf(p.window, ns)
+	}
+	return p.part
+}
+
+// partOf computes the part of a moment.
+func partOf(w query.Window, ns int64) int {
+	part := float64(ns-w.FromNs) / float64(max(1, w.DurNs())) * activityParts
+	return int(max(0, min(part, activityParts-1)))
+}
+
+// longestPause returns the longest time between two active parts, ns, to within two parts.
+func (a *activity) longestPause(w query.Window) int64 {
+	last, longest := -1, 0
+	for i := range activityParts {
+		if a[i/64]>>(i%64)&1 == 0 {
+			continue
+		}
+		if last >= 0 {
+			longest = max(longest, i-last-1)
+		}
+		last = i
+	}
+	return int64(float64(longest) * float64(w.DurNs()) / activityParts)
+}

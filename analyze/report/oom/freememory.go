@@ -1,0 +1,91 @@
+package oom
+
+import (
+	"fmt"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// freeMemory is the free memory of a device at a moment, by its sources. An age is the time from a
+// source's answer to the moment, ns; it is negative for later answers.
+type freeMemory struct {
+	bytes  int64
+	ageNs  int64
+	source string // "": not known
+
+	asked, askedAgeNs any // cuMemGetInfo
+	nvml, nvmlAgeNs   any
+	total             int64 // bytes of the device; 0: not known
+	others            any   // bytes that other processes use, an int64
+	othersNamed       []string
+}
+
+// fromAllocator is the source of numbers in the events of PyTorch's allocator.
+const fromAllocator = "the allocator"
+
+// freeAt returns the free memory at a failure: by the allocator, or else by the nearest other source.
+func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
+	var f freeMemory
+	take := func(bytes, ageNs int64, source string) {
+		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
+			f.bytes, f.ageNs, f.source = bytes, ageNs, source
+		}
+	}
+	if sc.deviceFree >= 0 {
+		take(sc.deviceFree, 0, fromAllocator)
+	}
+	if s, ok := askedNear(t, sc.device, sc.AtNs); ok {
+		f.asked, f.askedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
+		take(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
+	}
+	index, paired := t.Facts.NVMLDevice(sc.pid, sc.device)
+	if !paired {
+		return f
+	}
+	if m, _, isMIG := t.Facts.MIGOf(sc.pid, sc.device); isMIG { // samples are of the whole GPU
+		f.total = max(f.total, m.MemoryBytes)
+	} else {
+		f.total = max(f.total, t.Facts.Devices[index].TotalBytes)
+		if s, ok := t.Facts.Nearest(catalog.MetricMemoryFree, index, sc.AtNs); ok {
+			f.nvml, f.nvmlAgeNs = units.RoundInt(s.Value), sc.AtNs-s.AtNs
+			take(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
+		}
+		otherProcesses(t, &f, sc, index)
+	}
+	// A sample may be from before the memory was filled. Tracked memory bounds it.
+	if most := max(0, f.total-sc.tracked); f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
+		f.bytes, f.ageNs, f.source = most, 0, atMost
+	}
+	return f
+}
+
+// atMost is the source of an upper bound.
+const atMost = "the device's memory without what is known to be used: there is no more"
+
+// otherProcesses sets the memory of other processes on a GPU, an NVML index.
+func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int32) {
+	var sum int64
+	for _, s := range t.Facts.ProcessesAt(index, sc.AtNs) {
+		f.others = sum
+		if s.Pid == sc.pid {
+			continue
+		}
+		sum += units.RoundInt(s.Value)
+		f.others = sum
+		if name, _ := t.ProcessName(s.Pid); len(f.othersNamed) < 3 {
+			f.othersNamed = append(f.othersNamed, fmt.Sprintf("%d %s %s", s.Pid, name, units.Bytes(units.RoundInt(s.Value))))
+		}
+	}
+}
+
+// askedNear returns the answer of cuMemGetInfo that is nearest to atNs.
+func askedNear(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
+	for _, s := range t.Free {
+		if s.Device == device && (!ok || max(s.AtNs-atNs, atNs-s.AtNs) < max(best.AtNs-atNs, atNs-best.AtNs)) {
+			best, ok = s, true
+		}
+	}
+	return best, ok
+}

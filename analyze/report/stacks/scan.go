@@ -1,0 +1,150 @@
+package stacks
+
+import (
+	"cmp"
+	"slices"
+
+	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+// scan counts calls by their stack and by its state. It holds a number for each distinct stack and
+// state, however many calls there are.
+type scan struct {
+	*callspkg.Counter
+	counts   map[stackState]int64
+	all      int64 // calls counted
+	statuses origin.Names
+
+	stack  []int32
+	status format.Strings
+}
+
+// stackState is a stack with the state that calls give for it. status is an index of
+// scan.statuses.
+type stackState struct{ stack, status int32 }
+
+// read counts all calls, of memory and others.
+func (sc *scan) read() error {
+	for _, spans := range [][]timeline.Span{sc.T.Memory, sc.T.Calls} {
+		for _, s := range spans {
+			sc.addGroup(s.Group)
+			if err := s.Group.Err(); err != nil {
+				return sc.T.Wrap(err)
+			}
+		}
+	}
+	return nil
+}
+
+// addGroup counts the calls of a row group.
+func (sc *scan) addGroup(g *format.Group) {
+	sc.Kind, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("kernel", sc.Kernel)
+	sc.Start, sc.stack = g.Int64("start_ns", sc.Start), g.Int32("stack_id", sc.stack)
+	sc.status = g.StringsInto("stack_status", sc.status)
+	statuses := make([]int32, len(sc.status.Dict))
+	for i, s := range sc.status.Dict {
+		statuses[i] = sc.statuses.ID(cmp.Or(s, format.StackNone))
+	}
+	pass := sc.Passes(g, sc.Kind, sc.Kernel)
+	var last stackState
+	var run int64 // calls of the same state in a row
+	for i, start := range sc.Start {
+		if start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
+			continue
+		}
+		state := stackState{sc.stack[i], statuses[sc.status.Index[i]]}
+		if state != last && run > 0 {
+			sc.counts[last] += run
+			run = 0
+		}
+		last = state
+		run++
+		sc.all++
+	}
+	if run > 0 {
+		sc.counts[last] += run
+	}
+}
+
+// with returns the number of calls whose stack has the status.
+func (sc *scan) with(status string) (n int64) {
+	for state, calls := range sc.counts {
+		if sc.statuses.List[state.status] == status {
+			n += calls
+		}
+	}
+	return n
+}
+
+// stackCount counts the calls from one stack.
+type stackCount struct{ calls, inferred, nested int64 }
+
+// countStacks counts the calls from each stack.
+func (sc *scan) countStacks() map[int32]*stackCount {
+	counts := make(map[int32]*stackCount)
+	for state, calls := range sc.counts {
+		if state.stack == 0 {
+			continue
+		}
+		c := counts[state.stack]
+		if c == nil {
+			c = new(stackCount)
+			counts[state.stack] = c
+		}
+		c.calls += calls
+		switch sc.statuses.List[state.status] {
+		case format.StackInferred:
+			c.inferred += calls
+		case format.StackParent:
+			c.nested += calls
+		}
+	}
+	return counts
+}
+
+// stackGroup is what the stacks of a row have in common, such as status and reason.
+type stackGroup struct{ first, second string }
+
+// groupCount counts the calls and stacks of a group.
+type groupCount struct{ calls, stacks int64 }
+
+// grouped counts calls and stacks by the group that of returns; false leaves them out.
+func (sc *scan) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
+	groups := make(map[stackGroup]*groupCount)
+	for state, calls := range sc.counts {
+		key, ok := of(state)
+		if !ok {
+			continue
+		}
+		if groups[key] == nil {
+			groups[key] = new(groupCount)
+		}
+		groups[key].calls += calls
+		if state.stack != 0 {
+			groups[key].stacks++
+		}
+	}
+	return groups
+}
+
+// reason returns why a stack is truncated, "" if it is not.
+func (sc *scan) reason(s stackState) string {
+	if sc.statuses.List[s.status] != format.StackTruncated {
+		return ""
+	}
+	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.WhyOther)
+}
+
+// endsIn returns the module or file of the outermost frame that has one.
+func endsIn(s *stackpkg.Table, stack int32) string {
+	for _, id := range slices.Backward(s.Stacks[stack]) {
+		if f := &s.Frames[id]; f.Module != "" || f.File != "" {
+			return cmp.Or(f.Module, f.File)
+		}
+	}
+	return timeline.NoStack
+}

@@ -1,0 +1,92 @@
+package stacks
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+var stateColumns = []report.Column{
+	{Key: "status", Title: "STATUS", Unit: report.UnitText, About: "what calls say of their stack"},
+	{Key: "reason", Title: "WHY", Unit: report.UnitText, About: "why it is truncated, in a word; MEANING says it in a sentence"},
+	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window with such a stack"},
+	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of CALLS in all calls of the window"},
+	{Key: "stacks", Title: "STACKS", Unit: report.UnitCount, About: "distinct stacks of these calls"},
+	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "what that means"},
+}
+
+// stateTable has a row per state of stacks.
+func (sc *scan) stateTable() report.Table {
+	groups := sc.grouped(func(s stackState) (stackGroup, bool) {
+		return stackGroup{sc.statuses.List[s.status], sc.reason(s)}, true
+	})
+	table := report.Table{Name: "states", Title: "calls by what is known of their stack", Columns: slices.Clone(stateColumns), Aside: true}
+	if sc.with(format.StackTruncated) == 0 {
+		report.Hide(table.Columns, "reason")
+	}
+	rank := func(status string) int { // states of a later version come last
+		if i := slices.Index(States, status); i >= 0 {
+			return i
+		}
+		return len(States)
+	}
+	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
+		return cmp.Or(cmp.Compare(rank(a.first), rank(b.first)), cmp.Compare(groups[b].calls, groups[a].calls),
+			strings.Compare(a.first, b.first), strings.Compare(a.second, b.second))
+	})
+	for _, k := range keys {
+		n := groups[k]
+		table.Add(report.Values{
+			"status":    k.first,
+			"reason":    units.Known(k.second),
+			"calls":     n.calls,
+			"share_pct": units.Percent(n.calls, sc.all),
+			"stacks":    n.stacks,
+			"meaning":   stateMeaning(k.first, k.second),
+		})
+	}
+	return table
+}
+
+// States are the states of stacks, in the order of the table.
+var States = []string{
+	format.StackComplete, format.StackInferred, format.StackTruncated,
+	format.StackFramePointer, format.StackParent, format.StackNone,
+}
+
+// stateMeaning explains a state of stacks, and the reason of a truncated one.
+func stateMeaning(status, reason string) string {
+	switch status {
+	case format.StackComplete:
+		return "unwound to the thread's start"
+	case format.StackInferred:
+		return "of an equal-looking call, not unwound again"
+	case format.StackFramePointer:
+		return "walked by frame pointers: frames may be missing"
+	case format.StackParent:
+		return "nested calls: the stack of the outer call"
+	case format.StackNone:
+		return "no stack was recorded"
+	case format.StackTruncated:
+	default:
+		return ""
+	}
+	switch reason {
+	case format.WhyDepth:
+		return "more frames than the kernel may walk"
+	case format.WhyMapping:
+		return "a library that the unwinder did not know yet"
+	case format.WhyCode:
+		return "machine code without unwind information, such as a JIT's"
+	case format.WhyPython:
+		return "a Python frame could not be read"
+	case format.WhyProbe:
+		return "the return probe of another tool is in the way"
+	}
+	return "for another reason"
+}

@@ -1,0 +1,179 @@
+package waits
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// A loop is LoopWaits or more waits of one thread at one call site within loopNs.
+const (
+	LoopWaits = 20
+	loopNs    = int64(1e9)
+)
+
+// Scan sums up the time that threads wait for the GPU, in one pass over the synchronizations.
+type Scan struct {
+	*calls.Reader
+	Groups  map[callSite]*siteWaits
+	loops   map[loopKey]*calls.BurstDetector
+	Threads map[origin.Thread]*threadWaits
+	longest []calls.Call // a heap: the shortest is first
+	keep    int          // calls in longest, at most
+}
+
+// callSite is a function and the place that calls it, as indices of Names.
+type callSite struct{ Name, Site int32 }
+
+// loopKey is what the waits of a loop have in common.
+type loopKey struct {
+	callSite
+	thread origin.Thread
+}
+
+// siteWaits sums up the waits of one call site.
+type siteWaits struct {
+	waits, open, errors, nested int64
+	openNs                      int64
+	loops, LoopWaits            int64
+	FirstNs, LastNs             int64 // entries
+	Stack                       int32 // of the first one
+	Took                        stats.Durations
+	Threads                     map[origin.Thread]bool
+}
+
+// threadWaits sums up the waits of one thread.
+type threadWaits struct {
+	waits           int64
+	WaitNs          int64 // time in the window; waits inside of others count once
+	untilNs         int64 // end of the last wait
+	firstNs, lastNs int64 // first and last recorded call of the thread in the window
+}
+
+// spanNs is the time between the first and the last call of the thread.
+func (w *threadWaits) spanNs() int64 { return max(0, w.lastNs-w.firstNs) }
+
+// NewScan returns a Scan that keeps the longest waits one by one, at most keep of them.
+func NewScan(r *calls.Reader, keep int) *Scan {
+	return &Scan{
+		Reader:  r,
+		Groups:  make(map[callSite]*siteWaits),
+		loops:   make(map[loopKey]*calls.BurstDetector),
+		Threads: make(map[origin.Thread]*threadWaits),
+		keep:    keep,
+	}
+}
+
+// Add counts a wait. Queries are left out.
+func (sc *Scan) Add(c *calls.Call) error {
+	if strings.Contains(sc.Names.List[c.Name], "Query") {
+		return nil
+	}
+	key := callSite{c.Name, c.Site}
+	s := sc.Groups[key]
+	if s == nil {
+		s = &siteWaits{Threads: make(map[origin.Thread]bool), FirstNs: c.StartNs, Stack: c.Stack}
+		sc.Groups[key] = s
+	}
+	th := sc.Threads[c.Thread()]
+	if th == nil {
+		th = &threadWaits{firstNs: c.StartNs, untilNs: c.StartNs}
+		sc.Threads[c.Thread()] = th
+	}
+	s.waits++
+	s.LastNs = c.StartNs
+	s.Threads[c.Thread()] = true
+	th.waits++
+	if c.Nested {
+		s.nested++
+	}
+	loop := loopKey{key, c.Thread()}
+	if sc.loops[loop] == nil {
+		sc.loops[loop] = new(calls.BurstDetector)
+	}
+	joined, began := sc.loops[loop].Add(c.StartNs, LoopWaits, loopNs)
+	s.LoopWaits += joined
+	if began {
+		s.loops++
+	}
+	if c.Flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
+		if c.Flags&format.FlagAbandoned != 0 {
+			s.open++
+		}
+		return nil
+	}
+	th.cover(c, sc.Window)
+	if c.Flags&format.FlagOpen != 0 {
+		s.open++
+		s.openNs = units.EndOf(s.openNs, c.EndNs-c.StartNs)
+	} else {
+		s.Took.Add(c.EndNs - c.StartNs)
+		if calls.IsError(c.Result) {
+			s.errors++
+		}
+	}
+	sc.remember(c)
+	return nil
+}
+
+// cover adds the part of a wait that lies in the window and in no earlier wait of the thread.
+func (w *threadWaits) cover(c *calls.Call, window query.Window) {
+	end := min(c.EndNs, window.ToNs)
+	w.WaitNs += max(0, end-max(c.StartNs, w.untilNs))
+	w.untilNs = max(w.untilNs, end)
+}
+
+// remember keeps the longest waits.
+func (sc *Scan) remember(c *calls.Call) {
+	shorter := func(a, b calls.Call) bool { return longer(&b, &a) < 0 }
+	if len(sc.longest) < sc.keep {
+		sc.longest = stats.HeapPush(sc.longest, *c, shorter)
+	} else if longer(c, &sc.longest[0]) < 0 {
+		sc.longest[0] = *c
+		stats.HeapFix(sc.longest, shorter)
+	}
+}
+
+// longer orders calls from long to short.
+func longer(a, b *calls.Call) int {
+	return cmp.Or(cmp.Compare(b.EndNs-b.StartNs, a.EndNs-a.StartNs),
+		cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
+}
+
+// measureThreads finds the first and the last call of each thread that waits.
+func (sc *Scan) measureThreads() error {
+	if len(sc.Threads) == 0 {
+		return nil
+	}
+	for _, th := range sc.Threads {
+		th.lastNs = th.untilNs
+	}
+	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
+		for _, s := range spans {
+			sc.Start, sc.Dur = s.Group.Int64("start_ns", sc.Start), s.Group.Int64("dur_ns", sc.Dur)
+			sc.Pid, sc.Tid = s.Group.Int32("pid", sc.Pid), s.Group.Int32("tid", sc.Tid)
+			if err := s.Group.Err(); err != nil {
+				return sc.T.Wrap(err)
+			}
+			var last origin.Thread
+			var th *threadWaits
+			for i, start := range sc.Start {
+				if now := (origin.Thread{Pid: sc.Pid[i], Tid: sc.Tid[i]}); th == nil || now != last {
+					last, th = now, sc.Threads[now]
+				}
+				if th != nil && start >= sc.Window.FromNs && start <= sc.Window.ToNs {
+					th.firstNs = min(th.firstNs, start)
+					th.lastNs = max(th.lastNs, min(units.EndOf(start, sc.Dur[i]), sc.Window.ToNs))
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package xid
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/facts"
+
+	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+)
+
+// Select returns the Xids that pass the filter and lie in the window. Xids from before the
+// recording are included unless the filter sets a start.
+func Select(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
+	var list []facts.Xid
+	for _, x := range t.Facts.Xids {
+		early := x.AtNs < w.FromNs && (f.FromNs != 0 || !x.Before)
+		if early || x.AtNs > w.ToNs || len(f.Pids) > 0 && !slices.Contains(f.Pids, x.Pid) || len(f.Devices) > 0 && !slices.Contains(f.Devices, x.Device) {
+			continue
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// noMatch names the condition of the filter that no Xid meets.
+func noMatch(t *timeline.Timeline, f *query.Filter) *query.NoMatch {
+	pids, devices := make(map[int32]bool), make(map[int32]bool)
+	for _, x := range t.Facts.Xids {
+		pids[x.Pid], devices[x.Device] = true, true
+	}
+	return query.FirstNoMatch(f.NoProcess(pids), query.NewNoMatch("device", f.Devices, devices, query.PidText))
+}
+
+// hasProcess reports whether the Xid names a process whose launches may be in the recording.
+func hasProcess(x *facts.Xid) bool { return x.Pid != 0 && !x.Before && !x.Sxid }
+
+// launchesBefore returns, for each Xid that names a process, the launches before it.
+func launchesBefore(t *timeline.Timeline, list []facts.Xid, f *query.Filter) ([][]fault.Launch, error) {
+	var moments []fault.Moment
+	for i := range list {
+		if x := &list[i]; hasProcess(x) {
+			moments = append(moments, fault.Moment{AtNs: x.AtNs, Pid: x.Pid})
+		}
+	}
+	return fault.LaunchesBefore(t, moments, f)
+}

@@ -1,0 +1,179 @@
+package xid
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/fault"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/frames"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// columns are those of the table of Xids.
+var columns = []report.Column{
+	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when, from the recording's start; negative: before it began, from the kernel's log"},
+	{Key: "time_ns", Title: "", Unit: report.UnitTime, About: "when"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts; of an NVSwitch its PCI address"},
+	{Key: "kind", Title: "KIND", Unit: report.UnitText, About: "Xid, or SXid: of an NVSwitch"},
+	{Key: "code", Title: "CODE", Unit: report.UnitID, About: "number of the error"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process that the driver names; absent if it names none"},
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
+	{Key: "causes", Title: "CAUSE", Unit: report.UnitText, About: "what it can come from, by NVIDIA's catalogue, in no order: application, driver (or firmware), hardware, host (PCIe, power, cooling), another error or action"},
+	{Key: "error", Title: "CUDA ERROR", Unit: report.UnitText, About: "the first asynchronous CUDA error that a call of the process returned from 100 ms before the Xid on (clocks differ): the call and its CUresult"},
+	{Key: "error_after_ns", Title: "", Unit: report.UnitNs, About: "from the Xid to the return of that call"},
+	{Key: "meaning", Title: "", Unit: report.UnitText, About: "what it means, in plain words"},
+	{Key: "action", Title: "", Unit: report.UnitText, About: "what to do"},
+	{Key: "text", Title: "", Unit: report.UnitText, About: "the driver's words"},
+	{Key: "pci", Title: "", Unit: report.UnitText, About: "PCI address that the driver names"},
+	{Key: "sources", Title: "", Unit: report.UnitText, About: "who saw it: tracepoint, kmsg, nvml"},
+	{Key: "in_catalogue", Title: "", Unit: report.UnitCount, About: "1 if this version of gpurec knows the code"},
+	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "what the code is called"},
+}
+
+var factColumns = []report.Column{
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"},
+}
+
+var totalColumns = []report.Column{
+	{Key: "xids", Title: "Xids", Unit: report.UnitCount, About: "errors of GPUs, those before the recording included"},
+	{Key: "sxids", Title: "SXids", Unit: report.UnitCount, About: "errors of NVSwitches"},
+	{Key: "xids_before", Title: "before the recording", Unit: report.UnitCount, About: "of both, those from the kernel's log before the recording began"},
+	{Key: "hardware_xids", Title: "not of the program", Unit: report.UnitCount, About: "of both, those that no application can cause: hardware, host or driver"},
+	{Key: "unknown_codes", Title: "of unknown codes", Unit: report.UnitCount, About: "of both, those whose code this version of gpurec does not know"},
+}
+
+// newTable returns a table with a row per Xid.
+func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) report.Table {
+	table := report.Table{Name: "xids", Title: "errors reported by the driver", Columns: slices.Clone(columns), Spare: []string{"kind", "process", "error"}}
+	switches := false
+	for i := range list {
+		addXid(t, &table, &list[i], faults)
+		switches = switches || list[i].Sxid
+	}
+	if !switches {
+		report.Hide(table.Columns, "kind")
+	}
+	processes.AddRanks(t, &table)
+	return table
+}
+
+// addXid adds the row of an Xid.
+func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fault.Fault) {
+	e, inCatalogue := x.Describe()
+	pid, process, device := processOf(t, x)
+	var failed, after any
+	if f := fault.After(faults, x.Pid, x.AtNs); f != nil && hasProcess(x) {
+		failed, after = fmt.Sprintf("%s: %d %s", f.Name, f.Result, catalog.ResultName(f.Result)), f.EndNs-x.AtNs
+	}
+	knows := int64(0)
+	if inCatalogue {
+		knows = 1
+	}
+	evidence := e.Meaning
+	if x.Text != "" {
+		evidence += "; the driver says: " + strings.TrimSpace(x.Text)
+	}
+	evidence += "; what to do: " + e.Action
+	if failed != nil {
+		evidence += fmt.Sprintf("; noticed by %s, %s later: %s", failed, units.Duration(after.(int64)), "see analyze errors")
+	}
+	if len(x.Sources) > 0 {
+		evidence += "; seen by " + units.Enumerated(x.Sources)
+	}
+	table.Add(report.Values{
+		"at_ns":          x.AtNs - t.Recording().FromNs,
+		"time_ns":        x.AtNs,
+		"device":         device,
+		"kind":           x.Kind(),
+		"code":           x.Code,
+		"pid":            pid,
+		"process":        process,
+		"causes":         e.Causes.Names(),
+		"error":          failed,
+		"error_after_ns": after,
+		"meaning":        e.Meaning,
+		"action":         e.Action,
+		"text":           units.Known(x.Text),
+		"pci":            units.Known(x.Pci),
+		"sources":        x.Sources,
+		"in_catalogue":   knows,
+		"name":           e.Name,
+	}).Evidence = evidence
+}
+
+// processOf names the process and the device of an Xid, as far as they are known.
+func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
+	if x.Pid != 0 {
+		pid = int64(x.Pid)
+	}
+	name := x.Process
+	if name == "" && x.Pid != 0 {
+		name = t.Facts.Processes[x.Pid].Name
+	}
+	switch {
+	case x.Device >= 0:
+		device = t.DeviceLabel(x.Device)
+	case x.Pci != "":
+		device = x.Pci
+	}
+	return pid, units.Known(name), device
+}
+
+// launchTable returns a table with a row per launch; launches are those of launchesBefore.
+func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Launch, opt *query.Options) report.Table {
+	table := report.Table{Name: "launches_before", Title: "launches before them that may still have been running, the last first", Columns: LaunchColumns, Aside: true, Keys: []string{},
+		Spare: []string{"tid"}}
+	for i := range list {
+		x := &list[i]
+		if !hasProcess(x) {
+			continue
+		}
+		before := fmt.Sprintf("Xid %d at %s", x.Code, units.Duration(x.AtNs-t.Recording().FromNs))
+		AddLaunches(t, &table, before, x.AtNs, launches[0])
+		launches = launches[1:]
+	}
+	frames.Fill(t, &table, opt)
+	return table
+}
+
+func xidFacts(list []facts.Xid) []report.Fact {
+	result := ""
+	if len(list) == 0 {
+		result = "the driver reported no error, as far as the recorder could see"
+	}
+	return report.Facts(factColumns, report.Values{"result": result})
+}
+
+func totals(list []facts.Xid) []report.Fact {
+	var xids, sxids, before, hardware, unknown int64
+	for i := range list {
+		e, inCatalogue := list[i].Describe()
+		if list[i].Sxid {
+			sxids++
+		} else {
+			xids++
+		}
+		if list[i].Before {
+			before++
+		}
+		switch {
+		case !inCatalogue:
+			unknown++
+		case e.Causes&(catalog.ByApplication|catalog.ByAnother) == 0:
+			hardware++
+		}
+	}
+	return report.Facts(totalColumns, report.Values{
+		"xids":          xids,
+		"sxids":         sxids,
+		"xids_before":   before,
+		"hardware_xids": hardware,
+		"unknown_codes": unknown,
+	})
+}
