@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/facts"
-
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"

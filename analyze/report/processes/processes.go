@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/facts"
-
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"

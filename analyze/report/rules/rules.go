@@ -134,7 +134,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if len(s.Calls.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Calls.Seen.Explain(&opt.Filter)
 	}
-	r.Facts, r.Totals = facts(checked, len(chosen)-len(checked), hits), totals(hits)
+	r.Facts, r.Totals = ruleFacts(checked, len(chosen)-len(checked), hits), totals(hits)
 	table, evidence := hitTable(t, hits), evidenceTable(t, hits, opt.Top)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err

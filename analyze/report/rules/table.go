@@ -16,9 +16,9 @@ var factColumns = []report.Column{
 	{Key: "rules_checked", Title: "", Unit: report.UnitCount, About: "rules that were checked"},
 }
 
-// facts returns the result, and the number of places of each rule. unchecked is the number of chosen
+// ruleFacts returns the result, and the number of places of each rule. unchecked is the number of chosen
 // rules whose events are not in the recording.
-func facts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
+func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	var result []string
 	if len(hits) == 0 {
 		result = append(result, fmt.Sprintf("no rule of %d found anything", len(checked)))

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/facts"
-
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/facts"
-
 	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
