@@ -30,29 +30,30 @@ type Report struct {
 	Name     string           // as typed: gpurec analyze NAME
 	Sections []report.Section // what --explain prints
 	Page     report.Page      // its section of the HTML page
+	Needs    []string         // classes of calls that it cannot do without, see gpurec record --record
 	// Run answers the question with the options that all reports have.
 	Run func(*timeline.Timeline, query.Options) (*report.Report, error)
 }
 
 // Reports are all reports, those with a section of the HTML page in the order of the page.
 var Reports = []Report{
-	{"summary", summary.Sections, report.Page{}, summary.Run},
-	{"rules", rules.Sections, report.Page{}, rules.Run},
-	{"leaks", leaks.Sections, leaks.Page, leaks.Run},
-	{"memory", memory.Sections, memory.Page, memory.Run},
-	{"allocator", allocator.Sections, allocator.Page, allocator.Run},
-	{"frag", frag.Sections, frag.Page, frag.Run},
-	{"oom", oom.Sections, oom.Page, oom.Run},
-	{"kernels", kernels.Sections, kernels.Page, kernels.Run},
-	{"api", api.Sections, api.Page, api.Run},
-	{"copies", copies.Sections, copies.Page, copies.Run},
-	{"sync", waits.Sections, waits.Page, waits.Run},
-	{"gaps", gaps.Sections, gaps.Page, gaps.Run},
-	{"gpu", gpu.Sections, gpu.Page, gpu.Run},
-	{"hang", hang.Sections, hang.Page, hang.Run},
-	{"xid", xid.Sections, xid.Page, xid.Run},
-	{"errors", cudaerrors.Sections, cudaerrors.Page, cudaerrors.Run},
-	{"stacks", stacks.Sections, report.Page{}, stacks.Run},
+	{"summary", summary.Sections, report.Page{}, nil, summary.Run},
+	{"rules", rules.Sections, report.Page{}, nil, rules.Run},
+	{"leaks", leaks.Sections, leaks.Page, leaks.Needs, leaks.Run},
+	{"memory", memory.Sections, memory.Page, memory.Needs, memory.Run},
+	{"allocator", allocator.Sections, allocator.Page, nil, allocator.Run},
+	{"frag", frag.Sections, frag.Page, nil, frag.Run},
+	{"oom", oom.Sections, oom.Page, oom.Needs, oom.Run},
+	{"kernels", kernels.Sections, kernels.Page, kernels.Needs, kernels.Run},
+	{"api", api.Sections, api.Page, nil, api.Run},
+	{"copies", copies.Sections, copies.Page, copies.Needs, copies.Run},
+	{"sync", waits.Sections, waits.Page, waits.Needs, waits.Run},
+	{"gaps", gaps.Sections, gaps.Page, gaps.Needs, gaps.Run},
+	{"gpu", gpu.Sections, gpu.Page, nil, gpu.Run},
+	{"hang", hang.Sections, hang.Page, hang.Needs, hang.Run},
+	{"xid", xid.Sections, xid.Page, nil, xid.Run},
+	{"errors", cudaerrors.Sections, cudaerrors.Page, nil, cudaerrors.Run},
+	{"stacks", stacks.Sections, report.Page{}, nil, stacks.Run},
 }
 
 // Named returns the report of a name, or nil if there is none.

@@ -156,7 +156,7 @@ func (b *htmlBuilder) read() error {
 		return err
 	}
 	for _, s := range pageSections {
-		if s.make == nil || s.skip != nil && s.skip(b) || len(qualitypkg.Missing(b.t, qualitypkg.ClassesOfReport[s.command])) > 0 {
+		if s.make == nil || s.skip != nil && s.skip(b) || len(qualitypkg.Missing(b.t, s.needs)) > 0 {
 			continue
 		}
 		b.opt.Progress(s.command)

@@ -39,6 +39,7 @@ type htmlPart struct {
 type sectionOf struct {
 	report.Page
 	command string // of the report; "": a chart only
+	needs   []string
 	// make makes the report; nil: the pass over the recording has made it.
 	make func(b *htmlBuilder) (*report.Report, error)
 	// skip, if set, reports whether there is nothing to show, and that is known already.
@@ -110,7 +111,7 @@ func sectionOfReport(r analyze.Report) sectionOf {
 	if !seen {
 		s.make = func(b *htmlBuilder) (*report.Report, error) { return r.Run(b.t, b.opt.Options) }
 	}
-	s.Page, s.command = r.Page, r.Name
+	s.Page, s.command, s.needs = r.Page, r.Name, r.Needs
 	s.ID = cmp.Or(s.ID, r.Name)
 	if s.Kind != "" {
 		s.skip = func(b *htmlBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
@@ -183,7 +184,7 @@ func (b *htmlBuilder) sections() (list []htmlSection) {
 
 // whyEmpty says why a section has nothing to show.
 func (b *htmlBuilder) whyEmpty(of *sectionOf) string {
-	if err := quality.Needs(b.t, of.command); err != nil {
+	if err := quality.Check(b.t, of.command, of.needs); err != nil {
 		return "Not known: " + err.Error() + "."
 	}
 	return of.Empty

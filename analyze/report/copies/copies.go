@@ -16,7 +16,7 @@ import (
 // *SortError for an unknown column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "copies"); err != nil {
+	if err := quality.Check(t, "copies", Needs); err != nil {
 		return nil, err
 	}
 	host, counts, err := hostmem.Read(t)

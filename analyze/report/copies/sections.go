@@ -21,3 +21,6 @@ var Page = report.Page{
 	Empty: "No copies in the window.",
 	Kind:  format.KindMemcpy,
 }
+
+// Needs are the classes of calls without which the report would be wrong or empty.
+var Needs = []string{format.RecordCopy}

@@ -39,7 +39,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // if the recording lacks the calls that it needs, and a *SortError for an unknown column.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "gaps"); err != nil {
+	if err := quality.Check(t, "gaps", Needs); err != nil {
 		return nil, err
 	}
 	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindLaunch),

@@ -32,7 +32,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // calls that it needs, and a *SortError for an unknown column.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "hang"); err != nil {
+	if err := quality.Check(t, "hang", Needs); err != nil {
 		return nil, err
 	}
 	if opt.LongNs <= 0 {

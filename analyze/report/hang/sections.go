@@ -3,6 +3,7 @@ package hang
 import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/format"
 )
 
 // Sections are the tables and facts of the report, as --explain prints them.
@@ -23,3 +24,6 @@ var Page = report.Page{
 	About: "What processes and threads did at the end.",
 	Empty: "No calls in the window.",
 }
+
+// Needs are the classes of calls without which the report would be wrong or empty.
+var Needs = []string{format.RecordLaunch, format.RecordSync}

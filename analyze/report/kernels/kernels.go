@@ -13,7 +13,7 @@ import (
 // lacks the calls that it needs, and a *SortError for an unknown column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "kernels"); err != nil {
+	if err := quality.Check(t, "kernels", Needs); err != nil {
 		return nil, err
 	}
 	sc := NewScan(t, &opt.Filter)

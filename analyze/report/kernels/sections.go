@@ -22,3 +22,6 @@ var Page = report.Page{
 	Empty: "No kernel was launched in the window.",
 	Kind:  format.KindLaunch,
 }
+
+// Needs are the classes of calls without which the report would be wrong or empty.
+var Needs = []string{format.RecordLaunch}

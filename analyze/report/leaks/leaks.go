@@ -14,7 +14,7 @@ import (
 // opt.GroupBy and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "leaks"); err != nil {
+	if err := quality.Check(t, "leaks", Needs); err != nil {
 		return nil, err
 	}
 	s, err := NewScan(t, &opt)

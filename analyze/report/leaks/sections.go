@@ -6,6 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/group"
+	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
 // Sections are the tables and facts of the report, as --explain prints them.
@@ -22,3 +23,6 @@ var Page = report.Page{
 	About: "What became of the memory that each place allocated.",
 	Empty: "Nothing was allocated in the window.",
 }
+
+// Needs are the classes of calls without which the report would be wrong or empty.
+var Needs = []string{quality.MemoryOrAllocator}

@@ -30,7 +30,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // if the recording has no memory calls.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "memory"); err != nil {
+	if err := quality.Check(t, "memory", Needs); err != nil {
 		return nil, err
 	}
 	s := NewScan(t, &opt)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/format"
 )
 
 // Sections are the tables and facts of the report, as --explain prints them.
@@ -24,3 +25,6 @@ var Page = report.Page{
 	About: "What calls explain of what the driver counts, by library and place, at the end.",
 	Empty: "The recording has no calls about the driver's memory.",
 }
+
+// Needs are the classes of calls without which the report would be wrong or empty.
+var Needs = []string{format.RecordMemory}

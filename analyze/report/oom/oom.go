@@ -16,7 +16,7 @@ import (
 // recording has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "oom"); err != nil {
+	if err := quality.Check(t, "oom", Needs); err != nil {
 		return nil, err
 	}
 	all, p, err := failures(t)

@@ -2,6 +2,7 @@ package oom
 
 import (
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/format"
 )
 
 // Sections are the tables and facts of the report, as --explain prints them.
@@ -19,3 +20,6 @@ var Page = report.Page{
 	About: "Every allocation that failed, why, and who held the memory.",
 	Empty: "No allocation failed.",
 }
+
+// Needs are the classes of calls without which the report would be wrong or empty.
+var Needs = []string{format.RecordMemory}

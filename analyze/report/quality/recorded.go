@@ -25,22 +25,9 @@ func (e *ClassError) Error() string {
 // MemoryOrAllocator is satisfied by either of the two classes: both have the memory of a program.
 const MemoryOrAllocator = format.RecordMemory + " or " + format.RecordAllocator
 
-// ClassesOfReport are the classes of calls without which a report would be wrong or empty, by the
-// name of the report.
-var ClassesOfReport = map[string][]string{
-	"kernels": {format.RecordLaunch},
-	"copies":  {format.RecordCopy},
-	"sync":    {format.RecordSync},
-	"gaps":    {format.RecordLaunch, format.RecordCopy, format.RecordSync},
-	"hang":    {format.RecordLaunch, format.RecordSync},
-	"leaks":   {MemoryOrAllocator},
-	"memory":  {format.RecordMemory},
-	"oom":     {format.RecordMemory},
-}
-
-// Needs returns a *ClassError if the recording leaves out a class that the report needs.
-func Needs(t *timeline.Timeline, report string) error {
-	if missing := Missing(t, ClassesOfReport[report]); len(missing) > 0 {
+// Check returns a *ClassError if the recording leaves out a class that the report needs.
+func Check(t *timeline.Timeline, report string, needs []string) error {
+	if missing := Missing(t, needs); len(missing) > 0 {
 		return &ClassError{report, missing}
 	}
 	return nil

@@ -21,3 +21,6 @@ var Page = report.Page{
 	Empty: "No thread waited for the GPU in the window.",
 	Kind:  format.KindSync,
 }
+
+// Needs are the classes of calls without which the report would be wrong or empty.
+var Needs = []string{format.RecordSync}

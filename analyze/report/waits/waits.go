@@ -17,7 +17,7 @@ import (
 // needs, and a *SortError for an unknown column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	if err := quality.Needs(t, "sync"); err != nil {
+	if err := quality.Check(t, "sync", Needs); err != nil {
 		return nil, err
 	}
 	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
