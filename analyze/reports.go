@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/streams"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/analyze/report/xid"
@@ -45,6 +46,7 @@ var Reports = []Report{
 	{"frag", frag.Sections, frag.Page, nil, frag.Run},
 	{"oom", oom.Sections, oom.Page, oom.Needs, oom.Run},
 	{"kernels", kernels.Sections, kernels.Page, kernels.Needs, kernels.Run},
+	{"streams", streams.Sections, streams.Page, streams.Needs, streams.Run},
 	{"api", api.Sections, api.Page, nil, api.Run},
 	{"copies", copies.Sections, copies.Page, copies.Needs, copies.Run},
 	{"sync", waits.Sections, waits.Page, waits.Needs, waits.Run},

@@ -1,0 +1,47 @@
+package streams
+
+import (
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Run reports the launches, copies and fills of each stream, the threads that give it work, and
+// streams that keep work from overlapping. It returns a *ClassError if the recording lacks the
+// calls that it needs, and a *SortError for an unknown column.
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.View()
+	if err := quality.Check(t, "streams", Needs); err != nil {
+		return nil, err
+	}
+	sc := newScan(calls.NewReader(t, &opt.Filter, kinds...))
+	counts, err := calls.CountsWhile(t, func() error { return sc.Each(sc.add) })
+	if err != nil {
+		return nil, err
+	}
+	r := &report.Report{
+		Command: "streams",
+		Window:  sc.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+		// It is too long for a line.
+		Sentences: []string{"result"},
+	}
+	if len(sc.streams) == 0 && len(sc.Seen.Pids) > 0 {
+		r.NoMatch = sc.Seen.Explain(&opt.Filter)
+	}
+	findings := sc.judge()
+	r.Facts, r.Totals = facts(findings), sc.totals(findings)
+	table := sc.table(findings)
+	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	r.Tables = []report.Table{table}
+	return r, nil
+}
+
+// kinds are the calls that are read: the first three give a stream work.
+var kinds = []string{format.KindLaunch, format.KindMemcpy, format.KindMemset, format.KindSync}

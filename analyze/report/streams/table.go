@@ -1,0 +1,125 @@
+package streams
+
+import (
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+var factColumns = []report.Column{
+	{Key: "result", Title: "result", Unit: report.UnitText,
+		About: "whether work can overlap: what keeps it from that, or nothing if nothing was found"},
+}
+
+// facts say in a sentence what the findings mean.
+func facts(findings map[stream]finding) []report.Fact {
+	count := make(map[finding]int)
+	for _, f := range findings {
+		count[f]++
+	}
+	result := ""
+	switch {
+	case count[findingLegacy] > 0:
+		result = "the legacy default stream has work beside other streams: they wait for each other, " +
+			"unless the others were created with CU_STREAM_NON_BLOCKING, as PyTorch does"
+	case count[findingOnly] > 0:
+		result = "only one stream of a process has work: its operations run one after the other"
+	}
+	return report.Facts(factColumns, report.Values{"result": result})
+}
+
+var totalColumns = []report.Column{
+	{Key: "streams", Title: "streams", Unit: report.UnitCount, About: "streams with calls in the window"},
+	{Key: "operations", Title: "operations", Unit: report.UnitCount, About: "launches, copies and fills of all streams"},
+	{Key: "may_hold_up", Title: "may hold others up", Unit: report.UnitCount, About: "rows with the finding may hold others up"},
+	{Key: "only_one", Title: "only one", Unit: report.UnitCount, About: "rows with the finding only one"},
+}
+
+func (sc *scan) totals(findings map[stream]finding) []report.Fact {
+	count := make(map[finding]int64)
+	for _, f := range findings {
+		count[f]++
+	}
+	var operations int64
+	for _, n := range sc.devices {
+		operations += n
+	}
+	return report.Facts(totalColumns, report.Values{
+		"streams":    int64(len(sc.streams)),
+		"operations": operations,
+		"may_hold_up": count[findingLegacy],
+		"only_one":   count[findingOnly],
+	})
+}
+
+var columns = []report.Column{
+	{Key: "operations", Title: "OPERATIONS", Unit: report.UnitCount,
+		About: "launches, copies and fills that were recorded in the window and ran"},
+	{Key: "operations_pct", Title: "OF DEVICE", Unit: report.UnitPercent,
+		About: "share of the operations of the process on the device"},
+	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "of these, launches of kernels and graphs"},
+	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "of these, copies"},
+	{Key: "copied_bytes", Title: "COPIED", Unit: report.UnitBytes, About: "bytes of these copies"},
+	{Key: "fills", Title: "FILLS", Unit: report.UnitCount, About: "of OPERATIONS, fills"},
+	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
+		About: "operations that were captured into a graph; they run when the graph is launched"},
+	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "calls of cuStreamSynchronize for the stream that returned"},
+	{Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs, About: "sum of the durations of these"},
+	{Key: "threads", Title: "THREADS", Unit: report.UnitCount, About: "threads that gave it work or waited for it"},
+	{Key: "first_ns", Title: "", Unit: report.UnitNs, About: "when its first call began, from the recording's start"},
+	{Key: "last_ns", Title: "", Unit: report.UnitNs, About: "when its last call began, from the recording's start"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText,
+		About: "handle; legacy default is the stream 0 of programs built without per-thread default streams"},
+	{Key: "finding", Title: "FINDING", Unit: report.UnitText,
+		About: "may hold others up: it is the legacy default stream, and other streams have work; they wait for " +
+			"each other unless the other was created with CU_STREAM_NON_BLOCKING; only one: no other stream of " +
+			"the process has work on the device"},
+}
+
+// table has a row for each stream.
+func (sc *scan) table(findings map[stream]finding) report.Table {
+	table := report.Table{
+		Name:    "streams",
+		Columns: columns,
+		Spare:   []string{"captured", "fills", "copied_bytes", "waits"},
+		Keys:    []string{"device", "stream"},
+	}
+	start := sc.T.Recording().FromNs
+	for key, w := range sc.streams {
+		table.Add(report.Values{
+			"operations":     w.operations(),
+			"operations_pct": units.Percent(w.operations(), sc.devices[key.deviceOf()]),
+			"launches":       w.launches,
+			"copies":         w.copies,
+			"copied_bytes":   w.copiedBytes,
+			"fills":          w.fills,
+			"captured":       w.captured,
+			"waits":          w.waits.Count,
+			"wait_sum_ns":    w.waits.SumNs,
+			"threads":        int64(len(w.threads)),
+			"first_ns":       w.firstNs - start,
+			"last_ns":        w.lastNs - start,
+			"pid":            int64(key.pid),
+			"device":         sc.T.DeviceLabel(key.device),
+			"stream":         name(key.handle),
+			"finding":        string(findings[key]),
+		})
+	}
+	table.Sort("operations", "-pid", "device", "stream")
+	processes.AddRanks(sc.T, &table)
+	return table
+}
+
+// name is a stream as users know it.
+func name(handle int64) string {
+	switch handle {
+	case streamLegacy:
+		return "legacy default"
+	case streamPerThread:
+		return "default of each thread"
+	}
+	return query.StreamName(handle)
+}
