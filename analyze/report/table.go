@@ -41,7 +41,7 @@ func (t *Table) Arrange(by string, top int) error {
 		slices.SortStableFunc(t.Rows, func(a, b Row) int { return CompareCells(a.Cells[at], b.Cells[at]) })
 	}
 	if top > 0 && len(t.Rows) > top {
-		t.More = len(t.Rows) - top
+		t.More += len(t.Rows) - top
 		t.Rows = t.Rows[:top]
 	}
 	return nil

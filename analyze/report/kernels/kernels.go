@@ -42,7 +42,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	shapes, streams, graphs := sc.shapeTable(), sc.streamTable(), sc.graphTable()
+	shapes, streams, graphs := sc.shapeTable(opt.Top), sc.streamTable(), sc.graphTable()
 	for _, aside := range []*report.Table{&shapes, &streams, &graphs} {
 		if err := aside.Arrange("", opt.Top); err != nil {
 			return nil, err

@@ -1,7 +1,10 @@
 package kernels
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
@@ -135,6 +138,22 @@ func (sc *Scan) sum() (sum LaunchStats) {
 		sum.Merge(s)
 	}
 	return sum
+}
+
+// mostLaunched returns the keys of the top groups by launches, and of those with as many launches as
+// the last of them; all keys if top is 0.
+func mostLaunched[K comparable](groups map[K]*launchGroup, top int) []K {
+	keys := slices.SortedFunc(maps.Keys(groups), func(a, b K) int {
+		return cmp.Compare(groups[b].Launches, groups[a].Launches)
+	})
+	if top <= 0 || len(keys) <= top {
+		return keys
+	}
+	least := groups[keys[top-1]].Launches
+	for top < len(keys) && groups[keys[top]].Launches == least {
+		top++
+	}
+	return keys[:top]
 }
 
 // perSecond returns n by the seconds of the window, nil if the window is empty.

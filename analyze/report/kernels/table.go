@@ -155,11 +155,19 @@ var shapeColumns = []report.Column{
 	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "as above"},
 }
 
-// shapeTable has a row per kernel and size of launch.
-func (sc *Scan) shapeTable() report.Table {
-	table := report.Table{Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Aside: true, Spare: []string{"tiny", "site"}}
+// shapeTable has a row per kernel and size of launch. If top is not 0, it has only those that can
+// be among the first top rows: there may be maxShapes of them.
+func (sc *Scan) shapeTable(top int) report.Table {
+	table := report.Table{
+		Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Aside: true,
+		Spare: []string{"tiny", "site"},
+	}
 	short := sc.shortNames()
-	for shape, s := range summed(sc, func(k launchKey) launchShape { return k.launchShape }) {
+	groups := summed(sc, func(k launchKey) launchShape { return k.launchShape })
+	shown := mostLaunched(groups, top)
+	table.More = len(groups) - len(shown)
+	for _, shape := range shown {
+		s := groups[shape]
 		var threads any
 		tiny := "no"
 		if shape.known() {

@@ -36,8 +36,10 @@ func stackCalls(t *testing.T, tl *timeline.Timeline, opt query.Options) string {
 		t.Fatal(err)
 	}
 	var list []string
-	for _, row := range r.Tables[len(r.Tables)-1].Rows {
-		list = append(list, fmt.Sprintf("%v:%v", row.Cells[8], row.Cells[0]))
+	table := &r.Tables[len(r.Tables)-1]
+	for i := range table.Rows {
+		row := &table.Rows[i]
+		list = append(list, fmt.Sprintf("%v:%v", table.Cell(row, "stack_id"), table.Cell(row, "calls")))
 	}
 	slices.Sort(list)
 	return strings.Join(list, " ")
@@ -87,9 +89,10 @@ func TestStackCountsAddUp(t *testing.T) {
 		sum += number(status + "_calls")
 	}
 	var calls, share float64
-	for _, row := range r.Tables[0].Rows {
-		calls += float64(row.Cells[2].(int64))
-		share += row.Cells[3].(float64)
+	states := &r.Tables[0]
+	for i := range states.Rows {
+		calls += float64(states.Cell(&states.Rows[i], "calls").(int64))
+		share += states.Cell(&states.Rows[i], "share_pct").(float64)
 	}
 	if all := number("calls"); sum != all || calls != all || all != float64(tl.Scan.Events) || share < 99.99 || share > 100.01 {
 		t.Errorf("%v calls, by totals %v, by states %v (%v%%), recorded %d", all, sum, calls, share, tl.Scan.Events)
@@ -185,8 +188,11 @@ func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range r.Tables[0].Rows {
-		if want := fmt.Sprintf(`[{"n":%v}]`, row.Cells[2]); row.Cells[1] == format.WhyMapping && got[1] != want {
+	states := &r.Tables[0]
+	for i := range states.Rows {
+		row := &states.Rows[i]
+		want := fmt.Sprintf(`[{"n":%v}]`, states.Cell(row, "calls"))
+		if states.Cell(row, "reason") == format.WhyMapping && got[1] != want {
 			t.Errorf("%s, want %s", got[1], want)
 		}
 	}
