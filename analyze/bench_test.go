@@ -127,7 +127,21 @@ func writePhysical(b *testing.B, path string, allocs int) {
 	var rows []format.Row
 	call := func(kind, memory string, ptr, bytes, src int64) {
 		at += 2000
-		rows = append(rows, format.Row{Kind: kind, Name: "cuMem", StartNs: at, DurNs: 1000, Pid: 42, Tid: 42, MemoryKind: memory, Ptr: ptr, Bytes: bytes, SrcPtr: src})
+		rows = append(
+			rows,
+			format.Row{
+				Kind:       kind,
+				Name:       "cuMem",
+				StartNs:    at,
+				DurNs:      1000,
+				Pid:        42,
+				Tid:        42,
+				MemoryKind: memory,
+				Ptr:        ptr,
+				Bytes:      bytes,
+				SrcPtr:     src,
+			},
+		)
 	}
 	for made := 0; made < allocs || len(mapped) > 0; {
 		if made < allocs && (len(mapped) == 0 || len(mapped) < most && r.IntN(100) < 60) {
@@ -185,5 +199,8 @@ func BenchmarkStacks(b *testing.B) {
 }
 
 func BenchmarkHTML(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := html.Write(tl, io.Discard, html.Options{}); return err })
+	benchReport(
+		b,
+		func(tl *timeline.Timeline) error { _, err := html.Write(tl, io.Discard, html.Options{}); return err },
+	)
 }

@@ -105,7 +105,13 @@ func writeTraining(t testing.TB, path string, n int) {
 	tw.write(format.ClassStack, benchStackRows())
 	steps := (n + benchRows - 1) / benchRows
 	seconds := int64(steps+10)*benchStep/analyzetest.Second + 1
-	meta := format.Meta{GpurecVersion: "v0.0.0-bench", StartNs: analyzetest.Epoch, EndNs: analyzetest.Epoch + seconds*analyzetest.Second, Stacks: "auto", Attach: "uprobe_multi"}
+	meta := format.Meta{
+		GpurecVersion: "v0.0.0-bench",
+		StartNs:       analyzetest.Epoch,
+		EndNs:         analyzetest.Epoch + seconds*analyzetest.Second,
+		Stacks:        "auto",
+		Attach:        "uprobe_multi",
+	}
 	tw.facts(seconds)
 	tw.prepare()
 	for i := range steps {
@@ -132,10 +138,29 @@ func benchStackRows() []format.Row {
 	for i := range int32(benchStacks) {
 		frames := make([]format.Frame, 40)
 		for k := range frames {
-			frames[k] = format.Frame{Func: fmt.Sprintf("function_%d_%d", i%50, k), Module: "/app/train.so", Addr: int64(k), Type: "native"}
+			frames[k] = format.Frame{
+				Func:   fmt.Sprintf("function_%d_%d", i%50, k),
+				Module: "/app/train.so",
+				Addr:   int64(k),
+				Type:   "native",
+			}
 		}
-		frames[10] = format.Frame{Func: fmt.Sprintf("layer_%d", i), File: "/app/model.py", Line: i + 1, Type: query.FramePython}
-		stacks = append(stacks, format.Row{Kind: format.KindStack, StackID: i + 1, StackStatus: format.StackComplete, Site: benchSite(i + 1), Frames: frames})
+		frames[10] = format.Frame{
+			Func: fmt.Sprintf("layer_%d", i),
+			File: "/app/model.py",
+			Line: i + 1,
+			Type: query.FramePython,
+		}
+		stacks = append(
+			stacks,
+			format.Row{
+				Kind:        format.KindStack,
+				StackID:     i + 1,
+				StackStatus: format.StackComplete,
+				Site:        benchSite(i + 1),
+				Frames:      frames,
+			},
+		)
 	}
 	return stacks
 }
@@ -144,19 +169,59 @@ func benchSite(stack int32) string { return fmt.Sprintf("layer_%d (model.py:%d)"
 
 func (tw *trainingWriter) facts(seconds int64) {
 	facts := []format.Row{
-		{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: `{"exe":"/usr/bin/python3.12"}`},
+		{
+			Kind:    format.KindProcess,
+			Name:    "python3",
+			Pid:     42,
+			StartNs: analyzetest.Epoch,
+			Device:  -1,
+			Message: `{"exe":"/usr/bin/python3.12"}`,
+		},
 		{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: analyzetest.Epoch},
-		{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Device: -1, Message: `{"allocator":"torch","library":"libc10_cuda.so"}`},
+		{
+			Kind:    format.KindNote,
+			Name:    format.NoteAllocator,
+			Pid:     42,
+			Device:  -1,
+			Message: `{"allocator":"torch","library":"libc10_cuda.so"}`,
+		},
 	}
 	for i, name := range []string{"python3", "pt_autograd_0", "pt_data_pin"} {
-		facts = append(facts, format.Row{Kind: format.KindThread, Name: name, Pid: 42, Tid: 42 + int32(i), StartNs: analyzetest.Epoch, Device: -1})
+		facts = append(
+			facts,
+			format.Row{
+				Kind:    format.KindThread,
+				Name:    name,
+				Pid:     42,
+				Tid:     42 + int32(i),
+				StartNs: analyzetest.Epoch,
+				Device:  -1,
+			},
+		)
 	}
 	tw.write(format.ClassFact, facts)
 	var samples []format.Row
 	for at := int64(0); at < seconds*analyzetest.Second; at += 100 * analyzetest.Ms {
-		for m, metric := range []string{catalog.MetricMemoryUsed, catalog.MetricMemoryTotal, "utilization_gpu_pct", "utilization_memory_pct", "power_w", "temperature_c", "clock_sm_mhz", "clock_memory_mhz",
-			"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"} {
-			samples = append(samples, format.Row{Kind: format.KindNVML, Name: metric, StartNs: analyzetest.Epoch + at, Value: float64(int64(m+1) * (40 + at/analyzetest.Second%7))})
+		for m, metric := range []string{
+			catalog.MetricMemoryUsed,
+			catalog.MetricMemoryTotal,
+			"utilization_gpu_pct",
+			"utilization_memory_pct",
+			"power_w",
+			"temperature_c",
+			"clock_sm_mhz",
+			"clock_memory_mhz",
+			"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s",
+		} {
+			samples = append(
+				samples,
+				format.Row{
+					Kind:    format.KindNVML,
+					Name:    metric,
+					StartNs: analyzetest.Epoch + at,
+					Value:   float64(int64(m+1) * (40 + at/analyzetest.Second%7)),
+				},
+			)
 		}
 		if len(samples) > 1000 {
 			tw.write(format.ClassSample, samples)
@@ -180,7 +245,12 @@ func (tw *trainingWriter) prepare() {
 	started := len(tp.Rows)
 	trainingAllocs(world, rand.New(rand.NewPCG(2, 2)))
 	for i, row := range tp.Rows[:started] {
-		row.StartNs, row.DurNs, row.Tid = analyzetest.Epoch+int64(i)*10*analyzetest.Us, min(row.DurNs, 5*analyzetest.Us), 42
+		row.StartNs, row.DurNs, row.Tid = analyzetest.Epoch+int64(
+			i,
+		)*10*analyzetest.Us, min(
+			row.DurNs,
+			5*analyzetest.Us,
+		), 42
 		tw.rows[trainingClass(row)] = append(tw.rows[trainingClass(row)], *row)
 	}
 	tw.flush()
@@ -199,7 +269,11 @@ func trainingAllocs(world *analyzetest.TorchWorld, r *rand.Rand) {
 	first := len(world.Held)
 	for range benchAllocs {
 		stack := 1201 + r.Int32N(700)
-		analyzetest.At(world.Alloc(512<<r.IntN(14)+r.Int64N(512), analyzetest.TorchSegment{}).Row, stack, benchSite(stack))
+		analyzetest.At(
+			world.Alloc(512<<r.IntN(14)+r.Int64N(512), analyzetest.TorchSegment{}).Row,
+			stack,
+			benchSite(stack),
+		)
 		for len(world.Held) > first+200 {
 			world.Free(world.Held[first+r.IntN(len(world.Held)-first)])
 		}
@@ -214,21 +288,36 @@ func (tw *trainingWriter) calls() {
 	r := rand.New(rand.NewPCG(4, 4))
 	var calls []format.Row
 	for i := range benchLaunches + benchCopies + benchMemsets + benchSyncs + benchOthers + 2*benchDriver {
-		row := format.Row{Pid: 42, Tid: 42, Context: 0x5000, DurNs: 2000 + r.Int64N(4000), StackID: 1 + r.Int32N(1200), StackStatus: format.StackInferred}
+		row := format.Row{
+			Pid:         42,
+			Tid:         42,
+			Context:     0x5000,
+			DurNs:       2000 + r.Int64N(4000),
+			StackID:     1 + r.Int32N(1200),
+			StackStatus: format.StackInferred,
+		}
 		switch {
 		case i < benchLaunches:
-			row.Kind, row.Name, row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = format.KindLaunch, "cuLaunchKernel", 1<<r.IntN(12), 1, 1, 128, 1, 1
+			row.Kind, row.Name, row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = format.KindLaunch, "cuLaunchKernel", 1<<r.IntN(
+				12,
+			), 1, 1, 128, 1, 1
 			k := r.IntN(80)
 			row.Function = int64(0x10000 + k)
-			row.Kernel = fmt.Sprintf("void at::native::vectorized_elementwise_kernel<%d, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)", k)
+			row.Kernel = fmt.Sprintf("void at::native::vectorized_elementwise_kernel<%d, "+
+				"at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>(int, "+
+				"at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)", k)
 			if r.IntN(3) == 0 {
 				row.Tid = 43
 			}
 		case i < benchLaunches+benchCopies:
-			row.Kind, row.Name, row.CopyKind, row.Bytes, row.Stream = format.KindMemcpy, "cuMemcpyHtoDAsync_v2", "HtoD", 256<<r.IntN(14), 7
+			row.Kind, row.Name, row.CopyKind, row.Bytes, row.Stream = format.KindMemcpy, "cuMemcpyHtoDAsync_v2", "HtoD", 256<<r.IntN(
+				14,
+			), 7
 			row.Ptr, row.SrcPtr, row.Tid = 0x7f1000000000+r.Int64N(1<<30), 0x7e0000000000+r.Int64N(1<<30), 44
 		case i < benchLaunches+benchCopies+benchMemsets:
-			row.Kind, row.Name, row.Bytes, row.Ptr = format.KindMemset, "cuMemsetD8Async", 4096, 0x7f1000000000+r.Int64N(1<<30)
+			row.Kind, row.Name, row.Bytes, row.Ptr = format.KindMemset, "cuMemsetD8Async", 4096, 0x7f1000000000+r.Int64N(
+				1<<30,
+			)
 		case i < benchLaunches+benchCopies+benchMemsets+benchSyncs:
 			row.Kind, row.Name, row.DurNs, row.StackStatus = format.KindSync, "cuStreamSynchronize", 10*analyzetest.Us, format.StackComplete
 		case i < benchLaunches+benchCopies+benchMemsets+benchSyncs+benchOthers:
@@ -241,8 +330,20 @@ func (tw *trainingWriter) calls() {
 	}
 	r.Shuffle(len(calls), func(i, k int) { calls[i], calls[k] = calls[k], calls[i] })
 	for i := range benchDriver {
-		row := format.Row{Kind: format.KindAlloc, Name: "cuMemAllocAsync", MemoryKind: format.MemoryAsync, Pid: 42, Tid: 43, Context: 0x5000, DurNs: 1500, Ptr: 0x7d0000000000 + int64(i)<<20, Bytes: 1024 << (i % 8),
-			StackID: 1901 + int32(i)%20, StackStatus: format.StackComplete, Site: benchSite(1901 + int32(i)%20)}
+		row := format.Row{
+			Kind:        format.KindAlloc,
+			Name:        "cuMemAllocAsync",
+			MemoryKind:  format.MemoryAsync,
+			Pid:         42,
+			Tid:         43,
+			Context:     0x5000,
+			DurNs:       1500,
+			Ptr:         0x7d0000000000 + int64(i)<<20,
+			Bytes:       1024 << (i % 8),
+			StackID:     1901 + int32(i)%20,
+			StackStatus: format.StackComplete,
+			Site:        benchSite(1901 + int32(i)%20),
+		}
 		free := row
 		free.Kind, free.Name, free.Bytes = format.KindFree, "cuMemFreeAsync", 0
 		k := (i + 1) * len(calls) / (benchDriver + 1)
@@ -287,7 +388,10 @@ func (tw *trainingWriter) repeat(i int64) {
 // flush writes rows in the order in which calls returned.
 func (tw *trainingWriter) flush() {
 	for c := range tw.rows {
-		slices.SortStableFunc(tw.rows[c], func(a, b format.Row) int { return cmp.Compare(a.StartNs+a.DurNs, b.StartNs+b.DurNs) })
+		slices.SortStableFunc(
+			tw.rows[c],
+			func(a, b format.Row) int { return cmp.Compare(a.StartNs+a.DurNs, b.StartNs+b.DurNs) },
+		)
 		tw.write(format.ClassMemory+format.Class(c), tw.rows[c])
 		tw.rows[c] = tw.rows[c][:0]
 	}
@@ -298,7 +402,9 @@ func (tw *trainingWriter) leak(atNs, step int64) {
 	const block, segment = 2 << 20, 20 << 20
 	ptr := 0x7c0000000000 + step/10*block
 	row := tw.step[0] // the totals before the step
-	row.StartNs, row.Ptr, row.Bytes, row.Tid, row.StackID, row.Site, row.StackStatus = atNs, ptr, block, 42, 2000, benchSite(2000), format.StackComplete
+	row.StartNs, row.Ptr, row.Bytes, row.Tid, row.StackID, row.Site, row.StackStatus = atNs, ptr, block, 42, 2000, benchSite(
+		2000,
+	), format.StackComplete
 	row.AllocatedBytes += tw.leaked
 	row.ReservedBytes += tw.leakedReserved
 	if step/10%10 == 0 {
@@ -307,8 +413,21 @@ func (tw *trainingWriter) leak(atNs, step int64) {
 		tw.leakedReserved += segment
 		grown.ReservedBytes = row.ReservedBytes + segment
 		row.ReservedBytes = grown.ReservedBytes
-		call := format.Row{Kind: format.KindAlloc, Name: "cuMemAlloc_v2", MemoryKind: format.MemoryDevice, Pid: 42, Tid: 42, Context: 0x5000, StartNs: atNs - 9000, DurNs: 5000, Ptr: ptr, Bytes: segment,
-			StackID: 2000, StackStatus: format.StackComplete, Site: benchSite(2000)}
+		call := format.Row{
+			Kind:        format.KindAlloc,
+			Name:        "cuMemAlloc_v2",
+			MemoryKind:  format.MemoryDevice,
+			Pid:         42,
+			Tid:         42,
+			Context:     0x5000,
+			StartNs:     atNs - 9000,
+			DurNs:       5000,
+			Ptr:         ptr,
+			Bytes:       segment,
+			StackID:     2000,
+			StackStatus: format.StackComplete,
+			Site:        benchSite(2000),
+		}
 		tw.rows[trainingClass(&call)] = append(tw.rows[trainingClass(&call)], call)
 		tw.rows[trainingClass(&grown)] = append(tw.rows[trainingClass(&grown)], grown)
 	}

@@ -28,7 +28,10 @@ import (
 // callReports are the reports on calls.
 func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
 	return map[string]func(query.Options) (*report.Report, error){
-		"api": func(p0 query.Options) (*report.Report, error) { return api.Run(tl, p0) }, "kernels": func(p0 query.Options) (*report.Report, error) { return kernels.Run(tl, p0) }, "copies": func(p0 query.Options) (*report.Report, error) { return copiespkg.Run(tl, p0) }, "sync": func(p0 query.Options) (*report.Report, error) { return waits.Run(tl, p0) },
+		"api":        func(p0 query.Options) (*report.Report, error) { return api.Run(tl, p0) },
+		"kernels":    func(p0 query.Options) (*report.Report, error) { return kernels.Run(tl, p0) },
+		"copies":     func(p0 query.Options) (*report.Report, error) { return copiespkg.Run(tl, p0) },
+		"sync":       func(p0 query.Options) (*report.Report, error) { return waits.Run(tl, p0) },
 		"api.site":   func(o query.Options) (*report.Report, error) { o.GroupBy = "site"; return api.Run(tl, o) },
 		"api.stack":  func(o query.Options) (*report.Report, error) { o.GroupBy = "stack"; return api.Run(tl, o) },
 		"api.thread": func(o query.Options) (*report.Report, error) { o.GroupBy = "thread"; return api.Run(tl, o) },
@@ -51,10 +54,40 @@ func working(t testing.TB) *analyzetest.Tape {
 		if step >= 8 {
 			begin += analyzetest.Second // from 4 s to 5 s nothing is launched: data is loaded
 		}
-		analyzetest.At(tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+analyzetest.Ms, 20*analyzetest.Us, 0x7f0000000000, 0x500000+4096, analyzetest.Mib), 3, "upload (train.cc:10)")
-		analyzetest.At(tp.Copied("cuMemcpyHtoD_v2", "HtoD", begin+2*analyzetest.Ms, analyzetest.Ms, 0x7f0000000000, 0x900000, 10*analyzetest.Mib), 3, "upload (train.cc:10)")
+		analyzetest.At(
+			tp.Copied(
+				"cuMemcpyHtoDAsync_v2",
+				"HtoD",
+				begin+analyzetest.Ms,
+				20*analyzetest.Us,
+				0x7f0000000000,
+				0x500000+4096,
+				analyzetest.Mib,
+			),
+			3,
+			"upload (train.cc:10)",
+		)
+		analyzetest.At(
+			tp.Copied(
+				"cuMemcpyHtoD_v2",
+				"HtoD",
+				begin+2*analyzetest.Ms,
+				analyzetest.Ms,
+				0x7f0000000000,
+				0x900000,
+				10*analyzetest.Mib,
+			),
+			3,
+			"upload (train.cc:10)",
+		)
 		for k := range int64(4) {
-			l := tp.Launched(begin+10*analyzetest.Ms+k*100*analyzetest.Us, 10*analyzetest.Us, []string{"gemm<float>(int)", "add"}[k%2], 7, 1)
+			l := tp.Launched(
+				begin+10*analyzetest.Ms+k*100*analyzetest.Us,
+				10*analyzetest.Us,
+				[]string{"gemm<float>(int)", "add"}[k%2],
+				7,
+				1,
+			)
 			l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 128, 2, 1, 256, 1, 1
 			if k%2 == 1 {
 				l.GridX, l.GridY, l.BlockX, l.SharedBytes = 4, 1, 64, 2048
@@ -69,10 +102,26 @@ func working(t testing.TB) *analyzetest.Tape {
 		}
 		g := tp.Call(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
 		g.Ptr, g.Value, g.Stream = 0x6000, 3, 9
-		analyzetest.At(tp.Synced("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0), 2, "wait_for_loss (train.cc:10)")
+		analyzetest.At(
+			tp.Synced("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
+			2,
+			"wait_for_loss (train.cc:10)",
+		)
 	}
 	for i := range int64(60) { // small copies, 100 us apart: 6 ms
-		analyzetest.At(tp.Copied("cuMemcpyDtoH_v2", "DtoH", 9500*analyzetest.Ms+i*100*analyzetest.Us, 10*analyzetest.Us, 0x800000, 0x7f0000000000, 4), 3, "upload (train.cc:10)")
+		analyzetest.At(
+			tp.Copied(
+				"cuMemcpyDtoH_v2",
+				"DtoH",
+				9500*analyzetest.Ms+i*100*analyzetest.Us,
+				10*analyzetest.Us,
+				0x800000,
+				0x7f0000000000,
+				4,
+			),
+			3,
+			"upload (train.cc:10)",
+		)
 	}
 	for i := range int64(30) { // waits, 10 ms apart
 		tp.Synced("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
@@ -105,13 +154,30 @@ func TestReportsOfCalls(t *testing.T) {
 func TestNumbersOfCallsByHand(t *testing.T) {
 	tl := working(t).Timeline()
 	for name, want := range map[string]map[string]float64{
-		// 16 steps of 2 copies, 4 launches, a graph and a wait; 60 copies, 30 waits, a query, a failed launch, an open wait, cuMemHostAlloc.
+		// 16 steps of 2 copies, 4 launches, a graph and a wait; 60 copies, 30 waits, a query, a
+		// failed launch, an open wait, cuMemHostAlloc.
 		"api": {"calls": 16*8 + 60 + 30 + 1 + 1 + 1 + 1, "timed_calls": 222 - 7 - 1, "errors": 1, "open_calls": 1},
 		// Of 64 launches 4 are captured; half of the others have 4 x 64 threads.
-		"kernels": {"launches": 60, "captured_launches": 4, "tiny_launches": 30, "tiny_pct": 50, "graph_launches": 16, "graph_kernels": 48, "errors": 1, "kernels": 3,
-			"launches_per_second": 6, "peak_launches_per_second": 8, "timed_launches": 64 - 7 + 16 + 1},
-		"copies": {"copies": 32 + 60, "bytes": float64(16*11*analyzetest.Mib + 240), "blocking_copies": 16 + 60, "unknown_memory_copies": 16 + 60, "bursts": 1, "burst_copies": 60,
-			"host_sum_ns": float64(16*(20*analyzetest.Us+analyzetest.Ms) + 60*10*analyzetest.Us)},
+		"kernels": {
+			"launches":            60,
+			"captured_launches":   4,
+			"tiny_launches":       30,
+			"tiny_pct":            50,
+			"graph_launches":      16,
+			"graph_kernels":       48,
+			"errors":              1,
+			"kernels":             3,
+			"launches_per_second": 6, "peak_launches_per_second": 8, "timed_launches": 64 - 7 + 16 + 1,
+		},
+		"copies": {
+			"copies":                32 + 60,
+			"bytes":                 float64(16*11*analyzetest.Mib + 240),
+			"blocking_copies":       16 + 60,
+			"unknown_memory_copies": 16 + 60,
+			"bursts":                1,
+			"burst_copies":          60,
+			"host_sum_ns":           float64(16*(20*analyzetest.Us+analyzetest.Ms) + 60*10*analyzetest.Us),
+		},
 		"sync": {"waits": 16 + 30 + 1, "wait_sum_ns": float64(16*400*analyzetest.Ms + 30*5*analyzetest.Ms), "loops": 1, "loop_waits": 30, "open_waits": 1, "open_ns": float64(50 * analyzetest.Ms)},
 		// Each graph is followed by a gap, but for the last; in the captured step the graph is all there is.
 		"gaps": {"gaps": 15, "gap_max_ns": float64(1500*analyzetest.Ms - 1000*analyzetest.Us - 30*analyzetest.Us), "launches": 60 + 16, "idle_gaps": 0},
@@ -127,17 +193,28 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 10 MiB in 1 ms; small copies and async ones have none.
-	if got := strings.Join(analyzetest.Cells(t, copies, "copies", "bandwidth_bytes_per_second"), " "); got != "10485760000 <nil> <nil>" {
+	if got := strings.Join(
+		analyzetest.Cells(t, copies, "copies", "bandwidth_bytes_per_second"),
+		" ",
+	); got != "10485760000 <nil> <nil>" {
 		t.Errorf("bandwidth %s", got)
 	}
-	if got := strings.Join(analyzetest.Cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown pinned" {
+	if got := strings.Join(analyzetest.Cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown "+
+		"pinned" {
 		t.Errorf("host memory %s", got)
 	}
 	gaps, err := gapspkg.RunWith(tl, gapspkg.Options{Options: query.Options{Top: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"doing": "outside CUDA", "waiting_ns": "400000000", "copying_ns": "1020000", "gpu": "partly", "ended_by": "gemm<float>(int)", "device": "0 NVIDIA H200"} {
+	for key, want := range map[string]string{
+		"doing":      "outside CUDA",
+		"waiting_ns": "400000000",
+		"copying_ns": "1020000",
+		"gpu":        "partly",
+		"ended_by":   "gemm<float>(int)",
+		"device":     "0 NVIDIA H200",
+	} {
 		if got := strings.Join(analyzetest.Cells(t, gaps, "gaps", key), " "); got != want {
 			t.Errorf("%s of the longest gap: %q, want %q", key, got, want)
 		}
@@ -145,7 +222,10 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 }
 
 func TestBusyInAGap(t *testing.T) {
-	s := &metric.Series{AtNs: []int64{0, 500 * analyzetest.Ms, 1000 * analyzetest.Ms, 1500 * analyzetest.Ms, 2000 * analyzetest.Ms}, Values: []float64{90, 100, 0, 50, 100}}
+	s := &metric.Series{
+		AtNs:   []int64{0, 500 * analyzetest.Ms, 1000 * analyzetest.Ms, 1500 * analyzetest.Ms, 2000 * analyzetest.Ms},
+		Values: []float64{90, 100, 0, 50, 100},
+	}
 	for _, c := range []struct {
 		fromMs, toMs int64
 		want         gapspkg.Busy
@@ -154,15 +234,22 @@ func TestBusyInAGap(t *testing.T) {
 		{500, 1000, gapspkg.Busy{MinPct: 0, MaxPct: 0, Ok: true}, gapspkg.GPUIdle},
 		{0, 500, gapspkg.Busy{MinPct: 100, MaxPct: 100, Ok: true}, gapspkg.GPUBusy},
 		{500, 1500, gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
-		{1100, 1300, gapspkg.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure}, // 250 ms of busy may be inside or outside of it
-		{2100, 2200, gapspkg.Busy{}, ""},                                                // nobody looked
-		{1900, 2200, gapspkg.Busy{}, ""},                                                // a third is covered
+		// 250 ms of busy may be inside or outside of it
+		{1100, 1300, gapspkg.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure},
+		{2100, 2200, gapspkg.Busy{}, ""}, // nobody looked
+		{1900, 2200, gapspkg.Busy{}, ""}, // a third is covered
 	} {
-		if got := gapspkg.BusyByAverages(s, c.fromMs*analyzetest.Ms, c.toMs*analyzetest.Ms); got != c.want || got.Word() != c.word {
+		if got := gapspkg.BusyByAverages(
+			s,
+			c.fromMs*analyzetest.Ms,
+			c.toMs*analyzetest.Ms,
+		); got != c.want ||
+			got.Word() != c.word {
 			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.Word(), c.want, c.word)
 		}
 	}
-	if got := gapspkg.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}) { // the seconds before 1.0 and 1.5 s
+	// the seconds before 1.0 and 1.5 s
+	if got := gapspkg.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}) {
 		t.Errorf("by utilization %+v", got)
 	}
 	if got := gapspkg.BusyInside((*metric.Series)(nil), 0, 1); got.Ok {
@@ -209,7 +296,15 @@ func TestHostMemoryOfCopies(t *testing.T) {
 	tp.Pinned(30*analyzetest.Ms, 0x1800, 0x100)
 	var want []string
 	copied := func(at, ptr int64, host string) {
-		tp.Copied("cuMemcpyHtoD_v2", "HtoD", at, analyzetest.Us, 0x7f0000000000, ptr, int64(len(want)+1)*analyzetest.Mib/8)
+		tp.Copied(
+			"cuMemcpyHtoD_v2",
+			"HtoD",
+			at,
+			analyzetest.Us,
+			0x7f0000000000,
+			ptr,
+			int64(len(want)+1)*analyzetest.Mib/8,
+		)
 		want = append(want, host)
 	}
 	copied(5*analyzetest.Ms, 0x1000, hostmem.HostUnknown)
@@ -241,10 +336,25 @@ func TestHostMemoryOfCopies(t *testing.T) {
 func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 	hostiles := analyzetest.HostileTape(t)
 	analyzetest.At(hostiles.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1), 1, analyzetest.Hostile)
-	analyzetest.At(hostiles.Copied(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62), 1, analyzetest.Hostile)
-	launch := analyzetest.At(hostiles.Call(format.KindLaunch, "cuLaunchKernel", 6*analyzetest.Second, 1<<62), 1, analyzetest.Hostile)
+	analyzetest.At(
+		hostiles.Copied(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62),
+		1,
+		analyzetest.Hostile,
+	)
+	launch := analyzetest.At(
+		hostiles.Call(format.KindLaunch, "cuLaunchKernel", 6*analyzetest.Second, 1<<62),
+		1,
+		analyzetest.Hostile,
+	)
 	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = analyzetest.Hostile, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
-	for tape, tp := range map[string]*analyzetest.Tape{"hostile": hostiles, "working": working(t), "training": analyzetest.Training(t), "surface": analyzetest.Surface(t), "crash": analyzetest.Crashing(t), "empty": analyzetest.NewTape(t)} {
+	for tape, tp := range map[string]*analyzetest.Tape{
+		"hostile":  hostiles,
+		"working":  working(t),
+		"training": analyzetest.Training(t),
+		"surface":  analyzetest.Surface(t),
+		"crash":    analyzetest.Crashing(t),
+		"empty":    analyzetest.NewTape(t),
+	} {
 		rec := tp.Record()
 		before := make(map[string]string)
 		for range 3 {
@@ -281,7 +391,11 @@ func checkReport(t *testing.T, name string, r *report.Report) {
 				if n := utf8.RuneCountInString(line); f == "table" && n > width {
 					t.Errorf("%s at %d: a line of %d: %s", name, width, n, line)
 				}
-				if strings.ContainsFunc(line, func(c rune) bool { return unicode.IsControl(c) || unicode.Is(unicode.Cf, c) }) || f == "md" && strings.Contains(line, "<script>") {
+				if strings.ContainsFunc(
+					line,
+					func(c rune) bool { return unicode.IsControl(c) || unicode.Is(unicode.Cf, c) },
+				) ||
+					f == "md" && strings.Contains(line, "<script>") {
 					t.Errorf("%s as %s: %q", name, f, line)
 				}
 			}
@@ -305,7 +419,10 @@ func BenchmarkKernels(b *testing.B) {
 }
 
 func BenchmarkCopies(b *testing.B) {
-	benchReport(b, func(tl *timeline.Timeline) error { _, err := copiespkg.Run(tl, query.Options{Top: 20}); return err })
+	benchReport(
+		b,
+		func(tl *timeline.Timeline) error { _, err := copiespkg.Run(tl, query.Options{Top: 20}); return err },
+	)
 }
 
 func BenchmarkSync(b *testing.B) {

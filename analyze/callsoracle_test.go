@@ -20,15 +20,24 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// randomCalls is a recording of calls of all kinds by two processes of two threads each; calls of a thread follow each other.
+// randomCalls is a recording of calls of all kinds by two processes of two threads each; calls of a
+// thread follow each other.
 func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Meta.EndNs = analyzetest.Epoch + 20*analyzetest.Second
 	tp.Gpus()
 	r := rand.New(rand.NewPCG(seed, 7))
-	calls := []struct{ kind, name string }{{format.KindLaunch, "cuLaunchKernel"}, {format.KindLaunch, "cuLaunchKernel"}, {format.KindLaunch, "cuGraphLaunch"},
-		{format.KindMemcpy, "cuMemcpyHtoD_v2"}, {format.KindMemcpy, "cuMemcpyDtoHAsync_v2"}, {format.KindSync, "cuStreamSynchronize"}, {format.KindSync, "cuEventQuery"},
-		{format.KindAPI, "cuEventRecord"}, {format.KindAlloc, "cuMemAlloc_v2"}}
+	calls := []struct{ kind, name string }{
+		{format.KindLaunch, "cuLaunchKernel"},
+		{format.KindLaunch, "cuLaunchKernel"},
+		{format.KindLaunch, "cuGraphLaunch"},
+		{format.KindMemcpy, "cuMemcpyHtoD_v2"},
+		{format.KindMemcpy, "cuMemcpyDtoHAsync_v2"},
+		{format.KindSync, "cuStreamSynchronize"},
+		{format.KindSync, "cuEventQuery"},
+		{format.KindAPI, "cuEventRecord"},
+		{format.KindAlloc, "cuMemAlloc_v2"},
+	}
 	for th := range int32(4) {
 		for now := r.Int64N(analyzetest.Ms); now < 2*analyzetest.Second; {
 			c := calls[r.IntN(len(calls))]
@@ -51,7 +60,12 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 			}
 			switch c.kind {
 			case format.KindLaunch:
-				row.Kernel, row.GridX, row.BlockX, row.Value = fmt.Sprint("kernel", r.IntN(4)), 1+r.Int32N(3)*100, 128, 2
+				row.Kernel, row.GridX, row.BlockX, row.Value = fmt.Sprint(
+					"kernel",
+					r.IntN(4),
+				), 1+r.Int32N(
+					3,
+				)*100, 128, 2
 			case format.KindMemcpy:
 				row.CopyKind, row.Bytes = row.Name[8:12], 1<<r.IntN(24)
 			case format.KindAlloc:
@@ -79,10 +93,17 @@ func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResult == 0 }
 func TestAPIEqualsAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		tp.Identify(42, format.Identity{Rank: analyzetest.NumberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}}, map[string]any{"cgroup": "0::/a"})
+		tp.Identify(
+			42,
+			format.Identity{Rank: analyzetest.NumberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}},
+			map[string]any{"cgroup": "0::/a"},
+		)
 		tl := tp.Timeline()
 		for _, by := range api.GroupNames() {
-			report, err := api.Run(tl, query.Options{GroupBy: by, Filter: query.Filter{FromNs: analyzetest.Epoch + analyzetest.Second/2}})
+			report, err := api.Run(
+				tl,
+				query.Options{GroupBy: by, Filter: query.Filter{FromNs: analyzetest.Epoch + analyzetest.Second/2}},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,11 +116,17 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				if r.Tid == 0 || r.StartNs < analyzetest.Epoch+analyzetest.Second/2 {
 					continue
 				}
-				key := r.Name + map[string]string{"name": "", "site": "|" + r.Site, "stack": fmt.Sprint("|", r.StackID), "thread": fmt.Sprint("|", r.Tid),
-					"stream": fmt.Sprintf("|%d: %d", r.Pid, r.Stream)}[by]
+				key := r.Name + map[string]string{
+					"name":   "",
+					"site":   "|" + r.Site,
+					"stack":  fmt.Sprint("|", r.StackID),
+					"thread": fmt.Sprint("|", r.Tid),
+					"stream": fmt.Sprintf("|%d: %d", r.Pid, r.Stream),
+				}[by]
 				if slices.Contains(timeline.IdentityGroups, by) {
 					key += "|(no " + by + ")"
-					if value := map[string]string{"rank": "1", "job": "a", "cgroup": "/a"}[by]; r.Pid == 42 && value != "" {
+					if value := map[string]string{"rank": "1", "job": "a", "cgroup": "/a"}[by]; r.Pid == 42 &&
+						value != "" {
 						key = r.Name + "|" + value
 					}
 				}
@@ -146,9 +173,15 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 					squares += (float64(ns) - sum/float64(len(o.took))) * (float64(ns) - sum/float64(len(o.took)))
 				}
 				deviation := math.Sqrt(squares / float64(len(o.took)-1))
-				if c[1] != int64(sum) || c[3] != o.calls || c[4] != int64(len(o.took)) || c[12] != o.errors || c[13] != o.open || c[7] != o.took[0] || c[8] != o.took[len(o.took)-1] ||
-					math.Abs(float64(c[9].(int64))-deviation) > 1 || math.Abs(float64(c[5].(int64))-sum/float64(len(o.took))) > 1 ||
-					!near(c[6], o.took, 0.5) || !near(c[10], o.took, 0.95) || !near(c[11], o.took, 0.99) {
+				if c[1] != int64(sum) || c[3] != o.calls || c[4] != int64(len(o.took)) || c[12] != o.errors ||
+					c[13] != o.open ||
+					c[7] != o.took[0] ||
+					c[8] != o.took[len(o.took)-1] ||
+					math.Abs(float64(c[9].(int64))-deviation) > 1 ||
+					math.Abs(float64(c[5].(int64))-sum/float64(len(o.took))) > 1 ||
+					!near(c[6], o.took, 0.5) ||
+					!near(c[10], o.took, 0.95) ||
+					!near(c[11], o.took, 0.99) {
 					t.Errorf("seed %d, %s: %v, want %+v", seed, key, c, o)
 				}
 			}
@@ -187,8 +220,10 @@ func TestSketch(t *testing.T) {
 				t.Errorf("%s: merged, quantile %.2f is %v instead of %v", name, q, left.At(q), whole.At(q))
 			}
 		}
-		if left.Count != whole.Count || left.SumNs != whole.SumNs || left.MinNs != whole.MinNs || left.MaxNs != whole.MaxNs ||
-			math.Abs(left.Mean-whole.Mean) > 1e-9*whole.Mean || math.Abs(left.Squares-whole.Squares) > 1e-6*whole.Squares+1 {
+		if left.Count != whole.Count || left.SumNs != whole.SumNs || left.MinNs != whole.MinNs ||
+			left.MaxNs != whole.MaxNs ||
+			math.Abs(left.Mean-whole.Mean) > 1e-9*whole.Mean ||
+			math.Abs(left.Squares-whole.Squares) > 1e-6*whole.Squares+1 {
 			t.Errorf("%s: merged %+v, whole %+v", name, left.Mean, whole.Mean)
 		}
 	}
@@ -206,7 +241,9 @@ func TestGapsEqualAnOracle(t *testing.T) {
 			for _, device := range []int32{gaps.AllDevices, 0, 1} {
 				var rows []*format.Row
 				for _, r := range tp.Rows {
-					if r.Pid == pid && r.Kind == format.KindLaunch && (device == gaps.AllDevices || r.Device == device) && r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
+					if r.Pid == pid && r.Kind == format.KindLaunch &&
+						(device == gaps.AllDevices || r.Device == device) &&
+						r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
 						(r.Result == 0 || r.Flags&format.FlagNoReturn != 0) {
 						rows = append(rows, r)
 					}
@@ -215,7 +252,18 @@ func TestGapsEqualAnOracle(t *testing.T) {
 				end := rows[0].StartNs
 				for _, r := range rows {
 					if r.StartNs-end >= 8*analyzetest.Ms {
-						want = append(want, fmt.Sprintf("%d %d %d %d tid %d in CUDA %d", pid, device, end-analyzetest.Epoch, r.StartNs-end, r.Tid, inCUDA(tp, r.Tid, end, r.StartNs)))
+						want = append(
+							want,
+							fmt.Sprintf(
+								"%d %d %d %d tid %d in CUDA %d",
+								pid,
+								device,
+								end-analyzetest.Epoch,
+								r.StartNs-end,
+								r.Tid,
+								inCUDA(tp, r.Tid, end, r.StartNs),
+							),
+						)
 					}
 					end = max(end, r.StartNs+r.DurNs)
 				}
@@ -227,7 +275,18 @@ func TestGapsEqualAnOracle(t *testing.T) {
 			if c[3] != "all" {
 				fmt.Sscan(c[3].(string), &device)
 			}
-			got = append(got, fmt.Sprintf("%d %d %d %d tid %d in CUDA %d", c[2], device, c[1], c[0], c[4], c[0].(int64)-c[10].(int64)))
+			got = append(
+				got,
+				fmt.Sprintf(
+					"%d %d %d %d tid %d in CUDA %d",
+					c[2],
+					device,
+					c[1],
+					c[0],
+					c[4],
+					c[0].(int64)-c[10].(int64),
+				),
+			)
 		}
 		slices.Sort(want)
 		slices.Sort(got)
@@ -254,7 +313,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
 		tl := tp.Timeline()
-		var kernels, copies, sync = map[string]float64{}, map[string]float64{}, map[string]float64{}
+		kernels, copies, sync := map[string]float64{}, map[string]float64{}, map[string]float64{}
 		for _, r := range tp.Rows {
 			failed := hasReturn(r) && r.Result != 0
 			ran := !(failed && r.Result != callspkg.ResultNotReady) && r.Flags&format.FlagCaptured == 0

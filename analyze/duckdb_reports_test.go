@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	querypkg "github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -29,33 +30,78 @@ type sqlReport struct {
 }
 
 var sqlReports = []sqlReport{
-	{"api", "api", "name", `select name, count(*) as calls, count(*) filter (TIMED) as timed_calls, sum(dur_ns) filter (TIMED) as total_ns, min(dur_ns) filter (TIMED) as min_ns,
+	{
+		"api",
+		"api",
+		"name",
+		`select name, count(*) as calls, count(*) filter (TIMED) as timed_calls, sum(dur_ns) filter (TIMED) as total_ns, min(dur_ns) filter (TIMED) as min_ns,
 		max(dur_ns) filter (TIMED) as max_ns, P50 as med_ns, P95 as p95_ns, P99 as p99_ns, count(*) filter (TIMED and ERROR) as errors, count(*) filter (flags & 3 <> 0) as open_calls
-		FROM where kind in ('launch', 'memcpy', 'memset', 'sync', 'api', 'alloc', 'free') group by name`},
-	{"api.site", "api", "name site", `select name, site, count(*) as calls, sum(dur_ns) filter (TIMED) as total_ns, P95 as p95_ns
-		FROM where kind in ('launch', 'memcpy', 'memset', 'sync', 'api', 'alloc', 'free') group by name, site`},
-	{"kernels", "kernels", "kernel", `select kernel, count(*) filter (not (TIMED and ERROR) and flags & 16 = 0) as launches, count(*) filter (not (TIMED and ERROR) and flags & 16 <> 0) as captured,
+		FROM where kind in ('launch', 'memcpy', 'memset', 'sync', 'api', 'alloc', 'free') group by name`,
+	},
+	{
+		"api.site",
+		"api",
+		"name site",
+		`select name, site, count(*) as calls, sum(dur_ns) filter (TIMED) as total_ns, P95 as p95_ns
+		FROM where kind in ('launch', 'memcpy', 'memset', 'sync', 'api', 'alloc', 'free') group by name, site`,
+	},
+	{
+		"kernels",
+		"kernels",
+		"kernel",
+		`select kernel, count(*) filter (not (TIMED and ERROR) and flags & 16 = 0) as launches, count(*) filter (not (TIMED and ERROR) and flags & 16 <> 0) as captured,
 		count(*) filter (TIMED and ERROR) as errors, count(*) filter (TIMED) as timed_launches, sum(dur_ns) filter (TIMED) as host_sum_ns, count(distinct site) as sites,
 		count(*) filter (not (TIMED and ERROR) and flags & 16 = 0 and grid_x * block_x < 8192) as tiny_launches
-		FROM where kind = 'launch' and name not like 'cuGraphLaunch%' group by kernel`},
-	{"kernels", "totals", "", `select (select count(distinct kernel) FROM where kind = 'launch' and name not like 'cuGraphLaunch%') as kernels, sum(n) as launches, max(n) as peak_launches_per_second
-		from (select count(*) as n FROM where kind = 'launch' and name not like 'cuGraphLaunch%' and not (TIMED and ERROR) and flags & 16 = 0 group by (start_ns - EPOCH) // 1000000000)`},
-	{"copies", "copies", "direction mode size", `select copy_kind as direction, if(name like '%Async%', 'async', 'blocking') as mode,
+		FROM where kind = 'launch' and name not like 'cuGraphLaunch%' group by kernel`,
+	},
+	{
+		"kernels",
+		"totals",
+		"",
+		`select (select count(distinct kernel) FROM where kind = 'launch' and name not like 'cuGraphLaunch%') as kernels, sum(n) as launches, max(n) as peak_launches_per_second
+		from (select count(*) as n FROM where kind = 'launch' and name not like 'cuGraphLaunch%' and not (TIMED and ERROR) and flags & 16 = 0 group by (start_ns - EPOCH) // 1000000000)`,
+	},
+	{
+		"copies",
+		"copies",
+		"direction mode size",
+		`select copy_kind as direction, if(name like '%Async%', 'async', 'blocking') as mode,
 		case when bytes < 4096 then '< 4 KiB' when bytes < 65536 then '4 KiB to 64 KiB' when bytes < 1048576 then '64 KiB to 1 MiB' when bytes < 16777216 then '1 MiB to 16 MiB' else '16 MiB to 256 MiB' end as size,
 		count(*) as copies, coalesce(sum(bytes) filter (not (TIMED and result <> 0) and flags & 16 = 0), 0) as bytes, sum(dur_ns) filter (TIMED) as host_sum_ns, count(*) filter (TIMED) as timed_copies,
 		P95 as host_p95_ns, count(*) filter (TIMED and ERROR) as errors, count(*) filter (flags & 3 <> 0) as open_copies
-		FROM where kind = 'memcpy' group by direction, mode, size`},
-	{"sync", "sync", "name site", `select name, site, count(*) as waits, count(*) filter (TIMED) as timed_waits, sum(dur_ns) filter (TIMED) as wait_sum_ns, max(dur_ns) filter (TIMED) as max_ns,
+		FROM where kind = 'memcpy' group by direction, mode, size`,
+	},
+	{
+		"sync",
+		"sync",
+		"name site",
+		`select name, site, count(*) as waits, count(*) filter (TIMED) as timed_waits, sum(dur_ns) filter (TIMED) as wait_sum_ns, max(dur_ns) filter (TIMED) as max_ns,
 		P95 as p95_ns, count(*) filter (TIMED and ERROR) as errors, count(*) filter (flags & 3 <> 0) as open_waits, count(distinct (pid, tid)) as threads
-		FROM where kind = 'sync' and name not like '%Query%' group by name, site`},
-	{"gaps", "processes", "pid device", gapsBySQL + ` select pid, device, count(*) filter (gap >= 8000000) as gaps, sum(gap) filter (gap >= 8000000) as gap_sum_ns, max(gap) filter (gap >= 8000000) as gap_max_ns,
+		FROM where kind = 'sync' and name not like '%Query%' group by name, site`,
+	},
+	{
+		"gaps",
+		"processes",
+		"pid device",
+		gapsBySQL + ` select pid, device, count(*) filter (gap >= 8000000) as gaps, sum(gap) filter (gap >= 8000000) as gap_sum_ns, max(gap) filter (gap >= 8000000) as gap_max_ns,
 		list_sort(list(gap) filter (gap >= 8000000))[cast(ceil(0.5 * count(*) filter (gap >= 8000000)) as integer)] as gap_med_ns,
-		list_sort(list(gap) filter (gap >= 8000000))[cast(ceil(0.95 * count(*) filter (gap >= 8000000)) as integer)] as gap_p95_ns, count(*) as launches from gap group by pid, device`},
-	{"gaps", "distribution", "pid device length", gapsBySQL + ` select pid, device, case when gap < 10000 then '< 10us' when gap < 100000 then '10us to 100us' when gap < 1000000 then '100us to 1ms'
+		list_sort(list(gap) filter (gap >= 8000000))[cast(ceil(0.95 * count(*) filter (gap >= 8000000)) as integer)] as gap_p95_ns, count(*) as launches from gap group by pid, device`,
+	},
+	{
+		"gaps",
+		"distribution",
+		"pid device length",
+		gapsBySQL + ` select pid, device, case when gap < 10000 then '< 10us' when gap < 100000 then '10us to 100us' when gap < 1000000 then '100us to 1ms'
 		when gap < 10000000 then '1ms to 10ms' when gap < 100000000 then '10ms to 100ms' when gap < 1000000000 then '100ms to 1s' else '>= 1s' end as length, count(*) as intervals, sum(gap) as total_ns
-		from gap where gap > 0 group by pid, device, length`},
-	{"errors", "errors", "name site result", `select name, site, result, count(*) as calls, count(distinct (pid, tid)) as thread_count, min(start_ns) - EPOCH as first_ns, max(start_ns) - EPOCH as last_ns
-		FROM where kind in ('launch', 'memcpy', 'memset', 'sync', 'api', 'alloc', 'free') and TIMED and ERROR group by name, site, result`},
+		from gap where gap > 0 group by pid, device, length`,
+	},
+	{
+		"errors",
+		"errors",
+		"name site result",
+		`select name, site, result, count(*) as calls, count(distinct (pid, tid)) as thread_count, min(start_ns) - EPOCH as first_ns, max(start_ns) - EPOCH as last_ns
+		FROM where kind in ('launch', 'memcpy', 'memset', 'sync', 'api', 'alloc', 'free') and TIMED and ERROR group by name, site, result`,
+	},
 }
 
 // gapsBySQL are the intervals from the latest return of a launch so far to the next launch, of
@@ -68,8 +114,10 @@ func (s *sqlReport) sql(path string) string {
 	quantile := func(q string) string {
 		return "list_sort(list(dur_ns) filter (TIMED))[cast(ceil(" + q + " * count(*) filter (TIMED)) as integer)]"
 	}
-	query := strings.NewReplacer("P50", quantile("0.5"), "P95", quantile("0.95"), "P99", quantile("0.99")).Replace(s.query)
-	return strings.NewReplacer("FROM", fmt.Sprintf("from read_parquet('%s')", path), "TIMED", "flags & 35 = 0", "ERROR", "result not in (0, 4, 600)", "EPOCH", fmt.Sprint(analyzetest.Epoch)).Replace(query)
+	query := strings.NewReplacer("P50", quantile("0.5"), "P95", quantile("0.95"), "P99", quantile("0.99")).
+		Replace(s.query)
+	return strings.NewReplacer("FROM", fmt.Sprintf("from read_parquet('%s')", path), "TIMED", "flags & 35 = 0", "ERROR", "result not in (0, 4, 600)", "EPOCH", fmt.Sprint(analyzetest.Epoch)).
+		Replace(query)
 }
 
 func TestReportsEqualDuckDB(t *testing.T) {
@@ -85,13 +133,16 @@ func TestReportsEqualDuckDB(t *testing.T) {
 		reports["gaps"] = func(o querypkg.Options) (*report.Report, error) {
 			return gaps.RunWith(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
 		}
-		for i, answer := range analyzetest.InDuckDB(t, queries...) {
+		for i, answer := range viewers.InDuckDB(t, queries...) {
 			s := &sqlReports[i]
 			r, err := reports[s.name](querypkg.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Run(fmt.Sprintf("%d/%s/%s", seed, s.name, s.table), func(t *testing.T) { equalsSQL(t, r, s.table, strings.Fields(s.keys), answer) })
+			t.Run(
+				fmt.Sprintf("%d/%s/%s", seed, s.name, s.table),
+				func(t *testing.T) { equalsSQL(t, r, s.table, strings.Fields(s.keys), answer) },
+			)
 		}
 	}
 }
@@ -198,7 +249,8 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 		t.Fatalf("%v, %d allocators", err, len(states))
 	}
 	from := fmt.Sprintf("from read_parquet('%s') where kind = 'allocator'", tp.Path)
-	answers := analyzetest.InDuckDB(t,
+	answers := viewers.InDuckDB(
+		t,
 		`with event as (select name, site, bytes, row_number() over (partition by ptr order by start_ns desc) as n `+from+` and name in ('alloc', 'free_requested')),
 			began as (select site, count(*) as allocs, sum(bytes) as alloc_bytes `+from+` and name = 'alloc' group by site),
 			live as (select site, count(*) as n, sum(bytes) as bytes from event where n = 1 and name = 'alloc' group by site)
@@ -226,10 +278,16 @@ func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := analyzetest.InDuckDB(t, fmt.Sprintf(`with call as (select kind, bytes, if(site = '', '(no stack)', site) as place, ptr, if(kind = 'alloc', start_ns + dur_ns, start_ns) as effect
+	answers := viewers.InDuckDB(
+		t,
+		fmt.Sprintf(
+			`with call as (select kind, bytes, if(site = '', '(no stack)', site) as place, ptr, if(kind = 'alloc', start_ns + dur_ns, start_ns) as effect
 			from read_parquet('%s') where kind in ('alloc', 'free') and result = 0 and flags & 3 = 0),
 		final as (select *, row_number() over (partition by ptr order by effect desc) as n, lead(kind) over (partition by ptr order by effect) as next from call)
 		select place as site, count(*) as allocs, count(*) filter (next = 'free') as frees, cast(coalesce(sum(bytes) filter (n = 1), 0) as bigint) as live_bytes, count(*) filter (n = 1) as live_count
-		from final where kind = 'alloc' group by place`, tp.Path))
+		from final where kind = 'alloc' group by place`,
+			tp.Path,
+		),
+	)
 	equalsSQL(t, leaks, "leaks", []string{"site"}, answers[0])
 }

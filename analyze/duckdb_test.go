@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
@@ -37,7 +38,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := fmt.Sprintf("from read_parquet('%s')", tp.Path)
-	got := analyzetest.InDuckDB(t,
+	got := viewers.InDuckDB(t,
 		"select kind, cast(count(*) as integer) as n "+from+" group by kind",
 		fmt.Sprintf(liveBySQL, tp.Path),
 		"select cast(max(value) as bigint) as used "+from+" where kind = 'nvml' and name = 'memory_used_bytes'",
@@ -91,7 +92,8 @@ func TestDuckDBReadsSegments(t *testing.T) {
 	if err := errors.Join(w.Rotate(tp.Meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	got := analyzetest.InDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from read_parquet('%s/*.parquet')", w.Dir()))
+	got := viewers.InDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from "+
+		"read_parquet('%s/*.parquet')", w.Dir()))
 	if want := fmt.Sprintf(`[{"n":%d}]`, len(tp.Rows)); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)
 	}

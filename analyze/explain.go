@@ -29,7 +29,11 @@ func Explain(out io.Writer, sections []report.Section) error {
 			}
 			explain(w, name, c.About)
 			// Processes have their rank beside their number.
-			if c.Key == "pid" && !slices.ContainsFunc(s.Columns, func(c report.Column) bool { return c.Key == processes.RankColumn.Key }) {
+			if c.Key == "pid" &&
+				!slices.ContainsFunc(
+					s.Columns,
+					func(c report.Column) bool { return c.Key == processes.RankColumn.Key },
+				) {
 				rank := &processes.RankColumn
 				explain(w, rank.Key+" ("+rank.Title+")", rank.About)
 			}

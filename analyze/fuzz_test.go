@@ -59,7 +59,11 @@ func everyReport(rec *format.Recording) error {
 			return err
 		}
 		for _, f := range render.Formats() {
-			if err := errors.Join(render.Write(io.Discard, stacks, render.Options{Format: f, Width: 80}), render.Write(io.Discard, leaks, render.Options{Format: f, Width: 80}), render.Write(io.Discard, summary, render.Options{Format: f})); err != nil {
+			if err := errors.Join(
+				render.Write(io.Discard, stacks, render.Options{Format: f, Width: 80}),
+				render.Write(io.Discard, leaks, render.Options{Format: f, Width: 80}),
+				render.Write(io.Discard, summary, render.Options{Format: f}),
+			); err != nil {
 				return err
 			}
 		}
@@ -88,7 +92,11 @@ func everyReport(rec *format.Recording) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(render.Write(io.Discard, frag, render.Options{Width: 80}), render.Write(io.Discard, oom, render.Options{Width: 80}), fragpkg.WriteMaps(io.Discard, pictures, 0)); err != nil {
+	if err := errors.Join(
+		render.Write(io.Discard, frag, render.Options{Width: 80}),
+		render.Write(io.Discard, oom, render.Options{Width: 80}),
+		fragpkg.WriteMaps(io.Discard, pictures, 0),
+	); err != nil {
 		return err
 	}
 	for _, make := range callReports(tl) {
@@ -118,13 +126,36 @@ func FuzzAnalyze(f *testing.F) {
 	tp.API("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
 	tp.Add(format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: analyzetest.Epoch, Value: 1})
 	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
-	for i, name := range []string{format.AllocatorSegmentAlloc, format.AllocatorAlloc, format.AllocatorFreeRequested, format.AllocatorFreeCompleted,
-		format.AllocatorSegmentMap, format.AllocatorSegmentUnmap, format.AllocatorOOM} {
-		tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: analyzetest.Epoch + 60 + int64(i), Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 2 << 20, ReservedBytes: 2 << 20})
+	for i, name := range []string{
+		format.AllocatorSegmentAlloc,
+		format.AllocatorAlloc,
+		format.AllocatorFreeRequested,
+		format.AllocatorFreeCompleted,
+		format.AllocatorSegmentMap, format.AllocatorSegmentUnmap, format.AllocatorOOM,
+	} {
+		tp.Add(
+			format.Row{
+				Kind:          format.KindAllocator,
+				Name:          name,
+				StartNs:       analyzetest.Epoch + 60 + int64(i),
+				Pid:           42,
+				MemoryKind:    format.MemoryTorch,
+				Ptr:           0x1000,
+				Bytes:         2 << 20,
+				ReservedBytes: 2 << 20,
+			},
+		)
 	}
 	tp.Memory(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
 	tp.Alloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteAllocator,
+			Pid:     42,
+			Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`,
+		},
+	)
 	tp.Exit(42, analyzetest.Second)
 	tp.Record()
 	data, err := os.ReadFile(tp.Path)
@@ -155,8 +186,19 @@ func FuzzAnalyze(f *testing.F) {
 
 // FuzzNotes gives facts any text: most are JSON, and much is made of it.
 func FuzzNotes(f *testing.F) {
-	kinds := []string{format.KindNote, format.KindProcess, format.KindDevice, format.KindXid, format.KindModule, format.KindThread}
-	f.Add(uint8(0), format.NoteAllocator, `{"conf":"roundup_power2_divisions:[256:1,>:-4],max_split_size_mb:9999999999"}`)
+	kinds := []string{
+		format.KindNote,
+		format.KindProcess,
+		format.KindDevice,
+		format.KindXid,
+		format.KindModule,
+		format.KindThread,
+	}
+	f.Add(
+		uint8(0),
+		format.NoteAllocator,
+		`{"conf":"roundup_power2_divisions:[256:1,>:-4],max_split_size_mb:9999999999"}`,
+	)
 	f.Add(uint8(0), format.NoteStackInference, `{"class":"launch","inferred":-1,"checked":1,"wrong":5}`)
 	f.Add(uint8(0), format.NoteSampling, `{"class":"launch","what":"stacks","recorded":false,"overhead_pct":5.3}`)
 	f.Add(uint8(1), "python3", `{"exe":"/x","exit_ns":-1,"devices":[{"ordinal":-1,"device":9}]}`)
@@ -165,9 +207,29 @@ func FuzzNotes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, name, message string) {
 		tp := analyzetest.NewTape(t)
 		tp.Alloc(1, 1, 0x1000, 64)
-		tp.Add(format.Row{Kind: format.KindAllocator, Name: format.AllocatorAlloc, StartNs: analyzetest.Epoch + 60, Pid: 42, MemoryKind: format.MemoryTorch, Ptr: 0x1000, Bytes: 3 << 20, ReservedBytes: 2 << 20})
+		tp.Add(
+			format.Row{
+				Kind:          format.KindAllocator,
+				Name:          format.AllocatorAlloc,
+				StartNs:       analyzetest.Epoch + 60,
+				Pid:           42,
+				MemoryKind:    format.MemoryTorch,
+				Ptr:           0x1000,
+				Bytes:         3 << 20,
+				ReservedBytes: 2 << 20,
+			},
+		)
 		tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
-		tp.Add(format.Row{Kind: kinds[int(kind)%len(kinds)], Name: name, Message: message, Pid: 42, StartNs: analyzetest.Epoch + 5, Value: 31})
+		tp.Add(
+			format.Row{
+				Kind:    kinds[int(kind)%len(kinds)],
+				Name:    name,
+				Message: message,
+				Pid:     42,
+				StartNs: analyzetest.Epoch + 5,
+				Value:   31,
+			},
+		)
 		if err := everyReport(tp.Record()); err != nil {
 			t.Errorf("%q %q: %v", name, message, err)
 		}
@@ -176,7 +238,16 @@ func FuzzNotes(f *testing.F) {
 
 // FuzzExpressions parses what is typed on command lines.
 func FuzzExpressions(f *testing.F) {
-	for _, text := range []string{"12s", "2026-11-20T10:00:00Z", "1790000000000000000", "0x55d0", "step=a(b|c)*", "second", "torch", "-9223372036854775808ns"} {
+	for _, text := range []string{
+		"12s",
+		"2026-11-20T10:00:00Z",
+		"1790000000000000000",
+		"0x55d0",
+		"step=a(b|c)*",
+		"second",
+		"torch",
+		"-9223372036854775808ns",
+	} {
 		f.Add(text)
 	}
 	window := query.Window{FromNs: analyzetest.Epoch, ToNs: analyzetest.Epoch + 60*analyzetest.Second}
@@ -197,27 +268,90 @@ func TestRowsOfAnyValue(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		wild := func() int64 {
-			v := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, analyzetest.Epoch, analyzetest.Epoch + 60*analyzetest.Second, 0x1000, r.Int64(), -r.Int64()}
+			v := []int64{
+				0,
+				1,
+				-1,
+				math.MaxInt64,
+				math.MinInt64,
+				analyzetest.Epoch,
+				analyzetest.Epoch + 60*analyzetest.Second,
+				0x1000,
+				r.Int64(),
+				-r.Int64(),
+			}
 			return v[r.IntN(len(v))]
 		}
 		tp := analyzetest.NewTape(t)
 		tp.Meta.StartNs, tp.Meta.EndNs, tp.Meta.ClockOffsetNs = wild(), wild(), wild()
-		kinds := []string{format.KindAlloc, format.KindFree, format.KindMap, format.KindUnmap, format.KindRetain, format.KindBorrow, format.KindReturn, format.KindAPI, format.KindLaunch, format.KindSync, format.KindStack, format.KindNVML, format.KindXid,
-			format.KindProcess, format.KindLost, format.KindDevice, "of a later version"}
-		memories := []string{"", format.MemoryDevice, format.MemoryPhysical, format.MemoryArray, format.MemoryIPC, format.MemoryExternal, format.MemoryRegistered, "of a later version"}
-		callNames := slices.Concat([]string{"", "memory", catalog.MetricMemoryUsed, analyzetest.Hostile, "cuGraphLaunch"}, slices.Sorted(maps.Keys(timeline.APINames)))
+		kinds := []string{
+			format.KindAlloc,
+			format.KindFree,
+			format.KindMap,
+			format.KindUnmap,
+			format.KindRetain,
+			format.KindBorrow,
+			format.KindReturn,
+			format.KindAPI,
+			format.KindLaunch,
+			format.KindSync,
+			format.KindStack,
+			format.KindNVML,
+			format.KindXid,
+			format.KindProcess,
+			format.KindLost,
+			format.KindDevice,
+			"of a later version",
+		}
+		memories := []string{
+			"",
+			format.MemoryDevice,
+			format.MemoryPhysical,
+			format.MemoryArray,
+			format.MemoryIPC,
+			format.MemoryExternal,
+			format.MemoryRegistered,
+			"of a later version",
+		}
+		callNames := slices.Concat(
+			[]string{"", "memory", catalog.MetricMemoryUsed, analyzetest.Hostile, "cuGraphLaunch"},
+			slices.Sorted(maps.Keys(timeline.APINames)),
+		)
 		for range 600 {
 			row := tp.Add(format.Row{
-				Kind: kinds[r.IntN(len(kinds))], StartNs: wild(), DurNs: wild(), Pid: int32(wild()), Tid: int32(wild()), Device: int32(wild()),
-				Stream: wild(), ParentStartNs: wild(), Result: int32(r.IntN(3)), Flags: int32(wild()), Ptr: wild(), Bytes: wild(), StackID: int32(r.IntN(4)),
-				Value: math.Float64frombits(r.Uint64()), Name: callNames[r.IntN(len(callNames))], Site: []string{"", "x"}[r.IntN(2)],
-				Context: wild(), SrcPtr: wild(), MemoryKind: memories[r.IntN(len(memories))], Kernel: []string{"", "k<a<b<c<d,e>>>>", analyzetest.Hostile}[r.IntN(3)],
-				Message: []string{"", "{", `{"exit_ns":1790000000000000000}`, `{"exit_ns":-5}`, "null"}[r.IntN(5)],
+				Kind:          kinds[r.IntN(len(kinds))],
+				StartNs:       wild(),
+				DurNs:         wild(),
+				Pid:           int32(wild()),
+				Tid:           int32(wild()),
+				Device:        int32(wild()),
+				Stream:        wild(),
+				ParentStartNs: wild(),
+				Result:        int32(r.IntN(3)),
+				Flags:         int32(wild()),
+				Ptr:           wild(),
+				Bytes:         wild(),
+				StackID:       int32(r.IntN(4)),
+				Value: math.Float64frombits(
+					r.Uint64(),
+				),
+				Name:       callNames[r.IntN(len(callNames))],
+				Site:       []string{"", "x"}[r.IntN(2)],
+				Context:    wild(),
+				SrcPtr:     wild(),
+				MemoryKind: memories[r.IntN(len(memories))],
+				Kernel:     []string{"", "k<a<b<c<d,e>>>>", analyzetest.Hostile}[r.IntN(3)],
+				Message:    []string{"", "{", `{"exit_ns":1790000000000000000}`, `{"exit_ns":-5}`, "null"}[r.IntN(5)],
 			})
 			if row.Kind == format.KindStack {
 				row.Frames = make([]format.Frame, r.IntN(3))
 				for i := range row.Frames {
-					row.Frames[i] = format.Frame{Addr: wild(), Line: int32(wild()), Type: "native", Func: []string{"", analyzetest.Hostile}[r.IntN(2)]}
+					row.Frames[i] = format.Frame{
+						Addr: wild(),
+						Line: int32(wild()),
+						Type: "native",
+						Func: []string{"", analyzetest.Hostile}[r.IntN(2)],
+					}
 				}
 			}
 		}

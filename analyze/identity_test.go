@@ -34,11 +34,27 @@ func cluster(t testing.TB) *analyzetest.Tape {
 		id := analyzetest.RankOf(rank, 4, "demo")
 		id.SlurmJob, id.Pod, id.Namespace, id.Node = "77", fmt.Sprintf("train-%d", rank/2), "research", "node-1"
 		container := strings.Repeat(fmt.Sprintf("%d123456789abcdef", rank/2), 4)
-		tp.Identify(pid, id, map[string]any{"container_id": container, "cgroup": "1:name=systemd:/\n0::/kubepods/pod" + fmt.Sprint(rank/2) + "/" + container})
+		tp.Identify(
+			pid,
+			id,
+			map[string]any{
+				"container_id": container,
+				"cgroup":       "1:name=systemd:/\n0::/kubepods/pod" + fmt.Sprint(rank/2) + "/" + container,
+			},
+		)
 		a := tp.Alloc(int64(rank)*analyzetest.Ms, analyzetest.Us, int64(pid)<<40, int64(rank+1)*analyzetest.Mib)
 		a.Pid, a.Tid = pid, pid
 	}
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "monitor", Pid: 50, StartNs: analyzetest.Epoch, Device: -1, Message: `{"exe":"/bin/monitor","cgroup":"0::/system.slice/monitor.service"}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindProcess,
+			Name:    "monitor",
+			Pid:     50,
+			StartNs: analyzetest.Epoch,
+			Device:  -1,
+			Message: `{"exe":"/bin/monitor","cgroup":"0::/system.slice/monitor.service"}`,
+		},
+	)
 	a := tp.Alloc(9*analyzetest.Ms, analyzetest.Us, 50<<40, 100*analyzetest.Mib)
 	a.Pid, a.Tid = 50, 50
 	return tp
@@ -110,16 +126,19 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		by     timeline.ProcessFilter
 		want   string // live bytes of the processes
 	}{
-		"all":             {by: timeline.ProcessFilter{}, want: "110 <nil>"},
-		"a rank":          {by: timeline.ProcessFilter{Ranks: []int32{1}}, want: "2 <nil>"},
-		"ranks":           {by: timeline.ProcessFilter{Ranks: []int32{0, 3, 9}}, want: "5 <nil>"},
-		"another rank":    {by: timeline.ProcessFilter{Ranks: []int32{9, 8}}, want: "0 no row matches --rank 9,8; the recording has ranks 0, 1, 2, 3"},
-		"a job":           {by: timeline.ProcessFilter{Jobs: []string{"demo"}}, want: "10 <nil>"},
-		"a job of Slurm":  {by: timeline.ProcessFilter{Jobs: []string{"77"}}, want: "10 <nil>"},
-		"another job":     {by: timeline.ProcessFilter{Jobs: []string{"dem", ""}}, want: "0 no row matches --job dem,; the recording has jobs demo"},
-		"a container":     {by: timeline.ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
-		"its whole id":    {by: timeline.ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
-		"no container":    {by: timeline.ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches --container ,ff; the recording has containers 0123456789ab, 1123456789ab"},
+		"all":    {by: timeline.ProcessFilter{}, want: "110 <nil>"},
+		"a rank": {by: timeline.ProcessFilter{Ranks: []int32{1}}, want: "2 <nil>"},
+		"ranks":  {by: timeline.ProcessFilter{Ranks: []int32{0, 3, 9}}, want: "5 <nil>"},
+		"another rank": {by: timeline.ProcessFilter{Ranks: []int32{9, 8}}, want: "0 no row matches --rank 9,8; " +
+			"the recording has ranks 0, 1, 2, 3"},
+		"a job":          {by: timeline.ProcessFilter{Jobs: []string{"demo"}}, want: "10 <nil>"},
+		"a job of Slurm": {by: timeline.ProcessFilter{Jobs: []string{"77"}}, want: "10 <nil>"},
+		"another job": {by: timeline.ProcessFilter{Jobs: []string{"dem", ""}}, want: "0 no row matches --job " +
+			"dem,; the recording has jobs demo"},
+		"a container":  {by: timeline.ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
+		"its whole id": {by: timeline.ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
+		"no container": {by: timeline.ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches " +
+			"--container ,ff; the recording has containers 0123456789ab, 1123456789ab"},
 		"rank and pid":    {query.Filter{Pids: []int32{42, 43}}, timeline.ProcessFilter{Ranks: []int32{1, 2}}, "2 <nil>"},
 		"rank, other pid": {query.Filter{Pids: []int32{42}}, timeline.ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters together"},
 		"rank, no pid":    {query.Filter{Pids: []int32{7}}, timeline.ProcessFilter{Ranks: []int32{1}}, "0 no row matches --pid 7; the recording has pids 42, 43, 44, 45, 50"},
@@ -153,7 +172,9 @@ func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
-	if one.Timeline().Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) || f.Choice != nil {
+	if one.Timeline().
+		Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) ||
+		f.Choice != nil {
 		t.Errorf("got %v", f.Pids)
 	}
 }
@@ -175,7 +196,14 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 		bare, ranked := make(t), make(t)
 		for _, r := range ranked.Rows {
 			if r.Kind == format.KindProcess {
-				ranked.Identify(r.Pid, format.Identity{Rank: analyzetest.NumberOf(90_000 + int(r.Pid)), Sources: map[string]string{"rank": "env RANK"}}, nil)
+				ranked.Identify(
+					r.Pid,
+					format.Identity{
+						Rank:    analyzetest.NumberOf(90_000 + int(r.Pid)),
+						Sources: map[string]string{"rank": "env RANK"},
+					},
+					nil,
+				)
 			}
 		}
 		bareReports, rankedReports := allReports(bare.Timeline()), allReports(ranked.Timeline())
@@ -197,7 +225,13 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 				for at < min(len(got), len(want)) && got[at] == want[at] {
 					at++
 				}
-				t.Errorf("%s of %s: with ranks …%.200s, without …%.200s", command, name, got[max(0, at-60):], want[max(0, at-60):])
+				t.Errorf(
+					"%s of %s: with ranks …%.200s, without …%.200s",
+					command,
+					name,
+					got[max(0, at-60):],
+					want[max(0, at-60):],
+				)
 			}
 		}
 	}
@@ -266,7 +300,16 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":9000000000,"sources":{"rank":"env RANK"}}}`,
 	} {
 		tp := analyzetest.NewTape(t)
-		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: message})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindProcess,
+				Name:    "train",
+				Pid:     42,
+				StartNs: analyzetest.Epoch,
+				Device:  -1,
+				Message: message,
+			},
+		)
 		p := tp.Timeline().Facts.Processes[42]
 		if p.Exe != "/app/train" || p.ExitNs == 0 || p.Identity.Known() {
 			t.Errorf("%s: %+v", message, p)
@@ -275,9 +318,27 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 	tp := analyzetest.Ranks(t)
 	for i, name := range analyzetest.HostileNames {
 		text := func(s string) string { return name + s }
-		tp.Add(format.Row{Kind: format.KindProcess, Name: name, Pid: int32(100 + i), StartNs: analyzetest.Epoch, Device: -1})
-		tp.Identify(int32(100+i), format.Identity{Rank: analyzetest.NumberOf(i), Job: name, Pod: text("p"), Node: text("n"), Namespace: name, Sources: map[string]string{name: name}},
-			map[string]any{"container_id": name, "cgroup": "0::" + name})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindProcess,
+				Name:    name,
+				Pid:     int32(100 + i),
+				StartNs: analyzetest.Epoch,
+				Device:  -1,
+			},
+		)
+		tp.Identify(
+			int32(100+i),
+			format.Identity{
+				Rank:      analyzetest.NumberOf(i),
+				Job:       name,
+				Pod:       text("p"),
+				Node:      text("n"),
+				Namespace: name,
+				Sources:   map[string]string{name: name},
+			},
+			map[string]any{"container_id": name, "cgroup": "0::" + name},
+		)
 	}
 	tl := tp.Timeline()
 	for _, make := range allReports(tl) {
@@ -301,7 +362,16 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 func TestIdentityIsThatOfTheLastExec(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	add := func(name, message string) {
-		tp.Add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: message})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindProcess,
+				Name:    name,
+				Pid:     42,
+				StartNs: analyzetest.Epoch,
+				Device:  -1,
+				Message: message,
+			},
+		)
 	}
 	rank := func() string { return tp.Timeline().PidLabel(42) }
 	add("sh", `{"exe":"/bin/sh","identity":{"rank":1,"sources":{"rank":"env SLURM_PROCID"}}}`)
@@ -356,7 +426,16 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 	} {
 		tp := analyzetest.NewTape(t)
 		for i, m := range c.messages {
-			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: int32(42 + i), StartNs: analyzetest.Epoch, Device: -1, Message: m})
+			tp.Add(
+				format.Row{
+					Kind:    format.KindProcess,
+					Name:    "train",
+					Pid:     int32(42 + i),
+					StartNs: analyzetest.Epoch,
+					Device:  -1,
+					Message: m,
+				},
+			)
 		}
 		if table := processes.NewTable(tp.Timeline(), new(query.Filter)); len(table.Rows) != c.want {
 			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)

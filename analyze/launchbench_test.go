@@ -9,14 +9,15 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
-// launchRecording returns a recording of a million launches as a training makes them: 300 kernels of several shapes at 500 places,
-// eight streams of two threads. It is kept in build/bench.
+// launchRecording returns a recording of a million launches as a training makes them: 300 kernels
+// of several shapes at 500 places, eight streams of two threads. It is kept in build/bench.
 func launchRecording(b *testing.B) string {
 	b.Helper()
 	launches := benchSize(1_000_000)
@@ -42,9 +43,17 @@ func writeLaunches(b testing.TB, path string, launches int) {
 	for i := range int32(500) {
 		frames := make([]format.Frame, 30)
 		for k := range frames {
-			frames[k] = format.Frame{Func: fmt.Sprintf("function_%d_%d", i%50, k), Module: "/app/train", Addr: int64(k), Type: "native"}
+			frames[k] = format.Frame{
+				Func:   fmt.Sprintf("function_%d_%d", i%50, k),
+				Module: "/app/train",
+				Addr:   int64(k),
+				Type:   "native",
+			}
 		}
-		stacks = append(stacks, format.Row{Kind: format.KindStack, StackID: i + 1, StackStatus: format.StackComplete, Frames: frames})
+		stacks = append(
+			stacks,
+			format.Row{Kind: format.KindStack, StackID: i + 1, StackStatus: format.StackComplete, Frames: frames},
+		)
 	}
 	if err := w.Write(format.ClassStack, stacks); err != nil {
 		b.Fatal(err)
@@ -55,10 +64,32 @@ func writeLaunches(b testing.TB, path string, launches int) {
 	for range launches {
 		place := r.Int32N(500)
 		at += 4000 + r.Int64N(4000)
-		rows = append(rows, format.Row{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: at, DurNs: 2500 + r.Int64N(1500), Pid: 4242, Tid: 4242 + place%2,
-			StackID: place + 1, StackStatus: []string{format.StackInferred, format.StackComplete}[min(1, place%20/19)], Site: fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
-			Stream: 0x55d0c0de0000 + int64(place%8)*0x130, Kernel: fmt.Sprintf("void at::native::kernel_%d<float>(int, float*)", place%300),
-			GridX: 1 + r.Int32N(4)*int32(1+place%64), GridY: 1, GridZ: 1, BlockX: 128 << (place % 3), BlockY: 1, BlockZ: 1, SharedBytes: place % 2 * 4096})
+		rows = append(rows, format.Row{
+			Kind:        format.KindLaunch,
+			Name:        "cuLaunchKernel",
+			StartNs:     at,
+			DurNs:       2500 + r.Int64N(1500),
+			Pid:         4242,
+			Tid:         4242 + place%2,
+			StackID:     place + 1,
+			StackStatus: []string{format.StackInferred, format.StackComplete}[min(1, place%20/19)],
+			Site:        fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
+			Stream: 0x55d0c0de0000 + int64(
+				place%8,
+			)*0x130,
+			Kernel: fmt.Sprintf("void at::native::kernel_%d<float>(int, float*)", place%300),
+			GridX: 1 + r.Int32N(
+				4,
+			)*int32(
+				1+place%64,
+			),
+			GridY:       1,
+			GridZ:       1,
+			BlockX:      128 << (place % 3),
+			BlockY:      1,
+			BlockZ:      1,
+			SharedBytes: place % 2 * 4096,
+		})
 		if len(rows) == cap(rows) {
 			if err := w.Write(format.ClassCall, rows); err != nil {
 				b.Fatal(err)
@@ -95,9 +126,22 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	if size > 120*launches {
 		t.Errorf("%.1f bytes a launch", float64(size)/launches)
 	}
-	results := analyzetest.InPerfetto(t, trace, analyzetest.StatsQuery, `select count(*) n from flow`, `select count(*) n from slice where name = 'cuLaunchKernel'`,
-		`select count(*) n from __intrinsic_track_event_callstacks`, `select count(*) n from slice where dur < 0`)
-	if got, want := analyzetest.JsonText(t, results), fmt.Sprintf(`[[],[{"n":%d}],[{"n":%[1]d}],[{"n":%[1]d}],[{"n":0}]]`, launches); got != want {
+	results := viewers.InPerfetto(
+		t,
+		trace,
+		viewers.StatsQuery,
+		`select count(*) n from flow`,
+		`select count(*) n from slice where name = 'cuLaunchKernel'`,
+		`select count(*) n from __intrinsic_track_event_callstacks`,
+		`select count(*) n from slice where dur < 0`,
+	)
+	if got, want := viewers.JsonText(
+		t,
+		results,
+	), fmt.Sprintf(
+		`[[],[{"n":%d}],[{"n":%[1]d}],[{"n":%[1]d}],[{"n":0}]]`,
+		launches,
+	); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -128,7 +172,8 @@ func benchManyLaunches(b *testing.B, run func(*timeline.Timeline) error) {
 	}
 }
 
-// BenchmarkPerfettoLaunches measures the trace of a million launches, reading the recording included: a slice and an instant each.
+// BenchmarkPerfettoLaunches measures the trace of a million launches, reading the recording
+// included: a slice and an instant each.
 func BenchmarkPerfettoLaunches(b *testing.B) {
 	var written countingWriter
 	var slices int64

@@ -146,15 +146,25 @@ func TestErrorClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]float64{"failed_calls": 9, "asynchronous_errors": 1, "out_of_memory": 1, "questions": 4, "no_errors": 5} {
+	for name, want := range map[string]float64{
+		"failed_calls":        9,
+		"asynchronous_errors": 1,
+		"out_of_memory":       1,
+		"questions":           4,
+		"no_errors":           5,
+	} {
 		if got, _, _ := r.Number(name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
-	if got := strings.Join(analyzetest.Cells(t, r, "errors", "class"), " "); got != "asynchronous asynchronous memory question" {
+	if got := strings.Join(analyzetest.Cells(t, r, "errors", "class"), " "); got != "asynchronous asynchronous "+
+		"memory question" {
 		t.Errorf("classes %s", got)
 	}
-	for _, o := range []query.Options{{Filter: query.Filter{Pids: []int32{7}}}, {Filter: query.Filter{Tids: []int32{7}}}} {
+	for _, o := range []query.Options{
+		{Filter: query.Filter{Pids: []int32{7}}},
+		{Filter: query.Filter{Tids: []int32{7}}},
+	} {
 		r, err := cudaerrors.Run(analyzetest.Crashing(t).Timeline(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -174,16 +184,52 @@ func TestEveryResultHasAMeaning(t *testing.T) {
 	if len(catalog.CUDAResults) != 101 {
 		t.Errorf("%d codes", len(catalog.CUDAResults))
 	}
-	if catalog.ResultName(12345) != "CUresult 12345" || !strings.Contains(catalog.ResultMeaning(12345), "does not know") {
+	if catalog.ResultName(12345) != "CUresult 12345" ||
+		!strings.Contains(catalog.ResultMeaning(12345), "does not know") {
 		t.Error("an unknown code has a meaning")
 	}
-	if !catalog.IsAsynchronous(700) || catalog.IsAsynchronous(701) || catalog.IsAsynchronous(713) || catalog.IsAsynchronous(720) || catalog.IsAsynchronous(0) {
+	if !catalog.IsAsynchronous(700) || catalog.IsAsynchronous(701) || catalog.IsAsynchronous(713) ||
+		catalog.IsAsynchronous(720) ||
+		catalog.IsAsynchronous(0) {
 		t.Error("asynchronous errors")
 	}
 }
 
 func TestXidCatalogue(t *testing.T) {
-	codes := []int64{13, 31, 32, 38, 43, 45, 48, 61, 62, 63, 64, 68, 69, 74, 79, 92, 94, 95, 109, 110, 119, 120, 140, 143, 144, 145, 146, 147, 148, 149, 150, 154}
+	codes := []int64{
+		13,
+		31,
+		32,
+		38,
+		43,
+		45,
+		48,
+		61,
+		62,
+		63,
+		64,
+		68,
+		69,
+		74,
+		79,
+		92,
+		94,
+		95,
+		109,
+		110,
+		119,
+		120,
+		140,
+		143,
+		144,
+		145,
+		146,
+		147,
+		148,
+		149,
+		150,
+		154,
+	}
 	for _, code := range codes {
 		if _, known := catalog.DescribeXid(code); !known {
 			t.Errorf("Xid %d is not in the catalogue", code)
@@ -201,7 +247,12 @@ func TestXidCatalogue(t *testing.T) {
 			t.Errorf("Xid %d is not known, and %s", code, e.Meaning)
 		}
 	}
-	for _, codes := range [][]int64{catalog.SxidHarmless, catalog.SxidFatal, catalog.SxidAlwaysFatal, slices.Collect(maps.Keys(catalog.SXids))} {
+	for _, codes := range [][]int64{
+		catalog.SxidHarmless,
+		catalog.SxidFatal,
+		catalog.SxidAlwaysFatal,
+		slices.Collect(maps.Keys(catalog.SXids)),
+	} {
 		for _, code := range codes {
 			e, known := catalog.DescribeSXid(code)
 			if !known {
@@ -246,7 +297,9 @@ func TestXidsPassTheFilter(t *testing.T) {
 // reports are those of this file.
 func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*reportpkg.Report, error) {
 	return map[string]func(query.Options) (*reportpkg.Report, error){
-		"xid": func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) }, "gpu": func(p0 query.Options) (*reportpkg.Report, error) { return gpu.Run(tl, p0) },
+		"xid":    func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) },
+		"errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) },
+		"gpu":    func(p0 query.Options) (*reportpkg.Report, error) { return gpu.Run(tl, p0) },
 		"memory": func(o query.Options) (*reportpkg.Report, error) {
 			return memory.RunWith(tl, memory.Options{Options: o})
 		},
@@ -258,11 +311,46 @@ func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*repo
 
 func TestMachineReportsAreSafeAndFit(t *testing.T) {
 	tp := analyzetest.HostileTape(t)
-	tp.Add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 42, StartNs: analyzetest.Epoch + 2, Value: 1e9, Message: analyzetest.Hostile})
-	tp.Add(format.Row{Kind: format.KindNVML, Name: catalog.MetricOfProcess, Device: 0, Pid: 99, StartNs: analyzetest.Epoch + 2, Value: 1e9, Message: analyzetest.Hostile})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNVML,
+			Name:    catalog.MetricOfProcess,
+			Device:  0,
+			Pid:     42,
+			StartNs: analyzetest.Epoch + 2,
+			Value:   1e9,
+			Message: analyzetest.Hostile,
+		},
+	)
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNVML,
+			Name:    catalog.MetricOfProcess,
+			Device:  0,
+			Pid:     99,
+			StartNs: analyzetest.Epoch + 2,
+			Value:   1e9,
+			Message: analyzetest.Hostile,
+		},
+	)
 	tp.NVML(0, 2, catalog.MetricMemoryUsed, 3e9)
-	tp.Xid(3*analyzetest.Second, 0, 42, 31, format.XidFact{PCI: analyzetest.Hostile, Process: analyzetest.Hostile, Text: analyzetest.Hostile, Sources: []string{analyzetest.Hostile}})
-	failed := analyzetest.At(tp.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1), 1, analyzetest.Hostile)
+	tp.Xid(
+		3*analyzetest.Second,
+		0,
+		42,
+		31,
+		format.XidFact{
+			PCI:     analyzetest.Hostile,
+			Process: analyzetest.Hostile,
+			Text:    analyzetest.Hostile,
+			Sources: []string{analyzetest.Hostile},
+		},
+	)
+	failed := analyzetest.At(
+		tp.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1),
+		1,
+		analyzetest.Hostile,
+	)
 	failed.Result = 700
 	tl := tp.Timeline()
 	for name, make := range machineReports(tl) {
@@ -273,7 +361,8 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 		for _, f := range []string{"table", "md"} {
 			for _, width := range []int{0, 40, 80} {
 				for _, c := range string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width})) {
-					if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
+					if c != '\n' &&
+						(unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 						t.Fatalf("%s as %s: %q", name, f, c)
 					}
 				}
@@ -285,11 +374,17 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 		if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
 			t.Errorf("%s: not JSON", name)
 		}
-		if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
+		if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).
+			ReadAll(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for tape, tl := range map[string]*timeline.Timeline{"crash": analyzetest.Crashing(t).Timeline(), "training": analyzetest.Training(t).Timeline(), "machine": analyzetest.Machine(t).Timeline(), "surface": analyzetest.Surface(t).Timeline()} {
+	for tape, tl := range map[string]*timeline.Timeline{
+		"crash":    analyzetest.Crashing(t).Timeline(),
+		"training": analyzetest.Training(t).Timeline(),
+		"machine":  analyzetest.Machine(t).Timeline(),
+		"surface":  analyzetest.Surface(t).Timeline(),
+	} {
 		for name, make := range machineReports(tl) {
 			r, err := make(query.Options{})
 			if err != nil {
@@ -307,7 +402,12 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 }
 
 func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
-	for _, tp := range []*analyzetest.Tape{analyzetest.Crashing(t), analyzetest.Machine(t), analyzetest.Surface(t), analyzetest.Training(t)} {
+	for _, tp := range []*analyzetest.Tape{
+		analyzetest.Crashing(t),
+		analyzetest.Machine(t),
+		analyzetest.Surface(t),
+		analyzetest.Training(t),
+	} {
 		rec := tp.Record()
 		var before map[string]string
 		for range 3 {

@@ -21,9 +21,18 @@ import (
 
 // recordings are of many kinds, so that together they fill every table of every report.
 var recordings = map[string]func(testing.TB) *analyzetest.Tape{
-	"training": analyzetest.Training, "crashing": analyzetest.Crashing, "trainer": analyzetest.Trainer, "frag": analyzetest.FragTape,
-	"machine": analyzetest.Machine, "oom": analyzetest.OomTape, "workload": analyzetest.Workload, "pytorch": analyzetest.Pytorch,
-	"troubled": analyzetest.Troubled, "ranks": analyzetest.Ranks, "sampled": sampled, "working": working,
+	"training": analyzetest.Training,
+	"crashing": analyzetest.Crashing,
+	"trainer":  analyzetest.Trainer,
+	"frag":     analyzetest.FragTape,
+	"machine":  analyzetest.Machine,
+	"oom":      analyzetest.OomTape,
+	"workload": analyzetest.Workload,
+	"pytorch":  analyzetest.Pytorch,
+	"troubled": analyzetest.Troubled,
+	"ranks":    analyzetest.Ranks,
+	"sampled":  sampled,
+	"working":  working,
 }
 
 func TestEveryReportIsExplained(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 var benchReports = []string{
 	"summary", "rules", "leaks", "memory", "frag", "oom", "stacks", "errors", "hang", "gpu", "xid", "allocator",
 	"api", "api --group-by site", "kernels", "copies", "sync", "gaps", "diff FILE",
-	"report -o OUTPUT --force", "pprof -o OUTPUT --force", "perfetto -o OUTPUT --force", "torch-snapshot -o OUTPUT --force",
+	"report -o OUTPUT --force", "pprof -o OUTPUT --force", "perfetto -o OUTPUT --force", "torch-snapshot -o OUTPUT " +
+		"--force",
 }
 
 // gpurecBinary builds the program once per run.
@@ -60,30 +61,38 @@ func BenchmarkReports(b *testing.B) {
 	for _, n := range benchEvents(b) {
 		path := benchTraining(b, n)
 		for _, report := range benchReports {
-			b.Run(fmt.Sprintf("%.0e/%s", float64(n), strings.ReplaceAll(strings.Fields(report)[0]+byName(report), " ", "")), func(b *testing.B) {
-				words := strings.NewReplacer("FILE", path, "OUTPUT", filepath.Join(b.TempDir(), "output")).Replace(report)
-				args := append([]string{"analyze"}, strings.Fields(words)...)
-				var cpu, peak float64
-				for b.Loop() {
-					cmd := exec.Command(gpurec, append(args, path)...)
-					out, err := cmd.CombinedOutput()
-					var exit *exec.ExitError
-					if err != nil && !errors.As(err, &exit) {
-						b.Fatal(err)
+			b.Run(
+				fmt.Sprintf(
+					"%.0e/%s",
+					float64(n),
+					strings.ReplaceAll(strings.Fields(report)[0]+byName(report), " ", ""),
+				),
+				func(b *testing.B) {
+					words := strings.NewReplacer("FILE", path, "OUTPUT", filepath.Join(b.TempDir(), "output")).
+						Replace(report)
+					args := append([]string{"analyze"}, strings.Fields(words)...)
+					var cpu, peak float64
+					for b.Loop() {
+						cmd := exec.Command(gpurec, append(args, path)...)
+						out, err := cmd.CombinedOutput()
+						var exit *exec.ExitError
+						if err != nil && !errors.As(err, &exit) {
+							b.Fatal(err)
+						}
+						if err != nil {
+							b.Fatalf("gpurec %v: %v: %s", args, err, out)
+						}
+						cpu += (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+						peak = max(peak, peakMiB(cmd.ProcessState))
 					}
-					if err != nil {
-						b.Fatalf("gpurec %v: %v: %s", args, err, out)
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "wall-s")
+					b.ReportMetric(cpu/float64(b.N), "cpu-s")
+					if peak > peakRSS() {
+						b.ReportMetric(peak, "peak-MiB")
 					}
-					cpu += (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-					peak = max(peak, peakMiB(cmd.ProcessState))
-				}
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "wall-s")
-				b.ReportMetric(cpu/float64(b.N), "cpu-s")
-				if peak > peakRSS() {
-					b.ReportMetric(peak, "peak-MiB")
-				}
-			})
+				},
+			)
 		}
 	}
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// sampled is a training of 60 s that launches two kernels every 100 ms and waits; from 6 s on launches are recorded for 1 s in 10.
+// sampled is a training of 60 s that launches two kernels every 100 ms and waits; from 6 s on
+// launches are recorded for 1 s in 10.
 func sampled(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Gpus()
@@ -28,13 +29,24 @@ func sampled(t testing.TB) *analyzetest.Tape {
 	for at60 := int64(0); at60 < 60*analyzetest.Second; at60 += 100 * analyzetest.Ms {
 		if at60 < 6*analyzetest.Second || at60/analyzetest.Second%10 == 5 {
 			for k, kernel := range []string{"gemm<float>(int)", "add"} {
-				l := analyzetest.At(tp.Launched(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1), 1, "launch_all (train.cc:10)")
+				l := analyzetest.At(
+					tp.Launched(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
+					1,
+					"launch_all (train.cc:10)",
+				)
 				l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 128, 2, 1, 256, 1, 1
 			}
 		}
 		tp.Synced("cuStreamSynchronize", at60+50*analyzetest.Ms, 40*analyzetest.Ms, 7, 0)
 	}
-	tp.LeftOut(analyzetest.Left{From: 6 * analyzetest.Second, To: 15 * analyzetest.Second}, analyzetest.Left{From: 16 * analyzetest.Second, To: 25 * analyzetest.Second}, analyzetest.Left{From: 26 * analyzetest.Second, To: 35 * analyzetest.Second}, analyzetest.Left{From: 36 * analyzetest.Second, To: 45 * analyzetest.Second}, analyzetest.Left{From: 46 * analyzetest.Second, To: 55 * analyzetest.Second}, analyzetest.Left{From: 56 * analyzetest.Second, To: 0})
+	tp.LeftOut(
+		analyzetest.Left{From: 6 * analyzetest.Second, To: 15 * analyzetest.Second},
+		analyzetest.Left{From: 16 * analyzetest.Second, To: 25 * analyzetest.Second},
+		analyzetest.Left{From: 26 * analyzetest.Second, To: 35 * analyzetest.Second},
+		analyzetest.Left{From: 36 * analyzetest.Second, To: 45 * analyzetest.Second},
+		analyzetest.Left{From: 46 * analyzetest.Second, To: 55 * analyzetest.Second},
+		analyzetest.Left{From: 56 * analyzetest.Second, To: 0},
+	)
 	return tp
 }
 
@@ -52,7 +64,8 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		}
 		analyzetest.Numbers(t, r, want)
 		checkReport(t, name, r)
-		if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "launches recorded 11.0 of 60.0 s (--max-overhead)") {
+		if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "launches recorded "+
+			"11.0 of 60.0 s (--max-overhead)") {
 			t.Errorf("%s does not say it:\n%s", name, text)
 		}
 		if !strings.Contains(strings.Join(r.Notes, "\n"), "launches recorded 11.0 of 60.0 s") {
@@ -70,7 +83,12 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		t.Errorf("summary: kernels %s", got)
 	}
 	var trace bytes.Buffer
-	if _, err := perfetto.Write(tl, &trace, perfetto.Options{}); err != nil || !bytes.Contains(trace.Bytes(), []byte("launches not recorded (--max-overhead)")) {
+	if _, err := perfetto.Write(
+		tl,
+		&trace,
+		perfetto.Options{},
+	); err != nil ||
+		!bytes.Contains(trace.Bytes(), []byte("launches not recorded (--max-overhead)")) {
 		t.Errorf("the trace does not say it, %v", err)
 	}
 }
@@ -81,7 +99,10 @@ func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(analyzetest.Rendered(t, r, render.Options{Format: "json"})); strings.Contains(text, "estimated_launches") || strings.Contains(text, "launches_recorded_ns") {
+	if text := string(
+		analyzetest.Rendered(t, r, render.Options{Format: "json"}),
+	); strings.Contains(text, "estimated_launches") ||
+		strings.Contains(text, "launches_recorded_ns") {
 		t.Error(text)
 	}
 }
@@ -103,7 +124,9 @@ func TestWeightsOfLaunches(t *testing.T) {
 		tp := analyzetest.NewTape(t)
 		tp.LeftOut(c.times...)
 		tl := tp.Timeline()
-		w := tl.LaunchWeights(query.Window{FromNs: analyzetest.Epoch + c.window.From, ToNs: analyzetest.Epoch + c.window.To})
+		w := tl.LaunchWeights(
+			query.Window{FromNs: analyzetest.Epoch + c.window.From, ToNs: analyzetest.Epoch + c.window.To},
+		)
 		var got []string
 		for s := int64(5); s < 60 && w != nil; s += 10 {
 			ns := analyzetest.Epoch + s*analyzetest.Second
@@ -154,7 +177,14 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 	tp.Switched(30*analyzetest.Second, format.SampledCalls, true)
 	tp.Switched(30*analyzetest.Second, "colours", false)
 	for _, text := range []string{"", "{", `{"class":"copy","what":"calls"}`, `{"class":7}`} {
-		tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteSampling, StartNs: analyzetest.Epoch + 31*analyzetest.Second, Message: text})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindNote,
+				Name:    format.NoteSampling,
+				StartNs: analyzetest.Epoch + 31*analyzetest.Second,
+				Message: text,
+			},
+		)
 	}
 	tl := tp.Timeline()
 	for name, make := range callReports(tl) {
@@ -175,13 +205,22 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 	for _, ns := range []int64{0, 1, 2, 12, 13, 15, 16, 17} {
 		tp.Launched(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
 	}
-	tp.LeftOut(analyzetest.Left{From: 2*analyzetest.Second + 500*analyzetest.Ms, To: 11*analyzetest.Second + 500*analyzetest.Ms})
+	tp.LeftOut(
+		analyzetest.Left{
+			From: 2*analyzetest.Second + 500*analyzetest.Ms,
+			To:   11*analyzetest.Second + 500*analyzetest.Ms,
+		},
+	)
 	r, err := gaps.RunWith(tp.Timeline(), gaps.Options{MinGapNs: 1500 * analyzetest.Ms})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// From 13 to 15 s; from 2 to 12 s nothing is known. 17 s less the 9 that were not recorded.
-	analyzetest.Numbers(t, r, map[string]float64{"gaps": 1, "gap_max_ns": 2e9 - 10e3, "gap_pct": 100 * (2e9 - 10e3) / (8e9 + 10e3)})
+	analyzetest.Numbers(
+		t,
+		r,
+		map[string]float64{"gaps": 1, "gap_max_ns": 2e9 - 10e3, "gap_pct": 100 * (2e9 - 10e3) / (8e9 + 10e3)},
+	)
 }
 
 func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {

@@ -23,8 +23,14 @@ func TestReportsOfTheWholeSurface(t *testing.T) {
 		}
 		analyzetest.Golden(t, "surface."+command+".table", analyzetest.Rendered(t, r, render.Options{Width: 100}))
 		analyzetest.Golden(t, "surface."+command+".json", analyzetest.Rendered(t, r, render.Options{Format: "json"}))
-		for name, want := range map[string]float64{"kernels_run": 396 + 400, "captured_launches": 4, "graph_launches": 100, "borrowed_opened": 2, "borrowed_open": 1,
-			"borrowed_bytes": float64(16 * analyzetest.Mib), "graph_allocs": 1, "growing": 1} {
+		for name, want := range map[string]float64{
+			"kernels_run":       396 + 400,
+			"captured_launches": 4,
+			"graph_launches":    100,
+			"borrowed_opened":   2,
+			"borrowed_open":     1,
+			"borrowed_bytes":    float64(16 * analyzetest.Mib), "graph_allocs": 1, "growing": 1,
+		} {
 			if got, _, known := r.Number(name); known && got != want || !known && command == "summary" {
 				t.Errorf("%s: %s = %v, want %v", command, name, got, want)
 			}
@@ -47,7 +53,11 @@ func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 		}
 		return string(analyzetest.Rendered(t, r, render.Options{Width: 100}))
 	}
-	for name, text := range map[string]string{"by default": show(query.Options{}), "all stacks": show(query.Options{AllStacks: true}), "all frames": show(query.Options{AllFrames: true})} {
+	for name, text := range map[string]string{
+		"by default": show(query.Options{}),
+		"all stacks": show(query.Options{AllStacks: true}),
+		"all frames": show(query.Options{AllFrames: true}),
+	} {
 		_, evidence, _ := strings.Cut(text, "\n\n")
 		if got := strings.Contains(evidence, "churn: train_step"); got != (name != "by default") {
 			t.Errorf("%s: a churn row with stack: %v", name, got)
@@ -60,12 +70,25 @@ func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 
 func TestShortKernelNamesAreDifferent(t *testing.T) {
 	stats := make(map[string]*calls.Stats)
-	for _, name := range []string{"k<A<long long, double>>", "k<A<int, float, int>>", "k<A<int, float, long>>", "k<B<int>>", "k<B<long>>", "gemm"} {
+	for _, name := range []string{
+		"k<A<long long, double>>",
+		"k<A<int, float, int>>",
+		"k<A<int, float, long>>",
+		"k<B<int>>",
+		"k<B<long>>",
+		"gemm",
+	} {
 		stats[name] = new(calls.Stats)
 	}
 	got := calls.ShortKernels(stats)
-	want := map[string]string{"k<A<int, float, int>>": "k<A<...>> #1", "k<A<int, float, long>>": "k<A<...>> #2", "k<A<long long, double>>": "k<A<...>> #3",
-		"k<B<int>>": "k<B<int>>", "k<B<long>>": "k<B<long>>", "gemm": "gemm"}
+	want := map[string]string{
+		"k<A<int, float, int>>":   "k<A<...>> #1",
+		"k<A<int, float, long>>":  "k<A<...>> #2",
+		"k<A<long long, double>>": "k<A<...>> #3",
+		"k<B<int>>":               "k<B<int>>",
+		"k<B<long>>":              "k<B<long>>",
+		"gemm":                    "gemm",
+	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
@@ -78,7 +101,8 @@ func TestCutTextsStayDifferent(t *testing.T) {
 	}{
 		{[]string{"short", "shorter"}, "short|shorter"},
 		{[]string{"abcdefghijklmnopqrstuvwxyz", "other"}, "abcdefghijklmno…|other"},
-		{[]string{"abcdefghijklmnopqrstuvwxyz #1", "abcdefghijklmnopqrstuvwxyz #2"}, "abcdefghijkl… #1|abcdefghijkl… #2"},
+		{[]string{"abcdefghijklmnopqrstuvwxyz #1", "abcdefghijklmnopqrstuvwxyz #2"}, "abcdefghijkl… " +
+			"#1|abcdefghijkl… #2"},
 		{[]string{"abcdefghijklmnopqrstuvwx=1=", "abcdefghijklmnopqrstuvwx=2=", "abc"}, "abcdefgh…uvwx=1=|abcdefgh…uvwx=2=|abc"},
 		{[]string{"abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz"}, "abcdefghijklmno…|abcdefghijklmno…"},
 	} {

@@ -19,9 +19,20 @@ func BenchmarkWrite(b *testing.B) {
 	for b.Loop() {
 		row := &rows[n%len(rows)]
 		*row = Row{
-			Kind: KindAllocator, Name: names[n%3], MemoryKind: MemoryTorch, StartNs: 1_790_000_000_000_000_000 + int64(n)*9_731, Pid: 42, Tid: 42, CPU: int32(n >> 16 & 3),
-			Ptr: 0x7f0000000000 + int64(n/3%2000)*512, Bytes: int64(n/3%200) * 700, AllocatedBytes: 1<<30 + int64(n/3%500)*512, ReservedBytes: 2 << 30,
-			StackStatus: StackNone,
+			Kind:       KindAllocator,
+			Name:       names[n%3],
+			MemoryKind: MemoryTorch,
+			StartNs:    1_790_000_000_000_000_000 + int64(n)*9_731,
+			Pid:        42,
+			Tid:        42,
+			CPU:        int32(n >> 16 & 3),
+			Ptr: 0x7f0000000000 + int64(
+				n/3%2000,
+			)*512,
+			Bytes:          int64(n/3%200) * 700,
+			AllocatedBytes: 1<<30 + int64(n/3%500)*512,
+			ReservedBytes:  2 << 30,
+			StackStatus:    StackNone,
 		}
 		if n%3 == 0 {
 			row.StackID, row.StackStatus, row.Site = int32(n/3%150), StackInferred, "forward (train.py:12)"

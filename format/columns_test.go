@@ -36,15 +36,24 @@ func TestSharedColumnsEqualThoseOfTheGroup(t *testing.T) {
 		if !slices.Equal(first, g.Int64("start_ns", nil)) || &first[0] != &again[0] {
 			t.Error("start_ns differs, or was decoded twice")
 		}
-		if got := s.Int64("ptr", first); !slices.Equal(got, g.Int64("ptr", nil)) || !slices.Equal(first, g.Int64("start_ns", nil)) {
+		if got := s.Int64(
+			"ptr",
+			first,
+		); !slices.Equal(got, g.Int64("ptr", nil)) ||
+			!slices.Equal(first, g.Int64("start_ns", nil)) {
 			t.Error("ptr differs, or was read over another column")
 		}
-		if !slices.Equal(s.Int32("device", nil), g.Int32("device", nil)) || !slices.Equal(s.Float64("value", nil), g.Float64("value", nil)) ||
+		if !slices.Equal(s.Int32("device", nil), g.Int32("device", nil)) ||
+			!slices.Equal(s.Float64("value", nil), g.Float64("value", nil)) ||
 			!slices.Equal(s.Int32("not_a_column", nil), make([]int32, g.NumRows())) {
 			t.Error("device, value or what is no column differs")
 		}
 		name, want := s.Strings("name"), g.Strings("name")
-		if s.StringsInto("name", Strings{}); !slices.Equal(name.Index, want.Index) || !slices.Equal(name.Dict, want.Dict) {
+		if s.StringsInto(
+			"name",
+			Strings{},
+		); !slices.Equal(name.Index, want.Index) ||
+			!slices.Equal(name.Dict, want.Dict) {
 			t.Error("name differs")
 		}
 		if s.NumRows() != g.NumRows() || s.Class() != g.Class() || s.Err() != nil || g.Err() != nil {

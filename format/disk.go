@@ -153,7 +153,11 @@ func (f *laterFile) hand(do func([]byte) error) {
 
 func (f *laterFile) write(b []byte) (err error) {
 	if f.file == nil {
-		if f.file, err = f.disk.root.OpenFile(f.name+unfinishedSuffix, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+		if f.file, err = f.disk.root.OpenFile(
+			f.name+unfinishedSuffix,
+			os.O_CREATE|os.O_EXCL|os.O_WRONLY,
+			0o600,
+		); err != nil {
 			return err
 		}
 		if err := f.disk.own(f.file); err != nil {

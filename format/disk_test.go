@@ -25,7 +25,11 @@ func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
 	defer w.Close()
 	goOn := stopped(w)
 	for i := range 10 {
-		if err := errors.Join(w.Write(ClassCall, testRows(ClassCall, 1000)), w.Write(ClassFact, oneRow()), w.Rotate(Meta{EndNs: int64(i)})); err != nil {
+		if err := errors.Join(
+			w.Write(ClassCall, testRows(ClassCall, 1000)),
+			w.Write(ClassFact, oneRow()),
+			w.Rotate(Meta{EndNs: int64(i)}),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +100,11 @@ func TestDiskRefusesASegment(t *testing.T) {
 	}
 	goOn := stopped(w)
 	for range 3 {
-		if err := errors.Join(w.Write(ClassFact, oneRow()), w.Write(ClassCall, testRows(ClassCall, 100)), w.Rotate(Meta{})); err != nil {
+		if err := errors.Join(
+			w.Write(ClassFact, oneRow()),
+			w.Write(ClassCall, testRows(ClassCall, 100)),
+			w.Rotate(Meta{}),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,10 +151,21 @@ func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if err := errors.Join(w.Write(ClassMemory, testRows(ClassMemory, 50)), w.Write(ClassCall, testRows(ClassCall, 100)), w.Rotate(Meta{}), w.Flush()); err != nil {
+	if err := errors.Join(
+		w.Write(ClassMemory, testRows(ClassMemory, 50)),
+		w.Write(ClassCall, testRows(ClassCall, 100)),
+		w.Rotate(Meta{}),
+		w.Flush(),
+	); err != nil {
 		t.Fatal(err)
 	}
-	books := map[string]CallCount{"memory": {Seen: 55, Recorded: 50, Lost: 5}, "copy": {Seen: 10, Recorded: 10}, "launch": {Seen: 130, Recorded: 130, Open: 2}, "sync": {Seen: 9, Lost: 2}, "api": {Seen: 3, Lost: 4}}
+	books := map[string]CallCount{
+		"memory": {Seen: 55, Recorded: 50, Lost: 5},
+		"copy":   {Seen: 10, Recorded: 10},
+		"launch": {Seen: 130, Recorded: 130, Open: 2},
+		"sync":   {Seen: 9, Lost: 2},
+		"api":    {Seen: 3, Lost: 4},
+	}
 	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{Calls: books}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}

@@ -17,19 +17,46 @@ import (
 func testRows(c Class, n int) []Row {
 	kinds := map[Class][]string{
 		ClassFact: {KindProcess, KindModule, KindLost}, ClassStack: {KindStack}, ClassSample: {KindNVML},
-		ClassMemory: {KindAlloc, KindFree}, ClassCall: {KindLaunch, KindMemcpy, KindSync, KindAPI}, ClassAllocator: {KindAllocator},
+		ClassMemory:    {KindAlloc, KindFree},
+		ClassCall:      {KindLaunch, KindMemcpy, KindSync, KindAPI},
+		ClassAllocator: {KindAllocator},
 	}[c]
 	rows := make([]Row, n)
 	for i := range rows {
 		rows[i] = Row{
-			Kind: kinds[i%len(kinds)], StartNs: 1_790_000_000_000_000_000 + int64(i)*1000, DurNs: int64(i % 7), Name: fmt.Sprint("call", i%5),
-			Pid: 42, Tid: int32(42 + i%3), CPU: int32(i % 2), Device: int32(i%3) - 1, Context: 0x55aa, Stream: int64(i % 2),
-			ParentStartNs: int64(i % 2), Result: int32(i % 3), Flags: int32(i % 4), Ptr: 0x7f0000000000 + int64(i)*512, Bytes: int64(i) * 3,
-			GridX: int32(i), AllocatedBytes: int64(i) - 1, ReservedBytes: int64(i % 2), StackID: int32(i % 11), Site: fmt.Sprint("f", i%11), Value: float64(i) / 3, Message: fmt.Sprint("m", i),
+			Kind:    kinds[i%len(kinds)],
+			StartNs: 1_790_000_000_000_000_000 + int64(i)*1000,
+			DurNs:   int64(i % 7),
+			Name:    fmt.Sprint("call", i%5),
+			Pid:     42,
+			Tid:     int32(42 + i%3),
+			CPU:     int32(i % 2),
+			Device:  int32(i%3) - 1,
+			Context: 0x55aa,
+			Stream:  int64(i % 2),
+			ParentStartNs: int64(
+				i % 2,
+			),
+			Result: int32(i % 3),
+			Flags:  int32(i % 4),
+			Ptr:    0x7f0000000000 + int64(i)*512,
+			Bytes:  int64(i) * 3,
+			GridX: int32(
+				i,
+			),
+			AllocatedBytes: int64(i) - 1,
+			ReservedBytes:  int64(i % 2),
+			StackID:        int32(i % 11),
+			Site:           fmt.Sprint("f", i%11),
+			Value:          float64(i) / 3,
+			Message:        fmt.Sprint("m", i),
 		}
 		if c == ClassStack {
 			rows[i].Stack = "main;f;g"
-			rows[i].Frames = []Frame{{Func: "g", Addr: int64(i), Type: "native"}, {Func: "f", File: "a b.py", Line: 3, Type: "python"}}
+			rows[i].Frames = []Frame{
+				{Func: "g", Addr: int64(i), Type: "native"},
+				{Func: "f", File: "a b.py", Line: 3, Type: "python"},
+			}
 		}
 	}
 	return rows
@@ -164,8 +191,11 @@ func TestColumnsEqualRows(t *testing.T) {
 		}
 		for i := range g.NumRows() {
 			r := want[g.Class()][at[g.Class()]]
-			if start[i] != r.StartNs || ptr[i] != r.Ptr || device[i] != r.Device || name.At(i) != r.Name || message.At(i) != r.Message ||
-				value[i] != r.Value || absent[i] != 0 || none[i] != 0 {
+			if start[i] != r.StartNs || ptr[i] != r.Ptr || device[i] != r.Device || name.At(i) != r.Name ||
+				message.At(i) != r.Message ||
+				value[i] != r.Value ||
+				absent[i] != 0 ||
+				none[i] != 0 {
 				t.Fatalf("%s row %d differs", g.Class(), i)
 			}
 			at[g.Class()]++
@@ -320,7 +350,8 @@ func TestTextShowsEveryRowAndHidesEscapes(t *testing.T) {
 			}
 		}
 	}
-	if strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) || !strings.Contains(text, `process name="evil\x1b[2J\nname"`) {
+	if strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) ||
+		!strings.Contains(text, `process name="evil\x1b[2J\nname"`) {
 		t.Error("an escape sequence reaches the terminal")
 	}
 }
@@ -331,7 +362,8 @@ func TestOlderVersionIsRead(t *testing.T) {
 	if len(rows[ClassMemory]) != 2 || rows[ClassMemory][0].Bytes != 512 || rows[ClassMemory][1].Ptr != 0x1000 {
 		t.Errorf("memory calls %+v", rows[ClassMemory])
 	}
-	if len(rows[ClassStack]) != 1 || len(rows[ClassStack][0].Frames) != 2 || rows[ClassStack][0].Frames[1].Func != "main" {
+	if len(rows[ClassStack]) != 1 || len(rows[ClassStack][0].Frames) != 2 ||
+		rows[ClassStack][0].Frames[1].Func != "main" {
 		t.Errorf("stacks %+v", rows[ClassStack])
 	}
 	for _, g := range rec.Groups() {

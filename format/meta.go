@@ -43,7 +43,16 @@ const (
 )
 
 // RecordClasses lists all classes.
-var RecordClasses = []string{RecordMemory, RecordLaunch, RecordCopy, RecordSync, RecordGraph, RecordStream, RecordModule, RecordAllocator}
+var RecordClasses = []string{
+	RecordMemory,
+	RecordLaunch,
+	RecordCopy,
+	RecordSync,
+	RecordGraph,
+	RecordStream,
+	RecordModule,
+	RecordAllocator,
+}
 
 // Meta holds the facts about a recording as a whole, stored as JSON in the Parquet
 // footer of the file and of every segment (there as known at that moment).

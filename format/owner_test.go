@@ -66,8 +66,12 @@ func TestFolderThatIsReplaced(t *testing.T) {
 	}
 	other := filepath.Join(dir, "other")
 	precious := filepath.Join(other, "000001-fact.parquet") // as a segment is called
-	if err := errors.Join(os.Rename(w.Dir(), filepath.Join(dir, "moved")), os.Mkdir(other, 0o755), os.WriteFile(precious, []byte("precious"), 0o600),
-		os.Symlink(other, w.Dir())); err != nil {
+	if err := errors.Join(
+		os.Rename(w.Dir(), filepath.Join(dir, "moved")),
+		os.Mkdir(other, 0o755),
+		os.WriteFile(precious, []byte("precious"), 0o600),
+		os.Symlink(other, w.Dir()),
+	); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush()); err != nil {
@@ -107,7 +111,11 @@ func TestForceRefusesALink(t *testing.T) {
 	}
 	for _, force := range []bool{false, true} {
 		var refused *output.Error
-		if _, err := Create(path, Options{Force: force}); !errors.As(err, &refused) || refused.Problem != output.IsLink || refused.Target != precious {
+		if _, err := Create(
+			path,
+			Options{Force: force},
+		); !errors.As(err, &refused) || refused.Problem != output.IsLink ||
+			refused.Target != precious {
 			t.Errorf("force %v: %v", force, err)
 		}
 	}
@@ -149,7 +157,10 @@ func TestNameTakenMeanwhile(t *testing.T) {
 			if err := w.Finish(Meta{}); !errors.Is(err, ErrExists) && !errors.As(err, &refused) {
 				t.Errorf("Finish: %v", err)
 			}
-			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) || after.Mode() != before.Mode() || after.Size() != before.Size() {
+			if after, err := os.Lstat(
+				path,
+			); err != nil || !os.SameFile(before, after) || after.Mode() != before.Mode() ||
+				after.Size() != before.Size() {
 				t.Errorf("%v became %v, %v", before, after, err)
 			}
 			if left, err := filepath.Glob(path + ".*.tmp"); err != nil || len(left) > 0 {
@@ -174,7 +185,12 @@ func TestOutputFolderThatIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), os.Rename(in("out"), in("moved")), os.Symlink("other", in("out")), w.Finish(Meta{})); err != nil {
+	if err := errors.Join(
+		w.Write(ClassFact, oneRow()),
+		os.Rename(in("out"), in("moved")),
+		os.Symlink("other", in("out")),
+		w.Finish(Meta{}),
+	); err != nil {
 		t.Fatal(err)
 	}
 	for pattern, want := range map[string]int{"other/*": 0, "moved/*": 1, "moved/r.parquet": 1} {

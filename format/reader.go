@@ -73,7 +73,8 @@ func openSegments(root *os.Root, path string) (*Recording, error) {
 	}
 	rec := &Recording{Path: path}
 	for _, f := range files {
-		if err := rec.add(root.Open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) { // a ring that is being recorded deletes some
+		// a ring that is being recorded deletes some
+		if err := rec.add(root.Open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) {
 			rec.Damaged = append(rec.Damaged, err)
 		}
 	}

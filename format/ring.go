@@ -37,7 +37,14 @@ const (
 )
 
 // firstRowBytes is what a row is thought to take until a segment tells: more than any does.
-var firstRowBytes = [numClasses]float64{ClassFact: 512, ClassStack: 2048, ClassSample: 64, ClassMemory: 100, ClassCall: 100, ClassAllocator: 100}
+var firstRowBytes = [numClasses]float64{
+	ClassFact:      512,
+	ClassStack:     2048,
+	ClassSample:    64,
+	ClassMemory:    100,
+	ClassCall:      100,
+	ClassAllocator: 100,
+}
 
 // isEvent reports whether a ring drops rows of the class when they are old. Facts and
 // stacks stay: younger rows refer to them.

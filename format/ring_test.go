@@ -50,11 +50,18 @@ func writeTurn(t *testing.T, w *Writer, i, n int) {
 	at := int64(i) * 1e9
 	rows := make([]Row, n)
 	for k := range rows {
-		rows[k] = Row{Kind: KindLaunch, StartNs: at + int64(k), DurNs: 10, StackID: int32(i), Ptr: int64(k) * 0x9e3779b97f4a7c1}
+		rows[k] = Row{
+			Kind:    KindLaunch,
+			StartNs: at + int64(k),
+			DurNs:   10,
+			StackID: int32(i),
+			Ptr:     int64(k) * 0x9e3779b97f4a7c1,
+		}
 	}
 	for c, rows := range map[Class][]Row{
-		ClassFact: {{Kind: KindThread, Pid: int32(i % 2), Tid: int32(i), Name: fmt.Sprint("thread ", i)}}, ClassStack: {{Kind: KindStack, StackID: int32(i)}},
-		ClassCall: rows, ClassSample: {{Kind: KindNVML, Name: "power_milliwatts", StartNs: at + 5e8}},
+		ClassFact:  {{Kind: KindThread, Pid: int32(i % 2), Tid: int32(i), Name: fmt.Sprint("thread ", i)}},
+		ClassStack: {{Kind: KindStack, StackID: int32(i)}},
+		ClassCall:  rows, ClassSample: {{Kind: KindNVML, Name: "power_milliwatts", StartNs: at + 5e8}},
 	} {
 		if err := w.Write(c, rows); err != nil {
 			t.Fatal(err)
@@ -91,7 +98,9 @@ func names(t *testing.T, path string) (threads []string, calls int) {
 func TestRingDropsTheOldestTurns(t *testing.T) {
 	w := ringOf(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
 	dropped := w.Drop(9_900_000_000) // what ended before 6.9 s goes: seven turns
-	if len(dropped) != 7 || dropped[0].Number != 0 || dropped[6].LastNs != 6_000_000_109 || dropped[6].Rows["call"] != 100 || dropped[6].Rows["sample"] != 1 {
+	if len(dropped) != 7 || dropped[0].Number != 0 || dropped[6].LastNs != 6_000_000_109 ||
+		dropped[6].Rows["call"] != 100 ||
+		dropped[6].Rows["sample"] != 1 {
 		t.Fatalf("%+v", dropped)
 	}
 	if _, calls := names(t, w.Dir()); calls != 1000 {

@@ -21,7 +21,14 @@ func (r *Recording) WriteText(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "# gpurec recording, schema %d.%d, complete: %s\n# %s\n", SchemaMajor, SchemaMinor, appendQuoted(nil, string(r.Meta.Complete)), escapedJSON(meta))
+	fmt.Fprintf(
+		w,
+		"# gpurec recording, schema %d.%d, complete: %s\n# %s\n",
+		SchemaMajor,
+		SchemaMinor,
+		appendQuoted(nil, string(r.Meta.Complete)),
+		escapedJSON(meta),
+	)
 	line := newRowText()
 	for _, g := range r.groups {
 		fmt.Fprintf(w, "# row group: %s, %d rows\n", g.Class(), g.NumRows())

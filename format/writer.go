@@ -304,7 +304,10 @@ func (w *Writer) Flush() error {
 // removes the folder. If it fails, the folder stays and Recover can try again.
 func (w *Writer) Finish(meta Meta) error {
 	if w.seq == 0 { // a recording of nothing is a recording
-		if err := w.Write(ClassFact, []Row{{Kind: KindNote, StartNs: meta.EndNs, Device: -1, Name: "empty", Message: "nothing happened"}}); err != nil {
+		if err := w.Write(
+			ClassFact,
+			[]Row{{Kind: KindNote, StartNs: meta.EndNs, Device: -1, Name: "empty", Message: "nothing happened"}},
+		); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,17 @@ func readAllocatorLedger(t *testing.T, path string, since int64) map[int32][]all
 		for i := range f {
 			n[i], _ = strconv.ParseInt(f[i], 0, 64) // the one word among them is told apart below
 		}
-		e := allocatorEvent{startNs: n[1], endNs: n[2], action: f[5], ptr: n[6], bytes: n[7], stream: n[8], device: int32(n[9]), allocated: n[12], reserved: n[13]}
+		e := allocatorEvent{
+			startNs:   n[1],
+			endNs:     n[2],
+			action:    f[5],
+			ptr:       n[6],
+			bytes:     n[7],
+			stream:    n[8],
+			device:    int32(n[9]),
+			allocated: n[12],
+			reserved:  n[13],
+		}
 		if e.pool = n[11]; e.pool == 0 {
 			e.pool = -n[10]
 		}
@@ -86,7 +96,10 @@ func allocatorRows(t *testing.T, path string) map[int32][]format.Row {
 	}
 	defer rec.Close()
 	rows := make(map[int32][]format.Row)
-	if err := rec.Rows(func(r *format.Row) error { rows[r.Tid] = append(rows[r.Tid], *r); return nil }, format.ClassAllocator); err != nil {
+	if err := rec.Rows(
+		func(r *format.Row) error { rows[r.Tid] = append(rows[r.Tid], *r); return nil },
+		format.ClassAllocator,
+	); err != nil {
 		t.Fatal(err)
 	}
 	for _, list := range rows {
@@ -111,8 +124,18 @@ func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEve
 		}
 		for i, e := range events {
 			r := &rows[i]
-			got := allocatorEvent{startNs: e.startNs, endNs: e.endNs, action: r.Name, ptr: r.Ptr, bytes: r.Bytes, stream: r.Stream, device: r.Device,
-				pool: r.SrcPtr, allocated: r.AllocatedBytes, reserved: r.ReservedBytes}
+			got := allocatorEvent{
+				startNs:   e.startNs,
+				endNs:     e.endNs,
+				action:    r.Name,
+				ptr:       r.Ptr,
+				bytes:     r.Bytes,
+				stream:    r.Stream,
+				device:    r.Device,
+				pool:      r.SrcPtr,
+				allocated: r.AllocatedBytes,
+				reserved:  r.ReservedBytes,
+			}
 			if r.Name == format.AllocatorOOM {
 				got.ptr = int64(r.Value)
 			}
@@ -124,12 +147,23 @@ func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEve
 			if !hasPool {
 				e.pool = 0
 			}
-			if at := r.StartNs - offset; got != e || at < e.startNs || at > e.endNs || r.Kind != format.KindAllocator || r.MemoryKind != format.MemoryTorch || r.Flags != 0 {
+			if at := r.StartNs - offset; got != e || at < e.startNs || at > e.endNs || r.Kind != format.KindAllocator ||
+				r.MemoryKind != format.MemoryTorch ||
+				r.Flags != 0 {
 				if wrong++; wrong <= 10 {
-					t.Errorf("thread %d event %d: recorded %+v at %d, flags %d; happened %+v", tid, i, got, at, r.Flags, e)
+					t.Errorf(
+						"thread %d event %d: recorded %+v at %d, flags %d; happened %+v",
+						tid,
+						i,
+						got,
+						at,
+						r.Flags,
+						e,
+					)
 				}
 			}
-			isFree := e.action == format.AllocatorFreeRequested || e.action == format.AllocatorFreeCompleted || e.action == format.AllocatorSnapshot
+			isFree := e.action == format.AllocatorFreeRequested || e.action == format.AllocatorFreeCompleted ||
+				e.action == format.AllocatorSnapshot
 			if isFree != (r.StackStatus == format.StackNone) {
 				t.Fatalf("%s with stack status %s", e.action, r.StackStatus)
 			}
@@ -145,7 +179,13 @@ func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEve
 }
 
 // recordTensors records a program on simtorch from before its first event.
-func recordTensors(t *testing.T, opt Options, env []string, name string, args ...string) (Result, map[int32][]allocatorEvent) {
+func recordTensors(
+	t *testing.T,
+	opt Options,
+	env []string,
+	name string,
+	args ...string,
+) (Result, map[int32][]allocatorEvent) {
 	t.Helper()
 	ledger := filepath.Join(t.TempDir(), "torch.tsv")
 	p := startSim(t, append(env, "SIMTORCH_LEDGER="+ledger), simtorch(t, name), append(args, "--wait")...)
@@ -171,17 +211,36 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			opt := testOptions(t)
 			opt.Stacks = test.stacks
-			result, ledger := recordTensors(t, opt, []string{"PYTORCH_CUDA_ALLOC_CONF=" + test.conf}, "tensors",
-				"--events", fmt.Sprint(events), "--threads", "4", "--streams", "3", "--devices", "2", "--seed", "5", "--rate", fmt.Sprint(events*2/5))
+			result, ledger := recordTensors(
+				t,
+				opt,
+				[]string{"PYTORCH_CUDA_ALLOC_CONF=" + test.conf},
+				"tensors",
+				"--events",
+				fmt.Sprint(events),
+				"--threads",
+				"4",
+				"--streams",
+				"3",
+				"--devices",
+				"2",
+				"--seed",
+				"5",
+				"--rate",
+				fmt.Sprint(events*2/5),
+			)
 			n := compareAllocator(t, result.Output, ledger, true)
-			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded || int64(n.events) != books.Recorded || n.events < events {
+			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded ||
+				int64(n.events) != books.Recorded ||
+				n.events < events {
 				t.Errorf("%d events compared, books %+v", n.events, books)
 			}
 			if n.totals < n.events/2 {
 				t.Errorf("the allocator's totals are known in %d of %d events", n.totals, n.events)
 			}
 			fact := allocatorFact(t, result.Output)
-			if fact.Missing != "" || fact.Source != format.SourceTrace || fact.Limits != "" || fact.Conf != test.conf || fact.BuildID == "" {
+			if fact.Missing != "" || fact.Source != format.SourceTrace || fact.Limits != "" || fact.Conf != test.conf ||
+				fact.BuildID == "" {
 				t.Errorf("fact %+v", fact)
 			}
 			t.Logf("%d events equal, %d with totals; %+v", n.events, n.totals, result.Meta.Cost)
@@ -192,7 +251,20 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 // PyTorch 2.3 names no pool.
 func TestOlderAllocatorIsUnderstood(t *testing.T) {
 	needKernel(t)
-	result, ledger := recordTensors(t, testOptions(t), nil, "other/tensors", "--events", "20000", "--threads", "2", "--seed", "6", "--rate", "30000")
+	result, ledger := recordTensors(
+		t,
+		testOptions(t),
+		nil,
+		"other/tensors",
+		"--events",
+		"20000",
+		"--threads",
+		"2",
+		"--seed",
+		"6",
+		"--rate",
+		"30000",
+	)
 	if n := compareAllocator(t, result.Output, ledger, false); n.events < 20_000 || n.totals == 0 {
 		t.Errorf("compared %+v", n)
 	}

@@ -48,7 +48,16 @@ func readReports(t *testing.T, path string, since int64) (reports map[int32][]re
 				t.Fatal(err)
 			}
 		}
-		r := report{startNs: n[1], endNs: n[2], name: format.AllocatorReportedAlloc, ptr: n[5], bytes: n[6], allocatedTotal: n[7], reservedTotal: n[8], device: int32(n[9])}
+		r := report{
+			startNs:        n[1],
+			endNs:          n[2],
+			name:           format.AllocatorReportedAlloc,
+			ptr:            n[5],
+			bytes:          n[6],
+			allocatedTotal: n[7],
+			reservedTotal:  n[8],
+			device:         int32(n[9]),
+		}
 		if r.bytes < 0 {
 			r.name, r.bytes = format.AllocatorReportedFree, -r.bytes
 		}
@@ -84,10 +93,21 @@ func compareReports(t *testing.T, path string, reports map[int32][]report, since
 		for i, e := range list {
 			r := &rows[i]
 			got := report{e.startNs, e.endNs, r.Name, r.Ptr, r.Bytes, r.Device, r.AllocatedBytes, r.ReservedBytes}
-			if at := r.StartNs - offset; got != e || at < e.startNs || at > e.endNs || r.MemoryKind != format.MemoryTorch || r.Flags != 0 ||
+			if at := r.StartNs - offset; got != e || at < e.startNs || at > e.endNs ||
+				r.MemoryKind != format.MemoryTorch ||
+				r.Flags != 0 ||
 				(e.name == format.AllocatorReportedFree) != (r.StackStatus == format.StackNone) {
 				if wrong++; wrong <= 10 {
-					t.Errorf("thread %d report %d: recorded %+v at %d, flags %d, stack %s; happened %+v", tid, i, got, at, r.Flags, r.StackStatus, e)
+					t.Errorf(
+						"thread %d report %d: recorded %+v at %d, flags %d, stack %s; happened %+v",
+						tid,
+						i,
+						got,
+						at,
+						r.Flags,
+						r.StackStatus,
+						e,
+					)
 				}
 			}
 			n++
@@ -124,8 +144,10 @@ func TestReportsEqualTheLedger(t *testing.T) {
 		stacks        string
 		warned        string // part of the one warning; "": none
 	}{
-		{"another name", "renamed/tensors", library.AllocatorAuto, probe.StacksFP, "it has no function record_trace that could be probed"},
-		{"stripped/auto stacks", "stripped/tensors", library.AllocatorAuto, probe.StacksAuto, "it has no function record_trace that could be probed"},
+		{"another name", "renamed/tensors", library.AllocatorAuto, probe.StacksFP, "it has no function record_trace " +
+			"that could be probed"},
+		{"stripped/auto stacks", "stripped/tensors", library.AllocatorAuto, probe.StacksAuto, "it has no function " +
+			"record_trace that could be probed"},
 		{"light", "tensors", library.AllocatorLight, probe.StacksFP, ""},
 		{"light/older", "other/tensors", library.AllocatorLight, probe.StacksFP, ""},
 	} {
@@ -134,8 +156,24 @@ func TestReportsEqualTheLedger(t *testing.T) {
 			opt := testOptions(t)
 			opt.Allocator, opt.Stacks = test.mode, test.stacks
 			opt.Warn = func(text string) { warnings = append(warnings, text) }
-			p := startTensors(t, simtorch(t, test.variant), "--events", fmt.Sprint(events), "--threads", "4", "--streams", "3", "--devices", "2",
-				"--seed", "5", "--rate", fmt.Sprint(events), "--host", "7")
+			p := startTensors(
+				t,
+				simtorch(t, test.variant),
+				"--events",
+				fmt.Sprint(events),
+				"--threads",
+				"4",
+				"--streams",
+				"3",
+				"--devices",
+				"2",
+				"--seed",
+				"5",
+				"--rate",
+				fmt.Sprint(events),
+				"--host",
+				"7",
+			)
 			opt.Pids = []int{p.pid()}
 			var since int64
 			result := runWhile(t, start(t, opt), func() {
@@ -146,14 +184,20 @@ func TestReportsEqualTheLedger(t *testing.T) {
 			p.finish()
 			reports, ofCPU := readReports(t, p.ledger, since)
 			n, _ := compareReports(t, result.Output, reports, 0)
-			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded || int64(n) != books.Recorded || n < events/2 || ofCPU == 0 {
+			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded ||
+				int64(n) != books.Recorded ||
+				n < events/2 ||
+				ofCPU == 0 {
 				t.Errorf("%d reports compared, %d of the CPU, books %+v", n, ofCPU, books)
 			}
 			fact := allocatorFact(t, result.Output)
-			if fact.Missing != "" || fact.Source != format.SourceReports || !strings.Contains(fact.Limits, "bytes asked for") || fact.BuildID == "" {
+			if fact.Missing != "" || fact.Source != format.SourceReports ||
+				!strings.Contains(fact.Limits, "bytes asked for") ||
+				fact.BuildID == "" {
 				t.Errorf("fact %+v", fact)
 			}
-			if test.warned == "" && len(warnings) != 0 || test.warned != "" && (len(warnings) != 1 || !strings.Contains(warnings[0], test.warned)) {
+			if test.warned == "" && len(warnings) != 0 ||
+				test.warned != "" && (len(warnings) != 1 || !strings.Contains(warnings[0], test.warned)) {
 				t.Errorf("warnings %q", warnings)
 			}
 			t.Logf("%d reports equal, %d of the CPU; %+v", n, ofCPU, result.Meta.Cost)
@@ -164,7 +208,20 @@ func TestReportsEqualTheLedger(t *testing.T) {
 // From the moment at which it is attached every report is recorded, until it is detached.
 func TestReportsOfARunningProgram(t *testing.T) {
 	needKernel(t)
-	p := startTensors(t, simtorch(t, "renamed/tensors"), "--events", "40000", "--threads", "2", "--seed", "8", "--rate", "15000", "--host", "5")
+	p := startTensors(
+		t,
+		simtorch(t, "renamed/tensors"),
+		"--events",
+		"40000",
+		"--threads",
+		"2",
+		"--seed",
+		"8",
+		"--rate",
+		"15000",
+		"--host",
+		"5",
+	)
 	p.step()
 	awaitLedger(t, p.ledger, 1000)
 	s := start(t, testOptions(t, p.pid()))
@@ -202,7 +259,8 @@ func TestReportsOfARunningProgram(t *testing.T) {
 func TestSilentAllocatorIsMissing(t *testing.T) {
 	needKernel(t)
 	for mode, why := range map[library.AllocatorMode]string{
-		library.AllocatorAuto:  "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
+		library.AllocatorAuto: "it has no function record_trace that could be probed: its symbols are stripped, or " +
+			"PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
 		library.AllocatorLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
 	} {
 		var warnings []string
@@ -214,7 +272,8 @@ func TestSilentAllocatorIsMissing(t *testing.T) {
 			t.Errorf("events of %d threads", len(rows))
 		}
 		fact := allocatorFact(t, result.Output)
-		if len(warnings) != 1 || fact.Missing != warnings[0] || fact.Source != "" || !strings.Contains(fact.Missing, why) {
+		if len(warnings) != 1 || fact.Missing != warnings[0] || fact.Source != "" ||
+			!strings.Contains(fact.Missing, why) {
 			t.Errorf("%s: warnings %q, fact %+v", mode, warnings, fact)
 		}
 		if result.Meta.Calls["memory"].Recorded == 0 {
@@ -258,11 +317,21 @@ func TestNoAllocatorIsRecordedTwice(t *testing.T) {
 		happened += len(events[tid]) + len(reports[tid])
 		isReport := strings.HasPrefix(list[0].Name, "reported_")
 		if len(list) != len(events[tid])+len(reports[tid]) || isReport != (reports[tid] != nil) ||
-			slices.ContainsFunc(list, func(r format.Row) bool { return strings.HasPrefix(r.Name, "reported_") != isReport }) {
-			t.Errorf("thread %d: %d rows, %d events and %d reports happened", tid, len(list), len(events[tid]), len(reports[tid]))
+			slices.ContainsFunc(
+				list,
+				func(r format.Row) bool { return strings.HasPrefix(r.Name, "reported_") != isReport },
+			) {
+			t.Errorf(
+				"thread %d: %d rows, %d events and %d reports happened",
+				tid,
+				len(list),
+				len(events[tid]),
+				len(reports[tid]),
+			)
 		}
 	}
-	if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != int64(rows) || rows < 15_000 || rows != happened {
+	if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != int64(rows) || rows < 15_000 ||
+		rows != happened {
 		t.Errorf("%d rows, %d happened, books %+v", rows, happened, books)
 	}
 }
@@ -303,13 +372,19 @@ func TestReportsOfChildren(t *testing.T) {
 	recorded, found := allocatorRows(t, result.Output), 0
 	for tid, list := range reports {
 		found++
-		if n := len(recorded[tid]); n != len(list) || n < 1000 || recorded[tid][0].Name != format.AllocatorReportedAlloc {
+		if n := len(
+			recorded[tid],
+		); n != len(list) || n < 1000 ||
+			recorded[tid][0].Name != format.AllocatorReportedAlloc {
 			t.Errorf("%d reports recorded, %d happened", n, len(list))
 		}
 	}
 	for tid, list := range events {
 		found++
-		if n := len(recorded[tid]); n != len(list) || n < 2000 || strings.HasPrefix(recorded[tid][0].Name, "reported_") {
+		if n := len(
+			recorded[tid],
+		); n != len(list) || n < 2000 ||
+			strings.HasPrefix(recorded[tid][0].Name, "reported_") {
 			t.Errorf("%d events recorded, %d happened", n, len(list))
 		}
 	}
@@ -317,7 +392,8 @@ func TestReportsOfChildren(t *testing.T) {
 	for _, fact := range allocatorFacts(t, result.Output) {
 		sources[fact.Source]++
 	}
-	if found != 2 || sources[format.SourceReports] < 2 || sources[format.SourceTrace] < 2 { // it may be noted before the exec is, and after it
+	// it may be noted before the exec is, and after it
+	if found != 2 || sources[format.SourceReports] < 2 || sources[format.SourceTrace] < 2 {
 		t.Errorf("%d threads compared, facts %v", found, sources)
 	}
 }

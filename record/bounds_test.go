@@ -52,7 +52,10 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 	recorded := recordedCalls(t, result.Output)
 	early, rows := 0, 0
 	for tid, calls := range ledger {
-		calls = slices.DeleteFunc(calls, func(c ledgerCall) bool { return counted[c.name] || slices.Contains(notProbed, c.name) })
+		calls = slices.DeleteFunc(
+			calls,
+			func(c ledgerCall) bool { return counted[c.name] || slices.Contains(notProbed, c.name) },
+		)
 		have := recorded[tid]
 		rows += len(have)
 		if len(have) > len(calls) {
@@ -61,7 +64,8 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 		cut := len(calls) - len(have)
 		for _, c := range calls[:cut] {
 			if c.endNs+offset > result.Meta.StartNs {
-				t.Fatalf("thread %d: %s ended %d ns after the recording's start and is missing", tid, c.name, c.endNs+offset-result.Meta.StartNs)
+				t.Fatalf("thread %d: %s ended %d ns after the recording's start and is "+
+					"missing", tid, c.name, c.endNs+offset-result.Meta.StartNs)
 			}
 		}
 		for i, c := range calls[cut:] {
@@ -75,7 +79,8 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 		}
 	}
 	total := result.Meta.Totals()
-	if total.Seen != total.Recorded+total.Lost+total.Dropped || total.Lost != 0 || int64(rows) != total.Recorded || total.Dropped == 0 {
+	if total.Seen != total.Recorded+total.Lost+total.Dropped || total.Lost != 0 || int64(rows) != total.Recorded ||
+		total.Dropped == 0 {
 		t.Errorf("books: %+v, %d rows", total, rows)
 	}
 	if early > rows/20 {
@@ -105,7 +110,10 @@ func TestRingOfASizeKeepsTheLastCalls(t *testing.T) {
 	if used > opt.MaxBytes || used < opt.MaxBytes/3 {
 		t.Errorf("%d bytes were on disk at most, the bound is %d", used, opt.MaxBytes)
 	}
-	if ring := result.Meta.Ring; ring == nil || ring.MaxBytes != opt.MaxBytes || ring.AttachedNs >= result.Meta.StartNs || ring.DroppedRows["memory"] == 0 || ring.DroppedRows["call"] == 0 {
+	if ring := result.Meta.Ring; ring == nil || ring.MaxBytes != opt.MaxBytes ||
+		ring.AttachedNs >= result.Meta.StartNs ||
+		ring.DroppedRows["memory"] == 0 ||
+		ring.DroppedRows["call"] == 0 {
 		t.Errorf("metadata: %+v", ring)
 	}
 	t.Logf("%d bytes on disk at most, file of %d", used, result.Meta.Cost.FileBytes)
@@ -126,7 +134,10 @@ func TestRingOfATimeKeepsTheLastCalls(t *testing.T) {
 	})
 	p.finish()
 	compareEnd(t, result, readLedger(t, p.ledger, since))
-	if kept := time.Duration(result.Meta.EndNs - result.Meta.StartNs); kept < time.Second || kept > 1600*time.Millisecond {
+	if kept := time.Duration(
+		result.Meta.EndNs - result.Meta.StartNs,
+	); kept < time.Second ||
+		kept > 1600*time.Millisecond {
 		t.Errorf("%v were kept", kept)
 	}
 }
@@ -155,14 +166,18 @@ func TestRecordingEndsAtItsSize(t *testing.T) {
 	p.expect("done")
 	p.finish()
 	total := result.Meta.Totals()
-	if total.Seen != total.Recorded || total.Lost != 0 || total.Recorded < 80_000 || result.Meta.MaxBytes != opt.MaxBytes {
+	if total.Seen != total.Recorded || total.Lost != 0 || total.Recorded < 80_000 ||
+		result.Meta.MaxBytes != opt.MaxBytes {
 		t.Errorf("books: %+v", total)
 	}
 	counted, offset := countedCalls(), result.Meta.ClockOffsetNs
 	recorded := recordedCalls(t, result.Output)
 	rows, open := 0, 0
 	for tid, calls := range readLedger(t, p.ledger, since) {
-		calls = slices.DeleteFunc(calls, func(c ledgerCall) bool { return counted[c.name] || slices.Contains(notProbed, c.name) })
+		calls = slices.DeleteFunc(
+			calls,
+			func(c ledgerCall) bool { return counted[c.name] || slices.Contains(notProbed, c.name) },
+		)
 		for i := range recorded[tid] {
 			r := &recorded[tid][i]
 			if r.Flags&format.FlagOpen != 0 {
@@ -176,7 +191,12 @@ func TestRecordingEndsAtItsSize(t *testing.T) {
 		}
 		rows += len(recorded[tid])
 		if next := calls[len(recorded[tid])]; next.startNs+offset < result.Meta.EndNs-int64(time.Millisecond) {
-			t.Errorf("thread %d: %s is missing, %d ns before the end", tid, next.name, result.Meta.EndNs-next.startNs-offset)
+			t.Errorf(
+				"thread %d: %s is missing, %d ns before the end",
+				tid,
+				next.name,
+				result.Meta.EndNs-next.startNs-offset,
+			)
 		}
 	}
 	if int64(rows) != total.Recorded || int64(open) != total.Open {

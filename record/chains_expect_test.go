@@ -169,7 +169,13 @@ func (own ownCode) difference(frames []format.Frame, status string, want *chainW
 		}
 		return ""
 	case len(got) < len(want.Frames) && (!lenient || status == format.StackComplete || status == format.StackInferred):
-		return fmt.Sprintf("%s with %d of %d frames, next should be %+v", status, len(got), len(want.Frames), want.Frames[len(got)])
+		return fmt.Sprintf(
+			"%s with %d of %d frames, next should be %+v",
+			status,
+			len(got),
+			len(want.Frames),
+			want.Frames[len(got)],
+		)
 	case len(got) < len(want.Frames):
 		return ""
 	case status != format.StackComplete && status != format.StackInferred:
@@ -226,7 +232,8 @@ func frameDifference(got, want *frameWant, shortLived bool) string {
 func atStart(last format.Frame) string {
 	base := filepath.Base(last.Module)
 	starts := []string{"", "_start", "clone", "__clone", "clone3", "__clone3", "start_thread"}
-	if last.Type == "python" || !slices.Contains(starts, last.Func) || !strings.HasPrefix(base, "libc.") && !strings.HasPrefix(base, "python") && !strings.HasPrefix(base, "chain") {
+	if last.Type == "python" || !slices.Contains(starts, last.Func) ||
+		!strings.HasPrefix(base, "libc.") && !strings.HasPrefix(base, "python") && !strings.HasPrefix(base, "chain") {
 		return fmt.Sprintf("ends at %s of %s, which is no thread's start", last.Func, base)
 	}
 	return ""
@@ -328,7 +335,11 @@ func (own ownCode) compareChains(t *testing.T, path string, program *chainProgra
 				count.add(r.StackStatus, want.Name, own.difference(stacks[r.StackID], r.StackStatus, want))
 			case "cuMemFree_v2":
 				if want := places[r.Ptr]; want != nil && !want.Direct {
-					count.add(r.StackStatus, want.Name+" (free)", own.difference(stacks[r.StackID], r.StackStatus, want))
+					count.add(
+						r.StackStatus,
+						want.Name+" (free)",
+						own.difference(stacks[r.StackID], r.StackStatus, want),
+					)
 				}
 			}
 		}

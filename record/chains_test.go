@@ -141,7 +141,13 @@ func TestStacksOfNativeProgramsAreComplete(t *testing.T) {
 	dir, own := buildChains(t)
 	var programs []*chainProgram
 	for _, name := range []string{"chain", "chain-stripped", "chain-fixed"} {
-		programs = append(programs, &chainProgram{name: name, args: []string{filepath.Join(dir, name), "EXPECTED", filepath.Join(dir, "late.so")}})
+		programs = append(
+			programs,
+			&chainProgram{
+				name: name,
+				args: []string{filepath.Join(dir, name), "EXPECTED", filepath.Join(dir, "late.so")},
+			},
+		)
 	}
 	result := recordPrograms(t, probe.StacksFull, programs)
 	for _, p := range programs {
@@ -154,7 +160,13 @@ func TestStacksOfPythonAreComplete(t *testing.T) {
 	dir, own := buildChains(t)
 	var programs []*chainProgram
 	for name, python := range pythons(t) {
-		programs = append(programs, &chainProgram{name: name, args: []string{python, script(t, "chain.py"), filepath.Join(dir, "chains.so"), "EXPECTED"}})
+		programs = append(
+			programs,
+			&chainProgram{
+				name: name,
+				args: []string{python, script(t, "chain.py"), filepath.Join(dir, "chains.so"), "EXPECTED"},
+			},
+		)
 	}
 	result := recordPrograms(t, probe.StacksFull, programs)
 	for _, p := range programs {
@@ -181,7 +193,15 @@ func TestStacksOfTrainingAreRight(t *testing.T) {
 				var programs []*chainProgram
 				for _, variant := range []string{"plain", "recursive", "random"} {
 					programs = append(programs, &chainProgram{name: variant, args: []string{
-						found[name], script(t, "train_sim.py"), filepath.Join(dir, "chains.so"), "EXPECTED", "--variant", variant, "--seconds", "2"}})
+						found[name],
+						script(t, "train_sim.py"),
+						filepath.Join(dir, "chains.so"),
+						"EXPECTED",
+						"--variant",
+						variant,
+						"--seconds",
+						"2",
+					}})
 				}
 				result := recordPrograms(t, stacks, programs)
 				for _, p := range programs {
@@ -214,7 +234,12 @@ func TestChainsAreCompared(t *testing.T) {
 	shim := format.Frame{Func: pythonShim, Type: "python"}
 	module := format.Frame{Func: "<module>", File: "/a/b.py", Line: 9, Type: "python"}
 	begin := format.Frame{Func: "_start", Module: "/x/python3.13", Type: "native"}
-	wants := []frameWant{{Func: "chain_alloc"}, {Func: "A.inner", File: "b.py", Line: 7}, {Func: "chain_call_back"}, {Func: "<module>", File: "b.py", Line: 9}}
+	wants := []frameWant{
+		{Func: "chain_alloc"},
+		{Func: "A.inner", File: "b.py", Line: 7},
+		{Func: "chain_call_back"},
+		{Func: "<module>", File: "b.py", Line: 9},
+	}
 	whole := []format.Frame{driver, alloc, eval, inner, shim, eval, unnamed, eval, module, eval, begin}
 	own.expectChain(t, whole, wants)
 
@@ -229,14 +254,20 @@ func TestChainsAreCompared(t *testing.T) {
 		"a frame missing": {[]format.Frame{driver, alloc, inner, module, begin}, format.StackComplete, "frame 2 of 3"},
 		"one too many":    {[]format.Frame{driver, alloc, inner, unnamed, module, module, begin}, format.StackComplete, "1 frames more"},
 		"order":           {[]format.Frame{driver, inner, alloc, unnamed, module, begin}, format.StackComplete, "frame 0 of 4"},
-		"cut":             {[]format.Frame{driver, alloc, inner, unnamed}, format.StackTruncated, "truncated with 3 of 4 frames"},
-		"cut in native":   {[]format.Frame{driver, alloc, inner, unnamed, module, eval}, format.StackComplete, "ends at _PyEval"},
-		"status":          {whole, format.StackTruncated, "all frames, but truncated"},
-		"name":            {[]format.Frame{driver, misnamed}, format.StackComplete, "was named chain_call_back"},
-		"nothing":         {nil, format.StackNone, "no frames"},
-		"no driver":       {[]format.Frame{alloc}, format.StackComplete, "the innermost frame is in chains.so"},
+		"cut": {[]format.Frame{driver, alloc, inner, unnamed}, format.StackTruncated, "truncated with 3 " +
+			"of 4 frames"},
+		"cut in native": {[]format.Frame{driver, alloc, inner, unnamed, module, eval}, format.StackComplete, "ends at _PyEval"},
+		"status":        {whole, format.StackTruncated, "all frames, but truncated"},
+		"name":          {[]format.Frame{driver, misnamed}, format.StackComplete, "was named chain_call_back"},
+		"nothing":       {nil, format.StackNone, "no frames"},
+		"no driver":     {[]format.Frame{alloc}, format.StackComplete, "the innermost frame is in chains.so"},
 	} {
-		if diff := own.difference(c.frames, c.status, &chainWant{Frames: wants}); !strings.HasPrefix(diff, c.want) && !strings.Contains(diff, c.want) {
+		if diff := own.difference(
+			c.frames,
+			c.status,
+			&chainWant{Frames: wants},
+		); !strings.HasPrefix(diff, c.want) &&
+			!strings.Contains(diff, c.want) {
 			t.Errorf("%s: %q, should be %q", what, diff, c.want)
 		}
 	}

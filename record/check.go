@@ -43,7 +43,12 @@ func Check(pid int, how privilege.Attach) []Finding {
 		checkFollow(how),
 		checkStacks(how),
 		checkNVML(),
-		{What: "kernel log", Text: "/dev/kmsg can be read", Err: checkReadable("/dev/kmsg"), Without: "no Xid errors from the kernel log"},
+		{
+			What:    "kernel log",
+			Text:    "/dev/kmsg can be read",
+			Err:     checkReadable("/dev/kmsg"),
+			Without: "no Xid errors from the kernel log",
+		},
 	}
 	if pid != 0 {
 		findings = append(findings, checkProcess(pid))
@@ -81,7 +86,8 @@ func checkAllocators(pid int) []Finding {
 }
 
 func checkAttach(how privilege.Attach) Finding {
-	f := Finding{What: "uprobe_multi", Text: "one link for all functions", Without: "perf uprobes are used: removing them takes 0.05 to 0.3 s each"}
+	f := Finding{What: "uprobe_multi", Text: "one link for all functions", Without: "perf uprobes are used: " +
+		"removing them takes 0.05 to 0.3 s each"}
 	if how != privilege.AttachMulti {
 		f.Err = errors.New("not used: the kernel has it from Linux 6.6 on")
 	}
@@ -102,7 +108,8 @@ func checkPrograms(how privilege.Attach) Finding {
 
 // checkStacks starts the unwinder and has it prove itself.
 func checkStacks(how privilege.Attach) Finding {
-	f := Finding{What: "stacks", Text: "complete, Python and C++", Without: "stacks are walked by frame pointers: most frames of Python and PyTorch are missing"}
+	f := Finding{What: "stacks", Text: "complete, Python and C++", Without: "stacks are walked by frame pointers: " +
+		"most frames of Python and PyTorch are missing"}
 	u, err := startUnwinding(unwindOptions(how))
 	if err != nil {
 		f.Err = err
@@ -123,7 +130,8 @@ func checkStacks(how privilege.Attach) Finding {
 
 // checkFollow tries whether children of recorded processes can be followed.
 func checkFollow(how privilege.Attach) Finding {
-	f := Finding{What: "children", Text: "are followed from their first call", Without: "child processes are not recorded"}
+	f := Finding{What: "children", Text: "are followed from their first call", Without: "child processes are not " +
+		"recorded"}
 	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16})
 	if err != nil {
 		f.Err = err

@@ -21,7 +21,8 @@ func classNote(classes []string) string {
 	note := fmt.Sprintf("only calls of class %s were recorded (--record); calls of class %s are missing",
 		strings.Join(classes, ", "), strings.Join(absent, ", "))
 	if slices.Contains(classes, format.RecordMemory) && !slices.Contains(classes, format.RecordAllocator) {
-		note += "; of PyTorch this shows the segments that its allocator requests, not tensors: add class allocator for those"
+		note += "; of PyTorch this shows the segments that its allocator requests, not tensors: add class allocator " +
+			"for those"
 	}
 	return note
 }

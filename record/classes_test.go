@@ -17,7 +17,12 @@ import (
 // with those calls of the ledger that such a recording has.
 func TestClassesEqualTheLedger(t *testing.T) {
 	needMulti(t)
-	for _, classes := range [][]string{{format.RecordMemory}, {format.RecordLaunch}, {format.RecordCopy, format.RecordSync}, {format.RecordStream, format.RecordModule, format.RecordGraph}} {
+	for _, classes := range [][]string{
+		{format.RecordMemory},
+		{format.RecordLaunch},
+		{format.RecordCopy, format.RecordSync},
+		{format.RecordStream, format.RecordModule, format.RecordGraph},
+	} {
 		t.Run(strings.Join(classes, ","), func(t *testing.T) {
 			p := startSim(t, nil, "storm", "--calls", "20000", "--threads", "2", "--seed", "11", "--wait")
 			p.expect("ready")
@@ -33,7 +38,10 @@ func TestClassesEqualTheLedger(t *testing.T) {
 			p.finish()
 			ledger := readLedger(t, p.ledger, since)
 			for tid := range ledger {
-				ledger[tid] = slices.DeleteFunc(ledger[tid], func(c ledgerCall) bool { return !isNamedIn(classes, c.name) })
+				ledger[tid] = slices.DeleteFunc(
+					ledger[tid],
+					func(c ledgerCall) bool { return !isNamedIn(classes, c.name) },
+				)
 			}
 			total := result.Meta.Totals()
 			if n := compare(t, result.Output, ledger); n < 100 || int64(n) != total.Recorded || total.Lost != 0 {

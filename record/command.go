@@ -42,7 +42,11 @@ func StartCommand(args []string, owner format.Owner) (*Command, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(owner.UID), Gid: uint32(owner.GID), Groups: groups}
+		c.cmd.SysProcAttr.Credential = &syscall.Credential{
+			Uid:    uint32(owner.UID),
+			Gid:    uint32(owner.GID),
+			Groups: groups,
+		}
 	}
 	go c.run()
 	if err := <-c.ready; err != nil {

@@ -132,7 +132,16 @@ func checkNodes(t *testing.T, path string) {
 			}
 		}
 	}
-	want := map[string]int{"kernel": 2, "memcpy": 1, "memset": 1, "host": 1, "graph": 1, "empty": 1, "mem_alloc": 1, "mem_free": 1}
+	want := map[string]int{
+		"kernel":    2,
+		"memcpy":    1,
+		"memset":    1,
+		"host":      1,
+		"graph":     1,
+		"empty":     1,
+		"mem_alloc": 1,
+		"mem_free":  1,
+	}
 	if !maps.Equal(types, want) {
 		t.Errorf("nodes by type %v, want %v", types, want)
 	}

@@ -89,9 +89,17 @@ func TestChildrenAreCompleteBesideNeighbours(t *testing.T) {
 	dir := ownSimcuda(t)
 	neighbour, begin, _ := simShell(t, dir, `$SIM/storm --calls 1000000000 --threads 1 --seed 1 --rate 1000 >/dev/null`)
 	begin()
-	eventually(t, "the neighbour uses the library", func() bool { return len(process.Descendants([]int{neighbour.Process.Pid})) > 0 })
+	eventually(
+		t,
+		"the neighbour uses the library",
+		func() bool { return len(process.Descendants([]int{neighbour.Process.Pid})) > 0 },
+	)
 	// Children start as real ones do: they take their time before their first call.
-	cmd, begin, ledger := simShell(t, dir, `for seed in 1 2 3 4; do (sleep 0.5; exec $SIM/storm --calls 5000 --threads 2 --seed $seed) >/dev/null & done; wait`)
+	cmd, begin, ledger := simShell(
+		t,
+		dir,
+		`for seed in 1 2 3 4; do (sleep 0.5; exec $SIM/storm --calls 5000 --threads 2 --seed $seed) >/dev/null & done; wait`,
+	)
 	opt := testOptions(t, cmd.Process.Pid)
 	opt.WaitForLibrary = true
 	s := start(t, opt)
@@ -132,7 +140,11 @@ func TestChildrenAreLeftOutIfAsked(t *testing.T) {
 func TestNeighboursArePassedOver(t *testing.T) {
 	needKernel(t)
 	neighbour := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "1", "--rate", "5000")
-	eventually(t, "the neighbour calls", func() bool { info, err := os.Stat(neighbour.ledger); return err == nil && info.Size() > 1000 })
+	eventually(
+		t,
+		"the neighbour calls",
+		func() bool { info, err := os.Stat(neighbour.ledger); return err == nil && info.Size() > 1000 },
+	)
 	p := startSim(t, nil, "storm", "--calls", "5000", "--threads", "1", "--seed", "2", "--wait")
 	p.expect("ready")
 	s := start(t, testOptions(t, p.pid()))
@@ -162,7 +174,17 @@ func TestEverythingIsRecordedIfAsked(t *testing.T) {
 		p.step()
 		p.expect("done")
 		// One that starts later and is a stranger to us.
-		cmd, ledger := simCommand(t, []string{"SIMCUDA_LEDGER=" + p.ledger}, "storm", "--calls", "3000", "--threads", "1", "--seed", "2")
+		cmd, ledger := simCommand(
+			t,
+			[]string{"SIMCUDA_LEDGER=" + p.ledger},
+			"storm",
+			"--calls",
+			"3000",
+			"--threads",
+			"1",
+			"--seed",
+			"2",
+		)
 		_ = ledger
 		if out, err := cmd.Output(); err != nil {
 			t.Errorf("%v: %s", err, out)
@@ -217,7 +239,17 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 				since = monotonic()
 				p.step()
 				p.expect("done")
-				later, _ := simCommand(t, []string{"SIMCUDA_LEDGER=" + p.ledger}, "storm", "--calls", "1000", "--threads", "1", "--seed", "2")
+				later, _ := simCommand(
+					t,
+					[]string{"SIMCUDA_LEDGER=" + p.ledger},
+					"storm",
+					"--calls",
+					"1000",
+					"--threads",
+					"1",
+					"--seed",
+					"2",
+				)
 				if err := later.Run(); err != nil {
 					t.Error(err)
 				}
@@ -249,7 +281,11 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 	}
 	hidden := t.TempDir()
 	cmd, ledger := simCommand(t, []string{"LD_LIBRARY_PATH=" + hidden}, "storm")
-	script := fmt.Sprintf(`mount -t tmpfs none %[1]s && cp %[2]s/libcuda.so.1 %[2]s/storm %[1]s/ && exec %[1]s/storm --calls 5000 --threads 2 --seed 3 --wait`, hidden, dir)
+	script := fmt.Sprintf(
+		`mount -t tmpfs none %[1]s && cp %[2]s/libcuda.so.1 %[2]s/storm %[1]s/ && exec %[1]s/storm --calls 5000 --threads 2 --seed 3 --wait`,
+		hidden,
+		dir,
+	)
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {
 		skip(t, err.Error())
@@ -304,7 +340,12 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 	if !named {
 		t.Error("no frame of the hidden library has a name")
 	}
-	if facts := factRows(t, result.Output, format.KindProcess); len(facts) == 0 || !strings.Contains(facts[0].Message, `"namespace_pids":["`+fmt.Sprint(children[0])+`","1"]`) {
+	if facts := factRows(
+		t,
+		result.Output,
+		format.KindProcess,
+	); len(facts) == 0 ||
+		!strings.Contains(facts[0].Message, `"namespace_pids":["`+fmt.Sprint(children[0])+`","1"]`) {
 		t.Errorf("process row: %+v", facts)
 	}
 }

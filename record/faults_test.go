@@ -47,7 +47,20 @@ func atLength(quick, long int) int {
 func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	needKernel(t)
 	n := faultTimes(t, 3, 1000)
-	p := startSim(t, []string{"SIMCUDA_LEDGER_SYNC=1"}, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "11", "--rate", "2000", "--wait")
+	p := startSim(
+		t,
+		[]string{"SIMCUDA_LEDGER_SYNC=1"},
+		"storm",
+		"--calls",
+		"1000000000",
+		"--threads",
+		"1",
+		"--seed",
+		"11",
+		"--rate",
+		"2000",
+		"--wait",
+	)
 	p.expect("ready")
 	p.step()
 	calls := int64(0)
@@ -77,7 +90,8 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	}
 	recorded := onlyThread(t, p.ledger)
 	if last := recorded[len(recorded)-1]; last.startNs < seen || calls == 0 {
-		t.Fatalf("the program's last call was %d ns before it was left alone; %d calls recorded", seen-last.startNs, calls)
+		t.Fatalf("the program's last call was %d ns before it was left alone; %d calls "+
+			"recorded", seen-last.startNs, calls)
 	}
 	alone := startSim(t, nil, "storm", "--calls", fmt.Sprint(len(recorded)+1000), "--threads", "1", "--seed", "11")
 	alone.expect("done")
@@ -95,7 +109,16 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 			for k := max(0, i-3); k < min(i+4, len(recorded), len(wanted)); k++ {
 				t.Logf("%d: %+v\n\twithout a recorder: %+v", k, recorded[k], wanted[k])
 			}
-			t.Fatalf("call %d: %s %d of %d bytes, without a recorder %s %d of %d", i, got.name, got.result, got.bytes, want.name, want.result, want.bytes)
+			t.Fatalf(
+				"call %d: %s %d of %d bytes, without a recorder %s %d of %d",
+				i,
+				got.name,
+				got.result,
+				got.bytes,
+				want.name,
+				want.result,
+				want.bytes,
+			)
 		}
 	}
 	t.Logf("%d calls returned what they do without a recorder; %d of them recorded", len(recorded), calls)
@@ -125,7 +148,9 @@ func TestFaultManyChildrenAtOnce(t *testing.T) {
 	needKernel(t)
 	n := faultTimes(t, 40, 500)
 	cmd, begin, ledger := simShell(t, ownSimcuda(t), fmt.Sprintf(
-		`for seed in $(seq %d); do $SIM/storm --calls 60 --threads 1 --seed $seed >/dev/null 2>&1 || exit 1 & done; wait`, n))
+		`for seed in $(seq %d); do $SIM/storm --calls 60 --threads 1 --seed $seed >/dev/null 2>&1 || exit 1 & done; wait`,
+		n,
+	))
 	opt := testOptions(t, cmd.Process.Pid)
 	opt.WaitForLibrary = true
 	s := start(t, opt)
@@ -185,7 +210,8 @@ func TestFaultProgramBecomesAnother(t *testing.T) {
 	for range faultTimes(t, 1, 20) {
 		dir := ownSimcuda(t)
 		cmd, ledger := simCommand(t, []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + dir + "/libcuda.so.1"}, "storm")
-		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read line; exec " + dir + "/storm --calls 3000 --threads 2 --seed 3 >/dev/null"}
+		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read line; exec " + dir + "/storm --calls 3000 " +
+			"--threads 2 --seed 3 >/dev/null"}
 		stdin, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -218,7 +244,20 @@ func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 	started := 0
 	n := faultTimes(t, 4, 100)
 	for i := range n {
-		p := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "2", "--seed", fmt.Sprint(i), "--rate", "20000", "--wait")
+		p := startSim(
+			t,
+			nil,
+			"storm",
+			"--calls",
+			"1000000000",
+			"--threads",
+			"2",
+			"--seed",
+			fmt.Sprint(i),
+			"--rate",
+			"20000",
+			"--wait",
+		)
 		p.expect("ready")
 		p.step()
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGTERM}[i%4]
@@ -258,19 +297,39 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 	for range faultTimes(t, 1, 20) {
 		dir := ownSimcuda(t)
 		library := filepath.Join(dir, "libcuda.so.1")
-		p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, filepath.Join(dir, "storm"), "--calls", "20000", "--threads", "2", "--seed", "4", "--rate", "20000", "--wait")
+		p := startSim(
+			t,
+			[]string{"LD_LIBRARY_PATH=" + dir},
+			filepath.Join(dir, "storm"),
+			"--calls",
+			"20000",
+			"--threads",
+			"2",
+			"--seed",
+			"4",
+			"--rate",
+			"20000",
+			"--wait",
+		)
 		p.expect("ready")
 		replace := func() {
 			data, err := os.ReadFile(library)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(os.WriteFile(library+".new", data, 0o755), os.Rename(library+".new", library)); err != nil {
+			if err := errors.Join(
+				os.WriteFile(library+".new", data, 0o755),
+				os.Rename(library+".new", library),
+			); err != nil {
 				t.Fatal(err)
 			}
 		}
 		replace() // before
-		later, begin, laterLedger := simShell(t, dir, `exec $SIM/storm --calls 4000 --threads 1 --seed 5 --rate 1000 >/dev/null`)
+		later, begin, laterLedger := simShell(
+			t,
+			dir,
+			`exec $SIM/storm --calls 4000 --threads 1 --seed 5 --rate 1000 >/dev/null`,
+		)
 		opt := testOptions(t, p.pid(), later.Process.Pid)
 		opt.WaitForLibrary = true
 		s := start(t, opt)
@@ -291,7 +350,10 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 			t.Errorf("only %d calls through the old library", n)
 		}
 		notes := factRows(t, result.Output, format.KindNote)
-		late := slices.IndexFunc(notes, func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) })
+		late := slices.IndexFunc(
+			notes,
+			func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) },
+		)
 		if late < 0 {
 			t.Fatalf("no note says that the new library was attached to late: %+v", notes)
 		}

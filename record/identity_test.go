@@ -23,9 +23,21 @@ func ranksOfDemo(t *testing.T) (ranks [2]*simProgram) {
 	t.Helper()
 	for rank := range ranks {
 		ranks[rank] = startSim(t, []string{
-			fmt.Sprint("RANK=", rank), "WORLD_SIZE=2", fmt.Sprint("LOCAL_RANK=", rank), "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "TORCHELASTIC_RUN_ID=demo",
-			"TORCHELASTIC_RESTART_COUNT=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
-			"AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI", "TRAINING_TOKEN_hf_abc=1", "RANK_SECRET=hunter2hunter2",
+			fmt.Sprint(
+				"RANK=",
+				rank,
+			),
+			"WORLD_SIZE=2",
+			fmt.Sprint("LOCAL_RANK=", rank),
+			"LOCAL_WORLD_SIZE=2",
+			"GROUP_RANK=0",
+			"TORCHELASTIC_RUN_ID=demo",
+			"TORCHELASTIC_RESTART_COUNT=3",
+			"MASTER_ADDR=127.0.0.1",
+			"MASTER_PORT=29500",
+			"AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI",
+			"TRAINING_TOKEN_hf_abc=1",
+			"RANK_SECRET=hunter2hunter2",
 		}, "storm", "--calls", fmt.Sprint(3000*(rank+1)), "--threads", "1", "--seed", fmt.Sprint(rank+1), "--wait")
 		ranks[rank].expect("ready")
 	}
@@ -102,11 +114,17 @@ func checkIdentities(t *testing.T, path string, ranks [2]*simProgram) {
 		}
 		id := facts.Identity
 		rank := slices.IndexFunc(ranks[:], func(p *simProgram) bool { return int32(p.pid()) == r.Pid })
-		if rank < 0 || id.Rank == nil || id.WorldSize == nil || id.LocalRank == nil || id.LocalWorldSize == nil || id.NodeRank == nil || id.Attempt == nil {
+		if rank < 0 || id.Rank == nil || id.WorldSize == nil || id.LocalRank == nil || id.LocalWorldSize == nil ||
+			id.NodeRank == nil ||
+			id.Attempt == nil {
 			t.Fatalf("process %d: %s", r.Pid, r.Message)
 		}
-		if *id.Rank != rank || *id.WorldSize != 2 || *id.LocalRank != rank || *id.LocalWorldSize != 2 || *id.NodeRank != 0 || *id.Attempt != 3 || id.Job != "demo" ||
-			id.Sources["rank"] != "env RANK" || id.Sources["job"] != "env TORCHELASTIC_RUN_ID" {
+		if *id.Rank != rank || *id.WorldSize != 2 || *id.LocalRank != rank || *id.LocalWorldSize != 2 ||
+			*id.NodeRank != 0 ||
+			*id.Attempt != 3 ||
+			id.Job != "demo" ||
+			id.Sources["rank"] != "env RANK" ||
+			id.Sources["job"] != "env TORCHELASTIC_RUN_ID" {
 			t.Errorf("rank %d: %s", rank, r.Message)
 		}
 		found[r.Pid]++
@@ -145,7 +163,15 @@ func checkSecrets(t *testing.T, path string) {
 	if rows < 9000 || !strings.Contains(all.String(), `"job":"demo"`) {
 		t.Fatalf("only %d rows were looked through", rows)
 	}
-	for _, secret := range []string{"wJalrXUtnFEMI", "AWS_SECRET", "hf_abc", "TRAINING_TOKEN", "RANK_SECRET", "hunter2", "SIMCUDA_LEDGER"} {
+	for _, secret := range []string{
+		"wJalrXUtnFEMI",
+		"AWS_SECRET",
+		"hf_abc",
+		"TRAINING_TOKEN",
+		"RANK_SECRET",
+		"hunter2",
+		"SIMCUDA_LEDGER",
+	} {
 		if strings.Contains(all.String(), secret) {
 			t.Errorf("the recording has %q", secret)
 		}
@@ -154,7 +180,11 @@ func checkSecrets(t *testing.T, path string) {
 
 func TestIdentityIsReadAgainAfterAnExec(t *testing.T) {
 	needKernel(t)
-	cmd, step, _ := simShell(t, ownSimcuda(t), `RANK=5 WORLD_SIZE=8 exec $SIM/storm --calls 2000 --threads 1 --seed 1 --wait >/dev/null`)
+	cmd, step, _ := simShell(
+		t,
+		ownSimcuda(t),
+		`RANK=5 WORLD_SIZE=8 exec $SIM/storm --calls 2000 --threads 1 --seed 1 --wait >/dev/null`,
+	)
 	opt := testOptions(t, cmd.Process.Pid)
 	opt.WaitForLibrary, opt.SegmentInterval = true, 100*time.Millisecond
 	result := runWhile(t, start(t, opt), func() {

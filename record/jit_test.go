@@ -23,7 +23,8 @@ func TestCodeMadeAtRunTimeIsNamed(t *testing.T) {
 		skip(t, fmt.Sprintf("no compiler or no unshare: %v, %v", cerr, err))
 	}
 	program := filepath.Join(t.TempDir(), "jit")
-	out, err := exec.Command("cc", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", program, "testdata/jit.c", "-L../build/simcuda", "-lcuda").CombinedOutput()
+	out, err := exec.Command("cc", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", program, "testdata/jit.c", "-L../build/simcuda", "-lcuda").
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -48,7 +49,8 @@ func TestCodeMadeAtRunTimeIsNamed(t *testing.T) {
 			})
 			p.finish()
 			functions := slices.Concat(slices.Collect(maps.Values(stackFunctions(t, result.Output)))...)
-			if calls := recordedCalls(t, result.Output)[int32(pid)]; len(calls) != 1 || !slices.Contains(functions, "made_at_run_time") {
+			if calls := recordedCalls(t, result.Output)[int32(pid)]; len(calls) != 1 ||
+				!slices.Contains(functions, "made_at_run_time") {
 				t.Errorf("%d calls, functions %q", len(calls), functions)
 			}
 		})

@@ -21,7 +21,8 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 		skip(t, "no C compiler: "+err.Error())
 	}
 	program := filepath.Join(t.TempDir(), "sites")
-	out, err := exec.Command("cc", "-O2", "-fno-inline", "-o", program, "testdata/sites.c", "-L../build/simcuda", "-lcuda").CombinedOutput()
+	out, err := exec.Command("cc", "-O2", "-fno-inline", "-o", program, "testdata/sites.c", "-L../build/simcuda", "-lcuda").
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -69,7 +70,12 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 			first, others := float64(inferred[0])/float64(made[0]), float64(inferred[1])/float64(made[1])
 			t.Logf("%d calls, inferred %.3f of the first place's, %.3f of the others'", made[0]+made[1], first, others)
 			if made[0]+made[1] != calls || wrong[0]+wrong[1] > 0 {
-				t.Errorf("of %d calls %d are recorded, %d with a wrong stack", calls, made[0]+made[1], wrong[0]+wrong[1])
+				t.Errorf(
+					"of %d calls %d are recorded, %d with a wrong stack",
+					calls,
+					made[0]+made[1],
+					wrong[0]+wrong[1],
+				)
 			}
 			if first < c.minFirst || others < c.minAny || others > c.maxMany {
 				t.Errorf("inferred %.3f and %.3f", first, others)

@@ -115,7 +115,8 @@ func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 	opt.Children = false
 	_, err := Start(opt)
 	var of *process.Error
-	if !errors.Is(err, process.ErrNoLibrary) || !errors.As(err, &of) || of.Pid != l.cmd.Process.Pid || !slices.Equal(of.Children, l.workers) {
+	if !errors.Is(err, process.ErrNoLibrary) || !errors.As(err, &of) || of.Pid != l.cmd.Process.Pid ||
+		!slices.Equal(of.Children, l.workers) {
 		t.Errorf("%v: %+v, workers %v", err, of, l.workers)
 	}
 }
@@ -129,7 +130,18 @@ func TestLongNamesAreCompared(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "storm"), path); err != nil {
 		t.Fatal(err)
 	}
-	p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, path, "--calls", "1000", "--threads", "1", "--seed", "1", "--wait")
+	p := startSim(
+		t,
+		[]string{"LD_LIBRARY_PATH=" + dir},
+		path,
+		"--calls",
+		"1000",
+		"--threads",
+		"1",
+		"--seed",
+		"1",
+		"--wait",
+	)
 	p.expect("ready")
 	opt := testOptions(t)
 	opt.All, opt.Comm = true, name

@@ -20,11 +20,25 @@ import (
 // notProbed are calls of simcuda that the table does not have: they touch neither
 // memory nor work on the GPU.
 var notProbed = []string{
-	"cuDriverGetVersion", "cuGetProcAddress", "cuGetProcAddress_v2", "cuThreadExchangeStreamCaptureMode",
-	"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceGetPCIBusId",
-	"cuDeviceGetDevResource", "cuDevResourceGenerateDesc", "cuCtxGetDevice_v2",
-	"cuMemGetAllocationGranularity", "cuMulticastGetGranularity",
-	"cuStreamGetCaptureInfo_v2", "cuStreamGetCaptureInfo_v2_ptsz", "cuStreamGetCaptureInfo_v3", "cuStreamGetCaptureInfo_v3_ptsz",
+	"cuDriverGetVersion",
+	"cuGetProcAddress",
+	"cuGetProcAddress_v2",
+	"cuThreadExchangeStreamCaptureMode",
+	"cuDeviceGetCount",
+	"cuDeviceGet",
+	"cuDeviceGetName",
+	"cuDeviceTotalMem_v2",
+	"cuDeviceGetAttribute",
+	"cuDeviceGetPCIBusId",
+	"cuDeviceGetDevResource",
+	"cuDevResourceGenerateDesc",
+	"cuCtxGetDevice_v2",
+	"cuMemGetAllocationGranularity",
+	"cuMulticastGetGranularity",
+	"cuStreamGetCaptureInfo_v2",
+	"cuStreamGetCaptureInfo_v2_ptsz",
+	"cuStreamGetCaptureInfo_v3",
+	"cuStreamGetCaptureInfo_v3_ptsz",
 }
 
 // countedCalls are calls of the table that are only counted.
@@ -70,7 +84,12 @@ func compareAmongOthers(t *testing.T, path string, ledger map[int32][]ledgerCall
 
 // compareThreads compares the threads of a ledger. It returns the number of calls
 // recorded, and how often each call that is only counted was made.
-func compareThreads(t *testing.T, recorded map[int32][]format.Row, ledger map[int32][]ledgerCall, clockOffset int64) (int, map[string]int) {
+func compareThreads(
+	t *testing.T,
+	recorded map[int32][]format.Row,
+	ledger map[int32][]ledgerCall,
+	clockOffset int64,
+) (int, map[string]int) {
 	t.Helper()
 	counted, counts := countedCalls(), make(map[string]int)
 	n, wrong := 0, 0
@@ -117,14 +136,42 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 	switch {
 	case r.Name != c.name:
 		return fmt.Sprintf("recorded as %s", r.Name)
-	case r.Pid != c.pid, r.Result != c.result, r.Ptr != c.ptr, r.Bytes != c.bytes, r.Stream != c.stream, r.SrcPtr != c.src && !isLoad(c.name):
-		return fmt.Sprintf("recorded pid %d result %d ptr %#x bytes %d stream %#x src %#x, happened %d %d %#x %d %#x %#x",
+	case r.Pid != c.pid,
+		r.Result != c.result,
+		r.Ptr != c.ptr,
+		r.Bytes != c.bytes,
+		r.Stream != c.stream,
+		r.SrcPtr != c.src && !isLoad(c.name):
+		return fmt.Sprintf("recorded pid %d result %d ptr %#x bytes %d stream %#x src %#x, happened %d %d %#x %d "+
+			"%#x %#x",
 			r.Pid, r.Result, r.Ptr, r.Bytes, r.Stream, r.SrcPtr, c.pid, c.result, c.ptr, c.bytes, c.stream, c.src)
-	case r.Function != c.function, r.SharedBytes != c.shared, [3]int32{r.GridX, r.GridY, r.GridZ} != c.grid, [3]int32{r.BlockX, r.BlockY, r.BlockZ} != c.block:
-		return fmt.Sprintf("recorded function %#x grid %d %d %d block %d %d %d shared %d, happened %#x %v %v %d",
-			r.Function, r.GridX, r.GridY, r.GridZ, r.BlockX, r.BlockY, r.BlockZ, r.SharedBytes, c.function, c.grid, c.block, c.shared)
+	case r.Function != c.function,
+		r.SharedBytes != c.shared,
+		[3]int32{r.GridX, r.GridY, r.GridZ} != c.grid,
+		[3]int32{r.BlockX, r.BlockY, r.BlockZ} != c.block:
+		return fmt.Sprintf(
+			"recorded function %#x grid %d %d %d block %d %d %d shared %d, happened %#x %v %v %d",
+			r.Function,
+			r.GridX,
+			r.GridY,
+			r.GridZ,
+			r.BlockX,
+			r.BlockY,
+			r.BlockZ,
+			r.SharedBytes,
+			c.function,
+			c.grid,
+			c.block,
+			c.shared,
+		)
 	case r.StartNs-clockOffset > c.startNs || r.StartNs+r.DurNs-clockOffset < c.endNs:
-		return fmt.Sprintf("recorded from %d for %d, happened from %d to %d", r.StartNs-clockOffset, r.DurNs, c.startNs, c.endNs)
+		return fmt.Sprintf(
+			"recorded from %d for %d, happened from %d to %d",
+			r.StartNs-clockOffset,
+			r.DurNs,
+			c.startNs,
+			c.endNs,
+		)
 	case directionOf(c.name) != "" && r.CopyKind != directionOf(c.name):
 		return fmt.Sprintf("direction %s", r.CopyKind)
 	case r.Context != 0 && (r.Context != c.context || r.Device != -1 && r.Device != c.device && !namesDevice(c.name)):
@@ -231,19 +278,36 @@ func TestPerfUprobesRecordTheSame(t *testing.T) {
 		p.expect("done")
 	})
 	p.finish()
-	if n := comparePerf(t, result, readLedger(t, p.ledger, since)); n < 20000 || int64(n) != result.Meta.Totals().Recorded {
+	if n := comparePerf(
+		t,
+		result,
+		readLedger(t, p.ledger, since),
+	); n < 20000 ||
+		int64(n) != result.Meta.Totals().Recorded {
 		t.Errorf("%d calls compared, %d recorded", n, result.Meta.Totals().Recorded)
 	}
 }
 
 // probedByPerf are functions enough to compare.
-var probedByPerf = []string{"cuMemAlloc_v2", "cuMemAllocPitch_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2", "cuStreamSynchronize", "cuStreamCreate", "cuLaunchKernel", "cuLaunchKernelEx"}
+var probedByPerf = []string{
+	"cuMemAlloc_v2",
+	"cuMemAllocPitch_v2",
+	"cuMemFree_v2",
+	"cuMemcpyHtoD_v2",
+	"cuStreamSynchronize",
+	"cuStreamCreate",
+	"cuLaunchKernel",
+	"cuLaunchKernelEx",
+}
 
 // comparePerf compares the calls of probedByPerf and returns how many there are.
 func comparePerf(t *testing.T, result Result, ledger map[int32][]ledgerCall) int {
 	t.Helper()
 	for tid := range ledger {
-		ledger[tid] = slices.DeleteFunc(ledger[tid], func(c ledgerCall) bool { return !slices.Contains(probedByPerf, c.name) })
+		ledger[tid] = slices.DeleteFunc(
+			ledger[tid],
+			func(c ledgerCall) bool { return !slices.Contains(probedByPerf, c.name) },
+		)
 	}
 	recorded := recordedCalls(t, result.Output)
 	for _, rows := range recorded { // contexts are not followed without their calls
@@ -271,7 +335,11 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 		t.Errorf("%d entries and %d returns are still probed; finished: %v", entries, returns, s.Finished())
 	}
 	if meta := metaOf(t, result.Output); meta.Complete != format.CompleteYes || meta.Cost.DetachNs != 0 {
-		t.Errorf("while probes are there: complete %q, detached in %v", meta.Complete, time.Duration(meta.Cost.DetachNs))
+		t.Errorf(
+			"while probes are there: complete %q, detached in %v",
+			meta.Complete,
+			time.Duration(meta.Cost.DetachNs),
+		)
 	}
 	begin := time.Now()
 	if err := s.Close(); err != nil {
@@ -284,7 +352,10 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	for tid, rows := range recordedCalls(t, result.Output) {
 		from, last := rows[0].StartNs-result.Meta.ClockOffsetNs, rows[len(rows)-1]
 		to := last.StartNs + last.DurNs - result.Meta.ClockOffsetNs
-		ledger[tid] = slices.DeleteFunc(ledger[tid], func(c ledgerCall) bool { return c.startNs < from || c.endNs > to })
+		ledger[tid] = slices.DeleteFunc(
+			ledger[tid],
+			func(c ledgerCall) bool { return c.startNs < from || c.endNs > to },
+		)
 	}
 	n := comparePerf(t, result, ledger)
 	if n < 100 || int64(n) != result.Meta.Totals().Recorded {
@@ -298,7 +369,13 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 func TestPerfUprobesSeeNothingAfterTheEnd(t *testing.T) {
 	needKernel(t)
 	// The second synchronize waits for eight launches, 1.6 s of simulated time.
-	command := startSimCommand(t, []string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=200000", "SIMCUDA_LEDGER_SYNC=1"}, "leak", "--steps", "1")
+	command := startSimCommand(
+		t,
+		[]string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=200000", "SIMCUDA_LEDGER_SYNC=1"},
+		"leak",
+		"--steps",
+		"1",
+	)
 	defer command.Kill()
 	opt := testOptions(t)
 	opt.Command, opt.Attach, opt.Only = command, privilege.AttachPerf, []string{"cuStreamSynchronize", "cuLaunchKernel"}

@@ -42,7 +42,9 @@ func (m *machine) facts(startNs int64) []format.Row {
 	case m.nvml != nil:
 		return m.nvml.Facts(startNs)
 	case m.nvmlErr != nil:
-		return []format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: startNs, Message: m.nvmlErr.Error(), Device: -1}}
+		return []format.Row{
+			{Kind: format.KindNote, Name: "nvml", StartNs: startNs, Message: m.nvmlErr.Error(), Device: -1},
+		}
 	}
 	return nil
 }
@@ -84,10 +86,18 @@ func (s *Session) watchXids() {
 		}
 	}
 	if len(missing) > 0 && m.hasDriver() {
-		m.rows.Send([]format.Row{{
-			Kind: format.KindNote, Name: "xids", StartNs: c.NowNs(), Device: -1,
-			Message: fmt.Sprintf("Xids are recorded without some sources: %s", strings.ReplaceAll(strings.Join(missing, "; "), "\n", "; ")),
-		}})
+		m.rows.Send([]format.Row{
+			{
+				Kind:    format.KindNote,
+				Name:    "xids",
+				StartNs: c.NowNs(),
+				Device:  -1,
+				Message: fmt.Sprintf(
+					"Xids are recorded without some sources: %s",
+					strings.ReplaceAll(strings.Join(missing, "; "), "\n", "; "),
+				),
+			},
+		})
 	}
 	s.helpers.Go(func() { xid.Follow(c, feeds, merger, m.rows, s.stop) })
 }

@@ -80,5 +80,12 @@ func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID
 	if err != nil {
 		message = nil // a string always encodes
 	}
-	return format.Row{Kind: format.KindModule, Pid: int32(p.Pid), Name: m.Path, Bytes: st.Size, Message: string(message), Device: -1}, true
+	return format.Row{
+		Kind:    format.KindModule,
+		Pid:     int32(p.Pid),
+		Name:    m.Path,
+		Bytes:   st.Size,
+		Message: string(message),
+		Device:  -1,
+	}, true
 }

@@ -66,11 +66,30 @@ func TestNestedCallsHaveParents(t *testing.T) {
 	}
 	var want []call
 	for i := range int64(3) {
-		want = append(want, call{name: "cuMemAlloc_v2", bytes: (i + 1) * 100}, call{name: "cuMemAllocAsync", parent: "cuMemAlloc_v2", bytes: (i + 1) * 100},
-			call{name: "cuStreamSynchronize", parent: "cuMemAllocAsync"}, call{name: "cuMemFree_v2"}, call{name: "cuCtxSynchronize", parent: "cuMemFree_v2"})
+		want = append(
+			want,
+			call{name: "cuMemAlloc_v2", bytes: (i + 1) * 100},
+			call{name: "cuMemAllocAsync", parent: "cuMemAlloc_v2", bytes: (i + 1) * 100},
+			call{
+				name:   "cuStreamSynchronize",
+				parent: "cuMemAllocAsync",
+			},
+			call{name: "cuMemFree_v2"},
+			call{name: "cuCtxSynchronize", parent: "cuMemFree_v2"},
+		)
 	}
-	want = append(want, call{name: "cuMemAlloc_v2", abandoned: true, bytes: 4000}, call{name: "cuMemAllocAsync", parent: "cuMemAlloc_v2", abandoned: true, bytes: 4000},
-		call{name: "cuStreamSynchronize", parent: "cuMemAllocAsync", abandoned: true}, call{name: "cuCtxSynchronize"}, call{name: "cuStreamSynchronize"})
+	want = append(
+		want,
+		call{name: "cuMemAlloc_v2", abandoned: true, bytes: 4000},
+		call{name: "cuMemAllocAsync", parent: "cuMemAlloc_v2", abandoned: true, bytes: 4000},
+		call{
+			name:      "cuStreamSynchronize",
+			parent:    "cuMemAllocAsync",
+			abandoned: true,
+		},
+		call{name: "cuCtxSynchronize"},
+		call{name: "cuStreamSynchronize"},
+	)
 	rows := recordedCalls(t, result.Output)[int32(p.pid())]
 	names := make(map[int64]string)
 	var got []call

@@ -19,7 +19,18 @@ func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
 	needKernel(t)
 	answers := simtest.NVML(t, simcudaDir)
 	simtest.Say(t, answers)
-	p := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "storm", "--calls", "10", "--threads", "1", "--seed", "1", "--wait")
+	p := startSim(
+		t,
+		[]string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")},
+		"storm",
+		"--calls",
+		"10",
+		"--threads",
+		"1",
+		"--seed",
+		"1",
+		"--wait",
+	)
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.NVMLInterval = 100 * time.Millisecond
@@ -30,7 +41,8 @@ func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	})
 	rows := factRows(t, result.Output, format.KindXid)
-	if len(rows) != 1 || rows[0].Value != 79 || rows[0].Device != 0 || rows[0].Pid != 0 || !strings.Contains(rows[0].Message, `"sources":["nvml"]`) {
+	if len(rows) != 1 || rows[0].Value != 79 || rows[0].Device != 0 || rows[0].Pid != 0 ||
+		!strings.Contains(rows[0].Message, `"sources":["nvml"]`) {
 		t.Errorf("%+v", rows)
 	}
 	var notes []string
@@ -39,7 +51,8 @@ func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
 			notes = append(notes, r.Message)
 		}
 	}
-	if len(notes) != 1 || !strings.Contains(notes[0], "no such file") || !strings.Contains(notes[0], "tracefs is not mounted") {
+	if len(notes) != 1 || !strings.Contains(notes[0], "no such file") ||
+		!strings.Contains(notes[0], "tracefs is not mounted") {
 		t.Errorf("notes: %q", notes)
 	}
 }
@@ -47,7 +60,13 @@ func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
 func TestProcessesAndFactsAreRecorded(t *testing.T) {
 	needKernel(t)
 	answers := simtest.NVML(t, simcudaDir)
-	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization 37 0 5 255", "nvmlDeviceGetNvLinkState:0 1", "nvmlDeviceGetNvLinkState:1 0")
+	simtest.Say(
+		t,
+		answers,
+		"nvmlDeviceGetProcessUtilization 37 0 5 255",
+		"nvmlDeviceGetNvLinkState:0 1",
+		"nvmlDeviceGetNvLinkState:1 0",
+	)
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	// The processes share their state with NVML.
 	state := "SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")
@@ -87,9 +106,14 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 		if len(used) < 2 || used[0].Message != "storm" { // first and last at least
 			t.Errorf("memory of process %d: %+v", pid, used)
 		}
-		for name, want := range map[string]float64{"process_sm_utilization_percent": 37, "process_memory_utilization_percent": 0, "process_encoder_utilization_percent": 5} {
+		for name, want := range map[string]float64{
+			"process_sm_utilization_percent":      37,
+			"process_memory_utilization_percent":  0,
+			"process_encoder_utilization_percent": 5,
+		} {
 			rows := metrics[name]
-			if len(rows) == 0 || rows[0].Value != want || rows[0].StartNs < result.Meta.StartNs || rows[0].StartNs > result.Meta.EndNs {
+			if len(rows) == 0 || rows[0].Value != want || rows[0].StartNs < result.Meta.StartNs ||
+				rows[0].StartNs > result.Meta.EndNs {
 				t.Errorf("%s of %d: %+v", name, pid, rows)
 			}
 		}
@@ -106,23 +130,34 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 	if err := json.Unmarshal([]byte(devices[0].Message), &fact); err != nil {
 		t.Fatal(err)
 	}
-	if fact.ComputeCapability != "9.0" || fact.PCI != "0000:06:00.0" || fact.PowerLimitMaxMilliwatts != 700000 || fact.ComputeMode != "default" ||
-		fact.ECC == nil || !*fact.ECC || fact.MIG == nil || *fact.MIG || fact.SlowdownCelsius != 87 ||
-		len(fact.NVLinks) != 2 || !fact.NVLinks[0].Active || fact.NVLinks[1].Active ||
-		len(fact.Topology) != 1 || fact.Topology[0] != (format.Nearness{Device: 1, Between: "host_bridge"}) {
+	if fact.ComputeCapability != "9.0" || fact.PCI != "0000:06:00.0" || fact.PowerLimitMaxMilliwatts != 700000 ||
+		fact.ComputeMode != "default" ||
+		fact.ECC == nil ||
+		!*fact.ECC ||
+		fact.MIG == nil ||
+		*fact.MIG ||
+		fact.SlowdownCelsius != 87 ||
+		len(fact.NVLinks) != 2 ||
+		!fact.NVLinks[0].Active ||
+		fact.NVLinks[1].Active ||
+		len(fact.Topology) != 1 ||
+		fact.Topology[0] != (format.Nearness{Device: 1, Between: "host_bridge"}) {
 		t.Errorf("device: %s", devices[0].Message)
 	}
 
 	meta := result.Meta
-	if len(meta.Cost.Sampling) != 2 || meta.Cost.Sampling[0].Samples < int64(samples) || meta.Cost.Sampling[0].CPUNs <= 0 ||
-		len(meta.Cost.Sampling[0].Questions) < 20 || meta.Cost.RowsDropped != 0 {
+	if len(meta.Cost.Sampling) != 2 || meta.Cost.Sampling[0].Samples < int64(samples) ||
+		meta.Cost.Sampling[0].CPUNs <= 0 ||
+		len(meta.Cost.Sampling[0].Questions) < 20 ||
+		meta.Cost.RowsDropped != 0 {
 		t.Errorf("cost: %+v", meta.Cost)
 	}
 	if meta.Machine.CPUs < 1 || meta.Machine.MemoryBytes < 1<<20 || len(meta.Clocks) != 2 {
 		t.Errorf("machine %+v, clocks %+v", meta.Machine, meta.Clocks)
 	}
 	for _, c := range meta.Clocks {
-		if off := c.RealtimeNs - c.MonotonicNs - meta.ClockOffsetNs; off > 5e6 || off < -5e6 || c.BoottimeNs < c.MonotonicNs {
+		if off := c.RealtimeNs - c.MonotonicNs - meta.ClockOffsetNs; off > 5e6 || off < -5e6 ||
+			c.BoottimeNs < c.MonotonicNs {
 			t.Errorf("clocks %+v, offset %d", c, meta.ClockOffsetNs)
 		}
 	}

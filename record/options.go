@@ -88,8 +88,15 @@ type Options struct {
 // DefaultOptions returns the options that the command line starts from.
 func DefaultOptions() Options {
 	return Options{
-		BufferBytes: 32 << 20, Stacks: probe.StacksAuto, Attach: privilege.AttachAuto, Children: true, Allocator: library.AllocatorAuto,
-		NVMLInterval: 100 * time.Millisecond, SegmentInterval: 3 * time.Second, returns: sampling.DefaultReturns, governor: overhead.DefaultPolicy,
+		BufferBytes:     32 << 20,
+		Stacks:          probe.StacksAuto,
+		Attach:          privilege.AttachAuto,
+		Children:        true,
+		Allocator:       library.AllocatorAuto,
+		NVMLInterval:    100 * time.Millisecond,
+		SegmentInterval: 3 * time.Second,
+		returns:         sampling.DefaultReturns,
+		governor:        overhead.DefaultPolicy,
 	}
 }
 

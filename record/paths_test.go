@@ -22,7 +22,8 @@ func TestNativePathsAreToldApart(t *testing.T) {
 	}
 	program := filepath.Join(t.TempDir(), "paths")
 	out, err := exec.Command("cc", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-inline", "-o", program, "testdata/paths.c",
-		"-L../build/simcuda", "-lcuda").CombinedOutput()
+		"-L../build/simcuda", "-lcuda").
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

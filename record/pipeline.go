@@ -25,7 +25,11 @@ type pipeline struct {
 // newPipeline makes a pipeline that does not run yet. It fills in the pool and the callbacks of the
 // options.
 func newPipeline(opt scribe.Options) (*pipeline, error) {
-	p := &pipeline{processEvents: make(chan bpf.CudaProcessEvent, 4096), failures: make(chan error, 1), full: make(chan struct{}, 1)}
+	p := &pipeline{
+		processEvents: make(chan bpf.CudaProcessEvent, 4096),
+		failures:      make(chan error, 1),
+		full:          make(chan struct{}, 1),
+	}
 	pool, err := ring.NewPool()
 	if err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// What probes cost, the kernel's part and ours: scripts/bench-probes.sh runs all of it, here or on a machine with a GPU.
+// What probes cost, the kernel's part and ours: scripts/bench-probes.sh runs all of it, here or on
+// a machine with a GPU.
 
 // worker is a program that does something as often as it is told to.
 type worker struct {
@@ -38,7 +39,8 @@ func startWorker(b *testing.B, source string, env []string, args ...string) *wor
 		b.Skip(err.Error())
 	}
 	program := filepath.Join(b.TempDir(), source)
-	if out, err := exec.Command("cc", "-O2", "-fcf-protection=none", "-o", program, filepath.Join("testdata", source+".c"), "-ldl").CombinedOutput(); err != nil {
+	if out, err := exec.Command("cc", "-O2", "-fcf-protection=none", "-o", program, filepath.Join("testdata", source+".c"), "-ldl").
+		CombinedOutput(); err != nil {
 		b.Skipf("no C compiler: %v: %s", err, out)
 	}
 	w := &worker{cmd: exec.Command(program, args...)}
@@ -77,7 +79,14 @@ func (w *worker) bench(b *testing.B) { w.do(b, b.N) }
 // noProgram is a program that does nothing.
 func noProgram(b *testing.B, attach ebpf.AttachType) *ebpf.Program {
 	b.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, AttachType: attach, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	p, err := ebpf.NewProgram(
+		&ebpf.ProgramSpec{
+			Type:         ebpf.Kprobe,
+			AttachType:   attach,
+			License:      "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		},
+	)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -160,11 +169,15 @@ func BenchmarkAttach(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, how := range []privilege.Attach{privilege.AttachMulti, privilege.AttachPerf} {
-		if how == privilege.AttachMulti && privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti || how == privilege.AttachPerf && testing.Short() {
+		if how == privilege.AttachMulti && privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti ||
+			how == privilege.AttachPerf && testing.Short() {
 			continue
 		}
 		for _, n := range counts {
-			b.Run(fmt.Sprintf("%s/%d", how, n), func(b *testing.B) { benchmarkAttach(b, executable, how, functionsOf(b, w.cmd.Path, "many_", n)) })
+			b.Run(
+				fmt.Sprintf("%s/%d", how, n),
+				func(b *testing.B) { benchmarkAttach(b, executable, how, functionsOf(b, w.cmd.Path, "many_", n)) },
+			)
 		}
 	}
 }
@@ -213,7 +226,11 @@ func BenchmarkLaunch(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		env = []string{"LD_LIBRARY_PATH=" + dir, "SIMCUDA_TIME=off", "SIMCUDA_STATE=" + filepath.Join(b.TempDir(), "state")}
+		env = []string{
+			"LD_LIBRARY_PATH=" + dir,
+			"SIMCUDA_TIME=off",
+			"SIMCUDA_STATE=" + filepath.Join(b.TempDir(), "state"),
+		}
 	}
 	w := startWorker(b, "launches", env)
 	modes := []struct {
@@ -230,7 +247,8 @@ func BenchmarkLaunch(b *testing.B) {
 		opt.Pids, opt.Output = []int{w.cmd.Process.Pid}, filepath.Join(b.TempDir(), "r.parquet")
 		opt.Stacks, opt.KeepReturns = m.stacks, m.returns
 		recorded(b, opt, func() {
-			for begin := time.Now(); !testing.Short() && time.Since(begin) < 4*time.Second; { // fingerprints are learnt, and returns spared
+			// fingerprints are learnt, and returns spared
+			for begin := time.Now(); !testing.Short() && time.Since(begin) < 4*time.Second; {
 				w.do(b, 2000)
 			}
 			b.Run(m.name, w.bench)

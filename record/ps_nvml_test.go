@@ -47,7 +47,12 @@ func TestListHasWhatNVMLSays(t *testing.T) {
 	if use := listed(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {
 		t.Errorf("%+v", use)
 	}
-	simtest.Say(t, answers, "nvmlDeviceGetComputeRunningProcesses_v3 lost", "nvmlDeviceGetComputeRunningProcesses_v2 lost")
+	simtest.Say(
+		t,
+		answers,
+		"nvmlDeviceGetComputeRunningProcesses_v3 lost",
+		"nvmlDeviceGetComputeRunningProcesses_v2 lost",
+	)
 	list = ps.List(true)
 	if list.NVMLErr == nil || listed(list, p.pid()).GPUs != nil {
 		t.Errorf("%v: %+v", list.NVMLErr, listed(list, p.pid()))

@@ -54,10 +54,15 @@ func TestListDescribesProcesses(t *testing.T) {
 		t.Error("processes that do not use CUDA are listed")
 	}
 	path := p.cmd.Path
-	if got.Command != "storm" || !slices.Equal(got.CommandLine, []string{path, "--calls", "100", "--wait"}) || *got.UID != os.Getuid() {
+	if got.Command != "storm" || !slices.Equal(got.CommandLine, []string{path, "--calls", "100", "--wait"}) ||
+		*got.UID != os.Getuid() {
 		t.Errorf("%+v", got)
 	}
-	if started := time.Unix(0, got.StartedUnixNs); started.Before(before.Add(-20*time.Millisecond)) || started.After(time.Now()) {
+	if started := time.Unix(
+		0,
+		got.StartedUnixNs,
+	); started.Before(before.Add(-20*time.Millisecond)) ||
+		started.After(time.Now()) {
 		t.Errorf("started at %v, not after %v", started, before)
 	}
 	if got.GPUs != nil || list.NVMLErr != nil {
@@ -70,7 +75,11 @@ func TestListDescribesProcesses(t *testing.T) {
 	if path, _ := process.CgroupPath(string(text)); got.Cgroup != path || path != "" && !got.IsIn(path) {
 		t.Errorf("cgroup %q, not %q", got.Cgroup, path)
 	}
-	if want := identity.Of("RANK=3\x00WORLD_SIZE=8\x00LOCAL_RANK=1\x00", ""); !reflect.DeepEqual(got.Rank, want.Rank) || !reflect.DeepEqual(got.WorldSize, want.WorldSize) {
+	if want := identity.Of(
+		"RANK=3\x00WORLD_SIZE=8\x00LOCAL_RANK=1\x00",
+		"",
+	); !reflect.DeepEqual(got.Rank, want.Rank) ||
+		!reflect.DeepEqual(got.WorldSize, want.WorldSize) {
 		t.Errorf("identity %+v, not %+v", got.Identity, want)
 	}
 	p.finish()

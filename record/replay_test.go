@@ -73,7 +73,8 @@ func replayLedger(ledger map[int32][]ledgerCall) *book {
 		all = append(all, thread...)
 	}
 	at := func(c ledgerCall) int64 {
-		if kind := table[c.name].Kind; kind == format.KindFree || kind == format.KindUnmap || kind == format.KindReturn {
+		if kind := table[c.name].Kind; kind == format.KindFree || kind == format.KindUnmap ||
+			kind == format.KindReturn {
 			return c.startNs
 		}
 		return c.endNs
@@ -234,7 +235,8 @@ func TestReplayEqualsTheLedger(t *testing.T) {
 		if have.Frees != total.Frees+left-have.LiveBlocks {
 			t.Errorf("pid %d %s: %d frees, ledger %d and %d left", total.Pid, total.Kind, have.Frees, total.Frees, left)
 		}
-		if have.Allocs != total.Allocs || have.AllocBytes != total.AllocBytes || have.FailedAllocs != total.FailedAllocs {
+		if have.Allocs != total.Allocs || have.AllocBytes != total.AllocBytes ||
+			have.FailedAllocs != total.FailedAllocs {
 			t.Errorf("pid %d %s: %+v, ledger %+v", total.Pid, total.Kind, have, *total)
 		}
 		if threads[total.Pid] == 1 && have.PeakBytes != total.PeakBytes {
@@ -244,5 +246,11 @@ func TestReplayEqualsTheLedger(t *testing.T) {
 	if got.UnmatchedFrees != 0 || got.LostFrees != 0 {
 		t.Errorf("unmatched frees %d, lost frees %d", got.UnmatchedFrees, got.LostFrees)
 	}
-	t.Logf("%d calls of %d processes: %d blocks left, %d totals equal", calls, len(threads), len(held), len(want.totals))
+	t.Logf(
+		"%d calls of %d processes: %d blocks left, %d totals equal",
+		calls,
+		len(threads),
+		len(held),
+		len(want.totals),
+	)
 }

@@ -20,7 +20,20 @@ func TestReturnsOfLaunchesAreSpared(t *testing.T) {
 	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
 			const calls = 90_000
-			p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "3", "--seed", "11", "--rate", "40000", "--wait")
+			p := startSim(
+				t,
+				nil,
+				"storm",
+				"--calls",
+				fmt.Sprint(calls),
+				"--threads",
+				"3",
+				"--seed",
+				"11",
+				"--rate",
+				"40000",
+				"--wait",
+			)
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
 			opt.Attach, opt.Stacks, opt.KeepReturns = privilege.AttachMulti, stacks, false

@@ -68,7 +68,12 @@ func within(list []stretch, ns int64) bool {
 // The ledger's time of a call is later than the probe's, which is after the end of the call
 // before: of the launches between which a switch lies it is the row, if there is one, that
 // tells.
-func withoutMissing(ledger map[int32][]ledgerCall, rows map[int32][]format.Row, recorded []stretch, clockOffset int64) (dropped, unsure int) {
+func withoutMissing(
+	ledger map[int32][]ledgerCall,
+	rows map[int32][]format.Row,
+	recorded []stretch,
+	clockOffset int64,
+) (dropped, unsure int) {
 	sampled := isSampled()
 	for tid, calls := range ledger {
 		var kept []ledgerCall
@@ -78,7 +83,11 @@ func withoutMissing(ledger map[int32][]ledgerCall, rows map[int32][]format.Row, 
 			isThere := within(recorded, at)
 			if sampled[c.name] && isThere != within(recorded, before) {
 				unsure++
-				i, _ := slices.BinarySearchFunc(rows[tid], before, func(r format.Row, ns int64) int { return int(r.StartNs - ns) })
+				i, _ := slices.BinarySearchFunc(
+					rows[tid],
+					before,
+					func(r format.Row, ns int64) int { return int(r.StartNs - ns) },
+				)
 				isThere = i < len(rows[tid]) && rows[tid][i].StartNs <= at
 			}
 			before = c.endNs + clockOffset
@@ -100,12 +109,32 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
 			const calls = 200_000
-			p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "3", "--seed", "5", "--rate", "40000", "--wait")
+			p := startSim(
+				t,
+				nil,
+				"storm",
+				"--calls",
+				fmt.Sprint(calls),
+				"--threads",
+				"3",
+				"--seed",
+				"5",
+				"--rate",
+				"40000",
+				"--wait",
+			)
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
 			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
 			opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-			opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
+			opt.governor = overhead.Policy{
+				Look:     100 * time.Millisecond,
+				Whole:    1,
+				Spare:    2,
+				Patience: 2,
+				Calm:     2,
+				Back:     0.7,
+			}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
 				skip(t, err.Error())
@@ -128,10 +157,13 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 				t.Errorf("%d calls compared, %d recorded", n, total.Recorded)
 			}
 			launches, bare := checkStretches(t, rows, recorded)
-			if len(recorded) < 3 || dropped < 500 || launches < 500 || bare < 50 || bare == launches || unsure > 2*3*len(recorded) {
-				t.Errorf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d around switches", len(recorded), dropped, launches, bare, unsure)
+			if len(recorded) < 3 || dropped < 500 || launches < 500 || bare < 50 || bare == launches ||
+				unsure > 2*3*len(recorded) {
+				t.Errorf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d "+
+					"around switches", len(recorded), dropped, launches, bare, unsure)
 			}
-			t.Logf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d around switches", len(recorded), dropped, launches, bare, unsure)
+			t.Logf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d around "+
+				"switches", len(recorded), dropped, launches, bare, unsure)
 		})
 	}
 }
@@ -167,7 +199,11 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", endless, "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.Attach, opt.MaxOverheadPct, opt.Only = privilege.AttachPerf, 0.1, []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"}
+	opt.Attach, opt.MaxOverheadPct, opt.Only = privilege.AttachPerf, 0.1, []string{
+		"cuMemAlloc_v2",
+		"cuMemFree_v2",
+		"cuLaunchKernel",
+	}
 	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
 	var warnings []string
 	opt.Warn = func(text string) { warnings = append(warnings, text) }
@@ -180,7 +216,11 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		}
 	})
 	p.kill()
-	if text := strings.Join(warnings, "; "); !strings.Contains(text, "cannot be sampled with --attach perf") || !strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
+	if text := strings.Join(
+		warnings,
+		"; ",
+	); !strings.Contains(text, "cannot be sampled with --attach perf") ||
+		!strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
 		t.Errorf("warned of %s", text)
 	}
 	if recorded := recordedStretches(t, result.Output); len(recorded) != 1 || recorded[0].toNs != math.MaxInt64 {
@@ -250,7 +290,8 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	})
 	long.kill()
 	for _, note := range factRows(t, result.Output, format.KindNote) {
-		if (note.Name == sampling.NoteOverhead || note.Name == "returns") && strings.Contains(note.Message, "not found") {
+		if (note.Name == sampling.NoteOverhead || note.Name == "returns") &&
+			strings.Contains(note.Message, "not found") {
 			t.Errorf("%s: %s", note.Name, note.Message)
 		}
 	}

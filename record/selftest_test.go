@@ -22,7 +22,14 @@ func TestUnwinderProvesItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	p, err := probe.Load(probe.Options{How: privilege.AttachAuto.OnThisKernel(), BufferBytes: 1 << 20, Stacks: probe.StacksFull, Unwinder: u})
+	p, err := probe.Load(
+		probe.Options{
+			How:         privilege.AttachAuto.OnThisKernel(),
+			BufferBytes: 1 << 20,
+			Stacks:      probe.StacksFull,
+			Unwinder:    u,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

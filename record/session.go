@@ -176,9 +176,14 @@ func (s *Session) begin(writer *format.Writer) error {
 
 // firstRows are the facts and notes that a recording begins with.
 func (s *Session) firstRows() []format.Row {
-	rows := append(s.machine.facts(s.startNs), s.targets.Begin(s.clock, s.machine.gpus, s.pipeline.scribe.Send, s.startNs)...)
+	rows := append(
+		s.machine.facts(s.startNs),
+		s.targets.Begin(s.clock, s.machine.gpus, s.pipeline.scribe.Send, s.startNs)...)
 	note := func(name, text string) {
-		rows = append(rows, format.Row{Kind: format.KindNote, Name: name, StartNs: s.startNs, Device: -1, Message: text})
+		rows = append(
+			rows,
+			format.Row{Kind: format.KindNote, Name: name, StartNs: s.startNs, Device: -1, Message: text},
+		)
 	}
 	if len(s.opt.Classes) > 0 {
 		note("classes", classNote(s.opt.Classes))

@@ -96,7 +96,18 @@ func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
 
 func TestKilledTargetLosesNothing(t *testing.T) {
 	needKernel(t)
-	p := startSim(t, []string{"SIMCUDA_LEDGER_SYNC=1"}, "storm", "--calls", "100000000", "--threads", "2", "--seed", "5", "--wait")
+	p := startSim(
+		t,
+		[]string{"SIMCUDA_LEDGER_SYNC=1"},
+		"storm",
+		"--calls",
+		"100000000",
+		"--threads",
+		"2",
+		"--seed",
+		"5",
+		"--wait",
+	)
 	p.expect("ready")
 	s := start(t, testOptions(t, p.pid()))
 	var since int64
@@ -230,7 +241,11 @@ func TestCommandStatusIsPassedOn(t *testing.T) {
 func TestWaitsForTheLibrary(t *testing.T) {
 	needKernel(t)
 	// A shell that becomes storm later: the same process, without libcuda at first.
-	cmd, begin, ledger := simShell(t, ownSimcuda(t), `exec $SIM/storm --calls 500 --threads 1 --seed 1 --rate 2000 >/dev/null`)
+	cmd, begin, ledger := simShell(
+		t,
+		ownSimcuda(t),
+		`exec $SIM/storm --calls 500 --threads 1 --seed 1 --rate 2000 >/dev/null`,
+	)
 	opt := testOptions(t, cmd.Process.Pid)
 	if _, err := Start(opt); !errors.Is(err, process.ErrNoLibrary) {
 		t.Fatalf("without --wait: %v", err)

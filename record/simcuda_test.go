@@ -286,9 +286,24 @@ func parseLedger(line string) (c ledgerCall, err error) {
 		return int64(n)
 	}
 	c = ledgerCall{
-		startNs: number(0), endNs: number(1), pid: int32(number(2)), tid: int32(number(3)), name: f[4],
-		result: int32(number(5)), ptr: number(6), bytes: number(7), stream: number(8), context: number(9), device: int32(number(10)),
-		src: number(11), function: number(12), shared: int32(number(19)), value: number(20), kernel: f[21],
+		startNs: number(0),
+		endNs:   number(1),
+		pid:     int32(number(2)),
+		tid:     int32(number(3)),
+		name:    f[4],
+		result: int32(
+			number(5),
+		),
+		ptr:      number(6),
+		bytes:    number(7),
+		stream:   number(8),
+		context:  number(9),
+		device:   int32(number(10)),
+		src:      number(11),
+		function: number(12),
+		shared:   int32(number(19)),
+		value:    number(20),
+		kernel:   f[21],
 	}
 	for i := range 3 {
 		c.grid[i], c.block[i] = int32(number(13+i)), int32(number(16+i))

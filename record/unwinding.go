@@ -48,7 +48,11 @@ func startUnwinding(opt unwind.Options) (*unwind.Unwinder, error) {
 // unwindOptions are those that the BPF programs need, with this process to unwind: that is
 // the self-test.
 func unwindOptions(how privilege.Attach) unwind.Options {
-	opt := unwind.Options{AttachType: ebpf.AttachTraceUprobeMulti, EntrySlot: uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY), Pids: []int{os.Getpid()}}
+	opt := unwind.Options{
+		AttachType: ebpf.AttachTraceUprobeMulti,
+		EntrySlot:  uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY),
+		Pids:       []int{os.Getpid()},
+	}
 	if how == privilege.AttachPerf {
 		opt.AttachType = ebpf.AttachNone
 	}
@@ -67,15 +71,34 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 			continue
 		}
 		text, err := json.Marshal(format.StackInference{
-			Class: scribe.ClassNames[class], Key: "call, then what came before, or Python frames, then native path",
-			Inferred: inferred, BySequence: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_SEQUENCE]),
-			ByPython: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_PYTHON]), ByPath: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_PATH]),
-			Checked: int64(sum.Checked), Wrong: int64(sum.Wrong), WrongEstimated: int64(sum.WrongWeight), Busy: int64(sum.Busy),
+			Class:      scribe.ClassNames[class],
+			Key:        "call, then what came before, or Python frames, then native path",
+			Inferred:   inferred,
+			BySequence: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_SEQUENCE]),
+			ByPython: int64(
+				sum.Inferred[bpf.CudaFingerprintLevelLEVEL_PYTHON],
+			),
+			ByPath: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_PATH]),
+			Checked: int64(
+				sum.Checked,
+			),
+			Wrong:          int64(sum.Wrong),
+			WrongEstimated: int64(sum.WrongWeight),
+			Busy:           int64(sum.Busy),
 		})
 		if err != nil {
 			continue // strings and numbers always encode
 		}
-		rows = append(rows, format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: now, Device: -1, Message: string(text)})
+		rows = append(
+			rows,
+			format.Row{
+				Kind:    format.KindNote,
+				Name:    format.NoteStackInference,
+				StartNs: now,
+				Device:  -1,
+				Message: string(text),
+			},
+		)
 	}
 	return rows
 }

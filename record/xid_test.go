@@ -48,7 +48,8 @@ func TestXidsAreRecorded(t *testing.T) {
 	})
 	p.finish()
 	rows := factRows(t, result.Output, format.KindXid)
-	if len(rows) != 2 || rows[0].Name != format.NameSXid || rows[0].Value != 20034 || rows[1].Value != 31 || rows[1].Pid != 462 ||
+	if len(rows) != 2 || rows[0].Name != format.NameSXid || rows[0].Value != 20034 || rows[1].Value != 31 ||
+		rows[1].Pid != 462 ||
 		!strings.Contains(rows[1].Message, `"sources":["tracepoint","kmsg"]`) {
 		t.Errorf("%+v", rows)
 	}

@@ -7,8 +7,7 @@ fail() { echo "check: $*" >&2; exit 1; }
 go=${GO:-go}
 
 step "format and vet"
-unformatted=$(gofmt -l $(git ls-files '*.go'))
-[ -z "$unformatted" ] || fail "not formatted: $unformatted; gofmt -w them"
+wrong=$(bash scripts/format.sh --check) || fail "not formatted, or longer than 120 columns; scripts/format.sh formats: $wrong"
 $go vet ./...
 GOWORK=off $go mod verify >/dev/null
 

@@ -28,7 +28,12 @@ func millionFunctions() []byte {
 	count := functionCount()
 	s := elftest.Image{TextBytes: uint64(count) * 16}
 	for i := range count {
-		s.Add(fmt.Sprintf("_ZN2at6native12_GLOBAL__N_120some_function_number_%09dEv", i), 0x1000+uint64(i)*16, 16, elf.STB_LOCAL)
+		s.Add(
+			fmt.Sprintf("_ZN2at6native12_GLOBAL__N_120some_function_number_%09dEv", i),
+			0x1000+uint64(i)*16,
+			16,
+			elf.STB_LOCAL,
+		)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	random.Shuffle(count, func(i, j int) { s.Symbols[i], s.Symbols[j] = s.Symbols[j], s.Symbols[i] })

@@ -185,7 +185,8 @@ func TestDebuginfodRefusesWhatIsWrong(t *testing.T) {
 			d := newDebuginfod(t, server.URL)
 			d.limit = test.limit
 			path, err := d.Fetch(id)
-			if err == nil || path != "" || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+			if err == nil || path != "" || !strings.Contains(err.Error(), test.says) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("Fetch = %q, %v; want an error that says %q", path, err, test.says)
 			}
 			if errors.Is(err, fs.ErrNotExist) != (name == "not there") {
@@ -211,7 +212,13 @@ func TestDebuginfodDoesNotInsist(t *testing.T) {
 }
 
 func TestDebuginfodRefusesOtherURLs(t *testing.T) {
-	for _, urls := range [][]string{nil, {"file:///etc"}, {"localhost"}, {"http://"}, {"https://ok.example", "ftp://x.example"}} {
+	for _, urls := range [][]string{
+		nil,
+		{"file:///etc"},
+		{"localhost"},
+		{"http://"},
+		{"https://ok.example", "ftp://x.example"},
+	} {
 		if _, err := NewDebuginfod(urls); err == nil {
 			t.Errorf("NewDebuginfod(%q) takes them", urls)
 		}

@@ -118,7 +118,12 @@ func (d *Debuginfod) download(server, buildID, path string) (err error) {
 	case answer.StatusCode != http.StatusOK:
 		return fmt.Errorf("ask debuginfod: %s answers %s", server, answer.Status)
 	case answer.ContentLength > d.limit:
-		return fmt.Errorf("ask debuginfod: %s sends %d bytes, more than the limit of %d", server, answer.ContentLength, d.limit)
+		return fmt.Errorf(
+			"ask debuginfod: %s sends %d bytes, more than the limit of %d",
+			server,
+			answer.ContentLength,
+			d.limit,
+		)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep debug file: %w", err)
@@ -140,7 +145,13 @@ func (d *Debuginfod) download(server, buildID, path string) (err error) {
 		return fmt.Errorf("get debug file from %s: more than the limit of %d bytes", server, d.limit)
 	}
 	if got := fileBuildID(file.Name()); got != buildID {
-		return fmt.Errorf("get debug file from %s: sent one with build id %q instead of %q: %w", server, got, buildID, ErrBuildID)
+		return fmt.Errorf(
+			"get debug file from %s: sent one with build id %q instead of %q: %w",
+			server,
+			got,
+			buildID,
+			ErrBuildID,
+		)
 	}
 	if err := os.Rename(file.Name(), path); err != nil {
 		return fmt.Errorf("keep debug file: %w", err)

@@ -20,15 +20,22 @@ func TestDemangle(t *testing.T) {
 		{"_ZN5outer6WidgetC1Ei", "outer::Widget::Widget", "outer::Widget::Widget(int)"},
 		{"_ZN5outer6WidgetD0Ev", "outer::Widget::~Widget", "outer::Widget::~Widget()"},
 		{"_ZN5outer6WidgetixEi", "outer::Widget::operator[]", "outer::Widget::operator[](int)"},
-		{"_ZZ3useiENKUliE_clEi", "use()::{lambda(int)#1}::operator()", "use(int)::{lambda(int)#1}::operator()(int) const"},
+		{
+			"_ZZ3useiENKUliE_clEi",
+			"use()::{lambda(int)#1}::operator()",
+			"use(int)::{lambda(int)#1}::operator()(int) const",
+		},
 		{"_Z3fooi.cold", "foo", "foo(int) [clone .cold]"},
 		{"_Z3fooi.constprop.0", "foo", "foo(int) [clone .constprop.0]"},
 		{"_ZNSs4swapERSs@@GLIBCXX_3.4", "std::string::swap", "std::string::swap(std::string&)@@GLIBCXX_3.4"},
 		{"_Z24__device_stub__Z3addPfS_PfS_", "__device_stub__Z3addPfS_", "__device_stub__Z3addPfS_(float*, float*)"},
-		{"_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_",
+		{
+			"_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_",
 			"at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >",
-			"void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >" +
-				"(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)"},
+			"void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, " +
+				"1ul> >" +
+				"(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)",
+		},
 		// Rust, old and new.
 		{"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad", "core::fmt::Formatter::pad"},
 		{"_RNvC6_123foo3bar", "123foo::bar", "123foo::bar"},
@@ -89,8 +96,13 @@ func TestDemangleIsBounded(t *testing.T) {
 }
 
 func FuzzDemangle(f *testing.F) {
-	for _, s := range []string{"_Z3addPfS_S_", "_ZN5outer5twiceIiEET_S1_", "_RNvMs_NtCs1234_5crate3modNtB4_4Type4func",
-		"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "___Z1f_block_invoke", "_GLOBAL__sub_I_x", "_ZZ3useiENKUliE_clEi@V"} {
+	for _, s := range []string{
+		"_Z3addPfS_S_", "_ZN5outer5twiceIiEET_S1_", "_RNvMs_NtCs1234_5crate3modNtB4_4Type4func",
+		"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE",
+		"___Z1f_block_invoke",
+		"_GLOBAL__sub_I_x",
+		"_ZZ3useiENKUliE_clEi@V",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

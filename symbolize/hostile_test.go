@@ -95,11 +95,23 @@ func TestClaimedSizesAllocateNothing(t *testing.T) {
 		name   string
 		damage func(raw []byte)
 	}{
-		{"symbol table of 2^60 bytes", func(raw []byte) { put(raw, elftest.SectionHeader(elftest.Symtab)+size, 1<<60) }},
-		{"string table of 2^60 bytes", func(raw []byte) { put(raw, elftest.SectionHeader(elftest.Strtab)+size, 1<<60) }},
+		{
+			"symbol table of 2^60 bytes",
+			func(raw []byte) { put(raw, elftest.SectionHeader(elftest.Symtab)+size, 1<<60) },
+		},
+		{
+			"string table of 2^60 bytes",
+			func(raw []byte) { put(raw, elftest.SectionHeader(elftest.Strtab)+size, 1<<60) },
+		},
 		{"string table at 2^63", func(raw []byte) { put(raw, elftest.SectionHeader(elftest.Strtab)+0x18, 1<<63) }},
-		{"section names of 2^60 bytes", func(raw []byte) { put(raw, elftest.SectionHeader(elftest.SectionNames)+size, 1<<60) }},
-		{"debug data of 2^60 bytes", func(raw []byte) { put(raw, elftest.SectionHeader(elftest.DebugData)+size, 1<<60) }},
+		{
+			"section names of 2^60 bytes",
+			func(raw []byte) { put(raw, elftest.SectionHeader(elftest.SectionNames)+size, 1<<60) },
+		},
+		{
+			"debug data of 2^60 bytes",
+			func(raw []byte) { put(raw, elftest.SectionHeader(elftest.DebugData)+size, 1<<60) },
+		},
 		{"2^60 sections", func(raw []byte) {
 			binary.LittleEndian.PutUint16(raw[0x3c:], 0)
 			put(raw, elftest.SectionHeader(0)+size, 1<<60)
@@ -190,14 +202,20 @@ func TestOverlappingNamesCostNothing(t *testing.T) {
 	var s elftest.Image
 	s.Names = append(bytes.Repeat([]byte{'x'}, 1<<20), 0)
 	for i := range 10_000 { // suffixes of one name of 1 MiB
-		s.Symbols = append(s.Symbols, elf.Sym64{Name: uint32(i), Info: byte(elf.STT_FUNC), Shndx: 1, Value: 0x1000 + uint64(i), Size: 1})
+		s.Symbols = append(
+			s.Symbols,
+			elf.Sym64{Name: uint32(i), Info: byte(elf.STT_FUNC), Shndx: 1, Value: 0x1000 + uint64(i), Size: 1},
+		)
 	}
 	raw := s.Bytes()
 	var o *Object
 	if got := elftest.AllocatedBytes(func() { o = open(t, raw) }); got > 1<<20 {
 		t.Errorf("allocated %d bytes", got)
 	}
-	if got, _, ok := o.Lookup(0x1001); !ok || len(got.Name) != maxShown+1 || !strings.Contains(Demangle(got.Name), "cut") {
+	if got, _, ok := o.Lookup(
+		0x1001,
+	); !ok || len(got.Name) != maxShown+1 ||
+		!strings.Contains(Demangle(got.Name), "cut") {
 		t.Errorf("a name of %d bytes, %v", len(got.Name), ok)
 	}
 }

@@ -19,21 +19,36 @@ func TestReadMaps(t *testing.T) {
 		line string
 		want Mapping
 	}{
-		{"55e0c5a00000-55e0c5a21000 r-xp 00002000 fd:01 1234                       /usr/bin/python3.11",
-			Mapping{0x55e0c5a00000, 0x55e0c5a21000, 0x2000, "r-xp", "fd:01", 1234, "/usr/bin/python3.11", false}},
+		{
+			"55e0c5a00000-55e0c5a21000 r-xp 00002000 fd:01 1234                       /usr/bin/python3.11",
+			Mapping{0x55e0c5a00000, 0x55e0c5a21000, 0x2000, "r-xp", "fd:01", 1234, "/usr/bin/python3.11", false},
+		},
 		{anonymous, Mapping{0x7f0000000000, 0x7f0000001000, 0, "rw-p", "00:00", 0, "", false}},
 		{strings.TrimSpace(anonymous), Mapping{0x7f0000000000, 0x7f0000001000, 0, "rw-p", "00:00", 0, "", false}},
-		{anonymous + "                         [heap]",
-			Mapping{0x7f0000000000, 0x7f0000001000, 0, "rw-p", "00:00", 0, "[heap]", false}},
-		{"1000-2000 r--s 00000000 00:01 99  /memfd:a b (deleted)",
-			Mapping{0x1000, 0x2000, 0, "r--s", "00:01", 99, "/memfd:a b", true}},
-		{"1000-2000 r-xp 00000000 00:01 99  /tmp/my lib  (x).so ",
-			Mapping{0x1000, 0x2000, 0, "r-xp", "00:01", 99, "/tmp/my lib  (x).so ", false}},
-		{`1000-2000 r-xp 00000000 00:01 99  /tmp/a\012b\\012`,
-			Mapping{0x1000, 0x2000, 0, "r-xp", "00:01", 99, "/tmp/a\nb\\\n", false}},
-		{"1000-2000 r-xp 00000000 00:01 99  /tmp/a\r", Mapping{0x1000, 0x2000, 0, "r-xp", "00:01", 99, "/tmp/a\r", false}},
-		{"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
-			Mapping{0xffffffffff600000, 0xffffffffff601000, 0, "--xp", "00:00", 0, "[vsyscall]", false}},
+		{
+			anonymous + "                         [heap]",
+			Mapping{0x7f0000000000, 0x7f0000001000, 0, "rw-p", "00:00", 0, "[heap]", false},
+		},
+		{
+			"1000-2000 r--s 00000000 00:01 99  /memfd:a b (deleted)",
+			Mapping{0x1000, 0x2000, 0, "r--s", "00:01", 99, "/memfd:a b", true},
+		},
+		{
+			"1000-2000 r-xp 00000000 00:01 99  /tmp/my lib  (x).so ",
+			Mapping{0x1000, 0x2000, 0, "r-xp", "00:01", 99, "/tmp/my lib  (x).so ", false},
+		},
+		{
+			`1000-2000 r-xp 00000000 00:01 99  /tmp/a\012b\\012`,
+			Mapping{0x1000, 0x2000, 0, "r-xp", "00:01", 99, "/tmp/a\nb\\\n", false},
+		},
+		{
+			"1000-2000 r-xp 00000000 00:01 99  /tmp/a\r",
+			Mapping{0x1000, 0x2000, 0, "r-xp", "00:01", 99, "/tmp/a\r", false},
+		},
+		{
+			"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
+			Mapping{0xffffffffff600000, 0xffffffffff601000, 0, "--xp", "00:00", 0, "[vsyscall]", false},
+		},
 	}
 	for _, test := range tests {
 		got, err := ReadMaps(strings.NewReader(test.line + "\n"))
@@ -45,9 +60,22 @@ func TestReadMaps(t *testing.T) {
 
 func TestReadMapsRefusesWhatNoKernelWrites(t *testing.T) {
 	lines := []string{
-		"", " ", "hello", "1000-2000", "1000-2000 r-xp", "1000-2000 r-xp 0", "1000-2000 r-xp 0 00:00", "1000-2000 r-xp 0  0 /x",
-		"2000-1000 r-xp 0 00:00 0", "1000-1000 r-xp 0 00:00 0", "x-2000 r-xp 0 00:00 0", "1000-2000 r-x 0 00:00 0",
-		"1000-20000000000000000 r-xp 0 00:00 0", "1000-2000 r-xp -1 00:00 0", "1000-2000 r-xp 0 00:00 f", "-1000-2000 r-xp 0 00:00 0",
+		"",
+		" ",
+		"hello",
+		"1000-2000",
+		"1000-2000 r-xp",
+		"1000-2000 r-xp 0",
+		"1000-2000 r-xp 0 00:00",
+		"1000-2000 r-xp 0  0 /x",
+		"2000-1000 r-xp 0 00:00 0",
+		"1000-1000 r-xp 0 00:00 0",
+		"x-2000 r-xp 0 00:00 0",
+		"1000-2000 r-x 0 00:00 0",
+		"1000-20000000000000000 r-xp 0 00:00 0",
+		"1000-2000 r-xp -1 00:00 0",
+		"1000-2000 r-xp 0 00:00 f",
+		"-1000-2000 r-xp 0 00:00 0",
 		"1000-2000 r-xp 0 00:00 1 /" + strings.Repeat("x", maxMapsLine),
 	}
 	for _, line := range lines {
@@ -64,7 +92,8 @@ func TestReadMapsRefusesWhatNoKernelWrites(t *testing.T) {
 }
 
 func TestFindMapping(t *testing.T) {
-	maps, err := ReadMaps(strings.NewReader("5000-6000 r-xp 0 00:00 0 /c\n1000-2000 r-xp 0 00:00 0 /a\n2000-3000 r-xp 0 00:00 0 /b\n"))
+	maps, err := ReadMaps(strings.NewReader("5000-6000 r-xp 0 00:00 0 /c\n1000-2000 r-xp 0 00:00 0 /a\n2000-3000 " +
+		"r-xp 0 00:00 0 /b\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +101,16 @@ func TestFindMapping(t *testing.T) {
 		addr uint64
 		want string
 	}{
-		{0, ""}, {0xfff, ""}, {0x1000, "/a"}, {0x1fff, "/a"}, {0x2000, "/b"}, {0x3000, ""}, {0x4fff, ""}, {0x5000, "/c"},
-		{0x6000, ""}, {^uint64(0), ""},
+		{0, ""},
+		{0xfff, ""},
+		{0x1000, "/a"},
+		{0x1fff, "/a"},
+		{0x2000, "/b"},
+		{0x3000, ""},
+		{0x4fff, ""},
+		{0x5000, "/c"},
+		{0x6000, ""},
+		{^uint64(0), ""},
 	}
 	for _, test := range tests {
 		if m, ok := FindMapping(maps, test.addr); m.Path != test.want || ok != (test.want != "") {
@@ -128,7 +165,10 @@ func TestReadMapsBoundsPaths(t *testing.T) {
 		var lines []io.Reader
 		name := strings.Repeat("x", 16<<10)
 		for i := range mappings {
-			lines = append(lines, strings.NewReader(fmt.Sprintf("%x-%x r-xp 0 00:00 1 /%d%s\n", (i+1)<<12, (i+2)<<12, i%2, name)))
+			lines = append(
+				lines,
+				strings.NewReader(fmt.Sprintf("%x-%x r-xp 0 00:00 1 /%d%s\n", (i+1)<<12, (i+2)<<12, i%2, name)),
+			)
 		}
 		return io.MultiReader(lines...)
 	}

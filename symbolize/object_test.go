@@ -315,16 +315,56 @@ func TestPreferredName(t *testing.T) {
 		add  func(s *elftest.Image)
 		want string
 	}{
-		{"global before local", func(s *elftest.Image) { s.Add("a", 0x1100, 16, local); s.Add("global", 0x1100, 16, global) }, "global"},
-		{"weak like global", func(s *elftest.Image) { s.Add("__write", 0x1100, 16, global); s.Add("write", 0x1100, 16, weak) }, "write"},
-		{"sized before sizeless", func(s *elftest.Image) { s.Add("a", 0x1100, 0, global); s.Add("sized", 0x1100, 16, global) }, "sized"},
-		{"shortest", func(s *elftest.Image) { s.Add("aaaa", 0x1100, 16, global); s.Add("zz", 0x1100, 16, global) }, "zz"},
-		{"first in the alphabet", func(s *elftest.Image) { s.Add("bb", 0x1100, 16, global); s.Add("ab", 0x1100, 16, global) }, "ab"},
-		{"one that covers the address", func(s *elftest.Image) { s.Add("a", 0x1100, 4, global); s.Add("long", 0x1100, 16, local) }, "long"},
-		{"inner before outer", func(s *elftest.Image) { s.Add("o", 0x10f0, 64, global); s.Add("inner", 0x1100, 16, local) }, "inner"},
-		{"outer behind inner", func(s *elftest.Image) { s.Add("o", 0x10f0, 64, global); s.Add("inner", 0x1100, 2, local) }, "o"},
-		{"sizeless to the next", func(s *elftest.Image) { s.Add("a", 0x1000, 0, global); s.Add("b", 0x1200, 16, global) }, "a"},
-		{"sizeless not beyond the next", func(s *elftest.Image) { s.Add("a", 0x1000, 0, global); s.Add("b", 0x1100, 2, global) }, ""},
+		{
+			"global before local",
+			func(s *elftest.Image) { s.Add("a", 0x1100, 16, local); s.Add("global", 0x1100, 16, global) },
+			"global",
+		},
+		{
+			"weak like global",
+			func(s *elftest.Image) { s.Add("__write", 0x1100, 16, global); s.Add("write", 0x1100, 16, weak) },
+			"write",
+		},
+		{
+			"sized before sizeless",
+			func(s *elftest.Image) { s.Add("a", 0x1100, 0, global); s.Add("sized", 0x1100, 16, global) },
+			"sized",
+		},
+		{
+			"shortest",
+			func(s *elftest.Image) { s.Add("aaaa", 0x1100, 16, global); s.Add("zz", 0x1100, 16, global) },
+			"zz",
+		},
+		{
+			"first in the alphabet",
+			func(s *elftest.Image) { s.Add("bb", 0x1100, 16, global); s.Add("ab", 0x1100, 16, global) },
+			"ab",
+		},
+		{
+			"one that covers the address",
+			func(s *elftest.Image) { s.Add("a", 0x1100, 4, global); s.Add("long", 0x1100, 16, local) },
+			"long",
+		},
+		{
+			"inner before outer",
+			func(s *elftest.Image) { s.Add("o", 0x10f0, 64, global); s.Add("inner", 0x1100, 16, local) },
+			"inner",
+		},
+		{
+			"outer behind inner",
+			func(s *elftest.Image) { s.Add("o", 0x10f0, 64, global); s.Add("inner", 0x1100, 2, local) },
+			"o",
+		},
+		{
+			"sizeless to the next",
+			func(s *elftest.Image) { s.Add("a", 0x1000, 0, global); s.Add("b", 0x1200, 16, global) },
+			"a",
+		},
+		{
+			"sizeless not beyond the next",
+			func(s *elftest.Image) { s.Add("a", 0x1000, 0, global); s.Add("b", 0x1100, 2, global) },
+			"",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

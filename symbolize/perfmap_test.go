@@ -27,10 +27,20 @@ func TestPerfMapLookup(t *testing.T) {
 		want   string
 		offset uint64
 	}{
-		{0xfff, "", 0}, {0x1000, "py::main:/a b.py", 0}, {0x10ff, "py::main:/a b.py", 0xff}, {0x1100, "", 0},
+		{0xfff, "", 0},
+		{0x1000, "py::main:/a b.py", 0},
+		{0x10ff, "py::main:/a b.py", 0xff},
+		{0x1100, "", 0},
 		{0x2008, "Ljava/lang/String;::<init>", 8},
-		{0x303f, "old", 0x3f}, {0x3040, "new", 0}, {0x305f, "new", 0x1f}, {0x3060, "old", 0x60},
-		{0x4000, "around", 0x10}, {0x400f, "around", 0x1f}, {0x40f0, "", 0}, {^uint64(0), "", 0}, {0, "", 0},
+		{0x303f, "old", 0x3f},
+		{0x3040, "new", 0},
+		{0x305f, "new", 0x1f},
+		{0x3060, "old", 0x60},
+		{0x4000, "around", 0x10},
+		{0x400f, "around", 0x1f},
+		{0x40f0, "", 0},
+		{^uint64(0), "", 0},
+		{0, "", 0},
 	}
 	for _, test := range tests {
 		s, offset, ok := p.Lookup(test.addr)

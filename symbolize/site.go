@@ -18,31 +18,42 @@ type Caller struct {
 var (
 	// plumbing are the libraries that stand between a program and the GPU, and the interpreter that
 	// runs it.
-	plumbing = regexp.MustCompile(`^(libcuda|libnvidia|libnvrtc|libnvJitLink|libcublas|libcudnn|libcufft|libcurand|libcusolver|libcusparse|libcutensor|libnccl` +
-		`|libc10|libtorch|libtriton|libpython|ld-linux|_ctypes|libffi|libgomp|libomp|libiomp|cuda_utils|__triton_launcher)[-.\w]*\.so` +
-		`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^python[23]?[\d.]*[a-z]?$`)
+	plumbing = regexp.MustCompile(
+		`^(libcuda|libnvidia|libnvrtc|libnvJitLink|libcublas|libcudnn|libcufft|libcurand|libcusolver|libcusparse|libcutensor|libnccl` +
+			`|libc10|libtorch|libtriton|libpython|ld-linux|_ctypes|libffi|libgomp|libomp|libiomp|cuda_utils|__triton_launcher)[-.\w]*\.so` +
+			`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^python[23]?[\d.]*[a-z]?$`,
+	)
 	// frameworks are Python packages through which calls only pass, and the Python code that they
 	// write. What they have of machine code is plumbing, too.
-	frameworks = regexp.MustCompile(`(^|/)(site|dist)-packages/(torch|torchvision|torchaudio|torchgen|functorch|triton|numpy|cupy|cupyx|cupy_backends|numba|numba_cuda` +
-		`|llvmlite|jax|jaxlib|tensorflow|keras|tensorrt|onnxruntime|nvidia|cuda|pycuda|rmm)/|/torchinductor_[^/]+/|^<(eval_with_key|__array_function__)`)
+	frameworks = regexp.MustCompile(
+		`(^|/)(site|dist)-packages/(torch|torchvision|torchaudio|torchgen|functorch|triton|numpy|cupy|cupyx|cupy_backends|numba|numba_cuda` +
+			`|llvmlite|jax|jaxlib|tensorflow|keras|tensorrt|onnxruntime|nvidia|cuda|pycuda|rmm)/|/torchinductor_[^/]+/|^<(eval_with_key|__array_function__)`,
+	)
 	// stdlib is Python's own library. The unwinder names modules that the interpreter has built in
 	// after the module alone.
-	stdlib   = regexp.MustCompile(`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`)
+	stdlib = regexp.MustCompile(
+		`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`,
+	)
 	packages = regexp.MustCompile(`/(site|dist)-packages/`)
 	// plumbingFunctions are those of a CUDA runtime that is linked into the program itself, and
 	// what starts it.
-	plumbingFunctions = regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`)
+	plumbingFunctions = regexp.MustCompile(
+		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`,
+	)
 	// templates are functions of libraries that a compiler put into the program.
 	templates = regexp.MustCompile(`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind)::`)
 	// starters run what a thread is there for, in the libraries or by these functions.
-	starters  = regexp.MustCompile(`^((non-)?virtual thunk to )?(torch::autograd::((Engine|GraphTask|Node|python)::|call_function$)|std::)|^(start_thread|thread_start|(__)?clone3?|_start|__libc_start_\w+|execute_native_thread_routine)$`)
+	starters = regexp.MustCompile(
+		`^((non-)?virtual thunk to )?(torch::autograd::((Engine|GraphTask|Node|python)::|call_function$)|std::)|^(start_thread|thread_start|(__)?clone3?|_start|__libc_start_\w+|execute_native_thread_routine)$`,
+	)
 	startedIn = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`)
 )
 
 // IsPlumbing reports whether a file, given by its path, is a library that calls only pass through
 // on their way to the GPU.
 func IsPlumbing(module string) bool {
-	return plumbing.MatchString(ModuleName(module)) || frameworks.MatchString(module) || strings.Contains(module, "/lib-dynload/")
+	return plumbing.MatchString(ModuleName(module)) || frameworks.MatchString(module) ||
+		strings.Contains(module, "/lib-dynload/")
 }
 
 // ModuleName is the file name of a module's path; that may come from any system, so both separators

@@ -5,35 +5,81 @@ import "testing"
 // mean is a stack as a PyTorch program has it on a real GPU, the interpreter in a stripped program.
 func mean() []Caller {
 	const torch, python = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so", "/usr/bin/python3.12"
-	stack := []Caller{{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"}, {Module: "/venv/lib/libcudart.so.13"}, {Module: "/venv/lib/libcudart.so.13", Function: "cudaLaunchKernel"}}
+	stack := []Caller{
+		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
+		{Module: "/venv/lib/libcudart.so.13"},
+		{Module: "/venv/lib/libcudart.so.13", Function: "cudaLaunchKernel"},
+	}
 	for _, function := range []string{
-		"at::native::gpu_reduce_kernel<float, float>", "at::native::mean_kernel_cuda", "at::native::structured_mean_out::impl", "at::(anonymous namespace)::wrapper_CUDA_mean_dim",
-		"c10::impl::wrap_kernel_functor_unboxed_<f>::call", "at::_ops::mean_dim::call", "at::native::mean", "at::(anonymous namespace)::wrapper_mean", "c10::impl::wrap_kernel_functor_unboxed_<f>::call",
-		"at::_ops::mean::redispatch", "torch::autograd::VariableType::(anonymous namespace)::mean", "c10::impl::wrap_kernel_functor_unboxed_<f>::call", "at::_ops::mean::call", "torch::autograd::THPVariable_mean",
+		"at::native::gpu_reduce_kernel<float, float>",
+		"at::native::mean_kernel_cuda",
+		"at::native::structured_mean_out::impl",
+		"at::(anonymous namespace)::wrapper_CUDA_mean_dim",
+		"c10::impl::wrap_kernel_functor_unboxed_<f>::call",
+		"at::_ops::mean_dim::call",
+		"at::native::mean",
+		"at::(anonymous namespace)::wrapper_mean",
+		"c10::impl::wrap_kernel_functor_unboxed_<f>::call",
+		"at::_ops::mean::redispatch", "torch::autograd::VariableType::(anonymous " +
+			"namespace)::mean",
+		"c10::impl::wrap_kernel_functor_unboxed_<f>::call",
+		"at::_ops::mean::call",
+		"torch::autograd::THPVariable_mean",
 	} {
 		stack = append(stack, Caller{Module: torch, Function: function})
 	}
-	stack = append(stack, Caller{Module: python}, Caller{Module: python}, Caller{Module: python, Function: "PyObject_Vectorcall"})
+	stack = append(
+		stack,
+		Caller{Module: python},
+		Caller{Module: python},
+		Caller{Module: python, Function: "PyObject_Vectorcall"},
+	)
 	for _, function := range []string{"step", "run", "<module>"} {
 		stack = append(stack, Caller{File: "/app/workloads.py", Function: function, Python: true})
 	}
 	stack = append(stack, Caller{File: "<shim>", Function: "<interpreter trampoline>", Python: true})
-	for _, function := range []string{"_PyEval_EvalFrameDefault", "PyEval_EvalCode", "", "_PyRun_SimpleFileObject", "_PyRun_AnyFileObject", "Py_RunMain", "Py_BytesMain"} {
+	for _, function := range []string{
+		"_PyEval_EvalFrameDefault",
+		"PyEval_EvalCode",
+		"",
+		"_PyRun_SimpleFileObject",
+		"_PyRun_AnyFileObject",
+		"Py_RunMain",
+		"Py_BytesMain",
+	} {
 		stack = append(stack, Caller{Module: python, Function: function})
 	}
-	return append(stack, Caller{Module: "/usr/lib/libc.so.6"}, Caller{Module: "/usr/lib/libc.so.6", Function: "__libc_start_main"}, Caller{Module: python, Function: "_start"})
+	return append(
+		stack,
+		Caller{Module: "/usr/lib/libc.so.6"},
+		Caller{Module: "/usr/lib/libc.so.6", Function: "__libc_start_main"},
+		Caller{Module: python, Function: "_start"},
+	)
 }
 
 // engine is a stack of the thread that works backward.
 func engine() []Caller {
-	stack := []Caller{{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"}, {Module: "/venv/lib/libcudart.so.13"}}
+	stack := []Caller{
+		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
+		{Module: "/venv/lib/libcudart.so.13"},
+	}
 	for _, function := range []string{
-		"at::native::mul_kernel_cuda", "at::_ops::mul_Tensor::call", "torch::autograd::generated::MulBackward0::apply", "torch::autograd::Node::operator()",
-		"torch::autograd::Engine::evaluate_function", "torch::autograd::Engine::thread_main", "torch::autograd::python::PythonEngine::thread_init",
+		"at::native::mul_kernel_cuda",
+		"at::_ops::mul_Tensor::call",
+		"torch::autograd::generated::MulBackward0::apply",
+		"torch::autograd::Node::operator()",
+		"torch::autograd::Engine::evaluate_function",
+		"torch::autograd::Engine::thread_main",
+		"torch::autograd::python::PythonEngine::thread_init",
 	} {
 		stack = append(stack, Caller{Module: "/venv/torch/lib/libtorch_cuda.so", Function: function})
 	}
-	return append(stack, Caller{Module: "/usr/lib/libstdc++.so.6", Function: "execute_native_thread_routine"}, Caller{Module: "/usr/lib/libc.so.6", Function: "start_thread"}, Caller{Module: "/usr/lib/libc.so.6", Function: "clone3"})
+	return append(
+		stack,
+		Caller{Module: "/usr/lib/libstdc++.so.6", Function: "execute_native_thread_routine"},
+		Caller{Module: "/usr/lib/libc.so.6", Function: "start_thread"},
+		Caller{Module: "/usr/lib/libc.so.6", Function: "clone3"},
+	)
 }
 
 func TestSiteFrame(t *testing.T) {
@@ -47,9 +93,21 @@ func TestSiteFrame(t *testing.T) {
 	eval := n("/usr/lib/libpython3.12.so.1.0", "_PyEval_EvalFrameDefault")
 	call := py(site+"torch/nn/modules/module.py", "Module._call_impl")
 	linear := py(site+"torch/nn/modules/linear.py", "Linear.forward")
-	start := []f{n("/usr/lib/libpython3.12.so.1.0", "Py_RunMain"), n("/usr/lib/libc.so.6", "__libc_start_main_impl"), n("/usr/bin/python3.12", "_start")}
-	thread := []f{n("/usr/lib/libstdc++.so.6", "execute_native_thread_routine"), n("/usr/lib/libc.so.6", "start_thread"), n("/usr/lib/libc.so.6", "__clone3")}
-	bootstrap := []f{py("/usr/lib/python3.12/threading.py", "Thread.run"), py("/usr/lib/python3.12/threading.py", "Thread._bootstrap"), n("/usr/lib/libc.so.6", "start_thread")}
+	start := []f{
+		n("/usr/lib/libpython3.12.so.1.0", "Py_RunMain"),
+		n("/usr/lib/libc.so.6", "__libc_start_main_impl"),
+		n("/usr/bin/python3.12", "_start"),
+	}
+	thread := []f{
+		n("/usr/lib/libstdc++.so.6", "execute_native_thread_routine"),
+		n("/usr/lib/libc.so.6", "start_thread"),
+		n("/usr/lib/libc.so.6", "__clone3"),
+	}
+	bootstrap := []f{
+		py("/usr/lib/python3.12/threading.py", "Thread.run"),
+		py("/usr/lib/python3.12/threading.py", "Thread._bootstrap"),
+		n("/usr/lib/libc.so.6", "start_thread"),
+	}
 	for name, c := range map[string]struct {
 		frames []f
 		want   int

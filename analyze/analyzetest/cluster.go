@@ -34,6 +34,18 @@ func (tp *Tape) Identify(pid int32, id format.Identity, more map[string]any) {
 
 // RankOf is the identity of a rank.
 func RankOf(rank, of int, job string) format.Identity {
-	return format.Identity{Rank: NumberOf(rank), WorldSize: NumberOf(of), LocalRank: NumberOf(rank % 2), Job: job, Attempt: NumberOf(1),
-		Sources: map[string]string{"rank": "env RANK", "world_size": "env WORLD_SIZE", "local_rank": "env LOCAL_RANK", "job": "cgroup", "attempt": "env TORCHELASTIC_RESTART_COUNT"}}
+	return format.Identity{
+		Rank:      NumberOf(rank),
+		WorldSize: NumberOf(of),
+		LocalRank: NumberOf(rank % 2),
+		Job:       job,
+		Attempt:   NumberOf(1),
+		Sources: map[string]string{
+			"rank":       "env RANK",
+			"world_size": "env WORLD_SIZE",
+			"local_rank": "env LOCAL_RANK",
+			"job":        "cgroup",
+			"attempt":    "env TORCHELASTIC_RESTART_COUNT",
+		},
+	}
 }

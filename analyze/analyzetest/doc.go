@@ -4,8 +4,8 @@
 // hold recordings that several tests use: a training, a cluster of ranks, a program that runs out
 // of memory, PyTorch's allocator with a model of its own to compare with (TorchWorld), and one
 // with hostile names. Golden compares with the files in testdata of the package that is tested;
-// GPUREC_UPDATE=1 go test ./analyze/... writes them anew. Tool, Node and their like run the viewers that
-// scripts/viewers.sh installs; a test that lacks one skips, or fails if GPUREC_MUST_RUN is 1.
+// GPUREC_UPDATE=1 go test ./analyze/... writes them anew. Package viewers runs the programs that
+// read what gpurec writes.
 //
 // Tests of packages that analyzetest itself imports are external ones (package NAME_test).
 package analyzetest

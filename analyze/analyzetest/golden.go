@@ -90,7 +90,8 @@ func Safe(t *testing.T, r *report.Report) {
 	t.Helper()
 	for _, f := range []string{"table", "md"} {
 		for _, c := range string(Rendered(t, r, render.Options{Format: f, Width: 100})) {
-			if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
+			if c != '\n' &&
+				(unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 				t.Fatalf("%s as %s: %q", r.Command, f, c)
 			}
 		}

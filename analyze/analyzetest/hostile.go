@@ -27,8 +27,18 @@ func HostileTape(t *testing.T) *Tape {
 
 // HostileNames are names that would end the script, the attribute or the page that they stand in.
 var HostileNames = []string{
-	`</script><script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'; alert(1); //`, `<!--<script>`, `{{.Data}}`, "]]>\u2028\u2029", "\x00\x1b[31m\x7f", "\u202egnp.exe", "\xff\xfe",
-	`javascript:alert(1)`, `&lt;b&gt;`, "`${alert(1)}`",
+	`</script><script>alert(1)</script>`,
+	`"><img src=x onerror=alert(1)>`,
+	`'; alert(1); //`,
+	`<!--<script>`,
+	`{{.Data}}`,
+	"]]>\u2028\u2029",
+	"\x00\x1b[31m\x7f",
+	"\u202egnp.exe",
+	"\xff\xfe",
+	`javascript:alert(1)`,
+	`&lt;b&gt;`,
+	"`${alert(1)}`",
 }
 
 func HostilePage(t *testing.T) *Tape {
@@ -36,7 +46,16 @@ func HostilePage(t *testing.T) *Tape {
 	tp.Meta.Host, tp.Meta.DriverVersion, tp.Meta.GpurecVersion = HostileNames[0], HostileNames[1], HostileNames[0]
 	for i, name := range HostileNames {
 		id := int32(i + 1)
-		tp.Add(format.Row{Kind: format.KindProcess, Name: name, Pid: 42 + id, StartNs: Epoch, Device: -1, Message: `{"exe":"/x"}`})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindProcess,
+				Name:    name,
+				Pid:     42 + id,
+				StartNs: Epoch,
+				Device:  -1,
+				Message: `{"exe":"/x"}`,
+			},
+		)
 		tp.Add(format.Row{Kind: format.KindDevice, Name: name, Bytes: 1 << 36, StartNs: Epoch, Device: id})
 		tp.Add(format.Row{Kind: format.KindNote, Message: name, StartNs: Epoch, Device: -1})
 		tp.Stack(id, name, "main"+name)

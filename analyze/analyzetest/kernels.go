@@ -12,23 +12,66 @@ const (
 	mulKernel = "void at::native::vec_kernel<8, at::native::Mul<float>>(int, at::native::Mul<float>)"
 )
 
-// Workload is a program that calls CUDA from Python through C++, with calls of every fate: captured, failed, nested, open, abandoned,
-// without a recorded return.
+// Workload is a program that calls CUDA from Python through C++, with calls of every fate:
+// captured, failed, nested, open, abandoned, without a recorded return.
 func Workload(t testing.TB) *Tape {
 	tp := NewTape(t)
 	for _, pid := range []int32{42, 77} {
-		tp.Add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: Epoch, Device: -1, Message: `{"exe":"/usr/bin/python3"}`})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindProcess,
+				Name:    "python3",
+				Pid:     pid,
+				StartNs: Epoch,
+				Device:  -1,
+				Message: `{"exe":"/usr/bin/python3"}`,
+			},
+		)
 		tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: Epoch, Device: -1})
 	}
 	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
-	for id, call := range map[int32]string{1: "cuLaunchKernel", 2: "cuMemcpyHtoD_v2", 3: "cuStreamSynchronize", 4: "cuGraphLaunch"} {
-		tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Frames: []format.Frame{
-			{Func: call, SystemName: call, Module: "/usr/lib/libcuda.so.1", BuildID: "c0da", Addr: 0x1000 * int64(id), Type: "native"},
-			{Func: "at::add(at::Tensor const&)", SystemName: "_ZN2at3addERKNS_6TensorE", Module: "/lib/libtorch.so", BuildID: "70c4", Addr: 0x77, Type: "native"},
-			{Func: "forward", File: "/home/u/model.py", Line: 12, Type: "python"},
-			{Func: "train; step", File: "/home/u/train.py", Line: 88, Type: "python"},
-			{Func: "_start", SystemName: "_start", Module: "/usr/bin/python3", BuildID: "3333", Addr: 0x10, Type: "native"},
-		}})
+	for id, call := range map[int32]string{
+		1: "cuLaunchKernel",
+		2: "cuMemcpyHtoD_v2",
+		3: "cuStreamSynchronize",
+		4: "cuGraphLaunch",
+	} {
+		tp.Add(
+			format.Row{
+				Kind:        format.KindStack,
+				StackID:     id,
+				StackStatus: format.StackComplete,
+				Device:      -1,
+				Frames: []format.Frame{
+					{
+						Func:       call,
+						SystemName: call,
+						Module:     "/usr/lib/libcuda.so.1",
+						BuildID:    "c0da",
+						Addr:       0x1000 * int64(id),
+						Type:       "native",
+					},
+					{
+						Func:       "at::add(at::Tensor const&)",
+						SystemName: "_ZN2at3addERKNS_6TensorE",
+						Module:     "/lib/libtorch.so",
+						BuildID:    "70c4",
+						Addr:       0x77,
+						Type:       "native",
+					},
+					{Func: "forward", File: "/home/u/model.py", Line: 12, Type: "python"},
+					{Func: "train; step", File: "/home/u/train.py", Line: 88, Type: "python"},
+					{
+						Func:       "_start",
+						SystemName: "_start",
+						Module:     "/usr/bin/python3",
+						BuildID:    "3333",
+						Addr:       0x10,
+						Type:       "native",
+					},
+				},
+			},
+		)
 	}
 	call := func(kind, name string, ms int64, stack int32) *format.Row {
 		r := tp.Call(kind, name, ms*1_000_000, 20*Us)

@@ -16,14 +16,27 @@ func (tp *Tape) NVML(device int32, at int64, metric string, value float64) *form
 // Gpus adds two GPUs and a process that has the second one as its first.
 func (tp *Tape) Gpus() {
 	for i, uuid := range []string{"GPU-aaaa", "GPU-bbbb"} {
-		fact, err := json.Marshal(format.DeviceFact{UUID: uuid, PCIeGenerationMax: 5, PCIeWidthMax: 16, SlowdownCelsius: 87})
+		fact, err := json.Marshal(
+			format.DeviceFact{UUID: uuid, PCIeGenerationMax: 5, PCIeWidthMax: 16, SlowdownCelsius: 87},
+		)
 		if err != nil {
 			tp.t.Fatal(err)
 		}
-		tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Device: int32(i), Bytes: 140 << 30, StartNs: Epoch, Message: string(fact)})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindDevice,
+				Name:    "NVIDIA H200",
+				Device:  int32(i),
+				Bytes:   140 << 30,
+				StartNs: Epoch,
+				Message: string(fact),
+			},
+		)
 	}
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1,
-		Message: `{"exe":"/app/train","devices":[{"ordinal":0,"uuid":"GPU-bbbb","how":"CUDA_VISIBLE_DEVICES"}]}`})
+	tp.Add(format.Row{
+		Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1,
+		Message: `{"exe":"/app/train","devices":[{"ordinal":0,"uuid":"GPU-bbbb","how":"CUDA_VISIBLE_DEVICES"}]}`,
+	})
 	tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
 }
 
@@ -33,7 +46,17 @@ func (tp *Tape) Xid(at int64, device, pid int32, code float64, fact format.XidFa
 	if err != nil {
 		tp.t.Fatal(err)
 	}
-	return tp.Add(format.Row{Kind: format.KindXid, Name: format.NameXid, StartNs: Epoch + at, Device: device, Pid: pid, Value: code, Message: string(text)})
+	return tp.Add(
+		format.Row{
+			Kind:    format.KindXid,
+			Name:    format.NameXid,
+			StartNs: Epoch + at,
+			Device:  device,
+			Pid:     pid,
+			Value:   code,
+			Message: string(text),
+		},
+	)
 }
 
 // Launched adds a launch in context 0xc1.
@@ -56,7 +79,8 @@ func Crashing(t testing.TB) *Tape {
 	tp.Gpus()
 	tp.Stack(1, "scatter_add", "train_step", "main", "_start")
 	tp.Stack(2, "wait_for_gpu", "train_step", "main", "_start")
-	tp.Xid(-90*Second, 0, 7, 63, format.XidFact{PCI: "0000:3b:00.0", Process: "old", Text: "Row Remapper: New row marked for remapping", Sources: []string{"kmsg"}, Before: true})
+	tp.Xid(-90*Second, 0, 7, 63, format.XidFact{PCI: "0000:3b:00.0", Process: "old", Text: "Row Remapper: New row " +
+		"marked for remapping", Sources: []string{"kmsg"}, Before: true})
 	for i := range int64(20) {
 		tp.Launched(Second+i*Ms, 8*Us, "gemm<float>(int)", 7, 1)
 	}
@@ -64,7 +88,8 @@ func Crashing(t testing.TB) *Tape {
 	tp.Launched(3*Second, 8*Us, "gemm<float>(int)", 7, 1)
 	tp.Launched(3*Second+Ms, 8*Us, "scatter<float>(float*, int)", 9, 1)
 	tp.Launched(3*Second+2*Ms, 8*Us, "copy(float*)", 7, 1).Flags = format.FlagCaptured
-	tp.Xid(3*Second+5*Ms, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Process: "train", Text: "Ch 0000000a, MMU Fault: ENGINE GRAPHICS GPC0", Sources: []string{"tracepoint", "kmsg"}})
+	tp.Xid(3*Second+5*Ms, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Process: "train", Text: "Ch 0000000a, MMU " +
+		"Fault: ENGINE GRAPHICS GPC0", Sources: []string{"tracepoint", "kmsg"}})
 	At(tp.Synced("cuStreamSynchronize", 3*Second+4*Ms, 3*Ms, 7, 700), 2, "wait_for_gpu (train.cc:10)")
 	for i := range int64(3) {
 		free := tp.Free(3*Second+10*Ms+i*Ms, Us, 0x1000)

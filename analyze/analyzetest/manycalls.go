@@ -47,7 +47,12 @@ func BenchRecording(b testing.TB, n int) string {
 	for i := range int32(500) {
 		frames := make([]format.Frame, 30)
 		for k := range frames {
-			frames[k] = format.Frame{Func: fmt.Sprintf("function_%d_%d", i%50, k), Module: "/app/train", Addr: int64(k), Type: "native"}
+			frames[k] = format.Frame{
+				Func:   fmt.Sprintf("function_%d_%d", i%50, k),
+				Module: "/app/train",
+				Addr:   int64(k),
+				Type:   "native",
+			}
 		}
 		stacks = append(stacks, format.Row{Kind: format.KindStack, StackID: i + 1, Frames: frames})
 	}
@@ -57,11 +62,26 @@ func BenchRecording(b testing.TB, n int) string {
 	next := int64(0x7f0000000000)
 	for i := range n {
 		place := r.Int32N(500)
-		row := format.Row{StartNs: Epoch + int64(i)*Us + r.Int64N(2000), DurNs: 1000 + r.Int64N(20000), Pid: 42, Tid: 42 + r.Int32N(8), CPU: r.Int32N(16),
-			StackID: place + 1, StackStatus: format.StackComplete, Site: fmt.Sprintf("function_%d (train.py:%d)", place%50, place)}
+		row := format.Row{
+			StartNs: Epoch + int64(
+				i,
+			)*Us + r.Int64N(
+				2000,
+			),
+			DurNs:       1000 + r.Int64N(20000),
+			Pid:         42,
+			Tid:         42 + r.Int32N(8),
+			CPU:         r.Int32N(16),
+			StackID:     place + 1,
+			StackStatus: format.StackComplete,
+			Site:        fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
+		}
 		switch {
 		case i%2 == 0:
-			row.Kind, row.Name, row.Kernel, row.GridX, row.BlockX = format.KindLaunch, "cuLaunchKernel", fmt.Sprint("kernel", place%100), 128, 256
+			row.Kind, row.Name, row.Kernel, row.GridX, row.BlockX = format.KindLaunch, "cuLaunchKernel", fmt.Sprint(
+				"kernel",
+				place%100,
+			), 128, 256
 			calls = append(calls, row)
 		case len(live) > 100_000 || len(live) > 0 && r.IntN(100) < 49:
 			k := r.IntN(len(live))
@@ -71,7 +91,9 @@ func BenchRecording(b testing.TB, n int) string {
 			memory = append(memory, row)
 		default:
 			next += 512
-			row.Kind, row.Name, row.MemoryKind, row.Ptr, row.Bytes = format.KindAlloc, "cuMemAlloc_v2", format.MemoryDevice, next, 512<<r.IntN(15)
+			row.Kind, row.Name, row.MemoryKind, row.Ptr, row.Bytes = format.KindAlloc, "cuMemAlloc_v2", format.MemoryDevice, next, 512<<r.IntN(
+				15,
+			)
 			live = append(live, next)
 			memory = append(memory, row)
 		}

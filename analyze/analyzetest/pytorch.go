@@ -12,7 +12,18 @@ import (
 
 // StackRow adds a stack with frames of its own.
 func (tp *Tape) StackRow(id int32, status, reason, site string, frames []format.Frame) {
-	tp.Add(format.Row{Kind: format.KindStack, Pid: 42, StackID: id, StackStatus: status, Message: reason, Site: site, Device: -1, Frames: frames})
+	tp.Add(
+		format.Row{
+			Kind:        format.KindStack,
+			Pid:         42,
+			StackID:     id,
+			StackStatus: status,
+			Message:     reason,
+			Site:        site,
+			Device:      -1,
+			Frames:      frames,
+		},
+	)
 }
 
 // From gives a call its stack.
@@ -26,9 +37,30 @@ func Pytorch(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
 	tp.Add(format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: Epoch})
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: Epoch, Message: `{"class":"launch","key":"call, then Python frames","inferred":930,"checked":640,"wrong":2,"wrong_estimated":62,"busy":1}`})
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: Epoch, Message: `{"class":"copy","key":"call","inferred":6,"checked":10,"wrong":5}`})
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, StartNs: Epoch + 1, Message: `{"class":"copy","key":"call","inferred":6,"checked":60,"wrong":0}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteStackInference,
+			StartNs: Epoch,
+			Message: `{"class":"launch","key":"call, then Python frames","inferred":930,"checked":640,"wrong":2,"wrong_estimated":62,"busy":1}`,
+		},
+	)
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteStackInference,
+			StartNs: Epoch,
+			Message: `{"class":"copy","key":"call","inferred":6,"checked":10,"wrong":5}`,
+		},
+	)
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteStackInference,
+			StartNs: Epoch + 1,
+			Message: `{"class":"copy","key":"call","inferred":6,"checked":60,"wrong":0}`,
+		},
+	)
 	add, mul := Forward(LaunchLeaf, Addition), Backward()
 	numba := Mixed("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
 	late := Mixed("libcuda.so.1 cuMemcpyHtoDAsync_v2", "libcudart.so.12 cudaMemcpyAsync", "/x/libdali.so dali::Copy")
@@ -38,10 +70,20 @@ func Pytorch(t testing.TB) *Tape {
 	tp.StackRow(4, format.StackTruncated, format.WhyCode, "launch", numba)
 	tp.StackRow(5, format.StackTruncated, format.WhyMapping, "dali::Copy", late)
 	tp.StackRow(6, format.StackTruncated, format.WhyMapping, "dali::Copy", late[:2])
-	tp.StackRow(7, format.StackTruncated, "", "step (deep.py:5)", Mixed("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"))
+	tp.StackRow(
+		7,
+		format.StackTruncated,
+		"",
+		"step (deep.py:5)",
+		Mixed("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
+	)
 	tp.StackRow(8, format.StackFramePointer, "", "load", Mixed("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
 	for i := range int64(1000) {
-		l := From(tp.Call(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us), 1+int32(i%2), format.StackInferred)
+		l := From(
+			tp.Call(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us),
+			1+int32(i%2),
+			format.StackInferred,
+		)
 		l.Kernel, l.Stream = []string{"add", "mul"}[i%2], 7*(i%2)
 		if i < 64 {
 			l.StackStatus = format.StackComplete
@@ -83,7 +125,13 @@ func Mixed(lines ...string) []format.Frame {
 			continue
 		}
 		module, function, _ := strings.Cut(line, " ")
-		f := format.Frame{Func: function, SystemName: function, Module: module, Addr: int64(0x1000 + 16*i), Type: "native"}
+		f := format.Frame{
+			Func:       function,
+			SystemName: function,
+			Module:     module,
+			Addr:       int64(0x1000 + 16*i),
+			Type:       "native",
+		}
 		if module == "[jit]" {
 			f.Module, f.Type = "", "jit"
 		}
@@ -106,7 +154,8 @@ var (
 		"libtorch_cuda.so at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>>",
 		"libtorch_cuda.so at::native::add_kernel",
 		"libtorch_cuda.so at::(anonymous namespace)::wrapper_CUDA_add_Tensor",
-		"libtorch_cuda.so c10::impl::wrap_kernel_functor_unboxed_<c10::impl::detail::WrapFunctionIntoFunctor_<c10::CompileTimeFunctionPointer<at::Tensor (at::Tensor const&, at::Tensor const&, c10::Scalar const&), &at::(anonymous namespace)::wrapper_CUDA_add_Tensor>>>::call",
+		"libtorch_cuda.so " +
+			"c10::impl::wrap_kernel_functor_unboxed_<c10::impl::detail::WrapFunctionIntoFunctor_<c10::CompileTimeFunctionPointer<at::Tensor (at::Tensor const&, at::Tensor const&, c10::Scalar const&), &at::(anonymous namespace)::wrapper_CUDA_add_Tensor>>>::call",
 		"libtorch_cpu.so at::_ops::add_Tensor::redispatch",
 		"libtorch_cpu.so torch::autograd::VariableType::(anonymous namespace)::add_Tensor",
 		"libtorch_cpu.so at::_ops::add_Tensor::call",
@@ -124,20 +173,26 @@ var (
 		"libtorch_python.so torch::autograd::THPVariable_to",
 	}
 	// calling is one function of Python calling another through C.
-	calling = []string{"libpython3.12.so.1.0 method_vectorcall_VARARGS_KEYWORDS", "libpython3.12.so.1.0 _PyEval_EvalFrameDefault"}
-	module  = []string{
-		TorchDir + "nn/modules/module.py:1562 Module._call_impl", TorchDir + "nn/modules/module.py:1553 Module._wrapped_call_impl",
-		"libpython3.12.so.1.0 method_vectorcall", "libpython3.12.so.1.0 slot_tp_call", "libpython3.12.so.1.0 _PyObject_MakeTpCall",
+	calling = []string{"libpython3.12.so.1.0 method_vectorcall_VARARGS_KEYWORDS", "libpython3.12.so.1.0 " +
+		"_PyEval_EvalFrameDefault"}
+	module = []string{
+		TorchDir + "nn/modules/module.py:1562 Module._call_impl", TorchDir + "nn/modules/module.py:1553 " +
+			"Module._wrapped_call_impl",
+		"libpython3.12.so.1.0 method_vectorcall", "libpython3.12.so.1.0 slot_tp_call", "libpython3.12.so.1.0 " +
+			"_PyObject_MakeTpCall",
 		"libpython3.12.so.1.0 _PyEval_EvalFrameDefault",
 	}
 	script = []string{"/app/train.py:88 train_step", "/app/train.py:120 main", "/app/train.py:131 <module>"}
 	start  = []string{
-		"libpython3.12.so.1.0 PyEval_EvalCode", "libpython3.12.so.1.0 ", "libpython3.12.so.1.0 _PyRun_SimpleFileObject", "libpython3.12.so.1.0 Py_RunMain",
+		"libpython3.12.so.1.0 PyEval_EvalCode", "libpython3.12.so.1.0 ", "libpython3.12.so.1.0 " +
+			"_PyRun_SimpleFileObject", "libpython3.12.so.1.0 Py_RunMain",
 		"libc.so.6 ", "libc.so.6 __libc_start_main_impl", "/usr/bin/python3.12 _start",
 	}
 	engine = []string{
-		"libtorch_cpu.so torch::autograd::Node::operator()", "libtorch_cpu.so torch::autograd::Engine::evaluate_function",
-		"libtorch_cpu.so torch::autograd::Engine::thread_main", "libtorch_python.so torch::autograd::python::PythonEngine::thread_init",
+		"libtorch_cpu.so torch::autograd::Node::operator()", "libtorch_cpu.so " +
+			"torch::autograd::Engine::evaluate_function",
+		"libtorch_cpu.so torch::autograd::Engine::thread_main", "libtorch_python.so " +
+			"torch::autograd::python::PythonEngine::thread_init",
 		"libstdc++.so.6 ", "libc.so.6 start_thread", "libc.so.6 __clone3",
 	}
 )
@@ -149,5 +204,6 @@ func Forward(leaf, operation []string) []format.Frame {
 }
 
 func Backward() []format.Frame {
-	return Mixed(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so torch::autograd::generated::AddBackward0::apply"}, engine)...)
+	return Mixed(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so " +
+		"torch::autograd::generated::AddBackward0::apply"}, engine)...)
 }

@@ -26,7 +26,16 @@ func (tp *Tape) Opened(pid, tid int32, at int64, kind, name string) *format.Row 
 }
 
 func (tp *Tape) Counted(at, dur int64, value float64) {
-	tp.Add(format.Row{Kind: format.KindCount, Name: "cuEventQuery", StartNs: Epoch + at, DurNs: dur, Value: value, Device: -1})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindCount,
+			Name:    "cuEventQuery",
+			StartNs: Epoch + at,
+			DurNs:   dur,
+			Value:   value,
+			Device:  -1,
+		},
+	)
 }
 
 // Ranks is a training of four, one of which goes to another place and never comes to the collective.
@@ -35,7 +44,16 @@ func Ranks(t testing.TB) *Tape {
 	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
 	tp.Stack(1, "all_reduce", "train_step", "main", "_start")
 	for pid := int32(42); pid < 46; pid++ {
-		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: Epoch, Device: -1, Message: `{"exe":"/app/train"}`})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindProcess,
+				Name:    "train",
+				Pid:     pid,
+				StartNs: Epoch,
+				Device:  -1,
+				Message: `{"exe":"/app/train"}`,
+			},
+		)
 		tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: Epoch, Device: -1})
 		end := 40 * Second
 		if pid == 44 {

@@ -11,8 +11,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Steady is a minute of a training as it should be, recorded from its first call: steps of 100 ms with ten launches, a copy of a
-// batch from pinned memory and one wait, on a GPU that is busy. Memory comes from a pool.
+// Steady is a minute of a training as it should be, recorded from its first call: steps of 100 ms
+// with ten launches, a copy of a batch from pinned memory and one wait, on a GPU that is busy.
+// Memory comes from a pool.
 func Steady(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Gpus()
@@ -28,7 +29,11 @@ func Steady(t testing.TB) *Tape {
 		begin := Second + step*100*Ms
 		block := tp.Alloc(begin, Us, 0x7e0000000000+step%4*Mib, Mib)
 		block.Name, block.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
-		At(tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+Us, 8*Us, 0x7f0000000000, 0x500000, 16*Mib), 1, "train_step (train.cc:10)")
+		At(
+			tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+Us, 8*Us, 0x7f0000000000, 0x500000, 16*Mib),
+			1,
+			"train_step (train.cc:10)",
+		)
 		for k := range int64(10) {
 			At(tp.Big(begin+Ms+k*9*Ms, "gemm<float>(int)"), 1, "train_step (train.cc:10)")
 		}
@@ -36,8 +41,16 @@ func Steady(t testing.TB) *Tape {
 		free := tp.Free(begin+99*Ms+500*Us, Us, 0x7e0000000000+step%4*Mib)
 		free.Name, free.MemoryKind = "cuMemFreeAsync", format.MemoryAsync
 	}
-	tp.sampled(map[string]float64{catalog.MetricSMActive: 92, catalog.MetricOccupancy: 40, catalog.MetricTensor: 35, "gpm_fp32_active_percent": 25, catalog.MetricDRAM: 40, catalog.MetricReasons: 0,
-		catalog.MetricMemoryUsed: 80 << 30, catalog.MetricMemoryTotal: 140 << 30})
+	tp.sampled(map[string]float64{
+		catalog.MetricSMActive:    92,
+		catalog.MetricOccupancy:   40,
+		catalog.MetricTensor:      35,
+		"gpm_fp32_active_percent": 25,
+		catalog.MetricDRAM:        40,
+		catalog.MetricReasons:     0,
+		catalog.MetricMemoryUsed:  80 << 30,
+		catalog.MetricMemoryTotal: 140 << 30,
+	})
 	return tp
 }
 
@@ -75,8 +88,8 @@ func (tp *Tape) Without(is func(*format.Row) bool) {
 	tp.Rows = slices.DeleteFunc(tp.Rows, is)
 }
 
-// RuleCase changes a steady training: fires has what the rule is about, misses only nearly. Other rules may fire too where also
-// names them: they are about the same trouble.
+// RuleCase changes a steady training: fires has what the rule is about, misses only nearly. Other
+// rules may fire too where also names them: they are about the same trouble.
 type RuleCase struct {
 	Fires, Misses func(*Tape)
 	Where         string // begins the place that is blamed
@@ -94,9 +107,10 @@ func RuleCases() map[string]RuleCase {
 	}
 	return map[string]RuleCase{
 		"xid": {
-			Fires:  func(tp *Tape) { tp.Xid(30*Second, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Text: "MMU Fault"}) },
-			Misses: func(tp *Tape) { tp.Xid(-90*Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true}) },
-			Where:  "GPU 1 NVIDIA H200, process 42 train", Severity: "problem",
+			Fires:    func(tp *Tape) { tp.Xid(30*Second, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Text: "MMU Fault"}) },
+			Misses:   func(tp *Tape) { tp.Xid(-90*Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true}) },
+			Where:    "GPU 1 NVIDIA H200, process 42 train",
+			Severity: "problem",
 		},
 		"broken-context": {
 			Fires: func(tp *Tape) {
@@ -112,11 +126,21 @@ func RuleCases() map[string]RuleCase {
 		},
 		"exit-leak": {
 			Fires: func(tp *Tape) {
-				every(tp, 20, Second, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+				every(
+					tp,
+					20,
+					Second,
+					func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) },
+				)
 				tp.Exit(42, 59_999*Ms)
 			},
 			Misses: func(tp *Tape) { // the process goes on
-				every(tp, 20, Second, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+				every(
+					tp,
+					20,
+					Second,
+					func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) },
+				)
 			},
 			Where: site, Severity: "info",
 		},
@@ -154,9 +178,12 @@ func RuleCases() map[string]RuleCase {
 			Where:  site, Severity: "problem",
 		},
 		"oom-fragmentation": {
-			Fires:  Fragmented,
-			Misses: func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory }, // too little in total
-			Where:  "forward (model.py:12)", Severity: "notice", Also: "out-of-memory",
+			Fires: Fragmented,
+			// too little in total
+			Misses:   func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory },
+			Where:    "forward (model.py:12)",
+			Severity: "notice",
+			Also:     "out-of-memory",
 		},
 		"failed-alloc-in-loop": {
 			Fires: func(tp *Tape) {
@@ -210,7 +237,8 @@ func RuleCases() map[string]RuleCase {
 					return r
 				})
 			},
-			Misses: func(tp *Tape) { // null; memory from before the recording; live memory, and again with success; an ended driver
+			// null; memory from before the recording; live memory, and again with success; an ended driver
+			Misses: func(tp *Tape) {
 				every(tp, 20, Second, func(i, ns int64) *format.Row {
 					tp.Free(ns, Us, 0x7d0000000000+i*Mib)
 					tp.Alloc(ns+Ms, Us, 0x7c0000000000, Mib)
@@ -226,10 +254,20 @@ func RuleCases() map[string]RuleCase {
 		},
 		"growing-site": {
 			Fires: func(tp *Tape) {
-				every(tp, 500, 100*Ms, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+				every(
+					tp,
+					500,
+					100*Ms,
+					func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) },
+				)
 			},
 			Misses: func(tp *Tape) { // a cache that fills in half of the time
-				every(tp, 250, 100*Ms, func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) })
+				every(
+					tp,
+					250,
+					100*Ms,
+					func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) },
+				)
 			},
 			Where: site, Severity: "problem",
 		},
@@ -280,7 +318,8 @@ func RuleCases() map[string]RuleCase {
 				tp.Resample(catalog.MetricOccupancy, always(15))
 				tp.Resample(catalog.MetricTensor, always(5))
 			},
-			Misses: func(tp *Tape) { tp.Resample(catalog.MetricOccupancy, always(15)) }, // with tensor cores at work it need not be more
+			// with tensor cores at work it need not be more
+			Misses: func(tp *Tape) { tp.Resample(catalog.MetricOccupancy, always(15)) },
 			Where:  "GPU 1 NVIDIA H200", Severity: "notice",
 		},
 		"tensor-cores-unused": {
@@ -293,7 +332,12 @@ func RuleCases() map[string]RuleCase {
 		},
 		"tiny-kernels": {
 			Fires: func(tp *Tape) {
-				every(tp, 12_000, 400*Us, func(_, ns int64) *format.Row { r := tp.Big(ns, "add_scalar"); r.GridX = 1; return r })
+				every(
+					tp,
+					12_000,
+					400*Us,
+					func(_, ns int64) *format.Row { r := tp.Big(ns, "add_scalar"); r.GridX = 1; return r },
+				)
 				tp.shorten(7 * Second)
 			},
 			Misses: func(tp *Tape) { // as many that are large
@@ -304,12 +348,27 @@ func RuleCases() map[string]RuleCase {
 		},
 		"sync-in-loop": {
 			Fires: func(tp *Tape) {
-				every(tp, 10_000, Ms, func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) })
+				every(
+					tp,
+					10_000,
+					Ms,
+					func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) },
+				)
 				tp.shorten(12 * Second)
 			},
 			Misses: func(tp *Tape) { // 100 times a second, and a short storm
-				every(tp, 5000, 10*Ms, func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) })
-				every(tp, 1000, Us, func(_, ns int64) *format.Row { return tp.Synced("cuEventSynchronize", ns, Us, 0, 0) })
+				every(
+					tp,
+					5000,
+					10*Ms,
+					func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) },
+				)
+				every(
+					tp,
+					1000,
+					Us,
+					func(_, ns int64) *format.Row { return tp.Synced("cuEventSynchronize", ns, Us, 0, 0) },
+				)
 			},
 			Where: site, Severity: "notice",
 		},
@@ -337,13 +396,30 @@ func RuleCases() map[string]RuleCase {
 		"memcpy-async-pageable": {
 			Fires: func(tp *Tape) {
 				every(tp, 50, Second, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", ns+50*Ms, 2*Ms, 0x7f0000000000, 0x600000000000, 16*Mib)
+					return tp.Copied(
+						"cuMemcpyHtoDAsync_v2",
+						"HtoD",
+						ns+50*Ms,
+						2*Ms,
+						0x7f0000000000,
+						0x600000000000,
+						16*Mib,
+					)
 				})
 			},
-			Misses: func(tp *Tape) { // recorded late; they return before the data can be there, so that the memory must be pinned
+			// recorded late; they return before the data can be there, so that the memory must be pinned
+			Misses: func(tp *Tape) {
 				tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
 				every(tp, 50, Second, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", ns+50*Ms, 8*Us, 0x7f0000000000, 0x600000000000, 16*Mib)
+					return tp.Copied(
+						"cuMemcpyHtoDAsync_v2",
+						"HtoD",
+						ns+50*Ms,
+						8*Us,
+						0x7f0000000000,
+						0x600000000000,
+						16*Mib,
+					)
 				})
 			},
 			Where: site, Severity: "notice",
@@ -366,10 +442,20 @@ func RuleCases() map[string]RuleCase {
 		},
 		"module-load-in-loop": {
 			Fires: func(tp *Tape) {
-				every(tp, 100, 500*Ms, func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) })
+				every(
+					tp,
+					100,
+					500*Ms,
+					func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) },
+				)
 			},
 			Misses: func(tp *Tape) { // a long warm-up
-				every(tp, 500, 50*Ms, func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) })
+				every(
+					tp,
+					500,
+					50*Ms,
+					func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) },
+				)
 			},
 			Where: site, Severity: "notice",
 		},
@@ -387,8 +473,21 @@ func Fragmented(tp *Tape) {
 	const segment = int64(0x7b0000000000)
 	tp.Stack(9, "forward", "main")
 	event := func(at int64, name string, ptr, bytes, allocated, reserved int64) *format.Row {
-		return tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + at, Pid: 42, Tid: 42, MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes,
-			StackID: 9, StackStatus: format.StackComplete, Site: "forward (model.py:12)", AllocatedBytes: allocated, ReservedBytes: reserved})
+		return tp.Add(format.Row{
+			Kind:           format.KindAllocator,
+			Name:           name,
+			StartNs:        Epoch + at,
+			Pid:            42,
+			Tid:            42,
+			MemoryKind:     format.MemoryTorch,
+			Ptr:            ptr,
+			Bytes:          bytes,
+			StackID:        9,
+			StackStatus:    format.StackComplete,
+			Site:           "forward (model.py:12)",
+			AllocatedBytes: allocated,
+			ReservedBytes:  reserved,
+		})
 	}
 	total := int64(0)
 	for i := range int64(10) {

@@ -8,11 +8,27 @@ import (
 
 // Switched adds the note of a switch.
 func (tp *Tape) Switched(at int64, what string, recorded bool) {
-	text, err := json.Marshal(format.Sampling{Class: format.SampledLaunch, What: what, Recorded: recorded, OverheadPct: 12.5, MaxOverheadPct: 5})
+	text, err := json.Marshal(
+		format.Sampling{
+			Class:          format.SampledLaunch,
+			What:           what,
+			Recorded:       recorded,
+			OverheadPct:    12.5,
+			MaxOverheadPct: 5,
+		},
+	)
 	if err != nil {
 		tp.t.Fatal(err)
 	}
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteSampling, StartNs: Epoch + at, Device: -1, Message: string(text)})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteSampling,
+			StartNs: Epoch + at,
+			Device:  -1,
+			Message: string(text),
+		},
+	)
 }
 
 // Left is a time from the beginning of a recording in which launches are left out.

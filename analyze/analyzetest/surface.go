@@ -12,7 +12,16 @@ import (
 func Surface(t *testing.T) *Tape {
 	const va, page = int64(0x300000000), int64(2) << 20
 	tp := NewTape(t)
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "server", Pid: 42, StartNs: Epoch, Device: -1, Message: `{"exe":"/app/server"}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindProcess,
+			Name:    "server",
+			Pid:     42,
+			StartNs: Epoch,
+			Device:  -1,
+			Message: `{"exe":"/app/server"}`,
+		},
+	)
 	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
 	tp.Stack(1, "Segment::map", "Arena::grow", "main", "_start")
 	tp.Stack(2, "Staging::Staging", "main", "_start")
@@ -28,7 +37,8 @@ func Surface(t *testing.T) *Tape {
 		tp.Memory(format.KindFree, format.MemoryAsync, begin+4*Ms, 0x7f0000000000, 0).Stream = 7
 		for k := range int64(4) {
 			l := In(tp.Call(format.KindLaunch, "cuLaunchKernel", begin+5*Ms+k*Us, 500), 0xd0, 0)
-			l.Kernel = fmt.Sprintf("at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<c10::complex<%s> >, std::array<char*, 3ul> >", []string{"float", "double"}[k%2])
+			l.Kernel = fmt.Sprintf("at::native::vectorized_elementwise_kernel<4, "+
+				"at::native::AddFunctor<c10::complex<%s> >, std::array<char*, 3ul> >", []string{"float", "double"}[k%2])
 			if i == 0 {
 				l.Flags = format.FlagCaptured
 			}
@@ -40,8 +50,17 @@ func Surface(t *testing.T) *Tape {
 		pool := In(tp.API("cuMemPoolGetAttribute", begin+8*Ms, 0xf00, 0), 0xd0, 0)
 		pool.Bytes, pool.Value = 64*Mib, timeline.PoolReservedCurrent
 	}
-	In(At(tp.Memory(format.KindAlloc, format.MemoryRegistered, 30*Second, 0x550000000000, 32*Mib), 2, "Staging::Staging (staging.cc:5)"), 0xd0, 0)
-	In(At(tp.Memory(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib), 2, "Staging::Staging (staging.cc:5)"), 0xd0, 0)
+	In(
+		At(
+			tp.Memory(format.KindAlloc, format.MemoryRegistered, 30*Second, 0x550000000000, 32*Mib),
+			2,
+			"Staging::Staging (staging.cc:5)",
+		),
+		0xd0,
+		0,
+	)
+	In(At(tp.Memory(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib), 2, "Staging::Staging "+
+		"(staging.cc:5)"), 0xd0, 0)
 	tp.Memory(format.KindBorrow, format.MemoryIPC, 32*Second, 0x7e0000000000, 0)
 	tp.Memory(format.KindBorrow, format.MemoryExternal, 33*Second, 0x8000, 16*Mib)
 	tp.Memory(format.KindReturn, format.MemoryExternal, 34*Second, 0x8000, 0)

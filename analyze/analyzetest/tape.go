@@ -33,8 +33,14 @@ type Tape struct {
 
 func NewTape(t testing.TB) *Tape {
 	return &Tape{t: t, Path: filepath.Join(t.TempDir(), "run.parquet"), Meta: format.Meta{
-		GpurecVersion: "v0.0.0-test", Command: []string{"gpurec", "record"}, Host: "box", StartNs: Epoch, EndNs: Epoch + 60*Second,
-		ClockOffsetNs: Epoch - 1000*Second, Stacks: "fp", Attach: "uprobe_multi",
+		GpurecVersion: "v0.0.0-test",
+		Command:       []string{"gpurec", "record"},
+		Host:          "box",
+		StartNs:       Epoch,
+		EndNs:         Epoch + 60*Second,
+		ClockOffsetNs: Epoch - 1000*Second,
+		Stacks:        "fp",
+		Attach:        "uprobe_multi",
 	}}
 }
 
@@ -45,7 +51,17 @@ func (tp *Tape) Add(r format.Row) *format.Row {
 
 // Call adds a call that starts at (from the beginning of the recording).
 func (tp *Tape) Call(kind, name string, at, dur int64) *format.Row {
-	return tp.Add(format.Row{Kind: kind, Name: name, StartNs: Epoch + at, DurNs: dur, Pid: 42, Tid: 42, StackStatus: format.StackNone})
+	return tp.Add(
+		format.Row{
+			Kind:        kind,
+			Name:        name,
+			StartNs:     Epoch + at,
+			DurNs:       dur,
+			Pid:         42,
+			Tid:         42,
+			StackStatus: format.StackNone,
+		},
+	)
 }
 
 func (tp *Tape) Alloc(at, dur, ptr, bytes int64) *format.Row {
@@ -63,10 +79,26 @@ func (tp *Tape) Free(at, dur, ptr int64) *format.Row {
 // Stack adds a stack whose frames are given leaf first, above a frame of libcuda.
 func (tp *Tape) Stack(id int32, functions ...string) {
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1})
-	r.Frames = []format.Frame{{Func: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Module: "/usr/lib/libcuda.so.1", BuildID: "c0da", Addr: 0x1000, Type: "native"}}
+	r.Frames = []format.Frame{
+		{
+			Func:       "cuMemAlloc_v2",
+			SystemName: "cuMemAlloc_v2",
+			Module:     "/usr/lib/libcuda.so.1",
+			BuildID:    "c0da",
+			Addr:       0x1000,
+			Type:       "native",
+		},
+	}
 	for i, f := range functions {
 		r.Frames = append(r.Frames, format.Frame{
-			Func: f, SystemName: f, File: "/src/train.cc", Line: int32(10 * (i + 1)), Module: "/app/train", BuildID: "beef", Addr: int64(0x2000 + 16*i), Type: "native",
+			Func:       f,
+			SystemName: f,
+			File:       "/src/train.cc",
+			Line:       int32(10 * (i + 1)),
+			Module:     "/app/train",
+			BuildID:    "beef",
+			Addr:       int64(0x2000 + 16*i),
+			Type:       "native",
 		})
 	}
 	for i := len(r.Frames) - 1; i >= 0; i-- {
@@ -125,7 +157,16 @@ func (tp *Tape) Timeline() *timelinepkg.Timeline {
 func Training(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Meta.Calls = map[string]format.CallCount{"memory": {Seen: 1, Recorded: 1}}
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1, Message: `{"exe":"/app/train"}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindProcess,
+			Name:    "train",
+			Pid:     42,
+			StartNs: Epoch,
+			Device:  -1,
+			Message: `{"exe":"/app/train"}`,
+		},
+	)
 	tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
 	tp.Add(format.Row{Kind: format.KindThread, Name: "loader", Pid: 42, Tid: 43, StartNs: Epoch, Device: -1})
 	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
@@ -161,7 +202,11 @@ func Training(t testing.TB) *Tape {
 	open := tp.Call(format.KindSync, "cuStreamSynchronize", 59900*Ms, 100*Ms)
 	open.Flags = format.FlagOpen
 	for i := range int64(6) {
-		for name, v := range map[string]float64{catalog.MetricMemoryUsed: float64(10<<30 + i*240*Mib), catalog.MetricMemoryTotal: 140 << 30, "utilization_pct": 91.5} {
+		for name, v := range map[string]float64{
+			catalog.MetricMemoryUsed:  float64(10<<30 + i*240*Mib),
+			catalog.MetricMemoryTotal: 140 << 30,
+			"utilization_pct":         91.5,
+		} {
 			tp.Add(format.Row{Kind: format.KindNVML, Name: name, StartNs: Epoch + i*10*Second, Value: v})
 		}
 	}
@@ -170,5 +215,13 @@ func Training(t testing.TB) *Tape {
 }
 
 func (tp *Tape) Exit(pid int32, at int64) {
-	tp.Add(format.Row{Kind: format.KindProcess, Pid: pid, StartNs: Epoch, Device: -1, Message: fmt.Sprintf(`{"exit_ns":%d}`, Epoch+at)})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindProcess,
+			Pid:     pid,
+			StartNs: Epoch,
+			Device:  -1,
+			Message: fmt.Sprintf(`{"exit_ns":%d}`, Epoch+at),
+		},
+	)
 }

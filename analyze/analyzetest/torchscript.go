@@ -19,8 +19,21 @@ type TorchScript struct {
 // Row writes an event with the books as they are now, a millisecond after the last.
 func (s *TorchScript) Row(name string, ptr, bytes int64) *format.Row {
 	s.Now += Ms
-	return s.Tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + s.Now, Pid: 42, Tid: 42, MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes,
-		Stream: s.Stream, SrcPtr: s.Pool, StackStatus: format.StackNone, AllocatedBytes: s.Allocated, ReservedBytes: s.reserved})
+	return s.Tp.Add(format.Row{
+		Kind:           format.KindAllocator,
+		Name:           name,
+		StartNs:        Epoch + s.Now,
+		Pid:            42,
+		Tid:            42,
+		MemoryKind:     format.MemoryTorch,
+		Ptr:            ptr,
+		Bytes:          bytes,
+		Stream:         s.Stream,
+		SrcPtr:         s.Pool,
+		StackStatus:    format.StackNone,
+		AllocatedBytes: s.Allocated,
+		ReservedBytes:  s.reserved,
+	})
 }
 
 // Segment gets memory from the driver, and tells so.

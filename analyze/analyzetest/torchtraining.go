@@ -15,9 +15,25 @@ import (
 // of which is not the allocator's.
 func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
 	tp := NewTape(t)
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1, Message: `{"exe":"/usr/bin/python3"}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindProcess,
+			Name:    "python3",
+			Pid:     42,
+			StartNs: Epoch,
+			Device:  -1,
+			Message: `{"exe":"/usr/bin/python3"}`,
+		},
+	)
 	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: `{"allocator":"torch","conf":"` + conf.String() + `"` + conf.Source() + `}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteAllocator,
+			Pid:     42,
+			Message: `{"allocator":"torch","conf":"` + conf.String() + `"` + conf.Source() + `}`,
+		},
+	)
 	for i, f := range []string{"load", "forward", "cache", "keep"} {
 		tp.Stack(int32(i+1), f, "main", "_start")
 	}

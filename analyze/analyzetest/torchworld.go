@@ -52,7 +52,10 @@ func (c TorchConf) Source() string {
 }
 
 func (c TorchConf) String() string {
-	text := fmt.Sprintf("garbage_collection_threshold:0.8,expandable_segments:%s", map[bool]string{true: "True", false: "False"}[c.Expandable])
+	text := fmt.Sprintf(
+		"garbage_collection_threshold:0.8,expandable_segments:%s",
+		map[bool]string{true: "True", false: "False"}[c.Expandable],
+	)
 	if c.maxSplit > 0 {
 		text += fmt.Sprintf(",max_split_size_mb:%d", c.maxSplit>>20)
 	}
@@ -93,7 +96,16 @@ type TorchSample struct {
 }
 
 func NewTorchWorld(tp *Tape, r *rand.Rand, pid, device int32, conf TorchConf) *TorchWorld {
-	return &TorchWorld{tp: tp, R: r, Pid: pid, Device: device, Conf: conf, Capacity: 400 * Mib, nextVA: int64(0x7f0000000000) + int64(device)<<40, Now: 1000 + r.Int64N(100)}
+	return &TorchWorld{
+		tp:       tp,
+		R:        r,
+		Pid:      pid,
+		Device:   device,
+		Conf:     conf,
+		Capacity: 400 * Mib,
+		nextVA:   int64(0x7f0000000000) + int64(device)<<40,
+		Now:      1000 + r.Int64N(100),
+	}
 }
 
 // Row writes an event with the books as they are now.
@@ -102,8 +114,20 @@ func (w *TorchWorld) Row(name string, ptr, bytes int64, s *TorchSegment) *format
 	if w.Conf.Reports {
 		return w.report(name, ptr)
 	}
-	r := w.tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + w.Now, Pid: w.Pid, Tid: w.Pid + w.R.Int32N(3), Device: w.Device,
-		MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes, StackStatus: format.StackNone, AllocatedBytes: w.allocated, ReservedBytes: w.reserved})
+	r := w.tp.Add(format.Row{
+		Kind:           format.KindAllocator,
+		Name:           name,
+		StartNs:        Epoch + w.Now,
+		Pid:            w.Pid,
+		Tid:            w.Pid + w.R.Int32N(3),
+		Device:         w.Device,
+		MemoryKind:     format.MemoryTorch,
+		Ptr:            ptr,
+		Bytes:          bytes,
+		StackStatus:    format.StackNone,
+		AllocatedBytes: w.allocated,
+		ReservedBytes:  w.reserved,
+	})
 	if s != nil {
 		r.Stream, r.SrcPtr = s.Stream, s.Pool
 	}
@@ -167,8 +191,19 @@ func (w *TorchWorld) report(name string, ptr int64) *format.Row {
 	if !ok {
 		return new(format.Row)
 	}
-	return w.tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + w.Now, Pid: w.Pid, Tid: w.Pid, Device: w.Device,
-		MemoryKind: format.MemoryTorch, Ptr: ptr, StackStatus: format.StackNone, AllocatedBytes: w.allocated, ReservedBytes: w.reserved})
+	return w.tp.Add(format.Row{
+		Kind:           format.KindAllocator,
+		Name:           name,
+		StartNs:        Epoch + w.Now,
+		Pid:            w.Pid,
+		Tid:            w.Pid,
+		Device:         w.Device,
+		MemoryKind:     format.MemoryTorch,
+		Ptr:            ptr,
+		StackStatus:    format.StackNone,
+		AllocatedBytes: w.allocated,
+		ReservedBytes:  w.reserved,
+	})
 }
 
 func (w *TorchWorld) malloc() {
@@ -231,12 +266,14 @@ func (w *TorchWorld) bestFit(key *TorchSegment, size int64) (best *TorchBlock) {
 			continue
 		}
 		for _, b := range s.Blocks {
-			if b.Free() && b.Size >= size && (best == nil || b.Size < best.Size || b.Size == best.Size && b.Ptr < best.Ptr) {
+			if b.Free() && b.Size >= size &&
+				(best == nil || b.Size < best.Size || b.Size == best.Size && b.Ptr < best.Ptr) {
 				best = b
 			}
 		}
 	}
-	if m := w.Conf.maxSplit; best != nil && m > 0 && (size < m && best.Size >= m || size >= m && best.Size >= size+20*Mib) {
+	if m := w.Conf.maxSplit; best != nil && m > 0 &&
+		(size < m && best.Size >= m || size >= m && best.Size >= size+20*Mib) {
 		return nil
 	}
 	return best
@@ -476,8 +513,16 @@ func (w *TorchWorld) Totals() caching.Totals {
 			}
 		}
 	}
-	if t.Allocated != w.allocated || t.Active != w.active || t.Requested != w.requested || t.Allocations != w.allocations {
-		w.tp.t.Fatalf("the test's allocator is wrong: %+v, counted %d %d %d %d", t, w.allocated, w.active, w.requested, w.allocations)
+	if t.Allocated != w.allocated || t.Active != w.active || t.Requested != w.requested ||
+		t.Allocations != w.allocations {
+		w.tp.t.Fatalf(
+			"the test's allocator is wrong: %+v, counted %d %d %d %d",
+			t,
+			w.allocated,
+			w.active,
+			w.requested,
+			w.allocations,
+		)
 	}
 	return t
 }
@@ -487,8 +532,10 @@ func (w *TorchWorld) Blocks() map[int64]state.Block {
 	for _, s := range w.Segments {
 		for _, b := range s.Blocks {
 			if b.InUse || b.Awaiting {
-				blocks[b.Ptr] = state.Block{Ptr: b.Ptr, Bytes: b.Size, Requested: b.requested, SinceNs: b.Row.StartNs, Awaiting: b.Awaiting,
-					Stream: s.Stream, Pool: s.Pool, StackID: b.Row.StackID, Site: b.Row.Site, Tid: b.Row.Tid}
+				blocks[b.Ptr] = state.Block{
+					Ptr: b.Ptr, Bytes: b.Size, Requested: b.requested, SinceNs: b.Row.StartNs, Awaiting: b.Awaiting,
+					Stream: s.Stream, Pool: s.Pool, StackID: b.Row.StackID, Site: b.Row.Site, Tid: b.Row.Tid,
+				}
 			}
 		}
 	}

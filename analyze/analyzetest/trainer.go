@@ -11,11 +11,30 @@ import (
 func Trainer(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, StartNs: Epoch, Message: `{"allocator":"torch","version":"2.11.0+cu130"}`})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteAllocator,
+			Pid:     42,
+			StartNs: Epoch,
+			Message: `{"allocator":"torch","version":"2.11.0+cu130"}`,
+		},
+	)
 	var allocated, reserved int64
 	event := func(at int64, name string, ptr, bytes int64) *format.Row {
-		return tp.Add(format.Row{Kind: format.KindAllocator, Name: name, StartNs: Epoch + at, Pid: 42, Tid: 42, MemoryKind: format.MemoryTorch, Ptr: ptr, Bytes: bytes,
-			StackStatus: format.StackNone, AllocatedBytes: allocated, ReservedBytes: reserved})
+		return tp.Add(format.Row{
+			Kind:           format.KindAllocator,
+			Name:           name,
+			StartNs:        Epoch + at,
+			Pid:            42,
+			Tid:            42,
+			MemoryKind:     format.MemoryTorch,
+			Ptr:            ptr,
+			Bytes:          bytes,
+			StackStatus:    format.StackNone,
+			AllocatedBytes: allocated,
+			ReservedBytes:  reserved,
+		})
 	}
 	const small, large = int64(0x7f0000000000), int64(0x7f0000200000)
 	reserved += 2 * Mib

@@ -19,7 +19,8 @@ func (tp *Tape) LibraryStack(id int32, module, function string) {
 	}
 }
 
-// Machine is a recording of two GPUs, of which the second is used by a program that was started in it, and by another one.
+// Machine is a recording of two GPUs, of which the second is used by a program that was started in
+// it, and by another one.
 func Machine(t testing.TB) *Tape {
 	const mibF = float64(Mib)
 	tp := NewTape(t)
@@ -28,7 +29,11 @@ func Machine(t testing.TB) *Tape {
 	tp.LibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
 	tp.API("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
 	for i := range int64(8) {
-		a := In(At(tp.Alloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
+		a := In(
+			At(tp.Alloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"),
+			0xc1,
+			0,
+		)
 		_ = a
 	}
 	In(At(tp.Alloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
@@ -85,9 +90,18 @@ func Machine(t testing.TB) *Tape {
 		tp.NVML(1, now, catalog.MetricMemoryUsed, (context+live+2000+10)*mibF)
 		tp.NVML(1, now, catalog.MetricReserved, 500*mibF)
 		if i%10 == 0 {
-			for name, v := range map[string]float64{catalog.MetricPCIeGen: 5, catalog.MetricPCIeWidth: 8, "remapped_rows_pending": 1, "remapped_rows_failure": 0, "remapped_rows_uncorrectable": 1,
-				"remapped_rows_correctable": 0, "ecc_uncorrected_volatile_errors": float64(i / 10), "ecc_uncorrected_aggregate_errors": 7, "ecc_corrected_volatile_errors": 0,
-				"pcie_replays": 3, "new_metric_frobs": 12.5} {
+			for name, v := range map[string]float64{
+				catalog.MetricPCIeGen:              5,
+				catalog.MetricPCIeWidth:            8,
+				"remapped_rows_pending":            1,
+				"remapped_rows_failure":            0,
+				"remapped_rows_uncorrectable":      1,
+				"remapped_rows_correctable":        0,
+				"ecc_uncorrected_volatile_errors":  float64(i / 10),
+				"ecc_uncorrected_aggregate_errors": 7,
+				"ecc_corrected_volatile_errors":    0,
+				"pcie_replays":                     3, "new_metric_frobs": 12.5,
+			} {
 				tp.NVML(1, now, name, v)
 			}
 			sm := tp.NVML(1, now, catalog.MetricSMOfPid, 90)

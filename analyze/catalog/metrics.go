@@ -34,10 +34,42 @@ type MetricUnit struct {
 
 // metricUnits are the units that names of metrics end in. The longest fitting one counts.
 var metricUnits = map[string]MetricUnit{
-	"_percent": {"%", 1, 1}, "_bytes": {"bytes", 1, 0}, "_kilobytes": {"bytes", 1e3, 0}, "_kibibytes": {"bytes", 1 << 10, 0}, "_mebibytes": {"bytes", 1 << 20, 0},
-	"_bytes_per_second": {"bytes/s", 1, 0}, "_kilobytes_per_second": {"bytes/s", 1e3, 0}, "_kibibytes_per_second": {"bytes/s", 1 << 10, 0}, "_mebibytes_per_second": {"bytes/s", 1 << 20, 0},
-	"_milliwatts": {"W", 1e-3, 1}, "_watts": {"W", 1, 1}, "_millijoules": {"J", 1e-3, 0}, "_joules": {"J", 1, 0}, "_celsius": {"°C", 1, 0}, "_mhz": {"MHz", 1, 0},
-	"_nanoseconds": {"ns", 1, 0}, "_microseconds": {"ns", 1e3, 0}, "_milliseconds": {"ns", 1e6, 0}, "_seconds": {"ns", 1e9, 0}, "_lanes": {"lanes", 1, 0},
+	"_percent": {
+		"%",
+		1,
+		1,
+	},
+	"_bytes":     {"bytes", 1, 0},
+	"_kilobytes": {"bytes", 1e3, 0},
+	"_kibibytes": {"bytes", 1 << 10, 0},
+	"_mebibytes": {"bytes", 1 << 20, 0},
+	"_bytes_per_second": {
+		"bytes/s",
+		1,
+		0,
+	},
+	"_kilobytes_per_second": {"bytes/s", 1e3, 0},
+	"_kibibytes_per_second": {"bytes/s", 1 << 10, 0},
+	"_mebibytes_per_second": {"bytes/s", 1 << 20, 0},
+	"_milliwatts": {
+		"W",
+		1e-3,
+		1,
+	},
+	"_watts":       {"W", 1, 1},
+	"_millijoules": {"J", 1e-3, 0},
+	"_joules":      {"J", 1, 0},
+	"_celsius":     {"°C", 1, 0},
+	"_mhz":         {"MHz", 1, 0},
+	"_nanoseconds": {
+		"ns",
+		1,
+		0,
+	},
+	"_microseconds":      {"ns", 1e3, 0},
+	"_milliseconds":      {"ns", 1e6, 0},
+	"_seconds":           {"ns", 1e9, 0},
+	"_lanes":             {"lanes", 1, 0},
 	"_frames_per_second": {"frames/s", 1, 0},
 }
 
@@ -80,5 +112,6 @@ func IsCounter(metric string) bool {
 	case "energy_millijoules", "pcie_replays", "nvlink_tx_kibibytes", "nvlink_rx_kibibytes":
 		return true
 	}
-	return strings.HasPrefix(metric, "throttled_") && strings.HasSuffix(metric, "_nanoseconds") || strings.HasSuffix(metric, "_errors")
+	return strings.HasPrefix(metric, "throttled_") && strings.HasSuffix(metric, "_nanoseconds") ||
+		strings.HasSuffix(metric, "_errors")
 }

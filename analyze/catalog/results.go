@@ -9,8 +9,9 @@ import "fmt"
 type CUDAResult struct{ Name, Meaning string }
 
 var CUDAResults = map[int32]CUDAResult{
-	1:   {"CUDA_ERROR_INVALID_VALUE", "an argument is not allowed"},
-	2:   {"CUDA_ERROR_OUT_OF_MEMORY", "not enough memory; frameworks often empty their cache and try again, so that it need not be the end"},
+	1: {"CUDA_ERROR_INVALID_VALUE", "an argument is not allowed"},
+	2: {"CUDA_ERROR_OUT_OF_MEMORY", "not enough memory; frameworks often empty their cache and try again, so that " +
+		"it need not be the end"},
 	3:   {"CUDA_ERROR_NOT_INITIALIZED", "cuInit was not called, or failed"},
 	4:   {"CUDA_ERROR_DEINITIALIZED", "the driver is shutting down, as it does when the process ends"},
 	5:   {"CUDA_ERROR_PROFILER_DISABLED", "no profiler is running"},
@@ -45,23 +46,27 @@ var CUDAResults = map[int32]CUDAResult{
 	222: {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the PTX code is of a newer CUDA than this driver"},
 	223: {"CUDA_ERROR_JIT_COMPILATION_DISABLED", "compiling PTX was switched off, and there is no code for this GPU"},
 	224: {"CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY", "this kind of execution affinity is not supported"},
-	225: {"CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC", "the code synchronizes on the GPU in a way that is no longer supported"},
+	225: {"CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC", "the code synchronizes on the GPU in a way that is no longer " +
+		"supported"},
 	226: {"CUDA_ERROR_CONTAINED", "a memory error of the GPU, contained to this program: no other is affected"},
 	300: {"CUDA_ERROR_INVALID_SOURCE", "the kernel source is not valid"},
 	301: {"CUDA_ERROR_FILE_NOT_FOUND", "a file was not found"},
 	302: {"CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "a shared library lacks a symbol"},
 	303: {"CUDA_ERROR_SHARED_OBJECT_INIT_FAILED", "a shared library could not be initialized"},
 	304: {"CUDA_ERROR_OPERATING_SYSTEM", "a call of the operating system failed"},
-	400: {"CUDA_ERROR_INVALID_HANDLE", "a handle is not valid, or was destroyed: often a stream or event used after its end"},
+	400: {"CUDA_ERROR_INVALID_HANDLE", "a handle is not valid, or was destroyed: often a stream or event used after " +
+		"its end"},
 	401: {"CUDA_ERROR_ILLEGAL_STATE", "something is not in the state that the call needs"},
 	402: {"CUDA_ERROR_LOSSY_QUERY", "the question cannot be answered without losing information"},
 	500: {"CUDA_ERROR_NOT_FOUND", "a symbol, texture or surface of that name does not exist"},
 	600: {"CUDA_ERROR_NOT_READY", "the work that was asked about is not done yet"},
 	700: {"CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed memory that is not there"},
-	701: {"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "the kernel needs more registers, threads or shared memory than a multiprocessor has"},
+	701: {"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "the kernel needs more registers, threads or shared memory than a " +
+		"multiprocessor has"},
 	702: {"CUDA_ERROR_LAUNCH_TIMEOUT", "a kernel ran longer than the time limit of this GPU allows"},
 	703: {"CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING", "the kernel uses another texture mode"},
-	704: {"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "access to the other GPU is on already; programs often do not ask before"},
+	704: {"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "access to the other GPU is on already; programs often do not " +
+		"ask before"},
 	705: {"CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "access to the other GPU is not on"},
 	708: {"CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE", "the primary context is in use already"},
 	709: {"CUDA_ERROR_CONTEXT_IS_DESTROYED", "the thread's current context was destroyed"},
@@ -72,9 +77,11 @@ var CUDAResults = map[int32]CUDAResult{
 	714: {"CUDA_ERROR_HARDWARE_STACK_ERROR", "a kernel broke its stack: a corrupted one, or beyond its size"},
 	715: {"CUDA_ERROR_ILLEGAL_INSTRUCTION", "a kernel executed an illegal instruction"},
 	716: {"CUDA_ERROR_MISALIGNED_ADDRESS", "a kernel accessed memory at an address that is not aligned for it"},
-	717: {"CUDA_ERROR_INVALID_ADDRESS_SPACE", "a kernel used an instruction for one kind of memory on an address of another"},
+	717: {"CUDA_ERROR_INVALID_ADDRESS_SPACE", "a kernel used an instruction for one kind of memory on an address of " +
+		"another"},
 	718: {"CUDA_ERROR_INVALID_PC", "a kernel jumped to an address that is no code"},
-	719: {"CUDA_ERROR_LAUNCH_FAILED", "a kernel failed: a bad pointer, shared memory out of bounds, or something less common"},
+	719: {"CUDA_ERROR_LAUNCH_FAILED", "a kernel failed: a bad pointer, shared memory out of bounds, or something " +
+		"less common"},
 	720: {"CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "a cooperative launch has more blocks than run at a time"},
 	721: {"CUDA_ERROR_TENSOR_MEMORY_LEAK", "a kernel ended without giving back its tensor memory"},
 	800: {"CUDA_ERROR_NOT_PERMITTED", "the operation is not permitted"},
@@ -128,8 +135,9 @@ func ResultMeaning(result int32) string {
 	return "a code that this version of gpurec does not know"
 }
 
-// IsAsynchronous reports whether a result comes from work that was given to the GPU earlier: the call that returns it only
-// noticed. All of them break the context for good (713, in the middle, is about an argument and does not).
+// IsAsynchronous reports whether a result comes from work that was given to the GPU earlier: the
+// call that returns it only noticed. All of them break the context for good (713, in the middle, is
+// about an argument and does not).
 func IsAsynchronous(result int32) bool {
 	switch result {
 	case 214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 911:

@@ -190,7 +190,8 @@ func ParseTime(text string, recording Window) (int64, error) {
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return 0, fmt.Errorf("read time %q: neither an offset such as 12s nor a time such as 2026-11-20T10:00:00Z", text)
+		return 0, fmt.Errorf("read time %q: neither an offset such as 12s nor a time such as "+
+			"2026-11-20T10:00:00Z", text)
 	}
 	return at.UnixNano(), nil
 }
@@ -213,5 +214,6 @@ func PidText(pid int32) string { return strconv.Itoa(int(pid)) }
 
 // PassesAllocator reports whether the filter lets an allocator through.
 func (f *Filter) PassesAllocator(pid, device int32) bool {
-	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, device))
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) &&
+		(len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }

@@ -109,32 +109,66 @@ var nativePlumbing = []plumbing{
 	{of: OfCUDA, module: DriverModules},
 	// The runtime, linked into a program.
 	{of: OfCUDA, function: regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)},
-	{of: OfCUDA, function: unnamed, module: regexp.MustCompile(`^lib(nvidia|nvrtc|cublas|cudnn|cufft|curand|cusolver|cusparse|cutensor|nccl|nvJitLink)`)},
-	{of: OfCPython, module: regexp.MustCompile(`^(libpython[23][\w.]*\.so|python[23]?[\d.]*[a-z]?$|_ctypes\.|libffi\.so)`)},
+	{
+		of:       OfCUDA,
+		function: unnamed,
+		module: regexp.MustCompile(
+			`^lib(nvidia|nvrtc|cublas|cudnn|cufft|curand|cusolver|cusparse|cutensor|nccl|nvJitLink)`,
+		),
+	},
+	{
+		of:     OfCPython,
+		module: regexp.MustCompile(`^(libpython[23][\w.]*\.so|python[23]?[\d.]*[a-z]?$|_ctypes\.|libffi\.so)`),
+	},
 	// The interpreter, linked into a program. PyInit_NAME is of an extension.
-	{of: OfCPython, function: regexp.MustCompile(`^(_?Py(Eval|Object|Vectorcall|CFunction|Function|Method|Import|Run|Type|Iter|Number|Sequence|Mapping|Gen|Obj)_?\w*` +
-		`|Py_(RunMain|BytesMain|Main)|pymain_\w+|run_mod|run_eval_code_obj|builtin_exec|slot_tp_\w+|slot_nb_\w+|method_vectorcall\w*|vectorcall_\w+|cfunction_\w+|object_vacall|type_call)(\.\w+)*$`)},
+	{
+		of: OfCPython,
+		function: regexp.MustCompile(
+			`^(_?Py(Eval|Object|Vectorcall|CFunction|Function|Method|Import|Run|Type|Iter|Number|Sequence|Mapping|Gen|Obj)_?\w*` +
+				`|Py_(RunMain|BytesMain|Main)|pymain_\w+|run_mod|run_eval_code_obj|builtin_exec|slot_tp_\w+|slot_nb_\w+|method_vectorcall\w*|vectorcall_\w+|cfunction_\w+|object_vacall|type_call)(\.\w+)*$`,
+		),
+	},
 	{of: OfPyTorch, module: regexp.MustCompile(`^libtorch_python\.so`)},
-	{of: OfPyTorch, function: regexp.MustCompile(`^((non-)?virtual thunk to )?(c10::` + // allocators, dispatcher, tensors without operations; c10d is another
+	// allocators, dispatcher, tensors without operations; c10d is another
+	{of: OfPyTorch, function: regexp.MustCompile(`^((non-)?virtual thunk to )?(c10::` +
 		`|at::_ops::\w+::(call|redispatch)$` +
 		`|at::(\(anonymous namespace\)::)+(wrapper_|structured_)` +
 		`|(torch::autograd::VariableType|torch::ADInplaceOrView|torch::TraceType|at::autocast|at::functionalization)::` +
 		`|torch::autograd::(Engine|GraphTask|python)::|torch::autograd::(call_function|validate_outputs|Node::operator\(\))` +
 		`|pybind11::)`)},
 	{of: OfStd, module: regexp.MustCompile(`^lib(stdc\+\+|c\+\+|gcc_s)\.so`)},
-	{of: OfStd, function: regexp.MustCompile(`^(std|__gnu_cxx|__cxxabiv1|core::ops)::|^_Unwind_\w+$|^__gxx_personality`)},
-	{of: OfLibc, function: regexp.MustCompile(`^(_start|__libc_start_\w+|start_thread|thread_start|(__)?clone3?|__clone_internal)(@.*)?$`)},
+	{
+		of:       OfStd,
+		function: regexp.MustCompile(`^(std|__gnu_cxx|__cxxabiv1|core::ops)::|^_Unwind_\w+$|^__gxx_personality`),
+	},
+	{
+		of: OfLibc,
+		function: regexp.MustCompile(
+			`^(_start|__libc_start_\w+|start_thread|thread_start|(__)?clone3?|__clone_internal)(@.*)?$`,
+		),
+	},
 	{of: OfLibc, function: unnamed, module: regexp.MustCompile(`^((libc|libpthread)(-[\d.]+)?|ld-linux[-.\w]*)\.so`)},
 }
 
 // pythonPlumbing are the rules for Python code: files of PyTorch and of Python itself,
 // never the user's.
 var pythonPlumbing = []plumbing{
-	{of: OfPyTorch, file: regexp.MustCompile(`(^|/)torch/nn/modules/module\.py$`), function: regexp.MustCompile(`(^|\.)(_call_impl|_wrapped_call_impl|__call__)$`)},
+	{
+		of:       OfPyTorch,
+		file:     regexp.MustCompile(`(^|/)torch/nn/modules/module\.py$`),
+		function: regexp.MustCompile(`(^|\.)(_call_impl|_wrapped_call_impl|__call__)$`),
+	},
 	{of: OfPyTorch, file: regexp.MustCompile(`(^|/)torch/(_ops|utils/_contextlib|_dynamo/eval_frame)\.py$`)},
-	// Modules that the interpreter has built in, which the unwinder names after the module alone, and its frames in between.
-	{of: OfCPython, file: regexp.MustCompile(`^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport)\.py$`)},
-	{of: OfCPython, file: regexp.MustCompile(`/lib(64)?/python[23][.\d]*t?/(runpy|threading|contextlib|functools)\.py$`)},
+	// Modules that the interpreter has built in, which the unwinder names after the module alone,
+	// and its frames in between.
+	{
+		of:   OfCPython,
+		file: regexp.MustCompile(`^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport)\.py$`),
+	},
+	{
+		of:   OfCPython,
+		file: regexp.MustCompile(`/lib(64)?/python[23][.\d]*t?/(runpy|threading|contextlib|functools)\.py$`),
+	},
 	{of: OfCPython, function: regexp.MustCompile(`^<interpreter trampoline>$`)},
 }
 

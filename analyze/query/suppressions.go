@@ -70,7 +70,12 @@ func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 		s.Patterns = append(s.Patterns, one)
 	}
 	if lines.Err() == bufio.ErrTooLong {
-		return nil, &SuppressionError{path, number + 1, "", fmt.Sprintf("the line is longer than %d bytes", maxSuppressionLine)}
+		return nil, &SuppressionError{
+			path,
+			number + 1,
+			"",
+			fmt.Sprintf("the line is longer than %d bytes", maxSuppressionLine),
+		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read suppressions: %w", err)

@@ -51,7 +51,14 @@ func renderJSON(w *bufio.Writer, r *report.Report) error {
 	var o object
 	o.add("schema_version", report.SchemaVersion)
 	o.add("command", r.Command)
-	o.add("window", object{{Column: report.Column{Key: "from_ns"}, Value: r.Window.FromNs}, {Column: report.Column{Key: "to_ns"}, Value: r.Window.ToNs}, {Column: report.Column{Key: "dur_ns"}, Value: r.Window.DurNs()}})
+	o.add(
+		"window",
+		object{
+			{Column: report.Column{Key: "from_ns"}, Value: r.Window.FromNs},
+			{Column: report.Column{Key: "to_ns"}, Value: r.Window.ToNs},
+			{Column: report.Column{Key: "dur_ns"}, Value: r.Window.DurNs()},
+		},
+	)
 	if len(r.Facts) > 0 {
 		o.add("facts", object(r.Facts))
 	}

@@ -45,19 +45,26 @@ func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
 			for _, f := range []string{"table", "md"} {
 				for _, width := range []int{0, 40, 80} {
 					for _, c := range string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width})) {
-						if c != '\n' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
+						if c != '\n' &&
+							(unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 							t.Fatalf("%s by %s as %s: %q", r.Command, by, f, c)
 						}
 					}
 				}
 			}
-			if md := string(analyzetest.Rendered(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
+			if md := string(
+				analyzetest.Rendered(t, r, render.Options{Format: "md"}),
+			); strings.Contains(
+				md,
+				"<script>",
+			) {
 				t.Error("HTML reaches the Markdown")
 			}
 			if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
 				t.Error("not JSON")
 			}
-			if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
+			if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).
+				ReadAll(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -102,16 +109,38 @@ func TestNoHeader(t *testing.T) {
 
 func TestUnknownFormat(t *testing.T) {
 	var unknown *render.FormatError
-	if err := render.Write(&bytes.Buffer{}, &report.Report{}, render.Options{Format: "html"}); !errors.As(err, &unknown) {
+	if err := render.Write(
+		&bytes.Buffer{},
+		&report.Report{},
+		render.Options{Format: "html"},
+	); !errors.As(
+		err,
+		&unknown,
+	) {
 		t.Error(err)
 	}
 }
 
 func TestPlurals(t *testing.T) {
 	for singular, plural := range map[string]string{
-		"call": "calls", "process": "processes", "batch": "batches", "flush": "flushes", "box": "boxes", "memory": "memories", "query": "queries", "key": "keys",
-		"kind": "kinds", "more row": "more rows", "lost call": "lost calls", "Xid": "Xids", "site": "sites", "cache": "caches", "size": "sizes", "use": "uses", "allocation": "allocations",
-		"pass": "passes", "copy": "copies", "device": "devices",
+		"call":       "calls",
+		"process":    "processes",
+		"batch":      "batches",
+		"flush":      "flushes",
+		"box":        "boxes",
+		"memory":     "memories",
+		"query":      "queries",
+		"key":        "keys",
+		"kind":       "kinds",
+		"more row":   "more rows",
+		"lost call":  "lost calls",
+		"Xid":        "Xids",
+		"site":       "sites",
+		"cache":      "caches",
+		"size":       "sizes",
+		"use":        "uses",
+		"allocation": "allocations",
+		"pass":       "passes", "copy": "copies", "device": "devices",
 	} {
 		if got := units.PluralOf(singular); got != plural {
 			t.Errorf("plural of %s: %s, want %s", singular, got, plural)
@@ -129,10 +158,23 @@ func TestPlurals(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for want, got := range map[string]string{
-		"0 B": units.Bytes(0), "1023 B": units.Bytes(1023), "1.0 KiB": units.Bytes(1024), "1.0 MiB": units.Bytes(1<<20 - 1), "-1.5 GiB": units.Bytes(-3 << 29),
+		"0 B":           units.Bytes(0),
+		"1023 B":        units.Bytes(1023),
+		"1.0 KiB":       units.Bytes(1024),
+		"1.0 MiB":       units.Bytes(1<<20 - 1),
+		"-1.5 GiB":      units.Bytes(-3 << 29),
 		"8388608.0 TiB": units.Bytes(1<<63 - 1),
-		"999ns":         units.Duration(999), "1.5us": units.Duration(1500), "-2.0ms": units.Duration(-2e6), "59.99s": units.Duration(59_990_000_000), "2m5s": units.Duration(125 * analyzetest.Second), "3h10m": units.Duration(11400 * analyzetest.Second),
-		"0": units.Count(0), "999": units.Count(999), "-1,000": units.Count(-1000), "1,234,567": units.Count(1234567), "-123": units.Count(-123),
+		"999ns":         units.Duration(999),
+		"1.5us":         units.Duration(1500),
+		"-2.0ms":        units.Duration(-2e6),
+		"59.99s":        units.Duration(59_990_000_000),
+		"2m5s":          units.Duration(125 * analyzetest.Second),
+		"3h10m":         units.Duration(11400 * analyzetest.Second),
+		"0":             units.Count(0),
+		"999":           units.Count(999),
+		"-1,000":        units.Count(-1000),
+		"1,234,567":     units.Count(1234567),
+		"-123":          units.Count(-123),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -143,7 +185,11 @@ func TestUnits(t *testing.T) {
 func TestParseTime(t *testing.T) {
 	w := query.Window{FromNs: analyzetest.Epoch, ToNs: analyzetest.Epoch + 60*analyzetest.Second}
 	for text, want := range map[string]int64{
-		"0s": analyzetest.Epoch, "12s": analyzetest.Epoch + 12*analyzetest.Second, "1m0.5s": analyzetest.Epoch + 60*analyzetest.Second + 500*analyzetest.Ms, "2026-09-21T14:13:21Z": analyzetest.Epoch + analyzetest.Second, "2026-09-21T16:13:20.5+02:00": analyzetest.Epoch + 500*analyzetest.Ms,
+		"0s":                          analyzetest.Epoch,
+		"12s":                         analyzetest.Epoch + 12*analyzetest.Second,
+		"1m0.5s":                      analyzetest.Epoch + 60*analyzetest.Second + 500*analyzetest.Ms,
+		"2026-09-21T14:13:21Z":        analyzetest.Epoch + analyzetest.Second,
+		"2026-09-21T16:13:20.5+02:00": analyzetest.Epoch + 500*analyzetest.Ms,
 	} {
 		if got, err := query.ParseTime(text, w); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
@@ -157,7 +203,12 @@ func TestParseTime(t *testing.T) {
 			t.Errorf("%q is accepted", text)
 		}
 	}
-	for text, want := range map[string]int64{"0": 0, "7": 7, "0x55d0c0de1230": 0x55d0c0de1230, "0xffffffffffffffff": -1} {
+	for text, want := range map[string]int64{
+		"0":                  0,
+		"7":                  7,
+		"0x55d0c0de1230":     0x55d0c0de1230,
+		"0xffffffffffffffff": -1,
+	} {
 		if got, err := query.ParseStream(text); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}

@@ -35,5 +35,33 @@ func paint(text, judgement string) string {
 	return color + text + Plain
 }
 
-// asciiForms are the characters of text output that a terminal without UTF-8 cannot show, each as one that it can: widths stay.
-var asciiForms = strings.NewReplacer("…", "~", "×", "x", "≥", ">", "→", ">", "–", "-", "▁", "_", "▂", ".", "▃", "-", "▄", "=", "▅", "+", "▆", "*", "▇", "%", "█", "#")
+// asciiForms are the characters of text output that a terminal without UTF-8 cannot show, each as
+// one that it can: widths stay.
+var asciiForms = strings.NewReplacer(
+	"…",
+	"~",
+	"×",
+	"x",
+	"≥",
+	">",
+	"→",
+	">",
+	"–",
+	"-",
+	"▁",
+	"_",
+	"▂",
+	".",
+	"▃",
+	"-",
+	"▄",
+	"=",
+	"▅",
+	"+",
+	"▆",
+	"*",
+	"▇",
+	"%",
+	"█",
+	"#",
+)

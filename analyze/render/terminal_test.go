@@ -32,7 +32,11 @@ func TestOnlyJudgementsArePainted(t *testing.T) {
 	}
 	for _, r := range []*report.Report{leaks, gpu} {
 		for _, format := range render.Formats() {
-			painted, bare := string(analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100, Color: true})), string(analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100}))
+			painted, bare := string(
+				analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100, Color: true}),
+			), string(
+				analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100}),
+			)
 			if escapes.ReplaceAllString(painted, "") != bare {
 				t.Errorf("%s as %s: colours change the text", r.Command, format)
 			}
@@ -42,7 +46,12 @@ func TestOnlyJudgementsArePainted(t *testing.T) {
 		}
 	}
 	text := string(analyzetest.Rendered(t, leaks, render.Options{Color: true}))
-	for _, want := range []string{render.Red + "growing" + render.Plain + "     2.3 GiB", render.Yellow + "retained" + render.Plain, "\nstartup ", "1. " + render.Red + "growing" + render.Plain + ": log_metrics"} {
+	for _, want := range []string{
+		render.Red + "growing" + render.Plain + "     2.3 GiB",
+		render.Yellow + "retained" + render.Plain,
+		"\nstartup ",
+		"1. " + render.Red + "growing" + render.Plain + ": log_metrics",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %q", want, text)
 		}
@@ -65,11 +74,16 @@ func TestASCIIKeepsTheShape(t *testing.T) {
 	}
 	for _, r := range []*report.Report{memory, leaks} {
 		for _, width := range []int{0, 80, 140} {
-			rich, poor := string(analyzetest.Rendered(t, r, render.Options{Width: width})), string(analyzetest.Rendered(t, r, render.Options{Width: width, ASCII: true}))
+			rich, poor := string(
+				analyzetest.Rendered(t, r, render.Options{Width: width}),
+			), string(
+				analyzetest.Rendered(t, r, render.Options{Width: width, ASCII: true}),
+			)
 			if strings.IndexFunc(poor, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0 {
 				t.Errorf("%s: not ASCII: %s", r.Command, poor)
 			}
-			if utf8.RuneCountInString(rich) != len(poor) || strings.IndexFunc(rich, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 {
+			if utf8.RuneCountInString(rich) != len(poor) ||
+				strings.IndexFunc(rich, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 {
 				t.Errorf("%s at %d: %s\n%s", r.Command, width, rich, poor)
 			}
 		}
@@ -112,7 +126,8 @@ func TestReportsDrawWhatTheyTell(t *testing.T) {
 		switch {
 		case want == nil && ok, want != nil && len(floors) != leakspkg.Checkpoints:
 			t.Errorf("row %d: %v", i, floors)
-		case want == "rises" && floors[0] >= floors[leakspkg.Checkpoints-1], want == "level" && floors[leakspkg.Checkpoints/2] != floors[leakspkg.Checkpoints-1]:
+		case want == "rises" && floors[0] >= floors[leakspkg.Checkpoints-1],
+			want == "level" && floors[leakspkg.Checkpoints/2] != floors[leakspkg.Checkpoints-1]:
 			t.Errorf("row %d does not look like one that %s: %v", i, want, floors)
 		}
 	}

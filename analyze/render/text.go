@@ -364,6 +364,25 @@ func markdownRow(w *bufio.Writer, cells []string) {
 }
 
 // markdownEscapes are the characters that Markdown, or HTML inside of it, acts on.
-var markdownEscapes = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`)
+var markdownEscapes = strings.NewReplacer(
+	`\`,
+	`\\`,
+	"|",
+	`\|`,
+	"<",
+	"&lt;",
+	">",
+	"&gt;",
+	"&",
+	"&amp;",
+	"*",
+	`\*`,
+	"_",
+	`\_`,
+	"`",
+	"\\`",
+	"[",
+	`\[`,
+)
 
 func markdownCell(s string) string { return markdownEscapes.Replace(s) }

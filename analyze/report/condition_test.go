@@ -66,7 +66,10 @@ func TestConditionsThatAreWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	var unknown *reportpkg.UnknownNameError
-	if _, _, err := c.Holds(&reportpkg.Report{}); !errors.As(err, &unknown) || !strings.Contains(err.Error(), "lost_events") {
+	if _, _, err := c.Holds(
+		&reportpkg.Report{},
+	); !errors.As(err, &unknown) ||
+		!strings.Contains(err.Error(), "lost_events") {
 		t.Errorf("unknown name: %v", err)
 	}
 }
@@ -90,7 +93,16 @@ func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
 }
 
 func FuzzFailOn(f *testing.F) {
-	for _, s := range []string{"growing>0", "live_bytes>100MiB || lost_events>0", "a>=1&&b<2", "x==1.5e3%", "||", "=", "a>.", "a>1\x00"} {
+	for _, s := range []string{
+		"growing>0",
+		"live_bytes>100MiB || lost_events>0",
+		"a>=1&&b<2",
+		"x==1.5e3%",
+		"||",
+		"=",
+		"a>.",
+		"a>1\x00",
+	} {
 		f.Add(s)
 	}
 	report := new(reportpkg.Report)

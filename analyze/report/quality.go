@@ -148,7 +148,15 @@ func (q *Quality) String() string {
 		parts = append(parts, "stacks "+strings.Join(stacks, " "))
 	}
 	if pct := sampling.ErrorPct(&q.Inferred); pct != nil {
-		parts = append(parts, fmt.Sprintf("inferred stacks %.2f%% wrong (%s of %s checked)", pct, units.Count(q.StacksWrong), units.Count(q.StacksChecked)))
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"inferred stacks %.2f%% wrong (%s of %s checked)",
+				pct,
+				units.Count(q.StacksWrong),
+				units.Count(q.StacksChecked),
+			),
+		)
 	} else if pct := q.stacksPct(format.StackInferred); pct != nil && pct != 0.0 {
 		parts = append(parts, "inferred stacks not checked")
 	}
@@ -172,8 +180,15 @@ func (q *Quality) Notes() (list []string) {
 	if q.AllocatorDisagreed == 0 {
 		return list
 	}
-	return append(list, fmt.Sprintf("what PyTorch's allocator counts itself differs from what its events come to at %s of %s, by up to %s: events were lost, or its version works in another way",
-		units.Count(q.AllocatorDisagreed), units.Plural(q.AllocatorCompared, "event"), units.Bytes(q.AllocatorWorstBytes)))
+	return append(list, fmt.Sprintf(
+		"what PyTorch's allocator counts itself differs from what its events come to at "+
+			"%s of %s, by up to %s: events were lost, or its version works in another way",
+		units.Count(
+			q.AllocatorDisagreed,
+		),
+		units.Plural(q.AllocatorCompared, "event"),
+		units.Bytes(q.AllocatorWorstBytes),
+	))
 }
 
 // An allocator that is known by its reports only (format.SourceReports) has blocks and totals, but
@@ -182,7 +197,8 @@ func (q *Quality) Notes() (list []string) {
 // after the totals have changed.
 
 // limitsText is the limits of such an allocator, for a reader.
-const limitsText = "bytes are sizes of blocks, what was asked for rounded up; segments and what is unused in them, streams, pools and requests that failed are not known"
+const limitsText = "bytes are sizes of blocks, what was asked for rounded up; segments and what is unused in them, " +
+	"streams, pools and requests that failed are not known"
 
 // Confidence levels of a verdict.
 const (
@@ -258,37 +274,61 @@ func ConfidenceText(level string, reasons []string) string {
 var QualityColumns = []Column{
 	{"events", "events", UnitCount, "calls in the recording"},
 	{"lost_events", "lost", UnitCount, "calls that happened but could not be recorded"},
-	{"lost_memory_events", "lost memory calls", UnitCount, "lost calls that allocate or free: what is live may be wrong by them"},
-	{"unmatched_frees", "unmatched frees", UnitCount, "frees of memory whose allocation is not in the recording: allocated before it began, or lost"},
-	{"lost_frees", "lost frees", UnitCount, "allocations that returned a pointer still counted as live: its free was not recorded"},
+	{"lost_memory_events", "lost memory calls", UnitCount, "lost calls that allocate or free: what is live may be " +
+		"wrong by them"},
+	{"unmatched_frees", "unmatched frees", UnitCount, "frees of memory whose allocation is not in the recording: " +
+		"allocated before it began, or lost"},
+	{"lost_frees", "lost frees", UnitCount, "allocations that returned a pointer still counted as live: its free " +
+		"was not recorded"},
 	{"open_calls", "open", UnitCount, "calls that had not returned when the recording ended"},
 	{"abandoned_calls", "abandoned", UnitCount, "calls whose return was never seen although the thread went on"},
-	{"unknown_allocs", "unknown allocs", UnitCount, "allocations whose pointer is not known (open, abandoned or unreadable): not in any number of live bytes"},
-	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: its end may be missing"},
+	{"unknown_allocs", "unknown allocs", UnitCount, "allocations whose pointer is not known (open, abandoned or " +
+		"unreadable): not in any number of live bytes"},
+	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: its end may be " +
+		"missing"},
 	{"damaged_segments", "damaged segments", UnitCount, "segments that could not be read and were left out"},
-	{"unsymbolized_frames_pct", "frames without name", UnitPercent, "share of stored stack frames without a function name"},
-	{"allocator_events", "allocator events", UnitCount, "events of caching allocators (PyTorch's) in the recording; they are in no other number here"},
-	{"lost_allocator_events", "lost allocator events", UnitCount, "events of caching allocators that could not be recorded: what is live may be wrong by them"},
-	{"allocator_unmatched_frees", "", UnitCount, "frees of blocks that were allocated before the recording began, or whose allocation was lost"},
-	{"allocator_lost_frees", "lost allocator frees", UnitCount, "blocks and segments that must have ended, but their free was not recorded"},
-	{"allocator_compared", "", UnitCount, "events at which the model of the allocator was compared with what the allocator counts itself"},
-	{"allocator_disagreed", "allocator disagreements", UnitCount, "of those, events where the two had different bytes allocated or reserved; the model went on with the allocator's"},
+	{"unsymbolized_frames_pct", "frames without name", UnitPercent, "share of stored stack frames without a " +
+		"function name"},
+	{"allocator_events", "allocator events", UnitCount, "events of caching allocators (PyTorch's) in the recording; " +
+		"they are in no other number here"},
+	{"lost_allocator_events", "lost allocator events", UnitCount, "events of caching allocators that could not be " +
+		"recorded: what is live may be wrong by them"},
+	{"allocator_unmatched_frees", "", UnitCount, "frees of blocks that were allocated before the recording began, " +
+		"or whose allocation was lost"},
+	{"allocator_lost_frees", "lost allocator frees", UnitCount, "blocks and segments that must have ended, but " +
+		"their free was not recorded"},
+	{"allocator_compared", "", UnitCount, "events at which the model of the allocator was compared with what the " +
+		"allocator counts itself"},
+	{"allocator_disagreed", "allocator disagreements", UnitCount, "of those, events where the two had different " +
+		"bytes allocated or reserved; the model went on with the allocator's"},
 	{"allocator_worst_bytes", "", UnitBytes, "the largest such difference"},
-	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the thread's start, of those that can have one of their own (nested calls have that of the outer call); absent without such calls"},
+	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the thread's start, of " +
+		"those that can have one of their own (nested calls have that of the outer call); absent without such calls"},
 	{"stacks_inferred_pct", "", UnitPercent, "share of calls that were given the stack of an equal-looking call"},
-	{"stacks_truncated_pct", "", UnitPercent, "share of calls whose stack ends too early; gpurec analyze stacks says why"},
-	{"stacks_frame_pointer_pct", "", UnitPercent, "share of calls whose stack was walked by frame pointers: frames may be missing"},
+	{"stacks_truncated_pct", "", UnitPercent, "share of calls whose stack ends too early; gpurec analyze stacks " +
+		"says why"},
+	{"stacks_frame_pointer_pct", "", UnitPercent, "share of calls whose stack was walked by frame pointers: frames " +
+		"may be missing"},
 	{"stacks_none_pct", "", UnitPercent, "share of calls without a stack"},
 	{"stacks_checked", "", UnitCount, "calls that were unwound although their stack could be inferred"},
 	{"stacks_wrong", "", UnitCount, "of those, calls that came from another stack than assumed"},
-	{"stacks_wrong_pct", "", UnitPercent, "share of inferred stacks that are another call's, estimated from the checked ones; absent if none was checked"},
+	{"stacks_wrong_pct", "", UnitPercent, "share of inferred stacks that are another call's, estimated from the " +
+		"checked ones; absent if none was checked"},
 }
 
 // droppedColumn is only there for rings.
-var droppedColumn = Column{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the recording's start that it dropped to keep only the last part: memory held from then is not known"}
+var droppedColumn = Column{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the " +
+	"recording's start that it dropped to keep only the last part: memory held from then is not known"}
 
 // reportsColumn is only there if an allocator is known by its reports.
-var reportsColumn = Column{"allocators_by_reports", "processes with allocators known by reports only", UnitCount, "processes of which the recording has what PyTorch's allocator reports to profilers, not all that it does: " + limitsText}
+var reportsColumn = Column{
+	"allocators_by_reports",
+	"processes with allocators known by reports only",
+	UnitCount,
+	"processes of which the recording has what PyTorch's allocator reports to profilers, " +
+		"not all that it does: " + limitsText,
+}
 
 // classesColumn is only there if not all classes were recorded.
-var classesColumn = Column{"recorded_classes", "classes recorded", UnitText, "classes of calls that were recorded (--record), with spaces between; absent: all"}
+var classesColumn = Column{"recorded_classes", "classes recorded", UnitText, "classes of calls that were recorded " +
+	"(--record), with spaces between; absent: all"}

@@ -38,7 +38,12 @@ func TestSortFollowsItsKeysInTurn(t *testing.T) {
 		"-site -bytes": "[<nil> c][5 b][3 a][5 a]",
 	} {
 		table := report.Table{Columns: columns}
-		for _, v := range []report.Values{{"bytes": int64(3), "site": "a"}, {"bytes": nil, "site": "c"}, {"bytes": int64(5), "site": "b"}, {"bytes": int64(5), "site": "a"}} {
+		for _, v := range []report.Values{
+			{"bytes": int64(3), "site": "a"},
+			{"bytes": nil, "site": "c"},
+			{"bytes": int64(5), "site": "b"},
+			{"bytes": int64(5), "site": "a"},
+		} {
 			table.Add(v)
 		}
 		table.Sort(strings.Fields(keys)...)
@@ -84,13 +89,28 @@ func TestValuesAndColumnsMustMatch(t *testing.T) {
 
 func TestInsertAfterLeavesTheColumnsAlone(t *testing.T) {
 	got := report.InsertAfter(columns, "bytes", report.Column{Key: "share_pct"})
-	if want := []report.Column{{Key: "bytes"}, {Key: "share_pct"}, {Key: "site"}}; !reflect.DeepEqual(got, want) || len(columns) != 2 {
+	if want := []report.Column{
+		{Key: "bytes"},
+		{Key: "share_pct"},
+		{Key: "site"},
+	}; !reflect.DeepEqual(got, want) ||
+		len(columns) != 2 {
 		t.Errorf("%v and %v, want %v", got, columns, want)
 	}
 }
 
 func TestPickFollowsItsKeys(t *testing.T) {
-	if got, want := report.Pick(columns, "site", "bytes"), []report.Column{{Key: "site"}, {Key: "bytes"}}; !reflect.DeepEqual(got, want) {
+	if got, want := report.Pick(
+		columns,
+		"site",
+		"bytes",
+	), []report.Column{
+		{Key: "site"},
+		{Key: "bytes"},
+	}; !reflect.DeepEqual(
+		got,
+		want,
+	) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -99,7 +119,11 @@ func TestInsertColumnFillsEveryRow(t *testing.T) {
 	table := report.Table{Columns: columns}
 	table.Add(report.Values{"bytes": int64(2), "site": "a"})
 	table.Add(report.Values{"bytes": int64(3), "site": "b"})
-	table.InsertColumn("bytes", report.Column{Key: "twice_bytes"}, func(r *report.Row) any { return 2 * table.Cell(r, "bytes").(int64) })
+	table.InsertColumn(
+		"bytes",
+		report.Column{Key: "twice_bytes"},
+		func(r *report.Row) any { return 2 * table.Cell(r, "bytes").(int64) },
+	)
 	got := fmt.Sprint(table.Rows[0].Cells, table.Rows[1].Cells, table.Columns[1].Key, len(columns))
 	if want := "[2 4 a] [3 6 b]twice_bytes2"; got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -7,9 +7,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Sketch is a histogram of values that are not negative, in buckets that grow with the value: up to 127 each value has its own,
-// beyond there are 64 for each power of two. A quantile read from it is off by less than 1/128 of its value. Its size depends on the
-// range of the values, not on their number: 512 bytes per power of two that occurs, 29 KiB at most. Sketches can be merged.
+// Sketch is a histogram of values that are not negative, in buckets that grow with the value: up to
+// 127 each value has its own, beyond there are 64 for each power of two. A quantile read from it is
+// off by less than 1/128 of its value. Its size depends on the range of the values, not on their
+// number: 512 bytes per power of two that occurs, 29 KiB at most. Sketches can be merged.
 type Sketch struct {
 	rows  [64 - sketchBits]*[sketchSlots]int64
 	Count int64
@@ -136,7 +137,8 @@ func (d *Durations) some(v int64) any {
 	return v
 }
 
-// Estimated is what the durations would add up to if those of calls that were not timed were like the others; nil without any.
+// Estimated is what the durations would add up to if those of calls that were not timed were like
+// the others; nil without any.
 func (d *Durations) Estimated(calls int64) any {
 	if d.Count == 0 {
 		return nil

@@ -23,7 +23,11 @@ func Cut(text string, width int) string {
 		return text
 	}
 	number := ""
-	if i := strings.LastIndex(text, " #"); i >= 0 && len(text)-i < min(8, width-1) && strings.Trim(text[i+2:], "0123456789") == "" {
+	if i := strings.LastIndex(
+		text,
+		" #",
+	); i >= 0 && len(text)-i < min(8, width-1) &&
+		strings.Trim(text[i+2:], "0123456789") == "" {
 		number = text[i:]
 	}
 	return string([]rune(text)[:width-1-len(number)]) + "…" + number
@@ -137,7 +141,8 @@ func SingularOf(plural string) string {
 // the direction of writing become question marks.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
+		if r == unicode.ReplacementChar || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' ||
+			r == '\u2029' {
 			return '?'
 		}
 		return r

@@ -47,7 +47,9 @@ func TestReportOfRealRecordings(t *testing.T) {
 	look := []string{"../../scripts/report_viewer.mjs", tools, browser, "--look"}
 	for _, name := range names {
 		recording, page := filepath.Join(t.TempDir(), name+".parquet"), filepath.Join(t.TempDir(), "report.html")
-		cmd := exec.Command(gpurec, append([]string{"record", "--stacks", "fp", "-o", recording, "--"}, programs[name]...)...)
+		cmd := exec.Command(
+			gpurec,
+			append([]string{"record", "--stacks", "fp", "-o", recording, "--"}, programs[name]...)...)
 		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim+":"+torch, "SIMCUDA_KERNEL_US=500")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("record: %v\n%s", err, out)
@@ -58,7 +60,11 @@ func TestReportOfRealRecordings(t *testing.T) {
 		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code == message.ExitOK {
 			t.Error("a report that is there is overwritten without --force")
 		}
-		if code := run(t.Context(), []string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording}); name == "leak" && code != message.ExitFailOn {
+		if code := run(
+			t.Context(),
+			[]string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording},
+		); name == "leak" &&
+			code != message.ExitFailOn {
 			t.Errorf("a leak does not fail --fail-on: exit status %d", code)
 		}
 		look = append(look, page)

@@ -41,7 +41,8 @@ Exit status 1 if recording would fail.`,
 	}
 	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "look at process `PID` too")
 	cmd.Flags().BoolVar(&calls, "calls", false, "print the table of probed functions")
-	cmd.Flags().StringVar(&attach, "attach", string(privilege.AttachAuto), "way to attach to check: auto, uprobe_multi or perf")
+	cmd.Flags().StringVar(&attach, "attach", string(privilege.AttachAuto), "way to attach to check: auto, "+
+		"uprobe_multi or perf")
 	return cmd
 }
 

@@ -31,8 +31,26 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	}
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "ledger.tsv")
-	storm := exec.Command(filepath.Join(sim, "storm"), "--calls", "100000000", "--threads", "2", "--seed", "4", "--rate", "20000", "--wait")
-	storm.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+ledger, "SIMCUDA_LEDGER_SYNC=1", "SIMCUDA_TIME=off", "SIMCUDA_STATE="+dir+"/state")
+	storm := exec.Command(
+		filepath.Join(sim, "storm"),
+		"--calls",
+		"100000000",
+		"--threads",
+		"2",
+		"--seed",
+		"4",
+		"--rate",
+		"20000",
+		"--wait",
+	)
+	storm.Env = append(
+		os.Environ(),
+		"LD_LIBRARY_PATH="+sim,
+		"SIMCUDA_LEDGER="+ledger,
+		"SIMCUDA_LEDGER_SYNC=1",
+		"SIMCUDA_TIME=off",
+		"SIMCUDA_STATE="+dir+"/state",
+	)
 	stdin, err := storm.StdinPipe()
 	must(t, err)
 	stdout, err := storm.StdoutPipe()
@@ -46,7 +64,20 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	output, ready := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ready")
 	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
 	must(t, err)
-	recorder := exec.Command(gpurec, "record", "-p", fmt.Sprint(storm.Process.Pid), "-o", output, "--stacks", "fp", "--nvml-interval", "0", "--ready-file", ready)
+	recorder := exec.Command(
+		gpurec,
+		"record",
+		"-p",
+		fmt.Sprint(storm.Process.Pid),
+		"-o",
+		output,
+		"--stacks",
+		"fp",
+		"--nvml-interval",
+		"0",
+		"--ready-file",
+		ready,
+	)
 	recorder.Stderr = os.Stderr
 	must(t, recorder.Start())
 	waitForFile(t, ready)
@@ -100,8 +131,24 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 // isUnrecorded is true for calls that are only counted or not in the table.
 func isUnrecorded(call string) bool {
 	_, name, _ := strings.Cut(call, " ")
-	for _, prefix := range []string{"cuDeviceGet", "cuDeviceTotalMem", "cuDriverGetVersion", "cuGetProcAddress", "cuCtxSetCurrent", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuCtxGetDevice", "cuStreamQuery", "cuEventQuery",
-		"cuStreamIsCapturing", "cuStreamGetCaptureInfo", "cuThreadExchangeStreamCaptureMode", "cuMemGetAllocationGranularity", "cuMulticastGetGranularity"} {
+	for _, prefix := range []string{
+		"cuDeviceGet",
+		"cuDeviceTotalMem",
+		"cuDriverGetVersion",
+		"cuGetProcAddress",
+		"cuCtxSetCurrent",
+		"cuCtxGetCurrent",
+		"cuCtxPushCurrent",
+		"cuCtxPopCurrent",
+		"cuCtxGetDevice",
+		"cuStreamQuery",
+		"cuEventQuery",
+		"cuStreamIsCapturing",
+		"cuStreamGetCaptureInfo",
+		"cuThreadExchangeStreamCaptureMode",
+		"cuMemGetAllocationGranularity",
+		"cuMulticastGetGranularity",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -18,7 +18,11 @@ func smallDisk(t *testing.T) string {
 	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
 	must(t, os.WriteFile(image, nil, 0o600))
 	must(t, os.Truncate(image, 256<<20))
-	for _, command := range [][]string{{"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, dir}, {"fsfreeze", "--help"}} {
+	for _, command := range [][]string{
+		{"mkfs.ext4", "-q", image},
+		{"mount", "-o", "loop", image, dir},
+		{"fsfreeze", "--help"},
+	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
 			t.Skipf("no disk that can be frozen: %s: %v, %s", command[0], err, out)
 		}
@@ -54,7 +58,8 @@ func TestFaultDiskStandsStill(t *testing.T) {
 	rows := int64(0)
 	must(t, rec.Rows(func(*format.Row) error { rows++; return nil }, format.ClassMemory, format.ClassCall))
 	total := rec.Meta.Totals()
-	if rec.Meta.Complete != format.CompleteYes || total.Lost != 0 || total.Recorded != rows || rows < int64(seconds)*10_000 {
+	if rec.Meta.Complete != format.CompleteYes || total.Lost != 0 || total.Recorded != rows ||
+		rows < int64(seconds)*10_000 {
 		t.Errorf("%d calls in the file, books %+v, complete: %s", rows, total, rec.Meta.Complete)
 	}
 }

@@ -39,8 +39,25 @@ func startVictim(t *testing.T, rate int) *victim {
 	}
 	dir := t.TempDir()
 	v := &victim{ledger: filepath.Join(dir, "ledger.tsv")}
-	v.cmd = exec.Command(filepath.Join(sim, "storm"), "--calls", "1000000000", "--threads", "2", "--seed", "4", "--rate", fmt.Sprint(rate))
-	v.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+v.ledger, "SIMCUDA_LEDGER_SYNC=1", "SIMCUDA_TIME=off", "SIMCUDA_STATE="+dir+"/state")
+	v.cmd = exec.Command(
+		filepath.Join(sim, "storm"),
+		"--calls",
+		"1000000000",
+		"--threads",
+		"2",
+		"--seed",
+		"4",
+		"--rate",
+		fmt.Sprint(rate),
+	)
+	v.cmd.Env = append(
+		os.Environ(),
+		"LD_LIBRARY_PATH="+sim,
+		"SIMCUDA_LEDGER="+v.ledger,
+		"SIMCUDA_LEDGER_SYNC=1",
+		"SIMCUDA_TIME=off",
+		"SIMCUDA_STATE="+dir+"/state",
+	)
 	must(t, v.cmd.Start())
 	t.Cleanup(func() { _ = v.cmd.Process.Kill(); _ = v.cmd.Wait() })
 	waitFor(t, "the program makes calls", func() bool {
@@ -56,8 +73,10 @@ func startRecorder(t *testing.T, v *victim, output string, args ...string) *exec
 	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
 	must(t, err)
 	ready := output + ".ready"
-	cmd := exec.Command(gpurec, append([]string{"record", "-p", fmt.Sprint(v.cmd.Process.Pid), "-o", output,
-		"--stacks", "fp", "--nvml-interval", "0", "--keep-returns", "--ready-file", ready}, args...)...)
+	cmd := exec.Command(gpurec, append([]string{
+		"record", "-p", fmt.Sprint(v.cmd.Process.Pid), "-o", output,
+		"--stacks", "fp", "--nvml-interval", "0", "--keep-returns", "--ready-file", ready,
+	}, args...)...)
 	cmd.Stderr = os.Stderr
 	if testing.Verbose() {
 		cmd.Stderr = nil
@@ -76,7 +95,8 @@ func waitForSegment(t *testing.T, output string, c format.Class) {
 
 // segmentsOf returns the paths of the finished segments of a class.
 func segmentsOf(output string, c format.Class) []string {
-	paths, _ := filepath.Glob(filepath.Join(output+format.SegmentSuffix, "*-"+c.String()+".parquet")) // the pattern is valid
+	// the pattern is valid
+	paths, _ := filepath.Glob(filepath.Join(output+format.SegmentSuffix, "*-"+c.String()+".parquet"))
 	return paths
 }
 
@@ -148,7 +168,10 @@ func readRecording(t *testing.T, path string) (r recording, meta format.Meta) {
 	must(t, rec.Rows(func(row *format.Row) error {
 		if !isUnrecorded(" "+row.Name) && row.Flags&format.FlagOpen == 0 {
 			tid := fmt.Sprint(row.Tid)
-			r.threads[tid] = append(r.threads[tid], call{row.StartNs - offset, row.StartNs + row.DurNs - offset, row.Name})
+			r.threads[tid] = append(
+				r.threads[tid],
+				call{row.StartNs - offset, row.StartNs + row.DurNs - offset, row.Name},
+			)
 			class := format.ClassOf(row.Kind)
 			last[class] = max(last[class], row.StartNs+row.DurNs-offset)
 		}
@@ -161,13 +184,18 @@ func readRecording(t *testing.T, path string) (r recording, meta format.Meta) {
 	return r, rec.Meta
 }
 
-// hasAll checks that from startNs until shortly before lastNs every call of the ledger is recorded, in order, and nothing else; it returns how many that are.
+// hasAll checks that from startNs until shortly before lastNs every call of the ledger is recorded,
+// in order, and nothing else; it returns how many that are.
 func (r *recording) hasAll(t *testing.T, ledger map[string][]call) (sum int) {
 	t.Helper()
 	for tid, happened := range ledger {
 		n := 0
 		have := r.threads[tid]
-		from, _ := slices.BinarySearchFunc(happened, r.startNs, func(c call, ns int64) int { return int(c.startNs - ns) })
+		from, _ := slices.BinarySearchFunc(
+			happened,
+			r.startNs,
+			func(c call, ns int64) int { return int(c.startNs - ns) },
+		)
 		at, _ := slices.BinarySearchFunc(have, r.startNs, func(c call, ns int64) int { return int(c.startNs - ns) })
 		if at > 0 && from < len(happened) && have[at-1].endNs >= happened[from].endNs {
 			at-- // its probe came just before startNs, its line in the ledger begins just after
@@ -177,11 +205,28 @@ func (r *recording) hasAll(t *testing.T, ledger map[string][]call) (sum int) {
 				break
 			}
 			if at == len(have) {
-				t.Fatalf("thread %s: %s is missing, %v before the last recorded call", tid, c.name, time.Duration(r.lastNs-c.endNs))
+				t.Fatalf(
+					"thread %s: %s is missing, %v before the last recorded call",
+					tid,
+					c.name,
+					time.Duration(r.lastNs-c.endNs),
+				)
 			}
 			if h := have[at]; h.name != c.name || h.startNs > c.startNs || h.endNs < c.endNs {
-				t.Errorf("thread %s: recorded %s from %d to %d, happened %s from %d to %d, %d calls after the start at %d and %v before the end",
-					tid, h.name, h.startNs, h.endNs, c.name, c.startNs, c.endNs, n, r.startNs, time.Duration(r.lastNs-c.endNs))
+				t.Errorf(
+					"thread %s: recorded %s from %d to %d, happened %s from %d to %d, %d calls after the start "+
+						"at %d and %v before the end",
+					tid,
+					h.name,
+					h.startNs,
+					h.endNs,
+					c.name,
+					c.startNs,
+					c.endNs,
+					n,
+					r.startNs,
+					time.Duration(r.lastNs-c.endNs),
+				)
 				for k := max(0, at-3); k < min(at+4, len(have)); k++ {
 					t.Logf("recorded %d: %+v", k, have[k])
 				}
@@ -257,11 +302,15 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		}
 	}
 	for _, thread := range ledger {
-		if age := time.Duration(recordings[len(recordings)-1].lastNs - thread[len(thread)-1].endNs); len(thread) > 1000 && age > time.Second {
+		if age := time.Duration(
+			recordings[len(recordings)-1].lastNs - thread[len(thread)-1].endNs,
+		); len(thread) > 1000 &&
+			age > time.Second {
 			t.Errorf("a thread of the program stopped %v before the last kill", age)
 		}
 	}
-	t.Logf("%d calls before the kills equal the ledger; at most %v lost, %d times no segment was finished", n, worst, nothing)
+	t.Logf("%d calls before the kills equal the ledger; at most %v lost, %d times no segment was "+
+		"finished", n, worst, nothing)
 }
 
 // TestFaultRecorderStopped stops the recorder for a while. The program runs on, and what the
@@ -302,7 +351,8 @@ func TestFaultRecorderStopped(t *testing.T) {
 			}
 		}
 		if meanwhile < 5000 || after < 1000 {
-			t.Errorf("the program made %d calls while the recorder was stopped; %d were recorded afterwards", meanwhile, after)
+			t.Errorf("the program made %d calls while the recorder was stopped; %d were recorded "+
+				"afterwards", meanwhile, after)
 		}
 		t.Logf("%d calls were made meanwhile, %d in all lost", meanwhile, total.Lost)
 	}

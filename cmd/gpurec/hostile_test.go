@@ -68,7 +68,13 @@ func mapCode(path string) error {
 	}
 	for _, p := range driver.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
-			if _, err := unix.Mmap(int(f.Fd()), int64(p.Off)&^4095, int(p.Filesz), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE); err != nil {
+			if _, err := unix.Mmap(
+				int(f.Fd()),
+				int64(p.Off)&^4095,
+				int(p.Filesz),
+				unix.PROT_READ|unix.PROT_EXEC,
+				unix.MAP_PRIVATE,
+			); err != nil {
 				return err
 			}
 		}
@@ -80,7 +86,15 @@ func mapCode(path string) error {
 // prctl(PR_SET_MM_MAP), which takes no privilege, points them at 1 TiB of untouched memory.
 func growArguments() error {
 	const size = 1 << 40
-	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
+	at, _, errno := unix.Syscall6(
+		unix.SYS_MMAP,
+		0,
+		size,
+		unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE,
+		^uintptr(0),
+		0,
+	)
 	if errno != 0 {
 		return fmt.Errorf("map 1 TiB: %w", errno)
 	}
@@ -97,10 +111,32 @@ func growArguments() error {
 		startCode, endCode, startData, endData, startBrk, brk, startStack, argStart, argEnd, envStart, envEnd, auxv uint64
 		auxvSize, exeFd                                                                                             uint32
 	}{
-		startCode: number(26), endCode: number(27), startData: number(45), endData: number(46), startBrk: number(47), brk: number(47),
-		startStack: number(28), argStart: uint64(at), argEnd: uint64(at) + size, envStart: uint64(at), envEnd: uint64(at) + size, exeFd: ^uint32(0),
+		startCode: number(
+			26,
+		),
+		endCode:   number(27),
+		startData: number(45),
+		endData:   number(46),
+		startBrk:  number(47),
+		brk:       number(47),
+		startStack: number(
+			28,
+		),
+		argStart: uint64(at),
+		argEnd:   uint64(at) + size,
+		envStart: uint64(at),
+		envEnd:   uint64(at) + size,
+		exeFd:    ^uint32(0),
 	}
-	if _, _, errno := unix.Syscall6(unix.SYS_PRCTL, unix.PR_SET_MM, unix.PR_SET_MM_MAP, uintptr(unsafe.Pointer(&m)), unsafe.Sizeof(m), 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(
+		unix.SYS_PRCTL,
+		unix.PR_SET_MM,
+		unix.PR_SET_MM_MAP,
+		uintptr(unsafe.Pointer(&m)),
+		unsafe.Sizeof(m),
+		0,
+		0,
+	); errno != 0 {
 		return fmt.Errorf("prctl(PR_SET_MM_MAP): %w", errno)
 	}
 	return nil
@@ -215,8 +251,22 @@ func TestHostileProcess(t *testing.T) {
 	output, said := filepath.Join(dir, "r.parquet"), new(messages)
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)
-	recorder := exec.Command(gpurec, "record", "--wait", "-p", fmt.Sprint(v.cmd.Process.Pid), "-p", fmt.Sprint(program.cmd.Process.Pid), "-o", output,
-		"--nvml-interval", "0", "--keep-returns", "--ready-file", output+".ready")
+	recorder := exec.Command(
+		gpurec,
+		"record",
+		"--wait",
+		"-p",
+		fmt.Sprint(v.cmd.Process.Pid),
+		"-p",
+		fmt.Sprint(program.cmd.Process.Pid),
+		"-o",
+		output,
+		"--nvml-interval",
+		"0",
+		"--keep-returns",
+		"--ready-file",
+		output+".ready",
+	)
 	recorder.Stderr = said
 	must(t, recorder.Start())
 	ended := make(chan error, 1)
@@ -246,7 +296,10 @@ func TestHostileProcess(t *testing.T) {
 		t.Fatal("the recorder does not end")
 	}
 	t.Logf("%s", said)
-	if strings.ContainsFunc(strings.ReplaceAll(said.String(), "\n", ""), func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if strings.ContainsFunc(
+		strings.ReplaceAll(said.String(), "\n", ""),
+		func(r rune) bool { return !unicode.IsPrint(r) },
+	) {
 		t.Errorf("the recorder writes to the terminal what it was told to: %q", said)
 	}
 	if usage, ok := recorder.ProcessState.SysUsage().(*syscall.Rusage); !ok || usage.Maxrss > 600<<10 {

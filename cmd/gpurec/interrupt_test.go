@@ -29,7 +29,16 @@ var probedByPerf = []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2", 
 // with every call of simcuda's ledger, and the exit status is that of a recording that ended well.
 func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 	dir, env := simEnvironment(t)
-	storm := exec.Command(filepath.Join(dir, "simcuda/storm"), "--calls", "20000", "--threads", "2", "--seed", "4", "--wait")
+	storm := exec.Command(
+		filepath.Join(dir, "simcuda/storm"),
+		"--calls",
+		"20000",
+		"--threads",
+		"2",
+		"--seed",
+		"4",
+		"--wait",
+	)
 	storm.Env = env
 	stdin, err := storm.StdinPipe()
 	must(t, err)
@@ -84,7 +93,21 @@ func startPerfRecorder(t *testing.T, dir string, env []string, what ...string) *
 	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
 	must(t, err)
 	r := &perfRecorder{t: t, output: filepath.Join(dir, "r.parquet"), ready: filepath.Join(dir, "ready")}
-	args := []string{"record", "--attach", "perf", "--only", strings.Join(probedByPerf, ","), "-o", r.output, "--stacks", "fp", "--nvml-interval", "0", "--ready-file", r.ready}
+	args := []string{
+		"record",
+		"--attach",
+		"perf",
+		"--only",
+		strings.Join(probedByPerf, ","),
+		"-o",
+		r.output,
+		"--stacks",
+		"fp",
+		"--nvml-interval",
+		"0",
+		"--ready-file",
+		r.ready,
+	}
 	r.cmd = exec.CommandContext(t.Context(), gpurec, append(args, what...)...)
 	r.cmd.Env, r.cmd.Stderr = env, &r.stderr
 	must(t, r.cmd.Start())
@@ -154,7 +177,10 @@ func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded in
 // It skips where nothing can be attached.
 func simEnvironment(t *testing.T) (dir string, env []string) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(simcudaDir(), "storm")); err != nil || privilege.Check(privilege.AttachPerf) != nil {
+	if _, err := os.Stat(
+		filepath.Join(simcudaDir(), "storm"),
+	); err != nil ||
+		privilege.Check(privilege.AttachPerf) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
 		}
@@ -163,7 +189,13 @@ func simEnvironment(t *testing.T) (dir string, env []string) {
 	dir = t.TempDir()
 	sim := filepath.Join(dir, "simcuda")
 	must(t, os.CopyFS(sim, os.DirFS(simcudaDir())))
-	return dir, append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+filepath.Join(dir, "ledger.tsv"), "SIMCUDA_TIME=off", "SIMCUDA_STATE="+filepath.Join(dir, "state"))
+	return dir, append(
+		os.Environ(),
+		"LD_LIBRARY_PATH="+sim,
+		"SIMCUDA_LEDGER="+filepath.Join(dir, "ledger.tsv"),
+		"SIMCUDA_TIME=off",
+		"SIMCUDA_STATE="+filepath.Join(dir, "state"),
+	)
 }
 
 func expectLine(t *testing.T, lines *bufio.Reader, prefix string) {

@@ -27,7 +27,8 @@ func TestInvalidFreesOfRecordings(t *testing.T) {
 		want map[string]int64 // verdict: allocated, freed before, failed → calls
 		fire bool
 	}{
-		{scenario{name: "double-free", program: "C", how: "whole"}, map[string]int64{"double free: buffer, drop, double_free": 500}, true},
+		{scenario{name: "double-free", program: "C", how: "whole"}, map[string]int64{"double free: buffer, drop, " +
+			"double_free": 500}, true},
 		{scenario{name: "invalid-frees", program: "C", how: "whole"}, map[string]int64{
 			"double free: buffer, drop, free_again":                        20,
 			"double free: pinned_buffer, drop_pinned, free_pinned_again":   20,
@@ -82,7 +83,13 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 	}
 	got = make(map[string]int64)
 	for _, row := range rowsOf(report, "invalid_frees") {
-		key := fmt.Sprintf("%s: %s, %s, %s", row["verdict"], functionOf(row["allocated_site"]), functionOf(row["freed_site"]), functionOf(row["site"]))
+		key := fmt.Sprintf(
+			"%s: %s, %s, %s",
+			row["verdict"],
+			functionOf(row["allocated_site"]),
+			functionOf(row["freed_site"]),
+			functionOf(row["site"]),
+		)
 		got[key] += row["calls"].(int64)
 	}
 	found, err := rules.RunWith(tl, rules.Options{Rules: []string{"invalid-free"}})

@@ -44,14 +44,24 @@ func TestOOMUnderALimit(t *testing.T) {
 				if want.fits {
 					also = "fragmentation"
 				}
-				if row["class"] != "limit" || row["also"] != also || row["requested_bytes"] != want.requested || row["unused_bytes"] != want.unused {
-					t.Errorf("%v, also %v, %v requested, %v unused; want %+v", row["class"], row["also"], row["requested_bytes"], row["unused_bytes"], want)
+				if row["class"] != "limit" || row["also"] != also || row["requested_bytes"] != want.requested ||
+					row["unused_bytes"] != want.unused {
+					t.Errorf(
+						"%v, also %v, %v requested, %v unused; want %+v",
+						row["class"],
+						row["also"],
+						row["requested_bytes"],
+						row["unused_bytes"],
+						want,
+					)
 				}
-				if least, below := row["limit_least_bytes"].(int64), row["limit_below_bytes"].(int64); least > want.allowed || below <= want.allowed {
+				if least, below := row["limit_least_bytes"].(int64), row["limit_below_bytes"].(int64); least > want.allowed ||
+					below <= want.allowed {
 					t.Errorf("limit of %d is not in [%d, %d)", want.allowed, least, below)
 				}
 			}
-			if text := report.Tables[0].Rows[0].Evidence; !strings.Contains(text, "the request of 102.0 MiB would have fit into ") || !strings.Contains(text, "or without the limit of") {
+			if text := report.Tables[0].Rows[0].Evidence; !strings.Contains(text, "the request of 102.0 MiB would "+
+				"have fit into ") || !strings.Contains(text, "or without the limit of") {
 				t.Error(text)
 			}
 			checkFragmentationRule(t, tl, strings.HasSuffix(conf, "True"))
@@ -69,7 +79,8 @@ func checkFragmentationRule(t *testing.T, tl *timeline.Timeline, expandable bool
 		t.Fatalf("%d hits", len(hits))
 	}
 	advice := fmt.Sprint(hits[0]["advice"])
-	if !strings.Contains(advice, "set_per_process_memory_fraction") || strings.Contains(advice, "expandable_segments:True") == expandable {
+	if !strings.Contains(advice, "set_per_process_memory_fraction") ||
+		strings.Contains(advice, "expandable_segments:True") == expandable {
 		t.Errorf("advice %q", advice)
 	}
 }
@@ -100,7 +111,16 @@ func recordOOM(t *testing.T, conf string) (path string, truth []failedRequest) {
 	if !lines.Scan() {
 		t.Fatal("the program does not start")
 	}
-	recorder := exec.Command(gpurec, "record", "-o", path, "--nvml-interval", "0", "-p", strconv.Itoa(target.Process.Pid))
+	recorder := exec.Command(
+		gpurec,
+		"record",
+		"-o",
+		path,
+		"--nvml-interval",
+		"0",
+		"-p",
+		strconv.Itoa(target.Process.Pid),
+	)
 	stderr, err := recorder.StderrPipe()
 	must(t, err)
 	must(t, recorder.Start())

@@ -49,7 +49,14 @@ func outputPlaces(t *testing.T, dir string) []place {
 	folder("folder", 0o755, 0, 0)
 	must(t, os.WriteFile(in("file"), []byte("precious"), 0o600))
 	var places []place
-	for name, is := range map[string]string{"char": "a device", "block": "a device", "socket": "a socket", "fifo": "a FIFO", "folder": "a folder", "file": "a regular file"} {
+	for name, is := range map[string]string{
+		"char":   "a device",
+		"block":  "a device",
+		"socket": "a socket",
+		"fifo":   "a FIFO",
+		"folder": "a folder",
+		"file":   "a regular file",
+	} {
 		if name != "file" {
 			places = append(places, place{in(name), "is " + is})
 		}
@@ -66,7 +73,8 @@ func outputPlaces(t *testing.T, dir string) []place {
 	must(t, os.Symlink(in("folder"), in("sticky/way")))
 	must(t, os.Lchown(in("sticky/way"), otherUser, otherUser))
 	places = append(places, place{in("dangling"), "is a dangling symbolic link"}, place{in("folder/"), "is a folder"},
-		place{in("sticky/old"), "belongs to user 54321"}, place{in("sticky/way/new"), "symbolic link way on the way there belongs to user 54321"},
+		place{in("sticky/old"), "belongs to user 54321"}, place{in("sticky/way/new"), "symbolic link way on the way " +
+			"there belongs to user 54321"},
 		place{in("folder/../sticky/way/old"), "symbolic link way on the way there belongs to user 54321"})
 	for _, name := range []string{"new", "old"} {
 		places = append(places, place{in("open/" + name), "everyone may replace files in folder " + in("open")},
@@ -133,9 +141,18 @@ func TestOutputsThatAreRefused(t *testing.T) {
 	finished, unfinished := outputRecordings(t, dir)
 	places := outputPlaces(t, dir)
 	commands := map[string][]string{
-		"record -o":           {"record", "-o", "PATH", "--", "touch", filepath.Join(dir, "started")},
-		"record -p -o":        {"record", "--wait", "-p", fmt.Sprint(os.Getpid()), "-d", "100ms", "-o", "PATH"},
-		"record --ready-file": {"record", "-o", filepath.Join(dir, "new.parquet"), "--ready-file", "PATH", "--", "touch", filepath.Join(dir, "started")},
+		"record -o":    {"record", "-o", "PATH", "--", "touch", filepath.Join(dir, "started")},
+		"record -p -o": {"record", "--wait", "-p", fmt.Sprint(os.Getpid()), "-d", "100ms", "-o", "PATH"},
+		"record --ready-file": {
+			"record",
+			"-o",
+			filepath.Join(dir, "new.parquet"),
+			"--ready-file",
+			"PATH",
+			"--",
+			"touch",
+			filepath.Join(dir, "started"),
+		},
 		"recover -o":          {"recover", unfinished, "-o", "PATH"},
 		"pprof -o":            {"analyze", "pprof", "-o", "PATH", finished},
 		"folded -o":           {"analyze", "folded", "-o", "PATH", finished},
@@ -149,7 +166,10 @@ func TestOutputsThatAreRefused(t *testing.T) {
 	refuse := func(what string, p place, args []string) {
 		t.Helper()
 		_, stderr, code := runGpurec(t, args...)
-		if code != message.ExitFailed || !strings.Contains(stderr, "error: "+p.path+" ") || !strings.Contains(stderr, p.says) || strings.Count(stderr, "error: ") != 1 || !strings.Contains(stderr, "hint: ") {
+		if code != message.ExitFailed || !strings.Contains(stderr, "error: "+p.path+" ") ||
+			!strings.Contains(stderr, p.says) ||
+			strings.Count(stderr, "error: ") != 1 ||
+			!strings.Contains(stderr, "hint: ") {
 			t.Errorf("%s: exit status %d, want %q:\n%s", what, code, p.says, stderr)
 		}
 		if after := snapshot(t, dir); after != before {
@@ -199,7 +219,8 @@ func TestOutputsNextToWhatIsRefused(t *testing.T) {
 	} {
 		cmd := exec.Command(gpurec, args...)
 		out, _ := cmd.CombinedOutput() // the exit code says it
-		if code := cmd.ProcessState.ExitCode(); code != message.ExitFailed || !strings.Contains(string(out), "error: "+says) {
+		if code := cmd.ProcessState.ExitCode(); code != message.ExitFailed ||
+			!strings.Contains(string(out), "error: "+says) {
 			t.Errorf("%v: exit status %d, want %q:\n%s", args, code, says, out)
 		}
 		if after := snapshot(t, dir); after != before {

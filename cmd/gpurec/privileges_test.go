@@ -37,7 +37,8 @@ func TestRecorderDropsPrivileges(t *testing.T) {
 	must(t, err)
 	defer os.RemoveAll(dir)
 	must(t, os.Chown(dir, nobody, nobody))
-	must(t, os.CopyFS(filepath.Join(dir, "simcuda"), os.DirFS(sim))) // nobody else uses it: children are recorded from their first call
+	// nobody else uses it: children are recorded from their first call
+	must(t, os.CopyFS(filepath.Join(dir, "simcuda"), os.DirFS(sim)))
 	must(t, os.Chmod(dir, 0o755))
 	sim = filepath.Join(dir, "simcuda")
 	output, ledger := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ledger.tsv")
@@ -80,7 +81,8 @@ func TestRecorderDropsPrivileges(t *testing.T) {
 	defer rec.Close()
 	text, err := os.ReadFile(ledger)
 	must(t, err)
-	made := int64(strings.Count(string(text), "\n") - 1 - strings.Count(string(text), "\tcuDeviceGet")) // those are not probed
+	// those are not probed
+	made := int64(strings.Count(string(text), "\n") - 1 - strings.Count(string(text), "\tcuDeviceGet"))
 	if total := rec.Meta.Totals(); total.Seen+total.Counted != made || made < (calls-2)*workers || total.Lost != 0 {
 		t.Errorf("saw %d calls and counted %d of %d, lost %d", total.Seen, total.Counted, made, total.Lost)
 	}
@@ -109,10 +111,27 @@ func checkThreads(t *testing.T, pid int) {
 		}
 		return sum
 	}
-	effective := bits(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_DAC_READ_SEARCH,
-		unix.CAP_KILL, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER) // the last four because of the other user
+	effective := bits(
+		unix.CAP_BPF,
+		unix.CAP_PERFMON,
+		unix.CAP_SYS_PTRACE,
+		unix.CAP_CHECKPOINT_RESTORE,
+		unix.CAP_DAC_READ_SEARCH,
+		// the last four because of the other user
+		unix.CAP_KILL,
+		unix.CAP_CHOWN,
+		unix.CAP_DAC_OVERRIDE,
+		unix.CAP_FOWNER,
+	)
 	permitted := effective | bits(unix.CAP_SYS_ADMIN)
-	want := map[string]uint64{"CapInh": 0, "CapPrm": permitted, "CapEff": effective, "CapBnd": permitted, "CapAmb": 0, "NoNewPrivs": 1}
+	want := map[string]uint64{
+		"CapInh":     0,
+		"CapPrm":     permitted,
+		"CapEff":     effective,
+		"CapBnd":     permitted,
+		"CapAmb":     0,
+		"NoNewPrivs": 1,
+	}
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	must(t, err)
 	if len(threads) < 4 {

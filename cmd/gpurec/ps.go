@@ -50,13 +50,19 @@ Exit status 0 also if no process uses CUDA.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if !slices.Contains(psFormats, format) {
-				return message.Usagef("gpurec ps --help", "--format %s: there are %s", format, strings.Join(psFormats, ", "))
+				return message.Usagef(
+					"gpurec ps --help",
+					"--format %s: there are %s",
+					format,
+					strings.Join(psFormats, ", "),
+				)
 			}
 			return listProcesses(format)
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", psFormats[0], "print as "+strings.Join(psFormats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(psFormats, cobra.ShellCompDirectiveNoFileComp)) // it exists
+	// it exists
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(psFormats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -193,7 +199,19 @@ func (l psLine) cells(now time.Time) []string {
 	if user == "" {
 		user = number(l.UID)
 	}
-	cells := []string{strconv.Itoa(l.Pid), user, l.Command, gpu, memory, sm, rank, l.Job, container, since, strings.Join(l.CommandLine, " ")}
+	cells := []string{
+		strconv.Itoa(l.Pid),
+		user,
+		l.Command,
+		gpu,
+		memory,
+		sm,
+		rank,
+		l.Job,
+		container,
+		since,
+		strings.Join(l.CommandLine, " "),
+	}
 	for i, cell := range cells {
 		if cells[i] = strings.Map(message.Printable, cell); cell == "" {
 			cells[i] = "-"
@@ -240,8 +258,23 @@ func printPsJSON(out io.Writer, list ps.Listing, notes []string) error {
 }
 
 var psColumns = []string{
-	"pid", "user", "uid", "command", "gpu_index", "gpu_uuid", "gpu_name", "memory_bytes", "sm_percent", "rank", "world_size",
-	"local_rank", "job", "container_id", "cgroup", "started_unix_ns", "command_line",
+	"pid",
+	"user",
+	"uid",
+	"command",
+	"gpu_index",
+	"gpu_uuid",
+	"gpu_name",
+	"memory_bytes",
+	"sm_percent",
+	"rank",
+	"world_size",
+	"local_rank",
+	"job",
+	"container_id",
+	"cgroup",
+	"started_unix_ns",
+	"command_line",
 }
 
 // printPsCSV prints a line for each process and GPU; unknown values are empty.
@@ -262,9 +295,25 @@ func printPsCSV(out io.Writer, list ps.Listing) error {
 			started = strconv.FormatInt(l.StartedUnixNs, 10)
 		}
 		if err := w.Write([]string{
-			strconv.Itoa(l.Pid), csvText(l.User), number(l.UID), csvText(l.Command), index, use.UUID, use.Name, memory,
-			number(use.SMPercent), number(l.Rank), number(l.WorldSize), number(l.LocalRank), csvText(l.Job), l.ContainerID,
-			csvText(l.Cgroup), started, csvText(strings.Join(l.CommandLine, " ")),
+			strconv.Itoa(l.Pid),
+			csvText(l.User),
+			number(l.UID),
+			csvText(l.Command),
+			index,
+			use.UUID,
+			use.Name,
+			memory,
+			number(
+				use.SMPercent,
+			),
+			number(l.Rank),
+			number(l.WorldSize),
+			number(l.LocalRank),
+			csvText(l.Job),
+			l.ContainerID,
+			csvText(l.Cgroup),
+			started,
+			csvText(strings.Join(l.CommandLine, " ")),
 		}); err != nil {
 			return err
 		}

@@ -32,9 +32,21 @@ func psList() ps.Listing {
 	ptr := func(n int) *int { return &n }
 	bytes := int64(3 << 30)
 	full := ps.Process{
-		Pid: 4242, User: "ada", UID: ptr(1000), Command: "python3", CommandLine: []string{"python3", "train.py"},
-		GPUs:        []nvml.GPUUse{{Index: 0, UUID: "GPU-a", Name: "NVIDIA H200", MemoryBytes: &bytes, SMPercent: ptr(0)}, {Index: 1, UUID: "GPU-b", Name: "NVIDIA H200"}},
-		ContainerID: strings.Repeat("0123456789abcdef", 4), Cgroup: "/docker/x", StartedUnixNs: psNow.Add(-195 * time.Minute).UnixNano(),
+		Pid:         4242,
+		User:        "ada",
+		UID:         ptr(1000),
+		Command:     "python3",
+		CommandLine: []string{"python3", "train.py"},
+		GPUs: []nvml.GPUUse{
+			{Index: 0, UUID: "GPU-a", Name: "NVIDIA H200", MemoryBytes: &bytes, SMPercent: ptr(0)},
+			{Index: 1, UUID: "GPU-b", Name: "NVIDIA H200"},
+		},
+		ContainerID: strings.Repeat(
+			"0123456789abcdef",
+			4,
+		),
+		Cgroup:        "/docker/x",
+		StartedUnixNs: psNow.Add(-195 * time.Minute).UnixNano(),
 	}
 	full.Rank, full.WorldSize, full.LocalRank, full.Job = ptr(3), ptr(8), ptr(1), "1234"
 	second := ps.Process{Pid: 17, User: "bob", Command: "a.out", GPUs: full.GPUs[1:], StartedUnixNs: psNow.UnixNano()}
@@ -79,10 +91,82 @@ func TestPsCSV(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	want := [][]string{
 		psColumns,
-		{"4242", "ada", "1000", "python3", "0", "GPU-a", "NVIDIA H200", "3221225472", "0", "3", "8", "1", "1234", id, "/docker/x", "1789988300000000000", "python3 train.py"},
-		{"4242", "ada", "1000", "python3", "1", "GPU-b", "NVIDIA H200", "", "", "3", "8", "1", "1234", id, "/docker/x", "1789988300000000000", "python3 train.py"},
-		{"17", "bob", "", "a.out", "1", "GPU-b", "NVIDIA H200", "", "", "0", "", "", "", "", "", "1790000000000000000", ""},
-		{"18", "", "77", "'=\x1b[31m\n\ufffd", "", "", "", "", "", "", "", "", "", "", "", "", "<script> ü\t" + escapes},
+		{
+			"4242",
+			"ada",
+			"1000",
+			"python3",
+			"0",
+			"GPU-a",
+			"NVIDIA H200",
+			"3221225472",
+			"0",
+			"3",
+			"8",
+			"1",
+			"1234",
+			id,
+			"/docker/x",
+			"1789988300000000000",
+			"python3 train.py",
+		},
+		{
+			"4242",
+			"ada",
+			"1000",
+			"python3",
+			"1",
+			"GPU-b",
+			"NVIDIA H200",
+			"",
+			"",
+			"3",
+			"8",
+			"1",
+			"1234",
+			id,
+			"/docker/x",
+			"1789988300000000000",
+			"python3 train.py",
+		},
+		{
+			"17",
+			"bob",
+			"",
+			"a.out",
+			"1",
+			"GPU-b",
+			"NVIDIA H200",
+			"",
+			"",
+			"0",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"1790000000000000000",
+			"",
+		},
+		{
+			"18",
+			"",
+			"77",
+			"'=\x1b[31m\n\ufffd",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"",
+			"<script> ü\t" + escapes,
+		},
 	}
 	if fmt.Sprintf("%q", lines) != fmt.Sprintf("%q", want) {
 		t.Errorf("got\n%q\nwant\n%q", lines, want)
@@ -103,7 +187,8 @@ func TestPsJSON(t *testing.T) {
 		Notes       []string
 	}
 	must(t, json.Unmarshal(out.Bytes(), &got))
-	if len(got.Processes) != 3 || *got.NotLookedAt != 2 || !slices.Equal(got.Notes, []string{"a note"}) || got.Processes[0]["rank"] != 3.0 {
+	if len(got.Processes) != 3 || *got.NotLookedAt != 2 || !slices.Equal(got.Notes, []string{"a note"}) ||
+		got.Processes[0]["rank"] != 3.0 {
 		t.Errorf("%+v", got)
 	}
 	out.Reset()
@@ -120,7 +205,10 @@ func TestPsNotes(t *testing.T) {
 		t.Errorf("%q", notes)
 	}
 	notes := psNotes(ps.Listing{
-		Unseen: 1, Denied: 3, Unanswered: []int{7}, NVMLErr: errors.Join(errors.New("GPU 0 is lost"), errors.New("GPU 1 too")),
+		Unseen:     1,
+		Denied:     3,
+		Unanswered: []int{7},
+		NVMLErr:    errors.Join(errors.New("GPU 0 is lost"), errors.New("GPU 1 too")),
 	})
 	denied := "3 processes could not be looked at: permission denied"
 	if os.Geteuid() != 0 {
@@ -128,7 +216,8 @@ func TestPsNotes(t *testing.T) {
 	}
 	want := []string{
 		"no process uses CUDA now", "GPU, memory and SM% are unknown or incomplete: GPU 0 is lost; GPU 1 too",
-		"NVML lists 1 process that /proc does not show", denied, "process 7 does not answer and is left out; cat /proc/7/status",
+		"NVML lists 1 process that /proc does not show", denied, "process 7 does not answer and is left out; cat " +
+			"/proc/7/status",
 	}
 	if !slices.Equal(notes, want) {
 		t.Errorf("got\n%q\nwant\n%q", notes, want)
@@ -172,7 +261,14 @@ func TestPsOfAHostileProcess(t *testing.T) {
 	if code != message.ExitOK || !strings.Contains(line, " ?]0;e?<script> ") {
 		t.Errorf("exit %d, %q, %.2000q", code, line, stderr)
 	}
-	if text := strings.ReplaceAll(stdout+stderr, "\n", ""); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if text := strings.ReplaceAll(
+		stdout+stderr,
+		"\n",
+		"",
+	); strings.ContainsFunc(
+		text,
+		func(r rune) bool { return !unicode.IsPrint(r) },
+	) {
 		t.Errorf("it writes to the terminal what it was told to: %.2000q", text)
 	}
 	if len(line) > 40<<10 || took > 10*time.Second {
@@ -197,10 +293,12 @@ func TestRecordWithoutTargetOnATerminal(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	first := regexp.MustCompile(`(?m)^(\d+) `).FindStringSubmatch(text)
-	if first == nil || !strings.HasPrefix(text, "PID ") || !regexp.MustCompile(fmt.Sprintf(`(?m)^%d .* leak `, leak)).MatchString(text) {
+	if first == nil || !strings.HasPrefix(text, "PID ") ||
+		!regexp.MustCompile(fmt.Sprintf(`(?m)^%d .* leak `, leak)).MatchString(text) {
 		t.Fatalf("no table: %q", text)
 	}
-	for _, want := range []string{"error: say what to record: -p PID, --all or -- COMMAND", "hint: sudo gpurec record -p " + first[1] + " -d 10s"} {
+	for _, want := range []string{"error: say what to record: -p PID, --all or -- COMMAND", "hint: sudo gpurec " +
+		"record -p " + first[1] + " -d 10s"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %q", want, text)
 		}

@@ -58,33 +58,58 @@ wait for new ones. "gpurec ps" lists the processes that use CUDA.`,
 	}
 	flags := cmd.Flags()
 	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "record process `PID`; may be given several times")
-	flags.DurationVarP(&f.opt.Duration, "duration", "d", 0, "end after this `TIME`, such as 60s (default: until Ctrl-C or the process ends)")
+	flags.DurationVarP(&f.opt.Duration, "duration", "d", 0, "end after this `TIME`, such as 60s (default: until "+
+		"Ctrl-C or the process ends)")
 	flags.StringVarP(&f.opt.Output, "output", "o", "", "write to `FILE` (default: gpurec-NAME-PID-TIME.parquet here)")
-	flags.StringVar(&f.ring, "ring", "", "keep only the last `TIME`, such as 10m, or as much as SIZE on disk, such as 2GiB, and drop what is older")
-	flags.StringVar(&f.maxSize, "max-size", "", "never take more than `SIZE` on disk, and end before; with --ring: drop more")
+	flags.StringVar(&f.ring, "ring", "", "keep only the last `TIME`, such as 10m, or as much as SIZE on disk, such "+
+		"as 2GiB, and drop what is older")
+	flags.StringVar(&f.maxSize, "max-size", "", "never take more than `SIZE` on disk, and end before; with --ring: "+
+		"drop more")
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
 	flags.BoolVar(&f.noChildren, "no-children", false, "leave out the processes' children")
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
-	flags.StringVar(&f.opt.Comm, "comm", "", "record every process of this `NAME`, as in /proc/PID/comm and in gpurec ps")
-	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in cgroup v2 `PATH`, as in /proc/PID/cgroup, or below it")
+	flags.StringVar(&f.opt.Comm, "comm", "", "record every process of this `NAME`, as in /proc/PID/comm and in "+
+		"gpurec ps")
+	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in cgroup v2 `PATH`, as in /proc/PID/cgroup, "+
+		"or below it")
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
-	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
-	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "`HOW` to record PyTorch's caching allocator: auto (every tensor, segments, out-of-memory; where PyTorch cannot be asked for that, as light), light (tensors by the size of their block, and totals: a third fewer events) or off")
+	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that "+
+		"come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
+	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "`HOW` to record PyTorch's caching allocator: auto "+
+		"(every tensor, segments, out-of-memory; where PyTorch cannot be asked for that, as light), light (tensors "+
+		"by the size of their block, and totals: a third fewer events) or off")
 	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorAuto)
-	flags.StringSliceVar(&f.classes, "record", nil, "record only these `CLASSES` of calls: "+strings.Join(format.RecordClasses, ",")+" (default: all)")
-	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch also where there are more than 8,000 a second, then done for 1 second in 10")
-	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when they are called more than 2,000 times a second")
-	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 second in 10; all other calls always are (default: everything is recorded)")
-	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: not at all")
-	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded to disk every `TIME`: what a crash costs at most")
+	flags.StringSliceVar(
+		&f.classes,
+		"record",
+		nil,
+		"record only these `CLASSES` of calls: "+strings.Join(format.RecordClasses, ",")+" (default: all)",
+	)
+	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch "+
+		"also where there are more than 8,000 a second, then done for 1 second in 10")
+	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when "+
+		"they are called more than 2,000 times a second")
+	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest "+
+		"thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 "+
+		"second in 10; all other calls always are (default: everything is recorded)")
+	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: "+
+		"not at all")
+	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded "+
+		"to disk every `TIME`: what a crash costs at most")
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "how to attach: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
 	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
 	registerTargetCompletions(cmd)
-	for flag, values := range map[string][]string{"stacks": stackModes, "record": format.RecordClasses, "allocator": allocatorModes, "attach": {"auto", "uprobe_multi", "perf"}} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // all flags exist
+	for flag, values := range map[string][]string{
+		"stacks":    stackModes,
+		"record":    format.RecordClasses,
+		"allocator": allocatorModes,
+		"attach":    {"auto", "uprobe_multi", "perf"},
+	} {
+		// all flags exist
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
@@ -156,7 +181,10 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	if err != nil {
 		message.Warningf("recording ended early: %v", err)
 	} else if end == record.EndSize {
-		message.Warningf("the recording ended: within %s there is no room for more; what runs, runs on", units.Bytes(f.opt.MaxBytes))
+		message.Warningf(
+			"the recording ended: within %s there is no room for more; what runs, runs on",
+			units.Bytes(f.opt.MaxBytes),
+		)
 		message.Hintf("record with a larger --max-size, or keep only the end with --ring 10m")
 	} else if end == record.EndProcesses && f.opt.Command == nil {
 		message.Notef("%s", end)

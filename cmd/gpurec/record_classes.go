@@ -16,7 +16,12 @@ import (
 func (f *recordFlags) checkClasses() error {
 	for _, class := range f.classes {
 		if !slices.Contains(format.RecordClasses, class) {
-			return message.Usagef("gpurec record --record memory,launch …", "--record %s: there are %s", class, strings.Join(format.RecordClasses, ", "))
+			return message.Usagef(
+				"gpurec record --record memory,launch …",
+				"--record %s: there are %s",
+				class,
+				strings.Join(format.RecordClasses, ", "),
+			)
 		}
 	}
 	if len(f.classes) == 0 {
@@ -27,7 +32,8 @@ func (f *recordFlags) checkClasses() error {
 	asked := slices.Contains(f.classes, format.RecordAllocator)
 	switch off := f.opt.Allocator == library.AllocatorOff; {
 	case asked && off:
-		return message.Usagef("gpurec record --record allocator …", "--record allocator and --allocator=off contradict each other")
+		return message.Usagef("gpurec record --record allocator …", "--record allocator and --allocator=off "+
+			"contradict each other")
 	case !asked && f.allocatorSet && !off:
 		f.classes = append(f.classes, format.RecordAllocator)
 	case !asked:

@@ -19,7 +19,10 @@ import (
 // one ends the program at once, and the finished segments stay; once the file is finished,
 // any of them is told to leave instead. A command that was started here gets Ctrl-C from the
 // terminal itself and other signals from us, and the recording ends with it.
-func (f *recordFlags) untilInterrupted(ctx context.Context, session *record.Session) (_ context.Context, leave <-chan struct{}, stop func()) {
+func (f *recordFlags) untilInterrupted(
+	ctx context.Context,
+	session *record.Session,
+) (_ context.Context, leave <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	left := make(chan struct{}, 1)
 	signals := make(chan os.Signal, 4)
@@ -62,7 +65,8 @@ func takeProbesAway(session *record.Session, leave <-chan struct{}) {
 		if session.Finished() {
 			text = "the file is finished; "
 		}
-		message.Notef("%staking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on; Ctrl-C leaves them to the kernel, which takes as long", text, n)
+		message.Notef("%staking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on; Ctrl-C leaves them to "+
+			"the kernel, which takes as long", text, n)
 	}
 	begin, gone := time.Now(), make(chan error, 1)
 	go func() { gone <- session.Close() }()

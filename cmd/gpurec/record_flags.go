@@ -47,7 +47,11 @@ type recordFlags struct {
 
 var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
 
-var allocatorModes = []string{string(library.AllocatorAuto), string(library.AllocatorLight), string(library.AllocatorOff)}
+var allocatorModes = []string{
+	string(library.AllocatorAuto),
+	string(library.AllocatorLight),
+	string(library.AllocatorOff),
+}
 
 // allocatorFlag is the flag --allocator, which once was true or false and still may be.
 type allocatorFlag library.AllocatorMode
@@ -78,7 +82,8 @@ func (f *recordFlags) check(command []string) error {
 		return noTarget()
 	}
 	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
-		return message.Usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup choose processes themselves: leave out -p and COMMAND")
+		return message.Usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup choose processes "+
+			"themselves: leave out -p and COMMAND")
 	}
 	for _, pid := range f.pids {
 		if pid <= 0 {
@@ -87,7 +92,8 @@ func (f *recordFlags) check(command []string) error {
 	}
 	size, err := size.Parse(f.buffer)
 	if err != nil || size < 64<<10 || size > 1<<31 || bits.OnesCount64(uint64(size)) != 1 {
-		return message.Usagef("gpurec record --buffer 32MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is needed", f.buffer)
+		return message.Usagef("gpurec record --buffer 32MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is "+
+			"needed", f.buffer)
 	}
 	f.opt.BufferBytes = int(size)
 	switch {
@@ -104,7 +110,8 @@ func (f *recordFlags) check(command []string) error {
 	}
 	if f.overhead != "" {
 		if f.opt.MaxOverheadPct, err = parsePercent(f.overhead); err != nil {
-			return message.Usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: a share from 0.1%% to 100%% is needed", f.overhead)
+			return message.Usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: a share from 0.1%% to "+
+				"100%% is needed", f.overhead)
 		}
 	}
 	if err := f.checkBounds(); err != nil {
@@ -131,7 +138,13 @@ func (f *recordFlags) checkBounds() error {
 	setSize := func(flag, text string) error {
 		n, err := size.Parse(text)
 		if err != nil || n < format.MinMaxBytes {
-			return message.Usagef("gpurec record --"+flag+" 2GiB …", "--%s %s: a size of at least %s is needed", flag, text, units.Bytes(format.MinMaxBytes))
+			return message.Usagef(
+				"gpurec record --"+flag+" 2GiB …",
+				"--%s %s: a size of at least %s is needed",
+				flag,
+				text,
+				units.Bytes(format.MinMaxBytes),
+			)
 		}
 		f.opt.MaxBytes = n
 		return nil
@@ -148,11 +161,13 @@ func (f *recordFlags) checkBounds() error {
 	keep, err := time.ParseDuration(f.ring)
 	switch {
 	case err != nil && f.maxSize != "":
-		return message.Usagef("gpurec record --ring 10m --max-size 2GiB …", "--ring %s: a time is needed beside --max-size", f.ring)
+		return message.Usagef("gpurec record --ring 10m --max-size 2GiB …", "--ring %s: a time is needed beside "+
+			"--max-size", f.ring)
 	case err != nil:
 		return setSize("ring", f.ring)
 	case keep < f.opt.SegmentInterval:
-		return message.Usagef("gpurec record --ring 10m …", "--ring %v: at least the --segment-interval, %v, is needed", keep, f.opt.SegmentInterval)
+		return message.Usagef("gpurec record --ring 10m …", "--ring %v: at least the --segment-interval, %v, is "+
+			"needed", keep, f.opt.SegmentInterval)
 	}
 	f.opt.RingFor = keep
 	return nil

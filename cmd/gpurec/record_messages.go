@@ -77,8 +77,18 @@ func (f *recordFlags) report(r record.Result) {
 		case total.Recorded == 0 && len(r.Meta.Classes) == 0:
 			next = "hang"
 		}
-		message.Notef("%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
-			units.Count(total.Recorded), seconds, units.Count(total.Lost), r.Output, units.Bytes(c.FileBytes), next, r.Output)
+		message.Notef(
+			"%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
+			units.Count(
+				total.Recorded,
+			),
+			seconds,
+			units.Count(total.Lost),
+			r.Output,
+			units.Bytes(c.FileBytes),
+			next,
+			r.Output,
+		)
 	}
 }
 
@@ -98,14 +108,20 @@ func (f *recordFlags) explain(err error) error {
 		return message.WithHint(fmt.Errorf("%w, but %d of its children have", err, len(wrong.Children)),
 			"sudo gpurec record "+pidFlags(wrong.Children))
 	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong):
-		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), fmt.Sprintf("sudo gpurec record -p %d --wait", wrong.Pid))
+		return message.WithHint(
+			fmt.Errorf("%w; %s", err, f.running()),
+			fmt.Sprintf("sudo gpurec record -p %d --wait", wrong.Pid),
+		)
 	case errors.As(err, &cgroup):
 		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), "gpurec ps --format json")
 	case errors.As(err, &denied) || errors.Is(err, process.ErrNotPermitted):
 		return message.WithHint(err, again)
 	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
 		if strings.HasSuffix(path.Path, format.SegmentSuffix) {
-			return message.WithHint(fmt.Errorf("%s exists: a recording that was cut off", path.Path), "gpurec recover "+path.Path+", or --force")
+			return message.WithHint(
+				fmt.Errorf("%s exists: a recording that was cut off", path.Path),
+				"gpurec recover "+path.Path+", or --force",
+			)
 		}
 		return message.WithHint(fmt.Errorf("%s exists", path.Path), "-o OTHER.parquet, or --force")
 	}

@@ -27,7 +27,14 @@ type statusLine struct {
 
 func newStatusLine(session *record.Session) *statusLine {
 	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
-	s := &statusLine{session: session, terminal: err == nil, begin: time.Now(), lastAt: time.Now(), quit: make(chan struct{}), done: make(chan struct{})}
+	s := &statusLine{
+		session:  session,
+		terminal: err == nil,
+		begin:    time.Now(),
+		lastAt:   time.Now(),
+		quit:     make(chan struct{}),
+		done:     make(chan struct{}),
+	}
 	go s.run()
 	return s
 }
@@ -57,8 +64,15 @@ func (s *statusLine) show() {
 	p, now := s.session.Progress(), time.Now()
 	rate := float64(p.Calls-s.last.Calls) / now.Sub(s.lastAt).Seconds()
 	s.last, s.lastAt = p, now
-	text := fmt.Sprintf("%v  %s calls  %s/s  %s lost  %s",
-		now.Sub(s.begin).Round(time.Second), units.Count(p.Calls), units.Count(int64(rate)), units.Count(p.Lost), units.Bytes(p.FileBytes))
+	text := fmt.Sprintf(
+		"%v  %s calls  %s/s  %s lost  %s",
+		now.Sub(s.begin).
+			Round(time.Second),
+		units.Count(p.Calls),
+		units.Count(int64(rate)),
+		units.Count(p.Lost),
+		units.Bytes(p.FileBytes),
+	)
 	if s.terminal {
 		fmt.Fprintf(os.Stderr, "\r\x1b[Kgpurec: %s", text)
 		return

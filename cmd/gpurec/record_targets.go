@@ -82,9 +82,11 @@ func (f *recordFlags) unmatched(list ps.Listing, args []string) (text, hint stri
 	case wanted == "":
 		return "no process uses CUDA yet" + denied + "; recording waits for the first", ""
 	case len(list.Processes) == 0:
-		return fmt.Sprintf("no process%s uses CUDA, and no other does%s; recording waits for new ones%s", wanted, denied, wanted), ""
+		return fmt.Sprintf("no process%s uses CUDA, and no other does%s; recording waits for new "+
+			"ones%s", wanted, denied, wanted), ""
 	}
-	text = fmt.Sprintf("no process%s uses CUDA; these do: %s%s; recording waits for new ones%s", wanted, f.name(list.Processes), denied, wanted)
+	text = fmt.Sprintf("no process%s uses CUDA; these do: %s%s; recording waits for new "+
+		"ones%s", wanted, f.name(list.Processes), denied, wanted)
 	return text, f.instead(list.Processes, args)
 }
 
@@ -219,7 +221,8 @@ func (f *recordFlags) announce(session *record.Session) {
 	} else {
 		message.Notef("attached to %s: %d probes by %s; Ctrl-C stops", f.targets(session), n, how)
 	}
-	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) && slices.Contains(f.classes, format.RecordMemory) {
+	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) &&
+		slices.Contains(f.classes, format.RecordMemory) {
 		message.Notef("of PyTorch, memory calls show segments, not tensors; --record memory,allocator has both")
 	}
 	if err := session.StacksError(); errors.Is(err, record.ErrUnpatched) {
@@ -270,15 +273,20 @@ func registerTargetCompletions(cmd *cobra.Command) {
 		"comm":   func(p ps.Process) string { return p.Command },
 		"cgroup": func(p ps.Process) string { return p.Cgroup },
 	} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { // all exist
-			var values []string
-			for _, p := range ps.List(false).Processes {
-				value := complete(p)
-				if value != "" && !strings.ContainsFunc(strings.Replace(value, "\t", "", 1), isUnprintable) && !slices.Contains(values, value) {
-					values = append(values, value)
+		// all exist
+		_ = cmd.RegisterFlagCompletionFunc(
+			flag,
+			func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+				var values []string
+				for _, p := range ps.List(false).Processes {
+					value := complete(p)
+					if value != "" && !strings.ContainsFunc(strings.Replace(value, "\t", "", 1), isUnprintable) &&
+						!slices.Contains(values, value) {
+						values = append(values, value)
+					}
 				}
-			}
-			return values, cobra.ShellCompDirectiveNoFileComp
-		})
+				return values, cobra.ShellCompDirectiveNoFileComp
+			},
+		)
 	}
 }

@@ -28,12 +28,14 @@ or ran out of disk, into one file. It needs no root and no GPU.`,
 			if file == "" {
 				file = strings.TrimSuffix(dir, format.SegmentSuffix)
 				if file == dir {
-					return message.Usagef(fmt.Sprintf("gpurec recover %s -o FILE.parquet", dir), "%s does not end in %s: say where to write with -o", dir, format.SegmentSuffix)
+					return message.Usagef(fmt.Sprintf("gpurec recover %s -o FILE.parquet", dir), "%s does not end "+
+						"in %s: say where to write with -o", dir, format.SegmentSuffix)
 				}
 			}
 			damaged, err := format.Recover(dir, file, format.Options{Force: force, Owner: output.SudoOwner()})
 			if errors.Is(err, format.ErrExists) {
-				return message.WithHint(fmt.Errorf("%s exists", file), fmt.Sprintf("gpurec recover %s -o OTHER.parquet, or --force", dir))
+				return message.WithHint(fmt.Errorf("%s exists", file), fmt.Sprintf("gpurec recover %s -o "+
+					"OTHER.parquet, or --force", dir))
 			}
 			if refused := message.ExplainOutput("-o", false, err); refused != nil {
 				return refused

@@ -83,7 +83,13 @@ func startProgram(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	out, err := os.Create(ts.MkAbs(args[0] + ".out"))
 	ts.Check(err)
-	env := []string{"PATH=" + ts.Getenv("PATH"), "LD_LIBRARY_PATH=" + ts.Getenv("SIM"), "SIMCUDA_STATE=" + ts.Getenv("SIMCUDA_STATE"), "SIMCUDA_LEDGER=" + ts.Getenv("SIMCUDA_LEDGER"), "HOME=" + ts.Getenv("WORK")}
+	env := []string{
+		"PATH=" + ts.Getenv("PATH"),
+		"LD_LIBRARY_PATH=" + ts.Getenv("SIM"),
+		"SIMCUDA_STATE=" + ts.Getenv("SIMCUDA_STATE"),
+		"SIMCUDA_LEDGER=" + ts.Getenv("SIMCUDA_LEDGER"),
+		"HOME=" + ts.Getenv("WORK"),
+	}
 	path := args[1]
 	if !strings.Contains(path, "/") {
 		path = "/usr/bin/" + path
@@ -127,10 +133,22 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 	second := int64(time.Second)
 	start := int64(1_790_000_000) * second
 	for s := range int64(3) {
-		ts.Check(w.Write(format.ClassMemory, []format.Row{{
-			Kind: format.KindAlloc, Name: "cuMemAlloc_v2", MemoryKind: format.MemoryDevice, StartNs: start + s*second, DurNs: 1000, Pid: 4242, Tid: 4242,
-			Ptr: 0x7f0000000000 + s<<20, Bytes: 1 << 20, StackID: 1, StackStatus: format.StackFramePointer, Site: "leaky",
-		}}))
+		ts.Check(w.Write(format.ClassMemory, []format.Row{
+			{
+				Kind:        format.KindAlloc,
+				Name:        "cuMemAlloc_v2",
+				MemoryKind:  format.MemoryDevice,
+				StartNs:     start + s*second,
+				DurNs:       1000,
+				Pid:         4242,
+				Tid:         4242,
+				Ptr:         0x7f0000000000 + s<<20,
+				Bytes:       1 << 20,
+				StackID:     1,
+				StackStatus: format.StackFramePointer,
+				Site:        "leaky",
+			},
+		}))
 		ts.Check(errors.Join(w.Rotate(format.Meta{StartNs: start, EndNs: start + (s+1)*second}), w.Flush()))
 	}
 	switch kind {
@@ -158,17 +176,65 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 func writeCrash(w *format.Writer, start int64) error {
 	const ms = int64(1e6)
 	rows := []format.Row{
-		{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: start, Message: `{"uuid":"GPU-aaaa"}`},
+		{
+			Kind:    format.KindDevice,
+			Name:    "NVIDIA H200",
+			Bytes:   140 << 30,
+			StartNs: start,
+			Message: `{"uuid":"GPU-aaaa"}`,
+		},
 		{Kind: format.KindProcess, Name: "train", Pid: 4242, StartNs: start, Device: -1},
-		{Kind: format.KindLaunch, Name: "cuLaunchKernel", Kernel: "scatter", StartNs: start + 100*ms, DurNs: 1000, Pid: 4242, Tid: 4242, Context: 0xc1, Stream: 7, Site: "step (train.py:12)", StackStatus: format.StackNone},
-		{Kind: format.KindSync, Name: "cuCtxSynchronize", StartNs: start + 101*ms, DurNs: 2 * ms, Pid: 4242, Tid: 4242, Context: 0xc1, Result: 700, StackStatus: format.StackNone},
-		{Kind: format.KindXid, Name: format.NameXid, Value: 31, StartNs: start + 102*ms, Pid: 4242, Message: `{"pci":"0000:3b:00.0","process":"train","text":"MMU Fault","sources":["kmsg"]}`},
+		{
+			Kind:        format.KindLaunch,
+			Name:        "cuLaunchKernel",
+			Kernel:      "scatter",
+			StartNs:     start + 100*ms,
+			DurNs:       1000,
+			Pid:         4242,
+			Tid:         4242,
+			Context:     0xc1,
+			Stream:      7,
+			Site:        "step (train.py:12)",
+			StackStatus: format.StackNone,
+		},
+		{
+			Kind:        format.KindSync,
+			Name:        "cuCtxSynchronize",
+			StartNs:     start + 101*ms,
+			DurNs:       2 * ms,
+			Pid:         4242,
+			Tid:         4242,
+			Context:     0xc1,
+			Result:      700,
+			StackStatus: format.StackNone,
+		},
+		{
+			Kind:    format.KindXid,
+			Name:    format.NameXid,
+			Value:   31,
+			StartNs: start + 102*ms,
+			Pid:     4242,
+			Message: `{"pci":"0000:3b:00.0","process":"train","text":"MMU Fault","sources":["kmsg"]}`,
+		},
 	}
 	for i := range int64(3) {
-		for name, v := range map[string]float64{"gpm_sm_active_percent": 95, "clock_event_reasons": float64(4 * (i / 2))} {
+		for name, v := range map[string]float64{
+			"gpm_sm_active_percent": 95,
+			"clock_event_reasons":   float64(4 * (i / 2)),
+		} {
 			rows = append(rows, format.Row{Kind: format.KindNVML, Name: name, StartNs: start + i*1000*ms, Value: v})
 		}
-		rows = append(rows, format.Row{Kind: format.KindNVML, Name: "process_used_memory_bytes", Message: "train", Pid: 4242, StartNs: start + i*1000*ms + ms, Value: float64(i+1) * (1 << 20)})
+		rows = append(
+			rows,
+			format.Row{
+				Kind:    format.KindNVML,
+				Name:    "process_used_memory_bytes",
+				Message: "train",
+				Pid:     4242,
+				StartNs: start + i*1000*ms + ms,
+				Value:   float64(i+1) * (1 << 20),
+			},
+		)
 	}
 	for _, r := range rows {
 		if err := w.Write(format.ClassOf(r.Kind), []format.Row{r}); err != nil {
@@ -181,15 +247,42 @@ func writeCrash(w *format.Writer, start int64) error {
 // writeAllocator adds PyTorch's caching allocators of two processes.
 func writeAllocator(w *format.Writer, start int64) error {
 	const segment, mib = int64(0x7f1000000000), int64(1 << 20)
-	rows := []format.Row{{Kind: format.KindStack, StackID: 1, Pid: 4242, StackStatus: format.StackComplete, Site: "forward (model.py:12)", Frames: []format.Frame{
-		{Func: "record_trace", Module: "/venv/torch/lib/libc10_cuda.so", Type: "native"}, {Func: "forward", File: "/app/model.py", Line: 12, Type: "python"}}}}
+	rows := []format.Row{
+		{
+			Kind:        format.KindStack,
+			StackID:     1,
+			Pid:         4242,
+			StackStatus: format.StackComplete,
+			Site:        "forward (model.py:12)",
+			Frames: []format.Frame{
+				{
+					Func:   "record_trace",
+					Module: "/venv/torch/lib/libc10_cuda.so",
+					Type:   "native",
+				},
+				{Func: "forward", File: "/app/model.py", Line: 12, Type: "python"},
+			},
+		},
+	}
 	for i, pid := range []int32{4242, 4243} {
 		rows = append(rows, format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: start, Device: -1})
 		at := start + int64(i)
 		event := func(name string, ptr, bytes, allocated, reserved int64) {
 			at += 500e6
-			rows = append(rows, format.Row{Kind: format.KindAllocator, Name: name, StartNs: at, Pid: pid, Tid: pid, MemoryKind: format.MemoryTorch,
-				Ptr: ptr, Bytes: bytes, StackID: 1, StackStatus: format.StackComplete, AllocatedBytes: allocated, ReservedBytes: reserved})
+			rows = append(rows, format.Row{
+				Kind:           format.KindAllocator,
+				Name:           name,
+				StartNs:        at,
+				Pid:            pid,
+				Tid:            pid,
+				MemoryKind:     format.MemoryTorch,
+				Ptr:            ptr,
+				Bytes:          bytes,
+				StackID:        1,
+				StackStatus:    format.StackComplete,
+				AllocatedBytes: allocated,
+				ReservedBytes:  reserved,
+			})
 		}
 		event(format.AllocatorSegmentAlloc, segment, 20*mib, 0, 20*mib)
 		event(format.AllocatorAlloc, segment, 4*mib, 0, 20*mib)
@@ -209,14 +302,18 @@ func writeAllocator(w *format.Writer, start int64) error {
 func writeStacks(w *format.Writer, start int64) error {
 	const libcuda, libpython, libtorch = "/usr/lib/libcuda.so.1", "/usr/lib/libpython3.12.so.1.0", "/venv/torch/lib/libtorch_cuda.so"
 	python := []format.Frame{
-		{Func: "cuLaunchKernel", Module: libcuda, Type: "native"}, {Func: "at::native::add_kernel", Module: libtorch, Type: "native"},
-		{Func: "c10::Dispatcher::call", Module: libtorch, Type: "native"}, {Func: "_PyEval_EvalFrameDefault", Module: libpython, Type: "native"},
-		{Func: "forward", File: "/app/model.py", Line: 12, Type: "python"}, {Func: "Py_RunMain", Module: libpython, Type: "native"},
+		{Func: "cuLaunchKernel", Module: libcuda, Type: "native"},
+		{Func: "at::native::add_kernel", Module: libtorch, Type: "native"},
+		{Func: "c10::Dispatcher::call", Module: libtorch, Type: "native"},
+		{Func: "_PyEval_EvalFrameDefault", Module: libpython, Type: "native"},
+		{Func: "forward", File: "/app/model.py", Line: 12, Type: "python"},
+		{Func: "Py_RunMain", Module: libpython, Type: "native"},
 	}
 	for _, r := range []format.Row{
 		{Kind: format.KindStack, StackID: 1, Pid: 4242, StackStatus: format.StackComplete, Site: "forward (model.py:12)", Frames: python},
 		{Kind: format.KindStack, StackID: 2, Pid: 4242, StackStatus: format.StackTruncated, Message: "code", Site: "launch", Frames: []format.Frame{
-			{Func: "cuLaunchKernel", Module: libcuda, Type: "native"}, {Func: "launch", Module: "/tmp/numba.so", Type: "native"}}},
+			{Func: "cuLaunchKernel", Module: libcuda, Type: "native"}, {Func: "launch", Module: "/tmp/numba.so", Type: "native"},
+		}},
 		{Kind: format.KindNote, Name: "stack_inference", StartNs: start, Message: `{"class":"launch","key":"return address","inferred":200,"checked":200,"wrong":1,"wrong_estimated":1}`},
 		{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: start + 1, Pid: 4242, Tid: 4242, Kernel: "add", StackID: 1, StackStatus: format.StackInferred},
 		{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: start + 2, Pid: 4242, Tid: 4243, Kernel: "mul", StackID: 2, StackStatus: format.StackTruncated},

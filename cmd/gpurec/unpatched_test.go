@@ -78,7 +78,10 @@ func expectUnpatched(t *testing.T, gpurec, reason string) {
 	if frames != 0 {
 		t.Errorf("%d Python frames", frames)
 	}
-	for _, message := range []string{"warning: stacks are ", "note of the recording: stacks are not complete: " + reason} {
+	for _, message := range []string{
+		"warning: stacks are ",
+		"note of the recording: stacks are not complete: " + reason,
+	} {
 		if !strings.Contains(said, message) {
 			t.Errorf("it does not say %q: %s", message, said)
 		}

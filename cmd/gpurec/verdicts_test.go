@@ -98,8 +98,20 @@ func (s score) String() string {
 		}
 		return fmt.Sprintf("%.3f", float64(n)/float64(of))
 	}
-	return fmt.Sprintf("precision %s, recall %s (%d growing sites found, %d missed, %d said to grow that do not, %d rates off by more than %.0f%%)",
-		ratio(s.right, s.right+s.wrong), ratio(s.right, s.right+s.missed), s.right, s.missed, s.wrong, s.rates, 100*rateError)
+	return fmt.Sprintf(
+		"precision %s, recall %s (%d growing sites found, %d missed, %d said to grow that do not, %d "+
+			"rates off by more than %.0f%%)",
+		ratio(
+			s.right,
+			s.right+s.wrong,
+		),
+		ratio(s.right, s.right+s.missed),
+		s.right,
+		s.missed,
+		s.wrong,
+		s.rates,
+		100*rateError,
+	)
 }
 
 // TestVerdicts records programs of which it is known what leaks, and compares. `make
@@ -108,7 +120,8 @@ func TestVerdicts(t *testing.T) {
 	needVerdicts(t)
 	all := os.Getenv("GPUREC_VERDICTS") == "1"
 	scenarios := slices.DeleteFunc(readScenarios(t), func(s scenario) bool { return !all && !s.always })
-	slices.SortStableFunc(scenarios, func(a, b scenario) int { return -cmp.Compare(a.program, b.program) }) // those that take longest first
+	// those that take longest first
+	slices.SortStableFunc(scenarios, func(a, b scenario) int { return -cmp.Compare(a.program, b.program) })
 	var whole, damaged score
 	var lock sync.Mutex
 	var wait sync.WaitGroup
@@ -169,7 +182,16 @@ func (s *scenario) judge(t *testing.T, r *report.Report, to *score) {
 		seen[site] = true
 		want, grows := s.grows[site]
 		say := func(what string) {
-			t.Errorf("%s, %s: %s %s: verdict %s, %.1f MiB/min; %s", s.name, s.how, site, what, verdict, rate, row.Evidence)
+			t.Errorf(
+				"%s, %s: %s %s: verdict %s, %.1f MiB/min; %s",
+				s.name,
+				s.how,
+				site,
+				what,
+				verdict,
+				rate,
+				row.Evidence,
+			)
 		}
 		switch {
 		case grows && verdict != "growing":
@@ -237,7 +259,12 @@ func (s *scenario) record(dir string) (string, error) {
 		args[len(args)-1] = "auto"
 		program = []string{"python3", filepath.Join(verdictsDir, "verdicts.py"), s.name}
 	}
-	env := append(os.Environ(), "LD_LIBRARY_PATH="+simcudaDir(), "SIMCUDA_TIME=off", "SIMCUDA_STATE="+filepath.Join(dir, "state"))
+	env := append(
+		os.Environ(),
+		"LD_LIBRARY_PATH="+simcudaDir(),
+		"SIMCUDA_TIME=off",
+		"SIMCUDA_STATE="+filepath.Join(dir, "state"),
+	)
 	if s.how == "lossy" {
 		args = append(args, "--buffer", "64KiB")
 	}

@@ -49,8 +49,10 @@ func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
 		return nil, err
 	}
 	footer := pf.Metadata()
-	l := &layout{schema: footer.Schema, columnOrders: footer.ColumnOrders,
-		createdBy: footer.CreatedBy, version: footer.Version}
+	l := &layout{
+		schema: footer.Schema, columnOrders: footer.ColumnOrders,
+		createdBy: footer.CreatedBy, version: footer.Version,
+	}
 	fields := make(map[string]reflect.StructField)
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
 		fields[columnName(f)] = f
@@ -61,8 +63,10 @@ func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
 		if !ok {
 			return nil, fmt.Errorf("column %v is not in the schema", chunk.PathInSchema)
 		}
-		leaf := leaf{typ: column.Node.Type(), inList: column.MaxRepetitionLevel > 0,
-			field: fields[chunk.PathInSchema[0]], chunk: chunk}
+		leaf := leaf{
+			typ: column.Node.Type(), inList: column.MaxRepetitionLevel > 0,
+			field: fields[chunk.PathInSchema[0]], chunk: chunk,
+		}
 		if err := leaf.readPage(file.Bytes()); err != nil {
 			return nil, err
 		}

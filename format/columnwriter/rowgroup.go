@@ -15,7 +15,8 @@ func (w *Writer[R]) flush() error {
 		return nil
 	}
 	group := pq.RowGroup{
-		NumRows: int64(w.rows), FileOffset: w.out.offset, Ordinal: int16(len(w.groups))}
+		NumRows: int64(w.rows), FileOffset: w.out.offset, Ordinal: int16(len(w.groups)),
+	}
 	indexes := make([]pq.ColumnIndex, len(w.columns))
 	offsets := make([]pq.OffsetIndex, len(w.columns))
 	for i, c := range w.columns {
@@ -47,7 +48,8 @@ func (w *Writer[R]) writeChunk(
 		header := pq.PageHeader{
 			Type: pq.DictionaryPage, UncompressedPageSize: int32(len(w.plain)),
 			DictionaryPageHeader: thrift.New(
-				pq.DictionaryPageHeader{NumValues: int32(distinct), Encoding: pq.Plain})}
+				pq.DictionaryPageHeader{NumValues: int32(distinct), Encoding: pq.Plain}),
+		}
 		if err := w.writePlain(&chunk, &header); err != nil {
 			return chunk, err
 		}
@@ -74,7 +76,8 @@ func (w *Writer[R]) writeChunk(
 	}
 	offsets.PageLocations = []pq.PageLocation{{
 		Offset:             chunk.DataPageOffset,
-		CompressedPageSize: int32(w.out.offset - chunk.DataPageOffset)}}
+		CompressedPageSize: int32(w.out.offset - chunk.DataPageOffset),
+	}}
 	w.describe(l, c, &chunk, index)
 	return chunk, nil
 }
@@ -127,7 +130,8 @@ func (w *Writer[R]) describe(
 		nulls = int64(w.rows)
 		levels := []int64{nulls, 0}
 		chunk.SizeStatistics = pq.SizeStatistics{
-			RepetitionLevelHistogram: levels, DefinitionLevelHistogram: levels}
+			RepetitionLevelHistogram: levels, DefinitionLevelHistogram: levels,
+		}
 	} else {
 		chunk.Statistics.MinValue, chunk.Statistics.MaxValue = least.Bytes(), greatest.Bytes()
 		chunk.SizeStatistics = pq.SizeStatistics{UnencodedByteArrayDataBytes: c.textBytes()}

@@ -150,9 +150,11 @@ func (w *Writer[R]) Close() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	footer := pq.FileMetaData{Version: w.layout.version, Schema: w.layout.schema,
+	footer := pq.FileMetaData{
+		Version: w.layout.version, Schema: w.layout.schema,
 		RowGroups: w.groups, KeyValueMetadata: w.metadata,
-		CreatedBy: w.layout.createdBy, ColumnOrders: w.layout.columnOrders}
+		CreatedBy: w.layout.createdBy, ColumnOrders: w.layout.columnOrders,
+	}
 	for i := range w.groups {
 		footer.NumRows += w.groups[i].NumRows
 	}

@@ -16,15 +16,26 @@ func TestWayToAFolder(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	const alice = 54321
-	if err := errors.Join(os.MkdirAll("a/b/c", 0o755), os.Symlink("b/c", "a/link"), os.Symlink(filepath.Join(dir, "a"), "absolute"), os.Symlink("loop", "loop"),
-		os.Symlink("a/b", "alice"), os.Lchown("alice", alice, alice), syscall.Mkfifo("fifo", 0o600)); err != nil {
+	if err := errors.Join(
+		os.MkdirAll("a/b/c", 0o755),
+		os.Symlink("b/c", "a/link"),
+		os.Symlink(filepath.Join(dir, "a"), "absolute"),
+		os.Symlink("loop", "loop"),
+		os.Symlink("a/b", "alice"),
+		os.Lchown("alice", alice, alice),
+		syscall.Mkfifo("fifo", 0o600),
+	); err != nil {
 		t.Fatal(err)
 	}
 	for way, c := range map[string]struct {
 		to    string // "": an error
 		owner Owner
 	}{
-		".": {to: "."}, "a//b/./c/": {to: "a/b/c"}, "a/link": {to: "a/b/c"}, "a/link/..": {to: "a/b"}, "absolute/link/../../": {to: "a"},
+		".":                             {to: "."},
+		"a//b/./c/":                     {to: "a/b/c"},
+		"a/link":                        {to: "a/b/c"},
+		"a/link/..":                     {to: "a/b"},
+		"absolute/link/../../":          {to: "a"},
 		"../../../../../../../.." + dir: {to: "."}, dir + "/a/../a": {to: "a"}, "/proc/self/cwd/a": {to: "a"},
 		"/proc/self/root": {to: "/"}, "alice": {to: "a/b", owner: Owner{UID: alice, GID: alice, Set: true}},
 		"alice/": {}, "loop": {}, "fifo": {}, "fifo/": {}, "none": {},

@@ -6,7 +6,12 @@ import "testing"
 
 func TestOldKernelsAreRefused(t *testing.T) {
 	for release, ok := range map[string]bool{
-		"6.18.44-fc": true, "5.15.0-91-generic": true, "6.1.0": true, "5.14.0-362.el9.x86_64": false, "4.18.0": false, "weird": true,
+		"6.18.44-fc":            true,
+		"5.15.0-91-generic":     true,
+		"6.1.0":                 true,
+		"5.14.0-362.el9.x86_64": false,
+		"4.18.0":                false,
+		"weird":                 true,
 	} {
 		if err := checkRelease(release); (err == nil) != ok {
 			t.Errorf("%s: %v", release, err)

@@ -74,7 +74,12 @@ func ReadClocks() format.ClockSnapshot {
 		wall, boot := clock.Ns(unix.CLOCK_REALTIME), clock.Ns(unix.CLOCK_BOOTTIME)
 		took := clock.Ns(unix.CLOCK_MONOTONIC) - before
 		if i == 0 || took < best.UncertainNs {
-			best = format.ClockSnapshot{MonotonicNs: before + took/2, RealtimeNs: wall, BoottimeNs: boot, UncertainNs: took}
+			best = format.ClockSnapshot{
+				MonotonicNs: before + took/2,
+				RealtimeNs:  wall,
+				BoottimeNs:  boot,
+				UncertainNs: took,
+			}
 		}
 	}
 	return best

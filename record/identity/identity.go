@@ -44,28 +44,36 @@ type launcher struct{ rank, worldSize, localRank, localWorldSize string }
 var (
 	launchers = []launcher{
 		{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, // torchrun
-		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-			"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+		{
+			"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+			"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+		},
 		{"PMIX_RANK", "", "", ""},
 		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, // MPICH, Intel MPI
 		slurm,
 	}
 	slurm     = launcher{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""}
-	nodeRanks = []string{"GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX",
-		"LWS_WORKER_INDEX"}
+	nodeRanks = []string{
+		"GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX",
+		"LWS_WORKER_INDEX",
+	}
 	nodes    = []string{"SLURMD_NODENAME", "NODE_NAME"}
 	jobs     = []string{"RAY_JOB_ID", "JOBSET_NAME", "LWS_LEADER_ADDRESS"}
-	attempts = []string{"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT",
-		"SLURM_RESTART_COUNT"}
+	attempts = []string{
+		"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT",
+		"SLURM_RESTART_COUNT",
+	}
 )
 
 // allowed holds the names of all variables that are read.
 var allowed = allowList()
 
 func allowList() map[string]bool {
-	names := []string{"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
+	names := []string{
+		"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
 		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
-		"SLURM_CLUSTER_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME", "KUBERNETES_SERVICE_HOST"}
+		"SLURM_CLUSTER_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME", "KUBERNETES_SERVICE_HOST",
+	}
 	for _, l := range launchers {
 		names = append(names, l.rank, l.worldSize, l.localRank, l.localWorldSize)
 	}

@@ -33,34 +33,94 @@ func TestIdentityIsReadFromLaunchers(t *testing.T) {
 		want    string
 	}{
 		"nothing": {[]string{"PATH=/bin", "HOSTNAME=box"}, "0::/user.slice\n", ""},
-		"torchrun": {[]string{"RANK=9", "WORLD_SIZE=16", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=8", "GROUP_RANK=1", "TORCHELASTIC_RUN_ID=demo",
-			"TORCHELASTIC_RESTART_COUNT=2", "MASTER_ADDR=n0", "MASTER_PORT=29500"}, "",
-			"rank:9 world_size:16 local_rank:1 local_world_size:8 node_rank:1 job:demo attempt:2"},
-		"torchrun without an id": {[]string{"RANK=0", "WORLD_SIZE=1", "TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=n0", "MASTER_PORT=29500"}, "",
-			"rank:0 world_size:1 job:n0:29500"},
+		"torchrun": {
+			[]string{
+				"RANK=9",
+				"WORLD_SIZE=16",
+				"LOCAL_RANK=1",
+				"LOCAL_WORLD_SIZE=8",
+				"GROUP_RANK=1",
+				"TORCHELASTIC_RUN_ID=demo",
+				"TORCHELASTIC_RESTART_COUNT=2", "MASTER_ADDR=n0", "MASTER_PORT=29500",
+			},
+			"",
+			"rank:9 world_size:16 local_rank:1 local_world_size:8 node_rank:1 job:demo attempt:2",
+		},
+		"torchrun without an id": {
+			[]string{"RANK=0", "WORLD_SIZE=1", "TORCHELASTIC_RUN_ID=none", "MASTER_ADDR=n0", "MASTER_PORT=29500"},
+			"",
+			"rank:0 world_size:1 job:n0:29500",
+		},
 		"an address of IPv6": {[]string{"MASTER_ADDR=fe80::1", "MASTER_PORT=1"}, "", "job:[fe80::1]:1"},
-		"torchrun below srun": {[]string{"SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_NODEID=1", "RANK=11", "WORLD_SIZE=16", "LOCAL_RANK=3",
-			"TORCHELASTIC_RUN_ID=none", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0", "SLURMD_NODENAME=n1"}, "",
-			"rank:11 world_size:16 local_rank:3 node_rank:1 node:n1 job:77 slurm_job:77 slurm_step:0"},
+		"torchrun below srun": {
+			[]string{
+				"SLURM_PROCID=1",
+				"SLURM_NTASKS=2",
+				"SLURM_LOCALID=0",
+				"SLURM_NODEID=1",
+				"RANK=11",
+				"WORLD_SIZE=16",
+				"LOCAL_RANK=3",
+				"TORCHELASTIC_RUN_ID=none", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0", "SLURMD_NODENAME=n1",
+			},
+			"",
+			"rank:11 world_size:16 local_rank:3 node_rank:1 node:n1 job:77 slurm_job:77 slurm_step:0",
+		},
 		"an id of torchrun below srun": {[]string{"RANK=0", "TORCHELASTIC_RUN_ID=demo", "SLURM_JOB_ID=77"}, "", "rank:0 job:demo slurm_job:77"},
-		"srun": {[]string{"SLURM_PROCID=5", "SLURM_NTASKS=8", "SLURM_LOCALID=1", "SLURM_NODEID=1", "SLURMD_NODENAME=n1", "SLURM_JOB_ID=104", "SLURM_STEP_ID=2",
-			"SLURM_RESTART_COUNT=1", "SLURM_ARRAY_JOB_ID=100", "SLURM_ARRAY_TASK_ID=4", "SLURM_CLUSTER_NAME=alps"}, "",
-			"rank:5 world_size:8 local_rank:1 node_rank:1 node:n1 job:104 attempt:1 slurm_job:104 slurm_step:2 slurm_array:100_4 cluster:alps"},
+		"srun": {
+			[]string{
+				"SLURM_PROCID=5",
+				"SLURM_NTASKS=8",
+				"SLURM_LOCALID=1",
+				"SLURM_NODEID=1",
+				"SLURMD_NODENAME=n1",
+				"SLURM_JOB_ID=104",
+				"SLURM_STEP_ID=2",
+				"SLURM_RESTART_COUNT=1", "SLURM_ARRAY_JOB_ID=100", "SLURM_ARRAY_TASK_ID=4", "SLURM_CLUSTER_NAME=alps",
+			},
+			"",
+			"rank:5 world_size:8 local_rank:1 node_rank:1 node:n1 job:104 attempt:1 slurm_job:104 slurm_step:2 " +
+				"slurm_array:100_4 cluster:alps",
+		},
 		"srun with PMIx": {[]string{"PMIX_RANK=5", "SLURM_PROCID=5", "SLURM_NTASKS=8", "SLURM_LOCALID=1"}, "", "rank:5 world_size:8 local_rank:1"},
-		"a batch script": {[]string{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0", "SLURM_JOB_ID=7"},
-			"0::/system.slice/slurmstepd.scope/job_7/step_batch/user/task_0\n", "job:7 slurm_job:7 slurm_step:batch slurm_task:0"},
-		"Open MPI": {[]string{"OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_RANK=3",
-			"SLURM_PROCID=0", "SLURM_NTASKS=1"}, "", "rank:3 world_size:4 local_rank:1 local_world_size:2"},
+		"a batch script": {
+			[]string{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0", "SLURM_JOB_ID=7"},
+			"0::/system.slice/slurmstepd.scope/job_7/step_batch/user/task_0\n", "job:7 slurm_job:7 slurm_step:batch " +
+				"slurm_task:0",
+		},
+		"Open MPI": {[]string{
+			"OMPI_COMM_WORLD_RANK=3",
+			"OMPI_COMM_WORLD_SIZE=4",
+			"OMPI_COMM_WORLD_LOCAL_RANK=1",
+			"OMPI_COMM_WORLD_LOCAL_SIZE=2",
+			"PMIX_RANK=3",
+			"SLURM_PROCID=0", "SLURM_NTASKS=1",
+		}, "", "rank:3 world_size:4 local_rank:1 local_world_size:2"},
 		"MPICH":             {[]string{"PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"}, "", "rank:3 world_size:4 local_rank:1 local_world_size:2"},
 		"only a local rank": {[]string{"LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "NODE_RANK=0", "SLURM_PROCID=0", "SLURM_LOCALID=0"}, "", "local_rank:1 local_world_size:2 node_rank:0"},
-		"a local rank in MPI": {[]string{"LOCAL_RANK=1", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1"}, "",
-			"rank:3 world_size:4 local_rank:1"},
+		"a local rank in MPI": {
+			[]string{"LOCAL_RANK=1", "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1"},
+			"",
+			"rank:3 world_size:4 local_rank:1",
+		},
 		"Ray": {[]string{"RAY_JOB_ID=01000000"}, "", "job:01000000"},
-		"JobSet": {[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "HOSTNAME=train-w-0-3-x7k", "JOB_COMPLETION_INDEX=3", "JOBSET_NAME=train", "JOBSET_RESTART_ATTEMPT=1"}, "",
-			"node_rank:3 job:train attempt:1 pod:train-w-0-3-x7k"},
-		"LeaderWorkerSet": {[]string{"LWS_LEADER_ADDRESS=vllm-0.vllm.default", "LWS_WORKER_INDEX=1", "POD_NAME=vllm-0-1", "POD_NAMESPACE=default", "NODE_NAME=gke-1",
-			"HOSTNAME=other", "KUBERNETES_SERVICE_HOST=10.0.0.1"}, "0::/kubepods/burstable/pod" + podUID + "/" + containerHex + "\n",
-			"node_rank:1 node:gke-1 job:vllm-0.vllm.default pod:vllm-0-1 namespace:default pod_uid:" + podUID},
+		"JobSet": {
+			[]string{"KUBERNETES_SERVICE_HOST=10.0.0.1", "HOSTNAME=train-w-0-3-x7k", "JOB_COMPLETION_INDEX=3", "JOBSET_NAME=train", "JOBSET_RESTART_ATTEMPT=1"},
+			"",
+			"node_rank:3 job:train attempt:1 pod:train-w-0-3-x7k",
+		},
+		"LeaderWorkerSet": {
+			[]string{
+				"LWS_LEADER_ADDRESS=vllm-0.vllm.default",
+				"LWS_WORKER_INDEX=1",
+				"POD_NAME=vllm-0-1",
+				"POD_NAMESPACE=default",
+				"NODE_NAME=gke-1",
+				"HOSTNAME=other", "KUBERNETES_SERVICE_HOST=10.0.0.1",
+			},
+			"0::/kubepods/burstable/pod" + podUID + "/" + containerHex + "\n",
+			"node_rank:1 node:gke-1 job:vllm-0.vllm.default pod:vllm-0-1 namespace:default pod_uid:" + podUID,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := values(t, Of(strings.Join(c.environ, "\x00")+"\x00", c.cgroup)); got != c.want {
@@ -74,14 +134,19 @@ func TestIdentityIsReadFromCgroups(t *testing.T) {
 	static := "0123456789abcdef0123456789abcdef"
 	underscored := strings.ReplaceAll(podUID, "-", "_")
 	for cgroup, want := range map[string]string{
-		"0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_3":                "job:1234 slurm_job:1234 slurm_step:0 slurm_task:3",
-		"0::/system.slice/n1_slurmstepd.scope/job_1234/step_extern/user/task_special":  "job:1234 slurm_job:1234 slurm_step:extern",
-		"0::/system.slice/slurmstepd.scope/job_1234":                                   "job:1234 slurm_job:1234",
-		"9:memory:/slurm_n1/uid_1000/job_42/step_1/task_0\n0::/system.slice/slurmd":    "job:42 slurm_job:42 slurm_step:1 slurm_task:0",
-		"9:memory:/slurm/uid_1000/job_42/step_batch":                                   "job:42 slurm_job:42 slurm_step:batch",
-		"0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0/slurm/uid_0/job_6": "job:5 slurm_job:5 slurm_step:0 slurm_task:0",
-		"0::/system.slice/slurmstepd.scope/job_x/step_0":                               "",
-		"0::/system.slice/slurmstepd.scope/job_" + strings.Repeat("9", 21):             "",
+		"0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_3": "job:1234 slurm_job:1234 " +
+			"slurm_step:0 slurm_task:3",
+		"0::/system.slice/n1_slurmstepd.scope/job_1234/step_extern/user/task_special": "job:1234 slurm_job:1234 " +
+			"slurm_step:extern",
+		"0::/system.slice/slurmstepd.scope/job_1234": "job:1234 slurm_job:1234",
+		"9:memory:/slurm_n1/uid_1000/job_42/step_1/task_0\n0::/system.slice/slurmd": "job:42 slurm_job:42 " +
+			"slurm_step:1 slurm_task:0",
+		"9:memory:/slurm/uid_1000/job_42/step_batch": "job:42 slurm_job:42 " +
+			"slurm_step:batch",
+		"0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0/slurm/uid_0/job_6": "job:5 slurm_job:5 " +
+			"slurm_step:0 slurm_task:0",
+		"0::/system.slice/slurmstepd.scope/job_x/step_0":                   "",
+		"0::/system.slice/slurmstepd.scope/job_" + strings.Repeat("9", 21): "",
 		"0::/slurm/job_5": "",
 		"0::/kubepods/besteffort/pod" + podUID + "/" + containerHex:                                                           "pod_uid:" + podUID,
 		"0::/kubepods.slice/kubepods-pod" + underscored + ".slice/cri-containerd-" + containerHex + ".scope":                  "pod_uid:" + podUID,
@@ -101,18 +166,34 @@ func TestIdentityIsReadFromCgroups(t *testing.T) {
 
 func TestSlurmsCgroupBeatsItsEnvironment(t *testing.T) {
 	id := Of("SLURM_JOB_ID=999\x00SLURM_STEP_ID=7\x00", "0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0")
-	if id.Job != "5" || id.SlurmJob != "5" || id.SlurmStep != "0" || id.Sources["job"] != "cgroup" || id.Sources["slurm_step"] != "cgroup" {
+	if id.Job != "5" || id.SlurmJob != "5" || id.SlurmStep != "0" || id.Sources["job"] != "cgroup" ||
+		id.Sources["slurm_step"] != "cgroup" {
 		t.Errorf("%+v", id)
 	}
 }
 
 func TestEveryValueHasItsSource(t *testing.T) {
-	id := Of("RANK=1\x00WORLD_SIZE=2\x00LOCAL_RANK=1\x00OMPI_COMM_WORLD_RANK=1\x00OMPI_COMM_WORLD_LOCAL_SIZE=2\x00SLURM_NODEID=0\x00NODE_NAME=n\x00"+
-		"MASTER_ADDR=a\x00MASTER_PORT=1\x00SLURM_RESTART_COUNT=0\x00SLURM_ARRAY_JOB_ID=1\x00SLURM_ARRAY_TASK_ID=2\x00SLURM_CLUSTER_NAME=c\x00"+
-		"KUBERNETES_SERVICE_HOST=h\x00HOSTNAME=pod\x00POD_NAMESPACE=ns\x00", "0::/kubepods/pod"+podUID)
-	want := map[string]string{"rank": "env RANK", "world_size": "env WORLD_SIZE", "local_rank": "env LOCAL_RANK", "local_world_size": "env OMPI_COMM_WORLD_LOCAL_SIZE",
-		"node_rank": "env SLURM_NODEID", "node": "env NODE_NAME", "job": "env MASTER_ADDR, MASTER_PORT", "attempt": "env SLURM_RESTART_COUNT",
-		"slurm_array": "env SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID", "cluster": "env SLURM_CLUSTER_NAME", "pod": "env HOSTNAME", "namespace": "env POD_NAMESPACE", "pod_uid": "cgroup"}
+	id := Of(
+		"RANK=1\x00WORLD_SIZE=2\x00LOCAL_RANK=1\x00OMPI_COMM_WORLD_RANK=1\x00OMPI_COMM_WORLD_LOCAL_SIZE=2\x00SLURM_NODEID=0\x00NODE_NAME=n\x00"+
+			"MASTER_ADDR=a\x00MASTER_PORT=1\x00SLURM_RESTART_COUNT=0\x00SLURM_ARRAY_JOB_ID=1\x00SLURM_ARRAY_TASK_ID=2\x00SLURM_CLUSTER_NAME=c\x00"+
+			"KUBERNETES_SERVICE_HOST=h\x00HOSTNAME=pod\x00POD_NAMESPACE=ns\x00",
+		"0::/kubepods/pod"+podUID,
+	)
+	want := map[string]string{
+		"rank":             "env RANK",
+		"world_size":       "env WORLD_SIZE",
+		"local_rank":       "env LOCAL_RANK",
+		"local_world_size": "env OMPI_COMM_WORLD_LOCAL_SIZE",
+		"node_rank":        "env SLURM_NODEID",
+		"node":             "env NODE_NAME",
+		"job":              "env MASTER_ADDR, MASTER_PORT",
+		"attempt":          "env SLURM_RESTART_COUNT",
+		"slurm_array":      "env SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID",
+		"cluster":          "env SLURM_CLUSTER_NAME",
+		"pod":              "env HOSTNAME",
+		"namespace":        "env POD_NAMESPACE",
+		"pod_uid":          "cgroup",
+	}
 	if !maps.Equal(id.Sources, want) {
 		t.Errorf("got  %v\nwant %v", id.Sources, want)
 	}
@@ -137,13 +218,39 @@ func keysOf(t *testing.T, id format.Identity) []string {
 }
 
 func TestHostileValuesAreLeftOut(t *testing.T) {
-	for _, value := range []string{"", "-1", "+1", " 1", "1 ", "1.0", "0x1", "one", "1\n", "99999999999999999999", fmt.Sprint(maxNumber + 1), strings.Repeat("0", 11), "１"} {
+	for _, value := range []string{
+		"",
+		"-1",
+		"+1",
+		" 1",
+		"1 ",
+		"1.0",
+		"0x1",
+		"one",
+		"1\n",
+		"99999999999999999999",
+		fmt.Sprint(maxNumber + 1),
+		strings.Repeat("0", 11),
+		"１",
+	} {
 		if id := Of("RANK="+value+"\x00", ""); id.Known() {
 			t.Errorf("RANK=%q: %s", value, values(t, id))
 		}
 	}
-	for _, value := range []string{"", "a\nb", "a\x1b[31m", "a\tb", "\xff\xfe", "a\u202eb", "a\u2028b", strings.Repeat("x", maxText+1)} {
-		if id := Of("TORCHELASTIC_RUN_ID="+value+"\x00POD_NAME="+value+"\x00MASTER_ADDR="+value+"\x00MASTER_PORT=1\x00", ""); id.Known() {
+	for _, value := range []string{
+		"",
+		"a\nb",
+		"a\x1b[31m",
+		"a\tb",
+		"\xff\xfe",
+		"a\u202eb",
+		"a\u2028b",
+		strings.Repeat("x", maxText+1),
+	} {
+		if id := Of(
+			"TORCHELASTIC_RUN_ID="+value+"\x00POD_NAME="+value+"\x00MASTER_ADDR="+value+"\x00MASTER_PORT=1\x00",
+			"",
+		); id.Known() {
 			t.Errorf("%q: %s", value, values(t, id))
 		}
 	}
@@ -171,7 +278,12 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 
 func TestNothingElseOfTheEnvironmentIsKept(t *testing.T) {
 	secret := "wJalrXUtnFEMI"
-	text, err := json.Marshal(Of("AWS_SECRET_ACCESS_KEY="+secret+"\x00RANK=1\x00MY_"+secret+"=1\x00RANKS="+secret+"\x00KUBERNETES_SERVICE_HOST="+secret+"\x00", secret))
+	text, err := json.Marshal(
+		Of(
+			"AWS_SECRET_ACCESS_KEY="+secret+"\x00RANK=1\x00MY_"+secret+"=1\x00RANKS="+secret+"\x00KUBERNETES_SERVICE_HOST="+secret+"\x00",
+			secret,
+		),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,13 +293,27 @@ func TestNothingElseOfTheEnvironmentIsKept(t *testing.T) {
 }
 
 func FuzzOf(f *testing.F) {
-	f.Add("RANK=1\x00WORLD_SIZE=2\x00MASTER_ADDR=n0\x00MASTER_PORT=29500\x00", "0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0")
-	f.Add("KUBERNETES_SERVICE_HOST=h\x00HOSTNAME=pod\x00LWS_WORKER_INDEX=3\x00", "0::/kubepods.slice/kubepods-pod"+strings.ReplaceAll(podUID, "-", "_")+".slice/x")
-	f.Add("SLURM_JOB_ID=1\x00SLURM_ARRAY_JOB_ID=1\x00SLURM_ARRAY_TASK_ID=2\x00RANK=-1\x00PMIX_RANK=\xff\x00", "9:memory:/slurm/uid_0/job_9\n")
+	f.Add(
+		"RANK=1\x00WORLD_SIZE=2\x00MASTER_ADDR=n0\x00MASTER_PORT=29500\x00",
+		"0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0",
+	)
+	f.Add(
+		"KUBERNETES_SERVICE_HOST=h\x00HOSTNAME=pod\x00LWS_WORKER_INDEX=3\x00",
+		"0::/kubepods.slice/kubepods-pod"+strings.ReplaceAll(podUID, "-", "_")+".slice/x",
+	)
+	f.Add(
+		"SLURM_JOB_ID=1\x00SLURM_ARRAY_JOB_ID=1\x00SLURM_ARRAY_TASK_ID=2\x00RANK=-1\x00PMIX_RANK=\xff\x00",
+		"9:memory:/slurm/uid_0/job_9\n",
+	)
 	f.Fuzz(func(t *testing.T, environ, cgroup string) {
 		id := Of(environ, cgroup)
-		for key, n := range map[string]*int{"rank": id.Rank, "world_size": id.WorldSize, "local_rank": id.LocalRank, "local_world_size": id.LocalWorldSize,
-			"node_rank": id.NodeRank, "attempt": id.Attempt, "slurm_task": id.SlurmTask} {
+		for key, n := range map[string]*int{
+			"rank":             id.Rank,
+			"world_size":       id.WorldSize,
+			"local_rank":       id.LocalRank,
+			"local_world_size": id.LocalWorldSize,
+			"node_rank":        id.NodeRank, "attempt": id.Attempt, "slurm_task": id.SlurmTask,
+		} {
 			if n != nil && (*n < 0 || *n > maxNumber) {
 				t.Errorf("%s is %d", key, *n)
 			}
@@ -195,7 +321,17 @@ func FuzzOf(f *testing.F) {
 		if id.Rank != nil && id.WorldSize != nil && *id.Rank >= *id.WorldSize {
 			t.Errorf("rank %d of %d", *id.Rank, *id.WorldSize)
 		}
-		for _, text := range []string{id.Node, id.Job, id.SlurmJob, id.SlurmStep, id.SlurmArray, id.Cluster, id.Pod, id.Namespace, id.PodUID} {
+		for _, text := range []string{
+			id.Node,
+			id.Job,
+			id.SlurmJob,
+			id.SlurmStep,
+			id.SlurmArray,
+			id.Cluster,
+			id.Pod,
+			id.Namespace,
+			id.PodUID,
+		} {
 			if text != "" && !isText(text) {
 				t.Errorf("text %q", text)
 			}

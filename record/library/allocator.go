@@ -21,14 +21,20 @@ var allocatorName = regexp.MustCompile(`^libc10_cuda(-[0-9a-f]+)?\.so$`)
 // recordTrace is how the function by which the allocator tells what it does begins, mangled:
 // c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace, or the same
 // without Native, which came with PyTorch 2.0.
-var recordTrace = regexp.MustCompile(`^_ZN3c104cuda20CUDACachingAllocator(6Native)?\d*.*DeviceCachingAllocator12record_traceE`)
+var recordTrace = regexp.MustCompile(
+	`^_ZN3c104cuda20CUDACachingAllocator(6Native)?\d*.*DeviceCachingAllocator12record_traceE`,
+)
 
 // recordTraceParameters are the parameter lists that the rows of bpf.Allocators decode. The device
 // is an int or, later, a signed char; both are read by their lowest byte. What follows is not
 // looked at.
 var recordTraceParameters = []*regexp.Regexp{
-	regexp.MustCompile(`^\(c10::[\w:]+::TraceEntry::Action, unsigned long, unsigned long, CUstream_st\*, (int|signed char), std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>\)$`),
-	regexp.MustCompile(`^\(c10::[\w:]+::TraceEntry::Action, (unsigned )?long, unsigned long, CUstream_st\*, (int|signed char), std::shared_ptr<c10::GatheredContext>\)$`),
+	regexp.MustCompile(
+		`^\(c10::[\w:]+::TraceEntry::Action, unsigned long, unsigned long, CUstream_st\*, (int|signed char), std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>\)$`,
+	),
+	regexp.MustCompile(
+		`^\(c10::[\w:]+::TraceEntry::Action, (unsigned )?long, unsigned long, CUstream_st\*, (int|signed char), std::shared_ptr<c10::GatheredContext>\)$`,
+	),
 }
 
 // chooseAllocator returns where record_trace is to be probed, or why it is not.
@@ -37,7 +43,8 @@ func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, m
 	if err != nil {
 		return nil, "", err
 	}
-	missing = "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older than 2.2"
+	missing = "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older " +
+		"than 2.2"
 	for symbol := range object.Symbols() {
 		if !recordTrace.MatchString(symbol.Name) {
 			continue
@@ -58,9 +65,15 @@ func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, m
 			return nil, "", err
 		}
 		skip, emulated := probeOffset(machine, text[:n])
-		return []Probe{{
-			Symbol: format.SourceTrace, Cookie: bpf.AllocatorCookie(row), FileOffset: offset + uint64(skip), Skipped: skip, Emulated: emulated,
-		}}, "", nil
+		return []Probe{
+			{
+				Symbol:     format.SourceTrace,
+				Cookie:     bpf.AllocatorCookie(row),
+				FileOffset: offset + uint64(skip),
+				Skipped:    skip,
+				Emulated:   emulated,
+			},
+		}, "", nil
 	}
 	return nil, missing, nil
 }
@@ -105,7 +118,8 @@ func AllocatorConf(p *process.Process) string {
 	}
 	conf := ""
 	for kv := range strings.SplitSeq(environ, "\x00") {
-		for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="} { // the second, newer name wins
+		// the second, newer name wins
+		for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="} {
 			if value, ok := strings.CutPrefix(kv, name); ok && (conf == "" || name == "PYTORCH_ALLOC_CONF=") {
 				conf = value
 			}

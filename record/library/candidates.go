@@ -26,7 +26,16 @@ func (c *Cache) Candidates(p *process.Process) []*Library {
 		}
 	}
 	dirs = append(dirs, cachedLibraryDirs()...)
-	dirs = append(dirs, "/usr/lib/"+multiarch(), "/lib/"+multiarch(), "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/local/cuda/compat", "/usr/lib/wsl/lib")
+	dirs = append(
+		dirs,
+		"/usr/lib/"+multiarch(),
+		"/lib/"+multiarch(),
+		"/usr/lib64",
+		"/usr/lib",
+		"/usr/local/nvidia/lib64",
+		"/usr/local/cuda/compat",
+		"/usr/lib/wsl/lib",
+	)
 	var found []*Library
 	for _, dir := range dirs {
 		path := filepath.Join(dir, "libcuda.so.1")
@@ -55,7 +64,11 @@ func cachedLibraryDirs() []string {
 	}
 	var dirs []string
 	for line := range strings.Lines(string(out)) {
-		if name, path, ok := strings.Cut(line, " => "); ok && strings.HasPrefix(strings.TrimSpace(name), "libcuda.so.1 ") {
+		if name, path, ok := strings.Cut(
+			line,
+			" => ",
+		); ok &&
+			strings.HasPrefix(strings.TrimSpace(name), "libcuda.so.1 ") {
 			dirs = append(dirs, filepath.Dir(strings.TrimSpace(path)))
 		}
 	}

@@ -79,18 +79,28 @@ func TestRecordTraceIsRecognized(t *testing.T) {
 		row        int
 		known      bool
 	}{
-		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>)", 0, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, std::shared_ptr<c10::GatheredContext>)", 1, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, int, std::shared_ptr<c10::GatheredContext>)", 1, true},
-		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, std::shared_ptr<c10::GatheredContext>)", 0, false},
-		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed char, int, std::shared_ptr<c10::GatheredContext>)", 0, false},
+		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed " +
+			"char, std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>)", 0, true},
+		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed " +
+			"char, std::shared_ptr<c10::GatheredContext>)", 1, true},
+		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, int, " +
+			"std::shared_ptr<c10::GatheredContext>)", 1, true},
+		{"(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long, unsigned long, CUstream_st*, " +
+			"std::shared_ptr<c10::GatheredContext>)", 0, false},
+		{"(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long, CUstream_st*, signed " +
+			"char, int, std::shared_ptr<c10::GatheredContext>)", 0, false},
 		{"", 0, false},
 	} {
 		if row, known := recordTraceRow(method + test.parameters); row != test.row || known != test.known {
 			t.Errorf("%s: row %d, %v", test.parameters, row, known)
 		}
 	}
-	if name := fmt.Sprintf("_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceE%s", "NS_"); !recordTrace.MatchString(name) {
+	if name := fmt.Sprintf(
+		"_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceE%s",
+		"NS_",
+	); !recordTrace.MatchString(
+		name,
+	) {
 		t.Errorf("%s is not found", name)
 	}
 }
@@ -113,7 +123,11 @@ func TestAllocatorTeller(t *testing.T) {
 		{AllocatorLight, good, silent, nil, "no reports"},
 		{AllocatorLight, good, nil, nil, "libc10.so is not mapped"},
 	} {
-		if teller, why := test.mode.ChooseSource(test.allocator, test.reports); teller != test.teller || why != test.why {
+		if teller, why := test.mode.ChooseSource(
+			test.allocator,
+			test.reports,
+		); teller != test.teller ||
+			why != test.why {
 			t.Errorf("%+v: %+v, %q", test, teller, why)
 		}
 		driver := &Library{Kind: Driver}

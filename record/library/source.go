@@ -57,9 +57,15 @@ func chooseReports(object *symbolize.Object, code *os.File) (probes []Probe, mis
 		return nil, err.Error()
 	}
 	skip, emulated := probeOffset(machine, text[:n])
-	return []Probe{{
-		Symbol: format.SourceReports, Cookie: bpf.AllocatorCookie(bpf.ReportRow), FileOffset: offset + uint64(skip), Skipped: skip, Emulated: emulated,
-	}}, ""
+	return []Probe{
+		{
+			Symbol:     format.SourceReports,
+			Cookie:     bpf.AllocatorCookie(bpf.ReportRow),
+			FileOffset: offset + uint64(skip),
+			Skipped:    skip,
+			Emulated:   emulated,
+		},
+	}, ""
 }
 
 // Wanted returns the mapped libraries that are to be probed for a process: of its allocator one
@@ -105,7 +111,8 @@ func (l *Library) Source() bpf.CudaAllocatorSource {
 }
 
 // reportsLack is what reports do not tell.
-const reportsLack = "bytes asked for, streams, pools, segments, requests that failed, and when streams are done with a block"
+const reportsLack = "bytes asked for, streams, pools, segments, requests that failed, and when streams are done " +
+	"with a block"
 
 // LimitsText returns a sentence on what is unknown of an allocator that is recorded by its
 // reports.

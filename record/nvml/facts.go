@@ -23,7 +23,12 @@ func (t *Sampler) Facts(now int64) []format.Row {
 			continue // strings and numbers always encode
 		}
 		rows = append(rows, format.Row{
-			Kind: format.KindDevice, StartNs: now, Device: int32(g.index), Name: g.name, Bytes: int64(g.total), Message: string(message),
+			Kind:    format.KindDevice,
+			StartNs: now,
+			Device:  int32(g.index),
+			Name:    g.name,
+			Bytes:   int64(g.total),
+			Message: string(message),
 		})
 	}
 	return rows
@@ -102,7 +107,11 @@ func (g *gpu) limits(f *format.DeviceFact) {
 		}
 	}
 	threshold := func(into *int64, which nvml.TemperatureThresholds) {
-		put(into, "nvmlDeviceGetTemperatureThreshold", func() (uint32, nvml.Return) { return d.GetTemperatureThreshold(which) })
+		put(
+			into,
+			"nvmlDeviceGetTemperatureThreshold",
+			func() (uint32, nvml.Return) { return d.GetTemperatureThreshold(which) },
+		)
 	}
 	threshold(&f.SlowdownCelsius, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN)
 	threshold(&f.ShutdownCelsius, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN)
@@ -121,7 +130,8 @@ func (g *gpu) openMIG() {
 		current, _, ret := g.handle.GetMigMode()
 		return nvml.EnableState(current), ret
 	})
-	if g.isDivided == nil || !*g.isDivided || !has("nvmlDeviceGetMaxMigDeviceCount") || !has("nvmlDeviceGetMigDeviceHandleByIndex") {
+	if g.isDivided == nil || !*g.isDivided || !has("nvmlDeviceGetMaxMigDeviceCount") ||
+		!has("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return
 	}
 	n, ret := g.handle.GetMaxMigDeviceCount()

@@ -71,21 +71,25 @@ func (g *gpu) fieldQuestion(some []field, every time.Duration) *question {
 	for i, f := range some {
 		values[i].FieldId, values[i].ScopeId = f.id, f.scope
 	}
-	return &question{name: some[0].name + " and other fields", every: every, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
-		start := c.NowNs()
-		ret := g.handle.GetFieldValues(values)
-		dur := c.NowNs() - start
-		var rows []format.Row
-		for i, f := range some {
-			if nvml.Return(values[i].NvmlReturn) == nvml.ERROR_GPU_IS_LOST {
-				ret = nvml.ERROR_GPU_IS_LOST
+	return &question{
+		name:  some[0].name + " and other fields",
+		every: every,
+		ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+			start := c.NowNs()
+			ret := g.handle.GetFieldValues(values)
+			dur := c.NowNs() - start
+			var rows []format.Row
+			for i, f := range some {
+				if nvml.Return(values[i].NvmlReturn) == nvml.ERROR_GPU_IS_LOST {
+					ret = nvml.ERROR_GPU_IS_LOST
+				}
+				if v, ok := fieldValue(&values[i]); ok {
+					rows = append(rows, g.row(start, dur, f.name, v))
+				}
 			}
-			if v, ok := fieldValue(&values[i]); ok {
-				rows = append(rows, g.row(start, dur, f.name, v))
-			}
-		}
-		return rows, ret
-	}}
+			return rows, ret
+		},
+	}
 }
 
 // fieldValue decodes a value by the type that came with it.

@@ -47,7 +47,12 @@ type gpm struct {
 
 // gpmQuestions returns the question for GPM, if the device has it.
 func (g *gpu) gpmQuestions() []*question {
-	for _, symbol := range []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmMetricsGet"} {
+	for _, symbol := range []string{
+		"nvmlGpmQueryDeviceSupport",
+		"nvmlGpmSampleAlloc",
+		"nvmlGpmSampleGet",
+		"nvmlGpmMetricsGet",
+	} {
 		if !has(symbol) {
 			return nil
 		}

@@ -24,7 +24,8 @@ struct gpm_support { unsigned int version, supported; };
 
 static int get_gpm_support(void *device, struct gpm_support *s)
 {
-	int (*query)(void *, struct gpm_support *) = (int (*)(void *, struct gpm_support *))dlsym(RTLD_DEFAULT, "nvmlGpmQueryDeviceSupport");
+	int (*query)(void *, struct gpm_support *) =
+		(int (*)(void *, struct gpm_support *))dlsym(RTLD_DEFAULT, "nvmlGpmQueryDeviceSupport");
 	return query ? query(device, s) : 13; // NVML_ERROR_FUNCTION_NOT_FOUND
 }
 

@@ -35,7 +35,12 @@ type metric struct {
 }
 
 // one makes a metric of a function that returns one number.
-func one[T int | uint32 | uint64](symbol string, every time.Duration, name string, read func(nvml.Device) (T, nvml.Return)) metric {
+func one[T int | uint32 | uint64](
+	symbol string,
+	every time.Duration,
+	name string,
+	read func(nvml.Device) (T, nvml.Return),
+) metric {
 	return metric{symbol, every, []string{name}, func(d nvml.Device) ([]float64, nvml.Return) {
 		v, ret := read(d)
 		return []float64{float64(v)}, ret
@@ -47,18 +52,33 @@ func one[T int | uint32 | uint64](symbol string, every time.Duration, name strin
 var metrics = slices.Concat(useMetrics, powerMetrics, clockMetrics, linkMetrics, healthMetrics)
 
 var useMetrics = []metric{
-	{"nvmlDeviceGetUtilizationRates", perSecond, []string{"gpu_utilization_percent", "memory_utilization_percent"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		u, ret := d.GetUtilizationRates()
-		return []float64{float64(u.Gpu), float64(u.Memory)}, ret
-	}},
-	{"nvmlDeviceGetMemoryInfo_v2", always, []string{"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		m, ret := d.GetMemoryInfo_v2()
-		return []float64{float64(m.Used), float64(m.Free), float64(m.Reserved)}, ret
-	}},
-	{"nvmlDeviceGetMemoryInfo", always, []string{"memory_used_bytes", "memory_free_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		m, ret := d.GetMemoryInfo()
-		return []float64{float64(m.Used), float64(m.Free)}, ret
-	}},
+	{
+		"nvmlDeviceGetUtilizationRates",
+		perSecond,
+		[]string{"gpu_utilization_percent", "memory_utilization_percent"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			u, ret := d.GetUtilizationRates()
+			return []float64{float64(u.Gpu), float64(u.Memory)}, ret
+		},
+	},
+	{
+		"nvmlDeviceGetMemoryInfo_v2",
+		always,
+		[]string{"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			m, ret := d.GetMemoryInfo_v2()
+			return []float64{float64(m.Used), float64(m.Free), float64(m.Reserved)}, ret
+		},
+	},
+	{
+		"nvmlDeviceGetMemoryInfo",
+		always,
+		[]string{"memory_used_bytes", "memory_free_bytes"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			m, ret := d.GetMemoryInfo()
+			return []float64{float64(m.Used), float64(m.Free)}, ret
+		},
+	},
 	{"nvmlDeviceGetMemoryInfo", slowest, []string{"memory_total_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
 		m, ret := d.GetMemoryInfo()
 		return []float64{float64(m.Total)}, ret
@@ -71,10 +91,15 @@ var useMetrics = []metric{
 	engine("nvmlDeviceGetDecoderUtilization", "decoder_utilization_percent", nvml.Device.GetDecoderUtilization),
 	engine("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
 	engine("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
-	{"nvmlDeviceGetEncoderStats", slowest, []string{"encoder_sessions", "encoder_frames_per_second", "encoder_latency_microseconds"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		sessions, fps, latency, ret := d.GetEncoderStats()
-		return []float64{float64(sessions), float64(fps), float64(latency)}, ret
-	}},
+	{
+		"nvmlDeviceGetEncoderStats",
+		slowest,
+		[]string{"encoder_sessions", "encoder_frames_per_second", "encoder_latency_microseconds"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			sessions, fps, latency, ret := d.GetEncoderStats()
+			return []float64{float64(sessions), float64(fps), float64(latency)}, ret
+		},
+	},
 }
 
 // engine makes a metric of a utilization that comes with its sampling period.
@@ -100,36 +125,82 @@ var clockMetrics = []metric{
 	clockOf("memory_clock_mhz", nvml.CLOCK_MEM),
 	clockOf("graphics_clock_mhz", nvml.CLOCK_GRAPHICS),
 	clockOf("video_clock_mhz", nvml.CLOCK_VIDEO),
-	one("nvmlDeviceGetApplicationsClock", slowest, "application_graphics_clock_mhz", func(d nvml.Device) (uint32, nvml.Return) {
-		return d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
-	}),
-	one("nvmlDeviceGetApplicationsClock", slowest, "application_memory_clock_mhz", func(d nvml.Device) (uint32, nvml.Return) {
-		return d.GetApplicationsClock(nvml.CLOCK_MEM)
-	}),
-	one("nvmlDeviceGetCurrentClocksEventReasons", always, "clock_event_reasons", nvml.Device.GetCurrentClocksEventReasons),
-	one("nvmlDeviceGetCurrentClocksThrottleReasons", always, "clock_event_reasons", nvml.Device.GetCurrentClocksThrottleReasons), // before driver 535
-	{"nvmlDeviceGetPerformanceState", always, []string{"performance_state"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		p, ret := d.GetPerformanceState()
-		if p == nvml.PSTATE_UNKNOWN {
-			ret = nvml.ERROR_NOT_SUPPORTED
-		}
-		return []float64{float64(p)}, ret
-	}},
+	one(
+		"nvmlDeviceGetApplicationsClock",
+		slowest,
+		"application_graphics_clock_mhz",
+		func(d nvml.Device) (uint32, nvml.Return) {
+			return d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
+		},
+	),
+	one(
+		"nvmlDeviceGetApplicationsClock",
+		slowest,
+		"application_memory_clock_mhz",
+		func(d nvml.Device) (uint32, nvml.Return) {
+			return d.GetApplicationsClock(nvml.CLOCK_MEM)
+		},
+	),
+	one(
+		"nvmlDeviceGetCurrentClocksEventReasons",
+		always,
+		"clock_event_reasons",
+		nvml.Device.GetCurrentClocksEventReasons,
+	),
+	// before driver 535
+	one(
+		"nvmlDeviceGetCurrentClocksThrottleReasons",
+		always,
+		"clock_event_reasons",
+		nvml.Device.GetCurrentClocksThrottleReasons,
+	),
+	{
+		"nvmlDeviceGetPerformanceState",
+		always,
+		[]string{"performance_state"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			p, ret := d.GetPerformanceState()
+			if p == nvml.PSTATE_UNKNOWN {
+				ret = nvml.ERROR_NOT_SUPPORTED
+			}
+			return []float64{float64(p)}, ret
+		},
+	},
 }
 
 func clockOf(name string, kind nvml.ClockType) metric {
-	return one("nvmlDeviceGetClockInfo", always, name, func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(kind) })
+	return one(
+		"nvmlDeviceGetClockInfo",
+		always,
+		name,
+		func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(kind) },
+	)
 }
 
 var linkMetrics = []metric{
-	one("nvmlDeviceGetCurrPcieLinkGeneration", perSecond, "pcie_link_generation", nvml.Device.GetCurrPcieLinkGeneration),
+	one(
+		"nvmlDeviceGetCurrPcieLinkGeneration",
+		perSecond,
+		"pcie_link_generation",
+		nvml.Device.GetCurrPcieLinkGeneration,
+	),
 	one("nvmlDeviceGetCurrPcieLinkWidth", perSecond, "pcie_link_width_lanes", nvml.Device.GetCurrPcieLinkWidth),
-	one("nvmlDeviceGetPcieThroughput", slowest, "pcie_tx_kilobytes_per_second", func(d nvml.Device) (uint32, nvml.Return) {
-		return d.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
-	}),
-	one("nvmlDeviceGetPcieThroughput", slowest, "pcie_rx_kilobytes_per_second", func(d nvml.Device) (uint32, nvml.Return) {
-		return d.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
-	}),
+	one(
+		"nvmlDeviceGetPcieThroughput",
+		slowest,
+		"pcie_tx_kilobytes_per_second",
+		func(d nvml.Device) (uint32, nvml.Return) {
+			return d.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
+		},
+	),
+	one(
+		"nvmlDeviceGetPcieThroughput",
+		slowest,
+		"pcie_rx_kilobytes_per_second",
+		func(d nvml.Device) (uint32, nvml.Return) {
+			return d.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
+		},
+	),
 	one("nvmlDeviceGetPcieReplayCounter", slowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
 	one("nvmlDeviceGetNvLinkState", slowest, "nvlink_active_links", activeLinks),
 	linkErrors("nvlink_replay_errors", nvml.NVLINK_ERROR_DL_REPLAY),
@@ -186,14 +257,29 @@ var healthMetrics = []metric{
 	eccErrors("ecc_uncorrected_aggregate_errors", nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC),
 	retiredPages("retired_pages_single_bit", nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
 	retiredPages("retired_pages_double_bit", nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
-	{"nvmlDeviceGetRetiredPagesPendingStatus", slowest, []string{"retired_pages_pending"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		pending, ret := d.GetRetiredPagesPendingStatus()
-		return []float64{float64(pending)}, ret
-	}},
-	{"nvmlDeviceGetRemappedRows", slowest, []string{"remapped_rows_correctable", "remapped_rows_uncorrectable", "remapped_rows_pending", "remapped_rows_failure"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		correctable, uncorrectable, pending, failure, ret := d.GetRemappedRows()
-		return []float64{float64(correctable), float64(uncorrectable), number(pending), number(failure)}, ret
-	}},
+	{
+		"nvmlDeviceGetRetiredPagesPendingStatus",
+		slowest,
+		[]string{"retired_pages_pending"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			pending, ret := d.GetRetiredPagesPendingStatus()
+			return []float64{float64(pending)}, ret
+		},
+	},
+	{
+		"nvmlDeviceGetRemappedRows",
+		slowest,
+		[]string{
+			"remapped_rows_correctable",
+			"remapped_rows_uncorrectable",
+			"remapped_rows_pending",
+			"remapped_rows_failure",
+		},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			correctable, uncorrectable, pending, failure, ret := d.GetRemappedRows()
+			return []float64{float64(correctable), float64(uncorrectable), number(pending), number(failure)}, ret
+		},
+	},
 }
 
 func eccErrors(name string, kind nvml.MemoryErrorType, since nvml.EccCounterType) metric {
@@ -228,22 +314,32 @@ func (g *gpu) metricQuestions() []*question {
 			continue
 		}
 		taken[m.names[0]] = true
-		questions = append(questions, &question{name: m.names[0], every: m.every, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
-			start := c.NowNs()
-			values, ret := m.read(g.handle)
-			dur := c.NowNs() - start
-			rows := make([]format.Row, 0, len(values))
-			for i, v := range values {
-				rows = append(rows, g.row(start, dur, m.names[i], v))
-			}
-			return rows, ret
-		}})
+		questions = append(
+			questions,
+			&question{name: m.names[0], every: m.every, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+				start := c.NowNs()
+				values, ret := m.read(g.handle)
+				dur := c.NowNs() - start
+				rows := make([]format.Row, 0, len(values))
+				for i, v := range values {
+					rows = append(rows, g.row(start, dur, m.names[i], v))
+				}
+				return rows, ret
+			}},
+		)
 	}
 	return questions
 }
 
 func (g *gpu) row(start, dur int64, name string, value float64) format.Row {
-	return format.Row{Kind: format.KindNVML, StartNs: start, DurNs: dur, Device: int32(g.index), Name: name, Value: value}
+	return format.Row{
+		Kind:    format.KindNVML,
+		StartNs: start,
+		DurNs:   dur,
+		Device:  int32(g.index),
+		Name:    name,
+		Value:   value,
+	}
 }
 
 // text is a C string in a fixed buffer.

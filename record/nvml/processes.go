@@ -19,9 +19,16 @@ import (
 func (g *gpu) processQuestions() []*question {
 	var questions []*question
 	if lists := g.processLists(); len(lists) > 0 {
-		questions = append(questions, &question{name: "process_used_memory_bytes", every: perSecond, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
-			return g.processMemory(c, lists)
-		}})
+		questions = append(
+			questions,
+			&question{
+				name:  "process_used_memory_bytes",
+				every: perSecond,
+				ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+					return g.processMemory(c, lists)
+				},
+			},
+		)
 	}
 	if has("nvmlDeviceGetProcessUtilization") {
 		u := &processUse{gpu: g}
@@ -136,8 +143,10 @@ func (u *processUse) ask(c clock.Clock) ([]format.Row, nvml.Return) {
 			name  string
 			value uint32
 		}{
-			{"process_sm_utilization_percent", s.SmUtil}, {"process_memory_utilization_percent", s.MemUtil},
-			{"process_encoder_utilization_percent", s.EncUtil}, {"process_decoder_utilization_percent", s.DecUtil},
+			{"process_sm_utilization_percent", s.SmUtil},
+			{"process_memory_utilization_percent", s.MemUtil},
+			{"process_encoder_utilization_percent", s.EncUtil},
+			{"process_decoder_utilization_percent", s.DecUtil},
 		} {
 			if v.value <= 100 { // drivers have been seen to tell more: not measured
 				rows = append(rows, u.gpu.processRow(at, dur, s.Pid, v.name, float64(v.value)))

@@ -139,7 +139,12 @@ func (t *Sampler) GPUs() []host.GPU {
 	names := make([]host.GPU, 0, len(t.devices))
 	for _, g := range t.devices {
 		names = append(names, host.GPU{
-			UUID: g.uuid, Name: g.name, PCI: g.pci, Index: g.index, IsDivided: g.isDivided != nil && *g.isDivided, Parts: g.parts,
+			UUID:      g.uuid,
+			Name:      g.name,
+			PCI:       g.pci,
+			Index:     g.index,
+			IsDivided: g.isDivided != nil && *g.isDivided,
+			Parts:     g.parts,
 		})
 	}
 	return names
@@ -227,7 +232,9 @@ func (g *gpu) note(c clock.Clock, q *question, ret nvml.Return, sender *rows.Sen
 		return
 	}
 	q.silent = true
-	sender.Send([]format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: c.NowNs(), Device: int32(g.index), Message: says}})
+	sender.Send(
+		[]format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: c.NowNs(), Device: int32(g.index), Message: says}},
+	)
 }
 
 // Costs returns the cost of sampling by device, after Run.

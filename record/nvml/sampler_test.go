@@ -54,14 +54,23 @@ var simAnswers = map[string]struct {
 	metrics []string
 	values  []float64
 }{
-	"nvmlDeviceGetUtilizationRates":            {[]string{"gpu_utilization_percent", "memory_utilization_percent"}, []float64{71, 33}},
-	"nvmlDeviceGetMemoryInfo_v2":               {[]string{"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"}, []float64{5 << 30, 2 << 30, 1<<30 + 7}},
-	"nvmlDeviceGetBAR1MemoryInfo":              {[]string{"bar1_used_bytes"}, []float64{12345}},
-	"nvmlDeviceGetEncoderUtilization":          {[]string{"encoder_utilization_percent"}, []float64{11}},
-	"nvmlDeviceGetDecoderUtilization":          {[]string{"decoder_utilization_percent"}, []float64{12}},
-	"nvmlDeviceGetJpgUtilization":              {[]string{"jpeg_utilization_percent"}, []float64{13}},
-	"nvmlDeviceGetOfaUtilization":              {[]string{"ofa_utilization_percent"}, []float64{14}},
-	"nvmlDeviceGetEncoderStats":                {[]string{"encoder_sessions", "encoder_frames_per_second", "encoder_latency_microseconds"}, []float64{3, 60, 4100}},
+	"nvmlDeviceGetUtilizationRates": {
+		[]string{"gpu_utilization_percent", "memory_utilization_percent"},
+		[]float64{71, 33},
+	},
+	"nvmlDeviceGetMemoryInfo_v2": {
+		[]string{"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"},
+		[]float64{5 << 30, 2 << 30, 1<<30 + 7},
+	},
+	"nvmlDeviceGetBAR1MemoryInfo":     {[]string{"bar1_used_bytes"}, []float64{12345}},
+	"nvmlDeviceGetEncoderUtilization": {[]string{"encoder_utilization_percent"}, []float64{11}},
+	"nvmlDeviceGetDecoderUtilization": {[]string{"decoder_utilization_percent"}, []float64{12}},
+	"nvmlDeviceGetJpgUtilization":     {[]string{"jpeg_utilization_percent"}, []float64{13}},
+	"nvmlDeviceGetOfaUtilization":     {[]string{"ofa_utilization_percent"}, []float64{14}},
+	"nvmlDeviceGetEncoderStats": {
+		[]string{"encoder_sessions", "encoder_frames_per_second", "encoder_latency_microseconds"},
+		[]float64{3, 60, 4100},
+	},
 	"nvmlDeviceGetPowerUsage":                  {[]string{"power_milliwatts"}, []float64{412345}},
 	"nvmlDeviceGetEnforcedPowerLimit":          {[]string{"power_limit_milliwatts"}, []float64{650000}},
 	"nvmlDeviceGetTotalEnergyConsumption":      {[]string{"energy_millijoules"}, []float64{1 << 50}},
@@ -93,33 +102,41 @@ var simAnswers = map[string]struct {
 	"nvmlDeviceGetRetiredPages:0":              {[]string{"retired_pages_single_bit"}, []float64{5}},
 	"nvmlDeviceGetRetiredPages:1":              {[]string{"retired_pages_double_bit"}, []float64{6}},
 	"nvmlDeviceGetRetiredPagesPendingStatus:0": {[]string{"retired_pages_pending"}, []float64{1}},
-	"nvmlDeviceGetRemappedRows":                {[]string{"remapped_rows_correctable", "remapped_rows_uncorrectable", "remapped_rows_pending", "remapped_rows_failure"}, []float64{7, 8, 1, 1}},
-	"nvmlDeviceGetFieldValues:186":             {[]string{"power_instant_milliwatts"}, []float64{433000}},
-	"nvmlDeviceGetFieldValues:185":             {[]string{"power_average_milliwatts"}, []float64{422000}},
-	"nvmlDeviceGetFieldValues:82":              {[]string{"memory_temperature_celsius"}, []float64{77}},
-	"nvmlDeviceGetFieldValues:74":              {[]string{"throttled_power_nanoseconds"}, []float64{1e9}},
-	"nvmlDeviceGetFieldValues:76":              {[]string{"throttled_sync_boost_nanoseconds"}, []float64{2e9}},
-	"nvmlDeviceGetFieldValues:251":             {[]string{"throttled_thermal_nanoseconds"}, []float64{3e9}},
-	"nvmlDeviceGetFieldValues:252":             {[]string{"throttled_hardware_thermal_nanoseconds"}, []float64{4e9}},
-	"nvmlDeviceGetFieldValues:253":             {[]string{"throttled_power_brake_nanoseconds"}, []float64{5e9}},
-	"nvmlDeviceGetFieldValues:138":             {[]string{"nvlink_tx_kibibytes"}, []float64{1 << 40}},
-	"nvmlDeviceGetFieldValues:139":             {[]string{"nvlink_rx_kibibytes"}, []float64{1<<40 + 1}},
-	"nvmlGpmMetricsGet:1":                      {[]string{"gpm_graphics_active_percent"}, []float64{99.5}},
-	"nvmlGpmMetricsGet:2":                      {[]string{"gpm_sm_active_percent"}, []float64{95.25}},
-	"nvmlGpmMetricsGet:3":                      {[]string{"gpm_sm_occupancy_percent"}, []float64{14.125}},
-	"nvmlGpmMetricsGet:4":                      {[]string{"gpm_integer_active_percent"}, []float64{1.5}},
-	"nvmlGpmMetricsGet:5":                      {[]string{"gpm_tensor_active_percent"}, []float64{92}},
-	"nvmlGpmMetricsGet:6":                      {[]string{"gpm_tensor_fp64_active_percent"}, []float64{0.5}},
-	"nvmlGpmMetricsGet:7":                      {[]string{"gpm_tensor_fp16_active_percent"}, []float64{91}},
-	"nvmlGpmMetricsGet:9":                      {[]string{"gpm_tensor_integer_active_percent"}, []float64{0.25}},
-	"nvmlGpmMetricsGet:10":                     {[]string{"gpm_dram_bandwidth_percent"}, []float64{44}},
-	"nvmlGpmMetricsGet:11":                     {[]string{"gpm_fp64_active_percent"}, []float64{2}},
-	"nvmlGpmMetricsGet:12":                     {[]string{"gpm_fp32_active_percent"}, []float64{3}},
-	"nvmlGpmMetricsGet:13":                     {[]string{"gpm_fp16_active_percent"}, []float64{4}},
-	"nvmlGpmMetricsGet:20":                     {[]string{"gpm_pcie_tx_mebibytes_per_second"}, []float64{501}},
-	"nvmlGpmMetricsGet:21":                     {[]string{"gpm_pcie_rx_mebibytes_per_second"}, []float64{502}},
-	"nvmlGpmMetricsGet:60":                     {[]string{"gpm_nvlink_rx_mebibytes_per_second"}, []float64{503}},
-	"nvmlGpmMetricsGet:61":                     {[]string{"gpm_nvlink_tx_mebibytes_per_second"}, []float64{504}},
+	"nvmlDeviceGetRemappedRows": {
+		[]string{
+			"remapped_rows_correctable",
+			"remapped_rows_uncorrectable",
+			"remapped_rows_pending",
+			"remapped_rows_failure",
+		},
+		[]float64{7, 8, 1, 1},
+	},
+	"nvmlDeviceGetFieldValues:186": {[]string{"power_instant_milliwatts"}, []float64{433000}},
+	"nvmlDeviceGetFieldValues:185": {[]string{"power_average_milliwatts"}, []float64{422000}},
+	"nvmlDeviceGetFieldValues:82":  {[]string{"memory_temperature_celsius"}, []float64{77}},
+	"nvmlDeviceGetFieldValues:74":  {[]string{"throttled_power_nanoseconds"}, []float64{1e9}},
+	"nvmlDeviceGetFieldValues:76":  {[]string{"throttled_sync_boost_nanoseconds"}, []float64{2e9}},
+	"nvmlDeviceGetFieldValues:251": {[]string{"throttled_thermal_nanoseconds"}, []float64{3e9}},
+	"nvmlDeviceGetFieldValues:252": {[]string{"throttled_hardware_thermal_nanoseconds"}, []float64{4e9}},
+	"nvmlDeviceGetFieldValues:253": {[]string{"throttled_power_brake_nanoseconds"}, []float64{5e9}},
+	"nvmlDeviceGetFieldValues:138": {[]string{"nvlink_tx_kibibytes"}, []float64{1 << 40}},
+	"nvmlDeviceGetFieldValues:139": {[]string{"nvlink_rx_kibibytes"}, []float64{1<<40 + 1}},
+	"nvmlGpmMetricsGet:1":          {[]string{"gpm_graphics_active_percent"}, []float64{99.5}},
+	"nvmlGpmMetricsGet:2":          {[]string{"gpm_sm_active_percent"}, []float64{95.25}},
+	"nvmlGpmMetricsGet:3":          {[]string{"gpm_sm_occupancy_percent"}, []float64{14.125}},
+	"nvmlGpmMetricsGet:4":          {[]string{"gpm_integer_active_percent"}, []float64{1.5}},
+	"nvmlGpmMetricsGet:5":          {[]string{"gpm_tensor_active_percent"}, []float64{92}},
+	"nvmlGpmMetricsGet:6":          {[]string{"gpm_tensor_fp64_active_percent"}, []float64{0.5}},
+	"nvmlGpmMetricsGet:7":          {[]string{"gpm_tensor_fp16_active_percent"}, []float64{91}},
+	"nvmlGpmMetricsGet:9":          {[]string{"gpm_tensor_integer_active_percent"}, []float64{0.25}},
+	"nvmlGpmMetricsGet:10":         {[]string{"gpm_dram_bandwidth_percent"}, []float64{44}},
+	"nvmlGpmMetricsGet:11":         {[]string{"gpm_fp64_active_percent"}, []float64{2}},
+	"nvmlGpmMetricsGet:12":         {[]string{"gpm_fp32_active_percent"}, []float64{3}},
+	"nvmlGpmMetricsGet:13":         {[]string{"gpm_fp16_active_percent"}, []float64{4}},
+	"nvmlGpmMetricsGet:20":         {[]string{"gpm_pcie_tx_mebibytes_per_second"}, []float64{501}},
+	"nvmlGpmMetricsGet:21":         {[]string{"gpm_pcie_rx_mebibytes_per_second"}, []float64{502}},
+	"nvmlGpmMetricsGet:60":         {[]string{"gpm_nvlink_rx_mebibytes_per_second"}, []float64{503}},
+	"nvmlGpmMetricsGet:61":         {[]string{"gpm_nvlink_tx_mebibytes_per_second"}, []float64{504}},
 }
 
 func TestEveryMetricIsWhatNVMLSays(t *testing.T) {
@@ -171,13 +188,27 @@ func TestMetricsThatAreNotSupportedHaveNoRows(t *testing.T) {
 	got := sampleAll(t, openSimNVML(t), 2)
 	// An older function tells the memory and the clocks' reasons, as with an older driver.
 	left := slices.Sorted(maps.Keys(got))
-	if want := []string{"clock_event_reasons", "memory_free_bytes", "memory_total_bytes", "memory_used_bytes"}; !slices.Equal(left, want) {
+	if want := []string{
+		"clock_event_reasons",
+		"memory_free_bytes",
+		"memory_total_bytes",
+		"memory_used_bytes",
+	}; !slices.Equal(
+		left,
+		want,
+	) {
 		t.Errorf("rows of %q", left)
 	}
 	// What a healthy server card has without being told: no fan, no links, no retired pages.
 	simtest.Say(t, answers)
 	got = sampleAll(t, openSimNVML(t), 2)
-	for _, name := range []string{"fan_speed_percent", "nvlink_active_links", "retired_pages_pending", "memory_temperature_celsius", "gpm_nvlink_rx_mebibytes_per_second"} {
+	for _, name := range []string{
+		"fan_speed_percent",
+		"nvlink_active_links",
+		"retired_pages_pending",
+		"memory_temperature_celsius",
+		"gpm_nvlink_rx_mebibytes_per_second",
+	} {
 		if rows, ok := got[name]; ok {
 			t.Errorf("not supported, but %+v", rows)
 		}
@@ -203,8 +234,11 @@ func TestFormatDescribesEveryMetric(t *testing.T) {
 		}
 	}
 	recorded := map[string]bool{
-		"process_used_memory_bytes": true, "process_sm_utilization_percent": true, "process_memory_utilization_percent": true,
-		"process_encoder_utilization_percent": true, "process_decoder_utilization_percent": true,
+		"process_used_memory_bytes":           true,
+		"process_sm_utilization_percent":      true,
+		"process_memory_utilization_percent":  true,
+		"process_encoder_utilization_percent": true,
+		"process_decoder_utilization_percent": true,
 	}
 	for _, m := range metrics {
 		for _, name := range m.names {
@@ -274,7 +308,8 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 		collect(<-sent)
 	}
 	slices.Sort(notes)
-	if len(notes) != 2 || !strings.HasPrefix(notes[0], "device 0 (GPU-") || !strings.HasSuffix(notes[0], "does not answer any more: GPU is lost") ||
+	if len(notes) != 2 || !strings.HasPrefix(notes[0], "device 0 (GPU-") ||
+		!strings.HasSuffix(notes[0], "does not answer any more: GPU is lost") ||
 		!strings.HasPrefix(notes[1], "performance_state of device 1 is missing") {
 		t.Errorf("notes: %q", notes)
 	}
@@ -284,7 +319,14 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 }
 
 func TestMemoryOfMIGInstancesIsSummed(t *testing.T) {
-	memory := memoryByPid([]nvml.ProcessInfo{{Pid: 1, UsedGpuMemory: 5}, {Pid: 1, UsedGpuMemory: 6}, {Pid: 2, UsedGpuMemory: 7}, {Pid: 2, UsedGpuMemory: notAvailable}})
+	memory := memoryByPid(
+		[]nvml.ProcessInfo{
+			{Pid: 1, UsedGpuMemory: 5},
+			{Pid: 1, UsedGpuMemory: 6},
+			{Pid: 2, UsedGpuMemory: 7},
+			{Pid: 2, UsedGpuMemory: notAvailable},
+		},
+	)
 	if len(memory) != 2 || memory[1] == nil || *memory[1] != 11 || memory[2] != nil {
 		t.Errorf("%v", memory)
 	}

@@ -45,7 +45,15 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 		for {
 			event, ret := set.Wait(eventWaitMs)
 			if ret == nvml.SUCCESS && event.EventType == nvml.EventTypeXidCriticalError {
-				merger.Add(xid.Sighting{Source: xid.SourceNVML, AtNs: c.NowNs(), PCI: t.pciOf(event.Device), Code: int32(event.EventData)}, c.NowNs())
+				merger.Add(
+					xid.Sighting{
+						Source: xid.SourceNVML,
+						AtNs:   c.NowNs(),
+						PCI:    t.pciOf(event.Device),
+						Code:   int32(event.EventData),
+					},
+					c.NowNs(),
+				)
 			} else if ret != nvml.SUCCESS && ret != nvml.ERROR_TIMEOUT {
 				return // a GPU is lost, which sampling notes
 			}

@@ -58,20 +58,41 @@ func TestGovernorPolicy(t *testing.T) {
 	}{
 		"below the limit":   {5, SampleLaunches, 12, []constant{cheap}, "NNNNNNNNNNNN"},
 		"a moment above it": {5, SampleLaunches, 2, []constant{{launches: 20}, cheap, {launches: 20}, cheap}, "NNNNNNNN"},
-		"stacks are enough": {5, SampleLaunches, 25, []constant{{launches: 8, stacks: 5}},
-			"NNN" + "sssssssssS" + "sssssssssS" + "ss"},
-		"launches too": {5, SampleLaunches, 17, []constant{{launches: 20, stacks: 5}},
-			"NNN" + "sss" + "lllllllllL" + "l"},
-		"launches cannot be": {5, SampleStacks, 17, []constant{{launches: 20, stacks: 5}},
-			"NNN" + "sss!ssssssS" + "ssss"},
-		"others are too much alone": {5, SampleLaunches, 22, []constant{{launches: 20, stacks: 5, others: 12}},
-			"NNN" + "sss" + "lll!llllllL" + "llllll"},
-		"back when it falls": {5, SampleLaunches, 40, []constant{{launches: 20, stacks: 10}, cheap},
-			"NNN" + "sss" + strings.Repeat("lllllllllL", 3) + "llll" + "lllllL" + "lllllllllL" + "sssssssssS" + "sssssssssS" + "NNNN"},
-		"not back for less than a third below": {5, SampleLaunches, 30, []constant{{launches: 8, stacks: 5}, {launches: 4}},
-			"NNN" + strings.Repeat("sssssssssS", 5) + "sssssss"},
-		"back at once where nothing runs": {5, SampleLaunches, 23, []constant{{launches: 8, stacks: 5}, {}},
-			"NNN" + strings.Repeat("sssssssssS", 4) + "NNN"},
+		"stacks are enough": {
+			5, SampleLaunches, 25,
+			[]constant{{launches: 8, stacks: 5}},
+			"NNN" + "sssssssssS" + "sssssssssS" + "ss",
+		},
+		"launches too": {
+			5, SampleLaunches, 17,
+			[]constant{{launches: 20, stacks: 5}},
+			"NNN" + "sss" + "lllllllllL" + "l",
+		},
+		"launches cannot be": {
+			5, SampleStacks, 17,
+			[]constant{{launches: 20, stacks: 5}},
+			"NNN" + "sss!ssssssS" + "ssss",
+		},
+		"others are too much alone": {
+			5, SampleLaunches, 22,
+			[]constant{{launches: 20, stacks: 5, others: 12}},
+			"NNN" + "sss" + "lll!llllllL" + "llllll",
+		},
+		"back when it falls": {
+			5, SampleLaunches, 40,
+			[]constant{{launches: 20, stacks: 10}, cheap},
+			"NNN" + "sss" + strings.Repeat("lllllllllL", 3) + "llll" + "lllllL" + "lllllllllL" + "sssssssssS" + "sssssssssS" + "NNNN",
+		},
+		"not back for less than a third below": {
+			5, SampleLaunches, 30,
+			[]constant{{launches: 8, stacks: 5}, {launches: 4}},
+			"NNN" + strings.Repeat("sssssssssS", 5) + "sssssss",
+		},
+		"back at once where nothing runs": {
+			5, SampleLaunches, 23,
+			[]constant{{launches: 8, stacks: 5}, {}},
+			"NNN" + strings.Repeat("sssssssssS", 4) + "NNN",
+		},
 	} {
 		g := NewGovernor(DefaultPolicy, c.limit, c.most)
 		if got := steps(g, c.looks, c.programs...); got != c.want {

@@ -37,6 +37,11 @@ func (m *Meter) HitNs(ns, runs int64) float64 {
 func LoadOf(r Rates, hitNs float64) Load {
 	pct := func(perSecond float64) float64 { return perSecond * hitNs / 1e9 * 100 }
 	return Load{
-		OverheadPct: pct(r.Launches + r.Allocator + r.Others), OthersPct: pct(r.Allocator + r.Others), AllocatorPct: pct(r.Allocator), hitNs: hitNs,
+		OverheadPct: pct(
+			r.Launches + r.Allocator + r.Others,
+		),
+		OthersPct:    pct(r.Allocator + r.Others),
+		AllocatorPct: pct(r.Allocator),
+		hitNs:        hitNs,
 	}
 }

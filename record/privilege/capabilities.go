@@ -36,7 +36,8 @@ func Drop(effective, atHand []Capability) error {
 	if _, err := cap.Prctlw(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	if mayBound, err := have.GetFlag(cap.Effective, cap.SETPCAP); err == nil && mayBound { // else no program could be given any either
+	// else no program could be given any either
+	if mayBound, err := have.GetFlag(cap.Effective, cap.SETPCAP); err == nil && mayBound {
 		if err := cap.DropBound(bounded...); err != nil {
 			return fmt.Errorf("from the bounding set: %w", err)
 		}

@@ -66,7 +66,14 @@ func (c Set) has(want Capability) bool { return c>>want&1 == 1 }
 
 func (c Set) known() []Capability {
 	var have []Capability
-	for _, k := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYSLOG} {
+	for _, k := range []Capability{
+		unix.CAP_BPF,
+		unix.CAP_PERFMON,
+		unix.CAP_SYS_ADMIN,
+		unix.CAP_SYS_PTRACE,
+		unix.CAP_CHECKPOINT_RESTORE,
+		unix.CAP_SYSLOG,
+	} {
 		if c.has(k) {
 			have = append(have, k)
 		}

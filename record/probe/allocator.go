@@ -52,7 +52,11 @@ func (p *Probes) LinkReports(reports *library.Library, pid int) (link.Link, erro
 	}
 	at := reports.Probes[0].FileOffset
 	if p.How == privilege.AttachMulti {
-		return executable.UprobeMulti(nil, p.Objects.AllocatorReport, &link.UprobeMultiOptions{Addresses: []uint64{at}, PID: uint32(pid)})
+		return executable.UprobeMulti(
+			nil,
+			p.Objects.AllocatorReport,
+			&link.UprobeMultiOptions{Addresses: []uint64{at}, PID: uint32(pid)},
+		)
 	}
 	return executable.Uprobe("", p.Objects.AllocatorReport, &link.UprobeOptions{Address: at, PID: pid})
 }

@@ -79,9 +79,17 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	// AllocatorReport does nothing for threads that are not recorded.
 	var l link.Link
 	if offset := at - code.Start + code.Offset; p.How == privilege.AttachMulti {
-		l, err = executable.UprobeMulti(nil, p.Objects.AllocatorReport, &link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(os.Getpid())})
+		l, err = executable.UprobeMulti(
+			nil,
+			p.Objects.AllocatorReport,
+			&link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(os.Getpid())},
+		)
 	} else {
-		l, err = executable.Uprobe("", p.Objects.AllocatorReport, &link.UprobeOptions{Address: offset, PID: os.Getpid()})
+		l, err = executable.Uprobe(
+			"",
+			p.Objects.AllocatorReport,
+			&link.UprobeOptions{Address: offset, PID: os.Getpid()},
+		)
 	}
 	if err != nil {
 		return 0, err

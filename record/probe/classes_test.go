@@ -44,11 +44,28 @@ func TestWhatAClassNeeds(t *testing.T) {
 		with    []string
 		without []string
 	}{
-		{format.RecordMemory, []string{"cuMemAlloc_v2", "cuMemFreeAsync", "cuCtxDestroy_v2", "cuDevicePrimaryCtxReset_v2", "cuGraphAddMemAllocNode",
-			"cuStreamBeginCapture_v2", "cuEventRecord", "cuMemGetInfo_v2", "cuCtxSetCurrent", "cuMemHostAlloc", "cuArrayCreate_v2"},
-			[]string{"cuLaunchKernel", "cuMemcpyAsync", "cuMemsetD8_v2", "cuStreamSynchronize", "cuModuleLoadData", "cuGraphLaunch", "cuStreamCreate", "cuEventQuery", "cuKernelGetFunction"}},
-		{format.RecordLaunch, []string{"cuLaunchKernel", "cuGraphLaunch", "cuModuleGetFunction", "cuKernelGetFunction", "cuModuleUnload", "cuStreamEndCapture", "cuLaunchHostFunc"},
-			[]string{"cuMemAlloc_v2", "cuMemcpyAsync", "cuModuleLoadData", "cuStreamSynchronize", "cuEventCreate"}},
+		{
+			format.RecordMemory,
+			[]string{
+				"cuMemAlloc_v2",
+				"cuMemFreeAsync",
+				"cuCtxDestroy_v2",
+				"cuDevicePrimaryCtxReset_v2",
+				"cuGraphAddMemAllocNode",
+				"cuStreamBeginCapture_v2",
+				"cuEventRecord",
+				"cuMemGetInfo_v2",
+				"cuCtxSetCurrent",
+				"cuMemHostAlloc",
+				"cuArrayCreate_v2",
+			},
+			[]string{"cuLaunchKernel", "cuMemcpyAsync", "cuMemsetD8_v2", "cuStreamSynchronize", "cuModuleLoadData", "cuGraphLaunch", "cuStreamCreate", "cuEventQuery", "cuKernelGetFunction"},
+		},
+		{
+			format.RecordLaunch,
+			[]string{"cuLaunchKernel", "cuGraphLaunch", "cuModuleGetFunction", "cuKernelGetFunction", "cuModuleUnload", "cuStreamEndCapture", "cuLaunchHostFunc"},
+			[]string{"cuMemAlloc_v2", "cuMemcpyAsync", "cuModuleLoadData", "cuStreamSynchronize", "cuEventCreate"},
+		},
 		{format.RecordCopy, []string{"cuMemcpyAsync", "cuMemsetD8_v2", "cuStreamWaitEvent"}, []string{"cuLaunchKernel", "cuMemAlloc_v2"}},
 		{format.RecordSync, []string{"cuStreamSynchronize", "cuEventQuery", "cuCtxCreate_v2"}, []string{"cuEventRecord", "cuLaunchKernel"}},
 		{format.RecordModule, []string{"cuModuleLoadData", "cuLinkCreate_v2", "cuFuncGetName"}, []string{"cuLaunchKernel", "cuStreamCreate"}},

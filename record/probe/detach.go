@@ -64,10 +64,12 @@ func (p *Probes) detach() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, links := range p.getters {
-		p.lasting.entries, p.lasting.returns = append(p.lasting.entries, links.entries...), append(p.lasting.returns, links.returns...)
+		p.lasting.entries = append(p.lasting.entries, links.entries...)
+		p.lasting.returns = append(p.lasting.returns, links.returns...)
 		delete(p.getters, name)
 	}
-	p.lasting.entries, p.lasting.returns = append(p.lasting.entries, placed(p.launches.entries)...), append(p.lasting.returns, placed(p.launches.returns)...)
+	p.lasting.entries = append(p.lasting.entries, placed(p.launches.entries)...)
+	p.lasting.returns = append(p.lasting.returns, placed(p.launches.returns)...)
 	p.launches = launchLinks{}
 	err := errors.Join(closeLinks(p.tracing), closeLinks(p.lasting.entries), closeLinks(p.lasting.returns))
 	p.tracing, p.lasting = nil, linkPairs{}

@@ -173,7 +173,10 @@ func (p *Probes) BeginLaunches() (fromNs int64, err error) {
 	}
 	for {
 		fromNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchNotice.Nanoseconds()
-		err := errors.Join(p.Objects.LaunchesFromNs.Set(uint64(fromNs)), p.Objects.LaunchesUntilNs.Set(uint64(math.MaxUint64)))
+		err := errors.Join(
+			p.Objects.LaunchesFromNs.Set(uint64(fromNs)),
+			p.Objects.LaunchesUntilNs.Set(uint64(math.MaxUint64)),
+		)
 		if err != nil {
 			return 0, fmt.Errorf("probe launches: %w", err)
 		}

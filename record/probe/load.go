@@ -36,7 +36,14 @@ func Load(opt Options) (*Probes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
 	}
-	p := &Probes{How: how, functions: opt.Functions, classes: opt.Classes, attached: make(map[attachment]bool), getters: make(map[string]*linkPairs), owners: make(map[link.Link]int)}
+	p := &Probes{
+		How:       how,
+		functions: opt.Functions,
+		classes:   opt.Classes,
+		attached:  make(map[attachment]bool),
+		getters:   make(map[string]*linkPairs),
+		owners:    make(map[link.Link]int),
+	}
 	for _, program := range spec.Programs {
 		program.AttachType = p.attachType()
 	}
@@ -48,10 +55,15 @@ func Load(opt Options) (*Probes, error) {
 			return nil, fmt.Errorf("set BPF variables: %w", err)
 		}
 	}
-	if err := errors.Join(spec.Variables["take_stacks"].Set(uint8(stackModes[opt.Stacks])), spec.Variables["record_all"].Set(flag(opt.All)),
-		spec.Variables["only_comm"].Set(commBytes(opt.Comm)), spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
+	if err := errors.Join(
+		spec.Variables["take_stacks"].Set(uint8(stackModes[opt.Stacks])),
+		spec.Variables["record_all"].Set(flag(opt.All)),
+		spec.Variables["only_comm"].Set(commBytes(opt.Comm)),
+		spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
 		spec.Variables["only_cgroup_level"].Set(opt.Cgroup.Level),
-		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4)), opt.limitKnown(spec)); err != nil {
+		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4)),
+		opt.limitKnown(spec),
+	); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
 	if err := spec.LoadAndAssign(&p.Objects, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {

@@ -54,7 +54,12 @@ func MeasureRunTimes() (stats io.Closer, err error) {
 
 // RunTimes returns the measured run time of the programs, in ns, and the runs that it covers.
 func (p *Probes) RunTimes() (ns, runs int64) {
-	for _, prog := range []*ebpf.Program{p.Objects.CallEnter, p.Objects.LaunchEnter, p.Objects.AllocatorEnter, p.Objects.CallExit} {
+	for _, prog := range []*ebpf.Program{
+		p.Objects.CallEnter,
+		p.Objects.LaunchEnter,
+		p.Objects.AllocatorEnter,
+		p.Objects.CallExit,
+	} {
 		stats, err := prog.Stats()
 		if err != nil {
 			continue

@@ -61,7 +61,11 @@ func SelfTest(p *Probes, u *unwind.Unwinder) error {
 		}
 	}
 	if next < len(selfTestChain) {
-		return fmt.Errorf("self-test of the unwinder: the stack is %s, without %s in its place", strings.Join(chain, " < "), selfTestChain[next])
+		return fmt.Errorf(
+			"self-test of the unwinder: the stack is %s, without %s in its place",
+			strings.Join(chain, " < "),
+			selfTestChain[next],
+		)
 	}
 	return nil
 }
@@ -114,14 +118,21 @@ func (p *Probes) probeOwn(fileOffset uint64) (remove func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cookie := slices.IndexFunc(bpf.Calls, func(c bpf.Call) bool { return c.Class == bpf.CudaCallClassCLASS_MEMORY }) * bpf.CookiesPerCall
+	cookie := slices.IndexFunc(
+		bpf.Calls,
+		func(c bpf.Call) bool { return c.Class == bpf.CudaCallClassCLASS_MEMORY },
+	) * bpf.CookiesPerCall
 	var l link.Link
 	if p.How == privilege.AttachMulti {
 		l, err = executable.UprobeMulti(nil, p.Objects.CallEnter, &link.UprobeMultiOptions{
 			Addresses: []uint64{fileOffset}, Cookies: []uint64{uint64(cookie)}, PID: uint32(os.Getpid()),
 		})
 	} else {
-		l, err = executable.Uprobe("", p.Objects.CallEnter, &link.UprobeOptions{Address: fileOffset, Cookie: uint64(cookie), PID: os.Getpid()})
+		l, err = executable.Uprobe(
+			"",
+			p.Objects.CallEnter,
+			&link.UprobeOptions{Address: fileOffset, Cookie: uint64(cookie), PID: os.Getpid()},
+		)
 	}
 	if err != nil {
 		return nil, err
@@ -156,7 +167,8 @@ func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error)
 			return chain, nil
 		}
 		e := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&record.RawSample[0]))
-		isStack := len(record.RawSample) >= int(unsafe.Sizeof(*e)) && bpf.CudaRecordKind(e.Kind) == bpf.CudaRecordKindRECORD_UNWOUND
+		isStack := len(record.RawSample) >= int(unsafe.Sizeof(*e)) &&
+			bpf.CudaRecordKind(e.Kind) == bpf.CudaRecordKindRECORD_UNWOUND
 		if !isStack || chain != nil {
 			continue
 		}

@@ -21,7 +21,11 @@ func flag(b bool) uint8 {
 
 // Follow makes children of targets targets before they run. It fails on kernels without BTF.
 func (p *Probes) Follow() error {
-	replace := map[string]*ebpf.Map{"events": p.Objects.Events, "targets": p.Objects.Targets, "allocators": p.Objects.Allocators}
+	replace := map[string]*ebpf.Map{
+		"events":     p.Objects.Events,
+		"targets":    p.Objects.Targets,
+		"allocators": p.Objects.Allocators,
+	}
 	spec, err := bpf.LoadProcess()
 	if err != nil {
 		return fmt.Errorf("read BPF programs: %w", err)

@@ -58,7 +58,11 @@ func (p *Probes) endUnwinding(opt Options) error {
 	} {
 		err = errors.Join(err, spec.Variables[name].Set(offset))
 	}
-	if err := errors.Join(err, spec.Variables["wakeup_bytes"].Set(uint64(opt.BufferBytes/4)), opt.limitKnown(spec)); err != nil {
+	if err := errors.Join(
+		err,
+		spec.Variables["wakeup_bytes"].Set(uint64(opt.BufferBytes/4)),
+		opt.limitKnown(spec),
+	); err != nil {
 		return fmt.Errorf("set BPF variables: %w", err)
 	}
 	for _, program := range spec.Programs {
@@ -68,9 +72,17 @@ func (p *Probes) endUnwinding(opt Options) error {
 	spec.Maps["events"].MaxEntries = p.Objects.Events.MaxEntries()
 	o := &p.Objects
 	err = spec.LoadAndAssign(&p.unwind, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		"unwind_record": u.Record(), "unwinding": o.Unwinding, "threads": o.Threads, "events": o.Events, "calls": o.Calls, "stats": o.Stats,
-		"stacks_sent": o.StacksSent, "known_stacks": o.KnownStacks, "known_paths": o.KnownPaths,
-		"code_maps": o.CodeMaps, "stack_pieces": o.StackPieces,
+		"unwind_record": u.Record(),
+		"unwinding":     o.Unwinding,
+		"threads":       o.Threads,
+		"events":        o.Events,
+		"calls":         o.Calls,
+		"stats":         o.Stats,
+		"stacks_sent":   o.StacksSent,
+		"known_stacks":  o.KnownStacks,
+		"known_paths":   o.KnownPaths,
+		"code_maps":     o.CodeMaps,
+		"stack_pieces":  o.StackPieces,
 	}})
 	if err != nil {
 		return fmt.Errorf("load BPF programs that end unwinding: %w", err)

@@ -29,8 +29,8 @@ const (
 )
 
 // devicesOf pairs a process's ordinals with GPUs by its environment, as /proc/PID/environ has it,
-// and by the GPUs of the machine. It leaves out what is not sure. NVML counts GPUs by PCI bus. CUDA puts the fastest first unless
-// CUDA_DEVICE_ORDER says PCI_BUS_ID or all are of one kind.
+// and by the GPUs of the machine. It leaves out what is not sure. NVML counts GPUs by PCI bus. CUDA
+// puts the fastest first unless CUDA_DEVICE_ORDER says PCI_BUS_ID or all are of one kind.
 //
 // A process sees at most one MIG device, and no GPU as well: its first one, of the first GPU that
 // is divided. A divided GPU without MIG devices is not seen at all.

@@ -111,6 +111,12 @@ func (p *Process) Row(f Facts, startNs int64) format.Row {
 		text = nil // plain strings and numbers always encode
 	}
 	return format.Row{
-		Kind: format.KindProcess, StartNs: startNs, Pid: int32(p.Pid), Tid: int32(p.Pid), Name: p.Comm, Message: string(text), Device: -1,
+		Kind:    format.KindProcess,
+		StartNs: startNs,
+		Pid:     int32(p.Pid),
+		Tid:     int32(p.Pid),
+		Name:    p.Comm,
+		Message: string(text),
+		Device:  -1,
 	}
 }

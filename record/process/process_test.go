@@ -40,7 +40,12 @@ func TestCgroupPaths(t *testing.T) {
 }
 
 func TestKernelComm(t *testing.T) {
-	for name, want := range map[string]string{"python": "python", "exactly15bytes_": "exactly15bytes_", "torchrun-launcher": "torchrun-launch", "": ""} {
+	for name, want := range map[string]string{
+		"python":            "python",
+		"exactly15bytes_":   "exactly15bytes_",
+		"torchrun-launcher": "torchrun-launch",
+		"":                  "",
+	} {
 		if got := KernelComm(name); got != want {
 			t.Errorf("%q: %q", name, got)
 		}

@@ -80,7 +80,10 @@ func TestListJoinsNVMLAndProc(t *testing.T) {
 		"container, by chance":       {inContainer(fakeList([]int{1}, nil, on(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherNamespace},
 	} {
 		list := c.lister.list(true)
-		if got := placedOn(list); got != c.want || list.Denied != c.denied || list.Unseen != c.unseen || !errors.Is(list.NVMLErr, c.err) {
+		if got := placedOn(
+			list,
+		); got != c.want || list.Denied != c.denied || list.Unseen != c.unseen ||
+			!errors.Is(list.NVMLErr, c.err) {
 			t.Errorf("%s: %s; %+v", name, got, list)
 		}
 	}
@@ -107,7 +110,10 @@ func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	l.look, l.ask = whole, func() ([]nvml.User, error) { <-forever; return nil, nil }
-	if list := l.list(true); placedOn(list) != "1:? 2:?" || !errors.Is(list.NVMLErr, errNVMLHangs) || list.Unanswered != nil {
+	if list := l.list(
+		true,
+	); placedOn(list) != "1:? 2:?" || !errors.Is(list.NVMLErr, errNVMLHangs) ||
+		list.Unanswered != nil {
 		t.Errorf("%+v", list)
 	}
 }
@@ -122,8 +128,17 @@ func BenchmarkList(b *testing.B) {
 // TestListKeysHaveUnits holds the keys of the JSON for programs.
 func TestListKeysHaveUnits(t *testing.T) {
 	uid, percent, rank, bytes := 1000, 0, 0, int64(0)
-	p := Process{Pid: 1, User: "u", UID: &uid, Command: "c", CommandLine: []string{"c"}, ContainerID: "i", Cgroup: "/", StartedUnixNs: 1,
-		GPUs: []nvml.GPUUse{{UUID: "GPU-1", Name: "n", MemoryBytes: &bytes, SMPercent: &percent}, {Index: 1}}}
+	p := Process{
+		Pid:           1,
+		User:          "u",
+		UID:           &uid,
+		Command:       "c",
+		CommandLine:   []string{"c"},
+		ContainerID:   "i",
+		Cgroup:        "/",
+		StartedUnixNs: 1,
+		GPUs:          []nvml.GPUUse{{UUID: "GPU-1", Name: "n", MemoryBytes: &bytes, SMPercent: &percent}, {Index: 1}},
+	}
 	p.Rank, p.WorldSize, p.LocalRank, p.Job = &rank, &uid, &rank, "j"
 	for _, c := range []struct {
 		process Process

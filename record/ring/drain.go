@@ -33,12 +33,24 @@ type Drain struct {
 
 // NewDrain opens the ring buffer. Run sends chunks of records of calls, stacks and names to
 // chunks, and events of processes to processEvents.
-func NewDrain(events *ebpf.Map, chunks chan<- []byte, pool *Pool, processEvents chan<- bpf.CudaProcessEvent) (*Drain, error) {
+func NewDrain(
+	events *ebpf.Map,
+	chunks chan<- []byte,
+	pool *Pool,
+	processEvents chan<- bpf.CudaProcessEvent,
+) (*Drain, error) {
 	reader, err := ringbuf.NewReader(events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
-	return &Drain{reader: reader, processEvents: processEvents, chunks: chunks, pool: pool, stop: make(chan struct{}), done: make(chan struct{})}, nil
+	return &Drain{
+		reader:        reader,
+		processEvents: processEvents,
+		chunks:        chunks,
+		pool:          pool,
+		stop:          make(chan struct{}),
+		done:          make(chan struct{}),
+	}, nil
 }
 
 // Run drains the ring buffer until Finish is called. It closes the channel of chunks when it ends.
@@ -87,7 +99,8 @@ func (d *Drain) Run() {
 }
 
 func isProcessEvent(sample []byte) bool {
-	return len(sample) >= int(unsafe.Sizeof(bpf.CudaProcessEvent{})) && bpf.CudaRecordKind(sample[0]) == bpf.CudaRecordKindRECORD_PROCESS
+	return len(sample) >= int(unsafe.Sizeof(bpf.CudaProcessEvent{})) &&
+		bpf.CudaRecordKind(sample[0]) == bpf.CudaRecordKindRECORD_PROCESS
 }
 
 // Finish drains the rest and waits for Run to end.

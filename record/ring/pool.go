@@ -32,11 +32,22 @@ const hotChunks = 8
 // NewPool reserves addresses. Memory is used when a chunk is first filled.
 func NewPool() (*Pool, error) {
 	const size = (MaxChunks + 2) * chunkBytes
-	mapped, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	mapped, err := unix.Mmap(
+		-1,
+		0,
+		size,
+		unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("reserve %d bytes for records: %w", size, err)
 	}
-	return &Pool{mapped: mapped, unused: mapped, hot: make(chan []byte, hotChunks), cold: make(chan []byte, MaxChunks+2)}, nil
+	return &Pool{
+		mapped: mapped,
+		unused: mapped,
+		hot:    make(chan []byte, hotChunks),
+		cold:   make(chan []byte, MaxChunks+2),
+	}, nil
 }
 
 // get returns an empty chunk. Only the drain calls it.

@@ -37,7 +37,8 @@ func (s *Sampler) DropGetters(policy Getters, stop <-chan struct{}) {
 			if rate < policy.MaxRate || !s.Probes.DropGetter(name) {
 				continue
 			}
-			s.note("getter", rate, fmt.Sprintf("%s was called %.0f times a second: from here on its calls are missing (--keep-getters keeps them)", name, rate))
+			s.note("getter", rate, fmt.Sprintf("%s was called %.0f times a second: from here on its calls are "+
+				"missing (--keep-getters keeps them)", name, rate))
 		}
 		last = calls
 	}

@@ -39,7 +39,13 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 	if s.Probes.How != privilege.AttachMulti {
 		most = overhead.SampleStacks
 	}
-	g := limiter{Sampler: s, stop: stop, policy: policy, limitPct: limitPct, governor: overhead.NewGovernor(policy, limitPct, most)}
+	g := limiter{
+		Sampler:  s,
+		stop:     stop,
+		policy:   policy,
+		limitPct: limitPct,
+		governor: overhead.NewGovernor(policy, limitPct, most),
+	}
 	if err := g.prepare(); err != nil {
 		g.warn(0, "what a probe costs could not be measured, --max-overhead has no effect: "+err.Error())
 		return
@@ -70,11 +76,13 @@ func (g *limiter) prepare() (err error) {
 		return err
 	}
 	if g.governor.Most < overhead.SampleLaunches {
-		g.warn(0, "--max-overhead samples stacks of launches only: launches themselves cannot be sampled with --attach perf, or before Linux 6.6")
+		g.warn(0, "--max-overhead samples stacks of launches only: launches themselves cannot be sampled with "+
+			"--attach perf, or before Linux 6.6")
 	}
 	stats, err := probe.MeasureRunTimes()
 	if err != nil {
-		g.warn(0, "--max-overhead counts the exceptions of probes only: run times of BPF programs cannot be measured: "+err.Error())
+		g.warn(0, "--max-overhead counts the exceptions of probes only: run times of BPF programs cannot be "+
+			"measured: "+err.Error())
 		return nil
 	}
 	return stats.Close()
@@ -134,13 +142,27 @@ func (g *limiter) switchLaunches(away bool, pct float64) error {
 
 // noteSwitch writes down from when on something is recorded, or not.
 func (g *limiter) noteSwitch(what string, recorded bool, monotonicNs int64, pct float64) {
-	text, err := json.Marshal(format.Sampling{Class: format.SampledLaunch, What: what, Recorded: recorded, OverheadPct: math.Round(10*pct) / 10, MaxOverheadPct: g.limitPct})
+	text, err := json.Marshal(
+		format.Sampling{
+			Class:          format.SampledLaunch,
+			What:           what,
+			Recorded:       recorded,
+			OverheadPct:    math.Round(10*pct) / 10,
+			MaxOverheadPct: g.limitPct,
+		},
+	)
 	if err != nil {
 		return // plain values always encode
 	}
-	g.Recorder.Send([]format.Row{{
-		Kind: format.KindNote, Name: format.NoteSampling, StartNs: g.Clock.UnixNs(uint64(monotonicNs)), Device: -1, Message: string(text),
-	}})
+	g.Recorder.Send([]format.Row{
+		{
+			Kind:    format.KindNote,
+			Name:    format.NoteSampling,
+			StartNs: g.Clock.UnixNs(uint64(monotonicNs)),
+			Device:  -1,
+			Message: string(text),
+		},
+	})
 }
 
 // warn tells the user, and readers of the recording.
@@ -160,16 +182,21 @@ func (g *limiter) stepText(m overhead.Load) string {
 	if g.governor.Step == overhead.SampleLaunches {
 		what = "kernel launches are recorded"
 	}
-	return fmt.Sprintf("probes cost the busiest thread about %.1f %% of its time: until that falls, %s for %s only (--max-overhead %g%%)",
+	return fmt.Sprintf("probes cost the busiest thread about %.1f %% of its time: until that falls, %s for %s only "+
+		"(--max-overhead %g%%)",
 		m.OverheadPct, what, g.share(), g.limitPct)
 }
 
 // stuckText says why the limit cannot be kept.
 func (g *limiter) stuckText(m overhead.Load) string {
-	text := fmt.Sprintf("probes still cost the busiest thread about %.1f %% of its time, more than --max-overhead %g%%: calls that are never left out about %.1f %%",
+	text := fmt.Sprintf("probes still cost the busiest thread about %.1f %% of its time, more than --max-overhead "+
+		"%g%%: calls that are never left out about %.1f %%",
 		g.governor.Average(m), g.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
-		text += fmt.Sprintf(", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)", m.AllocatorPct)
+		text += fmt.Sprintf(
+			", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)",
+			m.AllocatorPct,
+		)
 	}
 	return text
 }

@@ -31,7 +31,8 @@ func (s *Sampler) SampleReturns(policy Returns, stop <-chan struct{}) {
 			continue
 		}
 		if !noted {
-			s.note("returns", float64(rate), fmt.Sprintf("a process launched %d kernels a second: from here on duration and result of launches are recorded for %v in every %v (--keep-returns: for all)",
+			s.note("returns", float64(rate), fmt.Sprintf("a process launched %d kernels a second: from here on "+
+				"duration and result of launches are recorded for %v in every %v (--keep-returns: for all)",
 				rate, policy.On, policy.Period))
 			noted = true
 		}

@@ -36,5 +36,9 @@ type Sampler struct {
 
 // note writes a note into the recording.
 func (s *Sampler) note(name string, value float64, text string) {
-	s.Recorder.Send([]format.Row{{Kind: format.KindNote, Name: name, StartNs: s.Clock.NowNs(), Device: -1, Value: value, Message: text}})
+	s.Recorder.Send(
+		[]format.Row{
+			{Kind: format.KindNote, Name: name, StartNs: s.Clock.NowNs(), Device: -1, Value: value, Message: text},
+		},
+	)
 }

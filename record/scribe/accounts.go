@@ -127,7 +127,12 @@ func (a *accounts) lookCounts(now int64) ([]format.Row, error) {
 		}
 		if d := sum - a.counts[cookie]; d > 0 && !a.full {
 			rows = append(rows, format.Row{
-				Kind: format.KindCount, Name: name, StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
+				Kind:    format.KindCount,
+				Name:    name,
+				StartNs: a.lastNs,
+				DurNs:   now - a.lastNs,
+				Value:   float64(d),
+				Device:  -1,
 			})
 			a.counted[call.Class] += int64(d)
 		}
@@ -161,9 +166,13 @@ func (a *accounts) calls() map[string]format.CallCount {
 	b.add(d, -1)
 	for class, name := range ClassNames {
 		c := format.CallCount{
-			Seen:     int64(a.last[class].Seen) - a.after[class] - a.lostAfter[class],
-			Recorded: b.written[class], Open: b.open[class], Abandoned: b.abandoned[class], Lost: b.lost[class], Counted: b.counted[class],
-			Dropped: d.written[class] + d.lost[class],
+			Seen:      int64(a.last[class].Seen) - a.after[class] - a.lostAfter[class],
+			Recorded:  b.written[class],
+			Open:      b.open[class],
+			Abandoned: b.abandoned[class],
+			Lost:      b.lost[class],
+			Counted:   b.counted[class],
+			Dropped:   d.written[class] + d.lost[class],
 		}
 		calls[name] = c
 	}

@@ -72,10 +72,16 @@ func (s *Scribe) keepBounds() {
 	s.look()
 	s.bounds.endNs = max(s.bounds.lastNs, 1)
 	s.accounts.end(s.bounds.endNs)
-	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindNote, Name: "max_size", StartNs: s.bounds.endNs, Value: float64(s.bounds.limits.MaxBytes), Device: -1,
-		Message: "the recording ended here because it had reached its greatest size (--max-size, --ring)",
-	}})
+	s.write(format.ClassFact, []format.Row{
+		{
+			Kind:    format.KindNote,
+			Name:    "max_size",
+			StartNs: s.bounds.endNs,
+			Value:   float64(s.bounds.limits.MaxBytes),
+			Device:  -1,
+			Message: "the recording ended here because it had reached its greatest size (--max-size, --ring)",
+		},
+	})
 	s.onFull()
 }
 
@@ -186,7 +192,12 @@ func (b *bounds) ringMeta(attachedNs int64) *format.Ring {
 	if !b.limits.Ring {
 		return nil
 	}
-	return &format.Ring{KeepNs: b.limits.KeepNs, MaxBytes: b.limits.MaxBytes, AttachedNs: attachedNs, DroppedRows: maps.Clone(b.rows)}
+	return &format.Ring{
+		KeepNs:      b.limits.KeepNs,
+		MaxBytes:    b.limits.MaxBytes,
+		AttachedNs:  attachedNs,
+		DroppedRows: maps.Clone(b.rows),
+	}
 }
 
 // noteExit remembers that a process has ended, or that its number is in use again.

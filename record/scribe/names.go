@@ -21,10 +21,17 @@ func (s *Scribe) distrustNames() {
 		return
 	}
 	s.namesDistrusted = true
-	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindNote, Name: "kernel_names", StartNs: s.accounts.clock.NowNs(), Device: -1, Value: float64(s.names.distrust()),
-		Message: "this driver keeps no kernel names behind handles: kernels that the program looked up before the recording have no reliable names",
-	}})
+	s.write(format.ClassFact, []format.Row{
+		{
+			Kind:    format.KindNote,
+			Name:    "kernel_names",
+			StartNs: s.accounts.clock.NowNs(),
+			Device:  -1,
+			Value:   float64(s.names.distrust()),
+			Message: "this driver keeps no kernel names behind handles: " +
+				"kernels that the program looked up before the recording have no reliable names",
+		},
+	})
 }
 
 // nameChecks returns how often the name behind a handle was the one by which a call
@@ -80,7 +87,8 @@ func (s *Scribe) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 	if !s.names.add(key, name, behind) {
 		if !s.names.told {
 			s.names.told = true
-			s.note("kernel_names", "the recorded processes have used more kernels than gpurec keeps names of: those that are new from here on have none")
+			s.note("kernel_names", "the recorded processes have used more kernels than gpurec keeps names of: those "+
+				"that are new from here on have none")
 		}
 		return
 	}
@@ -92,5 +100,10 @@ func (s *Scribe) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 
 // note writes down something that the reader has to know.
 func (s *Scribe) note(name, message string) {
-	s.write(format.ClassFact, []format.Row{{Kind: format.KindNote, Name: name, StartNs: s.accounts.clock.NowNs(), Device: -1, Message: message}})
+	s.write(
+		format.ClassFact,
+		[]format.Row{
+			{Kind: format.KindNote, Name: name, StartNs: s.accounts.clock.NowNs(), Device: -1, Message: message},
+		},
+	)
 }

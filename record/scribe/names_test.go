@@ -34,7 +34,8 @@ func TestKernelNamesAreBounded(t *testing.T) {
 		t.Error("an 11th handle, and room for 10")
 	}
 	names.room = text
-	if !names.add(kernelKey{1, 3}, names.name([]byte("_Z1bv")), false) || names.byHandle[kernelKey{1, 3}].display != "b" {
+	if !names.add(kernelKey{1, 3}, names.name([]byte("_Z1bv")), false) ||
+		names.byHandle[kernelKey{1, 3}].display != "b" {
 		t.Error("a handle that is used again has no new name")
 	}
 	if names.add(kernelKey{1, 3}, names.name([]byte("_Z1cv")), false) {

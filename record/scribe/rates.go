@@ -20,7 +20,8 @@ func (s *Scribe) rates(now time.Time) overhead.Rates {
 		t.hits = overhead.Hits{}
 	}
 	sum := s.accounts.sums()
-	counted, written, lost := float64(sum.counted-s.rated.counted), float64(sum.written-s.rated.written), float64(sum.lost-s.rated.lost)
+	counted := float64(sum.counted - s.rated.counted)
+	written, lost := float64(sum.written-s.rated.written), float64(sum.lost-s.rated.lost)
 	perSecond := 1 / max(1e-3, now.Sub(s.ratedAt).Seconds())
 	s.rated, s.ratedAt = sum, now
 	scale := perSecond
@@ -28,7 +29,11 @@ func (s *Scribe) rates(now time.Time) overhead.Rates {
 		scale *= 1 + lost/written
 	}
 	return overhead.Rates{
-		Launches: float64(busiest.Launches) * scale, Allocator: float64(busiest.Allocator) * scale, Others: float64(busiest.Others)*scale + counted*perSecond,
+		Launches: float64(
+			busiest.Launches,
+		) * scale,
+		Allocator: float64(busiest.Allocator) * scale,
+		Others:    float64(busiest.Others)*scale + counted*perSecond,
 	}
 }
 

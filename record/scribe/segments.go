@@ -57,7 +57,8 @@ func (s *Scribe) Close() {
 // of the last rotation held what the disk refused. There may be no room even for that.
 func (s *Scribe) leave(meta format.Meta, why error) {
 	_ = s.writer.Write(format.ClassFact, []format.Row{{
-		Kind: format.KindNote, Name: "unfinished", StartNs: meta.EndNs, Device: -1, Message: "the recording was not finished: " + why.Error(),
+		Kind: format.KindNote, Name: "unfinished", StartNs: meta.EndNs, Device: -1, Message: "the recording was not " +
+			"finished: " + why.Error(),
 	}})
 	_ = s.writer.Rotate(meta)
 	_ = s.writer.Flush()

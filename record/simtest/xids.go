@@ -33,7 +33,11 @@ func NewXids(t *testing.T) *Xids {
 	instance := func(pid int) string { return filepath.Join(dir, "instances", "gpurec-xid-"+strconv.Itoa(pid)) }
 	f.InstancePath = instance(os.Getpid())
 	stale := instance(1<<22 + 1) // no process has such a number
-	for _, folder := range []string{filepath.Join(dir, "events/nvidia/nvidia_dev_xid"), filepath.Join(f.InstancePath, "events/nvidia/nvidia_dev_xid"), stale} {
+	for _, folder := range []string{
+		filepath.Join(dir, "events/nvidia/nvidia_dev_xid"),
+		filepath.Join(f.InstancePath, "events/nvidia/nvidia_dev_xid"),
+		stale,
+	} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -93,8 +93,10 @@ func (t *Table) full() []format.Row {
 		return nil
 	}
 	t.told = true
-	return []format.Row{{Kind: format.KindNote, Name: "stacks", Device: -1,
-		Message: "there were more distinct stacks than gpurec keeps: calls whose stacks are new from here on have none"}}
+	return []format.Row{{
+		Kind: format.KindNote, Name: "stacks", Device: -1,
+		Message: "there were more distinct stacks than gpurec keeps: calls whose stacks are new from here on have none",
+	}}
 }
 
 // Forget drops the stacks of processes that have ended.

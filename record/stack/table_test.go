@@ -16,7 +16,11 @@ func TestDistinctStacksAreBounded(t *testing.T) {
 	table := NewTable(nil)
 	table.room = 3 * (stackBytes + idBytes)
 	keep := func(id uint64, pid uint32) []format.Row {
-		return table.keep(id, table.keys.ofAddresses(pid, []uint64{id}), format.Row{Pid: int32(pid), StackStatus: format.StackComplete})
+		return table.keep(
+			id,
+			table.keys.ofAddresses(pid, []uint64{id}),
+			format.Row{Pid: int32(pid), StackStatus: format.StackComplete},
+		)
 	}
 	for id := range uint64(3) {
 		if rows := keep(id, 7); len(rows) != 1 || rows[0].Kind != format.KindStack || rows[0].StackID != int32(id)+1 {
@@ -50,9 +54,17 @@ func TestChainsAreToldApart(t *testing.T) {
 	a, b := format.Frame{Func: "a", File: "b"}, format.Frame{Func: "ab"}
 	seen := make(map[chainKey]string)
 	for name, key := range map[string]chainKey{
-		"a": frames(a), "b": frames(b), "ab": frames(a, b), "ba": frames(b, a), "line": frames(format.Frame{Func: "a", File: "b", Line: 1}),
-		"addr": frames(format.Frame{Func: "a", File: "b", Addr: 1}), "cut": keys.ofFrames(1, "depth", []format.Frame{a}), "pid": keys.ofFrames(2, "", []format.Frame{a}),
-		"1": keys.ofAddresses(1, []uint64{1}), "1, 2": keys.ofAddresses(1, []uint64{1, 2}), "1 of 2": keys.ofAddresses(2, []uint64{1}),
+		"a":      frames(a),
+		"b":      frames(b),
+		"ab":     frames(a, b),
+		"ba":     frames(b, a),
+		"line":   frames(format.Frame{Func: "a", File: "b", Line: 1}),
+		"addr":   frames(format.Frame{Func: "a", File: "b", Addr: 1}),
+		"cut":    keys.ofFrames(1, "depth", []format.Frame{a}),
+		"pid":    keys.ofFrames(2, "", []format.Frame{a}),
+		"1":      keys.ofAddresses(1, []uint64{1}),
+		"1, 2":   keys.ofAddresses(1, []uint64{1, 2}),
+		"1 of 2": keys.ofAddresses(2, []uint64{1}),
 	} {
 		if other, ok := seen[key]; ok {
 			t.Errorf("%s and %s have the same key", name, other)

@@ -37,7 +37,9 @@ func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row
 	if known, ok := t.chains[key]; ok {
 		return append(rows, t.remember(e.StackId, known)...)
 	}
-	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames})...)
+	return append(
+		rows,
+		t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames})...)
 }
 
 // brokenAt looks at the code in which unwinding ended. If that tells more than the error,
@@ -58,7 +60,13 @@ func (t *Table) brokenAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
 // unwoundFrame names one frame.
 func (t *Table) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
 	if f.Python {
-		return format.Frame{Func: f.Function, SystemName: f.Function, File: f.File, Line: int32(f.Line), Type: "python"}, nil
+		return format.Frame{
+			Func:       f.Function,
+			SystemName: f.Function,
+			File:       f.File,
+			Line:       int32(f.Line),
+			Type:       "python",
+		}, nil
 	}
 	frame := format.Frame{Type: "native", Addr: int64(f.Addr)}
 	if f.Module == nil {

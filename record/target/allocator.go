@@ -32,7 +32,12 @@ type layoutSearch struct {
 
 func newAllocators() allocators {
 	return allocators{
-		known: make(map[int]process.FileID), loading: make(map[int]time.Time), layouts: make(map[process.FileID]uint64), searches: make(map[int]*layoutSearch),
+		known: make(
+			map[int]process.FileID,
+		),
+		loading:  make(map[int]time.Time),
+		layouts:  make(map[process.FileID]uint64),
+		searches: make(map[int]*layoutSearch),
 	}
 }
 
@@ -51,12 +56,17 @@ func (s *Set) renewAllocator(libs []*library.Library, pid int) {
 func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	w := &s.allocators
 	lib, reports := library.First(libs, library.Allocator), library.First(libs, library.Reports)
-	if lib == nil || s.opt.Allocator == library.AllocatorOff || w.known[p.Pid] == lib.ID || reports == nil && w.isLoading(p.Pid) {
+	if lib == nil || s.opt.Allocator == library.AllocatorOff || w.known[p.Pid] == lib.ID ||
+		reports == nil && w.isLoading(p.Pid) {
 		return
 	}
 	w.known[p.Pid] = lib.ID
 	fact := format.AllocatorFact{
-		Allocator: format.MemoryTorch, Library: lib.Path, BuildID: lib.BuildID, Version: library.TorchVersion(p, lib.Path), Conf: library.AllocatorConf(p),
+		Allocator: format.MemoryTorch,
+		Library:   lib.Path,
+		BuildID:   lib.BuildID,
+		Version:   library.TorchVersion(p, lib.Path),
+		Conf:      library.AllocatorConf(p),
 	}
 	source, why := s.opt.Allocator.ChooseSource(lib, reports)
 	switch {
@@ -78,9 +88,16 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	if err != nil {
 		return // plain strings always encode
 	}
-	s.send([]format.Row{{
-		Kind: format.KindNote, Name: format.NoteAllocator, StartNs: s.clock.NowNs(), Pid: int32(p.Pid), Device: -1, Message: string(text),
-	}})
+	s.send([]format.Row{
+		{
+			Kind:    format.KindNote,
+			Name:    format.NoteAllocator,
+			StartNs: s.clock.NowNs(),
+			Pid:     int32(p.Pid),
+			Device:  -1,
+			Message: string(text),
+		},
+	})
 }
 
 // loadingTime is how long the dynamic loader may take from libc10_cuda.so to libc10.so,

@@ -81,7 +81,16 @@ func (s *Set) Begin(c clock.Clock, gpus []host.GPU, send func(rows []format.Row)
 		rows = append(rows, p.Row(p.ReadFacts(gpus), startNs))
 	}
 	if s.followErr != nil {
-		rows = append(rows, format.Row{Kind: format.KindNote, Name: "children", StartNs: startNs, Message: "children are not followed: " + s.followErr.Error(), Device: -1})
+		rows = append(
+			rows,
+			format.Row{
+				Kind:    format.KindNote,
+				Name:    "children",
+				StartNs: startNs,
+				Message: "children are not followed: " + s.followErr.Error(),
+				Device:  -1,
+			},
+		)
 	}
 	for _, note := range s.notes {
 		note.StartNs = startNs
@@ -167,7 +176,8 @@ func (s *Set) LastRows(nowNs int64) []format.Row {
 	if n := s.probes.LostChanges(); n > 0 {
 		rows = append(rows, format.Row{
 			Kind: format.KindNote, Name: "children", StartNs: nowNs, Device: -1, Value: float64(n),
-			Message: "the ring buffer had no room for this many forks and execs: their processes lack facts, and if others use libcuda, calls",
+			Message: "the ring buffer had no room for this many forks and execs: their processes lack facts, and if " +
+				"others use libcuda, calls",
 		})
 	}
 	for _, p := range s.All() {

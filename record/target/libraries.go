@@ -49,7 +49,12 @@ func (s *Set) Libraries() ([]Library, error) {
 		return append(libraries, s.candidates()...), nil
 	}
 	p := s.oldest
-	return nil, &process.Error{Pid: p.Pid, Comm: p.Comm, Err: process.ErrNoLibrary, Children: library.DriverUsers(process.Descendants(s.asked()))}
+	return nil, &process.Error{
+		Pid:      p.Pid,
+		Comm:     p.Comm,
+		Err:      process.ErrNoLibrary,
+		Children: library.DriverUsers(process.Descendants(s.asked())),
+	}
 }
 
 // candidates returns the libraries that processes could load later.

@@ -56,6 +56,7 @@ func (s *Set) noteGone(e bpf.CudaProcessEvent) {
 func (s *Set) noteLate(lib *library.Library, p *process.Process) {
 	s.send([]format.Row{{
 		Kind: format.KindNote, Name: "late_attach", StartNs: s.clock.NowNs(), Pid: int32(p.Pid), Device: -1,
-		Message: fmt.Sprintf("%s was mapped already when it was attached to; calls made before may be missing", lib.Path),
+		Message: fmt.Sprintf("%s was mapped already when it was attached to; calls made before may be "+
+			"missing", lib.Path),
 	}})
 }

@@ -55,7 +55,11 @@ type chain struct {
 }
 
 // Load implements tracer.Probe.
-func (c *chain) Load(_ context.Context, registrar tracer.ProbeRegistrar, pc *tracer.ProbeContext) (_ link.Link, err error) {
+func (c *chain) Load(
+	_ context.Context,
+	registrar tracer.ProbeRegistrar,
+	pc *tracer.ProbeContext,
+) (_ link.Link, err error) {
 	if err := features.HaveProgramHelper(ebpf.Kprobe, asm.FnLoop); err != nil {
 		return nil, fmt.Errorf("needs bpf_loop, Linux 5.17: %w", err)
 	}
@@ -75,8 +79,11 @@ func (c *chain) Load(_ context.Context, registrar tracer.ProbeRegistrar, pc *tra
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(spec.Variables["origin_id_probe"].Set(origin), spec.Variables["python_frames_per_program"].Set(uint32(pythonFrames)),
-		spec.Variables["tpbase_offset"].Get(new(uint64))); err != nil {
+	if err := errors.Join(
+		spec.Variables["origin_id_probe"].Set(origin),
+		spec.Variables["python_frames_per_program"].Set(uint32(pythonFrames)),
+		spec.Variables["tpbase_offset"].Get(new(uint64)),
+	); err != nil {
 		return nil, err
 	}
 	if err := c.readLayout(spec); err != nil {
@@ -85,7 +92,12 @@ func (c *chain) Load(_ context.Context, registrar tracer.ProbeRegistrar, pc *tra
 	if err := c.makeMaps(spec); err != nil {
 		return nil, err
 	}
-	own := map[string]*ebpf.Map{programsMap: c.programs, recordMap: c.record, recordMap + "_kp": c.record, rodataMap: c.rodata}
+	own := map[string]*ebpf.Map{
+		programsMap:       c.programs,
+		recordMap:         c.record,
+		recordMap + "_kp": c.record,
+		rodataMap:         c.rodata,
+	}
 	uses := references(spec) // their names are gone after RewriteMaps
 	if err := pc.RewriteMaps(spec, nil); err != nil {
 		return nil, err
@@ -199,7 +211,11 @@ func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	var record, trace, state *btf.Struct
-	if err := errors.Join(typedef(full.Types, "PerCPURecord", &record), typedef(full.Types, "Trace", &trace), typedef(full.Types, "UnwindState", &state)); err != nil {
+	if err := errors.Join(
+		typedef(full.Types, "PerCPURecord", &record),
+		typedef(full.Types, "Trace", &trace),
+		typedef(full.Types, "UnwindState", &state),
+	); err != nil {
 		return err
 	}
 	var errs []error

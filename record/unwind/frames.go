@@ -104,7 +104,8 @@ func (r *reporter) ReportExecutable(e *otelreporter.ExecutableMetadata) {
 	if r.modules[key] != nil || len(r.modules) == maxModules {
 		return
 	}
-	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() { // a device may do something when it is opened
+	// a device may do something when it is opened
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		m.File, _ = os.Open(path) // or its frames have no names
 	}
 	r.modules[key] = m

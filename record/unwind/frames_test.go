@@ -55,7 +55,12 @@ func TestFramesOfAnyWords(t *testing.T) {
 		for i := range words {
 			words[i] = r.Uint64()
 			if r.IntN(2) == 0 { // a header that could be one
-				words[i] = libpf.NewEbpfFrameHeader(libpf.FrameType(r.IntN(16)), libpf.FrameFlags(r.IntN(16)), uint8(r.IntN(6)), r.Uint64()>>12)
+				words[i] = libpf.NewEbpfFrameHeader(
+					libpf.FrameType(r.IntN(16)),
+					libpf.FrameFlags(r.IntN(16)),
+					uint8(r.IntN(6)),
+					r.Uint64()>>12,
+				)
 			}
 		}
 		if frames := u.Frames(1, words); len(frames) > len(words) {
@@ -65,9 +70,11 @@ func TestFramesOfAnyWords(t *testing.T) {
 }
 
 func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
-	bug := "your kernel version 6.1.0 may be affected by a Linux kernel bug that can lead to system freezes.\nIf you are certain.\nError: "
+	bug := "your kernel version 6.1.0 may be affected by a Linux kernel bug that can lead to system freezes.\nIf " +
+		"you are certain.\nError: "
 	for said, want := range map[string]string{
-		bug + `open /sys/kernel/tracing/events/syscalls/sys_enter_bpf/id: permission denied`: "mended: that takes root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing",
+		bug + `open /sys/kernel/tracing/events/syscalls/sys_enter_bpf/id: permission denied`: "mended: that takes " +
+			"root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing",
 		bug + "kernel is not patched":  "mended: kernel is not patched",
 		"failed to load eBPF maps: no": "start unwinder: failed to load eBPF maps: no",
 	} {
@@ -78,7 +85,16 @@ func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
 }
 
 func TestWhyOfErrors(t *testing.T) {
-	for code, want := range map[uint32]string{2: "depth", 5: "depth", 2002: "python", 4002: "mapping", 4012: "mapping", 4018: "code", 1: "other", 99999: "other"} {
+	for code, want := range map[uint32]string{
+		2:     "depth",
+		5:     "depth",
+		2002:  "python",
+		4002:  "mapping",
+		4012:  "mapping",
+		4018:  "code",
+		1:     "other",
+		99999: "other",
+	} {
 		if got := Why(code); got != want {
 			t.Errorf("Why(%d) = %s, want %s", code, got, want)
 		}

@@ -129,7 +129,8 @@ func startError(err error) error {
 	if strings.Contains(cause, "/tracing/") && strings.Contains(cause, "permission denied") {
 		cause = "that takes root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing"
 	}
-	return fmt.Errorf("this kernel may freeze when stacks are read (copy_from_user_nofault, mended in 6.1.36, 6.3.10 and 6.4) and it could not be found out whether it is mended: %s", cause)
+	return fmt.Errorf("this kernel may freeze when stacks are read (copy_from_user_nofault, mended in 6.1.36, "+
+		"6.3.10 and 6.4) and it could not be found out whether it is mended: %s", cause)
 }
 
 // discard reads what the profiler's own chain sends: nothing, as it is not attached.

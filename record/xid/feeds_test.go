@@ -93,14 +93,21 @@ func TestXidsAreFollowed(t *testing.T) {
 	if r := byCode[79]; r.StartNs < begin || r.StartNs > before {
 		t.Errorf("Xid 79 is %d ms away from when it was logged", (r.StartNs-begin)/1e6)
 	}
-	if on, _ := os.ReadFile(filepath.Join(f.InstancePath, "events/nvidia/nvidia_dev_xid/enable")); string(on) != "10" && string(on) != "0" {
+	if on, _ := os.ReadFile(
+		filepath.Join(f.InstancePath, "events/nvidia/nvidia_dev_xid/enable"),
+	); string(on) != "10" &&
+		string(on) != "0" {
 		t.Errorf("the tracepoint was left %q", on)
 	}
 }
 
 func TestMissingSourcesOfXidsAreNamed(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := openKmsg(filepath.Join(dir, "kmsg"), clock.New()); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := openKmsg(
+		filepath.Join(dir, "kmsg"),
+		clock.New(),
+	); err == nil ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("kmsg: %v", err)
 	}
 	if _, err := openTrace([]string{dir}, clock.New()); err != errNoTracefs {

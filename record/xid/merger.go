@@ -113,7 +113,9 @@ func (m *Merger) take(until int64) []format.Row {
 
 func (m *Merger) row(p *pendingXid) format.Row {
 	slices.SortFunc(p.sources, func(a, b string) int { return -cmp.Compare(a, b) }) // tracepoint, nvml, kmsg
-	message, err := json.Marshal(format.XidFact{PCI: p.PCI, Process: p.process, Text: p.text, Sources: p.sources, Before: p.before})
+	message, err := json.Marshal(
+		format.XidFact{PCI: p.PCI, Process: p.process, Text: p.text, Sources: p.sources, Before: p.before},
+	)
 	if err != nil {
 		message = nil // strings always encode
 	}
@@ -126,7 +128,13 @@ func (m *Merger) row(p *pendingXid) format.Row {
 		name = format.NameSXid
 	}
 	return format.Row{
-		Kind: format.KindXid, StartNs: p.AtNs, Device: device, Pid: p.pid, Name: name, Value: float64(p.Code), Message: string(message),
+		Kind:    format.KindXid,
+		StartNs: p.AtNs,
+		Device:  device,
+		Pid:     p.pid,
+		Name:    name,
+		Value:   float64(p.Code),
+		Message: string(message),
 	}
 }
 

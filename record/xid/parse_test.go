@@ -29,20 +29,33 @@ func TestXidsInTheKernelLog(t *testing.T) {
 		line string
 		want string // pci sxid code pid process text
 	}{
-		{"NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS",
-			"0000:00:06 false 31 462 illegal channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS"},
-		{"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-			"0000:3b:00 false 79 0  GPU has fallen off the bus."},
-		{"NVRM: Xid (PCI:0000:3B:00): 79, pid=1234, GPU has fallen off the bus.", "0000:3B:00 false 79 1234  GPU has fallen off the bus."},
-		{`NVRM: Xid (PCI:0000:3b:00): 13, pid="77", name='my prog', Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Illegal Instruction Encoding`,
-			"0000:3b:00 false 13 77 my prog Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Illegal Instruction Encoding"},
+		{
+			"NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0000000a, intr 00000000. MMU Fault: " +
+				"ENGINE GRAPHICS",
+			"0000:00:06 false 31 462 illegal channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS",
+		},
+		{
+			"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+			"0000:3b:00 false 79 0  GPU has fallen off the bus.",
+		},
+		{"NVRM: Xid (PCI:0000:3B:00): 79, pid=1234, GPU has fallen off the bus.", "0000:3B:00 false 79 1234  GPU " +
+			"has fallen off the bus."},
+		{
+			`NVRM: Xid (PCI:0000:3b:00): 13, pid="77", name='my prog', Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Illegal Instruction Encoding`,
+			"0000:3b:00 false 13 77 my prog Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Illegal Instruction " +
+				"Encoding",
+		},
 		{"NVRM: Xid (0000:03:00): 8, Channel 00000013", "0000:03:00 false 8 0  Channel 00000013"},
-		{"NVRM: Xid (PCI:0000:07:00 GPU-I:05): 94, pid=7194, name=train, Contained: SM (0x1). RST: No, D-RST: No",
-			"0000:07:00 false 94 7194 train GPU-I:05 Contained: SM (0x1). RST: No, D-RST: No"},
+		{
+			"NVRM: Xid (PCI:0000:07:00 GPU-I:05): 94, pid=7194, name=train, Contained: SM (0x1). RST: No, D-RST: No",
+			"0000:07:00 false 94 7194 train GPU-I:05 Contained: SM (0x1). RST: No, D-RST: No",
+		},
 		{"NVRM: Xid (PCI:0000:3b:00): 43, pid=9, name=a", "0000:3b:00 false 43 9 a "},
 		{"NVRM: Xid (PCI:0000:3b:00): 45", "0000:3b:00 false 45 0  "},
-		{"nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "0000:05:00.0 true 20034 0  Fatal, Link 30 LTSSM Fault Up"},
-		{"nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 00 egress", "0000:c1:00.0 true 12028 0  Non-fatal, Link 00 egress"},
+		{"nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "0000:05:00.0 true " +
+			"20034 0  Fatal, Link 30 LTSSM Fault Up"},
+		{"nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 00 " +
+			"egress", "0000:c1:00.0 true 12028 0  Non-fatal, Link 00 egress"},
 		{"NVRM: Xid (PCI:0000:3b:00): 99999999999, pid=1", ""},
 		{"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95", ""},
 		{"NVRM: GPU at PCI:0000:3b:00: GPU-6a5e7b1c", ""},
@@ -65,12 +78,18 @@ func TestXidsOfTheTracepoint(t *testing.T) {
 		ns   int64
 		want string // pci code text
 	}{
-		{`         illegal-462     [003] d..1.  1234.567890: nvidia_dev_xid: dev=0000:00:06.0 error_code=31 msg="channel 0x0000000a, MMU Fault"`,
-			1234567890000, "0000:00:06.0 31 channel 0x0000000a, MMU Fault"},
-		{`   irq/44-nvidia-181     [000] .....    27.210862: nvidia_dev_xid: Xid (PCI:0000:00:06.0): 31, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS`,
-			27210862000, "0000:00:06.0 31 channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS"},
-		{`  a 7.000001: b-462     [003] d..1.  12.000007: nvidia_dev_xid: dev=0000:00:06.0 error_code=79 msg=GPU has fallen off the bus.`,
-			12000007000, "0000:00:06.0 79 GPU has fallen off the bus."},
+		{
+			`         illegal-462     [003] d..1.  1234.567890: nvidia_dev_xid: dev=0000:00:06.0 error_code=31 msg="channel 0x0000000a, MMU Fault"`,
+			1234567890000, "0000:00:06.0 31 channel 0x0000000a, MMU Fault",
+		},
+		{
+			`   irq/44-nvidia-181     [000] .....    27.210862: nvidia_dev_xid: Xid (PCI:0000:00:06.0): 31, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS`,
+			27210862000, "0000:00:06.0 31 channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS",
+		},
+		{
+			`  a 7.000001: b-462     [003] d..1.  12.000007: nvidia_dev_xid: dev=0000:00:06.0 error_code=79 msg=GPU has fallen off the bus.`,
+			12000007000, "0000:00:06.0 79 GPU has fallen off the bus.",
+		},
 		{`CPU:3 [LOST 12 EVENTS]`, 0, ""},
 		{`  x-1 [000] ..... 1.000000: other_event: dev=0000:00:06.0 error_code=31 msg="x"`, 0, ""},
 	} {
@@ -86,7 +105,8 @@ func TestXidsOfTheTracepoint(t *testing.T) {
 }
 
 func TestKernelLogRecords(t *testing.T) {
-	got := parseKmsg("6,339,5140900,-;NVRM: one; two\n SUBSYSTEM=pci\n DEVICE=+pci:0000:00:06.0\n4,340,5140901,c;next\nrubbish\n6,1,x,-;no time\n")
+	got := parseKmsg("6,339,5140900,-;NVRM: one; two\n SUBSYSTEM=pci\n " +
+		"DEVICE=+pci:0000:00:06.0\n4,340,5140901,c;next\nrubbish\n6,1,x,-;no time\n")
 	want := []kmsgRecord{{5140900000, "NVRM: one; two"}, {5140901000, "next"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
@@ -100,7 +120,9 @@ func TestXidOfTheProgram(t *testing.T) {
 	copy(raw[rawXidDevice:], "0000:00:06.0\x00rubbish")
 	copy(raw[rawXidText:], "channel 0x0a\x00rubbish")
 	s, ns, ok := decodeRawXid(raw)
-	if want := (Sighting{Source: sourceTracepoint, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a"}); !ok || ns != 12345 || s != want {
+	if want := (Sighting{Source: sourceTracepoint, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a"}); !ok ||
+		ns != 12345 ||
+		s != want {
 		t.Errorf("%+v at %d", s, ns)
 	}
 	if _, _, ok := decodeRawXid(raw[:100]); ok {
@@ -126,7 +148,11 @@ func FuzzXidText(f *testing.F) {
 		}
 		for _, row := range m.take(2) {
 			var fact format.XidFact
-			if err := json.Unmarshal([]byte(row.Message), &fact); err != nil || len(fact.Text) > 2*maxXidText || row.Pid < 0 {
+			if err := json.Unmarshal(
+				[]byte(row.Message),
+				&fact,
+			); err != nil || len(fact.Text) > 2*maxXidText ||
+				row.Pid < 0 {
 				t.Errorf("%+v: %v", row, err)
 			}
 		}
@@ -136,7 +162,15 @@ func FuzzXidText(f *testing.F) {
 func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 	m := NewMerger([]host.GPU{{PCI: "0000:00:05.0", Index: 0}, {PCI: "0000:00:06.0", Index: 1}})
 	trace := Sighting{Source: sourceTracepoint, AtNs: 10e9, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a, fault"}
-	kmsg := Sighting{Source: sourceKmsg, AtNs: 10e9 + 3e6, PCI: "0000:00:06", Code: 31, pid: 462, process: "illegal", text: "channel 0x0a, fault"}
+	kmsg := Sighting{
+		Source:  sourceKmsg,
+		AtNs:    10e9 + 3e6,
+		PCI:     "0000:00:06",
+		Code:    31,
+		pid:     462,
+		process: "illegal",
+		text:    "channel 0x0a, fault",
+	}
 	at := func(s Sighting, ns int64) Sighting { s.AtNs += ns; return s }
 	other := kmsg
 	other.Code = 43
@@ -160,7 +194,21 @@ func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.Message), &f); err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, fmt.Sprintf("%s %v dev=%d pid=%d %s %dms %s %v before=%v", r.Name, r.Value, r.Device, r.Pid, f.Process, r.StartNs/1e6, f.PCI, f.Sources, f.Before))
+		got = append(
+			got,
+			fmt.Sprintf(
+				"%s %v dev=%d pid=%d %s %dms %s %v before=%v",
+				r.Name,
+				r.Value,
+				r.Device,
+				r.Pid,
+				f.Process,
+				r.StartNs/1e6,
+				f.PCI,
+				f.Sources,
+				f.Before,
+			),
+		)
 	}
 	want := []string{
 		"xid 31 dev=1 pid=462 illegal 10003ms 0000:00:06 [kmsg] before=true",

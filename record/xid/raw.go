@@ -57,7 +57,9 @@ func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
 	defer func() { _ = program.Close() }() // the link keeps it
-	if x.link, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "nvidia_dev_xid", Program: program}); err != nil {
+	if x.link, err = link.AttachRawTracepoint(
+		link.RawTracepointOptions{Name: "nvidia_dev_xid", Program: program},
+	); err != nil {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
 	x.reader, err = ringbuf.NewReader(x.ring)
@@ -108,12 +110,24 @@ func deviceNameOffset() (uint32, error) {
 func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 	readString := func(to, size int32) asm.Instructions { // from r3
 		return asm.Instructions{
-			asm.Mov.Reg(asm.R1, asm.R7), asm.Add.Imm(asm.R1, to), asm.Mov.Imm(asm.R2, size), asm.FnProbeReadKernelStr.Call(),
+			asm.Mov.Reg(
+				asm.R1,
+				asm.R7,
+			),
+			asm.Add.Imm(asm.R1, to),
+			asm.Mov.Imm(asm.R2, size),
+			asm.FnProbeReadKernelStr.Call(),
 		}
 	}
 	p := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMapPtr(asm.R1, ring.FD()), asm.Mov.Imm(asm.R2, rawXidSize), asm.Mov.Imm(asm.R3, 0), asm.FnRingbufReserve.Call(),
+		asm.LoadMapPtr(
+			asm.R1,
+			ring.FD(),
+		),
+		asm.Mov.Imm(asm.R2, rawXidSize),
+		asm.Mov.Imm(asm.R3, 0),
+		asm.FnRingbufReserve.Call(),
 		asm.JEq.Imm(asm.R0, 0, "out"),
 		asm.Mov.Reg(asm.R7, asm.R0),
 		asm.FnKtimeGetNs.Call(),
@@ -123,9 +137,17 @@ func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 		asm.LoadMem(asm.R3, asm.R6, 16, asm.DWord),
 	}
 	p = append(p, readString(rawXidText, rawXidSize-rawXidText)...)
-	p = append(p,
-		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord), asm.Add.Imm(asm.R3, int32(nameOffset)),
-		asm.Mov.Reg(asm.R1, asm.R7), asm.Add.Imm(asm.R1, rawXidDevice), asm.Mov.Imm(asm.R2, 8), asm.FnProbeReadKernel.Call(),
+	p = append(
+		p,
+		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord),
+		asm.Add.Imm(asm.R3, int32(nameOffset)),
+		asm.Mov.Reg(
+			asm.R1,
+			asm.R7,
+		),
+		asm.Add.Imm(asm.R1, rawXidDevice),
+		asm.Mov.Imm(asm.R2, 8),
+		asm.FnProbeReadKernel.Call(),
 		asm.LoadMem(asm.R3, asm.R7, rawXidDevice, asm.DWord),
 	)
 	p = append(p, readString(rawXidDevice, rawXidText-rawXidDevice)...)
@@ -174,7 +196,8 @@ func decodeRawXid(raw []byte) (s Sighting, monotonicNs uint64, ok bool) {
 	}
 	s = Sighting{
 		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clip(until(raw[rawXidText:])),
-		Code: int32(binary.NativeEndian.Uint32(raw[8:])), // of 8 bytes, on the little endian machines that gpurec runs on
+		// of 8 bytes, on the little endian machines that gpurec runs on
+		Code: int32(binary.NativeEndian.Uint32(raw[8:])),
 	}
 	return s, binary.NativeEndian.Uint64(raw), true
 }

@@ -15,15 +15,19 @@ import (
 //	NVRM: Xid (PCI:0000:07:00 GPU-I:05): 94, pid=7194, name=train, Contained: …
 //	nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up
 //
-// and of its tracepoint, as the trace pipe of tracefs has them (driver 580), with the
-// driver's own text or field by field:
+// and of its tracepoint, as the trace pipe of tracefs has them (driver 580), with the driver's own
+// text or field by field:
 //
 //	irq/44-nvidia-181 [000] ..... 27.210862: nvidia_dev_xid: Xid (PCI:0000:00:06.0): 31, channel 0x0000000a, …
 //	irq/44-nvidia-181 [000] ..... 27.210862: nvidia_dev_xid: dev=0000:00:06.0 error_code=31 msg="channel 0x0000000a, …"
 var (
-	kmsgXid  = regexp.MustCompile(`^(?:NVRM: Xid|nvidia-nvswitch\d*: (SXid)) \((?:PCI:)?([0-9a-fA-F]+(?::[0-9a-fA-F]+)+(?:\.[0-9a-fA-F])?)([^)]*)\): (\d+)(?:, *(.*))?$`)
+	kmsgXid = regexp.MustCompile(
+		`^(?:NVRM: Xid|nvidia-nvswitch\d*: (SXid)) \((?:PCI:)?([0-9a-fA-F]+(?::[0-9a-fA-F]+)+(?:\.[0-9a-fA-F])?)([^)]*)\): (\d+)(?:, *(.*))?$`,
+	)
 	xidField = regexp.MustCompile(`^(pid|name)=("[^"]*"|'[^']*'|[^,]*)(?:, *|$)`)
-	traceXid = regexp.MustCompile(`\s(\d+)\.(\d{6}): nvidia_dev_xid: (?:Xid \(PCI:|dev=)([0-9a-fA-F:.]+)(?:\): | error_code=)(\d+)(?:, ?| msg=)(.*)$`)
+	traceXid = regexp.MustCompile(
+		`\s(\d+)\.(\d{6}): nvidia_dev_xid: (?:Xid \(PCI:|dev=)([0-9a-fA-F:.]+)(?:\): | error_code=)(\d+)(?:, ?| msg=)(.*)$`,
+	)
 )
 
 // maxXidText bounds what of a line is kept, in bytes.

@@ -18,7 +18,8 @@ import (
 
 const testdata = "../testdata"
 
-// sourcePrograms are programs whose calls of here() are marked in the source, and who calls them: the innermost function first.
+// sourcePrograms are programs whose calls of here() are marked in the source, and who calls them:
+// the innermost function first.
 var sourcePrograms = []struct {
 	source string
 	calls  map[string][]string
@@ -186,7 +187,11 @@ func TestFramesAgreeWithAddr2line(t *testing.T) {
 				d := open(t, program)
 				var addrs []string
 				for line := range strings.Lines(elftest.Run(t, "objdump", "-d", "-j", ".text", "--no-show-raw-insn", program)) {
-					if addr, rest, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && strings.HasPrefix(rest, "\t") {
+					if addr, rest, ok := strings.Cut(
+						strings.TrimSpace(line),
+						":",
+					); ok &&
+						strings.HasPrefix(rest, "\t") {
 						addrs = append(addrs, addr)
 					}
 				}

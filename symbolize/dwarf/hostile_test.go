@@ -89,14 +89,18 @@ func withLength(parts ...[]byte) []byte {
 }
 
 var (
-	// hostileAbbrevs: 1 is a unit with low_pc, high_pc (data8) and a line table, 2 a function with low_pc and ranges, 3 one that
-	// has children and nothing else, 4 one inlined from a function elsewhere.
+	// hostileAbbrevs: 1 is a unit with low_pc, high_pc (data8) and a line table, 2 a function with
+	// low_pc and ranges, 3 one that has children and nothing else, 4 one inlined from a function
+	// elsewhere.
 	hostileAbbrevs = []byte{
 		1, 0x11, 1, 0x11, 1, 0x12, 7, 0x10, 0x17, 0, 0,
 		2, 0x2e, 0, 0x11, 1, 0x55, 0x17, 0, 0,
 		3, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0,
-		4, 0x2e, 0, 0x31, 0x13, 0x11, 1, 0x12, 7, 0, 0, 0}
-	hostileUnit = append(append([]byte{4, 0, 0, 0, 0, 0, 8, 1}, address(0x1000)...), append(address(0x1000), 0, 0, 0, 0)...)
+		4, 0x2e, 0, 0x31, 0x13, 0x11, 1, 0x12, 7, 0, 0, 0,
+	}
+	hostileUnit = append(
+		append([]byte{4, 0, 0, 0, 0, 0, 8, 1}, address(0x1000)...),
+		append(address(0x1000), 0, 0, 0, 0)...)
 )
 
 func address(a uint64) []byte { return binary.LittleEndian.AppendUint64(nil, a) }
@@ -112,14 +116,23 @@ func TestHostileDebugInfoCostsLittle(t *testing.T) {
 		"functions nested without end": {".debug_info": withLength(hostileUnit, bytes.Repeat(function, 1<<18))},
 		"a function made of itself":    {".debug_info": withLength(hostileUnit, origin)},
 		"long ranges that all share": {
-			".debug_info":   withLength(hostileUnit, bytes.Repeat(append(append([]byte{2}, address(0)...), 0, 0, 0, 0), 1<<18)),
-			".debug_ranges": longRanges},
-		"2^63 folders": {".debug_info": withLength(hostileUnit),
-			".debug_line": lines(1, 1, 8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0)},
-		"2^40 folders without a name": {".debug_info": withLength(hostileUnit), ".debug_line": lines(0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20)},
-		"units of 4 GiB":              {".debug_info": {0xf0, 0xff, 0xff, 0xff, 4, 0, 0, 0, 0, 0, 8, 1}},
-		"no abbreviations":            {".debug_info": withLength(hostileUnit)},
-		"a million empty units":       {".debug_info": bytes.Repeat(withLength([]byte{4, 0, 0, 0, 0, 0, 8}), 1<<19)},
+			".debug_info": withLength(
+				hostileUnit,
+				bytes.Repeat(append(append([]byte{2}, address(0)...), 0, 0, 0, 0), 1<<18),
+			),
+			".debug_ranges": longRanges,
+		},
+		"2^63 folders": {
+			".debug_info": withLength(hostileUnit),
+			".debug_line": lines(1, 1, 8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0),
+		},
+		"2^40 folders without a name": {
+			".debug_info": withLength(hostileUnit),
+			".debug_line": lines(0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20),
+		},
+		"units of 4 GiB":        {".debug_info": {0xf0, 0xff, 0xff, 0xff, 4, 0, 0, 0, 0, 0, 8, 1}},
+		"no abbreviations":      {".debug_info": withLength(hostileUnit)},
+		"a million empty units": {".debug_info": bytes.Repeat(withLength([]byte{4, 0, 0, 0, 0, 0, 8}), 1<<19)},
 	}
 	for name, contents := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +153,10 @@ func TestHostileDebugInfoCostsLittle(t *testing.T) {
 }
 
 func FuzzFrames(f *testing.F) {
-	f.Add(elftest.Sections(map[string][]byte{".debug_info": withLength(hostileUnit), ".debug_abbrev": hostileAbbrevs}), uint64(0x1000))
+	f.Add(
+		elftest.Sections(map[string][]byte{".debug_info": withLength(hostileUnit), ".debug_abbrev": hostileAbbrevs}),
+		uint64(0x1000),
+	)
 	for _, version := range []string{"-gdwarf-4", "-gdwarf-5"} {
 		raw, addrs := debugExample(f, "inlined.c", version)
 		f.Add(raw, addrs[0])

@@ -83,7 +83,12 @@ func TestCompressedSection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if header := newFile(t, packed).SectionByName(".debug_info"); elf.SectionFlag(header.Flags)&elf.SHF_COMPRESSED == 0 {
+	if header := newFile(
+		t,
+		packed,
+	).SectionByName(".debug_info"); elf.SectionFlag(
+		header.Flags,
+	)&elf.SHF_COMPRESSED == 0 {
 		t.Fatal("objcopy compressed nothing")
 	}
 	var content [2][]byte

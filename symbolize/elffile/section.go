@@ -44,8 +44,10 @@ func (f *File) Section(name string) (Section, error) {
 // only way to the standard library's zstd. debug/elf gets a file with this section only, because it
 // reads whole files without limits.
 func (f *File) unpack(header *elf.Section64) ([]byte, error) {
-	ident := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
-		Shoff: 64, Ehsize: 64, Shentsize: 64, Shnum: 3, Shstrndx: 2}
+	ident := elf.Header64{
+		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
+		Shoff: 64, Ehsize: 64, Shentsize: 64, Shnum: 3, Shstrndx: 2,
+	}
 	copy(ident.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	packed := *header
 	packed.Name, packed.Off = 0, 4*64

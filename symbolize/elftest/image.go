@@ -57,7 +57,8 @@ func (m *Image) Bytes() []byte {
 	}
 	sections := make([]elf.Section64, 6)
 	sections[Text] = elf.Section64{
-		Name: nameAt(".text"), Type: uint32(elf.SHT_PROGBITS), Addr: 0x1000, Size: text}
+		Name: nameAt(".text"), Type: uint32(elf.SHT_PROGBITS), Addr: 0x1000, Size: text,
+	}
 	sections[Symtab] = section(".symtab", elf.SHT_SYMTAB, symbols)
 	sections[Symtab].Link, sections[Symtab].Entsize = Strtab, elf.Sym64Size
 	sections[Strtab] = section(".strtab", elf.SHT_STRTAB, m.Names)
@@ -67,8 +68,10 @@ func (m *Image) Bytes() []byte {
 	}
 	header := fileHeader(sectionHeaders, len(sections), SectionNames)
 	header.Phoff, header.Phentsize, header.Phnum = 64, 56, 1
-	load := elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
-		Vaddr: 0x1000, Filesz: text, Memsz: text}
+	load := elf.Prog64{
+		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
+		Vaddr: 0x1000, Filesz: text, Memsz: text,
+	}
 	return encode(header, load, sections, symbols, m.Names, names, m.DebugData)
 }
 
@@ -81,12 +84,14 @@ func Sections(contents map[string][]byte) []byte {
 	for name, content := range contents {
 		sections = append(sections, elf.Section64{
 			Name: uint32(len(names)), Type: uint32(elf.SHT_PROGBITS),
-			Off: start + uint64(body.Len()), Size: uint64(len(content))})
+			Off: start + uint64(body.Len()), Size: uint64(len(content)),
+		})
 		names = append(append(names, name...), 0)
 		body.Write(content)
 	}
 	sections = append(sections, elf.Section64{
-		Type: uint32(elf.SHT_STRTAB), Off: start + uint64(body.Len()), Size: uint64(len(names))})
+		Type: uint32(elf.SHT_STRTAB), Off: start + uint64(body.Len()), Size: uint64(len(names)),
+	})
 	body.Write(names)
 	header := fileHeader(start+uint64(body.Len()), len(sections), len(sections)-1)
 	return encode(header, body.Bytes(), sections)
@@ -94,8 +99,10 @@ func Sections(contents map[string][]byte) []byte {
 
 // fileHeader returns the header of a shared library with section headers at that offset.
 func fileHeader(sectionsAt uint64, sections, names int) elf.Header64 {
-	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
-		Shoff: sectionsAt, Ehsize: 64, Shentsize: 64, Shnum: uint16(sections), Shstrndx: uint16(names)}
+	h := elf.Header64{
+		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
+		Shoff: sectionsAt, Ehsize: 64, Shentsize: 64, Shnum: uint16(sections), Shstrndx: uint16(names),
+	}
 	copy(h.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	return h
 }

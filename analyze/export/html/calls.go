@@ -41,7 +41,11 @@ func activityOf(kind string) int {
 }
 
 func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
-	u := &callsOverTime{Counter: calls.NewCounter(t, f), byStack: make(map[int32]*stackTime), kinds: make(map[string]int64)}
+	u := &callsOverTime{
+		Counter: calls.NewCounter(t, f),
+		byStack: make(map[int32]*stackTime),
+		kinds:   make(map[string]int64),
+	}
 	u.parts = buckets{u.Window}
 	return u
 }
@@ -63,7 +67,16 @@ func (u *callsOverTime) group(g *format.Group) {
 	if u.Filter.Kernel != nil {
 		u.Kernel = g.StringsInto("kernel", u.Kernel)
 	}
-	u.Start, u.Dur, u.parent = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur), g.Int64("parent_start_ns", u.parent)
+	u.Start, u.Dur, u.parent = g.Int64(
+		"start_ns",
+		u.Start,
+	), g.Int64(
+		"dur_ns",
+		u.Dur,
+	), g.Int64(
+		"parent_start_ns",
+		u.parent,
+	)
 	u.Flags, u.stack = g.Int32("flags", u.Flags), g.Int32("stack_id", u.stack)
 	if g.Err() != nil {
 		return

@@ -159,7 +159,10 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 			d.Memory = append(d.Memory, m)
 		}
 	}
-	slices.SortStableFunc(d.Memory, func(a, b htmlMemory) int { return cmp.Compare(slices.Max(b.Total), slices.Max(a.Total)) })
+	slices.SortStableFunc(
+		d.Memory,
+		func(a, b htmlMemory) int { return cmp.Compare(slices.Max(b.Total), slices.Max(a.Total)) },
+	)
 }
 
 // data fills in what the page tells of one device; false if it never had memory.
@@ -206,7 +209,10 @@ func biggest(moments []memoryMoment) []int32 {
 			most[h.group] = max(most[h.group], h.bytes)
 		}
 	}
-	groups := slices.SortedFunc(maps.Keys(most), func(a, b int32) int { return cmp.Or(cmp.Compare(most[b], most[a]), cmp.Compare(a, b)) })
+	groups := slices.SortedFunc(
+		maps.Keys(most),
+		func(a, b int32) int { return cmp.Or(cmp.Compare(most[b], most[a]), cmp.Compare(a, b)) },
+	)
 	return groups[:min(mostSeries, len(groups))]
 }
 
@@ -247,14 +253,31 @@ var gpuCharts = []struct {
 	title   string
 	metrics []chartMetric
 }{
-	{"Busy", []chartMetric{{catalog.MetricSMActive, "SMs active"}, {"gpm_sm_occupancy_percent", "SM occupancy"}, {"gpm_tensor_active_percent", "tensor cores active"},
-		{"gpm_dram_bandwidth_percent", "DRAM bandwidth"}, {catalog.MetricGPUBusy, "GPU utilization"}, {"memory_utilization_percent", "memory utilization"}}},
+	{"Busy", []chartMetric{
+		{catalog.MetricSMActive, "SMs active"},
+		{"gpm_sm_occupancy_percent", "SM occupancy"},
+		{"gpm_tensor_active_percent", "tensor cores active"},
+		{"gpm_dram_bandwidth_percent", "DRAM bandwidth"},
+		{catalog.MetricGPUBusy, "GPU utilization"},
+		{"memory_utilization_percent", "memory utilization"},
+	}},
 	{"Memory in use", []chartMetric{{catalog.MetricMemoryUsed, "in use"}}},
-	{"Power", []chartMetric{{catalog.MetricPower, "power"}, {"power_instant_milliwatts", "at the moment"}, {"power_limit_milliwatts", "limit"}}},
+	{
+		"Power",
+		[]chartMetric{
+			{catalog.MetricPower, "power"},
+			{"power_instant_milliwatts", "at the moment"},
+			{"power_limit_milliwatts", "limit"},
+		},
+	},
 	{"Clocks", []chartMetric{{"sm_clock_mhz", "SMs"}, {"memory_clock_mhz", "memory"}}},
 	{"Temperature", []chartMetric{{"temperature_celsius", "GPU"}, {"memory_temperature_celsius", "memory"}}},
-	{"PCIe and NVLink", []chartMetric{{"gpm_pcie_tx_mebibytes_per_second", "PCIe, from the GPU"}, {"gpm_pcie_rx_mebibytes_per_second", "PCIe, to the GPU"},
-		{"gpm_nvlink_tx_mebibytes_per_second", "NVLink, sent"}, {"gpm_nvlink_rx_mebibytes_per_second", "NVLink, received"}}},
+	{"PCIe and NVLink", []chartMetric{
+		{"gpm_pcie_tx_mebibytes_per_second", "PCIe, from the GPU"},
+		{"gpm_pcie_rx_mebibytes_per_second", "PCIe, to the GPU"},
+		{"gpm_nvlink_tx_mebibytes_per_second", "NVLink, sent"},
+		{"gpm_nvlink_rx_mebibytes_per_second", "NVLink, received"},
+	}},
 }
 
 type chartMetric struct{ name, title string }

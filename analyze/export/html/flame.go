@@ -66,7 +66,8 @@ func newFlameScan(t *timeline.Timeline, f *query.Filter) *flameScan {
 
 func (s *flameScan) consume(_ *timeline.Program, c *ledger.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
-	if c.Kind == ledger.AllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
+	if c.Kind == ledger.AllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes ||
+		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
 	id := c.Block.Origin
@@ -249,10 +250,27 @@ func (b *flameBuilder) json(n *flameNode, least float64) flameJSON {
 }
 
 // flame makes the tree of memory and calls.
-func flame(t *timeline.Timeline, memory *flameScan, calls *callsOverTime, rules *query.FrameRules, texts *texts) (flameJSON, float64) {
-	b := &flameBuilder{t: t, rules: rules, texts: texts, root: &flameNode{name: texts.id("everything"), kind: flameOther}, paths: make(map[int32][]*flameNode), drawn: make(map[int32]drawnFrame)}
+func flame(
+	t *timeline.Timeline,
+	memory *flameScan,
+	calls *callsOverTime,
+	rules *query.FrameRules,
+	texts *texts,
+) (flameJSON, float64) {
+	b := &flameBuilder{
+		t:     t,
+		rules: rules,
+		texts: texts,
+		root:  &flameNode{name: texts.id("everything"), kind: flameOther},
+		paths: make(map[int32][]*flameNode),
+		drawn: make(map[int32]drawnFrame),
+	}
 	for id := range memory.ever {
-		v := flameValues{atEnd: memory.now[id].bytes, allocatedBytes: memory.ever[id].bytes, allocations: memory.ever[id].blocks}
+		v := flameValues{
+			atEnd:          memory.now[id].bytes,
+			allocatedBytes: memory.ever[id].bytes,
+			allocations:    memory.ever[id].blocks,
+		}
 		if id < len(memory.peak.held) {
 			v[atPeak] = memory.peak.held[id].bytes
 		}

@@ -14,8 +14,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// The page begins with the hits of rules, as summary and rules tell them. What is no hit but was seen all the same follows as findings:
-// reports tell them that rules have no share in, or they are too little for a rule.
+// The page begins with the hits of rules, as summary and rules tell them. What is no hit but was
+// seen all the same follows as findings: reports tell them that rules have no share in, or they are
+// too little for a rule.
 
 // htmlHit is a hit as the page shows it.
 type htmlHit struct {
@@ -35,8 +36,14 @@ const htmlPlaces = 3
 func (b *htmlBuilder) verdicts() (list []htmlHit) {
 	for i := range b.hits {
 		h := &b.hits[i]
-		v := htmlHit{Level: gpu.VerdictLevels[h.Severity], Rule: h.Rule.ID, Text: Brief(h.What), Advice: Brief(h.Advice), Section: ofRuleSection(h.Rule),
-			More: "gpurec analyze " + h.Rule.Report + " " + rules.ShellWord(units.OneLine(b.opt.Name))}
+		v := htmlHit{
+			Level:   gpu.VerdictLevels[h.Severity],
+			Rule:    h.Rule.ID,
+			Text:    Brief(h.What),
+			Advice:  Brief(h.Advice),
+			Section: ofRuleSection(h.Rule),
+			More:    "gpurec analyze " + h.Rule.Report + " " + rules.ShellWord(units.OneLine(b.opt.Name)),
+		}
 		v.SectionTitle = sectionTitle(v.Section)
 		text := report.ConfidenceText(h.Level, h.Reasons)
 		v.Confidence = Brief(strings.ToUpper(text[:1]) + text[1:])
@@ -45,7 +52,10 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 		}
 		for k := range h.Places {
 			if k == htmlPlaces {
-				v.Evidence = append(v.Evidence, fmt.Sprintf("… and %s", units.Plural(int64(len(h.Places)-k), "more place")))
+				v.Evidence = append(
+					v.Evidence,
+					fmt.Sprintf("… and %s", units.Plural(int64(len(h.Places)-k), "more place")),
+				)
 				break
 			}
 			if text := ofPlaceText(&h.Places[k], b.t); text != "" {
@@ -119,15 +129,30 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 	spaces := ofReportTable(b.reports["frag"], "spaces")
 	for i := range spaces.Rows {
 		if r := &spaces.Rows[i]; ofTableText(spaces, r, "verdict") == "fragmented" {
-			add("frag", "%s of %s reserved by process %s cannot be used or given back: %s", ofTableText(spaces, r, "kept_bytes"), ofTableText(spaces, r, "reserved_bytes"), ofTableText(spaces, r, "pid"), ofTableText(spaces, r, "space"))
+			add(
+				"frag",
+				"%s of %s reserved by process %s cannot be used or given back: %s",
+				ofTableText(spaces, r, "kept_bytes"),
+				ofTableText(spaces, r, "reserved_bytes"),
+				ofTableText(spaces, r, "pid"),
+				ofTableText(spaces, r, "space"),
+			)
 		}
 	}
 	errors := ofReportTable(b.reports["errors"], "errors")
 	for i := range errors.Rows {
 		r := &errors.Rows[i]
 		n, _ := ofTableCell(errors, r, "calls").(int64)
-		if ofTableText(errors, r, "class") == "call" && !b.fired(&rules.UncheckedError) && !b.isInvalidFree(ofTableText(errors, r, "name"), ofTableText(errors, r, "site")) {
-			add("errors", "%s of %s returned %s, first at %s: too few for a rule, or the program ended with it", units.Plural(n, "call"), ofTableText(errors, r, "name"), ofTableText(errors, r, "result_name"), ofTableText(errors, r, "first_ns"))
+		if ofTableText(errors, r, "class") == "call" && !b.fired(&rules.UncheckedError) &&
+			!b.isInvalidFree(ofTableText(errors, r, "name"), ofTableText(errors, r, "site")) {
+			add(
+				"errors",
+				"%s of %s returned %s, first at %s: too few for a rule, or the program ended with it",
+				units.Plural(n, "call"),
+				ofTableText(errors, r, "name"),
+				ofTableText(errors, r, "result_name"),
+				ofTableText(errors, r, "first_ns"),
+			)
 		}
 	}
 	var before int64

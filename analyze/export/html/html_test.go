@@ -122,7 +122,10 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 				t.Fatalf("after %d the curve stays at %d, but %d is live", m.atNs, m.total, stateAt(s.start(s.of(gap))))
 			}
 		}
-		if peak := s.peak.moment(); peak.total != slices.MaxFunc(states, func(a, b state) int { return int(a.total - b.total) }).total {
+		if peak := s.peak.moment(); peak.total != slices.MaxFunc(
+			states,
+			func(a, b state) int { return int(a.total - b.total) },
+		).total {
 			t.Fatalf("peak %d", peak.total)
 		}
 	}
@@ -157,7 +160,17 @@ func TestCurveKeepsLowestAndHighest(t *testing.T) {
 // TestHTMLEscapesNames checks that nothing that a program chose makes it into the page as markup.
 func TestHTMLEscapesNames(t *testing.T) {
 	page := htmlOf(t, analyzetest.HostilePage(t).Timeline(), Options{Name: analyzetest.HostileNames[0]})
-	for _, bad := range []string{"<script>alert", "<img", "onerror=alert(1)>", "<!--", "\x00", "\x1b", "\u202e", "\u2028", "ZgotmplZ"} {
+	for _, bad := range []string{
+		"<script>alert",
+		"<img",
+		"onerror=alert(1)>",
+		"<!--",
+		"\x00",
+		"\x1b",
+		"\u202e",
+		"\u2028",
+		"ZgotmplZ",
+	} {
 		if i := strings.Index(page, bad); i >= 0 {
 			t.Errorf("the page has %q: …%q…", bad, page[max(0, i-80):min(len(page), i+80)])
 		}
@@ -199,7 +212,11 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 	if m := regexp.MustCompile(`(?:src|href)="(?:https?:)?//[^"]*"`).FindString(page); m != "" {
 		t.Errorf("the page asks for %s", m)
 	}
-	for _, want := range []string{"<strong>growing-site</strong> grows by", "No copies in the window.", "nothing weakens them"} {
+	for _, want := range []string{
+		"<strong>growing-site</strong> grows by",
+		"No copies in the window.",
+		"nothing weakens them",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -218,7 +235,12 @@ func TestHTMLIsBounded(t *testing.T) {
 		}
 		tp.Stack(i+1, functions...)
 		for k := range int64(3) {
-			a := tp.Alloc(int64(i)*10*analyzetest.Ms+k*3*analyzetest.Second, analyzetest.Us, int64(1<<40)+int64(i)<<24+k<<22, 1<<20+int64(i))
+			a := tp.Alloc(
+				int64(i)*10*analyzetest.Ms+k*3*analyzetest.Second,
+				analyzetest.Us,
+				int64(1<<40)+int64(i)<<24+k<<22,
+				1<<20+int64(i),
+			)
 			a.StackID, a.Site, a.StackStatus = i+1, name, format.StackComplete
 		}
 		l := tp.Call(format.KindLaunch, "cuLaunchKernel", int64(i)*10*analyzetest.Ms, analyzetest.Us)
@@ -237,7 +259,10 @@ func TestHTMLIsBounded(t *testing.T) {
 func TestHTMLOfLittle(t *testing.T) {
 	page := htmlOf(t, analyzetest.NewTape(t).Timeline(), Options{Name: "empty"})
 	for i := range pageSections {
-		if s := &pageSections[i]; !strings.Contains(page, `<section id="`+s.ID+`" aria-labelledby="`+s.ID+`-h" class="empty">`) {
+		if s := &pageSections[i]; !strings.Contains(
+			page,
+			`<section id="`+s.ID+`" aria-labelledby="`+s.ID+`-h" class="empty">`,
+		) {
 			t.Errorf("section %s is not said to be empty", s.ID)
 		}
 	}
@@ -269,13 +294,26 @@ func TestEveryRuleHasASection(t *testing.T) {
 // TestHTMLLossWeakensVerdicts has the loss at the top.
 func TestHTMLLossWeakensVerdicts(t *testing.T) {
 	tp := analyzetest.Training(t)
-	tp.Add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch + 5*analyzetest.Second, DurNs: 100 * analyzetest.Ms, Value: 1204, Device: -1})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindLost,
+			Name:    "memory",
+			StartNs: analyzetest.Epoch + 5*analyzetest.Second,
+			DurNs:   100 * analyzetest.Ms,
+			Value:   1204,
+			Device:  -1,
+		},
+	)
 	page := htmlOf(t, tp.Timeline(), Options{})
-	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or free were lost")
+	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or "+
+		"free were lost")
 	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
 		t.Error("the loss does not stand above the verdicts")
 	}
-	if marks := fmt.Sprint(htmlDataOf(t, page)["marks"]); !strings.Contains(marks, "1,204 memory calls lost") || !strings.Contains(marks, "1 allocation failed") {
+	if marks := fmt.Sprint(
+		htmlDataOf(t, page)["marks"],
+	); !strings.Contains(marks, "1,204 memory calls lost") ||
+		!strings.Contains(marks, "1 allocation failed") {
 		t.Errorf("marks %s", marks)
 	}
 }
@@ -289,7 +327,14 @@ func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
 			return err
 		}
 		found++
-		if line := fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(asset(path))), d.Name()); !strings.Contains(sums, line) {
+		if line := fmt.Sprintf(
+			"%x  %s\n",
+			sha256.Sum256([]byte(asset(path))),
+			d.Name(),
+		); !strings.Contains(
+			sums,
+			line,
+		) {
 			t.Errorf("%s is another file than scripts/weblibs.sh fetched", path)
 		}
 		return nil
@@ -298,7 +343,10 @@ func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
 		t.Errorf("%d files, %v", found, err)
 	}
 	for _, name := range htmlScripts {
-		if text := asset(name); strings.Contains(text, "</script") || strings.Contains(text, "<!--") || strings.Contains(text, "\r") {
+		if text := asset(
+			name,
+		); strings.Contains(text, "</script") || strings.Contains(text, "<!--") ||
+			strings.Contains(text, "\r") {
 			t.Errorf("%s cannot stand in a page", name)
 		}
 	}

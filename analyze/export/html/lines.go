@@ -42,13 +42,21 @@ type torchPart struct {
 }
 
 func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
-	return &memoryLines{t: t, filter: f, window: f.Window(t.Recording()), drivers: make(map[int32]*driverLine), torch: make(map[int32]*torchLine)}
+	return &memoryLines{
+		t:       t,
+		filter:  f,
+		window:  f.Window(t.Recording()),
+		drivers: make(map[int32]*driverLine),
+		torch:   make(map[int32]*torchLine),
+	}
 }
 
 // driver follows the driver's memory on devices.
 func (l *memoryLines) driver(c *ledger.Change) {
 	o := &l.t.Origins.List[c.Block.Origin]
-	if c.Kind == ledger.AllocFailed || c.Block.Bytes < l.filter.MinBytes || !l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || l.t.OnHost(c.Block.Origin) {
+	if c.Kind == ledger.AllocFailed || c.Block.Bytes < l.filter.MinBytes ||
+		!l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
+		l.t.OnHost(c.Block.Origin) {
 		return
 	}
 	device := o.Device
@@ -122,7 +130,11 @@ func (l *memoryLines) data(d *htmlData) {
 			continue
 		}
 		if line := l.torch[m.device]; line != nil {
-			m.Lines = append(m.Lines, ofTimelineLine(t, "PyTorch reserved", line.reserved.finish(), 1), ofTimelineLine(t, "PyTorch allocated", line.allocated.finish(), 1))
+			m.Lines = append(
+				m.Lines,
+				ofTimelineLine(t, "PyTorch reserved", line.reserved.finish(), 1),
+				ofTimelineLine(t, "PyTorch allocated", line.allocated.finish(), 1),
+			)
 		}
 		if line := l.drivers[m.device]; line != nil {
 			m.Lines = append(m.Lines, ofTimelineLine(t, "from the driver, by calls", line.finish(), 1))
@@ -172,7 +184,9 @@ func (l *memoryLines) ofProcesses(gpu int32) *curve {
 	var c *curve
 	last, sum := make(map[int32]float64), 0.0
 	for _, s := range f.ProcessSamples {
-		if _, recorded := f.Processes[s.Pid]; s.Metric != id || s.Device != gpu || !recorded || s.AtNs > l.window.ToNs || !(s.Value >= 0) {
+		if _, recorded := f.Processes[s.Pid]; s.Metric != id || s.Device != gpu || !recorded ||
+			s.AtNs > l.window.ToNs ||
+			!(s.Value >= 0) {
 			continue
 		}
 		sum += s.Value - last[s.Pid]

@@ -80,7 +80,10 @@ func (e *extreme) moment() memoryMoment {
 			m.holders = append(m.holders, heldBy{int32(g), h})
 		}
 	}
-	slices.SortFunc(m.holders, func(a, b heldBy) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.group, b.group)) })
+	slices.SortFunc(
+		m.holders,
+		func(a, b heldBy) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.group, b.group)) },
+	)
 	if len(m.holders) > keptHolders {
 		for _, h := range m.holders[keptHolders:] {
 			m.rest.bytes += h.bytes
@@ -256,7 +259,8 @@ func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
 func (s *momentScan) consume(_ *timeline.Program, c *ledger.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
-	if c.Kind == ledger.AllocFailed || c.Block.Bytes < s.filter.MinBytes || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
+	if c.Kind == ledger.AllocFailed || c.Block.Bytes < s.filter.MinBytes ||
+		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
 	group, device := s.group(id), o.Device

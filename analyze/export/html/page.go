@@ -37,7 +37,12 @@ import (
 var web embed.FS
 
 // htmlScripts run in this order. scripts/bundle_page.sh makes bundle.js from the modules in web/src.
-var htmlScripts = []string{"web/lib/uPlot.iife.min.js", "web/lib/d3.min.js", "web/lib/d3-flamegraph.umd.min.js", "web/bundle.js"}
+var htmlScripts = []string{
+	"web/lib/uPlot.iife.min.js",
+	"web/lib/d3.min.js",
+	"web/lib/d3-flamegraph.umd.min.js",
+	"web/bundle.js",
+}
 
 // htmlLicences are those of lib; they go where the libraries go.
 var htmlLicences = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/lib/d3-flame-graph.LICENSE"}
@@ -122,7 +127,13 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 		return nil, err
 	}
 	leaks := b.reports["leaks"]
-	return &Stats{Hits: b.attention(), Bytes: n, Totals: leaks.Totals, Quality: leaks.Quality, NoMatch: leaks.NoMatch}, nil
+	return &Stats{
+		Hits:    b.attention(),
+		Bytes:   n,
+		Totals:  leaks.Totals,
+		Quality: leaks.Quality,
+		NoMatch: leaks.NoMatch,
+	}, nil
 }
 
 // htmlBuilder gathers what a page is made of.
@@ -178,7 +189,16 @@ func (b *htmlBuilder) replay() error {
 		return err
 	}
 	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
-	b.memory, b.flame, b.lines = newMomentScan(t, &opt.Filter), newFlameScan(t, &opt.Filter), newMemoryLines(t, &opt.Filter)
+	b.memory, b.flame, b.lines = newMomentScan(
+		t,
+		&opt.Filter,
+	), newFlameScan(
+		t,
+		&opt.Filter,
+	), newMemoryLines(
+		t,
+		&opt.Filter,
+	)
 	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
 	b.books, b.failing = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failing
 	if !b.nothingFragments() {
@@ -263,7 +283,13 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 	for _, name := range htmlStyles {
 		p.Styles = append(p.Styles, template.CSS(asset(name)))
 	}
-	sources := []string{"default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'", "form-action 'none'"}
+	sources := []string{
+		"default-src 'none'",
+		"style-src 'unsafe-inline'",
+		"img-src data:",
+		"base-uri 'none'",
+		"form-action 'none'",
+	}
 	hashes := []string{"script-src"}
 	for _, name := range htmlScripts {
 		text := asset(name)
@@ -291,8 +317,10 @@ func asset(name string) string {
 
 func (b *htmlBuilder) data() ([]byte, error) {
 	t, w := b.t, b.opt.Window(b.t.Recording())
-	d := &htmlData{FromS: float64(sinceStart(t, w.FromNs)), ToS: float64(sinceStart(t, w.ToNs)),
-		Memory: []htmlMemory{}, Groups: []htmlGroup{}, GPUs: gpuData(t, &b.opt.Filter), Activity: b.calls.data()}
+	d := &htmlData{
+		FromS: float64(sinceStart(t, w.FromNs)), ToS: float64(sinceStart(t, w.ToNs)),
+		Memory: []htmlMemory{}, Groups: []htmlGroup{}, GPUs: gpuData(t, &b.opt.Filter), Activity: b.calls.data(),
+	}
 	var all texts
 	b.memory.data(d, &all, b.opt.FrameRules())
 	b.lines.data(d)
@@ -308,10 +336,19 @@ func (b *htmlBuilder) data() ([]byte, error) {
 // facts are what the page says of the recording at its top.
 func (b *htmlBuilder) facts() []htmlFact {
 	t, m, w := b.t, &b.t.Rec.Meta, b.t.Recording()
-	list := []htmlFact{{"processes", processesText(t)}, {"GPUs", devicesText(t)}, {"host", units.OneLine(m.Host)}, {"driver", units.OneLine(m.DriverVersion)},
-		{"started", reportpkg.UnitTime.Text(w.FromNs)}, {"duration", units.Duration(w.DurNs())}}
+	list := []htmlFact{
+		{"processes", processesText(t)},
+		{"GPUs", devicesText(t)},
+		{"host", units.OneLine(m.Host)},
+		{"driver", units.OneLine(m.DriverVersion)},
+		{"started", reportpkg.UnitTime.Text(w.FromNs)},
+		{"duration", units.Duration(w.DurNs())},
+	}
 	if win := b.opt.Window(w); win != w {
-		list = append(list, htmlFact{"shown", fmt.Sprintf("from %s to %s", query.Offset(win.FromNs, w), query.Offset(win.ToNs, w))})
+		list = append(
+			list,
+			htmlFact{"shown", fmt.Sprintf("from %s to %s", query.Offset(win.FromNs, w), query.Offset(win.ToNs, w))},
+		)
 	}
 	var known []htmlFact
 	for _, f := range list {

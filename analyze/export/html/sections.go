@@ -50,16 +50,34 @@ type sectionOf struct {
 
 // charts are sections of their own. Each stands before that of a report.
 var charts = map[string]sectionOf{
-	"leaks": {Page: report.Page{ID: "memory", Title: "Memory over time", Chart: "memory",
-		About: "Live bytes by the place that allocated them, exact at each point: of every 200th part of the time those with most and with least. A click, or the arrow keys, tells who held what then.",
-		Empty: "The recording has no calls or events about memory."}},
-	"memory": {Page: report.Page{ID: "flame", Title: "Flame graph", Chart: "flame",
-		About: "Stacks from the thread's start downwards, as wide as what they stand for. A click, or Enter, zooms; frames of CUDA, CPython and the inside of PyTorch are left out.",
-		Empty: "The recording has no stacks."},
-		nothing: func(b *htmlBuilder) bool { return len(b.calls.byStack) == 0 && len(b.flame.ever) == 0 }},
-	"kernels": {Page: report.Page{ID: "activity", Title: "Calls over time", Chart: "activity",
-		About: "Calls a second. Durations everywhere are those of calls on the CPU, never of kernels on the GPU.", Empty: "No calls in the window."},
-		nothing: func(b *htmlBuilder) bool { return len(b.calls.byStack) == 0 }},
+	"leaks": {Page: report.Page{
+		ID: "memory", Title: "Memory over time", Chart: "memory",
+		About: "Live bytes by the place that allocated them, exact at each point: of every 200th part of the time " +
+			"those with most and with least. A click, or the arrow keys, tells who held what then.",
+		Empty: "The recording has no calls or events about memory.",
+	}},
+	"memory": {
+		Page: report.Page{
+			ID:    "flame",
+			Title: "Flame graph",
+			Chart: "flame",
+			About: "Stacks from the thread's start downwards, as wide as what they stand for. A click, or Enter, " +
+				"zooms; " +
+				"frames of CUDA, CPython and the inside of PyTorch are left out.",
+			Empty: "The recording has no stacks.",
+		},
+		nothing: func(b *htmlBuilder) bool { return len(b.calls.byStack) == 0 && len(b.flame.ever) == 0 },
+	},
+	"kernels": {
+		Page: report.Page{
+			ID:    "activity",
+			Title: "Calls over time",
+			Chart: "activity",
+			About: "Calls a second. Durations everywhere are those of calls on the CPU, never of kernels on the GPU.",
+			Empty: "No calls in the window.",
+		},
+		nothing: func(b *htmlBuilder) bool { return len(b.calls.byStack) == 0 },
+	},
 }
 
 // inOnePass are reports of what the page's one pass over the recording has seen; the page does
@@ -81,8 +99,10 @@ var inOnePass = map[string]sectionOf{
 
 // processList ends the page.
 var processList = sectionOf{
-	Page: report.Page{ID: "processes", Title: "Processes", About: "Rank, job, container and cgroup of each process.",
-		Empty: "Nothing is recorded of the processes' ranks, jobs or containers, and their cgroup is the same."},
+	Page: report.Page{
+		ID: "processes", Title: "Processes", About: "Rank, job, container and cgroup of each process.",
+		Empty: "Nothing is recorded of the processes' ranks, jobs or containers, and their cgroup is the same.",
+	},
 	command: "processes",
 	make: func(b *htmlBuilder) (*report.Report, error) {
 		table := processes.NewTable(b.t, &b.opt.Filter)
@@ -169,7 +189,8 @@ func (b *htmlBuilder) sections() (list []htmlSection) {
 			}
 		case "frag":
 			for i := range b.maps[:min(mostMaps, len(b.maps))] {
-				if picture, err := svg(&b.maps[i], b.t.Recording().FromNs); err == nil { // a strings.Builder takes everything
+				// a strings.Builder takes everything
+				if picture, err := svg(&b.maps[i], b.t.Recording().FromNs); err == nil {
 					s.Maps = append(s.Maps, picture)
 				}
 			}

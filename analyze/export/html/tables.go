@@ -52,7 +52,10 @@ func html(t *report.Table, command string) htmlTable {
 	label := -1
 	for i, c := range t.Columns {
 		if c.Title != "" {
-			h.Head = append(h.Head, htmlHead{columnTitle(c.Title), c.About, c.Unit&^report.UnitSigned != report.UnitText})
+			h.Head = append(
+				h.Head,
+				htmlHead{columnTitle(c.Title), c.About, c.Unit&^report.UnitSigned != report.UnitText},
+			)
 			label = i
 		}
 	}
@@ -104,7 +107,11 @@ func ofTableHTMLRow(t *report.Table, r *report.Row, label int) htmlRow {
 		if c.Title == "" {
 			continue
 		}
-		cell := htmlCell{Text: shortText(c.Unit.Text(r.Cells[i])), Number: c.Unit&^report.UnitSigned != report.UnitText, Label: i == label}
+		cell := htmlCell{
+			Text:   shortText(c.Unit.Text(r.Cells[i])),
+			Number: c.Unit&^report.UnitSigned != report.UnitText,
+			Label:  i == label,
+		}
 		if cell.Label && cell.Text == "" {
 			cell.Text = "(no name)"
 		}
@@ -139,7 +146,17 @@ func verdictColour(verdict string) string {
 	switch verdict {
 	case "problem", "growing", "hanging", "asynchronous", "capacity", "fragmentation":
 		return "problem"
-	case "notice", "exit leak", "retained", "fragmented", "waiting", "polling", "idle", "memory", "cached", "limit", "other process":
+	case "notice",
+		"exit leak",
+		"retained",
+		"fragmented",
+		"waiting",
+		"polling",
+		"idle",
+		"memory",
+		"cached",
+		"limit",
+		"other process":
 		return "notice"
 	case "info", "startup", "churn", "alive", "ended", "fine", "addresses", "call", "question", "unknown":
 		return "info"
@@ -232,11 +249,23 @@ func (s *momentScan) peaks(opt *query.Options) report.Table {
 }
 
 var peakColumns = []report.Column{
-	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes live when most was live on that device, or of the host's pinned memory"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of HELD in all that was live there then"},
+	{
+		Key: "bytes", Title: "HELD", Unit: report.UnitBytes,
+		About: "bytes live when most was live on that device, or of the host's pinned memory",
+	},
+	{
+		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
+		About: "share of HELD in all that was live there then",
+	},
 	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD; of PyTorch tensors"},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when that was, from the recording's start"},
 	{Key: "device", Title: "WHERE", Unit: report.UnitText, About: "CUDA device of the process, or the host"},
-	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of memory; torch: a block of PyTorch's allocator, with the bytes that were asked for"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the allocation"},
+	{
+		Key: "memory_kind", Title: "KIND", Unit: report.UnitText,
+		About: "kind of memory; torch: a block of PyTorch's allocator, with the bytes that were asked for",
+	},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the allocation",
+	},
 }

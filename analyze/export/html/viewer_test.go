@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
@@ -42,10 +43,11 @@ func pageOf(t *testing.T, tl *timeline.Timeline) string {
 // loadMs bounds how long a page may take to be there and drawn, also on a busy machine.
 const loadMs = 30_000
 
-// TestChromiumShowsReports opens all pages in one browser, for it is the browser that takes long. In two of them everything is tried,
-// one of which has names that are not to be trusted; one of a million events, with GPUREC_BENCH_LARGE ten, is looked at.
+// TestChromiumShowsReports opens all pages in one browser, for it is the browser that takes long.
+// In two of them everything is tried, one of which has names that are not to be trusted; one of a
+// million events, with GPUREC_BENCH_LARGE ten, is looked at.
 func TestChromiumShowsReports(t *testing.T) {
-	tools, browser := analyzetest.Tool(t, "puppeteer"), analyzetest.Chromium(t)
+	tools, browser := viewers.Tool(t, "puppeteer"), viewers.Chromium(t)
 	tp := analyzetest.Training(t)
 	for i := range int64(60) {
 		tp.NVML(0, i*analyzetest.Second, catalog.MetricGPUBusy, float64(i))
@@ -64,7 +66,16 @@ func TestChromiumShowsReports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := analyzetest.Node(t, analyzetest.InRoot(t, "scripts", "report_viewer.mjs"), tools, browser, pageOf(t, tp.Timeline()), pageOf(t, analyzetest.HostilePage(t).Timeline()), "--look", pageOf(t, large))
+	lines := viewers.Node(
+		t,
+		analyzetest.InRoot(t, "scripts", "report_viewer.mjs"),
+		tools,
+		browser,
+		pageOf(t, tp.Timeline()),
+		pageOf(t, analyzetest.HostilePage(t).Timeline()),
+		"--look",
+		pageOf(t, large),
+	)
 	for i, c := range []struct {
 		name           string
 		panels         []string

@@ -36,7 +36,8 @@ func newAllocatorLevels(t *timeline.Timeline, f *query.Filter, send func(memoryS
 
 // consume sees what an allocator's totals have been until now.
 func (l *allocatorLevels) consume(a *caching.Allocator, c *caching.Change) {
-	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.Device) || len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.Pid) {
+	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.Device) ||
+		len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.Pid) {
 		return
 	}
 	if c.Op == caching.OutOfMemory {

@@ -25,7 +25,11 @@ func TestTraceShowsAllocators(t *testing.T) {
 	}
 	for _, w := range worlds {
 		state := analyzetest.StateOf(end, w)
-		for what, want := range map[string]int64{"allocated": state.Allocated, "reserved": state.Reserved, "requested": state.Requested} {
+		for what, want := range map[string]int64{
+			"allocated": state.Allocated,
+			"reserved":  state.Reserved,
+			"requested": state.Requested,
+		} {
 			name := fmt.Sprintf("%s / PyTorch %s of process %d", gpuName(d, w.Device), what, w.Pid)
 			values := d.counters[name]
 			if len(values) == 0 || values[len(values)-1] != want || slices.Min(values) < 0 {

@@ -66,9 +66,13 @@ func (c *traceColumns) read(g *format.Group) {
 		field  protowire.Number
 		column *format.Strings
 	}{
-		&c.nameIDs: {fieldEventNames, &c.name}, &c.kindIDs: {fieldEventCategories, &c.kind}, &c.kernelNameIDs: {fieldEventNames, &c.kernel},
-		&c.kernelIDs: {fieldAnnotationValues, &c.kernel}, &c.memoryIDs: {fieldAnnotationValues, &c.memory}, &c.copyIDs: {fieldAnnotationValues, &c.copy},
-		&c.statusIDs: {fieldAnnotationValues, &c.status},
+		&c.nameIDs:       {fieldEventNames, &c.name},
+		&c.kindIDs:       {fieldEventCategories, &c.kind},
+		&c.kernelNameIDs: {fieldEventNames, &c.kernel},
+		&c.kernelIDs:     {fieldAnnotationValues, &c.kernel},
+		&c.memoryIDs:     {fieldAnnotationValues, &c.memory},
+		&c.copyIDs:       {fieldAnnotationValues, &c.copy},
+		&c.statusIDs:     {fieldAnnotationValues, &c.status},
 	} {
 		ids.reset(nil, of.field, len(of.column.Dict))
 	}
@@ -118,7 +122,8 @@ func (p *trace) selected(c *traceColumns) []traceCall {
 			p.seen.Add(c.pid[i], c.tid[i], c.device[i], c.stream[i])
 		}
 		kind := c.kind.At(i)
-		if f.PassesCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i]) && f.PassesKernel(kind, c.kernel.At(i)) && f.PassesSize(kind, c.bytes[i]) {
+		if f.PassesCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i]) && f.PassesKernel(kind, c.kernel.At(i)) &&
+			f.PassesSize(kind, c.bytes[i]) {
 			rows = append(rows, call)
 		}
 	}
@@ -138,8 +143,16 @@ func (p *trace) call(call *traceCall) error {
 	if lane {
 		needs = 2
 	}
-	slice := sliceEnd{startNs: call.startNs, atNs: call.endNs, who: origin.Thread{Pid: c.pid[i], Tid: c.tid[i]}, stack: c.stack[i], name: c.name.At(i), category: kind,
-		waits: kind == format.KindSync && flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 && !strings.Contains(c.name.At(i), "Query")}
+	slice := sliceEnd{
+		startNs:  call.startNs,
+		atNs:     call.endNs,
+		who:      origin.Thread{Pid: c.pid[i], Tid: c.tid[i]},
+		stack:    c.stack[i],
+		name:     c.name.At(i),
+		category: kind,
+		waits: kind == format.KindSync && flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 &&
+			!strings.Contains(c.name.At(i), "Query"),
+	}
 	if slice.waits {
 		p.wait(call.startNs, slice.who.Pid, 1)
 	}
@@ -200,7 +213,10 @@ func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
 	}
 	p.full = true // a smaller call that would still fit must not follow one left out
 	p.stats.LeftOutNs = call.startNs
-	p.instant(p.ownTrack(), fmt.Sprintf("calls from here on are left out: %s slices are the limit", units.Count(p.slices)))
+	p.instant(
+		p.ownTrack(),
+		fmt.Sprintf("calls from here on are left out: %s slices are the limit", units.Count(p.slices)),
+	)
 	p.w.finish(call.startNs)
 }
 
@@ -257,9 +273,20 @@ func (p *trace) arguments(c *traceColumns, i int, kind string) {
 		return
 	}
 	// Launches come in masses, and most of them again.
-	key := launchNotes{stream: c.stream[i], kernel: c.kernelIDs.known(p.w, &c.kernel, i), status: c.statusIDs.known(p.w, &c.status, i),
-		grid: [3]int32{c.grid[0][i], c.grid[1][i], c.grid[2][i]}, block: [3]int32{c.block[0][i], c.block[1][i], c.block[2][i]},
-		shared: c.shared[i], result: c.result[i], flags: c.flags[i]}
+	key := launchNotes{
+		stream: c.stream[i],
+		kernel: c.kernelIDs.known(p.w, &c.kernel, i),
+		status: c.statusIDs.known(p.w, &c.status, i),
+		grid: [3]int32{
+			c.grid[0][i],
+			c.grid[1][i],
+			c.grid[2][i],
+		},
+		block:  [3]int32{c.block[0][i], c.block[1][i], c.block[2][i]},
+		shared: c.shared[i],
+		result: c.result[i],
+		flags:  c.flags[i],
+	}
 	if notes, ok := p.launches[key]; ok {
 		p.w.event = append(p.w.event, notes...)
 		return

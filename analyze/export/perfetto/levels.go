@@ -172,7 +172,10 @@ func allSamples(t *timeline.Timeline) []facts.Sample {
 	}
 	all := slices.Clone(t.Facts.Samples)
 	for _, s := range t.Free {
-		all = append(all, facts.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: metricDeviceFree, Device: s.Device})
+		all = append(
+			all,
+			facts.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: metricDeviceFree, Device: s.Device},
+		)
 	}
 	slices.SortStableFunc(all, func(a, b facts.Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	return all

@@ -162,7 +162,11 @@ func (w *traceWriter) end(endNs int64) {
 // to MONOTONIC: they differ by the time a machine was suspended.
 func (w *traceWriter) snapshot(ns int64) []byte {
 	var s []byte
-	for _, c := range [][2]uint64{{clockBoottime, w.clock(ns)}, {clockMonotonic, w.clock(ns)}, {clockRealtime, uint64(max(0, ns))}} {
+	for _, c := range [][2]uint64{
+		{clockBoottime, w.clock(ns)},
+		{clockMonotonic, w.clock(ns)},
+		{clockRealtime, uint64(max(0, ns))},
+	} {
 		s = appendBytes(s, 1, appendVarint(appendVarint(nil, 1, c[0]), 2, c[1]))
 	}
 	return appendVarint(s, 2, clockBoottime)

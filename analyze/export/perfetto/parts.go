@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// nextPart ends the trace that is being written and goes on in another: with the calls that reach into it, whole, and with the
-// counters where they stand.
+// nextPart ends the trace that is being written and goes on in another: with the calls that reach
+// into it, whole, and with the counters where they stand.
 func (p *trace) nextPart(ns int64) error {
 	carried := slices.Clone(p.ends)
 	slices.SortFunc(carried, func(a, b sliceEnd) int {
@@ -51,7 +51,10 @@ func (p *trace) nextPart(ns int64) error {
 
 // closePart ends the slices that are open where they end, and the trace.
 func (p *trace) closePart(ns int64) error {
-	p.instant(p.ownTrack(), fmt.Sprintf("part %d ends here; calls that reach beyond are whole in it and in the next", p.stats.Parts))
+	p.instant(
+		p.ownTrack(),
+		fmt.Sprintf("part %d ends here; calls that reach beyond are whole in it and in the next", p.stats.Parts),
+	)
 	p.w.finish(ns)
 	last := ns
 	for len(p.ends) > 0 {

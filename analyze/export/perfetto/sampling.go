@@ -13,7 +13,10 @@ func (p *trace) samplingMarks() (marks []mark) {
 	for _, kind := range []struct {
 		name  string
 		times []query.Window
-	}{{"launches not recorded (--max-overhead)", s.NoLaunches}, {"stacks of launches not recorded (--max-overhead)", s.NoStacks}} {
+	}{
+		{"launches not recorded (--max-overhead)", s.NoLaunches},
+		{"stacks of launches not recorded (--max-overhead)", s.NoStacks},
+	} {
 		for _, w := range kind.times {
 			if w.ToNs == math.MaxInt64 {
 				w.ToNs = max(w.FromNs, end)

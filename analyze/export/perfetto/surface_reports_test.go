@@ -18,7 +18,8 @@ func TestTraceOfTheWholeSurface(t *testing.T) {
 			}
 		}
 	}
-	if counters[deviceFree] != 100 || counters["live memory (physical)"] != 100 || counters["live memory (registered)"] != 1 {
+	if counters[deviceFree] != 100 || counters["live memory (physical)"] != 100 ||
+		counters["live memory (registered)"] != 1 {
 		t.Errorf("counters %v", counters)
 	}
 }

@@ -24,17 +24,51 @@ import (
 const DefaultMaxSlices = 2_000_000
 
 var PerfettoColumns = []report.Column{
-	{Key: "process, thread", Title: "", Unit: report.UnitText, About: "a slice per call, from its entry to its return, on the thread that made it, with its stack, arguments and result; an instant where the return was not recorded, so that its duration is not known; a call that had not returned ends where the recording does and is marked open"},
-	{Key: "process, … has not returned", Title: "", Unit: report.UnitText, About: "each call that was open at the end of the recording once more, on a track of its own"},
-	{Key: "process, threads waiting for the GPU", Title: "", Unit: report.UnitCount, About: "threads inside of a call that waits for the GPU (cuStreamSynchronize and the like; questions are none)"},
-	{Key: "GPU n, stream s", Title: "", Unit: report.UnitText, About: "an instant per launch, copy, memset and graph launch that did not fail, when the CPU asked for it, in that order, tied to the call by a flow; when it ran on the GPU is not known. A graph says what it holds, as far as its making was recorded"},
-	{Key: "GPU n, captured on stream s", Title: "", Unit: report.UnitText, About: "the same for what was put into a graph and did not run"},
-	{Key: "GPU n, live memory", Title: "", Unit: report.UnitBytes, About: "bytes allocated and not freed, replayed from the calls; memory allocated before the recording is not in it"},
-	{Key: "GPU n, PyTorch …", Title: "", Unit: report.UnitBytes, About: "what PyTorch's caching allocator has handed out (allocated), has from the driver (reserved), and was asked for (requested); at most a thousand values a second"},
+	{
+		Key: "process, thread", Title: "", Unit: report.UnitText,
+		About: "a slice per call, from its entry to its return, on the thread that made it, with its stack, " +
+			"arguments and result; an instant where the return was not recorded, so that its duration is not known; " +
+			"a call that had not returned ends where the recording does and is marked open",
+	},
+	{
+		Key: "process, … has not returned", Title: "", Unit: report.UnitText,
+		About: "each call that was open at the end of the recording once more, on a track of its own",
+	},
+	{
+		Key: "process, threads waiting for the GPU", Title: "", Unit: report.UnitCount,
+		About: "threads inside of a call that waits for the GPU (cuStreamSynchronize and the like; questions are none)",
+	},
+	{
+		Key: "GPU n, stream s", Title: "", Unit: report.UnitText,
+		About: "an instant per launch, copy, memset and graph launch that did not fail, when the CPU asked for it, " +
+			"in that order, tied to the call by a flow; when it ran on the GPU is not known. A graph says what it " +
+			"holds, as far as its making was recorded",
+	},
+	{
+		Key: "GPU n, captured on stream s", Title: "", Unit: report.UnitText,
+		About: "the same for what was put into a graph and did not run",
+	},
+	{
+		Key: "GPU n, live memory", Title: "", Unit: report.UnitBytes,
+		About: "bytes allocated and not freed, replayed from the calls; memory allocated before the recording is " +
+			"not in it",
+	},
+	{
+		Key: "GPU n, PyTorch …", Title: "", Unit: report.UnitBytes,
+		About: "what PyTorch's caching allocator has handed out (allocated), has from the driver (reserved), and " +
+			"was asked for (requested); at most a thousand values a second",
+	},
 	{Key: "GPU n, NVML …", Title: "", Unit: report.UnitText, About: "samples of NVML, of the whole device"},
-	{Key: "GPU n, device free (cuMemGetInfo)", Title: "", Unit: report.UnitBytes, About: "what programs were told is free on the whole device, when they asked"},
+	{
+		Key: "GPU n, device free (cuMemGetInfo)", Title: "", Unit: report.UnitBytes,
+		About: "what programs were told is free on the whole device, when they asked",
+	},
 	{Key: "GPU n, failed allocations; Xid errors", Title: "", Unit: report.UnitText, About: "an instant each"},
-	{Key: "gpurec", Title: "", Unit: report.UnitText, About: "intervals in which calls were lost, where launches, or their stacks, were not recorded because of --max-overhead, where slices end because of --max-slices, and with --split which part this is"},
+	{
+		Key: "gpurec", Title: "", Unit: report.UnitText,
+		About: "intervals in which calls were lost, where launches, or their stacks, were not recorded because of " +
+			"--max-overhead, where slices end because of --max-slices, and with --split which part this is",
+	},
 }
 
 // Options shape a trace.
@@ -43,8 +77,9 @@ type Options struct {
 	// MaxSlices bounds slices and instants; 0 is no bound. Beyond it calls are left
 	// out, counters are not.
 	MaxSlices int64
-	// Next, if set, is asked for where to write the next part of the trace when MaxSlices is reached: nothing is left out then.
-	// What it returned before is complete when it is called again. Calls that reach into a part are in it, whole and marked.
+	// Next, if set, is asked for where to write the next part of the trace when MaxSlices is
+	// reached: nothing is left out then. What it returned before is complete when it is called
+	// again. Calls that reach into a part are in it, whole and marked.
 	Next func() (io.Writer, error)
 }
 
@@ -139,7 +174,8 @@ type sliceEnd struct {
 	waits          bool // the thread waits for the GPU
 }
 
-// trackKey names a track under a GPU, or with processTracks under a process; pid and stream are set for those of streams.
+// trackKey names a track under a GPU, or with processTracks under a process; pid and stream are set
+// for those of streams.
 type trackKey struct {
 	device int32
 	what   string
@@ -155,9 +191,20 @@ type mark struct {
 
 func newTrace(t *timeline.Timeline, out io.Writer, opt Options) *trace {
 	p := &trace{
-		t: t, w: newTraceWriter(out, &t.Stacks, t.Rec.Meta.ClockOffsetNs), filter: opt.Filter,
-		window: opt.Filter.Window(t.Recording()), max: opt.MaxSlices, more: opt.Next, seen: query.NewCallers(), stats: Stats{Parts: 1},
-		traceTracks: newTraceTracks(), levels: make(map[trackKey]levelNow), launches: make(map[launchNotes][]byte), samples: allSamples(t),
+		t:      t,
+		w:      newTraceWriter(out, &t.Stacks, t.Rec.Meta.ClockOffsetNs),
+		filter: opt.Filter,
+		window: opt.Filter.Window(
+			t.Recording(),
+		),
+		max:         opt.MaxSlices,
+		more:        opt.Next,
+		seen:        query.NewCallers(),
+		stats:       Stats{Parts: 1},
+		traceTracks: newTraceTracks(),
+		levels:      make(map[trackKey]levelNow),
+		launches:    make(map[launchNotes][]byte),
+		samples:     allSamples(t),
 	}
 	for _, x := range t.Facts.Xids {
 		p.marks = append(p.marks, mark{x.AtNs, func() {

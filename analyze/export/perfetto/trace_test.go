@@ -106,7 +106,8 @@ func decode(t *testing.T, b []byte) *decoded {
 		if number(m, fieldSequenceID) != sequenceID {
 			t.Fatalf("packet %d has no sequence", i)
 		}
-		if i == 0 && (number(m, fieldSequenceFlags) != sequenceCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
+		if i == 0 &&
+			(number(m, fieldSequenceFlags) != sequenceCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
 			t.Fatal("the first packet does not open the sequence")
 		}
 		if i == 0 { // times are differences from here on
@@ -167,8 +168,13 @@ func decode(t *testing.T, b []byte) *decoded {
 			}
 			d.counters[tracks[track]] = append(d.counters[tracks[track]], int64(number(e, fieldCounterValue)))
 		case eventSliceBegin, eventInstant:
-			s := slice{track: tracks[track], startNs: int64(ts), name: text(lookup(fieldEventNames, number(e, fieldNameIID)), 2),
-				depth: len(open[track]), instant: number(e, fieldType) == eventInstant}
+			s := slice{
+				track:   tracks[track],
+				startNs: int64(ts),
+				name:    text(lookup(fieldEventNames, number(e, fieldNameIID)), 2),
+				depth:   len(open[track]),
+				instant: number(e, fieldType) == eventInstant,
+			}
 			for _, c := range e[fieldCategoryIIDs] {
 				lookup(fieldEventCategories, c.(uint64))
 			}
@@ -251,7 +257,8 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(calls) {
 		t.Errorf("slices %v, rows %v", got, calls)
 	}
-	if others := len(d.slices) - len(d.onThreads()); others != lanes+3 { // and an Xid, a failed allocation and the open call once more
+	// and an Xid, a failed allocation and the open call once more
+	if others := len(d.slices) - len(d.onThreads()); others != lanes+3 {
 		t.Errorf("%d instants, want %d", others, lanes+3)
 	}
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
@@ -310,7 +317,10 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 				unknown++
 			}
 		}
-		if n := len(slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant })); n != unknown || n == 0 {
+		if n := len(
+			slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant }),
+		); n != unknown ||
+			n == 0 {
 			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
 		}
 		use := memory.NewLevelScan(tl, &query.Filter{})
@@ -321,7 +331,14 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			name := fmt.Sprintf("GPU %d / live memory", device)
 			values := d.counters[name]
 			if slices.Max(values) != total.Peak || values[len(values)-1] != total.Live {
-				t.Errorf("seed %d: %s: max %d last %d, ledger %+v", seed, name, slices.Max(values), values[len(values)-1], total)
+				t.Errorf(
+					"seed %d: %s: max %d last %d, ledger %+v",
+					seed,
+					name,
+					slices.Max(values),
+					values[len(values)-1],
+					total,
+				)
 			}
 		}
 	}
@@ -331,7 +348,8 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
 	d, stats := traced(t, tl, Options{MaxSlices: 100})
 	all, whole := traced(t, tl, Options{})
-	if n := len(d.slices) - 4; n > 100 { // an Xid, a failed allocation, an open call once more and the note are no calls
+	// an Xid, a failed allocation, an open call once more and the note are no calls
+	if n := len(d.slices) - 4; n > 100 {
 		t.Errorf("%d slices and instants", n)
 	}
 	if stats.Calls+stats.LeftOut != whole.Calls || stats.LeftOutNs <= analyzetest.Epoch {
@@ -348,7 +366,10 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 
 func TestTraceOfAWindow(t *testing.T) {
 	tp := analyzetest.Training(t)
-	f := query.Filter{FromNs: analyzetest.Epoch + 10*analyzetest.Second, ToNs: analyzetest.Epoch + 11*analyzetest.Second}
+	f := query.Filter{
+		FromNs: analyzetest.Epoch + 10*analyzetest.Second,
+		ToNs:   analyzetest.Epoch + 11*analyzetest.Second,
+	}
 	d, _ := traced(t, tp.Timeline(), Options{Filter: f})
 	offset := tp.Meta.ClockOffsetNs
 	for _, s := range d.onThreads() {
@@ -358,7 +379,10 @@ func TestTraceOfAWindow(t *testing.T) {
 	}
 	want := 0
 	for _, r := range tp.Rows {
-		if c := format.ClassOf(r.Kind); (c == format.ClassMemory || c == format.ClassCall) && r.StartNs <= f.ToNs && r.StartNs+r.DurNs >= f.FromNs {
+		if c := format.ClassOf(
+			r.Kind,
+		); (c == format.ClassMemory || c == format.ClassCall) && r.StartNs <= f.ToNs &&
+			r.StartNs+r.DurNs >= f.FromNs {
 			want++
 		}
 	}
@@ -369,7 +393,16 @@ func TestTraceOfAWindow(t *testing.T) {
 
 func TestTraceShowsWhatIsMissing(t *testing.T) {
 	tp := analyzetest.Training(t)
-	tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 5*analyzetest.Second, DurNs: 100 * analyzetest.Ms, Value: 1204, Device: -1})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindLost,
+			Name:    "launch",
+			StartNs: analyzetest.Epoch + 5*analyzetest.Second,
+			DurNs:   100 * analyzetest.Ms,
+			Value:   1204,
+			Device:  -1,
+		},
+	)
 	d, _ := traced(t, tp.Timeline(), Options{})
 	for _, want := range []string{"1,204 launch calls lost", "allocation failed: 200.0 GiB", "Xid 31: MMU fault"} {
 		if !slices.ContainsFunc(d.slices, func(s slice) bool { return s.name == want }) {

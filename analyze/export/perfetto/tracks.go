@@ -60,8 +60,10 @@ type traceTracks struct {
 }
 
 func newTraceTracks() traceTracks {
-	return traceTracks{processes: make(map[int32]uint64), threads: make(map[origin.Thread]*threadTrack), gpus: make(map[int32]uint64),
-		tracks: make(map[trackKey]uint64), lanes: make(map[lane]uint64)}
+	return traceTracks{
+		processes: make(map[int32]uint64), threads: make(map[origin.Thread]*threadTrack), gpus: make(map[int32]uint64),
+		tracks: make(map[trackKey]uint64), lanes: make(map[lane]uint64),
+	}
 }
 
 func (p *trace) uuid() uint64 {

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
-// TestPerfettoUIShowsTracks opens a trace in Perfetto's own UI: an old one, which shows that a trace needs nothing that is new.
+// TestPerfettoUIShowsTracks opens a trace in Perfetto's own UI: an old one, which shows that a
+// trace needs nothing that is new.
 func TestPerfettoUIShowsTracks(t *testing.T) {
-	ui, tools, browser := analyzetest.Tool(t, "perfetto_ui"), analyzetest.Tool(t, "puppeteer"), analyzetest.Chromium(t)
+	ui, tools, browser := viewers.Tool(t, "perfetto_ui"), viewers.Tool(t, "puppeteer"), viewers.Chromium(t)
 	tp := analyzetest.Training(t)
 	for i := range int64(60) {
 		tp.NVML(0, i*analyzetest.Second, catalog.MetricGPUBusy, float64(i))
@@ -29,7 +31,7 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	lines := analyzetest.Node(t, analyzetest.InRoot(t, "scripts", "perfetto_ui.mjs"), ui, tools, browser, trace, shot)
+	lines := viewers.Node(t, analyzetest.InRoot(t, "scripts", "perfetto_ui.mjs"), ui, tools, browser, trace, shot)
 	if len(lines) != 1 {
 		t.Fatalf("%d lines", len(lines))
 	}
@@ -47,7 +49,12 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	for _, p := range seen.Problems {
 		t.Error(p)
 	}
-	for _, want := range []string{"stream 7 (order of calls, not GPU time)", "live memory", "NVML gpu_utilization_percent", "train 42"} {
+	for _, want := range []string{
+		"stream 7 (order of calls, not GPU time)",
+		"live memory",
+		"NVML gpu_utilization_percent",
+		"train 42",
+	} {
 		if !slices.Contains(seen.Tracks, want) {
 			t.Errorf("no track %q in %q", want, seen.Tracks)
 		}

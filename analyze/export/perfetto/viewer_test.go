@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/ledger"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -19,8 +20,18 @@ import (
 
 func TestPerfettoReadsTheTrace(t *testing.T) {
 	tp := analyzetest.Training(t)
-	tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 5*analyzetest.Second, DurNs: 100 * analyzetest.Ms, Value: 1204, Device: -1})
-	in := tp.Call(format.KindAPI, "cuCtxGetCurrent", 1500*analyzetest.Ms+50*analyzetest.Us, 20*analyzetest.Us) // inside of an alloc
+	tp.Add(
+		format.Row{
+			Kind:    format.KindLost,
+			Name:    "launch",
+			StartNs: analyzetest.Epoch + 5*analyzetest.Second,
+			DurNs:   100 * analyzetest.Ms,
+			Value:   1204,
+			Device:  -1,
+		},
+	)
+	// inside of an alloc
+	in := tp.Call(format.KindAPI, "cuCtxGetCurrent", 1500*analyzetest.Ms+50*analyzetest.Us, 20*analyzetest.Us)
 	in.ParentStartNs = analyzetest.Epoch + 1500*analyzetest.Ms
 	tl := tp.Timeline()
 	path := filepath.Join(t.TempDir(), "run.pftrace")
@@ -34,7 +45,10 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	results := analyzetest.InPerfetto(t, path, analyzetest.StatsQuery,
+	results := viewers.InPerfetto(
+		t,
+		path,
+		viewers.StatsQuery,
 		`select s.name name, count(*) n from slice s join thread_track t on s.track_id = t.id group by 1`,
 		`select cast(max(c.value) as int) peak from counter c join counter_track t on c.track_id = t.id where t.name = 'live memory'`,
 		`select count(*) n from slice where dur < 0`,
@@ -77,24 +91,24 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{
-		2:  `[{"peak":` + analyzetest.JsonText(t, use.Total[0].Peak) + `}]`,
+		2:  `[{"peak":` + viewers.JsonText(t, use.Total[0].Peak) + `}]`,
 		3:  `[{"n":0}]`,
-		6:  `[{"n":` + analyzetest.JsonText(t, lanes) + `}]`,
+		6:  `[{"n":` + viewers.JsonText(t, lanes) + `}]`,
 		7:  `[{"depth":1}]`,
 		8:  `[{"process":"train","thread":"main","tid":42},{"process":"train","thread":"loader","tid":43}]`,
-		9:  `[{"at":` + analyzetest.JsonText(t, "1790000000500000000") + `}]`,
+		9:  `[{"at":` + viewers.JsonText(t, "1790000000500000000") + `}]`,
 		11: `[{"name":"1,204 launch calls lost"},{"name":"Xid 31: MMU fault"},{"name":"allocation failed: 200.0 GiB"}]`,
 		12: `[{"low":10737418240,"n":6}]`,
 		13: `[{"build_id":"beef"}]`,
 	} {
-		if got := analyzetest.JsonText(t, results[i]); got != want {
+		if got := viewers.JsonText(t, results[i]); got != want {
 			t.Errorf("query %d: %s, want %s", i, got, want)
 		}
 	}
 	if row := results[4][0]; row["n"].(float64) < 1000 || row["stacks"].(float64) != 4 {
 		t.Errorf("callstacks: %v", row)
 	}
-	keys := analyzetest.JsonText(t, results[10])
+	keys := viewers.JsonText(t, results[10])
 	for _, key := range []string{"debug.kernel", "debug.stream", "debug.grid", "debug.block"} {
 		if !strings.Contains(keys, `"`+key+`"`) {
 			t.Errorf("launches have no %s: %s", key, keys)
@@ -118,8 +132,16 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	results := analyzetest.InPerfetto(t, path, analyzetest.StatsQuery, `select sample_type_type kind from __intrinsic_aggregate_profile order by id`)
-	if got := analyzetest.JsonText(t, results); got != `[[],[{"kind":"alloc_objects"},{"kind":"alloc_space"},{"kind":"inuse_objects"},{"kind":"inuse_space"}]]` {
+	results := viewers.InPerfetto(
+		t,
+		path,
+		viewers.StatsQuery,
+		`select sample_type_type kind from __intrinsic_aggregate_profile order by id`,
+	)
+	if got := viewers.JsonText(
+		t,
+		results,
+	); got != `[[],[{"kind":"alloc_objects"},{"kind":"alloc_space"},{"kind":"inuse_objects"},{"kind":"inuse_space"}]]` {
 		t.Error(got)
 	}
 }
@@ -147,7 +169,7 @@ func TestPprofReadsTheProfile(t *testing.T) {
 		"large": {"-top", "-unit=MB", "-tagfocus=bytes=100mb:"},
 		"tags":  {"-tags"},
 	} {
-		cmd := exec.Command(analyzetest.Tool(t, "bin", "pprof"), append(args, path)...)
+		cmd := exec.Command(viewers.Tool(t, "bin", "pprof"), append(args, path)...)
 		cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+t.TempDir(), "TZ=UTC", "HOME="+t.TempDir())
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr

@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
-// capturedGraph adds calls that capture a graph on two streams, add a child to it, run it, make it anew and run it again.
+// capturedGraph adds calls that capture a graph on two streams, add a child to it, run it, make it
+// anew and run it again.
 func capturedGraph(tp *analyzetest.Tape) {
 	at := analyzetest.Second
 	call := func(kind, name string, change func(*format.Row)) {
@@ -28,19 +30,35 @@ func capturedGraph(tp *analyzetest.Tape) {
 		return func(r *format.Row) { r.Stream, r.Ptr, r.SrcPtr = stream, ptr, src }
 	}
 	work := func(stream int64, kernel string) {
-		call(format.KindLaunch, "cuLaunchKernel", func(r *format.Row) { r.Stream, r.Kernel, r.Flags = stream, kernel, format.FlagCaptured })
+		call(
+			format.KindLaunch,
+			"cuLaunchKernel",
+			func(r *format.Row) { r.Stream, r.Kernel, r.Flags = stream, kernel, format.FlagCaptured },
+		)
 	}
-	call(format.KindAPI, "cuGraphAddKernelNode_v2", func(r *format.Row) { r.Ptr, r.SrcPtr, r.Kernel = 0x11, 0xc1, "child" })
+	call(
+		format.KindAPI,
+		"cuGraphAddKernelNode_v2",
+		func(r *format.Row) { r.Ptr, r.SrcPtr, r.Kernel = 0x11, 0xc1, "child" },
+	)
 	call(format.KindAPI, "cuStreamBeginCapture_v2", handles(7, 0, 0))
 	work(7, "gemm")
 	call(format.KindAPI, "cuEventRecord", handles(7, 0xe1, 0))
 	call(format.KindAPI, "cuStreamWaitEvent", handles(9, 0xe1, 0))
 	work(9, "side")
-	call(format.KindMemcpy, "cuMemcpyAsync", func(r *format.Row) { r.Stream, r.CopyKind, r.Flags = 9, "DtoD", format.FlagCaptured })
+	call(
+		format.KindMemcpy,
+		"cuMemcpyAsync",
+		func(r *format.Row) { r.Stream, r.CopyKind, r.Flags = 9, "DtoD", format.FlagCaptured },
+	)
 	work(7, "gemm")
 	call(format.KindAPI, "cuStreamEndCapture", handles(7, 0xa1, 0))
 	work(9, "after the capture: of no graph")
-	call(format.KindAPI, "cuGraphAddChildGraphNode", func(r *format.Row) { r.Ptr, r.SrcPtr, r.Value = 0x12, 0xa1, 0xc1 })
+	call(
+		format.KindAPI,
+		"cuGraphAddChildGraphNode",
+		func(r *format.Row) { r.Ptr, r.SrcPtr, r.Value = 0x12, 0xa1, 0xc1 },
+	)
 	call(format.KindAPI, "cuGraphInstantiateWithFlags", handles(0, 0xb1, 0xa1))
 	run := func(kernels float64) {
 		call(format.KindLaunch, "cuGraphLaunch", func(r *format.Row) { r.Stream, r.Ptr, r.Value = 7, 0xb1, kernels })
@@ -77,8 +95,9 @@ func TestGraphsSayWhatTheyHold(t *testing.T) {
 	}
 	want := map[string][]string{
 		"captured on stream 7 (put into a graph, not run)": {"gemm", "gemm"},
-		"captured on stream 9 (put into a graph, not run)": {"side", "cuMemcpyAsync DtoD", "after the capture: of no graph"},
-		"stream 7 (order of calls, not GPU time)":          {"graph of 4 kernels", "graph of 1 kernel"},
+		"captured on stream 9 (put into a graph, not run)": {"side", "cuMemcpyAsync DtoD", "after the capture: of " +
+			"no graph"},
+		"stream 7 (order of calls, not GPU time)": {"graph of 4 kernels", "graph of 1 kernel"},
 	}
 	if fmt.Sprint(lanes) != fmt.Sprint(want) {
 		t.Errorf("%q, want %q", lanes, want)
@@ -120,8 +139,10 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 		got = append(got, v.Text)
 	}
 	const rest = "cuMemAllocAsync, copy, conditional, cuLaunchHostFunc"
-	want := []string{"gemm, relu, " + rest, "gemm, " + rest + ", gelu", "relu ×2, " + rest, "relu, " + rest,
-		"relu, " + rest + ", nodes changed since", "relu, " + rest + ", nodes changed since"}
+	want := []string{
+		"gemm, relu, " + rest, "gemm, " + rest + ", gelu", "relu ×2, " + rest, "relu, " + rest,
+		"relu, " + rest + ", nodes changed since", "relu, " + rest + ", nodes changed since",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -158,7 +179,10 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 			waited += float64(r.DurNs)
 		}
 	}
-	results := analyzetest.InPerfetto(t, path, analyzetest.StatsQuery,
+	results := viewers.InPerfetto(
+		t,
+		path,
+		viewers.StatsQuery,
 		`select s.name name, count(*) n from slice s join thread_track t on s.track_id = t.id group by 1`,
 		`select count(*) n, sum(s.dur) ns from slice s join thread_track t on s.track_id = t.id join args a using (arg_set_id)
 			where a.key in ('debug.duration_unknown', 'debug.abandoned')`,
@@ -192,7 +216,7 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 		8: `[{"n":0}]`,
 		9: `[{"n":6}]`,
 	} {
-		if got := analyzetest.JsonText(t, results[i]); got != want {
+		if got := viewers.JsonText(t, results[i]); got != want {
 			t.Errorf("query %d: %s, want %s", i, got, want)
 		}
 	}
@@ -212,11 +236,17 @@ func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, 
 	return list, stats
 }
 
-// Parts hold together what the whole trace does: every call once, calls that reach over as long as they are, counters without gaps.
+// Parts hold together what the whole trace does: every call once, calls that reach over as long as
+// they are, counters without gaps.
 func TestTracePartsAreTheWhole(t *testing.T) {
 	tp := analyzetest.Training(t)
 	for i := range int64(4) { // calls that go on while others begin
-		r := tp.Call(format.KindSync, "cuEventSynchronize", 5*analyzetest.Second+i*10*analyzetest.Second, 12*analyzetest.Second)
+		r := tp.Call(
+			format.KindSync,
+			"cuEventSynchronize",
+			5*analyzetest.Second+i*10*analyzetest.Second,
+			12*analyzetest.Second,
+		)
 		r.Tid = int32(50 + i)
 	}
 	tl := tp.Timeline()
@@ -262,7 +292,8 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		}
 	}
 	for name, values := range whole.counters {
-		if slices.Max(values) != slices.Max(counters[name]) || values[len(values)-1] != counters[name][len(counters[name])-1] {
+		if slices.Max(values) != slices.Max(counters[name]) ||
+			values[len(values)-1] != counters[name][len(counters[name])-1] {
 			t.Errorf("%s: the parts have another course", name)
 		}
 	}
@@ -271,12 +302,16 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		if err := os.WriteFile(path, list[i].Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		results := analyzetest.InPerfetto(t, path, analyzetest.StatsQuery, `select count(*) n from slice where dur < 0`)
-		if got := analyzetest.JsonText(t, results); got != `[[],[{"n":0}]]` {
+		results := viewers.InPerfetto(t, path, viewers.StatsQuery, `select count(*) n from slice where dur < 0`)
+		if got := viewers.JsonText(t, results); got != `[[],[{"n":0}]]` {
 			t.Errorf("part %d: %s", i+1, got)
 		}
 	}
-	if _, err := Write(tl, io.Discard, Options{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }}); err == nil {
+	if _, err := Write(
+		tl,
+		io.Discard,
+		Options{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }},
+	); err == nil {
 		t.Error("a part that cannot be begun is no error")
 	}
 }

@@ -47,11 +47,19 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 	sample := &profile.Sample{
 		Location: list,
 		Value:    values,
-		Label:    map[string][]string{"api": {units.ValidUTF8(s.api)}, "kind": {units.ValidUTF8(s.kind)}, "stream": {query.StreamName(s.stream)}},
+		Label: map[string][]string{
+			"api":    {units.ValidUTF8(s.api)},
+			"kind":   {units.ValidUTF8(s.kind)},
+			"stream": {query.StreamName(s.stream)},
+		},
 		NumLabel: map[string][]int64{"device": {int64(s.device)}, "pid": {int64(s.pid)}, "tid": {int64(s.tid)}},
 		NumUnit:  map[string][]string{"device": {"gpu"}, "pid": {"process"}, "tid": {"thread"}},
 	}
-	text := map[string]string{"thread": b.t.Facts.Threads[origin.Thread{Pid: s.pid, Tid: s.tid}], "device_name": b.t.Facts.Devices[s.device].Name, "copy_kind": s.copyKind}
+	text := map[string]string{
+		"thread":      b.t.Facts.Threads[origin.Thread{Pid: s.pid, Tid: s.tid}],
+		"device_name": b.t.Facts.Devices[s.device].Name,
+		"copy_kind":   s.copyKind,
+	}
 	if s.open {
 		text["state"] = "open"
 	}
@@ -138,10 +146,17 @@ func (b *profileBuilder) mapping(key stackpkg.ModuleKey) *profile.Mapping {
 	}
 	id := uint64(len(b.p.Mapping) + 1)
 	m := &profile.Mapping{
-		ID: id, Start: id << 48, Limit: id<<48 + 1<<48, File: units.ValidUTF8(key.File), BuildID: units.ValidUTF8(key.BuildID),
+		ID:      id,
+		Start:   id << 48,
+		Limit:   id<<48 + 1<<48,
+		File:    units.ValidUTF8(key.File),
+		BuildID: units.ValidUTF8(key.BuildID),
 		// Everything was named when it was recorded; pprof must not try again with
 		// what files lie on this machine.
-		HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+		HasFunctions:    true,
+		HasFilenames:    true,
+		HasLineNumbers:  true,
+		HasInlineFrames: true,
 	}
 	b.mappings[key] = m
 	b.p.Mapping = append(b.p.Mapping, m)
@@ -226,7 +241,12 @@ func (b *profileBuilder) function(key functionKey) *profile.Function {
 	}
 	fn, ok := b.functions[key]
 	if !ok {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: units.ValidUTF8(key.name), SystemName: units.ValidUTF8(key.system), Filename: units.ValidUTF8(key.file)}
+		fn = &profile.Function{
+			ID:         uint64(len(b.p.Function) + 1),
+			Name:       units.ValidUTF8(key.name),
+			SystemName: units.ValidUTF8(key.system),
+			Filename:   units.ValidUTF8(key.file),
+		}
 		b.functions[key] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}

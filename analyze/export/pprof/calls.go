@@ -18,24 +18,49 @@ import (
 )
 
 var launchProfileColumns = []report.Column{
-	{Key: "launches", Title: "", Unit: report.UnitCount, About: "kernel and graph launches in the window that ran: neither failed nor captured"},
-	{Key: "launch_cpu", Title: "", Unit: report.UnitNs, About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known"},
+	{
+		Key: "launches", Title: "", Unit: report.UnitCount,
+		About: "kernel and graph launches in the window that ran: neither failed nor captured",
+	},
+	{
+		Key: "launch_cpu", Title: "", Unit: report.UnitNs,
+		About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known",
+	},
 }
 
 var apiProfileColumns = []report.Column{
-	{Key: "calls", Title: "", Unit: report.UnitCount, About: "calls that began in the window; those inside of another recorded call are part of that"},
-	{Key: "api_time", Title: "", Unit: report.UnitNs, About: "time that threads spent in these calls, working or waiting, until the end of the recording where they had not returned; of calls whose duration is known"},
+	{
+		Key: "calls", Title: "", Unit: report.UnitCount,
+		About: "calls that began in the window; those inside of another recorded call are part of that",
+	},
+	{
+		Key: "api_time", Title: "", Unit: report.UnitNs,
+		About: "time that threads spent in these calls, working or waiting, until the end of the recording where " +
+			"they had not returned; of calls whose duration is known",
+	},
 }
 
 var waitProfileColumns = []report.Column{
-	{Key: "waits", Title: "", Unit: report.UnitCount, About: "calls in the window that wait for the GPU; questions (cuStreamQuery, cuEventQuery) are no waits"},
-	{Key: "wait_time", Title: "", Unit: report.UnitNs, About: "time that threads spent in these, until the end of the recording where they had not returned"},
+	{
+		Key: "waits", Title: "", Unit: report.UnitCount,
+		About: "calls in the window that wait for the GPU; questions (cuStreamQuery, cuEventQuery) are no waits",
+	},
+	{
+		Key: "wait_time", Title: "", Unit: report.UnitNs,
+		About: "time that threads spent in these, until the end of the recording where they had not returned",
+	},
 }
 
 var copyProfileColumns = []report.Column{
-	{Key: "copies", Title: "", Unit: report.UnitCount, About: "copies in the window that were made: neither failed nor captured"},
+	{
+		Key: "copies", Title: "", Unit: report.UnitCount,
+		About: "copies in the window that were made: neither failed nor captured",
+	},
 	{Key: "copied", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
-	{Key: "copy_cpu", Title: "", Unit: report.UnitNs, About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known"},
+	{
+		Key: "copy_cpu", Title: "", Unit: report.UnitNs,
+		About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known",
+	},
 }
 
 // callProfileType says which calls are in a profile.
@@ -50,8 +75,11 @@ type callProfileType struct {
 var (
 	launchProfile = callProfileType{kind: format.KindLaunch, ran: true, leaf: workLeaf}
 	apiProfile    = callProfileType{wants: func(_ string, nested bool) bool { return !nested }}
-	waitProfile   = callProfileType{kind: format.KindSync, wants: func(name string, _ bool) bool { return !strings.Contains(name, "Query") }}
-	copyProfile   = callProfileType{kind: format.KindMemcpy, ran: true, bytes: true, leaf: func(c *callSample) string {
+	waitProfile   = callProfileType{
+		kind:  format.KindSync,
+		wants: func(name string, _ bool) bool { return !strings.Contains(name, "Query") },
+	}
+	copyProfile = callProfileType{kind: format.KindMemcpy, ran: true, bytes: true, leaf: func(c *callSample) string {
 		return "copy " + cmp.Or(c.copyKind, "in a direction that is not known")
 	}}
 )
@@ -100,8 +128,18 @@ type callProfile struct {
 }
 
 // profileCalls adds the calls of the window.
-func profileCalls(t *timeline.Timeline, b *profileBuilder, of *callProfileType, opt *Options) (q report.Quality, none *query.NoMatch, err error) {
-	p := &callProfile{Counter: calls.NewCounter(t, &opt.Filter), of: of, samples: make(map[callKey]*callValue), sizes: make(map[callKey]int)}
+func profileCalls(
+	t *timeline.Timeline,
+	b *profileBuilder,
+	of *callProfileType,
+	opt *Options,
+) (q report.Quality, none *query.NoMatch, err error) {
+	p := &callProfile{
+		Counter: calls.NewCounter(t, &opt.Filter),
+		of:      of,
+		samples: make(map[callKey]*callValue),
+		sizes:   make(map[callKey]int),
+	}
 	counts, err := calls.CountsWhile(t, func() error { return p.scan(t.Calls) })
 	if err == nil && of.kind == "" {
 		err = p.scan(t.Memory)
@@ -113,7 +151,8 @@ func profileCalls(t *timeline.Timeline, b *profileBuilder, of *callProfileType, 
 		none = p.Seen.Explain(&opt.Filter)
 	}
 	if p.timed < p.all {
-		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was recorded", units.Count(p.timed), units.Count(p.all)))
+		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was "+
+			"recorded", units.Count(p.timed), units.Count(p.all)))
 	}
 	p.addTo(b)
 	return quality.OfRecording(t, counts), none, nil
@@ -139,7 +178,15 @@ func (p *callProfile) group(g *format.Group) {
 	}
 	_, graph := p.Launches(g)
 	pass := p.Passes(g, p.Kind, p.Kernel)
-	kinds, apis, kernels, copies := p.names.All(p.Kind.Dict), p.names.All(p.Name.Dict), p.names.All(p.Kernel.Dict), p.names.All(p.copyKind.Dict)
+	kinds, apis, kernels, copies := p.names.All(
+		p.Kind.Dict,
+	), p.names.All(
+		p.Name.Dict,
+	), p.names.All(
+		p.Kernel.Dict,
+	), p.names.All(
+		p.copyKind.Dict,
+	)
 	var last callKey
 	var value *callValue
 	for i, start := range p.Start {
@@ -147,8 +194,16 @@ func (p *callProfile) group(g *format.Group) {
 			continue
 		}
 		name := p.Name.Index[i]
-		key := callKey{stack: p.stack[i], pid: p.Pid[i], tid: p.Tid[i], device: p.T.DeviceOf(p.Pid[i], p.Context[i], p.Device[i]), stream: p.Stream[i],
-			kind: kinds[p.Kind.Index[i]], name: apis[name], open: p.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0}
+		key := callKey{
+			stack:  p.stack[i],
+			pid:    p.Pid[i],
+			tid:    p.Tid[i],
+			device: p.T.DeviceOf(p.Pid[i], p.Context[i], p.Device[i]),
+			stream: p.Stream[i],
+			kind:   kinds[p.Kind.Index[i]],
+			name:   apis[name],
+			open:   p.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0,
+		}
 		if p.of.kind == format.KindLaunch {
 			key.kernel = kernels[p.Kernel.Index[i]]
 		}
@@ -170,7 +225,16 @@ func (p *callProfile) read(g *format.Group) {
 	p.Start, p.Dur = g.Int64("start_ns", p.Start), g.Int64("dur_ns", p.Dur)
 	p.Result, p.Flags = g.Int32("result", p.Result), g.Int32("flags", p.Flags)
 	p.Pid, p.Tid, p.Device = g.Int32("pid", p.Pid), g.Int32("tid", p.Tid), g.Int32("device", p.Device)
-	p.Context, p.Stream, p.parent = g.Int64("context", p.Context), g.Int64("stream", p.Stream), g.Int64("parent_start_ns", p.parent)
+	p.Context, p.Stream, p.parent = g.Int64(
+		"context",
+		p.Context,
+	), g.Int64(
+		"stream",
+		p.Stream,
+	), g.Int64(
+		"parent_start_ns",
+		p.parent,
+	)
 	p.stack = g.Int32("stack_id", p.stack)
 	p.Kernel, p.copyKind = format.Strings{}, format.Strings{}
 	if p.of.kind == format.KindLaunch || p.Filter.Kernel != nil {
@@ -183,7 +247,8 @@ func (p *callProfile) read(g *format.Group) {
 
 // wanted reports whether row i is a call of the profile, whoever made it.
 func (p *callProfile) wanted(i int) bool {
-	if p.of.kind != "" && p.Kind.At(i) != p.of.kind || p.of.wants != nil && !p.of.wants(p.Name.At(i), p.parent[i] != 0) {
+	if p.of.kind != "" && p.Kind.At(i) != p.of.kind ||
+		p.of.wants != nil && !p.of.wants(p.Name.At(i), p.parent[i] != 0) {
 		return false
 	}
 	failed := p.Flags[i]&timeline.NoResult == 0 && calls.IsError(p.Result[i])
@@ -229,12 +294,36 @@ func (p *callProfile) addTo(b *profileBuilder) {
 	}
 	names := p.names.List
 	slices.SortFunc(keys, func(a, b callKey) int {
-		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.tid, b.tid), cmp.Compare(a.stack, b.stack), cmp.Compare(a.stream, b.stream), cmp.Compare(a.device, b.device),
-			strings.Compare(names[a.kind], names[b.kind]), strings.Compare(names[a.name], names[b.name]), p.compare(a.kernel, b.kernel), p.compare(a.copyKind, b.copyKind),
-			cmp.Compare(a.kernels, b.kernels), cmp.Compare(a.bytes, b.bytes), compareBool(a.open, b.open))
+		return cmp.Or(
+			cmp.Compare(a.pid, b.pid),
+			cmp.Compare(a.tid, b.tid),
+			cmp.Compare(a.stack, b.stack),
+			cmp.Compare(a.stream, b.stream),
+			cmp.Compare(a.device, b.device),
+			strings.Compare(
+				names[a.kind],
+				names[b.kind],
+			),
+			strings.Compare(names[a.name], names[b.name]),
+			p.compare(a.kernel, b.kernel),
+			p.compare(a.copyKind, b.copyKind),
+			cmp.Compare(a.kernels, b.kernels),
+			cmp.Compare(a.bytes, b.bytes),
+			compareBool(a.open, b.open),
+		)
 	})
 	for _, k := range keys {
-		s := profileSample{stack: k.stack, api: names[k.name], kind: names[k.kind], pid: k.pid, tid: k.tid, device: k.device, stream: k.stream, bytes: k.bytes, open: k.open}
+		s := profileSample{
+			stack:  k.stack,
+			api:    names[k.name],
+			kind:   names[k.kind],
+			pid:    k.pid,
+			tid:    k.tid,
+			device: k.device,
+			stream: k.stream,
+			bytes:  k.bytes,
+			open:   k.open,
+		}
 		words := callSample{kernels: k.kernels, graph: k.graph}
 		if p.of.kind == format.KindLaunch {
 			words.kernel = names[k.kernel]

@@ -86,12 +86,23 @@ func TestCallProfilesAddUp(t *testing.T) {
 	if got := want["launches"][0]; got != int64(launches+graphs) {
 		t.Errorf("%d launches, the report of kernels has %v and %v graphs", got, launches, graphs)
 	}
-	for f, want := range map[*query.Filter]int64{{Pids: []int32{77}}: 1, {Streams: []int64{8}}: 1, {FromNs: analyzetest.Epoch + 391*analyzetest.Ms}: 1, {ToNs: analyzetest.Epoch}: 1} {
-		if got := sums(profileOf(t, tl, Options{Type: "launches", Options: query.Options{Filter: *f}})); got[0] != want {
+	for f, want := range map[*query.Filter]int64{
+		{Pids: []int32{77}}:                              1,
+		{Streams: []int64{8}}:                            1,
+		{FromNs: analyzetest.Epoch + 391*analyzetest.Ms}: 1,
+		{ToNs: analyzetest.Epoch}:                        1,
+	} {
+		if got := sums(
+			profileOf(t, tl, Options{Type: "launches", Options: query.Options{Filter: *f}}),
+		); got[0] != want {
 			t.Errorf("%+v: %d launches, want %d", f, got[0], want)
 		}
 	}
-	if _, _, none, err := Build(tl, Options{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}}); err != nil || none == nil || none.Filter != "pid" {
+	if _, _, none, err := Build(
+		tl,
+		Options{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}},
+	); err != nil || none == nil ||
+		none.Filter != "pid" {
 		t.Errorf("%v, %v", none, err)
 	}
 	for _, wrong := range []Options{{Type: "cpu"}, {RootBy: "moon"}} {
@@ -104,7 +115,8 @@ func TestCallProfilesAddUp(t *testing.T) {
 func TestProfilesBeginWithTheirRoot(t *testing.T) {
 	tl := analyzetest.Workload(t).Timeline()
 	for by, want := range map[string][]string{
-		"thread": {"thread 42/42 main", "thread 77/77 main"}, "stream": {"stream 7 of process 42", "stream 8 of process 77"},
+		"thread": {"thread 42/42 main", "thread 77/77 main"},
+		"stream": {"stream 7 of process 42", "stream 8 of process 77"},
 		"device": {"GPU 0 NVIDIA H200"}, "pid": {"process 42 python3", "process 77 python3"},
 	} {
 		var got []string
@@ -124,7 +136,9 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 	tp.Exit(42, 59*analyzetest.Second+800*analyzetest.Ms)
 	tl := tp.Timeline()
 	for _, opt := range []memory.Options{
-		{At: query.AtPeak}, {At: query.AtTime, AtNs: analyzetest.Epoch + 20*analyzetest.Second}, {At: query.AtTime, AtNs: analyzetest.Epoch + 59*analyzetest.Second + 900*analyzetest.Ms},
+		{At: query.AtPeak},
+		{At: query.AtTime, AtNs: analyzetest.Epoch + 20*analyzetest.Second},
+		{At: query.AtTime, AtNs: analyzetest.Epoch + 59*analyzetest.Second + 900*analyzetest.Ms},
 		{At: query.AtPeak, Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 10*analyzetest.Second, FromNs: analyzetest.Epoch + 5*analyzetest.Second}}},
 	} {
 		r, err := memory.RunWith(tl, opt)
@@ -147,7 +161,8 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 		}
 	}
 	allocs := profileOf(t, tl, Options{Type: "allocs", At: query.AtEnd})
-	if allocs.DefaultSampleType != "alloc_space" || !slices.Equal(sums(allocs), sums(profileOf(t, tl, Options{Type: "heap", At: query.AtEnd}))) {
+	if allocs.DefaultSampleType != "alloc_space" ||
+		!slices.Equal(sums(allocs), sums(profileOf(t, tl, Options{Type: "heap", At: query.AtEnd}))) {
 		t.Error("allocs is not heap with another default")
 	}
 }
@@ -180,7 +195,12 @@ func TestFoldedStacksSayWhatTheProfileDoes(t *testing.T) {
 			analyzetest.Golden(t, "folded.txt", b.Bytes())
 		}
 	}
-	if _, err := Folded(&bytes.Buffer{}, p, "alloc_space"); err == nil || !strings.Contains(err.Error(), "launches, launch_cpu") {
+	if _, err := Folded(
+		&bytes.Buffer{},
+		p,
+		"alloc_space",
+	); err == nil ||
+		!strings.Contains(err.Error(), "launches, launch_cpu") {
 		t.Error(err)
 	}
 }

@@ -13,14 +13,19 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Folded writes a profile as folded stacks, which flamegraph.pl and speedscope read: a line per distinct stack, root first, and its
-// value of one sample type; "" is the one that pprof shows first. Stacks whose value is 0 are left out. It returns how many lines it
-// wrote. The error is one of out or says that there is no such sample type.
+// Folded writes a profile as folded stacks, which flamegraph.pl and speedscope read: a line per
+// distinct stack, root first, and its value of one sample type; "" is the one that pprof shows
+// first. Stacks whose value is 0 are left out. It returns how many lines it wrote. The error is one
+// of out or says that there is no such sample type.
 func Folded(out io.Writer, p *profile.Profile, sampleType string) (lines int, err error) {
 	sampleType = cmp.Or(sampleType, p.DefaultSampleType)
 	at := slices.IndexFunc(p.SampleType, func(v *profile.ValueType) bool { return v.Type == sampleType })
 	if at < 0 {
-		return 0, fmt.Errorf("the profile has no sample type %q; there are %s", sampleType, strings.Join(SampleTypes(p), ", "))
+		return 0, fmt.Errorf(
+			"the profile has no sample type %q; there are %s",
+			sampleType,
+			strings.Join(SampleTypes(p), ", "),
+		)
 	}
 	frames := make(map[*profile.Location]string)
 	sums := make(map[string]int64)
@@ -56,7 +61,8 @@ func SampleTypes(p *profile.Profile) []string {
 	return list
 }
 
-// foldedLocation is a location as frames, root first: with several lines all but the last one are inlined into the next.
+// foldedLocation is a location as frames, root first: with several lines all but the last one are
+// inlined into the next.
 func foldedLocation(l *profile.Location) string {
 	var list []string
 	for _, line := range slices.Backward(l.Line) {

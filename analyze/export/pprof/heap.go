@@ -15,9 +15,17 @@ import (
 )
 
 var heapColumns = []report.Column{
-	{Key: "alloc_objects", Title: "", Unit: report.UnitCount, About: "allocations in the window, with --at until that moment"},
+	{
+		Key: "alloc_objects", Title: "", Unit: report.UnitCount,
+		About: "allocations in the window, with --at until that moment",
+	},
 	{Key: "alloc_space", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
-	{Key: "inuse_objects", Title: "", Unit: report.UnitCount, About: "allocations of the window that the program had not freed at its end, or when its process ended; with --at peak and --at TIME, all that were live then: the peak is that of memory on all devices together"},
+	{
+		Key: "inuse_objects", Title: "", Unit: report.UnitCount,
+		About: "allocations of the window that the program had not freed at its end, or when its process ended; " +
+			"with --at peak and --at TIME, all that were live then: the peak is that of memory on all devices " +
+			"together",
+	},
 	{Key: "inuse_space", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
 }
 
@@ -48,7 +56,11 @@ type heap struct {
 }
 
 // profileHeap adds the memory of the window at the moment that opt names.
-func profileHeap(t *timeline.Timeline, b *profileBuilder, opt *Options) (q report.Quality, none *query.NoMatch, err error) {
+func profileHeap(
+	t *timeline.Timeline,
+	b *profileBuilder,
+	opt *Options,
+) (q report.Quality, none *query.NoMatch, err error) {
 	by, err := group.New(t, "site", &opt.Filter)
 	if err != nil {
 		return q, nil, err
@@ -62,13 +74,19 @@ func profileHeap(t *timeline.Timeline, b *profileBuilder, opt *Options) (q repor
 				h.atMoment(c)
 			}
 		}
-		b.p.Comments = append(b.p.Comments, "in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the recording's start")
+		b.p.Comments = append(
+			b.p.Comments,
+			"in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the recording's start",
+		)
 	case query.AtPeak:
 		if _, err := t.ReplayProgram(h.findPeak, nil, nil); err != nil {
 			return q, nil, err
 		}
 		consume = h.untilPeak
-		b.p.Comments = append(b.p.Comments, "in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the recording's start")
+		b.p.Comments = append(
+			b.p.Comments,
+			"in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the recording's start",
+		)
 	}
 	memory, err := t.ReplayProgram(consume, nil, nil)
 	if err != nil {
@@ -174,7 +192,21 @@ func (h *heap) addTo(b *profileBuilder) {
 	origins := &h.t.Origins
 	for _, k := range keys {
 		o, v := &origins.List[k.origin], h.samples[k]
-		b.add(&profileSample{stack: o.Stack, api: origins.Name(k.origin), kind: origins.Memory(k.origin), pid: o.Pid, tid: o.Tid, device: o.Device, stream: o.Stream, bytes: k.bytes},
-			v.allocs, v.allocBytes, v.live, v.liveBytes)
+		b.add(
+			&profileSample{
+				stack:  o.Stack,
+				api:    origins.Name(k.origin),
+				kind:   origins.Memory(k.origin),
+				pid:    o.Pid,
+				tid:    o.Tid,
+				device: o.Device,
+				stream: o.Stream,
+				bytes:  k.bytes,
+			},
+			v.allocs,
+			v.allocBytes,
+			v.live,
+			v.liveBytes,
+		)
 	}
 }

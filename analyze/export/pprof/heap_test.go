@@ -53,7 +53,15 @@ func profileText(p *profile.Profile) []byte {
 		for _, l := range s.Location {
 			for _, line := range l.Line {
 				f := line.Function
-				fmt.Fprintf(&b, "    %s (%q) %s:%d in %s\n", f.Name, f.SystemName, f.Filename, line.Line, l.Mapping.File)
+				fmt.Fprintf(
+					&b,
+					"    %s (%q) %s:%d in %s\n",
+					f.Name,
+					f.SystemName,
+					f.Filename,
+					line.Line,
+					l.Mapping.File,
+				)
 			}
 		}
 	}
@@ -64,13 +72,30 @@ func TestHeapProfileLooksAsBefore(t *testing.T) {
 	tp := analyzetest.Training(t)
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
 	r.Frames = []format.Frame{
-		{Func: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Module: "/usr/lib/libcuda.so.1", BuildID: "c0da", Addr: 0x1000, Type: "native"},
-		{Func: "void alloc<float>(int)", SystemName: "_Z5allocIfEvi", Module: "/usr/lib/libtorch.so", Addr: 0x77, Type: "native"},
+		{
+			Func:       "cuMemAlloc_v2",
+			SystemName: "cuMemAlloc_v2",
+			Module:     "/usr/lib/libcuda.so.1",
+			BuildID:    "c0da",
+			Addr:       0x1000,
+			Type:       "native",
+		},
+		{
+			Func:       "void alloc<float>(int)",
+			SystemName: "_Z5allocIfEvi",
+			Module:     "/usr/lib/libtorch.so",
+			Addr:       0x77,
+			Type:       "native",
+		},
 		{Func: "step", SystemName: "step", File: "/home/u/train.py", Line: 88, Type: "python"},
 		{Module: "/usr/lib/libfoo.so", Addr: 0xabc, Type: "native"},
 		{Addr: 0x7fff12345678, Type: "jit"},
 	}
-	analyzetest.At(tp.Alloc(40*analyzetest.Second, analyzetest.Us, 0x6000_0000_0000, 3*analyzetest.Mib), 9, "step (train.py:88)")
+	analyzetest.At(
+		tp.Alloc(40*analyzetest.Second, analyzetest.Us, 0x6000_0000_0000, 3*analyzetest.Mib),
+		9,
+		"step (train.py:88)",
+	)
 	p, q, none, err := BuildHeap(tp.Timeline(), query.Options{})
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
@@ -113,7 +138,13 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	analyzetest.RandomProgram(tp, r, 3000) // more sizes at one place than are kept apart
 	tp.Exit(77, 50*analyzetest.Ms)
 	tl := tp.Timeline()
-	for _, f := range []query.Filter{{}, {Pids: []int32{77}}, {FromNs: analyzetest.Epoch + 20*analyzetest.Us}, {ToNs: analyzetest.Epoch + 30*analyzetest.Us}, {MinBytes: 1 << 19}} {
+	for _, f := range []query.Filter{
+		{},
+		{Pids: []int32{77}},
+		{FromNs: analyzetest.Epoch + 20*analyzetest.Us},
+		{ToNs: analyzetest.Epoch + 30*analyzetest.Us},
+		{MinBytes: 1 << 19},
+	} {
 		leaks, err := leakspkg.Run(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +184,10 @@ func TestHeapProfileWithoutStacksStillNamesTheCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(profileText(p)); !strings.Contains(text, "cuMemAlloc_v2") || !strings.Contains(text, timeline.NoStack) {
+	if text := string(
+		profileText(p),
+	); !strings.Contains(text, "cuMemAlloc_v2") ||
+		!strings.Contains(text, timeline.NoStack) {
 		t.Error(text)
 	}
 }

@@ -17,8 +17,9 @@ type Options struct {
 	query.Options
 	// Type is one of ProfileTypes; "" is the first.
 	Type string
-	// At is the moment of which profiles of memory tell what is in use, MemoryAtTime that of AtNs (Unix ns). MemoryAtEnd counts
-	// what processes had not freed when they ended; at other moments what has ended is not in use.
+	// At is the moment of which profiles of memory tell what is in use, MemoryAtTime that of AtNs
+	// (Unix ns). MemoryAtEnd counts what processes had not freed when they ended; at other moments
+	// what has ended is not in use.
 	At   query.Moment
 	AtNs int64
 	// RootBy is one of ProfileRoots: a frame that says this is put below all others. "" is none.
@@ -54,11 +55,12 @@ var profileTypes = []profileType{
 	{"copies", "copies", copyProfileColumns, 1, &copyProfile},
 }
 
-// Build returns a profile for pprof, by the stacks that made the calls, and the quality of the recording it is made from.
-// Samples have the labels api, kind, stream, thread, device_name and copy_kind (text), device, pid, tid and bytes (numbers; bytes is
-// the size of one allocation or copy); the label state is open for calls that had not returned. All frames are in it but for those
-// that opt.Hide hides; kernels, graphs and copies are leaf frames that begin with [gpu]. NoMatch is set if the filter left nothing
-// over.
+// Build returns a profile for pprof, by the stacks that made the calls, and the quality of the
+// recording it is made from. Samples have the labels api, kind, stream, thread, device_name and
+// copy_kind (text), device, pid, tid and bytes (numbers; bytes is the size of one allocation or
+// copy); the label state is open for calls that had not returned. All frames are in it but for
+// those that opt.Hide hides; kernels, graphs and copies are leaf frames that begin with [gpu].
+// NoMatch is set if the filter left nothing over.
 func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
 	t = t.View()
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
@@ -86,7 +88,10 @@ func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Qual
 }
 
 // BuildHeap returns the profile of memory at the end of the window.
-func BuildHeap(t *timeline.Timeline, opt query.Options) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
+func BuildHeap(
+	t *timeline.Timeline,
+	opt query.Options,
+) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
 	return Build(t, Options{Options: opt, At: query.AtEnd})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/pprof/profile"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -32,7 +33,7 @@ func profileFile(t *testing.T, p *profile.Profile) string {
 // pprof runs the pprof program and returns what it prints.
 func pprof(t *testing.T, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command(analyzetest.Tool(t, "bin", "pprof"), args...)
+	cmd := exec.Command(viewers.Tool(t, "bin", "pprof"), args...)
 	cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+t.TempDir(), "TZ=UTC", "HOME="+t.TempDir())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -48,7 +49,11 @@ func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	tp := analyzetest.Workload(t)
 	tl := tp.Timeline()
 	for _, name := range Types()[2:] {
-		analyzetest.Golden(t, "pprof."+name+".txt", pprof(t, "-top", profileFile(t, profileOf(t, tl, Options{Type: name}))))
+		analyzetest.Golden(
+			t,
+			"pprof."+name+".txt",
+			pprof(t, "-top", profileFile(t, profileOf(t, tl, Options{Type: name}))),
+		)
 	}
 	launches := profileFile(t, profileOf(t, tl, Options{Type: "launches"}))
 	analyzetest.Golden(t, "pprof.launches.tags.txt", pprof(t, "-tags", launches))
@@ -70,20 +75,32 @@ func TestPerfettoReadsProfilesOfCalls(t *testing.T) {
 	tl := analyzetest.Workload(t).Timeline()
 	for _, name := range []string{"launches", "copies"} {
 		p := profileOf(t, tl, Options{Type: name, RootBy: "device"})
-		results := analyzetest.InPerfetto(t, profileFile(t, p), analyzetest.StatsQuery, `select sample_type_type kind from __intrinsic_aggregate_profile order by id`,
+		results := viewers.InPerfetto(
+			t,
+			profileFile(t, p),
+			viewers.StatsQuery,
+			`select sample_type_type kind from __intrinsic_aggregate_profile order by id`,
 			`select distinct name from stack_profile_frame order by 1`,
 			`select cast(sum(s.value) as int) n from __intrinsic_aggregate_sample s join __intrinsic_aggregate_profile p on p.id = s.aggregate_profile_id
-				where p.sample_type_type = '`+name+`'`)
+				where p.sample_type_type = '`+name+`'`,
+		)
 		if len(results[0]) != 0 || len(results[1]) != len(p.SampleType) {
 			t.Errorf("%s: %v", name, results[:2])
 		}
-		frames := analyzetest.JsonText(t, results[2])
-		for _, want := range []string{"GPU 0 NVIDIA H200", "train; step (train.py)", "at::add(at::Tensor const\\u0026)", "[gpu] "} {
+		frames := viewers.JsonText(t, results[2])
+		for _, want := range []string{"GPU 0 NVIDIA H200", "train; step (train.py)", "at::add(at::Tensor " +
+			"const\\u0026)", "[gpu] "} {
 			if !strings.Contains(frames, want) {
 				t.Errorf("%s: no frame %s in %s", name, want, frames)
 			}
 		}
-		if got, want := analyzetest.JsonText(t, results[3]), `[{"n":`+analyzetest.JsonText(t, sums(p)[0])+`}]`; got != want {
+		if got, want := viewers.JsonText(
+			t,
+			results[3],
+		), `[{"n":`+viewers.JsonText(
+			t,
+			sums(p)[0],
+		)+`}]`; got != want {
 			t.Errorf("%s: %s samples, want %s", name, got, want)
 		}
 	}

@@ -20,8 +20,17 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 	}
 	sum := w.Totals()
 	for key, want := range map[string]any{
-		"allocated_bytes": sum.Allocated, "reserved_bytes": sum.Reserved, "cached_bytes": sum.Reserved - sum.Allocated, "allocations": sum.Allocations, "from_start": true,
-		"requested_bytes": nil, "active_bytes": nil, "inactive_split_bytes": nil, "segments": nil, "disagreed_events": int64(0), "lost_frees": int64(0),
+		"allocated_bytes":      sum.Allocated,
+		"reserved_bytes":       sum.Reserved,
+		"cached_bytes":         sum.Reserved - sum.Allocated,
+		"allocations":          sum.Allocations,
+		"from_start":           true,
+		"requested_bytes":      nil,
+		"active_bytes":         nil,
+		"inactive_split_bytes": nil,
+		"segments":             nil,
+		"disagreed_events":     int64(0),
+		"lost_frees":           int64(0),
 	} {
 		if got := analyzetest.Cell(t, r, 0, key); got != want {
 			t.Errorf("%s is %v, want %v", key, got, want)
@@ -31,11 +40,18 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") || !strings.Contains(lacks, "--allocator=auto") || len(pictures) != 0 || len(frag.Tables[0].Rows) != 0 {
+	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") ||
+		!strings.Contains(lacks, "--allocator=auto") ||
+		len(pictures) != 0 ||
+		len(frag.Tables[0].Rows) != 0 {
 		t.Errorf("frag: %+v, %d maps, rows %v", frag.Facts, len(pictures), frag.Tables[0].Rows)
 	}
 	s, data := takeSnapshot(t, tl, Options{At: query.AtTime, AtNs: analyzetest.Epoch + w.Now})
-	if text := strings.Join(s.Missing, "\n"); !strings.Contains(text, "put together from blocks that were reported") || !strings.Contains(text, "bytes asked for") {
+	if text := strings.Join(
+		s.Missing,
+		"\n",
+	); !strings.Contains(text, "put together from blocks that were reported") ||
+		!strings.Contains(text, "bytes asked for") {
 		t.Errorf("snapshot: %q", s.Missing)
 	}
 	var got torchPickle

@@ -172,21 +172,24 @@ func (s *Snapshot) findPeak() error {
 			peak, s.AtNs = sum, max(l.sinceNs, w.FromNs)
 		}
 	}
-	_, all, err := s.t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(a *caching.Allocator, c *caching.Change) {
-		if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
-			return
-		}
-		if levels[a] != nil {
-			see(a)
-		} else {
-			levels[a] = new(level)
-		}
-		levels[a].sinceNs = c.AtNs
-		if c.Op == caching.AllocatorEnd {
-			sum -= levels[a].bytes
-			delete(levels, a)
-		}
-	})
+	_, all, err := s.t.ReplayAll(
+		func(*ledger.Ledger, *ledger.Change) {},
+		func(a *caching.Allocator, c *caching.Change) {
+			if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
+				return
+			}
+			if levels[a] != nil {
+				see(a)
+			} else {
+				levels[a] = new(level)
+			}
+			levels[a].sinceNs = c.AtNs
+			if c.Op == caching.AllocatorEnd {
+				sum -= levels[a].bytes
+				delete(levels, a)
+			}
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -225,7 +228,15 @@ func (s *Snapshot) sumUp() {
 			d.leftOut = d.events - most
 			s.LeftOut += d.leftOut
 			s.TraceEntries -= d.leftOut
-			s.Missing = append(s.Missing, fmt.Sprintf("device %d: the trace has the last %s of %s events", number, units.Count(most), units.Count(d.events)))
+			s.Missing = append(
+				s.Missing,
+				fmt.Sprintf(
+					"device %d: the trace has the last %s of %s events",
+					number,
+					units.Count(most),
+					units.Count(d.events),
+				),
+			)
 		}
 	}
 	for _, a := range s.t.Facts.Allocators {
@@ -240,18 +251,22 @@ func (s *Snapshot) sumUp() {
 // missing tells what was there before the recording and did not show.
 func (s *Snapshot) missing(number int, d *snapshotDevice, shown caching.Totals) {
 	if d.reports {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: its segments are put together from blocks that were reported, %s of %s reserved; what looks free in them may not be; %s",
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: its segments are put together from blocks that were "+
+			"reported, %s of %s reserved; what looks free in them may not be; %s",
 			number, units.Bytes(shown.Reserved), units.Bytes(d.totals.Reserved), caching.RecordSegments))
 	} else if lacks := d.totals.Reserved - shown.Reserved; lacks > 0 {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s reserved are in segments from before the recording of which nothing is known",
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s reserved are in segments from before the "+
+			"recording of which nothing is known",
 			number, units.Bytes(lacks), units.Bytes(d.totals.Reserved)))
 	}
 	if d.inferred > 0 && !d.reports {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s in %s from before the recording, put together from the blocks seen there; what looks free in it may not be",
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s in %s from before the recording, put together from "+
+			"the blocks seen there; what looks free in it may not be",
 			number, units.Bytes(d.inferred), units.Plural(d.inferredSegments, "segment")))
 	}
 	if lacks := d.totals.Allocated - shown.Allocated; lacks > 0 {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s allocated are blocks that do not show: from before the recording and not freed in it, or lost",
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s allocated are blocks that do not show: from "+
+			"before the recording and not freed in it, or lost",
 			number, units.Bytes(lacks), units.Bytes(d.totals.Allocated)))
 	}
 }
@@ -335,7 +350,11 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 	})
 }
 
-var blockStates = map[caching.PieceState]string{caching.IsGap: "inactive", caching.IsBlock: "active_allocated", caching.IsAwaiting: "active_pending_free"}
+var blockStates = map[caching.PieceState]string{
+	caching.IsGap:      "inactive",
+	caching.IsBlock:    "active_allocated",
+	caching.IsAwaiting: "active_pending_free",
+}
 
 func (w *snapshotWriter) block(p *caching.Piece) {
 	w.dict(func() {
@@ -412,8 +431,20 @@ func (w *snapshotWriter) settings() {
 }
 
 var SnapshotColumns = []report.Column{
-	{Key: "segments", Title: "", Unit: report.UnitText, About: "segments, and contiguous stretches of expandable segments, with their blocks; address, size, stream, pool and stack as the recording has them. Memory from before the recording is there as far as blocks were seen in it, or its end"},
-	{Key: "device_traces", Title: "", Unit: report.UnitText, About: "a list per CUDA device of the events until the moment: addr, size (of blocks as asked for), stream, time_us (Unix) and frames, the innermost first; native frames without a source line are of file ??"},
-	{Key: "allocator_settings", Title: "", Unit: report.UnitText, About: "PYTORCH_CUDA_ALLOC_CONF of the process, and what of it gpurec understands"},
+	{
+		Key: "segments", Title: "", Unit: report.UnitText,
+		About: "segments, and contiguous stretches of expandable segments, with their blocks; address, size, " +
+			"stream, pool and stack as the recording has them. Memory from before the recording is there as far as " +
+			"blocks were seen in it, or its end",
+	},
+	{
+		Key: "device_traces", Title: "", Unit: report.UnitText,
+		About: "a list per CUDA device of the events until the moment: addr, size (of blocks as asked for), stream, " +
+			"time_us (Unix) and frames, the innermost first; native frames without a source line are of file ??",
+	},
+	{
+		Key: "allocator_settings", Title: "", Unit: report.UnitText,
+		About: "PYTORCH_CUDA_ALLOC_CONF of the process, and what of it gpurec understands",
+	},
 	{Key: "external_annotations", Title: "", Unit: report.UnitText, About: "empty: annotations are not recorded"},
 }

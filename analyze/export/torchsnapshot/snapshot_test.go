@@ -53,7 +53,21 @@ func unpickle(t testing.TB, data []byte, v any) {
 }
 
 func TestPickle(t *testing.T) {
-	numbers := []int64{0, 1, 255, 256, 65535, 65536, math.MaxInt32, math.MaxInt32 + 1, math.MaxInt64, -1, math.MinInt32, math.MinInt32 - 1, math.MinInt64}
+	numbers := []int64{
+		0,
+		1,
+		255,
+		256,
+		65535,
+		65536,
+		math.MaxInt32,
+		math.MaxInt32 + 1,
+		math.MaxInt64,
+		-1,
+		math.MinInt32,
+		math.MinInt32 - 1,
+		math.MinInt64,
+	}
 	texts := []string{"", "x", strings.Repeat("long", 100), "größer", "broken \xff", "x"}
 	var b bytes.Buffer
 	p := newPickler(&b)
@@ -105,7 +119,8 @@ func TestPickle(t *testing.T) {
 		Yes, No bool
 	}
 	unpickle(t, b.Bytes(), &got)
-	if len(got.Numbers) != 3*pickleBatch*len(numbers) || !slices.Equal(got.Numbers[len(got.Numbers)-len(numbers):], numbers) {
+	if len(got.Numbers) != 3*pickleBatch*len(numbers) ||
+		!slices.Equal(got.Numbers[len(got.Numbers)-len(numbers):], numbers) {
 		t.Errorf("numbers: %v", got.Numbers[:len(numbers)])
 	}
 	texts[4] = "broken \ufffd"
@@ -176,10 +191,19 @@ func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt Options) (*Snapshot, 
 // withStacks gives the tape the stacks that its events name.
 func withStacks(tp *analyzetest.Tape) {
 	for id := int32(1); id <= 4; id++ {
-		tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Frames: []format.Frame{
-			{Func: "record_trace", Module: "/venv/torch/lib/libc10_cuda.so", Type: "native"},
-			{Func: "forward", File: "/app/model.py", Line: 10 * id, Type: "python"},
-			{Func: "<module>", File: "/app/train.py", Line: 3, Type: "python"}}})
+		tp.Add(
+			format.Row{
+				Kind:        format.KindStack,
+				StackID:     id,
+				StackStatus: format.StackComplete,
+				Device:      -1,
+				Frames: []format.Frame{
+					{Func: "record_trace", Module: "/venv/torch/lib/libc10_cuda.so", Type: "native"},
+					{Func: "forward", File: "/app/model.py", Line: 10 * id, Type: "python"},
+					{Func: "<module>", File: "/app/train.py", Line: 3, Type: "python"},
+				},
+			},
+		)
 	}
 }
 
@@ -192,12 +216,23 @@ func TestSnapshotIsTheState(t *testing.T) {
 		})
 		withStacks(tp)
 		for _, w := range []*analyzetest.TorchWorld{worlds[0], worlds[2]} {
-			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: w.Pid, Message: fmt.Sprintf(`{"allocator":"torch","conf":%q}`, w.Conf)})
+			tp.Add(
+				format.Row{
+					Kind:    format.KindNote,
+					Name:    format.NoteAllocator,
+					Pid:     w.Pid,
+					Message: fmt.Sprintf(`{"allocator":"torch","conf":%q}`, w.Conf),
+				},
+			)
 		}
 		tl := tp.Timeline()
 		for _, w := range worlds {
 			sample := w.Samples[len(w.Samples)*3/4]
-			opt := Options{At: query.AtTime, AtNs: analyzetest.Epoch + sample.AtNs, Filter: query.Filter{Pids: []int32{w.Pid}, Devices: []int32{w.Device}}}
+			opt := Options{
+				At:     query.AtTime,
+				AtNs:   analyzetest.Epoch + sample.AtNs,
+				Filter: query.Filter{Pids: []int32{w.Pid}, Devices: []int32{w.Device}},
+			}
 			s, data := takeSnapshot(t, tl, opt)
 			if s.Totals != sample.Totals || len(s.Missing) != 0 {
 				t.Fatalf("totals %+v, want %+v; missing %v", s.Totals, sample.Totals, s.Missing)
@@ -245,13 +280,27 @@ func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
 				own.Allocated += b.Size
 			}
 			w := want.Blocks[len(blocks)]
-			blocks = append(blocks, state.Block{Ptr: b.Address, Bytes: b.Size, Requested: b.Requested_size, SinceNs: w.SinceNs, Awaiting: b.State == "active_pending_free",
-				Stream: g.Stream, Pool: g.Segment_pool_id[1] - g.Segment_pool_id[0], StackID: int32(b.Frames[1].Line / 10), Site: w.Site, Tid: w.Tid})
-			if b.Frames[0] != (torchFrame{"record_trace", "??", 0}) || b.Frames[2] != (torchFrame{"<module>", "/app/train.py", 3}) {
+			blocks = append(blocks, state.Block{
+				Ptr:       b.Address,
+				Bytes:     b.Size,
+				Requested: b.Requested_size,
+				SinceNs:   w.SinceNs,
+				Awaiting:  b.State == "active_pending_free",
+				Stream:    g.Stream,
+				Pool:      g.Segment_pool_id[1] - g.Segment_pool_id[0],
+				StackID:   int32(b.Frames[1].Line / 10),
+				Site:      w.Site,
+				Tid:       w.Tid,
+			})
+			if b.Frames[0] != (torchFrame{"record_trace", "??", 0}) ||
+				b.Frames[2] != (torchFrame{"<module>", "/app/train.py", 3}) {
 				t.Errorf("frames %v", b.Frames)
 			}
 		}
-		if at-g.Address != g.Total_size || g.Address != r.Ptr || g.Total_size != r.Bytes || g.Is_expandable != r.Expandable || g.Stream != r.Stream || (r.StackID != 0) != (len(g.Frames) == 3) {
+		if at-g.Address != g.Total_size || g.Address != r.Ptr || g.Total_size != r.Bytes ||
+			g.Is_expandable != r.Expandable ||
+			g.Stream != r.Stream ||
+			(r.StackID != 0) != (len(g.Frames) == 3) {
 			t.Fatalf("segment %+v, want %+v", g, r)
 		}
 		if own.Allocated != g.Allocated_size || own.Active != g.Active_size || own.Requested != g.Requested_size {
@@ -263,7 +312,9 @@ func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
 		sum.Reserved += g.Total_size
 		sum = sum.Plus(own)
 	}
-	if sum.Reserved != want.Reserved || sum.Allocated != want.Allocated || sum.Active != want.Active || sum.Requested != want.Requested || !reflect.DeepEqual(blocks, want.Blocks) {
+	if sum.Reserved != want.Reserved || sum.Allocated != want.Allocated || sum.Active != want.Active ||
+		sum.Requested != want.Requested ||
+		!reflect.DeepEqual(blocks, want.Blocks) {
 		t.Errorf("%d blocks, %+v; want %d, %+v", len(blocks), sum, len(want.Blocks), want.Totals)
 	}
 }
@@ -284,8 +335,11 @@ func compareTrace(t *testing.T, got *torchPickle, tp *analyzetest.Tape, w *analy
 	}
 	for i, r := range rows {
 		e := trace[i]
-		if e.Action != r.Name || e.Addr != r.Ptr || e.Size != r.Bytes || e.Stream != r.Stream || e.Time_us != r.StartNs/1000 || e.Device_free != int64(r.Value) ||
-			(r.StackID != 0) != (len(e.Frames) == 3) || e.Compile_context != "N/A" {
+		if e.Action != r.Name || e.Addr != r.Ptr || e.Size != r.Bytes || e.Stream != r.Stream ||
+			e.Time_us != r.StartNs/1000 ||
+			e.Device_free != int64(r.Value) ||
+			(r.StackID != 0) != (len(e.Frames) == 3) ||
+			e.Compile_context != "N/A" {
 			t.Fatalf("entry %d is %+v, want %+v", i, e, r)
 		}
 	}
@@ -300,7 +354,10 @@ func TestSnapshotOfARunningProgram(t *testing.T) {
 		})
 		w := worlds[2]
 		cut := analyzetest.Epoch + w.Samples[200].AtNs
-		tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut })
+		tp.Rows = slices.DeleteFunc(
+			tp.Rows,
+			func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
+		)
 		tl := tp.Timeline()
 		taken := 0
 		for _, sample := range w.Samples[210:] {
@@ -308,7 +365,15 @@ func TestSnapshotOfARunningProgram(t *testing.T) {
 				continue
 			}
 			taken++
-			_, data := takeSnapshot(t, tl, Options{At: query.AtTime, AtNs: analyzetest.Epoch + sample.AtNs, Filter: query.Filter{Pids: []int32{w.Pid}}})
+			_, data := takeSnapshot(
+				t,
+				tl,
+				Options{
+					At:     query.AtTime,
+					AtNs:   analyzetest.Epoch + sample.AtNs,
+					Filter: query.Filter{Pids: []int32{w.Pid}},
+				},
+			)
 			var got torchPickle
 			unpickle(t, data, &got)
 			compareOld(t, &got, &sample)
@@ -329,7 +394,8 @@ func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchSample) {
 				t.Fatalf("a block at %x, the one before ends at %x", b.Address, end)
 			}
 			end += b.Size
-			if w, ok := want.Blocks[b.Address]; b.State != "inactive" && (!ok || w.Requested != b.Requested_size || w.Awaiting != (b.State == "active_pending_free")) {
+			if w, ok := want.Blocks[b.Address]; b.State != "inactive" &&
+				(!ok || w.Requested != b.Requested_size || w.Awaiting != (b.State == "active_pending_free")) {
 				t.Errorf("block %+v, want %+v", b, w)
 			}
 		}
@@ -347,28 +413,53 @@ func TestSnapshotOptions(t *testing.T) {
 	tp, worlds := analyzetest.TorchTape(t, 7, 400, func(w *analyzetest.TorchWorld) { w.Patient = true })
 	tl := tp.Timeline()
 	var several *ProcessesError
-	if _, err := New(tl, Options{}); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) || several.Filtered {
+	if _, err := New(
+		tl,
+		Options{},
+	); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) ||
+		several.Filtered {
 		t.Errorf("two processes: %v", err)
 	}
-	if _, err := New(tl, Options{Filter: query.Filter{Pids: []int32{5}}}); !errors.As(err, &several) || !several.Filtered {
+	if _, err := New(
+		tl,
+		Options{Filter: query.Filter{Pids: []int32{5}}},
+	); !errors.As(err, &several) ||
+		!several.Filtered {
 		t.Errorf("no process: %v", err)
 	}
-	if _, err := New(analyzetest.NewTape(t).Timeline(), Options{}); !errors.As(err, &several) || len(several.Pids) != 0 {
+	if _, err := New(
+		analyzetest.NewTape(t).Timeline(),
+		Options{},
+	); !errors.As(err, &several) ||
+		len(several.Pids) != 0 {
 		t.Errorf("no allocator: %v", err)
 	}
 
 	w := worlds[2]
-	s, data := takeSnapshot(t, tl, Options{At: query.AtPeak, Filter: query.Filter{Pids: []int32{w.Pid}}, MaxTraceEntries: 10})
+	s, data := takeSnapshot(
+		t,
+		tl,
+		Options{At: query.AtPeak, Filter: query.Filter{Pids: []int32{w.Pid}}, MaxTraceEntries: 10},
+	)
 	var got torchPickle
 	unpickle(t, data, &got)
-	peak := slices.MaxFunc(w.Samples, func(a, b analyzetest.TorchSample) int { return int(a.Totals.Allocated - b.Totals.Allocated) })
-	if s.Totals.Allocated < peak.Totals.Allocated || len(got.Device_traces[0]) != 10 || s.TraceEntries != 10 || s.LeftOut == 0 || len(s.Missing) != 1 {
+	peak := slices.MaxFunc(
+		w.Samples,
+		func(a, b analyzetest.TorchSample) int { return int(a.Totals.Allocated - b.Totals.Allocated) },
+	)
+	if s.Totals.Allocated < peak.Totals.Allocated || len(got.Device_traces[0]) != 10 || s.TraceEntries != 10 ||
+		s.LeftOut == 0 ||
+		len(s.Missing) != 1 {
 		t.Errorf("%+v, peak %+v", s, peak.Totals)
 	}
 	if last := got.Device_traces[0][9]; last.Time_us != s.AtNs/1000 || last.Action != "alloc" {
 		t.Errorf("the peak is after %+v", last)
 	}
-	_, data = takeSnapshot(t, tl, Options{At: query.AtEnd, Filter: query.Filter{Pids: []int32{w.Pid}, MinBytes: analyzetest.Mib}})
+	_, data = takeSnapshot(
+		t,
+		tl,
+		Options{At: query.AtEnd, Filter: query.Filter{Pids: []int32{w.Pid}, MinBytes: analyzetest.Mib}},
+	)
 	unpickle(t, data, &got)
 	for _, e := range got.Device_traces[0] {
 		if e.Size < analyzetest.Mib && (e.Action == "alloc" || strings.HasPrefix(e.Action, "free")) {
@@ -413,12 +504,16 @@ json.dump({"stats": viz.segsum(data), "trace": viz.trace(data), "active": of("se
 	if got.Active != s.Totals.Active || got.Memory != s.Totals.Active {
 		t.Errorf("segments: %d active bytes, memory: %d; want %+v", got.Active, got.Memory, s.Totals)
 	}
-	for _, want := range []string{fmt.Sprintf("segments: %d\n", s.Segments), fmt.Sprintf("total_reserved: %.1fMiB\n", float64(s.Totals.Reserved)/float64(analyzetest.Mib))} {
+	for _, want := range []string{
+		fmt.Sprintf("segments: %d\n", s.Segments),
+		fmt.Sprintf("total_reserved: %.1fMiB\n", float64(s.Totals.Reserved)/float64(analyzetest.Mib)),
+	} {
 		if !strings.Contains(got.Stats, want) {
 			t.Errorf("stats lack %q:\n%s", want, got.Stats)
 		}
 	}
-	if !strings.Contains(got.Trace, "Device 0 ---") || !strings.Contains(got.Trace, "Device 1 ---") || !strings.Contains(got.Trace, "cudaMalloc(") && worlds[0].Conf.Expandable == false {
+	if !strings.Contains(got.Trace, "Device 0 ---") || !strings.Contains(got.Trace, "Device 1 ---") ||
+		!strings.Contains(got.Trace, "cudaMalloc(") && worlds[0].Conf.Expandable == false {
 		t.Error(got.Trace[:1000])
 	}
 }
@@ -432,8 +527,10 @@ func TestSnapshotIsOfInstructionsThatTheViewerKnows(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	known := "APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINUNICODE EMPTY_DICT EMPTY_LIST LONG1 LONG_BINGET MARK MEMOIZE NEWFALSE NEWTRUE PROTO SETITEMS SHORT_BINUNICODE STOP TUPLE2"
-	used := python(t, "import pickletools, sys; print(*sorted({op.name for op, *_ in pickletools.genops(open(sys.argv[1], 'rb'))}))", path)
+	known := "APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINUNICODE EMPTY_DICT EMPTY_LIST LONG1 LONG_BINGET " +
+		"MARK MEMOIZE NEWFALSE NEWTRUE PROTO SETITEMS SHORT_BINUNICODE STOP TUPLE2"
+	used := python(t, "import pickletools, sys; print(*sorted({op.name for op, *_ in "+
+		"pickletools.genops(open(sys.argv[1], 'rb'))}))", path)
 	for _, name := range strings.Fields(string(used)) {
 		if !slices.Contains(strings.Fields(known), name) {
 			t.Errorf("%s", name)

@@ -157,7 +157,10 @@ func (d *snapshotDevice) take(a *caching.Allocator) {
 	d.taken = true
 	d.totals = a.Seen
 	for s := range a.Ranges() {
-		g := snapshotSegment{stretch: stretch{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsStretch()}, origin: s.Origin}
+		g := snapshotSegment{
+			stretch: stretch{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsStretch()},
+			origin:  s.Origin,
+		}
 		for _, p := range a.Within(s) {
 			g.pieces = append(g.pieces, *p)
 			g.to = p.Ptr + p.Size
@@ -279,7 +282,10 @@ func (d *snapshotDevice) addOld() {
 			parts = append(parts, known.without(s)...)
 		}
 		for _, part := range parts {
-			d.segments = append(d.segments, snapshotSegment{stretch: part, origin: origin.None, pieces: d.piecesOf(part)})
+			d.segments = append(
+				d.segments,
+				snapshotSegment{stretch: part, origin: origin.None, pieces: d.piecesOf(part)},
+			)
 			if i > 0 {
 				d.inferred += part.bytes()
 				d.inferredSegments++
@@ -319,7 +325,11 @@ func (d *snapshotDevice) piecesOf(s stretch) []caching.Piece {
 			list = append(list, caching.Piece{Ptr: at, Size: to - at, Origin: origin.None})
 		}
 	}
-	first, _ := slices.BinarySearchFunc(d.strays, s.from, func(p caching.Piece, from int64) int { return cmp.Compare(p.Ptr, from) })
+	first, _ := slices.BinarySearchFunc(
+		d.strays,
+		s.from,
+		func(p caching.Piece, from int64) int { return cmp.Compare(p.Ptr, from) },
+	)
 	for _, p := range d.strays[first:] {
 		if p.Ptr+p.Size > s.to {
 			break

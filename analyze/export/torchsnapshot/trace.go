@@ -41,7 +41,9 @@ func (c *torchColumns) read(g *format.Group) {
 // has reports whether event i is in the trace of its device.
 func (s *Snapshot) has(c *torchColumns, i int) bool {
 	n := c.name.Index[i]
-	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs && (!c.whats[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) && s.wants(c.pid[i], c.device[i])
+	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs &&
+		(!c.whats[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) &&
+		s.wants(c.pid[i], c.device[i])
 }
 
 // tracePart is what one row group has of the traces.
@@ -142,7 +144,19 @@ func (s *Snapshot) stream(device int32) timeline.Stream[traceEvent] {
 		Load: func(span timeline.Span) ([]traceEvent, error) {
 			g := span.Group
 			c.read(g)
-			ptr, streams, stack, value = g.Int64("ptr", ptr), g.Int64("stream", streams), g.Int32("stack_id", stack), g.Float64("value", value)
+			ptr, streams, stack, value = g.Int64(
+				"ptr",
+				ptr,
+			), g.Int64(
+				"stream",
+				streams,
+			), g.Int32(
+				"stack_id",
+				stack,
+			), g.Float64(
+				"value",
+				value,
+			)
 			if err := g.Err(); err != nil {
 				return nil, err
 			}
@@ -151,7 +165,14 @@ func (s *Snapshot) stream(device int32) timeline.Stream[traceEvent] {
 				if c.device[i] != device || !s.has(&c, i) {
 					continue
 				}
-				e := traceEvent{atNs: start, ptr: ptr[i], bytes: c.bytes[i], stream: streams[i], stack: stack[i], what: c.whats[c.name.Index[i]]}
+				e := traceEvent{
+					atNs:   start,
+					ptr:    ptr[i],
+					bytes:  c.bytes[i],
+					stream: streams[i],
+					stack:  stack[i],
+					what:   c.whats[c.name.Index[i]],
+				}
 				if e.what == caching.OutOfMemory {
 					e.free = int64(value[i])
 				}

@@ -74,11 +74,12 @@ func (s *Segment) IsStretch() bool { return s.Size == 0 }
 // Totals are current values of an allocator's books as
 // torch.cuda.memory_stats() has them, for all its pools together.
 type Totals struct {
-	Allocated     int64 // bytes of blocks that the program has: allocated_bytes.all.current
-	Requested     int64 // bytes asked for, of blocks in use by program or streams: requested_bytes.all.current
-	Reserved      int64 // bytes from the driver: reserved_bytes.all.current
-	Active        int64 // bytes of blocks in use by program or streams: active_bytes.all.current
-	InactiveSplit int64 // bytes of gaps in segments that have blocks, expandable segments left out: inactive_split_bytes.all.current
+	Allocated int64 // bytes of blocks that the program has: allocated_bytes.all.current
+	Requested int64 // bytes asked for, of blocks in use by program or streams: requested_bytes.all.current
+	Reserved  int64 // bytes from the driver: reserved_bytes.all.current
+	Active    int64 // bytes of blocks in use by program or streams: active_bytes.all.current
+	// bytes of gaps in segments that have blocks, expandable segments left out: inactive_split_bytes.all.current
+	InactiveSplit int64
 	Segments      int64 // pieces of memory from the driver, expandable segments left out: segment.all.current
 	Allocations   int64 // blocks that the program has: allocation.all.current
 }
@@ -274,7 +275,16 @@ func (a *Allocator) resize(i int32, size int64) {
 		a.unlink(next)
 		return
 	}
-	rest := Piece{Ptr: end, Size: -more, Pool: p.Pool, Stream: p.Stream, Origin: origin.None, Segment: p.Segment, prev: i, next: next}
+	rest := Piece{
+		Ptr:     end,
+		Size:    -more,
+		Pool:    p.Pool,
+		Stream:  p.Stream,
+		Origin:  origin.None,
+		Segment: p.Segment,
+		prev:    i,
+		next:    next,
+	}
 	n := a.newPiece(rest)
 	a.Pieces[i].next = n
 	if next != None {

@@ -73,7 +73,10 @@ func BenchmarkAllocators(b *testing.B) {
 }
 
 func BenchmarkLeaksOfTensors(b *testing.B) {
-	benchAllocators(b, func(tl *timeline.Timeline) error { _, err := leaks.Run(tl, query.Options{Top: 20}); return err })
+	benchAllocators(
+		b,
+		func(tl *timeline.Timeline) error { _, err := leaks.Run(tl, query.Options{Top: 20}); return err },
+	)
 }
 
 // TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of

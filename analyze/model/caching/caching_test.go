@@ -31,7 +31,14 @@ func TestAllocatorModelIsExact(t *testing.T) {
 			})
 			if told {
 				for _, w := range []*analyzetest.TorchWorld{worlds[0], worlds[2]} {
-					tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: w.Pid, Message: fmt.Sprintf(`{"conf":%q}`, w.Conf)})
+					tp.Add(
+						format.Row{
+							Kind:    format.KindNote,
+							Name:    format.NoteAllocator,
+							Pid:     w.Pid,
+							Message: fmt.Sprintf(`{"conf":%q}`, w.Conf),
+						},
+					)
 				}
 			}
 			tl := tp.Timeline()
@@ -60,11 +67,21 @@ func compareTotals(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorl
 	for i := range w.Samples {
 		s := &w.Samples[i]
 		if got := analyzetest.StateOf(moments[i], w); got.Totals != s.Totals {
-			t.Fatalf("pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v", w.Pid, w.Device, w.Conf, i, s.After, got.Totals, s.Totals)
+			t.Fatalf(
+				"pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v",
+				w.Pid,
+				w.Device,
+				w.Conf,
+				i,
+				s.After,
+				got.Totals,
+				s.Totals,
+			)
 		}
 	}
 	end := analyzetest.StateOf(moments[len(moments)-1], w)
-	if end.Disagreed != 0 || end.UnmatchedFrees != 0 || end.LostFrees != 0 || end.FromStart == w.Silent || w.Silent != (end.Compared == 0) {
+	if end.Disagreed != 0 || end.UnmatchedFrees != 0 || end.LostFrees != 0 || end.FromStart == w.Silent ||
+		w.Silent != (end.Compared == 0) {
 		t.Errorf("pid %d device %d: %+v", w.Pid, w.Device, end)
 	}
 }
@@ -115,13 +132,26 @@ func TestAllocatorModelOfARunningProgram(t *testing.T) {
 				w.Patient = true
 			})
 			for _, w := range worlds[:2] {
-				tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: w.Pid, Message: fmt.Sprintf(`{"conf":%q}`, w.Conf)})
+				tp.Add(
+					format.Row{
+						Kind:    format.KindNote,
+						Name:    format.NoteAllocator,
+						Pid:     w.Pid,
+						Message: fmt.Sprintf(`{"conf":%q}`, w.Conf),
+					},
+				)
 			}
 			cut := analyzetest.Epoch + worlds[0].Samples[150].AtNs
-			tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut })
+			tp.Rows = slices.DeleteFunc(
+				tp.Rows,
+				func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
+			)
 			tl := tp.Timeline()
 			for _, w := range worlds {
-				w.Samples = slices.DeleteFunc(w.Samples, func(s analyzetest.TorchSample) bool { return analyzetest.Epoch+s.AtNs <= cut })
+				w.Samples = slices.DeleteFunc(
+					w.Samples,
+					func(s analyzetest.TorchSample) bool { return analyzetest.Epoch+s.AtNs <= cut },
+				)
 				compareDifferences(t, tl, w)
 			}
 		})
@@ -141,7 +171,15 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 	// Of blocks that were awaiting at the cut only the requested size is known, and which
 	// gaps there were then nobody tells.
 	since := func(now, then caching.Totals) caching.Totals {
-		return caching.Totals{Allocated: now.Allocated, Requested: now.Requested - then.Requested, Reserved: now.Reserved, Active: 0, InactiveSplit: 0, Segments: now.Segments - then.Segments, Allocations: now.Allocations - then.Allocations}
+		return caching.Totals{
+			Allocated:     now.Allocated,
+			Requested:     now.Requested - then.Requested,
+			Reserved:      now.Reserved,
+			Active:        0,
+			InactiveSplit: 0,
+			Segments:      now.Segments - then.Segments,
+			Allocations:   now.Allocations - then.Allocations,
+		}
 	}
 	first := analyzetest.StateOf(moments[5], w).Totals
 	unsure := 0
@@ -151,11 +189,27 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 			// A block comes and next one of unknown size goes: of their sizes only the
 			// difference is known, and the moment between them is a guess.
 			if unsure++; s.After != format.AllocatorAlloc || unsure > len(w.Samples)/50 {
-				t.Fatalf("pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v", w.Pid, w.Device, w.Conf, i+5, s.After,
-					since(got.Totals, first), since(s.Totals, w.Samples[5].Totals))
+				t.Fatalf(
+					"pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v",
+					w.Pid,
+					w.Device,
+					w.Conf,
+					i+5,
+					s.After,
+					since(got.Totals, first),
+					since(s.Totals, w.Samples[5].Totals),
+				)
 			}
 		}
-		if n := got.Totals; min(n.Allocated, n.Requested, n.Reserved, n.Active, n.InactiveSplit, n.Segments, n.Allocations) < 0 {
+		if n := got.Totals; min(
+			n.Allocated,
+			n.Requested,
+			n.Reserved,
+			n.Active,
+			n.InactiveSplit,
+			n.Segments,
+			n.Allocations,
+		) < 0 {
 			t.Fatalf("negative: %+v", n)
 		}
 	}
@@ -174,8 +228,21 @@ func TestAllocatorModelTakesAnything(t *testing.T) {
 		tp := analyzetest.NewTape(t)
 		unit := []int64{512, analyzetest.Mib, 2 * analyzetest.Mib}[r.IntN(3)]
 		for i := range int64(3000) {
-			row := tp.Add(format.Row{Kind: format.KindAllocator, Name: names[r.IntN(len(names))], StartNs: analyzetest.Epoch + i, Pid: 42, Device: r.Int32N(2),
-				Ptr: r.Int64N(40) * unit, Bytes: r.Int64N(6) * unit, Stream: r.Int64N(2), SrcPtr: r.Int64N(2), AllocatedBytes: -1, ReservedBytes: -1})
+			row := tp.Add(format.Row{
+				Kind:    format.KindAllocator,
+				Name:    names[r.IntN(len(names))],
+				StartNs: analyzetest.Epoch + i,
+				Pid:     42,
+				Device:  r.Int32N(2),
+				Ptr: r.Int64N(
+					40,
+				) * unit,
+				Bytes:          r.Int64N(6) * unit,
+				Stream:         r.Int64N(2),
+				SrcPtr:         r.Int64N(2),
+				AllocatedBytes: -1,
+				ReservedBytes:  -1,
+			})
 			if r.IntN(2) == 0 {
 				row.AllocatedBytes, row.ReservedBytes = r.Int64N(40)*unit, r.Int64N(40)*unit
 			}
@@ -197,24 +264,45 @@ func TestAllocatorModelTakesAnything(t *testing.T) {
 }
 
 func TestAllocatorRules(t *testing.T) {
-	list := caching.ParseRules("garbage_collection_threshold:0.8, roundup_power2_divisions:[256:1,512:2,1024:4,>:8],max_split_size_mb:128")
+	list := caching.ParseRules("garbage_collection_threshold:0.8, " +
+		"roundup_power2_divisions:[256:1,512:2,1024:4,>:8],max_split_size_mb:128")
 	four := caching.ParseRules("roundup_power2_divisions:4")
 	for _, c := range []struct {
 		rules       caching.Rules
 		bytes, want int64
 	}{
-		{caching.Rules{}, 1, 512}, {caching.Rules{}, 513, 1024}, {caching.Rules{}, analyzetest.Mib + 1, analyzetest.Mib + 512},
-		{four, 1200, 1536}, {four, 4 * 512, 4 * 512}, {four, 2049, 2560}, {four, 5 * analyzetest.Mib, 5 * analyzetest.Mib}, {four, 5*analyzetest.Mib + 1, 6 * analyzetest.Mib},
-		{list, 255*analyzetest.Mib + 1, 255*analyzetest.Mib + 512}, {list, 513 * analyzetest.Mib, 768 * analyzetest.Mib}, {list, 1025 * analyzetest.Mib, 1280 * analyzetest.Mib}, {list, 4097 * analyzetest.Mib, 4608 * analyzetest.Mib},
+		{caching.Rules{}, 1, 512},
+		{caching.Rules{}, 513, 1024},
+		{caching.Rules{}, analyzetest.Mib + 1, analyzetest.Mib + 512},
+		{four, 1200, 1536},
+		{four, 4 * 512, 4 * 512},
+		{four, 2049, 2560},
+		{four, 5 * analyzetest.Mib, 5 * analyzetest.Mib},
+		{four, 5*analyzetest.Mib + 1, 6 * analyzetest.Mib},
+		{list, 255*analyzetest.Mib + 1, 255*analyzetest.Mib + 512},
+		{list, 513 * analyzetest.Mib, 768 * analyzetest.Mib},
+		{list, 1025 * analyzetest.Mib, 1280 * analyzetest.Mib},
+		{list, 4097 * analyzetest.Mib, 4608 * analyzetest.Mib},
 	} {
 		if got := c.rules.Round(c.bytes); got != c.want {
 			t.Errorf("%d bytes: %d, want %d (%+v)", c.bytes, got, c.want, c.rules)
 		}
 	}
-	if list.MaxSplit != 128*analyzetest.Mib || list.Expandable || !caching.ParseRules("expandable_segments:True").Expandable {
+	if list.MaxSplit != 128*analyzetest.Mib || list.Expandable ||
+		!caching.ParseRules("expandable_segments:True").Expandable {
 		t.Errorf("%+v", list)
 	}
-	for _, odd := range []string{"", ":", "a", "a:", ":b", "roundup_power2_divisions:[", "roundup_power2_divisions:[:,>:,>:x,0:2,99999999999:2", ",,,", "max_split_size_mb:-1"} {
+	for _, odd := range []string{
+		"",
+		":",
+		"a",
+		"a:",
+		":b",
+		"roundup_power2_divisions:[",
+		"roundup_power2_divisions:[:,>:,>:x,0:2,99999999999:2",
+		",,,",
+		"max_split_size_mb:-1",
+	} {
 		rules := caching.ParseRules(odd)
 		if rules.Round(5000) < 5000 {
 			t.Errorf("%q: %+v", odd, rules)

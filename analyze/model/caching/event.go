@@ -44,11 +44,17 @@ const (
 )
 
 var OpsByName = map[string]Op{
-	format.AllocatorAlloc: BlockAllocated, format.AllocatorFreeRequested: BlockFreeRequested, format.AllocatorFreeCompleted: BlockFreeCompleted,
-	format.AllocatorSegmentAlloc: SegmentAllocated, format.AllocatorSegmentFree: SegmentFreed,
-	format.AllocatorSegmentMap: SegmentMapped, format.AllocatorSegmentUnmap: SegmentUnmapped,
-	format.AllocatorOOM: OutOfMemory, format.AllocatorSnapshot: LookedAt,
-	format.AllocatorReportedAlloc: ReportedAlloc, format.AllocatorReportedFree: ReportedFree,
+	format.AllocatorAlloc:         BlockAllocated,
+	format.AllocatorFreeRequested: BlockFreeRequested,
+	format.AllocatorFreeCompleted: BlockFreeCompleted,
+	format.AllocatorSegmentAlloc:  SegmentAllocated,
+	format.AllocatorSegmentFree:   SegmentFreed,
+	format.AllocatorSegmentMap:    SegmentMapped,
+	format.AllocatorSegmentUnmap:  SegmentUnmapped,
+	format.AllocatorOOM:           OutOfMemory,
+	format.AllocatorSnapshot:      LookedAt,
+	format.AllocatorReportedAlloc: ReportedAlloc,
+	format.AllocatorReportedFree:  ReportedFree,
 }
 
 // IsBegin reports whether a place in the program asked for this; only then the event
@@ -103,7 +109,15 @@ func (n *Numbers) ID(key Key) int32 {
 
 // ActionsByOp are the events by PyTorch's names for them.
 var ActionsByOp = map[Op]string{
-	BlockAllocated: "alloc", BlockFreeRequested: "free_requested", BlockFreeCompleted: "free_completed",
-	SegmentAllocated: "segment_alloc", SegmentFreed: "segment_free", SegmentMapped: "segment_map", SegmentUnmapped: "segment_unmap",
-	OutOfMemory: "oom", LookedAt: "snapshot", ReportedAlloc: "alloc", ReportedFree: "free_completed",
+	BlockAllocated:     "alloc",
+	BlockFreeRequested: "free_requested",
+	BlockFreeCompleted: "free_completed",
+	SegmentAllocated:   "segment_alloc",
+	SegmentFreed:       "segment_free",
+	SegmentMapped:      "segment_map",
+	SegmentUnmapped:    "segment_unmap",
+	OutOfMemory:        "oom",
+	LookedAt:           "snapshot",
+	ReportedAlloc:      "alloc",
+	ReportedFree:       "free_completed",
 }

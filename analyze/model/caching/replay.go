@@ -113,7 +113,21 @@ func (s *Set) Apply(e *Event, consume Consumer) {
 	case OutOfMemory:
 		a.compare(e, None, consume)
 		a.Counts.OutOfMemory++
-		a.emit(consume, e, &Piece{Requested: e.Bytes, Size: e.Bytes, Pool: e.Pool, Stream: e.Stream, Origin: e.Origin, SinceNs: e.AtNs, Segment: StraySegment, prev: None, next: None})
+		a.emit(
+			consume,
+			e,
+			&Piece{
+				Requested: e.Bytes,
+				Size:      e.Bytes,
+				Pool:      e.Pool,
+				Stream:    e.Stream,
+				Origin:    e.Origin,
+				SinceNs:   e.AtNs,
+				Segment:   StraySegment,
+				prev:      None,
+				next:      None,
+			},
+		)
 	case ReportedAlloc:
 		a.reportedAlloc(e, consume)
 	case ReportedFree:
@@ -138,7 +152,13 @@ func (a *Allocator) compare(e *Event, freed int32, consume Consumer) int64 {
 	a.compareReserved(e)
 	if corrected != None {
 		b := a.Pieces[corrected]
-		a.change = Change{Op: BlockResized, AtNs: b.SinceNs, Block: b, oldSize: sizes[slices.Index(blocks[:], corrected)], Origin: origin.None}
+		a.change = Change{
+			Op:      BlockResized,
+			AtNs:    b.SinceNs,
+			Block:   b,
+			oldSize: sizes[slices.Index(blocks[:], corrected)],
+			Origin:  origin.None,
+		}
 		consume(a, &a.change)
 	}
 	return size
@@ -160,7 +180,19 @@ func (a *Allocator) alloc(e *Event, stream int64, consume Consumer) {
 	a.compare(e, None, consume)
 	gap := a.gapFor(e, consume)
 	size := a.sizeOf(e, gap)
-	b := Piece{Ptr: e.Ptr, Size: size, Requested: e.Bytes, SinceNs: e.AtNs, Pool: e.Pool, Stream: stream, Origin: e.Origin, Segment: StraySegment, prev: None, next: None, State: IsBlock}
+	b := Piece{
+		Ptr:       e.Ptr,
+		Size:      size,
+		Requested: e.Bytes,
+		SinceNs:   e.AtNs,
+		Pool:      e.Pool,
+		Stream:    stream,
+		Origin:    e.Origin,
+		Segment:   StraySegment,
+		prev:      None,
+		next:      None,
+		State:     IsBlock,
+	}
 	a.emit(consume, e, &b)
 	a.Counts.allocs++
 	a.Seen.Allocated += size
@@ -243,7 +275,20 @@ func (a *Allocator) freeRequested(e *Event, consume Consumer) {
 // older adds a block from before the recording, so that the end of its freeing finds it.
 func (a *Allocator) older(e *Event, size int64) int32 {
 	a.Before.Requested += e.Bytes
-	return a.newPiece(Piece{Ptr: e.Ptr, Size: size, Requested: e.Bytes, Pool: e.Pool, Stream: e.Stream, Origin: origin.None, Segment: StraySegment, prev: None, next: None, State: IsBlock})
+	return a.newPiece(
+		Piece{
+			Ptr:       e.Ptr,
+			Size:      size,
+			Requested: e.Bytes,
+			Pool:      e.Pool,
+			Stream:    e.Stream,
+			Origin:    origin.None,
+			Segment:   StraySegment,
+			prev:      None,
+			next:      None,
+			State:     IsBlock,
+		},
+	)
 }
 
 func (a *Allocator) freeCompleted(e *Event, consume Consumer) {

@@ -3,7 +3,8 @@ package caching
 import originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 
 // RecordSegments is how to record what reports do not tell.
-const RecordSegments = "record with --allocator=auto, of a PyTorch whose record_trace can be probed (gpurec check -p PID says so)"
+const RecordSegments = "record with --allocator=auto, of a PyTorch whose record_trace can be probed (gpurec check " +
+	"-p PID says so)"
 
 // ReportedAlloc makes one step.
 func (a *Allocator) reportedAlloc(e *Event, consume Consumer) {
@@ -43,7 +44,17 @@ func (a *Allocator) reportedFree(e *Event, consume Consumer) {
 }
 
 func (a *Allocator) reportedBlock(e *Event, origin int32) Piece {
-	return Piece{Ptr: e.Ptr, Size: e.Bytes, Requested: e.Bytes, Origin: origin, Segment: StraySegment, prev: None, next: None, State: IsBlock, agreed: true}
+	return Piece{
+		Ptr:       e.Ptr,
+		Size:      e.Bytes,
+		Requested: e.Bytes,
+		Origin:    origin,
+		Segment:   StraySegment,
+		prev:      None,
+		next:      None,
+		State:     IsBlock,
+		agreed:    true,
+	}
 }
 
 func (a *Allocator) emitReported(what Op, b *Piece, atNs int64, consume Consumer) {

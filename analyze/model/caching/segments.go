@@ -42,7 +42,18 @@ func (a *Allocator) addSegment(e *Event, stream int64) {
 	if i, ok := a.at.Get(e.Ptr); ok && a.Pieces[i].Segment == StraySegment {
 		a.drop(i) // its end was lost
 	}
-	a.newPiece(Piece{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Stream: stream, Origin: origin.None, Segment: n, prev: None, next: None})
+	a.newPiece(
+		Piece{
+			Ptr:     e.Ptr,
+			Size:    e.Bytes,
+			Pool:    e.Pool,
+			Stream:  stream,
+			Origin:  origin.None,
+			Segment: n,
+			prev:    None,
+			next:    None,
+		},
+	)
 }
 
 // removeSegment takes a segment away; what is still live in it has ended unseen.
@@ -63,7 +74,16 @@ func (a *Allocator) addMapping(e *Event, stream int64) {
 		return // its unmapping was lost
 	}
 	end := e.Ptr + e.Bytes
-	p := Piece{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Stream: stream, Origin: origin.None, Segment: expandableSegment, prev: None, next: None}
+	p := Piece{
+		Ptr:     e.Ptr,
+		Size:    e.Bytes,
+		Pool:    e.Pool,
+		Stream:  stream,
+		Origin:  origin.None,
+		Segment: expandableSegment,
+		prev:    None,
+		next:    None,
+	}
 	same := func(i int32) bool {
 		return a.Pieces[i].Segment == expandableSegment && a.Pieces[i].Stream == stream && a.Pieces[i].Pool == e.Pool
 	}

@@ -24,7 +24,14 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ledger := runTensors(t, conf)
 			tp, points := readSimtorch(t, ledger)
-			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: points[0].pid, Message: `{"conf":"` + conf + `"}`})
+			tp.Add(
+				format.Row{
+					Kind:    format.KindNote,
+					Name:    format.NoteAllocator,
+					Pid:     points[0].pid,
+					Message: `{"conf":"` + conf + `"}`,
+				},
+			)
 			whole := totalsAt(t, tp, points)
 			for i, p := range points {
 				if whole[i].Totals != p.totals || whole[i].Disagreed != 0 || !whole[i].FromStart {
@@ -32,7 +39,10 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 				}
 			}
 			cut := points[len(points)/3].atNs
-			tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut })
+			tp.Rows = slices.DeleteFunc(
+				tp.Rows,
+				func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
+			)
 			// Before its first event, a device's totals are not known.
 			points = slices.DeleteFunc(points[len(points)/3:], func(p simtorchPoint) bool {
 				return !slices.ContainsFunc(tp.Rows, func(r *format.Row) bool {
@@ -47,9 +57,12 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 				got, want := late[i], p.totals
 				first := slices.IndexFunc(points, func(o simtorchPoint) bool { return o.device == p.device })
 				f, w := late[first], points[first].totals
-				if got.Allocated != want.Allocated || got.Reserved != want.Reserved || got.Requested-f.Requested != want.Requested-w.Requested ||
-					got.Segments-f.Segments != want.Segments-w.Segments || got.Allocations-f.Allocations != want.Allocations-w.Allocations ||
-					got.Active-f.Active != want.Active-w.Active || got.Disagreed != 0 {
+				if got.Allocated != want.Allocated || got.Reserved != want.Reserved ||
+					got.Requested-f.Requested != want.Requested-w.Requested ||
+					got.Segments-f.Segments != want.Segments-w.Segments ||
+					got.Allocations-f.Allocations != want.Allocations-w.Allocations ||
+					got.Active-f.Active != want.Active-w.Active ||
+					got.Disagreed != 0 {
 					t.Fatalf("attached late, checkpoint %d of device %d:\ngot  %+v\nwant %+v", i, p.device, got, want)
 				}
 			}
@@ -70,15 +83,28 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 	ledger := runTensors(t, "")
 	tp, points := readSimtorch(t, ledger)
 	reports := simtorchReports(t, ledger)
-	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { return lastReport(reports, p) == nil }) // totals are not known yet
-	tp.Rows = append(slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }), reports...)
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: points[0].pid, Message: `{"allocator":"torch"` + analyzetest.TorchConf{Reports: true}.Source() + `}`})
+	// totals are not known yet
+	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { return lastReport(reports, p) == nil })
+	tp.Rows = append(
+		slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }),
+		reports...)
+	tp.Add(
+		format.Row{
+			Kind:    format.KindNote,
+			Name:    format.NoteAllocator,
+			Pid:     points[0].pid,
+			Message: `{"allocator":"torch"` + analyzetest.TorchConf{Reports: true}.Source() + `}`,
+		},
+	)
 	check := func(name string, points []simtorchPoint) []state.Allocator {
 		states := totalsAt(t, tp, points)
 		for i, p := range points {
 			got := states[i]
-			if got.Allocated != p.totals.Allocated || got.Reserved != lastReport(reports, p).ReservedBytes || got.Disagreed != 0 || got.LostFrees != 0 {
-				t.Fatalf("%s, checkpoint %d of device %d:\ngot  %+v\nwant %+v, %d reserved", name, i, p.device, got, p.totals, lastReport(reports, p).ReservedBytes)
+			if got.Allocated != p.totals.Allocated || got.Reserved != lastReport(reports, p).ReservedBytes ||
+				got.Disagreed != 0 ||
+				got.LostFrees != 0 {
+				t.Fatalf("%s, checkpoint %d of device %d:\ngot  %+v\nwant %+v, %d "+
+					"reserved", name, i, p.device, got, p.totals, lastReport(reports, p).ReservedBytes)
 			}
 		}
 		return states
@@ -89,9 +115,15 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 		}
 	}
 	cut := points[len(points)/3].atNs
-	tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut })
+	tp.Rows = slices.DeleteFunc(
+		tp.Rows,
+		func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
+	)
 	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { // until the first report, totals are those at that
-		return !slices.ContainsFunc(reports, func(r *format.Row) bool { return r.Device == p.device && r.StartNs >= cut && r.StartNs < p.atNs })
+		return !slices.ContainsFunc(
+			reports,
+			func(r *format.Row) bool { return r.Device == p.device && r.StartNs >= cut && r.StartNs < p.atNs },
+		)
 	})
 	for _, s := range check("attached late", points) {
 		if s.FromStart || s.UnmatchedFrees == 0 {
@@ -107,7 +139,11 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 	})
 	points = points[len(points)-2:]
 	for i, s := range totalsAt(t, tp, points) { // it goes on with what the allocator counts
-		if want := lastReport(tp.Rows, points[i]).AllocatedBytes; s.Allocated != want || s.Disagreed == 0 || s.LostFrees == 0 {
+		if want := lastReport(
+			tp.Rows,
+			points[i],
+		).AllocatedBytes; s.Allocated != want || s.Disagreed == 0 ||
+			s.LostFrees == 0 {
 			t.Errorf("one of 50 lost: %+v, want %d bytes allocated", s, want)
 		}
 	}
@@ -131,8 +167,19 @@ func simtorchReports(t *testing.T, path string) (rows []*format.Row) {
 				t.Fatal(err)
 			}
 		}
-		r := &format.Row{Kind: format.KindAllocator, Name: format.AllocatorReportedAlloc, MemoryKind: format.MemoryTorch, StartNs: n[1], Pid: int32(n[3]), Tid: int32(n[4]),
-			Ptr: n[5], Bytes: n[6], AllocatedBytes: n[7], ReservedBytes: n[8], Device: int32(n[9])}
+		r := &format.Row{
+			Kind:           format.KindAllocator,
+			Name:           format.AllocatorReportedAlloc,
+			MemoryKind:     format.MemoryTorch,
+			StartNs:        n[1],
+			Pid:            int32(n[3]),
+			Tid:            int32(n[4]),
+			Ptr:            n[5],
+			Bytes:          n[6],
+			AllocatedBytes: n[7],
+			ReservedBytes:  n[8],
+			Device:         int32(n[9]),
+		}
 		if r.Bytes < 0 {
 			r.Name, r.Bytes = format.AllocatorReportedFree, -r.Bytes
 		}
@@ -144,7 +191,8 @@ func simtorchReports(t *testing.T, path string) (rows []*format.Row) {
 // lastReport is the last one of a device before a checkpoint.
 func lastReport(rows []*format.Row, p simtorchPoint) (last *format.Row) {
 	for _, r := range rows {
-		if r.Kind == format.KindAllocator && r.Device == p.device && r.StartNs <= p.atNs && (last == nil || r.StartNs >= last.StartNs) {
+		if r.Kind == format.KindAllocator && r.Device == p.device && r.StartNs <= p.atNs &&
+			(last == nil || r.StartNs >= last.StartNs) {
 			last = r
 		}
 	}
@@ -159,7 +207,19 @@ func runTensors(t *testing.T, conf string) string {
 		analyzetest.Skip(t, "no simtorch: make simtorch builds it")
 	}
 	ledger := filepath.Join(t.TempDir(), "ledger")
-	cmd := exec.Command(program, "--events", "15000", "--threads", "4", "--devices", "2", "--seed", "7", "--checkpoint", "500")
+	cmd := exec.Command(
+		program,
+		"--events",
+		"15000",
+		"--threads",
+		"4",
+		"--devices",
+		"2",
+		"--seed",
+		"7",
+		"--checkpoint",
+		"500",
+	)
 	cmd.Env = append(os.Environ(), "SIMTORCH_LEDGER="+ledger, "PYTORCH_CUDA_ALLOC_CONF="+conf)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -211,16 +271,50 @@ func readSimtorch(t *testing.T, path string) (*analyzetest.Tape, []simtorchPoint
 		}
 		switch cells[0] {
 		case "event":
-			r := tp.Add(format.Row{Kind: format.KindAllocator, Name: text("action"), MemoryKind: format.MemoryTorch, StartNs: number("start_ns"),
-				Pid: int32(number("pid")), Tid: int32(number("tid")), Device: int32(number("device")), Ptr: number("ptr"), Bytes: number("bytes"),
-				Stream: number("stream"), SrcPtr: number("pool_b") - number("pool_a"), AllocatedBytes: number("allocated_bytes"), ReservedBytes: number("reserved_bytes")})
+			r := tp.Add(format.Row{
+				Kind:       format.KindAllocator,
+				Name:       text("action"),
+				MemoryKind: format.MemoryTorch,
+				StartNs:    number("start_ns"),
+				Pid: int32(
+					number("pid"),
+				),
+				Tid:    int32(number("tid")),
+				Device: int32(number("device")),
+				Ptr:    number("ptr"),
+				Bytes:  number("bytes"),
+				Stream: number(
+					"stream",
+				),
+				SrcPtr:         number("pool_b") - number("pool_a"),
+				AllocatedBytes: number("allocated_bytes"),
+				ReservedBytes:  number("reserved_bytes"),
+			})
 			if r.Name == format.AllocatorOOM {
 				r.Value, r.Ptr = float64(r.Ptr), 0
 			}
 		case "checkpoint":
-			points = append(points, simtorchPoint{number("start_ns"), int32(number("pid")), int32(number("device")), caching.Totals{
-				Allocated: number("allocated_bytes"), Requested: number("requested_bytes"), Reserved: number("reserved_bytes"), Active: number("active_bytes"),
-				InactiveSplit: number("inactive_split_bytes"), Segments: number("segments"), Allocations: number("allocations")}})
+			points = append(
+				points,
+				simtorchPoint{
+					number("start_ns"),
+					int32(number("pid")),
+					int32(number("device")),
+					caching.Totals{
+						Allocated: number(
+							"allocated_bytes",
+						),
+						Requested: number("requested_bytes"),
+						Reserved:  number("reserved_bytes"),
+						Active:    number("active_bytes"),
+						InactiveSplit: number(
+							"inactive_split_bytes",
+						),
+						Segments:    number("segments"),
+						Allocations: number("allocations"),
+					},
+				},
+			)
 		}
 	}
 	slices.SortStableFunc(points, func(a, b simtorchPoint) int { return int(a.atNs - b.atNs) })

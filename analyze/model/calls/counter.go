@@ -65,8 +65,10 @@ type Counter struct {
 
 func NewCounter(t *timeline.Timeline, f *query.Filter) *Counter {
 	window := f.Window(t.Recording())
-	return &Counter{T: t, Filter: f, Window: window, Seen: query.NewCallers(), Weights: t.LaunchWeights(window),
-		Calls: make(map[Name]*Stats), Kernels: make(map[string]*Stats)}
+	return &Counter{
+		T: t, Filter: f, Window: window, Seen: query.NewCallers(), Weights: t.LaunchWeights(window),
+		Calls: make(map[Name]*Stats), Kernels: make(map[string]*Stats),
+	}
 }
 
 // Scan reads all calls, of memory and others.
@@ -83,7 +85,16 @@ func (u *Counter) Scan() error {
 }
 
 func (u *Counter) Group(g *format.Group) {
-	u.Kind, u.Name, u.Kernel = g.StringsInto("kind", u.Kind), g.StringsInto("name", u.Name), g.StringsInto("kernel", u.Kernel)
+	u.Kind, u.Name, u.Kernel = g.StringsInto(
+		"kind",
+		u.Kind,
+	), g.StringsInto(
+		"name",
+		u.Name,
+	), g.StringsInto(
+		"kernel",
+		u.Kernel,
+	)
 	kind, name, kernel := u.Kind, u.Name, u.Kernel
 	launch, graph := u.Launches(g)
 	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
@@ -192,7 +203,8 @@ func (u *Counter) Passes(g *format.Group, kind, kernel format.Strings) func(i in
 				return false
 			}
 		}
-		return (f.Kernel == nil || kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])]) && (f.MinBytes == 0 || f.PassesSize(kind.At(i), u.Bytes[i]))
+		return (f.Kernel == nil || kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])]) &&
+			(f.MinBytes == 0 || f.PassesSize(kind.At(i), u.Bytes[i]))
 	}
 }
 

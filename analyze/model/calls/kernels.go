@@ -46,7 +46,12 @@ func (w *KernelWork) String() string {
 	}
 	text := units.Count(w.Run()) + " run"
 	if w.GraphLaunches > 0 {
-		text += fmt.Sprintf(": %s launched, %s by running %s", units.Count(w.Launched), units.Count(w.GraphKernels), units.Plural(w.GraphLaunches, "graph"))
+		text += fmt.Sprintf(
+			": %s launched, %s by running %s",
+			units.Count(w.Launched),
+			units.Count(w.GraphKernels),
+			units.Plural(w.GraphLaunches, "graph"),
+		)
 	}
 	if w.Captured > 0 {
 		text += fmt.Sprintf("; %s only captured into graphs", units.Count(w.Captured))

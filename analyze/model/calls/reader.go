@@ -39,8 +39,9 @@ func (c *Call) before(o *Call) bool {
 	return cmp.Or(cmp.Compare(c.Pid, o.Pid), cmp.Compare(c.Tid, o.Tid), cmp.Compare(c.EndNs, o.EndNs)) < 0
 }
 
-// Reader reads calls of some kinds in the order in which they began, as far as the filter lets them through. It looks at calls
-// that are no memory calls only, so that it can work while those are replayed.
+// Reader reads calls of some kinds in the order in which they began, as far as the filter lets them
+// through. It looks at calls that are no memory calls only, so that it can work while those are
+// replayed.
 type Reader struct {
 	*Counter
 	Of    []string // kinds
@@ -105,9 +106,24 @@ func (r *Reader) load(g *format.Group, rows []Call) []Call {
 		if kind < 0 || start < r.Window.FromNs || start > r.Window.ToNs || !pass(i) {
 			continue
 		}
-		rows = append(rows, Call{StartNs: start, EndNs: units.EndOf(start, r.Dur[i]), Stream: r.Stream[i], Ptr: r.ptrs[i], Src: r.srcs[i], Bytes: max(0, r.Bytes[i]),
-			Pid: r.Pid[i], Tid: r.Tid[i], Device: r.T.DeviceOf(r.Pid[i], r.Context[i], r.Device[i]), Stack: r.Sites.Stack[i], Result: r.Result[i], Flags: r.Flags[i],
-			Name: names[r.Name.Index[i]], Site: r.Sites.At(i), Kind: kind, Nested: r.Parent[i] != 0})
+		rows = append(rows, Call{
+			StartNs: start,
+			EndNs:   units.EndOf(start, r.Dur[i]),
+			Stream:  r.Stream[i],
+			Ptr:     r.ptrs[i],
+			Src:     r.srcs[i],
+			Bytes:   max(0, r.Bytes[i]),
+			Pid:     r.Pid[i],
+			Tid:     r.Tid[i],
+			Device:  r.T.DeviceOf(r.Pid[i], r.Context[i], r.Device[i]),
+			Stack:   r.Sites.Stack[i],
+			Result:  r.Result[i],
+			Flags:   r.Flags[i],
+			Name:    names[r.Name.Index[i]],
+			Site:    r.Sites.At(i),
+			Kind:    kind,
+			Nested:  r.Parent[i] != 0,
+		})
 		row := &rows[len(rows)-1]
 		if len(kernels) > 0 {
 			row.Kernel = kernels[r.Kernel.Index[i]]
@@ -180,8 +196,8 @@ func (s *SiteReader) At(i int) int32 {
 	return id
 }
 
-// CountsWhile replays memory calls for the quality block while read looks at other calls: the two share no row group, and what they
-// share of the Timeline neither changes.
+// CountsWhile replays memory calls for the quality block while read looks at other calls: the two
+// share no row group, and what they share of the Timeline neither changes.
 func CountsWhile(t *timeline.Timeline, read func() error) (*ledger.Counts, error) {
 	if t.Counts != nil { // they are the same in every replay
 		return t.Counts, read()

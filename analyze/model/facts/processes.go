@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
-// processMemoryFreshNs is how far from a moment a process's sample may be and still tell that the process was there: it is
-// taken every second.
+// processMemoryFreshNs is how far from a moment a process's sample may be and still tell that the
+// process was there: it is taken every second.
 const processMemoryFreshNs = 3_000_000_000
 
 // Nearest returns the sample of a metric of a device that is nearest to a moment.

@@ -23,7 +23,14 @@ type Xid struct {
 }
 
 func newXid(atNs int64, device, pid int32, name string, code float64, message string) Xid {
-	x := Xid{AtNs: atNs, Device: device, Pid: pid, Code: units.RoundInt(code), Sxid: name == format.NameSXid, Text: message}
+	x := Xid{
+		AtNs:   atNs,
+		Device: device,
+		Pid:    pid,
+		Code:   units.RoundInt(code),
+		Sxid:   name == format.NameSXid,
+		Text:   message,
+	}
 	var said format.XidFact
 	if strings.HasPrefix(message, "{") && json.Unmarshal([]byte(message), &said) == nil {
 		x.Pci, x.Process, x.Text, x.Sources, x.Before = said.PCI, said.Process, said.Text, said.Sources, said.Before

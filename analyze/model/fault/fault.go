@@ -25,7 +25,12 @@ type Fault struct {
 }
 
 func (f *Fault) before(o *Fault) int {
-	return cmp.Or(cmp.Compare(f.EndNs, o.EndNs), cmp.Compare(f.StartNs, o.StartNs), cmp.Compare(f.Pid, o.Pid), cmp.Compare(f.Tid, o.Tid))
+	return cmp.Or(
+		cmp.Compare(f.EndNs, o.EndNs),
+		cmp.Compare(f.StartNs, o.StartNs),
+		cmp.Compare(f.Pid, o.Pid),
+		cmp.Compare(f.Tid, o.Tid),
+	)
 }
 
 // Label names the fault where others are listed with it.
@@ -90,8 +95,19 @@ func (s *faultScan) group(g *format.Group) {
 		if !catalog.IsAsynchronous(result) || s.flags[i]&timeline.NoResult != 0 {
 			continue
 		}
-		f := Fault{StartNs: s.start[i], EndNs: units.EndOf(s.start[i], s.dur[i]), Pid: s.pid[i], Tid: s.tid[i], Device: s.t.DeviceOf(s.pid[i], s.context[i], s.device[i]),
-			Context: s.context[i], Stream: s.stream[i], Result: result, stack: s.stack[i], Name: s.name.At(i), site: s.site.At(i)}
+		f := Fault{
+			StartNs: s.start[i],
+			EndNs:   units.EndOf(s.start[i], s.dur[i]),
+			Pid:     s.pid[i],
+			Tid:     s.tid[i],
+			Device:  s.t.DeviceOf(s.pid[i], s.context[i], s.device[i]),
+			Context: s.context[i],
+			Stream:  s.stream[i],
+			Result:  result,
+			stack:   s.stack[i],
+			Name:    s.name.At(i),
+			site:    s.site.At(i),
+		}
 		ends, _ := slices.BinarySearch(s.ends[f.Pid], f.EndNs)
 		key := faultKey{f.Pid, f.Context, ends}
 		if old := s.first[key]; old == nil || f.before(old) < 0 {
@@ -100,8 +116,8 @@ func (s *faultScan) group(g *format.Group) {
 	}
 }
 
-// clockSlackNs is by how much the times of an Xid and of a call may be wrong against each other: the kernel's log has its own
-// clock, and the driver tells it when it gets to it.
+// clockSlackNs is by how much the times of an Xid and of a call may be wrong against each other:
+// the kernel's log has its own clock, and the driver tells it when it gets to it.
 const clockSlackNs = 100_000_000
 
 // XidOf returns the last Xid of the fault's process until the fault was noticed.

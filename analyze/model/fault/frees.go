@@ -27,8 +27,10 @@ const (
 )
 
 func (v FreeVerdict) String() string {
-	return [...]string{"refused", "double free", "inside a block", "wrong function",
-		"freed with its context", "unknown pointer"}[v]
+	return [...]string{
+		"refused", "double free", "inside a block", "wrong function",
+		"freed with its context", "unknown pointer",
+	}[v]
 }
 
 // FreedMemory is what a failed free is about.
@@ -173,8 +175,10 @@ func (s *freeScan) consume(_ *ledger.Ledger, c *ledger.Change) {
 	name := freeName{ptr: c.Ptr, pid: o.Pid}
 	if c.Kind >= ledger.FreedWithCtx && s.wanted[name] {
 		name.target = s.targetOfBlock(&c.Block)
-		s.ended[name] = FreedMemory{Verdict: ContextEnded, Block: c.Block, Allocated: true,
-			By: origin.None, AtNs: c.AtNs}
+		s.ended[name] = FreedMemory{
+			Verdict: ContextEnded, Block: c.Block, Allocated: true,
+			By: origin.None, AtNs: c.AtNs,
+		}
 	}
 	addresses := s.addresses[o.Pid]
 	if len(addresses) == 0 || s.targetOfBlock(&c.Block) != freesPointer {
@@ -245,9 +249,13 @@ func (s *freeScan) live(name freeName) (ledger.Block, bool) {
 		b, ok := s.reserved[name]
 		return b, ok
 	case freesIPC:
-		return ledger.Block{Origin: origin.None}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceIPC, Ptr: name.ptr}] > 0
+		return ledger.Block{
+			Origin: origin.None,
+		}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceIPC, Ptr: name.ptr}] > 0
 	case freesExternal:
-		return ledger.Block{Origin: origin.None}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceExternal, Ptr: name.ptr}] > 0
+		return ledger.Block{
+			Origin: origin.None,
+		}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceExternal, Ptr: name.ptr}] > 0
 	}
 	return ledger.Block{}, false
 }
@@ -313,8 +321,10 @@ func (s *freeScan) lookUp(f *FailedFree) FreedMemory {
 		}
 	}
 	if b, start, ok := s.blockAround(f); ok {
-		return FreedMemory{Verdict: InsideBlock, Block: b, Allocated: true,
-			By: origin.None, Offset: f.Ptr - start}
+		return FreedMemory{
+			Verdict: InsideBlock, Block: b, Allocated: true,
+			By: origin.None, Offset: f.Ptr - start,
+		}
 	}
 	if h := s.holdingsOf(f.Pid); h != nil && h.Foreign[f.Ptr] != 0 {
 		return FreedMemory{} // a graph's memory, or another API's: its lifetime is not known
@@ -340,8 +350,10 @@ func (s *freeScan) liveElsewhere(f *FailedFree, targets ...freeTarget) (FreedMem
 
 // belongsTo returns the verdict wrong function for live memory.
 func (s *freeScan) belongsTo(target freeTarget, b ledger.Block) FreedMemory {
-	found := FreedMemory{Verdict: WrongFunction, Block: b, Allocated: b.Origin != origin.None,
-		By: origin.None, Right: functionsByTarget[target]}
+	found := FreedMemory{
+		Verdict: WrongFunction, Block: b, Allocated: b.Origin != origin.None,
+		By: origin.None, Right: functionsByTarget[target],
+	}
 	switch {
 	case target == freesPointer:
 		found.Right = functionsByMemory[s.t.Origins.Memory(b.Origin)]

@@ -13,8 +13,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A fault on the GPU is noticed after the call that caused it has returned. What can have caused it are the launches before,
-// without those that a successful synchronization has proved to be done.
+// A fault on the GPU is noticed after the call that caused it has returned. What can have caused it
+// are the launches before, without those that a successful synchronization has proved to be done.
 
 // Moment is a time of a process before which launches are looked for; context 0 stands for any.
 type Moment struct {
@@ -41,8 +41,8 @@ func (l *Launch) later(o *Launch) int {
 // launchesPerMoment is how many launches are told of each moment.
 const launchesPerMoment = 5
 
-// launchWatch are the moments of one process and context, in order of time, and what was found in the intervals that end with
-// them.
+// launchWatch are the moments of one process and context, in order of time, and what was found in
+// the intervals that end with them.
 type launchWatch struct {
 	context  int64
 	moments  []int64
@@ -56,7 +56,8 @@ type syncKey struct {
 	all    bool
 }
 
-// synced is the latest synchronization that worked: what its thread, and what anybody had launched when it began, is done.
+// synced is the latest synchronization that worked: what its thread, and what anybody had launched
+// when it began, is done.
 type synced struct {
 	startNs int64
 	tid     int32
@@ -75,8 +76,8 @@ type launchScan struct {
 	isLaunch, isSync, isContextSync []bool
 }
 
-// LaunchesBefore returns, for each moment, the last launches of its process and context that can still have been running, the
-// last one first. Of the filter it follows tid, stream and kernel.
+// LaunchesBefore returns, for each moment, the last launches of its process and context that can
+// still have been running, the last one first. Of the filter it follows tid, stream and kernel.
 func LaunchesBefore(t *timeline.Timeline, moments []Moment, f *query.Filter) ([][]Launch, error) {
 	s := launchScan{filter: f, watches: make(map[int32][]*launchWatch)}
 	for _, m := range moments {
@@ -164,7 +165,8 @@ func (s *launchScan) read(g *format.Group) {
 func (s *launchScan) launch(w *launchWatch, i int) {
 	flags := s.flags[i]
 	bin, _ := slices.BinarySearch(w.moments, s.start[i])
-	if bin == len(w.moments) || flags&format.FlagCaptured != 0 || flags&timeline.NoResult == 0 && s.result[i] != 0 || !s.passes(i) {
+	if bin == len(w.moments) || flags&format.FlagCaptured != 0 || flags&timeline.NoResult == 0 && s.result[i] != 0 ||
+		!s.passes(i) {
 		return
 	}
 	heap := w.launches[bin]
@@ -172,8 +174,18 @@ func (s *launchScan) launch(w *launchWatch, i int) {
 	if full && s.start[i] < heap[0].StartNs {
 		return
 	}
-	l := Launch{StartNs: s.start[i], endNs: units.EndOf(s.start[i], s.dur[i]), Stream: s.stream[i], pid: s.pid[i], Tid: s.tid[i], Stack: s.stack[i], flags: flags,
-		Name: s.name.At(i), Kernel: s.kernel.At(i), Site: s.site.At(i)}
+	l := Launch{
+		StartNs: s.start[i],
+		endNs:   units.EndOf(s.start[i], s.dur[i]),
+		Stream:  s.stream[i],
+		pid:     s.pid[i],
+		Tid:     s.tid[i],
+		Stack:   s.stack[i],
+		flags:   flags,
+		Name:    s.name.At(i),
+		Kernel:  s.kernel.At(i),
+		Site:    s.site.At(i),
+	}
 	earlier := func(a, b Launch) bool { return a.later(&b) > 0 }
 	if full {
 		if !earlier(heap[0], l) {
@@ -189,16 +201,19 @@ func (s *launchScan) launch(w *launchWatch, i int) {
 // passes is what of the filter is about launches.
 func (s *launchScan) passes(i int) bool {
 	f := s.filter
-	return f.PassesKernel(format.KindLaunch, s.kernel.At(i)) && (len(f.Tids) == 0 || slices.Contains(f.Tids, s.tid[i])) &&
+	return f.PassesKernel(format.KindLaunch, s.kernel.At(i)) &&
+		(len(f.Tids) == 0 || slices.Contains(f.Tids, s.tid[i])) &&
 		(len(f.Streams) == 0 || slices.Contains(f.Streams, s.stream[i]))
 }
 
-// sync notes row i, a synchronization that worked, at the interval in which it returned. Which work stream 0 of a thread's own
-// is, and an event stands for, is not followed.
+// sync notes row i, a synchronization that worked, at the interval in which it returned. Which work
+// stream 0 of a thread's own is, and an event stands for, is not followed.
 func (s *launchScan) sync(w *launchWatch, i int, here bool) {
 	name := s.name.Index[i]
-	all := s.isContextSync[name] && w.context != 0 && cmp.Or(s.ptr[i], s.context[i]) == w.context // _v2 names the context
-	ofStream := here && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" && s.flags[i]&format.FlagPerThreadStream == 0
+	// _v2 names the context
+	all := s.isContextSync[name] && w.context != 0 && cmp.Or(s.ptr[i], s.context[i]) == w.context
+	ofStream := here && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" &&
+		s.flags[i]&format.FlagPerThreadStream == 0
 	if s.result[i] != 0 || s.flags[i]&timeline.NoResult != 0 || !all && !ofStream {
 		return
 	}
@@ -238,8 +253,9 @@ func (w *launchWatch) collect(pid int32, found map[Moment][]Launch) {
 	}
 }
 
-// doneBy reports whether a synchronization that worked proves that the launch has run. Of a launch that was written at its
-// entry it is not known when it reached the GPU, other than that it did before its thread made another call.
+// doneBy reports whether a synchronization that worked proves that the launch has run. Of a launch
+// that was written at its entry it is not known when it reached the GPU, other than that it did
+// before its thread made another call.
 func (l *Launch) doneBy(s synced) bool {
 	if l.flags&(format.FlagPerThreadStream|format.FlagOpen|format.FlagAbandoned) != 0 || s.startNs == 0 {
 		return false

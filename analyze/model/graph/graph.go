@@ -13,8 +13,9 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// What a graph does when it runs is said by the calls that made it: those that stream capture put into it, and those that added nodes.
-// As in record, which counts the kernels, they are followed in the order in which they returned: a program orders its captures itself.
+// What a graph does when it runs is said by the calls that made it: those that stream capture put
+// into it, and those that added nodes. As in record, which counts the kernels, they are followed in
+// the order in which they returned: a program orders its captures itself.
 
 // Handle is a stream, event, graph or executable graph of a process.
 type Handle struct {
@@ -129,8 +130,10 @@ func Read(t *timeline.Timeline) (Contents, error) {
 		}
 	}
 	slices.SortStableFunc(r.steps, func(a, b graphStep) int { return cmp.Compare(a.atNs, b.atNs) })
-	m := graphMaker{streams: make(map[Handle]*graphCapture), events: make(map[Handle]*graphCapture),
-		graphs: make(map[Handle]*graphNodes), kernels: make(map[Handle]kernelNode), execs: make(Contents)}
+	m := graphMaker{
+		streams: make(map[Handle]*graphCapture), events: make(map[Handle]*graphCapture),
+		graphs: make(map[Handle]*graphNodes), kernels: make(map[Handle]kernelNode), execs: make(Contents),
+	}
 	for i := range r.steps {
 		m.step(&r.steps[i])
 	}
@@ -139,16 +142,40 @@ func Read(t *timeline.Timeline) (Contents, error) {
 
 // graphCalls are the calls that graphMaker knows.
 var graphCalls = map[string]bool{
-	"cuStreamBeginCapture": true, "cuStreamBeginCapture_v2": true, "cuStreamBeginCaptureToGraph": true, "cuStreamEndCapture": true,
-	"cuEventRecord": true, "cuEventRecordWithFlags": true, "cuStreamWaitEvent": true,
-	"cuGraphAddKernelNode_v2": true, "cuGraphAddMemcpyNode": true, "cuGraphAddMemsetNode": true, "cuGraphAddMemAllocNode": true, "cuGraphAddMemFreeNode": true,
-	"cuGraphAddChildGraphNode": true, "cuGraphClone": true,
-	"cuGraphAddKernelNode": true, "cuGraphAddNode": true, "cuGraphAddNode_v2": true, "cuGraphAddHostNode": true, "cuGraphDestroyNode": true,
-	"cuGraphKernelNodeSetParams": true, "cuGraphKernelNodeSetParams_v2": true, "cuGraphNodeSetParams": true,
-	"cuGraphExecKernelNodeSetParams": true, "cuGraphExecKernelNodeSetParams_v2": true, "cuGraphExecNodeSetParams": true,
-	"cuGraphNodeSetEnabled": true, "cuGraphInstantiate": true, "cuGraphExecUpdate": true,
-	"cuGraphInstantiate_v2": true, "cuGraphInstantiateWithFlags": true, "cuGraphInstantiateWithParams": true, "cuGraphExecUpdate_v2": true,
-	"cuGraphExecDestroy": true, "cuGraphDestroy": true,
+	"cuStreamBeginCapture":              true,
+	"cuStreamBeginCapture_v2":           true,
+	"cuStreamBeginCaptureToGraph":       true,
+	"cuStreamEndCapture":                true,
+	"cuEventRecord":                     true,
+	"cuEventRecordWithFlags":            true,
+	"cuStreamWaitEvent":                 true,
+	"cuGraphAddKernelNode_v2":           true,
+	"cuGraphAddMemcpyNode":              true,
+	"cuGraphAddMemsetNode":              true,
+	"cuGraphAddMemAllocNode":            true,
+	"cuGraphAddMemFreeNode":             true,
+	"cuGraphAddChildGraphNode":          true,
+	"cuGraphClone":                      true,
+	"cuGraphAddKernelNode":              true,
+	"cuGraphAddNode":                    true,
+	"cuGraphAddNode_v2":                 true,
+	"cuGraphAddHostNode":                true,
+	"cuGraphDestroyNode":                true,
+	"cuGraphKernelNodeSetParams":        true,
+	"cuGraphKernelNodeSetParams_v2":     true,
+	"cuGraphNodeSetParams":              true,
+	"cuGraphExecKernelNodeSetParams":    true,
+	"cuGraphExecKernelNodeSetParams_v2": true,
+	"cuGraphExecNodeSetParams":          true,
+	"cuGraphNodeSetEnabled":             true,
+	"cuGraphInstantiate":                true,
+	"cuGraphExecUpdate":                 true,
+	"cuGraphInstantiate_v2":             true,
+	"cuGraphInstantiateWithFlags":       true,
+	"cuGraphInstantiateWithParams":      true,
+	"cuGraphExecUpdate_v2":              true,
+	"cuGraphExecDestroy":                true,
+	"cuGraphDestroy":                    true,
 }
 
 // graphReader collects graphSteps.
@@ -185,11 +212,23 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 	}
 	for i, flags := range r.flags {
 		captured := flags&format.FlagCaptured != 0
-		if !captured && !known[r.name.Index[i]] || flags&(format.FlagOpen|format.FlagAbandoned) != 0 || r.result[i] != 0 {
+		if !captured && !known[r.name.Index[i]] || flags&(format.FlagOpen|format.FlagAbandoned) != 0 ||
+			r.result[i] != 0 {
 			continue
 		}
-		s := graphStep{atNs: units.EndOf(r.start[i], r.dur[i]), name: catalog.BaseName(r.name.At(i)), pid: r.pid[i], stream: r.stream[i], ptr: r.ptr[i], src: r.src[i],
-			child: int64(r.value[i]), captured: captured}
+		s := graphStep{
+			atNs: units.EndOf(
+				r.start[i],
+				r.dur[i],
+			),
+			name:     catalog.BaseName(r.name.At(i)),
+			pid:      r.pid[i],
+			stream:   r.stream[i],
+			ptr:      r.ptr[i],
+			src:      r.src[i],
+			child:    int64(r.value[i]),
+			captured: captured,
+		}
 		s.label = nodeLabel(s.name, r.kernel.At(i), r.copyKind.At(i))
 		if isTypedNode(s.name) {
 			s.node = r.message.At(i)
@@ -217,7 +256,9 @@ func nodeLabel(name, kernel, copyKind string) string {
 		return "cuMemFreeAsync"
 	case name == "cuGraphAddHostNode":
 		return "cuLaunchHostFunc"
-	case strings.HasPrefix(name, "cuGraphAddKernelNode"), strings.Contains(name, "KernelNodeSetParams"), strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
+	case strings.HasPrefix(name, "cuGraphAddKernelNode"),
+		strings.Contains(name, "KernelNodeSetParams"),
+		strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
 		return catalog.UnknownKernel
 	}
 	return name
@@ -296,7 +337,11 @@ func (m *graphMaker) step(s *graphStep) {
 		}
 	case "cuGraphAddKernelNode", "cuGraphAddKernelNode_v2":
 		m.addKernel(s, ptr, src)
-	case "cuGraphAddMemcpyNode", "cuGraphAddMemsetNode", "cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphAddHostNode":
+	case "cuGraphAddMemcpyNode",
+		"cuGraphAddMemsetNode",
+		"cuGraphAddMemAllocNode",
+		"cuGraphAddMemFreeNode",
+		"cuGraphAddHostNode":
 		m.graph(src).add(s.label, 1)
 	case "cuGraphAddNode", "cuGraphAddNode_v2":
 		m.addTyped(s, ptr, src)

@@ -59,7 +59,17 @@ func (h *Blocks) Note(t *timeline.Timeline, c *ledger.Change) {
 	case ledger.AllocFailed:
 	case ledger.Allocated:
 		h.open[key] = int32(len(h.list))
-		h.list = append(h.list, hostBlock{c.Ptr, units.EndOf(c.Ptr, c.Block.Bytes), c.AtNs, units.EndOf(c.AtNs, 1<<62), key.pid, memory == format.MemoryManaged})
+		h.list = append(
+			h.list,
+			hostBlock{
+				c.Ptr,
+				units.EndOf(c.Ptr, c.Block.Bytes),
+				c.AtNs,
+				units.EndOf(c.AtNs, 1<<62),
+				key.pid,
+				memory == format.MemoryManaged,
+			},
+		)
 	default:
 		if i, ok := h.open[key]; ok {
 			h.list[i].toNs = c.AtNs

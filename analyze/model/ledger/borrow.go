@@ -42,7 +42,11 @@ func (l *Ledger) borrow(h *Holdings, m *Call) {
 		mem := h.Handles[m.Ptr]
 		switch {
 		case mem == nil:
-			h.Handles[m.Ptr] = &Handle{Block: Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin}, Refs: 1, Borrows: 1}
+			h.Handles[m.Ptr] = &Handle{
+				Block:   Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin},
+				Refs:    1,
+				Borrows: 1,
+			}
 		case mem.Borrows == 0: // the process's own memory came back to it
 			mem.Refs++
 			return

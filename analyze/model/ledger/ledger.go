@@ -201,7 +201,14 @@ func (l *Ledger) apply(m *Call, consume func(*Ledger, *Change)) {
 		}
 	case OpAllocFailed:
 		l.Counts.Failed++
-		l.emit(consume, AllocFailed, m.AtNs, m.Handle, Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin}, m.Origin)
+		l.emit(
+			consume,
+			AllocFailed,
+			m.AtNs,
+			m.Handle,
+			Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin},
+			m.Origin,
+		)
 	case OpAllocUnknown:
 		l.Counts.UnknownAllocs++
 	case OpGraphAlloc:

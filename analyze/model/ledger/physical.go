@@ -48,7 +48,14 @@ func (l *Ledger) release(h *Holdings, m *Call, consume func(*Ledger, *Change)) {
 }
 
 // settle ends the memory of a handle that is neither referred to nor mapped.
-func (l *Ledger) settle(h *Holdings, m *Call, number int64, mem *Handle, what ChangeKind, consume func(*Ledger, *Change)) {
+func (l *Ledger) settle(
+	h *Holdings,
+	m *Call,
+	number int64,
+	mem *Handle,
+	what ChangeKind,
+	consume func(*Ledger, *Change),
+) {
 	if mem.gone || mem.Refs > 0 || mem.maps > 0 {
 		return
 	}

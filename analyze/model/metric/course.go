@@ -42,7 +42,8 @@ func (c *Course) Values() []int64 {
 	return c.most
 }
 
-// Course is the course of samples over a window: their average in each step, or the last one before it where there is none.
+// Course is the course of samples over a window: their average in each step, or the last one before
+// it where there is none.
 func (s *Series) Course(window query.Window) []float64 {
 	steps := Course{Window: window}
 	sums, weights := make([]float64, CourseSteps), make([]float64, CourseSteps)

@@ -64,12 +64,17 @@ func (u *Devices) BusyOf(device int32) (Busy, bool) {
 		return Busy{s.Mean(), s.Share(idle), "was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time"}, true
 	}
 	if s := of[catalog.MetricGPUBusy]; s != nil {
-		return Busy{s.Mean(), s.Share(idle), "ran some kernel %.1f %% of the time (GPU utilization), idle %.1f %%"}, true
+		return Busy{
+			s.Mean(),
+			s.Share(idle),
+			"ran some kernel %.1f %% of the time (GPU utilization), idle %.1f %%",
+		}, true
 	}
 	return Busy{}, false
 }
 
 // Passes is what of the filter is about processes and devices.
 func (u *Devices) Passes(s *facts.ProcessSample) bool {
-	return (len(u.Filter.Pids) == 0 || slices.Contains(u.Filter.Pids, s.Pid)) && (len(u.Filter.Devices) == 0 || slices.Contains(u.Filter.Devices, s.Device))
+	return (len(u.Filter.Pids) == 0 || slices.Contains(u.Filter.Pids, s.Pid)) &&
+		(len(u.Filter.Devices) == 0 || slices.Contains(u.Filter.Devices, s.Device))
 }

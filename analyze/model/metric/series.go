@@ -18,8 +18,9 @@ type Series struct {
 // gapFactor is how many usual distances between samples may lie between two of them: beyond, nobody looked.
 const gapFactor = 5
 
-// Weigh fills in the weights. NVML is asked at regular times, more or less: what matters is that a burst of samples does not
-// count more than the time in which it was taken, and that a hole counts for nothing.
+// Weigh fills in the weights. NVML is asked at regular times, more or less: what matters is that a
+// burst of samples does not count more than the time in which it was taken, and that a hole counts
+// for nothing.
 func (s *Series) Weigh() {
 	n := len(s.Values)
 	s.Weights = make([]float64, n)
@@ -80,7 +81,10 @@ func (s *Series) Quantile(q float64) float64 {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(s.Values[a], s.Values[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(
+		order,
+		func(a, b int) int { return cmp.Or(cmp.Compare(s.Values[a], s.Values[b]), cmp.Compare(a, b)) },
+	)
 	var sum float64
 	for _, i := range order {
 		if sum += s.Weights[i]; sum >= q*s.TotalNs()*(1-1e-12) {

@@ -36,7 +36,11 @@ type Origin struct {
 
 // NewTable returns an empty table.
 func NewTable() Table {
-	return Table{Numbers: Numbers{Ids: make(map[Origin]int32)}, Pids: make(map[int32]int32), threads: make(map[Thread]int32)}
+	return Table{
+		Numbers: Numbers{Ids: make(map[Origin]int32)},
+		Pids:    make(map[int32]int32),
+		threads: make(map[Thread]int32),
+	}
 }
 
 // equals is ==, in line and with what differs most often first.

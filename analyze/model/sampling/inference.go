@@ -18,7 +18,8 @@ func ReadInference(r *format.Row) (i format.StackInference, ok bool) {
 	if r.Name != format.NoteStackInference || json.Unmarshal([]byte(r.Message), &i) != nil {
 		return i, false
 	}
-	valid := min(i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, i.Busy) >= 0 && max(i.Inferred, i.Checked, i.WrongEstimated, i.Busy) < maxInferred
+	valid := min(i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, i.Busy) >= 0 &&
+		max(i.Inferred, i.Checked, i.WrongEstimated, i.Busy) < maxInferred
 	return i, valid && i.Wrong <= i.Checked
 }
 
@@ -36,7 +37,12 @@ func ErrorPct(i *format.StackInference) any {
 func InferenceText(i *format.StackInference, some bool) string {
 	switch {
 	case i.Checked > 0 && i.Inferred > 0:
-		return fmt.Sprintf("%.2f%% wrong, by an estimate from %s that were unwound to check it, of which %s", ErrorPct(i), units.Count(i.Checked), units.Count(i.Wrong))
+		return fmt.Sprintf(
+			"%.2f%% wrong, by an estimate from %s that were unwound to check it, of which %s",
+			ErrorPct(i),
+			units.Count(i.Checked),
+			units.Count(i.Wrong),
+		)
 	case some:
 		return "none was checked: how many are wrong is not known"
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A recorder that was told to cost little (--max-overhead) records launches of kernels, or their stacks, for part of the time only,
-// and says when. Reports count what is there and estimate the rest; what they cannot see they do not judge.
+// A recorder that was told to cost little (--max-overhead) records launches of kernels, or their
+// stacks, for part of the time only, and says when. Reports count what is there and estimate the
+// rest; what they cannot see they do not judge.
 
 // Switches is when launches were not recorded, and when their stacks were not, in order and apart from each other.
 type Switches struct {
@@ -86,9 +87,14 @@ func (l *Coverage) Text() string {
 	case !l.Sampled:
 		return ""
 	case l.LaunchesNs < l.OfNs:
-		return fmt.Sprintf("launches recorded %.1f of %.1f s (--max-overhead)", float64(l.LaunchesNs)/1e9, float64(l.OfNs)/1e9)
+		return fmt.Sprintf(
+			"launches recorded %.1f of %.1f s (--max-overhead)",
+			float64(l.LaunchesNs)/1e9,
+			float64(l.OfNs)/1e9,
+		)
 	}
-	return fmt.Sprintf("stacks of launches recorded %.1f of %.1f s (--max-overhead)", float64(l.StacksNs)/1e9, float64(l.OfNs)/1e9)
+	return fmt.Sprintf("stacks of launches recorded %.1f of %.1f s "+
+		"(--max-overhead)", float64(l.StacksNs)/1e9, float64(l.OfNs)/1e9)
 }
 
 // Note says what it means, "" if everything was recorded.
@@ -97,7 +103,8 @@ func (l *Coverage) Note() string {
 	case !l.Sampled:
 		return ""
 	case l.LaunchesNs < l.OfNs:
-		return l.Text() + ": counts of kernel launches are of that time, those marked ~ are estimates for all of it; launches of graphs and all other calls are complete"
+		return l.Text() + ": counts of kernel launches are of that time, those marked ~ are estimates for all of " +
+			"it; launches of graphs and all other calls are complete"
 	}
 	return l.Text() + ": all launches are there, some without a stack"
 }
@@ -121,15 +128,16 @@ type Gap struct {
 	Others, LikeOther int64 // other calls in it, and in left and right
 }
 
-// BesideRatio bounds how much longer the time on one side of a blind one is than that on the other: what a program did long ago, such
-// as loading its data, says little.
+// BesideRatio bounds how much longer the time on one side of a blind one is than that on the other:
+// what a program did long ago, such as loading its data, says little.
 const BesideRatio = 2
 
 // fewOthers is how many other calls there must be beside a blind time for these to be a measure.
 const fewOthers = 30
 
-// more is for how many launches of a blind time one beside it stands, in thousandths: as many as there were other calls in it for one
-// beside it, since a program that records less runs faster; with few other calls, as much as it is longer.
+// more is for how many launches of a blind time one beside it stands, in thousandths: as many as
+// there were other calls in it for one beside it, since a program that records less runs faster;
+// with few other calls, as much as it is longer.
 func (b *Gap) more() int64 {
 	inside, beside := float64(b.DurNs()), float64(b.Left.DurNs()+b.Right.DurNs())
 	if b.LikeOther >= fewOthers {

@@ -12,8 +12,8 @@ import (
 
 // SourceSummary is what AddSource could do.
 type SourceSummary struct {
-	// Modules is how many files native frames lie in; Without are the paths of those of which no line was found, those with
-	// the most frames first.
+	// Modules is how many files native frames lie in; Without are the paths of those of which no
+	// line was found, those with the most frames first.
 	Modules int
 	Without []string
 	// Err says, one line each, what went wrong with files and servers; nil if nothing did.
@@ -93,8 +93,8 @@ func (r *SourceReader) places(source *symbolize.Source, ids []int32) (found bool
 	return found, first
 }
 
-// expand adds a frame per function at the address of one frame, innermost first. The outermost one is the function that was
-// recorded and keeps that name.
+// expand adds a frame per function at the address of one frame, innermost first. The outermost one
+// is the function that was recorded and keeps that name.
 func (s *Table) expand(f format.Frame, at []symbolize.SourceFrame) []int32 {
 	var ids []int32
 	for _, function := range at {

@@ -43,7 +43,20 @@ func compileSource(t testing.TB, source string, flags ...string) *sourceProgram 
 	t.Helper()
 	p := &sourceProgram{source: source, path: filepath.Join(t.TempDir(), "program"), calls: make(map[string]int64)}
 	compiler := map[string]string{".c": "gcc", ".cpp": "g++"}[filepath.Ext(source)]
-	command(t, compiler, append([]string{"-O2", "-g", "-no-pie", "-Wl,--build-id=sha1", "-o", p.path, analyzetest.InRoot(t, "symbolize", "testdata", source)}, flags...)...)
+	command(
+		t,
+		compiler,
+		append(
+			[]string{
+				"-O2",
+				"-g",
+				"-no-pie",
+				"-Wl,--build-id=sha1",
+				"-o",
+				p.path,
+				analyzetest.InRoot(t, "symbolize", "testdata", source),
+			},
+			flags...)...)
 	for line := range strings.Lines(command(t, p.path)) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		addr, err := strconv.ParseInt(strings.TrimPrefix(text, "0x"), 16, 64)
@@ -76,7 +89,10 @@ func (p *sourceProgram) line(t testing.TB, marker string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.IndexFunc(strings.Split(string(text), "\n"), func(l string) bool { return strings.HasSuffix(l, "// "+marker) }) + 1
+	return slices.IndexFunc(
+		strings.Split(string(text), "\n"),
+		func(l string) bool { return strings.HasSuffix(l, "// "+marker) },
+	) + 1
 }
 
 func buildID(t testing.TB, path string) string {
@@ -93,12 +109,37 @@ func buildID(t testing.TB, path string) string {
 // above: the script's own would be the place of the call.
 func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
-	frame := format.Frame{Func: function, SystemName: function, Module: p.path, BuildID: buildID(t, p.path), Addr: p.calls[call], Type: "native"}
+	frame := format.Frame{
+		Func:       function,
+		SystemName: function,
+		Module:     p.path,
+		BuildID:    buildID(t, p.path),
+		Addr:       p.calls[call],
+		Type:       "native",
+	}
 	outer := frame
 	outer.Func, outer.SystemName, outer.Addr = "", "", p.main
-	tp.Add(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete, Device: -1, Frames: []format.Frame{
-		{Func: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Module: "/nowhere/libcuda.so.1", BuildID: "c0da", Addr: 0x1000, Type: "native"},
-		frame, outer, {Func: "step", File: analyzetest.TorchDir + "train.py", Line: 7, Type: "python"}}})
+	tp.Add(
+		format.Row{
+			Kind:        format.KindStack,
+			StackID:     1,
+			StackStatus: format.StackComplete,
+			Device:      -1,
+			Frames: []format.Frame{
+				{
+					Func:       "cuMemAlloc_v2",
+					SystemName: "cuMemAlloc_v2",
+					Module:     "/nowhere/libcuda.so.1",
+					BuildID:    "c0da",
+					Addr:       0x1000,
+					Type:       "native",
+				},
+				frame,
+				outer,
+				{Func: "step", File: analyzetest.TorchDir + "train.py", Line: 7, Type: "python"},
+			},
+		},
+	)
 	analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, analyzetest.Mib), 1, function)
 	return tp
 }
@@ -125,35 +166,52 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 		for _, version := range []string{"-gdwarf-4", "-gdwarf-5"} {
 			for _, split := range []bool{false, true} {
 				for _, named := range []bool{false, true} {
-					t.Run(fmt.Sprint(c.source, " ", c.call, version, " split ", split, " named ", named), func(t *testing.T) {
-						p := compileSource(t, c.source, version)
-						if split {
-							p.split(t)
-						}
-						recorded := ""
-						if named {
-							recorded = c.functions[len(c.functions)-1]
-						}
-						tp := p.tape(t, c.call, recorded)
-						tl := tp.Timeline()
-						before, _ := os.ReadFile(tp.Path)
-						summary := tl.AddSource(new(symbolize.Finder))
-						if summary.Modules != 2 || !slices.Equal(summary.Without, []string{"/nowhere/libcuda.so.1"}) || summary.Err != nil {
-							t.Errorf("summary: %+v", summary)
-						}
-						want := []string{"cuMemAlloc_v2 .:0"}
-						for i, f := range c.functions {
-							want = append(want, fmt.Sprintf("%s %s:%d", f, c.source, p.line(t, fmt.Sprint(c.call, " ", i))))
-						}
-						got := stackText(tl)
-						if n := len(want); len(got) != n+2 || !slices.Equal(got[:n], want) || !strings.HasPrefix(got[n], "main "+c.source) || got[n+1] != "step train.py:7" {
-							t.Errorf("got %q\nwant %q, main and step", got, want)
-						}
-						checkSourceReports(t, tl, c.functions[0], len(c.functions), filepath.Base(want[1][strings.Index(want[1], c.source):]))
-						if after, _ := os.ReadFile(tp.Path); !bytes.Equal(before, after) {
-							t.Error("the recording was changed")
-						}
-					})
+					t.Run(
+						fmt.Sprint(c.source, " ", c.call, version, " split ", split, " named ", named),
+						func(t *testing.T) {
+							p := compileSource(t, c.source, version)
+							if split {
+								p.split(t)
+							}
+							recorded := ""
+							if named {
+								recorded = c.functions[len(c.functions)-1]
+							}
+							tp := p.tape(t, c.call, recorded)
+							tl := tp.Timeline()
+							before, _ := os.ReadFile(tp.Path)
+							summary := tl.AddSource(new(symbolize.Finder))
+							if summary.Modules != 2 ||
+								!slices.Equal(summary.Without, []string{"/nowhere/libcuda.so.1"}) ||
+								summary.Err != nil {
+								t.Errorf("summary: %+v", summary)
+							}
+							want := []string{"cuMemAlloc_v2 .:0"}
+							for i, f := range c.functions {
+								want = append(
+									want,
+									fmt.Sprintf("%s %s:%d", f, c.source, p.line(t, fmt.Sprint(c.call, " ", i))),
+								)
+							}
+							got := stackText(tl)
+							if n := len(
+								want,
+							); len(got) != n+2 || !slices.Equal(got[:n], want) || !strings.HasPrefix(got[n], "main "+c.source) ||
+								got[n+1] != "step train.py:7" {
+								t.Errorf("got %q\nwant %q, main and step", got, want)
+							}
+							checkSourceReports(
+								t,
+								tl,
+								c.functions[0],
+								len(c.functions),
+								filepath.Base(want[1][strings.Index(want[1], c.source):]),
+							)
+							if after, _ := os.ReadFile(tp.Path); !bytes.Equal(before, after) {
+								t.Error("the recording was changed")
+							}
+						},
+					)
 				}
 			}
 		}
@@ -215,7 +273,8 @@ func TestSourceTellsOfDamagedDebugInformation(t *testing.T) {
 	}
 	command(t, "objcopy", "--update-section", ".debug_info="+junk, p.path)
 	summary := tp.Timeline().AddSource(new(symbolize.Finder))
-	if summary.Err == nil || !strings.Contains(summary.Err.Error(), "program: ") || strings.Count(summary.Err.Error(), "\n") > 0 {
+	if summary.Err == nil || !strings.Contains(summary.Err.Error(), "program: ") ||
+		strings.Count(summary.Err.Error(), "\n") > 0 {
 		t.Errorf("error: %v", summary.Err)
 	}
 	if len(summary.Without) != 2 {

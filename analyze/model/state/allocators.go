@@ -74,8 +74,12 @@ func ReadAllocators(t *timeline.Timeline, untilNs int64) ([]Allocator, error) {
 		at = math.MaxInt64 - 1
 	}
 	var states []Allocator
-	err := AtMoments(t, []int64{at}, func(_ int, a *caching.Allocator, ended bool) { states = append(states, allocatorState(t, a, ended)) },
-		func(i int, a *caching.Allocator) { states[i].settle(a) })
+	err := AtMoments(
+		t,
+		[]int64{at},
+		func(_ int, a *caching.Allocator, ended bool) { states = append(states, allocatorState(t, a, ended)) },
+		func(i int, a *caching.Allocator) { states[i].settle(a) },
+	)
 	sortAllocators(states)
 	return states, err
 }
@@ -107,7 +111,12 @@ func sortAllocators(list []Allocator) {
 
 // AtMoments calls see for every allocator at each of the times, and at the end of the
 // recording, in the same order, settle: only then it is known what was there before.
-func AtMoments(t *timeline.Timeline, times []int64, see func(moment int, a *caching.Allocator, ended bool), settle func(i int, a *caching.Allocator)) error {
+func AtMoments(
+	t *timeline.Timeline,
+	times []int64,
+	see func(moment int, a *caching.Allocator, ended bool),
+	settle func(i int, a *caching.Allocator),
+) error {
 	var seen []*caching.Allocator
 	next := make(map[*caching.Allocator]int) // moment
 	// Each allocator is looked at when its own next event comes: that may correct the

@@ -102,7 +102,12 @@ func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 	})
 	for _, list := range [][]Allocation{s.Live, s.Left} {
 		slices.SortFunc(list, func(a, b Allocation) int {
-			return cmp.Or(cmp.Compare(a.Pid, b.Pid), strings.Compare(a.Kind, b.Kind), cmp.Compare(a.Ptr, b.Ptr), cmp.Compare(a.SinceNs, b.SinceNs))
+			return cmp.Or(
+				cmp.Compare(a.Pid, b.Pid),
+				strings.Compare(a.Kind, b.Kind),
+				cmp.Compare(a.Ptr, b.Ptr),
+				cmp.Compare(a.SinceNs, b.SinceNs),
+			)
 		})
 	}
 	return s, nil
@@ -121,7 +126,8 @@ func (s *Memory) Total(pid int32, kind string) MemoryTotal {
 
 func (s *Memory) count(l *ledger.Ledger) {
 	c := &l.Counts
-	s.UnmatchedFrees, s.LostFrees, s.UnknownAllocs, s.NestedCalls = c.UnmatchedFrees, c.LostFrees, c.UnknownAllocs, c.Nested
+	s.UnmatchedFrees, s.LostFrees = c.UnmatchedFrees, c.LostFrees
+	s.UnknownAllocs, s.NestedCalls = c.UnknownAllocs, c.Nested
 	s.GraphAllocs, s.GraphBytes = c.GraphAllocs, c.GraphBytes
 	borrowed := l.BorrowTotals()
 	s.BorrowedOpened, s.BorrowedReturned = borrowed.Opened, borrowed.Returned
@@ -129,7 +135,16 @@ func (s *Memory) count(l *ledger.Ledger) {
 
 func allocation(t *timeline.Timeline, ptr int64, b ledger.Block) Allocation {
 	o := &t.Origins.List[b.Origin]
-	return Allocation{Pid: o.Pid, Kind: t.Origins.Memory(b.Origin), Ptr: ptr, Bytes: b.Bytes, Device: o.Device, Context: o.Context, SinceNs: b.SinceNs, StackID: o.Stack}
+	return Allocation{
+		Pid:     o.Pid,
+		Kind:    t.Origins.Memory(b.Origin),
+		Ptr:     ptr,
+		Bytes:   b.Bytes,
+		Device:  o.Device,
+		Context: o.Context,
+		SinceNs: b.SinceNs,
+		StackID: o.Stack,
+	}
 }
 
 type TotalKey struct {

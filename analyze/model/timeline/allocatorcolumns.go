@@ -101,14 +101,28 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []cac
 			continue
 		}
 		e := caching.Event{
-			AtNs: start, Ptr: c.ptr[i] & (1<<56 - 1), Bytes: min(max(0, c.bytes[i]), ledger.AddressSpace), Pool: c.pool[i], Stream: c.stream[i], Op: c.whats[name], Origin: origin.None,
-			Allocated: min(c.allocated[i], ledger.AddressSpace), Reserved: min(c.reserved[i], ledger.AddressSpace),
+			AtNs:      start,
+			Ptr:       c.ptr[i] & (1<<56 - 1),
+			Bytes:     min(max(0, c.bytes[i]), ledger.AddressSpace),
+			Pool:      c.pool[i],
+			Stream:    c.stream[i],
+			Op:        c.whats[name],
+			Origin:    origin.None,
+			Allocated: min(c.allocated[i], ledger.AddressSpace),
+			Reserved:  min(c.reserved[i], ledger.AddressSpace),
 			Allocator: l.allocators.ID(caching.Key{Pid: c.pid[i], Device: c.device[i]}),
 		}
 		if e.Op.IsBegin() {
 			e.Origin = l.origins.ID(origin.Origin{
-				Stream: c.stream[i], Context: c.context[i], Pid: c.pid[i], Tid: c.tid[i], Device: c.device[i], Stack: c.stack[i],
-				Name: c.names[name], Site: c.sites[c.site.Index[i]], Memory: c.memories[c.memory.Index[i]],
+				Stream:  c.stream[i],
+				Context: c.context[i],
+				Pid:     c.pid[i],
+				Tid:     c.tid[i],
+				Device:  c.device[i],
+				Stack:   c.stack[i],
+				Name:    c.names[name],
+				Site:    c.sites[c.site.Index[i]],
+				Memory:  c.memories[c.memory.Index[i]],
 			})
 		}
 		if e.Op == caching.OutOfMemory {

@@ -126,8 +126,15 @@ func (s *APIScan) add(g *format.Group) {
 			continue
 		}
 		c := APICall{
-			StartNs: s.Start[i], EndNs: units.EndOf(s.Start[i], s.Dur[i]), context: s.Context[i], ptr: s.ptr[i], bytes: s.bytes[i],
-			value: s.value[i], Pid: s.Pid[i], Device: s.Device[i], Kind: what,
+			StartNs: s.Start[i],
+			EndNs:   units.EndOf(s.Start[i], s.Dur[i]),
+			context: s.Context[i],
+			ptr:     s.ptr[i],
+			bytes:   s.bytes[i],
+			value:   s.value[i],
+			Pid:     s.Pid[i],
+			Device:  s.Device[i],
+			Kind:    what,
 		}
 		if what == APIDeviceUUID {
 			s.uuids[toldUUID{c.Pid, c.Device, s.message.At(i)}] = true
@@ -159,7 +166,8 @@ func (s *APIScan) refine(what APIKind, i int) APIKind {
 
 // sameAnswer reports whether a call was told the same as the one before it.
 func (c *APICall) sameAnswer(o *APICall) bool {
-	return c.Kind == o.Kind && c.Pid == o.Pid && c.Device == o.Device && c.context == o.context && c.bytes == o.bytes && c.value == o.value
+	return c.Kind == o.Kind && c.Pid == o.Pid && c.Device == o.Device && c.context == o.context && c.bytes == o.bytes &&
+		c.value == o.value
 }
 
 func (s *APIScan) sort() {

@@ -176,7 +176,15 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		},
 		"a context takes its memory with it, but not physical memory": {
 			func(tp *analyzetest.Tape) {
-				for i, kind := range []string{format.MemoryDevice, format.MemoryAsync, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered, format.MemoryArray, format.MemoryPhysical} {
+				for i, kind := range []string{
+					format.MemoryDevice,
+					format.MemoryAsync,
+					format.MemoryManaged,
+					format.MemoryHost,
+					format.MemoryRegistered,
+					format.MemoryArray,
+					format.MemoryPhysical,
+				} {
 					analyzetest.In(tp.Memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
 				}
 				analyzetest.In(tp.Alloc(80, 1, 0xa000, 1), 0xc2, 0)
@@ -340,7 +348,10 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			if got := analyzetest.Replayed(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
-			if got := oracleOutcome(tp.Rows); fmt.Sprint(got) != fmt.Sprint(c.want) && !strings.Contains(name, "other APIs") {
+			if got := oracleOutcome(
+				tp.Rows,
+			); fmt.Sprint(got) != fmt.Sprint(c.want) &&
+				!strings.Contains(name, "other APIs") {
 				t.Errorf("the oracle says %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -384,14 +395,24 @@ func TestMappingsAreARangeMap(t *testing.T) {
 func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
 	for i := range bpf.Calls {
 		c := &bpf.Calls[i]
-		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve || c.Kind == format.KindUnreserve {
+		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve ||
+			c.Kind == format.KindUnreserve {
 			continue
 		}
 		if _, ok := ledger.OpsByKind[c.Kind]; !ok {
 			t.Errorf("%s: kind %s", c.Name, c.Kind)
 		}
-		known := []string{format.MemoryDevice, format.MemoryAsync, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered, format.MemoryArray,
-			format.MemoryPhysical, format.MemoryIPC, format.MemoryExternal}
+		known := []string{
+			format.MemoryDevice,
+			format.MemoryAsync,
+			format.MemoryManaged,
+			format.MemoryHost,
+			format.MemoryRegistered,
+			format.MemoryArray,
+			format.MemoryPhysical,
+			format.MemoryIPC,
+			format.MemoryExternal,
+		}
 		if c.Memory != "" && !slices.Contains(known, c.Memory) {
 			t.Errorf("%s: memory kind %s", c.Name, c.Memory)
 		}

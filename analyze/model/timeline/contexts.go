@@ -25,11 +25,20 @@ func (t *Timeline) readEvents() error {
 		c := &t.API.Calls[i]
 		switch {
 		case c.Kind == APIGraphAlloc:
-			t.Events = append(t.Events, ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes})
+			t.Events = append(
+				t.Events,
+				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
+			)
 		case c.Kind == APIMappedBuffer && c.ptr != 0:
-			t.Events = append(t.Events, ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedBuffer, Ptr: c.ptr})
+			t.Events = append(
+				t.Events,
+				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedBuffer, Ptr: c.ptr},
+			)
 		case c.Kind == APIMappedArray && c.ptr != 0:
-			t.Events = append(t.Events, ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedArray, Ptr: c.ptr})
+			t.Events = append(
+				t.Events,
+				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedArray, Ptr: c.ptr},
+			)
 		}
 	}
 	slices.SortStableFunc(t.Events, func(a, b ledger.Event) int {
@@ -78,11 +87,17 @@ func (t *Timeline) contextEnds() ([]ledger.Event, error) {
 			if key := (contextKey{c.Pid, c.ptr}); attached[key] > 0 {
 				attached[key]--
 			} else if c.ptr != 0 {
-				ends = append(ends, ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr})
+				ends = append(
+					ends,
+					ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr},
+				)
 			}
 		case APIDestroyContext:
 			if c.ptr != 0 {
-				ends = append(ends, ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr})
+				ends = append(
+					ends,
+					ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr},
+				)
 			}
 		case APIResetPrimary:
 			of(c).resets = append(of(c).resets, c.StartNs)
@@ -94,7 +109,16 @@ func (t *Timeline) contextEnds() ([]ledger.Event, error) {
 	}
 	for key, p := range primaries {
 		for _, at := range p.resets {
-			ends = append(ends, ledger.Event{AtNs: at, Pid: key.pid, Kind: ledger.EventContextEnd, Context: p.context, Device: key.device})
+			ends = append(
+				ends,
+				ledger.Event{
+					AtNs:    at,
+					Pid:     key.pid,
+					Kind:    ledger.EventContextEnd,
+					Context: p.context,
+					Device:  key.device,
+				},
+			)
 		}
 	}
 	released, err := t.lastReleases(primaries)
@@ -120,7 +144,16 @@ func (p *primary) release(c *APICall) {
 		return // retained before the recording
 	}
 	if p.refs--; p.refs == 0 {
-		p.ends = append(p.ends, ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: p.context, Device: c.Device})
+		p.ends = append(
+			p.ends,
+			ledger.Event{
+				AtNs:    c.StartNs,
+				Pid:     c.Pid,
+				Kind:    ledger.EventContextEnd,
+				Context: p.context,
+				Device:  c.Device,
+			},
+		)
 		p.idle = append(p.idle, query.Window{FromNs: c.EndNs + 1, ToNs: math.MaxInt64})
 	}
 }
@@ -139,7 +172,8 @@ func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]ledger.Eve
 	}
 	err := t.uses(func(key contextKey, startNs int64) {
 		p := candidates[key]
-		if p != nil && slices.ContainsFunc(p.idle, func(w query.Window) bool { return startNs >= w.FromNs && startNs <= w.ToNs }) {
+		if p != nil &&
+			slices.ContainsFunc(p.idle, func(w query.Window) bool { return startNs >= w.FromNs && startNs <= w.ToNs }) {
 			delete(candidates, key)
 		}
 	})
@@ -159,7 +193,16 @@ func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 		for _, sp := range spans {
 			g := sp.Group
 			kind, memory = g.StringsInto("kind", kind), g.StringsInto("memory_kind", memory)
-			s.Pid, s.Context, s.Start = g.Int32("pid", s.Pid), g.Int64("context", s.Context), g.Int64("start_ns", s.Start)
+			s.Pid, s.Context, s.Start = g.Int32(
+				"pid",
+				s.Pid,
+			), g.Int64(
+				"context",
+				s.Context,
+			), g.Int64(
+				"start_ns",
+				s.Start,
+			)
 			s.result, s.flags = g.Int32("result", s.result), g.Int32("flags", s.flags)
 			if err := g.Err(); err != nil {
 				return err
@@ -196,7 +239,8 @@ func (t *Timeline) markLast(ends []ledger.Event) error {
 			return err
 		}
 		for i, start := range s.Start {
-			if s.result[i] == 0 && s.flags[i]&(format.FlagOpen|format.FlagAbandoned) == 0 && kind.At(i) == format.KindAlloc {
+			if s.result[i] == 0 && s.flags[i]&(format.FlagOpen|format.FlagAbandoned) == 0 &&
+				kind.At(i) == format.KindAlloc {
 				last[s.Pid[i]] = max(last[s.Pid[i]], units.EndOf(start, s.Dur[i]))
 			}
 		}

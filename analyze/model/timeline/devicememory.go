@@ -83,14 +83,17 @@ func (t *Timeline) Pools(w query.Window, f *query.Filter) map[PoolKey]*PoolState
 			devices[key] = int32(c.value)
 		}
 		attribute := units.RoundInt(c.value)
-		if c.Kind != APIPoolAttribute || attribute != PoolReservedCurrent && attribute != PoolUsedCurrent || c.EndNs < w.FromNs || c.EndNs > w.ToNs {
+		if c.Kind != APIPoolAttribute || attribute != PoolReservedCurrent && attribute != PoolUsedCurrent ||
+			c.EndNs < w.FromNs ||
+			c.EndNs > w.ToNs {
 			continue
 		}
 		device, ok := devices[key]
 		if !ok {
 			device = t.DeviceOf(c.Pid, c.context, c.Device)
 		}
-		if len(f.Pids) > 0 && !slices.Contains(f.Pids, c.Pid) || len(f.Devices) > 0 && !slices.Contains(f.Devices, device) {
+		if len(f.Pids) > 0 && !slices.Contains(f.Pids, c.Pid) ||
+			len(f.Devices) > 0 && !slices.Contains(f.Devices, device) {
 			continue
 		}
 		if pools[key] == nil {

@@ -119,8 +119,8 @@ func (t *Timeline) DeviceLabel(device int32) string {
 	return fmt.Sprint(device)
 }
 
-// SiteOfCall is the place in the program that made a call: from its stack's source lines, from the call itself, or chosen
-// from its stack.
+// SiteOfCall is the place in the program that made a call: from its stack's source lines, from the
+// call itself, or chosen from its stack.
 func (t *Timeline) SiteOfCall(stack int32, site string) string {
 	if place, ok := t.Stacks.Placed[stack]; ok {
 		return place

@@ -23,7 +23,12 @@ type loader[R any] struct {
 type loaderCounts struct{ strings, origins, allocators int }
 
 func newLoader[R any](t *Timeline) *loader[R] {
-	return &loader[R]{t: t, origins: origin.Numbers{Ids: make(map[origin.Origin]int32)}, allocators: caching.NewNumbers(), spare: make(chan []R, 4)}
+	return &loader[R]{
+		t:          t,
+		origins:    origin.Numbers{Ids: make(map[origin.Origin]int32)},
+		allocators: caching.NewNumbers(),
+		spare:      make(chan []R, 4),
+	}
 }
 
 // rows returns an empty slice with room for n rows.
@@ -50,7 +55,8 @@ func (l *loader[R]) release(_ Span, rows []R) {
 // is new since the last group is known.
 func (l *loader[R]) begin(adopt func()) func() {
 	now := loaderCounts{len(l.origins.Strings.List), len(l.origins.List), len(l.allocators.Keys)}
-	strings, origins, keys := l.origins.Strings.List[l.told.strings:], l.origins.List[l.told.origins:], l.allocators.Keys[l.told.allocators:]
+	strings, origins := l.origins.Strings.List[l.told.strings:], l.origins.List[l.told.origins:]
+	keys := l.allocators.Keys[l.told.allocators:]
 	l.told = now
 	return func() {
 		for _, s := range strings {

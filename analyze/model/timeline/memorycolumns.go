@@ -51,7 +51,13 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[ledge
 		if !ok {
 			continue
 		}
-		m := ledger.Call{DurNs: max(0, c.dur[i]), Ptr: c.ptr[i], Bytes: max(0, c.bytes[i]), Op: what, Space: c.spaces[c.memory.Index[i]]}
+		m := ledger.Call{
+			DurNs: max(0, c.dur[i]),
+			Ptr:   c.ptr[i],
+			Bytes: max(0, c.bytes[i]),
+			Op:    what,
+			Space: c.spaces[c.memory.Index[i]],
+		}
 		if what == ledger.OpAlloc {
 			m.Bytes = min(m.Bytes, ledger.AddressSpace)
 		}
@@ -67,8 +73,15 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[ledge
 			m.DurNs = m.AtNs - c.start[i]
 		}
 		m.Origin = l.origins.ID(origin.Origin{
-			Stream: c.stream[i], Context: c.context[i], Pid: c.pid[i], Tid: c.tid[i], Device: t.deviceOfMemory(c, i, m.Space), Stack: c.stack[i],
-			Name: c.names[c.name.Index[i]], Site: c.sites[c.site.Index[i]], Memory: c.memories[c.memory.Index[i]],
+			Stream:  c.stream[i],
+			Context: c.context[i],
+			Pid:     c.pid[i],
+			Tid:     c.tid[i],
+			Device:  t.deviceOfMemory(c, i, m.Space),
+			Stack:   c.stack[i],
+			Name:    c.names[c.name.Index[i]],
+			Site:    c.sites[c.site.Index[i]],
+			Memory:  c.memories[c.memory.Index[i]],
 		})
 		rows = append(rows, m)
 	}
@@ -79,7 +92,8 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[ledge
 // deviceOfMemory returns the device that row i is about. cuMemCreate names it: the
 // thread may have another one current, or none.
 func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space ledger.Space) int32 {
-	if space == ledger.SpacePhysical && c.whats[c.kind.Index[i]] == ledger.OpAlloc && c.flags[i]&format.FlagUnreadable == 0 {
+	if space == ledger.SpacePhysical && c.whats[c.kind.Index[i]] == ledger.OpAlloc &&
+		c.flags[i]&format.FlagUnreadable == 0 {
 		if v := c.value[i]; v >= 0 && v < ledger.MaxDevices {
 			return int32(v)
 		}
@@ -120,7 +134,16 @@ func (c *memoryColumns) read(g *format.Group, strings *origin.Names) {
 	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
 	c.result, c.flags, c.stack = g.Int32("result", c.result), g.Int32("flags", c.flags), g.Int32("stack_id", c.stack)
 	c.kind = g.StringsInto("kind", c.kind)
-	c.name, c.site, c.memory = g.StringsInto("name", c.name), g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
+	c.name, c.site, c.memory = g.StringsInto(
+		"name",
+		c.name,
+	), g.StringsInto(
+		"site",
+		c.site,
+	), g.StringsInto(
+		"memory_kind",
+		c.memory,
+	)
 	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
 	c.whats, c.known, c.spaces = c.whats[:0], c.known[:0], c.spaces[:0]
 	maps, physical := false, false

@@ -119,7 +119,8 @@ func (o *oracle) events(r *format.Row) []oracleEvent {
 				return a.Kind == format.KindAlloc && succeeded(a) && a.Pid == r.Pid && a.StartNs+a.DurNs > start
 			}
 			return []oracleEvent{{start, 9, r, func(b *oracleBlock) bool {
-				return b.row.Pid == r.Pid && b.row.MemoryKind != format.MemoryPhysical && b.row.Context != 0 && goes(b.row)
+				return b.row.Pid == r.Pid && b.row.MemoryKind != format.MemoryPhysical && b.row.Context != 0 &&
+					goes(b.row)
 			}, !slices.ContainsFunc(o.rows, later)}}
 		}
 	}
@@ -134,7 +135,8 @@ func (o *oracle) contextEnd(r *format.Row) func(*format.Row) bool {
 		return func(a *format.Row) bool { return a.Context == r.Ptr }
 	case "cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2":
 		for _, retain := range o.rows {
-			if retain.Name == "cuDevicePrimaryCtxRetain" && retain.Pid == r.Pid && retain.Device == r.Device && succeeded(retain) {
+			if retain.Name == "cuDevicePrimaryCtxRetain" && retain.Pid == r.Pid && retain.Device == r.Device &&
+				succeeded(retain) {
 				handle = retain.Ptr
 			}
 		}
@@ -160,16 +162,21 @@ func (o *oracle) contextEnd(r *format.Row) func(*format.Row) bool {
 func (o *oracle) isLastRelease(release *format.Row, handle int64) bool {
 	var calls []*format.Row
 	for _, r := range o.rows {
-		if (r.Name == "cuDevicePrimaryCtxRetain" || r.Name == release.Name) && r.Pid == release.Pid && r.Device == release.Device && succeeded(r) {
+		if (r.Name == "cuDevicePrimaryCtxRetain" || r.Name == release.Name) && r.Pid == release.Pid &&
+			r.Device == release.Device &&
+			succeeded(r) {
 			calls = append(calls, r)
 		}
 	}
 	slices.SortStableFunc(calls, func(a, b *format.Row) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	used := func(from, to int64) bool {
 		return slices.ContainsFunc(o.rows, func(r *format.Row) bool {
-			needs := r.Kind == format.KindAlloc || r.Kind == format.KindLaunch || r.Kind == format.KindMemcpy || r.Kind == format.KindMemset
-			return needs && r.MemoryKind != format.MemoryPhysical && r.Pid == release.Pid && r.Context == handle && succeeded(r) &&
-				r.StartNs > from && r.StartNs < to
+			needs := r.Kind == format.KindAlloc || r.Kind == format.KindLaunch || r.Kind == format.KindMemcpy ||
+				r.Kind == format.KindMemset
+			return needs && r.MemoryKind != format.MemoryPhysical && r.Pid == release.Pid && r.Context == handle &&
+				succeeded(r) &&
+				r.StartNs > from &&
+				r.StartNs < to
 		})
 	}
 	refs, isLast := 0, false
@@ -202,7 +209,8 @@ func (o *oracle) device(r *format.Row) int32 {
 		handle := c.Context
 		for _, h := range []int64{handle, c.Ptr} {
 			isMaker := c.Name == "cuCtxCreate_v4" || c.Name == "cuDevicePrimaryCtxRetain"
-			if c.Pid != r.Pid || c.Device < 0 || h != r.Context || h == 0 || c.Kind == format.KindProcess || h == c.Ptr && h != handle && !(isMaker && succeeded(c)) ||
+			if c.Pid != r.Pid || c.Device < 0 || h != r.Context || h == 0 || c.Kind == format.KindProcess ||
+				h == c.Ptr && h != handle && !(isMaker && succeeded(c)) ||
 				h == handle && isMaker {
 				continue
 			}

@@ -81,7 +81,10 @@ func newOrdered[R any](spans []Span, s Stream[R]) *ordered[R] {
 
 // loadAhead loads the groups in a goroutine, in their order. One is loaded while rows of
 // those before it are yielded; close ends that.
-func loadAhead[R any](spans []Span, load func(Span) ([]R, func(), error)) (next func() (*loaded[R], error), end func()) {
+func loadAhead[R any](
+	spans []Span,
+	load func(Span) ([]R, func(), error),
+) (next func() (*loaded[R], error), end func()) {
 	type result struct {
 		group *loaded[R]
 		begin func()

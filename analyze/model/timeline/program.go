@@ -30,7 +30,11 @@ type Program struct {
 // program gives them back, whether a stream still uses them or not, and are as large as
 // the program asked for. also, if it is set, gets all changes of the driver's memory,
 // and watch those of allocators.
-func (t *Timeline) ReplayProgram(consume func(*Program, *ledger.Change), also func(*ledger.Change), watch caching.Consumer) (*Program, error) {
+func (t *Timeline) ReplayProgram(
+	consume func(*Program, *ledger.Change),
+	also func(*ledger.Change),
+	watch caching.Consumer,
+) (*Program, error) {
 	p := &Program{T: t, consume: consume}
 	onDriver := func(l *ledger.Ledger, c *ledger.Change) {
 		p.Driver = l
@@ -67,7 +71,13 @@ func (t *Timeline) ReplayProgram(consume func(*Program, *ledger.Change), also fu
 // recorded. also, if it is set, gets
 // all changes of the driver's memory.
 func (t *Timeline) FindSegments(also func(*ledger.Change)) error {
-	s := segmentSearch{t: t, inside: make(map[int32]bool), looks: make(map[*caching.Allocator]int), addressed: make(map[int32]*Addressed), byReports: t.Facts.Reported() > 0}
+	s := segmentSearch{
+		t:         t,
+		inside:    make(map[int32]bool),
+		looks:     make(map[*caching.Allocator]int),
+		addressed: make(map[int32]*Addressed),
+		byReports: t.Facts.Reported() > 0,
+	}
 	_, _, err := t.replayTogether(true, func(l *ledger.Ledger, c *ledger.Change) {
 		s.driverChange(l, c)
 		if also != nil {
@@ -125,7 +135,8 @@ func (s *segmentSearch) allocatorChange(a *caching.Allocator, c *caching.Change)
 		} else if c.Op == caching.BlockAllocated {
 			s.mapped(h, c.Block.Ptr, c.Block.Size, s.told.Add)
 		}
-		if s.looks[a] < maxLooks && a.Check.Known[caching.AllocatedTotal] && a.Counts.Events > 1 && s.older(h, a, a.Totals().Reserved) {
+		if s.looks[a] < maxLooks && a.Check.Known[caching.AllocatedTotal] && a.Counts.Events > 1 &&
+			s.older(h, a, a.Totals().Reserved) {
 			s.looks[a] = maxLooks
 		}
 		s.looks[a]++
@@ -172,7 +183,9 @@ func (s *segmentSearch) older(h *ledger.Holdings, a *caching.Allocator, reserved
 	h.Each(func(_ int64, b ledger.Block) {
 		told := s.told.Has(b.Number)
 		isCandidate := s.inner.Has(b.Number) || told || s.t.SiteLabel(b.Origin) == NoStack
-		if isCandidate && (a.Reports || !told) && s.t.Origins.List[b.Origin].Device == a.Device && b.Bytes%caching.SmallSegment == 0 && !s.t.OnHost(b.Origin) {
+		if isCandidate && (a.Reports || !told) && s.t.Origins.List[b.Origin].Device == a.Device &&
+			b.Bytes%caching.SmallSegment == 0 &&
+			!s.t.OnHost(b.Origin) {
 			before.Add(b.Number)
 			bytes += b.Bytes
 		}

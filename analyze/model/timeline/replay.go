@@ -9,16 +9,29 @@ import (
 
 // ReplayAll runs memory calls and allocators' events together in order of time, and
 // hands the changes of both to their consumers.
-func (t *Timeline) ReplayAll(consume func(*ledger.Ledger, *ledger.Change), consumeAllocator caching.Consumer) (*ledger.Ledger, *caching.Set, error) {
+func (t *Timeline) ReplayAll(
+	consume func(*ledger.Ledger, *ledger.Change),
+	consumeAllocator caching.Consumer,
+) (*ledger.Ledger, *caching.Set, error) {
 	return t.replayTogether(false, consume, consumeAllocator)
 }
 
 // replayTogether is replayAll with all events of allocators, or only those that tell of segments.
-func (t *Timeline) replayTogether(onlySegments bool, consume func(*ledger.Ledger, *ledger.Change), consumeAllocator caching.Consumer) (*ledger.Ledger, *caching.Set, error) {
+func (t *Timeline) replayTogether(
+	onlySegments bool,
+	consume func(*ledger.Ledger, *ledger.Change),
+	consumeAllocator caching.Consumer,
+) (*ledger.Ledger, *caching.Set, error) {
 	s := caching.NewSet(&t.Allocators, t.Facts.AllocatorRules)
 	r := ledger.Replay{Ledger: ledger.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: consume}
 	r.Exit = func(pid int32, atNs int64) { s.Exit(pid, atNs, consumeAllocator) }
-	allCalls, allEvents := newOrdered(t.Memory, t.StreamMemory()), newOrdered(t.Allocations, t.StreamAllocators(onlySegments))
+	allCalls, allEvents := newOrdered(
+		t.Memory,
+		t.StreamMemory(),
+	), newOrdered(
+		t.Allocations,
+		t.StreamAllocators(onlySegments),
+	)
 	defer allCalls.close()
 	defer allEvents.close()
 	var calls []ledger.Call

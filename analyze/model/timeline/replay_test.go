@@ -126,7 +126,8 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 		// oracle's.
 		whole := oracleOutcome(tp.Rows)
 		if truth := w.live(); fmt.Sprint(whole.Live) != fmt.Sprint(truth) || whole.LostFrees != 0 {
-			t.Fatalf("seed %d: the oracle is wrong: %d lost frees, live\n%v\nin truth\n%v", seed, whole.LostFrees, whole.Live, truth)
+			t.Fatalf("seed %d: the oracle is wrong: %d lost frees, live\n%v\nin "+
+				"truth\n%v", seed, whole.LostFrees, whole.Live, truth)
 		}
 		if seed%4 == 1 { // and with calls lost
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(*format.Row) bool { return r.IntN(10) == 0 })
@@ -134,7 +135,8 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 		if seed%4 == 3 { // and with the recorder started late, or at times deaf for references
 			from := analyzetest.Epoch + r.Int64N(30000)
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(row *format.Row) bool {
-				return row.StartNs < from && row.Kind != format.KindProcess || row.Name == "cuDevicePrimaryCtxRetain" && seed%8 == 3
+				return row.StartNs < from && row.Kind != format.KindProcess ||
+					row.Name == "cuDevicePrimaryCtxRetain" && seed%8 == 3
 			})
 		}
 		if seed%4 >= 2 { // and with contexts that are not known
@@ -189,8 +191,9 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 				sums[key] = sum
 			}
 		}
-		if until == 0 && (fmt.Sprint(live) != fmt.Sprint(want.Live) || int64(len(s.Left)) != want.Left || s.UnmatchedFrees != want.Unmatched || s.LostFrees != want.LostFrees ||
-			s.BorrowedOpened != want.Borrowed || s.BorrowedReturned != want.Returned) {
+		if until == 0 &&
+			(fmt.Sprint(live) != fmt.Sprint(want.Live) || int64(len(s.Left)) != want.Left || s.UnmatchedFrees != want.Unmatched || s.LostFrees != want.LostFrees ||
+				s.BorrowedOpened != want.Borrowed || s.BorrowedReturned != want.Returned) {
 			t.Errorf("got %+v\nwant %+v", s, want)
 		}
 		var device state.MemoryTotal
@@ -199,8 +202,10 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 				continue
 			}
 			sum := sums[state.TotalKey{Pid: total.Pid, Kind: total.Kind}]
-			if total.LiveBytes != sum.LiveBytes || total.LiveBlocks != sum.LiveBlocks || total.PeakBytes < total.LiveBytes ||
-				total.Allocs-total.Frees != total.LiveBlocks || total.AllocBytes-total.FreedBytes != total.LiveBytes {
+			if total.LiveBytes != sum.LiveBytes || total.LiveBlocks != sum.LiveBlocks ||
+				total.PeakBytes < total.LiveBytes ||
+				total.Allocs-total.Frees != total.LiveBlocks ||
+				total.AllocBytes-total.FreedBytes != total.LiveBytes {
 				t.Errorf("until %d: total %+v, the allocations sum up to %+v", until, total, sum)
 			}
 			if total.Pid == 0 && !ledger.IsHost(total.Kind) {

@@ -17,7 +17,10 @@ import (
 
 func TestLeaksOfReportedTensors(t *testing.T) {
 	const leak = 3_000_000
-	for name, conf := range map[string]analyzetest.TorchConf{"segments": {}, "expandable segments": {Expandable: true}} {
+	for name, conf := range map[string]analyzetest.TorchConf{
+		"segments":            {},
+		"expandable segments": {Expandable: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			tp, w := analyzetest.ReportsTraining(t, conf, leak)
 			tl := tp.Timeline()
@@ -26,7 +29,11 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 				t.Fatal(err)
 			}
 			for key, want := range map[string]any{
-				"verdict": "growing", "site": "keep (train.py:42)", "memory_kind": format.MemoryTorch, "live_count": int64(590), "confidence": "high",
+				"verdict":     "growing",
+				"site":        "keep (train.py:42)",
+				"memory_kind": format.MemoryTorch,
+				"live_count":  int64(590),
+				"confidence":  "high",
 			} {
 				if got := analyzetest.Cell(t, r, 0, key); got != want {
 					t.Errorf("%s is %v, want %v: %s", key, got, want, r.Tables[0].Rows[0].Evidence)
@@ -37,10 +44,15 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 				t.Errorf("grows by %.0f bytes/min, want %.0f", rate, want)
 			}
 			sum := w.Totals()
-			if got, want := r.Totals[0].Value, sum.Allocated+64*analyzetest.Mib; got != want { // 64 MiB of the program's own call
+			// 64 MiB of the program's own call
+			if got, want := r.Totals[0].Value, sum.Allocated+64*analyzetest.Mib; got != want {
 				t.Errorf("%d bytes live, want %d", got, want)
 			}
-			if want := "reserved " + units.Bytes(sum.Reserved) + ", of which " + units.Bytes(sum.Allocated) + " allocated"; r.Facts[0].Value != want {
+			if want := "reserved " + units.Bytes(
+				sum.Reserved,
+			) + ", of which " + units.Bytes(
+				sum.Allocated,
+			) + " allocated"; r.Facts[0].Value != want {
 				t.Errorf("allocator: %q, want %q", r.Facts[0].Value, want)
 			}
 			for i := range r.Tables[0].Rows {
@@ -51,10 +63,14 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 			if v, _, _ := r.Number("growing"); v != 1 {
 				t.Errorf("%v rows grow", v)
 			}
-			if q := r.Quality; q.AllocatorDisagreed != 0 || q.AllocatorCompared == 0 || q.AllocatorsByReports != 1 || !strings.Contains(q.String(), "1 processes with allocators known by reports only") {
+			if q := r.Quality; q.AllocatorDisagreed != 0 || q.AllocatorCompared == 0 || q.AllocatorsByReports != 1 ||
+				!strings.Contains(q.String(), "1 processes with allocators known by reports only") {
 				t.Errorf("quality %s", q.String())
 			}
-			if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "what was asked for rounded up") }) {
+			if !slices.ContainsFunc(r.Notes, func(n string) bool {
+				return strings.Contains(n, "what was asked for "+
+					"rounded up")
+			}) {
 				t.Errorf("notes %q", r.Notes)
 			}
 		})
@@ -86,7 +102,17 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 	add(10*analyzetest.Mib, 2*analyzetest.Mib)
 	add(30*analyzetest.Mib, analyzetest.Mib) // too small for a segment
 	add(12*analyzetest.Mib, 4*analyzetest.Mib)
-	for ptr, want := range map[int64]int32{64 * analyzetest.Mib: 0, 84*analyzetest.Mib - 1: 0, 84 * analyzetest.Mib: -1, 63 * analyzetest.Mib: -1, 10 * analyzetest.Mib: 1, 12*analyzetest.Mib - 1: 1, 12 * analyzetest.Mib: 3, 30 * analyzetest.Mib: -1, 0: -1} {
+	for ptr, want := range map[int64]int32{
+		64 * analyzetest.Mib:   0,
+		84*analyzetest.Mib - 1: 0,
+		84 * analyzetest.Mib:   -1,
+		63 * analyzetest.Mib:   -1,
+		10 * analyzetest.Mib:   1,
+		12*analyzetest.Mib - 1: 1,
+		12 * analyzetest.Mib:   3,
+		30 * analyzetest.Mib:   -1,
+		0:                      -1,
+	} {
 		if n, ok := l.Around(ptr); ok != (want >= 0) || ok && n != want {
 			t.Errorf("around %d MiB: %d, %v, want %d", ptr/analyzetest.Mib, n, ok, want)
 		}

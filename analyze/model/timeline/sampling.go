@@ -17,7 +17,12 @@ func (t *Timeline) GapNs(fromNs, toNs int64) int64 {
 
 func (t *Timeline) Coverage() sampling.Coverage {
 	s, w := &t.Facts.Sampling, t.Recording()
-	l := sampling.Coverage{Sampled: len(s.NoLaunches)+len(s.NoStacks) > 0, OfNs: w.DurNs(), MaxPct: s.MaxOverheadPct, OverheadPct: s.SawPct}
+	l := sampling.Coverage{
+		Sampled:     len(s.NoLaunches)+len(s.NoStacks) > 0,
+		OfNs:        w.DurNs(),
+		MaxPct:      s.MaxOverheadPct,
+		OverheadPct: s.SawPct,
+	}
 	l.LaunchesNs, l.StacksNs = l.OfNs-sampling.LengthIn(s.NoLaunches, w), l.OfNs-sampling.LengthIn(s.NoStacks, w)
 	return l
 }
@@ -26,7 +31,10 @@ func (t *Timeline) Coverage() sampling.Coverage {
 func (t *Timeline) blinds(w query.Window) (list []sampling.Gap) {
 	for _, m := range t.Facts.Sampling.NoLaunches {
 		if m.FromNs < w.ToNs && m.ToNs > w.FromNs {
-			list = append(list, sampling.Gap{Window: query.Window{FromNs: max(m.FromNs, w.FromNs), ToNs: min(m.ToNs, w.ToNs)}})
+			list = append(
+				list,
+				sampling.Gap{Window: query.Window{FromNs: max(m.FromNs, w.FromNs), ToNs: min(m.ToNs, w.ToNs)}},
+			)
 		}
 	}
 	for i := range list {
@@ -42,7 +50,13 @@ func (t *Timeline) blinds(w query.Window) (list []sampling.Gap) {
 		if left > 0 && right > 0 {
 			left, right = min(left, sampling.BesideRatio*right), min(right, sampling.BesideRatio*left)
 		}
-		b.Left, b.Right = query.Window{FromNs: b.FromNs - left, ToNs: b.FromNs}, query.Window{FromNs: b.ToNs, ToNs: b.ToNs + right}
+		b.Left, b.Right = query.Window{
+			FromNs: b.FromNs - left,
+			ToNs:   b.FromNs,
+		}, query.Window{
+			FromNs: b.ToNs,
+			ToNs:   b.ToNs + right,
+		}
 	}
 	return list
 }
@@ -61,7 +75,16 @@ func (t *Timeline) countOthers(list []sampling.Gap) {
 	var kind, name format.Strings
 	for _, spans := range [][]Span{t.Memory, t.Calls, t.Allocations} {
 		for _, s := range spans {
-			start, kind, name = s.Group.Int64("start_ns", start), s.Group.StringsInto("kind", kind), s.Group.StringsInto("name", name)
+			start, kind, name = s.Group.Int64(
+				"start_ns",
+				start,
+			), s.Group.StringsInto(
+				"kind",
+				kind,
+			), s.Group.StringsInto(
+				"name",
+				name,
+			)
 			for i, ns := range start {
 				if kind.At(i) != format.KindLaunch || catalog.BaseName(name.At(i)) == "cuGraphLaunch" {
 					counts[sort.Search(len(bounds), func(k int) bool { return bounds[k] > ns })]++
@@ -83,8 +106,8 @@ func (t *Timeline) countOthers(list []sampling.Gap) {
 	}
 }
 
-// LaunchWeights returns the weights of a window, nil if all launches in it are recorded. Launches of a time without are taken to be
-// like those just before and after it.
+// LaunchWeights returns the weights of a window, nil if all launches in it are recorded. Launches
+// of a time without are taken to be like those just before and after it.
 func (t *Timeline) LaunchWeights(w query.Window) *sampling.Weights {
 	if known, ok := t.weights[w]; ok {
 		return known

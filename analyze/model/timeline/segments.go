@@ -18,7 +18,11 @@ type addressedBlock struct {
 
 // Note follows a change of the driver's memory.
 func (l *Addressed) Note(c *ledger.Change) {
-	i, found := slices.BinarySearchFunc(*l, c.Ptr, func(b addressedBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) })
+	i, found := slices.BinarySearchFunc(
+		*l,
+		c.Ptr,
+		func(b addressedBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
+	)
 	switch {
 	case c.Kind == ledger.AllocFailed:
 	case c.Kind != ledger.Allocated && found:
@@ -30,7 +34,11 @@ func (l *Addressed) Note(c *ledger.Change) {
 
 // Around returns what holds an address.
 func (l Addressed) Around(ptr int64) (number int32, ok bool) {
-	i, found := slices.BinarySearchFunc(l, ptr, func(b addressedBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) })
+	i, found := slices.BinarySearchFunc(
+		l,
+		ptr,
+		func(b addressedBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
+	)
 	if !found {
 		i--
 	}

@@ -14,9 +14,10 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddSource gives native frames file and line from debug information, makes calls that were inlined frames of their own, and
-// names frames that the recorder could not name. Files are used only if they have the build id that was recorded. Frames that
-// have a line, as those of Python do, stay as they are. It is called before reports are made; the recording is not changed.
+// AddSource gives native frames file and line from debug information, makes calls that were inlined
+// frames of their own, and names frames that the recorder could not name. Files are used only if
+// they have the build id that was recorded. Frames that have a line, as those of Python do, stay as
+// they are. It is called before reports are made; the recording is not changed.
 func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 	modules := make(map[stackpkg.ModuleKey][]int32)
 	for id := range t.Stacks.Frames {
@@ -27,7 +28,11 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 		}
 	}
 	keys := slices.SortedFunc(maps.Keys(modules), func(a, b stackpkg.ModuleKey) int {
-		return cmp.Or(cmp.Compare(len(modules[b]), len(modules[a])), cmp.Compare(a.File, b.File), cmp.Compare(a.BuildID, b.BuildID))
+		return cmp.Or(
+			cmp.Compare(len(modules[b]), len(modules[a])),
+			cmp.Compare(a.File, b.File),
+			cmp.Compare(a.BuildID, b.BuildID),
+		)
 	})
 	summary := stackpkg.SourceSummary{Modules: len(keys)}
 	r := stackpkg.SourceReader{Stacks: &t.Stacks, Finder: finder, Instead: make(map[int32][]int32)}
@@ -47,8 +52,8 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 	return summary
 }
 
-// placeStacks notes for every stack whose place in the program has a line now what reports call that place, instead of what was
-// recorded.
+// placeStacks notes for every stack whose place in the program has a line now what reports call
+// that place, instead of what was recorded.
 func (t *Timeline) placeStacks() {
 	t.Stacks.Placed = make(map[int32]string)
 	for stack := range t.Stacks.Stacks {

@@ -44,14 +44,20 @@ type Timeline struct {
 
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.Numbers
-	segments    *ledger.BlockSet // block.number of the driver's memory that is allocators' segments, once that was asked
-	teardowns   map[int32]int64  // process → from when on it is ending, once that was asked
+	// block.number of the driver's memory that is allocators' segments, once that was asked
+	segments  *ledger.BlockSet
+	teardowns map[int32]int64 // process → from when on it is ending, once that was asked
 }
 
 // Open reads the recording's facts and stacks and measures its calls. The recording
 // must stay open while the Timeline is used.
 func Open(rec *format.Recording) (*Timeline, error) {
-	t := &Timeline{Rec: rec, Origins: origin.NewTable(), madeHere: make(map[contextKey]bool), Allocators: caching.NewNumbers()}
+	t := &Timeline{
+		Rec:        rec,
+		Origins:    origin.NewTable(),
+		madeHere:   make(map[contextKey]bool),
+		Allocators: caching.NewNumbers(),
+	}
 	t.Scan.Stacks = make(map[string]int64)
 	f, err := facts.Read(rec)
 	if err != nil {

@@ -25,7 +25,13 @@ func (w *world) makeContext() bool {
 		c.usedNs = max(c.usedNs, w.end)
 		return true
 	}
-	c := &worldContext{handle: w.name("context", 0x7000, 16).ptr, device: w.r.Int32N(2), alive: true, endedNs: w.end, usedNs: w.end}
+	c := &worldContext{
+		handle:  w.name("context", 0x7000, 16).ptr,
+		device:  w.r.Int32N(2),
+		alive:   true,
+		endedNs: w.end,
+		usedNs:  w.end,
+	}
 	p.contexts = append(p.contexts, c)
 	w.call(format.KindAPI, "cuCtxCreate_v4", "", c.handle, 0).Device = c.device
 	return true

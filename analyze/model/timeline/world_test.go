@@ -114,13 +114,40 @@ func (w *world) step() {
 	w.end = w.start + 2 + w.r.Int64N(200)
 	w.clocks[w.thread] = w.end
 	p := w.proc()
-	alive := slices.DeleteFunc(slices.Clone(p.contexts), func(c *worldContext) bool { return !c.alive || c.endedNs >= w.start })
+	alive := slices.DeleteFunc(
+		slices.Clone(p.contexts),
+		func(c *worldContext) bool { return !c.alive || c.endedNs >= w.start },
+	)
 	w.ctx = nil
 	if len(alive) > 0 {
 		w.ctx = alive[w.r.IntN(len(alive))]
 	}
-	actions := []func() bool{w.alloc, w.alloc, w.alloc, w.alloc, w.free, w.free, w.free, w.create, w.create, w.mapIt, w.mapIt, w.unmap, w.unmap, w.release,
-		w.release, w.retain, w.borrow, w.giveBack, w.makeContext, w.endContext, w.graph, w.fail, w.stray, w.exit}
+	actions := []func() bool{
+		w.alloc,
+		w.alloc,
+		w.alloc,
+		w.alloc,
+		w.free,
+		w.free,
+		w.free,
+		w.create,
+		w.create,
+		w.mapIt,
+		w.mapIt,
+		w.unmap,
+		w.unmap,
+		w.release,
+		w.release,
+		w.retain,
+		w.borrow,
+		w.giveBack,
+		w.makeContext,
+		w.endContext,
+		w.graph,
+		w.fail,
+		w.stray,
+		w.exit,
+	}
 	for range 20 {
 		if actions[w.r.IntN(len(actions))]() {
 			return
@@ -163,8 +190,14 @@ func (w *world) alloc() bool {
 	if w.ctx == nil {
 		return false
 	}
-	calls := []struct{ kind, name string }{{format.MemoryDevice, "cuMemAlloc_v2"}, {format.MemoryAsync, "cuMemAllocAsync_ptsz"}, {format.MemoryManaged, "cuMemAllocManaged"},
-		{format.MemoryHost, "cuMemHostAlloc"}, {format.MemoryRegistered, "cuMemHostRegister_v2"}, {format.MemoryArray, "cuArrayCreate_v2"}}
+	calls := []struct{ kind, name string }{
+		{format.MemoryDevice, "cuMemAlloc_v2"},
+		{format.MemoryAsync, "cuMemAllocAsync_ptsz"},
+		{format.MemoryManaged, "cuMemAllocManaged"},
+		{format.MemoryHost, "cuMemHostAlloc"},
+		{format.MemoryRegistered, "cuMemHostRegister_v2"},
+		{format.MemoryArray, "cuArrayCreate_v2"},
+	}
 	c := calls[w.r.IntN(len(calls))]
 	b := &worldBlock{kind: c.kind, bytes: 1 + w.r.Int64N(1<<20), ctx: w.ctx, returned: w.end}
 	switch c.kind {
@@ -209,7 +242,13 @@ func (w *world) free() bool {
 }
 
 func (w *world) create() bool {
-	mem := &worldPhysical{number: w.name("physical", 0x7f0000000000, 512).ptr, bytes: (1 + w.r.Int64N(8)) << 21, refs: 1, returned: w.end, usedNs: w.end}
+	mem := &worldPhysical{
+		number:   w.name("physical", 0x7f0000000000, 512).ptr,
+		bytes:    (1 + w.r.Int64N(8)) << 21,
+		refs:     1,
+		returned: w.end,
+		usedNs:   w.end,
+	}
 	w.proc().physical = append(w.proc().physical, mem)
 	if w.r.IntN(8) == 0 {
 		mem.borrowed = true
@@ -222,7 +261,10 @@ func (w *world) create() bool {
 
 // physical picks a handle that the program knows and may use.
 func (w *world) physical(may func(*worldPhysical) bool) *worldPhysical {
-	list := slices.DeleteFunc(slices.Clone(w.proc().physical), func(m *worldPhysical) bool { return m.returned >= w.start || !may(m) })
+	list := slices.DeleteFunc(
+		slices.Clone(w.proc().physical),
+		func(m *worldPhysical) bool { return m.returned >= w.start || !may(m) },
+	)
 	if len(list) == 0 {
 		return nil
 	}
@@ -384,9 +426,23 @@ func (w *world) graph() bool {
 
 // fail makes a call that changes nothing.
 func (w *world) fail() bool {
-	kinds := []string{format.KindAlloc, format.KindFree, format.KindMap, format.KindUnmap, format.KindRetain, format.KindBorrow, format.KindReturn}
+	kinds := []string{
+		format.KindAlloc,
+		format.KindFree,
+		format.KindMap,
+		format.KindUnmap,
+		format.KindRetain,
+		format.KindBorrow,
+		format.KindReturn,
+	}
 	memory := []string{format.MemoryDevice, format.MemoryPhysical, format.MemoryArray}
-	row := w.call(kinds[w.r.IntN(len(kinds))], "cuFail", memory[w.r.IntN(3)], 0x7f0000000000+w.r.Int64N(20)*512, 1+w.r.Int64N(1<<20))
+	row := w.call(
+		kinds[w.r.IntN(len(kinds))],
+		"cuFail",
+		memory[w.r.IntN(3)],
+		0x7f0000000000+w.r.Int64N(20)*512,
+		1+w.r.Int64N(1<<20),
+	)
 	row.SrcPtr = 0x7f0000000000
 	switch w.r.IntN(4) {
 	case 0:

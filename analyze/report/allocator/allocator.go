@@ -46,7 +46,12 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 func (s *Scan) Report(all *caching.Set, counts *ledger.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)
-	r := &report.Report{Command: "allocator", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "allocator",
+		Window:  s.window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	if len(s.list) == 0 && len(t.Allocations) > 0 {
 		r.NoMatch = s.seen.Explain(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
 	}

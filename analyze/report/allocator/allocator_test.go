@@ -20,7 +20,12 @@ func TestAllocatorReport(t *testing.T) {
 }
 
 func TestAllocatorReportIsExact(t *testing.T) {
-	tp, worlds := analyzetest.TorchTape(t, 400, 400, func(w *analyzetest.TorchWorld) { w.Conf = analyzetest.TorchConf{Expandable: w.Pid == 77} })
+	tp, worlds := analyzetest.TorchTape(
+		t,
+		400,
+		400,
+		func(w *analyzetest.TorchWorld) { w.Conf = analyzetest.TorchConf{Expandable: w.Pid == 77} },
+	)
 	tl := tp.Timeline()
 	for _, w := range worlds {
 		opt := Options{Options: query.Options{Filter: query.Filter{Pids: []int32{w.Pid}, Devices: []int32{w.Device}}}}
@@ -37,7 +42,17 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		for _, s := range w.Samples {
 			var row report.Table
 			row.Columns = momentColumns
-			row.Add(report.Join(report.Values{"at_ns": analyzetest.Epoch + s.AtNs, "offset_ns": s.AtNs, "pid": int64(w.Pid), "device": int64(w.Device)}, totalsValues(s.Totals, false)))
+			row.Add(
+				report.Join(
+					report.Values{
+						"at_ns":     analyzetest.Epoch + s.AtNs,
+						"offset_ns": s.AtNs,
+						"pid":       int64(w.Pid),
+						"device":    int64(w.Device),
+					},
+					totalsValues(s.Totals, false),
+				),
+			)
 			if text := fmt.Sprint(row.Rows[0].Cells); len(want) == 0 || want[len(want)-1] != text {
 				want = append(want, text) // a step without an event has no moment of its own
 			}
@@ -50,7 +65,13 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("pid %d device %d: %d moments, want %d", w.Pid, w.Device, len(got), len(want))
 		}
-		if allocated = analyzetest.Cells(t, r, "peaks", "allocated_bytes"); len(allocated) != 2 || allocated[0] < fmt.Sprint(peak) && len(allocated[0]) == len(fmt.Sprint(peak)) {
+		if allocated = analyzetest.Cells(
+			t,
+			r,
+			"peaks",
+			"allocated_bytes",
+		); len(allocated) != 2 ||
+			allocated[0] < fmt.Sprint(peak) && len(allocated[0]) == len(fmt.Sprint(peak)) {
 			t.Errorf("peaks %v, a sample has %d", allocated, peak)
 		}
 		var events int64
@@ -72,11 +93,26 @@ func TestAllocatorReportIsExact(t *testing.T) {
 
 func TestAllocatorReportOfAWindow(t *testing.T) {
 	tl := analyzetest.Trainer(t).Timeline()
-	r, err := RunWith(tl, Options{Options: query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + 25*analyzetest.Second, ToNs: analyzetest.Epoch + 30*analyzetest.Second}}, Moments: 1})
+	r, err := RunWith(
+		tl,
+		Options{
+			Options: query.Options{
+				Filter: query.Filter{
+					FromNs: analyzetest.Epoch + 25*analyzetest.Second,
+					ToNs:   analyzetest.Epoch + 30*analyzetest.Second,
+				},
+			},
+			Moments: 1,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(analyzetest.Cells(t, r, "moments", "allocated_bytes"), analyzetest.Cells(t, r, "peaks", "allocated_bytes"), analyzetest.Cells(t, r, "events", "action")); got != "[4194816] [4195840 4195840] [free_requested]" {
+	if got := fmt.Sprint(
+		analyzetest.Cells(t, r, "moments", "allocated_bytes"),
+		analyzetest.Cells(t, r, "peaks", "allocated_bytes"),
+		analyzetest.Cells(t, r, "events", "action"),
+	); got != "[4194816] [4195840 4195840] [free_requested]" {
 		t.Error(got)
 	}
 	r, err = RunWith(tl, Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
@@ -92,12 +128,25 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 // A process that ended has no moments afterwards; what it had then is its end.
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 	tp := analyzetest.Trainer(t)
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: fmt.Sprintf(`{"exit_ns":%d}`, analyzetest.Epoch+40*analyzetest.Second)})
+	tp.Add(
+		format.Row{
+			Kind:    format.KindProcess,
+			Name:    "train",
+			Pid:     42,
+			StartNs: analyzetest.Epoch,
+			Device:  -1,
+			Message: fmt.Sprintf(`{"exit_ns":%d}`, analyzetest.Epoch+40*analyzetest.Second),
+		},
+	)
 	r, err := RunWith(tp.Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(analyzetest.Cells(t, r, "moments", "allocations"), analyzetest.Cells(t, r, "allocators", "allocated_bytes"), analyzetest.Cells(t, r, "allocators", "ended")); got != "[3 3 2] [4194304] [true]" {
+	if got := fmt.Sprint(
+		analyzetest.Cells(t, r, "moments", "allocations"),
+		analyzetest.Cells(t, r, "allocators", "allocated_bytes"),
+		analyzetest.Cells(t, r, "allocators", "ended"),
+	); got != "[3 3 2] [4194304] [true]" {
 		t.Error(got)
 	}
 }

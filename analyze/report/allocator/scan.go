@@ -54,7 +54,13 @@ type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
 
 // NewScan returns a scan of the allocators that opt.Filter lets through.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), seen: query.NewCallers(), stats: make(map[*caching.Allocator]*allocatorStats)}
+	s := &Scan{
+		t:      t,
+		opt:    opt,
+		window: opt.Window(t.Recording()),
+		seen:   query.NewCallers(),
+		stats:  make(map[*caching.Allocator]*allocatorStats),
+	}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
 	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
 		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n

@@ -44,7 +44,8 @@ func NewTotalsScan(t *timeline.Timeline, f *query.Filter, w query.Window) *Total
 // sizes have no effect.
 func (u *TotalsScan) wants(a *caching.Allocator) bool {
 	f := u.filter
-	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) &&
+		(len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
 }
 
 // Watch takes the next change of an allocator.
@@ -117,10 +118,24 @@ func (u *TotalsScan) finish(s *caching.Set) []*caching.Allocator {
 
 // TotalsFactColumns are those of TotalsScan.Facts.
 var TotalsFactColumns = []report.Column{
-	{Key: "allocator", Title: "PyTorch's allocator", Unit: report.UnitText, About: "what PyTorch's caching allocators, one per process and device, have of the driver at the end of the window or of their process, and what of that they have handed out; --tid, --stream and --min-bytes do not count"},
-	{Key: "allocator_reserved_bytes", Title: "", Unit: report.UnitBytes, About: "bytes from the driver, as torch.cuda.memory_reserved() tells"},
-	{Key: "allocator_allocated_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of blocks handed out, as torch.cuda.memory_allocated() tells"},
-	{Key: "allocator_ooms", Title: "", Unit: report.UnitCount, About: "requests in the window that the allocators could not fulfil, whatever the program did then"},
+	{
+		Key: "allocator", Title: "PyTorch's allocator", Unit: report.UnitText,
+		About: "what PyTorch's caching allocators, one per process and device, have of the driver at the end of the " +
+			"window or of their process, and what of that they have handed out; --tid, --stream and --min-bytes do " +
+			"not count",
+	},
+	{
+		Key: "allocator_reserved_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes from the driver, as torch.cuda.memory_reserved() tells",
+	},
+	{
+		Key: "allocator_allocated_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes of blocks handed out, as torch.cuda.memory_allocated() tells",
+	},
+	{
+		Key: "allocator_ooms", Title: "", Unit: report.UnitCount,
+		About: "requests in the window that the allocators could not fulfil, whatever the program did then",
+	},
 }
 
 // Facts sums up all allocators after a replay.
@@ -156,12 +171,31 @@ func (u *TotalsScan) Facts(s *caching.Set) []report.Fact {
 var TotalsTableColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
-	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "bytes from the driver at the end of the window or of the process"},
-	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes, About: "bytes of blocks that the program has then"},
-	{Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes, About: "bytes that were asked for, of blocks that the program has or streams still use; without blocks from before the recording that were not freed in it"},
-	{Key: "peak_reserved_bytes", Title: "PEAK RESERVED", Unit: report.UnitBytes, About: "most bytes from the driver in the window"},
-	{Key: "peak_reserved_at_ns", Title: "AT", Unit: report.UnitNs, About: "when that was first, from the recording's start"},
-	{Key: "peak_allocated_bytes", Title: "PEAK ALLOCATED", Unit: report.UnitBytes, About: "most bytes of blocks in the window"},
+	{
+		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
+		About: "bytes from the driver at the end of the window or of the process",
+	},
+	{
+		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
+		About: "bytes of blocks that the program has then",
+	},
+	{
+		Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes,
+		About: "bytes that were asked for, of blocks that the program has or streams still use; without blocks from " +
+			"before the recording that were not freed in it",
+	},
+	{
+		Key: "peak_reserved_bytes", Title: "PEAK RESERVED", Unit: report.UnitBytes,
+		About: "most bytes from the driver in the window",
+	},
+	{
+		Key: "peak_reserved_at_ns", Title: "AT", Unit: report.UnitNs,
+		About: "when that was first, from the recording's start",
+	},
+	{
+		Key: "peak_allocated_bytes", Title: "PEAK ALLOCATED", Unit: report.UnitBytes,
+		About: "most bytes of blocks in the window",
+	},
 	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "blocks handed out in the window"},
 	{Key: "frees", Title: "FREES", Unit: report.UnitCount, About: "blocks given back in the window"},
 	{Key: "ooms", Title: "OOM", Unit: report.UnitCount, About: "requests in the window that could not be fulfilled"},
@@ -169,7 +203,12 @@ var TotalsTableColumns = []report.Column{
 
 // Table returns a table with a row per allocator, after a replay.
 func (u *TotalsScan) Table(s *caching.Set) report.Table {
-	table := report.Table{Name: "allocators", Title: "PyTorch's caching allocators", Columns: TotalsTableColumns, Spare: []string{"peak_reserved_at_ns", "requested_bytes"}}
+	table := report.Table{
+		Name:    "allocators",
+		Title:   "PyTorch's caching allocators",
+		Columns: TotalsTableColumns,
+		Spare:   []string{"peak_reserved_at_ns", "requested_bytes"},
+	}
 	start := u.t.Recording().FromNs
 	for _, a := range u.finish(s) {
 		l := u.levels[a]

@@ -20,8 +20,10 @@ func GroupNames() []string {
 // does. It returns a *GroupError or *SortError for an unknown group or column.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	sc := &scan{Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
-		groups: make(map[groupKey]*callGroup), identities: make(map[int32]int64)}
+	sc := &scan{
+		Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
+		groups: make(map[groupKey]*callGroup), identities: make(map[int32]int64),
+	}
 	if !slices.Contains(GroupNames(), sc.by) {
 		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
 	}
@@ -33,7 +35,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "api", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "api",
+		Window:  sc.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	result := ""
 	if len(sc.groups) == 0 {
 		result = "no calls in the window"

@@ -87,7 +87,8 @@ func (sc *scan) addGroup(g *format.Group) {
 			group.nested++
 		}
 		group.add(sc.Dur[i], sc.Result[i], sc.Flags[i])
-		if sc.Weights != nil && launch[sc.Kind.Index[i]] && !graph[sc.Name.Index[i]] && sc.Flags[i]&format.FlagCaptured == 0 {
+		if sc.Weights != nil && launch[sc.Kind.Index[i]] && !graph[sc.Name.Index[i]] &&
+			sc.Flags[i]&format.FlagCaptured == 0 {
 			group.scaled += sc.Weights.At(start)
 		} else {
 			group.scaled += sampling.Thousandth

@@ -14,13 +14,17 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
+var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is " +
+	"nothing to tell"}}
 
 var totalColumns = []report.Column{
 	{Key: "calls", Title: "calls", Unit: report.UnitCount, About: "calls that began in the window"},
 	{Key: "timed_calls", Title: "timed", Unit: report.UnitCount, About: "of these, calls whose duration is known"},
 	{Key: "total_ns", Title: "time", Unit: report.UnitNs, About: "sum of the durations of timed calls"},
-	{Key: "estimated_total_ns", Title: "estimated for all", Unit: report.UnitNs, About: "estimate for all calls: the sum of this column; absent where all are timed"},
+	{
+		Key: "estimated_total_ns", Title: "estimated for all", Unit: report.UnitNs,
+		About: "estimate for all calls: the sum of this column; absent where all are timed",
+	},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "calls that returned an error"},
 	{Key: "open_calls", Title: "open", Unit: report.UnitCount, About: "calls that were not seen to return"},
 }
@@ -57,43 +61,110 @@ func (sc *scan) totals() []report.Fact {
 }
 
 var callColumns = []report.Column{
-	{Key: "time_pct", Title: "TIME%", Unit: report.UnitPercent, About: "share of estimated_total_ns in that of all rows, as in nsys; time of calls inside of other calls counts for both"},
-	{Key: "total_ns", Title: "TOTAL TIME", Unit: report.UnitNs, About: "sum of the time that threads spent in these calls, of TIMED calls only; CPU time, waiting or working, not GPU time, and threads add up"},
-	{Key: "estimated_total_ns", Title: "~TOTAL", Unit: report.UnitNs, About: "estimate: what total_ns would be if the calls that returned unseen had taken as long on average as the timed ones; equal to total_ns where all are timed"},
+	{
+		Key: "time_pct", Title: "TIME%", Unit: report.UnitPercent,
+		About: "share of estimated_total_ns in that of all rows, as in nsys; time of calls inside of other calls " +
+			"counts for both",
+	},
+	{
+		Key: "total_ns", Title: "TOTAL TIME", Unit: report.UnitNs,
+		About: "sum of the time that threads spent in these calls, of TIMED calls only; CPU time, waiting or " +
+			"working, not GPU time, and threads add up",
+	},
+	{
+		Key: "estimated_total_ns", Title: "~TOTAL", Unit: report.UnitNs,
+		About: "estimate: what total_ns would be if the calls that returned unseen had taken as long on average as " +
+			"the timed ones; equal to total_ns where all are timed",
+	},
 	{Key: "calls", Title: "NUM CALLS", Unit: report.UnitCount, About: "calls that began in the window"},
-	{Key: "timed_calls", Title: "TIMED", Unit: report.UnitCount, About: "of these, those whose duration is known: all times but estimated_total_ns and open_ns are of them. At high rates the returns of kernel launches are probed for a share of the time only"},
+	{
+		Key: "timed_calls", Title: "TIMED", Unit: report.UnitCount,
+		About: "of these, those whose duration is known: all times but estimated_total_ns and open_ns are of them. " +
+			"At high rates the returns of kernel launches are probed for a share of the time only",
+	},
 	{Key: "avg_ns", Title: "AVG", Unit: report.UnitNs, About: "average duration"},
-	{Key: "med_ns", Title: "MED", Unit: report.UnitNs, About: "half of the calls took no longer; read from a histogram, off by less than 0.8%"},
+	{
+		Key: "med_ns", Title: "MED", Unit: report.UnitNs,
+		About: "half of the calls took no longer; read from a histogram, off by less than 0.8%",
+	},
 	{Key: "min_ns", Title: "MIN", Unit: report.UnitNs, About: "shortest"},
 	{Key: "max_ns", Title: "MAX", Unit: report.UnitNs, About: "longest that returned"},
 	{Key: "stddev_ns", Title: "STDDEV", Unit: report.UnitNs, About: "standard deviation of the duration, of a sample"},
 	{Key: "p95_ns", Title: "P95", Unit: report.UnitNs, About: "95% of the calls took no longer; off by less than 0.8%"},
 	{Key: "p99_ns", Title: "P99", Unit: report.UnitNs, About: "99% of the calls took no longer; off by less than 0.8%"},
-	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "calls that returned an error (not ready and shutting down are none)"},
-	{Key: "open_calls", Title: "OPEN", Unit: report.UnitCount, About: "calls that were not seen to return; they are in none of the times"},
-	{Key: "open_ns", Title: "OPEN FOR", Unit: report.UnitNs, About: "how long those of them had taken that were open at the end of the recording, together"},
-	{Key: "nested_calls", Title: "", Unit: report.UnitCount, About: "of NUM CALLS, those inside of another recorded call"},
-	{Key: "kind", Title: "", Unit: report.UnitText, About: "alloc, free, launch, memcpy, memset, sync, api and the like"},
+	{
+		Key: "errors", Title: "ERRORS", Unit: report.UnitCount,
+		About: "calls that returned an error (not ready and shutting down are none)",
+	},
+	{
+		Key: "open_calls", Title: "OPEN", Unit: report.UnitCount,
+		About: "calls that were not seen to return; they are in none of the times",
+	},
+	{
+		Key: "open_ns", Title: "OPEN FOR", Unit: report.UnitNs,
+		About: "how long those of them had taken that were open at the end of the recording, together",
+	},
+	{
+		Key: "nested_calls", Title: "", Unit: report.UnitCount,
+		About: "of NUM CALLS, those inside of another recorded call",
+	},
+	{
+		Key: "kind", Title: "", Unit: report.UnitText,
+		About: "alloc, free, launch, memcpy, memset, sync, api and the like",
+	},
 	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "function of the CUDA driver"},
 }
 
 // groupColumns are the last column of grouped tables, one for each way to group.
 var groupColumns = []report.Column{
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "with --group-by site or stack: the frame of the program's own code that made the call, of stacks with their number"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "with --group-by site or stack: the frame of the program's own code that made the call, of stacks " +
+			"with their number",
+	},
 	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "with --group-by thread: thread and its name"},
-	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "with --group-by stream: process and stream handle; 0 is the default stream, and calls without a stream are there too"},
-	{Key: "rank", Title: "RANK", Unit: report.UnitText, About: "with --group-by rank: rank of the process, and its job if there are several"},
+	{
+		Key: "stream", Title: "STREAM", Unit: report.UnitText,
+		About: "with --group-by stream: process and stream handle; 0 is the default stream, and calls without a " +
+			"stream are there too",
+	},
+	{
+		Key: "rank", Title: "RANK", Unit: report.UnitText,
+		About: "with --group-by rank: rank of the process, and its job if there are several",
+	},
 	{Key: "job", Title: "JOB", Unit: report.UnitText, About: "with --group-by job: job of the process"},
-	{Key: "container", Title: "CONTAINER", Unit: report.UnitText, About: "with --group-by container: first 12 digits of the container's id"},
-	{Key: "pod", Title: "POD", Unit: report.UnitText, About: "with --group-by pod: Kubernetes namespace and pod, or the pod's UID"},
-	{Key: "cgroup", Title: "CGROUP", Unit: report.UnitText, About: "with --group-by cgroup: longest path in the process's cgroups"},
+	{
+		Key: "container", Title: "CONTAINER", Unit: report.UnitText,
+		About: "with --group-by container: first 12 digits of the container's id",
+	},
+	{
+		Key: "pod", Title: "POD", Unit: report.UnitText,
+		About: "with --group-by pod: Kubernetes namespace and pod, or the pod's UID",
+	},
+	{
+		Key: "cgroup", Title: "CGROUP", Unit: report.UnitText,
+		About: "with --group-by cgroup: longest path in the process's cgroups",
+	},
 }
 
 // table has a row per function and group, those with the most time first.
 func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	table := report.Table{
-		Name: "api", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(callColumns),
-		Spare: []string{"stddev_ns", "p95_ns", "open_ns", "min_ns", "med_ns", "avg_ns", "p99_ns", "open_calls", "timed_calls", "max_ns"},
+		Name:    "api",
+		Title:   "calls by time spent in them on the CPU",
+		Columns: slices.Clone(callColumns),
+		Spare: []string{
+			"stddev_ns",
+			"p95_ns",
+			"open_ns",
+			"min_ns",
+			"med_ns",
+			"avg_ns",
+			"p99_ns",
+			"open_calls",
+			"timed_calls",
+			"max_ns",
+		},
 	}
 	order := []string{"estimated_total_ns", "calls", "name"}
 	group, isGrouped := sc.groupColumn()

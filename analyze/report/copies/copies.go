@@ -27,7 +27,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := sc.Each(sc.Add); err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "copies", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "copies",
+		Window:  sc.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	result := ""
 	if len(sc.groups) == 0 {
 		result = "no copies in the window"

@@ -148,7 +148,8 @@ func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 // bandwidth reports whether the call's time is that of its copy: the call waits for the copy, and
 // the copy is large enough to be most of the time.
 func (k *groupKey) bandwidth(c *calls.Call) bool {
-	host := strings.HasPrefix(k.direction, "H") || strings.HasSuffix(k.direction, "toH") // copies on a device do not block
+	// copies on a device do not block
+	host := strings.HasPrefix(k.direction, "H") || strings.HasSuffix(k.direction, "toH")
 	return host && k.mode == modeBlocking && c.Bytes >= bandwidthMinBytes && c.EndNs > c.StartNs
 }
 
@@ -171,7 +172,13 @@ func (s *copyStats) add(c *calls.Call, bandwidth bool) {
 	default:
 		s.bytes = units.EndOf(s.bytes, c.Bytes)
 		if bandwidth && c.Timed() {
-			s.measuredBytes, s.measuredNs = units.EndOf(s.measuredBytes, c.Bytes), units.EndOf(s.measuredNs, c.EndNs-c.StartNs)
+			s.measuredBytes, s.measuredNs = units.EndOf(
+				s.measuredBytes,
+				c.Bytes,
+			), units.EndOf(
+				s.measuredNs,
+				c.EndNs-c.StartNs,
+			)
 		}
 	}
 }
@@ -202,7 +209,13 @@ func (s *copyStats) merge(o *copyStats) {
 	s.open += o.open
 	s.bytes = units.EndOf(s.bytes, o.bytes)
 	s.took.Merge(&o.took)
-	s.measuredBytes, s.measuredNs = units.EndOf(s.measuredBytes, o.measuredBytes), units.EndOf(s.measuredNs, o.measuredNs)
+	s.measuredBytes, s.measuredNs = units.EndOf(
+		s.measuredBytes,
+		o.measuredBytes,
+	), units.EndOf(
+		s.measuredNs,
+		o.measuredNs,
+	)
 }
 
 // rate is the bandwidth in bytes a second as seen from the host, nil where no copy shows it.
@@ -210,5 +223,8 @@ func (s *copyStats) rate() any {
 	if s.measuredNs == 0 {
 		return nil
 	}
-	return catalog.Measured{Value: float64(s.measuredBytes) / (float64(s.measuredNs) / 1e9), Unit: catalog.UnitOf("_bytes_per_second")}
+	return catalog.Measured{
+		Value: float64(s.measuredBytes) / (float64(s.measuredNs) / 1e9),
+		Unit:  catalog.UnitOf("_bytes_per_second"),
+	}
 }

@@ -25,7 +25,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "errors", Window: s.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "errors",
+		Window:  s.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	if len(s.Seen.Pids) > 0 && !s.matched() {
 		r.NoMatch = s.Seen.Explain(&opt.Filter)
 	}
@@ -45,6 +50,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Tables = []report.Table{broken, suspectTable(t, faults, launches, &opt), invalidFreeTable(t, s, frees, &opt), table, s.quietTable()}
+	r.Tables = []report.Table{
+		broken,
+		suspectTable(t, faults, launches, &opt),
+		invalidFreeTable(t, s, frees, &opt),
+		table,
+		s.quietTable(),
+	}
 	return r, nil
 }

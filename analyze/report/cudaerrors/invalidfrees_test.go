@@ -60,9 +60,19 @@ func (s *freeScript) named(r *format.Row, name []string) *format.Row {
 
 // virtual adds mapped memory: handle 0x77 at 0x10000.
 func (s *freeScript) virtual() {
-	s.named(analyzetest.At(s.Alloc(analyzetest.Second, analyzetest.Us, 0x10000, 2*analyzetest.Mib), 1, "load (train.cc:10)"), []string{"cuMemAddressReserve", "", format.KindReserve})
+	s.named(
+		analyzetest.At(
+			s.Alloc(analyzetest.Second, analyzetest.Us, 0x10000, 2*analyzetest.Mib),
+			1,
+			"load (train.cc:10)",
+		),
+		[]string{"cuMemAddressReserve", "", format.KindReserve},
+	)
 	s.makes(0x77, 2*analyzetest.Mib, "cuMemCreate", format.MemoryPhysical)
-	m := s.named(s.Alloc(analyzetest.Second+analyzetest.Ms, analyzetest.Us, 0x10000, 2*analyzetest.Mib), []string{"cuMemMap", "", format.KindMap})
+	m := s.named(
+		s.Alloc(analyzetest.Second+analyzetest.Ms, analyzetest.Us, 0x10000, 2*analyzetest.Mib),
+		[]string{"cuMemMap", "", format.KindMap},
+	)
 	m.SrcPtr = 0x77
 }
 
@@ -76,13 +86,16 @@ var invalidFreeCases = map[string]struct {
 	sites   string // allocation and first free
 	says    string
 }{
-	"double free": {func(s *freeScript) {
-		s.makes(freeAddress, analyzetest.Mib)
-		s.frees(freeAddress).Tid = 43
-		s.fails(freeAddress)
-	}, "double free", "load (train.cc:10), drop (train.cc:20)",
-		"load (train.cc:10) allocated 1.0 MiB at 1.00s with cuMemAlloc_v2 (thread 42); drop (train.cc:20) freed it at 2.00s with cuMemFree_v2 (thread 43); " +
-			"cleanup (train.cc:30) called cuMemFree_v2 at 3.00s (thread 42), 1.00s later; confidence high"},
+	"double free": {
+		func(s *freeScript) {
+			s.makes(freeAddress, analyzetest.Mib)
+			s.frees(freeAddress).Tid = 43
+			s.fails(freeAddress)
+		}, "double free", "load (train.cc:10), drop (train.cc:20)",
+		"load (train.cc:10) allocated 1.0 MiB at 1.00s with cuMemAlloc_v2 (thread 42); drop (train.cc:20) freed it " +
+			"at 2.00s with cuMemFree_v2 (thread 43); " +
+			"cleanup (train.cc:30) called cuMemFree_v2 at 3.00s (thread 42), 1.00s later; confidence high",
+	},
 	"memory from before the recording, freed twice": {func(s *freeScript) {
 		s.frees(freeAddress)
 		s.fails(freeAddress)
@@ -91,7 +104,11 @@ var invalidFreeCases = map[string]struct {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.frees(freeAddress)
 		s.fails(freeAddress)
-		analyzetest.At(s.Alloc(4*analyzetest.Second, analyzetest.Us, freeAddress, analyzetest.Mib), 1, "load (train.cc:10)")
+		analyzetest.At(
+			s.Alloc(4*analyzetest.Second, analyzetest.Us, freeAddress, analyzetest.Mib),
+			1,
+			"load (train.cc:10)",
+		)
 		s.Free(5*analyzetest.Second, analyzetest.Us, freeAddress)
 	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
 	"freed twice, with another free of the address before": {func(s *freeScript) {
@@ -169,7 +186,8 @@ var invalidFreeCases = map[string]struct {
 	"inside a block": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.fails(freeAddress + 512)
-	}, "inside a block", "load (train.cc:10), <nil>", "with an address 512 B behind its start; the block stays allocated"},
+	}, "inside a block", "load (train.cc:10), <nil>", "with an address 512 B behind its start; the block stays " +
+		"allocated"},
 	"behind a block": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.fails(freeAddress + analyzetest.Mib)
@@ -195,7 +213,8 @@ var invalidFreeCases = map[string]struct {
 	"cuMemFree of mapped memory": {func(s *freeScript) {
 		s.virtual()
 		s.fails(0x10000)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemUnmap and cuMemRelease: it stays allocated until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemUnmap and cuMemRelease: it stays allocated " +
+		"until then"},
 	"cuMemFree of a handle": {func(s *freeScript) {
 		s.makes(0x77, 2*analyzetest.Mib, "cuMemCreate", format.MemoryPhysical)
 		s.fails(0x77)
@@ -203,7 +222,8 @@ var invalidFreeCases = map[string]struct {
 	"cuMemFree of an array": {func(s *freeScript) {
 		s.makes(0x77, 2*analyzetest.Mib, "cuMipmappedArrayCreate", format.MemoryArray)
 		s.fails(0x77)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMipmappedArrayDestroy: it stays allocated until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMipmappedArrayDestroy: it stays allocated " +
+		"until then"},
 	"cuMemFree of another process's memory": {func(s *freeScript) {
 		s.named(s.makes(freeAddress, 0), []string{"cuIpcOpenMemHandle_v2", format.MemoryIPC, format.KindBorrow})
 		s.fails(freeAddress)
@@ -221,8 +241,10 @@ var invalidFreeCases = map[string]struct {
 		s.fails(freeAddress).Result = fault.ResultContextDestroyed
 	}, "freed with its context", "load (train.cc:10), <nil>", ""},
 
-	"a wild pointer": {func(s *freeScript) { s.fails(freeAddress) }, "unknown pointer", "<nil>, <nil>",
-		"no recorded call of the process returned this address: it is of another process or of no allocation of CUDA"},
+	"a wild pointer": {
+		func(s *freeScript) { s.fails(freeAddress) }, "unknown pointer", "<nil>, <nil>",
+		"no recorded call of the process returned this address: it is of another process or of no allocation of CUDA",
+	},
 	"an old pointer, or a wild one": {func(s *freeScript) {
 		s.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
 		s.fails(freeAddress)
@@ -293,7 +315,8 @@ func TestInvalidFrees(t *testing.T) {
 			}
 			continue
 		}
-		if len(got) != 1 || got[0] != c.verdict || analyzetest.Cells(t, r, "invalid_frees", "site")[0] != "cleanup (train.cc:30)" {
+		if len(got) != 1 || got[0] != c.verdict ||
+			analyzetest.Cells(t, r, "invalid_frees", "site")[0] != "cleanup (train.cc:30)" {
 			t.Errorf("%s: %v, want %s", name, got, c.verdict)
 			continue
 		}
@@ -318,7 +341,11 @@ func TestInvalidFrees(t *testing.T) {
 func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 	s := newFreeScript(t)
 	for i := range int64(10) {
-		for _, r := range []*format.Row{s.makes(freeAddress, analyzetest.Mib), s.frees(freeAddress), s.fails(freeAddress)} {
+		for _, r := range []*format.Row{
+			s.makes(freeAddress, analyzetest.Mib),
+			s.frees(freeAddress),
+			s.fails(freeAddress),
+		} {
 			r.StartNs += i * 4 * analyzetest.Second
 		}
 	}
@@ -328,7 +355,14 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(analyzetest.Cells(t, r, "invalid_frees", "calls"), analyzetest.Cells(t, r, "invalid_frees", "last_ns")); got != fmt.Sprintf("[10 1] [%d %d]", 39*analyzetest.Second, 3*analyzetest.Second) {
+	if got := fmt.Sprint(
+		analyzetest.Cells(t, r, "invalid_frees", "calls"),
+		analyzetest.Cells(t, r, "invalid_frees", "last_ns"),
+	); got != fmt.Sprintf(
+		"[10 1] [%d %d]",
+		39*analyzetest.Second,
+		3*analyzetest.Second,
+	) {
 		t.Errorf("groups %s", got)
 	}
 	for name, want := range map[string]float64{"invalid_frees": 11, "double_frees": 10, "failed_calls": 11} {
@@ -375,7 +409,8 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, why := analyzetest.Cells(t, r, "invalid_frees", "confidence")[0], analyzetest.Cells(t, r, "invalid_frees", "confidence_reasons")[0]; got != c.level || !strings.Contains(why, c.cause) {
+		if got, why := analyzetest.Cells(t, r, "invalid_frees", "confidence")[0], analyzetest.Cells(t, r, "invalid_frees", "confidence_reasons")[0]; got != c.level ||
+			!strings.Contains(why, c.cause) {
 			t.Errorf("%s: %s %s", name, got, why)
 		}
 	}

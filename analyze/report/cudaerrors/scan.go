@@ -69,7 +69,16 @@ func (s *Scan) Group(g *format.Group) {
 	if !s.Filter.Callers() && !slices.ContainsFunc(s.Result, func(r int32) bool { return r != 0 }) {
 		return
 	}
-	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), g.StringsInto("kernel", s.Kernel)
+	s.Kind, s.Name, s.Kernel = g.StringsInto(
+		"kind",
+		s.Kind,
+	), g.StringsInto(
+		"name",
+		s.Name,
+	), g.StringsInto(
+		"kernel",
+		s.Kernel,
+	)
 	s.site = g.StringsInto("site", s.site)
 	s.Start, s.stack = g.Int64("start_ns", s.Start), g.Int32("stack_id", s.stack)
 	s.Pid, s.Tid = g.Int32("pid", s.Pid), g.Int32("tid", s.Tid)
@@ -78,7 +87,8 @@ func (s *Scan) Group(g *format.Group) {
 	names := s.Names.All(s.Name.Dict)
 	s.frees.Next()
 	for i, start := range s.Start {
-		if start < s.Window.FromNs || start > s.Window.ToNs || !pass(i) || s.Result[i] == 0 || s.Flags[i]&timeline.NoResult != 0 {
+		if start < s.Window.FromNs || start > s.Window.ToNs || !pass(i) || s.Result[i] == 0 ||
+			s.Flags[i]&timeline.NoResult != 0 {
 			continue
 		}
 		key := Key{Name: names[s.Name.Index[i]], Result: s.Result[i]}
@@ -86,8 +96,10 @@ func (s *Scan) Group(g *format.Group) {
 		if calls.IsError(s.Result[i]) {
 			groups = s.Groups
 			key.Site = s.Names.ID(s.T.SiteOfCall(s.stack[i], s.site.At(i)))
-			s.frees.Add(g, i, s.Kind.At(i), fault.FailedFree{StartNs: start, Pid: s.Pid[i], Tid: s.Tid[i], Stack: s.stack[i],
-				Result: s.Result[i], Name: key.Name, Site: key.Site})
+			s.frees.Add(g, i, s.Kind.At(i), fault.FailedFree{
+				StartNs: start, Pid: s.Pid[i], Tid: s.Tid[i], Stack: s.stack[i],
+				Result: s.Result[i], Name: key.Name, Site: key.Site,
+			})
 		}
 		e := groups[key]
 		if e == nil {
@@ -136,7 +148,8 @@ func recordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
 func (s *Scan) findFaults() ([]fault.Fault, error) {
 	faults, err := fault.Find(s.T)
 	return slices.DeleteFunc(faults, func(f fault.Fault) bool {
-		return f.StartNs < s.Window.FromNs || f.StartNs > s.Window.ToNs || !s.Filter.PassesCaller(f.Pid, f.Tid, f.Device, f.Stream)
+		return f.StartNs < s.Window.FromNs || f.StartNs > s.Window.ToNs ||
+			!s.Filter.PassesCaller(f.Pid, f.Tid, f.Device, f.Stream)
 	}), err
 }
 

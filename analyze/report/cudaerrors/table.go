@@ -24,39 +24,80 @@ var factColumns = []report.Column{
 }
 
 var faultColumns = []report.Column{
-	{Key: "at_ns", Title: "NOTICED", Unit: report.UnitNs, About: "return of the first call that noticed it, from the recording's start"},
+	{
+		Key: "at_ns", Title: "NOTICED", Unit: report.UnitNs,
+		About: "return of the first call that noticed it, from the recording's start",
+	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "thread of that call"},
-	{Key: "context", Title: "CONTEXT", Unit: report.UnitText, About: "context that is broken from then on; absent if not known"},
+	{
+		Key: "context", Title: "CONTEXT", Unit: report.UnitText,
+		About: "context that is broken from then on; absent if not known",
+	},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the call"},
-	{Key: "call", Title: "NOTICED BY", Unit: report.UnitText, About: "the call that returned it: where it was noticed, not what caused it"},
+	{
+		Key: "call", Title: "NOTICED BY", Unit: report.UnitText,
+		About: "the call that returned it: where it was noticed, not what caused it",
+	},
 	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "the CUresult"},
-	{Key: "xid", Title: "XID", Unit: report.UnitText, About: "the last Xid of the process until then, and how long before; clocks may differ by 100 ms"},
+	{
+		Key: "xid", Title: "XID", Unit: report.UnitText,
+		About: "the last Xid of the process until then, and how long before; clocks may differ by 100 ms",
+	},
 	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "its name in CUDA's headers"},
 }
 
 var invalidFreeColumns = []report.Column{
-	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "failed frees that began in the window, with this verdict and these sites"},
-	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "double free: freed before, and not allocated again since; inside a block: behind the start of a live block; " +
-		"wrong function: the memory is live, and another function frees it; freed with its context: the context ended first; " +
-		"unknown pointer: no recorded call returned it"},
+	{
+		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
+		About: "failed frees that began in the window, with this verdict and these sites",
+	},
+	{
+		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
+		About: "double free: freed before, and not allocated again since; inside a block: behind the start of a " +
+			"live block; " +
+			"wrong function: the memory is live, and another function frees it; freed with its context: the context " +
+			"ended first; " +
+			"unknown pointer: no recorded call returned it",
+	},
 	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "function of the CUDA driver that failed"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "size of the block of the first call; absent if its allocation is not recorded"},
+	{
+		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
+		About: "size of the block of the first call; absent if its allocation is not recorded",
+	},
 	{Key: "memory_kind", Title: "", Unit: report.UnitText, About: "kind of memory of that block"},
-	{Key: "first_ns", Title: "FIRST", Unit: report.UnitNs, About: "entry of the first call, from the recording's start"},
+	{
+		Key: "first_ns", Title: "FIRST", Unit: report.UnitNs,
+		About: "entry of the first call, from the recording's start",
+	},
 	{Key: "last_ns", Title: "", Unit: report.UnitNs, About: "entry of the last one"},
 	{Key: "address", Title: "", Unit: report.UnitText, About: "pointer or handle of the first call"},
-	{Key: "offset_bytes", Title: "", Unit: report.UnitBytes, About: "inside a block: the address's distance from the block's start"},
-	{Key: "allocated_ns", Title: "", Unit: report.UnitNs, About: "return of the allocation of that block, from the recording's start"},
+	{
+		Key: "offset_bytes", Title: "", Unit: report.UnitBytes,
+		About: "inside a block: the address's distance from the block's start",
+	},
+	{
+		Key: "allocated_ns", Title: "", Unit: report.UnitNs,
+		About: "return of the allocation of that block, from the recording's start",
+	},
 	{Key: "allocated_tid", Title: "", Unit: report.UnitID, About: "thread of the allocation"},
-	{Key: "freed_ns", Title: "", Unit: report.UnitNs, About: "double free: entry of the call that freed it before; freed with its context: end of the context"},
+	{
+		Key: "freed_ns", Title: "", Unit: report.UnitNs,
+		About: "double free: entry of the call that freed it before; freed with its context: end of the context",
+	},
 	{Key: "freed_tid", Title: "", Unit: report.UnitID, About: "thread of that call"},
 	{Key: "freed_name", Title: "", Unit: report.UnitText, About: "function of that call"},
-	{Key: "right_function", Title: "", Unit: report.UnitText, About: "wrong function: the function that frees this memory"},
+	{
+		Key: "right_function", Title: "", Unit: report.UnitText,
+		About: "wrong function: the function that frees this memory",
+	},
 	{Key: "result", Title: "", Unit: report.UnitID, About: "the CUresult"},
 	{Key: "result_name", Title: "", Unit: report.UnitText, About: "its name in CUDA's headers"},
 	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers it: lost calls, damaged segments, a recording that began after the process"},
+	{
+		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
+		About: "what lowers it: lost calls, damaged segments, a recording that began after the process",
+	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process of the first call"},
 	{Key: "tid", Title: "", Unit: report.UnitID, About: "thread of the first call"},
 	{Key: "allocated_site", Title: "ALLOCATED AT", Unit: report.UnitText, About: "allocation site of the block"},
@@ -66,7 +107,12 @@ var invalidFreeColumns = []report.Column{
 
 var errorColumns = []report.Column{
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window and returned this"},
-	{Key: "class", Title: "CLASS", Unit: report.UnitText, About: "asynchronous: of work given to the GPU earlier, the call only noticed it, and every later call in the context returns it too; memory: out of memory; call: about the call itself; question: programs ask that way and expect to be told no"},
+	{
+		Key: "class", Title: "CLASS", Unit: report.UnitText,
+		About: "asynchronous: of work given to the GPU earlier, the call only noticed it, and every later call in " +
+			"the context returns it too; memory: out of memory; call: about the call itself; question: programs ask " +
+			"that way and expect to be told no",
+	},
 	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "function of the CUDA driver"},
 	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "the CUresult"},
 	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "its name in CUDA's headers"},
@@ -75,9 +121,15 @@ var errorColumns = []report.Column{
 	{Key: "processes", Title: "PID", Unit: report.UnitText, About: "processes"},
 	{Key: "threads", Title: "", Unit: report.UnitText, About: "threads, those with most of the calls first, at most 8"},
 	{Key: "thread_count", Title: "THREADS", Unit: report.UnitCount, About: "number of threads"},
-	{Key: "nested_calls", Title: "", Unit: report.UnitCount, About: "of CALLS, those inside of another recorded call, which mostly returns it too"},
+	{
+		Key: "nested_calls", Title: "", Unit: report.UnitCount,
+		About: "of CALLS, those inside of another recorded call, which mostly returns it too",
+	},
 	{Key: "meaning", Title: "", Unit: report.UnitText, About: "what the result means, in plain words"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the call",
+	},
 }
 
 var quietColumns = []report.Column{
@@ -89,13 +141,34 @@ var quietColumns = []report.Column{
 }
 
 var totalColumns = []report.Column{
-	{Key: "failed_calls", Title: "failed calls", Unit: report.UnitCount, About: "calls that returned an error, questions included"},
-	{Key: "asynchronous_errors", Title: "asynchronous", Unit: report.UnitCount, About: "contexts that an asynchronous error broke"},
-	{Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount, About: "calls that returned CUDA_ERROR_OUT_OF_MEMORY"},
-	{Key: "questions", Title: "questions", Unit: report.UnitCount, About: "of failed_calls, those by which programs find something out"},
-	{Key: "no_errors", Title: "results that are no error", Unit: report.UnitCount, About: "calls that returned not ready, or shutting down"},
-	{Key: "invalid_frees", Title: "invalid frees", Unit: report.UnitCount, About: "of failed_calls, frees that are wrong about their pointer: see the table invalid_frees"},
-	{Key: "double_frees", Title: "double frees", Unit: report.UnitCount, About: "of invalid_frees, those of memory that was freed before"},
+	{
+		Key: "failed_calls", Title: "failed calls", Unit: report.UnitCount,
+		About: "calls that returned an error, questions included",
+	},
+	{
+		Key: "asynchronous_errors", Title: "asynchronous", Unit: report.UnitCount,
+		About: "contexts that an asynchronous error broke",
+	},
+	{
+		Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount,
+		About: "calls that returned CUDA_ERROR_OUT_OF_MEMORY",
+	},
+	{
+		Key: "questions", Title: "questions", Unit: report.UnitCount,
+		About: "of failed_calls, those by which programs find something out",
+	},
+	{
+		Key: "no_errors", Title: "results that are no error", Unit: report.UnitCount,
+		About: "calls that returned not ready, or shutting down",
+	},
+	{
+		Key: "invalid_frees", Title: "invalid frees", Unit: report.UnitCount,
+		About: "of failed_calls, frees that are wrong about their pointer: see the table invalid_frees",
+	},
+	{
+		Key: "double_frees", Title: "double frees", Unit: report.UnitCount,
+		About: "of invalid_frees, those of memory that was freed before",
+	},
 }
 
 // facts says whether any call failed, and how many failed frees were not classified.
@@ -112,19 +185,31 @@ func (s *Scan) facts() []report.Fact {
 
 // faultTable returns a table with a row per context that an asynchronous error broke.
 func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Table {
-	table := report.Table{Name: "asynchronous", Title: "errors of earlier work, where they were noticed first", Columns: faultColumns, Aside: true, Spare: []string{"context", "device", "tid"}}
+	table := report.Table{
+		Name:    "asynchronous",
+		Title:   "errors of earlier work, where they were noticed first",
+		Columns: faultColumns,
+		Aside:   true,
+		Spare:   []string{"context", "device", "tid"},
+	}
 	for i := range faults {
 		f := &faults[i]
 		var context, lastXid any
 		if f.Context != 0 {
 			context = fmt.Sprintf("0x%x", uint64(f.Context))
 		}
-		evidence := catalog.ResultMeaning(f.Result) + fmt.Sprintf("; it happened in work that was given to the GPU before %s was called or while it waited: the launches that are listed are suspects, "+
+		evidence := catalog.ResultMeaning(f.Result) + fmt.Sprintf("; it happened in work that was given to the GPU "+
+			"before %s was called or while it waited: the launches that are listed are suspects, "+
 			"the last ones first; every later call in this context returns the same", f.Name)
 		if x, ok := fault.XidOf(&t.Facts, f); ok {
 			lastXid = fmt.Sprintf("%d, %s before", x.Code, units.Duration(f.EndNs-x.AtNs))
 			e, _ := x.Describe()
-			evidence += fmt.Sprintf("; the driver reported Xid %d (%s) of this process: %s", x.Code, e.Name, strings.TrimSpace(x.Text))
+			evidence += fmt.Sprintf(
+				"; the driver reported Xid %d (%s) of this process: %s",
+				x.Code,
+				e.Name,
+				strings.TrimSpace(x.Text),
+			)
 		}
 		table.Add(report.Values{
 			"at_ns":       f.EndNs - t.Recording().FromNs,
@@ -146,8 +231,20 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 }
 
 // suspectTable returns a table with a row per launch; launches are those of launchesBefore.
-func suspectTable(t *timeline.Timeline, faults []fault.Fault, launches [][]fault.Launch, opt *query.Options) report.Table {
-	table := report.Table{Name: "suspects", Title: "launches before them that may still have been running, the last first", Columns: xid.LaunchColumns, Aside: true, Keys: []string{}, Spare: []string{"tid"}}
+func suspectTable(
+	t *timeline.Timeline,
+	faults []fault.Fault,
+	launches [][]fault.Launch,
+	opt *query.Options,
+) report.Table {
+	table := report.Table{
+		Name:    "suspects",
+		Title:   "launches before them that may still have been running, the last first",
+		Columns: xid.LaunchColumns,
+		Aside:   true,
+		Keys:    []string{},
+		Spare:   []string{"tid"},
+	}
 	for i := range faults {
 		xid.AddLaunches(t, &table, faults[i].Label(t), faults[i].EndNs, launches[i])
 	}
@@ -228,7 +325,12 @@ func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
 // table returns a table with a row per function, result and call site: the worst class first,
 // then by calls.
 func (s *Scan) table(opt *query.Options) (report.Table, error) {
-	table := report.Table{Name: "errors", Title: "failed calls", Columns: errorColumns, Spare: []string{"thread_count", "last_ns", "processes", "class"}}
+	table := report.Table{
+		Name:    "errors",
+		Title:   "failed calls",
+		Columns: errorColumns,
+		Spare:   []string{"thread_count", "last_ns", "processes", "class"},
+	}
 	start := s.T.Recording().FromNs
 	for key, e := range s.Groups {
 		name := s.Names.List[key.Name]

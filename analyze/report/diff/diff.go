@@ -18,7 +18,11 @@ import (
 func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 	a, b := before.report, after.report
 	r := &report.Report{
-		Command: "diff", Window: b.Window, Quality: b.Quality, Before: &a.Quality, NoMatch: cmp.Or(b.NoMatch, a.NoMatch),
+		Command: "diff",
+		Window:  b.Window,
+		Quality: b.Quality,
+		Before:  &a.Quality,
+		NoMatch: cmp.Or(b.NoMatch, a.NoMatch),
 	}
 	for _, n := range a.Notes {
 		r.Notes = append(r.Notes, "before: "+n)
@@ -62,7 +66,12 @@ func (d *differ) per() string {
 	if d.after.amount == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: before %s, after %s", d.after.per.unit, units.RateText(d.before.amount), units.RateText(d.after.amount))
+	return fmt.Sprintf(
+		"%s: before %s, after %s",
+		d.after.per.unit,
+		units.RateText(d.before.amount),
+		units.RateText(d.after.amount),
+	)
 }
 
 func (d *differ) totals() []report.Fact {

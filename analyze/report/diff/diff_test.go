@@ -79,13 +79,26 @@ func TestDiffByHand(t *testing.T) {
 		"step=^a$": "[changed new] [4 <nil>] [2.5 0.025] [-1.5 0.025] [-37.5 <nil>]",
 	} {
 		name := map[string]string{"": "calls", "second": "calls_per_second", "step=^a$": "calls_per_step"}[per]
-		r := diff(t, side(t, before, "before", summary.Run, per), side(t, after, "after", summary.Run, per), query.Options{})
-		got := fmt.Sprint(analyzetest.Cells(t, r, "calls", "row"), analyzetest.Cells(t, r, "calls", name+"_before"), analyzetest.Cells(t, r, "calls", name+"_after"),
-			analyzetest.Cells(t, r, "calls", name+"_change"), analyzetest.Cells(t, r, "calls", name+"_change_pct"))
+		r := diff(
+			t,
+			side(t, before, "before", summary.Run, per),
+			side(t, after, "after", summary.Run, per),
+			query.Options{},
+		)
+		got := fmt.Sprint(
+			analyzetest.Cells(t, r, "calls", "row"),
+			analyzetest.Cells(t, r, "calls", name+"_before"),
+			analyzetest.Cells(t, r, "calls", name+"_after"),
+			analyzetest.Cells(t, r, "calls", name+"_change"),
+			analyzetest.Cells(t, r, "calls", name+"_change_pct"),
+		)
 		if got != want {
 			t.Errorf("per %q: %s, want %s", per, got, want)
 		}
-		if got := fmt.Sprint(analyzetest.Cells(t, r, "setup", "what"), analyzetest.Cells(t, r, "setup", "after")); got != "[driver] [590.1]" {
+		if got := fmt.Sprint(
+			analyzetest.Cells(t, r, "setup", "what"),
+			analyzetest.Cells(t, r, "setup", "after"),
+		); got != "[driver] [590.1]" {
 			t.Error(got)
 		}
 	}
@@ -108,14 +121,31 @@ func TestDiffOfLeaks(t *testing.T) {
 	before := analyzetest.Training(t)
 	after := analyzetest.Training(t)
 	for i := range int64(500) { // a new leak
-		analyzetest.At(after.Alloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7e00_0000_0000+i*4*analyzetest.Mib, 2*analyzetest.Mib), 9, "remember (train.cc:30)")
+		analyzetest.At(
+			after.Alloc(
+				analyzetest.Second+i*100*analyzetest.Ms,
+				analyzetest.Us,
+				0x7e00_0000_0000+i*4*analyzetest.Mib,
+				2*analyzetest.Mib,
+			),
+			9,
+			"remember (train.cc:30)",
+		)
 	}
 	after.Stack(9, "remember", "main", "_start")
 	after.Meta.DriverVersion, after.Meta.Stacks = "590.1", "dwarf"
 	a, b := side(t, before, "before.parquet", leakspkg.Run, ""), side(t, after, "after.parquet", leakspkg.Run, "")
 	r := diff(t, a, b, query.Options{Top: 20})
 	analyzetest.Goldens(t, r, "diff", 110)
-	for name, want := range map[string]float64{"new_growing": 1, "new_exit_leak": 0, "growing_change": 1, "new": 1, "gone": 0, "changed": 0, "live_bytes_change": 1000 * float64(analyzetest.Mib)} {
+	for name, want := range map[string]float64{
+		"new_growing":       1,
+		"new_exit_leak":     0,
+		"growing_change":    1,
+		"new":               1,
+		"gone":              0,
+		"changed":           0,
+		"live_bytes_change": 1000 * float64(analyzetest.Mib),
+	} {
 		if v, ok, known := r.Number(name); v != want || !ok || !known {
 			t.Errorf("%s is %v (%v, %v), want %v", name, v, ok, known, want)
 		}
@@ -132,7 +162,10 @@ func TestDiffOfLeaks(t *testing.T) {
 		t.Error(err)
 	}
 	same := diff(t, a, a, query.Options{})
-	if v, _, _ := same.Number("same"); v != float64(len(analyzetest.Cells(t, same, "leaks", "row"))) || len(same.Tables[0].Rows)+len(same.Tables[1].Rows) > 0 {
+	if v, _, _ := same.Number(
+		"same",
+	); v != float64(len(analyzetest.Cells(t, same, "leaks", "row"))) ||
+		len(same.Tables[0].Rows)+len(same.Tables[1].Rows) > 0 {
 		t.Errorf("a recording differs from itself: %v rows are the same", v)
 	}
 }
@@ -142,11 +175,29 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 	make := func(pid int32, stack int32) *analyzetest.Tape {
 		tp := analyzetest.NewTape(t)
 		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
-		tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: analyzetest.Epoch, Device: -1})
+		tp.Add(
+			format.Row{
+				Kind:    format.KindThread,
+				Name:    "main",
+				Pid:     pid,
+				Tid:     pid,
+				StartNs: analyzetest.Epoch,
+				Device:  -1,
+			},
+		)
 		tp.Stack(stack, "load", "main")
 		tp.Stack(stack+1, "load", "other", "main")
 		for i := range int32(2) {
-			r := analyzetest.At(tp.Alloc(analyzetest.Second+int64(i)*analyzetest.Ms, analyzetest.Us, 0x1000+int64(i)*analyzetest.Mib, analyzetest.Mib), stack+i, "load (train.cc:10)")
+			r := analyzetest.At(
+				tp.Alloc(
+					analyzetest.Second+int64(i)*analyzetest.Ms,
+					analyzetest.Us,
+					0x1000+int64(i)*analyzetest.Mib,
+					analyzetest.Mib,
+				),
+				stack+i,
+				"load (train.cc:10)",
+			)
 			r.Pid, r.Tid, r.Stream = pid, pid, int64(pid)<<20
 		}
 		return tp
@@ -167,8 +218,18 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 
 func TestEveryReportCanBeCompared(t *testing.T) {
 	reports := map[string]diffpkg.ReportFunc{
-		"summary": summary.Run, "leaks": leakspkg.Run, "stacks": stacks.Run, "errors": cudaerrors.Run, "xid": xid.Run,
-		"gpu": gpu.Run, "oom": oom.Run, "api": api.Run, "kernels": kernels.Run, "copies": copies.Run, "sync": waits.Run, "gaps": gaps.Run,
+		"summary": summary.Run,
+		"leaks":   leakspkg.Run,
+		"stacks":  stacks.Run,
+		"errors":  cudaerrors.Run,
+		"xid":     xid.Run,
+		"gpu":     gpu.Run,
+		"oom":     oom.Run,
+		"api":     api.Run,
+		"kernels": kernels.Run,
+		"copies":  copies.Run,
+		"sync":    waits.Run,
+		"gaps":    gaps.Run,
 		"memory": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			return memory.RunWith(t, memory.Options{Options: opt})
 		},
@@ -183,7 +244,12 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 			return r, err
 		},
 	}
-	tapes := []*analyzetest.Tape{analyzetest.Training(t), analyzetest.HostileTape(t), analyzetest.Crashing(t), analyzetest.NewTape(t)}
+	tapes := []*analyzetest.Tape{
+		analyzetest.Training(t),
+		analyzetest.HostileTape(t),
+		analyzetest.Crashing(t),
+		analyzetest.NewTape(t),
+	}
 	for name, make := range reports {
 		for _, per := range []string{"", "second"} {
 			var sides []*diffpkg.Side
@@ -212,8 +278,28 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for i, v := range []int64{0, 1, -1, 1<<63 - 1, -1 << 63, analyzetest.Epoch} {
-		for k, kind := range []string{format.KindAlloc, format.KindLaunch, format.KindSync, format.KindCount, format.KindNVML} {
-			r := tp.Add(format.Row{Kind: kind, Name: analyzetest.Hostile, StartNs: v, DurNs: -v, Pid: int32(i), Tid: int32(v), Bytes: v, Flags: int32(v) ^ int32(k), Ptr: int64(i), Stream: v, Value: float64(v)})
+		for k, kind := range []string{
+			format.KindAlloc,
+			format.KindLaunch,
+			format.KindSync,
+			format.KindCount,
+			format.KindNVML,
+		} {
+			r := tp.Add(
+				format.Row{
+					Kind:    kind,
+					Name:    analyzetest.Hostile,
+					StartNs: v,
+					DurNs:   -v,
+					Pid:     int32(i),
+					Tid:     int32(v),
+					Bytes:   v,
+					Flags:   int32(v) ^ int32(k),
+					Ptr:     int64(i),
+					Stream:  v,
+					Value:   float64(v),
+				},
+			)
 			r.Kernel = analyzetest.Hostile
 		}
 	}

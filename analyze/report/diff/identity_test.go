@@ -27,12 +27,26 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 	for i, rank := range analyzetest.Cells(t, r, "processes", "rank") {
 		changed[rank] = verdicts[i]
 	}
-	if want := map[string]string{"0": "hanging", "1": "hanging -> idle", "2": "idle -> hanging", "3": "hanging"}; !maps.Equal(changed, want) {
+	if want := map[string]string{
+		"0": "hanging",
+		"1": "hanging -> idle",
+		"2": "idle -> hanging",
+		"3": "hanging",
+	}; !maps.Equal(
+		changed,
+		want,
+	) {
 		t.Errorf("got %v, want %v", changed, want)
 	}
 	for _, sides := range [][2]*analyzetest.Tape{{before, bare}, {bare, after}} {
 		r := diff(t, side(t, sides[0], "a", report, ""), side(t, sides[1], "b", report, ""), query.Options{})
-		if got := analyzetest.Cells(t, r, "processes", "row"); slices.Contains(got, "new") || slices.Contains(got, "gone") {
+		if got := analyzetest.Cells(
+			t,
+			r,
+			"processes",
+			"row",
+		); slices.Contains(got, "new") ||
+			slices.Contains(got, "gone") {
 			t.Errorf("only one recording has ranks: %v", got)
 		}
 		if ranks := analyzetest.Cells(t, r, "setup", "what"); !slices.Contains(ranks, "ranks") {

@@ -87,7 +87,10 @@ func (j *joined) addColumns() {
 		t.Columns = append(t.Columns,
 			report.Column{Key: w.Key + "_before", Unit: report.UnitText, About: "before: " + w.About},
 			report.Column{Key: w.Key + "_after", Unit: report.UnitText, About: "after: " + w.About})
-		labels = append(labels, report.Column{Key: w.Key, Title: w.Title, Unit: report.UnitText, About: "before -> after"})
+		labels = append(
+			labels,
+			report.Column{Key: w.Key, Title: w.Title, Unit: report.UnitText, About: "before -> after"},
+		)
 	}
 	shown := 0
 	for i := range j.measures {

@@ -24,8 +24,35 @@ func isMeasure(c *report.Column) bool {
 // isSum reports whether a value grows with the length of a recording.
 func isSum(c *report.Column) bool {
 	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
-		!has(c, "max", "min", "med", "median", "avg", "mean", "p50", "p90", "p95", "p99", "stddev", "age", "in", "per",
-			"largest", "longest", "shortest", "peak", "first", "last", "depth", "dur", "stacks", "threads", "processes", "devices")
+		!has(
+			c,
+			"max",
+			"min",
+			"med",
+			"median",
+			"avg",
+			"mean",
+			"p50",
+			"p90",
+			"p95",
+			"p99",
+			"stddev",
+			"age",
+			"in",
+			"per",
+			"largest",
+			"longest",
+			"shortest",
+			"peak",
+			"first",
+			"last",
+			"depth",
+			"dur",
+			"stacks",
+			"threads",
+			"processes",
+			"devices",
+		)
 }
 
 // has reports whether the key of a column has one of the words.
@@ -150,9 +177,19 @@ func (v *verdictCount) add(was, is any) {
 func (v *verdictCount) facts() (list []report.Fact) {
 	for _, name := range v.names {
 		key := strings.ReplaceAll(name, " ", "_")
-		got := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got the verdict"}
-		left := report.Column{Key: "gone_" + key, Title: "no longer " + name, Unit: report.UnitCount, About: "rows that lost the verdict"}
-		list = append(list, report.Fact{Column: got, Value: v.got[name]}, report.Fact{Column: left, Value: v.left[name]})
+		got := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got " +
+			"the verdict"}
+		left := report.Column{
+			Key:   "gone_" + key,
+			Title: "no longer " + name,
+			Unit:  report.UnitCount,
+			About: "rows that lost the verdict",
+		}
+		list = append(
+			list,
+			report.Fact{Column: got, Value: v.got[name]},
+			report.Fact{Column: left, Value: v.left[name]},
+		)
 	}
 	return list
 }

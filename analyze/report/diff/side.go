@@ -136,7 +136,8 @@ func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (i
 		}
 	}
 	for name, s := range u.Calls {
-		if name.Kind == format.KindLaunch && catalog.BaseName(name.Name) == "cuGraphLaunch" && kernel.MatchString(name.Name) {
+		if name.Kind == format.KindLaunch && catalog.BaseName(name.Name) == "cuGraphLaunch" &&
+			kernel.MatchString(name.Name) {
 			n += s.Calls - s.Captured - s.Errors
 		}
 	}

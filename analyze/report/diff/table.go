@@ -12,12 +12,22 @@ var factColumns = []report.Column{
 	{Key: "report", Title: "report", Unit: report.UnitText, About: "the report that is compared"},
 	{Key: "before", Title: "before", Unit: report.UnitText, About: "first recording, and the length of its window"},
 	{Key: "after", Title: "after", Unit: report.UnitText, About: "second recording, and the length of its window"},
-	{Key: "per", Title: "per", Unit: report.UnitText, About: "by what counts, bytes and times are divided, and how many that are; shares, rates, extremes and moments are not divided"},
-	{Key: "not_compared", Title: "not compared", Unit: report.UnitText, About: "tables whose rows have no counterpart: they are events, or are about one recording"},
+	{
+		Key: "per", Title: "per", Unit: report.UnitText,
+		About: "by what counts, bytes and times are divided, and how many that are; shares, rates, extremes and " +
+			"moments are not divided",
+	},
+	{
+		Key: "not_compared", Title: "not compared", Unit: report.UnitText,
+		About: "tables whose rows have no counterpart: they are events, or are about one recording",
+	},
 }
 
 var totalColumns = []report.Column{
-	{Key: "changed", Title: "changed rows", Unit: report.UnitCount, About: "rows that both recordings have and that are different in some number or word"},
+	{
+		Key: "changed", Title: "changed rows", Unit: report.UnitCount,
+		About: "rows that both recordings have and that are different in some number or word",
+	},
 	{Key: "new", Title: "new", Unit: report.UnitCount, About: "rows that only the second recording has"},
 	{Key: "gone", Title: "gone", Unit: report.UnitCount, About: "rows that only the first recording has"},
 	{Key: "same", Title: "same", Unit: report.UnitCount, About: "rows that are equal"},
@@ -26,18 +36,45 @@ var totalColumns = []report.Column{
 // nameColumns explain the keys that a comparison makes of those of a report.
 var nameColumns = []report.Column{
 	{Key: "row", Title: "ROW", Unit: report.UnitText, About: "new, gone, changed or same"},
-	{Key: "<column>_before", Title: "BEFORE", Unit: report.UnitText, About: "the column in the first recording; of the columns with numbers the first that is not left out for width is shown"},
+	{
+		Key: "<column>_before", Title: "BEFORE", Unit: report.UnitText,
+		About: "the column in the first recording; of the columns with numbers the first that is not left out for " +
+			"width is shown",
+	},
 	{Key: "<column>_after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
-	{Key: "<column>_change", Title: "CHANGE", Unit: report.UnitText, About: "after - before; a new row was 0 before, a gone one is 0 after, and what is unknown has no change. +/- columns are the changes of further columns"},
-	{Key: "<column>_change_pct", Title: "CHANGE%", Unit: report.UnitPercent, About: "that, in percent of before; absent where before is 0"},
-	{Key: "<column>_per_second_..., _per_step_...", Title: "", Unit: report.UnitText, About: "the same with --per; _by_second_... where the report itself has a column <column>_per_second"},
-	{Key: "<total>_before, _after, _change, _change_pct", Title: "", Unit: report.UnitText, About: "the same of facts and totals of the report; for --fail-on"},
-	{Key: "new_<verdict>", Title: "", Unit: report.UnitCount, About: "rows with this verdict in the second recording that had another one, or were not there, in the first: new_growing"},
-	{Key: "gone_<verdict>", Title: "", Unit: report.UnitCount, About: "rows with this verdict in the first recording that have another one, or are not there, in the second"},
+	{
+		Key: "<column>_change", Title: "CHANGE", Unit: report.UnitText,
+		About: "after - before; a new row was 0 before, a gone one is 0 after, and what is unknown has no change. " +
+			"+/- columns are the changes of further columns",
+	},
+	{
+		Key: "<column>_change_pct", Title: "CHANGE%", Unit: report.UnitPercent,
+		About: "that, in percent of before; absent where before is 0",
+	},
+	{
+		Key: "<column>_per_second_..., _per_step_...", Title: "", Unit: report.UnitText,
+		About: "the same with --per; _by_second_... where the report itself has a column <column>_per_second",
+	},
+	{
+		Key: "<total>_before, _after, _change, _change_pct", Title: "", Unit: report.UnitText,
+		About: "the same of facts and totals of the report; for --fail-on",
+	},
+	{
+		Key: "new_<verdict>", Title: "", Unit: report.UnitCount,
+		About: "rows with this verdict in the second recording that had another one, or were not there, in the " +
+			"first: new_growing",
+	},
+	{
+		Key: "gone_<verdict>", Title: "", Unit: report.UnitCount,
+		About: "rows with this verdict in the first recording that have another one, or are not there, in the second",
+	},
 }
 
 var setupColumns = []report.Column{
-	{Key: "what", Title: "DIFFERENT", Unit: report.UnitText, About: "what the two recordings do not have in common; numbers can differ because of it"},
+	{
+		Key: "what", Title: "DIFFERENT", Unit: report.UnitText,
+		About: "what the two recordings do not have in common; numbers can differ because of it",
+	},
 	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "in the first recording"},
 	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
 }

@@ -125,8 +125,21 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 	for seed := range uint64(24) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		tp := analyzetest.NewTape(t)
-		w := analyzetest.NewTorchWorld(tp, r, 42, 0, analyzetest.TorchConf{Expandable: seed%2 == 1, Divisions: int64(seed % 3 * 4)})
-		tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteAllocator, Pid: 42, Message: fmt.Sprintf(`{"conf":%q}`, w.Conf)})
+		w := analyzetest.NewTorchWorld(
+			tp,
+			r,
+			42,
+			0,
+			analyzetest.TorchConf{Expandable: seed%2 == 1, Divisions: int64(seed % 3 * 4)},
+		)
+		tp.Add(
+			format.Row{
+				Kind:    format.KindNote,
+				Name:    format.NoteAllocator,
+				Pid:     42,
+				Message: fmt.Sprintf(`{"conf":%q}`, w.Conf),
+			},
+		)
 		for i := 0; i < 300 || w.Last.Name == format.AllocatorAlloc; i++ {
 			w.Step()
 		}
@@ -154,7 +167,14 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 	}
 }
 
-func compareSpace(t *testing.T, name string, table *reportpkg.Table, row *reportpkg.Row, n *naiveSpace, expandable bool) {
+func compareSpace(
+	t *testing.T,
+	name string,
+	table *reportpkg.Table,
+	row *reportpkg.Row,
+	n *naiveSpace,
+	expandable bool,
+) {
 	t.Helper()
 	cell := func(key string) any { return table.Cell(row, key) }
 	var fits int64
@@ -163,8 +183,14 @@ func compareSpace(t *testing.T, name string, table *reportpkg.Table, row *report
 			fits += g
 		}
 	}
-	for key, want := range map[string]int64{"reserved_bytes": n.reserved, "active_bytes": n.active, "unused_bytes": n.unused, "kept_bytes": n.kept, "largest_gap_bytes": n.largest,
-		"inactive_split_bytes": n.split, "gaps": int64(len(n.gaps))} {
+	for key, want := range map[string]int64{
+		"reserved_bytes":       n.reserved,
+		"active_bytes":         n.active,
+		"unused_bytes":         n.unused,
+		"kept_bytes":           n.kept,
+		"largest_gap_bytes":    n.largest,
+		"inactive_split_bytes": n.split, "gaps": int64(len(n.gaps)),
+	} {
 		if got := cell(key); got != want {
 			t.Errorf("%s: %s %v, want %d", name, key, got, want)
 		}
@@ -196,7 +222,10 @@ func comparePins(t *testing.T, r *reportpkg.Report, want map[string]int64) {
 }
 
 func TestFragmentationReport(t *testing.T) {
-	r, maps, err := fragpkg.RunWith(analyzetest.FragTape(t).Timeline(), fragpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true})
+	r, maps, err := fragpkg.RunWith(
+		analyzetest.FragTape(t).Timeline(),
+		fragpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +235,12 @@ func TestFragmentationReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	analyzetest.Golden(t, "frag.svg", picture.Bytes())
-	for name, want := range map[string]float64{"kept_bytes": float64((30*14 + 40) * analyzetest.Mib), "fragmented": 1, "rising": 0, "failures": 1} {
+	for name, want := range map[string]float64{
+		"kept_bytes": float64((30*14 + 40) * analyzetest.Mib),
+		"fragmented": 1,
+		"rising":     0,
+		"failures":   1,
+	} {
 		if got, ok, _ := r.Number(name); !ok || got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
@@ -215,13 +249,23 @@ func TestFragmentationReport(t *testing.T) {
 
 func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 	tl := analyzetest.FragTape(t).Timeline()
-	for toNs, want := range map[int64]string{analyzetest.Epoch + 31*analyzetest.Second: "rising", 0: "steady", analyzetest.Epoch + 46*analyzetest.Second: "rose"} {
+	for toNs, want := range map[int64]string{
+		analyzetest.Epoch + 31*analyzetest.Second: "rising",
+		0: "steady",
+		analyzetest.Epoch + 46*analyzetest.Second: "rose",
+	} {
 		r, _, err := fragpkg.RunWith(tl, fragpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := analyzetest.Cells(t, r, "trends", "direction"); got[0] != want {
-			t.Errorf("until %s: %v, want %s (tau %v)", query.Offset(toNs, tl.Recording()), got, want, analyzetest.Cells(t, r, "trends", "tau"))
+			t.Errorf(
+				"until %s: %v, want %s (tau %v)",
+				query.Offset(toNs, tl.Recording()),
+				got,
+				want,
+				analyzetest.Cells(t, r, "trends", "tau"),
+			)
 		}
 	}
 }
@@ -257,7 +301,10 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(analyzetest.Rendered(t, r, render.Options{})); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing that can fragment is known") || !strings.Contains(text, "are addresses, not memory") {
+	if text := string(
+		analyzetest.Rendered(t, r, render.Options{}),
+	); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing that can fragment is known") ||
+		!strings.Contains(text, "are addresses, not memory") {
 		t.Errorf("%s", text)
 	}
 }
@@ -293,7 +340,12 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for key, want := range map[string]int64{"reserved_bytes": pages * 2 * analyzetest.Mib, "active_bytes": pages*2*analyzetest.Mib - unused, "unused_bytes": unused, "largest_gap_bytes": largest} {
+		for key, want := range map[string]int64{
+			"reserved_bytes":    pages * 2 * analyzetest.Mib,
+			"active_bytes":      pages*2*analyzetest.Mib - unused,
+			"unused_bytes":      unused,
+			"largest_gap_bytes": largest,
+		} {
 			if got := analyzetest.Cells(t, report, "spaces", key); len(got) != 1 || got[0] != fmt.Sprint(want) {
 				t.Errorf("seed %d: %s %v, want %d", seed, key, got, want)
 			}
@@ -330,8 +382,14 @@ func TestForecastBeatsNoChange(t *testing.T) {
 			wrong += math.Abs(float64(f.Next)-truth) / 20
 			steady += math.Abs(float64(all[fragpkg.MapMoments-1])-truth) / 20
 		}
-		t.Logf("%-8s mean error %6.1f MiB, no change %6.1f MiB", name, wrong/float64(analyzetest.Mib), steady/float64(analyzetest.Mib))
-		if (name == "rising" || name == "falling") && wrong > steady/4 || wrong > 1.5*steady+float64(4*analyzetest.Mib) {
+		t.Logf(
+			"%-8s mean error %6.1f MiB, no change %6.1f MiB",
+			name,
+			wrong/float64(analyzetest.Mib),
+			steady/float64(analyzetest.Mib),
+		)
+		if (name == "rising" || name == "falling") && wrong > steady/4 ||
+			wrong > 1.5*steady+float64(4*analyzetest.Mib) {
 			t.Errorf("%s: error %.0f, no change %.0f", name, wrong, steady)
 		}
 	}
@@ -370,7 +428,14 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 		for row := range m.Reserved {
 			for k := range m.Moments {
 				if m.Used[row][k] > m.Reserved[row][k] || m.Reserved[row][k] > m.Bytes {
-					t.Fatalf("stretch %d at %d: %d used of %d of %d", row, k, m.Used[row][k], m.Reserved[row][k], m.Bytes)
+					t.Fatalf(
+						"stretch %d at %d: %d used of %d of %d",
+						row,
+						k,
+						m.Used[row][k],
+						m.Reserved[row][k],
+						m.Bytes,
+					)
 				}
 			}
 		}
@@ -378,7 +443,13 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 }
 
 func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
-	for _, tp := range []*analyzetest.Tape{analyzetest.FragTape(t), analyzetest.OomTape(t), analyzetest.Training(t), analyzetest.Surface(t), analyzetest.HostileTape(t)} {
+	for _, tp := range []*analyzetest.Tape{
+		analyzetest.FragTape(t),
+		analyzetest.OomTape(t),
+		analyzetest.Training(t),
+		analyzetest.Surface(t),
+		analyzetest.HostileTape(t),
+	} {
 		rec := tp.Record()
 		before := ""
 		for range 3 {
@@ -394,7 +465,11 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			now := string(analyzetest.Rendered(t, frag, render.Options{Format: "json"})) + string(analyzetest.Rendered(t, oom, render.Options{Format: "json"}))
+			now := string(
+				analyzetest.Rendered(t, frag, render.Options{Format: "json"}),
+			) + string(
+				analyzetest.Rendered(t, oom, render.Options{Format: "json"}),
+			)
 			if cmp.Compare(before, "") > 0 && before != now {
 				t.Error("a report differs from the one before")
 			}

@@ -141,9 +141,22 @@ func (f *spaceFinding) evidence() string {
 // inWords returns the numbers of the space, in words.
 func (f *spaceFinding) inWords() string {
 	if f.Kind == caching.InReservation {
-		return fmt.Sprintf("%s of %s are mapped, in %s; the largest hole has %s", units.Bytes(f.Active), units.Bytes(f.Reserved), units.Plural(f.Blocks, "mapping"), units.Bytes(f.Largest))
+		return fmt.Sprintf(
+			"%s of %s are mapped, in %s; the largest hole has %s",
+			units.Bytes(f.Active),
+			units.Bytes(f.Reserved),
+			units.Plural(f.Blocks, "mapping"),
+			units.Bytes(f.Largest),
+		)
 	}
-	text := fmt.Sprintf("%s of %s are unused in %s, %s of it kept by %s", units.Bytes(f.Unused), units.Bytes(f.Reserved), units.Plural(int64(len(f.Gaps)), "gap"), units.Bytes(f.Kept), units.Plural(f.Blocks, "block"))
+	text := fmt.Sprintf(
+		"%s of %s are unused in %s, %s of it kept by %s",
+		units.Bytes(f.Unused),
+		units.Bytes(f.Reserved),
+		units.Plural(int64(len(f.Gaps)), "gap"),
+		units.Bytes(f.Kept),
+		units.Plural(f.Blocks, "block"),
+	)
 	if pct, ok := f.unusable.(float64); ok {
 		text += fmt.Sprintf("; a request of %s finds no place in %.0f%% of it", units.Bytes(f.request.(int64)), pct)
 	}

@@ -46,7 +46,8 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	for at := int64(0); at < total; at += m.Bytes {
 		i := sort.Search(len(m.before), func(i int) bool { return m.before[i] > at }) - 1
 		m.Ptr = append(m.Ptr, ranges[i].start+at-m.before[i])
-		m.Reserved, m.Used = append(m.Reserved, make([]int64, len(moments))), append(m.Used, make([]int64, len(moments)))
+		m.Reserved = append(m.Reserved, make([]int64, len(moments)))
+		m.Used = append(m.Used, make([]int64, len(moments)))
 	}
 	return m
 }
@@ -106,7 +107,11 @@ var shadeChars = [shades]string{" ", "·", "░", "▒", "▓", "█"}
 
 var mapColumns = []report.Column{
 	{Key: "address", Title: "ADDRESS", Unit: report.UnitText, About: "where the stretch begins"},
-	{Key: "use", Title: "TIME →   █ used, ▓ ▒ ░ partly, · reserved and empty, x failed", Unit: report.UnitText, About: "a character per moment"},
+	{
+		Key:   "use",
+		Title: "TIME →   █ used, ▓ ▒ ░ partly, · reserved and empty, x failed", Unit: report.UnitText,
+		About: "a character per moment",
+	},
 }
 
 // mapRows is the most rows that a map has in text.

@@ -56,7 +56,10 @@ const (
 )
 
 var addressKinds = map[string]addressOp{
-	format.KindUnmap: addressUnmap, format.KindUnreserve: addressUnreserve, format.KindReserve: addressReserve, format.KindMap: addressMap,
+	format.KindUnmap:     addressUnmap,
+	format.KindUnreserve: addressUnreserve,
+	format.KindReserve:   addressReserve,
+	format.KindMap:       addressMap,
 }
 
 // before orders calls by the time of their effect.
@@ -97,16 +100,42 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 // loadAddressCalls returns the address calls of a row group, in order of effect.
 func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, error) {
 	kind := g.Strings("kind")
-	start, dur, ptr, bytes := g.Int64("start_ns", nil), g.Int64("dur_ns", nil), g.Int64("ptr", nil), g.Int64("bytes", nil)
+	start, dur, ptr, bytes := g.Int64(
+		"start_ns",
+		nil,
+	), g.Int64(
+		"dur_ns",
+		nil,
+	), g.Int64(
+		"ptr",
+		nil,
+	), g.Int64(
+		"bytes",
+		nil,
+	)
 	context := g.Int64("context", nil)
-	pid, device, result, flags := g.Int32("pid", nil), g.Int32("device", nil), g.Int32("result", nil), g.Int32("flags", nil)
+	pid, device, result, flags := g.Int32(
+		"pid",
+		nil,
+	), g.Int32(
+		"device",
+		nil,
+	), g.Int32(
+		"result",
+		nil,
+	), g.Int32(
+		"flags",
+		nil,
+	)
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
 	var rows []addressCall
 	for i := range start {
 		op, ok := addressKinds[kind.At(i)]
-		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 || bytes[i] <= 0 || bytes[i] > ledger.AddressSpace {
+		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 ||
+			bytes[i] <= 0 ||
+			bytes[i] > ledger.AddressSpace {
 			continue
 		}
 		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOf(pid[i], context[i], device[i]), op}

@@ -78,7 +78,14 @@ const maxFailureLooks = 200
 
 // NewScan returns a scan of MapMoments moments of the window, and of opt.AtNs for query.AtTime.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	s := &Scan{t: t, opt: opt, window: t.Activity(&opt.Filter), owners: make(map[ownerKey]*owner), ranges: make(map[ownerKey]addressRanges), seen: query.NewCallers()}
+	s := &Scan{
+		t:      t,
+		opt:    opt,
+		window: t.Activity(&opt.Filter),
+		owners: make(map[ownerKey]*owner),
+		ranges: make(map[ownerKey]addressRanges),
+		seen:   query.NewCallers(),
+	}
 	for i := range int64(MapMoments) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMoments))
 	}
@@ -153,7 +160,8 @@ func (s *Scan) addRange(key ownerKey, r addressRange) {
 func (s *Scan) wants(pid, device int32) bool {
 	f := &s.opt.Filter
 	s.seen.Add(pid, pid, device, 0)
-	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && (len(f.Devices) == 0 || slices.Contains(f.Devices, device))
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) &&
+		(len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }
 
 // owner returns the owner of a key, nil if the filter leaves it out.

@@ -19,8 +19,9 @@ var Sections = []report.Section{
 
 // Page is the section of the HTML page.
 var Page = report.Page{
-	Title:  "Fragmentation and address map",
-	About:  "What is reserved and cannot be used, whose blocks keep it, and what addresses were used for over time.",
-	Empty:  "Nothing that can fragment is known: no caching allocator, no mapped addresses, no memory pool that the program asked about.",
+	Title: "Fragmentation and address map",
+	About: "What is reserved and cannot be used, whose blocks keep it, and what addresses were used for over time.",
+	Empty: "Nothing that can fragment is known: no caching allocator, no mapped addresses, no memory pool that the " +
+		"program asked about.",
 	Tables: []string{"spaces", "pins", "trends"},
 }

@@ -29,7 +29,14 @@ func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 		height += maps[i].height()
 	}
 	width := svgLeft + MapMoments*svgCell + 30
-	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n", width, height, width, height)
+	fmt.Fprintf(
+		w,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n",
+		width,
+		height,
+		width,
+		height,
+	)
 	fmt.Fprintf(w, `<rect class="bg" width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	if len(maps) == 0 {
 		fmt.Fprintf(w, `<text x="10" y="24">no memory that can fragment is known</text>`+"\n")
@@ -55,7 +62,13 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	for i := range m.Ptr {
 		top := svgTop + i*svgRow
 		if i%8 == 0 {
-			fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" font-family="monospace">0x%x</text>`+"\n", svgLeft-8, top+svgRow+3, m.Ptr[i])
+			fmt.Fprintf(
+				w,
+				`<text x="%d" y="%d" text-anchor="end" font-family="monospace">0x%x</text>`+"\n",
+				svgLeft-8,
+				top+svgRow+3,
+				m.Ptr[i],
+			)
 		}
 		for k := 0; k < len(m.Moments); {
 			s, from := shade(m.Reserved[i][k], m.Used[i][k], m.Bytes), k
@@ -63,16 +76,36 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 				k++
 			}
 			if s > 0 {
-				fmt.Fprintf(w, `<rect class="s%d" x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", s, svgLeft+from*svgCell, top, (k-from)*svgCell, svgRow, shadeColours[s])
+				fmt.Fprintf(
+					w,
+					`<rect class="s%d" x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n",
+					s,
+					svgLeft+from*svgCell,
+					top,
+					(k-from)*svgCell,
+					svgRow,
+					shadeColours[s],
+				)
 			}
 		}
 	}
 	m.drawFailures(w)
 	bottom := svgTop + len(m.Ptr)*svgRow
 	for k := 0; k < len(m.Moments); k += 8 {
-		fmt.Fprintf(w, `<text x="%d" y="%d">%s</text>`+"\n", svgLeft+k*svgCell, bottom+14, units.Duration(m.Moments[k]-startNs))
+		fmt.Fprintf(
+			w,
+			`<text x="%d" y="%d">%s</text>`+"\n",
+			svgLeft+k*svgCell,
+			bottom+14,
+			units.Duration(m.Moments[k]-startNs),
+		)
 	}
-	fmt.Fprintf(w, `<text x="%d" y="%d">dark: used; pale: reserved and empty; white: not reserved; red: an allocation failed</text>`+"\n</g>\n", svgLeft, bottom+30)
+	fmt.Fprintf(
+		w,
+		`<text x="%d" y="%d">dark: used; pale: reserved and empty; white: not reserved; red: an allocation failed</text>`+"\n</g>\n",
+		svgLeft,
+		bottom+30,
+	)
 }
 
 // drawFailures draws a line at the time of each failure.
@@ -86,6 +119,13 @@ func (m *AddressMap) drawFailures(w *bufio.Writer) {
 			continue
 		}
 		x := svgLeft + float64(ns-first)/float64(last-first)*float64(len(m.Moments)*svgCell)
-		fmt.Fprintf(w, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#d02020"/>`+"\n", x, svgTop-6, x, svgTop+len(m.Ptr)*svgRow)
+		fmt.Fprintf(
+			w,
+			`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#d02020"/>`+"\n",
+			x,
+			svgTop-6,
+			x,
+			svgTop+len(m.Ptr)*svgRow,
+		)
 	}
 }

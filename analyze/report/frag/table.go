@@ -26,54 +26,149 @@ var lacksColumns = []report.Column{
 }
 
 var spaceColumns = []report.Column{
-	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "fragmented: blocks keep at least 20% of the reserved bytes, and more than a segment of 20 MiB, from going back to the driver; idle: a pool holds that much unused; fine: less; addresses: no memory is lost, holes in reserved addresses are addresses"},
-	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "memory from the driver; of reserved addresses their length; of pools as the program last asked"},
-	{Key: "active_bytes", Title: "ACTIVE", Unit: report.UnitBytes, About: "bytes in blocks that the program has or streams still use; mapped bytes; of pools what is allocated"},
+	{
+		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
+		About: "fragmented: blocks keep at least 20% of the reserved bytes, and more than a segment of 20 MiB, from " +
+			"going back to the driver; idle: a pool holds that much unused; fine: less; addresses: no memory is " +
+			"lost, holes in reserved addresses are addresses",
+	},
+	{
+		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
+		About: "memory from the driver; of reserved addresses their length; of pools as the program last asked",
+	},
+	{
+		Key: "active_bytes", Title: "ACTIVE", Unit: report.UnitBytes,
+		About: "bytes in blocks that the program has or streams still use; mapped bytes; of pools what is allocated",
+	},
 	{Key: "unused_bytes", Title: "UNUSED", Unit: report.UnitBytes, About: "bytes of gaps"},
-	{Key: "kept_bytes", Title: "KEPT", Unit: report.UnitBytes, About: "of these, what blocks keep from going back to the driver: all gaps of segments that have a block; of expandable segments what is left of gaps without whole steps of 20 MiB, or 2 MiB where blocks up to 1 MiB are"},
-	{Key: "external_ratio", Title: "EXTERNAL", Unit: report.UnitRatio, About: "external fragmentation index: 1 - largest gap / all gaps"},
+	{
+		Key: "kept_bytes", Title: "KEPT", Unit: report.UnitBytes,
+		About: "of these, what blocks keep from going back to the driver: all gaps of segments that have a block; " +
+			"of expandable segments what is left of gaps without whole steps of 20 MiB, or 2 MiB where blocks up to " +
+			"1 MiB are",
+	},
+	{
+		Key: "external_ratio", Title: "EXTERNAL", Unit: report.UnitRatio,
+		About: "external fragmentation index: 1 - largest gap / all gaps",
+	},
 	{Key: "largest_gap_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest gap"},
-	{Key: "blowup_ratio", Title: "BLOW-UP", Unit: report.UnitRatio, About: "reserved / active; absent if nothing is active"},
-	{Key: "unusable_pct", Title: "UNUSABLE%", Unit: report.UnitPercent, About: "share of UNUSED in gaps that cannot take a block of the request: too small, or in segments for blocks up to 1 MiB or for larger ones only; another stream's gaps count as usable"},
-	{Key: "request_bytes", Title: "", Unit: report.UnitBytes, About: "that request: --request, or the largest one seen"},
-	{Key: "saved_bytes", Title: "SAVED", Unit: report.UnitBytes, About: "of KEPT, whole 2 MiB pages inside of gaps: no more than that could go back if segments were expandable (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True); absent where they are"},
-	{Key: "saved_least_bytes", Title: "", Unit: report.UnitBytes, About: "of that, what is whole in the steps of 20 MiB in which PyTorch maps for blocks above 1 MiB and takes back: this much at least, if blocks lay as they do"},
-	{Key: "inactive_split_bytes", Title: "", Unit: report.UnitBytes, About: "as PyTorch counts inactive_split_bytes: gaps in segments that have blocks, without expandable ones"},
-	{Key: "internal_bytes", Title: "", Unit: report.UnitBytes, About: "bytes by which blocks are larger than what was asked for"},
-	{Key: "extents", Title: "", Unit: report.UnitCount, About: "segments, stretches of expandable ones, or reservations"},
+	{
+		Key: "blowup_ratio", Title: "BLOW-UP", Unit: report.UnitRatio,
+		About: "reserved / active; absent if nothing is active",
+	},
+	{
+		Key: "unusable_pct", Title: "UNUSABLE%", Unit: report.UnitPercent,
+		About: "share of UNUSED in gaps that cannot take a block of the request: too small, or in segments for " +
+			"blocks up to 1 MiB or for larger ones only; another stream's gaps count as usable",
+	},
+	{
+		Key: "request_bytes", Title: "", Unit: report.UnitBytes,
+		About: "that request: --request, or the largest one seen",
+	},
+	{
+		Key: "saved_bytes", Title: "SAVED", Unit: report.UnitBytes,
+		About: "of KEPT, whole 2 MiB pages inside of gaps: no more than that could go back if segments were " +
+			"expandable (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True); absent where they are",
+	},
+	{
+		Key: "saved_least_bytes", Title: "", Unit: report.UnitBytes,
+		About: "of that, what is whole in the steps of 20 MiB in which PyTorch maps for blocks above 1 MiB and " +
+			"takes back: this much at least, if blocks lay as they do",
+	},
+	{
+		Key: "inactive_split_bytes", Title: "", Unit: report.UnitBytes,
+		About: "as PyTorch counts inactive_split_bytes: gaps in segments that have blocks, without expandable ones",
+	},
+	{
+		Key: "internal_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes by which blocks are larger than what was asked for",
+	},
+	{
+		Key: "extents", Title: "", Unit: report.UnitCount,
+		About: "segments, stretches of expandable ones, or reservations",
+	},
 	{Key: "blocks", Title: "", Unit: report.UnitCount, About: "blocks, or mappings"},
 	{Key: "gaps", Title: "", Unit: report.UnitCount, About: "gaps"},
-	{Key: "unseen_bytes", Title: "", Unit: report.UnitBytes, About: "reserved by the same allocator before the recording began: what is in these segments is in no other number"},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "moment of these numbers, from the recording's start: see --at"},
+	{
+		Key: "unseen_bytes", Title: "", Unit: report.UnitBytes,
+		About: "reserved by the same allocator before the recording began: what is in these segments is in no other " +
+			"number",
+	},
+	{
+		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
+		About: "moment of these numbers, from the recording's start: see --at",
+	},
 	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers the confidence: lost events, a model that differs from the allocator's own totals, segments from before the recording"},
+	{
+		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
+		About: "what lowers the confidence: lost events, a model that differs from the allocator's own totals, " +
+			"segments from before the recording",
+	},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "space", Title: "WHERE", Unit: report.UnitText, About: "segments and expandable segments of PyTorch's allocator, by pool; reserved addresses; or a memory pool of the driver"},
+	{
+		Key: "space", Title: "WHERE", Unit: report.UnitText,
+		About: "segments and expandable segments of PyTorch's allocator, by pool; reserved addresses; or a memory " +
+			"pool of the driver",
+	},
 }
 
 var pinColumns = []report.Column{
-	{Key: "alone_bytes", Title: "ALONE", Unit: report.UnitBytes, About: "bytes of gaps that only blocks of this place keep: they could go back if these were freed"},
-	{Key: "kept_bytes", Title: "KEPT", Unit: report.UnitBytes, About: "bytes of gaps in segments that have a block of this place; places share segments, so that the sum is more than what is kept"},
+	{
+		Key: "alone_bytes", Title: "ALONE", Unit: report.UnitBytes,
+		About: "bytes of gaps that only blocks of this place keep: they could go back if these were freed",
+	},
+	{
+		Key: "kept_bytes", Title: "KEPT", Unit: report.UnitBytes,
+		About: "bytes of gaps in segments that have a block of this place; places share segments, so that the sum " +
+			"is more than what is kept",
+	},
 	{Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount, About: "segments that are kept"},
 	{Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes, About: "bytes of the blocks that keep them"},
 	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "number of these blocks"},
-	{Key: "oldest_age_ns", Title: "OLDEST", Unit: report.UnitNs, About: "age of the oldest; absent if it is from before the recording"},
+	{
+		Key: "oldest_age_ns", Title: "OLDEST", Unit: report.UnitNs,
+		About: "age of the oldest; absent if it is from before the recording",
+	},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that allocated the blocks"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that allocated the blocks",
+	},
 }
 
 var trendColumns = []report.Column{
-	{Key: "direction", Title: "TREND", Unit: report.UnitText, About: "of the kept bytes at 48 moments of the window (of reserved addresses: of holes outside of the largest): rising (tau >= 0.8, and still in the last quarter), rose (tau >= 0.8, but not in the last quarter any more), falling (tau <= -0.8) or steady"},
+	{
+		Key: "direction", Title: "TREND", Unit: report.UnitText,
+		About: "of the kept bytes at 48 moments of the window (of reserved addresses: of holes outside of the " +
+			"largest): rising (tau >= 0.8, and still in the last quarter), rose (tau >= 0.8, but not in the last " +
+			"quarter any more), falling (tau <= -0.8) or steady",
+	},
 	{Key: "first_bytes", Title: "FIRST", Unit: report.UnitBytes, About: "kept at the first moment with memory"},
 	{Key: "peak_bytes", Title: "MOST", Unit: report.UnitBytes, About: "most kept at a moment"},
 	{Key: "last_bytes", Title: "LAST", Unit: report.UnitBytes, About: "kept at the last moment"},
-	{Key: "growth_bytes_per_min", Title: "GROWTH/min", Unit: report.UnitBytesRate, About: "Theil-Sen slope, per minute"},
-	{Key: "forecast_bytes", Title: "FORECAST", Unit: report.UnitBytes, About: "kept at forecast_ns: of a line through all moments if lines proved better than no change in the last quarter, which was held back; else the last value; absent with fewer than 12 moments"},
-	{Key: "error_bytes", Title: "ERROR", Unit: report.UnitBytes, About: "mean absolute error of such a forecast in the last quarter, from the first three"},
-	{Key: "no_change_error_bytes", Title: "NO CHANGE", Unit: report.UnitBytes, About: "the same error if nothing had been foretold to change"},
-	{Key: "forecast_ns", Title: "", Unit: report.UnitNs, About: "moment of FORECAST, from the recording's start: as long after the end as was held back"},
+	{
+		Key: "growth_bytes_per_min", Title: "GROWTH/min", Unit: report.UnitBytesRate,
+		About: "Theil-Sen slope, per minute",
+	},
+	{
+		Key: "forecast_bytes", Title: "FORECAST", Unit: report.UnitBytes,
+		About: "kept at forecast_ns: of a line through all moments if lines proved better than no change in the " +
+			"last quarter, which was held back; else the last value; absent with fewer than 12 moments",
+	},
+	{
+		Key: "error_bytes", Title: "ERROR", Unit: report.UnitBytes,
+		About: "mean absolute error of such a forecast in the last quarter, from the first three",
+	},
+	{
+		Key: "no_change_error_bytes", Title: "NO CHANGE", Unit: report.UnitBytes,
+		About: "the same error if nothing had been foretold to change",
+	},
+	{
+		Key: "forecast_ns", Title: "", Unit: report.UnitNs,
+		About: "moment of FORECAST, from the recording's start: as long after the end as was held back",
+	},
 	{Key: "tau", Title: "", Unit: report.UnitRatio, About: "Mann-Kendall tau: 1 only rises, -1 only falls"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
@@ -95,13 +190,25 @@ var momentColumns = []report.Column{
 var totalColumns = []report.Column{
 	{Key: "kept_bytes", Title: "kept", Unit: report.UnitBytes, About: "sum of KEPT"},
 	{Key: "unused_bytes", Title: "unused", Unit: report.UnitBytes, About: "sum of UNUSED, without reserved addresses"},
-	{Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes, About: "sum of RESERVED, without reserved addresses"},
-	{Key: "kept_pct", Title: "% kept", Unit: report.UnitPercent, About: "share of kept_bytes in reserved_bytes; absent without any"},
+	{
+		Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes,
+		About: "sum of RESERVED, without reserved addresses",
+	},
+	{
+		Key: "kept_pct", Title: "% kept", Unit: report.UnitPercent,
+		About: "share of kept_bytes in reserved_bytes; absent without any",
+	},
 	{Key: "saved_bytes", Title: "saved at most by expandable segments", Unit: report.UnitBytes, About: "sum of SAVED"},
 	{Key: "fragmented", Title: "fragmented", Unit: report.UnitCount, About: "rows with verdict fragmented"},
 	{Key: "rising", Title: "rising", Unit: report.UnitCount, About: "trends that rise by at least 1 MiB"},
-	{Key: "external_ratio_max", Title: "external at most", Unit: report.UnitRatio, About: "largest EXTERNAL of memory, without reserved addresses; absent without any"},
-	{Key: "failures", Title: "failed requests", Unit: report.UnitCount, About: "requests that PyTorch's allocator could not meet in the window, at most 200"},
+	{
+		Key: "external_ratio_max", Title: "external at most", Unit: report.UnitRatio,
+		About: "largest EXTERNAL of memory, without reserved addresses; absent without any",
+	},
+	{
+		Key: "failures", Title: "failed requests", Unit: report.UnitCount,
+		About: "requests that PyTorch's allocator could not meet in the window, at most 200",
+	},
 }
 
 // name returns the name of the owner, as in the column "owner".
@@ -119,7 +226,12 @@ func (s *Scan) ownerTitle(o *owner) string {
 
 // spaceTable returns a table with a row per space and memory pool, most kept bytes first.
 func (s *Scan) spaceTable(findings []spaceFinding, level string, reasons []string) report.Table {
-	table := report.Table{Name: "spaces", Title: "memory that is handed out in parts", Columns: spaceColumns, Spare: []string{"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio"}}
+	table := report.Table{
+		Name:    "spaces",
+		Title:   "memory that is handed out in parts",
+		Columns: spaceColumns,
+		Spare:   []string{"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio"},
+	}
 	for i := range findings {
 		s.addSpace(&table, &findings[i])
 	}
@@ -202,13 +314,20 @@ func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 			"pid":                  int64(key.Pid),
 			"space":                fmt.Sprintf("%s 0x%x", spacePool, uint64(key.Pool)),
 		})
-		row.Evidence = fmt.Sprintf("the pool held %s that nobody used when the program last asked; how it lies is the driver's secret; confidence %s", units.Bytes(unused), level)
+		row.Evidence = fmt.Sprintf("the pool held %s that nobody used when the program last asked; how it lies is "+
+			"the driver's secret; confidence %s", units.Bytes(unused), level)
 	}
 }
 
 // pinTable returns a table with a row per call site whose blocks keep segments.
 func (s *Scan) pinTable(owners []*owner) report.Table {
-	table := report.Table{Name: "pins", Title: "whose blocks keep segments", Columns: pinColumns, Aside: true, Spare: []string{"pid", "device", "blocks"}}
+	table := report.Table{
+		Name:    "pins",
+		Title:   "whose blocks keep segments",
+		Columns: pinColumns,
+		Aside:   true,
+		Spare:   []string{"pid", "device", "blocks"},
+	}
 	for _, o := range owners {
 		if o.detail == nil {
 			continue
@@ -243,7 +362,13 @@ func (s *Scan) pinTable(owners []*owner) report.Table {
 
 // trendTable returns a table with a row per trend.
 func (s *Scan) trendTable(trends []trend) report.Table {
-	table := report.Table{Name: "trends", Title: "what blocks keep, over time", Columns: trendColumns, Aside: true, Spare: []string{"pid", "device", "first_bytes", "peak_bytes"}}
+	table := report.Table{
+		Name:    "trends",
+		Title:   "what blocks keep, over time",
+		Columns: trendColumns,
+		Aside:   true,
+		Spare:   []string{"pid", "device", "first_bytes", "peak_bytes"},
+	}
 	step := float64(s.window.DurNs()) / MapMoments
 	for i := range trends {
 		t, o := &trends[i], trends[i].owner
@@ -302,12 +427,14 @@ func (s *Scan) facts(rows int) []report.Fact {
 	result, pools := "", ""
 	var lacks []report.Fact
 	if rows == 0 {
-		result = "nothing that can fragment is known: no caching allocator, no reserved addresses, no memory pool that the program asked about"
+		result = "nothing that can fragment is known: no caching allocator, no reserved addresses, no memory pool " +
+			"that the program asked about"
 	}
 	if s.reports {
 		result = ""
 		lacks = report.Facts(lacksColumns, report.Values{
-			"lacks": "the segments of PyTorch's allocator, and what lies unused in them, are not in this recording, which has its reports only; " + caching.RecordSegments,
+			"lacks": "the segments of PyTorch's allocator, and what lies unused in them, are not in this recording, " +
+				"which has its reports only; " + caching.RecordSegments,
 		})
 	}
 	if s.pools {

@@ -39,7 +39,8 @@ func TestStacksAreFolded(t *testing.T) {
 		}
 		return r
 	}
-	app := analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "/app/sim step", "/app/sim std::function<void (int)>::operator()", "/app/sim main", "libc.so.6 __libc_start_call_main", "/app/sim _start")
+	app := analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "/app/sim step", "/app/sim std::function<void "+
+		"(int)>::operator()", "/app/sim main", "libc.so.6 __libc_start_call_main", "/app/sim _start")
 	for name, c := range map[string]struct {
 		frames []format.Frame
 		limit  int
@@ -91,11 +92,30 @@ torch::autograd::generated::AddBackward0::apply [libtorch_cpu.so]
 … 7 frames of PyTorch, the standard library and libc
 `},
 		"a stripped interpreter": {analyzetest.Mixed(
-			"libcuda.so.580.95.05 cuLaunchKernel", "libcudart.so.13 ", "libcudart.so.13 cudaLaunchKernel", "libtorch_cuda.so at::native::gpu_reduce_kernel<float>", "libtorch_cuda.so at::native::mean_kernel_cuda",
-			"libtorch_cpu.so at::native::mean", "libtorch_cpu.so at::_ops::mean::redispatch", "libtorch_cpu.so torch::autograd::VariableType::(anonymous namespace)::mean",
-			"libtorch_cpu.so c10::impl::wrap_kernel_functor_unboxed_<f>::call", "libtorch_cpu.so at::_ops::mean::call", "libtorch_python.so torch::autograd::THPVariable_mean",
-			"/usr/bin/python3.12 ", "/usr/bin/python3.12 PyObject_Vectorcall", "/app/workloads.py:23 step", "/app/workloads.py:40 run", "/app/workloads.py:50 <module>", "<shim>:1 <interpreter trampoline>",
-			"/usr/bin/python3.12 _PyEval_EvalFrameDefault", "/usr/bin/python3.12 PyEval_EvalCode", "/usr/bin/python3.12 ", "/usr/bin/python3.12 Py_BytesMain", "libc.so.6 ", "libc.so.6 __libc_start_main", "/usr/bin/python3.12 _start",
+			"libcuda.so.580.95.05 cuLaunchKernel",
+			"libcudart.so.13 ",
+			"libcudart.so.13 cudaLaunchKernel",
+			"libtorch_cuda.so at::native::gpu_reduce_kernel<float>",
+			"libtorch_cuda.so at::native::mean_kernel_cuda",
+			"libtorch_cpu.so at::native::mean", "libtorch_cpu.so at::_ops::mean::redispatch", "libtorch_cpu.so "+
+				"torch::autograd::VariableType::(anonymous namespace)::mean",
+			"libtorch_cpu.so "+
+				"c10::impl::wrap_kernel_functor_unboxed_<f>::call",
+			"libtorch_cpu.so at::_ops::mean::call",
+			"libtorch_python.so torch::autograd::THPVariable_mean",
+			"/usr/bin/python3.12 ",
+			"/usr/bin/python3.12 PyObject_Vectorcall",
+			"/app/workloads.py:23 step",
+			"/app/workloads.py:40 run",
+			"/app/workloads.py:50 <module>",
+			"<shim>:1 <interpreter trampoline>",
+			"/usr/bin/python3.12 _PyEval_EvalFrameDefault",
+			"/usr/bin/python3.12 PyEval_EvalCode",
+			"/usr/bin/python3.12 ",
+			"/usr/bin/python3.12 Py_BytesMain",
+			"libc.so.6 ",
+			"libc.so.6 __libc_start_main",
+			"/usr/bin/python3.12 _start",
 		), 0, query.DefaultFrameRules, `
 at::native::gpu_reduce_kernel<float> [libtorch_cuda.so]
 at::native::mean_kernel_cuda [libtorch_cuda.so]
@@ -106,14 +126,20 @@ run (/app/workloads.py:40)
 <module> (/app/workloads.py:50)
 … 8 frames of CPython and libc
 `},
-		"a program in C++": {app, 0, query.DefaultFrameRules, "\nstep [sim]\n… 1 frame of the standard library\nmain [sim]\n… 2 frames of libc\n"},
-		"an own rule":      {app, 0, own("^step$"), "\n… 2 frames of ^step$ and the standard library\nmain [sim]\n… 2 frames of libc\n"},
-		"only own rules":   {app, 0, own("none", "^std::", `libc\.so`), "\ncuMemAlloc_v2 [libcuda.so.1]\nstep [sim]\n… 1 frame of ^std::\nmain [sim]\n… 1 frame of libc\\.so\n_start [sim]\n"},
+		"a program in C++": {app, 0, query.DefaultFrameRules, "\nstep [sim]\n… 1 frame of the standard " +
+			"library\nmain [sim]\n… 2 frames of libc\n"},
+		"an own rule": {app, 0, own("^step$"), "\n… 2 frames of ^step$ and the standard library\nmain [sim]\n… " +
+			"2 frames of libc\n"},
+		"only own rules": {app, 0, own("none", "^std::", `libc\.so`), "\ncuMemAlloc_v2 [libcuda.so.1]\nstep " +
+			"[sim]\n… 1 frame of ^std::\nmain [sim]\n… 1 frame of libc\\.so\n_start [sim]\n"},
 		"no rules":         {app[:2], 0, own("none"), "\ncuMemAlloc_v2 [libcuda.so.1]\nstep [sim]\n"},
 		"only the default": {app[:2], 0, own("default"), "\nstep [sim]\n"},
 		"files of Python":  {analyzetest.Forward(analyzetest.LaunchLeaf, nil), 3, own("/site-packages/", "lib(cuda|python)"), "\n… 4 frames of lib(cuda|python) and /site-packages/\nBlock.forward (/app/model.py:12)\n… 13 frames of /site-packages/ and lib(cuda|python)\ntrain_step (/app/train.py:88)\nmain (/app/train.py:120)\n… 8 more frames\n"},
-		"everything hidden": {analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "libcudart.so.12 cudaMalloc", "libpython3.12.so.1.0 _PyEval_EvalFrameDefault", "/usr/bin/python3 _start"), 0, query.DefaultFrameRules,
-			"\ncuMemAlloc_v2 [libcuda.so.1]\n… 3 frames of CUDA and CPython\n"},
+		"everything hidden": {
+			analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "libcudart.so.12 cudaMalloc", "libpython3.12.so.1.0 "+
+				"_PyEval_EvalFrameDefault", "/usr/bin/python3 _start"), 0, query.DefaultFrameRules,
+			"\ncuMemAlloc_v2 [libcuda.so.1]\n… 3 frames of CUDA and CPython\n",
+		},
 		"the call alone":      {analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2"), 0, query.DefaultFrameRules, "\ncuMemAlloc_v2 [libcuda.so.1]\n"},
 		"code without a name": {analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "[jit] ", "[jit] py::step:/app/train.py", "[jit] ", "/app/sim main"), 0, query.DefaultFrameRules, "\n… 1 frame of unknown code\npy::step:/app/train.py\n… 1 frame of unknown code\nmain [sim]\n"},
 		"no stack":            {nil, 0, query.DefaultFrameRules, "\n"},
@@ -218,7 +244,12 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 		}
 		return len(p.Sample[0].Location)
 	}
-	if all, few := count(nil), count(query.DefaultFrameRules); all != len(r.Frames) || few != len(report.Named(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
+	if all, few := count(
+		nil,
+	), count(
+		query.DefaultFrameRules,
+	); all != len(r.Frames) ||
+		few != len(report.Named(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
 		t.Errorf("%d frames and %d", all, few)
 	}
 }

@@ -116,7 +116,16 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, 
 	if len(hits) == 0 {
 		return
 	}
-	sc.Kind, sc.Name, sc.Flags = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name), g.Int32("flags", sc.Flags)
+	sc.Kind, sc.Name, sc.Flags = g.StringsInto(
+		"kind",
+		sc.Kind,
+	), g.StringsInto(
+		"name",
+		sc.Name,
+	), g.Int32(
+		"flags",
+		sc.Flags,
+	)
 	sc.Pid, sc.Tid, sc.Parent = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid), g.Int64("parent_start_ns", sc.Parent)
 	sc.Sites.Read(g)
 	if g.Err() != nil {
@@ -128,7 +137,8 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, 
 			continue
 		}
 		end := units.EndOf(sc.Start[i], sc.Dur[i])
-		for k := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1; k >= 0 && w.until[k] > sc.Start[i]; k-- {
+		last := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1
+		for k := last; k >= 0 && w.until[k] > sc.Start[i]; k-- {
 			if w.gaps[k].ToNs > sc.Start[i] {
 				sc.note(w.gaps[k], i, end)
 			}

@@ -53,7 +53,12 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := sc.FindCPUActivity(); err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "gaps", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "gaps",
+		Window:  sc.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	result := ""
 	if len(sc.Tracks) == 0 {
 		result = "no launches in the window"

@@ -82,12 +82,18 @@ const utilizationNs = int64(1e9)
 
 // FindGPUActivity fills Busy of the gaps in List: that of the busiest device of the track.
 func (sc *Scan) FindGPUActivity() {
-	samples := &metric.Devices{T: sc.T, Window: sc.T.Recording(), Filter: new(query.Filter), Devices: make(map[int32]map[string]*metric.Series)}
+	samples := &metric.Devices{
+		T:       sc.T,
+		Window:  sc.T.Recording(),
+		Filter:  new(query.Filter),
+		Devices: make(map[int32]map[string]*metric.Series),
+	}
 	samples.Collect()
 	for i := range sc.List {
 		g := &sc.List[i]
 		for track := range sc.Tracks {
-			if track.Pid != g.Track.Pid || track.Device == AllDevices || g.Track.Device != AllDevices && track.Device != g.Track.Device {
+			if track.Pid != g.Track.Pid || track.Device == AllDevices ||
+				g.Track.Device != AllDevices && track.Device != g.Track.Device {
 				continue
 			}
 			index, paired := sc.T.Facts.NVMLDevice(track.Pid, track.Device)

@@ -27,7 +27,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Devices: make(map[int32]map[string]*metricpkg.Series),
 	}
 	gpus.Collect()
-	r := &report.Report{Command: "gpu", Window: gpus.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "gpu",
+		Window:  gpus.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	if len(gpus.Devices) == 0 {
 		r.NoMatch = noSamples(gpus)
 	}

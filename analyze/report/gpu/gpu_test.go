@@ -18,7 +18,13 @@ func TestGPUReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	analyzetest.Goldens(t, r, "gpu", 110)
-	for name, want := range map[string]float64{"busy_pct_min": 0, "idle_pct_max": 100, "energy_joules": 30*600 + 30*75, "uncorrected_ecc_errors": 3, "problems": 3} {
+	for name, want := range map[string]float64{
+		"busy_pct_min":           0,
+		"idle_pct_max":           100,
+		"energy_joules":          30*600 + 30*75,
+		"uncorrected_ecc_errors": 3,
+		"problems":               3,
+	} {
 		if got, ok, _ := r.Number(name); !ok || math.Abs(got-want) > 1e-6 {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
@@ -52,7 +58,13 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(analyzetest.Cells(t, r, "verdicts", "verdict"), " "); !strings.Contains(got, "no NVML samples") {
+	if got := strings.Join(
+		analyzetest.Cells(t, r, "verdicts", "verdict"),
+		" ",
+	); !strings.Contains(
+		got,
+		"no NVML samples",
+	) {
 		t.Errorf("without samples: %s", got)
 	}
 }
@@ -81,8 +93,15 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 			}
 		case "a counter that is reset":
 		default:
-			if s.Mean() != c.mean || s.Quantile(0.95) != c.p95 || s.Share(func(v float64) bool { return v == 0 }) != c.zero {
-				t.Errorf("%s: mean %v, p95 %v, zero %v", name, s.Mean(), s.Quantile(0.95), s.Share(func(v float64) bool { return v == 0 }))
+			if s.Mean() != c.mean || s.Quantile(0.95) != c.p95 ||
+				s.Share(func(v float64) bool { return v == 0 }) != c.zero {
+				t.Errorf(
+					"%s: mean %v, p95 %v, zero %v",
+					name,
+					s.Mean(),
+					s.Quantile(0.95),
+					s.Share(func(v float64) bool { return v == 0 }),
+				)
 			}
 		}
 		if s.Grown() != c.grew {
@@ -96,10 +115,18 @@ func TestUnitsOfMetrics(t *testing.T) {
 		value float64
 		want  string
 	}{
-		"gpu_utilization_percent": {91.25, "91.2 %"}, "memory_used_bytes": {3 << 30, "3.0 GiB"}, "power_milliwatts": {697_400, "697.4 W"}, "sm_clock_mhz": {1980, "1,980 MHz"},
-		"temperature_celsius": {44, "44 °C"}, "pcie_tx_kilobytes_per_second": {1024, "1000.0 KiB/s"}, "gpm_nvlink_tx_mebibytes_per_second": {2048, "2.0 GiB/s"},
-		"energy_millijoules": {1_500_000, "1,500 J"}, "throttled_power_nanoseconds": {2e9, "2.00s"}, "performance_state": {0, "0"}, "new_frobs": {12.5, "12.50"},
-		"encoder_latency_microseconds": {1500, "1.5ms"}, "nan_percent": {math.NaN(), "-"},
+		"gpu_utilization_percent":            {91.25, "91.2 %"},
+		"memory_used_bytes":                  {3 << 30, "3.0 GiB"},
+		"power_milliwatts":                   {697_400, "697.4 W"},
+		"sm_clock_mhz":                       {1980, "1,980 MHz"},
+		"temperature_celsius":                {44, "44 °C"},
+		"pcie_tx_kilobytes_per_second":       {1024, "1000.0 KiB/s"},
+		"gpm_nvlink_tx_mebibytes_per_second": {2048, "2.0 GiB/s"},
+		"energy_millijoules":                 {1_500_000, "1,500 J"},
+		"throttled_power_nanoseconds":        {2e9, "2.00s"},
+		"performance_state":                  {0, "0"},
+		"new_frobs":                          {12.5, "12.50"},
+		"encoder_latency_microseconds":       {1500, "1.5ms"}, "nan_percent": {math.NaN(), "-"},
 	} {
 		if got := (catalog.Measured{Value: c.value, Unit: catalog.UnitOf(metric)}).Text(); got != c.want {
 			t.Errorf("%s: %q, want %q", metric, got, c.want)

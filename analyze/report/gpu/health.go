@@ -33,16 +33,19 @@ func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 	}
 	eccHealth(gpus, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
-		add(problem, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run NVIDIA's field diagnostics")
+		add(problem, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run "+
+			"NVIDIA's field diagnostics")
 	} else if v, _, ok := last("remapped_rows_pending"); ok && v > 0 {
-		add(problem, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it (nvidia-smi -r)")
+		add(problem, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it "+
+			"(nvidia-smi -r)")
 	} else if ok {
 		bad, _, _ := last("remapped_rows_uncorrectable")
 		good, _, _ := last("remapped_rows_correctable")
 		if bad+good == 0 {
 			add(info, "row remapping", int64(0), "no row of memory was ever remapped", "")
 		} else {
-			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
+			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of "+
+				"uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
 		}
 	}
 	if v, _, ok := last("retired_pages_pending"); ok {
@@ -50,9 +53,16 @@ func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 		two, _, _ := last("retired_pages_double_bit")
 		switch {
 		case v > 0:
-			add(problem, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset it, or reboot")
+			add(problem, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset "+
+				"it, or reboot")
 		case one+two > 60:
-			add(problem, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired", "have the GPU replaced: 64 is the most")
+			add(
+				problem,
+				"page retirement",
+				one+two,
+				units.Plural(one+two, "page")+" of memory retired",
+				"have the GPU replaced: 64 is the most",
+			)
 		default:
 			add(info, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
 		}
@@ -61,16 +71,33 @@ func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 	if s, limit := of[catalog.MetricHeat], gpus.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
 		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
-			add(problem, "temperature", hottest, fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit), "check the cooling")
+			add(
+				problem,
+				"temperature",
+				hottest,
+				fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit),
+				"check the cooling",
+			)
 		} else {
-			add(info, "temperature", hottest, fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest), "")
+			add(
+				info,
+				"temperature",
+				hottest,
+				fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest),
+				"",
+			)
 		}
 	}
 	return list
 }
 
 // eccHealth judges the counters of ECC errors.
-func eccHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+func eccHealth(
+	gpus *metricpkg.Devices,
+	device int32,
+	last func(string) (int64, int64, bool),
+	add func(int, string, any, string, string),
+) {
 	if on := gpus.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
 		add(notice, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
 		return
@@ -80,9 +107,21 @@ func eccHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, 
 		life := fmt.Sprintf("%s in the GPU's life", units.Count(whole))
 		switch {
 		case rise > 0:
-			add(problem, "ECC, uncorrected", v, fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life), "results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it")
+			add(
+				problem,
+				"ECC, uncorrected",
+				v,
+				fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life),
+				"results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it",
+			)
 		case v > 0:
-			add(problem, "ECC, uncorrected", v, fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life), "drain the GPU and reset it; if they come back, have it replaced")
+			add(
+				problem,
+				"ECC, uncorrected",
+				v,
+				fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life),
+				"drain the GPU and reset it; if they come back, have it replaced",
+			)
 		default:
 			add(info, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
 		}
@@ -92,13 +131,19 @@ func eccHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, 
 		if rise > 0 {
 			level, action = notice, "nothing was lost; watch whether it goes on"
 		}
-		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the recording", units.Plural(v, "error"), units.Count(rise)), action)
+		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the "+
+			"recording", units.Plural(v, "error"), units.Count(rise)), action)
 	}
 }
 
 // linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles, so that only a speed that
 // was never reached is worth a notice.
-func linkHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64, int64, bool), add func(int, string, any, string, string)) {
+func linkHealth(
+	gpus *metricpkg.Devices,
+	device int32,
+	last func(string) (int64, int64, bool),
+	add func(int, string, any, string, string),
+) {
 	fact, of := &gpus.T.Facts.Devices, gpus.Devices[device]
 	for _, link := range []struct {
 		what, metric, unit string
@@ -114,15 +159,33 @@ func linkHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64,
 		high, low := units.RoundInt(slices.Max(s.Values)), units.RoundInt(slices.Min(s.Values))
 		switch b, ok := gpus.BusyOf(device); {
 		case high < link.most && (!ok || b.IdlePct < 100):
-			add(notice, link.what, high, fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit), "copies are slower than they could be: check slot, riser and BIOS settings")
+			add(
+				notice,
+				link.what,
+				high,
+				fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit),
+				"copies are slower than they could be: check slot, riser and BIOS settings",
+			)
 		case low < high:
-			add(info, link.what, units.RoundInt(s.Last()), fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low), "")
+			add(
+				info,
+				link.what,
+				units.RoundInt(s.Last()),
+				fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low),
+				"",
+			)
 		default:
 			add(info, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}
 	}
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
-		add(notice, "PCIe replays", rise, units.Plural(rise, "packet")+" sent again during the recording", "bit errors on the bus: check slot, riser and cable if there are many")
+		add(
+			notice,
+			"PCIe replays",
+			rise,
+			units.Plural(rise, "packet")+" sent again during the recording",
+			"bit errors on the bus: check slot, riser and cable if there are many",
+		)
 	}
 	// Links of Hopper and later correct bits all the time: two H200s under NCCL had 3,250 CRC and
 	// 5,774 ECC data errors for 23 GiB, and not one replay. Only packets sent again cost
@@ -140,8 +203,15 @@ func linkHealth(gpus *metricpkg.Devices, device int32, last func(string) (int64,
 	}
 	switch {
 	case again == 0 && sum > 0:
-		add(info, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the link: nothing was sent again", "")
+		add(info, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the "+
+			"link: nothing was sent again", "")
 	case again > 0:
-		add(notice, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording", "look at nvidia-smi nvlink -e; many of them cost throughput")
+		add(
+			notice,
+			"NVLink errors",
+			sum,
+			units.Enumerated(errors)+" errors during the recording",
+			"look at nvidia-smi nvlink -e; many of them cost throughput",
+		)
 	}
 }

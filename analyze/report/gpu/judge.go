@@ -39,7 +39,8 @@ type verdict struct {
 // verdicts returns the verdicts on all devices, problems first.
 func verdicts(gpus *metricpkg.Devices) (list []verdict) {
 	if len(gpus.T.Facts.Samples) == 0 {
-		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples: nothing is known of the GPUs"})
+		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples: nothing is " +
+			"known of the GPUs"})
 	}
 	for _, device := range gpus.Sorted() {
 		add := func(level int, action, format string, args ...any) {

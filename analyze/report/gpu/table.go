@@ -16,11 +16,27 @@ import (
 
 var totalColumns = []report.Column{
 	{Key: "problems", Title: "problems", Unit: report.UnitCount, About: "verdicts of level problem"},
-	{Key: "busy_pct_min", Title: "% busy at least", Unit: report.UnitPercent, About: "busy of the device that was least busy; absent without samples"},
-	{Key: "idle_pct_max", Title: "% idle at most", Unit: report.UnitPercent, About: "idle of the device that was most idle"},
-	{Key: "throttled_pct_max", Title: "% throttled at most", Unit: report.UnitPercent, About: "share of the time in which the clocks of a device were held down by power or temperature, of the device with most of it"},
-	{Key: "energy_joules", Title: "energy in J", Unit: report.UnitRatio, About: "energy of all devices in the window, between the first and the last sample"},
-	{Key: "uncorrected_ecc_errors", Title: "uncorrected ECC errors", Unit: report.UnitCount, About: "by which the counters of uncorrected ECC errors rose in the window, all devices"},
+	{
+		Key: "busy_pct_min", Title: "% busy at least", Unit: report.UnitPercent,
+		About: "busy of the device that was least busy; absent without samples",
+	},
+	{
+		Key: "idle_pct_max", Title: "% idle at most", Unit: report.UnitPercent,
+		About: "idle of the device that was most idle",
+	},
+	{
+		Key: "throttled_pct_max", Title: "% throttled at most", Unit: report.UnitPercent,
+		About: "share of the time in which the clocks of a device were held down by power or temperature, of the " +
+			"device with most of it",
+	},
+	{
+		Key: "energy_joules", Title: "energy in J", Unit: report.UnitRatio,
+		About: "energy of all devices in the window, between the first and the last sample",
+	},
+	{
+		Key: "uncorrected_ecc_errors", Title: "uncorrected ECC errors", Unit: report.UnitCount,
+		About: "by which the counters of uncorrected ECC errors rose in the window, all devices",
+	},
 }
 
 func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
@@ -58,10 +74,18 @@ func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
 }
 
 var verdictColumns = []report.Column{
-	{Key: "level", Title: "LEVEL", Unit: report.UnitText, About: "problem: somebody should do something; notice: worth knowing; info"},
+	{
+		Key: "level", Title: "LEVEL", Unit: report.UnitText,
+		About: "problem: somebody should do something; notice: worth knowing; info",
+	},
 	{Key: "device", Title: "", Unit: report.UnitID, About: "GPU, as NVML counts"},
 	gpuNameColumn,
-	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "what stands out, with its evidence: busy by gpm_sm_active_percent, or gpu_utilization_percent where the GPU has no GPM; idle: samples of it below 0.05%; throttled by clock_event_reasons; energy by the GPU's counter, or power times time where it has none"},
+	{
+		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
+		About: "what stands out, with its evidence: busy by gpm_sm_active_percent, or gpu_utilization_percent where " +
+			"the GPU has no GPM; idle: samples of it below 0.05%; throttled by clock_event_reasons; energy by the " +
+			"GPU's counter, or power times time where it has none",
+	},
 }
 
 // verdictTable has a row per verdict.
@@ -80,11 +104,26 @@ func verdictTable(verdicts []verdict) report.Table {
 
 var throttleColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
-	{Key: "reason", Title: "REASON", Unit: report.UnitText, About: "what determined the clocks, a bit of clock_event_reasons; several at a time are possible"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of the sampled time in which the bit was set, by the samples; absent if the GPU does not tell"},
-	{Key: "time_ns", Title: "TIME", Unit: report.UnitNs, About: "that share of the time between the first and last sample"},
-	{Key: "counted_ns", Title: "COUNTED", Unit: report.UnitNs, About: "the same by the driver's own counter, which sees what lies between samples; absent where it has none"},
-	{Key: "slows", Title: "SLOWS", Unit: report.UnitText, About: "yes if it keeps the GPU from running as fast as it could"},
+	{
+		Key: "reason", Title: "REASON", Unit: report.UnitText,
+		About: "what determined the clocks, a bit of clock_event_reasons; several at a time are possible",
+	},
+	{
+		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
+		About: "share of the sampled time in which the bit was set, by the samples; absent if the GPU does not tell",
+	},
+	{
+		Key: "time_ns", Title: "TIME", Unit: report.UnitNs,
+		About: "that share of the time between the first and last sample",
+	},
+	{
+		Key: "counted_ns", Title: "COUNTED", Unit: report.UnitNs,
+		About: "the same by the driver's own counter, which sees what lies between samples; absent where it has none",
+	},
+	{
+		Key: "slows", Title: "SLOWS", Unit: report.UnitText,
+		About: "yes if it keeps the GPU from running as fast as it could",
+	},
 	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "what it means and what to do"},
 }
 
@@ -143,7 +182,10 @@ func throttledTime(samples *metricpkg.Series, bit int64) (sharePct, timeNs any) 
 
 var healthColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
-	{Key: "level", Title: "LEVEL", Unit: report.UnitText, About: "problem: somebody should do something; notice: worth knowing; info: as it should be"},
+	{
+		Key: "level", Title: "LEVEL", Unit: report.UnitText,
+		About: "problem: somebody should do something; notice: worth knowing; info: as it should be",
+	},
 	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "what was looked at"},
 	{Key: "value", Title: "VALUE", Unit: report.UnitRatio, About: "the number behind it: the last sample"},
 	{Key: "action", Title: "", Unit: report.UnitText, About: "what to do"},
@@ -174,9 +216,15 @@ var processColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process that uses the GPU"},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
 	{Key: "recorded", Title: "RECORDED", Unit: report.UnitText, About: "yes if its calls are in the recording"},
-	{Key: "memory_last_bytes", Title: "MEMORY", Unit: report.UnitBytes, About: "memory that the driver counts for it, at the last sample of the window; context and modules too"},
+	{
+		Key: "memory_last_bytes", Title: "MEMORY", Unit: report.UnitBytes,
+		About: "memory that the driver counts for it, at the last sample of the window; context and modules too",
+	},
 	{Key: "memory_max_bytes", Title: "MAX", Unit: report.UnitBytes, About: "most of that"},
-	{Key: "sm_avg_pct", Title: "SM%", Unit: report.UnitPercent, About: "average share of the driver's sampling periods in which it had a kernel running"},
+	{
+		Key: "sm_avg_pct", Title: "SM%", Unit: report.UnitPercent,
+		About: "average share of the driver's sampling periods in which it had a kernel running",
+	},
 	{Key: "sm_max_pct", Title: "", Unit: report.UnitPercent, About: "highest of that"},
 	{Key: "memory_avg_pct", Title: "MEM%", Unit: report.UnitPercent, About: "the same for accesses to memory"},
 	{Key: "encoder_avg_pct", Title: "", Unit: report.UnitPercent, About: "the same for video encoding"},
@@ -232,15 +280,32 @@ func processTable(gpus *metricpkg.Devices) report.Table {
 
 var metricColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
-	{Key: "metric", Title: "METRIC", Unit: report.UnitText, About: "what was sampled; its name ends in the unit of the numbers, see format/FORMAT.md"},
+	{
+		Key: "metric", Title: "METRIC", Unit: report.UnitText,
+		About: "what was sampled; its name ends in the unit of the numbers, see format/FORMAT.md",
+	},
 	{Key: "samples", Title: "SAMPLES", Unit: report.UnitCount, About: "samples in the window"},
 	{Key: "min", Title: "MIN", Unit: report.UnitRatio, About: "lowest sample; absent for counters"},
-	{Key: "avg", Title: "AVG", Unit: report.UnitRatio, About: "average over time: a sample stands for the time halfway to its neighbours, and for no more than 2.5 usual distances on a side; absent for counters"},
-	{Key: "p95", Title: "P95", Unit: report.UnitRatio, About: "value that was not exceeded in 95% of that time; absent for counters"},
+	{
+		Key: "avg", Title: "AVG", Unit: report.UnitRatio,
+		About: "average over time: a sample stands for the time halfway to its neighbours, and for no more than 2.5 " +
+			"usual distances on a side; absent for counters",
+	},
+	{
+		Key: "p95", Title: "P95", Unit: report.UnitRatio,
+		About: "value that was not exceeded in 95% of that time; absent for counters",
+	},
 	{Key: "max", Title: "MAX", Unit: report.UnitRatio, About: "highest sample; absent for counters and masks"},
 	{Key: "last", Title: "LAST", Unit: report.UnitRatio, About: "last sample"},
-	{Key: "rise", Title: "RISE", Unit: report.UnitRatio, About: "of counters: last minus first sample, across resets; absent for others"},
-	{Key: "course", Title: "OVER TIME", Unit: report.UnitCourse, About: "average in each twentieth of the window, or the last one before where there is no sample, from 0 to the highest; absent for counters and masks, and where it never changes"},
+	{
+		Key: "rise", Title: "RISE", Unit: report.UnitRatio,
+		About: "of counters: last minus first sample, across resets; absent for others",
+	},
+	{
+		Key: "course", Title: "OVER TIME", Unit: report.UnitCourse,
+		About: "average in each twentieth of the window, or the last one before where there is no sample, from 0 to " +
+			"the highest; absent for counters and masks, and where it never changes",
+	},
 }
 
 // gpuColumn and gpuNameColumn identify the GPU of a row.

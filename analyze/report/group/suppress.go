@@ -27,7 +27,13 @@ func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 	if s == nil || len(s.Patterns) == 0 {
 		return nil
 	}
-	return &Suppressor{t: t, list: s.Patterns, byStack: make(map[int32]int32), bySite: make(map[string]int32), hidden: make([]hiddenMemory, len(s.Patterns))}
+	return &Suppressor{
+		t:       t,
+		list:    s.Patterns,
+		byStack: make(map[int32]int32),
+		bySite:  make(map[string]int32),
+		hidden:  make([]hiddenMemory, len(s.Patterns)),
+	}
 }
 
 // Of returns the index of the first suppression that matches an allocation: any frame of its stack,
@@ -86,15 +92,27 @@ func (s *Suppressor) Total() (sum hiddenMemory) {
 
 // SuppressedColumns are the columns of Suppressor.Table.
 var SuppressedColumns = []report.Column{
-	{Key: "count", Title: "count", Unit: report.UnitCount, About: "blocks that were live at the end and that the suppression hid: they are in no other number"},
+	{
+		Key: "count", Title: "count", Unit: report.UnitCount,
+		About: "blocks that were live at the end and that the suppression hid: they are in no other number",
+	},
 	{Key: "bytes", Title: "bytes", Unit: report.UnitCount, About: "bytes of these"},
-	{Key: "template", Title: "template", Unit: report.UnitText, About: "the suppression, as it stands in the file of --suppressions"},
+	{
+		Key: "template", Title: "template", Unit: report.UnitText,
+		About: "the suppression, as it stands in the file of --suppressions",
+	},
 }
 
 // Table returns a table of the suppressions that hide live memory, like the summary of
 // LeakSanitizer.
 func (s *Suppressor) Table() report.Table {
-	table := report.Table{Name: "suppressions_used", Title: "Suppressions used:", Columns: SuppressedColumns, Aside: true, Keys: []string{"template"}}
+	table := report.Table{
+		Name:    "suppressions_used",
+		Title:   "Suppressions used:",
+		Columns: SuppressedColumns,
+		Aside:   true,
+		Keys:    []string{"template"},
+	}
 	if s == nil {
 		return table
 	}

@@ -31,7 +31,9 @@ type windowParts struct {
 func newWindowParts(w query.Window) *windowParts {
 	p := &windowParts{window: w}
 	for i := range p.begins {
-		p.begins[i] = w.FromNs + int64(sort.Search(int(w.DurNs()), func(ns int) bool { return partOf(w, w.FromNs+int64(ns)) >= i }))
+		p.begins[i] = w.FromNs + int64(
+			sort.Search(int(w.DurNs()), func(ns int) bool { return partOf(w, w.FromNs+int64(ns)) >= i }),
+		)
 	}
 	return p
 }

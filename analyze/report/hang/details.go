@@ -83,8 +83,10 @@ func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
 	texts("kernel", func(d *callDetails) *string { return &d.kernel })
 	texts("site", func(d *callDetails) *string { return &d.Site })
 	for column, to := range map[string]func(*callDetails) *int64{
-		"stream": func(d *callDetails) *int64 { return &d.stream }, "ptr": func(d *callDetails) *int64 { return &d.ptr },
-		"context": func(d *callDetails) *int64 { return &d.context }, "parent_start_ns": func(d *callDetails) *int64 { return &d.parentNs },
+		"stream":          func(d *callDetails) *int64 { return &d.stream },
+		"ptr":             func(d *callDetails) *int64 { return &d.ptr },
+		"context":         func(d *callDetails) *int64 { return &d.context },
+		"parent_start_ns": func(d *callDetails) *int64 { return &d.parentNs },
 	} {
 		s.Start = g.Int64(column, s.Start)
 		for _, row := range rows {
@@ -92,11 +94,16 @@ func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
 		}
 	}
 	for column, to := range map[string]func(*callDetails) *int32{
-		"device": func(d *callDetails) *int32 { return &d.device }, "result": func(d *callDetails) *int32 { return &d.result },
-		"stack_id": func(d *callDetails) *int32 { return &d.Stack }, "flags": func(d *callDetails) *int32 { return &d.flags },
-		"grid_x": func(d *callDetails) *int32 { return &d.grid[0] }, "grid_y": func(d *callDetails) *int32 { return &d.grid[1] },
-		"grid_z": func(d *callDetails) *int32 { return &d.grid[2] }, "block_x": func(d *callDetails) *int32 { return &d.block[0] },
-		"block_y": func(d *callDetails) *int32 { return &d.block[1] }, "block_z": func(d *callDetails) *int32 { return &d.block[2] },
+		"device":   func(d *callDetails) *int32 { return &d.device },
+		"result":   func(d *callDetails) *int32 { return &d.result },
+		"stack_id": func(d *callDetails) *int32 { return &d.Stack },
+		"flags":    func(d *callDetails) *int32 { return &d.flags },
+		"grid_x":   func(d *callDetails) *int32 { return &d.grid[0] },
+		"grid_y":   func(d *callDetails) *int32 { return &d.grid[1] },
+		"grid_z":   func(d *callDetails) *int32 { return &d.grid[2] },
+		"block_x":  func(d *callDetails) *int32 { return &d.block[0] },
+		"block_y":  func(d *callDetails) *int32 { return &d.block[1] },
+		"block_z":  func(d *callDetails) *int32 { return &d.block[2] },
 	} {
 		s.Flags = g.Int32(column, s.Flags)
 		for _, row := range rows {
@@ -124,7 +131,8 @@ func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64,
 		s.Start, s.Dur, s.Stream = g.Int64("start_ns", s.Start), g.Int64("ptr", s.Dur), g.Int64("stream", s.Stream)
 		s.Pid = g.Int32("pid", s.Pid)
 		for k, at := range s.Start {
-			if records[s.Name.Index[k]] && s.Pid[k] == pid && s.Dur[k] == event && at <= beforeNs && (!ok || at >= atNs) {
+			if records[s.Name.Index[k]] && s.Pid[k] == pid && s.Dur[k] == event && at <= beforeNs &&
+				(!ok || at >= atNs) {
 				stream, atNs, ok = s.Stream[k], at, true
 			}
 		}
@@ -157,7 +165,11 @@ func (s *Scan) waitsFor(c *callRef) string {
 	case name == "cuEventSynchronize":
 		text := fmt.Sprintf("event 0x%x", uint64(d.ptr))
 		if stream, atNs, ok := s.recordedOn(c.pid, d.ptr, c.startNs); ok {
-			text += fmt.Sprintf(", recorded on stream %s %s before", query.StreamName(stream), units.Duration(c.startNs-atNs))
+			text += fmt.Sprintf(
+				", recorded on stream %s %s before",
+				query.StreamName(stream),
+				units.Duration(c.startNs-atNs),
+			)
 		}
 		return text
 	case strings.HasPrefix(name, "cuCtxSynchronize"):

@@ -67,7 +67,8 @@ func (s *Scan) reading(p *ProcessVerdict, busy float64) string {
 	case busy >= gpuIdlePct:
 		return ": there is work, of this process or another"
 	case p.waitingIn != nil:
-		return ": no kernel runs; what is waited for is not the GPU's work, but a host function, an event, a value in memory or a peer that does not come"
+		return ": no kernel runs; what is waited for is not the GPU's work, but a host function, an event, a value " +
+			"in memory or a peer that does not come"
 	}
 	return ": neither the process nor its GPU does anything; look at the CPU: data loading, locks, network"
 }
@@ -109,11 +110,23 @@ func (s *Scan) trouble(p *ProcessVerdict) (list []string) {
 			continue
 		}
 		e, _ := x.Describe()
-		list = append(list, fmt.Sprintf("%s %d (%s) %s before", x.Kind(), x.Code, e.Name, units.Duration(s.EndNs-x.AtNs)))
+		list = append(
+			list,
+			fmt.Sprintf("%s %d (%s) %s before", x.Kind(), x.Code, e.Name, units.Duration(s.EndNs-x.AtNs)),
+		)
 	}
 	if c := &p.Life.lastError; p.Life.errors > 0 && c.endNs >= from {
 		d := s.Details(c)
-		list = append(list, fmt.Sprintf("%s returned %d %s %s before", d.name, d.result, catalog.ResultName(d.result), units.Duration(s.EndNs-c.endNs)))
+		list = append(
+			list,
+			fmt.Sprintf(
+				"%s returned %d %s %s before",
+				d.name,
+				d.result,
+				catalog.ResultName(d.result),
+				units.Duration(s.EndNs-c.endNs),
+			),
+		)
 	}
 	return list
 }

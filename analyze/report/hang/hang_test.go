@@ -103,7 +103,10 @@ func TestHangVerdicts(t *testing.T) {
 func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 	r := hang(t, analyzetest.Ranks(t), hangpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	analyzetest.Goldens(t, r, "hang", 110)
-	if got := fmt.Sprint(analyzetest.Cells(t, r, "processes", "verdict"), analyzetest.Cells(t, r, "processes", "pid")); got != "[hanging hanging hanging idle] [42 43 45 44]" {
+	if got := fmt.Sprint(
+		analyzetest.Cells(t, r, "processes", "verdict"),
+		analyzetest.Cells(t, r, "processes", "pid"),
+	); got != "[hanging hanging hanging idle] [42 43 45 44]" {
 		t.Error(got)
 	}
 	for i, odd := range analyzetest.Cells(t, r, "processes", "odd") {
@@ -111,8 +114,12 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 			t.Errorf("process %d: %s", i, odd)
 		}
 	}
-	if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: it launched its last kernel 2.10s before") ||
-		!strings.Contains(text, "those spin while a peer is missing") || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
+	if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: "+
+		"it launched its last kernel 2.10s before") ||
+		!strings.Contains(
+			text,
+			"those spin while a peer is missing",
+		) || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
 		t.Error(text)
 	}
 }
@@ -130,13 +137,15 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 		tape func(*analyzetest.Tape)
 		want string
 	}{
-		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the 1m0s that were recorded"},
+		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the 1m0s that were " +
+			"recorded"},
 		"two": {func(tp *analyzetest.Tape) {
 			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
 		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call but 1,000,000 queries"},
 		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 600) }, "silent: "},
-		"has ended":       {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, and no process is known that runs on"},
+		"has ended": {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, " +
+			"and no process is known that runs on"},
 		"calls were lost": {func(tp *analyzetest.Tape) {
 			tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
 		}, "not known: no call was recorded, with 7 calls lost"},
@@ -148,7 +157,12 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 		if !strings.HasPrefix(result, c.want) {
 			t.Errorf("%s: %s", name, result)
 		}
-		if advice := fmt.Sprint(r.Facts[1].Value); strings.Contains(advice, "py-spy dump -p 42 ") == (name == "has ended") {
+		if advice := fmt.Sprint(
+			r.Facts[1].Value,
+		); strings.Contains(
+			advice,
+			"py-spy dump -p 42 ",
+		) == (name == "has ended") {
 			t.Errorf("%s: advice %q", name, advice)
 		}
 	}
@@ -159,10 +173,15 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 	tp.Working(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
-	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 eval made no CUDA call") {
+	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 "+
+		"eval made no CUDA call") {
 		t.Errorf("%v, %s", r.NoMatch, result)
 	}
-	if r = hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}}); r.NoMatch == nil {
+	if r = hang(
+		t,
+		tp,
+		hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}},
+	); r.NoMatch == nil {
 		t.Error("a process that nobody recorded matches")
 	}
 }
@@ -172,7 +191,11 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 	tp.Working(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	tp.Call(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
 	tp.Working(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
-	for to, want := range map[int64]string{5 * analyzetest.Second: "alive", 25 * analyzetest.Second: "hanging", 60 * analyzetest.Second: "alive"} {
+	for to, want := range map[int64]string{
+		5 * analyzetest.Second:  "alive",
+		25 * analyzetest.Second: "hanging",
+		60 * analyzetest.Second: "alive",
+	} {
 		r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + to}}})
 		if got := analyzetest.Cells(t, r, "threads", "verdict")[0]; got != want {
 			t.Errorf("at %v: %s, want %s", to/analyzetest.Second, got, want)
@@ -182,7 +205,9 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 	if got := analyzetest.Cells(t, r, "long_calls", "dur_ns"); fmt.Sprint(got) != "[20000000000]" {
 		t.Error(got)
 	}
-	if n := len(analyzetest.Cells(t, hang(t, tp, hangpkg.Options{LongNs: 21 * analyzetest.Second}), "long_calls", "dur_ns")); n != 0 {
+	if n := len(
+		analyzetest.Cells(t, hang(t, tp, hangpkg.Options{LongNs: 21 * analyzetest.Second}), "long_calls", "dur_ns"),
+	); n != 0 {
 		t.Errorf("%d long calls", n)
 	}
 }

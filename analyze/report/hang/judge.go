@@ -80,9 +80,12 @@ func (j *threadVerdict) lower(to, format string, args ...any) {
 // judgeThread decides what a thread was doing, in this order:
 //
 //	ended    its process had ended
-//	hanging  it is in a call for at least LongNs, and three times as long as any call of that function before
-//	waiting  it is in a call for that long, but such calls have taken long before, or its process goes on in other threads
-//	alive    it is in a call for less than that, or its last call ended less than LongNs ago, or it has paused that long before
+//	hanging  it is in a call for at least LongNs, and three times as long as any call of that
+//	         function before
+//	waiting  it is in a call for that long, but such calls have taken long before, or its process
+//	         goes on in other threads
+//	alive    it is in a call for less than that, or its last call ended less than LongNs ago, or it
+//	         has paused that long before
 //	polling  it makes no call that is recorded, but queries are counted that can be its own
 //	idle     it was busy, and makes no calls any more
 func (s *Scan) judgeThread(l *threadLife, polls *pollCounts) threadVerdict {
@@ -112,7 +115,8 @@ func (s *Scan) judgeThread(l *threadLife, polls *pollCounts) threadVerdict {
 		j.say("its last call ended %s before", units.Duration(j.silentNs))
 	case j.silentNs-j.blindNs < s.longNs:
 		j.State = Alive
-		j.say("no call for %s, but for %s of that its launches were not recorded (--max-overhead)", units.Duration(j.silentNs), units.Duration(j.blindNs))
+		j.say("no call for %s, but for %s of that its launches were not recorded "+
+			"(--max-overhead)", units.Duration(j.silentNs), units.Duration(j.blindNs))
 		j.lower(report.ConfidenceLow, "launches were not recorded for most of the silent time")
 	default:
 		s.judgeSilent(&j, polls)
@@ -136,14 +140,26 @@ func (s *Scan) judgeOpen(j *threadVerdict) {
 		return
 	case age < patience*longest:
 		j.State = Waiting
-		j.say("in %s for %s; calls of it have taken up to %s before", d.name, units.Duration(age), units.Duration(longest))
+		j.say(
+			"in %s for %s; calls of it have taken up to %s before",
+			d.name,
+			units.Duration(age),
+			units.Duration(longest),
+		)
 	case p.lastNs > j.Call.startNs && s.EndNs-p.lastNs < s.longNs:
 		j.State = Waiting
 		j.say("in %s for %s, while other threads of the process go on", d.name, units.Duration(age))
 	case longest > 0:
-		j.say("in %s for %s, %.0f times as long as any before (%s)", d.name, units.Duration(age), float64(age)/float64(longest), units.Duration(longest))
+		j.say(
+			"in %s for %s, %.0f times as long as any before (%s)",
+			d.name,
+			units.Duration(age),
+			float64(age)/float64(longest),
+			units.Duration(longest),
+		)
 	default:
-		j.say("in %s for %s; none of the process's calls of it that returned took a millisecond", d.name, units.Duration(age))
+		j.say("in %s for %s; none of the process's calls of it that returned took a "+
+			"millisecond", d.name, units.Duration(age))
 	}
 	if inner := len(j.life.open) - 1; inner > 0 {
 		j.say("with %s inside of it", units.Plural(int64(inner), "more call"))
@@ -157,9 +173,16 @@ func (s *Scan) judgeSilent(j *threadVerdict, polls *pollCounts) {
 	switch {
 	case polls.by[j.life.Pid] && j.life == polls.suspects[j.life.Pid]:
 		j.State = Polling
-		j.say("%s queries of events and streams a second are counted, and no other call", units.Count(units.RoundInt(polls.perSec)))
+		j.say(
+			"%s queries of events and streams a second are counted, and no other call",
+			units.Count(units.RoundInt(polls.perSec)),
+		)
 		if len(polls.by) > 1 {
-			j.lower(report.ConfidenceLow, "queries are counted for all processes together, and %d can be the one", len(polls.by))
+			j.lower(
+				report.ConfidenceLow,
+				"queries are counted for all processes together, and %d can be the one",
+				len(polls.by),
+			)
 		} else if len(s.Processes) > 1 {
 			j.lower(report.ConfidenceMedium, "queries are counted for all processes together")
 		}
@@ -174,14 +197,19 @@ func (s *Scan) judgeSilent(j *threadVerdict, polls *pollCounts) {
 		}
 	}
 	if wasBusy && j.State != Alive {
-		j.say("%s calls a second before that, without a pause of more than %s", units.RateText(j.perSec), units.Duration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)))
+		j.say(
+			"%s calls a second before that, without a pause of more than %s",
+			units.RateText(j.perSec),
+			units.Duration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)),
+		)
 	}
 	if j.blindNs > 0 {
 		j.say("for %s of it launches were not recorded (--max-overhead)", units.Duration(j.blindNs))
 		j.lower(report.ConfidenceMedium, "launches were not recorded for a part of the silent time")
 	}
 	if unseen {
-		j.say("it may be inside of its last call, %s, of which the return was not to be recorded", s.Details(j.Call).name)
+		j.say("it may be inside of its last call, %s, of which the return was not to be "+
+			"recorded", s.Details(j.Call).name)
 		j.lower(report.ConfidenceMedium, "the last call is a launch that was written at its entry")
 	}
 }
@@ -206,6 +234,7 @@ func (s *Scan) doubt(j *threadVerdict) {
 		j.lower(report.ConfidenceLow, "%s damaged", units.Plural(int64(n), "segment"))
 	}
 	if s.T.Rec.Meta.Complete != format.CompleteYes && s.EndNs >= s.T.Scan.LastNs {
-		j.lower(report.ConfidenceLow, "the recording is cut off: calls that were open at its end, and what came after, are not in it")
+		j.lower(report.ConfidenceLow, "the recording is cut off: calls that were open at its end, and what came "+
+			"after, are not in it")
 	}
 }

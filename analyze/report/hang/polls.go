@@ -114,7 +114,8 @@ func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentF
 	}
 	r.total += share(w.FromNs, w.ToNs)
 	r.before += share(w.FromNs, silentFrom)
-	r.since += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs) // the later half: a program that stopped querying does not poll
+	// the later half: a program that stopped querying does not poll
+	r.since += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs)
 	step := float64(w.DurNs()) / pollParts
 	for i := range r.overTime {
 		from := w.FromNs + int64(float64(i)*step)

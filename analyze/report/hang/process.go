@@ -44,7 +44,11 @@ func (s *Scan) Judge(polls *pollCounts) []ProcessVerdict {
 	}
 	s.compare(list)
 	slices.SortStableFunc(list, func(a, b ProcessVerdict) int {
-		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(len(b.Odd), len(a.Odd)), cmp.Compare(b.SilentNs, a.SilentNs))
+		return cmp.Or(
+			cmp.Compare(a.State, b.State),
+			cmp.Compare(len(b.Odd), len(a.Odd)),
+			cmp.Compare(b.SilentNs, a.SilentNs),
+		)
 	})
 	return list
 }
@@ -66,7 +70,8 @@ func (s *Scan) judgeProcess(p *processLife, polls *pollCounts) ProcessVerdict {
 		}
 	}
 	if sum.State == Idle && isAlive {
-		sum.State, sum.Level, sum.Reasons = Alive, report.ConfidenceHigh, nil // threads that have done their work are no news
+		// threads that have done their work are no news
+		sum.State, sum.Level, sum.Reasons = Alive, report.ConfidenceHigh, nil
 	}
 	for i := range sum.Threads {
 		j := &sum.Threads[i]
@@ -101,7 +106,14 @@ func (s *Scan) compare(list []ProcessVerdict) {
 			p.Odd = s.oddness(p, group)
 		}
 		// Where most are odd, none is.
-		if odd := slices.DeleteFunc(slices.Clone(group), func(p *ProcessVerdict) bool { return len(p.Odd) == 0 }); 2*len(odd) > len(group) {
+		if odd := slices.DeleteFunc(
+			slices.Clone(group),
+			func(p *ProcessVerdict) bool { return len(p.Odd) == 0 },
+		); 2*len(
+			odd,
+		) > len(
+			group,
+		) {
 			for _, p := range odd {
 				p.Odd = nil
 			}

@@ -218,7 +218,8 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 	} else {
 		p.lastNs = max(p.lastNs, c.endNs)
 	}
-	if life.calls == 1 || cmp.Or(cmp.Compare(c.endNs, life.last.endNs), cmp.Compare(c.startNs, life.last.startNs)) >= 0 {
+	if life.calls == 1 ||
+		cmp.Or(cmp.Compare(c.endNs, life.last.endNs), cmp.Compare(c.startNs, life.last.startNs)) >= 0 {
 		life.last = *c
 	}
 	life.LastNs = max(life.LastNs, seenNs)
@@ -232,7 +233,8 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 			p.streams[s.Stream[i]] = more
 		}
 	}
-	if c.flags&timeline.NoResult == 0 && callspkg.IsError(s.Result[i]) && !catalog.IsQuestion(s.Name.At(i), s.Result[i]) {
+	if c.flags&timeline.NoResult == 0 && callspkg.IsError(s.Result[i]) &&
+		!catalog.IsQuestion(s.Name.At(i), s.Result[i]) {
 		if p.errors++; p.errors == 1 || c.endNs >= p.lastError.endNs {
 			p.lastError = *c
 		}
@@ -266,7 +268,11 @@ func addLast(list []callRef, c *callRef) []callRef {
 // keepLong keeps a long call if it is among the longest.
 func (s *Scan) keepLong(c *callRef) {
 	shorter := func(a, b callRef) bool {
-		return cmp.Or(cmp.Compare(a.endNs-a.startNs, b.endNs-b.startNs), cmp.Compare(b.startNs, a.startNs), cmp.Compare(b.tid, a.tid)) < 0
+		return cmp.Or(
+			cmp.Compare(a.endNs-a.startNs, b.endNs-b.startNs),
+			cmp.Compare(b.startNs, a.startNs),
+			cmp.Compare(b.tid, a.tid),
+		) < 0
 	}
 	if len(s.Long) < longCalls {
 		s.Long = stats.HeapPush(s.Long, *c, shorter)

@@ -46,14 +46,17 @@ func (s *Scan) silence(silent []int32, polls *pollCounts) (result, advice string
 	if n := len(silent); n > 1 {
 		who = fmt.Sprintf("%d processes, such as %s,", n, s.T.PidLabel(pid))
 	}
-	advice = fmt.Sprintf("py-spy dump -p %d shows where it is in Python, cat /proc/%d/stack what it waits for in the kernel; next time record before it hangs: gpurec record -p PID --ring 10m", pid, pid)
+	advice = fmt.Sprintf("py-spy dump -p %d shows where it is in Python, cat /proc/%d/stack what it waits for in "+
+		"the kernel; next time record before it hangs: gpurec record -p PID --ring 10m", pid, pid)
 	switch lost := s.T.Rec.Meta.Totals().Lost; {
 	case lost > 0:
 		result = fmt.Sprintf("not known: no call was recorded, with %s lost", units.Plural(lost, "call"))
 	case polls.perSec >= pollsPerSecond:
-		result = fmt.Sprintf("polling: %s made no CUDA call but %s queries of events and streams a second: what is waited for began before the recording", who, units.Count(units.RoundInt(polls.perSec)))
+		result = fmt.Sprintf("polling: %s made no CUDA call but %s queries of events and streams a second: what is "+
+			"waited for began before the recording", who, units.Count(units.RoundInt(polls.perSec)))
 	default:
-		result = fmt.Sprintf("silent: %s made no CUDA call in the %s that were recorded: what hangs since before the recording is in a call that was not seen to begin", who, units.Duration(s.Window.DurNs()))
+		result = fmt.Sprintf("silent: %s made no CUDA call in the %s that were recorded: what hangs since before "+
+			"the recording is in a call that was not seen to begin", who, units.Duration(s.Window.DurNs()))
 	}
 	return result, advice
 }

@@ -14,11 +14,24 @@ import (
 )
 
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "the verdict in one sentence: the worst state of a process"},
+	{
+		Key: "result", Title: "result", Unit: report.UnitText,
+		About: "the verdict in one sentence: the worst state of a process",
+	},
 	{Key: "advice", Title: "what to do", Unit: report.UnitText, About: "where to look if no process made a call"},
-	{Key: "look_at", Title: "look at", Unit: report.UnitText, About: "the process that is unlike the others of its group, and in what"},
-	{Key: "moment_ns", Title: "looked at", Unit: report.UnitNs, About: "the moment that is told of, from the recording's start: the end of the recording, or --to"},
-	{Key: "without_calls", Title: "without calls", Unit: report.UnitText, About: "recorded processes that run on and made no call: one that began before the recording, and has not returned, cannot be seen"},
+	{
+		Key: "look_at", Title: "look at", Unit: report.UnitText,
+		About: "the process that is unlike the others of its group, and in what",
+	},
+	{
+		Key: "moment_ns", Title: "looked at", Unit: report.UnitNs,
+		About: "the moment that is told of, from the recording's start: the end of the recording, or --to",
+	},
+	{
+		Key: "without_calls", Title: "without calls", Unit: report.UnitText,
+		About: "recorded processes that run on and made no call: one that began before the recording, and has not " +
+			"returned, cannot be seen",
+	},
 }
 
 var totalColumns = []report.Column{
@@ -28,11 +41,27 @@ var totalColumns = []report.Column{
 	{Key: "idle", Title: "idle", Unit: report.UnitCount, About: "processes in state idle"},
 	{Key: "alive", Title: "alive", Unit: report.UnitCount, About: "processes in state alive"},
 	{Key: "ended", Title: "ended", Unit: report.UnitCount, About: "processes that had ended"},
-	{Key: "silent", Title: "silent", Unit: report.UnitCount, About: "processes that run on and made no call at all, see without calls: they may hang since before the recording, or not use CUDA"},
-	{Key: "odd_processes", Title: "unlike the others", Unit: report.UnitCount, About: "processes that are unlike the others of their group, see UNLIKE THE OTHERS"},
-	{Key: "open_calls", Title: "open calls", Unit: report.UnitCount, About: "calls that had not returned at the moment, those inside of others left out"},
-	{Key: "long_calls", Title: "long calls", Unit: report.UnitCount, About: "calls that took --long or longer and returned, at most 1,000"},
-	{Key: "silent_max_ns", Title: "silent at most", Unit: report.UnitNs, About: "longest silence of a process that had not ended"},
+	{
+		Key: "silent", Title: "silent", Unit: report.UnitCount,
+		About: "processes that run on and made no call at all, see without calls: they may hang since before the " +
+			"recording, or not use CUDA",
+	},
+	{
+		Key: "odd_processes", Title: "unlike the others", Unit: report.UnitCount,
+		About: "processes that are unlike the others of their group, see UNLIKE THE OTHERS",
+	},
+	{
+		Key: "open_calls", Title: "open calls", Unit: report.UnitCount,
+		About: "calls that had not returned at the moment, those inside of others left out",
+	},
+	{
+		Key: "long_calls", Title: "long calls", Unit: report.UnitCount,
+		About: "calls that took --long or longer and returned, at most 1,000",
+	},
+	{
+		Key: "silent_max_ns", Title: "silent at most", Unit: report.UnitNs,
+		About: "longest silence of a process that had not ended",
+	},
 }
 
 // facts returns the verdict in a sentence, the advice, and where to look.
@@ -85,27 +114,60 @@ func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fac
 	})
 }
 
-const stateAbout = "hanging: in a call for --long (1 s) or longer, and three times as long as any call of that function of the process before; " +
+const stateAbout = "hanging: in a call for --long (1 s) or longer, and three times as long as any call of that " +
+	"function of the process before; " +
 	"waiting: in a call that long, but such calls took long before, or other threads go on; " +
 	"polling: 100 queries a second and more are counted, and nothing else; " +
-	"idle: no call for --long or longer, three times as long as any pause before; alive; ended. Of a process: the worst of its threads; threads that are done do not count while others go on"
+	"idle: no call for --long or longer, three times as long as any pause before; alive; ended. Of a process: the " +
+	"worst of its threads; threads that are done do not count while others go on"
 
 var processColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
-	{Key: "silent_ns", Title: "SILENT", Unit: report.UnitNs, About: "since the last call of the process returned, or the call began that it is in"},
+	{
+		Key: "silent_ns", Title: "SILENT", Unit: report.UnitNs,
+		About: "since the last call of the process returned, or the call began that it is in",
+	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
 	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers it: lost calls, a cut-off recording, a launch whose return was not recorded, queries that cannot be told apart"},
-	{Key: "gpu_busy_pct", Title: "GPU%", Unit: report.UnitPercent, About: "average of gpu_utilization_percent of its GPU in the silent time, without the first second; absent without samples"},
-	{Key: "sm_active_pct", Title: "SM%", Unit: report.UnitPercent, About: "the same of gpm_sm_active_percent: a kernel that spins keeps few SMs active"},
-	{Key: "launch_ago_ns", Title: "LAST LAUNCH", Unit: report.UnitNs, About: "how long before the moment it launched its last kernel; absent without launches"},
-	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "kernel and graph launches in the window, captured ones left out"},
+	{
+		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
+		About: "what lowers it: lost calls, a cut-off recording, a launch whose return was not recorded, queries " +
+			"that cannot be told apart",
+	},
+	{
+		Key: "gpu_busy_pct", Title: "GPU%", Unit: report.UnitPercent,
+		About: "average of gpu_utilization_percent of its GPU in the silent time, without the first second; absent " +
+			"without samples",
+	},
+	{
+		Key: "sm_active_pct", Title: "SM%", Unit: report.UnitPercent,
+		About: "the same of gpm_sm_active_percent: a kernel that spins keeps few SMs active",
+	},
+	{
+		Key: "launch_ago_ns", Title: "LAST LAUNCH", Unit: report.UnitNs,
+		About: "how long before the moment it launched its last kernel; absent without launches",
+	},
+	{
+		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
+		About: "kernel and graph launches in the window, captured ones left out",
+	},
 	{Key: "calls", Title: "", Unit: report.UnitCount, About: "calls in the window"},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "calls that returned an error"},
-	{Key: "trouble", Title: "", Unit: report.UnitText, About: "Xids and the last error from 10 s before the last progress on"},
-	{Key: "group_processes", Title: "", Unit: report.UnitCount, About: "processes of the same program that launch kernels, such as ranks; absent if it is the only one, or none is stuck"},
-	{Key: "odd", Title: "UNLIKE THE OTHERS", Unit: report.UnitText, About: "what tells it from all others of its group: it launched its last kernel --long or longer before them, it does not wait and they do, its last kernel is another one, they go on"},
+	{
+		Key: "trouble", Title: "", Unit: report.UnitText,
+		About: "Xids and the last error from 10 s before the last progress on",
+	},
+	{
+		Key: "group_processes", Title: "", Unit: report.UnitCount,
+		About: "processes of the same program that launch kernels, such as ranks; absent if it is the only one, or " +
+			"none is stuck",
+	},
+	{
+		Key: "odd", Title: "UNLIKE THE OTHERS", Unit: report.UnitText,
+		About: "what tells it from all others of its group: it launched its last kernel --long or longer before " +
+			"them, it does not wait and they do, its last kernel is another one, they go on",
+	},
 	{Key: "last_kernel", Title: "LAST KERNEL", Unit: report.UnitText, About: "kernel that it launched last"},
 }
 
@@ -175,18 +237,37 @@ func processEvidence(p *ProcessVerdict, trouble []string) string {
 
 var threadColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
-	{Key: "since_ns", Title: "SINCE", Unit: report.UnitNs, About: "how long it has been in the call, or since its last call ended"},
+	{
+		Key: "since_ns", Title: "SINCE", Unit: report.UnitNs,
+		About: "how long it has been in the call, or since its last call ended",
+	},
 	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low"},
 	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers it"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread, and its name"},
-	{Key: "open", Title: "OPEN", Unit: report.UnitText, About: "yes if the thread is in the call; maybe: a launch of which the return was not recorded"},
+	{
+		Key: "open", Title: "OPEN", Unit: report.UnitText,
+		About: "yes if the thread is in the call; maybe: a launch of which the return was not recorded",
+	},
 	{Key: "call", Title: "CALL", Unit: report.UnitText, About: "the call that it is in, or its last one"},
-	{Key: "waits_for", Title: "WAITS FOR", Unit: report.UnitText, About: "what an open call waits for: a stream, all streams, an event and the stream on which it was recorded last"},
+	{
+		Key: "waits_for", Title: "WAITS FOR", Unit: report.UnitText,
+		About: "what an open call waits for: a stream, all streams, an event and the stream on which it was " +
+			"recorded last",
+	},
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "its calls in the window"},
-	{Key: "calls_per_second", Title: "BEFORE/s", Unit: report.UnitRatio, About: "calls a second between its first and its last one"},
-	{Key: "pause_max_ns", Title: "PAUSE", Unit: report.UnitNs, About: "longest time without a call before, to within a 256th of the window"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
+	{
+		Key: "calls_per_second", Title: "BEFORE/s", Unit: report.UnitRatio,
+		About: "calls a second between its first and its last one",
+	},
+	{
+		Key: "pause_max_ns", Title: "PAUSE", Unit: report.UnitNs,
+		About: "longest time without a call before, to within a 256th of the window",
+	},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the call",
+	},
 }
 
 // threadTable has a row per thread, the worst first.
@@ -244,11 +325,17 @@ var launchColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream"},
 	{Key: "before_ns", Title: "BEFORE", Unit: report.UnitNs, About: "from the launch to the moment"},
-	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "kernel, template arguments folded; of a graph, the call"},
+	{
+		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
+		About: "kernel, template arguments folded; of a graph, the call",
+	},
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "blocks x threads of a block"},
 	{Key: "returned", Title: "RETURNED", Unit: report.UnitText, About: "yes, no, or ? if that was not recorded"},
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name; absent if not known"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the launch"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the launch",
+	},
 }
 
 // launchTable has the last launches of processes that are stuck, or unlike others, by stream. The
@@ -310,11 +397,17 @@ func gridText(d *callDetails) any {
 var longCallColumns = []report.Column{
 	{Key: "dur_ns", Title: "TOOK", Unit: report.UnitNs, About: "duration of the call"},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "its entry, from the recording's start"},
-	{Key: "call", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver; calls inside of another long one are left out"},
+	{
+		Key: "call", Title: "CALL", Unit: report.UnitText,
+		About: "function of the CUDA driver; calls inside of another long one are left out",
+	},
 	{Key: "waits_for", Title: "WAITED FOR", Unit: report.UnitText, About: "what it waited for, as far as it tells"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread, and its name"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the call",
+	},
 }
 
 // longTable has the long calls that returned, without those inside of others.
@@ -357,11 +450,20 @@ func (s *Scan) longTable() report.Table {
 }
 
 var pollColumns = []report.Column{
-	{Key: "name", Title: "QUERY", Unit: report.UnitText, About: "function that is only counted, of all processes together"},
-	{Key: "since_per_second", Title: "SILENT/s", Unit: report.UnitRatio, About: "calls a second in the later half of the silent time, which begins with the last call of any process"},
+	{
+		Key: "name", Title: "QUERY", Unit: report.UnitText,
+		About: "function that is only counted, of all processes together",
+	},
+	{
+		Key: "since_per_second", Title: "SILENT/s", Unit: report.UnitRatio,
+		About: "calls a second in the later half of the silent time, which begins with the last call of any process",
+	},
 	{Key: "before_per_second", Title: "BEFORE/s", Unit: report.UnitRatio, About: "calls a second before that"},
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window"},
-	{Key: "over_time", Title: "OVER TIME", Unit: report.UnitText, About: "calls in 40 equal parts of the window, each against the most"},
+	{
+		Key: "over_time", Title: "OVER TIME", Unit: report.UnitText,
+		About: "calls in 40 equal parts of the window, each against the most",
+	},
 }
 
 // table has a row per function that is counted.

@@ -158,7 +158,16 @@ func (sc *Scan) stats(key *launchKey) *LaunchStats {
 
 // read reads the columns of a row group.
 func (sc *Scan) read(g *format.Group) {
-	sc.Kind, sc.Name, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name), g.StringsInto("kernel", sc.Kernel)
+	sc.Kind, sc.Name, sc.Kernel = g.StringsInto(
+		"kind",
+		sc.Kind,
+	), g.StringsInto(
+		"name",
+		sc.Name,
+	), g.StringsInto(
+		"kernel",
+		sc.Kernel,
+	)
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	sc.Result, sc.Flags = g.Int32("result", sc.Result), g.Int32("flags", sc.Flags)
 	sc.Pid, sc.Device = g.Int32("pid", sc.Pid), g.Int32("device", sc.Device)

@@ -16,22 +16,48 @@ import (
 
 var factColumns = []report.Column{
 	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"},
-	{Key: "kernels_text", Title: "kernels", Unit: report.UnitText, About: "kernels that ran by launches and by graphs, and that were only captured; of launches known to have worked"},
+	{
+		Key: "kernels_text", Title: "kernels", Unit: report.UnitText,
+		About: "kernels that ran by launches and by graphs, and that were only captured; of launches known to have " +
+			"worked",
+	},
 }
 
 var totalColumns = []report.Column{
-	{Key: "launches", Title: "launches", Unit: report.UnitCount, About: "kernel launches in the window that ran: neither failed nor captured; those whose result is not known are in it"},
+	{
+		Key: "launches", Title: "launches", Unit: report.UnitCount,
+		About: "kernel launches in the window that ran: neither failed nor captured; those whose result is not " +
+			"known are in it",
+	},
 	{Key: "kernels", Title: "kernels", Unit: report.UnitCount, About: "different kernels, by name"},
 	{Key: "tiny_launches", Title: "tiny", Unit: report.UnitCount, About: "launches of less than 8,192 threads"},
 	{Key: "tiny_pct", Title: "% tiny", Unit: report.UnitPercent, About: "share of these in launches"},
-	{Key: "captured_launches", Title: "captured", Unit: report.UnitCount, About: "launches that stream capture put into a graph instead of running them"},
+	{
+		Key: "captured_launches", Title: "captured", Unit: report.UnitCount,
+		About: "launches that stream capture put into a graph instead of running them",
+	},
 	{Key: "graph_launches", Title: "graph launches", Unit: report.UnitCount, About: "graphs run"},
-	{Key: "graph_kernels", Title: "kernels by graphs", Unit: report.UnitCount, About: "kernels in those, as far as the making of the graphs was recorded"},
+	{
+		Key: "graph_kernels", Title: "kernels by graphs", Unit: report.UnitCount,
+		About: "kernels in those, as far as the making of the graphs was recorded",
+	},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "launches that returned an error"},
-	{Key: "launches_per_second", Title: "launches/s", Unit: report.UnitRatio, About: "launches (estimated_launches, where some were left out) by the length of the window"},
-	{Key: "peak_launches_per_second", Title: "launches in the busiest second", Unit: report.UnitCount, About: "most launches in one second of the recording"},
-	{Key: "timed_launches", Title: "timed", Unit: report.UnitCount, About: "launches, graphs too, whose host time is known"},
-	{Key: "host_sum_ns", Title: "host time of these", Unit: report.UnitNs, About: "time that threads spent in timed launches; CPU time, not GPU time"},
+	{
+		Key: "launches_per_second", Title: "launches/s", Unit: report.UnitRatio,
+		About: "launches (estimated_launches, where some were left out) by the length of the window",
+	},
+	{
+		Key: "peak_launches_per_second", Title: "launches in the busiest second", Unit: report.UnitCount,
+		About: "most launches in one second of the recording",
+	},
+	{
+		Key: "timed_launches", Title: "timed", Unit: report.UnitCount,
+		About: "launches, graphs too, whose host time is known",
+	},
+	{
+		Key: "host_sum_ns", Title: "host time of these", Unit: report.UnitNs,
+		About: "time that threads spent in timed launches; CPU time, not GPU time",
+	},
 }
 
 func (sc *Scan) totals() []report.Fact {
@@ -68,22 +94,56 @@ func (sc *Scan) totals() []report.Fact {
 }
 
 var kernelColumns = []report.Column{
-	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches in the window that ran, neither failed nor captured; what graphs run is not in it"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in all kernel launches; says nothing of GPU time"},
-	{Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio, About: "launches (estimated_launches, where some were left out) by the length of the window"},
-	{Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount, About: "of LAUNCHES, those of less than 8,192 threads (grid times block): they leave a large GPU almost empty"},
-	{Key: "threads_avg", Title: "THREADS", Unit: report.UnitCount, About: "average threads of a launch, grid times block"},
+	{
+		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
+		About: "launches in the window that ran, neither failed nor captured; what graphs run is not in it",
+	},
+	{
+		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
+		About: "share in all kernel launches; says nothing of GPU time",
+	},
+	{
+		Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio,
+		About: "launches (estimated_launches, where some were left out) by the length of the window",
+	},
+	{
+		Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount,
+		About: "of LAUNCHES, those of less than 8,192 threads (grid times block): they leave a large GPU almost empty",
+	},
+	{
+		Key: "threads_avg", Title: "THREADS", Unit: report.UnitCount,
+		About: "average threads of a launch, grid times block",
+	},
 	{Key: "shapes", Title: "SHAPES", Unit: report.UnitCount, About: "different grids, blocks and shared memory"},
-	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount, About: "launches that stream capture put into a graph instead"},
+	{
+		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
+		About: "launches that stream capture put into a graph instead",
+	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
-	{Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount, About: "launches whose host time is known: HOST columns are of these"},
-	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "time that threads spent in timed launches, not GPU time"},
+	{
+		Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount,
+		About: "launches whose host time is known: HOST columns are of these",
+	},
+	{
+		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
+		About: "time that threads spent in timed launches, not GPU time",
+	},
 	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average of that"},
-	{Key: "estimated_host_sum_ns", Title: "", Unit: report.UnitNs, About: "estimate: host_sum_ns if the other launches had taken as long on average"},
+	{
+		Key: "estimated_host_sum_ns", Title: "", Unit: report.UnitNs,
+		About: "estimate: host_sum_ns if the other launches had taken as long on average",
+	},
 	{Key: "sites", Title: "", Unit: report.UnitCount, About: "places in the program that launch it"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place with most of the launches, and how many others there are"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the place with most of the launches, and how many others there are",
+	},
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
-	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "name with template arguments folded, #n where that is the same for several kernels; (unknown) where the recording has no name"},
+	{
+		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
+		About: "name with template arguments folded, #n where that is the same for several kernels; (unknown) where " +
+			"the recording has no name",
+	},
 }
 
 // table has a row per kernel.
@@ -150,7 +210,10 @@ var shapeColumns = []report.Column{
 	{Key: "shared_bytes", Title: "SHARED", Unit: report.UnitBytes, About: "dynamic shared memory of a block"},
 	{Key: "threads", Title: "THREADS", Unit: report.UnitCount, About: "grid times block"},
 	{Key: "tiny", Title: "TINY", Unit: report.UnitText, About: "yes if that is less than 8,192"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place in the program with most of them, and how many others there are"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the place in the program with most of them, and how many others there are",
+	},
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
 	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "as above"},
 }
@@ -206,10 +269,19 @@ func extent(v [3]int32) string {
 }
 
 var streamColumns = []report.Column{
-	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "kernel and graph launches in the window that ran"},
+	{
+		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
+		About: "kernel and graph launches in the window that ran",
+	},
 	{Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio, About: "these by the length of the window"},
-	{Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount, About: "of LAUNCHES, kernels of less than 8,192 threads"},
-	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount, About: "launches on the stream that were captured into a graph"},
+	{
+		Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount,
+		About: "of LAUNCHES, kernels of less than 8,192 threads",
+	},
+	{
+		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
+		About: "launches on the stream that were captured into a graph",
+	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
@@ -227,7 +299,12 @@ func (sc *Scan) streamTable() report.Table {
 		streams[key.launchStream].Merge(g)
 	}
 	keys := slices.SortedFunc(maps.Keys(streams), func(a, b launchStream) int {
-		return cmp.Or(cmp.Compare(streams[b].Launches, streams[a].Launches), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device), cmp.Compare(a.stream, b.stream))
+		return cmp.Or(
+			cmp.Compare(streams[b].Launches, streams[a].Launches),
+			cmp.Compare(a.Pid, b.Pid),
+			cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.stream, b.stream),
+		)
 	})
 	for _, key := range keys {
 		s := streams[key]
@@ -248,10 +325,16 @@ func (sc *Scan) streamTable() report.Table {
 
 var graphColumns = []report.Column{
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "times the graph ran in the window"},
-	{Key: "graph_kernels", Title: "KERNELS RUN", Unit: report.UnitCount, About: "kernels that it holds, times that, as far as its making was recorded; 0 where it was not"},
+	{
+		Key: "graph_kernels", Title: "KERNELS RUN", Unit: report.UnitCount,
+		About: "kernels that it holds, times that, as far as its making was recorded; 0 where it was not",
+	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
 	{Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount, About: "launches whose host time is known"},
-	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "time that threads spent in these, not GPU time"},
+	{
+		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
+		About: "time that threads spent in these, not GPU time",
+	},
 	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average of that"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream it was launched on"},
@@ -261,7 +344,13 @@ var graphColumns = []report.Column{
 
 // graphTable has a row per graph, stream and call site that launches it.
 func (sc *Scan) graphTable() report.Table {
-	table := report.Table{Name: "graphs", Title: "graphs", Columns: graphColumns, Aside: true, Spare: []string{"timed_launches", "host_avg_ns", "errors"}}
+	table := report.Table{
+		Name:    "graphs",
+		Title:   "graphs",
+		Columns: graphColumns,
+		Aside:   true,
+		Spare:   []string{"timed_launches", "host_avg_ns", "errors"},
+	}
 	for key, g := range sc.graphs {
 		table.Add(report.Values{
 			"launches":       g.Launches,

@@ -24,7 +24,10 @@ import (
 
 func TestLeaksOfTensors(t *testing.T) {
 	const leak = 3_000_000
-	for name, conf := range map[string]analyzetest.TorchConf{"segments": {}, "expandable segments": {Expandable: true}} {
+	for name, conf := range map[string]analyzetest.TorchConf{
+		"segments":            {},
+		"expandable segments": {Expandable: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			tp, w := analyzetest.TorchTraining(t, conf, leak)
 			tl := tp.Timeline()
@@ -33,7 +36,11 @@ func TestLeaksOfTensors(t *testing.T) {
 				t.Fatal(err)
 			}
 			for key, want := range map[string]any{
-				"verdict": "growing", "site": "keep (train.py:42)", "memory_kind": format.MemoryTorch, "live_bytes": int64(590 * leak), "confidence": "high",
+				"verdict":     "growing",
+				"site":        "keep (train.py:42)",
+				"memory_kind": format.MemoryTorch,
+				"live_bytes":  int64(590 * leak),
+				"confidence":  "high",
 			} {
 				if got := analyzetest.Cell(t, r, 0, key); got != want {
 					t.Errorf("%s is %v, want %v: %s", key, got, want, r.Tables[0].Rows[0].Evidence)
@@ -73,7 +80,11 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
 		tp, _ := analyzetest.TorchTraining(t, conf, 3_000_000)
 		r := tp.Add(format.Row{Kind: format.KindStack, StackID: 5, StackStatus: format.StackComplete, Device: -1})
-		for _, module := range []string{"/lib/libcudart.so.13", "/venv/torch/lib/libc10_cuda.so", "/venv/torch/lib/libtorch_cuda.so"} {
+		for _, module := range []string{
+			"/lib/libcudart.so.13",
+			"/venv/torch/lib/libc10_cuda.so",
+			"/venv/torch/lib/libtorch_cuda.so",
+		} {
 			r.Frames = append(r.Frames, format.Frame{Func: "f", Module: module, Type: "native"})
 		}
 		analyzetest.At(tp.Alloc(0, 5, 0x6e0000000000, 2*analyzetest.Mib), 5, "at::empty")
@@ -88,7 +99,13 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range got.Tables[0].Rows {
-			if site := analyzetest.Cell(t, got, i, "site"); site == "at::empty" || site == timeline.NoStack || site == "segment" {
+			if site := analyzetest.Cell(
+				t,
+				got,
+				i,
+				"site",
+			); site == "at::empty" || site == timeline.NoStack ||
+				site == "segment" {
 				t.Errorf("%v: segments count as the program's memory", site)
 			}
 		}
@@ -117,7 +134,11 @@ func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range []string{"table", "json"} {
-			analyzetest.Golden(t, "torch."+command+"."+f, analyzetest.Rendered(t, r, render.Options{Format: f, Width: 120}))
+			analyzetest.Golden(
+				t,
+				"torch."+command+"."+f,
+				analyzetest.Rendered(t, r, render.Options{Format: f, Width: 120}),
+			)
 		}
 	}
 }
@@ -212,7 +233,8 @@ func TestConfidenceInTensors(t *testing.T) {
 		if got := analyzetest.Cell(t, r, 0, "site"); got != "keep (train.py:42)" {
 			t.Errorf("%s: the first row is %v", name, got)
 		}
-		if disagrees := r.Quality.AllocatorDisagreed > 0; disagrees != (len(r.Notes) > 0) || name == "many are missing" && !disagrees {
+		if disagrees := r.Quality.AllocatorDisagreed > 0; disagrees != (len(r.Notes) > 0) ||
+			name == "many are missing" && !disagrees {
 			t.Errorf("%s: disagrees %v, notes %v", name, disagrees, r.Notes)
 		}
 	}
@@ -256,7 +278,8 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if analyzetest.Cell(t, r, 0, "verdict") != "growing" || analyzetest.Cell(t, r, 0, "live_bytes") != int64(590*3_000_000) {
+	if analyzetest.Cell(t, r, 0, "verdict") != "growing" ||
+		analyzetest.Cell(t, r, 0, "live_bytes") != int64(590*3_000_000) {
 		t.Error(r.Tables[0].Rows[0])
 	}
 	// What the last step gave back cannot be told from the end.

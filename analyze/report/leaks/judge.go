@@ -209,11 +209,18 @@ func (j *Finding) Evidence() string {
 	freed := fmt.Sprintf("%s of %s freed", units.Count(j.frees), units.Count(j.allocs))
 	switch j.Verdict {
 	case Growing:
-		return fmt.Sprintf("%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)", freed, units.Bytes(j.grown), j.trend.Steps, j.trend.Tau)
+		return fmt.Sprintf(
+			"%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)",
+			freed,
+			units.Bytes(j.grown),
+			j.trend.Steps,
+			j.trend.Tau,
+		)
 	case ExitLeak:
 		return freed + j.doubt() + ", live when the process or its last context ended"
 	case Startup:
-		return fmt.Sprintf("%s, %.0f%% of the live bytes are from the first tenth of the window", freed, units.Percent(j.startBytes, j.LiveBytes))
+		return fmt.Sprintf("%s, %.0f%% of the live bytes are from the first tenth of the "+
+			"window", freed, units.Percent(j.startBytes, j.LiveBytes))
 	}
 	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.Tau)
 }

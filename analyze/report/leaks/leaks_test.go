@@ -231,7 +231,9 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := append(analyzetest.Rendered(t, leaks, render.Options{Format: "json"}), analyzetest.Rendered(t, summary, render.Options{Format: "json"})...)
+		got := append(
+			analyzetest.Rendered(t, leaks, render.Options{Format: "json"}),
+			analyzetest.Rendered(t, summary, render.Options{Format: "json"})...)
 		if first != nil && !bytes.Equal(first, got) {
 			t.Fatal("two runs differ")
 		}
@@ -267,7 +269,11 @@ func TestFilters(t *testing.T) {
 	const base = int64(0x7f0000000000)
 	tp := analyzetest.NewTape(t)
 	for i := range int64(8) {
-		r := analyzetest.At(tp.Alloc(analyzetest.Second*(i+1), analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib<<(i%2)), 1, fmt.Sprint("site", i))
+		r := analyzetest.At(
+			tp.Alloc(analyzetest.Second*(i+1), analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib<<(i%2)),
+			1,
+			fmt.Sprint("site", i),
+		)
 		r.Pid, r.Tid, r.Device, r.Stream = 42+int32(i/4), 100+int32(i), int32(i%2), i%4
 	}
 	tl := tp.Timeline()
@@ -389,7 +395,11 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 		t.Errorf("group by colour: %v", err)
 	}
 	var sort *report.SortError
-	if _, err := leakspkg.Run(tl, query.Options{Sort: "colour"}); !errors.As(err, &sort) || !strings.Contains(err.Error(), "live_bytes") {
+	if _, err := leakspkg.Run(
+		tl,
+		query.Options{Sort: "colour"},
+	); !errors.As(err, &sort) ||
+		!strings.Contains(err.Error(), "live_bytes") {
 		t.Errorf("sort by colour: %v", err)
 	}
 	r, err := leakspkg.Run(tl, query.Options{Sort: "allocs", Top: 2})

@@ -49,11 +49,24 @@ type madeUpSite struct {
 const programBegin, programEnd = analyzetest.Second, 59 * analyzetest.Second
 
 func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
-	p := &madeUpProgram{tp: analyzetest.NewTape(t), r: rand.New(rand.NewPCG(verdictSeed, seed)), next: 0x7f0000000000, grows: make(map[string]bool)}
+	p := &madeUpProgram{
+		tp:    analyzetest.NewTape(t),
+		r:     rand.New(rand.NewPCG(verdictSeed, seed)),
+		next:  0x7f0000000000,
+		grows: make(map[string]bool),
+	}
 	p.tp.Add(format.Row{Kind: format.KindProcess, Pid: 42, StartNs: analyzetest.Epoch})
-	quiet := []func(*madeUpSite){(*madeUpSite).churn, (*madeUpSite).ring, (*madeUpSite).warmUp, (*madeUpSite).randomKeys, (*madeUpSite).weights,
-		(*madeUpSite).sawtooth, (*madeUpSite).lifetimes, (*madeUpSite).longerBuffers, (*madeUpSite).jobs}
-	leaks := []func(*madeUpSite){(*madeUpSite).regularLeak, (*madeUpSite).randomLeak, (*madeUpSite).burstyLeak, (*madeUpSite).leakInOneBlock, (*madeUpSite).leakOfFew}
+	quiet := []func(*madeUpSite){
+		(*madeUpSite).churn, (*madeUpSite).ring, (*madeUpSite).warmUp, (*madeUpSite).randomKeys, (*madeUpSite).weights,
+		(*madeUpSite).sawtooth, (*madeUpSite).lifetimes, (*madeUpSite).longerBuffers, (*madeUpSite).jobs,
+	}
+	leaks := []func(*madeUpSite){
+		(*madeUpSite).regularLeak,
+		(*madeUpSite).randomLeak,
+		(*madeUpSite).burstyLeak,
+		(*madeUpSite).leakInOneBlock,
+		(*madeUpSite).leakOfFew,
+	}
 	for i := range 2 + p.r.IntN(4) {
 		s := &madeUpSite{madeUpProgram: p, name: fmt.Sprint("quiet", i), pid: 42, from: programBegin, to: programEnd}
 		quiet[p.r.IntN(len(quiet))](s)
@@ -174,7 +187,10 @@ func (s *madeUpSite) sawtooth() {
 func (s *madeUpSite) lifetimes() {
 	step := s.between(50*analyzetest.Ms, 500*analyzetest.Ms)
 	for ns := s.from; ns < s.to; ns += step {
-		s.free(ns+2*analyzetest.Us+s.r.Int64N(10*analyzetest.Second), s.alloc(ns, s.between(analyzetest.Mib/4, analyzetest.Mib)))
+		s.free(
+			ns+2*analyzetest.Us+s.r.Int64N(10*analyzetest.Second),
+			s.alloc(ns, s.between(analyzetest.Mib/4, analyzetest.Mib)),
+		)
 	}
 }
 
@@ -303,7 +319,13 @@ func TestVerdictsOfRandomPrograms(t *testing.T) {
 		a, b, c := p.judge(t, fmt.Sprint("program ", i), false)
 		right, wrong, missed = right+a, wrong+b, missed+c
 	}
-	t.Logf("%d random programs: precision %.3f, recall %.3f of %d leaks", verdictPrograms(), ratio(right, right+wrong), ratio(right, right+missed), right+missed)
+	t.Logf(
+		"%d random programs: precision %.3f, recall %.3f of %d leaks",
+		verdictPrograms(),
+		ratio(right, right+wrong),
+		ratio(right, right+missed),
+		right+missed,
+	)
 }
 
 // TestVerdictsOfDamagedRandomPrograms takes calls out of recordings: one by one or in
@@ -325,7 +347,14 @@ func (p *madeUpProgram) lose(is func(*format.Row) bool) {
 	p.tp.Rows = slices.DeleteFunc(p.tp.Rows, func(r *format.Row) bool {
 		return (r.Kind == format.KindAlloc || r.Kind == format.KindFree) && is(r)
 	})
-	p.tp.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch, Value: float64(before - len(p.tp.Rows))})
+	p.tp.Add(
+		format.Row{
+			Kind:    format.KindLost,
+			Name:    report.LostMemory,
+			StartNs: analyzetest.Epoch,
+			Value:   float64(before - len(p.tp.Rows)),
+		},
+	)
 }
 
 func (p *madeUpProgram) loseSome() string {

@@ -75,11 +75,12 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		want  string // blocks and bytes by template
 		grows float64
 	}{
-		"by function":                  {"leak:log_metrics", "580 2432696320 log_metrics", 0},
-		"by a frame in the middle":     {"leak:^train_step$", "680 3271557120 ^train_step$", 0},
-		"by file":                      {"leak:/src/train.cc", "all", 0},
-		"by module":                    {"leak:/app/", "all", 0},
-		"the first that matches":       {"leak:log_metrics\nleak:train_step", "580 2432696320 log_metrics; 100 838860800 train_step", 0},
+		"by function":              {"leak:log_metrics", "580 2432696320 log_metrics", 0},
+		"by a frame in the middle": {"leak:^train_step$", "680 3271557120 ^train_step$", 0},
+		"by file":                  {"leak:/src/train.cc", "all", 0},
+		"by module":                {"leak:/app/", "all", 0},
+		"the first that matches": {"leak:log_metrics\nleak:train_step", "580 2432696320 log_metrics; 100 " +
+			"838860800 train_step", 0},
 		"another":                      {"leak:forward", "", 1},
 		"what was freed is not listed": {"leak:^load_weights$\nleak:evaluate", "8 4294967296 ^load_weights$", 1},
 	} {
@@ -108,7 +109,15 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 				t.Errorf("%s: %s, want %s", name, got, c.want)
 			}
 		}
-		analyzetest.Numbers(t, r, map[string]float64{"growing": c.grows, "suppressed_blocks": float64(blocks), "live_count": 689 - float64(blocks)})
+		analyzetest.Numbers(
+			t,
+			r,
+			map[string]float64{
+				"growing":           c.grows,
+				"suppressed_blocks": float64(blocks),
+				"live_count":        689 - float64(blocks),
+			},
+		)
 	}
 }
 
@@ -117,8 +126,23 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	tp.Stack(1, "fill", "main")
 	for i := range int64(100) {
-		analyzetest.At(tp.Alloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib), 1, "fill (a.cc:1)")
-		r := tp.Alloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7e0000000000+i*analyzetest.Mib, analyzetest.Mib) // without a stack: by its site
+		analyzetest.At(
+			tp.Alloc(
+				analyzetest.Second+i*100*analyzetest.Ms,
+				analyzetest.Us,
+				0x7f0000000000+i*analyzetest.Mib,
+				analyzetest.Mib,
+			),
+			1,
+			"fill (a.cc:1)",
+		)
+		// without a stack: by its site
+		r := tp.Alloc(
+			analyzetest.Second+i*100*analyzetest.Ms,
+			analyzetest.Us,
+			0x7e0000000000+i*analyzetest.Mib,
+			analyzetest.Mib,
+		)
 		r.Site = "grow (b.py:2)"
 	}
 	tp.Exit(42, 20*analyzetest.Second)
@@ -127,7 +151,17 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Numbers(t, r, map[string]float64{"growing": 0, "exit_leaks": 0, "live_count": 0, "suppressed_blocks": 200, "suppressed_bytes": float64(200 * analyzetest.Mib)})
+	analyzetest.Numbers(
+		t,
+		r,
+		map[string]float64{
+			"growing":           0,
+			"exit_leaks":        0,
+			"live_count":        0,
+			"suppressed_blocks": 200,
+			"suppressed_bytes":  float64(200 * analyzetest.Mib),
+		},
+	)
 	if r.NoMatch != nil {
 		t.Errorf("%v", r.NoMatch)
 	}
@@ -144,7 +178,8 @@ func FuzzSuppressions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, name string) {
 		s, err := query.ParseSuppressions("f", strings.NewReader(text))
 		var bad *query.SuppressionError
-		if (err == nil) == (s == nil) || err != nil && (!errors.As(err, &bad) || bad.Line < 1 || bad.Line > 1+strings.Count(text, "\n")) {
+		if (err == nil) == (s == nil) ||
+			err != nil && (!errors.As(err, &bad) || bad.Line < 1 || bad.Line > 1+strings.Count(text, "\n")) {
 			t.Fatalf("%v %v", s, err)
 		}
 		if s == nil {

@@ -12,7 +12,20 @@ func TestAContextAsArenaIsNoLeak(t *testing.T) {
 		for i := range int64(50) {
 			context := 0xc0 + i
 			for k := range int64(10) {
-				analyzetest.In(analyzetest.At(tp.Alloc(analyzetest.Second+i*analyzetest.Second+k*10*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+k*analyzetest.Mib+i<<32, 8*analyzetest.Mib), 1, "x"), context, 0)
+				analyzetest.In(
+					analyzetest.At(
+						tp.Alloc(
+							analyzetest.Second+i*analyzetest.Second+k*10*analyzetest.Ms,
+							analyzetest.Us,
+							0x7f0000000000+k*analyzetest.Mib+i<<32,
+							8*analyzetest.Mib,
+						),
+						1,
+						"x",
+					),
+					context,
+					0,
+				)
 			}
 			if i < keep {
 				tp.API("cuCtxDestroy_v2", analyzetest.Second+i*analyzetest.Second+500*analyzetest.Ms, context, 0)

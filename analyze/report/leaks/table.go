@@ -11,25 +11,73 @@ import (
 
 // Columns are the columns of the table of leaks. Scan.Table adds one that names the group.
 var Columns = []report.Column{
-	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: "growing: the lowest live bytes of a process between checkpoints (20 after a warm-up of 10%) rise all along since they began to (tau >= 0.8, at least 5 rises), still in the last quarter, in the second half at no less than half the slope of the first, by at least 1 MiB and 1% of what is live, per window or per minute if the window is shorter, by more than blocks that come and go do by chance, and by twice what lost frees would explain, in the last quarter too; churn: nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of PyTorch are retained then); retained: what else is live"},
-	{Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes, About: "bytes allocated in the window that the program had not freed at its end, or when its process or the last context of that ended"},
+	{
+		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
+		About: "growing: the lowest live bytes of a process between checkpoints (20 after a warm-up of 10%) rise " +
+			"all along since they began to (tau >= 0.8, at least 5 rises), still in the last quarter, in the second " +
+			"half at no less than half the slope of the first, by at least 1 MiB and 1% of what is live, per " +
+			"window or per minute if the window is shorter, by more than blocks that come and go do by " +
+			"chance, and by twice what lost frees would explain, in the last quarter too; churn: " +
+			"nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left " +
+			"is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of " +
+			"PyTorch are retained then); retained: what else is live",
+	},
+	{
+		Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes,
+		About: "bytes allocated in the window that the program had not freed at its end, or when its process or the " +
+			"last context of that ended",
+	},
 	{Key: "live_count", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind LIVE"},
 	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "allocations in the window"},
 	{Key: "freed_pct", Title: "FREED%", Unit: report.UnitPercent, About: "share of ALLOCS that was freed"},
-	{Key: "age_median_ns", Title: "AGE(med)", Unit: report.UnitNs, About: "median age of the live allocations at the end of the window"},
-	{Key: "growth_bytes_per_min", Title: "GROWTH/min", Unit: report.UnitBytesRate, About: "Theil-Sen slope of the lowest live bytes between checkpoints, per minute; of what grows, since it began to"},
-	{Key: "frees", Title: "", Unit: report.UnitCount, About: "frees of ALLOCS, those included that were not recorded but must have happened"},
+	{
+		Key: "age_median_ns", Title: "AGE(med)", Unit: report.UnitNs,
+		About: "median age of the live allocations at the end of the window",
+	},
+	{
+		Key: "growth_bytes_per_min", Title: "GROWTH/min", Unit: report.UnitBytesRate,
+		About: "Theil-Sen slope of the lowest live bytes between checkpoints, per minute; of what grows, since it " +
+			"began to",
+	},
+	{
+		Key: "frees", Title: "", Unit: report.UnitCount,
+		About: "frees of ALLOCS, those included that were not recorded but must have happened",
+	},
 	{Key: "alloc_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of ALLOCS"},
-	{Key: "grown_bytes", Title: "", Unit: report.UnitBytes, About: "rise of the lowest live bytes over the checkpoints, by the slope"},
-	{Key: "tau", Title: "", Unit: report.UnitRatio, About: "Mann-Kendall tau of the lowest live bytes: 1 only rises, -1 only falls"},
-	{Key: "oom_in_ns", Title: "OOM IN", Unit: report.UnitNs, About: "(memory of the device - memory used at NVML's last sample, or where there is none at the program's last cuMemGetInfo) / growth of the row; absent without either, for host memory and for rows that do not grow"},
+	{
+		Key: "grown_bytes", Title: "", Unit: report.UnitBytes,
+		About: "rise of the lowest live bytes over the checkpoints, by the slope",
+	},
+	{
+		Key: "tau", Title: "", Unit: report.UnitRatio,
+		About: "Mann-Kendall tau of the lowest live bytes: 1 only rises, -1 only falls",
+	},
+	{
+		Key: "oom_in_ns", Title: "OOM IN", Unit: report.UnitNs,
+		About: "(memory of the device - memory used at NVML's last sample, or where there is none at the program's " +
+			"last cuMemGetInfo) / growth of the row; absent without either, for host memory and for rows that do " +
+			"not grow",
+	},
 	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers the confidence: lost calls, a cut-off recording, unmatched frees, a short window"},
-	{Key: "memory_kind", Title: "", Unit: report.UnitText, About: "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator handed out, with the bytes that were asked for) and so on; several if the row has several"},
+	{
+		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
+		About: "what lowers the confidence: lost calls, a cut-off recording, unmatched frees, a short window",
+	},
+	{
+		Key: "memory_kind", Title: "", Unit: report.UnitText,
+		About: "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator " +
+			"handed out, with the bytes that were asked for) and so on; several if the row has several",
+	},
 }
 
 // courseColumn draws the floors that the verdict rests on.
-var courseColumn = report.Column{Key: "floor_course_bytes", Title: "OVER TIME", Unit: report.UnitCourse, About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak rises to the end, a cache levels off; absent where nothing stayed"}
+var courseColumn = report.Column{
+	Key:   "floor_course_bytes",
+	Title: "OVER TIME",
+	Unit:  report.UnitCourse,
+	About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak " +
+		"rises to the end, a cache levels off; absent where nothing stayed",
+}
 
 // TotalColumns are those of Scan.Totals.
 var TotalColumns = []report.Column{
@@ -43,10 +91,20 @@ var TotalColumns = []report.Column{
 	{Key: "retained", Title: "retained", Unit: report.UnitCount, About: "rows with verdict retained"},
 	{Key: "startup", Title: "startup", Unit: report.UnitCount, About: "rows with verdict startup"},
 	{Key: "churn", Title: "churn", Unit: report.UnitCount, About: "rows with verdict churn"},
-	{Key: "growth_bytes_per_min", Title: "growth/min", Unit: report.UnitBytesRate, About: "sum of GROWTH/min over growing rows"},
-	{Key: "suppressed_blocks", Title: "suppressed blocks", Unit: report.UnitCount, About: "blocks that were live at the end and that --suppressions leaves out of everything else"},
+	{
+		Key: "growth_bytes_per_min", Title: "growth/min", Unit: report.UnitBytesRate,
+		About: "sum of GROWTH/min over growing rows",
+	},
+	{
+		Key: "suppressed_blocks", Title: "suppressed blocks", Unit: report.UnitCount,
+		About: "blocks that were live at the end and that --suppressions leaves out of everything else",
+	},
 	{Key: "suppressed_bytes", Title: "suppressed", Unit: report.UnitBytes, About: "bytes of these"},
-	{Key: "oom_in_ns", Title: "out of memory in", Unit: report.UnitNs, About: "soonest device: (memory - memory used at NVML's last sample or the program's last cuMemGetInfo) / growth of its growing rows"},
+	{
+		Key: "oom_in_ns", Title: "out of memory in", Unit: report.UnitNs,
+		About: "soonest device: (memory - memory used at NVML's last sample or the program's last cuMemGetInfo) / " +
+			"growth of its growing rows",
+	},
 }
 
 // TableOptions choose what a table of leaks shows.
@@ -57,9 +115,20 @@ type TableOptions struct {
 
 // Table returns a table with a row per finding, in the same order.
 func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) report.Table {
-	label := report.Column{Key: s.Grouping.By, Title: group.Title(s.Grouping.By), Unit: report.UnitText, About: "where the memory was allocated, or what --group-by asks for"}
-	table := report.Table{Name: "leaks", Title: "leaks", Columns: slices.Clone(Columns), Spare: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
-		Keys: []string{s.Grouping.By}, Verdicts: verdictNames()}
+	label := report.Column{
+		Key:   s.Grouping.By,
+		Title: group.Title(s.Grouping.By),
+		Unit:  report.UnitText,
+		About: "where the memory was allocated, or what --group-by asks for",
+	}
+	table := report.Table{
+		Name:     "leaks",
+		Title:    "leaks",
+		Columns:  slices.Clone(Columns),
+		Spare:    []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
+		Keys:     []string{s.Grouping.By},
+		Verdicts: verdictNames(),
+	}
 	if opt.Courses {
 		table.Columns = append(table.Columns, courseColumn)
 		table.Spare = slices.Insert(table.Spare, 2, courseColumn.Key)

@@ -35,8 +35,10 @@ type Level struct {
 
 // NewLevelScan returns a scan of the memory that the filter lets through.
 func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
-	return &LevelScan{t: t, filter: f, window: f.Window(t.Recording()),
-		kinds: make(map[Place]*Level), Total: make(map[int32]*Level)}
+	return &LevelScan{
+		t: t, filter: f, window: f.Window(t.Recording()),
+		kinds: make(map[Place]*Level), Total: make(map[int32]*Level),
+	}
 }
 
 // Consume takes the next change of a replay. It returns the levels that the change moved: that of
@@ -44,7 +46,8 @@ func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 // nil if the change does not pass the filter.
 func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 	o := &m.t.Origins.List[c.Block.Origin]
-	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) || c.Block.Bytes < m.filter.MinBytes {
+	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
+		c.Block.Bytes < m.filter.MinBytes {
 		return nil, nil
 	}
 	place := Place{o.Device, m.t.Origins.Memory(c.Block.Origin)}
@@ -97,12 +100,26 @@ func (m *LevelScan) failed() (n int64) {
 // LevelColumns are the columns of LevelScan.Table.
 var LevelColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the context that allocated"},
-	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "device, async (stream-ordered, from a pool), managed, array, physical (handles of cuMemCreate: live until released and mapped nowhere), host (pinned) or registered (the program's own, pinned); all is the sum of what is on the device: neither host nor registered"},
-	{Key: "peak_bytes", Title: "PEAK", Unit: report.UnitBytes, About: "most bytes live at a time in the window; memory allocated before the recording is not in it"},
+	{
+		Key: "memory_kind", Title: "KIND", Unit: report.UnitText,
+		About: "device, async (stream-ordered, from a pool), managed, array, physical (handles of cuMemCreate: live " +
+			"until released and mapped nowhere), host (pinned) or registered (the program's own, pinned); all is " +
+			"the sum of what is on the device: neither host nor registered",
+	},
+	{
+		Key: "peak_bytes", Title: "PEAK", Unit: report.UnitBytes,
+		About: "most bytes live at a time in the window; memory allocated before the recording is not in it",
+	},
 	{Key: "peak_at_ns", Title: "AT", Unit: report.UnitNs, About: "when that was, from the recording's start"},
-	{Key: "live_bytes", Title: "LIVE AT END", Unit: report.UnitBytes, About: "bytes live at the end of the window; what ended processes held is not live"},
+	{
+		Key: "live_bytes", Title: "LIVE AT END", Unit: report.UnitBytes,
+		About: "bytes live at the end of the window; what ended processes held is not live",
+	},
 	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "allocations in the window"},
-	{Key: "frees", Title: "FREES", Unit: report.UnitCount, About: "frees in the window, those by the end of a context or process included"},
+	{
+		Key: "frees", Title: "FREES", Unit: report.UnitCount,
+		About: "frees in the window, those by the end of a context or process included",
+	},
 	{Key: "failed_allocs", Title: "FAILED", Unit: report.UnitCount, About: "allocations that returned an error"},
 }
 

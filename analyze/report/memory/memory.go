@@ -50,7 +50,12 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 // *report.SortError for an unknown Options.Sort.
 func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
-	r := &report.Report{Command: "memory", Window: s.window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "memory",
+		Window:  s.window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	if !s.matched && len(t.Memory) > 0 {
 		r.NoMatch = s.seen.Explain(&opt.Filter)
 	}
@@ -78,7 +83,8 @@ func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 		r.Tables[i].Aside = true
 	}
 	if len(c.accounts) == 0 {
-		r.Facts = s.facts("the recording has no samples of what the driver counts for the recorded processes, or does not pair their devices")
+		r.Facts = s.facts("the recording has no samples of what the driver counts for the recorded processes, or " +
+			"does not pair their devices")
 	}
 	r.Tables = append([]report.Table{c.table(), c.deviceTable()}, r.Tables...)
 	r.Totals = append(r.Totals, c.totals()...)

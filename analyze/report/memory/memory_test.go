@@ -39,8 +39,11 @@ func TestHoldersAtAMoment(t *testing.T) {
 		"a time":     {memory.Options{At: query.AtTime, AtNs: analyzetest.Epoch + 2550*analyzetest.Ms}, 512, "PyTorch device"},
 		"before all": {memory.Options{At: query.AtTime, AtNs: analyzetest.Epoch}, 0, ""},
 		"a window":   {memory.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 3200*analyzetest.Ms}}}, 512 + 32, "PyTorch device, cuBLAS device"},
-		"from after the peak": {memory.Options{Options: query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + 21*analyzetest.Second}}}, 7*512 + 32,
-			"PyTorch device, PyTorch host, cuBLAS device"},
+		"from after the peak": {
+			memory.Options{Options: query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + 21*analyzetest.Second}}},
+			7*512 + 32,
+			"PyTorch device, PyTorch host, cuBLAS device",
+		},
 	} {
 		tl := analyzetest.Machine(t).Timeline()
 		r, err := memory.RunWith(tl, c.opt)
@@ -51,7 +54,17 @@ func TestHoldersAtAMoment(t *testing.T) {
 			t.Errorf("%s: %v MiB held, want %d", name, got/float64(analyzetest.Mib), c.held)
 		}
 		var got []string
-		libraries, kinds := analyzetest.Cells(t, r, "holders", "library"), analyzetest.Cells(t, r, "holders", "memory_kind")
+		libraries, kinds := analyzetest.Cells(
+			t,
+			r,
+			"holders",
+			"library",
+		), analyzetest.Cells(
+			t,
+			r,
+			"holders",
+			"memory_kind",
+		)
 		for i := range libraries {
 			got = append(got, libraries[i]+" "+kinds[i])
 		}
@@ -63,11 +76,23 @@ func TestHoldersAtAMoment(t *testing.T) {
 
 func TestWhoAskedForMemory(t *testing.T) {
 	tp := analyzetest.NewTape(t)
-	for i, module := range []string{"/opt/lib/libc10_cuda.so", "/opt/lib/libnccl.so.2", "/app/own.so", "/usr/lib/libcudart.so.12"} {
+	for i, module := range []string{
+		"/opt/lib/libc10_cuda.so",
+		"/opt/lib/libnccl.so.2",
+		"/app/own.so",
+		"/usr/lib/libcudart.so.12",
+	} {
 		tp.LibraryStack(int32(i+1), module, "f")
 	}
 	tl := tp.Timeline()
-	for id, want := range map[int32]string{1: "PyTorch", 2: "NCCL", 3: "own.so", 4: "Python", 5: stack.NoLibrary, 0: stack.NoLibrary} {
+	for id, want := range map[int32]string{
+		1: "PyTorch",
+		2: "NCCL",
+		3: "own.so",
+		4: "Python",
+		5: stack.NoLibrary,
+		0: stack.NoLibrary,
+	} {
 		if got := tl.Stacks.LibraryOf(id); got != want {
 			t.Errorf("stack %d: %s, want %s", id, got, want)
 		}
@@ -95,10 +120,14 @@ func TestReconcile(t *testing.T) {
 		at     int64
 		want   map[string]int64
 	}{
-		"started in the recording": {func(*analyzetest.Tape) {}, 30 * analyzetest.Second,
-			map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 550, "not attributed": 0}},
-		"before the module": {func(*analyzetest.Tape) {}, 5 * analyzetest.Second,
-			map[string]int64{"nvml": 520 + 3*512 + 32, "tracked": 3*512 + 32, "context and modules": 520, "not attributed": 0}},
+		"started in the recording": {
+			func(*analyzetest.Tape) {}, 30 * analyzetest.Second,
+			map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 550, "not attributed": 0},
+		},
+		"before the module": {
+			func(*analyzetest.Tape) {}, 5 * analyzetest.Second,
+			map[string]int64{"nvml": 520 + 3*512 + 32, "tracked": 3*512 + 32, "context and modules": 520, "not attributed": 0},
+		},
 		"attached to a running process": {func(tp *analyzetest.Tape) {
 			for _, r := range tp.Rows {
 				if strings.HasPrefix(r.Name, "cuDevicePrimaryCtx") || r.Kind == format.KindNVML && r.Pid == 42 && r.StartNs < analyzetest.Epoch+3*analyzetest.Second {
@@ -116,7 +145,10 @@ func TestReconcile(t *testing.T) {
 					r.Value += float64(64 * analyzetest.Mib)
 				}
 			}
-			for attribute, bytes := range map[float64]int64{timeline.PoolReservedCurrent: 64 * analyzetest.Mib, timeline.PoolUsedCurrent: 20 * analyzetest.Mib} {
+			for attribute, bytes := range map[float64]int64{
+				timeline.PoolReservedCurrent: 64 * analyzetest.Mib,
+				timeline.PoolUsedCurrent:     20 * analyzetest.Mib,
+			} {
 				pool := analyzetest.In(tp.API("cuMemPoolGetAttribute", 29*analyzetest.Second, 0xf00, 0), 0xc1, 0)
 				pool.Bytes, pool.Value = bytes, attribute
 			}
@@ -124,7 +156,10 @@ func TestReconcile(t *testing.T) {
 	} {
 		tp := analyzetest.Machine(t)
 		c.change(tp)
-		r, err := memory.RunWith(tp.Timeline(), memory.Options{Reconcile: true, At: query.AtTime, AtNs: analyzetest.Epoch + c.at})
+		r, err := memory.RunWith(
+			tp.Timeline(),
+			memory.Options{Reconcile: true, At: query.AtTime, AtNs: analyzetest.Epoch + c.at},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,15 +17,27 @@ var PoolColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU of the pool, or of the context that asked"},
 	{Key: "pid", Title: "PID", Unit: report.UnitText, About: "process"},
 	{Key: "pool", Title: "POOL", Unit: report.UnitText, About: "handle of the memory pool"},
-	{Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes, About: "memory the pool holds of the device, when the program last asked (cuMemPoolGetAttribute)"},
-	{Key: "used_bytes", Title: "USED", Unit: report.UnitBytes, About: "of that what is allocated, when the program last asked; what is freed stays in the pool until it is trimmed"},
+	{
+		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
+		About: "memory the pool holds of the device, when the program last asked (cuMemPoolGetAttribute)",
+	},
+	{
+		Key: "used_bytes", Title: "USED", Unit: report.UnitBytes,
+		About: "of that what is allocated, when the program last asked; what is freed stays in the pool until it is " +
+			"trimmed",
+	},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it last asked, from the recording's start"},
 }
 
 // PoolTable returns a table with a row per memory pool of the driver whose attributes the program
 // asked for in the window.
 func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
-	table := report.Table{Name: "pools", Title: "memory pools, as the program last asked", Columns: PoolColumns, Spare: []string{"at_ns"}}
+	table := report.Table{
+		Name:    "pools",
+		Title:   "memory pools, as the program last asked",
+		Columns: PoolColumns,
+		Spare:   []string{"at_ns"},
+	}
 	pools := t.Pools(w, f)
 	keys := slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))

@@ -73,7 +73,8 @@ func (c *reconciliation) open() {
 	for _, s := range f.ProcessSamples {
 		_, recorded := f.Processes[s.Pid]
 		key := timeline.PidOnDevice{Device: s.Device, Pid: s.Pid}
-		if s.Metric != metric || !recorded || math.IsNaN(s.Value) || len(c.filter.Pids) > 0 && !slices.Contains(c.filter.Pids, s.Pid) {
+		if s.Metric != metric || !recorded || math.IsNaN(s.Value) ||
+			len(c.filter.Pids) > 0 && !slices.Contains(c.filter.Pids, s.Pid) {
 			continue
 		}
 		if found[key] == nil {
@@ -108,7 +109,14 @@ func (a *account) choose(atNs int64) {
 // makesCode reports whether a call may load code to the GPU. With lazy loading, the default since
 // CUDA 12.2, the driver loads each function when the program asks for it, not the whole module.
 func makesCode(name string) bool {
-	for _, prefix := range []string{"cuModuleLoad", "cuLibraryLoad", "cuModuleGetFunction", "cuLibraryGetKernel", "cuKernelGetFunction", "cuLinkComplete"} {
+	for _, prefix := range []string{
+		"cuModuleLoad",
+		"cuLibraryLoad",
+		"cuModuleGetFunction",
+		"cuLibraryGetKernel",
+		"cuKernelGetFunction",
+		"cuLinkComplete",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
@@ -129,7 +137,8 @@ func (c *reconciliation) findMaking() error {
 		}
 		if a := c.byPair[timeline.PidOnDevice{Device: call.Device, Pid: call.Pid}]; a != nil {
 			a.made = append(a.made, call.StartNs, call.EndNs)
-			for at := call.StartNs + contextStepNs; at < call.EndNs && at < call.StartNs+1000*contextStepNs; at += contextStepNs {
+			end := min(call.EndNs, call.StartNs+1000*contextStepNs)
+			for at := call.StartNs + contextStepNs; at < end; at += contextStepNs {
 				a.made = append(a.made, at)
 			}
 			if a.firstMade == 0 || call.StartNs < a.firstMade {
@@ -158,7 +167,8 @@ func (c *reconciliation) findMaking() error {
 			if !makes[name.Index[i]] {
 				continue
 			}
-			a := c.byPair[timeline.PidOnDevice{Device: c.t.DeviceOf(s.Pid[i], s.Context[i], s.Device[i]), Pid: s.Pid[i]}]
+			device := c.t.DeviceOf(s.Pid[i], s.Context[i], s.Device[i])
+			a := c.byPair[timeline.PidOnDevice{Device: device, Pid: s.Pid[i]}]
 			if a == nil {
 				continue
 			}
@@ -223,7 +233,11 @@ func (a *account) making() (m making) {
 	}
 	for i := 1; i <= a.chosen; i++ {
 		if a.pooled[i] == a.pooled[i-1] {
-			grown := units.RoundInt(a.samples[i].Value) - units.RoundInt(a.samples[i-1].Value) - (a.tracked[i] - a.tracked[i-1])
+			grown := units.RoundInt(
+				a.samples[i].Value,
+			) - units.RoundInt(
+				a.samples[i-1].Value,
+			) - (a.tracked[i] - a.tracked[i-1])
 			add(a.samples[i-1].AtNs, a.samples[i].AtNs, grown)
 		}
 	}
@@ -235,7 +249,8 @@ func (a *account) making() (m making) {
 // unusedInPools returns the bytes that pools of the process had reserved and did not use, when the
 // program last asked before untilNs, and when that was. It returns false if the program did not ask.
 func (c *reconciliation) unusedInPools(a *account, untilNs int64) (bytes, atNs int64, ok bool) {
-	for key, p := range c.t.Pools(query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
+	window := query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}
+	for key, p := range c.t.Pools(window, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
 		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {
 			bytes += max(0, p.Reserved-p.Used)
 			atNs, ok = max(atNs, p.AtNs), true

@@ -18,17 +18,30 @@ import (
 // reconcileColumns are the columns of reconciliation.table.
 var reconcileColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "recorded process"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts; paired with the process's ordinal by UUID"},
+	{
+		Key: "device", Title: "DEVICE", Unit: report.UnitText,
+		About: "GPU, as NVML counts; paired with the process's ordinal by UUID",
+	},
 	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of tracked memory"},
 	{Key: "library", Title: "LIBRARY", Unit: report.UnitText, About: "who asked for it"},
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in what the driver counts"},
-	{Key: "part", Title: "PART", Unit: report.UnitText, About: "nvml: what the driver counts for the process; tracked: memory that calls allocated and did not free until that sample; context and modules; not attributed: the rest; unused in pools is part of the rest and known only as of when the program asked"},
+	{
+		Key: "part", Title: "PART", Unit: report.UnitText,
+		About: "nvml: what the driver counts for the process; tracked: memory that calls allocated and did not free " +
+			"until that sample; context and modules; not attributed: the rest; unused in pools is part of the rest " +
+			"and known only as of when the program asked",
+	},
 }
 
 // table returns a table with a row per part of each account.
 func (c *reconciliation) table() report.Table {
-	table := report.Table{Name: "reconcile", Title: "what the driver counts for each process, and what that is", Columns: reconcileColumns, Spare: []string{"share_pct", "memory_kind"}}
+	table := report.Table{
+		Name:    "reconcile",
+		Title:   "what the driver counts for each process, and what that is",
+		Columns: reconcileColumns,
+		Spare:   []string{"share_pct", "memory_kind"},
+	}
 	for _, a := range c.accounts {
 		nvml := units.RoundInt(a.samples[a.chosen].Value)
 		row := func(part string, memory, library any, bytes int64, evidence string) {
@@ -43,9 +56,23 @@ func (c *reconciliation) table() report.Table {
 			}).Evidence = evidence
 		}
 		at := a.samples[a.chosen].AtNs
-		row("nvml", nil, nil, nvml, fmt.Sprintf("NVML's sample at %s, nearest to the moment (%s)", units.Duration(at-c.t.Recording().FromNs), units.Duration(at-c.atNs)))
+		row(
+			"nvml",
+			nil,
+			nil,
+			nvml,
+			fmt.Sprintf(
+				"NVML's sample at %s, nearest to the moment (%s)",
+				units.Duration(at-c.t.Recording().FromNs),
+				units.Duration(at-c.atNs),
+			),
+		)
 		for _, place := range slices.SortedFunc(maps.Keys(a.held), func(x, y libraryPlace) int {
-			return cmp.Or(cmp.Compare(a.held[y], a.held[x]), strings.Compare(x.memory, y.memory), strings.Compare(x.library, y.library))
+			return cmp.Or(
+				cmp.Compare(a.held[y], a.held[x]),
+				strings.Compare(x.memory, y.memory),
+				strings.Compare(x.library, y.library),
+			)
 		}) {
 			if a.held[place] != 0 {
 				row("tracked", place.memory, place.library, a.held[place], trackedEvidence(place.memory))
@@ -58,7 +85,8 @@ func (c *reconciliation) table() report.Table {
 		rest := nvml - a.tracked[a.chosen] - m.bytes
 		row("not attributed", nil, nil, rest, restEvidence(rest, m))
 		if unused, askedNs, ok := c.unusedInPools(a, at); ok {
-			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: reserved minus used, as the program asked at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
+			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: "+
+				"reserved minus used, as the program asked at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
 		}
 	}
 	processespkg.AddRanks(c.t, &table)
@@ -80,7 +108,8 @@ func trackedEvidence(memory string) string {
 
 // String says how the growth is known, in words.
 func (m making) String() string {
-	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or load code in between", units.Plural(m.steps, "pair")+" of samples")
+	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or "+
+		"load code in between", units.Plural(m.steps, "pair")+" of samples")
 	if m.fromStart {
 		return text + "; the first context was made in the recording"
 	}
@@ -93,9 +122,11 @@ func restEvidence(rest int64, m making) string {
 	case rest == 0:
 		return ""
 	case rest < 0:
-		return "more was allocated than the driver counts: managed memory in the host, or a sample that is older than the last allocations"
+		return "more was allocated than the driver counts: managed memory in the host, or a sample that is older " +
+			"than the last allocations"
 	case !m.fromStart:
-		return "the context, and what was loaded and allocated before the recording, are in it; also rounding to pages and unused memory of pools"
+		return "the context, and what was loaded and allocated before the recording, are in it; also rounding to " +
+			"pages and unused memory of pools"
 	}
 	return "rounding of allocations to pages, unused memory of pools, and what the driver allocates for itself"
 }
@@ -124,18 +155,31 @@ func (c *reconciliation) totals() []report.Fact {
 
 var deviceColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts"},
-	{Key: "part", Title: "PART", Unit: report.UnitText, About: "total, used and reserved (the driver's and the firmware's own, not in used) of the device; process: recorded or another one; rest: used, but of no process that the driver tells"},
+	{
+		Key: "part", Title: "PART", Unit: report.UnitText,
+		About: "total, used and reserved (the driver's and the firmware's own, not in used) of the device; process: " +
+			"recorded or another one; rest: used, but of no process that the driver tells",
+	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
 	{Key: "recorded", Title: "RECORDED", Unit: report.UnitText, About: "yes if its calls are in the recording"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes, by NVML's sample nearest to the moment; of processes nearest to that of the device"},
+	{
+		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
+		About: "bytes, by NVML's sample nearest to the moment; of processes nearest to that of the device",
+	},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when that sample was taken, from the recording's start"},
 }
 
 // deviceTable returns a table with NVML's numbers for each device at the moment, and for the
 // processes on it, recorded or not.
 func (c *reconciliation) deviceTable() report.Table {
-	table := report.Table{Name: "devices", Title: "memory of the devices, as the driver counts it", Columns: deviceColumns, Aside: true, Spare: []string{"at_ns"}}
+	table := report.Table{
+		Name:    "devices",
+		Title:   "memory of the devices, as the driver counts it",
+		Columns: deviceColumns,
+		Aside:   true,
+		Spare:   []string{"at_ns"},
+	}
 	f := &c.t.Facts
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
 		used, ok := f.Nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))

@@ -40,8 +40,10 @@ type libraryPlace struct {
 
 // NewScan returns a scan of the memory that opt.Filter lets through.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	s := &Scan{t: t, opt: opt, window: opt.Window(t.Recording()), use: NewLevelScan(t, &opt.Filter), seen: query.NewCallers(),
-		levels: make(map[libraryPlace]*Level), courses: make(map[*Level]*metric.Course)}
+	s := &Scan{
+		t: t, opt: opt, window: opt.Window(t.Recording()), use: NewLevelScan(t, &opt.Filter), seen: query.NewCallers(),
+		levels: make(map[libraryPlace]*Level), courses: make(map[*Level]*metric.Course),
+	}
 	s.atNs = s.window.ToNs
 	if opt.At == query.AtTime {
 		s.atNs = opt.AtNs

@@ -31,8 +31,11 @@ const (
 )
 
 func (r CachedReason) String() string {
-	return [...]string{"too small pieces", "for blocks of another size", "of another stream", "in another pool", "still used by a stream",
-		"whole segments", "large enough"}[r]
+	return [...]string{
+		"too small pieces", "for blocks of another size", "of another stream", "in another pool", "still used by a " +
+			"stream",
+		"whole segments", "large enough",
+	}[r]
 }
 
 // sortCached sets Context.cached: the gaps of an allocator by reason.
@@ -58,7 +61,12 @@ func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 }
 
 // sortSegment adds the gaps of a segment to the parts that at returns.
-func (s *contextScan) sortSegment(sc *Context, a *caching.Allocator, seg *caching.Segment, at func(CachedReason) *cachedPart) {
+func (s *contextScan) sortSegment(
+	sc *Context,
+	a *caching.Allocator,
+	seg *caching.Segment,
+	at func(CachedReason) *cachedPart,
+) {
 	empty := !seg.IsStretch() && seg.Used == 0
 	counted := make(map[CachedReason]bool)
 	var parts []*cachedPart

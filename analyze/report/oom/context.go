@@ -167,7 +167,11 @@ func (s *contextScan) hold(sc *Context) {
 		sc.holders = append(sc.holders, *h)
 	}
 	slices.SortFunc(sc.holders, func(a, b holdingSite) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.site, b.site), strings.Compare(a.memory, b.memory))
+		return cmp.Or(
+			cmp.Compare(b.Bytes, a.Bytes),
+			strings.Compare(a.site, b.site),
+			strings.Compare(a.memory, b.memory),
+		)
 	})
 }
 

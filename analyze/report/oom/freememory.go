@@ -55,7 +55,8 @@ func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 		otherProcesses(t, &f, sc, index)
 	}
 	// A sample may be from before the memory was filled. Tracked memory bounds it.
-	if most := max(0, f.total-sc.tracked); f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
+	most := max(0, f.total-sc.tracked)
+	if f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
 		f.bytes, f.ageNs, f.source = most, 0, atMost
 	}
 	return f
@@ -75,7 +76,10 @@ func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int3
 		sum += units.RoundInt(s.Value)
 		f.others = sum
 		if name, _ := t.ProcessName(s.Pid); len(f.othersNamed) < 3 {
-			f.othersNamed = append(f.othersNamed, fmt.Sprintf("%d %s %s", s.Pid, name, units.Bytes(units.RoundInt(s.Value))))
+			f.othersNamed = append(
+				f.othersNamed,
+				fmt.Sprintf("%d %s %s", s.Pid, name, units.Bytes(units.RoundInt(s.Value))),
+			)
 		}
 	}
 }

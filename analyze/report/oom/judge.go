@@ -116,24 +116,37 @@ func (sc *Context) judge() Verdict {
 	switch {
 	case !sc.onDevice():
 		v.Class = Limit
-		v.Because = fmt.Sprintf("memory of kind %s is the host's: what the host, a limit on locked memory or a cgroup allows counts, not the device", sc.memory)
+		v.Because = fmt.Sprintf("memory of kind %s is the host's: what the host, a limit on locked memory or a "+
+			"cgroup allows counts, not the device", sc.memory)
 	case sc.free.source == "":
 		v.Class = Unknown
 		v.Because = "neither the program nor NVML asked how much was free"
 	case free >= need && sc.free.source == atMost:
 		v.Class = Unknown
-		v.Because = fmt.Sprintf("%s of the device are not known to be used, and nobody asked how much was free", units.Bytes(free))
+		v.Because = fmt.Sprintf(
+			"%s of the device are not known to be used, and nobody asked how much was free",
+			units.Bytes(free),
+		)
 	case free >= need:
 		v.Class, v.Because, v.Also = Limit, sc.limitText(), sc.wouldFitInOnePiece()
 		v.Because += sc.underLimitText(v.Also)
 	case sc.whole > 0 && free+sc.whole >= need:
 		v.Class = Cached
-		v.Because = fmt.Sprintf("%s were free, and %s more in whole segments of PyTorch's cache", units.Bytes(free), units.Bytes(sc.whole))
+		v.Because = fmt.Sprintf(
+			"%s were free, and %s more in whole segments of PyTorch's cache",
+			units.Bytes(free),
+			units.Bytes(sc.whole),
+		)
 	case unused > 0 && free+unused >= sc.Requested:
 		v.Class, v.Because = Fragmentation, sc.fragmentedText(unused)
 	case others > 0 && free+unused+others >= need:
 		v.Class = OtherProcess
-		v.Because = fmt.Sprintf("%s free, and other processes used %s (%s)", sc.FreeText(), units.Bytes(others), strings.Join(sc.free.othersNamed, ", "))
+		v.Because = fmt.Sprintf(
+			"%s free, and other processes used %s (%s)",
+			sc.FreeText(),
+			units.Bytes(others),
+			strings.Join(sc.free.othersNamed, ", "),
+		)
 	default:
 		v.Class = Capacity
 		v.Because = fmt.Sprintf("%s free", sc.FreeText())
@@ -149,9 +162,10 @@ func (sc *Context) judge() Verdict {
 
 // fitsText has the texts of Verdict.Fits for failures by fragmentation.
 var fitsText = map[any]string{
-	"no":      "; expandable segments would not have helped: the pieces hold too few whole pages",
-	"perhaps": "; expandable segments would have helped if blocks had come to lie closer together: the pieces hold enough whole pages of 2 MiB, but not enough of the 20 MiB that PyTorch gives back at once",
-	"yes":     "; with expandable segments it would have fitted",
+	"no": "; expandable segments would not have helped: the pieces hold too few whole pages",
+	"perhaps": "; expandable segments would have helped if blocks had come to lie closer together: the pieces hold " +
+		"enough whole pages of 2 MiB, but not enough of the 20 MiB that PyTorch gives back at once",
+	"yes": "; with expandable segments it would have fitted",
 }
 
 // FreeText returns the free memory of the device, in words.
@@ -167,11 +181,13 @@ func (sc *Context) limitText() string {
 	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
 	switch {
 	case sc.byAllocator && sc.calls == 0:
-		return free + ", and the allocator gave up without asking the driver: a limit on it, such as set_per_process_memory_fraction or one of a pool"
+		return free + ", and the allocator gave up without asking the driver: a limit on it, such as " +
+			"set_per_process_memory_fraction or one of a pool"
 	case sc.memory == format.MemoryAsync:
 		return free + ", and the driver refused: the pool may have a maximum"
 	}
-	return free + ", and the driver refused: a limit such as that of a MIG slice, a cgroup or a quota, or memory that came and went"
+	return free + ", and the driver refused: a limit such as that of a MIG slice, a cgroup or a quota, or memory " +
+		"that came and went"
 }
 
 // wouldFitInOnePiece reports whether the gaps of the allocator were enough for the request together,
@@ -185,10 +201,14 @@ func (sc *Context) underLimitText(wouldFit bool) string {
 	_, largest := sc.Unused()
 	switch {
 	case wouldFit:
-		return fmt.Sprintf("; the request of %s would have fit into %s of unused memory in one piece, or without the limit%s",
+		return fmt.Sprintf("; the request of %s would have fit into %s of unused memory in one piece, or without "+
+			"the limit%s",
 			units.Bytes(sc.Requested), units.Bytes(sc.fragmented), sc.limitBounds())
 	case sc.byAllocator && largest >= sc.size && largest > 0:
-		return fmt.Sprintf("; an unused piece of %s is of no use here: it is of another stream, pool or size", units.Bytes(largest))
+		return fmt.Sprintf(
+			"; an unused piece of %s is of no use here: it is of another stream, pool or size",
+			units.Bytes(largest),
+		)
 	}
 	return ""
 }
@@ -207,7 +227,12 @@ func (sc *Context) limitBounds() string {
 // fragmentedText says how the free memory was fragmented, in words.
 func (sc *Context) fragmentedText(unused int64) string {
 	_, largest := sc.Unused()
-	text := fmt.Sprintf("%s of the device were free and %s unused in segments, but the largest piece has %s", units.Bytes(sc.free.bytes), units.Bytes(unused), units.Bytes(largest))
+	text := fmt.Sprintf(
+		"%s of the device were free and %s unused in segments, but the largest piece has %s",
+		units.Bytes(sc.free.bytes),
+		units.Bytes(unused),
+		units.Bytes(largest),
+	)
 	if largest >= sc.Requested {
 		text += " and is of no use here"
 	}
@@ -247,11 +272,21 @@ func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 func (sc *Context) evidence(v *Verdict) string {
 	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.Requested), v.Because)}
 	if sc.byAllocator && sc.calls > 0 {
-		parts = append(parts, fmt.Sprintf("the driver refused %s, %s were given back in between", units.Plural(sc.calls, "time"), units.Bytes(sc.returned)))
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"the driver refused %s, %s were given back in between",
+				units.Plural(sc.calls, "time"),
+				units.Bytes(sc.returned),
+			),
+		)
 	}
 	if len(sc.holders) > 0 {
 		h := sc.holders[0]
-		parts = append(parts, fmt.Sprintf("%s held most, %s in %s", h.site, units.Bytes(h.Bytes), units.Plural(h.Blocks, "block")))
+		parts = append(
+			parts,
+			fmt.Sprintf("%s held most, %s in %s", h.site, units.Bytes(h.Bytes), units.Plural(h.Blocks, "block")),
+		)
 	}
 	switch sc.Outcome {
 	case Retried:

@@ -29,7 +29,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // NewReport returns the report of all failures of a recording; p is the program at its end. It
 // returns a *report.SortError for an unknown opt.Sort.
 func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
-	r := &report.Report{Command: "oom", Window: opt.Window(t.Recording()), Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "oom",
+		Window:  opt.Window(t.Recording()),
+		Quality: quality.OfProgram(t, p),
+		Notes:   t.Facts.Notes,
+	}
 	chosen, rest, none := Choose(t, all, &opt.Filter)
 	r.NoMatch = none
 	r.Facts = facts(len(all), rest)
@@ -54,13 +59,18 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 // Choose returns the failures that pass the filter, in order of time, but no more than MaxContexts:
 // it leaves out those with the least harm, and returns their number as rest. none explains why no
 // failure passes; it is nil otherwise.
-func Choose(t *timeline.Timeline, all []Failure, filter *query.Filter) (chosen []*Failure, rest int, none *query.NoMatch) {
+func Choose(
+	t *timeline.Timeline,
+	all []Failure,
+	filter *query.Filter,
+) (chosen []*Failure, rest int, none *query.NoMatch) {
 	seen, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {
 		f := &all[i]
 		o := &t.Origins.List[f.Origin]
 		seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
-		if f.AtNs >= window.FromNs && f.AtNs <= window.ToNs && f.Requested >= filter.MinBytes && filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
+		if f.AtNs >= window.FromNs && f.AtNs <= window.ToNs && f.Requested >= filter.MinBytes &&
+			filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 			chosen = append(chosen, f)
 		}
 	}

@@ -30,7 +30,8 @@ var oomCases = map[string]oomCase{
 		s.Refused(300 * analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.Capacity, oom.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver refused 2 times"},
+	}, oom.Capacity, oom.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver " +
+		"refused 2 times"},
 	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
@@ -62,11 +63,13 @@ var oomCases = map[string]oomCase{
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 		s.Launch()
-	}, oom.Limit, oom.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
+	}, oom.Limit, oom.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused " +
+		"memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
 	"memory fraction, and large gaps": {func(s *analyzetest.TorchScript) {
 		s.Sparse(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 450*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
+	}, oom.Limit, oom.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit " +
+		"of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
 	"memory fraction, and gaps that are just enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib, 700*analyzetest.Mib)
@@ -74,14 +77,16 @@ var oomCases = map[string]oomCase{
 	"memory fraction, and gaps that are not enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib+512, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a pool; "},
+	}, oom.Limit, oom.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a " +
+		"pool; "},
 	"memory fraction, and one large gap of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(1, 400*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
 		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another stream, pool or size"},
+	}, oom.Limit, oom.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another " +
+		"stream, pool or size"},
 	"memory fraction, and gaps of several streams": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
@@ -100,7 +105,8 @@ var oomCases = map[string]oomCase{
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Refused(100 * analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or without the limit; with"},
+	}, oom.Limit, oom.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or " +
+		"without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Asked(700 * analyzetest.Mib)
@@ -134,7 +140,8 @@ var oomCases = map[string]oomCase{
 		}
 		s.Segment(0x7e0000000000, 300*analyzetest.Mib)
 		s.Block(0x7e0000000000, 299*analyzetest.Mib, "forward (model.py:12)")
-	}, oom.Cached, oom.Retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it succeeded"},
+	}, oom.Cached, oom.Retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it " +
+		"succeeded"},
 	"a plain program": {func(s *analyzetest.TorchScript) {
 		s.Tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += analyzetest.Second
@@ -172,7 +179,10 @@ func TestOOMClasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		for column, want := range map[string]string{
-			"class": c.class.String(), "outcome": c.outcome.String(), "driver_calls": fmt.Sprint(c.calls), "expandable_fits": map[bool]string{true: "<nil>", false: c.fits}[c.fits == ""],
+			"class":           c.class.String(),
+			"outcome":         c.outcome.String(),
+			"driver_calls":    fmt.Sprint(c.calls),
+			"expandable_fits": map[bool]string{true: "<nil>", false: c.fits}[c.fits == ""],
 		} {
 			if got := analyzetest.Cells(t, r, "failures", column); len(got) != 1 || got[0] != want {
 				t.Errorf("%s: %s %v, want %s", name, column, got, want)
@@ -257,13 +267,31 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make(map[string]string)
-	reasons, bytes, by := analyzetest.Cells(t, r, "cached", "reason"), analyzetest.Cells(t, r, "cached", "bytes"), analyzetest.Cells(t, r, "cached", "held_by")
+	reasons, bytes, by := analyzetest.Cells(
+		t,
+		r,
+		"cached",
+		"reason",
+	), analyzetest.Cells(
+		t,
+		r,
+		"cached",
+		"bytes",
+	), analyzetest.Cells(
+		t,
+		r,
+		"cached",
+		"held_by",
+	)
 	for i := range reasons {
 		got[reasons[i]] = bytes[i] + " " + by[i]
 	}
 	for reason, want := range map[oom.CachedReason]string{
-		oom.OtherClass: fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"), oom.OtherStream: fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"), oom.OtherPool: fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
-		oom.TooSmall: fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"), oom.Awaited: fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
+		oom.OtherClass:  fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"),
+		oom.OtherStream: fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"),
+		oom.OtherPool:   fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
+		oom.TooSmall:    fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"),
+		oom.Awaited:     fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
 	} {
 		if got[reason.String()] != want {
 			t.Errorf("%s: %s, want %s", reason, got[reason.String()], want)
@@ -277,7 +305,14 @@ func TestOOMReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	analyzetest.Goldens(t, r, "oom", 110)
-	for name, want := range map[string]float64{"failures": 3, "fatal": 0, "retried": 1, "fragmentation": 1, "cached": 1, "limit": 1} {
+	for name, want := range map[string]float64{
+		"failures":      3,
+		"fatal":         0,
+		"retried":       1,
+		"fragmentation": 1,
+		"cached":        1,
+		"limit":         1,
+	} {
 		if got, ok, _ := r.Number(name); !ok || got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
@@ -302,7 +337,12 @@ func TestOOMUnderALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	analyzetest.Goldens(t, r, "oomlimit", 130)
-	for name, want := range map[string]float64{"failures": 2, "limit": 2, "fragmentation": 0, "fragmentation_under_limit": 1} {
+	for name, want := range map[string]float64{
+		"failures":                  2,
+		"limit":                     2,
+		"fragmentation":             0,
+		"fragmentation_under_limit": 1,
+	} {
 		if got, ok, _ := r.Number(name); !ok || got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
@@ -350,7 +390,10 @@ func TestManyFailuresAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcomes := analyzetest.Cells(t, r, "failures", "outcome")
-	if n, _, _ := r.Number("failures"); n != 3*oom.MaxContexts+1 || len(outcomes) != oom.MaxContexts || outcomes[oom.MaxContexts-1] != oom.NothingSince.String() {
+	if n, _, _ := r.Number(
+		"failures",
+	); n != 3*oom.MaxContexts+1 || len(outcomes) != oom.MaxContexts ||
+		outcomes[oom.MaxContexts-1] != oom.NothingSince.String() {
 		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
 	}
 }

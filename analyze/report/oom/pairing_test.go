@@ -18,13 +18,17 @@ func dividedTape(t *testing.T) *analyzetest.Tape {
 			`"memory_bytes":10737418240,"name":"NVIDIA H100 MIG 1g.10gb"},{"uuid":"MIG-2222","gpu_instance":8}]}`,
 		`{"uuid":"GPU-bbbb","mig":false}`,
 	} {
-		tp.Add(format.Row{Kind: format.KindDevice, StartNs: analyzetest.Epoch, Device: int32(device),
-			Name: "NVIDIA H100", Bytes: 80 << 30, Message: fact})
+		tp.Add(format.Row{
+			Kind: format.KindDevice, StartNs: analyzetest.Epoch, Device: int32(device),
+			Name: "NVIDIA H100", Bytes: 80 << 30, Message: fact,
+		})
 	}
 	for pid, uuid := range map[int32]string{
 		1: "MIG-1111", 2: "MIG-2222", 3: "GPU-bbbb", 4: "", 5: "GPU-bbbb", 6: "MIG-2222", 7: "", 8: "GPU-cccc", 9: "",
 	} {
-		r := tp.Add(format.Row{Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: pid, Name: "train", Device: -1})
+		r := tp.Add(
+			format.Row{Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: pid, Name: "train", Device: -1},
+		)
 		if uuid != "" {
 			r.Message = fmt.Sprintf(`{"devices":[{"ordinal":0,"uuid":"%s","how":"CUDA_VISIBLE_DEVICES"}]}`, uuid)
 		}
@@ -60,7 +64,14 @@ func TestMIGDevicesArePaired(t *testing.T) {
 	} {
 		index, ok := tl.Facts.NVMLDevice(pid, 0)
 		ordinal, back := tl.Facts.OrdinalOf(pid, 0)
-		if got := fmt.Sprintf("%s, samples of %d %v, reverse %d %v", tl.OrdinalLabel(pid, 0), index, ok, ordinal, back); got != want {
+		if got := fmt.Sprintf(
+			"%s, samples of %d %v, reverse %d %v",
+			tl.OrdinalLabel(pid, 0),
+			index,
+			ok,
+			ordinal,
+			back,
+		); got != want {
 			t.Errorf("process %d: %s, want %s", pid, got, want)
 		}
 	}
@@ -76,15 +87,20 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 	} {
 		tp := dividedTape(t)
 		tp.Without(func(r *format.Row) bool { return r.Kind == format.KindProcess })
-		tp.Add(format.Row{Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: 42, Name: "train", Device: -1,
-			Message: `{"devices":[{"ordinal":0,"uuid":"` + uuid + `"}]}`})
+		tp.Add(format.Row{
+			Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: 42, Name: "train", Device: -1,
+			Message: `{"devices":[{"ordinal":0,"uuid":"` + uuid + `"}]}`,
+		})
 		for device := range int32(2) {
 			tp.NVML(device, analyzetest.Second, catalog.MetricMemoryFree, 60<<30)
 			tp.NVML(device, analyzetest.Second, catalog.MetricMemoryUsed, 20<<30)
 			tp.NVML(device, analyzetest.Second, catalog.MetricMemoryTotal, 80<<30)
 		}
 		tl := tp.Timeline()
-		free := freeAt(tl, &Context{pid: 42, Failure: &Failure{AtNs: analyzetest.Epoch + analyzetest.Second, deviceFree: -1}})
+		free := freeAt(
+			tl,
+			&Context{pid: 42, Failure: &Failure{AtNs: analyzetest.Epoch + analyzetest.Second, deviceFree: -1}},
+		)
 		nvml := int64(-1)
 		if n, ok := free.nvml.(int64); ok {
 			nvml = n

@@ -82,8 +82,16 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
-			number: s.number, AtNs: c.AtNs, firstNs: c.AtNs, Origin: c.By, Requested: min(c.Block.Bytes, ledger.AddressSpace), asked: min(c.Block.Bytes, ledger.AddressSpace), calls: 1, deviceFree: -1,
-			stream: s.T.Origins.List[c.By].Stream, Outcome: NothingSince,
+			number:     s.number,
+			AtNs:       c.AtNs,
+			firstNs:    c.AtNs,
+			Origin:     c.By,
+			Requested:  min(c.Block.Bytes, ledger.AddressSpace),
+			asked:      min(c.Block.Bytes, ledger.AddressSpace),
+			calls:      1,
+			deviceFree: -1,
+			stream:     s.T.Origins.List[c.By].Stream,
+			Outcome:    NothingSince,
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
@@ -105,7 +113,8 @@ func (s *FailureScan) got(origin int32, bytes, atNs int64, host bool) {
 			return false
 		}
 		f.Outcome, f.outcomeNs = Recovered, atNs
-		if bytes == f.Requested && atNs-f.AtNs < retryNs && s.T.Origins.List[origin].Name == s.T.Origins.List[f.Origin].Name {
+		if bytes == f.Requested && atNs-f.AtNs < retryNs &&
+			s.T.Origins.List[origin].Name == s.T.Origins.List[f.Origin].Name {
 			f.Outcome = Retried
 		}
 		return true
@@ -148,8 +157,17 @@ func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 func (s *FailureScan) abandoned(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Block.Origin)
 	f := Failure{
-		number: s.number, AtNs: c.AtNs, firstNs: c.AtNs, Origin: c.Block.Origin, byAllocator: true, abandoned: true, Requested: c.Block.Requested,
-		deviceFree: c.DeviceFree, pool: c.Block.Pool, stream: c.Block.Stream, Outcome: NothingSince,
+		number:      s.number,
+		AtNs:        c.AtNs,
+		firstNs:     c.AtNs,
+		Origin:      c.Block.Origin,
+		byAllocator: true,
+		abandoned:   true,
+		Requested:   c.Block.Requested,
+		deviceFree:  c.DeviceFree,
+		pool:        c.Block.Pool,
+		stream:      c.Block.Stream,
+		Outcome:     NothingSince,
 	}
 	s.number++
 	s.join(th, &f, func(part *Failure) bool { return s.causes(part, a, c.AtNs, 0) })

@@ -15,36 +15,112 @@ var factColumns = []report.Column{
 }
 
 var failureColumns = []report.Column{
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when the driver refused, or PyTorch's allocator gave up; from the recording's start"},
-	{Key: "class", Title: "CLASS", Unit: report.UnitText, About: "capacity: not even all free memory would have been enough; fragmentation: free memory of the device and unused memory in PyTorch's segments together are enough, but no piece is; cached: whole segments of PyTorch's cache are; limit: the device had enough free, so that a limit of the allocator, a pool, a MIG slice or a cgroup said no, or the memory is the host's; other process: it is enough together with what other processes use; unknown: nobody tells what was free"},
-	{Key: "also", Title: "ALSO", Unit: report.UnitText, About: "fragmentation: class limit, and the request would have fit into the allocator's unused memory too, had it been in one piece; else absent"},
-	{Key: "outcome", Title: "THEN", Unit: report.UnitText, About: "what the same thread did afterwards: retried (the same request succeeded after cached memory was given back: no error reached the program), recovered (it got as much later), went on (it got less, or gave work to the GPU), nothing since, ended (and the process ended)"},
-	{Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes, About: "bytes asked for; PyTorch tells those of a request that it gives up rounded to 512"},
-	{Key: "free_bytes", Title: "FREE", Unit: report.UnitBytes, About: "what the device had free: as PyTorch's allocator tells, else the nearest answer of cuMemGetInfo or sample of NVML, bounded by the device's memory without what calls have allocated; absent for memory of the host"},
-	{Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes, About: "blocks of PyTorch's allocator for this process and device that the program had then"},
-	{Key: "unused_bytes", Title: "UNUSED", Unit: report.UnitBytes, About: "bytes in segments of that allocator that were not in blocks; see the table cached"},
+	{
+		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
+		About: "when the driver refused, or PyTorch's allocator gave up; from the recording's start",
+	},
+	{
+		Key: "class", Title: "CLASS", Unit: report.UnitText,
+		About: "capacity: not even all free memory would have been enough; fragmentation: free memory of the device " +
+			"and unused memory in PyTorch's segments together are enough, but no piece is; cached: whole segments " +
+			"of PyTorch's cache are; limit: the device had enough free, so that a limit of the allocator, a " +
+			"pool, a MIG slice or a cgroup said no, or the memory is the host's; other process: it is " +
+			"enough together with what other processes use; unknown: nobody tells what was free",
+	},
+	{
+		Key: "also", Title: "ALSO", Unit: report.UnitText,
+		About: "fragmentation: class limit, and the request would have fit into the allocator's unused memory too, " +
+			"had it been in one piece; else absent",
+	},
+	{
+		Key: "outcome", Title: "THEN", Unit: report.UnitText,
+		About: "what the same thread did afterwards: retried (the same request succeeded after cached memory was " +
+			"given back: no error reached the program), recovered (it got as much later), went on (it got less, or " +
+			"gave work to the GPU), nothing since, ended (and the process ended)",
+	},
+	{
+		Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes,
+		About: "bytes asked for; PyTorch tells those of a request that it gives up rounded to 512",
+	},
+	{
+		Key: "free_bytes", Title: "FREE", Unit: report.UnitBytes,
+		About: "what the device had free: as PyTorch's allocator tells, else the nearest answer of cuMemGetInfo or " +
+			"sample of NVML, bounded by the device's memory without what calls have allocated; absent for memory of " +
+			"the host",
+	},
+	{
+		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
+		About: "blocks of PyTorch's allocator for this process and device that the program had then",
+	},
+	{
+		Key: "unused_bytes", Title: "UNUSED", Unit: report.UnitBytes,
+		About: "bytes in segments of that allocator that were not in blocks; see the table cached",
+	},
 	{Key: "largest_gap_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest of these gaps"},
-	{Key: "expandable_fits", Title: "EXPANDABLE", Unit: report.UnitText, About: "would it have fitted with expandable segments? yes: free memory and what is whole in gaps in PyTorch's steps of 20 MiB is enough; perhaps: all whole pages of 2 MiB are; absent if they are on, or PyTorch's allocator did not ask"},
-	{Key: "fragmented_bytes", Title: "", Unit: report.UnitBytes, About: "of UNUSED, gaps between blocks that are smaller than the request"},
-	{Key: "limit_least_bytes", Title: "", Unit: report.UnitBytes, About: "bytes that the allocator's limit allows at least: the most it had reserved; absent unless it gave up without asking the driver, and if the limit was lowered meanwhile"},
-	{Key: "limit_below_bytes", Title: "", Unit: report.UnitBytes, About: "bytes below which that limit lies: reserved, and a segment for the request"},
+	{
+		Key: "expandable_fits", Title: "EXPANDABLE", Unit: report.UnitText,
+		About: "would it have fitted with expandable segments? yes: free memory and what is whole in gaps in " +
+			"PyTorch's steps of 20 MiB is enough; perhaps: all whole pages of 2 MiB are; absent if they are on, or " +
+			"PyTorch's allocator did not ask",
+	},
+	{
+		Key: "fragmented_bytes", Title: "", Unit: report.UnitBytes,
+		About: "of UNUSED, gaps between blocks that are smaller than the request",
+	},
+	{
+		Key: "limit_least_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes that the allocator's limit allows at least: the most it had reserved; absent unless it gave " +
+			"up without asking the driver, and if the limit was lowered meanwhile",
+	},
+	{
+		Key: "limit_below_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes below which that limit lies: reserved, and a segment for the request",
+	},
 	{Key: "reserved_bytes", Title: "", Unit: report.UnitBytes, About: "memory that allocator had of the driver"},
-	{Key: "active_bytes", Title: "", Unit: report.UnitBytes, About: "allocated, and given back but still used by a stream"},
-	{Key: "returned_bytes", Title: "", Unit: report.UnitBytes, About: "what that allocator gave back to the driver before it gave up, or succeeded"},
+	{
+		Key: "active_bytes", Title: "", Unit: report.UnitBytes,
+		About: "allocated, and given back but still used by a stream",
+	},
+	{
+		Key: "returned_bytes", Title: "", Unit: report.UnitBytes,
+		About: "what that allocator gave back to the driver before it gave up, or succeeded",
+	},
 	{Key: "driver_calls", Title: "", Unit: report.UnitCount, About: "calls of the driver that failed for this request"},
-	{Key: "driver_bytes", Title: "", Unit: report.UnitBytes, About: "bytes that the driver was asked for; 0: it was not asked"},
+	{
+		Key: "driver_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes that the driver was asked for; 0: it was not asked",
+	},
 	{Key: "free_source", Title: "", Unit: report.UnitText, About: "where FREE is from"},
-	{Key: "free_age_ns", Title: "", Unit: report.UnitNs, About: "how old FREE was; negative if it was asked afterwards"},
-	{Key: "allocator_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory as PyTorch's allocator tells it with the failure"},
+	{
+		Key: "free_age_ns", Title: "", Unit: report.UnitNs,
+		About: "how old FREE was; negative if it was asked afterwards",
+	},
+	{
+		Key: "allocator_free_bytes", Title: "", Unit: report.UnitBytes,
+		About: "free memory as PyTorch's allocator tells it with the failure",
+	},
 	{Key: "asked_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory by the nearest cuMemGetInfo"},
 	{Key: "asked_age_ns", Title: "", Unit: report.UnitNs, About: "how old that was"},
 	{Key: "nvml_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory by NVML's nearest sample"},
 	{Key: "nvml_age_ns", Title: "", Unit: report.UnitNs, About: "how old that was"},
-	{Key: "other_processes_bytes", Title: "", Unit: report.UnitBytes, About: "memory of other processes on the device, by NVML's nearest samples"},
-	{Key: "freed_next_second_bytes", Title: "", Unit: report.UnitBytes, About: "bytes that the process freed on the device within a second afterwards"},
-	{Key: "recovered_after_ns", Title: "", Unit: report.UnitNs, About: "how long it took until the thread got memory again"},
+	{
+		Key: "other_processes_bytes", Title: "", Unit: report.UnitBytes,
+		About: "memory of other processes on the device, by NVML's nearest samples",
+	},
+	{
+		Key: "freed_next_second_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes that the process freed on the device within a second afterwards",
+	},
+	{
+		Key: "recovered_after_ns", Title: "", Unit: report.UnitNs,
+		About: "how long it took until the thread got memory again",
+	},
 	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers the confidence: lost calls, a model that differs from the allocator's own totals, segments from before the recording, an old sample of free memory"},
+	{
+		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
+		About: "what lowers the confidence: lost calls, a model that differs from the allocator's own totals, " +
+			"segments from before the recording, an old sample of free memory",
+	},
 	{Key: "asked_by", Title: "BY", Unit: report.UnitText, About: "PyTorch, or the function of the driver"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
@@ -57,31 +133,63 @@ var cachedColumns = []report.Column{
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of PyTorch's segments that no block has"},
 	{Key: "pieces", Title: "PIECES", Unit: report.UnitCount, About: "in how many pieces"},
 	{Key: "largest_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest of them"},
-	{Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount, About: "in how many segments, or stretches of expandable ones"},
-	{Key: "reason", Title: "WHY OF NO USE", Unit: report.UnitText, About: "too small pieces; for blocks of another size (segments for blocks up to 1 MiB, or for others); of another stream; in another pool; still used by a stream; whole segments (the driver gets them when the allocator asks again)"},
-	{Key: "held_by", Title: "HELD BY", Unit: report.UnitText, About: "the place whose blocks lie in the segments with most of it"},
+	{
+		Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount,
+		About: "in how many segments, or stretches of expandable ones",
+	},
+	{
+		Key: "reason", Title: "WHY OF NO USE", Unit: report.UnitText,
+		About: "too small pieces; for blocks of another size (segments for blocks up to 1 MiB, or for others); of " +
+			"another stream; in another pool; still used by a stream; whole segments (the driver gets them when the " +
+			"allocator asks again)",
+	},
+	{
+		Key: "held_by", Title: "HELD BY", Unit: report.UnitText,
+		About: "the place whose blocks lie in the segments with most of it",
+	},
 }
 
 var holderColumns = []report.Column{
 	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "failure that this belongs to, as in failures"},
-	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes that the place held; of PyTorch's blocks as asked for"},
+	{
+		Key: "bytes", Title: "HELD", Unit: report.UnitBytes,
+		About: "bytes that the place held; of PyTorch's blocks as asked for",
+	},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in all that the process held there"},
 	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD"},
-	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of memory; torch: blocks of PyTorch's allocator"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the allocations"},
+	{
+		Key: "memory_kind", Title: "KIND", Unit: report.UnitText,
+		About: "kind of memory; torch: blocks of PyTorch's allocator",
+	},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the allocations",
+	},
 }
 
 var totalColumns = []report.Column{
-	{Key: "failures", Title: "failures", Unit: report.UnitCount, About: "allocations that failed, those included that succeeded when tried again"},
-	{Key: "fatal", Title: "without recovery", Unit: report.UnitCount, About: "failures after which the thread did nothing more"},
-	{Key: "retried", Title: "retried", Unit: report.UnitCount, About: "failures of which the program saw nothing but lost time"},
+	{
+		Key: "failures", Title: "failures", Unit: report.UnitCount,
+		About: "allocations that failed, those included that succeeded when tried again",
+	},
+	{
+		Key: "fatal", Title: "without recovery", Unit: report.UnitCount,
+		About: "failures after which the thread did nothing more",
+	},
+	{
+		Key: "retried", Title: "retried", Unit: report.UnitCount,
+		About: "failures of which the program saw nothing but lost time",
+	},
 	{Key: "capacity", Title: "capacity", Unit: report.UnitCount, About: "failures of that class"},
 	{Key: "fragmentation", Title: "fragmentation", Unit: report.UnitCount, About: "failures of that class"},
 	{Key: "cached", Title: "cached", Unit: report.UnitCount, About: "failures of that class"},
 	{Key: "limit", Title: "limit", Unit: report.UnitCount, About: "failures of that class"},
 	{Key: "other_process", Title: "other process", Unit: report.UnitCount, About: "failures of that class"},
 	{Key: "unknown", Title: "unknown", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "fragmentation_under_limit", Title: "fragmentation under a limit", Unit: report.UnitCount, About: "of class limit, failures that are fragmentation too: see also"},
+	{
+		Key: "fragmentation_under_limit", Title: "fragmentation under a limit", Unit: report.UnitCount,
+		About: "of class limit, failures that are fragmentation too: see also",
+	},
 }
 
 // facts says whether anything failed, and how many failures are in no table; rest is their number.
@@ -98,8 +206,10 @@ func facts(failures, rest int) []report.Fact {
 
 // failureTable returns a table with a row per failure.
 func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict) report.Table {
-	table := report.Table{Name: "failures", Title: "failed allocations", Columns: slices.Clone(failureColumns),
-		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"}}
+	table := report.Table{
+		Name: "failures", Title: "failed allocations", Columns: slices.Clone(failureColumns),
+		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"},
+	}
 	anyAllocator, anyAlso := false, false
 	for i, sc := range contexts {
 		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].Also
@@ -119,7 +229,8 @@ func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict)
 
 // addFailure adds the row of a failure.
 func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdict) {
-	var allocated, unused, largest, fragmented, reserved, active, told, free, freeAge, after, also, limitLeast, limitBelow any
+	var allocated, unused, largest, fragmented, reserved, active any
+	var told, free, freeAge, after, also, limitLeast, limitBelow any
 	if v.Also {
 		also = Fragmentation.String()
 	}
@@ -193,7 +304,13 @@ func askedBy(t *timeline.Timeline, sc *Context) string {
 
 // cachedTable returns a table with a row per failure and reason why cached memory was of no use.
 func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
-	table := report.Table{Name: "cached", Title: "unused memory of PyTorch's allocator at the failures", Columns: cachedColumns, Aside: true, Spare: []string{"segments"}}
+	table := report.Table{
+		Name:    "cached",
+		Title:   "unused memory of PyTorch's allocator at the failures",
+		Columns: cachedColumns,
+		Aside:   true,
+		Spare:   []string{"segments"},
+	}
 	for _, sc := range contexts {
 		for i := range sc.cached {
 			c := &sc.cached[i]
@@ -221,7 +338,13 @@ const shownHolders = 5
 
 // holderTable returns a table with a row per failure and call site that held most memory.
 func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
-	table := report.Table{Name: "holders", Title: "who held memory at the failures", Columns: holderColumns, Aside: true, Spare: []string{"share_pct", "memory_kind"}}
+	table := report.Table{
+		Name:    "holders",
+		Title:   "who held memory at the failures",
+		Columns: holderColumns,
+		Aside:   true,
+		Spare:   []string{"share_pct", "memory_kind"},
+	}
 	for _, sc := range contexts {
 		for _, h := range sc.holders[:min(shownHolders, len(sc.holders))] {
 			table.Add(report.Values{

@@ -23,7 +23,10 @@ var Columns = []report.Column{
 	{Key: "node_rank", Title: "", Unit: report.UnitID, About: "the node's number in the job, from 0"},
 	{Key: "node", Title: "NODE", Unit: report.UnitText, About: "the node's name as the scheduler has it"},
 	{Key: "job", Title: "JOB", Unit: report.UnitText, About: "the job's name as its launcher or scheduler has it"},
-	{Key: "attempt", Title: "ATTEMPT", Unit: report.UnitID, About: "restarts of the job before, as its launcher or scheduler counts them"},
+	{
+		Key: "attempt", Title: "ATTEMPT", Unit: report.UnitID,
+		About: "restarts of the job before, as its launcher or scheduler counts them",
+	},
 	{Key: "slurm_job", Title: "", Unit: report.UnitText, About: "number of the Slurm job"},
 	{Key: "slurm_step", Title: "", Unit: report.UnitText, About: "the step in it"},
 	{Key: "slurm_task", Title: "", Unit: report.UnitID, About: "the step's task on the node, from 0"},
@@ -35,7 +38,10 @@ var Columns = []report.Column{
 	{Key: "pod_name", Title: "", Unit: report.UnitText, About: "the pod's name"},
 	{Key: "namespace", Title: "", Unit: report.UnitText, About: "its namespace"},
 	{Key: "pod_uid", Title: "", Unit: report.UnitText, About: "its UID"},
-	{Key: "sources", Title: "", Unit: report.UnitText, About: "where values of the identity are from: KEY: env VARIABLE or cgroup"},
+	{
+		Key: "sources", Title: "", Unit: report.UnitText,
+		About: "where values of the identity are from: KEY: env VARIABLE or cgroup",
+	},
 	{Key: "cgroup", Title: "CGROUP", Unit: report.UnitText, About: "longest path in the process's cgroups"},
 	{Key: "cgroups", Title: "", Unit: report.UnitText, About: "/proc/PID/cgroup, whole"},
 }
@@ -43,8 +49,10 @@ var Columns = []report.Column{
 // NewTable returns a table with a row per recorded process that passes the filter, by job and
 // rank. It has no rows if nothing but process ids and names is known.
 func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
-	table := report.Table{Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
-		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"}}
+	table := report.Table{
+		Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
+		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
+	}
 	if !t.Facts.TellsProcesses() {
 		return table
 	}

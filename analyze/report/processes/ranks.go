@@ -10,8 +10,10 @@ import (
 )
 
 // RankColumn is the column that AddRanks adds.
-var RankColumn = report.Column{Key: "rank", Title: "RANK", Unit: report.UnitID,
-	About: "rank of the process in its job; the column is there if the rank of any process is known"}
+var RankColumn = report.Column{
+	Key: "rank", Title: "RANK", Unit: report.UnitID,
+	About: "rank of the process in its job; the column is there if the rank of any process is known",
+}
 
 // AddRanks adds RankColumn behind the column "pid" of each table, if any process of the recording
 // has a rank. It leaves a table alone that has no column "pid", or a column "rank" already.

@@ -34,11 +34,14 @@ func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
 		StacksWrong:           inferred.Wrong,
 		Inferred:              inferred,
 		AllocatorEvents:       t.Scan.AllocatorEvents,
-		LostAllocatorEvents:   max(t.Rec.Meta.Calls[report.LostAllocator].Lost, t.Facts.LostCalls(report.LostAllocator)),
-		AllocatorsByReports:   t.Facts.Reported(),
-		Classes:               t.Rec.Meta.Classes,
-		Launches:              t.Coverage(),
-		GPUTiming:             "none",
+		LostAllocatorEvents: max(
+			t.Rec.Meta.Calls[report.LostAllocator].Lost,
+			t.Facts.LostCalls(report.LostAllocator),
+		),
+		AllocatorsByReports: t.Facts.Reported(),
+		Classes:             t.Rec.Meta.Classes,
+		Launches:            t.Coverage(),
+		GPUTiming:           "none",
 	}
 	own := q.Events - t.Scan.Stacks[format.StackParent]
 	for status, n := range t.Scan.Stacks {

@@ -41,7 +41,16 @@ func checkXid(s *Survey) ([]Hit, error) {
 		if x.Pid != 0 {
 			where = strings.TrimSpace(where + ", process " + cmp.Or(s.t.PidLabel(x.Pid), x.Process))
 		}
-		h.Places = append(h.Places, Place{Where: where, Count: int64(1), FirstNs: x.AtNs, lastNs: x.AtNs, Detail: strings.TrimSuffix(fmt.Sprintf("%s %d: %s: %s", x.Kind(), x.Code, e.Meaning, x.Text), ": ")})
+		h.Places = append(
+			h.Places,
+			Place{
+				Where:   where,
+				Count:   int64(1),
+				FirstNs: x.AtNs,
+				lastNs:  x.AtNs,
+				Detail:  strings.TrimSuffix(fmt.Sprintf("%s %d: %s: %s", x.Kind(), x.Code, e.Meaning, x.Text), ": "),
+			},
+		)
 	}
 	first := &list[0]
 	e, _ := first.Describe()
@@ -49,7 +58,8 @@ func checkXid(s *Survey) ([]Hit, error) {
 	if n := len(list) - 1; n > 0 {
 		h.What += fmt.Sprintf(" and %d more", n)
 	}
-	h.Advice = "The hardware, the driver or the machine is at fault: drain the GPU and reset it, and have it checked if it comes back."
+	h.Advice = "The hardware, the driver or the machine is at fault: drain the GPU and reset it, and have it " +
+		"checked if it comes back."
 	if e.Causes&catalog.ByApplication != 0 {
 		h.Advice = "Look at the launches before it, and run the program under compute-sanitizer."
 	}
@@ -58,11 +68,13 @@ func checkXid(s *Survey) ([]Hit, error) {
 
 var Hang = Rule{
 	ID: "hang",
-	About: "at the end of the recording a process hangs in a call for 1 s or longer, three times as long as any before (a problem), or does nothing but ask whether work is done (a notice): " +
+	About: "at the end of the recording a process hangs in a call for 1 s or longer, three times as long as any " +
+		"before (a problem), or does nothing but ask whether work is done (a notice): " +
 		"verdicts hanging and polling of analyze hang",
 	Report: "hang",
-	advice: "Look at the call and the last launches of each stream; of several ranks, at the one that is unlike the others.",
-	check:  checkHang,
+	advice: "Look at the call and the last launches of each stream; of several ranks, at the one that is unlike the " +
+		"others.",
+	check: checkHang,
 }
 
 func checkHang(s *Survey) ([]Hit, error) {
@@ -92,8 +104,15 @@ func checkHang(s *Survey) ([]Hit, error) {
 			if len(h.Places) == 0 || p.Level == report.ConfidenceLow {
 				h.Level, h.Reasons = p.Level, p.Reasons
 			}
-			h.Places = append(h.Places, Place{Where: where, Stack: stack, Count: int64(1), Ns: p.SilentNs, FirstNs: s.hang.EndNs - p.SilentNs, lastNs: s.hang.EndNs,
-				Detail: strings.Join(detail, "; ")})
+			h.Places = append(h.Places, Place{
+				Where:   where,
+				Stack:   stack,
+				Count:   int64(1),
+				Ns:      p.SilentNs,
+				FirstNs: s.hang.EndNs - p.SilentNs,
+				lastNs:  s.hang.EndNs,
+				Detail:  strings.Join(detail, "; "),
+			})
 		}
 		if len(h.Places) == 0 {
 			continue
@@ -110,15 +129,20 @@ func checkHang(s *Survey) ([]Hit, error) {
 
 // lookAtOthers adds the processes that differ from those that hang: these mostly wait for them.
 func (s *Survey) lookAtOthers(h *Hit, state hang.State) {
-	odd := slices.DeleteFunc(slices.Clone(s.states), func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Odd) == 0 })
+	odd := slices.DeleteFunc(
+		slices.Clone(s.states),
+		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Odd) == 0 },
+	)
 	for i := range odd {
 		p := &odd[i]
 		where := "process " + s.t.PidLabel(p.Life.Pid)
 		if i == 0 {
 			h.What += fmt.Sprintf("; look at %s: %s", where, p.Odd[0])
 		}
-		h.Places = append(h.Places, Place{Where: where, Count: int64(1), Ns: p.SilentNs, FirstNs: s.hang.EndNs - p.SilentNs, lastNs: s.hang.EndNs,
-			Detail: "unlike the others: " + strings.Join(append(slices.Clone(p.Odd), p.Evidence...), "; ")})
+		h.Places = append(h.Places, Place{
+			Where: where, Count: int64(1), Ns: p.SilentNs, FirstNs: s.hang.EndNs - p.SilentNs, lastNs: s.hang.EndNs,
+			Detail: "unlike the others: " + strings.Join(append(slices.Clone(p.Odd), p.Evidence...), "; "),
+		})
 	}
 	if len(odd) > 1 {
 		h.What += fmt.Sprintf(", and %d more", len(odd)-1)
@@ -126,11 +150,13 @@ func (s *Survey) lookAtOthers(h *Hit, state hang.State) {
 }
 
 var ruleBrokenContext = Rule{
-	ID:     "broken-context",
-	About:  "a call returned an asynchronous error, such as an illegal address: work given to the GPU earlier failed, and every later call of the context fails too",
+	ID: "broken-context",
+	About: "a call returned an asynchronous error, such as an illegal address: work given to the GPU earlier " +
+		"failed, and every later call of the context fails too",
 	Report: "errors",
-	advice: "Run it under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1: the call that noticed the error is not the one that caused it.",
-	check:  checkBrokenContext,
+	advice: "Run it under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1: the call that noticed the error is not " +
+		"the one that caused it.",
+	check: checkBrokenContext,
 }
 
 func checkBrokenContext(s *Survey) ([]Hit, error) {
@@ -139,8 +165,19 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
 		if cudaerrors.ClassOf(name, key.Result) == cudaerrors.Classes[0] {
-			h.Places = append(h.Places, Place{Where: s.errors.Names.List[key.Site], Stack: e.Stack, Count: e.Calls, FirstNs: e.FirstNs, lastNs: e.LastNs,
-				Detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result))})
+			h.Places = append(h.Places, Place{
+				Where:   s.errors.Names.List[key.Site],
+				Stack:   e.Stack,
+				Count:   e.Calls,
+				FirstNs: e.FirstNs,
+				lastNs:  e.LastNs,
+				Detail: fmt.Sprintf(
+					"%s: %s, %s",
+					name,
+					catalog.ResultName(key.Result),
+					catalog.ResultMeaning(key.Result),
+				),
+			})
 		}
 	}
 	if len(h.Places) == 0 {
@@ -148,7 +185,11 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 	}
 	// The first one to notice is nearest to the cause.
 	slices.SortFunc(h.Places, func(a, b Place) int {
-		return cmp.Or(cmp.Compare(a.FirstNs, b.FirstNs), strings.Compare(a.Detail, b.Detail), strings.Compare(a.Where, b.Where))
+		return cmp.Or(
+			cmp.Compare(a.FirstNs, b.FirstNs),
+			strings.Compare(a.Detail, b.Detail),
+			strings.Compare(a.Where, b.Where),
+		)
 	})
 	h.What = "noticed by " + h.Places[0].Detail
 	s.unseenResults(&h)
@@ -161,11 +202,14 @@ const ignoredErrors = 3
 
 var UncheckedError = Rule{
 	ID: "unchecked-error",
-	About: "a call fails 3 times or more in the same way at one place, and its threads go on: calls that give work or get memory after an asynchronous error broke the context (a problem), " +
-		"or others, if the process launched kernels afterwards (a notice). Out of memory, calls by which programs ask for something, and invalid frees do not count",
+	About: "a call fails 3 times or more in the same way at one place, and its threads go on: calls that give work " +
+		"or get memory after an asynchronous error broke the context (a problem), " +
+		"or others, if the process launched kernels afterwards (a notice). Out of memory, calls by which programs " +
+		"ask for something, and invalid frees do not count",
 	Report: "errors",
-	advice: "Check what CUDA calls return, after every launch too. What is computed after an error that nobody saw is not to be trusted.",
-	check:  checkUncheckedError,
+	advice: "Check what CUDA calls return, after every launch too. What is computed after an error that nobody saw " +
+		"is not to be trusted.",
+	check: checkUncheckedError,
 }
 
 func checkUncheckedError(s *Survey) ([]Hit, error) {
@@ -183,8 +227,10 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 		case class != "call" || !s.wentOn(e) || invalid[key] == e.Calls:
 			continue
 		}
-		h.Places = append(h.Places, Place{Where: s.errors.Names.List[key.Site], Stack: e.Stack, Count: e.Calls, FirstNs: e.FirstNs, lastNs: e.LastNs,
-			Detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result))})
+		h.Places = append(h.Places, Place{
+			Where: s.errors.Names.List[key.Site], Stack: e.Stack, Count: e.Calls, FirstNs: e.FirstNs, lastNs: e.LastNs,
+			Detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result)),
+		})
 	}
 	var hits []Hit
 	for _, h := range []Hit{broken, ignored} {
@@ -198,7 +244,10 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 		}
 		h.What = fmt.Sprintf("%s failed, and the program went on", units.Plural(failed, "call"))
 		if h.Severity == SeverityProblem {
-			h.What = fmt.Sprintf("%s failed in a context that an error had broken before, and the program went on", units.Plural(failed, "call"))
+			h.What = fmt.Sprintf(
+				"%s failed in a context that an error had broken before, and the program went on",
+				units.Plural(failed, "call"),
+			)
 		} else {
 			h.lower(report.ConfidenceMedium, "a program may expect such a failure")
 		}
@@ -225,6 +274,7 @@ func (s *Survey) unseenResults(h *Hit) {
 		launches, unknown = launches+track.Launches, unknown+track.Unreturned
 	}
 	if unknown > 0 {
-		h.Reasons = append(h.Reasons, fmt.Sprintf("of %.0f%% of the launches the result is not known: more may have failed", units.Percent(unknown, launches)))
+		h.Reasons = append(h.Reasons, fmt.Sprintf("of %.0f%% of the launches the result is not known: more may have "+
+			"failed", units.Percent(unknown, launches)))
 	}
 }

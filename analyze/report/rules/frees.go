@@ -10,7 +10,8 @@ import (
 
 var InvalidFree = Rule{
 	ID: "invalid-free",
-	About: "a free failed because of its pointer, by analyze errors: freed twice, inside a live block, or by the wrong function (a problem); " +
+	About: "a free failed because of its pointer, by analyze errors: freed twice, inside a live block, or by the " +
+		"wrong function (a problem); " +
 		"freed with its context, or never returned by a recorded call (a notice)",
 	Report: "errors",
 	check:  checkInvalidFree,
@@ -20,10 +21,12 @@ var InvalidFree = Rule{
 var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
 	fault.DoubleFree: "Give the block one owner, and set the pointer to null where it is freed. " +
 		"Once its address is handed out again, the second free ends another block.",
-	fault.InsideBlock:    "Free the pointer that the allocation returned: the block stays allocated until then.",
-	fault.WrongFunction:  "Free the memory with the function that belongs to its allocation: it stays allocated until then.",
-	fault.ContextEnded:   "Free memory before its context is destroyed or reset, or not at all: the context frees it.",
-	fault.UnknownPointer: "Look where the pointer comes from: another process, another allocator, or a variable that was never set.",
+	fault.InsideBlock: "Free the pointer that the allocation returned: the block stays allocated until then.",
+	fault.WrongFunction: "Free the memory with the function that belongs to its allocation: it stays allocated " +
+		"until then.",
+	fault.ContextEnded: "Free memory before its context is destroyed or reset, or not at all: the context frees it.",
+	fault.UnknownPointer: "Look where the pointer comes from: another process, another allocator, or a variable " +
+		"that was never set.",
 }
 
 // checkInvalidFree returns a hit for faults of the program, and one for frees that may be harmless.
@@ -56,8 +59,10 @@ func checkInvalidFree(s *Survey) ([]Hit, error) {
 
 // invalidFreePlace returns the evidence of a group of invalid frees.
 func (s *Survey) invalidFreePlace(f *cudaerrors.InvalidFree) Place {
-	p := Place{Where: s.errors.Names.List[f.Site], Stack: f.Stack, Count: f.Calls,
-		FirstNs: f.StartNs, lastNs: f.LastNs}
+	p := Place{
+		Where: s.errors.Names.List[f.Site], Stack: f.Stack, Count: f.Calls,
+		FirstNs: f.StartNs, lastNs: f.LastNs,
+	}
 	if f.Allocated && f.Block.Bytes > 0 {
 		p.Bytes = f.Block.Bytes
 	}

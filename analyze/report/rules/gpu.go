@@ -79,7 +79,8 @@ func (s *Survey) enough(device int32, metric string) *metricpkg.Series {
 
 var ruleThrottling = Rule{
 	ID: "throttling",
-	About: "the clocks of a GPU were held down at least 1% of the time by temperature, power brake or hardware slowdown: a problem; " +
+	About: "the clocks of a GPU were held down at least 1% of the time by temperature, power brake or hardware " +
+		"slowdown: a problem; " +
 		"at least 10% by the power cap alone: an info, for it is how a GPU under full load works",
 	Report: "gpu",
 	advice: "Check the cooling and the power supply of the machine; nvidia-smi -q -d PERFORMANCE shows the same now.",
@@ -96,13 +97,23 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		if samples == nil || len(samples.Values) < fewSamples {
 			continue
 		}
-		hard, capped := samples.Share(gpu.HasBit(gpu.SlowBits&^gpu.PowerCapBit)), samples.Share(gpu.HasBit(gpu.PowerCapBit))
+		hard, capped := samples.Share(
+			gpu.HasBit(gpu.SlowBits&^gpu.PowerCapBit),
+		), samples.Share(
+			gpu.HasBit(gpu.PowerCapBit),
+		)
 		if hard < worthPct && capped < powerCapShare {
 			continue
 		}
-		h := s.sampledHit(SeverityProblem, samples, "clocks held down %.1f%% of the time", samples.Share(gpu.IsThrottled))
+		h := s.sampledHit(
+			SeverityProblem,
+			samples,
+			"clocks held down %.1f%% of the time",
+			samples.Share(gpu.IsThrottled),
+		)
 		if hard < worthPct {
-			h.Severity, h.Advice = SeverityInfo, "The power cap sets the pace: nothing is wrong, but a higher limit (nvidia-smi -pl), if the machine allows it, would be faster."
+			h.Severity, h.Advice = SeverityInfo, "The power cap sets the pace: nothing is wrong, but a higher limit "+
+				"(nvidia-smi -pl), if the machine allows it, would be faster."
 		}
 		var names []string
 		for i := range gpu.ClockReasons {
@@ -113,9 +124,21 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 			}
 			names = append(names, c.Name)
 			is := gpu.HasBit(c.Bit)
-			h.Places = append(h.Places, Place{Where: s.gpuLabel(device), Count: int64(len(samples.Values)), Ns: units.RoundInt(pct / 100 * samples.TotalNs()),
-				FirstNs: samples.AtNs[slices.IndexFunc(samples.Values, is)], lastNs: samples.AtNs[lastIndex(samples.Values, is)],
-				Detail: fmt.Sprintf("%s %.1f%% of the time, over time %s", c.Name, pct, overTime(samples, s.Window, is))})
+			h.Places = append(h.Places, Place{
+				Where: s.gpuLabel(
+					device,
+				),
+				Count:   int64(len(samples.Values)),
+				Ns:      units.RoundInt(pct / 100 * samples.TotalNs()),
+				FirstNs: samples.AtNs[slices.IndexFunc(samples.Values, is)],
+				lastNs:  samples.AtNs[lastIndex(samples.Values, is)],
+				Detail: fmt.Sprintf(
+					"%s %.1f%% of the time, over time %s",
+					c.Name,
+					pct,
+					overTime(samples, s.Window, is),
+				),
+			})
 		}
 		h.What += ": " + units.Enumerated(names)
 		sortPlaces(h.Places)
@@ -145,11 +168,14 @@ func overTime(s *metricpkg.Series, w query.Window, is func(float64) bool) string
 
 var ruleGPUIdle = Rule{
 	ID: "gpu-idle",
-	About: "a GPU was idle at least 20% of the time between the first and the last launch of the recorded processes, by GPM (SM activity) or GPU utilization; " +
-		"without samples: at least 20% of that time lies in gaps of 1 ms and more between launches, in which the thread did not wait for the GPU",
+	About: "a GPU was idle at least 20% of the time between the first and the last launch of the recorded " +
+		"processes, by GPM (SM activity) or GPU utilization; " +
+		"without samples: at least 20% of that time lies in gaps of 1 ms and more between launches, in which the " +
+		"thread did not wait for the GPU",
 	Report: "gaps",
-	advice: "Prepare the next step while the GPU works: more loader workers, pinned memory and async copies, no waits in between.",
-	check:  checkGPUIdle,
+	advice: "Prepare the next step while the GPU works: more loader workers, pinned memory and async copies, no " +
+		"waits in between.",
+	check: checkGPUIdle,
 }
 
 func checkGPUIdle(s *Survey) ([]Hit, error) {
@@ -171,8 +197,18 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 			h.Places = append(h.Places, s.longestGaps(track)...)
 		}
 		sortPlaces(h.Places)
-		h.Places = append([]Place{{Where: s.gpuLabel(device), Count: int64(len(samples.Values)), Ns: units.RoundInt(b.IdlePct / 100 * samples.TotalNs()),
-			FirstNs: s.working.Window.FromNs, lastNs: s.working.Window.ToNs, Detail: "samples in which nothing ran"}}, h.Places...)
+		h.Places = append([]Place{
+			{
+				Where: s.gpuLabel(
+					device,
+				),
+				Count:   int64(len(samples.Values)),
+				Ns:      units.RoundInt(b.IdlePct / 100 * samples.TotalNs()),
+				FirstNs: s.working.Window.FromNs,
+				lastNs:  s.working.Window.ToNs,
+				Detail:  "samples in which nothing ran",
+			},
+		}, h.Places...)
 		hits = append(hits, h)
 	}
 	for _, track := range s.gaps.SortedTracks() {
@@ -189,7 +225,8 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
-	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < idleSpanNs || launches.Gaps.SumNs < int64(idleShare/100*float64(span)) {
+	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < idleSpanNs ||
+		launches.Gaps.SumNs < int64(idleShare/100*float64(span)) {
 		return nil, nil
 	}
 	if err := s.watchGaps(); err != nil {
@@ -203,7 +240,8 @@ func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 		}
 	}
 	if pct := units.Percent(idle, span); pct >= idleShare {
-		h := s.newHit(SeverityNotice, "no work, and nobody waiting for it, %.1f%% of the time between first and last launch", pct)
+		h := s.newHit(SeverityNotice, "no work, and nobody waiting for it, %.1f%% of the time between first and "+
+			"last launch", pct)
 		h.lower(report.ConfidenceLow, "there are no samples of this GPU: it may have been busy with earlier work")
 		h.Places = s.longestGaps(track)
 		return []Hit{h}, nil
@@ -239,7 +277,15 @@ func (s *Survey) longestGaps(track gaps.Track) []Place {
 			if what == gaps.OutsideCUDA {
 				detail += "; the launch after them is here"
 			}
-			p = &Place{Where: key.site, Stack: stack, Count: int64(0), Ns: int64(0), FirstNs: g.FromNs, lastNs: g.ToNs, Detail: detail}
+			p = &Place{
+				Where:   key.site,
+				Stack:   stack,
+				Count:   int64(0),
+				Ns:      int64(0),
+				FirstNs: g.FromNs,
+				lastNs:  g.ToNs,
+				Detail:  detail,
+			}
 			found[key] = p
 		}
 		p.Count, p.Ns = p.Count.(int64)+1, units.EndOf(p.Ns.(int64), idle)
@@ -268,8 +314,9 @@ func mostIdle(g *gaps.Gap) (what string, ns int64) {
 }
 
 var ruleLowSM = Rule{
-	ID:     "low-sm-activity",
-	About:  "while a GPU ran something, less than 50% of its SMs were active on average (GPM; without it: kernels ran less than 50% of the time), between the first and the last launch",
+	ID: "low-sm-activity",
+	About: "while a GPU ran something, less than 50% of its SMs were active on average (GPM; without it: kernels " +
+		"ran less than 50% of the time), between the first and the last launch",
 	Report: "gpu",
 	advice: "Give it more work at a time: larger batches, several streams, or fewer and larger kernels.",
 	check:  checkLowSM,
@@ -280,7 +327,8 @@ func checkLowSM(s *Survey) ([]Hit, error) {
 	for _, device := range s.watchedGPUs() {
 		samples, what := s.enough(device, catalog.MetricSMActive), "SMs active %.1f%% on average while something ran"
 		if samples == nil {
-			samples, what = s.enough(device, catalog.MetricGPUBusy), "a kernel ran %.1f%% of the time on average while something ran"
+			samples, what = s.enough(device, catalog.MetricGPUBusy), "a kernel ran %.1f%% of the time on average "+
+				"while something ran"
 		}
 		if samples == nil || len(s.devices[device]) == 0 {
 			continue
@@ -290,8 +338,22 @@ func checkLowSM(s *Survey) ([]Hit, error) {
 			continue
 		}
 		h := s.sampledHit(SeverityNotice, busy, what, busy.Mean())
-		h.Places = []Place{{Where: s.gpuLabel(device), Count: int64(len(busy.Values)), Ns: units.RoundInt(busy.TotalNs()), FirstNs: busy.AtNs[0], lastNs: busy.AtNs[len(busy.AtNs)-1],
-			Detail: fmt.Sprintf("at most %.1f%%, half of the time below %.1f%%", slices.Max(busy.Values), busy.Quantile(0.5))}}
+		h.Places = []Place{
+			{
+				Where: s.gpuLabel(
+					device,
+				),
+				Count:   int64(len(busy.Values)),
+				Ns:      units.RoundInt(busy.TotalNs()),
+				FirstNs: busy.AtNs[0],
+				lastNs:  busy.AtNs[len(busy.AtNs)-1],
+				Detail: fmt.Sprintf(
+					"at most %.1f%%, half of the time below %.1f%%",
+					slices.Max(busy.Values),
+					busy.Quantile(0.5),
+				),
+			},
+		}
 		hits = append(hits, h)
 	}
 	return hits, nil
@@ -302,7 +364,9 @@ func only(s *metricpkg.Series, is func(float64) bool) *metricpkg.Series {
 	o := new(metricpkg.Series)
 	for i, v := range s.Values {
 		if is(v) {
-			o.AtNs, o.Values, o.Weights = append(o.AtNs, s.AtNs[i]), append(o.Values, v), append(o.Weights, s.Weights[i])
+			o.AtNs = append(o.AtNs, s.AtNs[i])
+			o.Values = append(o.Values, v)
+			o.Weights = append(o.Weights, s.Weights[i])
 		}
 	}
 	return o
@@ -319,10 +383,20 @@ func (s *Survey) means(device int32) (m gpmMeans, samples *metricpkg.Series) {
 		}
 		return -1
 	}
-	if samples = s.enough(device, catalog.MetricSMActive); samples == nil || len(s.devices[device]) == 0 || samples.Mean() < lowActivity {
+	if samples = s.enough(
+		device,
+		catalog.MetricSMActive,
+	); samples == nil || len(s.devices[device]) == 0 ||
+		samples.Mean() < lowActivity {
 		return m, nil
 	}
-	return gpmMeans{samples.Mean(), of(catalog.MetricOccupancy), of(catalog.MetricTensor), of(catalog.MetricDRAM), max(of(metricFP64), of(metricFP32), of(metricFP16))}, samples
+	return gpmMeans{
+		samples.Mean(),
+		of(catalog.MetricOccupancy),
+		of(catalog.MetricTensor),
+		of(catalog.MetricDRAM),
+		max(of(metricFP64), of(metricFP32), of(metricFP16)),
+	}, samples
 }
 
 // text returns the averages in words.
@@ -331,7 +405,13 @@ func (m gpmMeans) text() string {
 	for _, p := range []struct {
 		name string
 		pct  float64
-	}{{"SMs active", m.sm}, {"occupancy", m.occupancy}, {"tensor cores", m.tensor}, {"other arithmetic", m.arithmetic}, {"memory bandwidth", m.dram}} {
+	}{
+		{"SMs active", m.sm},
+		{"occupancy", m.occupancy},
+		{"tensor cores", m.tensor},
+		{"other arithmetic", m.arithmetic},
+		{"memory bandwidth", m.dram},
+	} {
 		if p.pct >= 0 {
 			parts = append(parts, fmt.Sprintf("%s %.1f%%", p.name, p.pct))
 		}
@@ -340,11 +420,13 @@ func (m gpmMeans) text() string {
 }
 
 var ruleLowOccupancy = Rule{
-	ID:     "low-occupancy",
-	About:  "active SMs have less than 25% of the warps that they have room for, and neither tensor cores (10%) nor memory bandwidth (50%) are used well; of GPUs whose SMs are active 50% of the time and more (GPM)",
+	ID: "low-occupancy",
+	About: "active SMs have less than 25% of the warps that they have room for, and neither tensor cores (10%) nor " +
+		"memory bandwidth (50%) are used well; of GPUs whose SMs are active 50% of the time and more (GPM)",
 	Report: "gpu",
-	advice: "Too few threads are resident to hide latency: look for kernels with small grids, many registers or much shared memory (gpurec analyze kernels).",
-	check:  checkLowOccupancy,
+	advice: "Too few threads are resident to hide latency: look for kernels with small grids, many registers or " +
+		"much shared memory (gpurec analyze kernels).",
+	check: checkLowOccupancy,
 }
 
 func checkLowOccupancy(s *Survey) ([]Hit, error) {
@@ -357,11 +439,13 @@ func checkLowOccupancy(s *Survey) ([]Hit, error) {
 }
 
 var ruleTensorUnused = Rule{
-	ID:     "tensor-cores-unused",
-	About:  "tensor cores are active less than 1% of the time although other pipes for arithmetic are 20% and more; of GPUs whose SMs are active 50% of the time and more (GPM)",
+	ID: "tensor-cores-unused",
+	About: "tensor cores are active less than 1% of the time although other pipes for arithmetic are 20% and more; " +
+		"of GPUs whose SMs are active 50% of the time and more (GPM)",
 	Report: "gpu",
-	advice: "If these are matrix products, bfloat16 (autocast) or TF32 (torch.set_float32_matmul_precision('high')) would use tensor cores.",
-	check:  checkTensorUnused,
+	advice: "If these are matrix products, bfloat16 (autocast) or TF32 (torch.set_float32_matmul_precision('high')) " +
+		"would use tensor cores.",
+	check: checkTensorUnused,
 }
 
 func checkTensorUnused(s *Survey) ([]Hit, error) {
@@ -383,8 +467,18 @@ func (s *Survey) gpmHits(severity int, say func(gpmMeans) string) ([]Hit, error)
 		}
 		if text := say(m); text != "" {
 			h := s.sampledHit(severity, samples, "%s", text)
-			h.Places = []Place{{Where: s.gpuLabel(device), Count: int64(len(samples.Values)), Ns: units.RoundInt(samples.TotalNs()), FirstNs: samples.AtNs[0],
-				lastNs: samples.AtNs[len(samples.AtNs)-1], Detail: m.text()}}
+			h.Places = []Place{
+				{
+					Where: s.gpuLabel(
+						device,
+					),
+					Count:   int64(len(samples.Values)),
+					Ns:      units.RoundInt(samples.TotalNs()),
+					FirstNs: samples.AtNs[0],
+					lastNs:  samples.AtNs[len(samples.AtNs)-1],
+					Detail:  m.text(),
+				},
+			}
 			hits = append(hits, h)
 		}
 	}

@@ -11,8 +11,10 @@ import (
 
 var ruleGPUHealth = Rule{
 	ID: "gpu-health",
-	About: "a check of health of analyze gpu is not as it should be: uncorrected ECC errors, rows to be remapped, pages to be retired, too hot (a problem, of any GPU that was sampled); " +
-		"corrected ECC errors, PCIe below what it can, packets sent again, ECC off (a notice, of GPUs that the recorded processes used)",
+	About: "a check of health of analyze gpu is not as it should be: uncorrected ECC errors, rows to be remapped, " +
+		"pages to be retired, too hot (a problem, of any GPU that was sampled); " +
+		"corrected ECC errors, PCIe below what it can, packets sent again, ECC off (a notice, of GPUs that the " +
+		"recorded processes used)",
 	Report: "gpu",
 	check:  checkGPUHealth,
 }
@@ -41,7 +43,10 @@ func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
 			if !slices.Contains(actions, state.Action) {
 				actions = append(actions, state.Action)
 			}
-			h.Places = append(h.Places, Place{Where: s.gpuLabel(device), Detail: fmt.Sprintf("%s: %s", text, state.Action)})
+			h.Places = append(
+				h.Places,
+				Place{Where: s.gpuLabel(device), Detail: fmt.Sprintf("%s: %s", text, state.Action)},
+			)
 		}
 		if len(said) == 0 {
 			continue

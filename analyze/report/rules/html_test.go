@@ -27,8 +27,16 @@ func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 }
 
 func TestHTMLTellsWhatRulesTell(t *testing.T) {
-	row := regexp.MustCompile(`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`)
-	for name, tp := range map[string]*analyzetest.Tape{"troubled": analyzetest.Troubled(t), "ranks": analyzetest.Ranks(t), "training": analyzetest.Training(t), "hostile": analyzetest.HostilePage(t), "steady": analyzetest.Steady(t)} {
+	row := regexp.MustCompile(
+		`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`,
+	)
+	for name, tp := range map[string]*analyzetest.Tape{
+		"troubled": analyzetest.Troubled(t),
+		"ranks":    analyzetest.Ranks(t),
+		"training": analyzetest.Training(t),
+		"hostile":  analyzetest.HostilePage(t),
+		"steady":   analyzetest.Steady(t),
+	} {
 		for _, opt := range []query.Options{{}, {Suppressions: analyzetest.ParsedSuppressions(t, "leak:train_step")}} {
 			page := pageOfRules(t, tp, opt)
 			r := checked(t, tp, rules.Options{Options: opt})
@@ -61,7 +69,11 @@ func TestHTMLSaysWhatNoRuleTells(t *testing.T) {
 	tp.Call(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
 	tp.Xid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
 	page := pageOfRules(t, tp, query.Options{})
-	for _, want := range []string{"2.0 GiB of 3.9 GiB reserved by process 42 cannot be used or given back: ", "1 call of cuModuleLoadData returned CUDA_ERROR_NO_BINARY_FOR_GPU, first at 59.00s", "1 Xid reported before the recording began"} {
+	for _, want := range []string{
+		"2.0 GiB of 3.9 GiB reserved by process 42 cannot be used or given back: ",
+		"1 call of cuModuleLoadData returned CUDA_ERROR_NO_BINARY_FOR_GPU, first at 59.00s",
+		"1 Xid reported before the recording began",
+	} {
 		if strings.Count(page, "<li>"+want) != 1 {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -41,7 +41,10 @@ var NeededClasses = map[string][]string{
 
 // Checkable returns the rules whose classes of events are in the recording.
 func Checkable(t *timeline.Timeline, chosen []*Rule) []*Rule {
-	return slices.DeleteFunc(slices.Clone(chosen), func(r *Rule) bool { return len(quality.Missing(t, NeededClasses[r.ID])) > 0 })
+	return slices.DeleteFunc(
+		slices.Clone(chosen),
+		func(r *Rule) bool { return len(quality.Missing(t, NeededClasses[r.ID])) > 0 },
+	)
 }
 
 // Check returns the hits of the chosen rules, the worst first. The Survey must have run.
@@ -105,14 +108,24 @@ func (s *Survey) bySite(h *Hit) {
 // their number.
 func (s *Survey) onlyEntries(h *Hit, unknown, launches int64) {
 	if unknown > 0 {
-		h.lower(report.ConfidenceMedium, "of %.0f%% of the launches only the entry is known", units.Percent(unknown, launches))
+		h.lower(
+			report.ConfidenceMedium,
+			"of %.0f%% of the launches only the entry is known",
+			units.Percent(unknown, launches),
+		)
 	}
 }
 
 // sortPlaces sorts places by time, calls and bytes, from large to small.
 func sortPlaces(list []Place) {
 	slices.SortFunc(list, func(a, b Place) int {
-		return cmp.Or(report.CompareCells(a.Ns, b.Ns), report.CompareCells(a.Count, b.Count), report.CompareCells(a.Bytes, b.Bytes), strings.Compare(a.Where, b.Where), strings.Compare(a.Detail, b.Detail))
+		return cmp.Or(
+			report.CompareCells(a.Ns, b.Ns),
+			report.CompareCells(a.Count, b.Count),
+			report.CompareCells(a.Bytes, b.Bytes),
+			strings.Compare(a.Where, b.Where),
+			strings.Compare(a.Detail, b.Detail),
+		)
 	})
 }
 

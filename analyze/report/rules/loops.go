@@ -63,7 +63,8 @@ func (l *allocLoops) Consume(p *timeline.Program, c *ledger.Change) {
 		return // pools and caches are for this
 	}
 	i, ok := l.grouping.Of(b.Origin, b.Bytes)
-	if !ok || b.SinceNs < l.grouping.Filter.FromNs || l.grouping.Filter.ToNs != 0 && b.SinceNs > l.grouping.Filter.ToNs {
+	if !ok || b.SinceNs < l.grouping.Filter.FromNs ||
+		l.grouping.Filter.ToNs != 0 && b.SinceNs > l.grouping.Filter.ToNs {
 		return
 	}
 	l.Sites = units.Grow(l.Sites, i)
@@ -99,7 +100,12 @@ type moduleLoads struct {
 // newModuleScan returns a scan of calls that pass the filter.
 func newModuleScan(t *timeline.Timeline, f *query.Filter) *moduleScan {
 	w := t.Activity(f)
-	u := &moduleScan{Counter: calls.NewCounter(t, f), Places: make(map[int32]*moduleLoads), Inits: make(map[int32]bool), middle: w.FromNs + w.DurNs()/2}
+	u := &moduleScan{
+		Counter: calls.NewCounter(t, f),
+		Places:  make(map[int32]*moduleLoads),
+		Inits:   make(map[int32]bool),
+		middle:  w.FromNs + w.DurNs()/2,
+	}
 	u.sites = calls.SiteReader{T: t, Names: &u.Names}
 	return u
 }

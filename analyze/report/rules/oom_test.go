@@ -15,29 +15,41 @@ func TestRulesNameBothSidesOfALimit(t *testing.T) {
 		what, fragmented string // of out-of-memory, and of oom-fragmentation
 		advice           string
 	}{
-		"gaps that are enough": {func(s *analyzetest.TorchScript) {
-			s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-			s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+		"gaps that are enough": {
+			func(s *analyzetest.TorchScript) {
+				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+			},
+			"(limit and fragmentation 1)", "300.0 MiB could not be had with 700.0 MiB free and 560.0 MiB unused in " +
+				"segments (largest piece 14.0 MiB), under a limit",
+			"Enough was unused, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or raise the " +
+				"limit (torch.cuda.set_per_process_memory_fraction).",
 		},
-			"(limit and fragmentation 1)", "300.0 MiB could not be had with 700.0 MiB free and 560.0 MiB unused in segments (largest piece 14.0 MiB), under a limit",
-			"Enough was unused, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or raise the limit (torch.cuda.set_per_process_memory_fraction)."},
-		"gaps without whole pages": {func(s *analyzetest.TorchScript) {
-			s.Sparse(40, 2*analyzetest.Mib, analyzetest.Mib)
-			s.Oom(30*analyzetest.Mib, 700*analyzetest.Mib)
-		},
+		"gaps without whole pages": {
+			func(s *analyzetest.TorchScript) {
+				s.Sparse(40, 2*analyzetest.Mib, analyzetest.Mib)
+				s.Oom(30*analyzetest.Mib, 700*analyzetest.Mib)
+			},
 			"(limit and fragmentation 1)", "30.0 MiB could not be had",
-			"Enough was unused, but in pieces: free the blocks between the pieces (gpurec analyze frag), or raise the limit (torch.cuda.set_per_process_memory_fraction)."},
-		"the driver's limit": {func(s *analyzetest.TorchScript) {
-			s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-			s.Refused(300 * analyzetest.Mib)
-			s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+			"Enough was unused, but in pieces: free the blocks between the pieces (gpurec analyze frag), or raise " +
+				"the limit (torch.cuda.set_per_process_memory_fraction).",
 		},
-			"(limit and fragmentation 1)", "300.0 MiB could not be had", "or raise the limit (a MIG slice, a cgroup or a quota)."},
-		"gaps that are not enough": {func(s *analyzetest.TorchScript) {
-			s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-			s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+		"the driver's limit": {
+			func(s *analyzetest.TorchScript) {
+				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+				s.Refused(300 * analyzetest.Mib)
+				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+			},
+			"(limit and fragmentation 1)", "300.0 MiB could not be had", "or raise the limit (a MIG slice, a cgroup " +
+				"or a quota).",
 		},
-			"(limit 1)", "", "A limit said no, not the device"},
+		"gaps that are not enough": {
+			func(s *analyzetest.TorchScript) {
+				s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+			},
+			"(limit 1)", "", "A limit said no, not the device",
+		},
 	} {
 		s := analyzetest.NewTorchScript(t)
 		c.script(s)
@@ -47,7 +59,11 @@ func TestRulesNameBothSidesOfALimit(t *testing.T) {
 			t.Errorf("%s: %q %q", name, what, advice)
 			continue
 		}
-		if got := strings.Join(what[1:], "; "); got == "" != (c.fragmented == "") || !strings.HasPrefix(got, c.fragmented) {
+		if got := strings.Join(
+			what[1:],
+			"; ",
+		); got == "" != (c.fragmented == "") ||
+			!strings.HasPrefix(got, c.fragmented) {
 			t.Errorf("%s: %q", name, got)
 		}
 		if len(what) > 1 && advice[1] != advice[0] {

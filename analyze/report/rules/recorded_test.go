@@ -25,7 +25,8 @@ import (
 
 // TestEveryRuleSaysWhatItNeeds fails for a new rule that is in neither list.
 func TestEveryRuleSaysWhatItNeeds(t *testing.T) {
-	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"} // of any call, or of samples
+	// of any call, or of samples
+	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"}
 	for _, r := range rules.All() {
 		_, needs := rules.NeededClasses[r.ID]
 		if needs == slices.Contains(free, r.ID) {

@@ -54,9 +54,30 @@ const (
 // of time.
 func All() []*Rule {
 	return []*Rule{
-		&ruleXid, &ruleBrokenContext, &Hang, &OOM, &ruleOOMFragmentation, &ruleAllocRetry, &InvalidFree, &UncheckedError, &ruleGrowing, &ruleExitLeak, &ruleMemoryFull,
-		&ruleGPUHealth, &ruleThrottling, &ruleGPUIdle, &ruleLaunchBound, &ruleLowSM, &ruleLowOccupancy, &ruleTensorUnused,
-		&ruleTinyKernels, &ruleSyncLoop, &ruleAllocLoop, &rulePageable, &ruleSmallCopies, &ruleModuleLoop,
+		&ruleXid,
+		&ruleBrokenContext,
+		&Hang,
+		&OOM,
+		&ruleOOMFragmentation,
+		&ruleAllocRetry,
+		&InvalidFree,
+		&UncheckedError,
+		&ruleGrowing,
+		&ruleExitLeak,
+		&ruleMemoryFull,
+		&ruleGPUHealth,
+		&ruleThrottling,
+		&ruleGPUIdle,
+		&ruleLaunchBound,
+		&ruleLowSM,
+		&ruleLowOccupancy,
+		&ruleTensorUnused,
+		&ruleTinyKernels,
+		&ruleSyncLoop,
+		&ruleAllocLoop,
+		&rulePageable,
+		&ruleSmallCopies,
+		&ruleModuleLoop,
 	}
 }
 
@@ -130,7 +151,12 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "rules", Window: s.Window, Quality: s.Quality, Notes: append(slices.Clone(t.Facts.Notes), s.Quality.Notes()...)}
+	r := &report.Report{
+		Command: "rules",
+		Window:  s.Window,
+		Quality: s.Quality,
+		Notes:   append(slices.Clone(t.Facts.Notes), s.Quality.Notes()...),
+	}
 	if len(s.Calls.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Calls.Seen.Explain(&opt.Filter)
 	}

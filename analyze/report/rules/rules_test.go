@@ -37,7 +37,11 @@ func TestNothingFiresOnASteadyTraining(t *testing.T) {
 	if n := len(r.Tables[0].Rows); n > 0 {
 		t.Errorf("%d hits:\n%s", n, analyzetest.Rendered(t, r, render.Options{}))
 	}
-	analyzetest.Numbers(t, r, map[string]float64{"hits": 0, "problems": 0, "rules_checked": float64(len(rules.All())), "growing_site": 0})
+	analyzetest.Numbers(
+		t,
+		r,
+		map[string]float64{"hits": 0, "problems": 0, "rules_checked": float64(len(rules.All())), "growing_site": 0},
+	)
 	// Nor if the recorder came late, NVML was off, or memory was pinned out of sight: the copies return at once.
 	for name, change := range map[string]func(*analyzetest.Tape){
 		"late": func(tp *analyzetest.Tape) {
@@ -72,7 +76,11 @@ func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
 			names := analyzetest.Cells(t, r, "hits", "rule")
 			i := slices.Index(names, rule.ID)
 			if i < 0 {
-				t.Fatalf("does not fire; there are %v\n%s", names, analyzetest.Rendered(t, r, render.Options{Width: 150}))
+				t.Fatalf(
+					"does not fire; there are %v\n%s",
+					names,
+					analyzetest.Rendered(t, r, render.Options{Width: 150}),
+				)
 			}
 			for _, name := range names {
 				if name != rule.ID && !slices.Contains(strings.Fields(c.Also), name) {
@@ -163,7 +171,13 @@ func TestConfidenceOfRules(t *testing.T) {
 		tp := analyzetest.Steady(t)
 		c.change(tp)
 		r := checked(t, tp, rules.Options{Rules: []string{c.rule}})
-		level, reasons := strings.Join(analyzetest.Cells(t, r, "hits", "confidence"), ""), strings.Join(analyzetest.Cells(t, r, "hits", "confidence_reasons"), "")
+		level, reasons := strings.Join(
+			analyzetest.Cells(t, r, "hits", "confidence"),
+			"",
+		), strings.Join(
+			analyzetest.Cells(t, r, "hits", "confidence_reasons"),
+			"",
+		)
 		if level != c.level || !strings.Contains(reasons, c.reason) || c.reason == "" && len(reasons) > len("[]") {
 			t.Errorf("%s: %s %s", name, level, reasons)
 		}
@@ -266,15 +280,24 @@ func TestRuleFilter(t *testing.T) {
 	}
 	_, err := rules.RunWith(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
 	var unknown *rules.UnknownError
-	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
+	if !errors.As(err, &unknown) ||
+		!strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
 		t.Error(err)
 	}
-	r = checked(t, analyzetest.Training(t), rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:log_metrics")}})
+	r = checked(
+		t,
+		analyzetest.Training(t),
+		rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:log_metrics")}},
+	)
 	analyzetest.Numbers(t, r, map[string]float64{"growing_site": 0})
 	if got := analyzetest.Cells(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
 		t.Errorf("suppressions used %s", got)
 	}
-	r = checked(t, analyzetest.Training(t), rules.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
+	r = checked(
+		t,
+		analyzetest.Training(t),
+		rules.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}},
+	)
 	if r.NoMatch == nil || len(r.Tables[0].Rows) > 0 {
 		t.Errorf("nobody's hits: %v", r.NoMatch)
 	}
@@ -283,7 +306,8 @@ func TestRuleFilter(t *testing.T) {
 // Of ranks that hang, the one that they wait for is named, although it does not hang.
 func TestHangNamesTheRankThatIsMissing(t *testing.T) {
 	r := checked(t, analyzetest.Ranks(t), rules.Options{Rules: []string{"hang"}})
-	if what := analyzetest.Cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; look at process 44 train: it launched its last kernel 2.10s before the first of the 3 others did" {
+	if what := analyzetest.Cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; look at "+
+		"process 44 train: it launched its last kernel 2.10s before the first of the 3 others did" {
 		t.Error(what)
 	}
 	if where := analyzetest.Cells(t, r, "evidence", "where"); len(where) != 4 || where[3] != "process 44 train" {
@@ -295,7 +319,11 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
 		tp := analyzetest.Steady(t)
 		analyzetest.RuleCases()["exit-leak"].Fires(tp)
-		r := checked(t, tp, rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:"+name)}})
+		r := checked(
+			t,
+			tp,
+			rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:"+name)}},
+		)
 		analyzetest.Numbers(t, r, map[string]float64{"exit_leak": want})
 	}
 }
@@ -303,7 +331,8 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 func TestRulesAreDescribed(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, r := range rules.All() {
-		if seen[r.ID] || r.About == "" || r.Report == "" || strings.ToLower(r.ID) != r.ID || strings.ContainsAny(r.ID, "_ ") {
+		if seen[r.ID] || r.About == "" || r.Report == "" || strings.ToLower(r.ID) != r.ID ||
+			strings.ContainsAny(r.ID, "_ ") {
 			t.Errorf("rule %+v", r)
 		}
 		seen[r.ID] = true
@@ -319,8 +348,17 @@ func TestShellWord(t *testing.T) {
 }
 
 func TestRulesLookAsBefore(t *testing.T) {
-	analyzetest.Goldens(t, checked(t, analyzetest.Troubled(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}), "rules", 130)
-	analyzetest.Golden(t, "rules.steady.table", analyzetest.Rendered(t, checked(t, analyzetest.Steady(t), rules.Options{}), render.Options{Width: 130}))
+	analyzetest.Goldens(
+		t,
+		checked(t, analyzetest.Troubled(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}),
+		"rules",
+		130,
+	)
+	analyzetest.Golden(
+		t,
+		"rules.steady.table",
+		analyzetest.Rendered(t, checked(t, analyzetest.Steady(t), rules.Options{}), render.Options{Width: 130}),
+	)
 	tl := analyzetest.Troubled(t).Timeline()
 	r, err := summary.Run(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {

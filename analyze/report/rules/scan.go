@@ -91,10 +91,25 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	if len(t.Allocations) == 0 {
 		copies = calls.NewReader(t, f, format.KindMemcpy)
 	}
-	s := &Survey{t: t, filter: f, Window: reader.Window, Leaks: leaks, loops: newAllocLoops(t, f), host: hostmem.New(), Failing: &oom.FailureScan{T: t},
-		Calls: calls.NewCounter(t, f), waits: waits.NewScan(reader, 1), gaps: gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
-		kernels: kernels.NewScan(t, f), modules: newModuleScan(t, f), errors: cudaerrors.NewScan(t, f),
-		hang: hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs})}
+	s := &Survey{
+		t:       t,
+		filter:  f,
+		Window:  reader.Window,
+		Leaks:   leaks,
+		loops:   newAllocLoops(t, f),
+		host:    hostmem.New(),
+		Failing: &oom.FailureScan{T: t},
+		Calls: calls.NewCounter(
+			t,
+			f,
+		),
+		waits:   waits.NewScan(reader, 1),
+		gaps:    gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
+		kernels: kernels.NewScan(t, f),
+		modules: newModuleScan(t, f),
+		errors:  cudaerrors.NewScan(t, f),
+		hang:    hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs}),
+	}
 	s.copies = copiespkg.NewScan(copies, s.host)
 	return s, nil
 }
@@ -182,7 +197,10 @@ func (s *Survey) scan(sp timeline.Span) *format.Group {
 	s.Calls.Group(g)
 	s.errors.Group(g)
 	if sp.FirstNs <= s.hang.EndNs {
-		s.hang.AddGroup(g, int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })))
+		s.hang.AddGroup(
+			g,
+			int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })),
+		)
 	}
 	return g
 }

@@ -12,7 +12,10 @@ import (
 )
 
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if nothing was found, or not all rules were checked"},
+	{
+		Key: "result", Title: "result", Unit: report.UnitText,
+		About: "set if nothing was found, or not all rules were checked",
+	},
 	{Key: "rules_checked", Title: "", Unit: report.UnitCount, About: "rules that were checked"},
 }
 
@@ -24,7 +27,8 @@ func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 		result = append(result, fmt.Sprintf("no rule of %d found anything", len(checked)))
 	}
 	if unchecked > 0 {
-		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked: the recording leaves out the calls they need (--record)")
+		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked: the recording leaves out the "+
+			"calls they need (--record)")
 	}
 	list := report.Facts(factColumns, report.Values{
 		"result":        strings.Join(result, "; "),
@@ -48,7 +52,12 @@ func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 
 // column returns the column of the number of places of a rule, for --fail-on.
 func (r *Rule) column() report.Column {
-	return report.Column{Key: strings.ReplaceAll(r.ID, "-", "_"), Title: "", Unit: report.UnitCount, About: "rows of evidence of " + r.ID + ", 0: it did not fire, absent: it was not checked. " + r.About}
+	return report.Column{
+		Key:   strings.ReplaceAll(r.ID, "-", "_"),
+		Title: "",
+		Unit:  report.UnitCount,
+		About: "rows of evidence of " + r.ID + ", 0: it did not fire, absent: it was not checked. " + r.About,
+	}
 }
 
 // ruleColumns returns the columns of all rules.
@@ -61,20 +70,43 @@ func ruleColumns() (list []report.Column) {
 
 var hitColumns = []report.Column{
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
-	{Key: "severity", Title: "SEVERITY", Unit: report.UnitText, About: "problem: the program fails, hangs or leaks, or a GPU is in trouble; notice: it costs time or memory; info: worth knowing"},
+	{
+		Key: "severity", Title: "SEVERITY", Unit: report.UnitText,
+		About: "problem: the program fails, hangs or leaks, or a GPU is in trouble; notice: it costs time or " +
+			"memory; info: worth knowing",
+	},
 	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers it: lost calls, a short or damaged recording, inferred stacks, calls of which only the entry is known, too few samples"},
-	{Key: "places", Title: "", Unit: report.UnitCount, About: "rows of evidence; the most important ones are in the table evidence"},
-	{Key: "first_ns", Title: "", Unit: report.UnitNs, About: "when it was first seen, from the recording's start; absent if it has no time"},
+	{
+		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
+		About: "what lowers it: lost calls, a short or damaged recording, inferred stacks, calls of which only the " +
+			"entry is known, too few samples",
+	},
+	{
+		Key: "places", Title: "", Unit: report.UnitCount,
+		About: "rows of evidence; the most important ones are in the table evidence",
+	},
+	{
+		Key: "first_ns", Title: "", Unit: report.UnitNs,
+		About: "when it was first seen, from the recording's start; absent if it has no time",
+	},
 	{Key: "advice", Title: "", Unit: report.UnitText, About: "what to do"},
 	{Key: "more", Title: "", Unit: report.UnitText, About: "the command that shows more"},
 	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "what was found"},
-	{Key: "where", Title: "WHERE", Unit: report.UnitText, About: "the place in the program, GPU or process with most of it"},
+	{
+		Key: "where", Title: "WHERE", Unit: report.UnitText,
+		About: "the place in the program, GPU or process with most of it",
+	},
 }
 
 // hitTable returns a table with a row per hit.
 func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
-	table := report.Table{Name: "hits", Title: "what experts would look at", Columns: hitColumns, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
+	table := report.Table{
+		Name:    "hits",
+		Title:   "what experts would look at",
+		Columns: hitColumns,
+		Spare:   []string{"confidence"},
+		Keys:    []string{"rule", "where"},
+	}
 	for i := range hits {
 		h := &hits[i]
 		where, stack, first := h.Where(), int32(0), any(nil)
@@ -99,7 +131,13 @@ func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 			"what":               h.What,
 			"where":              where,
 		})
-		row.StackID, row.Evidence = stack, fmt.Sprintf("%s. %s C%s. More: %s", h.What, h.Advice, report.ConfidenceText(h.Level, h.Reasons)[1:], more)
+		row.StackID, row.Evidence = stack, fmt.Sprintf(
+			"%s. %s C%s. More: %s",
+			h.What,
+			h.Advice,
+			report.ConfidenceText(h.Level, h.Reasons)[1:],
+			more,
+		)
 	}
 	return table
 }
@@ -118,7 +156,8 @@ func (h *Hit) Where() any {
 // ShellWord returns a path as a word of a shell command, quoted if necessary.
 func ShellWord(path string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+,:@%=", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+,:@%=", r)
 	}
 	if path != "" && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
 		return path
@@ -129,7 +168,10 @@ func ShellWord(path string) string {
 var evidenceColumns = []report.Column{
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "the rule that it is evidence for"},
 	{Key: "count", Title: "COUNT", Unit: report.UnitCount, About: "calls, blocks or samples"},
-	{Key: "time_ns", Title: "TIME", Unit: report.UnitNs, About: "time that it took or lasted, of calls whose duration is known"},
+	{
+		Key: "time_ns", Title: "TIME", Unit: report.UnitNs,
+		About: "time that it took or lasted, of calls whose duration is known",
+	},
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes that it is about"},
 	{Key: "first_ns", Title: "FIRST", Unit: report.UnitNs, About: "when it was first seen, from the recording's start"},
 	{Key: "last_ns", Title: "LAST", Unit: report.UnitNs, About: "when it was last seen"},
@@ -142,7 +184,14 @@ const mostPlaces = 5
 
 // evidenceTable returns a table with a row per place of each hit.
 func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
-	table := report.Table{Name: "evidence", Title: "evidence", Columns: evidenceColumns, Aside: true, Keys: []string{"rule", "where", "detail"}, Spare: []string{"last_ns", "first_ns", "bytes"}}
+	table := report.Table{
+		Name:    "evidence",
+		Title:   "evidence",
+		Columns: evidenceColumns,
+		Aside:   true,
+		Keys:    []string{"rule", "where", "detail"},
+		Spare:   []string{"last_ns", "first_ns", "bytes"},
+	}
 	from := func(ns int64) any {
 		if ns == 0 {
 			return nil
@@ -177,14 +226,26 @@ var ShortHitColumns = []report.Column{
 	{Key: "severity", Title: "SEVERITY", Unit: report.UnitText, About: "problem, notice or info: see analyze rules"},
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
 	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "what was found"},
-	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low; analyze rules says why"},
-	{Key: "where", Title: "WHERE", Unit: report.UnitText, About: "the place in the program, GPU or process with most of it"},
+	{
+		Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText,
+		About: "high, medium or low; analyze rules says why",
+	},
+	{
+		Key: "where", Title: "WHERE", Unit: report.UnitText,
+		About: "the place in the program, GPU or process with most of it",
+	},
 }
 
 // ShortHits returns a table with a row per hit, for the summary.
 func ShortHits(hits []Hit) report.Table {
-	table := report.Table{Name: "hits", Title: "what experts would look at; gpurec analyze rules says why, and what to do", Columns: ShortHitColumns,
-		Lead: true, Spare: []string{"confidence"}, Keys: []string{"rule", "where"}}
+	table := report.Table{
+		Name:    "hits",
+		Title:   "what experts would look at; gpurec analyze rules says why, and what to do",
+		Columns: ShortHitColumns,
+		Lead:    true,
+		Spare:   []string{"confidence"},
+		Keys:    []string{"rule", "where"},
+	}
 	for i := range hits {
 		h := &hits[i]
 		table.Add(report.Values{
@@ -200,8 +261,14 @@ func ShortHits(hits []Hit) report.Table {
 
 var totalColumns = []report.Column{
 	{Key: "hits", Title: "hits", Unit: report.UnitCount, About: "rules that found something; of GPUs, per GPU"},
-	{Key: "problems", Title: "problems", Unit: report.UnitCount, About: "hits of severity problem: the program fails, hangs or leaks, or a GPU is in trouble"},
-	{Key: "notices", Title: "notices", Unit: report.UnitCount, About: "hits of severity notice: it costs time or memory"},
+	{
+		Key: "problems", Title: "problems", Unit: report.UnitCount,
+		About: "hits of severity problem: the program fails, hangs or leaks, or a GPU is in trouble",
+	},
+	{
+		Key: "notices", Title: "notices", Unit: report.UnitCount,
+		About: "hits of severity notice: it costs time or memory",
+	},
 	{Key: "infos", Title: "infos", Unit: report.UnitCount, About: "hits of severity info: worth knowing"},
 }
 

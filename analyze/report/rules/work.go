@@ -20,11 +20,14 @@ const unpinnedCopies = 10
 
 var rulePageable = Rule{
 	ID: "memcpy-async-pageable",
-	About: "10 async copies or more of one place, of 64 KiB and more each, with host memory that is not known to be pinned. Memory may have been pinned before the recording: unless the " +
-		"processes were recorded from their first call, at least half of the copies of 1 MiB and more must have taken as long as the fastest link (64 GB/s) takes, which pinned ones do not",
+	About: "10 async copies or more of one place, of 64 KiB and more each, with host memory that is not known to be " +
+		"pinned. Memory may have been pinned before the recording: unless the " +
+		"processes were recorded from their first call, at least half of the copies of 1 MiB and more must have " +
+		"taken as long as the fastest link (64 GB/s) takes, which pinned ones do not",
 	Report: "copies",
-	advice: "An async copy from or to pageable memory blocks and is staged by the driver. Pin the memory: pin_memory=True, cudaMallocHost or cudaHostRegister.",
-	check:  checkPageable,
+	advice: "An async copy from or to pageable memory blocks and is staged by the driver. Pin the memory: " +
+		"pin_memory=True, cudaMallocHost or cudaHostRegister.",
+	check: checkPageable,
 }
 
 func checkPageable(s *Survey) ([]Hit, error) {
@@ -39,16 +42,29 @@ func checkPageable(s *Survey) ([]Hit, error) {
 		copies, bytes = copies+c.Unpinned, units.EndOf(bytes, c.UnpinnedBytes)
 		detail := key.Direction + ", no memory known to be pinned"
 		if blocks {
-			detail += fmt.Sprintf("; %s of %s of 1 MiB and more returned no sooner than the data was there", units.Count(c.Stuck), units.Count(c.Telling))
+			detail += fmt.Sprintf(
+				"; %s of %s of 1 MiB and more returned no sooner than the data was there",
+				units.Count(c.Stuck),
+				units.Count(c.Telling),
+			)
 		}
-		h.Places = append(h.Places, Place{Where: s.copies.Names.List[key.Site], Stack: c.Stack, Count: c.Unpinned, Ns: c.UnpinnedNs, Bytes: c.UnpinnedBytes,
-			FirstNs: c.FirstNs, lastNs: c.LastNs, Detail: detail})
+		h.Places = append(h.Places, Place{
+			Where:   s.copies.Names.List[key.Site],
+			Stack:   c.Stack,
+			Count:   c.Unpinned,
+			Ns:      c.UnpinnedNs,
+			Bytes:   c.UnpinnedBytes,
+			FirstNs: c.FirstNs,
+			lastNs:  c.LastNs,
+			Detail:  detail,
+		})
 	}
 	if len(h.Places) == 0 {
 		return nil, nil
 	}
 	if !fromStart {
-		h.lower(report.ConfidenceMedium, "the recording began after the program: memory pinned before looks the same, but for the time that its copies take")
+		h.lower(report.ConfidenceMedium, "the recording began after the program: memory pinned before looks the "+
+			"same, but for the time that its copies take")
 	}
 	s.bySite(&h)
 	sortPlaces(h.Places)
@@ -60,8 +76,9 @@ func checkPageable(s *Survey) ([]Hit, error) {
 const burstsWorth = 500
 
 var ruleSmallCopies = Rule{
-	ID:     "small-copies",
-	About:  "at least 500 copies of less than 4 KiB in bursts of 50 and more within 10 ms by one thread, as analyze copies counts them",
+	ID: "small-copies",
+	About: "at least 500 copies of less than 4 KiB in bursts of 50 and more within 10 ms by one thread, as analyze " +
+		"copies counts them",
 	Report: "copies",
 	advice: "Each copy costs some 10 us, however small. Put the values into one buffer and copy that.",
 	check:  checkSmallCopies,
@@ -72,8 +89,19 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 	var copies, bursts int64
 	for key, b := range s.copies.Bursts {
 		copies, bursts = copies+b.Copies, bursts+b.Bursts
-		h.Places = append(h.Places, Place{Where: s.copies.Names.List[key.Site], Stack: b.Stack, Count: b.Copies, FirstNs: b.FirstNs, lastNs: b.LastNs,
-			Detail: fmt.Sprintf("%s, the largest of %s, by thread %s", units.Plural(b.Bursts, "burst"), units.Count(b.Most), s.t.ThreadLabel(key.Thread))})
+		h.Places = append(h.Places, Place{
+			Where:   s.copies.Names.List[key.Site],
+			Stack:   b.Stack,
+			Count:   b.Copies,
+			FirstNs: b.FirstNs,
+			lastNs:  b.LastNs,
+			Detail: fmt.Sprintf(
+				"%s, the largest of %s, by thread %s",
+				units.Plural(b.Bursts, "burst"),
+				units.Count(b.Most),
+				s.t.ThreadLabel(key.Thread),
+			),
+		})
 	}
 	if copies < burstsWorth {
 		return nil, nil
@@ -90,11 +118,13 @@ const waitBubbleNs = 20_000
 
 var ruleSyncLoop = Rule{
 	ID: "sync-in-loop",
-	About: "waits of one place in loops (20 and more within a second by one thread, as analyze sync counts them) come so often that the pauses which they make, " +
+	About: "waits of one place in loops (20 and more within a second by one thread, as analyze sync counts them) " +
+		"come so often that the pauses which they make, " +
 		"20 us each, are 1% of the time of the threads: 500 a second",
 	Report: "sync",
-	advice: "Wait once for many launches: no item(), print or synchronize in the inner loop. An order of work on the GPU needs events, not waits.",
-	check:  checkSyncLoop,
+	advice: "Wait once for many launches: no item(), print or synchronize in the inner loop. An order of work on " +
+		"the GPU needs events, not waits.",
+	check: checkSyncLoop,
 }
 
 func checkSyncLoop(s *Survey) ([]Hit, error) {
@@ -106,8 +136,20 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 			continue
 		}
 		waits += w.LoopWaits
-		h.Places = append(h.Places, Place{Where: s.waits.Names.List[key.Site], Stack: w.Stack, Count: w.LoopWaits, Ns: w.Took.Total(), FirstNs: w.FirstNs, lastNs: w.LastNs,
-			Detail: fmt.Sprintf("%s, %s a second, %s on average", s.waits.Names.List[key.Name], units.RateText(float64(w.LoopWaits)/(float64(max(1, span))/1e9)), report.UnitNs.Text(w.Took.Avg()))})
+		h.Places = append(h.Places, Place{
+			Where:   s.waits.Names.List[key.Site],
+			Stack:   w.Stack,
+			Count:   w.LoopWaits,
+			Ns:      w.Took.Total(),
+			FirstNs: w.FirstNs,
+			lastNs:  w.LastNs,
+			Detail: fmt.Sprintf(
+				"%s, %s a second, %s on average",
+				s.waits.Names.List[key.Name],
+				units.RateText(float64(w.LoopWaits)/(float64(max(1, span))/1e9)),
+				report.UnitNs.Text(w.Took.Avg()),
+			),
+		})
 	}
 	if len(h.Places) == 0 {
 		return nil, nil
@@ -126,11 +168,13 @@ const (
 )
 
 var ruleTinyKernels = Rule{
-	ID:     "tiny-kernels",
-	About:  "at least half of the launches have fewer than 8,192 threads, as analyze kernels counts them, and there are 2,000 of these a second and more",
+	ID: "tiny-kernels",
+	About: "at least half of the launches have fewer than 8,192 threads, as analyze kernels counts them, and there " +
+		"are 2,000 of these a second and more",
 	Report: "kernels",
-	advice: "Such kernels mostly cost more to launch than to run. Fuse them (torch.compile, foreach optimizers), batch the work, or put the launches into a CUDA graph.",
-	check:  checkTinyKernels,
+	advice: "Such kernels mostly cost more to launch than to run. Fuse them (torch.compile, foreach optimizers), " +
+		"batch the work, or put the launches into a CUDA graph.",
+	check: checkTinyKernels,
 }
 
 func checkTinyKernels(s *Survey) ([]Hit, error) {
@@ -152,15 +196,33 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 	if perSec < tinyPerSecond || units.Percent(sum.Tiny, sum.Sized) < tinyShare {
 		return nil, nil
 	}
-	h := s.newHit(SeverityNotice, "%.0f%% of %s launches are tiny, %s a second", units.Percent(sum.Tiny, sum.Sized), units.Count(sum.Launches), units.RateText(perSec))
+	h := s.newHit(
+		SeverityNotice,
+		"%.0f%% of %s launches are tiny, %s a second",
+		units.Percent(sum.Tiny, sum.Sized),
+		units.Count(sum.Launches),
+		units.RateText(perSec),
+	)
 	for key, l := range found {
-		h.Places = append(h.Places, Place{Where: s.kernels.Names.List[key.site], Count: l.Tiny, Ns: l.Total(),
-			Detail: fmt.Sprintf("%s, %s threads on average", symbolize.ShortKernel(s.kernels.Names.List[key.kernel]), units.Count(l.Threads/max(1, l.Sized)))})
+		h.Places = append(h.Places, Place{
+			Where: s.kernels.Names.List[key.site],
+			Count: l.Tiny,
+			Ns:    l.Total(),
+			Detail: fmt.Sprintf(
+				"%s, %s threads on average",
+				symbolize.ShortKernel(s.kernels.Names.List[key.kernel]),
+				units.Count(l.Threads/max(1, l.Sized)),
+			),
+		})
 	}
 	s.onlyEntries(&h, unknown, sum.Launches)
 	s.bySite(&h)
 	slices.SortFunc(h.Places, func(a, b Place) int {
-		return cmp.Or(report.CompareCells(a.Count, b.Count), strings.Compare(a.Where, b.Where), strings.Compare(a.Detail, b.Detail))
+		return cmp.Or(
+			report.CompareCells(a.Count, b.Count),
+			strings.Compare(a.Where, b.Where),
+			strings.Compare(a.Detail, b.Detail),
+		)
 	})
 	return []Hit{h}, nil
 }
@@ -180,11 +242,13 @@ const (
 
 var ruleLaunchBound = Rule{
 	ID: "launch-bound",
-	About: "5,000 launches a second and more, 80% of them within 100 us of the one before, of a process that waits for the GPU less than 20% of that time, " +
+	About: "5,000 launches a second and more, 80% of them within 100 us of the one before, of a process that waits " +
+		"for the GPU less than 20% of that time, " +
 		"while less than 50% of the GPU is busy (SM activity by GPM, else GPU utilization, if it was sampled)",
 	Report: "gaps",
-	advice: "The CPU cannot launch as fast as the GPU works. Put the step into a CUDA graph (torch.compile(mode='reduce-overhead')), fuse kernels, or take larger batches.",
-	check:  checkLaunchBound,
+	advice: "The CPU cannot launch as fast as the GPU works. Put the step into a CUDA graph " +
+		"(torch.compile(mode='reduce-overhead')), fuse kernels, or take larger batches.",
+	check: checkLaunchBound,
 }
 
 func checkLaunchBound(s *Survey) ([]Hit, error) {
@@ -199,7 +263,8 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		}
 		span := l.UntilNs - l.FirstNs
 		perSec := float64(l.Launches) / (float64(max(1, span)) / 1e9)
-		if track.Device == gaps.AllDevices || l.Launches < boundLaunches || perSec < boundPerSecond || units.Percent(l.Launches-apart, l.Launches) < closeShare {
+		if track.Device == gaps.AllDevices || l.Launches < boundLaunches || perSec < boundPerSecond ||
+			units.Percent(l.Launches-apart, l.Launches) < closeShare {
 			continue
 		}
 		h := s.newHit(SeverityNotice, "")
@@ -252,7 +317,15 @@ func (s *Survey) launchSites(track gaps.Track) []Place {
 	}
 	var list []Place
 	for site, l := range found {
-		list = append(list, Place{Where: s.kernels.Names.List[site], Count: l.Launches, Ns: l.Total(), Detail: fmt.Sprintf("launches, %.0f%% of them tiny", units.Percent(l.Tiny, l.Sized))})
+		list = append(
+			list,
+			Place{
+				Where:  s.kernels.Names.List[site],
+				Count:  l.Launches,
+				Ns:     l.Total(),
+				Detail: fmt.Sprintf("launches, %.0f%% of them tiny", units.Percent(l.Tiny, l.Sized)),
+			},
+		)
 	}
 	slices.SortFunc(list, func(a, b Place) int {
 		return cmp.Or(report.CompareCells(a.Count, b.Count), strings.Compare(a.Where, b.Where))
@@ -264,11 +337,13 @@ func (s *Survey) launchSites(track gaps.Track) []Place {
 const lateLoads = 20
 
 var ruleModuleLoop = Rule{
-	ID:     "module-load-in-loop",
-	About:  "a place loads code (cuModuleLoad..., cuLibraryLoad...) 20 times and more in the second half of the time, and half as often as in the first: no warm-up",
+	ID: "module-load-in-loop",
+	About: "a place loads code (cuModuleLoad..., cuLibraryLoad...) 20 times and more in the second half of the " +
+		"time, and half as often as in the first: no warm-up",
 	Report: "api --group-by site",
-	advice: "Loading code takes milliseconds and can wait for the GPU. Keep the module, or the compiled function, and look why it is compiled or loaded again.",
-	check:  checkModuleLoop,
+	advice: "Loading code takes milliseconds and can wait for the GPU. Keep the module, or the compiled function, " +
+		"and look why it is compiled or loaded again.",
+	check: checkModuleLoop,
 }
 
 func checkModuleLoop(s *Survey) ([]Hit, error) {
@@ -279,8 +354,19 @@ func checkModuleLoop(s *Survey) ([]Hit, error) {
 			continue
 		}
 		loads += m.Loads
-		h.Places = append(h.Places, Place{Where: s.modules.Names.List[site], Stack: m.Stack, Count: m.Loads, Ns: m.Took, FirstNs: m.FirstNs, lastNs: m.LastNs,
-			Detail: fmt.Sprintf("%s, %s of them in the second half of the time", s.modules.Names.List[m.Name], units.Count(m.Late))})
+		h.Places = append(h.Places, Place{
+			Where:   s.modules.Names.List[site],
+			Stack:   m.Stack,
+			Count:   m.Loads,
+			Ns:      m.Took,
+			FirstNs: m.FirstNs,
+			lastNs:  m.LastNs,
+			Detail: fmt.Sprintf(
+				"%s, %s of them in the second half of the time",
+				s.modules.Names.List[m.Name],
+				units.Count(m.Late),
+			),
+		})
 	}
 	if len(h.Places) == 0 {
 		return nil, nil

@@ -22,7 +22,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := sc.read(); err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "stacks", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "stacks",
+		Window:  sc.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	if sc.all == 0 && t.Scan.Events > 0 {
 		r.NoMatch = sc.Seen.Explain(&opt.Filter)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
@@ -56,8 +57,9 @@ func TestStacksFollowTheFilters(t *testing.T) {
 		"tid":      {query.Options{Filter: query.Filter{Tids: []int32{43}}}, "5:7 6:7 7:6"},
 		"stream":   {query.Options{Filter: query.Filter{Streams: []int64{7}}}, "2:500"},
 		"pid":      {query.Options{Filter: query.Filter{Pids: []int32{7}}}, ""},
-		"kernel":   {query.Options{Filter: query.Filter{Kernel: regexp.MustCompile("^add$")}}, "1:500 3:40 5:7 6:7 7:6 8:1 99:1"},
-		"top":      {query.Options{Top: 2}, "1:500 2:500"},
+		"kernel": {query.Options{Filter: query.Filter{Kernel: regexp.MustCompile("^add$")}}, "1:500 3:40 5:7 6:7 " +
+			"7:6 8:1 99:1"},
+		"top": {query.Options{Top: 2}, "1:500 2:500"},
 	} {
 		if got := stackCalls(t, tl, c.opt); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
@@ -94,20 +96,29 @@ func TestStackCountsAddUp(t *testing.T) {
 		calls += float64(states.Cell(&states.Rows[i], "calls").(int64))
 		share += states.Cell(&states.Rows[i], "share_pct").(float64)
 	}
-	if all := number("calls"); sum != all || calls != all || all != float64(tl.Scan.Events) || share < 99.99 || share > 100.01 {
+	if all := number(
+		"calls",
+	); sum != all || calls != all || all != float64(tl.Scan.Events) || share < 99.99 ||
+		share > 100.01 {
 		t.Errorf("%v calls, by totals %v, by states %v (%v%%), recorded %d", all, sum, calls, share, tl.Scan.Events)
 	}
 	// Of 1083 calls 20 are nested and have no stack of their own.
-	for name, want := range map[string]float64{"stacks_inferred_pct": 100 * 936 / 1063., "stacks_truncated_pct": 100 * 40 / 1063., "stacks_none_pct": 100 / 1063.,
-		"stacks_checked": 700, "stacks_wrong": 2, "stacks_wrong_pct": 100 * 62 / 936., "stacks": 9} {
+	for name, want := range map[string]float64{
+		"stacks_inferred_pct":  100 * 936 / 1063.,
+		"stacks_truncated_pct": 100 * 40 / 1063.,
+		"stacks_none_pct":      100 / 1063.,
+		"stacks_checked":       700, "stacks_wrong": 2, "stacks_wrong_pct": 100 * 62 / 936., "stacks": 9,
+	} {
 		if got := number(name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
-	if text := r.Quality.String(); !strings.Contains(text, "inferred stacks 6.62% wrong (2 of 700 checked)") || strings.Contains(text, "parent") {
+	if text := r.Quality.String(); !strings.Contains(text, "inferred stacks 6.62% wrong (2 of 700 checked)") ||
+		strings.Contains(text, "parent") {
 		t.Error(text)
 	}
-	if slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "checked") }) || len(r.Notes) != 1 {
+	if slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "checked") }) ||
+		len(r.Notes) != 1 {
 		t.Errorf("notes %q", r.Notes)
 	}
 }
@@ -123,12 +134,14 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		"negative":              {[]string{`{"checked":-5,"wrong":-6}`}, "inferred stacks not checked"},
 		"too many":              {[]string{`{"checked":9223372036854775807,"wrong":1}`}, "inferred stacks not checked"},
 		"negative busy":         {[]string{`{"checked":5,"busy":-1}`}, "inferred stacks not checked"},
-		"too many inferred":     {[]string{`{"checked":5,"inferred":9223372036854775807}`}, "inferred stacks not checked"},
-		"no JSON":               {[]string{`{`}, "inferred stacks not checked"},
-		"none wrong":            {[]string{`{"inferred":9,"checked":5,"wrong":0}`}, "inferred stacks 0.00% wrong (0 of 5 checked)"},
-		"two classes":           {[]string{`{"class":"a","inferred":300,"checked":5,"wrong":1,"wrong_estimated":31}`, `{"class":"b","inferred":10,"checked":5,"wrong":0}`}, "inferred stacks 10.00% wrong (1 of 10 checked)"},
-		"more wrong than all":   {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":31}`}, "inferred stacks 100.00% wrong (1 of 5 checked)"},
-		"estimate too big":      {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
+		"too many inferred": {[]string{`{"checked":5,"inferred":9223372036854775807}`}, "inferred stacks not " +
+			"checked"},
+		"no JSON": {[]string{`{`}, "inferred stacks not checked"},
+		"none wrong": {[]string{`{"inferred":9,"checked":5,"wrong":0}`}, "inferred stacks 0.00% wrong (0 " +
+			"of 5 checked)"},
+		"two classes":         {[]string{`{"class":"a","inferred":300,"checked":5,"wrong":1,"wrong_estimated":31}`, `{"class":"b","inferred":10,"checked":5,"wrong":0}`}, "inferred stacks 10.00% wrong (1 of 10 checked)"},
+		"more wrong than all": {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":31}`}, "inferred stacks 100.00% wrong (1 of 5 checked)"},
+		"estimate too big":    {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
 	} {
 		tp := analyzetest.NewTape(t)
 		analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
@@ -177,10 +190,20 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	tp := analyzetest.Pytorch(t)
 	tl := tp.Timeline()
-	got := analyzetest.InDuckDB(t, fmt.Sprintf(`select string_agg(stack_id || ':' || n, ' ' order by cast(stack_id as varchar) || ':' || n) as list from (
-		select stack_id, count(*) as n from read_parquet('%s') where kind <> 'stack' and stack_id <> 0 group by stack_id)`, tp.Path),
-		fmt.Sprintf(`select cast(count(*) as integer) as n from read_parquet('%s') c join read_parquet('%s') s on s.kind = 'stack' and s.stack_id = c.stack_id
-			where c.kind <> 'stack' and c.stack_status = 'truncated' and s.message = 'mapping'`, tp.Path, tp.Path))
+	got := viewers.InDuckDB(
+		t,
+		fmt.Sprintf(
+			`select string_agg(stack_id || ':' || n, ' ' order by cast(stack_id as varchar) || ':' || n) as list from (
+		select stack_id, count(*) as n from read_parquet('%s') where kind <> 'stack' and stack_id <> 0 group by stack_id)`,
+			tp.Path,
+		),
+		fmt.Sprintf(
+			`select cast(count(*) as integer) as n from read_parquet('%s') c join read_parquet('%s') s on s.kind = 'stack' and s.stack_id = c.stack_id
+			where c.kind <> 'stack' and c.stack_status = 'truncated' and s.message = 'mapping'`,
+			tp.Path,
+			tp.Path,
+		),
+	)
 	if want := fmt.Sprintf(`[{"list":"%s"}]`, stackCalls(t, tl, query.Options{})); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)
 	}

@@ -13,7 +13,10 @@ import (
 
 var stateColumns = []report.Column{
 	{Key: "status", Title: "STATUS", Unit: report.UnitText, About: "what calls say of their stack"},
-	{Key: "reason", Title: "WHY", Unit: report.UnitText, About: "why it is truncated, in a word; MEANING says it in a sentence"},
+	{
+		Key: "reason", Title: "WHY", Unit: report.UnitText,
+		About: "why it is truncated, in a word; MEANING says it in a sentence",
+	},
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window with such a stack"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of CALLS in all calls of the window"},
 	{Key: "stacks", Title: "STACKS", Unit: report.UnitCount, About: "distinct stacks of these calls"},
@@ -25,7 +28,12 @@ func (sc *scan) stateTable() report.Table {
 	groups := sc.grouped(func(s stackState) (stackGroup, bool) {
 		return stackGroup{sc.statuses.List[s.status], sc.reason(s)}, true
 	})
-	table := report.Table{Name: "states", Title: "calls by what is known of their stack", Columns: slices.Clone(stateColumns), Aside: true}
+	table := report.Table{
+		Name:    "states",
+		Title:   "calls by what is known of their stack",
+		Columns: slices.Clone(stateColumns),
+		Aside:   true,
+	}
 	if sc.with(format.StackTruncated) == 0 {
 		report.Hide(table.Columns, "reason")
 	}

@@ -65,10 +65,14 @@ func TestFindings(t *testing.T) {
 		want []string // by stream: finding
 	}{
 		"nothing": {func(*analyzetest.Tape) {}, nil},
-		"one stream": {func(tp *analyzetest.Tape) { tp.Launched(second, us, "k", 0x7000, 0) },
-			[]string{"0x7000: only one"}},
-		"the legacy default stream alone": {func(tp *analyzetest.Tape) { tp.Launched(second, us, "k", 0, 0) },
-			[]string{"legacy default: only one"}},
+		"one stream": {
+			func(tp *analyzetest.Tape) { tp.Launched(second, us, "k", 0x7000, 0) },
+			[]string{"0x7000: only one"},
+		},
+		"the legacy default stream alone": {
+			func(tp *analyzetest.Tape) { tp.Launched(second, us, "k", 0, 0) },
+			[]string{"legacy default: only one"},
+		},
 		"two streams": {func(tp *analyzetest.Tape) {
 			tp.Launched(second, us, "k", 0x7000, 0)
 			tp.Launched(2*second, us, "k", 0x8000, 0)

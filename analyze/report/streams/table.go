@@ -8,8 +8,10 @@ import (
 )
 
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText,
-		About: "whether work can overlap: what keeps it from that, or nothing if nothing was found"},
+	{
+		Key: "result", Title: "result", Unit: report.UnitText,
+		About: "whether work can overlap: what keeps it from that, or nothing if nothing was found",
+	},
 }
 
 // facts say in a sentence what the findings mean.
@@ -31,8 +33,14 @@ func facts(findings map[stream]finding) []report.Fact {
 
 var totalColumns = []report.Column{
 	{Key: "streams", Title: "streams", Unit: report.UnitCount, About: "streams with calls in the window"},
-	{Key: "operations", Title: "operations", Unit: report.UnitCount, About: "launches, copies and fills of all streams"},
-	{Key: "may_hold_up", Title: "may hold others up", Unit: report.UnitCount, About: "rows with the finding may hold others up"},
+	{
+		Key: "operations", Title: "operations", Unit: report.UnitCount,
+		About: "launches, copies and fills of all streams",
+	},
+	{
+		Key: "may_hold_up", Title: "may hold others up", Unit: report.UnitCount,
+		About: "rows with the finding may hold others up",
+	},
 	{Key: "only_one", Title: "only one", Unit: report.UnitCount, About: "rows with the finding only one"},
 }
 
@@ -46,37 +54,50 @@ func (sc *scan) totals(findings map[stream]finding) []report.Fact {
 		operations += n
 	}
 	return report.Facts(totalColumns, report.Values{
-		"streams":    int64(len(sc.streams)),
-		"operations": operations,
+		"streams":     int64(len(sc.streams)),
+		"operations":  operations,
 		"may_hold_up": count[findingLegacy],
-		"only_one":   count[findingOnly],
+		"only_one":    count[findingOnly],
 	})
 }
 
 var columns = []report.Column{
-	{Key: "operations", Title: "OPERATIONS", Unit: report.UnitCount,
-		About: "launches, copies and fills that were recorded in the window and ran"},
-	{Key: "operations_pct", Title: "OF DEVICE", Unit: report.UnitPercent,
-		About: "share of the operations of the process on the device"},
+	{
+		Key: "operations", Title: "OPERATIONS", Unit: report.UnitCount,
+		About: "launches, copies and fills that were recorded in the window and ran",
+	},
+	{
+		Key: "operations_pct", Title: "OF DEVICE", Unit: report.UnitPercent,
+		About: "share of the operations of the process on the device",
+	},
 	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "of these, launches of kernels and graphs"},
 	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "of these, copies"},
 	{Key: "copied_bytes", Title: "COPIED", Unit: report.UnitBytes, About: "bytes of these copies"},
 	{Key: "fills", Title: "FILLS", Unit: report.UnitCount, About: "of OPERATIONS, fills"},
-	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
-		About: "operations that were captured into a graph; they run when the graph is launched"},
-	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "calls of cuStreamSynchronize for the stream that returned"},
+	{
+		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
+		About: "operations that were captured into a graph; they run when the graph is launched",
+	},
+	{
+		Key: "waits", Title: "WAITS", Unit: report.UnitCount,
+		About: "calls of cuStreamSynchronize for the stream that returned",
+	},
 	{Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs, About: "sum of the durations of these"},
 	{Key: "threads", Title: "THREADS", Unit: report.UnitCount, About: "threads that gave it work or waited for it"},
 	{Key: "first_ns", Title: "", Unit: report.UnitNs, About: "when its first call began, from the recording's start"},
 	{Key: "last_ns", Title: "", Unit: report.UnitNs, About: "when its last call began, from the recording's start"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
-	{Key: "stream", Title: "STREAM", Unit: report.UnitText,
-		About: "handle; legacy default is the stream 0 of programs built without per-thread default streams"},
-	{Key: "finding", Title: "FINDING", Unit: report.UnitText,
+	{
+		Key: "stream", Title: "STREAM", Unit: report.UnitText,
+		About: "handle; legacy default is the stream 0 of programs built without per-thread default streams",
+	},
+	{
+		Key: "finding", Title: "FINDING", Unit: report.UnitText,
 		About: "may hold others up: it is the legacy default stream, and other streams have work; they wait for " +
 			"each other unless the other was created with CU_STREAM_NON_BLOCKING; only one: no other stream of " +
-			"the process has work on the device"},
+			"the process has work on the device",
+	},
 }
 
 // table has a row for each stream.

@@ -43,12 +43,25 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r.Totals = leaks.Totals(rows)
 	leakTable := leaks.Table(rows, &r.Quality, leakspkg.TableOptions{})
 	functions, kernels := callTable(calls), kernelTable(calls)
-	for table, top := range map[*report.Table]int{&leakTable: summaryTop, &functions: summaryRows(opt.Top), &kernels: summaryRows(opt.Top)} {
+	for table, top := range map[*report.Table]int{
+		&leakTable: summaryTop,
+		&functions: summaryRows(opt.Top),
+		&kernels:   summaryRows(opt.Top),
+	} {
 		if err := table.Arrange("", top); err != nil {
 			return nil, err
 		}
 	}
-	r.Tables = []report.Table{rules.ShortHits(hits), findings(t, r, hits), use.Table(), allocators.Table(p.Allocators), memory.PoolTable(t, r.Window, &opt.Filter), leakTable, functions, kernels}
+	r.Tables = []report.Table{
+		rules.ShortHits(hits),
+		findings(t, r, hits),
+		use.Table(),
+		allocators.Table(p.Allocators),
+		memory.PoolTable(t, r.Window, &opt.Filter),
+		leakTable,
+		functions,
+		kernels,
+	}
 	processes := processespkg.NewTable(t, &opt.Filter)
 	if err := processes.Arrange("", summaryRows(opt.Top)); err != nil {
 		return nil, err

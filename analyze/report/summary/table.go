@@ -22,24 +22,58 @@ var factColumns = []report.Column{
 	{Key: "devices", Title: "devices", Unit: report.UnitText, About: "GPUs"},
 	{Key: "host", Title: "host", Unit: report.UnitText, About: "machine that was recorded"},
 	{Key: "driver", Title: "driver", Unit: report.UnitText, About: "NVIDIA driver and the CUDA version it supports"},
-	{Key: "recorded_by", Title: "recorded by", Unit: report.UnitText, About: "version and command line of the recorder"},
+	{
+		Key: "recorded_by", Title: "recorded by", Unit: report.UnitText,
+		About: "version and command line of the recorder",
+	},
 	{Key: "start_ns", Title: "started", Unit: report.UnitTime, About: "start of the recording"},
 	{Key: "dur_ns", Title: "duration", Unit: report.UnitNs, About: "length of the recording"},
 	{Key: "call_errors", Title: "errors", Unit: report.UnitCount, About: "calls that returned an error, in the window"},
-	{Key: "unfinished_calls", Title: "open calls", Unit: report.UnitCount, About: "calls that were not seen to return, in the window"},
-	{Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount, About: "calls that returned CUDA_ERROR_OUT_OF_MEMORY, in the window"},
+	{
+		Key: "unfinished_calls", Title: "open calls", Unit: report.UnitCount,
+		About: "calls that were not seen to return, in the window",
+	},
+	{
+		Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount,
+		About: "calls that returned CUDA_ERROR_OUT_OF_MEMORY, in the window",
+	},
 	{Key: "xids", Title: "Xid errors", Unit: report.UnitCount, About: "Xid errors of any device, in the window"},
-	{Key: "kernels", Title: "kernels", Unit: report.UnitText, About: "kernels that ran and were captured, in the window; the numbers are below"},
+	{
+		Key: "kernels", Title: "kernels", Unit: report.UnitText,
+		About: "kernels that ran and were captured, in the window; the numbers are below",
+	},
 	{Key: "kernels_run", Title: "", Unit: report.UnitCount, About: "kernels_launched + graph_kernels"},
-	{Key: "kernels_launched", Title: "", Unit: report.UnitCount, About: "kernel launches that succeeded and were not captured"},
-	{Key: "captured_launches", Title: "", Unit: report.UnitCount, About: "kernel launches that stream capture put into a graph instead of running them"},
+	{
+		Key: "kernels_launched", Title: "", Unit: report.UnitCount,
+		About: "kernel launches that succeeded and were not captured",
+	},
+	{
+		Key: "captured_launches", Title: "", Unit: report.UnitCount,
+		About: "kernel launches that stream capture put into a graph instead of running them",
+	},
 	{Key: "graph_launches", Title: "", Unit: report.UnitCount, About: "graphs run"},
-	{Key: "graph_kernels", Title: "", Unit: report.UnitCount, About: "kernels in those graphs, as far as their making was recorded"},
-	{Key: "borrowed", Title: "borrowed", Unit: report.UnitText, About: "memory of other processes and APIs that was opened here, by kind (ipc, external, physical: an imported handle); it is in no other number"},
+	{
+		Key: "graph_kernels", Title: "", Unit: report.UnitCount,
+		About: "kernels in those graphs, as far as their making was recorded",
+	},
+	{
+		Key: "borrowed", Title: "borrowed", Unit: report.UnitText,
+		About: "memory of other processes and APIs that was opened here, by kind (ipc, external, physical: an " +
+			"imported handle); it is in no other number",
+	},
 	{Key: "borrowed_opened", Title: "", Unit: report.UnitCount, About: "how often memory was borrowed"},
-	{Key: "borrowed_open", Title: "", Unit: report.UnitCount, About: "of those, not given back before the end of the recording or of the process"},
-	{Key: "borrowed_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of borrowed_opened, where the call says how much"},
-	{Key: "graph_memory", Title: "graph memory", Unit: report.UnitText, About: "memory that graphs allocate when they run; it is in no number of live bytes"},
+	{
+		Key: "borrowed_open", Title: "", Unit: report.UnitCount,
+		About: "of those, not given back before the end of the recording or of the process",
+	},
+	{
+		Key: "borrowed_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes of borrowed_opened, where the call says how much",
+	},
+	{
+		Key: "graph_memory", Title: "graph memory", Unit: report.UnitText,
+		About: "memory that graphs allocate when they run; it is in no number of live bytes",
+	},
 	{Key: "graph_allocs", Title: "", Unit: report.UnitCount, About: "allocations in graphs"},
 	{Key: "graph_alloc_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of those, each counted once"},
 	{Key: "rules", Title: "rules", Unit: report.UnitText, About: "set if no rule of analyze rules found anything"},
@@ -48,7 +82,13 @@ var factColumns = []report.Column{
 }
 
 // facts describes the recording and what it contains.
-func facts(t *timeline.Timeline, calls *calls.Counter, l *ledger.Ledger, rulesChecked int, hits []rules.Hit) []report.Fact {
+func facts(
+	t *timeline.Timeline,
+	calls *calls.Counter,
+	l *ledger.Ledger,
+	rulesChecked int,
+	hits []rules.Hit,
+) []report.Fact {
 	m := &t.Rec.Meta
 	w := t.Recording()
 	var processes, devices []string
@@ -113,7 +153,11 @@ func graphText(c *ledger.Counts) string {
 	if c.GraphAllocs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s in graphs, %s; not in live bytes", units.Plural(c.GraphAllocs, "allocation"), units.Bytes(c.GraphBytes))
+	return fmt.Sprintf(
+		"%s in graphs, %s; not in live bytes",
+		units.Plural(c.GraphAllocs, "allocation"),
+		units.Bytes(c.GraphBytes),
+	)
 }
 
 // xidsIn returns the number of Xids in a window.
@@ -168,16 +212,32 @@ var callColumns = []report.Column{
 	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver"},
 	{Key: "kind", Title: "KIND", Unit: report.UnitText, About: "alloc, free, launch, memcpy, memset, sync or api"},
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window"},
-	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "calls that returned an error (not ready and shutting down are none)"},
+	{
+		Key: "errors", Title: "ERRORS", Unit: report.UnitCount,
+		About: "calls that returned an error (not ready and shutting down are none)",
+	},
 	{Key: "unfinished", Title: "OPEN", Unit: report.UnitCount, About: "calls that were not seen to return"},
-	{Key: "timed", Title: "TIMED", Unit: report.UnitCount, About: "calls whose duration is known: at high rates the returns of kernel launches are probed for a share of the time only; the times are of these calls"},
-	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "sum of the time threads spent in these calls; it is CPU time waiting or working, not GPU time, and threads add up"},
+	{
+		Key: "timed", Title: "TIMED", Unit: report.UnitCount,
+		About: "calls whose duration is known: at high rates the returns of kernel launches are probed for a share " +
+			"of the time only; the times are of these calls",
+	},
+	{
+		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
+		About: "sum of the time threads spent in these calls; it is CPU time waiting or working, not GPU time, and " +
+			"threads add up",
+	},
 	{Key: "host_max_ns", Title: "HOST MAX", Unit: report.UnitNs, About: "longest of these calls"},
 }
 
 // callTable returns a table with a row per function of the driver.
 func callTable(u *calls.Counter) report.Table {
-	table := report.Table{Name: "calls", Title: "calls by time spent in them on the CPU", Columns: slices.Clone(callColumns), Spare: []string{"host_max_ns", "timed"}}
+	table := report.Table{
+		Name:    "calls",
+		Title:   "calls by time spent in them on the CPU",
+		Columns: slices.Clone(callColumns),
+		Spare:   []string{"host_max_ns", "timed"},
+	}
 	if u.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
 	}
@@ -208,11 +268,25 @@ func callTable(u *calls.Counter) report.Table {
 
 // kernelColumns are those of the table of kernels; launches that were sampled add EstimatedLaunches.
 var kernelColumns = []report.Column{
-	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches of the kernel in the window that ran; how long it ran on the GPU is not known, and what graphs launch is not in it"},
-	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount, About: "launches that stream capture put into a graph instead"},
+	{
+		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
+		About: "launches of the kernel in the window that ran; how long it ran on the GPU is not known, and what " +
+			"graphs launch is not in it",
+	},
+	{
+		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
+		About: "launches that stream capture put into a graph instead",
+	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
-	{Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs, About: "sum of the time threads spent launching it, not GPU time; of the launches whose duration is known, see calls"},
-	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "name with template arguments folded, #n where that is the same for several kernels"},
+	{
+		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
+		About: "sum of the time threads spent launching it, not GPU time; of the launches whose duration is known, " +
+			"see calls",
+	},
+	{
+		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
+		About: "name with template arguments folded, #n where that is the same for several kernels",
+	},
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
 }
 

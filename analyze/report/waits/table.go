@@ -22,16 +22,33 @@ const longestWaits = 1000
 // longestStacks is the number of longest waits whose stack text shows.
 const longestStacks = 3
 
-var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"}}
+var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is " +
+	"nothing to tell"}}
 
 var totalColumns = []report.Column{
-	{Key: "waits", Title: "waits", Unit: report.UnitCount, About: "waits that began in the window; questions such as cuEventQuery are none"},
-	{Key: "wait_sum_ns", Title: "waited", Unit: report.UnitNs, About: "sum of the durations of waits that returned; threads add up"},
-	{Key: "wait_union_pct_max", Title: "% of its time, the thread that waited most", Unit: report.UnitPercent, About: "share of the time between its first and last recorded call that a thread waited, of the thread with the highest share"},
-	{Key: "loops", Title: "loops", Unit: report.UnitCount, About: "stretches of at least 20 waits within a second at one place by one thread"},
+	{
+		Key: "waits", Title: "waits", Unit: report.UnitCount,
+		About: "waits that began in the window; questions such as cuEventQuery are none",
+	},
+	{
+		Key: "wait_sum_ns", Title: "waited", Unit: report.UnitNs,
+		About: "sum of the durations of waits that returned; threads add up",
+	},
+	{
+		Key: "wait_union_pct_max", Title: "% of its time, the thread that waited most", Unit: report.UnitPercent,
+		About: "share of the time between its first and last recorded call that a thread waited, of the thread with " +
+			"the highest share",
+	},
+	{
+		Key: "loops", Title: "loops", Unit: report.UnitCount,
+		About: "stretches of at least 20 waits within a second at one place by one thread",
+	},
 	{Key: "loop_waits", Title: "waits in loops", Unit: report.UnitCount, About: "waits in these"},
 	{Key: "open_waits", Title: "open", Unit: report.UnitCount, About: "waits that were not seen to return"},
-	{Key: "open_ns", Title: "open for", Unit: report.UnitNs, About: "how long those had taken that were open at the end, together"},
+	{
+		Key: "open_ns", Title: "open for", Unit: report.UnitNs,
+		About: "how long those had taken that were open at the end, together",
+	},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "waits that returned an error"},
 }
 
@@ -65,24 +82,47 @@ func (sc *Scan) totals() []report.Fact {
 }
 
 var callColumns = []report.Column{
-	{Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs, About: "sum of the durations of those that returned; threads add up"},
-	{Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent, About: "wait_sum_ns by the length of the window; above 100 where several threads wait at a time"},
-	{Key: "threads_pct", Title: "THREADS%", Unit: report.UnitPercent, About: "wait_sum_ns by the time between first and last recorded call of the threads that wait here, in the window"},
+	{
+		Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs,
+		About: "sum of the durations of those that returned; threads add up",
+	},
+	{
+		Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent,
+		About: "wait_sum_ns by the length of the window; above 100 where several threads wait at a time",
+	},
+	{
+		Key: "threads_pct", Title: "THREADS%", Unit: report.UnitPercent,
+		About: "wait_sum_ns by the time between first and last recorded call of the threads that wait here, in the " +
+			"window",
+	},
 	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "waits that began in the window"},
 	{Key: "avg_ns", Title: "AVG", Unit: report.UnitNs, About: "average duration"},
 	{Key: "p95_ns", Title: "P95", Unit: report.UnitNs, About: "95% took no longer; off by less than 0.8%"},
 	{Key: "max_ns", Title: "MAX", Unit: report.UnitNs, About: "longest that returned"},
-	{Key: "loop_waits", Title: "IN LOOPS", Unit: report.UnitCount, About: "waits that belong to at least 20 within a second, at this place by one thread"},
+	{
+		Key: "loop_waits", Title: "IN LOOPS", Unit: report.UnitCount,
+		About: "waits that belong to at least 20 within a second, at this place by one thread",
+	},
 	{Key: "loops", Title: "", Unit: report.UnitCount, About: "how many such stretches there are"},
 	{Key: "threads", Title: "", Unit: report.UnitCount, About: "threads that wait here"},
 	{Key: "timed_waits", Title: "", Unit: report.UnitCount, About: "waits that returned: times are of these"},
 	{Key: "open_waits", Title: "OPEN", Unit: report.UnitCount, About: "waits that were not seen to return"},
-	{Key: "open_ns", Title: "", Unit: report.UnitNs, About: "how long those had taken that were open at the end, together"},
+	{
+		Key: "open_ns", Title: "", Unit: report.UnitNs,
+		About: "how long those had taken that were open at the end, together",
+	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "waits that returned an error"},
 	{Key: "nested_waits", Title: "", Unit: report.UnitCount, About: "waits inside of another recorded call"},
-	{Key: "waits_for", Title: "FOR", Unit: report.UnitText, About: "stream: all work given to it before; event: the work before it was recorded; context: all work of the context, also that of other threads (cudaDeviceSynchronize ends here)"},
+	{
+		Key: "waits_for", Title: "FOR", Unit: report.UnitText,
+		About: "stream: all work given to it before; event: the work before it was recorded; context: all work of " +
+			"the context, also that of other threads (cudaDeviceSynchronize ends here)",
+	},
 	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the call",
+	},
 }
 
 // table has a row per function and call site.
@@ -134,10 +174,20 @@ func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
 }
 
 var threadColumns = []report.Column{
-	{Key: "wait_ns", Title: "WAITED", Unit: report.UnitNs, About: "time in which the thread waited, inside of the window; open waits are in it, waits inside of others count once"},
-	{Key: "thread_pct", Title: "THREAD%", Unit: report.UnitPercent, About: "share of the time between its first and last recorded call in the window"},
+	{
+		Key: "wait_ns", Title: "WAITED", Unit: report.UnitNs,
+		About: "time in which the thread waited, inside of the window; open waits are in it, waits inside of others " +
+			"count once",
+	},
+	{
+		Key: "thread_pct", Title: "THREAD%", Unit: report.UnitPercent,
+		About: "share of the time between its first and last recorded call in the window",
+	},
 	{Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent, About: "share of the window"},
-	{Key: "thread_ns", Title: "ITS TIME", Unit: report.UnitNs, About: "time between its first and last recorded call in the window"},
+	{
+		Key: "thread_ns", Title: "ITS TIME", Unit: report.UnitNs,
+		About: "time between its first and last recorded call in the window",
+	},
 	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "waits that began in the window"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
 	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread and its name"},
@@ -147,7 +197,11 @@ var threadColumns = []report.Column{
 func (sc *Scan) threadTable() report.Table {
 	table := report.Table{Name: "threads", Title: "threads by time waited", Columns: threadColumns, Aside: true}
 	keys := slices.SortedFunc(maps.Keys(sc.Threads), func(a, b origin.Thread) int {
-		return cmp.Or(cmp.Compare(sc.Threads[b].WaitNs, sc.Threads[a].WaitNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
+		return cmp.Or(
+			cmp.Compare(sc.Threads[b].WaitNs, sc.Threads[a].WaitNs),
+			cmp.Compare(a.Pid, b.Pid),
+			cmp.Compare(a.Tid, b.Tid),
+		)
 	})
 	for _, key := range keys {
 		w := sc.Threads[key]
@@ -166,18 +220,30 @@ func (sc *Scan) threadTable() report.Table {
 }
 
 var longestColumns = []report.Column{
-	{Key: "dur_ns", Title: "WAITED", Unit: report.UnitNs, About: "how long it took; of an open one, until the end of the recording"},
+	{
+		Key: "dur_ns", Title: "WAITED", Unit: report.UnitNs,
+		About: "how long it took; of an open one, until the end of the recording",
+	},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it began, from the recording's start"},
 	{Key: "state", Title: "", Unit: report.UnitText, About: "returned, or open"},
 	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver"},
 	{Key: "waited_for", Title: "FOR", Unit: report.UnitText, About: "stream, event or context it waited for"},
 	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread and its name"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the call"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the call",
+	},
 }
 
 // longestTable lists the longest waits.
 func (sc *Scan) longestTable() report.Table {
-	table := report.Table{Name: "longest", Title: "longest waits", Columns: longestColumns, Aside: true, Spare: []string{"thread", "waited_for"}}
+	table := report.Table{
+		Name:    "longest",
+		Title:   "longest waits",
+		Columns: longestColumns,
+		Aside:   true,
+		Spare:   []string{"thread", "waited_for"},
+	}
 	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return longer(&a, &b) })
 	start := sc.T.Recording().FromNs
 	for i := range sc.longest {

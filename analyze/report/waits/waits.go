@@ -28,7 +28,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := sc.measureThreads(); err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "sync", Window: sc.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "sync",
+		Window:  sc.Window,
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	result := ""
 	if len(sc.Groups) == 0 {
 		result = "no waits in the window"

@@ -15,12 +15,18 @@ import (
 var LaunchColumns = []report.Column{
 	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "what the launch came before"},
 	{Key: "before_ns", Title: "TIME BEFORE", Unit: report.UnitNs, About: "from the launch's entry to that"},
-	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "kernel launched, template arguments folded; of a graph, the call"},
+	{
+		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
+		About: "kernel launched, template arguments folded; of a graph, the call",
+	},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream it was launched on"},
 	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "thread that launched it"},
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name; absent if not known"},
 	{Key: "call", Title: "", Unit: report.UnitText, About: "function of the CUDA driver"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that made the launch"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "the frame of the program's own code that made the launch",
+	},
 }
 
 // AddLaunches adds a row per launch before an error at atNs, Unix ns, to a table with the columns
@@ -33,7 +39,14 @@ func AddLaunches(t *timeline.Timeline, table *report.Table, before string, atNs 
 	if gap := t.GapNs(from, atNs); gap > 0 {
 		text := fmt.Sprintf("(launches were not recorded for %s of the time before)", units.Duration(gap))
 		table.Add(report.Values{
-			"before": before, "before_ns": nil, "kernel_short": text, "stream": nil, "tid": nil, "kernel": nil, "call": nil, "site": nil,
+			"before":       before,
+			"before_ns":    nil,
+			"kernel_short": text,
+			"stream":       nil,
+			"tid":          nil,
+			"kernel":       nil,
+			"call":         nil,
+			"site":         nil,
 		}).Brief = true
 	}
 	for i := range launches {

@@ -15,7 +15,8 @@ func Select(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
 	var list []facts.Xid
 	for _, x := range t.Facts.Xids {
 		early := x.AtNs < w.FromNs && (f.FromNs != 0 || !x.Before)
-		if early || x.AtNs > w.ToNs || len(f.Pids) > 0 && !slices.Contains(f.Pids, x.Pid) || len(f.Devices) > 0 && !slices.Contains(f.Devices, x.Device) {
+		if early || x.AtNs > w.ToNs || len(f.Pids) > 0 && !slices.Contains(f.Pids, x.Pid) ||
+			len(f.Devices) > 0 && !slices.Contains(f.Devices, x.Device) {
 			continue
 		}
 		list = append(list, x)

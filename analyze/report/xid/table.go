@@ -18,15 +18,29 @@ import (
 
 // columns are those of the table of Xids.
 var columns = []report.Column{
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when, from the recording's start; negative: before it began, from the kernel's log"},
+	{
+		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
+		About: "when, from the recording's start; negative: before it began, from the kernel's log",
+	},
 	{Key: "time_ns", Title: "", Unit: report.UnitTime, About: "when"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts; of an NVSwitch its PCI address"},
+	{
+		Key: "device", Title: "DEVICE", Unit: report.UnitText,
+		About: "GPU, as NVML counts; of an NVSwitch its PCI address",
+	},
 	{Key: "kind", Title: "KIND", Unit: report.UnitText, About: "Xid, or SXid: of an NVSwitch"},
 	{Key: "code", Title: "CODE", Unit: report.UnitID, About: "number of the error"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process that the driver names; absent if it names none"},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
-	{Key: "causes", Title: "CAUSE", Unit: report.UnitText, About: "what it can come from, by NVIDIA's catalogue, in no order: application, driver (or firmware), hardware, host (PCIe, power, cooling), another error or action"},
-	{Key: "error", Title: "CUDA ERROR", Unit: report.UnitText, About: "the first asynchronous CUDA error that a call of the process returned from 100 ms before the Xid on (clocks differ): the call and its CUresult"},
+	{
+		Key: "causes", Title: "CAUSE", Unit: report.UnitText,
+		About: "what it can come from, by NVIDIA's catalogue, in no order: application, driver (or firmware), " +
+			"hardware, host (PCIe, power, cooling), another error or action",
+	},
+	{
+		Key: "error", Title: "CUDA ERROR", Unit: report.UnitText,
+		About: "the first asynchronous CUDA error that a call of the process returned from 100 ms before the Xid on " +
+			"(clocks differ): the call and its CUresult",
+	},
 	{Key: "error_after_ns", Title: "", Unit: report.UnitNs, About: "from the Xid to the return of that call"},
 	{Key: "meaning", Title: "", Unit: report.UnitText, About: "what it means, in plain words"},
 	{Key: "action", Title: "", Unit: report.UnitText, About: "what to do"},
@@ -44,14 +58,28 @@ var factColumns = []report.Column{
 var totalColumns = []report.Column{
 	{Key: "xids", Title: "Xids", Unit: report.UnitCount, About: "errors of GPUs, those before the recording included"},
 	{Key: "sxids", Title: "SXids", Unit: report.UnitCount, About: "errors of NVSwitches"},
-	{Key: "xids_before", Title: "before the recording", Unit: report.UnitCount, About: "of both, those from the kernel's log before the recording began"},
-	{Key: "hardware_xids", Title: "not of the program", Unit: report.UnitCount, About: "of both, those that no application can cause: hardware, host or driver"},
-	{Key: "unknown_codes", Title: "of unknown codes", Unit: report.UnitCount, About: "of both, those whose code this version of gpurec does not know"},
+	{
+		Key: "xids_before", Title: "before the recording", Unit: report.UnitCount,
+		About: "of both, those from the kernel's log before the recording began",
+	},
+	{
+		Key: "hardware_xids", Title: "not of the program", Unit: report.UnitCount,
+		About: "of both, those that no application can cause: hardware, host or driver",
+	},
+	{
+		Key: "unknown_codes", Title: "of unknown codes", Unit: report.UnitCount,
+		About: "of both, those whose code this version of gpurec does not know",
+	},
 }
 
 // newTable returns a table with a row per Xid.
 func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) report.Table {
-	table := report.Table{Name: "xids", Title: "errors reported by the driver", Columns: slices.Clone(columns), Spare: []string{"kind", "process", "error"}}
+	table := report.Table{
+		Name:    "xids",
+		Title:   "errors reported by the driver",
+		Columns: slices.Clone(columns),
+		Spare:   []string{"kind", "process", "error"},
+	}
 	switches := false
 	for i := range list {
 		addXid(t, &table, &list[i], faults)
@@ -82,7 +110,12 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 	}
 	evidence += "; what to do: " + e.Action
 	if failed != nil {
-		evidence += fmt.Sprintf("; noticed by %s, %s later: %s", failed, units.Duration(after.(int64)), "see analyze errors")
+		evidence += fmt.Sprintf(
+			"; noticed by %s, %s later: %s",
+			failed,
+			units.Duration(after.(int64)),
+			"see analyze errors",
+		)
 	}
 	if len(x.Sources) > 0 {
 		evidence += "; seen by " + units.Enumerated(x.Sources)
@@ -128,8 +161,11 @@ func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 
 // launchTable returns a table with a row per launch; launches are those of launchesBefore.
 func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Launch, opt *query.Options) report.Table {
-	table := report.Table{Name: "launches_before", Title: "launches before them that may still have been running, the last first", Columns: LaunchColumns, Aside: true, Keys: []string{},
-		Spare: []string{"tid"}}
+	table := report.Table{
+		Name: "launches_before", Title: "launches before them that may still have been running, " +
+			"the last first", Columns: LaunchColumns, Aside: true, Keys: []string{},
+		Spare: []string{"tid"},
+	}
 	for i := range list {
 		x := &list[i]
 		if !hasProcess(x) {

@@ -21,7 +21,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &report.Report{Command: "xid", Window: opt.Window(t.Recording()), Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes}
+	r := &report.Report{
+		Command: "xid",
+		Window:  opt.Window(t.Recording()),
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
 	list := Select(t, &opt.Filter, r.Window)
 	if len(list) == 0 && len(t.Facts.Xids) > 0 {
 		r.NoMatch = noMatch(t, &opt.Filter)

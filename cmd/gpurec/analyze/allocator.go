@@ -47,7 +47,8 @@ allocators count themselves.`,
 	flags := cmd.Flags()
 	f.addScope(flags)
 	f.addReport(flags)
-	flags.StringSliceVar(&times, "at", nil, "tell of `TIMES` instead: offsets such as 12s, Unix ns, or RFC 3339, with commas between")
+	flags.StringSliceVar(&times, "at", nil, "tell of `TIMES` instead: offsets such as 12s, Unix ns, or RFC 3339, "+
+		"with commas between")
 	flags.IntVar(&moments, "moments", allocator.DefaultMoments, "tell of `N` moments at equal distances")
 	f.opt.Top = 0 // moments are not ordered by weight
 	flags.Lookup("top").DefValue = "0"

@@ -68,12 +68,32 @@ func leakyRecording(t *testing.T, path string) {
 	}
 	start := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC).UnixNano()
 	for i := range int64(600) {
-		row := format.Row{Kind: format.KindAlloc, Name: "cuMemAlloc_v2", StartNs: start + i*1e8, DurNs: 1000, Pid: 4242, Tid: 4242, Device: 0,
-			Ptr: 0x7f0000000000 + i<<20, Bytes: 1 << 20, MemoryKind: format.MemoryDevice, StackStatus: format.StackNone, Site: "step (train.py:88)"}
+		row := format.Row{
+			Kind:        format.KindAlloc,
+			Name:        "cuMemAlloc_v2",
+			StartNs:     start + i*1e8,
+			DurNs:       1000,
+			Pid:         4242,
+			Tid:         4242,
+			Device:      0,
+			Ptr:         0x7f0000000000 + i<<20,
+			Bytes:       1 << 20,
+			MemoryKind:  format.MemoryDevice,
+			StackStatus: format.StackNone,
+			Site:        "step (train.py:88)",
+		}
 		if err := w.Write(format.ClassMemory, []format.Row{row}); err != nil {
 			t.Fatal(err)
 		}
-		launch := format.Row{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: row.StartNs + 2000, DurNs: 1000, Pid: 4242, Tid: 4242, Kernel: "gemm"}
+		launch := format.Row{
+			Kind:    format.KindLaunch,
+			Name:    "cuLaunchKernel",
+			StartNs: row.StartNs + 2000,
+			DurNs:   1000,
+			Pid:     4242,
+			Tid:     4242,
+			Kernel:  "gemm",
+		}
 		if err := w.Write(format.ClassCall, []format.Row{launch}); err != nil {
 			t.Fatal(err)
 		}
@@ -90,86 +110,95 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		code           int
 		stdout, stderr string // must be in there
 	}{
-		"analyze run.parquet":                                                   {0, "growing-site  grows by 600.0 MiB/min", ""},
-		"analyze summary run.parquet":                                           {0, "growing-site  grows by 600.0 MiB/min", ""},
-		"analyze leaks run.parquet":                                             {0, "growing", ""},
-		"analyze leaks --group-by pid run.parquet":                              {0, "4242", ""},
-		"analyze leaks --format csv --no-header run.parquet":                    {0, "growing,", "quality: 1,200 events, 0 lost"},
-		"analyze leaks --explain":                                               {0, "Theil-Sen", ""},
-		"analyze leaks --fail-on growing>0 run.parquet":                         {3, "growing", "failed on growing>0 (it is 1)"},
-		"analyze leaks --fail-on growing>1 run.parquet":                         {0, "growing", ""},
-		"analyze leaks --fail-on growing run.parquet":                           {2, "", "compares nothing"},
-		"analyze leaks --fail-on groing>0 run.parquet":                          {2, "", `"groing" is no number of this report`},
-		"analyze leaks --pid 7 run.parquet":                                     {0, "", "no row matches --pid 7; the recording has pids 4242"},
-		"analyze leaks --format html run.parquet":                               {2, "", "--format html: a page has all reports together"},
-		"analyze leaks --format xml run.parquet":                                {2, "", `unknown format "xml"`},
-		"analyze leaks --group-by colour run.parquet":                           {2, "", `cannot group by "colour"`},
-		"analyze leaks --sort colour run.parquet":                               {2, "", `no column "colour"`},
-		"analyze leaks --from 10s --to 5s run.parquet":                          {2, "", "--from 10s is after --to 5s"},
-		"analyze leaks --from yesterday run.parquet":                            {2, "", "--from: read time"},
-		"analyze leaks --to 2026-11-20T10:00:10Z run.parquet":                   {0, "100.0 MiB", ""},
-		"analyze leaks --min-bytes 2MiB run.parquet":                            {0, "total: live 0 B", "no row matches"},
-		"analyze leaks --min-bytes lots run.parquet":                            {2, "", "--min-bytes"},
-		"analyze leaks --stream seven run.parquet":                              {2, "", "--stream"},
-		"analyze leaks --top -1 run.parquet":                                    {2, "", "negative"},
-		"analyze --kernel ( run.parquet":                                        {2, "", "--kernel"},
-		"analyze --kernel gemm run.parquet":                                     {0, "gemm", ""},
-		"analyze --from 2m run.parquet":                                         {0, "", "outside of the recording"},
-		"analyze stacks run.parquet":                                            {0, "1,200 calls, 1,200 without stack", ""},
-		"analyze stacks --explain":                                              {0, "why a stack is truncated", ""},
-		"analyze stacks --sort colour run.parquet":                              {2, "", `no column "colour"`},
-		"analyze stacks --pid 7 run.parquet":                                    {0, "", "no row matches --pid 7"},
-		"analyze stacks --fail-on stacks_none_pct>99 run.parquet":               {3, "", "stacks_none_pct>99 (it is 100)"},
-		"analyze stacks --hide-frames ( run.parquet":                            {2, "", `--hide-frames: "("`},
-		"analyze leaks --hide-frames none run.parquet":                          {0, "growing", ""},
-		"analyze pprof --hide-frames default -o e.pb.gz run.parquet":            {0, "", "1 samples -> e.pb.gz"},
-		"analyze gpu run.parquet":                                               {0, "no NVML samples", ""},
-		"analyze gpu --explain":                                                 {0, "clock_event_reasons", ""},
-		"analyze gpu --fail-on problems>0 run.parquet":                          {0, "", ""},
-		"analyze xid run.parquet":                                               {0, "the driver reported no error", ""},
-		"analyze xid --explain":                                                 {0, "launches_before", ""},
-		"analyze xid --fail-on xids==0 run.parquet":                             {3, "", "xids==0 (it is 0)"},
-		"analyze api run.parquet":                                               {0, "cuLaunchKernel", ""},
-		"analyze api --group-by site --format csv run.parquet":                  {0, "cuMemAlloc_v2,step (train.py:88)", "quality: 1,200 events, 0 lost"},
-		"analyze api --group-by colour run.parquet":                             {2, "", `cannot group by "colour"; there are name, site, stack, thread, stream`},
-		"analyze api --sort colour run.parquet":                                 {2, "", `no column "colour"`},
-		"analyze api --explain":                                                 {0, "off by less than 0.8%", ""},
-		"analyze api --fail-on calls>1199 run.parquet":                          {3, "", "calls>1199 (it is 1200)"},
-		"analyze api --pid 7 run.parquet":                                       {0, "", "no row matches --pid 7"},
-		"analyze kernels run.parquet":                                           {0, "600 launches, 1 kernels", ""},
-		"analyze kernels --kernel conv run.parquet":                             {0, "no launches in the window", ""},
-		"analyze kernels --sort colour run.parquet":                             {2, "", `no column "colour"`},
-		"analyze copies run.parquet":                                            {0, "no copies in the window", ""},
-		"analyze copies --explain":                                              {0, "pageable", ""},
-		"analyze sync --fail-on waits>0 run.parquet":                            {0, "no waits in the window", ""},
-		"analyze sync --explain":                                                {0, "cudaDeviceSynchronize ends here", ""},
-		"analyze gaps run.parquet":                                              {0, "599 gaps", ""},
-		"analyze gaps --min-gap 1s run.parquet":                                 {0, "total: 0 gaps", ""},
-		"analyze gaps --min-gap 0 run.parquet":                                  {2, "", "--min-gap 0s is not above 0"},
-		"analyze gaps --fail-on gap_pct>90 run.parquet":                         {3, "outside CUDA", "gap_pct>90"},
-		"analyze errors run.parquet":                                            {0, "no call returned an error", ""},
-		"analyze errors --pid 7 run.parquet":                                    {0, "", "no row matches --pid 7"},
-		"analyze errors --sort colour run.parquet":                              {2, "", `no column "colour"`},
-		"analyze memory run.parquet":                                            {0, "600.0 MiB", ""},
-		"analyze memory --at 10s run.parquet":                                   {0, "held 100.0 MiB", ""},
-		"analyze memory --at end --format csv --no-header run.parquet":          {0, "629145600,100,600,", "quality:"},
-		"analyze memory --at noon run.parquet":                                  {2, "", "--at: read time"},
-		"analyze memory --reconcile run.parquet":                                {0, "no samples of what the driver counts", ""},
-		"analyze memory --fail-on held_bytes>100MiB run.parquet":                {3, "", "held_bytes>100MiB"},
-		"analyze leeks":                                                         {2, "", "hint: gpurec analyze leaks"},
-		"analyze leaks nothing.parquet":                                         {1, "", "nothing.parquet does not exist"},
-		"analyze leaks a b":                                                     {2, "", "accepts at most 1 arg"},
-		"analyze pprof --type cpu run.parquet":                                  {2, "", "--type cpu"},
-		"analyze pprof -o a.pb.gz run.parquet":                                  {0, "", "1 samples -> a.pb.gz"},
-		"analyze pprof --fail-on lost_events>0 -o b.pb.gz run.parquet":          {0, "", "samples"},
-		"analyze perfetto --max-slices 100 -o a.pftrace.gz run.parquet":         {0, "", "calls from 3.3"},
-		"analyze perfetto --kernel gemm -o b.pftrace run.parquet":               {0, "", "1,200 calls -> b.pftrace"},
-		"analyze perfetto --max-slices -1 -o c.pftrace run.parquet":             {2, "", "negative"},
-		"analyze perfetto --split --max-slices 700 -o s.pftrace.gz run.parquet": {0, "", "1,200 calls -> s.pftrace.gz … s.3.pftrace.gz (3 files)"},
-		"analyze perfetto --split -o t.pftrace run.parquet":                     {0, "", "1,200 calls -> t.pftrace; next: open it"},
-		"analyze perfetto --split --max-slices 0 run.parquet":                   {2, "", "--split needs --max-slices"},
-		"analyze perfetto --split -o - run.parquet":                             {2, "", "standard output is one"},
-		"analyze perfetto --fail-on events>0 -o d.pftrace.gz run.parquet":       {3, "", "events>0 (it is 1200)"},
+		"analyze run.parquet": {0, "growing-site  grows by 600.0 " +
+			"MiB/min", ""},
+		"analyze summary run.parquet": {0, "growing-site  grows by 600.0 " +
+			"MiB/min", ""},
+		"analyze leaks run.parquet":                {0, "growing", ""},
+		"analyze leaks --group-by pid run.parquet": {0, "4242", ""},
+		"analyze leaks --format csv --no-header run.parquet": {0, "growing,", "quality: 1,200 " +
+			"events, 0 lost"},
+		"analyze leaks --explain":                       {0, "Theil-Sen", ""},
+		"analyze leaks --fail-on growing>0 run.parquet": {3, "growing", "failed on growing>0 (it is 1)"},
+		"analyze leaks --fail-on growing>1 run.parquet": {0, "growing", ""},
+		"analyze leaks --fail-on growing run.parquet":   {2, "", "compares nothing"},
+		"analyze leaks --fail-on groing>0 run.parquet":  {2, "", `"groing" is no number of this report`},
+		"analyze leaks --pid 7 run.parquet": {0, "", "no row matches --pid 7; " +
+			"the recording has pids 4242"},
+		"analyze leaks --format html run.parquet": {2, "", "--format html: a page has " +
+			"all reports together"},
+		"analyze leaks --format xml run.parquet":                     {2, "", `unknown format "xml"`},
+		"analyze leaks --group-by colour run.parquet":                {2, "", `cannot group by "colour"`},
+		"analyze leaks --sort colour run.parquet":                    {2, "", `no column "colour"`},
+		"analyze leaks --from 10s --to 5s run.parquet":               {2, "", "--from 10s is after --to 5s"},
+		"analyze leaks --from yesterday run.parquet":                 {2, "", "--from: read time"},
+		"analyze leaks --to 2026-11-20T10:00:10Z run.parquet":        {0, "100.0 MiB", ""},
+		"analyze leaks --min-bytes 2MiB run.parquet":                 {0, "total: live 0 B", "no row matches"},
+		"analyze leaks --min-bytes lots run.parquet":                 {2, "", "--min-bytes"},
+		"analyze leaks --stream seven run.parquet":                   {2, "", "--stream"},
+		"analyze leaks --top -1 run.parquet":                         {2, "", "negative"},
+		"analyze --kernel ( run.parquet":                             {2, "", "--kernel"},
+		"analyze --kernel gemm run.parquet":                          {0, "gemm", ""},
+		"analyze --from 2m run.parquet":                              {0, "", "outside of the recording"},
+		"analyze stacks run.parquet":                                 {0, "1,200 calls, 1,200 without stack", ""},
+		"analyze stacks --explain":                                   {0, "why a stack is truncated", ""},
+		"analyze stacks --sort colour run.parquet":                   {2, "", `no column "colour"`},
+		"analyze stacks --pid 7 run.parquet":                         {0, "", "no row matches --pid 7"},
+		"analyze stacks --fail-on stacks_none_pct>99 run.parquet":    {3, "", "stacks_none_pct>99 (it is 100)"},
+		"analyze stacks --hide-frames ( run.parquet":                 {2, "", `--hide-frames: "("`},
+		"analyze leaks --hide-frames none run.parquet":               {0, "growing", ""},
+		"analyze pprof --hide-frames default -o e.pb.gz run.parquet": {0, "", "1 samples -> e.pb.gz"},
+		"analyze gpu run.parquet":                                    {0, "no NVML samples", ""},
+		"analyze gpu --explain":                                      {0, "clock_event_reasons", ""},
+		"analyze gpu --fail-on problems>0 run.parquet":               {0, "", ""},
+		"analyze xid run.parquet":                                    {0, "the driver reported no error", ""},
+		"analyze xid --explain":                                      {0, "launches_before", ""},
+		"analyze xid --fail-on xids==0 run.parquet":                  {3, "", "xids==0 (it is 0)"},
+		"analyze api run.parquet":                                    {0, "cuLaunchKernel", ""},
+		"analyze api --group-by site --format csv run.parquet": {0, "cuMemAlloc_v2,step " +
+			"(train.py:88)", "quality: 1,200 events, 0 lost"},
+		"analyze api --group-by colour run.parquet":                    {2, "", `cannot group by "colour"; there are name, site, stack, thread, stream`},
+		"analyze api --sort colour run.parquet":                        {2, "", `no column "colour"`},
+		"analyze api --explain":                                        {0, "off by less than 0.8%", ""},
+		"analyze api --fail-on calls>1199 run.parquet":                 {3, "", "calls>1199 (it is 1200)"},
+		"analyze api --pid 7 run.parquet":                              {0, "", "no row matches --pid 7"},
+		"analyze kernels run.parquet":                                  {0, "600 launches, 1 kernels", ""},
+		"analyze kernels --kernel conv run.parquet":                    {0, "no launches in the window", ""},
+		"analyze kernels --sort colour run.parquet":                    {2, "", `no column "colour"`},
+		"analyze copies run.parquet":                                   {0, "no copies in the window", ""},
+		"analyze copies --explain":                                     {0, "pageable", ""},
+		"analyze sync --fail-on waits>0 run.parquet":                   {0, "no waits in the window", ""},
+		"analyze sync --explain":                                       {0, "cudaDeviceSynchronize ends here", ""},
+		"analyze gaps run.parquet":                                     {0, "599 gaps", ""},
+		"analyze gaps --min-gap 1s run.parquet":                        {0, "total: 0 gaps", ""},
+		"analyze gaps --min-gap 0 run.parquet":                         {2, "", "--min-gap 0s is not above 0"},
+		"analyze gaps --fail-on gap_pct>90 run.parquet":                {3, "outside CUDA", "gap_pct>90"},
+		"analyze errors run.parquet":                                   {0, "no call returned an error", ""},
+		"analyze errors --pid 7 run.parquet":                           {0, "", "no row matches --pid 7"},
+		"analyze errors --sort colour run.parquet":                     {2, "", `no column "colour"`},
+		"analyze memory run.parquet":                                   {0, "600.0 MiB", ""},
+		"analyze memory --at 10s run.parquet":                          {0, "held 100.0 MiB", ""},
+		"analyze memory --at end --format csv --no-header run.parquet": {0, "629145600,100,600,", "quality:"},
+		"analyze memory --at noon run.parquet":                         {2, "", "--at: read time"},
+		"analyze memory --reconcile run.parquet": {0, "no samples of what the driver " +
+			"counts", ""},
+		"analyze memory --fail-on held_bytes>100MiB run.parquet": {3, "", "held_bytes>100MiB"},
+		"analyze leeks":                                                 {2, "", "hint: gpurec analyze leaks"},
+		"analyze leaks nothing.parquet":                                 {1, "", "nothing.parquet does not exist"},
+		"analyze leaks a b":                                             {2, "", "accepts at most 1 arg"},
+		"analyze pprof --type cpu run.parquet":                          {2, "", "--type cpu"},
+		"analyze pprof -o a.pb.gz run.parquet":                          {0, "", "1 samples -> a.pb.gz"},
+		"analyze pprof --fail-on lost_events>0 -o b.pb.gz run.parquet":  {0, "", "samples"},
+		"analyze perfetto --max-slices 100 -o a.pftrace.gz run.parquet": {0, "", "calls from 3.3"},
+		"analyze perfetto --kernel gemm -o b.pftrace run.parquet":       {0, "", "1,200 calls -> b.pftrace"},
+		"analyze perfetto --max-slices -1 -o c.pftrace run.parquet":     {2, "", "negative"},
+		"analyze perfetto --split --max-slices 700 -o s.pftrace.gz " +
+			"run.parquet": {0, "", "1,200 calls -> s.pftrace.gz … s.3.pftrace.gz (3 files)"},
+		"analyze perfetto --split -o t.pftrace run.parquet": {0, "", "1,200 calls -> t.pftrace; " +
+			"next: open it"},
+		"analyze perfetto --split --max-slices 0 run.parquet":             {2, "", "--split needs --max-slices"},
+		"analyze perfetto --split -o - run.parquet":                       {2, "", "standard output is one"},
+		"analyze perfetto --fail-on events>0 -o d.pftrace.gz run.parquet": {3, "", "events>0 (it is 1200)"},
 	} {
 		stdout, stderr, code := runHere(t, strings.Fields(line)...)
 		if code != want.code || !strings.Contains(stdout, want.stdout) || !strings.Contains(stderr, want.stderr) {
@@ -183,7 +212,11 @@ func TestAnalyzeCommandLines(t *testing.T) {
 
 func TestAnalyzeTakesTheNewestRecording(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if _, stderr, code := runHere(t, "analyze"); code != message.ExitFailed || !strings.Contains(stderr, "no gpurec-*.parquet in this folder") {
+	if _, stderr, code := runHere(
+		t,
+		"analyze",
+	); code != message.ExitFailed ||
+		!strings.Contains(stderr, "no gpurec-*.parquet in this folder") {
 		t.Errorf("empty folder: exit %d, %s", code, stderr)
 	}
 	for i, name := range []string{"gpurec-b-1.parquet", "gpurec-a-2.parquet", "other.parquet"} {
@@ -211,7 +244,13 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, stderr, code := runHere(t, "analyze", "pprof", "run.parquet"); code != message.ExitFailed || !strings.Contains(stderr, "run.pb.gz exists") {
+	if _, stderr, code := runHere(
+		t,
+		"analyze",
+		"pprof",
+		"run.parquet",
+	); code != message.ExitFailed ||
+		!strings.Contains(stderr, "run.pb.gz exists") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if _, stderr, code := runHere(t, "analyze", "pprof", "--force", "run.parquet"); code != message.ExitOK {
@@ -225,7 +264,15 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 	if p, err := profile.Parse(file); err != nil || len(p.Sample) != 1 || p.Sample[0].Value[3] != 600<<20 {
 		t.Errorf("profile: %v", err)
 	}
-	if stdout, _, code := runHere(t, "analyze", "pprof", "-o", "-", "run.parquet"); code != message.ExitOK || !strings.HasPrefix(stdout, "\x1f\x8b") {
+	if stdout, _, code := runHere(
+		t,
+		"analyze",
+		"pprof",
+		"-o",
+		"-",
+		"run.parquet",
+	); code != message.ExitOK ||
+		!strings.HasPrefix(stdout, "\x1f\x8b") {
 		t.Errorf("standard output: exit %d, %d bytes", code, len(stdout))
 	}
 	if _, _, code := runHere(t, "analyze", "perfetto", "-o", "run.pftrace.gz", "run.parquet"); code != message.ExitOK {
@@ -251,13 +298,31 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 	if err := os.WriteFile("parts.2.pftrace", []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, code := runHere(t, "analyze", "perfetto", "--split", "--max-slices", "700", "-o", "parts.pftrace", "run.parquet"); code != message.ExitFailed || !strings.Contains(stderr, "parts.2.pftrace exists") {
+	if _, stderr, code := runHere(
+		t,
+		"analyze",
+		"perfetto",
+		"--split",
+		"--max-slices",
+		"700",
+		"-o",
+		"parts.pftrace",
+		"run.parquet",
+	); code != message.ExitFailed ||
+		!strings.Contains(stderr, "parts.2.pftrace exists") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if files, err := filepath.Glob("parts*"); err != nil || len(files) != 1 || files[0] != "parts.2.pftrace" {
 		t.Errorf("%v are left, %v", files, err)
 	}
-	if _, _, code := runHere(t, "analyze", "perfetto", "-o", filepath.Join("absent", "run.pftrace"), "run.parquet"); code != message.ExitFailed {
+	if _, _, code := runHere(
+		t,
+		"analyze",
+		"perfetto",
+		"-o",
+		filepath.Join("absent", "run.pftrace"),
+		"run.parquet",
+	); code != message.ExitFailed {
 		t.Errorf("a folder that is not there: exit %d", code)
 	}
 }
@@ -287,13 +352,31 @@ func TestAnalyzeJSONIsOneObject(t *testing.T) {
 func TestColorIsAFlag(t *testing.T) {
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
-	if stdout, _, _ := runHere(t, "analyze", "leaks", "--color", "always", "run.parquet"); !strings.Contains(stdout, "\x1b[31mgrowing\x1b[0m") {
+	if stdout, _, _ := runHere(
+		t,
+		"analyze",
+		"leaks",
+		"--color",
+		"always",
+		"run.parquet",
+	); !strings.Contains(
+		stdout,
+		"\x1b[31mgrowing\x1b[0m",
+	) {
 		t.Errorf("always: %q", stdout)
 	}
 	if stdout, _, _ := runHere(t, "analyze", "leaks", "run.parquet"); strings.Contains(stdout, "\x1b") {
 		t.Errorf("a file is painted: %q", stdout)
 	}
-	if _, stderr, code := runHere(t, "analyze", "leaks", "--color", "pink", "run.parquet"); code != message.ExitUsage || !strings.Contains(stderr, "--color pink: there are auto, always, never") {
+	if _, stderr, code := runHere(
+		t,
+		"analyze",
+		"leaks",
+		"--color",
+		"pink",
+		"run.parquet",
+	); code != message.ExitUsage ||
+		!strings.Contains(stderr, "--color pink: there are auto, always, never") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

@@ -32,6 +32,7 @@ recorded, TIMED says of how many the times are, and ~TOTAL is an estimate for al
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per call and `WHAT`: "+strings.Join(groups, ", "))
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: time)")
 	f.addFrames(flags)
-	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	// the flag exists
+	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

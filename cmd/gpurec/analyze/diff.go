@@ -16,8 +16,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// comparison is what diff asks of a report: to be made of two recordings. Every report that is printed has it as the value of the
-// hidden flag --before, so that what can be reported can be compared.
+// comparison is what diff asks of a report: to be made of two recordings. Every report that is
+// printed has it as the value of the hidden flag --before, so that what can be reported can be
+// compared.
 type comparison struct {
 	path string // of the recording that is compared with; "": no comparison
 	per  diff.Per
@@ -31,7 +32,8 @@ func (c *comparison) Set(path string) error { c.path = path; return nil }
 func (c *comparison) String() string        { return c.path }
 func (c *comparison) Type() string          { return "FILE" }
 
-// compare prints a report on two recordings; the second one is that of args. Both are made at a time: half of the cores would wait.
+// compare prints a report on two recordings; the second one is that of args. Both are made at a
+// time: half of the cores would wait.
 func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
 	var before, after *diff.Side
 	err := f.open([]string{f.against.path}, func(path string, t *timeline.Timeline) error {
@@ -57,7 +59,12 @@ func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
 }
 
 // side makes the report on one recording.
-func (f *reportFlags) side(path string, t *timeline.Timeline, make diff.ReportFunc, opt query.Options) (*diff.Side, error) {
+func (f *reportFlags) side(
+	path string,
+	t *timeline.Timeline,
+	make diff.ReportFunc,
+	opt query.Options,
+) (*diff.Side, error) {
 	s, err := diff.NewSide(t, make, opt, f.against.per)
 	var none *diff.NoStepsError
 	if errors.As(err, &none) {
@@ -93,8 +100,14 @@ which is a launch of a kernel.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&report, "report", "leaks", "compare report `NAME`")
-	flags.StringVar(&per, "per", "", "divide counts, bytes and times by `WHAT`: second, or step=REGEX of a kernel's name")
-	flags.StringVar(&c.sort, "sort", "", "sort by `COLUMN`: change, change%, or a key of --format json (default: the size of the change)")
+	flags.StringVar(
+		&per,
+		"per",
+		"",
+		"divide counts, bytes and times by `WHAT`: second, or step=REGEX of a kernel's name",
+	)
+	flags.StringVar(&c.sort, "sort", "", "sort by `COLUMN`: change, change%, or a key of --format json (default: "+
+		"the size of the change)")
 	flags.IntVar(&c.top, "top", 20, "rows of a table; 0: all")
 	given := make(map[string]*forwarded)
 	for _, sub := range reportCommands() {
@@ -106,7 +119,10 @@ which is a launch of a kernel.`,
 			return err
 		}
 		if explain := given["explain"]; explain != nil && len(explain.values) > 0 {
-			return errors.Join(analyze.Explain(os.Stdout, diff.Sections), analyze.Explain(os.Stdout, analyze.Named(report).Sections))
+			return errors.Join(
+				analyze.Explain(os.Stdout, diff.Sections),
+				analyze.Explain(os.Stdout, analyze.Named(report).Sections),
+			)
 		}
 		if len(args) != 2 {
 			return message.Usagef("gpurec analyze diff --help", "diff compares two recordings, %d given", len(args))
@@ -128,7 +144,8 @@ which is a launch of a kernel.`,
 	for _, sub := range reportCommands() {
 		names = append(names, sub.Name())
 	}
-	_ = cmd.RegisterFlagCompletionFunc("report", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	// the flag exists
+	_ = cmd.RegisterFlagCompletionFunc("report", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -148,7 +165,12 @@ func reportNamed(name string) (*cobra.Command, error) {
 		}
 		names = append(names, c.Name())
 	}
-	return nil, message.Usagef("gpurec analyze diff --help", "--report: there is no report %q to compare; there are %s", name, strings.Join(names, ", "))
+	return nil, message.Usagef(
+		"gpurec analyze diff --help",
+		"--report: there is no report %q to compare; there are %s",
+		name,
+		strings.Join(names, ", "),
+	)
 }
 
 // forwarded is a flag of diff that is meant for the report.

@@ -56,16 +56,23 @@ func (f *reportFlags) addScope(flags *pflag.FlagSet) {
 	flags.StringVar(&f.from, "from", "", "leave out what was before `TIME`: an offset such as 12s, or RFC 3339")
 	flags.StringVar(&f.to, "to", "", "leave out what was after `TIME`")
 	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; may be given several times")
-	flags.Int32SliceVar(&f.only.Ranks, "rank", nil, "only processes of rank `N` in their job; may be given several times")
+	flags.Int32SliceVar(
+		&f.only.Ranks,
+		"rank",
+		nil,
+		"only processes of rank `N` in their job; may be given several times",
+	)
 	flags.StringSliceVar(&f.only.Jobs, "job", nil, "only processes of job `NAME`, or of the Slurm job of this number")
 	flags.StringSliceVar(&f.only.Containers, "container", nil, "only processes in the container whose `ID` begins so")
 	flags.Int32SliceVar(&f.opt.Devices, "device", nil, "only CUDA device `N`")
-	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, such as 'growing>0' or 'live_bytes>100MiB || lost_events>0'")
+	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, such as 'growing>0' or "+
+		"'live_bytes>100MiB || lost_events>0'")
 	flags.BoolVar(&f.explain, "explain", false, "print how each value is computed, and nothing else")
 }
 
 func (f *reportFlags) addSuppressions(flags *pflag.FlagSet) {
-	flags.StringVar(&f.suppressions, "suppressions", "", "leave out memory that `FILE` names, in lines leak:PATTERN as LeakSanitizer has them")
+	flags.StringVar(&f.suppressions, "suppressions", "", "leave out memory that `FILE` names, in lines leak:PATTERN "+
+		"as LeakSanitizer has them")
 }
 
 // readSuppressions reads the file of --suppressions.
@@ -92,7 +99,8 @@ func (f *reportFlags) addKernel(flags *pflag.FlagSet) {
 func (f *reportFlags) addReport(flags *pflag.FlagSet) {
 	flags.StringVar(&f.render.Format, "format", render.Formats()[0], "print as "+strings.Join(render.Formats(), ", "))
 	flags.BoolVar(&f.render.NoHeader, "no-header", false, "leave out headings")
-	flags.StringVar(&f.color, "color", terminal.ColorAuto, "paint verdicts `WHEN`: auto (on a terminal, unless NO_COLOR is set), always, never")
+	flags.StringVar(&f.color, "color", terminal.ColorAuto, "paint verdicts `WHEN`: auto (on a terminal, unless "+
+		"NO_COLOR is set), always, never")
 	flags.IntVar(&f.opt.Top, "top", 20, "rows of a table; 0: all")
 	flags.Var(&f.against, comparisonFlag, "compare with `FILE`, as diff does")
 	_ = flags.MarkHidden(comparisonFlag) // the flag exists
@@ -172,7 +180,12 @@ func (f *reportFlags) times(recording query.Window) error {
 			return message.Usagef(f.help(), "--%s: %w", b.flag, err)
 		}
 		if ns < recording.FromNs || ns > recording.ToNs {
-			message.Warningf("--%s %s is outside of the recording, which lasts %v", b.flag, b.text, time.Duration(recording.DurNs()))
+			message.Warningf(
+				"--%s %s is outside of the recording, which lasts %v",
+				b.flag,
+				b.text,
+				time.Duration(recording.DurNs()),
+			)
 		}
 		*b.ns = max(1, ns)
 	}
@@ -200,7 +213,8 @@ func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.Moment, i
 // addFrames adds the flags of reports that show stacks.
 func (f *reportFlags) addFrames(flags *pflag.FlagSet) {
 	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "frames shown of a stack; 0: all")
-	f.addHideFrames(flags, "fold frames whose function, module or file matches `REGEX`, besides those of CUDA, CPython, libc and the inside of PyTorch; none: fold only what is named here; may be given several times")
+	f.addHideFrames(flags, "fold frames whose function, module or file matches `REGEX`, besides those of CUDA, "+
+		"CPython, libc and the inside of PyTorch; none: fold only what is named here; may be given several times")
 	f.source.add(flags)
 }
 

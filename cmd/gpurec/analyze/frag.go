@@ -39,7 +39,8 @@ out.`,
 				return message.Usagef(f.help(), "--request: %w", err)
 			}
 			if len(f.opt.Tids)+len(f.streams) > 0 {
-				return message.Usagef(f.help(), "segments belong to a process and device: frag knows no --tid and --stream")
+				return message.Usagef(f.help(), "segments belong to a process and device: frag knows no --tid and "+
+					"--stream")
 			}
 			if svg.path == "-" {
 				return message.Usagef(f.help(), "--svg needs a file: standard output is for the report")
@@ -57,7 +58,11 @@ out.`,
 				if err != nil || svg.path == "" {
 					return r, err
 				}
-				written, err := svg.write("", "", func(w io.Writer) error { return frag.WriteMaps(w, maps, t.Recording().FromNs) })
+				written, err := svg.write(
+					"",
+					"",
+					func(w io.Writer) error { return frag.WriteMaps(w, maps, t.Recording().FromNs) },
+				)
 				if err != nil {
 					return nil, err
 				}
@@ -71,13 +76,19 @@ out.`,
 	f.addReport(flags)
 	flags.Lookup("min-bytes").Usage = "leave out what reserves or keeps less than `SIZE`"
 	_, _ = flags.MarkHidden("tid"), flags.MarkHidden("stream") // the flags exist
-	flags.StringVar(&request, "request", "0", "tell how much free memory could serve a request of `SIZE`; 0: the largest one seen")
-	flags.StringVar(&at, "at", "worst", "tell of `TIME`: worst (most kept by blocks), end, an offset such as 12s, or RFC 3339")
+	flags.StringVar(&request, "request", "0", "tell how much free memory could serve a request of `SIZE`; 0: the "+
+		"largest one seen")
+	flags.StringVar(&at, "at", "worst", "tell of `TIME`: worst (most kept by blocks), end, an offset such as 12s, "+
+		"or RFC 3339")
 	flags.StringVar(&svg.path, "svg", "", "draw the address maps into `FILE`")
 	flags.BoolVar(&svg.force, "force", false, "replace the file of --svg if it exists")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort the first table by `COLUMN` (default: bytes kept)")
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
-	_ = cmd.RegisterFlagCompletionFunc("at", cobra.FixedCompletions([]string{"worst", "end"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	// the flag exists
+	_ = cmd.RegisterFlagCompletionFunc(
+		"at",
+		cobra.FixedCompletions([]string{"worst", "end"}, cobra.ShellCompDirectiveNoFileComp),
+	)
 	return cmd
 }

@@ -41,7 +41,8 @@ idle by the samples of NVML.`,
 	f.addKernel(flags)
 	f.addReport(flags)
 	_ = flags.MarkHidden("min-bytes") // the flag exists; launches have no size
-	flags.DurationVar(&shortest, "min-gap", time.Duration(gaps.DefaultMinGapNs), "shortest `TIME` without launches that is a gap")
+	flags.DurationVar(&shortest, "min-gap", time.Duration(gaps.DefaultMinGapNs), "shortest `TIME` without launches "+
+		"that is a gap")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort gaps by `COLUMN` (default: length)")
 	f.addFrames(flags)
 	return cmd

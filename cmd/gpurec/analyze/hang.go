@@ -42,7 +42,12 @@ recording makes no call in it: it is called silent, with where else to look.`,
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
-	flags.DurationVar(&long, "long", time.Duration(hang.DefaultLongNs), "calls and silences of `TIME` or longer are long")
+	flags.DurationVar(
+		&long,
+		"long",
+		time.Duration(hang.DefaultLongNs),
+		"calls and silences of `TIME` or longer are long",
+	)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort threads by `COLUMN` (default: verdict, then since when)")
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")

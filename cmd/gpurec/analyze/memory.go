@@ -53,6 +53,10 @@ modules as far as the recording saw them grow, and what is not attributed.`,
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing, show all frames, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "show the stacks of all rows")
-	_ = cmd.RegisterFlagCompletionFunc("at", cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	// the flag exists
+	_ = cmd.RegisterFlagCompletionFunc(
+		"at",
+		cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp),
+	)
 	return cmd
 }

@@ -24,7 +24,8 @@ type outputFlags struct {
 }
 
 func (o *outputFlags) add(flags *pflag.FlagSet, suffix string) {
-	flags.StringVarP(&o.path, "output", "o", "", "write to `FILE`; - is standard output (default: the recording's name with "+suffix+")")
+	flags.StringVarP(&o.path, "output", "o", "", "write to `FILE`; - is standard output (default: the recording's "+
+		"name with "+suffix+")")
 	flags.BoolVar(&o.force, "force", false, "replace FILE if it exists")
 }
 
@@ -86,7 +87,10 @@ func (o *outputFlags) explain(err error) error {
 	}
 	var path *fs.PathError
 	if errors.Is(err, output.ErrExists) && errors.As(err, &path) {
-		return message.WithHint(fmt.Errorf("%s exists", path.Path), "the same command with --force, or with "+flag+" OTHER")
+		return message.WithHint(
+			fmt.Errorf("%s exists", path.Path),
+			"the same command with --force, or with "+flag+" OTHER",
+		)
 	}
 	return cmp.Or(message.ExplainFolder(flag, err), err)
 }

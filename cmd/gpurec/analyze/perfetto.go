@@ -61,8 +61,10 @@ NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.source.add(cmd.Flags())
-	cmd.Flags().Int64Var(&f.slices, "max-slices", perfettopkg.DefaultMaxSlices, "write at most `N` slices and instants of calls; 0: all")
-	cmd.Flags().BoolVar(&f.split, "split", false, "go on in further files instead of leaving calls out, each of --max-slices")
+	cmd.Flags().Int64Var(&f.slices, "max-slices", perfettopkg.DefaultMaxSlices, "write at most `N` slices and "+
+		"instants of calls; 0: all")
+	cmd.Flags().BoolVar(&f.split, "split", false, "go on in further files instead of leaving calls out, each of "+
+		"--max-slices")
 	f.out.add(cmd.Flags(), ".pftrace")
 	return cmd
 }
@@ -83,7 +85,12 @@ func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	message.Notef("quality: %s", &stats.Quality)
 	if stats.LeftOut > 0 {
 		from := query.Offset(stats.LeftOutNs, t.Recording())
-		message.Warningf("%s calls from %s on are left out: more than %s slices; --split writes them to further files", units.Count(stats.LeftOut), from, units.Count(f.slices))
+		message.Warningf(
+			"%s calls from %s on are left out: more than %s slices; --split writes them to further files",
+			units.Count(stats.LeftOut),
+			from,
+			units.Count(f.slices),
+		)
 		message.Hintf("gpurec analyze perfetto --from %s %s -o FILE", from, path)
 	}
 	next := "open it"
@@ -191,7 +198,8 @@ func (p *traceParts) next() (io.Writer, error) {
 		return file, nil
 	}
 	if p.zip == nil {
-		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed) // the level exists; the usual one takes five times as long for three tenths less
+		// the level exists; the usual one takes five times as long for three tenths less
+		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed)
 	} else {
 		p.zip.Reset(file)
 	}

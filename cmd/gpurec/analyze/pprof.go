@@ -31,9 +31,16 @@ func (f *profileFlags) add(flags *pflag.FlagSet) {
 	f.addKernel(flags)
 	types, roots := pprofpkg.Types(), pprofpkg.Roots()
 	flags.StringVar(&f.of.Type, "type", types[0], "`WHAT` to profile: "+strings.Join(types, ", "))
-	flags.StringVar(&f.at, "at", "end", "with heap and allocs, show what was in use at `TIME`: end, peak, an offset such as 12s, or RFC 3339")
-	flags.StringVar(&f.of.RootBy, "root-by", "", "put stacks under a frame for their `WHAT`: "+strings.Join(roots, ", "))
-	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose function, module or file matches `REGEX`; default: only the former; none: only the latter")
+	flags.StringVar(&f.at, "at", "end", "with heap and allocs, show what was in use at `TIME`: end, peak, an offset "+
+		"such as 12s, or RFC 3339")
+	flags.StringVar(
+		&f.of.RootBy,
+		"root-by",
+		"",
+		"put stacks under a frame for their `WHAT`: "+strings.Join(roots, ", "),
+	)
+	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose "+
+		"function, module or file matches `REGEX`; default: only the former; none: only the latter")
 	f.source.add(flags)
 }
 
@@ -44,11 +51,22 @@ func (f *profileFlags) check() error {
 		known       []string
 	}{{"type", f.of.Type, pprofpkg.Types()}, {"root-by", f.of.RootBy, append(pprofpkg.Roots(), "")}} {
 		if !slices.Contains(c.known, c.value) {
-			return message.Usagef(f.help(), "--%s %s: there are %s", c.flag, c.value, strings.TrimSuffix(strings.Join(c.known, ", "), ", "))
+			return message.Usagef(
+				f.help(),
+				"--%s %s: there are %s",
+				c.flag,
+				c.value,
+				strings.TrimSuffix(strings.Join(c.known, ", "), ", "),
+			)
 		}
 	}
 	if isMemory := f.of.Type == "heap" || f.of.Type == "allocs"; !isMemory && f.at != "end" {
-		return message.Usagef(f.help(), "--at %s is for --type heap and allocs; for %s there are --from and --to", f.at, f.of.Type)
+		return message.Usagef(
+			f.help(),
+			"--at %s is for --type heap and allocs; for %s there are --from and --to",
+			f.at,
+			f.of.Type,
+		)
 	}
 	return nil
 }
@@ -93,7 +111,8 @@ until Ctrl-C: at :0 on a free port of this machine, for this machine only.`,
 			}
 			serving := cmd.Flags().Changed("http")
 			if _, _, err := net.SplitHostPort(address); serving && err != nil {
-				return message.Usagef(f.help(), "--http %s: want HOST:PORT, or :0 for a free port of this machine", address)
+				return message.Usagef(f.help(), "--http %s: want HOST:PORT, or :0 for a free port of this "+
+					"machine", address)
 			}
 			if serving && f.out.path != "" {
 				return message.Usagef(f.help(), "--http writes no file: leave out -o %s", f.out.path)
@@ -107,15 +126,21 @@ until Ctrl-C: at :0 on a free port of this machine, for this machine only.`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&address, "http", "", "serve pprof's web pages at `HOST:PORT` instead of writing a file; no HOST is localhost, port 0 a free one")
+	cmd.Flags().StringVar(&address, "http", "", "serve pprof's web pages at `HOST:PORT` instead of writing a file; "+
+		"no HOST is localhost, port 0 a free one")
 	f.out.add(cmd.Flags(), ".pb.gz")
 	return f.complete(cmd)
 }
 
 // complete has the shell complete what flags may be set to.
 func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
-	for flag, known := range map[string][]string{"type": pprofpkg.Types(), "root-by": pprofpkg.Roots(), "at": {"end", "peak"}} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	for flag, known := range map[string][]string{
+		"type":    pprofpkg.Types(),
+		"root-by": pprofpkg.Roots(),
+		"at":      {"end", "peak"},
+	} {
+		// the flag exists
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
@@ -134,7 +159,12 @@ func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 		return err
 	}
 	message.Notef("quality: %s", &report.Quality)
-	message.Notef("%s samples -> %s; next: go tool pprof -http=: %s", units.Count(int64(len(p.Sample))), written, written)
+	message.Notef(
+		"%s samples -> %s; next: go tool pprof -http=: %s",
+		units.Count(int64(len(p.Sample))),
+		written,
+		written,
+	)
 	return f.exported(report)
 }
 
@@ -177,7 +207,8 @@ speedscope.app opens it (in the browser: nothing is sent anywhere).`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&sampleType, "sample-type", "", "the `VALUE` to write, such as alloc_space; gpurec analyze folded --explain lists them (default: that of the type which pprof shows first)")
+	cmd.Flags().StringVar(&sampleType, "sample-type", "", "the `VALUE` to write, such as alloc_space; gpurec "+
+		"analyze folded --explain lists them (default: that of the type which pprof shows first)")
 	cmd.Flags().StringVarP(&f.out.path, "output", "o", "-", "write to `FILE`; - is standard output")
 	cmd.Flags().BoolVar(&f.out.force, "force", false, "replace FILE if it exists")
 	return f.complete(cmd)
@@ -189,7 +220,13 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 		return err
 	}
 	if known := pprofpkg.SampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
-		return message.Usagef(f.help(), "--sample-type %s: --type %s has %s", sampleType, f.of.Type, strings.Join(known, ", "))
+		return message.Usagef(
+			f.help(),
+			"--sample-type %s: --type %s has %s",
+			sampleType,
+			f.of.Type,
+			strings.Join(known, ", "),
+		)
 	}
 	var lines int
 	fill := func(w io.Writer) (err error) {

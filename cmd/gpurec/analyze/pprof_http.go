@@ -41,9 +41,12 @@ func servePprof(ctx context.Context, p *profile.Profile, address string) error {
 	at := listener.Addr().String()
 	return driver.PProf(&driver.Options{
 		// pprof finds its flags by this, and its profile by asking for the last argument.
-		Flagset: &pprofFlags{flag.NewFlagSet("pprof", flag.ContinueOnError), []string{"-http=" + at, "-no_browser", "-symbolize=none", "recording"}},
-		Fetch:   pprofProfile{p},
-		UI:      pprofUI{},
+		Flagset: &pprofFlags{
+			flag.NewFlagSet("pprof", flag.ContinueOnError),
+			[]string{"-http=" + at, "-no_browser", "-symbolize=none", "recording"},
+		},
+		Fetch: pprofProfile{p},
+		UI:    pprofUI{},
 		HTTPServer: func(args *driver.HTTPServerArgs) error {
 			message.Notef("serving pprof's web pages at http://%s/ui/; Ctrl-C stops", at)
 			return serveUntil(ctx, listener, pprofPages(args))
@@ -51,8 +54,8 @@ func servePprof(ctx context.Context, p *profile.Profile, address string) error {
 	})
 }
 
-// pprofPages are pprof's pages below /ui/, where its links lead, and nothing for requests that name another host: a web page must
-// not read the profile by a name that it has pointed to this machine.
+// pprofPages are pprof's pages below /ui/, where its links lead, and nothing for requests that name
+// another host: a web page must not read the profile by a name that it has pointed to this machine.
 func pprofPages(args *driver.HTTPServerArgs) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/ui/", http.StripPrefix("/ui", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +72,10 @@ func pprofPages(args *driver.HTTPServerArgs) http.Handler {
 		if host, _, err := net.SplitHostPort(name); err == nil {
 			name = host
 		}
-		if ip := net.ParseIP(strings.Trim(name, "[]")); isLocal && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		if ip := net.ParseIP(
+			strings.Trim(name, "[]"),
+		); isLocal && name != "localhost" &&
+			(ip == nil || !ip.IsLoopback()) {
 			http.Error(w, "this address is for localhost only", http.StatusForbidden)
 			return
 		}

@@ -24,16 +24,30 @@ func deepRecording(t *testing.T, path string) {
 	}
 	start := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC).UnixNano()
 	stack := format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete, Frames: []format.Frame{
-		{Func: "cuLaunchKernel", SystemName: "cuLaunchKernel", Module: "/usr/lib/libcuda.so.1", Addr: 0x1000, Type: "native"},
-		{Func: "at::add(at::Tensor const&)", SystemName: "_ZN2at3addERKNS_6TensorE", Module: "/lib/libtorch.so", Addr: 0x77, Type: "native"},
+		{
+			Func:       "cuLaunchKernel",
+			SystemName: "cuLaunchKernel",
+			Module:     "/usr/lib/libcuda.so.1",
+			Addr:       0x1000,
+			Type:       "native",
+		},
+		{
+			Func:       "at::add(at::Tensor const&)",
+			SystemName: "_ZN2at3addERKNS_6TensorE",
+			Module:     "/lib/libtorch.so",
+			Addr:       0x77,
+			Type:       "native",
+		},
 		{Func: "step", File: "/home/u/train.py", Line: 88, Type: "python"},
 	}}
 	if err := w.Write(format.ClassStack, []format.Row{stack}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range int64(100) {
-		launch := format.Row{Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: start + i*1e6, DurNs: 1000, Pid: 4242, Tid: 4242,
-			Kernel: "void gemm<float>(int)", StackID: 1, StackStatus: format.StackComplete}
+		launch := format.Row{
+			Kind: format.KindLaunch, Name: "cuLaunchKernel", StartNs: start + i*1e6, DurNs: 1000, Pid: 4242, Tid: 4242,
+			Kernel: "void gemm<float>(int)", StackID: 1, StackStatus: format.StackComplete,
+		}
 		if err := w.Write(format.ClassCall, []format.Row{launch}); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +108,19 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 func TestPprofIsServed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	deepRecording(t, "run.parquet")
-	cmd, messages := started(t, "serving", "analyze", "pprof", "--type", "launches", "--root-by", "device", "--http", ":0", "run.parquet")
+	cmd, messages := started(
+		t,
+		"serving",
+		"analyze",
+		"pprof",
+		"--type",
+		"launches",
+		"--root-by",
+		"device",
+		"--http",
+		":0",
+		"run.parquet",
+	)
 	_, rest, _ := strings.Cut(messages, "http://")
 	address, _, found := strings.Cut(rest, "/ui/")
 	if !found || !strings.HasPrefix(address, "127.0.0.1:") && !strings.HasPrefix(address, "[::1]:") {
@@ -102,7 +128,12 @@ func TestPprofIsServed(t *testing.T) {
 	}
 	for _, page := range []string{"top", "flamegraph", ""} {
 		status, body := fetch(t, "http://"+address+"/ui/"+page, "")
-		for _, frame := range []string{"[gpu] void gemm\\u003cfloat\\u003e(int)", "at::add(at::Tensor const\\u0026)", "step (train.py)", "GPU 0"} {
+		for _, frame := range []string{
+			"[gpu] void gemm\\u003cfloat\\u003e(int)",
+			"at::add(at::Tensor const\\u0026)",
+			"step (train.py)",
+			"GPU 0",
+		} {
 			plain := strings.NewReplacer("\\u003c", "&lt;", "\\u003e", "&gt;", "\\u0026", "&amp;").Replace(frame)
 			if status != http.StatusOK || !strings.Contains(body, frame) && !strings.Contains(body, plain) {
 				t.Errorf("/ui/%s (%d) has no %s", page, status, frame)
@@ -140,20 +171,28 @@ func TestFoldedAndProfileCommandLines(t *testing.T) {
 		code           int
 		stdout, stderr string // must be in there
 	}{
-		"analyze folded --type launches run.parquet":                                        {0, "step (train.py:88);at::add(at::Tensor const&);cuLaunchKernel;[gpu] void gemm<float>(int) 100\n", "1 stacks -> standard output"},
-		"analyze folded --type launches --sample-type launch_cpu --kernel gemm run.parquet": {0, "[gpu] void gemm<float>(int) 100000\n", ""},
-		"analyze folded --type api-time -o a.folded run.parquet":                            {0, "", "1 stacks -> a.folded"},
-		"analyze folded --type launches --sample-type calls run.parquet":                    {2, "", "--sample-type calls: --type launches has launches, launch_cpu"},
-		"analyze folded --root-by moon run.parquet":                                         {2, "", "--root-by moon: there are thread, stream, device, pid"},
-		"analyze folded --explain":                                                          {0, "wait_time", ""},
-		"analyze pprof --type launches run.parquet":                                         {0, "", "1 samples -> run.launches.pb.gz"},
-		"analyze pprof --type launches --at peak run.parquet":                               {2, "", "--at peak is for --type heap and allocs"},
-		"analyze pprof --at yesterday run.parquet":                                          {2, "", "--at: read time"},
-		"analyze pprof --at peak -o b.pb.gz run.parquet":                                    {0, "", "0 samples -> b.pb.gz"},
-		"analyze pprof --http nowhere run.parquet":                                          {2, "", "--http nowhere: want HOST:PORT"},
-		"analyze pprof --http :0 -o c.pb.gz run.parquet":                                    {2, "", "--http writes no file: leave out -o c.pb.gz"},
-		"analyze pprof --http :0 run.parquet":                                               {1, "", "nothing to show: the profile of heap is empty"},
-		"analyze pprof --http 203.0.113.1:80 --type launches run.parquet":                   {1, "", "--http 203.0.113.1:80: listen"},
+		"analyze folded --type launches run.parquet": {0, "step (train.py:88);at::add(at::Tensor " +
+			"const&);cuLaunchKernel;[gpu] void gemm<float>(int) 100\n", "1 stacks -> standard output"},
+		"analyze folded --type launches --sample-type launch_cpu --kernel gemm " +
+			"run.parquet": {0, "[gpu] void gemm<float>(int) 100000\n", ""},
+		"analyze folded --type api-time -o a.folded run.parquet": {0, "", "1 stacks -> a.folded"},
+		"analyze folded --type launches --sample-type calls " +
+			"run.parquet": {2, "", "--sample-type calls: --type launches has launches, launch_cpu"},
+		"analyze folded --root-by moon run.parquet": {2, "", "--root-by moon: there are thread, stream, device, pid"},
+		"analyze folded --explain":                  {0, "wait_time", ""},
+		"analyze pprof --type launches run.parquet": {0, "", "1 samples -> " +
+			"run.launches.pb.gz"},
+		"analyze pprof --type launches --at peak run.parquet": {2, "", "--at peak is " +
+			"for --type heap and allocs"},
+		"analyze pprof --at yesterday run.parquet": {2, "", "--at: read time"},
+		"analyze pprof --at peak -o b.pb.gz run.parquet": {0, "", "0 samples -> " +
+			"b.pb.gz"},
+		"analyze pprof --http nowhere run.parquet": {2, "", "--http nowhere: want HOST:PORT"},
+		"analyze pprof --http :0 -o c.pb.gz run.parquet": {2, "", "--http writes " +
+			"no file: leave out -o c.pb.gz"},
+		"analyze pprof --http :0 run.parquet": {1, "", "nothing to show: the profile of heap is empty"},
+		"analyze pprof --http 203.0.113.1:80 --type launches " +
+			"run.parquet": {1, "", "--http 203.0.113.1:80: listen"},
 	} {
 		stdout, stderr, code := runHere(t, strings.Fields(line)...)
 		if code != want.code || !strings.Contains(stdout, want.stdout) || !strings.Contains(stderr, want.stderr) {

@@ -42,7 +42,8 @@ to a ticket, print it.`,
 	f.addKernel(cmd.Flags())
 	f.addSuppressions(cmd.Flags())
 	cmd.Flags().IntVar(&f.opt.Top, "top", htmlpkg.DefaultRows, "rows of a table, at most 500")
-	f.addHideFrames(cmd.Flags(), "leave out frames whose function, module or file matches `REGEX`, besides those of CUDA, CPython, libc and the inside of PyTorch; none: only what is named here")
+	f.addHideFrames(cmd.Flags(), "leave out frames whose function, module or file matches `REGEX`, besides those of "+
+		"CUDA, CPython, libc and the inside of PyTorch; none: only what is named here")
 	f.source.add(cmd.Flags())
 	out.add(cmd.Flags(), ".html")
 	return cmd
@@ -51,7 +52,11 @@ to a ticket, print it.`,
 func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
 	var stats *htmlpkg.Stats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
-		stats, err = htmlpkg.Write(t, w, htmlpkg.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()})
+		stats, err = htmlpkg.Write(
+			t,
+			w,
+			htmlpkg.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()},
+		)
 		return err
 	})
 	if err != nil {
@@ -66,7 +71,9 @@ func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) 
 		found = units.Count(int64(stats.Hits)) + " verdicts to look at"
 	}
 	message.Notef("%s -> %s (%s); next: open it in a browser", found, written, units.Bytes(stats.Bytes))
-	return f.exported(&report.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch})
+	return f.exported(
+		&report.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch},
+	)
 }
 
 // quietFor is how long work goes on before it is talked about.

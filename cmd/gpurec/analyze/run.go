@@ -94,13 +94,19 @@ func newestRecording(dir string) (string, error) {
 		}
 	}
 	if newest == "" {
-		return "", message.WithHint(errors.New("no FILE given, and no gpurec-*.parquet in this folder"), "sudo gpurec record -p PID -d 10s")
+		return "", message.WithHint(
+			errors.New("no FILE given, and no gpurec-*.parquet in this folder"),
+			"sudo gpurec record -p PID -d 10s",
+		)
 	}
 	return newest, nil
 }
 
 // report prints a report and applies --fail-on.
-func (f *reportFlags) report(args []string, make func(*timeline.Timeline, query.Options) (*reportpkg.Report, error)) error {
+func (f *reportFlags) report(
+	args []string,
+	make func(*timeline.Timeline, query.Options) (*reportpkg.Report, error),
+) error {
 	if f.against.path != "" && !f.explain {
 		return f.compare(args, make)
 	}
@@ -124,7 +130,10 @@ func (f *reportFlags) wrong(path string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &class):
-		return message.WithHint(fmt.Errorf("%s: %w", path, err), "record again without --record, or with --record "+strings.Join(class.Missing, ","))
+		return message.WithHint(
+			fmt.Errorf("%s: %w", path, err),
+			"record again without --record, or with --record "+strings.Join(class.Missing, ","),
+		)
 	case errors.As(err, &usage):
 		return usage
 	case errors.As(err, &hinted):

@@ -24,8 +24,10 @@ type sourceFlags struct {
 }
 
 func (s *sourceFlags) add(flags *pflag.FlagSet) {
-	flags.BoolVar(&s.on, "source", false, "add source lines and inlined calls to native frames, from debug information on this machine")
-	flags.StringArrayVar(&s.dirs, "debug-dir", nil, "look for debug files in `DIR` too: .build-id/xx/yyy.debug, or named as the module; may be given several times; implies --source")
+	flags.BoolVar(&s.on, "source", false, "add source lines and inlined calls to native frames, from debug "+
+		"information on this machine")
+	flags.StringArrayVar(&s.dirs, "debug-dir", nil, "look for debug files in `DIR` too: .build-id/xx/yyy.debug, or "+
+		"named as the module; may be given several times; implies --source")
 	flags.String("debuginfod", "", "get debug files from the servers of `URLS`; implies --source")
 	s.debuginfod = flags.Lookup("debuginfod")
 	s.debuginfod.NoOptDefVal = debuginfodEnv

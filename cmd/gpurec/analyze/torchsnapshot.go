@@ -48,16 +48,28 @@ what is known, and says what is missing.`,
 	flags := cmd.Flags()
 	f.addScope(flags)
 	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave blocks below `SIZE` out of the trace")
-	flags.StringVar(&at, "at", "end", "show the state at `TIME`, and the trace up to it: peak (most bytes allocated), end, an offset such as 12s, Unix ns, or RFC 3339")
-	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultTraceEntries, "write the last `N` events of each device; 0: all")
-	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose function, module or file matches `REGEX`; default: only the former; none: only the latter")
+	flags.StringVar(&at, "at", "end", "show the state at `TIME`, and the trace up to it: peak (most bytes "+
+		"allocated), end, an offset such as 12s, Unix ns, or RFC 3339")
+	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultTraceEntries, "write the last "+
+		"`N` events of each device; 0: all")
+	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose "+
+		"function, module or file matches `REGEX`; default: only the former; none: only the latter")
 	f.source.add(flags)
 	out.add(flags, ".pickle")
-	_ = cmd.RegisterFlagCompletionFunc("at", cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	// the flag exists
+	_ = cmd.RegisterFlagCompletionFunc(
+		"at",
+		cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp),
+	)
 	return cmd
 }
 
-func (f *reportFlags) torchSnapshot(path string, t *timeline.Timeline, out *outputFlags, opt torchsnapshot.Options) error {
+func (f *reportFlags) torchSnapshot(
+	path string,
+	t *timeline.Timeline,
+	out *outputFlags,
+	opt torchsnapshot.Options,
+) error {
 	opt.Filter, opt.Hide = f.opt.Filter, f.opt.Hide
 	s, err := torchsnapshot.New(t, opt)
 	var processes *torchsnapshot.ProcessesError
@@ -65,7 +77,12 @@ func (f *reportFlags) torchSnapshot(path string, t *timeline.Timeline, out *outp
 	case errors.As(err, &processes) && len(processes.Pids) == 0:
 		return message.WithHint(fmt.Errorf("%s: %w", path, err), "gpurec analyze summary "+path)
 	case errors.As(err, &processes):
-		return message.Usagef(fmt.Sprintf("gpurec analyze torch-snapshot --pid %d %s", processes.Pids[0], path), "%s: %w", path, err)
+		return message.Usagef(
+			fmt.Sprintf("gpurec analyze torch-snapshot --pid %d %s", processes.Pids[0], path),
+			"%s: %w",
+			path,
+			err,
+		)
 	case err != nil:
 		return message.ExplainOpen(path, err)
 	}
@@ -78,7 +95,17 @@ func (f *reportFlags) torchSnapshot(path string, t *timeline.Timeline, out *outp
 	}
 	message.Notef("quality: %s", &s.Quality)
 	after := time.Duration(s.AtNs - t.Recording().FromNs).Round(time.Microsecond)
-	message.Notef("process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open it at https://pytorch.org/memory_viz",
-		s.Pid, after, units.Bytes(s.Totals.Allocated), units.Bytes(s.Totals.Reserved), units.Count(s.Segments), units.Count(s.Blocks), units.Count(s.TraceEntries), written)
+	message.Notef(
+		"process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open "+
+			"it at https://pytorch.org/memory_viz",
+		s.Pid,
+		after,
+		units.Bytes(s.Totals.Allocated),
+		units.Bytes(s.Totals.Reserved),
+		units.Count(s.Segments),
+		units.Count(s.Blocks),
+		units.Count(s.TraceEntries),
+		written,
+	)
 	return f.exported(&report.Report{Command: f.command, Quality: s.Quality})
 }

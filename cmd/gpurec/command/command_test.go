@@ -20,7 +20,11 @@ func TestExitCodes(t *testing.T) {
 		"too many arguments": {[]string{"sub", "a"}, message.ExitUsage},
 		"unknown command":    {[]string{"sup"}, message.ExitUsage},
 	} {
-		root := &cobra.Command{Use: "root", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }}
+		root := &cobra.Command{
+			Use:  "root",
+			Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error { return nil },
+		}
 		var fail, status bool
 		sub := &cobra.Command{Use: "sub", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
 			switch {
@@ -41,7 +45,12 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestWrongArgumentsHaveHints(t *testing.T) {
-	root := &cobra.Command{Use: "root", SuggestionsMinimumDistance: 3, Args: cobra.NoArgs, Run: func(*cobra.Command, []string) {}}
+	root := &cobra.Command{
+		Use:                        "root",
+		SuggestionsMinimumDistance: 3,
+		Args:                       cobra.NoArgs,
+		Run:                        func(*cobra.Command, []string) {},
+	}
 	root.AddCommand(&cobra.Command{Use: "record", Run: func(*cobra.Command, []string) {}})
 	asUsageErrors(root)
 	for arg, want := range map[string]string{"recrod": "root record", "xyz": "root --help"} {

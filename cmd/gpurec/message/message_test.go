@@ -60,7 +60,8 @@ func TestExplainOpen(t *testing.T) {
 		return err.Error(), hint
 	}
 	missing := &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
-	if text, hint := explained(missing); text != path+" does not exist" || hint != "sudo gpurec record -p PID -d 10s -o "+path {
+	if text, hint := explained(missing); text != path+" does not exist" || hint != "sudo gpurec record -p PID -d "+
+		"10s -o "+path {
 		t.Errorf("missing: %q, hint %q", text, hint)
 	}
 	if err := os.Mkdir(path+format.SegmentSuffix, 0o700); err != nil {
@@ -72,7 +73,8 @@ func TestExplainOpen(t *testing.T) {
 	if text, _ := explained(fmt.Errorf("open: %w", format.ErrTruncated)); text != path+" "+format.ErrTruncated.Error() {
 		t.Errorf("truncated: %q", text)
 	}
-	if text, _ := explained(&format.VersionError{Got: 9, Max: 1}); text != path+" is format 9, this gpurec reads up to 1; a newer gpurec is needed" {
+	if text, _ := explained(&format.VersionError{Got: 9, Max: 1}); text != path+" is format 9, this gpurec reads up "+
+		"to 1; a newer gpurec is needed" {
 		t.Errorf("newer: %q", text)
 	}
 }
@@ -85,7 +87,8 @@ func TestExplainOutput(t *testing.T) {
 	}{
 		{output.Error{Path: "d", Problem: output.IsFolder, What: "is a folder"}, true, "-o d/NAME"},
 		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, true, "-o - > /dev/sda"},
-		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, false, "the same command with -o OTHER"},
+		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, false, "the same command " +
+			"with -o OTHER"},
 		{output.Error{Path: "l", Problem: output.IsLink, What: "is a symbolic link", Target: "t"}, false, "-o t --force"},
 		{output.Error{Path: "/tmp/r", Problem: output.ForeignFolder, What: "is not safe"}, false, "-o $HOME/r"},
 		{output.Error{Path: "/srv/r", Problem: output.ForeignFolder, What: "is not safe"}, false, "-o /tmp/r"},

@@ -1,4 +1,7 @@
-package analyzetest
+// Package viewers runs the programs that read what gpurec writes: DuckDB, trace_processor, node and a
+// Chromium. scripts/viewers.sh installs them; a test that lacks one skips, or fails if
+// GPUREC_MUST_RUN is 1.
+package viewers
 
 import (
 	"bufio"
@@ -8,14 +11,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 )
 
 // Tool returns the path of something that scripts/viewers.sh installs, or skips.
 func Tool(t *testing.T, elements ...string) string {
 	t.Helper()
-	path := InRoot(t, append([]string{"build", "tools"}, elements...)...)
+	path := analyzetest.InRoot(t, append([]string{"build", "tools"}, elements...)...)
 	if _, err := os.Stat(path); err != nil {
-		Skip(t, "%s is not installed: scripts/viewers.sh does it", path)
+		analyzetest.Skip(t, "%s is not installed: scripts/viewers.sh does it", path)
 	}
 	return path
 }
@@ -24,7 +29,7 @@ func Tool(t *testing.T, elements ...string) string {
 func Node(t *testing.T, args ...string) [][]byte {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
-		Skip(t, "node is not installed")
+		analyzetest.Skip(t, "node is not installed")
 	}
 	cmd := exec.Command("node", args...)
 	var stderr bytes.Buffer
@@ -46,7 +51,11 @@ func Node(t *testing.T, args ...string) [][]byte {
 // map from column to value.
 func InPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any {
 	t.Helper()
-	lines := Node(t, append([]string{InRoot(t, "scripts", "trace_processor.mjs"), Tool(t, "trace_processor"), path}, queries...)...)
+	lines := Node(
+		t,
+		append(
+			[]string{analyzetest.InRoot(t, "scripts", "trace_processor.mjs"), Tool(t, "trace_processor"), path},
+			queries...)...)
 	if len(lines) != len(queries) {
 		t.Fatalf("%d answers to %d queries", len(lines), len(queries))
 	}
@@ -78,7 +87,7 @@ func Chromium(t *testing.T) string {
 			return path
 		}
 	}
-	Skip(t, "there is no Chromium: scripts/viewers.sh installs one, or CHROMIUM names it")
+	analyzetest.Skip(t, "there is no Chromium: scripts/viewers.sh installs one, or CHROMIUM names it")
 	return ""
 }
 
