@@ -11,7 +11,7 @@ CXX ?= c++
 # The workspace replaces the unwinder's module by a patched copy: record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test verdicts test-gpu soak faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test race verdicts test-gpu soak faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -33,6 +33,9 @@ demo: build simcuda ## record a leaking program and show the leak (root, no GPU)
 
 test: workspace simtorch ## run all tests that can run here; what is skipped says why
 	$(GO) test ./...
+
+race: workspace simtorch ## run all tests under the race detector (root; half an hour)
+	GPUREC_MUST_RUN=1 $(GO) test -race -timeout 2h ./...
 
 verdicts: workspace simtorch ## record programs of which it is known what leaks, and compare (root, no GPU)
 	GPUREC_VERDICTS=1 GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -run '^TestVerdicts$$'
