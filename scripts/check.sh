@@ -83,10 +83,12 @@ if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
 	export GPUREC_MUST_RUN=1
 fi
 
-# These packages need no kernel. Their tests run under the race detector, and only so.
+# These packages need no kernel: their tests run under the race detector. Those of analyze run only
+# so; of the others, what takes long and has one goroutine runs with the rest.
 pure_tests() {
 	step "tests under the race detector"
-	$go test -race -vet=off -timeout 40m ./analyze/... ./format/... ./symbolize/... | grep -v 'no test files'
+	$go test -race -vet=off -timeout 40m ./analyze/... | grep -v 'no test files'
+	$go test -race -vet=off -timeout 40m -short ./format/... ./symbolize/...
 }
 beside pure_tests
 
@@ -94,7 +96,7 @@ beside pure_tests
 # tested in this order, as many at a time as there are cores: those first that take longest.
 tests() {
 	step "tests"
-	$go test -vet=off -timeout 40m ./record ./cmd/gpurec ./cmd/... ./record/... ./bpf/...
+	$go test -vet=off -timeout 40m ./record ./cmd/gpurec ./cmd/... ./record/... ./bpf/... ./format/... ./symbolize/...
 }
 tests </dev/null &
 

@@ -138,6 +138,9 @@ func TestClaimedSizesAllocateNothing(t *testing.T) {
 }
 
 func TestBrokenMiniDebugInfoKeepsOtherSymbols(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute under the race detector; it has one goroutine")
+	}
 	bomb := compressXZ(t, make([]byte, maxMiniDebugInfo+1))
 	whole := compressXZ(t, []byte("not an ELF file"))
 	badSum := bytes.Clone(whole)

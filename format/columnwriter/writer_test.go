@@ -168,6 +168,9 @@ func equal[R any](a, b []R) bool {
 }
 
 func TestFilesEqualThoseOfTheLibrary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute under the race detector; it has one goroutine")
+	}
 	t.Run("all encodings", filesEqualThoseOfTheLibrary[row])
 	t.Run("rows of recordings", filesEqualThoseOfTheLibrary[format.Row])
 }

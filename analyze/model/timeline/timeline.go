@@ -86,6 +86,9 @@ func (t *Timeline) View() *Timeline {
 	v := *t
 	v.Origins, v.Allocators = origin.NewTable(), caching.NewNumbers()
 	v.weights = maps.Clone(t.weights)
+	// Passes over row groups read columns into these again and again.
+	v.Scan.start, v.Scan.flags, v.Scan.device, v.Scan.status = nil, nil, nil, format.Strings{}
+	v.API = APIScan{Calls: t.API.Calls, uuids: t.API.uuids}
 	return &v
 }
 
