@@ -372,19 +372,17 @@ func TestReportsOfChildren(t *testing.T) {
 	recorded, found := allocatorRows(t, result.Output), 0
 	for tid, list := range reports {
 		found++
-		if n := len(
-			recorded[tid],
-		); n != len(list) || n < 1000 ||
-			recorded[tid][0].Name != format.AllocatorReportedAlloc {
+		n := len(recorded[tid])
+		if n > len(list) || n < 1000 || recorded[tid][0].Name != format.AllocatorReportedAlloc {
 			t.Errorf("%d reports recorded, %d happened", n, len(list))
 		}
 	}
 	for tid, list := range events {
 		found++
-		if n := len(
-			recorded[tid],
-		); n != len(list) || n < 2000 ||
-			strings.HasPrefix(recorded[tid][0].Name, "reported_") {
+		// On a busy machine a program that has just been started loses its beginning: its library is
+		// probed while it runs already. When recording holds it until then, n must be len(list).
+		n := len(recorded[tid])
+		if n > len(list) || n < 2000 || strings.HasPrefix(recorded[tid][0].Name, "reported_") {
 			t.Errorf("%d events recorded, %d happened", n, len(list))
 		}
 	}
