@@ -370,20 +370,21 @@ func TestReportsOfChildren(t *testing.T) {
 	reports, _ := readReports(t, filepath.Join(dir, "child"), 0)
 	events := readAllocatorLedger(t, filepath.Join(dir, "other"), 0)
 	recorded, found := allocatorRows(t, result.Output), 0
+	offset := metaOf(t, result.Output).ClockOffsetNs
 	for tid, list := range reports {
 		found++
-		n := len(recorded[tid])
-		if n > len(list) || n < 1000 || recorded[tid][0].Name != format.AllocatorReportedAlloc {
-			t.Errorf("%d reports recorded, %d happened", n, len(list))
+		rows := recorded[tid]
+		list = slices.DeleteFunc(list, func(r report) bool { return isBeforeProbes(rows, offset, r.endNs) })
+		if n := len(rows); n != len(list) || n < 1000 || rows[0].Name != format.AllocatorReportedAlloc {
+			t.Errorf("%d reports recorded, %d happened since the first of them", n, len(list))
 		}
 	}
 	for tid, list := range events {
 		found++
-		// On a busy machine a program that has just been started loses its beginning: its library is
-		// probed while it runs already. When recording holds it until then, n must be len(list).
-		n := len(recorded[tid])
-		if n > len(list) || n < 2000 || strings.HasPrefix(recorded[tid][0].Name, "reported_") {
-			t.Errorf("%d events recorded, %d happened", n, len(list))
+		rows := recorded[tid]
+		list = slices.DeleteFunc(list, func(e allocatorEvent) bool { return isBeforeProbes(rows, offset, e.endNs) })
+		if n := len(rows); n != len(list) || n < 2000 || strings.HasPrefix(rows[0].Name, "reported_") {
+			t.Errorf("%d events recorded, %d happened since the first of them", n, len(list))
 		}
 	}
 	sources := make(map[string]int)
@@ -394,6 +395,13 @@ func TestReportsOfChildren(t *testing.T) {
 	if found != 2 || sources[format.SourceReports] < 2 || sources[format.SourceTrace] < 2 {
 		t.Errorf("%d threads compared, facts %v", found, sources)
 	}
+}
+
+// isBeforeProbes reports whether something that ended at endNs, on CLOCK_MONOTONIC, is older than
+// all rows. The probes of a child are placed while it runs, so on a busy machine its first events
+// are missing: 2,857 of 3,000 were recorded once. From the first row on, nothing may be missing.
+func isBeforeProbes(rows []format.Row, offset, endNs int64) bool {
+	return len(rows) > 0 && endNs < rows[0].StartNs-offset
 }
 
 func copyFile(t *testing.T, from, to string) {
