@@ -17,12 +17,12 @@
 //	supervisor    the caller of     target.Set, and which    rows (may wait)
 //	              Start and Run     probes are placed
 //	drain         pipeline.run      the ring buffer          chunks, processEvents (may wait)
-//	scribe        pipeline.run      Scribe, its Writer       failures and full, one value each
-//	overhead      startHelpers      governor, launch probes  rows (may wait), asks of the scribe
+//	row writer    pipeline.run      Writer, format.Writer    failures and full, one value each
+//	overhead      startHelpers      governor, launch probes  rows (may wait), asks of the row writer
 //	getters       startHelpers      probes of getters        rows (may wait)
 //	returns       startHelpers      probes of returns        rows (may wait)
 //	run times     startHelpers      BPF statistics           nothing
-//	threads       startHelpers      state of dead threads    orphans of the scribe (may wait)
+//	threads       startHelpers      state of dead threads    orphans of the row writer (may wait)
 //	GPUs          watchMachine      NVML: one more per GPU   rows, dropped where it would wait
 //	Xids          watchMachine      feeds; NVML's events     rows, dropped where it would wait
 //	modules       watchMachine      which files were noted   rows, dropped where it would wait
@@ -32,9 +32,9 @@
 //	channel        closed by                      after
 //	stop           Finish                         Run has returned
 //	chunks         drain                          Finish asked it to end and the ring buffer is empty
-//	rows           Scribe.Wait                    the helpers, the supervisor's last rows and the drain
+//	rows           rowwriter.Writer.Wait          the helpers, the supervisor's last rows and the drain
 //	processEvents  nobody; emptied by Finish      the drain has ended
 //
 // The supervisor is the goroutine that calls Start, Run, Finish and Close, one after the other. A
-// Probes has a lock of its own, held while probes are placed and removed; the scribe never takes it.
+// Probes has a lock of its own, held while probes are placed and removed; the row writer never takes it.
 package record

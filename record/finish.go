@@ -34,8 +34,8 @@ func (s *Session) Finish() (Result, error) {
 	s.targets.CloseSearches()
 	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
 	s.endNs = clock.Ns(unix.CLOCK_MONOTONIC)
-	scribe := s.pipeline.scribe
-	scribe.EndAt(s.clock.NowNs())
+	writer := s.pipeline.writer
+	writer.EndAt(s.clock.NowNs())
 	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
 	if s.probes.How == privilege.AttachPerf {
@@ -44,16 +44,16 @@ func (s *Session) Finish() (Result, error) {
 	s.helpers.Wait()
 	s.endMachine()
 	if rows := s.lastRows(); len(rows) > 0 {
-		scribe.Send(rows)
+		writer.Send(rows)
 	}
 	err := errors.Join(endErr, s.pipeline.empty(s.targets.OnLateProcessEvent))
 	open, openErr := s.probes.OpenCalls() // their state stayed in the kernel when the probes went, or were silenced
 	probe.MarkOpen(open, s.endNs)
-	scribe.Settle(open)
+	writer.Settle(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
-	if err = scribe.Finish(meta, errors.Join(err, openErr)); err != nil {
-		result.Unfinished = scribe.Segments()
+	if err = writer.Finish(meta, errors.Join(err, openErr)); err != nil {
+		result.Unfinished = writer.Segments()
 		return result, err
 	}
 	s.finished.Store(true)
@@ -96,8 +96,8 @@ func (s *Session) Close() error {
 
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
-	meta := s.pipeline.scribe.MetaNow()
-	meta.EndNs = s.pipeline.scribe.EndedNs()
+	meta := s.pipeline.writer.MetaNow()
+	meta.EndNs = s.pipeline.writer.EndedNs()
 	meta.ClockStepNs = s.clock.StepNs()
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes

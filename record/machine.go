@@ -52,7 +52,7 @@ func (m *machine) facts(startNs int64) []format.Row {
 // watchMachine starts the goroutines that sample GPUs, follow Xids and note mapped libraries.
 func (s *Session) watchMachine() {
 	m := &s.machine
-	m.rows = s.pipeline.scribe.Sender()
+	m.rows = s.pipeline.writer.Sender()
 	if m.nvml != nil {
 		s.helpers.Go(func() { m.nvml.Run(s.clock, s.opt.NVMLInterval, m.rows, s.stop) })
 	}

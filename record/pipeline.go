@@ -8,15 +8,15 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/record/ring"
-	"github.com/gpurec/gpurec/record/scribe"
+	"github.com/gpurec/gpurec/record/rowwriter"
 )
 
 // pipeline takes what the BPF programs send to the file: the drain copies records out of the ring
-// buffer, the scribe decodes and writes them. Both have a goroutine each.
+// buffer, the row writer decodes and writes them. Both have a goroutine each.
 type pipeline struct {
 	drain  *ring.Drain
-	scribe *scribe.Scribe
-	// processEvents are forks, execs and first calls, which cannot wait for the scribe.
+	writer *rowwriter.Writer
+	// processEvents are forks, execs and first calls, which cannot wait for the row writer.
 	processEvents chan bpf.CudaProcessEvent
 	failures      chan error    // has the error when the disk refuses
 	full          chan struct{} // has an element when the recording has reached its size
@@ -24,7 +24,7 @@ type pipeline struct {
 
 // newPipeline makes a pipeline that does not run yet. It fills in the pool and the callbacks of the
 // options.
-func newPipeline(opt scribe.Options) (*pipeline, error) {
+func newPipeline(opt rowwriter.Options) (*pipeline, error) {
 	p := &pipeline{
 		processEvents: make(chan bpf.CudaProcessEvent, 4096),
 		failures:      make(chan error, 1),
@@ -37,8 +37,8 @@ func newPipeline(opt scribe.Options) (*pipeline, error) {
 	opt.Pool = pool
 	opt.OnFailure = func(err error) { p.failures <- err }
 	opt.OnFull = func() { p.full <- struct{}{} }
-	p.scribe = scribe.New(opt)
-	p.drain, err = ring.NewDrain(opt.Probes.Objects.Events, p.scribe.Chunks, pool, p.processEvents)
+	p.writer = rowwriter.New(opt)
+	p.drain, err = ring.NewDrain(opt.Probes.Objects.Events, p.writer.Chunks, pool, p.processEvents)
 	if err != nil {
 		_ = pool.Close() // the error that matters is already there
 		return nil, err
@@ -48,7 +48,7 @@ func newPipeline(opt scribe.Options) (*pipeline, error) {
 
 // run starts the goroutines.
 func (p *pipeline) run(rotateEvery time.Duration) {
-	go p.scribe.Run(rotateEvery)
+	go p.writer.Run(rotateEvery)
 	go p.drain.Run()
 }
 
@@ -62,10 +62,10 @@ func (p *pipeline) empty(late func(e bpf.CudaProcessEvent)) error {
 		case e := <-p.processEvents:
 			late(e)
 		case err := <-done:
-			return errors.Join(err, p.scribe.Wait())
+			return errors.Join(err, p.writer.Wait())
 		}
 	}
 }
 
 // close frees what the pipeline holds.
-func (p *pipeline) close() { p.scribe.Close() }
+func (p *pipeline) close() { p.writer.Close() }

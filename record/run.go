@@ -77,12 +77,12 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 }
 
 // reapThreads deletes the state of threads that are gone, until stop is closed. The calls
-// that they were in are handed to the scribe, as open.
+// that they were in are handed to the row writer, as open.
 func (s *Session) reapThreads(stop <-chan struct{}) {
 	for !clock.Sleep(stop, probe.ReapInterval) {
 		if open := s.probes.Reap(); len(open) > 0 {
 			probe.MarkOpen(open, clock.Ns(unix.CLOCK_MONOTONIC))
-			s.pipeline.scribe.AddOpen(open)
+			s.pipeline.writer.AddOpen(open)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/sampling"
-	"github.com/gpurec/gpurec/record/scribe"
+	"github.com/gpurec/gpurec/record/rowwriter"
 	"github.com/gpurec/gpurec/record/target"
 	"github.com/gpurec/gpurec/record/unwind"
 )
@@ -158,7 +158,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.How), s.opt.Classes
 	host.Describe(&s.meta)
 	var err error
-	s.pipeline, err = newPipeline(scribe.Options{
+	s.pipeline, err = newPipeline(rowwriter.Options{
 		Writer: writer, Probes: s.probes, Clock: s.clock, Unwinder: s.unwinder, Limits: s.opt.limits(), Meta: s.metaNow,
 	})
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	rows := s.firstRows()
 	s.pipeline.run(s.opt.SegmentInterval)
 	if len(rows) > 0 {
-		s.pipeline.scribe.Send(rows)
+		s.pipeline.writer.Send(rows)
 	}
 	s.startHelpers()
 	s.costBase = overhead.OwnCost() // what attaching took is told apart
@@ -178,7 +178,7 @@ func (s *Session) begin(writer *format.Writer) error {
 func (s *Session) firstRows() []format.Row {
 	rows := append(
 		s.machine.facts(s.startNs),
-		s.targets.Begin(s.clock, s.machine.gpus, s.pipeline.scribe.Send, s.startNs)...)
+		s.targets.Begin(s.clock, s.machine.gpus, s.pipeline.writer.Send, s.startNs)...)
 	note := func(name, text string) {
 		rows = append(
 			rows,
@@ -196,7 +196,7 @@ func (s *Session) firstRows() []format.Row {
 
 // startHelpers starts the goroutines besides the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
-	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.scribe, Clock: s.clock, Warn: s.warn}
+	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
 	statsOn, statsEvery := probe.StatsOn, probe.StatsEvery
 	if s.opt.MaxOverheadPct > 0 {
 		statsOn, statsEvery = probe.StatsOnGoverned, probe.StatsEveryGoverned
@@ -213,7 +213,7 @@ func (s *Session) startHelpers() {
 	s.watchMachine()
 }
 
-// metaNow returns the metadata as of now, without what the scribe counts.
+// metaNow returns the metadata as of now, without what the row writer counts.
 func (s *Session) metaNow() format.Meta {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
@@ -242,10 +242,10 @@ func (s *Session) HasNVML() bool { return s.machine.nvml != nil }
 func (s *Session) StacksError() error { return s.stacksErr }
 
 // Progress is what a recording has come to so far.
-type Progress = scribe.Progress
+type Progress = rowwriter.Progress
 
 // Progress returns how far the recording is; safe for concurrent use.
-func (s *Session) Progress() Progress { return s.pipeline.scribe.Progress() }
+func (s *Session) Progress() Progress { return s.pipeline.writer.Progress() }
 
 // Processes returns number and name of every recorded process.
 func (s *Session) Processes() map[int]string {

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
-	"github.com/gpurec/gpurec/record/scribe"
+	"github.com/gpurec/gpurec/record/rowwriter"
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
@@ -71,7 +71,7 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 			continue
 		}
 		text, err := json.Marshal(format.StackInference{
-			Class:      scribe.ClassNames[class],
+			Class:      rowwriter.ClassNames[class],
 			Key:        "call, then what came before, or Python frames, then native path",
 			Inferred:   inferred,
 			BySequence: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_SEQUENCE]),

@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 		"record/overhead",
 		"record/probe",
 		"record/sampling",
-		"record/scribe",
+		"record/rowwriter",
 		"record/target",
 		"record/xid",
 		"record/nvml",
@@ -88,7 +88,7 @@ var mayImport = map[string][]string{
 		"record/probe",
 		"golang.org/x/sys",
 	},
-	"record/scribe": {
+	"record/rowwriter": {
 		"format",
 		"symbolize",
 		"bpf",

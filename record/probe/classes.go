@@ -99,7 +99,7 @@ func IsNeeded(call *bpf.Call, classes []string) bool {
 	return false
 }
 
-// isCaptureCall reports whether the call decides which streams capture (package scribe).
+// isCaptureCall reports whether the call decides which streams capture (package rowwriter).
 func isCaptureCall(name string) bool {
 	return strings.HasPrefix(name, "cuStreamBeginCapture") || name == "cuStreamEndCapture" ||
 		strings.HasPrefix(name, "cuEventRecord") || name == "cuStreamWaitEvent"

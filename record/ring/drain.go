@@ -23,7 +23,7 @@ const pollInterval = 5 * time.Millisecond
 // never fills up because of it.
 type Drain struct {
 	reader        *ringbuf.Reader
-	processEvents chan<- bpf.CudaProcessEvent // cannot wait for the scribe
+	processEvents chan<- bpf.CudaProcessEvent // cannot wait for the row writer
 	chunks        chan<- []byte
 	pool          *Pool
 	stop          chan struct{}
@@ -80,7 +80,7 @@ func (d *Drain) Run() {
 				chunk = d.pool.get()
 			}
 			chunk = append(chunk, record.RawSample...)
-			for len(chunk)%8 != 0 { // the scribe reads records in place
+			for len(chunk)%8 != 0 { // the row writer reads records in place
 				chunk = append(chunk, 0)
 			}
 		}

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// chunkBytes is what goes to the scribe at once.
+	// chunkBytes is what goes to the row writer at once.
 	chunkBytes = 1 << 20
-	// MaxChunks bounds what waits between drain and scribe: 64 MiB.
+	// MaxChunks bounds what waits between drain and row writer: 64 MiB.
 	MaxChunks = 64
 )
 
-// Pool holds the memory of chunks between the Drain and the scribe. It lies outside of the Go
-// heap, whose limit is low: a scribe that is behind would otherwise spend its time collecting
+// Pool holds the memory of chunks between the Drain and the row writer. It lies outside of the Go
+// heap, whose limit is low: a row writer that is behind would otherwise spend its time collecting
 // garbage. One goroutine takes chunks, another one returns them.
 type Pool struct {
 	mapped []byte // for MaxChunks, one in the hands of each side
@@ -26,7 +26,7 @@ type Pool struct {
 	hot, cold chan []byte
 }
 
-// hotChunks are as many as wait while the scribe keeps up.
+// hotChunks are as many as wait while the row writer keeps up.
 const hotChunks = 8
 
 // NewPool reserves addresses. Memory is used when a chunk is first filled.

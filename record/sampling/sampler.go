@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// Recorder has the rates of a recording and takes notes for it. *scribe.Scribe is one.
+// Recorder has the rates of a recording and takes notes for it. *rowwriter.Writer is one.
 type Recorder interface {
 	// Send writes rows of one class; it may wait.
 	Send(rows []format.Row)

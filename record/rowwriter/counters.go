@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"fmt"
@@ -36,15 +36,15 @@ var lossReasons = [bpf.CudaLossReasonLOSS_REASONS]string{
 // kind lost are that exact about when.
 const lossInterval = 100 * time.Millisecond
 
-// accounts keeps the books: what the kernel saw and lost, what was written.
-type accounts struct {
+// counters keeps the books: what the kernel saw and lost, what was written.
+type counters struct {
 	probes *probe.Probes
 	clock  clock.Clock
 	// last is what the kernel's counters said at the last look, per class.
 	last   [bpf.CudaCallClassCLASS_COUNT]bpf.CudaClassStats
 	lastNs int64 // Unix ns
 	// endNs is when the probes went, 0: not yet. Nothing happens after it. It is set by
-	// the session while the scribe may be looking.
+	// the session while the row writer may be looking.
 	endNs  atomic.Int64
 	counts []uint64
 	// written counts rows handed to the writer, per class.
@@ -59,13 +59,13 @@ type accounts struct {
 	after, lostAfter [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-func newAccounts(p *probe.Probes, c clock.Clock) *accounts {
-	return &accounts{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumCookies())}
+func newAccounts(p *probe.Probes, c clock.Clock) *counters {
+	return &counters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumCookies())}
 }
 
 // look reads the kernel's counters and returns rows of kind lost and count for what
 // has changed since the last look.
-func (a *accounts) look() ([]format.Row, error) {
+func (a *counters) look() ([]format.Row, error) {
 	now := a.clock.NowNs()
 	if end := a.endNs.Load(); end != 0 {
 		now = end
@@ -110,7 +110,7 @@ func sumStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
 }
 
 // lookCounts returns rows for the calls that are only counted.
-func (a *accounts) lookCounts(now int64) ([]format.Row, error) {
+func (a *counters) lookCounts(now int64) ([]format.Row, error) {
 	var rows []format.Row
 	for cookie := range a.counts {
 		call, name, _, _ := bpf.ByCookie(uint16(cookie))
@@ -142,13 +142,13 @@ func (a *accounts) lookCounts(now int64) ([]format.Row, error) {
 }
 
 // end closes the books at a time, as if the probes had gone then.
-func (a *accounts) end(atNs int64) {
+func (a *counters) end(atNs int64) {
 	a.full = true
 	a.endNs.Store(atNs)
 }
 
 // books returns what was counted so far, a ring's dropped calls included.
-func (a *accounts) books() books {
+func (a *counters) books() books {
 	b := books{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted}
 	for class := range a.last {
 		b.lost[class] = a.unwritten[class] - a.lostAfter[class]
@@ -160,7 +160,7 @@ func (a *accounts) books() books {
 }
 
 // Calls returns the account of every class as of the last look.
-func (a *accounts) calls() map[string]format.CallCount {
+func (a *counters) calls() map[string]format.CallCount {
 	calls := make(map[string]format.CallCount)
 	b, d := a.books(), &a.dropped
 	b.add(d, -1)

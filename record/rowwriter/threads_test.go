@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"os"
@@ -22,7 +22,7 @@ func TestThreadsThatRenameThemselvesAreNamedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Scribe{writer: writer, accounts: &accounts{clock: clock.New()}, threads: make(map[int32]*knownThread)}
+	s := &Writer{writer: writer, counters: &counters{clock: clock.New()}, threads: make(map[int32]*knownThread)}
 	name := func(name string) {
 		if err := os.WriteFile("/proc/thread-self/comm", []byte(name), 0); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"maps"
@@ -34,7 +34,7 @@ type turnBooks struct {
 }
 
 // bounds keeps a recording within its limits: it drops the oldest turns of a ring, or ends
-// the recording. Only the scribe uses it.
+// the recording. Only the row writer uses it.
 type bounds struct {
 	limits format.Limits
 	last   books       // as of the last rotation
@@ -61,7 +61,7 @@ const lateRows = 3 * probe.ReapInterval
 
 // keepBounds rotates early where segments would get too large for the limits, and ends the
 // recording when it is full.
-func (s *Scribe) keepBounds() {
+func (s *Writer) keepBounds() {
 	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.WantsRotate() && !s.writer.Full() {
 		return
 	}
@@ -71,7 +71,7 @@ func (s *Scribe) keepBounds() {
 	}
 	s.look()
 	s.bounds.endNs = max(s.bounds.lastNs, 1)
-	s.accounts.end(s.bounds.endNs)
+	s.counters.end(s.bounds.endNs)
 	s.write(format.ClassFact, []format.Row{
 		{
 			Kind:    format.KindNote,
@@ -87,8 +87,8 @@ func (s *Scribe) keepBounds() {
 
 // clip says whether a call belongs into a recording that was full at endNs, and makes it
 // an open one if it returned later.
-func (s *Scribe) clip(e *bpf.CudaEvent) bool {
-	start := s.accounts.clock.UnixNs(e.StartNs)
+func (s *Writer) clip(e *bpf.CudaEvent) bool {
+	start := s.counters.clock.UnixNs(e.StartNs)
 	if start >= s.bounds.endNs {
 		return false
 	}
@@ -101,11 +101,11 @@ func (s *Scribe) clip(e *bpf.CudaEvent) bool {
 }
 
 // dropOld takes out of a ring what its limits have no room for.
-func (s *Scribe) dropOld() {
+func (s *Writer) dropOld() {
 	b := &s.bounds
-	now := s.accounts.endNs.Load()
+	now := s.counters.endNs.Load()
 	if now == 0 {
-		now = s.accounts.clock.NowNs()
+		now = s.counters.clock.NowNs()
 	}
 	for _, turn := range s.writer.Drop(now) {
 		b.fromNs = max(b.fromNs, turn.LastNs)
@@ -115,7 +115,7 @@ func (s *Scribe) dropOld() {
 		for len(b.turns) > 0 && b.turns[0].number <= turn.Number {
 			losses := turnBooks{atNs: b.turns[0].atNs, books: books{lost: b.turns[0].lost}}
 			b.turns[0].lost = [len(losses.lost)]int64{}
-			s.accounts.dropped.add(&b.turns[0].books, 1)
+			s.counters.dropped.add(&b.turns[0].books, 1)
 			if losses.lost != b.turns[0].lost {
 				b.losses = append(b.losses, losses)
 			}
@@ -123,19 +123,19 @@ func (s *Scribe) dropOld() {
 		}
 	}
 	for len(b.losses) > 0 && b.losses[0].atNs <= b.fromNs {
-		s.accounts.dropped.add(&b.losses[0].books, 1)
+		s.counters.dropped.add(&b.losses[0].books, 1)
 		b.losses = b.losses[1:]
 	}
 }
 
 // endTurn notes what the rotation that has just been has finished.
-func (s *Scribe) endTurn(number int) {
+func (s *Writer) endTurn(number int) {
 	b := &s.bounds
 	if !b.limits.Ring {
 		return
 	}
-	now := s.accounts.books()
-	turn := turnBooks{number: number, atNs: s.accounts.lastNs, books: now}
+	now := s.counters.books()
+	turn := turnBooks{number: number, atNs: s.counters.lastNs, books: now}
 	turn.add(&b.last, -1)
 	b.last = now
 	b.turns = append(b.turns, turn)
@@ -146,7 +146,7 @@ func (s *Scribe) endTurn(number int) {
 
 // compact joins the segments of facts and stacks, without what no event in the ring can
 // refer to any more.
-func (s *Scribe) compact() {
+func (s *Writer) compact() {
 	b := &s.bounds
 	gone := func(pid int32) bool {
 		exit, ended := b.exits[pid]
@@ -169,7 +169,7 @@ func (s *Scribe) compact() {
 
 // Settle writes the calls that have not returned, after Wait. It waits for the disk, and drops
 // what a ring has no room for.
-func (s *Scribe) Settle(open []bpf.CudaEvent) {
+func (s *Writer) Settle(open []bpf.CudaEvent) {
 	for i := range open {
 		s.add(&open[i])
 	}
@@ -201,7 +201,7 @@ func (b *bounds) ringMeta(attachedNs int64) *format.Ring {
 }
 
 // noteExit remembers that a process has ended, or that its number is in use again.
-func (s *Scribe) noteExit(pid int32, exited bool, now int64) {
+func (s *Writer) noteExit(pid int32, exited bool, now int64) {
 	if !exited {
 		delete(s.ended, pid)
 		delete(s.bounds.exits, pid)
@@ -215,8 +215,8 @@ func (s *Scribe) noteExit(pid int32, exited bool, now int64) {
 
 // forgetEnded drops what is known of processes that ended so long ago that nothing of
 // them can come any more: else a recorder of many short processes would grow with each.
-func (s *Scribe) forgetEnded() {
-	before := s.accounts.clock.NowNs() - int64(lateRows)
+func (s *Writer) forgetEnded() {
+	before := s.counters.clock.NowNs() - int64(lateRows)
 	gone := make(map[int32]bool)
 	for pid, at := range s.ended {
 		if at < before {

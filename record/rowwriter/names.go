@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"unsafe"
@@ -12,11 +12,11 @@ import (
 // distrustNames takes back all names that were read behind handles older than the
 // recording, where driver 580 keeps them without saying so, if comparisons with
 // handles whose names are known from calls say that something else stands there.
-func (s *Scribe) distrustNames() {
+func (s *Writer) distrustNames() {
 	if s.namesDistrusted {
 		return
 	}
-	confirmed, contradicted := s.accounts.nameChecks()
+	confirmed, contradicted := s.counters.nameChecks()
 	if contradicted == 0 || contradicted < confirmed {
 		return
 	}
@@ -25,7 +25,7 @@ func (s *Scribe) distrustNames() {
 		{
 			Kind:    format.KindNote,
 			Name:    "kernel_names",
-			StartNs: s.accounts.clock.NowNs(),
+			StartNs: s.counters.clock.NowNs(),
 			Device:  -1,
 			Value:   float64(s.names.distrust()),
 			Message: "this driver keeps no kernel names behind handles: " +
@@ -36,7 +36,7 @@ func (s *Scribe) distrustNames() {
 
 // nameChecks returns how often the name behind a handle was the one by which a call
 // had asked for it, and how often not.
-func (a *accounts) nameChecks() (confirmed, contradicted uint64) {
+func (a *counters) nameChecks() (confirmed, contradicted uint64) {
 	var sums [2]uint64
 	for i := range sums {
 		var perCPU []uint64
@@ -51,7 +51,7 @@ func (a *accounts) nameChecks() (confirmed, contradicted uint64) {
 }
 
 // addName remembers the name behind a kernel handle and writes it down.
-func (s *Scribe) addName(e *bpf.CudaNameEvent) {
+func (s *Writer) addName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
 	mangled := text[:max(0, min(int(e.Length)-1, len(text)))]
 	behind := bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE
@@ -76,7 +76,7 @@ func looksLikeSymbol(name string) bool {
 // learnName notes that a handle stands for a kernel from a time on, as a call said or as
 // was read behind the handle; programs ask for the same handle again and again, only
 // news are written down.
-func (s *Scribe) learnName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
+func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
 	key := kernelKey{pid, handle}
 	if s.names.byHandle[key] == name {
 		if !behind {
@@ -93,17 +93,17 @@ func (s *Scribe) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 		return
 	}
 	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindKernel, StartNs: s.accounts.clock.UnixNs(startNs), Pid: int32(pid), Device: -1,
+		Kind: format.KindKernel, StartNs: s.counters.clock.UnixNs(startNs), Pid: int32(pid), Device: -1,
 		Function: int64(handle), Name: name.mangled, Kernel: name.display,
 	}})
 }
 
 // note writes down something that the reader has to know.
-func (s *Scribe) note(name, message string) {
+func (s *Writer) note(name, message string) {
 	s.write(
 		format.ClassFact,
 		[]format.Row{
-			{Kind: format.KindNote, Name: name, StartNs: s.accounts.clock.NowNs(), Device: -1, Message: message},
+			{Kind: format.KindNote, Name: name, StartNs: s.counters.clock.NowNs(), Device: -1, Message: message},
 		},
 	)
 }

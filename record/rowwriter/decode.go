@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"encoding/binary"
@@ -13,10 +13,10 @@ import (
 
 // fill makes the row of one call. The row's memory is used again: every column that
 // a call row has is set.
-func (s *Scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name string) {
+func (s *Writer) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name string) {
 	*row = format.Row{
 		Kind: call.Kind, Name: name, MemoryKind: call.Memory, CopyKind: call.Copy,
-		StartNs: s.accounts.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
+		StartNs: s.counters.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
 		Pid: int32(e.Pid), Tid: int32(e.Tid), CPU: int32(e.Cpu), Device: int32(e.Device),
 		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: rowFlags(e.Flags),
 		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
@@ -25,7 +25,7 @@ func (s *Scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 		row.Flags |= format.FlagCaptured
 	}
 	if e.ParentNs != 0 {
-		row.ParentStartNs = s.accounts.clock.UnixNs(e.ParentNs)
+		row.ParentStartNs = s.counters.clock.UnixNs(e.ParentNs)
 	}
 	s.interpret(row, e, call)
 	row.StackStatus = format.StackNone
@@ -43,7 +43,7 @@ func (s *Scribe) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 }
 
 // interpret moves the members of an event to where the row has them.
-func (s *Scribe) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
+func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 	switch call.Meaning {
 	case bpf.Launch:
 		grid(row, e)
@@ -133,7 +133,7 @@ var nodeTypes = [...]string{
 func nodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
 
 // interpretNode fills the row of a call with CUgraphNodeParams, by the type of the node.
-func (s *Scribe) interpretNode(row *format.Row, e *bpf.CudaEvent) {
+func (s *Writer) interpretNode(row *format.Row, e *bpf.CudaEvent) {
 	kind := nodeType(e)
 	switch {
 	case kind < 0:
@@ -218,9 +218,9 @@ func rowFlags(flags uint8) int32 {
 }
 
 // addStack writes the rows of a stack seen for the first time.
-func (s *Scribe) addStack(rows []format.Row) {
+func (s *Writer) addStack(rows []format.Row) {
 	for i := range rows {
-		rows[i].StartNs = s.accounts.clock.NowNs()
+		rows[i].StartNs = s.counters.clock.NowNs()
 		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
 }

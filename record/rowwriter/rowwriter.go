@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"errors"
@@ -22,18 +22,18 @@ import (
 // batchRows is how many rows go to the writer at once: 4,096 x 320 bytes = 1.3 MiB.
 const batchRows = 4096
 
-// Scribe decodes what the ring buffer brought into rows and writes them. It has a goroutine of its
+// Writer decodes what the ring buffer brought into rows and writes them. It has a goroutine of its
 // own, so that symbol tables, compression and the disk never delay the drain. Its state belongs to
 // that goroutine until Wait returns, and to the caller afterwards.
-type Scribe struct {
+type Writer struct {
 	writer          *format.Writer
-	accounts        *accounts
+	counters        *counters
 	stacks          *stack.Table
 	names           kernelNames
 	threads         map[int32]*knownThread
 	captures        *captures
 	namesDistrusted bool               // names read behind handles
-	baseMeta        func() format.Meta // without what the scribe counts
+	baseMeta        func() format.Meta // without what the row writer counts
 
 	Chunks chan []byte // ring records, back to back
 	pool   *ring.Pool
@@ -81,25 +81,25 @@ type Progress struct {
 	FileBytes int64 // finished segments
 }
 
-// Options are the parts that a Scribe works with.
+// Options are the parts that a Writer works with.
 type Options struct {
 	Writer   *format.Writer
 	Probes   *probe.Probes
 	Clock    clock.Clock
 	Unwinder *unwind.Unwinder // nil: stacks are not unwound
-	Pool     *ring.Pool       // of the chunks; the scribe frees it
+	Pool     *ring.Pool       // of the chunks; the row writer frees it
 	Limits   format.Limits
-	// Meta returns the metadata but for what the scribe counts. Any goroutine may call it.
+	// Meta returns the metadata but for what the row writer counts. Any goroutine may call it.
 	Meta func() format.Meta
 	// OnFailure is called once, when the disk refuses; OnFull once, at the greatest size.
 	OnFailure func(error)
 	OnFull    func()
 }
 
-// New returns a Scribe whose goroutine, Run, has not begun.
-func New(opt Options) *Scribe {
-	s := &Scribe{
-		writer: opt.Writer, accounts: newAccounts(opt.Probes, opt.Clock), stacks: stack.NewTable(opt.Unwinder),
+// New returns a Writer whose goroutine, Run, has not begun.
+func New(opt Options) *Writer {
+	s := &Writer{
+		writer: opt.Writer, counters: newAccounts(opt.Probes, opt.Clock), stacks: stack.NewTable(opt.Unwinder),
 		names: newKernelNames(), threads: make(map[int32]*knownThread), baseMeta: opt.Meta,
 		Chunks: make(chan []byte, ring.MaxChunks), pool: opt.Pool, rows: make(chan []format.Row, 64),
 		asks: make(chan chan overhead.Rates), orphans: make(chan []bpf.CudaEvent), done: make(chan struct{}),
@@ -113,7 +113,7 @@ func New(opt Options) *Scribe {
 
 // Run writes what comes until the chunks and the rows have ended. Segments are finished every
 // rotateEvery.
-func (s *Scribe) Run(rotateEvery time.Duration) {
+func (s *Writer) Run(rotateEvery time.Duration) {
 	defer close(s.done)
 	look := time.NewTicker(lossInterval)
 	defer look.Stop()
@@ -153,13 +153,13 @@ func (s *Scribe) Run(rotateEvery time.Duration) {
 
 // take writes rows that others made. A process that is new, or a new program, has
 // other mappings than were known under its number.
-func (s *Scribe) take(rows []format.Row) {
+func (s *Writer) take(rows []format.Row) {
 	for i := range rows {
 		if rows[i].Kind != format.KindProcess {
 			continue
 		}
 		exited := strings.Contains(rows[i].Message, `"exit_ns"`)
-		s.noteExit(rows[i].Pid, exited, s.accounts.clock.NowNs())
+		s.noteExit(rows[i].Pid, exited, s.counters.clock.NowNs())
 		if !exited {
 			s.stacks.Renew(uint32(rows[i].Pid))
 		}
@@ -172,8 +172,8 @@ func (s *Scribe) take(rows []format.Row) {
 }
 
 // look writes down what was lost and counted, and tells how far things are.
-func (s *Scribe) look() {
-	rows, err := s.accounts.look()
+func (s *Writer) look() {
+	rows, err := s.counters.look()
 	if err != nil {
 		s.fail(err)
 	}
@@ -185,7 +185,7 @@ func (s *Scribe) look() {
 		s.launchRate.Store(rate)
 	}
 	var p Progress
-	for _, c := range s.accounts.calls() {
+	for _, c := range s.counters.calls() {
 		p.Calls += c.Recorded + c.Dropped
 		p.Counted += c.Counted
 		p.Lost += c.Lost
@@ -196,7 +196,7 @@ func (s *Scribe) look() {
 
 // decode reads ring records. Every record starts with its kind and is padded to 8
 // bytes, as the drain left it.
-func (s *Scribe) decode(chunk []byte) {
+func (s *Writer) decode(chunk []byte) {
 	for len(chunk) >= 8 {
 		size := 0
 		switch kind := *(*uint16)(unsafe.Pointer(&chunk[0])); bpf.CudaRecordKind(kind) {
@@ -224,7 +224,7 @@ func (s *Scribe) decode(chunk []byte) {
 }
 
 // add turns one call into a row.
-func (s *Scribe) add(e *bpf.CudaEvent) {
+func (s *Writer) add(e *bpf.CudaEvent) {
 	call, name, perThread, ok := bpf.ByCookie(e.Call)
 	if !ok {
 		return
@@ -236,16 +236,16 @@ func (s *Scribe) add(e *bpf.CudaEvent) {
 		*rows = (*rows)[:0]
 	}
 	if s.failed != nil {
-		s.accounts.unwritten[class]++
+		s.counters.unwritten[class]++
 		return
 	}
 	if s.bounds.endNs != 0 && !s.clip(e) {
-		s.accounts.after[class]++
+		s.counters.after[class]++
 		return
 	}
-	s.accounts.written[class]++
+	s.counters.written[class]++
 	s.sinceRotate[class]++
-	s.bounds.lastNs = max(s.bounds.lastNs, s.accounts.clock.UnixNs(e.StartNs+e.DurNs))
+	s.bounds.lastNs = max(s.bounds.lastNs, s.counters.clock.UnixNs(e.StartNs+e.DurNs))
 	if *rows == nil {
 		*rows = make([]format.Row, 0, batchRows)
 	}
@@ -256,10 +256,10 @@ func (s *Scribe) add(e *bpf.CudaEvent) {
 		row.Flags |= format.FlagPerThreadStream
 	}
 	if row.Flags&format.FlagOpen != 0 {
-		s.accounts.open[class]++
+		s.counters.open[class]++
 	}
 	if row.Flags&format.FlagAbandoned != 0 {
-		s.accounts.abandoned[class]++
+		s.counters.abandoned[class]++
 	}
 	t, ok := s.threads[row.Tid]
 	if !ok {

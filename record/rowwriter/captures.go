@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"maps"
@@ -13,7 +13,7 @@ import (
 // captures follows stream capture, so that work put into a graph is told from work
 // that runs, and a graph's launch can say how many kernels it stands for. Calls of a
 // capture are ordered by the program that makes them, so the order in which they
-// returned is enough. Only the scribe uses it.
+// returned is enough. Only the row writer uses it.
 type captures struct {
 	streams map[handle]*capture  // streams in capture mode
 	events  map[handle]*capture  // events recorded in a captured stream

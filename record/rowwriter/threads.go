@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"os"
@@ -20,7 +20,7 @@ type knownThread struct {
 }
 
 // noteThread writes a thread's name down when it makes its first call.
-func (s *Scribe) noteThread(pid, tid int32) *knownThread {
+func (s *Writer) noteThread(pid, tid int32) *knownThread {
 	t := &knownThread{pid: pid, name: threadName(pid, tid)}
 	s.threads[tid] = t
 	s.nameThread(tid, t)
@@ -29,7 +29,7 @@ func (s *Scribe) noteThread(pid, tid int32) *knownThread {
 
 // renameThreads writes the names down that threads have given themselves since: a
 // worker often makes its first call before it is named.
-func (s *Scribe) renameThreads() {
+func (s *Writer) renameThreads() {
 	for tid, t := range s.threads {
 		if name := threadName(t.pid, tid); name != "" && name != t.name {
 			t.name = name
@@ -38,9 +38,9 @@ func (s *Scribe) renameThreads() {
 	}
 }
 
-func (s *Scribe) nameThread(tid int32, t *knownThread) {
+func (s *Writer) nameThread(tid int32, t *knownThread) {
 	s.write(format.ClassFact, []format.Row{{
-		Kind: format.KindThread, StartNs: s.accounts.clock.NowNs(), Pid: t.pid, Tid: tid, Name: t.name, Device: -1,
+		Kind: format.KindThread, StartNs: s.counters.clock.NowNs(), Pid: t.pid, Tid: tid, Name: t.name, Device: -1,
 	}})
 }
 

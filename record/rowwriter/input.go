@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"github.com/gpurec/gpurec/bpf"
@@ -9,19 +9,19 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Send hands over rows of one class; it waits while the Scribe is behind. Safe for concurrent use
+// Send hands over rows of one class; it waits while the Writer is behind. Safe for concurrent use
 // until Wait.
-func (s *Scribe) Send(rows []format.Row) { s.rows <- rows }
+func (s *Writer) Send(rows []format.Row) { s.rows <- rows }
 
 // Sender returns a Sender, which drops rows instead of waiting.
-func (s *Scribe) Sender() *rows.Sender { return rows.NewSender(s.rows) }
+func (s *Writer) Sender() *rows.Sender { return rows.NewSender(s.rows) }
 
 // AddOpen hands over calls that will not return; it may wait. Safe for concurrent use until Wait.
-func (s *Scribe) AddOpen(calls []bpf.CudaEvent) { s.orphans <- calls }
+func (s *Writer) AddOpen(calls []bpf.CudaEvent) { s.orphans <- calls }
 
 // AskRates returns the hits of the busiest thread since the last call; false if stop was closed.
 // Safe for concurrent use.
-func (s *Scribe) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
+func (s *Writer) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
 	reply := make(chan overhead.Rates, 1)
 	select {
 	case s.asks <- reply:
@@ -32,11 +32,11 @@ func (s *Scribe) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
 }
 
 // EndedNs returns when the recording ended, in Unix ns; 0: it has not. Safe for concurrent use.
-func (s *Scribe) EndedNs() int64 { return s.accounts.endNs.Load() }
+func (s *Writer) EndedNs() int64 { return s.counters.endNs.Load() }
 
 // Progress returns the progress of the recording, 100 ms old at most. Safe for concurrent use.
-func (s *Scribe) Progress() Progress { return *s.progress.Load() }
+func (s *Writer) Progress() Progress { return *s.progress.Load() }
 
 // LaunchesPerSecond returns the rate of the process that launches most kernels. Safe for
 // concurrent use.
-func (s *Scribe) LaunchesPerSecond() int64 { return s.launchRate.Load() }
+func (s *Writer) LaunchesPerSecond() int64 { return s.launchRate.Load() }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"time"
@@ -11,7 +11,7 @@ import (
 // rates returns how often the probes of the busiest thread were hit since the last time.
 // Which thread makes the calls that are only counted is not known: all are taken for its.
 // Hits whose calls were lost are taken to be spread as the others are.
-func (s *Scribe) rates(now time.Time) overhead.Rates {
+func (s *Writer) rates(now time.Time) overhead.Rates {
 	var busiest overhead.Hits
 	for _, t := range s.threads {
 		if t.hits.All() > busiest.All() {
@@ -19,7 +19,7 @@ func (s *Scribe) rates(now time.Time) overhead.Rates {
 		}
 		t.hits = overhead.Hits{}
 	}
-	sum := s.accounts.sums()
+	sum := s.counters.sums()
 	counted := float64(sum.counted - s.rated.counted)
 	written, lost := float64(sum.written-s.rated.written), float64(sum.lost-s.rated.lost)
 	perSecond := 1 / max(1e-3, now.Sub(s.ratedAt).Seconds())
@@ -40,7 +40,7 @@ func (s *Scribe) rates(now time.Time) overhead.Rates {
 // accountSums are some of the books over all classes.
 type accountSums struct{ counted, written, lost int64 }
 
-func (a *accounts) sums() (sum accountSums) {
+func (a *counters) sums() (sum accountSums) {
 	for class := range a.last {
 		sum.counted += a.counted[class]
 		sum.written += a.written[class]

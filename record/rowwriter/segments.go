@@ -1,6 +1,6 @@
 //go:build linux
 
-package scribe
+package rowwriter
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 )
 
 // rotate makes what was written so far safe against a crash, as soon as the disk has time.
-func (s *Scribe) rotate() {
+func (s *Writer) rotate() {
 	s.flush()
 	s.renameThreads()
 	s.forgetEnded()
@@ -28,7 +28,7 @@ func (s *Scribe) rotate() {
 }
 
 // sync waits until everything that was rotated is on disk, or known not to be.
-func (s *Scribe) sync() {
+func (s *Writer) sync() {
 	if err := s.writer.Flush(); err != nil {
 		s.fail(err)
 	}
@@ -36,7 +36,7 @@ func (s *Scribe) sync() {
 
 // Finish writes the file, after Settle. With an error, of its own or err, it keeps the segments
 // and returns the error.
-func (s *Scribe) Finish(meta format.Meta, err error) error {
+func (s *Writer) Finish(meta format.Meta, err error) error {
 	if err = errors.Join(err, s.failed); err == nil {
 		return s.writer.Finish(meta)
 	}
@@ -45,17 +45,17 @@ func (s *Scribe) Finish(meta format.Meta, err error) error {
 }
 
 // Segments returns the folder of segments.
-func (s *Scribe) Segments() string { return s.writer.Dir() }
+func (s *Writer) Segments() string { return s.writer.Dir() }
 
-// Close frees what the Scribe holds, after Wait.
-func (s *Scribe) Close() {
+// Close frees what the Writer holds, after Wait.
+func (s *Writer) Close() {
 	s.stacks.Close()
 	_ = s.writer.Close() // only a folder
 }
 
 // leave tells in the folder of segments why there is no file, with books that are right: those
 // of the last rotation held what the disk refused. There may be no room even for that.
-func (s *Scribe) leave(meta format.Meta, why error) {
+func (s *Writer) leave(meta format.Meta, why error) {
 	_ = s.writer.Write(format.ClassFact, []format.Row{{
 		Kind: format.KindNote, Name: "unfinished", StartNs: meta.EndNs, Device: -1, Message: "the recording was not " +
 			"finished: " + why.Error(),
@@ -66,7 +66,7 @@ func (s *Scribe) leave(meta format.Meta, why error) {
 
 // fail gives up writing: rows from here on count as lost, and so do those of the
 // segments that the error names.
-func (s *Scribe) fail(err error) {
+func (s *Writer) fail(err error) {
 	var segment *format.SegmentError
 	if errors.As(err, &segment) {
 		for _, lost := range segment.Segments {
@@ -87,7 +87,7 @@ type turnRows struct {
 
 // forget moves the calls of a lost segment from recorded to lost, and with those of an open one
 // what was gathered for it.
-func (s *Scribe) forget(lost format.LostSegment) {
+func (s *Writer) forget(lost format.LostSegment) {
 	rows := &s.sinceRotate // of the next rotation
 	if i := slices.IndexFunc(s.unsure, func(t turnRows) bool { return t.turn == lost.Turn }); i >= 0 {
 		rows = &s.unsure[i].rows
@@ -96,21 +96,21 @@ func (s *Scribe) forget(lost format.LostSegment) {
 	}
 	for class := range rows {
 		if lost.Class == rowClass(bpf.CudaCallClass(class)) {
-			s.accounts.written[class] -= rows[class]
-			s.accounts.unwritten[class] += rows[class]
+			s.counters.written[class] -= rows[class]
+			s.counters.unwritten[class] += rows[class]
 			rows[class] = 0
 		}
 	}
 }
 
-func (s *Scribe) write(c format.Class, rows []format.Row) {
+func (s *Writer) write(c format.Class, rows []format.Row) {
 	if s.failed == nil && len(rows) > 0 {
 		s.put(c, rows)
 	}
 }
 
 // put writes rows, also after a failure.
-func (s *Scribe) put(c format.Class, rows []format.Row) {
+func (s *Writer) put(c format.Class, rows []format.Row) {
 	if err := s.writer.Write(c, rows); err != nil {
 		s.fail(err)
 	}
@@ -118,7 +118,7 @@ func (s *Scribe) put(c format.Class, rows []format.Row) {
 
 // flush hands gathered calls to the writer, also those from before a failure: they are in the
 // books as recorded.
-func (s *Scribe) flush() {
+func (s *Writer) flush() {
 	for i := range s.gathered {
 		s.put(format.ClassMemory+format.Class(i), s.gathered[i])
 		s.gathered[i] = s.gathered[i][:0]
@@ -126,11 +126,11 @@ func (s *Scribe) flush() {
 }
 
 // MetaNow returns the metadata as of now, after Wait.
-func (s *Scribe) MetaNow() format.Meta {
+func (s *Writer) MetaNow() format.Meta {
 	meta, b := s.baseMeta(), &s.bounds
 	meta.Ring = b.ringMeta(meta.StartNs)
-	meta.EndNs = s.accounts.clock.NowNs()
-	meta.Calls = s.accounts.calls()
+	meta.EndNs = s.counters.clock.NowNs()
+	meta.Calls = s.counters.calls()
 	if b.fromNs != 0 {
 		meta.StartNs = b.fromNs
 	}
@@ -142,11 +142,11 @@ func (s *Scribe) MetaNow() format.Meta {
 
 // EndAt sets the end of the recording, in Unix ns, unless it was full before. Safe for concurrent
 // use.
-func (s *Scribe) EndAt(ns int64) { s.accounts.endNs.CompareAndSwap(0, ns) }
+func (s *Writer) EndAt(ns int64) { s.counters.endNs.CompareAndSwap(0, ns) }
 
 // Wait waits for Run to end and frees the pool. All chunks must have been sent, and no rows may be
 // sent any more.
-func (s *Scribe) Wait() error {
+func (s *Writer) Wait() error {
 	close(s.rows)
 	<-s.done
 	return s.pool.Close()
