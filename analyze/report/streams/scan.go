@@ -31,6 +31,7 @@ type work struct {
 	launches, captured, copies, copiedBytes, fills int64
 	waits                                          stats.Durations // of threads for the stream
 	threads                                        map[int32]bool
+	lastThread                                     int32 // already in threads
 	firstNs, lastNs                                int64 // entries of the first and the last call
 }
 
@@ -41,11 +42,13 @@ func (w *work) operations() int64 { return w.launches + w.copies + w.fills }
 type scan struct {
 	*calls.Reader
 	streams map[stream]*work
-	devices map[deviceOf]int64 // operations
+	// lastStream and lastWork are those of the call before: most calls have the same stream.
+	lastStream stream
+	lastWork   *work
 }
 
 func newScan(r *calls.Reader) *scan {
-	return &scan{Reader: r, streams: make(map[stream]*work), devices: make(map[deviceOf]int64)}
+	return &scan{Reader: r, streams: make(map[stream]*work)}
 }
 
 // add counts a call. Calls that failed gave the stream no work. Of the waits, only those for a
@@ -55,14 +58,14 @@ func (sc *scan) add(c *calls.Call) error {
 	if c.Failed() || kind == format.KindSync && catalog.BaseName(sc.Names.List[c.Name]) != "cuStreamSynchronize" {
 		return nil
 	}
-	key := stream{c.Pid, c.Device, handleOf(c)}
-	w := sc.streams[key]
-	if w == nil {
-		w = &work{threads: make(map[int32]bool), firstNs: c.StartNs}
-		sc.streams[key] = w
+	w := sc.workOf(stream{c.Pid, c.Device, handleOf(c)})
+	if w.firstNs == 0 {
+		w.firstNs = c.StartNs
 	}
 	w.lastNs = c.StartNs
-	w.threads[c.Tid] = true
+	if c.Tid != w.lastThread {
+		w.threads[c.Tid], w.lastThread = true, c.Tid
+	}
 	switch {
 	case kind == format.KindSync:
 		if c.Timed() {
@@ -80,8 +83,30 @@ func (sc *scan) add(c *calls.Call) error {
 	default:
 		w.fills++
 	}
-	sc.devices[key.deviceOf()]++
 	return nil
+}
+
+// workOf returns what is counted for a stream.
+func (sc *scan) workOf(key stream) *work {
+	if key == sc.lastStream && sc.lastWork != nil {
+		return sc.lastWork
+	}
+	w := sc.streams[key]
+	if w == nil {
+		w = &work{threads: make(map[int32]bool)}
+		sc.streams[key] = w
+	}
+	sc.lastStream, sc.lastWork = key, w
+	return w
+}
+
+// operationsOfDevices returns how many operations the streams of each device ran.
+func (sc *scan) operationsOfDevices() map[deviceOf]int64 {
+	operations := make(map[deviceOf]int64)
+	for key, w := range sc.streams {
+		operations[key.deviceOf()] += w.operations()
+	}
+	return operations
 }
 
 // handleOf returns the stream that a call names, with one handle for each default stream.

@@ -50,8 +50,8 @@ func (sc *scan) totals(findings map[stream]finding) []report.Fact {
 		count[f]++
 	}
 	var operations int64
-	for _, n := range sc.devices {
-		operations += n
+	for _, w := range sc.streams {
+		operations += w.operations()
 	}
 	return report.Facts(totalColumns, report.Values{
 		"streams":     int64(len(sc.streams)),
@@ -108,11 +108,11 @@ func (sc *scan) table(findings map[stream]finding) report.Table {
 		Spare:   []string{"captured", "fills", "copied_bytes", "waits"},
 		Keys:    []string{"device", "stream"},
 	}
-	start := sc.T.Recording().FromNs
+	start, ofDevice := sc.T.Recording().FromNs, sc.operationsOfDevices()
 	for key, w := range sc.streams {
 		table.Add(report.Values{
 			"operations":     w.operations(),
-			"operations_pct": units.Percent(w.operations(), sc.devices[key.deviceOf()]),
+			"operations_pct": units.Percent(w.operations(), ofDevice[key.deviceOf()]),
 			"launches":       w.launches,
 			"copies":         w.copies,
 			"copied_bytes":   w.copiedBytes,
