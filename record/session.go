@@ -16,8 +16,8 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
-	"github.com/gpurec/gpurec/record/sampling"
 	"github.com/gpurec/gpurec/record/rowwriter"
+	"github.com/gpurec/gpurec/record/sampling"
 	"github.com/gpurec/gpurec/record/target"
 	"github.com/gpurec/gpurec/record/unwind"
 )
