@@ -20,7 +20,7 @@ import (
 )
 
 // The recording that reports are measured on is that of a training job: every 30 ms a
-// step with the mixture of gpt_train and mlp_small (BENCHMARKS.md) between them, 3,520
+// step with the mixture of gpt_train and mlp_small (docs/benchmarks/overhead.md) between them, 3,520
 // rows of which 60 % are events of PyTorch's allocator and 31 % launches, from 2,000
 // stacks of 40 frames, in segments of 3 s; returns of launches are recorded for one
 // second in ten, as at that rate they are. Once in ten steps something leaks, and NVML
