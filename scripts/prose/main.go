@@ -2,10 +2,14 @@
 // on phrases that have a plainer form, on long sentences, and on exported names without a doc
 // comment. CONTRIBUTING.md has the rules.
 //
-//	go run ./scripts/prose [FILE or FOLDER ...]
+// With -draw SEED it prints forty texts and forty names instead, for a reader who is new to the
+// project: what such a reader misunderstands needs better words.
+//
+//	scripts/prose.sh [-draw SEED] [FILE or FOLDER ...]
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +19,14 @@ import (
 )
 
 func main() {
-	files, err := trackedFiles(os.Args[1:])
-	if err == nil {
+	seed := flag.Uint64("draw", 0, "print forty texts and names chosen by `SEED`")
+	flag.Parse()
+	files, err := trackedFiles(flag.Args())
+	switch {
+	case err != nil:
+	case *seed != 0:
+		err = draw(os.Stdout, files, *seed)
+	default:
 		err = check(files)
 	}
 	if err != nil {
@@ -59,7 +69,12 @@ func check(files []string) error {
 				n := countWords(t.words[s.start:s.end])
 				sum.add(n)
 				if n > maxWords {
-					report(t.at(s), "%d words in a sentence: make two: %.60s…", n, strings.TrimSpace(t.words[s.start:s.end]))
+					report(
+						t.at(s),
+						"%d words in a sentence: make two: %.60s…",
+						n,
+						strings.TrimSpace(t.words[s.start:s.end]),
+					)
 				}
 			}
 		}
@@ -88,7 +103,8 @@ func reportMean(kind string, l lengths) int {
 // trackedFiles returns the files that git knows under the given paths, without those that other
 // projects wrote or a program made.
 func trackedFiles(paths []string) ([]string, error) {
-	out, err := exec.Command("git", append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, paths...)...).Output()
+	out, err := exec.Command("git", append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, paths...)...).
+		Output()
 	if err != nil {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}

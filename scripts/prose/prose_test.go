@@ -100,3 +100,20 @@ func TestCheckFails(t *testing.T) {
 		t.Errorf("undocumented: %v", names)
 	}
 }
+
+func TestDrawDependsOnTheSeed(t *testing.T) {
+	files := []string{"main.go", "text.go", "rules.go", "draw.go"}
+	var first, again, other strings.Builder
+	for seed, w := range map[uint64]*strings.Builder{1: &first, 2: &other} {
+		if err := draw(w, files, seed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := draw(&again, files, 1); err != nil || first.String() != again.String() {
+		t.Errorf("two draws of one seed differ, error %v", err)
+	}
+	if first.String() == other.String() ||
+		!strings.Contains(first.String(), "func draw") && !strings.Contains(first.String(), "40. ") {
+		t.Errorf("draws of two seeds are the same, or lack texts or names:\n%s", first.String())
+	}
+}

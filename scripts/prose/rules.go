@@ -153,10 +153,16 @@ var standardMethods = map[string]bool{
 	"Len": true, "Less": true, "Swap": true, "Push": true, "Pop": true,
 }
 
-// hasExportedReceiver reports whether a function is not a method of a type of the package's own.
+// hasExportedReceiver reports whether a function is no method, or one of an exported type.
 func hasExportedReceiver(d *ast.FuncDecl) bool {
+	receiver := receiverName(d)
+	return receiver == "" || ast.IsExported(receiver)
+}
+
+// receiverName returns the type whose method a function is, "" for a function.
+func receiverName(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
-		return true
+		return ""
 	}
 	t := d.Recv.List[0].Type
 	for {
@@ -168,9 +174,9 @@ func hasExportedReceiver(d *ast.FuncDecl) bool {
 		case *ast.IndexListExpr:
 			t = u.X
 		case *ast.Ident:
-			return u.IsExported()
+			return u.Name
 		default:
-			return true
+			return ""
 		}
 	}
 }

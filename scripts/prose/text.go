@@ -57,7 +57,8 @@ func textsOf(file string) ([]text, error) {
 		return goTexts(file, data)
 	case ext == ".md":
 		return markdownTexts(file, string(data)), nil
-	case strings.Contains(" .c .h .cc .cpp .cu .js .mjs .css .html .py .sh .table .yml ", " "+ext+" "), path.Base(file) == "Makefile":
+	case strings.Contains(" .c .h .cc .cpp .cu .js .mjs .css .html .py .sh .table .yml ", " "+ext+" "),
+		path.Base(file) == "Makefile":
 		return []text{{file, comment, commentMarks.ReplaceAllString(string(data), ""), 1}}, nil
 	}
 	return nil, nil
@@ -107,7 +108,10 @@ func goTexts(file string, source []byte) ([]text, error) {
 // isTest reports whether a Go file is used by tests or by the build alone.
 func isTest(file string) bool {
 	return strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "analyze/analyzetest/") ||
-		strings.HasPrefix(file, "record/simtest/") || strings.HasPrefix(file, "examples/") || strings.HasPrefix(file, "scripts/")
+		strings.HasPrefix(
+			file,
+			"record/simtest/",
+		) || strings.HasPrefix(file, "examples/") || strings.HasPrefix(file, "scripts/")
 }
 
 // literal returns the value of a string, or of strings joined by +, in which X represents a part
