@@ -22,7 +22,8 @@ var mayImport = map[string][]string{
 		"github.com/parquet-go/parquet-go",
 		"github.com/klauspost/compress/zstd",
 	},
-	"bpf": {"github.com/cilium/ebpf"},
+	"bpf":           {"github.com/cilium/ebpf"},
+	"scripts/prose": {},
 	"symbolize": {
 		"symbolize/dwarf",
 		"symbolize/elffile",

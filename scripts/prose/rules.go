@@ -1,0 +1,201 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+const (
+	maxWords = 30 // of a sentence
+	maxMean  = 17 // words of a sentence, on average over all of a kind
+	minWords = 5  // what has fewer words is a label, and counts as no sentence
+)
+
+//go:embed phrases.tsv
+var phraseList string
+
+// phrase is an expression with a plainer form.
+type phrase struct {
+	expression *regexp.Regexp
+	instead    string
+}
+
+// readPhrases returns the phrases of phrases.tsv.
+func readPhrases() ([]phrase, error) {
+	var phrases []phrase
+	for _, line := range strings.Split(phraseList, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		expression, instead, ok := strings.Cut(line, "\t")
+		if !ok {
+			return nil, fmt.Errorf("phrases.tsv: %q has no tab", line)
+		}
+		// A phrase may be broken at the end of a line.
+		re, err := regexp.Compile("(?i)" + strings.ReplaceAll(expression, " ", `\s+`))
+		if err != nil {
+			return nil, fmt.Errorf("phrases.tsv: %w", err)
+		}
+		phrases = append(phrases, phrase{re, instead})
+	}
+	return phrases, nil
+}
+
+// find returns where the phrase is in a text.
+func (p phrase) find(words string) []span {
+	var spans []span
+	for _, m := range p.expression.FindAllStringIndex(words, -1) {
+		spans = append(spans, span{m[0], m[1]})
+	}
+	return spans
+}
+
+// lengths sums up the words of sentences.
+type lengths struct{ count, words int }
+
+func (l *lengths) add(words int) { l.count++; l.words += words }
+
+// mean returns the words of a sentence on average, 0 without sentences.
+func (l *lengths) mean() float64 {
+	if l.count == 0 {
+		return 0
+	}
+	return float64(l.words) / float64(l.count)
+}
+
+// sentenceEnd is the end of a sentence and what begins the next one, the end of a paragraph, or
+// the beginning of a line that is indented, such as an example in a help text.
+var sentenceEnd = regexp.MustCompile(`[.!?][")'*_]*\s+(?:["'(*_]*[A-Z0-9%-])|\n\s*\n|\n[ \t]+`)
+
+// sentences returns the sentences of a text that have at least minWords words.
+func sentences(words string) []span {
+	var spans []span
+	add := func(s span) {
+		if countWords(words[s.start:s.end]) >= minWords {
+			spans = append(spans, s)
+		}
+	}
+	start := 0
+	for start < len(words) {
+		m := sentenceEnd.FindStringIndex(words[start:])
+		if m == nil {
+			break
+		}
+		end := start + m[1]
+		if !unicode.IsSpace(rune(words[end-1])) {
+			end-- // the first letter of the next sentence
+		}
+		add(span{start, end})
+		start = end
+	}
+	add(span{start, len(words)})
+	return spans
+}
+
+// countWords returns the number of words: what blanks separate and has a letter or a digit.
+func countWords(s string) int {
+	n := 0
+	for _, field := range strings.Fields(s) {
+		if strings.ContainsFunc(field, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// namedPlace is a declared name and where it is.
+type namedPlace struct {
+	place
+	name string
+}
+
+// undocumented returns the exported functions, types, variables and constants of a Go file that
+// have no doc comment. A comment on a group of constants or variables covers all of them. Methods
+// that implement an interface of the standard library need none.
+func undocumented(file string) []namedPlace {
+	if path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
+		return nil
+	}
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, file, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil // textsOf has reported it
+	}
+	var names []namedPlace
+	miss := func(name *ast.Ident) {
+		names = append(names, namedPlace{place{file, set.Position(name.Pos()).Line}, name.Name})
+	}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Doc == nil && d.Name.IsExported() && !standardMethods[d.Name.Name] && hasExportedReceiver(d) {
+				miss(d.Name)
+			}
+		case *ast.GenDecl:
+			if d.Doc == nil {
+				undocumentedSpecs(d, miss)
+			}
+		}
+	}
+	return names
+}
+
+// standardMethods are those of fmt.Stringer, error, errors.Unwrap, sort.Interface and heap.Interface.
+var standardMethods = map[string]bool{
+	"String": true, "Error": true, "Unwrap": true, "Is": true,
+	"Len": true, "Less": true, "Swap": true, "Push": true, "Pop": true,
+}
+
+// hasExportedReceiver reports whether a function is no method, or one of an exported type.
+func hasExportedReceiver(d *ast.FuncDecl) bool {
+	receiver := receiverName(d)
+	return receiver == "" || ast.IsExported(receiver)
+}
+
+// receiverName returns the type whose method a function is, "" for a function.
+func receiverName(d *ast.FuncDecl) string {
+	if d.Recv == nil || len(d.Recv.List) == 0 {
+		return ""
+	}
+	t := d.Recv.List[0].Type
+	for {
+		switch u := t.(type) {
+		case *ast.StarExpr:
+			t = u.X
+		case *ast.IndexExpr:
+			t = u.X
+		case *ast.IndexListExpr:
+			t = u.X
+		case *ast.Ident:
+			return u.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// undocumentedSpecs calls miss with each exported name of a declaration that has no comment before
+// it or in its line.
+func undocumentedSpecs(d *ast.GenDecl, miss func(*ast.Ident)) {
+	for _, s := range d.Specs {
+		switch s := s.(type) {
+		case *ast.TypeSpec:
+			if s.Doc == nil && s.Comment == nil && s.Name.IsExported() {
+				miss(s.Name)
+			}
+		case *ast.ValueSpec:
+			for _, name := range s.Names {
+				if s.Doc == nil && s.Comment == nil && name.IsExported() {
+					miss(name)
+				}
+			}
+		}
+	}
+}
