@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which context, and with it which device, is current in a thread.
+ * Tracks the current CUDA context of each thread, and its device.
  */
 #ifndef GPUREC_CONTEXT_H
 #define GPUREC_CONTEXT_H
 
 #include "state.h"
 
-/* The thread's current context and its device; 0 and -1 until they are known. */
+/* Sets the event's context and device to the thread's current ones; unknown: 0 and -1. */
 static __always_inline void read_context(struct thread *t, struct event *e)
 {
 	struct context_key key = {.pid = e->pid};
@@ -41,7 +41,7 @@ static __always_inline void push_context(struct thread *t, __u64 context)
 {
 	__u64 *slot;
 
-	if (t->contexts >= MAX_CONTEXTS) { /* the oldest is forgotten, the current one stays right */
+	if (t->contexts >= MAX_CONTEXTS) { /* drop the oldest entry: the current context stays right */
 		for (int i = 1; i < MAX_CONTEXTS; i++)
 			t->context[i - 1] = t->context[i];
 		t->contexts = MAX_CONTEXTS - 1;

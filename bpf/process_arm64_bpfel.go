@@ -15,7 +15,7 @@ import (
 
 type ProcessProcessAllocator struct {
 	_           structs.HostLayout
-	AllocatedAt uint64
+	StatsOffset uint64
 	Source      uint32
 	Pad         uint32
 }

@@ -39,7 +39,7 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 			p := startSim(t, nil, program, fmt.Sprint(calls))
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Stacks, opt.knownSets = probe.StacksAuto, c.sets
+			opt.Stacks, opt.stackCacheSets = probe.StacksAuto, c.sets
 			s := start(t, opt)
 			result := runWhile(t, s, func() {
 				p.step()

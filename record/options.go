@@ -77,10 +77,10 @@ type Options struct {
 	// Only probes these functions alone, if there are any. For tests, as what is below.
 	Only []string
 
-	returns   sampling.Returns // of launches
-	governor  overhead.Policy
-	knownSets int        // probe.Options.KnownSets
-	xids      *xid.Paths // tests: where Xids come from; nil: the system's
+	returns        sampling.Returns // of launches
+	governor       overhead.Policy
+	stackCacheSets int        // probe.Options.StackCacheSets
+	xids           *xid.Paths // tests: where Xids come from; nil: the system's
 	// clockShift is added to the wall clock as it was when the recording began.
 	clockShift time.Duration
 }

@@ -24,7 +24,7 @@ func isSampled() map[string]bool {
 	sampled := make(map[string]bool)
 	for cookie := range bpf.NumCookies() {
 		call, name, _, _ := bpf.ByCookie(uint16(cookie))
-		sampled[name] = call.ReturnSpared()
+		sampled[name] = call.SamplesReturns()
 	}
 	return sampled
 }

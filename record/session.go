@@ -129,7 +129,7 @@ func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.
 		return probe.Load(probe.Options{
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
 			All: s.opt.All, Comm: process.KernelComm(s.opt.Comm), Cgroup: only,
-			Functions: s.opt.Only, Classes: s.opt.Classes, KnownSets: s.opt.knownSets,
+			Functions: s.opt.Only, Classes: s.opt.Classes, StackCacheSets: s.opt.stackCacheSets,
 		})
 	}
 	p, err := load()

@@ -23,7 +23,7 @@ func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
 	if lib.Kind == library.Driver || pid == EveryProcess {
 		return
 	}
-	a := bpf.CudaProcessAllocator{AllocatedAt: notFound, Source: uint32(lib.Source())}
+	a := bpf.CudaProcessAllocator{StatsOffset: notFound, Source: uint32(lib.Source())}
 	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // else the first event will tell
 }
 
@@ -68,7 +68,7 @@ func (p *Probes) SetTotals(pid int, at uint64) {
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
 		return // totals are -1, not known
 	}
-	a.AllocatedAt = at
+	a.StatsOffset = at
 	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // it may be gone
 }
 
@@ -102,7 +102,7 @@ const statArrayWords = 12
 // findLayout returns the first word that was always the allocated bytes, if that one array
 // later was always the reserved bytes: in an array the current value of all pools is first.
 func findLayout(seen *bpf.CudaAllocatorSearch) (at uint64, ok bool) {
-	if seen.Looks < minLooks {
+	if seen.Comparisons < minLooks {
 		return 0, false
 	}
 	isSet := func(words []uint64, i int) bool { return i < 64*len(words) && words[i/64]>>(i%64)&1 != 0 }

@@ -51,7 +51,7 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 		switch call, _, _, _ := bpf.ByCookie(at.Cookie); {
 		case call.Getter:
 			getters[call.Name] = append(getters[call.Name], at)
-		case call.ReturnSpared():
+		case call.SamplesReturns():
 			launches = append(launches, at)
 		case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 			allocator = append(allocator, at)
@@ -83,7 +83,7 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 // entryProgram is the program at the entry of a function.
 func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
 	switch call, _, _, _ := bpf.ByCookie(cookie); {
-	case call.ReturnSpared():
+	case call.SamplesReturns():
 		return p.Objects.LaunchEnter
 	case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 		return p.Objects.AllocatorEnter

@@ -38,7 +38,7 @@ func (p *Probes) StopEvents() error {
 	if p.How == privilege.AttachMulti {
 		return p.detach()
 	}
-	if err := p.Objects.Ended.Set(flag(true)); err != nil {
+	if err := p.Objects.RecordingEnded.Set(flag(true)); err != nil {
 		return fmt.Errorf("end the BPF programs: %w", err)
 	}
 	p.mu.Lock()

@@ -122,7 +122,7 @@ func (p *Probes) awaitReturns(stop <-chan struct{}, limit time.Duration) (bool, 
 // awaitsReturn reports whether an open call's return is one that is to be given up.
 func awaitsReturn(e bpf.CudaEvent) bool {
 	call, _, _, ok := bpf.ByCookie(e.Call)
-	return ok && call.ReturnSpared() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
+	return ok && call.SamplesReturns() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
 // LaunchNotice is how long before a switch of launches the programs get its time. It is longer

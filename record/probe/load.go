@@ -17,16 +17,16 @@ import (
 
 // Options configure the BPF programs.
 type Options struct {
-	How         privilege.Attach
-	BufferBytes int
-	Stacks      string
-	Unwinder    *unwind.Unwinder // nil if stacks are not unwound
-	All         bool             // record every process ...
-	Comm        string           // ... of this name, if it is not empty
-	Cgroup      process.Cgroup   // ... below this one, if it is not zero
-	Functions   []string         // all, if empty
-	Classes     []string         // of calls, some of format.RecordClasses; all, if empty
-	KnownSets   int              // of which known stacks are kept, a power of two; 0: all that there are
+	How            privilege.Attach
+	BufferBytes    int
+	Stacks         string
+	Unwinder       *unwind.Unwinder // nil if stacks are not unwound
+	All            bool             // record every process ...
+	Comm           string           // ... of this name, if it is not empty
+	Cgroup         process.Cgroup   // ... below this one, if it is not zero
+	Functions      []string         // all, if empty
+	Classes        []string         // of calls, some of format.RecordClasses; all, if empty
+	StackCacheSets int              // of which known stacks are kept, a power of two; 0: all that there are
 }
 
 // Load loads the BPF programs. An error is a *privilege.Error if capabilities are missing.
@@ -56,13 +56,13 @@ func Load(opt Options) (*Probes, error) {
 		}
 	}
 	if err := errors.Join(
-		spec.Variables["take_stacks"].Set(uint8(stackModes[opt.Stacks])),
+		spec.Variables["stack_capture"].Set(uint8(stackModes[opt.Stacks])),
 		spec.Variables["record_all"].Set(flag(opt.All)),
 		spec.Variables["only_comm"].Set(commBytes(opt.Comm)),
 		spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
 		spec.Variables["only_cgroup_level"].Set(opt.Cgroup.Level),
 		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4)),
-		opt.limitKnown(spec),
+		opt.limitStackCache(spec),
 	); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}

@@ -36,12 +36,12 @@ func unwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{"unwinders": u.Programs(), "python_processes": u.Pythons()}
 }
 
-// limitKnown has programs know fewer stacks, if they are to.
-func (opt *Options) limitKnown(spec *ebpf.CollectionSpec) error {
-	if opt.KnownSets == 0 {
+// limitStackCache has programs know fewer stacks, if they are to.
+func (opt *Options) limitStackCache(spec *ebpf.CollectionSpec) error {
+	if opt.StackCacheSets == 0 {
 		return nil
 	}
-	return spec.Variables["known_last"].Set(uint32(opt.KnownSets - 1))
+	return spec.Variables["last_cache_set"].Set(uint32(opt.StackCacheSets - 1))
 }
 
 // endUnwinding loads the program at the end of the unwinder's.
@@ -61,7 +61,7 @@ func (p *Probes) endUnwinding(opt Options) error {
 	if err := errors.Join(
 		err,
 		spec.Variables["wakeup_bytes"].Set(uint64(opt.BufferBytes/4)),
-		opt.limitKnown(spec),
+		opt.limitStackCache(spec),
 	); err != nil {
 		return fmt.Errorf("set BPF variables: %w", err)
 	}
@@ -79,8 +79,8 @@ func (p *Probes) endUnwinding(opt Options) error {
 		"calls":         o.Calls,
 		"stats":         o.Stats,
 		"stacks_sent":   o.StacksSent,
-		"known_stacks":  o.KnownStacks,
-		"known_paths":   o.KnownPaths,
+		"stack_cache":   o.StackCache,
+		"path_cache":    o.PathCache,
 		"code_maps":     o.CodeMaps,
 		"stack_pieces":  o.StackPieces,
 	}})

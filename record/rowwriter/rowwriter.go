@@ -270,7 +270,7 @@ func (s *Writer) add(e *bpf.CudaEvent) {
 		n = 1
 	}
 	switch {
-	case call.ReturnSpared():
+	case call.SamplesReturns():
 		s.launches.count(row.Pid)
 		t.hits.Launches += n
 	case class == bpf.CudaCallClassCLASS_ALLOCATOR:
