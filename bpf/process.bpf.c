@@ -42,7 +42,7 @@ struct {
 } allocators SEC(".maps");
 
 /* Process events that did not fit into the ring buffer. */
-__u64 lost_changes;
+__u64 lost_process_events;
 
 static __always_inline void emit_process_event(enum process_change change, __u32 pid, __u32 parent_pid)
 {
@@ -51,7 +51,7 @@ static __always_inline void emit_process_event(enum process_change change, __u32
 	};
 
 	if (bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP))
-		__sync_fetch_and_add(&lost_changes, 1);
+		__sync_fetch_and_add(&lost_process_events, 1);
 }
 
 /* TP_PROTO(struct task_struct *parent, struct task_struct *child) */

@@ -137,7 +137,7 @@ func checkFollow(how privilege.Attach) Finding {
 		f.Err = err
 		return f
 	}
-	f.Err = errors.Join(p.Follow(), p.Close())
+	f.Err = errors.Join(p.FollowChildren(), p.Close())
 	return f
 }
 

@@ -434,12 +434,12 @@ func TestStateOfDeadThreadsIsTakenAway(t *testing.T) {
 	result := runWhile(t, s, func() {
 		p.step()
 		eventually(t, "the kernel keeps state of the threads", func() bool { return len(s.probes.ThreadIDs()) >= 8 })
-		if open := s.probes.Reap(); len(open) != 0 || len(s.probes.ThreadIDs()) < 8 {
+		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ThreadIDs()) < 8 {
 			t.Error("state of threads that live was taken away")
 		}
 		p.expect("done")
 		p.finish()
-		if open := s.probes.Reap(); len(open) != 0 || len(s.probes.ThreadIDs()) != 0 {
+		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ThreadIDs()) != 0 {
 			t.Errorf("%d open calls, %d threads left", len(open), len(s.probes.ThreadIDs()))
 		}
 	})

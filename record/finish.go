@@ -49,7 +49,7 @@ func (s *Session) Finish() (Result, error) {
 	err := errors.Join(endErr, s.pipeline.empty(s.targets.OnLateProcessEvent))
 	open, openErr := s.probes.OpenCalls() // their state stayed in the kernel when the probes went, or were silenced
 	probe.MarkOpen(open, s.endNs)
-	writer.Settle(open)
+	writer.WriteOpenCalls(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
 	if err = writer.Finish(meta, errors.Join(err, openErr)); err != nil {
@@ -97,7 +97,7 @@ func (s *Session) Close() error {
 // finalMeta closes the books.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta := s.pipeline.writer.MetaNow()
-	meta.EndNs = s.pipeline.writer.EndedNs()
+	meta.EndNs = s.pipeline.writer.EndNs()
 	meta.ClockStepNs = s.clock.StepNs()
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes

@@ -59,10 +59,10 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 			return "", err
 		case <-s.pipeline.full:
 			return EndSize, nil
-		case <-s.targets.News():
+		case <-s.targets.MappedSignal():
 			mapped.Reset(mappedDelay)
 		case <-mapped.C:
-			s.targets.OnMapped()
+			s.targets.AttachMapped()
 		case <-alive.C:
 			s.targets.FinishSearches()
 			if left := s.targets.ReapExited(); !left && !s.opt.All {
@@ -80,9 +80,9 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 // that they were in are handed to the row writer, as open.
 func (s *Session) reapThreads(stop <-chan struct{}) {
 	for !clock.Sleep(stop, probe.ReapInterval) {
-		if open := s.probes.Reap(); len(open) > 0 {
+		if open := s.probes.ReapThreads(); len(open) > 0 {
 			probe.MarkOpen(open, clock.Ns(unix.CLOCK_MONOTONIC))
-			s.pipeline.writer.AddOpen(open)
+			s.pipeline.writer.SendOpenCalls(open)
 		}
 	}
 }

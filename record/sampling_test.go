@@ -310,5 +310,5 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 // leavesLaunchesOut reports whether launches are not recorded now.
 func leavesLaunchesOut(s *Session) bool {
 	now := monotonic()
-	return s.probes.Missing.Meets(now, now+1)
+	return s.probes.Missing.Overlaps(now, now+1)
 }

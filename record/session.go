@@ -197,9 +197,9 @@ func (s *Session) firstRows() []format.Row {
 // startHelpers starts the goroutines besides the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
 	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
-	statsOn, statsEvery := probe.StatsOn, probe.StatsEvery
+	statsOn, statsEvery := probe.RunTimeSample, probe.RunTimePeriod
 	if s.opt.MaxOverheadPct > 0 {
-		statsOn, statsEvery = probe.StatsOnGoverned, probe.StatsEveryGoverned
+		statsOn, statsEvery = probe.RunTimeSampleGoverned, probe.RunTimePeriodGoverned
 		s.helpers.Go(func() { s.sampler.LimitOverhead(s.opt.governor, s.opt.MaxOverheadPct, s.stop) })
 	}
 	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })
@@ -218,7 +218,7 @@ func (s *Session) metaNow() format.Meta {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	meta := s.meta
-	meta.Probes = s.probes.Placed()
+	meta.Probes = s.probes.ProbeCount()
 	return meta
 }
 
@@ -233,7 +233,7 @@ func (s *Session) warn(text string) {
 func (s *Session) Output() string { return s.output }
 
 // Probes returns how many places are probed, and by which kernel interface.
-func (s *Session) Probes() (int, privilege.Attach) { return s.probes.Placed(), s.probes.How }
+func (s *Session) Probes() (int, privilege.Attach) { return s.probes.ProbeCount(), s.probes.How }
 
 // HasNVML reports whether the GPUs are sampled.
 func (s *Session) HasNVML() bool { return s.machine.nvml != nil }

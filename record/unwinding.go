@@ -25,7 +25,7 @@ func (s *Session) startUnwinder(how privilege.Attach) {
 		return
 	}
 	opt := unwindOptions(how)
-	opt.Mapped = s.targets.Mapped
+	opt.Mapped = s.targets.NoteMapped
 	for _, p := range s.targets.All() {
 		opt.Pids = append(opt.Pids, p.Pid)
 	}
@@ -62,7 +62,7 @@ func unwindOptions(how privilege.Attach) unwind.Options {
 // inferenceNotes say how often inferred stacks were wrong, a row per class of calls.
 func (s *Session) inferenceNotes(now int64) []format.Row {
 	var rows []format.Row
-	for class, sum := range s.probes.Inferences() {
+	for class, sum := range s.probes.InferenceStats() {
 		var inferred int64
 		for _, n := range sum.Inferred {
 			inferred += int64(n)

@@ -37,9 +37,9 @@ func (p *Probes) AllocatorSource(lib *library.Library, pid int) bpf.CudaAllocato
 	return bpf.CudaAllocatorSource(a.Source)
 }
 
-// LinkReports probes the reports of one process, to find the totals of its allocators. The caller
+// AttachReports probes the reports of one process, to find the totals of its allocators. The caller
 // closes the link.
-func (p *Probes) LinkReports(reports *library.Library, pid int) (link.Link, error) {
+func (p *Probes) AttachReports(reports *library.Library, pid int) (link.Link, error) {
 	if reports == nil {
 		return nil, errors.New("libc10.so is not mapped")
 	}
@@ -61,9 +61,9 @@ func (p *Probes) LinkReports(reports *library.Library, pid int) (link.Link, erro
 	return executable.Uprobe("", p.Objects.AllocatorReport, &link.UprobeOptions{Address: at, PID: pid})
 }
 
-// SetTotals sets the offset at which the allocators of a process keep their totals. It has no
+// SetStatsOffset sets the offset at which the allocators of a process keep their totals. It has no
 // effect without an allocator that is recorded by record_trace.
-func (p *Probes) SetTotals(pid int, at uint64) {
+func (p *Probes) SetStatsOffset(pid int, at uint64) {
 	var a bpf.CudaProcessAllocator
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
 		return // totals are -1, not known
@@ -72,9 +72,9 @@ func (p *Probes) SetTotals(pid int, at uint64) {
 	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // it may be gone
 }
 
-// FindTotals returns the offset at which the allocators of a process keep their totals, once it is
+// FindStatsOffset returns the offset at which the allocators of a process keep their totals, once it is
 // known.
-func (p *Probes) FindTotals(pid int) (at uint64, ok bool) {
+func (p *Probes) FindStatsOffset(pid int) (at uint64, ok bool) {
 	var seen bpf.CudaAllocatorSearch
 	if p.Objects.AllocatorSearches.Lookup(uint32(pid), &seen) != nil {
 		return 0, false
@@ -82,14 +82,14 @@ func (p *Probes) FindTotals(pid int) (at uint64, ok bool) {
 	return findLayout(&seen)
 }
 
-// ForgetTotals forgets where the allocators of a process keep their totals.
-func (p *Probes) ForgetTotals(pid int) {
-	p.SetTotals(pid, notFound)
+// ForgetStatsOffset forgets where the allocators of a process keep their totals.
+func (p *Probes) ForgetStatsOffset(pid int) {
+	p.SetStatsOffset(pid, notFound)
 	_ = p.Objects.AllocatorSearches.Delete(uint32(pid)) // there may be none
 }
 
-// DropAllocator removes the source by which the allocator of a process is recorded.
-func (p *Probes) DropAllocator(pid int) {
+// ForgetAllocatorSource removes the source by which the allocator of a process is recorded.
+func (p *Probes) ForgetAllocatorSource(pid int) {
 	_ = p.Objects.Allocators.Delete(uint32(pid)) // it may be gone already
 }
 

@@ -125,14 +125,14 @@ func awaitsReturn(e bpf.CudaEvent) bool {
 	return ok && call.SamplesReturns() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
-// LaunchNotice is how long before a switch of launches the programs get its time. It is longer
+// LaunchSwitchDelay is how long before a switch of launches the programs get its time. It is longer
 // than the recorder usually waits for a processor.
-const LaunchNotice = 20 * time.Millisecond
+const LaunchSwitchDelay = 20 * time.Millisecond
 
-// EndLaunches makes the programs ignore launches from a time on, which it returns, on
-// CLOCK_MONOTONIC. All launches before are recorded. DropLaunches may follow.
-func (p *Probes) EndLaunches() (untilNs int64, err error) {
-	untilNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchNotice.Nanoseconds()
+// IgnoreLaunches makes the programs ignore launches from a time on, which it returns, on
+// CLOCK_MONOTONIC. All launches before are recorded. DetachLaunches may follow.
+func (p *Probes) IgnoreLaunches() (untilNs int64, err error) {
+	untilNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 	if err := p.Objects.LaunchesUntilNs.Set(uint64(untilNs)); err != nil {
 		return 0, fmt.Errorf("leave launches out: %w", err)
 	}
@@ -144,9 +144,9 @@ func (p *Probes) EndLaunches() (untilNs int64, err error) {
 // the returns of launches probed that are to be left out.
 const dropGrace = time.Second
 
-// DropLaunches removes the probes of launches, after EndLaunches.
-func (p *Probes) DropLaunches(stop <-chan struct{}) error {
-	if clock.Sleep(stop, LaunchNotice) {
+// DetachLaunches removes the probes of launches, after IgnoreLaunches.
+func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
+	if clock.Sleep(stop, LaunchSwitchDelay) {
 		return nil
 	}
 	p.mu.Lock()
@@ -162,9 +162,9 @@ func (p *Probes) DropLaunches(stop <-chan struct{}) error {
 	return remove(p.launches.returns)
 }
 
-// BeginLaunches probes launches again. It returns the time from which on all are recorded, on
+// AttachLaunches probes launches again. It returns the time from which on all are recorded, on
 // CLOCK_MONOTONIC.
-func (p *Probes) BeginLaunches() (fromNs int64, err error) {
+func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.launches.away = false
@@ -172,7 +172,7 @@ func (p *Probes) BeginLaunches() (fromNs int64, err error) {
 		return 0, fmt.Errorf("probe launches: %w", err)
 	}
 	for {
-		fromNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchNotice.Nanoseconds()
+		fromNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 		err := errors.Join(
 			p.Objects.LaunchesFromNs.Set(uint64(fromNs)),
 			p.Objects.LaunchesUntilNs.Set(uint64(math.MaxUint64)),

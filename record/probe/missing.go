@@ -27,8 +27,8 @@ func (m *MissingTimes) End(ns int64) {
 	m.times[len(m.times)-1].toNs = ns
 }
 
-// Meets reports whether launches were not recorded in some of the time.
-func (m *MissingTimes) Meets(fromNs, toNs int64) bool {
+// Overlaps reports whether launches were not recorded in some of the time.
+func (m *MissingTimes) Overlaps(fromNs, toNs int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := len(m.times) - 1; i >= 0; i-- {

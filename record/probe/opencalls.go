@@ -17,13 +17,13 @@ func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
 		e := &calls[i]
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 		e.DurNs = uint64(atNs) - e.StartNs
-		e.Ptr, e.Bytes = KnownWhileOpen(e)
+		e.Ptr, e.Bytes = EntryValues(e)
 	}
 }
 
-// KnownWhileOpen returns pointer and bytes of a call that has not returned. They are 0 where they
+// EntryValues returns pointer and bytes of a call that has not returned. They are 0 where they
 // come back through an out pointer.
-func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
+func EntryValues(e *bpf.CudaEvent) (ptr, bytes uint64) {
 	call, _, _, ok := bpf.ByCookie(e.Call)
 	if !ok {
 		return 0, 0

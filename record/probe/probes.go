@@ -78,7 +78,7 @@ func (p *Probes) Links() (entries, returns int) {
 
 // Placed returns how many places are probed, entries and returns. It does not wait for probes
 // that are being placed or removed, which can take seconds: the row writer asks at every rotation.
-func (p *Probes) Placed() int { return int(p.count.Load()) }
+func (p *Probes) ProbeCount() int { return int(p.count.Load()) }
 
 // Close removes the probes that are still there and frees the programs.
 func (p *Probes) Close() error {

@@ -23,7 +23,7 @@ import (
 const ReapInterval = 10 * time.Second
 
 // Reap deletes the state of threads that have ended, and returns the calls that they were in.
-func (p *Probes) Reap() []bpf.CudaEvent {
+func (p *Probes) ReapThreads() []bpf.CudaEvent {
 	var open []bpf.CudaEvent
 	for _, id := range p.ThreadIDs() {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/task/%d", id>>32, uint32(id))); !errors.Is(err, os.ErrNotExist) {

@@ -14,16 +14,16 @@ import (
 )
 
 // Run times of BPF programs are measured in samples, because measuring costs some
-// 40 ns a run: StatsOn out of every StatsEvery.
+// 40 ns a run: RunTimeSample out of every RunTimePeriod.
 const (
-	StatsOn    = time.Second
-	StatsEvery = 10 * time.Second
+	RunTimeSample = time.Second
+	RunTimePeriod = 10 * time.Second
 )
 
 // Where the overhead is governed, it is that share of every second.
 const (
-	StatsOnGoverned    = 100 * time.Millisecond
-	StatsEveryGoverned = time.Second
+	RunTimeSampleGoverned = 100 * time.Millisecond
+	RunTimePeriodGoverned = time.Second
 )
 
 // SampleRunTimes measures the run times of BPF programs for on of every period until stop is

@@ -88,10 +88,10 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	if u.Sync(pid, []unwind.Mapping{{Start: code.Start, End: code.End}}, SyncTimeout) > 0 {
 		return nil, errors.New("own code was not read in time")
 	}
-	if err := p.Target(pid); err != nil {
+	if err := p.AddTarget(pid); err != nil {
 		return nil, err
 	}
-	defer p.Forget(pid)
+	defer p.RemoveTarget(pid)
 	remove, err := p.probeOwn(leaf - code.Start + code.Offset)
 	if err != nil {
 		return nil, err

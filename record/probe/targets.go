@@ -20,7 +20,7 @@ func flag(b bool) uint8 {
 }
 
 // Follow makes children of targets targets before they run. It fails on kernels without BTF.
-func (p *Probes) Follow() error {
+func (p *Probes) FollowChildren() error {
 	replace := map[string]*ebpf.Map{
 		"events":     p.Objects.Events,
 		"targets":    p.Objects.Targets,
@@ -44,10 +44,10 @@ func (p *Probes) Follow() error {
 	return nil
 }
 
-// LostChanges returns how many forks and execs were not reported.
-func (p *Probes) LostChanges() uint64 {
+// LostProcessEvents returns how many forks and execs were not reported.
+func (p *Probes) LostProcessEvents() uint64 {
 	var n uint64
-	if v := p.process.LostChanges; v == nil || v.Get(&n) != nil {
+	if v := p.process.LostProcessEvents; v == nil || v.Get(&n) != nil {
 		return 0
 	}
 	return n
@@ -70,7 +70,7 @@ func (p *Probes) SkipStacks(on bool) error {
 }
 
 // Forget removes the state and the links of a process that has ended.
-func (p *Probes) Forget(pid int) {
+func (p *Probes) RemoveTarget(pid int) {
 	_ = p.Objects.Targets.Delete(uint32(pid)) // it may be gone already
 	_ = p.Objects.CodeMaps.Delete(uint32(pid))
 	_ = p.Objects.Allocators.Delete(uint32(pid))
@@ -78,7 +78,7 @@ func (p *Probes) Forget(pid int) {
 }
 
 // Target adds a process to those that the programs record.
-func (p *Probes) Target(pid int) error {
+func (p *Probes) AddTarget(pid int) error {
 	if err := p.Objects.Targets.Put(uint32(pid), uint32(1)); err != nil {
 		return fmt.Errorf("add process %d: %w", pid, err)
 	}

@@ -90,8 +90,8 @@ func (p *Probes) endUnwinding(opt Options) error {
 	return u.SetStop(p.unwind.UnwindStop)
 }
 
-// Inferences returns how often stacks were inferred, checked and wrong, by class of call.
-func (p *Probes) Inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
+// InferenceStats returns how often stacks were inferred, checked and wrong, by class of call.
+func (p *Probes) InferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
 	for class := range sums {
 		var cpus []bpf.CudaClassStats
 		if p.Objects.Stats.Lookup(uint32(class), &cpus) != nil {

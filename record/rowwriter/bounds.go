@@ -93,7 +93,7 @@ func (s *Writer) clip(e *bpf.CudaEvent) bool {
 		return false
 	}
 	if left := uint64(s.bounds.endNs - start); e.DurNs > left {
-		e.Ptr, e.Bytes = probe.KnownWhileOpen(e)
+		e.Ptr, e.Bytes = probe.EntryValues(e)
 		e.DurNs, e.Result = left, 0
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 	}
@@ -169,7 +169,7 @@ func (s *Writer) compact() {
 
 // Settle writes the calls that have not returned, after Wait. It waits for the disk, and drops
 // what a ring has no room for.
-func (s *Writer) Settle(open []bpf.CudaEvent) {
+func (s *Writer) WriteOpenCalls(open []bpf.CudaEvent) {
 	for i := range open {
 		s.add(&open[i])
 	}

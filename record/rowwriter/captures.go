@@ -137,7 +137,7 @@ func (c *captures) end(stream, graph handle, endNs int64) {
 	if open == nil {
 		return
 	}
-	c.graphs[graph] = c.graphs[graph].plus(graphSize{open.kernels, c.missing.Meets(open.beganNs, endNs)})
+	c.graphs[graph] = c.graphs[graph].plus(graphSize{open.kernels, c.missing.Overlaps(open.beganNs, endNs)})
 	for s, other := range c.streams {
 		if other == open {
 			delete(c.streams, s)

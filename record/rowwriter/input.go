@@ -16,12 +16,12 @@ func (s *Writer) Send(rows []format.Row) { s.rows <- rows }
 // Sender returns a Sender, which drops rows instead of waiting.
 func (s *Writer) Sender() *rows.Sender { return rows.NewSender(s.rows) }
 
-// AddOpen hands over calls that will not return; it may wait. Safe for concurrent use until Wait.
-func (s *Writer) AddOpen(calls []bpf.CudaEvent) { s.orphans <- calls }
+// SendOpenCalls hands over calls that will not return; it may wait. Safe for concurrent use until Wait.
+func (s *Writer) SendOpenCalls(calls []bpf.CudaEvent) { s.orphans <- calls }
 
-// AskRates returns the hits of the busiest thread since the last call; false if stop was closed.
+// BusiestThreadRates returns the hits of the busiest thread since the last call; false if stop was closed.
 // Safe for concurrent use.
-func (s *Writer) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
+func (s *Writer) BusiestThreadRates(stop <-chan struct{}) (overhead.Rates, bool) {
 	reply := make(chan overhead.Rates, 1)
 	select {
 	case s.asks <- reply:
@@ -31,8 +31,8 @@ func (s *Writer) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
 	}
 }
 
-// EndedNs returns when the recording ended, in Unix ns; 0: it has not. Safe for concurrent use.
-func (s *Writer) EndedNs() int64 { return s.counters.endNs.Load() }
+// EndNs returns when the recording ended, in Unix ns; 0: it has not. Safe for concurrent use.
+func (s *Writer) EndNs() int64 { return s.counters.endNs.Load() }
 
 // Progress returns the progress of the recording, 100 ms old at most. Safe for concurrent use.
 func (s *Writer) Progress() Progress { return *s.progress.Load() }

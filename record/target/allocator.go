@@ -47,7 +47,7 @@ func (s *Set) renewAllocator(libs []*library.Library, pid int) {
 	lib := library.First(libs, library.Allocator)
 	if known, ok := s.allocators.known[pid]; ok && lib != nil && known != lib.ID {
 		s.forgetAllocator(pid)
-		s.probes.DropAllocator(pid)
+		s.probes.ForgetAllocatorSource(pid)
 	}
 }
 
@@ -117,10 +117,10 @@ func (w *allocators) isLoading(pid int) bool {
 // findTotals has the totals of a process's allocator recorded, or returns why they are not.
 func (s *Set) findTotals(lib, reports *library.Library, pid int) (missing string) {
 	if at, ok := s.allocators.layouts[lib.ID]; ok {
-		s.probes.SetTotals(pid, at)
+		s.probes.SetStatsOffset(pid, at)
 		return ""
 	}
-	link, err := s.probes.LinkReports(reports, pid)
+	link, err := s.probes.AttachReports(reports, pid)
 	if err != nil {
 		return "what PyTorch's allocator counts itself is not recorded: " + err.Error()
 	}
@@ -134,12 +134,12 @@ func (s *Set) FinishSearches() {
 	for pid, search := range w.searches {
 		at, found := w.layouts[search.library]
 		if !found {
-			if at, found = s.probes.FindTotals(pid); !found {
+			if at, found = s.probes.FindStatsOffset(pid); !found {
 				continue
 			}
 			w.layouts[search.library] = at
 		}
-		s.probes.SetTotals(pid, at)
+		s.probes.SetStatsOffset(pid, at)
 		_ = search.reports.Close() // one that cannot be closed goes with the recorder
 		delete(w.searches, pid)
 	}
@@ -154,7 +154,7 @@ func (s *Set) forgetAllocator(pid int) {
 	}
 	delete(w.known, pid)
 	delete(w.loading, pid)
-	s.probes.ForgetTotals(pid)
+	s.probes.ForgetStatsOffset(pid)
 }
 
 // CloseSearches ends the searches for the totals of allocators.

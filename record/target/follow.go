@@ -21,12 +21,12 @@ import (
 func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries []Library) error {
 	s.probes, s.unwinder = probes, unwinder
 	for _, p := range s.All() {
-		if err := probes.Target(p.Pid); err != nil {
+		if err := probes.AddTarget(p.Pid); err != nil {
 			return err
 		}
 	}
 	if s.opt.Children {
-		s.followErr = probes.Follow()
+		s.followErr = probes.FollowChildren()
 		if err := s.adoptRunningChildren(); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (s *Set) adoptRunningChildren() error {
 			if err != nil || !s.add(p) {
 				continue // it has ended since
 			}
-			if err := s.probes.Target(pid); err != nil {
+			if err := s.probes.AddTarget(pid); err != nil {
 				return err
 			}
 			s.addUnwinding(p)
@@ -114,7 +114,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	p, err := process.Open(pid)
 	if err != nil { // it has ended already; its calls, if any, are recorded
 		s.noteGone(e)
-		s.probes.Forget(pid)
+		s.probes.RemoveTarget(pid)
 		return
 	}
 	if !s.add(p) {
@@ -125,12 +125,12 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	s.addUnwinding(p)
 	// What other processes use is probed for the new one before it can map it, hopefully.
 	for _, lib := range s.libraries {
-		before := s.probes.Placed()
+		before := s.probes.ProbeCount()
 		if err := s.place(lib, pid); err != nil && p.Alive() {
 			s.warnUnprobed(p, err)
 			continue
 		}
-		if lib.Kind == library.Driver && s.probes.Placed() > before && p.HasMapped(lib.ID) {
+		if lib.Kind == library.Driver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
 			s.noteLate(lib, p)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *Set) ReapExited() (left bool) {
 			continue
 		}
 		s.send([]format.Row{p.ExitRow(s.clock.NowNs())})
-		s.probes.Forget(p.Pid)
+		s.probes.RemoveTarget(p.Pid)
 		s.forgetAllocator(p.Pid)
 		if s.unwinder != nil {
 			s.unwinder.Forget(p.Pid)
@@ -173,7 +173,7 @@ func (s *Set) ReapExited() (left bool) {
 // is for the end of the recording.
 func (s *Set) LastRows(nowNs int64) []format.Row {
 	var rows []format.Row
-	if n := s.probes.LostChanges(); n > 0 {
+	if n := s.probes.LostProcessEvents(); n > 0 {
 		rows = append(rows, format.Row{
 			Kind: format.KindNote, Name: "children", StartNs: nowNs, Device: -1, Value: float64(n),
 			Message: "the ring buffer had no room for this many forks and execs: their processes lack facts, and if " +

@@ -124,14 +124,14 @@ func (s *Set) attachLibraries(p *process.Process) {
 // attachLate attaches to a library that the process has mapped already, and notes that calls made in
 // between are missing.
 func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
-	before := s.probes.Placed()
+	before := s.probes.ProbeCount()
 	if err := s.place(lib, p.Pid); err != nil {
 		if !p.Alive() {
 			return nil
 		}
 		return err
 	}
-	if s.probes.Placed() > before {
+	if s.probes.ProbeCount() > before {
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
@@ -147,7 +147,7 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
 func (s *Set) Scan() time.Duration {
 	next := rescanInterval
 	switch {
-	case s.probes.Placed() == 0:
+	case s.probes.ProbeCount() == 0:
 		next = scanInterval
 	case s.unwinder == nil: // new mappings are not reported
 		next = unwatchedInterval

@@ -13,13 +13,13 @@ import (
 )
 
 // Mapped notes that a process has new executable mappings. Safe for concurrent use.
-func (s *Set) Mapped(pid int) { s.mapped.add(pid) }
+func (s *Set) NoteMapped(pid int) { s.mapped.add(pid) }
 
 // News returns a channel that has an element if Mapped was called since OnMapped was.
-func (s *Set) News() <-chan struct{} { return s.mapped.news }
+func (s *Set) MappedSignal() <-chan struct{} { return s.mapped.news }
 
 // OnMapped reads the mappings of processes that Mapped named, and probes new libraries.
-func (s *Set) OnMapped() {
+func (s *Set) AttachMapped() {
 	for _, pid := range s.mapped.take() {
 		p := s.Get(pid)
 		if p == nil {
