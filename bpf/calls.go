@@ -40,20 +40,20 @@ type Meaning uint8
 const (
 	Plain           Meaning = iota // the columns ptr, bytes and src_ptr
 	Launch                         // src is the launched function
-	NewFunction                    // ptr is a new function handle, bytes its module, src its name
+	NewFunction                    // ptr is a new function, bytes its module, src its name
 	OfFunction                     // ptr is a function handle
 	OnDevice                       // bytes is a device ordinal
-	FreeOfTotal                    // bytes is the free memory, src the total memory: written to column value
-	ElapsedTime                    // bytes is a float32, in milliseconds: written to column value
-	LaunchList                     // src is the function of the first launch, bytes the number of launches
-	KernelNode                     // bytes is the function of a graph's kernel node, with its grid and block
+	FreeOfTotal                    // bytes is the free memory, src the total: column value
+	ElapsedTime                    // bytes is a float32 in milliseconds: column value
+	LaunchList                     // src is the first launch's function, bytes their number
+	KernelNode                     // bytes is a kernel node's function; grid, block
 	GraphNode                      // depends on CudaEvent.NodeType
-	Pitched                        // bytes is the returned pitch, src the height, value the width
-	Array                          // bytes is the width; grid and block hold height, depth, format, channels
-	CopyByType                     // grid[2] and block[0] are the memory types of source and target
+	Pitched                        // bytes is the returned pitch, src height, value width
+	Array                          // bytes is the width; grid and block: see enum call_decode
+	CopyByType                     // grid[2] and block[0]: memory types of source, target
 	UUID                           // grid and block hold a device UUID of 16 bytes
-	AllocatorEvent                 // grid and block hold the action and the allocator's totals
-	AllocatorReport                // grid and block hold the allocator's totals; bytes is negative for a free
+	AllocatorEvent                 // grid and block hold the action and the totals
+	AllocatorReport                // the same without action; bytes < 0 for a free
 )
 
 // arg reads integer argument i (counted from 0) with 8 bytes.

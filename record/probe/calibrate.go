@@ -17,14 +17,14 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// What a hit of a probe costs the program is the exception and the run of a BPF program.
-// The kernel measures the latter (runtimes.go). For the former, a function of gpurec's own is
-// called with and without a probe on it whose program returns at once. It is the least that
-// a hit costs: what the exception pushes out of caches and predictors is not seen in a loop.
+// A probe hit costs the target an exception and the run of a BPF program. The kernel measures the
+// program's run time (runtimes.go). To measure the exception, gpurec calls one of its own functions
+// with and without a probe whose program returns at once. The result is a lower bound: a loop does
+// not show the cache and branch predictor misses that an exception causes.
 
-// probedHere is the function. Like most of a driver's it begins by saving the frame
-// pointer, an instruction that the kernel need not execute step by step; nosplit, since
-// else it would begin with a check of the stack's size.
+// probedHere is the function that is probed. Like most driver functions it begins with saving the
+// frame pointer, an instruction that the kernel emulates instead of single-stepping. Without
+// nosplit it would begin with a check of the stack's size.
 //
 //go:nosplit
 //go:noinline
@@ -34,14 +34,13 @@ func probedHere(i int) byte {
 	return frame[(i+1)&63]
 }
 
-// A calibration is the median of rounds, each of some calls: what interrupts one is not
-// taken for the cost of a probe.
+// A calibration is the median of several rounds, so that interrupts do not distort the result.
 const (
 	calibrationRounds = 21
 	calibrationCalls  = 400
 )
 
-// callNs is what a call of probedHere takes, in ns.
+// callNs returns the duration of one call of probedHere, in nanoseconds.
 func callNs() float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -59,8 +58,8 @@ func callNs() float64 {
 	return rounds[len(rounds)/2]
 }
 
-// ExceptionNs measures the cost of a probe without its program, in ns. It measures an entry; a
-// return costs about as much.
+// ExceptionNs measures the cost of a probe hit without its BPF program, in nanoseconds. It measures
+// an entry probe; a return probe costs about as much.
 func (p *Probes) ExceptionNs() (float64, error) {
 	maps, err := (&process.Process{Pid: os.Getpid()}).Maps()
 	if err != nil {
@@ -76,7 +75,7 @@ func (p *Probes) ExceptionNs() (float64, error) {
 		return 0, err
 	}
 	bare := callNs()
-	// AllocatorReport does nothing for threads that are not recorded.
+	// The AllocatorReport program returns at once for threads without recorded state.
 	var l link.Link
 	if offset := at - code.Start + code.Offset; p.How == privilege.AttachMulti {
 		l, err = executable.UprobeMulti(

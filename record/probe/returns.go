@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// returnsGrace is for launches under way, which may wait for room in a full queue.
+// returnsGrace is the interval at which awaitReturns checks for open launches.
 const returnsGrace = 10 * time.Millisecond
 
-// SkipReturns removes the probes of returns of launches. Calls are sent at their entry first; the
-// probes go when earlier launches have returned. Closing stop ends the wait.
+// SkipReturns sends launches at their entry, and removes the return probes of launches when all
+// earlier launches have returned. Closing stop ends the wait.
 func (p *Probes) SkipReturns(stop <-chan struct{}) error {
 	if err := p.Objects.SkipReturns.Set(uint8(1)); err != nil {
 		return fmt.Errorf("send launches at their entry: %w", err)
@@ -25,13 +25,13 @@ func (p *Probes) SkipReturns(stop <-chan struct{}) error {
 	return remove(p.launches.returns)
 }
 
-// ProbeReturns probes the returns of launches again.
+// ProbeReturns attaches the return probes of launches again.
 func (p *Probes) ProbeReturns() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.launches.skipped = false
 	if err := p.placeLaunches(); err != nil {
-		return fmt.Errorf("probe returns of launches: %w", err)
+		return fmt.Errorf("probe the returns of launches: %w", err)
 	}
 	return p.Objects.SkipReturns.Set(uint8(0))
 }
