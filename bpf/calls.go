@@ -127,7 +127,8 @@ func ByCookie(cookie uint16) (call *Call, name string, perThreadStream, ok bool)
 	return &Calls[row], Calls[row].Name + variants[v], v != 0, true
 }
 
-// NumCookies returns the number of cookies of Calls. Cookies count from 0; those of Allocators follow.
+// NumCookies returns the number of cookies of Calls. Cookies count from 0; those of Allocators
+// follow.
 func NumCookies() int { return len(Calls) * len(variants) }
 
 // Spec returns the row in the layout that the BPF programs read.
@@ -152,8 +153,8 @@ func (c *Call) NeedsReturn() bool {
 	return c.returnProbe() != CudaReturnProbeRETURN_NEVER && (!c.CountOnly || c.Effect != CudaCallEffectEFFECT_NONE)
 }
 
-// SamplesReturns reports whether the return probes of the function may be removed for a share of the
-// time, because its calls are too frequent. That is so for kernel launches.
+// SamplesReturns reports whether the return probes of the function may be removed for a share of
+// the time, because its calls are too frequent. That is so for kernel launches.
 func (c *Call) SamplesReturns() bool { return c.returnProbe() == CudaReturnProbeRETURN_SAMPLED }
 
 func (c *Call) returnProbe() CudaReturnProbe {

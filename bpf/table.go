@@ -224,7 +224,8 @@ var Calls = []Call{
 		Src:    in(0, 24),
 		Value:  arg(1),
 	},
-	// Checkpointing moves the device memory of another process to the host and back: value is its pid.
+	// Checkpointing moves the device memory of another process to the host and back: value is its
+	// pid.
 	{Name: "cuCheckpointProcessLock", Kind: "api", Class: other, Value: arg32(0)},
 	{Name: "cuCheckpointProcessCheckpoint", Kind: "api", Class: other, Value: arg32(0)},
 	{Name: "cuCheckpointProcessRestore", Kind: "api", Class: other, Value: arg32(0)},

@@ -10,7 +10,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// classNote returns a sentence about the classes of calls that a recording with --record leaves out.
+// classNote returns a sentence about the classes of calls that a recording with --record leaves
+// out.
 func classNote(classes []string) string {
 	var absent []string
 	for _, c := range format.RecordClasses {

@@ -25,8 +25,8 @@ type Command struct {
 	err     error
 }
 
-// StartCommand starts a program, which remains stopped before its first instruction. Pass the Command
-// to Options.Command, and call Run after Start. owner is the user to run as.
+// StartCommand starts a program, which remains stopped before its first instruction. Pass the
+// Command to Options.Command, and call Run after Start. owner is the user to run as.
 func StartCommand(args []string, owner format.Owner) (*Command, error) {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
@@ -90,8 +90,8 @@ func (c *Command) Pid() int { return c.cmd.Process.Pid }
 // Run lets the program continue. It must be called at most once.
 func (c *Command) Run() { close(c.release) }
 
-// Wait waits until the program exits or ctx is done. It returns the exit status as a shell does: 128
-// plus the signal's number if a signal killed the program.
+// Wait waits until the program exits or ctx is done. It returns the exit status as a shell does:
+// 128 plus the signal's number if a signal killed the program.
 func (c *Command) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-c.done:

@@ -11,8 +11,8 @@
 // # Goroutines
 //
 // A Session starts these goroutines. The helpers are all except supervisor, drain, row writer,
-// unwinder and command. They end when Session.stop is closed. Finish waits for the helpers before it
-// empties the pipeline, so that no rows are sent after the channel of rows is closed.
+// unwinder and command. They end when Session.stop is closed. Finish waits for the helpers before
+// it empties the pipeline, so that no rows are sent after the channel of rows is closed.
 //
 //	goroutine     started by        owns                     sends to
 //	supervisor    the caller of     target.Set, and which    rows (may block)
@@ -37,6 +37,6 @@
 //	processEvents  never; Finish empties it       the drain has ended
 //
 // The supervisor is the goroutine that calls Start, Run, Finish and Close, in this order. A
-// probe.Probes has a lock, which is held while probes are attached and removed. The row writer never
-// takes this lock.
+// probe.Probes has a lock, which is held while probes are attached and removed. The row writer
+// never takes this lock.
 package record

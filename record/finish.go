@@ -75,8 +75,8 @@ func (s *Session) lastRows() []format.Row {
 // Finished reports whether the file is complete. Safe for concurrent use.
 func (s *Session) Finished() bool { return s.finished.Load() }
 
-// Close removes the remaining probes and releases all resources. Removing perf uprobes takes 0.05 to
-// 0.3 s each.
+// Close removes the remaining probes and releases all resources. Removing perf uprobes takes 0.05
+// to 0.3 s each.
 func (s *Session) Close() error {
 	if s.pipeline != nil {
 		s.pipeline.close()

@@ -18,7 +18,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ranksOfDemo starts two ranks of a job. Their environment has secrets that no recording may have.
+// ranksOfDemo starts two ranks of a job. Their environment has secrets, which must not be recorded.
 func ranksOfDemo(t *testing.T) (ranks [2]*simProgram) {
 	t.Helper()
 	for rank := range ranks {
@@ -103,7 +103,7 @@ func TestRanksAreRecorded(t *testing.T) {
 	}
 }
 
-// checkIdentities checks what process rows have under "identity".
+// checkIdentities checks the "identity" member in the rows of processes.
 func checkIdentities(t *testing.T, path string, ranks [2]*simProgram) {
 	t.Helper()
 	found := make(map[int32]int)
@@ -134,7 +134,7 @@ func checkIdentities(t *testing.T, path string, ranks [2]*simProgram) {
 	}
 }
 
-// checkSecrets checks that nothing of the environment beyond the allow-list is in any column.
+// checkSecrets checks that no column contains environment variables outside the allow-list.
 func checkSecrets(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.ReadFile(path)

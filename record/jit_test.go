@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// TestCodeMadeAtRunTimeIsNamed records a call from code that only the program's perf map
-// names, here and in a pid namespace, where the map has another number than the process.
+// TestCodeMadeAtRunTimeIsNamed records a call from JIT code, which only the program's perf map
+// names. In a pid namespace, the file name of the perf map has another pid than the host's.
 func TestCodeMadeAtRunTimeIsNamed(t *testing.T) {
 	needKernel(t)
 	unshare, err := exec.LookPath("unshare")

@@ -43,7 +43,8 @@ type Options struct {
 	// MaxBytes limits the size on disk of segments and finished file together. The recording ends
 	// when it reaches the limit. 0: no limit; otherwise at least format.MinMaxBytes.
 	MaxBytes int64
-	// Ring keeps only the latest events: those within MaxBytes, and of the last RingFor (0: any age).
+	// Ring keeps only the latest events: those within MaxBytes, and of the last RingFor (0: any
+	// age).
 	Ring    bool
 	RingFor time.Duration
 	// SegmentInterval is the time between rotations: a crash loses at most this much.

@@ -11,12 +11,13 @@ import (
 	"github.com/gpurec/gpurec/record/rowwriter"
 )
 
-// pipeline moves records from the BPF programs to the file. The drain copies records out of the ring
-// buffer; the row writer decodes and writes them. Each has its own goroutine.
+// pipeline moves records from the BPF programs to the file. The drain copies records out of the
+// ring buffer; the row writer decodes and writes them. Each has its own goroutine.
 type pipeline struct {
 	drain  *ring.Drain
 	writer *rowwriter.Writer
-	// processEvents are forks, execs and first calls. They bypass the row writer, which may be slow.
+	// processEvents are forks, execs and first calls. They bypass the row writer, which may be
+	// slow.
 	processEvents chan bpf.CudaProcessEvent
 	failures      chan error    // receives the first write error
 	full          chan struct{} // receives an element when the recording reaches its size limit
@@ -51,8 +52,8 @@ func (p *pipeline) run(rotateEvery time.Duration) {
 	go p.drain.Run()
 }
 
-// empty drains the ring buffer and waits for both goroutines. It calls late for the remaining process
-// events. After the last call of late, no rows may be sent to the row writer.
+// empty drains the ring buffer and waits for both goroutines. It calls late for the remaining
+// process events. After the last call of late, no rows may be sent to the row writer.
 func (p *pipeline) empty(late func(e bpf.CudaProcessEvent)) error {
 	done := make(chan error, 1)
 	go func() { done <- p.drain.Finish() }()

@@ -13,8 +13,8 @@ import (
 )
 
 // lastingCapabilities are the capabilities that a recording needs after all probes are attached.
-// CAP_BPF and CAP_PERFMON attach to libraries that are mapped later, and access BPF maps. The others
-// read mappings, environment, files and perf maps of other users' processes.
+// CAP_BPF and CAP_PERFMON attach to libraries that are mapped later, and access BPF maps. The
+// others read mappings, environment, files and perf maps of other users' processes.
 var lastingCapabilities = []privilege.Capability{
 	unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_DAC_READ_SEARCH,
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
-// TestListHasWhatNVMLSays lists a program that computes on a GPU, and one that has the driver's
-// library mapped and uses no GPU.
-func TestListHasWhatNVMLSays(t *testing.T) {
+// TestListHasWhatNVMLReports lists a program that computes on a GPU, and a program that has mapped
+// the driver's library and uses no GPU.
+func TestListHasWhatNVMLReports(t *testing.T) {
 	answers := simtest.NVML(t, simcudaDir)
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	p := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "storm", "--calls", "100", "--wait")
@@ -26,7 +26,7 @@ func TestListHasWhatNVMLSays(t *testing.T) {
 	if list.NVMLErr != nil || got == nil || without == nil {
 		t.Fatalf("%+v", list)
 	}
-	if len(got.GPUs) != 2 { // storm uses both
+	if len(got.GPUs) != 2 { // storm uses both GPUs
 		t.Fatalf("%+v", got.GPUs)
 	}
 	for i, use := range got.GPUs {
@@ -41,7 +41,7 @@ func TestListHasWhatNVMLSays(t *testing.T) {
 		t.Errorf("a process without memory is on %v", without.GPUs)
 	}
 
-	// What the driver does not support is absent, not 0.
+	// Values that the driver does not support are absent, not 0.
 	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization not_supported")
 	list = ps.List(true)
 	if use := listed(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {

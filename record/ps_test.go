@@ -17,7 +17,7 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-// listed returns the entry of a process, nil if the list has none.
+// listed returns the entry of a process in a listing, or nil.
 func listed(list ps.Listing, pid int) *ps.Process {
 	for i := range list.Processes {
 		if list.Processes[i].Pid == pid {
@@ -27,7 +27,7 @@ func listed(list ps.Listing, pid int) *ps.Process {
 	return nil
 }
 
-// needSimcuda skips tests that run programs on simcuda where it is not built.
+// needSimcuda skips a test if simcuda is not built, see package simtest.
 func needSimcuda(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
@@ -40,7 +40,7 @@ func TestListDescribesProcesses(t *testing.T) {
 	before := time.Now()
 	p := startSim(t, []string{"RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1"}, "storm", "--calls", "100", "--wait")
 	p.expect("ready")
-	other := exec.Command("sleep", "600") // does not use CUDA
+	other := exec.Command("sleep", "600") // a process that does not use CUDA
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}

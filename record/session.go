@@ -22,8 +22,8 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Session is a running recording. Start begins it, Run continues until it should end, Finish ends it
-// and writes the file, Close releases all resources. doc.go lists its goroutines.
+// Session is a running recording. Start begins it, Run continues until it should end, Finish ends
+// it and writes the file, Close releases all resources. doc.go lists its goroutines.
 type Session struct {
 	opt      Options
 	targets  *target.Set

@@ -45,8 +45,8 @@ func startUnwinding(opt unwind.Options) (*unwind.Unwinder, error) {
 	return unwind.Start(opt)
 }
 
-// unwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the self-test
-// unwinds.
+// unwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the
+// self-test unwinds.
 func unwindOptions(how privilege.Attach) unwind.Options {
 	opt := unwind.Options{
 		AttachType: ebpf.AttachTraceUprobeMulti,

@@ -23,7 +23,8 @@ func FuzzCodeMap(f *testing.F) {
 	})
 }
 
-// TestEveryCallHasAClass fails for a row of the call table whose name has no prefix in classOfPrefix.
+// TestEveryCallHasAClass fails for a row of the call table whose name has no prefix in
+// classOfPrefix.
 func TestEveryCallHasAClass(t *testing.T) {
 	for i := range bpf.Calls {
 		class, ok := classOf(&bpf.Calls[i])

@@ -27,8 +27,8 @@ type launchLinks struct {
 	entries, returns []launchLink
 }
 
-// launchLink is the link of the entries or of the returns of one library in one process. link is nil
-// while the probes are removed.
+// launchLink is the link of the entries or of the returns of one library in one process. link is
+// nil while the probes are removed.
 type launchLink struct {
 	executable *link.Executable
 	options    link.UprobeMultiOptions

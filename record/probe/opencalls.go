@@ -11,7 +11,8 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// MarkOpen marks calls as open (not returned) at a time on CLOCK_MONOTONIC, and sets their durations.
+// MarkOpen marks calls as open (not returned) at a time on CLOCK_MONOTONIC, and sets their
+// durations.
 func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
 		e := &calls[i]

@@ -76,8 +76,9 @@ func (p *Probes) Links() (entries, returns int) {
 	return len(p.permanent.entries), len(p.permanent.returns)
 }
 
-// ProbeCount returns the number of probed addresses, entries and returns. It never blocks: attaching
-// and removing probes can take seconds, and the row writer calls ProbeCount at every rotation.
+// ProbeCount returns the number of probed addresses, entries and returns. It never blocks:
+// attaching and removing probes can take seconds, and the row writer calls ProbeCount at every
+// rotation.
 func (p *Probes) ProbeCount() int { return int(p.count.Load()) }
 
 // Close removes the remaining probes and unloads the BPF programs.

@@ -19,7 +19,8 @@ func bpfBool(b bool) uint8 {
 	return 0
 }
 
-// FollowChildren makes the children of targets targets before they run. It fails without kernel BTF.
+// FollowChildren makes the children of targets targets before they run. It fails without kernel
+// BTF.
 func (p *Probes) FollowChildren() error {
 	replace := map[string]*ebpf.Map{
 		"events":     p.Objects.Events,

@@ -26,8 +26,8 @@ func (b *callTotals) add(o *callTotals, n int64) {
 	}
 }
 
-// rotationTotals counts the calls in the segments of one rotation, and the losses since the rotation
-// before.
+// rotationTotals counts the calls in the segments of one rotation, and the losses since the
+// rotation before.
 type rotationTotals struct {
 	number int
 	atNs   int64 // Unix ns of the loss counters
@@ -86,8 +86,8 @@ func (s *Writer) keepBounds() {
 	s.onFull()
 }
 
-// clip reports whether a call began before the recording reached its size limit. A call that returned
-// after that time becomes an open call.
+// clip reports whether a call began before the recording reached its size limit. A call that
+// returned after that time becomes an open call.
 func (s *Writer) clip(e *bpf.CudaEvent) bool {
 	start := s.counters.clock.UnixNs(e.StartNs)
 	if start >= s.bounds.endNs {
@@ -145,8 +145,8 @@ func (s *Writer) endRotation(number int) {
 	}
 }
 
-// compact rewrites the segments of facts and stacks of a ring recording. It removes rows to which no
-// remaining event can refer.
+// compact rewrites the segments of facts and stacks of a ring recording. It removes rows to which
+// no remaining event can refer.
 func (s *Writer) compact() {
 	b := &s.bounds
 	gone := func(pid int32) bool {

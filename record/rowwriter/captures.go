@@ -10,9 +10,9 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// captures follows stream capture. It distinguishes work that is captured into a graph from work that
-// runs, and counts the kernels of each graph. A program synchronizes the calls of one capture, so
-// the order of their returns is sufficient. Only the row writer's goroutine uses it.
+// captures follows stream capture. It distinguishes work that is captured into a graph from work
+// that runs, and counts the kernels of each graph. A program synchronizes the calls of one capture,
+// so the order of their returns is sufficient. Only the row writer's goroutine uses it.
 type captures struct {
 	streams map[handle]*capture  // streams in capture mode
 	events  map[handle]*capture  // events recorded in a captured stream
@@ -21,8 +21,8 @@ type captures struct {
 	missing *probe.MissingTimes
 }
 
-// graphSize is the number of kernel nodes of a graph. unknown is set if the number is unreliable, for
-// example because launches were not recorded during the capture.
+// graphSize is the number of kernel nodes of a graph. unknown is set if the number is unreliable,
+// for example because launches were not recorded during the capture.
 type graphSize struct {
 	kernels int64
 	unknown bool
@@ -51,8 +51,8 @@ func newCaptures(missing *probe.MissingTimes) *captures {
 	}
 }
 
-// note updates the captures with a successful call, and reports whether the call's work was captured
-// into a graph instead of run.
+// note updates the captures with a successful call, and reports whether the call's work was
+// captured into a graph instead of run.
 func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 	if e.Result != 0 {
 		return false
@@ -128,7 +128,8 @@ func (c *captures) forgetSizes(pid uint32) {
 	}
 }
 
-// end ends the capture that began on a stream. Streams that joined the capture run their work again.
+// end ends the capture that began on a stream. Streams that joined the capture run their work
+// again.
 func (c *captures) end(stream, graph handle, endNs int64) {
 	open := c.streams[stream]
 	if open == nil {

@@ -32,8 +32,8 @@ var lossReasons = [bpf.CudaLossReasonLOSS_REASONS]string{
 	bpf.CudaLossReasonLOSS_DEPTH:     "calls nested too deep",
 }
 
-// lossInterval is the time between two reads of the loss counters, and so the precision of the times
-// in rows of kind lost.
+// lossInterval is the time between two reads of the loss counters, and so the precision of the
+// times in rows of kind lost.
 const lossInterval = 100 * time.Millisecond
 
 // counters compares the kernel's counters of seen and lost calls with the written rows.
@@ -64,8 +64,8 @@ func newCounters(p *probe.Probes, c clock.Clock) *counters {
 	return &counters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumCookies())}
 }
 
-// read reads the kernel's counters. It returns rows of kind lost and count for the changes since the
-// last read.
+// read reads the kernel's counters. It returns rows of kind lost and count for the changes since
+// the last read.
 func (a *counters) read() ([]format.Row, error) {
 	now := a.clock.NowNs()
 	if end := a.endNs.Load(); end != 0 {

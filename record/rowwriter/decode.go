@@ -170,8 +170,8 @@ func uuidText(e *bpf.CudaEvent) string {
 }
 
 // arrayBytes returns the size of a CUDA array in bytes: the product of width, height, depth (0
-// counts as 1), channels, and element size of the CUarray_format. It returns 0 for an unknown format.
-// For a mipmapped array it returns the size of the largest level.
+// counts as 1), channels, and element size of the CUarray_format. It returns 0 for an unknown
+// format. For a mipmapped array it returns the size of the largest level.
 func arrayBytes(e *bpf.CudaEvent) int64 {
 	element := map[uint32]int64{
 		0x01: 1, 0x02: 2, 0x03: 4, // unsigned int 8, 16, 32

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Send passes rows of one class to the row writer. It blocks while the row writer is behind. Safe for
-// concurrent use; not to be called after Wait.
+// Send passes rows of one class to the row writer. It blocks while the row writer is behind. Safe
+// for concurrent use; not to be called after Wait.
 func (s *Writer) Send(rows []format.Row) { s.rows <- rows }
 
 // Sender returns a rows.Sender, which drops rows instead of blocking.
@@ -20,8 +20,8 @@ func (s *Writer) Sender() *rows.Sender { return rows.NewSender(s.rows) }
 // concurrent use; not to be called after Wait.
 func (s *Writer) SendOpenCalls(calls []bpf.CudaEvent) { s.openCalls <- calls }
 
-// BusiestThreadRates returns the probe hits of the busiest thread since the last call, per second. ok
-// is false if stop was closed. Safe for concurrent use.
+// BusiestThreadRates returns the probe hits of the busiest thread since the last call, per second.
+// ok is false if stop was closed. Safe for concurrent use.
 func (s *Writer) BusiestThreadRates(stop <-chan struct{}) (rates overhead.Rates, ok bool) {
 	reply := make(chan overhead.Rates, 1)
 	select {

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// kernelKey identifies a kernel by its process and handle. The driver reuses handles after an unload;
-// the latest name of a handle is valid.
+// kernelKey identifies a kernel by its process and handle. The driver reuses handles after an
+// unload; the latest name of a handle is valid.
 type kernelKey struct {
 	pid    uint32
 	handle uint64
@@ -23,7 +23,8 @@ type kernelName struct{ mangled, display string }
 // number of names.
 type kernelNames struct {
 	byHandle map[kernelKey]kernelName
-	// behind has the handles in byHandle whose name was read through the handle, not seen in a call.
+	// behind has the handles in byHandle whose name was read through the handle, not seen in a
+	// call.
 	behind      map[kernelKey]struct{}
 	texts       map[string]kernelName // by mangled name: a kernel can have many handles
 	room        int                   // bytes left of maxNameBytes

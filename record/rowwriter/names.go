@@ -73,8 +73,8 @@ func looksLikeSymbol(name string) bool {
 	return len(name) > 1
 }
 
-// learnName stores the name of a handle, which is valid from startNs on, and writes a row if the name
-// is new. behind means that the name was read through the handle, not seen in a call.
+// learnName stores the name of a handle, which is valid from startNs on, and writes a row if the
+// name is new. behind means that the name was read through the handle, not seen in a call.
 func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
 	key := kernelKey{pid, handle}
 	if s.names.byHandle[key] == name {

@@ -23,8 +23,8 @@ import (
 const batchRows = 4096
 
 // Writer decodes the records from the ring buffer into rows and writes the rows. It runs in its own
-// goroutine, so that symbolization, compression and the disk never delay the drain. Its state belongs
-// to that goroutine until Wait returns, and to the caller of Wait afterwards.
+// goroutine, so that symbolization, compression and the disk never delay the drain. Its state
+// belongs to that goroutine until Wait returns, and to the caller of Wait afterwards.
 type Writer struct {
 	writer          *format.Writer
 	counters        *counters

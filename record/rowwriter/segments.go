@@ -143,8 +143,8 @@ func (s *Writer) MetaNow() format.Meta {
 	return meta
 }
 
-// EndAt sets the end of the recording in Unix ns, unless the recording reached its size limit before.
-// Safe for concurrent use.
+// EndAt sets the end of the recording in Unix ns, unless the recording reached its size limit
+// before. Safe for concurrent use.
 func (s *Writer) EndAt(ns int64) { s.counters.endNs.CompareAndSwap(0, ns) }
 
 // Wait waits until Run has returned, and frees the pool. All chunks must have been sent before Wait

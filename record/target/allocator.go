@@ -39,8 +39,8 @@ func newAllocators() allocators {
 	}
 }
 
-// renewAllocator discards the allocator state of a process that has mapped another allocator. Without
-// kernel BTF there is no exec event that would do so.
+// renewAllocator discards the allocator state of a process that has mapped another allocator.
+// Without kernel BTF there is no exec event that would do so.
 func (s *Set) renewAllocator(libs []*library.Library, pid int) {
 	lib := library.First(libs, library.Allocator)
 	if known, ok := s.allocators.library[pid]; ok && lib != nil && known != lib.ID {

@@ -18,8 +18,8 @@ import (
 )
 
 // Attach makes the processes targets of the BPF programs, follows their children, and attaches the
-// probes of libraries. unwinder is nil if stacks are not unwound. An error about a requested process
-// ends Attach; an error about another process is written as a note.
+// probes of libraries. unwinder is nil if stacks are not unwound. An error about a requested
+// process ends Attach; an error about another process is written as a note.
 func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries []Library) error {
 	s.probes, s.unwinder = probes, unwinder
 	for _, p := range s.All() {
@@ -75,7 +75,8 @@ func (s *Set) addRunningChildren() error {
 }
 
 // Begin starts writing rows: from now on, events about processes go to send, which may block. It
-// returns the first rows: the target processes, and notes about missing data. startNs is in Unix ns.
+// returns the first rows: the target processes, and notes about missing data. startNs is in Unix
+// ns.
 func (s *Set) Begin(c clock.Clock, gpus []host.GPU, send func(rows []format.Row), startNs int64) []format.Row {
 	s.clock, s.gpus, s.send = c, gpus, send
 	var rows []format.Row
@@ -171,8 +172,8 @@ func (s *Set) ReapExited() (left bool) {
 	return left
 }
 
-// LastRows returns the last rows of a recording: the exits of processes, and a note about lost forks
-// and execs.
+// LastRows returns the last rows of a recording: the exits of processes, and a note about lost
+// forks and execs.
 func (s *Set) LastRows(nowNs int64) []format.Row {
 	var rows []format.Row
 	if n := s.probes.LostProcessEvents(); n > 0 {

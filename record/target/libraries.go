@@ -93,8 +93,8 @@ func (s *Set) place(lib *library.Library, pid int) error {
 	return err
 }
 
-// isMappedByOthers reports whether processes that are no targets have mapped the library. It searches
-// all processes once per library.
+// isMappedByOthers reports whether processes that are no targets have mapped the library. It
+// searches all processes once per library.
 func (s *Set) isMappedByOthers(id process.FileID) bool {
 	if mapped, known := s.mappedByOthers[id]; known {
 		return mapped

@@ -13,8 +13,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// maxWarnings limits the number of processes with a warning about failed probes. Each warning costs a
-// line and a row, and a program can start any number of processes.
+// maxWarnings limits the number of processes with a warning about failed probes. Each warning costs
+// a line and a row, and a program can start any number of processes.
 const maxWarnings = 100
 
 // warnUnprobed warns, once per process, that calls of the process are missing, and why.

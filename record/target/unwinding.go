@@ -41,7 +41,8 @@ func (s *Set) addUnwinding(p *process.Process) {
 	s.mapped.add(p.Pid)
 }
 
-// AwaitUnwinding waits until the unwind tables of all targets are loaded, at most probe.SyncTimeout.
+// AwaitUnwinding waits until the unwind tables of all targets are loaded, at most
+// probe.SyncTimeout.
 func (s *Set) AwaitUnwinding(probes *probe.Probes, unwinder *unwind.Unwinder) {
 	end := time.Now().Add(probe.SyncTimeout)
 	for _, p := range s.All() {

@@ -15,9 +15,10 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// TestNumbersAreUsedAgain gives a process the number of one that was unwound and has ended.
-// The unwinder must have forgotten the first, or it takes the second for dead.
-func TestNumbersAreUsedAgain(t *testing.T) {
+// TestReusedPidIsUnwound unwinds a process whose pid belonged to a process that was unwound and has
+// exited. The unwinder must have forgotten the first process, or it takes the second one for
+// exited.
+func TestReusedPidIsUnwound(t *testing.T) {
 	needKernel(t)
 	u, err := startUnwinding(unwindOptions(privilege.AttachAuto.OnThisKernel()))
 	if err != nil {
@@ -42,7 +43,7 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
 			}
 		}
-		return u.Sync(pid, code, 30*time.Second) // tables are read in some ms, emulated in seconds
+		return u.Sync(pid, code, 30*time.Second) // milliseconds; seconds in an emulator
 	}
 	if missing := know(); missing != 0 {
 		t.Fatalf("%d mappings of the first process are not known", missing)
@@ -58,7 +59,7 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 	}
 }
 
-// withNumber starts a process that has the number.
+// withNumber starts a process with this pid.
 func withNumber(t *testing.T, pid int) *exec.Cmd {
 	t.Helper()
 	for range 200 {
