@@ -120,7 +120,7 @@ func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEve
 	for tid, events := range ledger {
 		rows := recorded[tid]
 		if len(rows) != len(events) {
-			t.Errorf("thread %d: %d events recorded, %d happened", tid, len(rows), len(events))
+			t.Errorf("thread %d: %d events recorded, %d in the ledger", tid, len(rows), len(events))
 			continue
 		}
 		for i, e := range events {

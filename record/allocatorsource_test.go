@@ -88,7 +88,7 @@ func compareReports(t *testing.T, path string, reports map[int32][]report, since
 			rows, older = rows[1:], older+1
 		}
 		if len(rows) != len(list) {
-			t.Errorf("thread %d: %d reports recorded, %d happened", tid, len(rows), len(list))
+			t.Errorf("thread %d: %d reports recorded, %d in the ledger", tid, len(rows), len(list))
 			continue
 		}
 		for i, e := range list {
@@ -378,7 +378,7 @@ func TestReportsOfChildren(t *testing.T) {
 		rows := recorded[tid]
 		list = slices.DeleteFunc(list, func(r report) bool { return isBeforeProbes(rows, offset, r.endNs) })
 		if n := len(rows); n != len(list) || n < 1000 || rows[0].Name != format.AllocatorReportedAlloc {
-			t.Errorf("%d reports recorded, %d happened since the first of them", n, len(list))
+			t.Errorf("%d reports recorded, %d in the ledger since the first of them", n, len(list))
 		}
 	}
 	for tid, list := range events {
@@ -386,7 +386,7 @@ func TestReportsOfChildren(t *testing.T) {
 		rows := recorded[tid]
 		list = slices.DeleteFunc(list, func(e allocatorEvent) bool { return isBeforeProbes(rows, offset, e.endNs) })
 		if n := len(rows); n != len(list) || n < 2000 || strings.HasPrefix(rows[0].Name, "reported_") {
-			t.Errorf("%d events recorded, %d happened since the first of them", n, len(list))
+			t.Errorf("%d events recorded, %d in the ledger since the first of them", n, len(list))
 		}
 	}
 	sources := make(map[string]int)

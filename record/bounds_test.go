@@ -59,7 +59,7 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 		have := recorded[tid]
 		rows += len(have)
 		if len(have) > len(calls) {
-			t.Fatalf("thread %d: %d calls recorded, %d happened", tid, len(have), len(calls))
+			t.Fatalf("thread %d: %d calls recorded, %d in the ledger", tid, len(have), len(calls))
 		}
 		cut := len(calls) - len(have)
 		for _, c := range calls[:cut] {
@@ -108,7 +108,7 @@ func TestRingOfASizeKeepsTheLastCalls(t *testing.T) {
 	p.finish()
 	compareEnd(t, result, readLedger(t, p.ledger, since))
 	if used > opt.MaxBytes || used < opt.MaxBytes/3 {
-		t.Errorf("%d bytes were on disk at most, the bound is %d", used, opt.MaxBytes)
+		t.Errorf("the recording took up to %d bytes on disk, the limit is %d", used, opt.MaxBytes)
 	}
 	if ring := result.Meta.Ring; ring == nil || ring.MaxBytes != opt.MaxBytes ||
 		ring.AttachedNs >= result.Meta.StartNs ||
@@ -116,7 +116,7 @@ func TestRingOfASizeKeepsTheLastCalls(t *testing.T) {
 		ring.DroppedRows["call"] == 0 {
 		t.Errorf("metadata: %+v", ring)
 	}
-	t.Logf("%d bytes on disk at most, file of %d", used, result.Meta.Cost.FileBytes)
+	t.Logf("up to %d bytes on disk, final file %d bytes", used, result.Meta.Cost.FileBytes)
 }
 
 func TestRingOfATimeKeepsTheLastCalls(t *testing.T) {
@@ -138,7 +138,7 @@ func TestRingOfATimeKeepsTheLastCalls(t *testing.T) {
 		result.Meta.EndNs - result.Meta.StartNs,
 	); kept < time.Second ||
 		kept > 1600*time.Millisecond {
-		t.Errorf("%v were kept", kept)
+		t.Errorf("the ring has events of %v", kept)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestRecordingEndsAtItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used := peak(); used > opt.MaxBytes || used < opt.MaxBytes/2 {
-		t.Errorf("%d bytes were on disk at most, the bound is %d", used, opt.MaxBytes)
+		t.Errorf("the recording took up to %d bytes on disk, the limit is %d", used, opt.MaxBytes)
 	}
 	p.expect("done")
 	p.finish()

@@ -290,7 +290,7 @@ func (c *chainCount) report(t *testing.T) {
 		}
 	}
 	if n > 10 {
-		t.Errorf("and %d more places", n-10)
+		t.Errorf("and %d more call sites", n-10)
 	}
 }
 
@@ -329,7 +329,7 @@ func (own ownCode) compareChains(t *testing.T, path string, program *chainProgra
 			case "cuMemAlloc_v2":
 				want := byBytes[r.Bytes&(quiet-1)]
 				if want == nil {
-					t.Fatalf("an allocation of %d bytes, which no place makes", r.Bytes)
+					t.Fatalf("an allocation of %d bytes, which no call site makes", r.Bytes)
 				}
 				times[want.Bytes]++
 				places[r.Ptr] = want
@@ -373,7 +373,7 @@ func (own ownCode) compareLaunches(t *testing.T, path string, program *chainProg
 			}
 			want := byGrid[r.GridX]
 			if want == nil {
-				t.Fatalf("a launch with grid %d, which no place makes", r.GridX)
+				t.Fatalf("a launch with grid %d, which no call site makes", r.GridX)
 			}
 			key := pair{r.StackID, r.GridX, r.StackStatus}
 			diff, ok := known[key]

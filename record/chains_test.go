@@ -74,7 +74,7 @@ func pythons(t *testing.T) map[string]string {
 		}
 	}
 	if len(found) == 0 {
-		skip(t, "no Python is there: scripts/pythons.sh")
+		skip(t, "no Python is available: scripts/pythons.sh")
 	}
 	return found
 }
@@ -273,7 +273,7 @@ func TestChainsAreCompared(t *testing.T) {
 	}
 	for _, c := range []chainWant{{New: true, Frames: wants}, {ShortLived: true, Frames: wants}} {
 		if diff := own.difference([]format.Frame{driver, alloc, inner}, format.StackTruncated, &c); diff != "" {
-			t.Errorf("new or short-lived code that is cut: %s", diff)
+			t.Errorf("incomplete stacks of new or short-lived code: %s", diff)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 		exits += strings.Count(r.Message, `"exit_ns"`)
 	}
 	if exits < 6 { // the shell and five storms; short-lived shells may be missing
-		t.Errorf("the ends of %d processes were noted", exits)
+		t.Errorf("%d rows for exits of processes", exits)
 	}
 	t.Logf("%d calls of children equal the ledger", n)
 }
@@ -91,7 +91,7 @@ func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
 	begin()
 	eventually(
 		t,
-		"the neighbour uses the library",
+		"the other process uses the library",
 		func() bool { return len(process.Descendants([]int{neighbour.Process.Pid})) > 0 },
 	)
 	// The programs wait before their first call, as real programs do.
@@ -104,7 +104,7 @@ func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
 	opt.WaitForLibrary = true
 	s := start(t, opt)
 	if slices.Contains(s.probes.AttachedPids(), probe.EveryProcess) {
-		t.Error("probes are placed that the neighbour hits too")
+		t.Error("probes are attached that the other process hits, too")
 	}
 	result := runWhile(t, s, func() {
 		begin()
@@ -142,14 +142,14 @@ func TestOtherProcessesAreNotRecorded(t *testing.T) {
 	neighbour := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "1", "--rate", "5000")
 	eventually(
 		t,
-		"the neighbour calls",
+		"the other process makes calls",
 		func() bool { info, err := os.Stat(neighbour.ledger); return err == nil && info.Size() > 1000 },
 	)
 	p := startSim(t, nil, "storm", "--calls", "5000", "--threads", "1", "--seed", "2", "--wait")
 	p.expect("ready")
 	s := start(t, testOptions(t, p.pid()))
 	if slices.Contains(s.probes.AttachedPids(), probe.EveryProcess) {
-		t.Error("probes are placed that the neighbour hits too")
+		t.Error("probes are attached that the other process hits, too")
 	}
 	var since int64
 	result := runWhile(t, s, func() {
@@ -195,7 +195,7 @@ func TestAllRecordsEveryProcess(t *testing.T) {
 		t.Errorf("only %d calls", n)
 	}
 	if got := len(factRows(t, result.Output, format.KindProcess)); got < 2 {
-		t.Errorf("%d process rows", got)
+		t.Errorf("%d rows of processes", got)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 		})
 	}
 	if _, err := process.OpenCgroup("/does/not/exist"); err == nil {
-		t.Error("a cgroup that does not exist was found")
+		t.Error("a missing cgroup was opened without an error")
 	}
 }
 
@@ -305,7 +305,7 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	p := &simProgram{t: t, stdin: stdin, stdout: bufio.NewReader(out)}
 	if inner := p.expect("ready"); inner != "1" {
-		t.Fatalf("the program thinks it is process %s", inner)
+		t.Fatalf("the program has pid %s in its namespace, want 1", inner)
 	}
 	children := process.Descendants([]int{cmd.Process.Pid})
 	if len(children) != 1 {

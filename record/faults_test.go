@@ -79,7 +79,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	seen := monotonic()
 	awaitLedger(t, p.ledger, 1000)
 	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Fatalf("the program is gone: %v", err)
+		t.Fatalf("the program has exited: %v", err)
 	}
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
@@ -121,7 +121,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 			)
 		}
 	}
-	t.Logf("%d calls returned what they do without a recorder; %d of them recorded", len(recorded), calls)
+	t.Logf("%d calls returned the same as without a recorder; %d of them recorded", len(recorded), calls)
 }
 
 // onlyThread returns the calls of the worker thread: the thread with most calls.
@@ -198,7 +198,7 @@ func TestFaultChildrenBornWhileAttaching(t *testing.T) {
 			}
 		}
 		if missing > 0 || children < 5 {
-			t.Errorf("of %d children %d were not recorded at all", children, missing)
+			t.Errorf("%d children made calls, %d of them were not recorded", children, missing)
 		}
 		t.Logf("%d children recorded", children)
 	}
@@ -286,7 +286,7 @@ func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 	}
 	for end := time.Now().Add(2 * time.Second); openDescriptors() > before+n && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
-	t.Logf("%d of %d lived long enough to be recorded", started, n)
+	t.Logf("%d of %d programs lived long enough to be recorded", started, n)
 }
 
 // TestFaultLibraryIsReplaced replaces the file of the library by another one. Processes with the
@@ -355,7 +355,7 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 			func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) },
 		)
 		if late < 0 {
-			t.Fatalf("no note says that the new library was attached to late: %+v", notes)
+			t.Fatalf("no note late_attach for the new library: %+v", notes)
 		}
 		// After the late_attach note, all calls are recorded.
 		compareFrom(t, result, readLedger(t, laterLedger, 0), notes[late].StartNs)
@@ -399,7 +399,7 @@ func TestFaultClockIsSet(t *testing.T) {
 		t.Errorf("only %d calls", n)
 	}
 	if off := time.Duration(result.Meta.ClockStepNs) - time.Hour; off.Abs() > time.Second {
-		t.Errorf("the clock is said to have been set by %v", time.Duration(result.Meta.ClockStepNs))
+		t.Errorf("the metadata has a clock step of %v", time.Duration(result.Meta.ClockStepNs))
 	}
 }
 
@@ -436,7 +436,7 @@ func TestStateOfExitedThreadsIsDeleted(t *testing.T) {
 		p.step()
 		eventually(t, "the kernel keeps state of the threads", func() bool { return len(s.probes.ThreadIDs()) >= 8 })
 		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ThreadIDs()) < 8 {
-			t.Error("state of threads that live was taken away")
+			t.Error("the state of running threads was deleted")
 		}
 		p.expect("done")
 		p.finish()

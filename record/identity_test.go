@@ -161,7 +161,7 @@ func checkSecrets(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	if rows < 9000 || !strings.Contains(all.String(), `"job":"demo"`) {
-		t.Fatalf("only %d rows were looked through", rows)
+		t.Fatalf("only %d rows were searched", rows)
 	}
 	for _, secret := range []string{
 		"wJalrXUtnFEMI",

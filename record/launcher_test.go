@@ -88,7 +88,7 @@ func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
 			processes := s.Processes()
 			for _, pid := range append(l.workers, l.cmd.Process.Pid) {
 				if processes[pid] == "" {
-					t.Errorf("process %d is not recorded: %v", pid, processes)
+					t.Errorf("process %d is not in the recording: %v", pid, processes)
 				}
 			}
 			var since int64

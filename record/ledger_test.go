@@ -67,7 +67,7 @@ func compare(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
 	}
 	for name, left := range counts {
 		if left != 0 {
-			t.Errorf("%s: %d more in the ledger than counted", name, left)
+			t.Errorf("%s: the ledger has %d calls more than were counted", name, left)
 		}
 	}
 	return n
@@ -113,7 +113,7 @@ func compareThreads(
 			i++
 		}
 		if i < len(rows) {
-			t.Errorf("thread %d: %d calls recorded that never happened, first %s", tid, len(rows)-i, rows[i].Name)
+			t.Errorf("thread %d: %d recorded calls are not in the ledger, first %s", tid, len(rows)-i, rows[i].Name)
 		}
 		n += i
 	}
@@ -149,7 +149,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		[3]int32{r.GridX, r.GridY, r.GridZ} != c.grid,
 		[3]int32{r.BlockX, r.BlockY, r.BlockZ} != c.block:
 		return fmt.Sprintf(
-			"recorded function %#x grid %d %d %d block %d %d %d shared %d, happened %#x %v %v %d",
+			"recorded function %#x grid %d %d %d block %d %d %d shared %d, ledger %#x %v %v %d",
 			r.Function,
 			r.GridX,
 			r.GridY,
@@ -165,7 +165,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		)
 	case r.StartNs-clockOffset > c.startNs || r.StartNs+r.DurNs-clockOffset < c.endNs:
 		return fmt.Sprintf(
-			"recorded from %d for %d, happened from %d to %d",
+			"recorded: start %d, duration %d; ledger: start %d, end %d",
 			r.StartNs-clockOffset,
 			r.DurNs,
 			c.startNs,
@@ -345,7 +345,7 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	t.Logf("the file was finished %v before the probes were gone", time.Since(begin))
+	t.Logf("the file was finished %v before the probes were removed", time.Since(begin))
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 	ledger := readLedger(t, p.ledger, 0)

@@ -46,7 +46,7 @@ func TestReusedPidIsUnwound(t *testing.T) {
 		return u.Sync(pid, code, 30*time.Second) // milliseconds; seconds in an emulator
 	}
 	if missing := know(); missing != 0 {
-		t.Fatalf("%d mappings of the first process are not known", missing)
+		t.Fatalf("%d mappings of the first process have no unwind tables", missing)
 	}
 	_ = first.Process.Kill()
 	_ = first.Wait()
@@ -55,7 +55,7 @@ func TestReusedPidIsUnwound(t *testing.T) {
 	second := withNumber(t, pid)
 	defer func() { _ = second.Process.Kill(); _ = second.Wait() }()
 	if missing := know(); missing != 0 {
-		t.Errorf("%d mappings of the second process are not known", missing)
+		t.Errorf("%d mappings of the second process have no unwind tables", missing)
 	}
 }
 
@@ -64,7 +64,7 @@ func withNumber(t *testing.T, pid int) *exec.Cmd {
 	t.Helper()
 	for range 200 {
 		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(fmt.Sprint(pid-1)), 0); err != nil {
-			skip(t, "numbers of processes cannot be chosen: "+err.Error())
+			skip(t, "pids cannot be chosen: "+err.Error())
 		}
 		cmd := exec.Command("sleep", "1000")
 		if err := cmd.Start(); err != nil {
@@ -80,6 +80,6 @@ func withNumber(t *testing.T, pid int) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	skip(t, "the number was taken by others each time")
+	skip(t, "other processes took the pid at each attempt")
 	return nil
 }

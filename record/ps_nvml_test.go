@@ -38,7 +38,7 @@ func TestListHasWhatNVMLReports(t *testing.T) {
 		}
 	}
 	if without.GPUs == nil || len(without.GPUs) != 0 {
-		t.Errorf("a process without memory is on %v", without.GPUs)
+		t.Errorf("a process without GPU memory is listed on GPUs %v", without.GPUs)
 	}
 
 	// Values that the driver does not support are absent, not 0.

@@ -94,7 +94,7 @@ func checkUnreturned(t *testing.T, path string) {
 		}
 	}
 	if notes != 1 {
-		t.Errorf("%d notes of it", notes)
+		t.Errorf("%d notes, want 1", notes)
 	}
 	t.Logf("%d launches with, %d without return", with, without)
 }

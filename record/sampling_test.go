@@ -54,7 +54,7 @@ func recordedPeriods(t *testing.T, path string) []period {
 		case !s.Recorded && last.toNs == math.MaxInt64 && last.fromNs < note.StartNs:
 			last.toNs = note.StartNs
 		default:
-			t.Fatalf("notes do not alternate: %s", note.Message)
+			t.Fatalf("the notes of the governor do not alternate: %s", note.Message)
 		}
 	}
 	return list
@@ -188,7 +188,7 @@ func checkPeriods(t *testing.T, rows map[int32][]format.Row, recorded []period) 
 		}
 	}
 	if outside > 0 {
-		t.Errorf("%d launches of times that are said not to be recorded", outside)
+		t.Errorf("%d launches in periods that the notes exclude", outside)
 	}
 	return launches, bare
 }
@@ -222,7 +222,7 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		"; ",
 	); !strings.Contains(text, "cannot be sampled with --attach perf") ||
 		!strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
-		t.Errorf("warned of %s", text)
+		t.Errorf("unexpected warning: %s", text)
 	}
 	if recorded := recordedPeriods(t, result.Output); len(recorded) != 1 || recorded[0].toNs != math.MaxInt64 {
 		t.Errorf("launches recorded in %v", recorded)

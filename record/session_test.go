@@ -85,7 +85,7 @@ func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
 	lost := 0.0
 	for _, r := range factRows(t, result.Output, format.KindLost) {
 		if r.StartNs < result.Meta.StartNs || r.StartNs+r.DurNs > result.Meta.EndNs || r.Message != "ring buffer full" {
-			t.Errorf("loss outside of the recording or for no reason: %+v", r)
+			t.Errorf("a row of kind lost without a reason, or outside the recording: %+v", r)
 		}
 		lost += r.Value
 	}
@@ -132,7 +132,7 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 				continue
 			}
 			if len(rows) == 0 {
-				t.Fatalf("thread %d: %s happened before the kill and is missing", tid, c.name)
+				t.Fatalf("thread %d: %s before the kill is missing", tid, c.name)
 			}
 			if rows[0].Flags&format.FlagOpen != 0 {
 				open++ // killed after the ledger's line and before the return
@@ -154,7 +154,7 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 		exits += strings.Count(r.Message, `"exit_ns"`)
 	}
 	if exits != 1 {
-		t.Errorf("the end of the process is noted %d times", exits)
+		t.Errorf("%d rows for the exit of the process", exits)
 	}
 	t.Logf("%d calls before the kill recorded, %d open", n, open)
 }
@@ -235,7 +235,7 @@ func TestCommandStatusIsPassedOn(t *testing.T) {
 		}
 	}
 	if _, err := StartCommand([]string{"/does/not/exist"}, format.Owner{}); err == nil {
-		t.Error("a command that does not exist was started")
+		t.Error("a missing command was started without an error")
 	}
 }
 
@@ -341,7 +341,7 @@ func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
 	defer rec.Close()
 	// The full disk may have had no room for the note "unfinished".
 	if on := rec.Meta.Totals(); on.Recorded != int64(rows) || on.Recorded+on.Lost != on.Seen {
-		t.Errorf("what is on disk says %+v, the recorder %+v", on, total)
+		t.Errorf("counts in the segments %+v, counts of the recorder %+v", on, total)
 	}
 	t.Logf("saved %d of %d calls", rows, total.Seen)
 }

@@ -29,7 +29,7 @@ func TestFullStackCacheKeepsBusyCallSites(t *testing.T) {
 	}
 	const calls = 20000
 	for _, c := range []struct {
-		sets                      int
+		sets int
 		// Shares of inferred stacks: of the first call site, and of the other call sites.
 		minFirst, minAny, maxMany float64
 	}{
@@ -70,7 +70,7 @@ func TestFullStackCacheKeepsBusyCallSites(t *testing.T) {
 				}
 			}
 			first, others := float64(inferred[0])/float64(made[0]), float64(inferred[1])/float64(made[1])
-			t.Logf("%d calls, inferred %.3f of the first place's, %.3f of the others'", made[0]+made[1], first, others)
+			t.Logf("%d calls, inferred %.3f of the first call site, %.3f of the others", made[0]+made[1], first, others)
 			if made[0]+made[1] != calls || wrong[0]+wrong[1] > 0 {
 				t.Errorf(
 					"of %d calls %d are recorded, %d with a wrong stack",
