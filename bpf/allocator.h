@@ -69,11 +69,11 @@ static __always_inline int matches_source(const struct call_spec *spec, __u32 tg
 struct allocator_search {
 	__u64 allocated[SEARCH_PIECES];
 	__u64 reserved[SEARCH_PIECES];
-	__u64 last_allocated; /* allocated bytes at the last comparison; an unchanged total is not compared */
+	__u64 last_allocated; /* allocated bytes at the last comparison; equal ones are skipped */
 	__u64 comparisons;
 };
 
-/* tgid -> search. LRU: an evicted search starts again. */
+/* tgid -> search for the statistics of that process. LRU: an evicted search starts again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -81,6 +81,7 @@ struct {
 	__type(value, struct allocator_search);
 } allocator_searches SEC(".maps");
 
+/* Stores the totals of an allocator event in its grid and block, as 64-bit values. */
 static __always_inline void set_totals(struct event *e, __u64 allocated, __u64 reserved)
 {
 	e->grid[1] = allocated;

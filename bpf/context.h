@@ -30,6 +30,7 @@ static __always_inline void read_context(struct thread *t, struct event *e)
 	t->device_context = *current;
 }
 
+/* Stores the device ordinal of a context. */
 static __always_inline void set_device(struct event *e, __u64 context, __s32 device)
 {
 	struct context_key key = {.context = context, .pid = e->pid};
@@ -37,6 +38,7 @@ static __always_inline void set_device(struct event *e, __u64 context, __s32 dev
 	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
 }
 
+/* Pushes a context on the thread's stack of contexts. */
 static __always_inline void push_context(struct thread *t, __u64 context)
 {
 	__u64 *slot;
@@ -53,6 +55,7 @@ static __always_inline void push_context(struct thread *t, __u64 context)
 	t->contexts++;
 }
 
+/* Replaces the thread's current context. */
 static __always_inline void set_context(struct thread *t, __u64 context)
 {
 	__u64 *current = context_slot(t, t->contexts - 1);

@@ -199,9 +199,9 @@ static __always_inline void ensure_launch_name(struct thread *t, struct open_cal
 
 /* Selects the calls that an entry program serves. */
 enum entry_kind {
-	ENTRY_CALL,
+	ENTRY_CALL,      /* all other rows of the call table */
 	ENTRY_LAUNCH,    /* rows of the call table with EFFECT_LAUNCH */
-	ENTRY_ALLOCATOR, /* rows of the table with CLASS_ALLOCATOR */
+	ENTRY_ALLOCATOR, /* rows of the call table with CLASS_ALLOCATOR */
 };
 
 /* Counts a call of a counted function. Returns 1 if the call must be processed further. */
@@ -339,6 +339,7 @@ static __always_inline struct open_call *pop_returning_call(struct thread *t, __
 	return 0;
 }
 
+/* Completes the event of a call at its return and sends it. */
 SEC("uretprobe.multi/call_exit")
 int call_exit(struct pt_regs *ctx)
 {

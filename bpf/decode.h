@@ -9,6 +9,7 @@
 #include "state.h"
 #include "regs.h"
 
+/* Reads 4 or 8 bytes of user memory. Returns 0 and marks the event if they are unreadable. */
 static __always_inline __u64 read_user(struct event *e, __u64 addr, __u8 size)
 {
 	__u64 v = 0;
@@ -41,6 +42,7 @@ static __always_inline __u64 arg_at_entry(struct pt_regs *ctx, struct event *e, 
 	return a->size == 4 ? (__u32)v : v;
 }
 
+/* Returns a member's value at return; v is the value of arg_at_entry. */
 static __always_inline __u64 arg_at_return(struct event *e, const struct arg_spec *a, __u64 v)
 {
 	if (a->from != ARG_OUT)
@@ -48,12 +50,14 @@ static __always_inline __u64 arg_at_return(struct event *e, const struct arg_spe
 	return e->result == 0 && v ? read_user(e, v + a->offset, a->size) : 0;
 }
 
+/* Stores the call's value in the grid. */
 static __always_inline void set_value(struct event *e, __u64 v)
 {
 	e->grid[0] = v;
 	e->grid[1] = v >> 32;
 }
 
+/* Returns the call's value, which set_value has stored. */
 static __always_inline __u64 value_of(const struct event *e)
 {
 	return e->grid[0] | (__u64)e->grid[1] << 32;
@@ -91,7 +95,7 @@ static __always_inline void read_copy_endpoints(struct event *e, const __u64 *so
 #define COPY_3D_WORDS 14 /* sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112 */
 #define COPY_3D_PIECE 24 /* structures read at once */
 
-/* Returns how many elements, at most piece, follow index at. The asm shows the verifier the limit. */
+/* Returns the number of elements from index at, at most piece. The asm shows that to the verifier. */
 static __always_inline __u64 piece_of(__u64 count, __u64 at, __u64 piece)
 {
 	__u64 n = count - at;
@@ -249,6 +253,7 @@ static __always_inline void decode_at(struct pt_regs *ctx, struct thread *t, con
 	}
 }
 
+/* Decodes a structure or arguments at positions that the decode kind fixes. */
 static __always_inline void decode_structure(struct pt_regs *ctx, struct thread *t, __u8 decode, struct event *e)
 {
 	__u64 *w;
@@ -301,6 +306,7 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 	}
 }
 
+/* Decodes the arguments of all functions except kernel launches and allocator events. */
 static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct event *e)
 {
 	e->ptr = arg_at_entry(ctx, e, &spec->ptr);
@@ -346,6 +352,7 @@ static __always_inline void read_launch(struct pt_regs *ctx, struct thread *t, c
 	e->stream = w[4];
 }
 
+/* Reads the UUID that a successful call has stored. */
 static __always_inline void read_uuid(struct event *e)
 {
 	__u64 from = value_of(e), uuid[2] = {};

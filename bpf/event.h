@@ -37,14 +37,14 @@ enum loss_reason {
 };
 
 enum event_flags {
-	EVENT_OPEN = 1,       /* set by user space: the call had not returned when recording ended */
+	EVENT_OPEN = 1,       /* set by user space: the call has not returned */
 	EVENT_ABANDONED = 2,  /* the function was left without a return (exception, longjmp) */
 	EVENT_UNREADABLE = 8, /* an argument in user memory could not be read */
 	EVENT_NO_RETURN = 16, /* sent at the entry probe: duration and result are unknown */
 };
 
 enum stack_state {
-	STACK_NONE,
+	STACK_NONE,          /* the call has no stack */
 	STACK_FRAME_POINTER, /* stack_id identifies a stack walked by frame pointers */
 	STACK_PARENT,        /* nested call: stack_id is copied from the enclosing call */
 	STACK_UNWOUND,       /* stack_id identifies an unwound stack */
@@ -53,9 +53,9 @@ enum stack_state {
 
 /* How call stacks are captured. */
 enum stack_mode {
-	STACKS_OFF,
-	STACKS_FRAME_POINTERS,
-	STACKS_AUTO, /* frequent classes of calls infer stacks by fingerprint, others unwind */
+	STACKS_OFF,            /* no stacks */
+	STACKS_FRAME_POINTERS, /* stacks are walked by frame pointers */
+	STACKS_AUTO, /* frequent classes of calls infer their stacks; other calls are unwound */
 	STACKS_FULL, /* every call is unwound */
 };
 
@@ -93,7 +93,7 @@ struct event {
 };
 _Static_assert(sizeof(struct event) == 128, "two cache lines; 32 MiB hold 245k of them");
 
-/* The maximum depth of bpf_get_stack by default (PERF_MAX_STACK_DEPTH). */
+/* The kernel's default limit of frames in a stack (PERF_MAX_STACK_DEPTH). */
 #define MAX_FRAMES 127
 
 struct stack_event {
@@ -186,10 +186,10 @@ struct arg_spec {
  */
 enum call_decode {
 	DECODE_ARGS,        /* only the arg_specs */
-	DECODE_LAUNCH,      /* (f, grid x y z, block x y z, shared bytes, stream, ...) */
-	DECODE_LAUNCH_EX,   /* (const CUlaunchConfig *, f, ...) */
-	DECODE_LAUNCH_GRID, /* (f, grid x, grid y, ...): the block size is unknown */
-	DECODE_LAUNCH_BLOCK, /* (f): one block of unknown size */
+	DECODE_LAUNCH,      /* arguments (f, grid x y z, block x y z, shared bytes, stream, ...) */
+	DECODE_LAUNCH_EX,   /* arguments (const CUlaunchConfig *, f, ...) */
+	DECODE_LAUNCH_GRID, /* arguments (f, grid x, grid y, ...): the block size is unknown */
+	DECODE_LAUNCH_BLOCK, /* argument (f): one block of unknown size */
 	/* DECODE_KERNEL_NODE to DECODE_BATCH_3D: bytes holds the address of a structure or array. */
 	DECODE_KERNEL_NODE,    /* CUDA_KERNEL_NODE_PARAMS_v2: bytes = function */
 	DECODE_KERNEL_NODE_V1, /* CUDA_KERNEL_NODE_PARAMS_v1: the same without the CUkernel member */
@@ -204,9 +204,9 @@ enum call_decode {
 	DECODE_COPY_3D, /* argument 0: CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER */
 	/* Both copies set ptr, src, bytes, grid[2] = source memory type, block[0] = target's. */
 	DECODE_UUID,  /* at return: the 16 bytes at argument 0, in grid[0..2] and block[0] */
-	DECODE_ALLOCATOR, /* see read_trace */
-	DECODE_ALLOCATOR_POOL,
-	DECODE_REPORT, /* see read_report */
+	DECODE_ALLOCATOR,      /* record_trace without a pool argument, see read_trace */
+	DECODE_ALLOCATOR_POOL, /* record_trace with a pool argument, see read_trace */
+	DECODE_REPORT,         /* reportMemoryUsageToProfiler, see read_report */
 };
 
 /* Actions of a PyTorch allocator: c10::CachingDeviceAllocator::TraceEntry::Action. */
@@ -222,7 +222,7 @@ enum allocator_action {
 	ACTION_OOM,
 };
 
-/* The probed function that reports the allocator events of a process. */
+/* The probed function from which the allocator events of a process are recorded. */
 enum allocator_source {
 	SOURCE_TRACE = 1, /* DeviceCachingAllocator::record_trace */
 	SOURCE_REPORTS,   /* c10::reportMemoryUsageToProfiler */
@@ -236,12 +236,12 @@ struct process_allocator {
 };
 #define OFFSET_UNKNOWN (~0ULL)
 
-/* The effect of a call on the kept state: handle names, epochs and contexts. */
+/* The effect of a call on the state in BPF maps: names of handles, epochs and contexts. */
 enum call_effect {
 	EFFECT_NONE,
 	EFFECT_NAME,           /* ptr is the new handle of the kernel named *src */
 	EFFECT_LAUNCH,         /* src is a kernel handle: send its name if it is new */
-	EFFECT_RARE_LAUNCH,    /* the same effect in call_enter, so that launch_enter stays small */
+	EFFECT_RARE_LAUNCH,    /* EFFECT_LAUNCH for functions with call_enter: launch_enter stays small */
 	EFFECT_UNLOAD,         /* a module was unloaded: the driver may reuse kernel handles */
 	EFFECT_CONTEXT_SET,    /* ptr becomes the thread's current context */
 	EFFECT_CONTEXT_PUSH,
@@ -255,9 +255,9 @@ enum call_effect {
 
 /* When the return of a call is probed. A call without a return probe is sent at its entry. */
 enum return_probe {
-	RETURN_ALWAYS,
-	RETURN_SAMPLED, /* except while skip_returns is set */
-	RETURN_NEVER,
+	RETURN_ALWAYS,  /* every return is probed */
+	RETURN_SAMPLED, /* returns are probed while skip_returns is 0 */
+	RETURN_NEVER,   /* no return is probed */
 };
 
 /* One row of the call table, as the BPF programs read it. */
@@ -275,9 +275,9 @@ struct call_spec {
 /* The evidence in a fingerprint, from the cheapest level to the most exact. */
 enum fingerprint_level {
 	LEVEL_CALL,     /* thread, stack pointer, return address, function and discriminator */
-	LEVEL_SEQUENCE, /* plus the innermost Python frame and the thread's previous stack */
+	LEVEL_SEQUENCE, /* LEVEL_CALL plus innermost Python frame and the thread's previous stack */
 	LEVEL_PYTHON,   /* LEVEL_CALL plus all Python frames */
-	LEVEL_PATH,     /* plus the return addresses on the native stack */
+	LEVEL_PATH,     /* LEVEL_PYTHON plus the return addresses on the native stack */
 	LEVELS,
 };
 
@@ -294,9 +294,10 @@ struct inference_stats {
 struct class_stats {
 	__u64 seen;
 	__u64 emitted;
-	__u64 abandoned; /* share of emitted */
+	__u64 abandoned; /* emitted calls with EVENT_ABANDONED */
 	__u64 lost[LOSS_REASONS];
-	struct inference_stats inference; /* not in its own map: that would cost one more cache miss per call */
+	/* Not in a map of its own: that would cost one more cache miss per call. */
+	struct inference_stats inference;
 };
 
 /* A call that has not returned. */

@@ -59,7 +59,7 @@ static __always_inline __u64 sequence_check_period(__u32 checks)
 /* A path that was wrong this many times is no longer used. */
 #define MAX_AMBIGUOUS 8
 
-/* Returns 1 for the classes of calls that are frequent enough to infer their stacks. */
+/* Returns 1 for classes of frequent calls, whose stacks are inferred. */
 static __always_inline int can_infer(__u32 class)
 {
 	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API || class == CLASS_ALLOCATOR;
@@ -71,7 +71,7 @@ static __always_inline int is_sampled(__u64 ns, __u64 of)
 	return (ns * 0x9e3779b97f4a7c15ULL >> 32 & (of - 1)) == 0;
 }
 
-/* Gives the call the cached stack. */
+/* Gives the call the cached stack, and counts the call as inferred. Returns 1. */
 static __always_inline int use_cached_stack(struct thread *t, struct class_stats *s, struct open_call *c, struct cached_stack *k)
 {
 	struct event *e = &c->event;

@@ -31,7 +31,7 @@ struct code_map {
 	__u64 units[CODE_UNITS / 64];
 };
 
-/* pid -> map of its code. */
+/* pid -> address ranges of the process's code. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -111,12 +111,14 @@ static __always_inline struct stack_piece *copy_whole_stack(__u64 sp)
 	return piece;
 }
 
+/* Returns word i of the copied stack, 0 if it was not copied. */
 static __always_inline __u64 piece_word(struct stack_piece *piece, __u32 i)
 {
 	asm volatile("" : "+r"(i));
 	return i < PIECE_WORDS && i < piece->count ? piece->words[i] : 0;
 }
 
+/* State of the bpf_loop callbacks that learn a path. */
 struct path_search {
 	struct stack_piece *piece;
 	struct code_map *code;
@@ -168,6 +170,7 @@ static __always_inline struct cached_path *find_path(struct thread *t, __u64 h, 
 	return 0;
 }
 
+/* Returns 1 if an address is in code of the process. */
 static __always_inline int is_code(struct code_map *code, __u64 word)
 {
 	__u64 unit = (word - code->base) >> CODE_UNIT_BITS;

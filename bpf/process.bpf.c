@@ -44,6 +44,7 @@ struct {
 /* Process events that did not fit into the ring buffer. */
 __u64 lost_process_events;
 
+/* Sends a process_event to user space, and counts it as lost if it does not fit. */
 static __always_inline void emit_process_event(enum process_change change, __u32 pid, __u32 parent_pid)
 {
 	struct process_event p = {

@@ -46,6 +46,7 @@ struct {
 /* Words read of an interpreter frame: all members that are needed are in its first 80 bytes. */
 #define PYTHON_FRAME_WORDS 10
 
+/* Reads 8 bytes of user memory; 0 if they are unreadable. */
 static __always_inline __u64 read_word(__u64 address)
 {
 	__u64 v = 0;
@@ -77,6 +78,7 @@ static __always_inline __u64 python_frame(const struct python_process *p)
 	return frame && p->frame_is_cframe ? read_word(frame + p->cframe_current) : frame;
 }
 
+/* Returns the word at a byte offset of a copied Python frame. */
 static __always_inline __u64 frame_word(const __u64 *frame, __u8 offset)
 {
 	__u32 i = offset / 8;
@@ -106,6 +108,7 @@ struct {
 	__type(value, struct frame_window);
 } frame_windows SEC(".maps");
 
+/* Copies the memory that ends behind a Python frame into the window. */
 static __always_inline void read_window(struct frame_window *w, __u64 frame)
 {
 	w->start = frame + 8 * PYTHON_FRAME_WORDS - FRAME_WINDOW;

@@ -153,7 +153,7 @@ static __always_inline void read_stack_top(struct pt_regs *ctx, struct stack_top
 /* Integer argument i, counted from 0; i is a constant below REG_ARGS + 3. */
 #define ARG(ctx, top, i) ((i) < REG_ARGS ? reg_arg(ctx, i) : (top)->args[(i) < REG_ARGS ? 0 : (i) - REG_ARGS])
 
-/* call_arg returns integer argument i, counted from 0; 0 if it cannot be read. */
+/* Returns integer argument i, counted from 0; 0 if it is unreadable. */
 static __always_inline __u64 call_arg(struct pt_regs *ctx, __u32 i)
 {
 	__u64 v = 0;

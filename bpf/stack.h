@@ -8,6 +8,7 @@
 
 #include "state.h"
 
+/* Mixes a word into hash h. */
 static __always_inline __u64 mix(__u64 h, __u64 word)
 {
 	h = (h ^ word) * 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio */

@@ -32,7 +32,7 @@ _Static_assert(sizeof(struct cached_stack) == 24, "five in two cache lines");
 
 #define CACHE_WAYS 5
 #define CACHE_SETS 65536 /* 8 MiB, 327,680 entries */
-#define HOME_SETS 2048   /* sets in the region of a process: 256 KiB, 10,240 entries; processes may share it */
+#define HOME_SETS 2048   /* sets in the region of a process: 256 KiB, 10,240 entries */
 /* Index of the last set in use: a power of two minus one. Tests lower it. */
 const volatile __u32 last_cache_set = CACHE_SETS - 1;
 
@@ -51,17 +51,20 @@ struct {
 	__type(value, struct cache_set);
 } stack_cache SEC(".maps");
 
+/* Returns set i of the stack cache; i wraps around. */
 static __always_inline struct cache_set *set_at(__u32 i)
 {
 	i &= last_cache_set;
 	return bpf_map_lookup_elem(&stack_cache, &i);
 }
 
+/* Returns the first set of a fingerprint, in the region of its process. */
 static __always_inline struct cache_set *first_set(__u32 pid, __u64 fingerprint)
 {
 	return set_at(mix(0, pid) / HOME_SETS * HOME_SETS + fingerprint % HOME_SETS);
 }
 
+/* Returns the second set of a fingerprint, anywhere in the cache. */
 static __always_inline struct cache_set *second_set(__u64 fingerprint)
 {
 	return set_at(fingerprint >> 32);

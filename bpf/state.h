@@ -16,7 +16,7 @@
 
 /* Settings that user space writes before it loads the programs. */
 const volatile __u8 stack_capture = STACKS_FRAME_POINTERS; /* enum stack_mode */
-const volatile __u8 record_all = 0; /* 1: record every process that passes the filters, not only targets */
+const volatile __u8 record_all = 0; /* 1: record every process that passes the filters */
 const volatile char only_comm[16] = {}; /* record_all: only processes with this name; empty: any */
 const volatile __u64 only_cgroup = 0; /* record_all: only processes below this cgroup v2; 0: any */
 const volatile __u32 only_cgroup_level = 0;
@@ -151,6 +151,7 @@ struct {
 /* Initial value of a thread's state: 4 KiB do not fit on the 512-byte BPF stack. */
 static const struct thread new_thread;
 
+/* Returns the counters of a class of calls. */
 static __always_inline struct class_stats *stats_of(__u32 class)
 {
 	return bpf_map_lookup_elem(&stats, &class);
@@ -173,6 +174,7 @@ static __always_inline __u64 wakeup(void)
 	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
+/* Sends an event to user space and counts it as emitted or lost. */
 static __always_inline void emit(struct class_stats *s, struct event *e)
 {
 	if (bpf_ringbuf_output(&events, e, sizeof(*e), wakeup())) {
@@ -186,6 +188,7 @@ static __always_inline void emit(struct class_stats *s, struct event *e)
 		s->abandoned++;
 }
 
+/* Returns the state of a thread, which it inserts at the thread's first call; 0: the map is full. */
 static __always_inline struct thread *thread_state(__u64 id)
 {
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
@@ -209,6 +212,7 @@ static __always_inline struct open_call *open_call(struct thread *t, __u32 i)
 	return &t->calls[i];
 }
 
+/* Returns the i-th entry of the thread's stack of contexts, or 0 if i is out of range. */
 static __always_inline __u64 *context_slot(struct thread *t, __u32 i)
 {
 	asm volatile("" : "+r"(i));

@@ -81,6 +81,7 @@ static __always_inline int was_sent(__u64 stack_id, __u32 error)
 	return sent && (!error || bpf_ktime_get_ns() - *sent < RESEND_NS);
 }
 
+/* Counts a call whose stack was not unwound because the record was in use. */
 static __always_inline void count_busy(struct event *e)
 {
 	__u32 call = e->call;

@@ -44,6 +44,7 @@ struct {
 /* Unwinding takes 10 to 100 µs. After 1 ms, an unfinished one no longer blocks others. */
 #define UNWIND_TIMEOUT_NS 1000000
 
+/* Returns the entry of this CPU in the unwinding map. */
 static __always_inline struct unwinding *unwinding_here(void)
 {
 	__u32 zero = 0;
@@ -51,7 +52,7 @@ static __always_inline struct unwinding *unwinding_here(void)
 	return bpf_map_lookup_elem(&unwinding, &zero);
 }
 
-/* Claims this CPU's record for a thread. Returns 0 if another thread uses it. */
+/* Claims the profiler's record of this CPU for a thread. Returns 0 if another thread uses it. */
 static __always_inline int claim_record(__u64 id, __u64 now)
 {
 	struct unwinding *u = unwinding_here();

@@ -66,7 +66,7 @@ func TestListDescribesProcesses(t *testing.T) {
 		t.Errorf("started at %v, not after %v", started, before)
 	}
 	if got.GPUs != nil || list.NVMLErr != nil {
-		t.Errorf("NVML was queried for Xids: %v, %v", got.GPUs, list.NVMLErr)
+		t.Errorf("the listing has GPUs although NVML is off: %v, %v", got.GPUs, list.NVMLErr)
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.pid()))
 	if err != nil {
