@@ -88,7 +88,8 @@ func (s *Set) place(lib *library.Library, pid int) error {
 	}
 	err := s.probes.Attach(lib, pid)
 	if p := s.Get(pid); err != nil && p != nil && !p.Alive() {
-		return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess} // the process exited while it was attached to
+		// The process exited while its probes were attached.
+		return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess}
 	}
 	return err
 }
