@@ -205,7 +205,7 @@ func recordTensors(
 
 func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 	needKernel(t)
-	events := atLength(75_000, 150_000)
+	events := faultScale(75_000, 150_000)
 	for _, test := range []struct{ name, conf, stacks string }{
 		{"default", "", probe.StacksFP}, {"default/auto", "", probe.StacksAuto}, {"expandable", "expandable_segments:True", probe.StacksFP},
 	} {

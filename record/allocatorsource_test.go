@@ -138,7 +138,7 @@ func startTensors(t *testing.T, name string, args ...string) tensorsRun {
 
 func TestReportsEqualTheLedger(t *testing.T) {
 	needKernel(t)
-	events := atLength(20_000, 100_000)
+	events := faultScale(20_000, 100_000)
 	for _, test := range []struct {
 		name, variant string
 		mode          library.AllocatorMode

@@ -114,7 +114,7 @@ func checkPrograms(how privilege.Attach) Finding {
 func checkStacks(how privilege.Attach) Finding {
 	f := Finding{What: "stacks", Text: "complete, with Python and C++ frames", Without: "stacks are walked by frame " +
 		"pointers: most frames of Python and PyTorch are missing"}
-	u, err := startUnwinding(unwindOptions(how))
+	u, err := newUnwinder(unwindOptions(how))
 	if err != nil {
 		f.Err = err
 		return f

@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// ownSimcuda copies simcuda to a new folder, so that no other process has mapped the same library.
-func ownSimcuda(t *testing.T) string {
+// copySimcuda copies simcuda to a new folder, so that no other process has mapped the same library.
+func copySimcuda(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"libcuda.so.1", "storm", "torchrun"} {
@@ -58,7 +58,7 @@ func simShell(t *testing.T, dir, script string) (*exec.Cmd, func(), string) {
 
 func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 	needKernel(t)
-	cmd, begin, ledger := simShell(t, ownSimcuda(t), `
+	cmd, begin, ledger := simShell(t, copySimcuda(t), `
 		for seed in 1 2 3 4; do $SIM/storm --calls 5000 --threads 2 --seed $seed >/dev/null & done
 		wait; sh -c 'exec $SIM/storm --calls 5000 --threads 1 --seed 5' >/dev/null`)
 	opt := testOptions(t, cmd.Process.Pid)
@@ -86,7 +86,7 @@ func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 
 func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	neighbour, begin, _ := simShell(t, dir, `$SIM/storm --calls 1000000000 --threads 1 --seed 1 --rate 1000 >/dev/null`)
 	begin()
 	eventually(
@@ -121,7 +121,7 @@ func TestWithoutChildrenOnlyTheParentIsRecorded(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "2000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
-	cmd, begin, _ := simShell(t, ownSimcuda(t), `$SIM/storm --calls 5000 --threads 2 --seed 2 >/dev/null`)
+	cmd, begin, _ := simShell(t, copySimcuda(t), `$SIM/storm --calls 5000 --threads 2 --seed 2 >/dev/null`)
 	opt := testOptions(t, p.pid(), cmd.Process.Pid)
 	opt.Children, opt.WaitForLibrary = false, true
 	s := start(t, opt)

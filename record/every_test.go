@@ -172,7 +172,7 @@ func exportedFunctions(t *testing.T) map[string]bool {
 // recording, as torchrun does.
 func TestWorkersAreCompleteFromTheirFirstCall(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, filepath.Join(dir, "torchrun"), "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())

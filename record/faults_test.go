@@ -24,7 +24,7 @@ import (
 // GPUREC_FAULTS of often, which scripts/faults.sh sets.
 func faultTimes(t *testing.T, quick, often int) int {
 	t.Helper()
-	n := atLength(quick, often)
+	n := faultScale(quick, often)
 	t.Cleanup(func() {
 		if !t.Failed() && !t.Skipped() {
 			t.Logf("fault\t%s\t%d times\tas it should be", strings.TrimPrefix(t.Name(), "TestFault"), n)
@@ -33,8 +33,8 @@ func faultTimes(t *testing.T, quick, often int) int {
 	return n
 }
 
-// atLength returns quick by default, or the percentage GPUREC_FAULTS of long.
-func atLength(quick, long int) int {
+// faultScale returns quick by default, or the percentage GPUREC_FAULTS of long.
+func faultScale(quick, long int) int {
 	share, err := strconv.Atoi(os.Getenv("GPUREC_FAULTS"))
 	if err != nil {
 		return quick
@@ -88,7 +88,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	recorded := onlyThread(t, p.ledger)
+	recorded := workerCalls(t, p.ledger)
 	if last := recorded[len(recorded)-1]; last.startNs < seen || calls == 0 {
 		t.Fatalf("the program's last call was %d ns before it was left alone; %d calls "+
 			"recorded", seen-last.startNs, calls)
@@ -96,7 +96,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	alone := startSim(t, nil, "storm", "--calls", fmt.Sprint(len(recorded)+1000), "--threads", "1", "--seed", "11")
 	alone.expect("done")
 	alone.finish()
-	wanted := onlyThread(t, alone.ledger)
+	wanted := workerCalls(t, alone.ledger)
 	for i, want := range wanted {
 		if i >= len(recorded) {
 			break
@@ -124,8 +124,8 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	t.Logf("%d calls returned the same as without a recorder; %d of them recorded", len(recorded), calls)
 }
 
-// onlyThread returns the calls of the worker thread: the thread with most calls.
-func onlyThread(t *testing.T, ledger string) (calls []ledgerCall) {
+// workerCalls returns the calls of the worker thread: the thread with most calls.
+func workerCalls(t *testing.T, ledger string) (calls []ledgerCall) {
 	t.Helper()
 	data, err := os.ReadFile(ledger)
 	if err != nil {
@@ -147,7 +147,7 @@ func onlyThread(t *testing.T, ledger string) (calls []ledgerCall) {
 func TestFaultManyChildrenAtOnce(t *testing.T) {
 	needKernel(t)
 	n := faultTimes(t, 40, 500)
-	cmd, begin, ledger := simShell(t, ownSimcuda(t), fmt.Sprintf(
+	cmd, begin, ledger := simShell(t, copySimcuda(t), fmt.Sprintf(
 		`for seed in $(seq %d); do $SIM/storm --calls 60 --threads 1 --seed $seed >/dev/null 2>&1 || exit 1 & done; wait`,
 		n,
 	))
@@ -168,12 +168,12 @@ func TestFaultManyChildrenAtOnce(t *testing.T) {
 	t.Logf("%d calls of %d threads compared, %d lost", compare(t, result.Output, calls), len(calls), total.Lost)
 }
 
-// TestFaultChildrenBornWhileAttaching attaches to a program that starts children all the time: some
+// TestFaultChildrenForkedWhileAttaching attaches to a program that starts children all the time: some
 // live long, others exit before the recorder can open them.
-func TestFaultChildrenBornWhileAttaching(t *testing.T) {
+func TestFaultChildrenForkedWhileAttaching(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
-		cmd, begin, ledger := simShell(t, ownSimcuda(t), `
+		cmd, begin, ledger := simShell(t, copySimcuda(t), `
 			for i in $(seq 25); do $SIM/storm --calls 4000 --threads 1 --seed $i --rate 1000 >/dev/null & $SIM/storm --calls 10 --threads 1 >/dev/null & sleep 0.02; done; wait`)
 		begin()
 		eventually(t, "there are children", func() bool { return len(process.Descendants([]int{cmd.Process.Pid})) > 4 })
@@ -204,11 +204,11 @@ func TestFaultChildrenBornWhileAttaching(t *testing.T) {
 	}
 }
 
-// TestFaultProgramBecomesAnother records a program that calls exec after it has loaded libcuda.
-func TestFaultProgramBecomesAnother(t *testing.T) {
+// TestFaultProgramCallsExec records a program that calls exec after it has loaded libcuda.
+func TestFaultProgramCallsExec(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
-		dir := ownSimcuda(t)
+		dir := copySimcuda(t)
 		cmd, ledger := simCommand(t, []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + dir + "/libcuda.so.1"}, "storm")
 		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read line; exec " + dir + "/storm --calls 3000 " +
 			"--threads 2 --seed 3 >/dev/null"}
@@ -295,7 +295,7 @@ func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 func TestFaultLibraryIsReplaced(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
-		dir := ownSimcuda(t)
+		dir := copySimcuda(t)
 		library := filepath.Join(dir, "libcuda.so.1")
 		p := startSim(
 			t,

@@ -48,7 +48,7 @@ func (s *Session) Finish() (Result, error) {
 	if rows := s.lastRows(); len(rows) > 0 {
 		writer.Send(rows)
 	}
-	err := errors.Join(endErr, s.pipeline.empty(s.targets.OnLateProcessEvent))
+	err := errors.Join(endErr, s.pipeline.drainAll(s.targets.OnLateProcessEvent))
 	// The map of thread states outlives the probes.
 	open, openErr := s.probes.OpenCalls()
 	probe.MarkOpen(open, s.endNs)

@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ranksOfDemo starts two ranks of a job. Their environment has secrets, which must not be recorded.
-func ranksOfDemo(t *testing.T) (ranks [2]*simProgram) {
+// startRanks starts two ranks of a job. Their environment has secrets, which must not be recorded.
+func startRanks(t *testing.T) (ranks [2]*simProgram) {
 	t.Helper()
 	for rank := range ranks {
 		ranks[rank] = startSim(t, []string{
@@ -46,7 +46,7 @@ func ranksOfDemo(t *testing.T) (ranks [2]*simProgram) {
 
 func TestRanksAreRecorded(t *testing.T) {
 	needKernel(t)
-	ranks := ranksOfDemo(t)
+	ranks := startRanks(t)
 	result := runWhile(t, start(t, testOptions(t, ranks[0].pid(), ranks[1].pid())), func() {
 		for _, p := range ranks {
 			p.step()
@@ -182,7 +182,7 @@ func TestIdentityIsReadAgainAfterAnExec(t *testing.T) {
 	needKernel(t)
 	cmd, step, _ := simShell(
 		t,
-		ownSimcuda(t),
+		copySimcuda(t),
 		`RANK=5 WORLD_SIZE=8 exec $SIM/storm --calls 2000 --threads 1 --seed 1 --wait >/dev/null`,
 	)
 	opt := testOptions(t, cmd.Process.Pid)

@@ -79,7 +79,7 @@ func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
 		neighbour bool // another process has mapped the library: no probes in every process
 	}{{"alone", false}, {"with another user of the library", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := ownSimcuda(t)
+			dir := copySimcuda(t)
 			if c.neighbour {
 				startLauncher(t, dir)
 			}
@@ -110,7 +110,7 @@ func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
 // TestLauncherWithoutItsChildrenIsRefused checks that the error names the children that use CUDA.
 func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 	needKernel(t)
-	l := startLauncher(t, ownSimcuda(t))
+	l := startLauncher(t, copySimcuda(t))
 	opt := testOptions(t, l.cmd.Process.Pid)
 	opt.Children = false
 	_, err := Start(opt)
@@ -121,10 +121,10 @@ func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 	}
 }
 
-// TestLongNamesAreCompared selects a process by a name that is longer than the kernel's 15 bytes.
-func TestLongNamesAreCompared(t *testing.T) {
+// TestProcessIsSelectedByLongName selects a process by a name that is longer than the kernel's 15 bytes.
+func TestProcessIsSelectedByLongName(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	const name = "storm-of-a-long-name"
 	path := filepath.Join(dir, name)
 	if err := os.Rename(filepath.Join(dir, "storm"), path); err != nil {

@@ -140,7 +140,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		r.Ptr != c.ptr,
 		r.Bytes != c.bytes,
 		r.Stream != c.stream,
-		r.SrcPtr != c.src && !isLoad(c.name):
+		r.SrcPtr != c.src && !hasImagePointer(c.name):
 		return fmt.Sprintf("recorded pid %d result %d ptr %#x bytes %d stream %#x src %#x, happened %d %d %#x %d "+
 			"%#x %#x",
 			r.Pid, r.Result, r.Ptr, r.Bytes, r.Stream, r.SrcPtr, c.pid, c.result, c.ptr, c.bytes, c.stream, c.src)
@@ -210,8 +210,8 @@ func namesDevice(name string) bool {
 	return false
 }
 
-// isLoad reports whether the ledger has the image pointer of a function, which is not recorded.
-func isLoad(name string) bool {
+// hasImagePointer reports whether the ledger has the image pointer of a function, which is not recorded.
+func hasImagePointer(name string) bool {
 	return name == "cuModuleLoadData" || name == "cuLibraryLoadData"
 }
 
@@ -236,7 +236,7 @@ func metaOf(t *testing.T, path string) format.Meta {
 
 func TestEveryCallEqualsTheLedger(t *testing.T) {
 	needMulti(t)
-	calls := atLength(200_000, 1_000_000)
+	calls := faultScale(200_000, 1_000_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "7", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
@@ -363,10 +363,10 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestPerfUprobesSeeNothingAfterTheEnd makes a call return after the end of the recording, while
+// TestPerfUprobesRecordNothingAfterTheEnd makes a call return after the end of the recording, while
 // its probe is still attached. The call must be recorded as open. A call that returned just before
 // the open calls were read would otherwise be missing.
-func TestPerfUprobesSeeNothingAfterTheEnd(t *testing.T) {
+func TestPerfUprobesRecordNothingAfterTheEnd(t *testing.T) {
 	needKernel(t)
 	// The second synchronize waits for eight launches: 1.6 s of simulated time.
 	command := startSimCommand(

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
+func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 	needKernel(t)
 	answers := simtest.NVML(t, simcudaDir)
 	simtest.Say(t, answers)

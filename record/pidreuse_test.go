@@ -20,7 +20,7 @@ import (
 // exited.
 func TestReusedPidIsUnwound(t *testing.T) {
 	needKernel(t)
-	u, err := startUnwinding(unwindOptions(privilege.AttachAuto.OnThisKernel()))
+	u, err := newUnwinder(unwindOptions(privilege.AttachAuto.OnThisKernel()))
 	if err != nil {
 		skip(t, err.Error())
 	}
@@ -52,15 +52,15 @@ func TestReusedPidIsUnwound(t *testing.T) {
 	_ = first.Wait()
 	u.Forget(pid)
 	time.Sleep(3 * time.Second)
-	second := withNumber(t, pid)
+	second := startWithPid(t, pid)
 	defer func() { _ = second.Process.Kill(); _ = second.Wait() }()
 	if missing := know(); missing != 0 {
 		t.Errorf("%d mappings of the second process have no unwind tables", missing)
 	}
 }
 
-// withNumber starts a process with this pid.
-func withNumber(t *testing.T, pid int) *exec.Cmd {
+// startWithPid starts a process with this pid.
+func startWithPid(t *testing.T, pid int) *exec.Cmd {
 	t.Helper()
 	for range 200 {
 		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(fmt.Sprint(pid-1)), 0); err != nil {

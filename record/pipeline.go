@@ -52,9 +52,9 @@ func (p *pipeline) run(rotateEvery time.Duration) {
 	go p.drain.Run()
 }
 
-// empty drains the ring buffer and waits for both goroutines. It calls late for the remaining
+// drainAll drains the ring buffer and waits for both goroutines. It calls late for the remaining
 // process events. After the last call of late, no rows may be sent to the row writer.
-func (p *pipeline) empty(late func(e bpf.CudaProcessEvent)) error {
+func (p *pipeline) drainAll(late func(e bpf.CudaProcessEvent)) error {
 	done := make(chan error, 1)
 	go func() { done <- p.drain.Finish() }()
 	for {

@@ -12,10 +12,10 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// lastingCapabilities are the capabilities that a recording needs after all probes are attached.
+// recordingCapabilities are the capabilities that a recording needs after all probes are attached.
 // CAP_BPF and CAP_PERFMON attach to libraries that are mapped later, and access BPF maps. The
 // others read mappings, environment, files and perf maps of other users' processes.
-var lastingCapabilities = []privilege.Capability{
+var recordingCapabilities = []privilege.Capability{
 	unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_DAC_READ_SEARCH,
 }
 
@@ -32,7 +32,7 @@ func (s *Session) DropPrivileges() error {
 // neededCapabilities returns the capabilities to keep: effective ones, and permitted ones that a
 // thread makes effective when it needs them.
 func (s *Session) neededCapabilities() (effective, permitted []privilege.Capability) {
-	effective = append(effective, lastingCapabilities...)
+	effective = append(effective, recordingCapabilities...)
 	if s.probes.How == privilege.AttachPerf {
 		effective = append(effective, unix.CAP_SYS_ADMIN)
 	}

@@ -22,7 +22,7 @@ func TestListHasWhatNVMLReports(t *testing.T) {
 	idle.expect("ready")
 	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization 71 33 0 0")
 	list := ps.List(true)
-	got, without := listed(list, p.pid()), listed(list, idle.pid())
+	got, without := listedProcess(list, p.pid()), listedProcess(list, idle.pid())
 	if list.NVMLErr != nil || got == nil || without == nil {
 		t.Fatalf("%+v", list)
 	}
@@ -44,7 +44,7 @@ func TestListHasWhatNVMLReports(t *testing.T) {
 	// Values that the driver does not support are absent, not 0.
 	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization not_supported")
 	list = ps.List(true)
-	if use := listed(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {
+	if use := listedProcess(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {
 		t.Errorf("%+v", use)
 	}
 	simtest.Say(
@@ -54,8 +54,8 @@ func TestListHasWhatNVMLReports(t *testing.T) {
 		"nvmlDeviceGetComputeRunningProcesses_v2 lost",
 	)
 	list = ps.List(true)
-	if list.NVMLErr == nil || listed(list, p.pid()).GPUs != nil {
-		t.Errorf("%v: %+v", list.NVMLErr, listed(list, p.pid()))
+	if list.NVMLErr == nil || listedProcess(list, p.pid()).GPUs != nil {
+		t.Errorf("%v: %+v", list.NVMLErr, listedProcess(list, p.pid()))
 	}
 	for _, says := range []string{"GPU 0", "GPU 1"} {
 		if !strings.Contains(list.NVMLErr.Error(), says) {

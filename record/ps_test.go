@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-// listed returns the entry of a process in a listing, or nil.
-func listed(list ps.Listing, pid int) *ps.Process {
+// listedProcess returns the entry of a process in a listing, or nil.
+func listedProcess(list ps.Listing, pid int) *ps.Process {
 	for i := range list.Processes {
 		if list.Processes[i].Pid == pid {
 			return &list.Processes[i]
@@ -46,11 +46,11 @@ func TestListDescribesProcesses(t *testing.T) {
 	}
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 	list := ps.List(false)
-	got := listed(list, p.pid())
+	got := listedProcess(list, p.pid())
 	if got == nil {
 		t.Fatalf("process %d is not listed: %+v", p.pid(), list)
 	}
-	if listed(list, other.Process.Pid) != nil || listed(list, os.Getpid()) != nil {
+	if listedProcess(list, other.Process.Pid) != nil || listedProcess(list, os.Getpid()) != nil {
 		t.Error("processes that do not use CUDA are listed")
 	}
 	path := p.cmd.Path

@@ -174,7 +174,7 @@ func (b *ledgerMemory) unref(key memoryKey) {
 // thread: the order of overlapping calls of several threads is undefined.
 func TestReplayEqualsTheLedger(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	cmd, begin, path := simShell(t, dir, `
 		SIMCUDA_FAIL=cuMemAlloc_v2:2@100,cuMemAlloc_v2:2@1000,cuMemAllocAsync:2@50,cuMemCreate:2@3,cuLaunchKernel:700@77 $SIM/storm --calls 30000 --threads 3 --seed 11 >/dev/null 2>&1 &
 		$SIM/storm --calls 30000 --threads 2 --seed 12 >/dev/null &

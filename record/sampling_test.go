@@ -282,12 +282,12 @@ func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 	result := runWhile(t, s, func() {
 		long.step()
 		short.step()
-		eventually(t, "launches are left out", func() bool { return leavesLaunchesOut(s) })
+		eventually(t, "launches are left out", func() bool { return ignoresLaunches(s) })
 		short.kill()
 		endNs = monotonic()
 		eventually(t, "the recorder notices the end", func() bool { return s.targets.Get(short.pid()) == nil })
-		eventually(t, "launches are left out again", func() bool { return leavesLaunchesOut(s) })
-		eventually(t, "launches are recorded again", func() bool { return !leavesLaunchesOut(s) })
+		eventually(t, "launches are left out again", func() bool { return ignoresLaunches(s) })
+		eventually(t, "launches are recorded again", func() bool { return !ignoresLaunches(s) })
 	})
 	long.kill()
 	for _, note := range factRows(t, result.Output, format.KindNote) {
@@ -308,8 +308,8 @@ func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 	}
 }
 
-// leavesLaunchesOut reports whether launches are not recorded now.
-func leavesLaunchesOut(s *Session) bool {
+// ignoresLaunches reports whether launches are not recorded now.
+func ignoresLaunches(s *Session) bool {
 	now := monotonic()
 	return s.probes.Missing.Overlaps(now, now+1)
 }

@@ -47,9 +47,9 @@ func openDescriptors() int {
 	return len(entries)
 }
 
-func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
+func TestRecordedPlusLostEqualsTheLedger(t *testing.T) {
 	needKernel(t)
-	calls := atLength(150_000, 400_000)
+	calls := faultScale(150_000, 400_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "3", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
@@ -222,7 +222,7 @@ func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
 	}
 }
 
-func TestCommandStatusIsPassedOn(t *testing.T) {
+func TestCommandExitStatusIsReturned(t *testing.T) {
 	needKernel(t)
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -TERM $$": 128 + 15} {
 		command, err := StartCommand([]string{"sh", "-c", script}, format.Owner{})
@@ -239,12 +239,12 @@ func TestCommandStatusIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestWaitsForTheLibrary(t *testing.T) {
+func TestWaitForLibrary(t *testing.T) {
 	needKernel(t)
 	// A shell calls exec to become storm: the same process, without libcuda at first.
 	cmd, begin, ledger := simShell(
 		t,
-		ownSimcuda(t),
+		copySimcuda(t),
 		`exec $SIM/storm --calls 500 --threads 1 --seed 1 --rate 2000 >/dev/null`,
 	)
 	opt := testOptions(t, cmd.Process.Pid)

@@ -29,7 +29,7 @@ func (s *Session) startUnwinder(how privilege.Attach) {
 	for _, p := range s.targets.All() {
 		opt.Pids = append(opt.Pids, p.Pid)
 	}
-	s.unwinder, s.stacksErr = startUnwinding(opt)
+	s.unwinder, s.stacksErr = newUnwinder(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = probe.StacksFP
 	} else if !unwind.Patched() {
@@ -37,8 +37,8 @@ func (s *Session) startUnwinder(how privilege.Attach) {
 	}
 }
 
-// startUnwinding starts the OpenTelemetry profiler, if the privileges suffice.
-func startUnwinding(opt unwind.Options) (*unwind.Unwinder, error) {
+// newUnwinder starts the OpenTelemetry profiler, if the privileges suffice.
+func newUnwinder(opt unwind.Options) (*unwind.Unwinder, error) {
 	if err := privilege.CheckUnwinding(); err != nil {
 		return nil, err
 	}

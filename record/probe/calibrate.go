@@ -22,13 +22,13 @@ import (
 // with and without a probe whose program returns at once. The result is a lower bound: a loop does
 // not show the cache and branch predictor misses that an exception causes.
 
-// probedHere is the function that is probed. Like most driver functions it begins with saving the
+// calibrationTarget is the function that is probed. Like most driver functions it begins with saving the
 // frame pointer, an instruction that the kernel emulates instead of single-stepping. Without
 // nosplit it would begin with a check of the stack's size.
 //
 //go:nosplit
 //go:noinline
-func probedHere(i int) byte {
+func calibrationTarget(i int) byte {
 	var frame [64]byte
 	frame[i&63] = byte(i)
 	return frame[(i+1)&63]
@@ -40,8 +40,8 @@ const (
 	calibrationCalls  = 400
 )
 
-// callNs returns the duration of one call of probedHere, in nanoseconds.
-func callNs() float64 {
+// measureCallNs returns the duration of one call of calibrationTarget, in nanoseconds.
+func measureCallNs() float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	rounds := make([]float64, calibrationRounds)
@@ -49,7 +49,7 @@ func callNs() float64 {
 	for r := range rounds {
 		begin := time.Now()
 		for i := range calibrationCalls {
-			sink += probedHere(i)
+			sink += calibrationTarget(i)
 		}
 		rounds[r] = float64(time.Since(begin).Nanoseconds()) / calibrationCalls
 	}
@@ -65,7 +65,7 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	at := uint64(reflect.ValueOf(probedHere).Pointer())
+	at := uint64(reflect.ValueOf(calibrationTarget).Pointer())
 	code, ok := symbolize.FindMapping(maps, at)
 	if !ok {
 		return 0, errors.New("own code not found")
@@ -74,7 +74,7 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	bare := callNs()
+	bare := measureCallNs()
 	// The AllocatorReport program returns at once for threads without recorded state.
 	var l link.Link
 	if offset := at - code.Start + code.Offset; p.How == privilege.AttachMulti {
@@ -93,6 +93,6 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	probed := callNs()
+	probed := measureCallNs()
 	return max(0, probed-bare), l.Close()
 }

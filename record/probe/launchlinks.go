@@ -63,12 +63,12 @@ func (p *Probes) linkLaunches(executable *link.Executable, probes []library.Prob
 	p.launches.entries = append(p.launches.entries, launchLink{executable: executable, options: entry})
 	p.launches.returns = append(p.launches.returns, launchLink{executable: executable, options: exit})
 	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
-	return p.placeLaunches()
+	return p.attachMissingLaunches()
 }
 
-// placeLaunches attaches those launch probes that should be attached and are not, returns first, so
+// attachMissingLaunches attaches those launch probes that should be attached and are not, returns first, so
 // that each recorded entry has its return. The caller holds p.mu.
-func (p *Probes) placeLaunches() error {
+func (p *Probes) attachMissingLaunches() error {
 	if p.launches.detached {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (p *Probes) placeLaunches() error {
 // closed or limit has passed; limit 0 means no limit.
 func (p *Probes) awaitReturns(stop <-chan struct{}, limit time.Duration) (bool, error) {
 	for begin := time.Now(); limit == 0 || time.Since(begin) < limit; {
-		if clock.Sleep(stop, returnsGrace) {
+		if clock.Sleep(stop, returnsPollInterval) {
 			return false, nil
 		}
 		open, err := p.OpenCalls()
@@ -140,9 +140,9 @@ func (p *Probes) IgnoreLaunches() (untilNs int64, err error) {
 	return untilNs, nil
 }
 
-// dropGrace limits how long DetachLaunches waits for open launches. A launch does not return while
+// detachLaunchesGrace limits how long DetachLaunches waits for open launches. A launch does not return while
 // its stream's queue is full.
-const dropGrace = time.Second
+const detachLaunchesGrace = time.Second
 
 // DetachLaunches removes the launch probes, after IgnoreLaunches. Closing stop ends its waits.
 func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
@@ -153,7 +153,7 @@ func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
 	p.launches.detached = true
 	err := remove(p.launches.entries)
 	p.mu.Unlock()
-	returned, aerr := p.awaitReturns(stop, dropGrace)
+	returned, aerr := p.awaitReturns(stop, detachLaunchesGrace)
 	if err = errors.Join(err, aerr); err != nil || !returned {
 		return err
 	}
@@ -168,7 +168,7 @@ func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.launches.detached = false
-	if err := p.placeLaunches(); err != nil {
+	if err := p.attachMissingLaunches(); err != nil {
 		return 0, fmt.Errorf("probe launches: %w", err)
 	}
 	for {

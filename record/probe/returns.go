@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// returnsGrace is the interval at which awaitReturns checks for open launches.
-const returnsGrace = 10 * time.Millisecond
+// returnsPollInterval is the interval at which awaitReturns checks for open launches.
+const returnsPollInterval = 10 * time.Millisecond
 
 // SkipReturns sends launches at their entry, and removes the return probes of launches when all
 // earlier launches have returned. Closing stop ends the wait.
@@ -30,7 +30,7 @@ func (p *Probes) ProbeReturns() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.launches.skipped = false
-	if err := p.placeLaunches(); err != nil {
+	if err := p.attachMissingLaunches(); err != nil {
 		return fmt.Errorf("probe the returns of launches: %w", err)
 	}
 	return p.Objects.SkipReturns.Set(uint8(0))

@@ -60,9 +60,9 @@ func newBounds(l format.Limits) bounds {
 // and open calls, which ReapThreads finds.
 const lateRows = 3 * probe.ReapInterval
 
-// keepBounds rotates early if the current segments become too large for the limits, and ends a
+// enforceBounds rotates early if the current segments become too large for the limits, and ends a
 // recording that has reached its size limit.
-func (s *Writer) keepBounds() {
+func (s *Writer) enforceBounds() {
 	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.WantsRotate() && !s.writer.Full() {
 		return
 	}
@@ -86,9 +86,9 @@ func (s *Writer) keepBounds() {
 	s.onFull()
 }
 
-// clip reports whether a call began before the recording reached its size limit. A call that
+// clipToEnd reports whether a call began before the recording reached its size limit. A call that
 // returned after that time becomes an open call.
-func (s *Writer) clip(e *bpf.CudaEvent) bool {
+func (s *Writer) clipToEnd(e *bpf.CudaEvent) bool {
 	start := s.counters.clock.UnixNs(e.StartNs)
 	if start >= s.bounds.endNs {
 		return false

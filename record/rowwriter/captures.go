@@ -51,9 +51,9 @@ func newCaptures(missing *probe.MissingTimes) *captures {
 	}
 }
 
-// note updates the captures with a successful call, and reports whether the call's work was
+// update updates the captures with a successful call, and reports whether the call's work was
 // captured into a graph instead of run.
-func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
+func (c *captures) update(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 	if e.Result != 0 {
 		return false
 	}

@@ -13,7 +13,7 @@ import (
 func called(c *captures, name string, startNs uint64, stream, ptr, src uint64) {
 	for i := range bpf.Calls {
 		if call := &bpf.Calls[i]; call.Name == name {
-			c.note(&bpf.CudaEvent{Pid: 7, StartNs: startNs, DurNs: 10, Stream: stream, Ptr: ptr, Src: src}, call)
+			c.update(&bpf.CudaEvent{Pid: 7, StartNs: startNs, DurNs: 10, Stream: stream, Ptr: ptr, Src: src}, call)
 			return
 		}
 	}

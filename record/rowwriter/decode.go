@@ -20,7 +20,7 @@ func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name
 		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: rowFlags(e.Flags),
 		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
 	}
-	if s.captures.note(e, call) {
+	if s.captures.update(e, call) {
 		row.Flags |= format.FlagCaptured
 	}
 	if e.ParentNs != 0 {

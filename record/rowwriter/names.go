@@ -86,7 +86,7 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 	if !s.names.add(key, name, behind) {
 		if !s.names.noteWritten {
 			s.names.noteWritten = true
-			s.note("kernel_names", "the table of kernel names is full: kernels that the processes use for the first "+
+			s.writeNote("kernel_names", "the table of kernel names is full: kernels that the processes use for the first "+
 				"time from here on have no names")
 		}
 		return
@@ -97,8 +97,8 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 	}})
 }
 
-// note writes a row of kind note.
-func (s *Writer) note(name, message string) {
+// writeNote writes a row of kind note.
+func (s *Writer) writeNote(name, message string) {
 	s.write(
 		format.ClassFact,
 		[]format.Row{

@@ -132,7 +132,7 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 			}
 			s.decode(chunk)
 			s.pool.Put(chunk)
-			s.keepBounds()
+			s.enforceBounds()
 		case open := <-s.openCalls:
 			for i := range open {
 				s.addCall(&open[i])
@@ -143,7 +143,7 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 				continue
 			}
 			s.addRows(r)
-			s.keepBounds()
+			s.enforceBounds()
 		case reply := <-s.asks:
 			reply <- s.busiestRates(time.Now())
 		case <-counterTicker.C:
@@ -241,7 +241,7 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 		s.counters.unwritten[class]++
 		return
 	}
-	if s.bounds.endNs != 0 && !s.clip(e) {
+	if s.bounds.endNs != 0 && !s.clipToEnd(e) {
 		s.counters.after[class]++
 		return
 	}

@@ -80,7 +80,7 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 			s.opt.Warn(fact.Limits)
 		}
 	default:
-		fact.Source, fact.Missing = format.SourceTrace, s.findTotals(lib, reports, p.Pid)
+		fact.Source, fact.Missing = format.SourceTrace, s.startTotalsSearch(lib, reports, p.Pid)
 	}
 	text, err := json.Marshal(fact)
 	if err != nil {
@@ -112,9 +112,9 @@ func (w *allocators) isLoading(pid int) bool {
 	return time.Since(since) < loadingTime
 }
 
-// findTotals starts recording the totals of a process's allocator. If it cannot, it returns the
+// startTotalsSearch starts recording the totals of a process's allocator. If it cannot, it returns the
 // reason as a sentence.
-func (s *Set) findTotals(lib, reports *library.Library, pid int) (missing string) {
+func (s *Set) startTotalsSearch(lib, reports *library.Library, pid int) (missing string) {
 	if at, ok := s.allocators.layouts[lib.ID]; ok {
 		s.probes.SetStatsOffset(pid, at)
 		return ""

@@ -38,7 +38,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 	}
 	for _, l := range libraries {
 		probes.SetAllocatorSource(l.Library, l.Pid)
-		if err := s.place(l.Library, l.Pid); err != nil && slices.Contains(s.requestedPids(), l.Pid) {
+		if err := s.probeLibrary(l.Library, l.Pid); err != nil && slices.Contains(s.requestedPids(), l.Pid) {
 			return err
 		} else if errors.Is(err, process.ErrNoProcess) {
 			continue // a child that has exited
@@ -129,7 +129,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	// Probe the libraries of other targets, if possible before the new process calls them.
 	for _, lib := range s.libraries {
 		before := s.probes.ProbeCount()
-		if err := s.place(lib, pid); err != nil && p.Alive() {
+		if err := s.probeLibrary(lib, pid); err != nil && p.Alive() {
 			s.warnUnprobed(p, err)
 			continue
 		}

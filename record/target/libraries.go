@@ -80,9 +80,9 @@ func (s *Set) candidates() []Library {
 	return list
 }
 
-// place probes a library in one process. If children are followed and only targets map the library,
-// place probes it in every process: a new child is then recorded from its first call.
-func (s *Set) place(lib *library.Library, pid int) error {
+// probeLibrary probes a library in one process. If children are followed and only targets map the library,
+// probeLibrary probes it in every process: a new child is then recorded from its first call.
+func (s *Set) probeLibrary(lib *library.Library, pid int) error {
 	if s.opt.All || pid != probe.EveryProcess && s.opt.Children && s.followErr == nil && !s.isMappedByOthers(lib.ID) {
 		pid = probe.EveryProcess
 	}
@@ -127,7 +127,7 @@ func (s *Set) attachLibraries(p *process.Process) {
 // calls are missing.
 func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
 	before := s.probes.ProbeCount()
-	if err := s.place(lib, p.Pid); err != nil {
+	if err := s.probeLibrary(lib, p.Pid); err != nil {
 		if !p.Alive() {
 			return nil
 		}
