@@ -57,15 +57,15 @@ func TestFullStackCacheKeepsBusyCallSites(t *testing.T) {
 				if row.Kind != format.KindMemset {
 					continue
 				}
-				place, other := row.Bytes-1, 0
-				if place > 0 {
+				site, other := row.Bytes-1, 0
+				if site > 0 {
 					other = 1
 				}
 				made[other]++
 				if row.StackStatus == format.StackInferred {
 					inferred[other]++
 				}
-				if !slices.Contains(functions[row.StackID], fmt.Sprintf("place%02o", place)) {
+				if !slices.Contains(functions[row.StackID], fmt.Sprintf("site%02o", site)) {
 					wrong[other]++
 				}
 			}
