@@ -168,8 +168,8 @@ func TestFaultManyChildrenAtOnce(t *testing.T) {
 	t.Logf("%d calls of %d threads compared, %d lost", compare(t, result.Output, calls), len(calls), total.Lost)
 }
 
-// TestFaultChildrenForkedWhileAttaching attaches to a program that starts children all the time: some
-// live long, others exit before the recorder can open them.
+// TestFaultChildrenForkedWhileAttaching attaches to a program that starts children all the time:
+// some live long, others exit before the recorder can open them.
 func TestFaultChildrenForkedWhileAttaching(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {

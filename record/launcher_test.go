@@ -121,7 +121,8 @@ func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 	}
 }
 
-// TestProcessIsSelectedByLongName selects a process by a name that is longer than the kernel's 15 bytes.
+// TestProcessIsSelectedByLongName selects a process by a name that is longer than the kernel's 15
+// bytes.
 func TestProcessIsSelectedByLongName(t *testing.T) {
 	needKernel(t)
 	dir := copySimcuda(t)

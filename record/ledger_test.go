@@ -210,7 +210,8 @@ func namesDevice(name string) bool {
 	return false
 }
 
-// hasImagePointer reports whether the ledger has the image pointer of a function, which is not recorded.
+// hasImagePointer reports whether the ledger has the image pointer of a function, which is not
+// recorded.
 func hasImagePointer(name string) bool {
 	return name == "cuModuleLoadData" || name == "cuLibraryLoadData"
 }

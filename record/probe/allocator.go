@@ -24,7 +24,7 @@ func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
 		return
 	}
 	a := bpf.CudaProcessAllocator{StatsOffset: offsetUnknown, Source: uint32(lib.Source())}
-	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // if it exists, its source stays
+	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // an existing source is kept
 }
 
 // AllocatorSource returns the allocator source of a process. Before the process's first allocator

@@ -91,9 +91,10 @@ func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
 	return p.Objects.CallEnter
 }
 
-// linkMulti links the entries of probes, which share one entry program, and those of their returns
-// that are probed. It appends the links to to.
-func (p *Probes) linkMulti(executable *link.Executable, probes []library.Probe, pid int, to *linkPairs) error {
+// linkMulti attaches probes with uprobe_multi: one link for their entries and, where returns are
+// probed, one for their returns. All probes must have the same entry program. It appends the links
+// to pairs.
+func (p *Probes) linkMulti(executable *link.Executable, probes []library.Probe, pid int, pairs *linkPairs) error {
 	if len(probes) == 0 {
 		return nil
 	}
@@ -103,14 +104,14 @@ func (p *Probes) linkMulti(executable *link.Executable, probes []library.Probe, 
 		if err != nil {
 			return err
 		}
-		to.returns = append(to.returns, returns)
+		pairs.returns = append(pairs.returns, returns)
 		p.setOwner(pid, returns)
 	}
 	entries, err := executable.UprobeMulti(nil, p.entryProgram(probes[0].Cookie), &entry)
 	if err != nil {
 		return err
 	}
-	to.entries = append(to.entries, entries)
+	pairs.entries = append(pairs.entries, entries)
 	p.setOwner(pid, entries)
 	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
 	return nil
@@ -130,7 +131,7 @@ func multiOptions(probes []library.Probe, pid int) (entry, exit link.UprobeMulti
 	return entry, exit
 }
 
-// selectedProbes returns the probes of a library that the options select.
+// selectedProbes returns the probes of a library that Options.Functions and Options.Classes select.
 func (p *Probes) selectedProbes(lib *library.Library) []library.Probe {
 	if len(p.functions) == 0 && len(p.classes) == 0 {
 		return lib.Probes

@@ -22,9 +22,9 @@ import (
 // with and without a probe whose program returns at once. The result is a lower bound: a loop does
 // not show the cache and branch predictor misses that an exception causes.
 
-// calibrationTarget is the function that is probed. Like most driver functions it begins with saving the
-// frame pointer, an instruction that the kernel emulates instead of single-stepping. Without
-// nosplit it would begin with a check of the stack's size.
+// calibrationTarget is the function that is probed. Like most driver functions it begins with
+// saving the frame pointer, an instruction that the kernel emulates instead of single-stepping.
+// Without nosplit it would begin with a check of the stack's size.
 //
 //go:nosplit
 //go:noinline

@@ -75,7 +75,7 @@ func classOf(call *bpf.Call) (class string, ok bool) {
 }
 
 // IsNeeded reports whether a recording of these classes needs the calls of a function: the function
-// belongs to one of the classes, or reports need its calls to interpret them. No classes means all.
+// belongs to one of the classes, or is needed to interpret their calls. No classes means all.
 func IsNeeded(call *bpf.Call, classes []string) bool {
 	if len(classes) == 0 {
 		return true
@@ -92,7 +92,7 @@ func IsNeeded(call *bpf.Call, classes []string) bool {
 		return has(format.RecordMemory)
 	case isCaptureCall(call.Name): // a call on a capturing stream runs nothing
 		return has(format.RecordMemory, format.RecordLaunch, format.RecordCopy, format.RecordGraph)
-	case class == format.RecordModule: // they supply the names of kernels
+	case class == format.RecordModule: // some module functions supply the names of kernels
 		namesKernels := call.Meaning == bpf.NewFunction || call.Effect == bpf.CudaCallEffectEFFECT_UNLOAD
 		return namesKernels && has(format.RecordLaunch, format.RecordGraph)
 	}

@@ -22,8 +22,8 @@ import (
 // kernels, the return probes are removed for a share of the time (returns.go), or all of them
 // (package overhead).
 type launchLinks struct {
-	skipped          bool // return probes are removed
-	detached         bool // entry and return probes are removed
+	skipped          bool // return probes of launches are removed
+	detached         bool // entry and return probes of launches are removed
 	entries, returns []launchLink
 }
 
@@ -36,7 +36,7 @@ type launchLink struct {
 	gone       bool // the process has exited: do not attach again
 }
 
-// openLinks returns the links that are attached.
+// openLinks returns the open links of launch probes.
 func openLinks(of []launchLink) []link.Link {
 	var links []link.Link
 	for _, l := range of {
@@ -47,8 +47,8 @@ func openLinks(of []launchLink) []link.Link {
 	return links
 }
 
-// remove closes the links of launches.
-func remove(of []launchLink) error {
+// closeLaunchLinks closes the links of launch probes.
+func closeLaunchLinks(of []launchLink) error {
 	err := closeLinks(openLinks(of))
 	for i := range of {
 		of[i].link = nil
@@ -66,8 +66,8 @@ func (p *Probes) linkLaunches(executable *link.Executable, probes []library.Prob
 	return p.attachMissingLaunches()
 }
 
-// attachMissingLaunches attaches those launch probes that should be attached and are not, returns first, so
-// that each recorded entry has its return. The caller holds p.mu.
+// attachMissingLaunches attaches those launch probes that should be attached and are not, returns
+// first, so that each recorded entry has its return. The caller holds p.mu.
 func (p *Probes) attachMissingLaunches() error {
 	if p.launches.detached {
 		return nil
@@ -140,8 +140,8 @@ func (p *Probes) IgnoreLaunches() (untilNs int64, err error) {
 	return untilNs, nil
 }
 
-// detachLaunchesGrace limits how long DetachLaunches waits for open launches. A launch does not return while
-// its stream's queue is full.
+// detachLaunchesGrace limits how long DetachLaunches waits for open launches. A launch does not
+// return while its stream's queue is full.
 const detachLaunchesGrace = time.Second
 
 // DetachLaunches removes the launch probes, after IgnoreLaunches. Closing stop ends its waits.
@@ -151,7 +151,7 @@ func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
 	}
 	p.mu.Lock()
 	p.launches.detached = true
-	err := remove(p.launches.entries)
+	err := closeLaunchLinks(p.launches.entries)
 	p.mu.Unlock()
 	returned, aerr := p.awaitReturns(stop, detachLaunchesGrace)
 	if err = errors.Join(err, aerr); err != nil || !returned {
@@ -159,7 +159,7 @@ func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return remove(p.launches.returns)
+	return closeLaunchLinks(p.launches.returns)
 }
 
 // AttachLaunches attaches the launch probes again. All launches that begin at or after fromNs, on

@@ -11,7 +11,7 @@ type MissingTimes struct {
 	times []missingTime
 }
 
-// missingTime is one period; toNs is 0 while it is unfinished.
+// missingTime is a period without kernel launches; toNs is 0 while the period is unfinished.
 type missingTime struct{ fromNs, toNs int64 }
 
 // Begin starts a period without launches.

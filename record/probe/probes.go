@@ -20,8 +20,8 @@ import (
 type Probes struct {
 	How     privilege.Attach
 	Objects bpf.CudaObjects
-	process bpf.ProcessObjects // follows children; empty if children are not followed
-	unwind  struct {           // runs after the unwinder; empty if stacks are not unwound
+	process bpf.ProcessObjects // programs that follow children; empty if children are not followed
+	unwind  struct {           // the program at the end of unwinding; empty if stacks are not unwound
 		UnwindStop *ebpf.Program `ebpf:"unwind_stop"`
 	}
 

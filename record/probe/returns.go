@@ -22,7 +22,7 @@ func (p *Probes) SkipReturns(stop <-chan struct{}) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.launches.skipped = true
-	return remove(p.launches.returns)
+	return closeLaunchLinks(p.launches.returns)
 }
 
 // ProbeReturns attaches the return probes of launches again.

@@ -20,7 +20,8 @@ const (
 	RunTimePeriod = 10 * time.Second
 )
 
-// With --max-overhead, the samples are shorter and more frequent.
+// With --max-overhead, the run times of BPF programs are measured in shorter and more frequent
+// samples.
 const (
 	RunTimeSampleGoverned = 100 * time.Millisecond
 	RunTimePeriodGoverned = time.Second

@@ -40,7 +40,8 @@ func selfTestMiddle() int { return selfTestLeaf() + 1 }
 //go:noinline
 func selfTestOuter() int { return selfTestMiddle() + 1 }
 
-// selfTestDepth is a variable, so that the compiler cannot compute the results.
+// selfTestDepth is a variable, so that the compiler cannot compute the results of the functions
+// above and remove their calls.
 var selfTestDepth = 0
 
 // selfTestChain lists functions that the stack must contain, leaf first. selfTestMiddle is missing

@@ -62,7 +62,7 @@ func (p *Probes) Pause(on bool) error {
 	return nil
 }
 
-// SkipStacks records launches without stacks (on), or with stacks again.
+// SkipStacks makes the BPF programs record kernel launches without stacks (on), or with stacks.
 func (p *Probes) SkipStacks(on bool) error {
 	if err := p.Objects.SkipStacks.Set(bpfBool(on)); err != nil {
 		return fmt.Errorf("switch the stacks of launches: %w", err)
@@ -72,7 +72,7 @@ func (p *Probes) SkipStacks(on bool) error {
 
 // RemoveTarget removes the kernel state and the links of an exited process.
 func (p *Probes) RemoveTarget(pid int) {
-	_ = p.Objects.Targets.Delete(uint32(pid)) // the entries may have been deleted
+	_ = p.Objects.Targets.Delete(uint32(pid)) // errors are ignored: entries may have been deleted
 	_ = p.Objects.CodeMaps.Delete(uint32(pid))
 	_ = p.Objects.Allocators.Delete(uint32(pid))
 	p.unlink(pid)

@@ -15,9 +15,9 @@ import (
 
 // Values of Options.Stacks, as in --stacks.
 const (
-	StacksAuto = "auto" // frequent classes of calls infer stacks by fingerprint, others unwind
+	StacksAuto = "auto" // stacks of frequent calls are inferred by fingerprint, others are unwound
 	StacksFull = "full" // every call is unwound
-	StacksFP   = "fp"   // walked by frame pointers
+	StacksFP   = "fp"   // stacks are walked by frame pointers
 	StacksOff  = "off"
 )
 

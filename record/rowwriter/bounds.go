@@ -30,7 +30,7 @@ func (b *callTotals) add(o *callTotals, n int64) {
 // rotation before.
 type rotationTotals struct {
 	number int
-	atNs   int64 // Unix ns of the loss counters
+	atNs   int64 // Unix time at which the loss counters were read
 	callTotals
 }
 

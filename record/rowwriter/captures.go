@@ -40,7 +40,7 @@ type handle struct {
 
 // capture is a graph capture in progress, of one stream or of several that joined the capture.
 type capture struct {
-	beganNs int64 // CLOCK_MONOTONIC
+	beganNs int64 // begin of the capture on CLOCK_MONOTONIC
 	kernels int64
 }
 
@@ -51,8 +51,8 @@ func newCaptures(missing *probe.MissingTimes) *captures {
 	}
 }
 
-// update updates the captures with a successful call, and reports whether the call's work was
-// captured into a graph instead of run.
+// update updates streams, events and graphs with a successful call. It reports whether the call's
+// work was captured into a graph instead of run.
 func (c *captures) update(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 	if e.Result != 0 {
 		return false
@@ -165,7 +165,7 @@ func (c *captures) kernels(exec handle) int64 {
 	return 0
 }
 
-// forget deletes the state of exited processes.
+// forget deletes the streams, events and graphs of exited processes.
 func (c *captures) forget(gone map[int32]bool) {
 	for _, m := range []map[handle]*capture{c.streams, c.events} {
 		maps.DeleteFunc(m, func(h handle, _ *capture) bool { return gone[int32(h.pid)] })

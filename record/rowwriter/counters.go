@@ -42,11 +42,11 @@ type counters struct {
 	clock  clock.Clock
 	// last has the kernel's counters at the last read, by class.
 	last   [bpf.CudaCallClassCLASS_COUNT]bpf.CudaClassStats
-	lastNs int64 // Unix ns
-	// endNs is the Unix time at which the probes were stopped, 0: not yet. No event is later. The
-	// Session sets it while the row writer's goroutine runs.
+	lastNs int64 // Unix time of the last read
+	// endNs is the Unix time in ns at which the probes were stopped, 0: not yet. No event is later.
+	// The Session sets endNs while the row writer's goroutine runs.
 	endNs  atomic.Int64
-	counts []uint64 // number of the calls that are only counted at the last read, by attach cookie
+	counts []uint64 // numbers of calls that are only counted, at the last read, by attach cookie
 	// written counts rows passed to the segment writer, by class of call.
 	written   [bpf.CudaCallClassCLASS_COUNT]int64
 	open      [bpf.CudaCallClassCLASS_COUNT]int64

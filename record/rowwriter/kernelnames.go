@@ -27,8 +27,8 @@ type kernelNames struct {
 	// call.
 	behind      map[kernelKey]struct{}
 	texts       map[string]kernelName // by mangled name: a kernel can have many handles
-	room        int                   // bytes left of maxNameBytes
-	noteWritten bool                  // the note about a full table is written
+	room        int                   // remaining bytes of maxNameBytes
+	noteWritten bool                  // the note that no room is left has been written
 }
 
 const (

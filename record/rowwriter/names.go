@@ -9,9 +9,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// distrustNames discards all kernel names that were read through handles, if this driver does not
-// keep names there. Comparisons with handles whose names are known from calls show that. Driver 580
-// keeps names there, but does not document it.
+// distrustNames discards all kernel names that were read through kernel handles, if the driver
+// keeps no names there. The check compares these names with the names in calls. Driver 580 keeps
+// names behind handles, but does not document it.
 func (s *Writer) distrustNames() {
 	if s.namesDistrusted {
 		return

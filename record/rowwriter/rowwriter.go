@@ -233,7 +233,7 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 	}
 	class := call.Class
 	rows := &s.gathered[rowClass(class)-format.ClassMemory]
-	if len(*rows) == batchRows { // before this call is counted: the write may fail
+	if len(*rows) == batchRows { // write before the new call is counted, because writing may fail
 		s.write(rowClass(class), *rows)
 		*rows = (*rows)[:0]
 	}

@@ -50,7 +50,7 @@ func (s *Writer) Segments() string { return s.writer.Dir() }
 // Close releases the resources of the Writer. It must be called after Wait.
 func (s *Writer) Close() {
 	s.stacks.Close()
-	_ = s.writer.Close() // closes only a folder
+	_ = s.writer.Close() // only closes the folder of the segments
 }
 
 // keepSegments writes to the segments the reason for a missing final file, and the final counts:

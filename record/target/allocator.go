@@ -112,8 +112,8 @@ func (w *allocators) isLoading(pid int) bool {
 	return time.Since(since) < loadingTime
 }
 
-// startTotalsSearch starts recording the totals of a process's allocator. If it cannot, it returns the
-// reason as a sentence.
+// startTotalsSearch starts recording the totals of a process's allocator. If it cannot, it returns
+// the reason as a sentence.
 func (s *Set) startTotalsSearch(lib, reports *library.Library, pid int) (missing string) {
 	if at, ok := s.allocators.layouts[lib.ID]; ok {
 		s.probes.SetStatsOffset(pid, at)

@@ -80,8 +80,9 @@ func (s *Set) candidates() []Library {
 	return list
 }
 
-// probeLibrary probes a library in one process. If children are followed and only targets map the library,
-// probeLibrary probes it in every process: a new child is then recorded from its first call.
+// probeLibrary probes a library in one process. If children are followed and only targets map the
+// library, probeLibrary probes it in every process: a new child is then recorded from its first
+// call.
 func (s *Set) probeLibrary(lib *library.Library, pid int) error {
 	if s.opt.All || pid != probe.EveryProcess && s.opt.Children && s.followErr == nil && !s.isMappedByOthers(lib.ID) {
 		pid = probe.EveryProcess
