@@ -20,15 +20,15 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Finding is the result of one check of Check.
+// Finding is a result of Check: whether one requirement of a recording is met.
 type Finding struct {
-	// What names the checked subject.
+	// What names the requirement, such as "kernel" or "privileges".
 	What string
-	// Needed is true if recording fails without the subject. Otherwise Without describes the
-	// consequence of Err.
+	// Needed is true if recording fails with Err. Otherwise Without describes the consequence of
+	// Err.
 	Needed  bool
 	Without string
-	// Text describes the subject if Err is nil.
+	// Text describes the result if Err is nil, such as "Linux 6.12.0".
 	Text string
 	Err  error
 }

@@ -41,7 +41,7 @@ func (s *Session) Finish() (Result, error) {
 	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
 	if s.probes.How == privilege.AttachPerf {
-		detachNs = 0 // unknown until Close
+		detachNs = 0 // Close detaches perf uprobes
 	}
 	s.helpers.Wait()
 	s.endMachine()

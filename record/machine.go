@@ -108,7 +108,7 @@ func (m *machine) hasDriver() bool {
 	return err == nil || len(m.gpus) > 0
 }
 
-// close closes NVML.
+// close closes NVML if it was opened.
 func (m *machine) close() {
 	if m.nvml != nil {
 		m.nvml.Close()

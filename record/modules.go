@@ -72,7 +72,7 @@ func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID
 	defer file.Close()
 	build, err := symbolize.ReadBuildID(file, st.Size)
 	if err != nil {
-		return row, false // not an ELF file
+		return row, false // the mapped file is no ELF file
 	}
 	message, err := json.Marshal(struct {
 		BuildID string `json:"build_id,omitempty"`

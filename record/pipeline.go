@@ -40,7 +40,7 @@ func newPipeline(opt rowwriter.Options) (*pipeline, error) {
 	p.writer = rowwriter.New(opt)
 	p.drain, err = ring.NewDrain(opt.Probes.Objects.Events, p.writer.Chunks, pool, p.processEvents)
 	if err != nil {
-		_ = pool.Close() // the first error is returned
+		_ = pool.Close() // newPipeline returns the earlier error
 		return nil, err
 	}
 	return p, nil

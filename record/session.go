@@ -36,7 +36,7 @@ type Session struct {
 	machine   machine
 	output    string
 	clock     clock.Clock
-	startNs   int64 // Unix ns
+	startNs   int64 // start of the recording in Unix ns
 	endNs     int64 // CLOCK_MONOTONIC: no calls are recorded after this time
 	finished  atomic.Bool
 	costBase  format.Cost
@@ -55,7 +55,7 @@ func Start(opt Options) (_ *Session, err error) {
 	s := &Session{opt: opt, stop: make(chan struct{})}
 	defer func() {
 		if err != nil {
-			_ = s.Close() // the first error is returned
+			_ = s.Close() // Start returns err
 		}
 	}()
 	if err := host.CheckKernel(); err != nil {
@@ -82,7 +82,7 @@ func Start(opt Options) (_ *Session, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = writer.Abort() // the first error is returned
+			_ = writer.Abort() // Start returns err
 		}
 	}()
 	s.openMachine()
@@ -140,7 +140,7 @@ func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.
 		if err = probe.SelfTest(p, s.unwinder); err == nil {
 			return p, nil
 		}
-		_ = p.Close() // nothing is attached yet
+		_ = p.Close() // no probe is attached yet, so Close cannot fail
 	}
 	s.unwinder.Close()
 	s.unwinder, s.stacksErr, s.opt.Stacks = nil, err, probe.StacksFP

@@ -86,7 +86,7 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 	if !s.names.add(key, name, behind) {
 		if !s.names.noteWritten {
 			s.names.noteWritten = true
-			s.writeNote("kernel_names", "the table of kernel names is full: kernels that the processes use for the first "+
+			s.writeNote("kernel_names", "the table of kernel names is full: kernels that are launched for the first "+
 				"time from here on have no names")
 		}
 		return
