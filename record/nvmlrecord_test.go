@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
+func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 	needKernel(t)
 	answers := simtest.NVML(t, simcudaDir)
 	simtest.Say(t, answers)
@@ -68,7 +68,7 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 		"nvmlDeviceGetNvLinkState:1 0",
 	)
 	t.Setenv("SIMCUDA_DEVICES", "2")
-	// The processes share their state with NVML.
+	// The recorder and the program share the state of the simulated NVML.
 	state := "SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")
 	other := startSim(t, []string{state}, "storm", "--calls", "10", "--threads", "1", "--seed", "1", "--wait")
 	other.expect("ready")
@@ -103,7 +103,7 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 	for _, pid := range []int{p.pid(), other.pid()} {
 		metrics := seen[int32(pid)]
 		used := metrics["process_used_memory_bytes"]
-		if len(used) < 2 || used[0].Message != "storm" { // first and last at least
+		if len(used) < 2 || used[0].Message != "storm" { // at least the first and the last sample
 			t.Errorf("memory of process %d: %+v", pid, used)
 		}
 		for name, want := range map[string]float64{

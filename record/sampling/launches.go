@@ -51,7 +51,7 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		return
 	}
 	for g.rebase(); !clock.Sleep(stop, policy.Look); {
-		rates, ok := s.Recorder.AskRates(stop)
+		rates, ok := s.Recorder.BusiestThreadRates(stop)
 		if !ok {
 			return
 		}
@@ -90,7 +90,7 @@ func (g *limiter) prepare() (err error) {
 
 // rebase begins a measurement.
 func (g *limiter) rebase() {
-	g.Recorder.AskRates(g.stop)
+	g.Recorder.BusiestThreadRates(g.stop)
 	g.meter.HitNs(g.Probes.RunTimes())
 }
 
@@ -122,22 +122,22 @@ func (g *limiter) apply(pct float64) error {
 func (g *limiter) switchLaunches(away bool, pct float64) error {
 	p := g.Probes
 	if !away {
-		from, err := p.BeginLaunches()
+		from, err := p.AttachLaunches()
 		if err != nil {
 			return err
 		}
 		g.launchesAway = false
 		g.noteSwitch(format.SampledCalls, true, from, pct)
-		clock.Sleep(g.stop, probe.LaunchNotice)
+		clock.Sleep(g.stop, probe.LaunchSwitchDelay)
 		return nil
 	}
-	until, err := p.EndLaunches()
+	until, err := p.IgnoreLaunches()
 	if err != nil {
 		return err
 	}
 	g.launchesAway = true
 	g.noteSwitch(format.SampledCalls, false, until, pct)
-	return p.DropLaunches(g.stop)
+	return p.DetachLaunches(g.stop)
 }
 
 // noteSwitch writes down from when on something is recorded, or not.

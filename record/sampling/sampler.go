@@ -15,8 +15,8 @@ import (
 type Recorder interface {
 	// Send writes rows of one class; it may wait.
 	Send(rows []format.Row)
-	// AskRates returns the hits of the busiest thread since the last call; false if stop was closed.
-	AskRates(stop <-chan struct{}) (overhead.Rates, bool)
+	// BusiestThreadRates returns the hits of the busiest thread since the last call; false if stop was closed.
+	BusiestThreadRates(stop <-chan struct{}) (overhead.Rates, bool)
 	// LaunchesPerSecond returns the rate of the process that launches most kernels.
 	LaunchesPerSecond() int64
 }

@@ -12,27 +12,27 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Mapped notes that a process has new executable mappings. Safe for concurrent use.
-func (s *Set) Mapped(pid int) { s.mapped.add(pid) }
+// NoteMapped reports that a process has new executable mappings. Safe for concurrent use.
+func (s *Set) NoteMapped(pid int) { s.mapped.add(pid) }
 
-// News returns a channel that has an element if Mapped was called since OnMapped was.
-func (s *Set) News() <-chan struct{} { return s.mapped.news }
+// MappedSignal returns a channel that has an element if NoteMapped was called after AttachMapped.
+func (s *Set) MappedSignal() <-chan struct{} { return s.mapped.news }
 
-// OnMapped reads the mappings of processes that Mapped named, and probes new libraries.
-func (s *Set) OnMapped() {
-	for _, pid := range s.mapped.take() {
+// AttachMapped reads the mappings of the processes passed to NoteMapped, and probes new libraries.
+func (s *Set) AttachMapped() {
+	for _, pid := range s.mapped.takeAll() {
 		p := s.Get(pid)
 		if p == nil {
 			continue
 		}
-		if maps, err := p.Maps(); err == nil { // or it has ended
+		if maps, err := p.Maps(); err == nil { // otherwise the process has exited
 			s.probes.MapCode(pid, maps)
 		}
 		s.attachLibraries(p)
 	}
 }
 
-// addUnwinding lets stacks of a process that came later be unwound.
+// addUnwinding makes the unwinder read the unwind tables of a new process.
 func (s *Set) addUnwinding(p *process.Process) {
 	if s.unwinder == nil {
 		return
@@ -41,13 +41,14 @@ func (s *Set) addUnwinding(p *process.Process) {
 	s.mapped.add(p.Pid)
 }
 
-// AwaitUnwinding waits until stacks of the processes can be unwound, probe.SyncTimeout at most.
+// AwaitUnwinding waits until the unwind tables of all targets are loaded, at most
+// probe.SyncTimeout.
 func (s *Set) AwaitUnwinding(probes *probe.Probes, unwinder *unwind.Unwinder) {
 	end := time.Now().Add(probe.SyncTimeout)
 	for _, p := range s.All() {
 		maps, err := p.Maps()
 		if err != nil {
-			continue // it has ended
+			continue // the process has exited
 		}
 		probes.MapCode(p.Pid, maps)
 		var code []unwind.Mapping
@@ -60,8 +61,8 @@ func (s *Set) AwaitUnwinding(probes *probe.Probes, unwinder *unwind.Unwinder) {
 	}
 }
 
-// isELF reports whether a file begins as ELF files do. Others may be mapped too, such as code that a
-// compiler wrote into a memfd; no unwind table is to be waited for.
+// isELF reports whether a file begins as an ELF file. Other executable mappings, such as JIT code
+// in a memfd, have no unwind tables to wait for.
 func isELF(path string) bool {
 	file, err := process.OpenRegular(path)
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// TestStacksOfMorePlacesThanAreKnown records calls from 64 places with room for all of them and
-// for some: every call has its stack, and the place that calls most stays known.
-func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
+// TestFullStackCacheKeepsBusyCallSites records calls from 64 call sites with a large and a small
+// stack cache. Every call must have the right stack, and the busiest call site must stay in the
+// cache.
+func TestFullStackCacheKeepsBusyCallSites(t *testing.T) {
 	needKernel(t)
 	if _, err := exec.LookPath("cc"); err != nil {
 		skip(t, "no C compiler: "+err.Error())
@@ -28,18 +29,19 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 	}
 	const calls = 20000
 	for _, c := range []struct {
-		sets                      int
-		minFirst, minAny, maxMany float64 // shares inferred of the calls of the first place, and of the others
+		sets int
+		// Shares of inferred stacks: of the first call site, and of the other call sites.
+		minFirst, minAny, maxMany float64
 	}{
 		{sets: 0, minFirst: 0.9, minAny: 0.75, maxMany: 1},
-		{sets: 32, minFirst: 0.9, minAny: 0.75, maxMany: 1}, // 160 places
-		{sets: 4, minFirst: 0.9, minAny: 0, maxMany: 0.5},   // 20 places
+		{sets: 32, minFirst: 0.9, minAny: 0.75, maxMany: 1}, // 160 entries
+		{sets: 4, minFirst: 0.9, minAny: 0, maxMany: 0.5},   // 20 entries
 	} {
 		t.Run(fmt.Sprint(c.sets), func(t *testing.T) {
 			p := startSim(t, nil, program, fmt.Sprint(calls))
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Stacks, opt.knownSets = probe.StacksAuto, c.sets
+			opt.Stacks, opt.stackCacheSets = probe.StacksAuto, c.sets
 			s := start(t, opt)
 			result := runWhile(t, s, func() {
 				p.step()
@@ -50,25 +52,25 @@ func TestStacksOfMorePlacesThanAreKnown(t *testing.T) {
 				t.Fatalf("stacks are not complete: %v", err)
 			}
 			functions := stackFunctions(t, result.Output)
-			var made, inferred, wrong [2]int // by whether it is not the first place
+			var made, inferred, wrong [2]int // index 0: the first call site, 1: the others
 			for _, row := range recordedCalls(t, result.Output)[int32(p.pid())] {
 				if row.Kind != format.KindMemset {
 					continue
 				}
-				place, other := row.Bytes-1, 0
-				if place > 0 {
+				site, other := row.Bytes-1, 0
+				if site > 0 {
 					other = 1
 				}
 				made[other]++
 				if row.StackStatus == format.StackInferred {
 					inferred[other]++
 				}
-				if !slices.Contains(functions[row.StackID], fmt.Sprintf("place%02o", place)) {
+				if !slices.Contains(functions[row.StackID], fmt.Sprintf("site%02o", site)) {
 					wrong[other]++
 				}
 			}
 			first, others := float64(inferred[0])/float64(made[0]), float64(inferred[1])/float64(made[1])
-			t.Logf("%d calls, inferred %.3f of the first place's, %.3f of the others'", made[0]+made[1], first, others)
+			t.Logf("%d calls, inferred %.3f of the first call site, %.3f of the others", made[0]+made[1], first, others)
 			if made[0]+made[1] != calls || wrong[0]+wrong[1] > 0 {
 				t.Errorf(
 					"of %d calls %d are recorded, %d with a wrong stack",

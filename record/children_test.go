@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// ownSimcuda copies simcuda, so that no other process uses the same library.
-func ownSimcuda(t *testing.T) string {
+// copySimcuda copies simcuda to a new folder, so that no other process has mapped the same library.
+func copySimcuda(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"libcuda.so.1", "storm", "torchrun"} {
@@ -34,8 +34,8 @@ func ownSimcuda(t *testing.T) string {
 	return dir
 }
 
-// simShell starts a shell script in which $SIM is a folder with simcuda and whose
-// programs all write to one ledger; it begins when let go.
+// simShell prepares a shell script in which $SIM is a folder with simcuda. All its programs write
+// to one ledger. The returned function starts the script.
 func simShell(t *testing.T, dir, script string) (*exec.Cmd, func(), string) {
 	t.Helper()
 	cmd, ledger := simCommand(t, []string{"SIM=" + dir, "LD_LIBRARY_PATH=" + dir}, "storm")
@@ -50,7 +50,7 @@ func simShell(t *testing.T, dir, script string) (*exec.Cmd, func(), string) {
 	}
 	t.Cleanup(func() {
 		stdin.Close()
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the shell and what it started
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the process group: the shell and its programs
 		_ = cmd.Wait()
 	})
 	return cmd, func() { fmt.Fprintln(stdin, "go") }, ledger
@@ -58,11 +58,11 @@ func simShell(t *testing.T, dir, script string) (*exec.Cmd, func(), string) {
 
 func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 	needKernel(t)
-	cmd, begin, ledger := simShell(t, ownSimcuda(t), `
+	cmd, begin, ledger := simShell(t, copySimcuda(t), `
 		for seed in 1 2 3 4; do $SIM/storm --calls 5000 --threads 2 --seed $seed >/dev/null & done
 		wait; sh -c 'exec $SIM/storm --calls 5000 --threads 1 --seed 5' >/dev/null`)
 	opt := testOptions(t, cmd.Process.Pid)
-	opt.WaitForLibrary = true // the shell itself never uses CUDA
+	opt.WaitForLibrary = true // the shell does not load libcuda
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		begin()
@@ -78,23 +78,23 @@ func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 	for _, r := range factRows(t, result.Output, format.KindProcess) {
 		exits += strings.Count(r.Message, `"exit_ns"`)
 	}
-	if exits < 6 { // the shell, five storms; shells in between may be too quick to be looked at
-		t.Errorf("the ends of %d processes were noted", exits)
+	if exits < 6 { // the shell and five storms; short-lived shells may be missing
+		t.Errorf("%d rows for exits of processes", exits)
 	}
 	t.Logf("%d calls of children equal the ledger", n)
 }
 
-func TestChildrenAreCompleteBesideNeighbours(t *testing.T) {
+func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	neighbour, begin, _ := simShell(t, dir, `$SIM/storm --calls 1000000000 --threads 1 --seed 1 --rate 1000 >/dev/null`)
 	begin()
 	eventually(
 		t,
-		"the neighbour uses the library",
+		"the other process uses the library",
 		func() bool { return len(process.Descendants([]int{neighbour.Process.Pid})) > 0 },
 	)
-	// Children start as real ones do: they take their time before their first call.
+	// The programs wait before their first call, as real programs do.
 	cmd, begin, ledger := simShell(
 		t,
 		dir,
@@ -104,7 +104,7 @@ func TestChildrenAreCompleteBesideNeighbours(t *testing.T) {
 	opt.WaitForLibrary = true
 	s := start(t, opt)
 	if slices.Contains(s.probes.AttachedPids(), probe.EveryProcess) {
-		t.Error("probes are placed that the neighbour hits too")
+		t.Error("probes are attached that the other process hits, too")
 	}
 	result := runWhile(t, s, func() {
 		begin()
@@ -117,11 +117,11 @@ func TestChildrenAreCompleteBesideNeighbours(t *testing.T) {
 	}
 }
 
-func TestChildrenAreLeftOutIfAsked(t *testing.T) {
+func TestWithoutChildrenOnlyTheParentIsRecorded(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "2000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
-	cmd, begin, _ := simShell(t, ownSimcuda(t), `$SIM/storm --calls 5000 --threads 2 --seed 2 >/dev/null`)
+	cmd, begin, _ := simShell(t, copySimcuda(t), `$SIM/storm --calls 5000 --threads 2 --seed 2 >/dev/null`)
 	opt := testOptions(t, p.pid(), cmd.Process.Pid)
 	opt.Children, opt.WaitForLibrary = false, true
 	s := start(t, opt)
@@ -137,19 +137,19 @@ func TestChildrenAreLeftOutIfAsked(t *testing.T) {
 	compare(t, result.Output, readLedger(t, p.ledger, since))
 }
 
-func TestNeighboursArePassedOver(t *testing.T) {
+func TestOtherProcessesAreNotRecorded(t *testing.T) {
 	needKernel(t)
 	neighbour := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "1", "--rate", "5000")
 	eventually(
 		t,
-		"the neighbour calls",
+		"the other process makes calls",
 		func() bool { info, err := os.Stat(neighbour.ledger); return err == nil && info.Size() > 1000 },
 	)
 	p := startSim(t, nil, "storm", "--calls", "5000", "--threads", "1", "--seed", "2", "--wait")
 	p.expect("ready")
 	s := start(t, testOptions(t, p.pid()))
-	if slices.Contains(s.probes.AttachedPids(), probe.EveryProcess) { // the neighbour makes the library crowded
-		t.Error("probes are placed that the neighbour hits too")
+	if slices.Contains(s.probes.AttachedPids(), probe.EveryProcess) {
+		t.Error("probes are attached that the other process hits, too")
 	}
 	var since int64
 	result := runWhile(t, s, func() {
@@ -161,7 +161,7 @@ func TestNeighboursArePassedOver(t *testing.T) {
 	compare(t, result.Output, readLedger(t, p.ledger, since))
 }
 
-func TestEverythingIsRecordedIfAsked(t *testing.T) {
+func TestAllRecordsEveryProcess(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "3000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
@@ -173,7 +173,7 @@ func TestEverythingIsRecordedIfAsked(t *testing.T) {
 		since = monotonic()
 		p.step()
 		p.expect("done")
-		// One that starts later and is a stranger to us.
+		// A process that starts during the recording and is no child of another target.
 		cmd, ledger := simCommand(
 			t,
 			[]string{"SIMCUDA_LEDGER=" + p.ledger},
@@ -195,7 +195,7 @@ func TestEverythingIsRecordedIfAsked(t *testing.T) {
 		t.Errorf("only %d calls", n)
 	}
 	if got := len(factRows(t, result.Output, format.KindProcess)); got < 2 {
-		t.Errorf("%d process rows", got)
+		t.Errorf("%d rows of processes", got)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 			path = rest
 		}
 	}
-	if _, err := process.CgroupRoot(); err != nil { // a machine with cgroup v1
+	if _, err := process.CgroupRoot(); err != nil { // the machine has cgroup v1
 		dir := t.TempDir()
 		if err := syscall.Mount("none", dir, "cgroup2", 0, ""); err != nil {
 			skip(t, "cannot mount cgroup v2: "+err.Error())
@@ -230,7 +230,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			opt := testOptions(t)
 			opt.All, opt.Comm, opt.Cgroup = true, c.comm, c.cgroup
-			// All libraries that could be used: one process has it mapped already.
+			// Every library is probed in every process: one running process has mapped the library.
 			p := startSim(t, nil, "storm", "--calls", "1000", "--threads", "1", "--seed", "1", "--wait")
 			p.expect("ready")
 			s := start(t, opt)
@@ -267,14 +267,14 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 		})
 	}
 	if _, err := process.OpenCgroup("/does/not/exist"); err == nil {
-		t.Error("a cgroup that does not exist was found")
+		t.Error("a missing cgroup was opened without an error")
 	}
 }
 
 func TestProcessInItsOwnNamespaces(t *testing.T) {
 	needKernel(t)
-	// A mount and a pid namespace of its own, as in a container: the process is
-	// number 1 there, and simcuda lies where nobody else sees it.
+	// The process has its own mount and pid namespaces, as in a container. It is process 1 there,
+	// and simcuda is at a path that exists only in its mount namespace.
 	dir, err := filepath.Abs(simcudaDir)
 	if err != nil {
 		t.Fatal(err)
@@ -305,7 +305,7 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	p := &simProgram{t: t, stdin: stdin, stdout: bufio.NewReader(out)}
 	if inner := p.expect("ready"); inner != "1" {
-		t.Fatalf("the program thinks it is process %s", inner)
+		t.Fatalf("the program has pid %s in its namespace, want 1", inner)
 	}
 	children := process.Descendants([]int{cmd.Process.Pid})
 	if len(children) != 1 {
@@ -319,7 +319,7 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 		p.expect("done")
 	})
 	stdin.Close()
-	// The ledger has the numbers of the namespace, the recording those of the host.
+	// The ledger has pids of the namespace, the recording has pids of the host.
 	happened := 0
 	counted := countedCalls()
 	for _, thread := range readLedger(t, ledger, since) {

@@ -15,11 +15,12 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// TestNumbersAreUsedAgain gives a process the number of one that was unwound and has ended.
-// The unwinder must have forgotten the first, or it takes the second for dead.
-func TestNumbersAreUsedAgain(t *testing.T) {
+// TestReusedPidIsUnwound unwinds a process whose pid belonged to a process that was unwound and has
+// exited. The unwinder must have forgotten the first process, or it takes the second one for
+// exited.
+func TestReusedPidIsUnwound(t *testing.T) {
 	needKernel(t)
-	u, err := startUnwinding(unwindOptions(privilege.AttachAuto.OnThisKernel()))
+	u, err := newUnwinder(unwindOptions(privilege.AttachAuto.OnThisKernel()))
 	if err != nil {
 		skip(t, err.Error())
 	}
@@ -42,28 +43,28 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
 			}
 		}
-		return u.Sync(pid, code, 30*time.Second) // tables are read in some ms, emulated in seconds
+		return u.Sync(pid, code, 30*time.Second) // milliseconds; seconds in an emulator
 	}
 	if missing := know(); missing != 0 {
-		t.Fatalf("%d mappings of the first process are not known", missing)
+		t.Fatalf("%d mappings of the first process have no unwind tables", missing)
 	}
 	_ = first.Process.Kill()
 	_ = first.Wait()
 	u.Forget(pid)
 	time.Sleep(3 * time.Second)
-	second := withNumber(t, pid)
+	second := startWithPid(t, pid)
 	defer func() { _ = second.Process.Kill(); _ = second.Wait() }()
 	if missing := know(); missing != 0 {
-		t.Errorf("%d mappings of the second process are not known", missing)
+		t.Errorf("%d mappings of the second process have no unwind tables", missing)
 	}
 }
 
-// withNumber starts a process that has the number.
-func withNumber(t *testing.T, pid int) *exec.Cmd {
+// startWithPid starts a process with this pid.
+func startWithPid(t *testing.T, pid int) *exec.Cmd {
 	t.Helper()
 	for range 200 {
 		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(fmt.Sprint(pid-1)), 0); err != nil {
-			skip(t, "numbers of processes cannot be chosen: "+err.Error())
+			skip(t, "pids cannot be chosen: "+err.Error())
 		}
 		cmd := exec.Command("sleep", "1000")
 		if err := cmd.Start(); err != nil {
@@ -79,6 +80,6 @@ func withNumber(t *testing.T, pid int) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	skip(t, "the number was taken by others each time")
+	skip(t, "other processes took the pid at each attempt")
 	return nil
 }
