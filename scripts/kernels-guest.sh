@@ -41,7 +41,7 @@ print("differ from the ledger: %s" % (differ or need) if differ or need else "%d
 	cat "$TMPDIR/compared"
 	stacks=$($gpurec analyze stacks "$out" 2>/dev/null | sed -n 's/.*, stacks \([^,]*\),.*/\1/p; s/^quality:.*stacks \([^,]*\)$/\1/p' | head -1)
 	probes=$(sed -n 's/.*: \([0-9]* probes by [a-z_]*\);.*/\1/p' "$TMPDIR/said")
-	cost=$(sed -n 's/.*own cost: \(attach [^,]*\(, detach [^,]*\)\{0,1\}\),.*/\1/p; s/.* perf uprobes taken away in \(.*\)/detach \1/p' "$TMPDIR/said" | paste -sd, | sed 's/,d/, d/')
+	cost=$(sed -n 's/.*own cost: \(attach [^,]*\(, detach [^,]*\)\{0,1\}\),.*/\1/p; s/.* perf uprobes removed in \(.*\)/detach \1/p' "$TMPDIR/said" | paste -sd, | sed 's/,d/, d/')
 	if grep -q 'all of the ledger' "$TMPDIR/compared"; then differs=ok; else differs=FAIL; fi
 	echo "= recording $differs $name: $probes, $cost; $(tail -1 "$TMPDIR/compared"); stacks $stacks"
 }

@@ -117,15 +117,15 @@ func startPerfRecorder(t *testing.T, dir string, env []string, what ...string) *
 // interruptedAgain interrupts the removal of probes and expects an exit status.
 func (r *perfRecorder) interruptedAgain(status int) {
 	r.t.Helper()
-	const finished = "the file is finished; taking"
+	const finished = "the file is finished; removing"
 	waitFor(r.t, "the file is finished, and probes are being removed", func() bool { return r.stderr.has(finished) })
 	must(r.t, r.cmd.Process.Signal(os.Interrupt))
 	_ = r.cmd.Wait() // as below
 	if code := r.cmd.ProcessState.ExitCode(); code != status {
 		r.t.Errorf("exit status %d, want %d", code, status)
 	}
-	if said := "the kernel takes the other probes away"; !r.stderr.has(said) {
-		r.t.Errorf("%q is not said, but:\n%s", said, r.stderr.String())
+	if want := "the kernel removes the remaining probes"; !r.stderr.has(want) {
+		r.t.Errorf("gpurec did not print %q, but:\n%s", want, r.stderr.String())
 	}
 }
 
@@ -173,8 +173,8 @@ func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded in
 }
 
 // simEnvironment is what programs on simcuda need, with a copy of it that nobody else uses: what
-// other processes use too is probed for each child on its own, when it may have made its first calls.
-// It skips where nothing can be attached.
+// other processes use too is probed for each child on its own, when it may have made its first
+// calls. It skips where nothing can be attached.
 func simEnvironment(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	if _, err := os.Stat(

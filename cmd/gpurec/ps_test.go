@@ -210,13 +210,16 @@ func TestPsNotes(t *testing.T) {
 		Unanswered: []int{7},
 		NVMLErr:    errors.Join(errors.New("GPU 0 is lost"), errors.New("GPU 1 too")),
 	})
-	denied := "3 processes could not be looked at: permission denied"
+	denied := "3 processes could not be read: permission denied"
 	if os.Geteuid() != 0 {
-		denied = "3 processes of other users were not looked at; sudo gpurec ps"
+		denied = "3 processes of other users could not be read; run sudo gpurec ps"
 	}
 	want := []string{
-		"no process uses CUDA now", "GPU, memory and SM% are unknown or incomplete: GPU 0 is lost; GPU 1 too",
-		"NVML lists 1 process that /proc does not show", denied, "process 7 does not answer and is left out; cat " +
+		"no process uses CUDA now",
+		"GPU, memory and SM% are unknown or incomplete: GPU 0 is lost; GPU 1 too",
+		"NVML lists 1 process missing from /proc",
+		denied,
+		"process 7 is not listed: reading /proc/7 timed out; run cat " +
 			"/proc/7/status",
 	}
 	if !slices.Equal(notes, want) {
@@ -297,7 +300,7 @@ func TestRecordWithoutTargetOnATerminal(t *testing.T) {
 		!regexp.MustCompile(fmt.Sprintf(`(?m)^%d .* leak `, leak)).MatchString(text) {
 		t.Fatalf("no table: %q", text)
 	}
-	for _, want := range []string{"error: say what to record: -p PID, --all or -- COMMAND", "hint: sudo gpurec " +
+	for _, want := range []string{"error: nothing to record: use -p PID, --all or -- COMMAND", "hint: sudo gpurec " +
 		"record -p " + first[1] + " -d 10s"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q: %q", want, text)

@@ -172,7 +172,8 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// writeCrash adds a GPU with samples, and a launch that the driver and the program find to be broken.
+// writeCrash adds a GPU with samples, and a launch that the driver and the program find to be
+// broken.
 func writeCrash(w *format.Writer, start int64) error {
 	const ms = int64(1e6)
 	rows := []format.Row{

@@ -351,8 +351,8 @@ func lengthOnDisk(segments string) time.Duration {
 	return 0
 }
 
-// recordRunning attaches to a program that has used CUDA already: it has made some hundred calls, by
-// its ledger.
+// recordRunning attaches to a program that has used CUDA already: it has made some hundred calls,
+// by its ledger.
 func recordRunning(gpurec string, args, program, env []string, ledger string) error {
 	target := exec.Command(program[0], append(program[1:], "--wait")...)
 	target.Env = append(env, "SIMCUDA_LEDGER="+ledger, "SIMCUDA_LEDGER_SYNC=1")

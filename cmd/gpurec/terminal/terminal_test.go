@@ -35,7 +35,7 @@ func TestPaints(t *testing.T) {
 			name, value, _ := strings.Cut(set, "=")
 			t.Setenv(name, value)
 		}
-		if got := paints(c.flag, c.terminal); got != c.want {
+		if got := usesColor(c.flag, c.terminal); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -57,7 +57,7 @@ func TestSpeaksUTF8(t *testing.T) {
 			name, value, _ := strings.Cut(set, "=")
 			t.Setenv(name, value)
 		}
-		if got := speaksUTF8(); got != want {
+		if got := isUTF8Locale(); got != want {
 			t.Errorf("%s: %v", env, got)
 		}
 	}
