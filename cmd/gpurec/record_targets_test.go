@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
+func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
 	python := func(pids ...int) (all []ps.Process) {
 		for _, pid := range pids {
 			all = append(all, ps.Process{Pid: pid, Command: "python", Cgroup: "/job 1"})
@@ -21,7 +21,7 @@ func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
 	hostile := ps.Process{Pid: 18, Command: "a;$(id)'", Cgroup: "/$(id)"}
 	steering := ps.Process{Pid: 19, Command: "\x1b[31m", Cgroup: "/\x1b"}
 	for _, c := range []struct {
-		args       string // of record
+		args       string // command line after "gpurec record"
 		running    []ps.Process
 		text, hint string
 	}{
@@ -64,7 +64,7 @@ func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
 	}
 }
 
-// TestShellQuote has a shell read the texts as it would read a pasted command.
+// TestShellQuote lets a shell parse quoted texts, as the shell would parse a pasted command.
 func TestShellQuote(t *testing.T) {
 	for _, text := range []string{"plain-1.2/x:y", "", "a b", "it's", `$(id)"\`, "`id`", "~", "*", "a\tb", "ü", "{a,b}", "!x", "-p"} {
 		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(text)).Output()

@@ -15,7 +15,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// deepRecording has launches with a stack of Python, C++ and kernel.
+// deepRecording writes a recording of kernel launches whose stack has Python frames, C++ frames and
+// the kernel.
 func deepRecording(t *testing.T, path string) {
 	t.Helper()
 	w, err := format.Create(path, format.Options{})
@@ -57,8 +58,8 @@ func deepRecording(t *testing.T, path string) {
 	}
 }
 
-// started runs gpurec until the test ends and returns the part of its messages until the one with a
-// word in it.
+// started runs gpurec until the end of the test. It returns the messages up to the first one that
+// contains word.
 func started(t *testing.T, word string, args ...string) (cmd *exec.Cmd, messages string) {
 	t.Helper()
 	program, err := os.Executable()
@@ -66,7 +67,7 @@ func started(t *testing.T, word string, args ...string) (cmd *exec.Cmd, messages
 		t.Fatal(err)
 	}
 	cmd = exec.Command(program, args...)
-	cmd.Args[0] = "gpurec" // see TestMain
+	cmd.Args[0] = "gpurec" // TestMain runs gpurec under this name
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -105,8 +106,8 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 	return res.StatusCode, string(text)
 }
 
-// pprof's own pages show the frames of a stack through Python, C++ and the GPU until Ctrl-C ends
-// them.
+// TestPprofIsServed checks that pprof's web pages show the Python, C++ and GPU frames of a stack,
+// and that Ctrl-C ends the server.
 func TestPprofIsServed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	deepRecording(t, "run.parquet")
@@ -126,7 +127,7 @@ func TestPprofIsServed(t *testing.T) {
 	_, rest, _ := strings.Cut(messages, "http://")
 	address, _, found := strings.Cut(rest, "/ui/")
 	if !found || !strings.HasPrefix(address, "127.0.0.1:") && !strings.HasPrefix(address, "[::1]:") {
-		t.Fatalf("not at an address of this machine only: %s", messages)
+		t.Fatalf("the address is not a loopback address: %s", messages)
 	}
 	for _, page := range []string{"top", "flamegraph", ""} {
 		status, body := fetch(t, "http://"+address+"/ui/"+page, "")
@@ -143,10 +144,10 @@ func TestPprofIsServed(t *testing.T) {
 		}
 	}
 	if status, _ := fetch(t, "http://"+address+"/ui/top", "evil.example"); status != http.StatusForbidden {
-		t.Errorf("a page that took the name of another host is answered %d", status)
+		t.Errorf("status %d for a request with another host name", status)
 	}
 	if status, _ := fetch(t, "http://"+address+"/ui/absent", "localhost:1"); status != http.StatusNotFound {
-		t.Errorf("a page that there is not: %d", status)
+		t.Errorf("status %d for a page that does not exist", status)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

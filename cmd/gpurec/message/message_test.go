@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/format/output"
 )
 
-// printed returns what a function prints on standard error.
+// printed returns the text that print writes to standard error.
 func printed(t *testing.T, print func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()

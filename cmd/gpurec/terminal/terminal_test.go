@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPaints(t *testing.T) {
+func TestUsesColor(t *testing.T) {
 	for _, c := range []struct {
 		flag     string
 		terminal bool
@@ -41,7 +41,7 @@ func TestPaints(t *testing.T) {
 	}
 }
 
-func TestSpeaksUTF8(t *testing.T) {
+func TestIsUTF8Locale(t *testing.T) {
 	for env, want := range map[string]bool{
 		"":                              true,
 		"LANG=C.UTF-8":                  true,
