@@ -1,20 +1,20 @@
 #!/bin/sh
-# Downloads the JavaScript libraries of the HTML report into analyze/export/html/web/lib, at pinned
-# versions: uPlot (charts), d3-flame-graph and its dependency d3. The files are committed and embedded
-# in gpurec. To update a library, change its version and checksum here and run the script.
+# Fetches the libraries that draw in the HTML report into analyze/export/html/web/lib, at pinned
+# versions: uPlot (charts), d3-flame-graph and the d3 that it stands on. The result is
+# committed and embedded; this is how it came about, and how to take a newer version.
 set -eu
 
 cd "$(dirname "$0")/../analyze/export/html/web/lib"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# library NAME VERSION SHA256 FILE...: downloads a package, verifies its checksum and extracts files.
+# library NAME VERSION SHA256 FILE...: checks the package and takes files out of it.
 library() {
 	name=$1 version=$2 sum=$3
 	shift 3
 	(cd "$work" && npm pack --silent "$name@$version" >/dev/null)
 	archive=$work/$name-$version.tgz
-	echo "$sum  $archive" | sha256sum --quiet -c - || { echo "weblibs.sh: $name@$version does not have the expected checksum" >&2; exit 1; }
+	echo "$sum  $archive" | sha256sum --quiet -c - || { echo "weblibs.sh: $name@$version is not the package it was" >&2; exit 1; }
 	rm -rf "$work/package"
 	tar -xzf "$archive" -C "$work"
 	for file in "$@"; do
