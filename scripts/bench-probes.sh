@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Measures the cost of probes: by the probed instruction, with and without a return probe; of a recorded kernel launch with each
-# stack mode; and the time to attach and remove 100 to 600 probes. Runs ROUNDS rounds and prints median, minimum and maximum.
-# Needs root. Launches use build/simcuda if it exists, else the GPU. On a machine without Go, set RECORD_TEST to a compiled test
-# binary of ./record, and run the script in a folder with the testdata of record.
+# Measures the cost of probes: by the probed instruction, with and without a return probe; of a
+# recorded kernel launch with each stack mode; and the time to attach and remove 100 to 600 probes.
+# Runs ROUNDS rounds and prints median, minimum and maximum. Needs root. Launches use build/simcuda
+# if it exists, else the GPU. On a machine without Go, set RECORD_TEST to a compiled test binary of
+# ./record, and run the script in a folder with the testdata of record.
 #
 # usage: scripts/bench-probes.sh [ROUNDS, 3] [BENCHMARKS, a regular expression]
 set -euo pipefail

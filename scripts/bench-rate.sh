@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Measures gpurec under sustained load. simcuda's storm makes CUDA calls from two threads at each of RATES for SECONDS, recorded
-# with default settings. Prints a row per rate: calls made, recorded, only counted and lost, and the cost of the recorder. Fails
-# if seen differs from recorded + lost. Run as root, with jq, after make build simcuda. storm and gpurec share the cores.
+# Measures gpurec under sustained load. simcuda's storm makes CUDA calls from two threads at each of
+# RATES for SECONDS, recorded with default settings. Prints a row per rate: calls made, recorded,
+# only counted and lost, and the cost of the recorder. Fails if seen differs from recorded + lost.
+# Run as root, with jq, after make build simcuda. storm and gpurec share the cores.
 #
-# usage: scripts/bench-rate.sh [SECONDS, 60] [RATES, "50000 100000 200000 300000 0"; 0: as fast as possible]
+# usage: scripts/bench-rate.sh [SECONDS, 60] [RATES, "50000 100000 200000 300000 0"]
+# A rate of 0 means as fast as possible.
 set -euo pipefail
 
 seconds=${1:-60}

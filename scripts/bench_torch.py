@@ -37,8 +37,9 @@ sys.path.insert(0, WORKLOADS)
 import progress as p
 
 SETTLE = 0.3  # seconds between turning a recorder on or off and the next window; --settle
-# The modes of gpurec and their flags. "cuda" omits the events of PyTorch's allocator, "memory" records only
-# memory calls, "light" records allocator block sizes and totals, "limit" samples kernel launches.
+# The modes of gpurec and their flags. "cuda" omits the events of PyTorch's allocator, "memory"
+# records only memory calls, "light" records allocator block sizes and totals, "limit" samples
+# kernel launches.
 GPUREC_FLAGS = {"auto": ["--stacks=auto"], "memory": ["--record=memory"], "light": ["--stacks=auto", "--allocator=light"], "cuda": ["--stacks=auto", "--allocator=off"],
                 "limit": ["--max-overhead=3%"], "limitcuda": ["--max-overhead=3%", "--allocator=off"], "full": ["--stacks=full"],
                 "fp": ["--stacks=fp"], "off": ["--stacks=off"]}
@@ -141,7 +142,8 @@ class Worker:
         self.process.wait()
 
 
-# Patterns of the values that gpurec record prints at its end. Values that a version does not print are omitted.
+# Patterns of the values that gpurec record prints at its end. Values that a version does not print
+# are omitted.
 FACTS = {
     "attach_inner_s": r"own cost: attach ([\d.]+(?:µs|ms|s|m[\d.]+s))",
     "detach_s": r"detach ([\d.]+(?:µs|ms|s|m[\d.]+s))",
@@ -276,8 +278,8 @@ class Bench:
             self.fail(workload, "bare", problem)
 
     def processes(self, workload, deadline):
-        """Measures nsys and torch.profiler in separate processes, in turn with bare windows. Returns the last
-        nsys window if its second bare neighbour is still missing."""
+        """Measures nsys and torch.profiler in separate processes, in turn with bare windows.
+        Returns the last nsys window if its second bare neighbour is still missing."""
         modes, seconds = self.options.modes, self.options.window
         waiting = None
         if not {"nsys", "torchprof"} & set(modes):
@@ -302,7 +304,7 @@ class Bench:
         return waiting
 
     def bare_process(self, workload, turn):
-        """Measures a bare window and then a window under torch.profiler in a new process. Returns the bare rate."""
+        """Measures a bare window, then a window under torch.profiler. Returns the bare rate."""
         worker = Worker(self, workload, f"process-{turn}")
         try:
             bare = worker.window(self.options.window)
@@ -311,7 +313,8 @@ class Bench:
                 try:
                     worker.command(p.PROFILE, p.PROFILED)
                     rate = worker.window(self.options.window)
-                    # Compare only with the bare window before: CUPTI stays enabled after the profiler.
+                    # Compare only with the bare window before: CUPTI stays enabled after the
+                    # profiler.
                     self.note(workload, "torchprof", turn, rate, bare)
                 except Failed as problem:
                     self.fail(workload, "torchprof", problem)

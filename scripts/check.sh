@@ -26,8 +26,8 @@ sh scripts/bundle_page.sh
 [ "$before" = "$(sha256sum <analyze/export/html/web/bundle.js)" ] || fail "analyze/export/html/web/bundle.js does not match its modules; run make page and commit it"
 
 # Some checks use the CPU, others mostly wait. background NAME runs the function NAME in the
-# background with low priority. Its output is printed at the end. Each background function has its own
-# process group, which is killed on exit.
+# background with low priority. Its output is printed at the end. Each background function has its
+# own process group, which is killed on exit.
 logs=$(mktemp -d)
 set -m
 trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
@@ -82,8 +82,9 @@ if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
 	export GPUREC_MUST_RUN=1
 fi
 
-# The tests of these packages need no kernel features, so they run under the race detector. The tests of
-# analyze run only here. The slow single-goroutine tests of format and symbolize run in tests().
+# The tests of these packages need no kernel features, so they run under the race detector. The
+# tests of analyze run only here. The slow single-goroutine tests of format and symbolize run in
+# tests().
 pure_tests() {
 	step "tests under the race detector"
 	$go test -race -vet=off -timeout 40m ./analyze/... | grep -v 'no test files'

@@ -8,7 +8,8 @@ import sys
 MIB = 1 << 20
 
 # (nvidia-smi field, gpurec metric, factor from the unit of the field to that of the metric, tolerance
-# in the unit of the metric). The tolerance applies in addition to changes during the nvidia-smi call.
+# in the unit of the metric). The tolerance applies in addition to changes during the nvidia-smi
+# call.
 FIELDS = [
     ("utilization.gpu", "gpu_utilization_percent", 1, 5),
     ("utilization.memory", "memory_utilization_percent", 1, 5),

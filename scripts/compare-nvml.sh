@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the NVML samples of a recording with nvidia-smi, metric by metric. It runs both at the same
-# time on a machine with an NVIDIA GPU. Needs root, nvidia-smi and python3.
+# Compares the NVML samples of a recording with nvidia-smi, metric by metric. It runs both at the
+# same time on a machine with an NVIDIA GPU. Needs root, nvidia-smi and python3.
 #
 #   compare-nvml.sh SECONDS -- COMMAND…    records a command, which should use the GPU
 #   compare-nvml.sh SECONDS -p PID         records a running process
@@ -19,7 +19,8 @@ recorder=$!
 fields=$(python3 "$here/compare-nvml.py" fields)
 for ((i = 0; i < seconds; i++)); do
 	kill -0 $recorder 2>/dev/null || break
-	# nvidia-smi takes half a second, so its sample lies between the times before and after the call.
+	# nvidia-smi takes half a second, so its sample lies between the times before and after the
+	# call.
 	before=$(date +%s%N)
 	nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits >"$work/answer" || break
 	after=$(date +%s%N)

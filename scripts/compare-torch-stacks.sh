@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Compares the Python lines of kernel launches in a recording with those of torch.profiler. gpurec
-# attaches to a running training, and torch.profiler(with_stack=True) traces some steps. Needs root, a
-# GPU, and python3 with PyTorch, transformers and pyarrow.
+# attaches to a running training, and torch.profiler(with_stack=True) traces some steps. Needs root,
+# a GPU, and python3 with PyTorch, transformers and pyarrow.
 #
 #     scripts/compare-torch-stacks.sh [mlp_small] [gpt_train]
 #
-# Variables: GPUREC is the path of gpurec (build/bin/gpurec), STACKS the value of --stacks (auto), STEPS
-# the number of traced steps (10), KEEP a folder to save recordings and traces.
+# Variables: GPUREC is the path of gpurec (build/bin/gpurec), STACKS the value of --stacks (auto),
+# STEPS the number of traced steps (10), KEEP a folder to save recordings and traces.
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 here=$(cd "$(dirname "$0")" && pwd)

@@ -37,7 +37,10 @@ def read_checkpoints(lines):
 
 
 def read_ledger(lines, offset, device):
-    """Returns the checkpoints of a device in a simtorch ledger. offset is Unix time minus ledger time in ns."""
+    """Returns the checkpoints of a device in a simtorch ledger.
+
+    offset is Unix time minus ledger time in ns.
+    """
     names, checkpoints = {}, []
     for line in lines:
         columns = line.rstrip("\n").split("\t")
@@ -62,7 +65,8 @@ def metadata(options):
 
 
 def ask(options, times):
-    """Returns the allocator statistics at each time, whether the recording has them from the start, and its time window."""
+    """Returns the allocator statistics at each time, and the time window of the recording. The second
+    result is true if the recording has the allocator events from the start of the program."""
     moments, allocators, window = {}, [], {}
     for i in range(0, max(1, len(times)), CHUNK):
         command = [options.gpurec, "analyze", "allocator", "--format", "json", "--device", str(options.device)]

@@ -55,7 +55,7 @@ def demangler():
 
 @functools.cache
 def kernel_name(name):
-    """Returns the demangled kernel name without spaces. The profiler demangles all but very long names."""
+    """Returns the demangled kernel name without spaces. The profiler demangles most names."""
     if name.startswith("_Z"):
         name = demangler()(name)
     return re.sub(r"\s+", "", name)
@@ -69,13 +69,13 @@ def same_file(a, b):
 
 
 def same_function(ours, theirs):
-    """Compares functions. The profiler has plain names (forward), gpurec may have qualified names (Linear.forward)."""
+    """Compares functions: the profiler has plain names (forward), gpurec may have Linear.forward."""
     return ours.function.rsplit(".", 1)[-1] == theirs.function and same_file(ours.file, theirs.file)
 
 
 @functools.cache
 def functions_of(file):
-    """Returns (name, first line, last line) of every function in a source file, or None without the file."""
+    """Returns (name, first line, last line) of every function in a file, None without the file."""
     try:
         with open(file, encoding="utf-8") as f:
             tree = ast.parse(f.read())
@@ -92,7 +92,7 @@ def functions_of(file):
 
 
 def within(ours, theirs):
-    """Reports whether the line of gpurec is in the profiler's function. Returns None without the source."""
+    """Reports whether the line of gpurec is in the profiler's function; None without the source."""
     for path in (ours.file, theirs.file):
         functions = functions_of(path)
         if functions is not None:
@@ -111,7 +111,7 @@ def within(ours, theirs):
 
 
 def python_frames(events):
-    """Returns a function (tid, time) → Python frames at that time, innermost first, of a Chrome trace."""
+    """Returns a function that looks up the Python frames of a thread at a time, innermost first."""
     threads = collections.defaultdict(list)
     for e in events:
         if e.get("ph") == "X" and e.get("cat") == "python_function":
@@ -135,8 +135,9 @@ def python_frames(events):
 
 
 def launches_of_trace(trace):
-    """Returns the profiler's launches between the two times of the trace, and the number of kernels without
-    a launch. A kernel and its launch share a correlation ID, a launch and its operation an external ID."""
+    """Returns the profiler's launches between the two times of the trace, and the number of kernels
+    without a launch. A kernel and its launch share a correlation ID. A launch and its operation
+    share an external ID."""
     events = trace["chrome"]["traceEvents"]
     base = int(trace["chrome"].get("baseTimeNanoseconds", 0))
     kernels, operations = {}, {}
@@ -171,7 +172,7 @@ def launches_of_trace(trace):
 
 
 def read_recording(path, begin, end):
-    """Returns rows of the recording as dicts: calls between the two times, all stacks and all kernels."""
+    """Returns rows of the recording: calls between the two times, all stacks, all kernels."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -225,7 +226,10 @@ def pair(ours, theirs):
 
 
 def compare_frames(ours, theirs):
-    """Compares the innermost Python frames of a launch. Returns (verdict, agrees); agrees is None if not compared."""
+    """Compares the innermost Python frames of a launch. Returns (verdict, agrees).
+
+    agrees is None if the frames cannot be compared.
+    """
     if not ours and not theirs:
         return "no Python frame in either", None
     if not theirs:
@@ -257,8 +261,9 @@ def show(frames):
 
 
 def compare(ours, theirs, out=print):
-    """Compares two lists of launches and prints the result. Returns the share of compared launches that agree
-    (None without compared launches), and the number of the profiler's launches without a partner."""
+    """Compares two lists of launches and prints the result. Returns the share of compared launches
+    that agree, and the number of the profiler's launches without a partner. The share is None if
+    no launch could be compared."""
     pairs = list(pair(ours, theirs))
     alone = len(theirs) - len(pairs)
     verdicts, differences, statuses = collections.Counter(), collections.Counter(), collections.Counter()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make demo: starts a leaking program on simcuda (no GPU needed), records the running program for five
-# seconds, and shows the function that leaks.
+# make demo: starts a leaking program on simcuda (no GPU needed), records the running program for
+# five seconds, and shows the function that leaks.
 set -euo pipefail
 
 sudo=()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make faults: runs the fault injection tests with high repeat counts, for example 200 kills of the
-# recorder, 1,000 attaches and 500 children at once. Prints a table and fails if a test fails. Run as
-# root, after make simcuda; takes 30 minutes.
+# recorder, 1,000 attaches and 500 children at once. Prints a table and fails if a test fails. Run
+# as root, after make simcuda; takes 30 minutes.
 #
 # usage: scripts/faults.sh [PERCENT of the repeat counts, 100]
 set -uo pipefail

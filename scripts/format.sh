@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Formats Go files with gofumpt, and with golines for lines of at most 120 columns (a tab counts as 4).
-# With --check it changes no file. It prints the files to format and the lines that are too long, and
-# fails if there are any. Split long strings by hand, with +. Lines with raw strings, go:generate lines
-# and tests may be longer.
+# Formats Go files with gofumpt, and with golines for lines of at most 120 columns (a tab counts as
+# 4). With --check it changes no file. It prints the files to format and the lines that are too
+# long, and fails if there are any. Split long strings by hand, with +. Lines with raw strings,
+# go:generate lines and tests may be longer.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# make kernels-arm64: tests gpurec on Debian's arm64 kernels in an emulated machine. It builds gpurec, its tests and simcuda for
-# arm64. The guest has only these, the C library of the cross compiler, and busybox. Kernel packages are unpacked, not installed.
+# make kernels-arm64: tests gpurec on Debian's arm64 kernels in an emulated machine. It builds
+# gpurec, its tests and simcuda for arm64. The guest has only these, the C library of the cross
+# compiler, and busybox. Kernel packages are unpacked, not installed.
 #
-# usage: scripts/kernels-arm64.sh [VERSION…]   as root, after make workspace
-# VERSION is a kernel version such as 6.1 (default: 6.1 and 6.12). Variables: TESTS (a regular expression) and TIMEOUT (seconds,
-# 3600). The default TESTS exclude tests with tight timing, NVML (it needs cgo), Python and compilers. Results are in
-# build/kernels/arm64/VERSION. Needs qemu-system-arm, busybox-static and g++-aarch64-linux-gnu with libc6-dev-arm64-cross.
+# usage: scripts/kernels-arm64.sh [VERSION…]   as root, after make workspace VERSION is a kernel
+# version such as 6.1 (default: 6.1 and 6.12). Variables: TESTS (a regular expression) and TIMEOUT
+# (seconds, 3600). The default TESTS exclude tests with tight timing, NVML (it needs cgo), Python
+# and compilers. Results are in build/kernels/arm64/VERSION. Needs qemu-system-arm, busybox-static
+# and g++-aarch64-linux-gnu with libc6-dev-arm64-cross.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -20,7 +22,8 @@ command -v qemu-system-aarch64 aarch64-linux-gnu-gcc busybox >/dev/null && [ -e 
 mkdir -p "$dir"/apt/{lists/partial,cache/archives/partial}
 : >"$dir/apt/status"
 
-# arm APT_TOOL ARGUMENTS…: runs apt-get or apt-cache for arm64 with this machine's mirrors and separate package lists.
+# arm APT_TOOL ARGUMENTS…: runs apt-get or apt-cache for arm64 with this machine's mirrors and
+# separate package lists.
 arm() {
 	local tool=$1
 	shift
@@ -29,7 +32,8 @@ arm() {
 		-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root "$@"
 }
 
-# initramfs VERSION: unpacks the newest kernel package of that version and packs the guest's files into an initramfs.
+# initramfs VERSION: unpacks the newest kernel package of that version and packs the guest's files
+# into an initramfs.
 initramfs() {
 	local at=$dir/$1 tree=$dir/$1/tree package
 	package=$(arm apt-cache search --names-only "^linux-image-${1//./\\.}\\..*-cloud-arm64\$" | cut -d ' ' -f 1 | sort -V | tail -1)

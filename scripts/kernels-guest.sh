@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the stages of scripts/kernels.sh in a qemu guest: kernels-guest.sh REPOSITORY FOLDER. scripts/kernels.sh prints the lines
-# that start with "= " in its table.
+# Runs the stages of scripts/kernels.sh in a qemu guest: kernels-guest.sh REPOSITORY FOLDER.
+# scripts/kernels.sh prints the lines that start with "= " in its table.
 root=$1
 folder=$2 # folder of the settings, tests and results
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run/tmp LANG=C.UTF-8 NO_COLOR=1
@@ -24,7 +24,8 @@ echo "= kernel $(uname -r)"
 $gpurec check
 $gpurec check 2>/dev/null | grep -q '^BPF programs *ok' && echo "= programs accepted"
 
-# recording NAME FLAGS…: records a program and compares the number of calls of each function with simcuda's ledger.
+# recording NAME FLAGS…: records a program and compares the number of calls of each function with
+# simcuda's ledger.
 recording() {
 	local name=$1 out=$TMPDIR/$1.parquet ledger=$TMPDIR/$1.ledger
 	shift
@@ -53,7 +54,8 @@ recordings() {
 	if grep -q uprobe_multi "$TMPDIR/messages"; then recording perf --stacks fp --attach perf; fi
 }
 
-# as CAPABILITIES COMMAND…: replaces the shell by COMMAND as an unprivileged user with only these capabilities.
+# as CAPABILITIES COMMAND…: replaces the shell by COMMAND as an unprivileged user with only these
+# capabilities.
 as() {
 	local caps=-all
 	[ -z "$1" ] || caps=-all,+${1//,/,+}

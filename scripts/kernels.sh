@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# make kernels: tests gpurec on Debian's kernels in qemu and prints a table. It runs the tests of package record, recordings with
-# the gpurec binary, and checks of privileges. Kernel packages are unpacked, not installed. The guest mounts the host's root file
-# system read-only with virtiofs, so programs, libraries and Pythons have the same paths. The guest writes to tmpfs.
+# make kernels: tests gpurec on Debian's kernels in qemu and prints a table. It runs the tests of
+# package record, recordings with the gpurec binary, and checks of privileges. Kernel packages are
+# unpacked, not installed. The guest mounts the host's root file system read-only with virtiofs, so
+# programs, libraries and Pythons have the same paths. The guest writes to tmpfs.
 #
 # usage: scripts/kernels.sh [VERSION…] [-- COMMAND…]   as root, after make build simcuda simtorch
 #   VERSION   kernel version such as 6.1 (default: 6.1 and 6.12): the newest cloud kernel package in apt
 #   COMMAND   bash command to run in the guest instead of the tests
-# Variables: TESTS and SKIP (regular expressions) select tests; STAGES selects from "recordings privileges tests"; MEMORY (4G);
-# TIMEOUT (seconds, 5400); ACCEL (kvm if available, else tcg). Results are in build/kernels/VERSION. Needs qemu-system-x86 with
-# virtiofsd, and busybox-static.
+# Variables: TESTS and SKIP (regular expressions) select tests; STAGES selects from "recordings
+# privileges tests"; MEMORY (4G); TIMEOUT (seconds, 5400); ACCEL (kvm if available, else tcg).
+# Results are in build/kernels/VERSION. Needs qemu-system-x86 with virtiofsd, and busybox-static.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -32,12 +33,14 @@ if [ -z "${ACCEL:-}" ]; then
 	ACCEL=tcg
 	if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then ACCEL=kvm; fi
 fi
-# In emulation a probe hit takes 0.1 ms and attaching 30 s. These tests cover every mechanism but no high call rates.
+# In emulation a probe hit takes 0.1 ms and attaching 30 s. These tests cover every mechanism but no
+# high call rates.
 emulated='Xids|PerfUprobes|CommandIsRecorded|CommandStatus|StartSays|KilledTarget|WaitsFor|ChildrenAreRecorded|ProcessInItsOwn|UnwinderProves|StacksOfANew|StacksOfNative|StacksOfPython/system|NumbersAreUsed|StateOfDead|FaultProgramBecomes|XidProgram|OldKernels|NativePaths|Nested|EveryFunction'
 SKIP=${SKIP:-}
 if [ $ACCEL = kvm ]; then TESTS=${TESTS:-.}; else TESTS=${TESTS:-$emulated}; fi
 
-# fetch VERSION: downloads and unpacks the newest kernel package of that version into $dir/VERSION/kernel.
+# fetch VERSION: downloads and unpacks the newest kernel package of that version into
+# $dir/VERSION/kernel.
 fetch() {
 	local package to=$dir/$1/kernel
 	package=$(apt-cache search --names-only "^linux-image-${1//./\\.}\\..*-cloud-amd64\$" | cut -d " " -f 1 | sort -V | tail -1)
@@ -49,7 +52,8 @@ fetch() {
 	echo "$package" >"$to/package"
 }
 
-# initramfs KERNEL FOLDER: builds the initramfs, which mounts the host's root and runs kernels-guest.sh FOLDER.
+# initramfs KERNEL FOLDER: builds the initramfs, which mounts the host's root and runs
+# kernels-guest.sh FOLDER.
 initramfs() {
 	local tree=$1/initramfs module found
 	rm -rf "$tree"

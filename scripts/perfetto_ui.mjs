@@ -2,10 +2,11 @@
 //
 //	node perfetto_ui.mjs UI_DIR PUPPETEER_DIR CHROMIUM TRACE [SHOT.png]
 //
-// UI_DIR is the folder in which scripts/viewers.sh installed the UI (v20.1, a packaged fork without the column of
-// track names; the script reads names from the UI's state). The script serves the UI on a free port of this machine
-// and blocks all other requests. It prints one JSON object: names of tracks and groups, the number of drawn colours,
-// the errors that the UI found in the trace, and problems as a list of sentences.
+// UI_DIR is the folder in which scripts/viewers.sh installed the UI: v20.1, a packaged fork without
+// the column of track names. The script reads the names from the UI's state. It serves the UI on a
+// free port of this machine and blocks all other requests. It prints one JSON object: names of
+// tracks and groups, the number of drawn colours, the errors that the UI found in the trace, and
+// problems as a list of sentences.
 import { createReadStream, existsSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";

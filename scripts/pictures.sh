@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes pictures of a recording for README and the examples: the HTML report in light and dark, its flame
-# graph, and the terminal output of gpurec analyze leaks. Needs the tools of scripts/viewers.sh. FROM=TO
-# replaces a text in all pictures, such as a private path.
+# Makes pictures of a recording for README and the examples: the HTML report in light and dark, its
+# flame graph, and the terminal output of gpurec analyze leaks. Needs the tools of
+# scripts/viewers.sh. FROM=TO replaces a text in all pictures, such as a private path.
 #
 #	scripts/pictures.sh RECORDING FOLDER [FROM=TO]
 set -euo pipefail

@@ -2,8 +2,9 @@
 # Collects the CPythons for the stack tests as build/python/NAME/bin/python3:
 #   3.11, 3.13, 3.14          Debian packages: one stripped executable with a built-in interpreter
 #   3.11-pyenv, 3.12-pyenv …  links to installed pyenv versions, with libpython and debug information
-# The newer Debian versions come from newer suites with their C library. They are unpacked into their folder and do not change the
-# system. Existing interpreters are kept. Debian has no 3.12, so 3.12 needs pyenv.
+# The newer Debian versions come from newer suites with their C library. They are unpacked into
+# their folder and do not change the system. Existing interpreters are kept. Debian has no 3.12, so
+# 3.12 needs pyenv.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -11,7 +12,8 @@ pythons=$PWD/build/python
 apt=$PWD/build/apt
 mkdir -p "$pythons"
 
-# runs NAME VERSION: succeeds if the interpreter exists and has the modules that the test programs need.
+# runs NAME VERSION: succeeds if the interpreter exists and has the modules that the test programs
+# need.
 runs() {
 	[ -x "$pythons/$1/bin/python3" ] &&
 		[ "$("$pythons/$1/bin/python3" -c 'import ctypes, sys, threading; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$2" ]
@@ -24,7 +26,8 @@ link() {
 	ln -s "$2" "$pythons/$1/bin/python3"
 }
 
-# suite SUITE APT_TOOL ARGUMENTS…: runs apt-get or apt-cache for one Debian suite with this machine's mirror.
+# suite SUITE APT_TOOL ARGUMENTS…: runs apt-get or apt-cache for one Debian suite with this
+# machine's mirror.
 suite() {
 	local dir=$apt/$1 tool=$2
 	shift 2
@@ -32,7 +35,8 @@ suite() {
 		-o Dir::Cache="$dir/cache" -o Dir::State::status="$dir/status" -o APT::Sandbox::User=root "$@"
 }
 
-# from_suite VERSION SUITE: unpacks an interpreter and its libraries from a suite, and sets its library path to them.
+# from_suite VERSION SUITE: unpacks an interpreter and its libraries from a suite, and sets its
+# library path to them.
 from_suite() {
 	local version=$1 suite=$2 dir=$apt/$2 root=$pythons/$1/files
 	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Part of make test-gpu. Records two running programs with a leak: one in CUDA C++, and one in PyTorch that keeps outputs in a
-# list. The first row of the leak report must be the leaking function or line with the verdict growing. Needs root, a GPU, nvcc
-# and PyTorch. GPUREC is the path of gpurec.
+# Part of make test-gpu. Records two running programs with a leak: one in CUDA C++, and one in
+# PyTorch that keeps outputs in a list. The first row of the leak report must be the leaking
+# function or line with the verdict growing. Needs root, a GPU, nvcc and PyTorch. GPUREC is the path
+# of gpurec.
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 work=${WORK:-$(mktemp -d)}
 failed=0
 
-# check_leak NAME SITE PID SECONDS: records the process and compares the first row of the leak report with SITE.
+# check_leak NAME SITE PID SECONDS: records the process and compares the first row of the leak
+# report with SITE.
 check_leak() {
 	"$gpurec" record -p "$3" -d "$4s" -o "$work/$1.parquet" --force 2>"$work/$1.log" || { cat "$work/$1.log"; failed=1; return; }
 	"$gpurec" analyze leaks "$work/$1.parquet" --top 3

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# make test-gpu, on a machine with a GPU and nvcc. Records examples/counts from its first call, with the
-# CUDA runtime linked statically and dynamically. Compares the recordings with the number of calls that
-# the program prints. Needs root. GPUREC is the path of gpurec (default: build/bin/gpurec).
+# make test-gpu, on a machine with a GPU and nvcc. Records examples/counts from its first call, with
+# the CUDA runtime linked statically and dynamically. Compares the recordings with the number of
+# calls that the program prints. Needs root. GPUREC is the path of gpurec (default:
+# build/bin/gpurec).
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 launches=${LAUNCHES:-100000}

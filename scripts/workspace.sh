@@ -20,7 +20,8 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$state" ]; then
 	cp -R "$cache" "$copy"
 	chmod -R u+w "$copy"
 	for patch in "$patches"/*.patch; do
-		# Inside a repository, git apply skips files outside the repository. GIT_DIR makes git ignore it.
+		# Inside a repository, git apply skips files outside the repository. GIT_DIR makes git
+		# ignore it.
 		GIT_DIR=/dev/null git -C "$copy" -c core.autocrlf=false apply --whitespace=nowarn - <"$patch" ||
 			die "$patch does not apply to $module $version: see $patches/README.md"
 	done

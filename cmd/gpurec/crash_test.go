@@ -176,7 +176,7 @@ func eachLedgerCall(path string, yield func(tid, name string, endNs int64)) erro
 	for begun := false; lines.Scan(); {
 		f := strings.Split(lines.Text(), "\t")
 		if len(f) != 22 {
-			continue // the header line
+			continue // skip the header line of the ledger
 		}
 		begun = begun || strings.HasPrefix(f[4], "cuLaunch")
 		var endNs int64

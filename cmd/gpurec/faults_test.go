@@ -96,7 +96,7 @@ func waitForSegment(t *testing.T, output string, c format.Class) {
 
 // segmentsOf returns the paths of the finished segments with calls of a class.
 func segmentsOf(output string, c format.Class) []string {
-	// the error is always nil: the pattern is valid
+	// Glob fails only for an invalid pattern
 	paths, _ := filepath.Glob(filepath.Join(output+format.SegmentSuffix, "*-"+c.String()+".parquet"))
 	return paths
 }
@@ -136,7 +136,7 @@ func (v *victim) ledgerCalls(t *testing.T) map[string][]call {
 	for lines.Scan() {
 		f := strings.Split(lines.Text(), "\t")
 		if len(f) != 22 {
-			continue // the header, or the incomplete last line of a killed program
+			continue // skip the header of the ledger, and the incomplete last line of a killed program
 		}
 		start, err1 := strconv.ParseInt(f[0], 10, 64)
 		end, err2 := strconv.ParseInt(f[1], 10, 64)

@@ -192,7 +192,7 @@ func sections(library []byte) []byte {
 		if i == 1 {
 			s = elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: uint64(names), Size: 1<<20 + 1}
 		}
-		out, _ = binary.Append(out, binary.LittleEndian, s) // of fixed size
+		out, _ = binary.Append(out, binary.LittleEndian, s) // Append fails only for types without a fixed size
 	}
 	return out
 }
@@ -276,12 +276,12 @@ func TestHostileProcess(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- recorder.Wait() }()
 	defer func() { _ = recorder.Process.Kill() }()
-	await := func(what string, ok func() bool) {
+	await := func(state string, ok func() bool) {
 		t.Helper()
-		waitFor(t, what, func() bool {
+		waitFor(t, state, func() bool {
 			select {
 			case err := <-ended:
-				t.Fatalf("the recorder ended before %s: %v; messages:\n%.4000q", what, err, stderr)
+				t.Fatalf("the recorder ended before %s: %v; messages:\n%.4000q", state, err, stderr)
 			default:
 			}
 			return ok()

@@ -246,7 +246,7 @@ var mayImport = map[string][]string{
 
 	"symbolize/dwarf":   {"symbolize/elffile"},
 	"symbolize/elffile": {},
-	"symbolize/elftest": {}, // for tests
+	"symbolize/elftest": {}, // used only by tests
 
 	"analyze/report": {
 		"format",

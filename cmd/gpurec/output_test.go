@@ -163,17 +163,17 @@ func TestUnsafeOutputs(t *testing.T) {
 		"frag --svg":          {"analyze", "frag", "--svg", "PATH", finished},
 	}
 	before := snapshot(t, dir)
-	refuse := func(what string, p place, args []string) {
+	refuse := func(name string, p place, args []string) {
 		t.Helper()
 		_, stderr, code := runGpurec(t, args...)
 		if code != message.ExitFailed || !strings.Contains(stderr, "error: "+p.path+" ") ||
 			!strings.Contains(stderr, p.wantError) ||
 			strings.Count(stderr, "error: ") != 1 ||
 			!strings.Contains(stderr, "hint: ") {
-			t.Errorf("%s: exit status %d, want %q:\n%s", what, code, p.wantError, stderr)
+			t.Errorf("%s: exit status %d, want %q:\n%s", name, code, p.wantError, stderr)
 		}
 		if after := snapshot(t, dir); after != before {
-			t.Fatalf("%s: before\n%safter\n%s", what, before, after)
+			t.Fatalf("%s: before\n%safter\n%s", name, before, after)
 		}
 	}
 	for name, command := range commands {
@@ -218,7 +218,7 @@ func TestUnsafeDerivedOutputs(t *testing.T) {
 		in("b.parquet.d") + " cannot be read: ":                               {"recover", in("b.parquet.d"), "-o", in("saved.parquet")},
 	} {
 		cmd := exec.Command(gpurec, args...)
-		out, _ := cmd.CombinedOutput() // the exit code shows the error
+		out, _ := cmd.CombinedOutput() // the test checks the exit code instead of the error
 		if code := cmd.ProcessState.ExitCode(); code != message.ExitFailed ||
 			!strings.Contains(string(out), "error: "+wantError) {
 			t.Errorf("%v: exit status %d, want %q:\n%s", args, code, wantError, out)

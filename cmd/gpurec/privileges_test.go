@@ -116,7 +116,7 @@ func checkThreads(t *testing.T, pid int) {
 		unix.CAP_SYS_PTRACE,
 		unix.CAP_CHECKPOINT_RESTORE,
 		unix.CAP_DAC_READ_SEARCH,
-		// the last four: the recorded process belongs to another user
+		// needed because the recorded process belongs to another user
 		unix.CAP_KILL,
 		unix.CAP_CHOWN,
 		unix.CAP_DAC_OVERRIDE,

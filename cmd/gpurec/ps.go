@@ -63,7 +63,7 @@ The exit status is 0 even if no process uses CUDA.`,
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", psFormats[0], "print as "+strings.Join(psFormats, ", "))
-	// The error is always nil: the flag exists.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(psFormats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -113,7 +113,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` once all probes are attached")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe only these `FUNCTIONS`")
-	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
+	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // only scripts and tests use these flags
 	registerTargetCompletions(cmd)
 	for flag, values := range map[string][]string{
 		"stacks":    stackModes,
@@ -121,7 +121,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"allocator": allocatorModes,
 		"attach":    {"auto", "uprobe_multi", "perf"},
 	} {
-		// The error is always nil: all four flags exist.
+		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd

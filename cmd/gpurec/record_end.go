@@ -39,7 +39,7 @@ func (f *recordFlags) untilInterrupted(
 			case session.Finished():
 				select {
 				case left <- struct{}{}:
-				default: // an earlier signal is still pending
+				default: // the caller has not yet received an earlier signal
 				}
 			case n > 1:
 				folder := session.Output() + format.SegmentSuffix

@@ -281,7 +281,7 @@ func registerTargetCompletions(cmd *cobra.Command) {
 		"comm":   func(p ps.Process) string { return p.Command },
 		"cgroup": func(p ps.Process) string { return p.Cgroup },
 	} {
-		// The error is always nil: all three flags exist.
+		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(
 			flag,
 			func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -120,7 +120,7 @@ func TestVerdicts(t *testing.T) {
 	needVerdicts(t)
 	all := os.Getenv("GPUREC_VERDICTS") == "1"
 	scenarios := slices.DeleteFunc(readScenarios(t), func(s scenario) bool { return !all && !s.always })
-	// the slowest programs first
+	// run the slowest programs first
 	slices.SortStableFunc(scenarios, func(a, b scenario) int { return -cmp.Compare(a.program, b.program) })
 	var whole, damaged score
 	var lock sync.Mutex

@@ -1,9 +1,10 @@
 /*
  * A training loop that leaks GPU memory in one of its functions.
  *
- * load_weights keeps its memory on purpose. make_batch and evaluate free theirs. checkpoint briefly uses pinned host memory.
- * cache_activations leaks a block in every step. The program uses only the CUDA driver API, which it loads with dlopen and
- * cuGetProcAddress. The same binary therefore runs on a GPU and on the simulated driver in ../simcuda.
+ * load_weights keeps its memory on purpose. make_batch and evaluate free theirs. checkpoint briefly
+ * uses pinned host memory. cache_activations leaks a block in every step. The program uses only the
+ * CUDA driver API, which it loads with dlopen and cuGetProcAddress. The same binary therefore runs
+ * on a GPU and on the simulated driver in ../simcuda.
  */
 #include "cuda_sim.h" /* names and types as in NVIDIA's cuda.h */
 
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Stacks show these functions, so the compiler must not inline them. -rdynamic keeps their names without debug information. */
+/* Stacks show these functions, so they are not inlined. -rdynamic keeps their names. */
 #define STACK_FRAME __attribute__((noinline))
 
 enum {

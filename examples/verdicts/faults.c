@@ -37,7 +37,7 @@ static void double_free(void)
 	}
 }
 
-/* Invalid frees, each kind in its own function. The function names appear in the report that the test compares. */
+/* Invalid frees, each kind in its own function: the test compares the function names in the report. */
 static void refused(CUresult result, const char *what)
 {
 	if (result == CUDA_SUCCESS)
@@ -105,7 +105,7 @@ static void invalid_frees(void)
 	}
 }
 
-/* gpurec attaches to this running program. It frees blocks from before the recording, and leaks new ones. */
+/* A running program: it frees blocks from before the recording, and leaks new blocks. */
 static void running_leak(void)
 {
 	CUdeviceptr old[100];

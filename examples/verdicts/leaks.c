@@ -59,7 +59,7 @@ static void behind_a_cache(void)
 	free(entries);
 }
 
-/* The error path, taken in one of sixteen cases, does not free its block. All blocks have the same call site. */
+/* One in sixteen blocks is not freed. All blocks have the same call site. */
 static void one_of_many(void)
 {
 	use_device();
@@ -105,7 +105,7 @@ static void until_the_middle(void)
 	}
 }
 
-/* One call site allocates memory for some steps and, in every fourth step, a block that stays. The minima of live memory rise. */
+/* One call site allocates blocks for 40 steps, and a leaked block in every fourth step. */
 static void under_a_sawtooth(void)
 {
 	CUdeviceptr work[40] = {0};

@@ -1,6 +1,6 @@
 /*
- * verdicts --scenario NAME: runs a small program with a known leak, or without a leak. scenarios.txt describes the scenarios.
- * verdicts --list prints their names.
+ * verdicts --scenario NAME: runs a small program with a known leak, or without a leak.
+ * verdicts --list prints the names of the scenarios; scenarios.txt describes them.
  *
  * With --wait the program initializes CUDA, prints "ready PID" and waits for a byte on standard input.
  */

@@ -1,6 +1,7 @@
 /*
- * Shared declarations of the test programs with known leaks. Each scenario is a function. It allocates memory in functions such
- * as leak, cached and buffer. Stacks show these functions, so their names describe the use of the memory.
+ * Shared declarations of the test programs with known leaks. Each scenario is a function. It
+ * allocates memory in functions such as leak, cached and buffer. Stacks show these functions, so
+ * their names describe the use of the memory.
  */
 #pragma once
 #include "cuda_sim.h" /* names and types as in NVIDIA's cuda.h */
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A function that allocates must not be inlined, and must be the innermost program frame: CUDA and DEVICE are macros. */
+/* SITE marks a function that allocates. It must be the innermost program frame in a stack, so it is
+ * not inlined, and CUDA and DEVICE are macros. */
 #define SITE __attribute__((noinline))
 
 #define CUDA_FUNCTIONS(X)                                                                                                          \
@@ -35,12 +37,12 @@ void use_device(void); /* calls cuInit and makes the primary context current */
 
 enum { KiB = 1 << 10, MiB = 1 << 20, STEPS = 500, STEP_US = 8000 }; /* 4 s, 125 steps a second */
 
-/* for (long step = 0; next(&step, STEPS);) runs the steps 1 to STEPS. A step starts every STEP_US microseconds. */
+/* for (long step = 0; next(&step, STEPS);) runs steps 1 to STEPS, one every STEP_US microseconds. */
 bool next(long *step, long steps);
 
 unsigned chance(void); /* returns a pseudo-random number; the sequence is the same in every run */
 
-/* Healthy memory of most programs: weights are kept to the end, temporaries are freed within the step. */
+/* Memory without a leak: weights are kept to the end, temporaries are freed within the step. */
 SITE void weights(long count, size_t bytes);
 SITE void temporaries(long step);
 /* Allocate device memory. They differ only by the name in the stack. */

@@ -40,7 +40,7 @@ Keys of --group-by: ` + strings.Join(api.GroupNames(), ", ") + `.`,
 	)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: time)")
 	f.addFrames(flags)
-	// The error is always nil: the flag exists.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -146,7 +146,7 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 	for _, sub := range reportCommands() {
 		names = append(names, sub.Name())
 	}
-	// The error is always nil: the flag exists.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("report", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

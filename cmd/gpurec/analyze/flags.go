@@ -113,7 +113,7 @@ func (f *reportFlags) addReport(flags *pflag.FlagSet) {
 		"NO_COLOR), always, never")
 	flags.IntVar(&f.opt.Top, "top", 20, "maximum number of rows in a table; 0: all")
 	flags.Var(&f.before, comparisonFlag, "compare with the recording `FILE`, as diff does")
-	_ = flags.MarkHidden(comparisonFlag) // the error is always nil: the flag exists
+	_ = flags.MarkHidden(comparisonFlag) // MarkHidden fails only for an unknown flag
 }
 
 // help returns the command that prints the help of the subcommand.

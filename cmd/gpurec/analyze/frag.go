@@ -85,7 +85,7 @@ memory. frag does not count them.`,
 	f.addFilter(flags)
 	f.addReport(flags)
 	flags.Lookup("min-bytes").Usage = "ignore segments and blocks that reserve or strand less than `SIZE`"
-	_, _ = flags.MarkHidden("tid"), flags.MarkHidden("stream") // the errors are always nil: the flags exist
+	_, _ = flags.MarkHidden("tid"), flags.MarkHidden("stream") // MarkHidden fails only for an unknown flag
 	flags.StringVar(&request, "request", "0", "show the free bytes usable for a request of `SIZE`; 0: the largest "+
 		"request")
 	flags.StringVar(&at, "at", "worst", "report the state at `TIME`: worst (most stranded), end, an offset (12s) "+
@@ -95,7 +95,7 @@ memory. frag does not count them.`,
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort the first table by `COLUMN` (default: stranded bytes)")
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
-	// The error is always nil: the flag exists.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(
 		"at",
 		cobra.FixedCompletions([]string{"worst", "end"}, cobra.ShellCompDirectiveNoFileComp),

@@ -40,7 +40,7 @@ whether the GPU was idle.`,
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
-	_ = flags.MarkHidden("min-bytes") // kernel launches have no size; the error is always nil
+	_ = flags.MarkHidden("min-bytes") // kernel launches have no size
 	flags.DurationVar(&shortest, "min-gap", time.Duration(gaps.DefaultMinGapNs), "minimum `TIME` of a gap")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort gaps by `COLUMN` (default: length)")
 	f.addFrames(flags)

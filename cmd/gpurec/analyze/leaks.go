@@ -47,7 +47,7 @@ Keys of --group-by: ` + strings.Join(grouppkg.Names(), ", ") + `.`,
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "also show the stacks of startup and churn rows")
-	// The error is always nil: the flag exists.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -200,7 +200,7 @@ func (p *traceParts) next() (io.Writer, error) {
 		return file, nil
 	}
 	if p.zip == nil {
-		// The error is always nil: the level is valid. The default level takes 5 times as long for
+		// NewWriterLevel fails only for an invalid level. The default level takes 5 times as long for
 		// files that are 30 % smaller.
 		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed)
 	} else {

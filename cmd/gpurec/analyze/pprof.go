@@ -139,7 +139,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
 		"root-by": pprofpkg.Roots(),
 		"at":      {"end", "peak"},
 	} {
-		// The error is always nil: the flags exist.
+		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd

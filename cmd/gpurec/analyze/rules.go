@@ -58,7 +58,7 @@ notices, and one value per rule, such as growing_site: its number of evidence ro
 	f.addSuppressions(flags)
 	f.addFrames(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
-	// The error is always nil: the flag exists.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("rule", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

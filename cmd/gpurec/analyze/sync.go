@@ -24,7 +24,7 @@ waits in loops (20 or more a second at one call site) and the stacks of the long
 	flags := cmd.Flags()
 	f.addFilter(flags)
 	f.addReport(flags)
-	_ = flags.MarkHidden("min-bytes") // waits have no size; the error is always nil
+	_ = flags.MarkHidden("min-bytes") // waits have no size
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: time waited)")
 	f.addFrames(flags)
 	return cmd

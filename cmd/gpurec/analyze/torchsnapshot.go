@@ -55,7 +55,7 @@ recording, torch-snapshot prints which part of the state is missing.`,
 	f.addHideFrames(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
 	f.source.add(flags)
 	out.add(flags, ".pickle")
-	// The error is always nil: the flag exists.
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(
 		"at",
 		cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp),
