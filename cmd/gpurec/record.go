@@ -113,7 +113,8 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` once all probes are attached")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe only these `FUNCTIONS`")
-	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // only scripts and tests use these flags
+	// Only scripts and tests use these two flags.
+	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true
 	registerTargetCompletions(cmd)
 	for flag, values := range map[string][]string{
 		"stacks":    stackModes,
