@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/format/output"
 )
 
-// printed returns what a function prints on standard error.
+// printed returns the text that print writes to standard error.
 func printed(t *testing.T, print func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -87,7 +87,7 @@ func TestExplainOutput(t *testing.T) {
 	}{
 		{output.Error{Path: "d", Problem: output.IsFolder, What: "is a folder"}, true, "-o d/NAME"},
 		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, true, "-o - > /dev/sda"},
-		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, false, "the same command " +
+		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, false, "run the same command " +
 			"with -o OTHER"},
 		{output.Error{Path: "l", Problem: output.IsLink, What: "is a symbolic link", Target: "t"}, false, "-o t --force"},
 		{output.Error{Path: "/tmp/r", Problem: output.ForeignFolder, What: "is not safe"}, false, "-o $HOME/r"},
