@@ -11,7 +11,7 @@ CXX ?= c++
 # The workspace replaces the unwinder's module by a patched copy: record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test race verdicts test-gpu soak faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test race verdicts test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -43,6 +43,10 @@ verdicts: workspace simtorch ## record programs of which it is known what leaks,
 
 test-gpu: build ## compare a recording with what a program did on a real GPU
 	@bash scripts/test-gpu.sh
+
+man: workspace ## write a manual page for every command into build/man
+	@mkdir -p $(BUILD)/man
+	GPUREC_MAN=$(CURDIR)/$(BUILD)/man $(GO) test ./cmd/gpurec -count=1 -run '^TestManPages$$'
 
 soak: build simcuda ## record programs that come and go for MINUTES (60), memory and disk must stay flat (root)
 	@bash scripts/soak.sh $(or $(MINUTES),60)
