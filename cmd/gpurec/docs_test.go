@@ -29,15 +29,16 @@ import (
 //	                   it. A command without lines below must only succeed.
 //	```console live    the same for commands that record: they run with simcuda, as root. Numbers
 //	                   may differ, and lines may be left out.
-//	```sh              commands of analyze, dump, recover and completion are run, up to the first
-//	                   pipe, and must succeed. Commands of other verbs are parsed only.
-//	```sh skip=REASON  nothing is run. The test expects skippedBlocks of these.
+//	```sh              every line is a command of gpurec that needs no process, such as analyze. It is
+//	                   run up to the first pipe and must succeed.
+//	```sh skip=REASON  nothing is run: the commands need a CUDA process, for example. The commands of
+//	                   gpurec are parsed. The test expects skippedBlocks of these blocks.
 //
 // Commands run in a folder of their own with the recordings of docs/recordings. GPUREC_UPDATE=1
 // writes the outputs of today into the documents.
 
 // skippedBlocks is the number of blocks with skip=REASON: change it with the documents.
-const skippedBlocks = 0
+const skippedBlocks = 23
 
 // docsRoot is the root of the repository, seen from this test.
 const docsRoot = "../.."
@@ -376,7 +377,10 @@ func TestDocsOutputs(t *testing.T) {
 				skipped++
 			}
 		}
-		t.Run(d.path, func(t *testing.T) { runDocument(t, d, canRecord) })
+		t.Run(d.path, func(t *testing.T) {
+			t.Parallel()
+			runDocument(t, d, canRecord)
+		})
 	}
 	if skipped != skippedBlocks {
 		t.Errorf("%d blocks are skipped, want %d: change skippedBlocks if that is right", skipped, skippedBlocks)
@@ -401,14 +405,15 @@ func runDocument(t *testing.T, d document, canRecord error) {
 	}
 }
 
-// runSh runs the gpurec command of a line, if it needs neither a process nor privileges.
+// runSh runs the gpurec command of a line.
 func runSh(t *testing.T, d document, dir, line string) {
 	commands := shellWords(line)
 	if len(commands) == 0 {
 		return
 	}
 	args, ok := gpurecArgs(commands[0])
-	if !ok || len(args) == 0 || !slices.Contains(runsAnywhere, args[0]) || slices.Contains(args, "--http") {
+	if !ok || len(args) == 0 || !slices.Contains(runsAnywhere, args[0]) {
+		t.Errorf("%s: %s cannot be run here: mark its block with skip=REASON", d.path, line)
 		return
 	}
 	out, code := runInDocsFolder(t, dir, exec.Command(lookGpurec(t), args...))
