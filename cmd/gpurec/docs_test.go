@@ -245,8 +245,20 @@ func gpurecArgs(words []string) ([]string, bool) {
 
 // placeholders are words of documents that are no arguments, with an argument that parses.
 var placeholders = map[string]string{
-	"PID": "4242", "LAUNCHER": "4242", "REPORT": "leaks", "SIZE": "1GiB", "TIME": "10s", "CLASSES": "memory", "HOW": "auto", "PERCENT": "5%", "N": "1",
-	"NAME": "name", "FILE": "run.parquet", "FOLDER": "run.parquet.d", "COMMAND": "./train", "…": "",
+	"PID":      "4242",
+	"LAUNCHER": "4242",
+	"REPORT":   "leaks",
+	"SIZE":     "1GiB",
+	"TIME":     "10s",
+	"CLASSES":  "memory",
+	"HOW":      "auto",
+	"PERCENT":  "5%",
+	"N":        "1",
+	"NAME":     "name",
+	"FILE":     "run.parquet",
+	"FOLDER":   "run.parquet.d",
+	"COMMAND":  "./train",
+	"…":        "",
 }
 
 // parse checks that a command line has a verb and flags that exist, with values of their types.
@@ -451,6 +463,7 @@ func runInDocsFolder(t *testing.T, dir string, cmd *exec.Cmd) (out string, code 
 
 // runConsole runs the commands of a block and compares what they print with the lines below them.
 func (d *document) runConsole(t *testing.T, dir string, b docBlock) {
+	update := os.Getenv("GPUREC_UPDATE") == "1"
 	var updated []string
 	for i := 0; i < len(b.lines); {
 		command, ok := strings.CutPrefix(b.lines[i], "$ ")
@@ -464,17 +477,22 @@ func (d *document) runConsole(t *testing.T, dir string, b docBlock) {
 		}
 		want := b.lines[i+1 : end]
 		got := d.runLine(t, dir, b, command)
-		if len(want) > 0 && os.Getenv("GPUREC_UPDATE") != "1" && !sameOutput(got, want, b.has("live")) {
-			t.Errorf("%s:%d: %s\nprints\n%s\nbut the document has\n%s\nGPUREC_UPDATE=1 renews it", d.path, b.first+i+1, command,
-				strings.Join(got, "\n"), strings.Join(want, "\n"))
+		if len(want) == 0 || sameOutput(got, want, b.has("live")) {
+			got = want
+		} else if !update {
+			t.Errorf(
+				"%s:%d: %s\nprints\n%s\nbut the document has\n%s\nGPUREC_UPDATE=1 renews it",
+				d.path,
+				b.first+i+1,
+				command,
+				strings.Join(got, "\n"),
+				strings.Join(want, "\n"),
+			)
 		}
-		updated = append(updated, b.lines[i])
-		if len(want) > 0 {
-			updated = append(updated, got...)
-		}
+		updated = append(append(updated, b.lines[i]), got...)
 		i = end
 	}
-	if os.Getenv("GPUREC_UPDATE") == "1" {
+	if update {
 		d.lines = slices.Replace(d.lines, b.first, b.first+len(b.lines), updated...)
 		must(t, os.WriteFile(filepath.Join(docsRoot, d.path), []byte(strings.Join(d.lines, "\n")), 0o644))
 	}
@@ -559,8 +577,13 @@ func TestDocsChecks(t *testing.T) {
 			t.Errorf("gpurec %s: %v", right, err)
 		}
 	}
-	words := fmt.Sprint(shellWords(`sudo gpurec record -p $! --comm 'a b' > x.log 2>&1 && gpurec analyze | head # gpurec no`))
-	if want := "[[sudo gpurec record -p 4242 --comm a b] [gpurec analyze] [head]]"; !strings.HasPrefix(words, want[:len(want)-25]) {
+	words := fmt.Sprint(
+		shellWords(`sudo gpurec record -p $! --comm 'a b' > x.log 2>&1 && gpurec analyze | head # gpurec no`),
+	)
+	if want := "[[sudo gpurec record -p 4242 --comm a b] [gpurec analyze] [head]]"; !strings.HasPrefix(
+		words,
+		want[:len(want)-25],
+	) {
 		t.Errorf("words %s", words)
 	}
 	d := document{path: "docs/x.md", prose: "# The `--ring` flag: why?\n## A\n## A\n"}
@@ -575,7 +598,8 @@ func TestDocsChecks(t *testing.T) {
 	if sameOutput([]string{"1.5 MiB in 3 s", "end"}, []string{"2 KiB in 3s"}, true) != true {
 		t.Error("numbers of live outputs must not count")
 	}
-	if sameOutput([]string{"growing 1.5 MiB"}, []string{"churn 1.5 MiB"}, true) || sameOutput([]string{"1"}, []string{"2"}, false) {
+	if sameOutput([]string{"growing 1.5 MiB"}, []string{"churn 1.5 MiB"}, true) ||
+		sameOutput([]string{"1"}, []string{"2"}, false) {
 		t.Error("another output is taken for the same")
 	}
 }
