@@ -571,7 +571,7 @@ func TestDocsComplete(t *testing.T) {
 var (
 	messageRow   = regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|")
 	joinedString = regexp.MustCompile(`" ?\+\s*(//.*)?\s*"`)
-	// messageGap is what differs from message to message, or a verb of fmt in the source.
+	// messageGap matches parts that differ from message to message, and verbs of fmt in the source.
 	messageGap = regexp.MustCompile(
 		`…| needs |--[a-z]+|CAP_[A-Z_]+|%[+.0-9]*[a-z]|[0-9][0-9.]*|\([a-z0-9]+\)|\b[A-Z]{3,}\b|[a-z/]+\.parquet(\.d)?|/[a-z/]+|: |\(|\)`,
 	)
