@@ -44,10 +44,6 @@ verdicts: workspace simtorch ## record programs of which it is known what leaks,
 test-gpu: build ## compare a recording with what a program did on a real GPU
 	@bash scripts/test-gpu.sh
 
-man: workspace ## write a manual page for every command into build/man
-	@mkdir -p $(BUILD)/man
-	GPUREC_MAN=$(CURDIR)/$(BUILD)/man $(GO) test ./cmd/gpurec -count=1 -run '^TestManPages$$'
-
 soak: build simcuda ## record programs that come and go for MINUTES (60), memory and disk must stay flat (root)
 	@bash scripts/soak.sh $(or $(MINUTES),60)
 
@@ -79,3 +75,7 @@ fuzz: workspace ## fuzz every parser for FUZZTIME (30s) each
 
 clean: ## remove what make has built
 	rm -rf $(BUILD)
+
+man: workspace ## write a manual page for every command into build/man
+	@mkdir -p $(BUILD)/man
+	GPUREC_MAN=$(CURDIR)/$(BUILD)/man $(GO) test ./cmd/gpurec -count=1 -run '^TestManPages$$'
