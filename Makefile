@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test race verdicts test-gpu soak faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test race verdicts test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -75,3 +75,7 @@ fuzz: workspace ## run every fuzz target for FUZZTIME (30s)
 
 clean: ## delete the build folder
 	rm -rf $(BUILD)
+
+man: workspace ## write a manual page for every command into build/man
+	@mkdir -p $(BUILD)/man
+	GPUREC_MAN=$(CURDIR)/$(BUILD)/man $(GO) test ./cmd/gpurec -count=1 -run '^TestManPages$$'
