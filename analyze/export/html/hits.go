@@ -39,31 +39,31 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 		v := htmlHit{
 			Level:   gpu.VerdictLevels[h.Severity],
 			Rule:    h.Rule.ID,
-			Text:    Brief(h.What),
+			Text:    Brief(h.Summary),
 			Advice:  Brief(h.Advice),
 			Section: ofRuleSection(h.Rule),
 			More:    "gpurec analyze " + h.Rule.Report + " " + rules.ShellWord(units.OneLine(b.opt.Name)),
 		}
 		v.SectionTitle = sectionTitle(v.Section)
-		text := report.ConfidenceText(h.Level, h.Reasons)
+		text := report.ConfidenceText(h.Confidence, h.Reasons)
 		v.Confidence = Brief(strings.ToUpper(text[:1]) + text[1:])
 		if where, ok := h.Where().(string); ok {
 			v.Where = shortText(where)
 		}
-		for k := range h.Places {
+		for k := range h.Evidence {
 			if k == htmlPlaces {
 				v.Evidence = append(
 					v.Evidence,
-					fmt.Sprintf("… and %s", units.Plural(int64(len(h.Places)-k), "more place")),
+					fmt.Sprintf("… and %s", units.Plural(int64(len(h.Evidence)-k), "more place")),
 				)
 				break
 			}
-			if text := ofPlaceText(&h.Places[k], b.t); text != "" {
+			if text := ofPlaceText(&h.Evidence[k], b.t); text != "" {
 				v.Evidence = append(v.Evidence, Brief(text))
 			}
 		}
-		if len(h.Places) > 0 {
-			for _, f := range frames.Shown(&b.t.Stacks, h.Places[0].Stack, htmlStackFrames, b.opt.FrameRules()) {
+		if len(h.Evidence) > 0 {
+			for _, f := range frames.Shown(&b.t.Stacks, h.Evidence[0].Stack, htmlStackFrames, b.opt.FrameRules()) {
 				v.Frames = append(v.Frames, shortText(render.Text(&f)))
 			}
 		}
@@ -76,7 +76,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 func Brief(s string) string { return render.CutMiddle(units.OneLine(s), 2*longestText) }
 
 // ofPlaceText is a place with what is known of it.
-func ofPlaceText(p *rules.Place, t *timeline.Timeline) string {
+func ofPlaceText(p *rules.Evidence, t *timeline.Timeline) string {
 	var parts []string
 	if n, ok := p.Count.(int64); ok && n > 1 {
 		parts = append(parts, units.Count(n)+" times")

@@ -213,7 +213,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 		t.Errorf("the page asks for %s", m)
 	}
 	for _, want := range []string{
-		"<strong>growing-site</strong> grows by",
+		"<strong>growing-site</strong> memory grows by",
 		"No copies in the window.",
 		"nothing weakens them",
 	} {

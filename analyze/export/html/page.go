@@ -200,7 +200,7 @@ func (b *htmlBuilder) replay() error {
 		&opt.Filter,
 	)
 	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
-	b.books, b.failing = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failing
+	b.books, b.failing = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failures
 	if !b.nothingFragments() {
 		b.frag = frag.NewScan(t, &frag.Options{Options: *opt})
 		if err := b.frag.FindRanges(); err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestHTMLTellsWhatRulesTell compares the list at the top with the report of rules.
-// pageOfRules is the page of a recording.
+// pageOfRules returns the HTML page of a recording.
 func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
@@ -26,7 +25,8 @@ func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 	return page.String()
 }
 
-func TestHTMLTellsWhatRulesTell(t *testing.T) {
+// TestHTMLHitsMatchRules compares the hits at the top of the HTML page with the report of rules.
+func TestHTMLHitsMatchRules(t *testing.T) {
 	row := regexp.MustCompile(
 		`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`,
 	)
@@ -42,15 +42,15 @@ func TestHTMLTellsWhatRulesTell(t *testing.T) {
 			r := checked(t, tp, rules.Options{Options: opt})
 			var want, got []string
 			for i := range analyzetest.Cells(t, r, "hits", "rule") {
-				var one []string
+				var cells []string
 				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
 					if v := analyzetest.Cells(t, r, "hits", column)[i]; v != "<nil>" {
-						one = append(one, htmlpkg.Brief(v))
+						cells = append(cells, htmlpkg.Brief(v))
 					} else {
-						one = append(one, "")
+						cells = append(cells, "")
 					}
 				}
-				want = append(want, strings.Join(one, " | "))
+				want = append(want, strings.Join(cells, " | "))
 			}
 			for _, m := range row.FindAllStringSubmatch(page, -1) {
 				got = append(got, html.UnescapeString(strings.Join(m[1:], " | ")))
@@ -62,8 +62,9 @@ func TestHTMLTellsWhatRulesTell(t *testing.T) {
 	}
 }
 
-// TestHTMLSaysWhatNoRuleTells has a space that is fragmented, one call that fails, and an Xid of yesterday.
-func TestHTMLSaysWhatNoRuleTells(t *testing.T) {
+// TestHTMLListsFindingsWithoutRule has problems that no rule reports: a fragmented pool, one failed
+// call, and an Xid from before the recording.
+func TestHTMLListsFindingsWithoutRule(t *testing.T) {
 	tp := analyzetest.Steady(t)
 	analyzetest.Fragmented(tp)
 	tp.Call(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
