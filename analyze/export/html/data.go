@@ -143,7 +143,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 			about := &s.about[group]
 			g := htmlGroup{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
 			for _, f := range frames.Shown(&s.t.Stacks, about.stack, htmlStackFrames, rules) {
-				g.Stack = append(g.Stack, all.id(render.Text(&f)))
+				g.Stack = append(g.Stack, all.id(render.FrameText(&f)))
 			}
 			d.Groups = append(d.Groups, g)
 		}

@@ -64,7 +64,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 		}
 		if len(h.Evidence) > 0 {
 			for _, f := range frames.Shown(&b.t.Stacks, h.Evidence[0].Stack, htmlStackFrames, b.opt.FrameRules()) {
-				v.Frames = append(v.Frames, shortText(render.Text(&f)))
+				v.Frames = append(v.Frames, shortText(render.FrameText(&f)))
 			}
 		}
 		list = append(list, v)

@@ -226,13 +226,13 @@ func (of *sectionOf) part(r *report.Report) (p htmlPart, ok bool) {
 	}
 	p = htmlPart{Totals: render.FactLine(r.Totals)}
 	for _, f := range r.Facts {
-		if render.Shown(&f) {
+		if render.IsFactShown(&f) {
 			p.Facts = append(p.Facts, htmlFact{f.Title, shortText(f.Unit.Text(f.Value))})
 		}
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if render.OfTableShown(t) && (of.Tables == nil || slices.Contains(of.Tables, t.Name)) {
+		if render.IsTableShown(t) && (of.Tables == nil || slices.Contains(of.Tables, t.Name)) {
 			p.Tables = append(p.Tables, html(t, of.command))
 		}
 	}

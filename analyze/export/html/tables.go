@@ -123,7 +123,7 @@ func ofTableHTMLRow(t *report.Table, r *report.Row, label int) htmlRow {
 		row.Cells = append(row.Cells, cell)
 	}
 	for _, f := range r.Stack {
-		row.Frames = append(row.Frames, shortText(render.Text(&f)))
+		row.Frames = append(row.Frames, shortText(render.FrameText(&f)))
 	}
 	return row
 }
