@@ -1,7 +1,7 @@
 #!/bin/sh
-# Bundles the modules of the HTML report, analyze/export/html/web/src, into analyze/export/html/web/bundle.js, the one
-# script that gpurec embeds: browsers load no modules from a file. The result is committed; esbuild,
-# at the version of scripts/tools.mod, always writes the same bytes.
+# Bundles the JavaScript modules in analyze/export/html/web/src into analyze/export/html/web/bundle.js.
+# gpurec embeds the bundle, because browsers load no modules from file: URLs. The bundle is committed.
+# scripts/tools.mod pins the version of esbuild, so its output is reproducible.
 set -eu
 
 cd "$(dirname "$0")/.."

@@ -71,7 +71,7 @@ func TestHTMLListsFindingsWithoutRule(t *testing.T) {
 	tp.Xid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
 	page := pageOfRules(t, tp, query.Options{})
 	for _, want := range []string{
-		"2.0 GiB of 3.9 GiB reserved by process 42 cannot be used or given back: ",
+		"2.0 GiB of 3.9 GiB reserved by process 42 can neither be used nor released: ",
 		"1 call of cuModuleLoadData returned CUDA_ERROR_NO_BINARY_FOR_GPU, first at 59.00s",
 		"1 Xid reported before the recording began",
 	} {

@@ -1,5 +1,5 @@
-// The panel of the flame graph, drawn by d3-flame-graph with the root at the top. All of it can be
-// used with the keyboard.
+// The flame graph panel, drawn by d3-flame-graph with the root at the top. It has full keyboard
+// control.
 import { button, element } from "./dom.js";
 import { depthOf, frameAfterKey, framesOf, isMatch, usableMetrics } from "./flametree.js";
 import { d3, flamegraph } from "./libraries.js";
@@ -9,11 +9,11 @@ const rowHeight = 18; // pixels
 const kindColours = ["--flame-native", "--flame-python", "--flame-other"];
 
 /**
- * Draws the panel. It is empty if no metric has any value.
+ * Draws the flame graph panel. It stays empty if no metric has a value above 0.
  *
  * @param {HTMLElement} box
  * @param {import("./data.js").ReportData} data
- * @param {Set<{draw: function(): void}>} charts gets the flame graph
+ * @param {Set<{draw: function(): void}>} charts the flame graph is added to this set
  */
 export function drawFlame(box, { flame, texts }, charts) {
 	if (!flame) return;
@@ -22,7 +22,7 @@ export function drawFlame(box, { flame, texts }, charts) {
 }
 
 class FlamePanel {
-	/** On paper the graph is scaled, not drawn again: d3 draws a frame later. */
+	/** Printing scales the graph instead of drawing it again, because d3 would draw too late. */
 	screenOnly = true;
 
 	constructor(box, flame, texts, metrics) {
@@ -55,7 +55,7 @@ class FlamePanel {
 		return `${text}, ${percentText(value, this.flame.root.v[this.metric])} %`;
 	}
 
-	/** Returns the name and value of a frame that d3 has drawn. */
+	/** Returns the name and the value of a frame that d3 has drawn, as text. */
 	frameText(frame) {
 		return `${frame.data.name}: ${this.valueText(frame.data.value)}`;
 	}
@@ -66,7 +66,7 @@ class FlamePanel {
 		this.draw();
 	}
 
-	/** Draws the graph in the present width; a search stays. */
+	/** Draws the graph with the current width, and applies the current search again. */
 	draw() {
 		const tree = framesOf(this.flame.root, this.texts, this.metric);
 		this.place.replaceChildren();
@@ -94,7 +94,7 @@ class FlamePanel {
 			});
 	}
 
-	/** Marks the frames that a search finds and shows their sum. */
+	/** Highlights the frames whose name contains the term, and shows the sum of their values. */
 	find(term) {
 		let hits = 0, sum = 0;
 		this.graph.setSearchMatch((frame) => isMatch(frame.data.name, term));
@@ -118,7 +118,10 @@ class FlamePanel {
 		return [...this.place.querySelectorAll("g.frame")];
 	}
 
-	/** Lets Tab reach one frame: wanted, the one that it reached before, or the root. */
+	/**
+	 * Makes one frame reachable with Tab: wanted if it is given, else the frame that was reachable
+	 * before, else the root.
+	 */
 	makeFocusable(wanted) {
 		const groups = this.groups();
 		const current = wanted ?? groups.find((g) => g.tabIndex === 0) ?? groups[0];
