@@ -10,8 +10,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// The counters of PyTorch's allocators end where their books do, and show nothing that
-// they have not held.
+// TestTraceShowsAllocators checks that the counters of an allocator end with the allocator's
+// totals, and that they are never negative.
 func TestTraceShowsAllocators(t *testing.T) {
 	tp, worlds := analyzetest.TorchTape(t, 5, 400, func(*analyzetest.TorchWorld) {})
 	for _, pid := range []int32{42, 77} {
@@ -39,7 +39,7 @@ func TestTraceShowsAllocators(t *testing.T) {
 	}
 }
 
-// gpuName is the name of a device's group of tracks.
+// gpuName returns the name of the track that groups the tracks of a device.
 func gpuName(d *decoded, device int32) string {
 	for name := range d.counters {
 		var n int32

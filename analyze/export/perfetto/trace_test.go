@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// fields splits a message into its fields, varints and fixed as their 8 bytes' value.
+// fields decodes the fields of a message. Varint and fixed64 fields have their value as 8 bytes.
 func fields(t *testing.T, b []byte) map[protowire.Number][]any {
 	t.Helper()
 	m := make(map[protowire.Number][]any)
@@ -67,7 +67,7 @@ func text(m map[protowire.Number][]any, field protowire.Number) string {
 	return ""
 }
 
-// slice is a slice or instant of a decoded trace; counters have a value.
+// slice is a slice, an instant or a counter value of a decoded trace.
 type slice struct {
 	track, name string
 	startNs     int64
@@ -83,9 +83,8 @@ type decoded struct {
 	counters map[string][]int64
 }
 
-// decode reads a trace as trace_processor does, and fails on everything that is not
-// well formed: unknown tracks, numbers that were not introduced, ends without a
-// beginning, packets out of order.
+// decode decodes a trace as trace_processor does. It fails if the trace is malformed: unknown
+// tracks, unknown interned numbers, slice ends without a begin, or packets out of order.
 func decode(t *testing.T, b []byte) *decoded {
 	t.Helper()
 	d := &decoded{counters: make(map[string][]int64)}
@@ -110,7 +109,7 @@ func decode(t *testing.T, b []byte) *decoded {
 			(number(m, fieldSequenceFlags) != sequenceCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
 			t.Fatal("the first packet does not open the sequence")
 		}
-		if i == 0 { // times are differences from here on
+		if i == 0 { // the clock snapshot: later times are differences
 			for _, c := range fields(t, m[fieldClockSnapshot][0].([]byte))[1] {
 				if c := fields(t, c.([]byte)); number(c, 1) == clockDelta && number(c, 3) == 1 {
 					clock = number(c, 2)
@@ -257,7 +256,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(calls) {
 		t.Errorf("slices %v, rows %v", got, calls)
 	}
-	// and an Xid, a failed allocation and the open call once more
+	// The trace also has an Xid, a failed allocation, and the open call a second time.
 	if others := len(d.slices) - len(d.onThreads()); others != lanes+3 {
 		t.Errorf("%d instants, want %d", others, lanes+3)
 	}
@@ -321,7 +320,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant }),
 		); n != unknown ||
 			n == 0 {
-			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
+			t.Errorf("seed %d: %d instants for %d calls suffix duration is not known", seed, n, unknown)
 		}
 		use := memory.NewLevelScan(tl, &query.Filter{})
 		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
@@ -348,7 +347,7 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
 	d, stats := traced(t, tl, Options{MaxSlices: 100})
 	all, whole := traced(t, tl, Options{})
-	// an Xid, a failed allocation, an open call once more and the note are no calls
+	// The Xid, the failed allocation, the second slice of the open call and the note are no calls.
 	if n := len(d.slices) - 4; n > 100 {
 		t.Errorf("%d slices and instants", n)
 	}

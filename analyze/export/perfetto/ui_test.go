@@ -12,8 +12,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
-// TestPerfettoUIShowsTracks opens a trace in Perfetto's own UI: an old one, which shows that a
-// trace needs nothing that is new.
+// TestPerfettoUIShowsTracks opens a trace in the Perfetto UI. It uses an old version of the UI, so
+// the trace must not need newer features.
 func TestPerfettoUIShowsTracks(t *testing.T) {
 	ui, tools, browser := viewers.Tool(t, "perfetto_ui"), viewers.Tool(t, "puppeteer"), viewers.Chromium(t)
 	tp := analyzetest.Training(t)

@@ -36,7 +36,7 @@ func sums(p *profile.Profile) []int64 {
 	return got
 }
 
-// The sums of a profile are those of the rows that it is about.
+// TestCallProfilesAddUp compares the sums of each profile with sums over the rows of the recording.
 func TestCallProfilesAddUp(t *testing.T) {
 	tp := analyzetest.Workload(t)
 	tl := tp.Timeline()
@@ -130,7 +130,7 @@ func TestProfilesBeginWithTheirRoot(t *testing.T) {
 	}
 }
 
-// At a moment the profile holds what the report of memory says was held then.
+// TestHeapProfileAtAMoment compares the memory profile at several moments with the report memory.
 func TestHeapProfileAtAMoment(t *testing.T) {
 	tp := analyzetest.Training(t)
 	tp.Exit(42, 59*analyzetest.Second+800*analyzetest.Ms)
@@ -167,8 +167,9 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 	}
 }
 
-// Folded stacks are read as flamegraph.pl and speedscope do: frames by semicolons, the value behind the last space.
-func TestFoldedStacksSayWhatTheProfileDoes(t *testing.T) {
+// TestFoldedStacksMatchProfile parses folded stacks as flamegraph.pl and speedscope do: semicolons
+// separate frames, and the value follows the last space.
+func TestFoldedStacksMatchProfile(t *testing.T) {
 	p := profileOf(t, analyzetest.Workload(t).Timeline(), Options{Type: "launches", RootBy: "thread"})
 	for _, sampleType := range []string{"", "launches", "launch_cpu"} {
 		var b bytes.Buffer

@@ -17,7 +17,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// throughFile writes the profile as a user gets it and reads it back.
+// throughFile encodes a profile as in a file, and decodes it again.
 func throughFile(t *testing.T, p *profile.Profile) *profile.Profile {
 	t.Helper()
 	var b bytes.Buffer
@@ -34,8 +34,7 @@ func throughFile(t *testing.T, p *profile.Profile) *profile.Profile {
 	return read
 }
 
-// profileText is the profile for a golden file: what pprof -raw shows, without the
-// ids that it numbers things with.
+// profileText returns a profile for a golden file: the output of pprof -raw without ids.
 func profileText(p *profile.Profile) []byte {
 	var b bytes.Buffer
 	for _, v := range p.SampleType {
@@ -135,7 +134,7 @@ func TestHeapProfileFollowsTheConventions(t *testing.T) {
 func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	tp := analyzetest.NewTape(t)
-	analyzetest.RandomProgram(tp, r, 3000) // more sizes at one place than are kept apart
+	analyzetest.RandomProgram(tp, r, 3000) // more sizes at one call site than maxExactSizes
 	tp.Exit(77, 50*analyzetest.Ms)
 	tl := tp.Timeline()
 	for _, f := range []query.Filter{
@@ -171,7 +170,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		if got != want {
 			t.Errorf("%+v: profile %v, leaks %v", f, got, want)
 		}
-		if len(p.Sample) > 8*2*(exactSizes+64) {
+		if len(p.Sample) > 8*2*(maxExactSizes+64) {
 			t.Errorf("%d samples", len(p.Sample))
 		}
 	}

@@ -10,8 +10,10 @@ import (
 	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
 )
 
-// What reports do not tell is absent, and where that is all that a report is about, it says so.
-func TestReportsSayWhatTheyLack(t *testing.T) {
+// TestReportsWithoutAllocatorEvents runs the reports on a recording that has only the allocator's
+// own reports: values that these do not contain are absent, and a report without any data returns
+// an error or a note.
+func TestReportsWithoutAllocatorEvents(t *testing.T) {
 	tp, w := analyzetest.ReportsTraining(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
 	r, err := allocator.RunWith(tl, allocator.Options{})
@@ -50,7 +52,7 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 	if text := strings.Join(
 		s.Missing,
 		"\n",
-	); !strings.Contains(text, "put together from blocks that were reported") ||
+	); !strings.Contains(text, "segments are inferred from reported blocks") ||
 		!strings.Contains(text, "bytes asked for") {
 		t.Errorf("snapshot: %q", s.Missing)
 	}
