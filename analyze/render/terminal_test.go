@@ -130,7 +130,7 @@ func TestSparklinesMatchReports(t *testing.T) {
 			t.Errorf("row %d: %v", i, floors)
 		case want == "rises" && floors[0] >= floors[leaks.Checkpoints-1],
 			want == "level" && floors[leaks.Checkpoints/2] != floors[leaks.Checkpoints-1]:
-			t.Errorf("row %d does not look like one that %s: %v", i, want, floors)
+			t.Errorf("row %d: the sparkline %[3]v does not match %[2]q", i, want, floors)
 		}
 	}
 	memoryReport, err := memory.RunWith(tl, memory.Options{})

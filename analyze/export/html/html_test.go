@@ -114,7 +114,7 @@ func TestMomentsKeepExtremes(t *testing.T) {
 		}
 		for b := range most {
 			if !kept[int64(b)<<48|most[b]] || !kept[int64(b)<<48|least[b]] {
-				t.Fatalf("part %d: most %d and least %d are not among the moments", b, most[b], least[b])
+				t.Fatalf("part %d: the maximum %d or the minimum %d is not among the states", b, most[b], least[b])
 			}
 		}
 		// A curve keeps its value until the next point, so the value must be right at the end of an

@@ -300,6 +300,7 @@ func (s *momentScan) group(id int32) int32 {
 	return s.byOrigin[id] - 1
 }
 
+// finish ends the series of all devices.
 func (s *momentScan) finish() {
 	for _, series := range s.devices {
 		series.finish()

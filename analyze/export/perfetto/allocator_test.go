@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	statepkg "github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -19,21 +19,21 @@ func TestTraceShowsAllocators(t *testing.T) {
 	}
 	tl := tp.Timeline()
 	d, _ := traced(t, tl, Options{})
-	end, err := statepkg.ReadAllocators(tl, tl.Recording().ToNs)
+	end, err := state.ReadAllocators(tl, tl.Recording().ToNs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range worlds {
-		state := analyzetest.StateOf(end, w)
-		for what, want := range map[string]int64{
-			"allocated": state.Allocated,
-			"reserved":  state.Reserved,
-			"requested": state.Requested,
+		model := analyzetest.StateOf(end, w)
+		for total, want := range map[string]int64{
+			"allocated": model.Allocated,
+			"reserved":  model.Reserved,
+			"requested": model.Requested,
 		} {
-			name := fmt.Sprintf("%s / PyTorch %s of process %d", gpuName(d, w.Device), what, w.Pid)
+			name := fmt.Sprintf("%s / PyTorch %s of process %d", gpuName(d, w.Device), total, w.Pid)
 			values := d.counters[name]
 			if len(values) == 0 || values[len(values)-1] != want || slices.Min(values) < 0 {
-				t.Errorf("%s: %v, ends with %d", name, values, want)
+				t.Errorf("%s: %v, want no negative value and %d at the end", name, values, want)
 			}
 		}
 	}

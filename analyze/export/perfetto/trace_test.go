@@ -225,7 +225,8 @@ func traced(t *testing.T, tl *timeline.Timeline, opt Options) (*decoded, *Stats)
 	return decode(t, b.Bytes()), stats
 }
 
-// onThreads returns the slices of API calls, and instants where their duration is not known.
+// onThreads returns the slices of calls on thread tracks, and the instants of calls with an unknown
+// duration.
 func (d *decoded) onThreads() (list []slice) {
 	for _, s := range d.slices {
 		if strings.HasPrefix(s.track, "thread ") {
@@ -320,7 +321,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant }),
 		); n != unknown ||
 			n == 0 {
-			t.Errorf("seed %d: %d instants for %d calls suffix duration is not known", seed, n, unknown)
+			t.Errorf("seed %d: %d instants for %d calls with an unknown duration", seed, n, unknown)
 		}
 		use := memory.NewLevelScan(tl, &query.Filter{})
 		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
@@ -343,7 +344,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 	}
 }
 
-func TestTraceIsCutWhereItIsFull(t *testing.T) {
+func TestTraceEndsAtMaxSlices(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
 	d, stats := traced(t, tl, Options{MaxSlices: 100})
 	all, whole := traced(t, tl, Options{})
@@ -356,10 +357,10 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 	}
 	const live = "GPU 0 NVIDIA H200 / live memory"
 	if !slices.Equal(d.counters[live], all.counters[live]) {
-		t.Error("counters are cut too")
+		t.Error("counters end at MaxSlices too")
 	}
 	if !slices.ContainsFunc(d.slices, func(s slice) bool { return s.track == "gpurec" && s.instant }) {
-		t.Error("the trace does not say that it is cut")
+		t.Error("the trace has no instant about the calls that were left out")
 	}
 }
 
@@ -390,7 +391,7 @@ func TestTraceOfAWindow(t *testing.T) {
 	}
 }
 
-func TestTraceShowsWhatIsMissing(t *testing.T) {
+func TestTraceShowsLosses(t *testing.T) {
 	tp := analyzetest.Training(t)
 	tp.Add(
 		format.Row{
@@ -414,7 +415,7 @@ func TestTraceShowsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestTraceIsTheSameEveryTime(t *testing.T) {
+func TestTraceIsDeterministic(t *testing.T) {
 	tp := analyzetest.Training(t)
 	tp.Exit(42, 59*analyzetest.Second)
 	var first []byte

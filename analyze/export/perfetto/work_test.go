@@ -68,7 +68,7 @@ func capturedGraph(tp *analyzetest.Tape) {
 	run(1)
 }
 
-func TestGraphsSayWhatTheyHold(t *testing.T) {
+func TestGraphsListTheirNodes(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	capturedGraph(tp)
 	tl := tp.Timeline()
@@ -84,7 +84,7 @@ func TestGraphsSayWhatTheyHold(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if v := graphs.At(42, 0xb1, analyzetest.Epoch); v != nil {
-		t.Errorf("a graph holds %s before it is made", v.Text)
+		t.Errorf("a graph has the contents %s before it is created", v.Text)
 	}
 	d, _ := traced(t, tl, Options{})
 	lanes := make(map[string][]string)
@@ -296,7 +296,7 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 	for name, values := range whole.counters {
 		if slices.Max(values) != slices.Max(counters[name]) ||
 			values[len(values)-1] != counters[name][len(counters[name])-1] {
-			t.Errorf("%s: the parts have another course", name)
+			t.Errorf("%s: the counter's values in the parts differ from those in one trace", name)
 		}
 	}
 	for _, i := range []int{0, len(list) / 2, len(list) - 1} {
@@ -314,6 +314,6 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		io.Discard,
 		Options{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }},
 	); err == nil {
-		t.Error("a part that cannot be begun is no error")
+		t.Error("no error although Next returned one")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	kernelspkg "github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
 )
@@ -77,12 +77,12 @@ func TestCallProfilesAddUp(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	kernels, err := kernelspkg.Run(tl, query.Options{})
+	kernelReport, err := kernels.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	launches, _, _ := kernels.Number("launches")
-	graphs, _, _ := kernels.Number("graph_launches")
+	launches, _, _ := kernelReport.Number("launches")
+	graphs, _, _ := kernelReport.Number("graph_launches")
 	if got := want["launches"][0]; got != int64(launches+graphs) {
 		t.Errorf("%d launches, the report of kernels has %v and %v graphs", got, launches, graphs)
 	}
@@ -163,7 +163,7 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 	allocs := profileOf(t, tl, Options{Type: "allocs", At: query.AtEnd})
 	if allocs.DefaultSampleType != "alloc_space" ||
 		!slices.Equal(sums(allocs), sums(profileOf(t, tl, Options{Type: "heap", At: query.AtEnd}))) {
-		t.Error("allocs is not heap with another default")
+		t.Error("the profile allocs differs from heap in more than the default sample type")
 	}
 }
 

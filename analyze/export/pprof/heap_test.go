@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -67,7 +67,7 @@ func profileText(p *profile.Profile) []byte {
 	return b.Bytes()
 }
 
-func TestHeapProfileLooksAsBefore(t *testing.T) {
+func TestHeapProfileGolden(t *testing.T) {
 	tp := analyzetest.Training(t)
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
 	r.Frames = []format.Frame{
@@ -144,7 +144,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		{ToNs: analyzetest.Epoch + 30*analyzetest.Us},
 		{MinBytes: 1 << 19},
 	} {
-		leaks, err := leakspkg.Run(tl, query.Options{Filter: f})
+		leakReport, err := leaks.Run(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,9 +160,9 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		}
 		var want [4]int64
 		at := func(key string) int {
-			return slices.IndexFunc(leaks.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
+			return slices.IndexFunc(leakReport.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
 		}
-		for _, row := range leaks.Tables[0].Rows {
+		for _, row := range leakReport.Tables[0].Rows {
 			for i, key := range []string{"allocs", "alloc_bytes", "live_count", "live_bytes"} {
 				want[i] += row.Cells[at(key)].(int64)
 			}
@@ -176,7 +176,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	}
 }
 
-func TestHeapProfileWithoutStacksStillNamesTheCall(t *testing.T) {
+func TestHeapProfileWithoutStacks(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	tp.Alloc(1, 1, 0x1000, 64)
 	p, _, _, err := BuildHeap(tp.Timeline(), query.Options{})

@@ -132,7 +132,7 @@ func TestPickle(t *testing.T) {
 	}
 }
 
-func TestPickleTellsErrors(t *testing.T) {
+func TestPicklerReturnsErrors(t *testing.T) {
 	p := newPickler(&failingWriter{})
 	p.str(strings.Repeat("x", 1<<20))
 	if err := p.finish(); !errors.Is(err, errDisk) {
@@ -207,7 +207,7 @@ func withStacks(tp *analyzetest.Tape) {
 	}
 }
 
-func TestSnapshotIsTheState(t *testing.T) {
+func TestSnapshotMatchesModel(t *testing.T) {
 	for seed := range uint64(4) {
 		tp, worlds := analyzetest.TorchTape(t, 200+seed, 500, func(w *analyzetest.TorchWorld) {
 			if w.Patient = true; w.Pid == 42 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	htmlpkg "github.com/gpurec/gpurec/analyze/export/html"
+	htmlexport "github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
@@ -19,7 +19,7 @@ import (
 func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := htmlpkg.Write(tp.Timeline(), &page, htmlpkg.Options{Options: opt, Name: "run.parquet"}); err != nil {
+	if _, err := htmlexport.Write(tp.Timeline(), &page, htmlexport.Options{Options: opt, Name: "run.parquet"}); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()
@@ -45,7 +45,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 				var cells []string
 				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
 					if v := analyzetest.Cells(t, r, "hits", column)[i]; v != "<nil>" {
-						cells = append(cells, htmlpkg.Brief(v))
+						cells = append(cells, htmlexport.Brief(v))
 					} else {
 						cells = append(cells, "")
 					}

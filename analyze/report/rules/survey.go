@@ -52,7 +52,7 @@ type Survey struct {
 	LeakFindings []leaks.Finding
 	allocLoops   *allocLoops
 	hostBlocks   *hostmem.Blocks
-	// Failures are all allocations that failed for lack of memory.
+	// Failures collects the allocations that failed for lack of memory.
 	Failures    *oom.FailureScan
 	oomFailures []*oom.Failure // the part of Failures that the filter selects
 	oomContexts []*oom.Context // state of memory at each of oomFailures
