@@ -292,7 +292,8 @@ func flame(
 		}
 		b.add(t.Origins.List[id].Stack, &v)
 	}
-	for _, stack := range slices.Sorted(maps.Keys(calls.byStack)) { // sorted, so that texts have the same numbers each time
+	// Sorted, so that the texts have the same numbers each time.
+	for _, stack := range slices.Sorted(maps.Keys(calls.byStack)) {
 		s := calls.byStack[stack]
 		b.add(stack, &flameValues{hostTime: s.hostNs, callCount: s.calls})
 	}

@@ -190,7 +190,10 @@ func (b *pageBuilder) sections() (list []sectionView) {
 		switch spec.ID {
 		case "memory":
 			if peaks := b.memory.peaks(&b.opt.Options); len(peaks.Rows) > 0 {
-				s.Parts = append(s.Parts, partView{Unscripted: true, Tables: []tableView{newTableView(&peaks, "memory")}})
+				s.Parts = append(
+					s.Parts,
+					partView{Unscripted: true, Tables: []tableView{newTableView(&peaks, "memory")}},
+				)
 			}
 		case "frag":
 			for i := range b.maps[:min(maxMaps, len(b.maps))] {

@@ -36,14 +36,18 @@ var trackColumns = []report.Column{
 		About: "each call that was open at the end of the recording, a second time on a track of its own",
 	},
 	{
-		Key: "process, threads waiting for the GPU", Title: "", Unit: report.UnitCount,
-		About: "number of threads inside of a call that waits for the GPU, such as cuStreamSynchronize. Queries do not " +
-			"wait",
+		Key:   "process, threads waiting for the GPU",
+		Title: "",
+		Unit:  report.UnitCount,
+		About: "number of threads inside of a call that waits for the GPU, such as cuStreamSynchronize. Queries do " +
+			"not wait",
 	},
 	{
-		Key: "GPU n, stream s", Title: "", Unit: report.UnitText,
-		About: "one instant for each successful launch, copy, memset and graph launch, at the time of the call on the " +
-			"CPU. A flow connects it to the call. The time on the GPU is not recorded. " +
+		Key:   "GPU n, stream s",
+		Title: "",
+		Unit:  report.UnitText,
+		About: "one instant for each successful launch, copy, memset and graph launch, at the time of the call on " +
+			"the CPU. A flow connects it to the call. The time on the GPU is not recorded. " +
 			"For a graph launch the instant lists the nodes of the graph, as far as its construction was recorded",
 	},
 	{

@@ -264,11 +264,11 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	use := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
+	levels := memory.NewLevelScan(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), use.Total[0].Peak; got != want {
+	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), levels.Total[0].Peak; got != want {
 		t.Errorf("counter's peak %d, ledger's %d", got, want)
 	}
 	if n := len(d.counters["GPU 0 NVIDIA H200 / NVML utilization_pct"]); n != 6 {
@@ -323,11 +323,11 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			n == 0 {
 			t.Errorf("seed %d: %d instants for %d calls with an unknown duration", seed, n, unknown)
 		}
-		use := memory.NewLevelScan(tl, &query.Filter{})
-		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
+		levels := memory.NewLevelScan(tl, &query.Filter{})
+		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { levels.Consume(c) }); err != nil {
 			t.Fatal(err)
 		}
-		for device, total := range use.Total {
+		for device, total := range levels.Total {
 			name := fmt.Sprintf("GPU %d / live memory", device)
 			values := d.counters[name]
 			if slices.Max(values) != total.Peak || values[len(values)-1] != total.Live {

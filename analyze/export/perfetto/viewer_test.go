@@ -86,12 +86,12 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no slices of %v", want)
 	}
-	use := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
+	levels := memory.NewLevelScan(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{
-		2:  `[{"peak":` + viewers.JsonText(t, use.Total[0].Peak) + `}]`,
+		2:  `[{"peak":` + viewers.JsonText(t, levels.Total[0].Peak) + `}]`,
 		3:  `[{"n":0}]`,
 		6:  `[{"n":` + viewers.JsonText(t, lanes) + `}]`,
 		7:  `[{"depth":1}]`,

@@ -34,9 +34,11 @@ var apiProfileColumns = []report.Column{
 		About: "calls that began in the window. Calls inside of another recorded call do not count",
 	},
 	{
-		Key: "api_time", Title: "", Unit: report.UnitNs,
-		About: "sum of the known durations of calls, working or waiting. A call that had not returned counts until the " +
-			"end of the recording",
+		Key:   "api_time",
+		Title: "",
+		Unit:  report.UnitNs,
+		About: "sum of the known durations of calls, working or waiting. A call that had not returned counts until " +
+			"the end of the recording",
 	},
 }
 

@@ -145,7 +145,7 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held, _, _ := r.Number("held_bytes")
+		heldBytes, _, _ := r.Number("held_bytes")
 		var got int64
 		p, _, _, err := Build(tl, Options{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
 		if err != nil {
@@ -156,8 +156,8 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 				got += s.Value[3]
 			}
 		}
-		if got != int64(held) {
-			t.Errorf("%+v: %d in use, %v held", opt, got, held)
+		if got != int64(heldBytes) {
+			t.Errorf("%+v: %d bytes in use, the report memory has %v", opt, got, heldBytes)
 		}
 	}
 	allocs := profileOf(t, tl, Options{Type: "allocs", At: query.AtEnd})

@@ -65,11 +65,11 @@ func addHeap(
 	b *profileBuilder,
 	opt *Options,
 ) (q report.Quality, none *query.NoMatch, err error) {
-	by, err := group.New(t, "site", &opt.Filter)
+	grouping, err := group.New(t, "site", &opt.Filter)
 	if err != nil {
 		return q, nil, err
 	}
-	h := &heap{t: t, grouping: by, window: t.Activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
+	h := &heap{t: t, grouping: grouping, window: t.Activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
 	consume := h.atEnd
 	switch opt.At {
 	case query.AtTime:

@@ -72,7 +72,11 @@ func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Qual
 	t = t.View()
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
 	if i < 0 {
-		return nil, q, nil, fmt.Errorf("unknown profile type %q; the types are %s", opt.Type, strings.Join(Types(), ", "))
+		return nil, q, nil, fmt.Errorf(
+			"unknown profile type %q; the types are %s",
+			opt.Type,
+			strings.Join(Types(), ", "),
+		)
 	}
 	if opt.RootBy != "" && !slices.Contains(Roots(), opt.RootBy) {
 		return nil, q, nil, fmt.Errorf("unknown root %q; the roots are %s", opt.RootBy, strings.Join(Roots(), ", "))

@@ -453,8 +453,8 @@ var snapshotColumns = []report.Column{
 	{
 		Key: "device_traces", Title: "", Unit: report.UnitText,
 		About: "one list for each CUDA device with the events before the moment: addr, size (requested size of a " +
-			"block), stream, time_us (Unix) and frames, the innermost first. Native frames without a source line have " +
-			"the file ??",
+			"block), stream, time_us (Unix) and frames, the innermost first. Native frames without a source line " +
+			"have the file ??",
 	},
 	{
 		Key: "allocator_settings", Title: "", Unit: report.UnitText,

@@ -211,7 +211,9 @@ func TestSnapshotMatchesModel(t *testing.T) {
 	for seed := range uint64(4) {
 		tp, worlds := analyzetest.TorchTape(t, 200+seed, 500, func(w *analyzetest.TorchWorld) {
 			if w.Patient = true; w.Pid == 42 {
-				w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0} // the same setting for all allocators of the process
+				w.Conf = analyzetest.TorchConf{
+					Expandable: seed%2 == 0,
+				} // the same setting for all allocators of the process
 			}
 		})
 		withStacks(tp)

@@ -280,16 +280,16 @@ func (n *snapshotScan) finish(all *caching.Set) {
 
 // addOld adds the segments from before the recording: those with exact bounds, then inferred ones.
 func (d *snapshotDevice) addOld() {
-	var known stretches
+	var covered stretches
 	for i := range d.segments {
-		known = append(known, d.segments[i].stretch)
+		covered = append(covered, d.segments[i].stretch)
 	}
 	slices.SortFunc(d.strays, func(a, b caching.Piece) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	d.fillGaps()
 	for i, list := range []stretches{d.oldWhole, d.old} {
 		var parts stretches
 		for _, s := range list {
-			parts = append(parts, known.without(s)...)
+			parts = append(parts, covered.without(s)...)
 		}
 		for _, part := range parts {
 			d.segments = append(
@@ -301,8 +301,8 @@ func (d *snapshotDevice) addOld() {
 				d.inferredSegments++
 			}
 		}
-		known = append(known, parts...)
-		slices.SortFunc(known, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+		covered = append(covered, parts...)
+		slices.SortFunc(covered, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 	}
 	slices.SortFunc(d.segments, func(a, b snapshotSegment) int { return cmp.Compare(a.from, b.from) })
 }

@@ -121,7 +121,12 @@ func checkHang(s *Survey) ([]Hit, error) {
 		}
 		h.Summary = fmt.Sprintf("%s: %s", state, h.Evidence[0].Detail)
 		if n := len(h.Evidence); n > 1 {
-			h.Summary = fmt.Sprintf("%s: %d processes, for up to %s", state, n, units.Duration(h.Evidence[0].Ns.(int64)))
+			h.Summary = fmt.Sprintf(
+				"%s: %d processes, for up to %s",
+				state,
+				n,
+				units.Duration(h.Evidence[0].Ns.(int64)),
+			)
 		}
 		s.addOutliers(&h, state)
 		hits = append(hits, h)
@@ -212,8 +217,8 @@ var UncheckedError = Rule{
 		"A notice for other calls, if the process launched kernels afterwards. Out-of-memory errors, queries and " +
 		"invalid frees do not count",
 	Report: "errors",
-	advice: "Check the result of every CUDA call, and cudaGetLastError after every launch. Results that were computed " +
-		"after an unchecked error may be wrong.",
+	advice: "Check the result of every CUDA call, and cudaGetLastError after every launch. Results that were " +
+		"computed after an unchecked error may be wrong.",
 	check: checkUncheckedError,
 }
 

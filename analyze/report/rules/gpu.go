@@ -258,7 +258,8 @@ func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 // isSampled reports whether the GPU of a launch track has samples of its activity.
 func (s *Survey) isSampled(track gaps.Track) bool {
 	index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device)
-	return ok && (s.workSamples(index, catalog.MetricSMActive) != nil || s.workSamples(index, catalog.MetricGPUBusy) != nil)
+	return ok &&
+		(s.workSamples(index, catalog.MetricSMActive) != nil || s.workSamples(index, catalog.MetricGPUBusy) != nil)
 }
 
 // longestGaps returns the longest gaps of a launch track as evidence: one row for each call site
@@ -437,7 +438,8 @@ var ruleLowOccupancy = Rule{
 
 func checkLowOccupancy(s *Survey) ([]Hit, error) {
 	return s.gpmHits(SeverityNotice, func(m gpmMeans) string {
-		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancyPct || m.tensor >= goodTensorPct || m.dram >= goodDRAMPct {
+		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancyPct || m.tensor >= goodTensorPct ||
+			m.dram >= goodDRAMPct {
 			return ""
 		}
 		return fmt.Sprintf("active SMs run only %.0f%% of their possible warps", 100*m.occupancy/m.sm)
@@ -446,8 +448,8 @@ func checkLowOccupancy(s *Survey) ([]Hit, error) {
 
 var ruleTensorUnused = Rule{
 	ID: "tensor-cores-unused",
-	About: "tensor cores are active less than 1% of the time, although other arithmetic pipes are active 20% or more. " +
-		"Checked for GPUs with at least 50% of their SMs active (GPM)",
+	About: "tensor cores are active less than 1% of the time, although other arithmetic pipes are active 20% or " +
+		"more. Checked for GPUs with at least 50% of their SMs active (GPM)",
 	Report: "gpu",
 	advice: "If the kernels compute matrix products, use tensor cores: bfloat16 (autocast) or TF32 " +
 		"(torch.set_float32_matmul_precision('high')).",

@@ -11,8 +11,8 @@ import (
 
 var ruleGPUHealth = Rule{
 	ID: "gpu-health",
-	About: "a health check of analyze gpu failed. A problem, for any sampled GPU: uncorrected ECC errors, pending row " +
-		"remapping or page retirement, overheating. " +
+	About: "a health check of analyze gpu failed. A problem, for any sampled GPU: uncorrected ECC errors, pending " +
+		"row remapping or page retirement, overheating. " +
 		"A notice, for GPUs that the recorded processes used: corrected ECC errors, a slow PCIe link, PCIe replays, " +
 		"ECC off",
 	Report: "gpu",

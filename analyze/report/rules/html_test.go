@@ -19,7 +19,11 @@ import (
 func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := htmlexport.Write(tp.Timeline(), &page, htmlexport.Options{Options: opt, Name: "run.parquet"}); err != nil {
+	if _, err := htmlexport.Write(
+		tp.Timeline(),
+		&page,
+		htmlexport.Options{Options: opt, Name: "run.parquet"},
+	); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()

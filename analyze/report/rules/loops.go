@@ -35,8 +35,8 @@ const maxTemporaryNs = int64(1e9)
 
 // newAllocLoops returns a scan of the allocations that pass the filter.
 func newAllocLoops(t *timeline.Timeline, f *query.Filter) *allocLoops {
-	by, _ := group.New(t, "site", f) // no error: "site" is a valid grouping
-	return &allocLoops{grouping: by}
+	grouping, _ := group.New(t, "site", f) // no error: "site" is a valid grouping
+	return &allocLoops{grouping: grouping}
 }
 
 // isSlowMemory reports whether an origin allocates with a slow driver function, not from a pool or

@@ -209,9 +209,9 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
-	for i, sc := range s.oomContexts {
+	for i, failure := range s.oomContexts {
 		classes[verdictName(&s.oomVerdicts[i])]++
-		if sc.Outcome <= oom.NothingSince {
+		if failure.Outcome <= oom.NothingSince {
 			fatal++
 		}
 	}
@@ -245,17 +245,22 @@ func (s *Survey) oomHit(order []int) Hit {
 		Reasons:    first.Reasons,
 	}
 	for _, i := range order {
-		sc := s.oomContexts[i]
+		failure := s.oomContexts[i]
 		h.Evidence = append(h.Evidence, Evidence{
 			Where: s.t.SiteLabel(
-				sc.Origin,
+				failure.Origin,
 			),
-			Stack:   s.t.Origins.List[sc.Origin].Stack,
+			Stack:   s.t.Origins.List[failure.Origin].Stack,
 			Count:   int64(1),
-			Bytes:   sc.Requested,
-			FirstNs: sc.AtNs,
-			lastNs:  sc.AtNs,
-			Detail:  fmt.Sprintf("%s, then %s: %s", verdictName(&s.oomVerdicts[i]), sc.Outcome, s.oomVerdicts[i].Because),
+			Bytes:   failure.Requested,
+			FirstNs: failure.AtNs,
+			lastNs:  failure.AtNs,
+			Detail: fmt.Sprintf(
+				"%s, then %s: %s",
+				verdictName(&s.oomVerdicts[i]),
+				failure.Outcome,
+				s.oomVerdicts[i].Because,
+			),
 		})
 	}
 	return h
@@ -272,16 +277,16 @@ func verdictName(v *oom.Verdict) string {
 
 // advice returns the advice for a failed allocation. If fragmentation is the second cause, the
 // advice names two remedies: one against fragmentation, and a higher limit.
-func advice(sc *oom.Context, v *oom.Verdict) string {
+func advice(failure *oom.Context, v *oom.Verdict) string {
 	if !v.Also {
 		return oomAdvice[v.Class]
 	}
 	remedy := "try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-	if sc.Expandable || v.Fits == "no" {
+	if failure.Expandable || v.Fits == "no" {
 		remedy = "free the blocks between the pieces (gpurec analyze frag)"
 	}
 	limit := "a MIG slice, a cgroup or a quota"
-	if sc.HitOwnLimit() {
+	if failure.HitOwnLimit() {
 		limit = "torch.cuda.set_per_process_memory_fraction"
 	}
 	return fmt.Sprintf("Enough memory was unused, but in pieces: %s, or raise the limit (%s).", remedy, limit)

@@ -81,9 +81,11 @@ var hitColumns = []report.Column{
 		About: "confidence in the hit: high, medium or low",
 	},
 	{
-		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
-		About: "reasons for a confidence below high: lost calls, a short or damaged recording, inferred stacks, calls " +
-			"without a recorded return, too few samples",
+		Key:   "confidence_reasons",
+		Title: "",
+		Unit:  report.UnitText,
+		About: "reasons for a confidence below high: lost calls, a short or damaged recording, inferred stacks, " +
+			"calls without a recorded return, too few samples",
 	},
 	{
 		Key: "places", Title: "", Unit: report.UnitCount,

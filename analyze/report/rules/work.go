@@ -78,8 +78,8 @@ const minBurstCopies = 500
 
 var ruleSmallCopies = Rule{
 	ID: "small-copies",
-	About: "there are at least 500 copies of less than 4 KiB in bursts. A burst is 50 or more copies by one thread within " +
-		"10 ms: see analyze copies",
+	About: "there are at least 500 copies of less than 4 KiB in bursts. A burst is 50 or more copies by one thread " +
+		"within 10 ms: see analyze copies",
 	Report: "copies",
 	advice: "Each copy takes about 10 us, however small it is. Collect the values in one buffer, and copy the buffer.",
 	check:  checkSmallCopies,
@@ -171,8 +171,8 @@ const (
 
 var ruleTinyKernels = Rule{
 	ID: "tiny-kernels",
-	About: "at least half of the kernel launches are tiny, with fewer than 8,192 threads, and there are 2,000 or more " +
-		"of them per second: see analyze kernels",
+	About: "at least half of the kernel launches are tiny, with fewer than 8,192 threads, and there are 2,000 or " +
+		"more of them per second: see analyze kernels",
 	Report: "kernels",
 	advice: "Tiny kernels usually take longer to launch than to run. Fuse them (torch.compile, foreach optimizers), " +
 		"batch the work, or use a CUDA graph.",
@@ -305,7 +305,10 @@ func (s *Survey) underusesGPU(track gaps.Track, h *Hit) (text string, ok bool) {
 			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowActivityPct
 		}
 		if samples := s.workSamples(index, catalog.MetricGPUBusy); samples != nil {
-			return fmt.Sprintf("while a kernel runs %.0f%% of the time", samples.Mean()), samples.Mean() < lowActivityPct
+			return fmt.Sprintf(
+				"while a kernel runs %.0f%% of the time",
+				samples.Mean(),
+			), samples.Mean() < lowActivityPct
 		}
 	}
 	h.lower(report.ConfidenceLow, "there are no samples of how busy this GPU was")

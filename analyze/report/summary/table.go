@@ -18,7 +18,12 @@ import (
 )
 
 var factColumns = []report.Column{
-	{Key: "processes", Title: "processes", Unit: report.UnitText, About: "process id and name of each recorded process"},
+	{
+		Key:   "processes",
+		Title: "processes",
+		Unit:  report.UnitText,
+		About: "process id and name of each recorded process",
+	},
 	{Key: "devices", Title: "devices", Unit: report.UnitText, About: "index and name of each GPU of the machine"},
 	{Key: "host", Title: "host", Unit: report.UnitText, About: "host name of the recorded machine"},
 	{

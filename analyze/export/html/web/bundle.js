@@ -483,9 +483,9 @@
       });
       this.search.addEventListener("input", () => this.find(this.search.value.trim()));
       this.status = element("p", { className: "status", id: "flame-status", role: "status" });
-      this.place = element("div", { className: "flame" });
-      this.place.addEventListener("keydown", (e) => this.onKey(e));
-      box.append(this.makeTools(metrics), this.place, this.status);
+      this.container = element("div", { className: "flame" });
+      this.container.addEventListener("keydown", (e) => this.onKey(e));
+      box.append(this.makeTools(metrics), this.container, this.status);
       this.draw();
     }
     makeTools(metrics) {
@@ -518,10 +518,10 @@
     /** Draws the graph with the current width, and applies the current search again. */
     draw() {
       const tree = framesOf(this.flame.root, this.texts, this.metric);
-      this.place.replaceChildren();
+      this.container.replaceChildren();
       this.graph = this.makeGraph((depthOf(tree) + 0.1) * rowHeight);
-      d3.select(this.place).datum(tree).call(this.graph);
-      const svg = this.place.firstChild;
+      d3.select(this.container).datum(tree).call(this.graph);
+      const svg = this.container.firstChild;
       svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
       svg.setAttribute("role", "group");
       svg.setAttribute("aria-label", "Flame graph: " + this.flame.metrics[this.metric].name);
@@ -530,7 +530,7 @@
     }
     makeGraph(height) {
       const colour = (frame) => `var(${frame.highlight ? "--flame-hit" : kindColours[frame.data.kind]})`;
-      return flamegraph.default().width(Math.max(240, this.place.clientWidth)).height(height).cellHeight(rowHeight).inverted(true).transitionDuration(0).minFrameSize(1).setColorMapper(colour).setLabelHandler((frame) => this.frameText(frame)).onClick((frame) => {
+      return flamegraph.default().width(Math.max(240, this.container.clientWidth)).height(height).cellHeight(rowHeight).inverted(true).transitionDuration(0).minFrameSize(1).setColorMapper(colour).setLabelHandler((frame) => this.frameText(frame)).onClick((frame) => {
         this.status.textContent = this.frameText(frame);
         this.makeFocusable();
       });
@@ -557,7 +557,7 @@
       this.status.textContent = "";
     }
     groups() {
-      return [...this.place.querySelectorAll("g.frame")];
+      return [...this.container.querySelectorAll("g.frame")];
     }
     /**
      * Makes one frame reachable with Tab: wanted if it is given, else the frame that was reachable
@@ -618,9 +618,9 @@
   var MemoryPanel = class {
     constructor(box, data, charts2) {
       Object.assign(this, { data, charts: charts2 });
-      this.place = element("div");
+      this.container = element("div");
       this.detail = element("div", { className: "detail", role: "status" });
-      box.append(this.makeTools(), this.place, this.detail);
+      box.append(this.makeTools(), this.container, this.detail);
       this.show(data.memory[0]);
     }
     makeTools() {
@@ -643,12 +643,12 @@
     show(memory) {
       this.memory = memory;
       const { series, isEnvelope } = memorySeries(this.data, memory);
-      this.place.replaceChildren();
+      this.container.replaceChildren();
       if (isEnvelope) {
-        this.place.append(element("p", { className: "about", text: envelopeHint }));
+        this.container.append(element("p", { className: "about", text: envelopeHint }));
       }
       this.charts.delete(this.chart);
-      this.chart = new Chart(this.place, {
+      this.chart = new Chart(this.container, {
         title: "Memory over time",
         unit: "bytes",
         height: 320,

@@ -33,9 +33,9 @@ class FlamePanel {
 		});
 		this.search.addEventListener("input", () => this.find(this.search.value.trim()));
 		this.status = element("p", { className: "status", id: "flame-status", role: "status" });
-		this.place = element("div", { className: "flame" });
-		this.place.addEventListener("keydown", (e) => this.onKey(e));
-		box.append(this.makeTools(metrics), this.place, this.status);
+		this.container = element("div", { className: "flame" });
+		this.container.addEventListener("keydown", (e) => this.onKey(e));
+		box.append(this.makeTools(metrics), this.container, this.status);
 		this.draw();
 	}
 
@@ -69,10 +69,10 @@ class FlamePanel {
 	/** Draws the graph with the current width, and applies the current search again. */
 	draw() {
 		const tree = framesOf(this.flame.root, this.texts, this.metric);
-		this.place.replaceChildren();
+		this.container.replaceChildren();
 		this.graph = this.makeGraph((depthOf(tree) + 0.1) * rowHeight);
-		d3.select(this.place).datum(tree).call(this.graph);
-		const svg = this.place.firstChild;
+		d3.select(this.container).datum(tree).call(this.graph);
+		const svg = this.container.firstChild;
 		svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
 		svg.setAttribute("role", "group");
 		svg.setAttribute("aria-label", "Flame graph: " + this.flame.metrics[this.metric].name);
@@ -84,7 +84,7 @@ class FlamePanel {
 		const colour = (frame) =>
 			`var(${frame.highlight ? "--flame-hit" : kindColours[frame.data.kind]})`;
 		return flamegraph.default()
-			.width(Math.max(240, this.place.clientWidth)).height(height).cellHeight(rowHeight)
+			.width(Math.max(240, this.container.clientWidth)).height(height).cellHeight(rowHeight)
 			.inverted(true).transitionDuration(0).minFrameSize(1)
 			.setColorMapper(colour)
 			.setLabelHandler((frame) => this.frameText(frame))
@@ -115,7 +115,7 @@ class FlamePanel {
 	}
 
 	groups() {
-		return [...this.place.querySelectorAll("g.frame")];
+		return [...this.container.querySelectorAll("g.frame")];
 	}
 
 	/**

@@ -25,9 +25,9 @@ export function drawMemory(box, data, charts) {
 class MemoryPanel {
 	constructor(box, data, charts) {
 		Object.assign(this, { data, charts });
-		this.place = element("div");
+		this.container = element("div");
 		this.detail = element("div", { className: "detail", role: "status" });
-		box.append(this.makeTools(), this.place, this.detail);
+		box.append(this.makeTools(), this.container, this.detail);
 		this.show(data.memory[0]);
 	}
 
@@ -52,12 +52,12 @@ class MemoryPanel {
 	show(memory) {
 		this.memory = memory;
 		const { series, isEnvelope } = memorySeries(this.data, memory);
-		this.place.replaceChildren();
+		this.container.replaceChildren();
 		if (isEnvelope) {
-			this.place.append(element("p", { className: "about", text: envelopeHint }));
+			this.container.append(element("p", { className: "about", text: envelopeHint }));
 		}
 		this.charts.delete(this.chart);
-		this.chart = new Chart(this.place, {
+		this.chart = new Chart(this.container, {
 			title: "Memory over time", unit: "bytes", height: 320, series, data: this.data,
 			stops: memory.t, onPick: (t) => this.showHolders(indexAt(memory.t, t)),
 		});
