@@ -20,7 +20,7 @@ import (
 func lines(list []report.Frame) string {
 	var b strings.Builder
 	for _, f := range list {
-		b.WriteString(render.Text(&f) + "\n")
+		b.WriteString(render.FrameText(&f) + "\n")
 	}
 	return b.String()
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// NeededClasses has the classes of events that a rule needs to find something, by its ID. Rules that
-// are not listed need no class in particular.
+// NeededClasses lists, by the ID of a rule, the classes of events that the rule needs. A rule that
+// is not listed works with any recording.
 var NeededClasses = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
 	"out-of-memory":         {format.RecordMemory},
@@ -39,7 +39,7 @@ var NeededClasses = map[string][]string{
 	"module-load-in-loop":   {format.RecordModule},
 }
 
-// Checkable returns the rules whose classes of events are in the recording.
+// Checkable returns the chosen rules whose classes of events were recorded.
 func Checkable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 	return slices.DeleteFunc(
 		slices.Clone(chosen),
@@ -47,7 +47,7 @@ func Checkable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 	)
 }
 
-// Check returns the hits of the chosen rules, the worst first. The Survey must have run.
+// Check returns the hits of the chosen rules, the most severe first. Run must have returned before.
 func (s *Survey) Check(chosen []*Rule) ([]Hit, error) {
 	var hits []Hit
 	for _, r := range chosen {
@@ -65,14 +65,14 @@ func (s *Survey) Check(chosen []*Rule) ([]Hit, error) {
 	return hits, nil
 }
 
-// worthPct is the share of time, %, below which most rules find nothing: it is not worth a change of
-// a program, and windows of the same training differ by more.
-const worthPct = 1.0
+// minSharePct is the smallest share of time, %, that most rules report. Saving less is not worth a
+// change of the program, and two windows of the same training differ by more.
+const minSharePct = 1.0
 
-// newHit returns a hit without places, with the confidence of the recording where calls are counted.
-// A few lost calls do not lower it: they change no rate.
+// newHit returns a hit without evidence. Its confidence depends on losses in the recording and on
+// the length of the window. Less than 1% of lost calls does not lower the confidence.
 func (s *Survey) newHit(severity int, format string, args ...any) Hit {
-	h := Hit{Severity: severity, What: fmt.Sprintf(format, args...), Level: report.ConfidenceHigh}
+	h := Hit{Severity: severity, Summary: fmt.Sprintf(format, args...), Confidence: report.ConfidenceHigh}
 	q := &s.Quality
 	switch lost := q.LostEvents; {
 	case lost*10 > q.Events:
@@ -84,41 +84,42 @@ func (s *Survey) newHit(severity int, format string, args ...any) Hit {
 		h.lower(report.ConfidenceMedium, "%s damaged", units.Plural(n, "segment"))
 	}
 	if d := s.Window.DurNs(); d < int64(3*time.Second) {
-		h.lower(report.ConfidenceMedium, "only %s were recorded", units.Duration(d))
+		h.lower(report.ConfidenceMedium, "the window is only %s long", units.Duration(d))
 	}
 	return h
 }
 
-// lower lowers the confidence to a level, and adds a reason.
-func (h *Hit) lower(to, format string, args ...any) {
-	if h.Level == report.ConfidenceHigh || to == report.ConfidenceLow {
-		h.Level = to
+// lower lowers the confidence to the given level, unless it is lower already, and adds a reason.
+func (h *Hit) lower(level, format string, args ...any) {
+	if h.Confidence == report.ConfidenceHigh || level == report.ConfidenceLow {
+		h.Confidence = level
 	}
 	h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
 }
 
-// bySite lowers the confidence of a hit that names call sites, if inferred stacks may be wrong.
-func (s *Survey) bySite(h *Hit) {
-	if pct, ok := sampling.ErrorPct(&s.Quality.Inferred).(float64); ok && pct >= worthPct {
-		h.lower(report.ConfidenceMedium, "%.0f%% of inferred stacks are another call's", pct)
+// lowerForInferredStacks lowers the confidence of a hit that names call sites, if at least
+// minSharePct of the inferred stacks are wrong.
+func (s *Survey) lowerForInferredStacks(h *Hit) {
+	if pct, ok := sampling.ErrorPct(&s.Quality.Inferred).(float64); ok && pct >= minSharePct {
+		h.lower(report.ConfidenceMedium, "%.0f%% of inferred stacks belong to another call", pct)
 	}
 }
 
-// onlyEntries lowers the confidence if the return of some launches was not recorded; unknown is
-// their number.
-func (s *Survey) onlyEntries(h *Hit, unknown, launches int64) {
-	if unknown > 0 {
+// lowerForMissingReturns lowers the confidence if the return of some launches was not recorded;
+// unreturned is the number of these launches.
+func (s *Survey) lowerForMissingReturns(h *Hit, unreturned, launches int64) {
+	if unreturned > 0 {
 		h.lower(
 			report.ConfidenceMedium,
-			"of %.0f%% of the launches only the entry is known",
-			units.Percent(unknown, launches),
+			"the return of %.0f%% of the launches was not recorded",
+			units.Percent(unreturned, launches),
 		)
 	}
 }
 
-// sortPlaces sorts places by time, calls and bytes, from large to small.
-func sortPlaces(list []Place) {
-	slices.SortFunc(list, func(a, b Place) int {
+// sortEvidence sorts evidence by time, then by count, then by bytes, the largest first.
+func sortEvidence(list []Evidence) {
+	slices.SortFunc(list, func(a, b Evidence) int {
 		return cmp.Or(
 			report.CompareCells(a.Ns, b.Ns),
 			report.CompareCells(a.Count, b.Count),
@@ -129,9 +130,9 @@ func sortPlaces(list []Place) {
 	})
 }
 
-// isWork reports whether a call gives work to the GPU, or gets memory for it. A program that cleans
-// up does neither.
-func isWork(name string) bool {
+// submitsWork reports whether a CUDA driver function submits work to the GPU or allocates memory. A
+// program that only cleans up after an error calls none of these.
+func submitsWork(name string) bool {
 	for _, prefix := range []string{"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuMemAlloc", "cuMemCreate"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
