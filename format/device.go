@@ -36,7 +36,7 @@ type DeviceFact struct {
 
 	// NVLinks are the device's links, Topology its nearness to the other GPUs.
 	NVLinks  []NVLink   `json:"nvlinks,omitempty"`
-	Topology []Nearness `json:"topology,omitempty"`
+	Topology []PCIePath `json:"topology,omitempty"`
 }
 
 // MIGDevice is one part of a divided GPU.
@@ -55,9 +55,9 @@ type NVLink struct {
 	Remote string `json:"remote,omitempty"`
 }
 
-// Nearness is the way over PCIe between two GPUs, by what lies in between: board, switch, switches,
+// PCIePath is the way over PCIe between two GPUs, by what lies in between: board, switch, switches,
 // host_bridge, numa_node or system.
-type Nearness struct {
+type PCIePath struct {
 	Device  int    `json:"device"` // NVML index of the other
 	Between string `json:"between"`
 }
@@ -71,11 +71,11 @@ type SamplingCost struct {
 	CPUNs  int64 `json:"cpu_ns"`
 	WallNs int64 `json:"wall_ns"`
 	// Questions is the same by what was asked.
-	Questions []QuestionCost `json:"questions,omitempty"`
+	Queries []QueryCost `json:"questions,omitempty"`
 }
 
-// QuestionCost is what asking for one group of metrics took.
-type QuestionCost struct {
+// QueryCost is what asking for one group of metrics took.
+type QueryCost struct {
 	Name   string `json:"name"` // of the first metric
 	Calls  int64  `json:"calls"`
 	CPUNs  int64  `json:"cpu_ns"`

@@ -33,15 +33,15 @@ func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 0 || w.OnDisk() != 0 {
-		t.Errorf("%d files, %d turns on a disk that stands still, %v", len(entries), w.OnDisk(), err)
+	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 0 || w.FirstPendingRotation() != 0 {
+		t.Errorf("%d files, %d turns on a disk that stands still, %v", len(entries), w.FirstPendingRotation(), err)
 	}
 	goOn()
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 20 || w.OnDisk() != 10 {
-		t.Errorf("%d files, %d turns, %v", len(entries), w.OnDisk(), err)
+	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 20 || w.FirstPendingRotation() != 10 {
+		t.Errorf("%d files, %d turns, %v", len(entries), w.FirstPendingRotation(), err)
 	}
 	if err := w.Finish(Meta{}); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ type Group struct {
 	columns map[string]int
 	path    string
 	index   int
-	kept    *Columns // nil: columns are decoded whenever they are asked for
+	kept    *ColumnCache // nil: columns are decoded whenever they are asked for
 
 	mu    sync.Mutex // guards what follows
 	kinds []string

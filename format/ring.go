@@ -68,8 +68,8 @@ type kept struct {
 	first, last int // numbers of the segments whose rows it holds
 }
 
-// DroppedTurn is what a ring drops at once: all events that one Rotate had finished.
-type DroppedTurn struct {
+// DroppedRotation is what a ring drops at once: all events that one Rotate had finished.
+type DroppedRotation struct {
 	// Number is what Turn returned when these rows were written.
 	Number int
 	// LastNs is when the last dropped call or event of an allocator ended, if there were none the
@@ -80,7 +80,7 @@ type DroppedTurn struct {
 }
 
 // Turn numbers what the next Rotate will finish.
-func (w *Writer) Turn() int { return w.turn }
+func (w *Writer) Rotation() int { return w.turn }
 
 // budget is what segments may take: as much again is needed to merge them, and a part of
 // it is for what comes after the last look.
@@ -99,9 +99,9 @@ func (w *Writer) openBytes() int64 {
 	return sum
 }
 
-// WantsRotate reports whether the open segments are as large as they should get within
+// ShouldRotate reports whether the open segments are as large as they should get within
 // Limits.MaxBytes.
-func (w *Writer) WantsRotate() bool {
+func (w *Writer) ShouldRotate() bool {
 	return w.opt.Limits.MaxBytes > 0 && w.openBytes() > w.budget()/turnsPerBudget
 }
 
@@ -117,12 +117,12 @@ func (w *Writer) Full() bool {
 // Drop takes the oldest events out of a ring, as far as its limits ask for at the time
 // nowNs, and returns what goes. The files go at the end of the next Rotate or Finish, so
 // that metadata never tells of more than there is.
-func (w *Writer) Drop(nowNs int64) []DroppedTurn {
+func (w *Writer) Drop(nowNs int64) []DroppedRotation {
 	l := w.opt.Limits
 	if !l.Ring {
 		return nil
 	}
-	var dropped []DroppedTurn
+	var dropped []DroppedRotation
 	for len(w.turns) > 0 {
 		oldest := &w.turns[0]
 		// What came after the last one is not on disk yet: without it a crash would leave nothing.
@@ -137,7 +137,7 @@ func (w *Writer) Drop(nowNs int64) []DroppedTurn {
 				rows[Class(c).String()] = n
 			}
 		}
-		dropped = append(dropped, DroppedTurn{oldest.number, cmp.Or(oldest.callNs, oldest.lastNs), rows})
+		dropped = append(dropped, DroppedRotation{oldest.number, cmp.Or(oldest.callNs, oldest.lastNs), rows})
 		w.doomed = append(w.doomed, oldest.events...)
 		w.doomedBytes += oldest.bytes
 		w.turns = w.turns[1:]
@@ -193,9 +193,9 @@ func (w *Writer) unaccount(s *segment) {
 	}
 }
 
-// WantsCompact reports whether so many segments of facts or stacks have gathered that
+// ShouldCompact reports whether so many segments of facts or stacks have gathered that
 // Compact is worth its while.
-func (w *Writer) WantsCompact() bool {
+func (w *Writer) ShouldCompact() bool {
 	return w.opt.Limits.Ring && max(len(w.onDisk(ClassFact)), len(w.onDisk(ClassStack))) >= maxKeptSegments
 }
 

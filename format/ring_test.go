@@ -129,7 +129,7 @@ func TestRingKeepsToItsSize(t *testing.T) {
 	for i := range 40 {
 		w.Drop(0)
 		writeTurn(t, w, i, 4000)
-		if w.WantsCompact() {
+		if w.ShouldCompact() {
 			if err := w.Compact(Meta{}, func(*Row) bool { return false }); err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestFullWithoutARing(t *testing.T) {
 // segment and deleting those that it replaces.
 func TestJoinedSegmentsSurviveACrash(t *testing.T) {
 	w := ringOf(t, Limits{Ring: true}, maxKeptSegments, 1)
-	if !w.WantsCompact() {
+	if !w.ShouldCompact() {
 		t.Fatal("nothing is to be joined")
 	}
 	old := make(map[string][]byte)
@@ -184,7 +184,7 @@ func TestJoinedSegmentsSurviveACrash(t *testing.T) {
 	if err := errors.Join(w.Compact(Meta{EndNs: 1e12}, forget), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.kept[ClassFact]) != 1 || w.Bytes() >= before || w.WantsCompact() {
+	if len(w.kept[ClassFact]) != 1 || w.Bytes() >= before || w.ShouldCompact() {
 		t.Errorf("%d segments of facts, %d bytes of %d", len(w.kept[ClassFact]), w.Bytes(), before)
 	}
 	writeTurn(t, w, 1000, 1)

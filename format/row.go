@@ -137,14 +137,14 @@ const (
 )
 
 // Reasons for which a stack is truncated, column message of its row. Readers take words
-// that they do not know as WhyOther.
+// that they do not know as TruncationOther.
 const (
-	WhyDepth   = "depth"   // more frames than the kernel may walk
-	WhyMapping = "mapping" // a library that the unwinder did not know yet
-	WhyCode    = "code"    // machine code without unwind information, such as a JIT's
-	WhyPython  = "python"  // a Python frame could not be read
-	WhyProbe   = "probe"   // a return address that another tool's return probe has replaced
-	WhyOther   = "other"
+	TruncationDepth   = "depth"   // more frames than the kernel may walk
+	TruncationMapping = "mapping" // a library that the unwinder did not know yet
+	TruncationCode    = "code"    // machine code without unwind information, such as a JIT's
+	TruncationPython  = "python"  // a Python frame could not be read
+	TruncationProbe   = "probe"   // a return address that another tool's return probe has replaced
+	TruncationOther   = "other"
 )
 
 // NoteStackInference is the name of notes whose message is a StackInference, as JSON. A

@@ -136,8 +136,8 @@ type SegmentError struct {
 // LostSegment names the segment of a class that the Rotate of a number was to finish; Turn
 // returned this number when its rows were written.
 type LostSegment struct {
-	Turn  int
-	Class Class
+	Rotation int
+	Class    Class
 }
 
 func (e *SegmentError) Error() string { return "write segment: " + e.Err.Error() }
@@ -286,7 +286,7 @@ func (w *Writer) failure() error {
 
 // OnDisk returns the number of the first Rotate of which segments may not be on disk yet;
 // those of all before are, if no error was returned.
-func (w *Writer) OnDisk() int {
+func (w *Writer) FirstPendingRotation() int {
 	w.waiting = slices.DeleteFunc(w.waiting, func(s *segment) bool { return s.file.isDone() })
 	if len(w.waiting) > 0 {
 		return w.waiting[0].turn

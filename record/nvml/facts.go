@@ -182,17 +182,17 @@ var topologyLevels = map[nvml.GpuTopologyLevel]string{
 }
 
 // topology returns how near the other GPUs are.
-func (t *Sampler) topology(g *gpu) []format.Nearness {
+func (t *Sampler) topology(g *gpu) []format.PCIePath {
 	if !has("nvmlDeviceGetTopologyCommonAncestor") {
 		return nil
 	}
-	var near []format.Nearness
+	var near []format.PCIePath
 	for _, other := range t.devices {
 		if other == g {
 			continue
 		}
 		if level, ret := g.handle.GetTopologyCommonAncestor(other.handle); ret == nvml.SUCCESS {
-			near = append(near, format.Nearness{Device: other.index, Between: topologyLevels[level]})
+			near = append(near, format.PCIePath{Device: other.index, Between: topologyLevels[level]})
 		}
 	}
 	return near

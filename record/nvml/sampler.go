@@ -50,7 +50,7 @@ type question struct {
 
 	next   time.Time
 	silent bool // an error was noted already
-	cost   format.QuestionCost
+	cost   format.QueryCost
 }
 
 // ErrNoNVML says why there are no GPU samples.
@@ -247,7 +247,7 @@ func (t *Sampler) Costs() []format.SamplingCost {
 		for _, q := range g.questions {
 			q.cost.Name = q.name
 			g.cost.WallNs += q.cost.WallNs
-			g.cost.Questions = append(g.cost.Questions, q.cost)
+			g.cost.Queries = append(g.cost.Queries, q.cost)
 		}
 		costs = append(costs, g.cost)
 	}

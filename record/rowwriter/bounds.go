@@ -62,7 +62,7 @@ const lateRows = 3 * probe.ReapInterval
 // keepBounds rotates early where segments would get too large for the limits, and ends the
 // recording when it is full.
 func (s *Writer) keepBounds() {
-	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.WantsRotate() && !s.writer.Full() {
+	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.ShouldRotate() && !s.writer.Full() {
 		return
 	}
 	s.rotate()
@@ -139,7 +139,7 @@ func (s *Writer) endTurn(number int) {
 	turn.add(&b.last, -1)
 	b.last = now
 	b.turns = append(b.turns, turn)
-	if s.failed == nil && s.writer.WantsCompact() {
+	if s.failed == nil && s.writer.ShouldCompact() {
 		s.compact()
 	}
 }

@@ -16,13 +16,13 @@ func (s *Writer) rotate() {
 	s.renameThreads()
 	s.forgetEnded()
 	s.dropOld()
-	turn := s.writer.Turn()
+	turn := s.writer.Rotation()
 	s.unsure = append(s.unsure, turnRows{turn, s.sinceRotate})
 	clear(s.sinceRotate[:])
 	if err := s.writer.Rotate(s.MetaNow()); err != nil {
 		s.fail(err)
 	}
-	sure := s.writer.OnDisk()
+	sure := s.writer.FirstPendingRotation()
 	s.unsure = slices.DeleteFunc(s.unsure, func(t turnRows) bool { return t.turn < sure })
 	s.endTurn(turn)
 }
@@ -89,7 +89,7 @@ type turnRows struct {
 // what was gathered for it.
 func (s *Writer) forget(lost format.LostSegment) {
 	rows := &s.sinceRotate // of the next rotation
-	if i := slices.IndexFunc(s.unsure, func(t turnRows) bool { return t.turn == lost.Turn }); i >= 0 {
+	if i := slices.IndexFunc(s.unsure, func(t turnRows) bool { return t.turn == lost.Rotation }); i >= 0 {
 		rows = &s.unsure[i].rows
 	} else if gathered := lost.Class - format.ClassMemory; lost.Class >= format.ClassMemory {
 		s.gathered[gathered] = s.gathered[gathered][:0]

@@ -49,12 +49,12 @@ func (t *Table) brokenAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
 	m, ok := symbolize.FindMapping(space.maps, e.StopPc)
 	switch {
 	case ok && m.Path == "[uprobes]":
-		return nil, format.WhyProbe
+		return nil, format.TruncationProbe
 	case !ok || m.Inode != 0 || !m.Executable():
 		return nil, ""
 	}
 	frame, _ := space.jitFrame(format.Frame{Type: "native", Addr: int64(e.StopPc)}, e.StopPc, m)
-	return []format.Frame{frame}, format.WhyCode
+	return []format.Frame{frame}, format.TruncationCode
 }
 
 // unwoundFrame names one frame.

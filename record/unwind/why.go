@@ -8,13 +8,13 @@ import "github.com/gpurec/gpurec/format"
 func Why(code uint32) string {
 	switch {
 	case code == 2 || code == 5:
-		return format.WhyDepth
+		return format.TruncationDepth
 	case code >= 2000 && code < 3000:
-		return format.WhyPython
+		return format.TruncationPython
 	case code == 4000 || code == 4001 || code == 4002 || code == 4012:
-		return format.WhyMapping
+		return format.TruncationMapping
 	case code >= 4000 && code < 5000:
-		return format.WhyCode
+		return format.TruncationCode
 	}
-	return format.WhyOther
+	return format.TruncationOther
 }

@@ -35,7 +35,7 @@ func truncatedBy(r *format.Row) string {
 	if r.StackStatus != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(r.Message, format.WhyOther)
+	return cmp.Or(r.Message, format.TruncationOther)
 }
 
 func (s *Table) Add(r *format.Row, ids map[format.Frame]int32) {

@@ -50,7 +50,7 @@ type Survey struct {
 	causes   []oom.Verdict
 
 	// Of the calls.
-	columns format.Columns // of the current row group
+	cache   format.ColumnCache // of the current row group
 	Calls   *calls.Counter
 	copies  *copiespkg.Scan
 	waits   *waits.Scan
@@ -193,7 +193,7 @@ func (s *Survey) scanCalls() error {
 
 // scan reads a row group, and returns it with its columns cached.
 func (s *Survey) scan(sp timeline.Span) *format.Group {
-	g := s.columns.Of(sp.Group)
+	g := s.cache.Wrap(sp.Group)
 	s.Calls.Group(g)
 	s.errors.Group(g)
 	if sp.FirstNs <= s.hang.EndNs {

@@ -1,19 +1,19 @@
 package format
 
-// Columns keep what was decoded of one row group at a time, so that several who look at the
+// ColumnCache keeps what was decoded of one row group at a time, so that several who look at the
 // same columns of it share them. The zero value is empty. Not safe for concurrent use.
-type Columns struct {
-	int64s   keptColumns[[]int64]
-	int32s   keptColumns[[]int32]
-	float64s keptColumns[[]float64]
-	strings  keptColumns[Strings]
+type ColumnCache struct {
+	int64s   cachedColumns[[]int64]
+	int32s   cachedColumns[[]int32]
+	float64s cachedColumns[[]float64]
+	strings  cachedColumns[Strings]
 }
 
-// Of returns g as a Group that decodes each column once. What it returns is shared: it must
+// Wrap returns g as a Group that decodes each column once. What it returns is shared: it must
 // not be changed, and is valid until Of is called again. Memory that it is given to read
 // into is not used, and Err is that of what was read through it. Such a Group is not safe
 // for concurrent use; others of the same rows are.
-func (c *Columns) Of(g *Group) *Group {
+func (c *ColumnCache) Wrap(g *Group) *Group {
 	c.int64s.forget()
 	c.int32s.forget()
 	c.float64s.forget()
@@ -21,28 +21,28 @@ func (c *Columns) Of(g *Group) *Group {
 	return &Group{rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), kept: c}
 }
 
-// keptColumns are columns of a row group by name, and the memory of those of the group before.
-type keptColumns[V any] map[string]*keptColumn[V]
+// cachedColumns are columns of a row group by name, and the memory of those of the group before.
+type cachedColumns[V any] map[string]*cachedColumn[V]
 
-type keptColumn[V any] struct {
+type cachedColumn[V any] struct {
 	values V
 	valid  bool // of this group
 }
 
-func (k keptColumns[V]) forget() {
+func (k cachedColumns[V]) forget() {
 	for _, column := range k {
 		column.valid = false
 	}
 }
 
 // get returns a column, which read reads into memory if nobody has yet.
-func (k *keptColumns[V]) get(name string, read func(V) V) V {
+func (k *cachedColumns[V]) get(name string, read func(V) V) V {
 	column := (*k)[name]
 	if column == nil {
 		if *k == nil {
-			*k = make(keptColumns[V])
+			*k = make(cachedColumns[V])
 		}
-		column = new(keptColumn[V])
+		column = new(cachedColumn[V])
 		(*k)[name] = column
 	}
 	if !column.valid {
