@@ -1,7 +1,8 @@
 package format
 
-// ColumnCache keeps what was decoded of one row group at a time, so that several who look at the
-// same columns of it share them. The zero value is empty. Not safe for concurrent use.
+// ColumnCache caches the decoded columns of one row group, so that several readers of the same row
+// group decode each column once. The zero value is an empty cache. It is not safe for concurrent
+// use.
 type ColumnCache struct {
 	int64s   cachedColumns[[]int64]
 	int32s   cachedColumns[[]int32]
@@ -9,33 +10,34 @@ type ColumnCache struct {
 	strings  cachedColumns[Strings]
 }
 
-// Wrap returns g as a Group that decodes each column once. What it returns is shared: it must
-// not be changed, and is valid until Of is called again. Memory that it is given to read
-// into is not used, and Err is that of what was read through it. Such a Group is not safe
-// for concurrent use; others of the same rows are.
+// Wrap returns a Group with the rows of g that decodes each column at most once. Column methods of
+// the result return slices of the cache: callers must not change them, and the next Wrap reuses
+// them. Those methods ignore their dst argument. Err of the result reports only errors of reads
+// through it. The result is not safe for concurrent use, but g still is.
 func (c *ColumnCache) Wrap(g *Group) *Group {
-	c.int64s.forget()
-	c.int32s.forget()
-	c.float64s.forget()
-	c.strings.forget()
-	return &Group{rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), kept: c}
+	c.int64s.invalidate()
+	c.int32s.invalidate()
+	c.float64s.invalidate()
+	c.strings.invalidate()
+	return &Group{rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), cache: c}
 }
 
-// cachedColumns are columns of a row group by name, and the memory of those of the group before.
+// cachedColumns holds decoded columns by name. After invalidate, the memory of old values is
+// reused.
 type cachedColumns[V any] map[string]*cachedColumn[V]
 
 type cachedColumn[V any] struct {
 	values V
-	valid  bool // of this group
+	valid  bool // values are those of the current row group
 }
 
-func (k cachedColumns[V]) forget() {
+func (k cachedColumns[V]) invalidate() {
 	for _, column := range k {
 		column.valid = false
 	}
 }
 
-// get returns a column, which read reads into memory if nobody has yet.
+// get returns a column. If the cache has no valid values, read decodes them into the old memory.
 func (k *cachedColumns[V]) get(name string, read func(V) V) V {
 	column := (*k)[name]
 	if column == nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestOpenRefusesWhatIsNoFile opens everything that is not a regular file, with and without Force.
-func TestOpenRefusesWhatIsNoFile(t *testing.T) {
+// Open refuses everything except regular files, with and without Force.
+func TestOpenRefusesNonRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	socket, err := net.Listen("unix", in("socket"))
@@ -55,7 +55,7 @@ func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 
 func TestRulesForRoot(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root obeys them")
+		t.Skip("the rules apply to root only")
 	}
 	const alice, bob = 54321, 54322
 	ofAlice := Owner{UID: alice, GID: alice, Set: true}
