@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Caller is what SiteFrame wants to know of a frame.
-type Caller struct {
+// SiteCandidate is what SiteFrame wants to know of a frame.
+type SiteCandidate struct {
 	Module, Function string
 	// File is the source file of Python code; of machine code it is not looked at.
 	File   string
@@ -16,15 +16,15 @@ type Caller struct {
 }
 
 var (
-	// plumbing are the libraries that stand between a program and the GPU, and the interpreter that
+	// runtimeLibraries are the libraries that stand between a program and the GPU, and the interpreter that
 	// runs it.
-	plumbing = regexp.MustCompile(
+	runtimeLibraries = regexp.MustCompile(
 		`^(libcuda|libnvidia|libnvrtc|libnvJitLink|libcublas|libcudnn|libcufft|libcurand|libcusolver|libcusparse|libcutensor|libnccl` +
 			`|libc10|libtorch|libtriton|libpython|ld-linux|_ctypes|libffi|libgomp|libomp|libiomp|cuda_utils|__triton_launcher)[-.\w]*\.so` +
 			`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^python[23]?[\d.]*[a-z]?$`,
 	)
 	// frameworks are Python packages through which calls only pass, and the Python code that they
-	// write. What they have of machine code is plumbing, too.
+	// write. What they have of machine code is runtimeLibraries, too.
 	frameworks = regexp.MustCompile(
 		`(^|/)(site|dist)-packages/(torch|torchvision|torchaudio|torchgen|functorch|triton|numpy|cupy|cupyx|cupy_backends|numba|numba_cuda` +
 			`|llvmlite|jax|jaxlib|tensorflow|keras|tensorrt|onnxruntime|nvidia|cuda|pycuda|rmm)/|/torchinductor_[^/]+/|^<(eval_with_key|__array_function__)`,
@@ -35,24 +35,24 @@ var (
 		`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`,
 	)
 	packages = regexp.MustCompile(`/(site|dist)-packages/`)
-	// plumbingFunctions are those of a CUDA runtime that is linked into the program itself, and
+	// runtimeFunctions are those of a CUDA runtime that is linked into the program itself, and
 	// what starts it.
-	plumbingFunctions = regexp.MustCompile(
+	runtimeFunctions = regexp.MustCompile(
 		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`,
 	)
 	// templates are functions of libraries that a compiler put into the program.
 	templates = regexp.MustCompile(`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind)::`)
-	// starters run what a thread is there for, in the libraries or by these functions.
-	starters = regexp.MustCompile(
+	// threadStarters run what a thread is there for, in the libraries or by these functions.
+	threadStarters = regexp.MustCompile(
 		`^((non-)?virtual thunk to )?(torch::autograd::((Engine|GraphTask|Node|python)::|call_function$)|std::)|^(start_thread|thread_start|(__)?clone3?|_start|__libc_start_\w+|execute_native_thread_routine)$`,
 	)
-	startedIn = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`)
+	startLibraries = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`)
 )
 
-// IsPlumbing reports whether a file, given by its path, is a library that calls only pass through
+// IsRuntimeLibrary reports whether a file, given by its path, is a library that calls only pass through
 // on their way to the GPU.
-func IsPlumbing(module string) bool {
-	return plumbing.MatchString(ModuleName(module)) || frameworks.MatchString(module) ||
+func IsRuntimeLibrary(module string) bool {
+	return runtimeLibraries.MatchString(ModuleName(module)) || frameworks.MatchString(module) ||
 		strings.Contains(module, "/lib-dynload/")
 }
 
@@ -68,18 +68,18 @@ const (
 	rankOwn             // machine code of the program
 	rankTemplate        // a library's template, compiled into the program
 	rankPackage         // Python code of a framework
-	rankPlumbing        // machine code of a library
+	rankLibrary         // machine code of a library
 	rankStart           // what runs threads, programs and the interpreter
 	rankNone            // no name
 )
 
-func rank(c Caller) int {
+func rank(c SiteCandidate) int {
 	if c.Python {
 		return pythonRank(c)
 	}
-	own := !IsPlumbing(c.Module) && !plumbingFunctions.MatchString(c.Function)
+	own := !IsRuntimeLibrary(c.Module) && !runtimeFunctions.MatchString(c.Function)
 	switch {
-	case IsStray(c.Module, c.Function):
+	case IsUnknownCode(c.Module, c.Function):
 		return rankNone
 	case own && templates.MatchString(c.Function):
 		return rankTemplate
@@ -87,13 +87,13 @@ func rank(c Caller) int {
 		return rankOwn
 	case c.Function == "":
 		return rankNone
-	case starters.MatchString(c.Function) || startedIn.MatchString(ModuleName(c.Module)):
+	case threadStarters.MatchString(c.Function) || startLibraries.MatchString(ModuleName(c.Module)):
 		return rankStart
 	}
-	return rankPlumbing
+	return rankLibrary
 }
 
-func pythonRank(c Caller) int {
+func pythonRank(c SiteCandidate) int {
 	switch {
 	case c.Function == "" && c.File == "": // it could not be read
 		return rankNone
@@ -111,19 +111,19 @@ func pythonRank(c Caller) int {
 // program's own machine code. Where only frameworks and libraries are known it is the outermost
 // frame that says what they were asked for, not what starts threads and programs; or else the
 // caller: frame 1. For a stack of one frame it is 0, for none -1.
-func SiteFrame(frames int, frame func(i int) Caller) int {
+func SiteFrame(frames int, frame func(i int) SiteCandidate) int {
 	best, found := min(1, frames-1), rankNone
 	for i := 1; i < frames && found > rankScript; i++ {
-		if r := rank(frame(i)); r < found || r == found && (r == rankPackage || r == rankPlumbing) {
+		if r := rank(frame(i)); r < found || r == found && (r == rankPackage || r == rankLibrary) {
 			best, found = i, r
 		}
 	}
 	return best
 }
 
-// IsStray reports whether a frame is an address that lies in no file and has no name: what a walk
+// IsUnknownCode reports whether a frame is an address that lies in no file and has no name: what a walk
 // by frame pointers finds when it went astray, or code made at run time of which nothing is known.
-func IsStray(module, function string) bool {
+func IsUnknownCode(module, function string) bool {
 	return function == "" && !strings.ContainsAny(module, `/\`)
 }
 
@@ -138,9 +138,9 @@ func FrameName(function, module string, addr int64) string {
 	return fmt.Sprintf("0x%x", addr)
 }
 
-// PlaceName is the name of a frame with the line that it stands at: "step (train.py:12)"; only the
+// NameWithLine is the name of a frame with the line that it stands at: "step (train.py:12)"; only the
 // name where no file is known.
-func PlaceName(name, file string, line int32) string {
+func NameWithLine(name, file string, line int32) string {
 	switch {
 	case file == "":
 		return name

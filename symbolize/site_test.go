@@ -3,9 +3,9 @@ package symbolize
 import "testing"
 
 // mean is a stack as a PyTorch program has it on a real GPU, the interpreter in a stripped program.
-func mean() []Caller {
+func mean() []SiteCandidate {
 	const torch, python = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so", "/usr/bin/python3.12"
-	stack := []Caller{
+	stack := []SiteCandidate{
 		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
 		{Module: "/venv/lib/libcudart.so.13"},
 		{Module: "/venv/lib/libcudart.so.13", Function: "cudaLaunchKernel"},
@@ -26,18 +26,18 @@ func mean() []Caller {
 		"at::_ops::mean::call",
 		"torch::autograd::THPVariable_mean",
 	} {
-		stack = append(stack, Caller{Module: torch, Function: function})
+		stack = append(stack, SiteCandidate{Module: torch, Function: function})
 	}
 	stack = append(
 		stack,
-		Caller{Module: python},
-		Caller{Module: python},
-		Caller{Module: python, Function: "PyObject_Vectorcall"},
+		SiteCandidate{Module: python},
+		SiteCandidate{Module: python},
+		SiteCandidate{Module: python, Function: "PyObject_Vectorcall"},
 	)
 	for _, function := range []string{"step", "run", "<module>"} {
-		stack = append(stack, Caller{File: "/app/workloads.py", Function: function, Python: true})
+		stack = append(stack, SiteCandidate{File: "/app/workloads.py", Function: function, Python: true})
 	}
-	stack = append(stack, Caller{File: "<shim>", Function: "<interpreter trampoline>", Python: true})
+	stack = append(stack, SiteCandidate{File: "<shim>", Function: "<interpreter trampoline>", Python: true})
 	for _, function := range []string{
 		"_PyEval_EvalFrameDefault",
 		"PyEval_EvalCode",
@@ -47,19 +47,19 @@ func mean() []Caller {
 		"Py_RunMain",
 		"Py_BytesMain",
 	} {
-		stack = append(stack, Caller{Module: python, Function: function})
+		stack = append(stack, SiteCandidate{Module: python, Function: function})
 	}
 	return append(
 		stack,
-		Caller{Module: "/usr/lib/libc.so.6"},
-		Caller{Module: "/usr/lib/libc.so.6", Function: "__libc_start_main"},
-		Caller{Module: python, Function: "_start"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6", Function: "__libc_start_main"},
+		SiteCandidate{Module: python, Function: "_start"},
 	)
 }
 
 // engine is a stack of the thread that works backward.
-func engine() []Caller {
-	stack := []Caller{
+func engine() []SiteCandidate {
+	stack := []SiteCandidate{
 		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
 		{Module: "/venv/lib/libcudart.so.13"},
 	}
@@ -72,18 +72,18 @@ func engine() []Caller {
 		"torch::autograd::Engine::thread_main",
 		"torch::autograd::python::PythonEngine::thread_init",
 	} {
-		stack = append(stack, Caller{Module: "/venv/torch/lib/libtorch_cuda.so", Function: function})
+		stack = append(stack, SiteCandidate{Module: "/venv/torch/lib/libtorch_cuda.so", Function: function})
 	}
 	return append(
 		stack,
-		Caller{Module: "/usr/lib/libstdc++.so.6", Function: "execute_native_thread_routine"},
-		Caller{Module: "/usr/lib/libc.so.6", Function: "start_thread"},
-		Caller{Module: "/usr/lib/libc.so.6", Function: "clone3"},
+		SiteCandidate{Module: "/usr/lib/libstdc++.so.6", Function: "execute_native_thread_routine"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6", Function: "start_thread"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6", Function: "clone3"},
 	)
 }
 
 func TestSiteFrame(t *testing.T) {
-	type f = Caller
+	type f = SiteCandidate
 	const libcuda, torch, app = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "/venv/torch/lib/libtorch_cuda.so", "/app/train"
 	const site = "/venv/lib/python3.12/site-packages/"
 	n := func(module, function string) f { return f{Module: module, Function: function} }
@@ -157,7 +157,7 @@ func TestSiteFrame(t *testing.T) {
 		"a loop of OpenMP":                        {[]f{leaf, n(torch, "at::parallel"), n("/usr/lib/libgomp.so.1", "GOMP_parallel"), n(torch, "at::native::copy")}, 3},
 		"truncated before the script":             {[]f{leaf, n(torch, "at::native::mm"), n(torch, "at::_ops::mm::call"), eval}, 2},
 	} {
-		got := SiteFrame(len(c.frames), func(i int) Caller { return c.frames[i] })
+		got := SiteFrame(len(c.frames), func(i int) SiteCandidate { return c.frames[i] })
 		if got != c.want {
 			t.Errorf("%s: frame %d, want %d", name, got, c.want)
 		}
@@ -179,10 +179,10 @@ func TestFrameName(t *testing.T) {
 
 func TestPlaceName(t *testing.T) {
 	for want, got := range map[string]string{
-		"step (train.py:12)": PlaceName("step", "/app/train.py", 12),
-		"step (<string>:1)":  PlaceName("step", "<string>", 1),
-		"step (train.py)":    PlaceName("step", "train.py", 0),
-		"step":               PlaceName("step", "", 12),
+		"step (train.py:12)": NameWithLine("step", "/app/train.py", 12),
+		"step (<string>:1)":  NameWithLine("step", "<string>", 1),
+		"step (train.py)":    NameWithLine("step", "train.py", 0),
+		"step":               NameWithLine("step", "", 12),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

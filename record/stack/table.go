@@ -102,14 +102,14 @@ func callChain(e *bpf.CudaStackEvent) []uint64 {
 
 // site is the short name of the place that made a call.
 func site(frames []format.Frame) string {
-	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.Caller {
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &frames[i]
-		return symbolize.Caller{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
+		return symbolize.SiteCandidate{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
 	})
 	if i < 1 { // no stack, or nothing but the probed function
 		return ""
 	}
-	return symbolize.PlaceName(frameName(frames[i]), frames[i].File, frames[i].Line)
+	return symbolize.NameWithLine(frameName(frames[i]), frames[i].File, frames[i].Line)
 }
 
 func frameName(f format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }

@@ -64,9 +64,9 @@ func (s *Table) UnsymbolizedPct() float64 { return units.Percent(s.unnamed, s.st
 // chooses a call's site.
 func (s *Table) UserFrame(stack int32) (*format.Frame, bool) {
 	frames := s.Stacks[stack]
-	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.Caller {
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &s.Frames[frames[i]]
-		return symbolize.Caller{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == query.FramePython}
+		return symbolize.SiteCandidate{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == query.FramePython}
 	})
 	if i < 0 {
 		return nil, false
