@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// found lists what a finder yields.
+// found returns the files that a finder yields.
 func found(t testing.TB, f *Finder, module, buildID string) []string {
 	t.Helper()
 	var paths []string
@@ -57,20 +57,20 @@ func put(t testing.TB, from string, to ...string) string {
 	return path
 }
 
-func TestFinderKnowsWhereDebugFilesLie(t *testing.T) {
+func TestFinderFindsDebugFiles(t *testing.T) {
 	stripped, debug, other, id := splitProgram(t)
 	byID := filepath.Join(".build-id", id[:2], id[2:]+".debug")
 	for name, test := range map[string]struct {
 		from string
-		at   string // below the root, or below the extra folder if it begins with +
+		at   string // path below Finder.root; with a leading + below the additional folder
 		want bool
 	}{
 		"the module itself":              {stripped, "app/program", true},
 		"another module at its path":     {other, "app/program", false},
 		"by build id":                    {debug, "usr/lib/debug/" + byID, true},
 		"by build id, another file":      {other, "usr/lib/debug/" + byID, false},
-		"beside it":                      {debug, "app/program.debug", true},
-		"beside it, another file":        {other, "app/program.debug", false},
+		"next to it":                     {debug, "app/program.debug", true},
+		"next to it, another file":       {other, "app/program.debug", false},
 		"in .debug":                      {debug, "app/.debug/program.debug", true},
 		"under /usr/lib/debug":           {debug, "usr/lib/debug/app/program.debug", true},
 		"in an extra folder by build id": {debug, "+" + byID, true},
@@ -101,7 +101,7 @@ func TestFinderKnowsWhereDebugFilesLie(t *testing.T) {
 	}
 }
 
-func TestFinderFollowsNoCraftedNames(t *testing.T) {
+func TestFinderIgnoresHostileNames(t *testing.T) {
 	for _, id := range []string{"", "a", "ab", "../../etc/passwd", "ab/../../x", "zz00", strings.Repeat("ab", 65)} {
 		if got := found(t, &Finder{Dirs: []string{t.TempDir()}}, "/bin/sh", id); got != nil {
 			t.Errorf("Files of build id %q = %q", id, got)
@@ -134,7 +134,7 @@ func newDebuginfod(t *testing.T, urls ...string) *Debuginfod {
 	return d
 }
 
-func TestDebuginfodKeepsWhatItGets(t *testing.T) {
+func TestDebuginfodCachesFiles(t *testing.T) {
 	_, debug, _, id := splitProgram(t)
 	var requests []string
 	empty := httptest.NewServer(http.NotFoundHandler())
@@ -154,7 +154,7 @@ func TestDebuginfodKeepsWhatItGets(t *testing.T) {
 	}
 }
 
-func TestDebuginfodRefusesWhatIsWrong(t *testing.T) {
+func TestDebuginfodRefusesWrongFiles(t *testing.T) {
 	_, debug, other, id := splitProgram(t)
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -199,9 +199,9 @@ func TestDebuginfodRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestDebuginfodDoesNotInsist(t *testing.T) {
+func TestDebuginfodSkipsFailedServers(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close() // nobody answers
+	server.Close() // no server listens at this URL
 	d := newDebuginfod(t, server.URL)
 	if _, err := d.Fetch("abcdef"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the first time: %v", err)

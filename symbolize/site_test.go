@@ -2,7 +2,7 @@ package symbolize
 
 import "testing"
 
-// mean is a stack as a PyTorch program has it on a real GPU, the interpreter in a stripped program.
+// mean returns the stack of a PyTorch program on a real GPU with a stripped interpreter.
 func mean() []SiteCandidate {
 	const torch, python = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so", "/usr/bin/python3.12"
 	stack := []SiteCandidate{
@@ -57,7 +57,7 @@ func mean() []SiteCandidate {
 	)
 }
 
-// engine is a stack of the thread that works backward.
+// engine returns the stack of an autograd engine thread.
 func engine() []SiteCandidate {
 	stack := []SiteCandidate{
 		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
@@ -112,25 +112,25 @@ func TestSiteFrame(t *testing.T) {
 		frames []f
 		want   int
 	}{
-		// as until now
+		// stacks without Python
 		"no stack":                               {nil, -1},
 		"only the call":                          {[]f{leaf}, 0},
 		"the program calls the driver":           {[]f{leaf, n(app, "step"), n(app, "main")}, 1},
-		"libraries are passed over":              {[]f{leaf, n("/x/libcudart.so.12", "cudaMalloc"), n(torch, "at::empty"), n(app, "step"), n(app, "main")}, 3},
-		"a static runtime is passed over":        {[]f{leaf, n(app, "libcudart_static_5382377d"), n(app, "__cudart516"), n(app, "cudaMalloc"), n(app, "step")}, 4},
+		"libraries are skipped":                  {[]f{leaf, n("/x/libcudart.so.12", "cudaMalloc"), n(torch, "at::empty"), n(app, "step"), n(app, "main")}, 3},
+		"a static runtime is skipped":            {[]f{leaf, n(app, "libcudart_static_5382377d"), n(app, "__cudart516"), n(app, "cudaMalloc"), n(app, "step")}, 4},
 		"a function without name counts":         {[]f{leaf, n(app, ""), n(app, "main")}, 1},
 		"addresses in no file do not":            {[]f{leaf, n("", ""), n("[stack]", ""), n(app, "main")}, 3},
 		"code made at run time does":             {[]f{leaf, n(torch, "f"), n("", "py::step:/app/train.py"), n(app, "main")}, 2},
-		"only plumbing: the outermost name":      {[]f{leaf, n(torch, "f"), n(torch, "g"), n(torch, "")}, 2},
-		"only plumbing without names":            {[]f{leaf, n(torch, ""), n(torch, "")}, 1},
+		"only libraries: the outermost name":     {[]f{leaf, n(torch, "f"), n(torch, "g"), n(torch, "")}, 2},
+		"only libraries without names":           {[]f{leaf, n(torch, ""), n(torch, "")}, 1},
 		"a library of the program is its own":    {[]f{leaf, n("/app/libstep.so", "step")}, 1},
 		"libraries that begin alike are own":     {[]f{leaf, n("/app/libctrain.so", "step"), n(app, "main")}, 1},
 		"functions that begin alike are own":     {[]f{leaf, n(app, "cudaMalloc_wrapper(int)")}, 1},
 		"Windows paths":                          {[]f{leaf, n(`C:\cuda\libcudart.so.12`, "f"), n(`C:\app\train.exe`, "")}, 2},
-		"garbage only: the caller":               {[]f{leaf, n("", ""), n("[stack]", "")}, 1},
-		"garbage behind a name: the named one":   {[]f{leaf, n(torch, "f"), n("", "")}, 1},
+		"unknown code only: the caller":          {[]f{leaf, n("", ""), n("[stack]", "")}, 1},
+		"unknown code after a name: the name":    {[]f{leaf, n(torch, "f"), n("", "")}, 1},
 		"__cudaRegisterFatBinary is the runtime": {[]f{leaf, n(app, "__cudaRegisterFatBinary"), n(app, "main")}, 2},
-		// mixed
+		// stacks with Python
 		"a model's layer":                         {append([]f{leaf, n(torch, "at::native::mm"), eval, linear, call, py("/app/model.py", "Block.forward"), call, py("/app/train.py", "main")}, start...), 5},
 		"a line of the script, not its extension": {append([]f{leaf, n("/app/ext.so", "my_kernel"), n("/app/ext.so", "pybind11::cpp_function::dispatcher"), eval, py("/app/model.py", "forward")}, start...), 4},
 		"a package that is no framework":          {append([]f{leaf, linear, call, py(site+"vllm/worker.py", "execute"), py("/usr/bin/vllm", "<module>")}, start...), 3},
@@ -177,7 +177,7 @@ func TestFrameName(t *testing.T) {
 	}
 }
 
-func TestPlaceName(t *testing.T) {
+func TestNameWithLine(t *testing.T) {
 	for want, got := range map[string]string{
 		"step (train.py:12)": NameWithLine("step", "/app/train.py", 12),
 		"step (<string>:1)":  NameWithLine("step", "<string>", 1),
