@@ -46,7 +46,7 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 			event, ret := set.Wait(eventWaitMs)
 			if ret == nvml.SUCCESS && event.EventType == nvml.EventTypeXidCriticalError {
 				merger.Add(
-					xid.Sighting{
+					xid.Report{
 						Source: xid.SourceNVML,
 						AtNs:   c.NowNs(),
 						PCI:    t.pciOf(event.Device),

@@ -12,18 +12,18 @@ import "time"
 // Policy sets the pace of a Governor.
 type Policy struct {
 	// Look is the time between two measurements; all else is in such times.
-	Look time.Duration
+	Interval time.Duration
 	// Whole of every Whole+Spare looks record everything.
-	Whole, Spare int
+	FullIntervals, SampledIntervals int
 	// Patience is the number of looks in a row above the limit after which more is sampled, Calm
 	// that of looks below it after which less is.
-	Patience, Calm int
+	TightenAfter, RelaxAfter int
 	// Back is the share of the limit, from 0 to 1, below which less is sampled.
-	Back float64
+	RelaxBelow float64
 }
 
 // DefaultPolicy looks every second and records launches in full for one second in ten.
-var DefaultPolicy = Policy{Look: time.Second, Whole: 1, Spare: 9, Patience: 3, Calm: 2, Back: 0.7}
+var DefaultPolicy = Policy{Interval: time.Second, FullIntervals: 1, SampledIntervals: 9, TightenAfter: 3, RelaxAfter: 2, RelaxBelow: 0.7}
 
 // Step says what is sampled.
 type Step int
@@ -48,7 +48,7 @@ type Load struct {
 type Governor struct {
 	policy   Policy
 	limitPct float64
-	Most     Step // that is possible
+	MaxStep  Step // that is possible
 
 	Step        Step
 	at          int // looks since the last change of step
@@ -63,19 +63,19 @@ type Governor struct {
 // NewGovernor returns a Governor that keeps the overhead below limitPct percent. It begins with
 // sampling nothing and goes no further than most.
 func NewGovernor(policy Policy, limitPct float64, most Step) *Governor {
-	return &Governor{policy: policy, limitPct: limitPct, Most: most, bare: 1}
+	return &Governor{policy: policy, limitPct: limitPct, MaxStep: most, bare: 1}
 }
 
-// IsWhole reports whether everything is recorded until the next look. A step begins with the looks
+// RecordsAll reports whether everything is recorded until the next look. A step begins with the looks
 // in which it samples.
-func (g *Governor) IsWhole() bool {
-	return g.Step == SampleNothing || g.at%(g.policy.Whole+g.policy.Spare) >= g.policy.Spare
+func (g *Governor) RecordsAll() bool {
+	return g.Step == SampleNothing || g.at%(g.policy.FullIntervals+g.policy.SampledIntervals) >= g.policy.SampledIntervals
 }
 
 // Next takes the measurement of the time since the last look and decides on the time until the
 // next one. It returns true once: when it turns out that the limit cannot be kept.
 func (g *Governor) Next(m Load) (gaveUp bool) {
-	whole, was := g.IsWhole(), g.Step
+	whole, was := g.RecordsAll(), g.Step
 	g.at++
 	if whole {
 		g.wholePct, g.wholeNs = m.OverheadPct, m.hitNs
@@ -102,16 +102,16 @@ func (g *Governor) Average(m Load) float64 {
 	if g.Step == SampleNothing {
 		return m.OverheadPct
 	}
-	whole, spare := float64(g.policy.Whole), float64(g.policy.Spare)
+	whole, spare := float64(g.policy.FullIntervals), float64(g.policy.SampledIntervals)
 	return (whole*g.wholePct + spare*m.OverheadPct) / (whole + spare)
 }
 
 // tighten notes a look with too much, and goes a step on after some of them.
 func (g *Governor) tighten() (gaveUp bool) {
-	if g.over++; g.over < g.policy.Patience {
+	if g.over++; g.over < g.policy.TightenAfter {
 		return false
 	}
-	if g.Step < g.Most {
+	if g.Step < g.MaxStep {
 		g.Step++
 		return false
 	}
@@ -126,11 +126,11 @@ func (g *Governor) relax(m Load) {
 	if g.Step == SampleLaunches {
 		pct *= g.bare
 	}
-	if pct >= g.policy.Back*g.limitPct {
+	if pct >= g.policy.RelaxBelow*g.limitPct {
 		g.under = 0
 		return
 	}
-	if g.under++; g.under >= g.policy.Calm {
+	if g.under++; g.under >= g.policy.RelaxAfter {
 		g.Step--
 	}
 }

@@ -34,10 +34,10 @@ func steps(g *Governor, looks int, programs ...constant) string {
 	for _, c := range programs {
 		for range looks {
 			letter := string("nsl"[g.Step])
-			if g.IsWhole() {
+			if g.RecordsAll() {
 				letter = strings.ToUpper(letter)
 			}
-			gaveUp := g.Next(c.measured(g.Step, g.IsWhole()))
+			gaveUp := g.Next(c.measured(g.Step, g.RecordsAll()))
 			b.WriteString(letter)
 			if gaveUp {
 				b.WriteByte('!')

@@ -50,7 +50,7 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		g.warn(0, "what a probe costs could not be measured, --max-overhead has no effect: "+err.Error())
 		return
 	}
-	for g.rebase(); !clock.Sleep(stop, policy.Look); {
+	for g.rebase(); !clock.Sleep(stop, policy.Interval); {
 		rates, ok := s.Recorder.AskRates(stop)
 		if !ok {
 			return
@@ -75,7 +75,7 @@ func (g *limiter) prepare() (err error) {
 	if g.meter.ExceptionNs, err = g.Probes.ExceptionNs(); err != nil {
 		return err
 	}
-	if g.governor.Most < overhead.SampleLaunches {
+	if g.governor.MaxStep < overhead.SampleLaunches {
 		g.warn(0, "--max-overhead samples stacks of launches only: launches themselves cannot be sampled with "+
 			"--attach perf, or before Linux 6.6")
 	}
@@ -96,7 +96,7 @@ func (g *limiter) rebase() {
 
 // apply records or leaves out what the governor decided.
 func (g *limiter) apply(pct float64) error {
-	whole, step := g.governor.IsWhole(), g.governor.Step
+	whole, step := g.governor.RecordsAll(), g.governor.Step
 	g.launchesSampled.Store(step == overhead.SampleLaunches)
 	stacksAway, launchesAway := !whole, !whole && step == overhead.SampleLaunches
 	if stacksAway == g.stacksAway && launchesAway == g.launchesAway {
@@ -174,7 +174,7 @@ func (g *limiter) warn(pct float64, text string) {
 // share is how much of the time everything is recorded, in words.
 func (g *limiter) share() string {
 	p := g.policy
-	return fmt.Sprintf("%v in %v", time.Duration(p.Whole)*p.Look, time.Duration(p.Whole+p.Spare)*p.Look)
+	return fmt.Sprintf("%v in %v", time.Duration(p.FullIntervals)*p.Interval, time.Duration(p.FullIntervals+p.SampledIntervals)*p.Interval)
 }
 
 func (g *limiter) stepText(m overhead.Load) string {

@@ -27,7 +27,7 @@ func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row
 	}
 	status, why := format.StackComplete, ""
 	if e.Error != 0 {
-		status, why = format.StackTruncated, unwind.Why(e.Error)
+		status, why = format.StackTruncated, unwind.TruncationCause(e.Error)
 		if last, here := t.brokenAt(e); here != "" {
 			why = here
 			frames = append(frames, last...)

@@ -84,7 +84,7 @@ func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
 	}
 }
 
-func TestWhyOfErrors(t *testing.T) {
+func TestTruncationCauses(t *testing.T) {
 	for code, want := range map[uint32]string{
 		2:     "depth",
 		5:     "depth",
@@ -95,8 +95,8 @@ func TestWhyOfErrors(t *testing.T) {
 		1:     "other",
 		99999: "other",
 	} {
-		if got := Why(code); got != want {
-			t.Errorf("Why(%d) = %s, want %s", code, got, want)
+		if got := TruncationCause(code); got != want {
+			t.Errorf("TruncationCause(%d) = %s, want %s", code, got, want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ var SystemPaths = Paths{Kmsg: "/dev/kmsg", Tracefs: []string{"/sys/kernel/tracin
 type Feed interface {
 	fd() int
 	// read returns what has come without waiting; ended says that no more will.
-	read() (seen []Sighting, ended bool)
+	read() (seen []Report, ended bool)
 	close()
 }
 

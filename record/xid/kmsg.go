@@ -43,7 +43,7 @@ func (k *kmsg) fd() int { return k.file }
 func (k *kmsg) close() { unix.Close(k.file) }
 
 // read returns the Xids among what has come.
-func (k *kmsg) read() (seen []Sighting, ended bool) {
+func (k *kmsg) read() (seen []Report, ended bool) {
 	buffer := make([]byte, 16<<10) // a record has 8 KiB at most
 	for {
 		n, err := unix.Read(k.file, buffer)

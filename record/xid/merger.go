@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// Sighting is a report of an Xid by one source.
-type Sighting struct {
+// Report is a report of an Xid by one source.
+type Report struct {
 	Source  string
 	AtNs    int64 // Unix ns
 	PCI     string
@@ -48,7 +48,7 @@ type Merger struct {
 }
 
 type pendingXid struct {
-	Sighting
+	Report
 	sources   []string
 	arrivedNs int64
 }
@@ -63,7 +63,7 @@ func NewMerger(gpus []host.GPU) *Merger {
 }
 
 // Add takes a report. now is in Unix ns.
-func (m *Merger) Add(s Sighting, now int64) {
+func (m *Merger) Add(s Report, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pending {
@@ -74,11 +74,11 @@ func (m *Merger) Add(s Sighting, now int64) {
 			return
 		}
 	}
-	m.pending = append(m.pending, &pendingXid{Sighting: s, sources: []string{s.Source}, arrivedNs: now})
+	m.pending = append(m.pending, &pendingXid{Report: s, sources: []string{s.Source}, arrivedNs: now})
 }
 
 // join adds what another source knows better.
-func (p *pendingXid) join(s Sighting) {
+func (p *pendingXid) join(s Report) {
 	exact := func(source string) int {
 		return slices.Index([]string{SourceNVML, sourceKmsg, sourceTracepoint}, source)
 	}

@@ -173,7 +173,7 @@ func (x *rawTracepoint) close() {
 }
 
 // read returns the Xids that have come.
-func (x *rawTracepoint) read() (seen []Sighting, ended bool) {
+func (x *rawTracepoint) read() (seen []Report, ended bool) {
 	for {
 		record, err := x.reader.Read()
 		if err != nil {
@@ -186,7 +186,7 @@ func (x *rawTracepoint) read() (seen []Sighting, ended bool) {
 	}
 }
 
-func decodeRawXid(raw []byte) (s Sighting, monotonicNs uint64, ok bool) {
+func decodeRawXid(raw []byte) (s Report, monotonicNs uint64, ok bool) {
 	if len(raw) < rawXidSize {
 		return s, 0, false
 	}
@@ -194,7 +194,7 @@ func decodeRawXid(raw []byte) (s Sighting, monotonicNs uint64, ok bool) {
 		b, _, _ = bytes.Cut(b, []byte{0})
 		return string(b)
 	}
-	s = Sighting{
+	s = Report{
 		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clip(until(raw[rawXidText:])),
 		// of 8 bytes, on the little endian machines that gpurec runs on
 		Code: int32(binary.NativeEndian.Uint32(raw[8:])),

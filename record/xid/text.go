@@ -34,7 +34,7 @@ var (
 const maxXidText = 1000
 
 // parseKmsgXid reads a line of the kernel's log, without its header.
-func parseKmsgXid(line string) (s Sighting, ok bool) {
+func parseKmsgXid(line string) (s Report, ok bool) {
 	match := kmsgXid.FindStringSubmatch(line)
 	if match == nil {
 		return s, false
@@ -43,7 +43,7 @@ func parseKmsgXid(line string) (s Sighting, ok bool) {
 	if err != nil {
 		return s, false
 	}
-	s = Sighting{Source: sourceKmsg, sxid: match[1] != "", PCI: match[2], Code: int32(code)}
+	s = Report{Source: sourceKmsg, sxid: match[1] != "", PCI: match[2], Code: int32(code)}
 	rest := match[5]
 	for {
 		field := xidField.FindStringSubmatch(rest)
@@ -66,7 +66,7 @@ func parseKmsgXid(line string) (s Sighting, ok bool) {
 }
 
 // parseTraceXid reads a line of a trace pipe; monotonicNs is its time.
-func parseTraceXid(line string) (s Sighting, monotonicNs int64, ok bool) {
+func parseTraceXid(line string) (s Report, monotonicNs int64, ok bool) {
 	match := traceXid.FindStringSubmatch(" " + line)
 	if match == nil {
 		return s, 0, false
@@ -80,7 +80,7 @@ func parseTraceXid(line string) (s Sighting, monotonicNs int64, ok bool) {
 	if err != nil {
 		return s, 0, false
 	}
-	s = Sighting{Source: sourceTracepoint, PCI: match[3], Code: int32(code), text: clip(strings.Trim(match[5], `"`))}
+	s = Report{Source: sourceTracepoint, PCI: match[3], Code: int32(code), text: clip(strings.Trim(match[5], `"`))}
 	return s, seconds*1e9 + micros*1e3, true
 }
 

@@ -110,7 +110,7 @@ func (t *trace) close() {
 }
 
 // read returns the Xids that have come.
-func (t *trace) read() (seen []Sighting, ended bool) {
+func (t *trace) read() (seen []Report, ended bool) {
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := unix.Read(t.pipe, buffer)

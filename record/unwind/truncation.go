@@ -5,7 +5,7 @@ package unwind
 import "github.com/gpurec/gpurec/format"
 
 // Why says in a word what the profiler's error code means: support/ebpf/errors.h.
-func Why(code uint32) string {
+func TruncationCause(code uint32) string {
 	switch {
 	case code == 2 || code == 5:
 		return format.TruncationDepth
