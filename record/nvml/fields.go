@@ -38,9 +38,9 @@ var fields = []field{
 	{"nvlink_rx_kibibytes", nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, allLinks, perSecond},
 }
 
-// fieldQuestions returns one question per period, for the fields that the device
+// fieldQueries returns one query per period, for the fields that the device
 // supports.
-func (g *gpu) fieldQuestions() []*question {
+func (g *gpu) fieldQueries() []*query {
 	if !has("nvmlDeviceGetFieldValues") {
 		return nil
 	}
@@ -57,21 +57,21 @@ func (g *gpu) fieldQuestions() []*question {
 			byPeriod[f.every] = append(byPeriod[f.every], f)
 		}
 	}
-	var questions []*question
+	var queries []*query
 	for _, every := range []time.Duration{always, perSecond} {
 		if some := byPeriod[every]; len(some) > 0 {
-			questions = append(questions, g.fieldQuestion(some, every))
+			queries = append(queries, g.fieldQuery(some, every))
 		}
 	}
-	return questions
+	return queries
 }
 
-func (g *gpu) fieldQuestion(some []field, every time.Duration) *question {
+func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
 	values := make([]nvml.FieldValue, len(some))
 	for i, f := range some {
 		values[i].FieldId, values[i].ScopeId = f.id, f.scope
 	}
-	return &question{
+	return &query{
 		name:  some[0].name + " and other fields",
 		every: every,
 		ask: func(c clock.Clock) ([]format.Row, nvml.Return) {

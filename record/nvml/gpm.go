@@ -45,8 +45,8 @@ type gpm struct {
 	request gpmRequest
 }
 
-// gpmQuestions returns the question for GPM, if the device has it.
-func (g *gpu) gpmQuestions() []*question {
+// gpmQueries returns the query for GPM, if the device has it.
+func (g *gpu) gpmQueries() []*query {
 	for _, symbol := range []string{
 		"nvmlGpmQueryDeviceSupport",
 		"nvmlGpmSampleAlloc",
@@ -67,7 +67,7 @@ func (g *gpu) gpmQuestions() []*question {
 			return nil
 		}
 	}
-	return []*question{{name: "gpm", every: perGPM, ask: m.ask}}
+	return []*query{{name: "gpm", every: perGPM, ask: m.ask}}
 }
 
 // ask takes a sample and returns what happened since the one before; there is nothing

@@ -34,8 +34,8 @@ type metric struct {
 	read   func(nvml.Device) ([]float64, nvml.Return)
 }
 
-// one makes a metric of a function that returns one number.
-func one[T int | uint32 | uint64](
+// scalarMetric makes a metric of a function that returns one number.
+func scalarMetric[T int | uint32 | uint64](
 	symbol string,
 	every time.Duration,
 	name string,
@@ -104,20 +104,35 @@ var useMetrics = []metric{
 
 // engine makes a metric of a utilization that comes with its sampling period.
 func engine(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
-	return one(symbol, perSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
+	return scalarMetric(symbol, perSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
 		percent, _, ret := read(d)
 		return percent, ret
 	})
 }
 
 var powerMetrics = []metric{
-	one("nvmlDeviceGetPowerUsage", always, "power_milliwatts", nvml.Device.GetPowerUsage),
-	one("nvmlDeviceGetEnforcedPowerLimit", slowest, "power_limit_milliwatts", nvml.Device.GetEnforcedPowerLimit),
-	one("nvmlDeviceGetTotalEnergyConsumption", slowest, "energy_millijoules", nvml.Device.GetTotalEnergyConsumption),
-	one("nvmlDeviceGetTemperature", perSecond, "temperature_celsius", func(d nvml.Device) (uint32, nvml.Return) {
-		return d.GetTemperature(nvml.TEMPERATURE_GPU)
-	}),
-	one("nvmlDeviceGetFanSpeed", perSecond, "fan_speed_percent", nvml.Device.GetFanSpeed),
+	scalarMetric("nvmlDeviceGetPowerUsage", always, "power_milliwatts", nvml.Device.GetPowerUsage),
+	scalarMetric(
+		"nvmlDeviceGetEnforcedPowerLimit",
+		slowest,
+		"power_limit_milliwatts",
+		nvml.Device.GetEnforcedPowerLimit,
+	),
+	scalarMetric(
+		"nvmlDeviceGetTotalEnergyConsumption",
+		slowest,
+		"energy_millijoules",
+		nvml.Device.GetTotalEnergyConsumption,
+	),
+	scalarMetric(
+		"nvmlDeviceGetTemperature",
+		perSecond,
+		"temperature_celsius",
+		func(d nvml.Device) (uint32, nvml.Return) {
+			return d.GetTemperature(nvml.TEMPERATURE_GPU)
+		},
+	),
+	scalarMetric("nvmlDeviceGetFanSpeed", perSecond, "fan_speed_percent", nvml.Device.GetFanSpeed),
 }
 
 var clockMetrics = []metric{
@@ -125,7 +140,7 @@ var clockMetrics = []metric{
 	clockOf("memory_clock_mhz", nvml.CLOCK_MEM),
 	clockOf("graphics_clock_mhz", nvml.CLOCK_GRAPHICS),
 	clockOf("video_clock_mhz", nvml.CLOCK_VIDEO),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetApplicationsClock",
 		slowest,
 		"application_graphics_clock_mhz",
@@ -133,7 +148,7 @@ var clockMetrics = []metric{
 			return d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
 		},
 	),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetApplicationsClock",
 		slowest,
 		"application_memory_clock_mhz",
@@ -141,14 +156,14 @@ var clockMetrics = []metric{
 			return d.GetApplicationsClock(nvml.CLOCK_MEM)
 		},
 	),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetCurrentClocksEventReasons",
 		always,
 		"clock_event_reasons",
 		nvml.Device.GetCurrentClocksEventReasons,
 	),
 	// before driver 535
-	one(
+	scalarMetric(
 		"nvmlDeviceGetCurrentClocksThrottleReasons",
 		always,
 		"clock_event_reasons",
@@ -169,7 +184,7 @@ var clockMetrics = []metric{
 }
 
 func clockOf(name string, kind nvml.ClockType) metric {
-	return one(
+	return scalarMetric(
 		"nvmlDeviceGetClockInfo",
 		always,
 		name,
@@ -178,14 +193,19 @@ func clockOf(name string, kind nvml.ClockType) metric {
 }
 
 var linkMetrics = []metric{
-	one(
+	scalarMetric(
 		"nvmlDeviceGetCurrPcieLinkGeneration",
 		perSecond,
 		"pcie_link_generation",
 		nvml.Device.GetCurrPcieLinkGeneration,
 	),
-	one("nvmlDeviceGetCurrPcieLinkWidth", perSecond, "pcie_link_width_lanes", nvml.Device.GetCurrPcieLinkWidth),
-	one(
+	scalarMetric(
+		"nvmlDeviceGetCurrPcieLinkWidth",
+		perSecond,
+		"pcie_link_width_lanes",
+		nvml.Device.GetCurrPcieLinkWidth,
+	),
+	scalarMetric(
 		"nvmlDeviceGetPcieThroughput",
 		slowest,
 		"pcie_tx_kilobytes_per_second",
@@ -193,7 +213,7 @@ var linkMetrics = []metric{
 			return d.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
 		},
 	),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetPcieThroughput",
 		slowest,
 		"pcie_rx_kilobytes_per_second",
@@ -201,8 +221,8 @@ var linkMetrics = []metric{
 			return d.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
 		},
 	),
-	one("nvmlDeviceGetPcieReplayCounter", slowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
-	one("nvmlDeviceGetNvLinkState", slowest, "nvlink_active_links", activeLinks),
+	scalarMetric("nvmlDeviceGetPcieReplayCounter", slowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
+	scalarMetric("nvmlDeviceGetNvLinkState", slowest, "nvlink_active_links", activeLinks),
 	linkErrors("nvlink_replay_errors", nvml.NVLINK_ERROR_DL_REPLAY),
 	linkErrors("nvlink_recovery_errors", nvml.NVLINK_ERROR_DL_RECOVERY),
 	linkErrors("nvlink_crc_flit_errors", nvml.NVLINK_ERROR_DL_CRC_FLIT),
@@ -234,7 +254,7 @@ func activeLinks(d nvml.Device) (int, nvml.Return) {
 
 // linkErrors sums an error counter over all links that have it.
 func linkErrors(name string, counter nvml.NvLinkErrorCounter) metric {
-	return one("nvmlDeviceGetNvLinkErrorCounter", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
+	return scalarMetric("nvmlDeviceGetNvLinkErrorCounter", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
 		var sum uint64
 		result := nvml.ERROR_NOT_SUPPORTED
 		for link := range nvml.NVLINK_MAX_LINKS {
@@ -283,13 +303,13 @@ var healthMetrics = []metric{
 }
 
 func eccErrors(name string, kind nvml.MemoryErrorType, since nvml.EccCounterType) metric {
-	return one("nvmlDeviceGetTotalEccErrors", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
+	return scalarMetric("nvmlDeviceGetTotalEccErrors", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
 		return d.GetTotalEccErrors(kind, since)
 	})
 }
 
 func retiredPages(name string, cause nvml.PageRetirementCause) metric {
-	return one("nvmlDeviceGetRetiredPages", slowest, name, func(d nvml.Device) (int, nvml.Return) {
+	return scalarMetric("nvmlDeviceGetRetiredPages", slowest, name, func(d nvml.Device) (int, nvml.Return) {
 		pages, ret := d.GetRetiredPages(cause)
 		return len(pages), ret
 	})
@@ -302,9 +322,9 @@ func number(b bool) float64 {
 	return 0
 }
 
-// metricQuestions asks once for everything and keeps what the device answers.
-func (g *gpu) metricQuestions() []*question {
-	var questions []*question
+// metricQueries asks once for everything and keeps what the device answers.
+func (g *gpu) metricQueries() []*query {
+	var queries []*query
 	taken := make(map[string]bool)
 	for _, m := range metrics {
 		if taken[m.names[0]] || !has(m.symbol) {
@@ -314,9 +334,9 @@ func (g *gpu) metricQuestions() []*question {
 			continue
 		}
 		taken[m.names[0]] = true
-		questions = append(
-			questions,
-			&question{name: m.names[0], every: m.every, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+		queries = append(
+			queries,
+			&query{name: m.names[0], every: m.every, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
 				start := c.NowNs()
 				values, ret := m.read(g.handle)
 				dur := c.NowNs() - start
@@ -328,7 +348,7 @@ func (g *gpu) metricQuestions() []*question {
 			}},
 		)
 	}
-	return questions
+	return queries
 }
 
 func (g *gpu) row(start, dur int64, name string, value float64) format.Row {

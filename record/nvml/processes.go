@@ -14,14 +14,14 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// processQuestions returns what is asked about the processes on the device: all that
+// processQueries returns what is asked about the processes on the device: all that
 // the driver tells of, also those that are not recorded, for they share its memory.
-func (g *gpu) processQuestions() []*question {
-	var questions []*question
+func (g *gpu) processQueries() []*query {
+	var queries []*query
 	if lists := g.processLists(); len(lists) > 0 {
-		questions = append(
-			questions,
-			&question{
+		queries = append(
+			queries,
+			&query{
 				name:  "process_used_memory_bytes",
 				every: perSecond,
 				ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
@@ -33,10 +33,10 @@ func (g *gpu) processQuestions() []*question {
 	if has("nvmlDeviceGetProcessUtilization") {
 		u := &processUse{gpu: g}
 		if _, ret := u.ask(clock.Clock{}); ret == nvml.SUCCESS {
-			questions = append(questions, &question{name: "process_utilization", every: slow, ask: u.ask})
+			queries = append(queries, &query{name: "process_utilization", every: slow, ask: u.ask})
 		}
 	}
-	return questions
+	return queries
 }
 
 type processList func(nvml.Device) ([]nvml.ProcessInfo, nvml.Return)

@@ -36,14 +36,14 @@ type gpu struct {
 	total     uint64 // bytes
 	isDivided *bool  // by MIG; nil: not known
 	parts     []format.MIGDevice
-	questions []*question
+	queries   []*query
 	lost      bool // it does not answer any more
 	cost      format.SamplingCost
 	cpuBase   int64 // what the thread had done before it sampled, in ns
 }
 
-// question is something that a device supports, asked whenever its period is over.
-type question struct {
+// query is something that a device supports, asked whenever its period is over.
+type query struct {
 	name  string
 	every time.Duration // 0: at every sample
 	ask   func(c clock.Clock) ([]format.Row, nvml.Return)
@@ -127,10 +127,10 @@ func openGPU(index int) (*gpu, error) {
 		}
 	}
 	g.openMIG()
-	g.questions = append(g.questions, g.metricQuestions()...)
-	g.questions = append(g.questions, g.fieldQuestions()...)
-	g.questions = append(g.questions, g.gpmQuestions()...)
-	g.questions = append(g.questions, g.processQuestions()...)
+	g.queries = append(g.queries, g.metricQueries()...)
+	g.queries = append(g.queries, g.fieldQueries()...)
+	g.queries = append(g.queries, g.gpmQueries()...)
+	g.queries = append(g.queries, g.processQueries()...)
 	return g, nil
 }
 
@@ -196,7 +196,7 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 		return
 	}
 	var sampled []format.Row
-	for _, q := range g.questions {
+	for _, q := range g.queries {
 		if q.next.After(now.Add(ahead)) {
 			continue
 		}
@@ -220,8 +220,8 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 	sender.Send(sampled)
 }
 
-// note says once that a question was not answered, or that the device is lost.
-func (g *gpu) note(c clock.Clock, q *question, ret nvml.Return, sender *rows.Sender) {
+// note says once that a query was not answered, or that the device is lost.
+func (g *gpu) note(c clock.Clock, q *query, ret nvml.Return, sender *rows.Sender) {
 	says := fmt.Sprintf("%s of device %d is missing in some samples: %s", q.name, g.index, explainNVML(ret))
 	switch ret {
 	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_GPU_NOT_FOUND, nvml.ERROR_UNINITIALIZED:
@@ -244,7 +244,7 @@ func (t *Sampler) Costs() []format.SamplingCost {
 	}
 	costs := make([]format.SamplingCost, 0, len(t.devices))
 	for _, g := range t.devices {
-		for _, q := range g.questions {
+		for _, q := range g.queries {
 			q.cost.Name = q.name
 			g.cost.WallNs += q.cost.WallNs
 			g.cost.Queries = append(g.cost.Queries, q.cost)

@@ -23,13 +23,13 @@ const NoteOverhead = "overhead"
 // limiter does what the governor decides, and writes it down.
 type limiter struct {
 	*Sampler
-	stop                     <-chan struct{}
-	policy                   overhead.Policy
-	limitPct                 float64
-	governor                 *overhead.Governor
-	meter                    overhead.Meter
-	stacksAway, launchesAway bool
-	told                     overhead.Step // the furthest step that the user was told of
+	stop                   <-chan struct{}
+	policy                 overhead.Policy
+	limitPct               float64
+	governor               *overhead.Governor
+	meter                  overhead.Meter
+	stacksOff, launchesOff bool
+	warnedStep             overhead.Step // the furthest step that the user was told of
 }
 
 // LimitOverhead keeps what probes cost the busiest thread below limitPct percent of its time, as far
@@ -50,7 +50,7 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		g.warn(0, "what a probe costs could not be measured, --max-overhead has no effect: "+err.Error())
 		return
 	}
-	for g.rebase(); !clock.Sleep(stop, policy.Interval); {
+	for g.resetMeters(); !clock.Sleep(stop, policy.Interval); {
 		rates, ok := s.Recorder.AskRates(stop)
 		if !ok {
 			return
@@ -59,8 +59,8 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		if g.governor.Next(m) {
 			g.warn(g.governor.Average(m), g.stuckText(m))
 		}
-		if g.governor.Step > g.told {
-			g.told = g.governor.Step
+		if g.governor.Step > g.warnedStep {
+			g.warnedStep = g.governor.Step
 			g.warn(m.OverheadPct, g.stepText(m))
 		}
 		if err := g.apply(m.OverheadPct); err != nil {
@@ -88,8 +88,8 @@ func (g *limiter) prepare() (err error) {
 	return stats.Close()
 }
 
-// rebase begins a measurement.
-func (g *limiter) rebase() {
+// resetMeters begins a measurement.
+func (g *limiter) resetMeters() {
 	g.Recorder.AskRates(g.stop)
 	g.meter.HitNs(g.Probes.RunTimes())
 }
@@ -98,35 +98,35 @@ func (g *limiter) rebase() {
 func (g *limiter) apply(pct float64) error {
 	whole, step := g.governor.RecordsAll(), g.governor.Step
 	g.launchesSampled.Store(step == overhead.SampleLaunches)
-	stacksAway, launchesAway := !whole, !whole && step == overhead.SampleLaunches
-	if stacksAway == g.stacksAway && launchesAway == g.launchesAway {
+	stacksOff, launchesOff := !whole, !whole && step == overhead.SampleLaunches
+	if stacksOff == g.stacksOff && launchesOff == g.launchesOff {
 		return nil
 	}
-	if stacksAway != g.stacksAway {
-		if err := g.Probes.SkipStacks(stacksAway); err != nil {
+	if stacksOff != g.stacksOff {
+		if err := g.Probes.SkipStacks(stacksOff); err != nil {
 			return err
 		}
-		g.stacksAway = stacksAway
-		g.noteSwitch(format.SampledStacks, !stacksAway, clock.Ns(unix.CLOCK_MONOTONIC), pct)
+		g.stacksOff = stacksOff
+		g.noteSwitch(format.SampledStacks, !stacksOff, clock.Ns(unix.CLOCK_MONOTONIC), pct)
 	}
-	if launchesAway != g.launchesAway {
-		if err := g.switchLaunches(launchesAway, pct); err != nil {
+	if launchesOff != g.launchesOff {
+		if err := g.switchLaunches(launchesOff, pct); err != nil {
 			return err
 		}
 	}
-	g.rebase()
+	g.resetMeters()
 	return nil
 }
 
 // switchLaunches takes the probes of launches away or places them.
-func (g *limiter) switchLaunches(away bool, pct float64) error {
+func (g *limiter) switchLaunches(off bool, pct float64) error {
 	p := g.Probes
-	if !away {
+	if !off {
 		from, err := p.BeginLaunches()
 		if err != nil {
 			return err
 		}
-		g.launchesAway = false
+		g.launchesOff = false
 		g.noteSwitch(format.SampledCalls, true, from, pct)
 		clock.Sleep(g.stop, probe.LaunchNotice)
 		return nil
@@ -135,7 +135,7 @@ func (g *limiter) switchLaunches(away bool, pct float64) error {
 	if err != nil {
 		return err
 	}
-	g.launchesAway = true
+	g.launchesOff = true
 	g.noteSwitch(format.SampledCalls, false, until, pct)
 	return p.DropLaunches(g.stop)
 }
@@ -174,7 +174,11 @@ func (g *limiter) warn(pct float64, text string) {
 // share is how much of the time everything is recorded, in words.
 func (g *limiter) share() string {
 	p := g.policy
-	return fmt.Sprintf("%v in %v", time.Duration(p.FullIntervals)*p.Interval, time.Duration(p.FullIntervals+p.SampledIntervals)*p.Interval)
+	return fmt.Sprintf(
+		"%v in %v",
+		time.Duration(p.FullIntervals)*p.Interval,
+		time.Duration(p.FullIntervals+p.SampledIntervals)*p.Interval,
+	)
 }
 
 func (g *limiter) stepText(m overhead.Load) string {
