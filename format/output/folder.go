@@ -21,14 +21,14 @@ func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) 
 	}
 	refused := &Error{Path: path, Problem: NotRegular}
 	if !info.IsDir() {
-		refused.What = fmt.Sprintf(
+		refused.Description = fmt.Sprintf(
 			"is %s, and %ss need a folder of this name", kindOf(info.Mode()), what)
 		if info.Mode()&fs.ModeSymlink != 0 {
-			refused.What, _ = describeLink(path)
+			refused.Description, _ = describeLink(path)
 		}
 		return refused
 	}
-	if refused.What = d.foreign(info); refused.What != "" {
+	if refused.Description = d.foreign(info); refused.Description != "" {
 		refused.Problem = ForeignFile
 		return refused
 	}
@@ -41,7 +41,7 @@ func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) 
 	}
 	for _, e := range entries {
 		if !isOurs(e) {
-			refused.What = "holds " + e.Name() + ", which is no " + what
+			refused.Description = "holds " + e.Name() + ", which is no " + what
 			return refused
 		}
 	}

@@ -57,13 +57,13 @@ const (
 // Error is the error for a path that is refused as an output. Nothing was created, changed or
 // removed.
 type Error struct {
-	Path    string
-	Problem Problem
-	What    string // description of the problem: "is a device"
-	Target  string // regular file at the end of a symbolic link, otherwise ""
+	Path        string
+	Problem     Problem
+	Description string // description of the problem: "is a device"
+	Target      string // regular file at the end of a symbolic link, otherwise ""
 }
 
-func (e *Error) Error() string { return e.Path + " " + e.What }
+func (e *Error) Error() string { return e.Path + " " + e.Description }
 
 // Destination is the path of a file to write, with its folder open. It is not safe for concurrent
 // use.
@@ -82,7 +82,7 @@ func Open(path string, opt Options) (*Destination, error) {
 		dir = "."
 	}
 	if name == "" || name == "." || name == ".." {
-		return nil, &Error{Path: path, Problem: IsFolder, What: "is a folder"}
+		return nil, &Error{Path: path, Problem: IsFolder, Description: "is a folder"}
 	}
 	folder, err := openParent(dir, opt.Owner)
 	var refused *Error
@@ -136,17 +136,17 @@ func (d *Destination) checkRegular(info fs.FileInfo) error {
 	refused := &Error{Path: d.path, Problem: NotRegular}
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
-		if refused.What = d.foreign(info); refused.What == "" {
+		if refused.Description = d.foreign(info); refused.Description == "" {
 			return nil
 		}
 		refused.Problem = ForeignFile
 	case mode.IsDir():
-		refused.Problem, refused.What = IsFolder, "is a folder"
+		refused.Problem, refused.Description = IsFolder, "is a folder"
 	case mode&fs.ModeSymlink != 0:
 		refused.Problem = IsLink
-		refused.What, refused.Target = describeLink(d.path)
+		refused.Description, refused.Target = describeLink(d.path)
 	default:
-		refused.What = "is " + kindOf(mode)
+		refused.Description = "is " + kindOf(mode)
 	}
 	return refused
 }

@@ -71,7 +71,7 @@ func checkFolder(folder *os.Root, dir string, owner Owner) error {
 
 // foreignFolder returns the error for a folder that other users may change.
 func foreignFolder(why string) *Error {
-	return &Error{Problem: ForeignFolder, What: "is not safe to write: " + why}
+	return &Error{Problem: ForeignFolder, Description: "is not safe to write: " + why}
 }
 
 // foreignFile names the other user who owns a file. It returns "" if the user of the process owns

@@ -34,9 +34,9 @@ func (t *Sampler) Facts(now int64) []format.Row {
 	return rows
 }
 
-// ask returns what a function of NVML says, and nothing if the driver has it not or the
+// readOptional returns what a function of NVML says, and nothing if the driver has it not or the
 // device does not support it.
-func ask[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
+func readOptional[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
 	if !has(symbol) {
 		return v, false
 	}
@@ -45,15 +45,15 @@ func ask[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
 }
 
 // put stores a number that NVML says.
-func put[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
-	if v, ok := ask(symbol, read); ok {
+func readNumber[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
+	if v, ok := readOptional(symbol, read); ok {
 		*into = int64(v)
 	}
 }
 
 // enabled returns what NVML says of a switch, nil if nothing.
 func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
-	state, ok := ask(symbol, read)
+	state, ok := readOptional(symbol, read)
 	if !ok {
 		return nil
 	}
@@ -64,19 +64,19 @@ func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
 func (g *gpu) fact() format.DeviceFact {
 	d := g.handle
 	f := format.DeviceFact{UUID: g.uuid, PCI: g.pci}
-	f.Serial, _ = ask("nvmlDeviceGetSerial", d.GetSerial)
-	f.VBIOS, _ = ask("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
+	f.Serial, _ = readOptional("nvmlDeviceGetSerial", d.GetSerial)
+	f.VBIOS, _ = readOptional("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
 	if has("nvmlDeviceGetCudaComputeCapability") {
 		if major, minor, ret := d.GetCudaComputeCapability(); ret == nvml.SUCCESS {
 			f.ComputeCapability = strconv.Itoa(major) + "." + strconv.Itoa(minor)
 		}
 	}
-	put(&f.Cores, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
-	put(&f.MemoryBusBits, "nvmlDeviceGetMemoryBusWidth", d.GetMemoryBusWidth)
-	if bar1, ok := ask("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo); ok {
+	readNumber(&f.Cores, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	readNumber(&f.MemoryBusBits, "nvmlDeviceGetMemoryBusWidth", d.GetMemoryBusWidth)
+	if bar1, ok := readOptional("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo); ok {
 		f.BAR1Bytes = int64(bar1.Bar1Total)
 	}
-	if mode, ok := ask("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
+	if mode, ok := readOptional("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
 		f.ComputeMode = computeModes[mode]
 	}
 	f.PersistenceMode = enabled("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
@@ -84,8 +84,8 @@ func (g *gpu) fact() format.DeviceFact {
 		current, _, ret := d.GetEccMode()
 		return current, ret
 	})
-	put(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
-	put(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
+	readNumber(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
+	readNumber(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
 	g.limits(&f)
 	f.MIG, f.MIGDevices = g.isDivided, g.parts
 	f.NVLinks = g.nvlinks()
@@ -100,14 +100,14 @@ var computeModes = map[nvml.ComputeMode]string{
 // limits fills in what power, temperature and clocks can be at most.
 func (g *gpu) limits(f *format.DeviceFact) {
 	d := g.handle
-	put(&f.PowerLimitDefaultMilliwatts, "nvmlDeviceGetPowerManagementDefaultLimit", d.GetPowerManagementDefaultLimit)
+	readNumber(&f.PowerLimitDefaultMilliwatts, "nvmlDeviceGetPowerManagementDefaultLimit", d.GetPowerManagementDefaultLimit)
 	if has("nvmlDeviceGetPowerManagementLimitConstraints") {
 		if lowest, highest, ret := d.GetPowerManagementLimitConstraints(); ret == nvml.SUCCESS {
 			f.PowerLimitMinMilliwatts, f.PowerLimitMaxMilliwatts = int64(lowest), int64(highest)
 		}
 	}
 	threshold := func(into *int64, which nvml.TemperatureThresholds) {
-		put(
+		readNumber(
 			into,
 			"nvmlDeviceGetTemperatureThreshold",
 			func() (uint32, nvml.Return) { return d.GetTemperatureThreshold(which) },
@@ -116,7 +116,7 @@ func (g *gpu) limits(f *format.DeviceFact) {
 	threshold(&f.SlowdownCelsius, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN)
 	threshold(&f.ShutdownCelsius, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN)
 	clock := func(into *int64, which nvml.ClockType) {
-		put(into, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.GetMaxClockInfo(which) })
+		readNumber(into, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.GetMaxClockInfo(which) })
 	}
 	clock(&f.MaxGraphicsClockMHz, nvml.CLOCK_GRAPHICS)
 	clock(&f.MaxSMClockMHz, nvml.CLOCK_SM)
@@ -144,11 +144,11 @@ func (g *gpu) openMIG() {
 			continue // fewer are there than could be
 		}
 		m := format.MIGDevice{GPUInstance: -1, ComputeInstance: -1}
-		m.UUID, _ = ask("nvmlDeviceGetUUID", part.GetUUID)
-		m.Name, _ = ask("nvmlDeviceGetName", part.GetName)
-		put(&m.GPUInstance, "nvmlDeviceGetGpuInstanceId", part.GetGpuInstanceId)
-		put(&m.ComputeInstance, "nvmlDeviceGetComputeInstanceId", part.GetComputeInstanceId)
-		if memory, ok := ask("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
+		m.UUID, _ = readOptional("nvmlDeviceGetUUID", part.GetUUID)
+		m.Name, _ = readOptional("nvmlDeviceGetName", part.GetName)
+		readNumber(&m.GPUInstance, "nvmlDeviceGetGpuInstanceId", part.GetGpuInstanceId)
+		readNumber(&m.ComputeInstance, "nvmlDeviceGetComputeInstanceId", part.GetComputeInstanceId)
+		if memory, ok := readOptional("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
 			m.MemoryBytes = int64(memory.Total)
 		}
 		g.parts = append(g.parts, m)

@@ -74,7 +74,7 @@ func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
 	return &query{
 		name:  some[0].name + " and other fields",
 		every: every,
-		ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+		run: func(c clock.Clock) ([]format.Row, nvml.Return) {
 			start := c.NowNs()
 			ret := g.handle.GetFieldValues(values)
 			dur := c.NowNs() - start

@@ -67,12 +67,12 @@ func (g *gpu) gpmQueries() []*query {
 			return nil
 		}
 	}
-	return []*query{{name: "gpm", every: perGPM, ask: m.ask}}
+	return []*query{{name: "gpm", every: perGPM, run: m.run}}
 }
 
 // ask takes a sample and returns what happened since the one before; there is nothing
 // to return the first time.
-func (m *gpm) ask(c clock.Clock) ([]format.Row, nvml.Return) {
+func (m *gpm) run(c clock.Clock) ([]format.Row, nvml.Return) {
 	before, now := m.samples[m.latest], m.samples[1-m.latest]
 	start := c.NowNs()
 	if ret := now.Get(m.gpu.handle); ret != nvml.SUCCESS {

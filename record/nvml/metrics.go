@@ -336,7 +336,7 @@ func (g *gpu) metricQueries() []*query {
 		taken[m.names[0]] = true
 		queries = append(
 			queries,
-			&query{name: m.names[0], every: m.every, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+			&query{name: m.names[0], every: m.every, run: func(c clock.Clock) ([]format.Row, nvml.Return) {
 				start := c.NowNs()
 				values, ret := m.read(g.handle)
 				dur := c.NowNs() - start

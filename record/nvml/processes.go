@@ -24,7 +24,7 @@ func (g *gpu) processQueries() []*query {
 			&query{
 				name:  "process_used_memory_bytes",
 				every: perSecond,
-				ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+				run: func(c clock.Clock) ([]format.Row, nvml.Return) {
 					return g.processMemory(c, lists)
 				},
 			},
@@ -32,8 +32,8 @@ func (g *gpu) processQueries() []*query {
 	}
 	if has("nvmlDeviceGetProcessUtilization") {
 		u := &processUse{gpu: g}
-		if _, ret := u.ask(clock.Clock{}); ret == nvml.SUCCESS {
-			queries = append(queries, &query{name: "process_utilization", every: slow, ask: u.ask})
+		if _, ret := u.run(clock.Clock{}); ret == nvml.SUCCESS {
+			queries = append(queries, &query{name: "process_utilization", every: slow, run: u.run})
 		}
 	}
 	return queries
@@ -125,7 +125,7 @@ type processUse struct {
 	lastUs uint64 // time of the newest sample seen, by the driver's clock
 }
 
-func (u *processUse) ask(c clock.Clock) ([]format.Row, nvml.Return) {
+func (u *processUse) run(c clock.Clock) ([]format.Row, nvml.Return) {
 	start := c.NowNs()
 	samples, ret := u.samples()
 	if ret != nvml.SUCCESS {

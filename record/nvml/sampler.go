@@ -46,7 +46,7 @@ type gpu struct {
 type query struct {
 	name  string
 	every time.Duration // 0: at every sample
-	ask   func(c clock.Clock) ([]format.Row, nvml.Return)
+	run   func(c clock.Clock) ([]format.Row, nvml.Return)
 
 	next   time.Time
 	silent bool // an error was noted already
@@ -202,7 +202,7 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 		}
 		q.next = now.Add(q.every)
 		wall, cpu := clock.Ns(unix.CLOCK_MONOTONIC), clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID)
-		answer, ret := q.ask(c)
+		answer, ret := q.run(c)
 		q.cost.Calls++
 		q.cost.WallNs += clock.Ns(unix.CLOCK_MONOTONIC) - wall
 		q.cost.CPUNs += clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID) - cpu

@@ -37,14 +37,14 @@ var capabilityNames = map[Capability]string{
 
 // Error is the error for missing capabilities.
 type Error struct {
-	What    string
+	Task    string
 	Missing []Capability
 	Have    []Capability // effective capabilities, of those that gpurec uses
 }
 
 // Error returns the task and the missing capabilities.
 func (e *Error) Error() string {
-	text := e.What + " needs " + joinCapabilities(e.Missing)
+	text := e.Task + " needs " + joinCapabilities(e.Missing)
 	if len(e.Have) > 0 {
 		text += " (have " + joinCapabilities(e.Have) + ")"
 	}
@@ -114,7 +114,7 @@ func Check(how Attach) error {
 		return err
 	}
 	if missing := have.missing(how.OnThisKernel()); len(missing) > 0 {
-		return &Error{What: "attaching probes by " + string(how.OnThisKernel()), Missing: missing, Have: have.known()}
+		return &Error{Task: "attaching probes by " + string(how.OnThisKernel()), Missing: missing, Have: have.known()}
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (c Set) ExplainLoad(err error) error {
 	if len(missing) == 0 || !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	return &Error{What: "loading BPF programs", Missing: missing, Have: c.known()}
+	return &Error{Task: "loading BPF programs", Missing: missing, Have: c.known()}
 }
 
 // CheckUnwinding returns an *Error if this process lacks a capability for unwinding, in addition to
@@ -162,7 +162,7 @@ func CheckUnwinding() error {
 		missing = append(missing, unix.CAP_CHECKPOINT_RESTORE)
 	}
 	if len(missing) > 0 {
-		return &Error{What: "unwinding", Missing: missing, Have: have.known()}
+		return &Error{Task: "unwinding", Missing: missing, Have: have.known()}
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func CheckAccess(p *process.Process) error {
 	have, cerr := Effective()
 	if cerr == nil && !have.has(unix.CAP_SYS_PTRACE) {
 		return &Error{
-			What:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.Pid, p.Comm),
+			Task:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.Pid, p.Comm),
 			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.known(),
 		}
 	}

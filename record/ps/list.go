@@ -72,8 +72,8 @@ const (
 	listPatience = 3 * time.Second
 	// smWindow is the age up to which a sample of SM utilization counts as of now.
 	smWindow = 3 * time.Second
-	// maxLooks bounds the processes that are read at one time. Some may block for good.
-	maxLooks = 64
+	// maxConcurrentReads bounds the processes that are read at one time. Some may block for good.
+	maxConcurrentReads = 64
 )
 
 // List returns the processes that use CUDA now, without this one. With gpus it asks NVML for GPUs,
@@ -81,7 +81,7 @@ const (
 // for the user's own processes, and returns within 6 s.
 func List(gpus bool) Listing {
 	l := lister{
-		pids: process.AllPids, look: lookAtProcess, ask: func() ([]nvml.User, error) { return nvml.Users(smWindow) },
+		pids: process.AllPids, read: readProcess, query: func() ([]nvml.User, error) { return nvml.Users(smWindow) },
 		isHostNamespace: isHostPidNamespace(), patience: listPatience,
 	}
 	return l.list(gpus)
@@ -91,42 +91,42 @@ func List(gpus bool) Listing {
 type lister struct {
 	pids func() []int
 	// look reads a process. If it is not listed by NVML, it must have libcuda mapped.
-	look            func(pid int, listed bool) look
-	ask             func() ([]nvml.User, error)
+	read            func(pid int, listed bool) readResult
+	query           func() ([]nvml.User, error)
 	isHostNamespace bool
 	patience        time.Duration
 }
 
 // look is the result of reading a process.
-type look struct {
+type readResult struct {
 	process Process
 	uses    bool // it uses CUDA, and process is filled in
 	denied  bool // it may not be read
 }
 
 func (l lister) list(gpus bool) Listing {
-	asked := make(chan gpuAnswer, 1) // lets the goroutine end if the answer comes too late
+	answers := make(chan gpuAnswer, 1) // lets the goroutine end if the answer comes too late
 	deadline := time.Now().Add(l.patience)
 	if gpus {
 		go func() {
-			users, err := l.ask()
-			asked <- gpuAnswer{users, err}
+			users, err := l.query()
+			answers <- gpuAnswer{users, err}
 		}()
 	}
-	looks, unanswered := l.lookAt(l.pids(), false, deadline)
+	results, unanswered := l.readAll(l.pids(), false, deadline)
 	if !gpus {
-		return assemble(looks, unanswered, nil, nil, gpus)
+		return assemble(results, unanswered, nil, nil, gpus)
 	}
-	users, err := l.translate(await(asked, deadline), looks)
+	users, err := l.translate(await(answers, deadline), results)
 	var listed []int // by NVML alone
 	for _, u := range users {
-		if !looks[u.Pid].uses && !slices.Contains(unanswered, u.Pid) && !slices.Contains(listed, u.Pid) {
+		if !results[u.Pid].uses && !slices.Contains(unanswered, u.Pid) && !slices.Contains(listed, u.Pid) {
 			listed = append(listed, u.Pid)
 		}
 	}
-	more, late := l.lookAt(listed, true, time.Now().Add(l.patience))
-	maps.Copy(looks, more)
-	return assemble(looks, append(unanswered, late...), users, err, gpus)
+	more, late := l.readAll(listed, true, time.Now().Add(l.patience))
+	maps.Copy(results, more)
+	return assemble(results, append(unanswered, late...), users, err, gpus)
 }
 
 // gpuAnswer is what NVML answers.
@@ -136,14 +136,14 @@ type gpuAnswer struct {
 }
 
 // await returns NVML's answer, or errNVMLHangs if there is none by the deadline.
-func await(asked <-chan gpuAnswer, deadline time.Time) gpuAnswer {
+func await(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
 	select {
-	case a := <-asked:
+	case a := <-answers:
 		return a
 	case <-time.After(time.Until(deadline)):
 	}
 	select {
-	case a := <-asked: // the deadline has passed for other reasons
+	case a := <-answers: // the deadline has passed for other reasons
 		return a
 	default:
 		return gpuAnswer{err: errNVMLHangs}
@@ -153,16 +153,16 @@ func await(asked <-chan gpuAnswer, deadline time.Time) gpuAnswer {
 // translate drops users that are not numbered as here. In a pid namespace of a container, numbers
 // are trusted only if each is that of a process here that has libcuda mapped, and a list without
 // any process is not trusted.
-func (l lister) translate(a gpuAnswer, looks map[int]look) ([]nvml.User, error) {
+func (l lister) translate(a gpuAnswer, results map[int]readResult) ([]nvml.User, error) {
 	if l.isHostNamespace || a.err != nil && len(a.users) == 0 {
 		return a.users, a.err
 	}
-	isForeign := func(u nvml.User) bool { return !looks[u.Pid].uses }
+	isForeign := func(u nvml.User) bool { return !results[u.Pid].uses }
 	if slices.ContainsFunc(a.users, isForeign) {
 		return nil, errors.Join(ErrOtherNamespace, a.err)
 	}
-	for _, look := range looks {
-		if look.uses && len(a.users) == 0 {
+	for _, result := range results {
+		if result.uses && len(a.users) == 0 {
 			return nil, errNoneOfContainer
 		}
 	}
@@ -170,60 +170,60 @@ func (l lister) translate(a gpuAnswer, looks map[int]look) ([]nvml.User, error) 
 }
 
 // lookAt reads processes side by side and returns at the deadline, with those that are late.
-func (l lister) lookAt(pids []int, listed bool, deadline time.Time) (looks map[int]look, late []int) {
+func (l lister) readAll(pids []int, listed bool, deadline time.Time) (results map[int]readResult, late []int) {
 	type answer struct {
 		pid int
-		look
+		readResult
 	}
 	answers := make(chan answer, len(pids)) // late ones can be sent too
-	slots := make(chan struct{}, maxLooks)
+	slots := make(chan struct{}, maxConcurrentReads)
 	for _, pid := range pids {
 		go func() {
 			slots <- struct{}{}
-			answers <- answer{pid, l.look(pid, listed)}
+			answers <- answer{pid, l.read(pid, listed)}
 			<-slots
 		}()
 	}
-	looks = make(map[int]look, len(pids))
+	results = make(map[int]readResult, len(pids))
 	timeout := time.After(time.Until(deadline))
 	for range pids {
 		select {
 		case a := <-answers:
-			looks[a.pid] = a.look
+			results[a.pid] = a.readResult
 		case <-timeout:
 			for _, pid := range pids {
-				if _, ok := looks[pid]; !ok {
+				if _, ok := results[pid]; !ok {
 					late = append(late, pid)
 				}
 			}
-			return looks, late
+			return results, late
 		}
 	}
-	return looks, nil
+	return results, nil
 }
 
 // assemble makes the list from the answers of processes and of NVML.
-func assemble(looks map[int]look, unanswered []int, users []nvml.User, err error, gpus bool) Listing {
+func assemble(results map[int]readResult, unanswered []int, users []nvml.User, err error, gpus bool) Listing {
 	list := Listing{Unanswered: unanswered, NVMLErr: err}
 	slices.Sort(list.Unanswered)
 	uses := make(map[int][]nvml.GPUUse)
 	for _, u := range users {
 		uses[u.Pid] = append(uses[u.Pid], u.Use)
 	}
-	for pid, look := range looks {
+	for pid, result := range results {
 		switch {
-		case look.uses:
-			p := look.process
+		case result.uses:
+			p := result.process
 			if p.GPUs = uses[pid]; p.GPUs == nil && gpus && err == nil {
 				p.GPUs = []nvml.GPUUse{} // known to be on none
 			}
 			list.Processes = append(list.Processes, p)
-		case look.denied:
+		case result.denied:
 			list.Denied++
 		}
 	}
 	for pid := range uses {
-		if !looks[pid].uses && !slices.Contains(unanswered, pid) {
+		if !results[pid].uses && !slices.Contains(unanswered, pid) {
 			list.Unseen++
 		}
 	}

@@ -22,13 +22,13 @@ import (
 func fakeList(use, denied []int, users []nvml.User, err error) lister {
 	return lister{
 		pids: func() []int { return []int{4, 3, 2, 1} },
-		look: func(pid int, isListed bool) look {
+		read: func(pid int, isListed bool) readResult {
 			if slices.Contains(denied, pid) && !isListed {
-				return look{denied: true}
+				return readResult{denied: true}
 			}
-			return look{process: Process{Pid: pid}, uses: pid < 100 && (isListed || slices.Contains(use, pid))}
+			return readResult{process: Process{Pid: pid}, uses: pid < 100 && (isListed || slices.Contains(use, pid))}
 		},
-		ask: func() ([]nvml.User, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
+		query: func() ([]nvml.User, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
 	}
 }
 
@@ -98,8 +98,8 @@ func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
 	l := fakeList([]int{1, 2}, nil, on(0, 1), nil)
-	whole := l.look
-	l.look = func(pid int, isListed bool) look {
+	whole := l.read
+	l.read = func(pid int, isListed bool) readResult {
 		if pid >= 3 {
 			<-forever
 		}
@@ -109,7 +109,7 @@ func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	if list := l.list(true); placedOn(list) != "1:0 2:none" || !slices.Equal(list.Unanswered, []int{3, 4}) {
 		t.Errorf("%+v", list)
 	}
-	l.look, l.ask = whole, func() ([]nvml.User, error) { <-forever; return nil, nil }
+	l.read, l.query = whole, func() ([]nvml.User, error) { <-forever; return nil, nil }
 	if list := l.list(
 		true,
 	); placedOn(list) != "1:? 2:?" || !errors.Is(list.NVMLErr, errNVMLHangs) ||
@@ -160,7 +160,7 @@ func TestEndedProcessIsNotListed(t *testing.T) {
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if l := lookAtProcess(ended.Process.Pid, true); l.uses {
+	if l := readProcess(ended.Process.Pid, true); l.uses {
 		t.Errorf("listed: %+v", l.process)
 	}
 }

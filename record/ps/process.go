@@ -23,25 +23,25 @@ const maxListedCommandLine = 16 << 10
 
 const maxCgroupText = 64 << 10
 
-// lookAtProcess reads a process under /proc. It may block while the kernel has its memory locked.
-func lookAtProcess(pid int, listed bool) look {
+// readProcess reads a process under /proc. It may block while the kernel has its memory locked.
+func readProcess(pid int, listed bool) readResult {
 	if pid == os.Getpid() { // NVML loads libcuda to learn its version
-		return look{}
+		return readResult{}
 	}
 	uses, err := library.MapsDriver((&process.Process{Pid: pid}))
 	if errors.Is(err, fs.ErrPermission) && !listed {
-		return look{denied: true}
+		return readResult{denied: true}
 	}
 	if !uses && !listed {
-		return look{}
+		return readResult{}
 	}
 	p, err := process.Open(pid)
 	if err != nil {
-		return look{} // it has ended
+		return readResult{} // it has ended
 	}
 	defer p.Close()
 	described := describe(p)
-	return look{process: described, uses: p.Alive()}
+	return readResult{process: described, uses: p.Alive()}
 }
 
 // describe reads what the list says of a process besides its GPUs.
