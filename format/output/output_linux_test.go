@@ -149,8 +149,11 @@ func TestCheckFolder(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(path+".d"), os.WriteFile(path+".d", nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := check(true); !errors.As(err, &refused) || refused.Description != "is a regular file, and parts need a folder "+
-		"of this name" {
+	if err := check(
+		true,
+	); !errors.As(err, &refused) ||
+		refused.Description != "is a regular file, and parts need a folder "+
+			"of this name" {
 		t.Errorf("a file in place of the folder: %v", err)
 	}
 	if err := errors.Join(os.Remove(path+".d"), os.Symlink(dir, path+".d")); err != nil {

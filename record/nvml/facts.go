@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Facts returns a row of kind device per GPU.
+// Facts returns one row of kind device for each GPU. now is in Unix ns.
 func (t *Sampler) Facts(now int64) []format.Row {
 	var rows []format.Row
 	for _, g := range t.devices {
@@ -34,8 +34,8 @@ func (t *Sampler) Facts(now int64) []format.Row {
 	return rows
 }
 
-// readOptional returns what a function of NVML says, and nothing if the driver has it not or the
-// device does not support it.
+// readOptional calls an NVML function. ok is false if the driver lacks the function or the device
+// does not support it.
 func readOptional[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
 	if !has(symbol) {
 		return v, false
@@ -44,14 +44,14 @@ func readOptional[T any](symbol string, read func() (T, nvml.Return)) (v T, ok b
 	return v, ret == nvml.SUCCESS
 }
 
-// put stores a number that NVML says.
+// readNumber stores the result of an NVML function in *into, if the device supports it.
 func readNumber[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
 	if v, ok := readOptional(symbol, read); ok {
 		*into = int64(v)
 	}
 }
 
-// enabled returns what NVML says of a switch, nil if nothing.
+// enabled returns the state of an NVML feature, or nil if it is unknown.
 func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
 	state, ok := readOptional(symbol, read)
 	if !ok {
@@ -61,6 +61,7 @@ func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
 	return &on
 }
 
+// fact returns the facts of the GPU, without its topology.
 func (g *gpu) fact() format.DeviceFact {
 	d := g.handle
 	f := format.DeviceFact{UUID: g.uuid, PCI: g.pci}
@@ -97,10 +98,14 @@ var computeModes = map[nvml.ComputeMode]string{
 	nvml.COMPUTEMODE_PROHIBITED: "prohibited", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive_process",
 }
 
-// limits fills in what power, temperature and clocks can be at most.
+// limits sets the limits of power, temperature and clocks.
 func (g *gpu) limits(f *format.DeviceFact) {
 	d := g.handle
-	readNumber(&f.PowerLimitDefaultMilliwatts, "nvmlDeviceGetPowerManagementDefaultLimit", d.GetPowerManagementDefaultLimit)
+	readNumber(
+		&f.PowerLimitDefaultMilliwatts,
+		"nvmlDeviceGetPowerManagementDefaultLimit",
+		d.GetPowerManagementDefaultLimit,
+	)
 	if has("nvmlDeviceGetPowerManagementLimitConstraints") {
 		if lowest, highest, ret := d.GetPowerManagementLimitConstraints(); ret == nvml.SUCCESS {
 			f.PowerLimitMinMilliwatts, f.PowerLimitMaxMilliwatts = int64(lowest), int64(highest)
@@ -124,7 +129,7 @@ func (g *gpu) limits(f *format.DeviceFact) {
 	clock(&f.MaxVideoClockMHz, nvml.CLOCK_VIDEO)
 }
 
-// openMIG asks whether and how the device is divided.
+// openMIG reads whether MIG mode is on, and the MIG devices.
 func (g *gpu) openMIG() {
 	g.isDivided = enabled("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := g.handle.GetMigMode()
@@ -141,7 +146,7 @@ func (g *gpu) openMIG() {
 	for i := range n {
 		part, ret := g.handle.GetMigDeviceHandleByIndex(i)
 		if ret != nvml.SUCCESS {
-			continue // fewer are there than could be
+			continue // n is the largest possible number of MIG devices
 		}
 		m := format.MIGDevice{GPUInstance: -1, ComputeInstance: -1}
 		m.UUID, _ = readOptional("nvmlDeviceGetUUID", part.GetUUID)
@@ -155,6 +160,7 @@ func (g *gpu) openMIG() {
 	}
 }
 
+// nvlinks returns the NVLinks of the GPU.
 func (g *gpu) nvlinks() []format.NVLink {
 	if !has("nvmlDeviceGetNvLinkState") {
 		return nil
@@ -181,7 +187,7 @@ var topologyLevels = map[nvml.GpuTopologyLevel]string{
 	nvml.TOPOLOGY_HOSTBRIDGE: "host_bridge", nvml.TOPOLOGY_NODE: "numa_node", nvml.TOPOLOGY_SYSTEM: "system",
 }
 
-// topology returns how near the other GPUs are.
+// topology returns the PCIe paths from a GPU to the other GPUs.
 func (t *Sampler) topology(g *gpu) []format.PCIePath {
 	if !has("nvmlDeviceGetTopologyCommonAncestor") {
 		return nil
@@ -198,7 +204,8 @@ func (t *Sampler) topology(g *gpu) []format.PCIePath {
 	return near
 }
 
-// pciName is a PCI address as Linux writes it, 0000:3b:00.0; NVML has more digits.
+// pciName returns a PCI address in the notation of Linux, 0000:3b:00.0. NVML's domain has more
+// digits.
 func pciName(bus string) string {
 	domain, rest, found := strings.Cut(strings.ToLower(bus), ":")
 	if !found {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// field is a metric that NVML knows by number; those of one period are asked for in one
+// field is a metric with a numeric NVML field ID. All fields with the same period are read in one
 // call.
 type field struct {
 	name  string
@@ -22,7 +22,7 @@ type field struct {
 	every time.Duration
 }
 
-// allLinks is the scope of NVLink fields that sums over the links.
+// allLinks is the scope for the sum over all NVLinks.
 const allLinks = math.MaxUint32
 
 var fields = []field{
@@ -38,8 +38,7 @@ var fields = []field{
 	{"nvlink_rx_kibibytes", nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, allLinks, perSecond},
 }
 
-// fieldQueries returns one query per period, for the fields that the device
-// supports.
+// fieldQueries returns one query per period with the fields that the device supports.
 func (g *gpu) fieldQueries() []*query {
 	if !has("nvmlDeviceGetFieldValues") {
 		return nil
@@ -66,6 +65,7 @@ func (g *gpu) fieldQueries() []*query {
 	return queries
 }
 
+// fieldQuery returns a query that reads fields in one call.
 func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
 	values := make([]nvml.FieldValue, len(some))
 	for i, f := range some {
@@ -92,7 +92,8 @@ func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
 	}
 }
 
-// fieldValue decodes a value by the type that came with it.
+// fieldValue decodes a field value by its type. ok is false if the device does not support the
+// field.
 func fieldValue(v *nvml.FieldValue) (float64, bool) {
 	if nvml.Return(v.NvmlReturn) != nvml.SUCCESS {
 		return 0, false

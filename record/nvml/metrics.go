@@ -13,10 +13,10 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// How often a metric is asked for. What moves slowly or is dear is asked for seldom, so
-// that sampling at 10 Hz stays below 1 % of a core. The driver waits busily for the GPU:
-// on an H200 the energy counter costs 4.1 ms of CPU, utilization of processes 1.7 ms, GPM
-// 1.6 ms, application clocks 0.7 ms, BAR1 0.4 ms, most others 3 to 20 µs.
+// Periods of metrics. Metrics that change slowly or are expensive are read rarely, so that sampling
+// at 10 Hz takes less than 1 % of a core. The driver busy-waits for the GPU. On an H200, the energy
+// counter takes 4.1 ms of CPU time, process utilization 1.7 ms, GPM 1.6 ms, application clocks 0.7
+// ms and BAR1 0.4 ms. Most others take 3 to 20 µs.
 const (
 	always    time.Duration = 0
 	perGPM                  = 500 * time.Millisecond
@@ -25,8 +25,8 @@ const (
 	slowest                 = 10 * time.Second
 )
 
-// metric is one thing that NVML knows of a device; read returns its values, in the
-// order of names. FORMAT.md says what they mean; units are in the names.
+// metric is one NVML function with one or more values. read returns the values in the order of
+// names. Units are in the names, and FORMAT.md describes each metric.
 type metric struct {
 	symbol string
 	every  time.Duration
@@ -34,7 +34,7 @@ type metric struct {
 	read   func(nvml.Device) ([]float64, nvml.Return)
 }
 
-// scalarMetric makes a metric of a function that returns one number.
+// scalarMetric returns a metric of an NVML function with one number.
 func scalarMetric[T int | uint32 | uint64](
 	symbol string,
 	every time.Duration,
@@ -47,8 +47,8 @@ func scalarMetric[T int | uint32 | uint64](
 	}}
 }
 
-// metrics are what is asked for by functions of their own; of several for the same name
-// the first that a device supports counts.
+// metrics are the metrics with their own NVML function. Of several metrics with the same name, the
+// first one that a device supports is used.
 var metrics = slices.Concat(useMetrics, powerMetrics, clockMetrics, linkMetrics, healthMetrics)
 
 var useMetrics = []metric{
@@ -102,7 +102,8 @@ var useMetrics = []metric{
 	},
 }
 
-// engine makes a metric of a utilization that comes with its sampling period.
+// engine returns a metric of an engine's utilization. It ignores the sampling period in the NVML
+// result.
 func engine(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
 	return scalarMetric(symbol, perSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
 		percent, _, ret := read(d)
@@ -230,7 +231,8 @@ var linkMetrics = []metric{
 	linkErrors("nvlink_ecc_data_errors", nvml.NVLINK_ERROR_DL_ECC_DATA),
 }
 
-// activeLinks counts the links that are up; a device without links has no such metric.
+// activeLinks returns the number of active NVLinks. A device without NVLinks does not support the
+// metric.
 func activeLinks(d nvml.Device) (int, nvml.Return) {
 	known, active := 0, 0
 	for link := range nvml.NVLINK_MAX_LINKS {
@@ -239,7 +241,7 @@ func activeLinks(d nvml.Device) (int, nvml.Return) {
 			return 0, ret
 		}
 		if ret != nvml.SUCCESS {
-			break // links are numbered without gaps
+			break // links have no gaps in their numbers
 		}
 		known++
 		if state == nvml.FEATURE_ENABLED {
@@ -252,7 +254,7 @@ func activeLinks(d nvml.Device) (int, nvml.Return) {
 	return active, nvml.SUCCESS
 }
 
-// linkErrors sums an error counter over all links that have it.
+// linkErrors returns a metric that sums an error counter over all NVLinks.
 func linkErrors(name string, counter nvml.NvLinkErrorCounter) metric {
 	return scalarMetric("nvmlDeviceGetNvLinkErrorCounter", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
 		var sum uint64
@@ -322,7 +324,8 @@ func number(b bool) float64 {
 	return 0
 }
 
-// metricQueries asks once for everything and keeps what the device answers.
+// metricQueries returns a query for each metric that the device supports. It calls each function
+// once.
 func (g *gpu) metricQueries() []*query {
 	var queries []*query
 	taken := make(map[string]bool)
@@ -362,7 +365,7 @@ func (g *gpu) row(start, dur int64, name string, value float64) format.Row {
 	}
 }
 
-// text is a C string in a fixed buffer.
+// text returns the C string in a fixed buffer.
 func text[T int8 | uint8](buffer []T) string {
 	b := make([]byte, 0, len(buffer))
 	for _, c := range buffer {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// ErrNoNVML says why there are no GPU samples.
+// ErrNoNVML is the reason why there are no GPU samples.
 var ErrNoNVML = errors.New("no NVML")
 
 // Sampler is empty in a build without cgo, which NVML needs.

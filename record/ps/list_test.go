@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// fakeList lists processes that are only numbers: those of use have libcuda mapped, those of
-// denied may not be read, all others exist.
+// fakeList returns a lister of simulated processes. Those in use have mapped libcuda, and those in
+// denied may not be read.
 func fakeList(use, denied []int, users []nvml.User, err error) lister {
 	return lister{
 		pids: func() []int { return []int{4, 3, 2, 1} },
@@ -39,7 +39,7 @@ func on(gpu int, pids ...int) (users []nvml.User) {
 	return users
 }
 
-// placedOn writes a list as PID:GPU,GPU; "?" is unknown, "none" is no GPU.
+// placedOn formats a list as PID:GPU,GPU. "?" means unknown, "none" means no GPU.
 func placedOn(list Listing) string {
 	var all []string
 	for _, p := range list.Processes {
@@ -125,7 +125,7 @@ func BenchmarkList(b *testing.B) {
 	b.ReportMetric(float64(len(process.AllPids())), "processes")
 }
 
-// TestListKeysHaveUnits holds the keys of the JSON for programs.
+// Programs read the keys of the JSON, so they must not change.
 func TestListKeysHaveUnits(t *testing.T) {
 	uid, percent, rank, bytes := 1000, 0, 0, int64(0)
 	p := Process{

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 )
 
-// nativeFrame and pythonFrame write frames as the profiler's programs do.
+// nativeFrame and pythonFrame encode a frame like the profiler's BPF programs.
 func nativeFrame(file, addr uint64, isReturn bool) []uint64 {
 	var flags libpf.FrameFlags
 	if isReturn {
@@ -34,7 +34,7 @@ func TestFramesAreReadFromWords(t *testing.T) {
 	words = append(words, pythonFrame(0xdead, 4)...)
 	words = append(words, nativeFrame(7, 0x2000, true)...)
 	words = append(words, nativeFrame(8, 0x3000, true)...)
-	// Without a profiler, naming the Python frame fails in the worst way.
+	// Without a profiler, naming the Python frame panics.
 	got := u.Frames(1, words)
 	want := []Frame{{Module: module, Addr: 0x1000}, {Python: true}, {Module: module, Addr: 0x1fff}, {Addr: 0x2fff}}
 	if len(got) != len(want) {
@@ -54,7 +54,7 @@ func TestFramesOfAnyWords(t *testing.T) {
 		words := make([]uint64, r.IntN(20))
 		for i := range words {
 			words[i] = r.Uint64()
-			if r.IntN(2) == 0 { // a header that could be one
+			if r.IntN(2) == 0 { // a valid header
 				words[i] = libpf.NewEbpfFrameHeader(
 					libpf.FrameType(r.IntN(16)),
 					libpf.FrameFlags(r.IntN(16)),

@@ -4,7 +4,8 @@ package unwind
 
 import "github.com/gpurec/gpurec/format"
 
-// Why says in a word what the profiler's error code means: support/ebpf/errors.h.
+// TruncationCause returns the cause of a truncated stack, one of format's Truncation constants, for
+// an error code of the profiler: see support/ebpf/errors.h.
 func TruncationCause(code uint32) string {
 	switch {
 	case code == 2 || code == 5:

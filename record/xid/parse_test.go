@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// FuzzRawXid decodes records of the program that follows Xids.
+// FuzzRawXid decodes records of the BPF program.
 func FuzzRawXid(f *testing.F) {
 	f.Add(make([]byte, rawXidSize))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -59,7 +59,7 @@ func TestXidsInTheKernelLog(t *testing.T) {
 		{"NVRM: Xid (PCI:0000:3b:00): 99999999999, pid=1", ""},
 		{"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95", ""},
 		{"NVRM: GPU at PCI:0000:3b:00: GPU-6a5e7b1c", ""},
-		{"somebody: NVRM: Xid (PCI:0000:3b:00): 79, made up", ""},
+		{"program: NVRM: Xid (PCI:0000:3b:00): 79, made up", ""},
 	} {
 		s, ok := parseKmsgXid(c.line)
 		got := ""
@@ -181,7 +181,7 @@ func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 	m.Add(at(trace, 100e6), 1) // the same code again, 100 ms later
 	m.Add(at(kmsg, 100e6), 1)
 	m.Add(other, 1)
-	m.Add(at(trace, 5e9), 1) // seconds later: nobody else saw it
+	m.Add(at(trace, 5e9), 1) // reported seconds later by one source only
 	m.Add(Report{Source: sourceKmsg, PCI: "0000:05:00.0", sxid: true, Code: 20034, text: "Fatal"}, 2)
 	if rows := m.take(1); len(rows) != 0 {
 		t.Errorf("too early: %+v", rows)
