@@ -309,7 +309,7 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 	}
 	slices.Sort(notes)
 	if len(notes) != 2 || !strings.HasPrefix(notes[0], "device 0 (GPU-") ||
-		!strings.HasSuffix(notes[0], "does not answer any more: GPU is lost") ||
+		!strings.HasSuffix(notes[0], "has stopped answering: GPU is lost") ||
 		!strings.HasPrefix(notes[1], "performance_state of device 1 is missing") {
 		t.Errorf("notes: %q", notes)
 	}

@@ -73,9 +73,9 @@ func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
 	bug := "your kernel version 6.1.0 may be affected by a Linux kernel bug that can lead to system freezes.\nIf " +
 		"you are certain.\nError: "
 	for said, want := range map[string]string{
-		bug + `open /sys/kernel/tracing/events/syscalls/sys_enter_bpf/id: permission denied`: "mended: that takes " +
+		bug + `open /sys/kernel/tracing/events/syscalls/sys_enter_bpf/id: permission denied`: "fix: the check needs " +
 			"root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing",
-		bug + "kernel is not patched":  "mended: kernel is not patched",
+		bug + "kernel is not patched":  "fix: kernel is not patched",
 		"failed to load eBPF maps: no": "start unwinder: failed to load eBPF maps: no",
 	} {
 		if got := startError(errors.New(said)).Error(); !strings.HasSuffix(got, want) || strings.Contains(got, "\n") {
