@@ -16,8 +16,8 @@ const maxPendingBytes = 32 << 20
 // usually takes milliseconds. The goroutine lets the recorder read events meanwhile.
 type disk struct {
 	// root is the open segment folder.
-	root *os.Root
-	own  func(*os.File) error // gives a new file to the recording's owner
+	root  *os.Root
+	chown func(*os.File) error // gives a new file to the recording's owner
 
 	mu      sync.Mutex
 	changed sync.Cond // signals that a job has ended
@@ -39,8 +39,8 @@ type diskFailure struct {
 	err  error
 }
 
-func newDisk(root *os.Root, own func(*os.File) error) *disk {
-	d := &disk{root: root, own: own}
+func newDisk(root *os.Root, chown func(*os.File) error) *disk {
+	d := &disk{root: root, chown: chown}
 	d.changed.L = &d.mu
 	return d
 }
@@ -166,7 +166,7 @@ func (f *asyncFile) write(b []byte) (err error) {
 		); err != nil {
 			return err
 		}
-		if err := f.disk.own(f.file); err != nil {
+		if err := f.disk.chown(f.file); err != nil {
 			return err
 		}
 	}

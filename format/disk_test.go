@@ -93,7 +93,7 @@ func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
 	defer w.Close()
 	full := errors.New("the disk is full")
 	files := 0
-	w.disk.own = func(*os.File) error {
+	w.disk.chown = func(*os.File) error {
 		if files++; files == 4 || files == 5 {
 			return full
 		}
@@ -132,7 +132,7 @@ func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
 	if dropped := w.Drop(9_900_000_000); len(dropped) != 7 {
 		t.Fatal(dropped)
 	}
-	w.disk.own = func(*os.File) error { return errors.New("the disk is full") }
+	w.disk.chown = func(*os.File) error { return errors.New("the disk is full") }
 	err := errors.Join(w.Write(ClassFact, noteRows()), w.Rotate(Meta{}), w.Flush())
 	if failed := (*SegmentError)(nil); !errors.As(err, &failed) {
 		t.Fatal(err)

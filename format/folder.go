@@ -49,7 +49,7 @@ func (w *Writer) makeFolder() (err error) {
 		_ = parent.Remove(name)
 		return output.WithPath(err, w.dir)
 	}
-	w.disk = newDisk(w.root, w.own)
+	w.disk = newDisk(w.root, w.chown)
 	return nil
 }
 

@@ -127,7 +127,7 @@ func (g *Group) pages(column string, yield func(parquet.Page) error) {
 }
 
 func walkPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	pages := chunk.Pages()
 	defer pages.Close()
 	for {
@@ -152,7 +152,7 @@ type number interface{ int32 | int64 | float64 }
 // as needed. A column that an older version did not write has zeros.
 func (g *Group) Int64(column string, dst []int64) []int64 {
 	read := func(dst []int64) []int64 {
-		return numbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
+		return readNumbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
 	}
 	if g.cache != nil {
 		return g.cache.int64s.get(column, read)
@@ -163,7 +163,7 @@ func (g *Group) Int64(column string, dst []int64) []int64 {
 // Int32 reads a 32-bit integer column. It works like Int64.
 func (g *Group) Int32(column string, dst []int32) []int32 {
 	read := func(dst []int32) []int32 {
-		return numbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+		return readNumbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
 	}
 	if g.cache != nil {
 		return g.cache.int32s.get(column, read)
@@ -174,7 +174,7 @@ func (g *Group) Int32(column string, dst []int32) []int32 {
 // Float64 reads a column of floating point numbers. It works like Int64.
 func (g *Group) Float64(column string, dst []float64) []float64 {
 	read := func(dst []float64) []float64 {
-		return numbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
+		return readNumbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
 	}
 	if g.cache != nil {
 		return g.cache.float64s.get(column, read)
@@ -182,9 +182,9 @@ func (g *Group) Float64(column string, dst []float64) []float64 {
 	return read(dst)
 }
 
-// numbers reads a numeric column into dst. values returns the numbers of a data page without
+// readNumbers reads a numeric column into dst. values returns the numbers of a data page without
 // dictionary or of a dictionary page.
-func numbers[T number](g *Group, column string, dst []T, values func(parquet.Page) []T) []T {
+func readNumbers[T number](g *Group, column string, dst []T, values func(parquet.Page) []T) []T {
 	dst = slices.Grow(dst[:0], g.NumRows())
 	var dict []T
 	g.pages(column, func(p parquet.Page) error {
@@ -202,7 +202,7 @@ func numbers[T number](g *Group, column string, dst []T, values func(parquet.Pag
 		dst = slices.Grow(dst, len(index))[:first+len(index)]
 		added := dst[first:]
 		if len(dict) == 1 && allZero(index) { // common: one process, one device, no flags
-			fill(added, dict[0])
+			setAll(added, dict[0])
 			return nil
 		}
 		for k, i := range index {
@@ -210,7 +210,7 @@ func numbers[T number](g *Group, column string, dst []T, values func(parquet.Pag
 		}
 		return nil
 	})
-	return fit(g, column, dst)
+	return fitToRows(g, column, dst)
 }
 
 func allZero(index []int32) bool {
@@ -221,8 +221,8 @@ func allZero(index []int32) bool {
 	return bits == 0
 }
 
-// fill sets all values to v by copying ranges of doubling length.
-func fill[T number](values []T, v T) {
+// setAll sets all values to v by copying ranges of doubling length.
+func setAll[T number](values []T, v T) {
 	if len(values) == 0 {
 		return
 	}
@@ -286,13 +286,13 @@ func readStrings(g *Group, column string, s Strings) Strings {
 			break
 		}
 	}
-	s.Index = fit(g, column, s.Index)
+	s.Index = fitToRows(g, column, s.Index)
 	return s
 }
 
-// fit returns values with exactly one value per row of the group. For a column that is missing or
+// fitToRows returns values with exactly one value per row of the group. For a column that is missing or
 // could not be read it returns zeros. For a column of any other length it also fails the group.
-func fit[T any](g *Group, column string, values []T) []T {
+func fitToRows[T any](g *Group, column string, values []T) []T {
 	n := g.NumRows()
 	if len(values) == n {
 		return values

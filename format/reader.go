@@ -118,7 +118,7 @@ func (r *Recording) add(open func(string) (*os.File, error), name, path string) 
 // openParquet opens a file and reads its metadata. It returns an error if the Parquet library
 // panics on a crafted file.
 func openParquet(file *os.File) (pf *parquet.File, meta *Meta, err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	info, err := file.Stat()
 	if err != nil {
 		return nil, nil, err
@@ -158,8 +158,8 @@ func checkMagic(r io.ReaderAt, size int64) error {
 	return nil
 }
 
-// recovered converts a panic of the Parquet library to an error. Callers defer it.
-func recovered(err *error) {
+// recoverPanic converts a panic of the Parquet library to an error. Callers defer it.
+func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("damaged: %v", p)
 	}
@@ -208,7 +208,7 @@ func (r *Recording) Rows(yield func(*Row) error, classes ...Class) error {
 }
 
 func (g *Group) eachRow(yield func(*Row) error) (err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	in := parquet.NewGenericRowGroupReader[Row](g.rows)
 	defer in.Close()
 	rows := make([]Row, 64)

@@ -118,8 +118,8 @@ func (w *Writer) Dir() string { return w.dir }
 // Bytes returns the size of the finished segments on disk in bytes.
 func (w *Writer) Bytes() int64 { return w.written }
 
-// own changes the owner of an open file to the recording's owner.
-func (w *Writer) own(file *os.File) error {
+// chown changes the owner of an open file to the recording's owner.
+func (w *Writer) chown(file *os.File) error {
 	if !w.opt.Owner.Set {
 		return nil
 	}

@@ -38,7 +38,7 @@ func (f *Finder) Files(module, buildID string) iter.Seq2[string, error] {
 		}
 		buildID = strings.ToLower(buildID)
 		seen := make(map[string]bool)
-		for path := range f.places(module, buildID) {
+		for path := range f.candidatePaths(module, buildID) {
 			if path = filepath.Clean(path); seen[path] {
 				continue
 			}
@@ -60,8 +60,8 @@ func (f *Finder) Files(module, buildID string) iter.Seq2[string, error] {
 	}
 }
 
-// places yields the paths on this machine where files of a module may be.
-func (f *Finder) places(module, buildID string) iter.Seq[string] {
+// candidatePaths yields the paths on this machine where files of a module may be.
+func (f *Finder) candidatePaths(module, buildID string) iter.Seq[string] {
 	const system = "/usr/lib/debug"
 	byID := filepath.Join(".build-id", buildID[:2], buildID[2:]+".debug")
 	base := ModuleName(module)

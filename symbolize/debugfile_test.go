@@ -15,8 +15,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// found returns the files that a finder yields.
-func found(t testing.TB, f *Finder, module, buildID string) []string {
+// foundFiles returns the files that a finder yields.
+func foundFiles(t testing.TB, f *Finder, module, buildID string) []string {
 	t.Helper()
 	var paths []string
 	for path, err := range f.Files(module, buildID) {
@@ -40,8 +40,8 @@ func splitProgram(t testing.TB) (stripped, debug, other, buildID string) {
 	return stripped, debug, other, fileBuildID(stripped)
 }
 
-// put copies a file.
-func put(t testing.TB, from string, to ...string) string {
+// copyFile copies a file.
+func copyFile(t testing.TB, from string, to ...string) string {
 	t.Helper()
 	path := filepath.Join(to...)
 	raw, err := os.ReadFile(from)
@@ -83,18 +83,18 @@ func TestFinderFindsDebugFiles(t *testing.T) {
 			f := &Finder{root: t.TempDir(), Dirs: []string{t.TempDir()}}
 			var want []string
 			if strings.HasPrefix(test.at, "app/") || strings.HasPrefix(test.at, "usr/lib/debug/app") {
-				want = append(want, put(t, stripped, f.root, "app/program"))
+				want = append(want, copyFile(t, stripped, f.root, "app/program"))
 			}
 			path := filepath.Join(f.root, test.at)
 			if below, ok := strings.CutPrefix(test.at, "+"); ok {
 				path = filepath.Join(f.Dirs[0], below)
 			}
-			if path = put(t, test.from, path); test.want && !slices.Contains(want, path) {
+			if path = copyFile(t, test.from, path); test.want && !slices.Contains(want, path) {
 				want = append(want, path)
 			} else if !test.want && slices.Contains(want, path) {
 				want = nil
 			}
-			if got := found(t, f, "/app/program", id); !slices.Equal(got, want) {
+			if got := foundFiles(t, f, "/app/program", id); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
@@ -103,12 +103,12 @@ func TestFinderFindsDebugFiles(t *testing.T) {
 
 func TestFinderIgnoresHostileNames(t *testing.T) {
 	for _, id := range []string{"", "a", "ab", "../../etc/passwd", "ab/../../x", "zz00", strings.Repeat("ab", 65)} {
-		if got := found(t, &Finder{Dirs: []string{t.TempDir()}}, "/bin/sh", id); got != nil {
+		if got := foundFiles(t, &Finder{Dirs: []string{t.TempDir()}}, "/bin/sh", id); got != nil {
 			t.Errorf("Files of build id %q = %q", id, got)
 		}
 	}
 	for _, module := range []string{"", "[vdso]", "..", "/dev/stdin", "/proc/self/mem", "../../bin/sh", `C:\app.exe`} {
-		if got := found(t, &Finder{Dirs: []string{t.TempDir()}}, module, "abcdef"); got != nil {
+		if got := foundFiles(t, &Finder{Dirs: []string{t.TempDir()}}, module, "abcdef"); got != nil {
 			t.Errorf("Files of %q = %q", module, got)
 		}
 	}
@@ -142,7 +142,7 @@ func TestDebuginfodCachesFiles(t *testing.T) {
 	d := newDebuginfod(t, empty.URL, debuginfodServer(t, debug, &requests).URL+"/")
 	want := filepath.Join(d.cache, id, "debuginfo")
 	for range 2 { // the second time from the cache
-		if got := found(t, &Finder{Debuginfod: d}, "/nowhere/program", id); !slices.Equal(got, []string{want}) {
+		if got := foundFiles(t, &Finder{Debuginfod: d}, "/nowhere/program", id); !slices.Equal(got, []string{want}) {
 			t.Errorf("Files = %q, want %q", got, want)
 		}
 	}
@@ -169,13 +169,13 @@ func TestDebuginfodRefusesWrongFiles(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		limit   int64
-		says    string
+		want    string
 	}{
 		"another file":   {send(other, 0), maxDownload, "build id"},
 		"cut off":        {send(debug, 100), maxDownload, "unexpected EOF"},
-		"too long":       {send(debug, 0), 1000, "more than the limit of 1000"},
-		"endless":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }, 1000, "more than the limit of 1000"},
-		"server error":   {status(500), maxDownload, "answers 500 Internal Server Error"},
+		"too long":       {send(debug, 0), 1000, "exceeds the limit of 1000"},
+		"endless":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }, 1000, "exceeds the limit of 1000"},
+		"server error":   {status(500), maxDownload, "500 Internal Server Error"},
 		"not there":      {status(404), maxDownload, "does not exist"},
 		"nothing at all": {status(200), maxDownload, "build id"},
 	} {
@@ -185,15 +185,15 @@ func TestDebuginfodRefusesWrongFiles(t *testing.T) {
 			d := newDebuginfod(t, server.URL)
 			d.limit = test.limit
 			path, err := d.Fetch(id)
-			if err == nil || path != "" || !strings.Contains(err.Error(), test.says) ||
+			if err == nil || path != "" || !strings.Contains(err.Error(), test.want) ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("Fetch = %q, %v; want an error that says %q", path, err, test.says)
+				t.Errorf("Fetch = %q, %v; want an error with %q", path, err, test.want)
 			}
 			if errors.Is(err, fs.ErrNotExist) != (name == "not there") {
 				t.Errorf("fs.ErrNotExist: %v", err)
 			}
 			if left, _ := filepath.Glob(filepath.Join(d.cache, "*", "*")); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
+				t.Errorf("files remain: %q", left)
 			}
 		})
 	}

@@ -42,11 +42,11 @@ type Debuginfod struct {
 func NewDebuginfod(urls []string) (*Debuginfod, error) {
 	for _, text := range urls {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("%q is no http or https URL", text)
+			return nil, fmt.Errorf("%q is not an http or https URL", text)
 		}
 	}
 	if len(urls) == 0 {
-		return nil, errors.New("no debuginfod server is named")
+		return nil, errors.New("no debuginfod server is given")
 	}
 	cache, err := debuginfodCache()
 	if err != nil {
@@ -111,28 +111,28 @@ func (d *Debuginfod) Fetch(buildID string) (string, error) {
 func (d *Debuginfod) download(server, buildID, path string) (err error) {
 	answer, err := d.client.Get(strings.TrimRight(server, "/") + "/buildid/" + buildID + "/debuginfo")
 	if err != nil {
-		return fmt.Errorf("ask debuginfod: %w", err)
+		return fmt.Errorf("query debuginfod: %w", err)
 	}
 	defer answer.Body.Close()
 	switch {
 	case answer.StatusCode == http.StatusNotFound:
 		return fs.ErrNotExist
 	case answer.StatusCode != http.StatusOK:
-		return fmt.Errorf("ask debuginfod: %s answers %s", server, answer.Status)
+		return fmt.Errorf("query debuginfod server %s: %s", server, answer.Status)
 	case answer.ContentLength > d.limit:
 		return fmt.Errorf(
-			"ask debuginfod: %s sends %d bytes, more than the limit of %d",
+			"query debuginfod server %s: file of %d bytes exceeds the limit of %d",
 			server,
 			answer.ContentLength,
 			d.limit,
 		)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("keep debug file: %w", err)
+		return fmt.Errorf("store debug file: %w", err)
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "debuginfo.*.part")
 	if err != nil {
-		return fmt.Errorf("keep debug file: %w", err)
+		return fmt.Errorf("store debug file: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -141,14 +141,14 @@ func (d *Debuginfod) download(server, buildID, path string) (err error) {
 	}()
 	n, err := io.Copy(file, io.LimitReader(answer.Body, d.limit+1))
 	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("get debug file from %s: %w", server, err)
+		return fmt.Errorf("download debug file from %s: %w", server, err)
 	}
 	if n > d.limit {
-		return fmt.Errorf("get debug file from %s: more than the limit of %d bytes", server, d.limit)
+		return fmt.Errorf("download debug file from %s: exceeds the limit of %d bytes", server, d.limit)
 	}
 	if got := fileBuildID(file.Name()); got != buildID {
 		return fmt.Errorf(
-			"get debug file from %s: sent one with build id %q instead of %q: %w",
+			"download debug file from %s: build id is %q, not %q: %w",
 			server,
 			got,
 			buildID,
@@ -156,7 +156,7 @@ func (d *Debuginfod) download(server, buildID, path string) (err error) {
 		)
 	}
 	if err := os.Rename(file.Name(), path); err != nil {
-		return fmt.Errorf("keep debug file: %w", err)
+		return fmt.Errorf("store debug file: %w", err)
 	}
 	return nil
 }

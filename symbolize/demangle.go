@@ -25,27 +25,27 @@ const (
 // that are not mangled unchanged. Names over 16 KiB stay mangled. Names over 64 KiB, mangled or
 // not, are cut and end in a note.
 func Demangle(mangled string) string {
-	name, _ := demangled(mangled, demangle.NoParams, demangle.NoEnclosingParams)
+	name, _ := demangleName(mangled, demangle.NoParams, demangle.NoEnclosingParams)
 	return name
 }
 
 // DemangleFull returns the complete readable form: with return type, parameters, compiler suffix
 // and symbol version. It has the limits of Demangle.
 func DemangleFull(mangled string) string {
-	name, version := demangled(mangled)
+	name, version := demangleName(mangled)
 	return name + version
 }
 
-// demangled returns the readable form of a name and, separately, the symbol version "@VERSION" that
+// demangleName returns the readable form of a name and, separately, the symbol version "@VERSION" that
 // linkers append in .symtab.
-func demangled(mangled string, options ...demangle.Option) (name, version string) {
+func demangleName(mangled string, options ...demangle.Option) (name, version string) {
 	switch {
 	case len(mangled) > maxShown:
 		return fmt.Sprintf("%s… (cut, %d bytes)", mangled[:maxShown], len(mangled)), ""
 	case len(mangled) > maxMangled:
 		return mangled, ""
 	}
-	// The library recovers only from its own panics. A hostile name that crashes it is returned
+	// The demangler recovers only from its own panics. A hostile name that crashes it is returned
 	// unchanged.
 	defer func() {
 		if recover() != nil {
@@ -61,7 +61,7 @@ func demangled(mangled string, options ...demangle.Option) (name, version string
 		return mangled, ""
 	}
 	if len(name) >= 1<<maxDemangledPower {
-		name += "… (cut)" // the library stops at the limit
+		name += "… (cut)" // the demangler stops at the limit
 	}
 	return name, version
 }

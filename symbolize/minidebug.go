@@ -29,7 +29,7 @@ var xzCheckSize = [16]int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 6
 // each. The library decodes only the LZMA2 data. decompressXZ ignores the index and the footer
 // after the blocks.
 func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
-	// The library indexes buffers by decoded values. No panic is known, but a panic must not end
+	// The LZMA2 library indexes buffers by decoded values. No panic is known, but a panic must not end
 	// the recorder.
 	defer func() {
 		if r := recover(); r != nil {

@@ -235,7 +235,7 @@ func TestDebugFileRestoresLocalFunctions(t *testing.T) {
 	if _, ok := o.Find("local_function"); ok {
 		t.Fatal("local_function survived stripping")
 	}
-	if got := found(t, &Finder{root: root}, path, strings.ToUpper(id)); !slices.Equal(got, []string{debug}) {
+	if got := foundFiles(t, &Finder{root: root}, path, strings.ToUpper(id)); !slices.Equal(got, []string{debug}) {
 		t.Fatalf("Files = %q, want %q", got, debug)
 	}
 	if err := o.AddDebug(debug); err != nil {

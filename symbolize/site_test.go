@@ -2,8 +2,8 @@ package symbolize
 
 import "testing"
 
-// mean returns the stack of a PyTorch program on a real GPU with a stripped interpreter.
-func mean() []SiteCandidate {
+// meanStack returns the stack of a PyTorch program on a real GPU with a stripped interpreter.
+func meanStack() []SiteCandidate {
 	const torch, python = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so", "/usr/bin/python3.12"
 	stack := []SiteCandidate{
 		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
@@ -57,8 +57,8 @@ func mean() []SiteCandidate {
 	)
 }
 
-// engine returns the stack of an autograd engine thread.
-func engine() []SiteCandidate {
+// engineStack returns the stack of an autograd engine thread.
+func engineStack() []SiteCandidate {
 	stack := []SiteCandidate{
 		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
 		{Module: "/venv/lib/libcudart.so.13"},
@@ -145,9 +145,9 @@ func TestSiteFrame(t *testing.T) {
 		"a static interpreter":                    {[]f{leaf, n("/usr/bin/python3.12", "_PyEval_EvalFrameDefault"), n("/usr/bin/python3.12", "main"), n("/usr/bin/python3.12", "_start")}, 1},
 		"ctypes":                                  {append([]f{leaf, n("/usr/lib/libffi.so.8", "ffi_call"), n("/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so", ""), eval, py("/app/t.py", "step")}, start...), 4},
 		"a C++ program ends in libc":              {[]f{leaf, n(app, "main"), n("/usr/lib/libc.so.6", "__libc_start_call_main"), n(app, "_start")}, 1},
-		"PyTorch of a stripped python3.12":        {mean(), 20},
+		"PyTorch of a stripped python3.12":        {meanStack(), 20},
 		"an extension without symbols":            {append([]f{leaf, n("/app/ext.so", ""), eval, py("/app/model.py", "forward")}, start...), 3},
-		"the autograd engine":                     {engine(), 4},
+		"the autograd engine":                     {engineStack(), 4},
 		"the autograd engine, by thunks":          {[]f{leaf, n(torch, "torch::autograd::AccumulateGrad::apply"), n(torch, "non-virtual thunk to torch::autograd::python::PythonEngine::thread_init"), n(torch, "execute_native_thread_routine")}, 1},
 		"templates in a thread":                   {[]f{leaf, n(app, "thrust::malloc"), n(app, "execute_native_thread_routine"), n("/usr/lib/libc.so.6", "start_thread")}, 1},
 		"the interpreter's own frame":             {append([]f{leaf, linear, shim, eval}, start...), 1},

@@ -87,7 +87,7 @@ func readTable(f *elffile.File, typ elf.SectionType, known tables) (*table, erro
 	// Counting first reads the section twice, but avoids the garbage of a growing slice.
 	found := 0
 	err := t.eachFunction(func(_ uint64, e entry) {
-		if !known.have(e) {
+		if !known.contains(e) {
 			found++
 		}
 	})
@@ -96,7 +96,7 @@ func readTable(f *elffile.File, typ elf.SectionType, known tables) (*table, erro
 	}
 	t.entries = make([]entry, 0, found)
 	err = t.eachFunction(func(_ uint64, e entry) {
-		if !known.have(e) {
+		if !known.contains(e) {
 			t.entries = append(t.entries, e)
 		}
 	})
@@ -176,13 +176,13 @@ func (t *table) name(e *entry) string {
 	return t.file.Text(t.names.Off+uint64(e.name), t.names.Off+t.names.Size)
 }
 
-// after returns the index of the first entry that starts after vaddr.
-func (t *table) after(vaddr uint64) int {
+// firstAfter returns the index of the first entry that starts after vaddr.
+func (t *table) firstAfter(vaddr uint64) int {
 	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start > vaddr })
 }
 
-// from returns the index of the first entry that starts at or after vaddr.
-func (t *table) from(vaddr uint64) int {
+// firstAt returns the index of the first entry that starts at or after vaddr.
+func (t *table) firstAt(vaddr uint64) int {
 	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start >= vaddr })
 }
 
@@ -192,7 +192,7 @@ func (t *table) covering(vaddr, nearest uint64) (start uint64, ok bool) {
 	// Functions within functions (labels in assembly) are few. The limit bounds the time for
 	// hostile files and for addresses after thousands of small functions.
 	const maxWalk = 256
-	next := t.after(vaddr)
+	next := t.firstAfter(vaddr)
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
 		e := &t.entries[i]
 		if vaddr-e.start >= e.length() {
@@ -210,8 +210,8 @@ func (t *table) covering(vaddr, nearest uint64) (start uint64, ok bool) {
 // in binding.
 type tables []*table
 
-// have reports whether a table has a function with the same address, size and flags.
-func (ts tables) have(e entry) bool {
+// contains reports whether a table has a function with the same address, size and flags.
+func (ts tables) contains(e entry) bool {
 	for _, t := range ts {
 		if _, ok := slices.BinarySearchFunc(t.entries, e, compareExtents); ok {
 			return true
@@ -225,7 +225,7 @@ func (ts tables) have(e entry) bool {
 func (ts tables) lookup(vaddr uint64) (Symbol, bool) {
 	var nearest, start uint64
 	for _, t := range ts {
-		if i := t.after(vaddr); i > 0 {
+		if i := t.firstAfter(vaddr); i > 0 {
 			nearest = max(nearest, t.entries[i-1].start)
 		}
 	}
@@ -256,7 +256,7 @@ func (ts tables) named(start uint64, match func(*entry) bool) []Symbol {
 	var found []alias
 	end := ts.next(start)
 	for _, t := range ts {
-		first := t.from(start)
+		first := t.firstAt(start)
 		for i := first; i < len(t.entries) && i < first+maxAliases && t.entries[i].start == start; i++ {
 			e := &t.entries[i]
 			if !match(e) {
@@ -281,7 +281,7 @@ func (ts tables) named(start uint64, match func(*entry) bool) []Symbol {
 func (ts tables) next(start uint64) uint64 {
 	next := ^uint64(0)
 	for _, t := range ts {
-		if i := t.after(start); i < len(t.entries) {
+		if i := t.firstAfter(start); i < len(t.entries) {
 			next = min(next, t.entries[i].start)
 		}
 	}
@@ -317,7 +317,7 @@ func (ts tables) all() iter.Seq[Symbol] {
 				}
 			}
 			for k, t := range ts {
-				at[k] = t.after(start)
+				at[k] = t.firstAfter(start)
 			}
 		}
 	}

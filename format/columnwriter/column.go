@@ -35,7 +35,7 @@ func newColumn[R any](l *leaf, textBytes *int64) (column[R], error) {
 	at := l.field.Offset
 	kind, encoding := l.field.Type.Kind(), l.page.Encoding
 	switch {
-	case l.inList && encoding != pq.RLEDictionary: // the library does not write empty dictionaries
+	case l.inList && encoding != pq.RLEDictionary: // parquet-go does not write empty dictionaries
 		return &emptyColumn[R]{}, nil
 	case encoding == pq.RLEDictionary && kind == reflect.String:
 		return &textColumn[R]{at: at, kept: textBytes, numbers: make(map[string]int32)}, nil
@@ -50,7 +50,7 @@ func newColumn[R any](l *leaf, textBytes *int64) (column[R], error) {
 		return &plainTextColumn[R]{at: at, kept: textBytes, offsets: []uint32{0}}, nil
 	}
 	return nil, fmt.Errorf(
-		"column %v: no way to write %s as %s", l.chunk.PathInSchema, kind, encoding)
+		"column %v: cannot write %s in the encoding %s", l.chunk.PathInSchema, kind, encoding)
 }
 
 // value returns the field of a row at a byte offset.

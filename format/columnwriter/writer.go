@@ -112,7 +112,7 @@ func (w *Writer[R]) Write(rows []R) (int, error) {
 		n := min(len(rows)-written, rowsPerAdd, w.maxRows-w.rows)
 		part := rows[written : written+n]
 		if w.hasElements(part) {
-			return written, errors.New("a row has elements in a list")
+			return written, errors.New("a list of a row is not empty")
 		}
 		for _, c := range w.columns {
 			c.add(part)

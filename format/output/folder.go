@@ -41,7 +41,7 @@ func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) 
 	}
 	for _, e := range entries {
 		if !isOurs(e) {
-			refused.Description = "holds " + e.Name() + ", which is no " + what
+			refused.Description = "holds " + e.Name() + ", which is not a " + what
 			return refused
 		}
 	}

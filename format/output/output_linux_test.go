@@ -143,7 +143,7 @@ func TestCheckFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *Error
-	if err := check(true); !errors.As(err, &refused) || refused.Description != "holds thesis.tex, which is no part" {
+	if err := check(true); !errors.As(err, &refused) || refused.Description != "holds thesis.tex, which is not a part" {
 		t.Errorf("a foreign entry: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(path+".d"), os.WriteFile(path+".d", nil, 0o600)); err != nil {

@@ -54,7 +54,7 @@ func checkFolder(folder *os.Root, dir string, owner Owner) error {
 	st := stat(info)
 	switch isOwnGroup := owner.Set && owner.UID == owner.GID && int64(st.Gid) == int64(owner.GID); {
 	case !os.SameFile(info, named): // a link in /proc can lead to another file than its text
-		why = fmt.Sprintf("folder %s leads elsewhere than its links say", dir)
+		why = fmt.Sprintf("folder %s is not the target of its path", dir)
 	case !trusts(st.Uid, owner):
 		why = fmt.Sprintf("folder %s belongs to user %d", dir, st.Uid)
 	case st.Mode&syscall.S_ISVTX != 0:

@@ -64,8 +64,8 @@ var (
 	}
 )
 
-// allowed has the names of all variables that are read.
-var allowed = allowList()
+// allowedVariables has the names of all variables that are read.
+var allowedVariables = allowList()
 
 // allowList returns the names of all variables in the tables above.
 func allowList() map[string]bool {
@@ -118,7 +118,7 @@ func readEnviron(environ string) map[string]string {
 	env := make(map[string]string)
 	for variable := range strings.SplitSeq(environ, "\x00") {
 		name, value, ok := strings.Cut(variable, "=")
-		if !ok || !allowed[name] {
+		if !ok || !allowedVariables[name] {
 			continue
 		}
 		if _, set := env[name]; !set {
@@ -163,15 +163,15 @@ func (f *finder) findRank() {
 		}
 		rank, localRank := parseNumber(f.env[l.rank], 0), parseNumber(f.env[l.localRank], 0)
 		isFirst := f.id.Rank == nil && f.id.LocalRank == nil
-		if isFirst || agree(f.id.Rank, rank, f.id.LocalRank, localRank) {
-			f.takeRank(l)
+		if isFirst || ranksAgree(f.id.Rank, rank, f.id.LocalRank, localRank) {
+			f.setRank(l)
 		}
 	}
 }
 
-// takeRank sets unknown ranks and sizes from a launcher's variables. It ignores a size that is not
+// setRank sets unknown ranks and sizes from a launcher's variables. It ignores a size that is not
 // above the rank.
-func (f *finder) takeRank(l launcher) {
+func (f *finder) setRank(l launcher) {
 	f.number(&f.id.Rank, "rank", 0, l.rank)
 	f.number(&f.id.LocalRank, "local_rank", 0, l.localRank)
 	if f.id.Rank != nil {
@@ -182,9 +182,9 @@ func (f *finder) takeRank(l launcher) {
 	}
 }
 
-// agree reports whether at least one pair has two equal known numbers, and no pair has different
+// ranksAgree reports whether at least one pair has two equal known numbers, and no pair has different
 // ones.
-func agree(pairs ...*int) bool {
+func ranksAgree(pairs ...*int) bool {
 	common := false
 	for i := 0; i < len(pairs); i += 2 {
 		a, b := pairs[i], pairs[i+1]

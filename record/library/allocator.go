@@ -38,8 +38,8 @@ var recordTraceParameters = []*regexp.Regexp{
 	),
 }
 
-// chooseAllocator returns the probe of record_trace, or the reason why it cannot be probed.
-func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
+// allocatorProbes returns the probe of record_trace, or the reason why it cannot be probed.
+func allocatorProbes(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
 	machine, err := machineOf(code)
 	if err != nil {
 		return nil, "", err

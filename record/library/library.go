@@ -156,11 +156,11 @@ func (l *Library) read(size int64) error {
 	l.BuildID = object.BuildID()
 	switch l.Kind {
 	case Driver:
-		l.Probes, err = choose(object, l.file)
+		l.Probes, err = driverProbes(object, l.file)
 	case Allocator:
-		l.Probes, l.Missing, err = chooseAllocator(object, l.file)
+		l.Probes, l.Missing, err = allocatorProbes(object, l.file)
 	case Reports:
-		l.Probes, l.Missing = chooseReports(object, l.file)
+		l.Probes, l.Missing = reportProbes(object, l.file)
 	}
 	if err != nil {
 		return fmt.Errorf("read code of %s: %w", l.Path, err)
@@ -181,9 +181,9 @@ func (c *Cache) Close() {
 	}
 }
 
-// choose returns a probe for each function of the table that the library defines. A function with
+// driverProbes returns a probe for each function of the table that the library defines. A function with
 // several names is probed once, with its first name in the table.
-func choose(object *symbolize.Object, code *os.File) ([]Probe, error) {
+func driverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
 	machine, err := machineOf(code)
 	if err != nil {
 		return nil, err

@@ -37,8 +37,8 @@ var reportName = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
 // frees, with its totals.
 const reportFunction = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 
-// chooseReports returns the probe of reportFunction, or the reason why it cannot be probed.
-func chooseReports(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
+// reportProbes returns the probe of reportFunction, or the reason why it cannot be probed.
+func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
 	missing = "libc10.so has no " + symbolize.Demangle(reportFunction)
 	machine, err := machineOf(code)
 	if err != nil {

@@ -37,7 +37,7 @@ func (t *Sampler) Facts(now int64) []format.Row {
 // readOptional calls an NVML function. ok is false if the driver lacks the function or the device
 // does not support it.
 func readOptional[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
-	if !has(symbol) {
+	if !hasFunction(symbol) {
 		return v, false
 	}
 	v, ret := read()
@@ -51,8 +51,8 @@ func readNumber[T int | uint32](into *int64, symbol string, read func() (T, nvml
 	}
 }
 
-// enabled returns the state of an NVML feature, or nil if it is unknown.
-func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
+// featureState returns the state of an NVML feature, or nil if it is unknown.
+func featureState(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
 	state, ok := readOptional(symbol, read)
 	if !ok {
 		return nil
@@ -67,7 +67,7 @@ func (g *gpu) fact() format.DeviceFact {
 	f := format.DeviceFact{UUID: g.uuid, PCI: g.pci}
 	f.Serial, _ = readOptional("nvmlDeviceGetSerial", d.GetSerial)
 	f.VBIOS, _ = readOptional("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
-	if has("nvmlDeviceGetCudaComputeCapability") {
+	if hasFunction("nvmlDeviceGetCudaComputeCapability") {
 		if major, minor, ret := d.GetCudaComputeCapability(); ret == nvml.SUCCESS {
 			f.ComputeCapability = strconv.Itoa(major) + "." + strconv.Itoa(minor)
 		}
@@ -80,8 +80,8 @@ func (g *gpu) fact() format.DeviceFact {
 	if mode, ok := readOptional("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
 		f.ComputeMode = computeModes[mode]
 	}
-	f.PersistenceMode = enabled("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
-	f.ECC = enabled("nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+	f.PersistenceMode = featureState("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
+	f.ECC = featureState("nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := d.GetEccMode()
 		return current, ret
 	})
@@ -106,7 +106,7 @@ func (g *gpu) limits(f *format.DeviceFact) {
 		"nvmlDeviceGetPowerManagementDefaultLimit",
 		d.GetPowerManagementDefaultLimit,
 	)
-	if has("nvmlDeviceGetPowerManagementLimitConstraints") {
+	if hasFunction("nvmlDeviceGetPowerManagementLimitConstraints") {
 		if lowest, highest, ret := d.GetPowerManagementLimitConstraints(); ret == nvml.SUCCESS {
 			f.PowerLimitMinMilliwatts, f.PowerLimitMaxMilliwatts = int64(lowest), int64(highest)
 		}
@@ -131,12 +131,12 @@ func (g *gpu) limits(f *format.DeviceFact) {
 
 // openMIG reads whether MIG mode is on, and the MIG devices.
 func (g *gpu) openMIG() {
-	g.isDivided = enabled("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
+	g.isDivided = featureState("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := g.handle.GetMigMode()
 		return nvml.EnableState(current), ret
 	})
-	if g.isDivided == nil || !*g.isDivided || !has("nvmlDeviceGetMaxMigDeviceCount") ||
-		!has("nvmlDeviceGetMigDeviceHandleByIndex") {
+	if g.isDivided == nil || !*g.isDivided || !hasFunction("nvmlDeviceGetMaxMigDeviceCount") ||
+		!hasFunction("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return
 	}
 	n, ret := g.handle.GetMaxMigDeviceCount()
@@ -162,7 +162,7 @@ func (g *gpu) openMIG() {
 
 // nvlinks returns the NVLinks of the GPU.
 func (g *gpu) nvlinks() []format.NVLink {
-	if !has("nvmlDeviceGetNvLinkState") {
+	if !hasFunction("nvmlDeviceGetNvLinkState") {
 		return nil
 	}
 	var links []format.NVLink
@@ -172,9 +172,9 @@ func (g *gpu) nvlinks() []format.NVLink {
 			break
 		}
 		l := format.NVLink{Link: link, Active: state == nvml.FEATURE_ENABLED}
-		if l.Active && has("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
+		if l.Active && hasFunction("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
 			if remote, ret := g.handle.GetNvLinkRemotePciInfo(link); ret == nvml.SUCCESS {
-				l.Remote = pciName(text(remote.BusId[:]))
+				l.Remote = pciName(cString(remote.BusId[:]))
 			}
 		}
 		links = append(links, l)
@@ -189,7 +189,7 @@ var topologyLevels = map[nvml.GpuTopologyLevel]string{
 
 // topology returns the PCIe paths from a GPU to the other GPUs.
 func (t *Sampler) topology(g *gpu) []format.PCIePath {
-	if !has("nvmlDeviceGetTopologyCommonAncestor") {
+	if !hasFunction("nvmlDeviceGetTopologyCommonAncestor") {
 		return nil
 	}
 	var near []format.PCIePath

@@ -40,7 +40,7 @@ var fields = []field{
 
 // fieldQueries returns one query per period with the fields that the device supports.
 func (g *gpu) fieldQueries() []*query {
-	if !has("nvmlDeviceGetFieldValues") {
+	if !hasFunction("nvmlDeviceGetFieldValues") {
 		return nil
 	}
 	asked := make([]nvml.FieldValue, len(fields))

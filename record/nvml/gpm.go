@@ -52,7 +52,7 @@ func (g *gpu) gpmQueries() []*query {
 		"nvmlGpmSampleGet",
 		"nvmlGpmMetricsGet",
 	} {
-		if !has(symbol) {
+		if !hasFunction(symbol) {
 			return nil
 		}
 	}

@@ -87,10 +87,10 @@ var useMetrics = []metric{
 		m, ret := d.GetBAR1MemoryInfo()
 		return []float64{float64(m.Bar1Used)}, ret
 	}},
-	engine("nvmlDeviceGetEncoderUtilization", "encoder_utilization_percent", nvml.Device.GetEncoderUtilization),
-	engine("nvmlDeviceGetDecoderUtilization", "decoder_utilization_percent", nvml.Device.GetDecoderUtilization),
-	engine("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
-	engine("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
+	engineMetric("nvmlDeviceGetEncoderUtilization", "encoder_utilization_percent", nvml.Device.GetEncoderUtilization),
+	engineMetric("nvmlDeviceGetDecoderUtilization", "decoder_utilization_percent", nvml.Device.GetDecoderUtilization),
+	engineMetric("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
+	engineMetric("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
 	{
 		"nvmlDeviceGetEncoderStats",
 		slowest,
@@ -102,9 +102,9 @@ var useMetrics = []metric{
 	},
 }
 
-// engine returns a metric of an engine's utilization. It ignores the sampling period in the NVML
+// engineMetric returns a metric of an engine's utilization. It ignores the sampling period in the NVML
 // result.
-func engine(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
+func engineMetric(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
 	return scalarMetric(symbol, perSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
 		percent, _, ret := read(d)
 		return percent, ret
@@ -330,7 +330,7 @@ func (g *gpu) metricQueries() []*query {
 	var queries []*query
 	taken := make(map[string]bool)
 	for _, m := range metrics {
-		if taken[m.names[0]] || !has(m.symbol) {
+		if taken[m.names[0]] || !hasFunction(m.symbol) {
 			continue
 		}
 		if _, ret := m.read(g.handle); ret != nvml.SUCCESS {
@@ -365,8 +365,8 @@ func (g *gpu) row(start, dur int64, name string, value float64) format.Row {
 	}
 }
 
-// text returns the C string in a fixed buffer.
-func text[T int8 | uint8](buffer []T) string {
+// cString returns the C string in a fixed buffer.
+func cString[T int8 | uint8](buffer []T) string {
 	b := make([]byte, 0, len(buffer))
 	for _, c := range buffer {
 		b = append(b, byte(c))

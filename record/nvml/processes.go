@@ -30,7 +30,7 @@ func (g *gpu) processQueries() []*query {
 			},
 		)
 	}
-	if has("nvmlDeviceGetProcessUtilization") {
+	if hasFunction("nvmlDeviceGetProcessUtilization") {
 		u := &processUse{gpu: g}
 		if _, ret := u.run(clock.Clock{}); ret == nvml.SUCCESS {
 			queries = append(queries, &query{name: "process_utilization", every: slow, run: u.run})
@@ -59,7 +59,7 @@ var graphicsList = namedList{"nvmlDeviceGetGraphicsRunningProcesses", nvml.Devic
 
 // isInLibrary reports whether NVML has the function in any version.
 func (l namedList) isInLibrary() bool {
-	return has(l.symbol) || has(l.symbol+"_v2") || has(l.symbol+"_v3")
+	return hasFunction(l.symbol) || hasFunction(l.symbol+"_v2") || hasFunction(l.symbol+"_v3")
 }
 
 // processLists returns the lists that the device supports. A process that uses compute and graphics

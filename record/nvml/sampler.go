@@ -93,9 +93,9 @@ func explainNVML(ret nvml.Return) string {
 	return nvml.ErrorString(ret)
 }
 
-// has reports whether the driver's NVML has a function. go-nvml resolves functions at the first
+// hasFunction reports whether the driver's NVML has a function. go-nvml resolves functions at the first
 // call, and calling a missing function would end the process.
-func has(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
+func hasFunction(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
 
 // identifyGPU opens a device and reads its UUID and name.
 func identifyGPU(index int) (*gpu, error) {
@@ -123,9 +123,9 @@ func openGPU(index int) (*gpu, error) {
 	if m, ret := handle.GetMemoryInfo(); ret == nvml.SUCCESS {
 		g.total = m.Total
 	}
-	if has("nvmlDeviceGetPciInfo_v3") {
+	if hasFunction("nvmlDeviceGetPciInfo_v3") {
 		if pci, ret := handle.GetPciInfo(); ret == nvml.SUCCESS {
-			g.pci = pciName(text(pci.BusId[:]))
+			g.pci = pciName(cString(pci.BusId[:]))
 		}
 	}
 	g.openMIG()

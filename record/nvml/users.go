@@ -98,7 +98,7 @@ func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 // smPercents returns the newest SM utilization of each process within the last window, in percent.
 // It has no entry for processes without a sample.
 func (g *gpu) smPercents(window time.Duration) map[uint32]int {
-	if !has("nvmlDeviceGetProcessUtilization") {
+	if !hasFunction("nvmlDeviceGetProcessUtilization") {
 		return nil
 	}
 	u := processUse{gpu: g, lastUs: uint64(time.Now().Add(-window).UnixMicro())}

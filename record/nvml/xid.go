@@ -20,7 +20,7 @@ const eventWaitMs = 200
 // kernel's sources cannot be read. NVML reports code and device, but neither process nor text.
 func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struct{}, helpers *sync.WaitGroup) error {
 	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"} {
-		if !has(symbol) {
+		if !hasFunction(symbol) {
 			return errors.New("this NVML has no events")
 		}
 	}
@@ -71,5 +71,5 @@ func (t *Sampler) pciOf(d nvml.Device) string {
 	if ret != nvml.SUCCESS {
 		return ""
 	}
-	return pciName(text(pci.BusId[:]))
+	return pciName(cString(pci.BusId[:]))
 }

@@ -40,7 +40,7 @@ func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 	gpus = env.inContainer(gpus)
 	sameOrder := env.order == "PCI_BUS_ID" || sameKind(gpus)
 	if !env.restricted {
-		return unrestricted(gpus, sameOrder)
+		return unrestrictedDevices(gpus, sameOrder)
 	}
 	var facts []deviceFact
 	isSure := true // CUDA ignores devices after an unknown one
@@ -54,7 +54,7 @@ func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 				uuid, isMIG = gpus[n].Enumerated()
 			}
 		} else {
-			uuid, isMIG = named(gpus, name)
+			uuid, isMIG = deviceUUID(gpus, name)
 		}
 		if isMIG {
 			if !isSure {
@@ -69,8 +69,8 @@ func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 	return facts
 }
 
-// unrestricted maps the ordinals of a process without CUDA_VISIBLE_DEVICES, which sees all GPUs.
-func unrestricted(gpus []host.GPU, sameOrder bool) []deviceFact {
+// unrestrictedDevices maps the ordinals of a process without CUDA_VISIBLE_DEVICES, which sees all GPUs.
+func unrestrictedDevices(gpus []host.GPU, sameOrder bool) []deviceFact {
 	divided := func(g host.GPU) bool { return len(g.Parts) > 0 }
 	if first := slices.IndexFunc(gpus, divided); first >= 0 {
 		isFirst := sameOrder || !slices.ContainsFunc(gpus[first+1:], divided)
@@ -132,7 +132,7 @@ func splitDevices(list string) (names []string) {
 func (e *deviceEnvironment) inContainer(gpus []host.GPU) []host.GPU {
 	given := make(map[string]bool)
 	for _, name := range e.container {
-		if uuid, isMIG := named(gpus, name); isMIG {
+		if uuid, isMIG := deviceUUID(gpus, name); isMIG {
 			given[uuid] = true
 		}
 	}
@@ -160,10 +160,10 @@ func sameKind(gpus []host.GPU) bool {
 	return true
 }
 
-// named returns the UUID of the device with a name as in CUDA_VISIBLE_DEVICES: a UUID, a unique
+// deviceUUID returns the UUID of the device with a name as in CUDA_VISIBLE_DEVICES: a UUID, a unique
 // prefix of one, or MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. It returns "" for no match and for
 // several matches.
-func named(gpus []host.GPU, name string) (uuid string, isMIG bool) {
+func deviceUUID(gpus []host.GPU, name string) (uuid string, isMIG bool) {
 	found := 0
 	for _, g := range gpus {
 		if g.UUID != "" && strings.HasPrefix(g.UUID, name) {

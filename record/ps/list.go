@@ -118,7 +118,7 @@ func (l lister) list(gpus bool) Listing {
 	if !gpus {
 		return assemble(results, unanswered, nil, nil, gpus)
 	}
-	users, err := l.translate(await(answers, deadline), results)
+	users, err := l.translate(awaitGPUs(answers, deadline), results)
 	var listed []int // processes that only NVML lists
 	for _, u := range users {
 		if !results[u.Pid].uses && !slices.Contains(unanswered, u.Pid) && !slices.Contains(listed, u.Pid) {
@@ -136,8 +136,8 @@ type gpuAnswer struct {
 	err   error
 }
 
-// await returns the result of querying NVML, or errNVMLHangs after the deadline.
-func await(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
+// awaitGPUs returns the result of querying NVML, or errNVMLHangs after the deadline.
+func awaitGPUs(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
 	select {
 	case a := <-answers:
 		return a

@@ -32,7 +32,7 @@ func fakeList(use, denied []int, users []nvml.User, err error) lister {
 	}
 }
 
-func on(gpu int, pids ...int) (users []nvml.User) {
+func usersOn(gpu int, pids ...int) (users []nvml.User) {
 	for _, pid := range pids {
 		users = append(users, nvml.User{Pid: pid, Use: nvml.GPUUse{Index: gpu}})
 	}
@@ -65,19 +65,19 @@ func TestListJoinsNVMLAndProc(t *testing.T) {
 		unseen int
 		err    error
 	}{
-		"by GPU, then pid":           {fakeList([]int{1, 2, 3}, nil, slices.Concat(on(0, 3), on(1, 1, 3)), nil), "3:0,1 1:1 2:none", 0, 0, nil},
+		"by GPU, then pid":           {fakeList([]int{1, 2, 3}, nil, slices.Concat(usersOn(0, 3), usersOn(1, 1, 3)), nil), "3:0,1 1:1 2:none", 0, 0, nil},
 		"no NVML":                    {fakeList([]int{2, 1}, nil, nil, nvml.ErrNoNVML), "1:? 2:?", 0, 0, nvml.ErrNoNVML},
-		"a GPU does not answer":      {fakeList([]int{1, 2}, nil, on(0, 2), broken), "2:0 1:?", 0, 0, broken},
-		"others' processes":          {fakeList([]int{1}, []int{2, 3}, on(0, 2), nil), "2:0 1:none", 1, 0, nil},
-		"not mapped but listed":      {fakeList(nil, nil, on(0, 4), nil), "4:0", 0, 0, nil},
-		"ended since, or hidden":     {fakeList([]int{1}, nil, on(0, 1, 100, 101), nil), "1:0", 0, 2, nil},
+		"a GPU does not answer":      {fakeList([]int{1, 2}, nil, usersOn(0, 2), broken), "2:0 1:?", 0, 0, broken},
+		"others' processes":          {fakeList([]int{1}, []int{2, 3}, usersOn(0, 2), nil), "2:0 1:none", 1, 0, nil},
+		"not mapped but listed":      {fakeList(nil, nil, usersOn(0, 4), nil), "4:0", 0, 0, nil},
+		"ended since, or hidden":     {fakeList([]int{1}, nil, usersOn(0, 1, 100, 101), nil), "1:0", 0, 2, nil},
 		"nothing":                    {fakeList(nil, nil, nil, nil), "", 0, 0, nil},
-		"container, translated":      {inContainer(fakeList([]int{1, 2}, nil, on(0, 1), nil)), "1:0 2:none", 0, 0, nil},
-		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, on(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherNamespace},
+		"container, translated":      {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)), "1:0 2:none", 0, 0, nil},
+		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherNamespace},
 		"container, none":            {inContainer(fakeList([]int{1}, nil, nil, nil)), "1:?", 0, 0, errNoneOfContainer},
 		"container, nothing":         {inContainer(fakeList(nil, nil, nil, nil)), "", 0, 0, nil},
 		"container, no NVML":         {inContainer(fakeList([]int{1}, nil, nil, nvml.ErrNoNVML)), "1:?", 0, 0, nvml.ErrNoNVML},
-		"container, by chance":       {inContainer(fakeList([]int{1}, nil, on(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherNamespace},
+		"container, by chance":       {inContainer(fakeList([]int{1}, nil, usersOn(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherNamespace},
 	} {
 		list := c.lister.list(true)
 		if got := placedOn(
@@ -97,7 +97,7 @@ func inContainer(l lister) lister {
 func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
-	l := fakeList([]int{1, 2}, nil, on(0, 1), nil)
+	l := fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)
 	whole := l.read
 	l.read = func(pid int, isListed bool) readResult {
 		if pid >= 3 {

@@ -66,14 +66,14 @@ func (h *chainHasher) hashFrames(pid uint32, why string, frames []format.Frame) 
 // insert numbers a new stack and completes its row. If the table is full, it returns a note once,
 // and calls with this stack have no stack.
 func (t *Table) insert(id uint64, key chainKey, row format.Row) []format.Row {
-	s := &Info{ID: t.lastID + 1, pid: row.Pid, Site: site(row.Frames), Status: row.StackStatus}
+	s := &Info{ID: t.lastID + 1, pid: row.Pid, Site: callSite(row.Frames), Status: row.StackStatus}
 	if t.roomBytes < s.bytes()+idBytes {
 		return t.noteFull()
 	}
 	t.lastID++
 	t.roomBytes -= s.bytes() + idBytes
 	t.stacks[id], t.chains[key] = s, s
-	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.ID, s.Site, folded(row.Frames)
+	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.ID, s.Site, foldedStack(row.Frames)
 	return []format.Row{row}
 }
 

@@ -108,8 +108,8 @@ func callChain(e *bpf.CudaStackEvent) []uint64 {
 	return append(chain, pcs[1:]...)
 }
 
-// site returns the name of the call site, such as "step (train.py:12)". It is "" if there is none.
-func site(frames []format.Frame) string {
+// callSite returns the name of the call site, such as "step (train.py:12)". It is "" if there is none.
+func callSite(frames []format.Frame) string {
 	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &frames[i]
 		return symbolize.SiteCandidate{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
@@ -123,8 +123,8 @@ func site(frames []format.Frame) string {
 // frameName returns the display name of a frame.
 func frameName(f format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }
 
-// folded returns the stack in Brendan Gregg's folded format: root first, joined by ";".
-func folded(frames []format.Frame) string {
+// foldedStack returns the stack in Brendan Gregg's folded format: root first, joined by ";".
+func foldedStack(frames []format.Frame) string {
 	var b strings.Builder
 	for i := len(frames) - 1; i >= 0; i-- {
 		b.WriteString(strings.ReplaceAll(frameName(frames[i]), ";", ":"))

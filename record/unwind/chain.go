@@ -99,7 +99,7 @@ func (c *chain) Load(
 		recordMap + "_kp": c.record,
 		rodataMap:         c.rodata,
 	}
-	uses := references(spec) // RewriteMaps removes the names
+	uses := mapReferences(spec) // RewriteMaps removes the names
 	if err := pc.RewriteMaps(spec, nil); err != nil {
 		return nil, err
 	}
@@ -151,23 +151,23 @@ func (c *chain) load(spec *ebpf.CollectionSpec, slots map[string]uint32) error {
 	return errors.Join(errs...)
 }
 
-// use is one instruction of a program that refers to a map.
-type use struct {
+// mapReference is one instruction of a program that refers to a map.
+type mapReference struct {
 	program     *ebpf.ProgramSpec
 	instruction int
 	name        string
 }
 
 // in returns the instruction.
-func (u use) in() *asm.Instruction { return &u.program.Instructions[u.instruction] }
+func (u mapReference) in() *asm.Instruction { return &u.program.Instructions[u.instruction] }
 
-// references returns all instructions that refer to maps.
-func references(spec *ebpf.CollectionSpec) []use {
-	var found []use
+// mapReferences returns all instructions that refer to maps.
+func mapReferences(spec *ebpf.CollectionSpec) []mapReference {
+	var found []mapReference
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
 			if ins := &p.Instructions[i]; ins.IsLoadFromMap() && ins.Reference() != "" {
-				found = append(found, use{p, i, ins.Reference()})
+				found = append(found, mapReference{p, i, ins.Reference()})
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 		ProbabilisticThreshold: tracer.ProbabilisticThresholdMax, IncludeEnvVars: libpf.Set[string]{},
 	})
 	if err != nil && strings.Contains(err.Error(), "rlimit") {
-		return nil, errors.New("this build of gpurec needs CAP_SYS_RESOURCE to unwind; one made by make build does not")
+		return nil, errors.New("this build of gpurec needs CAP_SYS_RESOURCE to unwind; build it with make build")
 	}
 	if err != nil {
 		return nil, startError(err)
@@ -110,7 +110,7 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	if err := u.tracer.StartMapMonitors(ctx, traces); err != nil {
 		return nil, fmt.Errorf("start unwinder: %w", err)
 	}
-	go discard(ctx, traces)
+	go discardTraces(ctx, traces)
 	u.chain = &chain{opt: opt, haveMaps: u.haveMaps}
 	if err := u.tracer.Enable(ctx, u.chain); err != nil {
 		return nil, fmt.Errorf("load unwinder: %w", err)
@@ -134,9 +134,9 @@ func startError(err error) error {
 		"6.3.10 and 6.4) and gpurec cannot check for the fix: %s", cause)
 }
 
-// discard receives the traces of the profiler's own chain. That chain is not attached, so there are
+// discardTraces receives the traces of the profiler's own chain. That chain is not attached, so there are
 // none.
-func discard(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
+func discardTraces(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 	for {
 		select {
 		case <-traces:

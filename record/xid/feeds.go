@@ -91,7 +91,7 @@ func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, st
 	}
 	for {
 		collect()
-		sender.Send(merger.take(c.NowNs() - sameXid.Nanoseconds()))
+		sender.Send(merger.take(c.NowNs() - maxReportDelay.Nanoseconds()))
 		if waitForXids(feeds, stop) {
 			collect()
 			sender.Send(merger.take(c.NowNs() + 1))

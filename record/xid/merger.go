@@ -35,9 +35,9 @@ const (
 	SourceNVML       = "nvml"       // only the code, when the recorder reads the event
 )
 
-// sameXid is the largest difference in time between two reports of the same Xid. Sources differ by
+// maxReportDelay is the largest difference in time between two reports of the same Xid. Sources differ by
 // the time until the recorder reads the log.
-const sameXid = time.Second
+const maxReportDelay = time.Second
 
 // Merger merges the reports of several sources into one row per Xid. It pairs the nth report of a
 // code by one source with the nth of another. It is safe for concurrent use.
@@ -69,7 +69,7 @@ func (m *Merger) Add(s Report, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pending {
-		near := max(p.AtNs-s.AtNs, s.AtNs-p.AtNs) < sameXid.Nanoseconds()
+		near := max(p.AtNs-s.AtNs, s.AtNs-p.AtNs) < maxReportDelay.Nanoseconds()
 		if near && p.Code == s.Code && p.sxid == s.sxid && p.before == s.before && pciSlot(p.PCI) == pciSlot(s.PCI) &&
 			!slices.Contains(p.sources, s.Source) {
 			p.join(s)

@@ -196,7 +196,7 @@ func decodeRawXid(raw []byte) (s Report, monotonicNs uint64, ok bool) {
 		return string(b)
 	}
 	s = Report{
-		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clip(until(raw[rawXidText:])),
+		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clipText(until(raw[rawXidText:])),
 		// The code has 8 bytes; its low 4 bytes come first on little-endian machines.
 		Code: int32(binary.NativeEndian.Uint32(raw[8:])),
 	}

@@ -61,7 +61,7 @@ func parseKmsgXid(line string) (s Report, ok bool) {
 			s.pid = int32(pid)
 		}
 	}
-	s.text = clip(strings.TrimSpace(strings.TrimSpace(match[3]) + " " + rest))
+	s.text = clipText(strings.TrimSpace(strings.TrimSpace(match[3]) + " " + rest))
 	return s, true
 }
 
@@ -80,12 +80,12 @@ func parseTraceXid(line string) (s Report, monotonicNs int64, ok bool) {
 	if err != nil {
 		return s, 0, false
 	}
-	s = Report{Source: sourceTracepoint, PCI: match[3], Code: int32(code), text: clip(strings.Trim(match[5], `"`))}
+	s = Report{Source: sourceTracepoint, PCI: match[3], Code: int32(code), text: clipText(strings.Trim(match[5], `"`))}
 	return s, seconds*1e9 + micros*1e3, true
 }
 
-// clip cuts a text to maxXidText bytes of valid UTF-8.
-func clip(text string) string {
+// clipText cuts a text to maxXidText bytes of valid UTF-8.
+func clipText(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxXidText)], "")
 }
 

@@ -60,7 +60,7 @@ func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 		}
 	}
 	body := io.NewSectionReader(f.r, int64(header.Off), int64(header.Size))
-	file, err := elf.NewFile(&headed{head.Bytes(), body})
+	file, err := elf.NewFile(&prependedReader{head.Bytes(), body})
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +78,13 @@ func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 	return raw, err
 }
 
-// headed is an io.ReaderAt that reads head, then rest.
-type headed struct {
+// prependedReader is an io.ReaderAt that reads head, then rest.
+type prependedReader struct {
 	head []byte
 	rest io.ReaderAt
 }
 
-func (h *headed) ReadAt(p []byte, off int64) (int, error) {
+func (h *prependedReader) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("negative offset")
 	}
