@@ -204,7 +204,14 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		"cuMemFree_v2",
 		"cuLaunchKernel",
 	}
-	opt.governor = overhead.Policy{Interval: 100 * time.Millisecond, FullIntervals: 1, SampledIntervals: 2, TightenAfter: 2, RelaxAfter: 2, RelaxBelow: 0.7}
+	opt.governor = overhead.Policy{
+		Interval:         100 * time.Millisecond,
+		FullIntervals:    1,
+		SampledIntervals: 2,
+		TightenAfter:     2,
+		RelaxAfter:       2,
+		RelaxBelow:       0.7,
+	}
 	var warnings []string
 	opt.Warn = func(text string) { warnings = append(warnings, text) }
 	s := start(t, opt)
@@ -275,7 +282,14 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	opt := testOptions(t, long.pid(), short.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
 	opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-	opt.governor = overhead.Policy{Interval: 100 * time.Millisecond, FullIntervals: 1, SampledIntervals: 2, TightenAfter: 2, RelaxAfter: 2, RelaxBelow: 0.7}
+	opt.governor = overhead.Policy{
+		Interval:         100 * time.Millisecond,
+		FullIntervals:    1,
+		SampledIntervals: 2,
+		TightenAfter:     2,
+		RelaxAfter:       2,
+		RelaxBelow:       0.7,
+	}
 	s := start(t, opt)
 	var endNs int64
 	result := runWhile(t, s, func() {

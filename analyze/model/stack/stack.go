@@ -66,7 +66,12 @@ func (s *Table) UserFrame(stack int32) (*format.Frame, bool) {
 	frames := s.Stacks[stack]
 	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &s.Frames[frames[i]]
-		return symbolize.SiteCandidate{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == query.FramePython}
+		return symbolize.SiteCandidate{
+			Module:   f.Module,
+			Function: f.Func,
+			File:     f.File,
+			Python:   f.Type == query.FramePython,
+		}
 	})
 	if i < 0 {
 		return nil, false
