@@ -193,7 +193,7 @@ func TestReportsEqualTheLedger(t *testing.T) {
 			}
 			fact := allocatorFact(t, result.Output)
 			if fact.Missing != "" || fact.Source != format.SourceReports ||
-				!strings.Contains(fact.Limits, "bytes asked for") ||
+				!strings.Contains(fact.Limits, "requested sizes") ||
 				fact.BuildID == "" {
 				t.Errorf("fact %+v", fact)
 			}

@@ -141,14 +141,14 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 		!fact.NVLinks[0].Active ||
 		fact.NVLinks[1].Active ||
 		len(fact.Topology) != 1 ||
-		fact.Topology[0] != (format.Nearness{Device: 1, Between: "host_bridge"}) {
+		fact.Topology[0] != (format.PCIePath{Device: 1, Between: "host_bridge"}) {
 		t.Errorf("device: %s", devices[0].Message)
 	}
 
 	meta := result.Meta
 	if len(meta.Cost.Sampling) != 2 || meta.Cost.Sampling[0].Samples < int64(samples) ||
 		meta.Cost.Sampling[0].CPUNs <= 0 ||
-		len(meta.Cost.Sampling[0].Questions) < 20 ||
+		len(meta.Cost.Sampling[0].Queries) < 20 ||
 		meta.Cost.RowsDropped != 0 {
 		t.Errorf("cost: %+v", meta.Cost)
 	}

@@ -128,12 +128,12 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
 			opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
 			opt.governor = overhead.Policy{
-				Look:     100 * time.Millisecond,
-				Whole:    1,
-				Spare:    2,
-				Patience: 2,
-				Calm:     2,
-				Back:     0.7,
+				Interval:         100 * time.Millisecond,
+				FullIntervals:    1,
+				SampledIntervals: 2,
+				TightenAfter:     2,
+				RelaxAfter:       2,
+				RelaxBelow:       0.7,
 			}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
@@ -205,7 +205,14 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		"cuMemFree_v2",
 		"cuLaunchKernel",
 	}
-	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
+	opt.governor = overhead.Policy{
+		Interval:         100 * time.Millisecond,
+		FullIntervals:    1,
+		SampledIntervals: 2,
+		TightenAfter:     2,
+		RelaxAfter:       2,
+		RelaxBelow:       0.7,
+	}
 	var warnings []string
 	opt.Warn = func(text string) { warnings = append(warnings, text) }
 	s := start(t, opt)
@@ -276,7 +283,14 @@ func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 	opt := testOptions(t, long.pid(), short.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
 	opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
+	opt.governor = overhead.Policy{
+		Interval:         100 * time.Millisecond,
+		FullIntervals:    1,
+		SampledIntervals: 2,
+		TightenAfter:     2,
+		RelaxAfter:       2,
+		RelaxBelow:       0.7,
+	}
 	s := start(t, opt)
 	var endNs int64
 	result := runWhile(t, s, func() {

@@ -67,9 +67,9 @@ func Pytorch(t testing.TB) *Tape {
 	tp.StackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
 	tp.StackRow(2, format.StackComplete, "", "", mul)
 	tp.StackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", Forward(AllocatorFrames, nil))
-	tp.StackRow(4, format.StackTruncated, format.WhyCode, "launch", numba)
-	tp.StackRow(5, format.StackTruncated, format.WhyMapping, "dali::Copy", late)
-	tp.StackRow(6, format.StackTruncated, format.WhyMapping, "dali::Copy", late[:2])
+	tp.StackRow(4, format.StackTruncated, format.TruncationCode, "launch", numba)
+	tp.StackRow(5, format.StackTruncated, format.TruncationMapping, "dali::Copy", late)
+	tp.StackRow(6, format.StackTruncated, format.TruncationMapping, "dali::Copy", late[:2])
 	tp.StackRow(
 		7,
 		format.StackTruncated,

@@ -70,7 +70,7 @@ func (r *FrameRules) Hides(f *format.Frame) (of string, hidden bool) {
 			return rules[i].of, true
 		}
 	}
-	return OfUnknown, f.Type != FramePython && symbolize.IsStray(f.Module, f.Func)
+	return OfUnknown, f.Type != FramePython && symbolize.IsUnknownCode(f.Module, f.Func)
 }
 
 // FramePython is the type of frames of Python code; their functions have a file and

@@ -210,12 +210,12 @@ func TestUnsafeDerivedOutputs(t *testing.T) {
 	must(t, err)
 	before := snapshot(t, dir)
 	for wantError, args := range map[string][]string{
-		in("a.parquet.d") + " is a device":                                    {"record", "--force", "-o", in("a.parquet"), "--", "touch", in("started")},
-		in("b.parquet.d") + " is a symbolic link to a folder":                 {"record", "--force", "-o", in("b.parquet"), "--", "touch", in("started")},
-		in("c.parquet.d") + " holds 000001-fact.parquet, which is no segment": {"record", "--force", "-o", in("c.parquet"), "--", "touch", in("started")},
-		in("d.parquet.d") + " holds thesis.tex, which is no segment":          {"record", "--force", "-o", in("d.parquet"), "--", "touch", in("started")},
-		in("trace.3.pftrace.gz") + " is a device":                             {"analyze", "perfetto", "--split", "--max-slices", "3", "--force", "-o", in("trace.pftrace.gz"), finished},
-		in("b.parquet.d") + " cannot be read: ":                               {"recover", in("b.parquet.d"), "-o", in("saved.parquet")},
+		in("a.parquet.d") + " is a device":                                       {"record", "--force", "-o", in("a.parquet"), "--", "touch", in("started")},
+		in("b.parquet.d") + " is a symbolic link to a folder":                    {"record", "--force", "-o", in("b.parquet"), "--", "touch", in("started")},
+		in("c.parquet.d") + " holds 000001-fact.parquet, which is not a segment": {"record", "--force", "-o", in("c.parquet"), "--", "touch", in("started")},
+		in("d.parquet.d") + " holds thesis.tex, which is not a segment":          {"record", "--force", "-o", in("d.parquet"), "--", "touch", in("started")},
+		in("trace.3.pftrace.gz") + " is a device":                                {"analyze", "perfetto", "--split", "--max-slices", "3", "--force", "-o", in("trace.pftrace.gz"), finished},
+		in("b.parquet.d") + " cannot be read: ":                                  {"recover", in("b.parquet.d"), "-o", in("saved.parquet")},
 	} {
 		cmd := exec.Command(gpurec, args...)
 		out, _ := cmd.CombinedOutput() // the test checks the exit code instead of the error

@@ -178,7 +178,7 @@ func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error)
 		words := ring.Words(record.RawSample[unsafe.Sizeof(*e):], int(e.Words))
 		frames := u.Frames(os.Getpid(), words[min(int(e.KernelWords), len(words)):])
 		if len(frames) == 0 {
-			return nil, fmt.Errorf("the stack has no frames (%s, error %d)", unwind.Why(e.Error), e.Error)
+			return nil, fmt.Errorf("the stack has no frames (%s, error %d)", unwind.TruncationCause(e.Error), e.Error)
 		}
 		for _, f := range frames { // the Go runtime knows the names of its functions
 			name := "?"

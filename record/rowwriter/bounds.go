@@ -63,7 +63,7 @@ const lateRows = 3 * probe.ReapInterval
 // enforceBounds rotates early if the current segments become too large for the limits, and ends a
 // recording that has reached its size limit.
 func (s *Writer) enforceBounds() {
-	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.WantsRotate() && !s.writer.Full() {
+	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.ShouldRotate() && !s.writer.Full() {
 		return
 	}
 	s.rotate()
@@ -140,7 +140,7 @@ func (s *Writer) endRotation(number int) {
 	totals.add(&b.last, -1)
 	b.last = now
 	b.rotations = append(b.rotations, totals)
-	if s.failed == nil && s.writer.WantsCompact() {
+	if s.failed == nil && s.writer.ShouldCompact() {
 		s.compact()
 	}
 }

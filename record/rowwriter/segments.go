@@ -16,15 +16,15 @@ func (s *Writer) rotate() {
 	s.renameThreads()
 	s.forgetExited()
 	s.dropOld()
-	turn := s.writer.Turn()
-	s.pending = append(s.pending, rotationRows{turn, s.sinceRotate})
+	rotation := s.writer.Rotation()
+	s.pending = append(s.pending, rotationRows{rotation, s.sinceRotate})
 	clear(s.sinceRotate[:])
 	if err := s.writer.Rotate(s.MetaNow()); err != nil {
 		s.fail(err)
 	}
-	stored := s.writer.OnDisk()
+	stored := s.writer.FirstPendingRotation()
 	s.pending = slices.DeleteFunc(s.pending, func(r rotationRows) bool { return r.rotation < stored })
-	s.endRotation(turn)
+	s.endRotation(rotation)
 }
 
 // sync waits until all rotations are on disk or have failed.
@@ -90,7 +90,7 @@ type rotationRows struct {
 // finished, it also discards the rows that are gathered for the segment.
 func (s *Writer) countLost(lost format.LostSegment) {
 	rows := &s.sinceRotate // calls of the segment that is being written
-	if i := slices.IndexFunc(s.pending, func(r rotationRows) bool { return r.rotation == lost.Turn }); i >= 0 {
+	if i := slices.IndexFunc(s.pending, func(r rotationRows) bool { return r.rotation == lost.Rotation }); i >= 0 {
 		rows = &s.pending[i].rows
 	} else if gathered := lost.Class - format.ClassMemory; lost.Class >= format.ClassMemory {
 		s.gathered[gathered] = s.gathered[gathered][:0]

@@ -46,7 +46,7 @@ func (s *Table) LibraryOf(stack int32) string {
 		case f.Type == query.FramePython:
 			return "Python"
 		case query.DriverModules.MatchString(module) || runtimeFunctions.MatchString(f.Func):
-		case f.Module == "" || symbolize.IsStray(f.Module, f.Func):
+		case f.Module == "" || symbolize.IsUnknownCode(f.Module, f.Func):
 			return NoLibrary
 		default:
 			return libraryName(f)

@@ -35,7 +35,7 @@ func truncatedBy(r *format.Row) string {
 	if r.StackStatus != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(r.Message, format.WhyOther)
+	return cmp.Or(r.Message, format.TruncationOther)
 }
 
 func (s *Table) Add(r *format.Row, ids map[format.Frame]int32) {
@@ -64,9 +64,14 @@ func (s *Table) UnsymbolizedPct() float64 { return units.Percent(s.unnamed, s.st
 // chooses a call's site.
 func (s *Table) UserFrame(stack int32) (*format.Frame, bool) {
 	frames := s.Stacks[stack]
-	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.Caller {
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &s.Frames[frames[i]]
-		return symbolize.Caller{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == query.FramePython}
+		return symbolize.SiteCandidate{
+			Module:   f.Module,
+			Function: f.Func,
+			File:     f.File,
+			Python:   f.Type == query.FramePython,
+		}
 	})
 	if i < 0 {
 		return nil, false

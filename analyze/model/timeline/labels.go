@@ -106,7 +106,7 @@ func (t *Timeline) SiteOf(stack int32) string {
 	if !ok {
 		return NoStack
 	}
-	return symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
+	return symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
 }
 
 func (t *Timeline) DeviceLabel(device int32) string {

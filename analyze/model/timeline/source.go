@@ -58,7 +58,7 @@ func (t *Timeline) placeStacks() {
 	t.Stacks.Placed = make(map[int32]string)
 	for stack := range t.Stacks.Stacks {
 		if f, ok := t.Stacks.UserFrame(stack); ok && f.Type == "native" && f.File != "" {
-			t.Stacks.Placed[stack] = symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
+			t.Stacks.Placed[stack] = symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
 		}
 	}
 }

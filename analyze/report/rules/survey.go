@@ -60,7 +60,7 @@ type Survey struct {
 
 	// Results of the reading of calls.
 
-	columns format.Columns // of the current row group
+	cache format.ColumnCache // of the current row group
 	// Calls counts calls by function, and kernels by name.
 	Calls           *calls.Counter
 	copies          *copies.Scan
@@ -205,7 +205,7 @@ func (s *Survey) scanCalls() error {
 
 // scan passes a row group to the scans that need no order, and returns it with cached columns.
 func (s *Survey) scan(sp timeline.Span) *format.Group {
-	g := s.columns.Of(sp.Group)
+	g := s.cache.Wrap(sp.Group)
 	s.Calls.Group(g)
 	s.errors.Group(g)
 	if sp.FirstNs <= s.hang.EndNs {

@@ -136,7 +136,7 @@ func (sc *scan) reason(s stackState) string {
 	if sc.statuses.List[s.status] != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.WhyOther)
+	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.TruncationOther)
 }
 
 // endsIn returns the module or file of the outermost frame that has one.

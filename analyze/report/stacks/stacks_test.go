@@ -215,7 +215,7 @@ func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	for i := range states.Rows {
 		row := &states.Rows[i]
 		want := fmt.Sprintf(`[{"n":%v}]`, states.Cell(row, "calls"))
-		if states.Cell(row, "reason") == format.WhyMapping && got[1] != want {
+		if states.Cell(row, "reason") == format.TruncationMapping && got[1] != want {
 			t.Errorf("%s, want %s", got[1], want)
 		}
 	}

@@ -85,15 +85,15 @@ func stateMeaning(status, reason string) string {
 		return ""
 	}
 	switch reason {
-	case format.WhyDepth:
+	case format.TruncationDepth:
 		return "more frames than the kernel may walk"
-	case format.WhyMapping:
+	case format.TruncationMapping:
 		return "a library that the unwinder did not know yet"
-	case format.WhyCode:
+	case format.TruncationCode:
 		return "machine code without unwind information, such as a JIT's"
-	case format.WhyPython:
+	case format.TruncationPython:
 		return "a Python frame could not be read"
-	case format.WhyProbe:
+	case format.TruncationProbe:
 		return "the return probe of another tool is in the way"
 	}
 	return "for another reason"

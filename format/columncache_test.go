@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestSharedColumnsEqualThoseOfTheGroup(t *testing.T) {
+func TestCachedColumnsEqualColumns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {
@@ -28,10 +28,10 @@ func TestSharedColumnsEqualThoseOfTheGroup(t *testing.T) {
 	if len(rec.Groups()) < 3 {
 		t.Fatalf("%d row groups", len(rec.Groups()))
 	}
-	var shared Columns
-	own := []int64{7, 7, 7} // of somebody who reads: not to be written to
+	var shared ColumnCache
+	own := []int64{7, 7, 7} // memory of the caller, which cached reads must not change
 	for _, g := range rec.Groups() {
-		s := shared.Of(g)
+		s := shared.Wrap(g)
 		first, again := s.Int64("start_ns", own), s.Int64("start_ns", nil)
 		if !slices.Equal(first, g.Int64("start_ns", nil)) || &first[0] != &again[0] {
 			t.Error("start_ns differs, or was decoded twice")
