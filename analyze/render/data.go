@@ -64,7 +64,7 @@ func renderJSON(w *bufio.Writer, r *report.Report) error {
 	}
 	for i := range r.Tables {
 		o.add(r.Tables[i].Name, objects(&r.Tables[i]))
-		if more := r.Tables[i].More; more > 0 {
+		if more := r.Tables[i].OmittedRows; more > 0 {
 			o.add(r.Tables[i].Name+"_left_out", more)
 		}
 	}
@@ -97,7 +97,7 @@ func objects(t *report.Table) []object {
 			o.add(c.Key, validText(r.Cells[i]))
 		}
 		if r.Stack != nil {
-			frames := report.Named(r.Stack)
+			frames := report.VisibleFrames(r.Stack)
 			o.add("frames", frames)
 			o.add("frames_hidden", r.StackFrames-len(frames))
 		}
@@ -134,7 +134,7 @@ func renderCSV(w *bufio.Writer, r *report.Report, opt Options) error {
 	out := csv.NewWriter(w)
 	head := []string{"key", "value"}
 	var lines [][]string
-	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t report.Table) bool { return t.Aside })
+	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t report.Table) bool { return t.Secondary })
 	if len(tables) == 1 {
 		head, lines = csvLines(&tables[0])
 	} else {
@@ -169,7 +169,7 @@ func csvLines(t *report.Table) (head []string, lines [][]string) {
 		}
 		if stacks {
 			var frames []string
-			for _, f := range report.Named(r.Stack) {
+			for _, f := range report.VisibleFrames(r.Stack) {
 				frames = append(frames, f.Func)
 			}
 			line = append(line, strings.Join(frames, ";"))

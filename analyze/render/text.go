@@ -16,7 +16,7 @@ import (
 // rows under their table, totals and the quality line.
 func renderText(w *bufio.Writer, r *report.Report, opt Options) {
 	for i := range r.Tables {
-		if t := &r.Tables[i]; t.Lead && OfTableShown(t) {
+		if t := &r.Tables[i]; t.AboveFacts && OfTableShown(t) {
 			fmt.Fprintf(w, "%s\n", t.Title)
 			textTable(w, t, opt)
 			fmt.Fprintln(w)
@@ -39,15 +39,15 @@ func renderText(w *bufio.Writer, r *report.Report, opt Options) {
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if t.Lead || len(r.Tables) > 1 && !OfTableShown(t) {
+		if t.AboveFacts || len(r.Tables) > 1 && !OfTableShown(t) {
 			continue
 		}
 		if len(r.Tables) > 1 {
 			fmt.Fprintf(w, "\n%s\n", t.Title)
 		}
 		textTable(w, t, opt)
-		if t.More > 0 {
-			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.More), "more row"))
+		if t.OmittedRows > 0 {
+			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
 		textStacks(w, t, opt)
 	}
@@ -136,8 +136,8 @@ func ofTableCells(t *report.Table, hidden ...string) (head []string, rows [][]st
 func textTable(w *bufio.Writer, t *report.Table, opt Options) {
 	head, rows, right, painted := ofTableCells(t)
 	widths := columnWidths(head, rows, opt.NoHeader)
-	for hidden := 1; hidden <= len(t.Spare) && !fits(widths, right, opt.Width); hidden++ {
-		head, rows, right, painted = ofTableCells(t, t.Spare[:hidden]...)
+	for hidden := 1; hidden <= len(t.HideFirst) && !fits(widths, right, opt.Width); hidden++ {
+		head, rows, right, painted = ofTableCells(t, t.HideFirst[:hidden]...)
 		widths = columnWidths(head, rows, opt.NoHeader)
 	}
 	fitWidths(widths, right, opt.Width)
@@ -301,10 +301,10 @@ func ofColumnSaid(c *report.Column, v any) string {
 // Text is the frame as one line: the function and where it is.
 func Text(f *report.Frame) string {
 	switch {
-	case f.Folded > 0 && f.Of == nil:
+	case f.Folded > 0 && f.Libraries == nil:
 		return "… " + units.Plural(int64(f.Folded), "more frame")
 	case f.Folded > 0:
-		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Of))
+		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Libraries))
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
 	case f.File != "":
@@ -343,8 +343,8 @@ func renderMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 		for _, row := range rows {
 			markdownRow(w, row)
 		}
-		if t.More > 0 {
-			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.More), "more row"))
+		if t.OmittedRows > 0 {
+			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
 	}
 	if totals := FactLine(r.Totals); totals != "" {

@@ -53,7 +53,7 @@ func CompareBools(a, b bool) int {
 }
 
 // Least returns the smaller of a cell and a number, as a float64; the number if the cell is nil.
-func Least(v any, w float64) any {
+func MinCell(v any, w float64) any {
 	if old, ok := v.(float64); ok && old < w {
 		return old
 	}
@@ -61,7 +61,7 @@ func Least(v any, w float64) any {
 }
 
 // Most returns the larger of a cell and a number, as a float64; the number if the cell is nil.
-func Most(v any, w float64) any {
+func MaxCell(v any, w float64) any {
 	if old, ok := v.(float64); ok && old > w {
 		return old
 	}

@@ -8,12 +8,12 @@ type Frame struct {
 	Module string `json:"module,omitempty"`
 	// Folded is the number of frames that are not shown here, 0 for a frame. Of are the libraries
 	// that they belong to. Without Of, they are the frames beyond a limit.
-	Folded int      `json:"-"`
-	Of     []string `json:"-"`
+	Folded    int      `json:"-"`
+	Libraries []string `json:"-"`
 }
 
 // Named returns the frames of a list without the places of frames that are not shown.
-func Named(list []Frame) []Frame {
+func VisibleFrames(list []Frame) []Frame {
 	frames := make([]Frame, 0, len(list))
 	for _, f := range list {
 		if f.Folded == 0 {

@@ -42,13 +42,13 @@ type Table struct {
 	Rows    []Row
 	// Spare are the keys of columns that text leaves out, in this order, until a line fits the
 	// width.
-	Spare []string
+	HideFirst []string
 	// More is the number of rows that --top left out.
-	More int
+	OmittedRows int
 	// Lead tables come first: text shows them above the facts.
-	Lead bool
+	AboveFacts bool
 	// Aside tables sum up another table. CSV leaves them out.
-	Aside bool
+	Secondary bool
 	// Keys are the keys of the columns that say what a row is about: package diff pairs the rows of
 	// two recordings by them. nil means the usual ones (diff.keyNames). An empty list means that
 	// rows are events of one recording, without counterparts.
@@ -100,7 +100,7 @@ const (
 	UnitPercent        // 0 to 100
 	UnitRatio          // a bare fraction
 	UnitID             // a number that is a name
-	UnitCourse         // values at equal steps of time; text draws them from 0 to the highest
+	UnitSeries         // values at equal steps of time; text draws them from 0 to the highest
 
 	// UnitSigned is a bit of the units of differences, which text shows with their sign.
 	UnitSigned Unit = 1 << 7

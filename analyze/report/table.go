@@ -9,10 +9,10 @@ import (
 const HolderRowsWithStack = 3
 
 // Hide removes the title of a column, so that text does not show it. JSON and CSV do.
-func Hide(columns []Column, key string) { Title(columns, key, "") }
+func HideTitle(columns []Column, key string) { SetTitle(columns, key, "") }
 
 // Title sets the title of a column.
-func Title(columns []Column, key, text string) {
+func SetTitle(columns []Column, key, text string) {
 	for i := range columns {
 		if columns[i].Key == key {
 			columns[i].Title = text
@@ -41,7 +41,7 @@ func (t *Table) Arrange(by string, top int) error {
 		slices.SortStableFunc(t.Rows, func(a, b Row) int { return CompareCells(a.Cells[at], b.Cells[at]) })
 	}
 	if top > 0 && len(t.Rows) > top {
-		t.More += len(t.Rows) - top
+		t.OmittedRows += len(t.Rows) - top
 		t.Rows = t.Rows[:top]
 	}
 	return nil

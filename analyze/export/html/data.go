@@ -142,7 +142,7 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 			numbers[group] = n
 			about := &s.about[group]
 			g := htmlGroup{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
-			for _, f := range frames.Shown(&s.t.Stacks, about.stack, htmlStackFrames, rules) {
+			for _, f := range frames.ForDisplay(&s.t.Stacks, about.stack, htmlStackFrames, rules) {
 				g.Stack = append(g.Stack, all.id(render.Text(&f)))
 			}
 			d.Groups = append(d.Groups, g)

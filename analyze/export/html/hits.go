@@ -63,7 +63,7 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 			}
 		}
 		if len(h.Places) > 0 {
-			for _, f := range frames.Shown(&b.t.Stacks, h.Places[0].Stack, htmlStackFrames, b.opt.FrameRules()) {
+			for _, f := range frames.ForDisplay(&b.t.Stacks, h.Places[0].Stack, htmlStackFrames, b.opt.FrameRules()) {
 				v.Frames = append(v.Frames, shortText(render.Text(&f)))
 			}
 		}

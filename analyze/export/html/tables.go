@@ -73,7 +73,7 @@ func html(t *report.Table, command string) htmlTable {
 		}
 		h.Rows = append(h.Rows, row)
 	}
-	if more := t.More + len(t.Rows) - len(h.Rows); more > 0 {
+	if more := t.OmittedRows + len(t.Rows) - len(h.Rows); more > 0 {
 		h.More = units.Plural(int64(more), "more row")
 	}
 	return h

@@ -43,7 +43,7 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 				stopped = true
 			}
 		}
-		exits := make(map[memory.Place]memoryStep) // levels that the end of a process or context is changing
+		exits := make(map[memory.DeviceKind]memoryStep) // levels that the end of a process or context is changing
 		exitNs := int64(0)
 		flush := func() {
 			for _, p := range sortedPlaces(exits) {
@@ -73,9 +73,9 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 					flush()
 				}
 				exitNs = c.AtNs
-				exits[memory.Place{Device: s.device, Memory: s.memory}] = s
+				exits[memory.DeviceKind{Device: s.device, Memory: s.memory}] = s
 				if total != nil {
-					exits[memory.Place{Device: s.device, Memory: state.AllMemory}] = all
+					exits[memory.DeviceKind{Device: s.device, Memory: state.AllMemory}] = all
 				}
 			default:
 				flush()
@@ -93,12 +93,12 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 	}, done
 }
 
-func sortedPlaces(m map[memory.Place]memoryStep) []memory.Place {
-	var list []memory.Place
+func sortedPlaces(m map[memory.DeviceKind]memoryStep) []memory.DeviceKind {
+	var list []memory.DeviceKind
 	for p := range m {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b memory.Place) int {
+	slices.SortFunc(list, func(a, b memory.DeviceKind) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Memory, b.Memory))
 	})
 	return list

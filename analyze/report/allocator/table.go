@@ -163,11 +163,11 @@ var allocatorColumns = slices.Concat(ownerColumns, []report.Column{
 // table returns a table with a row per allocator, at the end of the window.
 func (s *Scan) table() report.Table {
 	table := report.Table{
-		Name:    "allocators",
-		Title:   "at the end",
-		Columns: allocatorColumns,
-		Spare:   append([]string{"process"}, spareTotals[:4]...),
-		Aside:   true,
+		Name:      "allocators",
+		Title:     "at the end",
+		Columns:   allocatorColumns,
+		HideFirst: append([]string{"process"}, spareTotals[:4]...),
+		Secondary: true,
 	}
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
@@ -200,7 +200,7 @@ var peakColumns = slices.Concat([]report.Column{
 // peakTable returns a table with two rows per allocator: at its peak of allocated and of reserved
 // bytes.
 func (s *Scan) peakTable() report.Table {
-	table := report.Table{Name: "peaks", Title: "at the peaks", Columns: peakColumns, Spare: spareTotals, Aside: true}
+	table := report.Table{Name: "peaks", Title: "at the peaks", Columns: peakColumns, HideFirst: spareTotals, Secondary: true}
 	start := s.t.Recording().FromNs
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
@@ -233,7 +233,7 @@ var eventColumns = slices.Concat(ownerColumns, []report.Column{
 
 // eventTable returns a table with a row per allocator and kind of event.
 func (s *Scan) eventTable() report.Table {
-	table := report.Table{Name: "events", Title: "events", Columns: eventColumns, Aside: true}
+	table := report.Table{Name: "events", Title: "events", Columns: eventColumns, Secondary: true}
 	for _, b := range s.list {
 		for op, n := range b.actions {
 			if n.events > 0 {
@@ -279,7 +279,7 @@ var poolColumns = slices.Concat(ownerColumns, []report.Column{
 
 // poolTable returns a table with a row per pool and stream, largest first.
 func (s *Scan) poolTable() report.Table {
-	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: poolColumns, Aside: true}
+	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: poolColumns, Secondary: true}
 	for _, b := range s.list {
 		if b.a.Reports {
 			continue // reports name neither
@@ -319,7 +319,7 @@ var momentColumns = slices.Concat(
 
 // momentTable returns a table with a row per moment and allocator, until its process ends.
 func (s *Scan) momentTable() report.Table {
-	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, Spare: spareTotals}
+	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, HideFirst: spareTotals}
 	start := s.t.Recording().FromNs
 	for i, at := range s.times {
 		for _, b := range s.list {

@@ -204,10 +204,10 @@ var TotalsTableColumns = []report.Column{
 // Table returns a table with a row per allocator, after a replay.
 func (u *TotalsScan) Table(s *caching.Set) report.Table {
 	table := report.Table{
-		Name:    "allocators",
-		Title:   "PyTorch's caching allocators",
-		Columns: TotalsTableColumns,
-		Spare:   []string{"peak_reserved_at_ns", "requested_bytes"},
+		Name:      "allocators",
+		Title:     "PyTorch's caching allocators",
+		Columns:   TotalsTableColumns,
+		HideFirst: []string{"peak_reserved_at_ns", "requested_bytes"},
 	}
 	start := u.t.Recording().FromNs
 	for _, a := range u.finish(s) {

@@ -153,7 +153,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 		Name:    "api",
 		Title:   "calls by time spent in them on the CPU",
 		Columns: slices.Clone(callColumns),
-		Spare: []string{
+		HideFirst: []string{
 			"stddev_ns",
 			"p95_ns",
 			"open_ns",
@@ -211,14 +211,14 @@ func (sc *scan) hideEmpty(columns []report.Column) {
 		open = open || a.open > 0
 	}
 	if !untimed {
-		report.Hide(columns, "timed_calls")
+		report.HideTitle(columns, "timed_calls")
 		if sc.Weights == nil {
-			report.Hide(columns, "estimated_total_ns")
+			report.HideTitle(columns, "estimated_total_ns")
 		}
 	}
 	if !open {
-		report.Hide(columns, "open_calls")
-		report.Hide(columns, "open_ns")
+		report.HideTitle(columns, "open_calls")
+		report.HideTitle(columns, "open_ns")
 	}
 }
 

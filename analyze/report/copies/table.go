@@ -114,7 +114,7 @@ var groupColumns = []report.Column{
 func (sc *Scan) table() report.Table {
 	table := report.Table{
 		Name: "copies", Title: "copies by time spent in them on the CPU", Columns: slices.Clone(groupColumns),
-		Spare: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"},
+		HideFirst: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"},
 	}
 	var captured, errors, open int64
 	for key, s := range sc.groups {
@@ -138,7 +138,7 @@ func (sc *Scan) table() report.Table {
 	}
 	for name, n := range map[string]int64{"captured": captured, "errors": errors, "open_copies": open} {
 		if n == 0 {
-			report.Hide(table.Columns, name)
+			report.HideTitle(table.Columns, name)
 		}
 	}
 	table.Sort("host_sum_ns", "bytes", "copies", "direction", "size", "host_memory", "mode")
@@ -165,7 +165,7 @@ var burstColumns = []report.Column{
 
 // burstTable has a row per thread and call site with bursts.
 func (sc *Scan) burstTable() report.Table {
-	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Aside: true}
+	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Secondary: true}
 	start := sc.T.Recording().FromNs
 	for key, b := range sc.Bursts {
 		row := table.Add(report.Values{
@@ -202,8 +202,8 @@ var siteColumns = []report.Column{
 // siteTable has a row per call site, direction and mode.
 func (sc *Scan) siteTable() report.Table {
 	table := report.Table{
-		Name: "sites", Title: "copies by place in the program", Columns: siteColumns, Aside: true,
-		Spare: []string{"timed_copies"},
+		Name: "sites", Title: "copies by place in the program", Columns: siteColumns, Secondary: true,
+		HideFirst: []string{"timed_copies"},
 	}
 	for key, s := range sc.Sites {
 		table.Add(report.Values{

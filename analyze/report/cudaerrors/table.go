@@ -186,11 +186,11 @@ func (s *Scan) facts() []report.Fact {
 // faultTable returns a table with a row per context that an asynchronous error broke.
 func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Table {
 	table := report.Table{
-		Name:    "asynchronous",
-		Title:   "errors of earlier work, where they were noticed first",
-		Columns: faultColumns,
-		Aside:   true,
-		Spare:   []string{"context", "device", "tid"},
+		Name:      "asynchronous",
+		Title:     "errors of earlier work, where they were noticed first",
+		Columns:   faultColumns,
+		Secondary: true,
+		HideFirst: []string{"context", "device", "tid"},
 	}
 	for i := range faults {
 		f := &faults[i]
@@ -224,7 +224,7 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 		}).Evidence = evidence
 	}
 	if top > 0 && len(table.Rows) > top {
-		table.More, table.Rows = len(table.Rows)-top, table.Rows[:top]
+		table.OmittedRows, table.Rows = len(table.Rows)-top, table.Rows[:top]
 	}
 	processespkg.AddRanks(t, &table)
 	return table
@@ -238,12 +238,12 @@ func suspectTable(
 	opt *query.Options,
 ) report.Table {
 	table := report.Table{
-		Name:    "suspects",
-		Title:   "launches before them that may still have been running, the last first",
-		Columns: xid.LaunchColumns,
-		Aside:   true,
-		Keys:    []string{},
-		Spare:   []string{"tid"},
+		Name:      "suspects",
+		Title:     "launches before them that may still have been running, the last first",
+		Columns:   xid.LaunchColumns,
+		Secondary: true,
+		Keys:      []string{},
+		HideFirst: []string{"tid"},
 	}
 	for i := range faults {
 		xid.AddLaunches(t, &table, faults[i].Label(t), faults[i].EndNs, launches[i])
@@ -256,15 +256,15 @@ func suspectTable(
 func invalidFreeTable(t *timeline.Timeline, s *Scan, list []InvalidFree, opt *query.Options) report.Table {
 	table := report.Table{
 		Name: "invalid_frees", Title: "invalid frees: what failed frees are about",
-		Columns: invalidFreeColumns, Aside: true,
-		Keys:  []string{"verdict", "name", "allocated_site", "freed_site", "site"},
-		Spare: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
+		Columns: invalidFreeColumns, Secondary: true,
+		Keys:      []string{"verdict", "name", "allocated_site", "freed_site", "site"},
+		HideFirst: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
 	}
 	for i := range list {
 		s.addInvalidFree(&table, &list[i])
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {
-		table.More, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]
+		table.OmittedRows, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]
 	}
 	frames.Fill(t, &table, opt)
 	return table
@@ -326,10 +326,10 @@ func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
 // then by calls.
 func (s *Scan) table(opt *query.Options) (report.Table, error) {
 	table := report.Table{
-		Name:    "errors",
-		Title:   "failed calls",
-		Columns: errorColumns,
-		Spare:   []string{"thread_count", "last_ns", "processes", "class"},
+		Name:      "errors",
+		Title:     "failed calls",
+		Columns:   errorColumns,
+		HideFirst: []string{"thread_count", "last_ns", "processes", "class"},
 	}
 	start := s.T.Recording().FromNs
 	for key, e := range s.Groups {
@@ -384,7 +384,7 @@ func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes
 
 // quietTable returns a table with a row per function and result that is not an error.
 func (s *Scan) quietTable() report.Table {
-	table := report.Table{Name: "no_errors", Title: "results that are no error", Columns: quietColumns, Aside: true}
+	table := report.Table{Name: "no_errors", Title: "results that are no error", Columns: quietColumns, Secondary: true}
 	for key, e := range s.quiet {
 		table.Add(report.Values{
 			"calls":       e.Calls,

@@ -30,7 +30,7 @@ const moreShown = 3
 func (d *differ) join(a, b *report.Table) report.Table {
 	j := joined{differ: d, a: a, b: b, atA: positions(a), atB: positions(b), keys: keyColumns(b)}
 	j.chooseColumns()
-	j.target = report.Table{Name: b.Name, Title: b.Title, Aside: b.Aside}
+	j.target = report.Table{Name: b.Name, Title: b.Title, Secondary: b.Secondary}
 	j.addColumns()
 	verdicts := newVerdictCount(b)
 	for _, p := range pairs(a, b) {
@@ -60,7 +60,7 @@ func (j *joined) chooseColumns() {
 	for _, c := range j.b.Columns {
 		_, isCommon := j.atA[c.Key]
 		isKey := slices.ContainsFunc(j.keys, func(k report.Column) bool { return k.Key == c.Key })
-		isShown := c.Title != "" && !slices.Contains(j.b.Spare, c.Key)
+		isShown := c.Title != "" && !slices.Contains(j.b.HideFirst, c.Key)
 		switch {
 		case isKey || !isCommon:
 		case isMeasure(&c):
@@ -96,10 +96,10 @@ func (j *joined) addColumns() {
 	for i := range j.measures {
 		m := &j.measures[i]
 		columns := m.columns(m.Key == j.main)
-		if m.Key != j.main && m.Title != "" && shown < moreShown && !slices.Contains(j.b.Spare, m.Key) {
+		if m.Key != j.main && m.Title != "" && shown < moreShown && !slices.Contains(j.b.HideFirst, m.Key) {
 			shown++
-			report.Title(columns, m.change, changeTitle+m.Title)
-			t.Spare = slices.Insert(t.Spare, 0, m.change)
+			report.SetTitle(columns, m.change, changeTitle+m.Title)
+			t.HideFirst = slices.Insert(t.HideFirst, 0, m.change)
 		}
 		t.Columns = append(t.Columns, columns...)
 	}
@@ -251,7 +251,7 @@ func (j *joined) hideSame() {
 			return strings.Contains(r.Cells[at].(string), wordChange)
 		})
 		if w.Key != "verdict" && !isChanged {
-			report.Hide(t.Columns, w.Key)
+			report.HideTitle(t.Columns, w.Key)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // moments and courses cannot.
 func isMeasure(c *report.Column) bool {
 	switch c.Unit {
-	case report.UnitText, report.UnitTime, report.UnitID, report.UnitCourse:
+	case report.UnitText, report.UnitTime, report.UnitID, report.UnitSeries:
 		return false
 	case report.UnitNs:
 		return !has(c, "at", "first", "last", "moment")

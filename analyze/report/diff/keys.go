@@ -82,7 +82,7 @@ func keyOf(t *report.Table, r *report.Row, keys []string) string {
 			if at := strings.LastIndex(text, " #"); at >= 0 {
 				text = text[:at]
 			}
-			for _, f := range report.Named(r.Stack) {
+			for _, f := range report.VisibleFrames(r.Stack) {
 				text += "\x00" + f.Func
 			}
 		case "pid", "thread":

@@ -87,7 +87,7 @@ const (
 
 // setupTable has a row per difference between the setups of the recordings.
 func setupTable(before, after *Side) report.Table {
-	table := report.Table{Name: setupName, Title: "different about the recordings", Columns: setupColumns, Aside: true}
+	table := report.Table{Name: setupName, Title: "different about the recordings", Columns: setupColumns, Secondary: true}
 	for _, name := range setupNames {
 		if was, is := before.setup[name], after.setup[name]; was != is {
 			table.Add(report.Values{"what": name, "before": units.Known(was), "after": units.Known(is)})
@@ -107,7 +107,7 @@ var numberColumns = []report.Column{
 // numberTable has a row per fact or total that changed. It notes the comparison of all of them in
 // d.numbers.
 func (d *differ) numberTable() report.Table {
-	table := report.Table{Name: numbersName, Title: "numbers", Columns: numberColumns, Aside: true}
+	table := report.Table{Name: numbersName, Title: "numbers", Columns: numberColumns, Secondary: true}
 	a := slices.Concat(d.before.report.Totals, d.before.report.Facts)
 	seen := make(map[string]bool)
 	b := slices.Concat(d.after.report.Totals, d.after.report.Facts)

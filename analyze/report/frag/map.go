@@ -119,7 +119,7 @@ const mapRows = 24
 
 // table returns the map as a table of characters.
 func (m *AddressMap) table(name string) report.Table {
-	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Aside: true}
+	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Secondary: true}
 	var marks strings.Builder
 	for k := range m.Moments {
 		if m.failedAt(k) {

@@ -227,10 +227,10 @@ func (s *Scan) ownerTitle(o *owner) string {
 // spaceTable returns a table with a row per space and memory pool, most kept bytes first.
 func (s *Scan) spaceTable(findings []spaceFinding, level string, reasons []string) report.Table {
 	table := report.Table{
-		Name:    "spaces",
-		Title:   "memory that is handed out in parts",
-		Columns: spaceColumns,
-		Spare:   []string{"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio"},
+		Name:      "spaces",
+		Title:     "memory that is handed out in parts",
+		Columns:   spaceColumns,
+		HideFirst: []string{"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio"},
 	}
 	for i := range findings {
 		s.addSpace(&table, &findings[i])
@@ -322,11 +322,11 @@ func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 // pinTable returns a table with a row per call site whose blocks keep segments.
 func (s *Scan) pinTable(owners []*owner) report.Table {
 	table := report.Table{
-		Name:    "pins",
-		Title:   "whose blocks keep segments",
-		Columns: pinColumns,
-		Aside:   true,
-		Spare:   []string{"pid", "device", "blocks"},
+		Name:      "pins",
+		Title:     "whose blocks keep segments",
+		Columns:   pinColumns,
+		Secondary: true,
+		HideFirst: []string{"pid", "device", "blocks"},
 	}
 	for _, o := range owners {
 		if o.detail == nil {
@@ -363,11 +363,11 @@ func (s *Scan) pinTable(owners []*owner) report.Table {
 // trendTable returns a table with a row per trend.
 func (s *Scan) trendTable(trends []trend) report.Table {
 	table := report.Table{
-		Name:    "trends",
-		Title:   "what blocks keep, over time",
-		Columns: trendColumns,
-		Aside:   true,
-		Spare:   []string{"pid", "device", "first_bytes", "peak_bytes"},
+		Name:      "trends",
+		Title:     "what blocks keep, over time",
+		Columns:   trendColumns,
+		Secondary: true,
+		HideFirst: []string{"pid", "device", "first_bytes", "peak_bytes"},
 	}
 	step := float64(s.window.DurNs()) / MapMoments
 	for i := range trends {
@@ -402,7 +402,7 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 
 // momentTable returns a table with a row per owner and moment.
 func (s *Scan) momentTable(owners []*owner) report.Table {
-	table := report.Table{Name: "moments", Title: "moments", Columns: momentColumns, Aside: true}
+	table := report.Table{Name: "moments", Title: "moments", Columns: momentColumns, Secondary: true}
 	for _, o := range owners {
 		for i, l := range o.levels {
 			table.Add(report.Values{
@@ -466,7 +466,7 @@ func (s *Scan) totals(spaces *report.Table, owners []*owner, trends []trend) []r
 			fragmented++
 		}
 		if e, ok := spaces.Cell(r, "external_ratio").(float64); ok {
-			external = report.Most(external, e)
+			external = report.MaxCell(external, e)
 		}
 	}
 	for _, o := range owners {

@@ -14,7 +14,7 @@ import (
 // all). A Frame with the number of frames replaces those that rules hide, and those beyond the
 // limit. Frames of CUDA at the leaf are left out without a number: every stack has them. A stack
 // that is hidden as a whole keeps its first frame.
-func Shown(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []report.Frame {
+func ForDisplay(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []report.Frame {
 	ids := s.Stacks[stack]
 	var list []report.Frame
 	n := 0
@@ -54,8 +54,8 @@ func fold(list []report.Frame, of string) []report.Frame {
 	}
 	last := &list[len(list)-1]
 	last.Folded++
-	if !slices.Contains(last.Of, of) {
-		last.Of = append(last.Of, of)
+	if !slices.Contains(last.Libraries, of) {
+		last.Libraries = append(last.Libraries, of)
 	}
 	return list
 }
@@ -78,7 +78,7 @@ func Fill(t *timeline.Timeline, table *report.Table, opt *query.Options) {
 	}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		r.Stack = Shown(&t.Stacks, r.StackID, limit, opt.FrameRules())
+		r.Stack = ForDisplay(&t.Stacks, r.StackID, limit, opt.FrameRules())
 		r.StackFrames = len(t.Stacks.Stacks[r.StackID])
 	}
 }

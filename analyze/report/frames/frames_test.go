@@ -28,7 +28,7 @@ func lines(list []report.Frame) string {
 func shownFrames(frames []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
 	s := &stack.Table{Stacks: make(map[int32][]int32), About: make(map[int32]stack.About)}
 	s.Add(&format.Row{StackID: 1, Frames: frames}, make(map[format.Frame]int32))
-	return framespkg.Shown(s, 1, limit, rules)
+	return framespkg.ForDisplay(s, 1, limit, rules)
 }
 
 func TestStacksAreFolded(t *testing.T) {
@@ -249,7 +249,7 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	), count(
 		query.DefaultFrameRules,
 	); all != len(r.Frames) ||
-		few != len(report.Named(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
+		few != len(report.VisibleFrames(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
 		t.Errorf("%d frames and %d", all, few)
 	}
 }

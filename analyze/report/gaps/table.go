@@ -118,11 +118,11 @@ var trackColumns = []report.Column{
 // trackTable has a row per process and device.
 func (sc *Scan) trackTable() report.Table {
 	table := report.Table{
-		Name:    "processes",
-		Title:   "time without launches",
-		Columns: trackColumns,
-		Aside:   true,
-		Spare:   []string{"gap_med_ns", "lead_ns"},
+		Name:      "processes",
+		Title:     "time without launches",
+		Columns:   trackColumns,
+		Secondary: true,
+		HideFirst: []string{"gap_med_ns", "lead_ns"},
 	}
 	for _, track := range sc.SortedTracks() {
 		s := sc.Tracks[track]
@@ -177,10 +177,10 @@ var lengthColumns = []report.Column{
 // lengthTable has a row per process, device and length of intervals.
 func (sc *Scan) lengthTable() report.Table {
 	table := report.Table{
-		Name:    "distribution",
-		Title:   "intervals between launches by length",
-		Columns: lengthColumns,
-		Aside:   true,
+		Name:      "distribution",
+		Title:     "intervals between launches by length",
+		Columns:   lengthColumns,
+		Secondary: true,
 	}
 	for _, track := range sc.SortedTracks() {
 		s := sc.Tracks[track]
@@ -249,10 +249,10 @@ const gapStacks = 3
 // gapTable lists the longest gaps.
 func (sc *Scan) gapTable() report.Table {
 	table := report.Table{
-		Name:    "gaps",
-		Title:   "longest gaps",
-		Columns: slices.Clone(gapColumns),
-		Spare:   []string{"tid", "pid", "device", "doing_pct"},
+		Name:      "gaps",
+		Title:     "longest gaps",
+		Columns:   slices.Clone(gapColumns),
+		HideFirst: []string{"tid", "pid", "device", "doing_pct"},
 	}
 	sampled := false
 	for i := range sc.List {
@@ -263,7 +263,7 @@ func (sc *Scan) gapTable() report.Table {
 		sampled = sampled || g.Busy.Ok
 	}
 	if !sampled {
-		report.Hide(table.Columns, "gpu")
+		report.HideTitle(table.Columns, "gpu")
 	}
 	processes.AddRanks(sc.T, &table)
 	return table

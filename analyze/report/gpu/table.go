@@ -49,10 +49,10 @@ func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
 	var busyMin, idleMax, throttledMax, energy, ecc any
 	for _, device := range gpus.Sorted() {
 		if b, ok := gpus.BusyOf(device); ok {
-			busyMin, idleMax = report.Least(busyMin, b.Pct), report.Most(idleMax, b.IdlePct)
+			busyMin, idleMax = report.MinCell(busyMin, b.Pct), report.MaxCell(idleMax, b.IdlePct)
 		}
 		if s := gpus.Devices[device][catalog.MetricReasons]; s != nil {
-			throttledMax = report.Most(throttledMax, s.Share(IsThrottled))
+			throttledMax = report.MaxCell(throttledMax, s.Share(IsThrottled))
 		}
 		if joules, _, ok := energyOf(gpus, device); ok {
 			sum, _ := energy.(int64)
@@ -90,7 +90,7 @@ var verdictColumns = []report.Column{
 
 // verdictTable has a row per verdict.
 func verdictTable(verdicts []verdict) report.Table {
-	table := report.Table{Name: "verdicts", Title: "what stands out", Columns: verdictColumns, Aside: true}
+	table := report.Table{Name: "verdicts", Title: "what stands out", Columns: verdictColumns, Secondary: true}
 	for i := range verdicts {
 		v := &verdicts[i]
 		values := report.Values{"level": VerdictLevels[v.level], "device": nil, "device_name": nil, "verdict": v.text}
@@ -131,7 +131,7 @@ var throttleColumns = []report.Column{
 func throttleTable(gpus *metricpkg.Devices) report.Table {
 	table := report.Table{
 		Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns),
-		Aside: true, Spare: []string{"slows", "time_ns"},
+		Secondary: true, HideFirst: []string{"slows", "time_ns"},
 	}
 	counted := false
 	for _, device := range gpus.Sorted() {
@@ -162,7 +162,7 @@ func throttleTable(gpus *metricpkg.Devices) report.Table {
 		}
 	}
 	if !counted {
-		report.Hide(table.Columns, "counted_ns")
+		report.HideTitle(table.Columns, "counted_ns")
 	}
 	return table
 }
@@ -194,7 +194,7 @@ var healthColumns = []report.Column{
 
 // healthTable has a row per device and check.
 func healthTable(gpus *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
+	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Secondary: true}
 	for _, device := range gpus.Sorted() {
 		for _, h := range Health(gpus, device) {
 			table.Add(report.Values{
@@ -233,7 +233,7 @@ var processColumns = []report.Column{
 
 // processTable has a row per process on a device.
 func processTable(gpus *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Aside: true}
+	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Secondary: true}
 	found := processSeries(gpus)
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pid, b.Pid))
@@ -302,7 +302,7 @@ var metricColumns = []report.Column{
 		About: "of counters: last minus first sample, across resets; absent for others",
 	},
 	{
-		Key: "course", Title: "OVER TIME", Unit: report.UnitCourse,
+		Key: "course", Title: "OVER TIME", Unit: report.UnitSeries,
 		About: "average in each twentieth of the window, or the last one before where there is no sample, from 0 to " +
 			"the highest; absent for counters and masks, and where it never changes",
 	},
@@ -318,7 +318,7 @@ var (
 func metricTable(gpus *metricpkg.Devices) report.Table {
 	table := report.Table{
 		Name: "metrics", Title: "metrics", Columns: slices.Clone(metricColumns),
-		Spare: []string{"samples", "min", "last", "p95", "course"},
+		HideFirst: []string{"samples", "min", "last", "p95", "course"},
 	}
 	counters := false
 	for _, device := range gpus.Sorted() {
@@ -331,7 +331,7 @@ func metricTable(gpus *metricpkg.Devices) report.Table {
 		}
 	}
 	if !counters {
-		report.Hide(table.Columns, "rise")
+		report.HideTitle(table.Columns, "rise")
 	}
 	return table
 }

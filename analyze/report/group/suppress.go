@@ -107,11 +107,11 @@ var SuppressedColumns = []report.Column{
 // LeakSanitizer.
 func (s *Suppressor) Table() report.Table {
 	table := report.Table{
-		Name:    "suppressions_used",
-		Title:   "Suppressions used:",
-		Columns: SuppressedColumns,
-		Aside:   true,
-		Keys:    []string{"template"},
+		Name:      "suppressions_used",
+		Title:     "Suppressions used:",
+		Columns:   SuppressedColumns,
+		Secondary: true,
+		Keys:      []string{"template"},
 	}
 	if s == nil {
 		return table

@@ -174,9 +174,9 @@ var processColumns = []report.Column{
 // processTable has a row per process.
 func (s *Scan) processTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
-		Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Aside: true,
+		Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Secondary: true,
 		Keys: []string{"process"}, Verdicts: stateNames(),
-		Spare: []string{"errors", "sm_active_pct", "launches", "confidence", "last_kernel"},
+		HideFirst: []string{"errors", "sm_active_pct", "launches", "confidence", "last_kernel"},
 	}
 	odd := false
 	for i := range verdicts {
@@ -184,7 +184,7 @@ func (s *Scan) processTable(verdicts []ProcessVerdict) report.Table {
 		odd = odd || len(verdicts[i].Odd) > 0
 	}
 	if !odd {
-		report.Hide(table.Columns, "odd")
+		report.HideTitle(table.Columns, "odd")
 	}
 	return table
 }
@@ -274,7 +274,7 @@ var threadColumns = []report.Column{
 func (s *Scan) threadTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
 		Name: "threads", Title: "threads", Columns: threadColumns, Keys: []string{"thread"},
-		Spare: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"},
+		HideFirst: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"},
 	}
 	for i := range verdicts {
 		for k := range verdicts[i].Threads {
@@ -343,7 +343,7 @@ var launchColumns = []report.Column{
 func (s *Scan) launchTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
 		Name: "launches", Title: "last launches by stream, the last first", Columns: launchColumns,
-		Aside: true, Keys: []string{},
+		Secondary: true, Keys: []string{},
 	}
 	for i := range verdicts {
 		p := &verdicts[i]
@@ -414,7 +414,7 @@ var longCallColumns = []report.Column{
 func (s *Scan) longTable() report.Table {
 	table := report.Table{
 		Name: "long_calls", Title: "calls that took long", Columns: longCallColumns,
-		Aside: true, Keys: []string{}, Spare: []string{"pid"},
+		Secondary: true, Keys: []string{}, HideFirst: []string{"pid"},
 	}
 	type entry struct {
 		origin.Thread
@@ -470,7 +470,7 @@ var pollColumns = []report.Column{
 func (p *pollCounts) table() report.Table {
 	table := report.Table{
 		Name: "polling", Title: "queries that are only counted, of all processes together",
-		Columns: pollColumns, Aside: true,
+		Columns: pollColumns, Secondary: true,
 	}
 	for i := range p.rows {
 		r := &p.rows[i]

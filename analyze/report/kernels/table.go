@@ -150,7 +150,7 @@ var kernelColumns = []report.Column{
 func (sc *Scan) table() report.Table {
 	table := report.Table{
 		Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns),
-		Spare: []string{"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns"},
+		HideFirst: []string{"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns"},
 	}
 	if sc.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
@@ -164,11 +164,11 @@ func (sc *Scan) table() report.Table {
 	}
 	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.Tiny} {
 		if n == 0 {
-			report.Hide(table.Columns, key)
+			report.HideTitle(table.Columns, key)
 		}
 	}
 	if !sc.untimed {
-		report.Hide(table.Columns, "timed_launches")
+		report.HideTitle(table.Columns, "timed_launches")
 	}
 	table.Sort("launches", "captured", "kernel")
 	return table
@@ -222,13 +222,13 @@ var shapeColumns = []report.Column{
 // be among the first top rows: there may be maxShapes of them.
 func (sc *Scan) shapeTable(top int) report.Table {
 	table := report.Table{
-		Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Aside: true,
-		Spare: []string{"tiny", "site"},
+		Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Secondary: true,
+		HideFirst: []string{"tiny", "site"},
 	}
 	short := sc.shortNames()
 	groups := summed(sc, func(k launchKey) launchShape { return k.launchShape })
 	shown := mostLaunched(groups, top)
-	table.More = len(groups) - len(shown)
+	table.OmittedRows = len(groups) - len(shown)
 	for _, shape := range shown {
 		s := groups[shape]
 		var threads any
@@ -290,7 +290,7 @@ var streamColumns = []report.Column{
 
 // streamTable has a row per stream.
 func (sc *Scan) streamTable() report.Table {
-	table := report.Table{Name: "streams", Title: "launches by stream", Columns: streamColumns, Aside: true}
+	table := report.Table{Name: "streams", Title: "launches by stream", Columns: streamColumns, Secondary: true}
 	streams := summed(sc, func(k launchKey) launchStream { return k.launchStream })
 	for key, g := range sc.graphs {
 		if streams[key.launchStream] == nil {
@@ -345,11 +345,11 @@ var graphColumns = []report.Column{
 // graphTable has a row per graph, stream and call site that launches it.
 func (sc *Scan) graphTable() report.Table {
 	table := report.Table{
-		Name:    "graphs",
-		Title:   "graphs",
-		Columns: graphColumns,
-		Aside:   true,
-		Spare:   []string{"timed_launches", "host_avg_ns", "errors"},
+		Name:      "graphs",
+		Title:     "graphs",
+		Columns:   graphColumns,
+		Secondary: true,
+		HideFirst: []string{"timed_launches", "host_avg_ns", "errors"},
 	}
 	for key, g := range sc.graphs {
 		table.Add(report.Values{

@@ -408,7 +408,7 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	}
 	table := &r.Tables[0]
 	allocs := func(row int) int64 { return table.Cell(&table.Rows[row], "allocs").(int64) }
-	if len(table.Rows) != 2 || table.More != 3 || allocs(0) < allocs(1) {
+	if len(table.Rows) != 2 || table.OmittedRows != 3 || allocs(0) < allocs(1) {
 		t.Errorf("sort by allocs: %+v", table)
 	}
 }

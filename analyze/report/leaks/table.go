@@ -74,7 +74,7 @@ var Columns = []report.Column{
 var courseColumn = report.Column{
 	Key:   "floor_course_bytes",
 	Title: "OVER TIME",
-	Unit:  report.UnitCourse,
+	Unit:  report.UnitSeries,
 	About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak " +
 		"rises to the end, a cache levels off; absent where nothing stayed",
 }
@@ -122,16 +122,16 @@ func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) re
 		About: "where the memory was allocated, or what --group-by asks for",
 	}
 	table := report.Table{
-		Name:     "leaks",
-		Title:    "leaks",
-		Columns:  slices.Clone(Columns),
-		Spare:    []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
-		Keys:     []string{s.Grouping.By},
-		Verdicts: verdictNames(),
+		Name:      "leaks",
+		Title:     "leaks",
+		Columns:   slices.Clone(Columns),
+		HideFirst: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
+		Keys:      []string{s.Grouping.By},
+		Verdicts:  verdictNames(),
 	}
 	if opt.Courses {
 		table.Columns = append(table.Columns, courseColumn)
-		table.Spare = slices.Insert(table.Spare, 2, courseColumn.Key)
+		table.HideFirst = slices.Insert(table.HideFirst, 2, courseColumn.Key)
 	}
 	table.Columns = append(table.Columns, label)
 	level, reasons := q.Confidence(s.Frees)
@@ -168,10 +168,10 @@ func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) re
 		row.StackID = j.Stack()
 	}
 	if !forecast {
-		report.Hide(table.Columns, "oom_in_ns")
+		report.HideTitle(table.Columns, "oom_in_ns")
 	}
 	if len(s.t.Allocations) > 0 {
-		report.Title(table.Columns, "memory_kind", "KIND")
+		report.SetTitle(table.Columns, "memory_kind", "KIND")
 	}
 	return table
 }

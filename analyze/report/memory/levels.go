@@ -17,12 +17,12 @@ type LevelScan struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
-	kinds  map[Place]*Level
+	kinds  map[DeviceKind]*Level
 	Total  map[int32]*Level // by device, without host memory
 }
 
 // Place is a device and a kind of memory; the kind "all" is all memory on the device.
-type Place struct {
+type DeviceKind struct {
 	Device int32
 	Memory string
 }
@@ -37,7 +37,7 @@ type Level struct {
 func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 	return &LevelScan{
 		t: t, filter: f, window: f.Window(t.Recording()),
-		kinds: make(map[Place]*Level), Total: make(map[int32]*Level),
+		kinds: make(map[DeviceKind]*Level), Total: make(map[int32]*Level),
 	}
 }
 
@@ -50,7 +50,7 @@ func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 		c.Block.Bytes < m.filter.MinBytes {
 		return nil, nil
 	}
-	place := Place{o.Device, m.t.Origins.Memory(c.Block.Origin)}
+	place := DeviceKind{o.Device, m.t.Origins.Memory(c.Block.Origin)}
 	if kind = m.kinds[place]; kind == nil {
 		kind = new(Level)
 		m.kinds[place] = kind
@@ -124,8 +124,8 @@ var LevelColumns = []report.Column{
 }
 
 // places returns the places of the table, in the order of its rows.
-func (m *LevelScan) places() []Place {
-	var places []Place
+func (m *LevelScan) places() []DeviceKind {
+	var places []DeviceKind
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
@@ -135,17 +135,17 @@ func (m *LevelScan) places() []Place {
 	}
 	for device, n := range perDevice {
 		if n > 1 {
-			places = append(places, Place{device, "all"})
+			places = append(places, DeviceKind{device, "all"})
 		}
 	}
-	slices.SortFunc(places, func(a, b Place) int {
+	slices.SortFunc(places, func(a, b DeviceKind) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), strings.Compare(a.Memory, b.Memory))
 	})
 	return places
 }
 
 // at returns the level of a place.
-func (m *LevelScan) at(p Place) *Level {
+func (m *LevelScan) at(p DeviceKind) *Level {
 	if l := m.kinds[p]; l != nil {
 		return l
 	}
@@ -154,7 +154,7 @@ func (m *LevelScan) at(p Place) *Level {
 
 // Table returns a table with a row per place.
 func (m *LevelScan) Table() report.Table {
-	table := report.Table{Name: "memory", Title: "memory", Columns: LevelColumns, Spare: []string{"peak_at_ns"}}
+	table := report.Table{Name: "memory", Title: "memory", Columns: LevelColumns, HideFirst: []string{"peak_at_ns"}}
 	for _, p := range m.places() {
 		table.Add(m.values(p))
 	}
@@ -162,7 +162,7 @@ func (m *LevelScan) Table() report.Table {
 }
 
 // values returns the row of a place, with the columns LevelColumns.
-func (m *LevelScan) values(p Place) report.Values {
+func (m *LevelScan) values(p DeviceKind) report.Values {
 	l := m.at(p)
 	return report.Values{
 		"device":        m.t.DeviceLabel(p.Device),

@@ -80,7 +80,7 @@ func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 		return nil, err
 	}
 	for i := range r.Tables { // the comparison is the main table now
-		r.Tables[i].Aside = true
+		r.Tables[i].Secondary = true
 	}
 	if len(c.accounts) == 0 {
 		r.Facts = s.facts("the recording has no samples of what the driver counts for the recorded processes, or " +
@@ -93,6 +93,6 @@ func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 
 func asidePools(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
 	table := PoolTable(t, w, f)
-	table.Aside = true
+	table.Secondary = true
 	return table
 }

@@ -33,10 +33,10 @@ var PoolColumns = []report.Column{
 // asked for in the window.
 func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
 	table := report.Table{
-		Name:    "pools",
-		Title:   "memory pools, as the program last asked",
-		Columns: PoolColumns,
-		Spare:   []string{"at_ns"},
+		Name:      "pools",
+		Title:     "memory pools, as the program last asked",
+		Columns:   PoolColumns,
+		HideFirst: []string{"at_ns"},
 	}
 	pools := t.Pools(w, f)
 	keys := slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {

@@ -37,10 +37,10 @@ var reconcileColumns = []report.Column{
 // table returns a table with a row per part of each account.
 func (c *reconciliation) table() report.Table {
 	table := report.Table{
-		Name:    "reconcile",
-		Title:   "what the driver counts for each process, and what that is",
-		Columns: reconcileColumns,
-		Spare:   []string{"share_pct", "memory_kind"},
+		Name:      "reconcile",
+		Title:     "what the driver counts for each process, and what that is",
+		Columns:   reconcileColumns,
+		HideFirst: []string{"share_pct", "memory_kind"},
 	}
 	for _, a := range c.accounts {
 		nvml := units.RoundInt(a.samples[a.chosen].Value)
@@ -174,11 +174,11 @@ var deviceColumns = []report.Column{
 // processes on it, recorded or not.
 func (c *reconciliation) deviceTable() report.Table {
 	table := report.Table{
-		Name:    "devices",
-		Title:   "memory of the devices, as the driver counts it",
-		Columns: deviceColumns,
-		Aside:   true,
-		Spare:   []string{"at_ns"},
+		Name:      "devices",
+		Title:     "memory of the devices, as the driver counts it",
+		Columns:   deviceColumns,
+		Secondary: true,
+		HideFirst: []string{"at_ns"},
 	}
 	f := &c.t.Facts
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {

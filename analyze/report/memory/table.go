@@ -82,18 +82,18 @@ var levelSectionColumns = slices.Concat(LevelColumns, []report.Column{levelCours
 var levelCourse = report.Column{
 	Key:   "live_course_bytes",
 	Title: "OVER TIME",
-	Unit:  report.UnitCourse,
+	Unit:  report.UnitSeries,
 	About: "most live bytes in each twentieth of the window, from 0 to the highest of them",
 }
 
 // levelTable returns a table with a row per device and kind.
 func (s *Scan) levelTable() report.Table {
 	table := report.Table{
-		Name:    "levels",
-		Title:   "memory by device and kind",
-		Columns: slices.Concat(LevelColumns, []report.Column{levelCourse}),
-		Aside:   true,
-		Spare:   []string{"peak_at_ns", levelCourse.Key},
+		Name:      "levels",
+		Title:     "memory by device and kind",
+		Columns:   slices.Concat(LevelColumns, []report.Column{levelCourse}),
+		Secondary: true,
+		HideFirst: []string{"peak_at_ns", levelCourse.Key},
 	}
 	for _, p := range s.use.places() {
 		values := s.use.values(p)
@@ -132,11 +132,11 @@ func (s *Scan) libraryTable() report.Table {
 		"allocs",
 	)
 	table := report.Table{
-		Name:    "libraries",
-		Title:   "memory by the library that asked for it",
-		Columns: columns,
-		Aside:   true,
-		Spare:   []string{"peak_at_ns"},
+		Name:      "libraries",
+		Title:     "memory by the library that asked for it",
+		Columns:   columns,
+		Secondary: true,
+		HideFirst: []string{"peak_at_ns"},
 	}
 	held := make(map[libraryPlace]int64)
 	for id := range s.held {
@@ -198,10 +198,10 @@ type holder struct {
 // holds memory.
 func (s *Scan) holderTable() report.Table {
 	table := report.Table{
-		Name:    "holders",
-		Title:   "who held memory",
-		Columns: holderColumns,
-		Spare:   []string{"blocks", "device", "pid"},
+		Name:      "holders",
+		Title:     "who held memory",
+		Columns:   holderColumns,
+		HideFirst: []string{"blocks", "device", "pid"},
 	}
 	found := make(map[holderKey]*holder)
 	for id := range s.held {

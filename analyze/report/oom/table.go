@@ -208,7 +208,7 @@ func facts(failures, rest int) []report.Fact {
 func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict) report.Table {
 	table := report.Table{
 		Name: "failures", Title: "failed allocations", Columns: slices.Clone(failureColumns),
-		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"},
+		HideFirst: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"},
 	}
 	anyAllocator, anyAlso := false, false
 	for i, sc := range contexts {
@@ -216,11 +216,11 @@ func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict)
 		addFailure(t, &table, sc, &verdicts[i])
 	}
 	if !anyAlso {
-		report.Hide(table.Columns, "also")
+		report.HideTitle(table.Columns, "also")
 	}
 	if !anyAllocator {
 		for _, key := range []string{"allocated_bytes", "unused_bytes", "largest_gap_bytes", "expandable_fits"} {
-			report.Hide(table.Columns, key)
+			report.HideTitle(table.Columns, key)
 		}
 	}
 	processes.AddRanks(t, &table)
@@ -305,11 +305,11 @@ func askedBy(t *timeline.Timeline, sc *Context) string {
 // cachedTable returns a table with a row per failure and reason why cached memory was of no use.
 func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
 	table := report.Table{
-		Name:    "cached",
-		Title:   "unused memory of PyTorch's allocator at the failures",
-		Columns: cachedColumns,
-		Aside:   true,
-		Spare:   []string{"segments"},
+		Name:      "cached",
+		Title:     "unused memory of PyTorch's allocator at the failures",
+		Columns:   cachedColumns,
+		Secondary: true,
+		HideFirst: []string{"segments"},
 	}
 	for _, sc := range contexts {
 		for i := range sc.cached {
@@ -339,11 +339,11 @@ const shownHolders = 5
 // holderTable returns a table with a row per failure and call site that held most memory.
 func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
 	table := report.Table{
-		Name:    "holders",
-		Title:   "who held memory at the failures",
-		Columns: holderColumns,
-		Aside:   true,
-		Spare:   []string{"share_pct", "memory_kind"},
+		Name:      "holders",
+		Title:     "who held memory at the failures",
+		Columns:   holderColumns,
+		Secondary: true,
+		HideFirst: []string{"share_pct", "memory_kind"},
 	}
 	for _, sc := range contexts {
 		for _, h := range sc.holders[:min(shownHolders, len(sc.holders))] {

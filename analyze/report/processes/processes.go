@@ -51,7 +51,7 @@ var Columns = []report.Column{
 func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	table := report.Table{
 		Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
-		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
+		Secondary: true, Keys: []string{}, HideFirst: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
 	}
 	if !t.Facts.TellsProcesses() {
 		return table
@@ -69,7 +69,7 @@ func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	for _, c := range slices.Clone(table.Columns) {
 		hasValue := func(r report.Row) bool { v := table.Cell(&r, c.Key); return v != nil && v != "/" }
 		if !slices.ContainsFunc(table.Rows, hasValue) {
-			report.Hide(table.Columns, c.Key)
+			report.HideTitle(table.Columns, c.Key)
 		}
 	}
 	return table

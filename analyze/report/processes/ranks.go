@@ -31,8 +31,8 @@ func AddRanks(t *timeline.Timeline, tables ...*report.Table) {
 			column.Title = ""
 		}
 		table.InsertColumn("pid", column, func(r *report.Row) any { return rankOf(t, table.Cell(r, "pid")) })
-		if spare := slices.Index(table.Spare, "pid"); spare >= 0 {
-			table.Spare = slices.Insert(slices.Clone(table.Spare), spare+1, RankColumn.Key)
+		if spare := slices.Index(table.HideFirst, "pid"); spare >= 0 {
+			table.HideFirst = slices.Insert(slices.Clone(table.HideFirst), spare+1, RankColumn.Key)
 		}
 		if len(table.Keys) > 0 { // ranks are the same in other recordings
 			table.Keys = append(slices.Clone(table.Keys), RankColumn.Key)

@@ -101,11 +101,11 @@ var hitColumns = []report.Column{
 // hitTable returns a table with a row per hit.
 func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	table := report.Table{
-		Name:    "hits",
-		Title:   "what experts would look at",
-		Columns: hitColumns,
-		Spare:   []string{"confidence"},
-		Keys:    []string{"rule", "where"},
+		Name:      "hits",
+		Title:     "what experts would look at",
+		Columns:   hitColumns,
+		HideFirst: []string{"confidence"},
+		Keys:      []string{"rule", "where"},
 	}
 	for i := range hits {
 		h := &hits[i]
@@ -185,12 +185,12 @@ const mostPlaces = 5
 // evidenceTable returns a table with a row per place of each hit.
 func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	table := report.Table{
-		Name:    "evidence",
-		Title:   "evidence",
-		Columns: evidenceColumns,
-		Aside:   true,
-		Keys:    []string{"rule", "where", "detail"},
-		Spare:   []string{"last_ns", "first_ns", "bytes"},
+		Name:      "evidence",
+		Title:     "evidence",
+		Columns:   evidenceColumns,
+		Secondary: true,
+		Keys:      []string{"rule", "where", "detail"},
+		HideFirst: []string{"last_ns", "first_ns", "bytes"},
 	}
 	from := func(ns int64) any {
 		if ns == 0 {
@@ -202,7 +202,7 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 		h := &hits[i]
 		for k := range h.Places {
 			if top > 0 && k == mostPlaces {
-				table.More += len(h.Places) - k
+				table.OmittedRows += len(h.Places) - k
 				break
 			}
 			p := &h.Places[k]
@@ -239,12 +239,12 @@ var ShortHitColumns = []report.Column{
 // ShortHits returns a table with a row per hit, for the summary.
 func ShortHits(hits []Hit) report.Table {
 	table := report.Table{
-		Name:    "hits",
-		Title:   "what experts would look at; gpurec analyze rules says why, and what to do",
-		Columns: ShortHitColumns,
-		Lead:    true,
-		Spare:   []string{"confidence"},
-		Keys:    []string{"rule", "where"},
+		Name:       "hits",
+		Title:      "what experts would look at; gpurec analyze rules says why, and what to do",
+		Columns:    ShortHitColumns,
+		AboveFacts: true,
+		HideFirst:  []string{"confidence"},
+		Keys:       []string{"rule", "where"},
 	}
 	for i := range hits {
 		h := &hits[i]

@@ -29,13 +29,13 @@ func (sc *scan) stateTable() report.Table {
 		return stackGroup{sc.statuses.List[s.status], sc.reason(s)}, true
 	})
 	table := report.Table{
-		Name:    "states",
-		Title:   "calls by what is known of their stack",
-		Columns: slices.Clone(stateColumns),
-		Aside:   true,
+		Name:      "states",
+		Title:     "calls by what is known of their stack",
+		Columns:   slices.Clone(stateColumns),
+		Secondary: true,
 	}
 	if sc.with(format.StackTruncated) == 0 {
-		report.Hide(table.Columns, "reason")
+		report.HideTitle(table.Columns, "reason")
 	}
 	rank := func(status string) int { // states of a later version come last
 		if i := slices.Index(States, status); i >= 0 {

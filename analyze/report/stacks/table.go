@@ -116,7 +116,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	counts := sc.countStacks()
 	table := report.Table{
 		Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(stackColumns),
-		Spare: []string{"pid", "depth", "inferred_calls"},
+		HideFirst: []string{"pid", "depth", "inferred_calls"},
 	}
 	var inferred, truncated bool
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
@@ -125,10 +125,10 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 		truncated = truncated || sc.T.Stacks.About[id].Reason != ""
 	}
 	if !inferred {
-		report.Hide(table.Columns, "inferred_calls")
+		report.HideTitle(table.Columns, "inferred_calls")
 	}
 	if !truncated {
-		report.Hide(table.Columns, "reason")
+		report.HideTitle(table.Columns, "reason")
 	}
 	table.Sort("calls")
 	processes.AddRanks(sc.T, &table)
@@ -193,7 +193,7 @@ func (sc *scan) endTable() report.Table {
 		reason := sc.reason(s)
 		return stackGroup{endsIn(&sc.T.Stacks, s.stack), reason}, reason != ""
 	})
-	table := report.Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Aside: true}
+	table := report.Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Secondary: true}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
 		return cmp.Or(
 			cmp.Compare(groups[b].calls, groups[a].calls),
@@ -203,7 +203,7 @@ func (sc *scan) endTable() report.Table {
 	})
 	for i, k := range keys {
 		if i == endRows {
-			table.More = len(keys) - endRows
+			table.OmittedRows = len(keys) - endRows
 			break
 		}
 		n := groups[k]
@@ -254,13 +254,13 @@ var inferenceColumns = []report.Column{
 // inferenceTable has a row per class of calls whose stacks can be inferred.
 func inferenceTable(f *facts.Facts) report.Table {
 	table := report.Table{
-		Name:    "inference",
-		Title:   "inferred stacks, and those that were unwound to check them",
-		Columns: slices.Clone(inferenceColumns),
-		Aside:   true,
+		Name:      "inference",
+		Title:     "inferred stacks, and those that were unwound to check them",
+		Columns:   slices.Clone(inferenceColumns),
+		Secondary: true,
 	}
 	if sum := f.Inferred(); sum.Busy == 0 {
-		report.Hide(table.Columns, "busy")
+		report.HideTitle(table.Columns, "busy")
 	}
 	for _, i := range f.Inferences {
 		table.Add(report.Values{

@@ -103,10 +103,10 @@ var columns = []report.Column{
 // table has a row for each stream.
 func (sc *scan) table(findings map[stream]finding) report.Table {
 	table := report.Table{
-		Name:    "streams",
-		Columns: columns,
-		Spare:   []string{"captured", "fills", "copied_bytes", "waits"},
-		Keys:    []string{"device", "stream"},
+		Name:      "streams",
+		Columns:   columns,
+		HideFirst: []string{"captured", "fills", "copied_bytes", "waits"},
+		Keys:      []string{"device", "stream"},
 	}
 	start, ofDevice := sc.T.Recording().FromNs, sc.operationsOfDevices()
 	for key, w := range sc.streams {

@@ -233,10 +233,10 @@ var callColumns = []report.Column{
 // callTable returns a table with a row per function of the driver.
 func callTable(u *calls.Counter) report.Table {
 	table := report.Table{
-		Name:    "calls",
-		Title:   "calls by time spent in them on the CPU",
-		Columns: slices.Clone(callColumns),
-		Spare:   []string{"host_max_ns", "timed"},
+		Name:      "calls",
+		Title:     "calls by time spent in them on the CPU",
+		Columns:   slices.Clone(callColumns),
+		HideFirst: []string{"host_max_ns", "timed"},
 	}
 	if u.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
@@ -260,7 +260,7 @@ func callTable(u *calls.Counter) report.Table {
 		untimed = untimed || s.Timed+s.Open < s.Calls
 	}
 	if !untimed {
-		report.Hide(table.Columns, "timed")
+		report.HideTitle(table.Columns, "timed")
 	}
 	table.Sort("host_sum_ns", "calls", "name", "kind")
 	return table
@@ -314,7 +314,7 @@ func kernelTable(u *calls.Counter) report.Table {
 		captured = captured || s.Captured > 0
 	}
 	if !captured {
-		report.Hide(table.Columns, "captured")
+		report.HideTitle(table.Columns, "captured")
 	}
 	table.Sort("launches", "captured", "kernel")
 	return table

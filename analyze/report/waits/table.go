@@ -66,7 +66,7 @@ func (sc *Scan) totals() []report.Fact {
 	var highest any
 	for _, th := range sc.Threads {
 		if span := th.spanNs(); span > 0 {
-			highest = report.Most(highest, units.Percent(th.WaitNs, span))
+			highest = report.MaxCell(highest, units.Percent(th.WaitNs, span))
 		}
 	}
 	return report.Facts(totalColumns, report.Values{
@@ -129,7 +129,7 @@ var callColumns = []report.Column{
 func (sc *Scan) table() report.Table {
 	table := report.Table{
 		Name: "sync", Title: "waits by call and place", Columns: slices.Clone(callColumns),
-		Spare: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"},
+		HideFirst: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"},
 	}
 	var open, errors int64
 	for key, s := range sc.Groups {
@@ -138,7 +138,7 @@ func (sc *Scan) table() report.Table {
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
-			report.Hide(table.Columns, name)
+			report.HideTitle(table.Columns, name)
 		}
 	}
 	table.Sort("wait_sum_ns", "waits", "name", "site")
@@ -195,7 +195,7 @@ var threadColumns = []report.Column{
 
 // threadTable has a row per thread that waits.
 func (sc *Scan) threadTable() report.Table {
-	table := report.Table{Name: "threads", Title: "threads by time waited", Columns: threadColumns, Aside: true}
+	table := report.Table{Name: "threads", Title: "threads by time waited", Columns: threadColumns, Secondary: true}
 	keys := slices.SortedFunc(maps.Keys(sc.Threads), func(a, b origin.Thread) int {
 		return cmp.Or(
 			cmp.Compare(sc.Threads[b].WaitNs, sc.Threads[a].WaitNs),
@@ -238,11 +238,11 @@ var longestColumns = []report.Column{
 // longestTable lists the longest waits.
 func (sc *Scan) longestTable() report.Table {
 	table := report.Table{
-		Name:    "longest",
-		Title:   "longest waits",
-		Columns: longestColumns,
-		Aside:   true,
-		Spare:   []string{"thread", "waited_for"},
+		Name:      "longest",
+		Title:     "longest waits",
+		Columns:   longestColumns,
+		Secondary: true,
+		HideFirst: []string{"thread", "waited_for"},
 	}
 	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return longer(&a, &b) })
 	start := sc.T.Recording().FromNs

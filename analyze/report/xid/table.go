@@ -75,10 +75,10 @@ var totalColumns = []report.Column{
 // newTable returns a table with a row per Xid.
 func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) report.Table {
 	table := report.Table{
-		Name:    "xids",
-		Title:   "errors reported by the driver",
-		Columns: slices.Clone(columns),
-		Spare:   []string{"kind", "process", "error"},
+		Name:      "xids",
+		Title:     "errors reported by the driver",
+		Columns:   slices.Clone(columns),
+		HideFirst: []string{"kind", "process", "error"},
 	}
 	switches := false
 	for i := range list {
@@ -86,7 +86,7 @@ func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) repo
 		switches = switches || list[i].Sxid
 	}
 	if !switches {
-		report.Hide(table.Columns, "kind")
+		report.HideTitle(table.Columns, "kind")
 	}
 	processes.AddRanks(t, &table)
 	return table
@@ -163,8 +163,8 @@ func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Launch, opt *query.Options) report.Table {
 	table := report.Table{
 		Name: "launches_before", Title: "launches before them that may still have been running, " +
-			"the last first", Columns: LaunchColumns, Aside: true, Keys: []string{},
-		Spare: []string{"tid"},
+			"the last first", Columns: LaunchColumns, Secondary: true, Keys: []string{},
+		HideFirst: []string{"tid"},
 	}
 	for i := range list {
 		x := &list[i]
