@@ -125,7 +125,8 @@ func (c *Condition) Holds(r *Report) (holds bool, because string, err error) {
 				return false, "", &UnknownNameError{comparison.name, r.NumberNames()}
 			}
 			met = met && ok && comparison.holds(value)
-			parts = append(parts, fmt.Sprintf("%s (it is %s)", comparison.text, strconv.FormatFloat(value, 'f', -1, 64)))
+			number := strconv.FormatFloat(value, 'f', -1, 64)
+			parts = append(parts, fmt.Sprintf("%s (it is %s)", comparison.text, number))
 		}
 		if met && !holds {
 			holds, because = true, strings.Join(parts, " and ")

@@ -93,7 +93,7 @@ func profileHeap(
 		return q, nil, err
 	}
 	if len(h.samples) == 0 && t.HasMemory() {
-		none = h.grouping.Seen.Explain(&opt.Filter)
+		none = h.grouping.Callers.Explain(&opt.Filter)
 	}
 	h.addTo(b)
 	return quality.OfProgram(t, memory), none, nil
