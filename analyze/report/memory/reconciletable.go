@@ -32,8 +32,8 @@ var reconcileColumns = []report.Column{
 	{
 		Key: "part", Title: "PART", Unit: report.UnitText,
 		About: "part of the process's memory. nvml: the memory that NVML reports. tracked: memory that recorded " +
-			"calls allocated and did not free before the sample. context and modules: CUDA context and loaded code. not " +
-			"attributed: the rest. unused in pools: part of the rest, from the program's last query",
+			"calls allocated and did not free before the sample. context and modules: CUDA context and loaded code. " +
+			"not attributed: the rest. unused in pools: part of the rest, from the program's last query",
 	},
 }
 
