@@ -8,26 +8,27 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 )
 
-// cachedPart is unused memory of a caching allocator, and the reason why a request could not use it.
+// cachedPart is unused memory of a caching allocator that a failed request could not use for one
+// reason.
 type cachedPart struct {
 	reason                 CachedReason
-	bytes, pieces, largest int64
-	segments               int64
-	holders                map[int32]int64 // bytes of gaps in the segments of blocks, by their origin
-	heldBy                 string          // call site with most of these bytes
+	bytes, pieces, largest int64           // total size, number of holes, size of the largest hole
+	segments               int64           // number of segments with such holes
+	holders                map[int32]int64 // by origin of a block: bytes of holes in its segments
+	heldBy                 string          // call site with the most such bytes
 }
 
-// CachedReason says why a request could not use memory of a caching allocator.
+// CachedReason is the reason why a request could not use cached memory of a caching allocator.
 type CachedReason uint8
 
 const (
-	TooSmall    CachedReason = iota // no piece of the right pool and stream is large enough
-	OtherClass                      // its segments are for blocks of another size class
-	OtherStream                     // it is for another stream
-	OtherPool                       // it is in another pool
-	Awaited                         // the program freed it, but a stream still uses it
-	GoesBack                        // whole segments: they go back to the driver before a retry
-	LargeEnough                     // none: a piece is large enough
+	TooSmall    CachedReason = iota // no hole of the right pool and stream is large enough
+	OtherClass                      // the segments are for another size class
+	OtherStream                     // the memory is for another stream
+	OtherPool                       // the memory is in another pool
+	Awaited                         // the program freed the block, but a stream still uses it
+	GoesBack                        // a whole segment, which returns to the driver before a retry
+	LargeEnough                     // no reason: a hole is large enough
 )
 
 func (r CachedReason) String() string {
@@ -38,7 +39,7 @@ func (r CachedReason) String() string {
 	}[r]
 }
 
-// sortCached sets Context.cached: the gaps of an allocator by reason.
+// sortCached sets Context.cached: the holes of an allocator, grouped by reason.
 func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 	parts := make(map[CachedReason]*cachedPart)
 	at := func(r CachedReason) *cachedPart {
@@ -60,7 +61,7 @@ func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
-// sortSegment adds the gaps of a segment to the parts that at returns.
+// sortSegment adds the holes of a segment to the parts that at returns.
 func (s *contextScan) sortSegment(
 	sc *Context,
 	a *caching.Allocator,
@@ -89,7 +90,7 @@ func (s *contextScan) sortSegment(
 			}
 			if empty {
 				sc.whole += p.Size
-			} else if seg.IsStretch() && !sc.abandoned { // before it gives up, the allocator gives back what it can
+			} else if seg.IsStretch() && !sc.abandoned { // an abandoned request has already unmapped these
 				sc.whole += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
 			}
 		}
@@ -114,14 +115,15 @@ func (s *contextScan) sortSegment(
 	}
 }
 
-// reason returns why the request could not use a gap; empty means that its segment has no blocks.
+// reason returns the reason why the request could not use a hole p. empty means that the segment
+// has no blocks.
 func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching.Piece, empty bool) CachedReason {
 	small := a.Rules.Round(sc.Requested) <= caching.SmallRequest
 	switch {
 	case !sc.byAllocator && empty, empty && p.Size < sc.Requested:
 		return GoesBack
 	case !sc.byAllocator:
-		return TooSmall // to the driver all pieces of segments in use are too small
+		return TooSmall // the driver cannot use holes of segments in use
 	case p.Pool != sc.pool:
 		return OtherPool
 	case p.Stream != sc.stream:
@@ -134,7 +136,7 @@ func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching
 	return LargeEnough
 }
 
-// topHolder returns the call site whose blocks keep most of a part.
+// topHolder returns the call site whose blocks strand most of a part.
 func (s *contextScan) topHolder(p *cachedPart) string {
 	sites := make(map[string]int64)
 	for origin, bytes := range p.holders {

@@ -12,16 +12,16 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Class is the reason of a failure.
+// Class is the reason of a failed allocation.
 type Class uint8
 
 const (
-	Capacity      Class = iota // all free memory together was not enough
-	Fragmentation              // enough was free in total, but no piece was large enough
-	Cached                     // enough was free in PyTorch's cache, which the call could not use
-	Limit                      // the device had enough free: a limit refused the request
-	OtherProcess               // enough with the memory of other processes
-	Unknown                    // the free memory is not known
+	Capacity      Class = iota // all free and unused memory together was not enough
+	Fragmentation              // enough memory was free in total, but no piece was large enough
+	Cached                     // whole segments in PyTorch's cache would have been enough
+	Limit                      // the device had enough free memory: a limit refused the request
+	OtherProcess               // with the memory of other processes it would have been enough
+	Unknown                    // the free memory is unknown
 	NumClasses                 // number of classes
 )
 
@@ -29,19 +29,19 @@ func (c Class) String() string {
 	return [...]string{"capacity", "fragmentation", "cached", "limit", "other process", "unknown"}[c]
 }
 
-// Verdict is the class of a failure, and what it rests on.
+// Verdict is the class of a failure with its explanation and confidence.
 type Verdict struct {
 	Class      Class
-	Because    string
+	Because    string // explanation of the class, part of a sentence
 	Confidence string
-	Reasons    []string
-	Fits       any // would it have fit with expandable segments? See Context.expandableFits
-	// Also is set if the class is Limit and the request would have fit into unused memory in one
-	// piece.
+	Reasons    []string // reasons that lower the confidence
+	Fits       any      // result of Context.expandableFits
+	// Also means that the class is Limit, and that the request would have fit into unused memory of
+	// the allocator if that were in one piece.
 	Also bool
 }
 
-// Judge returns a verdict for each failure; p is the program at the end of the replay.
+// Judge returns the verdict of each failure. p is the program's memory at the end of the replay.
 func Judge(contexts []*Context, p *timeline.Program, q *report.Quality) []Verdict {
 	frees := p.Counts().Frees
 	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
@@ -54,7 +54,7 @@ func Judge(contexts []*Context, p *timeline.Program, q *report.Quality) []Verdic
 	return verdicts
 }
 
-// need returns the bytes that the driver would have had to give.
+// need returns the number of bytes that the driver had to provide for the request.
 func (sc *Context) need() int64 {
 	if sc.asked > 0 && !sc.Expandable {
 		return sc.asked
@@ -62,7 +62,8 @@ func (sc *Context) need() int64 {
 	return sc.Requested
 }
 
-// Unused returns the sum of the gaps in the segments of the process's allocator, and the largest.
+// Unused returns the total size and the largest size of holes in the segments of the process's
+// allocator, bytes.
 func (sc *Context) Unused() (bytes, largest int64) {
 	for _, s := range sc.spaces {
 		bytes += s.Unused
@@ -71,16 +72,16 @@ func (sc *Context) Unused() (bytes, largest int64) {
 	return bytes, largest
 }
 
-// expandableFits returns whether the request would have fit with expandable segments: "yes" if the
-// whole steps of 20 MiB in gaps are enough, "perhaps" if the whole pages of 2 MiB are, else "no". It
-// returns nil if these segments are on, or the request was not to an allocator. Blocks would have
-// other addresses then.
+// expandableFits returns whether the request would have succeeded with expandable segments, at the
+// same block addresses. "yes": whole steps of 20 MiB in holes are enough. "perhaps": whole pages of
+// 2 MiB are enough. "no": neither. It returns nil if expandable segments are on, or if the request
+// was not to an allocator.
 func (sc *Context) expandableFits() any {
 	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
 		return nil
 	}
 	least := sc.whole
-	if !sc.HitOwnLimit() || sc.free.bytes < sc.need() { // below a limit only what went back could be had again
+	if !sc.HitOwnLimit() || sc.free.bytes < sc.need() { // under a limit, only returned memory can be used again
 		least += sc.free.bytes
 	}
 	most := least
@@ -97,17 +98,17 @@ func (sc *Context) expandableFits() any {
 	return "no"
 }
 
-// judge returns the verdict of a failure. The first of these that holds:
+// judge returns the verdict of a failure. The first condition that holds applies:
 //
-//	limit          the request was for host memory, or the device had enough free; also
-//	               fragmentation if the gaps of the allocator were enough together
-//	cached         enough with whole segments of PyTorch's cache, which go back to the driver
-//	               only if PyTorch is asked
-//	fragmentation  enough with all gaps of segments
+//	limit          the request was for host memory, or the device had enough free memory.
+//	               Also fragmentation if the holes of the allocator together were enough
+//	cached         enough with whole segments in PyTorch's cache, which return to the driver
+//	               only when PyTorch's allocator frees its cache
+//	fragmentation  enough with all holes of segments
 //	other process  enough with the memory of other processes
-//	capacity       not enough with all of that
+//	capacity       not enough with all of these
 //
-// It is unknown if the free memory is not known.
+// The class is unknown if the free memory is unknown.
 func (sc *Context) judge() Verdict {
 	unused, _ := sc.Unused()
 	free, need := sc.free.bytes, sc.need()
@@ -116,15 +117,15 @@ func (sc *Context) judge() Verdict {
 	switch {
 	case !sc.onDevice():
 		v.Class = Limit
-		v.Because = fmt.Sprintf("memory of kind %s is the host's: what the host, a limit on locked memory or a "+
-			"cgroup allows counts, not the device", sc.memory)
+		v.Because = fmt.Sprintf("memory of kind %s is host memory: the host, a limit on locked memory or a cgroup "+
+			"refused the request, not the device", sc.memory)
 	case sc.free.source == "":
 		v.Class = Unknown
-		v.Because = "neither the program nor NVML asked how much was free"
+		v.Because = "the recording has no sample of the free memory, from the program or from NVML"
 	case free >= need && sc.free.source == atMost:
 		v.Class = Unknown
 		v.Because = fmt.Sprintf(
-			"%s of the device are not known to be used, and nobody asked how much was free",
+			"%s of the device were not in use by recorded calls, but there is no sample of the free memory",
 			units.Bytes(free),
 		)
 	case free >= need:
@@ -142,16 +143,16 @@ func (sc *Context) judge() Verdict {
 	case others > 0 && free+unused+others >= need:
 		v.Class = OtherProcess
 		v.Because = fmt.Sprintf(
-			"%s free, and other processes used %s (%s)",
+			"%s were free, and other processes used %s (%s)",
 			sc.FreeText(),
 			units.Bytes(others),
 			strings.Join(sc.free.othersNamed, ", "),
 		)
 	default:
 		v.Class = Capacity
-		v.Because = fmt.Sprintf("%s free", sc.FreeText())
+		v.Because = fmt.Sprintf("%s were free", sc.FreeText())
 		if sc.hasAllocator {
-			v.Because += fmt.Sprintf(", %s of the allocator's memory unused", units.Bytes(unused))
+			v.Because += fmt.Sprintf(", and %s unused in the allocator's segments", units.Bytes(unused))
 		}
 	}
 	if text, ok := fitsText[v.Fits]; ok && (v.Class == Fragmentation || v.Also) {
@@ -160,15 +161,15 @@ func (sc *Context) judge() Verdict {
 	return v
 }
 
-// fitsText has the texts of Verdict.Fits for failures by fragmentation.
+// fitsText has the sentence for each value of Verdict.Fits.
 var fitsText = map[any]string{
-	"no": "; expandable segments would not have helped: the pieces hold too few whole pages",
-	"perhaps": "; expandable segments would have helped if blocks had come to lie closer together: the pieces hold " +
-		"enough whole pages of 2 MiB, but not enough of the 20 MiB that PyTorch gives back at once",
-	"yes": "; with expandable segments it would have fitted",
+	"no": "; expandable segments would not have helped: the holes contain too few whole pages",
+	"perhaps": "; expandable segments would have helped if blocks were closer together: the holes contain enough " +
+		"whole pages of 2 MiB, but not enough steps of 20 MiB, which PyTorch unmaps at once",
+	"yes": "; with expandable segments the request would have succeeded",
 }
 
-// FreeText returns the free memory of the device, in words.
+// FreeText returns the free memory of the device as text, such as "at most 1 GiB".
 func (sc *Context) FreeText() string {
 	if sc.free.source == atMost {
 		return "at most " + units.Bytes(sc.free.bytes)
@@ -176,44 +177,44 @@ func (sc *Context) FreeText() string {
 	return units.Bytes(sc.free.bytes)
 }
 
-// limitText says which limit may have refused the request, in words.
+// limitText returns a sentence on the limit that may have refused the request.
 func (sc *Context) limitText() string {
 	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
 	switch {
 	case sc.byAllocator && sc.calls == 0:
-		return free + ", and the allocator gave up without asking the driver: a limit on it, such as " +
-			"set_per_process_memory_fraction or one of a pool"
+		return free + ", and the allocator gave up without calling the driver: it has a limit, such as " +
+			"set_per_process_memory_fraction or that of a pool"
 	case sc.memory == format.MemoryAsync:
-		return free + ", and the driver refused: the pool may have a maximum"
+		return free + ", and the driver refused: the pool may have a maximum size"
 	}
-	return free + ", and the driver refused: a limit such as that of a MIG slice, a cgroup or a quota, or memory " +
-		"that came and went"
+	return free + ", and the driver refused: a limit of a MIG slice, a cgroup or a quota, or another allocation at " +
+		"the same time"
 }
 
-// wouldFitInOnePiece reports whether the gaps of the allocator were enough for the request together,
-// and each of them too small. PyTorch's limit does not apply to gaps.
+// wouldFitInOnePiece reports whether the holes of the allocator together were large enough for the
+// request, and each hole was too small. PyTorch's own limit does not apply to holes.
 func (sc *Context) wouldFitInOnePiece() bool {
 	return sc.hasAllocator && sc.byAllocator && sc.size > 0 && sc.fragmented >= sc.size
 }
 
-// underLimitText says why unused memory of the allocator did not help, in words.
+// underLimitText returns a sentence on unused memory of the allocator that did not help, or "".
 func (sc *Context) underLimitText(wouldFit bool) string {
 	_, largest := sc.Unused()
 	switch {
 	case wouldFit:
-		return fmt.Sprintf("; the request of %s would have fit into %s of unused memory in one piece, or without "+
-			"the limit%s",
+		return fmt.Sprintf("; the request of %s would have succeeded if %s of unused memory were in one piece, or "+
+			"without the limit%s",
 			units.Bytes(sc.Requested), units.Bytes(sc.fragmented), sc.limitBounds())
 	case sc.byAllocator && largest >= sc.size && largest > 0:
 		return fmt.Sprintf(
-			"; an unused piece of %s is of no use here: it is of another stream, pool or size",
+			"; an unused piece of %s does not help: it is for another stream, pool or size class",
 			units.Bytes(largest),
 		)
 	}
 	return ""
 }
 
-// limitBounds returns the bounds of the allocator's limit, in words; "" if they are not known.
+// limitBounds returns the bounds of the allocator's own limit as text, or "" if they are unknown.
 func (sc *Context) limitBounds() string {
 	switch {
 	case sc.limitBelow == 0:
@@ -224,23 +225,23 @@ func (sc *Context) limitBounds() string {
 	return fmt.Sprintf(" of %s to %s", units.Bytes(sc.limitLeast), units.Bytes(sc.limitBelow))
 }
 
-// fragmentedText says how the free memory was fragmented, in words.
+// fragmentedText returns a sentence on the fragmentation of the free memory. unused is in bytes.
 func (sc *Context) fragmentedText(unused int64) string {
 	_, largest := sc.Unused()
 	text := fmt.Sprintf(
-		"%s of the device were free and %s unused in segments, but the largest piece has %s",
+		"%s of the device were free and %s unused in segments, but the largest piece is %s",
 		units.Bytes(sc.free.bytes),
 		units.Bytes(unused),
 		units.Bytes(largest),
 	)
 	if largest >= sc.Requested {
-		text += " and is of no use here"
+		text += " and cannot serve this request"
 	}
 	return text
 }
 
-// trust sets the confidence: level and reasons are those of the recording, and gaps in what is known
-// of the failure lower them.
+// trust sets the confidence of the verdict. level and reasons are those of the recording. Missing
+// or old data about the failure lower them.
 func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 	reasons = reasons[:len(reasons):len(reasons)]
 	lower := func(to, reason string) {
@@ -253,29 +254,29 @@ func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 	switch {
 	case !sc.onDevice():
 	case v.Class == Unknown:
-		lower(report.ConfidenceLow, "free memory is not known")
+		lower(report.ConfidenceLow, "the free memory is unknown")
 	case sc.free.source == atMost:
-		lower(report.ConfidenceMedium, "free memory is only known by what calls allocated")
+		lower(report.ConfidenceMedium, "the free memory is known only from recorded allocations")
 	case age > 1_000_000_000:
-		lower(report.ConfidenceLow, fmt.Sprintf("free memory is as of %s away", units.Duration(age)))
+		lower(report.ConfidenceLow, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
 	case age > 50_000_000:
-		lower(report.ConfidenceMedium, fmt.Sprintf("free memory is as of %s away", units.Duration(age)))
+		lower(report.ConfidenceMedium, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
 	}
 	level, reasons = frag.LowerConfidence(sc.spaces, sc.unseen, level, reasons)
 	if v.Class == Limit && sc.byAllocator && sc.calls > 0 {
-		lower(report.ConfidenceLow, "the driver refused what it had free")
+		lower(report.ConfidenceLow, "the driver refused although enough memory was free")
 	}
 	v.Confidence, v.Reasons = level, reasons
 }
 
-// evidence returns what the verdict rests on, in words.
+// evidence returns a sentence with the numbers behind the verdict.
 func (sc *Context) evidence(v *Verdict) string {
-	parts := []string{fmt.Sprintf("asked for %s; %s", units.Bytes(sc.Requested), v.Because)}
+	parts := []string{fmt.Sprintf("requested %s; %s", units.Bytes(sc.Requested), v.Because)}
 	if sc.byAllocator && sc.calls > 0 {
 		parts = append(
 			parts,
 			fmt.Sprintf(
-				"the driver refused %s, %s were given back in between",
+				"the driver refused %s, and the allocator returned %s to the driver in between",
 				units.Plural(sc.calls, "time"),
 				units.Bytes(sc.returned),
 			),
@@ -283,16 +284,16 @@ func (sc *Context) evidence(v *Verdict) string {
 	}
 	if len(sc.holders) > 0 {
 		h := sc.holders[0]
-		parts = append(
-			parts,
-			fmt.Sprintf("%s held most, %s in %s", h.site, units.Bytes(h.Bytes), units.Plural(h.Blocks, "block")),
-		)
+		blocks := units.Plural(h.Blocks, "block")
+		parts = append(parts, fmt.Sprintf("%s held the most memory, %s in %s", h.site, units.Bytes(h.Bytes), blocks))
 	}
 	switch sc.Outcome {
 	case Retried:
-		parts = append(parts, fmt.Sprintf("it succeeded %s later", units.Duration(sc.outcomeNs-sc.firstNs)))
+		later := units.Duration(sc.outcomeNs - sc.firstNs)
+		parts = append(parts, fmt.Sprintf("the same request succeeded %s later", later))
 	case Recovered:
-		parts = append(parts, fmt.Sprintf("the thread got as much %s later", units.Duration(sc.outcomeNs-sc.AtNs)))
+		later := units.Duration(sc.outcomeNs - sc.AtNs)
+		parts = append(parts, fmt.Sprintf("the thread allocated as much %s later", later))
 	}
 	if sc.freedNext > 0 {
 		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedNext)))

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports the allocations that failed, why each failed (see Context.judge), and what the program
-// did afterwards. It returns a *report.SortError for an unknown opt.Sort, and an error if the
-// recording has no memory calls.
+// Run reports the failed allocations, the reason of each failure, and the recovery of the program.
+// It returns a *report.SortError for an unknown opt.Sort and a *quality.ClassError if the recording
+// has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "oom", Needs); err != nil {
@@ -26,8 +26,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return NewReport(t, all, p, &opt)
 }
 
-// NewReport returns the report of all failures of a recording; p is the program at its end. It
-// returns a *report.SortError for an unknown opt.Sort.
+// NewReport returns the report of all failures of a recording. p is the program's memory at the
+// end. NewReport returns a *report.SortError for an unknown opt.Sort.
 func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
 	r := &report.Report{
 		Command: "oom",
@@ -56,9 +56,9 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 	return r, nil
 }
 
-// Choose returns the failures that pass the filter, in order of time, but no more than MaxContexts:
-// it leaves out those with the least harm, and returns their number as rest. none explains why no
-// failure passes; it is nil otherwise.
+// Choose returns the failures that pass the filter in order of time, at most MaxContexts. It leaves
+// out failures with the least severe outcome first; rest is their number. none explains why no
+// failure passes the filter, and is nil if one passes.
 func Choose(
 	t *timeline.Timeline,
 	all []Failure,

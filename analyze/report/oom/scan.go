@@ -12,70 +12,71 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Failure is a failed allocation: a call of the driver, or a request to a caching allocator with all
-// the failed calls that the allocator made for it.
+// Failure is a failed allocation. It is a failed driver call, or a failed request to a caching
+// allocator together with all failed driver calls for the request.
 type Failure struct {
-	number      int32 // number of calls and requests that failed before
-	AtNs        int64 // when the allocator gave up, or else when the first call failed, Unix ns
-	firstNs     int64 // when the driver refused first, Unix ns
-	Origin      int32 // of the request, an index of Timeline.Origins
+	number      int32 // number of earlier failed calls and requests
+	AtNs        int64 // time at which the allocator gave up, or of the first failed call, Unix ns
+	firstNs     int64 // time of the first failed driver call, Unix ns
+	Origin      int32 // origin of the request, an index of Timeline.Origins
 	byAllocator bool  // the request was to a caching allocator
-	abandoned   bool  // the allocator gave up, and did not only try again
-	Requested   int64 // bytes that the program requested
-	asked       int64 // bytes that the driver was asked for; 0: it was not asked
-	calls       int64 // number of failed calls of the driver
-	returned    int64 // bytes that the allocator gave back to the driver in between
-	deviceFree  int64 // free bytes of the device by the allocator; -1: not known
-	pool        int64 // of the request
-	stream      int64 // of the request
+	abandoned   bool  // the allocator gave up; false if a retry succeeded
+	Requested   int64 // requested bytes
+	asked       int64 // bytes of the driver call; 0: the allocator did not call the driver
+	calls       int64 // number of failed driver calls
+	returned    int64 // bytes that the allocator returned to the driver between the calls
+	deviceFree  int64 // free bytes of the device, from the allocator's event; -1: unknown
+	pool        int64 // pool of the request
+	stream      int64 // stream of the request
 	Outcome     Outcome
-	outcomeNs   int64 // when the thread got memory again, Unix ns; 0: it did not
-	joined      bool  // it is part of another failure
+	outcomeNs   int64 // time at which the thread got memory again, Unix ns; 0: never
+	joined      bool  // the failure is part of another failure
 }
 
-// Outcome is what the thread did after a failure, the worst first.
+// Outcome is the behaviour of the thread after a failure. Smaller values are worse.
 type Outcome uint8
 
 const (
-	Ended        Outcome = iota // it did nothing more, and its process ended
-	NothingSince                // it did nothing more
-	WentOn                      // it got less memory, or gave work to the GPU
-	Recovered                   // it got as much memory later
-	Retried                     // the same request succeeded after cached memory was freed
+	Ended        Outcome = iota // no further work, and the process ended
+	NothingSince                // no further work
+	WentOn                      // a smaller allocation succeeded, or the thread used the GPU
+	Recovered                   // an allocation of at least the same size succeeded later
+	Retried                     // the same request succeeded after the allocator freed its cache
 )
 
 func (o Outcome) String() string {
 	return [...]string{"ended", "nothing since", "went on", "recovered", "retried"}[o]
 }
 
-// retryNs is the longest time, in ns, after which the same request counts as a retry, and after
-// which a failed call of the driver counts as part of an allocator's request. It is long because an
-// allocator frees its cached memory in between.
+// retryNs is the longest time between a failure and the same request for a retry, ns. It is also
+// the longest time between a failed driver call and the end of the allocator's request. It is long
+// because an allocator frees its cache in between.
 const retryNs = 10_000_000_000
 
-// FailureScan finds failures and their outcome. T must be set. It is not safe for concurrent use.
+// FailureScan collects failures and their outcome. Set T before use. It is not safe for concurrent
+// use.
 type FailureScan struct {
 	T       *timeline.Timeline
 	list    []Failure
 	threads []failingThread // by origin.Table.Thread
-	number  int32
+	number  int32           // number of failed calls and requests so far
 }
 
-// failingThread has the failures of a thread so far, as indexes of FailureScan.list.
+// failingThread has the failures of one thread so far, as indexes of FailureScan.list.
 type failingThread struct {
-	pending []int32 // failed calls that may be part of a request
-	open    []int32 // failures after which the thread has not got as much
-	retried int32   // 1 + the failure that a new segment ended, until its block is known; 0: none
+	pending []int32 // failed driver calls that may be part of an allocator's request
+	open    []int32 // failures after which no allocation of the same size succeeded
+	retried int32   // 1 + index of the failure that a new segment ended, until its block is known; 0: none
 }
 
-// thread returns the failures of the thread of an origin.
+// thread returns the failures of the thread of an origin, and creates them if necessary.
 func (s *FailureScan) thread(origin int32) *failingThread {
 	n := s.T.Origins.Thread[origin]
 	s.threads = units.Grow(s.threads, n)
 	return &s.threads[n]
 }
 
-// Driver takes the next change of the driver's memory.
+// Driver processes the next change of driver memory.
 func (s *FailureScan) Driver(c *ledger.Change) {
 	switch {
 	case c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
@@ -100,7 +101,7 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 	}
 }
 
-// got sets the outcome of failures whose thread got memory now.
+// got sets the outcome of earlier failures of a thread whose allocation succeeded.
 func (s *FailureScan) got(origin int32, bytes, atNs int64, host bool) {
 	th := s.thread(origin)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
@@ -121,7 +122,7 @@ func (s *FailureScan) got(origin int32, bytes, atNs int64, host bool) {
 	})
 }
 
-// Allocator takes the next change of a caching allocator.
+// Allocator processes the next change of a caching allocator.
 func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 	switch c.Op {
 	case caching.OutOfMemory:
@@ -153,7 +154,7 @@ func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// abandoned adds the failure of an allocator that gave up, with the failed calls that it made.
+// abandoned adds the failure of an allocator that gave up, together with its failed driver calls.
 func (s *FailureScan) abandoned(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Block.Origin)
 	f := Failure{
@@ -175,7 +176,7 @@ func (s *FailureScan) abandoned(a *caching.Allocator, c *caching.Change) {
 	s.list = append(s.list, f)
 }
 
-// retried ends a request that failed at first and now got a segment.
+// retried ends a request that failed at first and has now got a segment.
 func (s *FailureScan) retried(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Origin)
 	exact := c.Bytes
@@ -195,7 +196,8 @@ func (s *FailureScan) retried(a *caching.Allocator, c *caching.Change) {
 	th.retried = first + 1
 }
 
-// join adds to a failure the pending calls that are part of it, and removes them from the thread.
+// join merges the pending driver calls that are part of failure f into it, and removes them from
+// the thread.
 func (s *FailureScan) join(th *failingThread, f *Failure, isPart func(*Failure) bool) {
 	for _, i := range th.pending {
 		part := &s.list[i]
@@ -212,8 +214,8 @@ func (s *FailureScan) join(th *failingThread, f *Failure, isPart func(*Failure) 
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool { return s.list[i].joined })
 }
 
-// causes reports whether a failed call of the driver belongs to a request of an allocator: it is
-// recent, on the same device, and for exact bytes unless exact is 0.
+// causes reports whether a failed driver call belongs to a request of an allocator. It must be
+// recent and on the same device. It must be for exact bytes unless exact is 0.
 func (s *FailureScan) causes(f *Failure, a *caching.Allocator, atNs, exact int64) bool {
 	o := &s.T.Origins.List[f.Origin]
 	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > retryNs {
@@ -228,7 +230,7 @@ func (s *FailureScan) causes(f *Failure, a *caching.Allocator, atNs, exact int64
 	return false
 }
 
-// failures replays the recording and returns its failures in order of time.
+// failures replays the recording and returns its failures in order of time, and the final memory.
 func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
 	s := &FailureScan{T: t}
 	l, all, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.Driver(c) }, s.Allocator)
@@ -239,7 +241,7 @@ func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
 	return list, &timeline.Program{T: t, Driver: l, Allocators: all}, err
 }
 
-// Finish returns the failures of a replay in order of time.
+// Finish returns the failures of the replay in order of time.
 func (s *FailureScan) Finish() ([]Failure, error) {
 	list := slices.DeleteFunc(s.list, func(f Failure) bool { return f.joined })
 	if err := settleFailures(s.T, list); err != nil {
@@ -249,10 +251,10 @@ func (s *FailureScan) Finish() ([]Failure, error) {
 	return list, nil
 }
 
-// settleFailures sets the outcome of failures after which the thread got no memory: it went on if it
-// gave work to the GPU.
+// settleFailures sets the outcome of failures after which the thread allocated no memory. The
+// thread continued if it used the GPU.
 func settleFailures(t *timeline.Timeline, list []Failure) error {
-	last := make(map[originpkg.Thread]int64) // start of the last work given to the GPU
+	last := make(map[originpkg.Thread]int64) // start of the thread's last GPU work, Unix ns
 	for i := range list {
 		if o := &t.Origins.List[list[i].Origin]; list[i].Outcome <= NothingSince {
 			last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] = 0
@@ -278,7 +280,8 @@ func settleFailures(t *timeline.Timeline, list []Failure) error {
 	return nil
 }
 
-// lastWork sets the start of the last work that each thread of the map gave to the GPU, Unix ns.
+// lastWork sets the start of the last GPU work of each thread of the map, Unix ns. GPU work is a
+// launch, a copy or a memset.
 func lastWork(t *timeline.Timeline, last map[originpkg.Thread]int64) error {
 	var kind format.Strings
 	var start []int64
