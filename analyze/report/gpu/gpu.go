@@ -81,8 +81,8 @@ func processSeries(gpus *metricpkg.Devices) map[timeline.PidOnDevice]map[string]
 		series := found[key][name]
 		series.AtNs, series.Values = append(series.AtNs, s.AtNs), append(series.Values, s.Value)
 	}
-	for _, of := range found {
-		for _, s := range of {
+	for _, byMetric := range found {
+		for _, s := range byMetric {
 			s.Weigh()
 		}
 	}

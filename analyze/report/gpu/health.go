@@ -12,7 +12,7 @@ import (
 
 // healthCheck is the result of one health check of a device. Level is an index of VerdictLevels.
 type healthCheck struct {
-	What, State, Action string
+	Name, State, Action string
 	Level               int
 	value               any
 }
@@ -20,16 +20,16 @@ type healthCheck struct {
 // Health returns the health checks of a device. It omits checks whose metrics were not sampled.
 func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 	var list []healthCheck
-	of := gpus.Devices[device]
+	metrics := gpus.Devices[device]
 	last := func(metric string) (v int64, rise int64, ok bool) {
-		s := of[metric]
+		s := metrics[metric]
 		if s == nil {
 			return 0, 0, false
 		}
 		return units.RoundInt(s.Last()), units.RoundInt(s.Grown()), true
 	}
 	add := func(level int, what string, value any, state, action string) {
-		list = append(list, healthCheck{What: what, State: state, Action: action, Level: level, value: value})
+		list = append(list, healthCheck{Name: what, State: state, Action: action, Level: level, value: value})
 	}
 	eccHealth(gpus, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
@@ -64,11 +64,13 @@ func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 				"replace the GPU: at most 64 pages can be retired",
 			)
 		default:
-			add(info, "page retirement", single+double, units.Plural(single+double, "page")+" of memory retired, none pending", "")
+			pages := units.Plural(single+double, "page")
+			add(info, "page retirement", single+double, pages+" of memory retired, none pending", "")
 		}
 	}
 	linkHealth(gpus, device, last, add)
-	if s, limit := of[catalog.MetricHeat], gpus.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
+	limit := gpus.T.Facts.Devices[device].Fact.SlowdownCelsius
+	if s := metrics[catalog.MetricHeat]; s != nil && limit > 0 {
 		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
 			add(
@@ -144,7 +146,7 @@ func linkHealth(
 	last func(string) (int64, int64, bool),
 	add func(int, string, any, string, string),
 ) {
-	fact, of := &gpus.T.Facts.Devices, gpus.Devices[device]
+	fact, metrics := &gpus.T.Facts.Devices, gpus.Devices[device]
 	for _, link := range []struct {
 		what, metric, unit string
 		most               int64
@@ -152,7 +154,7 @@ func linkHealth(
 		{"PCIe generation", catalog.MetricPCIeGen, "", (*fact)[device].Fact.PCIeGenerationMax},
 		{"PCIe width", catalog.MetricPCIeWidth, " lanes", (*fact)[device].Fact.PCIeWidthMax},
 	} {
-		s := of[link.metric]
+		s := metrics[link.metric]
 		if s == nil || link.most <= 0 {
 			continue
 		}
@@ -191,21 +193,21 @@ func linkHealth(
 	// GPUs had 3,250 CRC errors, 5,774 ECC data errors and no replay. Only resent packets reduce
 	// the throughput.
 	var errors []string
-	var sum, again int64
+	var sum, resent int64
 	for _, kind := range []string{"recovery", "replay", "crc_flit", "crc_data", "ecc_data"} {
 		if _, rise, ok := last("nvlink_" + kind + "_errors"); ok && rise > 0 {
 			errors = append(errors, fmt.Sprintf("%s %s", units.Count(rise), strings.ReplaceAll(kind, "_", " ")))
 			sum += rise
 			if !strings.HasSuffix(kind, "_data") {
-				again += rise
+				resent += rise
 			}
 		}
 	}
 	switch {
-	case again == 0 && sum > 0:
+	case resent == 0 && sum > 0:
 		add(info, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the "+
 			"link without resending", "")
-	case again > 0:
+	case resent > 0:
 		add(
 			notice,
 			"NVLink errors",

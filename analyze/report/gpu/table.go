@@ -206,7 +206,7 @@ func healthTable(gpus *metricpkg.Devices) report.Table {
 				"device":      int64(device),
 				"device_name": gpus.T.GPUName(device),
 				"level":       VerdictLevels[h.Level],
-				"check":       h.What,
+				"check":       h.Name,
 				"value":       h.value,
 				"action":      units.Known(h.Action),
 				"state":       h.State,
@@ -260,20 +260,20 @@ func processTable(gpus *metricpkg.Devices) report.Table {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pid, b.Pid))
 	})
 	for _, key := range keys {
-		of := found[key]
+		metrics := found[key]
 		name, recorded := gpus.T.ProcessName(key.Pid)
 		var last, most any
-		if s := of[catalog.MetricOfProcess]; s != nil {
+		if s := metrics[catalog.MetricOfProcess]; s != nil {
 			last, most = units.RoundInt(s.Last()), units.RoundInt(slices.Max(s.Values))
 		}
 		avg := func(metric string) any {
-			if s := of[metric]; s != nil {
+			if s := metrics[metric]; s != nil {
 				return s.Mean()
 			}
 			return nil
 		}
 		var smMax any
-		if s := of[catalog.MetricSMOfPid]; s != nil {
+		if s := metrics[catalog.MetricSMOfPid]; s != nil {
 			smMax = slices.Max(s.Values)
 		}
 		recordedText := "no"

@@ -22,13 +22,13 @@ type cachedPart struct {
 type CachedReason uint8
 
 const (
-	TooSmall    CachedReason = iota // no hole of the right pool and stream is large enough
-	OtherClass                      // the segments are for another size class
-	OtherStream                     // the memory is for another stream
-	OtherPool                       // the memory is in another pool
-	Awaited                         // the program freed the block, but a stream still uses it
-	GoesBack                        // a whole segment, which returns to the driver before a retry
-	LargeEnough                     // no reason: a hole is large enough
+	TooSmall       CachedReason = iota // no hole of the right pool and stream is large enough
+	OtherSizeClass                     // the segments are for another size class
+	OtherStream                        // the memory is for another stream
+	OtherPool                          // the memory is in another pool
+	UsedByStream                       // the program freed the block, but a stream still uses it
+	WholeSegment                       // a whole segment, which returns to the driver before a retry
+	LargeEnough                        // no reason: a hole is large enough
 )
 
 func (r CachedReason) String() string {
@@ -39,8 +39,8 @@ func (r CachedReason) String() string {
 	}[r]
 }
 
-// sortCached sets Context.cached: the holes of an allocator, grouped by reason.
-func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
+// classifyCached sets Context.cached: the holes of an allocator, grouped by reason.
+func (s *contextScan) classifyCached(sc *Context, a *caching.Allocator) {
 	parts := make(map[CachedReason]*cachedPart)
 	at := func(r CachedReason) *cachedPart {
 		if parts[r] == nil {
@@ -49,7 +49,7 @@ func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 		return parts[r]
 	}
 	for seg := range a.Ranges() {
-		s.sortSegment(sc, a, seg, at)
+		s.classifySegment(sc, a, seg, at)
 		sc.Expandable = sc.Expandable || seg.IsStretch()
 	}
 	for r := range LargeEnough + 1 {
@@ -61,8 +61,8 @@ func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
-// sortSegment adds the holes of a segment to the parts that at returns.
-func (s *contextScan) sortSegment(
+// classifySegment adds the holes of a segment to the parts that at returns.
+func (s *contextScan) classifySegment(
 	sc *Context,
 	a *caching.Allocator,
 	seg *caching.Segment,
@@ -79,19 +79,19 @@ func (s *contextScan) sortSegment(
 		var part *cachedPart
 		switch {
 		case p.State == caching.IsAwaiting:
-			part = at(Awaited)
+			part = at(UsedByStream)
 		case p.State == caching.IsBlock:
 			continue
 		default:
 			part = at(sc.reason(a, seg, p, empty))
 			gaps += p.Size
-			if !empty && p.Size < sc.size {
+			if !empty && p.Size < sc.roundedSize {
 				sc.fragmented += p.Size
 			}
 			if empty {
-				sc.whole += p.Size
+				sc.returnable += p.Size
 			} else if seg.IsStretch() && !sc.abandoned { // an abandoned request has already unmapped these
-				sc.whole += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
+				sc.returnable += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
 			}
 		}
 		part.bytes += p.Size
@@ -121,7 +121,7 @@ func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching
 	small := a.Rules.Round(sc.Requested) <= caching.SmallRequest
 	switch {
 	case !sc.byAllocator && empty, empty && p.Size < sc.Requested:
-		return GoesBack
+		return WholeSegment
 	case !sc.byAllocator:
 		return TooSmall // the driver cannot use holes of segments in use
 	case p.Pool != sc.pool:
@@ -129,7 +129,7 @@ func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching
 	case p.Stream != sc.stream:
 		return OtherStream
 	case !seg.IsStretch() && small != (seg.Size == caching.SmallSegment):
-		return OtherClass
+		return OtherSizeClass
 	case p.Size < sc.Requested:
 		return TooSmall
 	}

@@ -27,11 +27,11 @@ type Context struct {
 	unseen       int64 // reserved bytes in segments from before the recording
 	spaces       []*caching.Space
 	cached       []cachedPart
-	whole        int64 // bytes that can return to the driver: empty segments, whole steps of expandable ones
+	returnable   int64 // bytes that can return to the driver: empty segments, whole steps of expandable ones
 	Expandable   bool
-	// size is the block size for the request, by the allocator's rounding rules. fragmented is the
-	// sum of the holes that are smaller than size, bytes.
-	size, fragmented int64
+	// roundedSize is the block size for the request, by the allocator's rounding rules. fragmented
+	// is the sum of the holes that are smaller than roundedSize, bytes.
+	roundedSize, fragmented int64
 	// The allocator's own limit is in [limitLeast, limitBelow), bytes, if the allocator gave up
 	// without calling the driver. limitLeast is 0 if it is unknown.
 	limitLeast, limitBelow int64
@@ -39,11 +39,11 @@ type Context struct {
 	holders                []holdingSite
 	ownBytes               int64 // part of tracked that belongs to the process of the request
 
-	freedNext int64 // bytes that the process freed on the device within freedAfterNs
-	free      freeMemory
+	freedAfter int64 // bytes that the process freed on the device within freedAfterNs
+	free       freeMemory
 }
 
-// freedAfterNs is the time after a failure in which frees count for Context.freedNext, ns.
+// freedAfterNs is the time after a failure in which frees count for Context.freedAfter, ns.
 const freedAfterNs = 1_000_000_000
 
 // MaxContexts is the maximum number of failures that Contexts examines.
@@ -57,53 +57,53 @@ type holdingSite struct {
 
 // contextScan collects the context of failures in a second replay.
 type contextScan struct {
-	t      *timeline.Timeline
-	wanted map[int32]*Context // by Failure.number
-	number int32              // number of failures so far
-	recent []*Context         // failures within the last freedAfterNs
-	p      *timeline.Program
-	most   map[*caching.Allocator]int64 // highest reserved bytes so far
+	t            *timeline.Timeline
+	contexts     map[int32]*Context // by Failure.number
+	failures     int32              // number of failures so far
+	recent       []*Context         // failures within the last freedAfterNs
+	p            *timeline.Program
+	peakReserved map[*caching.Allocator]int64 // highest reserved bytes so far
 }
 
 // Contexts replays the recording again and returns the context of each failure of the list.
 func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
-	s := &contextScan{t: t, wanted: make(map[int32]*Context), most: make(map[*caching.Allocator]int64)}
+	s := &contextScan{t: t, contexts: make(map[int32]*Context), peakReserved: make(map[*caching.Allocator]int64)}
 	contexts := make([]*Context, len(list))
 	for i, f := range list {
 		o := &t.Origins.List[f.Origin]
 		contexts[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
-		s.wanted[f.number] = contexts[i]
+		s.contexts[f.number] = contexts[i]
 	}
-	_, err := t.ReplayProgram(s.program, s.driver, s.allocator)
+	_, err := t.ReplayProgram(s.onProgramChange, s.onDriverChange, s.onAllocatorChange)
 	for _, sc := range contexts {
 		sc.free = freeAt(t, sc)
 	}
 	return contexts, err
 }
 
-// driver processes the next change of driver memory.
-func (s *contextScan) driver(c *ledger.Change) {
+// onDriverChange processes the next change of driver memory.
+func (s *contextScan) onDriverChange(c *ledger.Change) {
 	if c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
-		s.next()
+		s.examineNext()
 	}
 }
 
-// allocator processes the next change of an allocator.
-func (s *contextScan) allocator(a *caching.Allocator, c *caching.Change) {
+// onAllocatorChange processes the next change of an allocator.
+func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.Change) {
 	if c.Op == caching.SegmentAllocated || c.Op == caching.SegmentMapped {
-		s.most[a] = max(s.most[a], a.Totals().Reserved+c.Bytes)
+		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved+c.Bytes)
 	}
 	if c.Op == caching.OutOfMemory && c.Block.Origin != originpkg.None {
 		if s.p == nil { // the failure is the first event of the recording
 			s.p = &timeline.Program{T: s.t, Allocators: a.Set}
 		}
-		s.next()
+		s.examineNext()
 	}
 }
 
-// program processes the next change of the program's memory. The replay calls it before driver for
-// the same change.
-func (s *contextScan) program(p *timeline.Program, c *ledger.Change) {
+// onProgramChange processes the next change of the program's memory. The replay calls it before
+// onDriverChange for the same change.
+func (s *contextScan) onProgramChange(p *timeline.Program, c *ledger.Change) {
 	s.p = p
 	if c.Kind != ledger.Freed && c.Kind != ledger.FreedWithCtx || len(s.recent) == 0 {
 		return
@@ -112,27 +112,27 @@ func (s *contextScan) program(p *timeline.Program, c *ledger.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
 		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
-			sc.freedNext += c.Block.Bytes
+			sc.freedAfter += c.Block.Bytes
 		}
 	}
 }
 
-// next collects the context of the next failure in the recording, if the list has it.
-func (s *contextScan) next() {
-	sc := s.wanted[s.number]
-	s.number++
+// examineNext collects the context of the next failure in the recording, if the list has it.
+func (s *contextScan) examineNext() {
+	sc := s.contexts[s.failures]
+	s.failures++
 	if sc == nil {
 		return
 	}
 	s.recent = append(s.recent, sc)
 	if s.p != nil {
-		s.hold(sc)
-		s.lookAtAllocator(sc)
+		s.findHolders(sc)
+		s.examineAllocator(sc)
 	}
 }
 
-// hold sets the holders of memory on the device of a failure, or of host memory.
-func (s *contextScan) hold(sc *Context) {
+// findHolders sets the holders of memory on the device of a failure, or of host memory.
+func (s *contextScan) findHolders(sc *Context) {
 	var held []memory.Holding // by origin
 	s.p.Each(func(_ int64, b ledger.Block) {
 		held = units.Grow(held, b.Origin)
@@ -175,8 +175,8 @@ func (s *contextScan) hold(sc *Context) {
 	})
 }
 
-// lookAtAllocator sets the state of the allocator of the process and device.
-func (s *contextScan) lookAtAllocator(sc *Context) {
+// examineAllocator sets the state of the allocator of the process and device.
+func (s *contextScan) examineAllocator(sc *Context) {
 	if s.p.Allocators == nil || ledger.IsHost(sc.memory) {
 		return
 	}
@@ -190,29 +190,29 @@ func (s *contextScan) lookAtAllocator(sc *Context) {
 		sc.spaces = a.Survey(nil)
 		sc.unseen = a.Unseen(sc.spaces)
 		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
-		sc.size = a.Rules.Round(sc.Requested)
-		sc.boundLimit(&a.Rules, s.most[a])
-		s.sortCached(sc, a)
+		sc.roundedSize = a.Rules.Round(sc.Requested)
+		sc.boundLimit(&a.Rules, s.peakReserved[a])
+		s.classifyCached(sc, a)
 	}
 }
 
-// boundLimit sets the bounds of the allocator's own limit. most is the highest number of reserved
-// bytes so far; the limit allowed it. The limit is below the reserved bytes plus a segment for the
-// request. If the bounds contradict each other, the program lowered the limit.
-func (sc *Context) boundLimit(rules *caching.Rules, most int64) {
+// boundLimit sets the bounds of the allocator's own limit. peakReserved is the highest number of
+// reserved bytes so far; the limit allowed it. The limit is below the reserved bytes plus a segment
+// for the request. If the bounds contradict each other, the program lowered the limit.
+func (sc *Context) boundLimit(rules *caching.Rules, peakReserved int64) {
 	if !sc.HitOwnLimit() {
 		return
 	}
-	whole := *rules
-	whole.Expandable = false // PyTorch always checks the limit with a full segment
-	sc.limitBelow = sc.totals.Reserved + whole.Segment(sc.size)
-	if most = max(most, sc.totals.Reserved); most < sc.limitBelow {
-		sc.limitLeast = most
+	fixedRules := *rules
+	fixedRules.Expandable = false // PyTorch always checks the limit with a full segment
+	sc.limitBelow = sc.totals.Reserved + fixedRules.Segment(sc.roundedSize)
+	if peakReserved = max(peakReserved, sc.totals.Reserved); peakReserved < sc.limitBelow {
+		sc.limitLeast = peakReserved
 	}
 }
 
 // HitOwnLimit reports whether the allocator gave up without calling the driver.
-func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned && sc.calls == 0 }
+func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned && sc.driverCalls == 0 }
 
 // onDevice reports whether the request was for device memory.
 func (sc *Context) onDevice() bool {

@@ -15,11 +15,11 @@ type freeMemory struct {
 	ageNs  int64
 	source string // name of the best source; "": unknown
 
-	asked, askedAgeNs any      // from the program's nearest cuMemGetInfo: bytes, ns
-	nvml, nvmlAgeNs   any      // from NVML's nearest sample: bytes, ns
-	total             int64    // bytes of the device; 0: unknown
-	others            any      // bytes that other processes use, an int64
-	othersNamed       []string // up to three other processes: pid, name and size
+	queried, queriedAgeNs any      // from the program's nearest cuMemGetInfo: bytes, ns
+	nvml, nvmlAgeNs       any      // from NVML's nearest sample: bytes, ns
+	total                 int64    // bytes of the device; 0: unknown
+	others                any      // bytes that other processes use, an int64
+	otherNames            []string // up to three other processes: pid, name and size
 }
 
 // fromAllocator is the source of free memory that an event of PyTorch's allocator carries.
@@ -28,17 +28,17 @@ const fromAllocator = "the allocator"
 // freeAt returns the free memory at a failure: from the allocator, or else from the nearest sample.
 func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 	var f freeMemory
-	take := func(bytes, ageNs int64, source string) {
+	use := func(bytes, ageNs int64, source string) {
 		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
 			f.bytes, f.ageNs, f.source = bytes, ageNs, source
 		}
 	}
 	if sc.deviceFree >= 0 {
-		take(sc.deviceFree, 0, fromAllocator)
+		use(sc.deviceFree, 0, fromAllocator)
 	}
-	if s, ok := askedNear(t, sc.device, sc.AtNs); ok {
-		f.asked, f.askedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
-		take(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
+	if s, ok := nearestQuery(t, sc.device, sc.AtNs); ok {
+		f.queried, f.queriedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
+		use(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
 	}
 	index, paired := t.Facts.NVMLDevice(sc.pid, sc.device)
 	if !paired {
@@ -50,20 +50,20 @@ func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 		f.total = max(f.total, t.Facts.Devices[index].TotalBytes)
 		if s, ok := t.Facts.Nearest(catalog.MetricMemoryFree, index, sc.AtNs); ok {
 			f.nvml, f.nvmlAgeNs = units.RoundInt(s.Value), sc.AtNs-s.AtNs
-			take(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
+			use(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
 		}
 		otherProcesses(t, &f, sc, index)
 	}
 	// The sample may be older than some allocations. Tracked memory gives an upper bound.
-	most := max(0, f.total-sc.tracked)
-	if f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
-		f.bytes, f.ageNs, f.source = most, 0, atMost
+	upperBound := max(0, f.total-sc.tracked)
+	if f.total > 0 && f.source != fromAllocator && (f.source == "" || upperBound < f.bytes) {
+		f.bytes, f.ageNs, f.source = upperBound, 0, fromUpperBound
 	}
 	return f
 }
 
-// atMost is the source of an upper bound of the free memory.
-const atMost = "an upper bound: device memory minus memory that is known to be used"
+// fromUpperBound is the source of an upper bound of the free memory.
+const fromUpperBound = "an upper bound: device memory minus memory that is known to be used"
 
 // otherProcesses sets the memory of other processes on a GPU. index is its NVML index.
 func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int32) {
@@ -75,17 +75,17 @@ func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int3
 		}
 		sum += units.RoundInt(s.Value)
 		f.others = sum
-		if name, _ := t.ProcessName(s.Pid); len(f.othersNamed) < 3 {
-			f.othersNamed = append(
-				f.othersNamed,
+		if name, _ := t.ProcessName(s.Pid); len(f.otherNames) < 3 {
+			f.otherNames = append(
+				f.otherNames,
 				fmt.Sprintf("%d %s %s", s.Pid, name, units.Bytes(units.RoundInt(s.Value))),
 			)
 		}
 	}
 }
 
-// askedNear returns the result of cuMemGetInfo that is nearest to atNs, Unix ns.
-func askedNear(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
+// nearestQuery returns the result of cuMemGetInfo that is nearest to atNs, Unix ns.
+func nearestQuery(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
 	for _, s := range t.Free {
 		if s.Device == device && (!ok || max(s.AtNs-atNs, atNs-s.AtNs) < max(best.AtNs-atNs, atNs-best.AtNs)) {
 			best, ok = s, true

@@ -35,7 +35,7 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 		Quality: quality.OfProgram(t, p),
 		Notes:   t.Facts.Notes,
 	}
-	chosen, rest, none := Choose(t, all, &opt.Filter)
+	chosen, rest, none := SelectFailures(t, all, &opt.Filter)
 	r.NoMatch = none
 	r.Facts = facts(len(all), rest)
 	var contexts []*Context
@@ -45,7 +45,7 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 			return nil, err
 		}
 	}
-	verdicts := Judge(contexts, p, &r.Quality)
+	verdicts := Classify(contexts, p, &r.Quality)
 	r.Totals = totals(contexts, verdicts, rest)
 	table := failureTable(t, contexts, verdicts)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
@@ -56,10 +56,10 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 	return r, nil
 }
 
-// Choose returns the failures that pass the filter in order of time, at most MaxContexts. It leaves
-// out failures with the least severe outcome first; rest is their number. none explains why no
-// failure passes the filter, and is nil if one passes.
-func Choose(
+// SelectFailures returns the failures that pass the filter in order of time, at most MaxContexts.
+// It leaves out failures with the least severe outcome first; rest is their number. none explains
+// why no failure passes the filter, and is nil if one passes.
+func SelectFailures(
 	t *timeline.Timeline,
 	all []Failure,
 	filter *query.Filter,

@@ -30,7 +30,7 @@ var oomCases = map[string]oomCase{
 		s.Refused(300 * analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.Capacity, oom.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver " +
+	}, oom.Capacity, oom.Inactive, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver " +
 		"refused 2 times"},
 	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
@@ -38,7 +38,7 @@ var oomCases = map[string]oomCase{
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 200*analyzetest.Mib)
 		s.Launch()
-	}, oom.Fragmentation, oom.WentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
+	}, oom.Fragmentation, oom.Continued, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
 	"gaps of 90 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
@@ -58,26 +58,26 @@ var oomCases = map[string]oomCase{
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 800*analyzetest.Mib)
 		s.Launch()
-	}, oom.Limit, oom.WentOn, "no", 0, "gave up without asking the driver"},
+	}, oom.Limit, oom.Continued, "no", 0, "gave up without asking the driver"},
 	"memory fraction, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 		s.Launch()
-	}, oom.Limit, oom.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused " +
+	}, oom.Limit, oom.Continued, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused " +
 		"memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
 	"memory fraction, and large gaps": {func(s *analyzetest.TorchScript) {
 		s.Sparse(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 450*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit " +
+	}, oom.Limit, oom.Inactive, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit " +
 		"of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
 	"memory fraction, and gaps that are just enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
+	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
 	"memory fraction, and gaps that are not enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib+512, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a " +
+	}, oom.Limit, oom.Inactive, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a " +
 		"pool; "},
 	"memory fraction, and one large gap of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
@@ -85,7 +85,7 @@ var oomCases = map[string]oomCase{
 		s.Stream = 0
 		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another " +
+	}, oom.Limit, oom.Inactive, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another " +
 		"stream, pool or size"},
 	"memory fraction, and gaps of several streams": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
@@ -93,32 +93,32 @@ var oomCases = map[string]oomCase{
 		s.Stream = 0
 		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(200*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
+	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
 	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
 		s.Sparse2(1, 900*analyzetest.Mib, analyzetest.Mib)
 		s.Free(0x7d0000000000, analyzetest.Mib)
 		s.GiveBack(0x7d0000000000, 900*analyzetest.Mib)
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
+	}, oom.Limit, oom.Inactive, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
 	"the driver's limit, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Refused(100 * analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or " +
+	}, oom.Limit, oom.Inactive, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or " +
 		"without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Asked(700 * analyzetest.Mib)
 		analyzetest.At(s.Refused(100*analyzetest.Mib), 3, "init (train.py:1)")
-	}, oom.Limit, oom.NothingSince, "", 1, "the driver refused: a limit such as"},
+	}, oom.Limit, oom.Inactive, "", 1, "the driver refused: a limit such as"},
 	"another process": {func(s *analyzetest.TorchScript) {
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Used(42, "train", 200*analyzetest.Mib)
 		s.Used(99, "notebook", 700*analyzetest.Mib)
 		s.Refused(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.OtherProcess, oom.NothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
+	}, oom.OtherProcess, oom.Inactive, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
 	"cached by PyTorch, wanted by NCCL": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
@@ -127,7 +127,7 @@ var oomCases = map[string]oomCase{
 		s.Asked(100 * analyzetest.Mib)
 		analyzetest.At(s.Refused(200*analyzetest.Mib), 3, "init (train.py:1)")
 		s.Launch()
-	}, oom.Cached, oom.WentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
+	}, oom.Cached, oom.Continued, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
 	"tried again by PyTorch": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
@@ -155,19 +155,19 @@ var oomCases = map[string]oomCase{
 		s.Tp.Alloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += 2 * analyzetest.Ms
 		s.Refused(200 * analyzetest.Mib)
-	}, oom.Capacity, oom.NothingSince, "", 1, "at most 100.0 MiB free"},
+	}, oom.Capacity, oom.Inactive, "", 1, "at most 100.0 MiB free"},
 	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
 		s.Asked(800 * analyzetest.Mib)
 		r := s.Refused(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
-	}, oom.Limit, oom.NothingSince, "", 1, "the pool may have a maximum"},
+	}, oom.Limit, oom.Inactive, "", 1, "the pool may have a maximum"},
 	"memory of the host": {func(s *analyzetest.TorchScript) {
 		r := s.Refused(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
-	}, oom.Limit, oom.NothingSince, "", 1, "is the host's"},
+	}, oom.Limit, oom.Inactive, "", 1, "is the host's"},
 	"nobody asked": {func(s *analyzetest.TorchScript) {
 		s.Refused(200 * analyzetest.Mib)
-	}, oom.Unknown, oom.NothingSince, "", 1, "nobody asked how much was free"},
+	}, oom.Unknown, oom.Inactive, "", 1, "nobody asked how much was free"},
 }
 
 func TestOOMClasses(t *testing.T) {
@@ -287,11 +287,11 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 		got[reasons[i]] = bytes[i] + " " + by[i]
 	}
 	for reason, want := range map[oom.CachedReason]string{
-		oom.OtherClass:  fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"),
-		oom.OtherStream: fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"),
-		oom.OtherPool:   fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
-		oom.TooSmall:    fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"),
-		oom.Awaited:     fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
+		oom.OtherSizeClass: fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"),
+		oom.OtherStream:    fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"),
+		oom.OtherPool:      fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
+		oom.TooSmall:       fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"),
+		oom.UsedByStream:   fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
 	} {
 		if got[reason.String()] != want {
 			t.Errorf("%s: %s, want %s", reason, got[reason.String()], want)
@@ -393,7 +393,7 @@ func TestManyFailuresAreBounded(t *testing.T) {
 	if n, _, _ := r.Number(
 		"failures",
 	); n != 3*oom.MaxContexts+1 || len(outcomes) != oom.MaxContexts ||
-		outcomes[oom.MaxContexts-1] != oom.NothingSince.String() {
+		outcomes[oom.MaxContexts-1] != oom.Inactive.String() {
 		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
 	}
 }

@@ -15,33 +15,33 @@ import (
 // Failure is a failed allocation. It is a failed driver call, or a failed request to a caching
 // allocator together with all failed driver calls for the request.
 type Failure struct {
-	number      int32 // number of earlier failed calls and requests
-	AtNs        int64 // time at which the allocator gave up, or of the first failed call, Unix ns
-	firstNs     int64 // time of the first failed driver call, Unix ns
-	Origin      int32 // origin of the request, an index of Timeline.Origins
-	byAllocator bool  // the request was to a caching allocator
-	abandoned   bool  // the allocator gave up; false if a retry succeeded
-	Requested   int64 // requested bytes
-	asked       int64 // bytes of the driver call; 0: the allocator did not call the driver
-	calls       int64 // number of failed driver calls
-	returned    int64 // bytes that the allocator returned to the driver between the calls
-	deviceFree  int64 // free bytes of the device, from the allocator's event; -1: unknown
-	pool        int64 // pool of the request
-	stream      int64 // stream of the request
-	Outcome     Outcome
-	outcomeNs   int64 // time at which the thread got memory again, Unix ns; 0: never
-	joined      bool  // the failure is part of another failure
+	number        int32 // number of earlier failed calls and requests
+	AtNs          int64 // time at which the allocator gave up, or of the first failed call, Unix ns
+	firstNs       int64 // time of the first failed driver call, Unix ns
+	Origin        int32 // origin of the request, an index of Timeline.Origins
+	byAllocator   bool  // the request was to a caching allocator
+	abandoned     bool  // the allocator gave up; false if a retry succeeded
+	Requested     int64 // requested bytes
+	driverBytes   int64 // bytes of the driver call; 0: the allocator did not call the driver
+	driverCalls   int64 // number of failed driver calls
+	returnedBytes int64 // bytes that the allocator returned to the driver between the calls
+	deviceFree    int64 // free bytes of the device, from the allocator's event; -1: unknown
+	pool          int64 // pool of the request
+	stream        int64 // stream of the request
+	Outcome       Outcome
+	outcomeNs     int64 // time at which the thread got memory again, Unix ns; 0: never
+	merged        bool  // the failure is part of another failure
 }
 
 // Outcome is the behaviour of the thread after a failure. Smaller values are worse.
 type Outcome uint8
 
 const (
-	Ended        Outcome = iota // no further work, and the process ended
-	NothingSince                // no further work
-	WentOn                      // a smaller allocation succeeded, or the thread used the GPU
-	Recovered                   // an allocation of at least the same size succeeded later
-	Retried                     // the same request succeeded after the allocator freed its cache
+	Ended     Outcome = iota // no further work, and the process ended
+	Inactive                 // no further work
+	Continued                // a smaller allocation succeeded, or the thread used the GPU
+	Recovered                // an allocation of at least the same size succeeded later
+	Retried                  // the same request succeeded after the allocator freed its cache
 )
 
 func (o Outcome) String() string {
@@ -83,26 +83,26 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
-			number:     s.number,
-			AtNs:       c.AtNs,
-			firstNs:    c.AtNs,
-			Origin:     c.By,
-			Requested:  min(c.Block.Bytes, ledger.AddressSpace),
-			asked:      min(c.Block.Bytes, ledger.AddressSpace),
-			calls:      1,
-			deviceFree: -1,
-			stream:     s.T.Origins.List[c.By].Stream,
-			Outcome:    NothingSince,
+			number:      s.number,
+			AtNs:        c.AtNs,
+			firstNs:     c.AtNs,
+			Origin:      c.By,
+			Requested:   min(c.Block.Bytes, ledger.AddressSpace),
+			driverBytes: min(c.Block.Bytes, ledger.AddressSpace),
+			driverCalls: 1,
+			deviceFree:  -1,
+			stream:      s.T.Origins.List[c.By].Stream,
+			Outcome:     Inactive,
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
 	case c.Kind == ledger.Allocated && len(s.list) > 0:
-		s.got(c.By, c.Block.Bytes, c.AtNs, s.T.OnHost(c.By))
+		s.onAllocated(c.By, c.Block.Bytes, c.AtNs, s.T.OnHost(c.By))
 	}
 }
 
-// got sets the outcome of earlier failures of a thread whose allocation succeeded.
-func (s *FailureScan) got(origin int32, bytes, atNs int64, host bool) {
+// onAllocated sets the outcome of earlier failures of a thread whose allocation succeeded.
+func (s *FailureScan) onAllocated(origin int32, bytes, atNs int64, host bool) {
 	th := s.thread(origin)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
 		f := &s.list[i]
@@ -110,7 +110,7 @@ func (s *FailureScan) got(origin int32, bytes, atNs int64, host bool) {
 			return false
 		}
 		if bytes < f.Requested {
-			f.Outcome, f.outcomeNs = WentOn, max(f.outcomeNs, atNs)
+			f.Outcome, f.outcomeNs = Continued, max(f.outcomeNs, atNs)
 			return false
 		}
 		f.Outcome, f.outcomeNs = Recovered, atNs
@@ -127,17 +127,17 @@ func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 	switch c.Op {
 	case caching.OutOfMemory:
 		if c.Block.Origin != originpkg.None {
-			s.abandoned(a, c)
+			s.addAbandoned(a, c)
 		}
 	case caching.SegmentFreed, caching.SegmentUnmapped:
 		if len(s.list) > 0 && c.Origin != originpkg.None {
 			if th := s.thread(c.Origin); len(th.pending) > 0 {
-				s.list[th.pending[len(th.pending)-1]].returned += c.Bytes
+				s.list[th.pending[len(th.pending)-1]].returnedBytes += c.Bytes
 			}
 		}
 	case caching.SegmentAllocated, caching.SegmentMapped:
 		if len(s.list) > 0 && c.Origin != originpkg.None {
-			s.retried(a, c)
+			s.endRetry(a, c)
 		}
 	case caching.BlockAllocated:
 		if len(s.list) == 0 || c.Block.Origin == originpkg.None {
@@ -150,12 +150,13 @@ func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 			th.retried = 0
 		}
 		th.pending = th.pending[:0]
-		s.got(c.Block.Origin, c.Block.Requested, c.AtNs, false)
+		s.onAllocated(c.Block.Origin, c.Block.Requested, c.AtNs, false)
 	}
 }
 
-// abandoned adds the failure of an allocator that gave up, together with its failed driver calls.
-func (s *FailureScan) abandoned(a *caching.Allocator, c *caching.Change) {
+// addAbandoned adds the failure of an allocator that gave up, together with its failed driver
+// calls.
+func (s *FailureScan) addAbandoned(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Block.Origin)
 	f := Failure{
 		number:      s.number,
@@ -168,55 +169,55 @@ func (s *FailureScan) abandoned(a *caching.Allocator, c *caching.Change) {
 		deviceFree:  c.DeviceFree,
 		pool:        c.Block.Pool,
 		stream:      c.Block.Stream,
-		Outcome:     NothingSince,
+		Outcome:     Inactive,
 	}
 	s.number++
-	s.join(th, &f, func(part *Failure) bool { return s.causes(part, a, c.AtNs, 0) })
+	s.mergePending(th, &f, func(part *Failure) bool { return s.belongsTo(part, a, c.AtNs, 0) })
 	th.open = append(th.open, int32(len(s.list)))
 	s.list = append(s.list, f)
 }
 
-// retried ends a request that failed at first and has now got a segment.
-func (s *FailureScan) retried(a *caching.Allocator, c *caching.Change) {
+// endRetry ends a request that failed at first and has now got a segment.
+func (s *FailureScan) endRetry(a *caching.Allocator, c *caching.Change) {
 	th := s.thread(c.Origin)
 	exact := c.Bytes
 	if c.Op == caching.SegmentMapped {
 		exact = 0
 	}
-	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.causes(&s.list[i], a, c.AtNs, exact) })
+	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.belongsTo(&s.list[i], a, c.AtNs, exact) })
 	if at < 0 {
 		return
 	}
 	first := th.pending[at]
 	f := s.list[first]
-	f.calls, f.returned, f.byAllocator, f.Outcome, f.outcomeNs = 0, 0, true, Retried, c.AtNs
-	s.join(th, &f, func(part *Failure) bool { return s.causes(part, a, c.AtNs, exact) })
-	f.joined = false
+	f.driverCalls, f.returnedBytes, f.byAllocator, f.Outcome, f.outcomeNs = 0, 0, true, Retried, c.AtNs
+	s.mergePending(th, &f, func(part *Failure) bool { return s.belongsTo(part, a, c.AtNs, exact) })
+	f.merged = false
 	s.list[first] = f
 	th.retried = first + 1
 }
 
-// join merges the pending driver calls that are part of failure f into it, and removes them from
-// the thread.
-func (s *FailureScan) join(th *failingThread, f *Failure, isPart func(*Failure) bool) {
+// mergePending merges the pending driver calls that are part of failure f into it, and removes them
+// from the thread.
+func (s *FailureScan) mergePending(th *failingThread, f *Failure, isPart func(*Failure) bool) {
 	for _, i := range th.pending {
 		part := &s.list[i]
 		if !isPart(part) {
 			continue
 		}
 		f.firstNs = min(f.firstNs, part.firstNs)
-		f.calls += part.calls
-		f.returned += part.returned
-		f.asked = max(f.asked, part.asked)
-		part.joined = true
+		f.driverCalls += part.driverCalls
+		f.returnedBytes += part.returnedBytes
+		f.driverBytes = max(f.driverBytes, part.driverBytes)
+		part.merged = true
 	}
-	th.pending = slices.DeleteFunc(th.pending, func(i int32) bool { return s.list[i].joined })
-	th.open = slices.DeleteFunc(th.open, func(i int32) bool { return s.list[i].joined })
+	th.pending = slices.DeleteFunc(th.pending, func(i int32) bool { return s.list[i].merged })
+	th.open = slices.DeleteFunc(th.open, func(i int32) bool { return s.list[i].merged })
 }
 
-// causes reports whether a failed driver call belongs to a request of an allocator. It must be
+// belongsTo reports whether a failed driver call belongs to a request of an allocator. It must be
 // recent and on the same device. It must be for exact bytes unless exact is 0.
-func (s *FailureScan) causes(f *Failure, a *caching.Allocator, atNs, exact int64) bool {
+func (s *FailureScan) belongsTo(f *Failure, a *caching.Allocator, atNs, exact int64) bool {
 	o := &s.T.Origins.List[f.Origin]
 	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > retryNs {
 		return false
@@ -225,7 +226,7 @@ func (s *FailureScan) causes(f *Failure, a *caching.Allocator, atNs, exact int64
 	case format.MemoryPhysical:
 		return exact == 0
 	case format.MemoryDevice:
-		return exact == 0 || exact == f.asked
+		return exact == 0 || exact == f.driverBytes
 	}
 	return false
 }
@@ -243,20 +244,20 @@ func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
 
 // Finish returns the failures of the replay in order of time.
 func (s *FailureScan) Finish() ([]Failure, error) {
-	list := slices.DeleteFunc(s.list, func(f Failure) bool { return f.joined })
-	if err := settleFailures(s.T, list); err != nil {
+	list := slices.DeleteFunc(s.list, func(f Failure) bool { return f.merged })
+	if err := setOutcomes(s.T, list); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(list, func(a, b Failure) int { return int(a.number - b.number) })
 	return list, nil
 }
 
-// settleFailures sets the outcome of failures after which the thread allocated no memory. The
+// setOutcomes sets the outcome of failures after which the thread allocated no memory. The
 // thread continued if it used the GPU.
-func settleFailures(t *timeline.Timeline, list []Failure) error {
+func setOutcomes(t *timeline.Timeline, list []Failure) error {
 	last := make(map[originpkg.Thread]int64) // start of the thread's last GPU work, Unix ns
 	for i := range list {
-		if o := &t.Origins.List[list[i].Origin]; list[i].Outcome <= NothingSince {
+		if o := &t.Origins.List[list[i].Origin]; list[i].Outcome <= Inactive {
 			last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] = 0
 		}
 	}
@@ -270,9 +271,9 @@ func settleFailures(t *timeline.Timeline, list []Failure) error {
 		f := &list[i]
 		o := &t.Origins.List[f.Origin]
 		switch {
-		case f.Outcome != NothingSince:
+		case f.Outcome != Inactive:
 		case last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] > f.AtNs:
-			f.Outcome = WentOn
+			f.Outcome = Continued
 		case t.Facts.Processes[o.Pid].ExitNs > 0:
 			f.Outcome = Ended
 		}

@@ -251,7 +251,7 @@ func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict)
 	}
 	anyAllocator, anyAlso := false, false
 	for i, sc := range contexts {
-		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].Also
+		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].AlsoFragmentation
 		addFailure(t, &table, sc, &verdicts[i])
 	}
 	if !anyAlso {
@@ -269,8 +269,8 @@ func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict)
 // addFailure adds the row of one failure.
 func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdict) {
 	var allocated, unused, largest, fragmented, reserved, active any
-	var told, free, freeAge, after, also, limitLeast, limitBelow any
-	if v.Also {
+	var allocatorFree, free, freeAge, recoveredAfter, also, limitLeast, limitBelow any
+	if v.AlsoFragmentation {
 		also = Fragmentation.String()
 	}
 	if sc.limitBelow > 0 && v.Class == Limit {
@@ -285,13 +285,13 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 		allocated, unused, largest, reserved, active = sc.totals.Allocated, u, l, sc.totals.Reserved, sc.totals.Active
 	}
 	if sc.deviceFree >= 0 {
-		told = sc.deviceFree
+		allocatorFree = sc.deviceFree
 	}
 	if sc.free.source != "" && sc.onDevice() {
 		free, freeAge = sc.free.bytes, sc.free.ageNs
 	}
 	if sc.outcomeNs > 0 {
-		after = sc.outcomeNs - sc.AtNs
+		recoveredAfter = sc.outcomeNs - sc.AtNs
 	}
 	row := table.Add(report.Values{
 		"at_ns":                   sc.AtNs - t.Recording().FromNs,
@@ -303,28 +303,28 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 		"allocated_bytes":         allocated,
 		"unused_bytes":            unused,
 		"largest_gap_bytes":       largest,
-		"expandable_fits":         v.Fits,
+		"expandable_fits":         v.ExpandableFits,
 		"fragmented_bytes":        fragmented,
 		"limit_least_bytes":       limitLeast,
 		"limit_below_bytes":       limitBelow,
 		"reserved_bytes":          reserved,
 		"active_bytes":            active,
-		"returned_bytes":          sc.returned,
-		"driver_calls":            sc.calls,
-		"driver_bytes":            sc.asked,
+		"returned_bytes":          sc.returnedBytes,
+		"driver_calls":            sc.driverCalls,
+		"driver_bytes":            sc.driverBytes,
 		"free_source":             sc.free.source,
 		"free_age_ns":             freeAge,
-		"allocator_free_bytes":    told,
-		"asked_free_bytes":        sc.free.asked,
-		"asked_age_ns":            sc.free.askedAgeNs,
+		"allocator_free_bytes":    allocatorFree,
+		"asked_free_bytes":        sc.free.queried,
+		"asked_age_ns":            sc.free.queriedAgeNs,
 		"nvml_free_bytes":         sc.free.nvml,
 		"nvml_age_ns":             sc.free.nvmlAgeNs,
 		"other_processes_bytes":   sc.free.others,
-		"freed_next_second_bytes": sc.freedNext,
-		"recovered_after_ns":      after,
+		"freed_next_second_bytes": sc.freedAfter,
+		"recovered_after_ns":      recoveredAfter,
 		"confidence":              v.Confidence,
 		"confidence_reasons":      v.Reasons,
-		"asked_by":                askedBy(t, sc),
+		"asked_by":                requestedFrom(t, sc),
 		"device":                  t.DeviceLabel(sc.device),
 		"pid":                     int64(sc.pid),
 		"tid":                     int64(sc.tid),
@@ -333,8 +333,8 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 	row.Evidence, row.StackID = sc.evidence(v), t.Origins.List[sc.Origin].Stack
 }
 
-// askedBy returns the name of the allocator, or of the driver function, that got the request.
-func askedBy(t *timeline.Timeline, sc *Context) string {
+// requestedFrom returns the name of the allocator, or of the driver function, that got the request.
+func requestedFrom(t *timeline.Timeline, sc *Context) string {
 	if sc.byAllocator {
 		return "PyTorch"
 	}
@@ -408,11 +408,11 @@ func totals(contexts []*Context, verdicts []Verdict, rest int) []report.Fact {
 	var fatal, again, also int64
 	for i, sc := range contexts {
 		classes[verdicts[i].Class]++
-		if verdicts[i].Also {
+		if verdicts[i].AlsoFragmentation {
 			also++
 		}
 		switch {
-		case sc.Outcome <= NothingSince:
+		case sc.Outcome <= Inactive:
 			fatal++
 		case sc.Outcome == Retried:
 			again++

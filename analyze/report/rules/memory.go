@@ -202,20 +202,20 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	)
 	worst := order[0]
 	h := s.oomHit(order)
-	if s.contexts[worst].Outcome <= oom.NothingSince {
+	if s.contexts[worst].Outcome <= oom.Inactive {
 		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
 	for i, sc := range s.contexts {
 		classes[verdictName(&s.causes[i])]++
-		if sc.Outcome <= oom.NothingSince {
+		if sc.Outcome <= oom.Inactive {
 			fatal++
 		}
 	}
 	var parts []string
 	for class := range oom.NumClasses {
-		for _, v := range []oom.Verdict{{Class: class}, {Class: class, Also: true}} {
+		for _, v := range []oom.Verdict{{Class: class}, {Class: class, AlsoFragmentation: true}} {
 			if n := classes[verdictName(&v)]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%s %d", verdictName(&v), n))
 			}
@@ -253,7 +253,7 @@ func (s *Survey) oomHit(order []int) Hit {
 			Bytes:   sc.Requested,
 			FirstNs: sc.AtNs,
 			lastNs:  sc.AtNs,
-			Detail:  fmt.Sprintf("%s, then %s: %s", verdictName(&s.causes[i]), sc.Outcome, s.causes[i].Because),
+			Detail:  fmt.Sprintf("%s, then %s: %s", verdictName(&s.causes[i]), sc.Outcome, s.causes[i].Explanation),
 		})
 	}
 	return h
@@ -261,7 +261,7 @@ func (s *Survey) oomHit(order []int) Hit {
 
 // verdictName returns the class of a failure, with fragmentation if it is that too.
 func verdictName(v *oom.Verdict) string {
-	if v.Also {
+	if v.AlsoFragmentation {
 		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
 	}
 	return v.Class.String()
@@ -269,11 +269,11 @@ func verdictName(v *oom.Verdict) string {
 
 // advice returns what to do about a failure. There are two remedies for fragmentation under a limit.
 func advice(sc *oom.Context, v *oom.Verdict) string {
-	if !v.Also {
+	if !v.AlsoFragmentation {
 		return oomAdvice[v.Class]
 	}
 	against := "try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-	if sc.Expandable || v.Fits == "no" {
+	if sc.Expandable || v.ExpandableFits == "no" {
 		against = "free the blocks between the pieces (gpurec analyze frag)"
 	}
 	limit := "a MIG slice, a cgroup or a quota"
@@ -294,7 +294,7 @@ var ruleOOMFragmentation = Rule{
 func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	var order []int
 	for i := range s.contexts {
-		if v := &s.causes[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.Also {
+		if v := &s.causes[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.AlsoFragmentation {
 			order = append(order, i)
 		}
 	}
@@ -311,7 +311,7 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 		units.Bytes(unused),
 		units.Bytes(largest),
 	)
-	if s.causes[order[0]].Also {
+	if s.causes[order[0]].AlsoFragmentation {
 		h.What += ", under a limit"
 	}
 	return []Hit{h}, nil

@@ -243,12 +243,12 @@ func (s *Survey) askMemory() error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	s.failures, _, _ = oom.Choose(s.t, all, s.filter)
+	s.failures, _, _ = oom.SelectFailures(s.t, all, s.filter)
 	if len(s.failures) > 0 {
 		if s.contexts, err = oom.Contexts(s.t, s.failures); err != nil {
 			return err
 		}
-		s.causes = oom.Judge(s.contexts, s.Program, &s.Quality)
+		s.causes = oom.Classify(s.contexts, s.Program, &s.Quality)
 	}
 	return nil
 }

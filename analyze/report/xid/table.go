@@ -91,12 +91,12 @@ func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) repo
 		Columns:   slices.Clone(columns),
 		HideFirst: []string{"kind", "process", "error"},
 	}
-	switches := false
+	hasSwitches := false
 	for i := range list {
 		addXid(t, &table, &list[i], faults)
-		switches = switches || list[i].Sxid
+		hasSwitches = hasSwitches || list[i].Sxid
 	}
-	if !switches {
+	if !hasSwitches {
 		report.HideTitle(table.Columns, "kind")
 	}
 	processes.AddRanks(t, &table)

@@ -57,7 +57,7 @@ func verdicts(gpus *metricpkg.Devices) (list []verdict) {
 		memoryVerdict(gpus, device, add)
 		for _, h := range Health(gpus, device) {
 			if h.Level < info {
-				add(h.Level, h.Action, "%s: %s", h.What, h.State)
+				add(h.Level, h.Action, "%s: %s", h.Name, h.State)
 			}
 		}
 		if n := xids(gpus, device); n > 0 {
@@ -70,11 +70,11 @@ func verdicts(gpus *metricpkg.Devices) (list []verdict) {
 
 // energyOf returns the energy that a device used in the window, and the name of its source.
 func energyOf(gpus *metricpkg.Devices, device int32) (joules float64, how string, ok bool) {
-	of := gpus.Devices[device]
-	if s := of[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
+	metrics := gpus.Devices[device]
+	if s := metrics[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
 		return s.Grown() / 1e3, "its energy counter", true
 	}
-	if s := of[catalog.MetricPower]; s != nil && len(s.Values) > 1 {
+	if s := metrics[catalog.MetricPower]; s != nil && len(s.Values) > 1 {
 		return s.Mean() / 1e3 * s.TotalNs() / 1e9, "power samples", true
 	}
 	return 0, "", false

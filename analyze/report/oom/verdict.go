@@ -31,33 +31,33 @@ func (c Class) String() string {
 
 // Verdict is the class of a failure with its explanation and confidence.
 type Verdict struct {
-	Class      Class
-	Because    string // explanation of the class, part of a sentence
-	Confidence string
-	Reasons    []string // reasons that lower the confidence
-	Fits       any      // result of Context.expandableFits
-	// Also means that the class is Limit, and that the request would have fit into unused memory of
-	// the allocator if that were in one piece.
-	Also bool
+	Class          Class
+	Explanation    string // explanation of the class, part of a sentence
+	Confidence     string
+	Reasons        []string // reasons that lower the confidence
+	ExpandableFits any      // result of Context.expandableFits
+	// AlsoFragmentation means that the class is Limit, and that the request would have fit into
+	// unused memory of the allocator if that were in one piece.
+	AlsoFragmentation bool
 }
 
-// Judge returns the verdict of each failure. p is the program's memory at the end of the replay.
-func Judge(contexts []*Context, p *timeline.Program, q *report.Quality) []Verdict {
+// Classify returns the verdict of each failure. p is the program's memory at the end of the replay.
+func Classify(contexts []*Context, p *timeline.Program, q *report.Quality) []Verdict {
 	frees := p.Counts().Frees
 	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := q.Confidence(frees)
 	verdicts := make([]Verdict, len(contexts))
 	for i, sc := range contexts {
-		verdicts[i] = sc.judge()
-		verdicts[i].trust(sc, level, reasons)
+		verdicts[i] = sc.classify()
+		verdicts[i].setConfidence(sc, level, reasons)
 	}
 	return verdicts
 }
 
-// need returns the number of bytes that the driver had to provide for the request.
-func (sc *Context) need() int64 {
-	if sc.asked > 0 && !sc.Expandable {
-		return sc.asked
+// driverNeed returns the number of bytes that the driver had to provide for the request.
+func (sc *Context) driverNeed() int64 {
+	if sc.driverBytes > 0 && !sc.Expandable {
+		return sc.driverBytes
 	}
 	return sc.Requested
 }
@@ -80,8 +80,8 @@ func (sc *Context) expandableFits() any {
 	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
 		return nil
 	}
-	least := sc.whole
-	if !sc.HitOwnLimit() || sc.free.bytes < sc.need() { // under a limit, only returned memory can be used again
+	least := sc.returnable
+	if !sc.HitOwnLimit() || sc.free.bytes < sc.driverNeed() { // under a limit, only returned memory can be used again
 		least += sc.free.bytes
 	}
 	most := least
@@ -98,7 +98,7 @@ func (sc *Context) expandableFits() any {
 	return "no"
 }
 
-// judge returns the verdict of a failure. The first condition that holds applies:
+// classify returns the verdict of a failure. The first condition that holds applies:
 //
 //	limit          the request was for host memory, or the device had enough free memory.
 //	               Also fragmentation if the holes of the allocator together were enough
@@ -109,59 +109,59 @@ func (sc *Context) expandableFits() any {
 //	capacity       not enough with all of these
 //
 // The class is unknown if the free memory is unknown.
-func (sc *Context) judge() Verdict {
+func (sc *Context) classify() Verdict {
 	unused, _ := sc.Unused()
-	free, need := sc.free.bytes, sc.need()
+	free, need := sc.free.bytes, sc.driverNeed()
 	others, _ := sc.free.others.(int64)
-	v := Verdict{Fits: sc.expandableFits()}
+	v := Verdict{ExpandableFits: sc.expandableFits()}
 	switch {
 	case !sc.onDevice():
 		v.Class = Limit
-		v.Because = fmt.Sprintf("memory of kind %s is host memory: the host, a limit on locked memory or a cgroup "+
+		v.Explanation = fmt.Sprintf("memory of kind %s is host memory: the host, a limit on locked memory or a cgroup "+
 			"refused the request, not the device", sc.memory)
 	case sc.free.source == "":
 		v.Class = Unknown
-		v.Because = "the recording has no sample of the free memory, from the program or from NVML"
-	case free >= need && sc.free.source == atMost:
+		v.Explanation = "the recording has no sample of the free memory, from the program or from NVML"
+	case free >= need && sc.free.source == fromUpperBound:
 		v.Class = Unknown
-		v.Because = fmt.Sprintf(
+		v.Explanation = fmt.Sprintf(
 			"%s of the device were not in use by recorded calls, but there is no sample of the free memory",
 			units.Bytes(free),
 		)
 	case free >= need:
-		v.Class, v.Because, v.Also = Limit, sc.limitText(), sc.wouldFitInOnePiece()
-		v.Because += sc.underLimitText(v.Also)
-	case sc.whole > 0 && free+sc.whole >= need:
+		v.Class, v.Explanation, v.AlsoFragmentation = Limit, sc.limitText(), sc.wouldFitInOnePiece()
+		v.Explanation += sc.underLimitText(v.AlsoFragmentation)
+	case sc.returnable > 0 && free+sc.returnable >= need:
 		v.Class = Cached
-		v.Because = fmt.Sprintf(
+		v.Explanation = fmt.Sprintf(
 			"%s were free, and %s more in whole segments of PyTorch's cache",
 			units.Bytes(free),
-			units.Bytes(sc.whole),
+			units.Bytes(sc.returnable),
 		)
 	case unused > 0 && free+unused >= sc.Requested:
-		v.Class, v.Because = Fragmentation, sc.fragmentedText(unused)
+		v.Class, v.Explanation = Fragmentation, sc.fragmentedText(unused)
 	case others > 0 && free+unused+others >= need:
 		v.Class = OtherProcess
-		v.Because = fmt.Sprintf(
+		v.Explanation = fmt.Sprintf(
 			"%s were free, and other processes used %s (%s)",
 			sc.FreeText(),
 			units.Bytes(others),
-			strings.Join(sc.free.othersNamed, ", "),
+			strings.Join(sc.free.otherNames, ", "),
 		)
 	default:
 		v.Class = Capacity
-		v.Because = fmt.Sprintf("%s were free", sc.FreeText())
+		v.Explanation = fmt.Sprintf("%s were free", sc.FreeText())
 		if sc.hasAllocator {
-			v.Because += fmt.Sprintf(", and %s unused in the allocator's segments", units.Bytes(unused))
+			v.Explanation += fmt.Sprintf(", and %s unused in the allocator's segments", units.Bytes(unused))
 		}
 	}
-	if text, ok := fitsText[v.Fits]; ok && (v.Class == Fragmentation || v.Also) {
-		v.Because += text
+	if text, ok := fitsText[v.ExpandableFits]; ok && (v.Class == Fragmentation || v.AlsoFragmentation) {
+		v.Explanation += text
 	}
 	return v
 }
 
-// fitsText has the sentence for each value of Verdict.Fits.
+// fitsText has the sentence for each value of Verdict.ExpandableFits.
 var fitsText = map[any]string{
 	"no": "; expandable segments would not have helped: the holes contain too few whole pages",
 	"perhaps": "; expandable segments would have helped if blocks were closer together: the holes contain enough " +
@@ -171,7 +171,7 @@ var fitsText = map[any]string{
 
 // FreeText returns the free memory of the device as text, such as "at most 1 GiB".
 func (sc *Context) FreeText() string {
-	if sc.free.source == atMost {
+	if sc.free.source == fromUpperBound {
 		return "at most " + units.Bytes(sc.free.bytes)
 	}
 	return units.Bytes(sc.free.bytes)
@@ -181,7 +181,7 @@ func (sc *Context) FreeText() string {
 func (sc *Context) limitText() string {
 	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
 	switch {
-	case sc.byAllocator && sc.calls == 0:
+	case sc.byAllocator && sc.driverCalls == 0:
 		return free + ", and the allocator gave up without calling the driver: it has a limit, such as " +
 			"set_per_process_memory_fraction or that of a pool"
 	case sc.memory == format.MemoryAsync:
@@ -194,7 +194,7 @@ func (sc *Context) limitText() string {
 // wouldFitInOnePiece reports whether the holes of the allocator together were large enough for the
 // request, and each hole was too small. PyTorch's own limit does not apply to holes.
 func (sc *Context) wouldFitInOnePiece() bool {
-	return sc.hasAllocator && sc.byAllocator && sc.size > 0 && sc.fragmented >= sc.size
+	return sc.hasAllocator && sc.byAllocator && sc.roundedSize > 0 && sc.fragmented >= sc.roundedSize
 }
 
 // underLimitText returns a sentence on unused memory of the allocator that did not help, or "".
@@ -205,7 +205,7 @@ func (sc *Context) underLimitText(wouldFit bool) string {
 		return fmt.Sprintf("; the request of %s would have succeeded if %s of unused memory were in one piece, or "+
 			"without the limit%s",
 			units.Bytes(sc.Requested), units.Bytes(sc.fragmented), sc.limitBounds())
-	case sc.byAllocator && largest >= sc.size && largest > 0:
+	case sc.byAllocator && largest >= sc.roundedSize && largest > 0:
 		return fmt.Sprintf(
 			"; an unused piece of %s does not help: it is for another stream, pool or size class",
 			units.Bytes(largest),
@@ -240,9 +240,9 @@ func (sc *Context) fragmentedText(unused int64) string {
 	return text
 }
 
-// trust sets the confidence of the verdict. level and reasons are those of the recording. Missing
-// or old data about the failure lower them.
-func (v *Verdict) trust(sc *Context, level string, reasons []string) {
+// setConfidence sets the confidence of the verdict. level and reasons are those of the recording.
+// Missing or old data about the failure lower them.
+func (v *Verdict) setConfidence(sc *Context, level string, reasons []string) {
 	reasons = reasons[:len(reasons):len(reasons)]
 	lower := func(to, reason string) {
 		if level == report.ConfidenceHigh || to == report.ConfidenceLow {
@@ -255,7 +255,7 @@ func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 	case !sc.onDevice():
 	case v.Class == Unknown:
 		lower(report.ConfidenceLow, "the free memory is unknown")
-	case sc.free.source == atMost:
+	case sc.free.source == fromUpperBound:
 		lower(report.ConfidenceMedium, "the free memory is known only from recorded allocations")
 	case age > 1_000_000_000:
 		lower(report.ConfidenceLow, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
@@ -263,7 +263,7 @@ func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 		lower(report.ConfidenceMedium, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
 	}
 	level, reasons = frag.LowerConfidence(sc.spaces, sc.unseen, level, reasons)
-	if v.Class == Limit && sc.byAllocator && sc.calls > 0 {
+	if v.Class == Limit && sc.byAllocator && sc.driverCalls > 0 {
 		lower(report.ConfidenceLow, "the driver refused although enough memory was free")
 	}
 	v.Confidence, v.Reasons = level, reasons
@@ -271,14 +271,14 @@ func (v *Verdict) trust(sc *Context, level string, reasons []string) {
 
 // evidence returns a sentence with the numbers behind the verdict.
 func (sc *Context) evidence(v *Verdict) string {
-	parts := []string{fmt.Sprintf("requested %s; %s", units.Bytes(sc.Requested), v.Because)}
-	if sc.byAllocator && sc.calls > 0 {
+	parts := []string{fmt.Sprintf("requested %s; %s", units.Bytes(sc.Requested), v.Explanation)}
+	if sc.byAllocator && sc.driverCalls > 0 {
 		parts = append(
 			parts,
 			fmt.Sprintf(
 				"the driver refused %s, and the allocator returned %s to the driver in between",
-				units.Plural(sc.calls, "time"),
-				units.Bytes(sc.returned),
+				units.Plural(sc.driverCalls, "time"),
+				units.Bytes(sc.returnedBytes),
 			),
 		)
 	}
@@ -295,8 +295,8 @@ func (sc *Context) evidence(v *Verdict) string {
 		later := units.Duration(sc.outcomeNs - sc.AtNs)
 		parts = append(parts, fmt.Sprintf("the thread allocated as much %s later", later))
 	}
-	if sc.freedNext > 0 {
-		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedNext)))
+	if sc.freedAfter > 0 {
+		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedAfter)))
 	}
 	text := strings.Join(parts, "; ") + "; confidence " + v.Confidence
 	if len(v.Reasons) > 0 {
