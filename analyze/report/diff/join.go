@@ -11,22 +11,22 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// joined is the comparison of two tables while it is made.
+// joined is the comparison of two tables.
 type joined struct {
 	*differ
 	a, b     *report.Table
-	atA, atB map[string]int  // indices of columns, by key
-	keys     []report.Column // columns of b that say what a row is about
-	words    []report.Column // further columns of b with text that both tables show
-	measures []measure       // columns of b with numbers that both tables have
-	main     string          // key of the measure that is shown in full
+	atA, atB map[string]int  // column indexes by key
+	keys     []report.Column // columns of b that identify a row
+	words    []report.Column // other text columns of b that both tables show
+	measures []measure       // number columns of b that both tables have
+	main     string          // key of the measure with all four columns shown
 	target   report.Table
 }
 
-// moreShown is the number of measures beside the main one whose change is shown.
+// moreShown is the number of further measures whose change text output shows.
 const moreShown = 3
 
-// join compares the rows of two tables.
+// join returns the comparison of two tables.
 func (d *differ) join(a, b *report.Table) report.Table {
 	j := joined{differ: d, a: a, b: b, atA: positions(a), atB: positions(b), keys: keyColumns(b)}
 	j.chooseColumns()
@@ -36,7 +36,7 @@ func (d *differ) join(a, b *report.Table) report.Table {
 	for _, p := range pairs(a, b) {
 		j.addRow(p, verdicts)
 	}
-	if j.verdicts == nil { // the first table with verdicts is what a report is about
+	if j.verdicts == nil { // only the main table's verdicts count
 		j.verdicts = verdicts.facts()
 	}
 	j.order()
@@ -44,7 +44,7 @@ func (d *differ) join(a, b *report.Table) report.Table {
 	return j.target
 }
 
-// positions returns the indices of the columns of a table, by key.
+// positions returns the column indexes of a table by key.
 func positions(t *report.Table) map[string]int {
 	at := make(map[string]int, len(t.Columns))
 	for i, c := range t.Columns {
@@ -53,8 +53,8 @@ func positions(t *report.Table) map[string]int {
 	return at
 }
 
-// chooseColumns fills in the words and measures, and the main measure: the first that is shown
-// whatever the width.
+// chooseColumns sets the words and measures. It also sets the main measure: the first one that text
+// output never hides.
 func (j *joined) chooseColumns() {
 	isTaken := func(key string) bool { return report.ColumnOf(j.b, key) >= 0 }
 	for _, c := range j.b.Columns {
@@ -77,11 +77,16 @@ func (j *joined) chooseColumns() {
 	}
 }
 
-// addColumns adds the columns of the comparison: whether a row changed, words and measures of both
-// recordings, and what the row is about.
+// rowColumn is the first column of a comparison.
+var rowColumn = report.Column{
+	Key: "row", Title: "ROW", Unit: report.UnitText, About: "change of the row: new, gone, changed or same",
+}
+
+// addColumns adds the columns of the comparison: the kind of change, the words and measures of both
+// recordings, and the keys.
 func (j *joined) addColumns() {
 	t := &j.target
-	t.Columns = []report.Column{{Key: "row", Title: "ROW", Unit: report.UnitText, About: "new, gone, changed or same"}}
+	t.Columns = []report.Column{rowColumn}
 	var labels []report.Column
 	for _, w := range j.words {
 		t.Columns = append(t.Columns,
@@ -106,10 +111,10 @@ func (j *joined) addColumns() {
 	t.Columns = slices.Concat(t.Columns, labels, j.keys)
 }
 
-// changeTitle begins the titles of the changes of measures beside the main one.
+// changeTitle is the prefix of titles of changes of further measures.
 const changeTitle = "+/- "
 
-// addRow adds a pair, and counts whether it changed.
+// addRow adds the row of a pair, and counts it as changed or not.
 func (j *joined) addRow(p pair, verdicts *verdictCount) {
 	values := make(report.Values, len(j.target.Columns))
 	differs := p.before == nil || p.after == nil
@@ -138,13 +143,13 @@ func (j *joined) addRow(p pair, verdicts *verdictCount) {
 	}
 }
 
-// cellsOf returns the cells of a pair in a column, nil in a row that is not there.
+// cellsOf returns both cells of a pair in a column, nil for a missing row.
 func (j *joined) cellsOf(p pair, key string) (was, is any) {
 	return cell(p.before, j.atA, key), cell(p.after, j.atB, key)
 }
 
-// cell returns the value of a row in the column of a key; nil if there is no row, or no such
-// column.
+// cell returns the value of a row in the column with a key. It returns nil if the row is nil or the
+// column does not exist.
 func cell(r *report.Row, at map[string]int, key string) any {
 	if i, ok := at[key]; ok && r != nil {
 		return r.Cells[i]
@@ -152,7 +157,7 @@ func cell(r *report.Row, at map[string]int, key string) any {
 	return nil
 }
 
-// addWord adds the values of a word, and reports whether it changed.
+// addWord adds the values of a text column, and reports whether it changed.
 func (j *joined) addWord(values report.Values, key string, was, is any) bool {
 	values[key+"_before"], values[key+"_after"] = was, is
 	label := report.UnitText.Text(is)
@@ -167,11 +172,11 @@ func (j *joined) addWord(values report.Values, key string, was, is any) bool {
 	return differs
 }
 
-// wordChange separates the two values of a word that changed.
+// wordChange separates the two values of a changed text column.
 const wordChange = " -> "
 
-// addMeasure adds the values of a measure, and reports whether it changed. A row that is not there
-// counts as 0.
+// addMeasure adds the values of a measure, and reports whether it changed. A missing row counts as
+// 0.
 func (j *joined) addMeasure(values report.Values, m *measure, p pair) bool {
 	was, is := j.cellsOf(p, m.Key)
 	was, is = j.before.value(&m.Column, was), j.after.value(&m.Column, is)
@@ -187,7 +192,7 @@ func (j *joined) addMeasure(values report.Values, m *measure, p pair) bool {
 	return ok && n != 0 || (was == nil) != (is == nil)
 }
 
-// count counts a pair, and returns what happened to the row.
+// count counts a pair by its kind of change, and returns the kind.
 func (j *joined) count(p pair, differs bool) string {
 	switch {
 	case p.before == nil:
@@ -204,7 +209,7 @@ func (j *joined) count(p pair, differs bool) string {
 	return "same"
 }
 
-// evidenceOf returns the evidence of both rows.
+// evidenceOf returns the evidence of both rows of a pair.
 func evidenceOf(p pair) string {
 	switch {
 	case p.before == nil:
@@ -232,7 +237,7 @@ func (j *joined) order() {
 	}
 }
 
-// hideSame removes the titles of columns that have no change in any row, except verdicts.
+// hideSame hides columns without a change in any row, except verdicts.
 func (j *joined) hideSame() {
 	t := &j.target
 	for i := range t.Columns {

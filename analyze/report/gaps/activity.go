@@ -13,15 +13,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// activity is what a thread did in a gap that it ended.
+// activity has the CUDA calls of one thread during an idle gap. The thread's launch ended the gap.
 type activity struct {
-	ByCall  map[calls.Name]int64 // ns in the gap by function, without calls inside of others
-	Longest calls.Call           // the longest of these calls, without strings
-	mostNs  int64                // ns of Longest in the gap
+	ByCall  map[calls.Name]int64 // time in the gap by function, ns, without nested calls
+	Longest calls.Call           // call with the longest time in the gap, without its strings
+	mostNs  int64                // time of Longest in the gap, ns
 	Site    string               // call site of Longest
 }
 
-// InCUDA returns the time that the thread spent in calls, ns.
+// InCUDA returns the time in the gap that the thread spent in CUDA calls, ns.
 func (a *activity) InCUDA() (ns int64) {
 	for _, n := range a.ByCall {
 		ns += n
@@ -29,13 +29,14 @@ func (a *activity) InCUDA() (ns int64) {
 	return ns
 }
 
-// gapWatch are the gaps that one thread ended.
+// gapWatch has the idle gaps that launches of one thread ended.
 type gapWatch struct {
-	gaps  []*Gap  // in order of FromNs
-	until []int64 // latest end of the gaps up to each
+	gaps  []*Gap  // sorted by FromNs
+	until []int64 // until[i] is the latest end of gaps[:i+1], Unix ns
 }
 
-// FindCPUActivity fills Doing of the gaps in List: the calls of the threads that ended them.
+// FindCPUActivity sets Doing of each gap in List from the calls of the thread whose launch ended
+// it.
 func (sc *Scan) FindCPUActivity() error {
 	watches := make(map[origin.Thread]*gapWatch)
 	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
@@ -66,7 +67,7 @@ func (sc *Scan) FindCPUActivity() error {
 	return nil
 }
 
-// order sorts the gaps, and notes until when each and those before it last.
+// order sorts the gaps and fills until.
 func (w *gapWatch) order() {
 	slices.SortFunc(w.gaps, func(a, b *Gap) int {
 		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b))
@@ -78,7 +79,7 @@ func (w *gapWatch) order() {
 	}
 }
 
-// gapTimes returns the times that any of the gaps covers, in order and without overlaps.
+// gapTimes returns the union of the gaps' times as sorted intervals without overlaps.
 func gapTimes(list []Gap) []query.Window {
 	var times []query.Window
 	for _, g := range list {
@@ -96,12 +97,12 @@ func gapTimes(list []Gap) []query.Window {
 	return joined
 }
 
-// readGroup notes the calls of a row group that were in a gap. It reads more than the times only if
-// there are any.
+// readGroup adds the calls of a row group that overlap a gap. It reads more columns than the times
+// only if there are such calls.
 func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	var hits []int
-	next := 0 // of times; calls are nearly in order
+	next := 0 // index of times; calls are nearly sorted
 	for i, start := range sc.Start {
 		for next > 0 && times[next-1].ToNs > start {
 			next--
@@ -146,7 +147,7 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, 
 	}
 }
 
-// note adds row i, a call that ends at endNs, to the activity in a gap.
+// note adds row i, a call that ends at endNs (Unix ns), to the activity in gap g.
 func (sc *Scan) note(g *Gap, i int, endNs int64) {
 	a := &g.Doing
 	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)

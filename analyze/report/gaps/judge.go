@@ -12,10 +12,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// OutsideCUDA is the activity of a thread that is in no call of the driver.
+// OutsideCUDA is the activity of a thread that is in no CUDA call.
 const OutsideCUDA = "outside CUDA"
 
-// most returns the activity that took the largest part of a gap: a function, or OutsideCUDA.
+// most returns the activity with the longest time in a gap: a driver function, or OutsideCUDA.
 func (g *Gap) most() (what string, ns int64) {
 	what, ns = OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
 	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int {
@@ -29,7 +29,7 @@ func (g *Gap) most() (what string, ns int64) {
 	return what, ns
 }
 
-// InKind returns the time of a gap that the thread spent in calls of these kinds, ns.
+// InKind returns the time in a gap that the thread spent in calls of these kinds, ns.
 func (g *Gap) InKind(kinds ...string) (ns int64) {
 	for k, n := range g.Doing.ByCall {
 		if slices.Contains(kinds, k.Kind) {
@@ -39,7 +39,7 @@ func (g *Gap) InKind(kinds ...string) (ns int64) {
 	return ns
 }
 
-// Where returns an activity as part of a sentence.
+// Where returns an activity as part of a sentence, such as "in cuMemcpyHtoD_v2".
 func Where(what string) string {
 	if what == OutsideCUDA {
 		return what
@@ -47,7 +47,7 @@ func Where(what string) string {
 	return "in " + what
 }
 
-// States of the GPU in a gap; see the column gpu.
+// States of the GPU in a gap. They are values of the column "gpu".
 const (
 	GPUIdle   = "idle"
 	GPUBusy   = "busy"
@@ -55,14 +55,14 @@ const (
 	GPUUnsure = "unsure"
 )
 
-// Busy bounds the share of a gap in which the GPU was busy, in percent. Ok is false if the samples
-// do not show it.
+// Busy has bounds of the share of a gap in which the GPU was busy, percent. Ok is false if the
+// samples are insufficient.
 type Busy struct {
 	MinPct, MaxPct float64
 	Ok             bool
 }
 
-// Word returns the state of the GPU in one word, "" if the samples do not show it.
+// Word returns the state of the GPU as one word. It returns "" if Ok is false.
 func (b Busy) Word() string {
 	switch {
 	case !b.Ok:
@@ -77,10 +77,10 @@ func (b Busy) Word() string {
 	return GPUUnsure
 }
 
-// utilizationNs is the longest time over which the driver averages its utilization.
+// utilizationNs is the longest period over which NVML averages its utilization, ns.
 const utilizationNs = int64(1e9)
 
-// FindGPUActivity fills Busy of the gaps in List: that of the busiest device of the track.
+// FindGPUActivity sets Busy of each gap in List, from the busiest device of the track.
 func (sc *Scan) FindGPUActivity() {
 	samples := &metric.Devices{
 		T:       sc.T,
@@ -111,8 +111,9 @@ func (sc *Scan) FindGPUActivity() {
 	}
 }
 
-// BusyByAverages bounds how busy a device was between two moments. Each sample is the average since
-// the one before. The part of that time outside of the gap may have been busy or not.
+// BusyByAverages returns bounds of the busy share of a device between two times, Unix ns. Each
+// sample is the average since the previous sample. Its part outside the gap may have been busy or
+// idle.
 func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
 		return Busy{}
@@ -132,7 +133,7 @@ func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 	return Busy{100 * low / covered, 100 * high / covered, true}
 }
 
-// BusyInside averages the samples whose time lies in the gap.
+// BusyInside returns the average of the samples whose whole period is between two times, Unix ns.
 func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
 		return Busy{}
@@ -148,7 +149,7 @@ func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
 	return Busy{sum / n, sum / n, true}
 }
 
-// after returns the index of the first sample later than a time.
+// after returns the index of the first sample after a time, Unix ns.
 func after(s *metric.Series, ns int64) int {
 	return sort.Search(len(s.AtNs), func(i int) bool { return s.AtNs[i] > ns })
 }

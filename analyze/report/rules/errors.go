@@ -89,7 +89,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 			if p.State != state {
 				continue
 			}
-			where, stack := s.t.PidLabel(p.Life.Pid), int32(0)
+			where, stack := s.t.PidLabel(p.History.Pid), int32(0)
 			for k := range p.Threads {
 				if j := &p.Threads[k]; j.State == state {
 					d := s.hang.Details(j.Call)
@@ -98,8 +98,8 @@ func checkHang(s *Survey) ([]Hit, error) {
 				}
 			}
 			detail := slices.Clone(p.Evidence)
-			if len(p.Odd) > 0 {
-				detail = append(detail, "unlike the others: "+units.Enumerated(p.Odd))
+			if len(p.Differences) > 0 {
+				detail = append(detail, "unlike the others: "+units.Enumerated(p.Differences))
 			}
 			if len(h.Places) == 0 || p.Level == report.ConfidenceLow {
 				h.Level, h.Reasons = p.Level, p.Reasons
@@ -131,17 +131,17 @@ func checkHang(s *Survey) ([]Hit, error) {
 func (s *Survey) lookAtOthers(h *Hit, state hang.State) {
 	odd := slices.DeleteFunc(
 		slices.Clone(s.states),
-		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Odd) == 0 },
+		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Differences) == 0 },
 	)
 	for i := range odd {
 		p := &odd[i]
-		where := "process " + s.t.PidLabel(p.Life.Pid)
+		where := "process " + s.t.PidLabel(p.History.Pid)
 		if i == 0 {
-			h.What += fmt.Sprintf("; look at %s: %s", where, p.Odd[0])
+			h.What += fmt.Sprintf("; look at %s: %s", where, p.Differences[0])
 		}
 		h.Places = append(h.Places, Place{
 			Where: where, Count: int64(1), Ns: p.SilentNs, FirstNs: s.hang.EndNs - p.SilentNs, lastNs: s.hang.EndNs,
-			Detail: "unlike the others: " + strings.Join(append(slices.Clone(p.Odd), p.Evidence...), "; "),
+			Detail: "unlike the others: " + strings.Join(append(slices.Clone(p.Differences), p.Evidence...), "; "),
 		})
 	}
 	if len(odd) > 1 {

@@ -195,7 +195,7 @@ func (s *Survey) scanCalls() error {
 func (s *Survey) scan(sp timeline.Span) *format.Group {
 	g := s.columns.Of(sp.Group)
 	s.Calls.Group(g)
-	s.errors.Group(g)
+	s.errors.AddGroup(g)
 	if sp.FirstNs <= s.hang.EndNs {
 		s.hang.AddGroup(
 			g,
@@ -262,12 +262,12 @@ func (s *Survey) askFrees() (err error) {
 // askHang judges the state of the processes at the end.
 func (s *Survey) askHang() error {
 	s.hang.Long = nil // rules do not use long calls
-	s.hang.WantAll()
+	s.hang.RequestAll()
 	polls, err := s.hang.ReadPolls()
 	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
 		return err
 	}
-	s.states = s.hang.Judge(polls)
+	s.states = s.hang.Classify(polls)
 	return nil
 }
 

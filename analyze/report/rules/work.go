@@ -35,8 +35,8 @@ func checkPageable(s *Survey) ([]Hit, error) {
 	fromStart := s.fromStart()
 	var copies, bytes int64
 	for key, c := range s.copies.Sites {
-		blocks := c.Telling >= unpinnedCopies && 2*c.Stuck >= c.Telling
-		if c.Unpinned < unpinnedCopies || !blocks && (!fromStart || c.Telling >= unpinnedCopies) {
+		blocks := c.Measurable >= unpinnedCopies && 2*c.Stuck >= c.Measurable
+		if c.Unpinned < unpinnedCopies || !blocks && (!fromStart || c.Measurable >= unpinnedCopies) {
 			continue
 		}
 		copies, bytes = copies+c.Unpinned, units.EndOf(bytes, c.UnpinnedBytes)
@@ -45,7 +45,7 @@ func checkPageable(s *Survey) ([]Hit, error) {
 			detail += fmt.Sprintf(
 				"; %s of %s of 1 MiB and more returned no sooner than the data was there",
 				units.Count(c.Stuck),
-				units.Count(c.Telling),
+				units.Count(c.Measurable),
 			)
 		}
 		h.Places = append(h.Places, Place{
