@@ -22,10 +22,10 @@ func GroupNames() []string {
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	sc := &scan{
-		Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
+		Counter: calls.NewCounter(t, &opt.Filter), groupBy: cmp.Or(opt.GroupBy, GroupNames()[0]),
 		groups: make(map[groupKey]*callGroup), identities: make(map[int32]int64),
 	}
-	if !slices.Contains(GroupNames(), sc.by) {
+	if !slices.Contains(GroupNames(), sc.groupBy) {
 		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
 	}
 	sc.sites = calls.SiteReader{T: t, Names: &sc.names}

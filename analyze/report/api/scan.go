@@ -16,10 +16,10 @@ import (
 // concurrent use.
 type scan struct {
 	*calls.Counter
-	by     string // one of GroupNames
-	groups map[groupKey]*callGroup
-	names  origin.Names
-	sites  calls.SiteReader
+	groupBy string // one of GroupNames
+	groups  map[groupKey]*callGroup
+	names   origin.Names
+	sites   calls.SiteReader
 	// identities has the group of each process id, if calls are grouped by rank, job and similar.
 	identities map[int32]int64
 }
@@ -38,7 +38,7 @@ type callGroup struct {
 	openNs                      int64           // time in open calls until the end of the recording, ns
 	stack                       int32           // stack id of the first call
 	kind                        string          // call kind, such as launch
-	returned                    stats.Durations // durations of returned calls
+	durations                   stats.Durations // durations of returned calls
 }
 
 // read counts the calls of spans.
@@ -78,7 +78,7 @@ func (sc *scan) addGroup(g *format.Group) {
 			last = key
 			if group = sc.groups[key]; group == nil {
 				group = &callGroup{kind: sc.Kind.At(i)}
-				if sc.by == "stack" {
+				if sc.groupBy == "stack" {
 					group.stack = sc.sites.Stack[i]
 				}
 				sc.groups[key] = group
@@ -99,7 +99,7 @@ func (sc *scan) addGroup(g *format.Group) {
 
 // keys returns a function that returns the groupKey of a row, with name unset.
 func (sc *scan) keys(g *format.Group) func(i int) groupKey {
-	switch sc.by {
+	switch sc.groupBy {
 	case "site":
 		sc.sites.Read(g)
 		return func(i int) groupKey { return groupKey{group: int64(sc.sites.At(i))} }
@@ -113,7 +113,7 @@ func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 		sc.Pid, sc.Stream = g.Int32("pid", sc.Pid), g.Int64("stream", sc.Stream)
 		return func(i int) groupKey { return groupKey{pid: sc.Pid[i], group: sc.Stream[i]} }
 	}
-	if slices.Contains(timeline.IdentityGroups, sc.by) {
+	if slices.Contains(timeline.IdentityGroups, sc.groupBy) {
 		sc.Pid = g.Int32("pid", sc.Pid)
 		return func(i int) groupKey { return groupKey{group: sc.identity(sc.Pid[i])} }
 	}
@@ -124,7 +124,7 @@ func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 func (sc *scan) identity(pid int32) int64 {
 	group, ok := sc.identities[pid]
 	if !ok {
-		group = int64(sc.names.ID(sc.T.IdentityLabel(pid, sc.by)))
+		group = int64(sc.names.ID(sc.T.IdentityLabel(pid, sc.groupBy)))
 		sc.identities[pid] = group
 	}
 	return group
@@ -141,7 +141,7 @@ func (a *callGroup) add(durNs int64, result, flags int32) {
 		a.openNs = units.EndOf(a.openNs, durNs)
 	case flags&format.FlagNoReturn != 0:
 	default:
-		a.returned.Add(durNs)
+		a.durations.Add(durNs)
 		if calls.IsError(result) {
 			a.errors++
 		}
@@ -151,5 +151,5 @@ func (a *callGroup) add(durNs int64, result, flags int32) {
 // estimatedNs returns the estimated duration of all returned calls, an int64 in ns. It returns nil
 // if no duration is known.
 func (a *callGroup) estimatedNs() any {
-	return a.returned.Estimated(sampling.Whole(a.scaled) - a.open)
+	return a.durations.Estimated(sampling.Whole(a.scaled) - a.open)
 }

@@ -41,19 +41,19 @@ func (sc *scan) totals() []report.Fact {
 		sum.scaled += a.scaled
 		sum.errors += a.errors
 		sum.open += a.open
-		sum.returned.Merge(&a.returned)
+		sum.durations.Merge(&a.durations)
 		if ns, ok := a.estimatedNs().(int64); ok {
 			estimated = units.EndOf(estimated, ns)
 		}
 	}
 	var estimate any
-	if sum.returned.Count+sum.open < sum.calls || sc.Weights != nil {
+	if sum.durations.Count+sum.open < sum.calls || sc.Weights != nil {
 		estimate = estimated
 	}
 	totals := report.Facts(totalColumns, report.Values{
 		"calls":              sum.calls,
-		"timed_calls":        sum.returned.Count,
-		"total_ns":           sum.returned.SumNs,
+		"timed_calls":        sum.durations.Count,
+		"total_ns":           sum.durations.SumNs,
 		"estimated_total_ns": estimate,
 		"errors":             sum.errors,
 		"open_calls":         sum.open,
@@ -211,7 +211,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	if sc.by == "stack" {
+	if sc.groupBy == "stack" {
 		frames.Fill(sc.T, &table, opt)
 	}
 	return table, nil
@@ -222,7 +222,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 func (sc *scan) hideEmpty(columns []report.Column) {
 	untimed, open := false, false
 	for _, a := range sc.groups {
-		untimed = untimed || a.returned.Count+a.open < a.calls
+		untimed = untimed || a.durations.Count+a.open < a.calls
 		open = open || a.open > 0
 	}
 	if !untimed {
@@ -239,7 +239,7 @@ func (sc *scan) hideEmpty(columns []report.Column) {
 
 // values returns the values of a row except its group. all is the time of all rows, ns.
 func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
-	d := &a.returned
+	d := &a.durations
 	var pct, openNs any
 	if ns, ok := a.estimatedNs().(int64); ok && all > 0 {
 		pct = units.Percent(ns, all)
@@ -275,7 +275,7 @@ func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
 
 // groupLabel returns the cell of the group column for a key.
 func (sc *scan) groupLabel(key groupKey) string {
-	switch sc.by {
+	switch sc.groupBy {
 	case "stack":
 		if key.group == 0 {
 			return timeline.NoStack
@@ -292,7 +292,7 @@ func (sc *scan) groupLabel(key groupKey) string {
 // groupColumn returns the column with the groups. It returns false if calls are grouped only by
 // function.
 func (sc *scan) groupColumn() (report.Column, bool) {
-	key := sc.by
+	key := sc.groupBy
 	if key == "stack" {
 		key = "site"
 	}

@@ -49,15 +49,15 @@ func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 		"per":          d.per(),
 		"not_compared": strings.Join(skipped, ", "),
 	}), d.numbers...)
-	return r, arrangeAny(r.Tables, opt.Sort, opt.Top)
+	return r, arrangeTables(r.Tables, opt.Sort, opt.Top)
 }
 
 // differ compares the tables and numbers of two reports and counts the differences.
 type differ struct {
-	before, after            *Side
-	changed, fresh, gone, ok int64         // number of changed, new, removed and equal rows
-	numbers                  []report.Fact // comparisons of facts and totals
-	verdicts                 []report.Fact // numbers of rows that got or lost a verdict
+	before, after                 *Side
+	changed, added, removed, same int64         // number of changed, new, removed and equal rows
+	numbers                       []report.Fact // comparisons of facts and totals
+	verdicts                      []report.Fact // numbers of rows that got or lost a verdict
 }
 
 // per returns the divisors of the numbers as text, or "" if numbers are not divided.
@@ -77,15 +77,15 @@ func (d *differ) per() string {
 func (d *differ) totals() []report.Fact {
 	return append(report.Facts(totalColumns, report.Values{
 		"changed": d.changed,
-		"new":     d.fresh,
-		"gone":    d.gone,
-		"same":    d.ok,
+		"new":     d.added,
+		"gone":    d.removed,
+		"same":    d.same,
 	}), d.verdicts...)
 }
 
-// arrangeAny sorts all tables that have the column by, and cuts them to top rows. It skips the
+// arrangeTables sorts all tables that have the column by, and cuts them to top rows. It skips the
 // tables setup and numbers. It returns a *report.SortError if no table has the column.
-func arrangeAny(tables []report.Table, by string, top int) error {
+func arrangeTables(tables []report.Table, by string, top int) error {
 	var wrong error
 	sorted := false
 	for i := range tables {

@@ -11,24 +11,24 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// joined is the comparison of two tables.
-type joined struct {
+// tableJoin is the comparison of two tables.
+type tableJoin struct {
 	*differ
 	a, b     *report.Table
 	atA, atB map[string]int  // column indexes by key
 	keys     []report.Column // columns of b that identify a row
-	words    []report.Column // other text columns of b that both tables show
+	texts    []report.Column // other text columns of b that both tables show
 	measures []measure       // number columns of b that both tables have
 	main     string          // key of the measure with all four columns shown
 	target   report.Table
 }
 
-// moreShown is the number of further measures whose change text output shows.
-const moreShown = 3
+// maxShownChanges is the number of further measures whose change text output shows.
+const maxShownChanges = 3
 
 // join returns the comparison of two tables.
 func (d *differ) join(a, b *report.Table) report.Table {
-	j := joined{differ: d, a: a, b: b, atA: positions(a), atB: positions(b), keys: keyColumns(b)}
+	j := tableJoin{differ: d, a: a, b: b, atA: positions(a), atB: positions(b), keys: keyColumns(b)}
 	j.chooseColumns()
 	j.target = report.Table{Name: b.Name, Title: b.Title, Secondary: b.Secondary}
 	j.addColumns()
@@ -53,9 +53,9 @@ func positions(t *report.Table) map[string]int {
 	return at
 }
 
-// chooseColumns sets the words and measures. It also sets the main measure: the first one that text
+// chooseColumns sets the texts and measures. It also sets the main measure: the first one that text
 // output never hides.
-func (j *joined) chooseColumns() {
+func (j *tableJoin) chooseColumns() {
 	isTaken := func(key string) bool { return report.ColumnOf(j.b, key) >= 0 }
 	for _, c := range j.b.Columns {
 		_, isCommon := j.atA[c.Key]
@@ -69,7 +69,7 @@ func (j *joined) chooseColumns() {
 				j.main = c.Key
 			}
 		case c.Unit == report.UnitText && isShown:
-			j.words = append(j.words, c)
+			j.texts = append(j.texts, c)
 		}
 	}
 	if j.main == "" && len(j.measures) > 0 {
@@ -82,13 +82,13 @@ var rowColumn = report.Column{
 	Key: "row", Title: "ROW", Unit: report.UnitText, About: "change of the row: new, gone, changed or same",
 }
 
-// addColumns adds the columns of the comparison: the kind of change, the words and measures of both
+// addColumns adds the columns of the comparison: the kind of change, the texts and measures of both
 // recordings, and the keys.
-func (j *joined) addColumns() {
+func (j *tableJoin) addColumns() {
 	t := &j.target
 	t.Columns = []report.Column{rowColumn}
 	var labels []report.Column
-	for _, w := range j.words {
+	for _, w := range j.texts {
 		t.Columns = append(t.Columns,
 			report.Column{Key: w.Key + "_before", Unit: report.UnitText, About: "before: " + w.About},
 			report.Column{Key: w.Key + "_after", Unit: report.UnitText, About: "after: " + w.About})
@@ -101,7 +101,7 @@ func (j *joined) addColumns() {
 	for i := range j.measures {
 		m := &j.measures[i]
 		columns := m.columns(m.Key == j.main)
-		if m.Key != j.main && m.Title != "" && shown < moreShown && !slices.Contains(j.b.HideFirst, m.Key) {
+		if m.Key != j.main && m.Title != "" && shown < maxShownChanges && !slices.Contains(j.b.HideFirst, m.Key) {
 			shown++
 			report.SetTitle(columns, m.change, changeTitle+m.Title)
 			t.HideFirst = slices.Insert(t.HideFirst, 0, m.change)
@@ -115,12 +115,12 @@ func (j *joined) addColumns() {
 const changeTitle = "+/- "
 
 // addRow adds the row of a pair, and counts it as changed or not.
-func (j *joined) addRow(p pair, verdicts *verdictCount) {
+func (j *tableJoin) addRow(p pair, verdicts *verdictCount) {
 	values := make(report.Values, len(j.target.Columns))
 	differs := p.before == nil || p.after == nil
-	for _, w := range j.words {
+	for _, w := range j.texts {
 		was, is := j.cellsOf(p, w.Key)
-		differs = j.addWord(values, w.Key, was, is) || differs
+		differs = j.addText(values, w.Key, was, is) || differs
 		if w.Key == "verdict" {
 			verdicts.add(was, is)
 		}
@@ -144,7 +144,7 @@ func (j *joined) addRow(p pair, verdicts *verdictCount) {
 }
 
 // cellsOf returns both cells of a pair in a column, nil for a missing row.
-func (j *joined) cellsOf(p pair, key string) (was, is any) {
+func (j *tableJoin) cellsOf(p pair, key string) (was, is any) {
 	return cell(p.before, j.atA, key), cell(p.after, j.atB, key)
 }
 
@@ -157,8 +157,8 @@ func cell(r *report.Row, at map[string]int, key string) any {
 	return nil
 }
 
-// addWord adds the values of a text column, and reports whether it changed.
-func (j *joined) addWord(values report.Values, key string, was, is any) bool {
+// addText adds the values of a text column, and reports whether it changed.
+func (j *tableJoin) addText(values report.Values, key string, was, is any) bool {
 	values[key+"_before"], values[key+"_after"] = was, is
 	label := report.UnitText.Text(is)
 	if is == nil {
@@ -166,18 +166,18 @@ func (j *joined) addWord(values report.Values, key string, was, is any) bool {
 	}
 	differs := was != nil && is != nil && fmt.Sprint(was) != fmt.Sprint(is)
 	if differs {
-		label = report.UnitText.Text(was) + wordChange + report.UnitText.Text(is)
+		label = report.UnitText.Text(was) + changeArrow + report.UnitText.Text(is)
 	}
 	values[key] = label
 	return differs
 }
 
-// wordChange separates the two values of a changed text column.
-const wordChange = " -> "
+// changeArrow separates the two values of a changed text column.
+const changeArrow = " -> "
 
 // addMeasure adds the values of a measure, and reports whether it changed. A missing row counts as
 // 0.
-func (j *joined) addMeasure(values report.Values, m *measure, p pair) bool {
+func (j *tableJoin) addMeasure(values report.Values, m *measure, p pair) bool {
 	was, is := j.cellsOf(p, m.Key)
 	was, is = j.before.value(&m.Column, was), j.after.value(&m.Column, is)
 	from, to := was, is
@@ -193,19 +193,19 @@ func (j *joined) addMeasure(values report.Values, m *measure, p pair) bool {
 }
 
 // count counts a pair by its kind of change, and returns the kind.
-func (j *joined) count(p pair, differs bool) string {
+func (j *tableJoin) count(p pair, differs bool) string {
 	switch {
 	case p.before == nil:
-		j.fresh++
+		j.added++
 		return "new"
 	case p.after == nil:
-		j.gone++
+		j.removed++
 		return "gone"
 	case differs:
 		j.changed++
 		return "changed"
 	}
-	j.ok++
+	j.same++
 	return "same"
 }
 
@@ -223,7 +223,7 @@ func evidenceOf(p pair) string {
 }
 
 // order sorts the rows by the size of the change of the main measure, unknown changes last.
-func (j *joined) order() {
+func (j *tableJoin) order() {
 	for i := range j.measures {
 		if j.measures[i].Key != j.main {
 			continue
@@ -238,7 +238,7 @@ func (j *joined) order() {
 }
 
 // hideSame hides columns without a change in any row, except verdicts.
-func (j *joined) hideSame() {
+func (j *tableJoin) hideSame() {
 	t := &j.target
 	for i := range t.Columns {
 		c := &t.Columns[i]
@@ -250,10 +250,10 @@ func (j *joined) hideSame() {
 			c.Title = ""
 		}
 	}
-	for _, w := range j.words {
+	for _, w := range j.texts {
 		at := report.ColumnOf(t, w.Key)
 		isChanged := slices.ContainsFunc(t.Rows, func(r report.Row) bool {
-			return strings.Contains(r.Cells[at].(string), wordChange)
+			return strings.Contains(r.Cells[at].(string), changeArrow)
 		})
 		if w.Key != "verdict" && !isChanged {
 			report.HideTitle(t.Columns, w.Key)

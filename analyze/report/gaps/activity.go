@@ -29,23 +29,23 @@ func (a *activity) InCUDA() (ns int64) {
 	return ns
 }
 
-// gapWatch has the idle gaps that launches of one thread ended.
-type gapWatch struct {
-	gaps  []*Gap  // sorted by FromNs
-	until []int64 // until[i] is the latest end of gaps[:i+1], Unix ns
+// threadGaps has the idle gaps that launches of one thread ended.
+type threadGaps struct {
+	gaps        []*Gap  // sorted by FromNs
+	latestEndNs []int64 // latestEndNs[i] is the latest end of gaps[:i+1], Unix ns
 }
 
-// FindCPUActivity sets Doing of each gap in List from the calls of the thread whose launch ended
+// FindCPUActivity sets Activity of each gap in List from the calls of the thread whose launch ended
 // it.
 func (sc *Scan) FindCPUActivity() error {
-	watches := make(map[origin.Thread]*gapWatch)
+	watches := make(map[origin.Thread]*threadGaps)
 	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for i := range sc.List {
 		g := &sc.List[i]
-		g.Doing.ByCall = make(map[calls.Name]int64)
-		th := g.Ended.Thread()
+		g.Activity.ByCall = make(map[calls.Name]int64)
+		th := g.EndedBy.Thread()
 		if watches[th] == nil {
-			watches[th] = new(gapWatch)
+			watches[th] = new(threadGaps)
 		}
 		watches[th].gaps = append(watches[th].gaps, g)
 		whole = query.Window{FromNs: min(whole.FromNs, g.FromNs), ToNs: max(whole.ToNs, g.ToNs)}
@@ -67,15 +67,15 @@ func (sc *Scan) FindCPUActivity() error {
 	return nil
 }
 
-// order sorts the gaps and fills until.
-func (w *gapWatch) order() {
+// order sorts the gaps and fills latestEndNs.
+func (w *threadGaps) order() {
 	slices.SortFunc(w.gaps, func(a, b *Gap) int {
-		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b))
+		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.compareLength(b))
 	})
 	latest := int64(0)
 	for _, g := range w.gaps {
 		latest = max(latest, g.ToNs)
-		w.until = append(w.until, latest)
+		w.latestEndNs = append(w.latestEndNs, latest)
 	}
 }
 
@@ -99,7 +99,7 @@ func gapTimes(list []Gap) []query.Window {
 
 // readGroup adds the calls of a row group that overlap a gap. It reads more columns than the times
 // only if there are such calls.
-func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
+func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps, times []query.Window) {
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	var hits []int
 	next := 0 // index of times; calls are nearly sorted
@@ -139,17 +139,17 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, 
 		}
 		end := units.EndOf(sc.Start[i], sc.Dur[i])
 		last := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1
-		for k := last; k >= 0 && w.until[k] > sc.Start[i]; k-- {
+		for k := last; k >= 0 && w.latestEndNs[k] > sc.Start[i]; k-- {
 			if w.gaps[k].ToNs > sc.Start[i] {
-				sc.note(w.gaps[k], i, end)
+				sc.addCall(w.gaps[k], i, end)
 			}
 		}
 	}
 }
 
-// note adds row i, a call that ends at endNs (Unix ns), to the activity in gap g.
-func (sc *Scan) note(g *Gap, i int, endNs int64) {
-	a := &g.Doing
+// addCall adds row i, a call that ends at endNs (Unix ns), to the activity in gap g.
+func (sc *Scan) addCall(g *Gap, i int, endNs int64) {
+	a := &g.Activity
 	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)
 	a.ByCall[calls.Name{Kind: sc.Kind.At(i), Name: sc.Name.At(i)}] += ns
 	if ns > a.mostNs || ns == a.mostNs && sc.Start[i] < a.Longest.StartNs {

@@ -29,14 +29,14 @@ var Lengths = []struct {
 // concurrent use.
 type Scan struct {
 	*calls.Reader
-	minNs  int64 // minimum length of a gap, ns
-	keep   int   // maximum length of List
-	Tracks map[Track]*trackGaps
-	last   lastTrack
-	// ofProcess and ofDevice are heaps of the longest gaps, shortest first: on all devices of a
+	minNs     int64 // minimum length of a gap, ns
+	maxListed int   // maximum length of List
+	Tracks    map[Track]*trackGaps
+	last      lastTrack
+	// processGaps and deviceGaps are heaps of the longest gaps, shortest first: on all devices of a
 	// process together, and on single devices.
-	ofProcess, ofDevice []Gap
-	List                []Gap // the longest gaps, longest first; set by SelectLongest
+	processGaps, deviceGaps []Gap
+	List                    []Gap // the longest gaps, longest first; set by SelectLongest
 }
 
 // Track is one device of a process, or all of its devices together (AllDevices).
@@ -45,37 +45,38 @@ type Track struct{ Pid, Device int32 }
 // trackGaps has the statistics of the gaps on a track.
 type trackGaps struct {
 	Launches, Unreturned int64
-	blindNs              int64 // time between first and last launch without recorded launches, ns
+	unrecordedNs         int64 // time between first and last launch without recorded launches, ns
 	FirstNs              int64 // start of the first launch, Unix ns
 	UntilNs              int64 // return of the last launch so far (else its start), Unix ns
 	Gaps                 stats.Durations
-	All                  [7]struct{ Count, ns int64 } // intervals of any length, by index of Lengths
+	ByLength             [7]struct{ Count, ns int64 } // intervals of any length, by index of Lengths
 }
 
 // Gap is an interval without launches on a track. FromNs and ToNs are Unix ns.
 type Gap struct {
 	Track        Track
 	FromNs, ToNs int64
-	Ended        calls.Call // the launch that ended the gap
-	Doing        activity
+	EndedBy      calls.Call // the launch that ended the gap
+	Activity     activity
 	Busy         Busy
 }
 
-// seenNs returns the time between the first and last launch in which launches were recorded, ns.
-func (s *trackGaps) seenNs() int64 { return s.UntilNs - s.FirstNs - s.blindNs }
+// recordedNs returns the time between the first and last launch in which launches were recorded,
+// ns.
+func (s *trackGaps) recordedNs() int64 { return s.UntilNs - s.FirstNs - s.unrecordedNs }
 
 // DurNs returns the length of the gap, ns.
 func (g *Gap) DurNs() int64 { return g.ToNs - g.FromNs }
 
-// longer compares gaps by length, longest first.
-func (g *Gap) longer(o *Gap) int {
+// compareLength compares gaps by length, longest first.
+func (g *Gap) compareLength(o *Gap) int {
 	return cmp.Or(cmp.Compare(o.DurNs(), g.DurNs()), cmp.Compare(g.FromNs, o.FromNs),
 		cmp.Compare(g.Track.Pid, o.Track.Pid), cmp.Compare(g.Track.Device, o.Track.Device))
 }
 
 // NewScan returns a Scan for gaps of at least minNs. List will have at most keep gaps.
 func NewScan(r *calls.Reader, minNs int64, keep int) *Scan {
-	return &Scan{Reader: r, minNs: minNs, keep: keep, Tracks: make(map[Track]*trackGaps)}
+	return &Scan{Reader: r, minNs: minNs, maxListed: keep, Tracks: make(map[Track]*trackGaps)}
 }
 
 // Add adds a launch. Failed and captured launches end no gap, because they do not run. Add always
@@ -91,8 +92,8 @@ func (sc *Scan) Add(c *calls.Call) error {
 			device:  sc.track(Track{c.Pid, c.Device}, c.StartNs),
 		}
 	}
-	sc.launch(Track{c.Pid, AllDevices}, sc.last.process, c, &sc.ofProcess)
-	sc.launch(sc.last.track, sc.last.device, c, &sc.ofDevice)
+	sc.launch(Track{c.Pid, AllDevices}, sc.last.process, c, &sc.processGaps)
+	sc.launch(sc.last.track, sc.last.device, c, &sc.deviceGaps)
 	return nil
 }
 
@@ -120,31 +121,31 @@ func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap)
 		s.Unreturned++
 		end = c.StartNs
 	}
-	blind := sc.T.GapNs(s.UntilNs, c.StartNs)
-	s.blindNs += blind
-	if between := c.StartNs - s.UntilNs; between > 0 && s.Launches > 1 && blind == 0 {
+	unrecorded := sc.T.GapNs(s.UntilNs, c.StartNs)
+	s.unrecordedNs += unrecorded
+	if between := c.StartNs - s.UntilNs; between > 0 && s.Launches > 1 && unrecorded == 0 {
 		size := 0
 		for between >= Lengths[size].BelowNs {
 			size++
 		}
-		s.All[size].Count++
-		s.All[size].ns += between
+		s.ByLength[size].Count++
+		s.ByLength[size].ns += between
 		if between >= sc.minNs {
 			s.Gaps.Add(between)
-			sc.remember(longest, Gap{Track: track, FromNs: s.UntilNs, ToNs: c.StartNs}, c)
+			sc.keepLongest(longest, Gap{Track: track, FromNs: s.UntilNs, ToNs: c.StartNs}, c)
 		}
 	}
 	s.UntilNs = max(s.UntilNs, min(end, sc.Window.ToNs))
 }
 
-// remember keeps a gap if it is one of the longest.
-func (sc *Scan) remember(longest *[]Gap, g Gap, c *calls.Call) {
-	shorter := func(a, b Gap) bool { return b.longer(&a) < 0 }
-	if len(*longest) < sc.keep {
-		g.Ended = *c
+// keepLongest keeps a gap if it is one of the longest.
+func (sc *Scan) keepLongest(longest *[]Gap, g Gap, c *calls.Call) {
+	shorter := func(a, b Gap) bool { return b.compareLength(&a) < 0 }
+	if len(*longest) < sc.maxListed {
+		g.EndedBy = *c
 		*longest = stats.HeapPush(*longest, g, shorter)
-	} else if g.longer(&(*longest)[0]) < 0 {
-		g.Ended = *c
+	} else if g.compareLength(&(*longest)[0]) < 0 {
+		g.EndedBy = *c
 		(*longest)[0] = g
 		stats.HeapFix(*longest, shorter)
 	}
@@ -164,15 +165,15 @@ func (sc *Scan) SelectLongest() {
 			delete(sc.Tracks, Track{pid, AllDevices})
 		}
 	}
-	for _, list := range [][]Gap{sc.ofProcess, sc.ofDevice} {
+	for _, list := range [][]Gap{sc.processGaps, sc.deviceGaps} {
 		for i := range list {
 			if sc.Tracks[list[i].Track] != nil {
 				sc.List = append(sc.List, list[i])
 			}
 		}
 	}
-	slices.SortFunc(sc.List, func(a, b Gap) int { return a.longer(&b) })
-	sc.List = sc.List[:min(len(sc.List), sc.keep)]
+	slices.SortFunc(sc.List, func(a, b Gap) int { return a.compareLength(&b) })
+	sc.List = sc.List[:min(len(sc.List), sc.maxListed)]
 }
 
 // SortedTracks returns the tracks sorted by process and device.

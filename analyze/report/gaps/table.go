@@ -56,12 +56,12 @@ func (sc *Scan) totals() []report.Fact {
 	for _, track := range sc.SortedTracks() {
 		if s := sc.Tracks[track]; track.Device == AllDevices || sc.Tracks[Track{track.Pid, AllDevices}] == nil {
 			sum.Merge(&s.Gaps)
-			span = units.EndOf(span, s.seenNs())
+			span = units.EndOf(span, s.recordedNs())
 			launches += s.Launches
 		}
 	}
 	for i := range sc.List {
-		switch sc.List[i].Busy.Word() {
+		switch sc.List[i].Busy.State() {
 		case GPUIdle:
 			idle++
 		case GPUBusy:
@@ -142,7 +142,7 @@ func (sc *Scan) trackTable() report.Table {
 		table.Add(report.Values{
 			"gaps":                s.Gaps.Count,
 			"gap_sum_ns":          s.Gaps.SumNs,
-			"gap_pct":             units.Percent(s.Gaps.SumNs, s.seenNs()),
+			"gap_pct":             units.Percent(s.Gaps.SumNs, s.recordedNs()),
 			"gap_med_ns":          s.Gaps.At(0.5),
 			"gap_p95_ns":          s.Gaps.At(0.95),
 			"gap_max_ns":          s.Gaps.Most(),
@@ -196,7 +196,7 @@ func (sc *Scan) lengthTable() report.Table {
 	}
 	for _, track := range sc.SortedTracks() {
 		s := sc.Tracks[track]
-		for i, n := range s.All {
+		for i, n := range s.ByLength {
 			if n.Count == 0 {
 				continue
 			}
@@ -204,7 +204,7 @@ func (sc *Scan) lengthTable() report.Table {
 				"length":    Lengths[i].name,
 				"intervals": n.Count,
 				"total_ns":  n.ns,
-				"span_pct":  units.Percent(n.ns, s.seenNs()),
+				"span_pct":  units.Percent(n.ns, s.recordedNs()),
 				"pid":       int64(track.Pid),
 				"device":    sc.trackDevice(track),
 			})
@@ -311,21 +311,21 @@ func (sc *Scan) gapTable() report.Table {
 
 // gapValues returns the row of a gap.
 func (sc *Scan) gapValues(g *Gap) report.Values {
-	what, ns := g.most()
+	activity, ns := g.mainActivity()
 	waiting := g.InKind(format.KindSync)
 	copying := g.InKind(format.KindMemcpy, format.KindMemset)
 	other := g.InKind(format.KindAPI, format.KindLaunch)
-	inside := g.Doing.InCUDA()
+	inside := g.Activity.InCUDA()
 	var gpu, busyMin, busyMax any
 	if b := g.Busy; b.Ok {
-		gpu, busyMin, busyMax = b.Word(), b.MinPct, b.MaxPct
+		gpu, busyMin, busyMax = b.State(), b.MinPct, b.MaxPct
 	}
 	return report.Values{
 		"dur_ns":           g.DurNs(),
 		"at_ns":            g.FromNs - sc.T.Recording().FromNs,
 		"pid":              int64(g.Track.Pid),
 		"device":           sc.trackDevice(g.Track),
-		"tid":              int64(g.Ended.Tid),
+		"tid":              int64(g.EndedBy.Tid),
 		"doing_pct":        units.Percent(ns, g.DurNs()),
 		"waiting_ns":       waiting,
 		"copying_ns":       copying,
@@ -335,24 +335,24 @@ func (sc *Scan) gapValues(g *Gap) report.Values {
 		"gpu":              gpu,
 		"gpu_busy_min_pct": busyMin,
 		"gpu_busy_max_pct": busyMax,
-		"call_site":        units.Known(g.Doing.Site),
-		"ended_by":         cmp.Or(sc.Names.List[g.Ended.Kernel], sc.Names.List[g.Ended.Name]),
-		"ended_site":       sc.Names.List[g.Ended.Site],
-		"doing":            what,
+		"call_site":        units.Known(g.Activity.Site),
+		"ended_by":         cmp.Or(sc.Names.List[g.EndedBy.Kernel], sc.Names.List[g.EndedBy.Name]),
+		"ended_site":       sc.Names.List[g.EndedBy.Site],
+		"doing":            activity,
 	}
 }
 
 // gapEvidence returns a sentence on the activity of the thread in a gap, and the stack for it.
 func (sc *Scan) gapEvidence(g *Gap) (stack int32, text string) {
-	what, ns := g.most()
+	activity, ns := g.mainActivity()
 	text = fmt.Sprintf(
 		"thread %s was %s for %s of the gap",
-		sc.T.ThreadLabel(g.Ended.Thread()),
-		Where(what),
+		sc.T.ThreadLabel(g.EndedBy.Thread()),
+		ActivityPhrase(activity),
 		units.Duration(ns),
 	)
-	if what == OutsideCUDA {
-		return g.Ended.Stack, text + "; stack of the launch that ended the gap:"
+	if activity == OutsideCUDA {
+		return g.EndedBy.Stack, text + "; stack of the launch that ended the gap:"
 	}
-	return g.Doing.Longest.Stack, text + "; stack of the longest call:"
+	return g.Activity.Longest.Stack, text + "; stack of the longest call:"
 }

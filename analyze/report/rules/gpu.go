@@ -262,18 +262,18 @@ func (s *Survey) longestGaps(track gaps.Track) []Place {
 	found := make(map[doing]*Place)
 	for i := range s.gaps.List {
 		g := &s.gaps.List[i]
-		if g.Track != track || g.Busy.Word() == gaps.GPUBusy {
+		if g.Track != track || g.Busy.State() == gaps.GPUBusy {
 			continue
 		}
 		what, idle := mostIdle(g)
-		key := doing{what, s.gaps.Names.List[g.Ended.Site]}
-		stack := g.Ended.Stack
+		key := doing{what, s.gaps.Names.List[g.EndedBy.Site]}
+		stack := g.EndedBy.Stack
 		if what != gaps.OutsideCUDA {
-			key.site, stack = g.Doing.Site, g.Doing.Longest.Stack
+			key.site, stack = g.Activity.Site, g.Activity.Longest.Stack
 		}
 		p := found[key]
 		if p == nil {
-			detail := "in gaps; mostly " + gaps.Where(what)
+			detail := "in gaps; mostly " + gaps.ActivityPhrase(what)
 			if what == gaps.OutsideCUDA {
 				detail += "; the launch after them is here"
 			}
@@ -303,8 +303,8 @@ func (s *Survey) longestGaps(track gaps.Track) []Place {
 // and what it did for most of that time.
 func mostIdle(g *gaps.Gap) (what string, ns int64) {
 	waiting := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
-	what, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
-	for k, n := range g.Doing.ByCall {
+	what, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
+	for k, n := range g.Activity.ByCall {
 		isWait := k.Kind == format.KindSync || k.Kind == format.KindMemcpy || k.Kind == format.KindMemset
 		if !isWait && (n > most || n == most && k.Name < what) {
 			what, most = k.Name, n

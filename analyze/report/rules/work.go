@@ -256,7 +256,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 	for _, track := range s.gaps.SortedTracks() {
 		l := s.gaps.Tracks[track]
 		apart := int64(0)
-		for i, n := range l.All {
+		for i, n := range l.ByLength {
 			if gaps.Lengths[i].BelowNs > 100e3 {
 				apart += n.Count
 			}

@@ -20,11 +20,11 @@ type stream struct {
 	handle      int64 // streamLegacy or streamPerThread for streamDefault
 }
 
-// deviceOf identifies a device of a process.
-type deviceOf struct{ pid, device int32 }
+// processDevice identifies a device of a process.
+type processDevice struct{ pid, device int32 }
 
 // deviceOf returns the device of the stream in its process.
-func (s stream) deviceOf() deviceOf { return deviceOf{s.pid, s.device} }
+func (s stream) deviceOf() processDevice { return processDevice{s.pid, s.device} }
 
 // work has the statistics of the work of one stream.
 type work struct {
@@ -102,8 +102,8 @@ func (sc *scan) workOf(key stream) *work {
 }
 
 // operationsOfDevices returns the number of operations of all streams of each device.
-func (sc *scan) operationsOfDevices() map[deviceOf]int64 {
-	operations := make(map[deviceOf]int64)
+func (sc *scan) operationsOfDevices() map[processDevice]int64 {
+	operations := make(map[processDevice]int64)
 	for key, w := range sc.streams {
 		operations[key.deviceOf()] += w.operations()
 	}

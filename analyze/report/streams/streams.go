@@ -33,7 +33,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if len(sc.streams) == 0 && len(sc.Seen.Pids) > 0 {
 		r.NoMatch = sc.Seen.Explain(&opt.Filter)
 	}
-	findings := sc.judge()
+	findings := sc.findOverlapLimits()
 	r.Facts, r.Totals = facts(findings), sc.totals(findings)
 	table := sc.table(findings)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {

@@ -138,7 +138,7 @@ func (sc *scan) table(findings map[stream]finding) report.Table {
 			"last_ns":        w.lastNs - start,
 			"pid":            int64(key.pid),
 			"device":         sc.T.DeviceLabel(key.device),
-			"stream":         name(key.handle),
+			"stream":         streamLabel(key.handle),
 			"finding":        string(findings[key]),
 		})
 	}
@@ -147,8 +147,8 @@ func (sc *scan) table(findings map[stream]finding) report.Table {
 	return table
 }
 
-// name returns the name of a stream as users know it.
-func name(handle int64) string {
+// streamLabel returns the name of a stream as users know it.
+func streamLabel(handle int64) string {
 	switch handle {
 	case streamLegacy:
 		return "legacy default"

@@ -23,11 +23,11 @@ const (
 // synchronization calls. It is not safe for concurrent use.
 type Scan struct {
 	*calls.Reader
-	Groups  map[callSite]*siteWaits
-	loops   map[loopKey]*calls.BurstDetector
-	Threads map[origin.Thread]*threadWaits
-	longest []calls.Call // heap of the longest waits, shortest first
-	keep    int          // maximum length of longest
+	Groups     map[callSite]*siteWaits
+	loops      map[loopKey]*calls.BurstDetector
+	Threads    map[origin.Thread]*threadWaits
+	longest    []calls.Call // heap of the longest waits, shortest first
+	maxLongest int          // maximum length of longest
 }
 
 // callSite is a driver function and its call site, both as indexes of Names.
@@ -64,11 +64,11 @@ func (w *threadWaits) spanNs() int64 { return max(0, w.lastNs-w.firstNs) }
 // NewScan returns a Scan of the calls of r. It keeps the keep longest waits for the table of them.
 func NewScan(r *calls.Reader, keep int) *Scan {
 	return &Scan{
-		Reader:  r,
-		Groups:  make(map[callSite]*siteWaits),
-		loops:   make(map[loopKey]*calls.BurstDetector),
-		Threads: make(map[origin.Thread]*threadWaits),
-		keep:    keep,
+		Reader:     r,
+		Groups:     make(map[callSite]*siteWaits),
+		loops:      make(map[loopKey]*calls.BurstDetector),
+		Threads:    make(map[origin.Thread]*threadWaits),
+		maxLongest: keep,
 	}
 }
 
@@ -120,7 +120,7 @@ func (sc *Scan) Add(c *calls.Call) error {
 			s.errors++
 		}
 	}
-	sc.remember(c)
+	sc.keepLongest(c)
 	return nil
 }
 
@@ -131,19 +131,19 @@ func (w *threadWaits) cover(c *calls.Call, window query.Window) {
 	w.untilNs = max(w.untilNs, end)
 }
 
-// remember keeps a wait if it is one of the longest.
-func (sc *Scan) remember(c *calls.Call) {
-	shorter := func(a, b calls.Call) bool { return longer(&b, &a) < 0 }
-	if len(sc.longest) < sc.keep {
+// keepLongest keeps a wait if it is one of the longest.
+func (sc *Scan) keepLongest(c *calls.Call) {
+	shorter := func(a, b calls.Call) bool { return compareDuration(&b, &a) < 0 }
+	if len(sc.longest) < sc.maxLongest {
 		sc.longest = stats.HeapPush(sc.longest, *c, shorter)
-	} else if longer(c, &sc.longest[0]) < 0 {
+	} else if compareDuration(c, &sc.longest[0]) < 0 {
 		sc.longest[0] = *c
 		stats.HeapFix(sc.longest, shorter)
 	}
 }
 
-// longer compares calls by duration, longest first.
-func longer(a, b *calls.Call) int {
+// compareDuration compares calls by duration, longest first.
+func compareDuration(a, b *calls.Call) int {
 	return cmp.Or(cmp.Compare(b.EndNs-b.StartNs, a.EndNs-a.StartNs),
 		cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 }

@@ -259,7 +259,7 @@ func (sc *Scan) longestTable() report.Table {
 		Secondary: true,
 		HideFirst: []string{"thread", "waited_for"},
 	}
-	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return longer(&a, &b) })
+	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return compareDuration(&a, &b) })
 	start := sc.T.Recording().FromNs
 	for i := range sc.longest {
 		c := &sc.longest[i]
@@ -273,7 +273,7 @@ func (sc *Scan) longestTable() report.Table {
 			"at_ns":      c.StartNs - start,
 			"state":      state,
 			"name":       name,
-			"waited_for": sc.target(c, waitsFor(name)),
+			"waited_for": sc.targetName(c, waitsFor(name)),
 			"thread":     sc.T.ThreadLabel(c.Thread()),
 			"site":       sc.Names.List[c.Site],
 		})
@@ -295,9 +295,9 @@ func waitsFor(name string) string {
 	return "other"
 }
 
-// target returns the name of the object that a call waited for. what is the result of waitsFor.
-func (sc *Scan) target(c *calls.Call, what string) string {
-	switch what {
+// targetName returns the name of the object that a call waited for. kind is the result of waitsFor.
+func (sc *Scan) targetName(c *calls.Call, kind string) string {
+	switch kind {
 	case "stream":
 		return "stream " + query.StreamName(c.Stream)
 	case "event":
@@ -305,5 +305,5 @@ func (sc *Scan) target(c *calls.Call, what string) string {
 	case "context":
 		return "context of device " + sc.T.DeviceLabel(c.Device)
 	}
-	return what
+	return kind
 }

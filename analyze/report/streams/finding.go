@@ -13,9 +13,9 @@ const (
 	findingOnly finding = "only one"
 )
 
-// judge returns the finding of each stream. A stream without work has no finding.
-func (sc *scan) judge() map[stream]finding {
-	busy := make(map[deviceOf]int)
+// findOverlapLimits returns the finding of each stream. A stream without work has no finding.
+func (sc *scan) findOverlapLimits() map[stream]finding {
+	busy := make(map[processDevice]int)
 	for key, w := range sc.streams {
 		if w.operations() > 0 {
 			busy[key.deviceOf()]++

@@ -16,7 +16,7 @@ func isMeasure(c *report.Column) bool {
 	case report.UnitText, report.UnitTime, report.UnitID, report.UnitSeries:
 		return false
 	case report.UnitNs:
-		return !has(c, "at", "first", "last", "moment")
+		return !hasWord(c, "at", "first", "last", "moment")
 	}
 	return true
 }
@@ -24,7 +24,7 @@ func isMeasure(c *report.Column) bool {
 // isSum reports whether the values of a column grow with the length of a recording.
 func isSum(c *report.Column) bool {
 	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
-		!has(
+		!hasWord(
 			c,
 			"max",
 			"min",
@@ -55,8 +55,8 @@ func isSum(c *report.Column) bool {
 		)
 }
 
-// has reports whether the key of a column contains one of the words.
-func has(c *report.Column, words ...string) bool {
+// hasWord reports whether the key of a column contains one of the words.
+func hasWord(c *report.Column, words ...string) bool {
 	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
 }
 
@@ -149,8 +149,8 @@ func signed(u report.Unit) report.Unit {
 
 // verdictCount counts rows that got or lost a verdict.
 type verdictCount struct {
-	names     []string
-	got, left map[string]int64 // number of rows by verdict
+	names        []string
+	gained, lost map[string]int64 // number of rows by verdict
 }
 
 // newVerdictCount returns a verdictCount with the verdicts of a table, all 0.
@@ -168,8 +168,8 @@ func (v *verdictCount) add(was, is any) {
 		}
 	}
 	if before != after {
-		v.got[after]++
-		v.left[before]++
+		v.gained[after]++
+		v.lost[before]++
 	}
 }
 
@@ -177,9 +177,9 @@ func (v *verdictCount) add(was, is any) {
 func (v *verdictCount) facts() (list []report.Fact) {
 	for _, name := range v.names {
 		key := strings.ReplaceAll(name, " ", "_")
-		got := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got " +
+		gained := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got " +
 			"the verdict " + name}
-		left := report.Column{
+		lost := report.Column{
 			Key:   "gone_" + key,
 			Title: "no longer " + name,
 			Unit:  report.UnitCount,
@@ -187,8 +187,8 @@ func (v *verdictCount) facts() (list []report.Fact) {
 		}
 		list = append(
 			list,
-			report.Fact{Column: got, Value: v.got[name]},
-			report.Fact{Column: left, Value: v.left[name]},
+			report.Fact{Column: gained, Value: v.gained[name]},
+			report.Fact{Column: lost, Value: v.lost[name]},
 		)
 	}
 	return list
