@@ -214,7 +214,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 	}
 	for _, want := range []string{
 		"<strong>growing-site</strong> grows by",
-		"No copies in the window.",
+		"The recording has no copies in the window.",
 		"nothing weakens them",
 	} {
 		if !strings.Contains(page, want) {

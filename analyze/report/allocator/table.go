@@ -279,8 +279,8 @@ func (s *Scan) eventTable() report.Table {
 var poolColumns = slices.Concat(ownerColumns, []report.Column{
 	{
 		Key: "pool", Title: "POOL", Unit: report.UnitText,
-		About: "pool of the allocator. default; private n: created by the program, PyTorch's pool (0, n); graph n: " +
-			"of a captured CUDA graph, PyTorch's pool (n, 0)",
+		About: "pool of the allocator. Private n: created by the program, PyTorch's pool (0, n). Graph n: of a " +
+			"captured CUDA graph, PyTorch's pool (n, 0). Default: any other memory",
 	},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream that the memory is reserved for"},
 	{

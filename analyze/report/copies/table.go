@@ -112,7 +112,7 @@ var groupColumns = []report.Column{
 	},
 	{
 		Key: "host_memory", Title: "HOST MEMORY", Unit: report.UnitText,
-		About: "kind of host memory. pinned: in pinned or registered memory that was live. managed. unknown: in no " +
+		About: "kind of host memory. Pinned: in pinned or registered memory that was live. Managed. Unknown: in no " +
 			"recorded memory, so it is pageable, or was pinned before the recording. Absent for copies within devices",
 	},
 	{
@@ -122,7 +122,7 @@ var groupColumns = []report.Column{
 	{
 		Key: "direction", Title: "DIRECTION", Unit: report.UnitText,
 		About: "direction of the copy. HtoD: to the device. DtoH: to the host. DtoD: within or between devices. A is " +
-			"an array, U an address of unknown kind. unknown: cuMemcpy and cuMemcpyAsync, which have no direction",
+			"an array, U an address of unknown kind. Unknown: cuMemcpy and cuMemcpyAsync, which have no direction",
 	},
 }
 

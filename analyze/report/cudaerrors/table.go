@@ -60,9 +60,9 @@ var invalidFreeColumns = []report.Column{
 	},
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "kind of error. double free: the memory was freed before, and not allocated again. inside a block: " +
-			"the address is after the start of a live block. wrong function: the memory is live, and another " +
-			"function frees it. freed with its context: the CUDA context ended first. unknown pointer: no recorded " +
+		About: "kind of error. Double free: the memory was freed before, and not allocated again. Inside a block: " +
+			"the address is after the start of a live block. Wrong function: the memory is live, and another " +
+			"function frees it. Freed with its context: the CUDA context ended first. Unknown pointer: no recorded " +
 			"call returned the address",
 	},
 	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "CUDA driver function of the failed free"},
@@ -123,8 +123,8 @@ var errorColumns = []report.Column{
 	},
 	{
 		Key: "class", Title: "CLASS", Unit: report.UnitText,
-		About: "class of the error. asynchronous: earlier GPU work failed, the call only reports it, and all later " +
-			"calls in the context return it too. memory: out of memory. call: the call itself is wrong. question: " +
+		About: "class of the error. Asynchronous: earlier GPU work failed, the call only reports it, and all later " +
+			"calls in the context return it too. Memory: out of memory. Call: the call itself is wrong. Question: " +
 			"the program tests for something and expects this result",
 	},
 	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "CUDA driver function"},
@@ -273,7 +273,7 @@ func suspectTable(
 ) report.Table {
 	table := report.Table{
 		Name:      "suspects",
-		Title:     "launches before the asynchronous errors that may still have been running, the last first",
+		Title:     "suspect launches before the asynchronous errors, the last first",
 		Columns:   xid.LaunchColumns,
 		Secondary: true,
 		Keys:      []string{},

@@ -177,8 +177,12 @@ func (v *verdictCount) add(was, is any) {
 func (v *verdictCount) facts() (list []report.Fact) {
 	for _, name := range v.names {
 		key := strings.ReplaceAll(name, " ", "_")
-		gained := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got " +
-			"the verdict " + name}
+		gained := report.Column{
+			Key:   "new_" + key,
+			Title: "now " + name,
+			Unit:  report.UnitCount,
+			About: "rows that got the verdict " + name,
+		}
 		lost := report.Column{
 			Key:   "gone_" + key,
 			Title: "no longer " + name,

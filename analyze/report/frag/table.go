@@ -37,9 +37,9 @@ var missingColumns = []report.Column{
 var spaceColumns = []report.Column{
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "fragmented: at least 20% of the reserved bytes, and at least 20 MiB, cannot return to the driver " +
-			"because of live blocks. idle: a pool has as much unused memory. fine: less of either. addresses: " +
-			"reserved addresses, whose holes hold no memory",
+		About: "verdict on the space. Fragmented: at least 20% of the reserved bytes, and at least 20 MiB, cannot " +
+			"return to the driver because of live blocks. Idle: a pool has as much unused memory. Fine: less of " +
+			"either. Addresses: reserved addresses, whose holes hold no memory",
 	},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
@@ -85,8 +85,8 @@ var spaceColumns = []report.Column{
 	},
 	{
 		Key: "saved_least_bytes", Title: "", Unit: report.UnitBytes,
-		About: "part of KEPT that expandable segments could return at least, with the same block addresses: whole " +
-			"steps of 20 MiB, by which PyTorch maps and unmaps memory for blocks above 1 MiB",
+		About: "part of KEPT that expandable segments could return at least, with the same block addresses. These " +
+			"are whole steps of 20 MiB, by which PyTorch maps and unmaps memory for blocks above 1 MiB",
 	},
 	{
 		Key: "inactive_split_bytes", Title: "", Unit: report.UnitBytes,
@@ -168,8 +168,8 @@ var trendColumns = []report.Column{
 	{
 		Key: "direction", Title: "TREND", Unit: report.UnitText,
 		About: "trend of the stranded bytes at 48 times of the window; for reserved addresses of the holes except " +
-			"the largest. rising: tau >= 0.8, also in the last quarter. rose: tau >= 0.8, but not in the last " +
-			"quarter. falling: tau <= -0.8. steady: any other",
+			"the largest. Rising: tau >= 0.8, also in the last quarter. Rose: tau >= 0.8, but not in the last " +
+			"quarter. Falling: tau <= -0.8. Steady: any other",
 	},
 	{
 		Key: "first_bytes", Title: "FIRST", Unit: report.UnitBytes,

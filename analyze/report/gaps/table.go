@@ -253,8 +253,8 @@ var gapColumns = []report.Column{
 	},
 	{
 		Key: "gpu", Title: "GPU", Unit: report.UnitText,
-		About: "state of the GPU by NVML samples that cover at least half of the gap. idle: busy for at most 5% of " +
-			"the gap. busy: at least 50%. partly: between. unsure: the samples extend too far beyond the gap. Absent " +
+		About: "state of the GPU by NVML samples that cover at least half of the gap. Idle: busy for at most 5% of " +
+			"the gap. Busy: at least 50%. Partly: between. Unsure: the samples extend too far beyond the gap. Absent " +
 			"without samples. The GPU may be busy with earlier work or another process",
 	},
 	{

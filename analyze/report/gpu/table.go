@@ -78,14 +78,14 @@ func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
 var verdictColumns = []report.Column{
 	{
 		Key: "level", Title: "LEVEL", Unit: report.UnitText,
-		About: "severity. problem: action is needed. notice: worth knowing. info: normal",
+		About: "severity. Problem: action is needed. Notice: worth knowing. Info: normal",
 	},
 	{Key: "device", Title: "", Unit: report.UnitID, About: "NVML index of the GPU"},
 	gpuNameColumn,
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "finding about the GPU, with its numbers. busy is gpm_sm_active_percent, or gpu_utilization_percent " +
-			"without GPM. idle are samples below 0.05% busy. throttled is by clock_event_reasons. energy is from the " +
+		About: "finding about the GPU, with its numbers. Busy is gpm_sm_active_percent, or gpu_utilization_percent " +
+			"without GPM. Idle are samples below 0.05% busy. Throttled is by clock_event_reasons. Energy is from the " +
 			"GPU's counter, or else power times time",
 	},
 }
@@ -189,7 +189,7 @@ var healthColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{
 		Key: "level", Title: "LEVEL", Unit: report.UnitText,
-		About: "severity. problem: action is needed. notice: worth knowing. info: normal",
+		About: "severity. Problem: action is needed. Notice: worth knowing. Info: normal",
 	},
 	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "name of the health check"},
 	{Key: "value", Title: "VALUE", Unit: report.UnitRatio, About: "last sample of the checked metric"},

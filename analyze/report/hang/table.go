@@ -120,10 +120,10 @@ func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fac
 }
 
 // stateAbout defines the states of threads and processes.
-const stateAbout = "state. hanging: in a call for at least --long (1 s), and three times as long as any earlier " +
-	"call of that function in the process. waiting: in a call for at least --long, but earlier calls took as long, " +
-	"or other threads make progress. polling: at least 100 queries per second, and no other call. idle: no call for " +
-	"at least --long, and three times the longest earlier pause. alive: makes progress. ended: the process ended. " +
+const stateAbout = "state. Hanging: in a call for at least --long (1 s), and three times as long as any earlier " +
+	"call of that function in the process. Waiting: in a call for at least --long, but earlier calls took as long, " +
+	"or other threads make progress. Polling: at least 100 queries per second, and no other call. Idle: no call for " +
+	"at least --long, and three times the longest earlier pause. Alive: makes progress. Ended: the process ended. " +
 	"The state of a process is its worst thread state; finished threads do not count while others make progress"
 
 // processColumns are the columns of Scan.processTable.
@@ -174,7 +174,7 @@ var processColumns = []report.Column{
 	},
 	{
 		Key: "odd", Title: "UNLIKE THE OTHERS", Unit: report.UnitText,
-		About: "differences from all other processes of the group: its last kernel launch was at least --long " +
+		About: "differences from all other processes of the group. Its last kernel launch was at least --long " +
 			"earlier, it does not wait and they do, its last kernel is another one, or they make progress",
 	},
 	{

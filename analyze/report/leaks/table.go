@@ -13,14 +13,14 @@ import (
 var Columns = []report.Column{
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "classification of the row. growing: the floor of the live bytes rises until the end. The floor is " +
+		About: "classification of the row. Growing: the floor of the live bytes rises until the end. The floor is " +
 			"the lowest live bytes between two of 20 checkpoints after a warm-up of 10%. The rise must be steady " +
 			"(tau >= 0.8, at least 5 rises), still present in the last quarter, and its second half at least half " +
 			"as steep as its first. It must be at least 1 MiB and 1% of the live bytes, per window or per minute " +
-			"if the window is shorter. It must exceed chance, and twice what lost frees would explain. churn: no " +
-			"block is live, or 90% were freed and the rest is young. startup: 90% of the live bytes are from the " +
-			"warm-up. exit leak: the process or its last CUDA context ended without a free (PyTorch's blocks are " +
-			"retained then). retained: all other live memory",
+			"if the window is shorter. It must exceed chance, and twice what lost frees would explain. Churn: no " +
+			"block is live, or 90% were freed and the rest is young. Startup: 90% of the live bytes are from the " +
+			"warm-up. Exit leak: the process or its last CUDA context ended without a free (PyTorch's blocks are " +
+			"retained then). Retained: all other live memory",
 	},
 	{
 		Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes,
@@ -72,8 +72,8 @@ var Columns = []report.Column{
 	},
 	{
 		Key: "memory_kind", Title: "", Unit: report.UnitText,
-		About: "kind of the memory: device, async, managed, host, torch and others. torch is a block of PyTorch's " +
-			"caching allocator with its requested size. several means that the row has several kinds",
+		About: "kind of the memory: device, async, managed, host, torch and others. Torch is a block of PyTorch's " +
+			"caching allocator with its requested size. Several means that the row has several kinds",
 	},
 }
 

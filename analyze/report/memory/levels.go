@@ -106,9 +106,9 @@ var LevelColumns = []report.Column{
 	},
 	{
 		Key: "memory_kind", Title: "KIND", Unit: report.UnitText,
-		About: "kind of the memory. device; async: stream-ordered, from a pool; managed; array; physical: handles of " +
-			"cuMemCreate, live until released and unmapped; host: pinned; registered: the program's own memory, " +
-			"pinned. all is the sum of the kinds on the device, without host and registered",
+		About: "kind of the memory. Async: stream-ordered, from a pool. Physical: handles of cuMemCreate, live until " +
+			"released and unmapped. Host: pinned. Registered: the program's own memory, pinned. All: sum of the " +
+			"kinds on the device, without host and registered",
 	},
 	{
 		Key: "peak_bytes", Title: "PEAK", Unit: report.UnitBytes,

@@ -18,7 +18,7 @@ var PoolColumns = []report.Column{
 		Key: "device", Title: "DEVICE", Unit: report.UnitText,
 		About: "GPU of the pool, or of the context whose call queried the pool",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitText, About: "process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitText, About: "process id"},
 	{Key: "pool", Title: "POOL", Unit: report.UnitText, About: "handle of the memory pool"},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,

@@ -31,9 +31,9 @@ var reconcileColumns = []report.Column{
 	},
 	{
 		Key: "part", Title: "PART", Unit: report.UnitText,
-		About: "part of the process's memory. nvml: the memory that NVML reports. tracked: memory that recorded " +
-			"calls allocated and did not free before the sample. context and modules: CUDA context and loaded code. " +
-			"not attributed: the rest. unused in pools: part of the rest, from the program's last query",
+		About: "part of the process's memory. Part nvml: the memory that NVML reports. Tracked: memory that recorded " +
+			"calls allocated and did not free before the sample. Context and modules: CUDA context and loaded code. " +
+			"Not attributed: the rest. Unused in pools: part of the rest, from the program's last query",
 	},
 }
 
@@ -161,11 +161,12 @@ var deviceColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "NVML index of the GPU"},
 	{
 		Key: "part", Title: "PART", Unit: report.UnitText,
-		About: "part of the device's memory. total; used; reserved: memory of the driver and firmware, not in used; " +
-			"process: a recorded or other process; rest: used memory that NVML assigns to no process",
+		About: "part of the device's memory. Total and used: of the whole device. Reserved: memory of the driver and " +
+			"firmware, not in used. Process: a recorded or other process. Rest: used memory that NVML assigns to no " +
+			"process",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
 	{Key: "recorded", Title: "RECORDED", Unit: report.UnitText, About: "yes if its calls are in the recording"},
 	{
 		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,

@@ -17,7 +17,7 @@ var factColumns = []report.Column{
 	{
 		Key: "at", Title: "holders at", Unit: report.UnitText,
 		About: "point in time whose holders the report shows: the peak of memory on all devices together, the end " +
-			"of the window, or the time of --at; offset from the start of the recording",
+			"of the window, or the time of --at. The offset is from the start of the recording",
 	},
 	{
 		Key: "at_ns", Title: "", Unit: report.UnitNs,
@@ -177,7 +177,7 @@ var holderColumns = []report.Column{
 	},
 	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "number of live allocations, whose bytes are HELD"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of memory, see levels"},
 	{
 		Key: "library", Title: "LIBRARY", Unit: report.UnitText,

@@ -26,11 +26,11 @@ var failureColumns = []report.Column{
 	},
 	{
 		Key: "class", Title: "CLASS", Unit: report.UnitText,
-		About: "reason of the failure. capacity: all free and unused memory together was not enough. fragmentation: " +
+		About: "reason of the failure. Capacity: all free and unused memory together was not enough. Fragmentation: " +
 			"free device memory and unused memory in PyTorch's segments together were enough, but no piece was. " +
-			"cached: whole segments in PyTorch's cache were enough. limit: the device had enough free memory, so a " +
+			"Cached: whole segments in PyTorch's cache were enough. Limit: the device had enough free memory, so a " +
 			"limit of the allocator, a pool, a MIG slice or a cgroup refused; or the request was for host memory. " +
-			"other process: enough together with the memory of other processes. unknown: no sample of the free memory",
+			"Other process: enough together with the memory of other processes. Unknown: no sample of the free memory",
 	},
 	{
 		Key: "also", Title: "ALSO", Unit: report.UnitText,
@@ -39,10 +39,10 @@ var failureColumns = []report.Column{
 	},
 	{
 		Key: "outcome", Title: "THEN", Unit: report.UnitText,
-		About: "behaviour of the thread after the failure. retried: the same request succeeded after the allocator " +
-			"freed its cache, without an error for the program. recovered: an allocation of the same size succeeded " +
-			"later. went on: a smaller allocation succeeded, or the thread used the GPU. nothing since: no further " +
-			"work. ended: no further work, and the process ended",
+		About: "behaviour of the thread after the failure. Retried: the same request succeeded after the allocator " +
+			"freed its cache, without an error for the program. Recovered: an allocation of the same size succeeded " +
+			"later. Went on: a smaller allocation succeeded, or the thread used the GPU. Nothing since: no further " +
+			"work. Ended: no further work, and the process ended",
 	},
 	{
 		Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes,
@@ -67,8 +67,8 @@ var failureColumns = []report.Column{
 	},
 	{
 		Key: "expandable_fits", Title: "EXPANDABLE", Unit: report.UnitText,
-		About: "whether expandable segments would have avoided the failure. yes: free memory and whole steps of 20 " +
-			"MiB in unused memory are enough. perhaps: whole pages of 2 MiB are enough. no: neither. Absent if they " +
+		About: "whether expandable segments would have avoided the failure. Yes: free memory and whole steps of 20 " +
+			"MiB in unused memory are enough. Perhaps: whole pages of 2 MiB are enough. No: neither. Absent if they " +
 			"are on, or if PyTorch's allocator did not make the request",
 	},
 	{
@@ -172,9 +172,9 @@ var cachedColumns = []report.Column{
 	},
 	{
 		Key: "reason", Title: "WHY OF NO USE", Unit: report.UnitText,
-		About: "reason why the request could not use the memory. too small pieces. for blocks of another size: " +
-			"segments for blocks up to 1 MiB, or for larger ones. of another stream. in another pool. still used by " +
-			"a stream. whole segments: they return to the driver when the allocator frees its cache",
+		About: "reason why the request could not use the memory. For blocks of another size: the segments are " +
+			"for blocks up to 1 MiB, or for larger ones. Still used by a stream: the program freed the block, but a " +
+			"stream still uses it. Whole segments: they return to the driver when the allocator frees its cache",
 	},
 	{
 		Key: "held_by", Title: "HELD BY", Unit: report.UnitText,

@@ -165,7 +165,7 @@ func (sc *Context) classify() Verdict {
 var fitsText = map[any]string{
 	"no": "; expandable segments would not have helped: the holes contain too few whole pages",
 	"perhaps": "; expandable segments would have helped if blocks were closer together: the holes contain enough " +
-		"whole pages of 2 MiB, but not enough steps of 20 MiB, which PyTorch unmaps at once",
+		"whole pages of 2 MiB, but too few steps of 20 MiB",
 	"yes": "; with expandable segments the request would have succeeded",
 }
 

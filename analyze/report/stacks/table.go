@@ -85,14 +85,14 @@ var stackColumns = []report.Column{
 	},
 	{
 		Key: "status", Title: "STATUS", Unit: report.UnitText,
-		About: "status of the stack. complete: unwound to the start of the thread. truncated: it ends too early, see " +
-			"WHY. frame_pointer: walked by frame pointers, frames may be missing",
+		About: "status of the stack. Complete: unwound to the start of the thread. Truncated: it ends too early, see " +
+			"WHY. Status frame_pointer: walked by frame pointers, frames may be missing",
 	},
 	{
 		Key: "reason", Title: "WHY", Unit: report.UnitText,
-		About: "reason why the stack is truncated. depth: more frames than the kernel can walk. mapping: a library " +
-			"that the unwinder had not loaded yet. code: machine code without unwind information, such as JIT code. " +
-			"python: an unreadable Python frame. probe: another tool's return probe. other: any other reason",
+		About: "reason why the stack is truncated. Depth: more frames than the kernel can walk. Mapping: a library " +
+			"that the unwinder had not loaded yet. Code: machine code without unwind information, such as JIT code. " +
+			"Python: an unreadable Python frame. Probe: another tool's return probe. Other: any other reason",
 	},
 	{
 		Key: "inferred_calls", Title: "INFERRED", Unit: report.UnitCount,

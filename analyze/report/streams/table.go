@@ -107,8 +107,8 @@ var columns = []report.Column{
 	},
 	{
 		Key: "finding", Title: "FINDING", Unit: report.UnitText,
-		About: "reason why work may not overlap. may hold others up: the legacy default stream and other streams " +
-			"have work; they wait for each other unless created with CU_STREAM_NON_BLOCKING. only one: no other " +
+		About: "reason why work may not overlap. May hold others up: the legacy default stream and other streams " +
+			"have work; they wait for each other unless created with CU_STREAM_NON_BLOCKING. Only one: no other " +
 			"stream of the process has work on the device",
 	},
 }

@@ -125,8 +125,8 @@ var callColumns = []report.Column{
 	{Key: "nested_waits", Title: "", Unit: report.UnitCount, About: "waits inside another recorded call"},
 	{
 		Key: "waits_for", Title: "FOR", Unit: report.UnitText,
-		About: "object that the call waits for. stream: all earlier work of the stream. event: the work before the " +
-			"event. context: all work of the context, by all threads (cudaDeviceSynchronize)",
+		About: "object that the call waits for. Stream: all earlier work of the stream. Event: the work before the " +
+			"event. Context: all work of the context, by all threads (cudaDeviceSynchronize)",
 	},
 	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "CUDA driver function"},
 	{

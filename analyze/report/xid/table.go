@@ -173,7 +173,7 @@ func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 // launchTable returns a table with one row per launch. launches is the result of launchesBefore.
 func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Launch, opt *query.Options) report.Table {
 	table := report.Table{
-		Name: "launches_before", Title: "launches before the Xids that may still have been running, " +
+		Name: "launches_before", Title: "suspect launches before the Xids, " +
 			"the last first", Columns: LaunchColumns, Secondary: true, Keys: []string{},
 		HideFirst: []string{"tid"},
 	}
