@@ -117,18 +117,18 @@ func parseNumber(text string) (float64, error) {
 // for a name that the report does not have.
 func (c *Condition) Holds(r *Report) (holds bool, because string, err error) {
 	for _, all := range c.alternatives {
-		met := true
+		allHold := true
 		var parts []string
 		for _, comparison := range all {
 			value, ok, known := r.Number(comparison.name)
 			if !known {
 				return false, "", &UnknownNameError{comparison.name, r.NumberNames()}
 			}
-			met = met && ok && comparison.holds(value)
+			allHold = allHold && ok && comparison.holds(value)
 			number := strconv.FormatFloat(value, 'f', -1, 64)
 			parts = append(parts, fmt.Sprintf("%s (it is %s)", comparison.text, number))
 		}
-		if met && !holds {
+		if allHold && !holds {
 			holds, because = true, strings.Join(parts, " and ")
 		}
 	}

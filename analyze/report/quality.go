@@ -224,9 +224,9 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 	if n := q.LostMemoryEvents; n > 0 {
 		// One lost call in 1000 can hide the leak of a small call site.
 		if n*1000 > q.Events {
-			lower(ConfidenceLow, "%s calls that allocate or free were lost", units.Count(n))
+			lower(ConfidenceLow, "%s calls that allocate or free memory were lost", units.Count(n))
 		} else {
-			lower(ConfidenceMedium, "%s calls that allocate or free were lost", units.Count(n))
+			lower(ConfidenceMedium, "%s calls that allocate or free memory were lost", units.Count(n))
 		}
 	}
 	if n := q.LostAllocatorEvents; n > 0 {

@@ -65,9 +65,9 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
 	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
-		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n
+		stepNs, remainderNs := s.window.DurNs()/n, s.window.DurNs()%n
 		for i := int64(1); i <= n; i++ {
-			s.times = append(s.times, s.window.FromNs+whole*i+rest*i/n)
+			s.times = append(s.times, s.window.FromNs+stepNs*i+remainderNs*i/n)
 		}
 	}
 	return s

@@ -136,9 +136,9 @@ func (j *tableJoin) addRow(p pair, verdicts *verdictCount) {
 			values[c.Key] = cell(p.before, j.atA, c.Key)
 		}
 	}
-	row, of := j.target.Add(values), cmp.Or(p.after, p.before)
-	row.Stack, row.StackFrames, row.Brief = of.Stack, of.StackFrames, of.Brief || !differs
-	if len(of.Stack) > 0 || of.Evidence != "" {
+	row, source := j.target.Add(values), cmp.Or(p.after, p.before)
+	row.Stack, row.StackFrames, row.Brief = source.Stack, source.StackFrames, source.Brief || !differs
+	if len(source.Stack) > 0 || source.Evidence != "" {
 		row.Evidence = evidenceOf(p)
 	}
 }
@@ -231,8 +231,8 @@ func (j *tableJoin) order() {
 		at := report.ColumnOf(&j.target, j.measures[i].change)
 		slices.SortStableFunc(j.target.Rows, func(a, b report.Row) int {
 			x, ok := report.AsNumber(a.Cells[at])
-			y, also := report.AsNumber(b.Cells[at])
-			return cmp.Or(-report.CompareBools(ok, also), cmp.Compare(math.Abs(y), math.Abs(x)))
+			y, okB := report.AsNumber(b.Cells[at])
+			return cmp.Or(-report.CompareBools(ok, okB), cmp.Compare(math.Abs(y), math.Abs(x)))
 		})
 	}
 }

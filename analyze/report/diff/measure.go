@@ -128,9 +128,9 @@ func difference(before, after any) (diff, pct any) {
 			pct = p
 		}
 	}
-	a, whole := before.(int64)
-	b, alsoWhole := after.(int64)
-	if whole && alsoWhole && (b-a < 0) == (b < a) { // the difference does not overflow
+	a, isInt := before.(int64)
+	b, alsoInt := after.(int64)
+	if isInt && alsoInt && (b-a < 0) == (b < a) { // the difference does not overflow
 		return b - a, pct
 	}
 	if diff := is - was; !math.IsInf(diff, 0) {

@@ -303,7 +303,7 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	}
 	if text := string(
 		analyzetest.Rendered(t, r, render.Options{}),
-	); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing that can fragment is known") ||
+	); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing can be fragmented") ||
 		!strings.Contains(text, "are addresses, not memory") {
 		t.Errorf("%s", text)
 	}

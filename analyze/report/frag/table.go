@@ -318,7 +318,7 @@ func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 		"confidence_reasons":   f.reasons,
 		"device":               s.t.OrdinalLabel(o.pid, o.device),
 		"pid":                  int64(o.pid),
-		"space":                f.where,
+		"space":                f.label,
 	})
 	row.Evidence, row.Brief = f.evidence(), f.verdict == verdictFine && len(s.owners) > 1
 }

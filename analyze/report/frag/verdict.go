@@ -37,7 +37,7 @@ type spaceFinding struct {
 	*caching.Space
 	owner    *owner
 	verdict  string
-	where    string // value of the column "space"
+	label    string // value of the column "space"
 	internal int64  // block sizes minus requested sizes, bytes
 	level    string // confidence level
 	reasons  []string
@@ -73,7 +73,7 @@ func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spa
 //	            at least fragmentedBytes
 //	fine        any other case
 func (f *spaceFinding) classify(request int64) {
-	f.verdict, f.where = verdictFine, spaceName(f.Kind)
+	f.verdict, f.label = verdictFine, spaceName(f.Kind)
 	switch {
 	case f.Kind == caching.InReservation:
 		f.verdict = verdictAddresses
@@ -93,7 +93,7 @@ func (f *spaceFinding) classify(request int64) {
 		f.saved, f.savedLeast = f.Saved, f.SavedLeast
 	}
 	if !f.owner.reservations {
-		f.where += ", pool " + caching.PoolName(f.Pool)
+		f.label += ", pool " + caching.PoolName(f.Pool)
 		f.internal = max(0, f.Active-f.Requested)
 	}
 }

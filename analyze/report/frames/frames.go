@@ -20,10 +20,10 @@ func ForDisplay(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRul
 	n := 0
 	for i, id := range ids {
 		f := &s.Frames[id]
-		of, hidden := rules.Hides(f)
+		library, hidden := rules.Hides(f)
 		switch {
-		case hidden && (of != query.OfCUDA || len(list) > 0):
-			list = fold(list, of)
+		case hidden && (library != query.OfCUDA || len(list) > 0):
+			list = fold(list, library)
 		case hidden:
 		case limit > 0 && n == limit:
 			return cutShort(list, len(ids)-i)
@@ -37,8 +37,8 @@ func ForDisplay(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRul
 	}
 	list = []report.Frame{reportFrame(&s.Frames[ids[0]])}
 	for _, id := range ids[1:] {
-		of, _ := rules.Hides(&s.Frames[id])
-		list = fold(list, of)
+		library, _ := rules.Hides(&s.Frames[id])
+		list = fold(list, library)
 	}
 	return list
 }

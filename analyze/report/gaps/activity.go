@@ -39,7 +39,7 @@ type threadGaps struct {
 // it.
 func (sc *Scan) FindCPUActivity() error {
 	watches := make(map[origin.Thread]*threadGaps)
-	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
+	span := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for i := range sc.List {
 		g := &sc.List[i]
 		g.Activity.ByCall = make(map[calls.Name]int64)
@@ -48,14 +48,14 @@ func (sc *Scan) FindCPUActivity() error {
 			watches[th] = new(threadGaps)
 		}
 		watches[th].gaps = append(watches[th].gaps, g)
-		whole = query.Window{FromNs: min(whole.FromNs, g.FromNs), ToNs: max(whole.ToNs, g.ToNs)}
+		span = query.Window{FromNs: min(span.FromNs, g.FromNs), ToNs: max(span.ToNs, g.ToNs)}
 	}
 	for _, w := range watches {
 		w.order()
 	}
 	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
-			if len(sc.List) == 0 || s.FirstNs > whole.ToNs {
+			if len(sc.List) == 0 || s.FirstNs > span.ToNs {
 				continue
 			}
 			sc.readGroup(s.Group, watches, gapTimes(sc.List))

@@ -28,8 +28,8 @@ func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 		}
 		return units.RoundInt(s.Last()), units.RoundInt(s.Grown()), true
 	}
-	add := func(level int, what string, value any, state, action string) {
-		list = append(list, healthCheck{Name: what, State: state, Action: action, Level: level, value: value})
+	add := func(level int, name string, value any, state, action string) {
+		list = append(list, healthCheck{Name: name, State: state, Action: action, Level: level, value: value})
 	}
 	eccHealth(gpus, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
@@ -105,8 +105,8 @@ func eccHealth(
 		return
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
-		whole, _, _ := last("ecc_uncorrected_aggregate_errors")
-		life := fmt.Sprintf("%s in the GPU's lifetime", units.Count(whole))
+		lifetime, _, _ := last("ecc_uncorrected_aggregate_errors")
+		life := fmt.Sprintf("%s in the GPU's lifetime", units.Count(lifetime))
 		switch {
 		case rise > 0:
 			add(
@@ -148,7 +148,7 @@ func linkHealth(
 ) {
 	fact, metrics := &gpus.T.Facts.Devices, gpus.Devices[device]
 	for _, link := range []struct {
-		what, metric, unit string
+		name, metric, unit string
 		most               int64
 	}{
 		{"PCIe generation", catalog.MetricPCIeGen, "", (*fact)[device].Fact.PCIeGenerationMax},
@@ -163,7 +163,7 @@ func linkHealth(
 		case high < link.most && (!ok || b.IdlePct < 100):
 			add(
 				notice,
-				link.what,
+				link.name,
 				high,
 				fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit),
 				"copies are slower than possible: check slot, riser and BIOS settings",
@@ -171,13 +171,13 @@ func linkHealth(
 		case low < high:
 			add(
 				info,
-				link.what,
+				link.name,
 				units.RoundInt(s.Last()),
 				fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU is idle", high, link.most, link.unit, low),
 				"",
 			)
 		default:
-			add(info, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
+			add(info, link.name, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}
 	}
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {

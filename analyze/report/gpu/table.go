@@ -344,9 +344,9 @@ func metricTable(gpus *metricpkg.Devices) report.Table {
 	}
 	counters := false
 	for _, device := range gpus.Sorted() {
-		of := gpus.Devices[device]
-		for _, name := range slices.Sorted(maps.Keys(of)) {
-			values := metricValues(of[name], name, gpus.Window)
+		series := gpus.Devices[device]
+		for _, name := range slices.Sorted(maps.Keys(series)) {
+			values := metricValues(series[name], name, gpus.Window)
 			values["device"], values["device_name"] = int64(device), gpus.T.GPUName(device)
 			table.Add(values)
 			counters = counters || catalog.IsCounter(name)

@@ -133,8 +133,8 @@ func throttleVerdict(gpus *metricpkg.Devices, device int32, add func(int, string
 	if samples == nil {
 		return
 	}
-	whole := samples.Share(IsThrottled)
-	if whole < minThrottledPct {
+	throttledPct := samples.Share(IsThrottled)
+	if throttledPct < minThrottledPct {
 		return
 	}
 	level := notice // the power cap is usual under full load
@@ -151,5 +151,5 @@ func throttleVerdict(gpus *metricpkg.Devices, device int32, add func(int, string
 		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Name, pct))
 		meanings = append(meanings, c.Name+": "+c.meaning)
 	}
-	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, units.Enumerated(parts))
+	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", throttledPct, units.Enumerated(parts))
 }

@@ -46,12 +46,12 @@ func (s *Suppressor) Of(origin int32) (int, bool) {
 	if stack == 0 {
 		return s.ofSite(s.t.SiteLabel(origin))
 	}
-	known, ok := s.byStack[stack]
+	match, ok := s.byStack[stack]
 	if !ok {
-		known = s.ofFrames(s.t.Stacks.Stacks[stack])
-		s.byStack[stack] = known
+		match = s.ofFrames(s.t.Stacks.Stacks[stack])
+		s.byStack[stack] = match
 	}
-	return int(known) - 1, known > 0
+	return int(match) - 1, match > 0
 }
 
 func (s *Suppressor) ofFrames(stack []int32) int32 {
@@ -64,13 +64,13 @@ func (s *Suppressor) ofFrames(stack []int32) int32 {
 }
 
 func (s *Suppressor) ofSite(site string) (int, bool) {
-	known, ok := s.bySite[site]
+	match, ok := s.bySite[site]
 	if !ok {
 		matches := func(p query.Suppression) bool { return p.Matches(site) }
-		known = int32(slices.IndexFunc(s.list, matches)) + 1
-		s.bySite[site] = known
+		match = int32(slices.IndexFunc(s.list, matches)) + 1
+		s.bySite[site] = match
 	}
-	return int(known) - 1, known > 0
+	return int(match) - 1, match > 0
 }
 
 // Count adds a live block to the memory that suppression which matches.

@@ -118,7 +118,7 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 		"its last kernel launch was 2.10s before") ||
 		!strings.Contains(
 			text,
-			"those spin while a peer is missing",
+			"which spins until all peers take part",
 		) || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
 		t.Error(text)
 	}
@@ -145,7 +145,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
 		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 600) }, "silent: "},
 		"has ended": {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, " +
-			"and no process is known that runs on"},
+			"and all recorded processes ended"},
 		"calls were lost": {func(tp *analyzetest.Tape) {
 			tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
 		}, "unknown: no call was recorded, and 7 calls lost"},

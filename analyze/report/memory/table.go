@@ -146,10 +146,10 @@ func (s *Scan) libraryTable() report.Table {
 		Secondary: true,
 		HideFirst: []string{"peak_at_ns"},
 	}
-	held := make(map[libraryKind]int64)
+	byLibrary := make(map[libraryKind]int64)
 	for id := range s.holdings {
 		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.Memory(int32(id)), s.library(int32(id))}
-		held[place] += s.holdings[id].Bytes
+		byLibrary[place] += s.holdings[id].Bytes
 	}
 	start := s.t.Recording().FromNs
 	for place, l := range s.levels {
@@ -159,7 +159,7 @@ func (s *Scan) libraryTable() report.Table {
 			"library":     place.library,
 			"peak_bytes":  l.Peak,
 			"peak_at_ns":  max(0, l.peakNs-start),
-			"held_bytes":  held[place],
+			"held_bytes":  byLibrary[place],
 			"live_bytes":  l.Live,
 			"allocs":      l.allocs,
 		})

@@ -133,16 +133,16 @@ func (s *contextScan) examineNext() {
 
 // findHolders sets the holders of memory on the device of a failure, or of host memory.
 func (s *contextScan) findHolders(sc *Context) {
-	var held []memory.Holding // by origin
+	var holdings []memory.Holding // by origin
 	s.p.Each(func(_ int64, b ledger.Block) {
-		held = units.Grow(held, b.Origin)
-		held[b.Origin].Bytes += b.Bytes
-		held[b.Origin].Blocks++
+		holdings = units.Grow(holdings, b.Origin)
+		holdings[b.Origin].Bytes += b.Bytes
+		holdings[b.Origin].Blocks++
 	})
 	type key struct{ memory, site string }
 	found := make(map[key]*holdingSite)
 	gpu, paired := s.t.Facts.GPUOf(sc.pid, sc.device)
-	for id, h := range held {
+	for id, h := range holdings {
 		origin := int32(id)
 		o := &s.t.Origins.List[origin]
 		if h.Blocks == 0 || s.t.OnHost(origin) != ledger.IsHost(sc.memory) {

@@ -64,18 +64,18 @@ func SelectFailures(
 	all []Failure,
 	filter *query.Filter,
 ) (chosen []*Failure, rest int, none *query.NoMatch) {
-	seen, window := query.NewCallers(), filter.Window(t.Recording())
+	callers, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {
 		f := &all[i]
 		o := &t.Origins.List[f.Origin]
-		seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
+		callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
 		if f.AtNs >= window.FromNs && f.AtNs <= window.ToNs && f.Requested >= filter.MinBytes &&
 			filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 			chosen = append(chosen, f)
 		}
 	}
 	if len(chosen) == 0 && len(all) > 0 {
-		none = seen.Explain(filter)
+		none = callers.Explain(filter)
 	}
 	if rest = len(chosen) - MaxContexts; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.Outcome, b.Outcome) })

@@ -58,7 +58,7 @@ var oomCases = map[string]oomCase{
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 800*analyzetest.Mib)
 		s.Launch()
-	}, oom.Limit, oom.Continued, "no", 0, "gave up without asking the driver"},
+	}, oom.Limit, oom.Continued, "no", 0, "gave up without calling the driver"},
 	"memory fraction, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
@@ -111,7 +111,7 @@ var oomCases = map[string]oomCase{
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Asked(700 * analyzetest.Mib)
 		analyzetest.At(s.Refused(100*analyzetest.Mib), 3, "init (train.py:1)")
-	}, oom.Limit, oom.Inactive, "", 1, "the driver refused: a limit such as"},
+	}, oom.Limit, oom.Inactive, "", 1, "the driver refused: a limit of a MIG slice"},
 	"another process": {func(s *analyzetest.TorchScript) {
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Used(42, "train", 200*analyzetest.Mib)
@@ -155,7 +155,7 @@ var oomCases = map[string]oomCase{
 		s.Tp.Alloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += 2 * analyzetest.Ms
 		s.Refused(200 * analyzetest.Mib)
-	}, oom.Capacity, oom.Inactive, "", 1, "at most 100.0 MiB free"},
+	}, oom.Capacity, oom.Inactive, "", 1, "at most 100.0 MiB were free"},
 	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
 		s.Asked(800 * analyzetest.Mib)
 		r := s.Refused(200 * analyzetest.Mib)
@@ -167,7 +167,7 @@ var oomCases = map[string]oomCase{
 	}, oom.Limit, oom.Inactive, "", 1, "is host memory"},
 	"no sample of the free memory": {func(s *analyzetest.TorchScript) {
 		s.Refused(200 * analyzetest.Mib)
-	}, oom.Unknown, oom.Inactive, "", 1, "the recording has no sample of the free memory"},
+	}, oom.Unknown, oom.Inactive, "", 1, "but there is no sample of the free memory"},
 }
 
 func TestOOMClasses(t *testing.T) {
@@ -223,7 +223,7 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 					r.AllocatedBytes += 1000 // no block is larger than its request by so much
 				}
 			}
-		}, report.ConfidenceLow, "the allocator counts other bytes"},
+		}, report.ConfidenceLow, "own statistics differ from its recorded events"},
 		"attached later": {func(s *analyzetest.TorchScript) {
 			s.Tp.Rows = slices.DeleteFunc(s.Tp.Rows, func(r *format.Row) bool {
 				return r.Kind == format.KindAllocator && r.StartNs < analyzetest.Epoch+analyzetest.Second+30*analyzetest.Ms

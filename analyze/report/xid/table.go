@@ -111,9 +111,9 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 	if f := fault.After(faults, x.Pid, x.AtNs); f != nil && hasProcess(x) {
 		failed, after = fmt.Sprintf("%s: %d %s", f.Name, f.Result, catalog.ResultName(f.Result)), f.EndNs-x.AtNs
 	}
-	knows := int64(0)
+	known := int64(0)
 	if inCatalogue {
-		knows = 1
+		known = 1
 	}
 	evidence := e.Meaning
 	if x.Text != "" {
@@ -147,7 +147,7 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 		"text":           units.Known(x.Text),
 		"pci":            units.Known(x.Pci),
 		"sources":        x.Sources,
-		"in_catalogue":   knows,
+		"in_catalogue":   known,
 		"name":           e.Name,
 	}).Evidence = evidence
 }
