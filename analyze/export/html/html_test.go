@@ -306,7 +306,7 @@ func TestHTMLLossWeakensVerdicts(t *testing.T) {
 	)
 	page := htmlOf(t, tp.Timeline(), Options{})
 	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or "+
-		"free were lost")
+		"free memory were lost")
 	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
 		t.Error("the loss does not stand above the verdicts")
 	}

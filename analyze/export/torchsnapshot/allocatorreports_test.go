@@ -40,7 +40,7 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") ||
+	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "the recording has no segments") ||
 		!strings.Contains(lacks, "--allocator=auto") ||
 		len(pictures) != 0 ||
 		len(frag.Tables[0].Rows) != 0 {

@@ -151,5 +151,6 @@ func throttleVerdict(gpus *metricpkg.Devices, device int32, add func(int, string
 		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Name, pct))
 		meanings = append(meanings, c.Name+": "+c.meaning)
 	}
-	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", throttledPct, units.Enumerated(parts))
+	text := "was throttled %.1f %% of the time: %s"
+	add(level, strings.Join(meanings, "; "), text, throttledPct, units.Enumerated(parts))
 }

@@ -195,7 +195,8 @@ func TestOOMClasses(t *testing.T) {
 			t.Errorf("%s: %v of class %s", name, n, c.class)
 		}
 		also, said := "<nil>", 0.0
-		if c.class == oom.Limit && strings.Contains(c.says, "of unused memory") || name == "a fraction that was lowered" {
+		if c.class == oom.Limit && strings.Contains(c.says, "of unused memory") ||
+			name == "a fraction that was lowered" {
 			also, said = "fragmentation", 1
 		}
 		if got := analyzetest.Cells(t, r, "failures", "also"); got[0] != also {
