@@ -244,8 +244,8 @@ func TestBusyInAGap(t *testing.T) {
 			c.fromMs*analyzetest.Ms,
 			c.toMs*analyzetest.Ms,
 		); got != c.want ||
-			got.Word() != c.word {
-			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.Word(), c.want, c.word)
+			got.State() != c.word {
+			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.State(), c.want, c.word)
 		}
 	}
 	// the seconds before 1.0 and 1.5 s

@@ -64,7 +64,7 @@ func writeJSON(w *bufio.Writer, r *report.Report) error {
 	}
 	for i := range r.Tables {
 		o.add(r.Tables[i].Name, rowObjects(&r.Tables[i]))
-		if more := r.Tables[i].More; more > 0 {
+		if more := r.Tables[i].OmittedRows; more > 0 {
 			o.add(r.Tables[i].Name+"_left_out", more)
 		}
 	}
@@ -99,7 +99,7 @@ func rowObjects(t *report.Table) []object {
 			o.add(c.Key, nonNilList(r.Cells[i]))
 		}
 		if r.Stack != nil {
-			frames := report.Named(r.Stack)
+			frames := report.VisibleFrames(r.Stack)
 			o.add("frames", frames)
 			o.add("frames_hidden", r.StackFrames-len(frames))
 		}
@@ -132,13 +132,13 @@ func qualityObject(q *report.Quality) object {
 }
 
 // writeCSV writes the rows of the main table. If the report has several tables, not counting those
-// with Table.Aside, it writes facts and totals as lines of key and value instead. It does not write
+// with Table.Secondary, it writes facts and totals as lines of key and value instead. It does not write
 // the quality of the recording.
 func writeCSV(w *bufio.Writer, r *report.Report, opt Options) error {
 	out := csv.NewWriter(w)
 	head := []string{"key", "value"}
 	var lines [][]string
-	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t report.Table) bool { return t.Aside })
+	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t report.Table) bool { return t.Secondary })
 	if len(tables) == 1 {
 		head, lines = csvLines(&tables[0])
 	} else {
@@ -175,7 +175,7 @@ func csvLines(t *report.Table) (head []string, lines [][]string) {
 		}
 		if stacks {
 			var frames []string
-			for _, f := range report.Named(r.Stack) {
+			for _, f := range report.VisibleFrames(r.Stack) {
 				frames = append(frames, f.Func)
 			}
 			line = append(line, strings.Join(frames, ";"))

@@ -16,7 +16,7 @@ import (
 // the quality of the recording. Tables with Lead come before the facts.
 func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 	for i := range r.Tables {
-		if t := &r.Tables[i]; t.Lead && IsTableShown(t) {
+		if t := &r.Tables[i]; t.AboveFacts && IsTableShown(t) {
 			fmt.Fprintf(w, "%s\n", t.Title)
 			writeTable(w, t, opt)
 			fmt.Fprintln(w)
@@ -39,15 +39,15 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if t.Lead || len(r.Tables) > 1 && !IsTableShown(t) {
+		if t.AboveFacts || len(r.Tables) > 1 && !IsTableShown(t) {
 			continue
 		}
 		if len(r.Tables) > 1 {
 			fmt.Fprintf(w, "\n%s\n", t.Title)
 		}
 		writeTable(w, t, opt)
-		if t.More > 0 {
-			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.More), "more row"))
+		if t.OmittedRows > 0 {
+			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
 		writeStacks(w, t, opt)
 	}
@@ -141,8 +141,8 @@ func visibleCells(t *report.Table, hidden ...string) (head []string, rows [][]st
 func writeTable(w *bufio.Writer, t *report.Table, opt Options) {
 	head, rows, right, coloured := visibleCells(t)
 	widths := columnWidths(head, rows, opt.NoHeader)
-	for hidden := 1; hidden <= len(t.Spare) && !fitsWidth(widths, right, opt.Width); hidden++ {
-		head, rows, right, coloured = visibleCells(t, t.Spare[:hidden]...)
+	for hidden := 1; hidden <= len(t.HideFirst) && !fitsWidth(widths, right, opt.Width); hidden++ {
+		head, rows, right, coloured = visibleCells(t, t.HideFirst[:hidden]...)
 		widths = columnWidths(head, rows, opt.NoHeader)
 	}
 	fitWidths(widths, right, opt.Width)
@@ -312,10 +312,10 @@ func headingText(c *report.Column, v any) string {
 // frames it returns their number.
 func FrameText(f *report.Frame) string {
 	switch {
-	case f.Folded > 0 && f.Of == nil:
+	case f.Folded > 0 && f.Libraries == nil:
 		return "… " + units.Plural(int64(f.Folded), "more frame")
 	case f.Folded > 0:
-		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Of))
+		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Libraries))
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
 	case f.File != "":
@@ -354,8 +354,8 @@ func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 		for _, row := range rows {
 			writeMarkdownRow(w, row)
 		}
-		if t.More > 0 {
-			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.More), "more row"))
+		if t.OmittedRows > 0 {
+			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
 	}
 	if totals := FactLine(r.Totals); totals != "" {

@@ -158,7 +158,7 @@ func (s *momentScan) data(d *chartData, all *texts, rules *query.FrameRules) {
 			numbers[group] = n
 			about := &s.about[group]
 			g := groupData{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
-			for _, f := range frames.Shown(&s.t.Stacks, about.stack, maxStackFrames, rules) {
+			for _, f := range frames.ForDisplay(&s.t.Stacks, about.stack, maxStackFrames, rules) {
 				g.Stack = append(g.Stack, all.id(render.FrameText(&f)))
 			}
 			d.Groups = append(d.Groups, g)

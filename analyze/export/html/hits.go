@@ -69,7 +69,7 @@ func (b *pageBuilder) verdicts() (list []hitView) {
 			}
 		}
 		if len(h.Evidence) > 0 {
-			for _, f := range frames.Shown(&b.t.Stacks, h.Evidence[0].Stack, maxStackFrames, b.opt.FrameRules()) {
+			for _, f := range frames.ForDisplay(&b.t.Stacks, h.Evidence[0].Stack, maxStackFrames, b.opt.FrameRules()) {
 				v.Frames = append(v.Frames, shortText(render.FrameText(&f)))
 			}
 		}

@@ -82,7 +82,7 @@ func newTableView(t *report.Table, command string) tableView {
 		}
 		h.Rows = append(h.Rows, row)
 	}
-	if more := t.More + len(t.Rows) - len(h.Rows); more > 0 {
+	if more := t.OmittedRows + len(t.Rows) - len(h.Rows); more > 0 {
 		h.More = units.Plural(int64(more), "more row")
 	}
 	return h

@@ -44,8 +44,8 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 				stopped = true
 			}
 		}
-		exits := make(map[memory.Place]memoryStep) // last step of each level that changes at exitNs
-		exitNs := int64(0)                         // time at which a process or context ended, Unix ns
+		exits := make(map[memory.DeviceKind]memoryStep) // last step of each level that changes at exitNs
+		exitNs := int64(0)                              // time at which a process or context ended, Unix ns
 		flush := func() {
 			for _, p := range sortedPlaces(exits) {
 				send(exits[p])
@@ -74,9 +74,9 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 					flush()
 				}
 				exitNs = c.AtNs
-				exits[memory.Place{Device: s.device, Memory: s.memory}] = s
+				exits[memory.DeviceKind{Device: s.device, Memory: s.memory}] = s
 				if total != nil {
-					exits[memory.Place{Device: s.device, Memory: state.AllMemory}] = all
+					exits[memory.DeviceKind{Device: s.device, Memory: state.AllMemory}] = all
 				}
 			default:
 				flush()
@@ -95,12 +95,12 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 }
 
 // sortedPlaces returns the keys of m in order of device and kind of memory.
-func sortedPlaces(m map[memory.Place]memoryStep) []memory.Place {
-	var list []memory.Place
+func sortedPlaces(m map[memory.DeviceKind]memoryStep) []memory.DeviceKind {
+	var list []memory.DeviceKind
 	for p := range m {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b memory.Place) int {
+	slices.SortFunc(list, func(a, b memory.DeviceKind) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Memory, b.Memory))
 	})
 	return list

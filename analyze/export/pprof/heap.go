@@ -97,7 +97,7 @@ func addHeap(
 		return q, nil, err
 	}
 	if len(h.samples) == 0 && t.HasMemory() {
-		none = h.grouping.Seen.Explain(&opt.Filter)
+		none = h.grouping.Callers.Explain(&opt.Filter)
 	}
 	h.addTo(b)
 	return quality.OfProgram(t, memory), none, nil

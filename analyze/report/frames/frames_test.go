@@ -16,7 +16,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// lines shows a stack as text does.
+// lines returns a stack as text output prints it.
 func lines(list []report.Frame) string {
 	var b strings.Builder
 	for _, f := range list {
@@ -28,7 +28,7 @@ func lines(list []report.Frame) string {
 func shownFrames(frames []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
 	s := &stack.Table{Stacks: make(map[int32][]int32), About: make(map[int32]stack.About)}
 	s.Add(&format.Row{StackID: 1, Frames: frames}, make(map[format.Frame]int32))
-	return framespkg.Shown(s, 1, limit, rules)
+	return framespkg.ForDisplay(s, 1, limit, rules)
 }
 
 func TestStacksAreFolded(t *testing.T) {
@@ -211,7 +211,7 @@ func TestWhatIsPlumbing(t *testing.T) {
 		analyzetest.TorchDir + "_ops.py:1061 OpOverloadPacket.__call__":                   query.OfPyTorch,
 		analyzetest.TorchDir + "utils/_contextlib.py:116 context_decorator.<locals>.deco": query.OfPyTorch,
 		analyzetest.TorchDir + "_tensor.py:521 Tensor.backward":                           "",
-		// As linkers name them.
+		// Names as linkers write them.
 		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at12_GLOBAL__N_1L23wrapper_CUDA_add_TensorERKNS_6TensorES3_RKN3c106ScalarE"):                                                             query.OfPyTorch,
 		"libtorch_cpu.so " + symbolize.Demangle("_ZThn16_N5torch8autograd6python12PythonEngine11thread_initEiRKSt10shared_ptrINS0_10ReadyQueueEEb"):                                            query.OfPyTorch,
 		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at6native15gpu_kernel_implIZZZNS0_15add_kernel_cudaERNS_18TensorIteratorBaseERKN3c106ScalarEENKUlvE_clEvENKUlvE0_clEvEUlffE_EEvS3_RKT_"): "",
@@ -230,7 +230,7 @@ func TestFrameRulesThatAreWrong(t *testing.T) {
 	}
 }
 
-// A profile holds all frames but those that somebody asked to leave out.
+// A profile has all frames except those that a filter hides.
 func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
@@ -249,7 +249,7 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	), count(
 		query.DefaultFrameRules,
 	); all != len(r.Frames) ||
-		few != len(report.Named(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
+		few != len(report.VisibleFrames(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
 		t.Errorf("%d frames and %d", all, few)
 	}
 }

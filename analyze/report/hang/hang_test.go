@@ -26,7 +26,7 @@ func TestHangVerdicts(t *testing.T) {
 	const launch, sync = format.KindLaunch, format.KindSync
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.Tape)
-		want string // of threads: verdict confidence
+		want string // verdict and confidence of each thread
 	}{
 		"works to the end": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel") }, "alive high"},
 		"a call that does not end": {func(tp *analyzetest.Tape) {
@@ -45,7 +45,7 @@ func TestHangVerdicts(t *testing.T) {
 			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
 			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
-		"another thread goes on": {func(tp *analyzetest.Tape) {
+		"another thread makes progress": {func(tp *analyzetest.Tape) {
 			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 			tp.Working(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "waiting high, alive high"},
@@ -115,16 +115,16 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 		}
 	}
 	if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: "+
-		"it launched its last kernel 2.10s before") ||
+		"its last kernel launch was 2.10s before") ||
 		!strings.Contains(
 			text,
-			"those spin while a peer is missing",
+			"which spins until all peers take part",
 		) || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
 		t.Error(text)
 	}
 }
 
-// silentTape is a recording of a process that makes no call.
+// silentTape returns a recording of a process that makes no call.
 func silentTape(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
@@ -137,18 +137,18 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 		tape func(*analyzetest.Tape)
 		want string
 	}{
-		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the 1m0s that were " +
-			"recorded"},
+		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the recorded " +
+			"1m0s"},
 		"two": {func(tp *analyzetest.Tape) {
 			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
-		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call but 1,000,000 queries"},
+		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
 		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 600) }, "silent: "},
 		"has ended": {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, " +
-			"and no process is known that runs on"},
+			"and all recorded processes ended"},
 		"calls were lost": {func(tp *analyzetest.Tape) {
 			tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
-		}, "not known: no call was recorded, with 7 calls lost"},
+		}, "unknown: no call was recorded, and 7 calls lost"},
 	} {
 		tp := silentTape(t)
 		c.tape(tp)
@@ -182,7 +182,7 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 		tp,
 		hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}},
 	); r.NoMatch == nil {
-		t.Error("a process that nobody recorded matches")
+		t.Error("a process that is not in the recording matches")
 	}
 }
 

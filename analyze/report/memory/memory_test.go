@@ -99,7 +99,7 @@ func TestWhoAskedForMemory(t *testing.T) {
 	}
 }
 
-// parts are the rows of the account as "part MiB".
+// parts returns the rows of the reconcile table as "part MiB".
 func parts(t *testing.T, r *report.Report) map[string]int64 {
 	list := make(map[string]int64)
 	for i := range r.Tables {

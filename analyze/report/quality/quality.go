@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// OfRecording returns the quality of a recording. counts are those of a replay of its driver
+// OfRecording returns the quality of a recording. counts are the counters of a replay of its driver
 // memory.
 func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
 	total := t.Rec.Meta.Totals()
@@ -53,7 +53,7 @@ func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
 	return q
 }
 
-// OfProgram returns the quality of a recording after a replay of driver memory and caching
+// OfProgram returns the quality of a recording after a replay of the driver memory and the caching
 // allocators.
 func OfProgram(t *timeline.Timeline, p *timeline.Program) report.Quality {
 	q := OfRecording(t, p.Counts())

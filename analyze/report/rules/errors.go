@@ -91,7 +91,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 			if p.State != state {
 				continue
 			}
-			where, stack := s.t.PidLabel(p.Life.Pid), int32(0)
+			where, stack := s.t.PidLabel(p.History.Pid), int32(0)
 			for k := range p.Threads {
 				if j := &p.Threads[k]; j.State == state {
 					d := s.hang.Details(j.Call)
@@ -100,8 +100,8 @@ func checkHang(s *Survey) ([]Hit, error) {
 				}
 			}
 			detail := slices.Clone(p.Evidence)
-			if len(p.Odd) > 0 {
-				detail = append(detail, "differs from the other processes: "+units.Enumerated(p.Odd))
+			if len(p.Differences) > 0 {
+				detail = append(detail, "differs from the other processes: "+units.Enumerated(p.Differences))
 			}
 			if len(h.Evidence) == 0 || p.Level == report.ConfidenceLow {
 				h.Confidence, h.Reasons = p.Level, p.Reasons
@@ -139,18 +139,18 @@ func checkHang(s *Survey) ([]Hit, error) {
 func (s *Survey) addOutliers(h *Hit, state hang.State) {
 	outliers := slices.DeleteFunc(
 		slices.Clone(s.processVerdicts),
-		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Odd) == 0 },
+		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Differences) == 0 },
 	)
 	for i := range outliers {
 		p := &outliers[i]
-		where := "process " + s.t.PidLabel(p.Life.Pid)
+		where := "process " + s.t.PidLabel(p.History.Pid)
 		if i == 0 {
-			h.Summary += fmt.Sprintf("; check %s: %s", where, p.Odd[0])
+			h.Summary += fmt.Sprintf("; check %s: %s", where, p.Differences[0])
 		}
 		h.Evidence = append(h.Evidence, Evidence{
 			Where: where, Count: int64(1), Ns: p.SilentNs, FirstNs: s.hang.EndNs - p.SilentNs, lastNs: s.hang.EndNs,
 			Detail: "differs from the other processes: " +
-				strings.Join(append(slices.Clone(p.Odd), p.Evidence...), "; "),
+				strings.Join(append(slices.Clone(p.Differences), p.Evidence...), "; "),
 		})
 	}
 	if len(outliers) > 1 {

@@ -269,18 +269,18 @@ func (s *Survey) longestGaps(track gaps.Track) []Evidence {
 	found := make(map[gapCause]*Evidence)
 	for i := range s.gaps.List {
 		g := &s.gaps.List[i]
-		if g.Track != track || g.Busy.Word() == gaps.GPUBusy {
+		if g.Track != track || g.Busy.State() == gaps.GPUBusy {
 			continue
 		}
 		activity, idleNs := idleActivity(g)
-		key := gapCause{activity, s.gaps.Names.List[g.Ended.Site]}
-		stack := g.Ended.Stack
+		key := gapCause{activity, s.gaps.Names.List[g.EndedBy.Site]}
+		stack := g.EndedBy.Stack
 		if activity != gaps.OutsideCUDA {
-			key.site, stack = g.Doing.Site, g.Doing.Longest.Stack
+			key.site, stack = g.Activity.Site, g.Activity.Longest.Stack
 		}
 		p := found[key]
 		if p == nil {
-			detail := "gaps between launches, mostly " + gaps.Where(activity)
+			detail := "gaps between launches, mostly " + gaps.ActivityPhrase(activity)
 			if activity == gaps.OutsideCUDA {
 				detail += "; this site made the launch after the gap"
 			}
@@ -310,8 +310,8 @@ func (s *Survey) longestGaps(track gaps.Track) []Evidence {
 // GPU nor copied. activity is the CUDA function that took most of that time, or gaps.OutsideCUDA.
 func idleActivity(g *gaps.Gap) (activity string, ns int64) {
 	waitingNs := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
-	activity, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
-	for k, n := range g.Doing.ByCall {
+	activity, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
+	for k, n := range g.Activity.ByCall {
 		isWait := k.Kind == format.KindSync || k.Kind == format.KindMemcpy || k.Kind == format.KindMemset
 		if !isWait && (n > most || n == most && k.Name < activity) {
 			activity, most = k.Name, n

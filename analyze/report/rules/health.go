@@ -38,7 +38,7 @@ func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
 			if state.Level != severity || severity == SeverityNotice && !used {
 				continue
 			}
-			text := state.What + ": " + state.State
+			text := state.Name + ": " + state.State
 			states = append(states, text)
 			if !slices.Contains(actions, state.Action) {
 				actions = append(actions, state.Action)

@@ -204,20 +204,20 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	)
 	worst := order[0]
 	h := s.oomHit(order)
-	if s.oomContexts[worst].Outcome <= oom.NothingSince {
+	if s.oomContexts[worst].Outcome <= oom.Inactive {
 		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
 	for i, failure := range s.oomContexts {
 		classes[verdictName(&s.oomVerdicts[i])]++
-		if failure.Outcome <= oom.NothingSince {
+		if failure.Outcome <= oom.Inactive {
 			fatal++
 		}
 	}
 	var parts []string
 	for class := range oom.NumClasses {
-		for _, v := range []oom.Verdict{{Class: class}, {Class: class, Also: true}} {
+		for _, v := range []oom.Verdict{{Class: class}, {Class: class, AlsoFragmentation: true}} {
 			if n := classes[verdictName(&v)]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%s %d", verdictName(&v), n))
 			}
@@ -259,7 +259,7 @@ func (s *Survey) oomHit(order []int) Hit {
 				"%s, then %s: %s",
 				verdictName(&s.oomVerdicts[i]),
 				failure.Outcome,
-				s.oomVerdicts[i].Because,
+				s.oomVerdicts[i].Explanation,
 			),
 		})
 	}
@@ -269,7 +269,7 @@ func (s *Survey) oomHit(order []int) Hit {
 // verdictName returns the class of a failed allocation. It adds "and fragmentation" if free memory
 // in pieces is a second cause.
 func verdictName(v *oom.Verdict) string {
-	if v.Also {
+	if v.AlsoFragmentation {
 		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
 	}
 	return v.Class.String()
@@ -278,11 +278,11 @@ func verdictName(v *oom.Verdict) string {
 // advice returns the advice for a failed allocation. If fragmentation is the second cause, the
 // advice names two remedies: one against fragmentation, and a higher limit.
 func advice(failure *oom.Context, v *oom.Verdict) string {
-	if !v.Also {
+	if !v.AlsoFragmentation {
 		return oomAdvice[v.Class]
 	}
 	remedy := "try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-	if failure.Expandable || v.Fits == "no" {
+	if failure.Expandable || v.ExpandableFits == "no" {
 		remedy = "free the blocks between the pieces (gpurec analyze frag)"
 	}
 	limit := "a MIG slice, a cgroup or a quota"
@@ -303,7 +303,7 @@ var ruleOOMFragmentation = Rule{
 func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	var order []int
 	for i := range s.oomContexts {
-		if v := &s.oomVerdicts[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.Also {
+		if v := &s.oomVerdicts[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.AlsoFragmentation {
 			order = append(order, i)
 		}
 	}
@@ -320,7 +320,7 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 		units.Bytes(unused),
 		units.Bytes(largest),
 	)
-	if s.oomVerdicts[order[0]].Also {
+	if s.oomVerdicts[order[0]].AlsoFragmentation {
 		h.Summary += ", under a limit"
 	}
 	return []Hit{h}, nil

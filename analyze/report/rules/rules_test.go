@@ -157,7 +157,7 @@ func TestConfidenceOfRules(t *testing.T) {
 		"a free with calls lost": {"invalid-free", func(tp *analyzetest.Tape) {
 			analyzetest.RuleCases()["invalid-free"].Fires(tp)
 			tp.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
-		}, "medium", "3 calls that allocate or free were lost"},
+		}, "medium", "3 calls that allocate or free memory were lost"},
 		"few samples": {"low-sm-activity", func(tp *analyzetest.Tape) {
 			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
 			tp.Without(func(r *format.Row) bool {

@@ -207,7 +207,7 @@ func (s *Survey) scanCalls() error {
 func (s *Survey) scan(sp timeline.Span) *format.Group {
 	g := s.cache.Wrap(sp.Group)
 	s.Calls.Group(g)
-	s.errors.Group(g)
+	s.errors.AddGroup(g)
 	if sp.FirstNs <= s.hang.EndNs {
 		s.hang.AddGroup(
 			g,
@@ -255,12 +255,12 @@ func (s *Survey) findMemoryProblems() error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	s.oomFailures, _, _ = oom.Choose(s.t, all, s.filter)
+	s.oomFailures, _, _ = oom.SelectFailures(s.t, all, s.filter)
 	if len(s.oomFailures) > 0 {
 		if s.oomContexts, err = oom.Contexts(s.t, s.oomFailures); err != nil {
 			return err
 		}
-		s.oomVerdicts = oom.Judge(s.oomContexts, s.Program, &s.Quality)
+		s.oomVerdicts = oom.Classify(s.oomContexts, s.Program, &s.Quality)
 	}
 	return nil
 }
@@ -274,12 +274,12 @@ func (s *Survey) classifyInvalidFrees() (err error) {
 // classifyProcesses computes the hang verdict of each process at the end of the recording.
 func (s *Survey) classifyProcesses() error {
 	s.hang.Long = nil // no rule uses the list of long calls
-	s.hang.WantAll()
+	s.hang.RequestAll()
 	polls, err := s.hang.ReadPolls()
 	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
 		return err
 	}
-	s.processVerdicts = s.hang.Judge(polls)
+	s.processVerdicts = s.hang.Classify(polls)
 	return nil
 }
 

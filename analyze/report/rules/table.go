@@ -107,11 +107,11 @@ var hitColumns = []report.Column{
 // hitTable returns a table with a row per hit.
 func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	table := report.Table{
-		Name:    "hits",
-		Title:   "hits of the rules, the worst first",
-		Columns: hitColumns,
-		Spare:   []string{"confidence"},
-		Keys:    []string{"rule", "where"},
+		Name:      "hits",
+		Title:     "hits of the rules, the worst first",
+		Columns:   hitColumns,
+		HideFirst: []string{"confidence"},
+		Keys:      []string{"rule", "where"},
 	}
 	for i := range hits {
 		h := &hits[i]
@@ -202,12 +202,12 @@ const maxEvidenceRows = 5
 // evidenceTable returns a table of the evidence of all hits. top is query.Options.Top.
 func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	table := report.Table{
-		Name:    "evidence",
-		Title:   "evidence",
-		Columns: evidenceColumns,
-		Aside:   true,
-		Keys:    []string{"rule", "where", "detail"},
-		Spare:   []string{"last_ns", "first_ns", "bytes"},
+		Name:      "evidence",
+		Title:     "evidence",
+		Columns:   evidenceColumns,
+		Secondary: true,
+		Keys:      []string{"rule", "where", "detail"},
+		HideFirst: []string{"last_ns", "first_ns", "bytes"},
 	}
 	sinceStart := func(ns int64) any {
 		if ns == 0 {
@@ -219,7 +219,7 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 		h := &hits[i]
 		for k := range h.Evidence {
 			if top > 0 && k == maxEvidenceRows {
-				table.More += len(h.Evidence) - k
+				table.OmittedRows += len(h.Evidence) - k
 				break
 			}
 			p := &h.Evidence[k]
@@ -257,12 +257,12 @@ var ShortHitColumns = []report.Column{
 // summary.
 func ShortHits(hits []Hit) report.Table {
 	table := report.Table{
-		Name:    "hits",
-		Title:   "hits of the rules; gpurec analyze rules shows the evidence, and what to do",
-		Columns: ShortHitColumns,
-		Lead:    true,
-		Spare:   []string{"confidence"},
-		Keys:    []string{"rule", "where"},
+		Name:       "hits",
+		Title:      "hits of the rules; gpurec analyze rules shows the evidence, and what to do",
+		Columns:    ShortHitColumns,
+		AboveFacts: true,
+		HideFirst:  []string{"confidence"},
+		Keys:       []string{"rule", "where"},
 	}
 	for i := range hits {
 		h := &hits[i]

@@ -36,8 +36,8 @@ func checkPageable(s *Survey) ([]Hit, error) {
 	fromStart := s.fromStart()
 	var copies, bytes int64
 	for key, c := range s.copies.Sites {
-		blocks := c.Telling >= minUnpinnedCopies && 2*c.Stuck >= c.Telling
-		if c.Unpinned < minUnpinnedCopies || !blocks && (!fromStart || c.Telling >= minUnpinnedCopies) {
+		blocks := c.Measurable >= minUnpinnedCopies && 2*c.Stuck >= c.Measurable
+		if c.Unpinned < minUnpinnedCopies || !blocks && (!fromStart || c.Measurable >= minUnpinnedCopies) {
 			continue
 		}
 		copies, bytes = copies+c.Unpinned, units.EndOf(bytes, c.UnpinnedBytes)
@@ -46,7 +46,7 @@ func checkPageable(s *Survey) ([]Hit, error) {
 			detail += fmt.Sprintf(
 				"; %s of %s copies of 1 MiB or more blocked the thread",
 				units.Count(c.Stuck),
-				units.Count(c.Telling),
+				units.Count(c.Measurable),
 			)
 		}
 		h.Evidence = append(h.Evidence, Evidence{
@@ -260,7 +260,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 	for _, track := range s.gaps.SortedTracks() {
 		l := s.gaps.Tracks[track]
 		apart := int64(0)
-		for i, n := range l.All {
+		for i, n := range l.ByLength {
 			if gaps.Lengths[i].BelowNs > 100e3 {
 				apart += n.Count
 			}

@@ -29,7 +29,7 @@ func TestStacksLookAsBefore(t *testing.T) {
 	analyzetest.Golden(t, "stacks.narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))
 }
 
-// stackCalls returns the column of calls by stack.
+// stackCalls returns the column of calls by stack id.
 func stackCalls(t *testing.T, tl *timeline.Timeline, opt query.Options) string {
 	t.Helper()
 	r, err := stacks.Run(tl, opt)
@@ -102,7 +102,7 @@ func TestStackCountsAddUp(t *testing.T) {
 		share > 100.01 {
 		t.Errorf("%v calls, by totals %v, by states %v (%v%%), recorded %d", all, sum, calls, share, tl.Scan.Events)
 	}
-	// Of 1083 calls 20 are nested and have no stack of their own.
+	// 20 of the 1083 calls are nested and have no stack of their own.
 	for name, want := range map[string]float64{
 		"stacks_inferred_pct":  100 * 936 / 1063.,
 		"stacks_truncated_pct": 100 * 40 / 1063.,
@@ -186,7 +186,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	}
 }
 
-// The counts by stack and status are those that DuckDB finds.
+// The counts by stack and status must equal DuckDB's.
 func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	tp := analyzetest.Pytorch(t)
 	tl := tp.Timeline()

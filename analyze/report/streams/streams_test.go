@@ -12,9 +12,9 @@ import (
 
 const second, us = analyzetest.Second, analyzetest.Us
 
-// busy is a recording with work on several streams: launches, a copy and a fill on the legacy
-// default stream, one launch and a wait on a stream of its own, a captured launch, a failed one,
-// and waits for an event and of a query, which belong to no stream.
+// busy returns a recording with work on several streams: launches, a copy and a memset on the legacy
+// default stream, one launch and a wait on another stream, a captured launch, a failed launch, and
+// waits and queries of events, which belong to no stream.
 func busy(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	for i := range int64(10) {
@@ -62,7 +62,7 @@ func TestOperationsAreCountedByStream(t *testing.T) {
 func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(tp *analyzetest.Tape)
-		want []string // by stream: finding
+		want []string // finding by stream
 	}{
 		"nothing": {func(*analyzetest.Tape) {}, nil},
 		"one stream": {
@@ -77,11 +77,11 @@ func TestFindings(t *testing.T) {
 			tp.Launched(second, us, "k", 0x7000, 0)
 			tp.Launched(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x7000: ", "0x8000: "}},
-		"CU_STREAM_LEGACY beside another": {func(tp *analyzetest.Tape) {
+		"CU_STREAM_LEGACY and another stream": {func(tp *analyzetest.Tape) {
 			tp.Launched(second, us, "k", 1, 0)
 			tp.Launched(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x8000: ", "legacy default: may hold others up"}},
-		"default streams of threads beside another": {func(tp *analyzetest.Tape) {
+		"per-thread default streams and another stream": {func(tp *analyzetest.Tape) {
 			tp.Launched(second, us, "k", 0, 0).Flags = format.FlagPerThreadStream
 			tp.Launched(second, us, "k", 2, 0)
 			tp.Launched(2*second, us, "k", 0x8000, 0)

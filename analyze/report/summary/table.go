@@ -260,10 +260,10 @@ var callColumns = []report.Column{
 // callTable returns a table with one row for each CUDA driver function and kind.
 func callTable(u *calls.Counter) report.Table {
 	table := report.Table{
-		Name:    "calls",
-		Title:   "calls by time spent in them on the CPU",
-		Columns: slices.Clone(callColumns),
-		Spare:   []string{"host_max_ns", "timed"},
+		Name:      "calls",
+		Title:     "calls by time spent in them on the CPU",
+		Columns:   slices.Clone(callColumns),
+		HideFirst: []string{"host_max_ns", "timed"},
 	}
 	if u.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
@@ -287,7 +287,7 @@ func callTable(u *calls.Counter) report.Table {
 		hasUntimed = hasUntimed || s.Timed+s.Open < s.Calls
 	}
 	if !hasUntimed {
-		report.Hide(table.Columns, "timed")
+		report.HideTitle(table.Columns, "timed")
 	}
 	table.Sort("host_sum_ns", "calls", "name", "kind")
 	return table
@@ -343,7 +343,7 @@ func kernelTable(u *calls.Counter) report.Table {
 		hasCaptured = hasCaptured || s.Captured > 0
 	}
 	if !hasCaptured {
-		report.Hide(table.Columns, "captured")
+		report.HideTitle(table.Columns, "captured")
 	}
 	table.Sort("launches", "captured", "kernel")
 	return table

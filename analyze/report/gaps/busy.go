@@ -12,26 +12,27 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// OutsideCUDA is the activity of a thread that is in no call of the driver.
+// OutsideCUDA is the activity of a thread that is in no CUDA call.
 const OutsideCUDA = "outside CUDA"
 
-// most returns the activity that took the largest part of a gap: a function, or OutsideCUDA.
-func (g *Gap) most() (what string, ns int64) {
-	what, ns = OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
-	keys := slices.SortedFunc(maps.Keys(g.Doing.ByCall), func(a, b calls.Name) int {
+// mainActivity returns the activity with the longest time in a gap: a driver function, or
+// OutsideCUDA.
+func (g *Gap) mainActivity() (activity string, ns int64) {
+	activity, ns = OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
+	keys := slices.SortedFunc(maps.Keys(g.Activity.ByCall), func(a, b calls.Name) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	for _, k := range keys {
-		if n := g.Doing.ByCall[k]; n > ns {
-			what, ns = k.Name, n
+		if n := g.Activity.ByCall[k]; n > ns {
+			activity, ns = k.Name, n
 		}
 	}
-	return what, ns
+	return activity, ns
 }
 
-// InKind returns the time of a gap that the thread spent in calls of these kinds, ns.
+// InKind returns the time in a gap that the thread spent in calls of these kinds, ns.
 func (g *Gap) InKind(kinds ...string) (ns int64) {
-	for k, n := range g.Doing.ByCall {
+	for k, n := range g.Activity.ByCall {
 		if slices.Contains(kinds, k.Kind) {
 			ns += n
 		}
@@ -39,15 +40,15 @@ func (g *Gap) InKind(kinds ...string) (ns int64) {
 	return ns
 }
 
-// Where returns an activity as part of a sentence.
-func Where(what string) string {
-	if what == OutsideCUDA {
-		return what
+// ActivityPhrase returns an activity as part of a sentence, such as "in cuMemcpyHtoD_v2".
+func ActivityPhrase(activity string) string {
+	if activity == OutsideCUDA {
+		return activity
 	}
-	return "in " + what
+	return "in " + activity
 }
 
-// States of the GPU in a gap; see the column gpu.
+// States of the GPU in a gap. They are values of the column "gpu".
 const (
 	GPUIdle   = "idle"
 	GPUBusy   = "busy"
@@ -55,15 +56,15 @@ const (
 	GPUUnsure = "unsure"
 )
 
-// Busy bounds the share of a gap in which the GPU was busy, in percent. Ok is false if the samples
-// do not show it.
+// Busy has bounds of the share of a gap in which the GPU was busy, percent. Ok is false if the
+// samples are insufficient.
 type Busy struct {
 	MinPct, MaxPct float64
 	Ok             bool
 }
 
-// Word returns the state of the GPU in one word, "" if the samples do not show it.
-func (b Busy) Word() string {
+// State returns the state of the GPU as one word. It returns "" if Ok is false.
+func (b Busy) State() string {
 	switch {
 	case !b.Ok:
 		return ""
@@ -77,10 +78,10 @@ func (b Busy) Word() string {
 	return GPUUnsure
 }
 
-// utilizationNs is the longest time over which the driver averages its utilization.
+// utilizationNs is the longest period over which NVML averages its utilization, ns.
 const utilizationNs = int64(1e9)
 
-// FindGPUActivity fills Busy of the gaps in List: that of the busiest device of the track.
+// FindGPUActivity sets Busy of each gap in List, from the busiest device of the track.
 func (sc *Scan) FindGPUActivity() {
 	samples := &metric.Devices{
 		T:       sc.T,
@@ -111,14 +112,15 @@ func (sc *Scan) FindGPUActivity() {
 	}
 }
 
-// BusyByAverages bounds how busy a device was between two moments. Each sample is the average since
-// the one before. The part of that time outside of the gap may have been busy or not.
+// BusyByAverages returns bounds of the busy share of a device between two times, Unix ns. Each
+// sample is the average since the previous sample. Its part outside the gap may have been busy or
+// idle.
 func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
 		return Busy{}
 	}
 	var covered, low, high float64
-	for i := max(1, after(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
+	for i := max(1, firstAfter(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
 		span := float64(s.AtNs[i] - s.AtNs[i-1])
 		overlap := float64(min(toNs, s.AtNs[i]) - max(fromNs, s.AtNs[i-1]))
 		busy := min(1, max(0, s.Values[i]/100)) * span
@@ -132,13 +134,13 @@ func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 	return Busy{100 * low / covered, 100 * high / covered, true}
 }
 
-// BusyInside averages the samples whose time lies in the gap.
+// BusyInside returns the average of the samples whose whole period is between two times, Unix ns.
 func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
 	if s == nil {
 		return Busy{}
 	}
 	var sum, n float64
-	for i := after(s, fromNs+utilizationNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
+	for i := firstAfter(s, fromNs+utilizationNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
 		sum += min(100, max(0, s.Values[i]))
 		n++
 	}
@@ -148,7 +150,7 @@ func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
 	return Busy{sum / n, sum / n, true}
 }
 
-// after returns the index of the first sample later than a time.
-func after(s *metric.Series, ns int64) int {
+// firstAfter returns the index of the first sample after a time, Unix ns.
+func firstAfter(s *metric.Series, ns int64) int {
 	return sort.Search(len(s.AtNs), func(i int) bool { return s.AtNs[i] > ns })
 }

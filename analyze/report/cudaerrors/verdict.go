@@ -14,10 +14,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Classes are the classes of errors, the worst first. The column "class" explains them.
+// Classes are the classes of errors, worst first. They are values of the column "class".
 var Classes = []string{"asynchronous", "memory", "call", "question"}
 
-// ClassOf returns the class of a result, a CUresult, of the function with this name.
+// ClassOf returns the class of a failed call. name is the driver function, result its CUresult.
 func ClassOf(name string, result int32) string {
 	switch {
 	case catalog.IsAsynchronous(result):
@@ -30,21 +30,21 @@ func ClassOf(name string, result int32) string {
 	return Classes[2]
 }
 
-// InvalidFree is a group of failed frees with the same verdict, sites and result. FailedFree and
-// FreedMemory are those of its first call.
+// InvalidFree is a group of failed frees with the same verdict, call sites and result. FailedFree
+// and FreedMemory are those of the first call.
 type InvalidFree struct {
 	fault.FailedFree
 	fault.FreedMemory
 	Calls                int64
-	LastNs               int64    // entry of the last call, Unix ns
-	AllocatedAt, FreedAt string   // call sites; "" if not known
-	Level                string   // confidence
-	Reasons              []string // what lowers the confidence
-	fromStart            bool     // the recording has the first call of the process
+	LastNs               int64    // start of the last call, Unix ns
+	AllocatedAt, FreedAt string   // call sites; "" if unknown
+	Level                string   // confidence level
+	Reasons              []string // reasons that lower the confidence
+	fromStart            bool     // the recording has the first CUDA call of the process
 }
 
-// InvalidFrees classifies the failed frees of a scan and groups those that are the program's
-// fault: the worst verdict first, then by calls.
+// InvalidFrees returns the failed frees of a scan that are errors of the program, in groups. It
+// sorts by verdict, worst first, and then by number of calls.
 func InvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFree, error) {
 	found, err := fault.ClassifyFrees(t, s.frees.List)
 	if err != nil || len(found) == 0 {
@@ -85,7 +85,7 @@ func InvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFr
 	}
 	for i := range list {
 		list[i].fromStart = started[list[i].Pid]
-		list[i].trust(q)
+		list[i].setConfidence(q)
 	}
 	slices.SortStableFunc(list, func(a, b InvalidFree) int {
 		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.Calls, a.Calls))
@@ -93,8 +93,8 @@ func InvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFr
 	return list, nil
 }
 
-// trust sets the confidence and what lowers it.
-func (f *InvalidFree) trust(q *report.Quality) {
+// setConfidence sets the confidence and the reasons that lower it.
+func (f *InvalidFree) setConfidence(q *report.Quality) {
 	f.Level = report.ConfidenceHigh
 	lower := func(to, format string, args ...any) {
 		if f.Level == report.ConfidenceHigh || to == report.ConfidenceLow {
@@ -107,7 +107,7 @@ func (f *InvalidFree) trust(q *report.Quality) {
 		if n*1000 > q.Events {
 			to = report.ConfidenceLow
 		}
-		lower(to, "%s calls that allocate or free were lost", units.Count(n))
+		lower(to, "%s calls that allocate or free memory were lost", units.Count(n))
 	}
 	if n := q.DamagedSegments; n > 0 {
 		lower(report.ConfidenceLow, "%s damaged", units.Plural(n, "segment"))
@@ -116,14 +116,14 @@ func (f *InvalidFree) trust(q *report.Quality) {
 		return
 	}
 	if !f.fromStart || q.DroppedEvents > 0 {
-		lower(report.ConfidenceLow, "the recording began after the process: the memory may be older")
+		lower(report.ConfidenceLow, "the recording began after the process: the memory may be from before")
 	}
 	if n := q.UnknownAllocs; n > 0 {
-		lower(report.ConfidenceMedium, "%s returned a pointer that is not known", units.Plural(n, "allocation"))
+		lower(report.ConfidenceMedium, "%s returned an unknown address", units.Plural(n, "allocation"))
 	}
 }
 
-// CountByKey returns the number of invalid frees in each group of Scan.Groups.
+// CountByKey returns the number of invalid frees by the key of Scan.Groups.
 func CountByKey(list []InvalidFree) map[Key]int64 {
 	calls := make(map[Key]int64)
 	for i := range list {
@@ -132,7 +132,7 @@ func CountByKey(list []InvalidFree) map[Key]int64 {
 	return calls
 }
 
-// countFrees returns the number of calls with a verdict; of all calls for fault.FreeRefused.
+// countFrees returns the number of calls with a verdict. fault.FreeRefused counts all calls.
 func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	for i := range list {
 		if verdict == fault.FreeRefused || list[i].Verdict == verdict {
@@ -142,10 +142,11 @@ func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	return n
 }
 
-// evidence returns what the verdict rests on, in words.
+// evidence returns a sentence on the block and its earlier calls. name and site are those of the
+// free.
 func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
 	at := func(ns int64) string { return units.Duration(ns - t.Recording().FromNs) }
-	made := "its allocation is not recorded"
+	made := "the recording has no allocation of the block"
 	if f.Allocated {
 		made = fmt.Sprintf("%s allocated %s at %s with %s (thread %d)", f.AllocatedAt,
 			units.Bytes(f.Block.Bytes), at(f.Block.SinceNs), t.Origins.Name(f.Block.Origin),
@@ -159,16 +160,16 @@ func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
 			at(f.AtNs), t.Origins.Name(f.By), t.Origins.List[f.By].Tid, call,
 			units.Duration(max(0, f.StartNs-f.AtNs)))
 	case fault.InsideBlock:
-		text = fmt.Sprintf("%s; %s with an address %s behind its start; the block stays allocated",
+		text = fmt.Sprintf("%s; %s with an address %s after the start of the block; the block stays allocated",
 			made, call, units.Bytes(f.Offset))
 	case fault.WrongFunction:
-		text = fmt.Sprintf("%s; %s; free it with %s: it stays allocated until then",
+		text = fmt.Sprintf("%s; %s; the memory stays allocated until it is freed with %s",
 			made, call, f.Right)
 	case fault.ContextEnded:
-		text = fmt.Sprintf("%s; its context ended at %s and freed it; %s", made, at(f.AtNs), call)
+		text = fmt.Sprintf("%s; the end of its context at %s freed it; %s", made, at(f.AtNs), call)
 	case fault.UnknownPointer:
 		text = fmt.Sprintf("%s; no recorded call of the process returned this address: %s",
-			call, f.mayBe())
+			call, f.possibleOrigin())
 	}
 	if f.Calls > 1 {
 		text += fmt.Sprintf("; the first of %s", units.Plural(f.Calls, "call"))
@@ -176,10 +177,10 @@ func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
 	return text + "; " + report.ConfidenceText(f.Level, f.Reasons)
 }
 
-// mayBe returns what an unknown pointer may be, in words.
-func (f *InvalidFree) mayBe() string {
+// possibleOrigin returns possible explanations of an unknown pointer.
+func (f *InvalidFree) possibleOrigin() string {
 	if f.Level == report.ConfidenceHigh {
-		return "it is of another process or of no allocation of CUDA"
+		return "the memory belongs to another process, or CUDA did not allocate it"
 	}
-	return "it was allocated before the recording, or never"
+	return "the memory was allocated before the recording, or never"
 }

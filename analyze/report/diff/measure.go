@@ -9,22 +9,22 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// isMeasure reports whether the values of a column in two recordings can be subtracted: names,
-// moments and courses cannot.
+// isMeasure reports whether the values of a column in two recordings can be subtracted. Names,
+// points in time and time series cannot.
 func isMeasure(c *report.Column) bool {
 	switch c.Unit {
-	case report.UnitText, report.UnitTime, report.UnitID, report.UnitCourse:
+	case report.UnitText, report.UnitTime, report.UnitID, report.UnitSeries:
 		return false
 	case report.UnitNs:
-		return !has(c, "at", "first", "last", "moment")
+		return !hasWord(c, "at", "first", "last", "moment")
 	}
 	return true
 }
 
-// isSum reports whether a value grows with the length of a recording.
+// isSum reports whether the values of a column grow with the length of a recording.
 func isSum(c *report.Column) bool {
 	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
-		!has(
+		!hasWord(
 			c,
 			"max",
 			"min",
@@ -55,19 +55,19 @@ func isSum(c *report.Column) bool {
 		)
 }
 
-// has reports whether the key of a column has one of the words.
-func has(c *report.Column, words ...string) bool {
+// hasWord reports whether the key of a column contains one of the words.
+func hasWord(c *report.Column, words ...string) bool {
 	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
 }
 
-// measure is a column of numbers, with the keys of the columns that compare it.
+// measure is a number column with the keys of the columns that compare it.
 type measure struct {
 	report.Column
 	before, after, change, changePct string
 }
 
-// measure returns the keys that compare a column, or a fact. isTaken reports whether the report
-// itself has a column or fact of a key, such as launches_per_second.
+// measure returns the measure of a column or fact. isTaken reports whether the report itself has a
+// column or fact with a key, such as launches_per_second.
 func (d *differ) measure(c report.Column, isTaken func(key string) bool) measure {
 	name := c.Key
 	if unit := d.after.per.unit; d.after.amount > 0 && isSum(&c) {
@@ -78,15 +78,14 @@ func (d *differ) measure(c report.Column, isTaken func(key string) bool) measure
 	return measure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct"}
 }
 
-// values returns the numbers of both recordings, the change from one number to another, and the
-// change in percent.
+// values returns the values of both recordings, and the change between the numbers from and to.
 func (m *measure) values(was, is, from, to any) report.Values {
 	diff, pct := difference(from, to)
 	return report.Values{m.before: was, m.after: is, m.change: diff, m.changePct: pct}
 }
 
-// value returns the number of a cell, divided by seconds or steps if it is a sum and that is asked
-// for; nil if the cell is no number.
+// value returns the number in a cell. A sum is divided by seconds or steps if --per is set. value
+// returns nil if the cell is no number.
 func (s *Side) value(c *report.Column, v any) any {
 	var n float64
 	switch v := v.(type) {
@@ -116,7 +115,8 @@ func (s *Side) value(c *report.Column, v any) any {
 	return n
 }
 
-// difference returns after - before, and that in percent of before; nil where it is not known.
+// difference returns after - before, and the same in percent of before. It returns nil for unknown
+// values.
 func difference(before, after any) (diff, pct any) {
 	was, wasNumber := report.AsNumber(before)
 	is, isNumber := report.AsNumber(after)
@@ -128,9 +128,9 @@ func difference(before, after any) (diff, pct any) {
 			pct = p
 		}
 	}
-	a, whole := before.(int64)
-	b, alsoWhole := after.(int64)
-	if whole && alsoWhole && (b-a < 0) == (b < a) { // no overflow
+	a, isInt := before.(int64)
+	b, alsoInt := after.(int64)
+	if isInt && alsoInt && (b-a < 0) == (b < a) { // the difference does not overflow
 		return b - a, pct
 	}
 	if diff := is - was; !math.IsInf(diff, 0) {
@@ -139,7 +139,7 @@ func difference(before, after any) (diff, pct any) {
 	return nil, pct
 }
 
-// signed returns the unit of differences of values in a unit.
+// signed returns the unit of differences of values in unit u.
 func signed(u report.Unit) report.Unit {
 	if u == report.UnitText {
 		return u
@@ -149,16 +149,16 @@ func signed(u report.Unit) report.Unit {
 
 // verdictCount counts rows that got or lost a verdict.
 type verdictCount struct {
-	names     []string
-	got, left map[string]int64 // rows, by verdict
+	names        []string
+	gained, lost map[string]int64 // number of rows by verdict
 }
 
-// newVerdictCount returns a count that begins with the verdicts of a table.
+// newVerdictCount returns a verdictCount with the verdicts of a table, all 0.
 func newVerdictCount(t *report.Table) *verdictCount {
 	return &verdictCount{slices.Clone(t.Verdicts), make(map[string]int64), make(map[string]int64)}
 }
 
-// add counts a row with a verdict in each recording, nil if it has none.
+// add counts a row with a verdict in each recording. nil means that the row has no verdict.
 func (v *verdictCount) add(was, is any) {
 	before, _ := was.(string)
 	after, _ := is.(string)
@@ -168,27 +168,31 @@ func (v *verdictCount) add(was, is any) {
 		}
 	}
 	if before != after {
-		v.got[after]++
-		v.left[before]++
+		v.gained[after]++
+		v.lost[before]++
 	}
 }
 
-// facts returns two totals for each verdict.
+// facts returns two totals per verdict: rows that got it, and rows that lost it.
 func (v *verdictCount) facts() (list []report.Fact) {
 	for _, name := range v.names {
 		key := strings.ReplaceAll(name, " ", "_")
-		got := report.Column{Key: "new_" + key, Title: "now " + name, Unit: report.UnitCount, About: "rows that got " +
-			"the verdict"}
-		left := report.Column{
+		gained := report.Column{
+			Key:   "new_" + key,
+			Title: "now " + name,
+			Unit:  report.UnitCount,
+			About: "rows that got the verdict " + name,
+		}
+		lost := report.Column{
 			Key:   "gone_" + key,
 			Title: "no longer " + name,
 			Unit:  report.UnitCount,
-			About: "rows that lost the verdict",
+			About: "rows that lost the verdict " + name,
 		}
 		list = append(
 			list,
-			report.Fact{Column: got, Value: v.got[name]},
-			report.Fact{Column: left, Value: v.left[name]},
+			report.Fact{Column: gained, Value: v.gained[name]},
+			report.Fact{Column: lost, Value: v.lost[name]},
 		)
 	}
 	return list

@@ -11,13 +11,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// minThrottledPct is the least share of throttled time that makes a verdict.
+// minThrottledPct is the smallest share of throttled time that causes a verdict, percent.
 const minThrottledPct = 1.0
 
-// FullMemoryShare is the share of a device's memory in use above which it counts as full.
+// FullMemoryShare is the used share of a device's memory from which the device counts as full.
 const FullMemoryShare = 0.95
 
-// VerdictLevels are the levels of verdicts, the worst first.
+// VerdictLevels are the levels of verdicts, worst first.
 var VerdictLevels = []string{"problem", "notice", "info"}
 
 // Indices of VerdictLevels.
@@ -27,20 +27,20 @@ const (
 	info
 )
 
-// verdict is a remarkable fact about a device, or about the recording (device -1).
+// verdict is a remarkable fact about a device, or about the recording if device is -1.
 type verdict struct {
 	level  int // index of VerdictLevels
 	device int32
-	name   any // of the device: a string, nil if not known
+	name   any // name of the device, a string; nil if unknown
 	text   string
-	action string // what to do
+	action string // advice
 }
 
-// verdicts returns the verdicts on all devices, problems first.
+// verdicts returns the verdicts on all devices, worst level first.
 func verdicts(gpus *metricpkg.Devices) (list []verdict) {
 	if len(gpus.T.Facts.Samples) == 0 {
-		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples: nothing is " +
-			"known of the GPUs"})
+		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples, so there " +
+			"is no data about the GPUs"})
 	}
 	for _, device := range gpus.Sorted() {
 		add := func(level int, action, format string, args ...any) {
@@ -57,30 +57,30 @@ func verdicts(gpus *metricpkg.Devices) (list []verdict) {
 		memoryVerdict(gpus, device, add)
 		for _, h := range Health(gpus, device) {
 			if h.Level < info {
-				add(h.Level, h.Action, "%s: %s", h.What, h.State)
+				add(h.Level, h.Action, "%s: %s", h.Name, h.State)
 			}
 		}
 		if n := xids(gpus, device); n > 0 {
-			add(problem, "gpurec analyze xid explains them", "had %s", units.Plural(n, "Xid"))
+			add(problem, "run gpurec analyze xid for their meaning", "had %s", units.Plural(n, "Xid"))
 		}
 	}
 	slices.SortStableFunc(list, func(a, b verdict) int { return cmp.Compare(a.level, b.level) })
 	return list
 }
 
-// energyOf returns the energy that a device used in the window, and where the number comes from.
+// energyOf returns the energy that a device used in the window, and the name of its source.
 func energyOf(gpus *metricpkg.Devices, device int32) (joules float64, how string, ok bool) {
-	of := gpus.Devices[device]
-	if s := of[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
+	metrics := gpus.Devices[device]
+	if s := metrics[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
 		return s.Grown() / 1e3, "its energy counter", true
 	}
-	if s := of[catalog.MetricPower]; s != nil && len(s.Values) > 1 {
+	if s := metrics[catalog.MetricPower]; s != nil && len(s.Values) > 1 {
 		return s.Mean() / 1e3 * s.TotalNs() / 1e9, "power samples", true
 	}
 	return 0, "", false
 }
 
-// jouleText formats an energy in J, Wh or kWh.
+// jouleText formats an energy in J, Wh or kWh. joules is the energy in J.
 func jouleText(joules float64) string {
 	switch {
 	case joules >= 3.6e6:
@@ -91,8 +91,8 @@ func jouleText(joules float64) string {
 	return fmt.Sprintf("%.0f J", joules)
 }
 
-// MemoryOf returns the memory in use on a device over time and its total memory, bytes; nil and 0
-// if one of them is not known.
+// MemoryOf returns the used memory of a device over time and its total memory, bytes. It returns
+// nil and 0 if the total is unknown.
 func MemoryOf(gpus *metricpkg.Devices, device int32) (used *metricpkg.Series, total float64) {
 	used = gpus.Devices[device][catalog.MetricMemoryUsed]
 	total = float64(gpus.T.Facts.Devices[device].TotalBytes)
@@ -105,19 +105,19 @@ func MemoryOf(gpus *metricpkg.Devices, device int32) (used *metricpkg.Series, to
 	return used, total
 }
 
-// memoryVerdict adds a notice for a device whose memory was nearly full.
+// memoryVerdict adds a notice if the memory of the device was nearly full.
 func memoryVerdict(gpus *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
 	used, total := MemoryOf(gpus, device)
 	if used == nil {
 		return
 	}
 	if most := slices.Max(used.Values); most > FullMemoryShare*total {
-		add(notice, "gpurec analyze memory --reconcile says who has it", "had at most %s of %s memory in use",
+		add(notice, "run gpurec analyze memory --reconcile to see the holders", "had at most %s of %s memory in use",
 			units.Bytes(units.RoundInt(most)), units.Bytes(units.RoundInt(total)))
 	}
 }
 
-// xids counts the device's Xids in the window.
+// xids returns the number of the device's Xids in the window.
 func xids(gpus *metricpkg.Devices, device int32) (n int64) {
 	for _, x := range gpus.T.Facts.Xids {
 		if x.Device == device && !x.Sxid && x.AtNs >= gpus.Window.FromNs && x.AtNs <= gpus.Window.ToNs {
@@ -127,17 +127,17 @@ func xids(gpus *metricpkg.Devices, device int32) (n int64) {
 	return n
 }
 
-// throttleVerdict adds a verdict for a device that was throttled.
+// throttleVerdict adds a verdict if the device was throttled.
 func throttleVerdict(gpus *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
 	samples := gpus.Devices[device][catalog.MetricReasons]
 	if samples == nil {
 		return
 	}
-	whole := samples.Share(IsThrottled)
-	if whole < minThrottledPct {
+	throttledPct := samples.Share(IsThrottled)
+	if throttledPct < minThrottledPct {
 		return
 	}
-	level := notice // the power cap alone is usual under full load
+	level := notice // the power cap is usual under full load
 	var parts, meanings []string
 	for i := range ClockReasons {
 		c := &ClockReasons[i]
@@ -151,5 +151,6 @@ func throttleVerdict(gpus *metricpkg.Devices, device int32, add func(int, string
 		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Name, pct))
 		meanings = append(meanings, c.Name+": "+c.meaning)
 	}
-	add(level, strings.Join(meanings, "; "), "was throttled %.1f %% of the time: %s", whole, units.Enumerated(parts))
+	text := "was throttled %.1f %% of the time: %s"
+	add(level, strings.Join(meanings, "; "), text, throttledPct, units.Enumerated(parts))
 }
