@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
@@ -78,7 +78,7 @@ func benchReport(b *testing.B, run func(*timeline.Timeline) error) {
 
 func BenchmarkReplay(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := tl.Replay(func(*ledger.Ledger, *ledger.Change) {})
+		_, err := tl.Replay(func(*livemem.Set, *livemem.Change) {})
 		return err
 	})
 }
@@ -100,7 +100,7 @@ func BenchmarkReplayPhysical(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l, err := tl.Replay(func(*ledger.Ledger, *ledger.Change) {})
+		l, err := tl.Replay(func(*livemem.Set, *livemem.Change) {})
 		rec.Close()
 		if err != nil || l.Counts.Allocs != int64(allocs) || l.Counts.UnmatchedFrees+l.Counts.LostFrees > 0 {
 			b.Fatalf("%v, %+v", err, l.Counts)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
@@ -34,18 +34,18 @@ func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
 	o := Outcome{Live: make(map[string]int64)}
 	var live int64
 	last := int64(math.MinInt64)
-	l, err := tl.Replay(func(l *ledger.Ledger, c *ledger.Change) {
+	l, err := tl.Replay(func(l *livemem.Set, c *livemem.Change) {
 		if c.AtNs < last {
 			t.Fatalf("change at %d after one at %d", c.AtNs, last)
 		}
 		last = c.AtNs
 		switch c.Kind {
-		case ledger.Allocated:
+		case livemem.Allocated:
 			live += c.Block.Bytes
-		case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx, ledger.FreedByExit:
+		case livemem.Freed, livemem.FreeLost, livemem.FreedWithCtx, livemem.FreedByExit:
 			live -= c.Block.Bytes
 		}
-		if c.Kind == ledger.FreedByExit {
+		if c.Kind == livemem.FreedByExit {
 			o.Left++
 		}
 		if live < 0 {
@@ -58,7 +58,7 @@ func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
 	}
 	for pid, i := range tl.Origins.Pids {
 		if int(i) < len(l.Processes) {
-			l.Processes[i].Each(func(ptr int64, b ledger.Block) {
+			l.Processes[i].Each(func(ptr int64, b livemem.Block) {
 				o.Live[LiveKey(pid, tl.Origins.Memory(b.Origin), ptr)] = b.Bytes
 			})
 		}

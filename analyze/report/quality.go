@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// LostMemory is the class of calls whose loss makes the ledger wrong, as in Meta.Calls and in rows
+// LostMemory is the class of calls whose loss makes the live memory wrong, as in Meta.Calls and in rows
 // of lost calls.
 const LostMemory = "memory"
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/facts"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -27,7 +27,7 @@ type memoryStep struct {
 
 // stepCounts is what a replay that ran as an iterator has to say at its end.
 type stepCounts struct {
-	counts ledger.Counts
+	counts livemem.Counts
 	err    error
 }
 
@@ -52,7 +52,7 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 			clear(exits)
 		}
 		levels := newAllocatorLevels(t, f, send)
-		l, _, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) {
+		l, _, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) {
 			kind, total := use.Consume(c)
 			if kind == nil {
 				return
@@ -65,10 +65,10 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 				all.live = total.Live
 			}
 			switch c.Kind {
-			case ledger.AllocFailed:
+			case livemem.AllocFailed:
 				s.failed, s.bytes = true, c.Block.Bytes
 				send(s)
-			case ledger.FreedByExit, ledger.FreedWithCtx:
+			case livemem.FreedByExit, livemem.FreedWithCtx:
 				if c.AtNs != exitNs {
 					flush()
 				}

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -69,7 +69,7 @@ func profileHeap(
 	consume := h.atEnd
 	switch opt.At {
 	case query.AtTime:
-		consume = func(_ *timeline.Program, c *ledger.Change) {
+		consume = func(_ *timeline.Program, c *livemem.Change) {
 			if c.AtNs <= opt.AtNs {
 				h.atMoment(c)
 			}
@@ -100,8 +100,8 @@ func profileHeap(
 }
 
 // passes reports whether a change is one of memory that the filter lets through.
-func (h *heap) passes(c *ledger.Change) bool {
-	if c.AtNs > h.window.ToNs || c.Kind == ledger.AllocFailed {
+func (h *heap) passes(c *livemem.Change) bool {
+	if c.AtNs > h.window.ToNs || c.Kind == livemem.AllocFailed {
 		return false
 	}
 	_, ok := h.grouping.Of(c.Block.Origin, c.Block.Bytes)
@@ -109,23 +109,23 @@ func (h *heap) passes(c *ledger.Change) bool {
 }
 
 // html.atEnd follows what the program allocated in the window and did not free.
-func (h *heap) atEnd(_ *timeline.Program, c *ledger.Change) {
-	if c.Block.SinceNs < h.window.FromNs || c.Kind == ledger.FreedByExit || !h.passes(c) {
+func (h *heap) atEnd(_ *timeline.Program, c *livemem.Change) {
+	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.FreedByExit || !h.passes(c) {
 		return
 	}
 	h.count(c)
 }
 
 // atMoment follows what is live, whenever it was allocated.
-func (h *heap) atMoment(c *ledger.Change) {
+func (h *heap) atMoment(c *livemem.Change) {
 	if h.passes(c) {
 		h.count(c)
 	}
 }
 
-func (h *heap) count(c *ledger.Change) {
+func (h *heap) count(c *livemem.Change) {
 	v := h.sample(heapKey{c.Block.Origin, c.Block.Bytes})
-	if c.Kind != ledger.Allocated {
+	if c.Kind != livemem.Allocated {
 		v.live--
 		v.liveBytes -= c.Block.Bytes
 		return
@@ -139,11 +139,11 @@ func (h *heap) count(c *ledger.Change) {
 }
 
 // findPeak notes after how many changes most memory of devices was live.
-func (h *heap) findPeak(_ *timeline.Program, c *ledger.Change) {
+func (h *heap) findPeak(_ *timeline.Program, c *livemem.Change) {
 	if h.t.OnHost(c.Block.Origin) || !h.passes(c) {
 		return
 	}
-	h.live += ledger.Signed(c)
+	h.live += livemem.SignedBytes(c)
 	h.changes++
 	if h.live > h.peak || c.AtNs <= h.window.FromNs {
 		h.peak, h.peakAfter, h.peakNs = h.live, h.changes, max(c.AtNs, h.window.FromNs)
@@ -151,7 +151,7 @@ func (h *heap) findPeak(_ *timeline.Program, c *ledger.Change) {
 }
 
 // untilPeak follows what is live until the peak, which findPeak has found.
-func (h *heap) untilPeak(_ *timeline.Program, c *ledger.Change) {
+func (h *heap) untilPeak(_ *timeline.Program, c *livemem.Change) {
 	if h.peakAfter == 0 {
 		return
 	}

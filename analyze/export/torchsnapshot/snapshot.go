@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -109,7 +109,7 @@ func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 		}
 	}
 	scan := snapshotScan{s: s, devices: make(map[*caching.Allocator]*snapshotDevice)}
-	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, scan.step)
+	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, scan.step)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (s *Snapshot) findPeak() error {
 		}
 	}
 	_, all, err := s.t.ReplayAll(
-		func(*ledger.Ledger, *ledger.Change) {},
+		func(*livemem.Set, *livemem.Change) {},
 		func(a *caching.Allocator, c *caching.Change) {
 			if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
 				return

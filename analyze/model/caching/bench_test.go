@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -90,7 +90,7 @@ func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, s, err := tl.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(*caching.Allocator, *caching.Change) {})
+		_, s, err := tl.ReplayAll(func(*livemem.Set, *livemem.Change) {}, func(*caching.Allocator, *caching.Change) {})
 		if err != nil {
 			t.Fatal(err)
 		}

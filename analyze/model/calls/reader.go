@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -198,16 +198,16 @@ func (s *SiteReader) At(i int) int32 {
 
 // CountsWhile replays memory calls for the quality block while read looks at other calls: the two
 // share no row group, and what they share of the Timeline neither changes.
-func CountsWhile(t *timeline.Timeline, read func() error) (*ledger.Counts, error) {
+func CountsWhile(t *timeline.Timeline, read func() error) (*livemem.Counts, error) {
 	if t.Counts != nil { // they are the same in every replay
 		return t.Counts, read()
 	}
-	var l *ledger.Ledger
+	var l *livemem.Set
 	var failed error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l, failed = t.Replay(func(*ledger.Ledger, *ledger.Change) {})
+		l, failed = t.Replay(func(*livemem.Set, *livemem.Change) {})
 	}()
 	err := read()
 	<-done

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -37,7 +37,7 @@ func (v FreeVerdict) String() string {
 type FreedMemory struct {
 	Verdict FreeVerdict
 	// The memory, and whether its allocation is in the recording. Of an address range, bytes is 0.
-	Block     ledger.Block
+	Block     livemem.Block
 	Allocated bool
 	// DoubleFree: the origin and entry of the call that freed it first. ContextEnded: origin.None and
 	// the end of the context.
@@ -60,7 +60,7 @@ type freeName struct {
 // so that its memory is bounded by MaxFailedFrees however long the recording is.
 type freeScan struct {
 	t    *timeline.Timeline
-	r    ledger.Replay
+	r    livemem.Replay
 	list []FailedFree // in order of their ends, without those that are classified
 	next int          // index of list[0] in found
 	// found is parallel to the list.
@@ -70,9 +70,9 @@ type freeScan struct {
 	addresses map[int32][]int64 // of wanted, in order, by process
 	// ended is how wanted things ended last, reserved are live reservations of them.
 	ended    map[freeName]FreedMemory
-	reserved map[freeName]ledger.Block
+	reserved map[freeName]livemem.Block
 	// around are the live blocks that hold a wanted address behind their start, by process.
-	around map[int32]*ledger.Mappings
+	around map[int32]*livemem.Mappings
 	last   map[origin.Thread]FailedFree // the last failed free of a thread
 }
 
@@ -87,8 +87,8 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, erro
 	s := &freeScan{
 		t: t, list: list, found: make([]FreedMemory, len(list)),
 		wanted: make(map[freeName]bool), addresses: make(map[int32][]int64),
-		ended: make(map[freeName]FreedMemory), reserved: make(map[freeName]ledger.Block),
-		around: make(map[int32]*ledger.Mappings), last: make(map[origin.Thread]FailedFree),
+		ended: make(map[freeName]FreedMemory), reserved: make(map[freeName]livemem.Block),
+		around: make(map[int32]*livemem.Mappings), last: make(map[origin.Thread]FailedFree),
 	}
 	for i := range list {
 		f := &list[i]
@@ -99,10 +99,10 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, erro
 	}
 	for pid, addresses := range s.addresses {
 		slices.Sort(addresses)
-		s.around[pid] = new(ledger.Mappings)
+		s.around[pid] = new(livemem.Mappings)
 	}
-	s.r = ledger.Replay{Ledger: ledger.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: s.consume, Exit: s.exit}
-	err := timeline.InOrder(t.Memory, t.StreamMemory(), func(m *ledger.Call) error {
+	s.r = livemem.Replay{Live: livemem.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: s.consume, Exit: s.exit}
+	err := timeline.InOrder(t.Memory, t.StreamMemory(), func(m *livemem.Call) error {
 		s.classifyBefore(m.AtNs)
 		s.call(m)
 		return nil
@@ -123,57 +123,57 @@ func (s *freeScan) classifyBefore(ns int64) {
 }
 
 // call applies a call, and notes what it frees or reserves if a failed free names it.
-func (s *freeScan) call(m *ledger.Call) {
+func (s *freeScan) call(m *livemem.Call) {
 	o := &s.t.Origins.List[m.Origin]
 	name := freeName{ptr: m.Ptr, pid: o.Pid}
-	if m.Op > ledger.OpUnreserve && m.Op != ledger.OpReserve || !s.wanted[name] {
+	if m.Op > livemem.OpUnreserve && m.Op != livemem.OpReserve || !s.wanted[name] {
 		s.r.Call(m)
 		return
 	}
 	name.target = targetOfCall(m)
 	s.r.EventsBefore(m.AtNs)
-	if m.Op == ledger.OpReserve {
-		s.reserved[name] = ledger.Block{SinceNs: m.AtNs, Origin: m.Origin}
+	if m.Op == livemem.OpReserve {
+		s.reserved[name] = livemem.Block{SinceNs: m.AtNs, Origin: m.Origin}
 		return
 	}
 	end := FreedMemory{Verdict: DoubleFree, By: m.Origin, AtNs: m.AtNs}
 	b, ok := s.live(name)
 	end.Block, end.Allocated = b, ok && b.Origin != origin.None
-	nested := s.r.Ledger.Counts.Nested
+	nested := s.r.Live.Counts.Nested
 	s.r.Call(m)
-	if s.r.Ledger.Counts.Nested == nested { // else the call around this one ended it
+	if s.r.Live.Counts.Nested == nested { // else the call around this one ended it
 		s.ended[name] = end
 		delete(s.reserved, name)
 	}
 }
 
 // targetOfCall returns the target of a call that frees or reserves something.
-func targetOfCall(m *ledger.Call) freeTarget {
+func targetOfCall(m *livemem.Call) freeTarget {
 	switch {
-	case m.Op == ledger.OpUnmap:
+	case m.Op == livemem.OpUnmap:
 		return freesMapping
-	case m.Op == ledger.OpReserve || m.Op == ledger.OpUnreserve:
+	case m.Op == livemem.OpReserve || m.Op == livemem.OpUnreserve:
 		return freesAddresses
-	case m.Space == ledger.SpaceArray:
+	case m.Space == livemem.SpaceArray:
 		return freesArray
-	case m.Space == ledger.SpacePhysical:
+	case m.Space == livemem.SpacePhysical:
 		return freesPhysical
-	case m.Space == ledger.SpaceIPC:
+	case m.Space == livemem.SpaceIPC:
 		return freesIPC
-	case m.Space == ledger.SpaceExternal:
+	case m.Space == livemem.SpaceExternal:
 		return freesExternal
 	}
 	return freesPointer
 }
 
 // consume follows blocks that hold wanted addresses, and notes what ends with a context.
-func (s *freeScan) consume(_ *ledger.Ledger, c *ledger.Change) {
-	if c.Kind == ledger.AllocFailed {
+func (s *freeScan) consume(_ *livemem.Set, c *livemem.Change) {
+	if c.Kind == livemem.AllocFailed {
 		return
 	}
 	o := &s.t.Origins.List[c.Block.Origin]
 	name := freeName{ptr: c.Ptr, pid: o.Pid}
-	if c.Kind >= ledger.FreedWithCtx && s.wanted[name] {
+	if c.Kind >= livemem.FreedWithCtx && s.wanted[name] {
 		name.target = s.targetOfBlock(&c.Block)
 		s.ended[name] = FreedMemory{
 			Verdict: ContextEnded, Block: c.Block, Allocated: true,
@@ -190,14 +190,14 @@ func (s *freeScan) consume(_ *ledger.Ledger, c *ledger.Change) {
 		return
 	}
 	blocks := s.around[o.Pid]
-	blocks.Cut(c.Ptr, end, func(ledger.Mapping) {})
-	if c.Kind == ledger.Allocated {
-		blocks.Insert(ledger.Mapping{Start: c.Ptr, End: end, Number: c.Ptr})
+	blocks.Cut(c.Ptr, end, func(livemem.Mapping) {})
+	if c.Kind == livemem.Allocated {
+		blocks.Insert(livemem.Mapping{Start: c.Ptr, End: end, Number: c.Ptr})
 	}
 }
 
 // targetOfBlock returns the target of calls that free a block of the replay.
-func (s *freeScan) targetOfBlock(b *ledger.Block) freeTarget {
+func (s *freeScan) targetOfBlock(b *livemem.Block) freeTarget {
 	target, _ := targetOf(format.KindFree, s.t.Origins.Memory(b.Origin))
 	return target
 }
@@ -215,24 +215,24 @@ func (s *freeScan) exit(pid int32, _ int64) {
 		}
 	}
 	if s.around[pid] != nil {
-		s.around[pid] = new(ledger.Mappings)
+		s.around[pid] = new(livemem.Mappings)
 	}
 }
 
 // holdingsOf returns what a process has, nil if no memory call of it is recorded.
-func (s *freeScan) holdingsOf(pid int32) *ledger.Holdings {
+func (s *freeScan) holdingsOf(pid int32) *livemem.ProcessMemory {
 	number, ok := s.t.Origins.Pids[pid]
 	if !ok {
 		return nil
 	}
-	return s.r.Ledger.OfProcess(number)
+	return s.r.Live.OfProcess(number)
 }
 
 // live returns what a call with that target and number would free now.
-func (s *freeScan) live(name freeName) (ledger.Block, bool) {
+func (s *freeScan) live(name freeName) (livemem.Block, bool) {
 	h := s.holdingsOf(name.pid)
 	if h == nil {
-		return ledger.Block{}, false
+		return livemem.Block{}, false
 	}
 	switch name.target {
 	case freesPointer:
@@ -249,24 +249,24 @@ func (s *freeScan) live(name freeName) (ledger.Block, bool) {
 		b, ok := s.reserved[name]
 		return b, ok
 	case freesIPC:
-		return ledger.Block{
+		return livemem.Block{
 			Origin: origin.None,
-		}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceIPC, Ptr: name.ptr}] > 0
+		}, h.Borrowed[livemem.BorrowedName{Space: livemem.SpaceIPC, Ptr: name.ptr}] > 0
 	case freesExternal:
-		return ledger.Block{
+		return livemem.Block{
 			Origin: origin.None,
-		}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceExternal, Ptr: name.ptr}] > 0
+		}, h.Borrowed[livemem.BorrowedName{Space: livemem.SpaceExternal, Ptr: name.ptr}] > 0
 	}
-	return ledger.Block{}, false
+	return livemem.Block{}, false
 }
 
 // blockAround returns the live block that has an address behind its start.
-func (s *freeScan) blockAround(f *FailedFree) (b ledger.Block, start int64, ok bool) {
+func (s *freeScan) blockAround(f *FailedFree) (b livemem.Block, start int64, ok bool) {
 	h := s.holdingsOf(f.Pid)
 	if h == nil || f.target > freesMapping {
 		return b, 0, false
 	}
-	s.around[f.Pid].Overlapping(f.Ptr, units.EndOf(f.Ptr, 1), func(m ledger.Mapping) {
+	s.around[f.Pid].Overlapping(f.Ptr, units.EndOf(f.Ptr, 1), func(m livemem.Mapping) {
 		start = m.Start
 		b, ok = h.Pointers.Get(start)
 	})
@@ -349,7 +349,7 @@ func (s *freeScan) liveElsewhere(f *FailedFree, targets ...freeTarget) (FreedMem
 }
 
 // belongsTo returns the verdict wrong function for live memory.
-func (s *freeScan) belongsTo(target freeTarget, b ledger.Block) FreedMemory {
+func (s *freeScan) belongsTo(target freeTarget, b livemem.Block) FreedMemory {
 	found := FreedMemory{
 		Verdict: WrongFunction, Block: b, Allocated: b.Origin != origin.None,
 		By: origin.None, Right: functionsByTarget[target],

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -35,9 +35,9 @@ type hostPointer struct {
 }
 
 // Read replays memory calls and notes when which host memory was live.
-func Read(t *timeline.Timeline) (*Blocks, *ledger.Counts, error) {
+func Read(t *timeline.Timeline) (*Blocks, *livemem.Counts, error) {
 	h := New()
-	l, err := t.Replay(func(l *ledger.Ledger, c *ledger.Change) { h.Note(t, c) })
+	l, err := t.Replay(func(l *livemem.Set, c *livemem.Change) { h.Note(t, c) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,15 +49,15 @@ func New() *Blocks {
 }
 
 // Note takes a change of the driver's memory; all of them come before the first question.
-func (h *Blocks) Note(t *timeline.Timeline, c *ledger.Change) {
+func (h *Blocks) Note(t *timeline.Timeline, c *livemem.Change) {
 	memory := t.Origins.Memory(c.Block.Origin)
-	if !ledger.IsHost(memory) && memory != format.MemoryManaged {
+	if !livemem.IsHost(memory) && memory != format.MemoryManaged {
 		return
 	}
 	key := hostPointer{t.Origins.List[c.Block.Origin].Pid, c.Ptr}
 	switch c.Kind {
-	case ledger.AllocFailed:
-	case ledger.Allocated:
+	case livemem.AllocFailed:
+	case livemem.Allocated:
 		h.open[key] = int32(len(h.list))
 		h.list = append(
 			h.list,

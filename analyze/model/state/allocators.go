@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
@@ -127,7 +127,7 @@ func AtMoments(
 			seen = append(seen, a)
 		}
 	}
-	_, s, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(a *caching.Allocator, c *caching.Change) {
+	_, s, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, func(a *caching.Allocator, c *caching.Change) {
 		if c.Op != caching.BlockResized {
 			until(a, c.AtNs, false)
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
@@ -66,19 +66,19 @@ func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 	s := new(Memory)
 	totals := make(map[TotalKey]*MemoryTotal)
 	done := false
-	finish := func(l *ledger.Ledger) {
+	finish := func(l *livemem.Set) {
 		done = true
-		l.Each(func(ptr int64, b ledger.Block) { s.Live = append(s.Live, allocation(t, ptr, b)) })
+		l.Each(func(ptr int64, b livemem.Block) { s.Live = append(s.Live, allocation(t, ptr, b)) })
 		s.count(l)
 	}
-	l, err := t.Replay(func(l *ledger.Ledger, c *ledger.Change) {
+	l, err := t.Replay(func(l *livemem.Set, c *livemem.Change) {
 		switch {
 		case done:
 			return
 		case untilNs != 0 && c.AtNs > untilNs:
 			finish(l)
 			return
-		case c.Kind == ledger.FreedByExit:
+		case c.Kind == livemem.FreedByExit:
 			s.Left = append(s.Left, allocation(t, c.Ptr, c.Block))
 		}
 		for _, key := range TotalKeysOf(t, c.Block.Origin) {
@@ -124,7 +124,7 @@ func (s *Memory) Total(pid int32, kind string) MemoryTotal {
 	return MemoryTotal{Pid: pid, Kind: kind}
 }
 
-func (s *Memory) count(l *ledger.Ledger) {
+func (s *Memory) count(l *livemem.Set) {
 	c := &l.Counts
 	s.UnmatchedFrees, s.LostFrees = c.UnmatchedFrees, c.LostFrees
 	s.UnknownAllocs, s.NestedCalls = c.UnknownAllocs, c.Nested
@@ -133,7 +133,7 @@ func (s *Memory) count(l *ledger.Ledger) {
 	s.BorrowedOpened, s.BorrowedReturned = borrowed.Opened, borrowed.Returned
 }
 
-func allocation(t *timeline.Timeline, ptr int64, b ledger.Block) Allocation {
+func allocation(t *timeline.Timeline, ptr int64, b livemem.Block) Allocation {
 	o := &t.Origins.List[b.Origin]
 	return Allocation{
 		Pid:     o.Pid,
@@ -156,21 +156,21 @@ type TotalKey struct {
 func TotalKeysOf(t *timeline.Timeline, origin int32) []TotalKey {
 	pid, kind := t.Origins.List[origin].Pid, t.Origins.Memory(origin)
 	keys := []TotalKey{{pid, kind}, {0, kind}}
-	if !ledger.IsHost(kind) {
+	if !livemem.IsHost(kind) {
 		keys = append(keys, TotalKey{pid, MemoryAll}, TotalKey{0, MemoryAll})
 	}
 	return keys
 }
 
-func (m *MemoryTotal) change(c *ledger.Change) {
+func (m *MemoryTotal) change(c *livemem.Change) {
 	switch c.Kind {
-	case ledger.Allocated:
+	case livemem.Allocated:
 		m.Allocs++
 		m.AllocBytes += c.Block.Bytes
 		m.LiveBlocks++
 		m.LiveBytes += c.Block.Bytes
 		m.PeakBytes = max(m.PeakBytes, m.LiveBytes)
-	case ledger.AllocFailed:
+	case livemem.AllocFailed:
 		m.FailedAllocs++
 	default:
 		m.Frees++

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/format"
 )
@@ -103,13 +103,13 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []cac
 		e := caching.Event{
 			AtNs:      start,
 			Ptr:       c.ptr[i] & (1<<56 - 1),
-			Bytes:     min(max(0, c.bytes[i]), ledger.AddressSpace),
+			Bytes:     min(max(0, c.bytes[i]), livemem.AddressSpace),
 			Pool:      c.pool[i],
 			Stream:    c.stream[i],
 			Op:        c.whats[name],
 			Origin:    origin.None,
-			Allocated: min(c.allocated[i], ledger.AddressSpace),
-			Reserved:  min(c.reserved[i], ledger.AddressSpace),
+			Allocated: min(c.allocated[i], livemem.AddressSpace),
+			Reserved:  min(c.reserved[i], livemem.AddressSpace),
 			Allocator: l.allocators.ID(caching.Key{Pid: c.pid[i], Device: c.device[i]}),
 		}
 		if e.Op.IsBegin() {
@@ -126,7 +126,7 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []cac
 			})
 		}
 		if e.Op == caching.OutOfMemory {
-			e.Ptr = int64(min(max(0, c.value[i]), ledger.AddressSpace))
+			e.Ptr = int64(min(max(0, c.value[i]), livemem.AddressSpace))
 		}
 		rows = append(rows, e)
 		isSorted, last = isSorted && start >= last, start

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/bpf"
@@ -360,32 +360,32 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 
 func TestMappingsAreARangeMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	var m ledger.Mappings
-	var naive []ledger.Mapping
+	var m livemem.Mappings
+	var naive []livemem.Mapping
 	for round := range 20_000 {
 		from := r.Int64N(5000)
 		to := from + 1 + r.Int64N(20)
-		var want, got []ledger.Mapping
-		naive = slices.DeleteFunc(naive, func(o ledger.Mapping) bool {
+		var want, got []livemem.Mapping
+		naive = slices.DeleteFunc(naive, func(o livemem.Mapping) bool {
 			if o.Start < to && o.End > from {
 				want = append(want, o)
 				return true
 			}
 			return false
 		})
-		m.Cut(from, to, func(o ledger.Mapping) { got = append(got, o) })
-		slices.SortFunc(want, func(a, b ledger.Mapping) int { return int(a.Start - b.Start) })
+		m.Cut(from, to, func(o livemem.Mapping) { got = append(got, o) })
+		slices.SortFunc(want, func(a, b livemem.Mapping) int { return int(a.Start - b.Start) })
 		if !slices.Equal(got, want) {
 			t.Fatalf("round %d: cut %d to %d: %v, want %v", round, from, to, got, want)
 		}
 		if r.IntN(8) > 0 || round < 10_000 {
-			one := ledger.Mapping{Start: from, End: to, Number: int64(round)}
+			one := livemem.Mapping{Start: from, End: to, Number: int64(round)}
 			naive = append(naive, one)
 			m.Insert(one)
 		}
 	}
 	for _, p := range m.Pieces {
-		if len(p) == 0 || len(p) > ledger.MaxPiece {
+		if len(p) == 0 || len(p) > livemem.MaxPiece {
 			t.Errorf("a piece of %d", len(p))
 		}
 	}
@@ -399,7 +399,7 @@ func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
 			c.Kind == format.KindUnreserve {
 			continue
 		}
-		if _, ok := ledger.OpsByKind[c.Kind]; !ok {
+		if _, ok := livemem.OpsByKind[c.Kind]; !ok {
 			t.Errorf("%s: kind %s", c.Name, c.Kind)
 		}
 		known := []string{

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -14,7 +14,7 @@ import (
 // readEvents collects the events of a recording in order of time.
 func (t *Timeline) readEvents() error {
 	for _, e := range t.Facts.Exits {
-		t.Events = append(t.Events, ledger.Event{AtNs: e.AtNs, Pid: e.Pid, Kind: ledger.EventExit})
+		t.Events = append(t.Events, livemem.Event{AtNs: e.AtNs, Pid: e.Pid, Kind: livemem.EventExit})
 	}
 	ends, err := t.contextEnds()
 	if err != nil {
@@ -27,21 +27,21 @@ func (t *Timeline) readEvents() error {
 		case c.Kind == APIGraphAlloc:
 			t.Events = append(
 				t.Events,
-				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
+				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
 			)
 		case c.Kind == APIMappedBuffer && c.ptr != 0:
 			t.Events = append(
 				t.Events,
-				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedBuffer, Ptr: c.ptr},
+				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedBuffer, Ptr: c.ptr},
 			)
 		case c.Kind == APIMappedArray && c.ptr != 0:
 			t.Events = append(
 				t.Events,
-				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedArray, Ptr: c.ptr},
+				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedArray, Ptr: c.ptr},
 			)
 		}
 	}
-	slices.SortStableFunc(t.Events, func(a, b ledger.Event) int {
+	slices.SortStableFunc(t.Events, func(a, b livemem.Event) int {
 		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Kind, b.Kind))
 	})
 	return nil
@@ -56,7 +56,7 @@ type primary struct {
 	refs    int64
 	resets  []int64
 	// ends are the releases that would be the last one if every retain was seen.
-	ends []ledger.Event
+	ends []livemem.Event
 	// idle is when the context cannot be in use if that is so: before the first
 	// retain, and from each of ends to the next retain.
 	idle []query.Window
@@ -65,8 +65,8 @@ type primary struct {
 // contextEnds returns when contexts ended. The last release of a primary context ends
 // it, too, but a process that is recorded while it runs has retained it before: then
 // it is used at times when it should not be.
-func (t *Timeline) contextEnds() ([]ledger.Event, error) {
-	var ends []ledger.Event
+func (t *Timeline) contextEnds() ([]livemem.Event, error) {
+	var ends []livemem.Event
 	primaries := make(map[primaryKey]*primary)
 	attached := make(map[contextKey]int) // by cuCtxAttach; the last cuCtxDetach destroys the context
 	of := func(c *APICall) *primary {
@@ -89,14 +89,14 @@ func (t *Timeline) contextEnds() ([]ledger.Event, error) {
 			} else if c.ptr != 0 {
 				ends = append(
 					ends,
-					ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr},
+					livemem.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
 				)
 			}
 		case APIDestroyContext:
 			if c.ptr != 0 {
 				ends = append(
 					ends,
-					ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr},
+					livemem.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
 				)
 			}
 		case APIResetPrimary:
@@ -111,10 +111,10 @@ func (t *Timeline) contextEnds() ([]ledger.Event, error) {
 		for _, at := range p.resets {
 			ends = append(
 				ends,
-				ledger.Event{
+				livemem.Event{
 					AtNs:    at,
 					Pid:     key.pid,
-					Kind:    ledger.EventContextEnd,
+					Kind:    livemem.EventContextEnd,
 					Context: p.context,
 					Device:  key.device,
 				},
@@ -146,10 +146,10 @@ func (p *primary) release(c *APICall) {
 	if p.refs--; p.refs == 0 {
 		p.ends = append(
 			p.ends,
-			ledger.Event{
+			livemem.Event{
 				AtNs:    c.StartNs,
 				Pid:     c.Pid,
-				Kind:    ledger.EventContextEnd,
+				Kind:    livemem.EventContextEnd,
 				Context: p.context,
 				Device:  c.Device,
 			},
@@ -160,7 +160,7 @@ func (p *primary) release(c *APICall) {
 
 // lastReleases returns the ends of those primary contexts that were idle when they
 // should be.
-func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]ledger.Event, error) {
+func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]livemem.Event, error) {
 	candidates := make(map[contextKey]*primary)
 	for key, p := range primaries {
 		if len(p.ends) > 0 {
@@ -177,7 +177,7 @@ func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]ledger.Eve
 			delete(candidates, key)
 		}
 	})
-	var ends []ledger.Event
+	var ends []livemem.Event
 	for _, p := range candidates {
 		ends = append(ends, p.ends...)
 	}
@@ -223,7 +223,7 @@ func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 }
 
 // markLast marks the ends of contexts after which their process allocates nothing.
-func (t *Timeline) markLast(ends []ledger.Event) error {
+func (t *Timeline) markLast(ends []livemem.Event) error {
 	if len(ends) == 0 {
 		return nil
 	}
@@ -253,7 +253,7 @@ func (t *Timeline) markLast(ends []ledger.Event) error {
 
 // EndedWith reports whether memory goes with a context that ends. Memory of which the
 // context is not known stays.
-func (t *Timeline) EndedWith(id int32, e *ledger.Event) bool {
+func (t *Timeline) EndedWith(id int32, e *livemem.Event) bool {
 	o := &t.Origins.List[id]
 	if e.Context != 0 || o.Context == 0 {
 		return o.Context != 0 && o.Context == e.Context

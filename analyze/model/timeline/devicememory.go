@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -79,7 +79,7 @@ func (t *Timeline) Pools(w query.Window, f *query.Filter) map[PoolKey]*PoolState
 	for i := range t.API.Calls {
 		c := &t.API.Calls[i]
 		key := PoolKey{c.Pid, c.ptr}
-		if c.Kind == APIPoolOfDevice && c.value >= 0 && c.value < ledger.MaxDevices {
+		if c.Kind == APIPoolOfDevice && c.value >= 0 && c.value < livemem.MaxDevices {
 			devices[key] = int32(c.value)
 		}
 		attribute := units.RoundInt(c.value)

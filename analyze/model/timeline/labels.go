@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -129,7 +129,7 @@ func (t *Timeline) SiteOfCall(stack int32, site string) string {
 }
 
 // OnHost reports whether memory of the origin is the host's.
-func (t *Timeline) OnHost(origin int32) bool { return ledger.IsHost(t.Origins.Memory(origin)) }
+func (t *Timeline) OnHost(origin int32) bool { return livemem.IsHost(t.Origins.Memory(origin)) }
 
 // BlockSite is the place that allocated a block.
 func (t *Timeline) BlockSite(origin int32) string {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -19,11 +19,11 @@ import (
 // what is not an allocator's segment.
 type Program struct {
 	T          *Timeline
-	Driver     *ledger.Ledger
+	Driver     *livemem.Set
 	Allocators *caching.Set
-	segments   ledger.BlockSet // block.number of the driver's memory that is allocators' segments
-	consume    func(*Program, *ledger.Change)
-	change     ledger.Change // the one that is handed out
+	segments   livemem.BlockSet // block.number of the driver's memory that is allocators' segments
+	consume    func(*Program, *livemem.Change)
+	change     livemem.Change // the one that is handed out
 }
 
 // ReplayProgram is replay with the memory that programs see. Blocks end when the
@@ -31,12 +31,12 @@ type Program struct {
 // the program asked for. also, if it is set, gets all changes of the driver's memory,
 // and watch those of allocators.
 func (t *Timeline) ReplayProgram(
-	consume func(*Program, *ledger.Change),
-	also func(*ledger.Change),
+	consume func(*Program, *livemem.Change),
+	also func(*livemem.Change),
 	watch caching.Consumer,
 ) (*Program, error) {
 	p := &Program{T: t, consume: consume}
-	onDriver := func(l *ledger.Ledger, c *ledger.Change) {
+	onDriver := func(l *livemem.Set, c *livemem.Change) {
 		p.Driver = l
 		p.driverChange(c)
 		if also != nil {
@@ -70,7 +70,7 @@ func (t *Timeline) ReplayProgram(
 // what was allocated from inside of the allocator, and what it had before its events were
 // recorded. also, if it is set, gets
 // all changes of the driver's memory.
-func (t *Timeline) FindSegments(also func(*ledger.Change)) error {
+func (t *Timeline) FindSegments(also func(*livemem.Change)) error {
 	s := segmentSearch{
 		t:         t,
 		inside:    make(map[int32]bool),
@@ -78,7 +78,7 @@ func (t *Timeline) FindSegments(also func(*ledger.Change)) error {
 		addressed: make(map[int32]*Addressed),
 		byReports: t.Facts.Reported() > 0,
 	}
-	_, _, err := t.replayTogether(true, func(l *ledger.Ledger, c *ledger.Change) {
+	_, _, err := t.replayTogether(true, func(l *livemem.Set, c *livemem.Change) {
 		s.driverChange(l, c)
 		if also != nil {
 			also(c)
@@ -94,9 +94,9 @@ func (t *Timeline) FindSegments(also func(*ledger.Change)) error {
 // segmentSearch is the search for the driver's memory that is allocators' segments.
 type segmentSearch struct {
 	t      *Timeline
-	driver *ledger.Ledger
-	told   ledger.BlockSet            // that an allocator told of
-	inner  ledger.BlockSet            // that comes from inside of one
+	driver *livemem.Set
+	told   livemem.BlockSet           // that an allocator told of
+	inner  livemem.BlockSet           // that comes from inside of one
 	inside map[int32]bool             // stack → it goes through an allocator
 	looks  map[*caching.Allocator]int // how often older was asked; maxLooks: it is known
 	// addressed is the memory of a process, if allocators are known by their reports.
@@ -104,9 +104,9 @@ type segmentSearch struct {
 	byReports bool
 }
 
-func (s *segmentSearch) driverChange(l *ledger.Ledger, c *ledger.Change) {
+func (s *segmentSearch) driverChange(l *livemem.Set, c *livemem.Change) {
 	s.driver = l
-	if c.Kind == ledger.Allocated && s.t.fromAllocator(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
+	if c.Kind == livemem.Allocated && s.t.fromAllocator(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
 		s.inner.Add(c.Block.Number)
 	}
 	if s.byReports && s.t.Origins.Memory(c.Block.Origin) == format.MemoryDevice {
@@ -154,7 +154,7 @@ func (s *segmentSearch) allocatorChange(a *caching.Allocator, c *caching.Change)
 const maxLooks = 256
 
 // at calls yield for the driver's memory that a segment comes from.
-func (s *segmentSearch) at(h *ledger.Holdings, c *caching.Change, yield func(number int32)) {
+func (s *segmentSearch) at(h *livemem.ProcessMemory, c *caching.Change, yield func(number int32)) {
 	switch c.Op {
 	case caching.SegmentAllocated:
 		if b, ok := h.Pointers.Get(c.Ptr); ok {
@@ -166,8 +166,8 @@ func (s *segmentSearch) at(h *ledger.Holdings, c *caching.Change, yield func(num
 }
 
 // mapped calls yield for the physical memory behind addresses.
-func (s *segmentSearch) mapped(h *ledger.Holdings, ptr, bytes int64, yield func(number int32)) {
-	h.Mappings.Overlapping(ptr, units.EndOf(ptr, bytes), func(m ledger.Mapping) {
+func (s *segmentSearch) mapped(h *livemem.ProcessMemory, ptr, bytes int64, yield func(number int32)) {
+	h.Mappings.Overlapping(ptr, units.EndOf(ptr, bytes), func(m livemem.Mapping) {
 		if m.Handle != nil && m.Handle.Borrows == 0 {
 			yield(m.Handle.Block.Number)
 		}
@@ -177,10 +177,10 @@ func (s *segmentSearch) mapped(h *ledger.Holdings, ptr, bytes int64, yield func(
 // older adds what must have been an allocator's before its first event, or report: memory of
 // the process that comes from inside of it or from nowhere known, if that is exactly as much
 // as the allocator had. Reports tell that with what came for them.
-func (s *segmentSearch) older(h *ledger.Holdings, a *caching.Allocator, reserved int64) bool {
-	var before ledger.BlockSet
+func (s *segmentSearch) older(h *livemem.ProcessMemory, a *caching.Allocator, reserved int64) bool {
+	var before livemem.BlockSet
 	bytes := int64(0)
-	h.Each(func(_ int64, b ledger.Block) {
+	h.Each(func(_ int64, b livemem.Block) {
 		told := s.told.Has(b.Number)
 		isCandidate := s.inner.Has(b.Number) || told || s.t.SiteLabel(b.Origin) == NoStack
 		if isCandidate && (a.Reports || !told) && s.t.Origins.List[b.Origin].Device == a.Device &&
@@ -210,8 +210,8 @@ func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
 	return answer
 }
 
-func (p *Program) driverChange(c *ledger.Change) {
-	if c.Kind == ledger.AllocFailed || !p.segments.Has(c.Block.Number) {
+func (p *Program) driverChange(c *livemem.Change) {
+	if c.Kind == livemem.AllocFailed || !p.segments.Has(c.Block.Number) {
 		p.consume(p, c)
 	}
 }
@@ -220,21 +220,21 @@ func (p *Program) driverChange(c *ledger.Change) {
 func (p *Program) allocatorChange(a *caching.Allocator, c *caching.Change) {
 	switch c.Op {
 	case caching.BlockAllocated:
-		p.emit(ledger.Allocated, c.AtNs, &c.Block)
+		p.emit(livemem.Allocated, c.AtNs, &c.Block)
 	case caching.BlockFreeRequested:
-		what := ledger.Freed
+		what := livemem.Freed
 		if p.T.TearsDown(a.Pid, c.AtNs) {
-			what = ledger.FreedByExit
+			what = livemem.FreedByExit
 		}
 		p.emit(what, c.AtNs, &c.Block)
 	case caching.BlockLost:
 		if c.Block.State == caching.IsBlock {
-			p.emit(ledger.FreeLost, c.AtNs, &c.Block)
+			p.emit(livemem.FreeLost, c.AtNs, &c.Block)
 		}
 	case caching.AllocatorEnd:
 		a.Each(func(b *caching.Piece) {
 			if b.State == caching.IsBlock {
-				p.emit(ledger.FreedByExit, c.AtNs, b)
+				p.emit(livemem.FreedByExit, c.AtNs, b)
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 }
 
 // emit hands out a change to a block, unless it is from before the recording.
-func (p *Program) emit(what ledger.ChangeKind, atNs int64, b *caching.Piece) {
+func (p *Program) emit(what livemem.ChangeKind, atNs int64, b *caching.Piece) {
 	if b.Origin == origin.None {
 		return
 	}
@@ -293,14 +293,14 @@ func (p *Program) emit(what ledger.ChangeKind, atNs int64, b *caching.Piece) {
 }
 
 // block is a block as the program sees it.
-func block(b *caching.Piece) ledger.Block {
-	return ledger.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}
+func block(b *caching.Piece) livemem.Block {
+	return livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}
 }
 
 // Each calls yield for everything that is live, in no order.
-func (p *Program) Each(yield func(ptr int64, b ledger.Block)) {
+func (p *Program) Each(yield func(ptr int64, b livemem.Block)) {
 	if p.Driver != nil {
-		p.Driver.Each(func(ptr int64, b ledger.Block) {
+		p.Driver.Each(func(ptr int64, b livemem.Block) {
 			if !p.segments.Has(b.Number) {
 				yield(ptr, b)
 			}
@@ -322,7 +322,7 @@ func (p *Program) Each(yield func(ptr int64, b ledger.Block)) {
 }
 
 // Counts are what the replay of the driver's calls could not account for.
-func (p *Program) Counts() *ledger.Counts { return &p.Driver.Counts }
+func (p *Program) Counts() *livemem.Counts { return &p.Driver.Counts }
 
 // HasMemory reports whether the recording has any row about memory.
 func (t *Timeline) HasMemory() bool { return len(t.Memory)+len(t.Allocations) > 0 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
@@ -208,7 +208,7 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 				total.AllocBytes-total.FreedBytes != total.LiveBytes {
 				t.Errorf("until %d: total %+v, the allocations sum up to %+v", until, total, sum)
 			}
-			if total.Pid == 0 && !ledger.IsHost(total.Kind) {
+			if total.Pid == 0 && !livemem.IsHost(total.Kind) {
 				device.LiveBytes += total.LiveBytes
 				device.Allocs += total.Allocs
 			}

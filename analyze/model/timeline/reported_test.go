@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
@@ -95,7 +95,7 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 	var l timeline.Addressed
 	number := int32(0)
 	add := func(ptr, bytes int64) {
-		l.Note(&ledger.Change{Kind: ledger.Allocated, Ptr: ptr, Block: ledger.Block{Bytes: bytes, Number: number}})
+		l.Note(&livemem.Change{Kind: livemem.Allocated, Ptr: ptr, Block: livemem.Block{Bytes: bytes, Number: number}})
 		number++
 	}
 	add(64*analyzetest.Mib, 20*analyzetest.Mib)
@@ -117,8 +117,8 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 			t.Errorf("around %d MiB: %d, %v, want %d", ptr/analyzetest.Mib, n, ok, want)
 		}
 	}
-	l.Note(&ledger.Change{Kind: ledger.Freed, Ptr: 12 * analyzetest.Mib})
-	l.Note(&ledger.Change{Kind: ledger.Freed, Ptr: 11 * analyzetest.Mib})
+	l.Note(&livemem.Change{Kind: livemem.Freed, Ptr: 12 * analyzetest.Mib})
+	l.Note(&livemem.Change{Kind: livemem.Freed, Ptr: 11 * analyzetest.Mib})
 	if _, ok := l.Around(13 * analyzetest.Mib); ok || len(l) != 2 {
 		t.Errorf("after a free: %+v", l)
 	}

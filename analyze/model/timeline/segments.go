@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -17,17 +17,17 @@ type addressedBlock struct {
 }
 
 // Note follows a change of the driver's memory.
-func (l *Addressed) Note(c *ledger.Change) {
+func (l *Addressed) Note(c *livemem.Change) {
 	i, found := slices.BinarySearchFunc(
 		*l,
 		c.Ptr,
 		func(b addressedBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
 	)
 	switch {
-	case c.Kind == ledger.AllocFailed:
-	case c.Kind != ledger.Allocated && found:
+	case c.Kind == livemem.AllocFailed:
+	case c.Kind != livemem.Allocated && found:
 		*l = slices.Delete(*l, i, i+1)
-	case c.Kind == ledger.Allocated && !found && c.Block.Bytes >= caching.SmallSegment:
+	case c.Kind == livemem.Allocated && !found && c.Block.Bytes >= caching.SmallSegment:
 		*l = slices.Insert(*l, i, addressedBlock{c.Ptr, units.EndOf(c.Ptr, c.Block.Bytes), c.Block.Number})
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/facts"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/stack"
@@ -35,9 +35,9 @@ type Timeline struct {
 	weights  map[query.Window]*sampling.Weights // of windows that were asked for
 	contexts contextDevices
 	madeHere map[contextKey]bool // contexts that the program made with cuCtxCreate
-	Events   []ledger.Event      // in order of time
+	Events   []livemem.Event     // in order of time
 	Free     []FreeSample        // in order of time
-	Counts   *ledger.Counts      // of a replay, once calls.CountsWhile has made one
+	Counts   *livemem.Counts     // of a replay, once calls.CountsWhile has made one
 
 	Memory []Span // row groups of memory calls
 	Calls  []Span // row groups of all other calls
@@ -45,7 +45,7 @@ type Timeline struct {
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.Numbers
 	// block.number of the driver's memory that is allocators' segments, once that was asked
-	segments  *ledger.BlockSet
+	segments  *livemem.BlockSet
 	teardowns map[int32]int64 // process → from when on it is ending, once that was asked
 }
 

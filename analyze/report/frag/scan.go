@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -103,7 +103,7 @@ func (s *Scan) run() (*timeline.Program, error) {
 	if err := s.FindRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.Driver(c) }, s.Watch)
+	l, all, err := s.t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Watch)
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +186,8 @@ func (s *Scan) ownerOf(a *caching.Allocator) *owner {
 }
 
 // Driver takes the next change of the driver's memory.
-func (s *Scan) Driver(c *ledger.Change) {
-	if c.Kind == ledger.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
+func (s *Scan) Driver(c *livemem.Change) {
+	if c.Kind == livemem.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
 		s.pools = true
 	}
 }
@@ -385,7 +385,7 @@ func (s *Scan) lookAtReservations(now reservations, moment int) {
 			}
 			r.survey(spaces[key])
 			o.picture.add(moment, r.ptr, r.end-r.ptr, false)
-			r.mapped.Each(func(m ledger.Mapping) { o.picture.use(moment, m.Start, m.End-m.Start) })
+			r.mapped.Each(func(m livemem.Mapping) { o.picture.use(moment, m.Start, m.End-m.Start) })
 		}
 	}
 	for key, o := range s.owners {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/group"
@@ -104,7 +104,7 @@ const (
 )
 
 // Consume takes the next change of a replay.
-func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
+func (s *Scan) Consume(p *timeline.Program, c *livemem.Change) {
 	if s.done {
 		return
 	}
@@ -122,7 +122,7 @@ func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	if !ok {
 		if s.Grouping.Suppressed(c.Block.Origin, c.Block.Bytes) {
 			s.matched = true
-			if c.Kind == ledger.FreedByExit {
+			if c.Kind == livemem.FreedByExit {
 				s.suppress(&c.Block)
 			}
 		}
@@ -136,11 +136,11 @@ func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 }
 
 // change counts a change of a block of the group.
-func (s *Scan) change(g *groupStats, c *ledger.Change) {
+func (s *Scan) change(g *groupStats, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.tracker(o.Pid)
 	switch c.Kind {
-	case ledger.Allocated:
+	case livemem.Allocated:
 		if g.allocs == 0 {
 			g.firstStack, g.memory = o.Stack, o.Memory
 		} else if g.memory != o.Memory {
@@ -156,7 +156,7 @@ func (s *Scan) change(g *groupStats, c *ledger.Change) {
 		if s.live > s.peak {
 			s.peak, s.peakNs = s.live, c.AtNs
 		}
-	case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx:
+	case livemem.Freed, livemem.FreeLost, livemem.FreedWithCtx:
 		g.frees++
 		s.Frees++
 		g.LiveCount--
@@ -165,14 +165,14 @@ func (s *Scan) change(g *groupStats, c *ledger.Change) {
 		in.liveBytes -= c.Block.Bytes
 		in.floor = min(in.floor, in.liveBytes)
 		s.live -= c.Block.Bytes
-	case ledger.FreedByExit:
+	case livemem.FreedByExit:
 		// The program did not free the block: it stays live in this report.
 		g.exited++
 		in.exited++
 		in.exitNs = max(in.exitNs, c.AtNs)
 		s.live -= c.Block.Bytes
 		s.addUnfreed(g, &c.Block, c.AtNs)
-	case ledger.AllocFailed:
+	case livemem.AllocFailed:
 		s.failed++
 	}
 }
@@ -208,7 +208,7 @@ func (c *floorTracker) checkpoint(step int) {
 }
 
 // addUnfreed counts a block that the program had not freed at atNs, Unix ns.
-func (s *Scan) addUnfreed(g *groupStats, b *ledger.Block, atNs int64) {
+func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 	o := &s.t.Origins.List[b.Origin]
 	g.ages = append(g.ages, max(0, atNs-b.SinceNs))
 	if b.SinceNs <= s.warmNs {
@@ -227,7 +227,7 @@ func (s *Scan) addUnfreed(g *groupStats, b *ledger.Block, atNs int64) {
 }
 
 // suppress counts an unfreed block that a suppression hides.
-func (s *Scan) suppress(b *ledger.Block) {
+func (s *Scan) suppress(b *livemem.Block) {
 	which, _ := s.Grouping.Suppress.Of(b.Origin)
 	s.Grouping.Suppress.Count(which, b)
 }
@@ -241,7 +241,7 @@ func (s *Scan) Finish(p *timeline.Program) {
 	for s.step < Checkpoints {
 		s.checkpoint()
 	}
-	p.Each(func(_ int64, b ledger.Block) {
+	p.Each(func(_ int64, b livemem.Block) {
 		if b.SinceNs < s.Window.FromNs {
 			return
 		}

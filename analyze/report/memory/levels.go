@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -44,7 +44,7 @@ func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 // Consume takes the next change of a replay. It returns the levels that the change moved: that of
 // its device and kind, and that of all memory on the device, which is nil for host memory. Both are
 // nil if the change does not pass the filter.
-func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
+func (m *LevelScan) Consume(c *livemem.Change) (kind, total *Level) {
 	o := &m.t.Origins.List[c.Block.Origin]
 	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
 		c.Block.Bytes < m.filter.MinBytes {
@@ -56,7 +56,7 @@ func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 		m.kinds[place] = kind
 	}
 	kind.move(c, m.window.FromNs)
-	if ledger.IsHost(place.Memory) {
+	if livemem.IsHost(place.Memory) {
 		return kind, nil
 	}
 	if total = m.Total[o.Device]; total == nil {
@@ -68,16 +68,16 @@ func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 }
 
 // move counts a change; fromNs is the start of the window, Unix ns.
-func (l *Level) move(c *ledger.Change, fromNs int64) {
+func (l *Level) move(c *livemem.Change, fromNs int64) {
 	inside := int64(0)
 	if c.AtNs >= fromNs {
 		inside = 1
 	}
 	switch c.Kind {
-	case ledger.Allocated:
+	case livemem.Allocated:
 		l.Live += c.Block.Bytes
 		l.allocs += inside
-	case ledger.AllocFailed:
+	case livemem.AllocFailed:
 		l.failed += inside
 		return
 	default:
@@ -129,7 +129,7 @@ func (m *LevelScan) places() []Place {
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
-		if !ledger.IsHost(p.Memory) {
+		if !livemem.IsHost(p.Memory) {
 			perDevice[p.Device]++
 		}
 	}

@@ -1,7 +1,7 @@
 package memory
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -52,12 +52,12 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 }
 
 // Consume takes the next change of a replay.
-func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
+func (s *Scan) Consume(_ *livemem.Set, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
 	s.seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
 	kind, onDevice := s.use.Consume(c)
-	if kind == nil || c.Kind == ledger.AllocFailed {
+	if kind == nil || c.Kind == livemem.AllocFailed {
 		return
 	}
 	s.matched = true
@@ -68,7 +68,7 @@ func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
 	if onDevice == nil {
 		return
 	}
-	s.total += ledger.Signed(c)
+	s.total += livemem.SignedBytes(c)
 	s.changes++
 	if s.total > s.peak || c.AtNs <= s.window.FromNs {
 		s.peak, s.peakAfter = s.total, s.changes
@@ -92,14 +92,14 @@ func (s *Scan) follow(l *Level, atNs int64) {
 }
 
 // hold counts a change up to the moment of the holders.
-func (s *Scan) hold(c *ledger.Change) {
+func (s *Scan) hold(c *livemem.Change) {
 	if s.opt.At != query.AtPeak && c.AtNs > s.atNs {
 		return
 	}
 	s.held = units.Grow(s.held, c.Block.Origin)
 	h := &s.held[c.Block.Origin]
-	h.Bytes += ledger.Signed(c)
-	if c.Kind == ledger.Allocated {
+	h.Bytes += livemem.SignedBytes(c)
+	if c.Kind == livemem.Allocated {
 		h.Blocks++
 	} else {
 		h.Blocks--
@@ -111,12 +111,12 @@ func (s *Scan) goToPeak() error {
 	s.held = s.held[:0]
 	use := NewLevelScan(s.t, &s.opt.Filter)
 	var changes int64
-	_, err := s.t.Replay(func(_ *ledger.Ledger, c *ledger.Change) {
+	_, err := s.t.Replay(func(_ *livemem.Set, c *livemem.Change) {
 		if changes == s.peakAfter {
 			return
 		}
 		kind, onDevice := use.Consume(c)
-		if kind == nil || c.Kind == ledger.AllocFailed {
+		if kind == nil || c.Kind == livemem.AllocFailed {
 			return
 		}
 		s.hold(c)

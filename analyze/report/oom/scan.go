@@ -5,7 +5,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -76,9 +76,9 @@ func (s *FailureScan) thread(origin int32) *failingThread {
 }
 
 // Driver takes the next change of the driver's memory.
-func (s *FailureScan) Driver(c *ledger.Change) {
+func (s *FailureScan) Driver(c *livemem.Change) {
 	switch {
-	case c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
+	case c.Kind == livemem.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
 		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
@@ -86,8 +86,8 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 			AtNs:       c.AtNs,
 			firstNs:    c.AtNs,
 			Origin:     c.By,
-			Requested:  min(c.Block.Bytes, ledger.AddressSpace),
-			asked:      min(c.Block.Bytes, ledger.AddressSpace),
+			Requested:  min(c.Block.Bytes, livemem.AddressSpace),
+			asked:      min(c.Block.Bytes, livemem.AddressSpace),
 			calls:      1,
 			deviceFree: -1,
 			stream:     s.T.Origins.List[c.By].Stream,
@@ -95,7 +95,7 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
-	case c.Kind == ledger.Allocated && len(s.list) > 0:
+	case c.Kind == livemem.Allocated && len(s.list) > 0:
 		s.got(c.By, c.Block.Bytes, c.AtNs, s.T.OnHost(c.By))
 	}
 }
@@ -231,7 +231,7 @@ func (s *FailureScan) causes(f *Failure, a *caching.Allocator, atNs, exact int64
 // failures replays the recording and returns its failures in order of time.
 func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
 	s := &FailureScan{T: t}
-	l, all, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.Driver(c) }, s.Allocator)
+	l, all, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Allocator)
 	if err != nil {
 		return nil, nil, err
 	}

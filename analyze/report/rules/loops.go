@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -54,9 +54,9 @@ func (l *allocLoops) isSlow(t *timeline.Timeline, id int32) bool {
 
 // Consume takes a change of the program's memory. Segments of caching allocators are not part of
 // that memory.
-func (l *allocLoops) Consume(p *timeline.Program, c *ledger.Change) {
+func (l *allocLoops) Consume(p *timeline.Program, c *livemem.Change) {
 	b := &c.Block
-	if c.Kind != ledger.Freed || c.AtNs-b.SinceNs > temporaryNs {
+	if c.Kind != livemem.Freed || c.AtNs-b.SinceNs > temporaryNs {
 		return
 	}
 	if !l.isSlow(p.T, b.Origin) {

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -36,7 +36,7 @@ type Survey struct {
 	Quality report.Quality
 	// Consumer, if set, also takes the changes of the program's memory, so that the same replay serves
 	// another report.
-	Consumer func(*timeline.Program, *ledger.Change)
+	Consumer func(*timeline.Program, *livemem.Change)
 
 	// Of the replay: memory as the program sees it.
 	Program  *timeline.Program
@@ -116,12 +116,12 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 
 // Run reads the recording. use and watch may be nil; they take all changes of the driver's memory and
 // of allocators. Run calls them from one goroutine at a time.
-func (s *Survey) Run(use func(*ledger.Change), watch caching.Consumer) error {
+func (s *Survey) Run(use func(*livemem.Change), watch caching.Consumer) error {
 	// The functions that run at the same time share no state that changes.
 	replay := func() error { return s.replay(use, watch) }
 	var err error
 	if len(s.t.Allocations) > 0 {
-		search := func() error { return s.t.FindSegments(func(c *ledger.Change) { s.host.Note(s.t, c) }) }
+		search := func() error { return s.t.FindSegments(func(c *livemem.Change) { s.host.Note(s.t, c) }) }
 		if err = timeline.Both(search, s.scanMemory); err == nil {
 			err = timeline.Both(replay, s.scanCalls)
 		}
@@ -147,14 +147,14 @@ func inTurn(list ...func() error) error {
 }
 
 // replay runs the scans of memory.
-func (s *Survey) replay(use func(*ledger.Change), watch caching.Consumer) (err error) {
-	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *ledger.Change) {
+func (s *Survey) replay(use func(*livemem.Change), watch caching.Consumer) (err error) {
+	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *livemem.Change) {
 		s.Leaks.Consume(p, c)
 		s.loops.Consume(p, c)
 		if s.Consumer != nil {
 			s.Consumer(p, c)
 		}
-	}, func(c *ledger.Change) {
+	}, func(c *livemem.Change) {
 		if len(s.t.Allocations) == 0 {
 			s.host.Note(s.t, c)
 		}

@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 import "github.com/gpurec/gpurec/format"
 

@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 import "github.com/gpurec/gpurec/analyze/units"
 
@@ -16,63 +16,63 @@ type Handle struct {
 }
 
 // create begins memory of a new handle.
-func (l *Ledger) create(h *Holdings, m *Call, consume func(*Ledger, *Change)) {
+func (s *Set) create(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	if old := h.Handles[m.Ptr]; old != nil {
-		l.Counts.LostFrees++
-		l.lose(h, m, old, consume)
+		s.Counts.LostFrees++
+		s.lose(h, m, old, consume)
 	}
-	b := Block{m.Bytes, m.AtNs, m.Origin, int32(l.Counts.Allocs)}
-	l.Counts.Allocs++
-	l.emit(consume, Allocated, m.AtNs, m.Ptr, b, m.Origin)
+	b := Block{m.Bytes, m.AtNs, m.Origin, int32(s.Counts.Allocs)}
+	s.Counts.Allocs++
+	s.emit(consume, Allocated, m.AtNs, m.Ptr, b, m.Origin)
 	h.Handles[m.Ptr] = &Handle{Block: b, Refs: 1}
 }
 
 // lose ends a handle whose number turned up again.
-func (l *Ledger) lose(h *Holdings, m *Call, old *Handle, consume func(*Ledger, *Change)) {
+func (s *Set) lose(h *ProcessMemory, m *Call, old *Handle, consume func(*Set, *Change)) {
 	if old.Borrows == 0 {
-		l.emit(consume, FreeLost, m.AtNs, m.Ptr, old.Block, m.Origin)
+		s.emit(consume, FreeLost, m.AtNs, m.Ptr, old.Block, m.Origin)
 	}
 	old.gone = true
 	delete(h.Handles, m.Ptr)
 }
 
 // release gives one reference back.
-func (l *Ledger) release(h *Holdings, m *Call, consume func(*Ledger, *Change)) {
+func (s *Set) release(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	mem := h.Handles[m.Ptr]
 	if mem == nil || mem.Refs == 0 {
-		l.Counts.UnmatchedFrees++
+		s.Counts.UnmatchedFrees++
 		return
 	}
 	mem.Refs--
-	l.settle(h, m, m.Ptr, mem, Freed, consume)
+	s.settle(h, m, m.Ptr, mem, Freed, consume)
 }
 
 // settle ends the memory of a handle that is neither referred to nor mapped.
-func (l *Ledger) settle(
-	h *Holdings,
+func (s *Set) settle(
+	h *ProcessMemory,
 	m *Call,
 	number int64,
 	mem *Handle,
-	what ChangeKind,
-	consume func(*Ledger, *Change),
+	kind ChangeKind,
+	consume func(*Set, *Change),
 ) {
 	if mem.gone || mem.Refs > 0 || mem.maps > 0 {
 		return
 	}
 	if mem.Borrows > 0 {
-		l.borrows(mem.Block.Origin).Returned += mem.Borrows
+		s.borrows(mem.Block.Origin).Returned += mem.Borrows
 	} else {
-		if what == Freed {
-			l.Counts.Frees++
+		if kind == Freed {
+			s.Counts.Frees++
 		}
-		l.emit(consume, what, m.AtNs, number, mem.Block, m.Origin)
+		s.emit(consume, kind, m.AtNs, number, mem.Block, m.Origin)
 	}
 	delete(h.Handles, number)
 }
 
 // mapMemory makes a handle's memory appear at an address. Memory that still is there
 // was unmapped by a call that was lost.
-func (l *Ledger) mapMemory(h *Holdings, m *Call, consume func(*Ledger, *Change)) {
+func (s *Set) mapMemory(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	end := units.EndOf(m.Ptr, m.Bytes)
 	if end <= m.Ptr {
 		return
@@ -82,27 +82,27 @@ func (l *Ledger) mapMemory(h *Holdings, m *Call, consume func(*Ledger, *Change))
 		mem.maps++
 	}
 	h.Mappings.Cut(m.Ptr, end, func(old Mapping) {
-		l.Counts.LostFrees++
-		l.unmapped(h, m, old, FreeLost, consume)
+		s.Counts.LostFrees++
+		s.unmapped(h, m, old, FreeLost, consume)
 	})
 	h.Mappings.Insert(Mapping{m.Ptr, end, mem, m.Handle})
 }
 
-func (l *Ledger) unmap(h *Holdings, m *Call, consume func(*Ledger, *Change)) {
+func (s *Set) unmap(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	found := false
 	h.Mappings.Cut(m.Ptr, units.EndOf(m.Ptr, m.Bytes), func(old Mapping) {
 		found = true
-		l.unmapped(h, m, old, Freed, consume)
+		s.unmapped(h, m, old, Freed, consume)
 	})
 	if !found {
-		l.Counts.UnmatchedFrees++
+		s.Counts.UnmatchedFrees++
 	}
 }
 
-func (l *Ledger) unmapped(h *Holdings, m *Call, old Mapping, what ChangeKind, consume func(*Ledger, *Change)) {
+func (s *Set) unmapped(h *ProcessMemory, m *Call, old Mapping, kind ChangeKind, consume func(*Set, *Change)) {
 	if old.Handle == nil {
 		return
 	}
 	old.Handle.maps--
-	l.settle(h, m, old.Number, old.Handle, what, consume)
+	s.settle(h, m, old.Number, old.Handle, kind, consume)
 }

@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 import (
 	"fmt"
@@ -26,18 +26,18 @@ type BorrowCount struct {
 }
 
 // borrows returns the books of the kind of memory that an origin names.
-func (l *Ledger) borrows(origin int32) *BorrowCount {
-	kind := l.origins.Memory(origin)
-	if l.borrowed[kind] == nil {
-		if l.borrowed == nil {
-			l.borrowed = make(map[string]*BorrowCount)
+func (s *Set) borrows(origin int32) *BorrowCount {
+	kind := s.origins.Memory(origin)
+	if s.borrowed[kind] == nil {
+		if s.borrowed == nil {
+			s.borrowed = make(map[string]*BorrowCount)
 		}
-		l.borrowed[kind] = new(BorrowCount)
+		s.borrowed[kind] = new(BorrowCount)
 	}
-	return l.borrowed[kind]
+	return s.borrowed[kind]
 }
 
-func (l *Ledger) borrow(h *Holdings, m *Call) {
+func (s *Set) borrow(h *ProcessMemory, m *Call) {
 	if m.Space == SpacePhysical {
 		mem := h.Handles[m.Ptr]
 		switch {
@@ -57,19 +57,19 @@ func (l *Ledger) borrow(h *Holdings, m *Call) {
 	} else {
 		h.Borrowed[BorrowedName{m.Space, m.Ptr}]++
 	}
-	count := l.borrows(m.Origin)
+	count := s.borrows(m.Origin)
 	count.Opened++
 	count.Bytes += min(m.Bytes, AddressSpace)
 }
 
 // giveBack ends borrowed memory that was opened as often as it was closed.
-func (l *Ledger) giveBack(h *Holdings, m *Call) {
+func (s *Set) giveBack(h *ProcessMemory, m *Call) {
 	name := BorrowedName{m.Space, m.Ptr}
 	times := h.Borrowed[name]
 	if times == 0 {
 		return // borrowed before the recording
 	}
-	l.borrows(m.Origin).Returned++
+	s.borrows(m.Origin).Returned++
 	if h.Borrowed[name] = times - 1; times == 1 {
 		delete(h.Borrowed, name)
 	}
@@ -77,13 +77,13 @@ func (l *Ledger) giveBack(h *Holdings, m *Call) {
 
 // freeImported reports whether a free ends memory that cuMemPoolImportPointer borrowed. One
 // free ends it, however often it was imported.
-func (l *Ledger) freeImported(h *Holdings, m *Call) bool {
+func (s *Set) freeImported(h *ProcessMemory, m *Call) bool {
 	name := BorrowedName{SpacePointer, m.Ptr}
 	times := h.Borrowed[name]
 	if m.Space != SpacePointer || times == 0 {
 		return false
 	}
-	if count := l.borrowed[format.MemoryAsync]; count != nil { // nil in a damaged file only
+	if count := s.borrowed[format.MemoryAsync]; count != nil { // nil in a damaged file only
 		count.Returned += times
 	}
 	delete(h.Borrowed, name)
@@ -91,10 +91,10 @@ func (l *Ledger) freeImported(h *Holdings, m *Call) bool {
 }
 
 // BorrowedText says what was borrowed, "" for nothing.
-func (l *Ledger) BorrowedText() string {
+func (s *Set) BorrowedText() string {
 	var parts []string
-	for _, kind := range slices.Sorted(maps.Keys(l.borrowed)) {
-		c := l.borrowed[kind]
+	for _, kind := range slices.Sorted(maps.Keys(s.borrowed)) {
+		c := s.borrowed[kind]
 		text := fmt.Sprintf("%s %s", units.Count(c.Opened), kind)
 		if c.Bytes > 0 {
 			text += " (" + units.Bytes(c.Bytes) + ")"
@@ -108,8 +108,8 @@ func (l *Ledger) BorrowedText() string {
 }
 
 // BorrowTotals sums all kinds up.
-func (l *Ledger) BorrowTotals() (sum BorrowCount) {
-	for _, c := range l.borrowed {
+func (s *Set) BorrowTotals() (sum BorrowCount) {
+	for _, c := range s.borrowed {
 		sum.Opened += c.Opened
 		sum.Returned += c.Returned
 		sum.Bytes += c.Bytes

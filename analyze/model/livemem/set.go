@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 )
 
 // MappedAt returns the physical memory that is mapped around an address.
-func (h *Holdings) MappedAt(ptr int64) (b Block, ok bool) {
+func (h *ProcessMemory) MappedAt(ptr int64) (b Block, ok bool) {
 	b.Origin = originpkg.None
 	h.Mappings.Overlapping(ptr, units.EndOf(ptr, 1), func(m Mapping) {
 		ok = true
@@ -70,10 +70,10 @@ type Counts struct {
 }
 
 // Ledger is the live memory at a moment of the replay, by process.
-type Ledger struct {
+type Set struct {
 	origins   *originpkg.Table
 	endedWith func(origin int32, e *Event) bool // whether memory goes with a context that ends
-	Processes []Holdings                        // by origin.Table.Pids
+	Processes []ProcessMemory                   // by origin.Table.Pids
 	Counts    Counts
 	borrowed  map[string]*BorrowCount // by kind of memory
 	lastFree  []freeCall              // by origin.Table.threads
@@ -82,12 +82,12 @@ type Ledger struct {
 
 // New returns an empty ledger of the processes that origins name. endedWith reports
 // whether an origin's memory goes with a context that ends.
-func New(origins *originpkg.Table, endedWith func(origin int32, e *Event) bool) *Ledger {
-	return &Ledger{origins: origins, endedWith: endedWith}
+func New(origins *originpkg.Table, endedWith func(origin int32, e *Event) bool) *Set {
+	return &Set{origins: origins, endedWith: endedWith}
 }
 
-// Holdings is what one process has.
-type Holdings struct {
+// ProcessMemory is what one process has.
+type ProcessMemory struct {
 	Pointers addrmap.Map[Block] // device and host share it: CUDA gives both out of one address space
 	Arrays   addrmap.Map[Block]
 	Handles  map[int64]*Handle
@@ -101,14 +101,14 @@ type Holdings struct {
 type freeCall struct{ ptr, endNs int64 }
 
 // Each calls yield for every live block, in no order.
-func (l *Ledger) Each(yield func(ptr int64, b Block)) {
-	for i := range l.Processes {
-		l.Processes[i].Each(yield)
+func (s *Set) Each(yield func(ptr int64, b Block)) {
+	for i := range s.Processes {
+		s.Processes[i].Each(yield)
 	}
 }
 
 // Each calls yield for every live block, in no order.
-func (h *Holdings) Each(yield func(ptr int64, b Block)) {
+func (h *ProcessMemory) Each(yield func(ptr int64, b Block)) {
 	h.Pointers.Each(yield)
 	h.Arrays.Each(yield)
 	for number, mem := range h.Handles {
@@ -120,16 +120,16 @@ func (h *Holdings) Each(yield func(ptr int64, b Block)) {
 
 // Replay runs memory calls, and what else changes memory in between.
 type Replay struct {
-	Ledger  *Ledger
+	Live    *Set
 	Events  []Event // that are still to come
-	Consume func(*Ledger, *Change)
+	Consume func(*Set, *Change)
 	Exit    func(pid int32, atNs int64) // told when a process has ended; may be nil
 }
 
 // Call applies a call and the events before it.
 func (r *Replay) Call(m *Call) {
 	r.EventsBefore(m.AtNs)
-	r.Ledger.apply(m, r.Consume)
+	r.Live.apply(m, r.Consume)
 }
 
 // EventsBefore applies the events before a moment.
@@ -148,7 +148,7 @@ func (r *Replay) Finish() {
 
 func (r *Replay) event() {
 	e := &r.Events[0]
-	r.Ledger.event(e, r.Consume)
+	r.Live.event(e, r.Consume)
 	if e.Kind == EventExit && r.Exit != nil {
 		r.Exit(e.Pid, e.AtNs)
 	}
@@ -156,52 +156,54 @@ func (r *Replay) event() {
 }
 
 // holdings returns what the process has that an origin belongs to.
-func (l *Ledger) holdings(origin int32) *Holdings { return l.OfProcess(l.origins.Process[origin]) }
-
-// OfProcess returns the memory of a process by its number in origin.Table.Pids.
-func (l *Ledger) OfProcess(number int32) *Holdings {
-	for len(l.Processes) <= int(number) {
-		l.Processes = append(l.Processes, newHoldings())
-	}
-	return &l.Processes[number]
+func (s *Set) processMemory(origin int32) *ProcessMemory {
+	return s.OfProcess(s.origins.Process[origin])
 }
 
-func newHoldings() Holdings {
-	return Holdings{
+// OfProcess returns the memory of a process by its number in origin.Table.Pids.
+func (s *Set) OfProcess(number int32) *ProcessMemory {
+	for len(s.Processes) <= int(number) {
+		s.Processes = append(s.Processes, newProcessMemory())
+	}
+	return &s.Processes[number]
+}
+
+func newProcessMemory() ProcessMemory {
+	return ProcessMemory{
 		Handles: make(map[int64]*Handle), Borrowed: make(map[BorrowedName]int64), Foreign: make(map[int64]ForeignKind),
 	}
 }
 
 // emit hands a change out; one is enough, and saves an allocation per call.
-func (l *Ledger) emit(consume func(*Ledger, *Change), what ChangeKind, atNs, ptr int64, b Block, by int32) {
-	l.change = Change{what, atNs, ptr, b, by}
-	consume(l, &l.change)
+func (s *Set) emit(consume func(*Set, *Change), kind ChangeKind, atNs, ptr int64, b Block, by int32) {
+	s.change = Change{kind, atNs, ptr, b, by}
+	consume(s, &s.change)
 }
 
-func (l *Ledger) apply(m *Call, consume func(*Ledger, *Change)) {
-	h := l.holdings(m.Origin)
+func (s *Set) apply(m *Call, consume func(*Set, *Change)) {
+	h := s.processMemory(m.Origin)
 	switch m.Op {
 	case OpFree:
 		switch m.Space {
 		case SpacePhysical:
-			l.release(h, m, consume)
+			s.release(h, m, consume)
 		case SpaceArray:
-			l.free(h, &h.Arrays, m, consume)
+			s.free(h, &h.Arrays, m, consume)
 		default:
-			l.free(h, &h.Pointers, m, consume)
+			s.free(h, &h.Pointers, m, consume)
 		}
 	case OpAlloc:
 		switch m.Space {
 		case SpacePhysical:
-			l.create(h, m, consume)
+			s.create(h, m, consume)
 		case SpaceArray:
-			l.alloc(&h.Arrays, m, consume)
+			s.alloc(&h.Arrays, m, consume)
 		default:
-			l.alloc(&h.Pointers, m, consume)
+			s.alloc(&h.Pointers, m, consume)
 		}
 	case OpAllocFailed:
-		l.Counts.Failed++
-		l.emit(
+		s.Counts.Failed++
+		s.emit(
 			consume,
 			AllocFailed,
 			m.AtNs,
@@ -210,61 +212,61 @@ func (l *Ledger) apply(m *Call, consume func(*Ledger, *Change)) {
 			m.Origin,
 		)
 	case OpAllocUnknown:
-		l.Counts.UnknownAllocs++
+		s.Counts.UnknownAllocs++
 	case OpGraphAlloc:
-		l.graphAlloc(h, m.Ptr, m.Bytes)
+		s.graphAlloc(h, m.Ptr, m.Bytes)
 	case OpRetain:
 		if mem := h.Handles[m.Ptr]; mem != nil {
 			mem.Refs++
 		}
 	case OpMap:
-		l.mapMemory(h, m, consume)
+		s.mapMemory(h, m, consume)
 	case OpUnmap:
-		l.unmap(h, m, consume)
+		s.unmap(h, m, consume)
 	case OpBorrow:
-		l.borrow(h, m)
+		s.borrow(h, m)
 	case OpReturn:
-		l.giveBack(h, m)
+		s.giveBack(h, m)
 	}
 }
 
-func (l *Ledger) alloc(blocks *addrmap.Map[Block], m *Call, consume func(*Ledger, *Change)) {
+func (s *Set) alloc(blocks *addrmap.Map[Block], m *Call, consume func(*Set, *Change)) {
 	if old, ok := blocks.Get(m.Ptr); ok {
-		threads := l.origins.Thread
+		threads := s.origins.Thread
 		if old.SinceNs >= m.startNs() && threads[old.Origin] == threads[m.Origin] {
-			l.Counts.Nested++ // the call inside this one allocated it
+			s.Counts.Nested++ // the call inside this one allocated it
 			return
 		}
-		l.Counts.LostFrees++
-		l.emit(consume, FreeLost, m.AtNs, m.Ptr, old, m.Origin)
+		s.Counts.LostFrees++
+		s.emit(consume, FreeLost, m.AtNs, m.Ptr, old, m.Origin)
 		blocks.Delete(m.Ptr)
 	}
-	b := Block{m.Bytes, m.AtNs, m.Origin, int32(l.Counts.Allocs)}
-	l.Counts.Allocs++
-	l.emit(consume, Allocated, m.AtNs, m.Ptr, b, m.Origin)
+	b := Block{m.Bytes, m.AtNs, m.Origin, int32(s.Counts.Allocs)}
+	s.Counts.Allocs++
+	s.emit(consume, Allocated, m.AtNs, m.Ptr, b, m.Origin)
 	blocks.Set(m.Ptr, b)
 }
 
-func (l *Ledger) free(h *Holdings, blocks *addrmap.Map[Block], m *Call, consume func(*Ledger, *Change)) {
-	th := int(l.origins.Thread[m.Origin])
-	for len(l.lastFree) <= th {
-		l.lastFree = append(l.lastFree, freeCall{})
+func (s *Set) free(h *ProcessMemory, blocks *addrmap.Map[Block], m *Call, consume func(*Set, *Change)) {
+	th := int(s.origins.Thread[m.Origin])
+	for len(s.lastFree) <= th {
+		s.lastFree = append(s.lastFree, freeCall{})
 	}
 	b, ok := blocks.Get(m.Ptr)
 	if !ok {
-		if last := &l.lastFree[th]; last.ptr == m.Ptr && m.AtNs <= last.endNs {
-			l.Counts.Nested++ // the call around this one freed it
+		if last := &s.lastFree[th]; last.ptr == m.Ptr && m.AtNs <= last.endNs {
+			s.Counts.Nested++ // the call around this one freed it
 			return
 		}
-		if !h.freeForeign(m.Space, m.Ptr) && !l.freeImported(h, m) {
-			l.Counts.UnmatchedFrees++
+		if !h.freeForeign(m.Space, m.Ptr) && !s.freeImported(h, m) {
+			s.Counts.UnmatchedFrees++
 		}
 	} else {
-		l.Counts.Frees++
-		l.emit(consume, Freed, m.AtNs, m.Ptr, b, m.Origin)
+		s.Counts.Frees++
+		s.emit(consume, Freed, m.AtNs, m.Ptr, b, m.Origin)
 		blocks.Delete(m.Ptr)
 	}
-	l.lastFree[th] = freeCall{m.Ptr, units.EndOf(m.AtNs, m.DurNs)}
+	s.lastFree[th] = freeCall{m.Ptr, units.EndOf(m.AtNs, m.DurNs)}
 }
 
 // ForeignKind says where a pointer comes from that no allocation returned.
@@ -278,7 +280,7 @@ const (
 
 // freeForeign reports whether the pointer is no memory of this ledger, and forgets it
 // if it is freed for good.
-func (h *Holdings) freeForeign(space Space, ptr int64) bool {
+func (h *ProcessMemory) freeForeign(space Space, ptr int64) bool {
 	kind, ok := h.Foreign[ptr]
 	if !ok || (kind == fromExternalArray) != (space == SpaceArray) {
 		return false
@@ -291,29 +293,29 @@ func (h *Holdings) freeForeign(space Space, ptr int64) bool {
 
 // graphAlloc notes memory that a graph allocates when it runs: how often that is, and
 // when it is free again, is not recorded.
-func (l *Ledger) graphAlloc(h *Holdings, ptr, bytes int64) {
-	l.Counts.GraphAllocs++
-	l.Counts.GraphBytes += min(max(0, bytes), AddressSpace)
+func (s *Set) graphAlloc(h *ProcessMemory, ptr, bytes int64) {
+	s.Counts.GraphAllocs++
+	s.Counts.GraphBytes += min(max(0, bytes), AddressSpace)
 	if ptr != 0 {
 		h.Foreign[ptr] = fromGraph
 	}
 }
 
 // event applies what is told by other rows than those of memory calls.
-func (l *Ledger) event(e *Event, consume func(*Ledger, *Change)) {
-	h := l.OfProcess(originpkg.Numbered(l.origins.Pids, e.Pid))
+func (s *Set) event(e *Event, consume func(*Set, *Change)) {
+	h := s.OfProcess(originpkg.Numbered(s.origins.Pids, e.Pid))
 	switch e.Kind {
 	case EventExit:
-		l.endProcess(h, e, consume)
+		s.endProcess(h, e, consume)
 	case EventContextEnd:
-		what := FreedWithCtx
+		kind := FreedWithCtx
 		if e.Last {
-			what = FreedByExit
+			kind = FreedByExit
 		}
-		l.endContext(&h.Pointers, e, what, consume)
-		l.endContext(&h.Arrays, e, what, consume)
+		s.endContext(&h.Pointers, e, kind, consume)
+		s.endContext(&h.Arrays, e, kind, consume)
 	case EventGraphAlloc:
-		l.graphAlloc(h, e.Ptr, e.Bytes)
+		s.graphAlloc(h, e.Ptr, e.Bytes)
 	case EventMappedBuffer:
 		h.Foreign[e.Ptr] = fromExternal
 	case EventMappedArray:
@@ -328,22 +330,22 @@ type ending struct {
 }
 
 // endProcess ends all that a process has.
-func (l *Ledger) endProcess(h *Holdings, e *Event, consume func(*Ledger, *Change)) {
+func (s *Set) endProcess(h *ProcessMemory, e *Event, consume func(*Set, *Change)) {
 	var ended []ending
 	h.Each(func(ptr int64, b Block) { ended = append(ended, ending{ptr, b}) })
-	l.end(ended, FreedByExit, e.AtNs, consume)
-	*h = newHoldings()
+	s.end(ended, FreedByExit, e.AtNs, consume)
+	*h = newProcessMemory()
 }
 
 // endContext ends what was allocated in a context.
-func (l *Ledger) endContext(blocks *addrmap.Map[Block], e *Event, what ChangeKind, consume func(*Ledger, *Change)) {
+func (s *Set) endContext(blocks *addrmap.Map[Block], e *Event, kind ChangeKind, consume func(*Set, *Change)) {
 	var ended []ending
 	blocks.Each(func(ptr int64, b Block) {
-		if l.endedWith(b.Origin, e) {
+		if s.endedWith(b.Origin, e) {
 			ended = append(ended, ending{ptr, b})
 		}
 	})
-	l.end(ended, what, e.AtNs, consume)
+	s.end(ended, kind, e.AtNs, consume)
 	for i := range ended {
 		blocks.Delete(ended[i].ptr)
 	}
@@ -351,12 +353,12 @@ func (l *Ledger) endContext(blocks *addrmap.Map[Block], e *Event, what ChangeKin
 
 // end emits the changes of blocks that end at the same moment, in the order in which they were allocated:
 // charts leave out some changes of a moment, and must leave out the same ones every time.
-func (l *Ledger) end(ended []ending, what ChangeKind, atNs int64, consume func(*Ledger, *Change)) {
+func (s *Set) end(ended []ending, kind ChangeKind, atNs int64, consume func(*Set, *Change)) {
 	slices.SortFunc(ended, func(a, b ending) int {
 		return cmp.Or(cmp.Compare(a.block.Number, b.block.Number), cmp.Compare(a.ptr, b.ptr))
 	})
 	for _, m := range ended {
-		l.emit(consume, what, atNs, m.ptr, m.block, m.block.Origin)
+		s.emit(consume, kind, atNs, m.ptr, m.block, m.block.Origin)
 	}
 }
 

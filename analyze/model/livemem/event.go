@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 // Event changes memory and is told by another row than that of a memory call.
 type Event struct {

@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 import (
 	"math/rand/v2"
@@ -19,7 +19,7 @@ func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
 			origins := origin.NewTable()
 			by := origins.ID(origin.Origin{Pid: 7})
 			l := New(&origins, func(int32, *Event) bool { return true })
-			ignore := func(*Ledger, *Change) {}
+			ignore := func(*Set, *Change) {}
 			var allocated []int64
 			for i := range 200 {
 				ptr := rand.Int64N(1<<40) + 1
@@ -27,7 +27,7 @@ func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
 				allocated = append(allocated, ptr)
 			}
 			var ended []int64
-			l.event(&end, func(_ *Ledger, c *Change) { ended = append(ended, c.Ptr) })
+			l.event(&end, func(_ *Set, c *Change) { ended = append(ended, c.Ptr) })
 			if !slices.Equal(ended, allocated) {
 				t.Errorf("blocks end in the order %v, allocated were %v", ended, allocated)
 			}

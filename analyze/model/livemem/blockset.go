@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 // BlockSet is a set of small numbers.
 type BlockSet []uint64
